@@ -1,0 +1,3 @@
+//! The netchan program.
+
+fn main() {}

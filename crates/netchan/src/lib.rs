@@ -1,0 +1,1 @@
+//! The path: the only place where packets meet cores; the library that users name.

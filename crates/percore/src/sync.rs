@@ -1,0 +1,1 @@
+//! The facade over `std::sync` that lets every primitive run under loom.

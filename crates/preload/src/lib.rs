@@ -1,0 +1,1 @@
+//! The libc symbols of an unmodified program, served by netchan.

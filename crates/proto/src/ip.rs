@@ -1,0 +1,1 @@
+//! The internet layer: routes, fragments out, reassembly in.

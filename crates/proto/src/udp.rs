@@ -1,0 +1,1 @@
+//! UDP (RFC 768): datagram checks and building.

@@ -1,0 +1,134 @@
+//! TCP segments on the wire (RFC 9293 §3.1): header, flags, options, sequence numbers.
+
+use core::cmp::Ordering;
+
+/// A sequence number; compares modulo 2³² (RFC 9293 §3.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SeqNum(pub u32);
+
+impl PartialOrd for SeqNum {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        self.0.wrapping_sub(other.0).cast_signed().partial_cmp(&0)
+    }
+}
+impl core::ops::Add<u32> for SeqNum {
+    type Output = Self;
+    fn add(self, n: u32) -> Self {
+        Self(self.0.wrapping_add(n))
+    }
+}
+impl core::ops::Sub<u32> for SeqNum {
+    type Output = Self;
+    fn sub(self, n: u32) -> Self {
+        Self(self.0.wrapping_sub(n))
+    }
+}
+impl core::ops::Sub for SeqNum {
+    type Output = i32;
+    /// Signed distance.
+    fn sub(self, other: Self) -> i32 {
+        self.0.wrapping_sub(other.0).cast_signed()
+    }
+}
+
+/// The control bits (RFC 9293 §3.1; ECE and CWR RFC 3168, AE RFC 9768).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Flags(pub u16);
+
+#[allow(missing_docs)]
+impl Flags {
+    pub const FIN: Self = Self(0x01);
+    pub const SYN: Self = Self(0x02);
+    pub const RST: Self = Self(0x04);
+    pub const PSH: Self = Self(0x08);
+    pub const ACK: Self = Self(0x10);
+    pub const URG: Self = Self(0x20);
+    pub const ECE: Self = Self(0x40);
+    pub const CWR: Self = Self(0x80);
+    pub const AE: Self = Self(0x100);
+    pub const NONE: Self = Self(0);
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+impl core::ops::BitOr for Flags {
+    type Output = Self;
+    fn bitor(self, o: Self) -> Self {
+        Self(self.0 | o.0)
+    }
+}
+
+/// The timestamps option (RFC 7323 §3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Timestamps {
+    /// TSval, the sender's clock.
+    pub value: u32,
+    /// TSecr, the last value seen from the other side.
+    pub echo: u32,
+}
+
+/// Up to four SACK blocks (RFC 2018 §3), first the most recent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SackBlocks {
+    pub(crate) blocks: [(SeqNum, SeqNum); 4],
+    pub(crate) len: u8,
+}
+
+impl SackBlocks {
+    /// No block.
+    pub const NONE: Self = Self { blocks: [(SeqNum(0), SeqNum(0)); 4], len: 0 };
+    /// Appends `left..right`; false when four are there.
+    pub fn push(&mut self, left: SeqNum, right: SeqNum) -> bool {
+        let Some(slot) = self.blocks.get_mut(usize::from(self.len)) else { return false };
+        *slot = (left, right);
+        self.len += 1;
+        true
+    }
+    /// The blocks in the order of the option.
+    pub fn as_slice(&self) -> &[(SeqNum, SeqNum)] {
+        &self.blocks[..usize::from(self.len)]
+    }
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// The options netchan knows; unknown ones are skipped by their length (RFC 9293 MUST-6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Options {
+    /// Maximum segment size (kind 2), SYN only.
+    pub mss: Option<u16>,
+    /// Window scale shift (kind 3), SYN only; as sent, not yet clamped to 14.
+    pub window_scale: Option<u8>,
+    /// SACK permitted (kind 4), SYN only.
+    pub sack_permitted: bool,
+    /// SACK blocks (kind 5).
+    pub sack: SackBlocks,
+    /// Timestamps (kind 8).
+    pub timestamps: Option<Timestamps>,
+}
+
+/// A TCP header, options included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Header {
+    /// Source port.
+    pub source_port: u16,
+    /// Destination port.
+    pub destination_port: u16,
+    /// Sequence number of the first octet (or of SYN).
+    pub seq: SeqNum,
+    /// Acknowledgment number; meaningful with ACK.
+    pub ack: SeqNum,
+    /// Control bits.
+    pub flags: Flags,
+    /// Window as on the wire, not scaled.
+    pub window: u16,
+    /// Urgent pointer; meaningful with URG.
+    pub urgent: u16,
+    /// Options.
+    pub options: Options,
+}

@@ -1,0 +1,1 @@
+//! Async netchan sockets for tokio.

@@ -1,0 +1,1 @@
+//! The evidence: experiments with a prediction, peers side by side.
