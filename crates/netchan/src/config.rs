@@ -1,0 +1,1 @@
+//! The configuration file and the short forms of the command line, checked.

@@ -1,0 +1,1 @@
+//! The one place where errno values are chosen.

@@ -1,0 +1,115 @@
+//! Links: where packets enter and leave, in bursts. A link knows nothing of protocols.
+
+use std::{collections::VecDeque, fmt, io, os::fd::BorrowedFd, sync::Arc};
+
+use percore::{doorbell::Doorbell, slab::Slab};
+use proto::{time::Instant, wire::ethernet::MacAddr};
+
+use crate::packet::Packet;
+
+/// Packets handed over at a time. 32: lab/experiments will say.
+pub const BURST: usize = 32;
+
+/// What does not change while a link is up.
+#[derive(Clone, Debug)]
+pub struct Properties {
+    /// As the user wrote it (`tap:nc0`).
+    pub name: String,
+    /// `tap`, `packet`, `wire`, …
+    pub kind: &'static str,
+    /// Our address on it.
+    pub mac: MacAddr,
+    /// Largest IP packet, bytes.
+    pub mtu: usize,
+    /// Largest frame that `receive` may produce, bytes (header, tags and segments merged by the sender's offload included): what slab buffers must hold.
+    pub frame_max: usize,
+}
+
+/// Why a link can take or give no more.
+#[derive(Debug)]
+pub enum LinkError {
+    /// The device is gone; nothing will ever come again.
+    Gone(String),
+    /// An error of this moment.
+    Io(io::Error),
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone(what) => write!(f, "the link is gone: {what}"),
+            Self::Io(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LinkError {}
+
+/// What a link counts by itself (R1: running out of buffers is counted where it happens).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Frames and bytes in.
+    pub rx_packets: u64,
+    /// Bytes in.
+    pub rx_bytes: u64,
+    /// Frames out.
+    pub tx_packets: u64,
+    /// Bytes out.
+    pub tx_bytes: u64,
+    /// Dropped because the slab had no buffer.
+    pub rx_no_buffer: u64,
+    /// Dropped by the device or the kernel's queue before we saw it.
+    pub rx_missed: u64,
+    /// Dropped because it was longer than a buffer or shorter than a header.
+    pub rx_length: u64,
+    /// Refused by the device for good (not "try again").
+    pub tx_errors: u64,
+}
+
+/// A place where Ethernet frames enter and leave.
+///
+/// Order of calls: `attach` once; then `receive` and `transmit` at will, from one thread at a time; sleep only when
+/// `receive` gave nothing, on `fd` (or, without one, on the doorbell given to `attach`) and not beyond `next_event`.
+pub trait Link: Send {
+    /// What does not change.
+    fn properties(&self) -> &Properties;
+
+    /// The bell to ring when something can be received, for a link without a descriptor.
+    fn attach(&mut self, doorbell: Arc<Doorbell>) {
+        let _ = doorbell;
+    }
+
+    /// Appends up to `max` frames to `burst`; returns how many. Never blocks. `0` means nothing now.
+    ///
+    /// A frame's `meta.checksum_verified` says that the transport checksum need not be looked at.
+    ///
+    /// # Errors
+    /// [`LinkError::Gone`] once the device has vanished, on every further call too.
+    fn receive(
+        &mut self,
+        now: Instant,
+        slab: &mut Slab,
+        burst: &mut VecDeque<Packet>,
+        max: usize,
+    ) -> Result<usize, LinkError>;
+
+    /// Takes frames from the front of `frames` until it is empty or the link is full; returns how many it took.
+    /// What it leaves may be offered again. Never blocks.
+    ///
+    /// # Errors
+    /// As for `receive`; the frames stay.
+    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<Packet>) -> Result<usize, LinkError>;
+
+    /// Readable when `receive` would give something.
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// When `receive` may give something without being told (a delayed frame falls due); [`Instant::FAR`] if never.
+    fn next_event(&self) -> Instant {
+        Instant::FAR
+    }
+
+    /// Its own counters.
+    fn statistics(&self) -> Statistics;
+}

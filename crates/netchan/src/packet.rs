@@ -1,0 +1,102 @@
+//! The packet: a handle to a buffer in some slab. Freed anywhere, its memory goes home by itself.
+
+use percore::slab::Buffer;
+
+/// Room in front of an outgoing IP packet for the link's header: Ethernet, two VLAN tags, a virtio-net header, rounded up.
+pub const HEADROOM: usize = 40;
+
+/// What is known about a packet beside its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// Keyed hash of the flow, from `steer`; 0 before it.
+    pub flow: u32,
+    /// The link vouches for the transport checksum (it never left this host's memory, or hardware verified it).
+    pub checksum_verified: bool,
+    /// Bytes of link header that stand before the IP header at the start of a received frame.
+    pub link_header: u8,
+}
+
+/// An owned packet: 32 bytes that travel by value through rings.
+#[derive(Debug)]
+pub struct Packet {
+    buffer: Buffer,
+    start: u32,
+    len: u32,
+    /// What is known about it.
+    pub meta: Meta,
+}
+
+#[allow(clippy::cast_possible_truncation)] // a slab's buffers are smaller than 4 GiB: `Slab::new` checks
+const fn short(n: usize) -> u32 {
+    n as u32
+}
+
+impl Packet {
+    /// An empty packet whose bytes will start `headroom` bytes into `buffer` (at most its size).
+    #[inline]
+    pub fn new(buffer: Buffer, headroom: usize) -> Self {
+        let start = short(headroom.min(buffer.len()));
+        Self { buffer, start, len: 0, meta: Meta::default() }
+    }
+    /// The bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        let start = self.start as usize;
+        self.buffer.get(start..start + self.len as usize).unwrap_or_default()
+    }
+    /// The bytes, to change.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let start = self.start as usize;
+        self.buffer.get_mut(start..start + self.len as usize).unwrap_or_default()
+    }
+    /// All the room from the first byte on, to be written before [`set_len`](Self::set_len).
+    #[inline]
+    pub fn room_mut(&mut self) -> &mut [u8] {
+        self.buffer.get_mut(self.start as usize..).unwrap_or_default()
+    }
+    /// Number of bytes.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+    /// Whether it has no bytes.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// Declares the first `len` bytes of the room to be the packet (at most the room).
+    #[inline]
+    pub fn set_len(&mut self, len: usize) {
+        self.len = short(len.min(self.buffer.len() - self.start as usize));
+    }
+    /// Drops `n` bytes from the front (at most all).
+    #[inline]
+    pub fn pull(&mut self, n: usize) {
+        let n = short(n.min(self.len()));
+        self.start += n;
+        self.len -= n;
+    }
+    /// Puts `n` bytes of old room in front; `None` where there is less headroom.
+    #[inline]
+    pub fn push(&mut self, n: usize) -> Option<&mut [u8]> {
+        let start = (self.start as usize).checked_sub(n)?;
+        self.start = short(start);
+        self.len += short(n);
+        self.buffer.get_mut(start..start + n)
+    }
+    /// Drops bytes from the end until `len` are left.
+    #[inline]
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(short(len));
+    }
+    /// The memory it holds, whatever its length: what limits count (truesize).
+    #[inline]
+    pub fn true_size(&self) -> usize {
+        self.buffer.len()
+    }
+    /// Its buffer, for a local free.
+    pub fn into_buffer(self) -> Buffer {
+        self.buffer
+    }
+}
