@@ -1,1 +1,0 @@
-//! The internet layer: routes, fragments out, reassembly in.

@@ -1,0 +1,11 @@
+//! The internet layer: addresses, routes, fragments out, reassembly in. Everything here is bounded, and every table
+//! that a stranger can fill is keyed by a secret.
+
+pub mod address;
+pub mod keyed;
+pub mod path_mtu;
+pub mod route;
+pub mod validate;
+
+pub use address::{Address, AddressError, Addresses, Destination, solicited_node};
+pub use keyed::Seed;

@@ -1,0 +1,219 @@
+//! The route table: longest prefix first, at most [`ROUTES_MAX`] of each family.
+
+use super::address::{bits, mask4, mask6};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Routes of one family that a table holds. 64: a host's table; a lookup walks it in order.
+pub const ROUTES_MAX: usize = 64;
+
+/// Where a packet goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Via {
+    /// The destination is a neighbour itself.
+    OnLink,
+    /// This neighbour takes it further.
+    Gateway(IpAddr),
+}
+
+/// The answer of a lookup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NextHop {
+    /// The destination itself, or a gateway.
+    pub via: Via,
+    /// The caller's number of the interface.
+    pub interface: u16,
+}
+
+impl NextHop {
+    /// The neighbour to resolve for a packet to `destination`.
+    #[inline]
+    #[must_use]
+    pub const fn neighbor(&self, destination: IpAddr) -> IpAddr {
+        match self.via {
+            Via::OnLink => destination,
+            Via::Gateway(gateway) => gateway,
+        }
+    }
+}
+
+/// One route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// The network's address; bits past `prefix_len` are cleared when the route is added.
+    pub network: IpAddr,
+    /// The prefix' length in bits; 0 is the default route.
+    pub prefix_len: u8,
+    /// What to do with its packets.
+    pub next: NextHop,
+}
+
+/// Why a route was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteError {
+    /// [`ROUTES_MAX`] routes of this family are there.
+    Full,
+    /// The prefix is longer than an address, or network and gateway are of two families.
+    Mismatch,
+    /// The gateway is no unicast address.
+    Gateway,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry<A> {
+    network: A,
+    mask: A,
+    prefix_len: u8,
+    next: NextHop,
+}
+
+/// Routes of both families, each kept in order of falling prefix length, so that the first match is the longest.
+#[derive(Clone, Debug)]
+pub struct Table {
+    v4: [Option<Entry<u32>>; ROUTES_MAX],
+    v6: [Option<Entry<u128>>; ROUTES_MAX],
+    len4: usize,
+    len6: usize,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { v4: [None; ROUTES_MAX], v6: [None; ROUTES_MAX], len4: 0, len6: 0 }
+    }
+}
+
+impl Table {
+    /// No route.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a route, or replaces the one with the same network, prefix length and interface.
+    ///
+    /// # Errors
+    /// See [`RouteError`].
+    pub fn add(&mut self, route: Route) -> Result<(), RouteError> {
+        if route.prefix_len > bits(route.network) {
+            return Err(RouteError::Mismatch);
+        }
+        if let Via::Gateway(gateway) = route.next.via {
+            if gateway.is_ipv4() != route.network.is_ipv4() {
+                return Err(RouteError::Mismatch);
+            }
+            if gateway.is_unspecified() || gateway.is_multicast() || gateway == Ipv4Addr::BROADCAST {
+                return Err(RouteError::Gateway);
+            }
+        }
+        let (prefix_len, next) = (route.prefix_len, route.next);
+        match route.network {
+            IpAddr::V4(ip) => {
+                let mask = mask4(prefix_len);
+                let entry = Entry { network: ip.to_bits() & mask, mask, prefix_len, next };
+                insert(&mut self.v4, &mut self.len4, entry)
+            }
+            IpAddr::V6(ip) => {
+                let mask = mask6(prefix_len);
+                let entry = Entry { network: ip.to_bits() & mask, mask, prefix_len, next };
+                insert(&mut self.v6, &mut self.len6, entry)
+            }
+        }
+    }
+
+    /// Removes the routes to this network, whatever their next hop; returns how many there were.
+    pub fn remove(&mut self, network: IpAddr, prefix_len: u8) -> usize {
+        match network {
+            IpAddr::V4(ip) => {
+                let network = ip.to_bits() & mask4(prefix_len);
+                let is = |e: &Entry<u32>| e.network == network && e.prefix_len == prefix_len;
+                remove(&mut self.v4, &mut self.len4, is)
+            }
+            IpAddr::V6(ip) => {
+                let network = ip.to_bits() & mask6(prefix_len);
+                let is = |e: &Entry<u128>| e.network == network && e.prefix_len == prefix_len;
+                remove(&mut self.v6, &mut self.len6, is)
+            }
+        }
+    }
+
+    /// The next hop of the longest prefix that contains `destination`; `None`: no route (report network
+    /// unreachable).
+    #[inline]
+    #[must_use]
+    pub fn lookup(&self, destination: IpAddr) -> Option<NextHop> {
+        match destination {
+            IpAddr::V4(ip) => {
+                let ip = ip.to_bits();
+                let entries = self.v4.iter().take(self.len4).flatten();
+                entries.into_iter().find(|e| ip & e.mask == e.network).map(|e| e.next)
+            }
+            IpAddr::V6(ip) => {
+                let ip = ip.to_bits();
+                let entries = self.v6.iter().take(self.len6).flatten();
+                entries.into_iter().find(|e| ip & e.mask == e.network).map(|e| e.next)
+            }
+        }
+    }
+
+    /// All routes, IPv4 first, longest prefix first.
+    pub fn iter(&self) -> impl Iterator<Item = Route> {
+        let v4 = self.v4.iter().take(self.len4).flatten().map(|e| Route {
+            network: IpAddr::V4(Ipv4Addr::from_bits(e.network)),
+            prefix_len: e.prefix_len,
+            next: e.next,
+        });
+        let v6 = self.v6.iter().take(self.len6).flatten().map(|e| Route {
+            network: IpAddr::V6(Ipv6Addr::from_bits(e.network)),
+            prefix_len: e.prefix_len,
+            next: e.next,
+        });
+        v4.chain(v6)
+    }
+}
+
+fn insert<A: Copy + PartialEq>(
+    entries: &mut [Option<Entry<A>>; ROUTES_MAX],
+    len: &mut usize,
+    new: Entry<A>,
+) -> Result<(), RouteError> {
+    for old in entries.iter_mut().take(*len).flatten() {
+        if old.network == new.network
+            && old.prefix_len == new.prefix_len
+            && old.next.interface == new.next.interface
+        {
+            *old = new;
+            return Ok(());
+        }
+    }
+    if *len == ROUTES_MAX {
+        return Err(RouteError::Full);
+    }
+    let shorter = |e: &Option<Entry<A>>| e.is_some_and(|e| e.prefix_len < new.prefix_len);
+    let at = entries.iter().take(*len).position(shorter).unwrap_or(*len);
+    entries.copy_within(at..*len, at + 1);
+    entries[at] = Some(new);
+    *len += 1;
+    Ok(())
+}
+
+fn remove<A: Copy>(
+    entries: &mut [Option<Entry<A>>; ROUTES_MAX],
+    len: &mut usize,
+    is: impl Fn(&Entry<A>) -> bool,
+) -> usize {
+    let before = *len;
+    let mut kept = 0;
+    for at in 0..before {
+        if entries[at].as_ref().is_some_and(&is) {
+            continue;
+        }
+        entries[kept] = entries[at];
+        kept += 1;
+    }
+    entries[kept..before].fill(None);
+    *len = kept;
+    before - kept
+}
+
+#[cfg(test)]
+#[path = "route_tests.rs"]
+mod tests;
