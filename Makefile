@@ -1,0 +1,70 @@
+# netchan: what a person types. `make demo` and `make test` are all a fresh machine needs (a Rust toolchain and a C linker).
+
+CARGO ?= cargo
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+# Debian packages the tests use; the build itself needs none of them.
+TEST_PACKAGES = iproute2 iputils-ping tcpdump iperf3 netcat-openbsd nftables curl libpcap-dev ethtool valgrind python3
+# What of them is looked for on the PATH (libpcap-dev has no program).
+TEST_PROGRAMS = ip ping tcpdump iperf3 nc nft curl ethtool valgrind python3
+
+# `make soak` takes these; a seed that failed is replayed with NETCHAN_SEED=<seed> NETCHAN_SEEDS=1.
+SOAK_SEEDS ?= 2000
+SOAK_FUZZ_SECONDS ?= 600
+SOAK_BULK_MIB ?= 1024
+
+.PHONY: help build demo test test-tools test-unit test-loom test-system bench lint soak
+
+help:
+	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
+	@echo 'make test   every test (as root also the ones that need network namespaces)'
+	@echo 'make build  the release binaries, under target/release'
+	@echo 'make lint   formatting and clippy, warnings are errors'
+	@echo 'make bench  the micro-benchmarks and the experiments of the lab'
+	@echo 'make soak   the long tests: SOAK_SEEDS=$(SOAK_SEEDS) SOAK_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) SOAK_BULK_MIB=$(SOAK_BULK_MIB)'
+
+build:
+	$(CARGO) build --release --workspace
+
+demo: build
+	target/release/netchan demo
+
+test: test-tools test-unit test-loom build test-system
+
+# Quiet when nothing is missing; tolerant of a machine without apt or without root: the tests that need a tool then say so.
+test-tools:
+	@missing=''; \
+	for p in $(TEST_PROGRAMS); do PATH="$$PATH:/usr/sbin:/sbin" command -v $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	find /usr/lib -name libpcap.so 2>/dev/null | grep -q . || missing="$$missing libpcap.so"; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then \
+		echo "make test: missing here:$$missing (packages: $(TEST_PACKAGES))"; exit 0; \
+	fi; \
+	echo "make test: installing what the tests use:$$missing"; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	(apt-get -qq update; apt-get -qq install -y --no-install-recommends $(TEST_PACKAGES)) >/dev/null 2>&1 \
+	|| echo "make test: could not install all of: $(TEST_PACKAGES)"
+
+test-unit:
+	$(CARGO) test --workspace
+
+# The models of percore's primitives: every interleaving within loom's bounds.
+test-loom:
+	RUSTFLAGS='--cfg loom' LOOM_MAX_PREEMPTIONS=3 $(CARGO) test -p percore --release --lib --target-dir target/loom loom
+
+# Real programs and the real Linux stack, in network namespaces.
+test-system:
+	NETCHAN_SYSTEM=1 $(CARGO) test --release --workspace --test system
+
+bench: build
+	$(CARGO) bench --workspace
+	target/release/netchan lab run path steer
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+soak: test-tools build
+	NETCHAN_SEEDS=$(SOAK_SEEDS) $(CARGO) test --release -p netchan-lab --test simulation -- --nocapture
+	NETCHAN_SYSTEM=1 NETCHAN_SOAK=1 NETCHAN_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) NETCHAN_BULK_MIB=$(SOAK_BULK_MIB) \
+		$(CARGO) test --release --workspace --test system

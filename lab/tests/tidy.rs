@@ -1,0 +1,212 @@
+//! House rule 14: what the compiler cannot reject about the shape of the tree, this test does.
+
+mod tidy_scan;
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use tidy_scan::{Source, allowed_prefix, code_of, files, root, sources, words};
+
+/// A file of code longer than this wants to be two (house rule 2).
+const LINES_MAX: usize = 800;
+
+/// Files that were longer when the rule came, with their length: it may only shrink, and the entry with it.
+const LONG: &[(&str, usize)] = &[];
+
+/// Where `unsafe` may stand (house rule 8).
+const UNSAFE_ROOMS: &[&str] = &[
+    "crates/percore/",
+    "crates/netchan/src/link/sys",
+    "crates/netchan/src/channel",
+    "crates/netchan/tests/alloc", // a counting allocator is an `unsafe impl`
+    "crates/preload/",
+];
+
+/// The workspace's own edges: a crate may depend on these of its siblings and on no others.
+const EDGES: &[(&str, &[&str])] = &[
+    ("crates/percore", &[]),
+    ("crates/proto", &[]),
+    ("crates/netchan", &["percore", "proto"]),
+    ("crates/tokio", &["netchan"]),
+    ("crates/preload", &["netchan"]),
+    ("crates/cli", &["netchan", "netchan-lab"]),
+    ("lab", &["netchan", "percore", "proto"]),
+];
+
+/// Panics with all findings at once, one a line.
+fn report(rule: &str, findings: &[String]) {
+    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
+}
+
+/// `check` on every source; what it returns is prefixed with the file's path.
+fn each_source(rule: &str, check: impl Fn(&Source) -> Vec<String>) {
+    let sources = sources();
+    assert!(sources.len() > 20, "the scan found only {} files", sources.len());
+    let findings: Vec<String> = sources
+        .iter()
+        .flat_map(|s| check(s).into_iter().map(|f| format!("{}: {f}", s.path)).collect::<Vec<_>>())
+        .collect();
+    report(rule, &findings);
+}
+
+/// Line numbers (from 1) of `code` for which `bad` gives a reason.
+fn each_line(code: &str, bad: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    code.lines()
+        .enumerate()
+        .filter_map(|(i, line)| bad(line).map(|why| format!("line {}: {why}", i + 1)))
+        .collect()
+}
+
+#[test]
+fn files_stay_short() {
+    each_source("a file is a chapter: split it (house rule 2)", |s| {
+        let lines = s.text.lines().count();
+        let limit = LONG.iter().find(|(path, _)| *path == s.path).map_or(LINES_MAX, |(_, n)| *n);
+        match () {
+            () if s.is_test => vec![],
+            () if lines > limit => vec![format!("{lines} lines, at most {limit}")],
+            () if limit > LINES_MAX && lines < limit => {
+                vec![format!("shrank to {lines} lines: lower its entry in LONG from {limit}")]
+            }
+            () => vec![],
+        }
+    });
+}
+
+#[test]
+fn files_open_with_what_they_are() {
+    each_source("a file opens with a `//!` line that says what it is (house rule 2)", |s| {
+        let first = s.text.lines().find(|l| !l.trim().is_empty()).unwrap_or_default();
+        let said = first.strip_prefix("//!").is_some_and(|rest| rest.trim().len() >= 8);
+        if said { vec![] } else { vec![format!("begins with {first:?}")] }
+    });
+}
+
+#[test]
+fn unsafe_keeps_to_its_rooms() {
+    each_source("unsafe has few rooms (house rule 8)", |s| {
+        if allowed_prefix(&s.path, UNSAFE_ROOMS) {
+            return vec![];
+        }
+        each_line(&s.code, |line| {
+            words(line).any(|w| w == "unsafe").then(|| "unsafe outside its rooms".to_owned())
+        })
+    });
+}
+
+#[test]
+fn percore_has_never_heard_of_a_packet() {
+    each_source("percore knows no packets (ARCHITECTURE.md, invariant 1)", |s| {
+        if !s.path.starts_with("crates/percore/src/") {
+            return vec![];
+        }
+        each_line(&s.code, |line| {
+            words(line)
+                .map(str::to_ascii_lowercase)
+                .find(|w| w.contains("packet") || w == "proto" || w.contains("netchan"))
+                .map(|w| format!("names {w}"))
+        })
+    });
+}
+
+#[test]
+fn proto_has_never_heard_of_a_thread() {
+    each_source("proto knows no threads, clocks or sockets (ARCHITECTURE.md, invariant 1)", |s| {
+        if !s.path.starts_with("crates/proto/src/") || s.is_test {
+            return vec![];
+        }
+        let bad = ["std::", "thread", "atomic::", "Instant::now", "SystemTime", "percore", "netchan"];
+        each_line(&s.shipped, |line| {
+            bad.iter().find(|b| line.contains(**b)).map(|b| format!("names {b}"))
+        })
+    });
+    let lib = fs::read_to_string(root().join("crates/proto/src/lib.rs")).expect("proto has a lib.rs");
+    for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
+        assert!(lib.lines().any(|l| l.trim() == attribute), "crates/proto/src/lib.rs lost {attribute}");
+    }
+}
+
+#[test]
+fn crates_depend_as_the_architecture_says() {
+    let mut findings = Vec::new();
+    let siblings: BTreeSet<&str> =
+        ["percore", "proto", "netchan", "netchan-tokio", "netchan-preload", "netchan-cli", "netchan-lab"].into();
+    for (folder, allowed) in EDGES {
+        let path = root().join(folder).join("Cargo.toml");
+        let text = fs::read_to_string(&path).expect("every crate has a manifest");
+        let manifest: toml::Table = text.parse().expect("cargo reads it too");
+        let Some(dependencies) = manifest.get("dependencies").and_then(toml::Value::as_table) else {
+            continue;
+        };
+        for name in dependencies.keys().map(String::as_str) {
+            if siblings.contains(name) && !allowed.contains(&name) {
+                findings.push(format!("{folder} depends on {name}"));
+            }
+        }
+        if *folder == "crates/proto" && dependencies.len() > 1 {
+            findings.push(format!("{folder} depends on more than siphasher: {dependencies:?}"));
+        }
+    }
+    report("only netchan knows both percore and proto", &findings);
+}
+
+#[test]
+fn nothing_is_left_over() {
+    // Put together here, so that this file does not name them itself.
+    let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+    let calls = [concat!("db", "g!"), concat!("to", "do!")];
+    each_source("finish it or write an issue (house rule 14)", |s| {
+        let mut found = each_line(&s.text, |line| {
+            words(line).find_map(|w| marks.iter().find(|m| **m == w).map(|m| (*m).to_owned()))
+        });
+        found.extend(each_line(&s.code, |line| {
+            calls.iter().find(|c| line.contains(**c)).map(|c| (*c).to_owned())
+        }));
+        found
+    });
+}
+
+#[test]
+fn a_test_that_is_switched_off_says_why() {
+    let bare = concat!("#[ig", "nore]");
+    each_source("write #[ignore = \"why\"]", |s| {
+        each_line(&s.code, |line| line.contains(bare).then(|| "no reason".to_owned()))
+    });
+}
+
+#[test]
+fn no_file_names_a_path_of_somebodys_machine() {
+    let bad = [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/")];
+    let mut findings = Vec::new();
+    for path in files() {
+        let Ok(text) = fs::read_to_string(root().join(&path)) else { continue };
+        for (number, line) in text.lines().enumerate() {
+            let names = |b: &&&str| {
+                line.match_indices(**b).any(|(at, _)| {
+                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-}~".contains(c))
+                })
+            };
+            if let Some(b) = bad.iter().find(names) {
+                findings.push(format!("{path}:{}: {b}", number + 1));
+            }
+        }
+    }
+    report("paths are relative to the tree or come from the environment", &findings);
+}
+
+#[test]
+fn what_a_fresh_machine_needs_is_there() {
+    for name in ["Makefile", ".ci/run", "Cargo.lock", "LICENSE-APACHE", "LICENSE-MIT", "CONTRIBUTING.md"] {
+        assert!(Path::new(&root()).join(name).is_file(), "{name} is missing");
+    }
+}
+
+#[test]
+fn the_scanner_sees_code_and_only_code() {
+    assert_eq!(code_of("a // unsafe\nb").lines().next(), Some("a "));
+    assert_eq!(code_of("let s = \"unsafe // x\"; // y").trim_end(), "let s = \"\";");
+    assert_eq!(code_of("/* a\n unsafe */ c").lines().collect::<Vec<_>>(), ["", " c"]);
+    assert_eq!(code_of("let c = '\"'; unsafe").trim_end(), "let c = ' '; unsafe");
+    assert_eq!(code_of("fn f<'a>(x: &'a str) {}"), "fn f<'a>(x: &'a str) {}");
+    assert_eq!(code_of("let r = r#\"unsafe \" x\"#; y"), "let r = r\"\"; y");
+    assert_eq!(words("unsafe_code unsafe{").collect::<Vec<_>>(), ["unsafe_code", "unsafe"]);
+}
