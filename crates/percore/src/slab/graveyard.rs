@@ -1,0 +1,113 @@
+//! Slabs whose holder is gone while buffers are out. Each stays mapped until its last buffer came home.
+//!
+//! There is no count of buffers that every drop would have to touch. Instead the dying holder clears the id in the slab's head, which
+//! every drop of a buffer reads anyway; a drop that finds it cleared comes here, under a lock, and the last one unmaps the slab.
+//! A drop that read the id just before it was cleared has put its buffer into a lane; it is found when any buffer comes here, when a
+//! slab is made or dropped, or when a thread ends that ever freed a buffer.
+
+use super::{Head, lane::ReadUpTo, region::Region};
+use std::{
+    collections::BTreeSet,
+    ptr::NonNull,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// The memory of one slab and how far its lanes were read.
+#[derive(Debug)]
+pub(super) struct Estate {
+    pub head: NonNull<Head>,
+    pub region: Region,
+    pub read: ReadUpTo,
+    pub id: u64,
+    pub buffers: usize,
+}
+
+// SAFETY: the head is this value's own allocation; it is shared with buffers by design.
+unsafe impl Send for Estate {}
+
+#[derive(Debug)]
+struct Corpse {
+    estate: Estate,
+    home: usize,
+}
+
+impl Corpse {
+    /// Counts what came home; true if that is all.
+    fn is_complete(&mut self) -> bool {
+        let Estate { head, read, .. } = &mut self.estate;
+        // SAFETY: the head is freed with the estate only.
+        let head = unsafe { head.as_ref() };
+        head.lanes.collect(read, |_| self.home += 1);
+        self.home == self.estate.buffers
+    }
+}
+
+/// The list of all slabs that are mapped, and those without a holder.
+#[derive(Debug)]
+pub(super) struct Graveyard {
+    next_id: u64,
+    mapped: BTreeSet<u64>,
+    corpses: Vec<Corpse>,
+}
+
+static GRAVEYARD: Mutex<Graveyard> = Mutex::new(Graveyard {
+    next_id: 1, // 0 is the id of a slab without a holder
+    mapped: BTreeSet::new(),
+    corpses: Vec::new(),
+});
+
+pub(super) fn lock() -> MutexGuard<'static, Graveyard> {
+    // Nothing in here panics half-way.
+    GRAVEYARD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Graveyard {
+    /// The id of a new slab; none is ever used twice.
+    pub fn enroll(&mut self) -> u64 {
+        self.sweep();
+        let id = self.next_id;
+        self.next_id += 1;
+        self.mapped.insert(id);
+        id
+    }
+
+    /// Whether the slab with this id still has its memory.
+    pub fn is_mapped(&self, id: u64) -> bool {
+        self.mapped.contains(&id)
+    }
+
+    /// Number of slabs that are mapped, with holders and without.
+    pub fn mapped(&self) -> usize {
+        self.mapped.len()
+    }
+
+    /// Takes the estate of a holder that ends with `home` of its buffers at home.
+    pub fn bury(&mut self, estate: Estate, home: usize) {
+        self.corpses.push(Corpse { estate, home });
+        self.sweep();
+    }
+
+    /// One buffer of a slab without a holder comes home.
+    pub fn come_home(&mut self, head: NonNull<Head>) {
+        for corpse in &mut self.corpses {
+            if corpse.estate.head == head {
+                corpse.home += 1;
+            }
+        }
+        self.sweep();
+    }
+
+    /// Unmaps every slab whose last buffer came home.
+    pub fn sweep(&mut self) {
+        for i in (0..self.corpses.len()).rev() {
+            if self.corpses[i].is_complete() {
+                let Corpse { estate, .. } = self.corpses.swap_remove(i);
+                self.mapped.remove(&estate.id);
+                // SAFETY: made by `Box::leak` in `Slab::new`. No buffer is left, no thread's claim is used once the id is
+                // not mapped, and the holder is gone: nobody can reach it.
+                drop(unsafe { Box::from_raw(estate.head.as_ptr()) });
+                drop(estate.region);
+            }
+        }
+    }
+}

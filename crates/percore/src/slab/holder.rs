@@ -1,0 +1,284 @@
+//! The holder's side of a slab, and the buffers.
+
+use super::{
+    graveyard::{self, Estate},
+    lane::{LANES, Lanes, ReadUpTo},
+    local,
+    region::Region,
+};
+use crate::sync::{AtomicU64, Ordering};
+use std::{
+    fmt, io,
+    mem::ManuallyDrop,
+    ops::{Deref, DerefMut},
+    ptr::NonNull,
+};
+
+const LINE: usize = 64;
+/// Allocations between two looks at the lanes. Looking only when dry would walk through the whole slab before it takes a
+/// warm buffer again; 64 makes the look (a cache miss per active lane) about 1 ns per allocation.
+const ALLOCS_PER_LOOK: usize = 64;
+
+/// What a slab's buffers and holder share. The first line is written when the slab is made and when its holder ends.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Head {
+    /// The slab's id while it has a holder, then 0.
+    id: AtomicU64,
+    base: NonNull<u8>,
+    /// Bytes in each buffer.
+    size: usize,
+    pub(super) lanes: Lanes,
+}
+
+impl Head {
+    /// The number that names the buffer at `data`.
+    #[inline(always)]
+    fn line_of(&self, data: NonNull<u8>) -> u32 {
+        let offset = data.addr().get() - self.base.addr().get();
+        // Fits: `Slab::new` refuses a slab with 2^32 lines.
+        #[allow(clippy::cast_possible_truncation)]
+        let line = (offset / LINE) as u32;
+        line
+    }
+
+    /// The buffer that `line_of` named so.
+    #[inline(always)]
+    fn data_of(&self, line: u32) -> NonNull<u8> {
+        // SAFETY: the number of a buffer, so inside the region. Widening: u32 to usize.
+        unsafe { self.base.add(line as usize * LINE) }
+    }
+}
+
+/// A fixed set of equal buffers. Allocation and local free are plain memory operations of the holder (`&mut`);
+/// a [`Buffer`] dropped anywhere goes home by a passive message that the holder reads when it runs dry, and now and then.
+pub struct Slab {
+    /// Always there but inside `drop`.
+    estate: ManuallyDrop<Estate>,
+    /// Buffers at home, by the number that `line_of` gives them; last in, first out: the warmest goes first.
+    free: Vec<u32>,
+    /// Allocations until the next look at the lanes; never more than `free` has.
+    fuel: usize,
+}
+
+impl fmt::Debug for Slab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (home, all, size) = (self.free.len(), self.capacity(), self.buffer_size());
+        write!(
+            f,
+            "Slab {{ at least {home} of {all} buffers of {size} bytes at home }}"
+        )
+    }
+}
+
+impl Slab {
+    /// `buffers` buffers of `size` bytes each (rounded up to a cache line, at least one), prefaulted (the first 512 MiB of them).
+    ///
+    /// # Errors
+    /// `InvalidInput` if there are 2^31 buffers or 2^32 cache lines (256 GiB) or more; what mmap(2) and madvise(2) say when there
+    /// is not enough memory.
+    pub fn new(buffers: usize, size: usize) -> io::Result<Self> {
+        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "slab larger than 256 GiB");
+        let lines_each = size.div_ceil(LINE).max(1) | 1; // odd: see the module's docs
+        let lines = buffers
+            .checked_mul(lines_each)
+            .and_then(|n| u32::try_from(n).ok());
+        let count = u32::try_from(buffers).ok().filter(|&n| n < 1 << 31);
+        let (lines, count) = lines.zip(count).ok_or_else(too_large)?;
+        let bytes = lines as usize * LINE; // widening, as below
+        let slots = LANES * Lanes::slots_each(count) as usize;
+        let region = Region::new(bytes + slots * size_of::<u32>(), bytes)?;
+        // SAFETY: `bytes` is less than the region has.
+        let behind = unsafe { region.base().add(bytes) };
+        // SAFETY: the region ends with `slots` words, aligned to a line, zero; it outlives every push and collect (graveyard).
+        let lanes = unsafe { Lanes::new(count, behind.cast()) };
+        let id = graveyard::lock().enroll();
+        let head = Head {
+            id: AtomicU64::new(id),
+            base: region.base(),
+            size: size.div_ceil(LINE).max(1) * LINE,
+            lanes,
+        };
+        let step = u32::try_from(lines_each).map_err(|_| too_large())?;
+        Ok(Self {
+            estate: ManuallyDrop::new(Estate {
+                head: NonNull::from(Box::leak(Box::new(head))),
+                region,
+                read: ReadUpTo::START,
+                id,
+                buffers,
+            }),
+            free: (0..count).rev().map(|i| i * step).collect(),
+            fuel: 0,
+        })
+    }
+
+    #[inline(always)]
+    fn head(&self) -> &Head {
+        // SAFETY: freed with the estate, which is ours.
+        unsafe { self.estate.head.as_ref() }
+    }
+
+    /// A buffer with unspecified (old, but initialised) contents; `None` when all are out.
+    #[inline]
+    pub fn alloc(&mut self) -> Option<Buffer> {
+        if self.fuel == 0 {
+            self.look();
+        }
+        let line = self.free.pop()?;
+        self.fuel -= 1;
+        Some(Buffer {
+            data: self.head().data_of(line),
+            head: self.estate.head,
+        })
+    }
+
+    /// Takes in what came home and sets the time of the next look.
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self) {
+        self.take_in();
+        self.fuel = self.free.len().min(ALLOCS_PER_LOOK);
+    }
+
+    fn take_in(&mut self) {
+        // SAFETY: freed with the estate, which is ours.
+        let head = unsafe { self.estate.head.as_ref() };
+        let free = &mut self.free;
+        head.lanes
+            .collect(&mut self.estate.read, |line| free.push(line));
+    }
+
+    /// Local free: gives back a buffer at once. A buffer of another slab is dropped, i.e. goes home.
+    #[inline]
+    pub fn free(&mut self, buffer: Buffer) {
+        if buffer.head == self.estate.head {
+            let buffer = ManuallyDrop::new(buffer);
+            self.free.push(self.head().line_of(buffer.data));
+        }
+    }
+
+    /// Buffers that can be allocated now, after taking in what came home.
+    pub fn available(&mut self) -> usize {
+        self.take_in();
+        self.free.len()
+    }
+
+    /// Number of buffers.
+    pub fn capacity(&self) -> usize {
+        self.estate.buffers
+    }
+
+    /// Bytes in each buffer.
+    pub fn buffer_size(&self) -> usize {
+        self.head().size
+    }
+
+    /// Buffers that ever came home by the list behind a mutex, because the thread that dropped them had no lane.
+    pub fn overflowed(&self) -> u64 {
+        self.head().lanes.overflowed()
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        // SAFETY: nothing uses the estate after this.
+        let estate = unsafe { ManuallyDrop::take(&mut self.estate) };
+        let mut graves = graveyard::lock();
+        // SAFETY: freed with the estate, which is here.
+        let head = unsafe { estate.head.as_ref() };
+        // Relaxed: who reads it comes to the graveyard and meets us in its lock; who does not yet uses a lane, which is swept.
+        head.id.store(0, Ordering::Relaxed);
+        graves.bury(estate, self.free.len());
+    }
+}
+
+/// Number of slabs in this process whose memory is mapped: those with a holder and those that wait for buffers.
+pub fn mapped() -> usize {
+    let mut graves = graveyard::lock();
+    graves.sweep();
+    graves.mapped()
+}
+
+/// An owned buffer of some slab: 16 bytes, `Send`. Dropping it anywhere sends it home (wait-free, no shared counter).
+pub struct Buffer {
+    data: NonNull<u8>,
+    head: NonNull<Head>,
+}
+
+// SAFETY: a buffer is the one owner of its bytes; the head is shared by design (atomics, and words that never change).
+unsafe impl Send for Buffer {}
+// SAFETY: `&Buffer` gives `&[u8]` and nothing else.
+unsafe impl Sync for Buffer {}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer {{ {} bytes at {:?} }}", self.len(), self.data)
+    }
+}
+
+impl Buffer {
+    #[inline(always)]
+    fn head(&self) -> &Head {
+        // SAFETY: the slab's memory and head stay until its last buffer is dropped, and this is one.
+        unsafe { self.head.as_ref() }
+    }
+}
+
+impl Drop for Buffer {
+    #[inline]
+    fn drop(&mut self) {
+        let head = self.head();
+        let id = head.id.load(Ordering::Relaxed); // see `Slab::drop`
+        match local::cached(id) {
+            Some(lane) => {
+                // SAFETY: the lane is a part of the head.
+                let lane = unsafe { lane.as_ref() };
+                lane.push(head.line_of(self.data));
+            }
+            None => self.go_home_slowly(id),
+        }
+    }
+}
+
+impl Buffer {
+    #[cold]
+    #[inline(never)]
+    fn go_home_slowly(&self, id: u64) {
+        let (head, line) = (self.head(), self.head().line_of(self.data));
+        if id == 0 {
+            graveyard::lock().come_home(self.head);
+        } else if let Some(lane) = local::find(head, id) {
+            // SAFETY: the lane is a part of the head.
+            let lane = unsafe { lane.as_ref() };
+            lane.push(line);
+        } else {
+            head.lanes.push_overflow(line);
+        }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        let size = self.head().size;
+        // SAFETY: `size` initialised bytes inside the mapping, and this buffer owns them.
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), size) }
+    }
+}
+
+impl DerefMut for Buffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let size = self.head().size;
+        // SAFETY: as in `deref`, and `&mut self` is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), size) }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}

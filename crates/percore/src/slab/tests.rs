@@ -1,0 +1,220 @@
+//! Tests of the slab: contract, remote free, thread exit, lanes running out, buffers that outlive their slab.
+
+use super::{Buffer, Slab, lane::LANES, mapped};
+use std::{
+    cell::RefCell,
+    sync::{Barrier, Mutex, MutexGuard, PoisonError, mpsc},
+};
+
+/// Tests that look at the process-wide number of mapped slabs, or make slabs, take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn all(slab: &mut Slab) -> Vec<Buffer> {
+    std::iter::from_fn(|| slab.alloc()).collect()
+}
+
+#[test]
+fn buffers_are_distinct_whole_and_run_out() {
+    let _turn = turn();
+    for size in [1, 64, 65, 1514, 2048, 9000, 65_600] {
+        let mut slab = Slab::new(7, size).unwrap();
+        assert_eq!(slab.buffer_size(), size.div_ceil(64) * 64);
+        let mut out = all(&mut slab);
+        assert_eq!((out.len(), slab.available()), (7, 0));
+        assert!(slab.alloc().is_none());
+        for (buffer, mark) in out.iter_mut().zip(1u8..) {
+            assert_eq!(buffer.len(), slab.buffer_size());
+            assert!(buffer.as_ptr().addr().is_multiple_of(64));
+            buffer.fill(mark);
+        }
+        for (buffer, mark) in out.iter().zip(1u8..) {
+            assert!(buffer.iter().all(|&byte| byte == mark));
+        }
+        while let Some(buffer) = out.pop() {
+            slab.free(buffer);
+        }
+        assert_eq!((slab.available(), all(&mut slab).len()), (7, 7));
+    }
+}
+
+#[test]
+fn sixteen_bytes_and_send() {
+    fn send<T: Send>() {}
+    send::<Buffer>();
+    send::<Slab>();
+    assert_eq!(size_of::<Buffer>(), 16);
+    assert_eq!(size_of::<Option<Buffer>>(), 16);
+}
+
+#[test]
+fn none_at_all_and_too_many() {
+    let _turn = turn();
+    let mut empty = Slab::new(0, 2048).unwrap();
+    assert!(empty.alloc().is_none());
+    assert_eq!((empty.available(), empty.capacity()), (0, 0));
+    assert!(Slab::new(usize::MAX, 2048).is_err());
+    assert!(Slab::new(1 << 31, 64).is_err());
+    assert!(Slab::new(1, usize::MAX).is_err());
+}
+
+#[test]
+fn free_takes_foreign_buffers_too() {
+    let _turn = turn();
+    let (mut here, mut there) = (Slab::new(2, 64).unwrap(), Slab::new(2, 64).unwrap());
+    let stranger = there.alloc().unwrap();
+    here.free(stranger);
+    assert_eq!((here.available(), there.available()), (2, 2));
+}
+
+#[test]
+fn a_drop_on_the_holders_own_thread_comes_home() {
+    let _turn = turn();
+    let mut slab = Slab::new(3, 100).unwrap();
+    for _ in 0..1000 {
+        drop(all(&mut slab));
+    }
+    assert_eq!(slab.available(), 3);
+    assert_eq!(slab.overflowed(), 0);
+}
+
+/// Many rounds of the whole slab through a small channel to threads that come and go.
+#[test]
+fn remote_frees_of_many_threads_all_come_home_with_what_was_written() {
+    let _turn = turn();
+    let mut slab = Slab::new(50, 64).unwrap();
+    for round in 0..20u8 {
+        std::thread::scope(|scope| {
+            let lines: Vec<_> = (0..4)
+                .map(|_| {
+                    let (to, from) = mpsc::sync_channel::<Buffer>(8);
+                    scope.spawn(move || from.iter().for_each(|mut buffer| buffer.fill(!round)));
+                    to
+                })
+                .collect();
+            for i in 0..2000 {
+                let mut buffer = loop {
+                    match slab.alloc() {
+                        Some(buffer) => break buffer,
+                        None => std::thread::yield_now(),
+                    }
+                };
+                assert!(buffer.iter().all(|&b| b == buffer[0]), "another's bytes");
+                buffer.fill(round);
+                lines[i % lines.len()].send(buffer).unwrap();
+            }
+        });
+        assert_eq!(slab.available(), 50);
+    }
+    assert_eq!(
+        slab.overflowed(),
+        0,
+        "lanes of threads that ended are used again"
+    );
+}
+
+#[test]
+fn threads_beyond_the_lanes_use_the_overflow_and_are_counted() {
+    let _turn = turn();
+    let extra = 3;
+    let mut slab = Slab::new(LANES + extra, 64).unwrap();
+    let barrier = Barrier::new(LANES + extra);
+    std::thread::scope(|scope| {
+        for buffer in all(&mut slab) {
+            scope.spawn(|| {
+                drop(buffer);
+                barrier.wait(); // all keep their lanes until everyone has dropped
+            });
+        }
+    });
+    assert_eq!(slab.overflowed(), extra as u64);
+    assert_eq!(slab.available(), LANES + extra);
+}
+
+#[test]
+fn a_buffer_in_a_thread_local_comes_home_when_the_thread_ends() {
+    thread_local! {
+        // Two, so that whichever order the destructors run in, one is dropped after the claims are gone.
+        static EARLY: RefCell<Vec<Buffer>> = const { RefCell::new(Vec::new()) };
+        static LATE: RefCell<Vec<Buffer>> = const { RefCell::new(Vec::new()) };
+    }
+    let _turn = turn();
+    let mut slab = Slab::new(3, 64).unwrap();
+    let buffers = all(&mut slab);
+    std::thread::spawn(move || {
+        let [a, b, c] = <[Buffer; 3]>::try_from(buffers).unwrap();
+        EARLY.with(|early| early.borrow_mut().push(a));
+        drop(b); // claims the lane: its destructor is registered between the two
+        LATE.with(|late| late.borrow_mut().push(c));
+    })
+    .join()
+    .unwrap();
+    assert_eq!(slab.available(), 3);
+    assert_eq!(
+        slab.overflowed(),
+        1,
+        "the one that came too late for the lane"
+    );
+}
+
+#[test]
+fn a_slab_is_unmapped_at_once_when_all_is_home_and_else_with_its_last_buffer() {
+    let _turn = turn();
+    let before = mapped();
+    let mut slab = Slab::new(4, 64).unwrap();
+    let other = Slab::new(4, 64).unwrap();
+    assert_eq!(mapped(), before + 2);
+    drop(other);
+    assert_eq!(mapped(), before + 1);
+    let mut out = all(&mut slab);
+    drop(out.pop()); // lies in a lane
+    drop(slab);
+    for mut buffer in out.drain(..) {
+        assert_eq!(mapped(), before + 1);
+        buffer.fill(7);
+        std::thread::spawn(|| drop(buffer)).join().unwrap();
+    }
+    assert_eq!(mapped(), before);
+}
+
+/// The slab dies while other threads drop its buffers.
+#[test]
+fn a_slab_that_dies_among_drops_is_unmapped() {
+    let _turn = turn();
+    let before = mapped();
+    for _ in 0..200 {
+        let mut slab = Slab::new(64, 64).unwrap();
+        let mut buffers = all(&mut slab);
+        let half = buffers.split_off(32);
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(buffers));
+            scope.spawn(|| drop(half));
+            drop(slab);
+        });
+        assert_eq!(mapped(), before);
+    }
+}
+
+#[test]
+fn more_slabs_than_a_thread_caches() {
+    let _turn = turn();
+    let mut slabs: Vec<_> = (0..100).map(|_| Slab::new(2, 64).unwrap()).collect();
+    for _ in 0..3 {
+        let buffers: Vec<_> = slabs.iter_mut().filter_map(Slab::alloc).collect();
+        drop(buffers);
+    }
+    assert!(
+        slabs
+            .iter_mut()
+            .all(|slab| slab.available() == 2 && slab.overflowed() == 0)
+    );
+    drop(slabs);
+    // Ids go on, and claims on slabs that are gone are forgotten.
+    for _ in 0..1000 {
+        let mut slab = Slab::new(1, 64).unwrap();
+        drop(slab.alloc());
+        assert_eq!(slab.available(), 1);
+    }
+}
