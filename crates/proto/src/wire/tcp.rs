@@ -2,6 +2,18 @@
 
 use core::cmp::Ordering;
 
+mod emit;
+mod options;
+mod parse;
+
+pub use emit::fill_checksum;
+pub use parse::verify_checksum;
+
+/// Bytes of a header without options.
+pub const HEADER_LEN: usize = 20;
+/// Bytes of the longest header, which the data offset can say (RFC 9293 §3.1).
+pub const HEADER_LEN_MAX: usize = 60;
+
 /// A sequence number; compares modulo 2³² (RFC 9293 §3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
@@ -79,10 +91,15 @@ pub struct SackBlocks {
 
 impl SackBlocks {
     /// No block.
-    pub const NONE: Self = Self { blocks: [(SeqNum(0), SeqNum(0)); 4], len: 0 };
+    pub const NONE: Self = Self {
+        blocks: [(SeqNum(0), SeqNum(0)); 4],
+        len: 0,
+    };
     /// Appends `left..right`; false when four are there.
     pub fn push(&mut self, left: SeqNum, right: SeqNum) -> bool {
-        let Some(slot) = self.blocks.get_mut(usize::from(self.len)) else { return false };
+        let Some(slot) = self.blocks.get_mut(usize::from(self.len)) else {
+            return false;
+        };
         *slot = (left, right);
         self.len += 1;
         true

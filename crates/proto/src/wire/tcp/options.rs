@@ -1,0 +1,75 @@
+//! The general walk over TCP options (RFC 9293 §3.1), for what the fast paths of parse leave.
+
+use super::{Options, SackBlocks, SeqNum, Timestamps};
+use crate::wire::Error;
+
+/// Option kinds.
+pub(super) mod kind {
+    pub const END: u8 = 0;
+    pub const NOP: u8 = 1;
+    pub const MSS: u8 = 2;
+    pub const WINDOW_SCALE: u8 = 3;
+    pub const SACK_PERMITTED: u8 = 4;
+    pub const SACK: u8 = 5;
+    pub const TIMESTAMPS: u8 = 8;
+}
+
+/// Collects the options in `area` into `options`, which starts out empty.
+///
+/// Ends at the end-of-options byte or the end of the area. Every turn takes at least one byte, and
+/// the area has at most 40.
+pub(super) fn parse(mut area: &[u8], syn: bool, options: &mut Options) -> Result<(), Error> {
+    loop {
+        let (kind, len) = match *area {
+            [] | [kind::END, ..] => return Ok(()),
+            [kind::NOP, ref rest @ ..] => {
+                area = rest;
+                continue;
+            }
+            [_] => return Err(Error::Option),
+            [kind, len, ..] => (kind, len),
+        };
+        // MUST-68: the length counts its own two bytes.
+        let whole = area.split_at_checked(usize::from(len)).filter(|_| len >= 2);
+        let (option, rest) = whole.ok_or(Error::Option)?;
+        take(kind, option.get(2..).unwrap_or_default(), syn, options);
+        area = rest;
+    }
+}
+
+/// Takes one option if it is known, of its proper length, in its place, and the first of its kind.
+fn take(kind: u8, data: &[u8], syn: bool, options: &mut Options) {
+    match (kind, data) {
+        (kind::MSS, [a, b]) if syn && options.mss.is_none() => {
+            options.mss = Some(u16::from_be_bytes([*a, *b]));
+        }
+        (kind::WINDOW_SCALE, [shift]) if syn && options.window_scale.is_none() => {
+            options.window_scale = Some(*shift);
+        }
+        (kind::SACK_PERMITTED, []) if syn => options.sack_permitted = true,
+        (kind::TIMESTAMPS, [v0, v1, v2, v3, e0, e1, e2, e3]) if options.timestamps.is_none() => {
+            options.timestamps = Some(Timestamps {
+                value: u32::from_be_bytes([*v0, *v1, *v2, *v3]),
+                echo: u32::from_be_bytes([*e0, *e1, *e2, *e3]),
+            });
+        }
+        (kind::SACK, data) if options.sack.is_empty() => options.sack = sack_blocks(data),
+        _ => {}
+    }
+}
+
+/// The blocks of a SACK option; none if they are not whole. At most four fit into the option area.
+fn sack_blocks(data: &[u8]) -> SackBlocks {
+    let mut blocks = SackBlocks::NONE;
+    let (pairs, []) = data.as_chunks::<8>() else {
+        return blocks;
+    };
+    for &[l0, l1, l2, l3, r0, r1, r2, r3] in pairs {
+        let left = SeqNum(u32::from_be_bytes([l0, l1, l2, l3]));
+        let right = SeqNum(u32::from_be_bytes([r0, r1, r2, r3]));
+        if !blocks.push(left, right) {
+            break;
+        }
+    }
+    blocks
+}

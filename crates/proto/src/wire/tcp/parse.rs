@@ -1,0 +1,68 @@
+//! From segment to TCP header, and the checksum on the way in.
+
+use core::net::IpAddr;
+
+use super::options;
+use super::{Flags, HEADER_LEN, Header, Options, SeqNum, Timestamps};
+use crate::wire::{Error, Protocol, checksum};
+
+impl Header {
+    /// The header at the front of `segment` and its length: where the payload starts.
+    ///
+    /// * The length is a multiple of 4 in 20..=60 and at most `segment.len()`.
+    /// * Unknown options, and known ones whose length is not theirs, are passed over by their
+    ///   length (RFC 9293 MUST-6); of two equal ones the first counts.
+    /// * MSS, window scale and SACK-permitted count only with SYN (RFC 9293 MUST-65, RFC 7323 §2.2,
+    ///   RFC 2018 §2).
+    /// * The flags may be any nonsense, and the checksum is not looked at: [`verify_checksum`].
+    ///
+    /// # Errors
+    /// `Truncated` below 20 bytes; `Length` for a data offset below 5 or beyond the segment;
+    /// `Option` for an option of length 0 or 1 or one that runs over the header's end (RFC 9293
+    /// MUST-7: the segment is dropped, the connection lives).
+    #[inline]
+    pub fn parse(segment: &[u8]) -> Result<(Self, usize), Error> {
+        let (h, rest) = segment
+            .split_first_chunk::<HEADER_LEN>()
+            .ok_or(Error::Truncated)?;
+        let words = h[12] >> 4;
+        let mut header = Self {
+            source_port: u16::from_be_bytes([h[0], h[1]]),
+            destination_port: u16::from_be_bytes([h[2], h[3]]),
+            seq: SeqNum(u32::from_be_bytes([h[4], h[5], h[6], h[7]])),
+            ack: SeqNum(u32::from_be_bytes([h[8], h[9], h[10], h[11]])),
+            flags: Flags(u16::from_be_bytes([h[12] & 1, h[13]])),
+            window: u16::from_be_bytes([h[14], h[15]]),
+            urgent: u16::from_be_bytes([h[18], h[19]]),
+            options: Options::NONE,
+        };
+        // The two layouts that established connections send; anything else takes the long way.
+        if words == 5 {
+            return Ok((header, HEADER_LEN));
+        }
+        if words == 8
+            && let Some([1, 1, 8, 10, v0, v1, v2, v3, e0, e1, e2, e3]) = rest.first_chunk::<12>()
+        {
+            header.options.timestamps = Some(Timestamps {
+                value: u32::from_be_bytes([*v0, *v1, *v2, *v3]),
+                echo: u32::from_be_bytes([*e0, *e1, *e2, *e3]),
+            });
+            return Ok((header, 32));
+        }
+        let len = usize::from(words) * 4;
+        let area = len
+            .checked_sub(HEADER_LEN)
+            .and_then(|n| rest.get(..n))
+            .ok_or(Error::Length)?;
+        options::parse(area, header.flags.contains(Flags::SYN), &mut header.options)?;
+        Ok((header, len))
+    }
+}
+
+/// Whether the checksum of a whole segment is right (RFC 9293 MUST-3); false for addresses of two
+/// families.
+#[inline]
+pub fn verify_checksum(source: IpAddr, destination: IpAddr, segment: &[u8]) -> bool {
+    checksum::pseudo_header(source, destination, Protocol::TCP, segment.len())
+        .is_some_and(|pseudo| checksum::is_valid(pseudo + checksum::sum(segment)))
+}
