@@ -1,5 +1,50 @@
 //! TCP (RFC 9293): one connection as a state machine over segments, time and byte counts.
+//!
+//! Nothing here owns a payload byte, a clock or a socket. The caller keeps
+//!
+//! * a **send queue** of bytes whose first byte is the one at SND.UNA: it appends, calls
+//!   [`Connection::written`], and drops [`Input::acked`] bytes from the front after each segment;
+//! * a **receive queue** ([`ReceiveQueue`]) whose nodes lie in a [`SegmentPool`] shared by many
+//!   connections: it reads, and calls [`Connection::consumed`];
+//! * a **timer**: [`Connection::deadline`] may move either way after every call. A deadline that
+//!   moved later may be noticed when the earlier one fires: [`Connection::on_timer`] called too
+//!   early does nothing.
+//!
+//! The calling order, for every event (segment, write, read, close, timer): the event's method
+//! first, then [`Connection::output`] until it says `None`. Several segments may be put in before
+//! output is asked: acknowledgments aggregate (RFC 9293 MUST-58, MUST-59).
+//!
+//! LISTEN and CLOSED hold no connection; what they answer are the functions [`listen`] and
+//! [`reset_for`]. TIME-WAIT holds a [`TimeWait`] record instead of a connection.
 
-/// TCP_INFO's facts.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Info {}
+mod ack;
+mod close;
+mod config;
+mod congestion;
+mod connection;
+mod icmp;
+mod info;
+mod input;
+mod isn;
+mod open;
+mod options;
+mod output;
+mod port;
+mod reassembly;
+mod recovery;
+mod rtt;
+mod scoreboard;
+mod time_wait;
+mod timer;
+mod types;
+
+pub use close::{listen, reset_for};
+pub use config::{Config, Keepalive};
+pub use connection::Connection;
+pub use icmp::IcmpError;
+pub use info::Info;
+pub use isn::{initial_sequence, timestamp_offset};
+pub use port::ephemeral_port;
+pub use reassembly::{Payload, ReceiveQueue, SegmentPool, Segments};
+pub use time_wait::{TimeWait, TimeWaitVerdict};
+pub use types::{Drop, Error, Events, Input, Listen, State, Transmit};

@@ -1,0 +1,105 @@
+//! What one endpoint's TCP may do: the settings a connection is opened with.
+
+use crate::time::Duration;
+
+/// Keep-alive (RFC 9293 §3.8.4), off unless asked for (MUST-25).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Between two probes.
+    pub interval: Duration,
+    /// Probes without an answer before the connection is given up.
+    pub probes: u8,
+}
+
+impl Default for Keepalive {
+    /// Two hours (RFC 9293 MUST-28), then nine probes 75 s apart, as everyone does.
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(7200),
+            interval: Duration::from_secs(75),
+            probes: 9,
+        }
+    }
+}
+
+/// The settings of one endpoint. Each connection keeps what it needs of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Largest segment we can receive and send, in bytes of text and TCP options: the link's MTU
+    /// less 40 (IPv4) or 60 (IPv6). 64 and more.
+    pub mss: u16,
+    /// What the peer can receive if it does not say: 536 (IPv4) or 1220 (IPv6), RFC 9293 MUST-15.
+    pub default_mss: u16,
+    /// Bytes of received data kept for the application; also the largest window offered.
+    /// At most 2³⁰.
+    pub receive_buffer: u32,
+    /// Received segments kept for one connection, in order and out of order together.
+    pub max_segments: u32,
+    /// Gaps in what was received out of order, for one connection.
+    pub max_gaps: u16,
+    /// Offer window scaling (RFC 7323 §2). The shift follows from `receive_buffer`.
+    pub window_scale: bool,
+    /// Offer timestamps (RFC 7323 §3).
+    pub timestamps: bool,
+    /// Offer selective acknowledgment (RFC 2018).
+    pub sack: bool,
+    /// Hold small segments back while others are in flight (RFC 9293 §3.7.4).
+    pub nagle: bool,
+    /// Longest an acknowledgment waits for company; below 500 ms (RFC 9293 MUST-40).
+    pub delayed_ack: Duration,
+    /// Probe idle connections.
+    pub keepalive: Option<Keepalive>,
+    /// Least retransmission timeout. RFC 6298 says 1 s; 200 ms is what Linux does.
+    pub rto_min: Duration,
+    /// Timeout before the first measurement (RFC 6298 §2.1).
+    pub rto_initial: Duration,
+    /// Greatest timeout, backed off included; 60 s or more (RFC 6298 §2.5).
+    pub rto_max: Duration,
+    /// R2: how long data may stay unacknowledged before the connection is given up
+    /// (RFC 9293 MUST-20, SHLD-11). [`super::Connection::set_user_timeout`] changes it (MUST-21).
+    pub retry_timeout: Duration,
+    /// R2 of a SYN; 3 min or more (RFC 9293 MUST-23).
+    pub syn_timeout: Duration,
+    /// How long SYN-RECEIVED, opened passively, waits for the handshake's last segment.
+    pub syn_received_timeout: Duration,
+    /// TIME-WAIT: twice the longest life of a segment (RFC 9293 MUST-13).
+    pub time_wait: Duration,
+    /// How long FIN-WAIT-2 waits for the peer's FIN after [`super::Connection::close`].
+    pub fin_wait_2: Duration,
+    /// Initial congestion window in segments (RFC 6928: 10).
+    pub initial_cwnd: u32,
+    /// Most challenge acknowledgments in 5 s (RFC 5961 §7), for one connection.
+    pub challenge_acks: u8,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mss: 1460,
+            default_mss: 536,
+            receive_buffer: 1 << 20,
+            max_segments: 4096,
+            max_gaps: 256,
+            window_scale: true,
+            timestamps: true,
+            sack: true,
+            nagle: true,
+            delayed_ack: Duration::from_millis(40),
+            keepalive: None,
+            rto_min: Duration::from_millis(200),
+            rto_initial: Duration::from_secs(1),
+            rto_max: Duration::from_secs(120),
+            // The sum of the fifteen timeouts, backed off from 200 ms, that others grant.
+            retry_timeout: Duration::from_secs(924),
+            syn_timeout: Duration::from_secs(180),
+            // Five retransmissions from 1 s: 1 + 2 + 4 + 8 + 16 + 32.
+            syn_received_timeout: Duration::from_secs(63),
+            time_wait: Duration::from_secs(60),
+            fin_wait_2: Duration::from_secs(60),
+            initial_cwnd: 10,
+            challenge_acks: 10,
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! The connection: its variables (RFC 9293 §3.3.1), what can be asked of it and set on it.
+
+use super::config::{Config, Keepalive};
+use super::congestion::Congestion;
+use super::recovery::Recovery;
+use super::rtt::RttEstimator;
+use super::scoreboard::Scoreboard;
+use super::timer::Timers;
+use super::types::{Error, Events, State};
+use crate::time::{Duration, Instant};
+use crate::wire::tcp::{SackBlocks, SeqNum};
+
+/// What `output` has to look at. Empty means: nothing to send, at the price of one comparison.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pending(pub u8);
+
+impl Pending {
+    /// The SYN, or SYN-ACK.
+    pub const SYN: u8 = 1 << 0;
+    /// A RST that ends the connection.
+    pub const RST: u8 = 1 << 1;
+    /// A RST for a segment of somebody else's connection; ours goes on.
+    pub const REFUSE: u8 = 1 << 2;
+    /// Text, FIN or a retransmission may be possible.
+    pub const SEND: u8 = 1 << 3;
+    /// An acknowledgment.
+    pub const ACK: u8 = 1 << 4;
+    /// A zero-window probe.
+    pub const PROBE: u8 = 1 << 5;
+    /// A keep-alive probe.
+    pub const KEEPALIVE: u8 = 1 << 6;
+
+    pub fn set(&mut self, bits: u8) {
+        self.0 |= bits;
+    }
+    pub fn clear(&mut self, bits: u8) {
+        self.0 &= !bits;
+    }
+    pub const fn has(self, bits: u8) -> bool {
+        self.0 & bits != 0
+    }
+}
+
+/// What a connection keeps of its [`Config`], durations in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub mss: u16,
+    pub max_gaps: u16,
+    pub max_segments: u32,
+    pub receive_buffer: u32,
+    pub delayed_ack_us: u32,
+    pub retry_ms: u32,
+    pub syn_retry_ms: u32,
+    pub time_wait_ms: u32,
+    pub fin_wait_2_ms: u32,
+    pub keepalive_idle_ms: u32,
+    pub keepalive_interval_ms: u32,
+    pub keepalive_probes: u8,
+    pub challenge_acks: u8,
+    pub initial_cwnd: u16,
+}
+
+/// A duration in whole milliseconds, at most 2³² - 1 (49 days).
+pub(super) fn millis(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+/// `ms` milliseconds.
+pub(super) const fn from_millis(ms: u32) -> Duration {
+    Duration::from_millis(ms as u64)
+}
+
+impl Settings {
+    fn new(config: &Config, syn_retry: Duration) -> Self {
+        let keepalive = config.keepalive.unwrap_or_default();
+        Self {
+            mss: config.mss.max(MSS_MIN),
+            max_gaps: config.max_gaps.max(1),
+            max_segments: config.max_segments.max(8),
+            receive_buffer: config.receive_buffer.clamp(1, RECEIVE_BUFFER_MAX),
+            // RFC 9293 MUST-40.
+            delayed_ack_us: super::rtt::micros(config.delayed_ack).min(499_000),
+            retry_ms: millis(config.retry_timeout),
+            syn_retry_ms: millis(syn_retry),
+            time_wait_ms: millis(config.time_wait),
+            fin_wait_2_ms: millis(config.fin_wait_2),
+            keepalive_idle_ms: millis(keepalive.idle),
+            keepalive_interval_ms: millis(keepalive.interval),
+            keepalive_probes: keepalive.probes.max(1),
+            challenge_acks: config.challenge_acks,
+            initial_cwnd: u16::try_from(config.initial_cwnd).unwrap_or(u16::MAX),
+        }
+    }
+}
+
+/// Least segment size believed: a smaller one only makes us send more headers (`negative 58`).
+pub(super) const MSS_MIN: u16 = 64;
+/// RFC 7323 §2.3: no window exceeds 1 GiB.
+pub(super) const RECEIVE_BUFFER_MAX: u32 = 1 << 30;
+/// Bytes of the timestamps option, padded (RFC 7323 appendix A).
+pub(super) const TIMESTAMPS_LEN: u16 = 12;
+
+/// One TCP connection, without its data.
+///
+/// See the module's documentation for who keeps what, and the order of calls.
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is one of the RFC's own facts
+pub struct Connection {
+    pub(super) state: State,
+    pub(super) pending: Pending,
+    /// RFC 9293 MUST-11: SYN-RECEIVED remembers how it came to be.
+    pub(super) passive: bool,
+    pub(super) nagle: bool,
+    pub(super) corked: bool,
+    pub(super) timestamps: bool,
+    pub(super) sack: bool,
+    /// Window scaling: offered, then agreed upon.
+    pub(super) scaling: bool,
+    pub(super) keepalive: bool,
+    /// The send side is shut: a FIN follows the last byte written.
+    pub(super) fin_queued: bool,
+    /// Where the peer's stream ends is known.
+    pub(super) peer_fin_known: bool,
+    /// The peer's FIN was reached.
+    pub(super) peer_fin_reached: bool,
+    /// Nobody reads any more: text is answered with RST.
+    pub(super) no_reader: bool,
+    /// The window is closed; the retransmission timer is the persist timer.
+    pub(super) probing: bool,
+    /// The peer announced urgent data up to `urgent_end`.
+    pub(super) urgent: bool,
+    /// We announce urgent data up to `snd_urgent`.
+    pub(super) sends_urgent: bool,
+    pub(super) error: Option<Error>,
+    /// What ICMP said meanwhile (RFC 9293 SHLD-25); the reason given if the connection times out.
+    pub(super) soft_error: Option<Error>,
+
+    // Send sequence variables. Text in the send queue ends at `snd_end`; a FIN takes that place.
+    pub(super) iss: SeqNum,
+    pub(super) snd_una: SeqNum,
+    /// Next to send; goes back to `snd_una` when the retransmission timer expires.
+    pub(super) snd_nxt: SeqNum,
+    /// One past the last ever sent: the RFC's SND.NXT for judging acknowledgments.
+    pub(super) snd_max: SeqNum,
+    pub(super) snd_end: SeqNum,
+    pub(super) snd_urgent: SeqNum,
+    pub(super) snd_wnd: u32,
+    pub(super) snd_wnd_max: u32,
+    pub(super) snd_wl1: SeqNum,
+    pub(super) snd_wl2: SeqNum,
+    pub(super) snd_scale: u8,
+    /// Bytes of text in a full segment: peer's and path's limit, less the options always sent.
+    pub(super) snd_mss: u16,
+    /// What the peer announced (or the default), options included.
+    pub(super) peer_mss: u16,
+
+    // Receive sequence variables.
+    pub(super) irs: SeqNum,
+    pub(super) rcv_nxt: SeqNum,
+    /// The farthest window edge ever announced.
+    pub(super) rcv_edge: SeqNum,
+    pub(super) last_ack_sent: SeqNum,
+    /// In-order bytes that the application has not taken.
+    pub(super) unread: u32,
+    pub(super) rcv_scale: u8,
+    /// The peer's full segment, as far as seen.
+    pub(super) rcv_mss: u16,
+    /// Full segments still to be acknowledged at once, while the peer is in slow start.
+    pub(super) quick_acks: u8,
+    /// Further duplicate acknowledgments owed; without SACK their number is all the peer learns.
+    pub(super) duplicate_acks_owed: u8,
+    pub(super) peer_fin: SeqNum,
+    pub(super) urgent_end: SeqNum,
+    pub(super) sack_blocks: SackBlocks,
+
+    // RFC 7323 §4.
+    pub(super) ts_offset: u32,
+    pub(super) ts_recent: u32,
+    pub(super) ts_recent_at: Instant,
+
+    pub(super) rtt: RttEstimator,
+    pub(super) congestion: Congestion,
+    pub(super) recovery: Recovery,
+    pub(super) scoreboard: Scoreboard,
+    pub(super) timers: Timers,
+    pub(super) last_received: Instant,
+    pub(super) last_sent: Instant,
+    /// Since when the oldest unacknowledged byte waits.
+    pub(super) stalled_since: Instant,
+    /// Retransmissions of the same data, or probes, without an answer.
+    pub(super) attempts: u8,
+    pub(super) keepalives_sent: u8,
+    pub(super) challenges_sent: u8,
+    pub(super) challenges_since: Instant,
+    /// The RST owed to a stranger (`Pending::REFUSE`).
+    pub(super) refuse_seq: SeqNum,
+
+    pub(super) local_port: u16,
+    pub(super) remote_port: u16,
+    pub(super) settings: Settings,
+    pub(super) counters: Counters,
+}
+
+/// What one connection has done, for [`super::Info`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counters {
+    pub bytes_acked: u64,
+    pub bytes_received: u64,
+    pub segments_in: u32,
+    pub segments_out: u32,
+    pub retransmits: u32,
+    pub timeouts: u32,
+    pub recoveries: u32,
+    pub duplicate_segments: u32,
+    pub out_of_order: u32,
+}
+
+impl Connection {
+    /// All variables at their beginning; `open` fills in what each kind of open knows.
+    pub(super) fn new(
+        config: &Config,
+        state: State,
+        ports: (u16, u16),
+        iss: SeqNum,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Self {
+        let passive = state == State::SynReceived;
+        let syn_retry = if passive {
+            config.syn_received_timeout
+        } else {
+            config.syn_timeout
+        };
+        let settings = Settings::new(config, syn_retry);
+        let rto_max = config.rto_max.max(config.rto_min);
+        Self {
+            state,
+            pending: Pending(Pending::SYN),
+            passive,
+            nagle: config.nagle,
+            corked: false,
+            timestamps: config.timestamps,
+            sack: config.sack,
+            scaling: config.window_scale,
+            keepalive: config.keepalive.is_some(),
+            fin_queued: false,
+            peer_fin_known: false,
+            peer_fin_reached: false,
+            no_reader: false,
+            probing: false,
+            urgent: false,
+            sends_urgent: false,
+            error: None,
+            soft_error: None,
+            iss,
+            snd_una: iss,
+            snd_nxt: iss,
+            snd_max: iss,
+            snd_end: iss + 1,
+            snd_urgent: iss,
+            snd_wnd: 0,
+            snd_wnd_max: 0,
+            snd_wl1: SeqNum(0),
+            snd_wl2: SeqNum(0),
+            snd_scale: 0,
+            snd_mss: config.default_mss.min(settings.mss),
+            peer_mss: config.default_mss,
+            irs: SeqNum(0),
+            rcv_nxt: SeqNum(0),
+            rcv_edge: SeqNum(0),
+            last_ack_sent: SeqNum(0),
+            unread: 0,
+            rcv_scale: if config.window_scale {
+                window_shift(settings.receive_buffer)
+            } else {
+                0
+            },
+            rcv_mss: config.default_mss.min(settings.mss),
+            quick_acks: QUICK_ACKS,
+            duplicate_acks_owed: 0,
+            peer_fin: SeqNum(0),
+            urgent_end: SeqNum(0),
+            sack_blocks: SackBlocks::NONE,
+            ts_offset,
+            ts_recent: 0,
+            ts_recent_at: now,
+            rtt: RttEstimator::new(config.rto_initial, config.rto_min, rto_max),
+            congestion: Congestion::new(0),
+            recovery: Recovery::new(iss),
+            scoreboard: Scoreboard::new(),
+            timers: Timers::new(),
+            last_received: now,
+            last_sent: now,
+            stalled_since: now,
+            attempts: 0,
+            keepalives_sent: 0,
+            challenges_sent: 0,
+            challenges_since: now,
+            refuse_seq: SeqNum(0),
+            local_port: ports.0,
+            remote_port: ports.1,
+            settings,
+            counters: Counters::default(),
+        }
+    }
+
+    /// The state.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Our port.
+    pub const fn local_port(&self) -> u16 {
+        self.local_port
+    }
+
+    /// The peer's port.
+    pub const fn remote_port(&self) -> u16 {
+        self.remote_port
+    }
+
+    /// Why the connection ended, if not by FINs.
+    pub const fn error(&self) -> Option<Error> {
+        self.error
+    }
+
+    /// What the network last said of the path, without ending the connection
+    /// (RFC 9293 SHLD-25).
+    pub const fn soft_error(&self) -> Option<Error> {
+        self.soft_error
+    }
+
+    /// The earliest timer, [`Instant::FAR`] if none runs.
+    pub const fn deadline(&self) -> Instant {
+        self.timers.earliest()
+    }
+
+    /// Whether the application may write (and the handshake allows sending).
+    pub const fn can_send(&self) -> bool {
+        matches!(self.state, State::Established | State::CloseWait) && !self.fin_queued
+    }
+
+    /// Whether writes are accepted now or, once the handshake is over, later.
+    pub const fn is_open_for_writing(&self) -> bool {
+        matches!(
+            self.state,
+            State::SynSent | State::SynReceived | State::Established | State::CloseWait
+        ) && !self.fin_queued
+    }
+
+    /// Whether the peer's FIN was reached: end of stream once the receive queue is empty.
+    pub const fn peer_closed(&self) -> bool {
+        self.peer_fin_reached
+    }
+
+    /// Whether the connection is gone and `output` has nothing more to say.
+    pub const fn is_finished(&self) -> bool {
+        matches!(self.state, State::Closed) && self.pending.0 == 0
+    }
+
+    /// Whether `output` would look for something to send.
+    pub const fn wants_output(&self) -> bool {
+        self.pending.0 != 0
+    }
+
+    /// Bytes of the send queue that are not acknowledged, sent or not.
+    pub fn unacknowledged(&self) -> u32 {
+        let first = if self.snd_una == self.iss {
+            self.iss + 1
+        } else {
+            self.snd_una
+        };
+        (self.snd_end - first).max(0).unsigned_abs()
+    }
+
+    /// Bytes of the send queue that were never sent.
+    pub fn unsent(&self) -> u32 {
+        let first = if self.snd_max == self.iss {
+            self.iss + 1
+        } else {
+            self.snd_max
+        };
+        (self.snd_end - first).max(0).unsigned_abs()
+    }
+
+    /// Bytes that the application has still to take until the urgent data ends, if there is any
+    /// (RFC 9293 MUST-33).
+    pub fn urgent_remaining(&self) -> Option<u32> {
+        let read = self.rcv_nxt - self.unread;
+        (self.urgent && self.urgent_end > read).then(|| (self.urgent_end - read).unsigned_abs())
+    }
+
+    /// The peer's segment size in use: bytes of text in a full segment.
+    pub const fn send_mss(&self) -> u16 {
+        self.snd_mss
+    }
+
+    /// Turns Nagle's algorithm on or off (RFC 9293 MUST-17).
+    pub fn set_nagle(&mut self, on: bool) {
+        self.nagle = on;
+        self.pending.set(Pending::SEND);
+    }
+
+    /// Holds segments that are not full back until uncorked, whatever is in flight.
+    pub fn set_cork(&mut self, on: bool) {
+        self.corked = on;
+        self.pending.set(Pending::SEND);
+    }
+
+    /// Turns keep-alive probes on (`Some`) or off (RFC 9293 MUST-24).
+    pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>, now: Instant) {
+        self.keepalive = keepalive.is_some();
+        if let Some(k) = keepalive {
+            self.settings.keepalive_idle_ms = millis(k.idle);
+            self.settings.keepalive_interval_ms = millis(k.interval);
+            self.settings.keepalive_probes = k.probes.max(1);
+        }
+        self.keepalives_sent = 0;
+        self.arm_keepalive(now);
+    }
+
+    /// R2 for data: how long it may stay unacknowledged (RFC 9293 MUST-21, RFC 5482).
+    pub fn set_user_timeout(&mut self, timeout: Duration) {
+        self.settings.retry_ms = millis(timeout).max(1);
+    }
+
+    /// Bytes kept for the application from now on. A window already offered is not taken back
+    /// (RFC 9293 SHLD-14); the shift stays as agreed upon.
+    pub fn set_receive_buffer(&mut self, bytes: u32) {
+        let most = 65535_u32 << self.rcv_scale;
+        self.settings.receive_buffer = bytes.clamp(1, RECEIVE_BUFFER_MAX.min(most));
+        self.consumed(0);
+    }
+
+    /// The application appended `n` bytes to the send queue. They are pushed: the last segment
+    /// does not wait for more (RFC 9293 MUST-60, MUST-61), but see Nagle.
+    pub fn written(&mut self, n: u32) {
+        if n > 0 && !self.fin_queued && self.state != State::Closed {
+            self.snd_end = self.snd_end + n;
+            self.pending.set(Pending::SEND);
+        }
+    }
+
+    /// What was written so far is urgent (RFC 9293 §3.8.5; MUST-31, MUST-62): the urgent pointer
+    /// names the octet after it. New programs have better ways (SHLD-13).
+    pub fn mark_urgent(&mut self) {
+        self.sends_urgent = true;
+        self.snd_urgent = self.snd_end;
+        self.pending.set(Pending::SEND);
+    }
+
+    /// The application took `n` bytes out of the receive queue.
+    pub fn consumed(&mut self, n: u32) {
+        self.unread = self.unread.saturating_sub(n);
+        if self.urgent && self.urgent_end <= self.rcv_nxt - self.unread {
+            self.urgent = false;
+        }
+        if self.window_update_is_due() {
+            self.pending.set(Pending::ACK);
+        }
+    }
+
+    /// Ends the connection at once, with `error`; nothing is sent.
+    pub(super) fn finish(&mut self, error: Option<Error>) -> Events {
+        if self.state == State::Closed {
+            return Events::NONE;
+        }
+        self.state = State::Closed;
+        self.pending = Pending::default();
+        self.timers = Timers::new();
+        self.duplicate_acks_owed = 0;
+        if error.is_some() {
+            self.error = error;
+            Events::RESET | Events::CLOSED
+        } else {
+            Events::CLOSED
+        }
+    }
+}
+
+/// Full segments acknowledged at once in the beginning, so that the peer's slow start is quick.
+pub(super) const QUICK_ACKS: u8 = 16;
+
+/// The least shift with which 16 bits hold `buffer` (RFC 7323 §2.2, at most 14).
+fn window_shift(buffer: u32) -> u8 {
+    (0..14).find(|shift| buffer >> shift <= 65535).unwrap_or(14)
+}

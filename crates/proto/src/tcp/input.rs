@@ -1,0 +1,453 @@
+//! A segment arrives (RFC 9293 §3.10.7.4): the RFC's eight checks as eight functions, in its order.
+
+use super::connection::{Connection, Pending, QUICK_ACKS, from_millis};
+use super::reassembly::{Payload, ReceiveQueue, SegmentPool, Share};
+use super::types::{Drop, Error, Events, Input, State};
+use crate::time::{Duration, Instant};
+use crate::wire::tcp::{Flags, Header, SackBlocks, SeqNum};
+
+/// A segment on its way through the checks.
+#[derive(Clone, Copy)]
+pub(super) struct Segment<'a> {
+    pub header: &'a Header,
+    /// First byte of the text; after the SYN if that was taken.
+    pub seq: SeqNum,
+    /// Bytes of text.
+    pub len: u32,
+    pub syn: bool,
+    pub fin: bool,
+    pub now: Instant,
+}
+
+impl Segment<'_> {
+    /// SEG.LEN: what the segment occupies in sequence space.
+    fn space(&self) -> u32 {
+        self.len + u32::from(self.syn) + u32::from(self.fin)
+    }
+
+    /// The SYN was taken; what is left begins one later.
+    pub fn begin_after_syn(&mut self) {
+        self.syn = false;
+        self.seq = self.seq + 1;
+    }
+}
+
+/// Where text goes.
+pub(super) struct Receiver<'a, P> {
+    pub queue: &'a mut ReceiveQueue<P>,
+    pub pool: &'a mut SegmentPool<P>,
+}
+
+/// RFC 5961 §7: challenge acknowledgments are counted over this time.
+const CHALLENGE_PERIOD: Duration = Duration::from_secs(5);
+
+impl Connection {
+    /// Takes a segment whose checksum, addresses and ports were found to be this connection's.
+    ///
+    /// `payload` is the segment's text. `queue` is this connection's, its nodes are in `pool`.
+    pub fn input<P: Payload>(
+        &mut self,
+        header: &Header,
+        payload: P,
+        queue: &mut ReceiveQueue<P>,
+        pool: &mut SegmentPool<P>,
+        now: Instant,
+    ) -> Input {
+        let segment = Segment {
+            header,
+            seq: header.seq,
+            len: u32::try_from(payload.len()).unwrap_or(u32::MAX >> 2),
+            syn: header.flags.contains(Flags::SYN),
+            fin: header.flags.contains(Flags::FIN),
+            now,
+        };
+        let mut receiver = Receiver { queue, pool };
+        let mut out = Input::default();
+        self.counters.segments_in = self.counters.segments_in.wrapping_add(1);
+        let result = match self.state {
+            State::Closed | State::Listen => Err(Drop::Closed),
+            State::SynSent => self.syn_sent(segment, payload, &mut receiver, &mut out),
+            _ => self.arrives(segment, payload, &mut receiver, &mut out),
+        };
+        out.drop = result.err();
+        out
+    }
+
+    /// RFC 9293 §3.10.7.4, in the RFC's own order.
+    fn arrives<P: Payload>(
+        &mut self,
+        mut segment: Segment<'_>,
+        payload: P,
+        receiver: &mut Receiver<'_, P>,
+        out: &mut Input,
+    ) -> Result<(), Drop> {
+        if !self.is_expected(&segment) {
+            self.check_sequence(&mut segment)?; // first
+            self.check_reset(&segment, out)?; // second
+            // third, security and compartment: obsolete
+            self.check_syn(&segment, out)?; // fourth
+        }
+        self.last_received = segment.now;
+        self.note_timestamp(segment.header, segment.now);
+        self.process_ack(&segment, out)?; // fifth
+        self.process_urgent(&segment, out); // sixth
+        self.process_text(&mut segment, payload, receiver, out)?; // seventh
+        self.process_fin(&segment, receiver, out) // eighth
+    }
+
+    /// Header prediction: the next segment in order, nothing but ACK and PSH, within the window.
+    /// The first four checks would all pass.
+    fn is_expected(&self, segment: &Segment<'_>) -> bool {
+        let header = segment.header;
+        let usual = Flags::ACK | Flags::PSH;
+        self.state == State::Established
+            && header.flags.0 | usual.0 == usual.0
+            && segment.seq == self.rcv_nxt
+            && segment.seq + segment.len <= self.rcv_edge
+            && self.check_timestamp(header, segment.now).is_ok()
+    }
+
+    /// First: the sequence number, and with it PAWS. What is not acceptable is answered with an
+    /// acknowledgment, unless it is a RST.
+    fn check_sequence(&mut self, segment: &mut Segment<'_>) -> Result<(), Drop> {
+        if self.state == State::SynReceived && segment.syn && segment.seq == self.irs {
+            return self.repeated_syn(segment);
+        }
+        if let Err(reason) = self.check_timestamp(segment.header, segment.now) {
+            if reason == Drop::Paws {
+                self.answer_unacceptable(segment);
+            }
+            return Err(reason);
+        }
+        if self.is_acceptable(segment) {
+            return Ok(());
+        }
+        let old = segment.seq < self.rcv_nxt;
+        if !segment.header.flags.contains(Flags::RST) {
+            self.answer_unacceptable(segment);
+        }
+        if old && segment.space() > 0 {
+            self.counters.duplicate_segments = self.counters.duplicate_segments.wrapping_add(1);
+            return Err(Drop::Duplicate);
+        }
+        Err(Drop::Sequence)
+    }
+
+    /// RFC 9293 §3.4, the four cases. At the window's right edge, and with text into a closed
+    /// window, a segment passes for the sake of its ACK, URG and RST (MUST-66); its text is cut
+    /// off later.
+    fn is_acceptable(&self, segment: &Segment<'_>) -> bool {
+        if segment.seq > self.rcv_edge {
+            return false;
+        }
+        if segment.seq >= self.rcv_nxt {
+            return true;
+        }
+        segment.space() > 0 && segment.seq + segment.space() > self.rcv_nxt
+    }
+
+    /// `<SEQ=SND.NXT><ACK=RCV.NXT>`: at once if sequence space was sent twice, at a limited rate
+    /// otherwise, so that two ends that disagree do not answer each other for ever.
+    fn answer_unacceptable(&mut self, segment: &Segment<'_>) {
+        if segment.space() > 0 && !segment.syn {
+            self.pending.set(Pending::ACK);
+        } else {
+            self.challenge(segment.now);
+        }
+    }
+
+    /// RFC 5961 §7: an acknowledgment that makes an honest peer show itself, at a limited rate.
+    pub(super) fn challenge(&mut self, now: Instant) {
+        if now.since(self.challenges_since) >= CHALLENGE_PERIOD {
+            self.challenges_since = now;
+            self.challenges_sent = 0;
+        }
+        if self.challenges_sent < self.settings.challenge_acks {
+            self.challenges_sent += 1;
+            self.pending.set(Pending::ACK);
+        }
+    }
+
+    /// The peer's SYN again, in SYN-RECEIVED: it has not seen our SYN-ACK. Or its SYN-ACK, in a
+    /// simultaneous open (RFC 9293 §3.5, figure 7): take it without its SYN.
+    fn repeated_syn(&mut self, segment: &mut Segment<'_>) -> Result<(), Drop> {
+        let header = segment.header;
+        if header.flags.contains(Flags::RST) {
+            return Err(Drop::Reset);
+        }
+        if header.flags.contains(Flags::ACK) && header.ack == self.snd_max && !self.passive {
+            segment.begin_after_syn();
+            return Ok(());
+        }
+        self.challenge(segment.now);
+        if self.pending.has(Pending::ACK) {
+            self.pending.clear(Pending::ACK);
+            self.pending.set(Pending::SYN);
+        }
+        Err(Drop::Duplicate)
+    }
+
+    /// Second: RST. Only one exactly at RCV.NXT counts (RFC 5961 §3, RFC 9293 §3.10.7.4);
+    /// another within the window is challenged (`negative 62`).
+    fn check_reset(&mut self, segment: &Segment<'_>, out: &mut Input) -> Result<(), Drop> {
+        if !segment.header.flags.contains(Flags::RST) {
+            return Ok(());
+        }
+        if segment.seq != self.rcv_nxt {
+            self.challenge(segment.now);
+            return Err(Drop::Reset);
+        }
+        out.events |= match self.state {
+            // Back to LISTEN: the application never heard of it.
+            State::SynReceived if self.passive => self.finish(None) | Events::RESET,
+            State::SynReceived => self.finish(Some(Error::Refused)),
+            State::Closing | State::LastAck => self.finish(None),
+            // RFC 1337 §3: TIME-WAIT is not to be assassinated.
+            State::TimeWait => Events::NONE,
+            _ => self.finish(Some(Error::Reset)),
+        };
+        Err(Drop::Reset)
+    }
+
+    /// Fourth: SYN. In SYN-RECEIVED, opened passively, back to LISTEN; in an open connection a
+    /// challenge (RFC 5961 §4, `negative 63`).
+    fn check_syn(&mut self, segment: &Segment<'_>, out: &mut Input) -> Result<(), Drop> {
+        if !segment.syn {
+            return Ok(());
+        }
+        if self.state == State::SynReceived && self.passive {
+            out.events |= self.finish(None) | Events::RESET;
+        } else {
+            self.challenge(segment.now);
+        }
+        Err(Drop::Syn)
+    }
+
+    /// Sixth: the urgent pointer, which names the octet after the urgent data (RFC 9293 MUST-62)
+    /// and only moves forward. The data itself stays in line.
+    pub(super) fn process_urgent(&mut self, segment: &Segment<'_>, out: &mut Input) {
+        let header = segment.header;
+        if !header.flags.contains(Flags::URG) || header.urgent == 0 || self.peer_fin_reached {
+            return;
+        }
+        let end = segment.seq + u32::from(header.urgent);
+        if end > self.rcv_nxt && (!self.urgent || end > self.urgent_end) {
+            self.urgent = true;
+            self.urgent_end = end;
+            out.events |= Events::URGENT;
+        }
+    }
+
+    /// Seventh: the text. What was received before, lies beyond the window or beyond the peer's
+    /// FIN is cut off.
+    pub(super) fn process_text<P: Payload>(
+        &mut self,
+        segment: &mut Segment<'_>,
+        mut payload: P,
+        receiver: &mut Receiver<'_, P>,
+        out: &mut Input,
+    ) -> Result<(), Drop> {
+        let receives = matches!(
+            self.state,
+            State::Established | State::FinWait1 | State::FinWait2
+        );
+        if segment.len == 0 || !receives {
+            return Ok(());
+        }
+        if self.no_reader && segment.seq + segment.len > self.rcv_nxt {
+            // RFC 9293 §3.6.1: data that nobody will read is answered with a RST.
+            out.events |= self.abort();
+            self.error = Some(Error::Reset);
+            return Err(Drop::NoReader);
+        }
+        let (seq, end) = self.cut_to_window(segment)?;
+        let skip = (seq - segment.seq).unsigned_abs() as usize;
+        payload.truncate((end - segment.seq).unsigned_abs() as usize);
+        payload.trim_front(skip);
+        let before = self.rcv_nxt;
+        if seq == before {
+            self.take_in_order(payload, receiver)?;
+            out.events |= Events::READABLE;
+            self.decide_acknowledgment(end, segment.now);
+        } else {
+            self.take_out_of_order(seq, payload, receiver)?;
+        }
+        Ok(())
+    }
+
+    /// The part of the text that is new, within the window and before the peer's FIN: first byte
+    /// and end. Takes the FIN off a segment that is cut short.
+    fn cut_to_window(&mut self, segment: &mut Segment<'_>) -> Result<(SeqNum, SeqNum), Drop> {
+        let seq = if segment.seq < self.rcv_nxt {
+            self.rcv_nxt
+        } else {
+            segment.seq
+        };
+        let mut end = segment.seq + segment.len;
+        let mut reason = Drop::Duplicate;
+        if end > self.rcv_edge {
+            end = self.rcv_edge;
+            segment.fin = false;
+            reason = Drop::Window;
+        }
+        if self.peer_fin_known && end > self.peer_fin {
+            end = self.peer_fin;
+            segment.fin = false;
+            reason = Drop::AfterFin;
+        }
+        if end > seq {
+            return Ok((seq, end));
+        }
+        self.pending.set(Pending::ACK);
+        if reason == Drop::Duplicate && segment.fin {
+            // Only the FIN is new: nothing to take, but step eighth must see it.
+            return Ok((seq, seq));
+        }
+        Err(reason)
+    }
+
+    fn share(&self) -> Share {
+        Share {
+            segments: self.settings.max_segments,
+            gaps: u32::from(self.settings.max_gaps),
+        }
+    }
+
+    fn take_in_order<P: Payload>(
+        &mut self,
+        payload: P,
+        receiver: &mut Receiver<'_, P>,
+    ) -> Result<(), Drop> {
+        if payload.is_empty() {
+            return Ok(());
+        }
+        let before = self.rcv_nxt;
+        let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
+        let gaps = receiver.queue.gaps();
+        self.rcv_nxt = receiver
+            .queue
+            .push(receiver.pool, self.share(), before, payload)?;
+        let advance = (self.rcv_nxt - before).unsigned_abs();
+        self.unread += advance;
+        self.counters.bytes_received += u64::from(advance);
+        self.rcv_mss = self.rcv_mss.max(len.min(self.settings.mss));
+        if gaps > 0 {
+            // RFC 5681 §4.2: at once when a gap was filled, in part or whole.
+            self.pending.set(Pending::ACK);
+            self.refresh_sack(None, receiver);
+        }
+        Ok(())
+    }
+
+    /// RFC 5681 §4.2: text behind a gap is acknowledged at once, each segment of it.
+    fn take_out_of_order<P: Payload>(
+        &mut self,
+        seq: SeqNum,
+        payload: P,
+        receiver: &mut Receiver<'_, P>,
+    ) -> Result<(), Drop> {
+        self.quick_acks = QUICK_ACKS;
+        if self.pending.has(Pending::ACK) && !self.sack {
+            self.duplicate_acks_owed = self.duplicate_acks_owed.saturating_add(1).min(8);
+        }
+        self.pending.set(Pending::ACK);
+        self.counters.out_of_order = self.counters.out_of_order.wrapping_add(1);
+        let run = receiver
+            .queue
+            .insert(receiver.pool, self.share(), seq, payload)?;
+        self.refresh_sack(Some(run), receiver);
+        Ok(())
+    }
+
+    /// RFC 2018 §4: first the run that the last segment went into, then those reported before.
+    fn refresh_sack<P: Payload>(
+        &mut self,
+        run: Option<(SeqNum, SeqNum)>,
+        receiver: &Receiver<'_, P>,
+    ) {
+        if !self.sack {
+            return;
+        }
+        let mut blocks = SackBlocks::NONE;
+        if let Some((left, right)) = run {
+            blocks.push(left, right);
+        }
+        if receiver.queue.gaps() > 0 {
+            let covered = |left: SeqNum| run.is_some_and(|run| run.0 <= left && left < run.1);
+            for &(left, right) in self.sack_blocks.as_slice() {
+                if left > self.rcv_nxt && !covered(left) {
+                    blocks.push(left, right);
+                }
+            }
+            receiver.queue.fill_sack(receiver.pool, &mut blocks);
+        }
+        self.sack_blocks = blocks;
+    }
+
+    /// RFC 9293 §3.8.6.3, RFC 5681 §4.2: every second full segment is acknowledged at once, and
+    /// every full one in the beginning; others wait for company, `delayed_ack` at most.
+    fn decide_acknowledgment(&mut self, end: SeqNum, now: Instant) {
+        let waiting = (end - self.last_ack_sent).max(0).unsigned_abs();
+        let full = u32::from(self.rcv_mss);
+        if waiting >= 2 * full {
+            self.pending.set(Pending::ACK);
+        } else if waiting >= full && self.quick_acks > 0 {
+            self.quick_acks -= 1;
+            self.pending.set(Pending::ACK);
+        } else if self.timers.delayed_ack == Instant::FAR {
+            let delay = Duration::from_micros(u64::from(self.settings.delayed_ack_us));
+            self.timers.delayed_ack = now + delay;
+        }
+    }
+
+    /// Eighth: FIN. It counts when everything before it has arrived; where it stood first, it
+    /// stays (`negative 69`).
+    pub(super) fn process_fin<P: Payload>(
+        &mut self,
+        segment: &Segment<'_>,
+        receiver: &Receiver<'_, P>,
+        out: &mut Input,
+    ) -> Result<(), Drop> {
+        if segment.fin && !self.peer_fin_known {
+            let at = segment.seq + segment.len;
+            let text_follows = receiver
+                .queue
+                .end_of_runs(receiver.pool)
+                .is_some_and(|end| end > at);
+            if at < self.rcv_nxt || text_follows {
+                return Err(Drop::Sequence);
+            }
+            self.peer_fin = at;
+            self.peer_fin_known = true;
+            self.pending.set(Pending::ACK);
+        }
+        if self.peer_fin_known && !self.peer_fin_reached && self.rcv_nxt == self.peer_fin {
+            self.reach_peer_fin(segment.now, out);
+        }
+        Ok(())
+    }
+
+    fn reach_peer_fin(&mut self, now: Instant, out: &mut Input) {
+        self.peer_fin_reached = true;
+        self.rcv_nxt = self.rcv_nxt + 1;
+        if self.rcv_edge < self.rcv_nxt {
+            self.rcv_edge = self.rcv_nxt;
+        }
+        self.pending.set(Pending::ACK);
+        out.events |= Events::PEER_CLOSED;
+        match self.state {
+            State::Established => self.state = State::CloseWait,
+            State::FinWait1 => self.state = State::Closing,
+            State::FinWait2 => out.events |= self.enter_time_wait(now),
+            _ => {}
+        }
+    }
+
+    /// Both FINs are acknowledged, ours came first: wait for what is still under way.
+    pub(super) fn enter_time_wait(&mut self, now: Instant) -> Events {
+        self.state = State::TimeWait;
+        self.timers = super::timer::Timers::new();
+        self.timers.linger = now + from_millis(self.settings.time_wait_ms);
+        Events::TIME_WAIT
+    }
+}

@@ -1,0 +1,147 @@
+//! Opens, active, passive and simultaneous (RFC 9293 §3.10.1, §3.10.7.2, §3.10.7.3).
+
+use super::config::Config;
+use super::connection::{Connection, Pending};
+use super::input::{Receiver, Segment};
+use super::reassembly::Payload;
+use super::types::{Drop, Error, Events, Input, State};
+use crate::time::Instant;
+use crate::wire::tcp::{Flags, Header, SeqNum};
+
+impl Connection {
+    /// Begins an active open: SYN-SENT; `output` emits the SYN.
+    ///
+    /// `iss` comes from [`super::initial_sequence`], `ts_offset` from
+    /// [`super::timestamp_offset`].
+    pub fn open_active(
+        config: &Config,
+        local_port: u16,
+        remote_port: u16,
+        iss: SeqNum,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Self {
+        Self::new(
+            config,
+            State::SynSent,
+            (local_port, remote_port),
+            iss,
+            ts_offset,
+            now,
+        )
+    }
+
+    /// Answers a SYN for which [`super::listen`] said `Open`: SYN-RECEIVED; `output` emits the
+    /// SYN-ACK. Text in the SYN is left to be sent again.
+    pub fn open_passive(
+        config: &Config,
+        syn: &Header,
+        iss: SeqNum,
+        ts_offset: u32,
+        now: Instant,
+    ) -> Self {
+        let ports = (syn.destination_port, syn.source_port);
+        let mut connection = Self::new(config, State::SynReceived, ports, iss, ts_offset, now);
+        connection.take_syn(syn, now);
+        connection
+    }
+
+    /// The peer's initial sequence number and options.
+    fn take_syn(&mut self, syn: &Header, now: Instant) {
+        self.irs = syn.seq;
+        self.rcv_nxt = syn.seq + 1;
+        self.last_ack_sent = self.rcv_nxt;
+        self.rcv_edge = self.rcv_nxt + self.settings.receive_buffer.min(65535);
+        self.negotiate(syn, now);
+        self.take_window(syn, u32::from(syn.window));
+    }
+
+    /// SYN-SENT (RFC 9293 §3.10.7.3), in the RFC's own order.
+    pub(super) fn syn_sent<P: Payload>(
+        &mut self,
+        mut segment: Segment<'_>,
+        payload: P,
+        receiver: &mut Receiver<'_, P>,
+        out: &mut Input,
+    ) -> Result<(), Drop> {
+        let header = segment.header;
+        let ack = header.flags.contains(Flags::ACK);
+        // First, the ACK bit.
+        if ack && (header.ack <= self.iss || header.ack > self.snd_max) {
+            if !header.flags.contains(Flags::RST) {
+                self.refuse(header.ack);
+            }
+            return Err(Drop::Ack);
+        }
+        // Second, the RST bit. Without an acceptable ACK it could be anybody's.
+        if header.flags.contains(Flags::RST) {
+            if ack {
+                out.events |= self.finish(Some(Error::Refused));
+            }
+            return Err(Drop::Reset);
+        }
+        // Third, security: none. Fourth, the SYN bit.
+        if !header.flags.contains(Flags::SYN) || header.flags.contains(Flags::FIN) && !ack {
+            return Err(Drop::Flags);
+        }
+        self.take_syn(header, segment.now);
+        if !ack {
+            // Simultaneous open (RFC 9293 MUST-10): our SYN goes out again, with the ACK.
+            self.state = State::SynReceived;
+            self.pending.set(Pending::SYN);
+            self.attempts = 0;
+            return Ok(());
+        }
+        self.establish(header, segment.now, out);
+        self.pending.set(Pending::ACK);
+        // Text and FIN in a SYN-ACK are processed as in ESTABLISHED (steps sixth to eighth).
+        segment.begin_after_syn();
+        self.process_urgent(&segment, out);
+        self.process_text(&mut segment, payload, receiver, out)?;
+        self.process_fin(&segment, receiver, out)
+    }
+
+    /// Our SYN is acknowledged and the peer's is known.
+    pub(super) fn establish(&mut self, header: &Header, now: Instant, out: &mut Input) {
+        let was_retransmitted = self.attempts > 0;
+        self.snd_una = header.ack;
+        if self.snd_nxt < self.snd_una {
+            self.snd_nxt = self.snd_una;
+        }
+        if !self.rtt.acknowledged(self.snd_una, now) {
+            if let Some(rtt) = self.echoed_rtt_us(header, now) {
+                self.rtt.sample(rtt);
+            } else {
+                self.rtt.syn_was_retransmitted();
+            }
+        }
+        if was_retransmitted {
+            // RFC 5681 §3.1: a lost SYN means one segment to begin with.
+            self.congestion.cwnd = u32::from(self.snd_mss);
+        }
+        self.attempts = 0;
+        self.stalled_since = now;
+        self.timers.retransmit = Instant::FAR;
+        self.state = if self.fin_queued {
+            State::FinWait1
+        } else {
+            State::Established
+        };
+        let shift = if header.flags.contains(Flags::SYN) {
+            0
+        } else {
+            self.snd_scale
+        };
+        self.take_window(header, u32::from(header.window) << shift);
+        self.arm_keepalive(now);
+        self.pending.clear(Pending::SYN);
+        self.pending.set(Pending::SEND);
+        out.events |= Events::ESTABLISHED | Events::WRITABLE;
+    }
+
+    /// RFC 9293 §3.10.7.3 and .4: a segment that acknowledges what we never sent.
+    pub(super) fn refuse(&mut self, seq: SeqNum) {
+        self.refuse_seq = seq;
+        self.pending.set(Pending::REFUSE);
+    }
+}

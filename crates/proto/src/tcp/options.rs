@@ -1,0 +1,114 @@
+//! The options a connection negotiates and then sends and reads: segment size, window scale, SACK
+//! permitted (RFC 2018), timestamps with PAWS (RFC 7323).
+
+use super::congestion::{Congestion, initial_window};
+use super::connection::{Connection, MSS_MIN, TIMESTAMPS_LEN};
+use super::isn::low_half;
+use super::types::Drop;
+use crate::time::{Duration, Instant};
+use crate::wire::tcp::{Flags, Header, Options, Timestamps};
+
+/// RFC 7323 §2.3: a larger shift means this one.
+const SHIFT_MAX: u8 = 14;
+/// RFC 7323 §5.5: after this time TS.Recent says nothing any more.
+const TS_RECENT_LIFE: Duration = Duration::from_secs(24 * 24 * 3600);
+
+/// The timestamp clock ticks in milliseconds (RFC 7323 §5.4), so that PAWS holds for 24 days.
+pub(super) fn timestamp_clock(now: Instant) -> u32 {
+    low_half(now.as_millis())
+}
+
+impl Connection {
+    pub(super) fn timestamp_value(&self, now: Instant) -> u32 {
+        timestamp_clock(now).wrapping_add(self.ts_offset)
+    }
+
+    /// The options of our SYN or SYN-ACK. MSS is always sent (RFC 9293 MUST-14, MUST-65, MAY-3);
+    /// the others if we want them and, in a SYN-ACK, the peer offered them.
+    pub(super) fn syn_options(&self, now: Instant) -> Options {
+        Options {
+            mss: Some(self.settings.mss),
+            window_scale: self.scaling.then_some(self.rcv_scale),
+            sack_permitted: self.sack,
+            timestamps: self.timestamps_option(now),
+            ..Options::default()
+        }
+    }
+
+    pub(super) fn timestamps_option(&self, now: Instant) -> Option<Timestamps> {
+        self.timestamps.then(|| Timestamps {
+            value: self.timestamp_value(now),
+            echo: self.ts_recent,
+        })
+    }
+
+    /// Takes the options of the peer's SYN or SYN-ACK, and sets what follows from them.
+    pub(super) fn negotiate(&mut self, syn: &Header, now: Instant) {
+        let options = &syn.options;
+        if let Some(mss) = options.mss {
+            self.peer_mss = mss.max(MSS_MIN);
+        }
+        self.sack &= options.sack_permitted;
+        match options.window_scale {
+            Some(shift) if self.scaling => self.snd_scale = shift.min(SHIFT_MAX),
+            _ => {
+                self.scaling = false;
+                self.rcv_scale = 0;
+            }
+        }
+        match options.timestamps {
+            Some(ts) if self.timestamps => {
+                self.ts_recent = ts.value;
+                self.ts_recent_at = now;
+            }
+            _ => self.timestamps = false,
+        }
+        self.update_send_mss();
+        let mss = u32::from(self.snd_mss);
+        let segments = u32::from(self.settings.initial_cwnd);
+        self.congestion = Congestion::new(initial_window(segments, mss));
+    }
+
+    /// RFC 9293 §3.7.1 MUST-16: what peer and path take, less the options in every segment.
+    pub(super) fn update_send_mss(&mut self) {
+        let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 };
+        self.snd_mss = self.peer_mss.min(self.settings.mss) - options;
+        self.congestion.mss_changed(u32::from(self.snd_mss));
+    }
+
+    /// PAWS (RFC 7323 §5.3 R1) and the rule that timestamps, once agreed upon, are in every
+    /// segment (§3.2). A RST is judged by its sequence number alone.
+    pub(super) fn check_timestamp(&self, header: &Header, now: Instant) -> Result<(), Drop> {
+        if !self.timestamps || header.flags.contains(Flags::RST) {
+            return Ok(());
+        }
+        let Some(ts) = header.options.timestamps else {
+            return Err(Drop::TimestampMissing);
+        };
+        let older = ts.value.wrapping_sub(self.ts_recent).cast_signed() < 0;
+        if older && now.since(self.ts_recent_at) <= TS_RECENT_LIFE {
+            return Err(Drop::Paws);
+        }
+        Ok(())
+    }
+
+    /// RFC 7323 §4.3 (2), (3): the timestamp to echo is that of the earliest segment not yet
+    /// acknowledged. The segment is acceptable.
+    pub(super) fn note_timestamp(&mut self, header: &Header, now: Instant) {
+        if let Some(ts) = header.options.timestamps
+            && self.timestamps
+            && header.seq <= self.last_ack_sent
+        {
+            self.ts_recent = ts.value;
+            self.ts_recent_at = now;
+        }
+    }
+
+    /// A round trip measured by the peer's echo, in microseconds; for segments that Karn's
+    /// algorithm cannot time (RFC 7323 §4.1). The clock is too coarse for anything else.
+    pub(super) fn echoed_rtt_us(&self, header: &Header, now: Instant) -> Option<u32> {
+        let ts = header.options.timestamps.filter(|_| self.timestamps)?;
+        let elapsed = self.timestamp_value(now).wrapping_sub(ts.echo);
+        (ts.echo != 0 && elapsed < 1 << 22).then(|| elapsed.max(1) * 1000)
+    }
+}

@@ -1,0 +1,438 @@
+//! What to send next: SYN, text and FIN, retransmissions, probes, acknowledgments, RST.
+
+use super::connection::{Connection, Pending};
+use super::types::{State, Transmit};
+use crate::time::Instant;
+use crate::wire::tcp::{Flags, Header, Options, SeqNum};
+
+/// A stretch of sequence space to send: text, and the FIN behind it.
+#[derive(Clone, Copy)]
+struct Stretch {
+    start: SeqNum,
+    len: u32,
+    fin: bool,
+}
+
+impl Stretch {
+    fn end(self) -> SeqNum {
+        self.start + self.len + u32::from(self.fin)
+    }
+}
+
+/// Why nothing can be sent now.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// Nothing is there, or an acknowledgment will free it.
+    Wait,
+    /// Only the peer's window stands in the way.
+    Window,
+}
+
+impl Connection {
+    /// The next segment to send; call until `None`. With nothing to send this is one comparison.
+    pub fn output(&mut self, now: Instant) -> Option<Transmit> {
+        if self.pending.0 == 0 {
+            return None;
+        }
+        let header = self.next_segment(now)?;
+        self.counters.segments_out = self.counters.segments_out.wrapping_add(1);
+        Some(header)
+    }
+
+    fn next_segment(&mut self, now: Instant) -> Option<Transmit> {
+        if self
+            .pending
+            .has(Pending::RST | Pending::REFUSE | Pending::SYN)
+        {
+            return self.special_segment(now);
+        }
+        if self.pending.has(Pending::SEND)
+            && let Some(stretch) = self.next_stretch(now)
+        {
+            return Some(self.send(stretch, now));
+        }
+        if self.pending.has(Pending::PROBE) {
+            self.pending.clear(Pending::PROBE);
+            if let Some(stretch) = self.probe() {
+                return Some(self.send_probe(stretch, now));
+            }
+        }
+        if self.pending.has(Pending::KEEPALIVE) {
+            self.pending.clear(Pending::KEEPALIVE);
+            // RFC 9293 §3.8.4: SEG.SEQ = SND.NXT - 1, without data (SHLD-12).
+            return Some(self.bare(self.snd_max - 1, now));
+        }
+        if self.pending.has(Pending::ACK) || self.duplicate_acks_owed > 0 {
+            if !self.pending.has(Pending::ACK) {
+                self.duplicate_acks_owed -= 1;
+            }
+            return Some(self.bare(self.snd_max, now));
+        }
+        None
+    }
+
+    /// SYN, SYN-ACK and the two kinds of RST.
+    fn special_segment(&mut self, now: Instant) -> Option<Transmit> {
+        if self.pending.has(Pending::REFUSE) {
+            self.pending.clear(Pending::REFUSE);
+            let header = self.plain_header(self.refuse_seq, Flags::RST);
+            return Some(Transmit {
+                header,
+                offset: 0,
+                len: 0,
+            });
+        }
+        if self.pending.has(Pending::RST) {
+            self.pending.clear(Pending::RST);
+            let mut header = self.plain_header(self.snd_max, Flags::RST | Flags::ACK);
+            header.ack = self.rcv_nxt;
+            return Some(Transmit {
+                header,
+                offset: 0,
+                len: 0,
+            });
+        }
+        self.pending.clear(Pending::SYN);
+        let passive = match self.state {
+            State::SynSent => false,
+            State::SynReceived => true,
+            _ => return self.next_segment(now),
+        };
+        if self.snd_max == self.iss {
+            self.snd_max = self.iss + 1;
+            self.snd_nxt = self.snd_max;
+            self.stalled_since = now;
+            self.rtt.sent(self.snd_max, now);
+        } else {
+            self.rtt.cancel();
+            self.counters.retransmits += 1;
+        }
+        if self.timers.retransmit == Instant::FAR {
+            self.arm_retransmit(now);
+        }
+        let flags = if passive {
+            Flags::SYN | Flags::ACK
+        } else {
+            Flags::SYN
+        };
+        let mut header = self.plain_header(self.iss, flags);
+        header.options = self.syn_options(now);
+        // RFC 7323 §2.2: the window of a SYN is not scaled.
+        let window = self.settings.receive_buffer.min(65535);
+        header.window = u16::try_from(window).unwrap_or(u16::MAX);
+        if passive {
+            header.ack = self.rcv_nxt;
+            self.acknowledged_by(now);
+            self.note_edge(window);
+        }
+        Some(Transmit {
+            header,
+            offset: 0,
+            len: 0,
+        })
+    }
+
+    /// A header without options, acknowledgment and window.
+    fn plain_header(&self, seq: SeqNum, flags: Flags) -> Header {
+        Header {
+            source_port: self.local_port,
+            destination_port: self.remote_port,
+            seq,
+            ack: SeqNum(0),
+            flags,
+            window: 0,
+            urgent: 0,
+            options: Options::default(),
+        }
+    }
+
+    /// A header with everything that an open connection's segment carries; what it acknowledges
+    /// counts as acknowledged.
+    fn header(&mut self, seq: SeqNum, flags: Flags, now: Instant) -> Header {
+        let mut header = self.plain_header(seq, flags | Flags::ACK);
+        header.ack = self.rcv_nxt;
+        header.window = self.window_to_announce();
+        header.options.timestamps = self.timestamps_option(now);
+        if !self.sack_blocks.is_empty() {
+            let mut blocks = self.sack_blocks;
+            // RFC 2018 §3: with timestamps three blocks fit.
+            if self.timestamps && blocks.len > 3 {
+                blocks.len = 3;
+            }
+            header.options.sack = blocks;
+        }
+        if self.sends_urgent && self.snd_urgent > seq {
+            let distance = (self.snd_urgent - seq).unsigned_abs();
+            header.flags = header.flags | Flags::URG;
+            header.urgent = u16::try_from(distance).unwrap_or(u16::MAX);
+        }
+        self.note_edge(u32::from(header.window) << self.rcv_scale);
+        self.acknowledged_by(now);
+        header
+    }
+
+    /// A segment acknowledges everything up to RCV.NXT.
+    fn acknowledged_by(&mut self, _now: Instant) {
+        self.last_ack_sent = self.rcv_nxt;
+        self.timers.delayed_ack = Instant::FAR;
+        self.pending.clear(Pending::ACK);
+    }
+
+    /// A window of `window` bytes was announced.
+    fn note_edge(&mut self, window: u32) {
+        let edge = self.rcv_nxt + window;
+        if edge > self.rcv_edge {
+            self.rcv_edge = edge;
+        }
+    }
+
+    fn bare(&mut self, seq: SeqNum, now: Instant) -> Transmit {
+        Transmit {
+            header: self.header(seq, Flags::ACK, now),
+            offset: 0,
+            len: 0,
+        }
+    }
+
+    /// The window field: receiver SWS avoidance (RFC 9293 MUST-39), and never less than what was
+    /// announced before (SHLD-14), but for what the scale cannot express.
+    pub(super) fn window_to_announce(&self) -> u16 {
+        let (free, offered) = self.receive_room();
+        let step = (self.settings.receive_buffer / 2).min(u32::from(self.rcv_mss));
+        let window = if free >= offered.saturating_add(step) {
+            free
+        } else {
+            offered
+        };
+        u16::try_from(window >> self.rcv_scale).unwrap_or(u16::MAX)
+    }
+
+    /// Bytes for which there is room, and bytes that the peer may send by what it was told.
+    fn receive_room(&self) -> (u32, u32) {
+        let free = self.settings.receive_buffer.saturating_sub(self.unread);
+        (free, (self.rcv_edge - self.rcv_nxt).max(0).unsigned_abs())
+    }
+
+    /// Whether reading has opened the window by so much that the peer should hear of it: by half
+    /// the buffer; or by two segments, if it is either a quarter of the buffer or what was
+    /// offered is nearly used up.
+    pub(super) fn window_update_is_due(&self) -> bool {
+        if self.peer_fin_reached || !self.state.is_synchronized() {
+            return false;
+        }
+        let (free, offered) = self.receive_room();
+        let gain = free.saturating_sub(offered);
+        let buffer = self.settings.receive_buffer;
+        let two_segments = 2 * u32::from(self.rcv_mss);
+        gain >= buffer.div_ceil(2)
+            || (gain >= two_segments && (gain >= buffer / 4 || offered <= buffer / 8))
+    }
+
+    /// What to send next, if windows and silly-window avoidance allow.
+    fn next_stretch(&mut self, now: Instant) -> Option<Stretch> {
+        if !self.state.is_synchronized() || self.snd_una == self.iss {
+            self.pending.clear(Pending::SEND);
+            return None;
+        }
+        if self.recovery.is_fast()
+            && let Some(stretch) = self.lost_stretch()
+        {
+            return Some(stretch);
+        }
+        match self.new_stretch(now) {
+            Ok(stretch) => Some(stretch),
+            Err(hold) => {
+                self.pending.clear(Pending::SEND);
+                if hold == Hold::Window {
+                    self.start_probing(now);
+                }
+                None
+            }
+        }
+    }
+
+    /// The next loss to repair (RFC 6675 §5, NextSeg rule 1), within the peer's window
+    /// (RFC 9293 SHLD-16).
+    fn lost_stretch(&mut self) -> Option<Stretch> {
+        let (start, end) = self.next_loss()?;
+        let edge = self.snd_una + self.snd_wnd;
+        let room = (edge - start).max(0).unsigned_abs();
+        let text_end = if end > self.snd_end {
+            self.snd_end
+        } else {
+            end
+        };
+        let text = (text_end - start).max(0).unsigned_abs();
+        let len = text.min(self.full_segment()).min(room);
+        let fin = end > self.snd_end && len == text && room > len;
+        if len == 0 && !fin {
+            return None;
+        }
+        let stretch = Stretch { start, len, fin };
+        self.retransmitted_up_to(stretch.end());
+        Some(stretch)
+    }
+
+    /// Bytes of text in a full segment, now that SACK blocks may take their place.
+    fn full_segment(&self) -> u32 {
+        let blocks = u32::from(
+            self.sack_blocks
+                .len
+                .min(if self.timestamps { 3 } else { 4 }),
+        );
+        let sack = if blocks > 0 { 4 + 8 * blocks } else { 0 };
+        u32::from(self.snd_mss) - sack
+    }
+
+    /// The next stretch from SND.NXT on: never sent, or, after a timeout, to be sent again unless
+    /// sacked meanwhile.
+    fn new_stretch(&mut self, _now: Instant) -> Result<Stretch, Hold> {
+        let mut limit = self.snd_end;
+        if self.snd_nxt < self.snd_max && !self.scoreboard.is_empty() {
+            let (start, end) = self.scoreboard.next_gap(self.snd_nxt);
+            self.snd_nxt = start;
+            if let Some(end) = end
+                && end < limit
+            {
+                limit = end;
+            }
+        }
+        let start = self.snd_nxt;
+        if start > self.snd_end || (start == self.snd_end && !self.fin_queued) {
+            return Err(Hold::Wait);
+        }
+        let room = (self.snd_una + self.snd_wnd - start).max(0).unsigned_abs();
+        let text = (limit - start).max(0).unsigned_abs();
+        let len = text.min(self.full_segment()).min(room);
+        let last = start + len == self.snd_end;
+        let fin = self.fin_queued && last && room > len;
+        if len == 0 && !fin {
+            return Err(self.hold_for_window());
+        }
+        if !fin && start >= self.snd_max {
+            self.avoid_silly_window(len, last)?;
+        }
+        let pipe = self.pipe();
+        if pipe > 0 && pipe.saturating_add(len) > self.congestion.cwnd {
+            return Err(Hold::Wait);
+        }
+        Ok(Stretch { start, len, fin })
+    }
+
+    /// Only a window update can help, and nothing in flight will bring one: probe for it.
+    fn hold_for_window(&self) -> Hold {
+        if self.snd_nxt == self.snd_una {
+            Hold::Window
+        } else {
+            Hold::Wait
+        }
+    }
+
+    /// Sender SWS avoidance (RFC 9293 §3.8.6.2.1, MUST-38) and Nagle (§3.7.4): `len` bytes are a
+    /// full segment; or all there is, with nothing in flight unless Nagle is off; or half the
+    /// largest window the peer ever offered.
+    fn avoid_silly_window(&self, len: u32, last: bool) -> Result<(), Hold> {
+        if len >= self.full_segment() {
+            return Ok(());
+        }
+        if last {
+            let idle = self.snd_nxt == self.snd_una;
+            let may = !self.corked && (idle || !self.nagle || self.fin_queued);
+            return if may { Ok(()) } else { Err(Hold::Wait) };
+        }
+        if len >= self.snd_wnd_max.div_ceil(2) {
+            return Ok(());
+        }
+        Err(self.hold_for_window())
+    }
+
+    /// RFC 9293 §3.8.6.1: the persist timer, first after a retransmission timeout (SHLD-29).
+    fn start_probing(&mut self, now: Instant) {
+        if !self.probing {
+            self.probing = true;
+            self.attempts = 0;
+            self.stalled_since = now;
+            self.arm_retransmit(now);
+        }
+    }
+
+    /// A zero-window probe: one byte, or the FIN; or, where a small window was refused as silly,
+    /// what it allows (the override of RFC 9293 §3.8.6.2.1).
+    fn probe(&self) -> Option<Stretch> {
+        let start = self.snd_una;
+        let text = (self.snd_end - start).max(0).unsigned_abs();
+        let len = text.min(self.snd_wnd.max(1)).min(self.full_segment());
+        let fin = self.fin_queued && text == 0 && start == self.snd_end;
+        (len > 0 || fin).then_some(Stretch { start, len, fin })
+    }
+
+    fn send_probe(&mut self, stretch: Stretch, now: Instant) -> Transmit {
+        let transmit = self.transmit(stretch, now);
+        self.rtt.cancel();
+        if stretch.end() > self.snd_max {
+            self.snd_max = stretch.end();
+        }
+        transmit
+    }
+
+    fn send(&mut self, stretch: Stretch, now: Instant) -> Transmit {
+        let end = stretch.end();
+        let idle = self.snd_una == self.snd_max;
+        if self.probing {
+            // The window opened.
+            self.probing = false;
+            self.rtt.end_back_off();
+            self.timers.retransmit = Instant::FAR;
+        }
+        if stretch.start < self.snd_max {
+            self.counters.retransmits += 1;
+            self.rtt.cancel();
+        } else {
+            if idle {
+                self.restart_if_idle(now);
+                self.stalled_since = now;
+            }
+            self.rtt.sent(end, now);
+        }
+        if stretch.start == self.snd_nxt || end > self.snd_nxt {
+            self.snd_nxt = end;
+        }
+        if end > self.snd_max {
+            self.snd_max = end;
+        }
+        if self.timers.retransmit == Instant::FAR {
+            self.arm_retransmit(now);
+        }
+        // An answer on the way: the application talks, acknowledgments can ride along.
+        if self.timers.delayed_ack != Instant::FAR {
+            self.quick_acks = 0;
+        }
+        self.last_sent = now;
+        self.transmit(stretch, now)
+    }
+
+    /// RFC 5681 §4.1: after a silence longer than the timeout the window is the initial one.
+    fn restart_if_idle(&mut self, now: Instant) {
+        if now.since(self.last_sent) > self.rtt.rto() {
+            let segments = u32::from(self.settings.initial_cwnd);
+            let initial = super::congestion::initial_window(segments, u32::from(self.snd_mss));
+            self.congestion.restart_after_idle(initial);
+        }
+    }
+
+    fn transmit(&mut self, stretch: Stretch, now: Instant) -> Transmit {
+        let mut flags = Flags::ACK;
+        if stretch.len > 0 && stretch.start + stretch.len == self.snd_end {
+            flags = flags | Flags::PSH; // RFC 9293 MUST-61
+        }
+        if stretch.fin {
+            flags = flags | Flags::FIN;
+        }
+        let offset = (stretch.start - self.snd_una).max(0).unsigned_abs();
+        Transmit {
+            header: self.header(stretch.start, flags, now),
+            offset,
+            len: stretch.len,
+        }
+    }
+}

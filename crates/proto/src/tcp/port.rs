@@ -1,0 +1,34 @@
+//! Ephemeral ports that are hard to guess and slow to return (RFC 6056 §3.3.3, algorithm 3).
+
+use core::net::{IpAddr, SocketAddr};
+use core::ops::RangeInclusive;
+
+use super::isn::{Purpose, keyed_hash};
+
+/// Picks a local port for a connection to `remote`.
+///
+/// The search starts at a keyed hash of the addresses plus `counter`, so each destination sees
+/// its own sequence. `counter` (one per stack or shard) is left behind the port found.
+/// `is_free` says whether a port can be taken. `None` if no port of the range can.
+pub fn ephemeral_port(
+    secret: &[u8; 16],
+    local: IpAddr,
+    remote: SocketAddr,
+    range: RangeInclusive<u16>,
+    counter: &mut u32,
+    mut is_free: impl FnMut(u16) -> bool,
+) -> Option<u16> {
+    let first = *range.start();
+    let count = u32::from(range.end().checked_sub(first)?) + 1;
+    let hash = keyed_hash(secret, Purpose::Port, SocketAddr::new(local, 0), remote);
+    let offset = u32::try_from(hash % u64::from(count)).unwrap_or(0);
+    for _ in 0..count {
+        let step = (offset + *counter % count) % count;
+        *counter = counter.wrapping_add(1);
+        let port = first + u16::try_from(step).unwrap_or(0);
+        if port != 0 && is_free(port) {
+            return Some(port);
+        }
+    }
+    None
+}

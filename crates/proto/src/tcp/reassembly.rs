@@ -1,0 +1,515 @@
+//! Received text: in-order packets and out-of-order runs, as lists of nodes in a pool that all
+//! connections of a shard share. Nothing here allocates after the pool was made.
+//!
+//! A *run* is a stretch of sequence space without a gap, after at least one gap. Its first node
+//! also carries the run's end, its last node and the next run. Appending to the run that was
+//! touched last, joining two runs and moving a run behind the in-order list are O(1); finding
+//! another run is a walk over at most `max_gaps` of them. What came first stays: a later segment
+//! is cut to the gap it falls into.
+
+use alloc::vec::Vec;
+use core::marker::PhantomData;
+
+use super::types::Drop;
+use crate::wire::tcp::{SackBlocks, SeqNum};
+
+/// What the stack needs to know of a received segment's text.
+pub trait Payload {
+    /// Bytes of text.
+    fn len(&self) -> usize;
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Forgets the first `n` bytes; `n <= len()`.
+    fn trim_front(&mut self, n: usize);
+    /// Keeps the first `len` bytes.
+    fn truncate(&mut self, len: usize);
+    /// Copies the text of `next` behind its own if there is room, so that small segments do not
+    /// hold a buffer each. False, and nothing changed, if not.
+    fn try_append(&mut self, _next: &Self) -> bool {
+        false
+    }
+}
+
+/// No node.
+const NIL: u32 = u32::MAX;
+/// Text up to this many bytes is worth copying behind the segment before it.
+const SMALL: usize = 512;
+
+#[derive(Debug)]
+struct Node<P> {
+    payload: Option<P>,
+    seq: SeqNum,
+    /// The next node of the same list (in order, run, or free).
+    next: u32,
+    /// In the first node of a run: where the run ends, its last node, the next run.
+    run_end: SeqNum,
+    run_tail: u32,
+    run_next: u32,
+}
+
+/// Nodes for the received segments of many connections; a fixed number of them.
+#[derive(Debug)]
+pub struct SegmentPool<P> {
+    nodes: Vec<Node<P>>,
+    free: u32,
+    available: u32,
+    /// Out-of-order text may not take the last nodes: in-order text must always get through.
+    reserve: u32,
+}
+
+impl<P: Payload> SegmentPool<P> {
+    /// A pool of `capacity` nodes; the only allocation in this module.
+    pub fn with_capacity(capacity: usize) -> Self {
+        let count = u32::try_from(capacity).unwrap_or(NIL - 1).min(NIL - 1);
+        let nodes = (0..count)
+            .map(|index| Node {
+                payload: None,
+                seq: SeqNum(0),
+                next: if index + 1 == count { NIL } else { index + 1 },
+                run_end: SeqNum(0),
+                run_tail: NIL,
+                run_next: NIL,
+            })
+            .collect();
+        let free = if count == 0 { NIL } else { 0 };
+        Self {
+            nodes,
+            free,
+            available: count,
+            reserve: count / 8,
+        }
+    }
+
+    /// Nodes not in use.
+    pub const fn available(&self) -> u32 {
+        self.available
+    }
+
+    fn take(&mut self, payload: P, seq: SeqNum) -> Option<u32> {
+        let index = self.free;
+        let node = self.nodes.get_mut(index as usize)?;
+        self.free = node.next;
+        self.available -= 1;
+        *node = Node {
+            payload: Some(payload),
+            seq,
+            next: NIL,
+            run_end: SeqNum(0),
+            run_tail: index,
+            run_next: NIL,
+        };
+        Some(index)
+    }
+
+    fn give(&mut self, index: u32) -> Option<P> {
+        let node = self.nodes.get_mut(index as usize)?;
+        let payload = node.payload.take();
+        node.next = self.free;
+        self.free = index;
+        self.available += 1;
+        payload
+    }
+
+    fn node(&self, index: u32) -> &Node<P> {
+        &self.nodes[index as usize]
+    }
+
+    fn node_mut(&mut self, index: u32) -> &mut Node<P> {
+        &mut self.nodes[index as usize]
+    }
+}
+
+/// What one connection has received and not yet given to the application.
+///
+/// Its nodes lie in a [`SegmentPool`]: [`ReceiveQueue::clear`] gives them back, dropping the queue
+/// does not.
+#[derive(Debug)]
+pub struct ReceiveQueue<P> {
+    head: u32,
+    tail: u32,
+    /// Nodes held, in order and out of order.
+    segments: u32,
+    /// Bytes in order.
+    bytes: u32,
+    first_run: u32,
+    /// The run touched last, where the next segment most likely goes.
+    recent_run: u32,
+    runs: u32,
+    _payload: PhantomData<P>,
+}
+
+impl<P> Default for ReceiveQueue<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P> ReceiveQueue<P> {
+    /// An empty queue.
+    pub const fn new() -> Self {
+        Self {
+            head: NIL,
+            tail: NIL,
+            segments: 0,
+            bytes: 0,
+            first_run: NIL,
+            recent_run: NIL,
+            runs: 0,
+            _payload: PhantomData,
+        }
+    }
+
+    /// Bytes that can be read now.
+    pub const fn readable_bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Nodes held in the pool.
+    pub const fn segments_held(&self) -> u32 {
+        self.segments
+    }
+
+    /// Runs of text behind a gap.
+    pub const fn gaps(&self) -> u32 {
+        self.runs
+    }
+}
+
+/// The in-order segments, first the oldest.
+#[derive(Debug)]
+pub struct Segments<'a, P> {
+    pool: &'a SegmentPool<P>,
+    next: u32,
+}
+
+impl<'a, P: Payload> Iterator for Segments<'a, P> {
+    type Item = &'a P;
+    fn next(&mut self) -> Option<&'a P> {
+        let node = self.pool.nodes.get(self.next as usize)?;
+        self.next = node.next;
+        node.payload.as_ref()
+    }
+}
+
+/// How much of the pool one connection may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    pub segments: u32,
+    pub gaps: u32,
+}
+
+impl<P: Payload> ReceiveQueue<P> {
+    /// The oldest in-order segment.
+    pub fn front<'a>(&self, pool: &'a SegmentPool<P>) -> Option<&'a P> {
+        pool.nodes.get(self.head as usize)?.payload.as_ref()
+    }
+
+    /// The in-order segments.
+    pub const fn iter<'a>(&self, pool: &'a SegmentPool<P>) -> Segments<'a, P> {
+        Segments {
+            pool,
+            next: self.head,
+        }
+    }
+
+    /// Takes the oldest in-order segment out.
+    pub fn pop_front(&mut self, pool: &mut SegmentPool<P>) -> Option<P> {
+        let index = self.head;
+        let next = pool.nodes.get(index as usize)?.next;
+        let payload = pool.give(index)?;
+        self.head = next;
+        if next == NIL {
+            self.tail = NIL;
+        }
+        self.segments -= 1;
+        self.bytes -= byte_count(payload.len());
+        Some(payload)
+    }
+
+    /// Drops the first `n` readable bytes, and the segments that this empties. Says how many there
+    /// were to drop.
+    pub fn advance(&mut self, pool: &mut SegmentPool<P>, n: u32) -> u32 {
+        let mut left = n;
+        while left > 0 {
+            let Some(node) = pool.nodes.get_mut(self.head as usize) else {
+                break;
+            };
+            let Some(payload) = node.payload.as_mut() else {
+                break;
+            };
+            let len = byte_count(payload.len());
+            if len > left {
+                payload.trim_front(left as usize);
+                self.bytes -= left;
+                return n;
+            }
+            left -= len;
+            self.pop_front(pool);
+        }
+        n - left
+    }
+
+    /// Gives every node back.
+    pub fn clear(&mut self, pool: &mut SegmentPool<P>) {
+        while self.pop_front(pool).is_some() {}
+        while self.first_run != NIL {
+            let run = self.first_run;
+            self.first_run = pool.node(run).run_next;
+            Self::give_list(pool, run);
+        }
+        *self = Self::new();
+    }
+
+    /// Takes text that begins exactly at RCV.NXT. On success: the new RCV.NXT, past any run that
+    /// the text reached.
+    pub(super) fn push(
+        &mut self,
+        pool: &mut SegmentPool<P>,
+        share: Share,
+        seq: SeqNum,
+        mut payload: P,
+    ) -> Result<SeqNum, Drop> {
+        if self.first_run != NIL {
+            cut_at(&mut payload, seq, pool.node(self.first_run).seq);
+        }
+        let len = byte_count(payload.len());
+        if !self.append_to_node(pool, self.tail, &payload) {
+            if self.segments >= share.segments || pool.available == 0 {
+                self.drop_last_run(pool);
+            }
+            if self.segments >= share.segments {
+                return Err(Drop::Memory);
+            }
+            let index = pool.take(payload, seq).ok_or(Drop::Memory)?;
+            self.segments += 1;
+            self.link_in_order(pool, index, index);
+        }
+        self.bytes += len;
+        Ok(self.absorb_run(pool, seq + len))
+    }
+
+    /// Takes text behind a gap. On success: the run it now belongs to.
+    pub(super) fn insert(
+        &mut self,
+        pool: &mut SegmentPool<P>,
+        share: Share,
+        mut seq: SeqNum,
+        mut payload: P,
+    ) -> Result<(SeqNum, SeqNum), Drop> {
+        let (before, after) = self.find(pool, seq);
+        if before != NIL {
+            let overlap = pool.node(before).run_end - seq;
+            if overlap > 0 {
+                let overlap = overlap.unsigned_abs();
+                if overlap as usize >= payload.len() {
+                    return Err(Drop::Duplicate);
+                }
+                payload.trim_front(overlap as usize);
+                seq = seq + overlap;
+            }
+        }
+        if after != NIL {
+            cut_at(&mut payload, seq, pool.node(after).seq);
+        }
+        let len = byte_count(payload.len());
+        if len == 0 {
+            return Err(Drop::Duplicate);
+        }
+        let joins_before = before != NIL && pool.node(before).run_end == seq;
+        let joins_after = after != NIL && pool.node(after).seq == seq + len;
+        if !joins_before && !joins_after && self.runs >= share.gaps {
+            return Err(Drop::Gaps);
+        }
+        let end = seq + len;
+        let run = if joins_before {
+            let tail = pool.node(before).run_tail;
+            if !self.append_to_node(pool, tail, &payload) {
+                let index = self.take_out_of_order(pool, share, seq, payload)?;
+                pool.node_mut(tail).next = index;
+                pool.node_mut(before).run_tail = index;
+            }
+            pool.node_mut(before).run_end = end;
+            before
+        } else {
+            let index = self.take_out_of_order(pool, share, seq, payload)?;
+            pool.node_mut(index).run_end = end;
+            pool.node_mut(index).run_next = after;
+            self.link_run(pool, before, index);
+            index
+        };
+        if joins_after {
+            self.join(pool, run, after);
+        }
+        self.recent_run = run;
+        let node = pool.node(run);
+        Ok((node.seq, node.run_end))
+    }
+
+    /// Adds runs that `blocks` does not name while it has room (RFC 2018 §4: as many as fit).
+    pub(super) fn fill_sack(&self, pool: &SegmentPool<P>, blocks: &mut SackBlocks) {
+        let mut run = self.first_run;
+        while run != NIL && blocks.as_slice().len() < blocks.blocks.len() {
+            let node = pool.node(run);
+            if !blocks.as_slice().iter().any(|&(left, _)| left == node.seq) {
+                blocks.push(node.seq, node.run_end);
+            }
+            run = node.run_next;
+        }
+    }
+
+    /// Where the last run ends.
+    pub(super) fn end_of_runs(&self, pool: &SegmentPool<P>) -> Option<SeqNum> {
+        let mut run = self.first_run;
+        let mut end = None;
+        while run != NIL {
+            let node = pool.node(run);
+            end = Some(node.run_end);
+            run = node.run_next;
+        }
+        end
+    }
+
+    /// The last run that starts at or before `seq`, and the one after it.
+    fn find(&self, pool: &SegmentPool<P>, seq: SeqNum) -> (u32, u32) {
+        let (mut before, mut after) = (NIL, self.first_run);
+        if self.recent_run != NIL && pool.node(self.recent_run).seq <= seq {
+            before = self.recent_run;
+            after = pool.node(before).run_next;
+        }
+        while after != NIL && pool.node(after).seq <= seq {
+            before = after;
+            after = pool.node(after).run_next;
+        }
+        (before, after)
+    }
+
+    fn take_out_of_order(
+        &mut self,
+        pool: &mut SegmentPool<P>,
+        share: Share,
+        seq: SeqNum,
+        payload: P,
+    ) -> Result<u32, Drop> {
+        let mine = share.segments - share.segments / 8;
+        if pool.available <= pool.reserve || self.segments >= mine {
+            return Err(Drop::Memory);
+        }
+        let index = pool.take(payload, seq).ok_or(Drop::Memory)?;
+        self.segments += 1;
+        Ok(index)
+    }
+
+    /// Copies a small segment behind node `index`'s own text.
+    fn append_to_node(&self, pool: &mut SegmentPool<P>, index: u32, payload: &P) -> bool {
+        if index == NIL || payload.len() > SMALL {
+            return false;
+        }
+        pool.node_mut(index)
+            .payload
+            .as_mut()
+            .is_some_and(|tail| tail.try_append(payload))
+    }
+
+    /// Puts the list `first..=last` behind the in-order list.
+    fn link_in_order(&mut self, pool: &mut SegmentPool<P>, first: u32, last: u32) {
+        if self.tail == NIL {
+            self.head = first;
+        } else {
+            pool.node_mut(self.tail).next = first;
+        }
+        self.tail = last;
+    }
+
+    fn link_run(&mut self, pool: &mut SegmentPool<P>, before: u32, run: u32) {
+        if before == NIL {
+            self.first_run = run;
+        } else {
+            pool.node_mut(before).run_next = run;
+        }
+        self.runs += 1;
+    }
+
+    /// Makes `after`, which begins where `run` ends, a part of `run`.
+    fn join(&mut self, pool: &mut SegmentPool<P>, run: u32, after: u32) {
+        let (tail, end, next) = {
+            let node = pool.node(after);
+            (node.run_tail, node.run_end, node.run_next)
+        };
+        let old_tail = pool.node(run).run_tail;
+        pool.node_mut(old_tail).next = after;
+        let node = pool.node_mut(run);
+        node.run_tail = tail;
+        node.run_end = end;
+        node.run_next = next;
+        self.runs -= 1;
+    }
+
+    /// Moves the first run behind the in-order list if that has reached it.
+    fn absorb_run(&mut self, pool: &mut SegmentPool<P>, reached: SeqNum) -> SeqNum {
+        let run = self.first_run;
+        if run == NIL || pool.node(run).seq != reached {
+            return reached;
+        }
+        let (tail, end, next) = {
+            let node = pool.node(run);
+            (node.run_tail, node.run_end, node.run_next)
+        };
+        self.link_in_order(pool, run, tail);
+        self.bytes += (end - reached).unsigned_abs();
+        self.first_run = next;
+        self.runs -= 1;
+        if self.recent_run == run {
+            self.recent_run = NIL;
+        }
+        end
+    }
+
+    /// Forgets the farthest run, to make room for text in order. The peer may have been told that
+    /// we hold it; it must cope (RFC 2018 §8).
+    fn drop_last_run(&mut self, pool: &mut SegmentPool<P>) {
+        let (mut before, mut last) = (NIL, self.first_run);
+        if last == NIL {
+            return;
+        }
+        while pool.node(last).run_next != NIL {
+            before = last;
+            last = pool.node(last).run_next;
+        }
+        if before == NIL {
+            self.first_run = NIL;
+        } else {
+            pool.node_mut(before).run_next = NIL;
+        }
+        self.runs -= 1;
+        self.recent_run = NIL;
+        self.segments -= Self::give_list(pool, last);
+    }
+
+    /// Gives a list of nodes back; how many it had.
+    fn give_list(pool: &mut SegmentPool<P>, first: u32) -> u32 {
+        let (mut count, mut index) = (0, first);
+        while index != NIL {
+            let next = pool.node(index).next;
+            drop(pool.give(index));
+            index = next;
+            count += 1;
+        }
+        count
+    }
+}
+
+/// Cuts text that begins at `seq` off where `limit` begins.
+fn cut_at<P: Payload>(payload: &mut P, seq: SeqNum, limit: SeqNum) {
+    let room = (limit - seq).max(0).unsigned_abs() as usize;
+    if payload.len() > room {
+        payload.truncate(room);
+    }
+}
+
+/// A segment's text is at most 65535 bytes.
+#[allow(clippy::cast_possible_truncation)] // bounded by the IP total length
+const fn byte_count(len: usize) -> u32 {
+    len as u32
+}

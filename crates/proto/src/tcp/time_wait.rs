@@ -1,0 +1,134 @@
+//! TIME-WAIT, apart from the connection: a small record that answers what still arrives.
+
+use super::connection::{Connection, from_millis};
+use crate::time::{Duration, Instant};
+use crate::wire::tcp::{Flags, Header, Options, SeqNum, Timestamps};
+
+/// A connection in TIME-WAIT.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeWait {
+    local_port: u16,
+    remote_port: u16,
+    snd_nxt: SeqNum,
+    rcv_nxt: SeqNum,
+    window: u16,
+    timestamps: bool,
+    ts_recent: u32,
+    ts_offset: u32,
+    /// Rate limit of answers: the next one not before.
+    answer_after: Instant,
+    linger: Duration,
+    expires: Instant,
+}
+
+/// What TIME-WAIT makes of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeWaitVerdict {
+    /// Nothing.
+    Drop,
+    /// Send this acknowledgment.
+    Acknowledge(Header),
+    /// A SYN of a new connection: forget the record and let LISTEN have the segment. The new
+    /// connection's initial sequence number must be at least the one given (RFC 9293 MAY-2).
+    Reuse {
+        /// Beyond everything the old connection sent.
+        iss: SeqNum,
+    },
+}
+
+/// Between two acknowledgments that do not answer a FIN or a SYN, so that two TIME-WAITs that
+/// disagree do not talk for ever.
+const ANSWER_INTERVAL: Duration = Duration::from_millis(500);
+/// How far beyond the old connection the new one begins.
+const ISS_GAP: u32 = 65_535 + 2;
+
+impl TimeWait {
+    /// The record of a connection that is in [`super::State::TimeWait`].
+    pub fn new(connection: &Connection, now: Instant) -> Self {
+        let linger = from_millis(connection.settings.time_wait_ms);
+        Self {
+            local_port: connection.local_port,
+            remote_port: connection.remote_port,
+            snd_nxt: connection.snd_max,
+            rcv_nxt: connection.rcv_nxt,
+            window: connection.window_to_announce(),
+            timestamps: connection.timestamps,
+            ts_recent: connection.ts_recent,
+            ts_offset: connection.ts_offset,
+            answer_after: now,
+            linger,
+            expires: now + linger,
+        }
+    }
+
+    /// When the record may be forgotten.
+    pub const fn expires(&self) -> Instant {
+        self.expires
+    }
+
+    /// Takes a segment for the old connection's addresses and ports.
+    ///
+    /// A RST is ignored (RFC 1337 §3); a SYN that must be newer, by its sequence number or its
+    /// timestamp, opens anew (RFC 9293 MAY-2, SHLD-4; RFC 6191); a FIN again restarts the wait.
+    pub fn input(&mut self, header: &Header, payload_len: u32, now: Instant) -> TimeWaitVerdict {
+        if header.flags.contains(Flags::RST) {
+            return TimeWaitVerdict::Drop;
+        }
+        if header.flags.contains(Flags::SYN) {
+            if !header.flags.intersects(Flags::ACK | Flags::FIN) && self.is_newer(header) {
+                return TimeWaitVerdict::Reuse {
+                    iss: self.snd_nxt + ISS_GAP,
+                };
+            }
+            return self.answer(now);
+        }
+        if header.flags.contains(Flags::FIN) && header.seq + payload_len + 1 == self.rcv_nxt {
+            self.expires = now + self.linger;
+            return TimeWaitVerdict::Acknowledge(self.acknowledgment(now));
+        }
+        let in_order = header.seq == self.rcv_nxt && payload_len == 0;
+        if in_order && !header.flags.contains(Flags::FIN) && header.ack == self.snd_nxt {
+            return TimeWaitVerdict::Drop;
+        }
+        self.answer(now)
+    }
+
+    /// RFC 6191 §2: newer by timestamp; if both have none, or the same, by sequence number.
+    fn is_newer(&self, header: &Header) -> bool {
+        match (self.timestamps, header.options.timestamps) {
+            (true, Some(ts)) => {
+                let age = ts.value.wrapping_sub(self.ts_recent).cast_signed();
+                age > 0 || (age == 0 && header.seq > self.rcv_nxt)
+            }
+            (true, None) | (false, _) => header.seq > self.rcv_nxt,
+        }
+    }
+
+    fn answer(&mut self, now: Instant) -> TimeWaitVerdict {
+        if now < self.answer_after {
+            return TimeWaitVerdict::Drop;
+        }
+        self.answer_after = now + ANSWER_INTERVAL;
+        TimeWaitVerdict::Acknowledge(self.acknowledgment(now))
+    }
+
+    fn acknowledgment(&self, now: Instant) -> Header {
+        let timestamps = self.timestamps.then(|| Timestamps {
+            value: super::options::timestamp_clock(now).wrapping_add(self.ts_offset),
+            echo: self.ts_recent,
+        });
+        Header {
+            source_port: self.local_port,
+            destination_port: self.remote_port,
+            seq: self.snd_nxt,
+            ack: self.rcv_nxt,
+            flags: Flags::ACK,
+            window: self.window,
+            urgent: 0,
+            options: Options {
+                timestamps,
+                ..Options::default()
+            },
+        }
+    }
+}
