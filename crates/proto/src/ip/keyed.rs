@@ -153,6 +153,8 @@ struct Item<K, V> {
 
 /// How many entries an eviction looks at: sampled least-recently-used, at a cost that a flood cannot raise.
 const SAMPLE: usize = 16;
+/// How many it looks at before it says that nothing may go; the next attempt goes on from there.
+const SAMPLE_MAX: usize = 256;
 
 /// A map with a fixed number of places. Places are numbered and stay put while their entry lives.
 pub(crate) struct Map<K, V> {
@@ -239,7 +241,7 @@ impl<K: Key, V> Map<K, V> {
     /// sample only while it has found nothing.
     fn victim(&mut self, rank: impl Fn(&K, &V) -> Option<u64>) -> Option<u32> {
         let mut best: Option<(u64, usize)> = None;
-        for step in 0..self.items.len() {
+        for step in 0..self.items.len().min(SAMPLE_MAX) {
             if step >= SAMPLE && best.is_some() {
                 break;
             }

@@ -1,1 +1,530 @@
-//! Neighbours: ARP (RFC 826) and NDP (RFC 4861) resolution under one table.
+//! Neighbours: which hardware address a next hop has. One table for ARP (RFC 826, RFC 5227, RFC 1122 §2.3.2) and
+//! NDP (RFC 4861 §7), with the states of RFC 4861 §7.3.2 for both. What the table hears is in [`learn`], the bytes
+//! it says in [`message`], the duty to own an address alone in [`claim`].
+//!
+//! The packets that wait for an answer are the caller's handles `P`. Every handle that goes in comes out: as
+//! [`Resolution`], from [`Table::take_queued`], or as an [`Action`]. The table allocates at construction only.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use crate::ip::keyed::{Map, Random, Seed};
+use crate::time::{Duration, Instant};
+use crate::wire::ethernet::MacAddr;
+
+pub mod arp;
+pub mod claim;
+pub mod learn;
+
+pub use learn::{Evidence, Learned};
+
+/// The table's sizes and times; [`Config::default`] has those of RFC 4861 §10.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Entries; 1024 is a /22 full of talkers.
+    pub entries: usize,
+    /// Packets that wait per unresolved entry (RFC 4861 §7.2.2 wants at least 1); at most 255.
+    pub queue: usize,
+    /// Between two solicitations (RETRANS_TIMER; RFC 1122 §2.3.2.1: not more than one a second).
+    pub retransmit: Duration,
+    /// Solicitations to all before giving up (MAX_MULTICAST_SOLICIT).
+    pub multicast_solicit: u8,
+    /// Solicitations to the known address before giving up (MAX_UNICAST_SOLICIT).
+    pub unicast_solicit: u8,
+    /// Mean time for which a confirmed address is believed (REACHABLE_TIME); drawn from 0.5 to 1.5 of it.
+    pub reachable: Duration,
+    /// How long the layers above get to confirm before a probe goes out (DELAY_FIRST_PROBE_TIME).
+    pub delay: Duration,
+    /// An entry unused for this long is dropped (RFC 1122 §2.3.2.1 wants out-of-date entries flushed).
+    pub idle: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            entries: 1024,
+            queue: 16,
+            retransmit: Duration::from_secs(1),
+            multicast_solicit: 3,
+            unicast_solicit: 3,
+            reachable: Duration::from_secs(30),
+            delay: Duration::from_secs(5),
+            idle: Duration::from_secs(1200),
+        }
+    }
+}
+
+/// What is known of a neighbour (RFC 4861 §7.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Asked, no answer yet; packets wait.
+    Incomplete,
+    /// Confirmed lately.
+    Reachable,
+    /// Known, but unconfirmed for a while; used as it is.
+    Stale,
+    /// Used while stale; the layers above get a moment to confirm.
+    Delay,
+    /// Nobody confirmed: being asked directly.
+    Probe,
+    /// Configured; never asked, never forgotten.
+    Permanent,
+}
+
+/// What became of a packet that needs a neighbour's address.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Resolution<P> {
+    /// Send it there.
+    Ready(MacAddr, P),
+    /// It waits.
+    Queued {
+        /// A solicitation to all must go out now (broadcast, or the solicited-node group).
+        solicit: bool,
+        /// The queue was full: its oldest packet made room and is to be dropped and counted.
+        displaced: Option<P>,
+    },
+    /// It cannot wait here.
+    Dropped(P, DropReason),
+}
+
+/// Why a packet could not wait for its neighbour's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// Half of the table waits for answers already: somebody makes us talk to hosts that are not there.
+    TooManyUnresolved,
+    /// No entry could make room.
+    TableFull,
+    /// The address cannot be a neighbour's: unspecified, multicast, broadcast, loopback.
+    NotUnicast,
+}
+
+/// What the passing of time asks the caller to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action<P> {
+    /// Send a solicitation: to all (`None`), or to this address alone.
+    Solicit {
+        /// Whose address is asked for.
+        ip: IpAddr,
+        /// Where to ask.
+        to: Option<MacAddr>,
+    },
+    /// The neighbour does not answer: this packet is undeliverable (ICMP host or address unreachable, EHOSTUNREACH).
+    Undeliverable {
+        /// The neighbour.
+        ip: IpAddr,
+        /// One packet that waited; each comes in an action of its own.
+        packet: P,
+    },
+    /// The neighbour does not answer any more, and its entry is gone.
+    Lost {
+        /// The neighbour.
+        ip: IpAddr,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    state: State,
+    mac: MacAddr,
+    router: bool,
+    /// Solicitations sent in this state.
+    asked: u8,
+    /// When the state ends.
+    deadline: Instant,
+    /// Last time a packet went there; creation before that.
+    used: Instant,
+    /// When `mac` was last confirmed or changed.
+    updated: Instant,
+    /// Whether a packet ever went there: else only the neighbour's own word made this entry.
+    wanted: bool,
+    queue_head: u8,
+    queue_len: u8,
+}
+
+/// One line of `show neighbors`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbor {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Its hardware address; `None` while incomplete.
+    pub mac: Option<MacAddr>,
+    /// What is known of it.
+    pub state: State,
+    /// Whether it says that it is a router (IPv6).
+    pub router: bool,
+    /// Time since the hardware address was confirmed or changed.
+    pub age: Duration,
+    /// Time since it was last used.
+    pub idle: Duration,
+    /// Packets that wait for it.
+    pub queued: u8,
+}
+
+/// The table: see the head of this module.
+pub struct Table<P> {
+    config: Config,
+    map: Map<IpAddr, Entry>,
+    /// `config.queue` places per entry, in order of the entries' places.
+    queues: Vec<Option<P>>,
+    random: Random,
+    unresolved: usize,
+    /// The place that the last lookup found: most packets in a row go to one neighbour.
+    last: u32,
+    /// No entry's deadline is earlier.
+    next_deadline: Instant,
+    next_sweep: Instant,
+}
+
+/// Shortest time between two sweeps over all deadlines: 64 K entries cost 2 % of a core at worst, and nobody minds
+/// a solicitation 10 ms late.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(10);
+
+impl<P> Table<P> {
+    /// A table of `config.entries` entries; all memory is taken here.
+    #[must_use]
+    pub fn new(config: Config, seed: Seed) -> Self {
+        let queue = config.queue.clamp(1, 255);
+        let map = Map::new(config.entries, seed.derive(0x4e45_4947));
+        let mut queues = Vec::new();
+        queues.resize_with(map.capacity() * queue, || None);
+        Self {
+            config: Config { queue, ..config },
+            map,
+            queues,
+            random: Random::new(seed.derive(0x4e42)),
+            unresolved: 0,
+            last: 0,
+            next_deadline: Instant::FAR,
+            next_sweep: Instant::ZERO,
+        }
+    }
+
+    /// Where the next hop `ip` is, for `packet`; or the packet waits, and perhaps a solicitation must be sent.
+    #[inline]
+    pub fn resolve(&mut self, ip: IpAddr, packet: P, now: Instant) -> Resolution<P> {
+        if let Some((known, entry)) = self.map.at_mut(self.last)
+            && *known == ip
+            && matches!(entry.state, State::Reachable | State::Permanent)
+            && now < entry.deadline
+        {
+            entry.used = now;
+            entry.wanted = true;
+            return Resolution::Ready(entry.mac, packet);
+        }
+        self.resolve_slowly(ip, packet, now)
+    }
+
+    #[inline(never)]
+    fn resolve_slowly(&mut self, ip: IpAddr, packet: P, now: Instant) -> Resolution<P> {
+        let Some(place) = self.map.find(&ip) else { return self.start(ip, packet, now) };
+        self.last = place;
+        let delay = now + self.config.delay;
+        let Some((_, entry)) = self.map.at_mut(place) else {
+            return Resolution::Dropped(packet, DropReason::TableFull);
+        };
+        entry.used = now;
+        entry.wanted = true;
+        match entry.state {
+            State::Incomplete => {
+                let displaced = self.enqueue(place, packet);
+                return Resolution::Queued { solicit: false, displaced };
+            }
+            State::Reachable if now < entry.deadline => {}
+            // RFC 4861 §7.3.3: the first packet to a stale neighbour goes, and starts the delay.
+            State::Reachable | State::Stale => {
+                entry.state = State::Delay;
+                entry.deadline = delay;
+                self.next_deadline = self.next_deadline.min(delay);
+            }
+            State::Delay | State::Probe | State::Permanent => {}
+        }
+        Resolution::Ready(entry.mac, packet)
+    }
+
+    /// First packet to an unknown neighbour.
+    fn start(&mut self, ip: IpAddr, packet: P, now: Instant) -> Resolution<P> {
+        if !learn::can_be_neighbor(ip) {
+            return Resolution::Dropped(packet, DropReason::NotUnicast);
+        }
+        if self.unresolved >= (self.map.capacity() / 2).max(1) {
+            return Resolution::Dropped(packet, DropReason::TooManyUnresolved);
+        }
+        let deadline = now + self.config.retransmit;
+        let entry = Entry {
+            state: State::Incomplete,
+            mac: MacAddr::UNSPECIFIED,
+            router: false,
+            asked: 1,
+            deadline,
+            used: now,
+            updated: now,
+            wanted: true,
+            queue_head: 0,
+            queue_len: 0,
+        };
+        let Some(place) = self.map.insert(ip, entry, usefulness) else {
+            return Resolution::Dropped(packet, DropReason::TableFull);
+        };
+        self.unresolved += 1;
+        self.last = place;
+        self.next_deadline = self.next_deadline.min(deadline);
+        let displaced = self.enqueue(place, packet);
+        Resolution::Queued { solicit: true, displaced }
+    }
+
+    /// The address of a neighbour, if it is known; changes nothing.
+    #[must_use]
+    pub fn lookup(&self, ip: IpAddr) -> Option<MacAddr> {
+        let entry = self.map.get(&ip)?;
+        (entry.state != State::Incomplete).then_some(entry.mac)
+    }
+
+    /// The layers above made progress with this neighbour (RFC 4861 §7.3.1): it is reachable.
+    pub fn confirm(&mut self, ip: IpAddr, now: Instant) {
+        let until = self.reachable_until(now);
+        let place = match self.map.at(self.last) {
+            Some((known, _)) if *known == ip => self.last,
+            _ => match self.map.find(&ip) {
+                Some(place) => place,
+                None => return,
+            },
+        };
+        let Some((_, entry)) = self.map.at_mut(place) else { return };
+        if !matches!(entry.state, State::Incomplete | State::Permanent) {
+            entry.state = State::Reachable;
+            entry.deadline = until;
+            entry.updated = now;
+            self.next_deadline = self.next_deadline.min(until);
+        }
+    }
+
+    /// Sets an address by configuration; it stays until [`Self::remove`]. False when the table has no room or the
+    /// address is not unicast. Packets that wait for it are to be taken with [`Self::take_queued`].
+    pub fn set_permanent(&mut self, ip: IpAddr, mac: MacAddr, now: Instant) -> bool {
+        if !learn::can_be_neighbor(ip) || !mac.is_unicast() {
+            return false;
+        }
+        let place = self.map.find(&ip).or_else(|| {
+            let entry = Entry::heard(State::Permanent, mac, now, Instant::FAR);
+            self.map.insert(ip, entry, usefulness)
+        });
+        let Some((_, entry)) = place.and_then(|place| self.map.at_mut(place)) else { return false };
+        if entry.state == State::Incomplete {
+            self.unresolved -= 1;
+        }
+        entry.state = State::Permanent;
+        entry.mac = mac;
+        entry.updated = now;
+        entry.deadline = Instant::FAR;
+        true
+    }
+
+    /// Forgets a neighbour; its waiting packets come out through `emit`.
+    pub fn remove(&mut self, ip: IpAddr, emit: impl FnMut(Action<P>)) {
+        if let Some(place) = self.map.find(&ip) {
+            self.give_up(place, emit);
+        }
+    }
+
+    /// Takes the packets that waited for `ip`, oldest first; to be used when [`Learned`] says that it is known now.
+    pub fn take_queued(&mut self, ip: IpAddr) -> Queued<'_, P> {
+        let place = self.map.find(&ip);
+        Queued { table: self, place }
+    }
+
+    /// When [`Self::on_timer`] wants to be called; `None`: not before something else happens.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        (self.next_deadline != Instant::FAR).then(|| self.next_deadline.max(self.next_sweep))
+    }
+
+    /// Lets time pass: solicitations again, failures, entries that age. Cheap when nothing is due.
+    pub fn on_timer(&mut self, now: Instant, mut emit: impl FnMut(Action<P>)) {
+        if now < self.next_deadline || now < self.next_sweep {
+            return;
+        }
+        self.next_sweep = now + SWEEP_INTERVAL;
+        let mut next = Instant::FAR;
+        for place in 0..u32::try_from(self.map.capacity()).unwrap_or(u32::MAX) {
+            let Some((_, entry)) = self.map.at(place) else { continue };
+            if entry.deadline <= now {
+                self.age(place, now, &mut emit);
+            }
+            if let Some((_, entry)) = self.map.at(place) {
+                next = next.min(entry.deadline);
+            }
+        }
+        self.next_deadline = next;
+    }
+
+    /// One entry's deadline has come (RFC 4861 §7.3.3, and appendix C for the table).
+    fn age(&mut self, place: u32, now: Instant, emit: &mut impl FnMut(Action<P>)) {
+        let config = self.config;
+        let Some((ip, entry)) = self.map.at_mut(place) else { return };
+        let ip = *ip;
+        match entry.state {
+            State::Incomplete if entry.asked < config.multicast_solicit => {
+                entry.asked += 1;
+                entry.deadline = now + config.retransmit;
+                emit(Action::Solicit { ip, to: None });
+            }
+            State::Probe if entry.asked < config.unicast_solicit => {
+                entry.asked += 1;
+                entry.deadline = now + config.retransmit;
+                emit(Action::Solicit { ip, to: Some(entry.mac) });
+            }
+            State::Delay if config.unicast_solicit > 0 => {
+                entry.state = State::Probe;
+                entry.asked = 1;
+                entry.deadline = now + config.retransmit;
+                emit(Action::Solicit { ip, to: Some(entry.mac) });
+            }
+            State::Reachable => {
+                entry.state = State::Stale;
+                entry.deadline = entry.used.max(entry.updated) + config.idle;
+            }
+            State::Stale if entry.used + config.idle > now => {
+                entry.deadline = entry.used + config.idle;
+            }
+            State::Stale => drop(self.map.remove(place)), // nobody waits: nothing to tell
+            State::Incomplete | State::Probe | State::Delay => self.give_up(place, emit),
+            State::Permanent => entry.deadline = Instant::FAR,
+        }
+    }
+
+    fn give_up(&mut self, place: u32, mut emit: impl FnMut(Action<P>)) {
+        let Some((ip, entry)) = self.map.at(place) else { return };
+        let ip = *ip;
+        if entry.state == State::Incomplete {
+            self.unresolved -= 1;
+        }
+        while let Some(packet) = self.dequeue(place) {
+            emit(Action::Undeliverable { ip, packet });
+        }
+        self.map.remove(place);
+        emit(Action::Lost { ip });
+    }
+
+    /// All neighbours, in no order.
+    pub fn iter(&self, now: Instant) -> impl Iterator<Item = Neighbor> {
+        self.map.iter().map(move |(ip, e)| Neighbor {
+            ip: *ip,
+            mac: (e.state != State::Incomplete).then_some(e.mac),
+            // A sweep may be still to come.
+            state: match e.state {
+                State::Reachable if e.deadline <= now => State::Stale,
+                state => state,
+            },
+            router: e.router,
+            age: now.since(e.updated),
+            idle: now.since(e.used),
+            queued: e.queue_len,
+        })
+    }
+
+    /// Number of entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Whether nothing is known of anybody.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.map.len() == 0
+    }
+
+    /// RFC 4861 §6.3.2: a time drawn evenly from 0.5 to 1.5 of the base.
+    fn reachable_until(&mut self, now: Instant) -> Instant {
+        let base = self.config.reachable;
+        let spread = u64::try_from(base.as_nanos()).unwrap_or(u64::MAX);
+        now + base / 2 + Duration::from_nanos(self.random.below(spread))
+    }
+
+    fn slot(&self, place: u32, position: u8) -> usize {
+        let queue = self.config.queue;
+        place as usize * queue + usize::from(position) % queue
+    }
+
+    /// Appends to an entry's queue; the oldest makes room and is returned.
+    fn enqueue(&mut self, place: u32, packet: P) -> Option<P> {
+        let full = |e: &Entry, size: usize| usize::from(e.queue_len) >= size;
+        let (_, entry) = self.map.at(place)?;
+        let displaced = if full(entry, self.config.queue) { self.dequeue(place) } else { None };
+        let (_, entry) = self.map.at_mut(place)?;
+        let position = usize::from(entry.queue_head) + usize::from(entry.queue_len);
+        entry.queue_len += 1;
+        let slot = place as usize * self.config.queue + position % self.config.queue;
+        if let Some(slot) = self.queues.get_mut(slot) {
+            *slot = Some(packet);
+        }
+        displaced
+    }
+
+    fn dequeue(&mut self, place: u32) -> Option<P> {
+        let (_, entry) = self.map.at(place)?;
+        if entry.queue_len == 0 {
+            return None;
+        }
+        let slot = self.slot(place, entry.queue_head);
+        let (_, entry) = self.map.at_mut(place)?;
+        entry.queue_len -= 1;
+        let next = (usize::from(entry.queue_head) + 1) % self.config.queue;
+        entry.queue_head = u8::try_from(next).unwrap_or(0);
+        self.queues.get_mut(slot)?.take()
+    }
+}
+
+/// Packets that waited for one neighbour, oldest first. What is not taken stays.
+pub struct Queued<'a, P> {
+    table: &'a mut Table<P>,
+    place: Option<u32>,
+}
+
+impl<P> Iterator for Queued<'_, P> {
+    type Item = P;
+    fn next(&mut self) -> Option<P> {
+        self.table.dequeue(self.place?)
+    }
+}
+
+impl Entry {
+    /// An entry that somebody's word makes, not a packet of ours.
+    const fn heard(state: State, mac: MacAddr, now: Instant, deadline: Instant) -> Self {
+        Self {
+            state,
+            mac,
+            router: false,
+            asked: 0,
+            deadline,
+            used: now,
+            updated: now,
+            wanted: false,
+            queue_head: 0,
+            queue_len: 0,
+        }
+    }
+}
+
+/// What an eviction spares: the last used, where an entry that only its owner's word made counts as used ten
+/// minutes earlier. Entries with waiting packets and configured ones never go.
+fn usefulness(_: &IpAddr, entry: &Entry) -> Option<u64> {
+    const WANTED: Duration = Duration::from_secs(600);
+    if entry.queue_len > 0 || matches!(entry.state, State::Incomplete | State::Permanent) {
+        return None;
+    }
+    Some(if entry.wanted { entry.used + WANTED } else { entry.used }.0)
+}
+
+/// The same for entries made by a stranger's word: those never push out whom we sent something in the last minute,
+/// so a flood of requests with invented senders fights over the rest.
+fn usefulness_to_strangers(now: Instant) -> impl Fn(&IpAddr, &Entry) -> Option<u64> {
+    const SPARED: Duration = Duration::from_secs(60);
+    move |ip, entry| {
+        let spared = entry.wanted && now.since(entry.used) < SPARED;
+        if spared { None } else { usefulness(ip, entry) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
