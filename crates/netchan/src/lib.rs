@@ -8,6 +8,7 @@ pub mod socket;
 
 pub mod clock;
 pub mod config;
+pub mod control;
 pub mod errno;
 mod net;
 

@@ -1,0 +1,299 @@
+//! The control socket: how `netchan show` asks a running stack for facts from outside. Not a way to change anything.
+//!
+//! A stack that was told to [`serve`] answers on a UNIX socket `PID.sock` in a directory that only its user can enter:
+//! `$XDG_RUNTIME_DIR/netchan`, else (root) `/run/netchan`, else `/tmp/netchan-UID`. A request is one line, `hello` or
+//! `show TOPIC`; the answer is one line of JSON, `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
+//!
+//! Neither side trusts the other: lengths are bounded, each exchange has a deadline, a client that says nothing is
+//! dropped, and the thread that answers is not one that carries packets (F8: it answers when the application hangs).
+
+use std::{
+    fmt, fs, io,
+    io::{Read, Write},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, MetadataExt},
+        net::UnixStream,
+    },
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use serde_json::Value;
+
+mod server;
+#[cfg(test)]
+mod tests;
+
+pub use server::{Control, serve, serve_in};
+
+/// What can be asked for.
+pub const TOPICS: [&str; 14] = [
+    "links",
+    "addresses",
+    "routes",
+    "neighbors",
+    "sockets",
+    "channels",
+    "shards",
+    "threads",
+    "locks",
+    "counters",
+    "memory",
+    "settings",
+    "modules",
+    "taps",
+];
+
+/// Longest request, bytes, its line feed included.
+const REQUEST_MAX: usize = 256;
+/// Longest answer, bytes: a million sockets of 200 bytes each.
+const ANSWER_MAX: usize = 200 << 20;
+/// How long a client waits for a whole answer. A stack answers in milliseconds; its process may be stopped.
+const ANSWER_TIME: Duration = Duration::from_secs(3);
+
+/// A stack that seems to run on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// What `--pid` takes: the process's number; `PID-N` for further stacks of one process.
+    pub id: String,
+    /// The process it lives in.
+    pub pid: u32,
+    /// Its socket.
+    pub path: PathBuf,
+}
+
+/// Why a stack gave no facts.
+#[derive(Debug)]
+pub enum AskError {
+    /// Nobody listens on its socket any more.
+    Gone,
+    /// No whole answer in time; what is known about the process.
+    Silent(String),
+    /// The stack answered that it cannot.
+    Refused(String),
+    /// What came back is not an answer.
+    Garbled(String),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str("the stack has ended"),
+            Self::Silent(why) => {
+                write!(f, "no answer within {} s: {why}", ANSWER_TIME.as_secs())
+            }
+            Self::Refused(why) => f.write_str(why),
+            Self::Garbled(why) => write!(f, "not a netchan's answer: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+impl Stack {
+    /// The facts about `topic`.
+    ///
+    /// # Errors
+    /// See [`AskError`]; an unknown topic is [`AskError::Refused`].
+    pub fn show(&self, topic: &str) -> Result<Value, AskError> {
+        self.ask(&format!("show {topic}"))
+    }
+
+    /// Who it is: `{"pid", "command", "version", "up_s"}`.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub fn hello(&self) -> Result<Value, AskError> {
+        self.ask("hello")
+    }
+
+    fn ask(&self, request: &str) -> Result<Value, AskError> {
+        let started = percore::clock::now_ns();
+        let answer = exchange(&self.path, request, started).map_err(|e| self.explain(&e))?;
+        let mut answer: Value =
+            serde_json::from_slice(&answer).map_err(|e| AskError::Garbled(e.to_string()))?;
+        if let Some(why) = answer.get("error").and_then(Value::as_str) {
+            return Err(AskError::Refused(why.to_owned()));
+        }
+        match answer.get_mut("ok") {
+            Some(facts) => Ok(facts.take()),
+            None => Err(AskError::Garbled(
+                "neither `ok` nor `error` in it".to_owned(),
+            )),
+        }
+    }
+
+    fn explain(&self, e: &io::Error) -> AskError {
+        match e.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => AskError::Gone,
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                AskError::Silent(match process_state(self.pid) {
+                    Some('T' | 't') => format!("process {} is stopped", self.pid),
+                    Some('D') => format!("process {} waits inside the kernel", self.pid),
+                    Some(_) => {
+                        format!("process {} runs, but its control thread does not", self.pid)
+                    }
+                    None => format!("process {} is gone", self.pid),
+                })
+            }
+            _ => AskError::Garbled(e.to_string()),
+        }
+    }
+}
+
+/// The stacks of this user that run now (root: of every user), by id. Sockets left behind by processes that are gone are removed.
+pub fn stacks() -> Vec<Stack> {
+    stacks_in(&search_directories())
+}
+
+/// The same, looking in `directories` only.
+pub fn stacks_in(directories: &[PathBuf]) -> Vec<Stack> {
+    let mut found = Vec::new();
+    for directory in directories {
+        let Ok(entries) = fs::read_dir(directory) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let Some(stack) = stack_of(&entry.path()) else {
+                continue;
+            };
+            match stack.hello() {
+                Err(AskError::Gone) => {
+                    // A refused socket whose process is gone serves nobody. One whose process lives may be about to listen.
+                    if process_state(stack.pid).is_none() {
+                        let _ = fs::remove_file(&stack.path);
+                    }
+                }
+                Err(AskError::Silent(_)) if process_state(stack.pid).is_none() => {
+                    let _ = fs::remove_file(&stack.path);
+                }
+                _ => found.push(stack),
+            }
+        }
+    }
+    found.sort_by(|a, b| (a.pid, &a.id).cmp(&(b.pid, &b.id)));
+    found.dedup();
+    found
+}
+
+/// `…/PID.sock` or `…/PID-N.sock`.
+fn stack_of(path: &Path) -> Option<Stack> {
+    let id = path.file_name()?.to_str()?.strip_suffix(".sock")?;
+    let pid = id.split_once('-').map_or(id, |(pid, _)| pid).parse().ok()?;
+    Some(Stack {
+        id: id.to_owned(),
+        pid,
+        path: path.to_owned(),
+    })
+}
+
+/// The letter of proc(5)'s `stat`; `None` when there is no such process.
+fn process_state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, parentheses too.
+    stat.rsplit_once(") ")?
+        .1
+        .chars()
+        .next()
+        .filter(|&state| state != 'Z' && state != 'X')
+}
+
+/// One request, one answer without its line feed. `started` on the clock of `percore`.
+fn exchange(path: &Path, request: &str, started: u64) -> io::Result<Vec<u8>> {
+    let address = SocketAddrUnix::new(path)?;
+    // Non-blocking, so that a stopped process with a full backlog does not hold us.
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
+    rustix::net::connect(&socket, &address)?;
+    let mut stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(ANSWER_TIME))?;
+    stream.write_all(format!("{request}\n").as_bytes())?;
+    let mut answer = Vec::new();
+    let mut block = [0; 64 << 10];
+    loop {
+        let passed = Duration::from_nanos(percore::clock::now_ns().saturating_sub(started));
+        let left = ANSWER_TIME
+            .checked_sub(passed)
+            .filter(|left| !left.is_zero());
+        stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+        match stream.read(&mut block) {
+            Ok(0) => break,
+            Ok(n) => answer.extend_from_slice(block.get(..n).unwrap_or_default()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        }
+        if answer.len() > ANSWER_MAX {
+            return Err(io::Error::other(format!(
+                "longer than {} MiB",
+                ANSWER_MAX >> 20
+            )));
+        }
+    }
+    if answer.pop() != Some(b'\n') {
+        return Err(io::Error::other("it ends in mid-line"));
+    }
+    Ok(answer)
+}
+
+/// Where this process may put a socket, best first.
+fn own_directories() -> Vec<PathBuf> {
+    let user = rustix::process::geteuid();
+    let mut candidates = Vec::new();
+    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
+        && runtime.is_absolute()
+    {
+        candidates.push(runtime.join("netchan"));
+    }
+    if user.is_root() {
+        candidates.push("/run/netchan".into());
+    }
+    candidates.push(format!("/tmp/netchan-{}", user.as_raw()).into());
+    candidates
+}
+
+/// Where stacks of this user may be; for root, of any user.
+fn search_directories() -> Vec<PathBuf> {
+    let mut places = own_directories();
+    if rustix::process::geteuid().is_root() {
+        let children = |of: &str| fs::read_dir(of).into_iter().flatten().flatten();
+        places.extend(children("/run/user").map(|user| user.path().join("netchan")));
+        places.extend(
+            children("/tmp")
+                .filter(|child| child.file_name().as_bytes().starts_with(b"netchan-"))
+                .map(|child| child.path()),
+        );
+    } else {
+        places.push(format!("/run/user/{}/netchan", rustix::process::getuid().as_raw()).into());
+    }
+    places.retain(|place| fs::symlink_metadata(place).is_ok_and(|m| m.is_dir()));
+    places.sort();
+    places.dedup();
+    places
+}
+
+/// Makes `directory`, or checks that it is ours alone.
+fn make_private(directory: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(directory) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        other => return other,
+    }
+    let found = fs::symlink_metadata(directory)?;
+    let user = rustix::process::geteuid().as_raw();
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!(
+                "{} is not a directory of user {user} with mode 0700: remove it, or set XDG_RUNTIME_DIR to one",
+                directory.display()
+            ),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! The control socket's serving end: one thread, a handful of clients at a time, each with a deadline.
+
+use std::{
+    fs, io,
+    io::{Read, Write},
+    os::{
+        fd::AsFd,
+        unix::net::{UnixListener, UnixStream},
+    },
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value, json};
+
+use super::{REQUEST_MAX, TOPICS, make_private, own_directories};
+
+/// Clients served at a time; more wait in the listen queue.
+const CLIENTS_MAX: usize = 16;
+/// A client that has neither asked nor taken its answer by then is dropped.
+const CLIENT_TIME: Duration = Duration::from_secs(5);
+/// Stacks of one process that can be told apart; a test may start many.
+const STACKS_MAX: usize = 1024;
+
+/// Choosing a name, removing a dead socket and binding must not interleave in one process.
+static NAMING: Mutex<()> = Mutex::new(());
+
+/// A served control socket. Dropping it ends the thread and removes the socket, except in a forked child.
+#[derive(Debug)]
+pub struct Control {
+    path: PathBuf,
+    pid: u32,
+    stop: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Control {
+    /// Its socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            return; // a forked child: socket and thread are the parent's
+        }
+        let _ = fs::remove_file(&self.path);
+        let _ = self.stop.shutdown(std::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Answers `netchan show` from a thread of its own, `netchan-control`, with what `provider` says about a topic
+/// (`None`: unknown). The provider runs on that thread; let it hold a `Weak` of the stack, and no lock for long.
+///
+/// # Errors
+/// When no directory can be had for the socket: every place tried and why not.
+pub fn serve(provider: impl Fn(&str) -> Option<Value> + Send + 'static) -> io::Result<Control> {
+    let mut refused = Vec::new();
+    for directory in own_directories() {
+        match bind_in(&directory) {
+            Ok((listener, path)) => return start(listener, path, provider),
+            Err(e) => refused.push(format!("{}: {e}", directory.display())),
+        }
+    }
+    Err(io::Error::other(format!(
+        "no place for a control socket ({})",
+        refused.join("; ")
+    )))
+}
+
+/// The same in `directory`, which is made if it is missing.
+///
+/// # Errors
+/// When it is open to others, or the socket cannot be made.
+pub fn serve_in(
+    directory: &Path,
+    provider: impl Fn(&str) -> Option<Value> + Send + 'static,
+) -> io::Result<Control> {
+    let (listener, path) = bind_in(directory)?;
+    start(listener, path, provider)
+}
+
+fn bind_in(directory: &Path) -> io::Result<(UnixListener, PathBuf)> {
+    make_private(directory)?;
+    let _naming = NAMING.lock().unwrap_or_else(PoisonError::into_inner);
+    let pid = std::process::id();
+    for n in 0..STACKS_MAX {
+        let name = if n == 0 {
+            format!("{pid}.sock")
+        } else {
+            format!("{pid}-{n}.sock")
+        };
+        let path = directory.join(name);
+        if fs::symlink_metadata(&path).is_ok() {
+            if UnixStream::connect(&path).is_ok() {
+                continue; // another stack of this process
+            }
+            fs::remove_file(&path)?; // an earlier process had our number
+        }
+        let listener = UnixListener::bind(&path)?;
+        listener.set_nonblocking(true)?;
+        return Ok((listener, path));
+    }
+    Err(io::Error::other(format!(
+        "{STACKS_MAX} stacks of this process have one already"
+    )))
+}
+
+fn start(
+    listener: UnixListener,
+    path: PathBuf,
+    provider: impl Fn(&str) -> Option<Value> + Send + 'static,
+) -> io::Result<Control> {
+    let (stop, stopped) = UnixStream::pair()?;
+    let since = percore::clock::now_ns();
+    let thread = thread::Builder::new()
+        .name("netchan-control".to_owned())
+        .spawn(move || {
+            Server {
+                listener,
+                stopped,
+                provider,
+                since,
+                clients: Vec::new(),
+            }
+            .run();
+        })?;
+    Ok(Control {
+        path,
+        pid: std::process::id(),
+        stop,
+        thread: Some(thread),
+    })
+}
+
+struct Server<P> {
+    listener: UnixListener,
+    stopped: UnixStream,
+    provider: P,
+    since: u64,
+    clients: Vec<Client>,
+}
+
+struct Client {
+    stream: UnixStream,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+    sent: usize,
+    deadline: u64,
+}
+
+impl<P: Fn(&str) -> Option<Value>> Server<P> {
+    fn run(mut self) {
+        loop {
+            let ready = match self.wait() {
+                Ok(ready) => ready,
+                Err(e) if e == rustix::io::Errno::INTR => continue,
+                Err(_) => return,
+            };
+            if ready.stop {
+                return;
+            }
+            if ready.accept {
+                self.accept();
+            }
+            let now = percore::clock::now_ns();
+            let mut clients = std::mem::take(&mut self.clients);
+            clients.retain_mut(|client| client.deadline > now && self.turn(client));
+            self.clients = clients;
+        }
+    }
+
+    fn wait(&self) -> rustix::io::Result<Ready> {
+        let mut fds = vec![PollFd::from_borrowed_fd(
+            self.stopped.as_fd(),
+            PollFlags::IN,
+        )];
+        for client in &self.clients {
+            let interest = if client.answer.is_empty() {
+                PollFlags::IN
+            } else {
+                PollFlags::OUT
+            };
+            fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), interest));
+        }
+        let full = self.clients.len() >= CLIENTS_MAX;
+        if !full {
+            fds.push(PollFd::from_borrowed_fd(
+                self.listener.as_fd(),
+                PollFlags::IN,
+            ));
+        }
+        let now = percore::clock::now_ns();
+        let timeout = self
+            .clients
+            .iter()
+            .map(|c| c.deadline.saturating_sub(now))
+            .min();
+        // One nanosecond more, so that the deadline has passed when poll returns for it.
+        let timeout = timeout.and_then(|ns| Timespec::try_from(Duration::from_nanos(ns + 1)).ok());
+        poll(&mut fds, timeout.as_ref())?;
+        let is = |fd: Option<&PollFd<'_>>| fd.is_some_and(|fd| !fd.revents().is_empty());
+        Ok(Ready {
+            stop: is(fds.first()),
+            accept: !full && is(fds.last()),
+        })
+    }
+
+    fn accept(&mut self) {
+        // Who may come here is the directory's business: it lets in its owner and root.
+        let Ok((stream, _)) = self.listener.accept() else {
+            return;
+        };
+        if stream.set_nonblocking(true).is_ok() {
+            let deadline = percore::clock::now_ns()
+                .saturating_add(u64::try_from(CLIENT_TIME.as_nanos()).unwrap_or(u64::MAX));
+            self.clients.push(Client {
+                stream,
+                request: Vec::new(),
+                answer: Vec::new(),
+                sent: 0,
+                deadline,
+            });
+        }
+    }
+
+    /// Goes on with one client; false when it is done with.
+    fn turn(&self, client: &mut Client) -> bool {
+        if client.answer.is_empty() {
+            match client.read_request() {
+                Ok(None) => return true,
+                Ok(Some(line)) => {
+                    client.answer = serde_json::to_vec(&self.answer(&line)).unwrap_or_default();
+                    client.answer.push(b'\n');
+                }
+                Err(_) => return false,
+            }
+        }
+        client.write_answer().is_ok_and(|done| !done)
+    }
+
+    fn answer(&self, line: &str) -> Value {
+        match line.split_once(' ').unwrap_or((line, "")) {
+            ("hello", "") => json!({ "ok": self.hello() }),
+            ("show", topic) => match catch_unwind(AssertUnwindSafe(|| (self.provider)(topic))) {
+                Ok(Some(facts)) => json!({ "ok": facts }),
+                Ok(None) if TOPICS.contains(&topic) => {
+                    json!({ "error": format!("this stack has nothing to say about {topic}") })
+                }
+                Ok(None) => {
+                    json!({ "error": format!("unknown topic; there are {}", TOPICS.join(", ")) })
+                }
+                Err(_) => json!({ "error": "the stack failed while it gathered the facts" }),
+            },
+            _ => json!({ "error": "the request is neither `hello` nor `show TOPIC`" }),
+        }
+    }
+
+    fn hello(&self) -> Value {
+        let command = fs::read("/proc/self/cmdline").unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        let command: String = command.trim_end().chars().take(200).collect();
+        json!({
+            "pid": std::process::id(),
+            "command": command,
+            "version": env!("CARGO_PKG_VERSION"),
+            "up_s": percore::clock::now_ns().saturating_sub(self.since) / 1_000_000_000,
+        })
+    }
+}
+
+/// What poll found.
+struct Ready {
+    stop: bool,
+    accept: bool,
+}
+
+impl Client {
+    /// The request's line once it is whole.
+    fn read_request(&mut self) -> io::Result<Option<String>> {
+        let mut block = [0; REQUEST_MAX];
+        loop {
+            match self.stream.read(&mut block) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => self
+                    .request
+                    .extend_from_slice(block.get(..n).unwrap_or_default()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e),
+            }
+            if let Some(end) = self.request.iter().position(|&b| b == b'\n') {
+                self.request.truncate(end);
+                return Ok(Some(String::from_utf8_lossy(&self.request).into_owned()));
+            }
+            if self.request.len() >= REQUEST_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+    }
+
+    /// Writes on; true when the whole answer has gone.
+    fn write_answer(&mut self) -> io::Result<bool> {
+        while let Some(rest) = self.answer.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => self.sent += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
+    }
+}
