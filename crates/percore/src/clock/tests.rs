@@ -1,0 +1,130 @@
+//! Tests of the clock: the line's arithmetic, and the real thing against the kernel's.
+
+use super::{
+    cycles, cycles_to_ns, hz, is_tsc,
+    line::{self, Line, Sample},
+    monotonic_ns, now_ns, tsc,
+};
+
+fn sample(cycles: u64, ns: u64) -> Sample {
+    let width = 40;
+    Sample { cycles, ns, width }
+}
+
+#[test]
+fn a_line_goes_through_its_samples_and_on() {
+    let line = Line::new();
+    // 2.5 GHz, from an odd origin.
+    let (a, b) = (sample(7_000, 1_000_000), sample(50_007_000, 21_000_000));
+    line.draw(a, b, None, Some(1_000_000_000));
+    assert_eq!(line::hz(line.rate()), 2_500_000_000);
+    let at_b = line.at(50_007_000).unwrap();
+    assert!(
+        (21_000_008..=21_000_009).contains(&at_b),
+        "half of the sample's 40 cycles, and 1"
+    );
+    assert!(line.at(50_007_000 + 2_500).unwrap().abs_diff(at_b + 1000) <= 1);
+    assert_eq!(line.at(50_006_999), None, "before its start");
+    assert_eq!(line.at(0), None);
+    let due = 50_007_000 + 980_000_000 * 5 / 2;
+    assert!(line.at(due - 10).is_some() && line.at(due + 10).is_none());
+    assert_eq!(line.extrapolate(0), at_b);
+}
+
+#[test]
+fn the_last_line_has_no_end() {
+    let line = Line::new();
+    line.draw(
+        sample(0, 0),
+        sample(3_000_000_000, 1_000_000_000),
+        None,
+        None,
+    );
+    let year = 3_000_000_000 * 86_400 * 365;
+    let off = line
+        .at(50 * year)
+        .unwrap()
+        .abs_diff(50 * 86_400 * 365 * 1_000_000_000);
+    assert!(off < 10_000_000, "{off} ns in 50 years");
+    assert_eq!(line.at(2_999_999_999), None);
+}
+
+#[test]
+fn a_new_line_is_never_below_the_old_one_while_it_may_be_in_use() {
+    // The second measurement says: slower, the same, faster, and the clock ahead or behind.
+    for ns in [
+        999_990_000,
+        999_999_000,
+        1_000_000_000,
+        1_000_001_000,
+        1_000_010_000,
+    ] {
+        let (old, new) = (Line::new(), Line::new());
+        let first = sample(0, 0);
+        old.draw(
+            first,
+            sample(60_000_000, 20_000_000),
+            None,
+            Some(1_000_000_000),
+        );
+        let now = sample(3_000_000_000, ns);
+        new.draw(first, now, Some(&old), None);
+        for late in [0, 1, 1_000_000, 30_000_000] {
+            let at = now.cycles + late;
+            let value = new.at(at).unwrap();
+            assert!(value >= old.extrapolate(at), "at {ns}, {late} cycles later");
+            assert!(value >= ns + late / 3 - 200, "behind the kernel's clock");
+        }
+    }
+}
+
+#[test]
+fn extremes_do_not_overflow() {
+    assert_eq!(line::rate_between(sample(5, 5), sample(5, 5)), 1);
+    assert_eq!(line::rate_between(sample(9, 9), sample(5, 5)), 1);
+    assert!(line::hz(1) > 0 && line::hz(0) > 0);
+    assert_eq!(line::scale(0, u64::MAX), 0);
+}
+
+#[test]
+fn it_never_goes_backwards_in_any_thread_and_stays_at_the_kernels_time() {
+    let start = monotonic_ns();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut last = now_ns();
+                // Past the takeover by the counter (20 ms), and past the second line (1 s).
+                while last < start + 1_200_000_000 {
+                    for _ in 0..1000 {
+                        let now = now_ns();
+                        assert!(now >= last, "{now} after {last}");
+                        last = now;
+                    }
+                    let (before, now, after) = (monotonic_ns(), now_ns(), monotonic_ns());
+                    let (ahead, behind) = (now.saturating_sub(after), before.saturating_sub(now));
+                    assert!(
+                        ahead < 100_000 && behind < 100_000,
+                        "{ahead} ahead, {behind} behind"
+                    );
+                }
+            });
+        }
+    });
+    assert_eq!(is_tsc(), tsc::is_invariant());
+}
+
+#[test]
+fn cycles_convert() {
+    let (ns, from) = (monotonic_ns(), cycles());
+    while monotonic_ns() < ns + 30_000_000 {
+        std::hint::spin_loop();
+    }
+    let spent = cycles() - from;
+    let measured = monotonic_ns() - ns;
+    let converted = cycles_to_ns(spent);
+    assert!(
+        converted.abs_diff(measured) < measured / 100 + 100_000,
+        "{converted} for {measured}"
+    );
+    assert!((10_000_000..10_000_000_000).contains(&hz()));
+}

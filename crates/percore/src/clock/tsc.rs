@@ -1,0 +1,37 @@
+//! The processor's time-stamp counter, and whether it can be a clock.
+
+/// The counter's value now.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn cycles() -> u64 {
+    // SAFETY: every x86-64 has RDTSC. (A process can forbid it to itself with prctl(PR_SET_TSC); then it also loses the vDSO's clock.)
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Nanoseconds, where there is no counter that we know.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub(super) fn cycles() -> u64 {
+    super::monotonic_ns()
+}
+
+/// Whether the counter runs at one rate in all power states, is the same on all cores as far as the kernel knows, and is what we read.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn is_invariant() -> bool {
+    use core::arch::x86_64::__cpuid;
+    const POWER: u32 = 0x8000_0007; // AMD APM 3, Intel SDM 2: EDX bit 8 is "TSC invariant"
+    let invariant = __cpuid(0x8000_0000).eax >= POWER && __cpuid(POWER).edx & 1 << 8 != 0;
+    invariant && kernel_trusts_it()
+}
+
+/// The kernel takes `tsc` off this list when it finds that the cores' counters disagree. Where the list cannot be read, cpuid's word stands.
+#[cfg(target_arch = "x86_64")]
+fn kernel_trusts_it() -> bool {
+    let list = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
+    std::fs::read_to_string(list).map_or(true, |list| list.split_whitespace().any(|c| c == "tsc"))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn is_invariant() -> bool {
+    false
+}
