@@ -1,1 +1,13 @@
-//! The evidence: experiments with a prediction, peers side by side.
+//! The evidence: experiments with their predictions, peers side by side in one run, the machine they ran on.
+//!
+//! An experiment is a folder under `lab/experiments` (question, prediction, method, machine, data, verdict) and one entry
+//! of [`list`], which `netchan lab run NAME` executes.
+
+mod experiments;
+pub mod kit;
+pub mod machine;
+pub mod path;
+pub mod report;
+
+pub use experiments::{Experiment, LabError, Options, list, run};
+pub use report::{Report, Row};

@@ -1,0 +1,72 @@
+//! The register of experiments.
+
+use std::fmt;
+
+use crate::{path, report::Report};
+
+/// How to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Fewer rounds: ends within 20 seconds on two cores.
+    pub quick: bool,
+}
+
+/// One question with its way to an answer.
+#[derive(Clone, Copy)]
+pub struct Experiment {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// What is asked.
+    pub question: &'static str,
+    /// What was expected before the first run.
+    pub prediction: &'static str,
+    /// Asks the machine.
+    pub(crate) run: fn(&Experiment, &Options) -> Result<Report, LabError>,
+}
+
+/// Why an experiment gave no report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LabError {
+    /// No experiment has this name.
+    Unknown(String),
+    /// It began and could not go on: what failed, in words.
+    Failed(String),
+}
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => {
+                let names: Vec<_> = list().iter().map(|e| e.name).collect();
+                write!(f, "no experiment is called {name:?}; there are: {}", names.join(", "))
+            }
+            Self::Failed(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for LabError {}
+
+impl From<std::io::Error> for LabError {
+    fn from(e: std::io::Error) -> Self {
+        Self::Failed(e.to_string())
+    }
+}
+
+const EXPERIMENTS: &[Experiment] = &[path::EXPERIMENT];
+
+/// All experiments.
+#[must_use]
+pub const fn list() -> &'static [Experiment] {
+    EXPERIMENTS
+}
+
+/// Runs the experiment called `name`.
+///
+/// # Errors
+/// [`LabError::Unknown`] for a name that [`list`] does not have, [`LabError::Failed`] when it could not run to its end.
+pub fn run(name: &str, options: &Options) -> Result<Report, LabError> {
+    let found = list().iter().find(|e| e.name == name);
+    let experiment = found.ok_or_else(|| LabError::Unknown(name.to_owned()))?;
+    (experiment.run)(experiment, options)
+}

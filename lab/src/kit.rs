@@ -1,0 +1,145 @@
+//! The measuring kit: one core for a thread, rounds that alternate between the sides, medians, and a watch of its own.
+
+use std::time::Instant;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The values of one side, one for each round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    sorted: Vec<f64>,
+}
+
+impl Sample {
+    /// Of `values`, at least one.
+    ///
+    /// # Panics
+    /// Without a value, or with one that is not a number.
+    #[must_use]
+    pub fn of(mut values: Vec<f64>) -> Self {
+        assert!(!values.is_empty(), "a sample without values");
+        values.sort_by(|a, b| a.partial_cmp(b).expect("a measured value is a number"));
+        Self { sorted: values }
+    }
+
+    /// The middle one, or the mean of the two in the middle.
+    #[must_use]
+    pub fn median(&self) -> f64 {
+        let n = self.sorted.len();
+        f64::midpoint(self.sorted[(n - 1) / 2], self.sorted[n / 2])
+    }
+
+    /// The least.
+    #[must_use]
+    pub fn min(&self) -> f64 {
+        self.sorted[0]
+    }
+
+    /// The greatest.
+    #[must_use]
+    pub fn max(&self) -> f64 {
+        self.sorted[self.sorted.len() - 1]
+    }
+
+    /// Each value changed by `f`.
+    #[must_use]
+    pub fn map(&self, f: impl Fn(f64) -> f64) -> Self {
+        Self::of(self.sorted.iter().copied().map(f).collect())
+    }
+}
+
+/// Seconds that `work` took, by the operating system's clock: the referee does not use the clock of a player.
+#[allow(clippy::disallowed_methods)]
+pub fn seconds(work: impl FnOnce()) -> f64 {
+    let begin = Instant::now();
+    work();
+    begin.elapsed().as_secs_f64()
+}
+
+/// One side of a comparison: does its work once and returns the figure.
+pub type Side<'a> = &'a mut dyn FnMut() -> f64;
+
+/// `rounds` rounds in which the sides take turns (A B A B …), after one each that is thrown away: what drifts on the
+/// machine, drifts for all.
+pub fn interleave(rounds: usize, sides: &mut [Side<'_>]) -> Vec<Sample> {
+    let mut values = vec![Vec::with_capacity(rounds); sides.len()];
+    for side in sides.iter_mut() {
+        side();
+    }
+    for _ in 0..rounds.max(1) {
+        for (side, values) in sides.iter_mut().zip(&mut values) {
+            values.push(side());
+        }
+    }
+    values.into_iter().map(Sample::of).collect()
+}
+
+/// While it lives, this thread stays on one core.
+pub struct Pinned {
+    before: Option<CpuSet>,
+}
+
+impl Pinned {
+    /// Pins to the last core this thread may use: interrupts and idle work like the first. Where that is refused, the run goes on unpinned.
+    #[must_use]
+    pub fn to_last_core() -> Self {
+        let Ok(before) = sched_getaffinity(None) else { return Self { before: None } };
+        let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| before.is_set(*cpu));
+        let Some(last) = last else { return Self { before: None } };
+        let mut one = CpuSet::new();
+        one.set(last);
+        let before = sched_setaffinity(None, &one).is_ok().then_some(before);
+        Self { before }
+    }
+
+    /// Whether it worked.
+    #[must_use]
+    pub const fn is_pinned(&self) -> bool {
+        self.before.is_some()
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            // What was allowed before is allowed now; if not, the thread stays where it is.
+            let _ = sched_setaffinity(None, before);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(Sample::of(vec![5.0, 1.0, 3.0]).median(), 3.0);
+        assert_eq!(Sample::of(vec![4.0, 1.0, 3.0, 2.0]).median(), 2.5);
+        let s = Sample::of(vec![4.0, 1.0]).map(|v| 1.0 / v);
+        assert_eq!((s.min(), s.max()), (0.25, 1.0));
+    }
+
+    #[test]
+    fn sides_take_turns() {
+        let order = std::cell::RefCell::new(String::new());
+        let mut a = || {
+            order.borrow_mut().push('a');
+            1.0
+        };
+        let mut b = || {
+            order.borrow_mut().push('b');
+            2.0
+        };
+        let samples = interleave(3, &mut [&mut a, &mut b]);
+        assert_eq!(*order.borrow(), "abababab");
+        assert_eq!((samples[0].median(), samples[1].median()), (1.0, 2.0));
+    }
+
+    #[test]
+    fn pinning_ends() {
+        let before = sched_getaffinity(None).expect("may ask");
+        drop(Pinned::to_last_core());
+        assert_eq!(before, sched_getaffinity(None).expect("may ask"));
+    }
+}

@@ -1,0 +1,175 @@
+//! Where a run took place, and what disturbed it: cores, clock, kernel, stolen time, involuntary switches.
+
+use std::{fmt, fs};
+
+use serde::Serialize;
+
+/// The machine and what else ran on it meanwhile.
+#[derive(Clone, Debug, Default, Serialize, PartialEq)]
+pub struct Machine {
+    /// Cores this process may use.
+    pub cores: usize,
+    /// The processor's name.
+    pub processor: String,
+    /// The kernel's clock source, and the processor's frequency now where it is known.
+    pub clock: String,
+    /// Its release.
+    pub kernel: String,
+    /// What disturbed the run.
+    pub what_else_ran: Noise,
+}
+
+/// What disturbed a run, counted from its begin to its end.
+#[derive(Clone, Copy, Debug, Default, Serialize, PartialEq)]
+pub struct Noise {
+    /// Time the hypervisor gave to others, percent of one core.
+    pub steal_percent: f64,
+    /// Processor time other processes took, percent of one core.
+    pub others_percent: f64,
+    /// How often the measuring thread was pushed off its core.
+    pub involuntary_switches: u64,
+    /// Load average of the last minute at the end.
+    pub load: f64,
+    /// Whether the figures can be compared with a quiet run's: steal below 1 %, others below 10 %, fewer than 50 switches a second.
+    pub quiet: bool,
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = &self.what_else_ran;
+        write!(
+            f,
+            "{} cores, {}, clock {}, Linux {}; steal {:.1} %, others {:.0} %, {} involuntary switches, load {:.2}: {}",
+            self.cores,
+            self.processor,
+            self.clock,
+            self.kernel,
+            n.steal_percent,
+            n.others_percent,
+            n.involuntary_switches,
+            n.load,
+            if n.quiet { "quiet" } else { "NOT QUIET, take the minima" },
+        )
+    }
+}
+
+/// Readings at one moment; times in the kernel's ticks of 10 ms.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    steal: u64,
+    busy: u64,
+    own: u64,
+    total: u64,
+    switches: u64,
+}
+
+/// Takes a reading at the begin and at the end of a run.
+pub struct Watch {
+    begin: Reading,
+}
+
+impl Watch {
+    /// Begins.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { begin: Reading::now() }
+    }
+
+    /// Ends: the machine, with what disturbed it since [`start`](Self::start).
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Machine {
+            cores,
+            processor: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
+            clock: clock(),
+            kernel: line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned()),
+            what_else_ran: self.begin.noise(Reading::now()),
+        }
+    }
+}
+
+impl Reading {
+    fn now() -> Self {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        // proc(5): user nice system idle iowait irq softirq steal; guest times are within user
+        let ticks: Vec<u64> = numbers(stat.lines().next().unwrap_or_default().trim_start_matches("cpu"));
+        let at = |i: usize| ticks.get(i).copied().unwrap_or(0);
+        let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // After the name in parentheses: fields 14 and 15 are user and system time.
+        let after: Vec<&str> = own.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let own = |i: usize| after.get(i).and_then(|n| n.parse().ok()).unwrap_or(0u64);
+        let switches = field("/proc/thread-self/status", "nonvoluntary_ctxt_switches");
+        Self {
+            steal: at(7),
+            busy: at(0) + at(1) + at(2) + at(5) + at(6),
+            own: own(11) + own(12),
+            total: ticks.iter().take(8).sum(),
+            switches: switches.and_then(|n| n.parse().ok()).unwrap_or(0),
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)] // counts of a run are far below 2^52
+    fn noise(self, end: Self) -> Noise {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let wall = (end.total.saturating_sub(self.total) as f64 / cores as f64).max(1.0);
+        let percent = |ticks: u64| 100.0 * ticks as f64 / wall;
+        let own = end.own.saturating_sub(self.own);
+        let steal_percent = percent(end.steal.saturating_sub(self.steal));
+        let others_percent = percent(end.busy.saturating_sub(self.busy).saturating_sub(own));
+        let involuntary_switches = end.switches.saturating_sub(self.switches);
+        let load = line("/proc/loadavg").unwrap_or_default();
+        let load = load.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0.0);
+        let per_second = involuntary_switches as f64 / (wall / 100.0);
+        let quiet = steal_percent < 1.0 && others_percent < 10.0 && per_second < 50.0;
+        Noise { steal_percent, others_percent, involuntary_switches, load, quiet }
+    }
+}
+
+fn numbers(text: &str) -> Vec<u64> {
+    text.split_whitespace().filter_map(|n| n.parse().ok()).collect()
+}
+
+/// A file's first line.
+fn line(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.lines().next()?.trim().to_owned())
+}
+
+/// What follows `name:` in a file of such lines.
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let found = text.lines().find_map(|l| l.strip_prefix(name)?.trim_start().strip_prefix(':'));
+    found.map(|v| v.trim().to_owned())
+}
+
+fn clock() -> String {
+    let source = line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let mhz = field("/proc/cpuinfo", "cpu MHz").map(|m| format!(", {m} MHz")).unwrap_or_default();
+    format!("{}{mhz}", source.unwrap_or_else(|| "unknown".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_knows_its_machine() {
+        let watch = Watch::start();
+        let machine = watch.machine();
+        assert!(machine.cores >= 1);
+        assert!(!machine.kernel.is_empty());
+        assert!(machine.to_string().contains("Linux"));
+    }
+
+    #[test]
+    fn noise_is_counted_in_percent_of_a_core() {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+        let begin = Reading::default();
+        let end = Reading { steal: 5, busy: 110, own: 90, total: 100 * cores, switches: 7 };
+        let noise = begin.noise(end);
+        assert_eq!(noise.steal_percent, 5.0);
+        assert_eq!(noise.others_percent, 20.0);
+        assert_eq!(noise.involuntary_switches, 7);
+        assert!(!noise.quiet);
+    }
+}

@@ -1,0 +1,326 @@
+//! smoltcp 0.14 as the peer: two interfaces, one thread, driven call by call in the order that suits it best.
+//!
+//! Its best settings, found by trying (lab/experiments/01-path/README.md has the figures): frames in recycled warm buffers; single steps
+//! of `poll_ingress_single` and `poll_egress` in place of whole `poll`s; Nagle off; no congestion control; sockets reused
+//! straight out of TIME-WAIT; idle connections stand behind the busy one in the socket set.
+
+use smoltcp::{
+    iface::{Config, Interface, PollIngressSingleResult, SocketHandle, SocketSet},
+    phy::Medium,
+    socket::tcp,
+    time::{Duration, Instant},
+    wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr, Ipv4Address},
+};
+
+use super::{
+    Pair, Setup,
+    lane::{Lane, Port},
+};
+
+const CLIENT: Ipv4Address = Ipv4Address::new(10, 0, 0, 1);
+const SERVER: Ipv4Address = Ipv4Address::new(10, 0, 0, 2);
+/// The busy connection's port on the server; idle ones follow.
+const BUSY: u16 = 80;
+const IDLE: u16 = 10_000;
+/// Ports the client takes, one after the other.
+const LOCAL: std::ops::Range<u16> = 20_000..60_000;
+
+/// What smoltcp alone can be told.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// With or without link headers and neighbours.
+    pub medium: Medium,
+    /// `None`: every segment is acknowledged at once.
+    pub ack_delay: Option<Duration>,
+    /// Packets the sender emits before the receiver is turned.
+    pub burst: usize,
+    /// Bytes of each socket buffer.
+    pub buffer: usize,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { medium: Medium::Ip, ack_delay: Some(Duration::from_millis(10)), burst: 1, buffer: 1 << 16 }
+    }
+}
+
+struct Host {
+    iface: Interface,
+    sockets: SocketSet<'static>,
+    busy: SocketHandle,
+}
+
+impl Host {
+    fn socket(&mut self) -> &mut tcp::Socket<'static> {
+        self.sockets.get_mut(self.busy)
+    }
+}
+
+/// Two stacks and the lanes between them.
+pub struct SmoltcpPair {
+    client: Host,
+    server: Host,
+    to_server: Lane,
+    to_client: Lane,
+    now: Instant,
+    setup: Setup,
+    tuning: Tuning,
+    port: u16,
+    chunk: Vec<u8>,
+}
+
+fn new_socket(buffer: usize, tuning: &Tuning) -> tcp::Socket<'static> {
+    let room = || tcp::SocketBuffer::new(vec![0; buffer]);
+    let mut socket = tcp::Socket::new(room(), room());
+    socket.set_nagle_enabled(false);
+    socket.set_ack_delay(tuning.ack_delay);
+    socket
+}
+
+fn new_host(number: u8, address: Ipv4Address, port: &mut Port<'_>, tuning: &Tuning) -> Host {
+    let mac = HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 0, number]));
+    let hardware = if port.medium == Medium::Ethernet { mac } else { HardwareAddress::Ip };
+    let mut config = Config::new(hardware);
+    config.random_seed = u64::from(number);
+    let mut iface = Interface::new(config, port, Instant::ZERO);
+    iface.update_ip_addrs(|addresses| {
+        // The list holds at least one.
+        let _ = addresses.push(IpCidr::new(IpAddress::Ipv4(address), 24));
+    });
+    let mut sockets = SocketSet::new(Vec::new());
+    let busy = sockets.add(new_socket(tuning.buffer, tuning));
+    Host { iface, sockets, busy }
+}
+
+impl SmoltcpPair {
+    /// Two hosts with an established connection between them, and `setup.idle` more behind it.
+    pub fn new(setup: Setup, tuning: Tuning) -> Self {
+        let header = if tuning.medium == Medium::Ethernet { 14 } else { 0 };
+        let frame_max = setup.mtu + header;
+        let frames = if setup.idle > 0 { 1024 } else { 256 };
+        let (mut to_server, mut to_client) = (Lane::new(frames, frame_max), Lane::new(frames, frame_max));
+        let (medium, checksums) = (tuning.medium, setup.checksums);
+        let mut port =
+            Port { rx: &mut to_client, tx: &mut to_server, frame_max, medium, checksums };
+        let client = new_host(1, CLIENT, &mut port, &tuning);
+        let server = new_host(2, SERVER, &mut port, &tuning);
+        let (now, port) = (Instant::from_millis(1000), LOCAL.start);
+        let chunk = vec![0x5a; tuning.buffer];
+        let mut pair =
+            Self { client, server, to_server, to_client, now, setup, tuning, port, chunk };
+        pair.open_idle();
+        pair.open();
+        pair.settle();
+        pair
+    }
+
+    fn frame_max(&self) -> usize {
+        self.setup.mtu + if self.tuning.medium == Medium::Ethernet { 14 } else { 0 }
+    }
+
+    /// The client emits what its sockets have, one segment a socket; true if there was one.
+    #[inline]
+    fn client_egress(&mut self) -> bool {
+        let (frame_max, medium, checksums) =
+            (self.frame_max(), self.tuning.medium, self.setup.checksums);
+        let mut port =
+            Port { rx: &mut self.to_client, tx: &mut self.to_server, frame_max, medium, checksums };
+        let host = &mut self.client;
+        host.iface.poll_egress(self.now, &mut port, &mut host.sockets);
+        !self.to_server.is_empty()
+    }
+
+    /// The server likewise.
+    #[inline]
+    fn server_egress(&mut self) -> bool {
+        let (frame_max, medium, checksums) =
+            (self.frame_max(), self.tuning.medium, self.setup.checksums);
+        let mut port =
+            Port { rx: &mut self.to_server, tx: &mut self.to_client, frame_max, medium, checksums };
+        let host = &mut self.server;
+        host.iface.poll_egress(self.now, &mut port, &mut host.sockets);
+        !self.to_client.is_empty()
+    }
+
+    /// The client takes one frame.
+    #[inline]
+    fn client_ingress(&mut self) -> bool {
+        let (frame_max, medium, checksums) =
+            (self.frame_max(), self.tuning.medium, self.setup.checksums);
+        let mut port =
+            Port { rx: &mut self.to_client, tx: &mut self.to_server, frame_max, medium, checksums };
+        let host = &mut self.client;
+        host.iface.poll_ingress_single(self.now, &mut port, &mut host.sockets)
+            != PollIngressSingleResult::None
+    }
+
+    /// The server takes one frame.
+    #[inline]
+    fn server_ingress(&mut self) -> bool {
+        let (frame_max, medium, checksums) =
+            (self.frame_max(), self.tuning.medium, self.setup.checksums);
+        let mut port =
+            Port { rx: &mut self.to_server, tx: &mut self.to_client, frame_max, medium, checksums };
+        let host = &mut self.server;
+        host.iface.poll_ingress_single(self.now, &mut port, &mut host.sockets)
+            != PollIngressSingleResult::None
+    }
+
+    /// Turns both until nothing moves.
+    fn settle(&mut self) {
+        loop {
+            let mut moved = false;
+            self.client_egress();
+            while self.server_ingress() {
+                moved = true;
+            }
+            self.server_egress();
+            while self.client_ingress() {
+                moved = true;
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// Opens the idle connections, all at once: one by one would take minutes at 10,000.
+    fn open_idle(&mut self) {
+        let mut handles = Vec::with_capacity(self.setup.idle);
+        for i in 0..self.setup.idle {
+            let offset = u16::try_from(i).expect("fewer idle connections than ports");
+            let mut socket = new_socket(64, &self.tuning);
+            socket.listen((SERVER, IDLE + offset)).expect("a fresh socket listens");
+            let server = self.server.sockets.add(socket);
+            let mut socket = new_socket(64, &self.tuning);
+            let (remote, local) = ((SERVER, IDLE + offset), LOCAL.start + offset);
+            socket.connect(self.client.iface.context(), remote, local).expect("a fresh socket connects");
+            handles.push((server, self.client.sockets.add(socket)));
+        }
+        self.settle();
+        for (server, client) in handles {
+            let states = (
+                self.server.sockets.get::<tcp::Socket<'_>>(server).state(),
+                self.client.sockets.get::<tcp::Socket<'_>>(client).state(),
+            );
+            assert_eq!(states, (tcp::State::Established, tcp::State::Established));
+        }
+        let used = u16::try_from(self.setup.idle).expect("fewer idle connections than ports");
+        self.port = LOCAL.start + used;
+    }
+
+    /// Opens the busy connection. Its sockets may be in TIME-WAIT: both calls start afresh from there.
+    fn open(&mut self) {
+        self.server.socket().listen((SERVER, BUSY)).expect("the socket is closed");
+        let first = LOCAL.start + u16::try_from(self.setup.idle).unwrap_or(u16::MAX);
+        self.port = if self.port + 1 < LOCAL.end { self.port + 1 } else { first };
+        let Host { iface, sockets, busy } = &mut self.client;
+        let socket = sockets.get_mut::<tcp::Socket<'_>>(*busy);
+        socket.connect(iface.context(), (SERVER, BUSY), self.port).expect("the socket is closed");
+        // With Ethernet, the neighbours are asked for first.
+        while self.client.socket().state() != tcp::State::Established {
+            self.client_egress();
+            while self.server_ingress() {}
+            self.server_egress();
+            while self.client_ingress() {}
+        }
+    }
+
+    /// Request there, response back; single steps, so that no poll finds nothing.
+    #[inline]
+    fn round_trip(&mut self, request: &[u8], response: &mut [u8]) {
+        let sent = self.client.socket().send_slice(request).expect("established");
+        assert_eq!(sent, request.len());
+        self.client_egress();
+        while !self.server.socket().can_recv() {
+            self.server_ingress();
+        }
+        let got = self.server.socket().recv_slice(response).expect("established");
+        let sent = self.server.socket().send_slice(&response[..got]).expect("established");
+        assert_eq!(sent, got);
+        self.server_egress();
+        while !self.client.socket().can_recv() {
+            self.client_ingress();
+        }
+        let got = self.client.socket().recv_slice(response).expect("established");
+        assert_eq!(&response[..got], request);
+    }
+}
+
+impl Pair for SmoltcpPair {
+    fn round_trips(&mut self, n: usize) {
+        let mut response = [0; 8];
+        for i in 0..n {
+            self.now += Duration::from_micros(1);
+            self.round_trip(&[i.to_le_bytes()[0]], &mut response);
+        }
+    }
+
+    fn bulk(&mut self, bytes: usize) {
+        let mut chunk = std::mem::take(&mut self.chunk);
+        let (mut sent, mut got) = (0, 0);
+        while got < bytes {
+            self.now += Duration::from_micros(1);
+            let want = chunk.len().min(bytes - sent);
+            if want > 0 {
+                sent += self.client.socket().send_slice(&chunk[..want]).expect("established");
+            }
+            for _ in 0..self.tuning.burst {
+                self.client_egress();
+            }
+            while self.server_ingress() {}
+            got += self.server.socket().recv_slice(&mut chunk).expect("established");
+            self.server_egress();
+            while self.client_ingress() {}
+        }
+        self.chunk = chunk;
+    }
+
+    fn connections(&mut self, n: usize) {
+        // The connection left open by `new`, or by the round before, is closed as those here are.
+        for i in 0..n {
+            self.now += Duration::from_micros(1);
+            self.finish();
+            self.open();
+            self.round_trip_closing(i.to_le_bytes()[0]);
+        }
+        self.finish();
+        self.open();
+        self.settle();
+    }
+}
+
+impl SmoltcpPair {
+    /// The server closes, then the client, unless they have.
+    fn finish(&mut self) {
+        self.server.socket().close();
+        self.server_egress();
+        while self.client_ingress() {}
+        self.client.socket().close();
+        while self.client.socket().is_open() || self.server.socket().is_open() {
+            self.client_egress();
+            while self.server_ingress() {}
+            self.server_egress();
+            while self.client_ingress() {}
+        }
+    }
+
+    /// Request and response; the response carries the server's FIN.
+    fn round_trip_closing(&mut self, byte: u8) {
+        let mut response = [0; 8];
+        self.client.socket().send_slice(&[byte]).expect("established");
+        self.client_egress();
+        while !self.server.socket().can_recv() {
+            self.server_ingress();
+        }
+        let got = self.server.socket().recv_slice(&mut response).expect("established");
+        self.server.socket().send_slice(&response[..got]).expect("established");
+        self.server.socket().close();
+        self.server_egress();
+        while !self.client.socket().can_recv() {
+            self.client_ingress();
+        }
+        let got = self.client.socket().recv_slice(&mut response).expect("still readable");
+        assert_eq!(response[..got], [byte]);
+    }
+}
