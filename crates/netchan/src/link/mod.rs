@@ -1,5 +1,9 @@
 //! Links: where packets enter and leave, in bursts. A link knows nothing of protocols.
 
+pub(crate) mod mac;
+pub(crate) mod random;
+pub mod wire;
+
 use std::{collections::VecDeque, fmt, io, os::fd::BorrowedFd, sync::Arc};
 
 use percore::{doorbell::Doorbell, slab::Slab};
@@ -9,6 +13,9 @@ use crate::packet::Packet;
 
 /// Packets handed over at a time. 32: lab/experiments will say.
 pub const BURST: usize = 32;
+
+/// Bytes a frame may have beside its IP packet: an Ethernet header and two VLAN tags.
+pub const FRAME_OVERHEAD: usize = 14 + 8;
 
 /// What does not change while a link is up.
 #[derive(Clone, Debug)]
