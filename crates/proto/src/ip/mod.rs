@@ -4,6 +4,7 @@
 pub mod address;
 pub mod keyed;
 pub mod path_mtu;
+pub mod reassembly;
 pub mod route;
 pub mod validate;
 
