@@ -177,6 +177,8 @@ pub struct Connection {
     pub(super) ts_offset: u32,
     pub(super) ts_recent: u32,
     pub(super) ts_recent_at: Instant,
+    /// Our timestamp clock when something was last sent again.
+    pub(super) ts_retransmitted: u32,
 
     pub(super) rtt: RttEstimator,
     pub(super) congestion: Congestion,
@@ -284,6 +286,7 @@ impl Connection {
             ts_offset,
             ts_recent: 0,
             ts_recent_at: now,
+            ts_retransmitted: super::options::timestamp_clock(now).wrapping_add(ts_offset),
             rtt: RttEstimator::new(config.rto_initial, config.rto_min, rto_max),
             congestion: Congestion::new(0),
             recovery: Recovery::new(iss),

@@ -38,6 +38,11 @@ mod time_wait;
 mod timer;
 mod types;
 
+#[cfg(test)]
+mod check;
+#[cfg(test)]
+mod tests;
+
 pub use close::{listen, reset_for};
 pub use config::{Config, Keepalive};
 pub use connection::Connection;

@@ -106,9 +106,13 @@ impl Connection {
 
     /// A round trip measured by the peer's echo, in microseconds; for segments that Karn's
     /// algorithm cannot time (RFC 7323 §4.1). The clock is too coarse for anything else.
+    ///
+    /// An echo from before the last retransmission is as ambiguous as no echo: the peer may have
+    /// had the data long ago, and only its acknowledgment was lost.
     pub(super) fn echoed_rtt_us(&self, header: &Header, now: Instant) -> Option<u32> {
-        let ts = header.options.timestamps.filter(|_| self.timestamps)?;
-        let elapsed = self.timestamp_value(now).wrapping_sub(ts.echo);
-        (ts.echo != 0 && elapsed < 1 << 22).then(|| elapsed.max(1) * 1000)
+        let echo = header.options.timestamps.filter(|_| self.timestamps)?.echo;
+        let unambiguous = echo.wrapping_sub(self.ts_retransmitted).cast_signed() >= 0;
+        let elapsed = self.timestamp_value(now).wrapping_sub(echo);
+        (echo != 0 && unambiguous && elapsed < 1 << 22).then(|| elapsed.max(1) * 1000)
     }
 }

@@ -104,8 +104,7 @@ impl Connection {
             self.stalled_since = now;
             self.rtt.sent(self.snd_max, now);
         } else {
-            self.rtt.cancel();
-            self.counters.retransmits += 1;
+            self.note_retransmission(now);
         }
         if self.timers.retransmit == Instant::FAR {
             self.arm_retransmit(now);
@@ -207,9 +206,11 @@ impl Connection {
         u16::try_from(window >> self.rcv_scale).unwrap_or(u16::MAX)
     }
 
-    /// Bytes for which there is room, and bytes that the peer may send by what it was told.
+    /// Bytes for which there is room, as far as a window can say it, and bytes that the peer may
+    /// send by what it was told.
     fn receive_room(&self) -> (u32, u32) {
         let free = self.settings.receive_buffer.saturating_sub(self.unread);
+        let free = free.min(65535 << self.rcv_scale);
         (free, (self.rcv_edge - self.rcv_nxt).max(0).unsigned_abs())
     }
 
@@ -222,7 +223,7 @@ impl Connection {
         }
         let (free, offered) = self.receive_room();
         let gain = free.saturating_sub(offered);
-        let buffer = self.settings.receive_buffer;
+        let buffer = self.settings.receive_buffer.min(65535 << self.rcv_scale);
         let two_segments = 2 * u32::from(self.rcv_mss);
         gain >= buffer.div_ceil(2)
             || (gain >= two_segments && (gain >= buffer / 4 || offered <= buffer / 8))
@@ -368,7 +369,7 @@ impl Connection {
 
     fn send_probe(&mut self, stretch: Stretch, now: Instant) -> Transmit {
         let transmit = self.transmit(stretch, now);
-        self.rtt.cancel();
+        self.note_retransmission(now);
         if stretch.end() > self.snd_max {
             self.snd_max = stretch.end();
         }
@@ -385,8 +386,7 @@ impl Connection {
             self.timers.retransmit = Instant::FAR;
         }
         if stretch.start < self.snd_max {
-            self.counters.retransmits += 1;
-            self.rtt.cancel();
+            self.note_retransmission(now);
         } else {
             if idle {
                 self.restart_if_idle(now);
@@ -409,6 +409,14 @@ impl Connection {
         }
         self.last_sent = now;
         self.transmit(stretch, now)
+    }
+
+    /// What was sent before is sent again, or a probe that will be: no round trip can be told from
+    /// its acknowledgment, unless a timestamp says which of them was answered.
+    fn note_retransmission(&mut self, now: Instant) {
+        self.counters.retransmits = self.counters.retransmits.wrapping_add(1);
+        self.ts_retransmitted = self.timestamp_value(now);
+        self.rtt.cancel();
     }
 
     /// RFC 5681 §4.1: after a silence longer than the timeout the window is the initial one.

@@ -32,6 +32,25 @@ pub trait Payload {
     }
 }
 
+impl Payload for Vec<u8> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+    fn trim_front(&mut self, n: usize) {
+        self.drain(..n.min(self.len()));
+    }
+    fn truncate(&mut self, len: usize) {
+        self.truncate(len);
+    }
+    fn try_append(&mut self, next: &Self) -> bool {
+        let fits = self.len() + next.len() <= self.capacity();
+        if fits {
+            self.extend_from_slice(next);
+        }
+        fits
+    }
+}
+
 /// No node.
 const NIL: u32 = u32::MAX;
 /// Text up to this many bytes is worth copying behind the segment before it.
@@ -164,6 +183,11 @@ impl<P> ReceiveQueue<P> {
     /// Bytes that can be read now.
     pub const fn readable_bytes(&self) -> u32 {
         self.bytes
+    }
+
+    /// Whether nothing is held, in order or behind a gap.
+    pub const fn is_idle(&self) -> bool {
+        self.segments == 0
     }
 
     /// Nodes held in the pool.
