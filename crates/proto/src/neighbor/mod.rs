@@ -1,6 +1,6 @@
 //! Neighbours: which hardware address a next hop has. One table for ARP (RFC 826, RFC 5227, RFC 1122 §2.3.2) and
-//! NDP (RFC 4861 §7), with the states of RFC 4861 §7.3.2 for both. What the table hears is in [`learn`], the bytes
-//! it says in [`message`], the duty to own an address alone in [`claim`].
+//! NDP (RFC 4861 §7), with the states of RFC 4861 §7.3.2 for both. What the table hears is in [`learn`], the
+//! messages of the two protocols in [`arp`] and [`ndp`], the duty to own an address alone in [`claim`].
 //!
 //! The packets that wait for an answer are the caller's handles `P`. Every handle that goes in comes out: as
 //! [`Resolution`], from [`Table::take_queued`], or as an [`Action`]. The table allocates at construction only.
@@ -15,6 +15,7 @@ use crate::wire::ethernet::MacAddr;
 pub mod arp;
 pub mod claim;
 pub mod learn;
+pub mod ndp;
 
 pub use learn::{Evidence, Learned};
 
