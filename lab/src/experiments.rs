@@ -38,7 +38,11 @@ impl fmt::Display for LabError {
         match self {
             Self::Unknown(name) => {
                 let names: Vec<_> = list().iter().map(|e| e.name).collect();
-                write!(f, "no experiment is called {name:?}; there are: {}", names.join(", "))
+                write!(
+                    f,
+                    "no experiment is called {name:?}; there are: {}",
+                    names.join(", ")
+                )
             }
             Self::Failed(what) => f.write_str(what),
         }

@@ -83,9 +83,13 @@ impl Pinned {
     /// Pins to the last core this thread may use: interrupts and idle work like the first. Where that is refused, the run goes on unpinned.
     #[must_use]
     pub fn to_last_core() -> Self {
-        let Ok(before) = sched_getaffinity(None) else { return Self { before: None } };
+        let Ok(before) = sched_getaffinity(None) else {
+            return Self { before: None };
+        };
         let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| before.is_set(*cpu));
-        let Some(last) = last else { return Self { before: None } };
+        let Some(last) = last else {
+            return Self { before: None };
+        };
         let mut one = CpuSet::new();
         one.set(last);
         let before = sched_setaffinity(None, &one).is_ok().then_some(before);

@@ -48,7 +48,11 @@ impl fmt::Display for Machine {
             n.others_percent,
             n.involuntary_switches,
             n.load,
-            if n.quiet { "quiet" } else { "NOT QUIET, take the minima" },
+            if n.quiet {
+                "quiet"
+            } else {
+                "NOT QUIET, take the minima"
+            },
         )
     }
 }
@@ -72,7 +76,9 @@ impl Watch {
     /// Begins.
     #[must_use]
     pub fn start() -> Self {
-        Self { begin: Reading::now() }
+        Self {
+            begin: Reading::now(),
+        }
     }
 
     /// Ends: the machine, with what disturbed it since [`start`](Self::start).
@@ -93,11 +99,21 @@ impl Reading {
     fn now() -> Self {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         // proc(5): user nice system idle iowait irq softirq steal; guest times are within user
-        let ticks: Vec<u64> = numbers(stat.lines().next().unwrap_or_default().trim_start_matches("cpu"));
+        let ticks: Vec<u64> = numbers(
+            stat.lines()
+                .next()
+                .unwrap_or_default()
+                .trim_start_matches("cpu"),
+        );
         let at = |i: usize| ticks.get(i).copied().unwrap_or(0);
         let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         // After the name in parentheses: fields 14 and 15 are user and system time.
-        let after: Vec<&str> = own.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let after: Vec<&str> = own
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
         let own = |i: usize| after.get(i).and_then(|n| n.parse().ok()).unwrap_or(0u64);
         let switches = field("/proc/thread-self/status", "nonvoluntary_ctxt_switches");
         Self {
@@ -119,32 +135,55 @@ impl Reading {
         let others_percent = percent(end.busy.saturating_sub(self.busy).saturating_sub(own));
         let involuntary_switches = end.switches.saturating_sub(self.switches);
         let load = line("/proc/loadavg").unwrap_or_default();
-        let load = load.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0.0);
+        let load = load
+            .split_whitespace()
+            .next()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0.0);
         let per_second = involuntary_switches as f64 / (wall / 100.0);
         let quiet = steal_percent < 1.0 && others_percent < 10.0 && per_second < 50.0;
-        Noise { steal_percent, others_percent, involuntary_switches, load, quiet }
+        Noise {
+            steal_percent,
+            others_percent,
+            involuntary_switches,
+            load,
+            quiet,
+        }
     }
 }
 
 fn numbers(text: &str) -> Vec<u64> {
-    text.split_whitespace().filter_map(|n| n.parse().ok()).collect()
+    text.split_whitespace()
+        .filter_map(|n| n.parse().ok())
+        .collect()
 }
 
 /// A file's first line.
 fn line(path: &str) -> Option<String> {
-    Some(fs::read_to_string(path).ok()?.lines().next()?.trim().to_owned())
+    Some(
+        fs::read_to_string(path)
+            .ok()?
+            .lines()
+            .next()?
+            .trim()
+            .to_owned(),
+    )
 }
 
 /// What follows `name:` in a file of such lines.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    let found = text.lines().find_map(|l| l.strip_prefix(name)?.trim_start().strip_prefix(':'));
+    let found = text
+        .lines()
+        .find_map(|l| l.strip_prefix(name)?.trim_start().strip_prefix(':'));
     found.map(|v| v.trim().to_owned())
 }
 
 fn clock() -> String {
     let source = line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    let mhz = field("/proc/cpuinfo", "cpu MHz").map(|m| format!(", {m} MHz")).unwrap_or_default();
+    let mhz = field("/proc/cpuinfo", "cpu MHz")
+        .map(|m| format!(", {m} MHz"))
+        .unwrap_or_default();
     format!("{}{mhz}", source.unwrap_or_else(|| "unknown".to_owned()))
 }
 
@@ -165,7 +204,13 @@ mod tests {
     fn noise_is_counted_in_percent_of_a_core() {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
         let begin = Reading::default();
-        let end = Reading { steal: 5, busy: 110, own: 90, total: 100 * cores, switches: 7 };
+        let end = Reading {
+            steal: 5,
+            busy: 110,
+            own: 90,
+            total: 100 * cores,
+            switches: 7,
+        };
         let noise = begin.noise(end);
         assert_eq!(noise.steal_percent, 5.0);
         assert_eq!(noise.others_percent, 20.0);

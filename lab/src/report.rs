@@ -21,7 +21,11 @@ impl ChecksOn {
     /// Those of this build.
     #[must_use]
     pub const fn here() -> Self {
-        Self { witness: false, invariants: false, debug_build: cfg!(debug_assertions) }
+        Self {
+            witness: false,
+            invariants: false,
+            debug_build: cfg!(debug_assertions),
+        }
     }
 
     /// Whether a figure taken now is comparable.
@@ -104,7 +108,10 @@ fn unit_of(id: &str) -> &'static str {
         ("_percent", "%"),
         ("_bytes", "B"),
     ];
-    units.iter().find(|(end, _)| id.ends_with(end)).map_or("", |(_, unit)| unit)
+    units
+        .iter()
+        .find(|(end, _)| id.ends_with(end))
+        .map_or("", |(_, unit)| unit)
 }
 
 /// What an experiment found.
@@ -179,19 +186,42 @@ impl fmt::Display for Report {
         writeln!(f, "expected: {}", self.prediction)?;
         writeln!(f, "machine:  {}", self.machine)?;
         if self.checks_on.any() {
-            writeln!(f, "CHECKS ARE ON ({:?}): these figures say nothing about speed", self.checks_on)?;
+            writeln!(
+                f,
+                "CHECKS ARE ON ({:?}): these figures say nothing about speed",
+                self.checks_on
+            )?;
         }
-        let heads = ["id", "median", "unit", "min .. max", "peer's", "peer", "reference", "target"];
+        let heads = [
+            "id",
+            "median",
+            "unit",
+            "min .. max",
+            "peer's",
+            "peer",
+            "reference",
+            "target",
+        ];
         let mut table = vec![heads.map(str::to_owned)];
         table.extend(self.rows.iter().map(cells));
-        let width = |i: usize| table.iter().map(|r| r[i].chars().count()).max().unwrap_or(0);
+        let width = |i: usize| {
+            table
+                .iter()
+                .map(|r| r[i].chars().count())
+                .max()
+                .unwrap_or(0)
+        };
         let widths: [usize; 8] = std::array::from_fn(width);
         for row in &table {
             let mut line = String::new();
             for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
                 let gap = " ".repeat(width - cell.chars().count());
                 let number = matches!(i, 1 | 3 | 4);
-                line += &if number { format!("{gap}{cell}  ") } else { format!("{cell}{gap}  ") };
+                line += &if number {
+                    format!("{gap}{cell}  ")
+                } else {
+                    format!("{cell}{gap}  ")
+                };
             }
             writeln!(f, "{}", line.trim_end())?;
         }
@@ -214,7 +244,9 @@ mod tests {
     #[test]
     fn json_has_the_fields_of_the_contract() {
         let row = Row::new("rr_ns", &Sample::of(vec![3.0, 1.0, 2.0]));
-        let row = row.against("smoltcp 0.14", &Sample::of(vec![4.0])).target("ahead");
+        let row = row
+            .against("smoltcp 0.14", &Sample::of(vec![4.0]))
+            .target("ahead");
         let report = Report {
             name: "x",
             question: "?",
@@ -231,7 +263,14 @@ mod tests {
             assert!(json["machine"].get(key).is_some(), "machine.{key}");
         }
         let row = &json["rows"][0];
-        assert_eq!((row["value"].as_f64(), row["min"].as_f64(), row["max"].as_f64()), (Some(2.0), Some(1.0), Some(3.0)));
+        assert_eq!(
+            (
+                row["value"].as_f64(),
+                row["min"].as_f64(),
+                row["max"].as_f64()
+            ),
+            (Some(2.0), Some(1.0), Some(3.0))
+        );
         assert_eq!(row["peer_value"].as_f64(), Some(4.0));
         assert_eq!(row["unit"], "ns");
         assert!(row["reference"].is_null());

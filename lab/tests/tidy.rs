@@ -40,10 +40,19 @@ fn report(rule: &str, findings: &[String]) {
 /// `check` on every source; what it returns is prefixed with the file's path.
 fn each_source(rule: &str, check: impl Fn(&Source) -> Vec<String>) {
     let sources = sources();
-    assert!(sources.len() > 20, "the scan found only {} files", sources.len());
+    assert!(
+        sources.len() > 20,
+        "the scan found only {} files",
+        sources.len()
+    );
     let findings: Vec<String> = sources
         .iter()
-        .flat_map(|s| check(s).into_iter().map(|f| format!("{}: {f}", s.path)).collect::<Vec<_>>())
+        .flat_map(|s| {
+            check(s)
+                .into_iter()
+                .map(|f| format!("{}: {f}", s.path))
+                .collect::<Vec<_>>()
+        })
         .collect();
     report(rule, &findings);
 }
@@ -60,12 +69,17 @@ fn each_line(code: &str, bad: impl Fn(&str) -> Option<String>) -> Vec<String> {
 fn files_stay_short() {
     each_source("a file is a chapter: split it (house rule 2)", |s| {
         let lines = s.text.lines().count();
-        let limit = LONG.iter().find(|(path, _)| *path == s.path).map_or(LINES_MAX, |(_, n)| *n);
+        let limit = LONG
+            .iter()
+            .find(|(path, _)| *path == s.path)
+            .map_or(LINES_MAX, |(_, n)| *n);
         match () {
             () if s.is_test => vec![],
             () if lines > limit => vec![format!("{lines} lines, at most {limit}")],
             () if limit > LINES_MAX && lines < limit => {
-                vec![format!("shrank to {lines} lines: lower its entry in LONG from {limit}")]
+                vec![format!(
+                    "shrank to {lines} lines: lower its entry in LONG from {limit}"
+                )]
             }
             () => vec![],
         }
@@ -74,11 +88,24 @@ fn files_stay_short() {
 
 #[test]
 fn files_open_with_what_they_are() {
-    each_source("a file opens with a `//!` line that says what it is (house rule 2)", |s| {
-        let first = s.text.lines().find(|l| !l.trim().is_empty()).unwrap_or_default();
-        let said = first.strip_prefix("//!").is_some_and(|rest| rest.trim().len() >= 8);
-        if said { vec![] } else { vec![format!("begins with {first:?}")] }
-    });
+    each_source(
+        "a file opens with a `//!` line that says what it is (house rule 2)",
+        |s| {
+            let first = s
+                .text
+                .lines()
+                .find(|l| !l.trim().is_empty())
+                .unwrap_or_default();
+            let said = first
+                .strip_prefix("//!")
+                .is_some_and(|rest| rest.trim().len() >= 8);
+            if said {
+                vec![]
+            } else {
+                vec![format!("begins with {first:?}")]
+            }
+        },
+    );
 }
 
 #[test]
@@ -88,53 +115,84 @@ fn unsafe_keeps_to_its_rooms() {
             return vec![];
         }
         each_line(&s.code, |line| {
-            words(line).any(|w| w == "unsafe").then(|| "unsafe outside its rooms".to_owned())
+            words(line)
+                .any(|w| w == "unsafe")
+                .then(|| "unsafe outside its rooms".to_owned())
         })
     });
 }
 
 #[test]
 fn percore_has_never_heard_of_a_packet() {
-    each_source("percore knows no packets (ARCHITECTURE.md, invariant 1)", |s| {
-        if !s.path.starts_with("crates/percore/src/") {
-            return vec![];
-        }
-        each_line(&s.code, |line| {
-            words(line)
-                .map(str::to_ascii_lowercase)
-                .find(|w| w.contains("packet") || w == "proto" || w.contains("netchan"))
-                .map(|w| format!("names {w}"))
-        })
-    });
+    each_source(
+        "percore knows no packets (ARCHITECTURE.md, invariant 1)",
+        |s| {
+            if !s.path.starts_with("crates/percore/src/") {
+                return vec![];
+            }
+            each_line(&s.code, |line| {
+                words(line)
+                    .map(str::to_ascii_lowercase)
+                    .find(|w| w.contains("packet") || w == "proto" || w.contains("netchan"))
+                    .map(|w| format!("names {w}"))
+            })
+        },
+    );
 }
 
 #[test]
 fn proto_has_never_heard_of_a_thread() {
-    each_source("proto knows no threads, clocks or sockets (ARCHITECTURE.md, invariant 1)", |s| {
-        if !s.path.starts_with("crates/proto/src/") || s.is_test {
-            return vec![];
-        }
-        let bad = ["std::", "thread", "atomic::", "Instant::now", "SystemTime", "percore", "netchan"];
-        each_line(&s.shipped, |line| {
-            bad.iter().find(|b| line.contains(**b)).map(|b| format!("names {b}"))
-        })
-    });
-    let lib = fs::read_to_string(root().join("crates/proto/src/lib.rs")).expect("proto has a lib.rs");
+    each_source(
+        "proto knows no threads, clocks or sockets (ARCHITECTURE.md, invariant 1)",
+        |s| {
+            if !s.path.starts_with("crates/proto/src/") || s.is_test {
+                return vec![];
+            }
+            let bad = [
+                "std::",
+                "thread",
+                "atomic::",
+                "Instant::now",
+                "SystemTime",
+                "percore",
+                "netchan",
+            ];
+            each_line(&s.shipped, |line| {
+                bad.iter()
+                    .find(|b| line.contains(**b))
+                    .map(|b| format!("names {b}"))
+            })
+        },
+    );
+    let lib =
+        fs::read_to_string(root().join("crates/proto/src/lib.rs")).expect("proto has a lib.rs");
     for attribute in ["#![no_std]", "#![forbid(unsafe_code)]"] {
-        assert!(lib.lines().any(|l| l.trim() == attribute), "crates/proto/src/lib.rs lost {attribute}");
+        assert!(
+            lib.lines().any(|l| l.trim() == attribute),
+            "crates/proto/src/lib.rs lost {attribute}"
+        );
     }
 }
 
 #[test]
 fn crates_depend_as_the_architecture_says() {
     let mut findings = Vec::new();
-    let siblings: BTreeSet<&str> =
-        ["percore", "proto", "netchan", "netchan-tokio", "netchan-preload", "netchan-cli", "netchan-lab"].into();
+    let siblings: BTreeSet<&str> = [
+        "percore",
+        "proto",
+        "netchan",
+        "netchan-tokio",
+        "netchan-preload",
+        "netchan-cli",
+        "netchan-lab",
+    ]
+    .into();
     for (folder, allowed) in EDGES {
         let path = root().join(folder).join("Cargo.toml");
         let text = fs::read_to_string(&path).expect("every crate has a manifest");
         let manifest: toml::Table = text.parse().expect("cargo reads it too");
-        let Some(dependencies) = manifest.get("dependencies").and_then(toml::Value::as_table) else {
+        let Some(dependencies) = manifest.get("dependencies").and_then(toml::Value::as_table)
+        else {
             continue;
         };
         for name in dependencies.keys().map(String::as_str) {
@@ -143,7 +201,9 @@ fn crates_depend_as_the_architecture_says() {
             }
         }
         if *folder == "crates/proto" && dependencies.len() > 1 {
-            findings.push(format!("{folder} depends on more than siphasher: {dependencies:?}"));
+            findings.push(format!(
+                "{folder} depends on more than siphasher: {dependencies:?}"
+            ));
         }
     }
     report("only netchan knows both percore and proto", &findings);
@@ -152,14 +212,21 @@ fn crates_depend_as_the_architecture_says() {
 #[test]
 fn nothing_is_left_over() {
     // Put together here, so that this file does not name them itself.
-    let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+    let marks = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("XX", "X"),
+    ];
     let calls = [concat!("db", "g!"), concat!("to", "do!")];
     each_source("finish it or write an issue (house rule 14)", |s| {
         let mut found = each_line(&s.text, |line| {
             words(line).find_map(|w| marks.iter().find(|m| **m == w).map(|m| (*m).to_owned()))
         });
         found.extend(each_line(&s.code, |line| {
-            calls.iter().find(|c| line.contains(**c)).map(|c| (*c).to_owned())
+            calls
+                .iter()
+                .find(|c| line.contains(**c))
+                .map(|c| (*c).to_owned())
         }));
         found
     });
@@ -169,16 +236,24 @@ fn nothing_is_left_over() {
 fn a_test_that_is_switched_off_says_why() {
     let bare = concat!("#[ig", "nore]");
     each_source("write #[ignore = \"why\"]", |s| {
-        each_line(&s.code, |line| line.contains(bare).then(|| "no reason".to_owned()))
+        each_line(&s.code, |line| {
+            line.contains(bare).then(|| "no reason".to_owned())
+        })
     });
 }
 
 #[test]
 fn no_file_names_a_path_of_somebodys_machine() {
-    let bad = [concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("/wo", "rk/")];
+    let bad = [
+        concat!("/ho", "me/"),
+        concat!("/ro", "ot/"),
+        concat!("/wo", "rk/"),
+    ];
     let mut findings = Vec::new();
     for path in files() {
-        let Ok(text) = fs::read_to_string(root().join(&path)) else { continue };
+        let Ok(text) = fs::read_to_string(root().join(&path)) else {
+            continue;
+        };
         for (number, line) in text.lines().enumerate() {
             let names = |b: &&&str| {
                 line.match_indices(**b).any(|(at, _)| {
@@ -190,12 +265,22 @@ fn no_file_names_a_path_of_somebodys_machine() {
             }
         }
     }
-    report("paths are relative to the tree or come from the environment", &findings);
+    report(
+        "paths are relative to the tree or come from the environment",
+        &findings,
+    );
 }
 
 #[test]
 fn what_a_fresh_machine_needs_is_there() {
-    for name in ["Makefile", ".ci/run", "Cargo.lock", "LICENSE-APACHE", "LICENSE-MIT", "CONTRIBUTING.md"] {
+    for name in [
+        "Makefile",
+        ".ci/run",
+        "Cargo.lock",
+        "LICENSE-APACHE",
+        "LICENSE-MIT",
+        "CONTRIBUTING.md",
+    ] {
         assert!(Path::new(&root()).join(name).is_file(), "{name} is missing");
     }
 }
@@ -203,10 +288,25 @@ fn what_a_fresh_machine_needs_is_there() {
 #[test]
 fn the_scanner_sees_code_and_only_code() {
     assert_eq!(code_of("a // unsafe\nb").lines().next(), Some("a "));
-    assert_eq!(code_of("let s = \"unsafe // x\"; // y").trim_end(), "let s = \"\";");
-    assert_eq!(code_of("/* a\n unsafe */ c").lines().collect::<Vec<_>>(), ["", " c"]);
-    assert_eq!(code_of("let c = '\"'; unsafe").trim_end(), "let c = ' '; unsafe");
-    assert_eq!(code_of("fn f<'a>(x: &'a str) {}"), "fn f<'a>(x: &'a str) {}");
+    assert_eq!(
+        code_of("let s = \"unsafe // x\"; // y").trim_end(),
+        "let s = \"\";"
+    );
+    assert_eq!(
+        code_of("/* a\n unsafe */ c").lines().collect::<Vec<_>>(),
+        ["", " c"]
+    );
+    assert_eq!(
+        code_of("let c = '\"'; unsafe").trim_end(),
+        "let c = ' '; unsafe"
+    );
+    assert_eq!(
+        code_of("fn f<'a>(x: &'a str) {}"),
+        "fn f<'a>(x: &'a str) {}"
+    );
     assert_eq!(code_of("let r = r#\"unsafe \" x\"#; y"), "let r = r\"\"; y");
-    assert_eq!(words("unsafe_code unsafe{").collect::<Vec<_>>(), ["unsafe_code", "unsafe"]);
+    assert_eq!(
+        words("unsafe_code unsafe{").collect::<Vec<_>>(),
+        ["unsafe_code", "unsafe"]
+    );
 }

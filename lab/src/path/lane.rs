@@ -21,8 +21,14 @@ struct Frame {
 impl Lane {
     /// With room for `frames` frames of at most `frame_max` bytes.
     pub fn new(frames: usize, frame_max: usize) -> Self {
-        let frame = || Frame { bytes: vec![0; frame_max].into_boxed_slice(), len: 0 };
-        Self { queue: VecDeque::with_capacity(frames), free: (0..frames).map(|_| frame()).collect() }
+        let frame = || Frame {
+            bytes: vec![0; frame_max].into_boxed_slice(),
+            len: 0,
+        };
+        Self {
+            queue: VecDeque::with_capacity(frames),
+            free: (0..frames).map(|_| frame()).collect(),
+        }
     }
 
     /// Whether nothing is on its way.
@@ -61,7 +67,13 @@ impl Device for Port<'_> {
             return None;
         }
         let frame = self.rx.queue.pop_front()?;
-        Some((RxToken { frame, home: &mut self.rx.free }, TxToken { lane: self.tx }))
+        Some((
+            RxToken {
+                frame,
+                home: &mut self.rx.free,
+            },
+            TxToken { lane: self.tx },
+        ))
     }
 
     #[inline]
@@ -104,7 +116,11 @@ pub struct TxToken<'a> {
 impl phy::TxToken for TxToken<'_> {
     #[inline]
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let mut frame = self.lane.free.pop().expect("a token is only made where there is a frame");
+        let mut frame = self
+            .lane
+            .free
+            .pop()
+            .expect("a token is only made where there is a frame");
         frame.len = len;
         let result = f(&mut frame.bytes[..len]);
         self.lane.queue.push_back(frame);

@@ -29,7 +29,11 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { mtu: 1500, idle: 0, checksums: true }
+        Self {
+            mtu: 1500,
+            idle: 0,
+            checksums: true,
+        }
     }
 }
 

@@ -40,7 +40,12 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { medium: Medium::Ip, ack_delay: Some(Duration::from_millis(10)), burst: 1, buffer: 1 << 16 }
+        Self {
+            medium: Medium::Ip,
+            ack_delay: Some(Duration::from_millis(10)),
+            burst: 1,
+            buffer: 1 << 16,
+        }
     }
 }
 
@@ -79,7 +84,11 @@ fn new_socket(buffer: usize, tuning: &Tuning) -> tcp::Socket<'static> {
 
 fn new_host(number: u8, address: Ipv4Address, port: &mut Port<'_>, tuning: &Tuning) -> Host {
     let mac = HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 0, number]));
-    let hardware = if port.medium == Medium::Ethernet { mac } else { HardwareAddress::Ip };
+    let hardware = if port.medium == Medium::Ethernet {
+        mac
+    } else {
+        HardwareAddress::Ip
+    };
     let mut config = Config::new(hardware);
     config.random_seed = u64::from(number);
     let mut iface = Interface::new(config, port, Instant::ZERO);
@@ -89,25 +98,48 @@ fn new_host(number: u8, address: Ipv4Address, port: &mut Port<'_>, tuning: &Tuni
     });
     let mut sockets = SocketSet::new(Vec::new());
     let busy = sockets.add(new_socket(tuning.buffer, tuning));
-    Host { iface, sockets, busy }
+    Host {
+        iface,
+        sockets,
+        busy,
+    }
 }
 
 impl SmoltcpPair {
     /// Two hosts with an established connection between them, and `setup.idle` more behind it.
     pub fn new(setup: Setup, tuning: Tuning) -> Self {
-        let header = if tuning.medium == Medium::Ethernet { 14 } else { 0 };
+        let header = if tuning.medium == Medium::Ethernet {
+            14
+        } else {
+            0
+        };
         let frame_max = setup.mtu + header;
         let frames = if setup.idle > 0 { 1024 } else { 256 };
-        let (mut to_server, mut to_client) = (Lane::new(frames, frame_max), Lane::new(frames, frame_max));
+        let (mut to_server, mut to_client) =
+            (Lane::new(frames, frame_max), Lane::new(frames, frame_max));
         let (medium, checksums) = (tuning.medium, setup.checksums);
-        let mut port =
-            Port { rx: &mut to_client, tx: &mut to_server, frame_max, medium, checksums };
+        let mut port = Port {
+            rx: &mut to_client,
+            tx: &mut to_server,
+            frame_max,
+            medium,
+            checksums,
+        };
         let client = new_host(1, CLIENT, &mut port, &tuning);
         let server = new_host(2, SERVER, &mut port, &tuning);
         let (now, port) = (Instant::from_millis(1000), LOCAL.start);
         let chunk = vec![0x5a; tuning.buffer];
-        let mut pair =
-            Self { client, server, to_server, to_client, now, setup, tuning, port, chunk };
+        let mut pair = Self {
+            client,
+            server,
+            to_server,
+            to_client,
+            now,
+            setup,
+            tuning,
+            port,
+            chunk,
+        };
         pair.open_idle();
         pair.open();
         pair.settle();
@@ -115,7 +147,12 @@ impl SmoltcpPair {
     }
 
     fn frame_max(&self) -> usize {
-        self.setup.mtu + if self.tuning.medium == Medium::Ethernet { 14 } else { 0 }
+        self.setup.mtu
+            + if self.tuning.medium == Medium::Ethernet {
+                14
+            } else {
+                0
+            }
     }
 
     /// The client emits what its sockets have, one segment a socket; true if there was one.
@@ -123,10 +160,16 @@ impl SmoltcpPair {
     fn client_egress(&mut self) -> bool {
         let (frame_max, medium, checksums) =
             (self.frame_max(), self.tuning.medium, self.setup.checksums);
-        let mut port =
-            Port { rx: &mut self.to_client, tx: &mut self.to_server, frame_max, medium, checksums };
+        let mut port = Port {
+            rx: &mut self.to_client,
+            tx: &mut self.to_server,
+            frame_max,
+            medium,
+            checksums,
+        };
         let host = &mut self.client;
-        host.iface.poll_egress(self.now, &mut port, &mut host.sockets);
+        host.iface
+            .poll_egress(self.now, &mut port, &mut host.sockets);
         !self.to_server.is_empty()
     }
 
@@ -135,10 +178,16 @@ impl SmoltcpPair {
     fn server_egress(&mut self) -> bool {
         let (frame_max, medium, checksums) =
             (self.frame_max(), self.tuning.medium, self.setup.checksums);
-        let mut port =
-            Port { rx: &mut self.to_server, tx: &mut self.to_client, frame_max, medium, checksums };
+        let mut port = Port {
+            rx: &mut self.to_server,
+            tx: &mut self.to_client,
+            frame_max,
+            medium,
+            checksums,
+        };
         let host = &mut self.server;
-        host.iface.poll_egress(self.now, &mut port, &mut host.sockets);
+        host.iface
+            .poll_egress(self.now, &mut port, &mut host.sockets);
         !self.to_client.is_empty()
     }
 
@@ -147,10 +196,16 @@ impl SmoltcpPair {
     fn client_ingress(&mut self) -> bool {
         let (frame_max, medium, checksums) =
             (self.frame_max(), self.tuning.medium, self.setup.checksums);
-        let mut port =
-            Port { rx: &mut self.to_client, tx: &mut self.to_server, frame_max, medium, checksums };
+        let mut port = Port {
+            rx: &mut self.to_client,
+            tx: &mut self.to_server,
+            frame_max,
+            medium,
+            checksums,
+        };
         let host = &mut self.client;
-        host.iface.poll_ingress_single(self.now, &mut port, &mut host.sockets)
+        host.iface
+            .poll_ingress_single(self.now, &mut port, &mut host.sockets)
             != PollIngressSingleResult::None
     }
 
@@ -159,10 +214,16 @@ impl SmoltcpPair {
     fn server_ingress(&mut self) -> bool {
         let (frame_max, medium, checksums) =
             (self.frame_max(), self.tuning.medium, self.setup.checksums);
-        let mut port =
-            Port { rx: &mut self.to_server, tx: &mut self.to_client, frame_max, medium, checksums };
+        let mut port = Port {
+            rx: &mut self.to_server,
+            tx: &mut self.to_client,
+            frame_max,
+            medium,
+            checksums,
+        };
         let host = &mut self.server;
-        host.iface.poll_ingress_single(self.now, &mut port, &mut host.sockets)
+        host.iface
+            .poll_ingress_single(self.now, &mut port, &mut host.sockets)
             != PollIngressSingleResult::None
     }
 
@@ -190,11 +251,15 @@ impl SmoltcpPair {
         for i in 0..self.setup.idle {
             let offset = u16::try_from(i).expect("fewer idle connections than ports");
             let mut socket = new_socket(64, &self.tuning);
-            socket.listen((SERVER, IDLE + offset)).expect("a fresh socket listens");
+            socket
+                .listen((SERVER, IDLE + offset))
+                .expect("a fresh socket listens");
             let server = self.server.sockets.add(socket);
             let mut socket = new_socket(64, &self.tuning);
             let (remote, local) = ((SERVER, IDLE + offset), LOCAL.start + offset);
-            socket.connect(self.client.iface.context(), remote, local).expect("a fresh socket connects");
+            socket
+                .connect(self.client.iface.context(), remote, local)
+                .expect("a fresh socket connects");
             handles.push((server, self.client.sockets.add(socket)));
         }
         self.settle();
@@ -211,12 +276,25 @@ impl SmoltcpPair {
 
     /// Opens the busy connection. Its sockets may be in TIME-WAIT: both calls start afresh from there.
     fn open(&mut self) {
-        self.server.socket().listen((SERVER, BUSY)).expect("the socket is closed");
+        self.server
+            .socket()
+            .listen((SERVER, BUSY))
+            .expect("the socket is closed");
         let first = LOCAL.start + u16::try_from(self.setup.idle).unwrap_or(u16::MAX);
-        self.port = if self.port + 1 < LOCAL.end { self.port + 1 } else { first };
-        let Host { iface, sockets, busy } = &mut self.client;
+        self.port = if self.port + 1 < LOCAL.end {
+            self.port + 1
+        } else {
+            first
+        };
+        let Host {
+            iface,
+            sockets,
+            busy,
+        } = &mut self.client;
         let socket = sockets.get_mut::<tcp::Socket<'_>>(*busy);
-        socket.connect(iface.context(), (SERVER, BUSY), self.port).expect("the socket is closed");
+        socket
+            .connect(iface.context(), (SERVER, BUSY), self.port)
+            .expect("the socket is closed");
         // With Ethernet, the neighbours are asked for first.
         while self.client.socket().state() != tcp::State::Established {
             self.client_egress();
@@ -229,20 +307,36 @@ impl SmoltcpPair {
     /// Request there, response back; single steps, so that no poll finds nothing.
     #[inline]
     fn round_trip(&mut self, request: &[u8], response: &mut [u8]) {
-        let sent = self.client.socket().send_slice(request).expect("established");
+        let sent = self
+            .client
+            .socket()
+            .send_slice(request)
+            .expect("established");
         assert_eq!(sent, request.len());
         self.client_egress();
         while !self.server.socket().can_recv() {
             self.server_ingress();
         }
-        let got = self.server.socket().recv_slice(response).expect("established");
-        let sent = self.server.socket().send_slice(&response[..got]).expect("established");
+        let got = self
+            .server
+            .socket()
+            .recv_slice(response)
+            .expect("established");
+        let sent = self
+            .server
+            .socket()
+            .send_slice(&response[..got])
+            .expect("established");
         assert_eq!(sent, got);
         self.server_egress();
         while !self.client.socket().can_recv() {
             self.client_ingress();
         }
-        let got = self.client.socket().recv_slice(response).expect("established");
+        let got = self
+            .client
+            .socket()
+            .recv_slice(response)
+            .expect("established");
         assert_eq!(&response[..got], request);
     }
 }
@@ -263,13 +357,21 @@ impl Pair for SmoltcpPair {
             self.now += Duration::from_micros(1);
             let want = chunk.len().min(bytes - sent);
             if want > 0 {
-                sent += self.client.socket().send_slice(&chunk[..want]).expect("established");
+                sent += self
+                    .client
+                    .socket()
+                    .send_slice(&chunk[..want])
+                    .expect("established");
             }
             for _ in 0..self.tuning.burst {
                 self.client_egress();
             }
             while self.server_ingress() {}
-            got += self.server.socket().recv_slice(&mut chunk).expect("established");
+            got += self
+                .server
+                .socket()
+                .recv_slice(&mut chunk)
+                .expect("established");
             self.server_egress();
             while self.client_ingress() {}
         }
@@ -308,19 +410,33 @@ impl SmoltcpPair {
     /// Request and response; the response carries the server's FIN.
     fn round_trip_closing(&mut self, byte: u8) {
         let mut response = [0; 8];
-        self.client.socket().send_slice(&[byte]).expect("established");
+        self.client
+            .socket()
+            .send_slice(&[byte])
+            .expect("established");
         self.client_egress();
         while !self.server.socket().can_recv() {
             self.server_ingress();
         }
-        let got = self.server.socket().recv_slice(&mut response).expect("established");
-        self.server.socket().send_slice(&response[..got]).expect("established");
+        let got = self
+            .server
+            .socket()
+            .recv_slice(&mut response)
+            .expect("established");
+        self.server
+            .socket()
+            .send_slice(&response[..got])
+            .expect("established");
         self.server.socket().close();
         self.server_egress();
         while !self.client.socket().can_recv() {
             self.client_ingress();
         }
-        let got = self.client.socket().recv_slice(&mut response).expect("still readable");
+        let got = self
+            .client
+            .socket()
+            .recv_slice(&mut response)
+            .expect("still readable");
         assert_eq!(response[..got], [byte]);
     }
 }

@@ -33,10 +33,14 @@ pub fn files() -> Vec<String> {
 }
 
 fn walk(folder: &Path, prefix: &str, found: &mut Vec<String>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Ok(kind) = entry.file_type() else { continue };
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
         if kind.is_dir() && name != "target" && name != ".git" {
             walk(&entry.path(), &format!("{prefix}{name}/"), found);
         } else if kind.is_file() && !(prefix.is_empty() && name == ".git") {
@@ -47,7 +51,11 @@ fn walk(folder: &Path, prefix: &str, found: &mut Vec<String>) {
 
 /// All Rust files.
 pub fn sources() -> Vec<Source> {
-    files().into_iter().filter(|p| p.ends_with(".rs")).map(read).collect()
+    files()
+        .into_iter()
+        .filter(|p| p.ends_with(".rs"))
+        .map(read)
+        .collect()
 }
 
 fn read(path: String) -> Source {
@@ -58,8 +66,16 @@ fn read(path: String) -> Source {
         None => code.clone(),
     };
     let is_test = path.ends_with("tests.rs")
-        || ["/tests/", "/benches/", "/examples/", "/loom/"].iter().any(|f| path.contains(f));
-    Source { path, text, code, shipped, is_test }
+        || ["/tests/", "/benches/", "/examples/", "/loom/"]
+            .iter()
+            .any(|f| path.contains(f));
+    Source {
+        path,
+        text,
+        code,
+        shipped,
+        is_test,
+    }
 }
 
 /// Whether `path` begins with one of `prefixes`.
@@ -69,7 +85,8 @@ pub fn allowed_prefix(path: &str, prefixes: &[&str]) -> bool {
 
 /// The identifiers of a line.
 pub fn words(line: &str) -> impl Iterator<Item = &str> {
-    line.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty())
+    line.split(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .filter(|w| !w.is_empty())
 }
 
 /// `text` without comments and without the insides of string and character literals; line breaks stay.
@@ -79,7 +96,10 @@ pub fn code_of(text: &str) -> String {
     while let Some(c) = rest.chars().next() {
         let token = if rest.starts_with("//") {
             let end = rest.find('\n').unwrap_or(rest.len());
-            Token { len: end, put: String::new() }
+            Token {
+                len: end,
+                put: String::new(),
+            }
         } else if rest.starts_with("/*") {
             block_comment(rest)
         } else if c == '"' {
@@ -89,7 +109,10 @@ pub fn code_of(text: &str) -> String {
         } else if c == '\'' {
             character(rest)
         } else {
-            Token { len: c.len_utf8(), put: c.to_string() }
+            Token {
+                len: c.len_utf8(),
+                put: c.to_string(),
+            }
         };
         out.push_str(&token.put);
         rest = &rest[token.len.max(1)..];
@@ -110,7 +133,10 @@ fn breaks(text: &str) -> String {
 
 fn block_comment(rest: &str) -> Token {
     let len = rest.find("*/").map_or(rest.len(), |at| at + 2);
-    Token { len, put: breaks(&rest[..len]) }
+    Token {
+        len,
+        put: breaks(&rest[..len]),
+    }
 }
 
 /// A string that opens at `start`, with escapes.
@@ -121,19 +147,30 @@ fn string(rest: &str, start: usize) -> Token {
         at += if bytes[at] == b'\\' { 2 } else { 1 };
     }
     let len = (at + 1).min(bytes.len());
-    Token { len, put: format!("\"{}\"", breaks(&String::from_utf8_lossy(&bytes[..len]))) }
+    Token {
+        len,
+        put: format!("\"{}\"", breaks(&String::from_utf8_lossy(&bytes[..len]))),
+    }
 }
 
 /// `r"…"` with any number of `#`, or just the letter.
 fn raw_string(rest: &str) -> Token {
     let hashes = rest[1..].bytes().take_while(|b| *b == b'#').count();
     if !rest[1 + hashes..].starts_with('"') {
-        return Token { len: 1, put: "r".to_owned() };
+        return Token {
+            len: 1,
+            put: "r".to_owned(),
+        };
     }
     let close = format!("\"{}", "#".repeat(hashes));
     let body = 2 + hashes;
-    let len = rest[body..].find(&close).map_or(rest.len(), |at| body + at + close.len());
-    Token { len, put: format!("r\"{}\"", breaks(&rest[..len])) }
+    let len = rest[body..]
+        .find(&close)
+        .map_or(rest.len(), |at| body + at + close.len());
+    Token {
+        len,
+        put: format!("r\"{}\"", breaks(&rest[..len])),
+    }
 }
 
 /// A character literal, or a lifetime's apostrophe.
@@ -145,7 +182,13 @@ fn character(rest: &str) -> Token {
         _ => None,
     };
     match literal {
-        Some(len) => Token { len, put: "' '".to_owned() },
-        None => Token { len: 1, put: "'".to_owned() },
+        Some(len) => Token {
+            len,
+            put: "' '".to_owned(),
+        },
+        None => Token {
+            len: 1,
+            put: "'".to_owned(),
+        },
     }
 }
