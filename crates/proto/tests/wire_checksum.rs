@@ -18,7 +18,9 @@ fn reference(bytes: &[u8]) -> u16 {
 
 /// Bytes that differ in every place and are full of carries.
 fn bytes(len: usize) -> Vec<u8> {
-    (0..len).map(|i| u8::try_from((i * 167 + 251 * (i / 7)) % 256).unwrap() | 0x80).collect()
+    (0..len)
+        .map(|i| u8::try_from((i * 167 + 251 * (i / 7)) % 256).unwrap() | 0x80)
+        .collect()
 }
 
 #[test]
@@ -27,13 +29,27 @@ fn every_length_and_alignment_matches_the_reference() {
         for start in 0..16 {
             for len in 0..=300 {
                 let part = &fill[start..start + len];
-                assert_eq!(checksum::checksum(part), reference(part), "start {start} len {len}");
+                assert_eq!(
+                    checksum::checksum(part),
+                    reference(part),
+                    "start {start} len {len}"
+                );
                 let mut copy = vec![0x55; len + 32];
                 let sum = checksum::copy_and_sum(part, &mut copy[start..]);
-                assert_eq!(checksum::finish(sum), reference(part), "copy {start} len {len}");
+                assert_eq!(
+                    checksum::finish(sum),
+                    reference(part),
+                    "copy {start} len {len}"
+                );
                 assert_eq!(&copy[start..start + len], part);
-                assert!(copy[..start].iter().all(|byte| *byte == 0x55), "wrote before");
-                assert!(copy[start + len..].iter().all(|byte| *byte == 0x55), "wrote behind");
+                assert!(
+                    copy[..start].iter().all(|byte| *byte == 0x55),
+                    "wrote before"
+                );
+                assert!(
+                    copy[start + len..].iter().all(|byte| *byte == 0x55),
+                    "wrote behind"
+                );
             }
         }
     }

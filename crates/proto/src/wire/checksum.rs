@@ -6,7 +6,10 @@
 //! The long loops use only what any x86-64 has. A 64-bit word `x` holds two 32-bit halves; with
 //! `all += x` and `high += x >> 32`, both wrapping, the sum of the low halves is
 //! `all - (high << 32)`: exact for up to 2³² words, and three vector operations for 16 bytes
-//! instead of the four that widening takes.
+//! instead of the four that widening takes. The loops are as plain as that on purpose, for plain
+//! ones are what LLVM turns into vectors: unrolled by hand over arrays they stay scalar, at half
+//! the speed. They walk both halves of the bytes at once, because one walk waits for its own sums
+//! (1408 bytes on a Zen 5: 39 ns unrolled by hand, 23 ns one walk, 20 ns two).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -41,41 +44,33 @@ impl core::ops::AddAssign for Partial {
     }
 }
 
-/// Bytes taken by one turn of the long loops.
+/// Granule of the long loops: two halves of 32 bytes, which two vectors of two words take.
 const STRIDE: usize = 64;
-/// 64-bit words in a stride.
-const WORDS: usize = STRIDE / 8;
 
-/// The accumulators of the long loops; see the head of this file.
-struct Lanes {
-    all: [u64; WORDS],
-    high: [u64; WORDS],
+/// A 64-bit word as it lies in memory.
+type Word = [u8; 8];
+
+/// The accumulators of a walk; see the head of this file.
+#[derive(Clone, Copy, Default)]
+struct Walk {
+    all: u64,
+    high: u64,
 }
 
-impl Lanes {
-    const ZERO: Self = Self {
-        all: [0; WORDS],
-        high: [0; WORDS],
-    };
-
+impl Walk {
     #[inline(always)]
-    fn add(&mut self, block: &[u8; STRIDE]) {
-        let (words, _) = block.as_chunks::<8>();
-        for ((all, high), word) in self.all.iter_mut().zip(&mut self.high).zip(words) {
-            let word = u64::from_ne_bytes(*word);
-            *all = all.wrapping_add(word);
-            *high = high.wrapping_add(word >> 32);
+    const fn add(self, word: Word) -> Self {
+        let word = u64::from_ne_bytes(word);
+        Self {
+            all: self.all.wrapping_add(word),
+            high: self.high.wrapping_add(word >> 32),
         }
     }
 
+    /// The sum of the low halves and of the high ones: below 2⁶¹ for any slice that memory holds.
     #[inline(always)]
-    fn total(&self) -> u64 {
-        let mut total = 0_u64;
-        for (all, high) in self.all.iter().zip(&self.high) {
-            // Both terms are sums of 32-bit halves: below 2⁶⁰ for any slice that fits in memory.
-            total += all.wrapping_sub(high << 32) + high;
-        }
-        total
+    const fn total(self) -> u64 {
+        self.all.wrapping_sub(self.high << 32) + self.high
     }
 }
 
@@ -128,12 +123,14 @@ pub fn sum(bytes: &[u8]) -> Partial {
 
 #[inline(never)]
 fn sum_long(bytes: &[u8]) -> Partial {
-    let mut lanes = Lanes::ZERO;
-    let (blocks, rest) = bytes.as_chunks::<STRIDE>();
-    for block in blocks {
-        lanes.add(block);
+    let (whole, rest) = bytes.split_at(bytes.len() / STRIDE * STRIDE);
+    let (first, second) = whole.split_at(whole.len() / 2);
+    let (mut one, mut two) = (Walk::default(), Walk::default());
+    for (first, second) in first.as_chunks().0.iter().zip(second.as_chunks().0) {
+        one = one.add(*first);
+        two = two.add(*second);
     }
-    Partial(lanes.total() + sum_tail(rest))
+    Partial(one.total() + two.total() + sum_tail(rest))
 }
 
 /// Sums a header whose length the compiler knows: no loop is left of it.
@@ -151,18 +148,48 @@ pub fn copy_and_sum(from: &[u8], to: &mut [u8]) -> Partial {
     let (Some(from), Some(to)) = (from.get(..len), to.get_mut(..len)) else {
         return Partial::ZERO;
     };
-    let mut lanes = Lanes::ZERO;
-    let (blocks, rest) = from.as_chunks::<STRIDE>();
-    let (blocks_to, rest_to) = to.as_chunks_mut::<STRIDE>();
-    for (block, block_to) in blocks.iter().zip(blocks_to) {
-        let copy = *block;
-        *block_to = copy;
-        lanes.add(&copy);
+    if len < STRIDE {
+        to.copy_from_slice(from);
+        Partial(sum_tail(from))
+    } else {
+        copy_long(from, to)
     }
-    for (to, from) in rest_to.iter_mut().zip(rest) {
-        *to = *from;
+}
+
+/// [`sum_long`] that writes what it read; `to` is as long as `from`.
+#[inline(never)]
+fn copy_long(from: &[u8], to: &mut [u8]) -> Partial {
+    let split = from.len() / STRIDE * STRIDE;
+    let (Some((whole, rest)), Some((whole_to, rest_to))) =
+        (from.split_at_checked(split), to.split_at_mut_checked(split))
+    else {
+        return Partial::ZERO;
+    };
+    let (first, second) = whole.split_at(split / 2);
+    let (first_to, second_to) = whole_to.split_at_mut(split / 2);
+    let first = first.as_chunks().0.iter().zip(first_to.as_chunks_mut().0);
+    let second = second.as_chunks().0.iter().zip(second_to.as_chunks_mut().0);
+    let (mut one, mut two) = (Walk::default(), Walk::default());
+    for ((first, first_to), (second, second_to)) in first.zip(second) {
+        *first_to = *first;
+        *second_to = *second;
+        one = one.add(*first);
+        two = two.add(*second);
     }
-    Partial(lanes.total() + sum_tail(rest))
+    rest_to.copy_from_slice(rest);
+    Partial(one.total() + two.total() + sum_tail(rest))
+}
+
+/// Writes `words` big-endian to the front of `to`, as many as fit, and sums them on the way: what
+/// emit is made of.
+#[inline(always)]
+pub(super) fn put_words<const N: usize>(to: &mut [u8], words: [u32; N]) -> Partial {
+    let mut total = 0;
+    for (place, word) in to.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+        *place = word.to_be_bytes();
+        total += u64::from(word.to_be());
+    }
+    Partial(total)
 }
 
 /// The sum of `first` followed by `second`, where `first` covers `first_len` bytes.

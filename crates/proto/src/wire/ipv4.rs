@@ -151,19 +151,18 @@ impl Header {
         let fragment = (u16::from(self.dont_fragment) << 14)
             | (u16::from(self.more_fragments) << 13)
             | (self.fragment_offset >> 3);
-        let [l0, l1] = total_len.to_be_bytes();
-        let [i0, i1] = self.ident.to_be_bytes();
-        let [f0, f1] = fragment.to_be_bytes();
-        let [s0, s1, s2, s3] = self.source.octets();
-        let [d0, d1, d2, d3] = self.destination.octets();
-        let (ttl, protocol) = (self.ttl, self.protocol.0);
-        let mut bytes = [
-            0x45, self.tos, l0, l1, i0, i1, f0, f1, ttl, protocol, 0, 0, s0, s1, s2, s3, d0, d1,
-            d2, d3,
-        ];
-        let sum = checksum::finish(checksum::sum_array(&bytes));
-        [bytes[10], bytes[11]] = sum.to_be_bytes();
-        *h = bytes;
+        let [ttl, protocol] = [self.ttl, self.protocol.0];
+        let sum = checksum::put_words(
+            h,
+            [
+                (0x45 << 24) | (u32::from(self.tos) << 16) | u32::from(total_len),
+                (u32::from(self.ident) << 16) | u32::from(fragment),
+                u32::from_be_bytes([ttl, protocol, 0, 0]),
+                self.source.to_bits(),
+                self.destination.to_bits(),
+            ],
+        );
+        h[10..12].copy_from_slice(&checksum::finish(sum).to_be_bytes());
         HEADER_LEN
     }
 }

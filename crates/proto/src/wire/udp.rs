@@ -97,15 +97,12 @@ impl Header {
         let pseudo =
             checksum::pseudo_header(source, destination, Protocol::UDP, usize::from(length));
         let Some(pseudo) = pseudo else { return 0 };
-        let [s0, s1] = self.source_port.to_be_bytes();
-        let [d0, d1] = self.destination_port.to_be_bytes();
-        let [l0, l1] = length.to_be_bytes();
-        let mut bytes = [s0, s1, d0, d1, l0, l1, 0, 0];
-        let sum = checksum::finish(pseudo + checksum::sum_array(&bytes) + payload_sum);
+        let ports = (u32::from(self.source_port) << 16) | u32::from(self.destination_port);
+        let sum = checksum::put_words(h, [ports, u32::from(length) << 16]);
+        let sum = checksum::finish(pseudo + sum + payload_sum);
         // 0 says "no checksum", so a sum of 0 goes as its other form (RFC 768).
         let sum = if sum == 0 { 0xffff } else { sum };
-        [bytes[6], bytes[7]] = sum.to_be_bytes();
-        *h = bytes;
+        h[6..].copy_from_slice(&sum.to_be_bytes());
         HEADER_LEN
     }
 }

@@ -5,10 +5,14 @@ use core::net::IpAddr;
 use super::options::kind;
 use super::{Flags, HEADER_LEN, Header, Options, SackBlocks, SeqNum, Timestamps};
 use crate::wire::Protocol;
-use crate::wire::checksum::{self, Partial};
+use crate::wire::checksum::{self, Partial, put_words};
 
 /// Bytes of the timestamps option with its two NOPs.
 const TIMESTAMPS_LEN: usize = 12;
+/// NOP, NOP, and kind and length of the timestamps option.
+const TIMESTAMPS_LEAD: u32 = u32::from_be_bytes([kind::NOP, kind::NOP, kind::TIMESTAMPS, 10]);
+/// Where the checksum field is.
+const CHECKSUM: core::ops::Range<usize> = 16..18;
 
 impl Options {
     /// No option.
@@ -63,7 +67,7 @@ impl Header {
     #[inline]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
     pub const fn len(&self) -> usize {
-        HEADER_LEN + self.options.len(self.flags.contains(Flags::SYN))
+        HEADER_LEN + self.options.len(self.is_syn())
     }
 
     /// Writes the header, options included and checksum zero, to the front of `buf`; returns its
@@ -76,64 +80,86 @@ impl Header {
     /// Both are the layouts Linux sends, so receivers' fast paths fit.
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
-        let len = self.len();
-        let Some(header) = buf.get_mut(..len) else {
+        self.write(buf).map_or(0, |(len, _)| len)
+    }
+
+    /// [`Header::emit`] and [`fill_checksum`] in one: sums what it writes while that is still in
+    /// registers, where reading it back at once would wait for the stores.
+    ///
+    /// Returns the header's length; 0 if it does not fit, for addresses of two families, or for
+    /// lengths that no IP packet has.
+    #[inline]
+    pub fn emit_with_checksum(
+        &self,
+        buf: &mut [u8],
+        payload_sum: Partial,
+        payload_len: usize,
+        source: IpAddr,
+        destination: IpAddr,
+    ) -> usize {
+        let Some((len, sum)) = self.write(buf) else {
             return 0;
         };
-        let Some((fixed, area)) = header.split_first_chunk_mut::<HEADER_LEN>() else {
+        let Some(whole) = len.checked_add(payload_len) else {
             return 0;
         };
-        let [s0, s1] = self.source_port.to_be_bytes();
-        let [d0, d1] = self.destination_port.to_be_bytes();
-        let [q0, q1, q2, q3] = self.seq.0.to_be_bytes();
-        let [a0, a1, a2, a3] = self.ack.0.to_be_bytes();
-        let [w0, w1] = self.window.to_be_bytes();
-        let [u0, u1] = self.urgent.to_be_bytes();
-        let [high, low] = self.flags.0.to_be_bytes();
-        // len <= 60, so the offset is at most 15: len / 4 in the high half of the byte.
-        let offset = u8::try_from(len << 2).unwrap_or(0xf0) | (high & 1);
-        *fixed = [
-            s0, s1, d0, d1, q0, q1, q2, q3, a0, a1, a2, a3, offset, low, w0, w1, 0, 0, u0, u1,
-        ];
-        if !area.is_empty() {
-            self.emit_options(area);
-        }
+        let Some(pseudo) = checksum::pseudo_header(source, destination, Protocol::TCP, whole)
+        else {
+            return 0;
+        };
+        let sum = checksum::finish(pseudo + sum + payload_sum);
+        let Some(field) = buf.get_mut(CHECKSUM) else {
+            return 0;
+        };
+        field.copy_from_slice(&sum.to_be_bytes());
         len
     }
 
-    /// Fills `area`, which has exactly the length the options need.
-    #[inline]
-    fn emit_options(&self, area: &mut [u8]) {
-        if self.flags.contains(Flags::SYN) {
-            return emit_syn(&self.options, area);
-        }
-        let rest = match self.options.timestamps {
-            Some(timestamps) => {
-                let Some((bytes, rest)) = area.split_first_chunk_mut() else {
-                    return;
-                };
-                *bytes = timestamps_bytes([kind::NOP, kind::NOP], timestamps);
-                rest
+    /// Writes all but the checksum; the length and the sum of what was written.
+    #[inline(always)]
+    fn write(&self, buf: &mut [u8]) -> Option<(usize, Partial)> {
+        let len = self.len();
+        let (fixed, area) = buf.get_mut(..len)?.split_first_chunk_mut::<HEADER_LEN>()?;
+        // The data offset counts words of 4 and stands in the top 4 bits of 16, above 3 reserved
+        // ones and the flags: 60 << 10 is the most it gets.
+        let offset = u16::try_from(len << 10).ok()?;
+        let flags = offset | (self.flags.0 & 0x1ff);
+        let words = [
+            pair(self.source_port, self.destination_port),
+            self.seq.0,
+            self.ack.0,
+            pair(flags, self.window),
+            pair(0, self.urgent),
+        ];
+        let mut sum = put_words(fixed, words);
+        match (self.options.timestamps, len) {
+            // The layout of an established connection; the length says that nothing else goes in.
+            (Some(Timestamps { value, echo }), 32) if !self.is_syn() => {
+                sum += put_words(area, [TIMESTAMPS_LEAD, value, echo]);
             }
-            None => area,
-        };
-        if !self.options.sack.is_empty() {
-            emit_sack(&self.options, rest);
+            (_, HEADER_LEN) => {}
+            _ => {
+                emit_options(&self.options, self.is_syn(), area);
+                sum += checksum::sum(area);
+            }
         }
+        Some((len, sum))
+    }
+
+    const fn is_syn(&self) -> bool {
+        self.flags.contains(Flags::SYN)
     }
 }
 
-/// The timestamps option behind `lead`, two bytes that align it.
-#[inline]
-fn timestamps_bytes(lead: [u8; 2], timestamps: Timestamps) -> [u8; TIMESTAMPS_LEN] {
-    let [l0, l1] = lead;
-    let [v0, v1, v2, v3] = timestamps.value.to_be_bytes();
-    let [e0, e1, e2, e3] = timestamps.echo.to_be_bytes();
-    [l0, l1, kind::TIMESTAMPS, 10, v0, v1, v2, v3, e0, e1, e2, e3]
+/// Two 16-bit fields side by side.
+#[inline(always)]
+fn pair(high: u16, low: u16) -> u32 {
+    (u32::from(high) << 16) | u32::from(low)
 }
 
-/// The options of a SYN; `area` is as long as they are.
-fn emit_syn(options: &Options, area: &mut [u8]) {
+/// Fills `area`, which has exactly the length the options need.
+#[inline(never)]
+fn emit_options(options: &Options, syn: bool, area: &mut [u8]) {
     let mut rest = area;
     let mut put = |bytes: &[u8]| {
         if let Some((place, behind)) = core::mem::take(&mut rest).split_at_mut_checked(bytes.len())
@@ -142,35 +168,45 @@ fn emit_syn(options: &Options, area: &mut [u8]) {
             rest = behind;
         }
     };
-    if let Some(mss) = options.mss {
+    if let (true, Some(mss)) = (syn, options.mss) {
         let [m0, m1] = mss.to_be_bytes();
         put(&[kind::MSS, 4, m0, m1]);
     }
-    let permitted = [kind::SACK_PERMITTED, 2];
-    match (options.sack_permitted, options.timestamps) {
-        (true, Some(timestamps)) => put(&timestamps_bytes(permitted, timestamps)),
-        (false, Some(timestamps)) => put(&timestamps_bytes([kind::NOP, kind::NOP], timestamps)),
-        (true, None) => put(&[kind::NOP, kind::NOP, kind::SACK_PERMITTED, 2]),
-        (false, None) => {}
+    // Two bytes that align the timestamps, or say what SYN has to say anyway.
+    let permitted = syn && options.sack_permitted;
+    let lead = if permitted {
+        [kind::SACK_PERMITTED, 2]
+    } else {
+        [kind::NOP; 2]
+    };
+    if let Some(Timestamps { value, echo }) = options.timestamps {
+        put(&lead);
+        put(&[kind::TIMESTAMPS, 10]);
+        put(&value.to_be_bytes());
+        put(&echo.to_be_bytes());
+    } else if permitted {
+        put(&[kind::NOP, kind::NOP, kind::SACK_PERMITTED, 2]);
     }
-    if let Some(shift) = options.window_scale {
+    if let (true, Some(shift)) = (syn, options.window_scale) {
         put(&[kind::NOP, kind::WINDOW_SCALE, 3, shift]);
+    }
+    let fitting = options
+        .sack
+        .as_slice()
+        .get(..options.sack_fitting())
+        .unwrap_or_default();
+    if !syn && !fitting.is_empty() {
+        put(&[kind::NOP, kind::NOP, kind::SACK, sack_len(fitting.len())]);
+        for (SeqNum(left), SeqNum(right)) in fitting {
+            put(&left.to_be_bytes());
+            put(&right.to_be_bytes());
+        }
     }
 }
 
-/// The SACK option with as many blocks as `area` has room for, which is as many as fit.
-fn emit_sack(options: &Options, area: &mut [u8]) {
-    let Some((lead, rest)) = area.split_first_chunk_mut::<4>() else {
-        return;
-    };
-    let (pairs, _) = rest.as_chunks_mut::<8>();
-    let len = u8::try_from(2 + 8 * pairs.len()).unwrap_or(2);
-    *lead = [kind::NOP, kind::NOP, kind::SACK, len];
-    for (place, (SeqNum(left), SeqNum(right))) in pairs.iter_mut().zip(options.sack.as_slice()) {
-        let [l0, l1, l2, l3] = left.to_be_bytes();
-        let [r0, r1, r2, r3] = right.to_be_bytes();
-        *place = [l0, l1, l2, l3, r0, r1, r2, r3];
-    }
+/// The length field of a SACK option of `blocks` blocks, at most four.
+fn sack_len(blocks: usize) -> u8 {
+    u8::try_from(2 + 8 * blocks).unwrap_or(2)
 }
 
 /// Puts the checksum into a header that [`Header::emit`] wrote (RFC 9293 MUST-2).
@@ -194,7 +230,7 @@ pub fn fill_checksum(
         return false;
     };
     let sum = checksum::finish(pseudo + checksum::sum(header) + payload_sum);
-    let Some(field) = header.get_mut(16..18) else {
+    let Some(field) = header.get_mut(CHECKSUM) else {
         return false;
     };
     field.copy_from_slice(&sum.to_be_bytes());
