@@ -2,6 +2,8 @@
 //! that a stranger can fill is keyed by a secret.
 
 pub mod address;
+pub mod fragment;
+pub mod ident;
 pub mod keyed;
 pub mod path_mtu;
 pub mod reassembly;
