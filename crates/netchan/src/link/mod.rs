@@ -1,7 +1,13 @@
 //! Links: where packets enter and leave, in bursts. A link knows nothing of protocols.
 
+pub mod loopback;
 pub(crate) mod mac;
+mod netlink;
 pub(crate) mod random;
+pub mod specification;
+mod sys;
+pub mod tap;
+mod virtio;
 pub mod wire;
 
 use std::{collections::VecDeque, fmt, io, os::fd::BorrowedFd, sync::Arc};
@@ -16,6 +22,9 @@ pub const BURST: usize = 32;
 
 /// Bytes a frame may have beside its IP packet: an Ethernet header and two VLAN tags.
 pub const FRAME_OVERHEAD: usize = 14 + 8;
+
+/// The shortest frame a link hands over, bytes: an Ethernet header.
+const HEADER_MIN: usize = 14;
 
 /// What does not change while a link is up.
 #[derive(Clone, Debug)]
@@ -105,7 +114,8 @@ pub trait Link: Send {
     ///
     /// # Errors
     /// As for `receive`; the frames stay.
-    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<Packet>) -> Result<usize, LinkError>;
+    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<Packet>)
+    -> Result<usize, LinkError>;
 
     /// Readable when `receive` would give something.
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -1,0 +1,339 @@
+//! The TAP: an Ethernet whose other end is this host's kernel (`/dev/net/tun`).
+//!
+//! Our end has a MAC address of its own, different from the kernel's end. With `offload` the kernel hands over TCP segments
+//! as its own TCP made them, up to 64 KiB, and leaves out checksums that nothing on the way could break.
+
+use std::{
+    collections::VecDeque,
+    io::{self, ErrorKind, IoSlice},
+    net::IpAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use percore::slab::Slab;
+use proto::{time::Instant, wire::ethernet::MacAddr};
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
+
+use super::{
+    FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, Properties, Statistics, mac, netlink, sys,
+    virtio::{self, Frame},
+};
+use crate::packet::{Meta, Packet};
+
+/// The longest IP packet there is, jumbograms aside (RFC 791, RFC 8200).
+const IP_MAX: usize = 65_535;
+
+/// How to open a TAP.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// MTU to set, bytes; what the device has if `None`.
+    pub mtu: Option<usize>,
+    /// Our address on it; derived from the name and the kernel's address if `None`.
+    pub mac: Option<MacAddr>,
+    /// Whether not to take merged segments and unfinished checksums.
+    pub plain: bool,
+    /// Addresses for the kernel's end.
+    pub peers: Vec<(IpAddr, u8)>,
+}
+
+/// A TAP, held open. One that did not exist before goes away with it.
+#[derive(Debug)]
+pub struct Tap {
+    tun: OwnedFd,
+    properties: Properties,
+    /// Whether each frame has a [`virtio`] header before it.
+    header: bool,
+    gone: Option<String>,
+    counts: Statistics,
+}
+
+impl Tap {
+    /// Opens the TAP `name` (the kernel chooses `nc0`, `nc1`, … where it is empty), makes it if need be, and brings its
+    /// kernel end up.
+    ///
+    /// # Errors
+    /// Each says what to do: no permission, no `/dev/net/tun`, busy, a bad name, a refused MTU or address.
+    pub fn open(name: &str, options: &Options) -> io::Result<Self> {
+        check_name(name)?;
+        let wanted = if name.is_empty() { "nc%d" } else { name };
+        let tun = rustix::fs::open(
+            "/dev/net/tun",
+            OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|e| explain_device(e.into()))?;
+        let name = sys::tap_attach(tun.as_fd(), wanted, !options.plain)
+            .map_err(|e| explain_attach(wanted, e))?;
+        if !options.plain {
+            sys::tap_take_offloads(tun.as_fd()).map_err(|e| {
+                explain(&name, "cannot take offloads (offload=off does without)", e)
+            })?;
+        }
+        let kernel = configure(&name, options)?;
+        let mtu = options.mtu.unwrap_or(kernel.mtu);
+        let longest = if options.plain { mtu } else { IP_MAX };
+        let header = if options.plain { 0 } else { virtio::LEN };
+        let properties = Properties {
+            mac: options
+                .mac
+                .unwrap_or_else(|| mac::derive(&[b"tap", name.as_bytes(), &kernel.mac.0])),
+            name: format!("tap:{name}"),
+            kind: "tap",
+            mtu,
+            // One more, to notice a frame that is longer still.
+            frame_max: header + longest + FRAME_OVERHEAD + 1,
+        };
+        if properties.mac == kernel.mac {
+            return Err(invalid(
+                &name,
+                &format!(
+                    "mac={} is the address of the kernel's end; ours must differ",
+                    properties.mac
+                ),
+            ));
+        }
+        Ok(Self {
+            tun,
+            properties,
+            header: !options.plain,
+            gone: None,
+            counts: Statistics::default(),
+        })
+    }
+
+    /// Takes one frame into a buffer of `slab`; `None` when there is none now.
+    fn receive_one(&mut self, slab: &mut Slab) -> Result<Option<Packet>, Errno> {
+        loop {
+            let Some(buffer) = slab.alloc() else {
+                // Read it nevertheless: what is dropped is counted here (R1), and the descriptor does not stay readable.
+                rustix::io::read(&self.tun, &mut [0; 64][..])?;
+                self.counts.rx_no_buffer += 1;
+                continue;
+            };
+            let mut packet = Packet::new(buffer, 0);
+            let room = packet.room_mut().len();
+            let n = match rustix::io::read(&self.tun, packet.room_mut()) {
+                Ok(n) => n,
+                Err(e) => {
+                    slab.free(packet.into_buffer());
+                    return Err(e);
+                }
+            };
+            packet.set_len(n);
+            if let Some(packet) = self.accept(packet, n == room, slab) {
+                return Ok(Some(packet));
+            }
+        }
+    }
+
+    /// Takes the header off a frame just read; `None` (counted) if it is none of ours.
+    fn accept(&mut self, mut packet: Packet, cut: bool, slab: &mut Slab) -> Option<Packet> {
+        let mut meta = Meta::default();
+        if self.header {
+            match virtio::read(packet.bytes()) {
+                Some(Frame::Plain) => {}
+                Some(Frame::Verified) => meta.checksum_verified = true,
+                Some(Frame::Merged) | None => packet.set_len(0),
+            }
+            packet.pull(virtio::LEN);
+        }
+        if cut || packet.len() < HEADER_MIN {
+            self.counts.rx_length += 1;
+            slab.free(packet.into_buffer());
+            return None;
+        }
+        packet.meta = meta;
+        self.counts.rx_packets += 1;
+        self.counts.rx_bytes += packet.len() as u64;
+        Some(packet)
+    }
+
+    fn send_one(&self, frame: &[u8]) -> Result<(), Errno> {
+        if self.header {
+            rustix::io::writev(
+                &self.tun,
+                &[IoSlice::new(&virtio::PLAIN), IoSlice::new(frame)],
+            )?;
+        } else {
+            rustix::io::write(&self.tun, frame)?;
+        }
+        Ok(())
+    }
+
+    /// Sorts an error: the device is gone for good, or something of this moment.
+    fn fail(&mut self, error: Errno) -> LinkError {
+        match error {
+            // tun.c: a descriptor whose device was deleted is "in a bad state".
+            Errno::BADFD | Errno::NODEV | Errno::NXIO => {
+                let name = &self.properties.name;
+                LinkError::Gone(self.gone.insert(format!("{name} was deleted")).clone())
+            }
+            e => LinkError::Io(e.into()),
+        }
+    }
+
+    fn still_there(&self) -> Result<(), LinkError> {
+        self.gone
+            .as_ref()
+            .map_or(Ok(()), |what| Err(LinkError::Gone(what.clone())))
+    }
+}
+
+impl Link for Tap {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn receive(
+        &mut self,
+        _now: Instant,
+        slab: &mut Slab,
+        burst: &mut VecDeque<Packet>,
+        max: usize,
+    ) -> Result<usize, LinkError> {
+        self.still_there()?;
+        let mut n = 0;
+        while n < max {
+            match self.receive_one(slab) {
+                Ok(Some(packet)) => burst.push_back(packet),
+                Ok(None) | Err(Errno::AGAIN | Errno::INTR) => break,
+                Err(e) => {
+                    let error = self.fail(e);
+                    // What came before it is not lost: the error comes again with the next call.
+                    return if n > 0 { Ok(n) } else { Err(error) };
+                }
+            }
+            n += 1;
+        }
+        Ok(n)
+    }
+
+    fn transmit(
+        &mut self,
+        _now: Instant,
+        frames: &mut VecDeque<Packet>,
+    ) -> Result<usize, LinkError> {
+        self.still_there()?;
+        let longest = self.properties.mtu + FRAME_OVERHEAD;
+        let mut n = 0;
+        while let Some(frame) = frames.front() {
+            let len = frame.len();
+            let sent = if len <= longest {
+                self.send_one(frame.bytes())
+            } else {
+                Err(Errno::MSGSIZE)
+            };
+            match sent {
+                Ok(()) => {
+                    self.counts.tx_packets += 1;
+                    self.counts.tx_bytes += len as u64;
+                }
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => break,
+                Err(e @ (Errno::BADFD | Errno::NODEV | Errno::NXIO)) => return Err(self.fail(e)),
+                // EIO: the kernel's end is down; EINVAL: the kernel takes it for no frame. Sending it again would not help.
+                Err(_) => self.counts.tx_errors += 1,
+            }
+            frames.pop_front();
+            n += 1;
+        }
+        Ok(n)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.tun.as_fd())
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.counts
+    }
+}
+
+/// Does to the kernel's end what the options ask for; what it is then.
+fn configure(name: &str, options: &Options) -> io::Result<netlink::Interface> {
+    let find = || {
+        netlink::find(name)
+            .and_then(|found| found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV)))
+            .map_err(|e| explain(name, "cannot look at the device", e))
+    };
+    let kernel = find()?;
+    if let Some(mtu) = options.mtu.filter(|&mtu| mtu != kernel.mtu) {
+        netlink::set_mtu(kernel.index, mtu)
+            .map_err(|e| explain(name, &format!("mtu={mtu} refused"), e))?;
+    }
+    if !kernel.up {
+        match netlink::bring_up(kernel.index) {
+            // A device made for this user: whoever made it brings it up. Without that no frame passes, but none is refused.
+            Err(e) if e.kind() == ErrorKind::PermissionDenied && options.peers.is_empty() => {}
+            done => done.map_err(|e| explain(name, "cannot bring the kernel's end up", e))?,
+        }
+    }
+    for &(address, prefix) in &options.peers {
+        netlink::add_address(kernel.index, address, prefix).map_err(|e| {
+            explain(
+                name,
+                &format!("cannot give the kernel's end the address {address}/{prefix}"),
+                e,
+            )
+        })?;
+    }
+    find()
+}
+
+/// Whether the kernel would take `name`, or the user means it to choose one.
+fn check_name(name: &str) -> io::Result<()> {
+    if name.len() >= libc::IFNAMSIZ {
+        return Err(invalid(
+            name,
+            "the name is too long: an interface's has at most 15 bytes",
+        ));
+    }
+    let bad = |c: char| c == '/' || c == ':' || c == '%' || c.is_whitespace() || c.is_control();
+    if name == "." || name == ".." || name.contains(bad) {
+        return Err(invalid(
+            name,
+            "no interface can have this name (no `/`, `:`, `%`, blank)",
+        ));
+    }
+    Ok(())
+}
+
+fn invalid(name: &str, what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, format!("tap:{name}: {what}"))
+}
+
+fn explain(name: &str, what: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("tap:{name}: {what}: {error}"))
+}
+
+/// Why `/dev/net/tun` does not open.
+fn explain_device(error: io::Error) -> io::Error {
+    let what = match error.kind() {
+        ErrorKind::NotFound => {
+            "there is no /dev/net/tun: the kernel has no TUN/TAP (`modprobe tun`), or this container was not given the device"
+        }
+        ErrorKind::PermissionDenied => {
+            "may not open /dev/net/tun: its permissions, or the rules of this container, keep this user out"
+        }
+        _ => "cannot open /dev/net/tun",
+    };
+    io::Error::new(error.kind(), format!("tap: {what}: {error}"))
+}
+
+/// Why the kernel does not give us the device.
+fn explain_attach(name: &str, error: io::Error) -> io::Error {
+    let what = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "not permitted: making a TAP needs CAP_NET_ADMIN (root, or a user namespace: `unshare -Urn`); or have one made \
+             for this user: `ip tuntap add dev NAME mode tap user USER`"
+        }
+        Some(libc::EBUSY) => {
+            "busy: another program holds it, a virtual machine or a second stack on the same TAP; each needs its own"
+        }
+        Some(libc::EINVAL) => "there is an interface of this name that is no TAP with one queue",
+        _ => "the kernel refuses it",
+    };
+    explain(name, what, error)
+}

@@ -1,0 +1,38 @@
+//! The header that Linux puts before a frame which is not finished (`struct virtio_net_hdr`, virtio 1.2 §5.1.6).
+
+/// Its length, bytes.
+pub const LEN: usize = 10;
+
+/// A header that says: nothing to do.
+pub const PLAIN: [u8; LEN] = [0; LEN];
+
+const NEEDS_CHECKSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+const GSO_NONE: u8 = 0;
+const GSO_TCP4: u8 = 1;
+const GSO_TCP6: u8 = 4;
+const GSO_ECN: u8 = 0x80;
+
+/// What the header says of the frame behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// An ordinary frame; its transport checksum still is to be looked at.
+    Plain,
+    /// The transport checksum need not be looked at: the frame never left this host (its checksum field holds only the sum
+    /// of the pseudo-header), or a device has verified it. Many TCP segments merged into one are of this kind.
+    Verified,
+    /// Several datagrams merged into one, which we did not ask for.
+    Merged,
+}
+
+/// Reads the header at the start of `bytes`; `None` if there is none.
+pub fn read(bytes: &[u8]) -> Option<Frame> {
+    let header: &[u8; LEN] = bytes.first_chunk()?;
+    Some(match (header[0], header[1] & !GSO_ECN) {
+        (flags, GSO_NONE | GSO_TCP4 | GSO_TCP6) if flags & (NEEDS_CHECKSUM | DATA_VALID) != 0 => {
+            Frame::Verified
+        }
+        (_, GSO_NONE | GSO_TCP4 | GSO_TCP6) => Frame::Plain,
+        _ => Frame::Merged,
+    })
+}

@@ -1,0 +1,240 @@
+//! A host of a hundred lines: enough ARP, NDP and ICMP to ask a kernel whether it is there.
+
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
+
+use netchan::{
+    Clock,
+    link::{Link, LinkError},
+    packet::{HEADROOM, Packet},
+};
+use percore::slab::Slab;
+use rustix::event::{PollFd, PollFlags, poll};
+
+pub struct Host {
+    pub link: Box<dyn Link>,
+    pub slab: Slab,
+    pub clock: Clock,
+    pub seen: VecDeque<Packet>,
+}
+
+impl Host {
+    pub fn new(link: Box<dyn Link>) -> Self {
+        let slab =
+            Slab::new(64, link.properties().frame_max + HEADROOM).expect("memory for 64 buffers");
+        Self {
+            link,
+            slab,
+            clock: Clock::Real,
+            seen: VecDeque::new(),
+        }
+    }
+
+    pub fn mac(&self) -> [u8; 6] {
+        self.link.properties().mac.0
+    }
+
+    pub fn send(&mut self, to: [u8; 6], kind: u16, body: &[u8]) {
+        let frame = [&to[..], &self.mac(), &kind.to_be_bytes(), body].concat();
+        let mut packet = Packet::new(
+            self.slab.alloc().expect("the test holds few buffers"),
+            HEADROOM,
+        );
+        packet.room_mut()[..frame.len()].copy_from_slice(&frame);
+        packet.set_len(frame.len());
+        let mut out = VecDeque::from([packet]);
+        assert_eq!(
+            self.link
+                .transmit(self.clock.now(), &mut out)
+                .expect("the link is up"),
+            1
+        );
+    }
+
+    /// Receives for up to two seconds until `wanted` likes a frame.
+    pub fn until<T>(&mut self, mut wanted: impl FnMut(&Packet) -> Option<T>) -> Option<T> {
+        for _ in 0..200 {
+            self.receive(Duration::from_millis(10))
+                .expect("the link is up");
+            while let Some(packet) = self.seen.pop_front() {
+                if let Some(found) = wanted(&packet) {
+                    return Some(found);
+                }
+            }
+        }
+        None
+    }
+
+    /// Receives what there is, or sleeps on the descriptor for `patience` first.
+    pub fn receive(&mut self, patience: Duration) -> Result<usize, LinkError> {
+        let (now, max) = (self.clock.now(), 32);
+        let n = self
+            .link
+            .receive(now, &mut self.slab, &mut self.seen, max)?;
+        if n > 0 {
+            return Ok(n);
+        }
+        if let Some(fd) = self.link.fd() {
+            let patience = patience.try_into().expect("milliseconds");
+            poll(
+                &mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)],
+                Some(&patience),
+            )
+            .expect("poll");
+        }
+        self.link
+            .receive(self.clock.now(), &mut self.slab, &mut self.seen, max)
+    }
+
+    /// Asks for the link-layer address of `target` (RFC 826, RFC 4861 §7.2.2), from `me`.
+    pub fn resolve(&mut self, me: IpAddr, target: IpAddr) -> Option<[u8; 6]> {
+        match (me, target) {
+            (IpAddr::V4(me), IpAddr::V4(target)) => self.resolve_v4(me, target),
+            (IpAddr::V6(me), IpAddr::V6(target)) => self.resolve_v6(me, target),
+            _ => None,
+        }
+    }
+
+    fn resolve_v4(&mut self, me: Ipv4Addr, target: Ipv4Addr) -> Option<[u8; 6]> {
+        let mac = self.mac();
+        let request = [
+            &[0, 1, 8, 0, 6, 4, 0, 1][..],
+            &mac,
+            &me.octets(),
+            &[0; 6],
+            &target.octets(),
+        ]
+        .concat();
+        self.send([0xff; 6], 0x0806, &request);
+        self.until(|p| {
+            let reply = p.bytes().get(12..42)?;
+            let answers = reply[..2] == [8, 6] && reply[9] == 2 && reply[16..20] == target.octets();
+            answers.then(|| reply[10..16].try_into().expect("six bytes"))
+        })
+    }
+
+    fn resolve_v6(&mut self, me: Ipv6Addr, target: Ipv6Addr) -> Option<[u8; 6]> {
+        let mac = self.mac();
+        let [.., a, b, c] = target.octets();
+        let group = Ipv6Addr::new(
+            0xff02,
+            0,
+            0,
+            0,
+            0,
+            1,
+            0xff00 | u16::from(a),
+            u16::from_be_bytes([b, c]),
+        );
+        let solicitation = [
+            &[135, 0, 0, 0, 0, 0, 0, 0][..],
+            &target.octets(),
+            &[1, 1],
+            &mac,
+        ]
+        .concat();
+        self.send(
+            [0x33, 0x33, 0xff, a, b, c],
+            0x86dd,
+            &icmp6(me, group, solicitation),
+        );
+        self.until(|p| {
+            let p = p.bytes();
+            let answers = p.get(12..14)? == [0x86, 0xdd]
+                && *p.get(54)? == 136
+                && p.get(62..78)? == target.octets();
+            answers.then(|| p[80..86].try_into().expect("six bytes"))
+        })
+    }
+
+    /// Pings `target` at `mac` with `len` bytes; whether the same came back, and whether its checksum is said to be verified.
+    pub fn ping(&mut self, me: IpAddr, target: IpAddr, mac: [u8; 6], len: usize) -> Option<bool> {
+        let data: Vec<u8> = (0..len)
+            .map(|i| u8::try_from(i % 251).expect("small"))
+            .collect();
+        let (kind, body, ip, reply) = match (me, target) {
+            (IpAddr::V4(me), IpAddr::V4(target)) => (
+                0x0800,
+                icmp4(me, target, [&[8, 0, 0, 0, 1, 2, 0, 1][..], &data].concat()),
+                20,
+                0,
+            ),
+            (IpAddr::V6(me), IpAddr::V6(target)) => (
+                0x86dd,
+                icmp6(
+                    me,
+                    target,
+                    [&[128, 0, 0, 0, 1, 2, 0, 1][..], &data].concat(),
+                ),
+                40,
+                129,
+            ),
+            _ => return None,
+        };
+        self.send(mac, kind, &body);
+        self.until(|p| {
+            let bytes = p.bytes();
+            let echo = bytes.get(14 + ip..14 + ip + 8 + len)?;
+            let same = bytes[12..14] == kind.to_be_bytes() && echo[0] == reply && echo[8..] == data;
+            same.then_some(p.meta.checksum_verified)
+        })
+    }
+}
+
+/// RFC 1071.
+pub fn checksum(parts: &[&[u8]]) -> [u8; 2] {
+    let bytes = parts.concat();
+    let mut sum: u32 = bytes
+        .chunks(2)
+        .map(|c| u32::from(c[0]) << 8 | c.get(1).map_or(0, |&b| u32::from(b)))
+        .sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!u16::try_from(sum).expect("folded")).to_be_bytes()
+}
+
+fn length(n: usize) -> [u8; 2] {
+    u16::try_from(n).expect("a packet is shorter").to_be_bytes()
+}
+
+pub fn icmp4(from: Ipv4Addr, to: Ipv4Addr, mut message: Vec<u8>) -> Vec<u8> {
+    let sum = checksum(&[&message]);
+    message[2..4].copy_from_slice(&sum);
+    let mut header = [
+        &[0x45, 0][..],
+        &length(20 + message.len()),
+        &[0, 1, 0, 0, 64, 1, 0, 0],
+        &from.octets(),
+        &to.octets(),
+    ]
+    .concat();
+    let sum = checksum(&[&header]);
+    header[10..12].copy_from_slice(&sum);
+    [header, message].concat()
+}
+
+fn icmp6(from: Ipv6Addr, to: Ipv6Addr, mut message: Vec<u8>) -> Vec<u8> {
+    let len = length(message.len());
+    let sum = checksum(&[
+        &from.octets(),
+        &to.octets(),
+        &[0, 0],
+        &len,
+        &[0, 0, 0, 58],
+        &message,
+    ]);
+    message[2..4].copy_from_slice(&sum);
+    [
+        &[0x60, 0, 0, 0][..],
+        &len,
+        &[58, 255],
+        &from.octets(),
+        &to.octets(),
+        &message,
+    ]
+    .concat()
+}

@@ -1,0 +1,5 @@
+//! The links that end in the kernel, against the real kernel, in network namespaces of their own.
+
+mod frames;
+mod namespace;
+mod tap;

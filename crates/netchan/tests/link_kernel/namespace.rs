@@ -1,0 +1,59 @@
+//! A network namespace for each test: the test starts itself again inside one.
+
+use std::process::Command;
+
+const INSIDE: &str = "NETCHAN_TEST_NAMESPACE";
+
+/// Runs `body` in a network namespace that has nothing but a loopback. `test` is the path of the calling test function.
+/// Prints why and returns where this machine does not permit that.
+pub fn with(test: &str, body: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let Some(flags) = permitted() else {
+        eprintln!(
+            "SKIPPED {test}: `unshare -n` is not permitted here, not even in a user namespace"
+        );
+        return;
+    };
+    let output = Command::new("unshare")
+        .args([flags, "--"])
+        .arg(std::env::current_exe().expect("a test has a path"))
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1")
+        .output()
+        .expect("unshare(1) ran a moment ago");
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success(), "inside the namespace:\n{said}");
+    assert!(
+        said.contains("1 passed"),
+        "{test} is not the name of this test:\n{said}"
+    );
+}
+
+/// How a network namespace can be had here: as root, or in a user namespace.
+fn permitted() -> Option<&'static str> {
+    ["-n", "-Urn"].into_iter().find(|flags| {
+        Command::new("unshare")
+            .args([flags, "--", "true"])
+            .output()
+            .is_ok_and(|out| out.status.success())
+    })
+}
+
+/// Runs ip(8) with the words of `arguments`.
+pub fn ip(arguments: &str) {
+    let output = Command::new("ip")
+        .args(arguments.split_whitespace())
+        .output()
+        .expect("iproute2 is installed");
+    assert!(
+        output.status.success(),
+        "ip {arguments}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
