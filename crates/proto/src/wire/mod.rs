@@ -15,6 +15,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod ndp;
 mod protocol;
+pub mod quote;
 pub mod tcp;
 pub mod udp;
 

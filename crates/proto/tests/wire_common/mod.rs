@@ -11,6 +11,8 @@ use proto::wire::ndp::options::{Opt, Options, Prefix};
 use proto::wire::tcp::{self, Flags, SackBlocks, SeqNum, Timestamps};
 use proto::wire::{Protocol, arp, ethernet, icmpv4, icmpv6, ipv4, ipv6, ndp, udp};
 
+pub mod probe;
+
 pub fn mac() -> impl Strategy<Value = MacAddr> {
     any::<[u8; 6]>().prop_map(MacAddr)
 }

@@ -255,7 +255,8 @@ impl<'a> Walk<'a> {
 
     /// The current header's bytes, by its own length.
     fn header(&self) -> Result<&'a [u8], Problem> {
-        extension_header(self.payload.get(self.at..).unwrap_or_default())
+        split_header(self.payload.get(self.at..).unwrap_or_default())
+            .map(|(header, _)| header)
             .ok_or(Problem::Drop(Drop::Truncated))
     }
 
@@ -311,7 +312,7 @@ impl<'a> Walk<'a> {
 }
 
 /// Whether the walk goes on at this header.
-const fn is_extension(protocol: Protocol) -> bool {
+pub(in super::super) const fn is_extension(protocol: Protocol) -> bool {
     matches!(
         protocol,
         Protocol::HOP_BY_HOP
@@ -321,40 +322,35 @@ const fn is_extension(protocol: Protocol) -> bool {
     )
 }
 
-/// The header at the front of `bytes`: 8 bytes and 8 for each unit of its length field.
-fn extension_header(bytes: &[u8]) -> Option<&[u8]> {
+/// The options or routing header at the front of `bytes`, 8 bytes and 8 for each unit of its length
+/// field, and what follows it.
+pub(in super::super) fn split_header(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let units = usize::from(*bytes.get(1)?);
-    bytes.get(..(units + 1) * 8)
+    bytes.split_at_checked((units + 1) * 8)
 }
 
 /// Whether a first fragment has all headers through the upper layer's (RFC 7112 §4).
 fn chain_is_whole(mut next: Protocol, mut data: &[u8]) -> bool {
     for _ in 0..=HEADERS_MAX {
         let need = match next {
-            Protocol::TCP => match data.get(12) {
-                Some(offset) => usize::from(offset >> 4).max(5) * 4,
-                None => return false,
-            },
+            Protocol::TCP => data
+                .get(12)
+                .map_or(20, |offset| usize::from(offset >> 4).max(5) * 4),
             Protocol::UDP | Protocol::ICMPV6 => 8,
-            _ if !is_extension(next) => 0,
-            Protocol::FRAGMENT => match data.split_first_chunk::<FRAGMENT_HEADER_LEN>() {
-                Some(([after, ..], behind)) => {
-                    next = Protocol(*after);
-                    data = behind;
-                    continue;
-                }
-                None => return false,
-            },
-            _ => {
-                let Some(header) = extension_header(data) else {
-                    return false;
-                };
-                next = Protocol(header.first().copied().unwrap_or_default());
-                data = data.get(header.len()..).unwrap_or_default();
-                continue;
-            }
+            _ => 0,
         };
-        return data.len() >= need;
+        if !is_extension(next) {
+            return data.len() >= need;
+        }
+        // A fragment header has no length: it is always of 8 bytes.
+        let split = match next {
+            Protocol::FRAGMENT => data.split_at_checked(FRAGMENT_HEADER_LEN),
+            _ => split_header(data),
+        };
+        let Some(([after, ..], behind)) = split else {
+            return false;
+        };
+        (next, data) = (Protocol(*after), behind);
     }
     // Too many headers: whole or not, the walk after reassembly drops it.
     true
