@@ -15,6 +15,8 @@ pub struct Machine {
     pub clock: String,
     /// Its release.
     pub kernel: String,
+    /// The measuring thread stayed on one core.
+    pub pinned: bool,
     /// What disturbed the run.
     pub what_else_ran: Noise,
 }
@@ -83,13 +85,14 @@ impl Watch {
 
     /// Ends: the machine, with what disturbed it since [`start`](Self::start).
     #[must_use]
-    pub fn machine(&self) -> Machine {
+    pub fn machine(&self, pinned: bool) -> Machine {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Machine {
             cores,
             processor: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
             clock: clock(),
             kernel: line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned()),
+            pinned,
             what_else_ran: self.begin.noise(Reading::now()),
         }
     }
@@ -194,7 +197,7 @@ mod tests {
     #[test]
     fn a_run_knows_its_machine() {
         let watch = Watch::start();
-        let machine = watch.machine();
+        let machine = watch.machine(true);
         assert!(machine.cores >= 1);
         assert!(!machine.kernel.is_empty());
         assert!(machine.to_string().contains("Linux"));

@@ -1,11 +1,20 @@
 //! Experiment `path`: what one core's worth of the whole path costs, beside smoltcp over its own in-memory link.
 
 mod lane;
+pub mod netchan_side;
 pub mod smoltcp_side;
 
+use smoltcp::phy::Medium;
+
+use self::{
+    netchan_side::NetchanPair,
+    smoltcp_side::{SmoltcpPair, Tuning},
+};
 use crate::{
     experiments::{Experiment, LabError, Options},
-    report::Report,
+    kit::{Pinned, interleave, seconds},
+    machine::Watch,
+    report::{ChecksOn, Report, Row},
 };
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -25,6 +34,8 @@ pub struct Setup {
     pub idle: usize,
     /// Checksums are computed and verified on both ends.
     pub checksums: bool,
+    /// Bytes of the application's buffer: how much it writes, and reads at most, with one call.
+    pub chunk: usize,
 }
 
 impl Default for Setup {
@@ -33,20 +44,258 @@ impl Default for Setup {
             mtu: 1500,
             idle: 0,
             checksums: true,
+            chunk: 1 << 14,
         }
     }
 }
 
 /// Two stacks joined in memory, with one established connection, in one thread.
 pub trait Pair {
-    /// `n` times one byte there and one back.
-    fn round_trips(&mut self, n: usize);
+    /// `n` times `size` bytes there and as many back; at most [`MESSAGE_MAX`].
+    fn round_trips(&mut self, n: usize, size: usize);
     /// `bytes` from the client to the server, from the application's buffer into the application's buffer.
     fn bulk(&mut self, bytes: usize);
     /// `n` times: open, one byte there and one back, close both ways.
     fn connections(&mut self, n: usize);
 }
 
-fn run(_: &Experiment, _: &Options) -> Result<Report, LabError> {
-    Err(LabError::Failed("not yet".to_owned()))
+/// Longest request of [`Pair::round_trips`]: it fits into one packet of 1500 bytes.
+pub const MESSAGE_MAX: usize = 1024;
+
+/// How much work a round is.
+struct Effort {
+    rounds: usize,
+    round_trips: usize,
+    bulk_bytes: usize,
+    connections: usize,
 }
+
+impl Effort {
+    const fn new(options: &Options) -> Self {
+        if options.quick {
+            Self {
+                rounds: 5,
+                round_trips: 50_000,
+                bulk_bytes: 64 << 20,
+                connections: 10_000,
+            }
+        } else {
+            Self {
+                rounds: 15,
+                round_trips: 200_000,
+                bulk_bytes: 256 << 20,
+                connections: 30_000,
+            }
+        }
+    }
+}
+
+/// One comparison: what is measured, in what unit, and how the two stand.
+struct Contest<'a> {
+    id: &'a str,
+    setup: Setup,
+    tuning: Tuning,
+    target: &'a str,
+    reference: &'a str,
+    /// Work for one round of netchan, and for one of the peer (less, where the peer is slow).
+    amount: (usize, usize),
+    work: fn(&mut dyn Pair, usize) -> f64,
+}
+
+/// Nanoseconds a round trip.
+fn round_trip_ns(pair: &mut dyn Pair, n: usize) -> f64 {
+    seconds(|| pair.round_trips(n, 1)) * 1e9 / count(n)
+}
+
+/// The same for a kibibyte each way.
+fn round_trip_1024_ns(pair: &mut dyn Pair, n: usize) -> f64 {
+    seconds(|| pair.round_trips(n, MESSAGE_MAX)) * 1e9 / count(n)
+}
+
+/// Gigabits a second, of what the application sent.
+fn bulk_gbit_per_s(pair: &mut dyn Pair, bytes: usize) -> f64 {
+    count(bytes) * 8.0 / 1e9 / seconds(|| pair.bulk(bytes))
+}
+
+/// Connections a second.
+fn connections_per_s(pair: &mut dyn Pair, n: usize) -> f64 {
+    count(n) / seconds(|| pair.connections(n))
+}
+
+#[allow(clippy::cast_precision_loss)] // amounts of work are far below 2^52
+const fn count(n: usize) -> f64 {
+    n as f64
+}
+
+impl Contest<'_> {
+    fn run(&self, rounds: usize) -> Result<Row, LabError> {
+        let mut netchan = NetchanPair::new(self.setup)?;
+        let mut smoltcp = SmoltcpPair::new(self.setup, self.tuning);
+        let samples = interleave(
+            rounds,
+            &mut [
+                &mut || (self.work)(&mut netchan, self.amount.0),
+                &mut || (self.work)(&mut smoltcp, self.amount.1),
+            ],
+        );
+        let [ours, theirs] = samples.as_slice() else {
+            unreachable!("two sides, two samples")
+        };
+        let row = Row::new(self.id, ours)
+            .against("smoltcp 0.14", theirs)
+            .target(self.target);
+        Ok(if self.reference.is_empty() {
+            row
+        } else {
+            row.reference(self.reference)
+        })
+    }
+}
+
+fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
+    let watch = Watch::start();
+    let pinned = Pinned::to_last_core();
+    let effort = Effort::new(options);
+    let rows = contests(&effort)
+        .iter()
+        .map(|c| c.run(effort.rounds))
+        .collect::<Result<_, _>>()?;
+    let machine = watch.machine(pinned.is_pinned());
+    drop(pinned);
+    Ok(Report {
+        name: experiment.name,
+        question: experiment.question,
+        machine,
+        checks_on: ChecksOn::here(),
+        prediction: experiment.prediction,
+        rows,
+    })
+}
+
+/// All comparisons: the rows of the issue first, then what explains them.
+fn contests(effort: &Effort) -> Vec<Contest<'static>> {
+    let basic = Contest {
+        id: "rr_ns",
+        setup: Setup::default(),
+        tuning: Tuning::default(),
+        target: "below the peer",
+        reference: "",
+        amount: (effort.round_trips, effort.round_trips),
+        work: round_trip_ns,
+    };
+    let bulk = Contest {
+        amount: (effort.bulk_bytes, effort.bulk_bytes),
+        work: bulk_gbit_per_s,
+        target: "above the peer",
+        ..basic
+    };
+    let large = Setup {
+        mtu: 65_535,
+        chunk: 1 << 16,
+        ..Setup::default()
+    };
+    let large_tuning = Tuning {
+        burst: 1,
+        buffer: 1 << 17,
+        ..Tuning::default()
+    };
+    let unsummed = Setup {
+        checksums: false,
+        ..Setup::default()
+    };
+    let mut contests = vec![
+        Contest {
+            reference: "453 (smoltcp, other driver)",
+            ..basic
+        },
+        Contest {
+            id: "bulk_1500_gbit_per_s",
+            tuning: Tuning {
+                burst: 8,
+                buffer: 1 << 18,
+                ..Tuning::default()
+            },
+            reference: "39.4 (smoltcp, other driver)",
+            ..bulk
+        },
+        Contest {
+            id: "bulk_65535_gbit_per_s",
+            setup: large,
+            tuning: large_tuning,
+            reference: "62.3 (smoltcp, other driver)",
+            ..bulk
+        },
+        Contest {
+            id: "connections_per_s",
+            amount: (effort.connections, effort.connections),
+            work: connections_per_s,
+            target: "above the peer",
+            reference: "593000 (smoltcp, other driver)",
+            ..basic
+        },
+    ];
+    for (id, idle, slower) in [
+        ("rr_idle_0_ns", 0, 1),
+        ("rr_idle_100_ns", 100, 5),
+        ("rr_idle_1000_ns", 1000, 50),
+        ("rr_idle_10000_ns", 10_000, 1000),
+    ] {
+        let setup = Setup {
+            idle,
+            ..Setup::default()
+        };
+        let amount = (effort.round_trips, effort.round_trips / slower);
+        contests.push(Contest {
+            id,
+            setup,
+            amount,
+            target: "flat, below the peer",
+            ..basic
+        });
+    }
+    let ethernet = Tuning {
+        medium: Medium::Ethernet,
+        ..Tuning::default()
+    };
+    contests.extend([
+        // smoltcp as in the other rows but with link headers, which netchan always has.
+        Contest {
+            id: "rr_ethernet_ns",
+            tuning: ethernet,
+            ..basic
+        },
+        Contest {
+            id: "rr_1024_ns",
+            work: round_trip_1024_ns,
+            ..basic
+        },
+        Contest {
+            id: "rr_no_checksum_ns",
+            setup: unsummed,
+            ..basic
+        },
+        Contest {
+            id: "bulk_1500_no_checksum_gbit_per_s",
+            setup: unsummed,
+            tuning: Tuning {
+                burst: 8,
+                buffer: 1 << 18,
+                ..Tuning::default()
+            },
+            ..bulk
+        },
+        Contest {
+            id: "bulk_65535_no_checksum_gbit_per_s",
+            setup: Setup {
+                checksums: false,
+                ..large
+            },
+            tuning: large_tuning,
+            ..bulk
+        },
+    ]);
+    contests
+}
+
+#[cfg(test)]
+mod tests;

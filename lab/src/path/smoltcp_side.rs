@@ -13,7 +13,7 @@ use smoltcp::{
 };
 
 use super::{
-    Pair, Setup,
+    MESSAGE_MAX, Pair, Setup,
     lane::{Lane, Port},
 };
 
@@ -128,7 +128,7 @@ impl SmoltcpPair {
         let client = new_host(1, CLIENT, &mut port, &tuning);
         let server = new_host(2, SERVER, &mut port, &tuning);
         let (now, port) = (Instant::from_millis(1000), LOCAL.start);
-        let chunk = vec![0x5a; tuning.buffer];
+        let chunk = vec![0x5a; setup.chunk];
         let mut pair = Self {
             client,
             server,
@@ -342,11 +342,13 @@ impl SmoltcpPair {
 }
 
 impl Pair for SmoltcpPair {
-    fn round_trips(&mut self, n: usize) {
-        let mut response = [0; 8];
+    fn round_trips(&mut self, n: usize, size: usize) {
+        let (mut request, mut response) = ([0; MESSAGE_MAX], [0; MESSAGE_MAX]);
+        let request = &mut request[..size.min(MESSAGE_MAX)];
         for i in 0..n {
             self.now += Duration::from_micros(1);
-            self.round_trip(&[i.to_le_bytes()[0]], &mut response);
+            request[0] = i.to_le_bytes()[0];
+            self.round_trip(request, &mut response);
         }
     }
 

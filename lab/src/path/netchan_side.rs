@@ -1,0 +1,249 @@
+//! netchan on both ends of a wire in memory: two stacks turned by the caller, app-channel regime, virtual time, non-blocking socket calls.
+
+use std::{
+    io::{self, ErrorKind, IoSlice, IoSliceMut},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use netchan::{
+    Clock, Net, Regime, Threads,
+    link::wire,
+    socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
+};
+
+use super::{MESSAGE_MAX, Pair, Setup};
+
+const SERVER_PORT: u16 = 80;
+const IDLE_PORT: u16 = 81;
+
+/// Turns without progress after which the pair has hung: a bug, not a slow machine, since time is virtual.
+const PATIENCE: usize = 1_000_000;
+
+/// Two stacks, a listener and a busy connection.
+pub struct NetchanPair {
+    client_net: Net,
+    server_net: Net,
+    clock: Clock,
+    address: SocketAddr,
+    listener: Socket,
+    client: Socket,
+    server: Socket,
+    chunk: Vec<u8>,
+    /// Idle connections, kept open.
+    _idle: Vec<(Socket, Socket)>,
+}
+
+/// Turns both stacks until `attempt` has an answer other than "not yet".
+fn wait<T>(
+    client: &Net,
+    server: &Net,
+    clock: &Clock,
+    mut attempt: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    for _ in 0..PATIENCE {
+        match attempt() {
+            Err(e) if not_yet(&e) => {}
+            done => return done,
+        }
+        let moved = client.poll() | server.poll();
+        if !moved {
+            clock.advance(Duration::from_micros(10));
+        }
+    }
+    Err(io::Error::new(
+        ErrorKind::TimedOut,
+        "the two stacks made no progress",
+    ))
+}
+
+/// "Try again", and what connect(2) says while it is under way.
+fn not_yet(e: &io::Error) -> bool {
+    e.kind() == ErrorKind::WouldBlock
+        || matches!(e.raw_os_error(), Some(libc::EINPROGRESS | libc::EALREADY))
+}
+
+fn listen(net: &Net, address: SocketAddr, backlog: usize) -> io::Result<Socket> {
+    let socket = Socket::new(net, Domain::V4, Kind::Stream)?;
+    socket.bind(address)?;
+    socket.listen(backlog)?;
+    Ok(socket)
+}
+
+impl NetchanPair {
+    /// Two stacks with an established connection between them, and `setup.idle` more beside it.
+    ///
+    /// # Errors
+    /// What the stack says.
+    pub fn new(setup: Setup) -> io::Result<Self> {
+        let options = wire::Options {
+            mtu: setup.mtu,
+            trusted: !setup.checksums,
+            ..wire::Options::default()
+        };
+        let (a, b) = wire::pair(&options);
+        let clock = Clock::new_virtual();
+        let net = |link, address: &str, seed| {
+            Net::builder()
+                .link_with(Box::new(link))
+                .address(address)?
+                .regime(Regime::AppChannel)
+                .threads(Threads::Caller)
+                .clock(clock.clone())
+                .seed(seed)
+                .start()
+        };
+        let client_net = net(a, "10.0.0.1/24", 1)?;
+        let server_net = net(b, "10.0.0.2/24", 2)?;
+        let address = SocketAddr::from(([10, 0, 0, 2], SERVER_PORT));
+        let idle = open_idle(&client_net, &server_net, &clock, setup.idle)?;
+        let listener = listen(&server_net, address, 128)?;
+        let (client, server) = open(&client_net, &server_net, &clock, &listener, address)?;
+        let chunk = vec![0x5a; setup.chunk];
+        Ok(Self {
+            client_net,
+            server_net,
+            clock,
+            address,
+            listener,
+            client,
+            server,
+            chunk,
+            _idle: idle,
+        })
+    }
+
+    #[inline]
+    fn receive(net: &Net, socket: &Socket, buffer: &mut [u8]) -> usize {
+        for _ in 0..PATIENCE {
+            match socket.receive(&mut [IoSliceMut::new(buffer)], ReceiveFlags::default()) {
+                Ok(received) => return received.len,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => net.poll(),
+                Err(e) => panic!("receive: {e}"),
+            };
+        }
+        panic!("nothing arrived");
+    }
+
+    #[inline]
+    fn round_trip(&mut self, request: &[u8], response: &mut [u8]) {
+        let sent = self
+            .client
+            .send(&[IoSlice::new(request)], None)
+            .expect("established");
+        assert_eq!(sent, request.len());
+        let got = Self::receive(&self.server_net, &self.server, response);
+        let sent = self
+            .server
+            .send(&[IoSlice::new(&response[..got])], None)
+            .expect("established");
+        assert_eq!(sent, got);
+        let got = Self::receive(&self.client_net, &self.client, response);
+        assert_eq!(&response[..got], request);
+    }
+}
+
+/// One connection from `client` to `address`, taken from `listener`.
+fn open(
+    client: &Net,
+    server: &Net,
+    clock: &Clock,
+    listener: &Socket,
+    address: SocketAddr,
+) -> io::Result<(Socket, Socket)> {
+    let socket = Socket::new(client, Domain::V4, Kind::Stream)?;
+    socket.set_option(SocketOption::NoDelay(true))?;
+    wait(client, server, clock, || socket.connect(address))?;
+    let (accepted, _) = wait(client, server, clock, || listener.accept())?;
+    accepted.set_option(SocketOption::NoDelay(true))?;
+    Ok((socket, accepted))
+}
+
+/// Established connections that nobody will use.
+fn open_idle(
+    client: &Net,
+    server: &Net,
+    clock: &Clock,
+    count: usize,
+) -> io::Result<Vec<(Socket, Socket)>> {
+    let address = SocketAddr::from(([10, 0, 0, 2], IDLE_PORT));
+    let listener = listen(server, address, 128)?;
+    (0..count)
+        .map(|_| open(client, server, clock, &listener, address))
+        .collect()
+}
+
+impl Pair for NetchanPair {
+    fn round_trips(&mut self, n: usize, size: usize) {
+        let (mut request, mut response) = ([0; MESSAGE_MAX], [0; MESSAGE_MAX]);
+        let request = &mut request[..size.min(MESSAGE_MAX)];
+        for i in 0..n {
+            self.clock.advance(Duration::from_micros(1));
+            request[0] = i.to_le_bytes()[0];
+            self.round_trip(request, &mut response);
+        }
+    }
+
+    fn bulk(&mut self, bytes: usize) {
+        let mut chunk = std::mem::take(&mut self.chunk);
+        let (mut sent, mut got, mut stuck) = (0, 0, 0);
+        while got < bytes {
+            self.clock.advance(Duration::from_micros(1));
+            let before = (sent, got);
+            let want = chunk.len().min(bytes - sent);
+            if want > 0 {
+                match self.client.send(&[IoSlice::new(&chunk[..want])], None) {
+                    Ok(n) => sent += n,
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => _ = self.client_net.poll(),
+                    Err(e) => panic!("send: {e}"),
+                }
+            } else {
+                self.client_net.poll();
+            }
+            match self
+                .server
+                .receive(&mut [IoSliceMut::new(&mut chunk)], ReceiveFlags::default())
+            {
+                Ok(received) => got += received.len,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => _ = self.server_net.poll(),
+                Err(e) => panic!("receive: {e}"),
+            }
+            stuck = if before == (sent, got) { stuck + 1 } else { 0 };
+            assert!(stuck < PATIENCE, "no progress after {got} of {bytes} bytes");
+        }
+        self.chunk = chunk;
+    }
+
+    fn connections(&mut self, n: usize) {
+        for i in 0..n {
+            self.clock.advance(Duration::from_micros(1));
+            let (client, server) = open(
+                &self.client_net,
+                &self.server_net,
+                &self.clock,
+                &self.listener,
+                self.address,
+            )
+            .expect("a connection");
+            let (byte, mut buffer) = (i.to_le_bytes()[0], [0; 8]);
+            client
+                .send(&[IoSlice::new(&[byte])], None)
+                .expect("established");
+            let got = Self::receive(&self.server_net, &server, &mut buffer);
+            server
+                .send(&[IoSlice::new(&buffer[..got])], None)
+                .expect("established");
+            drop(server);
+            let got = Self::receive(&self.client_net, &client, &mut buffer);
+            assert_eq!(buffer[..got], [byte]);
+            assert_eq!(
+                Self::receive(&self.client_net, &client, &mut buffer),
+                0,
+                "the peer closed"
+            );
+            drop(client);
+            self.server_net.poll();
+            self.client_net.poll();
+        }
+    }
+}
