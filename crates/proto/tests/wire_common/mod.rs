@@ -294,7 +294,7 @@ pub fn ndp_options() -> impl Strategy<Value = Vec<u8>> {
 pub fn emit_option(option: Opt<'_>) -> Vec<u8> {
     let mut buf = vec![0xee; 2048];
     let len = option.emit(&mut buf);
-    assert!(len > 0 && len % 8 == 0);
+    assert!(len > 0 && len.is_multiple_of(8));
     buf.truncate(len);
     buf
 }

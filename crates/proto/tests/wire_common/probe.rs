@@ -151,7 +151,7 @@ pub fn extensions(bytes: &[u8]) {
 
 fn check_upper(upper: &Upper, payload: &[u8], whole: bool) {
     assert!(upper.offset <= payload.len());
-    assert_ne!(upper.protocol, Protocol::NO_NEXT_HEADER);
+    assert!(upper.fragment.is_some() || upper.protocol != Protocol::NO_NEXT_HEADER);
     if upper.offset == 0 {
         assert_eq!(upper.protocol_pointer, 6);
     } else {
@@ -165,7 +165,7 @@ fn check_upper(upper: &Upper, payload: &[u8], whole: bool) {
         let data = payload.len() - upper.offset;
         assert!(!whole && upper.fragmented && !fragment.is_atomic());
         assert!(data > 0 && usize::from(fragment.offset) + data <= 65_535);
-        assert!(!fragment.more || data % 8 == 0);
+        assert!(!fragment.more || data.is_multiple_of(8));
     }
 }
 
