@@ -12,7 +12,7 @@
 //! * Cost: one RDTSC and about 2 ns. RDTSC waits for nothing: a reading may be taken some ns before the instructions that precede it.
 
 mod line;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 mod tsc;
 

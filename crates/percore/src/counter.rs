@@ -3,6 +3,11 @@
 //! Guarantees: [`Slot::add`] and [`PerCore::read`] are wait-free. A reader sees every count that happened before the
 //! read in the sense of the memory model (a join, a lock, a message); of the rest it may see any part. Counts wrap at 2^64.
 
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 

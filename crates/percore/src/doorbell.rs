@@ -8,6 +8,8 @@
 //!   the sleeper gave up at the very moment it was rung. Look at the queues, then sleep again.
 //! * Over foreign memory ([`Doorbell::from_raw`]) a hostile other side can wake this one for nothing or not at all; nothing else.
 
+#[cfg(all(test, loom))]
+mod loom_tests;
 #[cfg(not(loom))]
 mod sys;
 #[cfg(loom)]

@@ -19,6 +19,8 @@ pub(crate) mod lane;
 mod graveyard;
 #[cfg(not(loom))]
 mod local;
+#[cfg(all(test, loom))]
+mod loom_tests;
 #[cfg(not(loom))]
 mod region;
 #[cfg(all(test, not(loom)))]

@@ -155,6 +155,7 @@ impl Lanes {
     }
 
     /// Buffers that ever came home by [`push_overflow`](Self::push_overflow).
+    #[cfg(not(loom))]
     pub fn overflowed(&self) -> u64 {
         self.overflow.total.load(Ordering::Relaxed)
     }
