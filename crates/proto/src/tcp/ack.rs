@@ -18,38 +18,34 @@ impl Connection {
             return Err(Drop::NoAck);
         }
         if self.state == State::SynReceived {
-            if header.ack != self.iss + 1 || self.snd_max == self.iss {
+            if header.ack != self.iss + 1 || self.snd.max == self.iss {
                 self.refuse(header.ack);
                 return Err(Drop::Ack);
             }
             self.establish(header, segment.now, out);
         }
         self.check_ack_range(header, segment.now)?;
-        let window = u32::from(header.window) << self.snd_scale;
+        let window = u32::from(header.window) << self.snd.scale;
         let newly_sacked = self.note_sack(header);
-        if header.ack > self.snd_una {
+        if header.ack > self.snd.una {
             self.advance(header, segment.now, out);
         } else if self.is_duplicate_ack(segment, window, newly_sacked) {
             self.on_duplicate_ack();
             self.pending.set(Pending::SEND);
         }
-        if header.ack >= self.snd_una {
+        if header.ack >= self.snd.una {
             self.update_window(header, window, segment.now);
             self.keepalives_sent = 0;
         }
         self.after_ack(segment.now, out);
-        if self.state == State::Closed {
-            Err(Drop::Closed)
-        } else {
-            Ok(())
-        }
+        Ok(())
     }
 
     /// RFC 5961 §5: an acknowledgment of what was never sent, or older than any window, is
     /// challenged (`negative 64`).
     fn check_ack_range(&mut self, header: &Header, now: Instant) -> Result<(), Drop> {
-        let oldest = self.snd_una - self.snd_wnd_max;
-        if header.ack > self.snd_max || header.ack < oldest {
+        let oldest = self.snd.una - self.snd.wnd_max;
+        if header.ack > self.snd.max || header.ack < oldest {
             self.challenge(now);
             return Err(Drop::Ack);
         }
@@ -61,43 +57,43 @@ impl Connection {
             return false;
         }
         let mut news = false;
-        let una = if header.ack > self.snd_una {
+        let una = if header.ack > self.snd.una {
             header.ack
         } else {
-            self.snd_una
+            self.snd.una
         };
         for &(left, right) in header.options.sack.as_slice() {
-            news |= self.scoreboard.add(left, right, una, self.snd_max);
+            news |= self.scoreboard.add(left, right, una, self.snd.max);
         }
         news
     }
 
     /// RFC 5681 §2: nothing new, while something is in flight; RFC 6675 §2: or news by SACK.
     fn is_duplicate_ack(&self, segment: &Segment<'_>, window: u32, newly_sacked: bool) -> bool {
-        if segment.header.ack != self.snd_una || self.snd_una == self.snd_max || self.probing {
+        if segment.header.ack != self.snd.una || self.snd.una == self.snd.max || self.probing {
             return false;
         }
         if self.sack {
             return newly_sacked;
         }
-        segment.len == 0 && !segment.fin && !segment.syn && window == self.snd_wnd
+        segment.len == 0 && !segment.fin && !segment.syn && window == self.snd.wnd
     }
 
     /// SND.UNA moves.
     fn advance(&mut self, header: &Header, now: Instant, out: &mut Input) {
-        let bytes = (header.ack - self.snd_una).unsigned_abs();
-        let flight = (self.snd_nxt - self.snd_una).max(0).unsigned_abs();
-        self.snd_una = header.ack;
-        if self.snd_nxt < self.snd_una {
-            self.snd_nxt = self.snd_una;
+        let bytes = (header.ack - self.snd.una).unsigned_abs();
+        let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
+        self.snd.una = header.ack;
+        if self.snd.nxt < self.snd.una {
+            self.snd.nxt = self.snd.una;
         }
-        let fin = u32::from(self.snd_una > self.snd_end);
+        let fin = u32::from(self.snd.una > self.snd.end);
         out.acked = bytes - fin;
         self.counters.bytes_acked += u64::from(out.acked);
         if out.acked > 0 {
             out.events |= Events::WRITABLE;
         }
-        if self.sends_urgent && self.snd_una >= self.snd_urgent {
+        if self.sends_urgent && self.snd.una >= self.snd.urgent {
             self.sends_urgent = false;
         }
         self.measure(header, now);
@@ -105,7 +101,7 @@ impl Connection {
         self.attempts = 0;
         self.soft_error = None;
         self.stalled_since = now;
-        if self.snd_una == self.snd_max {
+        if self.snd.una == self.snd.max {
             // RFC 6298 §5.2; while probing the timer is the persist timer.
             if !self.probing {
                 self.timers.retransmit = Instant::FAR;
@@ -118,7 +114,7 @@ impl Connection {
 
     fn measure(&mut self, header: &Header, now: Instant) {
         let timed = self.rtt.is_timing();
-        if self.rtt.acknowledged(self.snd_una, now) || timed {
+        if self.rtt.acknowledged(self.snd.una, now) || timed {
             return;
         }
         if let Some(rtt) = self.echoed_rtt_us(header, now) {
@@ -128,8 +124,8 @@ impl Connection {
 
     /// Text, a FIN or something lost waits to be sent.
     pub(super) fn note_more_to_send(&mut self) {
-        let text = self.snd_nxt < self.snd_end;
-        let fin = self.fin_queued && self.snd_nxt == self.snd_end;
+        let text = self.snd.nxt < self.snd.end;
+        let fin = self.fin_queued && self.snd.nxt == self.snd.end;
         if text || fin || self.recovery.active() {
             self.pending.set(Pending::SEND);
         }
@@ -139,34 +135,41 @@ impl Connection {
     /// from, so that reordering does not undo it.
     fn update_window(&mut self, header: &Header, window: u32, now: Instant) {
         let newer =
-            self.snd_wl1 < header.seq || (self.snd_wl1 == header.seq && self.snd_wl2 <= header.ack);
+            self.snd.wl1 < header.seq || (self.snd.wl1 == header.seq && self.snd.wl2 <= header.ack);
         if newer {
-            if window != self.snd_wnd {
+            if window != self.snd.wnd {
                 self.note_more_to_send();
             }
             self.take_window(header, window);
         }
         if self.probing {
-            // MUST-37: the peer is there, however long the window stays closed.
-            self.attempts = 0;
-            self.stalled_since = now;
-            if self.snd_wnd > 0 {
-                self.note_more_to_send();
-            }
+            self.probe_answered(now);
+        }
+    }
+
+    /// The peer is there, however long its window stays closed (RFC 9293 MUST-37).
+    fn probe_answered(&mut self, now: Instant) {
+        self.attempts = 0;
+        self.stalled_since = now;
+        if self.snd.una == self.snd.end + u32::from(self.fin_queued) {
+            // The probes have carried the last of it.
+            self.stop_probing();
+        } else if self.snd.wnd > 0 {
+            self.note_more_to_send();
         }
     }
 
     /// SND.WND, SND.WL1, SND.WL2.
     pub(super) fn take_window(&mut self, header: &Header, window: u32) {
-        self.snd_wnd = window;
-        self.snd_wnd_max = self.snd_wnd_max.max(window);
-        self.snd_wl1 = header.seq;
-        self.snd_wl2 = header.ack;
+        self.snd.wnd = window;
+        self.snd.wnd_max = self.snd.wnd_max.max(window);
+        self.snd.wl1 = header.seq;
+        self.snd.wl2 = header.ack;
     }
 
     /// What the state makes of it, once our FIN is acknowledged.
     fn after_ack(&mut self, now: Instant, out: &mut Input) {
-        if !self.fin_queued || self.snd_una <= self.snd_end {
+        if !self.fin_queued || self.snd.una <= self.snd.end {
             return;
         }
         match self.state {

@@ -100,6 +100,38 @@ pub(super) const RECEIVE_BUFFER_MAX: u32 = 1 << 30;
 /// Bytes of the timestamps option, padded (RFC 7323 appendix A).
 pub(super) const TIMESTAMPS_LEN: u16 = 12;
 
+/// The send sequence variables, SND.x of the RFC. Text in the send queue ends at `end`; a FIN
+/// takes that place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendVariables {
+    pub una: SeqNum,
+    /// Next to send; goes back to `una` when the retransmission timer expires.
+    pub nxt: SeqNum,
+    /// One past the last ever sent: the RFC's SND.NXT for judging acknowledgments.
+    pub max: SeqNum,
+    pub end: SeqNum,
+    /// What lies before is urgent.
+    pub urgent: SeqNum,
+    pub wnd: u32,
+    pub wnd_max: u32,
+    pub wl1: SeqNum,
+    pub wl2: SeqNum,
+    pub scale: u8,
+    /// Bytes of text in a full segment: peer's and path's limit, less the options always sent.
+    pub mss: u16,
+}
+
+/// The receive sequence variables, RCV.x of the RFC.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReceiveVariables {
+    pub nxt: SeqNum,
+    /// The farthest window edge ever announced.
+    pub edge: SeqNum,
+    pub scale: u8,
+    /// The peer's full segment, as far as seen.
+    pub mss: u16,
+}
+
 /// One TCP connection, without its data.
 ///
 /// See the module's documentation for who keeps what, and the order of calls.
@@ -135,36 +167,15 @@ pub struct Connection {
     /// What ICMP said meanwhile (RFC 9293 SHLD-25); the reason given if the connection times out.
     pub(super) soft_error: Option<Error>,
 
-    // Send sequence variables. Text in the send queue ends at `snd_end`; a FIN takes that place.
     pub(super) iss: SeqNum,
-    pub(super) snd_una: SeqNum,
-    /// Next to send; goes back to `snd_una` when the retransmission timer expires.
-    pub(super) snd_nxt: SeqNum,
-    /// One past the last ever sent: the RFC's SND.NXT for judging acknowledgments.
-    pub(super) snd_max: SeqNum,
-    pub(super) snd_end: SeqNum,
-    pub(super) snd_urgent: SeqNum,
-    pub(super) snd_wnd: u32,
-    pub(super) snd_wnd_max: u32,
-    pub(super) snd_wl1: SeqNum,
-    pub(super) snd_wl2: SeqNum,
-    pub(super) snd_scale: u8,
-    /// Bytes of text in a full segment: peer's and path's limit, less the options always sent.
-    pub(super) snd_mss: u16,
-    /// What the peer announced (or the default), options included.
-    pub(super) peer_mss: u16,
-
-    // Receive sequence variables.
     pub(super) irs: SeqNum,
-    pub(super) rcv_nxt: SeqNum,
-    /// The farthest window edge ever announced.
-    pub(super) rcv_edge: SeqNum,
+    pub(super) snd: SendVariables,
+    pub(super) rcv: ReceiveVariables,
+    /// What the peer announced (or the default), options included; lowered by ICMP.
+    pub(super) peer_mss: u16,
     pub(super) last_ack_sent: SeqNum,
     /// In-order bytes that the application has not taken.
     pub(super) unread: u32,
-    pub(super) rcv_scale: u8,
-    /// The peer's full segment, as far as seen.
-    pub(super) rcv_mss: u16,
     /// Full segments still to be acknowledged at once, while the peer is in slow start.
     pub(super) quick_acks: u8,
     /// Further duplicate acknowledgments owed; without SACK their number is all the peer learns.
@@ -176,7 +187,8 @@ pub struct Connection {
     // RFC 7323 §4.
     pub(super) ts_offset: u32,
     pub(super) ts_recent: u32,
-    pub(super) ts_recent_at: Instant,
+    /// When that was, by [`Instant::coarse`].
+    pub(super) ts_recent_at: u32,
     /// Our timestamp clock when something was last sent again.
     pub(super) ts_retransmitted: u32,
 
@@ -193,7 +205,7 @@ pub struct Connection {
     pub(super) attempts: u8,
     pub(super) keepalives_sent: u8,
     pub(super) challenges_sent: u8,
-    pub(super) challenges_since: Instant,
+    pub(super) challenges_since: u32,
     /// The RST owed to a stranger (`Pending::REFUSE`).
     pub(super) refuse_seq: SeqNum,
 
@@ -201,6 +213,35 @@ pub struct Connection {
     pub(super) remote_port: u16,
     pub(super) settings: Settings,
     pub(super) counters: Counters,
+}
+
+impl SendVariables {
+    const fn new(iss: SeqNum, mss: u16) -> Self {
+        Self {
+            una: iss,
+            nxt: iss,
+            max: iss,
+            end: SeqNum(iss.0.wrapping_add(1)),
+            urgent: iss,
+            wnd: 0,
+            wnd_max: 0,
+            wl1: SeqNum(0),
+            wl2: SeqNum(0),
+            scale: 0,
+            mss,
+        }
+    }
+}
+
+impl ReceiveVariables {
+    const fn new(scale: u8, mss: u16) -> Self {
+        Self {
+            nxt: SeqNum(0),
+            edge: SeqNum(0),
+            scale,
+            mss,
+        }
+    }
 }
 
 /// What one connection has done, for [`super::Info`].
@@ -234,7 +275,12 @@ impl Connection {
             config.syn_timeout
         };
         let settings = Settings::new(config, syn_retry);
-        let rto_max = config.rto_max.max(config.rto_min);
+        let mss = config.default_mss.min(settings.mss);
+        let shift = if config.window_scale {
+            window_shift(settings.receive_buffer)
+        } else {
+            0
+        };
         Self {
             state,
             pending: Pending(Pending::SYN),
@@ -255,29 +301,12 @@ impl Connection {
             error: None,
             soft_error: None,
             iss,
-            snd_una: iss,
-            snd_nxt: iss,
-            snd_max: iss,
-            snd_end: iss + 1,
-            snd_urgent: iss,
-            snd_wnd: 0,
-            snd_wnd_max: 0,
-            snd_wl1: SeqNum(0),
-            snd_wl2: SeqNum(0),
-            snd_scale: 0,
-            snd_mss: config.default_mss.min(settings.mss),
-            peer_mss: config.default_mss,
             irs: SeqNum(0),
-            rcv_nxt: SeqNum(0),
-            rcv_edge: SeqNum(0),
+            snd: SendVariables::new(iss, mss),
+            rcv: ReceiveVariables::new(shift, mss),
+            peer_mss: config.default_mss.max(MSS_MIN),
             last_ack_sent: SeqNum(0),
             unread: 0,
-            rcv_scale: if config.window_scale {
-                window_shift(settings.receive_buffer)
-            } else {
-                0
-            },
-            rcv_mss: config.default_mss.min(settings.mss),
             quick_acks: QUICK_ACKS,
             duplicate_acks_owed: 0,
             peer_fin: SeqNum(0),
@@ -285,9 +314,9 @@ impl Connection {
             sack_blocks: SackBlocks::NONE,
             ts_offset,
             ts_recent: 0,
-            ts_recent_at: now,
+            ts_recent_at: now.coarse(),
             ts_retransmitted: super::options::timestamp_clock(now).wrapping_add(ts_offset),
-            rtt: RttEstimator::new(config.rto_initial, config.rto_min, rto_max),
+            rtt: RttEstimator::new(config),
             congestion: Congestion::new(0),
             recovery: Recovery::new(iss),
             scoreboard: Scoreboard::new(),
@@ -298,7 +327,7 @@ impl Connection {
             attempts: 0,
             keepalives_sent: 0,
             challenges_sent: 0,
-            challenges_since: now,
+            challenges_since: now.coarse(),
             refuse_seq: SeqNum(0),
             local_port: ports.0,
             remote_port: ports.1,
@@ -368,34 +397,34 @@ impl Connection {
 
     /// Bytes of the send queue that are not acknowledged, sent or not.
     pub fn unacknowledged(&self) -> u32 {
-        let first = if self.snd_una == self.iss {
+        let first = if self.snd.una == self.iss {
             self.iss + 1
         } else {
-            self.snd_una
+            self.snd.una
         };
-        (self.snd_end - first).max(0).unsigned_abs()
+        (self.snd.end - first).max(0).unsigned_abs()
     }
 
     /// Bytes of the send queue that were never sent.
     pub fn unsent(&self) -> u32 {
-        let first = if self.snd_max == self.iss {
+        let first = if self.snd.max == self.iss {
             self.iss + 1
         } else {
-            self.snd_max
+            self.snd.max
         };
-        (self.snd_end - first).max(0).unsigned_abs()
+        (self.snd.end - first).max(0).unsigned_abs()
     }
 
     /// Bytes that the application has still to take until the urgent data ends, if there is any
     /// (RFC 9293 MUST-33).
     pub fn urgent_remaining(&self) -> Option<u32> {
-        let read = self.rcv_nxt - self.unread;
+        let read = self.rcv.nxt - self.unread;
         (self.urgent && self.urgent_end > read).then(|| (self.urgent_end - read).unsigned_abs())
     }
 
     /// The peer's segment size in use: bytes of text in a full segment.
     pub const fn send_mss(&self) -> u16 {
-        self.snd_mss
+        self.snd.mss
     }
 
     /// Turns Nagle's algorithm on or off (RFC 9293 MUST-17).
@@ -430,7 +459,7 @@ impl Connection {
     /// Bytes kept for the application from now on. A window already offered is not taken back
     /// (RFC 9293 SHLD-14); the shift stays as agreed upon.
     pub fn set_receive_buffer(&mut self, bytes: u32) {
-        let most = 65535_u32 << self.rcv_scale;
+        let most = 65535_u32 << self.rcv.scale;
         self.settings.receive_buffer = bytes.clamp(1, RECEIVE_BUFFER_MAX.min(most));
         self.consumed(0);
     }
@@ -439,7 +468,7 @@ impl Connection {
     /// does not wait for more (RFC 9293 MUST-60, MUST-61), but see Nagle.
     pub fn written(&mut self, n: u32) {
         if n > 0 && !self.fin_queued && self.state != State::Closed {
-            self.snd_end = self.snd_end + n;
+            self.snd.end = self.snd.end + n;
             self.pending.set(Pending::SEND);
         }
     }
@@ -448,14 +477,14 @@ impl Connection {
     /// names the octet after it. New programs have better ways (SHLD-13).
     pub fn mark_urgent(&mut self) {
         self.sends_urgent = true;
-        self.snd_urgent = self.snd_end;
+        self.snd.urgent = self.snd.end;
         self.pending.set(Pending::SEND);
     }
 
     /// The application took `n` bytes out of the receive queue.
     pub fn consumed(&mut self, n: u32) {
         self.unread = self.unread.saturating_sub(n);
-        if self.urgent && self.urgent_end <= self.rcv_nxt - self.unread {
+        if self.urgent && self.urgent_end <= self.rcv.nxt - self.unread {
             self.urgent = false;
         }
         if self.window_update_is_due() {

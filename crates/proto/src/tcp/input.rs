@@ -3,7 +3,7 @@
 use super::connection::{Connection, Pending, QUICK_ACKS, from_millis};
 use super::reassembly::{Payload, ReceiveQueue, SegmentPool, Share};
 use super::types::{Drop, Error, Events, Input, State};
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SackBlocks, SeqNum};
 
 /// A segment on its way through the checks.
@@ -38,8 +38,8 @@ pub(super) struct Receiver<'a, P> {
     pub pool: &'a mut SegmentPool<P>,
 }
 
-/// RFC 5961 §7: challenge acknowledgments are counted over this time.
-const CHALLENGE_PERIOD: Duration = Duration::from_secs(5);
+/// RFC 5961 §7: challenge acknowledgments are counted over 5 s; in units of [`Instant::coarse`].
+const CHALLENGE_PERIOD: u32 = 5;
 
 impl Connection {
     /// Takes a segment whose checksum, addresses and ports were found to be this connection's.
@@ -90,6 +90,9 @@ impl Connection {
         self.last_received = segment.now;
         self.note_timestamp(segment.header, segment.now);
         self.process_ack(&segment, out)?; // fifth
+        if self.state == State::Closed {
+            return Ok(()); // that was the last acknowledgment
+        }
         self.process_urgent(&segment, out); // sixth
         self.process_text(&mut segment, payload, receiver, out)?; // seventh
         self.process_fin(&segment, receiver, out) // eighth
@@ -102,8 +105,8 @@ impl Connection {
         let usual = Flags::ACK | Flags::PSH;
         self.state == State::Established
             && header.flags.0 | usual.0 == usual.0
-            && segment.seq == self.rcv_nxt
-            && segment.seq + segment.len <= self.rcv_edge
+            && segment.seq == self.rcv.nxt
+            && segment.seq + segment.len <= self.rcv.edge
             && self.check_timestamp(header, segment.now).is_ok()
     }
 
@@ -122,7 +125,7 @@ impl Connection {
         if self.is_acceptable(segment) {
             return Ok(());
         }
-        let old = segment.seq < self.rcv_nxt;
+        let old = segment.seq < self.rcv.nxt;
         if !segment.header.flags.contains(Flags::RST) {
             self.answer_unacceptable(segment);
         }
@@ -137,13 +140,13 @@ impl Connection {
     /// window, a segment passes for the sake of its ACK, URG and RST (MUST-66); its text is cut
     /// off later.
     fn is_acceptable(&self, segment: &Segment<'_>) -> bool {
-        if segment.seq > self.rcv_edge {
+        if segment.seq > self.rcv.edge {
             return false;
         }
-        if segment.seq >= self.rcv_nxt {
+        if segment.seq >= self.rcv.nxt {
             return true;
         }
-        segment.space() > 0 && segment.seq + segment.space() > self.rcv_nxt
+        segment.space() > 0 && segment.seq + segment.space() > self.rcv.nxt
     }
 
     /// `<SEQ=SND.NXT><ACK=RCV.NXT>`: at once if sequence space was sent twice, at a limited rate
@@ -158,8 +161,8 @@ impl Connection {
 
     /// RFC 5961 §7: an acknowledgment that makes an honest peer show itself, at a limited rate.
     pub(super) fn challenge(&mut self, now: Instant) {
-        if now.since(self.challenges_since) >= CHALLENGE_PERIOD {
-            self.challenges_since = now;
+        if now.coarse().wrapping_sub(self.challenges_since) >= CHALLENGE_PERIOD {
+            self.challenges_since = now.coarse();
             self.challenges_sent = 0;
         }
         if self.challenges_sent < self.settings.challenge_acks {
@@ -175,7 +178,7 @@ impl Connection {
         if header.flags.contains(Flags::RST) {
             return Err(Drop::Reset);
         }
-        if header.flags.contains(Flags::ACK) && header.ack == self.snd_max && !self.passive {
+        if header.flags.contains(Flags::ACK) && header.ack == self.snd.max && !self.passive {
             segment.begin_after_syn();
             return Ok(());
         }
@@ -193,7 +196,7 @@ impl Connection {
         if !segment.header.flags.contains(Flags::RST) {
             return Ok(());
         }
-        if segment.seq != self.rcv_nxt {
+        if segment.seq != self.rcv.nxt {
             self.challenge(segment.now);
             return Err(Drop::Reset);
         }
@@ -231,7 +234,7 @@ impl Connection {
             return;
         }
         let end = segment.seq + u32::from(header.urgent);
-        if end > self.rcv_nxt && (!self.urgent || end > self.urgent_end) {
+        if end > self.rcv.nxt && (!self.urgent || end > self.urgent_end) {
             self.urgent = true;
             self.urgent_end = end;
             out.events |= Events::URGENT;
@@ -254,7 +257,7 @@ impl Connection {
         if segment.len == 0 || !receives {
             return Ok(());
         }
-        if self.no_reader && segment.seq + segment.len > self.rcv_nxt {
+        if self.no_reader && segment.seq + segment.len > self.rcv.nxt {
             // RFC 9293 §3.6.1: data that nobody will read is answered with a RST.
             out.events |= self.abort();
             self.error = Some(Error::Reset);
@@ -264,7 +267,7 @@ impl Connection {
         let skip = (seq - segment.seq).unsigned_abs() as usize;
         payload.truncate((end - segment.seq).unsigned_abs() as usize);
         payload.trim_front(skip);
-        let before = self.rcv_nxt;
+        let before = self.rcv.nxt;
         if seq == before {
             self.take_in_order(payload, receiver)?;
             out.events |= Events::READABLE;
@@ -278,15 +281,15 @@ impl Connection {
     /// The part of the text that is new, within the window and before the peer's FIN: first byte
     /// and end. Takes the FIN off a segment that is cut short.
     fn cut_to_window(&mut self, segment: &mut Segment<'_>) -> Result<(SeqNum, SeqNum), Drop> {
-        let seq = if segment.seq < self.rcv_nxt {
-            self.rcv_nxt
+        let seq = if segment.seq < self.rcv.nxt {
+            self.rcv.nxt
         } else {
             segment.seq
         };
         let mut end = segment.seq + segment.len;
         let mut reason = Drop::Duplicate;
-        if end > self.rcv_edge {
-            end = self.rcv_edge;
+        if end > self.rcv.edge {
+            end = self.rcv.edge;
             segment.fin = false;
             reason = Drop::Window;
         }
@@ -321,19 +324,20 @@ impl Connection {
         if payload.is_empty() {
             return Ok(());
         }
-        let before = self.rcv_nxt;
+        let before = self.rcv.nxt;
         let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
         let gaps = receiver.queue.gaps();
-        self.rcv_nxt = receiver
+        self.rcv.nxt = receiver
             .queue
             .push(receiver.pool, self.share(), before, payload)?;
-        let advance = (self.rcv_nxt - before).unsigned_abs();
+        let advance = (self.rcv.nxt - before).unsigned_abs();
         self.unread += advance;
         self.counters.bytes_received += u64::from(advance);
-        self.rcv_mss = self.rcv_mss.max(len.min(self.settings.mss));
+        self.rcv.mss = self.rcv.mss.max(len.min(self.settings.mss));
         if gaps > 0 {
             // RFC 5681 §4.2: at once when a gap was filled, in part or whole.
             self.pending.set(Pending::ACK);
+            self.duplicate_acks_owed = 0;
             self.refresh_sack(None, receiver);
         }
         Ok(())
@@ -375,7 +379,7 @@ impl Connection {
         if receiver.queue.gaps() > 0 {
             let covered = |left: SeqNum| run.is_some_and(|run| run.0 <= left && left < run.1);
             for &(left, right) in self.sack_blocks.as_slice() {
-                if left > self.rcv_nxt && !covered(left) {
+                if left > self.rcv.nxt && !covered(left) {
                     blocks.push(left, right);
                 }
             }
@@ -388,15 +392,14 @@ impl Connection {
     /// every full one in the beginning; others wait for company, `delayed_ack` at most.
     fn decide_acknowledgment(&mut self, end: SeqNum, now: Instant) {
         let waiting = (end - self.last_ack_sent).max(0).unsigned_abs();
-        let full = u32::from(self.rcv_mss);
+        let full = u32::from(self.rcv.mss);
         if waiting >= 2 * full {
             self.pending.set(Pending::ACK);
         } else if waiting >= full && self.quick_acks > 0 {
             self.quick_acks -= 1;
             self.pending.set(Pending::ACK);
         } else if self.timers.delayed_ack == Instant::FAR {
-            let delay = Duration::from_micros(u64::from(self.settings.delayed_ack_us));
-            self.timers.delayed_ack = now + delay;
+            self.timers.delayed_ack = now.plus_micros(u64::from(self.settings.delayed_ack_us));
         }
     }
 
@@ -414,14 +417,14 @@ impl Connection {
                 .queue
                 .end_of_runs(receiver.pool)
                 .is_some_and(|end| end > at);
-            if at < self.rcv_nxt || text_follows {
+            if at < self.rcv.nxt || text_follows {
                 return Err(Drop::Sequence);
             }
             self.peer_fin = at;
             self.peer_fin_known = true;
             self.pending.set(Pending::ACK);
         }
-        if self.peer_fin_known && !self.peer_fin_reached && self.rcv_nxt == self.peer_fin {
+        if self.peer_fin_known && !self.peer_fin_reached && self.rcv.nxt == self.peer_fin {
             self.reach_peer_fin(segment.now, out);
         }
         Ok(())
@@ -429,9 +432,9 @@ impl Connection {
 
     fn reach_peer_fin(&mut self, now: Instant, out: &mut Input) {
         self.peer_fin_reached = true;
-        self.rcv_nxt = self.rcv_nxt + 1;
-        if self.rcv_edge < self.rcv_nxt {
-            self.rcv_edge = self.rcv_nxt;
+        self.rcv.nxt = self.rcv.nxt + 1;
+        if self.rcv.edge < self.rcv.nxt {
+            self.rcv.edge = self.rcv.nxt;
         }
         self.pending.set(Pending::ACK);
         out.events |= Events::PEER_CLOSED;

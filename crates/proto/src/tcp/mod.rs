@@ -41,6 +41,7 @@ mod types;
 #[cfg(test)]
 mod check;
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // lengths and random numbers of tests
 mod tests;
 
 pub use close::{listen, reset_for};

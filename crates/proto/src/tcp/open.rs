@@ -49,9 +49,9 @@ impl Connection {
     /// The peer's initial sequence number and options.
     fn take_syn(&mut self, syn: &Header, now: Instant) {
         self.irs = syn.seq;
-        self.rcv_nxt = syn.seq + 1;
-        self.last_ack_sent = self.rcv_nxt;
-        self.rcv_edge = self.rcv_nxt + self.settings.receive_buffer.min(65535);
+        self.rcv.nxt = syn.seq + 1;
+        self.last_ack_sent = self.rcv.nxt;
+        self.rcv.edge = self.rcv.nxt + self.settings.receive_buffer.min(65535);
         self.negotiate(syn, now);
         self.take_window(syn, u32::from(syn.window));
     }
@@ -67,7 +67,7 @@ impl Connection {
         let header = segment.header;
         let ack = header.flags.contains(Flags::ACK);
         // First, the ACK bit.
-        if ack && (header.ack <= self.iss || header.ack > self.snd_max) {
+        if ack && (header.ack <= self.iss || header.ack > self.snd.max) {
             if !header.flags.contains(Flags::RST) {
                 self.refuse(header.ack);
             }
@@ -104,11 +104,11 @@ impl Connection {
     /// Our SYN is acknowledged and the peer's is known.
     pub(super) fn establish(&mut self, header: &Header, now: Instant, out: &mut Input) {
         let was_retransmitted = self.attempts > 0;
-        self.snd_una = header.ack;
-        if self.snd_nxt < self.snd_una {
-            self.snd_nxt = self.snd_una;
+        self.snd.una = header.ack;
+        if self.snd.nxt < self.snd.una {
+            self.snd.nxt = self.snd.una;
         }
-        if !self.rtt.acknowledged(self.snd_una, now) {
+        if !self.rtt.acknowledged(self.snd.una, now) {
             if let Some(rtt) = self.echoed_rtt_us(header, now) {
                 self.rtt.sample(rtt);
             } else {
@@ -117,7 +117,7 @@ impl Connection {
         }
         if was_retransmitted {
             // RFC 5681 §3.1: a lost SYN means one segment to begin with.
-            self.congestion.cwnd = u32::from(self.snd_mss);
+            self.congestion.cwnd = u32::from(self.snd.mss);
         }
         self.attempts = 0;
         self.stalled_since = now;
@@ -130,7 +130,7 @@ impl Connection {
         let shift = if header.flags.contains(Flags::SYN) {
             0
         } else {
-            self.snd_scale
+            self.snd.scale
         };
         self.take_window(header, u32::from(header.window) << shift);
         self.arm_keepalive(now);

@@ -5,13 +5,14 @@ use super::congestion::{Congestion, initial_window};
 use super::connection::{Connection, MSS_MIN, TIMESTAMPS_LEN};
 use super::isn::low_half;
 use super::types::Drop;
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, Timestamps};
 
 /// RFC 7323 §2.3: a larger shift means this one.
 const SHIFT_MAX: u8 = 14;
-/// RFC 7323 §5.5: after this time TS.Recent says nothing any more.
-const TS_RECENT_LIFE: Duration = Duration::from_secs(24 * 24 * 3600);
+/// RFC 7323 §5.5: after 24 days TS.Recent says nothing any more; in units of
+/// [`Instant::coarse`], which are longer than a second.
+const TS_RECENT_LIFE: u32 = 24 * 24 * 3600 / 108 * 100;
 
 /// The timestamp clock ticks in milliseconds (RFC 7323 §5.4), so that PAWS holds for 24 days.
 pub(super) fn timestamp_clock(now: Instant) -> u32 {
@@ -28,7 +29,7 @@ impl Connection {
     pub(super) fn syn_options(&self, now: Instant) -> Options {
         Options {
             mss: Some(self.settings.mss),
-            window_scale: self.scaling.then_some(self.rcv_scale),
+            window_scale: self.scaling.then_some(self.rcv.scale),
             sack_permitted: self.sack,
             timestamps: self.timestamps_option(now),
             ..Options::default()
@@ -50,21 +51,21 @@ impl Connection {
         }
         self.sack &= options.sack_permitted;
         match options.window_scale {
-            Some(shift) if self.scaling => self.snd_scale = shift.min(SHIFT_MAX),
+            Some(shift) if self.scaling => self.snd.scale = shift.min(SHIFT_MAX),
             _ => {
                 self.scaling = false;
-                self.rcv_scale = 0;
+                self.rcv.scale = 0;
             }
         }
         match options.timestamps {
             Some(ts) if self.timestamps => {
                 self.ts_recent = ts.value;
-                self.ts_recent_at = now;
+                self.ts_recent_at = now.coarse();
             }
             _ => self.timestamps = false,
         }
         self.update_send_mss();
-        let mss = u32::from(self.snd_mss);
+        let mss = u32::from(self.snd.mss);
         let segments = u32::from(self.settings.initial_cwnd);
         self.congestion = Congestion::new(initial_window(segments, mss));
     }
@@ -72,8 +73,8 @@ impl Connection {
     /// RFC 9293 §3.7.1 MUST-16: what peer and path take, less the options in every segment.
     pub(super) fn update_send_mss(&mut self) {
         let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 };
-        self.snd_mss = self.peer_mss.min(self.settings.mss) - options;
-        self.congestion.mss_changed(u32::from(self.snd_mss));
+        self.snd.mss = self.peer_mss.min(self.settings.mss) - options;
+        self.congestion.mss_changed(u32::from(self.snd.mss));
     }
 
     /// PAWS (RFC 7323 §5.3 R1) and the rule that timestamps, once agreed upon, are in every
@@ -86,7 +87,7 @@ impl Connection {
             return Err(Drop::TimestampMissing);
         };
         let older = ts.value.wrapping_sub(self.ts_recent).cast_signed() < 0;
-        if older && now.since(self.ts_recent_at) <= TS_RECENT_LIFE {
+        if older && now.coarse().wrapping_sub(self.ts_recent_at) <= TS_RECENT_LIFE {
             return Err(Drop::Paws);
         }
         Ok(())
@@ -100,7 +101,7 @@ impl Connection {
             && header.seq <= self.last_ack_sent
         {
             self.ts_recent = ts.value;
-            self.ts_recent_at = now;
+            self.ts_recent_at = now.coarse();
         }
     }
 

@@ -60,13 +60,15 @@ impl Connection {
         if self.pending.has(Pending::KEEPALIVE) {
             self.pending.clear(Pending::KEEPALIVE);
             // RFC 9293 §3.8.4: SEG.SEQ = SND.NXT - 1, without data (SHLD-12).
-            return Some(self.bare(self.snd_max - 1, now));
+            return Some(self.bare(self.snd.max - 1, now));
         }
-        if self.pending.has(Pending::ACK) || self.duplicate_acks_owed > 0 {
-            if !self.pending.has(Pending::ACK) {
+        if self.pending.has(Pending::ACK) {
+            let transmit = self.bare(self.snd.max, now);
+            if self.duplicate_acks_owed > 0 {
                 self.duplicate_acks_owed -= 1;
+                self.pending.set(Pending::ACK);
             }
-            return Some(self.bare(self.snd_max, now));
+            return Some(transmit);
         }
         None
     }
@@ -84,8 +86,8 @@ impl Connection {
         }
         if self.pending.has(Pending::RST) {
             self.pending.clear(Pending::RST);
-            let mut header = self.plain_header(self.snd_max, Flags::RST | Flags::ACK);
-            header.ack = self.rcv_nxt;
+            let mut header = self.plain_header(self.snd.max, Flags::RST | Flags::ACK);
+            header.ack = self.rcv.nxt;
             return Some(Transmit {
                 header,
                 offset: 0,
@@ -98,11 +100,11 @@ impl Connection {
             State::SynReceived => true,
             _ => return self.next_segment(now),
         };
-        if self.snd_max == self.iss {
-            self.snd_max = self.iss + 1;
-            self.snd_nxt = self.snd_max;
+        if self.snd.max == self.iss {
+            self.snd.max = self.iss + 1;
+            self.snd.nxt = self.snd.max;
             self.stalled_since = now;
-            self.rtt.sent(self.snd_max, now);
+            self.rtt.sent(self.snd.max, now);
         } else {
             self.note_retransmission(now);
         }
@@ -120,8 +122,8 @@ impl Connection {
         let window = self.settings.receive_buffer.min(65535);
         header.window = u16::try_from(window).unwrap_or(u16::MAX);
         if passive {
-            header.ack = self.rcv_nxt;
-            self.acknowledged_by(now);
+            header.ack = self.rcv.nxt;
+            self.acknowledged_by_this();
             self.note_edge(window);
         }
         Some(Transmit {
@@ -149,7 +151,7 @@ impl Connection {
     /// counts as acknowledged.
     fn header(&mut self, seq: SeqNum, flags: Flags, now: Instant) -> Header {
         let mut header = self.plain_header(seq, flags | Flags::ACK);
-        header.ack = self.rcv_nxt;
+        header.ack = self.rcv.nxt;
         header.window = self.window_to_announce();
         header.options.timestamps = self.timestamps_option(now);
         if !self.sack_blocks.is_empty() {
@@ -160,28 +162,28 @@ impl Connection {
             }
             header.options.sack = blocks;
         }
-        if self.sends_urgent && self.snd_urgent > seq {
-            let distance = (self.snd_urgent - seq).unsigned_abs();
+        if self.sends_urgent && self.snd.urgent > seq {
+            let distance = (self.snd.urgent - seq).unsigned_abs();
             header.flags = header.flags | Flags::URG;
             header.urgent = u16::try_from(distance).unwrap_or(u16::MAX);
         }
-        self.note_edge(u32::from(header.window) << self.rcv_scale);
-        self.acknowledged_by(now);
+        self.note_edge(u32::from(header.window) << self.rcv.scale);
+        self.acknowledged_by_this();
         header
     }
 
     /// A segment acknowledges everything up to RCV.NXT.
-    fn acknowledged_by(&mut self, _now: Instant) {
-        self.last_ack_sent = self.rcv_nxt;
+    fn acknowledged_by_this(&mut self) {
+        self.last_ack_sent = self.rcv.nxt;
         self.timers.delayed_ack = Instant::FAR;
         self.pending.clear(Pending::ACK);
     }
 
     /// A window of `window` bytes was announced.
     fn note_edge(&mut self, window: u32) {
-        let edge = self.rcv_nxt + window;
-        if edge > self.rcv_edge {
-            self.rcv_edge = edge;
+        let edge = self.rcv.nxt + window;
+        if edge > self.rcv.edge {
+            self.rcv.edge = edge;
         }
     }
 
@@ -197,21 +199,21 @@ impl Connection {
     /// announced before (SHLD-14), but for what the scale cannot express.
     pub(super) fn window_to_announce(&self) -> u16 {
         let (free, offered) = self.receive_room();
-        let step = (self.settings.receive_buffer / 2).min(u32::from(self.rcv_mss));
+        let step = (self.settings.receive_buffer / 2).min(u32::from(self.rcv.mss));
         let window = if free >= offered.saturating_add(step) {
             free
         } else {
             offered
         };
-        u16::try_from(window >> self.rcv_scale).unwrap_or(u16::MAX)
+        u16::try_from(window >> self.rcv.scale).unwrap_or(u16::MAX)
     }
 
     /// Bytes for which there is room, as far as a window can say it, and bytes that the peer may
     /// send by what it was told.
     fn receive_room(&self) -> (u32, u32) {
         let free = self.settings.receive_buffer.saturating_sub(self.unread);
-        let free = free.min(65535 << self.rcv_scale);
-        (free, (self.rcv_edge - self.rcv_nxt).max(0).unsigned_abs())
+        let free = free.min(65535 << self.rcv.scale);
+        (free, (self.rcv.edge - self.rcv.nxt).max(0).unsigned_abs())
     }
 
     /// Whether reading has opened the window by so much that the peer should hear of it: by half
@@ -223,15 +225,15 @@ impl Connection {
         }
         let (free, offered) = self.receive_room();
         let gain = free.saturating_sub(offered);
-        let buffer = self.settings.receive_buffer.min(65535 << self.rcv_scale);
-        let two_segments = 2 * u32::from(self.rcv_mss);
+        let buffer = self.settings.receive_buffer.min(65535 << self.rcv.scale);
+        let two_segments = 2 * u32::from(self.rcv.mss);
         gain >= buffer.div_ceil(2)
             || (gain >= two_segments && (gain >= buffer / 4 || offered <= buffer / 8))
     }
 
     /// What to send next, if windows and silly-window avoidance allow.
     fn next_stretch(&mut self, now: Instant) -> Option<Stretch> {
-        if !self.state.is_synchronized() || self.snd_una == self.iss {
+        if !self.state.is_synchronized() || self.snd.una == self.iss {
             self.pending.clear(Pending::SEND);
             return None;
         }
@@ -240,7 +242,7 @@ impl Connection {
         {
             return Some(stretch);
         }
-        match self.new_stretch(now) {
+        match self.new_stretch() {
             Ok(stretch) => Some(stretch),
             Err(hold) => {
                 self.pending.clear(Pending::SEND);
@@ -256,16 +258,16 @@ impl Connection {
     /// (RFC 9293 SHLD-16).
     fn lost_stretch(&mut self) -> Option<Stretch> {
         let (start, end) = self.next_loss()?;
-        let edge = self.snd_una + self.snd_wnd;
+        let edge = self.snd.una + self.snd.wnd;
         let room = (edge - start).max(0).unsigned_abs();
-        let text_end = if end > self.snd_end {
-            self.snd_end
+        let text_end = if end > self.snd.end {
+            self.snd.end
         } else {
             end
         };
         let text = (text_end - start).max(0).unsigned_abs();
         let len = text.min(self.full_segment()).min(room);
-        let fin = end > self.snd_end && len == text && room > len;
+        let fin = end > self.snd.end && len == text && room > len;
         if len == 0 && !fin {
             return None;
         }
@@ -282,35 +284,35 @@ impl Connection {
                 .min(if self.timestamps { 3 } else { 4 }),
         );
         let sack = if blocks > 0 { 4 + 8 * blocks } else { 0 };
-        u32::from(self.snd_mss) - sack
+        u32::from(self.snd.mss) - sack
     }
 
     /// The next stretch from SND.NXT on: never sent, or, after a timeout, to be sent again unless
     /// sacked meanwhile.
-    fn new_stretch(&mut self, _now: Instant) -> Result<Stretch, Hold> {
-        let mut limit = self.snd_end;
-        if self.snd_nxt < self.snd_max && !self.scoreboard.is_empty() {
-            let (start, end) = self.scoreboard.next_gap(self.snd_nxt);
-            self.snd_nxt = start;
+    fn new_stretch(&mut self) -> Result<Stretch, Hold> {
+        let mut limit = self.snd.end;
+        if self.snd.nxt < self.snd.max && !self.scoreboard.is_empty() {
+            let (start, end) = self.scoreboard.next_gap(self.snd.nxt);
+            self.snd.nxt = start;
             if let Some(end) = end
                 && end < limit
             {
                 limit = end;
             }
         }
-        let start = self.snd_nxt;
-        if start > self.snd_end || (start == self.snd_end && !self.fin_queued) {
+        let start = self.snd.nxt;
+        if start > self.snd.end || (start == self.snd.end && !self.fin_queued) {
             return Err(Hold::Wait);
         }
-        let room = (self.snd_una + self.snd_wnd - start).max(0).unsigned_abs();
+        let room = (self.snd.una + self.snd.wnd - start).max(0).unsigned_abs();
         let text = (limit - start).max(0).unsigned_abs();
         let len = text.min(self.full_segment()).min(room);
-        let last = start + len == self.snd_end;
+        let last = start + len == self.snd.end;
         let fin = self.fin_queued && last && room > len;
         if len == 0 && !fin {
             return Err(self.hold_for_window());
         }
-        if !fin && start >= self.snd_max {
+        if !fin && start >= self.snd.max {
             self.avoid_silly_window(len, last)?;
         }
         let pipe = self.pipe();
@@ -322,7 +324,7 @@ impl Connection {
 
     /// Only a window update can help, and nothing in flight will bring one: probe for it.
     fn hold_for_window(&self) -> Hold {
-        if self.snd_nxt == self.snd_una {
+        if self.snd.nxt == self.snd.una {
             Hold::Window
         } else {
             Hold::Wait
@@ -337,11 +339,11 @@ impl Connection {
             return Ok(());
         }
         if last {
-            let idle = self.snd_nxt == self.snd_una;
-            let may = !self.corked && (idle || !self.nagle || self.fin_queued);
+            let idle = self.snd.nxt == self.snd.una;
+            let may = self.fin_queued || (!self.corked && (idle || !self.nagle));
             return if may { Ok(()) } else { Err(Hold::Wait) };
         }
-        if len >= self.snd_wnd_max.div_ceil(2) {
+        if len >= self.snd.wnd_max.div_ceil(2) {
             return Ok(());
         }
         Err(self.hold_for_window())
@@ -357,35 +359,39 @@ impl Connection {
         }
     }
 
+    /// The window is open, or there is nothing to probe for.
+    pub(super) fn stop_probing(&mut self) {
+        self.probing = false;
+        self.rtt.end_back_off();
+        self.timers.retransmit = Instant::FAR;
+    }
+
     /// A zero-window probe: one byte, or the FIN; or, where a small window was refused as silly,
     /// what it allows (the override of RFC 9293 §3.8.6.2.1).
     fn probe(&self) -> Option<Stretch> {
-        let start = self.snd_una;
-        let text = (self.snd_end - start).max(0).unsigned_abs();
-        let len = text.min(self.snd_wnd.max(1)).min(self.full_segment());
-        let fin = self.fin_queued && text == 0 && start == self.snd_end;
+        let start = self.snd.una;
+        let text = (self.snd.end - start).max(0).unsigned_abs();
+        let len = text.min(self.snd.wnd.max(1)).min(self.full_segment());
+        let fin = self.fin_queued && text == 0 && start == self.snd.end;
         (len > 0 || fin).then_some(Stretch { start, len, fin })
     }
 
     fn send_probe(&mut self, stretch: Stretch, now: Instant) -> Transmit {
         let transmit = self.transmit(stretch, now);
         self.note_retransmission(now);
-        if stretch.end() > self.snd_max {
-            self.snd_max = stretch.end();
+        if stretch.end() > self.snd.max {
+            self.snd.max = stretch.end();
         }
         transmit
     }
 
     fn send(&mut self, stretch: Stretch, now: Instant) -> Transmit {
         let end = stretch.end();
-        let idle = self.snd_una == self.snd_max;
+        let idle = self.snd.una == self.snd.max;
         if self.probing {
-            // The window opened.
-            self.probing = false;
-            self.rtt.end_back_off();
-            self.timers.retransmit = Instant::FAR;
+            self.stop_probing(); // the window opened
         }
-        if stretch.start < self.snd_max {
+        if stretch.start < self.snd.max {
             self.note_retransmission(now);
         } else {
             if idle {
@@ -394,11 +400,11 @@ impl Connection {
             }
             self.rtt.sent(end, now);
         }
-        if stretch.start == self.snd_nxt || end > self.snd_nxt {
-            self.snd_nxt = end;
+        if stretch.start == self.snd.nxt || end > self.snd.nxt {
+            self.snd.nxt = end;
         }
-        if end > self.snd_max {
-            self.snd_max = end;
+        if end > self.snd.max {
+            self.snd.max = end;
         }
         if self.timers.retransmit == Instant::FAR {
             self.arm_retransmit(now);
@@ -421,22 +427,22 @@ impl Connection {
 
     /// RFC 5681 §4.1: after a silence longer than the timeout the window is the initial one.
     fn restart_if_idle(&mut self, now: Instant) {
-        if now.since(self.last_sent) > self.rtt.rto() {
+        if now > self.last_sent.plus_micros(self.rtt.rto_us()) {
             let segments = u32::from(self.settings.initial_cwnd);
-            let initial = super::congestion::initial_window(segments, u32::from(self.snd_mss));
+            let initial = super::congestion::initial_window(segments, u32::from(self.snd.mss));
             self.congestion.restart_after_idle(initial);
         }
     }
 
     fn transmit(&mut self, stretch: Stretch, now: Instant) -> Transmit {
         let mut flags = Flags::ACK;
-        if stretch.len > 0 && stretch.start + stretch.len == self.snd_end {
+        if stretch.len > 0 && stretch.start + stretch.len == self.snd.end {
             flags = flags | Flags::PSH; // RFC 9293 MUST-61
         }
         if stretch.fin {
             flags = flags | Flags::FIN;
         }
-        let offset = (stretch.start - self.snd_una).max(0).unsigned_abs();
+        let offset = (stretch.start - self.snd.una).max(0).unsigned_abs();
         Transmit {
             header: self.header(stretch.start, flags, now),
             offset,

@@ -68,14 +68,14 @@ impl Connection {
     /// Bytes in flight (RFC 6675 §4, pipe): sent, not acknowledged, not sacked, and not thought
     /// lost unless sent again. Without SACK every duplicate acknowledgment stands for a segment.
     pub(super) fn pipe(&self) -> u32 {
-        let flight = (self.snd_nxt - self.snd_una).max(0).unsigned_abs();
+        let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
         if self.scoreboard.is_empty() && self.recovery.duplicates == 0 && !self.recovery.is_fast() {
             return flight;
         }
         let arrived = if self.sack {
-            self.scoreboard.sacked_within(self.snd_una, self.snd_nxt)
+            self.scoreboard.sacked_within(self.snd.una, self.snd.nxt)
         } else {
-            u32::from(self.recovery.duplicates).saturating_mul(u32::from(self.snd_mss))
+            u32::from(self.recovery.duplicates).saturating_mul(u32::from(self.snd.mss))
         };
         flight
             .saturating_sub(arrived)
@@ -93,17 +93,17 @@ impl Connection {
 
     /// Where lost bytes that were not sent again may be; empty outside of fast recovery.
     fn lost_range(&self) -> (SeqNum, SeqNum) {
-        let una = self.snd_una;
+        let una = self.snd.una;
         if !self.recovery.is_fast() {
             return (una, una);
         }
-        let mss = u32::from(self.snd_mss);
+        let mss = u32::from(self.snd.mss);
         let mut mark = self.scoreboard.loss_mark(una, mss);
         if self.recovery.head_lost && mark < una + mss {
             mark = una + mss;
         }
-        let end = if self.snd_max < mark {
-            self.snd_max
+        let end = if self.snd.max < mark {
+            self.snd.max
         } else {
             mark
         };
@@ -121,14 +121,14 @@ impl Connection {
         if start >= mark {
             return None;
         }
-        let mss = u32::from(self.snd_mss);
+        let mss = u32::from(self.snd.mss);
         if !self.recovery.unlimited && self.pipe().saturating_add(mss) > self.congestion.cwnd {
             return None;
         }
         Some((
             start,
-            end.filter(|&end| end < self.snd_max)
-                .unwrap_or(self.snd_max),
+            end.filter(|&end| end < self.snd.max)
+                .unwrap_or(self.snd.max),
         ))
     }
 
@@ -140,9 +140,13 @@ impl Connection {
 
     /// A duplicate acknowledgment, or one with new SACK blocks.
     pub(super) fn on_duplicate_ack(&mut self) {
+        if self.recovery.phase == Phase::Timeout {
+            // They may tell of what was sent before the timer expired.
+            return;
+        }
         // More duplicates than segments in flight are lies (`negative 64`).
-        let most = self.snd_max - self.snd_una;
-        let most = most.max(0).unsigned_abs() / u32::from(self.snd_mss);
+        let most = self.snd.max - self.snd.una;
+        let most = most.max(0).unsigned_abs() / u32::from(self.snd.mss);
         if u32::from(self.recovery.duplicates) <= most {
             self.recovery.duplicates = self.recovery.duplicates.saturating_add(1);
         }
@@ -152,10 +156,10 @@ impl Connection {
     }
 
     fn loss_is_likely(&self) -> bool {
-        let una = self.snd_una;
+        let una = self.snd.una;
         let enough = self.recovery.duplicates >= DUPLICATE_THRESHOLD;
         if self.sack {
-            enough || self.scoreboard.loss_mark(una, u32::from(self.snd_mss)) > una
+            enough || self.scoreboard.loss_mark(una, u32::from(self.snd.mss)) > una
         } else {
             // RFC 6582 §3.2, step 2: not for duplicates of what recovery sent twice.
             enough && una > self.recovery.recover
@@ -163,14 +167,14 @@ impl Connection {
     }
 
     fn enter_recovery(&mut self) {
-        let flight = (self.snd_nxt - self.snd_una).max(0).unsigned_abs();
+        let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
         self.congestion
-            .enter_recovery(flight, u32::from(self.snd_mss));
+            .enter_recovery(flight, u32::from(self.snd.mss));
         self.recovery.phase = Phase::Fast;
         self.recovery.head_lost = true;
         self.recovery.unlimited = true;
-        self.recovery.recover = self.snd_max;
-        self.recovery.retransmitted = self.snd_una;
+        self.recovery.recover = self.snd.max;
+        self.recovery.retransmitted = self.snd.una;
         self.counters.recoveries += 1;
         self.rtt.cancel();
         self.pending.set(Pending::SEND);
@@ -178,8 +182,8 @@ impl Connection {
 
     /// SND.UNA moved by `bytes` of sequence space; `flight` is what was in flight before.
     pub(super) fn on_progress(&mut self, bytes: u32, flight: u32) {
-        let una = self.snd_una;
-        let mss = u32::from(self.snd_mss);
+        let una = self.snd.una;
+        let mss = u32::from(self.snd.mss);
         if !self.scoreboard.is_empty() {
             self.scoreboard.acknowledged(una);
         }
@@ -197,7 +201,7 @@ impl Connection {
                 }
             }
             Phase::Fast if una >= self.recovery.recover => {
-                let left = (self.snd_nxt - una).max(0).unsigned_abs();
+                let left = (self.snd.nxt - una).max(0).unsigned_abs();
                 self.congestion.leave_recovery(left, mss);
                 self.recovery.phase = Phase::Open;
                 self.recovery.duplicates = 0;
@@ -211,11 +215,11 @@ impl Connection {
     /// RFC 6582 §3.2, step 3, partial acknowledgment: the next segment was lost too. With SACK the
     /// scoreboard says which, unless it has nothing more to say.
     fn on_partial_ack(&mut self, bytes: u32) {
-        let segments = bytes / u32::from(self.snd_mss);
+        let segments = bytes / u32::from(self.snd.mss);
         let arrived = u16::try_from(segments.saturating_sub(1)).unwrap_or(u16::MAX);
         self.recovery.duplicates = self.recovery.duplicates.saturating_sub(arrived);
         self.recovery.head_lost = !self.sack || self.scoreboard.is_empty();
-        if self.recovery.head_lost && self.recovery.retransmitted <= self.snd_una {
+        if self.recovery.head_lost && self.recovery.retransmitted <= self.snd.una {
             self.recovery.unlimited = true;
         }
     }

@@ -1,5 +1,6 @@
 //! The retransmission timeout, from measured round trips (RFC 6298, Karn's algorithm).
 
+use super::config::Config;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::SeqNum;
 
@@ -30,14 +31,15 @@ pub(super) fn micros(duration: Duration) -> u32 {
 }
 
 impl RttEstimator {
-    pub fn new(initial: Duration, min: Duration, max: Duration) -> Self {
+    pub fn new(config: &Config) -> Self {
+        let min = micros(config.rto_min).max(1);
         Self {
             srtt_us: 0,
             rttvar_us: 0,
             min_us: u32::MAX,
-            rto_us: micros(initial),
-            rto_min_us: micros(min).max(1),
-            rto_max_us: micros(max).max(1),
+            rto_us: micros(config.rto_initial).max(min),
+            rto_min_us: min,
+            rto_max_us: micros(config.rto_max).max(min),
             backoff: 0,
             timing: false,
             timed_end: SeqNum(0),
@@ -45,10 +47,9 @@ impl RttEstimator {
         }
     }
 
-    /// The timeout, backed off.
-    pub fn rto(&self) -> Duration {
-        Duration::from_micros(u64::from(self.rto_us) << self.backoff.min(31))
-            .min(Duration::from_micros(u64::from(self.rto_max_us)))
+    /// The timeout, backed off, in microseconds.
+    pub fn rto_us(&self) -> u64 {
+        (u64::from(self.rto_us) << self.backoff.min(31)).min(u64::from(self.rto_max_us))
     }
 
     /// The timer expired: the next timeout is twice as long (RFC 6298 §5.5). What was being timed
@@ -99,7 +100,7 @@ impl RttEstimator {
             return false;
         }
         self.timing = false;
-        self.sample(micros(now.since(self.timed_at)));
+        self.sample(now.micros_since(self.timed_at));
         true
     }
 

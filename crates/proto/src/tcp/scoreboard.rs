@@ -44,9 +44,9 @@ impl Scoreboard {
     }
 
     /// Adds `left..right`; true if that said anything new. A block that is empty, backwards, or
-    /// not within `una..max` is nonsense or a D-SACK, and ignored (`negative 59`).
+    /// not between `una` and `max` is nonsense or a D-SACK, and ignored (`negative 59`).
     pub fn add(&mut self, left: SeqNum, right: SeqNum, una: SeqNum, max: SeqNum) -> bool {
-        if left >= right || left < una || right > max || left > max {
+        if left >= right || left <= una || right > max || left > max {
             return false;
         }
         let len = usize::from(self.len);
@@ -97,13 +97,11 @@ impl Scoreboard {
     /// Forgets what lies below `una`.
     pub fn acknowledged(&mut self, una: SeqNum) {
         let len = usize::from(self.len);
-        let gone = self.ranges().iter().take_while(|r| r.1 <= una).count();
+        // A range that begins at SND.UNA would have been acknowledged: the peer dropped it.
+        let gone = self.ranges().iter().take_while(|r| r.0 <= una).count();
         if gone > 0 {
             self.ranges.copy_within(gone..len, 0);
             self.set_len(len - gone);
-        }
-        if self.len > 0 && self.ranges[0].0 < una {
-            self.ranges[0].0 = una;
         }
     }
 

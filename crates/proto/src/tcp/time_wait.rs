@@ -49,8 +49,8 @@ impl TimeWait {
         Self {
             local_port: connection.local_port,
             remote_port: connection.remote_port,
-            snd_nxt: connection.snd_max,
-            rcv_nxt: connection.rcv_nxt,
+            snd_nxt: connection.snd.max,
+            rcv_nxt: connection.rcv.nxt,
             window: connection.window_to_announce(),
             timestamps: connection.timestamps,
             ts_recent: connection.ts_recent,

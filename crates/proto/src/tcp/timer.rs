@@ -2,7 +2,7 @@
 
 use super::connection::{Connection, Pending, from_millis};
 use super::types::{Error, Events, State};
-use crate::time::{Duration, Instant};
+use crate::time::Instant;
 
 /// Retransmissions of the same data after which the application is told (R1, RFC 9293 SHLD-10).
 const R1_ATTEMPTS: u8 = 3;
@@ -69,8 +69,10 @@ impl Connection {
     /// Starts the retransmission timer anew (RFC 6298 §5.1, §5.3), not beyond the time at which
     /// the connection is given up.
     pub(super) fn arm_retransmit(&mut self, now: Instant) {
-        let limit = self.stalled_since + self.patience();
-        let next = now + self.rtt.rto();
+        let limit = self
+            .stalled_since
+            .plus_micros(u64::from(self.patience_ms()) * 1000);
+        let next = now.plus_micros(self.rtt.rto_us());
         self.timers.retransmit = if limit < next && limit > now {
             limit
         } else {
@@ -79,19 +81,19 @@ impl Connection {
     }
 
     /// R2 (RFC 9293 MUST-20, MUST-23).
-    fn patience(&self) -> Duration {
-        from_millis(if self.state.is_synchronized() {
+    const fn patience_ms(&self) -> u32 {
+        if self.state.is_synchronized() {
             self.settings.retry_ms
         } else {
             self.settings.syn_retry_ms
-        })
+        }
     }
 
     fn on_retransmit_timer(&mut self, now: Instant) -> Events {
-        if now.since(self.stalled_since) >= self.patience() {
+        if now.since(self.stalled_since) >= from_millis(self.patience_ms()) {
             return self.give_up();
         }
-        let nothing_sent = self.snd_una == self.snd_max;
+        let nothing_sent = self.snd.una == self.snd.max;
         if nothing_sent && !self.probing {
             self.timers.retransmit = Instant::FAR;
             return Events::NONE;
@@ -101,7 +103,7 @@ impl Connection {
         self.rtt.back_off();
         if !self.state.is_synchronized() {
             self.pending.set(Pending::SYN);
-        } else if self.probing || self.snd_wnd == 0 {
+        } else if self.probing || self.snd.wnd == 0 {
             self.probe_window();
         } else {
             self.retransmission_timeout(first);
@@ -117,12 +119,12 @@ impl Connection {
     /// RFC 6298 §5.4, RFC 5681 §3.1: back to one segment, beginning at SND.UNA. What was sacked is
     /// forgotten, as the peer may have dropped it (RFC 2018 §8).
     fn retransmission_timeout(&mut self, first: bool) {
-        let flight = (self.snd_nxt - self.snd_una).max(0).unsigned_abs();
+        let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
         self.congestion
-            .timed_out(flight, u32::from(self.snd_mss), first);
+            .timed_out(flight, u32::from(self.snd.mss), first);
         self.scoreboard.clear();
-        self.recovery.go_back(self.snd_max);
-        self.snd_nxt = self.snd_una;
+        self.recovery.go_back(self.snd.max);
+        self.snd.nxt = self.snd.una;
         self.counters.timeouts += 1;
         self.pending.set(Pending::SEND);
     }
@@ -130,10 +132,10 @@ impl Connection {
     /// The window is closed, maybe over data already sent (RFC 9293 MUST-34 to MUST-36): ask for it.
     fn probe_window(&mut self) {
         self.probing = true;
-        if self.snd_nxt > self.snd_una {
+        if self.snd.nxt > self.snd.una {
             self.scoreboard.clear();
-            self.recovery.go_back(self.snd_max);
-            self.snd_nxt = self.snd_una;
+            self.recovery.go_back(self.snd.max);
+            self.snd.nxt = self.snd.una;
         }
         self.pending.set(Pending::PROBE);
     }
@@ -169,7 +171,7 @@ impl Connection {
             return Events::NONE;
         }
         // With data unacknowledged, retransmission finds out (RFC 9293 MUST-26).
-        if self.snd_una != self.snd_max || self.probing {
+        if self.snd.una != self.snd.max || self.probing {
             self.timers.keepalive = now + idle;
             return Events::NONE;
         }

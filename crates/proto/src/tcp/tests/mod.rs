@@ -1,5 +1,6 @@
 //! Two connections in virtual time, and a channel between them that loses, repeats and reorders.
 
+mod hostile;
 mod random;
 
 use alloc::collections::VecDeque;
@@ -44,8 +45,12 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    pub const NONE: Self =
-        Self { loss: 0, duplicate: 0, reorder: 0, delay: Duration::from_millis(5) };
+    pub const NONE: Self = Self {
+        loss: 0,
+        duplicate: 0,
+        reorder: 0,
+        delay: Duration::from_millis(5),
+    };
 }
 
 /// One end: a connection with its queues, and an application that reads and writes.
@@ -254,7 +259,13 @@ impl Pair {
                 at = at + Duration::from_nanos(extra);
             }
             self.order += 1;
-            self.flying.push(Flying { at, order: self.order, to, header, text: text.clone() });
+            self.flying.push(Flying {
+                at,
+                order: self.order,
+                to,
+                header,
+                text: text.clone(),
+            });
         }
     }
 
@@ -264,7 +275,10 @@ impl Pair {
         let len = text.len() as u32;
         let end = &mut self.ends[to];
         if end.conn.is_none() {
-            let verdict = end.time_wait.as_mut().map(|record| record.input(header, len, now));
+            let verdict = end
+                .time_wait
+                .as_mut()
+                .map(|record| record.input(header, len, now));
             match verdict {
                 Some(TimeWaitVerdict::Acknowledge(answer)) => {
                     self.launch(1 - to, answer, Vec::new());
@@ -286,7 +300,10 @@ impl Pair {
         let conn = end.conn.as_mut()?;
         let input = conn.input(header, text, &mut end.queue, &mut end.pool, now);
         conn.check();
-        assert_eq!(conn.deadline() == Instant::FAR, conn.timers.earliest() == Instant::FAR);
+        assert_eq!(
+            conn.deadline() == Instant::FAR,
+            conn.timers.earliest() == Instant::FAR
+        );
         end.note(input);
         Some(input)
     }
@@ -297,7 +314,11 @@ impl Pair {
         let next = self.flying.iter().map(|f| (f.at, f.order)).min();
         let timer = |end: &End| {
             let conn = end.conn.as_ref().map_or(Instant::FAR, Connection::deadline);
-            conn.min(end.time_wait.as_ref().map_or(Instant::FAR, TimeWait::expires))
+            conn.min(
+                end.time_wait
+                    .as_ref()
+                    .map_or(Instant::FAR, TimeWait::expires),
+            )
         };
         let deadline = timer(&self.ends[0]).min(timer(&self.ends[1]));
         let at = deadline.min(next.map_or(Instant::FAR, |(at, _)| at));
@@ -309,19 +330,30 @@ impl Pair {
         if let Some((at, order)) = next
             && at <= deadline
         {
-            let index = self.flying.iter().position(|f| (f.at, f.order) == (at, order)).unwrap();
+            let index = self
+                .flying
+                .iter()
+                .position(|f| (f.at, f.order) == (at, order))
+                .unwrap();
             let segment = self.flying.swap_remove(index);
             self.deliver(segment.to, &segment.header, segment.text);
             return true;
         }
         for end in &mut self.ends {
-            if end.time_wait.as_ref().is_some_and(|record| record.expires() <= self.now) {
+            if end
+                .time_wait
+                .as_ref()
+                .is_some_and(|record| record.expires() <= self.now)
+            {
                 end.time_wait = None;
             }
             let Some(conn) = &mut end.conn else { continue };
             let before = conn.deadline();
             let events = conn.on_timer(self.now);
-            assert!(before > self.now || conn.deadline() > self.now, "a timer that does not move");
+            assert!(
+                before > self.now || conn.deadline() > self.now,
+                "a timer that does not move"
+            );
             end.note_events(events);
         }
         true
@@ -347,15 +379,17 @@ impl Pair {
         let mut header = Header {
             source_port: conn.remote_port(),
             destination_port: conn.local_port(),
-            seq: conn.rcv_nxt,
-            ack: conn.snd_una,
+            seq: conn.rcv.nxt,
+            ack: conn.snd.una,
             flags,
             window: 1000,
             ..Header::default()
         };
         if conn.timestamps {
-            header.options.timestamps =
-                Some(crate::wire::tcp::Timestamps { value: conn.ts_recent, echo: 0 });
+            header.options.timestamps = Some(crate::wire::tcp::Timestamps {
+                value: conn.ts_recent,
+                echo: 0,
+            });
         }
         header
     }

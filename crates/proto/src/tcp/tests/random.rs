@@ -41,8 +41,16 @@ struct Task {
 impl Task {
     fn random(rng: &mut Rng) -> Self {
         let len = [0, 1, 500, 20_000, 100_000, 400_000][rng.below(6) as usize];
-        let len = if len > 1 { rng.below(len) as usize + 1 } else { len as usize };
-        Self { data: rng.bytes(len), written: 0, shut: false }
+        let len = if len > 1 {
+            rng.below(len) as usize + 1
+        } else {
+            len as usize
+        };
+        Self {
+            data: rng.bytes(len),
+            written: 0,
+            shut: false,
+        }
     }
 
     fn act(&mut self, end: &mut End, rng: &mut Rng) {
@@ -52,7 +60,11 @@ impl Task {
         if !end.paused && !end.queue.is_idle() {
             end.read(rng.below(20_000) as usize + 1);
         }
-        if end.conn.as_ref().is_some_and(Connection::is_open_for_writing) {
+        if end
+            .conn
+            .as_ref()
+            .is_some_and(Connection::is_open_for_writing)
+        {
             let left = self.data.len() - self.written;
             if left > 0 && end.send.len() < 50_000 {
                 let n = (rng.below(10_000) as usize + 1).min(left);
@@ -91,7 +103,10 @@ fn transfer(seed: u64) {
             pair.ends[0].paused = false;
             pair.ends[1].paused = false;
         }
-        let closed = pair.ends.iter().all(|end| end.conn.is_none() && end.queue.is_idle());
+        let closed = pair
+            .ends
+            .iter()
+            .all(|end| end.conn.is_none() && end.queue.is_idle());
         if closed || idle > 100_000 {
             break;
         }
