@@ -1,9 +1,10 @@
-//! UDP (RFC 768, RFC 1122 §4.1, RFC 8200 §8.1): datagrams checked on the way in, headed on the way out.
+//! UDP (RFC 768, RFC 1122 §4.1, RFC 8200 §8.1): datagrams checked on the way in, headed on the way
+//! out.
 
 use core::net::IpAddr;
 
-use crate::wire::udp::Header;
 pub use crate::wire::udp::HEADER_LEN;
+use crate::wire::udp::Header;
 use crate::wire::{Error, checksum};
 
 /// A datagram that passed all checks.
@@ -58,8 +59,9 @@ pub fn receive(
     })
 }
 
-/// Writes header and payload to the front of `buf`, the payload summed while it is copied. Returns the length of
-/// both; 0 if they do not fit, the payload is longer than 65527 octets, or the addresses are of two families.
+/// Writes header and payload to the front of `buf`, the payload summed while it is copied. Returns
+/// the length of both; 0 if they do not fit, the payload is longer than 65527 octets, or the
+/// addresses are of two families.
 #[inline]
 pub fn send(
     source: (IpAddr, u16),
@@ -67,21 +69,27 @@ pub fn send(
     payload: &[u8],
     buf: &mut [u8],
 ) -> usize {
-    let Some((head, body)) = buf.split_at_mut_checked(HEADER_LEN) else { return 0 };
-    let Some(body) = body.get_mut(..payload.len()) else { return 0 };
+    let Some((head, body)) = buf.split_at_mut_checked(HEADER_LEN) else {
+        return 0;
+    };
+    let Some(body) = body.get_mut(..payload.len()) else {
+        return 0;
+    };
     let sum = checksum::copy_and_sum(payload, body);
     finish(source, destination, sum, payload.len(), head)
 }
 
-/// Writes the header in front of a payload that stands already behind the first 8 octets of `datagram`, up to its
-/// end. Returns the length of both; 0 as [`send`].
+/// Writes the header in front of a payload that stands already behind the first 8 octets of
+/// `datagram`, up to its end. Returns the length of both; 0 as [`send`].
 #[inline]
 pub fn send_in_place(
     source: (IpAddr, u16),
     destination: (IpAddr, u16),
     datagram: &mut [u8],
 ) -> usize {
-    let Some((head, body)) = datagram.split_at_mut_checked(HEADER_LEN) else { return 0 };
+    let Some((head, body)) = datagram.split_at_mut_checked(HEADER_LEN) else {
+        return 0;
+    };
     finish(source, destination, checksum::sum(body), body.len(), head)
 }
 

@@ -28,11 +28,21 @@ fn there_and_back() {
         for payload in [&b""[..], b"x", b"hello", &[0xff; 1472]] {
             let bytes = datagram(of, payload);
             let got = judge(of, &bytes).unwrap();
-            assert_eq!(got, Datagram { source_port: 1000, destination_port: 2000, payload });
+            assert_eq!(
+                got,
+                Datagram {
+                    source_port: 1000,
+                    destination_port: 2000,
+                    payload
+                }
+            );
             let (from, to) = ends(of);
             let mut again = std::vec![0; 8];
             again.extend_from_slice(payload);
-            assert_eq!(send_in_place((from, 1000), (to, 2000), &mut again), again.len());
+            assert_eq!(
+                send_in_place((from, 1000), (to, 2000), &mut again),
+                again.len()
+            );
             assert_eq!(again, bytes);
         }
     }
@@ -50,7 +60,11 @@ fn negative_51_lengths() {
     }
     let mut padded = bytes;
     padded.extend_from_slice(&[0; 20]);
-    assert_eq!(judge(V4, &padded).map(|d| d.payload), Ok(&b"hello"[..]), "padding is not data");
+    assert_eq!(
+        judge(V4, &padded).map(|d| d.payload),
+        Ok(&b"hello"[..]),
+        "padding is not data"
+    );
 }
 
 #[test]
@@ -60,10 +74,17 @@ fn negative_49_52_checksums() {
         bytes[9] ^= 1;
         assert_eq!(judge(of, &bytes), Err(DropReason::Checksum));
         let (from, to) = ends(of);
-        assert!(receive(from, to, &bytes, true).is_ok(), "the link vouches for it");
+        assert!(
+            receive(from, to, &bytes, true).is_ok(),
+            "the link vouches for it"
+        );
         bytes[6..8].copy_from_slice(&[0, 0]);
         assert_eq!(judge(of, &bytes).is_ok(), none);
-        assert_eq!(receive(from, to, &bytes, true).is_ok(), none, "but not for a missing one");
+        assert_eq!(
+            receive(from, to, &bytes, true).is_ok(),
+            none,
+            "but not for a missing one"
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! The answer to an echo request: the data whole, from the address asked (RFC 1122 §3.2.2.6, RFC 4443 §4.2).
+//! The answer to an echo request: the data whole, from the address asked (RFC 1122 §3.2.2.6, RFC
+//! 4443 §4.2).
 
 use core::net::IpAddr;
 
@@ -19,8 +20,9 @@ pub enum Silent {
     NoRoom,
 }
 
-/// Writes the answer to an IPv4 echo request, an IP packet, to the front of `buf`; returns its length. `bytes` is the
-/// ICMP message, which [`super::receive_v4`] has found right. An answer longer than `mtu` octets may be fragmented.
+/// Writes the answer to an IPv4 echo request, an IP packet, to the front of `buf`; returns its
+/// length. `bytes` is the ICMP message, which [`super::receive_v4`] has found right. An answer
+/// longer than `mtu` octets may be fragmented.
 ///
 /// # Errors
 /// See [`Silent`].
@@ -44,7 +46,9 @@ pub fn reply_v4(
     let mut answer = ipv4::Header::new(Protocol::ICMP, header.destination, header.source);
     answer.tos = header.tos; // RFC 1122 §3.2.2.6
     answer.dont_fragment = ipv4::HEADER_LEN + bytes.len() <= usize::from(mtu);
-    let (head, body) = buf.split_at_mut_checked(ipv4::HEADER_LEN).ok_or(Silent::NoRoom)?;
+    let (head, body) = buf
+        .split_at_mut_checked(ipv4::HEADER_LEN)
+        .ok_or(Silent::NoRoom)?;
     let len = icmpv4::Message::EchoReply { ident, seq }.emit(data, body);
     finish(len, answer.emit(len, head))
 }
@@ -80,11 +84,17 @@ pub fn reply_v6(
     };
     let mut answer = ipv6::Header::new(Protocol::ICMPV6, from, source);
     answer.traffic_class = header.traffic_class;
-    let (head, body) = buf.split_at_mut_checked(ipv6::HEADER_LEN).ok_or(Silent::NoRoom)?;
+    let (head, body) = buf
+        .split_at_mut_checked(ipv6::HEADER_LEN)
+        .ok_or(Silent::NoRoom)?;
     let len = icmpv6::Message::EchoReply { ident, seq }.emit(from, source, data, body);
     finish(len, answer.emit(len, head))
 }
 
 const fn finish(body: usize, head: usize) -> Result<usize, Silent> {
-    if head == 0 || body == 0 { Err(Silent::NoRoom) } else { Ok(head + body) }
+    if head == 0 || body == 0 {
+        Err(Silent::NoRoom)
+    } else {
+        Ok(head + body)
+    }
 }

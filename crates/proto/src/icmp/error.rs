@@ -1,4 +1,5 @@
-//! Errors out: RFC 1122 §3.2.2 and RFC 4443 §2.4 (e), every rule of when to keep silent, and the packet if not.
+//! Errors out: RFC 1122 §3.2.2 and RFC 4443 §2.4 (e), every rule of when to keep silent, and the
+//! packet if not.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -78,8 +79,9 @@ pub struct Response {
     pub destination: IpAddr,
 }
 
-/// Writes the IP packet with an error about `packet` (IP header first, as it was received) to the front of `buf`
-/// (1280 octets are always enough). `link_group`: its frame was a link-layer broadcast or multicast.
+/// Writes the IP packet with an error about `packet` (IP header first, as it was received) to the
+/// front of `buf` (1280 octets are always enough). `link_group`: its frame was a link-layer
+/// broadcast or multicast.
 ///
 /// # Errors
 /// All the rules of silence: see [`Silent`].
@@ -115,21 +117,28 @@ pub fn respond(
             let mut header = ipv4::Header::new(Protocol::ICMP, from, to);
             header.tos = 0xc0; // RFC 1812 §4.3.2.5: internetwork control
             let quote = first(packet, LEN_MAX_V4 - ipv4::HEADER_LEN - icmpv4::HEADER_LEN);
-            let (head, body) = buf.split_at_mut_checked(ipv4::HEADER_LEN).ok_or(Silent::NoRoom)?;
+            let (head, body) = buf
+                .split_at_mut_checked(ipv4::HEADER_LEN)
+                .ok_or(Silent::NoRoom)?;
             let body_len = message_v4(kind).emit(quote, body);
             whole(header.emit(body_len, head), body_len)
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             let header = ipv6::Header::new(Protocol::ICMPV6, from, to);
             let quote = first(packet, LEN_MAX_V6 - ipv6::HEADER_LEN - icmpv6::HEADER_LEN);
-            let (head, body) = buf.split_at_mut_checked(ipv6::HEADER_LEN).ok_or(Silent::NoRoom)?;
+            let (head, body) = buf
+                .split_at_mut_checked(ipv6::HEADER_LEN)
+                .ok_or(Silent::NoRoom)?;
             let body_len = message_v6(kind).emit(from, to, quote, body);
             whole(header.emit(body_len, head), body_len)
         }
         _ => None,
     };
     let len = len.ok_or(Silent::NoRoom)?;
-    Ok(Response { len, destination: seen.source })
+    Ok(Response {
+        len,
+        destination: seen.source,
+    })
 }
 
 /// The rules of silence, in the order of RFC 1122 §3.2.2 and RFC 4443 §2.4 (e).
@@ -153,7 +162,8 @@ fn check(kind: Kind, seen: &Seen<'_>, link_group: bool, ours: &Addresses) -> Res
             return Err(Silent::LinkGroup);
         }
     }
-    // IPv6 has no such rule, and asks for a Parameter Problem about malformed later fragments (RFC 8200 §4.5).
+    // IPv6 has no such rule, and asks for a Parameter Problem about malformed later fragments (RFC
+    // 8200 §4.5).
     if seen.later_fragment && !(v6 && matches!(kind, Kind::ParameterProblem { .. })) {
         return Err(Silent::LaterFragment);
     }
@@ -163,15 +173,15 @@ fn check(kind: Kind, seen: &Seen<'_>, link_group: bool, ours: &Addresses) -> Res
     Ok(())
 }
 
-/// Whether the packet is an ICMP error. Where that cannot be seen it is taken for one: silence starts no storm.
+/// Whether the packet is an ICMP error. Where that cannot be seen it is taken for one: silence
+/// starts no storm.
 fn is_error(seen: &Seen<'_>) -> bool {
     let kind = seen.upper.first().copied();
     match seen.protocol {
         _ if seen.later_fragment => false,
-        // Echo, router discovery, timestamp, information, address mask; all others are errors or unknown.
-        Protocol::ICMP if seen.source.is_ipv4() => {
-            !matches!(kind, Some(0 | 8 | 9 | 10 | 13..=18))
-        }
+        // Echo, router discovery, timestamp, information, address mask; all others are errors or
+        // unknown.
+        Protocol::ICMP if seen.source.is_ipv4() => !matches!(kind, Some(0 | 8 | 9 | 10 | 13..=18)),
         Protocol::ICMPV6 => !matches!(kind, Some(128..=136 | 138..)),
         _ => false,
     }
@@ -202,15 +212,20 @@ const fn message_v4(kind: Kind) -> icmpv4::Message {
         Kind::HostUnreachable => unreachable_v4(unreachable::HOST),
         Kind::NetUnreachable => unreachable_v4(unreachable::NETWORK),
         Kind::Prohibited => unreachable_v4(unreachable::ADMINISTRATIVELY_PROHIBITED),
-        Kind::ReassemblyTimeout => {
-            Message::TimeExceeded { code: icmpv4::time_exceeded::REASSEMBLY }
-        }
-        Kind::PacketTooBig { mtu } => {
-            Message::DestinationUnreachable { code: unreachable::FRAGMENTATION_NEEDED, mtu }
-        }
+        Kind::ReassemblyTimeout => Message::TimeExceeded {
+            code: icmpv4::time_exceeded::REASSEMBLY,
+        },
+        Kind::PacketTooBig { mtu } => Message::DestinationUnreachable {
+            code: unreachable::FRAGMENTATION_NEEDED,
+            mtu,
+        },
         Kind::ParameterProblem { pointer, .. } => {
             // An IPv4 header has 60 octets: the pointer always fits.
-            let pointer = if pointer < 60 { pointer.to_le_bytes()[0] } else { 0 };
+            let pointer = if pointer < 60 {
+                pointer.to_le_bytes()[0]
+            } else {
+                0
+            };
             Message::ParameterProblem { code: 0, pointer }
         }
     }
@@ -225,16 +240,19 @@ fn message_v6(kind: Kind) -> icmpv6::Message {
     let unreachable = |code| Message::DestinationUnreachable { code };
     match kind {
         Kind::PortUnreachable => unreachable(unreachable::PORT),
-        Kind::ProtocolUnreachable { pointer } => {
-            Message::ParameterProblem { code: parameter::UNKNOWN_NEXT_HEADER, pointer }
-        }
+        Kind::ProtocolUnreachable { pointer } => Message::ParameterProblem {
+            code: parameter::UNKNOWN_NEXT_HEADER,
+            pointer,
+        },
         Kind::HostUnreachable => unreachable(unreachable::ADDRESS),
         Kind::NetUnreachable => unreachable(unreachable::NO_ROUTE),
         Kind::Prohibited => unreachable(unreachable::ADMINISTRATIVELY_PROHIBITED),
-        Kind::ReassemblyTimeout => {
-            Message::TimeExceeded { code: icmpv6::time_exceeded::REASSEMBLY }
-        }
-        Kind::PacketTooBig { mtu } => Message::PacketTooBig { mtu: u32::from(mtu) },
+        Kind::ReassemblyTimeout => Message::TimeExceeded {
+            code: icmpv6::time_exceeded::REASSEMBLY,
+        },
+        Kind::PacketTooBig { mtu } => Message::PacketTooBig {
+            mtu: u32::from(mtu),
+        },
         Kind::ParameterProblem { code, pointer, .. } => Message::ParameterProblem { code, pointer },
     }
 }
@@ -246,5 +264,13 @@ fn first(bytes: &[u8], len_max: usize) -> &[u8] {
 
 /// The length of both parts, if both were written.
 const fn whole(head: usize, body: usize) -> Option<usize> {
-    if head == 0 || body == 0 { None } else { Some(head + body) }
+    if head == 0 || body == 0 {
+        None
+    } else {
+        Some(head + body)
+    }
 }
+
+#[cfg(test)]
+#[path = "error_tests.rs"]
+mod tests;

@@ -1,5 +1,6 @@
-//! Errors in: what happened, and to which of our packets (RFC 1122 §3.2.2, RFC 4443 §2.4, RFC 5927 §4). The packet
-//! quoted must be ours; whether its connection and sequence number exist is the transport's question.
+//! Errors in: what happened, and to which of our packets (RFC 1122 §3.2.2, RFC 4443 §2.4, RFC 5927
+//! §4). The packet quoted must be ours; whether its connection and sequence number exist is the
+//! transport's question.
 
 use core::net::IpAddr;
 
@@ -23,7 +24,8 @@ pub enum Kind {
     NetUnreachable,
     /// A filter refused it.
     Prohibited,
-    /// Too long for a link on the way, which carries this many octets; 0: an old router did not say.
+    /// Too long for a link on the way, which carries this many octets; 0: an old router did not
+    /// say.
     PacketTooBig(u32),
     /// Its hops were used up.
     TimeExceeded,
@@ -41,11 +43,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether RFC 1122 §4.2.3.9 calls it a hard error: one that no waiting mends. On a connection that is
-    /// established even these are only noted (RFC 5927 §5.2; negative 34).
+    /// Whether RFC 1122 §4.2.3.9 calls it a hard error: one that no waiting mends. On a connection
+    /// that is established even these are only noted (RFC 5927 §5.2; negative 34).
     #[must_use]
     pub const fn is_hard(self) -> bool {
-        matches!(self, Self::PortUnreachable | Self::ProtocolUnreachable | Self::Prohibited)
+        matches!(
+            self,
+            Self::PortUnreachable | Self::ProtocolUnreachable | Self::Prohibited
+        )
     }
 }
 
@@ -60,7 +65,8 @@ pub struct IncomingError {
     pub remote: (IpAddr, u16),
     /// What happened.
     pub kind: Kind,
-    /// Of a TCP segment: its sequence number, to be looked for in what is unacknowledged (RFC 5927 §4.1).
+    /// Of a TCP segment: its sequence number, to be looked for in what is unacknowledged (RFC 5927
+    /// §4.1).
     pub quoted_seq: Option<SeqNum>,
     /// Octets of the packet as it was sent, by its own header (which a stranger may have invented).
     pub quoted_len: u16,
@@ -84,14 +90,15 @@ pub fn parse_v4(
                 return Err(DropReason::Mtu);
             }
             unreachable::FRAGMENTATION_NEEDED => Kind::PacketTooBig(u32::from(mtu)),
-            // RFC 1122 §3.2.2.1, RFC 1812 §5.2.7.1: 6 and 11 are about networks, 7, 8 and 12 about hosts.
+            // RFC 1122 §3.2.2.1, RFC 1812 §5.2.7.1: 6 and 11 are about networks, 7, 8 and 12 about
+            // hosts.
             unreachable::NETWORK | 6 | 11 => Kind::NetUnreachable,
             9 | 10 | unreachable::ADMINISTRATIVELY_PROHIBITED => Kind::Prohibited,
             _ => Kind::HostUnreachable,
         },
-        Message::TimeExceeded { code: icmpv4::time_exceeded::REASSEMBLY } => {
-            Kind::ReassemblyTimeout
-        }
+        Message::TimeExceeded {
+            code: icmpv4::time_exceeded::REASSEMBLY,
+        } => Kind::ReassemblyTimeout,
         Message::TimeExceeded { .. } => Kind::TimeExceeded,
         Message::ParameterProblem { pointer, .. } => Kind::ParameterProblem(u32::from(pointer)),
         _ => return Err(DropReason::Unsupported),
@@ -116,18 +123,20 @@ pub fn parse_v6(
             unreachable::NO_ROUTE | unreachable::BEYOND_SCOPE => Kind::NetUnreachable,
             _ => Kind::Prohibited,
         },
-        // RFC 8200 §5, RFC 8021: nothing below 1280 is believed, nor answered with atomic fragments.
+        // RFC 8200 §5, RFC 8021: nothing below 1280 is believed, nor answered with atomic
+        // fragments.
         Message::PacketTooBig { mtu } if mtu < u32::from(MTU_MIN_V6) => {
             return Err(DropReason::Mtu);
         }
         Message::PacketTooBig { mtu } => Kind::PacketTooBig(mtu),
-        Message::TimeExceeded { code: icmpv6::time_exceeded::REASSEMBLY } => {
-            Kind::ReassemblyTimeout
-        }
+        Message::TimeExceeded {
+            code: icmpv6::time_exceeded::REASSEMBLY,
+        } => Kind::ReassemblyTimeout,
         Message::TimeExceeded { .. } => Kind::TimeExceeded,
-        Message::ParameterProblem { code: parameter::UNKNOWN_NEXT_HEADER, .. } => {
-            Kind::ProtocolUnreachable
-        }
+        Message::ParameterProblem {
+            code: parameter::UNKNOWN_NEXT_HEADER,
+            ..
+        } => Kind::ProtocolUnreachable,
         Message::ParameterProblem { pointer, .. } => Kind::ParameterProblem(pointer),
         Message::Other { kind, code, .. } => Kind::Other { kind, code },
         _ => return Err(DropReason::Unsupported),
@@ -144,16 +153,23 @@ fn matched(kind: Kind, seen: Seen<'_>, ours: &Addresses) -> Result<IncomingError
         return Err(DropReason::QuoteFragment);
     }
     // RFC 792 promises 8 octets: ports, and of TCP the sequence number.
-    let &[a, b, c, d, s0, s1, s2, s3] =
-        seen.upper.first_chunk::<8>().ok_or(DropReason::QuoteMalformed)?;
+    let &[a, b, c, d, s0, s1, s2, s3] = seen
+        .upper
+        .first_chunk::<8>()
+        .ok_or(DropReason::QuoteMalformed)?;
     let (first, second) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
     let (local, remote, quoted_seq) = match seen.protocol {
-        Protocol::TCP => {
-            (first, second, Some(SeqNum(u32::from_be_bytes([s0, s1, s2, s3]))))
-        }
+        Protocol::TCP => (
+            first,
+            second,
+            Some(SeqNum(u32::from_be_bytes([s0, s1, s2, s3]))),
+        ),
         Protocol::UDP => (first, second, None),
-        // What we send of ICMP and may hear about is the echo request; its identifier stands for the port.
-        Protocol::ICMP if a == 8 && seen.source.is_ipv4() => (u16::from_be_bytes([s0, s1]), 0, None),
+        // What we send of ICMP and may hear about is the echo request; its identifier stands for
+        // the port.
+        Protocol::ICMP if a == 8 && seen.source.is_ipv4() => {
+            (u16::from_be_bytes([s0, s1]), 0, None)
+        }
         Protocol::ICMPV6 if a == 128 => (u16::from_be_bytes([s0, s1]), 0, None),
         _ => return Err(DropReason::QuoteProtocol), // negative 32
     };

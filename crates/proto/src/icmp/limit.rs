@@ -1,9 +1,10 @@
-//! How often we may talk about errors (RFC 1122 §3.2.2, RFC 4443 §2.4 f): token buckets, one for all and a coarse one
-//! per destination.
+//! How often we may talk about errors (RFC 1122 §3.2.2, RFC 4443 §2.4 f): token buckets, one for
+//! all and a coarse one per destination.
 //!
-//! The bucket for all is a counter that strangers can observe: who drains it with invented senders and then looks
-//! whether he still gets an answer learns whether others got one (the port scan of CVE-2020-25705). So a
-//! destination's own bucket is asked first, and what the common bucket charges is random.
+//! The bucket for all is a counter that strangers can observe: who drains it with invented senders
+//! and then looks whether he still gets an answer learns whether others got one (the port scan of
+//! CVE-2020-25705). So a destination's own bucket is asked first, and what the common bucket
+//! charges is random.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -25,9 +26,15 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// 1000 a second for all, bursts of 50; 10 a second for one, bursts of 10 (RFC 4443 §2.4 f's example).
+    /// 1000 a second for all, bursts of 50; 10 a second for one, bursts of 10 (RFC 4443 §2.4 f's
+    /// example).
     fn default() -> Self {
-        Self { per_second: 1000, burst: 50, per_second_each: 10, burst_each: 10 }
+        Self {
+            per_second: 1000,
+            burst: 50,
+            per_second_each: 10,
+            burst_each: 10,
+        }
     }
 }
 
@@ -38,7 +45,9 @@ struct Bucket {
 }
 
 impl Bucket {
-    const FULL: Self = Self { full_at: Instant::ZERO };
+    const FULL: Self = Self {
+        full_at: Instant::ZERO,
+    };
 
     /// Whether a token is there.
     fn has(&self, now: Instant, interval: Duration, burst: u32) -> bool {
@@ -50,7 +59,8 @@ impl Bucket {
     }
 }
 
-/// Buckets for destinations. 256: enough that two of them seldom meet, and a flood from many fills 4 KiB, no more.
+/// Buckets for destinations. 256: enough that two of them seldom meet, and a flood from many fills
+/// 4 KiB, no more.
 const BUCKETS: usize = 256;
 
 /// The limiter: see the head of this file.
@@ -91,7 +101,9 @@ impl Limiter {
             IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
         };
         let at = usize::try_from(self.seed.hash_ip(aggregate) % BUCKETS as u64).unwrap_or(0);
-        let Some(own) = self.each.get_mut(at) else { return false };
+        let Some(own) = self.each.get_mut(at) else {
+            return false;
+        };
         if !own.has(now, self.interval_each, self.config.burst_each)
             || !self.common.has(now, self.interval, self.config.burst)
         {
@@ -112,7 +124,9 @@ mod tests {
     const T0: Instant = Instant(1_000_000_000_000);
 
     fn count(limiter: &mut Limiter, to: impl Fn(u32) -> IpAddr, tries: u32, now: Instant) -> u32 {
-        (0..tries).map(|n| u32::from(limiter.allow(to(n), now))).sum()
+        (0..tries)
+            .map(|n| u32::from(limiter.allow(to(n), now)))
+            .sum()
     }
     fn one(_: u32) -> IpAddr {
         [192, 0, 2, 1].into()
@@ -125,9 +139,18 @@ mod tests {
     fn one_destination_gets_its_burst_then_its_rate() {
         let mut limiter = Limiter::new(Config::default(), Seed([1, 2]));
         assert_eq!(count(&mut limiter, one, 1000, T0), 10);
-        assert_eq!(count(&mut limiter, one, 1000, T0 + Duration::from_millis(99)), 0);
-        assert_eq!(count(&mut limiter, one, 1000, T0 + Duration::from_millis(300)), 3);
-        assert_eq!(count(&mut limiter, one, 1000, T0 + Duration::from_secs(60)), 10);
+        assert_eq!(
+            count(&mut limiter, one, 1000, T0 + Duration::from_millis(99)),
+            0
+        );
+        assert_eq!(
+            count(&mut limiter, one, 1000, T0 + Duration::from_millis(300)),
+            3
+        );
+        assert_eq!(
+            count(&mut limiter, one, 1000, T0 + Duration::from_secs(60)),
+            10
+        );
     }
 
     #[test]
@@ -148,12 +171,18 @@ mod tests {
             let to = |n| many(n + u32::try_from(ms).unwrap() * 8);
             sum += count(&mut limiter, to, 8, now);
         }
-        assert!((8_000..=12_000).contains(&sum), "{sum}: around 1000 a second");
+        assert!(
+            (8_000..=12_000).contains(&sum),
+            "{sum}: around 1000 a second"
+        );
     }
 
     #[test]
     fn a_rate_of_zero_is_silence() {
-        let config = Config { per_second: 0, ..Config::default() };
+        let config = Config {
+            per_second: 0,
+            ..Config::default()
+        };
         let mut limiter = Limiter::new(config, Seed([1, 2]));
         assert_eq!(count(&mut limiter, many, 100, T0), 0);
     }

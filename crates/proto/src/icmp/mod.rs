@@ -1,6 +1,7 @@
-//! ICMP and ICMPv6 (RFC 792, RFC 1122 §3.2.2, RFC 4443): what a message that came in is ([`receive_v4`],
-//! [`receive_v6`]), the answer to an echo ([`echo`]), errors out under all their rules ([`error`]) and no faster
-//! than allowed ([`limit`]), errors in matched to what they quote ([`incoming`]).
+//! ICMP and ICMPv6 (RFC 792, RFC 1122 §3.2.2, RFC 4443): what a message that came in is
+//! ([`receive_v4`], [`receive_v6`]), the answer to an echo ([`echo`]), errors out under all their
+//! rules ([`error`]) and no faster than allowed ([`limit`]), errors in matched to what they quote
+//! ([`incoming`]).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,7 +19,7 @@ pub use incoming::{IncomingError, Kind};
 /// A message that is worth something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming<'a> {
-    /// To be answered with [`echo::reply`].
+    /// To be answered with [`echo::reply_v4`] or [`echo::reply_v6`].
     EchoRequest,
     /// Somebody answered an echo request: for the socket that asked.
     EchoReply {
@@ -29,7 +30,8 @@ pub enum Incoming<'a> {
         /// What was sent along.
         data: &'a [u8],
     },
-    /// An error about a packet that looks like ours: for the transport, which matches it to what it has sent.
+    /// An error about a packet that looks like ours: for the transport, which matches it to what it
+    /// has sent.
     Error(IncomingError),
     /// To be given to [`crate::wire::ndp::Message::parse`] and the neighbour table.
     NeighborDiscovery,
@@ -50,7 +52,8 @@ pub enum DropReason {
     Redirect,
     /// Source quench (RFC 6633).
     SourceQuench,
-    /// A type that hosts do not answer: timestamp, address mask, router discovery, unknown ones (RFC 4443 §2.4 b).
+    /// A type that hosts do not answer: timestamp, address mask, router discovery, unknown ones
+    /// (RFC 4443 §2.4 b).
     Unsupported,
     /// The packet quoted is cut before its ports, or malformed (negative 31).
     QuoteMalformed,
@@ -58,7 +61,8 @@ pub enum DropReason {
     QuoteNotOurs,
     /// The packet quoted is a fragment without ports.
     QuoteFragment,
-    /// The packet quoted is itself an ICMP error (negative 32), or of a protocol that nobody here sends.
+    /// The packet quoted is itself an ICMP error (negative 32), or of a protocol that nobody here
+    /// sends.
     QuoteProtocol,
     /// The MTU reported is one that no link has (negative 33).
     Mtu,
@@ -73,8 +77,8 @@ impl From<Error> for DropReason {
     }
 }
 
-/// Takes in `bytes`, an IPv4 payload whose addresses have passed [`crate::ip::validate`]; `to` is what the
-/// destination is to us.
+/// Takes in `bytes`, an IPv4 payload whose addresses have passed [`crate::ip::validate`]; `to` is
+/// what the destination is to us.
 ///
 /// # Errors
 /// See [`DropReason`].
@@ -89,9 +93,11 @@ pub fn receive_v4<'a>(
             Err(DropReason::EchoToGroup)
         }
         icmpv4::Message::EchoRequest { .. } => Ok(Incoming::EchoRequest),
-        icmpv4::Message::EchoReply { ident, seq } => {
-            Ok(Incoming::EchoReply { ident, seq, data: payload })
-        }
+        icmpv4::Message::EchoReply { ident, seq } => Ok(Incoming::EchoReply {
+            ident,
+            seq,
+            data: payload,
+        }),
         icmpv4::Message::Redirect { .. } => Err(DropReason::Redirect),
         icmpv4::Message::Other { kind: 4, .. } => Err(DropReason::SourceQuench),
         icmpv4::Message::Other { .. } => Err(DropReason::Unsupported),
@@ -100,8 +106,8 @@ pub fn receive_v4<'a>(
     }
 }
 
-/// Takes in `bytes`, an IPv6 upper-layer packet, as [`receive_v4`]. `fragmented`: it came in fragments, or with a
-/// fragment header; then it can be no neighbour discovery (RFC 6980 §5).
+/// Takes in `bytes`, an IPv6 upper-layer packet, as [`receive_v4`]. `fragmented`: it came in
+/// fragments, or with a fragment header; then it can be no neighbour discovery (RFC 6980 §5).
 ///
 /// # Errors
 /// See [`DropReason`].
@@ -120,9 +126,11 @@ pub fn receive_v6<'a>(
             Err(DropReason::Malformed)
         }
         icmpv6::Message::EchoRequest { .. } => Ok(Incoming::EchoRequest),
-        icmpv6::Message::EchoReply { ident, seq } => {
-            Ok(Incoming::EchoReply { ident, seq, data: payload })
-        }
+        icmpv6::Message::EchoReply { ident, seq } => Ok(Incoming::EchoReply {
+            ident,
+            seq,
+            data: payload,
+        }),
         icmpv6::Message::NeighborDiscovery if fragmented => Err(DropReason::Malformed),
         icmpv6::Message::NeighborDiscovery => Ok(Incoming::NeighborDiscovery),
         icmpv6::Message::Other { kind, .. } if kind >= 128 => Err(DropReason::Unsupported),
@@ -131,13 +139,15 @@ pub fn receive_v6<'a>(
     }
 }
 
-/// Whether one host can be behind `source`, so that it can be answered (RFC 1122 §3.2.2: not zero, loopback,
-/// broadcast, multicast or class E; RFC 4443 §2.4 e.6).
+/// Whether one host can be behind `source`, so that it can be answered (RFC 1122 §3.2.2: not zero,
+/// loopback, broadcast, multicast or class E; RFC 4443 §2.4 e.6).
 fn is_one_host(source: IpAddr, ours: &Addresses) -> bool {
     match source {
         IpAddr::V4(ip) => {
             let class = ip.octets()[0];
-            !matches!(class, 0 | 127 | 224..) && ip != Ipv4Addr::BROADCAST && !ours.is_broadcast(source)
+            !matches!(class, 0 | 127 | 224..)
+                && ip != Ipv4Addr::BROADCAST
+                && !ours.is_broadcast(source)
         }
         IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_loopback(),
     }

@@ -1,4 +1,5 @@
-//! A look into a packet that may be cut anywhere: what upper layer it has, and where. Trusts nothing.
+//! A look into a packet that may be cut anywhere: what upper layer it has, and where. Trusts
+//! nothing.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -26,7 +27,8 @@ pub(super) fn see_v4(packet: &[u8]) -> Option<Seen<'_>> {
     if h[0] >> 4 != 4 || header_len < 20 {
         return None;
     }
-    // The checksum is not looked at: routers on the way count TTL down, and not all of them mend it in the quote.
+    // The checksum is not looked at: routers on the way count TTL down, and not all of them mend it
+    // in the quote.
     Some(Seen {
         source: IpAddr::V4(Ipv4Addr::new(h[12], h[13], h[14], h[15])),
         destination: IpAddr::V4(Ipv4Addr::new(h[16], h[17], h[18], h[19])),
@@ -44,7 +46,9 @@ pub(super) fn see_v6(packet: &[u8]) -> Option<Seen<'_>> {
         return None;
     }
     let address = |at: usize| {
-        let octets = h.get(at..at + 16).and_then(|bytes| bytes.first_chunk::<16>());
+        let octets = h
+            .get(at..at + 16)
+            .and_then(|bytes| bytes.first_chunk::<16>());
         octets.map(|octets| IpAddr::V6(Ipv6Addr::from_octets(*octets)))
     };
     let mut protocol = Protocol(h[6]);

@@ -1,5 +1,5 @@
-//! An interface's addresses: parsing `10.77.0.2/24`, what is ours, what is broadcast, which groups we are in,
-//! and which address to send from (RFC 6724).
+//! An interface's addresses: parsing `10.77.0.2/24`, what is ours, what is broadcast, which groups
+//! we are in, and which address to send from (RFC 6724).
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,7 +21,8 @@ pub enum AddressError {
     BadIp,
     /// What stands after the `/` is not a number from 0 to 32 (IPv4) or 128 (IPv6).
     BadPrefix,
-    /// A host cannot own this address: unspecified, multicast, broadcast, the network itself, IPv4-mapped.
+    /// A host cannot own this address: unspecified, multicast, broadcast, the network itself,
+    /// IPv4-mapped.
     NotUnicast,
 }
 
@@ -63,7 +64,11 @@ impl Address {
                 !v6.is_unspecified() && !v6.is_multicast() && v6.to_ipv4_mapped().is_none()
             }
         };
-        if unicast { Ok(address) } else { Err(AddressError::NotUnicast) }
+        if unicast {
+            Ok(address)
+        } else {
+            Err(AddressError::NotUnicast)
+        }
     }
 
     /// The address itself.
@@ -79,8 +84,12 @@ impl Address {
     /// The first address of the network.
     pub fn network(&self) -> IpAddr {
         match self.ip {
-            IpAddr::V4(ip) => IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() & mask4(self.prefix_len))),
-            IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask6(self.prefix_len))),
+            IpAddr::V4(ip) => {
+                IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() & mask4(self.prefix_len)))
+            }
+            IpAddr::V6(ip) => {
+                IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask6(self.prefix_len)))
+            }
         }
     }
 
@@ -142,12 +151,16 @@ pub(crate) const fn bits(ip: IpAddr) -> u8 {
 
 /// The netmask of `len` bits (more than 32 count as 32).
 pub(crate) fn mask4(len: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0)
+    u32::MAX
+        .checked_shl(32 - u32::from(len.min(32)))
+        .unwrap_or(0)
 }
 
 /// The netmask of `len` bits (more than 128 count as 128).
 pub(crate) fn mask6(len: u8) -> u128 {
-    u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0)
+    u128::MAX
+        .checked_shl(128 - u32::from(len.min(128)))
+        .unwrap_or(0)
 }
 
 /// The solicited-node multicast address of `ip` (RFC 4291 §2.7.1).
@@ -182,8 +195,8 @@ pub enum Destination {
 /// How many addresses, and how many joined groups, an interface can have.
 pub const ADDRESSES_MAX: usize = 16;
 
-/// The addresses of one interface, and the groups it listens to. A tentative address (RFC 4862 §5.4) must not be
-/// added before duplicate address detection has passed it.
+/// The addresses of one interface, and the groups it listens to. A tentative address (RFC 4862
+/// §5.4) must not be added before duplicate address detection has passed it.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
     // The two arrays below serve `is_local`, which every received packet passes.
@@ -201,7 +214,9 @@ struct Few<T> {
 
 impl<T: Copy + PartialEq + Default> Few<T> {
     fn push(&mut self, item: T) -> bool {
-        let Some(slot) = self.items.get_mut(self.len) else { return false };
+        let Some(slot) = self.items.get_mut(self.len) else {
+            return false;
+        };
         *slot = item;
         self.len += 1;
         true
@@ -211,7 +226,9 @@ impl<T: Copy + PartialEq + Default> Few<T> {
         self.items.get(..self.len).unwrap_or(&[])
     }
     fn remove(&mut self, item: T) -> bool {
-        let Some(at) = self.as_slice().iter().position(|x| *x == item) else { return false };
+        let Some(at) = self.as_slice().iter().position(|x| *x == item) else {
+            return false;
+        };
         self.items.copy_within(at + 1..self.len, at);
         self.len -= 1;
         true
@@ -229,7 +246,8 @@ impl Addresses {
         Self::default()
     }
 
-    /// Adds an address; the first of each family is the primary one. Adding one that is there changes its prefix.
+    /// Adds an address; the first of each family is the primary one. Adding one that is there
+    /// changes its prefix.
     ///
     /// # Errors
     /// [`TooMany`] when [`ADDRESSES_MAX`] are there.
@@ -252,7 +270,9 @@ impl Addresses {
 
     /// Removes an address; false when it was not there.
     pub fn remove(&mut self, ip: IpAddr) -> bool {
-        let Some(address) = self.iter().find(|a| a.ip == ip) else { return false };
+        let Some(address) = self.iter().find(|a| a.ip == ip) else {
+            return false;
+        };
         self.all.remove(Some(address));
         match ip {
             IpAddr::V4(ip) => self.v4.remove(ip.to_bits()),
@@ -296,7 +316,8 @@ impl Addresses {
         v4.is_broadcast() || self.iter().any(|a| a.broadcast() == Some(v4))
     }
 
-    /// Whether `ip` lies in one of our networks (and so is a neighbour's, or ours). IPv6 link-local always does.
+    /// Whether `ip` lies in one of our networks (and so is a neighbour's, or ours). IPv6 link-local
+    /// always does.
     #[must_use]
     pub fn is_on_link(&self, ip: IpAddr) -> bool {
         matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local())
@@ -306,12 +327,17 @@ impl Addresses {
     /// Joins a multicast group (the all-nodes and solicited-node groups need no joining).
     ///
     /// # Errors
-    /// [`TooMany`] when [`ADDRESSES_MAX`] groups are joined, or the address is no multicast address.
+    /// [`TooMany`] when [`ADDRESSES_MAX`] groups are joined, or the address is no multicast
+    /// address.
     pub fn join(&mut self, group: IpAddr) -> Result<(), TooMany> {
         if self.groups.as_slice().contains(&Some(group)) {
             return Ok(());
         }
-        if group.is_multicast() && self.groups.push(Some(group)) { Ok(()) } else { Err(TooMany) }
+        if group.is_multicast() && self.groups.push(Some(group)) {
+            Ok(())
+        } else {
+            Err(TooMany)
+        }
     }
 
     /// Leaves a group; false when it was not joined.
@@ -319,8 +345,8 @@ impl Addresses {
         self.groups.remove(Some(group))
     }
 
-    /// Whether this interface listens to the group: all-nodes (RFC 1112 §4, RFC 4291 §2.8), the solicited-node
-    /// groups of our addresses, and joined ones.
+    /// Whether this interface listens to the group: all-nodes (RFC 1112 §4, RFC 4291 §2.8), the
+    /// solicited-node groups of our addresses, and joined ones.
     #[must_use]
     pub fn is_member(&self, group: IpAddr) -> bool {
         const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
@@ -333,7 +359,11 @@ impl Addresses {
                 v6 == ALL_NODES
                     || v6 == ALL_NODES_INTERFACE
                     || (v6 == solicited_node(v6)
-                        && self.v6.as_slice().iter().any(|ours| low(*ours) == low(v6.to_bits())))
+                        && self
+                            .v6
+                            .as_slice()
+                            .iter()
+                            .any(|ours| low(*ours) == low(v6.to_bits())))
             }
         };
         built_in || (group.is_multicast() && self.groups.as_slice().contains(&Some(group)))
@@ -343,13 +373,21 @@ impl Addresses {
     #[inline]
     #[must_use]
     pub fn classify(&self, ip: IpAddr) -> Destination {
-        if self.is_local(ip) { Destination::Ours } else { self.classify_other(ip) }
+        if self.is_local(ip) {
+            Destination::Ours
+        } else {
+            self.classify_other(ip)
+        }
     }
 
     #[inline(never)]
     fn classify_other(&self, ip: IpAddr) -> Destination {
         if ip.is_multicast() {
-            if self.is_member(ip) { Destination::Group } else { Destination::Other }
+            if self.is_member(ip) {
+                Destination::Group
+            } else {
+                Destination::Other
+            }
         } else if self.is_broadcast(ip) {
             Destination::Broadcast
         } else {
@@ -357,12 +395,16 @@ impl Addresses {
         }
     }
 
-    /// The address to send from to `destination`: RFC 6724 §5 rules 1 (same address), 2 (scope) and 8 (longest
-    /// common prefix), then the order of adding. IPv4 likewise (RFC 1122 §3.3.4.3). `None`: no address of its family.
+    /// The address to send from to `destination`: RFC 6724 §5 rules 1 (same address), 2 (scope) and
+    /// 8 (longest common prefix), then the order of adding. IPv4 likewise (RFC 1122 §3.3.4.3).
+    /// `None`: no address of its family.
     #[must_use]
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         let mut best: Option<(Preference, IpAddr)> = None;
-        for address in self.iter().filter(|a| a.ip.is_ipv4() == destination.is_ipv4()) {
+        for address in self
+            .iter()
+            .filter(|a| a.ip.is_ipv4() == destination.is_ipv4())
+        {
             let preference = preference(&address, destination);
             if best.is_none_or(|(b, _)| preference > b) {
                 best = Some((preference, address.ip));
@@ -372,11 +414,15 @@ impl Addresses {
     }
 }
 
-/// Larger is better: (rule 1, rule 2, rule 6 in short: not crossing between ULA and global, rule 8).
+/// Larger is better: (rule 1, rule 2, rule 6 in short: not crossing between ULA and global, rule
+/// 8).
 type Preference = (bool, i16, bool, u32);
 
 fn preference(candidate: &Address, destination: IpAddr) -> Preference {
-    let (want, have) = (i16::from(scope(destination)), i16::from(scope(candidate.ip)));
+    let (want, have) = (
+        i16::from(scope(destination)),
+        i16::from(scope(candidate.ip)),
+    );
     // Rule 2: the smallest scope that is not smaller than the destination's; else the largest one.
     let by_scope = if have >= want { 32 - have } else { have - 32 };
     let same_label = is_unique_local(candidate.ip) == is_unique_local(destination);
@@ -386,7 +432,12 @@ fn preference(candidate: &Address, destination: IpAddr) -> Preference {
         _ => 0,
     };
     // Rule 8 counts no further than the source's own prefix (RFC 6724 §2.2).
-    (candidate.ip == destination, by_scope, same_label, common.min(u32::from(candidate.prefix_len)))
+    (
+        candidate.ip == destination,
+        by_scope,
+        same_label,
+        common.min(u32::from(candidate.prefix_len)),
+    )
 }
 
 fn is_unique_local(ip: IpAddr) -> bool {

@@ -20,7 +20,13 @@ fn ours(list: &[&str]) -> Addresses {
 
 #[test]
 fn parses_and_prints_what_people_write() {
-    for text in ["10.77.0.2/24", "fd77::2/64", "192.0.2.1/32", "10.0.0.0/31", "fe80::1/128"] {
+    for text in [
+        "10.77.0.2/24",
+        "fd77::2/64",
+        "192.0.2.1/32",
+        "10.0.0.0/31",
+        "fe80::1/128",
+    ] {
         assert_eq!(a(text).to_string(), text);
     }
 }
@@ -55,7 +61,12 @@ fn bad_texts_name_what_is_wrong() {
 
 #[test]
 fn destinations() {
-    let all = ours(&["10.77.0.2/24", "10.88.0.1/31", "fd77::2:3456/64", "fe80::1/64"]);
+    let all = ours(&[
+        "10.77.0.2/24",
+        "10.88.0.1/31",
+        "fd77::2:3456/64",
+        "fe80::1/64",
+    ]);
     use Destination::*;
     for (text, want) in [
         ("10.77.0.2", Ours),
@@ -100,7 +111,11 @@ fn addresses_come_and_go_within_the_limit() {
         all.add(a(&std::format!("10.0.{n}.1/24"))).unwrap();
     }
     assert_eq!(all.add(a("10.1.0.1/24")), Err(TooMany));
-    assert_eq!(all.add(a("10.0.3.1/16")), Ok(()), "a known one only changes its prefix");
+    assert_eq!(
+        all.add(a("10.0.3.1/16")),
+        Ok(()),
+        "a known one only changes its prefix"
+    );
     assert!(all.is_on_link(ip("10.0.200.200")));
     assert!(all.remove(ip("10.0.3.1")));
     assert!(!all.remove(ip("10.0.3.1")));
@@ -111,28 +126,40 @@ fn addresses_come_and_go_within_the_limit() {
 
 #[test]
 fn source_selection_rfc_6724() {
-    let all = ours(&["fe80::1/64", "2001:db8:1::1/64", "fd77::1/64", "10.0.0.1/8", "192.0.2.1/24"]);
+    let all = ours(&[
+        "fe80::1/64",
+        "2001:db8:1::1/64",
+        "fd77::1/64",
+        "10.0.0.1/8",
+        "192.0.2.1/24",
+    ]);
     for (to, from) in [
-        ("fe80::9", Some("fe80::1")),            // rule 2
-        ("ff02::1", Some("fe80::1")),            // rule 2, multicast scope
+        ("fe80::9", Some("fe80::1")),             // rule 2
+        ("ff02::1", Some("fe80::1")),             // rule 2, multicast scope
         ("2001:db8:2::9", Some("2001:db8:1::1")), // rules 2, 6
-        ("fd88::9", Some("fd77::1")),            // rule 6
-        ("fd77::1", Some("fd77::1")),            // rule 1
+        ("fd88::9", Some("fd77::1")),             // rule 6
+        ("fd77::1", Some("fd77::1")),             // rule 1
         ("2600::1", Some("2001:db8:1::1")),
-        ("192.0.2.7", Some("192.0.2.1")),        // rule 8
+        ("192.0.2.7", Some("192.0.2.1")), // rule 8
         ("10.9.9.9", Some("10.0.0.1")),
     ] {
         assert_eq!(all.source_for(ip(to)), from.map(ip), "{to}");
     }
     assert_eq!(ours(&["10.0.0.1/8"]).source_for(ip("fd77::1")), None);
     // Only a link-local address: better than none (rule 2 prefers, it does not forbid).
-    assert_eq!(ours(&["fe80::1/64"]).source_for(ip("2600::1")), Some(ip("fe80::1")));
+    assert_eq!(
+        ours(&["fe80::1/64"]).source_for(ip("2600::1")),
+        Some(ip("fe80::1"))
+    );
 }
 
 #[test]
 fn solicited_node_of_rfc_4291() {
     let want: Ipv6Addr = "ff02::1:ff0e:8c6c".parse().unwrap();
-    assert_eq!(solicited_node("4037::1:800:200e:8c6c".parse().unwrap()), want);
+    assert_eq!(
+        solicited_node("4037::1:800:200e:8c6c".parse().unwrap()),
+        want
+    );
 }
 
 proptest! {

@@ -1,5 +1,5 @@
-//! Fragments out: where a datagram is cut for an MTU, and the headers of its pieces (RFC 791 §3.2, RFC 8200 §4.5).
-//! Pure: it never sees the payload, only its length.
+//! Fragments out: where a datagram is cut for an MTU, and the headers of its pieces (RFC 791 §3.2,
+//! RFC 8200 §4.5). Pure: it never sees the payload, only its length.
 
 use core::ops::Range;
 
@@ -45,11 +45,18 @@ impl Piece {
         self.header_len + self.range.len()
     }
 
-    /// Writes the packet to the front of `buf`, given the whole payload; returns its length, 0 if it does not fit.
+    /// Writes the packet to the front of `buf`, given the whole payload; returns its length, 0 if
+    /// it does not fit.
     pub fn emit(&self, payload: &[u8], buf: &mut [u8]) -> usize {
-        let Some(data) = payload.get(self.range.clone()) else { return 0 };
-        let Some((head, body)) = buf.split_at_mut_checked(self.header_len) else { return 0 };
-        let Some(body) = body.get_mut(..data.len()) else { return 0 };
+        let Some(data) = payload.get(self.range.clone()) else {
+            return 0;
+        };
+        let Some((head, body)) = buf.split_at_mut_checked(self.header_len) else {
+            return 0;
+        };
+        let Some(body) = body.get_mut(..data.len()) else {
+            return 0;
+        };
         head.copy_from_slice(self.header());
         body.copy_from_slice(data);
         self.len()
@@ -68,8 +75,15 @@ pub struct Fragments {
 
 #[derive(Clone, Debug)]
 enum Family {
-    V4 { header: ipv4::Header, options: [u8; 40], options_len: usize },
-    V6 { header: ipv6::Header, ident: u32 },
+    V4 {
+        header: ipv4::Header,
+        options: [u8; 40],
+        options_len: usize,
+    },
+    V6 {
+        header: ipv6::Header,
+        ident: u32,
+    },
 }
 
 /// Cuts an IPv4 datagram. Its identification must be unique where it does not fit `mtu` octets.
@@ -101,11 +115,22 @@ pub fn v4(
             return Err(Cannot::MtuTooSmall);
         }
     }
-    let family = Family::V4 { header: *header, options: copy, options_len: options.len() };
-    Ok(Fragments { family, payload_len, mtu, at: 0, done: false })
+    let family = Family::V4 {
+        header: *header,
+        options: copy,
+        options_len: options.len(),
+    };
+    Ok(Fragments {
+        family,
+        payload_len,
+        mtu,
+        at: 0,
+        done: false,
+    })
 }
 
-/// Cuts an IPv6 datagram whose payload starts with what `header.next_header` names; all of it is fragmentable.
+/// Cuts an IPv6 datagram whose payload starts with what `header.next_header` names; all of it is
+/// fragmentable.
 ///
 /// # Errors
 /// See [`Cannot`].
@@ -123,8 +148,17 @@ pub fn v6(
     if !fits && mtu < ipv6::HEADER_LEN + FRAGMENT_HEADER_LEN + 8 {
         return Err(Cannot::MtuTooSmall);
     }
-    let family = Family::V6 { header: *header, ident };
-    Ok(Fragments { family, payload_len, mtu, at: 0, done: false })
+    let family = Family::V6 {
+        header: *header,
+        ident,
+    };
+    Ok(Fragments {
+        family,
+        payload_len,
+        mtu,
+        at: 0,
+        done: false,
+    })
 }
 
 impl Iterator for Fragments {
@@ -136,11 +170,18 @@ impl Iterator for Fragments {
         }
         let mut bytes = [0; HEADER_LEN_MAX];
         let (header_len, range) = match &self.family {
-            Family::V4 { header, options, options_len } => {
+            Family::V4 {
+                header,
+                options,
+                options_len,
+            } => {
                 let options = options.get(..*options_len)?;
                 let mut kept = [0; 40];
-                let kept_len =
-                    if self.at == 0 { copy(options, &mut kept) } else { copied(options, &mut kept) };
+                let kept_len = if self.at == 0 {
+                    copy(options, &mut kept)
+                } else {
+                    copied(options, &mut kept)
+                };
                 let header_len = ipv4::HEADER_LEN + kept_len;
                 let range = self.cut(header_len);
                 let header = ipv4::Header {
@@ -164,7 +205,10 @@ impl Iterator for Fragments {
                     more: range.end < self.payload_len,
                     ident: *ident,
                 };
-                let outer = ipv6::Header { next_header: Protocol::FRAGMENT, ..*header };
+                let outer = ipv6::Header {
+                    next_header: Protocol::FRAGMENT,
+                    ..*header
+                };
                 let (fixed, extension) = bytes.split_at_mut(ipv6::HEADER_LEN);
                 outer.emit(FRAGMENT_HEADER_LEN + range.len(), fixed);
                 fragment.emit(extension);
@@ -173,12 +217,17 @@ impl Iterator for Fragments {
         };
         self.at = range.end;
         self.done = range.end == self.payload_len;
-        Some(Piece { header: bytes, header_len, range })
+        Some(Piece {
+            header: bytes,
+            header_len,
+            range,
+        })
     }
 }
 
 impl Fragments {
-    /// The next part of the payload behind this many octets of headers: a multiple of 8, or all that is left.
+    /// The next part of the payload behind this many octets of headers: a multiple of 8, or all
+    /// that is left.
     const fn cut(&self, header_len: usize) -> Range<usize> {
         let left = self.payload_len - self.at;
         let room = self.mtu.saturating_sub(header_len);
@@ -197,8 +246,8 @@ fn copy(options: &[u8], kept: &mut [u8; 40]) -> usize {
     }
 }
 
-/// The options that every fragment carries: those with the copied flag (RFC 791 §3.1), padded to a multiple of 4.
-/// What is malformed is not copied.
+/// The options that every fragment carries: those with the copied flag (RFC 791 §3.1), padded to a
+/// multiple of 4. What is malformed is not copied.
 fn copied(options: &[u8], kept: &mut [u8; 40]) -> usize {
     let mut len = 0;
     for option in ipv4::options::iter(options).map_while(Result::ok) {
@@ -206,7 +255,9 @@ fn copied(options: &[u8], kept: &mut [u8; 40]) -> usize {
         if option.kind & 0x80 == 0 {
             continue;
         }
-        let Some(place) = kept.get_mut(len..len + whole) else { break };
+        let Some(place) = kept.get_mut(len..len + whole) else {
+            break;
+        };
         place[0] = option.kind;
         place[1] = u8::try_from(whole).unwrap_or(u8::MAX);
         place[2..].copy_from_slice(option.data);

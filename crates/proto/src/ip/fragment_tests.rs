@@ -14,7 +14,11 @@ fn header4() -> ipv4::Header {
     header
 }
 fn header6() -> ipv6::Header {
-    ipv6::Header::new(Protocol::UDP, "fd77::1".parse().unwrap(), "fd77::2".parse().unwrap())
+    ipv6::Header::new(
+        Protocol::UDP,
+        "fd77::1".parse().unwrap(),
+        "fd77::2".parse().unwrap(),
+    )
 }
 fn data(len: usize) -> Vec<u8> {
     (0..len).map(|n| u8::try_from(n % 251).unwrap()).collect()
@@ -29,7 +33,11 @@ fn packet(piece: &Piece, payload: &[u8]) -> Vec<u8> {
 fn what_fits_stays_whole() {
     let whole = v4(&header4(), &[], 1480, 1500).unwrap().collect::<Vec<_>>();
     assert_eq!(whole.len(), 1);
-    assert!(!ipv4::Header::parse(&packet(&whole[0], &data(1480))).unwrap().is_fragment());
+    assert!(
+        !ipv4::Header::parse(&packet(&whole[0], &data(1480)))
+            .unwrap()
+            .is_fragment()
+    );
     let whole = v6(&header6(), 1460, 1500, 1).unwrap().collect::<Vec<_>>();
     assert_eq!((whole.len(), whole[0].header().len()), (1, 40));
     assert_eq!(v4(&header4(), &[], 0, 1500).unwrap().count(), 1);
@@ -37,15 +45,36 @@ fn what_fits_stays_whole() {
 
 #[test]
 fn what_cannot_be_cut_is_refused() {
-    let keep = ipv4::Header { dont_fragment: true, ..header4() };
-    assert_eq!(v4(&keep, &[], 1481, 1500).unwrap_err(), Cannot::DontFragment);
+    let keep = ipv4::Header {
+        dont_fragment: true,
+        ..header4()
+    };
+    assert_eq!(
+        v4(&keep, &[], 1481, 1500).unwrap_err(),
+        Cannot::DontFragment
+    );
     assert!(v4(&keep, &[], 1480, 1500).is_ok());
-    assert_eq!(v4(&header4(), &[], 100, 27).unwrap_err(), Cannot::MtuTooSmall);
-    assert_eq!(v4(&header4(), &[], 65_516, 1500).unwrap_err(), Cannot::TooLong);
-    assert_eq!(v4(&header4(), &[0; 44], 8, 1500).unwrap_err(), Cannot::BadOptions);
-    assert_eq!(v4(&header4(), &[0; 3], 8, 1500).unwrap_err(), Cannot::BadOptions);
+    assert_eq!(
+        v4(&header4(), &[], 100, 27).unwrap_err(),
+        Cannot::MtuTooSmall
+    );
+    assert_eq!(
+        v4(&header4(), &[], 65_516, 1500).unwrap_err(),
+        Cannot::TooLong
+    );
+    assert_eq!(
+        v4(&header4(), &[0; 44], 8, 1500).unwrap_err(),
+        Cannot::BadOptions
+    );
+    assert_eq!(
+        v4(&header4(), &[0; 3], 8, 1500).unwrap_err(),
+        Cannot::BadOptions
+    );
     assert_eq!(v6(&header6(), 100, 55, 1).unwrap_err(), Cannot::MtuTooSmall);
-    assert_eq!(v6(&header6(), 65_536, 1500, 1).unwrap_err(), Cannot::TooLong);
+    assert_eq!(
+        v6(&header6(), 65_536, 1500, 1).unwrap_err(),
+        Cannot::TooLong
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Identifications for datagrams that are fragmented: unique for long (RFC 6864 §4.2), and of no use to whoever
-//! would guess them (RFC 7739 §5.3).
+//! Identifications for datagrams that are fragmented: unique for long (RFC 6864 §4.2), and of no
+//! use to whoever would guess them (RFC 7739 §5.3).
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -13,7 +13,8 @@ pub struct Generator {
     counters: Vec<u32>,
 }
 
-/// Counters. 1024: two busy destinations rarely share one, and sharing one tells an observer little.
+/// Counters. 1024: two busy destinations rarely share one, and sharing one tells an observer
+/// little.
 const COUNTERS: usize = 1024;
 
 impl Generator {
@@ -22,8 +23,14 @@ impl Generator {
     pub fn new(seed: Seed) -> Self {
         let bunch = seed.derive(0x4944_0002);
         // What a counter starts at is nobody's business either.
-        let counters = (0..COUNTERS as u64).map(|n| low(bunch.hash(&n.to_le_bytes()))).collect();
-        Self { offset: seed.derive(0x4944_0001), bunch, counters }
+        let counters = (0..COUNTERS as u64)
+            .map(|n| low(bunch.hash(&n.to_le_bytes())))
+            .collect();
+        Self {
+            offset: seed.derive(0x4944_0001),
+            bunch,
+            counters,
+        }
     }
 
     /// The next identification for a datagram; IPv4 takes the low 16 bits.
@@ -65,12 +72,20 @@ mod tests {
     #[test]
     fn unique_per_pair_and_not_shared_between_pairs() {
         let mut ids = Generator::new(Seed([1, 2]));
-        let (us, a, b) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), [10, 0, 0, 3].into());
+        let (us, a, b) = (
+            [10, 0, 0, 1].into(),
+            [10, 0, 0, 2].into(),
+            [10, 0, 0, 3].into(),
+        );
         let to_a: BTreeSet<u16> = (0..=u16::MAX).map(|_| ids.next_v4(us, a, 17)).collect();
         assert_eq!(to_a.len(), 65536, "no repetition before all are used");
         let (first, second) = (ids.next(us, b, 17), ids.next(us, b, 17));
         assert_eq!(second, first.wrapping_add(1));
         let mut other = Generator::new(Seed([1, 3]));
-        assert_ne!(other.next(us, b, 17), first, "another secret, another start");
+        assert_ne!(
+            other.next(us, b, 17),
+            first,
+            "another secret, another start"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! A keyed hash, and a map of fixed size on top of it: what every table that a stranger can fill is made of.
-//! Nothing here allocates after construction; a full map gives up its least useful entry.
+//! A keyed hash, and a map of fixed size on top of it: what every table that a stranger can fill is
+//! made of. Nothing here allocates after construction; a full map gives up its least useful entry.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -89,7 +89,10 @@ struct Index {
 impl Index {
     fn new(capacity: usize) -> Self {
         let size = (capacity.max(1) * 2).next_power_of_two();
-        Self { slots: alloc::vec![(0, EMPTY); size], mask: size - 1 }
+        Self {
+            slots: alloc::vec![(0, EMPTY); size],
+            mask: size - 1,
+        }
     }
 
     const fn home(&self, hash: u32) -> usize {
@@ -118,7 +121,8 @@ impl Index {
         self.slots[at] = (hash, item);
     }
 
-    /// Removes by shifting back what would no longer be found; no tombstones, so floods leave nothing behind.
+    /// Removes by shifting back what would no longer be found; no tombstones, so floods leave
+    /// nothing behind.
     fn remove(&mut self, hash: u32, item: u32) {
         let mut hole = self.home(hash);
         while self.slots[hole].1 != item {
@@ -151,7 +155,8 @@ struct Item<K, V> {
     value: V,
 }
 
-/// How many entries an eviction looks at: sampled least-recently-used, at a cost that a flood cannot raise.
+/// How many entries an eviction looks at: sampled least-recently-used, at a cost that a flood
+/// cannot raise.
 const SAMPLE: usize = 16;
 /// How many it looks at before it says that nothing may go; the next attempt goes on from there.
 const SAMPLE_MAX: usize = 256;
@@ -172,7 +177,13 @@ impl<K: Key, V> Map<K, V> {
         let last = u32::try_from(capacity).unwrap_or(0);
         let mut items = Vec::new();
         items.resize_with(capacity, || None);
-        Self { seed, index: Index::new(capacity), items, free: (0..last).rev().collect(), hand: 0 }
+        Self {
+            seed,
+            index: Index::new(capacity),
+            items,
+            free: (0..last).rev().collect(),
+            hand: 0,
+        }
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -210,8 +221,9 @@ impl<K: Key, V> Map<K, V> {
         self.at_mut(self.find(key)?).map(|(_, v)| v)
     }
 
-    /// Puts a key that is not there. When full, the entry of lowest `rank` among a sample goes (`None`: may not
-    /// go); `None` is returned when nothing may. The caller must have checked that `key` is absent.
+    /// Puts a key that is not there. When full, the entry of lowest `rank` among a sample goes
+    /// (`None`: may not go); `None` is returned when nothing may. The caller must have checked that
+    /// `key` is absent.
     pub(crate) fn insert(
         &mut self,
         key: K,
@@ -237,8 +249,8 @@ impl<K: Key, V> Map<K, V> {
         Some((item.key, item.value))
     }
 
-    /// The least useful of a sample; a hand walks round so that every entry has its turn. Looks further than the
-    /// sample only while it has found nothing.
+    /// The least useful of a sample; a hand walks round so that every entry has its turn. Looks
+    /// further than the sample only while it has found nothing.
     fn victim(&mut self, rank: impl Fn(&K, &V) -> Option<u64>) -> Option<u32> {
         let mut best: Option<(u64, usize)> = None;
         for step in 0..self.items.len().min(SAMPLE_MAX) {
@@ -247,7 +259,9 @@ impl<K: Key, V> Map<K, V> {
             }
             let at = self.hand;
             self.hand = (self.hand + 1) % self.items.len();
-            let Some(item) = &self.items[at] else { continue };
+            let Some(item) = &self.items[at] else {
+                continue;
+            };
             if let Some(r) = rank(&item.key, &item.value)
                 && best.is_none_or(|(b, _)| r < b)
             {
@@ -259,7 +273,10 @@ impl<K: Key, V> Map<K, V> {
 
     /// All entries, in order of place.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.items.iter().flatten().map(|item| (&item.key, &item.value))
+        self.items
+            .iter()
+            .flatten()
+            .map(|item| (&item.key, &item.value))
     }
 }
 

@@ -1,5 +1,5 @@
-//! What is known of the largest packet a path carries: RFC 1191, RFC 8201. Bounded; a stranger can fill it only
-//! with entries that make room for the next.
+//! What is known of the largest packet a path carries: RFC 1191, RFC 8201. Bounded; a stranger can
+//! fill it only with entries that make room for the next.
 
 use super::keyed::{Map, Seed};
 use crate::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use core::net::IpAddr;
 pub const MTU_MIN_V4: u16 = 68;
 /// No IPv6 link carries less (RFC 8200 §5).
 pub const MTU_MIN_V6: u16 = 1280;
-/// How long a lowered path MTU is believed (RFC 1191 §6.3: at least 5 minutes, 10 recommended; RFC 8201 §5.3).
+/// How long a lowered path MTU is believed (RFC 1191 §6.3: at least 5 minutes, 10 recommended; RFC
+/// 8201 §5.3).
 pub const LIFETIME: Duration = Duration::from_secs(600);
 
 /// What became of a report that a packet was too big.
@@ -17,7 +18,8 @@ pub const LIFETIME: Duration = Duration::from_secs(600);
 pub enum Learned {
     /// The path MTU is now this many octets.
     Lowered(u16),
-    /// The report names the known path MTU or a larger one; nothing changes (RFC 8201 §4, negative 33).
+    /// The report names the known path MTU or a larger one; nothing changes (RFC 8201 §4, negative
+    /// 33).
     NotLower,
     /// The report names less than any link of this family carries (negative 33).
     Impossible,
@@ -40,7 +42,9 @@ impl Cache {
     /// Room for `capacity` destinations whose path is narrower than the link.
     #[must_use]
     pub fn new(capacity: usize, seed: Seed) -> Self {
-        Self { map: Map::new(capacity, seed.derive(0x504d_5455)) }
+        Self {
+            map: Map::new(capacity, seed.derive(0x504d_5455)),
+        }
     }
 
     /// The path MTU to `destination`, where the link's own is `link`.
@@ -55,8 +59,9 @@ impl Cache {
         }
     }
 
-    /// Takes a Packet Too Big (or Fragmentation Needed) that the transport has matched to what it sent.
-    /// `mtu` 0 is a router older than RFC 1191: the next lower plateau under the `sent` octets is taken (§7.1).
+    /// Takes a Packet Too Big (or Fragmentation Needed) that the transport has matched to what it
+    /// sent. `mtu` 0 is a router older than RFC 1191: the next lower plateau under the `sent`
+    /// octets is taken (§7.1).
     pub fn report(
         &mut self,
         destination: IpAddr,
@@ -65,7 +70,11 @@ impl Cache {
         link: u16,
         now: Instant,
     ) -> Learned {
-        let floor = if destination.is_ipv4() { MTU_MIN_V4 } else { MTU_MIN_V6 };
+        let floor = if destination.is_ipv4() {
+            MTU_MIN_V4
+        } else {
+            MTU_MIN_V6
+        };
         let mtu = match (mtu, destination) {
             (0, IpAddr::V4(_)) => plateau_below(sent),
             _ => u16::try_from(mtu).unwrap_or(u16::MAX),
@@ -77,12 +86,18 @@ impl Cache {
         if mtu >= self.lookup(destination, link, now) {
             return Learned::NotLower;
         }
-        let entry = Entry { mtu, expires: now + LIFETIME };
+        let entry = Entry {
+            mtu,
+            expires: now + LIFETIME,
+        };
         if let Some(old) = self.map.get_mut(&destination) {
             *old = entry;
             return Learned::Lowered(mtu);
         }
-        match self.map.insert(destination, entry, |_, e| Some(e.expires.0)) {
+        match self
+            .map
+            .insert(destination, entry, |_, e| Some(e.expires.0))
+        {
             Some(_) => Learned::Lowered(mtu),
             None => Learned::Full,
         }
@@ -104,7 +119,10 @@ impl Cache {
 /// RFC 1191 §7, the table of common MTUs: the largest below `sent`.
 fn plateau_below(sent: u16) -> u16 {
     const PLATEAUS: [u16; 10] = [32000, 17914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68];
-    PLATEAUS.into_iter().find(|p| *p < sent).unwrap_or(MTU_MIN_V4)
+    PLATEAUS
+        .into_iter()
+        .find(|p| *p < sent)
+        .unwrap_or(MTU_MIN_V4)
 }
 
 #[cfg(test)]

@@ -16,9 +16,16 @@ fn lowered_then_aged() {
     assert_eq!(c.lookup(to, 1500, T0), 1500);
     assert_eq!(c.report(to, 1400, 1500, 1500, T0), Learned::Lowered(1400));
     assert_eq!(c.lookup(to, 1500, T0), 1400);
-    assert_eq!(c.lookup(to, 1000, T0), 1000, "the link's own is the ceiling");
+    assert_eq!(
+        c.lookup(to, 1000, T0),
+        1000,
+        "the link's own is the ceiling"
+    );
     assert_eq!(c.lookup(to, 1500, T0 + LIFETIME), 1500);
-    assert_eq!(c.report(to, 1450, 1500, 1500, T0 + LIFETIME), Learned::Lowered(1450));
+    assert_eq!(
+        c.report(to, 1450, 1500, 1500, T0 + LIFETIME),
+        Learned::Lowered(1450)
+    );
     c.forget(to);
     assert_eq!(c.lookup(to, 1500, T0), 1500);
 }
@@ -36,7 +43,11 @@ fn negative_33_limits() {
         assert_eq!(c.report(v4, mtu, 1500, 1500, T0), Learned::NotLower);
     }
     assert_eq!(c.report(v6, 1280, 1500, 1500, T0), Learned::Lowered(1280));
-    assert_eq!(c.report(v6, 1400, 1500, 1500, T0), Learned::NotLower, "RFC 8201 §4: never raised");
+    assert_eq!(
+        c.report(v6, 1400, 1500, 1500, T0),
+        Learned::NotLower,
+        "RFC 8201 §4: never raised"
+    );
     assert_eq!(c.report(v4, 68, 1500, 1500, T0), Learned::Lowered(68));
 }
 

@@ -66,7 +66,8 @@ struct Entry<A> {
     next: NextHop,
 }
 
-/// Routes of both families, each kept in order of falling prefix length, so that the first match is the longest.
+/// Routes of both families, each kept in order of falling prefix length, so that the first match is
+/// the longest.
 #[derive(Clone, Debug)]
 pub struct Table {
     v4: [Option<Entry<u32>>; ROUTES_MAX],
@@ -77,7 +78,12 @@ pub struct Table {
 
 impl Default for Table {
     fn default() -> Self {
-        Self { v4: [None; ROUTES_MAX], v6: [None; ROUTES_MAX], len4: 0, len6: 0 }
+        Self {
+            v4: [None; ROUTES_MAX],
+            v6: [None; ROUTES_MAX],
+            len4: 0,
+            len6: 0,
+        }
     }
 }
 
@@ -100,7 +106,8 @@ impl Table {
             if gateway.is_ipv4() != route.network.is_ipv4() {
                 return Err(RouteError::Mismatch);
             }
-            if gateway.is_unspecified() || gateway.is_multicast() || gateway == Ipv4Addr::BROADCAST {
+            if gateway.is_unspecified() || gateway.is_multicast() || gateway == Ipv4Addr::BROADCAST
+            {
                 return Err(RouteError::Gateway);
             }
         }
@@ -108,12 +115,22 @@ impl Table {
         match route.network {
             IpAddr::V4(ip) => {
                 let mask = mask4(prefix_len);
-                let entry = Entry { network: ip.to_bits() & mask, mask, prefix_len, next };
+                let entry = Entry {
+                    network: ip.to_bits() & mask,
+                    mask,
+                    prefix_len,
+                    next,
+                };
                 insert(&mut self.v4, &mut self.len4, entry)
             }
             IpAddr::V6(ip) => {
                 let mask = mask6(prefix_len);
-                let entry = Entry { network: ip.to_bits() & mask, mask, prefix_len, next };
+                let entry = Entry {
+                    network: ip.to_bits() & mask,
+                    mask,
+                    prefix_len,
+                    next,
+                };
                 insert(&mut self.v6, &mut self.len6, entry)
             }
         }
@@ -135,8 +152,8 @@ impl Table {
         }
     }
 
-    /// The next hop of the longest prefix that contains `destination`; `None`: no route (report network
-    /// unreachable).
+    /// The next hop of the longest prefix that contains `destination`; `None`: no route (report
+    /// network unreachable).
     #[inline]
     #[must_use]
     pub fn lookup(&self, destination: IpAddr) -> Option<NextHop> {
@@ -144,12 +161,18 @@ impl Table {
             IpAddr::V4(ip) => {
                 let ip = ip.to_bits();
                 let entries = self.v4.iter().take(self.len4).flatten();
-                entries.into_iter().find(|e| ip & e.mask == e.network).map(|e| e.next)
+                entries
+                    .into_iter()
+                    .find(|e| ip & e.mask == e.network)
+                    .map(|e| e.next)
             }
             IpAddr::V6(ip) => {
                 let ip = ip.to_bits();
                 let entries = self.v6.iter().take(self.len6).flatten();
-                entries.into_iter().find(|e| ip & e.mask == e.network).map(|e| e.next)
+                entries
+                    .into_iter()
+                    .find(|e| ip & e.mask == e.network)
+                    .map(|e| e.next)
             }
         }
     }

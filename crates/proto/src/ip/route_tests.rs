@@ -6,7 +6,11 @@ use std::vec::Vec;
 
 fn route(network: &str, prefix_len: u8, gateway: Option<&str>, interface: u16) -> Route {
     let via = gateway.map_or(Via::OnLink, |g| Via::Gateway(g.parse().unwrap()));
-    Route { network: network.parse().unwrap(), prefix_len, next: NextHop { via, interface } }
+    Route {
+        network: network.parse().unwrap(),
+        prefix_len,
+        next: NextHop { via, interface },
+    }
 }
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -15,9 +19,13 @@ fn ip(text: &str) -> IpAddr {
 #[test]
 fn longest_prefix_wins_and_default_is_last() {
     let mut table = Table::new();
-    table.add(route("0.0.0.0", 0, Some("10.77.0.1"), 1)).unwrap();
+    table
+        .add(route("0.0.0.0", 0, Some("10.77.0.1"), 1))
+        .unwrap();
     table.add(route("10.77.0.9", 24, None, 1)).unwrap();
-    table.add(route("10.0.0.0", 8, Some("10.77.0.2"), 1)).unwrap();
+    table
+        .add(route("10.0.0.0", 8, Some("10.77.0.2"), 1))
+        .unwrap();
     table.add(route("fd77::", 64, None, 1)).unwrap();
     let hop = |to: &str| table.lookup(ip(to)).map(|n| n.neighbor(ip(to)));
     assert_eq!(hop("10.77.0.5"), Some(ip("10.77.0.5")));
@@ -27,22 +35,45 @@ fn longest_prefix_wins_and_default_is_last() {
     assert_eq!(hop("fd78::5"), None, "no default for IPv6");
     assert_eq!(table.iter().count(), 4);
     assert_eq!(table.remove(ip("10.77.0.0"), 24), 1);
-    assert_eq!(table.lookup(ip("10.77.0.5")).map(|n| n.neighbor(ip("10.77.0.5"))), Some(ip("10.77.0.2")));
+    assert_eq!(
+        table
+            .lookup(ip("10.77.0.5"))
+            .map(|n| n.neighbor(ip("10.77.0.5"))),
+        Some(ip("10.77.0.2"))
+    );
 }
 
 #[test]
 fn bad_routes_are_refused() {
     let mut table = Table::new();
-    assert_eq!(table.add(route("10.0.0.0", 33, None, 0)), Err(RouteError::Mismatch));
-    assert_eq!(table.add(route("10.0.0.0", 8, Some("fe80::1"), 0)), Err(RouteError::Mismatch));
+    assert_eq!(
+        table.add(route("10.0.0.0", 33, None, 0)),
+        Err(RouteError::Mismatch)
+    );
+    assert_eq!(
+        table.add(route("10.0.0.0", 8, Some("fe80::1"), 0)),
+        Err(RouteError::Mismatch)
+    );
     for gateway in ["0.0.0.0", "224.0.0.1", "255.255.255.255"] {
-        assert_eq!(table.add(route("10.0.0.0", 8, Some(gateway), 0)), Err(RouteError::Gateway));
+        assert_eq!(
+            table.add(route("10.0.0.0", 8, Some(gateway), 0)),
+            Err(RouteError::Gateway)
+        );
     }
     for n in 0..ROUTES_MAX {
-        table.add(route(&std::format!("10.{n}.0.0"), 16, None, 0)).unwrap();
+        table
+            .add(route(&std::format!("10.{n}.0.0"), 16, None, 0))
+            .unwrap();
     }
-    assert_eq!(table.add(route("11.0.0.0", 8, None, 0)), Err(RouteError::Full));
-    assert_eq!(table.add(route("10.3.0.0", 16, None, 0)), Ok(()), "replacing needs no room");
+    assert_eq!(
+        table.add(route("11.0.0.0", 8, None, 0)),
+        Err(RouteError::Full)
+    );
+    assert_eq!(
+        table.add(route("10.3.0.0", 16, None, 0)),
+        Ok(()),
+        "replacing needs no room"
+    );
 }
 
 proptest! {

@@ -25,10 +25,12 @@ pub enum Martian {
 }
 
 /// Judges the addresses of a packet that came over a wire, and says what its destination is to us.
-/// `loopback`: the interface is the loopback interface, where our own addresses and 127/8 are at home.
+/// `loopback`: the interface is the loopback interface, where our own addresses and 127/8 are at
+/// home.
 ///
-/// A source of `::` passes only to a multicast destination (duplicate address detection, RFC 4862 §5.4.2; MLD);
-/// the protocol above still has to want it. A source of 0.0.0.0 never passes: DHCP's server side is not served.
+/// A source of `::` passes only to a multicast destination (duplicate address detection, RFC 4862
+/// §5.4.2; MLD); the protocol above still has to want it. A source of 0.0.0.0 never passes: DHCP's
+/// server side is not served.
 ///
 /// # Errors
 /// The first rule broken.
@@ -48,7 +50,11 @@ pub fn addresses(
         (IpAddr::V6(from), IpAddr::V6(dst)) => source_v6(from, ours, dst)?,
         _ => return Err(Martian::BadDestination),
     }
-    if to == Destination::Other { Err(Martian::NotOurs) } else { Ok(to) }
+    if to == Destination::Other {
+        Err(Martian::NotOurs)
+    } else {
+        Ok(to)
+    }
 }
 
 #[inline]
@@ -99,7 +105,8 @@ fn source_v6(from: Ipv6Addr, ours: &Addresses, dst: Ipv6Addr) -> Result<(), Mart
     Ok(())
 }
 
-/// On the loopback interface both ends are ours or 127/8, ::1; only what can be no sender at all is refused.
+/// On the loopback interface both ends are ours or 127/8, ::1; only what can be no sender at all is
+/// refused.
 fn on_loopback(
     source: IpAddr,
     destination: IpAddr,

@@ -1,4 +1,5 @@
-//! ARP packets in and out (RFC 826, RFC 5227): what the table learns from one, what it is answered, what we ask.
+//! ARP packets in and out (RFC 826, RFC 5227): what the table learns from one, what it is answered,
+//! what we ask.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -20,7 +21,8 @@ pub struct Heard {
 /// Why an ARP packet was not listened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refused {
-    /// The sender's addresses are nobody's: group or zero MAC, broadcast, multicast or loopback IP (negative 5, 6).
+    /// The sender's addresses are nobody's: group or zero MAC, broadcast, multicast or loopback IP
+    /// (negative 5, 6).
     Implausible,
     /// It is our own packet, come back.
     Echo,
@@ -29,8 +31,8 @@ pub enum Refused {
 }
 
 impl<P> Table<P> {
-    /// Takes in an ARP packet. `ours` are the addresses in use; probes for an address that is still being claimed
-    /// must have been shown to its [`super::claim::Claim`] before.
+    /// Takes in an ARP packet. `ours` are the addresses in use; probes for an address that is still
+    /// being claimed must have been shown to its [`super::claim::Claim`] before.
     ///
     /// # Errors
     /// See [`Refused`].
@@ -59,7 +61,11 @@ impl<P> Table<P> {
                 self.hear(sender, Some(packet.sender_mac), Evidence::Asked, now)
             }
             Operation::Reply if for_us && self.awaits(sender) => {
-                let answer = Evidence::Answered { solicited: true, over: true, router: None };
+                let answer = Evidence::Answered {
+                    solicited: true,
+                    over: true,
+                    router: None,
+                };
                 self.hear(sender, Some(packet.sender_mac), answer, now)
             }
             _ => self.hear(sender, Some(packet.sender_mac), Evidence::Overheard, now),
@@ -75,7 +81,8 @@ impl<P> Table<P> {
     }
 }
 
-/// Who has `target`? To be sent to all, or to the address known so far (a unicast probe, RFC 1122 §2.3.2.1 (2)).
+/// Who has `target`? To be sent to all, or to the address known so far (a unicast probe, RFC 1122
+/// §2.3.2.1 (2)).
 #[must_use]
 pub const fn request(our_mac: MacAddr, our_ip: Ipv4Addr, target: Ipv4Addr) -> Packet {
     Packet {

@@ -19,17 +19,37 @@ fn ours() -> Addresses {
     all
 }
 fn table() -> Table<u32> {
-    Table::new(Config { entries: 16, ..Config::default() }, Seed([1, 2]))
+    Table::new(
+        Config {
+            entries: 16,
+            ..Config::default()
+        },
+        Seed([1, 2]),
+    )
 }
 fn reply(mac: MacAddr, from: Ipv4Addr) -> Packet {
-    Packet { operation: Operation::Reply, sender_mac: mac, sender_ip: from, target_mac: US, target_ip: OUR_IP }
+    Packet {
+        operation: Operation::Reply,
+        sender_mac: mac,
+        sender_ip: from,
+        target_mac: US,
+        target_ip: OUR_IP,
+    }
 }
 
 #[test]
 fn a_request_for_us_is_answered_and_learned() {
     let mut t = table();
-    let heard = t.on_arp(&request(A, PEER, OUR_IP), &ours(), US, T0).unwrap();
-    let want = Packet { operation: Operation::Reply, sender_mac: US, sender_ip: OUR_IP, target_mac: A, target_ip: PEER };
+    let heard = t
+        .on_arp(&request(A, PEER, OUR_IP), &ours(), US, T0)
+        .unwrap();
+    let want = Packet {
+        operation: Operation::Reply,
+        sender_mac: US,
+        sender_ip: OUR_IP,
+        target_mac: A,
+        target_ip: PEER,
+    };
     assert_eq!(heard.reply, Some(want));
     assert_eq!(t.lookup(IpAddr::V4(PEER)), Some(A));
 }
@@ -49,7 +69,10 @@ fn a_reply_we_wait_for_resolves() {
 fn a_probe_for_us_is_answered_but_not_learned() {
     let mut t = table();
     let heard = t.on_arp(&probe(A, OUR_IP), &ours(), US, T0).unwrap();
-    assert_eq!(heard.reply.map(|r| (r.target_mac, r.target_ip)), Some((A, Ipv4Addr::UNSPECIFIED)));
+    assert_eq!(
+        heard.reply.map(|r| (r.target_mac, r.target_ip)),
+        Some((A, Ipv4Addr::UNSPECIFIED))
+    );
     assert!(t.is_empty());
 }
 
@@ -58,7 +81,8 @@ fn an_announcement_updates_but_makes_nothing() {
     let mut t = table();
     t.on_arp(&announcement(A, PEER), &ours(), US, T0).unwrap();
     assert!(t.is_empty());
-    t.on_arp(&request(A, PEER, OUR_IP), &ours(), US, T0).unwrap();
+    t.on_arp(&request(A, PEER, OUR_IP), &ours(), US, T0)
+        .unwrap();
     t.on_arp(&announcement(B, PEER), &ours(), US, T0).unwrap();
     assert_eq!(t.lookup(IpAddr::V4(PEER)), Some(B));
 }
@@ -68,11 +92,23 @@ fn negative_5_conflicts_unasked_replies_and_group_senders() {
     let mut t = table();
     let refused = |t: &mut Table<u32>, p: Packet| t.on_arp(&p, &ours(), US, T0).unwrap_err();
     assert_eq!(refused(&mut t, reply(A, OUR_IP)), Refused::Conflict(OUR_IP));
-    assert_eq!(refused(&mut t, announcement(A, OUR_IP)), Refused::Conflict(OUR_IP));
-    assert_eq!(refused(&mut t, reply(MacAddr::BROADCAST, PEER)), Refused::Implausible);
-    assert_eq!(refused(&mut t, reply(MacAddr([1, 0, 0, 0, 0, 0]), PEER)), Refused::Implausible);
+    assert_eq!(
+        refused(&mut t, announcement(A, OUR_IP)),
+        Refused::Conflict(OUR_IP)
+    );
+    assert_eq!(
+        refused(&mut t, reply(MacAddr::BROADCAST, PEER)),
+        Refused::Implausible
+    );
+    assert_eq!(
+        refused(&mut t, reply(MacAddr([1, 0, 0, 0, 0, 0]), PEER)),
+        Refused::Implausible
+    );
     assert_eq!(refused(&mut t, announcement(US, OUR_IP)), Refused::Echo);
-    assert_eq!(t.on_arp(&reply(A, PEER), &ours(), US, T0).unwrap().learned, Learned::NotAsked);
+    assert_eq!(
+        t.on_arp(&reply(A, PEER), &ours(), US, T0).unwrap().learned,
+        Learned::NotAsked
+    );
     assert!(t.is_empty());
 }
 
@@ -81,7 +117,11 @@ fn negative_6_nobodys_addresses() {
     let mut t = table();
     for ip in ["10.77.0.255", "255.255.255.255", "127.0.0.1", "224.0.0.1"] {
         let packet = request(A, ip.parse().unwrap(), OUR_IP);
-        assert_eq!(t.on_arp(&packet, &ours(), US, T0), Err(Refused::Implausible), "{ip}");
+        assert_eq!(
+            t.on_arp(&packet, &ours(), US, T0),
+            Err(Refused::Implausible),
+            "{ip}"
+        );
     }
     // From outside our networks: answered (the target is ours), not learned.
     let far = request(A, Ipv4Addr::new(192, 0, 2, 1), OUR_IP);

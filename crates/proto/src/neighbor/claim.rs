@@ -1,5 +1,5 @@
-//! Owning an address alone: probing before its first use, announcing, defending. ARP's way (RFC 5227) and IPv6's
-//! duplicate address detection (RFC 4862 §5.4) in one small machine.
+//! Owning an address alone: probing before its first use, announcing, defending. ARP's way (RFC
+//! 5227) and IPv6's duplicate address detection (RFC 4862 §5.4) in one small machine.
 
 use core::net::IpAddr;
 
@@ -9,9 +9,11 @@ use crate::time::{Duration, Instant};
 /// How carefully an address is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Probes before the address is used; 0: it is used at once (DupAddrDetectTransmits; PROBE_NUM).
+    /// Probes before the address is used; 0: it is used at once (DupAddrDetectTransmits;
+    /// PROBE_NUM).
     pub probes: u8,
-    /// The first probe waits a random time up to this, so that machines that start together do not collide.
+    /// The first probe waits a random time up to this, so that machines that start together do not
+    /// collide.
     pub wait_max: Duration,
     /// Shortest and longest time between two probes.
     pub interval: (Duration, Duration),
@@ -21,7 +23,8 @@ pub struct Policy {
     pub announcements: u8,
     /// Between two announcements.
     pub announce_interval: Duration,
-    /// A second conflict within this time is not defended against, but yielded to (RFC 5227 §2.4 (b)).
+    /// A second conflict within this time is not defended against, but yielded to (RFC 5227 §2.4
+    /// (b)).
     pub defend_interval: Duration,
 }
 
@@ -47,7 +50,8 @@ impl Policy {
         defend_interval: Duration::from_secs(10),
     };
 
-    /// The same, but the address is used at once and only announced: for a wire whose owner gave out the addresses.
+    /// The same, but the address is used at once and only announced: for a wire whose owner gave
+    /// out the addresses.
     #[must_use]
     pub const fn without_probes(self) -> Self {
         Self { probes: 0, ..self }
@@ -105,11 +109,27 @@ impl Claim {
     pub fn new(ip: IpAddr, policy: Policy, now: Instant, random: &mut Random) -> Self {
         let (phase, deadline) = if policy.probes > 0 {
             let wait = between(Duration::ZERO, policy.wait_max, random);
-            (Phase::Probing { left: policy.probes }, now + wait)
+            (
+                Phase::Probing {
+                    left: policy.probes,
+                },
+                now + wait,
+            )
         } else {
-            (Phase::Announcing { left: policy.announcements }, now)
+            (
+                Phase::Announcing {
+                    left: policy.announcements,
+                },
+                now,
+            )
         };
-        Self { ip, policy, phase, deadline, last_conflict: None }
+        Self {
+            ip,
+            policy,
+            phase,
+            deadline,
+            last_conflict: None,
+        }
     }
 
     /// The address.
@@ -132,7 +152,8 @@ impl Claim {
         (!matches!(self.phase, Phase::Held | Phase::Lost)).then_some(self.deadline)
     }
 
-    /// Lets time pass; to be repeated until it answers `None`. Look at [`Self::is_usable`] afterwards.
+    /// Lets time pass; to be repeated until it answers `None`. Look at [`Self::is_usable`]
+    /// afterwards.
     pub fn on_timer(&mut self, now: Instant, random: &mut Random) -> Option<Say> {
         if now < self.deadline {
             return None;
@@ -150,7 +171,9 @@ impl Claim {
                 Some(Say::Probe)
             }
             Phase::Settling => {
-                self.phase = Phase::Announcing { left: self.policy.announcements };
+                self.phase = Phase::Announcing {
+                    left: self.policy.announcements,
+                };
                 self.on_timer(now, random)
             }
             Phase::Announcing { left: 0 } => {
@@ -158,8 +181,11 @@ impl Claim {
                 None
             }
             Phase::Announcing { left } => {
-                self.phase =
-                    if left > 1 { Phase::Announcing { left: left - 1 } } else { Phase::Held };
+                self.phase = if left > 1 {
+                    Phase::Announcing { left: left - 1 }
+                } else {
+                    Phase::Held
+                };
                 self.deadline = now + self.policy.announce_interval;
                 Some(Say::Announce)
             }
@@ -167,9 +193,9 @@ impl Claim {
         }
     }
 
-    /// Somebody else used or probed our address. `uses`: it uses it (its ARP sender address or its advertisement);
-    /// false: it only probes for it, which conflicts while we probe too (RFC 5227 §2.1.1, RFC 4862 §5.4.3).
-    /// `None`: no conflict, answer the probe as any request.
+    /// Somebody else used or probed our address. `uses`: it uses it (its ARP sender address or its
+    /// advertisement); false: it only probes for it, which conflicts while we probe too (RFC 5227
+    /// §2.1.1, RFC 4862 §5.4.3). `None`: no conflict, answer the probe as any request.
     pub fn on_conflict(&mut self, uses: bool, now: Instant) -> Option<Verdict> {
         match self.phase {
             Phase::Probing { .. } | Phase::Settling => {
@@ -177,10 +203,12 @@ impl Claim {
                 Some(Verdict::Lost)
             }
             Phase::Announcing { .. } | Phase::Held if uses => {
-                // RFC 5227 §2.4 (b): defend once, yield to whoever insists. IPv6 never yields an address that has
-                // passed detection (RFC 4862 §5.4.5 asks to log it): its defence is the answer to every solicitation.
-                let insists =
-                    self.last_conflict.is_some_and(|t| now.since(t) < self.policy.defend_interval);
+                // RFC 5227 §2.4 (b): defend once, yield to whoever insists. IPv6 never yields an
+                // address that has passed detection (RFC 4862 §5.4.5 asks to log it): its defence
+                // is the answer to every solicitation.
+                let insists = self
+                    .last_conflict
+                    .is_some_and(|t| now.since(t) < self.policy.defend_interval);
                 self.last_conflict = Some(now);
                 match (self.ip, insists) {
                     (IpAddr::V4(_), true) => {

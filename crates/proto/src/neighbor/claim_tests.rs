@@ -57,7 +57,10 @@ fn without_probes_it_is_used_at_once() {
         let mut claim = Claim::new(ip(text), policy, T0, &mut random());
         assert!(claim.is_usable());
         assert_eq!(run(&mut claim)[0], (Say::Announce, 0));
-        let silent = Policy { announcements: 0, ..policy };
+        let silent = Policy {
+            announcements: 0,
+            ..policy
+        };
         let mut claim = Claim::new(ip(text), silent, T0, &mut random());
         assert_eq!(run(&mut claim), []);
         assert!(claim.is_usable());
@@ -76,16 +79,42 @@ fn negative_47_any_conflict_while_probing_loses() {
 
 #[test]
 fn negative_5_defended_once_then_yielded() {
-    let start = || Claim::new(ip("10.0.0.1"), Policy::ARP.without_probes(), T0, &mut random());
+    let start = || {
+        Claim::new(
+            ip("10.0.0.1"),
+            Policy::ARP.without_probes(),
+            T0,
+            &mut random(),
+        )
+    };
     let mut claim = start();
-    assert_eq!(claim.on_conflict(false, T0), None, "a probe is answered, not fought");
+    assert_eq!(
+        claim.on_conflict(false, T0),
+        None,
+        "a probe is answered, not fought"
+    );
     assert_eq!(claim.on_conflict(true, T0), Some(Verdict::Defend));
-    assert_eq!(claim.on_conflict(true, T0 + Duration::from_secs(9)), Some(Verdict::Lost));
+    assert_eq!(
+        claim.on_conflict(true, T0 + Duration::from_secs(9)),
+        Some(Verdict::Lost)
+    );
     let mut claim = start();
     assert_eq!(claim.on_conflict(true, T0), Some(Verdict::Defend));
-    assert_eq!(claim.on_conflict(true, T0 + Duration::from_secs(11)), Some(Verdict::Defend));
-    let mut claim = Claim::new(ip("fd77::1"), Policy::NDP.without_probes(), T0, &mut random());
+    assert_eq!(
+        claim.on_conflict(true, T0 + Duration::from_secs(11)),
+        Some(Verdict::Defend)
+    );
+    let mut claim = Claim::new(
+        ip("fd77::1"),
+        Policy::NDP.without_probes(),
+        T0,
+        &mut random(),
+    );
     assert_eq!(claim.on_conflict(true, T0), Some(Verdict::Defend));
-    assert_eq!(claim.on_conflict(true, T0), None, "IPv6 keeps what passed detection");
+    assert_eq!(
+        claim.on_conflict(true, T0),
+        None,
+        "IPv6 keeps what passed detection"
+    );
     assert!(claim.is_usable());
 }

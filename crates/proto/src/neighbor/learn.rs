@@ -1,5 +1,5 @@
-//! What neighbours say and what the table makes of it: RFC 826, RFC 4861 §7.2.3-§7.2.5, in the terms of its
-//! appendix C.
+//! What neighbours say and what the table makes of it: RFC 826, RFC 4861 §7.2.3-§7.2.5, in the
+//! terms of its appendix C.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -10,10 +10,11 @@ use crate::wire::ethernet::MacAddr;
 /// What somebody said about a neighbour's hardware address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Evidence {
-    /// It asked us: ARP request for our address, neighbour or router solicitation, router advertisement or redirect
-    /// with a link-layer address. May make an entry.
+    /// It asked us: ARP request for our address, neighbour or router solicitation, router
+    /// advertisement or redirect with a link-layer address. May make an entry.
     Asked,
-    /// ARP for somebody else, or a gratuitous one: updates what is there (RFC 826's merge), makes nothing.
+    /// ARP for somebody else, or a gratuitous one: updates what is there (RFC 826's merge), makes
+    /// nothing.
     Overheard,
     /// It answered: ARP reply to us (solicited), or a neighbour advertisement with these flags.
     Answered {
@@ -45,11 +46,12 @@ pub enum Learned {
         queued: bool,
         /// The hardware address is new or another one than before.
         changed: bool,
-        /// It was a router and says it is one no longer: drop it from the default routes (RFC 4861 §7.2.5).
+        /// It was a router and says it is one no longer: drop it from the default routes (RFC 4861
+        /// §7.2.5).
         left_routing: bool,
     },
-    /// The entry is there, but the evidence names no address (or not one to be believed), and it stays unresolved
-    /// or as it was.
+    /// The entry is there, but the evidence names no address (or not one to be believed), and it
+    /// stays unresolved or as it was.
     Unchanged,
 }
 
@@ -66,22 +68,34 @@ impl<P> Table<P> {
         if !can_be_neighbor(ip) || mac.is_some_and(|mac| !mac.is_unicast()) {
             return Learned::Refused;
         }
-        let Some(place) = self.map.find(&ip) else { return self.hear_new(ip, mac, evidence, now) };
+        let Some(place) = self.map.find(&ip) else {
+            return self.hear_new(ip, mac, evidence, now);
+        };
         let until = self.reachable_until(now);
         let stale_until = now + self.config.idle;
-        let Some((_, entry)) = self.map.at_mut(place) else { return Learned::NotAsked };
+        let Some((_, entry)) = self.map.at_mut(place) else {
+            return Learned::NotAsked;
+        };
         let was = entry.state;
         let before = entry.mac;
         let was_router = entry.router;
         let settled = match (was, evidence) {
             (State::Permanent, _) => return Learned::Permanent,
             (_, Evidence::Asked | Evidence::Overheard) => told(entry, mac),
-            (State::Incomplete, Evidence::Answered { solicited, router, .. }) => {
-                first_answer(entry, mac, solicited, router)
-            }
-            (_, Evidence::Answered { solicited, over, router }) => {
-                answer(entry, mac, solicited, over, router)
-            }
+            (
+                State::Incomplete,
+                Evidence::Answered {
+                    solicited, router, ..
+                },
+            ) => first_answer(entry, mac, solicited, router),
+            (
+                _,
+                Evidence::Answered {
+                    solicited,
+                    over,
+                    router,
+                },
+            ) => answer(entry, mac, solicited, over, router),
         };
         let left_routing = was_router && !entry.router;
         let changed = was == State::Incomplete || entry.mac != before;
@@ -93,7 +107,8 @@ impl<P> Table<P> {
                 entry.deadline = until;
                 entry.updated = now;
             }
-            // Appendix C: the waiting packets are the first that use the stale entry, and start the delay.
+            // Appendix C: the waiting packets are the first that use the stale entry, and start the
+            // delay.
             Some(_) if entry.queue_len > 0 => {
                 entry.state = State::Delay;
                 entry.deadline = now + self.config.delay;
@@ -108,7 +123,12 @@ impl<P> Table<P> {
         }
         let deadline = entry.deadline;
         let queued = entry.queue_len > 0;
-        let known = Learned::Known { mac: entry.mac, queued, changed, left_routing };
+        let known = Learned::Known {
+            mac: entry.mac,
+            queued,
+            changed,
+            left_routing,
+        };
         if was == State::Incomplete {
             self.unresolved -= 1;
         }
@@ -116,15 +136,19 @@ impl<P> Table<P> {
         known
     }
 
-    /// Notes whether a neighbour is a router: a router advertisement says yes, a router solicitation no
-    /// (RFC 4861 §6.2.6, §6.3.4). False when there is no entry.
+    /// Notes whether a neighbour is a router: a router advertisement says yes, a router
+    /// solicitation no (RFC 4861 §6.2.6, §6.3.4). False when there is no entry.
     pub fn set_router(&mut self, ip: IpAddr, router: bool) -> bool {
-        self.map.get_mut(&ip).map(|entry| entry.router = router).is_some()
+        self.map
+            .get_mut(&ip)
+            .map(|entry| entry.router = router)
+            .is_some()
     }
 
     /// Whether an answer of `ip` is being waited for.
     pub(super) fn awaits(&self, ip: IpAddr) -> bool {
-        let waiting = |e: &Entry| matches!(e.state, State::Incomplete | State::Delay | State::Probe);
+        let waiting =
+            |e: &Entry| matches!(e.state, State::Incomplete | State::Delay | State::Probe);
         self.map.get(&ip).is_some_and(waiting)
     }
 
@@ -137,14 +161,25 @@ impl<P> Table<P> {
         now: Instant,
     ) -> Learned {
         // Only who wants something of us gets an entry unasked: it is about to hear from us.
-        let (Evidence::Asked, Some(mac)) = (evidence, mac) else { return Learned::NotAsked };
+        let (Evidence::Asked, Some(mac)) = (evidence, mac) else {
+            return Learned::NotAsked;
+        };
         let deadline = now + self.config.idle;
         let entry = Entry::heard(State::Stale, mac, now, deadline);
-        if self.map.insert(ip, entry, usefulness_to_strangers(now)).is_none() {
+        if self
+            .map
+            .insert(ip, entry, usefulness_to_strangers(now))
+            .is_none()
+        {
             return Learned::Full;
         }
         self.next_deadline = self.next_deadline.min(deadline);
-        Learned::Known { mac, queued: false, changed: true, left_routing: false }
+        Learned::Known {
+            mac,
+            queued: false,
+            changed: true,
+            left_routing: false,
+        }
     }
 }
 
@@ -165,10 +200,15 @@ fn first_answer(
     solicited: bool,
     router: Option<bool>,
 ) -> Option<State> {
-    // "If the link layer has addresses and no Target Link-Layer Address option is included": discarded.
+    // "If the link layer has addresses and no Target Link-Layer Address option is included":
+    // discarded.
     entry.mac = mac?;
     entry.router = router.unwrap_or(entry.router);
-    Some(if solicited { State::Reachable } else { State::Stale })
+    Some(if solicited {
+        State::Reachable
+    } else {
+        State::Stale
+    })
 }
 
 /// RFC 4861 §7.2.5, the entry is in any other state.
@@ -181,7 +221,8 @@ fn answer(
 ) -> Option<State> {
     let other = mac.is_some_and(|mac| mac != entry.mac);
     if other && !over {
-        // I. "if the state is REACHABLE, set it to STALE, but do not update the entry in any other way"; else ignore.
+        // I. "if the state is REACHABLE, set it to STALE, but do not update the entry in any other
+        // way"; else ignore.
         return (entry.state == State::Reachable).then_some(State::Stale);
     }
     // II. Override, or the same address, or none named.

@@ -1,9 +1,11 @@
-//! Neighbours: which hardware address a next hop has. One table for ARP (RFC 826, RFC 5227, RFC 1122 §2.3.2) and
-//! NDP (RFC 4861 §7), with the states of RFC 4861 §7.3.2 for both. What the table hears is in [`learn`], the
-//! messages of the two protocols in [`arp`] and [`ndp`], the duty to own an address alone in [`claim`].
+//! Neighbours: which hardware address a next hop has. One table for ARP (RFC 826, RFC 5227, RFC
+//! 1122 §2.3.2) and NDP (RFC 4861 §7), with the states of RFC 4861 §7.3.2 for both. What the table
+//! hears is in [`learn`], the messages of the two protocols in [`arp`] and [`ndp`], the duty to own
+//! an address alone in [`claim`].
 //!
-//! The packets that wait for an answer are the caller's handles `P`. Every handle that goes in comes out: as
-//! [`Resolution`], from [`Table::take_queued`], or as an [`Action`]. The table allocates at construction only.
+//! The packets that wait for an answer are the caller's handles `P`. Every handle that goes in
+//! comes out: as [`Resolution`], from [`Table::take_queued`], or as an [`Action`]. The table
+//! allocates at construction only.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -12,12 +14,15 @@ use crate::ip::keyed::{Map, Random, Seed};
 use crate::time::{Duration, Instant};
 use crate::wire::ethernet::MacAddr;
 
+mod age;
 pub mod arp;
 pub mod claim;
 pub mod learn;
 pub mod ndp;
+mod queue;
 
 pub use learn::{Evidence, Learned};
+pub use queue::Queued;
 
 /// The table's sizes and times; [`Config::default`] has those of RFC 4861 §10.
 #[derive(Clone, Copy, Debug)]
@@ -32,11 +37,13 @@ pub struct Config {
     pub multicast_solicit: u8,
     /// Solicitations to the known address before giving up (MAX_UNICAST_SOLICIT).
     pub unicast_solicit: u8,
-    /// Mean time for which a confirmed address is believed (REACHABLE_TIME); drawn from 0.5 to 1.5 of it.
+    /// Mean time for which a confirmed address is believed (REACHABLE_TIME); drawn from 0.5 to 1.5
+    /// of it.
     pub reachable: Duration,
     /// How long the layers above get to confirm before a probe goes out (DELAY_FIRST_PROBE_TIME).
     pub delay: Duration,
-    /// An entry unused for this long is dropped (RFC 1122 §2.3.2.1 wants out-of-date entries flushed).
+    /// An entry unused for this long is dropped (RFC 1122 §2.3.2.1 wants out-of-date entries
+    /// flushed).
     pub idle: Duration,
 }
 
@@ -91,7 +98,8 @@ pub enum Resolution<P> {
 /// Why a packet could not wait for its neighbour's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
-    /// Half of the table waits for answers already: somebody makes us talk to hosts that are not there.
+    /// Half of the table waits for answers already: somebody makes us talk to hosts that are not
+    /// there.
     TooManyUnresolved,
     /// No entry could make room.
     TableFull,
@@ -109,7 +117,8 @@ pub enum Action<P> {
         /// Where to ask.
         to: Option<MacAddr>,
     },
-    /// The neighbour does not answer: this packet is undeliverable (ICMP host or address unreachable, EHOSTUNREACH).
+    /// The neighbour does not answer: this packet is undeliverable (ICMP host or address
+    /// unreachable, EHOSTUNREACH).
     Undeliverable {
         /// The neighbour.
         ip: IpAddr,
@@ -176,10 +185,6 @@ pub struct Table<P> {
     next_sweep: Instant,
 }
 
-/// Shortest time between two sweeps over all deadlines: 64 K entries cost 2 % of a core at worst, and nobody minds
-/// a solicitation 10 ms late.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(10);
-
 impl<P> Table<P> {
     /// A table of `config.entries` entries; all memory is taken here.
     #[must_use]
@@ -200,7 +205,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Where the next hop `ip` is, for `packet`; or the packet waits, and perhaps a solicitation must be sent.
+    /// Where the next hop `ip` is, for `packet`; or the packet waits, and perhaps a solicitation
+    /// must be sent.
     #[inline]
     pub fn resolve(&mut self, ip: IpAddr, packet: P, now: Instant) -> Resolution<P> {
         if let Some((known, entry)) = self.map.at_mut(self.last)
@@ -217,7 +223,9 @@ impl<P> Table<P> {
 
     #[inline(never)]
     fn resolve_slowly(&mut self, ip: IpAddr, packet: P, now: Instant) -> Resolution<P> {
-        let Some(place) = self.map.find(&ip) else { return self.start(ip, packet, now) };
+        let Some(place) = self.map.find(&ip) else {
+            return self.start(ip, packet, now);
+        };
         self.last = place;
         let delay = now + self.config.delay;
         let Some((_, entry)) = self.map.at_mut(place) else {
@@ -228,7 +236,10 @@ impl<P> Table<P> {
         match entry.state {
             State::Incomplete => {
                 let displaced = self.enqueue(place, packet);
-                return Resolution::Queued { solicit: false, displaced };
+                return Resolution::Queued {
+                    solicit: false,
+                    displaced,
+                };
             }
             State::Reachable if now < entry.deadline => {}
             // RFC 4861 §7.3.3: the first packet to a stale neighbour goes, and starts the delay.
@@ -270,7 +281,10 @@ impl<P> Table<P> {
         self.last = place;
         self.next_deadline = self.next_deadline.min(deadline);
         let displaced = self.enqueue(place, packet);
-        Resolution::Queued { solicit: true, displaced }
+        Resolution::Queued {
+            solicit: true,
+            displaced,
+        }
     }
 
     /// The address of a neighbour, if it is known; changes nothing.
@@ -290,7 +304,9 @@ impl<P> Table<P> {
                 None => return,
             },
         };
-        let Some((_, entry)) = self.map.at_mut(place) else { return };
+        let Some((_, entry)) = self.map.at_mut(place) else {
+            return;
+        };
         if !matches!(entry.state, State::Incomplete | State::Permanent) {
             entry.state = State::Reachable;
             entry.deadline = until;
@@ -299,8 +315,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Sets an address by configuration; it stays until [`Self::remove`]. False when the table has no room or the
-    /// address is not unicast. Packets that wait for it are to be taken with [`Self::take_queued`].
+    /// Sets an address by configuration; it stays until [`Self::remove`]. False when the table has
+    /// no room or the address is not unicast. Packets that wait for it are to be taken with
+    /// [`Self::take_queued`].
     pub fn set_permanent(&mut self, ip: IpAddr, mac: MacAddr, now: Instant) -> bool {
         if !learn::can_be_neighbor(ip) || !mac.is_unicast() {
             return false;
@@ -309,7 +326,9 @@ impl<P> Table<P> {
             let entry = Entry::heard(State::Permanent, mac, now, Instant::FAR);
             self.map.insert(ip, entry, usefulness)
         });
-        let Some((_, entry)) = place.and_then(|place| self.map.at_mut(place)) else { return false };
+        let Some((_, entry)) = place.and_then(|place| self.map.at_mut(place)) else {
+            return false;
+        };
         if entry.state == State::Incomplete {
             self.unresolved -= 1;
         }
@@ -325,85 +344,6 @@ impl<P> Table<P> {
         if let Some(place) = self.map.find(&ip) {
             self.give_up(place, emit);
         }
-    }
-
-    /// Takes the packets that waited for `ip`, oldest first; to be used when [`Learned`] says that it is known now.
-    pub fn take_queued(&mut self, ip: IpAddr) -> Queued<'_, P> {
-        let place = self.map.find(&ip);
-        Queued { table: self, place }
-    }
-
-    /// When [`Self::on_timer`] wants to be called; `None`: not before something else happens.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Instant> {
-        (self.next_deadline != Instant::FAR).then(|| self.next_deadline.max(self.next_sweep))
-    }
-
-    /// Lets time pass: solicitations again, failures, entries that age. Cheap when nothing is due.
-    pub fn on_timer(&mut self, now: Instant, mut emit: impl FnMut(Action<P>)) {
-        if now < self.next_deadline || now < self.next_sweep {
-            return;
-        }
-        self.next_sweep = now + SWEEP_INTERVAL;
-        let mut next = Instant::FAR;
-        for place in 0..u32::try_from(self.map.capacity()).unwrap_or(u32::MAX) {
-            let Some((_, entry)) = self.map.at(place) else { continue };
-            if entry.deadline <= now {
-                self.age(place, now, &mut emit);
-            }
-            if let Some((_, entry)) = self.map.at(place) {
-                next = next.min(entry.deadline);
-            }
-        }
-        self.next_deadline = next;
-    }
-
-    /// One entry's deadline has come (RFC 4861 §7.3.3, and appendix C for the table).
-    fn age(&mut self, place: u32, now: Instant, emit: &mut impl FnMut(Action<P>)) {
-        let config = self.config;
-        let Some((ip, entry)) = self.map.at_mut(place) else { return };
-        let ip = *ip;
-        match entry.state {
-            State::Incomplete if entry.asked < config.multicast_solicit => {
-                entry.asked += 1;
-                entry.deadline = now + config.retransmit;
-                emit(Action::Solicit { ip, to: None });
-            }
-            State::Probe if entry.asked < config.unicast_solicit => {
-                entry.asked += 1;
-                entry.deadline = now + config.retransmit;
-                emit(Action::Solicit { ip, to: Some(entry.mac) });
-            }
-            State::Delay if config.unicast_solicit > 0 => {
-                entry.state = State::Probe;
-                entry.asked = 1;
-                entry.deadline = now + config.retransmit;
-                emit(Action::Solicit { ip, to: Some(entry.mac) });
-            }
-            State::Reachable => {
-                entry.state = State::Stale;
-                entry.deadline = entry.used.max(entry.updated) + config.idle;
-            }
-            State::Stale if entry.used + config.idle > now => {
-                entry.deadline = entry.used + config.idle;
-            }
-            State::Stale => drop(self.map.remove(place)), // nobody waits: nothing to tell
-            State::Incomplete | State::Probe | State::Delay => self.give_up(place, emit),
-            State::Permanent => entry.deadline = Instant::FAR,
-        }
-    }
-
-    fn give_up(&mut self, place: u32, mut emit: impl FnMut(Action<P>)) {
-        let Some((ip, entry)) = self.map.at(place) else { return };
-        let ip = *ip;
-        if entry.state == State::Incomplete {
-            self.unresolved -= 1;
-        }
-        while let Some(packet) = self.dequeue(place) {
-            emit(Action::Undeliverable { ip, packet });
-        }
-        self.map.remove(place);
-        emit(Action::Lost { ip });
     }
 
     /// All neighbours, in no order.
@@ -441,52 +381,6 @@ impl<P> Table<P> {
         let spread = u64::try_from(base.as_nanos()).unwrap_or(u64::MAX);
         now + base / 2 + Duration::from_nanos(self.random.below(spread))
     }
-
-    fn slot(&self, place: u32, position: u8) -> usize {
-        let queue = self.config.queue;
-        place as usize * queue + usize::from(position) % queue
-    }
-
-    /// Appends to an entry's queue; the oldest makes room and is returned.
-    fn enqueue(&mut self, place: u32, packet: P) -> Option<P> {
-        let full = |e: &Entry, size: usize| usize::from(e.queue_len) >= size;
-        let (_, entry) = self.map.at(place)?;
-        let displaced = if full(entry, self.config.queue) { self.dequeue(place) } else { None };
-        let (_, entry) = self.map.at_mut(place)?;
-        let position = usize::from(entry.queue_head) + usize::from(entry.queue_len);
-        entry.queue_len += 1;
-        let slot = place as usize * self.config.queue + position % self.config.queue;
-        if let Some(slot) = self.queues.get_mut(slot) {
-            *slot = Some(packet);
-        }
-        displaced
-    }
-
-    fn dequeue(&mut self, place: u32) -> Option<P> {
-        let (_, entry) = self.map.at(place)?;
-        if entry.queue_len == 0 {
-            return None;
-        }
-        let slot = self.slot(place, entry.queue_head);
-        let (_, entry) = self.map.at_mut(place)?;
-        entry.queue_len -= 1;
-        let next = (usize::from(entry.queue_head) + 1) % self.config.queue;
-        entry.queue_head = u8::try_from(next).unwrap_or(0);
-        self.queues.get_mut(slot)?.take()
-    }
-}
-
-/// Packets that waited for one neighbour, oldest first. What is not taken stays.
-pub struct Queued<'a, P> {
-    table: &'a mut Table<P>,
-    place: Option<u32>,
-}
-
-impl<P> Iterator for Queued<'_, P> {
-    type Item = P;
-    fn next(&mut self) -> Option<P> {
-        self.table.dequeue(self.place?)
-    }
 }
 
 impl Entry {
@@ -507,18 +401,25 @@ impl Entry {
     }
 }
 
-/// What an eviction spares: the last used, where an entry that only its owner's word made counts as used ten
-/// minutes earlier. Entries with waiting packets and configured ones never go.
+/// What an eviction spares: the last used, where an entry that only its owner's word made counts as
+/// used ten minutes earlier. Entries with waiting packets and configured ones never go.
 fn usefulness(_: &IpAddr, entry: &Entry) -> Option<u64> {
     const WANTED: Duration = Duration::from_secs(600);
     if entry.queue_len > 0 || matches!(entry.state, State::Incomplete | State::Permanent) {
         return None;
     }
-    Some(if entry.wanted { entry.used + WANTED } else { entry.used }.0)
+    Some(
+        if entry.wanted {
+            entry.used + WANTED
+        } else {
+            entry.used
+        }
+        .0,
+    )
 }
 
-/// The same for entries made by a stranger's word: those never push out whom we sent something in the last minute,
-/// so a flood of requests with invented senders fights over the rest.
+/// The same for entries made by a stranger's word: those never push out whom we sent something in
+/// the last minute, so a flood of requests with invented senders fights over the rest.
 fn usefulness_to_strangers(now: Instant) -> impl Fn(&IpAddr, &Entry) -> Option<u64> {
     const SPARED: Duration = Duration::from_secs(60);
     move |ip, entry| {

@@ -1,5 +1,5 @@
-//! Neighbour discovery in and out (RFC 4861 §7.2, RFC 4862 §5.4): what the table learns from a message, what it is
-//! answered, what we ask and announce.
+//! Neighbour discovery in and out (RFC 4861 §7.2, RFC 4862 §5.4): what the table learns from a
+//! message, what it is answered, what we ask and announce.
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -32,7 +32,9 @@ pub const OUTGOING_LEN_MAX: usize = ipv6::HEADER_LEN + 24 + 8;
 impl Outgoing {
     /// Writes the IPv6 packet to the front of `buf`; returns its length, 0 if it does not fit.
     pub fn emit(&self, buf: &mut [u8]) -> usize {
-        let Some((head, body)) = buf.split_at_mut_checked(ipv6::HEADER_LEN) else { return 0 };
+        let Some((head, body)) = buf.split_at_mut_checked(ipv6::HEADER_LEN) else {
+            return 0;
+        };
         let len = self.message.emit(self.source, self.destination, body);
         if len == 0 {
             return 0;
@@ -47,7 +49,12 @@ impl Outgoing {
 
     const fn to_group(source: Ipv6Addr, group: Ipv6Addr, message: Message<'static>) -> Self {
         let to = Some(MacAddr::from_multicast_v6(group));
-        Self { source, destination: group, to, message }
+        Self {
+            source,
+            destination: group,
+            to,
+            message,
+        }
     }
 }
 
@@ -76,10 +83,11 @@ pub enum Refused {
 }
 
 impl<P> Table<P> {
-    /// Takes in a message, parsed (which checks all that needs no state of ours) from a packet of these addresses.
-    /// `ours` are the addresses in use; a solicitation or advertisement whose target is still being claimed must be
-    /// shown to its [`super::claim::Claim`] instead: tentative addresses do not answer (RFC 4862 §5.4.3, §5.4.4).
-    /// Of a router advertisement only the router's hardware address is taken in.
+    /// Takes in a message, parsed (which checks all that needs no state of ours) from a packet of
+    /// these addresses. `ours` are the addresses in use; a solicitation or advertisement whose
+    /// target is still being claimed must be shown to its [`super::claim::Claim`] instead:
+    /// tentative addresses do not answer (RFC 4862 §5.4.3, §5.4.4). Of a router advertisement only
+    /// the router's hardware address is taken in.
     ///
     /// # Errors
     /// See [`Refused`].
@@ -92,23 +100,39 @@ impl<P> Table<P> {
         now: Instant,
     ) -> Result<Heard, Refused> {
         match *message {
-            Message::NeighborSolicitation { target, source_link } => {
-                self.on_solicitation(target, source, source_link, ours, our_mac, now)
-            }
-            Message::NeighborAdvertisement { target, router, solicited, replace, target_link } => {
+            Message::NeighborSolicitation {
+                target,
+                source_link,
+            } => self.on_solicitation(target, source, source_link, ours, our_mac, now),
+            Message::NeighborAdvertisement {
+                target,
+                router,
+                solicited,
+                replace,
+                target_link,
+            } => {
                 if ours.is_local_v6(target) {
                     return Err(Refused::Conflict(target));
                 }
-                let evidence =
-                    Evidence::Answered { solicited, over: replace, router: Some(router) };
+                let evidence = Evidence::Answered {
+                    solicited,
+                    over: replace,
+                    router: Some(router),
+                };
                 let learned = self.hear(IpAddr::V6(target), target_link, evidence, now);
-                Ok(Heard { learned, reply: None })
+                Ok(Heard {
+                    learned,
+                    reply: None,
+                })
             }
             Message::RouterAdvertisement(advertisement) => {
                 let mac = advertisement.options.source_link().unwrap_or(None);
                 let learned = self.hear(IpAddr::V6(source), mac, Evidence::Asked, now);
                 self.set_router(IpAddr::V6(source), true); // RFC 4861 §6.3.4
-                Ok(Heard { learned, reply: None })
+                Ok(Heard {
+                    learned,
+                    reply: None,
+                })
             }
             Message::RouterSolicitation { .. } => Err(Refused::NotForHosts),
             Message::Redirect { .. } => Err(Refused::RedirectIgnored),
@@ -131,7 +155,10 @@ impl<P> Table<P> {
         if source.is_unspecified() {
             // Duplicate address detection for what is ours: all are told (RFC 4861 §7.2.4).
             let reply = Some(advertisement(target, our_mac, None));
-            return Ok(Heard { learned: Learned::NotAsked, reply });
+            return Ok(Heard {
+                learned: Learned::NotAsked,
+                reply,
+            });
         }
         if ours.is_local_v6(source) {
             return Err(Refused::Conflict(source));
@@ -146,7 +173,8 @@ impl<P> Table<P> {
     }
 }
 
-/// "We have `ip`": to the one who asked (with the hardware address, if known), or to all (RFC 4861 §7.2.4, §7.2.6).
+/// "We have `ip`": to the one who asked (with the hardware address, if known), or to all (RFC 4861
+/// §7.2.4, §7.2.6).
 #[must_use]
 pub const fn advertisement(
     ip: Ipv6Addr,
@@ -161,12 +189,18 @@ pub const fn advertisement(
         target_link: Some(our_mac),
     };
     match asker {
-        Some((destination, to)) => Outgoing { source: ip, destination, to, message },
+        Some((destination, to)) => Outgoing {
+            source: ip,
+            destination,
+            to,
+            message,
+        },
         None => Outgoing::to_group(ip, ALL_NODES, message),
     }
 }
 
-/// Who has `target`? To its solicited-node group, or to the address known so far (RFC 4861 §7.2.2, §7.3.3).
+/// Who has `target`? To its solicited-node group, or to the address known so far (RFC 4861 §7.2.2,
+/// §7.3.3).
 #[must_use]
 pub const fn solicitation(
     our_mac: MacAddr,
@@ -174,9 +208,17 @@ pub const fn solicitation(
     target: Ipv6Addr,
     known: Option<MacAddr>,
 ) -> Outgoing {
-    let message = Message::NeighborSolicitation { target, source_link: Some(our_mac) };
+    let message = Message::NeighborSolicitation {
+        target,
+        source_link: Some(our_mac),
+    };
     match known {
-        Some(_) => Outgoing { source: our_ip, destination: target, to: known, message },
+        Some(_) => Outgoing {
+            source: our_ip,
+            destination: target,
+            to: known,
+            message,
+        },
         None => Outgoing::to_group(our_ip, solicited_node(target), message),
     }
 }
@@ -184,15 +226,26 @@ pub const fn solicitation(
 /// Has anybody `ip`, which we would like? (RFC 4862 §5.4.2.)
 #[must_use]
 pub const fn probe(ip: Ipv6Addr) -> Outgoing {
-    let message = Message::NeighborSolicitation { target: ip, source_link: None };
+    let message = Message::NeighborSolicitation {
+        target: ip,
+        source_link: None,
+    };
     Outgoing::to_group(Ipv6Addr::UNSPECIFIED, solicited_node(ip), message)
 }
 
 /// Routers, speak up (RFC 4861 §6.3.7).
 #[must_use]
 pub const fn router_solicitation(our_mac: MacAddr, our_ip: Ipv6Addr) -> Outgoing {
-    let source_link = if our_ip.is_unspecified() { None } else { Some(our_mac) };
-    Outgoing::to_group(our_ip, ALL_ROUTERS, Message::RouterSolicitation { source_link })
+    let source_link = if our_ip.is_unspecified() {
+        None
+    } else {
+        Some(our_mac)
+    };
+    Outgoing::to_group(
+        our_ip,
+        ALL_ROUTERS,
+        Message::RouterSolicitation { source_link },
+    )
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The table against RFC 4861's own (appendix C), its bounds, and random events against its invariants.
+//! The table against RFC 4861's own (appendix C), its bounds, and random events against its
+//! invariants.
 
 use super::*;
 use proptest::prelude::*;
@@ -20,7 +21,14 @@ fn v6(n: u16) -> IpAddr {
     IpAddr::from([0xfd77, 0, 0, 0, 0, 0, 1, n])
 }
 fn small(entries: usize) -> Table<u32> {
-    Table::new(Config { entries, queue: 3, ..Config::default() }, SEED)
+    Table::new(
+        Config {
+            entries,
+            queue: 3,
+            ..Config::default()
+        },
+        SEED,
+    )
 }
 fn state(t: &Table<u32>, of: IpAddr) -> Option<State> {
     t.map.get(&of).map(|e| e.state)
@@ -31,7 +39,11 @@ fn timer(t: &mut Table<u32>, now: Instant) -> vec::Vec<Action<u32>> {
     actions
 }
 fn answered(solicited: bool, over: bool) -> Evidence {
-    Evidence::Answered { solicited, over, router: Some(false) }
+    Evidence::Answered {
+        solicited,
+        over,
+        router: Some(false),
+    }
 }
 
 /// A table whose entry for `ip(1)` with address A is in this state at T0.
@@ -52,11 +64,21 @@ fn in_state(wanted: State) -> Table<u32> {
         t.confirm(one, T0);
     }
     if matches!(wanted, State::Delay | State::Probe) {
-        let start = if wanted == State::Probe { T0 - secs(5) } else { T0 };
+        let start = if wanted == State::Probe {
+            T0 - secs(5)
+        } else {
+            T0
+        };
         assert_eq!(t.resolve(one, 0, start), Resolution::Ready(A, 0));
     }
     if wanted == State::Probe {
-        assert_eq!(timer(&mut t, T0), vec![Action::Solicit { ip: one, to: Some(A) }]);
+        assert_eq!(
+            timer(&mut t, T0),
+            vec![Action::Solicit {
+                ip: one,
+                to: Some(A)
+            }]
+        );
     }
     assert_eq!(state(&t, one), Some(wanted));
     t
@@ -71,7 +93,13 @@ fn rfc_4861_appendix_c_received_messages() {
         (Incomplete, answered(true, false), Some(B), Reachable, B),
         (Incomplete, answered(false, true), Some(B), Stale, B),
         (Incomplete, answered(false, false), Some(B), Stale, B),
-        (Incomplete, answered(true, true), None, Incomplete, MacAddr::UNSPECIFIED),
+        (
+            Incomplete,
+            answered(true, true),
+            None,
+            Incomplete,
+            MacAddr::UNSPECIFIED,
+        ),
         (Incomplete, Evidence::Asked, Some(B), Stale, B),
         (Reachable, answered(true, false), Some(A), Reachable, A),
         (Stale, answered(true, false), Some(A), Reachable, A),
@@ -107,7 +135,11 @@ fn rfc_4861_appendix_c_received_messages() {
         let mut t = in_state(before);
         let learned = t.hear(ip(1), names, evidence, T0);
         let entry = t.map.get(&ip(1)).map(|e| (e.state, e.mac));
-        assert_eq!(entry, Some((after, mac)), "{before:?} {evidence:?} {names:?}: {learned:?}");
+        assert_eq!(
+            entry,
+            Some((after, mac)),
+            "{before:?} {evidence:?} {names:?}: {learned:?}"
+        );
         let unresolved = usize::from(after == Incomplete);
         assert_eq!(t.unresolved, unresolved, "{before:?} {evidence:?}");
     }
@@ -117,14 +149,42 @@ fn rfc_4861_appendix_c_received_messages() {
 fn resolution_from_first_packet_to_answer() {
     for to in [ip(1), v6(1)] {
         let mut t = small(8);
-        assert_eq!(t.resolve(to, 1, T0), Resolution::Queued { solicit: true, displaced: None });
-        assert_eq!(t.resolve(to, 2, T0), Resolution::Queued { solicit: false, displaced: None });
-        assert_eq!(t.resolve(to, 3, T0), Resolution::Queued { solicit: false, displaced: None });
-        assert_eq!(t.resolve(to, 4, T0), Resolution::Queued { solicit: false, displaced: Some(1) });
+        assert_eq!(
+            t.resolve(to, 1, T0),
+            Resolution::Queued {
+                solicit: true,
+                displaced: None
+            }
+        );
+        assert_eq!(
+            t.resolve(to, 2, T0),
+            Resolution::Queued {
+                solicit: false,
+                displaced: None
+            }
+        );
+        assert_eq!(
+            t.resolve(to, 3, T0),
+            Resolution::Queued {
+                solicit: false,
+                displaced: None
+            }
+        );
+        assert_eq!(
+            t.resolve(to, 4, T0),
+            Resolution::Queued {
+                solicit: false,
+                displaced: Some(1)
+            }
+        );
         assert_eq!(t.lookup(to), None);
         let learned = t.hear(to, Some(A), answered(true, true), T0);
-        let known =
-            Learned::Known { mac: A, queued: true, changed: true, left_routing: false };
+        let known = Learned::Known {
+            mac: A,
+            queued: true,
+            changed: true,
+            left_routing: false,
+        };
         assert_eq!(learned, known);
         assert_eq!(t.take_queued(to).collect::<vec::Vec<_>>(), [2, 3, 4]);
         assert_eq!(t.resolve(to, 5, T0), Resolution::Ready(A, 5));
@@ -141,7 +201,10 @@ fn no_answer_three_solicitations_then_the_packets_come_back() {
     assert_eq!(t.deadline(), Some(T0 + secs(1)));
     assert_eq!(timer(&mut t, T0 + Duration::from_millis(999)), vec![]);
     for n in 1..3 {
-        assert_eq!(timer(&mut t, T0 + secs(n)), vec![Action::Solicit { ip: to, to: None }]);
+        assert_eq!(
+            timer(&mut t, T0 + secs(n)),
+            vec![Action::Solicit { ip: to, to: None }]
+        );
     }
     let failed = vec![
         Action::Undeliverable { ip: to, packet: 1 },
@@ -158,17 +221,33 @@ fn silence_leads_from_reachable_to_removal() {
     let one = ip(1);
     let until = t.deadline().unwrap();
     let lifetime = until.since(T0);
-    assert!(lifetime >= secs(15) && lifetime < secs(45), "{lifetime:?}: RFC 4861 §6.3.2");
-    assert_eq!(t.resolve(one, 0, until), Resolution::Ready(A, 0), "used before the sweep came");
+    assert!(
+        lifetime >= secs(15) && lifetime < secs(45),
+        "{lifetime:?}: RFC 4861 §6.3.2"
+    );
+    assert_eq!(
+        t.resolve(one, 0, until),
+        Resolution::Ready(A, 0),
+        "used before the sweep came"
+    );
     assert_eq!(state(&t, one), Some(State::Delay));
     assert_eq!(timer(&mut t, until), vec![]);
-    let probe = vec![Action::Solicit { ip: one, to: Some(A) }];
+    let probe = vec![Action::Solicit {
+        ip: one,
+        to: Some(A),
+    }];
     for n in [5, 6, 7] {
         assert_eq!(timer(&mut t, until + secs(n)), probe);
         assert_eq!(t.resolve(one, 0, until + secs(n)), Resolution::Ready(A, 0));
     }
-    assert_eq!(timer(&mut t, until + secs(8)), vec![Action::Lost { ip: one }]);
-    assert!(matches!(t.resolve(one, 0, until + secs(8)), Resolution::Queued { solicit: true, .. }));
+    assert_eq!(
+        timer(&mut t, until + secs(8)),
+        vec![Action::Lost { ip: one }]
+    );
+    assert!(matches!(
+        t.resolve(one, 0, until + secs(8)),
+        Resolution::Queued { solicit: true, .. }
+    ));
 }
 
 #[test]
@@ -182,7 +261,11 @@ fn progress_of_the_layers_above_keeps_it_reachable() {
     }
     let mut t = in_state(State::Incomplete);
     t.confirm(ip(1), T0);
-    assert_eq!(state(&t, ip(1)), Some(State::Incomplete), "there is nothing to confirm");
+    assert_eq!(
+        state(&t, ip(1)),
+        Some(State::Incomplete),
+        "there is nothing to confirm"
+    );
     t.confirm(ip(2), T0);
 }
 
@@ -198,9 +281,15 @@ fn unused_entries_expire_and_permanent_ones_do_not() {
     let age = now.since(T0);
     assert!(age >= secs(1200) && age < secs(1260), "{age:?}");
     assert_eq!(t.len(), 1);
-    assert_eq!(t.resolve(v6(1), 3, now + secs(100_000)), Resolution::Ready(B, 3));
+    assert_eq!(
+        t.resolve(v6(1), 3, now + secs(100_000)),
+        Resolution::Ready(B, 3)
+    );
     let line = t.iter(now).next().unwrap();
-    assert_eq!((line.ip, line.mac, line.state), (v6(1), Some(B), State::Permanent));
+    assert_eq!(
+        (line.ip, line.mac, line.state),
+        (v6(1), Some(B), State::Permanent)
+    );
     t.remove(v6(1), |_| {});
     assert!(t.is_empty());
 }
@@ -208,17 +297,39 @@ fn unused_entries_expire_and_permanent_ones_do_not() {
 #[test]
 fn negative_5_nothing_unasked_makes_an_entry() {
     let mut t = small(8);
-    for evidence in [Evidence::Overheard, answered(true, true), answered(false, true)] {
+    for evidence in [
+        Evidence::Overheard,
+        answered(true, true),
+        answered(false, true),
+    ] {
         assert_eq!(t.hear(ip(1), Some(A), evidence, T0), Learned::NotAsked);
     }
     assert_eq!(t.hear(ip(1), None, Evidence::Asked, T0), Learned::NotAsked);
-    for mac in [MacAddr::BROADCAST, MacAddr::UNSPECIFIED, MacAddr([1, 0, 0x5e, 0, 0, 1])] {
-        assert_eq!(t.hear(ip(1), Some(mac), Evidence::Asked, T0), Learned::Refused);
+    for mac in [
+        MacAddr::BROADCAST,
+        MacAddr::UNSPECIFIED,
+        MacAddr([1, 0, 0x5e, 0, 0, 1]),
+    ] {
+        assert_eq!(
+            t.hear(ip(1), Some(mac), Evidence::Asked, T0),
+            Learned::Refused
+        );
     }
-    for bad in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "::", "::1", "ff02::1"] {
+    for bad in [
+        "0.0.0.0",
+        "127.0.0.1",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "ff02::1",
+    ] {
         let bad = bad.parse().unwrap();
         assert_eq!(t.hear(bad, Some(A), Evidence::Asked, T0), Learned::Refused);
-        assert_eq!(t.resolve(bad, 1, T0), Resolution::Dropped(1, DropReason::NotUnicast));
+        assert_eq!(
+            t.resolve(bad, 1, T0),
+            Resolution::Dropped(1, DropReason::NotUnicast)
+        );
         assert!(!t.set_permanent(bad, A, T0));
     }
     assert!(t.is_empty());
@@ -228,8 +339,11 @@ fn negative_5_nothing_unasked_makes_an_entry() {
 fn router_flag_gone_is_reported() {
     let mut t = in_state(State::Reachable);
     assert!(t.set_router(ip(1), true));
-    let Learned::Known { left_routing, changed, .. } =
-        t.hear(ip(1), Some(A), answered(false, true), T0)
+    let Learned::Known {
+        left_routing,
+        changed,
+        ..
+    } = t.hear(ip(1), Some(A), answered(false, true), T0)
     else {
         panic!("must be told")
     };
@@ -249,7 +363,10 @@ fn a_scan_cannot_push_out_who_answers() {
     for n in 1000..2000 {
         match t.resolve(ip(n), u32::from(n), T0) {
             Resolution::Dropped(_, DropReason::TooManyUnresolved) => refused += 1,
-            Resolution::Queued { solicit: true, displaced: None } => {}
+            Resolution::Queued {
+                solicit: true,
+                displaced: None,
+            } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -266,7 +383,10 @@ fn a_flood_of_askers_cannot_push_out_who_is_used() {
     }
     for n in 1000..5000 {
         let now = T0 + Duration::from_millis(u64::from(n));
-        assert!(matches!(t.hear(ip(n), Some(B), Evidence::Asked, now), Learned::Known { .. }));
+        assert!(matches!(
+            t.hear(ip(n), Some(B), Evidence::Asked, now),
+            Learned::Known { .. }
+        ));
     }
     assert_eq!(t.len(), 64);
     assert!((0..16).all(|n| t.lookup(ip(n)) == Some(A)));
@@ -274,7 +394,10 @@ fn a_flood_of_askers_cannot_push_out_who_is_used() {
     for n in 1000..5000 {
         t.hear(ip(n), Some(B), Evidence::Asked, later);
     }
-    assert!((0..16).all(|n| t.lookup(ip(n)).is_none()), "unused for ten minutes: as any other");
+    assert!(
+        (0..16).all(|n| t.lookup(ip(n)).is_none()),
+        "unused for ten minutes: as any other"
+    );
 }
 
 #[derive(Clone, Debug)]
@@ -303,7 +426,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Every handle that goes in comes out once; nothing is asked more than once a second; the counts hold.
+    /// Every handle that goes in comes out once; nothing is asked more than once a second; the
+    /// counts hold.
     #[test]
     fn no_packet_is_lost_or_doubled(events in prop::collection::vec(event(), 1..300)) {
         let mut t: Table<u32> = small(6);

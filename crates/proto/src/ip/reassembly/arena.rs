@@ -15,7 +15,10 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    pub(super) const EMPTY: Self = Self { first: NONE, len: 0 };
+    pub(super) const EMPTY: Self = Self {
+        first: NONE,
+        len: 0,
+    };
 
     /// Octets stored.
     pub(super) const fn len(&self) -> usize {
@@ -39,7 +42,12 @@ impl Arena {
         if let Some(end) = next.last_mut() {
             *end = NONE;
         }
-        Self { bytes: alloc::vec![0; chunks * CHUNK], next, free: 0, free_chunks: chunks }
+        Self {
+            bytes: alloc::vec![0; chunks * CHUNK],
+            next,
+            free: 0,
+            free_chunks: chunks,
+        }
     }
 
     pub(super) const fn free_bytes(&self) -> usize {
@@ -90,7 +98,9 @@ impl Arena {
     pub(super) fn copy_out(&self, chain: &Chain, out: &mut [u8]) -> usize {
         let mut done = 0;
         for part in self.parts(chain) {
-            let Some(place) = out.get_mut(done..) else { break };
+            let Some(place) = out.get_mut(done..) else {
+                break;
+            };
             let here = part.len().min(place.len());
             place[..here].copy_from_slice(&part[..here]);
             done += here;
@@ -100,7 +110,11 @@ impl Arena {
 
     /// Whether exactly `data` is stored.
     pub(super) fn holds(&self, chain: &Chain, data: &[u8]) -> bool {
-        chain.len() == data.len() && self.parts(chain).zip(data.chunks(CHUNK)).all(|(a, b)| a == b)
+        chain.len() == data.len()
+            && self
+                .parts(chain)
+                .zip(data.chunks(CHUNK))
+                .all(|(a, b)| a == b)
     }
 
     /// Takes a chain back.

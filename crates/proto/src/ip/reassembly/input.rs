@@ -44,7 +44,17 @@ impl Reassembler {
             ident: u32::from(header.ident),
         };
         let (offset, more) = (header.fragment_offset, header.more_fragments);
-        self.push(Fragment { name, header: head, data, offset, more, ecn: header.tos & 3 }, now)
+        self.push(
+            Fragment {
+                name,
+                header: head,
+                data,
+                offset,
+                more,
+                ecn: header.tos & 3,
+            },
+            now,
+        )
     }
 
     /// Takes in an IPv6 fragment: a packet, its parsed header, and where the walk over its
@@ -71,7 +81,17 @@ impl Reassembler {
         };
         let ecn = header.traffic_class & 3;
         let (offset, more) = (fragment.offset, fragment.more);
-        self.push(Fragment { name, header: head, data, offset, more, ecn }, now)
+        self.push(
+            Fragment {
+                name,
+                header: head,
+                data,
+                offset,
+                more,
+                ecn,
+            },
+            now,
+        )
     }
 
     /// Takes in a fragment of either family.
@@ -101,13 +121,18 @@ impl Reassembler {
     /// Where among the datagram's pieces the fragment goes; or why it may not. O(log n).
     fn fit(&mut self, place: u32, fragment: &Fragment<'_>) -> Result<usize, DropReason> {
         let limit = self.config.fragments;
-        let Some((_, datagram)) = self.map.at_mut(place) else { return Err(DropReason::NoMemory) };
+        let Some((_, datagram)) = self.map.at_mut(place) else {
+            return Err(DropReason::NoMemory);
+        };
         if datagram.dead {
             return Err(DropReason::Dead);
         }
         let (start, end) = span(fragment);
         let first = place as usize * limit;
-        let pieces = self.pieces.get(first..first + datagram.count).unwrap_or_default();
+        let pieces = self
+            .pieces
+            .get(first..first + datagram.count)
+            .unwrap_or_default();
         let piece = |at: usize| pieces.get(at).and_then(Option::as_ref);
         let at = pieces.partition_point(|p| p.as_ref().is_some_and(|p| p.start < start));
         let (before, here) = (at.checked_sub(1).and_then(piece), piece(at));
@@ -145,14 +170,22 @@ impl Reassembler {
 
     /// Stores a fragment that fits; false when memory is short even without all other datagrams.
     fn keep(&mut self, place: u32, at: usize, fragment: &Fragment<'_>) -> bool {
-        let header = if fragment.offset == 0 { fragment.header } else { &[] };
-        let Some(header) = self.store(header, place) else { return false };
+        let header = if fragment.offset == 0 {
+            fragment.header
+        } else {
+            &[]
+        };
+        let Some(header) = self.store(header, place) else {
+            return false;
+        };
         let Some(data) = self.store(fragment.data, place) else {
             self.arena.release(header);
             return false;
         };
         let (start, end) = span(fragment);
-        let Some((_, datagram)) = self.map.at_mut(place) else { return false };
+        let Some((_, datagram)) = self.map.at_mut(place) else {
+            return false;
+        };
         if fragment.offset == 0 {
             datagram.header = header;
         }
@@ -214,7 +247,10 @@ impl Reassembler {
 /// Where a checked fragment's data starts and ends.
 fn span(fragment: &Fragment<'_>) -> (u32, u32) {
     let start = u32::from(fragment.offset);
-    (start, start + u32::try_from(fragment.data.len()).unwrap_or(u32::MAX - start))
+    (
+        start,
+        start + u32::try_from(fragment.data.len()).unwrap_or(u32::MAX - start),
+    )
 }
 
 /// What a fragment must be whatever its siblings are.
@@ -222,7 +258,9 @@ fn check_alone(fragment: &Fragment<'_>) -> Result<(), Outcome<'static>> {
     let v6 = fragment.name.source.is_ipv6();
     let problem = |pointer: usize, reason| {
         if v6 {
-            Outcome::ParameterProblem { pointer: u32::try_from(pointer).unwrap_or(u32::MAX) }
+            Outcome::ParameterProblem {
+                pointer: u32::try_from(pointer).unwrap_or(u32::MAX),
+            }
         } else {
             Outcome::Dropped(reason)
         }
@@ -236,7 +274,10 @@ fn check_alone(fragment: &Fragment<'_>) -> Result<(), Outcome<'static>> {
     }
     // What counts beside the data: all of an IPv4 header; of IPv6 the extension headers.
     let headers = if v6 {
-        fragment.header.len().saturating_sub(ipv6::HEADER_LEN + FRAGMENT_HEADER_LEN)
+        fragment
+            .header
+            .len()
+            .saturating_sub(ipv6::HEADER_LEN + FRAGMENT_HEADER_LEN)
     } else {
         fragment.header.len()
     };

@@ -1,4 +1,5 @@
-//! Fragments in: RFC 791 §3.2, RFC 1122 §3.3.2 for IPv4; RFC 8200 §4.5, RFC 5722, RFC 6946 for IPv6.
+//! Fragments in: RFC 791 §3.2, RFC 1122 §3.3.2 for IPv4; RFC 8200 §4.5, RFC 5722, RFC 6946 for
+//! IPv6.
 //!
 //! All memory is taken at construction, and its size is a sum: [`Config::memory`]. Fragments may
 //! come in any order. A datagram whose fragments overlap, contradict each other about its end, or
@@ -37,7 +38,12 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { bytes: 1 << 20, datagrams: 128, fragments: 256, timeout: Duration::from_secs(60) }
+        Self {
+            bytes: 1 << 20,
+            datagrams: 128,
+            fragments: 256,
+            timeout: Duration::from_secs(60),
+        }
     }
 }
 
@@ -50,7 +56,11 @@ impl Config {
     /// Octets a reassembler of this configuration takes, within a few per cent.
     #[must_use]
     pub const fn memory(&self) -> usize {
-        let bytes = if self.bytes < BYTES_MIN { BYTES_MIN } else { self.bytes };
+        let bytes = if self.bytes < BYTES_MIN {
+            BYTES_MIN
+        } else {
+            self.bytes
+        };
         let pieces = self.datagrams * self.fragments * size_of::<Option<Piece>>();
         let datagrams = self.datagrams * (size_of::<Datagram>() + size_of::<Name>() + 32);
         bytes + pieces + datagrams + DATAGRAM_MAX
@@ -234,7 +244,9 @@ impl Reassembler {
     /// When [`Self::on_timer`] wants to be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.map.at(self.oldest).map(|(_, datagram)| datagram.deadline)
+        self.map
+            .at(self.oldest)
+            .map(|(_, datagram)| datagram.deadline)
     }
 
     /// Gives up datagrams whose time is over. Where the first fragment had come, `expired` gets it
@@ -273,7 +285,12 @@ impl Reassembler {
         };
         let mut at = kept;
         let first = place as usize * self.config.fragments;
-        for piece in self.pieces.get(first..first + datagram.count)?.iter().flatten() {
+        for piece in self
+            .pieces
+            .get(first..first + datagram.count)?
+            .iter()
+            .flatten()
+        {
             at += self.arena.copy_out(&piece.data, self.out.get_mut(at..)?);
         }
         debug_assert_eq!(Some(at - kept), datagram.total.map(|total| total as usize));
@@ -289,7 +306,9 @@ impl Reassembler {
     /// Removes a datagram and gives back all it holds.
     fn discard(&mut self, place: u32) {
         self.empty(place);
-        let Some((_, datagram)) = self.map.at(place) else { return };
+        let Some((_, datagram)) = self.map.at(place) else {
+            return;
+        };
         let (older, newer) = (datagram.older, datagram.newer);
         match self.map.at_mut(older) {
             Some((_, neighbor)) => neighbor.newer = newer,
@@ -305,7 +324,9 @@ impl Reassembler {
     /// Gives back all that a datagram holds and leaves it dead: later fragments of it are dropped
     /// (RFC 5722 §4: "including those not yet received").
     fn empty(&mut self, place: u32) {
-        let Some((_, datagram)) = self.map.at_mut(place) else { return };
+        let Some((_, datagram)) = self.map.at_mut(place) else {
+            return;
+        };
         datagram.dead = true;
         let count = core::mem::take(&mut datagram.count);
         let header = core::mem::replace(&mut datagram.header, Chain::EMPTY);
@@ -379,5 +400,7 @@ fn finish_v6(packet: &mut [u8], congested: bool) -> Option<()> {
     Some(())
 }
 
+#[cfg(test)]
+mod model_tests;
 #[cfg(test)]
 mod tests;

@@ -3,19 +3,23 @@
 use super::*;
 use crate::wire::Protocol;
 use crate::wire::ipv6::extension::{FragmentHeader, walk};
-use proptest::prelude::*;
 use std::vec::Vec;
 
-const SEED: Seed = Seed([5, 6]);
-const T0: Instant = Instant(1_000_000_000_000);
+pub(super) const SEED: Seed = Seed([5, 6]);
+pub(super) const T0: Instant = Instant(1_000_000_000_000);
 
-fn small() -> Reassembler {
-    let config = Config { bytes: 0, datagrams: 8, fragments: 40, ..Config::default() };
+pub(super) fn small() -> Reassembler {
+    let config = Config {
+        bytes: 0,
+        datagrams: 8,
+        fragments: 40,
+        ..Config::default()
+    };
     Reassembler::new(config, SEED)
 }
 
 /// An IPv4 fragment as it comes over the wire.
-fn v4(ident: u16, offset: u16, more: bool, data: &[u8]) -> Vec<u8> {
+pub(super) fn v4(ident: u16, offset: u16, more: bool, data: &[u8]) -> Vec<u8> {
     let mut header = ipv4::Header::new(Protocol::UDP, [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
     header.ident = ident;
     header.fragment_offset = offset;
@@ -26,23 +30,30 @@ fn v4(ident: u16, offset: u16, more: bool, data: &[u8]) -> Vec<u8> {
     packet.extend_from_slice(data);
     packet
 }
-fn push4<'a>(r: &'a mut Reassembler, packet: &[u8], now: Instant) -> Outcome<'a> {
+pub(super) fn push4<'a>(r: &'a mut Reassembler, packet: &[u8], now: Instant) -> Outcome<'a> {
     let header = ipv4::Header::parse(packet).unwrap();
     r.push_v4(packet, &header, now)
 }
-fn data(len: usize) -> Vec<u8> {
-    (0..len).map(|n| u8::try_from((n * 7 + n / 256) % 251).unwrap()).collect()
+pub(super) fn data(len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|n| u8::try_from((n * 7 + n / 256) % 251).unwrap())
+        .collect()
 }
 
 /// An IPv6 fragment behind a destination options header, with `tos` as its traffic class.
-fn v6(ident: u32, offset: u16, more: bool, tos: u8, data: &[u8]) -> Vec<u8> {
+pub(super) fn v6(ident: u32, offset: u16, more: bool, tos: u8, data: &[u8]) -> Vec<u8> {
     let (from, to) = ("fd77::1".parse().unwrap(), "fd77::2".parse().unwrap());
     let mut header = ipv6::Header::new(Protocol::DESTINATION_OPTIONS, from, to);
     header.traffic_class = tos;
     let mut packet = std::vec![0; 56];
     assert_eq!(header.emit(16 + data.len(), &mut packet), 40);
     packet[40..48].copy_from_slice(&[44, 0, 1, 4, 0, 0, 0, 0]);
-    let fragment = FragmentHeader { next_header: Protocol::UDP, offset, more, ident };
+    let fragment = FragmentHeader {
+        next_header: Protocol::UDP,
+        offset,
+        more,
+        ident,
+    };
     fragment.emit(&mut packet[48..]);
     packet.extend_from_slice(data);
     packet
@@ -82,14 +93,21 @@ fn ipv4_any_order_gives_the_whole_packet() {
 #[test]
 fn ipv6_leaves_the_fixed_header_and_what_was_fragmented() {
     let (mut r, whole) = (small(), data(100));
-    assert_eq!(push6(&mut r, &v6(9, 64, false, 3, &whole[64..])), Outcome::Waiting);
+    assert_eq!(
+        push6(&mut r, &v6(9, 64, false, 3, &whole[64..])),
+        Outcome::Waiting
+    );
     let Outcome::Complete(packet) = push6(&mut r, &v6(9, 0, true, 2, &whole[..64])) else {
         panic!("complete")
     };
     let header = ipv6::Header::parse(packet).unwrap();
     assert_eq!(header.next_header, Protocol::UDP);
     assert_eq!(header.payload(packet), whole);
-    assert_eq!(header.traffic_class & 3, 3, "RFC 3168 §5.3: a mark survives");
+    assert_eq!(
+        header.traffic_class & 3,
+        3,
+        "RFC 3168 §5.3: a mark survives"
+    );
 }
 
 #[test]
@@ -108,21 +126,50 @@ fn negative_19_ping_of_death() {
     // Fits by itself, but not with the header.
     let got = push4(&mut r, &v4(1, 65_512, false, &data(8)), T0);
     assert_eq!(got, Outcome::Dropped(DropReason::TooLong));
-    assert_eq!(push4(&mut r, &v4(1, 65_504, false, &data(8)), T0), Outcome::Waiting);
+    assert_eq!(
+        push4(&mut r, &v4(1, 65_504, false, &data(8)), T0),
+        Outcome::Waiting
+    );
     assert_eq!(r.len(), 1);
 }
 
 #[test]
 fn negative_19_longer_header_in_the_first_fragment() {
-    let mut r = Reassembler::new(Config { bytes: 1 << 20, ..Config::default() }, SEED);
-    let name = Name { source: [10, 0, 0, 1].into(), destination: [10, 0, 0, 2].into(), protocol: 17, ident: 1 };
+    let mut r = Reassembler::new(
+        Config {
+            bytes: 1 << 20,
+            ..Config::default()
+        },
+        SEED,
+    );
+    let name = Name {
+        source: [10, 0, 0, 1].into(),
+        destination: [10, 0, 0, 2].into(),
+        protocol: 17,
+        ident: 1,
+    };
     let (all, mut at) = (data(65_515), 0usize);
     while at < all.len() {
         let end = (at + 1480).min(all.len());
-        let header = if at == 0 { &[0x4f; 60][..] } else { &[0x45; 20] };
+        let header = if at == 0 {
+            &[0x4f; 60][..]
+        } else {
+            &[0x45; 20]
+        };
         let offset = u16::try_from(at).unwrap();
-        let fragment = Fragment { name, header, data: &all[at..end], offset, more: end < all.len(), ecn: 0 };
-        let want = if end < all.len() { Outcome::Waiting } else { Outcome::Dropped(DropReason::TooLong) };
+        let fragment = Fragment {
+            name,
+            header,
+            data: &all[at..end],
+            offset,
+            more: end < all.len(),
+            ecn: 0,
+        };
+        let want = if end < all.len() {
+            Outcome::Waiting
+        } else {
+            Outcome::Dropped(DropReason::TooLong)
+        };
         assert_eq!(r.push(fragment, T0), want);
         at = end;
     }
@@ -132,21 +179,58 @@ fn negative_19_longer_header_in_the_first_fragment() {
 #[test]
 fn negative_19_22_ipv6_parameter_problem() {
     let mut r = small();
-    let name = Name { source: "fd77::1".parse().unwrap(), destination: "fd77::2".parse().unwrap(), protocol: 0, ident: 1 };
-    let long = Fragment { name, header: &[0; 48], data: &data(16), offset: 65_520, more: false, ecn: 0 };
+    let name = Name {
+        source: "fd77::1".parse().unwrap(),
+        destination: "fd77::2".parse().unwrap(),
+        protocol: 0,
+        ident: 1,
+    };
+    let long = Fragment {
+        name,
+        header: &[0; 48],
+        data: &data(16),
+        offset: 65_520,
+        more: false,
+        ecn: 0,
+    };
     assert_eq!(r.push(long, T0), Outcome::ParameterProblem { pointer: 42 });
-    let odd = Fragment { data: &data(9), offset: 0, more: true, ..long };
+    let odd = Fragment {
+        data: &data(9),
+        offset: 0,
+        more: true,
+        ..long
+    };
     assert_eq!(r.push(odd, T0), Outcome::ParameterProblem { pointer: 4 });
     assert!(r.is_empty());
 }
 
 #[test]
 fn negative_20_43_overlaps_of_every_kind_kill_the_datagram() {
-    for (from, to) in [(0, 64), (8, 16), (56, 72), (64, 120), (0, 136), (120, 136), (64, 136), (72, 80)] {
+    for (from, to) in [
+        (0, 64),
+        (8, 16),
+        (56, 72),
+        (64, 120),
+        (0, 136),
+        (120, 136),
+        (64, 136),
+        (72, 80),
+    ] {
         let (mut r, bytes) = (small(), data(200));
-        assert_eq!(push4(&mut r, &v4(7, 0, true, &bytes[..64]), T0), Outcome::Waiting);
-        assert_eq!(push4(&mut r, &v4(7, 64, true, &bytes[64..128]), T0), Outcome::Waiting);
-        let evil = v4(7, u16::try_from(from).unwrap(), true, &data(to - from + 1)[1..]);
+        assert_eq!(
+            push4(&mut r, &v4(7, 0, true, &bytes[..64]), T0),
+            Outcome::Waiting
+        );
+        assert_eq!(
+            push4(&mut r, &v4(7, 64, true, &bytes[64..128]), T0),
+            Outcome::Waiting
+        );
+        let evil = v4(
+            7,
+            u16::try_from(from).unwrap(),
+            true,
+            &data(to - from + 1)[1..],
+        );
         let overlap = Outcome::Dropped(DropReason::Overlap);
         assert_eq!(push4(&mut r, &evil, T0), overlap, "{from}..{to}");
         assert_eq!(r.free_bytes(), BYTES_MIN, "memory given back at once");
@@ -165,7 +249,10 @@ fn an_exact_copy_is_passed_over() {
     push4(&mut r, &v4(7, 0, true, &bytes[..64]), T0);
     let copy = Outcome::Dropped(DropReason::Duplicate);
     assert_eq!(push4(&mut r, &v4(7, 0, true, &bytes[..64]), T0), copy);
-    assert!(matches!(push4(&mut r, &v4(7, 64, false, &bytes[64..]), T0), Outcome::Complete(_)));
+    assert!(matches!(
+        push4(&mut r, &v4(7, 64, false, &bytes[64..]), T0),
+        Outcome::Complete(_)
+    ));
 }
 
 #[test]
@@ -177,7 +264,10 @@ fn negative_21_tiny_first_fragments() {
     packet[11] = 0;
     let sum = checksum::checksum(&packet[..20]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    assert_eq!(push4(&mut r, &packet, T0), Outcome::Dropped(DropReason::Tiny));
+    assert_eq!(
+        push4(&mut r, &packet, T0),
+        Outcome::Dropped(DropReason::Tiny)
+    );
 }
 
 #[test]
@@ -194,16 +284,30 @@ fn negative_22_23_odd_and_empty() {
 
 #[test]
 fn negative_24_two_ends_and_data_past_the_end() {
-    for (offset, more, len) in [(64, false, 72), (64, false, 56), (136, true, 8), (128, true, 8), (8, false, 8)] {
+    for (offset, more, len) in [
+        (64, false, 72),
+        (64, false, 56),
+        (136, true, 8),
+        (128, true, 8),
+        (8, false, 8),
+    ] {
         let mut r = small();
         push4(&mut r, &v4(7, 64, false, &data(64)), T0);
         let got = push4(&mut r, &v4(7, offset, more, &data(len)), T0);
-        assert_eq!(got, Outcome::Dropped(DropReason::Overlap), "{offset} {more} {len}");
+        assert_eq!(
+            got,
+            Outcome::Dropped(DropReason::Overlap),
+            "{offset} {more} {len}"
+        );
     }
     let mut r = small();
     push4(&mut r, &v4(7, 64, true, &data(64)), T0);
     let got = push4(&mut r, &v4(7, 8, false, &data(8)), T0);
-    assert_eq!(got, Outcome::Dropped(DropReason::Overlap), "an end before what is here");
+    assert_eq!(
+        got,
+        Outcome::Dropped(DropReason::Overlap),
+        "an end before what is here"
+    );
 }
 
 #[test]
@@ -211,14 +315,33 @@ fn negative_25_time_exceeded_only_with_the_first_fragment() {
     let mut r = small();
     let first = v4(1, 0, true, &data(64));
     push4(&mut r, &first, T0);
-    push4(&mut r, &v4(2, 64, true, &data(64)), T0 + Duration::from_secs(1));
-    push4(&mut r, &v4(1, 64, true, &data(64)), T0 + Duration::from_secs(59));
-    assert_eq!(r.deadline(), Some(T0 + Duration::from_secs(60)), "fixed, whatever follows");
+    push4(
+        &mut r,
+        &v4(2, 64, true, &data(64)),
+        T0 + Duration::from_secs(1),
+    );
+    push4(
+        &mut r,
+        &v4(1, 64, true, &data(64)),
+        T0 + Duration::from_secs(59),
+    );
+    assert_eq!(
+        r.deadline(),
+        Some(T0 + Duration::from_secs(60)),
+        "fixed, whatever follows"
+    );
     let mut told = Vec::new();
-    r.on_timer(T0 + Duration::from_secs(60), |packet| told.push(packet.to_vec()));
-    r.on_timer(T0 + Duration::from_secs(61), |packet| told.push(packet.to_vec()));
+    r.on_timer(T0 + Duration::from_secs(60), |packet| {
+        told.push(packet.to_vec())
+    });
+    r.on_timer(T0 + Duration::from_secs(61), |packet| {
+        told.push(packet.to_vec())
+    });
     assert_eq!(told, [first]);
-    assert_eq!((r.counts().timed_out, r.len(), r.free_bytes()), (2, 0, BYTES_MIN));
+    assert_eq!(
+        (r.counts().timed_out, r.len(), r.free_bytes()),
+        (2, 0, BYTES_MIN)
+    );
 }
 
 #[test]
@@ -287,147 +410,4 @@ fn negative_29_thousands_of_tiny_fragments() {
 fn memory_is_the_sum_it_says() {
     let config = Config::default();
     assert!(config.memory() < 3 << 20, "{}", config.memory());
-}
-
-/// What the reassembler must do, said as plainly as possible.
-#[derive(Default)]
-struct Model {
-    dead: bool,
-    parts: Vec<(usize, usize, bool, Vec<u8>)>,
-}
-
-#[derive(Debug, PartialEq)]
-enum Said {
-    Waiting,
-    Complete(Vec<u8>),
-    Dropped(DropReason),
-}
-
-impl Model {
-    fn push(&mut self, start: usize, more: bool, data: &[u8], limit: usize) -> Said {
-        let end = start + data.len();
-        if self.dead {
-            return Said::Dropped(DropReason::Dead);
-        }
-        if self.parts.contains(&(start, end, more, data.to_vec())) {
-            return Said::Dropped(DropReason::Duplicate);
-        }
-        let total = self.parts.iter().find(|p| !p.2).map(|p| p.1);
-        let overlap = self.parts.iter().any(|p| p.0 < end && start < p.1);
-        let bad_end = match (total, more) {
-            (Some(total), true) => end >= total,
-            (Some(total), false) => end != total,
-            (None, true) => false,
-            (None, false) => self.parts.iter().any(|p| p.1 > end),
-        };
-        if overlap || bad_end {
-            self.dead = true;
-            return Said::Dropped(DropReason::Overlap);
-        }
-        if self.parts.len() == limit {
-            self.dead = true;
-            return Said::Dropped(DropReason::TooMany);
-        }
-        self.parts.push((start, end, more, data.to_vec()));
-        self.parts.sort();
-        let have: usize = self.parts.iter().map(|p| p.1 - p.0).sum();
-        if self.parts.iter().any(|p| !p.2 && p.1 == have) {
-            let whole = self.parts.drain(..).flat_map(|p| p.3).collect();
-            return Said::Complete(whole);
-        }
-        Said::Waiting
-    }
-}
-
-proptest! {
-    /// Honest cuts in any order, with copies: always whole, never anything else.
-    #[test]
-    fn honest_fragments_complete(
-        len in 16usize..4000,
-        cuts in prop::collection::btree_set(1usize..500, 1..20),
-        order in any::<prop::sample::Index>(),
-        shuffle in any::<u64>(),
-    ) {
-        let whole = data(len);
-        let mut edges: Vec<usize> = cuts.into_iter().map(|c| c * 8).filter(|c| *c >= 8 && *c < len).collect();
-        edges.insert(0, 0);
-        edges.push(len);
-        prop_assume!(edges.len() > 2);
-        let mut parts: Vec<(usize, usize)> = edges.windows(2).map(|w| (w[0], w[1])).collect();
-        let copy = parts[order.index(parts.len())];
-        parts.push(copy);
-        let mut random = crate::ip::keyed::Random::new(Seed([shuffle, 0]));
-        for n in (1..parts.len()).rev() {
-            let other = usize::try_from(random.below(n as u64 + 1)).unwrap();
-            parts.swap(n, other);
-        }
-        let mut r = small();
-        let mut completed = 0;
-        for (from, to) in parts {
-            let packet = v4(3, u16::try_from(from).unwrap(), to < len, &whole[from..to]);
-            match push4(&mut r, &packet, T0) {
-                Outcome::Complete(packet) => {
-                    completed += 1;
-                    prop_assert_eq!(&packet[20..], &whole[..]);
-                }
-                Outcome::Waiting | Outcome::Dropped(DropReason::Duplicate) => {}
-                other => prop_assert!(false, "{:?}", other),
-            }
-        }
-        prop_assert_eq!(completed, 1);
-    }
-
-    /// Any fragments at all: the same answers as the model's, and all memory comes back.
-    #[test]
-    fn agrees_with_the_model(
-        fragments in prop::collection::vec((0usize..12, 1usize..6, any::<bool>(), 0u8..2), 1..40),
-        limit in 2usize..12,
-    ) {
-        let config = Config { bytes: 0, datagrams: 2, fragments: limit, ..Config::default() };
-        let mut r = Reassembler::new(config, SEED);
-        let mut model = Model::default();
-        for (start, len, more, fill) in fragments {
-            let (start, mut len) = (start * 8, len * 8);
-            if !more && len > 8 { len -= 3 }
-            let bytes = std::vec![fill; len];
-            let want = model.push(start, more, &bytes, limit);
-            let got = match push4(&mut r, &v4(3, u16::try_from(start).unwrap(), more, &bytes), T0) {
-                Outcome::Waiting => Said::Waiting,
-                Outcome::Complete(packet) => Said::Complete(packet[20..].to_vec()),
-                Outcome::Dropped(reason) => Said::Dropped(reason),
-                other => { prop_assert!(false, "{:?}", other); return Ok(()) }
-            };
-            // A whole packet of one fragment cannot come here over the wire, but no harm is done.
-            prop_assert_eq!(got, want);
-        }
-        r.on_timer(Instant::FAR, |_| {});
-        prop_assert!(r.is_empty());
-        prop_assert_eq!(r.free_bytes(), BYTES_MIN);
-    }
-
-    /// Mutated packets of both families: no panic, no leak.
-    #[test]
-    fn any_bytes_are_survived(
-        packets in prop::collection::vec((any::<bool>(), 0u16..100, any::<bool>(), 0usize..100,
-            prop::collection::vec((0usize..160, any::<u8>()), 0..6)), 1..60)
-    ) {
-        let mut r = small();
-        for (six, offset, more, len, noise) in packets {
-            let mut packet = if six { v6(1, offset * 8, more, 0, &data(len)) } else { v4(1, offset * 8, more, &data(len)) };
-            for (at, byte) in noise {
-                if let Some(b) = packet.get_mut(at) { *b = byte }
-            }
-            if let Ok(header) = ipv4::Header::parse(&packet) {
-                let _ = r.push_v4(&packet, &header, T0);
-            }
-            if let Ok(header) = ipv6::Header::parse(&packet)
-                && let Ok(upper) = walk(header.next_header, header.payload(&packet))
-            {
-                let _ = r.push_v6(&packet, &header, &upper, T0);
-            }
-        }
-        r.on_timer(Instant::FAR, |quote| assert!(quote.len() <= 1280));
-        prop_assert!(r.is_empty());
-        prop_assert_eq!(r.free_bytes(), BYTES_MIN);
-    }
 }
