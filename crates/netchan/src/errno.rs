@@ -1,1 +1,29 @@
 //! The one place where errno values are chosen.
+
+use std::io;
+
+use proto::tcp;
+
+/// What a connection's error is to its socket; `open`: the handshake had been completed.
+pub const fn of_tcp(error: tcp::Error, open: bool) -> i32 {
+    match error {
+        tcp::Error::Refused => libc::ECONNREFUSED,
+        tcp::Error::Reset if !open => libc::ECONNREFUSED,
+        tcp::Error::Reset => libc::ECONNRESET,
+        tcp::Error::TimedOut => libc::ETIMEDOUT,
+        tcp::Error::HostUnreachable => libc::EHOSTUNREACH,
+        tcp::Error::NetworkUnreachable => libc::ENETUNREACH,
+        tcp::Error::ProtocolUnreachable => libc::ENOPROTOOPT,
+        tcp::Error::Aborted => libc::ECONNABORTED,
+    }
+}
+
+/// An errno as an error.
+pub fn error(errno: i32) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}
+
+/// An error of start-up or configuration, in words.
+pub fn invalid(message: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message.into())
+}

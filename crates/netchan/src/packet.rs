@@ -1,6 +1,7 @@
 //! The packet: a handle to a buffer in some slab. Freed anywhere, its memory goes home by itself.
 
 use percore::slab::Buffer;
+use proto::wire::ipv4::Protocol;
 
 /// Room in front of an outgoing IP packet for the link's header: Ethernet, two VLAN tags, a virtio-net header, rounded up.
 pub const HEADROOM: usize = 40;
@@ -8,12 +9,16 @@ pub const HEADROOM: usize = 40;
 /// What is known about a packet beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// Keyed hash of the flow, from `steer`; 0 before it.
+    /// The upper layer's protocol, from `steer`.
+    pub protocol: Protocol,
+    /// Low half of the flow's keyed hash, from `steer`; 0 before it.
     pub flow: u32,
+    /// Bytes from the IP header's first to the upper layer's header, from `steer`.
+    pub upper: u16,
+    /// The interface it leaves by, or came in by.
+    pub interface: u8,
     /// The link vouches for the transport checksum (it never left this host's memory, or hardware verified it).
     pub checksum_verified: bool,
-    /// Bytes of link header that stand before the IP header at the start of a received frame.
-    pub link_header: u8,
 }
 
 /// An owned packet: 32 bytes that travel by value through rings.
@@ -98,5 +103,17 @@ impl Packet {
     /// Its buffer, for a local free.
     pub fn into_buffer(self) -> Buffer {
         self.buffer
+    }
+}
+
+impl proto::tcp::Payload for Packet {
+    fn len(&self) -> usize {
+        Self::len(self)
+    }
+    fn trim_front(&mut self, n: usize) {
+        self.pull(n);
+    }
+    fn truncate(&mut self, len: usize) {
+        Self::truncate(self, len);
     }
 }

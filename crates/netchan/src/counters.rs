@@ -1,0 +1,141 @@
+//! What a stack counts: traffic, and every drop with its reason.
+
+use percore::counter::PerCore;
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
+        /// A counter of the stack; its name and meaning are what `netchan show counters` prints.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum Counter { $($(#[doc = $doc])* $variant,)* }
+
+        impl Counter {
+            /// All of them, in the order of declaration.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+            /// Its name in `netchan show counters`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+            /// What it counts, in English.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($doc),*).trim_ascii(),)* }
+            }
+        }
+    };
+}
+
+// A macro, because the enum, its names and its meanings must not drift apart.
+counters! {
+    /// Frames taken from links.
+    FramesIn = "frames_in",
+    /// Frames given to links.
+    FramesOut = "frames_out",
+    /// TCP segments taken in.
+    TcpIn = "tcp_segments_in",
+    /// TCP segments sent.
+    TcpOut = "tcp_segments_out",
+    /// UDP datagrams taken in.
+    UdpIn = "udp_datagrams_in",
+    /// UDP datagrams sent.
+    UdpOut = "udp_datagrams_out",
+    /// ICMP and ICMPv6 messages taken in.
+    IcmpIn = "icmp_in",
+    /// ICMP and ICMPv6 messages sent.
+    IcmpOut = "icmp_out",
+    /// ARP packets taken in.
+    ArpIn = "arp_in",
+    /// Connections opened by us.
+    ActiveOpens = "tcp_active_opens",
+    /// Connections accepted by a listener.
+    PassiveOpens = "tcp_passive_opens",
+    /// Segments sent again.
+    Retransmits = "tcp_retransmits",
+    /// RST segments sent.
+    ResetsOut = "tcp_resets_out",
+    /// Drop: not an Ethernet frame, or cut short.
+    DropEthernet = "drop_ethernet",
+    /// Drop: for another station's MAC address.
+    DropNotForUs = "drop_other_mac",
+    /// Drop: an EtherType that is not served.
+    DropEtherType = "drop_ethertype",
+    /// Drop: an ARP packet that breaks the rules.
+    DropArp = "drop_arp",
+    /// Drop: an IP header with impossible lengths, version or options.
+    DropIpHeader = "drop_ip_header",
+    /// Drop: wrong IPv4 header checksum.
+    DropIpChecksum = "drop_ip_checksum",
+    /// Drop: a source address that no host may use.
+    DropIpSource = "drop_ip_source",
+    /// Drop: a destination address that is not ours.
+    DropIpDestination = "drop_ip_destination",
+    /// Drop: an upper protocol that is not served.
+    DropProtocol = "drop_ip_protocol",
+    /// Drop: IPv6 extension headers against RFC 8200.
+    DropExtension = "drop_ip_extension",
+    /// Drop: a fragment that cannot be used.
+    DropFragment = "drop_ip_fragment",
+    /// Drop: an ICMP message that breaks the rules.
+    DropIcmp = "drop_icmp",
+    /// Drop: a neighbor discovery message that breaks RFC 4861.
+    DropNdp = "drop_ndp",
+    /// Drop: a TCP header with impossible lengths or options.
+    DropTcpHeader = "drop_tcp_header",
+    /// Drop: wrong TCP checksum.
+    DropTcpChecksum = "drop_tcp_checksum",
+    /// Drop: a segment for no connection and no listener (answered with RST).
+    DropTcpNoSocket = "drop_tcp_no_socket",
+    /// Drop: a segment or its text that the connection's rules refuse (sequence, ACK, PAWS, duplicate text).
+    DropTcpUnacceptable = "drop_tcp_unacceptable",
+    /// Drop: a SYN while the listener's SYN queue is full.
+    DropSynQueue = "drop_tcp_syn_queue_full",
+    /// Drop: a handshake's end while the listener's accept queue is full.
+    DropAcceptQueue = "drop_tcp_accept_queue_full",
+    /// Drop: a SYN while the connection table is full.
+    DropConnectionTable = "drop_tcp_table_full",
+    /// Drop: text that no receive memory is left for.
+    DropTcpMemory = "drop_tcp_memory",
+    /// Drop: a UDP header with an impossible length.
+    DropUdpHeader = "drop_udp_header",
+    /// Drop: wrong UDP checksum.
+    DropUdpChecksum = "drop_udp_checksum",
+    /// Drop: a datagram for no socket.
+    DropUdpNoSocket = "drop_udp_no_socket",
+    /// Drop: a datagram while its socket's queue is full.
+    DropUdpQueue = "drop_udp_queue_full",
+    /// Drop: the shard's channel from the link is full.
+    DropChannelFull = "drop_channel_full",
+    /// Drop on the way out: the link's queue is full.
+    DropLinkQueue = "drop_link_queue_full",
+    /// Drop on the way out: the packet is not what its sender's lease allows.
+    DropCheck = "drop_transmit_check",
+    /// Drop on the way out: no route to the destination.
+    DropNoRoute = "drop_no_route",
+    /// Drop on the way out: the next hop's link address could not be found.
+    DropNeighbor = "drop_neighbor_unresolved",
+    /// Put off: no transmit buffer was free.
+    NoTransmitBuffer = "no_transmit_buffer",
+    /// Drop: the flow table is full.
+    DropFlowTable = "flow_table_full",
+}
+
+const N: usize = Counter::ALL.len();
+
+/// The counters of one stack: a slot for each writer.
+#[derive(Debug)]
+pub struct Counters(PerCore<N>);
+
+impl Counters {
+    /// Counters for `writers` shards and interfaces.
+    pub fn new(writers: usize) -> Self {
+        Self(PerCore::new(writers))
+    }
+    /// Adds; `writer` is the caller's own slot.
+    #[inline]
+    pub fn add(&self, writer: usize, counter: Counter, n: u64) {
+        self.0.add(writer, counter as usize, n);
+    }
+    /// The sum over all writers.
+    pub fn read(&self, counter: Counter) -> u64 {
+        self.0.read(counter as usize)
+    }
+}

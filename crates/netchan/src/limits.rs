@@ -1,0 +1,48 @@
+//! Every bound of the stack, as sums that can be audited. All of them are settings' defaults or hard maxima.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use crate::link::BURST;
+
+/// Connections a shard can hold, embryonic and TIME-WAIT ones included. 65,536 × about 0.7 KiB = 45 MiB if all are used.
+pub const CONNECTIONS_PER_SHARD: usize = 65_536;
+/// Local ports that connect(2) and bind(2) choose from: as Linux (RFC 6056 would allow 1024–65535).
+pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
+/// UDP sockets of a shard.
+pub const UDP_SOCKETS_PER_SHARD: usize = 4_096;
+/// Listeners of a shard.
+pub const LISTENERS_PER_SHARD: usize = 1_024;
+/// Handshakes in progress for one listener (SYN queue), at most.
+pub const SYN_QUEUE: usize = 1_024;
+/// Largest backlog of listen(2): as Linux's somaxconn.
+pub const BACKLOG_MAX: usize = 4_096;
+/// Datagrams that wait in one UDP socket.
+pub const UDP_QUEUE: usize = 512;
+/// Packets of the receive slab that sockets and channels may hold: the rest always stays free for the link.
+pub const RECEIVE_SLAB: usize = 32_768;
+/// Receive buffers where frames can be 64 KiB (offloads, loopback MTU): fewer, larger.
+pub const RECEIVE_SLAB_LARGE: usize = 2_048;
+/// Transmit buffers of a shard: what can be on its way in channels, link queues and a wire at one time.
+pub const TRANSMIT_SLAB: usize = 4_096;
+/// The same for 64 KiB packets.
+pub const TRANSMIT_SLAB_LARGE: usize = 512;
+/// Slots of the channel from a link to a shard.
+pub const CHANNEL_RX: usize = 4_096;
+/// Slots of the channel from a shard to a link.
+pub const CHANNEL_TX: usize = 4_096;
+/// Frames that wait for a link that is full.
+pub const LINK_QUEUE: usize = 2_048;
+/// Nodes of received segments in a shard: every receive buffer can be queued at once.
+pub const SEGMENT_NODES: usize = RECEIVE_SLAB;
+/// Bursts that one turn of a shard or link takes before it looks at the other direction.
+pub const BURSTS_PER_TURN: usize = 4;
+/// Send buffers that a shard keeps ready; beyond them they are made and freed as connections need them.
+pub const SEND_MEMORY_KEPT: usize = 256;
+/// How long output that found no transmit buffer waits before it is tried again, unless something happens earlier.
+pub const BUFFER_RETRY: Duration = Duration::from_millis(1);
+/// Flows in a steering table.
+pub const FLOWS: usize = 1 << 20;
+
+const _: () = assert!(SEGMENT_NODES >= CHANNEL_RX, "what a channel holds must find nodes");
+const _: () = assert!(CHANNEL_TX >= TRANSMIT_SLAB, "a shard's packets must fit its channel: push never fails");
+const _: () = assert!(CHANNEL_RX >= BURST * BURSTS_PER_TURN, "one turn of a link must fit");

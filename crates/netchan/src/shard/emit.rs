@@ -1,0 +1,89 @@
+//! Building the packets that a shard sends: payload first (copied and summed in one pass), then the headers in front of it.
+
+use std::net::IpAddr;
+
+use percore::slab::Slab;
+use proto::wire::{
+    checksum::Partial,
+    ipv4::{self, Protocol},
+    ipv6, tcp,
+};
+
+use crate::packet::{HEADROOM, Packet};
+
+/// What the IP header of a flow's packets says beside the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpFields {
+    /// TTL or hop limit.
+    pub ttl: u8,
+    /// Type of service or traffic class.
+    pub tos: u8,
+}
+
+impl Default for IpFields {
+    fn default() -> Self {
+        Self { ttl: 64, tos: 0 }
+    }
+}
+
+/// Bytes of the IP header in front of packets to `ip`.
+#[inline]
+pub const fn ip_header_len(ip: IpAddr) -> usize {
+    match ip {
+        IpAddr::V4(_) => ipv4::HEADER_LEN,
+        IpAddr::V6(_) => ipv6::HEADER_LEN,
+    }
+}
+
+/// Writes the IP header for `payload_len` bytes to the front of `buf`; false if it does not fit or the families differ.
+#[inline]
+pub fn emit_ip(
+    buf: &mut [u8],
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: Protocol,
+    fields: IpFields,
+    payload_len: usize,
+) -> bool {
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let mut header = ipv4::Header::new(protocol, source, destination);
+            header.ttl = fields.ttl;
+            header.tos = fields.tos;
+            header.emit(payload_len, buf) != 0
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            let mut header = ipv6::Header::new(protocol, source, destination);
+            header.hop_limit = fields.ttl;
+            header.traffic_class = fields.tos;
+            header.emit(payload_len, buf) != 0
+        }
+        _ => false,
+    }
+}
+
+/// Builds a TCP packet from `local` to `remote`. `fill` writes the text to the slice it is given and returns its sum.
+/// `None`: no buffer, or the segment does not fit in one.
+#[inline]
+pub fn tcp_packet(
+    slab: &mut Slab,
+    (local, remote): (IpAddr, IpAddr),
+    fields: IpFields,
+    header: &tcp::Header,
+    text_len: usize,
+    fill: impl FnOnce(&mut [u8]) -> Option<Partial>,
+) -> Option<Packet> {
+    let ip_len = ip_header_len(remote);
+    let tcp_len = header.len();
+    let mut packet = Packet::new(slab.alloc()?, HEADROOM);
+    packet.set_len(ip_len + tcp_len + text_len);
+    let (headers, text) = packet.bytes_mut().split_at_mut_checked(ip_len + tcp_len)?;
+    if text.len() != text_len {
+        return None;
+    }
+    let sum = fill(text)?;
+    let (ip, tcp) = headers.split_at_mut(ip_len);
+    header.emit(tcp);
+    tcp::fill_checksum(tcp, sum, text_len, local, remote);
+    emit_ip(ip, local, remote, Protocol::TCP, fields, tcp_len + text_len).then_some(packet)
+}

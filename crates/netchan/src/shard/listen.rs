@@ -1,0 +1,243 @@
+//! Listeners: the SYN queue (handshakes in progress) and the accept queue (finished ones), both bounded.
+
+use std::{collections::VecDeque, net::IpAddr, task::Waker};
+
+use proto::{
+    tcp::{self, Connection},
+    time::Instant,
+    wire::tcp::{Header, SeqNum},
+};
+
+use super::{Shard, tcp::{TcpOptions, config_for}, wakers::Wakers};
+use crate::{counters::Counter, limits, packet::Packet, socket::Readiness, steer::flow::FlowKey};
+
+/// A listening socket's part in one shard.
+#[derive(Debug)]
+pub struct Listener {
+    /// Unspecified: every address of the family (of both, if IPv6 and not `v6_only`).
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+    v6_only: bool,
+    backlog: usize,
+    options: TcpOptions,
+    /// Handshakes in progress, oldest first; some may be over.
+    embryos: VecDeque<u32>,
+    /// How many of them are not over.
+    embryo_count: usize,
+    /// Connections to be accepted.
+    ready: VecDeque<u32>,
+    wakers: Wakers,
+}
+
+impl Listener {
+    fn matches(&self, local: IpAddr, port: u16) -> bool {
+        self.port == port
+            && match self.address {
+                IpAddr::V4(a) => local.is_ipv4() && (a.is_unspecified() || self.address == local),
+                IpAddr::V6(a) if a.is_unspecified() => local.is_ipv6() || !self.v6_only,
+                IpAddr::V6(_) => self.address == local,
+            }
+    }
+
+    /// Connections to be accepted, and handshakes in progress.
+    pub fn depths(&self) -> (usize, usize) {
+        (self.ready.len(), self.embryo_count)
+    }
+
+    /// Most connections that wait to be accepted.
+    pub const fn backlog(&self) -> usize {
+        self.backlog
+    }
+}
+
+impl Shard {
+    /// Listens. `None`: too many listeners.
+    pub fn listen(
+        &mut self,
+        address: IpAddr,
+        port: u16,
+        v6_only: bool,
+        backlog: usize,
+        options: TcpOptions,
+    ) -> Option<u32> {
+        let listener = Listener {
+            address,
+            port,
+            v6_only,
+            backlog,
+            options,
+            embryos: VecDeque::with_capacity(64),
+            embryo_count: 0,
+            ready: VecDeque::with_capacity(backlog.min(limits::BACKLOG_MAX)),
+            wakers: Wakers::default(),
+        };
+        self.listeners.insert(listener).ok()
+    }
+
+    /// listen(2) again.
+    pub fn set_backlog(&mut self, number: u32, backlog: usize) {
+        if let Some(listener) = self.listeners.get_mut(number) {
+            listener.backlog = backlog;
+        }
+    }
+
+    /// The listener for an address and port; one for just this address goes before one for all.
+    pub(super) fn listener_for(&self, local: IpAddr, port: u16) -> Option<u32> {
+        let mut found = None;
+        for (number, listener) in self.listeners.iter() {
+            if listener.matches(local, port) {
+                if !listener.address.is_unspecified() {
+                    return Some(number);
+                }
+                // Among those for all, the family's own goes before IPv6's that takes both.
+                if found.is_none() || listener.address.is_ipv4() {
+                    found = Some(number);
+                }
+            }
+        }
+        found
+    }
+
+    /// LISTEN took a SYN.
+    pub(super) fn open_passive(
+        &mut self,
+        number: u32,
+        key: &FlowKey,
+        syn: &Header,
+        packet: &Packet,
+        iss: Option<SeqNum>,
+        now: Instant,
+    ) {
+        self.make_room_for_embryo(number, now);
+        let Some(listener) = self.listeners.get(number) else { return };
+        let (local, remote) = ((key.local, key.local_port).into(), (key.remote, key.remote_port).into());
+        let interface = packet.meta.interface;
+        let mtu = self.host.interfaces.get(usize::from(interface)).map_or(1500, |i| i.mtu);
+        let options = TcpOptions { config: config_for(&listener.options.config, key.remote, mtu), ..listener.options };
+        let iss = iss.unwrap_or_else(|| tcp::initial_sequence(&self.host.secret, local, remote, now));
+        let offset = tcp::timestamp_offset(&self.host.secret, key.local, key.remote);
+        let connection = Connection::open_passive(&options.config, syn, iss, offset, now);
+        let Some(embryo) = self.insert_tcp(*key, connection, interface, &options, Some(number)) else {
+            return self.count(Counter::DropConnectionTable);
+        };
+        if let Some(listener) = self.listeners.get_mut(number) {
+            listener.embryos.push_back(embryo);
+            listener.embryo_count += 1;
+        }
+        self.mark_dirty(embryo);
+    }
+
+    /// A full SYN queue gives up its oldest handshake: under a flood honest peers still have the time of a whole queue to answer.
+    fn make_room_for_embryo(&mut self, number: u32, now: Instant) {
+        loop {
+            let Some(listener) = self.listeners.get_mut(number) else { return };
+            let waiting = listener.embryos.len();
+            if listener.embryo_count < limits::SYN_QUEUE && waiting < 2 * limits::SYN_QUEUE {
+                return;
+            }
+            let Some(oldest) = listener.embryos.pop_front() else { return };
+            if self.is_embryo_of(oldest, number) {
+                self.count(Counter::DropSynQueue);
+                self.discard(oldest, now);
+            }
+        }
+    }
+
+    fn is_embryo_of(&self, connection: u32, listener: u32) -> bool {
+        self.tcp(connection).is_some_and(|s| s.listener == Some(listener) && !s.was_open())
+    }
+
+    /// Forgets a connection without a word to its peer.
+    fn discard(&mut self, number: u32, now: Instant) {
+        self.tcp_with(number, |socket| {
+            let _ = socket.connection.abort();
+            while socket.connection.output(now).is_some() {}
+        });
+        self.tcp_output(number, now);
+    }
+
+    /// An embryo ended, or was opened.
+    pub(super) fn embryo_gone(&mut self, listener: u32, connection: u32) {
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            match listener.ready.iter().position(|&n| n == connection) {
+                Some(at) => {
+                    listener.ready.remove(at);
+                }
+                None => listener.embryo_count = listener.embryo_count.saturating_sub(1),
+            }
+        }
+    }
+
+    /// Whether a handshake's end must wait.
+    pub(super) fn accept_queue_is_full(&self, listener: u32) -> bool {
+        self.listeners.get(listener).is_some_and(|l| l.ready.len() >= l.backlog)
+    }
+
+    /// A handshake is done: to the accept queue.
+    pub(super) fn handshake_done(&mut self, number: u32, connection: u32) {
+        self.count(Counter::PassiveOpens);
+        if let Some(listener) = self.listeners.get_mut(number) {
+            listener.embryo_count = listener.embryo_count.saturating_sub(1);
+            listener.ready.push_back(connection);
+            listener.wakers.wake(Readiness::READABLE, &mut self.woken);
+        }
+        // In the SYN queue the number stays until it comes up: most handshakes are done in order.
+        if let Some(listener) = self.listeners.get_mut(number)
+            && listener.embryos.front() == Some(&connection)
+        {
+            listener.embryos.pop_front();
+        }
+    }
+
+    /// accept(2): the number of a connection that the application now holds.
+    pub fn accept(&mut self, number: u32) -> Option<(u32, FlowKey)> {
+        let connection = self.listeners.get_mut(number)?.ready.pop_front()?;
+        let socket = self.tcp_mut(connection)?;
+        socket.listener = None;
+        socket.attached = true;
+        Some((connection, socket.key))
+    }
+
+    /// What a listener is ready for.
+    pub fn listener_readiness(&self, number: u32) -> Readiness {
+        match self.listeners.get(number) {
+            Some(listener) if listener.ready.is_empty() => Readiness::NONE,
+            Some(_) => Readiness::READABLE,
+            None => Readiness::HANGUP,
+        }
+    }
+
+    /// Registers a waker, or wakes it at once.
+    pub fn listener_register(&mut self, number: u32, interest: Readiness, waker: &Waker) {
+        match self.listeners.get_mut(number) {
+            Some(listener) if listener.ready.is_empty() => listener.wakers.register(interest, waker),
+            _ => waker.wake_by_ref(),
+        }
+    }
+
+    /// Forgets a waker.
+    pub fn listener_deregister(&mut self, number: u32, waker: &Waker) {
+        if let Some(listener) = self.listeners.get_mut(number) {
+            listener.wakers.deregister(waker);
+        }
+    }
+
+    /// The application closed a listener: what was not accepted is reset.
+    pub fn close_listener(&mut self, number: u32, now: Instant) {
+        let Some(mut listener) = self.listeners.remove(number) else { return };
+        for connection in listener.ready.drain(..).chain(listener.embryos.drain(..)) {
+            let Some(socket) = self.tcp_mut(connection) else { continue };
+            if socket.listener == Some(number) {
+                socket.listener = None;
+                socket.linger = Some(std::time::Duration::ZERO);
+                self.tcp_close(connection, now);
+            }
+        }
+    }
+
+    /// Listeners with their numbers.
+    pub fn listeners(&self) -> impl Iterator<Item = (u32, &Listener)> {
+        self.listeners.iter()
+    }
+}

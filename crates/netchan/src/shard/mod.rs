@@ -1,0 +1,227 @@
+//! The shard: protocol state that one holder at a time touches through `&mut`. Inside there are no locks and no atomics.
+//! It knows nothing of regimes: packets come in by [`Shard::input`] and leave by its outboxes.
+
+mod emit;
+mod icmp;
+mod listen;
+mod send_queue;
+mod table;
+mod tcp;
+mod time_wait;
+mod timer;
+mod udp;
+mod wakers;
+
+use std::{collections::VecDeque, io, net::IpAddr, sync::Arc, task::Waker};
+
+use hashbrown::HashTable;
+use percore::slab::Slab;
+use proto::{
+    tcp::SegmentPool,
+    time::Instant,
+    wire::ipv4::Protocol,
+};
+
+pub use self::{listen::Listener, tcp::TcpSocket, udp::UdpSocket};
+use self::{send_queue::SendMemory, table::Table, time_wait::TimeWaits, timer::Wheel};
+use crate::{
+    channel::Request,
+    counters::{Counter, Counters},
+    host::Host,
+    limits,
+    packet::{HEADROOM, Packet},
+    steer::flow::FlowKey,
+};
+
+/// What a shard is made with.
+pub struct ShardSettings {
+    /// Its number, and its slot among the counters.
+    pub number: usize,
+    /// How many shards there are: local ports of connections are chosen so that steering by hash finds the shard.
+    pub shards: usize,
+    /// Facts of the stack.
+    pub host: Arc<Host>,
+    /// Where it counts.
+    pub counters: Arc<Counters>,
+    /// Whether the classifier wants to know its flows.
+    pub leases: bool,
+}
+
+/// Protocol state under one holder.
+pub struct Shard {
+    number: usize,
+    shards: usize,
+    host: Arc<Host>,
+    counters: Arc<Counters>,
+    slab: Slab,
+    /// Nodes for received segments of all connections.
+    pool: SegmentPool<Packet>,
+    /// From a flow's hash to a connection, or to a TIME-WAIT record (see `time_wait`).
+    flows: HashTable<u32>,
+    tcp: Table<TcpSocket>,
+    time_waits: TimeWaits,
+    listeners: Table<Listener>,
+    udp: Table<UdpSocket>,
+    timers: Wheel,
+    send_memory: SendMemory,
+    /// Connections that may have something to send.
+    dirty: Vec<u32>,
+    /// Packets to send, for each interface.
+    pub(crate) outboxes: Vec<VecDeque<Packet>>,
+    /// What the classifier shall know.
+    pub(crate) requests: VecDeque<Request>,
+    /// To be woken once the holder has let go.
+    pub(crate) woken: Vec<Waker>,
+    leases: bool,
+    /// Counter of RFC 6056's algorithm.
+    port_counter: u32,
+    /// Limits answers to what belongs to nobody.
+    errors: icmp::Limiter,
+    scratch: Vec<u32>,
+}
+
+/// A packet's addresses, read once.
+#[derive(Clone, Copy, Debug)]
+struct Addresses {
+    source: IpAddr,
+    destination: IpAddr,
+}
+
+impl Shard {
+    /// Makes a shard; reserves all its memory.
+    ///
+    /// # Errors
+    /// When the machine has no memory for its slab.
+    pub fn new(settings: ShardSettings, now: Instant) -> io::Result<Self> {
+        let ShardSettings { number, shards, host, counters, leases } = settings;
+        let mtu = host.interfaces.iter().map(|i| i.mtu).max().unwrap_or(1500);
+        let buffers = if mtu > 9000 { limits::TRANSMIT_SLAB_LARGE } else { limits::TRANSMIT_SLAB };
+        let slab = Slab::new(buffers, (HEADROOM + mtu).next_multiple_of(64))?;
+        let outbox = || VecDeque::with_capacity(limits::TRANSMIT_SLAB);
+        Ok(Self {
+            number,
+            shards,
+            slab,
+            pool: SegmentPool::with_capacity(limits::SEGMENT_NODES),
+            flows: HashTable::with_capacity(limits::CONNECTIONS_PER_SHARD),
+            tcp: Table::with_capacity(limits::CONNECTIONS_PER_SHARD),
+            time_waits: TimeWaits::new(limits::CONNECTIONS_PER_SHARD),
+            listeners: Table::with_capacity(limits::LISTENERS_PER_SHARD),
+            udp: Table::with_capacity(limits::UDP_SOCKETS_PER_SHARD),
+            timers: Wheel::new(limits::CONNECTIONS_PER_SHARD, now),
+            send_memory: SendMemory::new(host.send_buffer, limits::SEND_MEMORY_KEPT),
+            dirty: Vec::with_capacity(limits::CONNECTIONS_PER_SHARD),
+            outboxes: host.interfaces.iter().map(|_| outbox()).collect(),
+            requests: VecDeque::with_capacity(64),
+            woken: Vec::with_capacity(64),
+            leases,
+            port_counter: 0,
+            errors: icmp::Limiter::new(now),
+            scratch: Vec::with_capacity(limits::CONNECTIONS_PER_SHARD),
+            host,
+            counters,
+        })
+    }
+
+    #[inline]
+    fn count(&self, counter: Counter) {
+        self.counters.add(self.number, counter, 1);
+    }
+
+    /// Takes a packet that `steer` sent here: it starts at its IP header, and its `meta` is filled in.
+    #[inline]
+    pub fn input(&mut self, packet: Packet, now: Instant) {
+        let Some(addresses) = read_addresses(&packet) else {
+            return self.count(Counter::DropIpHeader);
+        };
+        match packet.meta.protocol {
+            Protocol::UDP => self.udp_input(packet, addresses, now),
+            Protocol::ICMP | Protocol::ICMPV6 => self.icmp_input(&packet, addresses, now),
+            _ => self.tcp_input(packet, addresses, now),
+        }
+    }
+
+    /// Serves the timers that are due.
+    #[inline]
+    pub fn run_timers(&mut self, now: Instant) {
+        while let Some(number) = self.timers.expire(now) {
+            self.tcp_timer(number, now);
+        }
+        self.expire_time_waits(now);
+    }
+
+    /// Sends what connections have to send. Call after input, timers and socket calls, before letting go.
+    #[inline]
+    pub fn finish(&mut self, now: Instant) {
+        // Connections that find no transmit buffer are put back into `dirty`; each is tried once.
+        let mut batch = std::mem::take(&mut self.scratch);
+        std::mem::swap(&mut self.dirty, &mut batch);
+        for number in batch.drain(..) {
+            self.tcp_output(number, now);
+        }
+        self.scratch = batch;
+    }
+
+    /// When [`Self::run_timers`] has something to do; [`Instant::FAR`] if never. At once while output waits for buffers.
+    #[inline]
+    pub fn next_timer(&self, now: Instant) -> Instant {
+        let retry = if self.dirty.is_empty() { Instant::FAR } else { now + limits::BUFFER_RETRY };
+        self.timers.next().min(self.time_waits.next()).min(retry)
+    }
+
+    /// Whether output waits for transmit buffers to come home.
+    pub fn is_starved(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    fn request(&mut self, request: Request) {
+        if self.leases {
+            self.requests.push_back(request);
+        }
+    }
+
+    /// The number of the connection or TIME-WAIT record of a flow.
+    #[inline]
+    fn find(&self, hash: u32, key: &FlowKey) -> Option<u32> {
+        let (tcp, waits) = (&self.tcp, &self.time_waits);
+        let same = |&number: &u32| match time_wait::split(number) {
+            Ok(number) => tcp.get(number).is_some_and(|s| s.key == *key),
+            Err(number) => waits.get(number).is_some_and(|w| w.key == *key),
+        };
+        self.flows.find(widen(hash), same).copied()
+    }
+
+    fn insert_flow(&mut self, hash: u32, number: u32) {
+        let (tcp, waits) = (&self.tcp, &self.time_waits);
+        self.flows.insert_unique(widen(hash), number, |&number| match time_wait::split(number) {
+            Ok(number) => tcp.get(number).map_or(0, |s| widen(s.hash)),
+            Err(number) => waits.get(number).map_or(0, |w| widen(w.hash)),
+        });
+    }
+
+    fn remove_flow(&mut self, hash: u32, number: u32) {
+        if let Ok(entry) = self.flows.find_entry(widen(hash), |&n| n == number) {
+            entry.remove();
+        }
+    }
+}
+
+/// The table takes 64 bits and looks at the top ones, too.
+#[inline]
+const fn widen(hash: u32) -> u64 {
+    (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Reads the addresses that `steer` has checked already.
+#[inline]
+fn read_addresses(packet: &Packet) -> Option<Addresses> {
+    let bytes = packet.bytes();
+    if bytes.first()? >> 4 == 4 {
+        let [s0, s1, s2, s3, d0, d1, d2, d3] = *bytes.get(12..20)?.first_chunk::<8>()?;
+        Some(Addresses { source: [s0, s1, s2, s3].into(), destination: [d0, d1, d2, d3].into() })
+    } else {
+        let (source, rest) = bytes.get(8..40)?.split_first_chunk::<16>()?;
+        let destination = rest.first_chunk::<16>()?;
+        Some(Addresses { source: (*source).into(), destination: (*destination).into() })
+    }
+}

@@ -1,0 +1,105 @@
+//! A table of equal things with stable numbers, bounded, its memory reserved at the start.
+
+/// Numbers of things; a number is used again after its thing was taken out.
+#[derive(Debug)]
+pub struct Table<T> {
+    slots: Vec<Slot<T>>,
+    free: u32,
+    len: usize,
+    capacity: usize,
+}
+
+#[derive(Debug)]
+enum Slot<T> {
+    Used(T),
+    Free { next: u32 },
+}
+
+const NONE: u32 = u32::MAX;
+
+impl<T> Table<T> {
+    /// Room for `capacity` things; the memory is reserved, not touched.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self { slots: Vec::with_capacity(capacity), free: NONE, len: 0, capacity }
+    }
+
+    /// Puts a thing in; full returns the goods.
+    pub fn insert(&mut self, thing: T) -> Result<u32, T> {
+        let number = if self.free == NONE {
+            match u32::try_from(self.slots.len()) {
+                Ok(number) if self.slots.len() < self.capacity => {
+                    self.slots.push(Slot::Used(thing));
+                    self.len += 1;
+                    return Ok(number);
+                }
+                _ => return Err(thing),
+            }
+        } else {
+            self.free
+        };
+        let slot = &mut self.slots[number as usize];
+        if let Slot::Free { next } = slot {
+            self.free = *next;
+        }
+        *slot = Slot::Used(thing);
+        self.len += 1;
+        Ok(number)
+    }
+
+    /// Takes a thing out.
+    pub fn remove(&mut self, number: u32) -> Option<T> {
+        let slot = self.slots.get_mut(number as usize)?;
+        if matches!(slot, Slot::Free { .. }) {
+            return None;
+        }
+        match std::mem::replace(slot, Slot::Free { next: self.free }) {
+            Slot::Used(thing) => {
+                self.free = number;
+                self.len -= 1;
+                Some(thing)
+            }
+            Slot::Free { .. } => None,
+        }
+    }
+
+    /// The thing with this number.
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<&T> {
+        match self.slots.get(number as usize) {
+            Some(Slot::Used(thing)) => Some(thing),
+            _ => None,
+        }
+    }
+
+    /// The thing with this number, to change.
+    #[inline]
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        match self.slots.get_mut(number as usize) {
+            Some(Slot::Used(thing)) => Some(thing),
+            _ => None,
+        }
+    }
+
+    /// All things with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..).zip(&self.slots).filter_map(|(number, slot)| match slot {
+            Slot::Used(thing) => Some((number, thing)),
+            Slot::Free { .. } => None,
+        })
+    }
+
+    /// How many there are.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many there can be.
+    pub const fn capacity(&self) -> usize {
+        self.capacity
+    }
+}

@@ -1,0 +1,676 @@
+//! TCP in a shard: segments to connections, connections to segments, and what the socket calls do to a connection.
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    net::{IpAddr, SocketAddr},
+    task::Waker,
+};
+
+use proto::{
+    tcp::{self, Connection, Events, ReceiveQueue, State, TimeWait, TimeWaitVerdict},
+    time::{Duration, Instant},
+    wire::{
+        ipv4::Protocol,
+        tcp::{Flags, Header, SeqNum, verify_checksum},
+    },
+};
+
+use super::{
+    Addresses, Shard,
+    emit::{self, IpFields},
+    send_queue::SendQueue,
+    time_wait::{self, Waiting},
+    wakers::Wakers,
+};
+use crate::{
+    channel::Request,
+    counters::Counter,
+    errno,
+    packet::Packet,
+    socket::{Readiness, ReceiveFlags},
+    steer::{flow::FlowKey, short},
+};
+
+/// A connection with what surrounds it.
+#[derive(Debug)]
+pub struct TcpSocket {
+    /// Its flow.
+    pub key: FlowKey,
+    /// The flow's short hash.
+    pub hash: u32,
+    /// The protocol.
+    pub connection: Connection,
+    receive: ReceiveQueue<Packet>,
+    send: SendQueue,
+    wakers: Wakers,
+    /// SO_ERROR.
+    error: Option<i32>,
+    /// The listener it came by, until it is accepted.
+    pub(super) listener: Option<u32>,
+    /// A socket of the application holds it.
+    pub(super) attached: bool,
+    /// Its flow has been taken out of the table: closed, or in TIME-WAIT.
+    detached_flow: bool,
+    dirty: bool,
+    read_shut: bool,
+    /// The handshake was over once: tells "refused" from "reset".
+    was_open: bool,
+    fields: IpFields,
+    interface: u8,
+    /// SO_LINGER.
+    pub(super) linger: Option<Duration>,
+}
+
+/// What a socket call asks a connection to be.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpOptions {
+    /// Overrides of the stack's TCP settings.
+    pub config: tcp::Config,
+    /// IP header fields.
+    pub fields: IpFields,
+    /// SO_LINGER.
+    pub linger: Option<Duration>,
+}
+
+impl Shard {
+    // --- packets in ---------------------------------------------------------------------------------------------
+
+    #[inline]
+    pub(super) fn tcp_input(&mut self, mut packet: Packet, addresses: Addresses, now: Instant) {
+        self.count(Counter::TcpIn);
+        let Addresses { source, destination } = addresses;
+        packet.pull(usize::from(packet.meta.upper));
+        if !packet.meta.checksum_verified && !verify_checksum(source, destination, packet.bytes()) {
+            return self.count(Counter::DropTcpChecksum);
+        }
+        let Ok((header, text)) = Header::parse(packet.bytes()) else {
+            return self.count(Counter::DropTcpHeader);
+        };
+        packet.pull(text);
+        let key = FlowKey {
+            local: destination,
+            remote: source,
+            local_port: header.destination_port,
+            remote_port: header.source_port,
+            protocol: Protocol::TCP,
+        };
+        match self.find(packet.meta.flow, &key).map(time_wait::split) {
+            Some(Ok(number)) => self.segment(number, &header, packet, now),
+            Some(Err(number)) => self.segment_in_time_wait(number, &key, &header, packet, now),
+            None => self.segment_without_connection(&key, &header, packet, None, now),
+        }
+    }
+
+    /// A segment for a connection.
+    #[inline]
+    fn segment(&mut self, number: u32, header: &Header, packet: Packet, now: Instant) {
+        let Some(socket) = self.tcp.get_mut(number) else { return };
+        if let Some(listener) = socket.listener
+            && socket.connection.state() == State::SynReceived
+            && !header.flags.intersects(Flags::RST | Flags::SYN)
+            && self.accept_queue_is_full(listener)
+        {
+            // As Linux: the peer repeats, or our SYN-ACK's timer does.
+            return self.count(Counter::DropAcceptQueue);
+        }
+        let Some(socket) = self.tcp.get_mut(number) else { return };
+        let input = socket.connection.input(header, packet, &mut socket.receive, &mut self.pool, now);
+        if input.acked > 0 {
+            socket.send.advance(input.acked as usize, &mut self.send_memory);
+        }
+        if let Some(reason) = input.drop {
+            self.count(counter_of(reason));
+        }
+        self.events(number, input.events, now);
+        self.mark_dirty(number);
+    }
+
+    /// A segment that finds no connection: for a listener, or for nobody.
+    fn segment_without_connection(
+        &mut self,
+        key: &FlowKey,
+        header: &Header,
+        packet: Packet,
+        iss: Option<SeqNum>,
+        now: Instant,
+    ) {
+        let text_len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        if let Some(listener) = self.listener_for(key.local, key.local_port) {
+            match tcp::listen(header, text_len) {
+                tcp::Listen::Open => self.open_passive(listener, key, header, &packet, iss, now),
+                tcp::Listen::Reset(reset) => self.answer(key, &reset, packet.meta.interface, now),
+                tcp::Listen::Drop(_) => self.count(Counter::DropTcpUnacceptable),
+            }
+            return;
+        }
+        self.count(Counter::DropTcpNoSocket);
+        if let Some(reset) = tcp::reset_for(header, text_len) {
+            self.answer(key, &reset, packet.meta.interface, now);
+        }
+    }
+
+    fn segment_in_time_wait(&mut self, number: u32, key: &FlowKey, header: &Header, packet: Packet, now: Instant) {
+        let text_len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        let Some(waiting) = self.time_waits.get_mut(number) else { return };
+        let interface = waiting.interface;
+        match waiting.record.input(header, text_len, now) {
+            TimeWaitVerdict::Drop => self.count(Counter::DropTcpUnacceptable),
+            TimeWaitVerdict::Acknowledge(header) => self.answer(key, &header, interface, now),
+            TimeWaitVerdict::Reuse { iss } => {
+                self.remove_time_wait(number);
+                self.segment_without_connection(key, header, packet, Some(iss), now);
+            }
+        }
+    }
+
+    /// Sends a segment that belongs to no connection; resets are limited.
+    fn answer(&mut self, key: &FlowKey, header: &Header, interface: u8, now: Instant) {
+        if header.flags.contains(Flags::RST) {
+            if !self.errors.allow_reset(now) {
+                return;
+            }
+            self.count(Counter::ResetsOut);
+        }
+        let ends = (key.local, key.remote);
+        let packet =
+            emit::tcp_packet(&mut self.slab, ends, IpFields::default(), header, 0, |_| Some(Default::default()));
+        self.send(packet, interface, Counter::TcpOut);
+    }
+
+    /// Puts a packet into an outbox; without one no buffer was free.
+    pub(super) fn send(&mut self, packet: Option<Packet>, interface: u8, counter: Counter) {
+        let Some(mut packet) = packet else { return self.count(Counter::NoTransmitBuffer) };
+        packet.meta.interface = interface;
+        if let Some(outbox) = self.outboxes.get_mut(usize::from(interface)) {
+            outbox.push_back(packet);
+            self.count(counter);
+        }
+    }
+
+    // --- what happened to a connection --------------------------------------------------------------------------
+
+    #[inline]
+    fn events(&mut self, number: u32, events: Events, now: Instant) {
+        if events.is_empty() {
+            return;
+        }
+        let mut ready = Readiness::NONE;
+        if events.contains(Events::READABLE) {
+            ready = ready | Readiness::READABLE;
+        }
+        if events.contains(Events::WRITABLE) {
+            ready = ready | Readiness::WRITABLE;
+        }
+        if events.intersects(RARE) {
+            ready = ready | self.rare_events(number, events, now);
+        }
+        if let Some(socket) = self.tcp.get_mut(number) {
+            socket.wakers.wake(ready, &mut self.woken);
+        }
+    }
+
+    #[cold]
+    fn rare_events(&mut self, number: u32, events: Events, now: Instant) -> Readiness {
+        let mut ready = Readiness::NONE;
+        let Some(socket) = self.tcp.get_mut(number) else { return ready };
+        if events.contains(Events::ESTABLISHED) {
+            socket.was_open = true;
+            ready = ready | Readiness::WRITABLE;
+            if let Some(listener) = socket.listener {
+                self.handshake_done(listener, number);
+            }
+        }
+        if events.contains(Events::PEER_CLOSED) {
+            ready = ready | Readiness::READABLE | Readiness::READ_HANGUP;
+        }
+        if events.contains(Events::URGENT) {
+            ready = ready | Readiness::PRIORITY;
+        }
+        let Some(socket) = self.tcp.get_mut(number) else { return ready };
+        if events.contains(Events::RESET) {
+            socket.error = socket.connection.error().map(|e| errno::of_tcp(e, socket.was_open));
+            ready = Readiness(!0);
+        }
+        if events.contains(Events::TIME_WAIT) {
+            ready = ready | Readiness::HANGUP | Readiness::READABLE;
+            let waiting = Waiting::new(socket.key, socket.hash, TimeWait::new(&socket.connection, now), socket.interface);
+            self.detach_flow(number, false);
+            self.insert_time_wait(waiting);
+        } else if events.contains(Events::CLOSED) {
+            ready = Readiness(!0);
+        }
+        ready
+    }
+
+    /// Takes a connection's flow out of the table (once).
+    fn detach_flow(&mut self, number: u32, tell: bool) {
+        let Some(socket) = self.tcp.get_mut(number) else { return };
+        if std::mem::replace(&mut socket.detached_flow, true) {
+            return;
+        }
+        let (hash, key) = (socket.hash, socket.key);
+        self.remove_flow(hash, number);
+        if tell {
+            self.request(Request::Remove(self.host.flow_hash.hash(&key)));
+        }
+    }
+
+    /// Frees a connection that is over and that nobody holds.
+    fn reap(&mut self, number: u32) {
+        let Some(socket) = self.tcp.get_mut(number) else { return };
+        if socket.attached || !(socket.connection.is_finished() || socket.detached_flow) || socket.dirty {
+            return;
+        }
+        let listener = socket.listener;
+        socket.receive.clear(&mut self.pool);
+        let queued = socket.send.len();
+        socket.send.advance(queued, &mut self.send_memory);
+        self.detach_flow(number, true);
+        self.timers.disarm(number);
+        self.tcp.remove(number);
+        if let Some(listener) = listener {
+            self.embryo_gone(listener, number);
+        }
+    }
+
+    // --- packets out and timers -----------------------------------------------------------------------------------
+
+    #[inline]
+    pub(super) fn mark_dirty(&mut self, number: u32) {
+        if let Some(socket) = self.tcp.get_mut(number)
+            && !std::mem::replace(&mut socket.dirty, true)
+        {
+            self.dirty.push(number);
+        }
+    }
+
+    /// Sends what a connection has to send, arms its timer, frees it if it is over.
+    #[inline]
+    pub(super) fn tcp_output(&mut self, number: u32, now: Instant) {
+        let Some(socket) = self.tcp.get_mut(number) else { return };
+        socket.dirty = false;
+        let ends = (socket.key.local, socket.key.remote);
+        let mut sent = 0;
+        while socket.connection.wants_output() {
+            if self.slab.available() == 0 {
+                socket.dirty = true;
+                self.dirty.push(number);
+                self.counters.add(self.number, Counter::NoTransmitBuffer, 1);
+                break;
+            }
+            let Some(transmit) = socket.connection.output(now) else { break };
+            let (offset, len) = (transmit.offset as usize, transmit.len as usize);
+            let fill = |text: &mut [u8]| socket.send.copy_out(offset, text);
+            let packet = emit::tcp_packet(&mut self.slab, ends, socket.fields, &transmit.header, len, fill);
+            if let (Some(mut packet), Some(outbox)) = (packet, self.outboxes.get_mut(usize::from(socket.interface))) {
+                packet.meta.interface = socket.interface;
+                outbox.push_back(packet);
+                sent += 1;
+            }
+        }
+        self.timers.arm(number, socket.connection.deadline());
+        let over = socket.connection.is_finished() && !socket.dirty;
+        self.counters.add(self.number, Counter::TcpOut, sent);
+        if over {
+            self.detach_flow(number, true);
+            self.reap(number);
+        }
+    }
+
+    pub(super) fn tcp_timer(&mut self, number: u32, now: Instant) {
+        let Some(socket) = self.tcp.get_mut(number) else { return };
+        if socket.connection.deadline() > now {
+            self.timers.arm(number, socket.connection.deadline());
+            return;
+        }
+        let events = socket.connection.on_timer(now);
+        self.events(number, events, now);
+        self.mark_dirty(number);
+    }
+
+    // --- opening --------------------------------------------------------------------------------------------------
+
+    /// A new connection in the table and among the flows; full: `None`.
+    pub(super) fn insert_tcp(
+        &mut self,
+        key: FlowKey,
+        connection: Connection,
+        interface: u8,
+        options: &TcpOptions,
+        listener: Option<u32>,
+    ) -> Option<u32> {
+        let full_hash = self.host.flow_hash.hash(&key);
+        let socket = TcpSocket {
+            key,
+            hash: short(full_hash),
+            connection,
+            receive: ReceiveQueue::new(),
+            send: SendQueue::default(),
+            wakers: Wakers::default(),
+            error: None,
+            listener,
+            attached: listener.is_none(),
+            detached_flow: false,
+            dirty: false,
+            read_shut: false,
+            was_open: false,
+            fields: options.fields,
+            interface,
+            linger: options.linger,
+        };
+        let number = self.tcp.insert(socket).ok()?;
+        self.insert_flow(short(full_hash), number);
+        self.request(Request::Add(full_hash));
+        Some(number)
+    }
+
+    /// Opens a connection from `local` (port 0: one is chosen) to `remote`. The number of the connection, and its local address.
+    ///
+    /// # Errors
+    /// An errno: no free port or table slot, flow taken.
+    pub fn tcp_connect(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        interface: u8,
+        options: &TcpOptions,
+        port_is_bound: impl Fn(u16) -> bool,
+        now: Instant,
+    ) -> Result<(u32, SocketAddr), i32> {
+        let key_for = |local_port| FlowKey {
+            local: local.ip(),
+            remote: remote.ip(),
+            local_port,
+            remote_port: remote.port(),
+            protocol: Protocol::TCP,
+        };
+        let local_port = if local.port() != 0 {
+            local.port()
+        } else {
+            let mut counter = self.port_counter;
+            let port = tcp::ephemeral_port(
+                &self.host.secret,
+                local.ip(),
+                remote,
+                crate::limits::EPHEMERAL_PORTS,
+                &mut counter,
+                |port| !port_is_bound(port) && self.port_is_free(&key_for(port)),
+            );
+            self.port_counter = counter;
+            port.ok_or(libc::EADDRNOTAVAIL)?
+        };
+        let key = key_for(local_port);
+        let hash = short(self.host.flow_hash.hash(&key));
+        if self.find(hash, &key).is_some() {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        let local = SocketAddr::new(local.ip(), local_port);
+        let iss = tcp::initial_sequence(&self.host.secret, local, remote, now);
+        let offset = tcp::timestamp_offset(&self.host.secret, local.ip(), remote.ip());
+        let connection = Connection::open_active(&options.config, local_port, remote.port(), iss, offset, now);
+        let number = self.insert_tcp(key, connection, interface, options, None).ok_or(libc::ENOBUFS)?;
+        self.count(Counter::ActiveOpens);
+        self.mark_dirty(number);
+        Ok((number, local))
+    }
+
+    /// Whether a flow is free and its answers would be steered to this shard.
+    fn port_is_free(&self, key: &FlowKey) -> bool {
+        let hash = self.host.flow_hash.hash(key);
+        let home = crate::steer::spread(hash, self.shards);
+        home == self.number && self.find(short(hash), key).is_none()
+    }
+
+    // --- socket calls ---------------------------------------------------------------------------------------------
+
+    /// The connection with this number.
+    pub fn tcp(&self, number: u32) -> Option<&TcpSocket> {
+        self.tcp.get(number)
+    }
+
+    pub(super) fn tcp_mut(&mut self, number: u32) -> Option<&mut TcpSocket> {
+        self.tcp.get_mut(number)
+    }
+
+    /// Connections with their numbers.
+    pub fn connections(&self) -> impl Iterator<Item = (u32, &TcpSocket)> {
+        self.tcp.iter()
+    }
+
+    /// Lets the application's socket change a connection's settings.
+    pub fn tcp_with(&mut self, number: u32, change: impl FnOnce(&mut TcpSocket)) {
+        if let Some(socket) = self.tcp.get_mut(number) {
+            change(socket);
+            self.mark_dirty(number);
+        }
+    }
+
+    /// Appends to a connection's send queue; how many bytes.
+    ///
+    /// # Errors
+    /// An errno: EAGAIN (no room, or not yet connected), EPIPE, ENOTCONN, or the connection's error.
+    #[inline]
+    pub fn tcp_send(&mut self, number: u32, buffers: &[IoSlice<'_>]) -> Result<usize, i32> {
+        let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        if !socket.connection.is_open_for_writing() {
+            return Err(libc::EPIPE);
+        }
+        if !socket.connection.can_send() {
+            return Err(libc::EAGAIN);
+        }
+        let n = socket.send.append(buffers, &mut self.send_memory);
+        if n == 0 && buffers.iter().any(|b| !b.is_empty()) {
+            return Err(libc::EAGAIN);
+        }
+        socket.connection.written(u32::try_from(n).unwrap_or(u32::MAX));
+        self.mark_dirty(number);
+        Ok(n)
+    }
+
+    /// Copies received bytes out; 0 is the end of the stream (or empty buffers).
+    ///
+    /// # Errors
+    /// An errno: EAGAIN, ENOTCONN, or the connection's error.
+    #[inline]
+    pub fn tcp_receive(
+        &mut self,
+        number: u32,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> Result<usize, i32> {
+        let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
+        if socket.receive.readable_bytes() == 0 {
+            if let Some(error) = socket.error.take() {
+                return Err(error);
+            }
+            if socket.end_of_stream() {
+                return Ok(0);
+            }
+            return Err(if socket.was_open { libc::EAGAIN } else { libc::ENOTCONN });
+        }
+        let n = copy_segments(socket.receive.iter(&self.pool), buffers);
+        if !flags.peek && n > 0 {
+            let n = u32::try_from(n).unwrap_or(u32::MAX);
+            socket.receive.advance(&mut self.pool, n);
+            socket.connection.consumed(n);
+            if socket.connection.wants_output() {
+                self.mark_dirty(number);
+            }
+        }
+        Ok(n)
+    }
+
+    /// shutdown(2). Reading: later reads say end of stream.
+    ///
+    /// # Errors
+    /// ENOTCONN.
+    pub fn tcp_shutdown(&mut self, number: u32, read: bool, write: bool, now: Instant) -> Result<(), i32> {
+        let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
+        if !socket.was_open || socket.connection.is_finished() || socket.detached_flow {
+            return Err(libc::ENOTCONN);
+        }
+        if read {
+            socket.read_shut = true;
+            socket.wakers.wake(Readiness::READABLE | Readiness::READ_HANGUP, &mut self.woken);
+        }
+        if write {
+            let events = socket.connection.shutdown();
+            self.events(number, events | Events::WRITABLE, now);
+            self.mark_dirty(number);
+        }
+        Ok(())
+    }
+
+    /// The application lets go of a connection: a graceful close, or an abort where data would be lost unread (RFC 9293 SHLD-3)
+    /// or SO_LINGER is zero.
+    pub fn tcp_close(&mut self, number: u32, now: Instant) {
+        let Some(socket) = self.tcp.get_mut(number) else { return };
+        socket.attached = false;
+        socket.wakers = Wakers::default();
+        let events = if socket.linger == Some(Duration::ZERO) {
+            socket.connection.abort()
+        } else {
+            socket.connection.close(socket.receive.readable_bytes(), now)
+        };
+        socket.receive.clear(&mut self.pool);
+        self.events(number, events, now);
+        self.mark_dirty(number);
+    }
+
+    /// What a connection is ready for.
+    pub fn tcp_readiness(&self, number: u32) -> Readiness {
+        let Some(socket) = self.tcp.get(number) else { return Readiness::HANGUP | Readiness::ERROR };
+        socket.readiness(&self.send_memory)
+    }
+
+    /// Registers a waker, or wakes it at once.
+    pub fn tcp_register(&mut self, number: u32, interest: Readiness, waker: &Waker) {
+        let Some(socket) = self.tcp.get_mut(number) else { return waker.wake_by_ref() };
+        let now = socket.readiness(&self.send_memory);
+        if now.intersects(interest | Readiness::ERROR | Readiness::HANGUP) {
+            waker.wake_by_ref();
+        } else {
+            socket.wakers.register(interest, waker);
+        }
+    }
+
+    /// Forgets a waker.
+    pub fn tcp_deregister(&mut self, number: u32, waker: &Waker) {
+        if let Some(socket) = self.tcp.get_mut(number) {
+            socket.wakers.deregister(waker);
+        }
+    }
+
+    /// SO_ERROR.
+    pub fn tcp_take_error(&mut self, number: u32) -> Option<i32> {
+        self.tcp.get_mut(number)?.error.take()
+    }
+}
+
+/// Events that change more than readiness to read and write.
+const RARE: Events = Events(!(Events::READABLE.0 | Events::WRITABLE.0));
+
+impl TcpSocket {
+    fn end_of_stream(&self) -> bool {
+        self.read_shut || self.connection.peer_closed() || (self.was_open && self.connection.is_finished())
+            || self.detached_flow
+    }
+
+    fn readiness(&self, memory: &super::send_queue::SendMemory) -> Readiness {
+        let mut ready = Readiness::NONE;
+        let over = self.connection.is_finished() || self.detached_flow;
+        if self.receive.readable_bytes() > 0 || self.end_of_stream() {
+            ready = ready | Readiness::READABLE;
+        }
+        if self.end_of_stream() {
+            ready = ready | Readiness::READ_HANGUP;
+        }
+        let closed_for_writing = self.was_open && !self.connection.is_open_for_writing();
+        // As Linux: writable once a third of the buffer is free; and where a write would answer at once with an error.
+        if closed_for_writing || (self.connection.can_send() && self.send.room(memory) > self.send.len() / 2) {
+            ready = ready | Readiness::WRITABLE;
+        }
+        if self.error.is_some() {
+            ready = ready | Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE;
+        }
+        if over || (self.end_of_stream() && closed_for_writing) {
+            ready = ready | Readiness::HANGUP;
+        }
+        ready
+    }
+
+    /// FIONREAD.
+    pub const fn readable_bytes(&self) -> u32 {
+        self.receive.readable_bytes()
+    }
+
+    /// SIOCOUTQ.
+    pub const fn queued_bytes(&self) -> usize {
+        self.send.len()
+    }
+
+    /// Whether the handshake has been completed.
+    pub const fn was_open(&self) -> bool {
+        self.was_open
+    }
+
+    /// Whether the flow is gone.
+    pub const fn is_over(&self) -> bool {
+        self.detached_flow || self.connection.is_finished()
+    }
+
+    /// The pending error, left in place.
+    pub const fn pending_error(&self) -> Option<i32> {
+        self.error
+    }
+
+    /// IP header fields of what it sends.
+    pub const fn fields_mut(&mut self) -> &mut IpFields {
+        &mut self.fields
+    }
+
+    /// Sets SO_LINGER.
+    pub const fn set_linger(&mut self, linger: Option<Duration>) {
+        self.linger = linger;
+    }
+}
+
+/// Copies from segments to buffers until one of them ends.
+fn copy_segments<'a>(segments: impl Iterator<Item = &'a Packet>, buffers: &mut [IoSliceMut<'_>]) -> usize {
+    let mut total = 0;
+    let mut buffers = buffers.iter_mut().filter(|b| !b.is_empty());
+    let Some(mut buffer) = buffers.next() else { return 0 };
+    let mut filled = 0;
+    for segment in segments {
+        let mut bytes = segment.bytes();
+        while !bytes.is_empty() {
+            if filled == buffer.len() {
+                let Some(next) = buffers.next() else { return total };
+                (buffer, filled) = (next, 0);
+            }
+            let n = bytes.len().min(buffer.len() - filled);
+            buffer[filled..filled + n].copy_from_slice(&bytes[..n]);
+            filled += n;
+            total += n;
+            bytes = &bytes[n..];
+        }
+    }
+    total
+}
+
+const fn counter_of(reason: tcp::Drop) -> Counter {
+    match reason {
+        tcp::Drop::Memory | tcp::Drop::Gaps => Counter::DropTcpMemory,
+        _ => Counter::DropTcpUnacceptable,
+    }
+}
+
+/// The family's part of a configuration: what fits the MTU, what a silent peer can take (RFC 9293 MUST-15, MUST-67).
+pub fn config_for(base: &tcp::Config, remote: IpAddr, mtu: usize) -> tcp::Config {
+    let (headers, default_mss) = if remote.is_ipv4() { (40, 536) } else { (60, 1220) };
+    let mss = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX - 40);
+    tcp::Config { mss: mss.max(64), default_mss, ..*base }
+}

@@ -1,0 +1,189 @@
+//! Timers of a shard's connections: a wheel of one-millisecond slots with lists through one array. Arming is O(1) and
+//! allocates nothing; a deadline that moved later is noticed when the earlier one comes round.
+
+use proto::time::Instant;
+
+const SLOTS: usize = 4096;
+const TICK_NS: u64 = 1_000_000;
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    next: u32,
+    previous: u32,
+    /// The slot it hangs in; `NONE`: in no slot.
+    slot: u32,
+    /// The tick it hangs there for, maybe rounds ahead.
+    tick: u64,
+}
+
+const IDLE: Node = Node { next: NONE, previous: NONE, slot: NONE, tick: 0 };
+
+/// A timer for each number of a table.
+#[derive(Debug)]
+pub struct Wheel {
+    nodes: Vec<Node>,
+    heads: Vec<u32>,
+    occupied: [u64; SLOTS / 64],
+    /// Every tick up to here has been served.
+    tick: u64,
+    armed: usize,
+}
+
+#[allow(clippy::cast_possible_truncation)] // SLOTS is 4096
+const fn slot_of(tick: u64) -> u32 {
+    (tick % SLOTS as u64) as u32
+}
+
+impl Wheel {
+    /// For numbers below `capacity`.
+    pub fn new(capacity: usize, now: Instant) -> Self {
+        Self {
+            nodes: Vec::with_capacity(capacity),
+            heads: vec![NONE; SLOTS],
+            occupied: [0; SLOTS / 64],
+            tick: now.0 / TICK_NS,
+            armed: 0,
+        }
+    }
+
+    /// Sees to it that `number` comes up in [`Self::expire`] no earlier than `at` and no later than a tick after it.
+    /// Cheap if it hangs early enough already. [`Instant::FAR`] leaves it as it is.
+    #[inline]
+    pub fn arm(&mut self, number: u32, at: Instant) {
+        if at == Instant::FAR {
+            return;
+        }
+        // Rounded up: never early. The slot being served now is over.
+        let tick = (at.0.div_ceil(TICK_NS)).max(self.tick + 1);
+        if let Some(node) = self.nodes.get(number as usize)
+            && node.slot != NONE
+            && node.tick <= tick
+        {
+            return;
+        }
+        self.hang(number, tick);
+    }
+
+    fn hang(&mut self, number: u32, tick: u64) {
+        self.disarm(number);
+        if self.nodes.len() <= number as usize {
+            self.nodes.resize(number as usize + 1, IDLE);
+        }
+        // Beyond one round it waits in the last slot before now and is hung again.
+        let tick = tick.min(self.tick + SLOTS as u64 - 1);
+        let slot = slot_of(tick);
+        let head = self.heads[slot as usize];
+        self.nodes[number as usize] = Node { next: head, previous: NONE, slot, tick };
+        if head != NONE {
+            self.nodes[head as usize].previous = number;
+        }
+        self.heads[slot as usize] = number;
+        self.occupied[slot as usize / 64] |= 1 << (slot % 64);
+        self.armed += 1;
+    }
+
+    /// Forgets `number`.
+    pub fn disarm(&mut self, number: u32) {
+        let Some(&Node { next, previous, slot, .. }) = self.nodes.get(number as usize) else { return };
+        if slot == NONE {
+            return;
+        }
+        self.nodes[number as usize] = IDLE;
+        self.armed -= 1;
+        if next != NONE {
+            self.nodes[next as usize].previous = previous;
+        }
+        if previous != NONE {
+            self.nodes[previous as usize].next = next;
+        } else {
+            self.heads[slot as usize] = next;
+            if next == NONE {
+                self.occupied[slot as usize / 64] &= !(1 << (slot % 64));
+            }
+        }
+    }
+
+    /// Takes one timer whose tick has come; `None` once all up to `now` are served. The caller looks at the true deadline and arms again.
+    #[inline]
+    pub fn expire(&mut self, now: Instant) -> Option<u32> {
+        let current = now.0 / TICK_NS;
+        while self.tick < current {
+            if self.armed == 0 {
+                self.tick = current;
+                return None;
+            }
+            let head = self.heads[slot_of(self.tick + 1) as usize];
+            if head != NONE {
+                self.disarm(head);
+                return Some(head);
+            }
+            self.tick += 1;
+        }
+        None
+    }
+
+    /// When [`Self::expire`] may next have something; [`Instant::FAR`] if nothing is armed.
+    pub fn next(&self) -> Instant {
+        if self.armed == 0 {
+            return Instant::FAR;
+        }
+        let first = slot_of(self.tick + 1) as usize;
+        // Words from the one that holds `first`, round to that one again for the slots before `first`.
+        for step in 0..=SLOTS / 64 {
+            let word = (first / 64 + step) % (SLOTS / 64);
+            let mut bits = self.occupied[word];
+            if step == 0 {
+                bits &= !0 << (first % 64);
+            }
+            if bits != 0 {
+                let slot = word * 64 + bits.trailing_zeros() as usize;
+                let ahead = (slot + SLOTS - first) % SLOTS;
+                return Instant((self.tick + 1 + ahead as u64) * TICK_NS);
+            }
+        }
+        Instant::FAR
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against a plain list: everything comes up within a tick of its time, in spite of moves, and `next` is never late.
+    #[test]
+    fn agrees_with_a_list() {
+        for seed in 1..20_u64 {
+            let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let mut random = move |n: u64| {
+                x ^= x << 13;
+                x ^= x >> 7;
+                x ^= x << 17;
+                x % n
+            };
+            let mut now = Instant(5_000_000);
+            let mut wheel = Wheel::new(64, now);
+            let mut model = [Instant::FAR; 64];
+            for _ in 0..3000 {
+                let n = usize::try_from(random(64)).unwrap();
+                let far = [3_000_000, 40_000_000, 9_000_000_000][usize::try_from(random(3)).unwrap()];
+                let at = Instant(now.0 + random(far));
+                model[n] = model[n].min(at);
+                wheel.arm(u32::try_from(n).unwrap(), at);
+                assert!(wheel.next() <= Instant(model.iter().min().unwrap().0 + 2 * TICK_NS), "seed {seed}");
+                now = Instant(now.0 + random(20_000_000));
+                while let Some(number) = wheel.expire(now) {
+                    let n = number as usize;
+                    if model[n] <= now {
+                        model[n] = Instant::FAR;
+                    } else {
+                        wheel.arm(number, model[n]);
+                    }
+                }
+                for (n, at) in model.iter().enumerate() {
+                    assert!(*at == Instant::FAR || at.0 + TICK_NS > now.0, "seed {seed}: {n} is late");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Steer, the classifier: whose is this packet? Checks what every packet must satisfy (link header, IP header, addresses),
+//! then: exact flow → by flow hash over the shards → the host's own work (ARP, NDP, ICMP, fragments).
+
+pub mod flow;
+
+use std::net::IpAddr;
+
+use proto::{
+    ip::{address::Destination, validate},
+    wire::{
+        Error as WireError,
+        ethernet::{self, EtherType},
+        ipv4::{self, Protocol},
+        ipv6,
+    },
+};
+
+use self::flow::{FlowKey, FlowTable};
+use crate::{counters::Counter, host::Host, packet::Packet};
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// To a shard: the packet now starts at its IP header, is cut to its IP length, and its `meta` is filled in.
+    Shard(usize),
+    /// To the host's own work at the interface; starts at its IP header, too.
+    Host(HostWork),
+    /// Nowhere, and why.
+    Drop(Counter),
+}
+
+/// The host's own work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostWork {
+    /// An ARP packet.
+    Arp,
+    /// ICMP, ICMPv6 with NDP.
+    Icmp,
+    /// A fragment of IPv4 or IPv6.
+    Fragment,
+    /// IPv4 or IPv6 with a protocol that nobody serves, or extension headers that ask for an answer: an ICMP error is due.
+    Unserved,
+}
+
+/// How shards are chosen.
+#[derive(Debug)]
+pub enum Placement {
+    /// There is one.
+    Single,
+    /// By the flow's hash.
+    Hash {
+        /// Number of shards.
+        shards: usize,
+    },
+    /// By the flow table, where applications have entered what is theirs; by hash what is in no table.
+    Lease {
+        /// Number of shards.
+        shards: usize,
+        /// Flow to shard.
+        flows: FlowTable,
+    },
+}
+
+/// The classifier of one interface.
+#[derive(Debug)]
+pub struct Steer {
+    /// How shards are chosen.
+    pub placement: Placement,
+    interface: u8,
+}
+
+/// What the checks of the internet layer found.
+struct Checked {
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: Protocol,
+    /// Offset of the upper layer's header.
+    upper: usize,
+    /// The packet's length by its IP header.
+    len: usize,
+    to: Destination,
+}
+
+impl Steer {
+    /// For interface number `interface`.
+    pub const fn new(interface: u8, placement: Placement) -> Self {
+        Self { placement, interface }
+    }
+
+    /// Checks a frame and says where it goes.
+    #[inline]
+    pub fn classify(&self, host: &Host, packet: &mut Packet) -> Verdict {
+        match self.try_classify(host, packet) {
+            Ok(verdict) => verdict,
+            Err(reason) => Verdict::Drop(reason),
+        }
+    }
+
+    fn try_classify(&self, host: &Host, packet: &mut Packet) -> Result<Verdict, Counter> {
+        let facts = &host.interfaces[usize::from(self.interface)];
+        let (header, len) = ethernet::Header::parse(packet.bytes()).map_err(|_| Counter::DropEthernet)?;
+        if header.destination != facts.mac && !header.destination.is_multicast() {
+            return Err(Counter::DropNotForUs);
+        }
+        // Priority tags (VLAN 0, IEEE 802.1Q §9.6) are ours, other VLANs are not.
+        if header.vlan.is_some_and(|tag| tag.id() != 0) {
+            return Err(Counter::DropEtherType);
+        }
+        match header.ethertype {
+            EtherType::ARP => {
+                packet.pull(len);
+                return Ok(Verdict::Host(HostWork::Arp));
+            }
+            EtherType::IPV4 | EtherType::IPV6 => packet.pull(len),
+            _ => return Err(Counter::DropEtherType),
+        }
+        self.classify_ip(host, packet, header.ethertype == EtherType::IPV6)
+    }
+
+    /// A packet that starts at its IP header: from a frame, or put together from fragments.
+    pub fn classify_ip(&self, host: &Host, packet: &mut Packet, v6: bool) -> Result<Verdict, Counter> {
+        let checked = if v6 { self.check_v6(host, packet)? } else { self.check_v4(host, packet)? };
+        let checked = match checked {
+            Ok(checked) => checked,
+            Err(work) => return Ok(Verdict::Host(work)),
+        };
+        packet.truncate(checked.len);
+        packet.meta.upper = u16::try_from(checked.upper).map_err(|_| Counter::DropExtension)?;
+        packet.meta.interface = self.interface;
+        packet.meta.protocol = checked.protocol;
+        match checked.protocol {
+            Protocol::TCP if checked.to == Destination::Ours => {}
+            Protocol::TCP => return Err(Counter::DropIpDestination), // RFC 9293 MUST-57
+            Protocol::UDP => {}
+            Protocol::ICMP if !v6 => return Ok(Verdict::Host(HostWork::Icmp)),
+            Protocol::ICMPV6 if v6 => return Ok(Verdict::Host(HostWork::Icmp)),
+            _ => return Ok(Verdict::Host(HostWork::Unserved)),
+        }
+        let ports = packet.bytes().get(checked.upper..).and_then(<[u8]>::first_chunk::<4>);
+        let Some(&[s0, s1, d0, d1]) = ports else {
+            return Err(if checked.protocol == Protocol::TCP { Counter::DropTcpHeader } else { Counter::DropUdpHeader });
+        };
+        let key = FlowKey {
+            local: checked.destination,
+            remote: checked.source,
+            local_port: u16::from_be_bytes([d0, d1]),
+            remote_port: u16::from_be_bytes([s0, s1]),
+            protocol: checked.protocol,
+        };
+        let hash = host.flow_hash.hash(&key);
+        packet.meta.flow = short(hash);
+        Ok(Verdict::Shard(self.shard_of(hash)))
+    }
+
+    /// The shard for a flow's hash.
+    #[inline]
+    pub fn shard_of(&self, hash: u64) -> usize {
+        match &self.placement {
+            Placement::Single => 0,
+            Placement::Hash { shards } => spread(hash, *shards),
+            Placement::Lease { shards, flows } => match flows.get(hash) {
+                Some(shard) => shard as usize,
+                None => spread(hash, *shards),
+            },
+        }
+    }
+
+    fn check_v4(&self, host: &Host, packet: &Packet) -> Result<Result<Checked, HostWork>, Counter> {
+        let header = ipv4::Header::parse(packet.bytes()).map_err(|error| match error {
+            WireError::Checksum => Counter::DropIpChecksum,
+            _ => Counter::DropIpHeader,
+        })?;
+        let to = self.addresses(host, header.source.into(), header.destination.into())?;
+        if header.is_fragment() {
+            return Ok(Err(HostWork::Fragment));
+        }
+        Ok(Ok(Checked {
+            source: header.source.into(),
+            destination: header.destination.into(),
+            protocol: header.protocol,
+            upper: usize::from(header.header_len),
+            len: usize::from(header.total_len),
+            to,
+        }))
+    }
+
+    fn check_v6(&self, host: &Host, packet: &Packet) -> Result<Result<Checked, HostWork>, Counter> {
+        let header = ipv6::Header::parse(packet.bytes()).map_err(|_| Counter::DropIpHeader)?;
+        let to = self.addresses(host, header.source.into(), header.destination.into())?;
+        let len = ipv6::HEADER_LEN + usize::from(header.payload_len);
+        let mut checked = Checked {
+            source: header.source.into(),
+            destination: header.destination.into(),
+            protocol: header.next_header,
+            upper: ipv6::HEADER_LEN,
+            len,
+            to,
+        };
+        if matches!(header.next_header, Protocol::TCP | Protocol::UDP | Protocol::ICMPV6) {
+            return Ok(Ok(checked));
+        }
+        match ipv6::extension::walk(header.next_header, header.payload(packet.bytes())) {
+            Ok(upper) if upper.fragment.is_some() => Ok(Err(HostWork::Fragment)),
+            Ok(upper) => {
+                checked.protocol = upper.protocol;
+                checked.upper += upper.offset;
+                Ok(Ok(checked))
+            }
+            Err(_) => Ok(Err(HostWork::Unserved)),
+        }
+    }
+
+    fn addresses(&self, host: &Host, source: IpAddr, destination: IpAddr) -> Result<Destination, Counter> {
+        let ours = &host.interfaces[usize::from(self.interface)].addresses;
+        validate::addresses(source, destination, ours, false).map_err(|martian| match martian {
+            validate::Martian::NotOurs | validate::Martian::BadDestination => Counter::DropIpDestination,
+            _ => Counter::DropIpSource,
+        })
+    }
+}
+
+/// Maps a hash evenly to `0..n` without a division.
+#[allow(clippy::cast_possible_truncation)] // the result is below n
+pub const fn spread(hash: u64, n: usize) -> usize {
+    (((hash >> 32) * n as u64) >> 32) as usize
+}
+
+/// The half of the hash that a packet carries.
+#[allow(clippy::cast_possible_truncation)] // that is the point
+pub const fn short(hash: u64) -> u32 {
+    hash as u32
+}
