@@ -52,6 +52,8 @@ counters! {
     Retransmits = "tcp_retransmits",
     /// RST segments sent.
     ResetsOut = "tcp_resets_out",
+    /// Somebody else on the link uses one of our addresses.
+    AddressConflict = "address_conflicts",
     /// Drop: not an Ethernet frame, or cut short.
     DropEthernet = "drop_ethernet",
     /// Drop: for another station's MAC address.

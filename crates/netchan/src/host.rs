@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use proto::{
-    ip::{address::Addresses, route},
+    ip::{address::Addresses, keyed::Seed, route},
     tcp,
     wire::ethernet::MacAddr,
 };
@@ -34,6 +34,8 @@ pub struct Host {
     pub flow_hash: FlowHash,
     /// Secret of initial sequence numbers, ports and timestamp offsets (RFC 6528, RFC 6056).
     pub secret: [u8; 16],
+    /// Seed of the interfaces' tables.
+    pub seed: Seed,
     /// What TCP connections start with; MSS and buffers are set for each interface and socket.
     pub tcp: tcp::Config,
     /// Bytes a stream's send queue holds at most.
@@ -45,6 +47,22 @@ impl Host {
     #[inline]
     pub fn is_local(&self, ip: IpAddr) -> bool {
         self.interfaces.iter().any(|i| i.addresses.is_local(ip))
+    }
+
+    /// Whether `ip` is multicast or a broadcast address of ours: a socket may be bound to it.
+    pub fn is_group(&self, ip: IpAddr) -> bool {
+        ip.is_multicast() || self.is_broadcast(ip)
+    }
+
+    /// Whether `ip` is the broadcast address, or one of our networks'.
+    pub fn is_broadcast(&self, ip: IpAddr) -> bool {
+        self.interfaces.iter().any(|i| i.addresses.is_broadcast(ip))
+    }
+
+    /// Our first address of the family of `like`.
+    pub fn source_for_family(&self, like: IpAddr) -> Option<IpAddr> {
+        let mut all = self.interfaces.iter().flat_map(|i| i.addresses.iter());
+        all.find(|a| a.ip().is_ipv4() == like.is_ipv4()).map(|a| a.ip())
     }
 
     /// The interface and source address for packets to `destination`; `None`: no route.

@@ -4,14 +4,34 @@
 
 pub mod link;
 pub mod packet;
+
+pub mod steer;
+
+pub mod channel;
+pub mod shard;
+
 pub mod socket;
+
+mod path;
+pub mod regime;
+mod stack;
+mod worker;
+
+pub mod host;
+pub mod interface;
 
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod counters;
+mod directory;
 pub mod errno;
+pub mod limits;
 mod net;
+mod show;
+mod sys;
 
 pub use clock::Clock;
-pub use net::{Builder, Dispatch, Net, Regime, Threads};
+pub use net::{Builder, Net, Threads};
+pub use regime::{Dispatch, Regime};
 pub use socket::{TcpListener, TcpStream, UdpSocket};

@@ -6,6 +6,10 @@ use crate::link::BURST;
 
 /// Connections a shard can hold, embryonic and TIME-WAIT ones included. 65,536 × about 0.7 KiB = 45 MiB if all are used.
 pub const CONNECTIONS_PER_SHARD: usize = 65_536;
+/// Bytes of received data that a connection keeps for its application, unless SO_RCVBUF says otherwise.
+pub const RECEIVE_BUFFER: u32 = 1 << 20;
+/// Bytes of a stream's send buffer: two windows of a 10 Gbit/s path with 100 µs.
+pub const SEND_BUFFER: usize = 256 << 10;
 /// Local ports that connect(2) and bind(2) choose from: as Linux (RFC 6056 would allow 1024–65535).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 /// UDP sockets of a shard.
@@ -26,6 +30,8 @@ pub const RECEIVE_SLAB_LARGE: usize = 2_048;
 pub const TRANSMIT_SLAB: usize = 4_096;
 /// The same for 64 KiB packets.
 pub const TRANSMIT_SLAB_LARGE: usize = 512;
+/// Buffers of what an interface's host sends by itself: ARP, NDP, ICMP.
+pub const HOST_SLAB: usize = 512;
 /// Slots of the channel from a link to a shard.
 pub const CHANNEL_RX: usize = 4_096;
 /// Slots of the channel from a shard to a link.

@@ -1,42 +1,40 @@
-//! A running stack: what `netchan::Net` is, and how one is started.
+//! Starting and holding a stack: what `netchan::Net` is.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
-
-use crate::{
-    clock::Clock,
-    link::Link,
-    socket::{TcpListener, TcpStream, UdpSocket},
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
-/// How packet processing is placed on cores and shared state is guarded (see ARCHITECTURE.md).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Regime {
-    /// One lock around everything.
-    Giant,
-    /// Many shards by flow hash, each under its lock.
-    Locked,
-    /// One shard per core, held by its core only.
-    PerCpu,
-    /// One shard, held by a network thread fed by a channel.
-    DriverChannel,
-    /// One shard per socket, held by the thread in the socket call.
-    SocketChannel,
-    /// One shard per application (thread), fed by a channel.
-    #[default]
-    AppChannel,
-}
+use parking_lot::{Mutex, ReentrantMutex};
+use percore::doorbell::Doorbell;
+use proto::{
+    ip::{
+        address::{Address, Addresses},
+        keyed::{Random, Seed},
+        route::{self, NextHop, Route, Via},
+    },
+    tcp,
+};
 
-/// Where protocol work for a received packet runs (F5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Dispatch {
-    /// In the thread that received it.
-    #[default]
-    Direct,
-    /// In a protocol thread, by a queue.
-    Deferred,
-    /// Direct while nobody is in the way, else queued.
-    Hybrid,
-}
+use crate::{
+    channel::channel,
+    clock::Clock,
+    counters::Counters,
+    directory::Directory,
+    errno::invalid,
+    host::{Host, InterfaceFacts},
+    interface::{Interface, Receive},
+    limits,
+    link::{Link, specification},
+    regime::{Dispatch, Handoff, Layout, Regime, cell::Cell},
+    shard::{Shard, ShardSettings},
+    socket::{TcpListener, TcpStream, UdpSocket},
+    stack::{Port, Stack},
+    steer::{Placement, Steer, flow::{FlowHash, FlowTable}},
+    worker,
+};
 
 /// Who turns the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -48,101 +46,391 @@ pub enum Threads {
     Caller,
 }
 
+struct LinkPlan {
+    link: Box<dyn Link>,
+    addresses: Vec<Address>,
+    gateways: Vec<IpAddr>,
+}
+
 /// Settings before the start.
-pub struct Builder {}
+pub struct Builder {
+    links: Vec<LinkPlan>,
+    regime: Regime,
+    dispatch: Dispatch,
+    shards: Option<usize>,
+    threads: Threads,
+    clock: Clock,
+    seed: Option<u64>,
+    tcp: tcp::Config,
+    send_buffer: usize,
+    spin: Duration,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            links: Vec::new(),
+            regime: Regime::default(),
+            dispatch: Dispatch::default(),
+            shards: None,
+            threads: Threads::default(),
+            clock: Clock::default(),
+            seed: None,
+            tcp: tcp::Config { receive_buffer: limits::RECEIVE_BUFFER, ..tcp::Config::default() },
+            send_buffer: limits::SEND_BUFFER,
+            spin: Duration::ZERO,
+        }
+    }
+}
 
 impl Builder {
     /// Adds a link by its specification, `KIND[:NAME][,option=value]...`.
-    pub fn link(self, specification: &str) -> io::Result<Self> {
-        let _ = specification;
-        unimplemented!()
+    ///
+    /// # Errors
+    /// `InvalidInput` for what cannot be understood; the system's error, in words, for a device that cannot be opened.
+    pub fn link(self, text: &str) -> io::Result<Self> {
+        let link = specification::open(text)?;
+        Ok(self.link_with(link))
     }
+
     /// Adds a link of your own.
-    pub fn link_with(self, link: Box<dyn Link>) -> Self {
-        let _ = link;
-        unimplemented!()
+    #[must_use]
+    pub fn link_with(mut self, link: Box<dyn Link>) -> Self {
+        self.links.push(LinkPlan { link, addresses: Vec::new(), gateways: Vec::new() });
+        self
     }
+
     /// An address with its prefix length, for the link named last.
-    pub fn address(self, address: &str) -> io::Result<Self> {
-        let _ = address;
-        unimplemented!()
+    ///
+    /// # Errors
+    /// `InvalidInput`: not an address, or no link was named.
+    pub fn address(mut self, text: &str) -> io::Result<Self> {
+        let address = text.parse::<Address>().map_err(|e| invalid(format!("address '{text}': {e}")))?;
+        self.last("address")?.addresses.push(address);
+        Ok(self)
     }
+
     /// The default gateway for the link named last; once per family.
-    pub fn gateway(self, gateway: &str) -> io::Result<Self> {
-        let _ = gateway;
-        unimplemented!()
+    ///
+    /// # Errors
+    /// `InvalidInput`: not an address, or no link was named.
+    pub fn gateway(mut self, text: &str) -> io::Result<Self> {
+        let gateway = text.parse().map_err(|_| invalid(format!("gateway '{text}': not an IPv4 or IPv6 address")))?;
+        self.last("gateway")?.gateways.push(gateway);
+        Ok(self)
     }
+
+    fn last(&mut self, what: &str) -> io::Result<&mut LinkPlan> {
+        self.links.last_mut().ok_or_else(|| invalid(format!("an {what} needs a link named before it")))
+    }
+
     /// The regime; default `app-channel`.
-    pub fn regime(self, regime: Regime) -> Self {
-        let _ = regime;
-        unimplemented!()
+    #[must_use]
+    pub const fn regime(mut self, regime: Regime) -> Self {
+        self.regime = regime;
+        self
     }
-    /// Number of shards where the regime leaves it open.
-    pub fn shards(self, shards: usize) -> Self {
-        let _ = shards;
-        unimplemented!()
+
+    /// Where protocol work runs; default `direct`.
+    #[must_use]
+    pub const fn dispatch(mut self, dispatch: Dispatch) -> Self {
+        self.dispatch = dispatch;
+        self
     }
+
+    /// Number of shards where the regime leaves it open: 1 to 64.
+    #[must_use]
+    pub const fn shards(mut self, shards: usize) -> Self {
+        self.shards = Some(shards);
+        self
+    }
+
     /// Who turns the stack.
-    pub fn threads(self, threads: Threads) -> Self {
-        let _ = threads;
-        unimplemented!()
+    #[must_use]
+    pub const fn threads(mut self, threads: Threads) -> Self {
+        self.threads = threads;
+        self
     }
+
     /// Its clock.
-    pub fn clock(self, clock: Clock) -> Self {
-        let _ = clock;
-        unimplemented!()
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
     }
+
     /// Makes keys, initial sequence numbers and ports a function of `seed`: for tests that replay. Otherwise from getrandom(2).
-    pub fn seed(self, seed: u64) -> Self {
-        let _ = seed;
-        unimplemented!()
+    #[must_use]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
     }
+
+    /// What TCP connections start with; MSS follows from the link.
+    #[must_use]
+    pub const fn tcp(mut self, config: tcp::Config) -> Self {
+        self.tcp = config;
+        self
+    }
+
+    /// Bytes of a stream's send buffer; rounded up to a power of two.
+    #[must_use]
+    pub const fn send_buffer(mut self, bytes: usize) -> Self {
+        self.send_buffer = bytes;
+        self
+    }
+
+    /// How long waiting threads and link threads look again and again before they sleep. Zero: not at all.
+    #[must_use]
+    pub const fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+
     /// Starts it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for settings that contradict each other or are not in this version; the system's when it has no memory or threads.
     pub fn start(self) -> io::Result<Net> {
-        unimplemented!()
+        let layout = self.regime.layout(self.shards).ok_or_else(|| {
+            invalid(format!("regime '{}' is not in this version: use giant, locked or app-channel", self.regime))
+        })?;
+        if self.dispatch != Dispatch::Direct {
+            return Err(invalid("only dispatch 'direct' is in this version"));
+        }
+        if self.links.is_empty() || self.links.len() > 64 || layout.shards > 64 {
+            return Err(invalid("a stack needs 1 to 64 links and at most 64 shards"));
+        }
+        let threaded = self.threads == Threads::Own;
+        if threaded && matches!(self.clock, Clock::Virtual(_)) {
+            return Err(invalid("threads cannot sleep in virtual time: use Threads::Caller with a virtual clock"));
+        }
+        let (clock, spin) = (self.clock.clone(), self.spin);
+        let (regime, now) = (self.regime, clock.now());
+        let (host, links) = self.host()?;
+        let parts = Parts::make(&Arc::new(host), links, layout, now)?;
+        let stack = Arc::new(Stack {
+            regime,
+            layout,
+            clock,
+            threaded,
+            giant: layout.giant.then(|| ReentrantMutex::new(())),
+            directory: Directory::new(parts.host.seed.derive(0x0064_6972)),
+            host: parts.host,
+            counters: parts.counters,
+            ports: parts.ports,
+            cells: parts.cells,
+            stop: AtomicBool::new(false),
+            attended: AtomicBool::new(false),
+            attendant: Doorbell::new()?,
+            threads: Mutex::new(Vec::new()),
+            spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
+            started: now,
+        });
+        if threaded {
+            worker::start(&stack)?;
+        }
+        Ok(Net::of(stack))
+    }
+
+    /// The facts that everyone shares, and the links apart from them.
+    fn host(self) -> io::Result<(Host, Vec<Box<dyn Link>>)> {
+        let mut random = match self.seed {
+            Some(seed) => Random::new(Seed([seed, !seed])),
+            None => Random::new(Seed([crate::sys::random_u64()?, crate::sys::random_u64()?])),
+        };
+        let mut routes = route::Table::new();
+        let mut interfaces = Vec::new();
+        let mut links = Vec::new();
+        for (number, plan) in self.links.into_iter().enumerate() {
+            let number = u8::try_from(number).map_err(|_| invalid("too many links"))?;
+            interfaces.push(facts(number, &plan, &mut routes)?);
+            links.push(plan.link);
+        }
+        let mut key = || {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&random.next_u64().to_le_bytes());
+            bytes[8..].copy_from_slice(&random.next_u64().to_le_bytes());
+            bytes
+        };
+        let (flow_hash, secret) = (FlowHash::new(&key()), key());
+        let seed = Seed([random.next_u64(), random.next_u64()]);
+        let host = Host {
+            interfaces,
+            routes,
+            flow_hash,
+            secret,
+            seed,
+            tcp: self.tcp,
+            send_buffer: self.send_buffer.next_power_of_two(),
+        };
+        Ok((host, links))
     }
 }
 
-/// A running stack; clones share it, the last one stops it.
-#[derive(Clone)]
-pub struct Net {
-    pub(crate) _inner: Arc<()>,
+/// What is known of an interface, and its routes.
+fn facts(number: u8, plan: &LinkPlan, routes: &mut route::Table) -> io::Result<InterfaceFacts> {
+    let properties = plan.link.properties();
+    let mut addresses = Addresses::new();
+    let bad = |what: String| invalid(format!("link {}: {what}", properties.name));
+    for address in &plan.addresses {
+        addresses.add(*address).map_err(|_| bad("too many addresses".into()))?;
+        let next = NextHop { interface: number, via: Via::OnLink };
+        let route = Route { network: address.network(), prefix_len: address.prefix_len(), next };
+        routes.add(route).map_err(|e| bad(format!("route to {address}: {e:?}")))?;
+    }
+    // Every IPv6 interface has a link-local address (RFC 4291 §2.8).
+    if plan.addresses.iter().any(|a| a.ip().is_ipv6()) && !addresses.iter().any(|a| proto::ip::address::is_link_local(a.ip())) {
+        let local = link_local(properties.mac);
+        let address = Address::new(local.into(), 64).map_err(|e| bad(e.to_string()))?;
+        addresses.add(address).map_err(|_| bad("too many addresses".into()))?;
+        let next = NextHop { interface: number, via: Via::OnLink };
+        // A second interface's link-local route is not reached without a scope; the first one's stands.
+        let _ = routes.add(Route { network: address.network(), prefix_len: 64, next });
+    }
+    for &gateway in &plan.gateways {
+        if !addresses.is_on_link(gateway) {
+            return Err(bad(format!("gateway {gateway} is on none of its networks")));
+        }
+        let network = if gateway.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+        let next = NextHop { interface: number, via: Via::Gateway(gateway) };
+        routes.add(Route { network, prefix_len: 0, next }).map_err(|e| bad(format!("gateway {gateway}: {e:?}")))?;
+    }
+    Ok(InterfaceFacts { name: properties.name.clone(), mac: properties.mac, mtu: properties.mtu, addresses })
 }
+
+/// The link-local address of a MAC address (RFC 4291, appendix A).
+const fn link_local(mac: proto::wire::ethernet::MacAddr) -> std::net::Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.0;
+    let be = u16::from_be_bytes;
+    std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, be([a ^ 2, b]), be([c, 0xff]), be([0xfe, d]), be([e, f]))
+}
+
+/// The moving parts of a stack.
+struct Parts {
+    host: Arc<Host>,
+    counters: Arc<Counters>,
+    ports: Vec<Port>,
+    cells: Vec<Cell>,
+}
+
+impl Parts {
+    fn make(host: &Arc<Host>, links: Vec<Box<dyn Link>>, layout: Layout, now: proto::time::Instant) -> io::Result<Self> {
+        // Each shard and each half of an interface writes counters of its own.
+        let counters = Arc::new(Counters::new(layout.shards + 2 * links.len()));
+        let doorbells: Vec<_> = (0..layout.shards).map(|_| Doorbell::new().map(Arc::new)).collect::<Result<_, _>>()?;
+        let mut shard_ends: Vec<Vec<_>> = (0..layout.shards).map(|_| Vec::new()).collect();
+        let mut ports = Vec::new();
+        for (number, mut link) in links.into_iter().enumerate() {
+            let doorbell = Arc::new(Doorbell::new()?);
+            link.attach(doorbell.clone());
+            let (mut link_ends, mut transmit_ends) = (Vec::new(), Vec::new());
+            if layout.handoff == Handoff::Channel {
+                for (ends, shard) in shard_ends.iter_mut().zip(&doorbells) {
+                    let (link_end, transmit_end, shard_end) = channel(doorbell.clone(), shard.clone());
+                    link_ends.push(link_end);
+                    transmit_ends.push(transmit_end);
+                    ends.push(shard_end);
+                }
+            }
+            let frame_max = link.properties().frame_max;
+            let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
+            let steer = Steer::new(id, placement(layout));
+            let writer = layout.shards + 2 * number;
+            let receive = Receive::new(frame_max, layout.shards, steer, link_ends, writer)?;
+            let interface =
+                Interface::new(id, writer + 1, link, host.clone(), counters.clone(), transmit_ends, now)?;
+            ports.push(Port { receive: Mutex::new(receive), interface: Mutex::new(interface), doorbell });
+        }
+        let mut cells = Vec::new();
+        for (number, (ends, doorbell)) in shard_ends.into_iter().zip(doorbells).enumerate() {
+            let settings = ShardSettings {
+                number,
+                shards: layout.shards,
+                host: host.clone(),
+                counters: counters.clone(),
+                leases: layout.handoff == Handoff::Channel && layout.shards > 1,
+            };
+            cells.push(Cell::new(Shard::new(settings, now)?, ends, doorbell));
+        }
+        Ok(Self { host: host.clone(), counters, ports, cells })
+    }
+}
+
+fn placement(layout: Layout) -> Placement {
+    match layout.shards {
+        1 => Placement::Single,
+        shards if layout.handoff == Handoff::Call => Placement::Hash { shards },
+        shards => Placement::Lease { shards, flows: FlowTable::new(limits::FLOWS) },
+    }
+}
+
+/// Ends the stack when the last handle or socket is gone.
+struct Guard(Arc<Stack>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        worker::stop(&self.0);
+    }
+}
+
+/// A running stack; clones share it. It ends with the last clone and the last socket.
+#[derive(Clone)]
+pub struct Net(Arc<Guard>);
 
 impl Net {
     /// Settings before the start.
     pub fn builder() -> Builder {
-        Builder {}
+        Builder::default()
+    }
+    pub(crate) fn of(stack: Arc<Stack>) -> Self {
+        Self(Arc::new(Guard(stack)))
+    }
+    pub(crate) fn stack(&self) -> &Arc<Stack> {
+        &self.0.0
     }
     /// TCP.
-    pub fn tcp(&self) -> Tcp<'_> {
+    pub const fn tcp(&self) -> Tcp<'_> {
         Tcp { net: self }
     }
     /// UDP.
-    pub fn udp(&self) -> Udp<'_> {
+    pub const fn udp(&self) -> Udp<'_> {
         Udp { net: self }
     }
     /// Turns the links and shards once, without waiting: for [`Threads::Caller`]. True if there was work.
     pub fn poll(&self) -> bool {
-        unimplemented!()
+        let stack = self.stack();
+        let mut work = stack.turn_links();
+        for number in 0..stack.cells.len() {
+            stack.turn_shard(number);
+        }
+        work |= stack.turn_links();
+        work
     }
     /// When `poll` has something to do by time alone; `None` if never. For virtual time.
     pub fn next_event(&self) -> Option<proto::time::Instant> {
-        unimplemented!()
+        let at = self.stack().next_event();
+        (at != proto::time::Instant::FAR).then_some(at)
     }
     /// Its clock.
     pub fn clock(&self) -> &Clock {
-        unimplemented!()
+        &self.stack().clock
+    }
+    /// Its regime.
+    pub fn regime(&self) -> Regime {
+        self.stack().regime
     }
     /// Whether `ip` is one of this stack's own addresses.
-    pub fn is_local(&self, ip: std::net::IpAddr) -> bool {
-        let _ = ip;
-        unimplemented!()
+    pub fn is_local(&self, ip: IpAddr) -> bool {
+        self.stack().host.is_local(ip)
+    }
+    /// The attendant turns the shards at once instead of after two ticks: for event loops that wait by themselves (tokio).
+    pub fn attend(&self) {
+        self.stack().attend();
     }
     /// The facts behind `netchan show TOPIC` as JSON; `None` for an unknown topic.
     pub fn show(&self, topic: &str) -> Option<serde_json::Value> {
-        let _ = topic;
-        unimplemented!()
+        crate::show::topic(self.stack(), topic)
     }
 }
 
@@ -154,19 +442,25 @@ pub struct Tcp<'a> {
 
 impl Tcp<'_> {
     /// Listens on `address` (`"0.0.0.0:80"`, `"[::]:80"`) with a backlog of 1024.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is no address; `AddrInUse`, `AddrNotAvailable`.
     pub fn listen(&self, address: &str) -> io::Result<TcpListener> {
-        let _ = (address, self.net);
-        unimplemented!()
+        TcpListener::bind(self.net, parse(address)?, 1024)
     }
     /// Opens a connection and waits for it.
+    ///
+    /// # Errors
+    /// `ConnectionRefused`, `TimedOut`, `NetworkUnreachable`, `HostUnreachable`.
     pub fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        let _ = address;
-        unimplemented!()
+        TcpStream::connect(self.net, address, None)
     }
     /// Opens a connection and waits for it at most `timeout`.
+    ///
+    /// # Errors
+    /// As for `connect`.
     pub fn connect_timeout(&self, address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
-        let _ = (address, timeout);
-        unimplemented!()
+        TcpStream::connect(self.net, address, Some(timeout))
     }
 }
 
@@ -178,8 +472,16 @@ pub struct Udp<'a> {
 
 impl Udp<'_> {
     /// A socket bound to `address`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is no address; `AddrInUse`, `AddrNotAvailable`.
     pub fn bind(&self, address: &str) -> io::Result<UdpSocket> {
-        let _ = (address, self.net);
-        unimplemented!()
+        UdpSocket::bind(self.net, parse(address)?)
     }
+}
+
+fn parse(address: &str) -> io::Result<SocketAddr> {
+    address
+        .parse()
+        .map_err(|_| invalid(format!("'{address}' is no address: write it like 0.0.0.0:80 or [::]:80")))
 }

@@ -114,7 +114,7 @@ impl Shard {
         let (local, remote) = ((key.local, key.local_port).into(), (key.remote, key.remote_port).into());
         let interface = packet.meta.interface;
         let mtu = self.host.interfaces.get(usize::from(interface)).map_or(1500, |i| i.mtu);
-        let options = TcpOptions { config: config_for(&listener.options.config, key.remote, mtu), ..listener.options };
+        let options = TcpOptions { config: config_for(&listener.options, key.remote, mtu), ..listener.options };
         let iss = iss.unwrap_or_else(|| tcp::initial_sequence(&self.host.secret, local, remote, now));
         let offset = tcp::timestamp_offset(&self.host.secret, key.local, key.remote);
         let connection = Connection::open_passive(&options.config, syn, iss, offset, now);

@@ -1,7 +1,7 @@
 //! The shard: protocol state that one holder at a time touches through `&mut`. Inside there are no locks and no atomics.
 //! It knows nothing of regimes: packets come in by [`Shard::input`] and leave by its outboxes.
 
-mod emit;
+pub(crate) mod emit;
 mod icmp;
 mod listen;
 mod send_queue;
@@ -22,7 +22,11 @@ use proto::{
     wire::ipv4::Protocol,
 };
 
-pub use self::{listen::Listener, tcp::TcpSocket, udp::UdpSocket};
+pub use self::{
+    listen::Listener,
+    tcp::{TcpOptions, TcpSocket, config_for},
+    udp::UdpSocket,
+};
 use self::{send_queue::SendMemory, table::Table, time_wait::TimeWaits, timer::Wheel};
 use crate::{
     channel::Request,

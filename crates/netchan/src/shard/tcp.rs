@@ -70,6 +70,8 @@ pub struct TcpOptions {
     pub fields: IpFields,
     /// SO_LINGER.
     pub linger: Option<Duration>,
+    /// TCP_MAXSEG.
+    pub max_segment: Option<u16>,
 }
 
 impl Shard {
@@ -669,8 +671,9 @@ const fn counter_of(reason: tcp::Drop) -> Counter {
 }
 
 /// The family's part of a configuration: what fits the MTU, what a silent peer can take (RFC 9293 MUST-15, MUST-67).
-pub fn config_for(base: &tcp::Config, remote: IpAddr, mtu: usize) -> tcp::Config {
+pub fn config_for(options: &TcpOptions, remote: IpAddr, mtu: usize) -> tcp::Config {
     let (headers, default_mss) = if remote.is_ipv4() { (40, 536) } else { (60, 1220) };
     let mss = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX - 40);
-    tcp::Config { mss: mss.max(64), default_mss, ..*base }
+    let mss = mss.min(options.max_segment.unwrap_or(u16::MAX));
+    tcp::Config { mss: mss.max(64), default_mss, ..options.config }
 }

@@ -1,13 +1,27 @@
 //! The application's end: BSD sockets, non-blocking at the core; blocking, async and epoll stand on the same three calls.
 
+mod datagram;
+mod options;
+mod std_like;
+mod stream;
+pub(crate) mod wait;
+
 use std::{
-    io::{self, IoSlice, IoSliceMut, Read, Write},
-    net::{Shutdown, SocketAddr},
+    io::{self, IoSlice, IoSliceMut},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr},
+    sync::{Arc, OnceLock},
     task::Waker,
     time::Duration,
 };
 
-use crate::net::Net;
+use parking_lot::Mutex;
+
+pub use self::{
+    std_like::{Incoming, TcpListener, TcpStream, UdpSocket},
+    wait::Waiter,
+};
+use self::{datagram::Datagram, options::Fresh, stream::{Listening, Stream}};
+use crate::{directory::BindRequest, errno::error, net::Net, stack::Stack};
 
 /// Address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,183 +120,376 @@ pub enum SocketOption {
 }
 
 /// One socket, as socket(2) makes it. Every call returns at once (`WouldBlock`, `InProgress`); waiting is [`Waiter`]'s.
-/// Usable from any thread; dropping the last handle closes it (a graceful close goes on in the stack).
-pub struct Socket {}
+/// Usable from any thread; dropping it closes it (a graceful close goes on in the stack).
+pub struct Socket {
+    /// Keeps the stack running.
+    net: Net,
+    domain: Domain,
+    kind: Kind,
+    /// What it has become.
+    role: OnceLock<Role>,
+    /// Options and the binding, before it became anything and for those who ask later.
+    fresh: Mutex<Fresh>,
+}
+
+/// What a socket has become.
+enum Role {
+    Stream(Stream),
+    Listening(Listening),
+    Datagram(Datagram),
+}
 
 impl Socket {
     /// socket(2).
+    ///
+    /// # Errors
+    /// None yet: a socket costs nothing until it is bound or connected.
     pub fn new(net: &Net, domain: Domain, kind: Kind) -> io::Result<Self> {
-        let _ = (net, domain, kind);
-        unimplemented!()
+        Ok(Self::on(net.clone(), domain, kind))
     }
-    /// bind(2): `AddrInUse`, `AddrNotAvailable`, `InvalidInput` (bound already).
+
+    fn on(net: Net, domain: Domain, kind: Kind) -> Self {
+        Self { net, domain, kind, role: OnceLock::new(), fresh: Mutex::new(Fresh::default()) }
+    }
+
+    /// bind(2).
+    ///
+    /// # Errors
+    /// `AddrInUse`, `AddrNotAvailable`, `InvalidInput` (bound already), EAFNOSUPPORT.
     pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
-        let _ = address;
-        unimplemented!()
-    }
-    /// listen(2); again changes the backlog.
-    pub fn listen(&self, backlog: usize) -> io::Result<()> {
-        let _ = backlog;
-        unimplemented!()
-    }
-    /// connect(2) without waiting: a stream answers EINPROGRESS, then EALREADY, then (once writable) `Ok` or the error; EISCONN later.
-    pub fn connect(&self, address: SocketAddr) -> io::Result<()> {
-        let _ = address;
-        unimplemented!()
-    }
-    /// connect(2) with AF_UNSPEC on a datagram socket: forgets its peer.
-    pub fn disconnect(&self) -> io::Result<()> {
-        unimplemented!()
-    }
-    /// accept(2) without waiting.
-    pub fn accept(&self) -> io::Result<(Self, SocketAddr)> {
-        unimplemented!()
-    }
-    /// sendmsg(2) without waiting: as much of a stream as there is room for (at least 1 byte or `WouldBlock`), a datagram whole.
-    pub fn send(&self, buffers: &[IoSlice<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
-        let _ = (buffers, to);
-        unimplemented!()
-    }
-    /// recvmsg(2) without waiting.
-    pub fn receive(&self, buffers: &mut [IoSliceMut<'_>], flags: ReceiveFlags) -> io::Result<Received> {
-        let _ = (buffers, flags);
-        unimplemented!()
-    }
-    /// shutdown(2).
-    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        let _ = how;
-        unimplemented!()
-    }
-    /// What it is ready for at this moment.
-    pub fn readiness(&self) -> Readiness {
-        unimplemented!()
-    }
-    /// Wakes `waker` once when any of `interest` (errors and hang-ups always) may hold; at once where it holds already.
-    /// One registration for each waker (`Waker::will_wake`): a later one replaces it. Spurious wakes are allowed.
-    pub fn register(&self, interest: Readiness, waker: &Waker) {
-        let _ = (interest, waker);
-        unimplemented!()
-    }
-    /// Forgets `waker`.
-    pub fn deregister(&self, waker: &Waker) {
-        let _ = waker;
-        unimplemented!()
-    }
-    /// SO_ERROR: takes the pending error.
-    pub fn take_error(&self) -> Option<io::Error> {
-        unimplemented!()
-    }
-    /// Sets an option; `Unsupported` where it has no meaning for this socket.
-    pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
-        let _ = option;
-        unimplemented!()
-    }
-    /// The current value of the option that `like` names (its payload is ignored).
-    pub fn option(&self, like: SocketOption) -> io::Result<SocketOption> {
-        let _ = like;
-        unimplemented!()
-    }
-    /// FIONREAD: bytes of a stream, or of the first datagram.
-    pub fn available(&self) -> usize {
-        unimplemented!()
-    }
-    /// SIOCOUTQ: bytes not yet acknowledged.
-    pub fn unacknowledged(&self) -> usize {
-        unimplemented!()
-    }
-    /// getsockname(2).
-    pub fn local_address(&self) -> SocketAddr {
-        unimplemented!()
-    }
-    /// getpeername(2): `NotConnected`.
-    pub fn peer_address(&self) -> io::Result<SocketAddr> {
-        unimplemented!()
-    }
-    /// TCP_INFO's facts for a stream.
-    pub fn tcp_info(&self) -> Option<proto::tcp::Info> {
-        unimplemented!()
-    }
-    /// Family and type, SO_ACCEPTCONN.
-    pub fn domain(&self) -> Domain {
-        unimplemented!()
-    }
-    /// Its type.
-    pub fn kind(&self) -> Kind {
-        unimplemented!()
-    }
-    /// Whether listen(2) was called.
-    pub fn is_listening(&self) -> bool {
-        unimplemented!()
-    }
-}
-
-/// One thread's way to wait: for wakers, for kernel descriptors, for a deadline, all at once.
-/// While it waits it turns the shards that nobody else turns.
-pub struct Waiter {}
-
-impl Waiter {
-    /// A waiter on `net`. Keep one for each thread.
-    pub fn new(net: &Net) -> io::Result<Self> {
-        let _ = net;
-        unimplemented!()
-    }
-    /// Ends the wait when woken; hand it to [`Socket::register`].
-    pub fn waker(&self) -> &Waker {
-        unimplemented!()
-    }
-    /// Waits until the waker was woken since the last wait, or one of `fds` is ready (`revents` filled in as by poll(2)), or `timeout` has passed.
-    /// Returns the number of ready `fds`; `Interrupted` when a signal handler ran.
-    pub fn wait(&self, fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
-        let _ = (fds, timeout);
-        unimplemented!()
-    }
-}
-
-/// A TCP connection, as `std::net::TcpStream`.
-pub struct TcpStream {}
-
-impl TcpStream {
-    /// The socket underneath (async, options).
-    pub fn socket(&self) -> &Socket {
-        unimplemented!()
-    }
-}
-
-impl Read for TcpStream {
-    fn read(&mut self, _buf: &mut [u8]) -> io::Result<usize> {
-        unimplemented!()
-    }
-}
-
-impl Write for TcpStream {
-    fn write(&mut self, _buf: &[u8]) -> io::Result<usize> {
-        unimplemented!()
-    }
-    fn flush(&mut self) -> io::Result<()> {
+        let address = self.inward(address)?;
+        let mut fresh = self.fresh.lock();
+        if fresh.binding.is_some() || self.role.get().is_some() {
+            return Err(error(libc::EINVAL));
+        }
+        self.bind_fresh(&mut fresh, address)?;
+        if self.kind == Kind::Datagram {
+            self.open_datagram(&fresh)?;
+        }
         Ok(())
     }
+
+    fn bind_fresh(&self, fresh: &mut Fresh, address: SocketAddr) -> io::Result<()> {
+        let ip = address.ip();
+        if !ip.is_unspecified() && !self.stack().host.is_local(ip) && !self.stack().host.is_group(ip) {
+            return Err(error(libc::EADDRNOTAVAIL));
+        }
+        let request = BindRequest {
+            kind: self.kind,
+            address,
+            v6_only: fresh.v6_only,
+            reuse_address: fresh.reuse_address,
+            reuse_port: fresh.reuse_port,
+        };
+        fresh.binding = Some(self.stack().directory.bind(request).map_err(error)?);
+        Ok(())
+    }
+
+    /// listen(2); again changes the backlog.
+    ///
+    /// # Errors
+    /// `AddrInUse`, `Unsupported` for a datagram socket, `InvalidInput` for a connected one.
+    pub fn listen(&self, backlog: usize) -> io::Result<()> {
+        if self.kind == Kind::Datagram {
+            return Err(error(libc::EOPNOTSUPP));
+        }
+        let mut fresh = self.fresh.lock();
+        match self.role.get() {
+            None => {}
+            Some(Role::Listening(listening)) => {
+                listening.set_backlog(self.stack(), backlog);
+                return Ok(());
+            }
+            Some(_) => return Err(error(libc::EINVAL)),
+        }
+        if fresh.binding.is_none() {
+            self.bind_fresh(&mut fresh, SocketAddr::new(self.wildcard(), 0))?;
+        }
+        let Some((id, address)) = fresh.binding else { return Err(error(libc::EINVAL)) };
+        self.stack().directory.listen(id).map_err(error)?;
+        let listening = Listening::open(self.stack(), address, backlog, &fresh)?;
+        let _ = self.role.set(Role::Listening(listening));
+        Ok(())
+    }
+
+    /// connect(2) without waiting: a stream answers EINPROGRESS, then EALREADY, then (once writable) `Ok` or the error; EISCONN later.
+    ///
+    /// # Errors
+    /// As said, and ENETUNREACH, EADDRNOTAVAIL, EAFNOSUPPORT.
+    pub fn connect(&self, address: SocketAddr) -> io::Result<()> {
+        let mut remote = self.inward(address)?;
+        if remote.ip().is_unspecified() {
+            // As everyone does: to this host itself.
+            let own = self.stack().host.source_for_family(remote.ip()).ok_or_else(|| error(libc::ENETUNREACH))?;
+            remote.set_ip(own);
+        }
+        let mut fresh = self.fresh.lock();
+        if self.kind == Kind::Datagram {
+            return self.connect_datagram(&mut fresh, Some(remote));
+        }
+        if remote.ip().is_multicast() || remote.port() == 0 || remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST) {
+            return Err(error(libc::EADDRNOTAVAIL)); // RFC 9293 MUST-46
+        }
+        match self.role.get() {
+            Some(Role::Stream(stream)) => match stream.connect_again(self.stack(), remote, &fresh) {
+                Some(result) => result,
+                None => Err(error(libc::EINPROGRESS)),
+            },
+            Some(_) => Err(error(libc::EISCONN)),
+            None => {
+                let bound = fresh.binding.map(|(_, address)| address);
+                let stream = Stream::open(self.stack(), bound, remote, &fresh)?;
+                let _ = self.role.set(Role::Stream(stream));
+                Err(error(libc::EINPROGRESS))
+            }
+        }
+    }
+
+    /// connect(2) with AF_UNSPEC on a datagram socket: forgets its peer.
+    ///
+    /// # Errors
+    /// `Unsupported` for a stream.
+    pub fn disconnect(&self) -> io::Result<()> {
+        if self.kind == Kind::Stream {
+            return Err(error(libc::EOPNOTSUPP));
+        }
+        self.connect_datagram(&mut self.fresh.lock(), None)
+    }
+
+    /// accept(2) without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock`, `InvalidInput` if it does not listen.
+    pub fn accept(&self) -> io::Result<(Self, SocketAddr)> {
+        let Some(Role::Listening(listening)) = self.role.get() else { return Err(error(libc::EINVAL)) };
+        let stream = listening.accept(self.stack()).ok_or_else(|| error(libc::EAGAIN))?;
+        let socket = Self::on(self.net.clone(), self.domain, Kind::Stream);
+        let remote = self.outward(stream.remote());
+        *socket.fresh.lock() = self.fresh.lock().inherited();
+        let _ = socket.role.set(Role::Stream(stream));
+        Ok((socket, remote))
+    }
+
+    /// sendmsg(2) without waiting: as much of a stream as there is room for (at least 1 byte or `WouldBlock`), a datagram whole.
+    ///
+    /// # Errors
+    /// `WouldBlock`, `NotConnected`, `BrokenPipe`, EMSGSIZE, ENETUNREACH, or the pending error.
+    #[inline]
+    pub fn send(&self, buffers: &[IoSlice<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.send(self.stack(), buffers).map_err(error),
+            Some(Role::Datagram(_)) => self.send_datagram(buffers, to),
+            Some(Role::Listening(_)) => Err(error(libc::EPIPE)),
+            None if self.kind == Kind::Datagram => {
+                let mut fresh = self.fresh.lock();
+                if self.role.get().is_none() {
+                    let to = to.ok_or_else(|| error(libc::EDESTADDRREQ))?;
+                    self.bind_fresh(&mut fresh, SocketAddr::new(self.wildcard_like(to), 0))?;
+                    self.open_datagram(&fresh)?;
+                }
+                drop(fresh);
+                self.send_datagram(buffers, to)
+            }
+            None => Err(error(libc::EPIPE)),
+        }
+    }
+
+    /// recvmsg(2) without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock`, `NotConnected`, or the pending error.
+    #[inline]
+    pub fn receive(&self, buffers: &mut [IoSliceMut<'_>], flags: ReceiveFlags) -> io::Result<Received> {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => {
+                let len = stream.receive(self.stack(), buffers, flags).map_err(error)?;
+                Ok(Received { len, from: None, truncated: false })
+            }
+            Some(Role::Datagram(_)) => self.receive_datagram(buffers, flags),
+            Some(Role::Listening(_)) => Err(error(libc::ENOTCONN)),
+            None if self.kind == Kind::Datagram => Err(error(libc::EAGAIN)),
+            None => Err(error(libc::ENOTCONN)),
+        }
+    }
+
+    /// shutdown(2).
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let (read, write) = (how != Shutdown::Write, how != Shutdown::Read);
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.shutdown(self.stack(), read, write).map_err(error),
+            Some(Role::Datagram(datagram)) => datagram.shutdown(self.stack(), read).map_err(error),
+            Some(Role::Listening(_)) | None => Err(error(libc::ENOTCONN)),
+        }
+    }
+
+    /// What it is ready for at this moment.
+    pub fn readiness(&self) -> Readiness {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.readiness(self.stack()),
+            Some(Role::Listening(listening)) => listening.readiness(self.stack()),
+            Some(Role::Datagram(datagram)) => datagram.readiness(self.stack()),
+            None if self.kind == Kind::Datagram => Readiness::WRITABLE,
+            // As Linux says of a stream that was never connected.
+            None => Readiness::WRITABLE | Readiness::HANGUP,
+        }
+    }
+
+    /// Wakes `waker` once when any of `interest` (errors and hang-ups always) may hold; at once where it holds already.
+    /// One registration for each waker (`Waker::will_wake`): a later one replaces it. Spurious wakes are allowed.
+    /// A socket that is neither bound nor connected wakes nobody.
+    pub fn register(&self, interest: Readiness, waker: &Waker) {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.register(self.stack(), interest, waker),
+            Some(Role::Listening(listening)) => listening.register(self.stack(), interest, waker),
+            Some(Role::Datagram(datagram)) => datagram.register(self.stack(), interest, waker),
+            None => {}
+        }
+    }
+
+    /// Forgets `waker`.
+    pub fn deregister(&self, waker: &Waker) {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.deregister(self.stack(), waker),
+            Some(Role::Listening(listening)) => listening.deregister(self.stack(), waker),
+            Some(Role::Datagram(datagram)) => datagram.deregister(self.stack(), waker),
+            None => {}
+        }
+    }
+
+    /// SO_ERROR: takes the pending error.
+    pub fn take_error(&self) -> Option<io::Error> {
+        let errno = match self.role.get()? {
+            Role::Stream(stream) => stream.take_error(self.stack()),
+            Role::Listening(_) => None,
+            Role::Datagram(datagram) => datagram.take_error(self.stack()),
+        };
+        errno.map(error)
+    }
+
+    /// FIONREAD: bytes of a stream, or of the first datagram.
+    pub fn available(&self) -> usize {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.available(self.stack()),
+            Some(Role::Datagram(datagram)) => datagram.available(self.stack()),
+            _ => 0,
+        }
+    }
+
+    /// SIOCOUTQ: bytes not yet acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.unacknowledged(self.stack()),
+            _ => 0,
+        }
+    }
+
+    /// getsockname(2).
+    pub fn local_address(&self) -> SocketAddr {
+        let inner = match self.role.get() {
+            Some(Role::Stream(stream)) => stream.local(),
+            Some(Role::Listening(listening)) => listening.address(),
+            Some(Role::Datagram(datagram)) => datagram.local(self.stack()),
+            None => {
+                let binding = self.fresh.lock().binding;
+                binding.map_or(SocketAddr::new(self.wildcard(), 0), |(_, address)| address)
+            }
+        };
+        self.outward(inner)
+    }
+
+    /// getpeername(2).
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn peer_address(&self) -> io::Result<SocketAddr> {
+        let peer = match self.role.get() {
+            Some(Role::Stream(stream)) if stream.is_connected(self.stack()) => Some(stream.remote()),
+            Some(Role::Datagram(datagram)) => datagram.peer(self.stack()),
+            _ => None,
+        };
+        peer.map(|peer| self.outward(peer)).ok_or_else(|| error(libc::ENOTCONN))
+    }
+
+    /// TCP_INFO's facts for a stream.
+    pub fn tcp_info(&self) -> Option<proto::tcp::Info> {
+        match self.role.get()? {
+            Role::Stream(stream) => stream.info(self.stack()),
+            _ => None,
+        }
+    }
+
+    /// Its family.
+    pub const fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// Its type.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether listen(2) was called.
+    pub fn is_listening(&self) -> bool {
+        matches!(self.role.get(), Some(Role::Listening(_)))
+    }
+
+    /// The stack it lives on.
+    pub(crate) fn stack(&self) -> &Arc<Stack> {
+        self.net.stack()
+    }
+
+    const fn wildcard(&self) -> IpAddr {
+        match self.domain {
+            Domain::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Domain::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        }
+    }
+
+    /// The wildcard that can send to `to`: an IPv6 socket that sends to a mapped address still hears both families.
+    const fn wildcard_like(&self, _to: SocketAddr) -> IpAddr {
+        self.wildcard()
+    }
+
+    /// An address as callers write it to one as the stack uses it: mapped IPv4 becomes IPv4.
+    fn inward(&self, address: SocketAddr) -> io::Result<SocketAddr> {
+        match (self.domain, address) {
+            (Domain::V4, SocketAddr::V4(_)) => Ok(address),
+            (Domain::V6, SocketAddr::V6(v6)) => match v6.ip().to_ipv4_mapped() {
+                Some(v4) if self.fresh.lock().v6_only => {
+                    let _ = v4;
+                    Err(error(libc::ENETUNREACH))
+                }
+                Some(v4) => Ok(SocketAddr::new(v4.into(), v6.port())),
+                None => Ok(SocketAddr::new((*v6.ip()).into(), v6.port())),
+            },
+            _ => Err(error(libc::EAFNOSUPPORT)),
+        }
+    }
+
+    /// The other way.
+    const fn outward(&self, address: SocketAddr) -> SocketAddr {
+        match (self.domain, address) {
+            (Domain::V6, SocketAddr::V4(v4)) => {
+                SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port())
+            }
+            _ => address,
+        }
+    }
 }
 
-/// A TCP listener, as `std::net::TcpListener`.
-pub struct TcpListener {}
-
-impl TcpListener {
-    /// The socket underneath.
-    pub fn socket(&self) -> &Socket {
-        unimplemented!()
-    }
-    /// Waits for a connection.
-    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        unimplemented!()
-    }
-}
-
-/// A UDP socket, as `std::net::UdpSocket`.
-pub struct UdpSocket {}
-
-impl UdpSocket {
-    /// The socket underneath.
-    pub fn socket(&self) -> &Socket {
-        unimplemented!()
+impl Drop for Socket {
+    fn drop(&mut self) {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.close(self.stack()),
+            Some(Role::Listening(listening)) => listening.close(self.stack()),
+            Some(Role::Datagram(datagram)) => datagram.close(self.stack()),
+            None => {}
+        }
+        if let Some((id, _)) = self.fresh.get_mut().binding {
+            self.stack().directory.release(id);
+        }
     }
 }

@@ -114,12 +114,19 @@ impl Steer {
             EtherType::IPV4 | EtherType::IPV6 => packet.pull(len),
             _ => return Err(Counter::DropEtherType),
         }
-        self.classify_ip(host, packet, header.ethertype == EtherType::IPV6)
+        self.classify_ip(host, packet, header.ethertype == EtherType::IPV6, false)
     }
 
-    /// A packet that starts at its IP header: from a frame, or put together from fragments.
-    pub fn classify_ip(&self, host: &Host, packet: &mut Packet, v6: bool) -> Result<Verdict, Counter> {
-        let checked = if v6 { self.check_v6(host, packet)? } else { self.check_v4(host, packet)? };
+    /// A packet that starts at its IP header: from a frame, put together from fragments, or (`loopback`) from ourselves.
+    pub fn classify_ip(
+        &self,
+        host: &Host,
+        packet: &mut Packet,
+        v6: bool,
+        loopback: bool,
+    ) -> Result<Verdict, Counter> {
+        let checked =
+            if v6 { self.check_v6(host, packet, loopback)? } else { self.check_v4(host, packet, loopback)? };
         let checked = match checked {
             Ok(checked) => checked,
             Err(work) => return Ok(Verdict::Host(work)),
@@ -165,12 +172,12 @@ impl Steer {
         }
     }
 
-    fn check_v4(&self, host: &Host, packet: &Packet) -> Result<Result<Checked, HostWork>, Counter> {
+    fn check_v4(&self, host: &Host, packet: &Packet, loopback: bool) -> Result<Result<Checked, HostWork>, Counter> {
         let header = ipv4::Header::parse(packet.bytes()).map_err(|error| match error {
             WireError::Checksum => Counter::DropIpChecksum,
             _ => Counter::DropIpHeader,
         })?;
-        let to = self.addresses(host, header.source.into(), header.destination.into())?;
+        let to = self.addresses(host, header.source.into(), header.destination.into(), loopback)?;
         if header.is_fragment() {
             return Ok(Err(HostWork::Fragment));
         }
@@ -184,9 +191,9 @@ impl Steer {
         }))
     }
 
-    fn check_v6(&self, host: &Host, packet: &Packet) -> Result<Result<Checked, HostWork>, Counter> {
+    fn check_v6(&self, host: &Host, packet: &Packet, loopback: bool) -> Result<Result<Checked, HostWork>, Counter> {
         let header = ipv6::Header::parse(packet.bytes()).map_err(|_| Counter::DropIpHeader)?;
-        let to = self.addresses(host, header.source.into(), header.destination.into())?;
+        let to = self.addresses(host, header.source.into(), header.destination.into(), loopback)?;
         let len = ipv6::HEADER_LEN + usize::from(header.payload_len);
         let mut checked = Checked {
             source: header.source.into(),
@@ -210,9 +217,9 @@ impl Steer {
         }
     }
 
-    fn addresses(&self, host: &Host, source: IpAddr, destination: IpAddr) -> Result<Destination, Counter> {
+    fn addresses(&self, host: &Host, source: IpAddr, destination: IpAddr, loopback: bool) -> Result<Destination, Counter> {
         let ours = &host.interfaces[usize::from(self.interface)].addresses;
-        validate::addresses(source, destination, ours, false).map_err(|martian| match martian {
+        validate::addresses(source, destination, ours, loopback).map_err(|martian| match martian {
             validate::Martian::NotOurs | validate::Martian::BadDestination => Counter::DropIpDestination,
             _ => Counter::DropIpSource,
         })

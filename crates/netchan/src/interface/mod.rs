@@ -1,0 +1,266 @@
+//! An interface: a link with our addresses on it. Here packets get their next hop and their link header, and here lies the
+//! host's own work (ARP, NDP, echo), which needs no application. Its receiving half (slab and classifier) stands apart, in `receive`,
+//! so that sending does not wait for receiving.
+
+mod host_work;
+mod neighbors;
+
+use std::{collections::VecDeque, io, net::IpAddr, sync::Arc};
+
+use percore::slab::Slab;
+use proto::{
+    ip::keyed::{Random, Seed},
+    neighbor::{self, Resolution, claim::Claim},
+    time::Instant,
+    wire::ethernet::{self, EtherType, MacAddr},
+};
+
+use crate::{
+    channel::TransmitEnd,
+    counters::{Counter, Counters},
+    host::{Host, InterfaceFacts},
+    limits,
+    link::{BURST, Link, LinkError},
+    packet::{HEADROOM, Packet},
+};
+
+/// The transmitting half of an interface, and its host's work.
+pub struct Interface {
+    number: u8,
+    /// Its slot among the counters.
+    writer: usize,
+    /// The link.
+    pub link: Box<dyn Link>,
+    host: Arc<Host>,
+    counters: Arc<Counters>,
+    neighbors: neighbor::Table<Packet>,
+    claims: Vec<Claim>,
+    random: Random,
+    /// Buffers of what the host itself sends.
+    slab: Slab,
+    /// Frames that wait for the link.
+    frames: VecDeque<Packet>,
+    /// Packets to ourselves: they start at their IP header.
+    pub local: VecDeque<Packet>,
+    /// The ends of the shards' channels, in regimes that have them.
+    pub channels: Vec<TransmitEnd>,
+    /// Why the link is gone.
+    pub gone: Option<String>,
+}
+
+impl Interface {
+    /// Makes the interface of a link; `writer` is its slot among the counters.
+    ///
+    /// # Errors
+    /// When the machine has no memory for its slab.
+    pub fn new(
+        number: u8,
+        writer: usize,
+        link: Box<dyn Link>,
+        host: Arc<Host>,
+        counters: Arc<Counters>,
+        channels: Vec<TransmitEnd>,
+        now: Instant,
+    ) -> io::Result<Self> {
+        let seed = Seed([u64::from(number) ^ host.seed.0[0], host.seed.0[1]]);
+        let mut random = Random::new(seed.derive(1));
+        let facts = &host.interfaces[usize::from(number)];
+        let claims = facts
+            .addresses
+            .iter()
+            .map(|a| Claim::new(a.ip(), neighbor::claim::Policy::of(a.ip()).without_probes(), now, &mut random))
+            .collect();
+        Ok(Self {
+            number,
+            writer,
+            neighbors: neighbor::Table::new(neighbor::Config::default(), seed),
+            claims,
+            random,
+            slab: Slab::new(limits::HOST_SLAB, (HEADROOM + facts.mtu).next_multiple_of(64))?,
+            frames: VecDeque::with_capacity(limits::LINK_QUEUE),
+            local: VecDeque::with_capacity(limits::LINK_QUEUE),
+            channels,
+            gone: None,
+            link,
+            host,
+            counters,
+        })
+    }
+
+    fn facts(&self) -> &InterfaceFacts {
+        &self.host.interfaces[usize::from(self.number)]
+    }
+
+    pub(crate) fn count(&self, counter: Counter) {
+        self.counters.add(self.writer, counter, 1);
+    }
+
+    /// Whether frames wait for the link, or packets for ourselves.
+    pub fn is_busy(&self) -> bool {
+        !self.frames.is_empty() || !self.local.is_empty()
+    }
+
+    /// *check*: whether the sender may send this; then its destination.
+    #[inline]
+    pub fn check(&self, packet: &Packet) -> Option<IpAddr> {
+        let bytes = packet.bytes();
+        let (source, destination): (IpAddr, IpAddr) = if bytes.first()? >> 4 == 4 {
+            let [s0, s1, s2, s3, d0, d1, d2, d3] = *bytes.get(12..20)?.first_chunk::<8>()?;
+            ([s0, s1, s2, s3].into(), [d0, d1, d2, d3].into())
+        } else {
+            let (source, rest) = bytes.get(8..40)?.split_first_chunk::<16>()?;
+            ((*source).into(), (*rest.first_chunk::<16>()?).into())
+        };
+        self.host.is_local(source).then_some(destination)
+    }
+
+    /// Finds the next hop's link address and stamps the frame header; the frame goes to the link's queue, or the packet waits for its neighbour.
+    #[inline]
+    pub fn stamp(&mut self, destination: IpAddr, packet: Packet, now: Instant) {
+        if let Some(mac) = self.group_mac(destination) {
+            return self.frame(mac, packet);
+        }
+        if self.host.is_local(destination) {
+            if self.local.len() < limits::LINK_QUEUE {
+                return self.local.push_back(packet);
+            }
+            return self.count(Counter::DropLinkQueue);
+        }
+        let Some(hop) = self.next_hop(destination) else { return self.count(Counter::DropNoRoute) };
+        match self.neighbors.resolve(hop, packet, now) {
+            Resolution::Ready(mac, packet) => self.frame(mac, packet),
+            Resolution::Queued { solicit, displaced } => {
+                if displaced.is_some() {
+                    self.count(Counter::DropNeighbor);
+                }
+                if solicit {
+                    self.solicit(hop, None);
+                }
+            }
+            Resolution::Dropped(..) => self.count(Counter::DropNeighbor),
+        }
+    }
+
+    #[inline]
+    fn next_hop(&self, destination: IpAddr) -> Option<IpAddr> {
+        if self.facts().addresses.is_on_link(destination) {
+            return Some(destination);
+        }
+        Some(self.host.routes.lookup(destination)?.neighbor(destination))
+    }
+
+    /// The link address of a multicast group or of broadcast.
+    fn group_mac(&self, destination: IpAddr) -> Option<MacAddr> {
+        match destination {
+            IpAddr::V4(ip) if ip.is_multicast() => Some(MacAddr::from_multicast_v4(ip)),
+            IpAddr::V6(ip) if ip.is_multicast() => Some(MacAddr::from_multicast_v6(ip)),
+            IpAddr::V4(_) if self.facts().addresses.is_broadcast(destination) => Some(MacAddr::BROADCAST),
+            _ => None,
+        }
+    }
+
+    /// Puts the frame header in front and queues the frame for the link.
+    #[inline]
+    fn frame(&mut self, destination: MacAddr, mut packet: Packet) {
+        if self.frames.len() >= limits::LINK_QUEUE {
+            return self.count(Counter::DropLinkQueue);
+        }
+        let ethertype = match packet.bytes().first().map(|b| b >> 4) {
+            Some(4) => EtherType::IPV4,
+            Some(6) => EtherType::IPV6,
+            _ => EtherType::ARP,
+        };
+        let header = ethernet::Header::new(destination, self.facts().mac, ethertype);
+        match packet.push(ethernet::HEADER_LEN) {
+            Some(room) => {
+                header.emit(room);
+                self.frames.push_back(packet);
+            }
+            None => self.count(Counter::DropCheck),
+        }
+    }
+
+    /// Gives waiting frames to the link.
+    ///
+    /// # Errors
+    /// The link's.
+    #[inline]
+    pub fn flush(&mut self, now: Instant) -> Result<usize, LinkError> {
+        if self.frames.is_empty() {
+            return Ok(0);
+        }
+        let sent = self.link.transmit(now, &mut self.frames)?;
+        self.counters.add(self.writer, Counter::FramesOut, sent as u64);
+        Ok(sent)
+    }
+
+    /// The link failed: for good, then nothing is offered to it again.
+    pub fn link_failed(&mut self, error: &LinkError) {
+        match error {
+            LinkError::Gone(what) if self.gone.is_none() => {
+                self.gone = Some(what.clone());
+                self.frames.clear();
+                eprintln!("netchan: {}: {error}", self.facts().name);
+            }
+            LinkError::Gone(_) | LinkError::Io(_) => {}
+        }
+    }
+
+    /// Whether packets to ourselves wait.
+    pub fn has_local(&self) -> bool {
+        !self.local.is_empty()
+    }
+
+    /// When timers or the link want to be looked at again.
+    pub fn next_event(&self) -> Instant {
+        let claims = self.claims.iter().filter_map(Claim::deadline);
+        claims
+            .chain(self.neighbors.deadline())
+            .chain([self.link.next_event()])
+            .min()
+            .unwrap_or(Instant::FAR)
+    }
+}
+
+/// The receiving half of an interface.
+pub struct Receive {
+    /// Buffers for what comes in.
+    pub slab: Slab,
+    /// A burst on its way.
+    pub burst: VecDeque<Packet>,
+    /// The classifier.
+    pub steer: crate::steer::Steer,
+    /// Classified packets, for each shard.
+    pub inboxes: Vec<VecDeque<Packet>>,
+    /// Packets for the host's own work.
+    pub host_work: VecDeque<(crate::steer::HostWork, Packet)>,
+    /// The ends of the shards' channels, in regimes that have them.
+    pub channels: Vec<crate::channel::LinkEnd>,
+    /// Its slot among the counters.
+    pub writer: usize,
+}
+
+impl Receive {
+    /// The receiving half for a link with frames of at most `frame_max` bytes and `shards` shards.
+    ///
+    /// # Errors
+    /// When the machine has no memory for its slab.
+    pub fn new(
+        frame_max: usize,
+        shards: usize,
+        steer: crate::steer::Steer,
+        channels: Vec<crate::channel::LinkEnd>,
+        writer: usize,
+    ) -> io::Result<Self> {
+        let buffers = if frame_max > 9200 { limits::RECEIVE_SLAB_LARGE } else { limits::RECEIVE_SLAB };
+        Ok(Self {
+            slab: Slab::new(buffers, frame_max.next_multiple_of(64))?,
+            burst: VecDeque::with_capacity(BURST),
+            steer,
+            inboxes: (0..shards).map(|_| VecDeque::with_capacity(BURST)).collect(),
+            host_work: VecDeque::with_capacity(BURST),
+            channels,
+            writer,
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! The path: a packet's whole way, each direction on one screen.
+//!
+//! ```text
+//! link ──► tap ──► steer ──► channel ──► shard ──► socket      receive
+//! link ◄── tap ◄── check ◄── channel ◄── shard ◄── socket      transmit
+//! ```
+
+use std::collections::VecDeque;
+
+use proto::time::Instant;
+
+use crate::{
+    counters::Counter,
+    interface::{Interface, Receive},
+    limits::BURSTS_PER_TURN,
+    link::{BURST, LinkError},
+    packet::Packet,
+    regime::{Handoff, cell::Held},
+    shard::Shard,
+    stack::{Port, Stack},
+    steer::Verdict,
+};
+
+// ================================================= receive =================================================
+
+/// link ──► tap ──► steer ──► channel, or the shard itself where the regime calls. Returns how many packets were taken.
+pub(crate) fn receive(stack: &Stack, port: &Port, now: Instant) -> Result<usize, LinkError> {
+    let mut side = port.receive.lock();
+    let side = &mut *side;
+    let mut taken = 0;
+    for _ in 0..BURSTS_PER_TURN {
+        let from_link = {
+            let mut interface = port.interface.lock();
+            classify_local(stack, side, &mut interface);
+            interface.link.receive(now, &mut side.slab, &mut side.burst, BURST)? //        link
+        };
+        stack.counters.add(side.writer, Counter::FramesIn, from_link as u64);
+        while let Some(mut packet) = side.burst.pop_front() {
+            //                                                                             tap: later, one relaxed load
+            let verdict = side.steer.classify(&stack.host, &mut packet); //                steer
+            sort(stack, side, verdict, packet);
+        }
+        taken += from_link;
+        if !side.host_work.is_empty() {
+            let mut interface = port.interface.lock();
+            while let Some((work, packet)) = side.host_work.pop_front() {
+                interface.host_input(work, packet, now);
+            }
+        }
+        for number in 0..side.inboxes.len() {
+            hand_in(stack, side, number, now); //                                          channel, shard
+        }
+        if from_link < BURST {
+            break;
+        }
+    }
+    Ok(taken)
+}
+
+/// Puts a classified packet where its verdict says.
+#[inline]
+fn sort(stack: &Stack, side: &mut Receive, verdict: Verdict, packet: Packet) {
+    match verdict {
+        Verdict::Shard(number) => side.inboxes[number].push_back(packet),
+        Verdict::Host(work) => side.host_work.push_back((work, packet)),
+        Verdict::Drop(reason) => stack.counters.add(side.writer, reason, 1),
+    }
+}
+
+/// Gives a shard what `steer` found for it.
+#[inline]
+fn hand_in(stack: &Stack, side: &mut Receive, number: usize, now: Instant) {
+    if side.inboxes[number].is_empty() {
+        return;
+    }
+    match stack.layout.handoff {
+        Handoff::Call => stack.with_shard_at(number, now, |shard| take_in(shard, &mut side.inboxes[number], now)),
+        Handoff::Channel => {
+            let channel = &mut side.channels[number];
+            channel.received.push_batch(&mut side.inboxes[number]);
+            let left = side.inboxes[number].len();
+            if left > 0 {
+                // The last place where a packet may be lost, and it is counted (R1).
+                stack.counters.add(side.writer, Counter::DropChannelFull, left as u64);
+                side.inboxes[number].clear();
+            }
+            if stack.threaded {
+                channel.shard.ring();
+            }
+        }
+    }
+}
+
+/// shard: runs the protocol on packets that were handed over by a call.
+fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Instant) {
+    for packet in inbox.drain(..) {
+        shard.input(packet, now);
+    }
+}
+
+/// shard: runs the protocol on packets that came through its channels. True if there were any.
+#[inline]
+pub(crate) fn take_received(held: &mut Held, now: Instant) -> bool {
+    let Held { shard, channels } = held;
+    let mut taken = 0;
+    for channel in channels {
+        taken += channel.received.pop_batch(BURST * BURSTS_PER_TURN, |packet| shard.input(packet, now));
+    }
+    taken > 0
+}
+
+// ================================================= transmit =================================================
+
+/// shard ──► channel, or the link itself where the regime calls. True if the link's side has something to do now.
+#[inline]
+pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> bool {
+    let mut work = false;
+    for (number, outbox) in held.shard.outboxes.iter_mut().enumerate() {
+        if outbox.is_empty() {
+            continue;
+        }
+        match held.channels.get_mut(number) {
+            None => {
+                let mut interface = stack.ports[number].interface.lock();
+                transmit(&mut interface, outbox, now);
+            }
+            Some(channel) => {
+                while let Some(request) = held.shard.requests.pop_front() {
+                    // Full: the flow is found by its hash, as ever (see `steer::Placement::Lease`).
+                    let _ = channel.requests.push(request);
+                }
+                channel.outgoing.push_batch(outbox);
+                work = true;
+                if stack.threaded {
+                    channel.link.ring();
+                }
+            }
+        }
+    }
+    work
+}
+
+/// channel ──► check ──► tap ──► link, for all shards of an interface. Returns how many packets were taken.
+pub(crate) fn transmit_from_channels(port: &Port, now: Instant) -> usize {
+    let mut interface = port.interface.lock();
+    let interface = &mut *interface;
+    let mut taken = 0;
+    let mut channels = std::mem::take(&mut interface.channels);
+    for channel in &mut channels {
+        taken += channel.outgoing.pop_batch(BURST * BURSTS_PER_TURN, |packet| send_one(interface, packet, now)); // channel
+    }
+    interface.channels = channels;
+    flush(interface, now);
+    taken
+}
+
+/// check ──► tap ──► link, for packets that were handed over by a call.
+fn transmit(interface: &mut Interface, packets: &mut VecDeque<Packet>, now: Instant) {
+    while let Some(packet) = packets.pop_front() {
+        send_one(interface, packet, now);
+    }
+    flush(interface, now);
+}
+
+#[inline]
+fn send_one(interface: &mut Interface, packet: Packet, now: Instant) {
+    match interface.check(&packet) {
+        Some(destination) => interface.stamp(destination, packet, now), //                  check, next hop, frame header
+        None => interface.count(Counter::DropCheck),
+    }
+}
+
+pub(crate) fn flush(interface: &mut Interface, now: Instant) {
+    if let Err(error) = interface.flush(now) {
+        interface.link_failed(&error); //                                                  tap, link
+    }
+}
+
+// ================================================= to ourselves =================================================
+
+/// Packets to our own addresses turn round here: no link, no next hop, the same checks.
+fn classify_local(stack: &Stack, side: &mut Receive, interface: &mut Interface) {
+    for _ in 0..BURST {
+        let Some(mut packet) = interface.local.pop_front() else { return };
+        packet.meta.checksum_verified = true;
+        let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
+        match side.steer.classify_ip(&stack.host, &mut packet, v6, true) {
+            Ok(verdict) => sort(stack, side, verdict, packet),
+            Err(reason) => interface.count(reason),
+        }
+    }
+}

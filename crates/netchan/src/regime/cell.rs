@@ -1,0 +1,72 @@
+//! The cell: a shard with the ends of its channels, under the lock by which its holders take turns, and the seat of whoever waits for it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::Waker,
+};
+
+use parking_lot::Mutex;
+use percore::doorbell::Doorbell;
+use proto::time::Instant;
+
+use crate::{channel::ShardEnd, shard::Shard, socket::wait::Seat};
+
+/// What one holder at a time holds.
+pub struct Held {
+    /// The shard.
+    pub shard: Shard,
+    /// The ends of its channels, one for each interface; none in regimes that call.
+    pub channels: Vec<ShardEnd>,
+}
+
+/// A shard and the way to it.
+pub struct Cell {
+    /// In the regimes of one lock or many: the lock that links and applications share. In the channel regimes: how the threads of an
+    /// application take turns; no link ever touches it.
+    pub held: Mutex<Held>,
+    /// Rung when a packet was put into one of the channels.
+    pub doorbell: Arc<Doorbell>,
+    /// Who waits for this shard's packets and timers.
+    pub seat: Seat,
+    next_timer: AtomicU64,
+}
+
+impl Cell {
+    /// A cell.
+    pub fn new(shard: Shard, channels: Vec<ShardEnd>, doorbell: Arc<Doorbell>) -> Self {
+        Self {
+            held: Mutex::new(Held { shard, channels }),
+            doorbell,
+            seat: Seat::default(),
+            next_timer: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// When the shard's timers want to be served, as of the last holder. A hint: the lock decides.
+    #[inline]
+    pub fn next_timer(&self) -> Instant {
+        // Relaxed: a hint; who acts on it takes the lock.
+        Instant(self.next_timer.load(Relaxed))
+    }
+
+    /// Publishes when timers are due; true if that is earlier than it was.
+    #[inline]
+    pub fn publish_timer(&self, at: Instant) -> bool {
+        // Relaxed, and no exchange: written under the lock only.
+        let before = self.next_timer.load(Relaxed);
+        if before != at.0 {
+            self.next_timer.store(at.0, Relaxed);
+        }
+        at.0 < before
+    }
+}
+
+/// Wakers collected under the lock, to be woken after it.
+pub fn wake_all(woken: &mut Vec<Waker>) {
+    for waker in woken.drain(..) {
+        waker.wake();
+    }
+}

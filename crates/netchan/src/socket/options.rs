@@ -1,0 +1,215 @@
+//! Socket options: kept from the start, and handed to the connection once there is one.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use proto::tcp::Keepalive;
+
+use super::{Kind, Role, Socket, SocketOption};
+use crate::{
+    errno::error,
+    host::Host,
+    shard::{TcpOptions, TcpSocket, emit::IpFields},
+};
+
+/// A socket's options and binding.
+#[derive(Clone, Debug)]
+pub(super) struct Fresh {
+    /// Id in the directory, and address.
+    pub binding: Option<(u64, SocketAddr)>,
+    pub reuse_address: bool,
+    pub reuse_port: bool,
+    pub v6_only: bool,
+    broadcast: bool,
+    keep_alive: bool,
+    keepalive: Keepalive,
+    linger: Option<Duration>,
+    receive_buffer: Option<usize>,
+    send_buffer: Option<usize>,
+    no_delay: bool,
+    cork: bool,
+    quick_ack: bool,
+    max_segment: Option<u16>,
+    user_timeout: Duration,
+    fields: IpFields,
+}
+
+impl Default for Fresh {
+    fn default() -> Self {
+        Self {
+            binding: None,
+            reuse_address: false,
+            reuse_port: false,
+            v6_only: false,
+            broadcast: false,
+            keep_alive: false,
+            keepalive: Keepalive::default(),
+            linger: None,
+            receive_buffer: None,
+            send_buffer: None,
+            no_delay: false,
+            cork: false,
+            quick_ack: false,
+            max_segment: None,
+            user_timeout: Duration::ZERO,
+            fields: IpFields::default(),
+        }
+    }
+}
+
+impl Fresh {
+    /// What an accepted socket takes over from its listener: everything but the binding.
+    pub fn inherited(&self) -> Self {
+        Self { binding: None, ..self.clone() }
+    }
+
+    /// What a connection starts with.
+    pub fn tcp_options(&self, host: &Host) -> TcpOptions {
+        let mut config = host.tcp;
+        config.nagle = !self.no_delay;
+        config.keepalive = self.keep_alive.then_some(self.keepalive);
+        if let Some(bytes) = self.receive_buffer {
+            config.receive_buffer = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(2048, 1 << 30);
+        }
+        if !self.user_timeout.is_zero() {
+            config.retry_timeout = self.user_timeout;
+        }
+        TcpOptions { config, fields: self.fields, linger: self.linger, max_segment: self.max_segment }
+    }
+
+    /// Fields of the IP header.
+    pub const fn fields(&self) -> IpFields {
+        self.fields
+    }
+
+    /// SO_BROADCAST.
+    pub const fn may_broadcast(&self) -> bool {
+        self.broadcast
+    }
+
+    fn apply(&mut self, option: SocketOption) {
+        match option {
+            SocketOption::ReuseAddress(on) => self.reuse_address = on,
+            SocketOption::ReusePort(on) => self.reuse_port = on,
+            SocketOption::KeepAlive(on) => self.keep_alive = on,
+            SocketOption::Broadcast(on) => self.broadcast = on,
+            SocketOption::Linger(linger) => self.linger = linger,
+            SocketOption::ReceiveBuffer(bytes) => self.receive_buffer = Some(bytes),
+            SocketOption::SendBuffer(bytes) => self.send_buffer = Some(bytes),
+            SocketOption::V6Only(on) => self.v6_only = on,
+            SocketOption::NoDelay(on) => self.no_delay = on,
+            SocketOption::Cork(on) => self.cork = on,
+            SocketOption::QuickAck(on) => self.quick_ack = on,
+            SocketOption::MaxSegment(bytes) => self.max_segment = Some(bytes),
+            SocketOption::KeepIdle(idle) => self.keepalive.idle = idle,
+            SocketOption::KeepInterval(interval) => self.keepalive.interval = interval,
+            SocketOption::KeepCount(probes) => self.keepalive.probes = u8::try_from(probes).unwrap_or(u8::MAX),
+            SocketOption::UserTimeout(timeout) => self.user_timeout = timeout,
+            SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
+            SocketOption::TypeOfService(tos) => self.fields.tos = tos,
+        }
+    }
+
+    fn read(&self, host: &Host, like: SocketOption) -> SocketOption {
+        match like {
+            SocketOption::ReuseAddress(_) => SocketOption::ReuseAddress(self.reuse_address),
+            SocketOption::ReusePort(_) => SocketOption::ReusePort(self.reuse_port),
+            SocketOption::KeepAlive(_) => SocketOption::KeepAlive(self.keep_alive),
+            SocketOption::Broadcast(_) => SocketOption::Broadcast(self.broadcast),
+            SocketOption::Linger(_) => SocketOption::Linger(self.linger),
+            SocketOption::ReceiveBuffer(_) => {
+                SocketOption::ReceiveBuffer(self.receive_buffer.unwrap_or(host.tcp.receive_buffer as usize))
+            }
+            SocketOption::SendBuffer(_) => SocketOption::SendBuffer(self.send_buffer.unwrap_or(host.send_buffer)),
+            SocketOption::V6Only(_) => SocketOption::V6Only(self.v6_only),
+            SocketOption::NoDelay(_) => SocketOption::NoDelay(self.no_delay),
+            SocketOption::Cork(_) => SocketOption::Cork(self.cork),
+            SocketOption::QuickAck(_) => SocketOption::QuickAck(self.quick_ack),
+            SocketOption::MaxSegment(_) => SocketOption::MaxSegment(self.max_segment.unwrap_or(host.tcp.default_mss)),
+            SocketOption::KeepIdle(_) => SocketOption::KeepIdle(self.keepalive.idle),
+            SocketOption::KeepInterval(_) => SocketOption::KeepInterval(self.keepalive.interval),
+            SocketOption::KeepCount(_) => SocketOption::KeepCount(self.keepalive.probes.into()),
+            SocketOption::UserTimeout(_) => SocketOption::UserTimeout(self.user_timeout),
+            SocketOption::Ttl(_) => SocketOption::Ttl(self.fields.ttl),
+            SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
+        }
+    }
+}
+
+const fn is_for_streams(option: SocketOption) -> bool {
+    use SocketOption as O;
+    matches!(
+        option,
+        O::NoDelay(_) | O::Cork(_) | O::QuickAck(_) | O::MaxSegment(_) | O::KeepIdle(_) | O::KeepInterval(_)
+            | O::KeepCount(_) | O::UserTimeout(_)
+    )
+}
+
+impl Socket {
+    /// Sets an option.
+    ///
+    /// # Errors
+    /// ENOPROTOOPT where it has no meaning for this socket; `InvalidInput` for a value out of range, or one that comes too late.
+    pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
+        if self.kind == Kind::Datagram && is_for_streams(option) {
+            return Err(error(libc::ENOPROTOOPT));
+        }
+        let late = self.role.get().is_some() || self.fresh.lock().binding.is_some();
+        match option {
+            SocketOption::V6Only(_) if late => return Err(error(libc::EINVAL)),
+            SocketOption::MaxSegment(bytes) if !(88..=32_767).contains(&bytes) => return Err(error(libc::EINVAL)),
+            SocketOption::KeepCount(0) | SocketOption::Ttl(0) => return Err(error(libc::EINVAL)),
+            _ => {}
+        }
+        let fresh = {
+            let mut fresh = self.fresh.lock();
+            fresh.apply(option);
+            fresh.clone()
+        };
+        match self.role.get() {
+            Some(Role::Stream(stream)) => {
+                let now = self.stack().clock.now();
+                stream.with(self.stack(), |socket| apply_to(socket, option, &fresh, now));
+            }
+            Some(Role::Datagram(datagram)) => datagram.set_fields(self.stack(), fresh.fields),
+            Some(Role::Listening(_)) | None => {}
+        }
+        Ok(())
+    }
+
+    /// The current value of the option that `like` names (its payload is ignored).
+    ///
+    /// # Errors
+    /// ENOPROTOOPT where it has no meaning for this socket.
+    pub fn option(&self, like: SocketOption) -> io::Result<SocketOption> {
+        if self.kind == Kind::Datagram && is_for_streams(like) {
+            return Err(error(libc::ENOPROTOOPT));
+        }
+        if let (SocketOption::MaxSegment(_), Some(Role::Stream(stream))) = (like, self.role.get())
+            && let Some(mss) = stream.send_mss(self.stack())
+        {
+            return Ok(SocketOption::MaxSegment(mss));
+        }
+        Ok(self.fresh.lock().read(&self.stack().host, like))
+    }
+}
+
+fn apply_to(socket: &mut TcpSocket, option: SocketOption, fresh: &Fresh, now: proto::time::Instant) {
+    let connection = &mut socket.connection;
+    match option {
+        SocketOption::NoDelay(on) => connection.set_nagle(!on),
+        SocketOption::Cork(on) => connection.set_cork(on),
+        SocketOption::KeepAlive(_)
+        | SocketOption::KeepIdle(_)
+        | SocketOption::KeepInterval(_)
+        | SocketOption::KeepCount(_) => {
+            connection.set_keepalive(fresh.keep_alive.then_some(fresh.keepalive), now);
+        }
+        SocketOption::UserTimeout(timeout) => connection.set_user_timeout(timeout),
+        SocketOption::ReceiveBuffer(bytes) => {
+            connection.set_receive_buffer(u32::try_from(bytes).unwrap_or(u32::MAX).clamp(2048, 1 << 30));
+        }
+        SocketOption::Linger(linger) => socket.set_linger(linger),
+        SocketOption::Ttl(_) | SocketOption::TypeOfService(_) => *socket.fields_mut() = fresh.fields,
+        _ => {}
+    }
+}

@@ -1,0 +1,419 @@
+//! Blocking sockets as in `std::net`: same names, same semantics, same error kinds.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut, Read, Write},
+    net::{Shutdown, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+use super::{Domain, Kind, Readiness, ReceiveFlags, Socket, SocketOption, Waiter};
+use crate::{net::Net, stack::Stack};
+
+use std::cell::RefCell;
+
+thread_local! {
+    /// This thread's waiter, for the stack it last waited on.
+    static WAITER: RefCell<Option<Waiter>> = const { RefCell::new(None) };
+}
+
+/// Runs `f` with this thread's waiter on `stack`.
+fn with_waiter<R>(stack: &Arc<Stack>, f: impl FnOnce(&mut Waiter) -> io::Result<R>) -> io::Result<R> {
+    let kept = WAITER.take().filter(|waiter| Arc::ptr_eq(waiter.stack(), stack));
+    let mut waiter = match kept {
+        Some(waiter) => waiter,
+        None => Waiter::new(&Net::of(stack.clone()))?,
+    };
+    let result = f(&mut waiter);
+    WAITER.set(Some(waiter));
+    result
+}
+
+/// Tries `call` until it does not say `WouldBlock`, and waits for `interest` in between.
+fn block<R>(
+    socket: &Socket,
+    interest: Readiness,
+    timeout: Option<Duration>,
+    mut call: impl FnMut() -> io::Result<R>,
+) -> io::Result<R> {
+    match call() {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+        done => return done,
+    }
+    let stack = socket.stack();
+    let deadline = timeout.map(|t| stack.clock.now() + t);
+    with_waiter(stack, |waiter| {
+        let result = loop {
+            socket.register(interest, waiter.waker());
+            match call() {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                done => break done,
+            }
+            let left = deadline.map(|d| d.since(stack.clock.now()));
+            if left == Some(Duration::ZERO) {
+                // As std::net on Unix: the kind of EAGAIN.
+                break Err(io::ErrorKind::WouldBlock.into());
+            }
+            match waiter.wait(&mut [], left) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => break Err(e),
+                Ok(_) => {}
+            }
+        };
+        socket.deregister(waiter.waker());
+        result
+    })
+}
+
+/// What a blocking socket keeps beside the socket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Settings {
+    nonblocking: bool,
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+}
+
+struct Shared {
+    socket: Socket,
+    settings: Mutex<Settings>,
+}
+
+impl Shared {
+    fn new(socket: Socket) -> Arc<Self> {
+        Arc::new(Self { socket, settings: Mutex::new(Settings::default()) })
+    }
+
+    fn read<R>(&self, call: impl FnMut() -> io::Result<R>) -> io::Result<R> {
+        let settings = *self.settings.lock();
+        self.call(Readiness::READABLE, settings.nonblocking, settings.read_timeout, call)
+    }
+
+    fn write<R>(&self, call: impl FnMut() -> io::Result<R>) -> io::Result<R> {
+        let settings = *self.settings.lock();
+        self.call(Readiness::WRITABLE, settings.nonblocking, settings.write_timeout, call)
+    }
+
+    fn call<R>(
+        &self,
+        interest: Readiness,
+        nonblocking: bool,
+        timeout: Option<Duration>,
+        mut call: impl FnMut() -> io::Result<R>,
+    ) -> io::Result<R> {
+        if nonblocking { call() } else { block(&self.socket, interest, timeout, call) }
+    }
+}
+
+fn checked(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
+    if timeout == Some(Duration::ZERO) {
+        return Err(crate::errno::invalid("a timeout of zero would never wait: use None or set_nonblocking"));
+    }
+    Ok(timeout)
+}
+
+/// A TCP connection, as `std::net::TcpStream`. Clones are handles to one connection.
+#[derive(Clone)]
+pub struct TcpStream(Arc<Shared>);
+
+impl TcpStream {
+    pub(crate) fn connect(net: &Net, address: SocketAddr, timeout: Option<Duration>) -> io::Result<Self> {
+        let domain = if address.is_ipv4() { Domain::V4 } else { Domain::V6 };
+        let socket = Socket::new(net, domain, Kind::Stream)?;
+        let in_progress = |e: io::Error| match e.raw_os_error() {
+            Some(libc::EINPROGRESS | libc::EALREADY) => io::ErrorKind::WouldBlock.into(),
+            _ => e,
+        };
+        let result =
+            block(&socket, Readiness::WRITABLE, timeout, || socket.connect(address).map_err(in_progress));
+        match result {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(io::ErrorKind::TimedOut.into()),
+            Err(e) => Err(e),
+            Ok(()) => Ok(Self(Shared::new(socket))),
+        }
+    }
+
+    /// The socket underneath (async, options).
+    pub fn socket(&self) -> &Socket {
+        &self.0.socket
+    }
+
+    /// Another handle to the same connection.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(self.clone())
+    }
+
+    /// Address and port of the peer.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.socket.peer_address()
+    }
+
+    /// Our address and port.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.0.socket.local_address())
+    }
+
+    /// Ends one direction or both.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.socket.shutdown(how)
+    }
+
+    /// Reads without taking.
+    ///
+    /// # Errors
+    /// As for reading.
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.receive(buf, ReceiveFlags { peek: true, truncate: false })
+    }
+
+    fn receive(&self, buf: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
+        self.0.read(|| Ok(self.0.socket.receive(&mut [IoSliceMut::new(buf)], flags)?.len))
+    }
+
+    /// How long a read waits; `None`: for ever.
+    ///
+    /// # Errors
+    /// `InvalidInput` for zero.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.settings.lock().read_timeout = checked(timeout)?;
+        Ok(())
+    }
+
+    /// How long a write waits; `None`: for ever.
+    ///
+    /// # Errors
+    /// `InvalidInput` for zero.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.settings.lock().write_timeout = checked(timeout)?;
+        Ok(())
+    }
+
+    /// Calls do not wait.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.settings.lock().nonblocking = nonblocking;
+        Ok(())
+    }
+
+    /// TCP_NODELAY: small segments do not wait for company.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.0.socket.set_option(SocketOption::NoDelay(nodelay))
+    }
+
+    /// SO_ERROR.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.0.socket.take_error())
+    }
+}
+
+impl Read for &TcpStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.receive(buf, ReceiveFlags::default())
+    }
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.read(|| Ok(self.0.socket.receive(bufs, ReceiveFlags::default())?.len))
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.write(|| self.0.socket.send(&[IoSlice::new(buf)], None))
+    }
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write(|| self.0.socket.send(bufs, None))
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(bufs)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self).write(buf)
+    }
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(bufs)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A TCP listener, as `std::net::TcpListener`.
+#[derive(Clone)]
+pub struct TcpListener(Arc<Shared>);
+
+impl TcpListener {
+    pub(crate) fn bind(net: &Net, address: SocketAddr, backlog: usize) -> io::Result<Self> {
+        let domain = if address.is_ipv4() { Domain::V4 } else { Domain::V6 };
+        let socket = Socket::new(net, domain, Kind::Stream)?;
+        // As std::net on Unix: a server can start again while its old connections are in TIME-WAIT.
+        socket.set_option(SocketOption::ReuseAddress(true))?;
+        socket.bind(address)?;
+        socket.listen(backlog)?;
+        Ok(Self(Shared::new(socket)))
+    }
+
+    /// The socket underneath.
+    pub fn socket(&self) -> &Socket {
+        &self.0.socket
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// `WouldBlock` when it is non-blocking and there is none.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (socket, from) = self.0.read(|| self.0.socket.accept())?;
+        Ok((TcpStream(Shared::new(socket)), from))
+    }
+
+    /// Connections as they come, for ever.
+    pub const fn incoming(&self) -> Incoming<'_> {
+        Incoming(self)
+    }
+
+    /// Address and port.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.0.socket.local_address())
+    }
+
+    /// Calls do not wait.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.settings.lock().nonblocking = nonblocking;
+        Ok(())
+    }
+}
+
+/// Connections of a listener, as they come.
+pub struct Incoming<'a>(&'a TcpListener);
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.0.accept().map(|(stream, _)| stream))
+    }
+}
+
+/// A UDP socket, as `std::net::UdpSocket`.
+#[derive(Clone)]
+pub struct UdpSocket(Arc<Shared>);
+
+impl UdpSocket {
+    pub(crate) fn bind(net: &Net, address: SocketAddr) -> io::Result<Self> {
+        let domain = if address.is_ipv4() { Domain::V4 } else { Domain::V6 };
+        let socket = Socket::new(net, domain, Kind::Datagram)?;
+        socket.bind(address)?;
+        Ok(Self(Shared::new(socket)))
+    }
+
+    /// The socket underneath.
+    pub fn socket(&self) -> &Socket {
+        &self.0.socket
+    }
+
+    /// Only this peer is heard and sent to.
+    ///
+    /// # Errors
+    /// ENETUNREACH.
+    pub fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+        self.0.socket.connect(peer)
+    }
+
+    /// Sends a datagram to the peer.
+    ///
+    /// # Errors
+    /// EDESTADDRREQ, EMSGSIZE, what an ICMP error said.
+    pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        self.0.write(|| self.0.socket.send(&[IoSlice::new(buf)], None))
+    }
+
+    /// Sends a datagram.
+    ///
+    /// # Errors
+    /// EMSGSIZE, ENETUNREACH, what an ICMP error said.
+    pub fn send_to(&self, buf: &[u8], to: SocketAddr) -> io::Result<usize> {
+        self.0.write(|| self.0.socket.send(&[IoSlice::new(buf)], Some(to)))
+    }
+
+    /// Receives a datagram; what does not fit is lost.
+    ///
+    /// # Errors
+    /// `WouldBlock` after the read timeout, what an ICMP error said.
+    pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        Ok(self.recv_from(buf)?.0)
+    }
+
+    /// Receives a datagram and where it came from.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let received =
+            self.0.read(|| self.0.socket.receive(&mut [IoSliceMut::new(buf)], ReceiveFlags::default()))?;
+        let from = received.from.ok_or_else(|| crate::errno::error(libc::ENOTCONN))?;
+        Ok((received.len, from))
+    }
+
+    /// Address and port.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.0.socket.local_address())
+    }
+
+    /// How long a receive waits; `None`: for ever.
+    ///
+    /// # Errors
+    /// `InvalidInput` for zero.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.settings.lock().read_timeout = checked(timeout)?;
+        Ok(())
+    }
+
+    /// Calls do not wait.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.settings.lock().nonblocking = nonblocking;
+        Ok(())
+    }
+}

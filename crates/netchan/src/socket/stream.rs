@@ -1,0 +1,262 @@
+//! A socket that is a TCP connection, or listens for them.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    net::SocketAddr,
+    sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
+    task::Waker,
+};
+
+use parking_lot::Mutex;
+
+use super::{Readiness, ReceiveFlags, options::Fresh};
+use crate::{
+    errno::error,
+    limits,
+    shard::{TcpSocket, config_for},
+    stack::Stack,
+};
+
+/// A connection: the shard where it lives, and its number there.
+pub(super) struct Stream {
+    place: Mutex<Place>,
+    shard: AtomicUsize,
+    number: AtomicU32,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    local: SocketAddr,
+    remote: SocketAddr,
+    /// A connect has answered that it is done.
+    reported: bool,
+}
+
+impl Stream {
+    fn at(shard: usize, number: u32, local: SocketAddr, remote: SocketAddr, reported: bool) -> Self {
+        Self {
+            place: Mutex::new(Place { local, remote, reported }),
+            shard: AtomicUsize::new(shard),
+            number: AtomicU32::new(number),
+        }
+    }
+
+    /// Starts to connect.
+    pub fn open(stack: &Stack, bound: Option<SocketAddr>, remote: SocketAddr, fresh: &Fresh) -> io::Result<Self> {
+        let (shard, number, local) = start(stack, bound, remote, fresh)?;
+        Ok(Self::at(shard, number, local, remote, false))
+    }
+
+    /// connect(2) on a socket that was connected or connects; `None`: the last attempt failed, and a new one has begun.
+    pub fn connect_again(&self, stack: &Stack, remote: SocketAddr, fresh: &Fresh) -> Option<io::Result<()>> {
+        let mut place = self.place.lock();
+        let state = self.hold(stack, |shard, number| {
+            let socket = shard.tcp(number)?;
+            let facts = (socket.was_open(), socket.is_over());
+            Some((facts, shard.tcp_take_error(number)))
+        });
+        match state {
+            Some((_, Some(errno))) => return Some(Err(error(errno))),
+            Some(((true, _), None)) if place.reported => return Some(Err(error(libc::EISCONN))),
+            Some(((true, _), None)) => {
+                place.reported = true;
+                return Some(Ok(()));
+            }
+            Some(((false, false), None)) => return Some(Err(error(libc::EALREADY))),
+            _ => {}
+        }
+        let bound = fresh.binding.map(|(_, address)| address);
+        match start(stack, bound, remote, fresh) {
+            Ok((shard, number, local)) => {
+                self.close(stack);
+                *place = Place { local, remote, reported: false };
+                // Relaxed: `place` is locked; a call that runs beside this one meets the old connection or the new one.
+                self.shard.store(shard, Relaxed);
+                self.number.store(number, Relaxed);
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    #[inline]
+    fn hold<R>(&self, stack: &Stack, f: impl FnOnce(&mut crate::shard::Shard, u32) -> R) -> R {
+        let number = self.number.load(Relaxed);
+        stack.with_shard(self.shard.load(Relaxed), |shard, _| f(shard, number))
+    }
+
+    #[inline]
+    pub fn send(&self, stack: &Stack, buffers: &[IoSlice<'_>]) -> Result<usize, i32> {
+        self.hold(stack, |shard, number| shard.tcp_send(number, buffers))
+    }
+
+    #[inline]
+    pub fn receive(&self, stack: &Stack, buffers: &mut [IoSliceMut<'_>], flags: ReceiveFlags) -> Result<usize, i32> {
+        self.hold(stack, |shard, number| shard.tcp_receive(number, buffers, flags))
+    }
+
+    pub fn shutdown(&self, stack: &Stack, read: bool, write: bool) -> Result<(), i32> {
+        let number = self.number.load(Relaxed);
+        stack.with_shard(self.shard.load(Relaxed), |shard, now| shard.tcp_shutdown(number, read, write, now))
+    }
+
+    pub fn close(&self, stack: &Stack) {
+        let number = self.number.load(Relaxed);
+        stack.with_shard(self.shard.load(Relaxed), |shard, now| shard.tcp_close(number, now));
+    }
+
+    pub fn readiness(&self, stack: &Stack) -> Readiness {
+        self.hold(stack, |shard, number| shard.tcp_readiness(number))
+    }
+
+    pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) {
+        self.hold(stack, |shard, number| shard.tcp_register(number, interest, waker));
+    }
+
+    pub fn deregister(&self, stack: &Stack, waker: &Waker) {
+        self.hold(stack, |shard, number| shard.tcp_deregister(number, waker));
+    }
+
+    pub fn take_error(&self, stack: &Stack) -> Option<i32> {
+        self.hold(stack, |shard, number| shard.tcp_take_error(number))
+    }
+
+    pub fn available(&self, stack: &Stack) -> usize {
+        self.hold(stack, |shard, number| shard.tcp(number).map_or(0, |s| s.readable_bytes() as usize))
+    }
+
+    pub fn unacknowledged(&self, stack: &Stack) -> usize {
+        self.hold(stack, |shard, number| shard.tcp(number).map_or(0, TcpSocket::queued_bytes))
+    }
+
+    pub fn is_connected(&self, stack: &Stack) -> bool {
+        self.hold(stack, |shard, number| shard.tcp(number).is_some_and(|s| s.was_open() && !s.is_over()))
+    }
+
+    pub fn info(&self, stack: &Stack) -> Option<proto::tcp::Info> {
+        self.hold(stack, |shard, number| shard.tcp(number).map(|s| s.connection.info()))
+    }
+
+    pub fn send_mss(&self, stack: &Stack) -> Option<u16> {
+        self.hold(stack, |shard, number| shard.tcp(number).map(|s| s.connection.send_mss()))
+    }
+
+    pub fn with(&self, stack: &Stack, change: impl FnOnce(&mut TcpSocket)) {
+        self.hold(stack, |shard, number| shard.tcp_with(number, change));
+    }
+
+    pub fn local(&self) -> SocketAddr {
+        self.place.lock().local
+    }
+
+    pub fn remote(&self) -> SocketAddr {
+        self.place.lock().remote
+    }
+}
+
+/// Chooses route, source, shard and port, and sends the SYN.
+fn start(
+    stack: &Stack,
+    bound: Option<SocketAddr>,
+    remote: SocketAddr,
+    fresh: &Fresh,
+) -> io::Result<(usize, u32, SocketAddr)> {
+    let (interface, source) = stack.host.route(remote.ip()).ok_or_else(|| error(libc::ENETUNREACH))?;
+    let source = match bound.map(|b| b.ip()) {
+        Some(ip) if !ip.is_unspecified() && ip.is_ipv4() == remote.is_ipv4() => ip,
+        _ => source,
+    };
+    let local = SocketAddr::new(source, bound.map_or(0, |b| b.port()));
+    let mut options = fresh.tcp_options(&stack.host);
+    let mtu = stack.host.interfaces[usize::from(interface)].mtu;
+    options.config = config_for(&options, remote.ip(), mtu);
+    let shard = stack.shard_for_connect(local, remote);
+    let opened = stack.with_shard(shard, |shard, now| {
+        let is_bound = |port| stack.directory.is_tcp_port_bound(port);
+        shard.tcp_connect(local, remote, interface, &options, is_bound, now)
+    });
+    let (number, local) = opened.map_err(error)?;
+    Ok((shard, number, local))
+}
+
+/// A listener: a part of it in each shard.
+pub(super) struct Listening {
+    address: SocketAddr,
+    /// Its number in each shard.
+    parts: Vec<u32>,
+    /// Where accept looks first: each shard gets its turn.
+    next: AtomicUsize,
+}
+
+impl Listening {
+    pub fn open(stack: &Stack, address: SocketAddr, backlog: usize, fresh: &Fresh) -> io::Result<Self> {
+        let backlog = backlog.clamp(1, limits::BACKLOG_MAX);
+        let options = fresh.tcp_options(&stack.host);
+        let mut parts = Vec::with_capacity(stack.cells.len());
+        for shard in 0..stack.cells.len() {
+            let part = stack.with_shard(shard, |shard, _| {
+                shard.listen(address.ip(), address.port(), fresh.v6_only, backlog, options)
+            });
+            match part {
+                Some(part) => parts.push(part),
+                None => {
+                    let so_far = Self { address, parts, next: AtomicUsize::new(0) };
+                    so_far.close(stack);
+                    return Err(error(libc::ENOBUFS));
+                }
+            }
+        }
+        Ok(Self { address, parts, next: AtomicUsize::new(0) })
+    }
+
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn set_backlog(&self, stack: &Stack, backlog: usize) {
+        let backlog = backlog.clamp(1, limits::BACKLOG_MAX);
+        self.each(stack, |shard, part| shard.set_backlog(part, backlog));
+    }
+
+    fn each(&self, stack: &Stack, mut f: impl FnMut(&mut crate::shard::Shard, u32)) {
+        for (shard, &part) in self.parts.iter().enumerate() {
+            stack.with_shard(shard, |shard, _| f(shard, part));
+        }
+    }
+
+    pub fn accept(&self, stack: &Stack) -> Option<Stream> {
+        let count = self.parts.len();
+        // Relaxed: only spreads the load.
+        let first = if count == 1 { 0 } else { self.next.fetch_add(1, Relaxed) };
+        for step in 0..count {
+            let shard = (first + step) % count;
+            let part = self.parts[shard];
+            if let Some((number, key)) = stack.with_shard(shard, |shard, _| shard.accept(part)) {
+                let local = SocketAddr::new(key.local, key.local_port);
+                let remote = SocketAddr::new(key.remote, key.remote_port);
+                return Some(Stream::at(shard, number, local, remote, true));
+            }
+        }
+        None
+    }
+
+    pub fn readiness(&self, stack: &Stack) -> Readiness {
+        let mut ready = Readiness::NONE;
+        self.each(stack, |shard, part| ready = ready | shard.listener_readiness(part));
+        ready
+    }
+
+    pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) {
+        self.each(stack, |shard, part| shard.listener_register(part, interest, waker));
+    }
+
+    pub fn deregister(&self, stack: &Stack, waker: &Waker) {
+        self.each(stack, |shard, part| shard.listener_deregister(part, waker));
+    }
+
+    pub fn close(&self, stack: &Stack) {
+        for (shard, &part) in self.parts.iter().enumerate() {
+            stack.with_shard(shard, |shard, now| shard.close_listener(part, now));
+        }
+    }
+}

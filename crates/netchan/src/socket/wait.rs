@@ -1,0 +1,463 @@
+//! Waiting: threads that sleep until a socket, a kernel descriptor or the clock has something for them, and the question who turns a
+//! channel-fed shard meanwhile.
+//!
+//! A shard at the end of a channel has no thread of its own. Whoever sleeps in a socket call takes the shard's *seat* and, instead of
+//! sleeping on its own behalf, sleeps on the shard's doorbell and turns it for everyone. Those who come second sleep on a doorbell of
+//! their own, and get the seat when the first leaves. When nobody has sat there for two ticks (the application computes, or waits in an
+//! event loop of its own), the attendant sits down until somebody asks for the seat, so that acknowledgments and timers are never late by
+//! more than two ticks.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, BorrowedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering},
+    },
+    task::{Wake, Waker},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use percore::doorbell::{Doorbell, Sleep};
+use proto::time::Instant;
+
+use crate::{clock::Clock, net::Net, regime::Handoff, stack::Stack};
+
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+const ATTENDED: u32 = 2;
+const ASKED_FOR: u32 = 3;
+
+/// Who turns a channel-fed shard.
+#[derive(Debug, Default)]
+pub struct Seat {
+    state: AtomicU32,
+    /// Those who came second.
+    standing: Mutex<Vec<Arc<Parker>>>,
+}
+
+impl Seat {
+    /// Takes a free seat; asks the attendant for it if it sits there.
+    fn take(&self, doorbell: &Doorbell) -> bool {
+        // SeqCst throughout: changes hands a few thousand times a second at most, and is read with `standing`.
+        match self.state.compare_exchange(FREE, TAKEN, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => true,
+            Err(ATTENDED) => {
+                let asked = self.state.compare_exchange(ATTENDED, ASKED_FOR, Ordering::SeqCst, Ordering::SeqCst);
+                if asked.is_ok() {
+                    doorbell.ring();
+                }
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Gets up, and wakes one of those who stand.
+    fn leave(&self) {
+        self.state.store(FREE, Ordering::SeqCst);
+        let next = self.standing.lock().pop();
+        if let Some(next) = next {
+            next.poke();
+        }
+    }
+
+    fn stand(&self, parker: &Arc<Parker>) {
+        let mut standing = self.standing.lock();
+        if !standing.iter().any(|p| Arc::ptr_eq(p, parker)) {
+            standing.push(parker.clone());
+        }
+    }
+
+    fn walk_away(&self, parker: &Arc<Parker>) {
+        self.standing.lock().retain(|p| !Arc::ptr_eq(p, parker));
+    }
+
+    /// A timer moved: whoever sleeps there looks again.
+    pub fn timer_moved(&self, doorbell: &Doorbell) {
+        doorbell.ring();
+    }
+
+    /// Whether anybody turns the shard, for `netchan show`.
+    pub fn holder(&self) -> &'static str {
+        match self.state.load(Ordering::Relaxed) {
+            FREE => "nobody",
+            TAKEN => "application",
+            _ => "attendant",
+        }
+    }
+}
+
+const WOKEN: u8 = 1;
+const POKED: u8 = 2;
+const NOT_SITTING: usize = usize::MAX;
+
+/// Wakes one thread wherever it sleeps.
+#[derive(Debug)]
+pub struct Parker {
+    state: AtomicU8,
+    doorbell: Doorbell,
+    /// The shard on whose doorbell it sleeps.
+    sitting: AtomicUsize,
+    seats: Vec<Arc<Doorbell>>,
+}
+
+impl Parker {
+    fn signal(&self, bit: u8) {
+        // SeqCst: pairs with the sleeper's order of arm (a fence in the doorbell), then look at `state`.
+        self.state.fetch_or(bit, Ordering::SeqCst);
+        self.doorbell.ring();
+        if let Some(seat) = self.seats.get(self.sitting.load(Ordering::SeqCst)) {
+            seat.ring();
+        }
+    }
+
+    /// Makes it look whether a seat is free.
+    fn poke(&self) {
+        self.signal(POKED);
+    }
+
+    fn is_signalled(&self) -> bool {
+        self.state.load(Ordering::SeqCst) != 0
+    }
+
+    /// Takes the wake-up, if there was one.
+    fn take_wake(&self) -> bool {
+        self.state.swap(0, Ordering::SeqCst) & WOKEN != 0
+    }
+
+    fn has_wake(&self) -> bool {
+        self.state.load(Ordering::SeqCst) & WOKEN != 0
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.signal(WOKEN);
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.signal(WOKEN);
+    }
+}
+
+/// One thread's way to wait: for wakers, for kernel descriptors, for a deadline, all at once.
+/// While it waits it turns the shards that nobody else turns.
+pub struct Waiter {
+    stack: Arc<Stack>,
+    parker: Arc<Parker>,
+    waker: Waker,
+    /// Scratch for ppoll(2).
+    fds: Vec<libc::pollfd>,
+}
+
+impl Waiter {
+    /// A waiter on `net`. Keep one for each thread.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left for its doorbell.
+    pub fn new(net: &Net) -> io::Result<Self> {
+        let stack = net.stack().clone();
+        let parker = Arc::new(Parker {
+            state: AtomicU8::new(0),
+            doorbell: Doorbell::new()?,
+            sitting: AtomicUsize::new(NOT_SITTING),
+            seats: stack.cells.iter().map(|cell| cell.doorbell.clone()).collect(),
+        });
+        let waker = Waker::from(parker.clone());
+        Ok(Self { stack, parker, waker, fds: Vec::with_capacity(16) })
+    }
+
+    /// Ends the wait when woken; hand it to [`super::Socket::register`].
+    pub const fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// The stack it waits on.
+    pub(crate) const fn stack(&self) -> &Arc<Stack> {
+        &self.stack
+    }
+
+    /// Waits until the waker was woken since the last wait, or one of `fds` is ready (`revents` filled in as by poll(2)), or `timeout` has passed.
+    /// Returns the number of ready `fds`.
+    ///
+    /// # Errors
+    /// `Interrupted` when a signal handler ran; `WouldBlock` where time is virtual and nothing is due: nobody could end the wait.
+    pub fn wait(&mut self, fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
+        let deadline = timeout.map_or(Instant::FAR, |t| self.stack.clock.now() + t);
+        if !self.stack.threaded {
+            return self.wait_turning(fds, deadline);
+        }
+        if self.stack.layout.handoff == Handoff::Call {
+            return self.wait_parked(fds, deadline);
+        }
+        let mut number = 0;
+        // With several shards, one is turned by each waiter; the others find their attendant.
+        while number < self.stack.cells.len() {
+            let cell = &self.stack.cells[number];
+            if cell.seat.take(&cell.doorbell) {
+                let result = self.wait_sitting(number, fds, deadline);
+                self.stack.cells[number].seat.leave();
+                return result;
+            }
+            number += 1;
+        }
+        self.wait_standing(fds, deadline)
+    }
+
+    /// Turns one shard until the wait is over.
+    fn wait_sitting(&mut self, number: usize, fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<usize> {
+        let stack = self.stack.clone();
+        let cell = &stack.cells[number];
+        self.parker.sitting.store(number, Ordering::SeqCst);
+        let result = loop {
+            self.turn_and_spin(number);
+            if self.parker.take_wake() {
+                break look(fds);
+            }
+            let how = if fds.is_empty() { Sleep::Futex } else { Sleep::Fd };
+            cell.doorbell.arm(how);
+            // Once more after arming: what came before it may have rung nobody.
+            stack.turn_shard(number);
+            let now = stack.clock.now();
+            if self.parker.has_wake() || now >= deadline {
+                cell.doorbell.disarm();
+                self.parker.take_wake();
+                break look(fds);
+            }
+            let until = deadline.min(cell.next_timer());
+            let slept = self.sleep(&cell.doorbell, how, fds, until, now);
+            cell.doorbell.disarm();
+            match slept {
+                Ok(0) => {}
+                other => break other,
+            }
+        };
+        self.parker.sitting.store(NOT_SITTING, Ordering::SeqCst);
+        result
+    }
+
+    fn turn_and_spin(&self, number: usize) {
+        self.stack.turn_shard(number);
+        if self.stack.spin_ns == 0 || self.parker.has_wake() {
+            return;
+        }
+        let end = self.stack.clock.now() + Duration::from_nanos(self.stack.spin_ns);
+        while !self.parker.has_wake() && self.stack.clock.now() < end {
+            std::hint::spin_loop();
+            self.stack.turn_shard(number);
+        }
+    }
+
+    /// Somebody else turns the shard: sleeps until woken, or until the seat is free.
+    fn wait_standing(&mut self, fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<usize> {
+        let stack = self.stack.clone();
+        loop {
+            for cell in &stack.cells {
+                cell.seat.stand(&self.parker);
+            }
+            let free = stack.cells.iter().position(|cell| cell.seat.take(&cell.doorbell));
+            if let Some(number) = free {
+                stack.cells.iter().for_each(|cell| cell.seat.walk_away(&self.parker));
+                let result = self.wait_sitting(number, fds, deadline);
+                stack.cells[number].seat.leave();
+                return result;
+            }
+            let slept = self.sleep_parked(fds, deadline);
+            let over = self.parker.take_wake() || !matches!(slept, Ok(0)) || stack.clock.now() >= deadline;
+            if over {
+                stack.cells.iter().for_each(|cell| cell.seat.walk_away(&self.parker));
+                // A poke that came meanwhile was meant for somebody who stays.
+                self.pass_on_poke();
+                return match slept {
+                    Ok(0) => look(fds),
+                    other => other,
+                };
+            }
+        }
+    }
+
+    /// Whoever got up may have poked us while we were leaving, too.
+    fn pass_on_poke(&self) {
+        for cell in &self.stack.cells {
+            if cell.seat.state.load(Ordering::SeqCst) == FREE {
+                let next = cell.seat.standing.lock().pop();
+                if let Some(next) = next {
+                    next.poke();
+                }
+            }
+        }
+    }
+
+    /// Others turn everything: sleeps until woken.
+    fn wait_parked(&mut self, fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<usize> {
+        loop {
+            let slept = self.sleep_parked(fds, deadline);
+            if self.parker.take_wake() || self.stack.clock.now() >= deadline {
+                return slept.and_then(|n| if n > 0 { Ok(n) } else { look(fds) });
+            }
+            if !matches!(slept, Ok(0)) {
+                return slept;
+            }
+        }
+    }
+
+    fn sleep_parked(&mut self, fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<usize> {
+        let how = if fds.is_empty() { Sleep::Futex } else { Sleep::Fd };
+        let parker = self.parker.clone();
+        parker.doorbell.arm(how);
+        let now = self.stack.clock.now();
+        let slept = if parker.is_signalled() || now >= deadline {
+            Ok(0)
+        } else {
+            self.sleep(&parker.doorbell, how, fds, deadline, now)
+        };
+        parker.doorbell.disarm();
+        slept
+    }
+
+    /// Nobody else turns anything: turns links and shards here, and sleeps on the links.
+    fn wait_turning(&mut self, fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<usize> {
+        let stack = self.stack.clone();
+        loop {
+            let mut work = stack.turn_links();
+            for number in 0..stack.cells.len() {
+                stack.turn_shard(number);
+            }
+            work |= stack.turn_links();
+            let now = stack.clock.now();
+            if self.parker.take_wake() || now >= deadline {
+                return look(fds);
+            }
+            if work {
+                continue;
+            }
+            let until = stack.next_event().min(deadline);
+            if matches!(stack.clock, Clock::Virtual(_)) {
+                if until == Instant::FAR || until <= now {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                stack.clock.advance_to(until);
+                continue;
+            }
+            let n = self.sleep_on_links(fds, until, now)?;
+            if n > 0 {
+                return Ok(n);
+            }
+        }
+    }
+
+    fn sleep_on_links(&mut self, fds: &mut [libc::pollfd], until: Instant, now: Instant) -> io::Result<usize> {
+        let stack = self.stack.clone();
+        let own = fds.len();
+        self.fds.clear();
+        self.fds.extend_from_slice(fds);
+        self.parker.doorbell.arm(Sleep::Fd);
+        self.fds.push(readable(self.parker.doorbell.fd()));
+        for port in &stack.ports {
+            port.doorbell.arm(Sleep::Fd);
+            self.fds.push(readable(port.doorbell.fd()));
+            if let Some(fd) = port.interface.lock().link.fd() {
+                self.fds.push(readable(fd));
+            }
+        }
+        // After arming once more: what came before it may have rung nobody.
+        let work = stack.turn_links();
+        let slept = if work || self.parker.is_signalled() { Ok(0) } else { ppoll(&mut self.fds, until, now) };
+        self.parker.doorbell.disarm();
+        stack.ports.iter().for_each(|port| port.doorbell.disarm());
+        slept?;
+        fds.copy_from_slice(&self.fds[..own]);
+        Ok(fds.iter().filter(|fd| fd.revents != 0).count())
+    }
+
+    /// Sleeps on a doorbell and `fds`.
+    fn sleep(
+        &mut self,
+        doorbell: &Doorbell,
+        how: Sleep,
+        fds: &mut [libc::pollfd],
+        until: Instant,
+        now: Instant,
+    ) -> io::Result<usize> {
+        if how == Sleep::Futex {
+            doorbell.wait((until != Instant::FAR).then(|| until.since(now)));
+            return Ok(0);
+        }
+        self.fds.clear();
+        self.fds.extend_from_slice(fds);
+        self.fds.push(readable(doorbell.fd()));
+        ppoll(&mut self.fds, until, now)?;
+        let own = fds.len();
+        fds.copy_from_slice(&self.fds[..own]);
+        Ok(fds.iter().filter(|fd| fd.revents != 0).count())
+    }
+}
+
+/// Whether any of `fds` is ready at this moment.
+fn look(fds: &mut [libc::pollfd]) -> io::Result<usize> {
+    if fds.is_empty() {
+        return Ok(0);
+    }
+    ppoll(fds, Instant::ZERO, Instant::ZERO)
+}
+
+/// An entry for poll(2) that waits for input.
+pub(crate) fn readable(fd: BorrowedFd<'_>) -> libc::pollfd {
+    libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
+}
+
+/// poll(2) until `until`.
+pub(crate) fn ppoll(fds: &mut [libc::pollfd], until: Instant, now: Instant) -> io::Result<usize> {
+    let timeout = (until != Instant::FAR).then(|| until.since(now));
+    crate::sys::ppoll(fds, timeout)
+}
+
+/// The attendant: turns shards that nobody turns.
+pub(crate) fn attend(stack: &Stack, bell: &Doorbell) {
+    let mut free_ticks = vec![0_u32; stack.cells.len()];
+    let mut at = 0;
+    while !stack.is_stopping() {
+        // With several shards it looks after each in turn; it sleeps on a doorbell only where it looks after one.
+        let cell = &stack.cells[at];
+        let free = cell.seat.state.load(Ordering::SeqCst) == FREE;
+        free_ticks[at] = if free { free_ticks[at] + 1 } else { 0 };
+        let wanted = free_ticks[at] >= 2 || (free && stack.is_attended());
+        if wanted && cell.seat.state.compare_exchange(FREE, ATTENDED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            sit(stack, at);
+            free_ticks[at] = 0;
+        }
+        at = (at + 1) % stack.cells.len();
+        if at == 0 && !stack.is_attended() {
+            bell.arm(Sleep::Futex);
+            if !stack.is_stopping() && !stack.is_attended() {
+                bell.wait(Some(TICK));
+            }
+            bell.disarm();
+        }
+    }
+}
+
+/// 10 ms: a peer's retransmission timer is 200 ms at least, so that two of these go unnoticed, and a hundred wake-ups a second cost 0.05 % of a core.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The attendant's turn on a seat: until it is asked for, or the stack ends.
+fn sit(stack: &Stack, number: usize) {
+    let cell = &stack.cells[number];
+    let alone = stack.cells.len() == 1;
+    while !stack.is_stopping() && cell.seat.state.load(Ordering::SeqCst) == ATTENDED {
+        cell.doorbell.arm(Sleep::Futex);
+        stack.turn_shard(number);
+        let now = stack.clock.now();
+        let until = cell.next_timer().min(now + TICK * 10);
+        if cell.seat.state.load(Ordering::SeqCst) == ATTENDED && until > now {
+            let longest = if alone { until.since(now) } else { until.since(now).min(TICK / 10) };
+            cell.doorbell.wait(Some(longest));
+        }
+        cell.doorbell.disarm();
+        if !alone {
+            break;
+        }
+    }
+    cell.seat.leave();
+}

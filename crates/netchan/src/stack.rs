@@ -1,0 +1,232 @@
+//! A running stack: its shards, its interfaces, and how one comes to hold a shard.
+
+use std::{
+    cell::RefCell,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    task::Waker,
+    thread::JoinHandle,
+};
+
+use parking_lot::{Mutex, ReentrantMutex};
+use percore::doorbell::Doorbell;
+use proto::{time::Instant, wire::ipv4::Protocol};
+
+use crate::{
+    clock::Clock,
+    counters::Counters,
+    directory::Directory,
+    host::Host,
+    interface::{Interface, Receive},
+    path,
+    regime::{
+        Handoff, Layout, Regime,
+        cell::{Cell, wake_all},
+    },
+    shard::Shard,
+    steer::{flow::FlowKey, spread},
+};
+
+/// An interface with its two halves, each under its own lock. Order: `receive`, then a shard, then `interface`.
+pub(crate) struct Port {
+    /// Receiving: whoever turns the link.
+    pub receive: Mutex<Receive>,
+    /// Transmitting and the host's own work.
+    pub interface: Mutex<Interface>,
+    /// Wakes the link's thread.
+    pub doorbell: Arc<Doorbell>,
+}
+
+/// Everything of one stack.
+pub(crate) struct Stack {
+    pub regime: Regime,
+    pub layout: Layout,
+    pub clock: Clock,
+    /// Threads of its own turn it; else its callers do.
+    pub threaded: bool,
+    /// F1: the one lock. Recursive, as FreeBSD's was.
+    pub giant: Option<ReentrantMutex<()>>,
+    pub host: Arc<Host>,
+    pub counters: Arc<Counters>,
+    pub directory: Directory,
+    pub ports: Vec<Port>,
+    pub cells: Vec<Cell>,
+    pub stop: AtomicBool,
+    /// The attendant turns shards at once.
+    pub attended: AtomicBool,
+    /// Wakes the attendant.
+    pub attendant: Doorbell,
+    pub threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Spins of this long come before a sleep, ns.
+    pub spin_ns: u64,
+    pub started: Instant,
+}
+
+thread_local! {
+    /// Where wakers wait for the lock to be let go; keeps its capacity from call to call.
+    static WOKEN: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Stack {
+    /// Holds a shard for one call of `f`: what waits in its channels and timers comes first, what `f` leads to goes out after it.
+    #[inline]
+    pub fn with_shard<R>(&self, number: usize, f: impl FnOnce(&mut Shard, Instant) -> R) -> R {
+        if !self.threaded {
+            self.turn_links();
+        }
+        let now = self.clock.now();
+        let (result, work) = self.hold(number, now, |shard| f(shard, now));
+        if work && !self.threaded {
+            self.turn_links();
+        }
+        result
+    }
+
+    /// The same for the receiving side, which turns the links itself.
+    #[inline]
+    pub fn with_shard_at<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Shard) -> R) -> R {
+        self.hold(number, now, f).0
+    }
+
+    #[inline]
+    fn hold<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Shard) -> R) -> (R, bool) {
+        let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
+        let cell = &self.cells[number];
+        let mut held = cell.held.lock();
+        path::take_received(&mut held, now);
+        held.shard.run_timers(now);
+        let result = f(&mut held.shard);
+        held.shard.finish(now);
+        let work = path::hand_out(self, &mut held, now);
+        let earlier = cell.publish_timer(held.shard.next_timer(now));
+        if held.shard.woken.is_empty() {
+            drop(held);
+        } else {
+            // Woken after the lock is free, or they would wake up only to wait for it.
+            let mut woken = WOKEN.take();
+            std::mem::swap(&mut woken, &mut held.shard.woken);
+            drop(held);
+            wake_all(&mut woken);
+            WOKEN.set(woken);
+        }
+        if earlier && self.threaded {
+            self.timer_moved(cell);
+        }
+        (result, work)
+    }
+
+    /// A timer became due earlier than whoever sleeps for it knows.
+    #[cold]
+    fn timer_moved(&self, cell: &Cell) {
+        match self.layout.handoff {
+            // Timers of called shards are the link thread's; ringing an awake one costs nothing.
+            Handoff::Call => {
+                if let Some(port) = self.ports.first() {
+                    port.doorbell.ring();
+                }
+            }
+            Handoff::Channel => cell.seat.timer_moved(&cell.doorbell),
+        }
+    }
+
+    /// Turns a link once: requests and packets of its shards, received packets, timers. True if there was work.
+    pub fn turn_link(&self, port: &Port, now: Instant) -> bool {
+        let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
+        let mut work = path::transmit_from_channels(port, now) > 0;
+        match path::receive(self, port, now) {
+            Ok(taken) => work |= taken > 0,
+            Err(error) => port.interface.lock().link_failed(&error),
+        }
+        let mut interface = port.interface.lock();
+        if interface.next_event() <= now {
+            interface.run_timers(now);
+        }
+        path::flush(&mut interface, now);
+        work | interface.has_local()
+    }
+
+    /// Turns all links, for stacks without threads. A link that another thread is turning is left to it.
+    pub fn turn_links(&self) -> bool {
+        let now = self.clock.now();
+        let mut work = false;
+        for port in &self.ports {
+            if !port.receive.is_locked() {
+                work |= self.turn_link(port, now);
+            }
+        }
+        work
+    }
+
+    /// Turns a shard that has packets or timers waiting.
+    pub fn turn_shard(&self, number: usize) {
+        let now = self.clock.now();
+        self.hold(number, now, |_| ());
+    }
+
+    /// When something is due by time alone.
+    pub fn next_event(&self) -> Instant {
+        let timers = self.cells.iter().map(Cell::next_timer);
+        let links = self.ports.iter().map(|port| port.interface.lock().next_event());
+        timers.chain(links).min().unwrap_or(Instant::FAR)
+    }
+
+    /// Serves the timers of shards that are called, not fed by channels.
+    pub fn run_called_timers(&self, now: Instant) {
+        for (number, cell) in self.cells.iter().enumerate() {
+            if cell.next_timer() <= now {
+                self.hold(number, now, |_| ());
+            }
+        }
+    }
+
+    /// The shard where a connection from `local` to `remote` shall live: where its answers are steered, if its port is chosen already;
+    /// else the one of the calling thread.
+    pub fn shard_for_connect(&self, local: SocketAddr, remote: SocketAddr) -> usize {
+        if self.cells.len() == 1 {
+            return 0;
+        }
+        if local.port() == 0 {
+            return thread_spread() % self.cells.len();
+        }
+        let key = FlowKey {
+            local: local.ip(),
+            remote: remote.ip(),
+            local_port: local.port(),
+            remote_port: remote.port(),
+            protocol: Protocol::TCP,
+        };
+        spread(self.host.flow_hash.hash(&key), self.cells.len())
+    }
+
+    /// The attendant shall turn shards at once.
+    pub fn attend(&self) {
+        self.attended.store(true, SeqCst);
+        self.attendant.ring();
+    }
+
+    /// Whether it shall.
+    pub fn is_attended(&self) -> bool {
+        self.attended.load(SeqCst)
+    }
+
+    /// Whether the stack is ending.
+    pub fn is_stopping(&self) -> bool {
+        // Relaxed: a flag on its own; whoever sees it late turns once more.
+        self.stop.load(Relaxed)
+    }
+}
+
+/// A small number that differs from thread to thread.
+fn thread_spread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: usize = NEXT.fetch_add(1, Relaxed);
+    }
+    MINE.with(|mine| *mine)
+}
