@@ -73,6 +73,6 @@ impl Host {
         }
         let next = self.routes.lookup(destination)?;
         let source = self.interfaces.get(usize::from(next.interface))?.addresses.source_for(destination)?;
-        Some((next.interface, source))
+        Some((u8::try_from(next.interface).ok()?, source))
     }
 }

@@ -84,12 +84,13 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Adds a link by its specification, `KIND[:NAME][,option=value]...`.
+    /// Adds a link by its specification, `KIND[:NAME][,option=value]...`. A virtual clock is to be set before.
     ///
     /// # Errors
     /// `InvalidInput` for what cannot be understood; the system's error, in words, for a device that cannot be opened.
     pub fn link(self, text: &str) -> io::Result<Self> {
-        let link = specification::open(text)?;
+        let parsed = specification::parse(text).map_err(|e| invalid(e.to_string()))?;
+        let link = specification::open(&parsed, &self.clock)?;
         Ok(self.link_with(link))
     }
 
@@ -275,7 +276,7 @@ fn facts(number: u8, plan: &LinkPlan, routes: &mut route::Table) -> io::Result<I
     let bad = |what: String| invalid(format!("link {}: {what}", properties.name));
     for address in &plan.addresses {
         addresses.add(*address).map_err(|_| bad("too many addresses".into()))?;
-        let next = NextHop { interface: number, via: Via::OnLink };
+        let next = NextHop { interface: number.into(), via: Via::OnLink };
         let route = Route { network: address.network(), prefix_len: address.prefix_len(), next };
         routes.add(route).map_err(|e| bad(format!("route to {address}: {e:?}")))?;
     }
@@ -284,7 +285,7 @@ fn facts(number: u8, plan: &LinkPlan, routes: &mut route::Table) -> io::Result<I
         let local = link_local(properties.mac);
         let address = Address::new(local.into(), 64).map_err(|e| bad(e.to_string()))?;
         addresses.add(address).map_err(|_| bad("too many addresses".into()))?;
-        let next = NextHop { interface: number, via: Via::OnLink };
+        let next = NextHop { interface: number.into(), via: Via::OnLink };
         // A second interface's link-local route is not reached without a scope; the first one's stands.
         let _ = routes.add(Route { network: address.network(), prefix_len: 64, next });
     }
@@ -293,7 +294,7 @@ fn facts(number: u8, plan: &LinkPlan, routes: &mut route::Table) -> io::Result<I
             return Err(bad(format!("gateway {gateway} is on none of its networks")));
         }
         let network = if gateway.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
-        let next = NextHop { interface: number, via: Via::Gateway(gateway) };
+        let next = NextHop { interface: number.into(), via: Via::Gateway(gateway) };
         routes.add(Route { network, prefix_len: 0, next }).map_err(|e| bad(format!("gateway {gateway}: {e:?}")))?;
     }
     Ok(InterfaceFacts { name: properties.name.clone(), mac: properties.mac, mtu: properties.mtu, addresses })

@@ -44,7 +44,7 @@ pub(crate) fn receive(stack: &Stack, port: &Port, now: Instant) -> Result<usize,
         if !side.host_work.is_empty() {
             let mut interface = port.interface.lock();
             while let Some((work, packet)) = side.host_work.pop_front() {
-                interface.host_input(work, packet, now);
+                interface.host_input(work, &packet, now);
             }
         }
         for number in 0..side.inboxes.len() {

@@ -47,7 +47,7 @@ impl Interface {
                     let reply = icmpv6::Message::EchoReply { ident, seq };
                     self.reply(own.into(), source, Protocol::ICMPV6, |room| reply.emit(own, from, data, room), now);
                 }
-                Ok((icmpv6::Message::Ndp { .. }, _)) => {
+                Ok((icmpv6::Message::NeighborDiscovery, _)) => {
                     let hop_limit = bytes.get(7).copied().unwrap_or(0);
                     self.ndp_input(from, to, hop_limit, message, now);
                 }

@@ -1,0 +1,101 @@
+//! One packet's whole way, both directions: two stacks over an in-memory wire.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut, Read, Write},
+    net::SocketAddr,
+    thread,
+};
+
+use netchan::{
+    Clock, Net, Regime, Threads,
+    link::wire,
+    socket::{Domain, Kind, ReceiveFlags, Socket},
+};
+
+const REGIMES: [Regime; 3] = [Regime::Giant, Regime::Locked, Regime::AppChannel];
+
+fn pair(regime: Regime, threads: Threads, clock: &Clock) -> (Net, Net) {
+    let (a, b) = wire::pair(&wire::Options::default());
+    let start = |link, address: &str, v6: &str| {
+        Net::builder()
+            .clock(clock.clone())
+            .link_with(link)
+            .address(address)
+            .unwrap()
+            .address(v6)
+            .unwrap()
+            .regime(regime)
+            .threads(threads)
+            .seed(7)
+            .start()
+            .unwrap()
+    };
+    (start(Box::new(a), "10.0.0.1/24", "fd00::1/64"), start(Box::new(b), "10.0.0.2/24", "fd00::2/64"))
+}
+
+#[test]
+fn bytes_pass_without_threads() {
+    for regime in REGIMES {
+        for target in ["10.0.0.2:80", "[fd00::2]:80"] {
+            let clock = Clock::new_virtual();
+            let (a, b) = pair(regime, Threads::Caller, &clock);
+            let target: SocketAddr = target.parse().unwrap();
+            let domain = if target.is_ipv4() { Domain::V4 } else { Domain::V6 };
+            let listener = Socket::new(&b, domain, Kind::Stream).unwrap();
+            listener.bind(target).unwrap();
+            listener.listen(10).unwrap();
+            let client = Socket::new(&a, domain, Kind::Stream).unwrap();
+            assert_eq!(client.connect(target).unwrap_err().raw_os_error(), Some(libc::EINPROGRESS));
+            let mut server = None;
+            for _ in 0..50 {
+                a.poll();
+                b.poll();
+                if server.is_none() {
+                    server = listener.accept().ok();
+                }
+            }
+            let (server, from) = server.expect("a connection");
+            assert_eq!(from, client.local_address());
+            client.connect(target).unwrap();
+            assert_eq!(client.send(&[IoSlice::new(b"hello")], None).unwrap(), 5);
+            let mut buf = [0; 16];
+            let n = (0..10)
+                .find_map(|_| server.receive(&mut [IoSliceMut::new(&mut buf)], ReceiveFlags::default()).ok())
+                .expect("data")
+                .len;
+            assert_eq!(&buf[..n], b"hello");
+        }
+    }
+}
+
+#[test]
+fn bytes_pass_between_threads() {
+    for regime in REGIMES {
+        let (a, b) = pair(regime, Threads::Own, &Clock::Real);
+        let listener = b.tcp().listen("0.0.0.0:80").unwrap();
+        let total = 20_000_000_usize;
+        let server = thread::spawn(move || -> io::Result<u64> {
+            let (mut stream, _) = listener.accept()?;
+            let mut sum = 0_u64;
+            let mut buf = vec![0; 65536];
+            loop {
+                let n = stream.read(&mut buf)?;
+                if n == 0 {
+                    break;
+                }
+                sum = buf[..n].iter().fold(sum, |s, b| s.wrapping_mul(31).wrapping_add(u64::from(*b)));
+            }
+            stream.write_all(&sum.to_le_bytes())?;
+            Ok(sum)
+        });
+        let mut stream = a.tcp().connect("10.0.0.2:80".parse().unwrap()).unwrap();
+        let data: Vec<u8> = (0..total).map(|i| (i * 7 + i / 251) as u8).collect();
+        let expected = data.iter().fold(0_u64, |s, b| s.wrapping_mul(31).wrapping_add(u64::from(*b)));
+        stream.write_all(&data).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = [0; 8];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(u64::from_le_bytes(answer), expected, "{regime}");
+        assert_eq!(server.join().unwrap().unwrap(), expected);
+    }
+}
