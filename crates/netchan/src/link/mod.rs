@@ -3,6 +3,7 @@
 pub mod loopback;
 pub(crate) mod mac;
 mod netlink;
+pub mod packet;
 pub(crate) mod random;
 pub mod specification;
 mod sys;

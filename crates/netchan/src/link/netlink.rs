@@ -2,7 +2,11 @@
 //!
 //! Written against the kernel's uapi headers rather than over a library: four requests, one answer each.
 
-use std::{io, net::IpAddr, os::fd::OwnedFd};
+use std::{
+    io,
+    net::{IpAddr, Ipv6Addr},
+    os::fd::OwnedFd,
+};
 
 use proto::wire::ethernet::MacAddr;
 use rustix::net::{
@@ -13,6 +17,10 @@ const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
+const RTM_GETROUTE: u16 = 26;
+const RTA_DST: u16 = 1;
+/// A route that ends here.
+const RTN_LOCAL: u8 = 2;
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_REPLACE: u16 = 0x100;
@@ -38,6 +46,8 @@ pub struct Interface {
     pub mac: MacAddr,
     /// Whether it is up (IFF_UP: what the administrator wants).
     pub up: bool,
+    /// Whether it carries Ethernet (ARPHRD_ETHER), which a loopback does not.
+    pub ethernet: bool,
 }
 
 /// A request under construction.
@@ -143,6 +153,7 @@ fn interface(message: &[u8]) -> Option<Interface> {
         mtu: 0,
         mac: MacAddr([0; 6]),
         up: u32_at(message, HEADER + 8)? & IFF_UP != 0,
+        ethernet: u16_at(message, HEADER + 2)? == libc::ARPHRD_ETHER,
     };
     let mut rest = message.get(HEADER + 16..)?;
     while let (Some(len), Some(kind)) = (u16_at(rest, 0), u16_at(rest, 2)) {
@@ -199,4 +210,16 @@ pub fn add_address(index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
         .attribute(IFA_ADDRESS, &octets)
         .ask()
         .map(drop)
+}
+
+/// Whether the kernel answers for this IPv6 address of its own. Even without duplicate address detection its work queue
+/// takes a moment to join the group that solicitations are sent to and then, last, to make the local route (addrconf.c).
+pub fn is_usable(address: Ipv6Addr) -> io::Result<bool> {
+    let mut body = [0; 12];
+    body[0] = u8::try_from(libc::AF_INET6).unwrap_or(0);
+    body[1] = 128;
+    let answer = Request::new(RTM_GETROUTE, 0, &body)
+        .attribute(RTA_DST, &address.octets())
+        .ask()?;
+    Ok(answer.get(HEADER + 7) == Some(&RTN_LOCAL))
 }

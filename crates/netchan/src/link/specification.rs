@@ -7,7 +7,7 @@ use std::{fmt, io, net::IpAddr, num::NonZeroU64, str::FromStr};
 
 use proto::wire::ethernet::MacAddr;
 
-use super::{Link, loopback, tap, wire};
+use super::{Link, loopback, packet, tap, wire};
 use crate::{clock::Clock, config::units};
 
 /// What a link is made of.
@@ -52,7 +52,7 @@ impl Kind {
                 "seed", "ring", "checksum",
             ],
             Self::Tap => &["offload", "peer"],
-            Self::Packet => &["offload"],
+            Self::Packet => &[],
             Self::Pcap => &["pace"],
             Self::Loop => &["checksum"],
         }
@@ -147,7 +147,7 @@ pub fn parse(text: &str) -> Result<Specification, SpecificationError> {
         };
         options.push((key.trim().to_owned(), value.trim().to_owned()));
     }
-    Specification::new(kind, name.trim(), options).map_err(|what| error(what))
+    Specification::new(kind, name.trim(), options).map_err(error)
 }
 
 /// Opens what `specification` asks for. `clock` is the stack's: captures are stamped by it.
@@ -181,7 +181,11 @@ pub fn open(specification: &Specification, clock: &Clock) -> io::Result<Box<dyn 
         Kind::Loop => Box::new(loopback::Loopback::new(
             &specification.loop_options().map_err(bad)?,
         )),
-        Kind::Packet | Kind::Pcap => {
+        Kind::Packet => Box::new(packet::PacketSocket::open(
+            &specification.name,
+            &specification.packet_options().map_err(bad)?,
+        )?),
+        Kind::Pcap => {
             return Err(bad("not there yet".into()));
         }
     };
@@ -240,7 +244,8 @@ impl Specification {
             Kind::Wire => self.wire_options().map(drop),
             Kind::Tap => self.tap_options().map(drop),
             Kind::Loop => self.loop_options().map(drop),
-            Kind::Packet | Kind::Pcap => Ok(()),
+            Kind::Packet => self.packet_options().map(drop),
+            Kind::Pcap => Ok(()),
         }
     }
 
@@ -340,6 +345,17 @@ impl Specification {
             mac: self.mac()?,
             plain: self.read("offload", units::switch)? == Some(false),
             peers,
+        })
+    }
+
+    pub(crate) fn packet_options(&self) -> Result<packet::Options, String> {
+        let mac = self.read("mac", |value| match value {
+            "own" => Ok(packet::Address::Interface),
+            _ => mac(value).map(packet::Address::Fixed),
+        })?;
+        Ok(packet::Options {
+            mtu: self.mtu(65_535)?,
+            address: mac.unwrap_or_default(),
         })
     }
 

@@ -1,9 +1,11 @@
 //! The kernel's calls that no safe wrapper has: the one room of `link` where unsafe stands.
 
 use std::{
-    io,
+    io::{self, IoSlice, IoSliceMut},
     os::fd::{AsRawFd, BorrowedFd},
 };
+
+use super::BURST;
 
 /// What TUNSETIFF takes and gives (`struct ifreq` with its flags; 40 bytes on every 64-bit Linux).
 #[repr(C)]
@@ -63,4 +65,259 @@ pub fn tap_take_offloads(tun: BorrowedFd<'_>) -> io::Result<()> {
             libc::c_ulong::from(offloads),
         )
     })
+}
+
+/// Sets a socket option that is one C value.
+fn set_option<T>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the kernel reads `len` bytes at `value`, which is that long and outlives the call.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            std::ptr::from_ref(value).cast(),
+            len,
+        )
+    })
+}
+
+/// Switches a packet socket's option on (packet(7)).
+pub fn packet_switch_on(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<()> {
+    set_option(socket, libc::SOL_PACKET, option, &1)
+}
+
+/// Joins what `kind` names (PACKET_MR_PROMISC, PACKET_MR_ALLMULTI) on an interface, until the socket is closed.
+pub fn packet_join(socket: BorrowedFd<'_>, interface: u32, kind: libc::c_int) -> io::Result<()> {
+    let request = libc::packet_mreq {
+        mr_ifindex: index(interface)?,
+        mr_type: libc::c_ushort::try_from(kind).map_err(|_| io::ErrorKind::InvalidInput)?,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set_option(
+        socket,
+        libc::SOL_PACKET,
+        libc::PACKET_ADD_MEMBERSHIP,
+        &request,
+    )
+}
+
+/// One instruction of the classic packet filter (bpf(4)): code, jump if true, jump if false, operand.
+pub type Instruction = (u16, u8, u8, u32);
+
+/// Lets through only what `program` accepts.
+pub fn attach_filter(socket: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
+    let mut program: Vec<libc::sock_filter> = program
+        .iter()
+        .map(|&(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k })
+        .collect();
+    let filter = libc::sock_fprog {
+        len: libc::c_ushort::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        filter: program.as_mut_ptr(),
+    };
+    // The kernel copies the program before the call returns.
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
+}
+
+fn index(interface: u32) -> io::Result<libc::c_int> {
+    libc::c_int::try_from(interface).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+const ADDRESS_LEN: usize = size_of::<libc::sockaddr_ll>();
+
+fn link_address() -> libc::sockaddr_ll {
+    libc::sockaddr_ll {
+        sll_family: libc::c_ushort::try_from(libc::AF_PACKET).unwrap_or(17),
+        sll_protocol: 0,
+        sll_ifindex: 0,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    }
+}
+
+/// Binds a packet socket to an interface, for frames of every protocol.
+pub fn packet_bind(socket: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
+    let mut address = link_address();
+    address.sll_protocol = libc::c_ushort::try_from(libc::ETH_P_ALL)
+        .unwrap_or(3)
+        .to_be();
+    address.sll_ifindex = index(interface)?;
+    let len = libc::socklen_t::try_from(ADDRESS_LEN).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the kernel reads `len` bytes at `address`, which is that long and outlives the call.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })
+}
+
+/// Whether the interface that a packet socket was bound to still exists.
+pub fn packet_is_bound(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut address = link_address();
+    let mut len =
+        libc::socklen_t::try_from(ADDRESS_LEN).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: the kernel writes at most `len` bytes at `address`, which is that long, and then `len`.
+    check(unsafe {
+        libc::getsockname(socket.as_raw_fd(), (&raw mut address).cast(), &raw mut len)
+    })?;
+    // af_packet.c sets it to -1 when the interface is unregistered.
+    Ok(address.sll_ifindex > 0)
+}
+
+/// Frames that a packet socket had no room for since the last time this was asked.
+pub fn packet_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut counts = libc::tpacket_stats {
+        tp_packets: 0,
+        tp_drops: 0,
+    };
+    let mut len =
+        libc::socklen_t::try_from(size_of_val(&counts)).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let (level, option) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
+    // SAFETY: the kernel writes at most `len` bytes at `counts`, which is that long, and then `len`.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw mut counts).cast(),
+            &raw mut len,
+        )
+    })?;
+    Ok(counts.tp_drops)
+}
+
+/// What came with a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes written to its buffer.
+    pub len: usize,
+    /// It was longer than its buffer.
+    pub cut: bool,
+    /// The VLAN tag that the kernel took out of it: protocol and control information.
+    pub vlan: Option<(u16, u16)>,
+}
+
+/// Room for one `tpacket_auxdata` with its `cmsghdr`, aligned as the kernel wants it.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; 40]);
+
+impl Control {
+    /// The tag in the auxiliary data, read by offset (`struct cmsghdr`: 16 bytes; `struct tpacket_auxdata`: 20).
+    fn vlan(&self, len: usize) -> Option<(u16, u16)> {
+        const TPID_ETHERNET: u16 = 0x8100;
+        let bytes = self.0.get(..len.min(40))?;
+        let int = |at: usize| {
+            bytes
+                .get(at..at + 4)?
+                .try_into()
+                .ok()
+                .map(u32::from_ne_bytes)
+        };
+        let short = |at: usize| {
+            bytes
+                .get(at..at + 2)?
+                .try_into()
+                .ok()
+                .map(u16::from_ne_bytes)
+        };
+        let kind = (int(8)?, int(12)?);
+        if kind
+            != (
+                libc::SOL_PACKET.cast_unsigned(),
+                libc::PACKET_AUXDATA.cast_unsigned(),
+            )
+        {
+            return None;
+        }
+        let status = int(16)?;
+        let tag = (short(34)?, short(32)?);
+        match (
+            status & libc::TP_STATUS_VLAN_VALID,
+            status & libc::TP_STATUS_VLAN_TPID_VALID,
+        ) {
+            (0, _) => None,
+            (_, 0) => Some((TPID_ETHERNET, tag.1)),
+            _ => Some(tag),
+        }
+    }
+}
+
+/// Messages without names, vectors or control data.
+fn empty_messages() -> [libc::mmsghdr; BURST] {
+    // SAFETY: `mmsghdr` is integers and pointers; all zero is an empty message.
+    unsafe { std::mem::zeroed() }
+}
+
+/// recvmmsg(2) without waiting: one frame into each of `buffers` (at most [`BURST`] count); how many came, each described in `received`.
+pub fn receive_many(
+    socket: BorrowedFd<'_>,
+    buffers: &mut [IoSliceMut<'_>],
+    received: &mut [Received; BURST],
+) -> io::Result<usize> {
+    let mut messages = empty_messages();
+    let mut controls = [Control([0; 40]); BURST];
+    let mut count = 0;
+    for ((message, control), buffer) in messages.iter_mut().zip(&mut controls).zip(buffers) {
+        // `IoSliceMut` has the layout of `iovec`: std says so.
+        message.msg_hdr.msg_iov = std::ptr::from_mut(buffer).cast();
+        message.msg_hdr.msg_iovlen = 1;
+        message.msg_hdr.msg_control = std::ptr::from_mut(control).cast();
+        message.msg_hdr.msg_controllen = size_of::<Control>();
+        count += 1;
+    }
+    let flags = libc::MSG_DONTWAIT;
+    // SAFETY: the first `count` messages point to one vector each, which describes memory borrowed for writing until the
+    // end of this function, and to control data of the length given, which lives as long. No timeout.
+    let n = unsafe {
+        libc::recvmmsg(
+            socket.as_raw_fd(),
+            messages.as_mut_ptr(),
+            count,
+            flags,
+            std::ptr::null_mut(),
+        )
+    };
+    let Ok(n) = usize::try_from(n) else {
+        return Err(io::Error::last_os_error());
+    };
+    for (what, (message, control)) in received
+        .iter_mut()
+        .zip(messages.iter().zip(&controls))
+        .take(n)
+    {
+        *what = Received {
+            len: usize::try_from(message.msg_len).unwrap_or(0),
+            cut: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            vlan: control.vlan(message.msg_hdr.msg_controllen),
+        };
+    }
+    Ok(n)
+}
+
+/// sendmmsg(2) without waiting: `header` and then the bytes of each of `frames` (the first [`BURST`] of them); how many went.
+pub fn send_many<'a>(
+    socket: BorrowedFd<'_>,
+    header: &[u8],
+    frames: impl Iterator<Item = &'a [u8]>,
+) -> io::Result<usize> {
+    let mut messages = empty_messages();
+    let mut vectors = [[IoSlice::new(header); 2]; BURST];
+    let mut count = 0;
+    for ((message, vector), frame) in messages.iter_mut().zip(&mut vectors).zip(frames) {
+        vector[1] = IoSlice::new(frame);
+        // `IoSlice` has the layout of `iovec`: std says so. The kernel only reads what it describes.
+        message.msg_hdr.msg_iov = vector.as_mut_ptr().cast();
+        message.msg_hdr.msg_iovlen = vector.len();
+        count += 1;
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the first `count` messages point to two vectors each, which describe memory borrowed until the end of this
+    // function; there are at least `count` messages.
+    let n = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, flags) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }

@@ -8,6 +8,7 @@ use std::{
     io::{self, ErrorKind, IoSlice},
     net::IpAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
 };
 
 use percore::slab::Slab;
@@ -25,6 +26,9 @@ use crate::packet::{Meta, Packet};
 
 /// The longest IP packet there is, jumbograms aside (RFC 791, RFC 8200).
 const IP_MAX: usize = 65_535;
+
+/// How long to wait for the kernel to take an address into use, milliseconds. It takes one or two.
+const SETTLE_MS_MAX: u32 = 500;
 
 /// How to open a TAP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -278,6 +282,17 @@ fn configure(name: &str, options: &Options) -> io::Result<netlink::Interface> {
                 e,
             )
         })?;
+    }
+    // The first question to the kernel's end shall not go unanswered, which would cost its asker a second.
+    for _ in 0..SETTLE_MS_MAX {
+        let usable = |&(address, _): &(IpAddr, u8)| match address {
+            IpAddr::V4(_) => true,
+            IpAddr::V6(address) => netlink::is_usable(address).unwrap_or(true),
+        };
+        if options.peers.iter().all(usable) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
     find()
 }

@@ -280,10 +280,12 @@ impl Incoming {
     /// `Doorbell::arm` and looks here again.
     fn unblock(&self) {
         // Relaxed, as said: pairs with the SeqCst store in Wire::transmit through that fence
-        if self.direction.blocked.load(Relaxed) && self.direction.blocked.swap(false, SeqCst) {
-            if let Some(bell) = self.direction.sender.get() {
-                bell.ring();
-            }
+        let blocked = &self.direction.blocked;
+        if blocked.load(Relaxed)
+            && blocked.swap(false, SeqCst)
+            && let Some(bell) = self.direction.sender.get()
+        {
+            bell.ring();
         }
     }
 
@@ -525,6 +527,9 @@ impl Drop for Wire {
                 .and_then(|incoming| incoming.direction.sender.get().cloned()),
         );
         self.incoming = None;
+        if self.slot.take().is_some() {
+            registry::sweep();
+        }
         self.out.lane = Out::Plain(ring(1).0);
         for bell in [receiver, sender].into_iter().flatten() {
             bell.ring();

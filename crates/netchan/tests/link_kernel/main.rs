@@ -2,4 +2,5 @@
 
 mod frames;
 mod namespace;
+mod packet;
 mod tap;

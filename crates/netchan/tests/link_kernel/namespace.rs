@@ -35,6 +35,19 @@ pub fn with(test: &str, body: impl FnOnce()) {
     );
 }
 
+/// As [`with`], for a test that opens a TAP.
+pub fn with_tap(test: &str, body: impl FnOnce()) {
+    if let Err(e) = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun")
+    {
+        eprintln!("SKIPPED {test}: /dev/net/tun cannot be opened here: {e}");
+        return;
+    }
+    with(test, body);
+}
+
 /// How a network namespace can be had here: as root, or in a user namespace.
 fn permitted() -> Option<&'static str> {
     ["-n", "-Urn"].into_iter().find(|flags| {

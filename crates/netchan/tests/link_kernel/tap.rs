@@ -35,14 +35,14 @@ fn addr(text: &str) -> IpAddr {
 
 #[test]
 fn kernel_answers_on_both_families() {
-    namespace::with("tap::kernel_answers_on_both_families", || {
+    namespace::with_tap("tap::kernel_answers_on_both_families", || {
         for options in ["", ",offload=off", ",mtu=9000"] {
             let mut host = open(&format!("tap:nc0,peer=10.77.0.1/24;fd77::1/64{options}"));
             for (me, kernel) in [("10.77.0.2", "10.77.0.1"), ("fd77::2", "fd77::1")] {
                 let (me, kernel) = (addr(me), addr(kernel));
                 let mac = host
                     .resolve(me, kernel)
-                    .expect("the kernel answers who has its address");
+                    .unwrap_or_else(|| panic!("{kernel} does not answer {options}"));
                 assert_ne!(mac, host.mac(), "both ends have one MAC address");
                 assert!(
                     host.ping(me, kernel, mac, 56).is_some(),
@@ -69,7 +69,7 @@ fn kernel_answers_on_both_families() {
 
 #[test]
 fn mtu_is_the_devices_or_sets_it() {
-    namespace::with("tap::mtu_is_the_devices_or_sets_it", || {
+    namespace::with_tap("tap::mtu_is_the_devices_or_sets_it", || {
         ip("tuntap add dev nc7 mode tap");
         ip("link set nc7 mtu 1400");
         let host = open("tap:nc7,offload=off");
@@ -99,7 +99,7 @@ fn long(slab: &mut Slab, len: usize) -> Packet {
 
 #[test]
 fn kernel_chooses_a_name_and_addresses_are_ours() {
-    namespace::with("tap::kernel_chooses_a_name_and_addresses_are_ours", || {
+    namespace::with_tap("tap::kernel_chooses_a_name_and_addresses_are_ours", || {
         let (a, b) = (open("tap"), open("tap"));
         let names = [&a, &b].map(|h| h.link.properties().name.clone());
         assert_eq!(names, ["tap:nc0", "tap:nc1"]);
@@ -118,7 +118,7 @@ fn kernel_chooses_a_name_and_addresses_are_ours() {
 
 #[test]
 fn second_stack_on_the_same_tap_is_told() {
-    namespace::with("tap::second_stack_on_the_same_tap_is_told", || {
+    namespace::with_tap("tap::second_stack_on_the_same_tap_is_told", || {
         let _first = open("tap:nc0");
         let (kind, text) = error("tap:nc0");
         assert_eq!(kind, ErrorKind::ResourceBusy, "{text}");
@@ -131,7 +131,7 @@ fn second_stack_on_the_same_tap_is_told() {
 
 #[test]
 fn what_is_no_tap_is_told() {
-    namespace::with("tap::what_is_no_tap_is_told", || {
+    namespace::with_tap("tap::what_is_no_tap_is_told", || {
         let (_, text) = error("tap:lo");
         assert!(text.contains("tap:lo") && text.contains("no TAP"), "{text}");
         let (kind, text) = error("tap:a-name-of-17-bytes");
@@ -150,7 +150,7 @@ fn what_is_no_tap_is_told() {
 
 #[test]
 fn without_permission_the_way_out_is_named() {
-    namespace::with("tap::without_permission_the_way_out_is_named", || {
+    namespace::with_tap("tap::without_permission_the_way_out_is_named", || {
         // Gives up every capability of this process, which is the namespace's only one.
         let output = std::process::Command::new("setpriv")
             .args([
@@ -191,7 +191,7 @@ fn open_without_permission() {
 
 #[test]
 fn deleted_device_is_gone() {
-    namespace::with("tap::deleted_device_is_gone", || {
+    namespace::with_tap("tap::deleted_device_is_gone", || {
         let mut host = open("tap:nc0,peer=10.77.0.1/24");
         while host
             .receive(Duration::from_millis(50))
@@ -233,7 +233,7 @@ fn deleted_device_is_gone() {
 
 #[test]
 fn downed_device_drops_and_comes_back() {
-    namespace::with("tap::downed_device_drops_and_comes_back", || {
+    namespace::with_tap("tap::downed_device_drops_and_comes_back", || {
         let mut host = open("tap:nc0,peer=10.77.0.1/24");
         ip("link set nc0 down");
         host.send([0xff; 6], 0x0806, &[0; 28]);
@@ -250,7 +250,7 @@ fn downed_device_drops_and_comes_back() {
 /// R1: running out of buffers is counted at the ring, is visible, and leaves the link in order.
 #[test]
 fn without_buffers_frames_are_counted_as_dropped() {
-    namespace::with("tap::without_buffers_frames_are_counted_as_dropped", || {
+    namespace::with_tap("tap::without_buffers_frames_are_counted_as_dropped", || {
         let mut host = open("tap:nc0,peer=10.77.0.1/24");
         let mac = host
             .resolve(addr("10.77.0.2"), addr("10.77.0.1"))
@@ -284,20 +284,23 @@ fn without_buffers_frames_are_counted_as_dropped() {
 /// With offload the kernel's own TCP hands over segments longer than the MTU, and vouches for their checksums.
 #[test]
 fn kernel_hands_over_merged_segments() {
-    namespace::with("tap::kernel_hands_over_merged_segments", || {
-        let mut host = open("tap:nc0,peer=10.77.0.1/24");
-        // A UDP datagram of the kernel has its checksum left out.
-        ip("neighbor add 10.77.0.2 lladdr 02:00:00:00:00:09 dev nc0");
-        let socket = std::net::UdpSocket::bind("10.77.0.1:0").expect("a socket of the kernel");
-        socket.send_to(&[7; 1000], "10.77.0.2:9").expect("sent");
-        let udp = |p: &Packet| {
-            (p.bytes().get(23) == Some(&17) && p.len() == 14 + 28 + 1000).then_some(p.meta)
-        };
-        assert!(host.until(udp).expect("the datagram").checksum_verified);
-        let mut host = open("tap:nc1,offload=off,peer=10.78.0.1/24");
-        ip("neighbor add 10.78.0.2 lladdr 02:00:00:00:00:09 dev nc1");
-        let socket = std::net::UdpSocket::bind("10.78.0.1:0").expect("a socket of the kernel");
-        socket.send_to(&[7; 1000], "10.78.0.2:9").expect("sent");
-        assert!(!host.until(udp).expect("the datagram").checksum_verified);
+    namespace::with_tap("tap::kernel_hands_over_merged_segments", || {
+        for (options, offload) in [("", true), (",offload=off", false)] {
+            let mut host = open(&format!("tap:nc0,peer=10.77.0.1/24{options}"));
+            let mac = host.link.properties().mac;
+            ip(&format!("neighbor add 10.77.0.2 lladdr {mac} dev nc0"));
+            let sender = std::thread::spawn(|| {
+                use std::io::Write;
+                let mut stream =
+                    std::net::TcpStream::connect("10.77.0.2:80").expect("our host answers");
+                let _ = stream.write_all(&[7; 200_000]);
+                stream
+            });
+            let (total, verified, longest) =
+                host.accept_tcp("10.77.0.2".parse().expect("an address"));
+            assert_eq!((total, verified), (200_000, offload), "{options}");
+            assert_eq!(longest > 1514, offload, "{longest} {options}");
+            drop(sender.join());
+        }
     });
 }

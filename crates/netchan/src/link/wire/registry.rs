@@ -38,19 +38,33 @@ impl Slot {
     }
 }
 
+/// A wire of which one end is open.
+struct Half {
+    /// What the other end will receive on.
+    incoming: Incoming,
+    slot: Weak<Slot>,
+    options: Options,
+}
+
 /// A name in use.
 enum Entry {
-    /// One end is open; the other waits here.
-    Half {
-        incoming: Incoming,
-        slot: Weak<Slot>,
-        options: Options,
-    },
-    /// Both are; the name is free again when both are gone.
+    Half(Box<Half>),
+    /// Both ends are open; the name is free again when both are gone.
     Whole([Weak<Direction>; 2]),
 }
 
-static NAMES: Mutex<Option<HashMap<String, Entry>>> = Mutex::new(None);
+impl Entry {
+    fn in_use(&self) -> bool {
+        match self {
+            Self::Half(half) => half.slot.strong_count() > 0,
+            Self::Whole(directions) => directions.iter().any(|d| d.strong_count() > 0),
+        }
+    }
+}
+
+type Names = HashMap<String, Entry>;
+
+static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 
 /// Opens an end of the wire `name`: the first, or the second of one that is half open. `options` is for what this end
 /// sends; a second opener who has none takes those of the first.
@@ -60,62 +74,73 @@ static NAMES: Mutex<Option<HashMap<String, Entry>>> = Mutex::new(None);
 pub(crate) fn open(name: &str, options: Option<&Options>) -> Result<Wire, String> {
     let mut names = NAMES.lock();
     let names = names.get_or_insert_default();
-    names.retain(|_, entry| match entry {
-        Entry::Half { slot, .. } => slot.strong_count() > 0,
-        Entry::Whole(directions) => directions.iter().any(|d| d.strong_count() > 0),
-    });
-    let label = if name.is_empty() {
+    names.retain(|_, entry| entry.in_use());
+    match names.remove(name) {
+        None => Ok(first(names, name, options.cloned().unwrap_or_default())),
+        Some(Entry::Half(half)) => second(names, name, half, options),
+        Some(whole) => {
+            names.insert(name.to_owned(), whole);
+            Err("both ends of this wire are in use in this process".into())
+        }
+    }
+}
+
+/// Forgets wires whose only open end was dropped, and frees what lies in them.
+pub(super) fn sweep() {
+    if let Some(names) = NAMES.lock().as_mut() {
+        names.retain(|_, entry| entry.in_use());
+    }
+}
+
+fn label(name: &str) -> String {
+    if name.is_empty() {
         "wire".to_owned()
     } else {
         format!("wire:{name}")
+    }
+}
+
+fn first(names: &mut Names, name: &str, options: Options) -> Wire {
+    let (out, incoming) = direction(&options, 0);
+    let mut wire = Wire::new(&label(name), &options, 0, out);
+    let slot = Arc::new(Slot::default());
+    let half = Half {
+        incoming,
+        slot: Arc::downgrade(&slot),
+        options,
     };
-    let Some(entry) = names.get_mut(name) else {
-        let options = options.cloned().unwrap_or_default();
-        let (out, incoming) = direction(&options, 0);
-        let mut wire = Wire::new(&label, &options, 0, out);
-        let slot = Arc::new(Slot::default());
-        names.insert(
-            name.to_owned(),
-            Entry::Half {
-                incoming,
-                slot: Arc::downgrade(&slot),
-                options,
-            },
-        );
-        wire.slot = Some(slot);
-        return Ok(wire);
+    names.insert(name.to_owned(), Entry::Half(Box::new(half)));
+    wire.slot = Some(slot);
+    wire
+}
+
+fn second(
+    names: &mut Names,
+    name: &str,
+    half: Box<Half>,
+    options: Option<&Options>,
+) -> Result<Wire, String> {
+    let mac = options.and_then(|own| own.mac);
+    let options = Options {
+        mac,
+        ..options.unwrap_or(&half.options).clone()
     };
-    let Entry::Half {
-        options: first,
-        slot,
-        ..
-    } = entry
-    else {
-        return Err("both ends of this wire are in use in this process".into());
-    };
-    let mine = options.unwrap_or(first).clone();
-    let mine = Options {
-        mac: options.and_then(|o| o.mac),
-        ..mine
-    };
-    if mine.mtu != first.mtu {
-        return Err(format!(
+    if options.mtu != half.options.mtu {
+        let what = format!(
             "the other end of this wire has mtu={}, this one says mtu={}",
-            first.mtu, mine.mtu
-        ));
+            half.options.mtu, options.mtu
+        );
+        names.insert(name.to_owned(), Entry::Half(half));
+        return Err(what);
     }
-    let Some(slot) = slot.upgrade() else {
-        return Err("the other end of this wire was dropped just now; open it again".into());
-    };
-    let (out, theirs) = direction(&mine, 1);
-    let mut wire = Wire::new(&label, &mine, 1, out);
-    let whole = Entry::Whole([Arc::downgrade(&theirs.direction), Weak::new()]);
-    if let Entry::Half { incoming, .. } = std::mem::replace(entry, whole) {
-        if let Entry::Whole([_, second]) = entry {
-            *second = Arc::downgrade(&incoming.direction);
-        }
-        wire.incoming = Some(incoming);
+    let (out, theirs) = direction(&options, 1);
+    let directions = [&theirs, &half.incoming].map(|incoming| Arc::downgrade(&incoming.direction));
+    names.insert(name.to_owned(), Entry::Whole(directions));
+    let mut wire = Wire::new(&label(name), &options, 1, out);
+    wire.incoming = Some(half.incoming);
+    // Where the first end was dropped this very moment, `theirs` goes with it, and we are told that it is gone.
+    if let Some(slot) = half.slot.upgrade() {
+        slot.put(theirs);
     }
-    slot.put(theirs);
     Ok(wire)
 }

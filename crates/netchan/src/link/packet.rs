@@ -1,0 +1,398 @@
+//! The packet link: an interface of this host, shared with its kernel (AF_PACKET, packet(7)).
+//!
+//! Unless told otherwise we have a MAC address of our own on it, so the kernel takes frames for us as meant for another
+//! station and neither answers nor resets our connections. With the interface's own address (`mac=own`, for a network that
+//! lets only one pass) the kernel sees what we see: our IP addresses must not be its own too, and it must not forward.
+//!
+//! A kernel at the other end of a veth hands over TCP segments as its TCP made them, up to 64 KiB, with checksums left out;
+//! they are taken as they are. VLAN tags that the kernel or the card took out are put back.
+
+use std::{
+    cell::Cell,
+    collections::VecDeque,
+    io::{self, ErrorKind, IoSliceMut},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use percore::slab::Slab;
+use proto::{time::Instant, wire::ethernet::MacAddr};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socket_with, sockopt};
+
+use super::{
+    BURST, FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, Properties, Statistics, mac, netlink, sys,
+    virtio::{self, Frame},
+};
+use crate::packet::{Meta, Packet};
+
+/// The longest IP packet there is, jumbograms aside; merged segments are that long whatever the MTU is.
+const IP_MAX: usize = 65_535;
+
+/// What the kernel may keep for us, bytes: the ring of R1. A hundred merged segments.
+const KERNEL_QUEUE: usize = 8 << 20;
+
+/// Between two looks at an interface that is down: whether it is gone for good.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Our address on an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Address {
+    /// One of our own, derived from the interface's name and address.
+    #[default]
+    Derived,
+    /// The interface's.
+    Interface,
+    /// This one.
+    Fixed(MacAddr),
+}
+
+/// How to open an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// MTU, bytes, at most the interface's; the interface's if `None`.
+    pub mtu: Option<usize>,
+    /// Our address on it.
+    pub address: Address,
+}
+
+/// A packet socket bound to an interface.
+#[derive(Debug)]
+pub struct PacketSocket {
+    socket: OwnedFd,
+    properties: Properties,
+    /// Frames to ask the kernel for at once: twice what came last, so that idle polls borrow few buffers.
+    appetite: usize,
+    /// When to look next whether an interface that is down still exists.
+    look_at: Option<Instant>,
+    gone: Option<String>,
+    counts: Statistics,
+    /// Frames the kernel dropped; it forgets them when asked.
+    missed: Cell<u64>,
+}
+
+impl PacketSocket {
+    /// Opens the interface `name`.
+    ///
+    /// # Errors
+    /// Each says what to do: no permission, no such interface, none that carries Ethernet, a refused setting.
+    pub fn open(name: &str, options: &Options) -> io::Result<Self> {
+        let interface = netlink::find(name)
+            .map_err(|e| explain(name, "cannot look for the interface", e))?
+            .ok_or_else(|| {
+                refuse(
+                    name,
+                    ErrorKind::NotFound,
+                    "there is no interface of this name in this network namespace",
+                )
+            })?;
+        if !interface.ethernet {
+            return Err(refuse(
+                name,
+                ErrorKind::Unsupported,
+                "the interface carries no Ethernet",
+            ));
+        }
+        let mtu = options.mtu.unwrap_or(interface.mtu);
+        if mtu > interface.mtu {
+            let what = format!("mtu={mtu} is more than the interface's {}", interface.mtu);
+            return Err(refuse(name, ErrorKind::InvalidInput, &what));
+        }
+        let mac = match options.address {
+            Address::Derived => mac::derive(&[b"packet", name.as_bytes(), &interface.mac.0]),
+            Address::Interface => interface.mac,
+            Address::Fixed(mac) => mac,
+        };
+        let socket = connect(name, interface.index, mac, mac == interface.mac)?;
+        let properties = Properties {
+            name: format!("packet:{name}"),
+            kind: "packet",
+            mac,
+            mtu,
+            frame_max: virtio::LEN + IP_MAX + FRAME_OVERHEAD,
+        };
+        Ok(Self {
+            socket,
+            properties,
+            appetite: BURST,
+            look_at: None,
+            gone: None,
+            counts: Statistics::default(),
+            missed: Cell::new(0),
+        })
+    }
+
+    /// One recvmmsg(2) for at most `max` frames; how many were appended, and whether there may be more.
+    fn receive_some(
+        &mut self,
+        slab: &mut Slab,
+        burst: &mut VecDeque<Packet>,
+        max: usize,
+    ) -> io::Result<(usize, bool)> {
+        let mut empty: [Option<Packet>; BURST] = [const { None }; BURST];
+        let mut asked = 0;
+        for slot in empty.iter_mut().take(max.min(self.appetite)) {
+            *slot = slab.alloc().map(|buffer| Packet::new(buffer, 0));
+            asked += usize::from(slot.is_some());
+        }
+        if asked == 0 {
+            self.drop_one()?;
+            return Ok((0, true));
+        }
+        let mut received = [sys::Received::default(); BURST];
+        let mut slots = empty.iter_mut();
+        let mut buffers: [IoSliceMut<'_>; BURST] = std::array::from_fn(|_| {
+            IoSliceMut::new(
+                slots
+                    .next()
+                    .and_then(Option::as_mut)
+                    .map_or(&mut [], Packet::room_mut),
+            )
+        });
+        let buffers = buffers.get_mut(..asked).unwrap_or_default();
+        let came = sys::receive_many(self.socket.as_fd(), buffers, &mut received);
+        let n = came.as_ref().map_or(0, |&n| n);
+        let mut taken = 0;
+        for (i, (slot, what)) in empty.iter_mut().zip(&received).enumerate() {
+            let Some(packet) = slot.take() else { continue };
+            let packet = if i < n {
+                self.accept(packet, what)
+            } else {
+                Err(packet)
+            };
+            match packet {
+                Ok(packet) => {
+                    burst.push_back(packet);
+                    taken += 1;
+                }
+                Err(packet) => slab.free(packet.into_buffer()),
+            }
+        }
+        self.appetite = (2 * n).clamp(4, BURST);
+        came?;
+        Ok((taken, n == asked))
+    }
+
+    /// Makes a frame just read what it was on the wire; gives it back (counted) if it is none of ours.
+    fn accept(&mut self, mut packet: Packet, what: &sys::Received) -> Result<Packet, Packet> {
+        packet.set_len(what.len);
+        let header = virtio::read(packet.bytes());
+        packet.pull(virtio::LEN);
+        packet.meta = Meta {
+            checksum_verified: header == Some(Frame::Verified),
+            ..Meta::default()
+        };
+        let whole = !what.cut && packet.len() >= HEADER_MIN;
+        if !whole || matches!(header, None | Some(Frame::Merged)) {
+            self.counts.rx_length += 1;
+            return Err(packet);
+        }
+        if let Some(tag) = what.vlan {
+            restore(&mut packet, tag);
+        }
+        self.counts.rx_packets += 1;
+        self.counts.rx_bytes += packet.len() as u64;
+        Ok(packet)
+    }
+
+    /// Takes a frame for which there is no buffer: what is dropped is counted here (R1), and the descriptor does not stay readable.
+    fn drop_one(&mut self) -> io::Result<()> {
+        recv(&self.socket, &mut [0; 64][..], RecvFlags::DONTWAIT)?;
+        self.counts.rx_no_buffer += 1;
+        Ok(())
+    }
+
+    /// The interface is down, or was when we last looked.
+    fn look(&mut self, now: Instant) -> Result<(), LinkError> {
+        if sys::packet_is_bound(self.socket.as_fd()).map_err(LinkError::Io)? {
+            let name = self.properties.name.trim_start_matches("packet:");
+            let up = netlink::find(name)
+                .ok()
+                .flatten()
+                .is_some_and(|interface| interface.up);
+            self.look_at = (!up).then(|| now + LOOK);
+            return Ok(());
+        }
+        let what = format!("{} was deleted", self.properties.name);
+        Err(LinkError::Gone(self.gone.insert(what).clone()))
+    }
+
+    fn still_there(&self) -> Result<(), LinkError> {
+        self.gone
+            .as_ref()
+            .map_or(Ok(()), |what| Err(LinkError::Gone(what.clone())))
+    }
+}
+
+impl Link for PacketSocket {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn receive(
+        &mut self,
+        now: Instant,
+        slab: &mut Slab,
+        burst: &mut VecDeque<Packet>,
+        max: usize,
+    ) -> Result<usize, LinkError> {
+        self.still_there()?;
+        let mut n = 0;
+        while n < max {
+            match self.receive_some(slab, burst, max - n) {
+                Ok((taken, more)) => {
+                    n += taken;
+                    if !more {
+                        break;
+                    }
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    break;
+                }
+                Err(e) if e.kind() == ErrorKind::NetworkDown => {
+                    self.look_at = Some(now);
+                    break;
+                }
+                // What came before it is not lost; the next call meets the error again if it lasts.
+                Err(_) if n > 0 => break,
+                Err(e) => {
+                    self.look(now)?;
+                    return Err(LinkError::Io(e));
+                }
+            }
+        }
+        if n == 0 && self.look_at.is_some_and(|at| at <= now) {
+            self.look(now)?;
+        }
+        Ok(n)
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        frames: &mut VecDeque<Packet>,
+    ) -> Result<usize, LinkError> {
+        self.still_there()?;
+        let mut n = 0;
+        while !frames.is_empty() {
+            let bytes = frames.iter().map(Packet::bytes);
+            match sys::send_many(self.socket.as_fd(), &virtio::PLAIN, bytes) {
+                Ok(sent) => {
+                    n += sent;
+                    self.counts.tx_packets += sent as u64;
+                    self.counts.tx_bytes += frames
+                        .drain(..sent)
+                        .map(|frame| frame.len() as u64)
+                        .sum::<u64>();
+                    continue;
+                }
+                Err(e) => match e.raw_os_error() {
+                    Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => break,
+                    Some(libc::ENXIO | libc::ENODEV) => self.look(now)?,
+                    Some(libc::ENETDOWN) => self.look_at = Some(now),
+                    // EMSGSIZE, EINVAL: sending it again would not help.
+                    _ => {}
+                },
+            }
+            self.counts.tx_errors += 1;
+            frames.pop_front();
+            n += 1;
+        }
+        Ok(n)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    /// While the interface is down: when to look whether it is gone.
+    fn next_event(&self) -> Instant {
+        self.look_at.unwrap_or(Instant::FAR)
+    }
+
+    fn statistics(&self) -> Statistics {
+        let new = sys::packet_drops(self.socket.as_fd()).unwrap_or(0);
+        self.missed.set(self.missed.get() + u64::from(new));
+        Statistics {
+            rx_missed: self.missed.get(),
+            ..self.counts
+        }
+    }
+}
+
+/// A socket for the frames of one interface that are for `mac`, a group or all.
+fn connect(name: &str, index: u32, mac: MacAddr, own: bool) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    // Protocol 0: nothing is received before the filter and the interface are set.
+    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(|e| {
+        let what = match e {
+            rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => {
+                "not permitted: a packet socket needs CAP_NET_RAW (root, or a user namespace that owns the interface)"
+            }
+            _ => "cannot make a packet socket",
+        };
+        explain(name, what, e.into())
+    })?;
+    let set = || -> io::Result<()> {
+        sys::attach_filter(socket.as_fd(), &filter(mac))?;
+        sys::packet_switch_on(socket.as_fd(), libc::PACKET_AUXDATA)?;
+        sys::packet_switch_on(socket.as_fd(), libc::PACKET_VNET_HDR)?;
+        sys::packet_switch_on(socket.as_fd(), libc::PACKET_IGNORE_OUTGOING)?;
+        let membership = if own {
+            libc::PACKET_MR_ALLMULTI
+        } else {
+            libc::PACKET_MR_PROMISC
+        };
+        sys::packet_join(socket.as_fd(), index, membership)?;
+        // More than the system's limit needs rights that we may not have; then as much as there is.
+        sockopt::set_socket_recv_buffer_size_force(&socket, KERNEL_QUEUE)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, KERNEL_QUEUE))?;
+        sockopt::set_socket_send_buffer_size_force(&socket, KERNEL_QUEUE)
+            .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, KERNEL_QUEUE))?;
+        sys::packet_bind(socket.as_fd(), index)
+    };
+    set().map_err(|e| explain(name, "cannot set up the packet socket", e))?;
+    Ok(socket)
+}
+
+/// Accepts frames whose destination has the group bit or is `mac`: the kernel drops the rest before they cost us anything.
+fn filter(mac: MacAddr) -> [sys::Instruction; 8] {
+    const LOAD_BYTE: u16 = 0x30;
+    const LOAD_HALF: u16 = 0x28;
+    const LOAD_WORD: u16 = 0x20;
+    const IF_BITS: u16 = 0x45;
+    const IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let [a, b, c, d, e, f] = mac.0;
+    [
+        (LOAD_BYTE, 0, 0, 0),
+        (IF_BITS, 4, 0, 1),
+        (LOAD_WORD, 0, 0, 0),
+        (IF_EQUAL, 0, 3, u32::from_be_bytes([a, b, c, d])),
+        (LOAD_HALF, 0, 0, 4),
+        (IF_EQUAL, 0, 1, u32::from(u16::from_be_bytes([e, f]))),
+        (RETURN, 0, 0, u32::MAX),
+        (RETURN, 0, 0, 0),
+    ]
+}
+
+/// Puts a VLAN tag (protocol, control information) back behind the addresses.
+fn restore(packet: &mut Packet, (protocol, control): (u16, u16)) {
+    // The virtio header stood there: there is room.
+    if packet.push(4).is_none() {
+        return;
+    }
+    let bytes = packet.bytes_mut();
+    bytes.copy_within(4..16, 0);
+    if let Some(tag) = bytes.get_mut(12..16) {
+        let (p, c) = (protocol.to_be_bytes(), control.to_be_bytes());
+        tag.copy_from_slice(&[p[0], p[1], c[0], c[1]]);
+    }
+}
+
+fn refuse(name: &str, kind: ErrorKind, what: &str) -> io::Error {
+    io::Error::new(kind, format!("packet:{name}: {what}"))
+}
+
+fn explain(name: &str, what: &str, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("packet:{name}: {what}: {error}"))
+}

@@ -1,0 +1,288 @@
+//! The packet link on one end of a veth, against the kernel at the other end.
+
+use std::{
+    collections::VecDeque,
+    io::ErrorKind,
+    net::{IpAddr, UdpSocket},
+    time::Duration,
+};
+
+use netchan::{
+    Clock,
+    link::{Link, LinkError, specification},
+};
+
+use crate::{
+    frames::Host,
+    namespace::{self, ip},
+};
+
+fn try_open(text: &str) -> std::io::Result<Box<dyn Link>> {
+    specification::open(&specification::parse(text)?, &Clock::Real)
+}
+
+fn open(text: &str) -> Host {
+    Host::new(try_open(text).unwrap_or_else(|e| panic!("{text}: {e}")))
+}
+
+fn addr(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// A veth: `v0` for us, `v1` with addresses for the kernel.
+fn veth() {
+    ip("link add v0 type veth peer name v1");
+    ip("address add 10.77.0.1/24 dev v1");
+    ip("address add fd77::1/64 dev v1 nodad");
+    ip("link set v0 up");
+    ip("link set v1 up");
+}
+
+#[test]
+fn kernel_answers_on_both_families() {
+    namespace::with("packet::kernel_answers_on_both_families", || {
+        veth();
+        for options in ["", ",mac=own", ",mac=02:00:00:00:00:07,mtu=1400"] {
+            let mut host = open(&format!("packet:v0{options}"));
+            for (me, kernel) in [("10.77.0.2", "10.77.0.1"), ("fd77::2", "fd77::1")] {
+                let (me, kernel) = (addr(me), addr(kernel));
+                ip("neighbor flush dev v1");
+                let mac = host
+                    .resolve(me, kernel)
+                    .expect("the kernel answers who has its address");
+                assert!(
+                    host.ping(me, kernel, mac, 56).is_some(),
+                    "no echo {options}"
+                );
+                assert!(
+                    host.ping(me, kernel, mac, 1300).is_some(),
+                    "no long echo {options}"
+                );
+            }
+            let counts = host.link.statistics();
+            assert!(
+                counts.rx_packets >= 6 && counts.tx_packets == 6,
+                "{counts:?}"
+            );
+            assert_eq!(
+                (counts.rx_missed, counts.rx_length, counts.tx_errors),
+                (0, 0, 0),
+                "{counts:?}"
+            );
+            host.seen.clear();
+            assert_eq!(
+                host.slab.available(),
+                host.slab.capacity(),
+                "buffers leaked"
+            );
+        }
+    });
+}
+
+#[test]
+fn frames_for_others_do_not_reach_us() {
+    namespace::with("packet::frames_for_others_do_not_reach_us", || {
+        veth();
+        let mut host = open("packet:v0");
+        ip("neighbor add 10.77.0.9 lladdr 02:00:00:00:00:09 dev v1");
+        ip(&format!(
+            "neighbor add 10.77.0.2 lladdr {} dev v1",
+            host.link.properties().mac
+        ));
+        let socket = UdpSocket::bind("10.77.0.1:0").expect("a socket of the kernel");
+        socket.send_to(b"theirs", "10.77.0.9:9").expect("sent");
+        socket.send_to(b"ours", "10.77.0.2:9").expect("sent");
+        let udp = host.until(|p| (p.bytes().get(23) == Some(&17)).then(|| p.bytes().to_vec()));
+        assert_eq!(udp.expect("ours came").get(42..), Some(&b"ours"[..]));
+    });
+}
+
+/// R1: what the kernel's queue had no room for is counted and visible.
+#[test]
+fn overrun_is_counted() {
+    namespace::with("packet::overrun_is_counted", || {
+        veth();
+        let mut host = open("packet:v0");
+        ip(&format!(
+            "neighbor add 10.77.0.2 lladdr {} dev v1",
+            host.link.properties().mac
+        ));
+        let socket = UdpSocket::bind("10.77.0.1:0").expect("a socket of the kernel");
+        const SENT: u64 = 30_000;
+        for _ in 0..SENT {
+            socket.send_to(&[1; 1400], "10.77.0.2:9").expect("sent");
+        }
+        let mut seen = 0;
+        while host.receive(Duration::ZERO).expect("the link is up") > 0 {
+            seen += host.seen.drain(..).filter(|p| p.len() == 1442).count() as u64;
+        }
+        let missed = host.link.statistics().rx_missed;
+        assert!(
+            missed > 0 && seen > 0 && seen + missed >= SENT,
+            "{seen} seen, {missed} missed"
+        );
+        assert_eq!(
+            host.link.statistics().rx_missed,
+            missed,
+            "asking twice changed the answer"
+        );
+    });
+}
+
+#[test]
+fn without_buffers_frames_are_counted_as_dropped() {
+    namespace::with(
+        "packet::without_buffers_frames_are_counted_as_dropped",
+        || {
+            veth();
+            let mut host = open("packet:v0");
+            ip(&format!(
+                "neighbor add 10.77.0.2 lladdr {} dev v1",
+                host.link.properties().mac
+            ));
+            let held: Vec<_> = std::iter::from_fn(|| host.slab.alloc()).collect();
+            let socket = UdpSocket::bind("10.77.0.1:0").expect("a socket of the kernel");
+            for _ in 0..10 {
+                socket.send_to(b"lost", "10.77.0.2:9").expect("sent");
+            }
+            assert_eq!(host.receive(Duration::from_millis(100)).unwrap(), 0);
+            assert!(
+                host.link.statistics().rx_no_buffer >= 10,
+                "{:?}",
+                host.link.statistics()
+            );
+            drop(held);
+            assert_eq!(
+                host.slab.available(),
+                host.slab.capacity(),
+                "buffers leaked"
+            );
+            socket.send_to(b"seen", "10.77.0.2:9").expect("sent");
+            assert!(
+                host.until(|p| p.bytes().ends_with(b"seen").then_some(()))
+                    .is_some()
+            );
+        },
+    );
+}
+
+#[test]
+fn kernel_hands_over_merged_segments() {
+    namespace::with("packet::kernel_hands_over_merged_segments", || {
+        veth();
+        let mut host = open("packet:v0");
+        ip(&format!(
+            "neighbor add 10.77.0.2 lladdr {} dev v1",
+            host.link.properties().mac
+        ));
+        let sender = std::thread::spawn(|| {
+            use std::io::Write;
+            let mut stream =
+                std::net::TcpStream::connect("10.77.0.2:80").expect("our host answers");
+            let _ = stream.write_all(&[7; 200_000]);
+            stream
+        });
+        let (total, verified, longest) = host.accept_tcp("10.77.0.2".parse().expect("an address"));
+        assert_eq!((total, verified), (200_000, true));
+        assert!(longest > 1514, "{longest}");
+        drop(sender.join());
+    });
+}
+
+#[test]
+fn vlan_tag_is_put_back() {
+    namespace::with("packet::vlan_tag_is_put_back", || {
+        veth();
+        // Sent as bytes at the other end, the tag is taken out by the kernel on the way in.
+        let (mut host, mut other) = (open("packet:v0"), open("packet:v1"));
+        let mac = host.link.properties().mac;
+        other.send(
+            mac.0,
+            0x8100,
+            &[&[0, 5, 8, 0][..], &[0; 34], b"tagged"].concat(),
+        );
+        let frame = host
+            .until(|p| p.bytes().ends_with(b"tagged").then(|| p.bytes().to_vec()))
+            .expect("it came");
+        assert_eq!(frame[0..6], mac.0);
+        assert_eq!(frame[12..18], [0x81, 0x00, 0x00, 0x05, 0x08, 0x00]);
+        assert_eq!(frame.len(), 14 + 4 + 34 + 6);
+    });
+}
+
+#[test]
+fn what_does_not_open_is_told() {
+    namespace::with("packet::what_does_not_open_is_told", || {
+        veth();
+        for (text, kind, says) in [
+            ("packet:v9", ErrorKind::NotFound, "no interface"),
+            ("packet:lo", ErrorKind::Unsupported, "no Ethernet"),
+            ("packet:v0,mtu=9000", ErrorKind::InvalidInput, "1500"),
+        ] {
+            let Err(e) = try_open(text) else {
+                panic!("{text} opened")
+            };
+            assert_eq!(e.kind(), kind, "{e}");
+            assert!(e.to_string().contains(says), "{e}");
+        }
+    });
+}
+
+#[test]
+fn deleted_interface_is_gone() {
+    namespace::with("packet::deleted_interface_is_gone", || {
+        veth();
+        let mut host = open("packet:v0");
+        let deleter = std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            ip("link delete v0");
+        });
+        let mut patience = 200;
+        let error = loop {
+            match host.receive(Duration::from_millis(20)) {
+                Err(e) => break e,
+                Ok(_) => patience -= 1,
+            }
+            assert!(patience > 0, "it was deleted and nobody said so");
+        };
+        deleter.join().expect("ip ran");
+        assert!(
+            matches!(&error, LinkError::Gone(what) if what.contains("v0")),
+            "{error}"
+        );
+        assert!(matches!(
+            host.receive(Duration::ZERO),
+            Err(LinkError::Gone(_))
+        ));
+        let mut out = VecDeque::new();
+        assert!(matches!(
+            host.link.transmit(host.clock.now(), &mut out),
+            Err(LinkError::Gone(_))
+        ));
+    });
+}
+
+#[test]
+fn downed_interface_drops_and_comes_back() {
+    namespace::with("packet::downed_interface_drops_and_comes_back", || {
+        veth();
+        let mut host = open("packet:v0");
+        ip("link set v0 down");
+        host.send([0xff; 6], 0x0806, &[0; 28]);
+        assert_eq!(host.link.statistics().tx_errors, 1);
+        for _ in 0..3 {
+            host.receive(Duration::from_millis(10))
+                .expect("down, not gone");
+        }
+        assert_ne!(
+            host.link.next_event(),
+            proto::time::Instant::FAR,
+            "nobody will look whether it is gone"
+        );
+        ip("link set v0 up");
+        assert!(
+            host.resolve(addr("10.77.0.2"), addr("10.77.0.1")).is_some(),
+            "it did not come back"
+        );
+    });
+}
