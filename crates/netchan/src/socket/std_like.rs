@@ -24,7 +24,7 @@ fn with_waiter<R>(stack: &Arc<Stack>, f: impl FnOnce(&mut Waiter) -> io::Result<
     let kept = WAITER.take().filter(|waiter| Arc::ptr_eq(waiter.stack(), stack));
     let mut waiter = match kept {
         Some(waiter) => waiter,
-        None => Waiter::new(&Net::of(stack.clone()))?,
+        None => Waiter::on(stack.clone())?,
     };
     let result = f(&mut waiter);
     WAITER.set(Some(waiter));

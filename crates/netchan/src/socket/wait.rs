@@ -157,7 +157,10 @@ impl Waiter {
     /// # Errors
     /// When the process has no descriptor left for its doorbell.
     pub fn new(net: &Net) -> io::Result<Self> {
-        let stack = net.stack().clone();
+        Self::on(net.stack().clone())
+    }
+
+    pub(crate) fn on(stack: Arc<Stack>) -> io::Result<Self> {
         let parker = Arc::new(Parker {
             state: AtomicU8::new(0),
             doorbell: Doorbell::new()?,
