@@ -141,6 +141,17 @@ impl fmt::Debug for Address {
     }
 }
 
+/// The octets as one number, in memory's order.
+#[inline]
+const fn word4(ip: Ipv4Addr) -> u32 {
+    u32::from_ne_bytes(ip.octets())
+}
+
+#[inline]
+const fn word6(ip: Ipv6Addr) -> u128 {
+    u128::from_ne_bytes(ip.octets())
+}
+
 /// Bits in an address of this family.
 pub(crate) const fn bits(ip: IpAddr) -> u8 {
     match ip {
@@ -199,9 +210,11 @@ pub const ADDRESSES_MAX: usize = 16;
 /// §5.4) must not be added before duplicate address detection has passed it.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
-    // The two arrays below serve `is_local`, which every received packet passes.
+    // These serve the checks that every received packet passes; `index` makes them from `all`.
+    // They hold the octets as they stand in memory: nothing is swapped to compare.
     v4: Few<u32>,
     v6: Few<u128>,
+    broadcasts: Few<u32>,
     all: Few<Option<Address>>,
     groups: Few<Option<IpAddr>>,
 }
@@ -255,16 +268,10 @@ impl Addresses {
         let here = self.all.items.iter_mut().take(self.all.len).flatten();
         if let Some(old) = here.into_iter().find(|a| a.ip == address.ip) {
             *old = address;
-            return Ok(());
-        }
-        if !self.all.push(Some(address)) {
+        } else if !self.all.push(Some(address)) {
             return Err(TooMany);
         }
-        let added = match address.ip {
-            IpAddr::V4(ip) => self.v4.push(ip.to_bits()),
-            IpAddr::V6(ip) => self.v6.push(ip.to_bits()),
-        };
-        debug_assert!(added, "each family's array is as large as the array of all");
+        self.index();
         Ok(())
     }
 
@@ -274,9 +281,21 @@ impl Addresses {
             return false;
         };
         self.all.remove(Some(address));
-        match ip {
-            IpAddr::V4(ip) => self.v4.remove(ip.to_bits()),
-            IpAddr::V6(ip) => self.v6.remove(ip.to_bits()),
+        self.index();
+        true
+    }
+
+    /// Makes the arrays for the packet path anew. Each is as large as the one of all addresses.
+    fn index(&mut self) {
+        (self.v4, self.v6, self.broadcasts) = (Few::default(), Few::default(), Few::default());
+        for address in self.all.as_slice().iter().flatten() {
+            match address.ip {
+                IpAddr::V4(ip) => self.v4.push(word4(ip)),
+                IpAddr::V6(ip) => self.v6.push(word6(ip)),
+            };
+            if let Some(ip) = address.broadcast() {
+                self.broadcasts.push(word4(ip));
+            }
         }
     }
 
@@ -299,21 +318,28 @@ impl Addresses {
     #[inline]
     #[must_use]
     pub fn is_local_v4(&self, ip: Ipv4Addr) -> bool {
-        self.v4.as_slice().contains(&ip.to_bits())
+        self.v4.as_slice().contains(&word4(ip))
     }
 
     /// [`Self::is_local`] for IPv6.
     #[inline]
     #[must_use]
     pub fn is_local_v6(&self, ip: Ipv6Addr) -> bool {
-        self.v6.as_slice().contains(&ip.to_bits())
+        self.v6.as_slice().contains(&word6(ip))
     }
 
     /// Whether `ip` is the limited broadcast address or that of one of our networks.
     #[must_use]
     pub fn is_broadcast(&self, ip: IpAddr) -> bool {
-        let IpAddr::V4(v4) = ip else { return false };
-        v4.is_broadcast() || self.iter().any(|a| a.broadcast() == Some(v4))
+        matches!(ip, IpAddr::V4(v4) if self.is_broadcast_v4(v4))
+    }
+
+    /// [`Self::is_broadcast`] for IPv4.
+    #[inline]
+    #[must_use]
+    pub fn is_broadcast_v4(&self, ip: Ipv4Addr) -> bool {
+        let word = word4(ip);
+        word == u32::MAX || self.broadcasts.as_slice().contains(&word)
     }
 
     /// Whether `ip` lies in one of our networks (and so is a neighbour's, or ours). IPv6 link-local
@@ -355,15 +381,11 @@ impl Addresses {
         let built_in = match group {
             IpAddr::V4(v4) => v4 == ALL_SYSTEMS,
             IpAddr::V6(v6) => {
-                let low = |ip: u128| ip & 0x00ff_ffff;
                 v6 == ALL_NODES
                     || v6 == ALL_NODES_INTERFACE
-                    || (v6 == solicited_node(v6)
-                        && self
-                            .v6
-                            .as_slice()
-                            .iter()
-                            .any(|ours| low(*ours) == low(v6.to_bits())))
+                    || self
+                        .iter()
+                        .any(|a| matches!(a.ip, IpAddr::V6(ours) if solicited_node(ours) == v6))
             }
         };
         built_in || (group.is_multicast() && self.groups.as_slice().contains(&Some(group)))

@@ -73,7 +73,7 @@ fn source_v4(from: Ipv4Addr, ours: &Addresses, dst: Ipv4Addr) -> Result<(), Mart
     if ours.is_local_v4(from) {
         return Err(Martian::OwnSource);
     }
-    if ours.is_broadcast(IpAddr::V4(from)) {
+    if ours.is_broadcast_v4(from) {
         return Err(Martian::BroadcastSource);
     }
     Ok(())

@@ -178,12 +178,16 @@ pub struct Table<P> {
     queues: Vec<Option<P>>,
     random: Random,
     unresolved: usize,
-    /// The place that the last lookup found: most packets in a row go to one neighbour.
-    last: u32,
+    /// Places found lately, by the low bits of the address: a hint that saves the hash, checked
+    /// against the entry before it is believed.
+    recent: Vec<u32>,
     /// No entry's deadline is earlier.
     next_deadline: Instant,
     next_sweep: Instant,
 }
+
+/// Hints at most: 16 KiB, half of a first-level cache.
+const RECENT_MAX: usize = 4096;
 
 impl<P> Table<P> {
     /// A table of `config.entries` entries; all memory is taken here.
@@ -191,6 +195,7 @@ impl<P> Table<P> {
     pub fn new(config: Config, seed: Seed) -> Self {
         let queue = config.queue.clamp(1, 255);
         let map = Map::new(config.entries, seed.derive(0x4e45_4947));
+        let recent = map.capacity().next_power_of_two().min(RECENT_MAX);
         let mut queues = Vec::new();
         queues.resize_with(map.capacity() * queue, || None);
         Self {
@@ -199,7 +204,7 @@ impl<P> Table<P> {
             queues,
             random: Random::new(seed.derive(0x4e42)),
             unresolved: 0,
-            last: 0,
+            recent: alloc::vec![0; recent],
             next_deadline: Instant::FAR,
             next_sweep: Instant::ZERO,
         }
@@ -209,7 +214,7 @@ impl<P> Table<P> {
     /// must be sent.
     #[inline]
     pub fn resolve(&mut self, ip: IpAddr, packet: P, now: Instant) -> Resolution<P> {
-        if let Some((known, entry)) = self.map.at_mut(self.last)
+        if let Some((known, entry)) = self.map.at_mut(self.hint(ip))
             && *known == ip
             && matches!(entry.state, State::Reachable | State::Permanent)
             && now < entry.deadline
@@ -223,10 +228,10 @@ impl<P> Table<P> {
 
     #[inline(never)]
     fn resolve_slowly(&mut self, ip: IpAddr, packet: P, now: Instant) -> Resolution<P> {
-        let Some(place) = self.map.find(&ip) else {
+        let Some(place) = self.place(ip) else {
             return self.start(ip, packet, now);
         };
-        self.last = place;
+        self.remember(ip, place);
         let delay = now + self.config.delay;
         let Some((_, entry)) = self.map.at_mut(place) else {
             return Resolution::Dropped(packet, DropReason::TableFull);
@@ -278,7 +283,7 @@ impl<P> Table<P> {
             return Resolution::Dropped(packet, DropReason::TableFull);
         };
         self.unresolved += 1;
-        self.last = place;
+        self.remember(ip, place);
         self.next_deadline = self.next_deadline.min(deadline);
         let displaced = self.enqueue(place, packet);
         Resolution::Queued {
@@ -294,16 +299,25 @@ impl<P> Table<P> {
         (entry.state != State::Incomplete).then_some(entry.mac)
     }
 
-    /// The layers above made progress with this neighbour (RFC 4861 §7.3.1): it is reachable.
+    /// The layers above made progress with this neighbour (RFC 4861 §7.3.1): it is reachable. Cheap
+    /// enough for every acknowledgement: what was confirmed within the last second is left alone.
+    #[inline]
     pub fn confirm(&mut self, ip: IpAddr, now: Instant) {
+        const ENOUGH: Duration = Duration::from_secs(1);
+        if let Some((known, entry)) = self.map.at(self.hint(ip))
+            && *known == ip
+            && entry.state == State::Reachable
+            && now < entry.updated + ENOUGH
+        {
+            return;
+        }
+        self.confirm_slowly(ip, now);
+    }
+
+    #[inline(never)]
+    fn confirm_slowly(&mut self, ip: IpAddr, now: Instant) {
         let until = self.reachable_until(now);
-        let place = match self.map.at(self.last) {
-            Some((known, _)) if *known == ip => self.last,
-            _ => match self.map.find(&ip) {
-                Some(place) => place,
-                None => return,
-            },
-        };
+        let Some(place) = self.place(ip) else { return };
         let Some((_, entry)) = self.map.at_mut(place) else {
             return;
         };
@@ -312,6 +326,39 @@ impl<P> Table<P> {
             entry.deadline = until;
             entry.updated = now;
             self.next_deadline = self.next_deadline.min(until);
+        }
+    }
+
+    /// Where in `recent` a hint for `ip` is kept.
+    #[inline]
+    fn hint_slot(&self, ip: IpAddr) -> usize {
+        let ([.., c, d], [.., y, z]) = match ip {
+            IpAddr::V4(ip) => (ip.octets(), [0; 16]),
+            IpAddr::V6(ip) => ([0; 4], ip.octets()),
+        };
+        let low = u16::from_be_bytes([c | y, d | z]);
+        usize::from(low) & (self.recent.len() - 1)
+    }
+
+    /// Where `ip` may be; to be checked.
+    #[inline]
+    fn hint(&self, ip: IpAddr) -> u32 {
+        self.recent.get(self.hint_slot(ip)).copied().unwrap_or(0)
+    }
+
+    fn remember(&mut self, ip: IpAddr, place: u32) {
+        let at = self.hint_slot(ip);
+        if let Some(recent) = self.recent.get_mut(at) {
+            *recent = place;
+        }
+    }
+
+    /// Where `ip` is.
+    fn place(&self, ip: IpAddr) -> Option<u32> {
+        let hint = self.hint(ip);
+        match self.map.at(hint) {
+            Some((known, _)) if *known == ip => Some(hint),
+            _ => self.map.find(&ip),
         }
     }
 
