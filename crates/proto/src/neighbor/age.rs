@@ -5,8 +5,7 @@ use super::{Action, State, Table};
 use crate::time::{Duration, Instant};
 
 /// Shortest time between two sweeps over all deadlines: one over 64 K entries takes 0.15 ms, so 2 %
-/// of a core at worst,
-/// and nobody minds a solicitation 10 ms late.
+/// of a core at worst, and nobody minds a solicitation 10 ms late.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(10);
 
 impl<P> Table<P> {
