@@ -1,3 +1,142 @@
 //! The configuration file and the short forms of the command line, checked.
+//!
+//! What is wrong is said with file, line and key. What this release does not do is refused, not ignored.
 
+mod file;
+#[cfg(test)]
+mod tests;
 pub(crate) mod units;
+
+use std::{fmt, fs, io, net::IpAddr, path::Path};
+
+use crate::{
+    link::specification::Specification,
+    regime::{Dispatch, Regime},
+};
+
+/// A checked configuration. [`Config::default`] is what an empty file means.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// `regime`; see [`Config::effective_regime`].
+    pub regime: Regime,
+    /// `giant`: puts the one lock around everything back (F1).
+    pub giant: bool,
+    /// `dispatch`: where protocol work runs (F5).
+    pub dispatch: Dispatch,
+    /// `cores`: what threads are placed on, in this order; empty leaves it to the kernel.
+    pub cores: Vec<usize>,
+    /// `[[link]]`, in the order of the file.
+    pub links: Vec<LinkConfig>,
+    /// `[tcp]`.
+    pub tcp: TcpConfig,
+}
+
+/// One `[[link]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkConfig {
+    /// Kind, name and options, ready to be opened.
+    pub specification: Specification,
+    /// Our addresses on it, with their prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// Default gateways, at most one a family.
+    pub gateways: Vec<IpAddr>,
+}
+
+/// `[tcp]`. What is `None` is left to the stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TcpConfig {
+    /// How the congestion window moves.
+    pub congestion: Congestion,
+    /// Most a connection's receive buffer may grow to, bytes: 4 KiB to 1 GiB (RFC 7323 §2.3).
+    pub receive_buffer_max: Option<usize>,
+    /// The same for its send buffer.
+    pub send_buffer_max: Option<usize>,
+    /// Most memory all sockets may hold together, bytes (N4).
+    pub memory_max: Option<usize>,
+    /// Whether small segments wait for company (RFC 9293 §3.7.4) unless a socket says otherwise.
+    pub nagle: Option<bool>,
+}
+
+/// A congestion control.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// RFC 5681 and RFC 6582.
+    #[default]
+    NewReno,
+}
+
+impl Config {
+    /// Reads and checks the file at `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first thing that is wrong.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let file = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|e| {
+            let what = match e.kind() {
+                io::ErrorKind::NotFound => "there is no such file".to_owned(),
+                _ => format!("cannot be read: {e}"),
+            };
+            ConfigError {
+                file: file.clone(),
+                line: None,
+                key: None,
+                what,
+            }
+        })?;
+        Self::parse(&text, &file)
+    }
+
+    /// Checks `text`; `file` is what errors call it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first thing that is wrong.
+    pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
+        file::parse(text).map_err(|problem| problem.located(text, file))
+    }
+
+    /// The regime to run: `giant = true` overrules `regime` (F1).
+    #[must_use]
+    pub const fn effective_regime(&self) -> Regime {
+        if self.giant {
+            Regime::Giant
+        } else {
+            self.regime
+        }
+    }
+}
+
+/// What is wrong with a configuration, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file.
+    pub file: String,
+    /// The line, from 1, where it is about one.
+    pub line: Option<usize>,
+    /// The key, with its tables (`tcp.congestion`), where it is about one.
+    pub key: Option<String>,
+    /// What is wrong and what is allowed.
+    pub what: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        if let Some(key) = &self.key {
+            write!(f, ": {key}")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl From<ConfigError> for io::Error {
+    fn from(e: ConfigError) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, e)
+    }
+}

@@ -59,7 +59,7 @@ impl Kind {
     }
 
     /// What a user means by `name`.
-    fn parse(name: &str) -> Result<Self, String> {
+    pub(crate) fn parse(name: &str) -> Result<Self, String> {
         let known = || Self::ALL.map(Self::name).join(", ");
         match name {
             "xdp" | "shm" => Err(format!(

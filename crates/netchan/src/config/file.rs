@@ -1,0 +1,367 @@
+//! The TOML of a configuration file: its shape for serde, and the checks that a shape cannot express.
+
+use std::{collections::BTreeMap, net::IpAddr, ops::Range};
+
+use serde::Deserialize;
+use toml::{Spanned, Value};
+
+use super::{Config, ConfigError, Congestion, LinkConfig, TcpConfig, units};
+use crate::{
+    link::specification::{self, Kind, Specification},
+    regime::{Dispatch, Regime},
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    regime: Option<Spanned<String>>,
+    giant: Option<bool>,
+    dispatch: Option<Spanned<String>>,
+    #[serde(default)]
+    cores: Vec<Spanned<usize>>,
+    #[serde(default)]
+    link: Vec<Link>,
+    #[serde(default)]
+    tcp: Tcp,
+    #[serde(default)]
+    module: Vec<Module>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Link {
+    name: Option<Spanned<String>>,
+    kind: Spanned<String>,
+    #[serde(default)]
+    address: Vec<Spanned<String>>,
+    gateway: Option<Spanned<Value>>,
+    #[serde(default)]
+    options: BTreeMap<String, Spanned<Value>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tcp {
+    congestion: Option<Spanned<String>>,
+    receive_buffer_max: Option<Spanned<Value>>,
+    send_buffer_max: Option<Spanned<Value>>,
+    memory_max: Option<Spanned<Value>>,
+    nagle: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Module {
+    name: Spanned<String>,
+}
+
+/// What is wrong, and which bytes of the text it is about.
+pub struct Problem {
+    span: Option<Range<usize>>,
+    what: String,
+}
+
+fn problem<T>(at: &Spanned<T>, what: impl Into<String>) -> Problem {
+    Problem {
+        span: Some(at.span()),
+        what: what.into(),
+    }
+}
+
+impl Problem {
+    /// As an error of `file`, whose text is `text`.
+    pub fn located(self, text: &str, file: &str) -> ConfigError {
+        // A span at the end of the text (a file that stops too early) is about its last line.
+        let at = self
+            .span
+            .map(|span| span.start.min(text.len().saturating_sub(1)));
+        ConfigError {
+            file: file.to_owned(),
+            line: at.map(|at| text.bytes().take(at).filter(|&b| b == b'\n').count() + 1),
+            key: at.and_then(|at| key_at(text, at)),
+            what: self.what,
+        }
+    }
+}
+
+/// The key that byte `at` of `text` belongs to, with its tables. A guess from the text, good enough to find the place:
+/// the last `key =` up to that line, under the last `[table]`.
+fn key_at(text: &str, at: usize) -> Option<String> {
+    let end = text
+        .bytes()
+        .skip(at)
+        .position(|b| b == b'\n')
+        .map_or(text.len(), |n| at + n);
+    let mut key = None;
+    for line in text.get(..end)?.lines().rev() {
+        let line = line.trim();
+        if let Some(table) = line.strip_prefix('[').filter(|_| !line.contains('=')) {
+            let table = table
+                .trim_start_matches('[')
+                .split(']')
+                .next()
+                .unwrap_or_default()
+                .trim();
+            return Some(key.map_or_else(|| table.to_owned(), |key| format!("{table}.{key}")));
+        }
+        if key.is_none() && !line.starts_with('#') {
+            key = line.split_once('=').map(|(key, _)| key.trim().to_owned());
+        }
+    }
+    key
+}
+
+/// Reads and checks a whole file.
+pub fn parse(text: &str) -> Result<Config, Problem> {
+    let file: File = toml::from_str(text).map_err(|e| Problem {
+        span: e.span(),
+        what: e.message().to_owned(),
+    })?;
+    if let Some(module) = file.module.first() {
+        let what = format!(
+            "module `{}`: modules are not supported yet in this release",
+            module.name.get_ref()
+        );
+        return Err(problem(&module.name, what));
+    }
+    let mut config = Config {
+        regime: file.regime.as_ref().map_or(Ok(Regime::default()), regime)?,
+        giant: file.giant.unwrap_or(false),
+        dispatch: file
+            .dispatch
+            .as_ref()
+            .map_or(Ok(Dispatch::default()), dispatch)?,
+        tcp: tcp(&file.tcp)?,
+        ..Config::default()
+    };
+    for core in file.cores {
+        if config.cores.contains(core.get_ref()) {
+            return Err(problem(
+                &core,
+                format!("core {} is listed twice", core.get_ref()),
+            ));
+        }
+        config.cores.push(core.into_inner());
+    }
+    for file in &file.link {
+        let link = link(file)?;
+        let same = |other: &LinkConfig| {
+            let (a, b) = (&other.specification, &link.specification);
+            (a.kind, &a.name) == (b.kind, &b.name) && !a.name.is_empty() && a.kind != Kind::Wire
+        };
+        if config.links.iter().any(same) {
+            return Err(problem(
+                &file.kind,
+                format!("`{}` is listed twice", link.specification),
+            ));
+        }
+        config.links.push(link);
+    }
+    Ok(config)
+}
+
+fn regime(name: &Spanned<String>) -> Result<Regime, Problem> {
+    let wanted = name.get_ref();
+    let here = || {
+        let here = Regime::ALL
+            .into_iter()
+            .filter(|regime| regime.layout(None).is_some());
+        here.map(Regime::name).collect::<Vec<_>>().join(", ")
+    };
+    match wanted.parse::<Regime>() {
+        Ok(regime) if regime.layout(None).is_some() => Ok(regime),
+        Ok(later) => {
+            let what = format!(
+                "the regime `{later}` is not supported yet; this release has {}",
+                here()
+            );
+            Err(problem(name, what))
+        }
+        Err(_) => Err(problem(
+            name,
+            format!("unknown regime `{wanted}`; it is one of {}", here()),
+        )),
+    }
+}
+
+fn dispatch(name: &Spanned<String>) -> Result<Dispatch, Problem> {
+    match name.get_ref().as_str() {
+        "direct" => Ok(Dispatch::Direct),
+        "deferred" => Ok(Dispatch::Deferred),
+        "hybrid" => Ok(Dispatch::Hybrid),
+        other => Err(problem(
+            name,
+            format!("unknown dispatch `{other}`; it is one of direct, deferred, hybrid"),
+        )),
+    }
+}
+
+fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
+    let congestion = match file
+        .congestion
+        .as_ref()
+        .map(|name| (name, name.get_ref().as_str()))
+    {
+        None | Some((_, "newreno" | "reno")) => Congestion::NewReno,
+        Some((name, other)) => {
+            let known = matches!(other, "cubic" | "bbr" | "dctcp" | "vegas");
+            let what = if known {
+                "is not supported yet"
+            } else {
+                "is unknown"
+            };
+            return Err(problem(
+                name,
+                format!("congestion control `{other}` {what}; this release has newreno"),
+            ));
+        }
+    };
+    // A window of 65535 bytes scaled by 2¹⁴ is 1 GiB (RFC 7323 §2.3).
+    let buffer = (4 << 10)..=(1 << 30);
+    Ok(TcpConfig {
+        congestion,
+        receive_buffer_max: size(file.receive_buffer_max.as_ref(), &buffer)?,
+        send_buffer_max: size(file.send_buffer_max.as_ref(), &buffer)?,
+        memory_max: size(file.memory_max.as_ref(), &((1 << 20)..=(1 << 42)))?,
+        nagle: file.nagle,
+    })
+}
+
+/// Bytes, as a number or as text with a unit.
+fn size(
+    value: Option<&Spanned<Value>>,
+    range: &std::ops::RangeInclusive<u64>,
+) -> Result<Option<usize>, Problem> {
+    let Some(value) = value else { return Ok(None) };
+    let bytes = match value.get_ref() {
+        Value::String(text) => units::size(text).map_err(|what| problem(value, what))?,
+        Value::Integer(n) => {
+            u64::try_from(*n).map_err(|_| problem(value, format!("{n} is less than nothing")))?
+        }
+        other => {
+            return Err(problem(
+                value,
+                format!("{other} is not a size; write bytes or \"16 MiB\""),
+            ));
+        }
+    };
+    let fits = usize::try_from(bytes)
+        .ok()
+        .filter(|_| range.contains(&bytes));
+    let out = || {
+        problem(
+            value,
+            format!(
+                "{bytes} bytes is out of range: {} to {}",
+                range.start(),
+                range.end()
+            ),
+        )
+    };
+    fits.map(Some).ok_or_else(out)
+}
+
+fn link(file: &Link) -> Result<LinkConfig, Problem> {
+    let kind = Kind::parse(file.kind.get_ref()).map_err(|what| problem(&file.kind, what))?;
+    let mut options = Vec::new();
+    for (key, value) in &file.options {
+        for text in texts(value)? {
+            // One by one first, so that the error names the line of the one that is wrong.
+            let one = vec![(key.clone(), text.clone())];
+            let name = if matches!(kind, Kind::Packet | Kind::Pcap) {
+                "x"
+            } else {
+                ""
+            };
+            Specification::new(kind, name, one).map_err(|what| problem(value, what))?;
+            options.push((key.clone(), text));
+        }
+    }
+    let named = file.name.as_ref().unwrap_or(&file.kind);
+    let name = file
+        .name
+        .as_ref()
+        .map_or("", |name| name.get_ref().as_str());
+    let specification =
+        Specification::new(kind, name, options).map_err(|what| problem(named, what))?;
+    let mut addresses = Vec::new();
+    for text in &file.address {
+        let address = match text.get_ref().as_str() {
+            word @ ("dhcp" | "slaac") => Err(format!(
+                "`{word}` is not supported yet; write an address like 10.77.0.2/24"
+            )),
+            other => specification::address(other),
+        }
+        .map_err(|what| problem(text, what))?;
+        if addresses.contains(&address) {
+            return Err(problem(
+                text,
+                format!("`{}` is listed twice", text.get_ref()),
+            ));
+        }
+        addresses.push(address);
+    }
+    let gateways = file
+        .gateway
+        .as_ref()
+        .map_or(Ok(Vec::new()), |value| gateways(value, &addresses))?;
+    Ok(LinkConfig {
+        specification,
+        addresses,
+        gateways,
+    })
+}
+
+/// A value as the text (or texts) that the option has on the command line.
+fn texts(value: &Spanned<Value>) -> Result<Vec<String>, Problem> {
+    let one = |single: &Value| match single {
+        Value::String(text) => Ok(text.clone()),
+        Value::Integer(n) => Ok(n.to_string()),
+        Value::Float(x) => Ok(x.to_string()),
+        Value::Boolean(on) => Ok(if *on { "on" } else { "off" }.to_owned()),
+        other => Err(problem(
+            value,
+            format!("{other} is neither text, number nor true or false"),
+        )),
+    };
+    match value.get_ref() {
+        Value::Array(many) => many.iter().map(one).collect(),
+        single => one(single).map(|text| vec![text]),
+    }
+}
+
+/// Gateways, each of a family that has an address here, and within reach of one where it is IPv4.
+fn gateways(value: &Spanned<Value>, addresses: &[(IpAddr, u8)]) -> Result<Vec<IpAddr>, Problem> {
+    let mut found: Vec<IpAddr> = Vec::new();
+    for text in texts(value)? {
+        let gateway: IpAddr = text
+            .parse()
+            .map_err(|_| problem(value, format!("`{text}` is not an IP address")))?;
+        if found
+            .iter()
+            .any(|other| other.is_ipv4() == gateway.is_ipv4())
+        {
+            return Err(problem(
+                value,
+                "a second gateway of one family; a link has at most one for each",
+            ));
+        }
+        let reachable = |&(address, prefix): &(IpAddr, u8)| match (address, gateway) {
+            (IpAddr::V4(a), IpAddr::V4(g)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+                a.to_bits() & mask == g.to_bits() & mask
+            }
+            // An IPv6 router is on the link whatever its address says (RFC 4861 §5.1): most are link-local.
+            (IpAddr::V6(_), IpAddr::V6(_)) => true,
+            _ => false,
+        };
+        if !addresses.iter().any(reachable) {
+            return Err(problem(
+                value,
+                format!("`{gateway}` is not within the network of any address of this link"),
+            ));
+        }
+        found.push(gateway);
+    }
+    Ok(found)
+}

@@ -1,0 +1,292 @@
+//! The configuration: what the user's guide shows, and what each mistake is told.
+
+use std::net::IpAddr;
+
+use super::*;
+use crate::link::specification::Kind;
+
+const WHOLE: &str = r#"
+regime = "locked"            # boot-time
+giant = false
+dispatch = "hybrid"
+cores = [0, 1]
+
+[[link]]
+name = "nc0"
+kind = "tap"
+address = ["10.77.0.2/24", "fd77::2/64"]
+gateway = "10.77.0.1"
+options = { mtu = 9000, offload = false, peer = ["10.77.0.1/24", "fd77::1/64"] }
+
+[[link]]
+kind = "wire"
+gateway = []
+[link.options]
+delay = "10ms"
+loss = "1%"
+
+[tcp]
+congestion = "newreno"
+receive_buffer_max = "16 MiB"
+send_buffer_max = 4194304
+memory_max = "1 GiB"
+nagle = true
+"#;
+
+#[test]
+fn whole_file() {
+    let config = Config::parse(WHOLE, "netchan.toml").unwrap();
+    assert_eq!(config.regime, Regime::Locked);
+    assert_eq!(config.dispatch, Dispatch::Hybrid);
+    assert_eq!(config.cores, [0, 1]);
+    let [tap, wire] = &config.links[..] else {
+        panic!("{:?}", config.links)
+    };
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    assert_eq!(tap.addresses, [(ip("10.77.0.2"), 24), (ip("fd77::2"), 64)]);
+    assert_eq!(tap.gateways, [ip("10.77.0.1")]);
+    assert_eq!(
+        (tap.specification.kind, tap.specification.name.as_str()),
+        (Kind::Tap, "nc0")
+    );
+    assert_eq!(
+        tap.specification.to_string(),
+        "tap:nc0,mtu=9000,offload=off,peer=10.77.0.1/24,peer=fd77::1/64"
+    );
+    assert_eq!(wire.specification.get("delay"), Some("10ms"));
+    assert_eq!(
+        config.tcp,
+        TcpConfig {
+            congestion: Congestion::NewReno,
+            receive_buffer_max: Some(16 << 20),
+            send_buffer_max: Some(4 << 20),
+            memory_max: Some(1 << 30),
+            nagle: Some(true),
+        }
+    );
+}
+
+#[test]
+fn empty_file_is_the_default() {
+    assert_eq!(Config::parse("", "x").unwrap(), Config::default());
+    assert_eq!(Config::default().effective_regime(), Regime::AppChannel);
+    let giant = Config::parse("giant = true\nregime = \"locked\"", "x").unwrap();
+    assert_eq!(giant.effective_regime(), Regime::Giant);
+}
+
+/// Asserts what the error for `text` says: line, key, and each word of `says`.
+fn wrong(text: &str, line: usize, key: &str, says: &[&str]) {
+    let error = Config::parse(text, "my.toml").expect_err(text);
+    assert_eq!(
+        (error.line, error.key.as_deref()),
+        (Some(line), Some(key)),
+        "{error}\nin\n{text}"
+    );
+    let shown = error.to_string();
+    assert!(
+        shown.starts_with(&format!("my.toml:{line}: {key}: ")),
+        "{shown}"
+    );
+    for word in says {
+        assert!(shown.contains(word), "`{word}` is not in: {shown}");
+    }
+}
+
+#[test]
+fn unknown_keys_are_named() {
+    wrong(
+        "regime = \"giant\"\ncolour = \"red\"",
+        2,
+        "colour",
+        &["unknown field", "regime"],
+    );
+    wrong(
+        "[tcp]\n\ncongestoin = \"newreno\"",
+        3,
+        "tcp.congestoin",
+        &["unknown field", "congestion"],
+    );
+    wrong(
+        "[[link]]\nkind = \"tap\"\nmtu = 9000",
+        3,
+        "link.mtu",
+        &["unknown field", "options"],
+    );
+    wrong("[udp]\nx = 1", 1, "udp", &["unknown field"]);
+    wrong(
+        "[[link]]\nkind = \"tap\"\n[link.options]\nmut = 9000",
+        4,
+        "link.options.mut",
+        &["unknown option `mut`", "mtu"],
+    );
+}
+
+#[test]
+fn bad_values_are_named() {
+    wrong(
+        "regime = \"gigant\"",
+        1,
+        "regime",
+        &["gigant", "giant, locked, app-channel"],
+    );
+    wrong("giant = \"yes\"", 1, "giant", &["boolean"]);
+    wrong(
+        "dispatch = \"later\"",
+        1,
+        "dispatch",
+        &["later", "deferred"],
+    );
+    wrong("cores = [0, 1, 0]", 1, "cores", &["core 0", "twice"]);
+    wrong("cores = [-1]", 1, "cores", &["-1"]);
+    wrong(
+        "[tcp]\nreceive_buffer_max = \"16 MB of it\"",
+        2,
+        "tcp.receive_buffer_max",
+        &["16 MB of it", "MiB"],
+    );
+    wrong(
+        "[tcp]\nsend_buffer_max = 1",
+        2,
+        "tcp.send_buffer_max",
+        &["1 bytes", "4096"],
+    );
+    wrong(
+        "[tcp]\nsend_buffer_max = -1",
+        2,
+        "tcp.send_buffer_max",
+        &["-1"],
+    );
+    wrong("[tcp]\nmemory_max = true", 2, "tcp.memory_max", &["true"]);
+    wrong("[[link]]\nname = \"nc0\"", 1, "link", &["kind"]);
+    wrong("[[link]]\nkind = \"tun\"", 2, "link.kind", &["tun", "tap"]);
+    wrong(
+        "[[link]]\nkind = \"packet\"",
+        2,
+        "link.kind",
+        &["interface"],
+    );
+    wrong(
+        "[[link]]\nkind = \"tap\"\naddress = [\n  \"10.0.0.1/24\",\n  \"10.0.0.256/24\"]",
+        5,
+        "link.address",
+        &["10.0.0.256/24"],
+    );
+    wrong(
+        "[[link]]\nkind = \"tap\"\naddress = [\"10.0.0.1\"]",
+        3,
+        "link.address",
+        &["prefix"],
+    );
+    wrong(
+        "[[link]]\nkind = \"tap\"\naddress = [\"10.0.0.1/33\"]",
+        3,
+        "link.address",
+        &["10.0.0.1/33"],
+    );
+    wrong(
+        "[[link]]\nkind = \"tap\"\naddress = [\"10.0.0.1/24\", \"10.0.0.1/24\"]",
+        3,
+        "link.address",
+        &["twice"],
+    );
+    wrong(
+        "[[link]]\nkind = \"tap\"\ngateway = \"10.0.0.1\"",
+        3,
+        "link.gateway",
+        &["10.0.0.1", "not within"],
+    );
+    wrong(
+        "[[link]]\nkind = \"tap\"\naddress = [\"10.0.0.2/24\"]\ngateway = \"10.0.1.1\"",
+        4,
+        "link.gateway",
+        &["10.0.1.1", "not within"],
+    );
+    wrong(
+        "[[link]]\nkind = \"tap\"\naddress = [\"10.0.0.2/24\"]\ngateway = [\"10.0.0.1\", \"10.0.0.3\"]",
+        4,
+        "link.gateway",
+        &["second gateway"],
+    );
+    wrong(
+        "[[link]]\nkind = \"wire\"\n[link.options]\nloss = \"101%\"",
+        4,
+        "link.options.loss",
+        &["loss", "101%"],
+    );
+    let twice = "[[link]]\nkind = \"tap\"\nname = \"a\"\n[[link]]\nname = \"a\"\nkind = \"tap\"";
+    wrong(twice, 6, "link.kind", &["tap:a", "twice"]);
+}
+
+#[test]
+fn what_is_not_there_yet_is_refused() {
+    for regime in ["percpu", "driver-channel", "socket-channel"] {
+        wrong(
+            &format!("regime = \"{regime}\""),
+            1,
+            "regime",
+            &[regime, "not supported yet"],
+        );
+    }
+    wrong(
+        "[tcp]\ncongestion = \"cubic\"",
+        2,
+        "tcp.congestion",
+        &["cubic", "not supported yet", "newreno"],
+    );
+    wrong(
+        "[[module]]\nname = \"firewall\"",
+        2,
+        "module.name",
+        &["firewall", "not supported yet"],
+    );
+    for word in ["dhcp", "slaac"] {
+        let text = format!("[[link]]\nkind = \"tap\"\naddress = [\"{word}\"]");
+        wrong(&text, 3, "link.address", &[word, "not supported yet"]);
+    }
+    wrong(
+        "[[link]]\nkind = \"xdp\"\nname = \"eth0\"",
+        2,
+        "link.kind",
+        &["xdp", "not supported yet"],
+    );
+}
+
+#[test]
+fn broken_toml_is_placed() {
+    wrong("regime = \"giant\"\ncores = [0,\n", 2, "cores", &[]);
+    wrong(
+        "regime = \"giant\"\nregime = \"locked\"",
+        2,
+        "regime",
+        &["duplicate"],
+    );
+    for text in [
+        "\u{0}",
+        "=",
+        "[",
+        "[[",
+        "a",
+        "\"",
+        "regime = \"\u{e4}",
+        "\u{fffd}=1",
+        "link = 1",
+        "[link]\nkind=1",
+    ] {
+        let error = Config::parse(text, "x").expect_err(text);
+        assert!(error.line.is_some(), "{error}");
+    }
+}
+
+#[test]
+fn missing_file_is_named() {
+    let error = Config::load("/nonexistent/netchan.toml").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "/nonexistent/netchan.toml: there is no such file"
+    );
+    let error = Config::load("/").unwrap_err();
+    assert!(
+        error.to_string().starts_with("/: cannot be read"),
+        "{error}"
+    );
+}
