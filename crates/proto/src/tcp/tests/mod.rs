@@ -1,6 +1,9 @@
 //! Two connections in virtual time, and a channel between them that loses, repeats and reorders.
 
+mod arrival;
+mod close;
 mod hostile;
+mod open;
 mod random;
 
 use alloc::collections::VecDeque;
