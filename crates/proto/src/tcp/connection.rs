@@ -252,8 +252,8 @@ pub(super) struct Counters {
     pub segments_in: u32,
     pub segments_out: u32,
     pub retransmits: u32,
-    pub timeouts: u32,
-    pub recoveries: u32,
+    pub timeouts: u16,
+    pub recoveries: u16,
     pub duplicate_segments: u32,
     pub out_of_order: u32,
 }

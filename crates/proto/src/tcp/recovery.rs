@@ -175,7 +175,7 @@ impl Connection {
         self.recovery.unlimited = true;
         self.recovery.recover = self.snd.max;
         self.recovery.retransmitted = self.snd.una;
-        self.counters.recoveries += 1;
+        self.counters.recoveries = self.counters.recoveries.saturating_add(1);
         self.rtt.cancel();
         self.pending.set(Pending::SEND);
     }

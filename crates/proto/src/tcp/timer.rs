@@ -125,7 +125,7 @@ impl Connection {
         self.scoreboard.clear();
         self.recovery.go_back(self.snd.max);
         self.snd.nxt = self.snd.una;
-        self.counters.timeouts += 1;
+        self.counters.timeouts = self.counters.timeouts.saturating_add(1);
         self.pending.set(Pending::SEND);
     }
 

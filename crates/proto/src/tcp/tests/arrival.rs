@@ -8,8 +8,12 @@ fn pair() -> Pair {
 }
 
 fn plain() -> Pair {
-    let config =
-        Config { timestamps: false, sack: false, window_scale: false, ..Config::default() };
+    let config = Config {
+        timestamps: false,
+        sack: false,
+        window_scale: false,
+        ..Config::default()
+    };
     Pair::established(&config, &config)
 }
 
@@ -30,7 +34,10 @@ fn sequence_outside_of_the_window() {
     ] {
         let mut header = pair.forge(1, Flags::ACK);
         header.seq = header.seq + offset;
-        assert_eq!(pair.deliver(1, &header, b"x".to_vec()).unwrap().drop, Some(drop));
+        assert_eq!(
+            pair.deliver(1, &header, b"x".to_vec()).unwrap().drop,
+            Some(drop)
+        );
         let (_, answer, _) = pair.intercept().pop().expect("an ACK");
         assert_eq!(answer.flags, Flags::ACK);
         assert_eq!(answer.ack, pair.ends[1].conn().rcv.nxt);
@@ -45,7 +52,10 @@ fn text_is_cut_to_what_is_new() {
     let mut header = pair.forge(1, Flags::ACK);
     pair.deliver(1, &header, b"abcd".to_vec());
     header.seq = header.seq + 2;
-    assert_eq!(pair.deliver(1, &header, b"cdef".to_vec()).unwrap().drop, None);
+    assert_eq!(
+        pair.deliver(1, &header, b"cdef".to_vec()).unwrap().drop,
+        None
+    );
     assert_eq!(pair.ends[1].received, b"abcdef");
     pair.drain();
     let window = edge(&mut pair);
@@ -53,7 +63,10 @@ fn text_is_cut_to_what_is_new() {
     header.seq = header.seq + window - 2;
     pair.deliver(1, &header, vec_of(b'z', 10));
     let conn = pair.ends[1].conn();
-    assert!(!conn.peer_fin_known, "`negative 69`: a FIN beyond the window does not count");
+    assert!(
+        !conn.peer_fin_known,
+        "`negative 69`: a FIN beyond the window does not count"
+    );
     assert_eq!(pair.ends[1].queue.gaps(), 1);
 }
 
@@ -64,16 +77,26 @@ fn vec_of(byte: u8, n: usize) -> Vec<u8> {
 /// `negative 62`, RFC 5961 §3: only a RST exactly at RCV.NXT kills.
 #[test]
 fn reset_attack() {
-    let config = Config { receive_buffer: 60_000, ..Config::default() };
+    let config = Config {
+        receive_buffer: 60_000,
+        ..Config::default()
+    };
     let mut pair = Pair::established(&config, &config);
     let window = edge(&mut pair);
-    for (offset, answered) in
-        [(0_u32.wrapping_sub(1), false), (1, true), (window, true), (window + 1, false)]
-    {
+    for (offset, answered) in [
+        (0_u32.wrapping_sub(1), false),
+        (1, true),
+        (window, true),
+        (window + 1, false),
+    ] {
         let mut header = pair.forge(1, Flags::RST);
         header.seq = header.seq + offset;
         assert!(pair.deliver(1, &header, Vec::new()).unwrap().drop.is_some());
-        assert_eq!(pair.intercept().len(), usize::from(answered), "offset {offset}");
+        assert_eq!(
+            pair.intercept().len(),
+            usize::from(answered),
+            "offset {offset}"
+        );
         assert_eq!(pair.ends[1].state(), State::Established);
     }
     // RFC 9293 SHLD-2: a RST with text is a RST.
@@ -120,7 +143,12 @@ fn syn_attack() {
 #[test]
 fn ack_flag_is_needed() {
     let mut pair = pair();
-    for flags in [Flags::NONE, Flags::PSH, Flags::FIN, Flags::URG | Flags::PSH | Flags::FIN] {
+    for flags in [
+        Flags::NONE,
+        Flags::PSH,
+        Flags::FIN,
+        Flags::URG | Flags::PSH | Flags::FIN,
+    ] {
         let header = pair.forge(1, flags);
         let input = pair.deliver(1, &header, b"text".to_vec()).unwrap();
         assert_eq!(input.drop, Some(Drop::NoAck));
@@ -152,18 +180,35 @@ fn ack_division() {
     let before = pair.ends[0].conn().info().cwnd_bytes;
     let first = pair.ends[0].conn().snd.una;
     for n in 1..=1460 {
-        let header = Header { ack: first + n, ..pair.forge(0, Flags::ACK) };
+        let header = Header {
+            ack: first + n,
+            ..pair.forge(0, Flags::ACK)
+        };
         pair.deliver(0, &header, Vec::new());
     }
     let after = pair.ends[0].conn().info().cwnd_bytes;
-    assert_eq!(after, before + 1460, "one segment's bytes, one segment's growth");
+    assert_eq!(
+        after,
+        before + 1460,
+        "one segment's bytes, one segment's growth"
+    );
     // A thousand duplicates: no more than what is in flight leaves the network.
-    let header = Header { ack: first + 1460, ..pair.forge(0, Flags::ACK) };
+    let header = Header {
+        ack: first + 1460,
+        ..pair.forge(0, Flags::ACK)
+    };
     pair.ends[0].write(&vec_of(2, 100_000));
     pair.intercept();
     let in_flight = pair.ends[0].conn().info().in_flight_bytes;
     for _ in 0..1000 {
-        pair.deliver(0, &Header { window: 1000, ..header }, Vec::new());
+        pair.deliver(
+            0,
+            &Header {
+                window: 1000,
+                ..header
+            },
+            Vec::new(),
+        );
         pair.intercept();
     }
     let info = pair.ends[0].conn().info();
@@ -200,7 +245,10 @@ fn fin_below_received_text() {
     pair.deliver(1, &header, b"far".to_vec());
     let mut fin = pair.forge(1, Flags::ACK | Flags::FIN);
     fin.seq = fin.seq + 50;
-    assert_eq!(pair.deliver(1, &fin, Vec::new()).unwrap().drop, Some(Drop::Sequence));
+    assert_eq!(
+        pair.deliver(1, &fin, Vec::new()).unwrap().drop,
+        Some(Drop::Sequence)
+    );
     assert!(!pair.ends[1].conn().peer_fin_known);
 }
 
@@ -217,7 +265,10 @@ fn paws() {
         pair.deliver(1, &header, b"x".to_vec()).unwrap().drop
     };
     assert_eq!(with(&mut pair, recent.wrapping_sub(1)), Some(Drop::Paws));
-    assert_eq!(with(&mut pair, recent.wrapping_add(1 << 31)), Some(Drop::Paws));
+    assert_eq!(
+        with(&mut pair, recent.wrapping_add(1 << 31)),
+        Some(Drop::Paws)
+    );
     assert_eq!(with(&mut pair, recent), None);
     let mut header = pair.forge(1, Flags::ACK);
     header.options.timestamps = None;
@@ -239,11 +290,17 @@ fn timestamp_to_echo() {
     let recent = pair.ends[1].conn().ts_recent;
     let mut header = pair.forge(1, Flags::ACK);
     header.seq = header.seq + 10;
-    header.options.timestamps = Some(Timestamps { value: recent + 50, echo: 0 });
+    header.options.timestamps = Some(Timestamps {
+        value: recent + 50,
+        echo: 0,
+    });
     pair.deliver(1, &header, b"gap".to_vec());
     assert_eq!(pair.ends[1].conn().ts_recent, recent);
     let mut header = pair.forge(1, Flags::ACK);
-    header.options.timestamps = Some(Timestamps { value: recent + 20, echo: 0 });
+    header.options.timestamps = Some(Timestamps {
+        value: recent + 20,
+        echo: 0,
+    });
     pair.deliver(1, &header, b"0123456789".to_vec());
     assert_eq!(pair.ends[1].conn().ts_recent, recent + 20);
 }
@@ -257,7 +314,10 @@ fn urgent_pointer() {
     let urgent = |pair: &mut Pair, pointer, text: &[u8]| {
         let mut header = pair.forge(1, Flags::ACK | Flags::URG);
         header.urgent = pointer;
-        pair.deliver(1, &header, text.to_vec()).unwrap().events.contains(Events::URGENT)
+        pair.deliver(1, &header, text.to_vec())
+            .unwrap()
+            .events
+            .contains(Events::URGENT)
     };
     assert!(!urgent(&mut pair, 0, b""), "points nowhere");
     assert!(urgent(&mut pair, 100, b"0123456789"));
@@ -287,7 +347,11 @@ fn urgent_is_sent() {
 /// RFC 9293 MUST-66: RST, URG and ACK count even at a closed window.
 #[test]
 fn closed_window_still_listens() {
-    let config = Config { receive_buffer: 1000, timestamps: false, ..Config::default() };
+    let config = Config {
+        receive_buffer: 1000,
+        timestamps: false,
+        ..Config::default()
+    };
     let mut pair = Pair::established(&config, &config);
     pair.ends[1].paused = true;
     pair.ends[0].write(&vec_of(1, 5000));
@@ -316,7 +380,11 @@ fn icmp() {
     pair.intercept();
     let conn = pair.ends[0].conn();
     let una = conn.snd.una;
-    for error in [IcmpError::PortUnreachable, IcmpError::HostUnreachable, IcmpError::Prohibited] {
+    for error in [
+        IcmpError::PortUnreachable,
+        IcmpError::HostUnreachable,
+        IcmpError::Prohibited,
+    ] {
         assert_eq!(conn.on_icmp(error, una), Events::NONE);
         assert_eq!(conn.state(), State::Established);
     }
@@ -331,7 +399,9 @@ fn icmp() {
     pair.drain();
     let again = pair.ends[0].sent.last().unwrap().1;
     assert_eq!(again.len, 600, "sent again, smaller");
-    pair.ends[0].conn().on_icmp(IcmpError::TooBig { mss: 0 }, una);
+    pair.ends[0]
+        .conn()
+        .on_icmp(IcmpError::TooBig { mss: 0 }, una);
     assert_eq!(pair.ends[0].conn().send_mss(), 64);
     pair.run_for(Duration::from_secs(1));
     assert_eq!(pair.ends[1].received.len(), 10_000);
@@ -339,8 +409,14 @@ fn icmp() {
     let mut pair = Pair::listening(1, &Config::default(), &Config::default());
     pair.intercept();
     let conn = pair.ends[0].conn();
-    assert_eq!(conn.on_icmp(IcmpError::PortUnreachable, ISS[0] + 1), Events::NONE);
-    assert!(conn.on_icmp(IcmpError::PortUnreachable, ISS[0]).contains(Events::CLOSED));
+    assert_eq!(
+        conn.on_icmp(IcmpError::PortUnreachable, ISS[0] + 1),
+        Events::NONE
+    );
+    assert!(
+        conn.on_icmp(IcmpError::PortUnreachable, ISS[0])
+            .contains(Events::CLOSED)
+    );
     assert_eq!(conn.error(), Some(Error::Refused));
 }
 

@@ -52,7 +52,10 @@ fn simultaneous_close() {
     pair.run_for(Duration::from_millis(100));
     assert_eq!(pair.ends[0].state(), State::TimeWait);
     assert_eq!(pair.ends[1].state(), State::TimeWait);
-    assert_eq!((&pair.ends[0].received[..], &pair.ends[1].received[..]), (&b"bc"[..], &b"a"[..]));
+    assert_eq!(
+        (&pair.ends[0].received[..], &pair.ends[1].received[..]),
+        (&b"bc"[..], &b"a"[..])
+    );
 }
 
 /// All closes, over a channel that loses and repeats.
@@ -61,7 +64,12 @@ fn closes_over_a_bad_channel() {
     for seed in 0..200 {
         let mut pair = pair();
         pair.rng = Rng(seed);
-        pair.faults = Faults { loss: 200, duplicate: 200, reorder: 300, ..Faults::NONE };
+        pair.faults = Faults {
+            loss: 200,
+            duplicate: 200,
+            reorder: 300,
+            ..Faults::NONE
+        };
         let data = pair.rng.bytes(5000);
         pair.ends[0].write(&data);
         pair.ends[0].conn().shutdown();
@@ -85,9 +93,18 @@ fn fin_rides_along() {
     pair.ends[0].write(&[7; 2000]);
     pair.ends[0].conn().shutdown();
     pair.run_for(Duration::from_millis(100));
-    let sent: Vec<(u32, Flags)> =
-        pair.ends[0].sent.iter().map(|(_, t)| (t.len, t.header.flags)).collect();
-    assert_eq!(sent, [(1448, Flags::ACK), (552, Flags::ACK | Flags::PSH | Flags::FIN)]);
+    let sent: Vec<(u32, Flags)> = pair.ends[0]
+        .sent
+        .iter()
+        .map(|(_, t)| (t.len, t.header.flags))
+        .collect();
+    assert_eq!(
+        sent,
+        [
+            (1448, Flags::ACK),
+            (552, Flags::ACK | Flags::PSH | Flags::FIN)
+        ]
+    );
 }
 
 /// A close before the handshake is over: the FIN follows it.
@@ -162,12 +179,19 @@ fn fin_wait_2_for_ever() {
     pair.run_for(Duration::from_secs(59));
     assert_eq!(pair.ends[0].state(), State::FinWait2);
     pair.run_for(Duration::from_secs(2));
-    assert_eq!((pair.ends[0].state(), pair.ends[0].error), (State::Closed, None));
+    assert_eq!(
+        (pair.ends[0].state(), pair.ends[0].error),
+        (State::Closed, None)
+    );
 
     let mut pair = self::pair();
     pair.ends[0].conn().shutdown();
     pair.run_for(Duration::from_secs(7200));
-    assert_eq!(pair.ends[0].state(), State::FinWait2, "half closed, for as long as it takes");
+    assert_eq!(
+        pair.ends[0].state(),
+        State::FinWait2,
+        "half closed, for as long as it takes"
+    );
     let now = pair.now;
     pair.ends[0].conn().close(0, now);
     pair.run_for(Duration::from_secs(61));
@@ -217,11 +241,26 @@ fn time_wait_assassination() {
     let now = pair.now;
     let fin = pair.ends[1].sent.last().unwrap().1.header;
     let record = pair.ends[0].time_wait.as_mut().unwrap();
-    let reset = Header { flags: Flags::RST, seq: fin.seq + 1, ..fin };
+    let reset = Header {
+        flags: Flags::RST,
+        seq: fin.seq + 1,
+        ..fin
+    };
     assert_eq!(record.input(&reset, 0, now), TimeWaitVerdict::Drop);
-    let old = Header { flags: Flags::ACK, seq: fin.seq - 1000, ..fin };
-    assert!(matches!(record.input(&old, 100, now), TimeWaitVerdict::Acknowledge(_)));
-    assert_eq!(record.input(&old, 100, now), TimeWaitVerdict::Drop, "at a limited rate");
+    let old = Header {
+        flags: Flags::ACK,
+        seq: fin.seq - 1000,
+        ..fin
+    };
+    assert!(matches!(
+        record.input(&old, 100, now),
+        TimeWaitVerdict::Acknowledge(_)
+    ));
+    assert_eq!(
+        record.input(&old, 100, now),
+        TimeWaitVerdict::Drop,
+        "at a limited rate"
+    );
 }
 
 /// RFC 9293 MAY-2, SHLD-4, RFC 6191: a newer SYN opens anew, an older one does not.
@@ -232,7 +271,11 @@ fn syn_in_time_wait() {
     let fin = pair.ends[1].sent.last().unwrap().1.header;
     let last = fin.options.timestamps.unwrap().value;
     let syn = |seq, value: Option<u32>| {
-        let mut header = Header { flags: Flags::SYN, seq, ..fin };
+        let mut header = Header {
+            flags: Flags::SYN,
+            seq,
+            ..fin
+        };
         header.options.timestamps =
             value.map(|value| crate::wire::tcp::Timestamps { value, echo: 0 });
         header
@@ -246,11 +289,23 @@ fn syn_in_time_wait() {
         }
         _ => false,
     };
-    assert!(reuses(&syn(fin.seq - 5000, Some(last + 1))), "newer by timestamp");
-    assert!(!reuses(&syn(fin.seq + 5000, Some(last - 1))), "older by timestamp");
-    assert!(reuses(&syn(fin.seq + 5000, Some(last))), "same tick, newer by sequence");
+    assert!(
+        reuses(&syn(fin.seq - 5000, Some(last + 1))),
+        "newer by timestamp"
+    );
+    assert!(
+        !reuses(&syn(fin.seq + 5000, Some(last - 1))),
+        "older by timestamp"
+    );
+    assert!(
+        reuses(&syn(fin.seq + 5000, Some(last))),
+        "same tick, newer by sequence"
+    );
     assert!(reuses(&syn(fin.seq + 5000, None)));
     assert!(!reuses(&syn(fin.seq - 5000, None)));
-    let xmas = Header { flags: Flags::SYN | Flags::FIN, ..syn(fin.seq + 5000, Some(last + 1)) };
+    let xmas = Header {
+        flags: Flags::SYN | Flags::FIN,
+        ..syn(fin.seq + 5000, Some(last + 1))
+    };
     assert!(!reuses(&xmas));
 }

@@ -2,9 +2,12 @@
 
 mod arrival;
 mod close;
+mod flow;
 mod hostile;
+mod loss;
 mod open;
 mod random;
+mod units;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

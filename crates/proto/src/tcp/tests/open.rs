@@ -4,7 +4,12 @@ use super::*;
 use crate::wire::tcp::Options;
 
 fn plain() -> Config {
-    Config { timestamps: false, sack: false, window_scale: false, ..Config::default() }
+    Config {
+        timestamps: false,
+        sack: false,
+        window_scale: false,
+        ..Config::default()
+    }
 }
 
 #[test]
@@ -30,7 +35,10 @@ fn three_way_handshake() {
 /// RFC 9293 MUST-14, MUST-65: MSS in SYNs only; RFC 7323 §3.2: timestamps in everything.
 #[test]
 fn options_are_negotiated() {
-    let config = Config { receive_buffer: 1 << 20, ..Config::default() };
+    let config = Config {
+        receive_buffer: 1 << 20,
+        ..Config::default()
+    };
     let mut pair = Pair::listening(1, &config, &config);
     pair.run_for(Duration::from_millis(100));
     pair.ends[0].write(b"hello");
@@ -69,9 +77,16 @@ fn options_need_both_sides() {
 /// RFC 9293 MUST-15: without an MSS option, 536 (or what the caller says for IPv6).
 #[test]
 fn default_segment_size() {
-    let syn = Header { flags: Flags::SYN, window: 1000, ..Header::default() };
+    let syn = Header {
+        flags: Flags::SYN,
+        window: 1000,
+        ..Header::default()
+    };
     for (default_mss, expected) in [(536, 536), (1220, 1220)] {
-        let config = Config { default_mss, ..plain() };
+        let config = Config {
+            default_mss,
+            ..plain()
+        };
         let conn = Connection::open_passive(&config, &syn, ISS[1], 0, Instant(0));
         assert_eq!(conn.send_mss(), expected);
     }
@@ -81,15 +96,30 @@ fn default_segment_size() {
 #[test]
 fn extreme_options() {
     for (mss, shift, expected) in [(0, 15, 64), (1, 255, 64), (8, 14, 64), (65535, 0, 1460)] {
-        let options =
-            Options { mss: Some(mss), window_scale: Some(shift), ..Options::default() };
-        let syn = Header { flags: Flags::SYN, window: 1000, options, ..Header::default() };
-        let config = Config { timestamps: false, ..Config::default() };
+        let options = Options {
+            mss: Some(mss),
+            window_scale: Some(shift),
+            ..Options::default()
+        };
+        let syn = Header {
+            flags: Flags::SYN,
+            window: 1000,
+            options,
+            ..Header::default()
+        };
+        let config = Config {
+            timestamps: false,
+            ..Config::default()
+        };
         let conn = Connection::open_passive(&config, &syn, ISS[1], 0, Instant(0));
         conn.check();
         assert_eq!(conn.send_mss(), expected);
         assert!(conn.info().send_scale <= 14, "RFC 7323 §2.3");
-        assert_eq!(conn.info().send_window_bytes, 1000, "a SYN's window is not scaled");
+        assert_eq!(
+            conn.info().send_window_bytes,
+            1000,
+            "a SYN's window is not scaled"
+        );
     }
 }
 
@@ -99,7 +129,12 @@ fn simultaneous_open() {
     for seed in 0..20 {
         let mut pair = Pair::simultaneous(seed, &Config::default());
         if seed > 0 {
-            pair.faults = Faults { loss: 200, duplicate: 200, reorder: 200, ..Faults::NONE };
+            pair.faults = Faults {
+                loss: 200,
+                duplicate: 200,
+                reorder: 200,
+                ..Faults::NONE
+            };
         }
         pair.run_for(Duration::from_secs(60));
         assert_eq!(pair.ends[0].state(), State::Established, "seed {seed}");
@@ -141,8 +176,11 @@ fn nobody_answers() {
     let start = pair.now;
     pair.run_for(Duration::from_secs(400));
     assert_eq!(pair.ends[0].error, Some(Error::TimedOut));
-    let times: Vec<u64> =
-        pair.ends[0].sent.iter().map(|(at, _)| at.since(start).as_secs()).collect();
+    let times: Vec<u64> = pair.ends[0]
+        .sent
+        .iter()
+        .map(|(at, _)| at.since(start).as_secs())
+        .collect();
     assert_eq!(times, [0, 1, 3, 7, 15, 31, 63, 127]);
     assert!(pair.ends[0].events.contains(Events::STALLED));
 }
@@ -157,7 +195,11 @@ fn half_open_is_given_up() {
     assert_eq!(pair.ends[1].state(), State::Closed);
     assert_eq!(pair.ends[1].error, None);
     assert!(pair.ends[1].events.contains(Events::CLOSED));
-    assert_eq!(pair.ends[1].sent.len(), 6, "SYN-ACK and five retransmissions");
+    assert_eq!(
+        pair.ends[1].sent.len(),
+        6,
+        "SYN-ACK and five retransmissions"
+    );
 }
 
 /// RFC 9293 §3.10.7.3, first: an ACK of what we never sent is refused, and we go on.
@@ -166,12 +208,19 @@ fn unacceptable_ack_in_syn_sent() {
     let mut pair = Pair::listening(1, &Config::default(), &Config::default());
     pair.intercept();
     for ack in [ISS[0], ISS[0] + 2, ISS[0] - 1] {
-        let header = Header { flags: Flags::ACK | Flags::SYN, ack, ..pair.forge(0, Flags::NONE) };
+        let header = Header {
+            flags: Flags::ACK | Flags::SYN,
+            ack,
+            ..pair.forge(0, Flags::NONE)
+        };
         let input = pair.deliver(0, &header, Vec::new()).unwrap();
         assert_eq!(input.drop, Some(Drop::Ack));
         let reset = pair.intercept().pop().unwrap().1;
         assert_eq!((reset.flags, reset.seq), (Flags::RST, ack));
-        let header = Header { flags: Flags::ACK | Flags::RST, ..header };
+        let header = Header {
+            flags: Flags::ACK | Flags::RST,
+            ..header
+        };
         pair.deliver(0, &header, Vec::new());
         assert!(pair.intercept().is_empty(), "no RST for a RST");
     }
@@ -184,7 +233,10 @@ fn blind_reset_in_syn_sent() {
     let mut pair = Pair::listening(1, &Config::default(), &Config::default());
     pair.intercept();
     let header = pair.forge(0, Flags::RST);
-    assert_eq!(pair.deliver(0, &header, Vec::new()).unwrap().drop, Some(Drop::Reset));
+    assert_eq!(
+        pair.deliver(0, &header, Vec::new()).unwrap().drop,
+        Some(Drop::Reset)
+    );
     assert_eq!(pair.ends[0].state(), State::SynSent);
 }
 
@@ -197,7 +249,11 @@ fn text_in_syn_ack() {
     header.seq = ISS[1];
     header.ack = ISS[0] + 1;
     let input = pair.deliver(0, &header, b"early".to_vec()).unwrap();
-    assert!(input.events.contains(Events::ESTABLISHED | Events::READABLE));
+    assert!(
+        input
+            .events
+            .contains(Events::ESTABLISHED | Events::READABLE)
+    );
     assert_eq!(pair.ends[0].received, b"early");
     assert_eq!(pair.ends[0].conn().rcv.nxt, ISS[1] + 6);
 }
@@ -209,7 +265,10 @@ fn repeated_syn_in_syn_received() {
     let syn = pair.intercept().pop().unwrap().1;
     pair.deliver(1, &syn, Vec::new());
     pair.intercept();
-    assert_eq!(pair.deliver(1, &syn, Vec::new()).unwrap().drop, Some(Drop::Duplicate));
+    assert_eq!(
+        pair.deliver(1, &syn, Vec::new()).unwrap().drop,
+        Some(Drop::Duplicate)
+    );
     let again = pair.intercept().pop().unwrap().1;
     assert_eq!(again.flags, Flags::SYN | Flags::ACK);
 }
@@ -222,7 +281,10 @@ fn reset_in_syn_received() {
     let header = pair.forge(1, Flags::RST);
     pair.deliver(1, &header, Vec::new());
     pair.drain();
-    assert_eq!((pair.ends[1].state(), pair.ends[1].error), (State::Closed, None));
+    assert_eq!(
+        (pair.ends[1].state(), pair.ends[1].error),
+        (State::Closed, None)
+    );
 
     let mut pair = Pair::simultaneous(1, &Config::default());
     pair.run_for(Duration::from_millis(7));
@@ -238,8 +300,14 @@ fn wrong_ack_in_syn_received() {
     let mut pair = Pair::listening(1, &plain(), &plain());
     pair.run_for(Duration::from_millis(6));
     pair.intercept();
-    let header = Header { ack: ISS[1] + 7, ..pair.forge(1, Flags::ACK) };
-    assert_eq!(pair.deliver(1, &header, Vec::new()).unwrap().drop, Some(Drop::Ack));
+    let header = Header {
+        ack: ISS[1] + 7,
+        ..pair.forge(1, Flags::ACK)
+    };
+    assert_eq!(
+        pair.deliver(1, &header, Vec::new()).unwrap().drop,
+        Some(Drop::Ack)
+    );
     let reset = pair.intercept().pop().unwrap().1;
     assert_eq!((reset.flags, reset.seq), (Flags::RST, ISS[1] + 7));
     assert_eq!(pair.ends[1].state(), State::SynReceived);
@@ -248,18 +316,38 @@ fn wrong_ack_in_syn_received() {
 /// RFC 9293 §3.10.7.1 and §3.10.7.2, `negative 57`.
 #[test]
 fn what_closed_and_listen_answer() {
-    let header = |flags| Header { flags, seq: SeqNum(100), ack: SeqNum(7), ..Header::default() };
+    let header = |flags| Header {
+        flags,
+        seq: SeqNum(100),
+        ack: SeqNum(7),
+        ..Header::default()
+    };
     assert_eq!(reset_for(&header(Flags::RST), 0), None);
     let reset = reset_for(&header(Flags::ACK), 5).unwrap();
     assert_eq!((reset.flags, reset.seq), (Flags::RST, SeqNum(7)));
     let reset = reset_for(&header(Flags::SYN | Flags::FIN), 5).unwrap();
-    assert_eq!((reset.flags, reset.seq), (Flags::RST | Flags::ACK, SeqNum(0)));
+    assert_eq!(
+        (reset.flags, reset.seq),
+        (Flags::RST | Flags::ACK, SeqNum(0))
+    );
     assert_eq!(reset.ack, SeqNum(107), "text, SYN and FIN count");
 
     assert_eq!(listen(&header(Flags::SYN), 0), Listen::Open);
-    assert_eq!(listen(&header(Flags::RST | Flags::SYN), 0), Listen::Drop(Drop::Reset));
-    assert!(matches!(listen(&header(Flags::SYN | Flags::ACK), 0), Listen::Reset(_)));
-    for flags in [Flags::NONE, Flags::FIN, Flags::SYN | Flags::FIN, Flags::URG, Flags(0x29)] {
+    assert_eq!(
+        listen(&header(Flags::RST | Flags::SYN), 0),
+        Listen::Drop(Drop::Reset)
+    );
+    assert!(matches!(
+        listen(&header(Flags::SYN | Flags::ACK), 0),
+        Listen::Reset(_)
+    ));
+    for flags in [
+        Flags::NONE,
+        Flags::FIN,
+        Flags::SYN | Flags::FIN,
+        Flags::URG,
+        Flags(0x29),
+    ] {
         assert_eq!(listen(&header(flags), 0), Listen::Drop(Drop::Flags));
     }
 }

@@ -68,7 +68,7 @@ impl Task {
             let left = self.data.len() - self.written;
             if left > 0 && end.send.len() < 50_000 {
                 let n = (rng.below(10_000) as usize + 1).min(left);
-                end.write(&self.data[self.written..self.written + n].to_vec());
+                end.write(&self.data[self.written..self.written + n]);
                 self.written += n;
             } else if left == 0 && !self.shut && end.events.contains(Events::ESTABLISHED) {
                 end.conn().shutdown();

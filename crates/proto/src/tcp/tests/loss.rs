@@ -1,0 +1,401 @@
+//! Loss: fast retransmission, NewReno and SACK recovery, timeouts, Karn, R1 and R2.
+
+use super::*;
+use crate::wire::tcp::SackBlocks;
+
+fn config(sack: bool, timestamps: bool) -> Config {
+    Config {
+        sack,
+        timestamps,
+        nagle: false,
+        ..Config::default()
+    }
+}
+
+fn pair(sack: bool) -> Pair {
+    Pair::established(&config(sack, false), &config(sack, false))
+}
+
+/// Sends `segments` full segments of which `lost` (by index) do not arrive, and lets the answers
+/// back; what is sent again within one round trip.
+fn lose(pair: &mut Pair, segments: usize, lost: &[usize]) -> (Vec<u8>, Vec<(SeqNum, u32)>) {
+    let data = pair.rng.bytes(segments * 1460);
+    let first = pair.ends[0].conn().snd.max;
+    pair.ends[0].conn().congestion.cwnd = 1460 * segments as u32;
+    pair.ends[0].write(&data);
+    for (index, (to, header, text)) in pair.intercept().into_iter().enumerate() {
+        if !lost.contains(&index) {
+            pair.launch(to, header, text);
+        }
+    }
+    pair.ends[0].sent.clear();
+    pair.run_for(Duration::from_millis(150));
+    let again = pair.ends[0]
+        .sent
+        .iter()
+        .map(|(_, t)| (SeqNum(0) + (t.header.seq - first).unsigned_abs(), t.len))
+        .collect();
+    (data, again)
+}
+
+/// RFC 5681 §3.2: the third duplicate acknowledgment, no timeout.
+#[test]
+fn fast_retransmit() {
+    for sack in [true, false] {
+        let mut pair = pair(sack);
+        let (data, again) = lose(&mut pair, 10, &[2]);
+        assert_eq!(again, [(SeqNum(2 * 1460), 1460)], "sack {sack}");
+        assert!(pair.ends[1].received == data);
+        let info = pair.ends[0].conn().info();
+        assert_eq!((info.timeouts, info.recoveries), (0, 1));
+        assert!(!info.in_recovery);
+        assert!(
+            info.ssthresh_bytes <= 5 * 1460 && info.cwnd_bytes <= 5 * 1460,
+            "{info:?}"
+        );
+    }
+}
+
+/// Two duplicates are reordering, not loss (RFC 5681 §3.2).
+#[test]
+fn two_duplicates_are_not_loss() {
+    let mut pair = pair(false);
+    pair.ends[0].conn().congestion.cwnd = 14_600;
+    pair.ends[0].write(&[7; 4 * 1460]);
+    let mut segments = pair.intercept();
+    segments.swap(0, 2);
+    for (to, header, text) in segments {
+        pair.launch(to, header, text);
+    }
+    pair.run_for(Duration::from_millis(150));
+    assert_eq!(pair.ends[0].conn().info().retransmits, 0);
+    assert_eq!(pair.ends[1].received.len(), 4 * 1460);
+}
+
+/// RFC 6582: several losses in a window, one recovery, one halving; with SACK within one round
+/// trip, without in one round trip each.
+#[test]
+fn several_losses() {
+    for sack in [true, false] {
+        let mut pair = pair(sack);
+        let (data, again) = lose(&mut pair, 20, &[2, 5, 9, 10]);
+        let expected: Vec<(SeqNum, u32)> = [2, 5, 9, 10]
+            .iter()
+            .map(|n| (SeqNum(n * 1460), 1460))
+            .collect();
+        assert_eq!(again, expected, "sack {sack}: exactly what was lost");
+        assert!(pair.ends[1].received == data);
+        let info = pair.ends[0].conn().info();
+        assert_eq!((info.timeouts, info.recoveries), (0, 1));
+    }
+}
+
+/// RFC 2018 §8: after a timeout what was sacked counts for nothing; what is sacked afterwards
+/// is not sent again.
+#[test]
+fn timeout_forgets_sack() {
+    let mut pair = pair(true);
+    pair.ends[0].conn().congestion.cwnd = 14_600;
+    pair.ends[0].write(&[7; 10 * 1460]);
+    pair.intercept();
+    let una = pair.ends[0].conn().snd.una;
+    let mut header = pair.forge(0, Flags::ACK);
+    header.window = 60_000;
+    header.options.sack = SackBlocks::NONE;
+    header.options.sack.push(una + 1460, una + 2 * 1460);
+    pair.deliver(0, &header, Vec::new());
+    assert!(!pair.ends[0].conn().scoreboard.is_empty());
+    pair.now = pair.ends[0].conn().deadline();
+    let now = pair.now;
+    pair.ends[0].conn().on_timer(now);
+    assert!(pair.ends[0].conn().scoreboard.is_empty());
+    pair.ends[0].sent.clear();
+    let again = pair.intercept();
+    assert_eq!(again.len(), 1, "one segment");
+    assert_eq!(again[0].1.seq, una);
+    // Its acknowledgment, with news of the third and fourth segment.
+    header.ack = una + 1460;
+    header.options.sack = SackBlocks::NONE;
+    header.options.sack.push(una + 2 * 1460, una + 4 * 1460);
+    pair.deliver(0, &header, Vec::new());
+    let again: Vec<u32> = pair
+        .intercept()
+        .iter()
+        .map(|(_, h, _)| (h.seq - una).unsigned_abs() / 1460)
+        .collect();
+    assert_eq!(again, [1, 4], "the second, then past what was sacked");
+}
+
+/// `negative 59`: nonsense in SACK blocks is ignored.
+#[test]
+fn sack_nonsense() {
+    let mut pair = pair(true);
+    pair.ends[0].conn().congestion.cwnd = 14_600;
+    pair.ends[0].write(&[7; 10 * 1460]);
+    pair.intercept();
+    let conn = pair.ends[0].conn();
+    let (una, max) = (conn.snd.una, conn.snd.max);
+    let blocks = [
+        (una + 3000, una + 1460),
+        (una + 1460, una + 1460),
+        (una, una + 1460),
+        (una - 1460, una + 1460),
+        (una - 2920, una - 1460),
+        (una + 1460, max + 1),
+        (max, max + 1460),
+        (una + (1 << 31), una + 1460),
+    ];
+    for block in blocks {
+        let mut header = pair.forge(0, Flags::ACK);
+        header.options.sack.push(block.0, block.1);
+        for _ in 0..5 {
+            pair.deliver(0, &header, Vec::new());
+        }
+        let conn = pair.ends[0].conn();
+        assert!(conn.scoreboard.is_empty(), "{block:?}");
+        assert!(!conn.info().in_recovery);
+    }
+}
+
+/// RFC 2018 §4: the block of the last segment first, then the ones before.
+#[test]
+fn sack_generation() {
+    let mut pair = pair(true);
+    let first = pair.ends[1].conn().rcv.nxt;
+    let mut answer = |n: u32| {
+        let header = Header {
+            seq: first + n * 100,
+            ..pair.forge(1, Flags::ACK)
+        };
+        pair.deliver(1, &header, [7; 100].to_vec());
+        let (_, header, _) = pair.intercept().pop().expect("an ACK");
+        let mut blocks = Vec::new();
+        for &(left, right) in header.options.sack.as_slice() {
+            blocks.push((
+                (left - first).unsigned_abs() / 100,
+                (right - first).unsigned_abs() / 100,
+            ));
+        }
+        blocks
+    };
+    assert_eq!(answer(2), [(2, 3)]);
+    assert_eq!(answer(6), [(6, 7), (2, 3)]);
+    assert_eq!(answer(4), [(4, 5), (6, 7), (2, 3)]);
+    assert_eq!(answer(3), [(2, 5), (6, 7)], "three became one");
+    assert_eq!(answer(8), [(8, 9), (2, 5), (6, 7)]);
+    assert_eq!(answer(10), [(10, 11), (8, 9), (2, 5), (6, 7)]);
+    assert_eq!(answer(12), [(12, 13), (10, 11), (8, 9), (2, 5)], "four fit");
+    assert_eq!(answer(0), [(12, 13), (10, 11), (8, 9), (2, 5)]);
+    assert_eq!(
+        answer(1),
+        [(12, 13), (10, 11), (8, 9), (6, 7)],
+        "the one that was left out"
+    );
+    assert_eq!(answer(5), [(12, 13), (10, 11), (8, 9)]);
+}
+
+/// With timestamps three blocks fit, and text makes room for them (RFC 2018 §3).
+#[test]
+fn sack_and_timestamps() {
+    let mut pair = Pair::established(&config(true, true), &config(true, true));
+    for n in [2, 4, 6, 8] {
+        let mut header = pair.forge(1, Flags::ACK);
+        header.seq = header.seq + n * 100;
+        pair.deliver(1, &header, [7; 100].to_vec());
+    }
+    pair.ends[1].write(&[1; 5000]);
+    let (_, header, text) = pair.intercept().remove(0);
+    assert_eq!(header.options.sack.as_slice().len(), 3);
+    assert_eq!(text.len() + 12 + 28, 1460);
+}
+
+/// RFC 6298 §5: one segment, back-off, and the timer's new start; RFC 9293 MUST-18 to MUST-20,
+/// SHLD-9 to SHLD-11.
+#[test]
+fn timeout_and_give_up() {
+    let mut pair = pair(true);
+    pair.faults.loss = 1000;
+    let start = pair.now;
+    pair.ends[0].write(&[7; 20_000]);
+    pair.run_for(Duration::from_secs(10));
+    let times: Vec<u64> = pair.ends[0].sent[10..]
+        .iter()
+        .map(|(at, _)| at.since(start).as_millis() as u64)
+        .collect();
+    assert_eq!(
+        times,
+        [200, 600, 1400, 3000, 6200],
+        "one segment each, twice as long each time"
+    );
+    assert!(pair.ends[0].events.contains(Events::STALLED), "R1");
+    let info = pair.ends[0].conn().info();
+    assert_eq!(info.cwnd_bytes, 1460);
+    assert_eq!(info.ssthresh_bytes, 7300, "halved once (RFC 5681 §3.1)");
+    pair.run_for(Duration::from_secs(905));
+    assert_eq!(pair.ends[0].state(), State::Established);
+    pair.run_for(Duration::from_secs(20));
+    assert_eq!(pair.ends[0].error, Some(Error::TimedOut), "R2");
+    assert_eq!(pair.now.since(start), Duration::from_secs(935));
+}
+
+/// RFC 9293 MUST-21: the application sets R2, exactly; what ICMP said is the reason given.
+#[test]
+fn user_timeout() {
+    for icmp in [false, true] {
+        let mut pair = pair(true);
+        pair.ends[0]
+            .conn()
+            .set_user_timeout(Duration::from_millis(12_345));
+        pair.faults.loss = 1000;
+        let start = pair.now;
+        pair.ends[0].write(b"?");
+        pair.drain();
+        if icmp {
+            let una = pair.ends[0].conn().snd.una;
+            pair.ends[0]
+                .conn()
+                .on_icmp(IcmpError::NetworkUnreachable, una);
+        }
+        while pair.ends[0].conn.is_some() {
+            assert!(pair.step(Instant::FAR));
+            pair.drain();
+        }
+        assert_eq!(pair.now.since(start), Duration::from_millis(12_345));
+        let reason = if icmp {
+            Error::NetworkUnreachable
+        } else {
+            Error::TimedOut
+        };
+        assert_eq!(pair.ends[0].error, Some(reason));
+    }
+}
+
+/// Karn: what was sent twice is not measured; the back-off stays until something is.
+#[test]
+fn karn() {
+    let mut pair = pair(false);
+    let rto = pair.ends[0].conn().info().rto;
+    pair.faults.loss = 1000;
+    pair.ends[0].write(&[7; 100]);
+    pair.run_for(Duration::from_millis(700));
+    pair.faults.loss = 0;
+    pair.run_for(Duration::from_millis(800));
+    let info = pair.ends[0].conn().info();
+    assert_eq!(info.in_flight_bytes, 0);
+    assert!(
+        info.rtt < Duration::from_millis(60),
+        "not measured: {info:?}"
+    );
+    assert!(info.rto > rto, "still backed off");
+    pair.ends[0].write(&[7; 100]);
+    pair.run_for(Duration::from_millis(100));
+    assert_eq!(pair.ends[0].conn().info().backoff, 0);
+}
+
+/// With timestamps a retransmission can be measured (RFC 7323 §4.1), unless the echo is older
+/// than it.
+#[test]
+fn timestamps_measure_retransmissions() {
+    let mut pair = Pair::established(&config(false, true), &config(false, true));
+    pair.faults.loss = 1000;
+    pair.ends[0].write(&[7; 100]);
+    pair.run_for(Duration::from_millis(700));
+    pair.faults.loss = 0;
+    pair.run_for(Duration::from_millis(800));
+    let info = pair.ends[0].conn().info();
+    assert_eq!((info.in_flight_bytes, info.backoff), (0, 0));
+    assert!(info.rtt < Duration::from_millis(100), "{info:?}");
+}
+
+/// RFC 5681 §4.1: after an idle time the window is the initial one again.
+#[test]
+fn idle_restart() {
+    let mut pair = pair(true);
+    pair.ends[0].conn().congestion.cwnd = 1 << 20;
+    pair.ends[0].write(&[7; 100]);
+    pair.run_for(Duration::from_secs(1));
+    pair.ends[0].write(&[7; 200_000]);
+    assert_eq!(pair.intercept().len(), 10);
+}
+
+/// RFC 7661: a window that is not used does not grow.
+#[test]
+fn unused_window_does_not_grow() {
+    let mut pair = pair(true);
+    for _ in 0..100 {
+        pair.ends[0].write(&[7; 100]);
+        pair.run_for(Duration::from_millis(60));
+    }
+    assert_eq!(pair.ends[0].conn().info().cwnd_bytes, 14_600);
+}
+
+/// Slow start doubles, congestion avoidance adds one segment a round trip (RFC 5681 §3.1).
+#[test]
+fn growth() {
+    let mut pair = pair(true);
+    pair.ends[0].conn().congestion.ssthresh = 58_400;
+    pair.ends[0].write(&[7; 1_000_000]);
+    let mut windows = Vec::new();
+    for _ in 0..6 {
+        windows.push(pair.ends[0].conn().info().cwnd_bytes / 1460);
+        pair.drain();
+        pair.run_for(Duration::from_micros(10_001));
+    }
+    assert_eq!(windows[..4], [10, 20, 40, 41]);
+    // An odd number of segments leaves one acknowledgment to the next round trip.
+    assert!((42..=43).contains(&windows[5]), "{windows:?}");
+}
+
+/// Keep-alive, RFC 9293 MUST-24 to MUST-29, SHLD-12.
+#[test]
+fn keepalive() {
+    let mut pair = pair(true);
+    pair.run_for(Duration::from_secs(100_000));
+    assert!(pair.ends[0].sent.is_empty(), "off by default");
+    let now = pair.now;
+    pair.ends[0]
+        .conn()
+        .set_keepalive(Some(Keepalive::default()), now);
+    pair.run_for(Duration::from_secs(7199));
+    assert!(pair.ends[0].sent.is_empty());
+    pair.run_for(Duration::from_secs(10));
+    let probe = pair.ends[0].sent[0].1;
+    let conn = pair.ends[0].conn();
+    assert_eq!((probe.len, probe.header.seq), (0, conn.snd.nxt - 1));
+    assert_eq!(conn.keepalives_sent, 0, "answered");
+    pair.run_for(Duration::from_secs(3600));
+    assert_eq!(pair.ends[0].sent.len(), 1);
+    pair.faults.loss = 1000;
+    pair.run_for(Duration::from_secs(3600 + 8 * 75));
+    assert_eq!(
+        pair.ends[0].state(),
+        State::Established,
+        "not by one probe alone"
+    );
+    pair.run_for(Duration::from_secs(75));
+    assert_eq!(pair.ends[0].error, Some(Error::TimedOut));
+    let last = pair.ends[0].sent.last().unwrap().1.header;
+    assert!(last.flags.contains(Flags::RST));
+}
+
+/// Traffic postpones keep-alive probes.
+#[test]
+fn keepalive_waits_for_silence() {
+    let mut pair = pair(true);
+    let now = pair.now;
+    let keepalive = Keepalive {
+        idle: Duration::from_secs(10),
+        ..Keepalive::default()
+    };
+    pair.ends[0].conn().set_keepalive(Some(keepalive), now);
+    for _ in 0..20 {
+        pair.ends[1].write(b"x");
+        pair.run_for(Duration::from_secs(9));
+    }
+    assert!(
+        pair.ends[0]
+            .sent
+            .iter()
+            .all(|(_, t)| t.header.seq == pair.ends[0].conn.as_ref().unwrap().snd.nxt)
+    );
+}

@@ -1,0 +1,299 @@
+//! The parts on their own: reassembly against a model, scoreboard, initial sequence numbers, ports.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::reassembly::Share;
+use super::super::scoreboard::Scoreboard;
+use super::*;
+
+const SHARE: Share = Share {
+    segments: 1000,
+    gaps: 256,
+};
+
+/// What came first stays: a byte map that takes only what it does not have (`negative 67`).
+#[test]
+fn reassembly_equals_its_model() {
+    for seed in 0..300 {
+        let mut rng = Rng(seed);
+        let base = SeqNum(rng.next() as u32);
+        let mut pool = SegmentPool::with_capacity(2000);
+        let mut queue = ReceiveQueue::new();
+        let mut model = BTreeMap::new();
+        let (mut next, mut read) = (base, Vec::new());
+        for _ in 0..400 {
+            let offset = rng.below(3000) as u32;
+            let len = rng.below(60) as usize + 1;
+            let text = rng.bytes(len);
+            let seq = base + offset;
+            let result = if seq <= next && seq + len as u32 > next {
+                let mut fresh = text.clone();
+                fresh.drain(..(next - seq) as usize);
+                let before = next;
+                queue.push(&mut pool, SHARE, next, fresh).map(|reached| {
+                    next = reached;
+                    (before, reached)
+                })
+            } else if seq > next {
+                queue.insert(&mut pool, SHARE, seq, text.clone())
+            } else {
+                continue;
+            };
+            // One segment fills one gap: the first it reaches.
+            let Ok((left, right)) = result else { continue };
+            let mut filled = false;
+            for (n, &byte) in text.iter().enumerate() {
+                let at = offset + n as u32;
+                let inside = base + at >= left && base + at < right;
+                if inside && !model.contains_key(&at) {
+                    model.insert(at, byte);
+                    filled = true;
+                } else if filled {
+                    break;
+                }
+            }
+            if rng.per_mille(300) {
+                while let Some(text) = queue.pop_front(&mut pool) {
+                    read.extend(text);
+                }
+            }
+        }
+        while let Some(text) = queue.pop_front(&mut pool) {
+            read.extend(text);
+        }
+        let expected: Vec<u8> = (0..(next - base) as u32).map(|at| model[&at]).collect();
+        assert_eq!(read, expected, "seed {seed}");
+        queue.clear(&mut pool);
+        assert_eq!(pool.available(), 2000, "seed {seed}: nodes lost");
+    }
+}
+
+/// `negative 67`: a hundred thousand one-byte segments out of order: bounded memory, bounded work,
+/// and text in order still gets through.
+#[test]
+fn segment_smack() {
+    let config = Config {
+        timestamps: false,
+        ..Config::default()
+    };
+    let mut pair = Pair::established(&config, &config);
+    let first = pair.ends[1].conn().rcv.nxt;
+    let mut header = pair.forge(1, Flags::ACK);
+    for n in 0..100_000_u32 {
+        header.seq = first + 2 + (n.wrapping_mul(7919) % 30_000) * 2;
+        pair.deliver(1, &header, [n as u8].to_vec());
+    }
+    assert!(pair.ends[1].queue.gaps() <= 256);
+    assert!(pair.ends[1].queue.segments_held() <= 4096);
+    assert!(pair.ends[1].drops.contains(&Drop::Gaps));
+    header.seq = first;
+    let input = pair.deliver(1, &header, b"in order".to_vec()).unwrap();
+    assert!(input.events.contains(Events::READABLE));
+    assert!(pair.ends[1].received.starts_with(b"in"));
+}
+
+/// One connection cannot keep text in order from another by filling the pool with gaps.
+#[test]
+fn the_pool_has_a_reserve() {
+    let mut pool = SegmentPool::with_capacity(64);
+    let mut greedy = ReceiveQueue::new();
+    for n in 0..100 {
+        let _ = greedy.insert(&mut pool, SHARE, SeqNum(10 + n * 10), [1_u8].to_vec());
+    }
+    assert_eq!(pool.available(), 8);
+    let mut honest = ReceiveQueue::new();
+    assert!(
+        honest
+            .push(&mut pool, SHARE, SeqNum(0), [2_u8].to_vec())
+            .is_ok()
+    );
+    // And with the pool empty its own gaps make room.
+    while pool.available() > 0 {
+        honest
+            .push(
+                &mut pool,
+                SHARE,
+                SeqNum(0),
+                Vec::with_capacity(0).into_iter().chain([3; 600]).collect(),
+            )
+            .unwrap();
+    }
+    assert!(
+        greedy
+            .push(&mut pool, SHARE, SeqNum(0), [4_u8; 600].to_vec())
+            .is_ok()
+    );
+    greedy.clear(&mut pool);
+    honest.clear(&mut pool);
+    assert_eq!(pool.available(), 64);
+}
+
+/// Small segments share a node while the one before them has room.
+#[test]
+fn small_segments_share_nodes() {
+    let mut pool = SegmentPool::with_capacity(64);
+    let mut queue = ReceiveQueue::new();
+    let mut seq = SeqNum(0);
+    for n in 0..1000 {
+        let mut text = Vec::with_capacity(2000);
+        text.push(n as u8);
+        seq = queue.push(&mut pool, SHARE, seq, text).unwrap();
+    }
+    assert_eq!((queue.segments_held(), queue.readable_bytes()), (1, 1000));
+    assert_eq!(queue.advance(&mut pool, 10), 10);
+    assert_eq!(queue.front(&pool).unwrap()[0], 10);
+    assert_eq!(queue.advance(&mut pool, 2000), 990);
+    assert!(queue.is_idle());
+}
+
+/// A set of bytes behaves the same, until the list is full.
+#[test]
+fn scoreboard_equals_its_model() {
+    for seed in 0..500 {
+        let mut rng = Rng(seed);
+        let base = SeqNum(rng.next() as u32);
+        let mut board = Scoreboard::new();
+        let mut model = BTreeSet::new();
+        let mut una = 0_u32;
+        for _ in 0..100 {
+            let left = rng.below(200) as u32;
+            let right = left + rng.below(30) as u32;
+            let room = board.ranges().len() < 16;
+            let news = board.add(base + left, base + right, base + una, base + 200);
+            if left > una && right <= 200 && right > left && room {
+                assert_eq!(
+                    news,
+                    (left..right).any(|n| !model.contains(&n)),
+                    "seed {seed}"
+                );
+                model.extend(left..right);
+            } else if news {
+                model.extend(left..right);
+            }
+            if rng.per_mille(100) {
+                una += rng.below(20) as u32;
+                board.acknowledged(base + una);
+            }
+            model.retain(|&n| board.sacked_within(base + n, base + n + 1) == 1);
+            let (from, to) = (una + rng.below(50) as u32, una + rng.below(150) as u32);
+            let expected = model.range(from..to.max(from)).count() as u32;
+            assert_eq!(
+                board.sacked_within(base + from, base + to),
+                expected,
+                "seed {seed}"
+            );
+            let (gap, end) = board.next_gap(base + from);
+            let free = (from..).find(|n| !model.contains(n)).unwrap();
+            assert_eq!(gap, base + free, "seed {seed}");
+            let next = model.range(free..).next().map(|&n| base + n);
+            assert_eq!(end, next, "seed {seed}");
+        }
+    }
+}
+
+/// RFC 6675 §2, IsLost: three ranges above, or more than two segments' bytes.
+#[test]
+fn loss_mark() {
+    let una = SeqNum(1000);
+    let mut board = Scoreboard::new();
+    assert_eq!(board.loss_mark(una, 100), una);
+    board.add(una + 100, una + 200, una, una + 5000);
+    board.add(una + 300, una + 400, una, una + 5000);
+    assert_eq!(board.loss_mark(una, 100), una);
+    board.add(una + 500, una + 501, una, una + 5000);
+    assert_eq!(board.loss_mark(una, 100), una + 100);
+    board.add(una + 501, una + 701, una, una + 5000);
+    assert_eq!(board.loss_mark(una, 100), una + 500);
+}
+
+fn socket(last: u8, port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), port)
+}
+
+/// RFC 9293 MUST-8, MUST-9, RFC 6528, `negative 71`: a clock, and a hash that differs for each
+/// connection and each secret.
+#[test]
+fn initial_sequence_numbers() {
+    let secret = *b"sixteen bytes ok";
+    let at = |us: u64, port| {
+        initial_sequence(&secret, socket(1, 80), socket(2, port), Instant(us * 1000))
+    };
+    assert_eq!(at(4, 1000) - at(0, 1000), 1, "4 µs a tick");
+    assert_eq!(at(4_000_000, 1000) - at(0, 1000), 1_000_000);
+    let other = initial_sequence(b"another 16 bytes", socket(1, 80), socket(2, 1), Instant(0));
+    assert_ne!(other, at(0, 1));
+    // Ten thousand connections: no repeated difference, bits balanced.
+    let all: Vec<u32> = (0..10_000).map(|port| at(0, port).0).collect();
+    let differences: BTreeSet<u32> = all.windows(2).map(|w| w[1].wrapping_sub(w[0])).collect();
+    assert!(differences.len() > 9_990);
+    for bit in 0..32 {
+        let ones = all.iter().filter(|&iss| iss >> bit & 1 == 1).count();
+        assert!((4_700..5_300).contains(&ones), "bit {bit}: {ones}");
+    }
+    let v6 = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 80);
+    assert_ne!(initial_sequence(&secret, v6, v6, Instant(0)), at(0, 80));
+}
+
+/// RFC 7323 §7.1: offsets differ between hosts, not between ports (they take none).
+#[test]
+fn timestamp_offsets() {
+    let secret = *b"sixteen bytes ok";
+    let offset = |last| timestamp_offset(&secret, socket(1, 0).ip(), socket(last, 0).ip());
+    assert_eq!(offset(2), offset(2));
+    assert_ne!(offset(2), offset(3));
+}
+
+/// RFC 6056 §3.3.3: per destination an own sequence; every port is found before giving up.
+#[test]
+fn ephemeral_ports() {
+    let secret = *b"sixteen bytes ok";
+    let pick = |counter: &mut u32, last, used: &BTreeSet<u16>| {
+        let local = socket(1, 0).ip();
+        let free = |port: u16| !used.contains(&port);
+        ephemeral_port(
+            &secret,
+            local,
+            socket(last, 80),
+            40_000..=40_999,
+            counter,
+            free,
+        )
+    };
+    let (mut counter, mut used) = (0, BTreeSet::new());
+    let first = pick(&mut counter, 2, &used).unwrap();
+    assert_eq!(counter, 1);
+    assert_ne!(
+        Some(first),
+        pick(&mut 0, 3, &used),
+        "another destination, another start"
+    );
+    for _ in 0..1000 {
+        let port = pick(&mut counter, 2, &used).unwrap();
+        assert!((40_000..=40_999).contains(&port));
+        assert!(used.insert(port));
+    }
+    assert_eq!(pick(&mut counter, 2, &used), None);
+    let mut counter = u32::MAX;
+    assert!(pick(&mut counter, 2, &BTreeSet::new()).is_some());
+    let all = ephemeral_port(
+        &secret,
+        socket(1, 0).ip(),
+        socket(2, 80),
+        0..=65535,
+        &mut 0,
+        |_| true,
+    );
+    assert!(all.is_some());
+}
+
+#[test]
+fn sizes() {
+    assert!(
+        size_of::<Connection>() <= 512,
+        "{}",
+        size_of::<Connection>()
+    );
+    assert!(size_of::<TimeWait>() <= 64);
+    assert!(size_of::<ReceiveQueue<Vec<u8>>>() <= 32);
+}
