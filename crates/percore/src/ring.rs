@@ -17,6 +17,8 @@
 mod loom_tests;
 mod memory;
 #[cfg(all(test, not(loom)))]
+mod raw_tests;
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use memory::{BadMemory, Layout, Plain};
@@ -97,7 +99,8 @@ impl<T> Producer<T> {
     /// If `memory` is smaller than [`Layout::of::<T>(capacity)`](Layout::of) asks for, or not aligned.
     ///
     /// # Safety
-    /// * `memory` is valid for reads and writes until this end is dropped.
+    /// * `memory` is valid for reads and writes until this end is dropped; if it is a file, no stranger can shorten it (seal a memfd
+    ///   with F_SEAL_SHRINK).
     /// * It was all zero when the first of the two ends was made, and no Rust code in this process writes to it but the ends
     ///   of this ring. (A foreign process may write what it likes.)
     /// * There is no other producer for it in this process.
