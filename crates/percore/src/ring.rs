@@ -126,7 +126,8 @@ impl<T> Producer<T> {
         if self.cached_room() == 0 && self.refresh() == 0 {
             return Err(item);
         }
-        self.write(item);
+        self.write(self.tail, item);
+        self.tail = self.tail.wrapping_add(1);
         Ok(())
     }
 
@@ -140,23 +141,36 @@ impl<T> Producer<T> {
     /// Appends items from the front of `items` until it is empty or the ring is full; one publication for all. How many went.
     pub fn push_batch(&mut self, items: &mut VecDeque<T>) -> usize {
         let n = items.len().min(self.room_for(items.len()));
-        for item in items.drain(..n) {
-            self.write(item);
-        }
-        self.publish();
-        n
+        self.push_iter(items.drain(..n))
     }
 
-    /// Appends what `items` yields until it ends or the ring is full; one publication for all. How many went.
+    /// Appends what `items` yields until it ends or the ring is full; one publication for all, also when `items` panics. How many went.
     /// An item is only asked for when there is room for it.
+    #[inline]
     pub fn push_iter(&mut self, items: impl IntoIterator<Item = T>) -> usize {
-        let (before, mut items) = (self.tail, items.into_iter());
-        while self.cached_room() > 0 || self.refresh() > 0 {
-            let Some(item) = items.next() else { break };
-            self.write(item);
+        let mut items = items.into_iter();
+        let before = self.tail;
+        // The index is kept in a register while we write; whatever happens, what was written is published.
+        let mut batch = Batch {
+            tail: before,
+            ring: self,
+        };
+        let mut room = batch.ring.room_for(items.size_hint().0.max(1));
+        loop {
+            while room > 0 {
+                let Some(item) = items.next() else {
+                    return batch.tail.wrapping_sub(before);
+                };
+                batch.ring.write(batch.tail, item);
+                batch.tail = batch.tail.wrapping_add(1);
+                room -= 1;
+            }
+            batch.ring.tail = batch.tail;
+            room = batch.ring.refresh();
+            if room == 0 {
+                return batch.tail.wrapping_sub(before);
+            }
         }
-        self.publish();
-        self.tail.wrapping_sub(before)
     }
 
     /// Slots that can be written now (at least; the reader may free more at any moment).
@@ -212,15 +226,27 @@ impl<T> Producer<T> {
         self.cached_room()
     }
 
-    /// Writes the next slot. The caller has seen room for it.
+    /// Writes the slot at `tail`. The caller has seen that it is free.
     #[inline(always)]
-    fn write(&mut self, item: T) {
-        debug_assert!(self.cached_room() > 0);
-        self.place.slot(self.tail).with_mut(|slot| {
+    fn write(&mut self, tail: usize, item: T) {
+        self.place.slot(tail).with_mut(|slot| {
             // SAFETY: the slot is in the ring, and free: the consumer's index has passed it and ours has not.
             unsafe { slot.write(MaybeUninit::new(item)) }
         });
-        self.tail = self.tail.wrapping_add(1);
+    }
+}
+
+/// A batch being written: `tail` is ahead of the ring's own until it ends.
+struct Batch<'a, T> {
+    ring: &'a mut Producer<T>,
+    tail: usize,
+}
+
+impl<T> Drop for Batch<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.ring.tail = self.tail;
+        self.ring.publish();
     }
 }
 
@@ -263,21 +289,30 @@ impl<T> Consumer<T> {
         if self.is_empty() {
             return None;
         }
-        let item = self.read();
+        let item = self.read(self.head);
+        self.head = self.head.wrapping_add(1);
         self.release();
         Some(item)
     }
 
-    /// Takes up to `max` items, oldest first, handing each to `take`; one release for all. How many came.
+    /// Takes up to `max` items, oldest first, handing each to `take`; one release for all, also when `take` panics (what it had is
+    /// gone). How many came.
+    #[inline]
     pub fn pop_batch(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
         let mut n = self.tail.wrapping_sub(self.head);
         if n < max {
             n = self.refresh();
         }
         let n = n.min(max);
-        let ring = ReleaseOnDrop(self); // also when `take` panics: the item it had is gone
+        // The index is kept in a register while we read; whatever happens, what was read is released.
+        let mut batch = Taken {
+            head: self.head,
+            ring: self,
+        };
         for _ in 0..n {
-            take(ring.0.read());
+            let item = batch.ring.read(batch.head);
+            batch.head = batch.head.wrapping_add(1);
+            take(item);
         }
         n
     }
@@ -329,15 +364,14 @@ impl<T> Consumer<T> {
         now
     }
 
-    /// Moves the next item out. The caller has seen that there is one.
+    /// Moves the item at `head` out. The caller has seen that there is one, and moves the index on.
     #[inline(always)]
-    fn read(&mut self) -> T {
-        debug_assert!(self.tail != self.head);
-        let item = self.place.slot(self.head).with(|slot| {
-            // SAFETY: the slot is in the ring and written: the producer's index has passed it and ours has not.
+    fn read(&mut self, head: usize) -> T {
+        let item = self.place.slot(head).with(|slot| {
+            // SAFETY: the slot is in the ring and written: the producer's index has passed it and ours has not. Volatile: over
+            // foreign memory it may change under our hands; it is read once, and only the copy is looked at.
             unsafe { slot.read_volatile() }
         });
-        self.head = self.head.wrapping_add(1);
         // SAFETY: written by the producer, or (foreign memory) plain data for which any bytes do.
         unsafe { item.assume_init() }
     }
@@ -358,10 +392,16 @@ impl<T> Drop for Consumer<T> {
     }
 }
 
-struct ReleaseOnDrop<'a, T>(&'a mut Consumer<T>);
+/// A batch being read: `head` is ahead of the ring's own until it ends.
+struct Taken<'a, T> {
+    ring: &'a mut Consumer<T>,
+    head: usize,
+}
 
-impl<T> Drop for ReleaseOnDrop<'_, T> {
+impl<T> Drop for Taken<'_, T> {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.0.release();
+        self.ring.head = self.head;
+        self.ring.release();
     }
 }
