@@ -96,7 +96,9 @@ proptest! {
         let mut r = Reassembler::new(Config::default(), Seed([1, 1]));
         let pieces: Vec<_> = v4(&header4(), options, len, mtu).unwrap().collect();
         let limit = Config::default().fragments;
-        prop_assume!(pieces.len() <= limit);
+        if pieces.len() > limit {
+            return Ok(());
+        }
         for (n, piece) in pieces.iter().enumerate() {
             let packet = packet(piece, &payload);
             prop_assert!(packet.len() <= usize::from(mtu));
@@ -122,7 +124,9 @@ proptest! {
         let payload = data(len);
         let mut r = Reassembler::new(Config::default(), Seed([1, 1]));
         let pieces: Vec<_> = v6(&header6(), len, mtu, 99).unwrap().collect();
-        prop_assume!(pieces.len() > 1 && pieces.len() <= Config::default().fragments);
+        if !(2..=Config::default().fragments).contains(&pieces.len()) {
+            return Ok(());
+        }
         for (n, piece) in pieces.iter().enumerate() {
             let packet = packet(piece, &payload);
             prop_assert!(packet.len() <= usize::from(mtu));

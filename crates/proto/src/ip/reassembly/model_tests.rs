@@ -69,7 +69,9 @@ proptest! {
         let mut edges: Vec<usize> = cuts.into_iter().map(|c| c * 8).filter(|c| *c >= 8 && *c < len).collect();
         edges.insert(0, 0);
         edges.push(len);
-        prop_assume!(edges.len() > 2);
+        if edges.len() <= 2 {
+            return Ok(());
+        }
         let mut parts: Vec<(usize, usize)> = edges.windows(2).map(|w| (w[0], w[1])).collect();
         let copy = parts[order.index(parts.len())];
         parts.push(copy);
