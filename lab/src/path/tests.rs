@@ -1,6 +1,6 @@
 //! Both sides do what the rows say they do; how fast is not a test's business.
 
-use super::*;
+use super::{netchan_side::NetchanPair, *};
 
 fn exercise(pair: &mut dyn Pair) {
     pair.round_trips(50, 1);
@@ -63,3 +63,11 @@ fn the_rows_of_the_issue_are_there() {
         assert!(ids.contains(&id), "{id}");
     }
 }
+
+#[test]
+fn netchan_does_the_work() {
+    for setup in setups() {
+        exercise(&mut NetchanPair::new(setup).expect("a pair"));
+    }
+}
+

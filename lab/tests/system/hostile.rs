@@ -1,0 +1,248 @@
+//! Crowds and enemies: ten thousand connections, a port scan, a SYN flood, frames that make no sense. Afterwards the server serves, holds
+//! the memory it held before, and has counted what it dropped.
+
+use std::{fs, time::Duration};
+
+use serde_json::Value;
+
+use crate::{
+    Case, Outcome,
+    place::{Knobs, OURS, Place, SOON, socket_address},
+    process::{Process, eventually},
+    programs::ECHO,
+    transfer::place_for,
+};
+
+pub const CASES: &[Case] = &[
+    ("ten_thousand_connections", crowd),
+    ("port_scan", scan),
+    ("syn_flood", flood),
+    ("fuzzed_frames", fuzz),
+];
+
+/// Resident memory may grow by this much (caches, tables that were never touched before), KiB.
+const GROWTH_MAX_KIB: u64 = 24 << 10;
+
+/// A server under test, and how it was before.
+struct Target {
+    place: Place,
+    server: Process,
+    resident_kib: u64,
+    counters: Value,
+}
+
+fn resident_kib(pid: u32) -> Result<u64, String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|e| e.to_string())?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+    let number = line
+        .and_then(|l| l.split_whitespace().next())
+        .and_then(|n| n.parse().ok());
+    number.ok_or_else(|| "no VmRSS".to_owned())
+}
+
+impl Target {
+    fn new() -> Result<Self, String> {
+        let place = place_for("tap:nc0")?;
+        let mut server = place.start_netchan("tap:nc0", "python3", &["-c", ECHO])?;
+        for address in OURS {
+            place.wait_for(&mut server, address, 8000)?;
+            place.run("ping", &["-c", "1", address], SOON)?.success()?;
+        }
+        // Warm: Python has allocated what one connection needs, the stack what it makes on first use.
+        let target = socket_address(OURS[0], 8000);
+        place
+            .inner(&["connections", &target, "500", "2"])?
+            .finish(SOON)?
+            .success()?;
+        let resident_kib = resident_kib(server.pid())?;
+        let counters = place.show(server.pid(), "counters")?;
+        Ok(Self {
+            place,
+            server,
+            resident_kib,
+            counters,
+        })
+    }
+
+    /// netchan's MAC address, as the kernel learned it.
+    fn mac(&self) -> Result<String, String> {
+        let shown = self
+            .place
+            .run("ip", &["neigh", "show", OURS[0]], SOON)?
+            .success()?;
+        let mut words = shown
+            .output
+            .split_whitespace()
+            .skip_while(|w| *w != "lladdr");
+        words
+            .nth(1)
+            .map(str::to_owned)
+            .ok_or_else(|| format!("no neighbour: {}", shown.output))
+    }
+
+    /// It still serves both families.
+    fn serves(&mut self) -> Outcome {
+        for address in OURS {
+            self.place.wait_for(&mut self.server, address, 8000)?;
+            let target = socket_address(address, 8000);
+            self.place
+                .inner(&["connections", &target, "20", "2"])?
+                .finish(SOON)?
+                .success()?;
+        }
+        Ok(())
+    }
+
+    /// Its memory is back where it was.
+    fn is_as_before(&mut self, slack_kib: u64) -> Outcome {
+        let pid = self.server.pid();
+        let most = self.resident_kib + GROWTH_MAX_KIB + slack_kib;
+        let back = eventually(SOON, || resident_kib(pid).is_ok_and(|now| now <= most));
+        let now = resident_kib(pid)?;
+        if back {
+            Ok(())
+        } else {
+            Err(format!("{} KiB before, {now} KiB after", self.resident_kib))
+        }
+    }
+
+    /// How much each counter grew.
+    fn growth(&self) -> Result<Vec<(String, u64)>, String> {
+        let now = self.place.show(self.server.pid(), "counters")?;
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        flatten("", &self.counters, &mut before);
+        flatten("", &now, &mut after);
+        let old = |name: &str| {
+            before
+                .iter()
+                .find(|(n, _)| n == name)
+                .map_or(0, |(_, v)| *v)
+        };
+        Ok(after
+            .into_iter()
+            .map(|(n, v)| (n.clone(), v.saturating_sub(old(&n))))
+            .filter(|(_, v)| *v > 0)
+            .collect())
+    }
+}
+
+/// The numbers of a JSON value, by path; what carries a name is called by it.
+fn flatten(path: &str, value: &Value, found: &mut Vec<(String, u64)>) {
+    match value {
+        Value::Number(n) => found.extend(n.as_u64().map(|n| (path.to_owned(), n))),
+        Value::Object(map) => map
+            .iter()
+            .for_each(|(k, v)| flatten(&format!("{path}/{k}"), v, found)),
+        Value::Array(list) => list.iter().enumerate().for_each(|(i, v)| {
+            let name = v
+                .get("name")
+                .and_then(Value::as_str)
+                .map_or_else(|| i.to_string(), str::to_owned);
+            flatten(&format!("{path}/{name}"), v, found);
+        }),
+        _ => {}
+    }
+}
+
+fn crowd(_: &Knobs) -> Outcome {
+    let mut target = Target::new()?;
+    for address in OURS {
+        let at = socket_address(address, 8000);
+        let inner = target.place.inner(&["connections", &at, "10000", "4"])?;
+        inner
+            .finish(Duration::from_secs(120))?
+            .success()
+            .map_err(|e| format!("{e}; server: {}", target.server.said()))?;
+    }
+    target.serves()?;
+    // Python keeps some of what 10,000 transports took.
+    target.is_as_before(64 << 10)?;
+    let gone = eventually(Duration::from_secs(90), || {
+        let shown = target.place.show(target.server.pid(), "sockets");
+        shown.is_ok_and(|s| s.to_string().matches("ESTABLISHED").count() == 0)
+    });
+    if gone {
+        Ok(())
+    } else {
+        Err("connections are still there".to_owned())
+    }
+}
+
+fn scan(_: &Knobs) -> Outcome {
+    let mut target = Target::new()?;
+    for address in OURS {
+        let inner = target
+            .place
+            .inner(&["scan", &socket_address(address, 0), "8000"])?;
+        inner
+            .finish(Duration::from_secs(120))?
+            .success()
+            .map_err(|e| format!("{address}: {e}"))?;
+    }
+    target.serves()?;
+    target.is_as_before(0)
+}
+
+fn flood(knobs: &Knobs) -> Outcome {
+    let mut target = Target::new()?;
+    let (mac, seconds) = (target.mac()?, if knobs.soak { "60" } else { "6" });
+    let flood = target
+        .place
+        .inner(&["flood", "packet:nc0", &mac, seconds])?;
+    std::thread::sleep(Duration::from_secs(1));
+    // While it lasts, who means it still gets through.
+    for address in OURS {
+        let at = socket_address(address, 8000);
+        target
+            .place
+            .inner(&["connections", &at, "10", "1"])?
+            .finish(Duration::from_secs(60))?
+            .success()
+            .map_err(|e| format!("during the flood: {e}"))?;
+    }
+    let sent = flood.finish(Duration::from_secs(120))?.success()?;
+    println!("    {}", sent.output.trim());
+    target.serves()?;
+    target.is_as_before(0)
+}
+
+fn fuzz(knobs: &Knobs) -> Outcome {
+    let mut target = Target::new()?;
+    let (mac, seconds) = (target.mac()?, knobs.fuzz.as_secs().to_string());
+    let seed = std::env::var("NETCHAN_SEED").unwrap_or_else(|_| "1".to_owned());
+    let inner = target
+        .place
+        .inner(&["fuzz", "packet:nc0", &mac, &seconds, &seed])?;
+    let sent = inner
+        .finish(knobs.fuzz + Duration::from_secs(60))?
+        .success()?;
+    println!("    {}", sent.output.trim());
+    if !target.server.is_running() {
+        return Err(format!(
+            "seed {seed}: the server ended: {}",
+            target.server.said()
+        ));
+    }
+    target.serves().map_err(|e| format!("seed {seed}: {e}"))?;
+    target
+        .is_as_before(0)
+        .map_err(|e| format!("seed {seed}: {e}"))?;
+    let growth = target.growth()?;
+    let drops: u64 = growth
+        .iter()
+        .filter(|(n, _)| n.contains("drop"))
+        .map(|(_, v)| v)
+        .sum();
+    println!(
+        "    {drops} drops by reason: {:?}",
+        growth
+            .iter()
+            .filter(|(n, _)| n.contains("drop"))
+            .collect::<Vec<_>>()
+    );
+    if drops == 0 {
+        Err(format!("no drop was counted: {growth:?}"))
+    } else {
+        Ok(())
+    }
+}

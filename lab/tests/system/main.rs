@@ -1,0 +1,114 @@
+//! The system tests: unmodified programs on netchan, against the real Linux stack, in network namespaces made for each case.
+//!
+//! `make test` runs them after the release build (they need root, and say so where it is missing); `NETCHAN_SOAK=1` gives the
+//! long forms. One case: `NETCHAN_SYSTEM=1 cargo test --release --workspace --test system -- curl`.
+//! The same binary, started with `--inner WORK ...` inside a namespace, is the other end of a case.
+
+mod errors;
+mod frames;
+mod hostile;
+mod inner;
+mod loss;
+mod place;
+mod process;
+mod programs;
+mod transfer;
+
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use place::Knobs;
+
+/// What a case returns: why it failed, in words.
+type Outcome = Result<(), String>;
+
+/// A case: its name and what it does.
+type Case = (&'static str, fn(&Knobs) -> Outcome);
+
+/// All cases, the quick ones first.
+fn cases() -> Vec<Case> {
+    [
+        errors::CASES,
+        programs::CASES,
+        transfer::CASES,
+        loss::CASES,
+        hostile::CASES,
+    ]
+    .concat()
+}
+
+/// Why the cases cannot run here, if so.
+fn obstacle() -> Option<String> {
+    if std::env::var_os("NETCHAN_SYSTEM").is_none() {
+        return Some(
+            "NETCHAN_SYSTEM is not set (make test sets it, after the release build)".to_owned(),
+        );
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Some("they make network namespaces and TAP devices, which takes root".to_owned());
+    }
+    let missing: Vec<_> = place::PROGRAMS
+        .iter()
+        .filter(|p| place::find(p).is_none())
+        .copied()
+        .collect();
+    if !missing.is_empty() {
+        return Some(format!("programs are missing: {}", missing.join(", ")));
+    }
+    if let Err(e) = place::netchan() {
+        return Some(e);
+    }
+    place::Place::new().and_then(|p| p.tap("nc0")).err()
+}
+
+#[allow(clippy::disallowed_methods)] // a test's stopwatch
+fn run(name: &str, case: fn(&Knobs) -> Outcome, knobs: &Knobs) -> bool {
+    let begin = Instant::now();
+    println!("system {name} ...");
+    let outcome = std::panic::catch_unwind(|| case(knobs));
+    let took = begin.elapsed().as_secs_f64();
+    match &outcome {
+        Ok(Ok(())) => println!("system {name} ok, {took:.1} s"),
+        Ok(Err(why)) => println!("system {name} FAILED after {took:.1} s: {why}"),
+        Err(_) => println!("system {name} FAILED after {took:.1} s: it panicked"),
+    }
+    matches!(outcome, Ok(Ok(())))
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|a| a == "--inner") {
+        return inner::main(&arguments[1..]);
+    }
+    if let Some(why) = obstacle() {
+        println!("system tests SKIPPED: {why}");
+        return ExitCode::SUCCESS;
+    }
+    let wanted: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
+    let knobs = Knobs::from_environment();
+    let chosen = cases()
+        .into_iter()
+        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str())));
+    let mut failed = Vec::new();
+    let mut count = 0;
+    for (name, case) in chosen {
+        count += 1;
+        if !run(name, case, &knobs) {
+            failed.push(name);
+        }
+        // What a case left to the kernel (sockets of a namespace that goes) is cleared in the background.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if failed.is_empty() {
+        println!("system tests: all {count} ok");
+        return ExitCode::SUCCESS;
+    }
+    println!(
+        "system tests: {} of {count} FAILED: {}",
+        failed.len(),
+        failed.join(", ")
+    );
+    ExitCode::FAILURE
+}

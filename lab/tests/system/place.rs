@@ -1,0 +1,282 @@
+//! Where a case takes place: a network namespace, a folder, a TAP or a veth in it, and netchan's own program.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::process::{Finished, Process, eventually};
+
+/// The programs every case may use.
+pub const PROGRAMS: &[&str] = &[
+    "ip", "curl", "nc", "iperf3", "tcpdump", "nft", "ethtool", "ping", "python3",
+];
+
+/// netchan's and the kernel's addresses on the link.
+pub const OURS: [&str; 2] = ["10.77.0.2", "fd77::2"];
+pub const KERNEL: [&str; 2] = ["10.77.0.1", "fd77::1"];
+
+/// How long a small thing may take on a slow and busy machine.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// Sizes and times, from the environment.
+#[derive(Clone, Copy, Debug)]
+pub struct Knobs {
+    /// The long forms.
+    pub soak: bool,
+    /// Size of the large file, MiB.
+    pub bulk_mib: usize,
+    /// How long the live stack is fuzzed.
+    pub fuzz: Duration,
+}
+
+impl Knobs {
+    pub fn from_environment() -> Self {
+        let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
+        let soak = std::env::var_os("NETCHAN_SOAK").is_some();
+        let bulk_mib = number("NETCHAN_BULK_MIB").unwrap_or(if soak { 1024 } else { 512 });
+        let fuzz = Duration::from_secs(number("NETCHAN_FUZZ_SECONDS").unwrap_or(if soak {
+            600
+        } else {
+            20
+        }));
+        Self {
+            soak,
+            bulk_mib: usize::try_from(bulk_mib).unwrap_or(1024),
+            fuzz,
+        }
+    }
+}
+
+/// Where the program `name` is; Debian's own before what a person put in front of it (a wrapper script is no ELF).
+pub fn find(name: &str) -> Option<PathBuf> {
+    let folders = ["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"].map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    folders
+        .into_iter()
+        .chain(std::env::split_paths(&path))
+        .map(|f| f.join(name))
+        .find(|p| p.is_file())
+}
+
+/// The release build of netchan, which lies beside this test's own.
+pub fn netchan() -> Result<PathBuf, String> {
+    let here = std::env::current_exe().map_err(|e| e.to_string())?;
+    let release = here.ancestors().find(|p| p.join("netchan").is_file());
+    release
+        .map(|p| p.join("netchan"))
+        .ok_or_else(|| "target/release/netchan is not built (make build)".to_owned())
+}
+
+/// A namespace and a folder; dropped, both are gone.
+pub struct Place {
+    name: String,
+    /// For files; in memory where that is possible.
+    pub folder: PathBuf,
+}
+
+/// Runs `program` to its end; status other than 0 is an error.
+fn host(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let path = find(program).ok_or_else(|| format!("{program} is missing"))?;
+    let out = Command::new(path)
+        .args(arguments)
+        .output()
+        .map_err(|e| format!("{program}: {e}"))?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    if out.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{program} {}: {said}", arguments.join(" ")))
+    }
+}
+
+impl Place {
+    pub fn new() -> Result<Self, String> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        // Relaxed: a number on its own.
+        let name = format!("nct-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let base = if Path::new("/dev/shm").is_dir() {
+            PathBuf::from("/dev/shm")
+        } else {
+            std::env::temp_dir()
+        };
+        let folder = base.join(&name);
+        fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let place = Self { name, folder };
+        host("ip", &["netns", "add", &place.name])?;
+        place.ip(&["link", "set", "lo", "up"])?;
+        Ok(place)
+    }
+
+    /// `ip` in the namespace.
+    pub fn ip(&self, arguments: &[&str]) -> Result<(), String> {
+        host("ip", &[&["-n", &self.name], arguments].concat())
+    }
+
+    /// A TAP with the kernel's end up and addressed.
+    pub fn tap(&self, name: &str) -> Result<(), String> {
+        self.ip(&["tuntap", "add", "mode", "tap", "name", name])?;
+        self.address(name)
+    }
+
+    /// A veth: `first` is the kernel's end, `second` netchan's.
+    pub fn veth(&self, first: &str, second: &str) -> Result<(), String> {
+        self.ip(&["link", "add", first, "type", "veth", "peer", "name", second])?;
+        self.ip(&["link", "set", second, "up"])?;
+        self.address(first)
+    }
+
+    fn address(&self, name: &str) -> Result<(), String> {
+        self.ip(&["address", "add", &format!("{}/24", KERNEL[0]), "dev", name])?;
+        self.ip(&[
+            "-6",
+            "address",
+            "add",
+            &format!("{}/64", KERNEL[1]),
+            "dev",
+            name,
+            "nodad",
+        ])?;
+        self.ip(&["link", "set", name, "up"])
+    }
+
+    /// A command for a program in the namespace.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(find("ip").unwrap_or_else(|| "ip".into()));
+        let path = find(program).unwrap_or_else(|| PathBuf::from(program));
+        command
+            .args(["netns", "exec", &self.name])
+            .arg(path)
+            .current_dir(&self.folder);
+        command
+    }
+
+    /// Runs a program in the namespace to its end.
+    pub fn run(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        patience: Duration,
+    ) -> Result<Finished, String> {
+        let mut command = self.command(program);
+        command.args(arguments);
+        Process::start(command, &self.folder, &format!("{program}-run"))?.finish(patience)
+    }
+
+    /// Starts a program in the namespace.
+    pub fn start(&self, program: &str, arguments: &[&str]) -> Result<Process, String> {
+        let mut command = self.command(program);
+        command.args(arguments);
+        Process::start(command, &self.folder, &format!("{program}-kernel"))
+    }
+
+    /// Another part of this binary in the namespace.
+    pub fn inner(&self, arguments: &[&str]) -> Result<Process, String> {
+        let here = std::env::current_exe().map_err(|e| e.to_string())?;
+        let mut command = self.command(&here.to_string_lossy());
+        command.arg("--inner").args(arguments);
+        Process::start(
+            command,
+            &self.folder,
+            &format!("inner-{}", arguments.first().unwrap_or(&"none")),
+        )
+    }
+
+    /// `netchan run` on `link` with both of our addresses, in the default regime.
+    pub fn netchan_run(
+        &self,
+        link: &str,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Command, String> {
+        self.netchan_run_in("app-channel", link, program, arguments)
+    }
+
+    /// The same in `regime`.
+    pub fn netchan_run_in(
+        &self,
+        regime: &str,
+        link: &str,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Command, String> {
+        let path = find(program).ok_or_else(|| format!("{program} is missing"))?;
+        let mut command = self.command(&netchan()?.to_string_lossy());
+        let (v4, v6) = (format!("{}/24", OURS[0]), format!("{}/64", OURS[1]));
+        command.args(["run", "--link", link, "--address", &v4, "--address", &v6]);
+        command.args(["--gateway", KERNEL[0], "--gateway", KERNEL[1]]);
+        command
+            .args(["--regime", regime, "--"])
+            .arg(path)
+            .args(arguments);
+        Ok(command)
+    }
+
+    /// The same, started.
+    pub fn start_netchan(
+        &self,
+        link: &str,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Process, String> {
+        Process::start(
+            self.netchan_run(link, program, arguments)?,
+            &self.folder,
+            &format!("{program}-netchan"),
+        )
+    }
+
+    /// `netchan show TOPIC` of the stack in process `pid`.
+    pub fn show(&self, pid: u32, topic: &str) -> Result<Value, String> {
+        let pid = pid.to_string();
+        let program = netchan()?;
+        let arguments = ["show", topic, "--json", "--pid", &pid];
+        let shown = self
+            .run(&program.to_string_lossy().into_owned(), &arguments, SOON)?
+            .success()?;
+        serde_json::from_str(&shown.output)
+            .map_err(|e| format!("netchan show {topic}: {e}: {}", shown.output))
+    }
+
+    /// Waits until something accepts connections at `address`:`port`, as the kernel sees it.
+    pub fn wait_for(&self, server: &mut Process, address: &str, port: u16) -> Result<(), String> {
+        let target = socket_address(address, port);
+        let mut running = true;
+        let up = eventually(SOON, || {
+            running = server.is_running();
+            let probe = self.inner(&["probe", &target]).and_then(|p| p.finish(SOON));
+            !running || probe.is_ok_and(|p| p.status.success())
+        });
+        match (up, running) {
+            (true, true) => Ok(()),
+            (_, false) => Err(format!("`{}` ended: {}", server.what, server.said())),
+            (false, true) => Err(format!(
+                "`{}` does not answer at {target}: {}",
+                server.what,
+                server.said()
+            )),
+        }
+    }
+}
+
+/// `10.77.0.2:80`, `[fd77::2]:80`.
+pub fn socket_address(address: &str, port: u16) -> String {
+    if address.contains(':') {
+        format!("[{address}]:{port}")
+    } else {
+        format!("{address}:{port}")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What cannot be removed is not this case's failure.
+        let _ = host("ip", &["netns", "del", &self.name]);
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
