@@ -72,6 +72,8 @@ struct Reading {
 /// Takes a reading at the begin and at the end of a run.
 pub struct Watch {
     begin: Reading,
+    /// Before the thread was pinned to one of them.
+    cores: usize,
 }
 
 impl Watch {
@@ -80,20 +82,20 @@ impl Watch {
     pub fn start() -> Self {
         Self {
             begin: Reading::now(),
+            cores: cores(),
         }
     }
 
     /// Ends: the machine, with what disturbed it since [`start`](Self::start).
     #[must_use]
     pub fn machine(&self, pinned: bool) -> Machine {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Machine {
-            cores,
+            cores: self.cores,
             processor: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
             clock: clock(),
             kernel: line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned()),
             pinned,
-            what_else_ran: self.begin.noise(Reading::now()),
+            what_else_ran: self.begin.noise(Reading::now(), self.cores),
         }
     }
 }
@@ -129,8 +131,7 @@ impl Reading {
     }
 
     #[allow(clippy::cast_precision_loss)] // counts of a run are far below 2^52
-    fn noise(self, end: Self) -> Noise {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    fn noise(self, end: Self, cores: usize) -> Noise {
         let wall = (end.total.saturating_sub(self.total) as f64 / cores as f64).max(1.0);
         let percent = |ticks: u64| 100.0 * ticks as f64 / wall;
         let own = end.own.saturating_sub(self.own);
@@ -153,6 +154,11 @@ impl Reading {
             quiet,
         }
     }
+}
+
+/// How many this thread may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn numbers(text: &str) -> Vec<u64> {
@@ -205,16 +211,15 @@ mod tests {
 
     #[test]
     fn noise_is_counted_in_percent_of_a_core() {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
         let begin = Reading::default();
         let end = Reading {
             steal: 5,
             busy: 110,
             own: 90,
-            total: 100 * cores,
+            total: 200,
             switches: 7,
         };
-        let noise = begin.noise(end);
+        let noise = begin.noise(end, 2);
         assert_eq!(noise.steal_percent, 5.0);
         assert_eq!(noise.others_percent, 20.0);
         assert_eq!(noise.involuntary_switches, 7);

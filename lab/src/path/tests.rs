@@ -70,4 +70,3 @@ fn netchan_does_the_work() {
         exercise(&mut NetchanPair::new(setup).expect("a pair"));
     }
 }
-
