@@ -1,4 +1,4 @@
-//! UDP.
+//! UDP: one socket, many peers or one.
 
 use std::{
     future::poll_fn,
