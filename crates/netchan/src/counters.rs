@@ -52,6 +52,8 @@ counters! {
     Retransmits = "tcp_retransmits",
     /// RST segments sent.
     ResetsOut = "tcp_resets_out",
+    /// Fragments taken in.
+    FragmentsIn = "fragments_in",
     /// Somebody else on the link uses one of our addresses.
     AddressConflict = "address_conflicts",
     /// Drop: not an Ethernet frame, or cut short.

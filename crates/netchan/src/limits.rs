@@ -2,6 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use proto::icmp::limit;
+
 use crate::link::BURST;
 
 /// Connections a shard can hold, embryonic and TIME-WAIT ones included. 65,536 × about 0.7 KiB = 45 MiB if all are used.
@@ -32,6 +34,11 @@ pub const TRANSMIT_SLAB: usize = 4_096;
 pub const TRANSMIT_SLAB_LARGE: usize = 512;
 /// Buffers of what an interface's host sends by itself: ARP, NDP, ICMP.
 pub const HOST_SLAB: usize = 512;
+/// Buffers for datagrams put together from fragments, 64 KiB each.
+pub const REASSEMBLED: usize = 32;
+/// Resets to segments that belong to nobody: a flood is not answered in kind.
+pub const RESETS: limit::Config =
+    limit::Config { per_second: 5000, burst: 1000, per_second_each: 1000, burst_each: 500 };
 /// Slots of the channel from a link to a shard.
 pub const CHANNEL_RX: usize = 4_096;
 /// Slots of the channel from a shard to a link.

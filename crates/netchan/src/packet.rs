@@ -17,6 +17,10 @@ pub struct Meta {
     pub upper: u16,
     /// The interface it leaves by, or came in by.
     pub interface: u8,
+    /// Its frame went to a link-layer group, from `steer`.
+    pub to_group: bool,
+    /// It was put together from fragments.
+    pub reassembled: bool,
     /// The link vouches for the transport checksum (it never left this host's memory, or hardware verified it).
     pub checksum_verified: bool,
 }

@@ -11,7 +11,7 @@ use proto::time::Instant;
 
 use crate::{
     counters::Counter,
-    interface::{Interface, Receive},
+    interface::{Interface, Receive, host_work::FollowUp},
     limits::BURSTS_PER_TURN,
     link::{BURST, LinkError},
     packet::Packet,
@@ -44,7 +44,8 @@ pub(crate) fn receive(stack: &Stack, port: &Port, now: Instant) -> Result<usize,
         if !side.host_work.is_empty() {
             let mut interface = port.interface.lock();
             while let Some((work, packet)) = side.host_work.pop_front() {
-                interface.host_input(work, &packet, now);
+                let more = interface.host_input(work, packet, now);
+                follow_up(stack, side, more);
             }
         }
         for number in 0..side.inboxes.len() {
@@ -64,6 +65,25 @@ fn sort(stack: &Stack, side: &mut Receive, verdict: Verdict, packet: Packet) {
         Verdict::Shard(number) => side.inboxes[number].push_back(packet),
         Verdict::Host(work) => side.host_work.push_back((work, packet)),
         Verdict::Drop(reason) => stack.counters.add(side.writer, reason, 1),
+    }
+}
+
+/// What the host's own work leads to: a whole datagram to be classified, an ICMP error for the shard of the flow it quotes.
+#[cold]
+fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp) {
+    match more {
+        FollowUp::Done => {}
+        FollowUp::Classify(mut packet) => {
+            let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
+            match side.steer.classify_ip(&stack.host, &mut packet, v6, false) {
+                Ok(verdict) => sort(stack, side, verdict, packet),
+                Err(reason) => stack.counters.add(side.writer, reason, 1),
+            }
+        }
+        FollowUp::Flow(key, packet) => {
+            let number = side.steer.shard_of(stack.host.flow_hash.hash(&key));
+            side.inboxes[number].push_back(packet);
+        }
     }
 }
 

@@ -1,10 +1,230 @@
-//! The facts behind `netchan show`.
+//! The facts behind `netchan show`: arrays of flat objects, every number with its unit in its name.
 
-use serde_json::Value;
+use std::sync::atomic::Ordering::Relaxed;
 
-use crate::stack::Stack;
+use proto::time::Instant;
+use serde_json::{Value, json};
+
+use crate::{counters::Counter, limits, regime::Handoff, shard::Shard, stack::Stack};
+
+/// What can be asked for.
+#[allow(dead_code)] // named in errors of the control socket
+pub const TOPICS: [&str; 14] = [
+    "links", "addresses", "routes", "neighbors", "sockets", "channels", "shards", "threads", "locks", "counters",
+    "memory", "settings", "modules", "taps",
+];
 
 /// A topic's facts; `None`: no such topic.
-pub(crate) fn topic(_stack: &Stack, _topic: &str) -> Option<Value> {
-    None
+pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
+    let now = stack.clock.now();
+    Some(Value::Array(match topic {
+        "links" => links(stack),
+        "addresses" => addresses(stack),
+        "routes" => routes(stack),
+        "neighbors" => neighbors(stack, now),
+        "sockets" => sockets(stack),
+        "channels" => channels(stack),
+        "shards" => shards(stack, now),
+        "threads" => threads(stack),
+        "counters" => counters(stack),
+        "memory" => memory(stack),
+        "settings" => settings(stack, now),
+        // None in this version.
+        "locks" | "modules" | "taps" => Vec::new(),
+        _ => return None,
+    }))
+}
+
+fn links(stack: &Stack) -> Vec<Value> {
+    let facts = stack.host.interfaces.iter().zip(&stack.ports);
+    facts
+        .map(|(facts, port)| {
+            let interface = port.interface.lock();
+            let s = interface.link.statistics();
+            json!({
+                "name": facts.name,
+                "kind": interface.link.properties().kind,
+                "state": interface.gone.as_deref().map_or("up".to_owned(), |why| format!("gone: {why}")),
+                "mac": facts.mac.to_string(),
+                "mtu_bytes": facts.mtu,
+                "rx_packets": s.rx_packets,
+                "rx_bytes": s.rx_bytes,
+                "tx_packets": s.tx_packets,
+                "tx_bytes": s.tx_bytes,
+                "rx_no_buffer": s.rx_no_buffer,
+                "rx_missed": s.rx_missed,
+                "rx_length": s.rx_length,
+                "tx_errors": s.tx_errors,
+                "queued_frames": interface.queued(),
+            })
+        })
+        .collect()
+}
+
+fn addresses(stack: &Stack) -> Vec<Value> {
+    let all = stack.host.interfaces.iter().flat_map(|i| i.addresses.iter().map(move |a| (i, a)));
+    all.map(|(i, a)| json!({"link": i.name, "address": a.to_string()})).collect()
+}
+
+fn routes(stack: &Stack) -> Vec<Value> {
+    let name = |number: u16| stack.host.interfaces.get(usize::from(number)).map(|i| i.name.as_str());
+    stack
+        .host
+        .routes
+        .iter()
+        .map(|r| {
+            let via = match r.next.via {
+                proto::ip::route::Via::OnLink => "on link".to_owned(),
+                proto::ip::route::Via::Gateway(gateway) => gateway.to_string(),
+            };
+            json!({"network": format!("{}/{}", r.network, r.prefix_len), "via": via, "link": name(r.next.interface)})
+        })
+        .collect()
+}
+
+fn neighbors(stack: &Stack, now: Instant) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for (facts, port) in stack.host.interfaces.iter().zip(&stack.ports) {
+        let interface = port.interface.lock();
+        rows.extend(interface.neighbors(now).map(|n| {
+            json!({
+                "link": facts.name,
+                "address": n.ip.to_string(),
+                "mac": n.mac.map(|mac| mac.to_string()),
+                "state": format!("{:?}", n.state).to_lowercase(),
+                "age_s": n.age.as_secs_f64(),
+                "queued_packets": n.queued,
+            })
+        }));
+    }
+    rows
+}
+
+fn each_shard(stack: &Stack, mut rows: impl FnMut(usize, &Shard)) {
+    for (number, cell) in stack.cells.iter().enumerate() {
+        rows(number, &cell.held.lock().shard);
+    }
+}
+
+fn sockets(stack: &Stack) -> Vec<Value> {
+    let mut rows = Vec::new();
+    each_shard(stack, |shard_number, shard| {
+        for (_, l) in shard.listeners() {
+            let (ready, embryos) = l.depths();
+            rows.push(json!({
+                "protocol": "tcp", "shard": shard_number, "state": "LISTEN",
+                "local": std::net::SocketAddr::new(l.address, l.port).to_string(), "remote": null,
+                "receive_bytes": ready, "send_bytes": l.backlog(), "syn_queue": embryos,
+            }));
+        }
+        for (_, c) in shard.connections() {
+            let info = c.connection.info();
+            rows.push(json!({
+                "protocol": "tcp", "shard": shard_number,
+                "state": format!("{:?}", c.connection.state()),
+                "local": std::net::SocketAddr::new(c.key.local, c.key.local_port).to_string(),
+                "remote": std::net::SocketAddr::new(c.key.remote, c.key.remote_port).to_string(),
+                "receive_bytes": c.readable_bytes(), "send_bytes": c.queued_bytes(),
+                "info": format!("{info:?}"),
+            }));
+        }
+        for w in shard.time_waits() {
+            rows.push(json!({
+                "protocol": "tcp", "shard": shard_number, "state": "TimeWait",
+                "local": std::net::SocketAddr::new(w.key.local, w.key.local_port).to_string(),
+                "remote": std::net::SocketAddr::new(w.key.remote, w.key.remote_port).to_string(),
+            }));
+        }
+        for (_, u) in shard.udp_sockets() {
+            rows.push(json!({
+                "protocol": "udp", "shard": shard_number, "state": null,
+                "local": u.local.to_string(), "remote": u.peer.map(|p| p.to_string()),
+                "receive_datagrams": u.depth(),
+            }));
+        }
+    });
+    rows
+}
+
+fn channels(stack: &Stack) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for (number, cell) in stack.cells.iter().enumerate() {
+        let mut held = cell.held.lock();
+        for (facts, channel) in stack.host.interfaces.iter().zip(&mut held.channels) {
+            rows.push(json!({
+                "link": facts.name, "shard": number,
+                "received_packets": channel.received.len(), "received_slots": limits::CHANNEL_RX,
+                "outgoing_free_slots": channel.outgoing.room(), "outgoing_slots": limits::CHANNEL_TX,
+            }));
+        }
+    }
+    rows
+}
+
+fn shards(stack: &Stack, now: Instant) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for (number, cell) in stack.cells.iter().enumerate() {
+        let held = cell.held.lock();
+        let next = held.shard.next_timer(now);
+        rows.push(json!({
+            "shard": number,
+            "turned_by": if stack.layout.handoff == Handoff::Call { "whoever has its lock" } else { cell.seat.holder() },
+            "connections": held.shard.connections().count(),
+            "time_waits": held.shard.time_waits().count(),
+            "listeners": held.shard.listeners().count(),
+            "udp_sockets": held.shard.udp_sockets().count(),
+            "next_timer_ms": (next != Instant::FAR).then(|| next.since(now).as_secs_f64() * 1e3),
+        }));
+    }
+    rows
+}
+
+fn threads(stack: &Stack) -> Vec<Value> {
+    let threads = stack.threads.lock();
+    threads.iter().map(|t| json!({"name": t.thread().name(), "running": !t.is_finished()})).collect()
+}
+
+fn counters(stack: &Stack) -> Vec<Value> {
+    Counter::ALL
+        .iter()
+        .map(|&c| json!({"name": c.name(), "value": stack.counters.read(c), "meaning": c.meaning()}))
+        .collect()
+}
+
+fn memory(stack: &Stack) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for (facts, port) in stack.host.interfaces.iter().zip(&stack.ports) {
+        let mut receive = port.receive.lock();
+        rows.push(row("receive buffers", &facts.name, receive.slab.available(), receive.slab.capacity(), receive.slab.buffer_size()));
+    }
+    for (number, cell) in stack.cells.iter().enumerate() {
+        let mut held = cell.held.lock();
+        let (free, all, size) = held.shard.buffers();
+        rows.push(row("transmit buffers", &format!("shard {number}"), free, all, size));
+        let (free, all) = held.shard.segment_nodes();
+        rows.push(row("segment nodes", &format!("shard {number}"), free, all, 0));
+    }
+    rows
+}
+
+fn row(what: &str, of: &str, free: usize, all: usize, size: usize) -> Value {
+    json!({"what": what, "of": of, "free": free, "all": all, "each_bytes": size})
+}
+
+fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
+    let row = |name: &str, value: Value, when: &str| json!({"name": name, "value": value, "changes": when});
+    vec![
+        row("regime", json!(stack.regime.name()), "boot"),
+        row("giant", json!(stack.layout.giant), "boot"),
+        row("dispatch", json!("direct"), "boot"),
+        row("shards", json!(stack.layout.shards), "boot"),
+        row("threads", json!(if stack.threaded { "own" } else { "caller" }), "boot"),
+        row("spin_ns", json!(stack.spin_ns), "boot"),
+        row("attended", json!(stack.attended.load(Relaxed)), "run"),
+        row("tcp.receive_buffer_bytes", json!(stack.host.tcp.receive_buffer), "boot"),
+        row("tcp.send_buffer_bytes", json!(stack.host.send_buffer), "boot"),
+        row("tcp.congestion", json!("reno"), "boot"),
+        row("checks", json!(if cfg!(debug_assertions) { "debug assertions" } else { "none" }), "build"),
+        row("up_s", json!(now.since(stack.started).as_secs_f64()), "never"),
+    ]
 }

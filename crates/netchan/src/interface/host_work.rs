@@ -1,103 +1,230 @@
-//! The host's own work on an interface: ARP, NDP, echo, and what else asks for an answer of the host and not of an application.
+//! The host's own work on an interface: ARP, NDP, echo, fragments, and ICMP errors about what nobody serves.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use proto::{
+    icmp::{self, echo, error},
+    ip::reassembly::Outcome,
     time::Instant,
-    wire::{icmpv4, icmpv6, ipv4::Protocol},
+    wire::{
+        ipv4::{self, Protocol},
+        ipv6::{self, extension},
+    },
 };
 
 use super::Interface;
 use crate::{
     counters::Counter,
+    emit::fragments,
     packet::{HEADROOM, Packet},
-    shard::emit::{IpFields, emit_ip, ip_header_len},
-    steer::HostWork,
+    steer::{HostWork, flow::FlowKey},
 };
+
+/// What the host's work led to, for the receiving side to go on with.
+#[derive(Debug)]
+pub enum FollowUp {
+    /// Nothing more.
+    Done,
+    /// A whole datagram, put together from fragments: to be classified.
+    Classify(Packet),
+    /// An ICMP error about this flow: for its shard.
+    Flow(FlowKey, Packet),
+}
 
 impl Interface {
     /// Takes a packet that is the host's: it starts at its ARP or IP header.
-    pub fn host_input(&mut self, work: HostWork, packet: &Packet, now: Instant) {
+    pub fn host_input(&mut self, work: HostWork, packet: Packet, now: Instant) -> FollowUp {
         match work {
-            HostWork::Arp => self.arp_input(packet, now),
-            HostWork::Icmp => self.icmp_input(packet, now),
-            HostWork::Fragment => self.count(Counter::DropFragment),
-            HostWork::Unserved => self.count(Counter::DropProtocol),
+            HostWork::Arp => self.arp_input(&packet, now),
+            HostWork::Icmp => return self.icmp_input(packet, now),
+            HostWork::Fragment => return self.fragment_input(&packet, now),
+            HostWork::Unserved => self.unserved(&packet, now),
         }
+        FollowUp::Done
     }
 
-    fn icmp_input(&mut self, packet: &Packet, now: Instant) {
+    fn icmp_input(&mut self, packet: Packet, now: Instant) -> FollowUp {
         self.count(Counter::IcmpIn);
         let bytes = packet.bytes();
-        let Some((source, destination)) = self.check_addresses(bytes) else { return self.count(Counter::DropIcmp) };
         let message = bytes.get(usize::from(packet.meta.upper)..).unwrap_or_default();
-        match (source, destination) {
-            (IpAddr::V4(_), IpAddr::V4(to)) => match icmpv4::Message::parse(message) {
-                // RFC 1122 §3.2.2.6 lets a host ignore echo requests to broadcast and multicast: negative 36.
-                Ok((icmpv4::Message::EchoRequest { ident, seq }, data)) if self.facts().addresses.is_local_v4(to) => {
-                    let reply = icmpv4::Message::EchoReply { ident, seq };
-                    self.reply(destination, source, Protocol::ICMP, |room| reply.emit(data, room), now);
-                }
-                Ok(_) => {}
-                Err(_) => self.count(Counter::DropIcmp),
-            },
-            (IpAddr::V6(from), IpAddr::V6(to)) => match icmpv6::Message::parse(from, to, message) {
-                Ok((icmpv6::Message::EchoRequest { ident, seq }, data)) => {
-                    let Some(own) = self.reply_source(from, to) else { return };
-                    let reply = icmpv6::Message::EchoReply { ident, seq };
-                    self.reply(own.into(), source, Protocol::ICMPV6, |room| reply.emit(own, from, data, room), now);
-                }
-                Ok((icmpv6::Message::NeighborDiscovery, _)) => {
-                    let hop_limit = bytes.get(7).copied().unwrap_or(0);
-                    self.ndp_input(from, to, hop_limit, message, now);
-                }
-                Ok(_) => {}
-                Err(_) => self.count(Counter::DropIcmp),
-            },
+        let host = self.host.clone();
+        let ours = &host.interfaces[usize::from(self.number)].addresses;
+        let (incoming, v6) = if let Ok(header) = ipv4::Header::parse(bytes) {
+            (icmp::receive_v4(message, ours.classify(header.destination.into()), ours), None)
+        } else if let Ok(header) = ipv6::Header::parse(bytes) {
+            let to = ours.classify(header.destination.into());
+            let (source, destination) = (header.source, header.destination);
+            (icmp::receive_v6(source, destination, message, to, packet.meta.reassembled, ours), Some(header))
+        } else {
+            (Err(icmp::DropReason::Malformed), None)
+        };
+        match (incoming, v6) {
+            (Ok(icmp::Incoming::EchoRequest), _) => self.echo(&packet, now),
+            (Ok(icmp::Incoming::NeighborDiscovery), Some(header)) => {
+                self.ndp_input(header.source, header.destination, header.hop_limit, message, now);
+            }
+            (Ok(icmp::Incoming::Error(error)), _) if matches!(error.protocol, Protocol::TCP | Protocol::UDP) => {
+                let key = FlowKey {
+                    local: error.local.0,
+                    remote: error.remote.0,
+                    local_port: error.local.1,
+                    remote_port: error.remote.1,
+                    protocol: error.protocol,
+                };
+                return FollowUp::Flow(key, packet);
+            }
+            // Nobody here asks for echoes.
             _ => self.count(Counter::DropIcmp),
         }
+        FollowUp::Done
     }
 
-    fn check_addresses(&self, bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
-        if bytes.first()? >> 4 == 4 {
-            let [s0, s1, s2, s3, d0, d1, d2, d3] = *bytes.get(12..20)?.first_chunk::<8>()?;
-            Some(([s0, s1, s2, s3].into(), [d0, d1, d2, d3].into()))
+    fn echo(&mut self, packet: &Packet, now: Instant) {
+        let host = self.host.clone();
+        let facts = &host.interfaces[usize::from(self.number)];
+        let bytes = packet.bytes();
+        let message = bytes.get(usize::from(packet.meta.upper)..).unwrap_or_default();
+        let mut whole = std::mem::take(&mut self.datagram);
+        whole.resize(bytes.len().max(ipv6::HEADER_LEN + message.len()), 0);
+        let mtu = u16::try_from(facts.mtu).unwrap_or(u16::MAX);
+        let reply = if let Ok(header) = ipv4::Header::parse(bytes) {
+            echo::reply_v4(&header, message, &facts.addresses, mtu, &mut whole).map(|len| (len, IpAddr::V4(header.source)))
+        } else if let Ok(header) = ipv6::Header::parse(bytes) {
+            echo::reply_v6(&header, message, &facts.addresses, &mut whole).map(|len| (len, IpAddr::V6(header.source)))
         } else {
-            let (source, rest) = bytes.get(8..40)?.split_first_chunk::<16>()?;
-            Some(((*source).into(), (*rest.first_chunk::<16>()?).into()))
+            Err(echo::Silent::NotAnEcho)
+        };
+        match reply {
+            Ok((len, to)) => self.send_whole(whole.get(..len).unwrap_or_default(), to, now),
+            Err(_) => self.count(Counter::DropIcmp),
         }
+        self.datagram = whole;
     }
 
-    /// RFC 4443 §4.2: from the address asked, or for a group from one of our own.
-    fn reply_source(&self, from: Ipv6Addr, asked: Ipv6Addr) -> Option<Ipv6Addr> {
-        if !asked.is_multicast() {
-            return Some(asked);
+    /// Sends a whole IP packet of the host's own, in fragments if it must be.
+    fn send_whole(&mut self, bytes: &[u8], to: IpAddr, now: Instant) {
+        self.count(Counter::IcmpOut);
+        let mtu = self.facts().mtu;
+        let mut packets = std::mem::take(&mut self.pieces);
+        if bytes.len() <= mtu {
+            if let Some(buffer) = self.slab.alloc() {
+                let mut packet = Packet::new(buffer, HEADROOM);
+                packet.set_len(bytes.len());
+                packet.bytes_mut().copy_from_slice(bytes);
+                packets.push(packet);
+            }
+        } else {
+            let source = self.facts().addresses.source_for(to).unwrap_or(to);
+            let ident = self.idents.next(source, to, Protocol::ICMP.0);
+            fragments(&mut self.slab, bytes, mtu, ident, |packet| packets.push(packet));
         }
-        match self.facts().addresses.source_for(from.into())? {
-            IpAddr::V6(own) => Some(own),
-            IpAddr::V4(_) => None,
+        if packets.is_empty() {
+            self.count(Counter::NoTransmitBuffer);
         }
+        for packet in packets.drain(..) {
+            self.stamp(to, packet, now);
+        }
+        self.pieces = packets;
     }
 
-    /// Sends a message of the host: `emit` writes it and says how long it is.
-    fn reply(
-        &mut self,
-        source: IpAddr,
-        destination: IpAddr,
-        protocol: Protocol,
-        emit: impl FnOnce(&mut [u8]) -> usize,
-        now: Instant,
-    ) {
+    fn fragment_input(&mut self, packet: &Packet, now: Instant) -> FollowUp {
+        self.count(Counter::FragmentsIn);
+        let bytes = packet.bytes();
+        let outcome = if let Ok(header) = ipv4::Header::parse(bytes) {
+            self.reassembler.push_v4(bytes, &header, now)
+        } else {
+            let Ok(header) = ipv6::Header::parse(bytes) else {
+                self.count(Counter::DropFragment);
+                return FollowUp::Done;
+            };
+            match extension::walk(header.next_header, header.payload(bytes)) {
+                Ok(upper) => self.reassembler.push_v6(bytes, &header, &upper, now),
+                Err(_) => Outcome::Waiting,
+            }
+        };
+        match outcome {
+            Outcome::Waiting => {}
+            Outcome::Complete(whole) => {
+                if let Some(buffer) = self.reassembled.alloc() {
+                    let mut packet_out = Packet::new(buffer, 0);
+                    packet_out.set_len(whole.len());
+                    if packet_out.len() == whole.len() {
+                        packet_out.bytes_mut().copy_from_slice(whole);
+                        packet_out.meta.reassembled = true;
+                        packet_out.meta.to_group = packet.meta.to_group;
+                        return FollowUp::Classify(packet_out);
+                    }
+                }
+                self.count(Counter::DropFragment);
+            }
+            Outcome::Dropped(_) => self.count(Counter::DropFragment),
+            Outcome::ParameterProblem { pointer } => {
+                self.count(Counter::DropFragment);
+                let kind = error::Kind::ParameterProblem { code: 0, pointer, even_if_group: false };
+                self.send_error(kind, packet.bytes(), packet.meta.to_group, now);
+            }
+        }
+        FollowUp::Done
+    }
+
+    /// A protocol that nobody serves, or extension headers that ask for an answer.
+    fn unserved(&mut self, packet: &Packet, now: Instant) {
+        let bytes = packet.bytes();
+        let kind = match ipv6::Header::parse(bytes) {
+            Err(_) => {
+                self.count(Counter::DropProtocol);
+                error::Kind::ProtocolUnreachable { pointer: 0 }
+            }
+            Ok(header) => {
+                let payload = header.payload(bytes);
+                let walked = if packet.meta.reassembled {
+                    extension::walk_reassembled(header.next_header, payload)
+                } else {
+                    extension::walk(header.next_header, payload)
+                };
+                match walked {
+                    Ok(upper) => {
+                        self.count(Counter::DropProtocol);
+                        error::Kind::ProtocolUnreachable { pointer: upper.protocol_pointer }
+                    }
+                    Err(extension::Problem::Parameter { code, pointer, even_if_multicast }) => {
+                        self.count(Counter::DropExtension);
+                        error::Kind::ParameterProblem { code, pointer, even_if_group: even_if_multicast }
+                    }
+                    Err(extension::Problem::Drop(_)) => return self.count(Counter::DropExtension),
+                }
+            }
+        };
+        self.send_error(kind, bytes, packet.meta.to_group, now);
+    }
+
+    /// Sends an ICMP error about a packet, if the rules allow one.
+    pub(super) fn send_error(&mut self, kind: error::Kind, about: &[u8], to_group: bool, now: Instant) {
         let Some(buffer) = self.slab.alloc() else { return self.count(Counter::NoTransmitBuffer) };
         let mut packet = Packet::new(buffer, HEADROOM);
-        let ip_len = ip_header_len(destination);
-        let Some((ip, room)) = packet.room_mut().split_at_mut_checked(ip_len) else { return };
-        let len = emit(room);
-        if len == 0 || !emit_ip(ip, source, destination, protocol, IpFields::default(), len) {
-            return self.count(Counter::DropCheck);
+        let host = self.host.clone();
+        let ours = &host.interfaces[usize::from(self.number)].addresses;
+        let room = packet.room_mut();
+        match error::respond(kind, about, to_group, ours, &mut self.limiter, now, room) {
+            Ok(response) => {
+                packet.set_len(response.len);
+                self.count(Counter::IcmpOut);
+                self.stamp(response.destination, packet, now);
+            }
+            Err(_) => self.slab.free(packet.into_buffer()),
         }
-        packet.set_len(ip_len + len);
-        self.count(Counter::IcmpOut);
-        self.stamp(destination, packet, now);
+    }
+
+    /// Datagrams whose fragments did not all come in time.
+    pub(super) fn expire_fragments(&mut self, now: Instant) {
+        if self.reassembler.deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        let mut late: Vec<Vec<u8>> = Vec::new(); // a minute after a loss: no hot path
+        self.reassembler.on_timer(now, |first| late.push(first.to_vec()));
+        for first in late {
+            self.count(Counter::DropFragment);
+            self.send_error(error::Kind::ReassemblyTimeout, &first, false, now);
+        }
     }
 }

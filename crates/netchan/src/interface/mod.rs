@@ -2,14 +2,19 @@
 //! host's own work (ARP, NDP, echo), which needs no application. Its receiving half (slab and classifier) stands apart, in `receive`,
 //! so that sending does not wait for receiving.
 
-mod host_work;
+pub mod host_work;
 mod neighbors;
 
 use std::{collections::VecDeque, io, net::IpAddr, sync::Arc};
 
 use percore::slab::Slab;
 use proto::{
-    ip::keyed::{Random, Seed},
+    icmp::limit::{self, Limiter},
+    ip::{
+        ident,
+        keyed::{Random, Seed},
+        reassembly::{self, Reassembler},
+    },
     neighbor::{self, Resolution, claim::Claim},
     time::Instant,
     wire::ethernet::{self, EtherType, MacAddr},
@@ -44,6 +49,14 @@ pub struct Interface {
     pub local: VecDeque<Packet>,
     /// The ends of the shards' channels, in regimes that have them.
     pub channels: Vec<TransmitEnd>,
+    limiter: Limiter,
+    reassembler: Reassembler,
+    /// Buffers for what the reassembler puts together.
+    reassembled: Slab,
+    idents: ident::Generator,
+    /// Scratch: an answer longer than the MTU, and its pieces.
+    datagram: Vec<u8>,
+    pieces: Vec<Packet>,
     /// Why the link is gone.
     pub gone: Option<String>,
 }
@@ -80,6 +93,12 @@ impl Interface {
             frames: VecDeque::with_capacity(limits::LINK_QUEUE),
             local: VecDeque::with_capacity(limits::LINK_QUEUE),
             channels,
+            limiter: Limiter::new(limit::Config::default(), seed.derive(2)),
+            reassembler: Reassembler::new(reassembly::Config::default(), seed.derive(3)),
+            reassembled: Slab::new(limits::REASSEMBLED, 65_535 + 64)?,
+            idents: ident::Generator::new(seed.derive(4)),
+            datagram: Vec::with_capacity(1 << 16),
+            pieces: Vec::with_capacity(64),
             gone: None,
             link,
             host,
@@ -98,6 +117,11 @@ impl Interface {
     /// Whether frames wait for the link, or packets for ourselves.
     pub fn is_busy(&self) -> bool {
         !self.frames.is_empty() || !self.local.is_empty()
+    }
+
+    /// Frames that wait for the link.
+    pub fn queued(&self) -> usize {
+        self.frames.len()
     }
 
     /// *check*: whether the sender may send this; then its destination.
@@ -216,6 +240,7 @@ impl Interface {
         let claims = self.claims.iter().filter_map(Claim::deadline);
         claims
             .chain(self.neighbors.deadline())
+            .chain(self.reassembler.deadline())
             .chain([self.link.next_event()])
             .min()
             .unwrap_or(Instant::FAR)

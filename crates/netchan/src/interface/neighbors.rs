@@ -16,14 +16,15 @@ use proto::{
 use super::Interface;
 use crate::{
     counters::Counter,
+    emit::{IpFields, emit_ip, ip_header_len},
     packet::{HEADROOM, Packet},
-    shard::emit::{IpFields, emit_ip, ip_header_len},
 };
 
 impl Interface {
     /// Lets time pass for neighbours, address claims and reassembly.
     pub fn run_timers(&mut self, now: Instant) {
         self.announce(now);
+        self.expire_fragments(now);
         if self.neighbors.deadline().is_some_and(|at| at <= now) {
             let mut actions = Vec::new();
             self.neighbors.on_timer(now, |action| actions.push(action));

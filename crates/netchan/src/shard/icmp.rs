@@ -1,45 +1,120 @@
-//! ICMP as connections and sockets see it: errors that come back about what they sent, and the errors they cause.
+//! ICMP as connections and sockets see it: errors that come back about what they sent, and the error that a closed port is.
 
-use proto::time::Instant;
+use std::net::SocketAddr;
 
-use super::{Addresses, Shard};
-use crate::{counters::Counter, packet::Packet};
+use proto::{
+    icmp::{self, IncomingError, Kind, error},
+    ip::address::Destination,
+    tcp::IcmpError,
+    time::Instant,
+    wire::{
+        ipv4::Protocol,
+        tcp::SeqNum,
+    },
+};
 
-/// Limits answers to packets that belong to nobody: a token bucket.
-#[derive(Debug)]
-pub struct Limiter {
-    tokens: u32,
-    refilled: Instant,
-}
-
-/// Answers a second, and at once after silence.
-const RESETS_PER_S: u32 = 1000;
-
-impl Limiter {
-    /// Full.
-    pub const fn new(now: Instant) -> Self {
-        Self { tokens: RESETS_PER_S, refilled: now }
-    }
-
-    /// Whether a reset may go out.
-    pub fn allow_reset(&mut self, now: Instant) -> bool {
-        let new = now.since(self.refilled).as_micros() * u128::from(RESETS_PER_S) / 1_000_000;
-        if new > 0 {
-            self.refilled = now;
-            self.tokens = u32::try_from(new).unwrap_or(RESETS_PER_S).saturating_add(self.tokens).min(RESETS_PER_S);
-        }
-        self.tokens = match self.tokens.checked_sub(1) {
-            Some(left) => left,
-            None => return false,
-        };
-        true
-    }
-}
+use super::{Addresses, Shard, time_wait};
+use crate::{
+    counters::Counter,
+    packet::{HEADROOM, Packet},
+    steer::{flow::FlowKey, short},
+};
 
 impl Shard {
-    pub(super) fn icmp_input(&mut self, _packet: &Packet, _addresses: Addresses, _now: Instant) {
-        self.count(Counter::DropIcmp);
+    /// An ICMP error that quotes a flow of this shard, as the interface has found (it steered by the quotation).
+    pub(super) fn icmp_input(&mut self, packet: &Packet, addresses: Addresses, now: Instant) {
+        let message = packet.bytes().get(usize::from(packet.meta.upper)..).unwrap_or_default();
+        let Some(facts) = self.host.interfaces.get(usize::from(packet.meta.interface)) else { return };
+        let ours = &facts.addresses;
+        let incoming = match (addresses.source, addresses.destination) {
+            (std::net::IpAddr::V6(from), std::net::IpAddr::V6(to)) => {
+                icmp::receive_v6(from, to, message, Destination::Ours, packet.meta.reassembled, ours)
+            }
+            _ => icmp::receive_v4(message, Destination::Ours, ours),
+        };
+        match incoming {
+            Ok(icmp::Incoming::Error(error)) => self.icmp_error(&error, now),
+            _ => self.count(Counter::DropIcmp),
+        }
     }
 
-    pub(super) fn port_unreachable(&mut self, _packet: &Packet, _addresses: Addresses, _now: Instant) {}
+    fn icmp_error(&mut self, error: &IncomingError, now: Instant) {
+        let (local, remote) = (SocketAddr::from(error.local), SocketAddr::from(error.remote));
+        if error.protocol == Protocol::UDP {
+            if let Some(errno) = errno_of(error.kind) {
+                self.udp_icmp(local, remote, errno);
+            }
+            return;
+        }
+        let key = FlowKey {
+            local: local.ip(),
+            remote: remote.ip(),
+            local_port: local.port(),
+            remote_port: remote.port(),
+            protocol: Protocol::TCP,
+        };
+        let hash = short(self.host.flow_hash.hash(&key));
+        let found = self.find(hash, &key).map(time_wait::split);
+        let (Some(Ok(number)), Some(seq)) = (found, error.quoted_seq) else {
+            return self.count(Counter::DropIcmp);
+        };
+        self.tcp_icmp(number, error, seq, now);
+    }
+
+    fn tcp_icmp(&mut self, number: u32, error: &IncomingError, seq: SeqNum, now: Instant) {
+        let Some(what) = tcp_error_of(error) else { return self.count(Counter::DropIcmp) };
+        let Some(socket) = self.tcp_mut(number) else { return };
+        let events = socket.connection.on_icmp(what, seq);
+        self.events(number, events, now);
+        self.mark_dirty(number);
+    }
+
+    /// A datagram came for a port that nobody has.
+    pub(super) fn port_unreachable(&mut self, packet: &Packet, now: Instant) {
+        let Some(buffer) = self.slab.alloc() else { return self.count(Counter::NoTransmitBuffer) };
+        let interface = packet.meta.interface;
+        let host = self.host.clone();
+        let Some(facts) = host.interfaces.get(usize::from(interface)) else { return };
+        let mut answer = Packet::new(buffer, HEADROOM);
+        let (group, ours) = (packet.meta.to_group, &facts.addresses);
+        let (bytes, room) = (packet.bytes(), answer.room_mut());
+        match error::respond(error::Kind::PortUnreachable, bytes, group, ours, &mut self.errors, now, room) {
+            Ok(response) => {
+                answer.set_len(response.len);
+                self.send(Some(answer), interface, Counter::IcmpOut);
+            }
+            Err(_) => self.slab.free(answer.into_buffer()),
+        }
+    }
+}
+
+/// What an ICMP error is to a connected UDP socket; `None`: nothing it could do anything about.
+const fn errno_of(kind: Kind) -> Option<i32> {
+    match kind {
+        Kind::PortUnreachable => Some(libc::ECONNREFUSED),
+        Kind::ProtocolUnreachable => Some(libc::ENOPROTOOPT),
+        Kind::HostUnreachable | Kind::Prohibited => Some(libc::EHOSTUNREACH),
+        Kind::NetUnreachable => Some(libc::ENETUNREACH),
+        Kind::PacketTooBig(_) => Some(libc::EMSGSIZE),
+        _ => None,
+    }
+}
+
+fn tcp_error_of(error: &IncomingError) -> Option<IcmpError> {
+    Some(match error.kind {
+        Kind::PortUnreachable => IcmpError::PortUnreachable,
+        Kind::ProtocolUnreachable => IcmpError::ProtocolUnreachable,
+        Kind::HostUnreachable => IcmpError::HostUnreachable,
+        Kind::NetUnreachable => IcmpError::NetworkUnreachable,
+        Kind::Prohibited => IcmpError::Prohibited,
+        Kind::TimeExceeded | Kind::ReassemblyTimeout => IcmpError::TimeExceeded,
+        Kind::ParameterProblem(_) => IcmpError::ParameterProblem,
+        Kind::PacketTooBig(mtu) => {
+            // 0: an old router did not say; RFC 1191 §5's table begins below the packet that was too long.
+            let mtu = if mtu == 0 { u32::from(error.quoted_len).saturating_sub(1) } else { mtu };
+            let (least, headers) = if error.remote.0.is_ipv4() { (68, 40) } else { (1280, 60) };
+            IcmpError::TooBig { mss: u16::try_from(mtu.max(least) - headers).unwrap_or(u16::MAX) }
+        }
+        Kind::Other { .. } => return None,
+    })
 }

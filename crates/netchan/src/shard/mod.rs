@@ -1,7 +1,6 @@
 //! The shard: protocol state that one holder at a time touches through `&mut`. Inside there are no locks and no atomics.
 //! It knows nothing of regimes: packets come in by [`Shard::input`] and leave by its outboxes.
 
-pub(crate) mod emit;
 mod icmp;
 mod listen;
 mod send_queue;
@@ -17,6 +16,8 @@ use std::{collections::VecDeque, io, net::IpAddr, sync::Arc, task::Waker};
 use hashbrown::HashTable;
 use percore::slab::Slab;
 use proto::{
+    icmp::limit::{self, Limiter},
+    ip::ident,
     tcp::SegmentPool,
     time::Instant,
     wire::ipv4::Protocol,
@@ -27,7 +28,12 @@ pub use self::{
     tcp::{TcpOptions, TcpSocket, config_for},
     udp::UdpSocket,
 };
-use self::{send_queue::SendMemory, table::Table, time_wait::TimeWaits, timer::Wheel};
+use self::{
+    send_queue::SendMemory,
+    table::Table,
+    time_wait::{TimeWaits, Waiting},
+    timer::Wheel,
+};
 use crate::{
     channel::Request,
     counters::{Counter, Counters},
@@ -79,8 +85,12 @@ pub struct Shard {
     leases: bool,
     /// Counter of RFC 6056's algorithm.
     port_counter: u32,
-    /// Limits answers to what belongs to nobody.
-    errors: icmp::Limiter,
+    /// Limits ICMP errors, and resets to what belongs to nobody.
+    errors: Limiter,
+    resets: Limiter,
+    idents: ident::Generator,
+    /// Where a datagram longer than the MTU is built.
+    datagram: Vec<u8>,
     scratch: Vec<u32>,
 }
 
@@ -101,6 +111,7 @@ impl Shard {
         let mtu = host.interfaces.iter().map(|i| i.mtu).max().unwrap_or(1500);
         let buffers = if mtu > 9000 { limits::TRANSMIT_SLAB_LARGE } else { limits::TRANSMIT_SLAB };
         let slab = Slab::new(buffers, (HEADROOM + mtu).next_multiple_of(64))?;
+        let seed = host.seed.derive(number as u64 + 1000);
         let outbox = || VecDeque::with_capacity(limits::TRANSMIT_SLAB);
         Ok(Self {
             number,
@@ -120,7 +131,10 @@ impl Shard {
             woken: Vec::with_capacity(64),
             leases,
             port_counter: 0,
-            errors: icmp::Limiter::new(now),
+            errors: Limiter::new(limit::Config::default(), seed.derive(1)),
+            resets: Limiter::new(limits::RESETS, seed.derive(2)),
+            idents: ident::Generator::new(seed.derive(3)),
+            datagram: Vec::with_capacity(1 << 16),
             scratch: Vec::with_capacity(limits::CONNECTIONS_PER_SHARD),
             host,
             counters,
@@ -171,6 +185,21 @@ impl Shard {
     pub fn next_timer(&self, now: Instant) -> Instant {
         let retry = if self.dirty.is_empty() { Instant::FAR } else { now + limits::BUFFER_RETRY };
         self.timers.next().min(self.time_waits.next()).min(retry)
+    }
+
+    /// Transmit buffers: free, all, bytes of each.
+    pub fn buffers(&mut self) -> (usize, usize, usize) {
+        (self.slab.available(), self.slab.capacity(), self.slab.buffer_size())
+    }
+
+    /// Nodes of received segments: free and all.
+    pub const fn segment_nodes(&self) -> (usize, usize) {
+        (self.pool.available() as usize, limits::SEGMENT_NODES)
+    }
+
+    /// TIME-WAIT records.
+    pub fn time_waits(&self) -> impl Iterator<Item = &Waiting> {
+        self.time_waits.iter()
     }
 
     /// Whether output waits for transmit buffers to come home.

@@ -93,11 +93,6 @@ impl<T> Table<T> {
         self.len
     }
 
-    /// Whether there is none.
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// How many there can be.
     pub const fn capacity(&self) -> usize {
         self.capacity

@@ -17,7 +17,6 @@ use proto::{
 
 use super::{
     Addresses, Shard,
-    emit::{self, IpFields},
     send_queue::SendQueue,
     time_wait::{self, Waiting},
     wakers::Wakers,
@@ -25,6 +24,7 @@ use super::{
 use crate::{
     channel::Request,
     counters::Counter,
+    emit::{self, IpFields},
     errno,
     packet::Packet,
     socket::{Readiness, ReceiveFlags},
@@ -168,7 +168,7 @@ impl Shard {
     /// Sends a segment that belongs to no connection; resets are limited.
     fn answer(&mut self, key: &FlowKey, header: &Header, interface: u8, now: Instant) {
         if header.flags.contains(Flags::RST) {
-            if !self.errors.allow_reset(now) {
+            if !self.resets.allow(key.remote, now) {
                 return;
             }
             self.count(Counter::ResetsOut);
@@ -192,7 +192,7 @@ impl Shard {
     // --- what happened to a connection --------------------------------------------------------------------------
 
     #[inline]
-    fn events(&mut self, number: u32, events: Events, now: Instant) {
+    pub(super) fn events(&mut self, number: u32, events: Events, now: Instant) {
         if events.is_empty() {
             return;
         }

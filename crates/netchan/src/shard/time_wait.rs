@@ -68,10 +68,6 @@ impl TimeWaits {
     pub fn get_mut(&mut self, number: u32) -> Option<&mut Waiting> {
         self.table.get_mut(number)
     }
-    /// How many there are.
-    pub const fn len(&self) -> usize {
-        self.table.len()
-    }
     /// When the first may expire.
     #[inline]
     pub fn next(&self) -> Instant {

@@ -18,11 +18,11 @@ use proto::{
 
 use super::{
     Addresses, Shard,
-    emit::{IpFields, emit_ip, ip_header_len},
     wakers::Wakers,
 };
 use crate::{
     counters::Counter,
+    emit::{IpFields, emit_ip, fragments, ip_header_len},
     limits,
     packet::{HEADROOM, Packet},
     socket::{Readiness, ReceiveFlags, Received},
@@ -103,7 +103,7 @@ impl Shard {
         let remote = SocketAddr::new(source, header.source_port);
         let Some(number) = self.udp_socket_for(local, remote) else {
             self.count(Counter::DropUdpNoSocket);
-            return self.port_unreachable(&packet, addresses, now);
+            return self.port_unreachable(&packet, now);
         };
         let Some(socket) = self.udp.get_mut(number) else { return };
         if socket.queue.len() >= limits::UDP_QUEUE {
@@ -182,22 +182,41 @@ impl Shard {
         let len: usize = buffers.iter().map(|b| b.len()).sum();
         let ip_len = ip_header_len(remote.ip());
         let mtu = self.host.interfaces.get(usize::from(interface)).map_or(0, |i| i.mtu);
-        if ip_len + HEADER_LEN + len > mtu {
+        if HEADER_LEN + len > usize::from(u16::MAX) - if remote.is_ipv4() { ip_len } else { 0 } {
             return Err(libc::EMSGSIZE);
+        }
+        if ip_len + HEADER_LEN + len > mtu {
+            return self.udp_send_fragments((local, remote), interface, fields, buffers, len);
         }
         let mut packet = Packet::new(self.slab.alloc().ok_or(libc::EAGAIN)?, HEADROOM);
         packet.set_len(ip_len + HEADER_LEN + len);
-        let (headers, payload) =
-            packet.bytes_mut().split_at_mut_checked(ip_len + HEADER_LEN).ok_or(libc::EMSGSIZE)?;
-        let sum = gather(buffers, payload);
-        let (ip, udp) = headers.split_at_mut(ip_len);
-        let header =
-            Header { source_port: local.port(), destination_port: remote.port(), ..Header::default() };
-        header.emit(local.ip(), remote.ip(), sum, len, udp);
-        if !emit_ip(ip, local.ip(), remote.ip(), Protocol::UDP, fields, HEADER_LEN + len) {
-            return Err(libc::EAFNOSUPPORT);
-        }
+        build(packet.bytes_mut(), (local, remote), fields, buffers, len)?;
         self.send(Some(packet), interface, Counter::UdpOut);
+        Ok(len)
+    }
+
+    /// A datagram longer than the MTU: built whole, then cut.
+    fn udp_send_fragments(
+        &mut self,
+        (local, remote): (SocketAddr, SocketAddr),
+        interface: u8,
+        fields: IpFields,
+        buffers: &[IoSlice<'_>],
+        len: usize,
+    ) -> Result<usize, i32> {
+        let mtu = self.host.interfaces.get(usize::from(interface)).map_or(0, |i| i.mtu);
+        let mut whole = std::mem::take(&mut self.datagram);
+        whole.resize(ip_header_len(remote.ip()) + HEADER_LEN + len, 0);
+        let ident = self.idents.next(local.ip(), remote.ip(), Protocol::UDP.0);
+        let outbox = self.outboxes.get_mut(usize::from(interface)).ok_or(libc::ENETUNREACH)?;
+        let built = build(&mut whole, (local, remote), fields, buffers, len);
+        let sent = built.is_ok() && fragments(&mut self.slab, &whole, mtu, ident, |packet| outbox.push_back(packet));
+        self.datagram = whole;
+        built?;
+        if !sent {
+            return Err(libc::EAGAIN);
+        }
+        self.count(Counter::UdpOut);
         Ok(len)
     }
 
@@ -276,6 +295,27 @@ impl Shard {
     /// UDP sockets with their numbers.
     pub fn udp_sockets(&self) -> impl Iterator<Item = (u32, &UdpSocket)> {
         self.udp.iter()
+    }
+}
+
+/// Writes a whole IP packet with a datagram to `room`, which is as long as that.
+fn build(
+    room: &mut [u8],
+    (local, remote): (SocketAddr, SocketAddr),
+    fields: IpFields,
+    buffers: &[IoSlice<'_>],
+    len: usize,
+) -> Result<(), i32> {
+    let ip_len = ip_header_len(remote.ip());
+    let (headers, payload) = room.split_at_mut_checked(ip_len + HEADER_LEN).ok_or(libc::EMSGSIZE)?;
+    let sum = gather(buffers, payload);
+    let (ip, udp) = headers.split_at_mut(ip_len);
+    let header = Header { source_port: local.port(), destination_port: remote.port(), ..Header::default() };
+    header.emit(local.ip(), remote.ip(), sum, len, udp);
+    if emit_ip(ip, local.ip(), remote.ip(), Protocol::UDP, fields, HEADER_LEN + len) {
+        Ok(())
+    } else {
+        Err(libc::EAFNOSUPPORT)
     }
 }
 

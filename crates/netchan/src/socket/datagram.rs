@@ -9,8 +9,9 @@ use std::{
 
 use super::{Readiness, ReceiveFlags, Received, Role, Socket, options::Fresh};
 use crate::{
+    emit::IpFields,
     errno::error,
-    shard::{Shard, emit::IpFields},
+    shard::Shard,
     stack::Stack,
 };
 

@@ -6,9 +6,10 @@ use proto::tcp::Keepalive;
 
 use super::{Kind, Role, Socket, SocketOption};
 use crate::{
+    emit::IpFields,
     errno::error,
     host::Host,
-    shard::{TcpOptions, TcpSocket, emit::IpFields},
+    shard::{TcpOptions, TcpSocket},
 };
 
 /// A socket's options and binding.

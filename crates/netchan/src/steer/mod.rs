@@ -102,6 +102,7 @@ impl Steer {
         if header.destination != facts.mac && !header.destination.is_multicast() {
             return Err(Counter::DropNotForUs);
         }
+        packet.meta.to_group = header.destination.is_multicast();
         // Priority tags (VLAN 0, IEEE 802.1Q §9.6) are ours, other VLANs are not.
         if header.vlan.is_some_and(|tag| tag.id() != 0) {
             return Err(Counter::DropEtherType);
@@ -206,7 +207,13 @@ impl Steer {
         if matches!(header.next_header, Protocol::TCP | Protocol::UDP | Protocol::ICMPV6) {
             return Ok(Ok(checked));
         }
-        match ipv6::extension::walk(header.next_header, header.payload(packet.bytes())) {
+        let payload = header.payload(packet.bytes());
+        let walked = if packet.meta.reassembled {
+            ipv6::extension::walk_reassembled(header.next_header, payload)
+        } else {
+            ipv6::extension::walk(header.next_header, payload)
+        };
+        match walked {
             Ok(upper) if upper.fragment.is_some() => Ok(Err(HostWork::Fragment)),
             Ok(upper) => {
                 checked.protocol = upper.protocol;

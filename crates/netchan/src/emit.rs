@@ -1,8 +1,9 @@
-//! Building the packets that a shard sends: payload first (copied and summed in one pass), then the headers in front of it.
+//! Building IP packets: payload first (copied and summed in one pass), then the headers in front of it; and cutting what is longer than the MTU.
 
 use std::net::IpAddr;
 
 use percore::slab::Slab;
+use proto::ip::fragment;
 use proto::wire::{
     checksum::Partial,
     ipv4::{self, Protocol},
@@ -86,4 +87,39 @@ pub fn tcp_packet(
     header.emit(tcp);
     tcp::fill_checksum(tcp, sum, text_len, local, remote);
     emit_ip(ip, local, remote, Protocol::TCP, fields, tcp_len + text_len).then_some(packet)
+}
+
+/// Cuts `datagram`, a whole IP packet without options, into fragments for `mtu`, each handed to `out`.
+/// False: no buffer was free for all of them (none has been handed out then), or it cannot be cut.
+pub fn fragments(slab: &mut Slab, datagram: &[u8], mtu: usize, ident: u32, mut out: impl FnMut(Packet)) -> bool {
+    let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+    let (pieces, payload) = match datagram.first().map(|b| b >> 4) {
+        Some(4) => {
+            let Ok(mut header) = ipv4::Header::parse(datagram) else { return false };
+            header.dont_fragment = false;
+            #[allow(clippy::cast_possible_truncation)] // the field has 16 bits
+            let low = ident as u16;
+            header.ident = low;
+            let payload = header.payload(datagram);
+            (fragment::v4(&header, &[], payload.len(), mtu), payload)
+        }
+        Some(6) => {
+            let Ok(header) = ipv6::Header::parse(datagram) else { return false };
+            let payload = header.payload(datagram);
+            (fragment::v6(&header, payload.len(), mtu, ident), payload)
+        }
+        _ => return false,
+    };
+    let Ok(pieces) = pieces else { return false };
+    if slab.available() < payload.len().div_ceil(usize::from(mtu).saturating_sub(56).max(8)) + 1 {
+        return false;
+    }
+    for piece in pieces {
+        let Some(buffer) = slab.alloc() else { return false };
+        let mut packet = Packet::new(buffer, HEADROOM);
+        let len = piece.emit(payload, packet.room_mut());
+        packet.set_len(len);
+        out(packet);
+    }
+    true
 }
