@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 use proto::wire::ethernet::{EtherType, MacAddr};
 use proto::wire::ipv6::extension::FragmentHeader;
-use proto::wire::{Protocol, ethernet, icmpv6, ipv4, ipv6};
+use proto::wire::{Protocol, ethernet, icmpv6, ipv6};
 
 mod wire_common;
 use wire_common::{
@@ -143,33 +143,10 @@ fn every_byte_of_a_frame_may_be_anything() {
         for value in 0..=255 {
             let mut changed = frame.clone();
             changed[at] = value;
-            receive(&changed);
+            probe::frame(&changed);
         }
     }
     for end in 0..frame.len() {
-        receive(&frame[..end]);
-    }
-}
-
-/// The way of a frame through the parsers.
-fn receive(frame: &[u8]) {
-    probe::everything(frame);
-    let Ok((link, at)) = ethernet::Header::parse(frame) else {
-        return;
-    };
-    let packet = &frame[at..];
-    probe::everything(packet);
-    if link.ethertype == EtherType::IPV6
-        && let Ok(header) = ipv6::Header::parse(packet)
-    {
-        let payload = header.payload(packet);
-        let mut walked = vec![header.next_header.0];
-        walked.extend(payload);
-        probe::extensions(&walked);
-        if let Ok(upper) = ipv6::extension::walk(header.next_header, payload) {
-            probe::everything(&payload[upper.offset..]);
-        }
-    } else if let Ok(header) = ipv4::Header::parse(packet) {
-        probe::everything(header.payload(packet));
+        probe::frame(&frame[..end]);
     }
 }

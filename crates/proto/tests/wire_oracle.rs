@@ -345,13 +345,20 @@ fn check_ndp(from: Ipv6Addr, to: Ipv6Addr, bytes: &[u8]) {
     }
     let theirs = peer::Icmpv6Packet::new_checked(bytes).and_then(|p| peer::NdiscRepr::parse(&p));
     let Ok(theirs) = theirs else { return };
-    let link = |mac: Option<ethernet::MacAddr>| mac.map(|mac| mac.0.to_vec());
-    let their_link = |mac: Option<peer::RawHardwareAddress>| mac.map(|mac| mac.as_bytes().to_vec());
+    compare_ndp(ours, theirs);
+}
+
+fn same_link(ours: Option<ethernet::MacAddr>, theirs: Option<peer::RawHardwareAddress>) {
+    let theirs = theirs.map(|theirs| theirs.as_bytes().to_vec());
+    assert_eq!(ours.map(|ours| ours.0.to_vec()), theirs);
+}
+
+fn compare_ndp(ours: ndp::Message<'_>, theirs: peer::NdiscRepr<'_>) {
     match (ours, theirs) {
         (
             ndp::Message::RouterSolicitation { source_link },
             peer::NdiscRepr::RouterSolicit { lladdr },
-        ) => assert_eq!(link(source_link), their_link(lladdr)),
+        ) => same_link(source_link, lladdr),
         (
             ndp::Message::RouterAdvertisement(ours),
             peer::NdiscRepr::RouterAdvert {
@@ -379,7 +386,7 @@ fn check_ndp(from: Ipv6Addr, to: Ipv6Addr, bytes: &[u8]) {
             },
         ) => {
             assert_eq!(target, target_addr);
-            assert_eq!(link(source_link), their_link(lladdr));
+            same_link(source_link, lladdr);
         }
         (
             ndp::Message::NeighborAdvertisement {
@@ -396,7 +403,7 @@ fn check_ndp(from: Ipv6Addr, to: Ipv6Addr, bytes: &[u8]) {
         ) => {
             assert_eq!(target, target_addr);
             assert_eq!(router, flags.contains(peer::NdiscNeighborFlags::ROUTER));
-            assert_eq!(link(target_link), their_link(lladdr));
+            same_link(target_link, lladdr);
         }
         (
             ndp::Message::Redirect {
@@ -413,7 +420,7 @@ fn check_ndp(from: Ipv6Addr, to: Ipv6Addr, bytes: &[u8]) {
             },
         ) => {
             assert_eq!((target, destination), (target_addr, dest_addr));
-            assert_eq!(link(target_link), their_link(lladdr));
+            same_link(target_link, lladdr);
         }
         (ours, theirs) => panic!("{ours:?} is not {theirs:?}"),
     }

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proto::wire::checksum;
+use proto::wire::ethernet::EtherType;
 use proto::wire::ipv6::extension::{Problem, Upper, walk, walk_reassembled};
 use proto::wire::ndp::options::{Opt, Options};
 use proto::wire::quote::Quote;
@@ -54,6 +55,49 @@ pub fn ethernet(frame: &[u8]) {
         if header.ethertype.is_length() {
             assert!(usize::from(header.ethertype.0) <= frame.len() - len);
         }
+    }
+}
+
+/// The way of a frame through the parsers, each layer on what the one below calls its payload.
+pub fn frame(frame: &[u8]) {
+    ethernet(frame);
+    let Ok((link, at)) = ethernet::Header::parse(frame) else {
+        return;
+    };
+    let packet = &frame[at..];
+    match link.ethertype {
+        EtherType::ARP => arp(packet),
+        EtherType::IPV4 => {
+            ipv4(packet);
+            if let Ok(header) = ipv4::Header::parse(packet) {
+                upper(header.protocol, header.payload(packet));
+            }
+        }
+        EtherType::IPV6 => {
+            ipv6(packet);
+            let Ok(header) = ipv6::Header::parse(packet) else {
+                return;
+            };
+            let payload = header.payload(packet);
+            extensions(&[&[header.next_header.0], payload].concat());
+            if let Ok(found) = walk(header.next_header, payload) {
+                upper(found.protocol, &payload[found.offset..]);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn upper(protocol: Protocol, payload: &[u8]) {
+    match protocol {
+        Protocol::ICMP => icmpv4(payload),
+        Protocol::ICMPV6 => {
+            icmpv6(payload);
+            ndp(payload);
+        }
+        Protocol::UDP => udp(payload),
+        Protocol::TCP => tcp(payload),
+        _ => {}
     }
 }
 

@@ -1,0 +1,9 @@
+//! Fuzzes the checksum's ways to the same sum; what it promises is asserted in the probe.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/proto/tests/wire_common/probe.rs"]
+mod probe;
+
+fuzz_target!(|bytes: &[u8]| probe::sums(bytes));

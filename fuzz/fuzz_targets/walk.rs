@@ -1,0 +1,9 @@
+//! Fuzzes the walk over IPv6 extension headers; what it promises is asserted in the probe.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/proto/tests/wire_common/probe.rs"]
+mod probe;
+
+fuzz_target!(|bytes: &[u8]| probe::extensions(bytes));
