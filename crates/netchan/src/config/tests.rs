@@ -157,6 +157,10 @@ fn bad_values_are_named() {
         &["-1"],
     );
     wrong("[tcp]\nmemory_max = true", 2, "tcp.memory_max", &["true"]);
+}
+
+#[test]
+fn bad_links_are_named() {
     wrong("[[link]]\nname = \"nc0\"", 1, "link", &["kind"]);
     wrong("[[link]]\nkind = \"tun\"", 2, "link.kind", &["tun", "tap"]);
     wrong(

@@ -4,6 +4,7 @@ pub mod loopback;
 pub(crate) mod mac;
 mod netlink;
 pub mod packet;
+pub mod pcap;
 pub(crate) mod random;
 pub mod specification;
 mod sys;

@@ -3,11 +3,11 @@
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, io, net::IpAddr, num::NonZeroU64, str::FromStr};
+use std::{fmt, io, net::IpAddr, num::NonZeroU64, path::Path, str::FromStr};
 
 use proto::wire::ethernet::MacAddr;
 
-use super::{Link, loopback, packet, tap, wire};
+use super::{Link, loopback, packet, pcap, tap, wire};
 use crate::{clock::Clock, config::units};
 
 /// What a link is made of.
@@ -161,7 +161,6 @@ pub fn open(specification: &Specification, clock: &Clock) -> io::Result<Box<dyn 
             what,
         })
     };
-    let _ = clock;
     let link: Box<dyn Link> = match specification.kind {
         Kind::Wire => {
             let options = specification.wire_options().map_err(bad)?;
@@ -185,11 +184,15 @@ pub fn open(specification: &Specification, clock: &Clock) -> io::Result<Box<dyn 
             &specification.name,
             &specification.packet_options().map_err(bad)?,
         )?),
-        Kind::Pcap => {
-            return Err(bad("not there yet".into()));
-        }
+        Kind::Pcap => Box::new(pcap::Replay::open(
+            &specification.name,
+            &specification.pcap_options().map_err(bad)?,
+        )?),
     };
-    Ok(link)
+    match specification.get("capture") {
+        Some(file) => Ok(Box::new(pcap::Capture::new(link, Path::new(file), clock)?)),
+        None => Ok(link),
+    }
 }
 
 impl Specification {
@@ -245,7 +248,7 @@ impl Specification {
             Kind::Tap => self.tap_options().map(drop),
             Kind::Loop => self.loop_options().map(drop),
             Kind::Packet => self.packet_options().map(drop),
-            Kind::Pcap => Ok(()),
+            Kind::Pcap => self.pcap_options().map(drop),
         }
     }
 
@@ -356,6 +359,19 @@ impl Specification {
         Ok(packet::Options {
             mtu: self.mtu(65_535)?,
             address: mac.unwrap_or_default(),
+        })
+    }
+
+    pub(crate) fn pcap_options(&self) -> Result<pcap::Options, String> {
+        let pace = self.read("pace", |value| match value {
+            "recorded" => Ok(pcap::Pace::Recorded),
+            "fast" => Ok(pcap::Pace::Fast),
+            _ => Err(format!("`{value}` is neither `recorded` nor `fast`")),
+        })?;
+        Ok(pcap::Options {
+            mtu: self.mtu(65_535)?,
+            mac: self.mac()?,
+            pace: pace.unwrap_or_default(),
         })
     }
 
