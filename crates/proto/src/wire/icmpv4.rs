@@ -60,7 +60,7 @@ pub enum Message {
     },
     /// Type 3, quoting the packet.
     DestinationUnreachable {
-        /// Why; see [`unreachable`].
+        /// Why; see [`mod@unreachable`].
         code: u8,
         /// With code 4 the next hop's MTU in bytes, 0 from routers older than RFC 1191; else 0.
         mtu: u16,

@@ -53,7 +53,7 @@ mod kind {
 pub enum Message {
     /// Type 1, quoting the packet.
     DestinationUnreachable {
-        /// Why; see [`unreachable`].
+        /// Why; see [`mod@unreachable`].
         code: u8,
     },
     /// Type 2, quoting the packet.
