@@ -39,6 +39,8 @@ pub const REASSEMBLED: usize = 32;
 /// Resets to segments that belong to nobody: a flood is not answered in kind.
 pub const RESETS: limit::Config =
     limit::Config { per_second: 5000, burst: 1000, per_second_each: 1000, burst_each: 500 };
+/// Undeliverable packets kept until their senders are told; the others' senders find out by their timers.
+pub const UNREACHABLE: usize = 64;
 /// Slots of the channel from a link to a shard.
 pub const CHANNEL_RX: usize = 4_096;
 /// Slots of the channel from a shard to a link.

@@ -21,6 +21,8 @@ use proto::{
 use crate::{
     channel::channel,
     clock::Clock,
+    config::Config,
+    control,
     counters::Counters,
     directory::Directory,
     errno::invalid,
@@ -64,6 +66,7 @@ pub struct Builder {
     tcp: tcp::Config,
     send_buffer: usize,
     spin: Duration,
+    control: bool,
 }
 
 impl Default for Builder {
@@ -79,6 +82,7 @@ impl Default for Builder {
             tcp: tcp::Config { receive_buffer: limits::RECEIVE_BUFFER, ..tcp::Config::default() },
             send_buffer: limits::SEND_BUFFER,
             spin: Duration::ZERO,
+            control: false,
         }
     }
 }
@@ -92,6 +96,46 @@ impl Builder {
         let parsed = specification::parse(text).map_err(|e| invalid(e.to_string()))?;
         let link = specification::open(&parsed, &self.clock)?;
         Ok(self.link_with(link))
+    }
+
+    /// Everything that a configuration says.
+    ///
+    /// # Errors
+    /// The system's, in words, for a link that cannot be opened.
+    pub fn from_config(config: &Config) -> io::Result<Self> {
+        let mut builder = Self::default().regime(config.effective_regime()).dispatch(config.dispatch);
+        for link in &config.links {
+            let opened = specification::open(&link.specification, &builder.clock)?;
+            builder = builder.link_with(opened);
+            let plan = builder.last("address")?;
+            for &(ip, prefix_len) in &link.addresses {
+                plan.addresses.push(Address::new(ip, prefix_len).map_err(|e| invalid(format!("address {ip}: {e}")))?);
+            }
+            plan.gateways.clone_from(&link.gateways);
+        }
+        if let Some(bytes) = config.tcp.receive_buffer_max {
+            builder.tcp.receive_buffer = u32::try_from(bytes).unwrap_or(1 << 30).min(1 << 30);
+        }
+        if let Some(bytes) = config.tcp.send_buffer_max {
+            builder.send_buffer = bytes;
+        }
+        if let Some(nagle) = config.tcp.nagle {
+            builder.tcp.nagle = nagle;
+        }
+        if config.tcp.memory_max.is_some() {
+            return Err(invalid("tcp.memory_max is not in this version: memory is bounded by the slabs (see limits.rs)"));
+        }
+        if !config.cores.is_empty() {
+            return Err(invalid("cores is not in this version: pin the process with taskset(1)"));
+        }
+        Ok(builder)
+    }
+
+    /// Answers `netchan show` on a control socket (see [`crate::control`]), with a thread of its own.
+    #[must_use]
+    pub const fn control(mut self, control: bool) -> Self {
+        self.control = control;
+        self
     }
 
     /// Adds a link of your own.
@@ -206,7 +250,7 @@ impl Builder {
         if threaded && matches!(self.clock, Clock::Virtual(_)) {
             return Err(invalid("threads cannot sleep in virtual time: use Threads::Caller with a virtual clock"));
         }
-        let (clock, spin) = (self.clock.clone(), self.spin);
+        let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let (regime, now) = (self.regime, clock.now());
         let (host, links) = self.host()?;
         let parts = Parts::make(&Arc::new(host), links, layout, now)?;
@@ -227,9 +271,15 @@ impl Builder {
             threads: Mutex::new(Vec::new()),
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
             started: now,
+            control: Mutex::new(None),
         });
         if threaded {
             worker::start(&stack)?;
+        }
+        if control {
+            let weak = Arc::downgrade(&stack);
+            let answer = move |topic: &str| crate::show::topic(&*weak.upgrade()?, topic);
+            *stack.control.lock() = Some(control::serve(answer)?);
         }
         Ok(Net::of(stack))
     }

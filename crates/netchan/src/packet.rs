@@ -21,6 +21,8 @@ pub struct Meta {
     pub to_group: bool,
     /// It was put together from fragments.
     pub reassembled: bool,
+    /// It is one of our own that found no next hop, on its way back to whoever sent it.
+    pub undeliverable: bool,
     /// The link vouches for the transport checksum (it never left this host's memory, or hardware verified it).
     pub checksum_verified: bool,
 }

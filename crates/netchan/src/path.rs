@@ -14,11 +14,11 @@ use crate::{
     interface::{Interface, Receive, host_work::FollowUp},
     limits::BURSTS_PER_TURN,
     link::{BURST, LinkError},
-    packet::Packet,
+    packet::{Meta, Packet},
     regime::{Handoff, cell::Held},
     shard::Shard,
     stack::{Port, Stack},
-    steer::Verdict,
+    steer::{Verdict, flow::FlowKey, short},
 };
 
 // ================================================= receive =================================================
@@ -32,6 +32,7 @@ pub(crate) fn receive(stack: &Stack, port: &Port, now: Instant) -> Result<usize,
         let from_link = {
             let mut interface = port.interface.lock();
             classify_local(stack, side, &mut interface);
+            return_undeliverable(stack, side, &mut interface);
             interface.link.receive(now, &mut side.slab, &mut side.burst, BURST)? //        link
         };
         stack.counters.add(side.writer, Counter::FramesIn, from_link as u64);
@@ -56,6 +57,16 @@ pub(crate) fn receive(stack: &Stack, port: &Port, now: Instant) -> Result<usize,
         }
     }
     Ok(taken)
+}
+
+/// Tells the shards which of their packets found no next hop: the packet itself comes back, marked.
+fn return_undeliverable(stack: &Stack, side: &mut Receive, interface: &mut Interface) {
+    while let Some(mut packet) = interface.unreachable.pop() {
+        let Some(key) = FlowKey::of_sent(packet.bytes()) else { continue };
+        let hash = stack.host.flow_hash.hash(&key);
+        packet.meta = Meta { undeliverable: true, flow: short(hash), protocol: key.protocol, ..packet.meta };
+        side.inboxes[side.steer.shard_of(hash)].push_back(packet);
+    }
 }
 
 /// Puts a classified packet where its verdict says.

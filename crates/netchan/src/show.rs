@@ -7,13 +7,6 @@ use serde_json::{Value, json};
 
 use crate::{counters::Counter, limits, regime::Handoff, shard::Shard, stack::Stack};
 
-/// What can be asked for.
-#[allow(dead_code)] // named in errors of the control socket
-pub const TOPICS: [&str; 14] = [
-    "links", "addresses", "routes", "neighbors", "sockets", "channels", "shards", "threads", "locks", "counters",
-    "memory", "settings", "modules", "taps",
-];
-
 /// A topic's facts; `None`: no such topic.
 pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
     let now = stack.clock.now();

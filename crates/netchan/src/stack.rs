@@ -20,6 +20,7 @@ use proto::{time::Instant, wire::ipv4::Protocol};
 
 use crate::{
     clock::Clock,
+    control::Control,
     counters::Counters,
     directory::Directory,
     host::Host,
@@ -66,6 +67,8 @@ pub(crate) struct Stack {
     /// Spins of this long come before a sleep, ns.
     pub spin_ns: u64,
     pub started: Instant,
+    /// Answers questions from outside.
+    pub control: Mutex<Option<Control>>,
 }
 
 thread_local! {

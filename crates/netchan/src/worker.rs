@@ -94,6 +94,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 pub(crate) fn stop(stack: &Stack) {
     // SeqCst: before the rings that follow.
     stack.stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    drop(stack.control.lock().take());
     let ring = |doorbell: &Doorbell| doorbell.ring();
     stack.ports.iter().for_each(|port| {
         ring(&port.doorbell);

@@ -57,6 +57,8 @@ pub struct Interface {
     /// Scratch: an answer longer than the MTU, and its pieces.
     datagram: Vec<u8>,
     pieces: Vec<Packet>,
+    /// Packets whose next hop did not answer.
+    pub unreachable: Vec<Packet>,
     /// Why the link is gone.
     pub gone: Option<String>,
 }
@@ -99,6 +101,7 @@ impl Interface {
             idents: ident::Generator::new(seed.derive(4)),
             datagram: Vec::with_capacity(1 << 16),
             pieces: Vec::with_capacity(64),
+            unreachable: Vec::with_capacity(limits::UNREACHABLE),
             gone: None,
             link,
             host,
@@ -158,7 +161,7 @@ impl Interface {
                     self.count(Counter::DropNeighbor);
                 }
                 if solicit {
-                    self.solicit(hop, None);
+                    self.solicit(hop, None, now);
                 }
             }
             Resolution::Dropped(..) => self.count(Counter::DropNeighbor),

@@ -1,22 +1,21 @@
 //! Neighbours of an interface: ARP and NDP packets out and in, and the timers behind them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use proto::{
-    neighbor::{Action, Evidence, Learned, arp, claim::Say},
-    time::Instant,
-    wire::{
-        arp as wire_arp,
-        ethernet::MacAddr,
-        ipv4::Protocol,
-        ndp::{self, Message},
+    neighbor::{
+        Action, Learned, arp,
+        claim::{Say, Verdict},
+        ndp,
     },
+    time::Instant,
+    wire::{arp as wire_arp, ethernet::MacAddr, ndp::Message},
 };
 
 use super::Interface;
 use crate::{
     counters::Counter,
-    emit::{IpFields, emit_ip, ip_header_len},
+    limits,
     packet::{HEADROOM, Packet},
 };
 
@@ -30,11 +29,19 @@ impl Interface {
             self.neighbors.on_timer(now, |action| actions.push(action));
             for action in actions {
                 match action {
-                    Action::Solicit { ip, to } => self.solicit(ip, to),
-                    Action::Undeliverable { .. } => self.count(Counter::DropNeighbor),
+                    Action::Solicit { ip, to } => self.solicit(ip, to, now),
+                    Action::Undeliverable { packet, .. } => self.undeliverable(packet),
                     Action::Lost { .. } => {}
                 }
             }
+        }
+    }
+
+    /// The next hop does not answer: whoever sent this learns it as from a router (RFC 1122 §3.2.2.1), at the next turn of the receiving side.
+    fn undeliverable(&mut self, packet: Packet) {
+        self.count(Counter::DropNeighbor);
+        if self.unreachable.len() < limits::UNREACHABLE {
+            self.unreachable.push(packet);
         }
     }
 
@@ -45,31 +52,27 @@ impl Interface {
             {
                 let ip = claim.ip();
                 let Some(say) = claim.on_timer(now, &mut self.random) else { break };
+                let mac = self.facts().mac;
                 match (say, ip) {
-                    (Say::Announce, IpAddr::V4(ip)) => self.send_arp(&arp::announcement(self.facts().mac, ip), MacAddr::BROADCAST),
-                    (Say::Probe, IpAddr::V4(ip)) => self.send_arp(&arp::probe(self.facts().mac, ip), MacAddr::BROADCAST),
-                    (Say::Announce, IpAddr::V6(ip)) => self.advertise(ip, None),
-                    (Say::Probe, IpAddr::V6(ip)) => {
-                        self.send_ndp(&Message::NeighborSolicitation { target: ip, source_link: None }, Ipv6Addr::UNSPECIFIED, ndp::solicited_node(ip));
-                    }
+                    (Say::Announce, IpAddr::V4(ip)) => self.send_arp(&arp::announcement(mac, ip), MacAddr::BROADCAST),
+                    (Say::Probe, IpAddr::V4(ip)) => self.send_arp(&arp::probe(mac, ip), MacAddr::BROADCAST),
+                    (Say::Announce, IpAddr::V6(ip)) => self.send_ndp(&ndp::advertisement(ip, mac, None), now),
+                    (Say::Probe, IpAddr::V6(ip)) => self.send_ndp(&ndp::probe(ip), now),
                 }
             }
         }
     }
 
     /// Asks for a neighbour's link address: everyone, or the address known so far.
-    pub(super) fn solicit(&mut self, ip: IpAddr, to: Option<MacAddr>) {
+    pub(super) fn solicit(&mut self, ip: IpAddr, to: Option<MacAddr>, now: Instant) {
         let Some(source) = self.facts().addresses.source_for(ip) else { return };
+        let mac = self.facts().mac;
         match (source, ip) {
             (IpAddr::V4(source), IpAddr::V4(target)) => {
-                self.send_arp(&arp::request(self.facts().mac, source, target), to.unwrap_or(MacAddr::BROADCAST));
+                self.send_arp(&arp::request(mac, source, target), to.unwrap_or(MacAddr::BROADCAST));
             }
             (IpAddr::V6(source), IpAddr::V6(target)) => {
-                let message = Message::NeighborSolicitation { target, source_link: Some(self.facts().mac) };
-                match to {
-                    Some(mac) => self.send_ndp_to(&message, source, target, mac),
-                    None => self.send_ndp(&message, source, ndp::solicited_node(target)),
-                }
+                self.send_ndp(&ndp::solicitation(mac, source, target, to), now);
             }
             _ => {}
         }
@@ -83,23 +86,16 @@ impl Interface {
         self.frame(to, packet);
     }
 
-    fn send_ndp(&mut self, message: &Message<'_>, source: Ipv6Addr, destination: Ipv6Addr) {
-        self.send_ndp_to(message, source, destination, MacAddr::from_multicast_v6(destination));
-    }
-
-    fn send_ndp_to(&mut self, message: &Message<'_>, source: Ipv6Addr, destination: Ipv6Addr, to: MacAddr) {
+    fn send_ndp(&mut self, message: &ndp::Outgoing, now: Instant) {
         let Some(buffer) = self.slab.alloc() else { return self.count(Counter::NoTransmitBuffer) };
         let mut packet = Packet::new(buffer, HEADROOM);
-        let ip_len = ip_header_len(destination.into());
-        let Some((ip, room)) = packet.room_mut().split_at_mut_checked(ip_len) else { return };
-        let len = message.emit(source, destination, room);
-        let fields = IpFields { ttl: ndp::HOP_LIMIT, tos: 0 };
-        if len == 0 || !emit_ip(ip, source.into(), destination.into(), Protocol::ICMPV6, fields, len) {
-            return self.count(Counter::DropCheck);
-        }
-        packet.set_len(ip_len + len);
+        let len = message.emit(packet.room_mut());
+        packet.set_len(len);
         self.count(Counter::IcmpOut);
-        self.frame(to, packet);
+        match message.to {
+            Some(mac) => self.frame(mac, packet),
+            None => self.stamp(message.destination.into(), packet, now),
+        }
     }
 
     /// An ARP packet came in.
@@ -114,21 +110,22 @@ impl Interface {
                 }
                 self.learned(IpAddr::V4(message.sender_ip), heard.learned);
             }
-            Err(arp::Refused::Conflict(ip)) => self.conflict(ip, now),
+            Err(arp::Refused::Conflict(ip)) => self.conflict(ip.into(), now),
             Err(_) => self.count(Counter::DropArp),
         }
     }
 
     /// Somebody else uses our address: it is defended once in a while (RFC 5227 §2.4 (b)), and counted.
-    fn conflict(&mut self, ip: Ipv4Addr, now: Instant) {
+    fn conflict(&mut self, ip: IpAddr, now: Instant) {
         self.count(Counter::AddressConflict);
-        let verdict = self
-            .claims
-            .iter_mut()
-            .find(|c| c.ip() == IpAddr::V4(ip))
-            .and_then(|c| c.on_conflict(true, now));
-        if verdict == Some(proto::neighbor::claim::Verdict::Defend) {
-            self.send_arp(&arp::announcement(self.facts().mac, ip), MacAddr::BROADCAST);
+        let claim = self.claims.iter_mut().find(|claim| claim.ip() == ip);
+        if claim.and_then(|claim| claim.on_conflict(true, now)) != Some(Verdict::Defend) {
+            return;
+        }
+        let mac = self.facts().mac;
+        match ip {
+            IpAddr::V4(ip) => self.send_arp(&arp::announcement(mac, ip), MacAddr::BROADCAST),
+            IpAddr::V6(ip) => self.send_ndp(&ndp::advertisement(ip, mac, None), now),
         }
     }
 
@@ -147,46 +144,22 @@ impl Interface {
         let Ok(message) = Message::parse(source, destination, hop_limit, bytes) else {
             return self.count(Counter::DropNdp);
         };
-        match message {
-            Message::NeighborSolicitation { target, source_link } => {
-                if !self.facts().addresses.is_local_v6(target) {
-                    return;
+        let facts = &self.host.interfaces[usize::from(self.number)];
+        match self.neighbors.on_ndp(&message, source, &facts.addresses, facts.mac, now) {
+            Ok(heard) => {
+                if let Some(reply) = heard.reply {
+                    self.send_ndp(&reply, now);
                 }
-                if source.is_unspecified() {
-                    // Somebody checks whether the address is free (RFC 4862 §5.4.3).
-                    return self.advertise(target, None);
-                }
-                let learned = self.neighbors.hear(source.into(), source_link, Evidence::Asked, now);
-                self.learned(source.into(), learned);
-                self.advertise(target, Some(source));
+                let about = match message {
+                    Message::NeighborAdvertisement { target, .. } => target,
+                    _ => source,
+                };
+                self.learned(about.into(), heard.learned);
             }
-            Message::NeighborAdvertisement { target, router, solicited, replace, target_link } => {
-                if self.facts().addresses.is_local_v6(target) {
-                    return self.count(Counter::AddressConflict);
-                }
-                let evidence = Evidence::Answered { solicited, over: replace, router: Some(router) };
-                let learned = self.neighbors.hear(target.into(), target_link, evidence, now);
-                self.learned(target.into(), learned);
-            }
-            // Routers and redirects are not listened to: addresses and routes are configured.
-            Message::RouterSolicitation { .. } | Message::RouterAdvertisement(_) | Message::Redirect { .. } => {}
-        }
-    }
-
-    /// Says that we have `target`: to who asked, or to all nodes.
-    fn advertise(&mut self, target: Ipv6Addr, to: Option<Ipv6Addr>) {
-        const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-        let message = Message::NeighborAdvertisement {
-            target,
-            router: false,
-            solicited: to.is_some(),
-            replace: true,
-            target_link: Some(self.facts().mac),
-        };
-        match to.map(|ip| (ip, self.neighbors.lookup(ip.into()))) {
-            Some((ip, Some(mac))) => self.send_ndp_to(&message, target, ip, mac),
-            Some((ip, None)) => self.solicit(ip.into(), None),
-            None => self.send_ndp(&message, target, ALL_NODES),
+            Err(ndp::Refused::Conflict(ip)) => self.conflict(ip.into(), now),
+            // Other hosts' business: what every host on a link hears all day.
+            Err(ndp::Refused::NotOurs | ndp::Refused::NotForHosts) => {}
+            Err(_) => self.count(Counter::DropNdp),
         }
     }
 

@@ -38,6 +38,23 @@ impl Shard {
         }
     }
 
+    /// A packet of ours found no next hop: as if a router had said so.
+    pub(super) fn undeliverable(&mut self, packet: &Packet, now: Instant) {
+        let bytes = packet.bytes();
+        let Some(key) = FlowKey::of_sent(bytes) else { return };
+        let header_len = if key.local.is_ipv4() { 20 } else { 40 };
+        let seq = bytes.get(header_len + 4..).and_then(<[u8]>::first_chunk::<4>);
+        let error = IncomingError {
+            protocol: key.protocol,
+            local: (key.local, key.local_port),
+            remote: (key.remote, key.remote_port),
+            kind: Kind::HostUnreachable,
+            quoted_seq: seq.map(|&bytes| SeqNum(u32::from_be_bytes(bytes))),
+            quoted_len: u16::try_from(bytes.len()).unwrap_or(u16::MAX),
+        };
+        self.icmp_error(&error, now);
+    }
+
     fn icmp_error(&mut self, error: &IncomingError, now: Instant) {
         let (local, remote) = (SocketAddr::from(error.local), SocketAddr::from(error.remote));
         if error.protocol == Protocol::UDP {

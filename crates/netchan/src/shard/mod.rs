@@ -152,6 +152,9 @@ impl Shard {
         let Some(addresses) = read_addresses(&packet) else {
             return self.count(Counter::DropIpHeader);
         };
+        if packet.meta.undeliverable {
+            return self.undeliverable(&packet, now);
+        }
         match packet.meta.protocol {
             Protocol::UDP => self.udp_input(packet, addresses, now),
             Protocol::ICMP | Protocol::ICMPV6 => self.icmp_input(&packet, addresses, now),

@@ -20,6 +20,29 @@ pub struct FlowKey {
     pub protocol: Protocol,
 }
 
+impl FlowKey {
+    /// The flow of a packet that we sent: an IP header without options or extension headers, then ports.
+    pub fn of_sent(bytes: &[u8]) -> Option<Self> {
+        let (source, destination, protocol, upper): (IpAddr, IpAddr, u8, usize) = if bytes.first()? >> 4 == 4 {
+            let header = bytes.first_chunk::<20>()?;
+            let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
+            ([s0, s1, s2, s3].into(), [d0, d1, d2, d3].into(), header[9], 20)
+        } else {
+            let (source, rest) = bytes.get(8..40)?.split_first_chunk::<16>()?;
+            ((*source).into(), (*rest.first_chunk::<16>()?).into(), *bytes.get(6)?, 40)
+        };
+        let [s0, s1, d0, d1] = *bytes.get(upper..)?.first_chunk::<4>()?;
+        let protocol = Protocol(protocol);
+        matches!(protocol, Protocol::TCP | Protocol::UDP).then_some(Self {
+            local: source,
+            remote: destination,
+            local_port: u16::from_be_bytes([s0, s1]),
+            remote_port: u16::from_be_bytes([d0, d1]),
+            protocol,
+        })
+    }
+}
+
 /// A keyed hash: whoever does not know the key cannot choose flows that collide.
 #[derive(Clone, Debug)]
 pub struct FlowHash(SipHasher13);
