@@ -1,3 +1,38 @@
-//! The netchan program.
+//! The netchan program: one file for each command, and what they share.
 
-fn main() {}
+mod arguments;
+mod demo;
+mod doctor;
+mod elf;
+mod failure;
+mod lab;
+mod namespace;
+mod netlink;
+mod output;
+mod run;
+mod show;
+mod table;
+mod units;
+mod work;
+
+use std::process::ExitCode;
+
+use arguments::Command;
+use failure::Outcome;
+
+fn main() -> ExitCode {
+    let command = arguments::parse();
+    let name = command.name();
+    failure::exit_code(name, dispatch(command))
+}
+
+fn dispatch(command: Command) -> Outcome {
+    match command {
+        Command::Demo(arguments) => demo::demo(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Show(arguments) => show::show(&arguments),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Lab(arguments) => lab::lab(&arguments),
+        Command::Inner(inner) => work::inner(inner),
+    }
+}

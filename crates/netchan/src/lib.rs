@@ -25,6 +25,7 @@ pub mod config;
 pub mod control;
 pub mod counters;
 mod directory;
+pub mod environment;
 pub mod emit;
 pub mod errno;
 pub mod limits;

@@ -1,0 +1,130 @@
+//! The command line: what exists, what does not yet, and what is only for netchan itself.
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::{demo, doctor, lab, run, show, work};
+
+/// Commands of the contract that this version does not have, and what stands in until it does.
+const PLANNED: [(&str, &str); 9] = [
+    (
+        "daemon",
+        "a stack lives inside the program that `netchan run` starts",
+    ),
+    (
+        "set",
+        "settings are given at the start, in the file that `netchan run --config` names",
+    ),
+    (
+        "capture",
+        "a TAP link can be captured on the kernel's side: tcpdump -i nc0",
+    ),
+    (
+        "trace",
+        "`netchan show counters` tells what happened, not when",
+    ),
+    ("suspend", "connections end with their program"),
+    ("resume", "connections end with their program"),
+    ("upgrade", "connections end with their program"),
+    ("top", "`netchan show counters --watch` comes close"),
+    ("web", "`netchan show --json` gives the same facts"),
+];
+
+#[derive(Parser)]
+#[command(
+    name = "netchan",
+    version,
+    about = "A multicore TCP/IP stack that lives in user space",
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 110,
+    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage.\n\n\
+        Examples:\n  \
+        netchan demo                                 the main job, narrated; needs no root\n  \
+        netchan run -- python3 -m http.server 8000   a web server on a stack of its own\n  \
+        netchan show sockets                         what it is doing"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    Demo(demo::Arguments),
+    Run(run::Arguments),
+    Show(show::Arguments),
+    Doctor(doctor::Arguments),
+    Lab(lab::Arguments),
+    /// Parts of netchan's own that are separate processes.
+    #[command(name = "__inner", hide = true)]
+    Inner(work::Arguments),
+}
+
+impl Command {
+    /// As the user typed it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Demo(_) => "demo",
+            Self::Run(_) => "run",
+            Self::Show(_) => "show",
+            Self::Doctor(_) => "doctor",
+            Self::Lab(_) => "lab",
+            Self::Inner(_) => "__inner",
+        }
+    }
+}
+
+/// The command line, or the end of the program: help (0), wrong usage (2), a command that is still to come (1).
+pub fn parse() -> Command {
+    let mut whole = Cli::command();
+    for (name, _) in PLANNED {
+        let rest = clap::Arg::new("rest")
+            .num_args(..)
+            .allow_hyphen_values(true)
+            .trailing_var_arg(true);
+        let planned = clap::Command::new(name)
+            .hide(true)
+            .disable_help_flag(true)
+            .arg(rest);
+        whole = whole.subcommand(planned);
+    }
+    let matches = whole.get_matches();
+    for (name, instead) in PLANNED {
+        if matches.subcommand_name() == Some(name) {
+            eprintln!(
+                "netchan {name}: not supported yet in version {}: {instead}",
+                env!("CARGO_PKG_VERSION")
+            );
+            std::process::exit(1);
+        }
+    }
+    match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli.command,
+        Err(e) => e.exit(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_sound_and_have_examples() {
+        Cli::command().debug_assert();
+        for command in Cli::command()
+            .get_subcommands()
+            .filter(|c| !c.is_hide_set())
+        {
+            let help = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(
+                help.contains("Example"),
+                "{} has no example",
+                command.get_name()
+            );
+        }
+    }
+}

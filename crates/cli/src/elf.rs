@@ -1,0 +1,199 @@
+//! Whether a program can be put on netchan at all: the preload library needs the dynamic loader, and the loader's leave.
+
+use std::{
+    fs,
+    io::Read,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+/// Interpreters named by `#!` are followed this far.
+const DEPTH_MAX: usize = 4;
+/// Program headers looked at; a real program has about a dozen.
+const HEADERS_MAX: usize = 256;
+
+/// Why `command` cannot run on netchan, or the file that would run.
+pub fn check(command: &str) -> Result<PathBuf, String> {
+    let path = find(command)?;
+    check_file(&path, 0)?;
+    Ok(path)
+}
+
+/// As execvp(3) looks for it.
+fn find(command: &str) -> Result<PathBuf, String> {
+    if command.contains('/') {
+        let path = PathBuf::from(command);
+        return match fs::metadata(&path) {
+            Err(e) => Err(format!("{command}: {e}")),
+            Ok(m) if m.is_dir() => Err(format!("{command} is a directory, not a program")),
+            Ok(m) if m.permissions().mode() & 0o111 == 0 => {
+                Err(format!("{command} may not be executed: chmod +x {command}"))
+            }
+            Ok(_) => Ok(path),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/bin:/usr/bin".into());
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(command))
+        .find(|file| {
+            fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        })
+        .ok_or_else(|| format!("{command}: there is no such program in PATH"))
+}
+
+fn check_file(path: &Path, depth: usize) -> Result<(), String> {
+    let shown = path.display();
+    let mode = fs::metadata(path).map_err(|e| format!("{shown}: {e}"))?;
+    let user = rustix::process::getuid().as_raw();
+    let changes_user = mode.mode() & 0o4000 != 0 && mode.uid() != user;
+    if changes_user || mode.mode() & 0o2000 != 0 && mode.mode() & 0o010 != 0 && user != 0 {
+        return Err(format!(
+            "{shown} is set-user-ID or set-group-ID: the loader refuses preload libraries for it; run it as its owner"
+        ));
+    }
+    let mut start = Vec::new();
+    // A program that may be executed but not read is the kernel's to judge.
+    let Ok(file) = fs::File::open(path) else {
+        return Ok(());
+    };
+    file.take(64 << 10)
+        .read_to_end(&mut start)
+        .map_err(|e| format!("{shown}: {e}"))?;
+    if let Some(line) = start.strip_prefix(b"#!") {
+        if depth == DEPTH_MAX {
+            return Ok(());
+        }
+        let line = line.split(|&b| b == b'\n').next().unwrap_or_default();
+        let line = String::from_utf8_lossy(line);
+        let mut words = line.split_whitespace();
+        let Some(interpreter) = words.next() else {
+            return Ok(());
+        };
+        let named = if interpreter.ends_with("/env") {
+            words.next()
+        } else {
+            None
+        };
+        return match named {
+            Some(program) => find(program).map_or(Ok(()), |p| check_file(&p, depth + 1)),
+            None => check_file(Path::new(interpreter), depth + 1),
+        };
+    }
+    match linkage(&start) {
+        Linkage::Static => Err(format!(
+            "{shown} is statically linked: without the dynamic loader no library can be put in front of its socket calls; \
+             use a dynamically linked build of it"
+        )),
+        Linkage::Foreign => Err(format!(
+            "{shown} is a program for another processor or word size than netchan"
+        )),
+        Linkage::Dynamic | Linkage::Unknown => Ok(()),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Linkage {
+    Dynamic,
+    Static,
+    /// An ELF file that our library does not fit.
+    Foreign,
+    /// Not an ELF file, or one whose headers lie elsewhere: let the kernel decide.
+    Unknown,
+}
+
+/// Reads an ELF64 file's program headers: one without `PT_INTERP` (3) meets no loader. (ELF specification, "Program Header".)
+fn linkage(start: &[u8]) -> Linkage {
+    if !start.starts_with(b"\x7fELF") {
+        return Linkage::Unknown;
+    }
+    let own_machine: u16 = if cfg!(target_arch = "aarch64") {
+        183
+    } else {
+        62
+    };
+    let two = |at: usize| {
+        start
+            .get(at..at + 2)
+            .map(|b| u16::from_le_bytes([b[0], b[1]]))
+    };
+    let four = |at: usize| {
+        start
+            .get(at..at + 4)
+            .and_then(|b| b.try_into().ok())
+            .map(u32::from_le_bytes)
+    };
+    let eight = |at: usize| {
+        start
+            .get(at..at + 8)
+            .and_then(|b| b.try_into().ok())
+            .map(u64::from_le_bytes)
+    };
+    if start.get(4..6) != Some(&[2, 1]) || two(18) != Some(own_machine) {
+        return Linkage::Foreign;
+    }
+    let (Some(offset), Some(size), Some(count)) = (eight(32), two(54), two(56)) else {
+        return Linkage::Unknown;
+    };
+    for i in 0..usize::from(count).min(HEADERS_MAX) {
+        let header = usize::try_from(offset)
+            .ok()
+            .and_then(|offset| offset.checked_add(i * usize::from(size)))
+            .filter(|header| *header < start.len());
+        match header.and_then(four) {
+            Some(3) => return Linkage::Dynamic,
+            Some(_) => {}
+            None => return Linkage::Unknown,
+        }
+    }
+    Linkage::Static
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_told_apart() {
+        let own = std::env::current_exe().unwrap();
+        assert_eq!(check(own.to_str().unwrap()).unwrap(), own);
+        assert!(check("sh").is_ok());
+        assert!(
+            check("no-such-program-here")
+                .unwrap_err()
+                .contains("no such program in PATH")
+        );
+        assert!(check("/no/such/file").unwrap_err().contains("No such file"));
+        assert!(check("/tmp").unwrap_err().contains("is a directory"));
+        assert!(check("/proc/version").unwrap_err().contains("chmod +x"));
+    }
+
+    #[test]
+    fn headers_decide() {
+        let mut file = fs::read(std::env::current_exe().unwrap()).unwrap();
+        file.truncate(4096);
+        assert_eq!(linkage(&file), Linkage::Dynamic);
+        for cut in 0..file.len() {
+            let _ = linkage(&file[..cut]); // any prefix: no panic
+        }
+        let offset = usize::try_from(u64::from_le_bytes(file[32..40].try_into().unwrap())).unwrap();
+        let size = usize::from(u16::from_le_bytes([file[54], file[55]]));
+        let count = usize::from(u16::from_le_bytes([file[56], file[57]]));
+        for i in 0..count {
+            let at = offset + i * size;
+            if file[at] == 3 {
+                file[at] = 4;
+            }
+        }
+        assert_eq!(linkage(&file), Linkage::Static);
+        file[18] = 40;
+        assert_eq!(linkage(&file), Linkage::Foreign);
+        assert_eq!(linkage(b"#!/bin/sh"), Linkage::Unknown);
+        file[18] = if cfg!(target_arch = "aarch64") {
+            183
+        } else {
+            62
+        };
+        file[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(linkage(&file), Linkage::Unknown);
+    }
+}

@@ -1,0 +1,265 @@
+//! `netchan run`: checks what was asked for, puts the preload library in front, and becomes the program.
+
+use std::{
+    env,
+    ffi::OsString,
+    io,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use netchan::environment;
+
+use crate::{
+    elf,
+    failure::{Failure, Outcome, at, failed, usage},
+    netlink,
+};
+
+/// The preload library's file.
+const LIBRARY: &str = "libnetchan_preload.so";
+/// TAP names tried for a run without `--link`.
+const NAMES_MAX: u8 = 100;
+
+/// Runs an unmodified program on netchan
+#[derive(clap::Args, Default)]
+#[command(
+    after_help = "The program's internet sockets live in a stack inside its own process; its process number, signals, files and exit \
+        status are its own. What netchan does not serve (UNIX sockets, netlink, 127.0.0.0/8) stays with the kernel. \
+        Without --link (and --config) it gets a TAP device of its own, nc0 or the next free name: the program is 10.77.0.2 and fd77::2 \
+        there, this machine 10.77.0.1 and fd77::1 (10.77.1.x for nc1, and so on). That needs root, or CAP_NET_ADMIN.\n\n\
+        Examples:\n  netchan run -- python3 -m http.server 8000     then: curl http://10.77.0.2:8000/\n  \
+        netchan run --link tap:nc5 --address 192.168.7.2/24 --gateway 192.168.7.1 -- curl http://example.org/\n  \
+        netchan run --regime locked -- iperf3 -s"
+)]
+pub struct Arguments {
+    /// Where packets enter and leave: KIND[:NAME][,option=value]..., such as tap:nc0 or packet:eth0
+    #[arg(long, value_name = "LINK", conflicts_with = "config")]
+    pub link: Option<String>,
+    /// An address with its prefix length, such as 10.77.0.2/24 or fd77::2/64 (may be repeated)
+    #[arg(long, value_name = "ADDRESS/PREFIX", requires = "link")]
+    pub address: Vec<String>,
+    /// The default gateway; once for each family
+    #[arg(long, value_name = "ADDRESS", requires = "link")]
+    pub gateway: Vec<String>,
+    /// Addresses that stay with the kernel beside its loopback, such as 10.0.0.0/8 (may be repeated)
+    #[arg(long, value_name = "PREFIX")]
+    pub kernel: Vec<String>,
+    /// How work is placed on cores: giant, locked or app-channel (the default)
+    #[arg(long, value_name = "REGIME")]
+    pub regime: Option<String>,
+    /// Take everything from this file instead
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// Runs the command; returns only when it could not.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let (program, rest) = arguments
+        .command
+        .split_first()
+        .ok_or_else(|| usage("no COMMAND given"))?;
+    let program = program
+        .to_str()
+        .ok_or_else(|| failed("the program's name is not UTF-8"))?;
+    let mut settings = settings(arguments)?;
+    let plan = match (&arguments.link, &arguments.config) {
+        (None, None) => Some(default_link()?),
+        _ => None,
+    };
+    if let Some(plan) = &plan {
+        settings.extend(plan.settings());
+    }
+    check(&settings)?;
+    let path = elf::check(program).map_err(failed)?;
+    let library = library()?;
+    if let Some(plan) = plan {
+        eprintln!(
+            "netchan: {program} is at {} and {} on tap:{}; this machine's end is {}",
+            plan.address[0], plan.address[1], plan.name, plan.machine
+        );
+    }
+    let mut command = Command::new(path);
+    command.arg0(program).args(rest);
+    for (name, _) in OPTIONS {
+        command.env_remove(name); // what an outer `netchan run` had asked for
+    }
+    command.env_remove(environment::OWNER);
+    command.envs(settings).env("LD_PRELOAD", preload(&library)?);
+    Err(failed(format!("{program}: {}", command.exec())))
+}
+
+/// What was asked for, as the preload library will read it; refused here if it makes no sense.
+fn settings(arguments: &Arguments) -> Result<Vec<(&'static str, OsString)>, Failure> {
+    let mut given: Vec<(&'static str, OsString)> = Vec::new();
+    let lists = [
+        (environment::ADDRESS, &arguments.address),
+        (environment::GATEWAY, &arguments.gateway),
+        (environment::KERNEL, &arguments.kernel),
+    ];
+    for (name, values) in lists {
+        if !values.is_empty() {
+            given.push((name, values.join(",").into()));
+        }
+    }
+    if let Some(link) = &arguments.link {
+        given.push((environment::LINK, link.into()));
+        if arguments.address.is_empty() && link.split([':', ',']).next() != Some("loop") {
+            return Err(usage(format!(
+                "--link {link} needs an address of its own: --address 10.77.0.2/24"
+            )));
+        }
+    }
+    if let Some(regime) = &arguments.regime {
+        given.push((environment::REGIME, regime.into()));
+    }
+    if let Some(file) = &arguments.config {
+        let file = std::path::absolute(file).map_err(|e| usage(format!("--config: {e}")))?;
+        std::fs::metadata(&file).map_err(at(file.display()))?;
+        given.push((environment::CONFIG, file.into()));
+    }
+    Ok(given)
+}
+
+/// Opens what was asked for, and lets it go again: what is wrong is said here, and not by the program.
+fn check(settings: &[(&'static str, OsString)]) -> Outcome {
+    let lookup = |name: &str| {
+        let known = settings.iter().find(|(known, _)| *known == name);
+        known.map(|(_, value)| value.to_string_lossy().into_owned())
+    };
+    let from_file = lookup(environment::CONFIG).is_some();
+    match environment::builder(&lookup) {
+        Ok(_) => Ok(()),
+        Err(why) if why.kind() == io::ErrorKind::InvalidInput && !from_file => {
+            Err(usage(in_options(&why.to_string())))
+        }
+        Err(why) => Err(failed(in_options(&why.to_string()))),
+    }
+}
+
+/// The variables that the preload library reads, and the options that stand for them.
+const OPTIONS: [(&str, &str); 6] = [
+    (environment::LINK, "--link"),
+    (environment::ADDRESS, "--address"),
+    (environment::GATEWAY, "--gateway"),
+    (environment::REGIME, "--regime"),
+    (environment::KERNEL, "--kernel"),
+    (environment::CONFIG, "--config"),
+];
+
+/// A message about variables, as one about options.
+fn in_options(message: &str) -> String {
+    OPTIONS
+        .iter()
+        .fold(message.to_owned(), |text, (variable, option)| {
+            text.replace(variable, option)
+        })
+}
+
+/// A link for whoever did not name one.
+struct Plan {
+    name: String,
+    link: String,
+    address: [String; 2],
+    machine: String,
+}
+
+impl Plan {
+    fn settings(&self) -> [(&'static str, OsString); 3] {
+        let addresses = format!("{}/24,{}/64", self.address[0], self.address[1]);
+        [
+            (environment::LINK, self.link.clone().into()),
+            (environment::ADDRESS, addresses.into()),
+            (environment::GATEWAY, self.machine.clone().into()),
+        ]
+    }
+}
+
+fn default_link() -> Result<Plan, Failure> {
+    let advice = "\nA run without --link makes a TAP device, which takes root (or CAP_NET_ADMIN). As another user: let root make one for you,\n  \
+        sudo ip tuntap add nc0 mode tap user $USER && sudo ip addr add 10.77.0.1/24 dev nc0 && sudo ip link set nc0 up\n\
+        and name it: netchan run --link tap:nc0 --address 10.77.0.2/24 -- …; or see it all without root: netchan demo";
+    let tun = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
+    tun.map_err(|e| failed(format!("/dev/net/tun: {e}{advice}")))?;
+    let may = rustix::thread::capabilities(None).is_ok_and(|sets| {
+        sets.effective
+            .contains(rustix::thread::CapabilitySet::NET_ADMIN)
+    });
+    if !may {
+        return Err(failed(format!("no right to make a network device{advice}")));
+    }
+    let free = (0..NAMES_MAX).find(|n| netlink::index(&format!("nc{n}")).is_err());
+    let n = free.ok_or_else(|| {
+        failed(format!(
+            "nc0 to nc{} are all taken: name a link with --link",
+            NAMES_MAX - 1
+        ))
+    })?;
+    let net6 = if n == 0 {
+        "fd77::".to_owned()
+    } else {
+        format!("fd77:0:0:{n:x}::")
+    };
+    Ok(Plan {
+        name: format!("nc{n}"),
+        link: format!("tap:nc{n},peer=10.77.{n}.1/24,peer={net6}1/64"),
+        address: [format!("10.77.{n}.2"), format!("{net6}2")],
+        machine: format!("10.77.{n}.1"),
+    })
+}
+
+/// The preload library: `NETCHAN_PRELOAD`, beside the program, or in `../lib/netchan`.
+pub fn library() -> Result<PathBuf, Failure> {
+    if let Some(given) = env::var_os("NETCHAN_PRELOAD") {
+        let given = PathBuf::from(given);
+        return match given.is_file() {
+            true => std::path::absolute(&given).map_err(failed),
+            false => Err(failed(format!(
+                "NETCHAN_PRELOAD={}: there is no such file",
+                given.display()
+            ))),
+        };
+    }
+    let own = env::current_exe().map_err(|e| failed(format!("netchan cannot find itself: {e}")))?;
+    let directory = own.parent().unwrap_or(Path::new("/"));
+    let places = [
+        directory.join(LIBRARY),
+        directory.join("../lib/netchan").join(LIBRARY),
+    ];
+    if let Some(found) = places.iter().find(|place| place.is_file()) {
+        return Ok(found.clone());
+    }
+    Err(failed(format!(
+        "{LIBRARY} is neither at {} nor at {}; build it (cargo build --release -p netchan-preload) or set NETCHAN_PRELOAD",
+        places[0].display(),
+        places[1].display()
+    )))
+}
+
+/// The loader's variable, with what it held before.
+fn preload(library: &Path) -> Result<OsString, Failure> {
+    let mut list = library.as_os_str().to_owned();
+    if list.to_string_lossy().contains([':', ' ']) {
+        return Err(failed(format!(
+            "{}: the loader takes no preload library whose path has a colon or a space in it; set NETCHAN_PRELOAD to a copy elsewhere",
+            library.display()
+        )));
+    }
+    if let Some(before) = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
+        list.push(":");
+        list.push(before);
+    }
+    Ok(list)
+}

@@ -1,0 +1,240 @@
+//! Facts as text: JSON objects become aligned tables, names that end in a unit become headings and printed units.
+
+use serde_json::{Map, Value};
+
+use crate::{output::printable, units};
+
+/// `facts` for a person. An array of objects is a table, an object a list of names and values.
+pub fn render(facts: &Value) -> String {
+    match facts {
+        Value::Array(rows) if rows.is_empty() => "(none)\n".to_owned(),
+        Value::Array(rows) if rows.iter().all(Value::is_object) => {
+            objects(&rows.iter().filter_map(Value::as_object).collect::<Vec<_>>())
+        }
+        Value::Array(rows) => rows.iter().map(|row| cell("", row) + "\n").collect(),
+        Value::Object(fields) => fields_of(fields),
+        scalar => cell("", scalar) + "\n",
+    }
+}
+
+/// Rows of text under `headings`: columns aligned, numbers to the right.
+pub fn text(headings: &[&str], rows: &[Vec<String>]) -> String {
+    let right: Vec<bool> = (0..headings.len())
+        .map(|i| {
+            let mut filled = rows
+                .iter()
+                .filter_map(|row| row.get(i))
+                .filter(|c| !is_blank(c))
+                .peekable();
+            filled.peek().is_some()
+                && filled.all(|c| c.starts_with(|c: char| c.is_ascii_digit()) && is_number(c))
+        })
+        .collect();
+    layout(headings, rows, &right)
+}
+
+fn is_blank(cell: &str) -> bool {
+    cell.is_empty() || cell == "-"
+}
+
+/// `12`, `1.5 KiB`, `53.5 k/s`; not `10.77.0.2` or `1500-9000`.
+fn is_number(cell: &str) -> bool {
+    cell.split(' ')
+        .next()
+        .is_some_and(|number| number.parse::<f64>().is_ok())
+}
+
+fn layout(headings: &[&str], rows: &[Vec<String>], right: &[bool]) -> String {
+    let width = |i: usize| {
+        let cells = rows
+            .iter()
+            .filter_map(|row| row.get(i))
+            .map(|c| c.chars().count());
+        cells
+            .chain(headings.get(i).map(|h| h.chars().count()))
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let mut out = String::new();
+    let mut line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut one = String::new();
+        for ((cell, width), right) in cells.zip(&widths).zip(right) {
+            let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
+            let cell = if *right {
+                pad + cell
+            } else {
+                cell.to_owned() + &pad
+            };
+            one.push_str(&cell);
+            one.push_str("  ");
+        }
+        out.push_str(one.trim_end());
+        out.push('\n');
+    };
+    line(&mut headings.iter().copied());
+    for row in rows {
+        line(&mut row.iter().map(String::as_str));
+    }
+    out
+}
+
+fn objects(rows: &[&Map<String, Value>]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for name in rows.iter().flat_map(|row| row.keys()) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let empty = Value::Null;
+    // A row that brings its own unit (`value`, `unit`) is printed with it, and the column of units goes.
+    let own_units = names.contains(&"value") && names.contains(&"unit");
+    names.retain(|name| !(own_units && *name == "unit"));
+    let headings: Vec<String> = names.iter().map(|name| heading(name)).collect();
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            let of = |name: &&str| {
+                let value = row.get(*name).unwrap_or(&empty);
+                match row.get("unit").and_then(Value::as_str) {
+                    Some(unit) if own_units && *name == "value" => with_unit(value, unit),
+                    _ => cell(name, value),
+                }
+            };
+            names.iter().map(of).collect()
+        })
+        .collect();
+    text(
+        &headings.iter().map(String::as_str).collect::<Vec<_>>(),
+        &cells,
+    )
+}
+
+fn fields_of(fields: &Map<String, Value>) -> String {
+    let mut out = String::new();
+    let width = fields
+        .keys()
+        .map(|name| heading(name).chars().count())
+        .max()
+        .unwrap_or(0);
+    let (nested, flat): (Vec<_>, Vec<_>) = fields.iter().partition(|(_, value)| is_table(value));
+    for (name, value) in flat {
+        let heading = heading(name);
+        let pad = " ".repeat(width.saturating_sub(heading.chars().count()));
+        out.push_str(format!("{heading}{pad}  {}", cell(name, value)).trim_end());
+        out.push('\n');
+    }
+    for (name, value) in nested {
+        let table = render(value)
+            .lines()
+            .map(|line| format!("  {line}\n"))
+            .collect::<String>();
+        out.push_str(&format!("{}:\n{table}", heading(name)));
+    }
+    out
+}
+
+fn is_table(value: &Value) -> bool {
+    match value {
+        Value::Object(_) => true,
+        Value::Array(rows) => rows.iter().any(Value::is_object),
+        _ => false,
+    }
+}
+
+fn heading(name: &str) -> String {
+    printable(units::of_name(name).map_or(name, |(rest, _)| rest)).replace('_', " ")
+}
+
+fn with_unit(value: &Value, unit: &str) -> String {
+    match units::of_name(unit) {
+        Some(_) => cell(unit, value),
+        None => format!("{} {}", cell("", value), printable(unit))
+            .trim_end()
+            .to_owned(),
+    }
+}
+
+/// One value, under `name`, which may tell its unit.
+fn cell(name: &str, value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::Bool(yes) => (if *yes { "yes" } else { "no" }).to_owned(),
+        Value::String(text) if text.is_empty() => "-".to_owned(),
+        Value::String(text) => printable(text),
+        Value::Number(number) => match (units::of_name(name), number.as_f64()) {
+            (Some((_, print)), Some(value)) => print(value),
+            (None, Some(value)) if number.is_f64() => units::short(value, "").trim_end().to_owned(),
+            _ => number.to_string(),
+        },
+        Value::Array(values) if values.is_empty() => "-".to_owned(),
+        Value::Array(values) => values
+            .iter()
+            .map(|value| cell(name, value))
+            .collect::<Vec<_>>()
+            .join(", "),
+        Value::Object(_) => printable(&value.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::render;
+
+    #[test]
+    fn objects_become_columns() {
+        let facts = json!([
+            { "name": "tap:nc0", "mtu_bytes": 1500, "up": true, "peers": ["a", "b"] },
+            { "name": "wire", "mtu_bytes": 65536, "drops": 12 },
+        ]);
+        let expected = "\
+name          mtu  up   peers  drops
+tap:nc0  1.46 KiB  yes  a, b       -
+wire     64.0 KiB  -    -         12
+";
+        assert_eq!(render(&facts), expected);
+    }
+
+    #[test]
+    fn a_row_may_bring_its_unit() {
+        let facts = json!([
+            { "name": "rx", "value": 3, "unit": "packets" },
+            { "name": "rx", "value": 2048, "unit": "bytes" },
+            { "name": "x", "value": 7, "unit": "" },
+        ]);
+        assert_eq!(
+            render(&facts),
+            "name      value\nrx    3 packets\nrx     2.00 KiB\nx             7\n"
+        );
+    }
+
+    #[test]
+    fn an_object_is_a_list_with_its_tables_below() {
+        let facts =
+            json!({ "regime": "giant", "up_s": 4, "links": [{ "name": "a" }], "cores": [0, 1] });
+        assert_eq!(
+            render(&facts),
+            "regime  giant\nup      4.00 s\ncores   0, 1\nlinks:\n  name\n  a\n"
+        );
+    }
+
+    #[test]
+    fn addresses_are_not_numbers() {
+        let facts = json!([{ "address": "10.77.0.2", "n": 1 }, { "address": "10.7.0.2", "n": 10 }]);
+        assert_eq!(
+            render(&facts),
+            "address     n\n10.77.0.2   1\n10.7.0.2   10\n"
+        );
+    }
+
+    #[test]
+    fn nothing_takes_the_terminal_over() {
+        let facts = json!([{ "command\u{1b}[2J": "\u{1b}]0;title\u{7}x" }]);
+        assert!(!render(&facts).contains(['\u{1b}', '\u{7}']));
+        assert_eq!(render(&json!([])), "(none)\n");
+        assert_eq!(render(&json!("x")), "x\n");
+        assert_eq!(render(&json!([[1, 2], "x"])), "1, 2\nx\n");
+    }
+}

@@ -1,0 +1,355 @@
+//! The program from outside: what it prints, where, and how it ends.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use netchan::control;
+use serde_json::{Value, json};
+
+fn netchan() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netchan"));
+    command
+        .env_remove("LD_PRELOAD")
+        .env_remove("NETCHAN_PRELOAD")
+        .stdin(Stdio::null());
+    command
+}
+
+fn output(arguments: &[&str]) -> Output {
+    netchan().args(arguments).output().unwrap()
+}
+
+/// (status, standard output, standard error)
+fn run(arguments: &[&str]) -> (i32, String, String) {
+    parts(&output(arguments))
+}
+
+fn parts(done: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        done.status.code().unwrap_or(-1),
+        text(&done.stdout),
+        text(&done.stderr),
+    )
+}
+
+/// A runtime directory of its own, so that tests see their own stacks only.
+struct Runtime(PathBuf);
+
+impl Runtime {
+    fn new(name: &str) -> Self {
+        let path =
+            std::env::temp_dir().join(format!("netchan-program-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+    fn sockets(&self) -> PathBuf {
+        self.0.join("netchan")
+    }
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        parts(
+            &netchan()
+                .env("XDG_RUNTIME_DIR", &self.0)
+                .args(arguments)
+                .output()
+                .unwrap(),
+        )
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn help_names_what_works_and_nothing_else() {
+    let (status, out, _) = run(&["--help"]);
+    assert_eq!(status, 0);
+    for command in ["demo", "run", "show", "doctor", "lab"] {
+        assert!(
+            out.contains(&format!("  {command} ")),
+            "{command} is missing:\n{out}"
+        );
+        let (status, help, _) = run(&[command, "--help"]);
+        assert_eq!(status, 0, "{command}");
+        assert!(help.contains("Example"), "{command}:\n{help}");
+    }
+    for other in ["daemon", "__inner", "suspend", "web"] {
+        assert!(
+            !out.contains(&format!("  {other} ")),
+            "{other} is listed:\n{out}"
+        );
+    }
+    let (status, out, _) = run(&["--version"]);
+    assert!(status == 0 && out.starts_with("netchan 0."), "{out}");
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    for arguments in [
+        &[][..],
+        &["frobnicate"],
+        &["show", "nonsense"],
+        &["show", "links", "--watch=0"],
+        &["run"],
+        &["run", "--link", "tap:nc9", "--", "true"],
+        &["run", "--address", "10.0.0.1/24", "--", "true"],
+        &[
+            "run",
+            "--link",
+            "tap:nc9",
+            "--address",
+            "10.0.0.1/24",
+            "--regime",
+            "fast",
+            "--",
+            "true",
+        ],
+        &["lab", "run"],
+        &["lab", "run", "no-such-experiment"],
+        &["demo", "--link", "string"],
+        &["demo", "--seconds", "0"],
+        &["doctor", "--frob"],
+    ] {
+        let (status, out, err) = run(arguments);
+        assert_eq!(status, 2, "{arguments:?}: {out}{err}");
+        assert!(out.is_empty() && !err.is_empty(), "{arguments:?}");
+        assert!(!err.contains("panicked"), "{arguments:?}: {err}");
+    }
+}
+
+#[test]
+fn what_is_to_come_says_so() {
+    for command in [
+        "daemon", "set", "capture", "trace", "suspend", "resume", "upgrade", "top", "web",
+    ] {
+        let (status, out, err) = run(&[command, "--help", "x", "-y"]);
+        assert_eq!(status, 1, "{command}");
+        assert!(
+            out.is_empty() && err.contains("not supported yet"),
+            "{command}: {err}"
+        );
+    }
+}
+
+#[test]
+fn programs_that_cannot_run_are_refused_with_the_reason() {
+    let given = ["run", "--link", "wire:x", "--address", "10.0.0.1/24", "--"];
+    for (program, reason) in [
+        ("no-such-program-anywhere", "no such program in PATH"),
+        ("/no/such/file", "No such file"),
+        ("/etc", "is a directory"),
+        ("/proc/version", "chmod +x"),
+    ] {
+        let mut arguments = given.to_vec();
+        arguments.push(program);
+        let (status, out, err) = run(&arguments);
+        assert_eq!(status, 1, "{err}");
+        assert!(out.is_empty() && err.contains(reason), "{program}: {err}");
+    }
+    let done = netchan()
+        .env("NETCHAN_PRELOAD", "/no/such/library.so")
+        .args(given)
+        .arg("true")
+        .output()
+        .unwrap();
+    let (status, _, err) = parts(&done);
+    assert!(status == 1 && err.contains("/no/such/library.so"), "{err}");
+}
+
+#[test]
+fn show_without_a_stack_is_1() {
+    let runtime = Runtime::new("none");
+    // As root it looks in other users' places too; a stack that runs there is not ours to end.
+    if !control::stacks().is_empty() {
+        eprintln!("skipped: a stack runs on this machine");
+        return;
+    }
+    let (status, out, err) = runtime.run(&["show", "links"]);
+    assert!(
+        status == 1 && out.is_empty() && err.contains("no netchan stack"),
+        "{status} {out} {err}"
+    );
+}
+
+#[test]
+fn show_prints_what_a_stack_says() {
+    let runtime = Runtime::new("one");
+    let facts = |topic: &str| match topic {
+        "links" => Some(json!([{ "name": "tap:nc0", "mtu_bytes": 1500, "drops": 0 }])),
+        "memory" => Some(json!({ "used_bytes": 1_048_576 })),
+        _ => None,
+    };
+    let _control = control::serve_in(&runtime.sockets(), facts).unwrap();
+    let pid = std::process::id().to_string();
+    let (status, out, err) = runtime.run(&["show", "links", "--pid", &pid]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert_eq!(out, "name          mtu  drops\ntap:nc0  1.46 KiB      0\n");
+    let (status, out, _) = runtime.run(&["show", "links", "--json", "--pid", &pid]);
+    assert_eq!(status, 0);
+    assert_eq!(
+        serde_json::from_str::<Value>(&out).unwrap(),
+        facts("links").unwrap()
+    );
+    let (_, out, _) = runtime.run(&["show", "memory", "--pid", &pid]);
+    assert_eq!(out, "used  1.00 MiB\n");
+    let (status, _, err) = runtime.run(&["show", "taps", "--pid", &pid]);
+    assert!(status == 1 && err.contains("nothing to say"), "{err}");
+    let (status, _, err) = runtime.run(&["show", "links", "--pid", "1"]);
+    assert!(status == 1 && err.contains(&pid), "{err}");
+    let (status, out, _) = runtime.run(&["show"]);
+    assert!(status == 0 && out.contains(&pid), "{out}");
+}
+
+#[test]
+fn show_tells_several_stacks_apart() {
+    let runtime = Runtime::new("two");
+    let _one = control::serve_in(&runtime.sockets(), |_| Some(json!([{ "n": 1 }]))).unwrap();
+    let _two = control::serve_in(&runtime.sockets(), |_| Some(json!([{ "n": 2 }]))).unwrap();
+    let pid = std::process::id().to_string();
+    let (status, out, _) = runtime.run(&["show", "links", "--pid", &pid]);
+    assert_eq!(status, 0);
+    assert!(
+        out.contains(&format!("stack {pid}: ")) && out.contains(&format!("stack {pid}-1: ")),
+        "{out}"
+    );
+    let (_, out, _) = runtime.run(&["show", "links", "--pid", &format!("{pid}-1"), "--json"]);
+    assert_eq!(
+        serde_json::from_str::<Value>(&out).unwrap(),
+        json!([{ "n": 2 }])
+    );
+    let (_, out, _) = runtime.run(&["show", "links", "--pid", &pid, "--json"]);
+    let both: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(both[&pid][0]["n"], 1);
+    assert_eq!(both[format!("{pid}-1")][0]["n"], 2);
+}
+
+#[test]
+fn watch_goes_on_until_the_stack_ends() {
+    let runtime = Runtime::new("watch");
+    let control = control::serve_in(&runtime.sockets(), |_| Some(json!([{ "n": 1 }]))).unwrap();
+    let child = netchan()
+        .env("XDG_RUNTIME_DIR", &runtime.0)
+        .args([
+            "show",
+            "links",
+            "--watch=0.1",
+            "--json",
+            "--pid",
+            &std::process::id().to_string(),
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    drop(control);
+    let (status, out, _) = parts(&child.wait_with_output().unwrap());
+    assert_eq!(status, 0);
+    assert!(out.matches("[{\"n\":1}]\n").count() >= 2, "{out}");
+}
+
+#[test]
+fn nobody_reading_is_no_error() {
+    let mut child = netchan()
+        .arg("doctor")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let (_, _, err) = parts(&child.wait_with_output().unwrap());
+    assert!(!err.contains("panicked"), "{err}");
+}
+
+#[test]
+fn doctor_says_what_it_found() {
+    let (status, out, _) = run(&["doctor", "--json"]);
+    assert!(status <= 1);
+    let checks: Value = serde_json::from_str(&out).unwrap();
+    let names: Vec<&str> = checks
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|c| c["name"].as_str())
+        .collect();
+    for name in [
+        "cores",
+        "/dev/net/tun",
+        "namespaces",
+        "stolen time",
+        "clock",
+        "kernel's TCP",
+        "build",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    for check in checks.as_array().unwrap() {
+        assert_eq!(check["mend"].is_null(), check["verdict"] == "ok", "{check}");
+    }
+    let bad = checks
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|check| check["verdict"] == "bad");
+    assert_eq!(status == 1, bad);
+}
+
+#[test]
+fn lab_lists_its_experiments() {
+    let (status, out, _) = run(&["lab", "list"]);
+    assert!(
+        status == 0 && out.starts_with("name") && out.contains("path"),
+        "{out}"
+    );
+    let (_, out, _) = run(&["lab", "list", "--json"]);
+    assert!(serde_json::from_str::<Value>(&out).unwrap()[0]["question"].is_string());
+}
+
+#[test]
+fn the_janitor_cleans_up_after_the_dead() {
+    let directory = std::env::temp_dir().join(format!("netchan-janitor-{}", std::process::id()));
+    std::fs::create_dir_all(directory.join("deep")).unwrap();
+    std::fs::write(directory.join("deep/file"), "x").unwrap();
+    let mut janitor = netchan()
+        .args(["__inner", "janitor"])
+        .arg(&directory)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(directory.exists());
+    drop(janitor.stdin.take());
+    assert!(janitor.wait().unwrap().success());
+    assert!(!Path::new(&directory).exists());
+}
+
+#[test]
+fn a_child_ends_with_its_parent() {
+    // A shell starts a sleeper as a child of its own and ends at once; the sleeper must not stay.
+    let script = "\"$0\" __inner child $$ -- sleep 77 & echo $!; sleep 0.3";
+    let done = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_netchan")])
+        .stderr(Stdio::null())
+        .output()
+        .unwrap();
+    let pid: i32 = String::from_utf8(done.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let alive = || {
+        std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.contains("sleep"))
+    };
+    for _ in 0..100 {
+        if !alive() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("process {pid} still runs");
+}

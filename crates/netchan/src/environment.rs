@@ -1,0 +1,119 @@
+//! How `netchan run` tells the programs that it starts which stack to build: environment variables, named in this one place.
+
+use std::io;
+
+use crate::{Builder, Net, Regime};
+
+/// The link's specification, `KIND[:NAME][,option=value]...`.
+pub const LINK: &str = "NETCHAN_LINK";
+/// The link's addresses with prefix lengths, separated by commas.
+pub const ADDRESS: &str = "NETCHAN_ADDRESS";
+/// The link's default gateways, separated by commas; at most one for each family.
+pub const GATEWAY: &str = "NETCHAN_GATEWAY";
+/// The regime's name.
+pub const REGIME: &str = "NETCHAN_REGIME";
+/// A configuration file, instead of the four above.
+pub const CONFIG: &str = "NETCHAN_CONFIG";
+/// Further address prefixes that stay with the kernel's stack, separated by commas; loopback always does.
+pub const KERNEL: &str = "NETCHAN_KERNEL";
+/// Set by a process that has started its stack, for its children: the id of the process that holds the links. While it
+/// lives, other processes use the kernel's stack.
+pub const OWNER: &str = "NETCHAN_OWNER";
+
+/// A builder with the settings of the variables that `variable` looks up (`None`: not set).
+///
+/// # Errors
+/// `InvalidInput` when neither [`LINK`] nor [`CONFIG`] is set or both are, and for every value that is not understood; the
+/// message names the variable.
+pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder> {
+    let link = match (variable(LINK), variable(CONFIG)) {
+        (Some(link), None) => link,
+        (None, Some(path)) => return from_file(&path),
+        (Some(_), Some(_)) => return invalid(format!("{LINK} and {CONFIG} exclude each other")),
+        (None, None) => return invalid(format!("neither {LINK} nor {CONFIG} is set")),
+    };
+    let mut builder = Net::builder()
+        .link(&link)
+        .map_err(|e| in_variable(LINK, &e))?;
+    for address in list(variable(ADDRESS).as_deref()) {
+        builder = builder
+            .address(address)
+            .map_err(|e| in_variable(ADDRESS, &e))?;
+    }
+    for gateway in list(variable(GATEWAY).as_deref()) {
+        builder = builder
+            .gateway(gateway)
+            .map_err(|e| in_variable(GATEWAY, &e))?;
+    }
+    match variable(REGIME) {
+        Some(name) => Ok(builder.regime(regime(&name)?)),
+        None => Ok(builder),
+    }
+}
+
+fn from_file(path: &str) -> io::Result<Builder> {
+    invalid(format!(
+        "{CONFIG}={path}: configuration files are not read here"
+    ))
+}
+
+/// The parts of a comma-separated list, without blanks and empty parts.
+fn list(value: Option<&str>) -> impl Iterator<Item = &str> {
+    let parts = value.unwrap_or_default().split(',');
+    parts.map(str::trim).filter(|part| !part.is_empty())
+}
+
+/// A regime by its name.
+///
+/// # Errors
+/// `InvalidInput`, with the names that there are.
+pub fn regime(name: &str) -> io::Result<Regime> {
+    match name {
+        "giant" => Ok(Regime::Giant),
+        "locked" => Ok(Regime::Locked),
+        "percpu" => Ok(Regime::PerCpu),
+        "driver-channel" => Ok(Regime::DriverChannel),
+        "socket-channel" => Ok(Regime::SocketChannel),
+        "app-channel" => Ok(Regime::AppChannel),
+        _ => invalid(format!(
+            "no regime '{name}': giant, locked, percpu, driver-channel, socket-channel, app-channel"
+        )),
+    }
+}
+
+fn in_variable(name: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{name}: {error}"))
+}
+
+fn invalid<T>(message: String) -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_forgive_blanks_and_empty_parts() {
+        assert_eq!(
+            list(Some(" 10.0.0.1/8 ,, fd00::1/64")).collect::<Vec<_>>(),
+            ["10.0.0.1/8", "fd00::1/64"]
+        );
+        assert_eq!(list(None).count(), 0);
+    }
+
+    #[test]
+    fn regimes_have_their_names() {
+        assert_eq!(regime("locked").ok(), Some(Regime::Locked));
+        assert!(regime("fast").is_err_and(|e| e.to_string().contains("app-channel")));
+    }
+
+    #[test]
+    fn neither_link_nor_file_is_an_error_that_names_both() {
+        let error = builder(&|_| None)
+            .err()
+            .map(|e| e.to_string())
+            .unwrap_or_default();
+        assert!(error.contains(LINK) && error.contains(CONFIG), "{error}");
+    }
+}
