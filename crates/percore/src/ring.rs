@@ -24,7 +24,7 @@ mod tests;
 pub use memory::{BadMemory, Layout, Plain};
 
 use crate::sync::{AtomicUsize, Ordering};
-use memory::{Heap, Place};
+use memory::{Heap, Place, Slot};
 use std::{collections::VecDeque, fmt, mem::MaybeUninit, ptr::NonNull};
 
 /// A ring for `capacity` items (rounded up to a power of two, at least 1) on the heap.
@@ -126,7 +126,7 @@ impl<T> Producer<T> {
         if self.cached_room() == 0 && self.refresh() == 0 {
             return Err(item);
         }
-        self.write(self.tail, item);
+        write(self.place.slot(self.tail), item);
         self.tail = self.tail.wrapping_add(1);
         Ok(())
     }
@@ -156,21 +156,19 @@ impl<T> Producer<T> {
             ring: self,
         };
         let mut room = batch.ring.room_for(items.size_hint().0.max(1));
-        loop {
-            while room > 0 {
+        while room > 0 {
+            // Up to the end of the slots, or of the room: no index to wrap in between.
+            for slot in batch.ring.place.run(batch.tail, room) {
                 let Some(item) = items.next() else {
                     return batch.tail.wrapping_sub(before);
                 };
-                batch.ring.write(batch.tail, item);
+                write(slot, item);
                 batch.tail = batch.tail.wrapping_add(1);
-                room -= 1;
             }
             batch.ring.tail = batch.tail;
-            room = batch.ring.refresh();
-            if room == 0 {
-                return batch.tail.wrapping_sub(before);
-            }
+            room = batch.ring.room_for(1);
         }
+        batch.tail.wrapping_sub(before)
     }
 
     /// Slots that can be written now (at least; the reader may free more at any moment).
@@ -225,15 +223,15 @@ impl<T> Producer<T> {
         }
         self.cached_room()
     }
+}
 
-    /// Writes the slot at `tail`. The caller has seen that it is free.
-    #[inline(always)]
-    fn write(&mut self, tail: usize, item: T) {
-        self.place.slot(tail).with_mut(|slot| {
-            // SAFETY: the slot is in the ring, and free: the consumer's index has passed it and ours has not.
-            unsafe { slot.write(MaybeUninit::new(item)) }
-        });
-    }
+/// Writes a slot that the caller has seen to be free.
+#[inline(always)]
+fn write<T>(slot: &Slot<T>, item: T) {
+    slot.with_mut(|slot| {
+        // SAFETY: the slot is in the ring, and free: the consumer's index has passed it and ours has not.
+        unsafe { slot.write(MaybeUninit::new(item)) }
+    });
 }
 
 /// A batch being written: `tail` is ahead of the ring's own until it ends.
@@ -289,7 +287,7 @@ impl<T> Consumer<T> {
         if self.is_empty() {
             return None;
         }
-        let item = self.read(self.head);
+        let item = read(self.place.slot(self.head), self.place.is_foreign());
         self.head = self.head.wrapping_add(1);
         self.release();
         Some(item)
@@ -298,7 +296,16 @@ impl<T> Consumer<T> {
     /// Takes up to `max` items, oldest first, handing each to `take`; one release for all, also when `take` panics (what it had is
     /// gone). How many came.
     #[inline]
-    pub fn pop_batch(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
+    pub fn pop_batch(&mut self, max: usize, take: impl FnMut(T)) -> usize {
+        if self.place.is_foreign() {
+            self.pop_run(max, take, true)
+        } else {
+            self.pop_run(max, take, false)
+        }
+    }
+
+    #[inline(always)]
+    fn pop_run(&mut self, max: usize, mut take: impl FnMut(T), foreign: bool) -> usize {
         let mut n = self.tail.wrapping_sub(self.head);
         if n < max {
             n = self.refresh();
@@ -309,10 +316,16 @@ impl<T> Consumer<T> {
             head: self.head,
             ring: self,
         };
-        for _ in 0..n {
-            let item = batch.ring.read(batch.head);
-            batch.head = batch.head.wrapping_add(1);
-            take(item);
+        let mut left = n;
+        while left > 0 {
+            // Up to the end of the slots, or of the items: no index to wrap in between.
+            let run = batch.ring.place.run(batch.head, left);
+            left -= run.len();
+            for slot in run {
+                let item = read(slot, foreign);
+                batch.head = batch.head.wrapping_add(1);
+                take(item);
+            }
         }
         n
     }
@@ -364,18 +377,6 @@ impl<T> Consumer<T> {
         now
     }
 
-    /// Moves the item at `head` out. The caller has seen that there is one, and moves the index on.
-    #[inline(always)]
-    fn read(&mut self, head: usize) -> T {
-        let item = self.place.slot(head).with(|slot| {
-            // SAFETY: the slot is in the ring and written: the producer's index has passed it and ours has not. Volatile: over
-            // foreign memory it may change under our hands; it is read once, and only the copy is looked at.
-            unsafe { slot.read_volatile() }
-        });
-        // SAFETY: written by the producer, or (foreign memory) plain data for which any bytes do.
-        unsafe { item.assume_init() }
-    }
-
     /// Gives the slots that were read back to the producer.
     #[inline(always)]
     fn release(&mut self) {
@@ -390,6 +391,23 @@ impl<T> Drop for Consumer<T> {
         let gone = &self.place.header().consumer.gone;
         gone.store(1, Ordering::Release);
     }
+}
+
+/// Moves an item out of a slot that the caller has seen to be written. Foreign memory may change under our hands: it is read
+/// once (volatile), and only the copy is looked at.
+#[inline(always)]
+fn read<T>(slot: &Slot<T>, foreign: bool) -> T {
+    let item = slot.with(|slot| {
+        if foreign {
+            // SAFETY: the slot is in the ring and written: the producer's index has passed it and ours has not.
+            unsafe { slot.read_volatile() }
+        } else {
+            // SAFETY: as above.
+            unsafe { slot.read() }
+        }
+    });
+    // SAFETY: written by the producer, or (foreign memory) plain data for which any bytes do.
+    unsafe { item.assume_init() }
 }
 
 /// A batch being read: `head` is ahead of the ring's own until it ends.

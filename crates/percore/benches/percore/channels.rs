@@ -1,6 +1,6 @@
 //! Messages from one thread to another: our ring beside rtrb, crossbeam's ArrayQueue, ringbuf and std's mpsc.
 
-use crate::harness::{Plan, per_operation, print_head, together};
+use crate::harness::{Plan, per_operation, print_head, repeat, together};
 use crossbeam_queue::ArrayQueue;
 use percore::clock::now_ns;
 use ringbuf::{
@@ -15,6 +15,19 @@ use std::{
 const CAPACITY: usize = 256;
 const NAMES: [&str; 5] = ["percore", "rtrb", "ArrayQueue", "ringbuf", "std mpsc"];
 
+/// A batch in, a batch out, by one thread: what the instructions cost when nobody is waited for.
+fn alone(
+    terms: Terms,
+    mut send: impl FnMut(u64, usize) -> usize,
+    mut take: impl FnMut(usize) -> usize,
+) -> f64 {
+    let rounds = terms.messages / terms.batch;
+    let ns = repeat(rounds, || {
+        assert_eq!(send(7, terms.batch), take(terms.batch))
+    });
+    ns / terms.batch as f64
+}
+
 /// What two ends do when there is no room or nothing to take.
 #[derive(Clone, Copy)]
 enum Wait {
@@ -22,6 +35,8 @@ enum Wait {
     Spin,
     /// The other end needs this core.
     Yield,
+    /// Both ends are one thread.
+    Never,
 }
 
 impl Wait {
@@ -30,6 +45,7 @@ impl Wait {
         match self {
             Self::Spin => std::hint::spin_loop(),
             Self::Yield => std::thread::yield_now(),
+            Self::Never => unreachable!("a batch always fits"),
         }
     }
 }
@@ -52,6 +68,9 @@ fn stream(
     mut send: impl FnMut(u64, usize) -> usize + Send,
     mut take: impl FnMut(usize) -> usize,
 ) -> f64 {
+    if let Wait::Never = terms.wait {
+        return alone(terms, send, take);
+    }
     let there = move || {
         let mut sent = 0;
         while sent < terms.messages {
@@ -203,7 +222,10 @@ fn size<const N: usize>(plan: &Plan, place: &str, terms: Terms) {
 pub fn run(plan: &Plan) {
     print_head("message, thread to thread", &NAMES);
     let [a, b] = plan.cores;
-    let mut places = vec![("same core", [a, a], Wait::Yield)];
+    let mut places = vec![
+        ("one thread", [a, a], Wait::Never),
+        ("same core", [a, a], Wait::Yield),
+    ];
     if plan.two_cores() {
         places.push(("two cores", [a, b], Wait::Spin));
     }

@@ -133,13 +133,13 @@ pub(super) struct Place<T> {
     slots: NonNull<Slot<T>>,
     pub mask: usize,
     /// `None` over foreign memory.
-    _heap: Option<Arc<Heap<T>>>,
+    heap: Option<Arc<Heap<T>>>,
 }
 
 impl<T> Clone for Place<T> {
     fn clone(&self) -> Self {
         Self {
-            _heap: self._heap.clone(),
+            heap: self.heap.clone(),
             ..*self
         }
     }
@@ -163,8 +163,14 @@ impl<T> Place<T> {
             header: start.cast(),
             slots: slots.cast(),
             mask: layout.capacity - 1,
-            _heap: None,
+            heap: None,
         })
+    }
+
+    /// Whether a stranger may write to it. Only plain data lies in such memory.
+    #[inline(always)]
+    pub fn is_foreign(&self) -> bool {
+        !std::mem::needs_drop::<T>() && self.heap.is_none()
     }
 
     #[inline(always)]
@@ -180,6 +186,20 @@ impl<T> Place<T> {
         let slot = unsafe { self.slots.add(index & self.mask) };
         // SAFETY: valid as long as this place; a cell may be shared.
         unsafe { slot.as_ref() }
+    }
+}
+
+impl<T> Place<T> {
+    /// The slots from a free-running index on, `n` of them or as many as there are before the first one follows the last.
+    /// The caller owns them all.
+    #[inline(always)]
+    pub fn run<'a>(&self, index: usize, n: usize) -> &'a [Slot<T>] {
+        let start = index & self.mask;
+        let n = n.min(self.mask + 1 - start);
+        // SAFETY: the mask keeps the offset below the number of slots.
+        let first = unsafe { self.slots.add(start) };
+        // SAFETY: so many slots follow; they are valid as long as this place, and cells may be shared.
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), n) }
     }
 }
 
@@ -217,7 +237,7 @@ impl<T> Heap<T> {
             header,
             slots: slots.cast(),
             mask: layout.capacity - 1,
-            _heap: Some(Arc::new(Self { header, slots })),
+            heap: Some(Arc::new(Self { header, slots })),
         }
     }
 }
