@@ -30,7 +30,7 @@ impl Connection {
         if header.ack > self.snd.una {
             self.advance(header, segment.now, out);
         } else if self.is_duplicate_ack(segment, window, newly_sacked) {
-            self.on_duplicate_ack();
+            self.on_duplicate_ack(segment.now);
             self.pending.set(Pending::SEND);
         }
         if header.ack >= self.snd.una {

@@ -29,6 +29,8 @@ impl Pending {
     pub const PROBE: u8 = 1 << 5;
     /// A keep-alive probe.
     pub const KEEPALIVE: u8 = 1 << 6;
+    /// A tail loss probe.
+    pub const TAIL: u8 = 1 << 7;
 
     pub fn set(&mut self, bits: u8) {
         self.0 |= bits;
@@ -112,6 +114,8 @@ pub(super) struct SendVariables {
     pub end: SeqNum,
     /// What lies before is urgent.
     pub urgent: SeqNum,
+    /// Where the last segment ended that was not full.
+    pub small: SeqNum,
     pub wnd: u32,
     pub wnd_max: u32,
     pub wl1: SeqNum,
@@ -223,6 +227,7 @@ impl SendVariables {
             max: iss,
             end: SeqNum(iss.0.wrapping_add(1)),
             urgent: iss,
+            small: iss,
             wnd: 0,
             wnd_max: 0,
             wl1: SeqNum(0),

@@ -22,6 +22,7 @@ mod close;
 mod config;
 mod congestion;
 mod connection;
+mod early;
 mod icmp;
 mod info;
 mod input;

@@ -51,6 +51,12 @@ impl Connection {
         {
             return Some(self.send(stretch, now));
         }
+        if self.pending.has(Pending::TAIL) {
+            self.pending.clear(Pending::TAIL);
+            if let Some(stretch) = self.tail_probe() {
+                return Some(self.send(stretch, now));
+            }
+        }
         if self.pending.has(Pending::PROBE) {
             self.pending.clear(Pending::PROBE);
             if let Some(stretch) = self.probe() {
@@ -272,7 +278,7 @@ impl Connection {
             return None;
         }
         let stretch = Stretch { start, len, fin };
-        self.retransmitted_up_to(stretch.end());
+        self.note_retransmitted(start, stretch.end());
         Some(stretch)
     }
 
@@ -332,15 +338,18 @@ impl Connection {
     }
 
     /// Sender SWS avoidance (RFC 9293 §3.8.6.2.1, MUST-38) and Nagle (§3.7.4): `len` bytes are a
-    /// full segment; or all there is, with nothing in flight unless Nagle is off; or half the
-    /// largest window the peer ever offered.
+    /// full segment; or all there is, unless Nagle is on and another small segment in flight; or
+    /// half the largest window the peer ever offered. That full segments in flight do not hold a
+    /// small one back is Minshall's variant, as in Linux: the end of a long answer does not wait
+    /// for a delayed acknowledgment.
     fn avoid_silly_window(&self, len: u32, last: bool) -> Result<(), Hold> {
         if len >= self.full_segment() {
             return Ok(());
         }
         if last {
             let idle = self.snd.nxt == self.snd.una;
-            let may = self.fin_queued || (!self.corked && (idle || !self.nagle));
+            let held = self.nagle && !idle && self.snd.small > self.snd.una;
+            let may = self.fin_queued || !(self.corked || held);
             return if may { Ok(()) } else { Err(Hold::Wait) };
         }
         if len >= self.snd.wnd_max.div_ceil(2) {
@@ -357,6 +366,30 @@ impl Connection {
             self.stalled_since = now;
             self.arm_retransmit(now);
         }
+    }
+
+    /// A tail loss probe (RFC 8985 §7.3): something new if there is and the peer has room, whatever
+    /// the congestion window says; else the last segment again.
+    fn tail_probe(&mut self) -> Option<Stretch> {
+        let (una, max) = (self.snd.una, self.snd.max);
+        if una == max || self.snd.nxt != max {
+            return None;
+        }
+        let room = (una + self.snd.wnd - max).max(0).unsigned_abs();
+        let unsent = (self.snd.end - max).max(0).unsigned_abs();
+        let len = unsent.min(self.full_segment()).min(room);
+        if len > 0 {
+            return Some(Stretch {
+                start: max,
+                len,
+                fin: false,
+            });
+        }
+        let fin = max > self.snd.end;
+        let sent = (max - una).unsigned_abs() - u32::from(fin);
+        let len = sent.min(self.full_segment());
+        let start = max - len - u32::from(fin);
+        Some(Stretch { start, len, fin })
     }
 
     /// The window is open, or there is nothing to probe for.
@@ -399,6 +432,9 @@ impl Connection {
                 self.stalled_since = now;
             }
             self.rtt.sent(end, now);
+            if stretch.len < self.full_segment() {
+                self.snd.small = end;
+            }
         }
         if stretch.start == self.snd.nxt || end > self.snd.nxt {
             self.snd.nxt = end;

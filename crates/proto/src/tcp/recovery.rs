@@ -2,7 +2,9 @@
 //! again (RFC 5681 §3.2, RFC 6582 NewReno, guided by SACK as in RFC 6675).
 
 use super::connection::{Connection, Pending};
+use super::early::Waiting;
 use super::scoreboard::DUPLICATE_THRESHOLD;
+use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +25,23 @@ pub(super) struct Recovery {
     head_lost: bool,
     /// The first retransmission goes out whatever is in flight (RFC 6675 §5, step 4.3).
     unlimited: bool,
+    /// The retransmission of the first gap was lost: send it once more.
+    pub head_again: bool,
+    /// A tail loss probe went out (up to `probe_end`), or its like in recovery; once a flight.
+    pub probed: bool,
+    pub probe_end: SeqNum,
+    /// What the retransmission timer waits for.
+    pub waiting: Waiting,
     /// Duplicate acknowledgments in a row.
     pub duplicates: u16,
     /// SND.MAX when recovery began: it ends when that is acknowledged.
     recover: SeqNum,
     /// What lies below was sent again (RFC 6675 §2, HighRxt).
     retransmitted: SeqNum,
+    /// What lies below counts as lost unless sacked, whatever follows it.
+    lost_below: SeqNum,
+    /// SND.MAX when the first gap was last sent again.
+    pub head_mark: SeqNum,
 }
 
 impl Recovery {
@@ -37,9 +50,15 @@ impl Recovery {
             phase: Phase::Open,
             head_lost: false,
             unlimited: false,
+            head_again: false,
+            probed: false,
+            probe_end: iss,
+            waiting: Waiting::Timeout,
             duplicates: 0,
             recover: iss,
             retransmitted: iss,
+            lost_below: iss,
+            head_mark: iss,
         }
     }
 
@@ -51,6 +70,16 @@ impl Recovery {
     /// Whether by fast retransmission.
     pub const fn is_fast(&self) -> bool {
         matches!(self.phase, Phase::Fast)
+    }
+
+    /// Whether by the retransmission timer.
+    pub const fn is_timeout(&self) -> bool {
+        matches!(self.phase, Phase::Timeout)
+    }
+
+    /// Whether what lies at `seq` was sent again.
+    pub fn retransmitted_beyond(&self, seq: SeqNum) -> bool {
+        self.retransmitted > seq
     }
 
     /// SND.NXT goes back to SND.UNA; until `max` is acknowledged, duplicate acknowledgments tell
@@ -99,6 +128,9 @@ impl Connection {
         }
         let mss = u32::from(self.snd.mss);
         let mut mark = self.scoreboard.loss_mark(una, mss);
+        if mark < self.recovery.lost_below {
+            mark = self.recovery.lost_below;
+        }
         if self.recovery.head_lost && mark < una + mss {
             mark = una + mss;
         }
@@ -113,6 +145,10 @@ impl Connection {
 
     /// What to send again next: first byte and end, in sequence space.
     pub(super) fn next_loss(&self) -> Option<(SeqNum, SeqNum)> {
+        if self.recovery.head_again {
+            let (start, end) = self.scoreboard.next_gap(self.snd.una);
+            return Some((start, end.unwrap_or(self.snd.max)));
+        }
         let (from, mark) = self.lost_range();
         if from >= mark {
             return None;
@@ -132,14 +168,20 @@ impl Connection {
         ))
     }
 
-    /// Bytes up to `end` were sent again.
-    pub(super) fn retransmitted_up_to(&mut self, end: SeqNum) {
-        self.recovery.retransmitted = end;
+    /// Bytes up to `end` were sent again, from `start`.
+    pub(super) fn note_retransmitted(&mut self, start: SeqNum, end: SeqNum) {
+        if !self.recovery.retransmitted_beyond(end) {
+            self.recovery.retransmitted = end;
+        }
         self.recovery.unlimited = false;
+        self.recovery.head_again = false;
+        if start == self.snd.una {
+            self.recovery.head_mark = self.snd.max;
+        }
     }
 
     /// A duplicate acknowledgment, or one with new SACK blocks.
-    pub(super) fn on_duplicate_ack(&mut self) {
+    pub(super) fn on_duplicate_ack(&mut self, now: Instant) {
         if self.recovery.phase == Phase::Timeout {
             // They may tell of what was sent before the timer expired.
             return;
@@ -151,7 +193,9 @@ impl Connection {
             self.recovery.duplicates = self.recovery.duplicates.saturating_add(1);
         }
         if self.recovery.phase == Phase::Open && self.loss_is_likely() {
-            self.enter_recovery();
+            self.enter_recovery(false, now);
+        } else if self.sack {
+            self.note_early_loss(now);
         }
     }
 
@@ -166,7 +210,8 @@ impl Connection {
         }
     }
 
-    fn enter_recovery(&mut self) {
+    /// Fast recovery begins. With `all`, whatever lies below something sacked counts as lost.
+    pub(super) fn enter_recovery(&mut self, all: bool, now: Instant) {
         let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
         self.congestion
             .enter_recovery(flight, u32::from(self.snd.mss));
@@ -175,9 +220,16 @@ impl Connection {
         self.recovery.unlimited = true;
         self.recovery.recover = self.snd.max;
         self.recovery.retransmitted = self.snd.una;
+        self.recovery.head_again = false;
+        self.recovery.probed = false;
+        self.recovery.lost_below = match self.scoreboard.ranges().last() {
+            Some(&(left, _)) if all => left,
+            _ => self.snd.una,
+        };
         self.counters.recoveries = self.counters.recoveries.saturating_add(1);
         self.rtt.cancel();
         self.pending.set(Pending::SEND);
+        self.arm_retransmit(now);
     }
 
     /// SND.UNA moved by `bytes` of sequence space; `flight` is what was in flight before.
@@ -186,6 +238,9 @@ impl Connection {
         let mss = u32::from(self.snd.mss);
         if !self.scoreboard.is_empty() {
             self.scoreboard.acknowledged(una);
+        }
+        if self.recovery.probed && (self.recovery.is_fast() || una >= self.recovery.probe_end) {
+            self.recovery.probed = false;
         }
         match self.recovery.phase {
             Phase::Open => {
@@ -207,6 +262,7 @@ impl Connection {
                 self.recovery.duplicates = 0;
                 self.recovery.head_lost = false;
                 self.recovery.unlimited = false;
+                self.recovery.head_again = false;
             }
             Phase::Fast => self.on_partial_ack(bytes),
         }
@@ -215,6 +271,8 @@ impl Connection {
     /// RFC 6582 §3.2, step 3, partial acknowledgment: the next segment was lost too. With SACK the
     /// scoreboard says which, unless it has nothing more to say.
     fn on_partial_ack(&mut self, bytes: u32) {
+        self.recovery.head_again = false;
+        self.recovery.head_mark = self.snd.max;
         let segments = bytes / u32::from(self.snd.mss);
         let arrived = u16::try_from(segments.saturating_sub(1)).unwrap_or(u16::MAX);
         self.recovery.duplicates = self.recovery.duplicates.saturating_sub(arrived);

@@ -6,8 +6,9 @@
 use crate::wire::tcp::SeqNum;
 
 /// Ranges kept. NewReno at 5 % loss has some six segments in flight, at 1 % some twelve; when the
-/// list is full the ranges nearest to SND.UNA stay.
-const RANGES: usize = 16;
+/// list is full the ranges nearest to SND.UNA stay. Two more would make the connection larger than
+/// eight cache lines.
+const RANGES: usize = 14;
 
 /// Segments, or ranges, above a gap that make it a loss (RFC 6675 §2, DupThresh).
 pub(super) const DUPLICATE_THRESHOLD: u16 = 3;

@@ -1,6 +1,7 @@
 //! The four timers of a connection, and what happens when one expires.
 
 use super::connection::{Connection, Pending, from_millis};
+use super::early::Waiting;
 use super::types::{Error, Events, State};
 use crate::time::Instant;
 
@@ -72,7 +73,15 @@ impl Connection {
         let limit = self
             .stalled_since
             .plus_micros(u64::from(self.patience_ms()) * 1000);
-        let next = now.plus_micros(self.rtt.rto_us());
+        let mut wait = self.rtt.rto_us();
+        self.recovery.waiting = Waiting::Timeout;
+        if let Some((waiting, early)) = self.early_wait()
+            && early < wait
+        {
+            self.recovery.waiting = waiting;
+            wait = early;
+        }
+        let next = now.plus_micros(wait);
         self.timers.retransmit = if limit < next && limit > now {
             limit
         } else {
@@ -96,6 +105,10 @@ impl Connection {
         let nothing_sent = self.snd.una == self.snd.max;
         if nothing_sent && !self.probing {
             self.timers.retransmit = Instant::FAR;
+            return Events::NONE;
+        }
+        if self.recovery.waiting != Waiting::Timeout && !self.probing {
+            self.on_early_timer(self.recovery.waiting, now);
             return Events::NONE;
         }
         let first = self.attempts == 0;

@@ -105,9 +105,12 @@ fn timeout_forgets_sack() {
     header.options.sack.push(una + 1460, una + 2 * 1460);
     pair.deliver(0, &header, Vec::new());
     assert!(!pair.ends[0].conn().scoreboard.is_empty());
-    pair.now = pair.ends[0].conn().deadline();
-    let now = pair.now;
-    pair.ends[0].conn().on_timer(now);
+    while pair.ends[0].conn().info().timeouts == 0 {
+        pair.intercept();
+        pair.now = pair.ends[0].conn().deadline();
+        let now = pair.now;
+        pair.ends[0].conn().on_timer(now);
+    }
     assert!(pair.ends[0].conn().scoreboard.is_empty());
     pair.ends[0].sent.clear();
     let again = pair.intercept();
@@ -213,7 +216,7 @@ fn sack_and_timestamps() {
 /// SHLD-9 to SHLD-11.
 #[test]
 fn timeout_and_give_up() {
-    let mut pair = pair(true);
+    let mut pair = pair(false);
     pair.faults.loss = 1000;
     let start = pair.now;
     pair.ends[0].write(&[7; 20_000]);
@@ -398,4 +401,110 @@ fn keepalive_waits_for_silence() {
             .iter()
             .all(|(_, t)| t.header.seq == pair.ends[0].conn.as_ref().unwrap().snd.nxt)
     );
+}
+
+/// RFC 8985 §7, after its idea: the last segment of a flight is lost. A probe after two round
+/// trips, not a timeout.
+#[test]
+fn tail_loss_probe() {
+    for lost in [&[9][..], &[8, 9], &[5, 6, 7, 8, 9]] {
+        let mut pair = pair(true);
+        let start = pair.now;
+        let (data, again) = lose(&mut pair, 10, lost);
+        assert!(pair.ends[1].received == data);
+        assert_eq!(pair.ends[0].conn().info().timeouts, 0);
+        assert_eq!(again[0], (SeqNum(9 * 1460), 1460), "the last one first");
+        assert_eq!(again.len(), lost.len(), "each once");
+        let last = pair.ends[0].sent.last().unwrap().0;
+        assert!(
+            last.since(start) < Duration::from_millis(120),
+            "{:?}",
+            last.since(start)
+        );
+    }
+}
+
+/// The probe carries new text if there is some, beyond the congestion window.
+#[test]
+fn tail_loss_probe_with_new_text() {
+    let mut pair = pair(true);
+    pair.ends[0].conn().congestion.cwnd = 2 * 1460;
+    pair.ends[0].write(&[7; 5 * 1460]);
+    assert_eq!(pair.intercept().len(), 2, "lost, both");
+    pair.ends[0].sent.clear();
+    pair.run_for(Duration::from_millis(150));
+    assert_eq!(pair.ends[0].sent[0].1.offset, 2 * 1460);
+    assert_eq!(pair.ends[0].conn().info().timeouts, 0);
+    assert_eq!(pair.ends[1].received.len(), 5 * 1460);
+}
+
+/// Too few segments follow the gap for three duplicates: recovery after a while of waiting for
+/// reordering.
+#[test]
+fn early_recovery() {
+    for segments in 2..4 {
+        let mut pair = pair(true);
+        let (data, again) = lose(&mut pair, segments, &[0]);
+        assert!(pair.ends[1].received == data);
+        assert_eq!(again, [(SeqNum(0), 1460)]);
+        let info = pair.ends[0].conn().info();
+        assert_eq!((info.timeouts, info.recoveries), (0, 1));
+    }
+}
+
+/// The retransmission is lost too, twice: what follows it tells.
+#[test]
+fn lost_retransmission() {
+    let mut pair = pair(true);
+    pair.ends[0].conn().congestion.cwnd = 20 * 1460;
+    let data = pair.rng.bytes(60 * 1460);
+    pair.ends[0].write(&data);
+    pair.unlucky = (pair.ends[0].conn().snd.una, 3);
+    let start = pair.now;
+    while pair.ends[1].received.len() < data.len() {
+        assert!(pair.step(Instant::FAR));
+    }
+    assert_eq!(pair.unlucky.1, 0);
+    assert_eq!(pair.ends[0].conn().info().timeouts, 0);
+    assert!(pair.now.since(start) < Duration::from_millis(200));
+    assert!(pair.ends[1].received == data);
+}
+
+/// What recovery is worth: 5 MB over 200 µs of round trip with random loss both ways. At 5 % a
+/// timeout for every lost retransmission or tail would take seconds.
+#[test]
+fn throughput_under_loss() {
+    for (loss, limit) in [(0, 0.05), (10, 0.3), (50, 0.6), (100, 3.0)] {
+        let config = Config {
+            receive_buffer: 4 << 20,
+            ..Config::default()
+        };
+        let mut pair = Pair::established(&config, &config);
+        pair.faults = Faults {
+            loss,
+            delay: Duration::from_micros(100),
+            ..Faults::NONE
+        };
+        let (start, total) = (pair.now, 5_000_000);
+        let mut left = total;
+        while pair.ends[1].received.len() < total {
+            if left > 0 && pair.ends[0].send.len() < 1 << 20 {
+                pair.ends[0].write(&[7; 50_000]);
+                left -= 50_000;
+            }
+            assert!(pair.step(Instant::FAR));
+        }
+        let seconds = pair.now.since(start).as_secs_f64();
+        let info = pair.ends[0].conn().info();
+        eprintln!(
+            "loss {loss} per mille: {seconds:.3} s, {:.0} Mbit/s, {} timeouts, {} recoveries, {} of {} sent again",
+            total as f64 * 8e-6 / seconds,
+            info.timeouts,
+            info.recoveries,
+            info.retransmits,
+            info.segments_out
+        );
+        assert!(seconds < limit, "{seconds} s at {loss} per mille");
+        assert!(u64::from(info.retransmits) < 3500 * loss * 3 / 1000 + 10);
+    }
 }

@@ -174,6 +174,8 @@ pub(super) struct Pair {
     /// Opens the second end when a SYN arrives for it.
     listener: Option<Config>,
     pub quiet: bool,
+    /// A segment with text that the channel loses so many times.
+    pub unlucky: (SeqNum, u32),
 }
 
 pub(super) const ISS: [SeqNum; 2] = [SeqNum(0xffff_ff00), SeqNum(0x7fff_fff0)];
@@ -192,6 +194,7 @@ impl Pair {
             order: 0,
             listener: Some(*server),
             quiet: true,
+            unlucky: (SeqNum(0), 0),
         }
     }
 
@@ -253,6 +256,10 @@ impl Pair {
                 header.window,
                 header.options.sack.as_slice()
             );
+        }
+        if !text.is_empty() && header.seq == self.unlucky.0 && self.unlucky.1 > 0 {
+            self.unlucky.1 -= 1;
+            return;
         }
         let copies = 1 + u64::from(self.rng.per_mille(self.faults.duplicate));
         for _ in 0..copies {

@@ -159,7 +159,7 @@ fn scoreboard_equals_its_model() {
         for _ in 0..100 {
             let left = rng.below(200) as u32;
             let right = left + rng.below(30) as u32;
-            let room = board.ranges().len() < 16;
+            let room = board.ranges().len() < 14;
             let news = board.add(base + left, base + right, base + una, base + 200);
             if left > una && right <= 200 && right > left && room {
                 assert_eq!(
