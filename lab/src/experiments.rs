@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{path, report::Report};
+use crate::{path, report::Report, steer};
 
 /// How to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl From<std::io::Error> for LabError {
     }
 }
 
-const EXPERIMENTS: &[Experiment] = &[path::EXPERIMENT];
+const EXPERIMENTS: &[Experiment] = &[path::EXPERIMENT, steer::EXPERIMENT];
 
 /// All experiments.
 #[must_use]

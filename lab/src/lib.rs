@@ -8,6 +8,7 @@ pub mod kit;
 pub mod machine;
 pub mod path;
 pub mod report;
+mod steer;
 
 pub use experiments::{Experiment, LabError, Options, list, run};
 pub use report::{Report, Row};
