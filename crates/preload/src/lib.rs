@@ -1,1 +1,72 @@
-//! The libc symbols of an unmodified program, served by netchan.
+//! The libc symbols of an unmodified program, served by netchan (`LD_PRELOAD=libnetchan_preload.so`, which `netchan run` sets).
+//!
+//! # Which stack serves a socket (C7)
+//!
+//! Every `socket(AF_INET | AF_INET6, SOCK_STREAM | SOCK_DGRAM)` is made in the kernel first: its number is the descriptor, so that
+//! `fstat`, `FD_CLOEXEC`, `dup` and the numbers themselves are the kernel's business, and nothing collides. The socket
+//! stays *undecided* until `bind`, `connect`, `listen` or a datagram to an address:
+//!
+//! | the address | the socket becomes |
+//! | --- | --- |
+//! | 127.0.0.0/8, ::1, 0.0.0.0 as a peer, the prefixes in `NETCHAN_KERNEL` | the kernel's: untouched from then on |
+//! | an address to bind that is neither a wildcard nor the stack's own | the kernel's |
+//! | everything else | netchan's |
+//!
+//! A socket that was bound to a wildcard address is netchan's, but a `connect` to a kernel address hands it back (a datagram socket only if the
+//! port was left open). Other families and types, files and pipes never come near netchan: `read`, `write` and `close` cost them
+//! two loads. The stack is started by the first socket that becomes netchan's.
+//!
+//! # What is served
+//!
+//! `socket bind listen accept accept4 connect shutdown getsockname getpeername getsockopt setsockopt`,
+//! `read write readv writev send recv sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg sendfile sendfile64`,
+//! `poll ppoll select pselect epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2`,
+//! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK; others go to the kernel's socket of
+//! that number), `splice` (EINVAL), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
+//!
+//! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE` (streams), `MSG_WAITFORONE`; `MSG_OOB` and
+//! `MSG_FASTOPEN` are EOPNOTSUPP; `MSG_ERRQUEUE` is always empty.
+//!
+//! | level | served | taken without effect | ENOPROTOOPT |
+//! | --- | --- | --- | --- |
+//! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO | PRIORITY OOBINLINE DEBUG DONTROUTE BUSY_POLL PREFER_BUSY_POLL INCOMING_CPU, RCVLOWAT up to 1 | the rest (BINDTODEVICE, MARK, TIMESTAMP, ZEROCOPY, ATTACH_FILTER …) |
+//! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT INFO | CONGESTION ("reno", "cubic"; others ENOENT) DEFER_ACCEPT SYNCNT LINGER2 WINDOW_CLAMP THIN_* NOTSENT_LOWAT | the rest (FASTOPEN, MD5SIG, ULP …) |
+//! | `IPPROTO_IP` | TOS TTL | MTU_DISCOVER RECVERR BIND_ADDRESS_NO_PORT | the rest (PKTINFO, multicast …) |
+//! | `IPPROTO_IPV6` | V6ONLY TCLASS UNICAST_HOPS | MTU_DISCOVER RECVERR | the rest |
+//!
+//! # What is different from the kernel's sockets
+//!
+//! * **fork.** The stack stays with the process that started it. In a forked child the sockets it inherited answer ENETDOWN (poll: POLLERR |
+//!   POLLHUP), closing them is safe and concerns the child only, and its new sockets are the kernel's. A program that is
+//!   exec'd finds plain unconnected kernel sockets under inherited numbers. `vfork` and `posix_spawn` are safe.
+//!   A program that forks before its first `bind` or `connect` (a shell, say) starts the stack in whichever child comes first.
+//! * **close** by one thread while another waits in a call on the same descriptor: the other one gets EBADF at once.
+//! * **Signals.** A wait that a handler interrupts ends with EINTR, also under SA_RESTART. The signal mask of `ppoll`, `pselect` and `epoll_pwait` is set
+//!   for the wait, but not in one step with it. A wait on netchan's sockets is not a cancellation point.
+//! * **Bad pointers.** NULL is EFAULT; other addresses that are not mapped fault.
+//! * **Beside the symbols.** stdio on a socket (`fdopen`) reads with the C library's internal calls, `syscall(2)`, io_uring, and statically linked
+//!   programs go past this library: they see the kernel's unconnected socket. A socket passed over a UNIX socket arrives as
+//!   one, too.
+//! * **Ancillary data** is not served: none comes, and sending it is EOPNOTSUPP.
+//! * **Exit.** A program that ends by `exit` or by returning from `main` waits up to 5 s until its peers have what it sent; `_exit` and fatal
+//!   signals do not.
+//! * **Closing everything** (`closefrom`, `close_range`, loops up to the limit) after the stack was started closes the descriptors of
+//!   its links, too. Programs that do so, do it before their first socket or in a child that they exec from.
+
+mod address;
+mod buffers;
+mod descriptor;
+mod endpoint;
+mod epoll;
+mod errno;
+mod export;
+mod lifecycle;
+mod options;
+mod poll;
+mod real;
+mod state;
+mod sys;
+mod table;
+mod tcp_info;
+mod transfer;
+mod wait;

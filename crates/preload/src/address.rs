@@ -1,0 +1,239 @@
+//! Socket addresses: C's sockaddr and Rust's SocketAddr, and which of them belong to the kernel.
+
+use std::{
+    io, mem,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+};
+
+use libc::{c_int, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use netchan::socket::Domain;
+
+use crate::errno::fail;
+
+/// An address as bind, connect and sendto pass it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// AF_UNSPEC: "forget the peer".
+    Unspecified,
+    /// An internet address.
+    Inet(SocketAddr),
+}
+
+#[allow(clippy::cast_possible_truncation)] // 2
+const FAMILY_V4: sa_family_t = libc::AF_INET as sa_family_t;
+#[allow(clippy::cast_possible_truncation)] // 10
+const FAMILY_V6: sa_family_t = libc::AF_INET6 as sa_family_t;
+const FAMILY_LEN: usize = size_of::<sa_family_t>();
+const V4_LEN: usize = size_of::<sockaddr_in>();
+/// Without the scope id, as Linux takes it (SIN6_LEN_RFC2133).
+const V6_LEN_MIN: usize = 24;
+const V6_LEN: usize = size_of::<sockaddr_in6>();
+
+/// AF_INET or AF_INET6.
+pub fn family(domain: Domain) -> c_int {
+    match domain {
+        Domain::V4 => libc::AF_INET,
+        Domain::V6 => libc::AF_INET6,
+    }
+}
+
+/// The address at `pointer`, `len` bytes long: EFAULT (NULL), EINVAL (too short), EAFNOSUPPORT (another family than `domain`'s).
+///
+/// # Safety
+/// `pointer` must be readable for `len` bytes, or NULL.
+pub unsafe fn read(pointer: *const sockaddr, len: socklen_t, domain: Domain) -> io::Result<Given> {
+    let len = len as usize; // socklen_t is 32 bits
+    if pointer.is_null() {
+        return fail(libc::EFAULT);
+    }
+    if len < FAMILY_LEN {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: at least the family is readable.
+    let family = c_int::from(unsafe { pointer.cast::<sa_family_t>().read_unaligned() });
+    match (family, domain) {
+        (libc::AF_UNSPEC, _) => Ok(Given::Unspecified),
+        (libc::AF_INET, _) if len < V4_LEN => fail(libc::EINVAL),
+        (libc::AF_INET6, Domain::V6) if len < V6_LEN_MIN => fail(libc::EINVAL),
+        (libc::AF_INET, _) => {
+            // SAFETY: long enough for sockaddr_in.
+            let raw = unsafe { pointer.cast::<sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
+            let port = u16::from_be(raw.sin_port);
+            Ok(Given::Inet(SocketAddr::V4(SocketAddrV4::new(ip, port))))
+        }
+        (libc::AF_INET6, Domain::V6) => {
+            let mut raw = mem::MaybeUninit::<sockaddr_in6>::zeroed();
+            let target = raw.as_mut_ptr().cast::<u8>();
+            // SAFETY: the lesser of both sizes is readable there and writable here.
+            unsafe { target.copy_from_nonoverlapping(pointer.cast(), len.min(V6_LEN)) };
+            // SAFETY: all bytes are initialised, and any bytes are a sockaddr_in6.
+            let raw = unsafe { raw.assume_init() };
+            Ok(Given::Inet(SocketAddr::V6(SocketAddrV6::new(
+                Ipv6Addr::from(raw.sin6_addr.s6_addr),
+                u16::from_be(raw.sin6_port),
+                raw.sin6_flowinfo,
+                raw.sin6_scope_id,
+            ))))
+        }
+        _ => fail(libc::EAFNOSUPPORT),
+    }
+}
+
+/// Writes `address` as a socket of `domain` shows it, cut to `*len` bytes; `*len` becomes its whole length.
+/// A NULL `pointer` wants no address.
+///
+/// # Safety
+/// `pointer` must be writable for `*len` bytes, `len` readable and writable; either may be NULL.
+pub unsafe fn write(
+    address: SocketAddr,
+    domain: Domain,
+    pointer: *mut sockaddr,
+    len: *mut socklen_t,
+) -> io::Result<()> {
+    if pointer.is_null() {
+        return Ok(());
+    }
+    if len.is_null() {
+        return fail(libc::EFAULT);
+    }
+    // SAFETY: not NULL; the caller vouches for the rest.
+    let room = unsafe { len.read() };
+    if c_int::try_from(room).is_err() {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: as above.
+    let whole = unsafe { encode(address, domain, pointer, room as usize) };
+    // SAFETY: as above.
+    unsafe { len.write(whole) };
+    Ok(())
+}
+
+/// Writes at most `room` bytes of `address`; its whole length.
+///
+/// # Safety
+/// `pointer` must be writable for `room` bytes.
+unsafe fn encode(
+    address: SocketAddr,
+    domain: Domain,
+    pointer: *mut sockaddr,
+    room: usize,
+) -> socklen_t {
+    match (domain, address) {
+        (Domain::V4, SocketAddr::V4(v4)) => {
+            let raw = sockaddr_in {
+                sin_family: FAMILY_V4,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from(*v4.ip()).to_be(),
+                },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: the lesser of both sizes is readable there and writable here.
+            unsafe { copy_out(&raw, pointer, room) }
+        }
+        (_, address) => {
+            let (flow, scope) = match address {
+                SocketAddr::V6(v6) => (v6.flowinfo(), v6.scope_id()),
+                SocketAddr::V4(_) => (0, 0),
+            };
+            let ip = match address.ip() {
+                IpAddr::V4(ip) if ip.is_unspecified() => Ipv6Addr::UNSPECIFIED,
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            let raw = sockaddr_in6 {
+                sin6_family: FAMILY_V6,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: flow,
+                sin6_addr: libc::in6_addr {
+                    s6_addr: ip.octets(),
+                },
+                sin6_scope_id: scope,
+            };
+            // SAFETY: the lesser of both sizes is readable there and writable here.
+            unsafe { copy_out(&raw, pointer, room) }
+        }
+    }
+}
+
+/// Copies at most `room` bytes of `raw`; its whole length.
+///
+/// # Safety
+/// `pointer` must be writable for `room` bytes.
+unsafe fn copy_out<T>(raw: &T, pointer: *mut sockaddr, room: usize) -> socklen_t {
+    let from = ptr_bytes(raw);
+    // SAFETY: `raw` is readable for its size, the target for `room`.
+    unsafe {
+        pointer
+            .cast::<u8>()
+            .copy_from_nonoverlapping(from, room.min(size_of::<T>()))
+    };
+    socklen_t::try_from(size_of::<T>()).unwrap_or(0)
+}
+
+fn ptr_bytes<T>(raw: &T) -> *const u8 {
+    (&raw const *raw).cast()
+}
+
+/// The address with an IPv4 address that IPv6 carries unwrapped.
+pub fn unmapped(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
+        IpAddr::V4(_) => ip,
+    }
+}
+
+/// An address range that stays with the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Prefix {
+    /// Reads `10.0.0.0/8`, `fd00::/8`, or an address for itself alone; `None` if it is neither.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address.parse().ok()?, Some(bits.parse().ok()?)),
+            None => (text.parse().ok()?, None),
+        };
+        let most = match address {
+            IpAddr::V4(_) => 32,
+            IpAddr::V6(_) => 128,
+        };
+        let bits: u8 = bits.unwrap_or(most);
+        (bits <= most).then_some(Self { address, bits })
+    }
+
+    /// Whether `ip` lies in it.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        match (self.address, ip) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                let shift = 32 - u32::from(self.bits);
+                (u32::from(a) ^ u32::from(b))
+                    .checked_shr(shift)
+                    .unwrap_or(0)
+                    == 0
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => {
+                let shift = 128 - u32::from(self.bits);
+                (u128::from(a) ^ u128::from(b))
+                    .checked_shr(shift)
+                    .unwrap_or(0)
+                    == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether `ip` is the kernel's: loopback, or in one of `prefixes`.
+pub fn is_kernels(ip: IpAddr, prefixes: &[Prefix]) -> bool {
+    let ip = unmapped(ip);
+    ip.is_loopback() || prefixes.iter().any(|prefix| prefix.contains(ip))
+}
+
+#[cfg(test)]
+#[path = "address_tests.rs"]
+mod tests;

@@ -1,0 +1,204 @@
+//! close, dup, fcntl and ioctl: what happens to numbers.
+//!
+//! Every number of ours is a number of the kernel's too, so the kernel does its half of each call. A vfork child has
+//! descriptors of its own but its parent's memory: there only the kernel's half is done.
+
+use std::{io, os::fd::RawFd, sync::atomic::Ordering::Relaxed};
+
+use libc::{c_int, c_ulong};
+use netchan::socket::SocketOption;
+
+use crate::{
+    epoll::{self, EPOLLS},
+    errno::fail,
+    lifecycle,
+    state::{self, Live, SOCKETS, SocketState},
+    sys,
+};
+
+/// Whether `fd` leads to anything of ours.
+#[inline]
+pub fn is_tracked(fd: RawFd) -> bool {
+    !SOCKETS.is_vacant(fd) || !EPOLLS.is_vacant(fd)
+}
+
+/// close(2) on a tracked number.
+pub fn close(fd: RawFd) -> io::Result<c_int> {
+    forget(fd);
+    sys::close(fd).map(|()| 0)
+}
+
+/// Takes a number out of the tables, before the kernel may give it to somebody else.
+fn forget(fd: RawFd) {
+    if !lifecycle::owns_table() {
+        return;
+    }
+    if let Some(removed) = SOCKETS.remove(fd) {
+        state::forget_number(fd, removed);
+    }
+    epoll::closed(fd);
+}
+
+/// Closes a number that this library made.
+pub fn close_ours(fd: RawFd) {
+    let _ = close(fd);
+}
+
+/// The process ends: netchan's sockets are closed, numbers stay.
+pub fn close_at_exit(fd: RawFd) {
+    if let Some(removed) = SOCKETS.remove(fd) {
+        state::forget_number(fd, removed);
+    }
+}
+
+/// close_range(2) and closefrom(3): forgets what is ours in the range. Flags other than 0 and CLOSE_RANGE_UNSHARE close nothing.
+pub fn before_close_range(first: c_int, last: c_int) {
+    for fd in SOCKETS.occupied(first, last) {
+        forget(fd);
+    }
+    for fd in EPOLLS.occupied(first, last) {
+        forget(fd);
+    }
+}
+
+/// `new` is a duplicate of `old` now: it means the same.
+pub fn duplicated(old: RawFd, new: RawFd) {
+    if !lifecycle::owns_table() {
+        return;
+    }
+    if lifecycle::is_forked() {
+        share_orphan(old, new);
+        return;
+    }
+    if let Some(handle) = SOCKETS.get(old) {
+        // Out of the table's range it would be a dead number; nobody dups so far up.
+        if let Ok(Some(before)) = SOCKETS.insert(new, &handle) {
+            state::forget_number(new, before);
+        }
+    }
+    if let Some(handle) = EPOLLS.get(old) {
+        let _ = EPOLLS.insert(new, &handle);
+    }
+}
+
+/// In a forked child: the duplicate of a parent's socket is one too.
+fn share_orphan(old: RawFd, new: RawFd) {
+    if let Some(handle) = SOCKETS.get(old) {
+        if let Ok(Some(before)) = SOCKETS.insert(new, &handle) {
+            std::mem::forget(before.handle);
+        }
+        std::mem::forget(handle);
+    }
+}
+
+/// dup2(2) and dup3(2) with a tracked number on either side; `old` differs from `new`.
+pub fn dup_onto(old: RawFd, new: RawFd, flags: c_int) -> io::Result<c_int> {
+    sys::fcntl(old, libc::F_GETFD, 0)?; // EBADF must leave `new` alone
+    if is_tracked(new) {
+        forget(new);
+    }
+    let number = sys::dup3(old, new, flags)?;
+    duplicated(old, number);
+    Ok(number)
+}
+
+/// fcntl(2) on netchan's socket; `None` where the kernel's half is all there is.
+pub fn control(
+    fd: RawFd,
+    live: Live<'_>,
+    command: c_int,
+    argument: usize,
+) -> Option<io::Result<usize>> {
+    match command {
+        libc::F_GETFL => {
+            let nonblocking = live.state.nonblocking.load(Relaxed);
+            let flags = libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 };
+            Some(Ok(usize::try_from(flags).unwrap_or(0)))
+        }
+        libc::F_SETFL => {
+            let flags = c_int::try_from(argument & 0x7fff_ffff).unwrap_or(0);
+            live.state
+                .nonblocking
+                .store(flags & libc::O_NONBLOCK != 0, Relaxed);
+            Some(Ok(0))
+        }
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            Some(sys::fcntl(fd, command, argument).map(|new| {
+                duplicated(fd, new);
+                usize::try_from(new).unwrap_or(0)
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// Whether fcntl's `command` makes a duplicate.
+pub fn duplicates(command: c_int) -> bool {
+    matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
+}
+
+const SIOCATMARK: c_ulong = 0x8905;
+
+/// ioctl(2) on netchan's socket; `None` where the kernel's twin may answer (interfaces, FIOCLEX).
+///
+/// # Safety
+/// `argument` must be what `request` asks for: for those served here, a pointer to an int, or NULL.
+pub unsafe fn device_control(
+    live: Live<'_>,
+    request: c_ulong,
+    argument: usize,
+) -> Option<io::Result<usize>> {
+    let value = match request {
+        libc::FIONREAD if live.socket.is_listening() => return Some(fail(libc::EINVAL)),
+        libc::FIONREAD => live.socket.available(),
+        libc::TIOCOUTQ if live.socket.is_listening() => return Some(fail(libc::EINVAL)),
+        libc::TIOCOUTQ => live.socket.unacknowledged(),
+        SIOCATMARK => 0,
+        // SAFETY: the caller's.
+        libc::FIONBIO => return Some(unsafe { set_nonblocking(live.state, argument) }),
+        _ => return None,
+    };
+    let place = argument as *mut c_int;
+    if place.is_null() {
+        return Some(fail(libc::EFAULT));
+    }
+    // SAFETY: not NULL; the caller vouches for the rest.
+    unsafe { place.write_unaligned(c_int::try_from(value).unwrap_or(c_int::MAX)) };
+    Some(Ok(0))
+}
+
+/// # Safety
+/// `argument` must be a pointer to a readable int, or NULL.
+unsafe fn set_nonblocking(state: &SocketState, argument: usize) -> io::Result<usize> {
+    let place = argument as *const c_int;
+    if place.is_null() {
+        return fail(libc::EFAULT);
+    }
+    // SAFETY: not NULL; the caller vouches for the rest.
+    let on = unsafe { place.read_unaligned() } != 0;
+    state.nonblocking.store(on, Relaxed);
+    Ok(0)
+}
+
+/// Remembers an option that the kernel's socket took while it is undecided.
+pub fn note_option(fd: RawFd, option: SocketOption) {
+    if lifecycle::is_forked() {
+        return;
+    }
+    if let Some(handle) = SOCKETS
+        .get(fd)
+        .filter(|handle| handle.socket.get().is_none())
+    {
+        handle.undecided.lock().push(option);
+    }
+}
+
+/// Notes something else about a socket that is undecided.
+pub fn note(fd: RawFd, change: impl FnOnce(&SocketState)) {
+    if lifecycle::is_forked() {
+        return;
+    }
+    if let Some(handle) = SOCKETS.get(fd) {
+        change(&handle);
+    }
+}

@@ -1,0 +1,401 @@
+//! socket, bind, listen, connect, accept and names: where it is decided which stack serves a socket (C7).
+
+use std::{
+    io,
+    net::SocketAddr,
+    os::fd::RawFd,
+    sync::{OnceLock, atomic::Ordering::Relaxed},
+};
+
+use libc::{c_int, sockaddr, socklen_t};
+use netchan::socket::{Domain, Kind, Readiness, Socket};
+
+use crate::{
+    address::{self, Given},
+    epoll,
+    errno::{self, fail},
+    lifecycle, real,
+    state::{Live, SOCKETS, SocketState},
+    sys,
+    table::Handle,
+    wait,
+};
+
+/// What socket(2)'s arguments mean, if netchan can serve them.
+pub fn kind_of(domain: c_int, kind: c_int, protocol: c_int) -> Option<(Domain, Kind)> {
+    let domain = match domain {
+        libc::AF_INET => Domain::V4,
+        libc::AF_INET6 => Domain::V6,
+        _ => return None,
+    };
+    let plain = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    match (plain, protocol) {
+        (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Some((domain, Kind::Stream)),
+        (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Some((domain, Kind::Datagram)),
+        _ => None,
+    }
+}
+
+/// The kernel made `fd`: watch it until it is decided. Out of the table's range it stays the kernel's.
+pub fn created(fd: RawFd, domain: Domain, kind: Kind) {
+    let _ = SOCKETS.insert(fd, &SOCKETS.create(SocketState::new(domain, kind)));
+}
+
+/// The record of `fd` while it is undecided or may still be handed back.
+fn open_question(fd: RawFd) -> Option<Handle<SocketState>> {
+    if SOCKETS.is_vacant(fd) || lifecycle::is_forked() {
+        return None;
+    }
+    SOCKETS
+        .get(fd)
+        .filter(|handle| handle.socket.get().is_none() || handle.returnable.load(Relaxed))
+}
+
+/// The kernel keeps the socket: its numbers are watched no more.
+fn leave_to_kernel(fd: RawFd, handle: &Handle<SocketState>) {
+    epoll::handed_back(handle);
+    if handle.numbers() == 1 {
+        SOCKETS.remove(fd);
+    } else {
+        SOCKETS.remove_all(handle);
+    }
+}
+
+/// netchan's socket takes the number over, with the options set so far.
+fn take_over(fd: RawFd, handle: &Handle<SocketState>) -> io::Result<()> {
+    let net = lifecycle::net();
+    let options = handle.undecided.lock();
+    if handle.socket.get().is_some() {
+        return Ok(()); // another thread was first
+    }
+    let socket = Socket::new(net, handle.domain, handle.kind)?;
+    for option in options.iter() {
+        // The kernel took it; what has no meaning here is listed as not supported.
+        let _ = socket.set_option(*option);
+    }
+    let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
+    handle
+        .nonblocking
+        .store(flags & libc::O_NONBLOCK != 0, Relaxed);
+    let _ = handle.socket.set(socket); // the lock makes us the only one
+    drop(options);
+    epoll::taken_over(handle);
+    Ok(())
+}
+
+/// Whether netchan can serve a socket bound to `address`: a wildcard, or an address of its own.
+fn is_bindable(address: SocketAddr) -> bool {
+    let ip = address::unmapped(address.ip());
+    if address::is_kernels(ip, lifecycle::kernel_prefixes()) {
+        return false;
+    }
+    ip.is_unspecified() || ip.is_multicast() || lifecycle::net().is_local(ip)
+}
+
+/// Before bind(2): decides. What the caller does next goes to whom the number then belongs.
+///
+/// # Safety
+/// `pointer` must be readable for `len` bytes, or NULL.
+pub unsafe fn before_bind(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -> io::Result<()> {
+    let Some(handle) = open_question(fd).filter(|handle| handle.socket.get().is_none()) else {
+        return Ok(());
+    };
+    // SAFETY: the caller's.
+    match unsafe { address::read(pointer, len, handle.domain) } {
+        Ok(Given::Inet(address)) if is_bindable(address) => {
+            take_over(fd, &handle)?;
+            let open = handle.kind == Kind::Stream || address.port() == 0;
+            handle
+                .returnable
+                .store(open && address.ip().is_unspecified(), Relaxed);
+        }
+        Ok(Given::Inet(_)) => leave_to_kernel(fd, &handle),
+        Ok(Given::Unspecified) | Err(_) => {} // the kernel says what is wrong with it
+    }
+    Ok(())
+}
+
+/// Before connect(2), and before a datagram to an address: decides.
+///
+/// # Safety
+/// `pointer` must be readable for `len` bytes, or NULL.
+pub unsafe fn before_peer(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -> io::Result<()> {
+    let Some(handle) = open_question(fd) else {
+        return Ok(());
+    };
+    // SAFETY: the caller's.
+    let Ok(Given::Inet(peer)) = (unsafe { address::read(pointer, len, handle.domain) }) else {
+        return Ok(());
+    };
+    // "This host" is the kernel's, as 127.0.0.1 is.
+    let ip = address::unmapped(peer.ip());
+    let kernels = ip.is_unspecified() || address::is_kernels(ip, lifecycle::kernel_prefixes());
+    match (handle.socket.get(), kernels) {
+        (None, true) => leave_to_kernel(fd, &handle),
+        (None, false) => take_over(fd, &handle)?,
+        (Some(socket), true) => hand_back(fd, &handle, socket)?,
+        (Some(_), false) => handle.returnable.store(false, Relaxed),
+    }
+    Ok(())
+}
+
+/// As [`before_peer`], for sendto(2), which connects no stream.
+///
+/// # Safety
+/// `pointer` must be readable for `len` bytes, or NULL.
+pub unsafe fn before_datagram(
+    fd: RawFd,
+    pointer: *const sockaddr,
+    len: socklen_t,
+) -> io::Result<()> {
+    if pointer.is_null()
+        || SOCKETS
+            .get(fd)
+            .is_none_or(|handle| handle.kind == Kind::Stream)
+    {
+        return Ok(());
+    }
+    // SAFETY: the caller's.
+    unsafe { before_peer(fd, pointer, len) }
+}
+
+/// As [`before_datagram`], for sendmsg(2).
+///
+/// # Safety
+/// `message` must be a valid msghdr for sending, or NULL.
+pub unsafe fn before_message(fd: RawFd, message: *const libc::msghdr) -> io::Result<()> {
+    // SAFETY: the caller's.
+    match unsafe { message.as_ref() } {
+        // SAFETY: the caller's.
+        Some(message) => unsafe {
+            before_datagram(fd, message.msg_name.cast(), message.msg_namelen)
+        },
+        None => Ok(()),
+    }
+}
+
+/// A socket bound to a wildcard address wants a peer of the kernel's: binds the kernel's socket to the same port.
+fn hand_back(fd: RawFd, handle: &Handle<SocketState>, socket: &Socket) -> io::Result<()> {
+    let bound = socket.local_address();
+    let mut raw = std::mem::MaybeUninit::<libc::sockaddr_storage>::zeroed();
+    let pointer = raw.as_mut_ptr().cast::<sockaddr>();
+    let mut len = socklen_t::try_from(size_of::<libc::sockaddr_storage>()).unwrap_or(0);
+    // SAFETY: room for any address.
+    unsafe { address::write(bound, handle.domain, pointer, &raw mut len) }?;
+    // SAFETY: written just now.
+    if unsafe { (real::BIND.get())(fd, pointer, len) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    leave_to_kernel(fd, handle);
+    Ok(())
+}
+
+/// Before listen(2) on an unbound socket: netchan gives it a port.
+pub fn before_listen(fd: RawFd) -> io::Result<()> {
+    let Some(handle) = open_question(fd) else {
+        return Ok(());
+    };
+    handle.returnable.store(false, Relaxed);
+    if handle.kind == Kind::Stream {
+        take_over(fd, &handle)
+    } else {
+        Ok(())
+    }
+}
+
+/// bind(2) on netchan's socket.
+///
+/// # Safety
+/// `pointer` must be readable for `len` bytes, or NULL.
+pub unsafe fn bind(live: Live<'_>, pointer: *const sockaddr, len: socklen_t) -> io::Result<usize> {
+    // SAFETY: the caller's.
+    match unsafe { address::read(pointer, len, live.state.domain) }? {
+        Given::Inet(address) => live.socket.bind(address).map(|()| 0),
+        Given::Unspecified => fail(libc::EAFNOSUPPORT),
+    }
+}
+
+/// listen(2) on netchan's socket.
+pub fn listen(live: Live<'_>, backlog: c_int) -> io::Result<usize> {
+    if live.state.kind != Kind::Stream {
+        return fail(libc::EOPNOTSUPP);
+    }
+    // Negative is "as many as allowed", as in Linux; the stack caps it.
+    live.socket
+        .listen(usize::try_from(backlog).unwrap_or(4096))
+        .map(|()| 0)
+}
+
+/// connect(2) on netchan's socket.
+///
+/// # Safety
+/// `pointer` must be readable for `len` bytes, or NULL.
+pub unsafe fn connect(
+    live: Live<'_>,
+    pointer: *const sockaddr,
+    len: socklen_t,
+) -> io::Result<usize> {
+    // SAFETY: the caller's.
+    let peer = match unsafe { address::read(pointer, len, live.state.domain) }? {
+        Given::Inet(peer) => peer,
+        Given::Unspecified => return live.socket.disconnect().map(|()| 0),
+    };
+    let first = live.socket.connect(peer);
+    let nonblocking = live.state.nonblocking.load(Relaxed);
+    match first {
+        Err(error) if is_under_way(&error) && !nonblocking => {}
+        result => return result.map(|()| 0),
+    }
+    let timeout = live.state.send_timeout();
+    let waited = wait::until(live, Readiness::WRITABLE, false, timeout, || {
+        match live.socket.connect(peer) {
+            Err(error) if is_under_way(&error) => fail(libc::EAGAIN),
+            result => result,
+        }
+    });
+    match waited {
+        // As Linux: SO_SNDTIMEO has passed, the connection goes on being made.
+        Err(error) if errno::would_block(&error) => fail(libc::EINPROGRESS),
+        // Another thread collected the success in between.
+        Err(error) if errno::code(&error) == libc::EISCONN => Ok(0),
+        result => result.map(|()| 0),
+    }
+}
+
+fn is_under_way(error: &io::Error) -> bool {
+    matches!(errno::code(error), libc::EINPROGRESS | libc::EALREADY)
+}
+
+/// A descriptor number for an accepted connection: a duplicate of one unconnected kernel socket.
+fn placeholder(close_on_exec: bool) -> io::Result<RawFd> {
+    static MODEL: OnceLock<RawFd> = OnceLock::new();
+    let model = match MODEL.get() {
+        Some(model) => *model,
+        None => {
+            let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+            let made = sys::socket(libc::AF_UNIX, kind, 0)?;
+            let kept = *MODEL.get_or_init(|| made);
+            if kept != made {
+                let _ = sys::close(made);
+            }
+            kept
+        }
+    };
+    let command = if close_on_exec {
+        libc::F_DUPFD_CLOEXEC
+    } else {
+        libc::F_DUPFD
+    };
+    sys::fcntl(model, command, 0)
+}
+
+/// accept4(2) on netchan's socket.
+///
+/// # Safety
+/// As for [`address::write`].
+pub unsafe fn accept(
+    live: Live<'_>,
+    pointer: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> io::Result<usize> {
+    if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+        return fail(libc::EINVAL);
+    }
+    if live.state.kind != Kind::Stream {
+        return fail(libc::EOPNOTSUPP);
+    }
+    let nonblocking = live.state.nonblocking.load(Relaxed);
+    let timeout = live.state.receive_timeout();
+    let accepted = wait::until(live, Readiness::READABLE, nonblocking, timeout, || {
+        accept_one(live, flags)
+    });
+    live.state.watch.used(Readiness::READABLE);
+    let (fd, peer) = accepted?;
+    // SAFETY: the caller's.
+    if let Err(error) = unsafe { address::write(peer, live.state.domain, pointer, len) } {
+        crate::descriptor::close_ours(fd);
+        return Err(error);
+    }
+    Ok(usize::try_from(fd).unwrap_or(0))
+}
+
+/// One try: the number first where somebody waits, so that EMFILE loses no connection.
+fn accept_one(live: Live<'_>, flags: c_int) -> io::Result<(RawFd, SocketAddr)> {
+    if !live.socket.readiness().contains(Readiness::READABLE) {
+        let (socket, peer) = live.socket.accept()?; // says why not, or was just in time
+        return Ok((
+            number(live, socket, placeholder(wants_close(flags))?, flags)?,
+            peer,
+        ));
+    }
+    let fd = placeholder(wants_close(flags))?;
+    match live.socket.accept() {
+        Ok((socket, peer)) => Ok((number(live, socket, fd, flags)?, peer)),
+        Err(error) => {
+            let _ = sys::close(fd);
+            Err(error)
+        }
+    }
+}
+
+fn wants_close(flags: c_int) -> bool {
+    flags & libc::SOCK_CLOEXEC != 0
+}
+
+/// Lets `fd` lead to an accepted connection.
+fn number(live: Live<'_>, socket: Socket, fd: RawFd, flags: c_int) -> io::Result<RawFd> {
+    let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+    let state = SocketState::decided(live.state.domain, Kind::Stream, socket, nonblocking);
+    if SOCKETS.insert(fd, &SOCKETS.create(state)).is_err() {
+        let _ = sys::close(fd);
+        return fail(libc::EMFILE); // beyond the table
+    }
+    Ok(fd)
+}
+
+/// getsockname(2) on netchan's socket.
+///
+/// # Safety
+/// As for [`address::write`].
+pub unsafe fn local_name(
+    live: Live<'_>,
+    pointer: *mut sockaddr,
+    len: *mut socklen_t,
+) -> io::Result<usize> {
+    if pointer.is_null() || len.is_null() {
+        return fail(libc::EFAULT);
+    }
+    // SAFETY: the caller's.
+    unsafe { address::write(live.socket.local_address(), live.state.domain, pointer, len) }?;
+    Ok(0)
+}
+
+/// getpeername(2) on netchan's socket.
+///
+/// # Safety
+/// As for [`address::write`].
+pub unsafe fn peer_name(
+    live: Live<'_>,
+    pointer: *mut sockaddr,
+    len: *mut socklen_t,
+) -> io::Result<usize> {
+    let peer = live.socket.peer_address()?;
+    if pointer.is_null() || len.is_null() {
+        return fail(libc::EFAULT);
+    }
+    // SAFETY: the caller's.
+    unsafe { address::write(peer, live.state.domain, pointer, len) }?;
+    Ok(0)
+}
+
+/// shutdown(2) on netchan's socket.
+pub fn shutdown(live: Live<'_>, how: c_int) -> io::Result<usize> {
+    let how = match how {
+        libc::SHUT_RD => std::net::Shutdown::Read,
+        libc::SHUT_WR => std::net::Shutdown::Write,
+        libc::SHUT_RDWR => std::net::Shutdown::Both,
+        _ => return fail(libc::EINVAL),
+    };
+    live.socket.shutdown(how).map(|()| 0)
+}

@@ -1,0 +1,99 @@
+//! The edge to C: results become return values and errno, panics become EIO.
+
+use std::{
+    io::{self, ErrorKind},
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use libc::c_int;
+
+/// An error of the operating system by number.
+pub fn error(code: c_int) -> io::Error {
+    io::Error::from_raw_os_error(code)
+}
+
+/// `Err` of that number.
+pub fn fail<T>(code: c_int) -> io::Result<T> {
+    Err(error(code))
+}
+
+/// The errno of `error`, also where only its kind is known.
+pub fn code(error: &io::Error) -> c_int {
+    error
+        .raw_os_error()
+        .unwrap_or_else(|| of_kind(error.kind()))
+}
+
+fn of_kind(kind: ErrorKind) -> c_int {
+    match kind {
+        ErrorKind::WouldBlock => libc::EAGAIN,
+        ErrorKind::Interrupted => libc::EINTR,
+        ErrorKind::InvalidInput | ErrorKind::InvalidData => libc::EINVAL,
+        ErrorKind::NotConnected => libc::ENOTCONN,
+        ErrorKind::ConnectionRefused => libc::ECONNREFUSED,
+        ErrorKind::ConnectionReset => libc::ECONNRESET,
+        ErrorKind::ConnectionAborted => libc::ECONNABORTED,
+        ErrorKind::AddrInUse => libc::EADDRINUSE,
+        ErrorKind::AddrNotAvailable => libc::EADDRNOTAVAIL,
+        ErrorKind::HostUnreachable => libc::EHOSTUNREACH,
+        ErrorKind::NetworkUnreachable => libc::ENETUNREACH,
+        ErrorKind::NetworkDown => libc::ENETDOWN,
+        ErrorKind::BrokenPipe => libc::EPIPE,
+        ErrorKind::TimedOut => libc::ETIMEDOUT,
+        ErrorKind::Unsupported => libc::EOPNOTSUPP,
+        ErrorKind::OutOfMemory => libc::ENOMEM,
+        ErrorKind::PermissionDenied => libc::EACCES,
+        ErrorKind::AlreadyExists => libc::EEXIST,
+        ErrorKind::NotFound => libc::ENOENT,
+        ErrorKind::ResourceBusy => libc::EBUSY,
+        _ => libc::EIO,
+    }
+}
+
+/// Whether a call should be tried again after a wait.
+pub fn would_block(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::WouldBlock
+}
+
+/// Sets errno.
+pub fn set(code: c_int) {
+    // SAFETY: the C library's own thread-local address, always valid.
+    let location = unsafe { libc::__errno_location() };
+    // SAFETY: see above.
+    unsafe { location.write(code) };
+}
+
+/// Reads errno.
+pub fn get() -> c_int {
+    // SAFETY: the C library's own thread-local address, always valid.
+    let location = unsafe { libc::__errno_location() };
+    // SAFETY: see above.
+    unsafe { location.read() }
+}
+
+/// Runs `call` at the C edge: its value, or -1 with errno. A success leaves errno as it was; a panic is EIO.
+pub fn long(call: impl FnOnce() -> io::Result<usize>) -> isize {
+    let before = get();
+    let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| fail(libc::EIO));
+    match result {
+        Ok(value) => {
+            set(before);
+            isize::try_from(value).unwrap_or(isize::MAX)
+        }
+        Err(error) => {
+            set(code(&error));
+            -1
+        }
+    }
+}
+
+/// As [`long`], for calls that return an int.
+pub fn int(call: impl FnOnce() -> io::Result<c_int>) -> c_int {
+    let result = long(|| call().map(|value| usize::try_from(value).unwrap_or(0)));
+    c_int::try_from(result).unwrap_or(c_int::MAX)
+}
+
+/// As [`int`], for calls that return nothing but success.
+pub fn unit(call: impl FnOnce() -> io::Result<()>) -> c_int {
+    int(|| call().map(|()| 0))
+}

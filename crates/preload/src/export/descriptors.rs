@@ -1,0 +1,175 @@
+//! close, dup, fcntl, ioctl and their variants.
+
+use libc::{c_int, c_uint, c_ulong};
+
+use crate::{
+    descriptor, errno, real,
+    state::{self, Live},
+};
+
+/// close(2).
+///
+/// # Safety
+/// As close(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    if descriptor::is_tracked(fd) {
+        return errno::int(|| descriptor::close(fd));
+    }
+    // SAFETY: the caller's.
+    unsafe { (real::CLOSE.get())(fd) }
+}
+
+/// close_range(2).
+///
+/// # Safety
+/// As close_range(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let closes = flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0;
+    if closes && first <= last {
+        let last = c_int::try_from(last).unwrap_or(c_int::MAX);
+        if let Ok(first) = c_int::try_from(first) {
+            let forgot = errno::unit(|| {
+                descriptor::before_close_range(first, last);
+                Ok(())
+            });
+            if forgot < 0 {
+                return -1;
+            }
+        }
+    }
+    // SAFETY: the caller's.
+    unsafe { (real::CLOSE_RANGE.get())(first, last, flags) }
+}
+
+/// closefrom(3).
+///
+/// # Safety
+/// As closefrom(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    // SAFETY: the caller's; negative is 0, as in the C library.
+    unsafe { close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0) };
+}
+
+/// dup(2).
+///
+/// # Safety
+/// Numbers only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
+    // SAFETY: numbers only.
+    let new = unsafe { (real::DUP.get())(old) };
+    note_duplicate(old, new)
+}
+
+fn note_duplicate(old: c_int, new: c_int) -> c_int {
+    if new >= 0 && descriptor::is_tracked(old) {
+        return errno::int(|| {
+            descriptor::duplicated(old, new);
+            Ok(new)
+        });
+    }
+    new
+}
+
+/// dup2(2).
+///
+/// # Safety
+/// Numbers only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
+    let tracked = descriptor::is_tracked(old) || descriptor::is_tracked(new);
+    if tracked && old != new {
+        return errno::int(|| descriptor::dup_onto(old, new, 0));
+    }
+    // SAFETY: numbers only.
+    unsafe { (real::DUP2.get())(old, new) }
+}
+
+/// dup3(2).
+///
+/// # Safety
+/// Numbers only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    let tracked = descriptor::is_tracked(old) || descriptor::is_tracked(new);
+    if tracked && old != new {
+        return errno::int(|| descriptor::dup_onto(old, new, flags));
+    }
+    // SAFETY: numbers only.
+    unsafe { (real::DUP3.get())(old, new, flags) }
+}
+
+type Control = unsafe extern "C-unwind" fn(c_int, c_int, usize) -> c_int;
+
+/// # Safety
+/// As fcntl(2).
+unsafe fn control(fd: c_int, command: c_int, argument: usize, kernels: Control) -> c_int {
+    if descriptor::is_tracked(fd) {
+        let mut answered = false;
+        let served = state::serve_int(fd, |live: Live<'_>| {
+            match descriptor::control(fd, live, command, argument) {
+                Some(result) => {
+                    answered = true;
+                    result
+                }
+                None => Ok(0),
+            }
+        });
+        if let Some(result) = served.filter(|_| answered) {
+            return result;
+        }
+        if descriptor::duplicates(command) {
+            // SAFETY: the caller's.
+            return note_duplicate(fd, unsafe { kernels(fd, command, argument) });
+        }
+    }
+    // SAFETY: the caller's.
+    unsafe { kernels(fd, command, argument) }
+}
+
+/// fcntl(2). Variadic in C: on the architectures served, one integer or pointer argument comes where a third one would.
+///
+/// # Safety
+/// As fcntl(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { control(fd, command, argument, real::FCNTL.get()) }
+}
+
+/// fcntl(2) as programs with 64-bit file offsets call it.
+///
+/// # Safety
+/// As fcntl(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { control(fd, command, argument, real::FCNTL64.get()) }
+}
+
+/// ioctl(2). Variadic in C, see [`fcntl`].
+///
+/// # Safety
+/// As ioctl(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+    let mut answered = false;
+    let served = state::serve_int(fd, |live| {
+        // SAFETY: the caller's.
+        match unsafe { descriptor::device_control(live, request, argument) } {
+            Some(result) => {
+                answered = true;
+                result
+            }
+            None => Ok(0),
+        }
+    });
+    if let Some(result) = served.filter(|_| answered) {
+        return result;
+    }
+    // SAFETY: the caller's.
+    unsafe { (real::IOCTL.get())(fd, request, argument) }
+}

@@ -1,0 +1,214 @@
+//! socket, bind, listen, accept, connect, shutdown, names, options.
+
+use libc::{c_int, c_void, sockaddr, socklen_t};
+
+use crate::{endpoint, errno, lifecycle, options, real, state};
+
+/// socket(2).
+///
+/// # Safety
+/// Numbers only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: numbers only.
+    let fd = unsafe { (real::SOCKET.get())(domain, kind, protocol) };
+    if fd >= 0
+        && let Some((domain, kind)) = endpoint::kind_of(domain, kind, protocol)
+        && lifecycle::is_configured()
+    {
+        return errno::int(|| {
+            endpoint::created(fd, domain, kind);
+            Ok(fd)
+        });
+    }
+    fd
+}
+
+/// bind(2).
+///
+/// # Safety
+/// As bind(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    if !state::SOCKETS.is_vacant(fd) {
+        // SAFETY: the caller's.
+        if errno::unit(|| unsafe { endpoint::before_bind(fd, address, len) }) < 0 {
+            return -1;
+        }
+    }
+    // SAFETY: the caller's.
+    let served = state::serve_int(fd, |live| unsafe { endpoint::bind(live, address, len) });
+    // SAFETY: the caller's.
+    served.unwrap_or_else(|| unsafe { (real::BIND.get())(fd, address, len) })
+}
+
+/// listen(2).
+///
+/// # Safety
+/// Numbers only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    if !state::SOCKETS.is_vacant(fd) && errno::unit(|| endpoint::before_listen(fd)) < 0 {
+        return -1;
+    }
+    let served = state::serve_int(fd, |live| endpoint::listen(live, backlog));
+    // SAFETY: numbers only.
+    served.unwrap_or_else(|| unsafe { (real::LISTEN.get())(fd, backlog) })
+}
+
+/// connect(2).
+///
+/// # Safety
+/// As connect(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn connect(
+    fd: c_int,
+    address: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
+    if !state::SOCKETS.is_vacant(fd) {
+        // SAFETY: the caller's.
+        if errno::unit(|| unsafe { endpoint::before_peer(fd, address, len) }) < 0 {
+            return -1;
+        }
+    }
+    // SAFETY: the caller's.
+    let served = state::serve_int(fd, |live| unsafe { endpoint::connect(live, address, len) });
+    // SAFETY: the caller's.
+    served.unwrap_or_else(|| unsafe { (real::CONNECT.get())(fd, address, len) })
+}
+
+/// accept(2).
+///
+/// # Safety
+/// As accept(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn accept(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller's.
+    let served = state::serve_int(fd, |live| unsafe {
+        endpoint::accept(live, address, len, 0)
+    });
+    // SAFETY: the caller's.
+    served.unwrap_or_else(|| unsafe { (real::ACCEPT.get())(fd, address, len) })
+}
+
+/// accept4(2).
+///
+/// # Safety
+/// As accept4(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    let served = state::serve_int(fd, |live| {
+        // SAFETY: the caller's.
+        unsafe { endpoint::accept(live, address, len, flags) }
+    });
+    // SAFETY: the caller's.
+    served.unwrap_or_else(|| unsafe { (real::ACCEPT4.get())(fd, address, len, flags) })
+}
+
+/// shutdown(2).
+///
+/// # Safety
+/// Numbers only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let served = state::serve_int(fd, |live| endpoint::shutdown(live, how));
+    // SAFETY: numbers only.
+    served.unwrap_or_else(|| unsafe { (real::SHUTDOWN.get())(fd, how) })
+}
+
+/// getsockname(2).
+///
+/// # Safety
+/// As getsockname(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn getsockname(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller's.
+    let served = state::serve_int(fd, |live| unsafe {
+        endpoint::local_name(live, address, len)
+    });
+    // SAFETY: the caller's.
+    served.unwrap_or_else(|| unsafe { (real::GETSOCKNAME.get())(fd, address, len) })
+}
+
+/// getpeername(2).
+///
+/// # Safety
+/// As getpeername(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn getpeername(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: the caller's.
+    let served = state::serve_int(fd, |live| unsafe {
+        endpoint::peer_name(live, address, len)
+    });
+    // SAFETY: the caller's.
+    served.unwrap_or_else(|| unsafe { (real::GETPEERNAME.get())(fd, address, len) })
+}
+
+/// getsockopt(2).
+///
+/// # Safety
+/// As getsockopt(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    let served = state::serve_int(fd, |live| {
+        // SAFETY: the caller's.
+        unsafe { options::get(live, level, name, value, len) }
+    });
+    // SAFETY: the caller's.
+    served.unwrap_or_else(|| unsafe { (real::GETSOCKOPT.get())(fd, level, name, value, len) })
+}
+
+/// setsockopt(2).
+///
+/// # Safety
+/// As setsockopt(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    let served = state::serve_int(fd, |live| {
+        // SAFETY: the caller's.
+        unsafe { options::set(live, level, name, value, len) }
+    });
+    if let Some(result) = served {
+        return result;
+    }
+    // SAFETY: the caller's.
+    let result = unsafe { (real::SETSOCKOPT.get())(fd, level, name, value, len) };
+    if result == 0 && !state::SOCKETS.is_vacant(fd) {
+        return errno::unit(|| {
+            // SAFETY: the caller's.
+            unsafe { options::note(fd, level, name, value, len) };
+            Ok(())
+        });
+    }
+    result
+}

@@ -1,0 +1,203 @@
+//! When netchan starts in a process, and what becomes of it across fork, exec and exit.
+
+use std::{
+    cell::Cell,
+    ffi::{CStr, CString},
+    io::{self, Write as _},
+    ptr,
+    sync::{
+        OnceLock,
+        atomic::{
+            AtomicPtr, AtomicU8, AtomicU32,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+    time::Duration,
+};
+
+use libc::c_int;
+use netchan::{Net, environment};
+use parking_lot::Mutex;
+
+use crate::{address::Prefix, state::SOCKETS, sys};
+
+static NET: OnceLock<Net> = OnceLock::new();
+static STARTING: Mutex<()> = Mutex::new(());
+static PREFIXES: OnceLock<Vec<Prefix>> = OnceLock::new();
+
+/// What the environment asks for: see [`is_configured`].
+static CONFIGURED: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const NO: u8 = 1;
+const YES: u8 = 2;
+
+/// 1 in the process that started the stack. The page that holds it is zeroed by the kernel in a forked child (and shared
+/// with a vfork child), so that no handler has to run in between. NULL before the start.
+static ALIVE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// Who started it: tells a vfork child, which shares all memory.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// This thread is starting the stack: the sockets it makes are the kernel's.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How long a program that ends waits for what it has sent to be acknowledged.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Whether new sockets of this process may come to netchan.
+pub fn is_configured() -> bool {
+    let known = match CONFIGURED.load(Relaxed) {
+        UNKNOWN => {
+            let found = if asks_for_netchan() { YES } else { NO };
+            CONFIGURED.store(found, Relaxed); // whoever comes at the same time finds the same
+            found
+        }
+        known => known,
+    };
+    known == YES && !is_forked() && !INSIDE.get()
+}
+
+fn asks_for_netchan() -> bool {
+    let named = variable(environment::LINK).is_some() || variable(environment::CONFIG).is_some();
+    named && !owned_elsewhere(variable(environment::OWNER).as_deref(), sys::pid())
+}
+
+/// Whether `owner` (a process id as text) names another process that still lives and holds the stack.
+fn owned_elsewhere(owner: Option<&str>, own: c_int) -> bool {
+    let owner = owner.and_then(|owner| owner.parse::<c_int>().ok());
+    owner.is_some_and(|owner| owner > 0 && owner != own && sys::process_exists(owner))
+}
+
+/// An environment variable; read without the standard library's lock, which a forked child may find held.
+fn variable(name: &str) -> Option<String> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a C string; the program may change its environment at its own risk, as ever.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: getenv returns a C string.
+    let value = unsafe { CStr::from_ptr(value) };
+    Some(value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
+}
+
+/// Whether this process was forked from the one that runs the stack.
+#[inline]
+pub fn is_forked() -> bool {
+    let flag = ALIVE.load(Acquire); // pairs with Release in start
+    // SAFETY: the page is never unmapped.
+    unsafe { flag.as_ref() }.is_some_and(|alive| alive.load(Relaxed) == 0)
+}
+
+/// Whether the caller may change the descriptor table: not in a vfork child, whose descriptors are its own but whose memory is its parent's.
+pub fn owns_table() -> bool {
+    let owner = OWNER.load(Relaxed);
+    owner == 0 || u32::try_from(sys::pid()).is_ok_and(|pid| pid == owner) || is_forked()
+}
+
+/// The running stack, if it runs in this process.
+pub fn running() -> Option<&'static Net> {
+    NET.get().filter(|_| !is_forked())
+}
+
+/// The address ranges that stay with the kernel, beside loopback.
+pub fn kernel_prefixes() -> &'static [Prefix] {
+    PREFIXES.get_or_init(|| {
+        let text = variable(environment::KERNEL).unwrap_or_default();
+        let parts = text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty());
+        parts
+            .map(|part| match Prefix::parse(part) {
+                Some(prefix) => prefix,
+                None => give_up(&format!(
+                    "{}: '{part}' is not an address prefix such as 10.0.0.0/8",
+                    environment::KERNEL
+                )),
+            })
+            .collect()
+    })
+}
+
+/// The stack, started on the first call. A start that fails ends the process with status 1: `netchan run` promises
+/// that no program falls back to the kernel's stack unnoticed.
+pub fn net() -> &'static Net {
+    if let Some(net) = NET.get() {
+        return net;
+    }
+    let _starting = STARTING.lock();
+    NET.get_or_init(|| {
+        INSIDE.set(true);
+        let started = start();
+        INSIDE.set(false);
+        started.unwrap_or_else(|error| give_up(&error.to_string()))
+    })
+}
+
+fn start() -> io::Result<Net> {
+    let net = environment::builder(&variable)?.start()?;
+    let page = wiped_page()?;
+    // SAFETY: a fresh, aligned, writable page that stays mapped.
+    unsafe { &*page }.store(1, Relaxed);
+    ALIVE.store(page, Release); // pairs with Acquire in is_forked
+    OWNER.store(u32::try_from(sys::pid()).unwrap_or(0), Relaxed);
+    mark_owner();
+    // SAFETY: at_exit lives as long as the process.
+    unsafe { libc::atexit(at_exit) };
+    Ok(net)
+}
+
+/// A page that is all zeroes in a forked child.
+fn wiped_page() -> io::Result<*mut AtomicU32> {
+    const SIZE: usize = 4096;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new anonymous mapping disturbs nothing.
+    let page = unsafe { libc::mmap(ptr::null_mut(), SIZE, protection, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the page just mapped.
+    if unsafe { libc::madvise(page, SIZE, libc::MADV_WIPEONFORK) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(page.cast())
+}
+
+/// Tells the programs that this process starts that the links are taken.
+fn mark_owner() {
+    let Ok(name) = CString::new(environment::OWNER) else {
+        return;
+    };
+    let Ok(value) = CString::new(sys::pid().to_string()) else {
+        return;
+    };
+    // SAFETY: two C strings; setenv takes copies.
+    unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) };
+}
+
+/// One line on stderr, then status 1.
+fn give_up(reason: &str) -> ! {
+    let _ = writeln!(io::stderr(), "netchan: cannot start: {reason}");
+    // SAFETY: ends the process; handlers of a program that must not go on are not run.
+    unsafe { libc::_exit(1) }
+}
+
+/// The program ends: closes its sockets and lets the peers have what was sent.
+extern "C" fn at_exit() {
+    if is_forked() || !owns_table() {
+        return;
+    }
+    let _ = std::panic::catch_unwind(|| {
+        for fd in SOCKETS.occupied(0, c_int::MAX) {
+            crate::descriptor::close_at_exit(fd);
+        }
+        crate::wait::drain(DRAIN);
+    });
+}
+
+#[cfg(test)]
+#[path = "lifecycle_tests.rs"]
+mod tests;

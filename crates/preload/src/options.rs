@@ -1,0 +1,446 @@
+//! getsockopt and setsockopt. What is served, and what is taken without effect, is listed in the crate's documentation.
+
+use std::{
+    io::{self, ErrorKind},
+    time::Duration,
+};
+
+use libc::{c_int, c_void, socklen_t};
+use netchan::socket::{Kind, SocketOption};
+
+use crate::{address, buffers, descriptor, errno, errno::fail, state::Live, tcp_info};
+
+/// What a program sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// netchan's own.
+    Option(SocketOption),
+    /// SO_RCVTIMEO.
+    ReceiveTimeout(Option<Duration>),
+    /// SO_SNDTIMEO.
+    SendTimeout(Option<Duration>),
+    /// Taken without effect.
+    Ignored,
+}
+
+const IP_RECVERR: c_int = 11;
+const IPV6_RECVERR: c_int = 25;
+const IP_BIND_ADDRESS_NO_PORT: c_int = 24;
+const TCP_NOTSENT_LOWAT: c_int = 25;
+const TCP_THIN_LINEAR_TIMEOUTS: c_int = 16;
+const TCP_THIN_DUPACK: c_int = 17;
+const SO_PREFER_BUSY_POLL: c_int = 69;
+const IPV6_MTU_DISCOVER: c_int = 23;
+
+/// Reads one option as setsockopt passes it: ENOPROTOOPT (not served), EINVAL (too short, out of range).
+pub fn parse(level: c_int, name: c_int, value: &[u8]) -> io::Result<Setting> {
+    match level {
+        libc::SOL_SOCKET => parse_socket(name, value),
+        libc::IPPROTO_TCP => parse_tcp(name, value),
+        libc::IPPROTO_IP => parse_ip(name, value),
+        libc::IPPROTO_IPV6 => parse_ipv6(name, value),
+        _ => fail(libc::ENOPROTOOPT),
+    }
+}
+
+fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
+    use SocketOption as O;
+    Ok(Setting::Option(match name {
+        libc::SO_REUSEADDR => O::ReuseAddress(flag(value)?),
+        libc::SO_REUSEPORT => O::ReusePort(flag(value)?),
+        libc::SO_KEEPALIVE => O::KeepAlive(flag(value)?),
+        libc::SO_BROADCAST => O::Broadcast(flag(value)?),
+        libc::SO_LINGER => O::Linger(linger(value)?),
+        libc::SO_RCVBUF | libc::SO_RCVBUFFORCE => O::ReceiveBuffer(size(value)?),
+        libc::SO_SNDBUF | libc::SO_SNDBUFFORCE => O::SendBuffer(size(value)?),
+        libc::SO_RCVTIMEO => return timeval(value).map(Setting::ReceiveTimeout),
+        libc::SO_SNDTIMEO => return timeval(value).map(Setting::SendTimeout),
+        libc::SO_PRIORITY
+        | libc::SO_OOBINLINE
+        | libc::SO_DEBUG
+        | libc::SO_DONTROUTE
+        | libc::SO_BUSY_POLL
+        | SO_PREFER_BUSY_POLL
+        | libc::SO_INCOMING_CPU => return int(value).map(|_| Setting::Ignored),
+        libc::SO_RCVLOWAT if int(value)? <= 1 => return Ok(Setting::Ignored),
+        _ => return fail(libc::ENOPROTOOPT),
+    }))
+}
+
+fn parse_tcp(name: c_int, value: &[u8]) -> io::Result<Setting> {
+    use SocketOption as O;
+    Ok(Setting::Option(match name {
+        libc::TCP_NODELAY => O::NoDelay(flag(value)?),
+        libc::TCP_CORK => O::Cork(flag(value)?),
+        libc::TCP_QUICKACK => O::QuickAck(flag(value)?),
+        libc::TCP_MAXSEG => O::MaxSegment(u16::try_from(int(value)?).map_err(|_| invalid())?),
+        libc::TCP_KEEPIDLE => O::KeepIdle(seconds(value, 32_767)?),
+        libc::TCP_KEEPINTVL => O::KeepInterval(seconds(value, 32_767)?),
+        libc::TCP_KEEPCNT => O::KeepCount(in_range(value, 1, 127)?),
+        libc::TCP_USER_TIMEOUT => O::UserTimeout(Duration::from_millis(u64::from(in_range(
+            value,
+            0,
+            c_int::MAX,
+        )?))),
+        libc::TCP_CONGESTION if is_congestion_control(value) => return Ok(Setting::Ignored),
+        libc::TCP_CONGESTION => return fail(libc::ENOENT),
+        libc::TCP_DEFER_ACCEPT
+        | libc::TCP_SYNCNT
+        | libc::TCP_LINGER2
+        | libc::TCP_WINDOW_CLAMP
+        | TCP_THIN_LINEAR_TIMEOUTS
+        | TCP_THIN_DUPACK
+        | TCP_NOTSENT_LOWAT => return int(value).map(|_| Setting::Ignored),
+        _ => return fail(libc::ENOPROTOOPT),
+    }))
+}
+
+fn parse_ip(name: c_int, value: &[u8]) -> io::Result<Setting> {
+    match name {
+        libc::IP_TOS => Ok(Setting::Option(SocketOption::TypeOfService(octet(value)?))),
+        libc::IP_TTL => ttl(int_or_byte(value)?),
+        libc::IP_MTU_DISCOVER | IP_RECVERR | IP_BIND_ADDRESS_NO_PORT => {
+            int_or_byte(value).map(|_| Setting::Ignored)
+        }
+        _ => fail(libc::ENOPROTOOPT),
+    }
+}
+
+fn parse_ipv6(name: c_int, value: &[u8]) -> io::Result<Setting> {
+    match name {
+        libc::IPV6_V6ONLY => Ok(Setting::Option(SocketOption::V6Only(flag(value)?))),
+        libc::IPV6_TCLASS => match int(value)? {
+            -1 => Ok(Setting::Option(SocketOption::TypeOfService(0))),
+            _ => Ok(Setting::Option(SocketOption::TypeOfService(octet(value)?))),
+        },
+        libc::IPV6_UNICAST_HOPS => ttl(int(value)?),
+        IPV6_MTU_DISCOVER | IPV6_RECVERR => int(value).map(|_| Setting::Ignored),
+        _ => fail(libc::ENOPROTOOPT),
+    }
+}
+
+/// IP_TTL and IPV6_UNICAST_HOPS: -1 is the default, else 1..=255.
+fn ttl(value: c_int) -> io::Result<Setting> {
+    let hops = match value {
+        -1 => 64,
+        1..=255 => u8::try_from(value).map_err(|_| invalid())?,
+        _ => return fail(libc::EINVAL),
+    };
+    Ok(Setting::Option(SocketOption::Ttl(hops)))
+}
+
+fn invalid() -> io::Error {
+    errno::error(libc::EINVAL)
+}
+
+fn int(value: &[u8]) -> io::Result<c_int> {
+    match value.first_chunk::<4>() {
+        Some(bytes) => Ok(c_int::from_ne_bytes(*bytes)),
+        None => fail(libc::EINVAL),
+    }
+}
+
+/// The options of IPPROTO_IP may come as one byte.
+fn int_or_byte(value: &[u8]) -> io::Result<c_int> {
+    match value {
+        [] => fail(libc::EINVAL),
+        [byte, ..] if value.len() < 4 => Ok(c_int::from(*byte)),
+        _ => int(value),
+    }
+}
+
+fn octet(value: &[u8]) -> io::Result<u8> {
+    u8::try_from(int_or_byte(value)? & 0xff).map_err(|_| invalid())
+}
+
+fn flag(value: &[u8]) -> io::Result<bool> {
+    int(value).map(|value| value != 0)
+}
+
+fn in_range(value: &[u8], least: c_int, most: c_int) -> io::Result<u32> {
+    let value = int(value)?;
+    if value < least || value > most {
+        return fail(libc::EINVAL);
+    }
+    u32::try_from(value).map_err(|_| invalid())
+}
+
+fn seconds(value: &[u8], most: c_int) -> io::Result<Duration> {
+    in_range(value, 1, most).map(|seconds| Duration::from_secs(u64::from(seconds)))
+}
+
+/// A buffer size. Negative sizes are huge to Linux, which cuts them to its limit; so does the stack.
+fn size(value: &[u8]) -> io::Result<usize> {
+    Ok(usize::try_from(int(value)?).unwrap_or(usize::MAX >> 1))
+}
+
+fn linger(value: &[u8]) -> io::Result<Option<Duration>> {
+    let (on, rest) = (int(value)?, value.get(4..).unwrap_or(&[]));
+    let time = int(rest)?;
+    let time = Duration::from_secs(u64::try_from(time).unwrap_or(u64::from(u32::MAX)));
+    Ok((on != 0).then_some(time))
+}
+
+/// A struct timeval; zero and negative times wait for ever. EDOM as Linux has it.
+fn timeval(value: &[u8]) -> io::Result<Option<Duration>> {
+    let field = |at: usize| {
+        value
+            .get(at..)?
+            .first_chunk::<8>()
+            .map(|b| i64::from_ne_bytes(*b))
+    };
+    let (Some(seconds), Some(us)) = (field(0), field(8)) else {
+        return fail(libc::EINVAL);
+    };
+    if !(0..1_000_000).contains(&us) {
+        return fail(libc::EDOM);
+    }
+    let Ok(seconds) = u64::try_from(seconds) else {
+        return Ok(None);
+    };
+    let time = Duration::from_secs(seconds)
+        .saturating_add(Duration::from_micros(u64::try_from(us).unwrap_or(0)));
+    Ok(Some(time).filter(|time| !time.is_zero()))
+}
+
+/// The names that TCP_CONGESTION may be set to; the stack has one algorithm, which answers to both.
+fn is_congestion_control(value: &[u8]) -> bool {
+    let name = value.split(|byte| *byte == 0).next().unwrap_or(&[]);
+    matches!(name, b"reno" | b"cubic")
+}
+
+/// setsockopt(2) on netchan's socket.
+///
+/// # Safety
+/// `value` must be readable for `len` bytes, or NULL.
+pub unsafe fn set(
+    live: Live<'_>,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> io::Result<usize> {
+    // SAFETY: the caller's.
+    match parse(level, name, unsafe { bytes(value, len) }?)? {
+        Setting::ReceiveTimeout(timeout) => live.state.set_receive_timeout(timeout),
+        Setting::SendTimeout(timeout) => live.state.set_send_timeout(timeout),
+        Setting::Ignored => {}
+        Setting::Option(option) => live.socket.set_option(option).map_err(unsupported)?,
+    }
+    Ok(0)
+}
+
+/// An option that this kind of socket does not have.
+fn unsupported(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::Unsupported => errno::error(libc::ENOPROTOOPT),
+        _ => error,
+    }
+}
+
+/// # Safety
+/// `value` must be readable for `len` bytes, or NULL.
+unsafe fn bytes<'a>(value: *const c_void, len: socklen_t) -> io::Result<&'a [u8]> {
+    if c_int::try_from(len).is_err() {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: the caller's.
+    unsafe { buffers::readable(value, len as usize) }
+}
+
+/// The kernel's socket of an undecided number took an option: netchan's will too, if it comes to that.
+///
+/// # Safety
+/// `value` must be readable for `len` bytes, or NULL.
+pub unsafe fn note(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) {
+    // SAFETY: the caller's.
+    let Ok(value) = (unsafe { bytes(value, len) }) else {
+        return;
+    };
+    match parse(level, name, value) {
+        Ok(Setting::Option(option)) => descriptor::note_option(fd, option),
+        Ok(Setting::ReceiveTimeout(timeout)) => {
+            descriptor::note(fd, |state| state.set_receive_timeout(timeout));
+        }
+        Ok(Setting::SendTimeout(timeout)) => {
+            descriptor::note(fd, |state| state.set_send_timeout(timeout));
+        }
+        Ok(Setting::Ignored) | Err(_) => {}
+    }
+}
+
+/// What a program reads.
+enum Value {
+    Int(c_int),
+    Bytes(Vec<u8>),
+}
+
+/// getsockopt(2) on netchan's socket.
+///
+/// # Safety
+/// `value` must be writable for `*len` bytes, `len` readable and writable; either may be NULL.
+pub unsafe fn get(
+    live: Live<'_>,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> io::Result<usize> {
+    // SAFETY: the caller's.
+    let Some(len) = (unsafe { len.as_mut() }) else {
+        return fail(libc::EFAULT);
+    };
+    if c_int::try_from(*len).is_err() {
+        return fail(libc::EINVAL);
+    }
+    let answer = match level {
+        libc::SOL_SOCKET => get_socket(live, name),
+        libc::IPPROTO_TCP => get_tcp(live, name),
+        libc::IPPROTO_IP => get_ip(live, name),
+        libc::IPPROTO_IPV6 => get_ipv6(live, name),
+        _ => fail(libc::ENOPROTOOPT),
+    }?;
+    let answer = match answer {
+        Value::Int(value) => value.to_ne_bytes().to_vec(),
+        Value::Bytes(bytes) => bytes,
+    };
+    // SAFETY: the caller's.
+    let room = unsafe { buffers::writable(value, *len as usize) }?;
+    let count = room.len().min(answer.len());
+    let (Some(target), Some(source)) = (room.get_mut(..count), answer.get(..count)) else {
+        return fail(libc::EINVAL);
+    };
+    target.copy_from_slice(source);
+    *len = socklen_t::try_from(count).unwrap_or(0);
+    Ok(0)
+}
+
+fn get_socket(live: Live<'_>, name: c_int) -> io::Result<Value> {
+    use SocketOption as O;
+    let stream = live.state.kind == Kind::Stream;
+    Ok(match name {
+        libc::SO_TYPE if stream => Value::Int(libc::SOCK_STREAM),
+        libc::SO_TYPE => Value::Int(libc::SOCK_DGRAM),
+        libc::SO_DOMAIN => Value::Int(address::family(live.state.domain)),
+        libc::SO_PROTOCOL if stream => Value::Int(libc::IPPROTO_TCP),
+        libc::SO_PROTOCOL => Value::Int(libc::IPPROTO_UDP),
+        libc::SO_ERROR => Value::Int(
+            live.socket
+                .take_error()
+                .map_or(0, |error| errno::code(&error)),
+        ),
+        libc::SO_ACCEPTCONN => Value::Int(c_int::from(live.socket.is_listening())),
+        libc::SO_REUSEADDR => ask(live, O::ReuseAddress(false))?,
+        libc::SO_REUSEPORT => ask(live, O::ReusePort(false))?,
+        libc::SO_KEEPALIVE => ask(live, O::KeepAlive(false))?,
+        libc::SO_BROADCAST => ask(live, O::Broadcast(false))?,
+        libc::SO_LINGER => ask(live, O::Linger(None))?,
+        libc::SO_RCVBUF => ask(live, O::ReceiveBuffer(0))?,
+        libc::SO_SNDBUF => ask(live, O::SendBuffer(0))?,
+        libc::SO_RCVTIMEO => of_timeout(live.state.receive_timeout()),
+        libc::SO_SNDTIMEO => of_timeout(live.state.send_timeout()),
+        libc::SO_RCVLOWAT => Value::Int(1),
+        libc::SO_PRIORITY
+        | libc::SO_OOBINLINE
+        | libc::SO_DEBUG
+        | libc::SO_DONTROUTE
+        | libc::SO_BUSY_POLL => Value::Int(0),
+        _ => return fail(libc::ENOPROTOOPT),
+    })
+}
+
+fn get_tcp(live: Live<'_>, name: c_int) -> io::Result<Value> {
+    use SocketOption as O;
+    if live.state.kind != Kind::Stream {
+        return fail(libc::EOPNOTSUPP);
+    }
+    Ok(match name {
+        libc::TCP_NODELAY => ask(live, O::NoDelay(false))?,
+        libc::TCP_CORK => ask(live, O::Cork(false))?,
+        libc::TCP_QUICKACK => ask(live, O::QuickAck(false))?,
+        libc::TCP_MAXSEG => ask(live, O::MaxSegment(0))?,
+        libc::TCP_KEEPIDLE => ask(live, O::KeepIdle(Duration::ZERO))?,
+        libc::TCP_KEEPINTVL => ask(live, O::KeepInterval(Duration::ZERO))?,
+        libc::TCP_KEEPCNT => ask(live, O::KeepCount(0))?,
+        libc::TCP_USER_TIMEOUT => ask(live, O::UserTimeout(Duration::ZERO))?,
+        libc::TCP_CONGESTION => {
+            let mut name = [0; 16]; // TCP_CA_NAME_MAX
+            name[..4].copy_from_slice(b"reno");
+            Value::Bytes(name.to_vec())
+        }
+        libc::TCP_INFO => match live.socket.tcp_info() {
+            Some(info) => Value::Bytes(tcp_info::encode(&info).to_vec()),
+            None => return fail(libc::ENOPROTOOPT),
+        },
+        libc::TCP_DEFER_ACCEPT | TCP_NOTSENT_LOWAT => Value::Int(0),
+        _ => return fail(libc::ENOPROTOOPT),
+    })
+}
+
+fn get_ip(live: Live<'_>, name: c_int) -> io::Result<Value> {
+    match name {
+        libc::IP_TOS => ask(live, SocketOption::TypeOfService(0)),
+        libc::IP_TTL => ask(live, SocketOption::Ttl(0)),
+        libc::IP_MTU_DISCOVER => Ok(Value::Int(libc::IP_PMTUDISC_WANT)),
+        IP_RECVERR => Ok(Value::Int(0)),
+        // No options: as many bytes of them.
+        libc::IP_OPTIONS => Ok(Value::Bytes(Vec::new())),
+        _ => fail(libc::ENOPROTOOPT),
+    }
+}
+
+fn get_ipv6(live: Live<'_>, name: c_int) -> io::Result<Value> {
+    match name {
+        libc::IPV6_V6ONLY => ask(live, SocketOption::V6Only(false)),
+        libc::IPV6_TCLASS => ask(live, SocketOption::TypeOfService(0)),
+        libc::IPV6_UNICAST_HOPS => ask(live, SocketOption::Ttl(0)),
+        IPV6_RECVERR => Ok(Value::Int(0)),
+        _ => fail(libc::ENOPROTOOPT),
+    }
+}
+
+/// The current value of the option that `like` names, as C has it.
+fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
+    use SocketOption as O;
+    Ok(match live.socket.option(like).map_err(unsupported)? {
+        O::ReuseAddress(on)
+        | O::ReusePort(on)
+        | O::KeepAlive(on)
+        | O::Broadcast(on)
+        | O::V6Only(on)
+        | O::NoDelay(on)
+        | O::Cork(on)
+        | O::QuickAck(on) => Value::Int(c_int::from(on)),
+        O::Linger(time) => {
+            let seconds = time.map_or(0, |time| {
+                c_int::try_from(time.as_secs()).unwrap_or(c_int::MAX)
+            });
+            let mut bytes = c_int::from(time.is_some()).to_ne_bytes().to_vec();
+            bytes.extend_from_slice(&seconds.to_ne_bytes());
+            Value::Bytes(bytes)
+        }
+        // Linux doubles what was set, for its own bookkeeping, and programs know it.
+        O::ReceiveBuffer(size) | O::SendBuffer(size) => {
+            Value::Int(c_int::try_from(size.saturating_mul(2)).unwrap_or(c_int::MAX))
+        }
+        O::MaxSegment(size) => Value::Int(c_int::from(size)),
+        O::KeepIdle(time) | O::KeepInterval(time) => {
+            Value::Int(c_int::try_from(time.as_secs()).unwrap_or(c_int::MAX))
+        }
+        O::UserTimeout(time) => Value::Int(c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX)),
+        O::KeepCount(count) => Value::Int(c_int::try_from(count).unwrap_or(c_int::MAX)),
+        O::Ttl(value) | O::TypeOfService(value) => Value::Int(c_int::from(value)),
+    })
+}
+
+fn of_timeout(timeout: Option<Duration>) -> Value {
+    let time = timeout.unwrap_or(Duration::ZERO);
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let mut bytes = seconds.to_ne_bytes().to_vec();
+    bytes.extend_from_slice(&i64::from(time.subsec_micros()).to_ne_bytes());
+    Value::Bytes(bytes)
+}
+
+#[cfg(test)]
+#[path = "options_tests.rs"]
+mod tests;

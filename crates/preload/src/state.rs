@@ -1,0 +1,251 @@
+//! What stands behind a socket's number: undecided at first (the kernel's socket of that number serves), then netchan's socket.
+
+use std::{
+    os::fd::RawFd,
+    sync::{
+        OnceLock,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    task::Waker,
+    time::Duration,
+};
+
+use netchan::socket::{Domain, Kind, Socket, SocketOption};
+use parking_lot::Mutex;
+
+use crate::{
+    epoll::{self, Watch},
+    errno,
+    table::{Handle, Removed, Table},
+};
+
+/// Every socket number that netchan serves or may come to serve.
+pub static SOCKETS: Table<SocketState> = Table::new();
+
+/// One open socket description; `dup`ed numbers share it.
+pub struct SocketState {
+    /// AF_INET or AF_INET6.
+    pub domain: Domain,
+    /// SOCK_STREAM or SOCK_DGRAM.
+    pub kind: Kind,
+    /// netchan's socket, once decided.
+    pub socket: OnceLock<Socket>,
+    /// Options set while undecided, in order; locked while the decision is made.
+    pub undecided: Mutex<Vec<SocketOption>>,
+    /// Bound to a wildcard address and nothing more: a connect to a kernel address may still hand it back.
+    pub returnable: AtomicBool,
+    /// O_NONBLOCK, once decided.
+    pub nonblocking: AtomicBool,
+    /// The last number was closed: who still waits gives up with EBADF.
+    pub closed: AtomicBool,
+    /// TCP_CORK is on because of MSG_MORE.
+    pub more: AtomicBool,
+    receive_timeout_ns: AtomicU64,
+    send_timeout_ns: AtomicU64,
+    /// Threads that wait in a call.
+    sleepers: Mutex<Vec<Waker>>,
+    /// The epoll instances that watch it.
+    pub watch: Watch,
+}
+
+impl SocketState {
+    /// A socket that the kernel serves until it is decided.
+    pub fn new(domain: Domain, kind: Kind) -> Self {
+        Self {
+            domain,
+            kind,
+            socket: OnceLock::new(),
+            undecided: Mutex::new(Vec::new()),
+            returnable: AtomicBool::new(false),
+            nonblocking: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            more: AtomicBool::new(false),
+            receive_timeout_ns: AtomicU64::new(0),
+            send_timeout_ns: AtomicU64::new(0),
+            sleepers: Mutex::new(Vec::new()),
+            watch: Watch::default(),
+        }
+    }
+
+    /// An accepted connection: decided from birth.
+    pub fn decided(domain: Domain, kind: Kind, socket: Socket, nonblocking: bool) -> Self {
+        let state = Self::new(domain, kind);
+        state.nonblocking.store(nonblocking, Relaxed);
+        // A fresh OnceLock takes its first value.
+        let _ = state.socket.set(socket);
+        state
+    }
+
+    /// SO_RCVTIMEO; `None` waits for ever.
+    pub fn receive_timeout(&self) -> Option<Duration> {
+        timeout(&self.receive_timeout_ns)
+    }
+
+    /// SO_SNDTIMEO; `None` waits for ever.
+    pub fn send_timeout(&self) -> Option<Duration> {
+        timeout(&self.send_timeout_ns)
+    }
+
+    /// Sets SO_RCVTIMEO.
+    pub fn set_receive_timeout(&self, value: Option<Duration>) {
+        self.receive_timeout_ns.store(nanoseconds(value), Relaxed);
+    }
+
+    /// Sets SO_SNDTIMEO.
+    pub fn set_send_timeout(&self, value: Option<Duration>) {
+        self.send_timeout_ns.store(nanoseconds(value), Relaxed);
+    }
+
+    /// Enters `waker` among those that close wakes; false if it is closed already.
+    pub fn enter(&self, waker: &Waker) -> bool {
+        let mut sleepers = self.sleepers.lock();
+        sleepers.push(waker.clone());
+        !self.closed.load(SeqCst)
+    }
+
+    /// Takes `waker` out again.
+    pub fn leave(&self, waker: &Waker) {
+        let mut sleepers = self.sleepers.lock();
+        if let Some(at) = sleepers.iter().position(|other| other.will_wake(waker)) {
+            sleepers.swap_remove(at);
+        }
+    }
+
+    /// The last number is gone: wakes everybody who waits.
+    fn close(&self) {
+        self.closed.store(true, SeqCst);
+        for waker in self.sleepers.lock().iter() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+fn timeout(ns: &AtomicU64) -> Option<Duration> {
+    match ns.load(Relaxed) {
+        0 => None,
+        ns => Some(Duration::from_nanos(ns)),
+    }
+}
+
+fn nanoseconds(value: Option<Duration>) -> u64 {
+    value.map_or(0, |value| {
+        u64::try_from(value.as_nanos()).unwrap_or(u64::MAX)
+    })
+}
+
+/// A decided socket, borrowed for one call.
+#[derive(Clone, Copy)]
+pub struct Live<'a> {
+    /// The record.
+    pub state: &'a SocketState,
+    /// netchan's socket in it.
+    pub socket: &'a Socket,
+}
+
+/// What a number means to the calls that netchan serves.
+enum Meaning {
+    Kernel,
+    /// Inherited from the parent process, where the stack is.
+    Orphan,
+    Netchan(Handle<SocketState>),
+}
+
+fn meaning(fd: RawFd) -> Meaning {
+    let Some(handle) = SOCKETS.get(fd) else {
+        return Meaning::Kernel;
+    };
+    if handle.socket.get().is_none() {
+        return Meaning::Kernel;
+    }
+    if crate::lifecycle::is_forked() {
+        std::mem::forget(handle); // nothing of the parent's may be dropped here
+        return Meaning::Orphan;
+    }
+    Meaning::Netchan(handle)
+}
+
+/// Runs `call` on netchan's socket behind `fd`, at the C edge; `None` if `fd` is the kernel's.
+#[inline]
+pub fn serve(fd: RawFd, call: impl FnOnce(Live<'_>) -> std::io::Result<usize>) -> Option<isize> {
+    if SOCKETS.is_vacant(fd) {
+        return None;
+    }
+    serve_tracked(fd, call)
+}
+
+fn serve_tracked(
+    fd: RawFd,
+    call: impl FnOnce(Live<'_>) -> std::io::Result<usize>,
+) -> Option<isize> {
+    match meaning(fd) {
+        Meaning::Kernel => None,
+        Meaning::Orphan => Some(errno::long(|| errno::fail(libc::ENETDOWN))),
+        Meaning::Netchan(handle) => Some(errno::long(|| {
+            let Some(socket) = handle.socket.get() else {
+                return errno::fail(libc::EBADF);
+            };
+            call(Live {
+                state: &handle,
+                socket,
+            })
+        })),
+    }
+}
+
+/// As [`serve`], for calls that return an int.
+#[inline]
+pub fn serve_int(
+    fd: RawFd,
+    call: impl FnOnce(Live<'_>) -> std::io::Result<usize>,
+) -> Option<libc::c_int> {
+    serve(fd, call).map(|value| libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX))
+}
+
+/// The record behind `fd` if netchan serves it in this process.
+pub fn netchan(fd: RawFd) -> Option<Handle<SocketState>> {
+    if SOCKETS.is_vacant(fd) {
+        return None;
+    }
+    match meaning(fd) {
+        Meaning::Netchan(handle) => Some(handle),
+        Meaning::Kernel | Meaning::Orphan => None,
+    }
+}
+
+/// Whether a call about `fd` must look closer: netchan serves it, or the parent of this process did.
+pub fn is_ours(fd: RawFd) -> bool {
+    !SOCKETS.is_vacant(fd) && !matches!(meaning(fd), Meaning::Kernel)
+}
+
+/// Ends what a number meant: with the last one, waiting threads are woken and epoll forgets it.
+pub fn forget_number(fd: RawFd, removed: Removed<SocketState>) {
+    if crate::lifecycle::is_forked() {
+        std::mem::forget(removed.handle);
+        return;
+    }
+    epoll::forget_number(fd, &removed.handle);
+    if removed.last {
+        linger(&removed.handle);
+        removed.handle.close();
+    }
+}
+
+/// SO_LINGER on a blocking socket: close waits until the peer has everything, or for the time set.
+fn linger(state: &SocketState) {
+    let Some(socket) = state.socket.get() else {
+        return;
+    };
+    if state.kind != Kind::Stream || state.nonblocking.load(Relaxed) {
+        return;
+    }
+    let Ok(SocketOption::Linger(Some(limit))) = socket.option(SocketOption::Linger(None)) else {
+        return;
+    };
+    if limit.is_zero() || socket.unacknowledged() == 0 {
+        return;
+    }
+    crate::wait::until_acknowledged(socket, limit);
+}

@@ -1,0 +1,436 @@
+//! Sending and receiving on netchan's sockets, with the flags and the blocking of socket(7).
+
+use std::{
+    cell::Cell,
+    io::{self, IoSlice, IoSliceMut},
+    net::SocketAddr,
+    sync::atomic::Ordering::Relaxed,
+};
+
+use libc::{c_int, c_uint, mmsghdr, msghdr, sockaddr, socklen_t};
+use netchan::socket::{Kind, Readiness, ReceiveFlags, Received, SocketOption};
+
+use crate::{
+    address::{self, Given},
+    buffers,
+    errno::{self, fail, would_block},
+    state::Live,
+    sys, wait,
+};
+
+/// Bytes that MSG_TRUNC on a stream and sendfile move at a time.
+pub const CHUNK: usize = 64 * 1024;
+
+thread_local! {
+    static SPARE: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
+}
+
+/// Lends this thread's 64 KiB buffer.
+pub fn with_chunk<T>(call: impl FnOnce(&mut [u8]) -> T) -> T {
+    let kept = SPARE.try_with(Cell::take).unwrap_or(None);
+    let mut chunk = kept.unwrap_or_else(|| vec![0; CHUNK].into_boxed_slice());
+    let result = call(&mut chunk);
+    let _ = SPARE.try_with(|place| place.set(Some(chunk)));
+    result
+}
+
+fn is_nonblocking(live: Live<'_>, flags: c_int) -> bool {
+    flags & libc::MSG_DONTWAIT != 0 || live.state.nonblocking.load(Relaxed)
+}
+
+/// recvmsg(2)'s heart: `flags` are MSG_*.
+pub fn receive(
+    live: Live<'_>,
+    buffers: &mut [IoSliceMut<'_>],
+    flags: c_int,
+) -> io::Result<Received> {
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return fail(libc::EAGAIN); // no error queue: it is empty
+    }
+    if flags & libc::MSG_OOB != 0 {
+        // Urgent data stays in line.
+        return fail(if live.state.kind == Kind::Stream {
+            libc::EINVAL
+        } else {
+            libc::EOPNOTSUPP
+        });
+    }
+    let stream = live.state.kind == Kind::Stream;
+    let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+    let result = if stream && wanted > 0 && flags & libc::MSG_TRUNC != 0 {
+        discard(live, wanted, flags)
+    } else if stream && wanted > 0 && flags & libc::MSG_WAITALL != 0 {
+        receive_all(live, buffers, wanted, flags)
+    } else {
+        receive_some(live, buffers, flags)
+    };
+    if flags & libc::MSG_PEEK == 0 {
+        live.state.watch.used(Readiness::READABLE);
+    }
+    result
+}
+
+fn receive_some(
+    live: Live<'_>,
+    buffers: &mut [IoSliceMut<'_>],
+    flags: c_int,
+) -> io::Result<Received> {
+    let how = ReceiveFlags {
+        peek: flags & libc::MSG_PEEK != 0,
+        truncate: flags & libc::MSG_TRUNC != 0,
+    };
+    let timeout = live.state.receive_timeout();
+    let nonblocking = is_nonblocking(live, flags);
+    wait::until(live, Readiness::READABLE, nonblocking, timeout, || {
+        live.socket.receive(buffers, how)
+    })
+}
+
+/// MSG_WAITALL: until the buffers are full, the stream ends, or a wait fails (then what there is counts).
+fn receive_all(
+    live: Live<'_>,
+    buffers: &mut [IoSliceMut<'_>],
+    wanted: usize,
+    flags: c_int,
+) -> io::Result<Received> {
+    if flags & libc::MSG_PEEK != 0 {
+        return peek_all(live, buffers, wanted, flags);
+    }
+    let mut all = receive_some(live, buffers, flags)?;
+    let mut rest = buffers;
+    IoSliceMut::advance_slices(&mut rest, all.len);
+    while all.len < wanted && all.len > 0 {
+        match receive_some(live, rest, flags) {
+            Ok(more) if more.len > 0 => {
+                all.len += more.len;
+                IoSliceMut::advance_slices(&mut rest, more.len);
+            }
+            _ => break,
+        }
+    }
+    Ok(all)
+}
+
+/// MSG_WAITALL with MSG_PEEK: looks again every millisecond, since a stream with some data is readable all the time.
+fn peek_all(
+    live: Live<'_>,
+    buffers: &mut [IoSliceMut<'_>],
+    wanted: usize,
+    flags: c_int,
+) -> io::Result<Received> {
+    let deadline = wait::Deadline::after(live.state.receive_timeout());
+    loop {
+        let seen = receive_some(live, buffers, flags)?;
+        let ended = live
+            .socket
+            .readiness()
+            .intersects(Readiness::READ_HANGUP | Readiness::HANGUP);
+        let enough = seen.len == wanted || seen.len == 0 || ended;
+        if enough || is_nonblocking(live, flags) || deadline.passed() {
+            return Ok(seen);
+        }
+        wait::pause(std::time::Duration::from_millis(1))?;
+    }
+}
+
+/// MSG_TRUNC on a stream: throws away as many bytes, the buffers stay untouched.
+pub fn discard(live: Live<'_>, wanted: usize, flags: c_int) -> io::Result<Received> {
+    with_chunk(|chunk| {
+        let len = wanted.min(chunk.len());
+        let room = chunk.get_mut(..len).unwrap_or(&mut []);
+        let plain = flags & !libc::MSG_TRUNC;
+        receive_some(live, &mut [IoSliceMut::new(room)], plain)
+    })
+}
+
+/// sendmsg(2)'s heart: `flags` are MSG_*. A blocking stream takes everything before it returns, unless it fails
+/// midway: then what it took counts. SIGPIPE as socket(7) has it.
+pub fn send(
+    live: Live<'_>,
+    buffers: &mut [IoSlice<'_>],
+    to: Option<SocketAddr>,
+    flags: c_int,
+) -> io::Result<usize> {
+    if flags & (libc::MSG_OOB | libc::MSG_FASTOPEN) != 0 {
+        return fail(libc::EOPNOTSUPP);
+    }
+    let result = match live.state.kind {
+        Kind::Stream => {
+            hold_back(live, flags & libc::MSG_MORE != 0);
+            send_stream(live, buffers, flags)
+        }
+        Kind::Datagram if flags & libc::MSG_MORE != 0 => fail(libc::EOPNOTSUPP),
+        Kind::Datagram => send_datagram(live, buffers, to, flags),
+    };
+    if let Err(error) = &result {
+        let quiet = flags & libc::MSG_NOSIGNAL != 0 || live.state.kind == Kind::Datagram;
+        if errno::code(error) == libc::EPIPE && !quiet {
+            sys::raise_sigpipe();
+        }
+    }
+    result
+}
+
+/// MSG_MORE is TCP_CORK until a send without it.
+fn hold_back(live: Live<'_>, more: bool) {
+    if live.state.more.load(Relaxed) != more {
+        live.state.more.store(more, Relaxed);
+        let _ = live.socket.set_option(SocketOption::Cork(more)); // a hint: nothing is lost without
+    }
+}
+
+fn send_datagram(
+    live: Live<'_>,
+    buffers: &[IoSlice<'_>],
+    to: Option<SocketAddr>,
+    flags: c_int,
+) -> io::Result<usize> {
+    let timeout = live.state.send_timeout();
+    let result = wait::until(
+        live,
+        Readiness::WRITABLE,
+        is_nonblocking(live, flags),
+        timeout,
+        || live.socket.send(buffers, to),
+    );
+    if result.as_ref().is_err_and(would_block) {
+        live.state.watch.used(Readiness::WRITABLE);
+    }
+    result
+}
+
+fn send_stream(live: Live<'_>, mut buffers: &mut [IoSlice<'_>], flags: c_int) -> io::Result<usize> {
+    let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+    let timeout = live.state.send_timeout();
+    let nonblocking = is_nonblocking(live, flags);
+    let mut sent = 0;
+    loop {
+        let step = wait::until(live, Readiness::WRITABLE, nonblocking, timeout, || {
+            live.socket.send(buffers, None)
+        });
+        match step {
+            Ok(len) => {
+                sent += len;
+                if sent >= wanted {
+                    return Ok(sent);
+                }
+                if nonblocking || len == 0 {
+                    live.state.watch.used(Readiness::WRITABLE);
+                    return Ok(sent);
+                }
+                IoSlice::advance_slices(&mut buffers, len);
+            }
+            Err(error) => {
+                live.state.watch.used(Readiness::WRITABLE);
+                return if sent > 0 { Ok(sent) } else { Err(error) };
+            }
+        }
+    }
+}
+
+/// Where a datagram goes. A stream ignores the address, as Linux does once it is connected.
+///
+/// # Safety
+/// `pointer` must be readable for `len` bytes, or NULL.
+pub unsafe fn destination(
+    live: Live<'_>,
+    pointer: *const sockaddr,
+    len: socklen_t,
+) -> io::Result<Option<SocketAddr>> {
+    if pointer.is_null() || live.state.kind == Kind::Stream {
+        return Ok(None);
+    }
+    // SAFETY: the caller's.
+    match unsafe { address::read(pointer, len, live.state.domain) }? {
+        Given::Inet(address) => Ok(Some(address)),
+        Given::Unspecified => fail(libc::EAFNOSUPPORT),
+    }
+}
+
+/// recvmsg(2) on netchan's socket. No ancillary data comes: `msg_controllen` becomes 0.
+///
+/// # Safety
+/// `message` must be a valid msghdr for receiving, or NULL.
+pub unsafe fn receive_message(
+    live: Live<'_>,
+    message: *mut msghdr,
+    flags: c_int,
+) -> io::Result<usize> {
+    // SAFETY: the caller's.
+    let Some(message) = (unsafe { message.as_mut() }) else {
+        return fail(libc::EFAULT);
+    };
+    let count = message.msg_iovlen;
+    let receive = |buffers: &mut [IoSliceMut<'_>]| receive(live, buffers, flags);
+    // SAFETY: the caller's.
+    let received =
+        unsafe { buffers::with_writable(message.msg_iov, count, libc::EMSGSIZE, receive) }?;
+    match received.from {
+        Some(from) => {
+            let len = &raw mut message.msg_namelen;
+            // SAFETY: the caller's.
+            unsafe { address::write(from, live.state.domain, message.msg_name.cast(), len) }?;
+        }
+        None => message.msg_namelen = 0,
+    }
+    message.msg_controllen = 0;
+    message.msg_flags = if received.truncated {
+        libc::MSG_TRUNC
+    } else {
+        0
+    };
+    Ok(received.len)
+}
+
+/// sendmsg(2) on netchan's socket. Ancillary data is refused: none is served.
+///
+/// # Safety
+/// `message` must be a valid msghdr for sending, or NULL.
+pub unsafe fn send_message(
+    live: Live<'_>,
+    message: *const msghdr,
+    flags: c_int,
+) -> io::Result<usize> {
+    // SAFETY: the caller's.
+    let Some(message) = (unsafe { message.as_ref() }) else {
+        return fail(libc::EFAULT);
+    };
+    if message.msg_controllen > 0 && !message.msg_control.is_null() {
+        return fail(libc::EOPNOTSUPP);
+    }
+    // SAFETY: the caller's.
+    let to = unsafe { destination(live, message.msg_name.cast(), message.msg_namelen) }?;
+    let count = message.msg_iovlen;
+    let send = |buffers: &mut [IoSlice<'_>]| send(live, buffers, to, flags);
+    // SAFETY: the caller's.
+    unsafe { buffers::with_readable(message.msg_iov, count, libc::EMSGSIZE, send) }
+}
+
+/// sendmmsg(2): how many messages went; an error only if the first failed.
+///
+/// # Safety
+/// `messages` must hold `count` valid entries, or be NULL.
+pub unsafe fn send_messages(
+    live: Live<'_>,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> io::Result<usize> {
+    if messages.is_null() && count > 0 {
+        return fail(libc::EFAULT);
+    }
+    let count = (count as usize).min(buffers::VECTORS_MAX);
+    for at in 0..count {
+        let entry = messages.wrapping_add(at);
+        // SAFETY: at < count; the caller vouches for the entries.
+        let header = unsafe { &raw mut (*entry).msg_hdr };
+        // SAFETY: the caller's.
+        match unsafe { send_message(live, header, flags) } {
+            // SAFETY: at < count.
+            Ok(len) => unsafe { (*entry).msg_len = c_uint::try_from(len).unwrap_or(c_uint::MAX) },
+            Err(error) if at == 0 => return Err(error),
+            Err(_) => return Ok(at),
+        }
+    }
+    Ok(count)
+}
+
+/// recvmmsg(2): how many messages came; an error only if the first failed. As in Linux, `timeout` is looked at after each
+/// message.
+///
+/// # Safety
+/// `messages` must hold `count` valid entries, or be NULL; `timeout` must be readable, or NULL.
+pub unsafe fn receive_messages(
+    live: Live<'_>,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *const libc::timespec,
+) -> io::Result<usize> {
+    if messages.is_null() && count > 0 {
+        return fail(libc::EFAULT);
+    }
+    // SAFETY: the caller's.
+    let deadline = wait::Deadline::after(unsafe { wait::timespec(timeout) }?);
+    let mut flags = flags;
+    let count = (count as usize).min(buffers::VECTORS_MAX);
+    for at in 0..count {
+        let entry = messages.wrapping_add(at);
+        // SAFETY: at < count; the caller vouches for the entries.
+        let header = unsafe { &raw mut (*entry).msg_hdr };
+        // SAFETY: the caller's.
+        match unsafe { receive_message(live, header, flags & !libc::MSG_WAITFORONE) } {
+            // SAFETY: at < count.
+            Ok(len) => unsafe { (*entry).msg_len = c_uint::try_from(len).unwrap_or(c_uint::MAX) },
+            Err(error) if at == 0 => return Err(error),
+            Err(_) => return Ok(at),
+        }
+        if flags & libc::MSG_WAITFORONE != 0 {
+            flags |= libc::MSG_DONTWAIT;
+        }
+        if deadline.passed() {
+            return Ok(at + 1);
+        }
+    }
+    Ok(count)
+}
+
+/// sendfile(2) from a file to netchan's socket. EINVAL unless `input` can be read at an offset (files, block devices).
+///
+/// # Safety
+/// `offset` must be readable and writable, or NULL.
+pub unsafe fn send_file(
+    live: Live<'_>,
+    input: c_int,
+    offset: *mut i64,
+    count: usize,
+) -> io::Result<usize> {
+    let start = if offset.is_null() {
+        match sys::lseek(input, 0, libc::SEEK_CUR) {
+            Err(error) if error.raw_os_error() == Some(libc::ESPIPE) => return fail(libc::EINVAL),
+            position => position?,
+        }
+    } else {
+        // SAFETY: not NULL; the caller vouches for the rest.
+        unsafe { offset.read_unaligned() }
+    };
+    if start < 0 {
+        return fail(libc::EINVAL);
+    }
+    let result = send_file_from(live, input, start, count);
+    let sent = i64::try_from(*result.as_ref().unwrap_or(&0)).unwrap_or(0);
+    if offset.is_null() {
+        sys::lseek(input, start + sent, libc::SEEK_SET)?;
+    } else {
+        // SAFETY: not NULL; the caller vouches for the rest.
+        unsafe { offset.write_unaligned(start + sent) };
+    }
+    result
+}
+
+fn send_file_from(live: Live<'_>, input: c_int, start: i64, count: usize) -> io::Result<usize> {
+    with_chunk(|chunk| {
+        let mut sent = 0;
+        while sent < count {
+            let len = chunk.len().min(count - sent);
+            let room = chunk.get_mut(..len).unwrap_or(&mut []);
+            let at = start + i64::try_from(sent).unwrap_or(i64::MAX - start);
+            let filled = match sys::pread(input, room, at) {
+                Ok(0) => break,
+                Ok(filled) => filled,
+                Err(error) => return if sent > 0 { Ok(sent) } else { Err(error) },
+            };
+            let piece = room.get(..filled).unwrap_or(&[]);
+            match send(live, &mut [IoSlice::new(piece)], None, 0) {
+                Ok(len) => {
+                    sent += len;
+                    if len < filled {
+                        break; // a non-blocking socket is full
+                    }
+                }
+                Err(error) => return if sent > 0 { Ok(sent) } else { Err(error) },
+            }
+        }
+        Ok(sent)
+    })
+}
