@@ -35,5 +35,6 @@ mod sys;
 
 pub use clock::Clock;
 pub use net::{Builder, Net, Threads};
+pub use proto::tcp::{Info as TcpInfo, State as TcpState};
 pub use regime::{Dispatch, Regime};
 pub use socket::{TcpListener, TcpStream, UdpSocket};

@@ -39,6 +39,13 @@ fn forget(fd: RawFd) {
     epoll::closed(fd);
 }
 
+/// The kernel gave out `fd` anew: what the tables say of it is of a number that was closed where this library did not see it.
+pub fn renewed(fd: RawFd) {
+    if is_tracked(fd) {
+        forget(fd);
+    }
+}
+
 /// Closes a number that this library made.
 pub fn close_ours(fd: RawFd) {
     let _ = close(fd);

@@ -12,7 +12,7 @@ use netchan::socket::{Domain, Kind, Readiness, Socket};
 
 use crate::{
     address::{self, Given},
-    epoll,
+    descriptor, epoll,
     errno::{self, fail},
     lifecycle, real,
     state::{Live, SOCKETS, SocketState},
@@ -38,6 +38,7 @@ pub fn kind_of(domain: c_int, kind: c_int, protocol: c_int) -> Option<(Domain, K
 
 /// The kernel made `fd`: watch it until it is decided. Out of the table's range it stays the kernel's.
 pub fn created(fd: RawFd, domain: Domain, kind: Kind) {
+    descriptor::renewed(fd);
     let _ = SOCKETS.insert(fd, &SOCKETS.create(SocketState::new(domain, kind)));
 }
 
@@ -222,8 +223,9 @@ pub fn listen(live: Live<'_>, backlog: c_int) -> io::Result<usize> {
     }
     // Negative is "as many as allowed", as in Linux; the stack caps it.
     live.socket
-        .listen(usize::try_from(backlog).unwrap_or(4096))
-        .map(|()| 0)
+        .listen(usize::try_from(backlog).unwrap_or(4096))?;
+    live.state.changed();
+    Ok(0)
 }
 
 /// connect(2) on netchan's socket.
@@ -241,6 +243,7 @@ pub unsafe fn connect(
         Given::Unspecified => return live.socket.disconnect().map(|()| 0),
     };
     let first = live.socket.connect(peer);
+    live.state.changed();
     let nonblocking = live.state.nonblocking.load(Relaxed);
     match first {
         Err(error) if is_under_way(&error) && !nonblocking => {}
@@ -314,7 +317,7 @@ pub unsafe fn accept(
     let (fd, peer) = accepted?;
     // SAFETY: the caller's.
     if let Err(error) = unsafe { address::write(peer, live.state.domain, pointer, len) } {
-        crate::descriptor::close_ours(fd);
+        descriptor::close_ours(fd);
         return Err(error);
     }
     Ok(usize::try_from(fd).unwrap_or(0))
@@ -347,6 +350,7 @@ fn wants_close(flags: c_int) -> bool {
 fn number(live: Live<'_>, socket: Socket, fd: RawFd, flags: c_int) -> io::Result<RawFd> {
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     let state = SocketState::decided(live.state.domain, Kind::Stream, socket, nonblocking);
+    descriptor::renewed(fd);
     if SOCKETS.insert(fd, &SOCKETS.create(state)).is_err() {
         let _ = sys::close(fd);
         return fail(libc::EMFILE); // beyond the table

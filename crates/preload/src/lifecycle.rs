@@ -55,7 +55,7 @@ pub fn is_configured() -> bool {
         }
         known => known,
     };
-    known == YES && !is_forked() && !INSIDE.get()
+    known == YES && !is_forked() && !INSIDE.get() && owns_table()
 }
 
 fn asks_for_netchan() -> bool {

@@ -114,6 +114,14 @@ impl SocketState {
         }
     }
 
+    /// It listens or connects now: what waits for it looks again, since a socket that was nothing yet wakes nobody.
+    pub fn changed(&self) {
+        for waker in self.sleepers.lock().iter() {
+            waker.wake_by_ref();
+        }
+        self.watch.look_again();
+    }
+
     /// The last number is gone: wakes everybody who waits.
     fn close(&self) {
         self.closed.store(true, SeqCst);

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use proto::tcp::{Info, State};
+use netchan::{TcpInfo, TcpState};
 
 /// Its length.
 pub const LEN: usize = 232;
 
 /// The facts, field by field; those that netchan does not have are zero.
-pub fn encode(info: &Info) -> [u8; LEN] {
+pub fn encode(info: &TcpInfo) -> [u8; LEN] {
     let mut out = [0; LEN];
     let mss = u32::from(info.send_mss).max(1);
     bytes(
@@ -60,18 +60,18 @@ fn micros(time: Duration) -> u32 {
 }
 
 /// Linux's TCP_ESTABLISHED and so on.
-fn linux_state(state: State) -> u8 {
+fn linux_state(state: TcpState) -> u8 {
     match state {
-        State::Established => 1,
-        State::SynSent => 2,
-        State::SynReceived => 3,
-        State::FinWait1 => 4,
-        State::FinWait2 => 5,
-        State::TimeWait => 6,
-        State::Closed => 7,
-        State::CloseWait => 8,
-        State::LastAck => 9,
-        State::Listen => 10,
-        State::Closing => 11,
+        TcpState::Established => 1,
+        TcpState::SynSent => 2,
+        TcpState::SynReceived => 3,
+        TcpState::FinWait1 => 4,
+        TcpState::FinWait2 => 5,
+        TcpState::TimeWait => 6,
+        TcpState::Closed => 7,
+        TcpState::CloseWait => 8,
+        TcpState::LastAck => 9,
+        TcpState::Listen => 10,
+        TcpState::Closing => 11,
     }
 }

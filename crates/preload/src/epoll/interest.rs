@@ -1,0 +1,254 @@
+//! One socket in one epoll instance: what was asked, what was told, and when it is looked at again.
+
+use std::{
+    os::fd::RawFd,
+    sync::{
+        Arc, Weak,
+        atomic::{
+            AtomicBool, AtomicU16,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
+    task::{Wake, Waker},
+};
+
+use libc::{c_short, epoll_event};
+use netchan::socket::{Readiness, Socket};
+use parking_lot::Mutex;
+
+use super::shared::Shared;
+use crate::{poll, state::SocketState, table::Handle};
+
+const EDGE: u32 = libc::EPOLLET.cast_unsigned();
+const ONE_SHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
+const ALWAYS: Readiness = Readiness(Readiness::ERROR.0 | Readiness::HANGUP.0);
+
+/// One socket in one instance.
+pub struct Interest {
+    pub instance: Weak<Shared>,
+    pub fd: RawFd,
+    pub settings: Mutex<Settings>,
+    queued: AtomicBool,
+    /// Edge-triggered: readiness that was reported and is not armed again yet.
+    spent: AtomicU16,
+}
+
+pub struct Settings {
+    pub events: u32,
+    pub data: u64,
+    /// False: one-shot and reported.
+    armed: bool,
+    /// The kernel's instance holds it: its socket is undecided.
+    pub by_kernel: bool,
+    /// `None` once removed: an interest that is still queued keeps no socket open.
+    target: Option<Handle<SocketState>>,
+}
+
+impl Settings {
+    /// What epoll_ctl set, as poll's bits.
+    fn asked(&self) -> c_short {
+        let bits = u16::try_from(self.events & 0xffff).unwrap_or(0);
+        bits.cast_signed()
+    }
+
+    /// What to wait for: errors and hang-ups always.
+    fn wanted(&self) -> Readiness {
+        poll::interest(self.asked()) | ALWAYS
+    }
+
+    fn is_edge(&self) -> bool {
+        self.events & EDGE != 0
+    }
+
+    /// The event that says `ready`.
+    fn event(&self, ready: Readiness) -> (u32, u64) {
+        let bits = poll::answer(ready, self.asked()).cast_unsigned();
+        (u32::from(bits), self.data)
+    }
+}
+
+/// The instances that watch one socket.
+#[derive(Default)]
+pub struct Watch {
+    pub interests: Mutex<Vec<Weak<Interest>>>,
+    /// The union of the edge-triggered interests' spent bits: a transfer looks no further while it is zero.
+    spent: AtomicU16,
+}
+
+impl Wake for Interest {
+    fn wake(self: Arc<Self>) {
+        Self::enqueue(&self);
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        Self::enqueue(self);
+    }
+}
+
+impl Interest {
+    fn enqueue(this: &Arc<Self>) {
+        if this.queued.swap(true, SeqCst) {
+            return;
+        }
+        if let Some(instance) = this.instance.upgrade() {
+            instance.push(Arc::clone(this));
+        }
+    }
+
+    /// Looks at the socket: the event to report, if there is one. Arms what is not ready.
+    pub fn collect(this: &Arc<Self>) -> Option<(u32, u64)> {
+        this.queued.store(false, SeqCst); // before the look: whoever wakes after it queues again
+        let mut settings = this.settings.lock();
+        if !settings.armed || settings.by_kernel {
+            return None;
+        }
+        let target = settings.target.clone()?;
+        let socket = target.socket.get()?;
+        let ready = Readiness(socket.readiness().0 & settings.wanted().0);
+        let event = if settings.is_edge() {
+            this.collect_edge(&settings, &target, ready)
+        } else if ready == Readiness::NONE {
+            socket.register(settings.wanted(), &this.waker());
+            None
+        } else {
+            if settings.events & ONE_SHOT == 0 {
+                Self::enqueue(this);
+            }
+            Some(settings.event(ready))
+        };
+        if event.is_some() && settings.events & ONE_SHOT != 0 {
+            settings.armed = false;
+        }
+        event
+    }
+
+    /// As `collect`, for EPOLLET: something to report if any of `ready` is not spent; arms the rest.
+    fn collect_edge(
+        self: &Arc<Self>,
+        settings: &Settings,
+        target: &SocketState,
+        ready: Readiness,
+    ) -> Option<(u32, u64)> {
+        let socket = target.socket.get()?;
+        // Spent before the second look: a transfer that ends in between either sees the bit and arms it, or has
+        // made the socket unready before the look, which arms it here.
+        let before = self.spent.fetch_or(ready.0, SeqCst);
+        target.watch.spent.fetch_or(ready.0, SeqCst);
+        let still = Readiness(socket.readiness().0 & settings.wanted().0);
+        self.spent.fetch_and(!(ready.0 & !still.0), SeqCst);
+        let fresh = ready.0 & !before != 0;
+        if !fresh || settings.events & ONE_SHOT == 0 {
+            self.arm_edge(settings, socket, still);
+        }
+        fresh.then(|| settings.event(ready))
+    }
+
+    /// Registers for those bits that are not spent. A hang-up that was reported would wake at once and for ever: then
+    /// the next transfer arms.
+    fn arm_edge(self: &Arc<Self>, settings: &Settings, socket: &Socket, now: Readiness) {
+        let spent = Readiness(self.spent.load(SeqCst));
+        if now.0 & spent.0 & ALWAYS.0 == 0 {
+            let unspent = Readiness(settings.wanted().0 & !spent.0);
+            socket.register(unspent, &self.waker());
+        }
+    }
+
+    /// A transfer used up `used`: tell of it again when it comes again.
+    fn rearm(self: &Arc<Self>, used: Readiness) {
+        if self.spent.fetch_and(!used.0, SeqCst) & used.0 == 0 {
+            return;
+        }
+        let settings = self.settings.lock();
+        if !settings.armed || settings.by_kernel || !settings.is_edge() {
+            return;
+        }
+        if let Some(socket) = settings
+            .target
+            .as_ref()
+            .and_then(|target| target.socket.get())
+        {
+            let unspent = Readiness(settings.wanted().0 & !self.spent.load(SeqCst));
+            socket.register(unspent, &self.waker());
+        }
+    }
+
+    fn waker(self: &Arc<Self>) -> Waker {
+        Waker::from(Arc::clone(self))
+    }
+
+    /// Takes effect from now on: looks at once.
+    pub fn arm(self: &Arc<Self>, event: epoll_event) {
+        let mut settings = self.settings.lock();
+        settings.events = event.events;
+        settings.data = event.u64;
+        settings.armed = true;
+        settings.by_kernel = false;
+        self.spent.store(0, SeqCst);
+        drop(settings);
+        Self::enqueue(self);
+    }
+
+    /// Never reports again, and lets go of the socket.
+    pub fn detach(self: &Arc<Self>) {
+        let target = self.settings.lock().target.take();
+        if let Some(socket) = target.as_ref().and_then(|target| target.socket.get()) {
+            socket.deregister(&self.waker());
+        }
+    }
+}
+
+impl Interest {
+    /// An interest of `shared`'s in `target`.
+    pub fn new(
+        shared: &Arc<Shared>,
+        fd: RawFd,
+        target: &Handle<SocketState>,
+        event: epoll_event,
+        by_kernel: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            instance: Arc::downgrade(shared),
+            fd,
+            settings: Mutex::new(Settings {
+                events: event.events,
+                data: event.u64,
+                armed: true,
+                by_kernel,
+                target: Some(target.clone()),
+            }),
+            queued: AtomicBool::new(false),
+            spent: AtomicU16::new(0),
+        })
+    }
+}
+
+impl Watch {
+    /// After a receive (`READABLE`) or a send that met a full buffer (`WRITABLE`).
+    #[inline]
+    pub fn used(&self, what: Readiness) {
+        if self.spent.load(Relaxed) & what.0 != 0 {
+            self.rearm(what);
+        }
+    }
+
+    #[cold]
+    fn rearm(&self, what: Readiness) {
+        self.spent.fetch_and(!what.0, SeqCst);
+        for interest in self.interests.lock().iter().filter_map(Weak::upgrade) {
+            interest.rearm(what);
+        }
+    }
+
+    /// The socket became something else (listening, connecting): what was registered before may be lost.
+    pub fn look_again(&self) {
+        for interest in self.interests.lock().iter().filter_map(Weak::upgrade) {
+            Interest::enqueue(&interest);
+        }
+    }
+
+    /// One more interest in the socket.
+    pub fn add(&self, interest: &Arc<Interest>) {
+        let mut interests = self.interests.lock();
+        interests.retain(|other| other.strong_count() > 0);
+        interests.push(Arc::downgrade(interest));
+    }
+}

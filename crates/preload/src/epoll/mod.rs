@@ -1,0 +1,228 @@
+//! epoll over netchan's sockets and the kernel's descriptors together.
+//!
+//! Each instance is a real one of the kernel's, which watches the kernel's descriptors; beside it stands a list of interests in
+//! netchan's sockets. An interest that may have something to say is queued by its waker, so that a wait costs what is
+//! ready, not what is registered. A level-triggered interest stays queued after it was reported and is looked at
+//! again by the next wait; an edge-triggered one is armed again by the receive or send that uses the event up.
+
+use std::{
+    io,
+    os::fd::RawFd,
+    sync::{
+        Arc, Weak,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
+    time::Duration,
+};
+
+use libc::{c_int, epoll_event};
+
+use crate::{
+    errno::fail,
+    lifecycle,
+    state::SocketState,
+    sys,
+    table::{Handle, Table},
+    wait::Deadline,
+};
+
+mod control;
+mod interest;
+mod shared;
+
+pub use control::control;
+pub use interest::Watch;
+use shared::Shared;
+
+/// Every epoll instance's number.
+pub static EPOLLS: Table<Instance> = Table::new();
+
+/// One epoll instance.
+pub struct Instance {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let interests = std::mem::take(&mut *self.shared.interests.lock());
+        for interest in interests.into_values() {
+            interest.detach();
+        }
+    }
+}
+
+/// Follows epoll_create: `epfd` is the kernel's new instance.
+pub fn created(epfd: RawFd) {
+    crate::descriptor::renewed(epfd);
+    let shared = Arc::new(Shared::new(epfd));
+    // Out of the table's range: the kernel's instance alone serves it.
+    let _ = EPOLLS.insert(epfd, &EPOLLS.create(Instance { shared }));
+}
+
+/// The instance behind `epfd`, if it is watched here and by this process.
+pub fn instance(epfd: RawFd) -> Option<Handle<Instance>> {
+    if EPOLLS.is_vacant(epfd) || lifecycle::is_forked() {
+        return None;
+    }
+    EPOLLS.get(epfd)
+}
+
+/// The number `fd` was closed or means something else now: no instance watches it any more.
+pub fn forget_number(fd: RawFd, handle: &Handle<SocketState>) {
+    let interests = std::mem::take(&mut *handle.watch.interests.lock());
+    for interest in interests.iter().filter_map(Weak::upgrade) {
+        if interest.fd == fd {
+            if let Some(instance) = interest.instance.upgrade() {
+                instance.interests.lock().remove(&fd);
+            }
+            interest.detach();
+        } else {
+            handle
+                .watch
+                .interests
+                .lock()
+                .push(Arc::downgrade(&interest));
+        }
+    }
+}
+
+/// An instance's number was closed; it may go on under another.
+pub fn closed(fd: RawFd) {
+    let Some(removed) = EPOLLS.remove(fd) else {
+        return;
+    };
+    if lifecycle::is_forked() {
+        std::mem::forget(removed.handle);
+        return;
+    }
+    if !removed.last
+        && let Some(other) = EPOLLS.find(&removed.handle)
+    {
+        removed.handle.shared.epfd.store(other, Relaxed);
+    }
+}
+
+/// Somebody is about to look at `fd` with poll, or to put it into another epoll: if it is an instance, the kernel has
+/// to know about its queue.
+pub fn expose(fd: RawFd) {
+    if let Some(instance) = instance(fd) {
+        let _ = instance.shared.hang_bell(); // without descriptors to spare it shows the kernel's side only
+    }
+}
+
+/// The socket becomes netchan's: what the kernel's instances watched, ours watch now.
+pub fn taken_over(state: &SocketState) {
+    for interest in state
+        .watch
+        .interests
+        .lock()
+        .iter()
+        .filter_map(Weak::upgrade)
+    {
+        let Some(instance) = interest.instance.upgrade() else {
+            continue;
+        };
+        let event = {
+            let settings = interest.settings.lock();
+            epoll_event {
+                events: settings.events,
+                u64: settings.data,
+            }
+        };
+        let epfd = instance.epfd.load(Relaxed);
+        let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, interest.fd, None);
+        instance.kernel_members.fetch_sub(1, Relaxed);
+        interest.arm(event);
+        instance.call_out();
+    }
+}
+
+/// The socket becomes the kernel's for good: the instances forget it, the kernel's own watch it.
+pub fn handed_back(state: &SocketState) {
+    let interests = std::mem::take(&mut *state.watch.interests.lock());
+    for interest in interests.iter().filter_map(Weak::upgrade) {
+        let Some(instance) = interest.instance.upgrade() else {
+            continue;
+        };
+        instance.interests.lock().remove(&interest.fd);
+        let (by_kernel, event) = {
+            let settings = interest.settings.lock();
+            (
+                settings.by_kernel,
+                epoll_event {
+                    events: settings.events,
+                    u64: settings.data,
+                },
+            )
+        };
+        interest.detach();
+        if !by_kernel {
+            let epfd = instance.epfd.load(Relaxed);
+            let _ = sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, interest.fd, Some(event));
+            instance.kernel_members.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// How a wait goes on.
+pub enum Wait {
+    /// Nothing of netchan's in this instance and no stack: the kernel's epoll_wait does it all.
+    Kernel,
+    /// As many events.
+    Done(usize),
+}
+
+/// epoll_wait(2) on a watched instance.
+///
+/// # Safety
+/// `out` must be writable for `max` entries.
+pub unsafe fn wait(
+    instance: &Handle<Instance>,
+    out: *mut epoll_event,
+    max: c_int,
+    timeout: Option<Duration>,
+) -> io::Result<Wait> {
+    let shared = &instance.shared;
+    let max = usize::try_from(max).ok().filter(|max| *max > 0);
+    let Some(max) = max else {
+        return fail(libc::EINVAL);
+    };
+    if lifecycle::running().is_none() || !shared.has_ours() {
+        return Ok(Wait::Kernel);
+    }
+    // SAFETY: the caller's.
+    let found = unsafe { shared.gather(out, max) }?;
+    if found > 0 || timeout.is_some_and(|time| time.is_zero()) {
+        return Ok(Wait::Done(found));
+    }
+    // SAFETY: the caller's.
+    unsafe { shared.sleep(out, max, Deadline::after(timeout)) }.map(Wait::Done)
+}
+
+/// Brackets a wait in the kernel: while it lasts, a first interest of netchan's calls the thread out. False if one is there
+/// already.
+pub fn enter_kernel(epfd: RawFd) -> bool {
+    let Some(instance) = instance(epfd) else {
+        return true;
+    };
+    instance.shared.kernel_waiters.fetch_add(1, SeqCst);
+    lifecycle::running().is_none() || !instance.shared.has_ours()
+}
+
+/// Ends what [`enter_kernel`] began: how many of `count` events are the program's.
+///
+/// # Safety
+/// `out` must hold `count` entries.
+pub unsafe fn leave_kernel(epfd: RawFd, out: *mut epoll_event, count: c_int) -> c_int {
+    let Some(instance) = instance(epfd) else {
+        return count;
+    };
+    instance.shared.kernel_waiters.fetch_sub(1, SeqCst);
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the caller's.
+    let kept = unsafe { instance.shared.without_bell(out, count) };
+    c_int::try_from(kept).unwrap_or(c_int::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! What the interests and the waiting threads of one epoll instance share: the queue of what may be ready.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    os::fd::RawFd,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicI32, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release, SeqCst},
+        },
+    },
+    task::Waker,
+};
+
+use libc::{c_int, epoll_event, pollfd};
+use parking_lot::Mutex;
+
+use super::interest::Interest;
+use crate::{
+    errno::fail,
+    lifecycle, sys,
+    wait::{Deadline, with_waiter},
+};
+
+/// What interests and waiting threads of one instance share.
+pub struct Shared {
+    /// A number of the kernel's instance; follows when the first one is closed while a duplicate stays.
+    pub epfd: AtomicI32,
+    pub interests: Mutex<BTreeMap<RawFd, Arc<Interest>>>,
+    queue: Mutex<Queue>,
+    /// Interests that the kernel may hold: an upper bound, the kernel drops closed ones by itself.
+    pub kernel_members: AtomicUsize,
+    /// Threads inside the kernel's epoll_wait, which does not see our queue.
+    pub kernel_waiters: AtomicUsize,
+    /// An eventfd inside the kernel's instance, readable while the queue is not empty: made when somebody looks at
+    /// the instance from outside (poll on it, another epoll around it) or must be called out of the kernel. -1: none.
+    bell: AtomicI32,
+    /// Which side goes first when both have more than the caller has room for.
+    kernel_first: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queue {
+    ready: VecDeque<Arc<Interest>>,
+    /// Threads that wait for it to fill.
+    sleepers: Vec<Waker>,
+}
+
+impl Shared {
+    /// What stands beside the kernel's instance `epfd`.
+    pub fn new(epfd: RawFd) -> Self {
+        Self {
+            epfd: AtomicI32::new(epfd),
+            interests: Mutex::default(),
+            queue: Mutex::default(),
+            kernel_members: AtomicUsize::new(0),
+            kernel_waiters: AtomicUsize::new(0),
+            bell: AtomicI32::new(-1),
+            kernel_first: AtomicBool::new(false),
+        }
+    }
+
+    /// One more that may have something to say: wakes one of those who wait.
+    pub fn push(&self, interest: Arc<Interest>) {
+        let sleeper = {
+            let mut queue = self.queue.lock();
+            queue.ready.push_back(interest);
+            if queue.ready.len() == 1 {
+                self.ring(); // under the lock: silence follows the queue
+            }
+            queue.sleepers.pop()
+        };
+        if let Some(sleeper) = sleeper {
+            sleeper.wake();
+        }
+    }
+
+    fn ring(&self) {
+        let bell = self.bell.load(Acquire); // pairs with Release in hang_bell
+        if bell >= 0 {
+            sys::eventfd_signal(bell);
+        }
+    }
+
+    fn pop(&self) -> Option<Arc<Interest>> {
+        let mut queue = self.queue.lock();
+        let next = queue.ready.pop_front();
+        if queue.ready.is_empty() {
+            let bell = self.bell.load(Acquire); // pairs with Release in hang_bell
+            if bell >= 0 && next.is_some() {
+                sys::eventfd_clear(bell);
+            }
+        }
+        next
+    }
+
+    /// What a bell's event carries: no address that a program could use for its own data.
+    fn bell_data(&self) -> u64 {
+        std::ptr::from_ref(self) as u64
+    }
+
+    /// Makes the queue visible to the kernel's instance.
+    pub fn hang_bell(&self) -> io::Result<()> {
+        let queue = self.queue.lock();
+        if self.bell.load(Relaxed) >= 0 {
+            return Ok(());
+        }
+        let bell = sys::eventfd()?;
+        let event = epoll_event {
+            events: libc::EPOLLIN.cast_unsigned(),
+            u64: self.bell_data(),
+        };
+        let epfd = self.epfd.load(Relaxed);
+        if let Err(error) = sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, bell, Some(event)) {
+            let _ = sys::close(bell);
+            return Err(error);
+        }
+        self.bell.store(bell, Release); // pairs with Acquire in ring and pop
+        if !queue.ready.is_empty() {
+            sys::eventfd_signal(bell);
+        }
+        Ok(())
+    }
+
+    /// Moves at most `max` events of netchan's sockets to `out`.
+    ///
+    /// # Safety
+    /// `out` must be writable for `max` entries.
+    unsafe fn drain(&self, out: *mut epoll_event, max: usize) -> usize {
+        let mut found = 0;
+        let rounds = self.queue.lock().ready.len(); // each once: a level-triggered one queues itself again
+        for _ in 0..rounds {
+            if found == max {
+                break;
+            }
+            let Some(interest) = self.pop() else { break };
+            if let Some((events, data)) = Interest::collect(&interest) {
+                let place = out.wrapping_add(found);
+                // SAFETY: found < max.
+                unsafe { place.write_unaligned(epoll_event { events, u64: data }) };
+                found += 1;
+            }
+        }
+        found
+    }
+
+    /// Moves at most `max` of the kernel's events to `out`, the bell's left out.
+    ///
+    /// # Safety
+    /// `out` must be writable for `max` entries.
+    unsafe fn drain_kernel(&self, out: *mut epoll_event, max: usize) -> io::Result<usize> {
+        let room = c_int::try_from(max).unwrap_or(c_int::MAX);
+        if room == 0 || (self.kernel_members.load(Relaxed) == 0 && self.bell.load(Relaxed) < 0) {
+            return Ok(0);
+        }
+        // SAFETY: the caller's.
+        let count = unsafe { sys::epoll_poll(self.epfd.load(Relaxed), out, room) }?;
+        // SAFETY: `count` entries were written.
+        Ok(unsafe { self.without_bell(out, count) })
+    }
+
+    /// Removes the bell's event from `count` events.
+    ///
+    /// # Safety
+    /// `out` must hold `count` entries.
+    pub unsafe fn without_bell(&self, out: *mut epoll_event, count: usize) -> usize {
+        if self.bell.load(Relaxed) < 0 {
+            return count;
+        }
+        let mut kept = 0;
+        for at in 0..count {
+            // SAFETY: at < count.
+            let event = unsafe { out.wrapping_add(at).read_unaligned() };
+            if event.u64 == self.bell_data() {
+                continue;
+            }
+            // SAFETY: kept <= at.
+            unsafe { out.wrapping_add(kept).write_unaligned(event) };
+            kept += 1;
+        }
+        kept
+    }
+
+    /// Everything there is at this moment.
+    ///
+    /// # Safety
+    /// `out` must be writable for `max` entries.
+    pub unsafe fn gather(&self, out: *mut epoll_event, max: usize) -> io::Result<usize> {
+        if self.kernel_first.fetch_xor(true, Relaxed) {
+            // SAFETY: the caller's.
+            let kernel = unsafe { self.drain_kernel(out, max) }?;
+            // SAFETY: kernel <= max.
+            Ok(kernel + unsafe { self.drain(out.wrapping_add(kernel), max - kernel) })
+        } else {
+            // SAFETY: the caller's.
+            let ours = unsafe { self.drain(out, max) };
+            // SAFETY: ours <= max.
+            Ok(ours + unsafe { self.drain_kernel(out.wrapping_add(ours), max - ours) }?)
+        }
+    }
+
+    pub fn has_ours(&self) -> bool {
+        !self.interests.lock().is_empty()
+    }
+}
+
+impl Shared {
+    /// Threads that sleep in the kernel's epoll_wait come out and wait here from now on.
+    pub fn call_out(&self) {
+        if self.kernel_waiters.load(SeqCst) > 0 && self.hang_bell().is_ok() {
+            self.ring();
+        }
+    }
+}
+
+impl Shared {
+    /// # Safety
+    /// `out` must be writable for `max` entries.
+    pub unsafe fn sleep(
+        &self,
+        out: *mut epoll_event,
+        max: usize,
+        deadline: Deadline,
+    ) -> io::Result<usize> {
+        with_waiter(|waiter| {
+            let waker = waiter.waker().clone();
+            let result = loop {
+                self.queue.lock().sleepers.push(waker.clone());
+                // SAFETY: the caller's.
+                match unsafe { self.gather(out, max) } {
+                    Ok(0) => {}
+                    result => break result,
+                }
+                let mut kernel = [pollfd {
+                    fd: self.epfd.load(Relaxed),
+                    events: libc::POLLIN,
+                    revents: 0,
+                }];
+                let waited = waiter.wait(&mut kernel, deadline.left());
+                self.leave(&waker);
+                // SAFETY: the caller's.
+                match unsafe { self.gather(out, max) } {
+                    Ok(0) => {}
+                    result => break result,
+                }
+                if let Err(error) = waited {
+                    break Err(error);
+                }
+                if kernel[0].revents & libc::POLLNVAL != 0 {
+                    break fail(libc::EBADF);
+                }
+                if deadline.passed() {
+                    break Ok(0);
+                }
+            };
+            self.leave(&waker);
+            result
+        })
+    }
+
+    fn leave(&self, waker: &Waker) {
+        self.queue
+            .lock()
+            .sleepers
+            .retain(|other| !other.will_wake(waker));
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let bell = *self.bell.get_mut();
+        if bell >= 0 && !lifecycle::is_forked() {
+            let _ = sys::close(bell);
+        }
+    }
+}
