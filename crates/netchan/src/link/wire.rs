@@ -7,6 +7,7 @@
 //! Each end may be used by a thread of its own, or both by one: nothing blocks. A wire whose other end was dropped is
 //! [`LinkError::Gone`], once what was under way has arrived.
 
+mod direction;
 mod options;
 pub(crate) mod registry;
 mod shape;
@@ -14,33 +15,24 @@ mod shape;
 mod tests;
 
 use std::{
-    cmp::{Ordering as Order, Reverse},
-    collections::{BinaryHeap, VecDeque},
+    collections::VecDeque,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{
-            AtomicBool,
-            Ordering::{Relaxed, SeqCst},
+            Ordering::{Acquire, SeqCst},
             fence,
         },
     },
 };
 
-use percore::{
-    doorbell::Doorbell,
-    ring::{Consumer, Producer, ring},
-    slab::Slab,
-};
+use percore::{doorbell::Doorbell, slab::Slab};
 use proto::time::Instant;
 
-use self::shape::{Shape, Verdict};
+use self::direction::{Direction, Incoming, Outgoing, direction};
 pub use self::{options::Options, shape::Impairments};
 pub use super::random::Probability;
 use super::{FRAME_OVERHEAD, Link, LinkError, Properties, Statistics, mac};
-use crate::packet::{Meta, Packet};
-
-/// Frames that can be on their way to one end behind its ring: 16384 × 56 bytes. More wait in the ring, then at the sender.
-const WAITING_MAX: usize = 16_384;
+use crate::packet::Packet;
 
 /// Both ends of a wire that treats the frames of each direction as `options` says.
 #[must_use]
@@ -61,277 +53,6 @@ pub fn pair_with(first: &Options, second: &Options) -> (Wire, Wire) {
     (a.properties.frame_max, b.properties.frame_max) = (frame_max, frame_max);
     (a.incoming, b.incoming) = (Some(in0), Some(in1));
     (a, b)
-}
-
-/// What the two ends of one direction share beside the ring.
-#[derive(Debug, Default)]
-struct Direction {
-    /// Rung when there is something to receive.
-    receiver: OnceLock<Arc<Doorbell>>,
-    /// Rung when there is room again.
-    sender: OnceLock<Arc<Doorbell>>,
-    /// The sender found the ring full. Set before it looks again; see `Incoming::unblock`.
-    blocked: AtomicBool,
-    seen: Impairments,
-}
-
-/// A frame under way.
-#[derive(Debug)]
-struct Timed {
-    due: Instant,
-    /// Number in the order of sending: frames due together arrive in it.
-    order: u64,
-    twice: bool,
-    packet: Packet,
-}
-
-impl PartialEq for Timed {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Order::Equal
-    }
-}
-impl Eq for Timed {}
-impl PartialOrd for Timed {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Timed {
-    fn cmp(&self, other: &Self) -> Order {
-        (self.due, self.order).cmp(&(other.due, other.order))
-    }
-}
-
-#[derive(Debug)]
-enum Out {
-    Plain(Producer<Packet>),
-    Shaped {
-        ring: Producer<Timed>,
-        shape: Box<Shape>,
-        order: u64,
-    },
-}
-
-#[derive(Debug)]
-enum In {
-    Plain(Consumer<Packet>),
-    Shaped {
-        ring: Consumer<Timed>,
-        waiting: BinaryHeap<Reverse<Timed>>,
-    },
-}
-
-/// The receiving half of a direction.
-#[derive(Debug)]
-struct Incoming {
-    lane: In,
-    direction: Arc<Direction>,
-    trusted: bool,
-}
-
-/// The sending half of a direction.
-#[derive(Debug)]
-struct Outgoing {
-    lane: Out,
-    direction: Arc<Direction>,
-}
-
-/// Makes one direction; `number` (0 or 1) keeps the chances of the two apart.
-fn direction(options: &Options, number: u64) -> (Outgoing, Incoming) {
-    let direction = Arc::new(Direction::default());
-    let (out, lane) = if options.shapes() {
-        let (producer, consumer) = ring(options.slots());
-        let shape = Box::new(Shape::new(options, number));
-        let waiting = BinaryHeap::with_capacity(WAITING_MAX);
-        (
-            Out::Shaped {
-                ring: producer,
-                shape,
-                order: 0,
-            },
-            In::Shaped {
-                ring: consumer,
-                waiting,
-            },
-        )
-    } else {
-        let (producer, consumer) = ring(options.slots());
-        (Out::Plain(producer), In::Plain(consumer))
-    };
-    let incoming = Incoming {
-        lane,
-        direction: direction.clone(),
-        trusted: options.trusted,
-    };
-    (
-        Outgoing {
-            lane: out,
-            direction,
-        },
-        incoming,
-    )
-}
-
-impl Outgoing {
-    /// Sends from the front of `frames` until it is empty or the ring full.
-    fn send(&mut self, now: Instant, frames: &mut VecDeque<Packet>) {
-        match &mut self.lane {
-            Out::Plain(ring) => {
-                ring.push_batch(frames);
-            }
-            Out::Shaped { ring, shape, order } => {
-                while !frames.is_empty() {
-                    // Room first: a frame that stays must not have drawn from the generator.
-                    let full = ring.room() == 0;
-                    if full && !shape.drops_when_full() {
-                        break;
-                    }
-                    let Some(mut packet) = frames.pop_front() else {
-                        break;
-                    };
-                    if full {
-                        shape.overflow(&self.direction.seen);
-                        continue;
-                    }
-                    let Verdict::Deliver { due, twice } =
-                        shape.admit(now, &mut packet, &self.direction.seen)
-                    else {
-                        continue;
-                    };
-                    *order += 1;
-                    // There was room, and nobody else fills it.
-                    let _ = ring.stage(Timed {
-                        due,
-                        order: *order,
-                        twice,
-                        packet,
-                    });
-                }
-                ring.publish();
-            }
-        }
-    }
-
-    fn peer_gone(&self) -> bool {
-        match &self.lane {
-            Out::Plain(ring) => ring.is_abandoned(),
-            Out::Shaped { ring, .. } => ring.is_abandoned(),
-        }
-    }
-
-    fn ring_bell(&self) {
-        if let Some(bell) = self.direction.receiver.get() {
-            bell.ring();
-        }
-    }
-}
-
-impl Incoming {
-    /// Appends what has arrived at `now`, at most `max`.
-    fn receive(
-        &mut self,
-        now: Instant,
-        slab: &mut Slab,
-        burst: &mut VecDeque<Packet>,
-        max: usize,
-        counts: &mut Statistics,
-    ) -> usize {
-        let meta = Meta {
-            checksum_verified: self.trusted,
-            ..Meta::default()
-        };
-        let mut bytes = 0;
-        let mut hand_over = |mut packet: Packet| {
-            packet.meta = meta;
-            bytes += packet.len() as u64;
-            burst.push_back(packet);
-        };
-        let n = match &mut self.lane {
-            In::Plain(ring) => ring.pop_batch(max, hand_over),
-            In::Shaped { ring, waiting } => {
-                let room = WAITING_MAX.saturating_sub(waiting.len()) / 2; // each may come twice
-                ring.pop_batch(room, |timed| {
-                    if timed.twice {
-                        waiting.extend(copy(&timed, slab, counts).map(Reverse));
-                    }
-                    waiting.push(Reverse(timed));
-                });
-                let mut n = 0;
-                while n < max && waiting.peek().is_some_and(|next| next.0.due <= now) {
-                    let Some(Reverse(timed)) = waiting.pop() else {
-                        break;
-                    };
-                    hand_over(timed.packet);
-                    n += 1;
-                }
-                n
-            }
-        };
-        counts.rx_packets += n as u64;
-        counts.rx_bytes += bytes;
-        self.unblock();
-        n
-    }
-
-    /// Tells a sender who found the ring full that there is room.
-    ///
-    /// The sender sets the flag, then looks once more; we take, then look at the flag. Between our taking and our looking
-    /// there is no fence, so the flag can be missed, but not for good: who is about to sleep has passed the fence of
-    /// `Doorbell::arm` and looks here again.
-    fn unblock(&self) {
-        // Relaxed, as said: pairs with the SeqCst store in Wire::transmit through that fence
-        let blocked = &self.direction.blocked;
-        if blocked.load(Relaxed)
-            && blocked.swap(false, SeqCst)
-            && let Some(bell) = self.direction.sender.get()
-        {
-            bell.ring();
-        }
-    }
-
-    /// Whether nothing is under way.
-    fn is_empty(&mut self) -> bool {
-        match &mut self.lane {
-            In::Plain(ring) => ring.is_empty(),
-            In::Shaped { ring, waiting } => waiting.is_empty() && ring.is_empty(),
-        }
-    }
-
-    fn peer_gone(&self) -> bool {
-        match &self.lane {
-            In::Plain(ring) => ring.is_abandoned(),
-            In::Shaped { ring, .. } => ring.is_abandoned(),
-        }
-    }
-
-    fn next_event(&self) -> Instant {
-        match &self.lane {
-            In::Plain(_) => Instant::FAR,
-            In::Shaped { waiting, .. } => waiting.peek().map_or(Instant::FAR, |next| next.0.due),
-        }
-    }
-}
-
-/// A second copy of a frame, in a buffer of `slab`; `None` (counted) where there is none or it is too small.
-fn copy(timed: &Timed, slab: &mut Slab, counts: &mut Statistics) -> Option<Timed> {
-    let Some(buffer) = slab.alloc() else {
-        counts.rx_no_buffer += 1;
-        return None;
-    };
-    let mut packet = Packet::new(buffer, 0);
-    let bytes = timed.packet.bytes();
-    let Some(room) = packet.room_mut().get_mut(..bytes.len()) else {
-        counts.rx_length += 1;
-        return None;
-    };
-    room.copy_from_slice(bytes);
-    packet.set_len(bytes.len());
-    Some(Timed {
-        due: timed.due,
-        order: timed.order,
-        twice: false,
-        packet,
-    })
 }
 
 /// One end of a wire.
@@ -399,22 +120,6 @@ impl Wire {
         self.slot = None;
         true
     }
-
-    /// Counts `frames`, and drops those that are longer than the wire takes.
-    fn weigh(&mut self, frames: &mut VecDeque<Packet>) -> u64 {
-        let (mut bytes, mut longest) = (0, 0);
-        for frame in &*frames {
-            bytes += frame.len() as u64;
-            longest = longest.max(frame.len());
-        }
-        if longest > self.longest {
-            let before = frames.len();
-            frames.retain(|frame| frame.len() <= self.longest);
-            self.counts.tx_errors += (before - frames.len()) as u64;
-            bytes = frames.iter().map(|frame| frame.len() as u64).sum();
-        }
-        bytes
-    }
 }
 
 /// A live view of what a wire does to the frames of one direction.
@@ -463,7 +168,8 @@ impl Link for Wire {
         };
         let n = incoming.receive(now, slab, burst, max, &mut self.counts);
         // In this order: what was sent before the end was dropped is seen by the second look.
-        if n == 0 && incoming.peer_gone() && incoming.is_empty() {
+        // Acquire: pairs with Release in Outgoing::drop
+        if n == 0 && incoming.direction.closed.load(Acquire) && incoming.is_empty() {
             return Err(gone());
         }
         Ok(n)
@@ -474,28 +180,23 @@ impl Link for Wire {
         now: Instant,
         frames: &mut VecDeque<Packet>,
     ) -> Result<usize, LinkError> {
-        if frames.is_empty() {
-            return Ok(0);
-        }
-        if self.out.peer_gone() {
+        // Acquire: pairs with Release in Incoming::drop
+        if self.out.direction.closed.load(Acquire) && !frames.is_empty() {
             return Err(gone());
         }
         let offered = frames.len();
-        let bytes = self.weigh(frames);
-        let fit = frames.len();
-        self.out.send(now, frames);
+        self.out.send(now, frames, self.longest, &mut self.counts);
         if !frames.is_empty() {
             // Say so, then look again: see Incoming::unblock.
             self.out.direction.blocked.store(true, SeqCst); // pairs with the swap there
             fence(SeqCst); // partner: the fence in Doorbell::arm
-            self.out.send(now, frames);
+            self.out.send(now, frames, self.longest, &mut self.counts);
         }
-        if frames.len() < fit {
+        let taken = offered - frames.len();
+        if taken > 0 {
             self.out.ring_bell();
         }
-        self.counts.tx_packets += (fit - frames.len()) as u64;
-        self.counts.tx_bytes += bytes - frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        Ok(offered - frames.len())
+        Ok(taken)
     }
 
     fn next_event(&self) -> Instant {
@@ -518,21 +219,8 @@ impl Link for Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // The ring tells the peer when its end goes, which is after this; a peer that sleeps has to be told to look, so let
-        // the rings go first.
-        let (receiver, sender) = (
-            self.out.direction.receiver.get().cloned(),
-            self.incoming
-                .as_ref()
-                .and_then(|incoming| incoming.direction.sender.get().cloned()),
-        );
-        self.incoming = None;
         if self.slot.take().is_some() {
             registry::sweep();
-        }
-        self.out.lane = Out::Plain(ring(1).0);
-        for bell in [receiver, sender].into_iter().flatten() {
-            bell.ring();
         }
     }
 }

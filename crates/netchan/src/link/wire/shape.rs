@@ -15,8 +15,12 @@ use crate::{
     packet::Packet,
 };
 
+/// Frames of a queue at most, whatever was asked for: 65536 × 16 bytes.
+const QUEUE_MAX: usize = 1 << 16;
+
 /// What one direction did to its frames. Written by the sending end only, read by anyone (Relaxed: plain numbers).
 #[derive(Debug, Default)]
+#[repr(align(128))] // away from what the other side reads
 pub struct Impairments {
     /// Lost by chance, frames hit by corruption that no checksum covers included.
     pub lost: AtomicU64,
@@ -47,14 +51,19 @@ fn count(counter: &AtomicU64) {
 pub(super) enum Verdict {
     /// It never arrives.
     Drop,
-    /// It arrives at `due`, twice if `twice`.
-    Deliver { due: Instant, twice: bool },
+    /// It arrives at `due`: `late` for one of its kind, and `twice`.
+    Deliver {
+        due: Instant,
+        late: bool,
+        twice: bool,
+    },
 }
 
 /// One direction's state.
 #[derive(Debug)]
 pub(super) struct Shape {
-    delay: Duration,
+    /// Nanoseconds, as the next.
+    delay: u64,
     jitter: u64,
     reorder: Probability,
     extent: u64,
@@ -79,11 +88,11 @@ impl Shape {
                 (false, Some(_)) => Options::QUEUE,
                 (false, None) => 0,
                 // Only bytes are limited: as many frames as there could be of the shortest kind.
-                (true, _) => options.queue_bytes.unwrap_or(0) / 60 + 1,
+                (true, _) => (options.queue_bytes.unwrap_or(0) / 60 + 1).min(QUEUE_MAX),
             });
         let tracked = limited || options.rate.is_some();
         Self {
-            delay: options.delay,
+            delay: nanoseconds(options.delay),
             jitter: nanoseconds(options.jitter),
             reorder: options.reorder,
             extent: nanoseconds(options.extent),
@@ -117,27 +126,34 @@ impl Shape {
             return Verdict::Drop;
         }
         let sent = self.serialise(now, packet.len());
-        let lost = self.random.hit(self.loss);
-        let mut due = sent + self.delay;
-        if self.jitter > 0 {
-            due = due + Duration::from_nanos(self.random.below(self.jitter + 1));
-        }
+        let arrives = later(sent, self.delay);
         // A lost frame has passed through the queue and over the line all the same.
-        self.queue
-            .enter(if self.rate.is_some() { sent } else { due }, packet.len());
+        self.queue.enter(
+            if self.rate.is_some() { sent } else { arrives },
+            packet.len(),
+        );
+        let lost = self.random.hit(self.loss);
         if lost || (self.random.hit(self.corrupt) && !self.spoil(packet, seen)) {
             count(&seen.lost);
             return Verdict::Drop;
         }
+        let mut due = arrives;
+        if self.jitter > 0 {
+            due = later(due, self.random.below(self.jitter + 1));
+        }
         if self.random.hit(self.reorder) {
             count(&seen.reordered);
-            due = due + Duration::from_nanos(1 + self.random.below(self.extent.max(1)));
+            due = later(due, 1 + self.random.below(self.extent.max(1)));
         }
         let twice = self.random.hit(self.duplicate);
         if twice {
             count(&seen.duplicated);
         }
-        Verdict::Deliver { due, twice }
+        Verdict::Deliver {
+            due,
+            late: due > arrives,
+            twice,
+        }
     }
 
     /// When the last bit of a frame of `len` bytes, offered at `now`, has left.
@@ -151,7 +167,7 @@ impl Shape {
             .saturating_mul(1_000_000_000)
             .saturating_add(self.remainder);
         self.remainder = work % rate;
-        self.free_at = self.free_at + Duration::from_nanos(work / rate);
+        self.free_at = later(self.free_at, work / rate);
         self.free_at
     }
 
@@ -178,6 +194,11 @@ impl Shape {
         count(&seen.corrupted);
         true
     }
+}
+
+/// `at` and `ns` nanoseconds more.
+const fn later(at: Instant, ns: u64) -> Instant {
+    Instant(at.0.saturating_add(ns))
 }
 
 fn nanoseconds(d: Duration) -> u64 {
@@ -243,7 +264,7 @@ impl Queue {
         Self {
             frames_max,
             bytes_max: bytes_max.unwrap_or(usize::MAX),
-            waiting: VecDeque::with_capacity(frames_max.unwrap_or(0).min(1 << 16)),
+            waiting: VecDeque::with_capacity(frames_max.unwrap_or(0).min(QUEUE_MAX)),
             bytes: 0,
         }
     }

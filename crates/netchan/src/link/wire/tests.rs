@@ -1,6 +1,11 @@
 //! The wire alone: what each impairment does, that a seed replays, that nothing leaks, that nothing blocks.
 
-use std::{collections::VecDeque, num::NonZeroU64, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    num::NonZeroU64,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use percore::{doorbell::Doorbell, slab::Slab};
 use proto::time::Instant;
