@@ -1,4 +1,13 @@
 //! The machine: cores, memory and time stamps. It has never heard of a packet.
+//!
+//! Each primitive states its guarantees first (what is wait-free, what is visible to whom), and has tests, a model that
+//! [loom](https://docs.rs/loom) runs through its interleavings, and a bench beside what else there is:
+//!
+//! ```text
+//! cargo test -p percore
+//! RUSTFLAGS="--cfg loom" cargo test -p percore --release --lib
+//! cargo bench -p percore [-- --quick] [channels] [latency] [slab] [doorbell] [counter] [clock]
+//! ```
 
 pub mod clock;
 pub mod counter;

@@ -10,7 +10,7 @@
 //! * Buffers outlive their slab: the memory is unmapped when the last one was dropped (see `graveyard` for the exact moment).
 //! * After `new` nothing allocates but a thread's first drop of a buffer of a slab.
 //!
-//! A buffer is named by its distance from the first one in cache lines, a shift away from its address. Buffers start an odd number of
+//! On its way home a buffer is named by its distance from the first one in cache lines, a shift away from its address. Buffers start an odd number of
 //! cache lines apart, so that their first lines, where the headers are, fall into all sets of a cache and not into a few.
 
 pub(crate) mod lane;

@@ -1,6 +1,6 @@
 //! The slab beside the allocator, and beside a pool behind crossbeam's ArrayQueue.
 
-use crate::harness::{Plan, pin, print_head, time, together};
+use crate::harness::{Plan, pin, print_head, repeat, time, together};
 use crossbeam_queue::ArrayQueue;
 use percore::{
     ring::ring,
@@ -31,7 +31,8 @@ fn local(plan: &Plan) {
     let slab = Rc::new(RefCell::new(Slab::new(BUFFERS, SIZE).expect("memory")));
     let pool: ArrayQueue<Bytes> = ArrayQueue::new(BUFFERS);
     (0..BUFFERS).for_each(|_| drop(pool.push(bytes())));
-    for burst in [1, BURST] {
+    one_by_one(plan, &slab, &pool);
+    for burst in [BURST, 16 * BURST] {
         let rounds = 20_000 * plan.scale / burst;
         let bursts =
             |out: &mut dyn FnMut()| time(rounds * burst, || (0..rounds).for_each(|_| out()));
@@ -75,6 +76,32 @@ fn local(plan: &Plan) {
             &mut [&mut free, &mut drop_them, &mut allocator, &mut queue],
         );
     }
+}
+
+fn one_by_one(plan: &Plan, slab: &RefCell<Slab>, pool: &ArrayQueue<Bytes>) {
+    let n = 20_000 * plan.scale;
+    let mut free = || {
+        let mut slab = slab.borrow_mut();
+        repeat(n, || {
+            let buffer = black_box(slab.alloc());
+            buffer.map(|buffer| slab.free(buffer))
+        })
+    };
+    let mut drop_it = || {
+        let mut slab = slab.borrow_mut();
+        repeat(n, || drop(black_box(slab.alloc())))
+    };
+    let mut allocator = || repeat(n, || drop(black_box(bytes())));
+    let mut queue = || {
+        repeat(n, || {
+            let item = black_box(pool.pop());
+            item.map(|item| pool.push(item).is_ok())
+        })
+    };
+    plan.row(
+        "one by one",
+        &mut [&mut free, &mut drop_it, &mut allocator, &mut queue],
+    );
 }
 
 /// The holder hands all buffers to the other core, which drops them in one go; then the holder takes them in.

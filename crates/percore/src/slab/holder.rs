@@ -55,11 +55,14 @@ impl Head {
 pub struct Slab {
     /// Always there but inside `drop`.
     estate: ManuallyDrop<Estate>,
-    /// Buffers at home, by the number that `line_of` gives them; last in, first out: the warmest goes first.
-    free: Vec<u32>,
+    /// Buffers at home, by address: nothing to compute between alloc and free. Last in, first out: the warmest goes first.
+    free: Vec<NonNull<u8>>,
     /// Allocations until the next look at the lanes; never more than `free` has.
     fuel: usize,
 }
+
+// SAFETY: the free list names buffers that nobody else has; the estate may be sent.
+unsafe impl Send for Slab {}
 
 impl fmt::Debug for Slab {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,16 +102,23 @@ impl Slab {
             size: size.div_ceil(LINE).max(1) * LINE,
             lanes,
         };
-        let step = u32::try_from(lines_each).map_err(|_| too_large())?;
+        let head = NonNull::from(Box::leak(Box::new(head)));
+        // Every buffer is inside the region, as its last line is; with 0 buffers there is no step.
+        let step = lines.checked_div(count).unwrap_or(0);
+        let address = |i: u32| {
+            // SAFETY: just made.
+            let head = unsafe { head.as_ref() };
+            head.data_of(i * step)
+        };
         Ok(Self {
             estate: ManuallyDrop::new(Estate {
-                head: NonNull::from(Box::leak(Box::new(head))),
+                head,
                 region,
                 read: ReadUpTo::START,
                 id,
                 buffers,
             }),
-            free: (0..count).rev().map(|i| i * step).collect(),
+            free: (0..count).rev().map(address).collect(),
             fuel: 0,
         })
     }
@@ -125,12 +135,10 @@ impl Slab {
         if self.fuel == 0 {
             self.look();
         }
-        let line = self.free.pop()?;
+        let data = self.free.pop()?;
         self.fuel -= 1;
-        Some(Buffer {
-            data: self.head().data_of(line),
-            head: self.estate.head,
-        })
+        let head = self.estate.head;
+        Some(Buffer { data, head })
     }
 
     /// Takes in what came home and sets the time of the next look.
@@ -146,7 +154,7 @@ impl Slab {
         let head = unsafe { self.estate.head.as_ref() };
         let free = &mut self.free;
         head.lanes
-            .collect(&mut self.estate.read, |line| free.push(line));
+            .collect(&mut self.estate.read, |line| free.push(head.data_of(line)));
     }
 
     /// Local free: gives back a buffer at once. A buffer of another slab is dropped, i.e. goes home.
@@ -154,7 +162,7 @@ impl Slab {
     pub fn free(&mut self, buffer: Buffer) {
         if buffer.head == self.estate.head {
             let buffer = ManuallyDrop::new(buffer);
-            self.free.push(self.head().line_of(buffer.data));
+            self.free.push(buffer.data);
         }
     }
 
