@@ -445,6 +445,11 @@ impl Connection {
         if self.timers.retransmit == Instant::FAR {
             self.arm_retransmit(now);
         }
+        // Nothing more: the next call shall find that out by one comparison.
+        let all = self.snd.end + u32::from(self.fin_queued);
+        if self.snd.nxt == all && !self.recovery.active() {
+            self.pending.clear(Pending::SEND);
+        }
         // An answer on the way: the application talks, acknowledgments can ride along.
         if self.timers.delayed_ack != Instant::FAR {
             self.quick_acks = 0;
