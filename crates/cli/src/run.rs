@@ -46,8 +46,8 @@ pub struct Arguments {
     /// Addresses that stay with the kernel beside its loopback, such as 10.0.0.0/8 (may be repeated)
     #[arg(long, value_name = "PREFIX")]
     pub kernel: Vec<String>,
-    /// How work is placed on cores: giant, locked or app-channel (the default)
-    #[arg(long, value_name = "REGIME")]
+    /// How work is placed on cores (default: app-channel)
+    #[arg(long, value_name = "REGIME", value_parser = ["giant", "locked", "app-channel"])]
     pub regime: Option<String>,
     /// Take everything from this file instead
     #[arg(long, value_name = "FILE")]

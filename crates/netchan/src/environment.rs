@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{Builder, Net, Regime};
+use crate::{Builder, Net, Regime, config::Config};
 
 /// The link's specification, `KIND[:NAME][,option=value]...`.
 pub const LINK: &str = "NETCHAN_LINK";
@@ -12,7 +12,7 @@ pub const ADDRESS: &str = "NETCHAN_ADDRESS";
 pub const GATEWAY: &str = "NETCHAN_GATEWAY";
 /// The regime's name.
 pub const REGIME: &str = "NETCHAN_REGIME";
-/// A configuration file, instead of the four above.
+/// A configuration file, instead of link, addresses and gateways; [`REGIME`] goes before what it says.
 pub const CONFIG: &str = "NETCHAN_CONFIG";
 /// Further address prefixes that stay with the kernel's stack, separated by commas; loopback always does.
 pub const KERNEL: &str = "NETCHAN_KERNEL";
@@ -28,7 +28,7 @@ pub const OWNER: &str = "NETCHAN_OWNER";
 pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder> {
     let link = match (variable(LINK), variable(CONFIG)) {
         (Some(link), None) => link,
-        (None, Some(path)) => return from_file(&path),
+        (None, Some(path)) => return finish(from_file(&path)?, variable),
         (Some(_), Some(_)) => return invalid(format!("{LINK} and {CONFIG} exclude each other")),
         (None, None) => return invalid(format!("neither {LINK} nor {CONFIG} is set")),
     };
@@ -45,16 +45,21 @@ pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder>
             .gateway(gateway)
             .map_err(|e| in_variable(GATEWAY, &e))?;
     }
+    finish(builder, variable)
+}
+
+/// What goes for both ways: the regime, and an answer for `netchan show`.
+fn finish(builder: Builder, variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder> {
+    let builder = builder.control(true);
     match variable(REGIME) {
-        Some(name) => Ok(builder.regime(regime(&name)?)),
+        Some(name) => Ok(builder.regime(regime(&name).map_err(|e| in_variable(REGIME, &e))?)),
         None => Ok(builder),
     }
 }
 
 fn from_file(path: &str) -> io::Result<Builder> {
-    invalid(format!(
-        "{CONFIG}={path}: configuration files are not read here"
-    ))
+    let config = Config::load(path).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
+    Builder::from_config(&config).map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))
 }
 
 /// The parts of a comma-separated list, without blanks and empty parts.
