@@ -56,7 +56,8 @@ const FD: u32 = 2;
 #[repr(C)]
 pub struct Word(Futex);
 
-/// One sleeper, any number of ringers.
+/// One sleeper, any number of ringers. (Another thread may become the sleeper between a `disarm` and an `arm`, if it was told so by
+/// something that synchronises: a lock, a join.)
 ///
 /// The sleeper's order: [`arm`](Self::arm), look at its queues *again*, sleep only if they are empty, [`disarm`](Self::disarm).
 /// The ringer's order: publish the item, [`ring`](Self::ring). Then no wake-up is lost: of the two fences, in `arm` and in `ring`,

@@ -24,11 +24,18 @@ pub(super) fn is_invariant() -> bool {
     invariant && kernel_trusts_it()
 }
 
-/// The kernel takes `tsc` off this list when it finds that the cores' counters disagree. Where the list cannot be read, cpuid's word stands.
+/// The kernel takes `tsc` off this list when it finds that the cores' counters disagree. Where the list cannot be read, cpuid's word
+/// stands. System calls, not `std::fs`: inside a preloaded library `std` would call the library's own `open` and `read`.
 #[cfg(target_arch = "x86_64")]
 fn kernel_trusts_it() -> bool {
-    let list = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
-    std::fs::read_to_string(list).map_or(true, |list| list.split_whitespace().any(|c| c == "tsc"))
+    use rustix::fs::{Mode, OFlags, open};
+    let list = c"/sys/devices/system/clocksource/clocksource0/available_clocksource";
+    let mut names = [0; 256];
+    let read = open(list, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .and_then(|list| rustix::io::read(&list, &mut names));
+    let Ok(len) = read else { return true };
+    let mut names = names[..len.min(names.len())].split(|byte| byte.is_ascii_whitespace());
+    names.any(|name| name == b"tsc")
 }
 
 #[cfg(not(target_arch = "x86_64"))]
