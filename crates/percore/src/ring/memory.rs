@@ -2,7 +2,12 @@
 
 use crate::sync::{Arc, AtomicU32, AtomicUsize, Cell, Ordering};
 use crossbeam_utils::CachePadded;
-use std::{fmt, mem::MaybeUninit, ptr::NonNull};
+use std::{
+    alloc::{alloc, dealloc, handle_alloc_error},
+    fmt,
+    mem::MaybeUninit,
+    ptr::NonNull,
+};
 
 /// One end's published state; only that end writes it.
 #[derive(Debug)]
@@ -19,6 +24,21 @@ pub(super) struct Side {
 pub(super) struct Header {
     pub producer: CachePadded<Side>,
     pub consumer: CachePadded<Side>,
+}
+
+impl Header {
+    fn new() -> Self {
+        let side = || {
+            CachePadded::new(Side {
+                index: AtomicUsize::new(0),
+                gone: AtomicU32::new(0),
+            })
+        };
+        Self {
+            producer: side(),
+            consumer: side(),
+        }
+    }
 }
 
 pub(super) type Slot<T> = Cell<MaybeUninit<T>>;
@@ -76,6 +96,11 @@ impl Layout {
             }),
             _ => None,
         }
+    }
+
+    fn for_alloc(&self) -> std::alloc::Layout {
+        // Checked in `of`, where the limits are the same.
+        std::alloc::Layout::from_size_align(self.bytes, self.align).expect("capacity overflow")
     }
 
     /// Number of slots.
@@ -203,11 +228,13 @@ impl<T> Place<T> {
     }
 }
 
-/// A ring's memory on the heap; the last end's drop frees it, and the items that are left.
+/// A ring's memory on the heap: one allocation, aligned like foreign memory, so that an item of a cache line's size lies in one
+/// cache line. The last end's drop frees it, and the items that are left.
 #[derive(Debug)]
 pub(super) struct Heap<T> {
     header: NonNull<Header>,
-    slots: NonNull<[Slot<T>]>,
+    slots: NonNull<Slot<T>>,
+    layout: Layout,
 }
 
 // SAFETY: what the pointers name is this value's own, and only the ends touch it.
@@ -218,41 +245,50 @@ unsafe impl<T: Send> Sync for Heap<T> {}
 impl<T> Heap<T> {
     pub fn place(capacity: usize) -> Place<T> {
         let layout = Layout::of::<T>(capacity).expect("capacity overflow");
-        let side = || {
-            CachePadded::new(Side {
-                index: AtomicUsize::new(0),
-                gone: AtomicU32::new(0),
-            })
+        let for_alloc = layout.for_alloc();
+        // SAFETY: not of size 0: there is always a header.
+        let start = unsafe { alloc(for_alloc) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(for_alloc));
+        // Prefaulted: the first lap shall not wait for the kernel.
+        // SAFETY: our own new memory, and `bytes` of it.
+        unsafe { start.write_bytes(0, layout.bytes) };
+        let header = start.cast::<Header>();
+        // SAFETY: the layout has place and alignment for it.
+        unsafe { header.write(Header::new()) };
+        // SAFETY: `slots_at` is at most `bytes`.
+        let slots = unsafe { start.add(layout.slots_at) }.cast::<Slot<T>>();
+        for i in 0..layout.capacity {
+            // SAFETY: the layout has place for so many slots.
+            let slot = unsafe { slots.add(i) };
+            // SAFETY: as above, and it is aligned.
+            unsafe { slot.write(Cell::new(MaybeUninit::uninit())) };
+        }
+        let heap = Self {
+            header,
+            slots,
+            layout,
         };
-        let header = Box::new(Header {
-            producer: side(),
-            consumer: side(),
-        });
-        let slots: Box<[Slot<T>]> = (0..layout.capacity)
-            .map(|_| Cell::new(MaybeUninit::uninit()))
-            .collect();
-        let header = NonNull::from(Box::leak(header));
-        let slots = NonNull::from(Box::leak(slots));
         Place {
             header,
-            slots: slots.cast(),
+            slots,
             mask: layout.capacity - 1,
-            heap: Some(Arc::new(Self { header, slots })),
+            heap: Some(Arc::new(heap)),
         }
     }
-}
 
-impl<T> Drop for Heap<T> {
-    fn drop(&mut self) {
-        // SAFETY: made by `Box::leak` in `place`; both ends are gone.
-        let header = unsafe { Box::from_raw(self.header.as_ptr()) };
-        // SAFETY: as above.
-        let slots = unsafe { Box::from_raw(self.slots.as_ptr()) };
+    /// Drops the items that were pushed and not popped.
+    fn drop_items(&self) {
+        // SAFETY: alive until `drop` frees it.
+        let header = unsafe { self.header.as_ref() };
         // Relaxed, both: the drop of the last `Arc` comes after all that the ends did.
         let mut head = header.consumer.index.load(Ordering::Relaxed);
         let tail = header.producer.index.load(Ordering::Relaxed);
         while head != tail {
-            slots[head & (slots.len() - 1)].with_mut(|slot| {
+            // SAFETY: the mask keeps the offset below the number of slots.
+            let slot = unsafe { self.slots.add(head & (self.layout.capacity - 1)) };
+            // SAFETY: alive, and both ends are gone.
+            let slot = unsafe { slot.as_ref() };
+            slot.with_mut(|slot| {
                 // SAFETY: between the indices, so written and not yet read; nobody else can reach it.
                 let slot = unsafe { &mut *slot };
                 // SAFETY: as above.
@@ -260,5 +296,18 @@ impl<T> Drop for Heap<T> {
             });
             head = head.wrapping_add(1);
         }
+    }
+}
+
+impl<T> Drop for Heap<T> {
+    fn drop(&mut self) {
+        self.drop_items();
+        let slots = NonNull::slice_from_raw_parts(self.slots, self.layout.capacity);
+        // SAFETY: written in `place`; both ends are gone. (Only loom's cells and atomics have something to drop.)
+        unsafe { slots.drop_in_place() };
+        // SAFETY: as above.
+        unsafe { self.header.drop_in_place() };
+        // SAFETY: allocated in `place` with this layout.
+        unsafe { dealloc(self.header.as_ptr().cast(), self.layout.for_alloc()) };
     }
 }
