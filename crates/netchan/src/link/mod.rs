@@ -1,5 +1,6 @@
 //! Links: where packets enter and leave, in bursts. A link knows nothing of protocols.
 
+mod datagrams;
 pub mod loopback;
 pub(crate) mod mac;
 mod netlink;

@@ -20,7 +20,9 @@ use proto::{time::Instant, wire::ethernet::MacAddr};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socket_with, sockopt};
 
 use super::{
-    BURST, FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, Properties, Statistics, mac, netlink, sys,
+    BURST, FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, Properties, Statistics,
+    datagrams::{Datagrams, NoBuffer},
+    mac, netlink, sys,
     virtio::{self, Frame},
 };
 use crate::packet::{Meta, Packet};
@@ -30,6 +32,9 @@ const IP_MAX: usize = 65_535;
 
 /// What the kernel may keep for us, bytes: the ring of R1. A hundred merged segments.
 const KERNEL_QUEUE: usize = 8 << 20;
+
+/// Bytes of a VLAN tag.
+const TAG: usize = 4;
 
 /// Between two looks at an interface that is down: whether it is gone for good.
 const LOOK: Duration = Duration::from_millis(100);
@@ -55,11 +60,20 @@ pub struct Options {
     pub address: Address,
 }
 
+/// A frame as the kernel handed it over.
+#[derive(Debug)]
+enum Accepted {
+    Whole(Packet),
+    Merged(Datagrams),
+}
+
 /// A packet socket bound to an interface.
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: OwnedFd,
     properties: Properties,
+    /// Merged datagrams that are being cut, and what came behind them: at most one burst of the kernel.
+    pending: VecDeque<Accepted>,
     /// Frames to ask the kernel for at once: twice what came last, so that idle polls borrow few buffers.
     appetite: usize,
     /// When to look next whether an interface that is down still exists.
@@ -113,6 +127,7 @@ impl PacketSocket {
         Ok(Self {
             socket,
             properties,
+            pending: VecDeque::with_capacity(BURST),
             appetite: BURST,
             look_at: None,
             gone: None,
@@ -151,47 +166,89 @@ impl PacketSocket {
         let buffers = buffers.get_mut(..asked).unwrap_or_default();
         let came = sys::receive_many(self.socket.as_fd(), buffers, &mut received);
         let n = came.as_ref().map_or(0, |&n| n);
-        let mut taken = 0;
+        let before = burst.len();
         for (i, (slot, what)) in empty.iter_mut().zip(&received).enumerate() {
             let Some(packet) = slot.take() else { continue };
-            let packet = if i < n {
+            let accepted = if i < n {
                 self.accept(packet, what)
             } else {
                 Err(packet)
             };
-            match packet {
-                Ok(packet) => {
-                    burst.push_back(packet);
-                    taken += 1;
-                }
+            match accepted {
+                // What comes after merged datagrams waits until they are cut.
+                Ok(Accepted::Whole(packet)) if self.pending.is_empty() => burst.push_back(packet),
+                Ok(accepted) => self.pending.push_back(accepted),
                 Err(packet) => slab.free(packet.into_buffer()),
             }
         }
         self.appetite = (2 * n).clamp(4, BURST);
         came?;
-        Ok((taken, n == asked))
+        Ok((burst.len() - before, n == asked))
+    }
+
+    /// Appends frames that came with the last call of the kernel, at most `max`; how many.
+    fn receive_pending(
+        &mut self,
+        slab: &mut Slab,
+        burst: &mut VecDeque<Packet>,
+        max: usize,
+    ) -> usize {
+        let before = burst.len();
+        while burst.len() - before < max {
+            match self.pending.front_mut() {
+                None => break,
+                Some(Accepted::Merged(datagrams)) => match datagrams.next(slab) {
+                    Some(Ok(packet)) => {
+                        burst.push_back(packet);
+                        continue;
+                    }
+                    Some(Err(NoBuffer)) => {
+                        self.counts.rx_no_buffer += 1;
+                        continue;
+                    }
+                    None => {}
+                },
+                Some(Accepted::Whole(_)) => {}
+            }
+            if let Some(Accepted::Whole(packet)) = self.pending.pop_front() {
+                burst.push_back(packet);
+            }
+        }
+        burst.len() - before
     }
 
     /// Makes a frame just read what it was on the wire; gives it back (counted) if it is none of ours.
-    fn accept(&mut self, mut packet: Packet, what: &sys::Received) -> Result<Packet, Packet> {
+    fn accept(&mut self, mut packet: Packet, what: &sys::Received) -> Result<Accepted, Packet> {
         packet.set_len(what.len);
         let header = virtio::read(packet.bytes());
         packet.pull(virtio::LEN);
-        packet.meta = Meta {
-            checksum_verified: header == Some(Frame::Verified),
-            ..Meta::default()
-        };
         let whole = !what.cut && packet.len() >= HEADER_MIN;
-        if !whole || matches!(header, None | Some(Frame::Merged)) {
+        if !whole || matches!(header, None | Some(Frame::Unknown)) {
             self.counts.rx_length += 1;
             return Err(packet);
         }
-        if let Some(tag) = what.vlan {
-            restore(&mut packet, tag);
-        }
+        packet.meta = Meta {
+            checksum_verified: header != Some(Frame::Plain),
+            ..Meta::default()
+        };
+        let tagged = what.vlan.is_some_and(|tag| restore(&mut packet, tag));
+        let len = packet.len() as u64;
+        let accepted = match header {
+            Some(Frame::Datagrams { start, size }) => {
+                let start = if tagged { start + TAG } else { start };
+                match Datagrams::new(packet, start, size) {
+                    Ok(datagrams) => Accepted::Merged(datagrams),
+                    Err(packet) => {
+                        self.counts.rx_length += 1;
+                        return Err(packet);
+                    }
+                }
+            }
+            _ => Accepted::Whole(packet),
+        };
         self.counts.rx_packets += 1;
-        self.counts.rx_bytes += packet.len() as u64;
-        Ok(packet)
+        self.counts.rx_bytes += len;
+        Ok(accepted)
     }
 
     /// Takes a frame for which there is no buffer: what is dropped is counted here (R1), and the descriptor does not stay readable.
@@ -236,11 +293,11 @@ impl Link for PacketSocket {
         max: usize,
     ) -> Result<usize, LinkError> {
         self.still_there()?;
-        let mut n = 0;
+        let mut n = self.receive_pending(slab, burst, max);
         while n < max {
             match self.receive_some(slab, burst, max - n) {
                 Ok((taken, more)) => {
-                    n += taken;
+                    n += taken + self.receive_pending(slab, burst, max - n - taken);
                     if !more {
                         break;
                     }
@@ -304,8 +361,11 @@ impl Link for PacketSocket {
         Some(self.socket.as_fd())
     }
 
-    /// While the interface is down: when to look whether it is gone.
+    /// At once while datagrams wait to be cut; while the interface is down, when to look whether it is gone.
     fn next_event(&self) -> Instant {
+        if !self.pending.is_empty() {
+            return Instant::ZERO;
+        }
         self.look_at.unwrap_or(Instant::FAR)
     }
 
@@ -375,18 +435,19 @@ fn filter(mac: MacAddr) -> [sys::Instruction; 8] {
     ]
 }
 
-/// Puts a VLAN tag (protocol, control information) back behind the addresses.
-fn restore(packet: &mut Packet, (protocol, control): (u16, u16)) {
-    // The virtio header stood there: there is room.
-    if packet.push(4).is_none() {
-        return;
+/// Puts a VLAN tag (protocol, control information) back behind the addresses; false if there is no room in front.
+fn restore(packet: &mut Packet, (protocol, control): (u16, u16)) -> bool {
+    // The virtio header stood there.
+    if packet.push(TAG).is_none() {
+        return false;
     }
     let bytes = packet.bytes_mut();
-    bytes.copy_within(4..16, 0);
-    if let Some(tag) = bytes.get_mut(12..16) {
+    bytes.copy_within(TAG..TAG + 12, 0);
+    if let Some(tag) = bytes.get_mut(12..12 + TAG) {
         let (p, c) = (protocol.to_be_bytes(), control.to_be_bytes());
         tag.copy_from_slice(&[p[0], p[1], c[0], c[1]]);
     }
+    true
 }
 
 fn refuse(name: &str, kind: ErrorKind, what: &str) -> io::Error {

@@ -140,7 +140,8 @@ impl Tap {
             match virtio::read(packet.bytes()) {
                 Some(Frame::Plain) => {}
                 Some(Frame::Verified) => meta.checksum_verified = true,
-                Some(Frame::Merged) | None => packet.set_len(0),
+                // We did not ask for datagrams merged.
+                Some(Frame::Datagrams { .. } | Frame::Unknown) | None => packet.set_len(0),
             }
             packet.pull(virtio::LEN);
         }

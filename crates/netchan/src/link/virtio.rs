@@ -1,6 +1,6 @@
 //! The header that Linux puts before a frame which is not finished (`struct virtio_net_hdr`, virtio 1.2 §5.1.6).
 
-/// Its length, bytes.
+/// Its length, bytes. Numbers in it are in this machine's order: what a device older than virtio 1.0 has.
 pub const LEN: usize = 10;
 
 /// A header that says: nothing to do.
@@ -11,6 +11,7 @@ const DATA_VALID: u8 = 2;
 const GSO_NONE: u8 = 0;
 const GSO_TCP4: u8 = 1;
 const GSO_TCP6: u8 = 4;
+const GSO_UDP: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
 /// What the header says of the frame behind it.
@@ -21,8 +22,16 @@ pub enum Frame {
     /// The transport checksum need not be looked at: the frame never left this host (its checksum field holds only the sum
     /// of the pseudo-header), or a device has verified it. Many TCP segments merged into one are of this kind.
     Verified,
-    /// Several datagrams merged into one, which we did not ask for.
-    Merged,
+    /// UDP datagrams of one size merged into one: where their UDP header starts, bytes into the frame, and how many bytes of
+    /// payload each has. Their checksums need not be looked at.
+    Datagrams {
+        /// Of the UDP header.
+        start: usize,
+        /// Of the payload.
+        size: usize,
+    },
+    /// Something merged that we know nothing of.
+    Unknown,
 }
 
 /// Reads the header at the start of `bytes`; `None` if there is none.
@@ -33,6 +42,10 @@ pub fn read(bytes: &[u8]) -> Option<Frame> {
             Frame::Verified
         }
         (_, GSO_NONE | GSO_TCP4 | GSO_TCP6) => Frame::Plain,
-        _ => Frame::Merged,
+        (flags, GSO_UDP) if flags & NEEDS_CHECKSUM != 0 => Frame::Datagrams {
+            size: usize::from(u16::from_ne_bytes([header[4], header[5]])),
+            start: usize::from(u16::from_ne_bytes([header[6], header[7]])),
+        },
+        _ => Frame::Unknown,
     })
 }

@@ -286,3 +286,56 @@ fn downed_interface_drops_and_comes_back() {
         );
     });
 }
+
+/// A kernel peer that merges its datagrams (UDP_SEGMENT) is received datagram by datagram, in order.
+#[test]
+fn merged_datagrams_are_cut_apart() {
+    namespace::with("packet::merged_datagrams_are_cut_apart", || {
+        veth();
+        let mut host = open("packet:v0");
+        ip(&format!(
+            "neighbor add 10.77.0.2 lladdr {} dev v1",
+            host.link.properties().mac
+        ));
+        // 17, 103: SOL_UDP, UDP_SEGMENT. 40 datagrams of 1000 bytes and a short one, then an ordinary one.
+        let script = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setsockopt(17, 103, 1000); \
+                      s.sendto(b''.join(bytes([n]) * 1000 for n in range(40)) + b'short', ('10.77.0.2', 9)); \
+                      s.sendto(b'last', ('10.77.0.2', 9))";
+        let Ok(sent) = std::process::Command::new("python3")
+            .args(["-c", script])
+            .status()
+        else {
+            eprintln!("SKIPPED: no python3 to send with UDP_SEGMENT");
+            return;
+        };
+        assert!(sent.success());
+        let mut payloads = Vec::new();
+        host.until(|p| {
+            let bytes = p.bytes();
+            if bytes.get(12..14) == Some(&[8, 0][..]) && bytes.get(23) == Some(&17) {
+                assert_eq!(
+                    crate::frames::checksum(&[&bytes[14..34]]),
+                    [0, 0],
+                    "the header's checksum"
+                );
+                assert!(p.meta.checksum_verified);
+                payloads.push(bytes[42..].to_vec());
+            }
+            (payloads.len() == 42).then_some(())
+        })
+        .expect("42 datagrams");
+        for (n, payload) in (0u8..40).zip(&payloads) {
+            assert_eq!(payload, &vec![n; 1000]);
+        }
+        assert_eq!(
+            (&payloads[40][..], &payloads[41][..]),
+            (&b"short"[..], &b"last"[..])
+        );
+        host.seen.clear();
+        assert_eq!(
+            host.slab.available(),
+            host.slab.capacity(),
+            "buffers leaked"
+        );
+    });
+}
