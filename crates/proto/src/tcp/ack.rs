@@ -149,8 +149,12 @@ impl Connection {
 
     /// The peer is there, however long its window stays closed (RFC 9293 MUST-37).
     fn probe_answered(&mut self, now: Instant) {
-        self.attempts = 0;
-        self.stalled_since = now;
+        if !self.no_reader {
+            // Once closed, it is a resource that the peer holds for nobody: R2 goes on counting
+            // (RFC 6429 §4, `negative 66`).
+            self.attempts = 0;
+            self.stalled_since = now;
+        }
         if self.snd.una == self.snd.end + u32::from(self.fin_queued) {
             // The probes have carried the last of it.
             self.stop_probing();

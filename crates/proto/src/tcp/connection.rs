@@ -165,6 +165,8 @@ pub struct Connection {
     pub(super) probing: bool,
     /// The peer announced urgent data up to `urgent_end`.
     pub(super) urgent: bool,
+    /// The first of `sack_blocks` tells of a duplicate, once.
+    pub(super) duplicate_block: bool,
     /// We announce urgent data up to `snd_urgent`.
     pub(super) sends_urgent: bool,
     pub(super) error: Option<Error>,
@@ -303,6 +305,7 @@ impl Connection {
             probing: false,
             urgent: false,
             sends_urgent: false,
+            duplicate_block: false,
             error: None,
             soft_error: None,
             iss,

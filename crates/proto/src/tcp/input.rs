@@ -131,6 +131,7 @@ impl Connection {
         }
         if old && segment.space() > 0 {
             self.counters.duplicate_segments = self.counters.duplicate_segments.wrapping_add(1);
+            self.note_duplicate(segment.seq, segment.seq + segment.len);
             return Err(Drop::Duplicate);
         }
         Err(Drop::Sequence)
@@ -281,11 +282,11 @@ impl Connection {
     /// The part of the text that is new, within the window and before the peer's FIN: first byte
     /// and end. Takes the FIN off a segment that is cut short.
     fn cut_to_window(&mut self, segment: &mut Segment<'_>) -> Result<(SeqNum, SeqNum), Drop> {
-        let seq = if segment.seq < self.rcv.nxt {
-            self.rcv.nxt
-        } else {
-            segment.seq
-        };
+        let mut seq = segment.seq;
+        if seq < self.rcv.nxt {
+            self.note_duplicate(seq, self.rcv.nxt);
+            seq = self.rcv.nxt;
+        }
         let mut end = segment.seq + segment.len;
         let mut reason = Drop::Duplicate;
         if end > self.rcv.edge {
@@ -356,11 +357,41 @@ impl Connection {
         }
         self.pending.set(Pending::ACK);
         self.counters.out_of_order = self.counters.out_of_order.wrapping_add(1);
-        let run = receiver
+        let end = seq + u32::try_from(payload.len()).unwrap_or(0);
+        let result = receiver
             .queue
-            .insert(receiver.pool, self.share(), seq, payload)?;
-        self.refresh_sack(Some(run), receiver);
+            .insert(receiver.pool, self.share(), seq, payload);
+        if result == Err(Drop::Duplicate) {
+            self.note_duplicate(seq, end);
+        }
+        self.refresh_sack(Some(result?), receiver);
         Ok(())
+    }
+
+    /// RFC 2883 §4: the next acknowledgment, and only that, says what came twice.
+    fn note_duplicate(&mut self, left: SeqNum, right: SeqNum) {
+        if !self.sack || left >= right {
+            return;
+        }
+        self.forget_duplicate();
+        let mut blocks = SackBlocks::NONE;
+        blocks.push(left, right);
+        for &(left, right) in self.sack_blocks.as_slice() {
+            blocks.push(left, right);
+        }
+        self.sack_blocks = blocks;
+        self.duplicate_block = true;
+    }
+
+    /// Takes the block of [`Self::note_duplicate`] out.
+    pub(super) fn forget_duplicate(&mut self) {
+        if core::mem::take(&mut self.duplicate_block) {
+            let mut blocks = SackBlocks::NONE;
+            for &(left, right) in self.sack_blocks.as_slice().iter().skip(1) {
+                blocks.push(left, right);
+            }
+            self.sack_blocks = blocks;
+        }
     }
 
     /// RFC 2018 §4: first the run that the last segment went into, then those reported before.
@@ -372,6 +403,7 @@ impl Connection {
         if !self.sack {
             return;
         }
+        self.forget_duplicate();
         let mut blocks = SackBlocks::NONE;
         if let Some((left, right)) = run {
             blocks.push(left, right);

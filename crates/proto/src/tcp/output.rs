@@ -167,6 +167,7 @@ impl Connection {
                 blocks.len = 3;
             }
             header.options.sack = blocks;
+            self.forget_duplicate();
         }
         if self.sends_urgent && self.snd.urgent > seq {
             let distance = (self.snd.urgent - seq).unsigned_abs();

@@ -154,6 +154,22 @@ fn zero_window_and_no_answer() {
     assert_eq!(pair.ends[0].error, Some(Error::TimedOut));
 }
 
+/// RFC 6429, `negative 66`: a peer that keeps its window closed does not hold a connection that
+/// was closed here for longer than R2.
+#[test]
+fn zero_window_after_close() {
+    let mut pair = pair(3000);
+    pair.ends[1].paused = true;
+    pair.ends[0].write(&[7; 10_000]);
+    pair.run_for(Duration::from_secs(1));
+    let now = pair.now;
+    pair.ends[0].conn().close(0, now);
+    pair.run_for(Duration::from_secs(800));
+    assert_eq!(pair.ends[0].state(), State::FinWait1);
+    pair.run_for(Duration::from_secs(200));
+    assert_eq!(pair.ends[0].error, Some(Error::TimedOut));
+}
+
 /// The update that opens the window is lost: the probe finds out.
 #[test]
 fn lost_window_update() {

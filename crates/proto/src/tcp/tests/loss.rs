@@ -197,6 +197,52 @@ fn sack_generation() {
     assert_eq!(answer(5), [(12, 13), (10, 11), (8, 9)]);
 }
 
+/// RFC 2883: what comes twice is told once, in front of the gaps; the sender makes nothing of it.
+#[test]
+fn duplicates_are_told_once() {
+    let mut pair = pair(true);
+    let first = pair.ends[1].conn().rcv.nxt;
+    let answer = |pair: &mut Pair, at: u32, len: usize| {
+        let header = Header {
+            seq: first + at,
+            ..pair.forge(1, Flags::ACK)
+        };
+        pair.deliver(1, &header, [7; 1000][..len].to_vec());
+        let (_, header, _) = pair.intercept().pop().expect("an ACK");
+        let blocks = header.options.sack.as_slice().to_vec();
+        blocks
+            .iter()
+            .map(|&(left, right)| {
+                (
+                    (left - first).unsigned_abs(),
+                    (right - first).unsigned_abs(),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    answer(&mut pair, 100, 100);
+    let filling = Header {
+        seq: first,
+        ..pair.forge(1, Flags::ACK)
+    };
+    pair.deliver(1, &filling, [7; 100].to_vec());
+    pair.intercept();
+    assert_eq!(answer(&mut pair, 0, 100), [(0, 100)], "all of it old");
+    assert_eq!(answer(&mut pair, 300, 100), [(300, 400)], "told once");
+    assert_eq!(
+        answer(&mut pair, 300, 100),
+        [(300, 400), (300, 400)],
+        "within a run"
+    );
+    assert_eq!(answer(&mut pair, 50, 100), [(50, 150), (300, 400)]);
+    assert_eq!(answer(&mut pair, 500, 100), [(500, 600), (300, 400)]);
+    assert_eq!(
+        answer(&mut pair, 150, 100),
+        [(500, 600), (300, 400)],
+        "what is partly new is news"
+    );
+}
+
 /// With timestamps three blocks fit, and text makes room for them (RFC 2018 §3).
 #[test]
 fn sack_and_timestamps() {
