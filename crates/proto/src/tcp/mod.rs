@@ -18,6 +18,7 @@
 //! [`reset_for`]. TIME-WAIT holds a [`TimeWait`] record instead of a connection.
 
 mod ack;
+mod acknowledge;
 mod close;
 mod config;
 mod congestion;
@@ -38,6 +39,7 @@ mod scoreboard;
 mod time_wait;
 mod timer;
 mod types;
+mod window;
 
 #[cfg(test)]
 mod check;

@@ -1,0 +1,102 @@
+//! What we tell the peer of what has arrived: when an acknowledgment is due, and which SACK blocks
+//! it carries.
+
+use super::connection::{Connection, Pending};
+use super::input::{Receiver, Segment};
+use super::reassembly::Payload;
+use crate::time::Instant;
+use crate::wire::tcp::{SackBlocks, SeqNum};
+
+/// RFC 5961 §7: challenge acknowledgments are counted over 5 s; in units of [`Instant::coarse`].
+const CHALLENGE_PERIOD: u32 = 5;
+
+impl Connection {
+    /// `<SEQ=SND.NXT><ACK=RCV.NXT>`: at once if sequence space was sent twice, at a limited rate
+    /// otherwise, so that two ends that disagree do not answer each other for ever.
+    pub(super) fn answer_unacceptable(&mut self, segment: &Segment<'_>) {
+        if segment.space() > 0 && !segment.syn {
+            self.pending.set(Pending::ACK);
+        } else {
+            self.challenge(segment.now);
+        }
+    }
+
+    /// RFC 5961 §7: an acknowledgment that makes an honest peer show itself, at a limited rate.
+    pub(super) fn challenge(&mut self, now: Instant) {
+        if now.coarse().wrapping_sub(self.challenges_since) >= CHALLENGE_PERIOD {
+            self.challenges_since = now.coarse();
+            self.challenges_sent = 0;
+        }
+        if self.challenges_sent < self.settings.challenge_acks {
+            self.challenges_sent += 1;
+            self.pending.set(Pending::ACK);
+        }
+    }
+
+    /// RFC 9293 §3.8.6.3, RFC 5681 §4.2: every second full segment is acknowledged at once, and
+    /// every full one in the beginning; others wait for company, `delayed_ack` at most.
+    pub(super) fn decide_acknowledgment(&mut self, end: SeqNum, now: Instant) {
+        let waiting = (end - self.last_ack_sent).max(0).unsigned_abs();
+        let full = u32::from(self.rcv.mss);
+        if waiting >= 2 * full {
+            self.pending.set(Pending::ACK);
+        } else if waiting >= full && self.quick_acks > 0 {
+            self.quick_acks -= 1;
+            self.pending.set(Pending::ACK);
+        } else if self.timers.delayed_ack == Instant::FAR {
+            self.timers.delayed_ack = now.plus_micros(u64::from(self.settings.delayed_ack_us));
+        }
+    }
+
+    /// RFC 2018 §4: first the run that the last segment went into, then those reported before.
+    pub(super) fn refresh_sack<P: Payload>(
+        &mut self,
+        run: Option<(SeqNum, SeqNum)>,
+        receiver: &Receiver<'_, P>,
+    ) {
+        if !self.sack {
+            return;
+        }
+        self.forget_duplicate();
+        let mut blocks = SackBlocks::NONE;
+        if let Some((left, right)) = run {
+            blocks.push(left, right);
+        }
+        if receiver.queue.gaps() > 0 {
+            let covered = |left: SeqNum| run.is_some_and(|run| run.0 <= left && left < run.1);
+            for &(left, right) in self.sack_blocks.as_slice() {
+                if left > self.rcv.nxt && !covered(left) {
+                    blocks.push(left, right);
+                }
+            }
+            receiver.queue.fill_sack(receiver.pool, &mut blocks);
+        }
+        self.sack_blocks = blocks;
+    }
+
+    /// RFC 2883 §4: the next acknowledgment, and only that, says what came twice.
+    pub(super) fn note_duplicate(&mut self, left: SeqNum, right: SeqNum) {
+        if !self.sack || left >= right {
+            return;
+        }
+        self.forget_duplicate();
+        let mut blocks = SackBlocks::NONE;
+        blocks.push(left, right);
+        for &(left, right) in self.sack_blocks.as_slice() {
+            blocks.push(left, right);
+        }
+        self.sack_blocks = blocks;
+        self.duplicate_block = true;
+    }
+
+    /// Takes the block of [`Self::note_duplicate`] out.
+    pub(super) fn forget_duplicate(&mut self) {
+        if core::mem::take(&mut self.duplicate_block) {
+            let mut blocks = SackBlocks::NONE;
+            for &(left, right) in self.sack_blocks.as_slice().iter().skip(1) {
+                blocks.push(left, right);
+            }
+            self.sack_blocks = blocks;
+        }
+    }
+}

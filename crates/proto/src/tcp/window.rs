@@ -1,0 +1,49 @@
+//! The window we offer: receiver silly-window avoidance, and when the peer should hear of room.
+
+use super::connection::Connection;
+
+impl Connection {
+    /// A window of `window` bytes was announced.
+    pub(super) fn note_edge(&mut self, window: u32) {
+        let edge = self.rcv.nxt + window;
+        if edge > self.rcv.edge {
+            self.rcv.edge = edge;
+        }
+    }
+
+    /// The window field: receiver SWS avoidance (RFC 9293 MUST-39), and never less than what was
+    /// announced before (SHLD-14), but for what the scale cannot express.
+    pub(super) fn window_to_announce(&self) -> u16 {
+        let (free, offered) = self.receive_room();
+        let step = (self.settings.receive_buffer / 2).min(u32::from(self.rcv.mss));
+        let window = if free >= offered.saturating_add(step) {
+            free
+        } else {
+            offered
+        };
+        u16::try_from(window >> self.rcv.scale).unwrap_or(u16::MAX)
+    }
+
+    /// Bytes for which there is room, as far as a window can say it, and bytes that the peer may
+    /// send by what it was told.
+    fn receive_room(&self) -> (u32, u32) {
+        let free = self.settings.receive_buffer.saturating_sub(self.unread);
+        let free = free.min(65535 << self.rcv.scale);
+        (free, (self.rcv.edge - self.rcv.nxt).max(0).unsigned_abs())
+    }
+
+    /// Whether reading has opened the window by so much that the peer should hear of it: by half
+    /// the buffer; or by two segments, if it is either a quarter of the buffer or what was
+    /// offered is nearly used up.
+    pub(super) fn window_update_is_due(&self) -> bool {
+        if self.peer_fin_reached || !self.state.is_synchronized() {
+            return false;
+        }
+        let (free, offered) = self.receive_room();
+        let gain = free.saturating_sub(offered);
+        let buffer = self.settings.receive_buffer.min(65535 << self.rcv.scale);
+        let two_segments = 2 * u32::from(self.rcv.mss);
+        gain >= buffer.div_ceil(2)
+            || (gain >= two_segments && (gain >= buffer / 4 || offered <= buffer / 8))
+    }
+}
