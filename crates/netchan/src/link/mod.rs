@@ -1,4 +1,7 @@
 //! Links: where packets enter and leave, in bursts. A link knows nothing of protocols.
+//!
+//! `specification` reads what a person writes and opens it: [`wire`] (in memory), [`tap`] and [`packet`](mod@packet) (over the
+//! kernel), [`pcap`] (files), [`loopback`]. A link of your own is any `impl Link`.
 
 mod datagrams;
 pub mod loopback;
@@ -67,7 +70,7 @@ impl std::error::Error for LinkError {}
 /// What a link counts by itself (R1: running out of buffers is counted where it happens).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Frames and bytes in.
+    /// Frames in (merged datagrams of one sender count as the one frame they came in).
     pub rx_packets: u64,
     /// Bytes in.
     pub rx_bytes: u64,
@@ -77,9 +80,9 @@ pub struct Statistics {
     pub tx_bytes: u64,
     /// Dropped because the slab had no buffer.
     pub rx_no_buffer: u64,
-    /// Dropped by the device or the kernel's queue before we saw it.
+    /// Dropped by the device or the kernel's queue before we saw it; on a wire, what it lost or had no room for.
     pub rx_missed: u64,
-    /// Dropped because it was longer than a buffer or shorter than a header.
+    /// Dropped because it was longer than a buffer or shorter than a header, or merged in a way we cannot undo.
     pub rx_length: u64,
     /// Refused by the device for good (not "try again").
     pub tx_errors: u64,
@@ -100,7 +103,9 @@ pub trait Link: Send {
 
     /// Appends up to `max` frames to `burst`; returns how many. Never blocks. `0` means nothing now.
     ///
-    /// A frame's `meta.checksum_verified` says that the transport checksum need not be looked at.
+    /// A frame's `meta.checksum_verified` says that the transport checksum need not be looked at. It may not even be there: a
+    /// kernel that hands a frame over inside this host leaves it out, so who passes the frame on to another link has to
+    /// make it first. A buffer smaller than `frame_max` cuts no frame: the frame is dropped and counted.
     ///
     /// # Errors
     /// [`LinkError::Gone`] once the device has vanished, on every further call too.
