@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use percore::slab::Slab;
+use percore::slab::{Buffer, Slab};
 use proto::ip::fragment;
 use proto::wire::{
     checksum::Partial,
@@ -63,11 +63,11 @@ pub fn emit_ip(
     }
 }
 
-/// Builds a TCP packet from `local` to `remote`. `fill` writes the text to the slice it is given and returns its sum.
-/// `None`: no buffer, or the segment does not fit in one.
+/// Builds a TCP packet from `local` to `remote` in `buffer`. `fill` writes the text to the slice it is given and returns its sum.
+/// `None`: the segment does not fit.
 #[inline]
 pub fn tcp_packet(
-    slab: &mut Slab,
+    buffer: Buffer,
     (local, remote): (IpAddr, IpAddr),
     fields: IpFields,
     header: &tcp::Header,
@@ -76,7 +76,7 @@ pub fn tcp_packet(
 ) -> Option<Packet> {
     let ip_len = ip_header_len(remote);
     let tcp_len = header.len();
-    let mut packet = Packet::new(slab.alloc()?, HEADROOM);
+    let mut packet = Packet::new(buffer, HEADROOM);
     packet.set_len(ip_len + tcp_len + text_len);
     let (headers, text) = packet.bytes_mut().split_at_mut_checked(ip_len + tcp_len)?;
     if text.len() != text_len {
@@ -84,8 +84,7 @@ pub fn tcp_packet(
     }
     let sum = fill(text)?;
     let (ip, tcp) = headers.split_at_mut(ip_len);
-    header.emit(tcp);
-    tcp::fill_checksum(tcp, sum, text_len, local, remote);
+    header.emit_with_checksum(tcp, sum, text_len, local, remote);
     emit_ip(ip, local, remote, Protocol::TCP, fields, tcp_len + text_len).then_some(packet)
 }
 

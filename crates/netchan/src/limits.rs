@@ -29,7 +29,7 @@ pub const RECEIVE_SLAB: usize = 32_768;
 /// Receive buffers where frames can be 64 KiB (offloads, loopback MTU): fewer, larger.
 pub const RECEIVE_SLAB_LARGE: usize = 2_048;
 /// Transmit buffers of a shard: what can be on its way in channels, link queues and a wire at one time.
-pub const TRANSMIT_SLAB: usize = 4_096;
+pub const TRANSMIT_SLAB: usize = 2_048;
 /// The same for 64 KiB packets.
 pub const TRANSMIT_SLAB_LARGE: usize = 512;
 /// Buffers of what an interface's host sends by itself: ARP, NDP, ICMP.
@@ -41,10 +41,12 @@ pub const RESETS: limit::Config =
     limit::Config { per_second: 5000, burst: 1000, per_second_each: 1000, burst_each: 500 };
 /// Undeliverable packets kept until their senders are told; the others' senders find out by their timers.
 pub const UNREACHABLE: usize = 64;
+/// Between two looks at an interface's timers, all of which are seconds long but for the wire's, which it keeps itself.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// Slots of the channel from a link to a shard.
-pub const CHANNEL_RX: usize = 4_096;
+pub const CHANNEL_RX: usize = 2_048;
 /// Slots of the channel from a shard to a link.
-pub const CHANNEL_TX: usize = 4_096;
+pub const CHANNEL_TX: usize = 2_048;
 /// Frames that wait for a link that is full.
 pub const LINK_QUEUE: usize = 2_048;
 /// Nodes of received segments in a shard: every receive buffer can be queued at once.

@@ -23,6 +23,8 @@ pub struct Meta {
     pub reassembled: bool,
     /// It is one of our own that found no next hop, on its way back to whoever sent it.
     pub undeliverable: bool,
+    /// Its connection made progress: the next hop is there (RFC 4861 §7.3.1).
+    pub progress: bool,
     /// The link vouches for the transport checksum (it never left this host's memory, or hardware verified it).
     pub checksum_verified: bool,
 }

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use parking_lot::MutexGuard;
 use proto::time::Instant;
 
 use crate::{
@@ -17,55 +18,68 @@ use crate::{
     packet::{Meta, Packet},
     regime::{Handoff, cell::Held},
     shard::Shard,
-    stack::{Port, Stack},
+    stack::Stack,
     steer::{Verdict, flow::FlowKey, short},
 };
 
 // ================================================= receive =================================================
 
 /// link ──► tap ──► steer ──► channel, or the shard itself where the regime calls. Returns how many packets were taken.
-pub(crate) fn receive(stack: &Stack, port: &Port, now: Instant) -> Result<usize, LinkError> {
-    let mut side = port.receive.lock();
-    let side = &mut *side;
+pub(crate) fn receive(
+    stack: &Stack,
+    side: &mut Receive,
+    interface: &mut MutexGuard<'_, Interface>,
+    now: Instant,
+) -> Result<usize, LinkError> {
     let mut taken = 0;
     for _ in 0..BURSTS_PER_TURN {
-        let from_link = {
-            let mut interface = port.interface.lock();
-            classify_local(stack, side, &mut interface);
-            return_undeliverable(stack, side, &mut interface);
-            interface.link.receive(now, &mut side.slab, &mut side.burst, BURST)? //        link
-        };
-        stack.counters.add(side.writer, Counter::FramesIn, from_link as u64);
+        if interface.has_returns() {
+            classify_returns(stack, side, interface);
+        }
+        let n = interface.link.receive(now, &mut side.slab, &mut side.burst, BURST)?; //   link
+        if n == 0 && !side.has_sorted {
+            break;
+        }
+        taken += n;
+        stack.counters.add(side.writer, Counter::FramesIn, n as u64);
         while let Some(mut packet) = side.burst.pop_front() {
             //                                                                             tap: later, one relaxed load
             let verdict = side.steer.classify(&stack.host, &mut packet); //                steer
             sort(stack, side, verdict, packet);
         }
-        taken += from_link;
-        if !side.host_work.is_empty() {
-            let mut interface = port.interface.lock();
-            while let Some((work, packet)) = side.host_work.pop_front() {
-                let more = interface.host_input(work, packet, now);
-                follow_up(stack, side, more);
-            }
+        while let Some((work, packet)) = side.host_work.pop_front() {
+            let more = interface.host_input(work, packet, now);
+            follow_up(stack, side, more);
         }
-        for number in 0..side.inboxes.len() {
-            hand_in(stack, side, number, now); //                                          channel, shard
+        side.has_sorted = false;
+        match stack.layout.handoff {
+            Handoff::Channel => hand_in(stack, side), //                                   channel
+            Handoff::Call => MutexGuard::unlocked(interface, || call_in(stack, side, now)), // shard
         }
-        if from_link < BURST {
+        if n < BURST {
             break;
         }
     }
     Ok(taken)
 }
 
-/// Tells the shards which of their packets found no next hop: the packet itself comes back, marked.
-fn return_undeliverable(stack: &Stack, side: &mut Receive, interface: &mut Interface) {
+/// What comes back without having been on the link: packets to our own addresses, and packets whose next hop did not answer.
+#[cold]
+fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface) {
+    for _ in 0..BURST {
+        let Some(mut packet) = interface.local.pop_front() else { break };
+        packet.meta.checksum_verified = true;
+        let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
+        match side.steer.classify_ip(&stack.host, &mut packet, v6, true) {
+            Ok(verdict) => sort(stack, side, verdict, packet),
+            Err(reason) => interface.count(reason),
+        }
+    }
     while let Some(mut packet) = interface.unreachable.pop() {
         let Some(key) = FlowKey::of_sent(packet.bytes()) else { continue };
         let hash = stack.host.flow_hash.hash(&key);
         packet.meta = Meta { undeliverable: true, flow: short(hash), protocol: key.protocol, ..packet.meta };
-        side.inboxes[side.steer.shard_of(hash)].push_back(packet);
+        sort(stack, side, Verdict::Shard(side.steer.shard_of(hash)), packet);
     }
 }
 
@@ -77,6 +91,7 @@ fn sort(stack: &Stack, side: &mut Receive, verdict: Verdict, packet: Packet) {
         Verdict::Host(work) => side.host_work.push_back((work, packet)),
         Verdict::Drop(reason) => stack.counters.add(side.writer, reason, 1),
     }
+    side.has_sorted = true;
 }
 
 /// What the host's own work leads to: a whole datagram to be classified, an ICMP error for the shard of the flow it quotes.
@@ -98,26 +113,30 @@ fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp) {
     }
 }
 
-/// Gives a shard what `steer` found for it.
+/// channel: gives each shard what `steer` found for it.
 #[inline]
-fn hand_in(stack: &Stack, side: &mut Receive, number: usize, now: Instant) {
-    if side.inboxes[number].is_empty() {
-        return;
+fn hand_in(stack: &Stack, side: &mut Receive) {
+    for (inbox, channel) in side.inboxes.iter_mut().zip(&mut side.channels) {
+        if inbox.is_empty() {
+            continue;
+        }
+        channel.received.push_batch(inbox);
+        if !inbox.is_empty() {
+            // The last place where a packet may be lost, and it is counted (R1).
+            stack.counters.add(side.writer, Counter::DropChannelFull, inbox.len() as u64);
+            inbox.clear();
+        }
+        if stack.threaded {
+            channel.shard.ring();
+        }
     }
-    match stack.layout.handoff {
-        Handoff::Call => stack.with_shard_at(number, now, |shard| take_in(shard, &mut side.inboxes[number], now)),
-        Handoff::Channel => {
-            let channel = &mut side.channels[number];
-            channel.received.push_batch(&mut side.inboxes[number]);
-            let left = side.inboxes[number].len();
-            if left > 0 {
-                // The last place where a packet may be lost, and it is counted (R1).
-                stack.counters.add(side.writer, Counter::DropChannelFull, left as u64);
-                side.inboxes[number].clear();
-            }
-            if stack.threaded {
-                channel.shard.ring();
-            }
+}
+
+/// shard: calls each shard for which `steer` found something.
+fn call_in(stack: &Stack, side: &mut Receive, now: Instant) {
+    for (number, inbox) in side.inboxes.iter_mut().enumerate() {
+        if !inbox.is_empty() {
+            stack.with_shard_at(number, now, |shard| take_in(shard, inbox, now));
         }
     }
 }
@@ -172,16 +191,17 @@ pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> bool {
 }
 
 /// channel ──► check ──► tap ──► link, for all shards of an interface. Returns how many packets were taken.
-pub(crate) fn transmit_from_channels(port: &Port, now: Instant) -> usize {
-    let mut interface = port.interface.lock();
-    let interface = &mut *interface;
+#[inline]
+pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) -> usize {
     let mut taken = 0;
     let mut channels = std::mem::take(&mut interface.channels);
     for channel in &mut channels {
         taken += channel.outgoing.pop_batch(BURST * BURSTS_PER_TURN, |packet| send_one(interface, packet, now)); // channel
     }
     interface.channels = channels;
-    flush(interface, now);
+    if taken > 0 || interface.has_frames() {
+        flush(interface, now);
+    }
     taken
 }
 
@@ -204,20 +224,5 @@ fn send_one(interface: &mut Interface, packet: Packet, now: Instant) {
 pub(crate) fn flush(interface: &mut Interface, now: Instant) {
     if let Err(error) = interface.flush(now) {
         interface.link_failed(&error); //                                                  tap, link
-    }
-}
-
-// ================================================= to ourselves =================================================
-
-/// Packets to our own addresses turn round here: no link, no next hop, the same checks.
-fn classify_local(stack: &Stack, side: &mut Receive, interface: &mut Interface) {
-    for _ in 0..BURST {
-        let Some(mut packet) = interface.local.pop_front() else { return };
-        packet.meta.checksum_verified = true;
-        let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
-        match side.steer.classify_ip(&stack.host, &mut packet, v6, true) {
-            Ok(verdict) => sort(stack, side, verdict, packet),
-            Err(reason) => interface.count(reason),
-        }
     }
 }

@@ -14,7 +14,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use parking_lot::{Mutex, ReentrantMutex};
+use parking_lot::{Mutex, MutexGuard, ReentrantMutex};
 use percore::doorbell::Doorbell;
 use proto::{time::Instant, wire::ipv4::Protocol};
 
@@ -80,15 +80,21 @@ impl Stack {
     /// Holds a shard for one call of `f`: what waits in its channels and timers comes first, what `f` leads to goes out after it.
     #[inline]
     pub fn with_shard<R>(&self, number: usize, f: impl FnOnce(&mut Shard, Instant) -> R) -> R {
-        if !self.threaded {
-            self.turn_links();
-        }
         let now = self.clock.now();
         let (result, work) = self.hold(number, now, |shard| f(shard, now));
         if work && !self.threaded {
-            self.turn_links();
+            self.turn_transmit(now);
         }
         result
+    }
+
+    /// The same for calls that want what has been received: where no thread does it, the links are turned first.
+    #[inline]
+    pub fn with_shard_fresh<R>(&self, number: usize, f: impl FnOnce(&mut Shard, Instant) -> R) -> R {
+        if !self.threaded {
+            self.turn_links();
+        }
+        self.with_shard(number, f)
     }
 
     /// The same for the receiving side, which turns the links itself.
@@ -138,20 +144,36 @@ impl Stack {
         }
     }
 
-    /// Turns a link once: requests and packets of its shards, received packets, timers. True if there was work.
+    /// Turns a link once: packets of its shards, received packets, timers. True if there was work.
     pub fn turn_link(&self, port: &Port, now: Instant) -> bool {
         let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
-        let mut work = path::transmit_from_channels(port, now) > 0;
-        match path::receive(self, port, now) {
-            Ok(taken) => work |= taken > 0,
-            Err(error) => port.interface.lock().link_failed(&error),
-        }
+        let mut side = port.receive.lock();
         let mut interface = port.interface.lock();
-        if interface.next_event() <= now {
+        self.turn(&mut side, &mut interface, now)
+    }
+
+    fn turn(&self, side: &mut Receive, interface: &mut MutexGuard<'_, Interface>, now: Instant) -> bool {
+        let mut work = path::transmit_from_channels(interface, now) > 0;
+        match path::receive(self, side, interface, now) {
+            Ok(taken) => work |= taken > 0,
+            Err(error) => interface.link_failed(&error),
+        }
+        if interface.is_time_to_look(now) {
             interface.run_timers(now);
         }
-        path::flush(&mut interface, now);
-        work | interface.has_local()
+        if interface.has_frames() {
+            path::flush(interface, now);
+        }
+        work | interface.has_returns()
+    }
+
+    /// Sends what the shards have put into their channels, for stacks without threads.
+    fn turn_transmit(&self, now: Instant) {
+        for port in &self.ports {
+            if let Some(mut interface) = port.interface.try_lock() {
+                path::transmit_from_channels(&mut interface, now);
+            }
+        }
     }
 
     /// Turns all links, for stacks without threads. A link that another thread is turning is left to it.
@@ -159,8 +181,10 @@ impl Stack {
         let now = self.clock.now();
         let mut work = false;
         for port in &self.ports {
-            if !port.receive.is_locked() {
-                work |= self.turn_link(port, now);
+            let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
+            if let Some(mut side) = port.receive.try_lock() {
+                let mut interface = port.interface.lock();
+                work |= self.turn(&mut side, &mut interface, now);
             }
         }
         work

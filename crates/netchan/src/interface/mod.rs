@@ -59,6 +59,8 @@ pub struct Interface {
     pieces: Vec<Packet>,
     /// Packets whose next hop did not answer.
     pub unreachable: Vec<Packet>,
+    /// When timers are looked at again.
+    look_at: Instant,
     /// Why the link is gone.
     pub gone: Option<String>,
 }
@@ -102,6 +104,7 @@ impl Interface {
             datagram: Vec::with_capacity(1 << 16),
             pieces: Vec::with_capacity(64),
             unreachable: Vec::with_capacity(limits::UNREACHABLE),
+            look_at: now,
             gone: None,
             link,
             host,
@@ -117,9 +120,24 @@ impl Interface {
         self.counters.add(self.writer, counter, 1);
     }
 
-    /// Whether frames wait for the link, or packets for ourselves.
-    pub fn is_busy(&self) -> bool {
-        !self.frames.is_empty() || !self.local.is_empty()
+    /// Whether frames wait for the link.
+    pub fn has_frames(&self) -> bool {
+        !self.frames.is_empty()
+    }
+
+    /// Whether packets wait that come back without having been on the link.
+    pub fn has_returns(&self) -> bool {
+        !self.local.is_empty() || !self.unreachable.is_empty()
+    }
+
+    /// Looks at the timers once a millisecond, which none of them notices; true if it was time.
+    #[inline]
+    pub fn is_time_to_look(&mut self, now: Instant) -> bool {
+        let due = now >= self.look_at;
+        if due {
+            self.look_at = now + limits::LOOK_INTERVAL;
+        }
+        due
     }
 
     /// Frames that wait for the link.
@@ -154,6 +172,9 @@ impl Interface {
             return self.count(Counter::DropLinkQueue);
         }
         let Some(hop) = self.next_hop(destination) else { return self.count(Counter::DropNoRoute) };
+        if packet.meta.progress {
+            self.neighbors.confirm(hop, now);
+        }
         match self.neighbors.resolve(hop, packet, now) {
             Resolution::Ready(mac, packet) => self.frame(mac, packet),
             Resolution::Queued { solicit, displaced } => {
@@ -233,11 +254,6 @@ impl Interface {
         }
     }
 
-    /// Whether packets to ourselves wait.
-    pub fn has_local(&self) -> bool {
-        !self.local.is_empty()
-    }
-
     /// When timers or the link want to be looked at again.
     pub fn next_event(&self) -> Instant {
         let claims = self.claims.iter().filter_map(Claim::deadline);
@@ -260,6 +276,8 @@ pub struct Receive {
     pub steer: crate::steer::Steer,
     /// Classified packets, for each shard.
     pub inboxes: Vec<VecDeque<Packet>>,
+    /// Whether the inboxes or the host's work hold anything.
+    pub has_sorted: bool,
     /// Packets for the host's own work.
     pub host_work: VecDeque<(crate::steer::HostWork, Packet)>,
     /// The ends of the shards' channels, in regimes that have them.
@@ -286,6 +304,7 @@ impl Receive {
             burst: VecDeque::with_capacity(BURST),
             steer,
             inboxes: (0..shards).map(|_| VecDeque::with_capacity(BURST)).collect(),
+            has_sorted: false,
             host_work: VecDeque::with_capacity(BURST),
             channels,
             writer,

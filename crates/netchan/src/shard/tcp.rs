@@ -55,6 +55,8 @@ pub struct TcpSocket {
     read_shut: bool,
     /// The handshake was over once: tells "refused" from "reset".
     was_open: bool,
+    /// New acknowledgments came since the last packet: the next hop is there.
+    progress: bool,
     fields: IpFields,
     interface: u8,
     /// SO_LINGER.
@@ -119,6 +121,7 @@ impl Shard {
         let input = socket.connection.input(header, packet, &mut socket.receive, &mut self.pool, now);
         if input.acked > 0 {
             socket.send.advance(input.acked as usize, &mut self.send_memory);
+            socket.progress = true;
         }
         if let Some(reason) = input.drop {
             self.count(counter_of(reason));
@@ -174,8 +177,9 @@ impl Shard {
             self.count(Counter::ResetsOut);
         }
         let ends = (key.local, key.remote);
-        let packet =
-            emit::tcp_packet(&mut self.slab, ends, IpFields::default(), header, 0, |_| Some(Default::default()));
+        let packet = self.slab.alloc().and_then(|buffer| {
+            emit::tcp_packet(buffer, ends, IpFields::default(), header, 0, |_| Some(Default::default()))
+        });
         self.send(packet, interface, Counter::TcpOut);
     }
 
@@ -294,18 +298,23 @@ impl Shard {
         let ends = (socket.key.local, socket.key.remote);
         let mut sent = 0;
         while socket.connection.wants_output() {
-            if self.slab.available() == 0 {
+            // The buffer first: what `output` has given must be sent.
+            let Some(buffer) = self.slab.alloc() else {
                 socket.dirty = true;
                 self.dirty.push(number);
                 self.counters.add(self.number, Counter::NoTransmitBuffer, 1);
                 break;
-            }
-            let Some(transmit) = socket.connection.output(now) else { break };
+            };
+            let Some(transmit) = socket.connection.output(now) else {
+                self.slab.free(buffer);
+                break;
+            };
             let (offset, len) = (transmit.offset as usize, transmit.len as usize);
             let fill = |text: &mut [u8]| socket.send.copy_out(offset, text);
-            let packet = emit::tcp_packet(&mut self.slab, ends, socket.fields, &transmit.header, len, fill);
+            let packet = emit::tcp_packet(buffer, ends, socket.fields, &transmit.header, len, fill);
             if let (Some(mut packet), Some(outbox)) = (packet, self.outboxes.get_mut(usize::from(socket.interface))) {
                 packet.meta.interface = socket.interface;
+                packet.meta.progress = std::mem::take(&mut socket.progress);
                 outbox.push_back(packet);
                 sent += 1;
             }
@@ -356,6 +365,7 @@ impl Shard {
             dirty: false,
             read_shut: false,
             was_open: false,
+            progress: false,
             fields: options.fields,
             interface,
             linger: options.linger,

@@ -28,6 +28,8 @@ pub struct Wheel {
     /// Every tick up to here has been served.
     tick: u64,
     armed: usize,
+    /// No armed timer's tick is earlier.
+    soonest: u64,
 }
 
 #[allow(clippy::cast_possible_truncation)] // SLOTS is 4096
@@ -44,6 +46,7 @@ impl Wheel {
             occupied: [0; SLOTS / 64],
             tick: now.0 / TICK_NS,
             armed: 0,
+            soonest: u64::MAX,
         }
     }
 
@@ -81,6 +84,7 @@ impl Wheel {
         self.heads[slot as usize] = number;
         self.occupied[slot as usize / 64] |= 1 << (slot % 64);
         self.armed += 1;
+        self.soonest = self.soonest.min(tick);
     }
 
     /// Forgets `number`.
@@ -108,10 +112,15 @@ impl Wheel {
     #[inline]
     pub fn expire(&mut self, now: Instant) -> Option<u32> {
         let current = now.0 / TICK_NS;
+        if current < self.soonest {
+            // Nothing is due: no slot in between has a timer of its own tick.
+            self.tick = self.tick.max(current);
+            return None;
+        }
         while self.tick < current {
             if self.armed == 0 {
                 self.tick = current;
-                return None;
+                break;
             }
             let head = self.heads[slot_of(self.tick + 1) as usize];
             if head != NONE {
@@ -120,13 +129,19 @@ impl Wheel {
             }
             self.tick += 1;
         }
+        self.soonest = self.find_soonest();
         None
     }
 
     /// When [`Self::expire`] may next have something; [`Instant::FAR`] if nothing is armed.
-    pub fn next(&self) -> Instant {
+    #[inline]
+    pub const fn next(&self) -> Instant {
+        if self.armed == 0 { Instant::FAR } else { Instant(self.soonest.saturating_mul(TICK_NS)) }
+    }
+
+    fn find_soonest(&self) -> u64 {
         if self.armed == 0 {
-            return Instant::FAR;
+            return u64::MAX;
         }
         let first = slot_of(self.tick + 1) as usize;
         // Words from the one that holds `first`, round to that one again for the slots before `first`.
@@ -139,10 +154,10 @@ impl Wheel {
             if bits != 0 {
                 let slot = word * 64 + bits.trailing_zeros() as usize;
                 let ahead = (slot + SLOTS - first) % SLOTS;
-                return Instant((self.tick + 1 + ahead as u64) * TICK_NS);
+                return self.tick + 1 + ahead as u64;
             }
         }
-        Instant::FAR
+        u64::MAX
     }
 }
 

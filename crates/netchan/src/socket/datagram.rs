@@ -179,7 +179,7 @@ impl Socket {
         for step in 0..count {
             let shard = (first + step) % count;
             let part = datagram.parts[shard];
-            result = self.stack().with_shard(shard, |shard, _| shard.udp_receive(part, buffers, flags));
+            result = self.stack().with_shard_fresh(shard, |shard, _| shard.udp_receive(part, buffers, flags));
             if result != Err(libc::EAGAIN) {
                 break;
             }

@@ -92,7 +92,9 @@ impl Stream {
 
     #[inline]
     pub fn receive(&self, stack: &Stack, buffers: &mut [IoSliceMut<'_>], flags: ReceiveFlags) -> Result<usize, i32> {
-        self.hold(stack, |shard, number| shard.tcp_receive(number, buffers, flags))
+        let number = self.number.load(Relaxed);
+        let shard = self.shard.load(Relaxed);
+        stack.with_shard_fresh(shard, |shard, _| shard.tcp_receive(number, buffers, flags))
     }
 
     pub fn shutdown(&self, stack: &Stack, read: bool, write: bool) -> Result<(), i32> {
@@ -106,7 +108,8 @@ impl Stream {
     }
 
     pub fn readiness(&self, stack: &Stack) -> Readiness {
-        self.hold(stack, |shard, number| shard.tcp_readiness(number))
+        let number = self.number.load(Relaxed);
+        stack.with_shard_fresh(self.shard.load(Relaxed), |shard, _| shard.tcp_readiness(number))
     }
 
     pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) {
@@ -231,7 +234,7 @@ impl Listening {
         for step in 0..count {
             let shard = (first + step) % count;
             let part = self.parts[shard];
-            if let Some((number, key)) = stack.with_shard(shard, |shard, _| shard.accept(part)) {
+            if let Some((number, key)) = stack.with_shard_fresh(shard, |shard, _| shard.accept(part)) {
                 let local = SocketAddr::new(key.local, key.local_port);
                 let remote = SocketAddr::new(key.remote, key.remote_port);
                 return Some(Stream::at(shard, number, local, remote, true));
