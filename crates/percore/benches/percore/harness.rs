@@ -32,7 +32,7 @@ impl Plan {
         clock::hz(); // from here on the clock is the counter
         Self {
             cores: [first, second],
-            turns: if quick { 5 } else { 31 },
+            turns: if quick { 5 } else { 21 },
             scale: if quick { 1 } else { 4 },
             turns_taken: Cell::new(0),
             turns_disturbed: Cell::new(0),
