@@ -37,11 +37,19 @@ impl Scratch {
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
+    /// What lies in it, beside an empty directory for control sockets.
     fn entries(&self) -> Vec<PathBuf> {
-        fs::read_dir(&self.0)
-            .unwrap()
-            .flatten()
-            .map(|entry| entry.path())
+        let inside = |path: &Path| {
+            fs::read_dir(path)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|entry| entry.path())
+        };
+        let sockets = self.0.join("netchan");
+        inside(&self.0)
+            .filter(|path| *path != sockets)
+            .chain(inside(&sockets))
             .collect()
     }
 }

@@ -178,6 +178,18 @@ pub fn stacks_in(directories: &[PathBuf]) -> Vec<Stack> {
     found
 }
 
+/// Removes what stacks that were killed left in `directory`: nobody listens, and the process is gone.
+fn sweep(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if let Some(stack) = stack_of(&entry.path())
+            && process_state(stack.pid).is_none()
+            && UnixStream::connect(&stack.path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+        {
+            let _ = fs::remove_file(&stack.path);
+        }
+    }
+}
+
 /// `…/PID.sock` or `…/PID-N.sock`.
 fn stack_of(path: &Path) -> Option<Stack> {
     let id = path.file_name()?.to_str()?.strip_suffix(".sock")?;

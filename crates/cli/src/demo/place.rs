@@ -79,6 +79,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // Servers that were killed left their control sockets; looking for stacks removes those.
+        let _ = netchan::control::stacks();
         drop(self.lifeline.take());
         let _ = self.janitor.wait();
     }

@@ -17,7 +17,7 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-use super::{REQUEST_MAX, TOPICS, make_private, own_directories};
+use super::{REQUEST_MAX, TOPICS, make_private, own_directories, sweep};
 
 /// Clients served at a time; more wait in the listen queue.
 const CLIENTS_MAX: usize = 16;
@@ -69,7 +69,10 @@ pub fn serve(provider: impl Fn(&str) -> Option<Value> + Send + 'static) -> io::R
     let mut refused = Vec::new();
     for directory in own_directories() {
         match bind_in(&directory) {
-            Ok((listener, path)) => return start(listener, path, provider),
+            Ok((listener, path)) => {
+                sweep(&directory);
+                return start(listener, path, provider);
+            }
             Err(e) => refused.push(format!("{}: {e}", directory.display())),
         }
     }

@@ -14,7 +14,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{AskError, Stack, serve_in, stacks_in};
+use super::{AskError, Stack, serve_in, stacks_in, sweep};
 
 /// A directory of its own for one test, removed in the end.
 struct Place(PathBuf);
@@ -137,6 +137,9 @@ fn what_the_dead_left_behind_goes_away() {
     let dead = place.0.join(format!("{}.sock", child.id()));
     drop(UnixListener::bind(&dead).unwrap());
     fs::write(place.0.join("notes.txt"), "not a socket").unwrap();
+    sweep(&place.0);
+    assert!(!dead.exists());
+    drop(UnixListener::bind(&dead).unwrap());
     only(&place.0);
     assert!(!dead.exists());
     assert!(place.0.join("notes.txt").exists());
