@@ -4,6 +4,9 @@ use serde_json::{Map, Value};
 
 use crate::{output::printable, units};
 
+/// Longest text in a table's cell, characters.
+const CELL_MAX: usize = 90;
+
 /// `facts` for a person. An array of objects is a table, an object a list of names and values.
 pub fn render(facts: &Value) -> String {
     match facts {
@@ -88,26 +91,43 @@ fn objects(rows: &[&Map<String, Value>]) -> String {
     }
     let empty = Value::Null;
     // A row that brings its own unit (`value`, `unit`) is printed with it, and the column of units goes.
-    let own_units = names.contains(&"value") && names.contains(&"unit");
-    names.retain(|name| !(own_units && *name == "unit"));
+    if names.contains(&"value") {
+        names.retain(|name| *name != "unit");
+    }
     let headings: Vec<String> = names.iter().map(|name| heading(name)).collect();
+    let value_cell = |row: &Map<String, Value>, value: &Value| {
+        let text = |key| row.get(key).and_then(Value::as_str);
+        match (text("unit"), text("name")) {
+            (Some(unit), _) => with_unit(value, unit),
+            // A setting or counter whose own name tells the unit.
+            (None, Some(name)) => cell(name, value),
+            (None, None) => cell("value", value),
+        }
+    };
+    let of = |row: &Map<String, Value>, name: &str| {
+        let value = row.get(name).unwrap_or(&empty);
+        cut(if name == "value" {
+            value_cell(row, value)
+        } else {
+            cell(name, value)
+        })
+    };
     let cells: Vec<Vec<String>> = rows
         .iter()
-        .map(|row| {
-            let of = |name: &&str| {
-                let value = row.get(*name).unwrap_or(&empty);
-                match row.get("unit").and_then(Value::as_str) {
-                    Some(unit) if own_units && *name == "value" => with_unit(value, unit),
-                    _ => cell(name, value),
-                }
-            };
-            names.iter().map(of).collect()
-        })
+        .map(|row| names.iter().map(|name| of(row, name)).collect())
         .collect();
     text(
         &headings.iter().map(String::as_str).collect::<Vec<_>>(),
         &cells,
     )
+}
+
+/// What fits a line of a table; JSON has all of it.
+fn cut(cell: String) -> String {
+    if cell.chars().count() <= CELL_MAX {
+        return cell;
+    }
+    cell.chars().take(CELL_MAX - 1).chain(['…']).collect()
 }
 
 fn fields_of(fields: &Map<String, Value>) -> String {
@@ -191,7 +211,7 @@ mod tests {
         ]);
         let expected = "\
 name          mtu  up   peers  drops
-tap:nc0  1.46 KiB  yes  a, b       -
+tap:nc0    1500 B  yes  a, b       -
 wire     64.0 KiB  -    -         12
 ";
         assert_eq!(render(&facts), expected);
@@ -206,7 +226,23 @@ wire     64.0 KiB  -    -         12
         ]);
         assert_eq!(
             render(&facts),
-            "name      value\nrx    3 packets\nrx     2.00 KiB\nx             7\n"
+            "name      value\nrx    3 packets\nrx       2048 B\nx             7\n"
+        );
+    }
+
+    #[test]
+    fn a_name_in_a_row_tells_the_unit() {
+        let facts =
+            json!([{ "name": "spin_ns", "value": 2500 }, { "name": "regime", "value": "giant" }]);
+        assert_eq!(
+            render(&facts),
+            "name     value\nspin_ns  2.50 µs\nregime   giant\n"
+        );
+        assert!(
+            render(&json!([{ "info": "x".repeat(1000) }]))
+                .chars()
+                .count()
+                < 120
         );
     }
 

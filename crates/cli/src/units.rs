@@ -1,15 +1,14 @@
 //! Numbers for people: with a unit, three significant digits.
 
-/// `1536` → `1.50 KiB`.
+/// `1500` → `1500 B`, `65536` → `64.0 KiB`: exact where it is short.
 pub fn bytes(n: f64) -> String {
-    let mut value = n;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
+    if n.abs() < 10_000.0 {
+        return format!("{n:.0} B");
+    }
+    let mut value = n / 1024.0;
+    for unit in ["KiB", "MiB", "GiB"] {
         if value.abs() < 1024.0 {
-            return if unit == "B" {
-                format!("{value:.0} B")
-            } else {
-                short(value, unit)
-            };
+            return short(value, unit);
         }
         value /= 1024.0;
     }
@@ -18,6 +17,9 @@ pub fn bytes(n: f64) -> String {
 
 /// `12_300` → `12.3 µs`; from two minutes on in minutes and hours.
 pub fn nanoseconds(n: f64) -> String {
+    if n == 0.0 {
+        return "0 s".to_owned();
+    }
     let mut value = n;
     for unit in ["ns", "µs", "ms"] {
         if value.abs() < 999.5 {
@@ -94,9 +96,11 @@ mod tests {
     #[test]
     fn numbers_have_units_and_three_digits() {
         assert_eq!(bytes(0.0), "0 B");
-        assert_eq!(bytes(1536.0), "1.50 KiB");
+        assert_eq!(bytes(1500.0), "1500 B");
+        assert_eq!(bytes(15_360.0), "15.0 KiB");
         assert_eq!(bytes(268_435_456.0), "256 MiB");
         assert_eq!(bytes(2e15), "1819 TiB");
+        assert_eq!(nanoseconds(0.0), "0 s");
         assert_eq!(nanoseconds(450.0), "450 ns");
         assert_eq!(nanoseconds(18_300.0), "18.3 µs");
         assert_eq!(nanoseconds(999_600.0), "1.00 ms");
@@ -111,10 +115,7 @@ mod tests {
     #[test]
     fn a_name_tells_its_unit() {
         let print = |name, v| of_name(name).map(|(rest, print)| (rest, print(v)));
-        assert_eq!(
-            print("rx_bytes", 2048.0),
-            Some(("rx", "2.00 KiB".to_owned()))
-        );
+        assert_eq!(print("rx_bytes", 2048.0), Some(("rx", "2048 B".to_owned())));
         assert_eq!(print("rr_us", 18.3), Some(("rr", "18.3 µs".to_owned())));
         assert_eq!(
             print("bulk_gbit_per_s", 39.4),

@@ -188,7 +188,7 @@ fn show_prints_what_a_stack_says() {
     let pid = std::process::id().to_string();
     let (status, out, err) = runtime.run(&["show", "links", "--pid", &pid]);
     assert_eq!((status, err.as_str()), (0, ""));
-    assert_eq!(out, "name          mtu  drops\ntap:nc0  1.46 KiB      0\n");
+    assert_eq!(out, "name        mtu  drops\ntap:nc0  1500 B      0\n");
     let (status, out, _) = runtime.run(&["show", "links", "--json", "--pid", &pid]);
     assert_eq!(status, 0);
     assert_eq!(

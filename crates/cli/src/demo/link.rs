@@ -11,7 +11,9 @@ use std::{
     time::Duration,
 };
 
+use netchan::control;
 use percore::clock::now_ns;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -22,8 +24,8 @@ use super::{
     transfer_of,
 };
 use crate::{
-    failure::{Failure, at, failed},
-    netlink,
+    failure::{Failure, Outcome, at, failed},
+    netlink, units,
 };
 
 /// How long a server may take until it can be reached.
@@ -239,6 +241,7 @@ impl Stage<'_> {
             (digest, &arrived),
         );
         self.teller.transfer(&transfer)?;
+        self.counters(&worker)?;
         Ok(transfer)
     }
 
@@ -269,7 +272,33 @@ impl Stage<'_> {
             (digest, &arrived),
         );
         self.teller.transfer(&transfer)?;
+        self.counters(&worker)?;
         Ok(transfer)
+    }
+
+    /// What `netchan show counters` says about the stack of `worker`, if it answers.
+    fn counters(&self, worker: &Worker) -> Outcome {
+        let stack = control::stacks()
+            .into_iter()
+            .find(|stack| stack.pid == worker.pid());
+        let Some(Ok(Value::Array(rows))) = stack.map(|stack| stack.show("counters")) else {
+            return Ok(());
+        };
+        let of = |name: &str| {
+            let row = rows
+                .iter()
+                .find(|row| row.get("name").is_some_and(|n| n == name));
+            row.and_then(|row| row.get("value"))
+                .and_then(Value::as_f64)
+                .unwrap_or(0.0)
+        };
+        self.teller.say(&format!(
+            "    Its stack (netchan show counters): {} segments in, {} out, {} sent again, {} with a wrong checksum.",
+            units::count(of("tcp_segments_in")),
+            units::count(of("tcp_segments_out")),
+            units::count(of("tcp_retransmits")),
+            units::count(of("drop_tcp_checksum")),
+        ))
     }
 
     fn client(&self) -> &'static str {

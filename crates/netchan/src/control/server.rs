@@ -278,7 +278,7 @@ impl<P: Fn(&str) -> Option<Value>> Server<P> {
             "pid": std::process::id(),
             "command": command,
             "version": env!("CARGO_PKG_VERSION"),
-            "up_s": percore::clock::now_ns().saturating_sub(self.since) / 1_000_000_000,
+            "up_s": Duration::from_nanos(percore::clock::now_ns().saturating_sub(self.since)).as_secs_f64(),
         })
     }
 }
