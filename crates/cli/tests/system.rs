@@ -11,8 +11,11 @@ use std::{
     time::Duration,
 };
 
-use percore::clock::now_ns;
 use serde_json::Value;
+
+fn now_ns() -> u64 {
+    netchan::Clock::Real.now().0
+}
 
 /// Whether to run at all.
 fn wanted() -> bool {

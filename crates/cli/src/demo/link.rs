@@ -12,7 +12,6 @@ use std::{
 };
 
 use netchan::control;
-use percore::clock::now_ns;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -25,7 +24,8 @@ use super::{
 };
 use crate::{
     failure::{Failure, Outcome, at, failed},
-    netlink, units,
+    netlink,
+    units::{self, now_ns},
 };
 
 /// How long a server may take until it can be reached.

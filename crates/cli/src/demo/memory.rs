@@ -3,7 +3,6 @@
 use std::{io, io::Read, net::SocketAddr, thread, time::Duration};
 
 use netchan::{Net, TcpStream, environment, link::wire};
-use percore::clock::now_ns;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -11,7 +10,10 @@ use super::{
     traffic::{self, Direction, Noise, hex},
     transfer_of,
 };
-use crate::failure::{Failure, at};
+use crate::{
+    failure::{Failure, at},
+    units::now_ns,
+};
 
 const SERVER: &str = "10.77.0.2";
 const CLIENT: &str = "10.77.0.3";

@@ -12,9 +12,10 @@ use std::{
     time::Duration,
 };
 
-use super::SEED;
-use percore::clock::now_ns;
 use sha2::{Digest, Sha256};
+
+use super::SEED;
+use crate::units::now_ns;
 
 /// Bytes handed to a socket at a time.
 const BLOCK: usize = 256 << 10;
