@@ -22,6 +22,8 @@ pub const LISTENERS_PER_SHARD: usize = 1_024;
 pub const SYN_QUEUE: usize = 1_024;
 /// Largest backlog of listen(2): as Linux's somaxconn.
 pub const BACKLOG_MAX: usize = 4_096;
+/// All UDP sockets of a shard together hold at most this part (1/n) of its share of receive buffers.
+pub const UDP_SHARE: usize = 4;
 /// Datagrams that wait in one UDP socket.
 pub const UDP_QUEUE: usize = 512;
 /// Packets of the receive slab that sockets and channels may hold: the rest always stays free for the link.
@@ -49,8 +51,9 @@ pub const CHANNEL_RX: usize = 2_048;
 pub const CHANNEL_TX: usize = 2_048;
 /// Frames that wait for a link that is full.
 pub const LINK_QUEUE: usize = 2_048;
-/// Nodes of received segments in a shard: every receive buffer can be queued at once.
-pub const SEGMENT_NODES: usize = RECEIVE_SLAB;
+/// Of a link's receive buffers, the share (in eighths) that the receive queues of all shards together may hold: the rest stays with
+/// the link, so that a slow reader never keeps others from receiving.
+pub const QUEUED_EIGHTHS: usize = 6;
 /// Bursts that one turn of a shard or link takes before it looks at the other direction.
 pub const BURSTS_PER_TURN: usize = 4;
 /// Send buffers that a shard keeps ready; beyond them they are made and freed as connections need them.
@@ -60,6 +63,7 @@ pub const BUFFER_RETRY: Duration = Duration::from_millis(1);
 /// Flows in a steering table.
 pub const FLOWS: usize = 1 << 20;
 
-const _: () = assert!(SEGMENT_NODES >= CHANNEL_RX, "what a channel holds must find nodes");
+const _: () = assert!(QUEUED_EIGHTHS < 8, "receive queues must leave buffers to the link");
+const _: () = assert!(RECEIVE_SLAB_LARGE * QUEUED_EIGHTHS / 8 >= 1024, "one connection's window must fit");
 const _: () = assert!(CHANNEL_TX >= TRANSMIT_SLAB, "a shard's packets must fit its channel: push never fails");
 const _: () = assert!(CHANNEL_RX >= BURST * BURSTS_PER_TURN, "one turn of a link must fit");

@@ -393,6 +393,8 @@ impl Parts {
                 Interface::new(id, writer + 1, link, host.clone(), counters.clone(), transmit_ends, now)?;
             ports.push(Port { receive: Mutex::new(receive), interface: Mutex::new(interface), doorbell });
         }
+        // The scarcest link decides: all of a shard's connections may hang on it.
+        let buffers = ports.iter().map(|port| port.receive.lock().slab.capacity()).min().unwrap_or(0);
         let mut cells = Vec::new();
         for (number, (ends, doorbell)) in shard_ends.into_iter().zip(doorbells).enumerate() {
             let settings = ShardSettings {
@@ -401,6 +403,7 @@ impl Parts {
                 host: host.clone(),
                 counters: counters.clone(),
                 leases: layout.handoff == Handoff::Channel && layout.shards > 1,
+                segments: buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards,
             };
             cells.push(Cell::new(Shard::new(settings, now)?, ends, doorbell));
         }

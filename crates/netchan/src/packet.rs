@@ -124,4 +124,17 @@ impl proto::tcp::Payload for Packet {
     fn truncate(&mut self, len: usize) {
         Self::truncate(self, len);
     }
+    /// Where the text is small against the buffer that would hold it: an eighth, so that what is copied stays little
+    /// and no buffer is kept for less than an eighth of itself (SegmentSmack, negative 67).
+    fn try_append(&mut self, next: &Self) -> bool {
+        let len = next.len();
+        if len * 8 > self.buffer.len() {
+            return false;
+        }
+        let end = self.start as usize + self.len as usize;
+        let Some(room) = self.buffer.get_mut(end..end + len) else { return false };
+        room.copy_from_slice(next.bytes());
+        self.len += short(len);
+        true
+    }
 }

@@ -55,6 +55,8 @@ pub struct ShardSettings {
     pub counters: Arc<Counters>,
     /// Whether the classifier wants to know its flows.
     pub leases: bool,
+    /// Received packets that its connections may hold together.
+    pub segments: usize,
 }
 
 /// Protocol state under one holder.
@@ -83,6 +85,9 @@ pub struct Shard {
     /// To be woken once the holder has let go.
     pub(crate) woken: Vec<Waker>,
     leases: bool,
+    segments: usize,
+    /// Datagrams that wait in all UDP sockets together.
+    udp_queued: usize,
     /// Counter of RFC 6056's algorithm.
     port_counter: u32,
     /// Limits ICMP errors, and resets to what belongs to nobody.
@@ -107,7 +112,7 @@ impl Shard {
     /// # Errors
     /// When the machine has no memory for its slab.
     pub fn new(settings: ShardSettings, now: Instant) -> io::Result<Self> {
-        let ShardSettings { number, shards, host, counters, leases } = settings;
+        let ShardSettings { number, shards, host, counters, leases, segments } = settings;
         let mtu = host.interfaces.iter().map(|i| i.mtu).max().unwrap_or(1500);
         let buffers = if mtu > 9000 { limits::TRANSMIT_SLAB_LARGE } else { limits::TRANSMIT_SLAB };
         let slab = Slab::new(buffers, (HEADROOM + mtu).next_multiple_of(64))?;
@@ -117,7 +122,7 @@ impl Shard {
             number,
             shards,
             slab,
-            pool: SegmentPool::with_capacity(limits::SEGMENT_NODES),
+            pool: SegmentPool::with_capacity(segments),
             flows: HashTable::with_capacity(limits::CONNECTIONS_PER_SHARD),
             tcp: Table::with_capacity(limits::CONNECTIONS_PER_SHARD),
             time_waits: TimeWaits::new(limits::CONNECTIONS_PER_SHARD),
@@ -130,6 +135,8 @@ impl Shard {
             requests: VecDeque::with_capacity(64),
             woken: Vec::with_capacity(64),
             leases,
+            segments,
+            udp_queued: 0,
             port_counter: 0,
             errors: Limiter::new(limit::Config::default(), seed.derive(1)),
             resets: Limiter::new(limits::RESETS, seed.derive(2)),
@@ -197,7 +204,7 @@ impl Shard {
 
     /// Nodes of received segments: free and all.
     pub const fn segment_nodes(&self) -> (usize, usize) {
-        (self.pool.available() as usize, limits::SEGMENT_NODES)
+        (self.pool.available() as usize, self.segments)
     }
 
     /// TIME-WAIT records.

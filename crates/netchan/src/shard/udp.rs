@@ -106,9 +106,10 @@ impl Shard {
             return self.port_unreachable(&packet, now);
         };
         let Some(socket) = self.udp.get_mut(number) else { return };
-        if socket.queue.len() >= limits::UDP_QUEUE {
+        if socket.queue.len() >= limits::UDP_QUEUE || self.udp_queued >= self.segments / limits::UDP_SHARE {
             return self.count(Counter::DropUdpQueue);
         }
+        self.udp_queued += 1;
         packet.pull(upper + HEADER_LEN);
         packet.truncate(usize::from(header.length) - HEADER_LEN);
         socket.queue.push_back((packet, remote));
@@ -151,7 +152,9 @@ impl Shard {
 
     /// Closes it.
     pub fn udp_close(&mut self, number: u32) {
-        self.udp.remove(number);
+        if let Some(socket) = self.udp.remove(number) {
+            self.udp_queued -= socket.queue.len();
+        }
     }
 
     /// Later receives say end of stream.
@@ -251,6 +254,7 @@ impl Shard {
         let received = Received { len, from: Some(*from), truncated: !rest.is_empty() };
         if !flags.peek {
             socket.queue.pop_front();
+            self.udp_queued -= 1;
         }
         Ok(received)
     }

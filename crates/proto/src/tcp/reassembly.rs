@@ -54,7 +54,7 @@ impl Payload for Vec<u8> {
 /// No node.
 const NIL: u32 = u32::MAX;
 /// Text up to this many bytes is worth copying behind the segment before it.
-const SMALL: usize = 512;
+const SMALL: usize = 8192;
 
 #[derive(Debug)]
 struct Node<P> {

@@ -1,0 +1,136 @@
+//! Invariant 2: after start-up the packet path allocates nothing. A counting allocator says so.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    io::{ErrorKind, IoSlice, IoSliceMut},
+    net::SocketAddr,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use netchan::{
+    Clock, Net, Regime, Threads,
+    link::wire,
+    socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
+};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: hands everything to the system's allocator and only counts.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Pair {
+    nets: [Net; 2],
+    clock: Clock,
+    client: Socket,
+    server: Socket,
+    udp: [Socket; 2],
+}
+
+const TARGET: ([u8; 4], u16) = ([10, 0, 0, 2], 80);
+
+fn pair(regime: Regime) -> Pair {
+    let (a, b) = wire::pair(&wire::Options::default());
+    let clock = Clock::new_virtual();
+    let start = |link, address: &str| {
+        let builder = Net::builder().link_with(Box::new(link)).address(address).unwrap();
+        builder.regime(regime).threads(Threads::Caller).clock(clock.clone()).seed(1).start().unwrap()
+    };
+    let nets = [start(a, "10.0.0.1/24"), start(b, "10.0.0.2/24")];
+    let target = SocketAddr::from(TARGET);
+    let listener = Socket::new(&nets[1], Domain::V4, Kind::Stream).unwrap();
+    listener.bind(target).unwrap();
+    listener.listen(8).unwrap();
+    let client = Socket::new(&nets[0], Domain::V4, Kind::Stream).unwrap();
+    client.set_option(SocketOption::NoDelay(true)).unwrap();
+    let _ = client.connect(target);
+    let mut server = None;
+    while server.is_none() {
+        turn(&nets, &clock);
+        server = listener.accept().ok();
+    }
+    let udp = [0, 1].map(|i| {
+        let socket = Socket::new(&nets[i], Domain::V4, Kind::Datagram).unwrap();
+        socket.bind(SocketAddr::from(([10, 0, 0, u8::try_from(i).unwrap() + 1], 53))).unwrap();
+        socket
+    });
+    Pair { nets, clock, client, server: server.unwrap().0, udp }
+}
+
+fn turn(nets: &[Net; 2], clock: &Clock) {
+    clock.advance(Duration::from_micros(5));
+    nets[0].poll();
+    nets[1].poll();
+}
+
+impl Pair {
+    /// Sends `data` from one socket to the other, `rounds` times.
+    fn carry(&self, from: &Socket, to: &Socket, data: &[u8], rounds: usize, address: Option<SocketAddr>) {
+        let mut buffer = [0; 16384];
+        for _ in 0..rounds {
+            let mut sent = 0;
+            let mut got = 0;
+            while got < data.len() {
+                if sent < data.len() {
+                    match from.send(&[IoSlice::new(&data[sent..])], address) {
+                        Ok(n) => sent += n,
+                        Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
+                    }
+                }
+                match to.receive(&mut [IoSliceMut::new(&mut buffer)], ReceiveFlags::default()) {
+                    Ok(received) => got += received.len,
+                    Err(e) => {
+                        assert_eq!(e.kind(), ErrorKind::WouldBlock);
+                        turn(&self.nets, &self.clock);
+                    }
+                }
+            }
+        }
+    }
+
+    fn work(&self) {
+        let data = [7; 9000];
+        self.carry(&self.client, &self.server, &data[..1], 200, None);
+        self.carry(&self.server, &self.client, &data, 400, None);
+        self.carry(&self.udp[0], &self.udp[1], &data[..1000], 50, Some(SocketAddr::from(([10, 0, 0, 2], 53))));
+    }
+}
+
+/// One test, alone in its process: other tests would be counted too.
+#[test]
+fn the_packet_path_allocates_nothing() {
+    for regime in [Regime::Giant, Regime::Locked, Regime::AppChannel] {
+        let pair = pair(regime);
+        // Start-up includes the first use of what grows to its working size once: the wheel's nodes, send buffers.
+        pair.work();
+        let before = ALLOCATIONS.load(Relaxed);
+        pair.work();
+        // Half a minute of silence: timers, neighbour probes.
+        for _ in 0..300 {
+            pair.clock.advance(Duration::from_millis(100));
+            turn(&pair.nets, &pair.clock);
+        }
+        pair.work();
+        assert_eq!(ALLOCATIONS.load(Relaxed) - before, 0, "allocations in regime {regime}");
+    }
+}
