@@ -71,6 +71,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let program = program
         .to_str()
         .ok_or_else(|| failed("the program's name is not UTF-8"))?;
+    if program.starts_with('-') {
+        return Err(usage(format!("unknown option {program}")));
+    }
     let mut settings = settings(arguments)?;
     let plan = match (&arguments.link, &arguments.config) {
         (None, None) => Some(default_link()?),

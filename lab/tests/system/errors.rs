@@ -170,7 +170,7 @@ fn second_stack(_: &Knobs) -> Outcome {
     let mut first = place.start_netchan("tap:nc0", "python3", &web_server(false))?;
     place.wait_for(&mut first, OURS[0], 8000)?;
     let second = place.start_netchan("tap:nc0", "python3", &web_server(false))?;
-    expect(second, 1, &["nc0", "use"])?;
+    expect(second, 1, &["nc0", "busy"])?;
     // And the first one has not noticed.
     place.wait_for(&mut first, OURS[0], 8000)
 }

@@ -51,10 +51,12 @@ impl Finished {
     }
 }
 
-/// The last lines.
+/// The last lines, as far as they are text.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(12)..].join("\n    ")
+    let last = lines[lines.len().saturating_sub(12)..].join("\n    ");
+    let odd = |c: char| c == char::REPLACEMENT_CHARACTER || c.is_control() && c != '\n';
+    if last.contains(odd) { format!("({} bytes that are no text)", text.len()) } else { last }
 }
 
 /// Whether `condition` became true within `patience`.

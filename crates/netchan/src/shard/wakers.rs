@@ -9,11 +9,11 @@ use crate::socket::Readiness;
 pub struct Wakers(Vec<(Readiness, Waker)>);
 
 impl Wakers {
-    /// Registers, or changes what an equal waker waits for.
+    /// Registers, or adds to what an equal waker waits for: poll(2) may name one socket twice, once to read and once to write.
     pub fn register(&mut self, interest: Readiness, waker: &Waker) {
         let always = Readiness::ERROR | Readiness::HANGUP;
         match self.0.iter_mut().find(|(_, w)| w.will_wake(waker)) {
-            Some((i, _)) => *i = interest | always,
+            Some((i, _)) => *i = *i | interest | always,
             None => self.0.push((interest | always, waker.clone())),
         }
     }

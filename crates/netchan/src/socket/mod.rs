@@ -338,7 +338,7 @@ impl Socket {
     }
 
     /// Wakes `waker` once when any of `interest` (errors and hang-ups always) may hold; at once where it holds already.
-    /// One registration for each waker (`Waker::will_wake`): a later one replaces it. Spurious wakes are allowed.
+    /// One registration for each waker (`Waker::will_wake`): a later one adds to it. Spurious wakes are allowed.
     /// A socket that is neither bound nor connected wakes nobody.
     pub fn register(&self, interest: Readiness, waker: &Waker) {
         match self.role.get() {
