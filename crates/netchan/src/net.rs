@@ -482,6 +482,21 @@ impl Net {
     pub fn attend(&self) {
         self.stack().attend();
     }
+    /// Waits, at most `limit` (of real time), until the peers have acknowledged all that was sent to them, the end of each closed
+    /// stream included: for a program that ends, since its connections end with it. True if nothing is owed any more.
+    pub fn drain(&self, limit: Duration) -> bool {
+        let begin = percore::clock::now_ns();
+        loop {
+            self.poll(); // what is in the channels goes out, whoever else turns them
+            if !self.stack().owes_peers() {
+                return true;
+            }
+            if u128::from(percore::clock::now_ns().saturating_sub(begin)) >= limit.as_nanos() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
     /// The facts behind `netchan show TOPIC` as JSON; `None` for an unknown topic.
     pub fn show(&self, topic: &str) -> Option<serde_json::Value> {
         crate::show::topic(self.stack(), topic)

@@ -16,7 +16,11 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard, ReentrantMutex};
 use percore::doorbell::Doorbell;
-use proto::{time::Instant, wire::ipv4::Protocol};
+use proto::{
+    tcp::{Connection, State},
+    time::Instant,
+    wire::ipv4::Protocol,
+};
 
 use crate::{
     clock::Clock,
@@ -194,6 +198,16 @@ impl Stack {
     pub fn turn_shard(&self, number: usize) {
         let now = self.clock.now();
         self.hold(number, now, |_| ());
+    }
+
+    /// Whether a connection has sent, or was given to send, what its peer has not acknowledged: text, or the end of the stream.
+    pub fn owes_peers(&self) -> bool {
+        let owes = |connection: &Connection| match connection.state() {
+            State::FinWait1 | State::Closing | State::LastAck => true,
+            State::Established | State::CloseWait => connection.unacknowledged() > 0,
+            _ => false,
+        };
+        self.cells.iter().any(|cell| cell.held.lock().shard.connections().any(|(_, c)| owes(&c.connection)))
     }
 
     /// When something is due by time alone.

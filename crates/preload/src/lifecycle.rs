@@ -194,7 +194,9 @@ extern "C" fn at_exit() {
         for fd in SOCKETS.occupied(0, c_int::MAX) {
             crate::descriptor::close_at_exit(fd);
         }
-        crate::wait::drain(DRAIN);
+        if let Some(net) = NET.get() {
+            net.drain(DRAIN); // what a peer does not take within that time it would not have taken
+        }
     });
 }
 

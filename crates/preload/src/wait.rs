@@ -170,11 +170,6 @@ impl Drop for SignalMask {
     }
 }
 
-/// The program ends: gives its peers `limit` to take what was sent.
-pub fn drain(limit: Duration) {
-    let _ = limit;
-}
-
 /// A timeout of poll(2) and epoll_wait(2): negative waits for ever.
 pub fn milliseconds(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)

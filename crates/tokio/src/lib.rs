@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Nothing here depends on tokio's reactor: the stack wakes the task. Any executor will do; only the traits are tokio's.
-//! The stack must turn by itself, that is, run with [`netchan::Threads::Own`].
+//! The stack must turn by itself, that is, run with [`netchan::Threads::Own`]; its attendant serves the tasks (`Net::attend`).
 
 mod direction;
 mod tcp;

@@ -94,6 +94,7 @@ impl TcpStream {
     /// # Errors
     /// Those of connect(2): `ConnectionRefused`, `TimedOut`, `NetworkUnreachable`, `AddrNotAvailable` …
     pub async fn connect(net: &Net, address: SocketAddr) -> io::Result<Self> {
+        net.attend();
         let socket = Socket::new(net, domain_of(address), Kind::Stream)?;
         let shared = Shared::new(socket);
         poll_fn(|cx| {
@@ -266,6 +267,7 @@ impl TcpListener {
     /// `InvalidInput` for what is no address, `AddrInUse`, `AddrNotAvailable`.
     pub fn bind(net: &Net, address: &str) -> io::Result<Self> {
         let address = parse(address)?;
+        net.attend();
         let socket = Socket::new(net, domain_of(address), Kind::Stream)?;
         socket.set_option(SocketOption::ReuseAddress(true))?;
         socket.bind(address)?;

@@ -32,6 +32,7 @@ impl UdpSocket {
         } else {
             Domain::V6
         };
+        net.attend();
         let socket = Socket::new(net, domain, Kind::Datagram)?;
         socket.bind(address)?;
         let reading = Direction::new(Readiness::READABLE);

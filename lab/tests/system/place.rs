@@ -243,6 +243,35 @@ impl Place {
             .map_err(|e| format!("netchan show {topic}: {e}: {}", shown.output))
     }
 
+    /// Waits until `server` listens at `port` (on netchan, or in the kernel), without connecting to it.
+    pub fn wait_listening(
+        &self,
+        server: &mut Process,
+        on_netchan: bool,
+        port: u16,
+    ) -> Result<(), String> {
+        let is_listening = || {
+            if on_netchan {
+                let shown = self
+                    .show(server.pid(), "sockets")
+                    .unwrap_or_default()
+                    .to_string();
+                return shown.contains(&format!(":{port}\""));
+            }
+            let filter = format!("sport = :{port}");
+            let shown = self.run("ss", &["-Hltn", &filter], SOON);
+            shown.is_ok_and(|s| s.output.contains(&format!(":{port}")))
+        };
+        if eventually(SOON, is_listening) {
+            return Ok(());
+        }
+        Err(format!(
+            "`{}` does not listen at port {port}: {}",
+            server.what,
+            server.said()
+        ))
+    }
+
     /// Waits until something accepts connections at `address`:`port`, as the kernel sees it.
     pub fn wait_for(&self, server: &mut Process, address: &str, port: u16) -> Result<(), String> {
         let target = socket_address(address, port);

@@ -56,7 +56,11 @@ fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(12)..].join("\n    ");
     let odd = |c: char| c == char::REPLACEMENT_CHARACTER || c.is_control() && c != '\n';
-    if last.contains(odd) { format!("({} bytes that are no text)", text.len()) } else { last }
+    if last.contains(odd) {
+        format!("({} bytes that are no text)", text.len())
+    } else {
+        last
+    }
 }
 
 /// Whether `condition` became true within `patience`.

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     Case, Outcome,
     place::{KERNEL, Knobs, OURS, Place, SOON, socket_address},
-    process::{Process, eventually},
+    process::Process,
 };
 
 pub const CASES: &[Case] = &[
@@ -223,25 +223,9 @@ pub fn nc(
         command.stdin(Stdio::null());
         Process::start(command, &place.folder, "nc-gets")
     };
-    let server = side(serving, true)?;
-    // The listener's start is not ours to see: the client tries until it is heard.
-    let mut client = Err("never tried".to_owned());
-    let heard = eventually(SOON, || {
-        client = side(!serving, false);
-        let Ok(process) = &mut client else {
-            return false;
-        };
-        std::thread::sleep(Duration::from_millis(300));
-        process.is_running() || process.said().is_empty()
-    });
-    let client = client?;
-    if !heard {
-        return Err(format!(
-            "no connection: {} / {}",
-            client.said(),
-            server.said()
-        ));
-    }
+    let mut server = side(serving, true)?;
+    place.wait_listening(&mut server, serving, 9000)?;
+    let client = side(!serving, false)?;
     client.finish(patience(mib))?.success()?;
     server.finish(patience(mib))?.success()?;
     let got = place.folder.join("nc-gets.out");
@@ -314,26 +298,12 @@ pub fn run_iperf3(
         };
         Process::start(command, &place.folder, name)
     };
-    let server = start(serving, &listen, "iperf3-server")?;
-    let mut last = String::new();
-    let done = eventually(SOON, || {
-        let client = start(!serving, &connect, "iperf3-client").and_then(|c| c.finish(patience));
-        match client {
-            Ok(client) if client.status.success() => true,
-            Ok(client) => {
-                last = client.describe();
-                // Only "not there yet" is worth another try.
-                !last.contains("refused")
-            }
-            Err(e) => {
-                last = e;
-                true
-            }
-        }
-    });
-    if !done || !last.is_empty() && !last.contains("refused") {
-        return Err(format!("{last}; server: {}", server.said()));
-    }
+    let mut server = start(serving, &listen, "iperf3-server")?;
+    place.wait_listening(&mut server, serving, 5201)?;
+    let client = start(!serving, &connect, "iperf3-client")?
+        .finish(patience)?
+        .success();
+    client.map_err(|e| format!("{e}; server: {}", server.said()))?;
     server.finish(SOON)?.success().map(drop)
 }
 
