@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::{
     failure::{Failure, Outcome, failed},
     namespace::{self, Abilities, Kind},
+    netlink,
     output::{print, print_json},
     table, units,
 };
@@ -261,8 +262,17 @@ fn introduce(teller: &Teller, means: Means, why: Option<&str>, abilities: &Abili
     teller.say(&format!(
         "    A {kind} of its own, which ends with this program; in it, {link}."
     ))?;
-    teller.say("    This end of the link is Linux's own TCP/IP: 10.77.0.1 and fd77::1.")?;
-    teller.say("    The other end is netchan: 10.77.0.2 and fd77::2, in the process of the program it serves.")?;
+    let (linux, own) = if netlink::has_ipv6() {
+        ("10.77.0.1 and fd77::1", "10.77.0.2 and fd77::2")
+    } else {
+        ("10.77.0.1", "10.77.0.2")
+    };
+    teller.say(&format!(
+        "    This end of the link is Linux's own TCP/IP: {linux}."
+    ))?;
+    teller.say(&format!(
+        "    The other end is netchan: {own}, in the process of the program it serves."
+    ))?;
     warn_of_debug(teller)
 }
 

@@ -64,6 +64,12 @@ pub fn address(name: &str, ip: IpAddr, prefix: u8) -> rustix::io::Result<()> {
     request(RTM_NEWADDR, NLM_F_CREATE_EXCL, &message)
 }
 
+/// Whether the kernel does IPv6 on new interfaces of this namespace.
+pub fn has_ipv6() -> bool {
+    let disabled = std::fs::read_to_string("/proc/sys/net/ipv6/conf/default/disable_ipv6");
+    disabled.is_ok_and(|value| value.trim() == "0")
+}
+
 /// The number of the interface `name`; [`Errno::NODEV`] where there is none.
 pub fn index(name: &str) -> rustix::io::Result<u32> {
     let socket = rustix::net::socket_with(

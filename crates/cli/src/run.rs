@@ -217,7 +217,11 @@ fn default_link() -> Result<Plan, Failure> {
     };
     Ok(Plan {
         name: format!("nc{n}"),
-        link: format!("tap:nc{n},peer=10.77.{n}.1/24,peer={net6}1/64"),
+        link: if netlink::has_ipv6() {
+            format!("tap:nc{n},peer=10.77.{n}.1/24,peer={net6}1/64")
+        } else {
+            format!("tap:nc{n},peer=10.77.{n}.1/24")
+        },
         address: [format!("10.77.{n}.2"), format!("{net6}2")],
         machine: format!("10.77.{n}.1"),
     })

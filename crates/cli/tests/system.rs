@@ -388,11 +388,11 @@ fn a_run_can_be_looked_into_and_its_device_is_its_own() {
         "\"{PROGRAM}\" run --link tap:nc7,peer=10.7.7.1/24 --address 10.7.7.2/24 -- \
            \"{PROGRAM}\" __inner serve --listen 0.0.0.0:7000 & first=$!
          sleep 2
-         \"{PROGRAM}\" show links --json; echo \"show $?\"
-         \"{PROGRAM}\" show sockets >/dev/null; echo \"sockets $?\"
+         \"{PROGRAM}\" show links --json --pid $first; echo \"show $?\"
+         \"{PROGRAM}\" show sockets --pid $first >/dev/null; echo \"sockets $?\"
          \"{PROGRAM}\" run --link tap:nc7 --address 10.7.7.3/24 -- true; echo \"second $?\"
          kill $first; wait $first
-         \"{PROGRAM}\" show links; echo \"after $?\""
+         \"{PROGRAM}\" show links --pid $first; echo \"after $?\""
     );
     let mut command = Command::new("unshare");
     command.args(["-n", "sh", "-c", &script]);

@@ -50,6 +50,10 @@ pub const TOPICS: [&str; 14] = [
 const REQUEST_MAX: usize = 256;
 /// Longest answer, bytes: a million sockets of 200 bytes each.
 const ANSWER_MAX: usize = 200 << 20;
+/// Stacks looked for in one directory.
+const STACKS_MAX: usize = 1024;
+/// Sockets in one directory that may say nothing before the rest of it is passed over.
+const SILENT_MAX: usize = 4;
 /// How long a client waits for a whole answer. A stack answers in milliseconds; its process may be stopped.
 const ANSWER_TIME: Duration = Duration::from_secs(3);
 
@@ -143,7 +147,8 @@ impl Stack {
     }
 }
 
-/// The stacks of this user that run now (root: of every user), by id. Sockets left behind by processes that are gone are removed.
+/// The stacks of this user that run now (root: of every user), by id. Sockets of this user that were left behind by
+/// processes that are gone are removed.
 pub fn stacks() -> Vec<Stack> {
     stacks_in(&search_directories())
 }
@@ -152,30 +157,32 @@ pub fn stacks() -> Vec<Stack> {
 pub fn stacks_in(directories: &[PathBuf]) -> Vec<Stack> {
     let mut found = Vec::new();
     for directory in directories {
-        let Ok(entries) = fs::read_dir(directory) else {
-            continue;
-        };
-        for entry in entries.flatten() {
-            let Some(stack) = stack_of(&entry.path()) else {
-                continue;
-            };
+        if is_own(directory) {
+            sweep(directory);
+        }
+        let mut silent = 0;
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        for stack in entries.filter_map(|entry| stack_of(&entry.path())).take(STACKS_MAX) {
             match stack.hello() {
-                Err(AskError::Gone) => {
-                    // A refused socket whose process is gone serves nobody. One whose process lives may be about to listen.
-                    if process_state(stack.pid).is_none() {
-                        let _ = fs::remove_file(&stack.path);
-                    }
-                }
-                Err(AskError::Silent(_)) if process_state(stack.pid).is_none() => {
-                    let _ = fs::remove_file(&stack.path);
-                }
-                _ => found.push(stack),
+                Err(AskError::Gone) => continue,
+                // Another user's directory (root looks there) may be full of sockets that never answer.
+                Err(AskError::Silent(_)) => silent += 1,
+                _ => {}
             }
+            if silent > SILENT_MAX {
+                break;
+            }
+            found.push(stack);
         }
     }
     found.sort_by(|a, b| (a.pid, &a.id).cmp(&(b.pid, &b.id)));
     found.dedup();
     found
+}
+
+fn is_own(directory: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(directory).is_ok_and(|found| found.is_dir() && found.uid() == user)
 }
 
 /// Removes what stacks that were killed left in `directory`: nobody listens, and the process is gone.

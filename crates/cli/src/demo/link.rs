@@ -62,6 +62,7 @@ pub fn steps(teller: &Teller, means: Means) -> Result<(Vec<Transfer>, Vec<Row>),
 
 fn link_of(means: Means) -> &'static str {
     match means {
+        Means::Tap if !netlink::has_ipv6() => "tap:nc0,peer=10.77.0.1/24",
         Means::Tap => "tap:nc0,peer=10.77.0.1/24,peer=fd77::1/64",
         Means::Packet => "packet:nc0",
         Means::Wire => "wire:demo",
@@ -77,7 +78,10 @@ fn virtual_ethernet() -> Result<(), rustix::io::Errno> {
     netlink::up("nc0")?;
     netlink::up("nc0-linux")?;
     netlink::address("nc0-linux", [10, 77, 0, 1].into(), 24)?;
-    netlink::address("nc0-linux", [0xfd77, 0, 0, 0, 0, 0, 0, 1].into(), 64)
+    if netlink::has_ipv6() {
+        netlink::address("nc0-linux", [0xfd77, 0, 0, 0, 0, 0, 0, 1].into(), 64)?;
+    }
+    Ok(())
 }
 
 /// Where a program of this name is.
@@ -221,7 +225,8 @@ impl Stage<'_> {
             size(self.teller.bytes)
         ))?;
         self.teller.say(&format!(
-            "    Server: {name}, unmodified:  netchan run -- {name}"
+            "    Server: {name}, unmodified:  netchan run --link {} … -- {name}",
+            self.link
         ))?;
         let mut worker = self.start("the web server", None, &program, address)?;
         let client = self.client();
@@ -233,28 +238,35 @@ impl Stage<'_> {
             .fetch(address)
             .map_err(|e| worker.explain("fetching the file", &e))?;
         let taken = now_ns() - started;
-        let transfer = transfer_of(
-            "out of netchan",
-            (name, client),
-            self.teller.bytes,
-            taken,
-            (digest, &arrived),
-        );
+        let (bytes, digests) = (self.teller.bytes, (digest, arrived.as_str()));
+        let transfer = transfer_of("out of netchan", (name, client), bytes, taken, digests);
         self.teller.transfer(&transfer)?;
         self.counters(&worker)?;
         Ok(transfer)
     }
 
-    /// A file into netchan, over IPv6.
+    /// A file into netchan, over IPv6 where Linux does it here.
     fn upload(&self, digest: &str) -> Result<Transfer, Failure> {
         let name = "a small server on std::net";
+        let (family, address, any) = if netlink::has_ipv6() {
+            let own = [0xfd77, 0, 0, 0, 0, 0, 0, 2];
+            (
+                "IPv6",
+                SocketAddr::from((own, 8001)),
+                SocketAddr::from(([0_u16; 8], 8001)),
+            )
+        } else {
+            (
+                "IPv4",
+                SocketAddr::from(([10, 77, 0, 2], 8001)),
+                SocketAddr::from(([0; 4], 8001)),
+            )
+        };
         self.teller.say(&format!(
-            "\nThe same file into netchan, over IPv6 ({name}, which hashes what it gets)"
+            "\nThe same file into netchan, over {family} ({name}, which hashes what it gets)"
         ))?;
-        let address = SocketAddr::from(([0xfd77, 0, 0, 0, 0, 0, 0, 2], 8001));
-        let any = SocketAddr::from(([0_u16; 8], 8001));
-        let mut worker =
-            self.start("the upload server", None, &self.small_server(any)?, address)?;
+        let server = self.small_server(any)?;
+        let mut worker = self.start("the upload server", None, &server, address)?;
         let client = self.client();
         self.teller.say(&format!(
             "    Client: {client}, on Linux's TCP:  http://{address}/upload"
@@ -264,13 +276,8 @@ impl Stage<'_> {
             .send_file(address)
             .map_err(|e| worker.explain("uploading the file", &e))?;
         let taken = now_ns() - started;
-        let transfer = transfer_of(
-            "into netchan",
-            (name, client),
-            self.teller.bytes,
-            taken,
-            (digest, &arrived),
-        );
+        let (bytes, digests) = (self.teller.bytes, (digest, arrived.as_str()));
+        let transfer = transfer_of("into netchan", (name, client), bytes, taken, digests);
         self.teller.transfer(&transfer)?;
         self.counters(&worker)?;
         Ok(transfer)

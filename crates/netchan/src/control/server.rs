@@ -17,15 +17,12 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-use super::{REQUEST_MAX, TOPICS, make_private, own_directories, sweep};
+use super::{REQUEST_MAX, STACKS_MAX, TOPICS, make_private, own_directories, sweep};
 
 /// Clients served at a time; more wait in the listen queue.
 const CLIENTS_MAX: usize = 16;
 /// A client that has neither asked nor taken its answer by then is dropped.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
-/// Stacks of one process that can be told apart; a test may start many.
-const STACKS_MAX: usize = 1024;
-
 /// Choosing a name, removing a dead socket and binding must not interleave in one process.
 static NAMING: Mutex<()> = Mutex::new(());
 
