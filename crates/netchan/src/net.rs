@@ -391,7 +391,14 @@ impl Parts {
             let receive = Receive::new(frame_max, layout.shards, steer, link_ends, writer)?;
             let interface =
                 Interface::new(id, writer + 1, link, host.clone(), counters.clone(), transmit_ends, now)?;
-            ports.push(Port { receive: Mutex::new(receive), interface: Mutex::new(interface), doorbell });
+            let gone = interface.gone_flag.clone();
+            ports.push(Port {
+                receive: Mutex::new(receive),
+                interface: Mutex::new(interface),
+                doorbell,
+                gone,
+                told: AtomicBool::new(false),
+            });
         }
         // The scarcest link decides: all of a shard's connections may hang on it.
         let buffers = ports.iter().map(|port| port.receive.lock().slab.capacity()).min().unwrap_or(0);

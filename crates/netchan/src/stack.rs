@@ -46,6 +46,10 @@ pub(crate) struct Port {
     pub interface: Mutex<Interface>,
     /// Wakes the link's thread.
     pub doorbell: Arc<Doorbell>,
+    /// The link is gone for good.
+    pub gone: Arc<AtomicBool>,
+    /// Its connections know.
+    pub told: AtomicBool,
 }
 
 /// Everything of one stack.
@@ -153,7 +157,24 @@ impl Stack {
         let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
         let mut side = port.receive.lock();
         let mut interface = port.interface.lock();
-        self.turn(&mut side, &mut interface, now)
+        let work = self.turn(&mut side, &mut interface, now);
+        drop(interface);
+        drop(side);
+        self.spread_loss(port, now);
+        work
+    }
+
+    /// A link has just gone for good: connections and listeners that hang on it learn it (ENETDOWN), once.
+    fn spread_loss(&self, port: &Port, now: Instant) {
+        // Relaxed: the flag alone; whoever sees it takes the shard's lock.
+        if !port.gone.load(Relaxed) || port.told.swap(true, Relaxed) {
+            return;
+        }
+        let Some(number) = self.ports.iter().position(|p| std::ptr::eq(p, port)) else { return };
+        let last = self.ports.iter().all(|p| p.gone.load(Relaxed));
+        for shard in 0..self.cells.len() {
+            self.hold(shard, now, |shard| shard.link_gone(number, last, now));
+        }
     }
 
     fn turn(&self, side: &mut Receive, interface: &mut MutexGuard<'_, Interface>, now: Instant) -> bool {
@@ -189,6 +210,9 @@ impl Stack {
             if let Some(mut side) = port.receive.try_lock() {
                 let mut interface = port.interface.lock();
                 work |= self.turn(&mut side, &mut interface, now);
+                drop(interface);
+                drop(side);
+                self.spread_loss(port, now);
             }
         }
         work

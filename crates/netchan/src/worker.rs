@@ -111,4 +111,9 @@ pub(crate) fn stop(stack: &Stack) {
             let _ = handle.join();
         }
     }
+    for port in &stack.ports {
+        // What connections still had to say (a FIN, a RST) goes out first.
+        stack.turn_link(port, stack.clock.now());
+        port.interface.lock().close();
+    }
 }

@@ -99,3 +99,24 @@ fn bytes_pass_between_threads() {
         assert_eq!(server.join().unwrap().unwrap(), expected);
     }
 }
+
+/// The far end of the wire goes away: everyone who waits learns it at once.
+#[test]
+fn a_vanished_link_ends_what_hangs_on_it() {
+    for regime in REGIMES {
+        let (a, b) = pair(regime, Threads::Own, &Clock::Real);
+        let listener = b.tcp().listen("0.0.0.0:80").unwrap();
+        let mut stream = a.tcp().connect("10.0.0.2:80".parse().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let waiting = thread::spawn(move || listener.accept().err().and_then(|e| e.raw_os_error()));
+        let reading = thread::spawn(move || (&accepted).read(&mut [0]).err().and_then(|e| e.raw_os_error()));
+        thread::sleep(std::time::Duration::from_millis(50));
+        stream.write_all(b"").unwrap();
+        // The stream keeps its stack; both must go for the link to go.
+        drop(stream);
+        drop(a);
+        assert!(matches!(reading.join().unwrap(), Some(libc::ENETDOWN) | None), "{regime}");
+        assert_eq!(waiting.join().unwrap(), Some(libc::ENETDOWN), "{regime}");
+        assert_eq!(b.tcp().connect("10.0.0.1:80".parse().unwrap()).err().and_then(|e| e.raw_os_error()), Some(libc::ENETDOWN));
+    }
+}

@@ -5,7 +5,15 @@
 pub mod host_work;
 mod neighbors;
 
-use std::{collections::VecDeque, io, net::IpAddr, sync::Arc};
+use std::{
+    collections::VecDeque,
+    io,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use percore::slab::Slab;
 use proto::{
@@ -25,7 +33,7 @@ use crate::{
     counters::{Counter, Counters},
     host::{Host, InterfaceFacts},
     limits,
-    link::{BURST, Link, LinkError},
+    link::{BURST, Link, LinkError, closed::Closed},
     packet::{HEADROOM, Packet},
 };
 
@@ -63,6 +71,8 @@ pub struct Interface {
     look_at: Instant,
     /// Why the link is gone.
     pub gone: Option<String>,
+    /// The same for those who must not wait for this half's lock.
+    pub gone_flag: Arc<AtomicBool>,
 }
 
 impl Interface {
@@ -106,6 +116,7 @@ impl Interface {
             unreachable: Vec::with_capacity(limits::UNREACHABLE),
             look_at: now,
             gone: None,
+            gone_flag: Arc::new(AtomicBool::new(false)),
             link,
             host,
             counters,
@@ -118,6 +129,13 @@ impl Interface {
 
     pub(crate) fn count(&self, counter: Counter) {
         self.counters.add(self.writer, counter, 1);
+    }
+
+    /// The stack ends: the device is closed now, whoever still holds a handle to the stack's memory.
+    pub fn close(&mut self) {
+        self.gone.get_or_insert_with(|| "the stack was stopped".into());
+        self.frames.clear();
+        self.link = Box::new(Closed::of(&*self.link));
     }
 
     /// Whether frames wait for the link.
@@ -247,6 +265,8 @@ impl Interface {
         match error {
             LinkError::Gone(what) if self.gone.is_none() => {
                 self.gone = Some(what.clone());
+                // Relaxed: the flag alone.
+                self.gone_flag.store(true, Relaxed);
                 self.frames.clear();
                 eprintln!("netchan: {}: {error}", self.facts().name);
             }

@@ -4,6 +4,7 @@
 //! kernel), [`pcap`] (files), [`loopback`]. A link of your own is any `impl Link`.
 
 mod datagrams;
+pub(crate) mod closed;
 pub mod loopback;
 pub(crate) mod mac;
 mod netlink;

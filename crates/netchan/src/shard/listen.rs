@@ -199,8 +199,24 @@ impl Shard {
         Some((connection, socket.key))
     }
 
+    /// Everything that waits looks again.
+    pub(super) fn wake_everyone(&mut self) {
+        for listener in self.listeners.iter_mut() {
+            listener.wakers.wake(Readiness(!0), &mut self.woken);
+        }
+        self.wake_datagrams();
+    }
+
+    /// Whether no link is left.
+    pub const fn is_cut_off(&self) -> bool {
+        self.all_gone
+    }
+
     /// What a listener is ready for.
     pub fn listener_readiness(&self, number: u32) -> Readiness {
+        if self.all_gone {
+            return Readiness::READABLE | Readiness::ERROR;
+        }
         match self.listeners.get(number) {
             Some(listener) if listener.ready.is_empty() => Readiness::NONE,
             Some(_) => Readiness::READABLE,
@@ -211,7 +227,7 @@ impl Shard {
     /// Registers a waker, or wakes it at once.
     pub fn listener_register(&mut self, number: u32, interest: Readiness, waker: &Waker) {
         match self.listeners.get_mut(number) {
-            Some(listener) if listener.ready.is_empty() => listener.wakers.register(interest, waker),
+            Some(listener) if listener.ready.is_empty() && !self.all_gone => listener.wakers.register(interest, waker),
             _ => waker.wake_by_ref(),
         }
     }

@@ -85,6 +85,8 @@ pub struct Shard {
     /// To be woken once the holder has let go.
     pub(crate) woken: Vec<Waker>,
     leases: bool,
+    /// No link is left.
+    all_gone: bool,
     segments: usize,
     /// Datagrams that wait in all UDP sockets together.
     udp_queued: usize,
@@ -135,6 +137,7 @@ impl Shard {
             requests: VecDeque::with_capacity(64),
             woken: Vec::with_capacity(64),
             leases,
+            all_gone: false,
             segments,
             udp_queued: 0,
             port_counter: 0,

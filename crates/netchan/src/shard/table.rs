@@ -88,6 +88,14 @@ impl<T> Table<T> {
         })
     }
 
+    /// All things, to change.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| match slot {
+            Slot::Used(thing) => Some(thing),
+            Slot::Free { .. } => None,
+        })
+    }
+
     /// How many there are.
     pub const fn len(&self) -> usize {
         self.len

@@ -552,6 +552,26 @@ impl Shard {
         self.mark_dirty(number);
     }
 
+    /// The link of `interface` is gone for good: its connections end with ENETDOWN, and if it was the last one (`all`) listeners say so, too.
+    pub fn link_gone(&mut self, interface: usize, all: bool, now: Instant) {
+        let numbers: Vec<u32> =
+            self.tcp.iter().filter(|(_, s)| usize::from(s.interface) == interface).map(|(number, _)| number).collect();
+        for number in numbers {
+            let Some(socket) = self.tcp.get_mut(number) else { continue };
+            let events = socket.connection.abort();
+            self.events(number, events, now);
+            if let Some(socket) = self.tcp.get_mut(number) {
+                socket.error = Some(libc::ENETDOWN);
+                socket.wakers.wake(Readiness(!0), &mut self.woken);
+            }
+            self.mark_dirty(number);
+        }
+        if all {
+            self.all_gone = true;
+            self.wake_everyone();
+        }
+    }
+
     /// What a connection is ready for.
     pub fn tcp_readiness(&self, number: u32) -> Readiness {
         let Some(socket) = self.tcp.get(number) else { return Readiness::HANGUP | Readiness::ERROR };

@@ -296,6 +296,13 @@ impl Shard {
         }
     }
 
+    pub(super) fn wake_datagrams(&mut self) {
+        for socket in self.udp.iter_mut() {
+            socket.error = Some(libc::ENETDOWN);
+            socket.wakers.wake(Readiness(!0), &mut self.woken);
+        }
+    }
+
     /// UDP sockets with their numbers.
     pub fn udp_sockets(&self) -> impl Iterator<Item = (u32, &UdpSocket)> {
         self.udp.iter()

@@ -9,7 +9,7 @@ pub(crate) mod wait;
 use std::{
     io::{self, IoSlice, IoSliceMut},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr},
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
     task::Waker,
     time::Duration,
 };
@@ -262,7 +262,10 @@ impl Socket {
     /// `WouldBlock`, `InvalidInput` if it does not listen.
     pub fn accept(&self) -> io::Result<(Self, SocketAddr)> {
         let Some(Role::Listening(listening)) = self.role.get() else { return Err(error(libc::EINVAL)) };
-        let stream = listening.accept(self.stack()).ok_or_else(|| error(libc::EAGAIN))?;
+        let Some(stream) = listening.accept(self.stack()) else {
+            let cut_off = self.stack().ports.iter().all(|port| port.gone.load(Relaxed));
+            return Err(error(if cut_off { libc::ENETDOWN } else { libc::EAGAIN }));
+        };
         let socket = Self::on(self.net.clone(), self.domain, Kind::Stream);
         let remote = self.outward(stream.remote());
         *socket.fresh.lock() = self.fresh.lock().inherited();

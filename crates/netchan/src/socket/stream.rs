@@ -165,6 +165,9 @@ fn start(
     fresh: &Fresh,
 ) -> io::Result<(usize, u32, SocketAddr)> {
     let (interface, source) = stack.host.route(remote.ip()).ok_or_else(|| error(libc::ENETUNREACH))?;
+    if stack.ports[usize::from(interface)].gone.load(Relaxed) {
+        return Err(error(libc::ENETDOWN));
+    }
     let source = match bound.map(|b| b.ip()) {
         Some(ip) if !ip.is_unspecified() && ip.is_ipv4() == remote.is_ipv4() => ip,
         _ => source,
