@@ -1,6 +1,6 @@
 //! poll, ppoll, select and pselect over netchan's sockets and the kernel's descriptors together.
 
-use std::{cell::Cell, io, mem, time::Duration};
+use std::{cell::Cell, io, mem, task::Waker, time::Duration};
 
 use libc::{c_int, c_short, pollfd};
 use netchan::socket::{Readiness, Waiter};
@@ -85,6 +85,7 @@ impl Scratch {
             return Ok(self.collect(fds));
         }
         let deadline = Deadline::after(timeout);
+        self.ours.sort_unstable_by_key(|(_, handle)| handle.address()); // for register
         with_waiter(|waiter| {
             let waker = waiter.waker().clone();
             for (_, handle) in &self.ours {
@@ -109,11 +110,7 @@ impl Scratch {
     ) -> io::Result<usize> {
         let waker = waiter.waker().clone();
         loop {
-            for (at, handle) in &self.ours {
-                if let (Some(socket), Some(entry)) = (handle.socket.get(), fds.get(*at)) {
-                    socket.register(interest(entry.events), &waker);
-                }
-            }
+            self.register(fds, &waker);
             let ready = self.look(fds);
             let left = if ready {
                 Some(Duration::ZERO)
@@ -124,6 +121,17 @@ impl Scratch {
             let ready = self.look(fds);
             if ready || kernel > 0 || deadline.passed() {
                 return Ok(self.collect(fds));
+            }
+        }
+    }
+
+    /// Registers once for each socket, for all that its entries ask: a later registration would replace an earlier one.
+    fn register(&self, fds: &[pollfd], waker: &Waker) {
+        for entries in self.ours.chunk_by(|(_, a), (_, b)| a.address() == b.address()) {
+            let asked = entries.iter().filter_map(|(at, _)| fds.get(*at));
+            let events = asked.fold(0, |all, entry| all | entry.events);
+            if let Some(socket) = entries.first().and_then(|(_, handle)| handle.socket.get()) {
+                socket.register(interest(events), waker);
             }
         }
     }

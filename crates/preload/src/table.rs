@@ -268,6 +268,11 @@ impl<T: 'static> Handle<T> {
         unsafe { self.0.as_ref() }
     }
 
+    /// The same for all handles of one record, and only for those.
+    pub fn address(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+
     /// How many numbers lead here.
     pub fn numbers(&self) -> usize {
         self.record().numbers.load(Relaxed)
