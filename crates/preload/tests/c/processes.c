@@ -1,0 +1,85 @@
+/* fork, vfork, exec. */
+#define _GNU_SOURCE
+#include <sys/epoll.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+static int echoes(int fd) {
+    char byte = 0;
+    return write(fd, "x", 1) == 1 && read(fd, &byte, 1) == 1 && byte == 'x';
+}
+
+static int in_child(int fd, int ep) {
+    char byte;
+    struct pollfd p = {fd, POLLIN, 0};
+    struct epoll_event e;
+    if (on_netchan) {
+        if (read(fd, &byte, 1) != -1 || errno != ENETDOWN) return 1;
+        if (write(fd, "x", 1) != -1 || errno != ENETDOWN) return 2;
+        if (poll(&p, 1, 1000) != 1 || !(p.revents & POLLERR)) return 3;
+        if (epoll_wait(ep, &e, 1, 10) != 0) return 4;
+        int copy = dup(fd);
+        if (read(copy, &byte, 1) != -1 || errno != ENETDOWN) return 5;
+    }
+    if (close(fd) || close(ep)) return 6;
+    /* Its own sockets are the kernel's. */
+    struct sockaddr_in here = address_of("127.0.0.1", 0);
+    int own = socket(AF_INET, SOCK_STREAM, 0);
+    return bind(own, (void *)&here, sizeof here) || listen(own, 1) ? 7 : 0;
+}
+
+static void forks(void) {
+    int status = -1, fd = connected(PORT_ECHO), ep = epoll_create1(0);
+    struct epoll_event e = {.events = EPOLLIN};
+    CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e) == 0);
+    pid_t child = fork();
+    if (child == 0) _exit(in_child(fd, ep));
+    CHECK(waitpid(child, &status, 0) == child);
+    if (status) printf("FAIL child: status %x\n", status), failures++;
+    CHECK(echoes(fd)); /* the parent's goes on */
+    child = fork();
+    if (child == 0) exit(0); /* with the exit handlers */
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(echoes(fd));
+    CHECK(write(fd, "y", 1) == 1 && epoll_wait(ep, &e, 1, 3000) == 1);
+    close(fd), close(ep);
+}
+
+static void vforks(void) {
+    int status = -1, fd = connected(PORT_ECHO), ends[2];
+    CHECK(pipe(ends) == 0);
+    pid_t child = vfork();
+    if (child == 0) {
+        dup2(fd, 250);
+        dup2(ends[1], fd); /* the child's numbers, the parent's memory */
+        close(fd);
+        close_range(3, 1000, 0);
+        execl("/bin/true", "true", (char *)0);
+        _exit(9);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(echoes(fd));
+    FAILS(EBADF, write(250, "x", 1));
+    close(fd), close(ends[0]), close(ends[1]);
+}
+
+static void execs(void) {
+    int fd = connected(PORT_ECHO);
+    char command[200];
+    /* What an exec'd program finds under the number is a socket that is connected to nothing. */
+    snprintf(command, sizeof command, "test -S /proc/self/fd/%d && ! cat <&%d 2>/dev/null", fd, fd);
+    if (on_netchan) CHECK(system(command) == 0);
+    CHECK(echoes(fd));
+    FILE *pipe = popen("echo hello", "r");
+    char line[16] = "";
+    CHECK(pipe && fgets(line, sizeof line, pipe) && strcmp(line, "hello\n") == 0 && pclose(pipe) == 0);
+    CHECK(echoes(fd));
+    close(fd);
+}
+
+void check_processes(void) {
+    forks();
+    vforks();
+    execs();
+}

@@ -1,0 +1,182 @@
+/* read, write, send, recv and their variants on a stream. */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <sys/ioctl.h>
+#include <sys/sendfile.h>
+#include <sys/uio.h>
+
+#include "check.h"
+
+static void wait_for(int fd, int bytes) {
+    for (int n = 0, i = 0; n < bytes && i < 2000; i++) {
+        usleep(1000);
+        if (ioctl(fd, FIONREAD, &n)) return;
+    }
+}
+
+static void round_trips(void) {
+    char data[100];
+    int fd = connected(PORT_ECHO);
+    CHECK(write(fd, "hello", 5) == 5);
+    CHECK(read(fd, data, sizeof data) == 5 && memcmp(data, "hello", 5) == 0);
+    CHECK(send(fd, "again", 5, MSG_NOSIGNAL) == 5);
+    CHECK(recv(fd, data, 2, MSG_WAITALL) == 2 && memcmp(data, "ag", 2) == 0);
+    wait_for(fd, 3);
+    int n = 0;
+    CHECK(ioctl(fd, FIONREAD, &n) == 0 && n == 3);
+    CHECK(recv(fd, data, sizeof data, MSG_PEEK) == 3 && memcmp(data, "ain", 3) == 0);
+    CHECK(recv(fd, data, sizeof data, 0) == 3 && memcmp(data, "ain", 3) == 0);
+    FAILS(EAGAIN, recv(fd, data, sizeof data, MSG_DONTWAIT));
+    CHECK(write(fd, "x", 0) == 0 && read(fd, data, 0) == 0);
+    struct sockaddr_in from;
+    socklen_t len = sizeof from;
+    CHECK(sendto(fd, "abc", 3, 0, 0, 0) == 3);
+    CHECK(recvfrom(fd, data, sizeof data, 0, (void *)&from, &len) == 3);
+    CHECK(send(fd, "dropped", 7, MSG_MORE) == 7 && send(fd, "kept", 4, 0) == 4);
+    CHECK(recv(fd, 0, 7, MSG_TRUNC | MSG_WAITALL) == 7);
+    CHECK(recv(fd, data, 4, MSG_WAITALL) == 4 && memcmp(data, "kept", 4) == 0);
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    CHECK(read(fd, data, sizeof data) == 0 && read(fd, data, sizeof data) == 0);
+    CHECK(close(fd) == 0);
+}
+
+static void vectors(void) {
+    char a[3], b[10], many_data[2048];
+    struct iovec out[3] = {{"one", 3}, {0, 0}, {"two!", 4}}, in[2] = {{a, 3}, {b, 10}};
+    struct iovec many[1100];
+    for (int i = 0; i < 1100; i++) many[i] = (struct iovec){many_data + i, 1};
+    memset(many_data, 'm', sizeof many_data);
+    int fd = connected(PORT_ECHO);
+    CHECK(writev(fd, out, 3) == 7);
+    wait_for(fd, 7);
+    CHECK(readv(fd, in, 2) == 7 && memcmp(a, "one", 3) == 0 && memcmp(b, "two!", 4) == 0);
+    CHECK(writev(fd, out, 0) == 0 && readv(fd, in, 0) == 0);
+    FAILS(EINVAL, writev(fd, many, 1025));
+    FAILS(EINVAL, readv(fd, many, -1));
+    CHECK(writev(fd, many, 1024) == 1024);
+    wait_for(fd, 1024);
+    CHECK(readv(fd, many, 1024) == 1024 && many_data[0] == 'm');
+    struct msghdr out_message = {.msg_iov = out, .msg_iovlen = 3};
+    struct msghdr in_message = {.msg_iov = in, .msg_iovlen = 2, .msg_flags = 77};
+    CHECK(sendmsg(fd, &out_message, MSG_NOSIGNAL) == 7);
+    wait_for(fd, 7);
+    CHECK(recvmsg(fd, &in_message, 0) == 7 && in_message.msg_flags == 0);
+    out_message.msg_iov = many;
+    out_message.msg_iovlen = 1025;
+    FAILS(EMSGSIZE, sendmsg(fd, &out_message, 0));
+    close(fd);
+}
+
+static void bad_arguments(void) {
+    int fd = connected(PORT_SILENT);
+    FAILS(EFAULT, write(fd, 0, 5));
+    FAILS(EFAULT, send(fd, 0, 5, MSG_NOSIGNAL));
+    FAILS(EFAULT, writev(fd, 0, 2));
+    FAILS(EFAULT, sendmsg(fd, 0, 0));
+    FAILS(EFAULT, recvmsg(fd, 0, MSG_DONTWAIT));
+    FAILS(EINVAL, recv(fd, &fd, 1, MSG_OOB));
+    FAILS(EAGAIN, recv(fd, &fd, 1, MSG_ERRQUEUE));
+    close(fd);
+    int fresh = socket(AF_INET, SOCK_STREAM, 0);
+    FAILS(ENOTCONN, recv(fresh, &fd, sizeof fd, 0));
+    FAILS(EPIPE, send(fresh, &fd, sizeof fd, MSG_NOSIGNAL));
+    FAILS(ENOTCONN, shutdown(fresh, SHUT_RDWR));
+    close(fresh);
+    FAILS(EBADF, write(fresh, "x", 1));
+}
+
+static int pipes;
+static void on_pipe(int signal) { pipes += signal == SIGPIPE; }
+
+static void broken_pipes(void) {
+    char byte;
+    signal(SIGPIPE, on_pipe);
+    int fd = connected(PORT_SILENT);
+    shutdown(fd, SHUT_WR);
+    FAILS(EPIPE, send(fd, "x", 1, MSG_NOSIGNAL));
+    CHECK(pipes == 0);
+    FAILS(EPIPE, write(fd, "x", 1));
+    CHECK(pipes == 1);
+    close(fd);
+    fd = connected(PORT_RESET);
+    CHECK(write(fd, "x", 1) == 1);
+    FAILS(ECONNRESET, read(fd, &byte, 1));
+    CHECK(read(fd, &byte, 1) == 0);
+    FAILS(EPIPE, send(fd, "x", 1, MSG_NOSIGNAL));
+    close(fd);
+}
+
+static void big_transfers(void) {
+    enum { LEN = 8 << 20 };
+    unsigned char *data = malloc(LEN);
+    uint64_t want = LEN, answer[2];
+    int fd = connected(PORT_SOURCE);
+    CHECK(write(fd, &want, sizeof want) == sizeof want);
+    CHECK(recv(fd, data, LEN, MSG_WAITALL) == LEN);
+    int wrong = 0;
+    for (int i = 0; i < LEN; i++) wrong += data[i] != i % 251;
+    CHECK(wrong == 0);
+    CHECK(read(fd, data, 1) == 0);
+    close(fd);
+
+    fd = connected(PORT_SINK); /* a blocking send takes all of it */
+    CHECK(send(fd, data, LEN, 0) == LEN);
+    shutdown(fd, SHUT_WR);
+    CHECK(recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer);
+    CHECK(answer[0] == LEN && answer[1] == sum_of(0, data, LEN));
+    close(fd);
+
+    fd = connected(PORT_SINK); /* a non-blocking one what fits */
+    nonblocking(fd);
+    size_t sent = 0;
+    int full = 0;
+    while (sent < LEN) {
+        ssize_t n = send(fd, data + sent, LEN - sent, 0);
+        if (n > 0) sent += n;
+        else if (errno == EAGAIN) {
+            struct pollfd p = {fd, POLLOUT, 0};
+            full++;
+            CHECK(poll(&p, 1, 10000) == 1);
+        } else break;
+    }
+    CHECK(sent == LEN && full > 0);
+    shutdown(fd, SHUT_WR);
+    CHECK(fcntl(fd, F_SETFL, 0) == 0);
+    CHECK(recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer && answer[0] == LEN);
+    CHECK(answer[1] == sum_of(0, data, LEN));
+    close(fd);
+    free(data);
+}
+
+static void files(void) {
+    enum { LEN = 300000 };
+    static unsigned char data[LEN];
+    uint64_t answer[2];
+    char path[] = "/tmp/netchan-calls-XXXXXX";
+    int file = mkstemp(path), fd = connected(PORT_SINK), ends[2];
+    unlink(path);
+    for (int i = 0; i < LEN; i++) data[i] = i * 7 % 253;
+    CHECK(write(file, data, LEN) == LEN);
+    CHECK(lseek(file, 100, SEEK_SET) == 100);
+    CHECK(sendfile(fd, file, 0, 1000) == 1000 && lseek(file, 0, SEEK_CUR) == 1100);
+    off_t offset = 1100;
+    CHECK(sendfile(fd, file, &offset, LEN) == LEN - 1100 && offset == LEN);
+    CHECK(lseek(file, 0, SEEK_CUR) == 1100);
+    CHECK(sendfile(fd, file, &offset, 10) == 0);
+    CHECK(pipe(ends) == 0);
+    FAILS(EINVAL, sendfile(fd, ends[0], 0, 10));
+    if (on_netchan) FAILS(EINVAL, splice(ends[0], 0, fd, 0, 10, 0));
+    shutdown(fd, SHUT_WR);
+    CHECK(recv(fd, answer, sizeof answer, MSG_WAITALL) == sizeof answer);
+    CHECK(answer[0] == LEN - 100 && answer[1] == sum_of(0, data + 100, LEN - 100));
+    close(fd), close(file), close(ends[0]), close(ends[1]);
+}
+
+void check_transfers(void) {
+    round_trips();
+    vectors();
+    bad_arguments();
+    broken_pipes();
+    big_transfers();
+    files();
+}

@@ -1,0 +1,126 @@
+/* poll, ppoll, select, pselect, with sockets and pipes together. */
+#define _GNU_SOURCE
+#include <sys/select.h>
+#include <time.h>
+
+#include "check.h"
+
+static long now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void polls(void) {
+    int ends[2], fd = connected(PORT_ECHO);
+    char data[8];
+    CHECK(pipe(ends) == 0);
+    struct pollfd p[4] = {{fd, POLLIN, 0}, {ends[0], POLLIN, 0}, {-1, POLLIN, 7}, {fd, POLLOUT | POLLIN, 0}};
+    CHECK(poll(p, 3, 0) == 0 && p[2].revents == 0);
+    CHECK(poll(p, 4, 0) == 1 && p[3].revents == POLLOUT);
+    long start = now_ms();
+    CHECK(poll(p, 3, 60) == 0);
+    CHECK(now_ms() - start >= 59 && now_ms() - start < 2000);
+    CHECK(write(ends[1], "x", 1) == 1);
+    CHECK(poll(p, 2, -1) == 1 && p[0].revents == 0 && p[1].revents == POLLIN);
+    CHECK(write(fd, "abc", 3) == 3);
+    p[1].events = 0;
+    CHECK(poll(p, 2, 5000) == 1 && p[0].revents == POLLIN && p[1].revents == 0);
+    p[1].events = POLLIN;
+    CHECK(poll(p, 4, 5000) == 3 && p[3].revents == (POLLIN | POLLOUT));
+    p[0].events = POLLRDNORM;
+    CHECK(poll(p, 1, 0) == 1 && p[0].revents == POLLRDNORM);
+    p[0].events = 0;
+    CHECK(poll(p, 1, 20) == 0);
+    CHECK(read(fd, data, 8) == 3);
+    shutdown(fd, SHUT_WR); /* the echo closes too */
+    p[0].events = POLLIN | POLLRDHUP;
+    CHECK(poll(p, 1, 5000) == 1 && (p[0].revents & POLLIN));
+    usleep(50000);
+    CHECK(poll(p, 1, 5000) == 1 && p[0].revents == (POLLIN | POLLRDHUP | POLLHUP));
+    p[0].events = 0; /* hang-ups come unasked */
+    CHECK(poll(p, 1, 0) == 1 && p[0].revents == POLLHUP);
+    close(fd);
+    p[0].events = POLLIN;
+    CHECK(poll(p, 1, 0) == 1 && p[0].revents == POLLNVAL);
+    struct timespec bad = {0, 2000000000}, brief = {0, 20000000};
+    fd = connected(PORT_SILENT);
+    p[0] = (struct pollfd){fd, POLLIN, 0};
+    FAILS(EINVAL, ppoll(p, 1, &bad, 0));
+    CHECK(ppoll(p, 1, &brief, 0) == 0);
+    close(fd), close(ends[0]), close(ends[1]);
+}
+
+static volatile int alarms;
+static void on_alarm(int signal) { alarms += signal == SIGUSR1; }
+
+static void *interrupts(void *arg) {
+    usleep(100000);
+    pthread_kill(*(pthread_t *)arg, SIGUSR1);
+    return 0;
+}
+
+static void interrupted(void) {
+    struct sigaction act = {.sa_handler = on_alarm};
+    sigaction(SIGUSR1, &act, 0);
+    pthread_t self = pthread_self(), other;
+    int fd = connected(PORT_SILENT);
+    struct pollfd p = {fd, POLLIN, 0};
+    char byte;
+    pthread_create(&other, 0, interrupts, &self);
+    FAILS(EINTR, poll(&p, 1, 5000));
+    pthread_join(other, 0);
+    pthread_create(&other, 0, interrupts, &self);
+    FAILS(EINTR, read(fd, &byte, 1));
+    pthread_join(other, 0);
+    /* The mask lets the signal in only during the wait. */
+    sigset_t blocked, open;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &blocked, &open);
+    struct timespec time = {5, 0};
+    pthread_create(&other, 0, interrupts, &self);
+    FAILS(EINTR, ppoll(&p, 1, &time, &open));
+    pthread_join(other, 0);
+    CHECK(alarms == 3);
+    pthread_sigmask(SIG_SETMASK, &open, 0);
+    close(fd);
+}
+
+static void selects(void) {
+    int ends[2], fd = connected(PORT_ECHO);
+    CHECK(pipe(ends) == 0);
+    int top = (fd > ends[0] ? fd : ends[0]) + 1;
+    fd_set in, out;
+    FD_ZERO(&in);
+    FD_ZERO(&out);
+    FD_SET(fd, &in), FD_SET(ends[0], &in), FD_SET(fd, &out);
+    struct timeval time = {1, 0};
+    CHECK(select(top, &in, &out, 0, &time) == 1);
+    CHECK(!FD_ISSET(fd, &in) && !FD_ISSET(ends[0], &in) && FD_ISSET(fd, &out));
+    CHECK(time.tv_sec == 0 || time.tv_usec == 0);
+    FD_SET(fd, &in), FD_SET(ends[0], &in);
+    time = (struct timeval){0, 30000};
+    long start = now_ms();
+    CHECK(select(top, &in, 0, 0, &time) == 0 && now_ms() - start >= 29);
+    CHECK(!FD_ISSET(fd, &in) && time.tv_sec == 0 && time.tv_usec == 0);
+    CHECK(write(fd, "abc", 3) == 3);
+    FD_SET(fd, &in), FD_SET(ends[0], &in);
+    CHECK(select(top, &in, 0, 0, 0) == 1 && FD_ISSET(fd, &in) && !FD_ISSET(ends[0], &in));
+    CHECK(write(ends[1], "x", 1) == 1);
+    FD_ZERO(&in);
+    FD_SET(ends[0], &in), FD_SET(fd, &out);
+    struct timespec precise = {2, 0};
+    CHECK(pselect(top, &in, &out, 0, &precise, 0) == 2 && FD_ISSET(ends[0], &in) && FD_ISSET(fd, &out));
+    FD_ZERO(&in);
+    FD_SET(fd, &in), FD_SET(60, &in);
+    time = (struct timeval){1, 0};
+    FAILS(EBADF, select(61, &in, 0, 0, &time));
+    close(fd), close(ends[0]), close(ends[1]);
+}
+
+void check_waiting(void) {
+    polls();
+    interrupted();
+    selects();
+}
