@@ -22,7 +22,7 @@
 //! `read write readv writev send recv sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg sendfile sendfile64`,
 //! `poll ppoll select pselect epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2`,
 //! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK; others go to the kernel's socket of
-//! that number), `splice` (EINVAL), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
+//! that number), `splice` (EINVAL), `fdopen fileno` (on a socket that is netchan's by then), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
 //!
 //! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE` (streams), `MSG_WAITFORONE`; `MSG_OOB` and
 //! `MSG_FASTOPEN` are EOPNOTSUPP; `MSG_ERRQUEUE` is always empty.
@@ -44,9 +44,8 @@
 //! * **Signals.** A wait that a handler interrupts ends with EINTR, also under SA_RESTART. The signal mask of `ppoll`, `pselect` and `epoll_pwait` is set
 //!   for the wait, but not in one step with it. A wait on netchan's sockets is not a cancellation point.
 //! * **Bad pointers.** NULL is EFAULT; other addresses that are not mapped fault.
-//! * **Beside the symbols.** stdio on a socket (`fdopen`) reads with the C library's internal calls, `syscall(2)`, io_uring, and statically linked
-//!   programs go past this library: they see the kernel's unconnected socket. A socket passed over a UNIX socket arrives as
-//!   one, too.
+//! * **Beside the symbols.** `syscall(2)`, io_uring, calls that the C library makes inside itself, and statically linked programs go past this
+//!   library: they see the kernel's unconnected socket. A socket passed over a UNIX socket arrives as one, too.
 //! * **Ancillary data** is not served: none comes, and sending it is EOPNOTSUPP.
 //! * **Exit.** A program that ends by `exit` or by returning from `main` waits up to 5 s until its peers have what it sent; `_exit` and fatal
 //!   signals do not.
@@ -65,6 +64,7 @@ mod options;
 mod poll;
 mod real;
 mod state;
+mod stdio;
 mod sys;
 mod table;
 mod tcp_info;

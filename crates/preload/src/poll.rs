@@ -85,7 +85,8 @@ impl Scratch {
             return Ok(self.collect(fds));
         }
         let deadline = Deadline::after(timeout);
-        self.ours.sort_unstable_by_key(|(_, handle)| handle.address()); // for register
+        self.ours
+            .sort_unstable_by_key(|(_, handle)| handle.address()); // for register
         with_waiter(|waiter| {
             let waker = waiter.waker().clone();
             for (_, handle) in &self.ours {
@@ -127,7 +128,10 @@ impl Scratch {
 
     /// Registers once for each socket, for all that its entries ask: a later registration would replace an earlier one.
     fn register(&self, fds: &[pollfd], waker: &Waker) {
-        for entries in self.ours.chunk_by(|(_, a), (_, b)| a.address() == b.address()) {
+        for entries in self
+            .ours
+            .chunk_by(|(_, a), (_, b)| a.address() == b.address())
+        {
             let asked = entries.iter().filter_map(|(at, _)| fds.get(*at));
             let events = asked.fold(0, |all, entry| all | entry.events);
             if let Some(socket) = entries.first().and_then(|(_, handle)| handle.socket.get()) {

@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use libc::{c_int, c_long, c_uint, c_void, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{c_char, c_int, c_long, c_uint, c_void, size_t, sockaddr, socklen_t, ssize_t};
 
 /// Six register arguments: what every function here needs at most.
 type Raw = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> isize;
@@ -265,6 +265,23 @@ pub static FCNTL: Symbol<Control> = Symbol::new(c"fcntl", raw::<{ libc::SYS_fcnt
 pub static FCNTL64: Symbol<Control> = Symbol::new(c"fcntl64", raw::<{ libc::SYS_fcntl }>);
 pub static IOCTL: Symbol<unsafe extern "C-unwind" fn(c_int, libc::c_ulong, usize) -> c_int> =
     Symbol::new(c"ioctl", raw::<{ libc::SYS_ioctl }>);
+
+pub static FDOPEN: Symbol<unsafe extern "C-unwind" fn(c_int, *const c_char) -> *mut libc::FILE> =
+    Symbol::new(c"fdopen", no_stream);
+pub static FILENO: Symbol<unsafe extern "C-unwind" fn(*mut libc::FILE) -> c_int> =
+    Symbol::new(c"fileno", raw::<{ number::NONE }>);
+
+/// There is no system call that makes a stream: NULL.
+unsafe extern "C-unwind" fn no_stream(
+    _: usize,
+    _: usize,
+    _: usize,
+    _: usize,
+    _: usize,
+    _: usize,
+) -> isize {
+    0
+}
 
 /// recv(2) is recvfrom(2) without a name.
 unsafe extern "C-unwind" fn raw_recv(

@@ -384,8 +384,12 @@ impl Waiter {
         now: Instant,
     ) -> io::Result<usize> {
         if how == Sleep::Futex {
-            doorbell.wait((until != Instant::FAR).then(|| until.since(now)));
-            return Ok(0);
+            let timeout = (until != Instant::FAR).then(|| until.since(now));
+            let rung = doorbell.wait(timeout);
+            // Neither rung nor at the end of its time (the futex goes by another clock: give or take a 64th): a signal handler ran.
+            let slept = self.stack.clock.now().since(now);
+            let early = timeout.is_none_or(|t| slept + t / 64 + Duration::from_millis(1) < t);
+            return if rung || !early { Ok(0) } else { Err(io::ErrorKind::Interrupted.into()) };
         }
         self.fds.clear();
         self.fds.extend_from_slice(fds);

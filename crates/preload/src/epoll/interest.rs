@@ -28,7 +28,7 @@ pub struct Interest {
     pub instance: Weak<Shared>,
     pub fd: RawFd,
     pub settings: Mutex<Settings>,
-    queued: AtomicBool,
+    pub queued: AtomicBool,
     /// Edge-triggered: readiness that was reported and is not armed again yet.
     spent: AtomicU16,
 }
@@ -85,7 +85,8 @@ impl Wake for Interest {
 }
 
 impl Interest {
-    fn enqueue(this: &Arc<Self>) {
+    /// It may have something to say.
+    pub fn enqueue(this: &Arc<Self>) {
         if this.queued.swap(true, SeqCst) {
             return;
         }
@@ -171,6 +172,32 @@ impl Interest {
         }
     }
 
+    /// Whether there is something to report, reporting nothing; arms it if not.
+    pub fn is_ready(self: &Arc<Self>) -> bool {
+        let settings = self.settings.lock();
+        if !settings.armed || settings.by_kernel {
+            return false;
+        }
+        let Some(target) = settings.target.clone() else {
+            return false;
+        };
+        let Some(socket) = target.socket.get() else {
+            return false;
+        };
+        let ready = Readiness(socket.readiness().0 & settings.wanted().0);
+        if settings.is_edge() {
+            let fresh = ready.0 & !self.spent.load(SeqCst) != 0;
+            if !fresh {
+                self.arm_edge(&settings, socket, ready);
+            }
+            return fresh;
+        }
+        if ready == Readiness::NONE {
+            socket.register(settings.wanted(), &self.waker());
+        }
+        ready != Readiness::NONE
+    }
+
     fn waker(self: &Arc<Self>) -> Waker {
         Waker::from(Arc::clone(self))
     }
@@ -184,7 +211,9 @@ impl Interest {
         settings.by_kernel = false;
         self.spent.store(0, SeqCst);
         drop(settings);
-        Self::enqueue(self);
+        if self.is_ready() {
+            Self::enqueue(self);
+        }
     }
 
     /// Never reports again, and lets go of the socket.

@@ -106,6 +106,7 @@ pub fn closed(fd: RawFd) {
 /// to know about its queue.
 pub fn expose(fd: RawFd) {
     if let Some(instance) = instance(fd) {
+        instance.shared.settle();
         let _ = instance.shared.hang_bell(); // without descriptors to spare it shows the kernel's side only
     }
 }

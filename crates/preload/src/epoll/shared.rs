@@ -124,6 +124,18 @@ impl Shared {
         Ok(())
     }
 
+    /// Leaves in the queue what has something to say: for those who look from outside, and see only whether it is empty.
+    pub fn settle(&self) {
+        let rounds = self.queue.lock().ready.len();
+        for _ in 0..rounds {
+            let Some(interest) = self.pop() else { return };
+            interest.queued.store(false, SeqCst); // before the look: whoever wakes after it queues again
+            if interest.is_ready() {
+                Interest::enqueue(&interest);
+            }
+        }
+    }
+
     /// Moves at most `max` events of netchan's sockets to `out`.
     ///
     /// # Safety
@@ -201,8 +213,9 @@ impl Shared {
         }
     }
 
+    /// Whether a wait has to look here: at interests, or at what a bell still rings for.
     pub fn has_ours(&self) -> bool {
-        !self.interests.lock().is_empty()
+        self.bell.load(Relaxed) >= 0 || !self.interests.lock().is_empty()
     }
 }
 

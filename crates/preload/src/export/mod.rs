@@ -9,5 +9,6 @@
 
 mod descriptors;
 mod endpoints;
-mod transfers;
+mod streams;
+pub mod transfers;
 mod waiting;

@@ -308,8 +308,8 @@ unsafe fn epoll_wait_tracked(
             let count = kernels(left);
             // SAFETY: the kernel wrote `count` events.
             let kept = unsafe { epoll::leave_kernel(request.epfd, request.events, count) };
-            if count <= 0 || kept > 0 {
-                return if count <= 0 { count } else { kept };
+            if count < 0 || kept > 0 || deadline.passed() {
+                return if count < 0 { count } else { kept };
             }
         } else {
             // SAFETY: no events were written.

@@ -43,11 +43,20 @@ static void reuse(void) {
     CHECK(file == fd && read(file, &byte, 1) == 1 && byte == 0);
     FAILS(ENOTSOCK, send(file, &byte, 1, 0));
     close(file);
-    fd = connected(PORT_ECHO);
-    FILE *stream = fdopen(fd, "w"); /* closed where no symbol of ours is called */
-    CHECK(stream != 0);
-    fclose(stream);
-    file = open("/dev/zero", O_RDONLY);
+}
+
+static void streams(void) {
+    char line[32], byte;
+    int fd = connected(PORT_ECHO);
+    FILE *out = fdopen(dup(fd), "w"), *in = fdopen(fd, "r");
+    CHECK(out && in && fileno(in) == fd);
+    CHECK(fprintf(out, "line %d\nand more\n", 1) == 16 && fflush(out) == 0);
+    CHECK(fgets(line, sizeof line, in) && strcmp(line, "line 1\n") == 0);
+    CHECK(fgets(line, sizeof line, in) && strcmp(line, "and more\n") == 0);
+    CHECK(shutdown(fileno(out), SHUT_WR) == 0);
+    CHECK(fgets(line, sizeof line, in) == 0 && feof(in));
+    CHECK(fclose(out) == 0 && fclose(in) == 0);
+    int file = open("/dev/zero", O_RDONLY); /* the number means something else now */
     CHECK(file == fd && read(file, &byte, 1) == 1 && byte == 0);
     close(file);
 }
@@ -100,6 +109,7 @@ static void many(void) {
 void check_descriptors(void) {
     duplicates();
     reuse();
+    streams();
     controls();
     ranges();
     many();

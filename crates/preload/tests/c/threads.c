@@ -28,6 +28,7 @@ static void *accepts(void *arg) {
 static void *floods(void *arg) {
     struct job *job = arg;
     static char data[1 << 20];
+    memset(data, 0x7f, sizeof data); /* wants more back than we read */
     do job->result = send(job->fd, data, sizeof data, MSG_NOSIGNAL); while (job->result > 0);
     job->error = errno;
     return 0;
@@ -52,7 +53,7 @@ static void closes(void) {
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(bind(listener, (void *)&any, sizeof any) == 0 && listen(listener, 1) == 0);
     close_under(accepts, listener);
-    close_under(floods, connected(PORT_CALLBACK)); /* reads two bytes and waits in vain */
+    close_under(floods, connected(PORT_SOURCE));
 }
 
 /* One writes, one reads, on one descriptor at once. */

@@ -1,0 +1,196 @@
+//! Unmodified programs on netchan, their peers on the kernel's stack at the other end of a TAP.
+
+mod common;
+
+use common::{expect, has};
+
+/// Says which program is missing; a machine without it tests the rest.
+fn have(programs: &[&str]) -> bool {
+    let missing: Vec<_> = programs.iter().filter(|program| !has(program)).collect();
+    if !missing.is_empty() {
+        eprintln!("skipped: not installed: {missing:?}");
+    }
+    missing.is_empty()
+}
+
+const FILE: &str = "mkdir -p $$ && cd $$ && head -c 20000000 /dev/urandom > file\n";
+
+#[test]
+fn python_serves_http_to_curl() {
+    if have(&["python3", "curl"]) {
+        let script = format!(
+            "{FILE}(on_netchan python3 -u -m http.server 8000) > log 2>&1 & P=$!\n\
+             await grep -q Serving log\n\
+             curl -s -m 30 -o got http://10.77.0.2:8000/file && cmp file got && echo same\n\
+             kill $P; cat log"
+        );
+        expect(&script, "same");
+    }
+}
+
+#[test]
+fn curl_fetches_from_the_kernel() {
+    if have(&["python3", "curl"]) {
+        let script = format!(
+            "{FILE}(exec python3 -u -m http.server --bind 10.77.0.1 8000) > log 2>&1 & P=$!\n\
+             await grep -q Serving log\n\
+             (on_netchan curl -s -m 30 -o got http://10.77.0.1:8000/file) && cmp file got && echo same\n\
+             kill $P; cat log"
+        );
+        expect(&script, "same");
+    }
+}
+
+const ASYNC_SERVER: &str = "import asyncio\n\
+async def serve(reader, writer):\n    \
+    while data := await reader.read(65536):\n        \
+        writer.write(data); await writer.drain()\n    \
+    writer.close()\n\
+async def main():\n    \
+    server = await asyncio.start_server(serve, '0.0.0.0', 8100)\n    \
+    print('Serving', flush=True)\n    \
+    await server.serve_forever()\n\
+asyncio.run(main())\n";
+
+const ASYNC_CLIENT: &str = "import asyncio, os, sys\n\
+async def one(number):\n    \
+    reader, writer = await asyncio.open_connection(sys.argv[1], 8100)\n    \
+    sent = os.urandom(50000 + number)\n    \
+    writer.write(sent); writer.write_eof()\n    \
+    got = await reader.read(-1)\n    \
+    writer.close(); await writer.wait_closed()\n    \
+    return got == sent\n\
+async def main():\n    \
+    results = await asyncio.gather(*(one(number) for number in range(50)))\n    \
+    print('all same' if all(results) else 'different')\n\
+asyncio.run(main())\n";
+
+fn asyncio(server: &str, client: &str, address: &str) {
+    if have(&["python3"]) {
+        let script = format!(
+            "mkdir -p $$ && cd $$\ncat > server.py <<'END'\n{ASYNC_SERVER}END\ncat > client.py <<'END'\n{ASYNC_CLIENT}END\n\
+             ({server} python3 server.py) > log 2>&1 & P=$!\n\
+             await grep -q Serving log\n\
+             ({client} python3 client.py {address})\nkill $P; cat log"
+        );
+        expect(&script, "all same");
+    }
+}
+
+#[test]
+fn asyncio_serves() {
+    asyncio("on_netchan", "exec timeout 60", "10.77.0.2");
+}
+
+#[test]
+fn asyncio_connects() {
+    asyncio("exec timeout 60", "on_netchan", "10.77.0.1");
+}
+
+fn netcat(server: &str, client: &str, address: &str) {
+    if have(&["nc"]) {
+        let family = if address.contains(':') { "-6" } else { "-4" };
+        let script = format!(
+            "{FILE}({server} nc {family} -l 8200) > got & P=$!\nsleep 1\n\
+             ({client} nc {family} -N {address} 8200) < file\nwait $P; cmp file got && echo same"
+        );
+        expect(&script, "same");
+    }
+}
+
+#[test]
+fn netcat_receives() {
+    netcat("on_netchan", "exec timeout 60", "10.77.0.2");
+}
+
+#[test]
+fn netcat_sends() {
+    netcat("exec timeout 60", "on_netchan", "10.77.0.1");
+}
+
+#[test]
+fn netcat_receives_over_ipv6() {
+    netcat("on_netchan", "exec timeout 60", "fd77::2");
+}
+
+#[test]
+fn netcat_sends_over_ipv6() {
+    netcat("exec timeout 60", "on_netchan", "fd77::1");
+}
+
+fn iperf(server: &str, client: &str, address: &str) {
+    if have(&["iperf3"]) {
+        let script = format!(
+            "mkdir -p $$ && cd $$\n({server} iperf3 -s --forceflush) > log 2>&1 & P=$!\n\
+             await grep -q listening log\n\
+             for how in '' -R '-P 4' '-u -b 50M'; do\n\
+             ({client} iperf3 -c {address} -t 1 $how) > out 2>&1 || {{ echo \"$how\"; cat out log; exit 1; }}\n\
+             done\nkill $P; echo done well"
+        );
+        expect(&script, "done well");
+    }
+}
+
+#[test]
+fn iperf_serves() {
+    iperf("on_netchan", "exec timeout 60", "10.77.0.2");
+}
+
+#[test]
+fn iperf_connects() {
+    iperf("exec timeout 60", "on_netchan", "10.77.0.1");
+}
+
+#[test]
+fn iperf_connects_over_ipv6() {
+    iperf("exec timeout 60", "on_netchan", "fd77::1");
+}
+
+/// A shell makes no socket: the stack starts in the program that it runs.
+#[test]
+fn a_shell_in_between_does_no_harm() {
+    if have(&["python3", "curl"]) {
+        let script = "mkdir -p $$ && cd $$\n\
+             (on_netchan sh -c 'cd .; python3 -u -m http.server 8000; true') > log 2>&1 & P=$!\n\
+             await grep -q Serving log\n\
+             curl -s -m 30 http://10.77.0.2:8000/ | grep -q Directory && echo reached\nkill $P; cat log";
+        expect(script, "reached");
+    }
+}
+
+/// Programs that a program on netchan starts use the kernel's stack: the link is taken.
+#[test]
+fn children_of_the_owner_use_the_kernel() {
+    if have(&["python3", "curl"]) {
+        let script = "mkdir -p $$ && cd $$\n\
+             (exec python3 -u -m http.server --bind 10.77.0.1 8000) > log 2>&1 & P=$!\n\
+             await grep -q Serving log\n\
+             cat > own.py <<'END'\n\
+import socket, subprocess\n\
+s = socket.create_connection(('10.77.0.1', 8000))\n\
+print(s.getsockname()[0], flush=True)\n\
+subprocess.run(['python3', '-c', \"import socket; print(socket.create_connection(('10.77.0.1', 8000)).getsockname()[0])\"], check=True)\n\
+END\n\
+             (on_netchan python3 own.py) | tr '\\n' ' '; kill $P";
+        expect(script, "10.77.0.2 10.77.0.1 ");
+    }
+}
+
+/// A stack that cannot start ends the program with status 1 and one line that says why.
+#[test]
+fn a_stack_that_cannot_start_says_why() {
+    if have(&["nc"]) {
+        for (setting, word) in [
+            ("NETCHAN_LINK=nonsense:x", "nonsense"),
+            ("NETCHAN_ADDRESS=300.1.1.1/24", "300.1.1.1"),
+            ("NETCHAN_REGIME=fastest", "fastest"),
+            ("NETCHAN_KERNEL=10.0.0.0/99", "10.0.0.0/99"),
+        ] {
+            let script = format!(
+                "export {setting}\n(on_netchan nc -N 10.77.0.1 80) < /dev/null 2> why; S=$?\n\
+                 cat why; grep -q '{word}' why && [ $(wc -l < why) = 1 ] && [ $S = 1 ] && echo as promised"
+            );
+            expect(&script, "as promised");
+        }
+    }
+}
