@@ -1,1 +1,140 @@
-//! Tests of address.
+//! sockaddr both ways, prefixes, and whose an address is.
+
+use std::{mem, net::SocketAddr, ptr};
+
+use libc::{sockaddr, sockaddr_in6, sockaddr_storage, socklen_t};
+use netchan::socket::Domain;
+
+use super::{Given, Prefix, is_kernels, read, unmapped, write};
+use crate::errno;
+
+/// Writes and reads back, through exactly as many bytes as there are.
+fn round_trip(address: &str, domain: Domain) -> SocketAddr {
+    let address: SocketAddr = address.parse().unwrap();
+    let mut raw: sockaddr_storage = unsafe { mem::zeroed() }; // SAFETY: plain bytes
+    let mut len = size_of::<sockaddr_storage>() as socklen_t;
+    let pointer = (&raw mut raw).cast::<sockaddr>();
+    // SAFETY: room for any address.
+    unsafe { write(address, domain, pointer, &raw mut len) }.unwrap();
+    // SAFETY: written just now.
+    match unsafe { read(pointer, len, domain) }.unwrap() {
+        Given::Inet(back) => back,
+        Given::Unspecified => panic!("no address"),
+    }
+}
+
+#[test]
+fn addresses_come_back() {
+    for text in ["10.1.2.3:80", "0.0.0.0:0", "255.255.255.255:65535"] {
+        assert_eq!(round_trip(text, Domain::V4), text.parse().unwrap());
+    }
+    for text in ["[fd77::2]:443", "[::]:0", "[fe80::1%3]:9"] {
+        assert_eq!(round_trip(text, Domain::V6), text.parse().unwrap());
+    }
+}
+
+#[test]
+fn an_ipv6_socket_shows_ipv4_as_mapped() {
+    assert_eq!(
+        round_trip("10.1.2.3:80", Domain::V6),
+        "[::ffff:10.1.2.3]:80".parse().unwrap()
+    );
+    assert_eq!(
+        round_trip("0.0.0.0:80", Domain::V6),
+        "[::]:80".parse().unwrap()
+    );
+}
+
+fn code(result: std::io::Result<Given>) -> i32 {
+    result.err().map_or(0, |error| errno::code(&error))
+}
+
+#[test]
+fn what_is_no_address_is_refused_as_linux_does() {
+    let mut raw: sockaddr_in6 = unsafe { mem::zeroed() }; // SAFETY: plain bytes
+    let pointer = (&raw mut raw).cast::<sockaddr>();
+    // SAFETY: as long as said, or NULL.
+    let mut ask = |family: i32, len: socklen_t, domain| unsafe {
+        (*pointer).sa_family = family as u16;
+        code(read(pointer, len, domain))
+    };
+    assert_eq!(ask(libc::AF_INET, 15, Domain::V4), libc::EINVAL);
+    assert_eq!(ask(libc::AF_INET, 16, Domain::V4), 0);
+    assert_eq!(ask(libc::AF_INET6, 28, Domain::V4), libc::EAFNOSUPPORT);
+    assert_eq!(ask(libc::AF_INET6, 23, Domain::V6), libc::EINVAL);
+    assert_eq!(ask(libc::AF_INET6, 24, Domain::V6), 0);
+    assert_eq!(ask(libc::AF_UNIX, 28, Domain::V6), libc::EAFNOSUPPORT);
+    assert_eq!(ask(libc::AF_INET, 1, Domain::V4), libc::EINVAL);
+    // SAFETY: NULL is allowed.
+    assert_eq!(
+        code(unsafe { read(ptr::null(), 16, Domain::V4) }),
+        libc::EFAULT
+    );
+}
+
+#[test]
+fn loopback_and_named_prefixes_are_the_kernels() {
+    let prefixes = [
+        Prefix::parse("10.0.0.0/8").unwrap(),
+        Prefix::parse("fd00:1::/32").unwrap(),
+    ];
+    for ip in [
+        "127.0.0.1",
+        "127.9.9.9",
+        "::1",
+        "::ffff:127.0.0.1",
+        "10.200.0.1",
+        "::ffff:10.0.0.1",
+        "fd00:1:2::3",
+    ] {
+        assert!(is_kernels(ip.parse().unwrap(), &prefixes), "{ip}");
+    }
+    for ip in ["11.0.0.1", "fd00:2::1", "192.168.1.1", "128.0.0.1"] {
+        assert!(!is_kernels(ip.parse().unwrap(), &prefixes), "{ip}");
+    }
+    assert_eq!(
+        unmapped("::ffff:1.2.3.4".parse().unwrap()).to_string(),
+        "1.2.3.4"
+    );
+}
+
+#[test]
+fn prefixes_of_every_length() {
+    assert!(
+        Prefix::parse("0.0.0.0/0")
+            .unwrap()
+            .contains("9.9.9.9".parse().unwrap())
+    );
+    assert!(
+        Prefix::parse("::/0")
+            .unwrap()
+            .contains("fd00::1".parse().unwrap())
+    );
+    assert!(
+        !Prefix::parse("::/0")
+            .unwrap()
+            .contains("1.1.1.1".parse().unwrap())
+    );
+    assert!(
+        Prefix::parse("1.2.3.4")
+            .unwrap()
+            .contains("1.2.3.4".parse().unwrap())
+    );
+    assert!(
+        !Prefix::parse("1.2.3.4/31")
+            .unwrap()
+            .contains("1.2.3.6".parse().unwrap())
+    );
+    for bad in [
+        "",
+        "x",
+        "1.2.3.4/33",
+        "1.2.3.4/-1",
+        "::/129",
+        "1.2.3/8",
+        "/8",
+        "1.2.3.4/",
+    ] {
+        assert_eq!(Prefix::parse(bad), None, "{bad}");
+    }
+}

@@ -1,1 +1,121 @@
-//! Tests of options.
+//! What setsockopt's bytes mean.
+
+use std::time::Duration;
+
+use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
+use netchan::socket::SocketOption;
+
+use super::{Setting, parse};
+use crate::errno;
+
+fn int(level: i32, name: i32, value: i32) -> Result<Setting, i32> {
+    bytes(level, name, &value.to_ne_bytes())
+}
+
+fn bytes(level: i32, name: i32, value: &[u8]) -> Result<Setting, i32> {
+    parse(level, name, value).map_err(|error| errno::code(&error))
+}
+
+fn option(option: SocketOption) -> Result<Setting, i32> {
+    Ok(Setting::Option(option))
+}
+
+#[test]
+fn flags_and_numbers() {
+    assert_eq!(
+        int(IPPROTO_TCP, libc::TCP_NODELAY, 7),
+        option(SocketOption::NoDelay(true))
+    );
+    assert_eq!(
+        int(SOL_SOCKET, libc::SO_KEEPALIVE, 0),
+        option(SocketOption::KeepAlive(false))
+    );
+    assert_eq!(
+        int(SOL_SOCKET, libc::SO_RCVBUF, 4096),
+        option(SocketOption::ReceiveBuffer(4096))
+    );
+    let hour = SocketOption::KeepIdle(Duration::from_secs(3600));
+    assert_eq!(int(IPPROTO_TCP, libc::TCP_KEEPIDLE, 3600), option(hour));
+    assert_eq!(
+        bytes(IPPROTO_IP, libc::IP_TOS, &[0x10]),
+        option(SocketOption::TypeOfService(0x10))
+    );
+    assert_eq!(
+        int(IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, -1),
+        option(SocketOption::Ttl(64))
+    );
+}
+
+#[test]
+fn what_is_out_of_range_is_einval() {
+    for (level, name, value) in [
+        (IPPROTO_IP, libc::IP_TTL, 0),
+        (IPPROTO_IP, libc::IP_TTL, 256),
+        (IPPROTO_TCP, libc::TCP_KEEPIDLE, 0),
+        (IPPROTO_TCP, libc::TCP_KEEPIDLE, 32_768),
+        (IPPROTO_TCP, libc::TCP_KEEPCNT, 128),
+        (IPPROTO_TCP, libc::TCP_USER_TIMEOUT, -1),
+        (IPPROTO_TCP, libc::TCP_MAXSEG, 70_000),
+    ] {
+        assert_eq!(int(level, name, value), Err(libc::EINVAL), "{name} {value}");
+    }
+}
+
+/// Every length of every option: an answer, never a panic.
+#[test]
+fn short_values_are_einval() {
+    for level in [SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6, 77] {
+        for name in -1..80 {
+            for len in 0..24 {
+                let _ = bytes(level, name, &vec![0xff; len]);
+            }
+            if let Ok(setting) = bytes(level, name, &[]) {
+                panic!("{level} {name}: {setting:?} from nothing");
+            }
+        }
+    }
+}
+
+#[test]
+fn linger_and_times() {
+    let on = [1_i32.to_ne_bytes(), 5_i32.to_ne_bytes()].concat();
+    let five = SocketOption::Linger(Some(Duration::from_secs(5)));
+    assert_eq!(bytes(SOL_SOCKET, libc::SO_LINGER, &on), option(five));
+    assert_eq!(
+        bytes(SOL_SOCKET, libc::SO_LINGER, &on[..4]),
+        Err(libc::EINVAL)
+    );
+    let time = |seconds: i64, us: i64| {
+        let raw = [seconds.to_ne_bytes(), us.to_ne_bytes()].concat();
+        bytes(SOL_SOCKET, libc::SO_RCVTIMEO, &raw)
+    };
+    assert_eq!(
+        time(1, 500_000),
+        Ok(Setting::ReceiveTimeout(Some(Duration::from_millis(1500))))
+    );
+    assert_eq!(time(0, 0), Ok(Setting::ReceiveTimeout(None)));
+    assert_eq!(time(-1, 0), Ok(Setting::ReceiveTimeout(None)));
+    assert_eq!(time(0, 1_000_000), Err(libc::EDOM));
+    assert_eq!(time(i64::MAX, 999_999).map(|_| ()), Ok(()));
+}
+
+#[test]
+fn what_is_not_served_says_so() {
+    assert_eq!(
+        int(SOL_SOCKET, libc::SO_ZEROCOPY, 1),
+        Err(libc::ENOPROTOOPT)
+    );
+    assert_eq!(
+        int(IPPROTO_TCP, libc::TCP_FASTOPEN, 1),
+        Err(libc::ENOPROTOOPT)
+    );
+    assert_eq!(int(SOL_SOCKET, libc::SO_PRIORITY, 6), Ok(Setting::Ignored));
+    assert_eq!(
+        bytes(IPPROTO_TCP, libc::TCP_CONGESTION, b"reno\0"),
+        Ok(Setting::Ignored)
+    );
+    assert_eq!(
+        bytes(IPPROTO_TCP, libc::TCP_CONGESTION, b"vegas"),
+        Err(libc::ENOENT)
+    );
+}

@@ -7,7 +7,10 @@ use common::expect;
 /// The checks themselves are right: Linux passes them.
 #[test]
 fn linux_passes_the_checks() {
-    expect("$PEER 127.0.0.1 > up & P=$!\nawait grep -q ready up\n$CALLS 127.0.0.1 kernel; R=$?; kill $P; exit $R", "all right");
+    expect(
+        "$PEER 127.0.0.1 > up & P=$!\nawait grep -q ready up\n$CALLS 127.0.0.1 kernel; R=$?; kill $P; exit $R",
+        "all right",
+    );
 }
 
 /// Preloaded, but not told to use netchan: nothing changes.

@@ -224,6 +224,3 @@ pub unsafe fn leave_kernel(epfd: RawFd, out: *mut epoll_event, count: c_int) -> 
     let kept = unsafe { instance.shared.without_bell(out, count) };
     c_int::try_from(kept).unwrap_or(c_int::MAX)
 }
-
-#[cfg(test)]
-mod tests;

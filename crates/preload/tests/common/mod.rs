@@ -12,7 +12,10 @@ use std::{
 /// The preload library of this build.
 pub fn library() -> PathBuf {
     let exe = env::current_exe().expect("a test binary has a path");
-    let folder = exe.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+    let folder = exe
+        .parent()
+        .and_then(Path::parent)
+        .expect("target/PROFILE/deps/TEST");
     [folder.join("deps"), folder.to_owned()]
         .into_iter()
         .map(|folder| folder.join("libnetchan_preload.so"))
@@ -60,8 +63,16 @@ pub fn calls() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let files = [
-            "main.c", "transfers.c", "endpoints.c", "waiting.c", "epoll.c", "descriptors.c", "options.c",
-            "datagrams.c", "threads.c", "processes.c",
+            "main.c",
+            "transfers.c",
+            "endpoints.c",
+            "waiting.c",
+            "epoll.c",
+            "descriptors.c",
+            "options.c",
+            "datagrams.c",
+            "threads.c",
+            "processes.c",
         ];
         compile("calls", &files)
     })
@@ -74,7 +85,10 @@ fn unshare() -> Option<&'static [&'static str]> {
         let ways: [&[&str]; 2] = [&["-n"], &["-U", "-r", "-n"]];
         ways.into_iter().find(|way| {
             let probe = "ip link set lo up && ip tuntap add dev nc0 mode tap";
-            let run = Command::new("unshare").args(*way).args(["sh", "-c", probe]).output();
+            let run = Command::new("unshare")
+                .args(*way)
+                .args(["sh", "-c", probe])
+                .output();
             run.is_ok_and(|output| output.status.success())
         })
     })
@@ -82,7 +96,9 @@ fn unshare() -> Option<&'static [&'static str]> {
 
 /// Whether `program` is installed.
 pub fn has(program: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    let found = Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .output();
     found.is_ok_and(|output| output.status.success())
 }
 
@@ -125,7 +141,9 @@ pub fn in_namespace(script: &str) -> Option<Output> {
 
 /// The script must end well and say `wanted`.
 pub fn expect(script: &str, wanted: &str) {
-    let Some(output) = in_namespace(script) else { return };
+    let Some(output) = in_namespace(script) else {
+        return;
+    };
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
     assert!(
