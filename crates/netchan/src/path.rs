@@ -196,7 +196,7 @@ pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
     let mut taken = 0;
     let mut channels = std::mem::take(&mut interface.channels);
     for channel in &mut channels {
-        taken += channel.outgoing.pop_batch(BURST * BURSTS_PER_TURN, |packet| send_one(interface, packet, now)); // channel
+        taken += channel.outgoing.pop_batch(BURST * BURSTS_PER_TURN, |packet| interface.send(packet, now)); // channel, check, next hop, frame header
     }
     interface.channels = channels;
     if taken > 0 || interface.has_frames() {
@@ -208,17 +208,9 @@ pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
 /// check ──► tap ──► link, for packets that were handed over by a call.
 fn transmit(interface: &mut Interface, packets: &mut VecDeque<Packet>, now: Instant) {
     while let Some(packet) = packets.pop_front() {
-        send_one(interface, packet, now);
+        interface.send(packet, now); //                                                    check, next hop, frame header
     }
     flush(interface, now);
-}
-
-#[inline]
-fn send_one(interface: &mut Interface, packet: Packet, now: Instant) {
-    match interface.check(&packet) {
-        Some(destination) => interface.stamp(destination, packet, now), //                  check, next hop, frame header
-        None => interface.count(Counter::DropCheck),
-    }
 }
 
 pub(crate) fn flush(interface: &mut Interface, now: Instant) {

@@ -2,6 +2,7 @@
 //! host's own work (ARP, NDP, echo), which needs no application. Its receiving half (slab and classifier) stands apart, in `receive`,
 //! so that sending does not wait for receiving.
 
+mod hops;
 pub mod host_work;
 mod neighbors;
 
@@ -28,6 +29,7 @@ use proto::{
     wire::ethernet::{self, EtherType, MacAddr},
 };
 
+use self::hops::Hops;
 use crate::{
     channel::TransmitEnd,
     counters::{Counter, Counters},
@@ -47,6 +49,7 @@ pub struct Interface {
     host: Arc<Host>,
     counters: Arc<Counters>,
     neighbors: neighbor::Table<Packet>,
+    hops: Hops,
     claims: Vec<Claim>,
     random: Random,
     /// Buffers of what the host itself sends.
@@ -101,6 +104,7 @@ impl Interface {
             number,
             writer,
             neighbors: neighbor::Table::new(neighbor::Config::default(), seed),
+            hops: Hops::new(),
             claims,
             random,
             slab: Slab::new(limits::HOST_SLAB, (HEADROOM + facts.mtu).next_multiple_of(64))?,
@@ -163,9 +167,26 @@ impl Interface {
         self.frames.len()
     }
 
-    /// *check*: whether the sender may send this; then its destination.
+    /// Sends a shard's packet: *check*, the next hop's link address, the frame header; all three by the hop cache where it knows.
     #[inline]
-    pub fn check(&self, packet: &Packet) -> Option<IpAddr> {
+    pub fn send(&mut self, packet: Packet, now: Instant) {
+        if let Some(header) = self.hops.get(&packet, now) {
+            let header = *header;
+            return self.enqueue(packet, |room| room.copy_from_slice(&header));
+        }
+        self.send_slowly(packet, now);
+    }
+
+    #[inline(never)]
+    fn send_slowly(&mut self, packet: Packet, now: Instant) {
+        match self.check(&packet) {
+            Some(destination) => self.stamp(destination, packet, now),
+            None => self.count(Counter::DropCheck),
+        }
+    }
+
+    /// *check*: whether the sender may send this; then its destination.
+    fn check(&self, packet: &Packet) -> Option<IpAddr> {
         let bytes = packet.bytes();
         let (source, destination): (IpAddr, IpAddr) = if bytes.first()? >> 4 == 4 {
             let [s0, s1, s2, s3, d0, d1, d2, d3] = *bytes.get(12..20)?.first_chunk::<8>()?;
@@ -178,7 +199,6 @@ impl Interface {
     }
 
     /// Finds the next hop's link address and stamps the frame header; the frame goes to the link's queue, or the packet waits for its neighbour.
-    #[inline]
     pub fn stamp(&mut self, destination: IpAddr, packet: Packet, now: Instant) {
         if let Some(mac) = self.group_mac(destination) {
             return self.frame(mac, packet);
@@ -194,7 +214,12 @@ impl Interface {
             self.neighbors.confirm(hop, now);
         }
         match self.neighbors.resolve(hop, packet, now) {
-            Resolution::Ready(mac, packet) => self.frame(mac, packet),
+            Resolution::Ready(mac, packet) => {
+                if let Some(settled) = self.neighbors.settled(hop, now) {
+                    self.hops.put(&packet, self.host.interfaces[usize::from(self.number)].mac, &settled);
+                }
+                self.frame(mac, packet);
+            }
             Resolution::Queued { solicit, displaced } => {
                 if displaced.is_some() {
                     self.count(Counter::DropNeighbor);
@@ -226,20 +251,27 @@ impl Interface {
     }
 
     /// Puts the frame header in front and queues the frame for the link.
-    #[inline]
-    fn frame(&mut self, destination: MacAddr, mut packet: Packet) {
-        if self.frames.len() >= limits::LINK_QUEUE {
-            return self.count(Counter::DropLinkQueue);
-        }
+    fn frame(&mut self, destination: MacAddr, packet: Packet) {
         let ethertype = match packet.bytes().first().map(|b| b >> 4) {
             Some(4) => EtherType::IPV4,
             Some(6) => EtherType::IPV6,
             _ => EtherType::ARP,
         };
         let header = ethernet::Header::new(destination, self.facts().mac, ethertype);
+        self.enqueue(packet, |room| {
+            header.emit(room);
+        });
+    }
+
+    /// Queues a packet for the link, with the frame header that `write` puts in front.
+    #[inline]
+    fn enqueue(&mut self, mut packet: Packet, write: impl FnOnce(&mut [u8])) {
+        if self.frames.len() >= limits::LINK_QUEUE {
+            return self.count(Counter::DropLinkQueue);
+        }
         match packet.push(ethernet::HEADER_LEN) {
             Some(room) => {
-                header.emit(room);
+                write(room);
                 self.frames.push_back(packet);
             }
             None => self.count(Counter::DropCheck),

@@ -25,6 +25,7 @@ impl Interface {
         self.announce(now);
         self.expire_fragments(now);
         if self.neighbors.deadline().is_some_and(|at| at <= now) {
+            self.hops.forget();
             let mut actions = Vec::new();
             self.neighbors.on_timer(now, |action| actions.push(action));
             for action in actions {
@@ -102,6 +103,7 @@ impl Interface {
     pub(super) fn arp_input(&mut self, packet: &Packet, now: Instant) {
         self.count(Counter::ArpIn);
         let Ok(message) = wire_arp::Packet::parse(packet.bytes()) else { return self.count(Counter::DropArp) };
+        self.hops.forget();
         let facts = &self.host.interfaces[usize::from(self.number)];
         match self.neighbors.on_arp(&message, &facts.addresses, facts.mac, now) {
             Ok(heard) => {
@@ -144,6 +146,7 @@ impl Interface {
         let Ok(message) = Message::parse(source, destination, hop_limit, bytes) else {
             return self.count(Counter::DropNdp);
         };
+        self.hops.forget();
         let facts = &self.host.interfaces[usize::from(self.number)];
         match self.neighbors.on_ndp(&message, source, &facts.addresses, facts.mac, now) {
             Ok(heard) => {

@@ -9,7 +9,8 @@ use proto::{
     ip::{address::Destination, validate},
     wire::{
         Error as WireError,
-        ethernet::{self, EtherType},
+        checksum,
+        ethernet::{self, EtherType, MacAddr},
         ipv4::{self, Protocol},
         ipv6,
     },
@@ -90,12 +91,54 @@ impl Steer {
     /// Checks a frame and says where it goes.
     #[inline]
     pub fn classify(&self, host: &Host, packet: &mut Packet) -> Verdict {
+        if let Some(verdict) = self.quick(host, packet) {
+            return verdict;
+        }
         match self.try_classify(host, packet) {
             Ok(verdict) => verdict,
             Err(reason) => Verdict::Drop(reason),
         }
     }
 
+    /// The way of almost every packet: TCP or UDP in a whole IPv4 datagram without options, from an ordinary address to one of ours.
+    /// `None`, and nothing is changed: the long way decides. Both say the same of the same frame (a test compares them).
+    #[inline]
+    fn quick(&self, host: &Host, packet: &mut Packet) -> Option<Verdict> {
+        let facts = &host.interfaces[usize::from(self.interface)];
+        let frame = packet.bytes();
+        let head = frame.first_chunk::<{ ethernet::HEADER_LEN + ipv4::HEADER_LEN + 4 }>()?;
+        let (link, rest) = head.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
+        let (ip, ports) = rest.split_first_chunk::<{ ipv4::HEADER_LEN }>()?;
+        let (to, ethertype) = (MacAddr([link[0], link[1], link[2], link[3], link[4], link[5]]), [link[12], link[13]]);
+        let protocol = Protocol(ip[9]);
+        let whole = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff == 0;
+        let usual = to == facts.mac && ethertype == [8, 0] && ip[0] == 0x45 && whole;
+        if !usual || !matches!(protocol, Protocol::TCP | Protocol::UDP) || !checksum::is_valid(checksum::sum_array(ip)) {
+            return None;
+        }
+        let len = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+        let (source, destination) = ([ip[12], ip[13], ip[14], ip[15]], [ip[16], ip[17], ip[18], ip[19]]);
+        let room = frame.len() - ethernet::HEADER_LEN;
+        if len > room || len < ipv4::HEADER_LEN + 4 {
+            return None;
+        }
+        if !facts.addresses.is_local_v4(destination.into())
+            || validate::source_v4(source.into(), &facts.addresses, destination.into()).is_err()
+        {
+            return None;
+        }
+        let ports = u32::from_le_bytes([ports[2], ports[3], ports[0], ports[1]]);
+        let ends = (u32::from_le_bytes(destination), u32::from_le_bytes(source));
+        let hash = host.flow_hash.hash_v4(ends.0, ends.1, ports, protocol);
+        packet.pull(ethernet::HEADER_LEN);
+        packet.truncate(len);
+        let meta = &mut packet.meta;
+        (meta.protocol, meta.flow, meta.interface, meta.to_group) = (protocol, short(hash), self.interface, false);
+        meta.upper = 20;
+        Some(Verdict::Shard(self.shard_of(hash)))
+    }
+
+    #[inline(never)]
     fn try_classify(&self, host: &Host, packet: &mut Packet) -> Result<Verdict, Counter> {
         let facts = &host.interfaces[usize::from(self.interface)];
         let (header, len) = ethernet::Header::parse(packet.bytes()).map_err(|_| Counter::DropEthernet)?;

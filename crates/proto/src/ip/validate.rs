@@ -57,8 +57,12 @@ pub fn addresses(
     }
 }
 
+/// The part of [`addresses`] that judges an IPv4 source, for a packet that came over a wire to `dst`, which is ours.
+///
+/// # Errors
+/// The first rule broken.
 #[inline]
-fn source_v4(from: Ipv4Addr, ours: &Addresses, dst: Ipv4Addr) -> Result<(), Martian> {
+pub fn source_v4(from: Ipv4Addr, ours: &Addresses, dst: Ipv4Addr) -> Result<(), Martian> {
     // RFC 1122 §3.2.1.3 (a)-(g); negative 6, 11
     match from.octets()[0] {
         0 => return Err(Martian::UnspecifiedSource),

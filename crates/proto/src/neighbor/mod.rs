@@ -132,6 +132,17 @@ pub enum Action<P> {
     },
 }
 
+/// What [`Table::settled`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The neighbour's address.
+    pub mac: MacAddr,
+    /// Until then [`Table::resolve`] would say this address, were nothing else heard or done.
+    pub until: Instant,
+    /// From then on [`Table::confirm`] wants to be called again.
+    pub confirm_from: Instant,
+}
+
 #[derive(Debug)]
 pub(crate) struct Entry {
     state: State,
@@ -185,6 +196,9 @@ pub struct Table<P> {
     next_deadline: Instant,
     next_sweep: Instant,
 }
+
+/// What was confirmed this lately need not be confirmed again.
+const CONFIRMED_ENOUGH: Duration = Duration::from_secs(1);
 
 /// Hints at most: 16 KiB, half of a first-level cache.
 const RECENT_MAX: usize = 4096;
@@ -299,15 +313,28 @@ impl<P> Table<P> {
         (entry.state != State::Incomplete).then_some(entry.mac)
     }
 
+    /// What the caller may remember of a reachable neighbour, for at most a second, so that the table still hears who is in use;
+    /// `None` for others. It must be forgotten after whatever was heard ([`Self::hear`] and its callers) and after
+    /// [`Self::on_timer`], [`Self::set_permanent`] and [`Self::remove`].
+    #[must_use]
+    pub fn settled(&self, ip: IpAddr, now: Instant) -> Option<Settled> {
+        let (known, entry) = self.map.at(self.hint(ip))?;
+        let settled = *known == ip && entry.state == State::Reachable && now < entry.deadline;
+        settled.then(|| Settled {
+            mac: entry.mac,
+            until: entry.deadline.min(now + CONFIRMED_ENOUGH),
+            confirm_from: entry.updated + CONFIRMED_ENOUGH,
+        })
+    }
+
     /// The layers above made progress with this neighbour (RFC 4861 §7.3.1): it is reachable. Cheap
     /// enough for every acknowledgement: what was confirmed within the last second is left alone.
     #[inline]
     pub fn confirm(&mut self, ip: IpAddr, now: Instant) {
-        const ENOUGH: Duration = Duration::from_secs(1);
         if let Some((known, entry)) = self.map.at(self.hint(ip))
             && *known == ip
             && entry.state == State::Reachable
-            && now < entry.updated + ENOUGH
+            && now < entry.updated + CONFIRMED_ENOUGH
         {
             return;
         }

@@ -1,0 +1,135 @@
+//! The hop cache: the frame header of packets between two addresses that passed the check and found their neighbour lately.
+//! A hint that saves the way through *check*, routes and neighbours; it knows nothing that these do not.
+
+use proto::{
+    neighbor::Settled,
+    time::Instant,
+    wire::ethernet::{self, EtherType, MacAddr},
+};
+
+use crate::packet::Packet;
+
+/// Pairs kept: 256 × 80 bytes, of which only those in use are touched. More peers than that share places.
+const PLACES: usize = 256;
+
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    /// Source and destination as they lie in the packet; of IPv4, in the first word.
+    ends: [u64; 4],
+    /// When the neighbour wants to be looked at again.
+    until: Instant,
+    /// From when on the neighbour wants to hear of progress.
+    confirm_from: Instant,
+    generation: u32,
+    header: [u8; ethernet::HEADER_LEN],
+}
+
+/// The cache of one interface.
+#[derive(Debug)]
+pub struct Hops {
+    places: Vec<Hop>,
+    /// What was kept under an earlier one counts no more.
+    generation: u32,
+}
+
+impl Hops {
+    /// Empty.
+    pub fn new() -> Self {
+        let none = Hop {
+            ends: [0; 4],
+            until: Instant::ZERO,
+            confirm_from: Instant::ZERO,
+            generation: 0,
+            header: [0; ethernet::HEADER_LEN],
+        };
+        Self { places: vec![none; PLACES], generation: 1 }
+    }
+
+    /// Forgets everything: the neighbours have changed.
+    pub const fn forget(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    /// The frame header for a packet, if it is known and nobody else needs to hear of the packet.
+    #[inline]
+    pub fn get(&self, packet: &Packet, now: Instant) -> Option<&[u8; ethernet::HEADER_LEN]> {
+        let (ends, place) = ends_of(packet.bytes())?;
+        let hop = self.places.get(place)?;
+        let known = hop.ends == ends && hop.generation == self.generation && now < hop.until;
+        let silent = !packet.meta.progress || now < hop.confirm_from;
+        (known && silent).then_some(&hop.header)
+    }
+
+    /// Keeps the frame header for packets between the addresses of `packet`.
+    pub fn put(&mut self, packet: &Packet, ours: MacAddr, settled: &Settled) {
+        let Some((ends, place)) = ends_of(packet.bytes()) else { return };
+        let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
+        let mut header = [0; ethernet::HEADER_LEN];
+        let ethertype = if v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+        ethernet::Header::new(settled.mac, ours, ethertype).emit(&mut header);
+        let (until, confirm_from) = (settled.until, settled.confirm_from);
+        if let Some(hop) = self.places.get_mut(place) {
+            *hop = Hop { ends, until, confirm_from, generation: self.generation, header };
+        }
+    }
+}
+
+/// The two addresses of an IP packet, and the place of what is known of them. The families do not meet: no IPv6 packet is
+/// for `::`, which the last words of an IPv4 pair would say.
+#[inline]
+fn ends_of(bytes: &[u8]) -> Option<([u64; 4], usize)> {
+    let word = |at: &[u8; 8]| u64::from_ne_bytes(*at);
+    if bytes.first()? >> 4 == 4 {
+        let ends = bytes.get(12..20)?.first_chunk::<8>()?;
+        let place = usize::from(ends[7] ^ ends[6]);
+        return Some(([word(ends), 0, 0, 0], place % PLACES));
+    }
+    let ends = bytes.get(8..40)?;
+    let ([a, b, c, d], []) = ends.as_chunks::<8>() else { return None };
+    Some(([word(a), word(b), word(c), word(d)], usize::from(d[7] ^ d[6]) % PLACES))
+}
+
+#[cfg(test)]
+mod tests {
+    use percore::slab::Slab;
+    use proto::time::Duration;
+
+    use super::*;
+
+    fn packet(slab: &mut Slab, bytes: &[u8]) -> Packet {
+        let mut packet = Packet::new(slab.alloc().expect("a buffer"), 40);
+        packet.set_len(bytes.len());
+        packet.bytes_mut().copy_from_slice(bytes);
+        packet
+    }
+
+    #[test]
+    fn known_until_its_time_or_until_forgotten() {
+        let mut slab = Slab::new(8, 256).unwrap();
+        let (mut v4, mut v6) = ([0; 28], [0; 48]);
+        (v4[0], v4[15], v4[19]) = (0x45, 1, 2);
+        (v6[0], v6[23], v6[39]) = (0x60, 1, 2);
+        let (ours, mac) = (MacAddr([2; 6]), MacAddr([4; 6]));
+        for bytes in [&v4[..], &v6[..]] {
+            let mut hops = Hops::new();
+            let mut sent = packet(&mut slab, bytes);
+            let now = Instant(1000);
+            assert!(hops.get(&sent, now).is_none());
+            let (until, confirm_from) = (now + Duration::from_secs(2), now + Duration::from_secs(1));
+            hops.put(&sent, ours, &Settled { mac, until, confirm_from });
+            let header = *hops.get(&sent, now).expect("known");
+            assert_eq!((&header[..6], &header[6..12]), (&mac.0[..], &ours.0[..]));
+            assert_eq!(header[12..], if bytes.len() == 48 { [0x86, 0xdd] } else { [8, 0] });
+            assert!(hops.get(&sent, until).is_none());
+            sent.meta.progress = true;
+            assert!(hops.get(&sent, now).is_some() && hops.get(&sent, confirm_from).is_none());
+            let mut other = bytes.to_vec();
+            other[18] ^= 1; // a part of the source or of the destination
+            assert!(hops.get(&packet(&mut slab, &other), now).is_none());
+            hops.forget();
+            assert!(hops.get(&sent, now).is_none());
+        }
+        assert!(Hops::new().get(&packet(&mut slab, &[0x45; 19]), Instant::ZERO).is_none());
+        assert!(Hops::new().get(&packet(&mut slab, &[]), Instant::ZERO).is_none());
+    }
+}
