@@ -247,6 +247,10 @@ impl Builder {
             return Err(invalid("a stack needs 1 to 64 links and at most 64 shards"));
         }
         let threaded = self.threads == Threads::Own;
+        // A stack without threads is turned by its callers: each is the link's side and the shard's side at once, and a channel
+        // between a thread and itself is nothing but cost. It hands over by calls, whatever the regime.
+        let handoff = if threaded { layout.handoff } else { Handoff::Call };
+        let layout = Layout { handoff, ..layout };
         if threaded && matches!(self.clock, Clock::Virtual(_)) {
             return Err(invalid("threads cannot sleep in virtual time: use Threads::Caller with a virtual clock"));
         }

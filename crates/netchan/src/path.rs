@@ -33,34 +33,46 @@ pub(crate) fn receive(
 ) -> Result<usize, LinkError> {
     let mut taken = 0;
     for _ in 0..BURSTS_PER_TURN {
-        if interface.has_returns() {
-            classify_returns(stack, side, interface);
-        }
-        let n = interface.link.receive(now, &mut side.slab, &mut side.burst, BURST)?; //   link
-        if n == 0 && !side.has_sorted {
-            break;
-        }
+        let n = receive_burst(stack, side, interface, now)?;
         taken += n;
-        stack.counters.add(side.writer, Counter::FramesIn, n as u64);
-        while let Some(mut packet) = side.burst.pop_front() {
-            //                                                                             tap: later, one relaxed load
-            let verdict = side.steer.classify(&stack.host, &mut packet); //                steer
-            sort(stack, side, verdict, packet);
-        }
-        while let Some((work, packet)) = side.host_work.pop_front() {
-            let more = interface.host_input(work, packet, now);
-            follow_up(stack, side, more);
-        }
-        side.has_sorted = false;
-        match stack.layout.handoff {
-            Handoff::Channel => hand_in(stack, side), //                                   channel
-            Handoff::Call => MutexGuard::unlocked(interface, || call_in(stack, side, now)), // shard
+        if std::mem::take(&mut side.has_sorted) {
+            match stack.layout.handoff {
+                Handoff::Channel => hand_in(stack, side), //                               channel
+                Handoff::Call => MutexGuard::unlocked(interface, || call_in(stack, side, None, now)), // shard
+            }
         }
         if n < BURST {
             break;
         }
     }
     Ok(taken)
+}
+
+/// link ──► tap ──► steer: one burst, sorted into the inboxes of `side`; the host's own work is done at once. How many packets were taken.
+#[inline]
+pub(crate) fn receive_burst(
+    stack: &Stack,
+    side: &mut Receive,
+    interface: &mut Interface,
+    now: Instant,
+) -> Result<usize, LinkError> {
+    if interface.has_returns() {
+        classify_returns(stack, side, interface);
+    }
+    let n = interface.link.receive(now, &mut side.slab, &mut side.burst, BURST)?; //       link
+    if n > 0 {
+        stack.counters.add(side.writer, Counter::FramesIn, n as u64);
+    }
+    while let Some(mut packet) = side.burst.pop_front() {
+        //                                                                                 tap: later, one relaxed load
+        let verdict = side.steer.classify(&stack.host, &mut packet); //                    steer
+        sort(stack, side, verdict, packet);
+    }
+    while let Some((work, packet)) = side.host_work.pop_front() {
+        let more = interface.host_input(work, packet, now);
+        follow_up(stack, side, more);
+    }
+    Ok(n)
 }
 
 /// What comes back without having been on the link: packets to our own addresses, and packets whose next hop did not answer.
@@ -126,24 +138,24 @@ fn hand_in(stack: &Stack, side: &mut Receive) {
             stack.counters.add(side.writer, Counter::DropChannelFull, inbox.len() as u64);
             inbox.clear();
         }
-        if stack.threaded {
-            channel.shard.ring();
-        }
+        channel.shard.ring();
     }
 }
 
-/// shard: calls each shard for which `steer` found something.
-fn call_in(stack: &Stack, side: &mut Receive, now: Instant) {
+/// shard: calls each shard for which `steer` found something, but for the one that the caller will hold anyway.
+#[inline]
+pub(crate) fn call_in(stack: &Stack, side: &mut Receive, but: Option<usize>, now: Instant) {
     for (number, inbox) in side.inboxes.iter_mut().enumerate() {
-        if !inbox.is_empty() {
+        if !inbox.is_empty() && but != Some(number) {
             stack.with_shard_at(number, now, |shard| take_in(shard, inbox, now));
         }
     }
 }
 
 /// shard: runs the protocol on packets that were handed over by a call.
-fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Instant) {
-    for packet in inbox.drain(..) {
+#[inline]
+pub(crate) fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Instant) {
+    while let Some(packet) = inbox.pop_front() {
         shard.input(packet, now);
     }
 }
@@ -161,33 +173,25 @@ pub(crate) fn take_received(held: &mut Held, now: Instant) -> bool {
 
 // ================================================= transmit =================================================
 
-/// shard ──► channel, or the link itself where the regime calls. True if the link's side has something to do now.
+/// shard ──► channel, or the link itself where the regime calls.
 #[inline]
-pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> bool {
-    let mut work = false;
+pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) {
     for (number, outbox) in held.shard.outboxes.iter_mut().enumerate() {
         if outbox.is_empty() {
             continue;
         }
         match held.channels.get_mut(number) {
-            None => {
-                let mut interface = stack.ports[number].interface.lock();
-                transmit(&mut interface, outbox, now);
-            }
+            None => transmit(&mut stack.ports[number].interface.lock(), outbox, now),
             Some(channel) => {
                 while let Some(request) = held.shard.requests.pop_front() {
                     // Full: the flow is found by its hash, as ever (see `steer::Placement::Lease`).
                     let _ = channel.requests.push(request);
                 }
                 channel.outgoing.push_batch(outbox);
-                work = true;
-                if stack.threaded {
-                    channel.link.ring();
-                }
+                channel.link.ring();
             }
         }
     }
-    work
 }
 
 /// channel ──► check ──► tap ──► link, for all shards of an interface. Returns how many packets were taken.

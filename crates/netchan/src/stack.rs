@@ -29,6 +29,8 @@ use crate::{
     directory::Directory,
     host::Host,
     interface::{Interface, Receive},
+    limits::BURSTS_PER_TURN,
+    link::BURST,
     path,
     regime::{
         Handoff, Layout, Regime,
@@ -89,30 +91,65 @@ impl Stack {
     #[inline]
     pub fn with_shard<R>(&self, number: usize, f: impl FnOnce(&mut Shard, Instant) -> R) -> R {
         let now = self.clock.now();
-        let (result, work) = self.hold(number, now, |shard| f(shard, now));
-        if work && !self.threaded {
-            self.turn_transmit(now);
-        }
-        result
+        self.hold(number, now, |shard| f(shard, now))
     }
 
-    /// The same for calls that want what has been received: where no thread does it, the links are turned first.
+    /// The same for calls that want what has been received: where no thread does it, the links are turned first, and what they
+    /// have for this shard is taken in under the same hold.
     #[inline]
     pub fn with_shard_fresh<R>(&self, number: usize, f: impl FnOnce(&mut Shard, Instant) -> R) -> R {
-        if !self.threaded {
-            self.turn_links();
+        match self.ports.split_last() {
+            Some((last, others)) if !self.threaded => {
+                let now = self.clock.now();
+                let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
+                for port in others {
+                    self.turn_if_free(port, now);
+                }
+                // A link that another thread is turning is left to it.
+                let Some(mut side) = last.receive.try_lock() else { return self.hold(number, now, |shard| f(shard, now)) };
+                self.receive_for(number, &mut side, last, now);
+                self.spread_loss(last, now);
+                let inbox = &mut side.inboxes[number];
+                let with_inbox = |shard: &mut Shard| {
+                    path::take_in(shard, inbox, now);
+                    f(shard, now)
+                };
+                self.hold(number, now, with_inbox)
+            }
+            _ => self.with_shard(number, f),
         }
-        self.with_shard(number, f)
+    }
+
+    /// Turns a link once, as `turn` does, but leaves what its last burst had for shard `number` in that one's inbox.
+    #[inline]
+    fn receive_for(&self, number: usize, side: &mut Receive, port: &Port, now: Instant) {
+        for _ in 0..BURSTS_PER_TURN {
+            let mut interface = port.interface.lock();
+            let received = path::receive_burst(self, side, &mut interface, now);
+            self.look_after(&mut interface, now);
+            if let Err(error) = &received {
+                interface.link_failed(error);
+            }
+            drop(interface);
+            if !std::mem::take(&mut side.has_sorted) {
+                return;
+            }
+            let last = !matches!(received, Ok(BURST));
+            path::call_in(self, side, last.then_some(number), now);
+            if last {
+                return;
+            }
+        }
     }
 
     /// The same for the receiving side, which turns the links itself.
     #[inline]
     pub fn with_shard_at<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Shard) -> R) -> R {
-        self.hold(number, now, f).0
+        self.hold(number, now, f)
     }
 
     #[inline]
-    fn hold<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Shard) -> R) -> (R, bool) {
+    fn hold<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Shard) -> R) -> R {
         let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
         let cell = &self.cells[number];
         let mut held = cell.held.lock();
@@ -120,7 +157,7 @@ impl Stack {
         held.shard.run_timers(now);
         let result = f(&mut held.shard);
         held.shard.finish(now);
-        let work = path::hand_out(self, &mut held, now);
+        path::hand_out(self, &mut held, now);
         let earlier = cell.publish_timer(held.shard.next_timer(now));
         if held.shard.woken.is_empty() {
             drop(held);
@@ -135,7 +172,7 @@ impl Stack {
         if earlier && self.threaded {
             self.timer_moved(cell);
         }
-        (result, work)
+        result
     }
 
     /// A timer became due earlier than whoever sleeps for it knows.
@@ -183,38 +220,40 @@ impl Stack {
             Ok(taken) => work |= taken > 0,
             Err(error) => interface.link_failed(&error),
         }
+        self.look_after(interface, now);
+        work | interface.has_returns()
+    }
+
+    /// Timers of an interface, and frames that found its link full.
+    #[inline]
+    fn look_after(&self, interface: &mut Interface, now: Instant) {
         if interface.is_time_to_look(now) {
             interface.run_timers(now);
         }
         if interface.has_frames() {
             path::flush(interface, now);
         }
-        work | interface.has_returns()
     }
 
-    /// Sends what the shards have put into their channels, for stacks without threads.
-    fn turn_transmit(&self, now: Instant) {
-        for port in &self.ports {
-            if let Some(mut interface) = port.interface.try_lock() {
-                path::transmit_from_channels(&mut interface, now);
-            }
-        }
-    }
-
-    /// Turns all links, for stacks without threads. A link that another thread is turning is left to it.
+    /// Turns all links, for stacks without threads.
     pub fn turn_links(&self) -> bool {
         let now = self.clock.now();
         let mut work = false;
         for port in &self.ports {
             let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
-            if let Some(mut side) = port.receive.try_lock() {
-                let mut interface = port.interface.lock();
-                work |= self.turn(&mut side, &mut interface, now);
-                drop(interface);
-                drop(side);
-                self.spread_loss(port, now);
-            }
+            work |= self.turn_if_free(port, now);
         }
+        work
+    }
+
+    /// Turns a link, unless another thread is at it: then it is left to that one.
+    fn turn_if_free(&self, port: &Port, now: Instant) -> bool {
+        let Some(mut side) = port.receive.try_lock() else { return false };
+        let mut interface = port.interface.lock();
+        let work = self.turn(&mut side, &mut interface, now);
+        drop(interface);
+        drop(side);
+        self.spread_loss(port, now);
         work
     }
 

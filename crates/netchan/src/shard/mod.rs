@@ -98,7 +98,6 @@ pub struct Shard {
     idents: ident::Generator,
     /// Where a datagram longer than the MTU is built.
     datagram: Vec<u8>,
-    scratch: Vec<u32>,
 }
 
 /// A packet's addresses, read once.
@@ -145,7 +144,6 @@ impl Shard {
             resets: Limiter::new(limits::RESETS, seed.derive(2)),
             idents: ident::Generator::new(seed.derive(3)),
             datagram: Vec::with_capacity(1 << 16),
-            scratch: Vec::with_capacity(limits::CONNECTIONS_PER_SHARD),
             host,
             counters,
         })
@@ -175,8 +173,10 @@ impl Shard {
     /// Serves the timers that are due.
     #[inline]
     pub fn run_timers(&mut self, now: Instant) {
-        while let Some(number) = self.timers.expire(now) {
-            self.tcp_timer(number, now);
+        if self.timers.next() <= now {
+            while let Some(number) = self.timers.expire(now) {
+                self.tcp_timer(number, now);
+            }
         }
         self.expire_time_waits(now);
     }
@@ -184,13 +184,18 @@ impl Shard {
     /// Sends what connections have to send. Call after input, timers and socket calls, before letting go.
     #[inline]
     pub fn finish(&mut self, now: Instant) {
-        // Connections that find no transmit buffer are put back into `dirty`; each is tried once.
-        let mut batch = std::mem::take(&mut self.scratch);
-        std::mem::swap(&mut self.dirty, &mut batch);
-        for number in batch.drain(..) {
-            self.tcp_output(number, now);
+        // Connections that find no transmit buffer are put back at the end of `dirty`; each is tried once.
+        let count = self.dirty.len();
+        for at in 0..count {
+            if let Some(&number) = self.dirty.get(at) {
+                self.tcp_output(number, now);
+            }
         }
-        self.scratch = batch;
+        if count == self.dirty.len() {
+            self.dirty.clear();
+        } else {
+            self.dirty.drain(..count);
+        }
     }
 
     /// When [`Self::run_timers`] has something to do; [`Instant::FAR`] if never. At once while output waits for buffers.

@@ -123,11 +123,18 @@ impl Shard {
             socket.send.advance(input.acked as usize, &mut self.send_memory);
             socket.progress = true;
         }
-        if let Some(reason) = input.drop {
-            self.count(counter_of(reason));
+        if input.drop.is_some() || input.events.intersects(RARE) || socket.connection.wants_output() {
+            if let Some(reason) = input.drop {
+                self.count(counter_of(reason));
+            }
+            self.events(number, input.events, now);
+            return self.mark_dirty(number);
         }
-        self.events(number, input.events, now);
-        self.mark_dirty(number);
+        // Nothing to send, nothing rare: the timer, and whoever waits for it.
+        self.timers.arm(number, socket.connection.deadline());
+        if !socket.wakers.is_empty() {
+            self.events(number, input.events, now);
+        }
     }
 
     /// A segment that finds no connection: for a listener, or for nobody.

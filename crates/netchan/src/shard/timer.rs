@@ -117,6 +117,8 @@ impl Wheel {
             self.tick = self.tick.max(current);
             return None;
         }
+        // What lies before the soonest has nothing of its own round.
+        self.tick = self.tick.max(self.soonest - 1);
         while self.tick < current {
             if self.armed == 0 {
                 self.tick = current;

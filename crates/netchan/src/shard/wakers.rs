@@ -23,6 +23,12 @@ impl Wakers {
         self.0.retain(|(_, w)| !w.will_wake(waker));
     }
 
+    /// Whether nobody waits.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Moves everyone who waits for any of `ready` to `woken`.
     #[inline]
     pub fn wake(&mut self, ready: Readiness, woken: &mut Vec<Waker>) {
