@@ -26,7 +26,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
     let done = match words.as_slice() {
         ["probe", address] => probe(address),
         ["connections", address, count, at_once] => connections(address, count, at_once),
-        ["scan", address, open] => scan(address, open),
+        ["scan", address, ports, open] => scan(address, ports, open),
         ["flood", link, mac, seconds] => flood(link, mac, seconds),
         ["fuzz", link, mac, seconds, seed] => fuzz(link, mac, seconds, seed),
         _ => Err(format!("no such work: {words:?}")),
@@ -92,13 +92,19 @@ fn connections(address: &str, count: &str, at_once: &str) -> Result<String, Stri
     Ok(format!("{count} connections"))
 }
 
-/// Tries every port: all must refuse at once, but the one that is `open`.
-fn scan(address: &str, open: &str) -> Result<String, String> {
+/// Tries all `ports` (`first:last`): all must refuse, but the one that is `open`.
+fn scan(address: &str, ports: &str, open: &str) -> Result<String, String> {
     let (address, open): (SocketAddr, u16) = (parse(address)?, parse(open)?);
-    let next = AtomicUsize::new(1);
+    let (first, last) = ports
+        .split_once(':')
+        .ok_or("ports are written first:last")?;
+    let (first, last): (usize, u16) = (parse(first)?, parse(last)?);
+    let next = AtomicUsize::new(first);
     let work = || -> Result<(), String> {
         // Relaxed: the counter hands out numbers and publishes nothing.
-        while let Ok(port) = u16::try_from(next.fetch_add(1, Relaxed)) {
+        while let Ok(port) = u16::try_from(next.fetch_add(1, Relaxed))
+            && port <= last
+        {
             let target = SocketAddr::new(address.ip(), port);
             match TcpStream::connect_timeout(&target, PATIENCE) {
                 Ok(_) if port == open => {}
@@ -110,12 +116,12 @@ fn scan(address: &str, open: &str) -> Result<String, String> {
         Ok(())
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
+        let threads: Vec<_> = (0..16).map(|_| scope.spawn(work)).collect();
         threads
             .into_iter()
             .try_for_each(|t| t.join().map_err(|_| "a thread panicked".to_owned())?)
     })?;
-    Ok("65535 ports".to_owned())
+    Ok(format!("ports {ports}"))
 }
 
 /// `02:00:00:00:00:01`.
