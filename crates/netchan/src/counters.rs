@@ -92,7 +92,7 @@ counters! {
     DropTcpUnacceptable = "drop_tcp_unacceptable",
     /// Drop: a SYN while the listener's SYN queue is full.
     DropSynQueue = "drop_tcp_syn_queue_full",
-    /// Drop: a handshake's end while the listener's accept queue is full.
+    /// Drop: a handshake's begin or end while the listener's accept queue is full.
     DropAcceptQueue = "drop_tcp_accept_queue_full",
     /// Drop: a SYN while the connection table is full.
     DropConnectionTable = "drop_tcp_table_full",

@@ -109,6 +109,10 @@ impl Shard {
         iss: Option<SeqNum>,
         now: Instant,
     ) {
+        // As Linux does: a handshake whose end would have to wait is not begun, and pushes out none that nearly is there.
+        if self.accept_queue_is_full(number) {
+            return self.count(Counter::DropAcceptQueue);
+        }
         self.make_room_for_embryo(number, now);
         let Some(listener) = self.listeners.get(number) else { return };
         let (local, remote) = ((key.local, key.local_port).into(), (key.remote, key.remote_port).into());
