@@ -50,7 +50,7 @@ test-unit:
 
 # The models of percore's primitives: every interleaving within loom's bounds.
 test-loom:
-	RUSTFLAGS='--cfg loom' LOOM_MAX_PREEMPTIONS=3 $(CARGO) test -p percore --release --lib --target-dir target/loom loom
+	RUSTFLAGS='--cfg loom' $(CARGO) test -p percore --release --lib --target-dir target/loom
 
 # Real programs and the real Linux stack, in network namespaces.
 test-system:
