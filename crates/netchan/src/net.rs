@@ -464,13 +464,7 @@ impl Net {
     }
     /// Turns the links and shards once, without waiting: for [`Threads::Caller`]. True if there was work.
     pub fn poll(&self) -> bool {
-        let stack = self.stack();
-        let mut work = stack.turn_links();
-        for number in 0..stack.cells.len() {
-            stack.turn_shard(number);
-        }
-        work |= stack.turn_links();
-        work
+        self.stack().turn_all()
     }
     /// When `poll` has something to do by time alone; `None` if never. For virtual time.
     pub fn next_event(&self) -> Option<proto::time::Instant> {

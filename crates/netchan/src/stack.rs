@@ -246,6 +246,21 @@ impl Stack {
         work
     }
 
+    /// Turns all links and shards once. True if there was work.
+    pub fn turn_all(&self) -> bool {
+        let mut work = self.turn_links();
+        if self.layout.handoff == Handoff::Call {
+            // The shards were called with what came in, and have sent what followed from it: only their timers are left.
+            self.run_called_timers(self.clock.now());
+            return work;
+        }
+        for number in 0..self.cells.len() {
+            self.turn_shard(number);
+        }
+        work |= self.turn_links();
+        work
+    }
+
     /// Turns a link, unless another thread is at it: then it is left to that one.
     fn turn_if_free(&self, port: &Port, now: Instant) -> bool {
         let Some(mut side) = port.receive.try_lock() else { return false };

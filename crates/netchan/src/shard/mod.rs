@@ -40,7 +40,7 @@ use crate::{
     host::Host,
     limits,
     packet::{HEADROOM, Packet},
-    steer::flow::FlowKey,
+    steer::flow::{FlowKey, Tuple},
 };
 
 /// What a shard is made with.
@@ -157,6 +157,13 @@ impl Shard {
     /// Takes a packet that `steer` sent here: it starts at its IP header, and its `meta` is filled in.
     #[inline]
     pub fn input(&mut self, packet: Packet, now: Instant) {
+        if packet.meta.protocol == Protocol::TCP && !packet.meta.undeliverable {
+            return self.tcp_input(packet, now);
+        }
+        self.input_other(packet, now);
+    }
+
+    fn input_other(&mut self, packet: Packet, now: Instant) {
         let Some(addresses) = read_addresses(&packet) else {
             return self.count(Counter::DropIpHeader);
         };
@@ -165,8 +172,7 @@ impl Shard {
         }
         match packet.meta.protocol {
             Protocol::UDP => self.udp_input(packet, addresses, now),
-            Protocol::ICMP | Protocol::ICMPV6 => self.icmp_input(&packet, addresses, now),
-            _ => self.tcp_input(packet, addresses, now),
+            _ => self.icmp_input(&packet, addresses, now),
         }
     }
 
@@ -232,12 +238,17 @@ impl Shard {
     }
 
     /// The number of the connection or TIME-WAIT record of a flow.
-    #[inline]
     fn find(&self, hash: u32, key: &FlowKey) -> Option<u32> {
+        self.find_tuple(hash, &Tuple::of_key(key))
+    }
+
+    /// The same for the flow that a packet names.
+    #[inline]
+    fn find_tuple(&self, hash: u32, tuple: &Tuple) -> Option<u32> {
         let (tcp, waits) = (&self.tcp, &self.time_waits);
         let same = |&number: &u32| match time_wait::split(number) {
-            Ok(number) => tcp.get(number).is_some_and(|s| s.key == *key),
-            Err(number) => waits.get(number).is_some_and(|w| w.key == *key),
+            Ok(number) => tcp.get(number).is_some_and(|s| s.tuple == *tuple),
+            Err(number) => waits.get(number).is_some_and(|w| Tuple::of_key(&w.key) == *tuple),
         };
         self.flows.find(widen(hash), same).copied()
     }

@@ -11,12 +11,13 @@ use proto::{
     time::{Duration, Instant},
     wire::{
         ipv4::Protocol,
-        tcp::{Flags, Header, SeqNum, verify_checksum},
+        checksum,
+        tcp::{Flags, Header, SeqNum},
     },
 };
 
 use super::{
-    Addresses, Shard,
+    Addresses, Shard, read_addresses,
     send_queue::SendQueue,
     time_wait::{self, Waiting},
     wakers::Wakers,
@@ -28,7 +29,10 @@ use crate::{
     errno,
     packet::Packet,
     socket::{Readiness, ReceiveFlags},
-    steer::{flow::FlowKey, short},
+    steer::{
+        flow::{FlowKey, Tuple},
+        short,
+    },
 };
 
 /// A connection with what surrounds it.
@@ -36,6 +40,8 @@ use crate::{
 pub struct TcpSocket {
     /// Its flow.
     pub key: FlowKey,
+    /// The same as its packets have it.
+    pub(super) tuple: Tuple,
     /// The flow's short hash.
     pub hash: u32,
     /// The protocol.
@@ -80,16 +86,42 @@ impl Shard {
     // --- packets in ---------------------------------------------------------------------------------------------
 
     #[inline]
-    pub(super) fn tcp_input(&mut self, mut packet: Packet, addresses: Addresses, now: Instant) {
+    pub(super) fn tcp_input(&mut self, mut packet: Packet, now: Instant) {
         self.count(Counter::TcpIn);
-        let Addresses { source, destination } = addresses;
-        packet.pull(usize::from(packet.meta.upper));
-        if !packet.meta.checksum_verified && !verify_checksum(source, destination, packet.bytes()) {
-            return self.count(Counter::DropTcpChecksum);
-        }
-        let Ok((header, text)) = Header::parse(packet.bytes()) else {
+        let upper = usize::from(packet.meta.upper);
+        let Some(tuple) = Tuple::of_received(packet.bytes(), upper) else {
             return self.count(Counter::DropTcpHeader);
         };
+        let segment = packet.bytes().get(upper..).unwrap_or_default();
+        if !packet.meta.checksum_verified {
+            let sum = tuple.pseudo_header(Protocol::TCP, segment.len()) + checksum::sum(segment);
+            if !checksum::is_valid(sum) {
+                return self.count(Counter::DropTcpChecksum);
+            }
+        }
+        let Ok((header, text)) = Header::parse(segment) else {
+            return self.count(Counter::DropTcpHeader);
+        };
+        match self.find_tuple(packet.meta.flow, &tuple).map(time_wait::split) {
+            Some(Ok(number)) => {
+                packet.pull(upper + text);
+                self.segment(number, &header, packet, now);
+            }
+            other => self.segment_elsewhere(other, &header, upper + text, packet, now),
+        }
+    }
+
+    /// A segment for a TIME-WAIT record, a listener, or nobody.
+    #[inline(never)]
+    fn segment_elsewhere(
+        &mut self,
+        found: Option<Result<u32, u32>>,
+        header: &Header,
+        text: usize,
+        mut packet: Packet,
+        now: Instant,
+    ) {
+        let Some(Addresses { source, destination }) = read_addresses(&packet) else { return };
         packet.pull(text);
         let key = FlowKey {
             local: destination,
@@ -98,10 +130,9 @@ impl Shard {
             remote_port: header.source_port,
             protocol: Protocol::TCP,
         };
-        match self.find(packet.meta.flow, &key).map(time_wait::split) {
-            Some(Ok(number)) => self.segment(number, &header, packet, now),
-            Some(Err(number)) => self.segment_in_time_wait(number, &key, &header, packet, now),
-            None => self.segment_without_connection(&key, &header, packet, None, now),
+        match found {
+            Some(Err(number)) => self.segment_in_time_wait(number, &key, header, packet, now),
+            _ => self.segment_without_connection(&key, header, packet, None, now),
         }
     }
 
@@ -360,6 +391,7 @@ impl Shard {
         let full_hash = self.host.flow_hash.hash(&key);
         let socket = TcpSocket {
             key,
+            tuple: Tuple::of_key(&key),
             hash: short(full_hash),
             connection,
             receive: ReceiveQueue::new(),

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use proto::wire::ipv4::Protocol;
+use proto::wire::{checksum, ipv4::Protocol};
 
 /// The five numbers that name a flow, seen from us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +39,58 @@ impl FlowKey {
             remote_port: u16::from_be_bytes([d0, d1]),
             protocol,
         })
+    }
+}
+
+/// A flow as its packets name it when they come in: compared word by word, where a [`FlowKey`] has to look at families first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuple {
+    /// The peer's address and ours; of IPv4, both in the first word. No IPv6 packet is for `::`, so the families do not meet.
+    ends: [u64; 4],
+    /// The peer's port and ours.
+    ports: u32,
+}
+
+impl Tuple {
+    /// Of an IP packet whose upper layer, with its ports first, starts at `upper`.
+    #[inline]
+    pub fn of_received(bytes: &[u8], upper: usize) -> Option<Self> {
+        let ports = u32::from_ne_bytes(*bytes.get(upper..)?.first_chunk()?);
+        let word = |at: &[u8; 8]| u64::from_ne_bytes(*at);
+        if bytes.first()? >> 4 == 4 {
+            return Some(Self { ends: [word(bytes.get(12..)?.first_chunk()?), 0, 0, 0], ports });
+        }
+        let ([a, b, c, d], []) = bytes.get(8..40)?.as_chunks::<8>() else { return None };
+        Some(Self { ends: [word(a), word(b), word(c), word(d)], ports })
+    }
+
+    /// Of packets that belong to `key`.
+    pub fn of_key(key: &FlowKey) -> Self {
+        let ([r0, r1], [l0, l1]) = (key.remote_port.to_be_bytes(), key.local_port.to_be_bytes());
+        let ports = u32::from_ne_bytes([r0, r1, l0, l1]);
+        let mut ends = [0; 32];
+        let (first, second) = ends.split_at_mut(16);
+        match (key.remote, key.local) {
+            (IpAddr::V4(remote), IpAddr::V4(local)) => {
+                first[..4].copy_from_slice(&remote.octets());
+                first[4..8].copy_from_slice(&local.octets());
+            }
+            (remote, local) => {
+                first.copy_from_slice(&v6_octets(remote));
+                second.copy_from_slice(&v6_octets(local));
+            }
+        }
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(ends.as_chunks::<8>().0) {
+            *word = u64::from_ne_bytes(*bytes);
+        }
+        Self { ends: words, ports }
+    }
+
+    /// The sum of the TCP pseudo header for `len` bytes (RFC 9293 §3.1): the order of its words does not matter.
+    #[inline]
+    pub fn pseudo_header(&self, protocol: Protocol, len: usize) -> checksum::Partial {
+        checksum::pseudo_header_of_words(&self.ends, protocol, len)
     }
 }
 

@@ -41,6 +41,17 @@ impl Connection {
         Ok(())
     }
 
+    /// The fifth check for a predicted segment: its acknowledgment is within range and no duplicate.
+    #[inline]
+    pub(super) fn note_ack(&mut self, header: &Header, now: Instant, out: &mut Input) {
+        if header.ack > self.snd.una {
+            self.advance(header, now, out);
+        }
+        let window = u32::from(header.window) << self.snd.scale;
+        self.update_window(header, window, now);
+        self.keepalives_sent = 0;
+    }
+
     /// RFC 5961 §5: an acknowledgment of what was never sent, or older than any window, is
     /// challenged (`negative 64`).
     fn check_ack_range(&mut self, header: &Header, now: Instant) -> Result<(), Drop> {

@@ -34,9 +34,10 @@ impl Connection {
         if self.pending.0 == 0 {
             return None;
         }
-        let header = self.next_segment(now)?;
-        self.counters.segments_out = self.counters.segments_out.wrapping_add(1);
-        Some(header)
+        let transmit = self.next_segment(now);
+        let count = u32::from(transmit.is_some());
+        self.counters.segments_out = self.counters.segments_out.wrapping_add(count);
+        transmit
     }
 
     fn next_segment(&mut self, now: Instant) -> Option<Transmit> {
@@ -140,6 +141,7 @@ impl Connection {
     }
 
     /// A header without options, acknowledgment and window.
+    #[inline]
     fn plain_header(&self, seq: SeqNum, flags: Flags) -> Header {
         Header {
             source_port: self.local_port,
@@ -155,6 +157,7 @@ impl Connection {
 
     /// A header with everything that an open connection's segment carries; what it acknowledges
     /// counts as acknowledged.
+    #[inline]
     fn header(&mut self, seq: SeqNum, flags: Flags, now: Instant) -> Header {
         let mut header = self.plain_header(seq, flags | Flags::ACK);
         header.ack = self.rcv.nxt;
@@ -180,6 +183,7 @@ impl Connection {
     }
 
     /// A segment acknowledges everything up to RCV.NXT.
+    #[inline]
     fn acknowledged_by_this(&mut self) {
         self.last_ack_sent = self.rcv.nxt;
         self.timers.delayed_ack = Instant::FAR;
@@ -195,6 +199,7 @@ impl Connection {
     }
 
     /// What to send next, if windows and silly-window avoidance allow.
+    #[inline]
     fn next_stretch(&mut self, now: Instant) -> Option<Stretch> {
         if !self.state.is_synchronized() || self.snd.una == self.iss {
             self.pending.clear(Pending::SEND);
@@ -240,6 +245,7 @@ impl Connection {
     }
 
     /// Bytes of text in a full segment, now that SACK blocks may take their place.
+    #[inline]
     fn full_segment(&self) -> u32 {
         let blocks = u32::from(
             self.sack_blocks
@@ -252,6 +258,7 @@ impl Connection {
 
     /// The next stretch from SND.NXT on: never sent, or, after a timeout, to be sent again unless
     /// sacked meanwhile.
+    #[inline]
     fn new_stretch(&mut self) -> Result<Stretch, Hold> {
         let mut limit = self.snd.end;
         if self.snd.nxt < self.snd.max && !self.scoreboard.is_empty() {
@@ -299,6 +306,7 @@ impl Connection {
     /// half the largest window the peer ever offered. That full segments in flight do not hold a
     /// small one back is Minshall's variant, as in Linux: the end of a long answer does not wait
     /// for a delayed acknowledgment.
+    #[inline]
     fn avoid_silly_window(&self, len: u32, last: bool) -> Result<(), Hold> {
         if len >= self.full_segment() {
             return Ok(());
@@ -432,6 +440,7 @@ impl Connection {
         }
     }
 
+    #[inline]
     fn transmit(&mut self, stretch: Stretch, now: Instant) -> Transmit {
         let mut flags = Flags::ACK;
         if stretch.len > 0 && stretch.start + stretch.len == self.snd.end {

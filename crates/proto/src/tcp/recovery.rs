@@ -67,6 +67,12 @@ impl Recovery {
         !matches!(self.phase, Phase::Open)
     }
 
+    /// Whether nothing is lost and nothing hints at it.
+    #[inline]
+    pub const fn is_calm(&self) -> bool {
+        matches!(self.phase, Phase::Open) && self.duplicates == 0 && !self.probed
+    }
+
     /// Whether by fast retransmission.
     pub const fn is_fast(&self) -> bool {
         matches!(self.phase, Phase::Fast)

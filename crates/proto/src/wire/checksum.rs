@@ -290,6 +290,16 @@ pub fn pseudo_header(
     }
 }
 
+/// The pseudo header of either family for addresses that come as they lie in the packet, in native words (unused ones zero), and
+/// an upper-layer packet of `length` bytes, as many as it has: below 2³².
+#[inline]
+pub fn pseudo_header_of_words(addresses: &[u64; 4], protocol: Protocol, length: usize) -> Partial {
+    let halves = |word: u64| (word >> 32) + (word & 0xffff_ffff);
+    let [a, b, c, d] = *addresses;
+    let length = u64::from(u32::try_from(length).unwrap_or(u32::MAX).to_be());
+    Partial(halves(a) + halves(b) + halves(c) + halves(d) + word(u16::from(protocol.0)) + length)
+}
+
 /// A checksum field after one 16-bit field it covers went from `old` to `new` (RFC 1624 eqn. 3).
 #[inline]
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
