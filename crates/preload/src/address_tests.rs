@@ -11,8 +11,9 @@ use crate::errno;
 /// Writes and reads back, through exactly as many bytes as there are.
 fn round_trip(address: &str, domain: Domain) -> SocketAddr {
     let address: SocketAddr = address.parse().unwrap();
-    let mut raw: sockaddr_storage = unsafe { mem::zeroed() }; // SAFETY: plain bytes
-    let mut len = size_of::<sockaddr_storage>() as socklen_t;
+    // SAFETY: plain bytes.
+    let mut raw: sockaddr_storage = unsafe { mem::zeroed() };
+    let mut len = socklen_t::try_from(size_of::<sockaddr_storage>()).unwrap();
     let pointer = (&raw mut raw).cast::<sockaddr>();
     // SAFETY: room for any address.
     unsafe { write(address, domain, pointer, &raw mut len) }.unwrap();
@@ -51,12 +52,12 @@ fn code(result: std::io::Result<Given>) -> i32 {
 
 #[test]
 fn what_is_no_address_is_refused_as_linux_does() {
-    let mut raw: sockaddr_in6 = unsafe { mem::zeroed() }; // SAFETY: plain bytes
-    let pointer = (&raw mut raw).cast::<sockaddr>();
-    // SAFETY: as long as said, or NULL.
-    let mut ask = |family: i32, len: socklen_t, domain| unsafe {
-        (*pointer).sa_family = family as u16;
-        code(read(pointer, len, domain))
+    let ask = |family: i32, len: socklen_t, domain| {
+        // SAFETY: plain bytes.
+        let mut raw: sockaddr_in6 = unsafe { mem::zeroed() };
+        raw.sin6_family = u16::try_from(family).unwrap();
+        // SAFETY: no longer than `raw`.
+        code(unsafe { read((&raw const raw).cast(), len, domain) })
     };
     assert_eq!(ask(libc::AF_INET, 15, Domain::V4), libc::EINVAL);
     assert_eq!(ask(libc::AF_INET, 16, Domain::V4), 0);
@@ -66,10 +67,8 @@ fn what_is_no_address_is_refused_as_linux_does() {
     assert_eq!(ask(libc::AF_UNIX, 28, Domain::V6), libc::EAFNOSUPPORT);
     assert_eq!(ask(libc::AF_INET, 1, Domain::V4), libc::EINVAL);
     // SAFETY: NULL is allowed.
-    assert_eq!(
-        code(unsafe { read(ptr::null(), 16, Domain::V4) }),
-        libc::EFAULT
-    );
+    let none = unsafe { read(ptr::null(), 16, Domain::V4) };
+    assert_eq!(code(none), libc::EFAULT);
 }
 
 #[test]

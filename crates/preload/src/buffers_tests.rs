@@ -14,21 +14,20 @@ fn code<T>(result: std::io::Result<T>) -> i32 {
 #[test]
 fn null_is_a_fault_only_with_a_length() {
     // SAFETY: NULL is allowed.
-    unsafe {
-        assert_eq!(writable(ptr::null_mut(), 0).map(|b| b.len()).ok(), Some(0));
-        assert_eq!(code(writable(ptr::null_mut(), 1)), EFAULT);
-        assert_eq!(code(readable(ptr::null(), usize::MAX)), EFAULT);
-    }
+    let ask = |len| unsafe { writable(ptr::null_mut(), len) };
+    assert_eq!(ask(0).map(|buffer| buffer.len()).ok(), Some(0));
+    assert_eq!(code(ask(1)), EFAULT);
+    // SAFETY: NULL is allowed.
+    let endless = unsafe { readable(ptr::null(), usize::MAX) };
+    assert_eq!(code(endless), EFAULT);
 }
 
 #[test]
 fn lengths_that_no_buffer_has_are_refused() {
     let mut byte = 0_u8;
     // SAFETY: refused before it is touched.
-    assert_eq!(
-        code(unsafe { writable((&raw mut byte).cast(), usize::MAX) }),
-        EFAULT
-    );
+    let endless = unsafe { writable((&raw mut byte).cast(), usize::MAX) };
+    assert_eq!(code(endless), EFAULT);
 }
 
 #[test]
@@ -83,7 +82,7 @@ fn writable_vectors_reach_the_memory_behind_them() {
     let result = unsafe {
         with_writable(vectors.as_ptr(), vectors.len(), EINVAL, |buffers| {
             for (i, buffer) in buffers.iter_mut().enumerate() {
-                buffer.fill(i as u8);
+                buffer.fill(u8::try_from(i).unwrap());
             }
             Ok(buffers.len())
         })

@@ -1,5 +1,7 @@
 /* socket, bind, listen, connect, accept, shutdown, names. */
 #define _GNU_SOURCE
+#include <sys/resource.h>
+
 #include "check.h"
 
 static void names(void) {
@@ -121,6 +123,26 @@ static void accepts(void) {
     close(fd);
 }
 
+/* No number left: the connection that waits is not lost. */
+static void accepts_without_numbers(void) {
+    int port, listener = listening(&port), order = call_back(port);
+    struct pollfd p = {listener, POLLIN, 0};
+    struct rlimit limit, tight;
+    CHECK(poll(&p, 1, 5000) == 1);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    int lowest = dup(0);
+    tight = limit;
+    tight.rlim_cur = lowest;
+    close(lowest);
+    CHECK(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+    FAILS(EMFILE, accept(listener, 0, 0));
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK(poll(&p, 1, 0) == 1);
+    int fd = accept(listener, 0, 0);
+    CHECK(fd >= 0);
+    close(fd), close(order), close(listener);
+}
+
 static void binds(void) {
     int port;
     int first = listening(&port);
@@ -178,6 +200,7 @@ void check_endpoints(void) {
     names();
     connects();
     accepts();
+    accepts_without_numbers();
     binds();
     wildcard_to_loopback();
     half_closes();

@@ -207,6 +207,26 @@ static void while_waiting(void) {
     close(fd), close(shared_ep);
 }
 
+/* Many that are silent, one that speaks: it is told of that one. */
+static void crowd(int ep) {
+    enum { MANY = 400 };
+    char data[4];
+    int fds[MANY];
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = connected(PORT_ECHO);
+        add(ep, fds[i], i % 2 ? EPOLLIN : EPOLLIN | EPOLLET, i);
+    }
+    none(ep, __LINE__);
+    for (int i = 0; i < MANY; i += 7) {
+        CHECK(write(fds[i], "x", 1) == 1);
+        one(ep, __LINE__, EPOLLIN, i);
+        CHECK(read(fds[i], data, 4) == 1);
+    }
+    none(ep, __LINE__);
+    for (int i = 0; i < MANY; i++) close(fds[i]);
+    none(ep, __LINE__);
+}
+
 void check_epoll(void) {
     int ep = epoll_create(1);
     CHECK(ep >= 0);
@@ -218,6 +238,7 @@ void check_epoll(void) {
     nested(ep);
     before_connect(ep);
     while_waiting();
+    crowd(ep);
     int copy = dup(ep), fd = connected(PORT_ECHO);
     close(ep);
     add(copy, fd, EPOLLOUT, 9);
