@@ -40,7 +40,7 @@ pub const HOST_SLAB: usize = 512;
 pub const REASSEMBLED: usize = 32;
 /// Resets to segments that belong to nobody: a flood is not answered in kind.
 pub const RESETS: limit::Config =
-    limit::Config { per_second: 5000, burst: 1000, per_second_each: 1000, burst_each: 500 };
+    limit::Config { per_second: 50_000, burst: 5_000, per_second_each: 20_000, burst_each: 2_000 };
 /// Undeliverable packets kept until their senders are told; the others' senders find out by their timers.
 pub const UNREACHABLE: usize = 64;
 /// Between two looks at an interface's timers, all of which are seconds long but for the wire's, which it keeps itself.

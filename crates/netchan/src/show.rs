@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use proto::time::Instant;
+use proto::{tcp::State, time::Instant};
 use serde_json::{Value, json};
 
-use crate::{counters::Counter, limits, regime::Handoff, shard::Shard, stack::Stack};
+use crate::{counters::Counter, limits, regime::Handoff, shard::{Shard, TcpSocket}, stack::Stack};
 
 /// A topic's facts; `None`: no such topic.
 pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
@@ -110,7 +110,9 @@ fn sockets(stack: &Stack) -> Vec<Value> {
                 "receive_bytes": ready, "send_bytes": l.backlog(), "syn_queue": embryos,
             }));
         }
-        for (_, c) in shard.connections() {
+        // One in TIME-WAIT whose socket is still open is listed with the records below.
+        let in_time_wait = |c: &TcpSocket| c.connection.state() == State::TimeWait;
+        for (_, c) in shard.connections().filter(|(_, c)| !in_time_wait(c)) {
             let info = c.connection.info();
             rows.push(json!({
                 "protocol": "tcp", "shard": shard_number,
@@ -118,7 +120,9 @@ fn sockets(stack: &Stack) -> Vec<Value> {
                 "local": std::net::SocketAddr::new(c.key.local, c.key.local_port).to_string(),
                 "remote": std::net::SocketAddr::new(c.key.remote, c.key.remote_port).to_string(),
                 "receive_bytes": c.readable_bytes(), "send_bytes": c.queued_bytes(),
-                "info": format!("{info:?}"),
+                "rtt_us": info.rtt.as_micros(), "rto_ms": info.rto.as_millis(),
+                "cwnd_bytes": info.cwnd_bytes, "in_flight_bytes": info.in_flight_bytes,
+                "retransmits": info.retransmits, "timeouts": info.timeouts,
             }));
         }
         for w in shard.time_waits() {
