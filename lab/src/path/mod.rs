@@ -44,7 +44,7 @@ impl Default for Setup {
             mtu: 1500,
             idle: 0,
             checksums: true,
-            chunk: 1 << 14,
+            chunk: 1 << 16,
         }
     }
 }
@@ -191,12 +191,11 @@ fn contests(effort: &Effort) -> Vec<Contest<'static>> {
     };
     let large = Setup {
         mtu: 65_535,
-        chunk: 1 << 16,
         ..Setup::default()
     };
     let large_tuning = Tuning {
-        burst: 1,
-        buffer: 1 << 17,
+        burst: 4,
+        buffer: 1 << 18,
         ..Tuning::default()
     };
     let unsummed = Setup {
@@ -211,8 +210,8 @@ fn contests(effort: &Effort) -> Vec<Contest<'static>> {
         Contest {
             id: "bulk_1500_gbit_per_s",
             tuning: Tuning {
-                burst: 8,
-                buffer: 1 << 18,
+                burst: 32,
+                buffer: 1 << 16,
                 ..Tuning::default()
             },
             reference: "39.4 (smoltcp, other driver)",
@@ -278,8 +277,8 @@ fn contests(effort: &Effort) -> Vec<Contest<'static>> {
             id: "bulk_1500_no_checksum_gbit_per_s",
             setup: unsummed,
             tuning: Tuning {
-                burst: 8,
-                buffer: 1 << 18,
+                burst: 32,
+                buffer: 1 << 16,
                 ..Tuning::default()
             },
             ..bulk

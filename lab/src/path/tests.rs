@@ -70,3 +70,10 @@ fn netchan_does_the_work() {
         exercise(&mut NetchanPair::new(setup).expect("a pair"));
     }
 }
+
+/// Who closes first keeps a record in TIME-WAIT, not the connection: the table does not fill up.
+#[test]
+fn connections_that_are_over_leave_room() {
+    let mut pair = NetchanPair::new(Setup::default()).expect("a pair");
+    pair.connections(netchan::limits::CONNECTIONS_PER_SHARD + 1000);
+}

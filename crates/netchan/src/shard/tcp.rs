@@ -358,7 +358,8 @@ impl Shard {
             }
         }
         self.timers.arm(number, socket.connection.deadline());
-        let over = socket.connection.is_finished() && !socket.dirty;
+        // A connection in TIME-WAIT lives on as its record.
+        let over = (socket.connection.is_finished() || socket.detached_flow) && !socket.dirty;
         self.counters.add(self.number, Counter::TcpOut, sent);
         if over {
             self.detach_flow(number, true);
