@@ -49,6 +49,8 @@
 //! * **Ancillary data** is not served: none comes, and sending it is EOPNOTSUPP.
 //! * **Exit.** A program that ends by `exit` or by returning from `main` waits up to 5 s until its peers have what it sent; `_exit` and fatal
 //!   signals do not.
+//! * **Numbers.** The stack's own descriptors (its links, an eventfd for each thread that waits) take numbers in the process: a number that was
+//!   just closed may be in use again without the program's doing.
 //! * **Closing everything** (`closefrom`, `close_range`, loops up to the limit) after the stack was started closes the descriptors of
 //!   its links, too. Programs that do so, do it before their first socket or in a child that they exec from.
 
