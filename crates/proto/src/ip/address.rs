@@ -239,6 +239,7 @@ impl<T: Copy + PartialEq + Default> Few<T> {
         self.items.get(..self.len).unwrap_or(&[])
     }
     /// For a handful this plain loop is faster than the slice's own search, which is made for many.
+    #[allow(clippy::manual_contains)]
     #[inline]
     fn has(&self, item: T) -> bool {
         self.as_slice().iter().any(|x| *x == item)
