@@ -91,6 +91,7 @@ impl Effort {
 }
 
 /// One comparison: what is measured, in what unit, and how the two stand.
+#[derive(Clone, Copy)]
 struct Contest<'a> {
     id: &'a str,
     setup: Setup,
@@ -189,38 +190,51 @@ fn contests(effort: &Effort) -> Vec<Contest<'static>> {
         target: "above the peer",
         ..basic
     };
-    let large = Setup {
-        mtu: 65_535,
-        ..Setup::default()
-    };
-    let large_tuning = Tuning {
-        burst: 4,
-        buffer: 1 << 18,
+    let mut contests = busy(effort, basic, bulk);
+    contests.extend(idle(effort, basic));
+    contests.extend(explaining(basic, bulk));
+    contests
+}
+
+const LARGE: Setup = Setup {
+    mtu: 65_535,
+    idle: 0,
+    checksums: true,
+    chunk: 1 << 14,
+};
+
+/// smoltcp at its best with packets of 1500 bytes, and of 65535.
+fn bulk_tunings() -> (Tuning, Tuning) {
+    let tuning = |burst, buffer| Tuning {
+        burst,
+        buffer,
         ..Tuning::default()
     };
-    let unsummed = Setup {
-        checksums: false,
-        ..Setup::default()
-    };
-    let mut contests = vec![
+    (tuning(32, 1 << 16), tuning(4, 1 << 18))
+}
+
+/// Request/response, bulk and connections.
+fn busy(
+    effort: &Effort,
+    basic: Contest<'static>,
+    bulk: Contest<'static>,
+) -> Vec<Contest<'static>> {
+    let (small, large) = bulk_tunings();
+    vec![
         Contest {
             reference: "453 (smoltcp, other driver)",
             ..basic
         },
         Contest {
             id: "bulk_1500_gbit_per_s",
-            tuning: Tuning {
-                burst: 32,
-                buffer: 1 << 16,
-                ..Tuning::default()
-            },
+            tuning: small,
             reference: "39.4 (smoltcp, other driver)",
             ..bulk
         },
         Contest {
             id: "bulk_65535_gbit_per_s",
-            setup: large,
-            tuning: large_tuning,
+            setup: LARGE,
+            tuning: large,
             reference: "62.3 (smoltcp, other driver)",
             ..bulk
         },
@@ -232,35 +246,46 @@ fn contests(effort: &Effort) -> Vec<Contest<'static>> {
             reference: "593000 (smoltcp, other driver)",
             ..basic
         },
-    ];
-    for (id, idle, slower) in [
+    ]
+}
+
+/// Request/response beside idle connections.
+fn idle(effort: &Effort, basic: Contest<'static>) -> impl Iterator<Item = Contest<'static>> {
+    let round_trips = effort.round_trips;
+    [
         ("rr_idle_0_ns", 0, 1),
         ("rr_idle_100_ns", 100, 5),
         ("rr_idle_1000_ns", 1000, 50),
         ("rr_idle_10000_ns", 10_000, 1000),
-    ] {
-        let setup = Setup {
+    ]
+    .into_iter()
+    .map(move |(id, idle, slower)| Contest {
+        id,
+        setup: Setup {
             idle,
             ..Setup::default()
-        };
-        let amount = (effort.round_trips, effort.round_trips / slower);
-        contests.push(Contest {
-            id,
-            setup,
-            amount,
-            target: "flat, below the peer",
-            ..basic
-        });
-    }
-    let ethernet = Tuning {
-        medium: Medium::Ethernet,
-        ..Tuning::default()
+        },
+        amount: (round_trips, round_trips / slower),
+        target: "flat, below the peer",
+        ..basic
+    })
+}
+
+/// What link headers, size and checksums have to do with it.
+fn explaining(basic: Contest<'static>, bulk: Contest<'static>) -> [Contest<'static>; 5] {
+    let (small, large) = bulk_tunings();
+    let unsummed = Setup {
+        checksums: false,
+        ..Setup::default()
     };
-    contests.extend([
+    [
         // smoltcp as in the other rows but with link headers, which netchan always has.
         Contest {
             id: "rr_ethernet_ns",
-            tuning: ethernet,
+            tuning: Tuning {
+                medium: Medium::Ethernet,
+                ..Tuning::default()
+            },
             ..basic
         },
         Contest {
@@ -276,24 +301,19 @@ fn contests(effort: &Effort) -> Vec<Contest<'static>> {
         Contest {
             id: "bulk_1500_no_checksum_gbit_per_s",
             setup: unsummed,
-            tuning: Tuning {
-                burst: 32,
-                buffer: 1 << 16,
-                ..Tuning::default()
-            },
+            tuning: small,
             ..bulk
         },
         Contest {
             id: "bulk_65535_no_checksum_gbit_per_s",
             setup: Setup {
                 checksums: false,
-                ..large
+                ..LARGE
             },
-            tuning: large_tuning,
+            tuning: large,
             ..bulk
         },
-    ]);
-    contests
+    ]
 }
 
 #[cfg(test)]

@@ -237,7 +237,7 @@ impl Place {
         let program = netchan()?;
         let arguments = ["show", topic, "--json", "--pid", &pid];
         let shown = self
-            .run(&program.to_string_lossy().into_owned(), &arguments, SOON)?
+            .run(&program.to_string_lossy(), &arguments, SOON)?
             .success()?;
         serde_json::from_str(&shown.output)
             .map_err(|e| format!("netchan show {topic}: {e}: {}", shown.output))

@@ -169,12 +169,6 @@ impl Process {
         })
     }
 
-    /// Asks it to end (SIGTERM) and waits.
-    pub fn terminate(self) -> Result<Finished, String> {
-        self.signal(Signal::TERM);
-        self.finish(Duration::from_secs(10))
-    }
-
     /// Asks it to end as a person at the keyboard does (SIGINT) and waits.
     pub fn interrupt(self) -> Result<Finished, String> {
         self.signal(Signal::INT);
