@@ -89,7 +89,7 @@ fn bytes_pass_between_threads() {
             Ok(sum)
         });
         let mut stream = a.tcp().connect("10.0.0.2:80".parse().unwrap()).unwrap();
-        let data: Vec<u8> = (0..total).map(|i| (i * 7 + i / 251) as u8).collect();
+        let data: Vec<u8> = (0..total).map(|i| (i * 7 + i / 251).to_le_bytes()[0]).collect();
         let expected = data.iter().fold(0_u64, |s, b| s.wrapping_mul(31).wrapping_add(u64::from(*b)));
         stream.write_all(&data).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
