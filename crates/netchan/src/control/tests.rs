@@ -71,7 +71,7 @@ fn facts_come_out_whole() {
     );
     assert_eq!(stack.hello().unwrap()["pid"], std::process::id());
     drop(control);
-    assert!(stacks_in(&[place.0.clone()]).is_empty());
+    assert!(stacks_in(std::slice::from_ref(&place.0)).is_empty());
     assert!(matches!(stack.show("links"), Err(AskError::Gone)));
     assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0);
 }
