@@ -49,7 +49,7 @@ pub(crate) fn receive(
 }
 
 /// link ──► tap ──► steer: one burst, sorted into the inboxes of `side`; the host's own work is done at once. How many packets were taken.
-#[inline]
+#[inline(never)]
 pub(crate) fn receive_burst(
     stack: &Stack,
     side: &mut Receive,
@@ -153,7 +153,7 @@ pub(crate) fn call_in(stack: &Stack, side: &mut Receive, but: Option<usize>, now
 }
 
 /// shard: runs the protocol on packets that were handed over by a call.
-#[inline]
+#[inline(never)]
 pub(crate) fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Instant) {
     while let Some(packet) = inbox.pop_front() {
         shard.input(packet, now);

@@ -34,7 +34,7 @@ use crate::{
     path,
     regime::{
         Handoff, Layout, Regime,
-        cell::{Cell, wake_all},
+        cell::{Cell, Held, wake_all},
     },
     shard::Shard,
     steer::{flow::FlowKey, spread},
@@ -98,26 +98,34 @@ impl Stack {
     /// have for this shard is taken in under the same hold.
     #[inline]
     pub fn with_shard_fresh<R>(&self, number: usize, f: impl FnOnce(&mut Shard, Instant) -> R) -> R {
-        match self.ports.split_last() {
-            Some((last, others)) if !self.threaded => {
-                let now = self.clock.now();
-                let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
-                for port in others {
-                    self.turn_if_free(port, now);
-                }
-                // A link that another thread is turning is left to it.
-                let Some(mut side) = last.receive.try_lock() else { return self.hold(number, now, |shard| f(shard, now)) };
-                self.receive_for(number, &mut side, last, now);
-                self.spread_loss(last, now);
-                let inbox = &mut side.inboxes[number];
-                let with_inbox = |shard: &mut Shard| {
-                    path::take_in(shard, inbox, now);
-                    f(shard, now)
-                };
-                self.hold(number, now, with_inbox)
-            }
-            _ => self.with_shard(number, f),
+        if self.threaded {
+            return self.with_shard(number, f);
         }
+        let now = self.clock.now();
+        let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
+        let mut side = self.turn_links_for(number, now);
+        self.hold(number, now, |shard| {
+            if let Some(inbox) = side.as_mut().and_then(|side| side.inboxes.get_mut(number)) {
+                path::take_in(shard, inbox, now);
+            }
+            f(shard, now)
+        })
+    }
+
+    // From here on whatever does not depend on `f` is code of its own: inlined into every socket call it would not fit the
+    // instruction cache (a connection's life cost 2,000 misses of it).
+
+    /// Turns all links, and leaves what the last one had for shard `number` in its inbox. `None`: another thread turns that link.
+    #[inline(never)]
+    fn turn_links_for(&self, number: usize, now: Instant) -> Option<MutexGuard<'_, Receive>> {
+        let (last, others) = self.ports.split_last()?;
+        for port in others {
+            self.turn_if_free(port, now);
+        }
+        let mut side = last.receive.try_lock()?;
+        self.receive_for(number, &mut side, last, now);
+        self.spread_loss(last, now);
+        Some(side)
     }
 
     /// Turns a link once, as `turn` does, but leaves what its last burst had for shard `number` in that one's inbox.
@@ -153,9 +161,22 @@ impl Stack {
         let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
         let cell = &self.cells[number];
         let mut held = cell.held.lock();
-        path::take_received(&mut held, now);
-        held.shard.run_timers(now);
+        self.enter(&mut held, now);
         let result = f(&mut held.shard);
+        self.leave(cell, held, now);
+        result
+    }
+
+    #[inline(never)]
+    fn enter(&self, held: &mut Held, now: Instant) {
+        if self.layout.handoff == Handoff::Channel {
+            path::take_received(held, now);
+        }
+        held.shard.run_timers(now);
+    }
+
+    #[inline(never)]
+    fn leave(&self, cell: &Cell, mut held: MutexGuard<'_, Held>, now: Instant) {
         held.shard.finish(now);
         path::hand_out(self, &mut held, now);
         let earlier = cell.publish_timer(held.shard.next_timer(now));
@@ -172,7 +193,6 @@ impl Stack {
         if earlier && self.threaded {
             self.timer_moved(cell);
         }
-        result
     }
 
     /// A timer became due earlier than whoever sleeps for it knows.

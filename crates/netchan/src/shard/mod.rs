@@ -155,7 +155,7 @@ impl Shard {
     }
 
     /// Takes a packet that `steer` sent here: it starts at its IP header, and its `meta` is filled in.
-    #[inline]
+    #[inline(never)]
     pub fn input(&mut self, packet: Packet, now: Instant) {
         if packet.meta.protocol == Protocol::TCP && !packet.meta.undeliverable {
             return self.tcp_input(packet, now);
@@ -163,6 +163,7 @@ impl Shard {
         self.input_other(packet, now);
     }
 
+    #[inline(never)]
     fn input_other(&mut self, packet: Packet, now: Instant) {
         let Some(addresses) = read_addresses(&packet) else {
             return self.count(Counter::DropIpHeader);
@@ -188,7 +189,6 @@ impl Shard {
     }
 
     /// Sends what connections have to send. Call after input, timers and socket calls, before letting go.
-    #[inline]
     pub fn finish(&mut self, now: Instant) {
         // Connections that find no transmit buffer are put back at the end of `dirty`; each is tried once.
         let count = self.dirty.len();
