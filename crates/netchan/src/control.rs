@@ -162,7 +162,10 @@ pub fn stacks_in(directories: &[PathBuf]) -> Vec<Stack> {
         }
         let mut silent = 0;
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        for stack in entries.filter_map(|entry| stack_of(&entry.path())).take(STACKS_MAX) {
+        for stack in entries
+            .filter_map(|entry| stack_of(&entry.path()))
+            .take(STACKS_MAX)
+        {
             match stack.hello() {
                 Err(AskError::Gone) => continue,
                 // Another user's directory (root looks there) may be full of sockets that never answer.
@@ -190,7 +193,8 @@ fn sweep(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if let Some(stack) = stack_of(&entry.path())
             && process_state(stack.pid).is_none()
-            && UnixStream::connect(&stack.path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+            && UnixStream::connect(&stack.path)
+                .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
         {
             let _ = fs::remove_file(&stack.path);
         }

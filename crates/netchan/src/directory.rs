@@ -68,7 +68,12 @@ impl Directory {
             let free = (0..count).find_map(|step| {
                 let port = first + u16::try_from((start + step) % count).ok()?;
                 address.set_port(port);
-                let request = BindRequest { address, reuse_address: false, reuse_port: false, ..request };
+                let request = BindRequest {
+                    address,
+                    reuse_address: false,
+                    reuse_port: false,
+                    ..request
+                };
                 (!bindings.iter().any(|b| conflicts(b, &request))).then_some(port)
             });
             address.set_port(free.ok_or(libc::EADDRINUSE)?);
@@ -100,9 +105,15 @@ impl Directory {
     pub fn listen(&self, id: u64) -> Result<(), i32> {
         let mut guard = self.bindings.lock();
         let bindings = &mut guard.0;
-        let Some(me) = bindings.iter().find(|b| b.id == id).copied() else { return Err(libc::EINVAL) };
+        let Some(me) = bindings.iter().find(|b| b.id == id).copied() else {
+            return Err(libc::EINVAL);
+        };
         let taken = bindings.iter().any(|b| {
-            b.id != id && b.kind == Kind::Stream && b.listening && overlap(b, &me) && !(b.reuse_port && me.reuse_port)
+            b.id != id
+                && b.kind == Kind::Stream
+                && b.listening
+                && overlap(b, &me)
+                && !(b.reuse_port && me.reuse_port)
         });
         if taken {
             return Err(libc::EADDRINUSE);
@@ -117,10 +128,16 @@ impl Directory {
     pub fn release(&self, id: u64) {
         let mut guard = self.bindings.lock();
         let bindings = &mut guard.0;
-        let Some(at) = bindings.iter().position(|b| b.id == id) else { return };
+        let Some(at) = bindings.iter().position(|b| b.id == id) else {
+            return;
+        };
         let gone = bindings.swap_remove(at);
         let port = gone.address.port();
-        if gone.kind == Kind::Stream && !bindings.iter().any(|b| b.kind == Kind::Stream && b.address.port() == port) {
+        if gone.kind == Kind::Stream
+            && !bindings
+                .iter()
+                .any(|b| b.kind == Kind::Stream && b.address.port() == port)
+        {
             let (word, bit) = place(port);
             self.tcp_ports[word].fetch_and(!bit, Relaxed);
         }

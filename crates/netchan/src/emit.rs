@@ -90,11 +90,19 @@ pub fn tcp_packet(
 
 /// Cuts `datagram`, a whole IP packet without options, into fragments for `mtu`, each handed to `out`.
 /// False: no buffer was free for all of them (none has been handed out then), or it cannot be cut.
-pub fn fragments(slab: &mut Slab, datagram: &[u8], mtu: usize, ident: u32, mut out: impl FnMut(Packet)) -> bool {
+pub fn fragments(
+    slab: &mut Slab,
+    datagram: &[u8],
+    mtu: usize,
+    ident: u32,
+    mut out: impl FnMut(Packet),
+) -> bool {
     let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
     let (pieces, payload) = match datagram.first().map(|b| b >> 4) {
         Some(4) => {
-            let Ok(mut header) = ipv4::Header::parse(datagram) else { return false };
+            let Ok(mut header) = ipv4::Header::parse(datagram) else {
+                return false;
+            };
             header.dont_fragment = false;
             #[allow(clippy::cast_possible_truncation)] // the field has 16 bits
             let low = ident as u16;
@@ -103,18 +111,27 @@ pub fn fragments(slab: &mut Slab, datagram: &[u8], mtu: usize, ident: u32, mut o
             (fragment::v4(&header, &[], payload.len(), mtu), payload)
         }
         Some(6) => {
-            let Ok(header) = ipv6::Header::parse(datagram) else { return false };
+            let Ok(header) = ipv6::Header::parse(datagram) else {
+                return false;
+            };
             let payload = header.payload(datagram);
             (fragment::v6(&header, payload.len(), mtu, ident), payload)
         }
         _ => return false,
     };
     let Ok(pieces) = pieces else { return false };
-    if slab.available() < payload.len().div_ceil(usize::from(mtu).saturating_sub(56).max(8)) + 1 {
+    if slab.available()
+        < payload
+            .len()
+            .div_ceil(usize::from(mtu).saturating_sub(56).max(8))
+            + 1
+    {
         return false;
     }
     for piece in pieces {
-        let Some(buffer) = slab.alloc() else { return false };
+        let Some(buffer) = slab.alloc() else {
+            return false;
+        };
         let mut packet = Packet::new(buffer, HEADROOM);
         let len = piece.emit(payload, packet.room_mut());
         packet.set_len(len);

@@ -58,7 +58,8 @@ fn finish(builder: Builder, variable: &dyn Fn(&str) -> Option<String>) -> io::Re
 }
 
 fn from_file(path: &str) -> io::Result<Builder> {
-    let config = Config::load(path).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
+    let config = Config::load(path)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
     Builder::from_config(&config).map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))
 }
 

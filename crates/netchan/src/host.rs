@@ -62,17 +62,25 @@ impl Host {
     /// Our first address of the family of `like`.
     pub fn source_for_family(&self, like: IpAddr) -> Option<IpAddr> {
         let mut all = self.interfaces.iter().flat_map(|i| i.addresses.iter());
-        all.find(|a| a.ip().is_ipv4() == like.is_ipv4()).map(|a| a.ip())
+        all.find(|a| a.ip().is_ipv4() == like.is_ipv4())
+            .map(|a| a.ip())
     }
 
     /// The interface and source address for packets to `destination`; `None`: no route.
     pub fn route(&self, destination: IpAddr) -> Option<(u8, IpAddr)> {
         if self.is_local(destination) {
-            let number = self.interfaces.iter().position(|i| i.addresses.is_local(destination))?;
+            let number = self
+                .interfaces
+                .iter()
+                .position(|i| i.addresses.is_local(destination))?;
             return Some((u8::try_from(number).ok()?, destination));
         }
         let next = self.routes.lookup(destination)?;
-        let source = self.interfaces.get(usize::from(next.interface))?.addresses.source_for(destination)?;
+        let source = self
+            .interfaces
+            .get(usize::from(next.interface))?
+            .addresses
+            .source_for(destination)?;
         Some((u8::try_from(next.interface).ok()?, source))
     }
 }

@@ -39,8 +39,12 @@ pub const HOST_SLAB: usize = 512;
 /// Buffers for datagrams put together from fragments, 64 KiB each.
 pub const REASSEMBLED: usize = 32;
 /// Resets to segments that belong to nobody: a flood is not answered in kind.
-pub const RESETS: limit::Config =
-    limit::Config { per_second: 50_000, burst: 5_000, per_second_each: 20_000, burst_each: 2_000 };
+pub const RESETS: limit::Config = limit::Config {
+    per_second: 50_000,
+    burst: 5_000,
+    per_second_each: 20_000,
+    burst_each: 2_000,
+};
 /// Undeliverable packets kept until their senders are told; the others' senders find out by their timers.
 pub const UNREACHABLE: usize = 64;
 /// Between two looks at an interface's timers, all of which are seconds long but for the wire's, which it keeps itself.
@@ -63,7 +67,19 @@ pub const BUFFER_RETRY: Duration = Duration::from_millis(1);
 /// Flows in a steering table.
 pub const FLOWS: usize = 1 << 20;
 
-const _: () = assert!(QUEUED_EIGHTHS < 8, "receive queues must leave buffers to the link");
-const _: () = assert!(RECEIVE_SLAB_LARGE * QUEUED_EIGHTHS / 8 >= 1024, "one connection's window must fit");
-const _: () = assert!(CHANNEL_TX >= TRANSMIT_SLAB, "a shard's packets must fit its channel: push never fails");
-const _: () = assert!(CHANNEL_RX >= BURST * BURSTS_PER_TURN, "one turn of a link must fit");
+const _: () = assert!(
+    QUEUED_EIGHTHS < 8,
+    "receive queues must leave buffers to the link"
+);
+const _: () = assert!(
+    RECEIVE_SLAB_LARGE * QUEUED_EIGHTHS / 8 >= 1024,
+    "one connection's window must fit"
+);
+const _: () = assert!(
+    CHANNEL_TX >= TRANSMIT_SLAB,
+    "a shard's packets must fit its channel: push never fails"
+);
+const _: () = assert!(
+    CHANNEL_RX >= BURST * BURSTS_PER_TURN,
+    "one turn of a link must fit"
+);

@@ -34,7 +34,10 @@ use crate::{
     shard::{Shard, ShardSettings},
     socket::{TcpListener, TcpStream, UdpSocket},
     stack::{Port, Stack},
-    steer::{Placement, Steer, flow::{FlowHash, FlowTable}},
+    steer::{
+        Placement, Steer,
+        flow::{FlowHash, FlowTable},
+    },
     worker,
 };
 
@@ -79,7 +82,10 @@ impl Default for Builder {
             threads: Threads::default(),
             clock: Clock::default(),
             seed: None,
-            tcp: tcp::Config { receive_buffer: limits::RECEIVE_BUFFER, ..tcp::Config::default() },
+            tcp: tcp::Config {
+                receive_buffer: limits::RECEIVE_BUFFER,
+                ..tcp::Config::default()
+            },
             send_buffer: limits::SEND_BUFFER,
             spin: Duration::ZERO,
             control: false,
@@ -103,13 +109,18 @@ impl Builder {
     /// # Errors
     /// The system's, in words, for a link that cannot be opened.
     pub fn from_config(config: &Config) -> io::Result<Self> {
-        let mut builder = Self::default().regime(config.effective_regime()).dispatch(config.dispatch);
+        let mut builder = Self::default()
+            .regime(config.effective_regime())
+            .dispatch(config.dispatch);
         for link in &config.links {
             let opened = specification::open(&link.specification, &builder.clock)?;
             builder = builder.link_with(opened);
             let plan = builder.last("address")?;
             for &(ip, prefix_len) in &link.addresses {
-                plan.addresses.push(Address::new(ip, prefix_len).map_err(|e| invalid(format!("address {ip}: {e}")))?);
+                plan.addresses.push(
+                    Address::new(ip, prefix_len)
+                        .map_err(|e| invalid(format!("address {ip}: {e}")))?,
+                );
             }
             plan.gateways.clone_from(&link.gateways);
         }
@@ -123,10 +134,14 @@ impl Builder {
             builder.tcp.nagle = nagle;
         }
         if config.tcp.memory_max.is_some() {
-            return Err(invalid("tcp.memory_max is not in this version: memory is bounded by the slabs (see limits.rs)"));
+            return Err(invalid(
+                "tcp.memory_max is not in this version: memory is bounded by the slabs (see limits.rs)",
+            ));
         }
         if !config.cores.is_empty() {
-            return Err(invalid("cores is not in this version: pin the process with taskset(1)"));
+            return Err(invalid(
+                "cores is not in this version: pin the process with taskset(1)",
+            ));
         }
         Ok(builder)
     }
@@ -141,7 +156,11 @@ impl Builder {
     /// Adds a link of your own.
     #[must_use]
     pub fn link_with(mut self, link: Box<dyn Link>) -> Self {
-        self.links.push(LinkPlan { link, addresses: Vec::new(), gateways: Vec::new() });
+        self.links.push(LinkPlan {
+            link,
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+        });
         self
     }
 
@@ -150,7 +169,9 @@ impl Builder {
     /// # Errors
     /// `InvalidInput`: not an address, or no link was named.
     pub fn address(mut self, text: &str) -> io::Result<Self> {
-        let address = text.parse::<Address>().map_err(|e| invalid(format!("address '{text}': {e}")))?;
+        let address = text
+            .parse::<Address>()
+            .map_err(|e| invalid(format!("address '{text}': {e}")))?;
         self.last("address")?.addresses.push(address);
         Ok(self)
     }
@@ -160,13 +181,17 @@ impl Builder {
     /// # Errors
     /// `InvalidInput`: not an address, or no link was named.
     pub fn gateway(mut self, text: &str) -> io::Result<Self> {
-        let gateway = text.parse().map_err(|_| invalid(format!("gateway '{text}': not an IPv4 or IPv6 address")))?;
+        let gateway = text
+            .parse()
+            .map_err(|_| invalid(format!("gateway '{text}': not an IPv4 or IPv6 address")))?;
         self.last("gateway")?.gateways.push(gateway);
         Ok(self)
     }
 
     fn last(&mut self, what: &str) -> io::Result<&mut LinkPlan> {
-        self.links.last_mut().ok_or_else(|| invalid(format!("an {what} needs a link named before it")))
+        self.links
+            .last_mut()
+            .ok_or_else(|| invalid(format!("an {what} needs a link named before it")))
     }
 
     /// The regime; default `app-channel`.
@@ -238,7 +263,10 @@ impl Builder {
     /// `InvalidInput` for settings that contradict each other or are not in this version; the system's when it has no memory or threads.
     pub fn start(self) -> io::Result<Net> {
         let layout = self.regime.layout(self.shards).ok_or_else(|| {
-            invalid(format!("regime '{}' is not in this version: use giant, locked or app-channel", self.regime))
+            invalid(format!(
+                "regime '{}' is not in this version: use giant, locked or app-channel",
+                self.regime
+            ))
         })?;
         if self.dispatch != Dispatch::Direct {
             return Err(invalid("only dispatch 'direct' is in this version"));
@@ -249,10 +277,16 @@ impl Builder {
         let threaded = self.threads == Threads::Own;
         // A stack without threads is turned by its callers: each is the link's side and the shard's side at once, and a channel
         // between a thread and itself is nothing but cost. It hands over by calls, whatever the regime.
-        let handoff = if threaded { layout.handoff } else { Handoff::Call };
+        let handoff = if threaded {
+            layout.handoff
+        } else {
+            Handoff::Call
+        };
         let layout = Layout { handoff, ..layout };
         if threaded && matches!(self.clock, Clock::Virtual(_)) {
-            return Err(invalid("threads cannot sleep in virtual time: use Threads::Caller with a virtual clock"));
+            return Err(invalid(
+                "threads cannot sleep in virtual time: use Threads::Caller with a virtual clock",
+            ));
         }
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let (regime, now) = (self.regime, clock.now());
@@ -329,36 +363,87 @@ fn facts(number: u8, plan: &LinkPlan, routes: &mut route::Table) -> io::Result<I
     let mut addresses = Addresses::new();
     let bad = |what: String| invalid(format!("link {}: {what}", properties.name));
     for address in &plan.addresses {
-        addresses.add(*address).map_err(|_| bad("too many addresses".into()))?;
-        let next = NextHop { interface: number.into(), via: Via::OnLink };
-        let route = Route { network: address.network(), prefix_len: address.prefix_len(), next };
-        routes.add(route).map_err(|e| bad(format!("route to {address}: {e:?}")))?;
+        addresses
+            .add(*address)
+            .map_err(|_| bad("too many addresses".into()))?;
+        let next = NextHop {
+            interface: number.into(),
+            via: Via::OnLink,
+        };
+        let route = Route {
+            network: address.network(),
+            prefix_len: address.prefix_len(),
+            next,
+        };
+        routes
+            .add(route)
+            .map_err(|e| bad(format!("route to {address}: {e:?}")))?;
     }
     // Every IPv6 interface has a link-local address (RFC 4291 §2.8).
-    if plan.addresses.iter().any(|a| a.ip().is_ipv6()) && !addresses.iter().any(|a| proto::ip::address::is_link_local(a.ip())) {
+    if plan.addresses.iter().any(|a| a.ip().is_ipv6())
+        && !addresses
+            .iter()
+            .any(|a| proto::ip::address::is_link_local(a.ip()))
+    {
         let local = link_local(properties.mac);
         let address = Address::new(local.into(), 64).map_err(|e| bad(e.to_string()))?;
-        addresses.add(address).map_err(|_| bad("too many addresses".into()))?;
-        let next = NextHop { interface: number.into(), via: Via::OnLink };
+        addresses
+            .add(address)
+            .map_err(|_| bad("too many addresses".into()))?;
+        let next = NextHop {
+            interface: number.into(),
+            via: Via::OnLink,
+        };
         // A second interface's link-local route is not reached without a scope; the first one's stands.
-        let _ = routes.add(Route { network: address.network(), prefix_len: 64, next });
+        let _ = routes.add(Route {
+            network: address.network(),
+            prefix_len: 64,
+            next,
+        });
     }
     for &gateway in &plan.gateways {
         if !addresses.is_on_link(gateway) {
             return Err(bad(format!("gateway {gateway} is on none of its networks")));
         }
-        let network = if gateway.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
-        let next = NextHop { interface: number.into(), via: Via::Gateway(gateway) };
-        routes.add(Route { network, prefix_len: 0, next }).map_err(|e| bad(format!("gateway {gateway}: {e:?}")))?;
+        let network = if gateway.is_ipv4() {
+            IpAddr::from([0; 4])
+        } else {
+            IpAddr::from([0; 16])
+        };
+        let next = NextHop {
+            interface: number.into(),
+            via: Via::Gateway(gateway),
+        };
+        routes
+            .add(Route {
+                network,
+                prefix_len: 0,
+                next,
+            })
+            .map_err(|e| bad(format!("gateway {gateway}: {e:?}")))?;
     }
-    Ok(InterfaceFacts { name: properties.name.clone(), mac: properties.mac, mtu: properties.mtu, addresses })
+    Ok(InterfaceFacts {
+        name: properties.name.clone(),
+        mac: properties.mac,
+        mtu: properties.mtu,
+        addresses,
+    })
 }
 
 /// The link-local address of a MAC address (RFC 4291, appendix A).
 const fn link_local(mac: proto::wire::ethernet::MacAddr) -> std::net::Ipv6Addr {
     let [a, b, c, d, e, f] = mac.0;
     let be = u16::from_be_bytes;
-    std::net::Ipv6Addr::new(0xfe80, 0, 0, 0, be([a ^ 2, b]), be([c, 0xff]), be([0xfe, d]), be([e, f]))
+    std::net::Ipv6Addr::new(
+        0xfe80,
+        0,
+        0,
+        0,
+        be([a ^ 2, b]),
+        be([c, 0xff]),
+        be([0xfe, d]),
+        be([e, f]),
+    )
 }
 
 /// The moving parts of a stack.
@@ -370,10 +455,17 @@ struct Parts {
 }
 
 impl Parts {
-    fn make(host: &Arc<Host>, links: Vec<Box<dyn Link>>, layout: Layout, now: proto::time::Instant) -> io::Result<Self> {
+    fn make(
+        host: &Arc<Host>,
+        links: Vec<Box<dyn Link>>,
+        layout: Layout,
+        now: proto::time::Instant,
+    ) -> io::Result<Self> {
         // Each shard and each half of an interface writes counters of its own.
         let counters = Arc::new(Counters::new(layout.shards + 2 * links.len()));
-        let doorbells: Vec<_> = (0..layout.shards).map(|_| Doorbell::new().map(Arc::new)).collect::<Result<_, _>>()?;
+        let doorbells: Vec<_> = (0..layout.shards)
+            .map(|_| Doorbell::new().map(Arc::new))
+            .collect::<Result<_, _>>()?;
         let mut shard_ends: Vec<Vec<_>> = (0..layout.shards).map(|_| Vec::new()).collect();
         let mut ports = Vec::new();
         for (number, mut link) in links.into_iter().enumerate() {
@@ -382,7 +474,8 @@ impl Parts {
             let (mut link_ends, mut transmit_ends) = (Vec::new(), Vec::new());
             if layout.handoff == Handoff::Channel {
                 for (ends, shard) in shard_ends.iter_mut().zip(&doorbells) {
-                    let (link_end, transmit_end, shard_end) = channel(doorbell.clone(), shard.clone());
+                    let (link_end, transmit_end, shard_end) =
+                        channel(doorbell.clone(), shard.clone());
                     link_ends.push(link_end);
                     transmit_ends.push(transmit_end);
                     ends.push(shard_end);
@@ -393,8 +486,15 @@ impl Parts {
             let steer = Steer::new(id, placement(layout));
             let writer = layout.shards + 2 * number;
             let receive = Receive::new(frame_max, layout.shards, steer, link_ends, writer)?;
-            let interface =
-                Interface::new(id, writer + 1, link, host.clone(), counters.clone(), transmit_ends, now)?;
+            let interface = Interface::new(
+                id,
+                writer + 1,
+                link,
+                host.clone(),
+                counters.clone(),
+                transmit_ends,
+                now,
+            )?;
             let gone = interface.gone_flag.clone();
             ports.push(Port {
                 receive: Mutex::new(receive),
@@ -405,7 +505,11 @@ impl Parts {
             });
         }
         // The scarcest link decides: all of a shard's connections may hang on it.
-        let buffers = ports.iter().map(|port| port.receive.lock().slab.capacity()).min().unwrap_or(0);
+        let buffers = ports
+            .iter()
+            .map(|port| port.receive.lock().slab.capacity())
+            .min()
+            .unwrap_or(0);
         let mut cells = Vec::new();
         for (number, (ends, doorbell)) in shard_ends.into_iter().zip(doorbells).enumerate() {
             let settings = ShardSettings {
@@ -418,7 +522,12 @@ impl Parts {
             };
             cells.push(Cell::new(Shard::new(settings, now)?, ends, doorbell));
         }
-        Ok(Self { host: host.clone(), counters, ports, cells })
+        Ok(Self {
+            host: host.clone(),
+            counters,
+            ports,
+            cells,
+        })
     }
 }
 
@@ -426,7 +535,10 @@ fn placement(layout: Layout) -> Placement {
     match layout.shards {
         1 => Placement::Single,
         shards if layout.handoff == Handoff::Call => Placement::Hash { shards },
-        shards => Placement::Lease { shards, flows: FlowTable::new(limits::FLOWS) },
+        shards => Placement::Lease {
+            shards,
+            flows: FlowTable::new(limits::FLOWS),
+        },
     }
 }
 
@@ -555,7 +667,9 @@ impl Udp<'_> {
 }
 
 fn parse(address: &str) -> io::Result<SocketAddr> {
-    address
-        .parse()
-        .map_err(|_| invalid(format!("'{address}' is no address: write it like 0.0.0.0:80 or [::]:80")))
+    address.parse().map_err(|_| {
+        invalid(format!(
+            "'{address}' is no address: write it like 0.0.0.0:80 or [::]:80"
+        ))
+    })
 }

@@ -49,24 +49,35 @@ impl Packet {
     #[inline]
     pub fn new(buffer: Buffer, headroom: usize) -> Self {
         let start = short(headroom.min(buffer.len()));
-        Self { buffer, start, len: 0, meta: Meta::default() }
+        Self {
+            buffer,
+            start,
+            len: 0,
+            meta: Meta::default(),
+        }
     }
     /// The bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         let start = self.start as usize;
-        self.buffer.get(start..start + self.len as usize).unwrap_or_default()
+        self.buffer
+            .get(start..start + self.len as usize)
+            .unwrap_or_default()
     }
     /// The bytes, to change.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let start = self.start as usize;
-        self.buffer.get_mut(start..start + self.len as usize).unwrap_or_default()
+        self.buffer
+            .get_mut(start..start + self.len as usize)
+            .unwrap_or_default()
     }
     /// All the room from the first byte on, to be written before [`set_len`](Self::set_len).
     #[inline]
     pub fn room_mut(&mut self) -> &mut [u8] {
-        self.buffer.get_mut(self.start as usize..).unwrap_or_default()
+        self.buffer
+            .get_mut(self.start as usize..)
+            .unwrap_or_default()
     }
     /// Number of bytes.
     #[inline]
@@ -132,7 +143,9 @@ impl proto::tcp::Payload for Packet {
             return false;
         }
         let end = self.start as usize + self.len as usize;
-        let Some(room) = self.buffer.get_mut(end..end + len) else { return false };
+        let Some(room) = self.buffer.get_mut(end..end + len) else {
+            return false;
+        };
         room.copy_from_slice(next.bytes());
         self.len += short(len);
         true

@@ -38,7 +38,9 @@ pub(crate) fn receive(
         if std::mem::take(&mut side.has_sorted) {
             match stack.layout.handoff {
                 Handoff::Channel => hand_in(stack, side), //                               channel
-                Handoff::Call => MutexGuard::unlocked(interface, || call_in(stack, side, None, now)), // shard
+                Handoff::Call => {
+                    MutexGuard::unlocked(interface, || call_in(stack, side, None, now))
+                } // shard
             }
         }
         if n < BURST {
@@ -59,7 +61,9 @@ pub(crate) fn receive_burst(
     if interface.has_returns() {
         classify_returns(stack, side, interface);
     }
-    let n = interface.link.receive(now, &mut side.slab, &mut side.burst, BURST)?; //       link
+    let n = interface
+        .link
+        .receive(now, &mut side.slab, &mut side.burst, BURST)?; //       link
     if n > 0 {
         stack.counters.add(side.writer, Counter::FramesIn, n as u64);
     }
@@ -79,7 +83,9 @@ pub(crate) fn receive_burst(
 #[cold]
 fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface) {
     for _ in 0..BURST {
-        let Some(mut packet) = interface.local.pop_front() else { break };
+        let Some(mut packet) = interface.local.pop_front() else {
+            break;
+        };
         packet.meta.checksum_verified = true;
         let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
         match side.steer.classify_ip(&stack.host, &mut packet, v6, true) {
@@ -88,10 +94,22 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
         }
     }
     while let Some(mut packet) = interface.unreachable.pop() {
-        let Some(key) = FlowKey::of_sent(packet.bytes()) else { continue };
+        let Some(key) = FlowKey::of_sent(packet.bytes()) else {
+            continue;
+        };
         let hash = stack.host.flow_hash.hash(&key);
-        packet.meta = Meta { undeliverable: true, flow: short(hash), protocol: key.protocol, ..packet.meta };
-        sort(stack, side, Verdict::Shard(side.steer.shard_of(hash)), packet);
+        packet.meta = Meta {
+            undeliverable: true,
+            flow: short(hash),
+            protocol: key.protocol,
+            ..packet.meta
+        };
+        sort(
+            stack,
+            side,
+            Verdict::Shard(side.steer.shard_of(hash)),
+            packet,
+        );
     }
 }
 
@@ -135,7 +153,9 @@ fn hand_in(stack: &Stack, side: &mut Receive) {
         channel.received.push_batch(inbox);
         if !inbox.is_empty() {
             // The last place where a packet may be lost, and it is counted (R1).
-            stack.counters.add(side.writer, Counter::DropChannelFull, inbox.len() as u64);
+            stack
+                .counters
+                .add(side.writer, Counter::DropChannelFull, inbox.len() as u64);
             inbox.clear();
         }
         channel.shard.ring();
@@ -166,7 +186,9 @@ pub(crate) fn take_received(held: &mut Held, now: Instant) -> bool {
     let Held { shard, channels } = held;
     let mut taken = 0;
     for channel in channels {
-        taken += channel.received.pop_batch(BURST * BURSTS_PER_TURN, |packet| shard.input(packet, now));
+        taken += channel
+            .received
+            .pop_batch(BURST * BURSTS_PER_TURN, |packet| shard.input(packet, now));
     }
     taken > 0
 }
@@ -200,7 +222,11 @@ pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
     let mut taken = 0;
     let mut channels = std::mem::take(&mut interface.channels);
     for channel in &mut channels {
-        taken += channel.outgoing.pop_batch(BURST * BURSTS_PER_TURN, |packet| interface.send(packet, now)); // channel, check, next hop, frame header
+        taken += channel
+            .outgoing
+            .pop_batch(BURST * BURSTS_PER_TURN, |packet| {
+                interface.send(packet, now)
+            }); // channel, check, next hop, frame header
     }
     interface.channels = channels;
     if taken > 0 || interface.has_frames() {

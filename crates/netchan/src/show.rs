@@ -5,7 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use proto::{tcp::State, time::Instant};
 use serde_json::{Value, json};
 
-use crate::{counters::Counter, limits, regime::Handoff, shard::{Shard, TcpSocket}, stack::Stack};
+use crate::{
+    counters::Counter,
+    limits,
+    regime::Handoff,
+    shard::{Shard, TcpSocket},
+    stack::Stack,
+};
 
 /// A topic's facts; `None`: no such topic.
 pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
@@ -55,12 +61,23 @@ fn links(stack: &Stack) -> Vec<Value> {
 }
 
 fn addresses(stack: &Stack) -> Vec<Value> {
-    let all = stack.host.interfaces.iter().flat_map(|i| i.addresses.iter().map(move |a| (i, a)));
-    all.map(|(i, a)| json!({"link": i.name, "address": a.to_string()})).collect()
+    let all = stack
+        .host
+        .interfaces
+        .iter()
+        .flat_map(|i| i.addresses.iter().map(move |a| (i, a)));
+    all.map(|(i, a)| json!({"link": i.name, "address": a.to_string()}))
+        .collect()
 }
 
 fn routes(stack: &Stack) -> Vec<Value> {
-    let name = |number: u16| stack.host.interfaces.get(usize::from(number)).map(|i| i.name.as_str());
+    let name = |number: u16| {
+        stack
+            .host
+            .interfaces
+            .get(usize::from(number))
+            .map(|i| i.name.as_str())
+    };
     stack
         .host
         .routes
@@ -178,13 +195,18 @@ fn shards(stack: &Stack, now: Instant) -> Vec<Value> {
 
 fn threads(stack: &Stack) -> Vec<Value> {
     let threads = stack.threads.lock();
-    threads.iter().map(|t| json!({"name": t.thread().name(), "running": !t.is_finished()})).collect()
+    threads
+        .iter()
+        .map(|t| json!({"name": t.thread().name(), "running": !t.is_finished()}))
+        .collect()
 }
 
 fn counters(stack: &Stack) -> Vec<Value> {
     Counter::ALL
         .iter()
-        .map(|&c| json!({"name": c.name(), "value": stack.counters.read(c), "meaning": c.meaning()}))
+        .map(
+            |&c| json!({"name": c.name(), "value": stack.counters.read(c), "meaning": c.meaning()}),
+        )
         .collect()
 }
 
@@ -192,14 +214,32 @@ fn memory(stack: &Stack) -> Vec<Value> {
     let mut rows = Vec::new();
     for (facts, port) in stack.host.interfaces.iter().zip(&stack.ports) {
         let mut receive = port.receive.lock();
-        rows.push(row("receive buffers", &facts.name, receive.slab.available(), receive.slab.capacity(), receive.slab.buffer_size()));
+        rows.push(row(
+            "receive buffers",
+            &facts.name,
+            receive.slab.available(),
+            receive.slab.capacity(),
+            receive.slab.buffer_size(),
+        ));
     }
     for (number, cell) in stack.cells.iter().enumerate() {
         let mut held = cell.held.lock();
         let (free, all, size) = held.shard.buffers();
-        rows.push(row("transmit buffers", &format!("shard {number}"), free, all, size));
+        rows.push(row(
+            "transmit buffers",
+            &format!("shard {number}"),
+            free,
+            all,
+            size,
+        ));
         let (free, all) = held.shard.segment_nodes();
-        rows.push(row("segment nodes", &format!("shard {number}"), free, all, 0));
+        rows.push(row(
+            "segment nodes",
+            &format!("shard {number}"),
+            free,
+            all,
+            0,
+        ));
     }
     rows
 }
@@ -215,13 +255,37 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
         row("giant", json!(stack.layout.giant), "boot"),
         row("dispatch", json!("direct"), "boot"),
         row("shards", json!(stack.layout.shards), "boot"),
-        row("threads", json!(if stack.threaded { "own" } else { "caller" }), "boot"),
+        row(
+            "threads",
+            json!(if stack.threaded { "own" } else { "caller" }),
+            "boot",
+        ),
         row("spin_ns", json!(stack.spin_ns), "boot"),
         row("attended", json!(stack.attended.load(Relaxed)), "run"),
-        row("tcp.receive_buffer_bytes", json!(stack.host.tcp.receive_buffer), "boot"),
-        row("tcp.send_buffer_bytes", json!(stack.host.send_buffer), "boot"),
+        row(
+            "tcp.receive_buffer_bytes",
+            json!(stack.host.tcp.receive_buffer),
+            "boot",
+        ),
+        row(
+            "tcp.send_buffer_bytes",
+            json!(stack.host.send_buffer),
+            "boot",
+        ),
         row("tcp.congestion", json!("reno"), "boot"),
-        row("checks", json!(if cfg!(debug_assertions) { "debug assertions" } else { "none" }), "build"),
-        row("up_s", json!(now.since(stack.started).as_secs_f64()), "never"),
+        row(
+            "checks",
+            json!(if cfg!(debug_assertions) {
+                "debug assertions"
+            } else {
+                "none"
+            }),
+            "build",
+        ),
+        row(
+            "up_s",
+            json!(now.since(stack.started).as_secs_f64()),
+            "never",
+        ),
     ]
 }

@@ -97,7 +97,11 @@ impl Stack {
     /// The same for calls that want what has been received: where no thread does it, the links are turned first, and what they
     /// have for this shard is taken in under the same hold.
     #[inline]
-    pub fn with_shard_fresh<R>(&self, number: usize, f: impl FnOnce(&mut Shard, Instant) -> R) -> R {
+    pub fn with_shard_fresh<R>(
+        &self,
+        number: usize,
+        f: impl FnOnce(&mut Shard, Instant) -> R,
+    ) -> R {
         if self.threaded {
             return self.with_shard(number, f);
         }
@@ -152,7 +156,12 @@ impl Stack {
 
     /// The same for the receiving side, which turns the links itself.
     #[inline]
-    pub fn with_shard_at<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Shard) -> R) -> R {
+    pub fn with_shard_at<R>(
+        &self,
+        number: usize,
+        now: Instant,
+        f: impl FnOnce(&mut Shard) -> R,
+    ) -> R {
         self.hold(number, now, f)
     }
 
@@ -227,14 +236,21 @@ impl Stack {
         if !port.gone.load(Relaxed) || port.told.swap(true, Relaxed) {
             return;
         }
-        let Some(number) = self.ports.iter().position(|p| std::ptr::eq(p, port)) else { return };
+        let Some(number) = self.ports.iter().position(|p| std::ptr::eq(p, port)) else {
+            return;
+        };
         let last = self.ports.iter().all(|p| p.gone.load(Relaxed));
         for shard in 0..self.cells.len() {
             self.hold(shard, now, |shard| shard.link_gone(number, last, now));
         }
     }
 
-    fn turn(&self, side: &mut Receive, interface: &mut MutexGuard<'_, Interface>, now: Instant) -> bool {
+    fn turn(
+        &self,
+        side: &mut Receive,
+        interface: &mut MutexGuard<'_, Interface>,
+        now: Instant,
+    ) -> bool {
         let mut work = path::transmit_from_channels(interface, now) > 0;
         match path::receive(self, side, interface, now) {
             Ok(taken) => work |= taken > 0,
@@ -283,7 +299,9 @@ impl Stack {
 
     /// Turns a link, unless another thread is at it: then it is left to that one.
     fn turn_if_free(&self, port: &Port, now: Instant) -> bool {
-        let Some(mut side) = port.receive.try_lock() else { return false };
+        let Some(mut side) = port.receive.try_lock() else {
+            return false;
+        };
         let mut interface = port.interface.lock();
         let work = self.turn(&mut side, &mut interface, now);
         drop(interface);
@@ -305,13 +323,22 @@ impl Stack {
             State::Established | State::CloseWait => connection.unacknowledged() > 0,
             _ => false,
         };
-        self.cells.iter().any(|cell| cell.held.lock().shard.connections().any(|(_, c)| owes(&c.connection)))
+        self.cells.iter().any(|cell| {
+            cell.held
+                .lock()
+                .shard
+                .connections()
+                .any(|(_, c)| owes(&c.connection))
+        })
     }
 
     /// When something is due by time alone.
     pub fn next_event(&self) -> Instant {
         let timers = self.cells.iter().map(Cell::next_timer);
-        let links = self.ports.iter().map(|port| port.interface.lock().next_event());
+        let links = self
+            .ports
+            .iter()
+            .map(|port| port.interface.lock().next_event());
         timers.chain(links).min().unwrap_or(Instant::FAR)
     }
 

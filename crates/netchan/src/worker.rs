@@ -1,10 +1,6 @@
 //! The threads that a configuration names: one for each link, and the attendant of channel-fed shards.
 
-use std::{
-    io,
-    sync::Arc,
-    thread,
-};
+use std::{io, sync::Arc, thread};
 
 use percore::doorbell::{Doorbell, Sleep};
 use proto::time::{Duration, Instant};
@@ -24,12 +20,20 @@ pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
     for number in 0..stack.ports.len() {
         let stack = stack.clone();
         let name = format!("netchan-link{number}");
-        threads.push(thread::Builder::new().name(name).spawn(move || turn_link(&stack, number))?);
+        threads.push(
+            thread::Builder::new()
+                .name(name)
+                .spawn(move || turn_link(&stack, number))?,
+        );
     }
     if stack.layout.handoff == Handoff::Channel {
         let stack = stack.clone();
         let name = "netchan-attend".to_owned();
-        threads.push(thread::Builder::new().name(name).spawn(move || attend(&stack, &stack.attendant))?);
+        threads.push(
+            thread::Builder::new()
+                .name(name)
+                .spawn(move || attend(&stack, &stack.attendant))?,
+        );
     }
     Ok(())
 }
@@ -76,7 +80,11 @@ fn sleep(stack: &Stack, port: &Port, timers: bool) {
             interface.next_event()
         };
         if timers {
-            until = stack.cells.iter().map(|cell| cell.next_timer()).fold(until, Instant::min);
+            until = stack
+                .cells
+                .iter()
+                .map(|cell| cell.next_timer())
+                .fold(until, Instant::min);
         }
         let until = until.min(now + LONGEST_SLEEP);
         if until > now {

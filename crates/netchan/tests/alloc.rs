@@ -53,8 +53,17 @@ fn pair(regime: Regime) -> Pair {
     let (a, b) = wire::pair(&wire::Options::default());
     let clock = Clock::new_virtual();
     let start = |link, address: &str| {
-        let builder = Net::builder().link_with(Box::new(link)).address(address).unwrap();
-        builder.regime(regime).threads(Threads::Caller).clock(clock.clone()).seed(1).start().unwrap()
+        let builder = Net::builder()
+            .link_with(Box::new(link))
+            .address(address)
+            .unwrap();
+        builder
+            .regime(regime)
+            .threads(Threads::Caller)
+            .clock(clock.clone())
+            .seed(1)
+            .start()
+            .unwrap()
     };
     let nets = [start(a, "10.0.0.1/24"), start(b, "10.0.0.2/24")];
     let target = SocketAddr::from(TARGET);
@@ -71,10 +80,21 @@ fn pair(regime: Regime) -> Pair {
     }
     let udp = [0, 1].map(|i| {
         let socket = Socket::new(&nets[i], Domain::V4, Kind::Datagram).unwrap();
-        socket.bind(SocketAddr::from(([10, 0, 0, u8::try_from(i).unwrap() + 1], 53))).unwrap();
+        socket
+            .bind(SocketAddr::from((
+                [10, 0, 0, u8::try_from(i).unwrap() + 1],
+                53,
+            )))
+            .unwrap();
         socket
     });
-    Pair { nets, clock, client, server: server.unwrap().0, udp }
+    Pair {
+        nets,
+        clock,
+        client,
+        server: server.unwrap().0,
+        udp,
+    }
 }
 
 fn turn(nets: &[Net; 2], clock: &Clock) {
@@ -85,7 +105,14 @@ fn turn(nets: &[Net; 2], clock: &Clock) {
 
 impl Pair {
     /// Sends `data` from one socket to the other, `rounds` times.
-    fn carry(&self, from: &Socket, to: &Socket, data: &[u8], rounds: usize, address: Option<SocketAddr>) {
+    fn carry(
+        &self,
+        from: &Socket,
+        to: &Socket,
+        data: &[u8],
+        rounds: usize,
+        address: Option<SocketAddr>,
+    ) {
         let mut buffer = [0; 16384];
         for _ in 0..rounds {
             let mut sent = 0;
@@ -112,7 +139,13 @@ impl Pair {
         let data = [7; 9000];
         self.carry(&self.client, &self.server, &data[..1], 200, None);
         self.carry(&self.server, &self.client, &data, 400, None);
-        self.carry(&self.udp[0], &self.udp[1], &data[..1000], 50, Some(SocketAddr::from(([10, 0, 0, 2], 53))));
+        self.carry(
+            &self.udp[0],
+            &self.udp[1],
+            &data[..1000],
+            50,
+            Some(SocketAddr::from(([10, 0, 0, 2], 53))),
+        );
     }
 }
 
@@ -131,6 +164,10 @@ fn the_packet_path_allocates_nothing() {
             turn(&pair.nets, &pair.clock);
         }
         pair.work();
-        assert_eq!(ALLOCATIONS.load(Relaxed) - before, 0, "allocations in regime {regime}");
+        assert_eq!(
+            ALLOCATIONS.load(Relaxed) - before,
+            0,
+            "allocations in regime {regime}"
+        );
     }
 }

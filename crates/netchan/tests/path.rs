@@ -30,7 +30,10 @@ fn pair(regime: Regime, threads: Threads, clock: &Clock) -> (Net, Net) {
             .start()
             .unwrap()
     };
-    (start(Box::new(a), "10.0.0.1/24", "fd00::1/64"), start(Box::new(b), "10.0.0.2/24", "fd00::2/64"))
+    (
+        start(Box::new(a), "10.0.0.1/24", "fd00::1/64"),
+        start(Box::new(b), "10.0.0.2/24", "fd00::2/64"),
+    )
 }
 
 #[test]
@@ -40,12 +43,19 @@ fn bytes_pass_without_threads() {
             let clock = Clock::new_virtual();
             let (a, b) = pair(regime, Threads::Caller, &clock);
             let target: SocketAddr = target.parse().unwrap();
-            let domain = if target.is_ipv4() { Domain::V4 } else { Domain::V6 };
+            let domain = if target.is_ipv4() {
+                Domain::V4
+            } else {
+                Domain::V6
+            };
             let listener = Socket::new(&b, domain, Kind::Stream).unwrap();
             listener.bind(target).unwrap();
             listener.listen(10).unwrap();
             let client = Socket::new(&a, domain, Kind::Stream).unwrap();
-            assert_eq!(client.connect(target).unwrap_err().raw_os_error(), Some(libc::EINPROGRESS));
+            assert_eq!(
+                client.connect(target).unwrap_err().raw_os_error(),
+                Some(libc::EINPROGRESS)
+            );
             let mut server = None;
             for _ in 0..50 {
                 a.poll();
@@ -60,7 +70,11 @@ fn bytes_pass_without_threads() {
             assert_eq!(client.send(&[IoSlice::new(b"hello")], None).unwrap(), 5);
             let mut buf = [0; 16];
             let n = (0..10)
-                .find_map(|_| server.receive(&mut [IoSliceMut::new(&mut buf)], ReceiveFlags::default()).ok())
+                .find_map(|_| {
+                    server
+                        .receive(&mut [IoSliceMut::new(&mut buf)], ReceiveFlags::default())
+                        .ok()
+                })
                 .expect("data")
                 .len;
             assert_eq!(&buf[..n], b"hello");
@@ -83,14 +97,20 @@ fn bytes_pass_between_threads() {
                 if n == 0 {
                     break;
                 }
-                sum = buf[..n].iter().fold(sum, |s, b| s.wrapping_mul(31).wrapping_add(u64::from(*b)));
+                sum = buf[..n]
+                    .iter()
+                    .fold(sum, |s, b| s.wrapping_mul(31).wrapping_add(u64::from(*b)));
             }
             stream.write_all(&sum.to_le_bytes())?;
             Ok(sum)
         });
         let mut stream = a.tcp().connect("10.0.0.2:80".parse().unwrap()).unwrap();
-        let data: Vec<u8> = (0..total).map(|i| (i * 7 + i / 251).to_le_bytes()[0]).collect();
-        let expected = data.iter().fold(0_u64, |s, b| s.wrapping_mul(31).wrapping_add(u64::from(*b)));
+        let data: Vec<u8> = (0..total)
+            .map(|i| (i * 7 + i / 251).to_le_bytes()[0])
+            .collect();
+        let expected = data
+            .iter()
+            .fold(0_u64, |s, b| s.wrapping_mul(31).wrapping_add(u64::from(*b)));
         stream.write_all(&data).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = [0; 8];
@@ -109,14 +129,28 @@ fn a_vanished_link_ends_what_hangs_on_it() {
         let mut stream = a.tcp().connect("10.0.0.2:80".parse().unwrap()).unwrap();
         let (accepted, _) = listener.accept().unwrap();
         let waiting = thread::spawn(move || listener.accept().err().and_then(|e| e.raw_os_error()));
-        let reading = thread::spawn(move || (&accepted).read(&mut [0]).err().and_then(|e| e.raw_os_error()));
+        let reading = thread::spawn(move || {
+            (&accepted)
+                .read(&mut [0])
+                .err()
+                .and_then(|e| e.raw_os_error())
+        });
         thread::sleep(std::time::Duration::from_millis(50));
         stream.write_all(b"").unwrap();
         // The stream keeps its stack; both must go for the link to go.
         drop(stream);
         drop(a);
-        assert!(matches!(reading.join().unwrap(), Some(libc::ENETDOWN) | None), "{regime}");
+        assert!(
+            matches!(reading.join().unwrap(), Some(libc::ENETDOWN) | None),
+            "{regime}"
+        );
         assert_eq!(waiting.join().unwrap(), Some(libc::ENETDOWN), "{regime}");
-        assert_eq!(b.tcp().connect("10.0.0.1:80".parse().unwrap()).err().and_then(|e| e.raw_os_error()), Some(libc::ENETDOWN));
+        assert_eq!(
+            b.tcp()
+                .connect("10.0.0.1:80".parse().unwrap())
+                .err()
+                .and_then(|e| e.raw_os_error()),
+            Some(libc::ENETDOWN)
+        );
     }
 }

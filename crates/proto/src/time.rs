@@ -53,5 +53,7 @@ impl core::ops::Sub<Duration> for Instant {
 
 /// A duration in nanoseconds, at most 584 years of them, without 128-bit arithmetic.
 const fn nanos(d: Duration) -> u64 {
-    d.as_secs().saturating_mul(1_000_000_000).saturating_add(d.subsec_nanos() as u64)
+    d.as_secs()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(d.subsec_nanos() as u64)
 }

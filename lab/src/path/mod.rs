@@ -214,11 +214,7 @@ fn bulk_tunings() -> (Tuning, Tuning) {
 }
 
 /// Request/response, bulk and connections.
-fn busy(
-    effort: &Effort,
-    basic: Contest<'static>,
-    bulk: Contest<'static>,
-) -> Vec<Contest<'static>> {
+fn busy(effort: &Effort, basic: Contest<'static>, bulk: Contest<'static>) -> Vec<Contest<'static>> {
     let (small, large) = bulk_tunings();
     vec![
         Contest {

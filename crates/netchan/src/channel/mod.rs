@@ -59,8 +59,19 @@ pub fn channel(link: Arc<Doorbell>, shard: Arc<Doorbell>) -> (LinkEnd, TransmitE
     let (outgoing, outgoing_out) = ring(CHANNEL_TX);
     let (requests, requests_out) = ring(CHANNEL_TX);
     (
-        LinkEnd { received: received_in, requests: requests_out, shard },
-        TransmitEnd { outgoing: outgoing_out },
-        ShardEnd { received, outgoing, requests, link },
+        LinkEnd {
+            received: received_in,
+            requests: requests_out,
+            shard,
+        },
+        TransmitEnd {
+            outgoing: outgoing_out,
+        },
+        ShardEnd {
+            received,
+            outgoing,
+            requests,
+            link,
+        },
     )
 }

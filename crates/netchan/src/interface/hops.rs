@@ -42,7 +42,10 @@ impl Hops {
             generation: 0,
             header: [0; ethernet::HEADER_LEN],
         };
-        Self { places: vec![none; PLACES], generation: 1 }
+        Self {
+            places: vec![none; PLACES],
+            generation: 1,
+        }
     }
 
     /// Forgets everything: the neighbours have changed.
@@ -62,14 +65,22 @@ impl Hops {
 
     /// Keeps the frame header for packets between the addresses of `packet`.
     pub fn put(&mut self, packet: &Packet, ours: MacAddr, settled: &Settled) {
-        let Some((ends, place)) = ends_of(packet.bytes()) else { return };
+        let Some((ends, place)) = ends_of(packet.bytes()) else {
+            return;
+        };
         let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
         let mut header = [0; ethernet::HEADER_LEN];
         let ethertype = if v6 { EtherType::IPV6 } else { EtherType::IPV4 };
         ethernet::Header::new(settled.mac, ours, ethertype).emit(&mut header);
         let (until, confirm_from) = (settled.until, settled.confirm_from);
         if let Some(hop) = self.places.get_mut(place) {
-            *hop = Hop { ends, until, confirm_from, generation: self.generation, header };
+            *hop = Hop {
+                ends,
+                until,
+                confirm_from,
+                generation: self.generation,
+                header,
+            };
         }
     }
 }
@@ -85,8 +96,13 @@ fn ends_of(bytes: &[u8]) -> Option<([u64; 4], usize)> {
         return Some(([word(ends), 0, 0, 0], place % PLACES));
     }
     let ends = bytes.get(8..40)?;
-    let ([a, b, c, d], []) = ends.as_chunks::<8>() else { return None };
-    Some(([word(a), word(b), word(c), word(d)], usize::from(d[7] ^ d[6]) % PLACES))
+    let ([a, b, c, d], []) = ends.as_chunks::<8>() else {
+        return None;
+    };
+    Some((
+        [word(a), word(b), word(c), word(d)],
+        usize::from(d[7] ^ d[6]) % PLACES,
+    ))
 }
 
 #[cfg(test)]
@@ -115,11 +131,27 @@ mod tests {
             let mut sent = packet(&mut slab, bytes);
             let now = Instant(1000);
             assert!(hops.get(&sent, now).is_none());
-            let (until, confirm_from) = (now + Duration::from_secs(2), now + Duration::from_secs(1));
-            hops.put(&sent, ours, &Settled { mac, until, confirm_from });
+            let (until, confirm_from) =
+                (now + Duration::from_secs(2), now + Duration::from_secs(1));
+            hops.put(
+                &sent,
+                ours,
+                &Settled {
+                    mac,
+                    until,
+                    confirm_from,
+                },
+            );
             let header = *hops.get(&sent, now).expect("known");
             assert_eq!((&header[..6], &header[6..12]), (&mac.0[..], &ours.0[..]));
-            assert_eq!(header[12..], if bytes.len() == 48 { [0x86, 0xdd] } else { [8, 0] });
+            assert_eq!(
+                header[12..],
+                if bytes.len() == 48 {
+                    [0x86, 0xdd]
+                } else {
+                    [8, 0]
+                }
+            );
             assert!(hops.get(&sent, until).is_none());
             sent.meta.progress = true;
             assert!(hops.get(&sent, now).is_some() && hops.get(&sent, confirm_from).is_none());
@@ -129,7 +161,15 @@ mod tests {
             hops.forget();
             assert!(hops.get(&sent, now).is_none());
         }
-        assert!(Hops::new().get(&packet(&mut slab, &[0x45; 19]), Instant::ZERO).is_none());
-        assert!(Hops::new().get(&packet(&mut slab, &[]), Instant::ZERO).is_none());
+        assert!(
+            Hops::new()
+                .get(&packet(&mut slab, &[0x45; 19]), Instant::ZERO)
+                .is_none()
+        );
+        assert!(
+            Hops::new()
+                .get(&packet(&mut slab, &[]), Instant::ZERO)
+                .is_none()
+        );
     }
 }

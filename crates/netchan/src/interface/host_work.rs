@@ -46,24 +46,47 @@ impl Interface {
     fn icmp_input(&mut self, packet: Packet, now: Instant) -> FollowUp {
         self.count(Counter::IcmpIn);
         let bytes = packet.bytes();
-        let message = bytes.get(usize::from(packet.meta.upper)..).unwrap_or_default();
+        let message = bytes
+            .get(usize::from(packet.meta.upper)..)
+            .unwrap_or_default();
         let host = self.host.clone();
         let ours = &host.interfaces[usize::from(self.number)].addresses;
         let (incoming, v6) = if let Ok(header) = ipv4::Header::parse(bytes) {
-            (icmp::receive_v4(message, ours.classify(header.destination.into()), ours), None)
+            (
+                icmp::receive_v4(message, ours.classify(header.destination.into()), ours),
+                None,
+            )
         } else if let Ok(header) = ipv6::Header::parse(bytes) {
             let to = ours.classify(header.destination.into());
             let (source, destination) = (header.source, header.destination);
-            (icmp::receive_v6(source, destination, message, to, packet.meta.reassembled, ours), Some(header))
+            (
+                icmp::receive_v6(
+                    source,
+                    destination,
+                    message,
+                    to,
+                    packet.meta.reassembled,
+                    ours,
+                ),
+                Some(header),
+            )
         } else {
             (Err(icmp::DropReason::Malformed), None)
         };
         match (incoming, v6) {
             (Ok(icmp::Incoming::EchoRequest), _) => self.echo(&packet, now),
             (Ok(icmp::Incoming::NeighborDiscovery), Some(header)) => {
-                self.ndp_input(header.source, header.destination, header.hop_limit, message, now);
+                self.ndp_input(
+                    header.source,
+                    header.destination,
+                    header.hop_limit,
+                    message,
+                    now,
+                );
             }
-            (Ok(icmp::Incoming::Error(error)), _) if matches!(error.protocol, Protocol::TCP | Protocol::UDP) => {
+            (Ok(icmp::Incoming::Error(error)), _)
+                if matches!(error.protocol, Protocol::TCP | Protocol::UDP) =>
+            {
                 let key = FlowKey {
                     local: error.local.0,
                     remote: error.remote.0,
@@ -83,14 +106,18 @@ impl Interface {
         let host = self.host.clone();
         let facts = &host.interfaces[usize::from(self.number)];
         let bytes = packet.bytes();
-        let message = bytes.get(usize::from(packet.meta.upper)..).unwrap_or_default();
+        let message = bytes
+            .get(usize::from(packet.meta.upper)..)
+            .unwrap_or_default();
         let mut whole = std::mem::take(&mut self.datagram);
         whole.resize(bytes.len().max(ipv6::HEADER_LEN + message.len()), 0);
         let mtu = u16::try_from(facts.mtu).unwrap_or(u16::MAX);
         let reply = if let Ok(header) = ipv4::Header::parse(bytes) {
-            echo::reply_v4(&header, message, &facts.addresses, mtu, &mut whole).map(|len| (len, IpAddr::V4(header.source)))
+            echo::reply_v4(&header, message, &facts.addresses, mtu, &mut whole)
+                .map(|len| (len, IpAddr::V4(header.source)))
         } else if let Ok(header) = ipv6::Header::parse(bytes) {
-            echo::reply_v6(&header, message, &facts.addresses, &mut whole).map(|len| (len, IpAddr::V6(header.source)))
+            echo::reply_v6(&header, message, &facts.addresses, &mut whole)
+                .map(|len| (len, IpAddr::V6(header.source)))
         } else {
             Err(echo::Silent::NotAnEcho)
         };
@@ -116,7 +143,9 @@ impl Interface {
         } else {
             let source = self.facts().addresses.source_for(to).unwrap_or(to);
             let ident = self.idents.next(source, to, Protocol::ICMP.0);
-            fragments(&mut self.slab, bytes, mtu, ident, |packet| packets.push(packet));
+            fragments(&mut self.slab, bytes, mtu, ident, |packet| {
+                packets.push(packet)
+            });
         }
         if packets.is_empty() {
             self.count(Counter::NoTransmitBuffer);
@@ -160,7 +189,11 @@ impl Interface {
             Outcome::Dropped(_) => self.count(Counter::DropFragment),
             Outcome::ParameterProblem { pointer } => {
                 self.count(Counter::DropFragment);
-                let kind = error::Kind::ParameterProblem { code: 0, pointer, even_if_group: false };
+                let kind = error::Kind::ParameterProblem {
+                    code: 0,
+                    pointer,
+                    even_if_group: false,
+                };
                 self.send_error(kind, packet.bytes(), packet.meta.to_group, now);
             }
         }
@@ -185,11 +218,21 @@ impl Interface {
                 match walked {
                     Ok(upper) => {
                         self.count(Counter::DropProtocol);
-                        error::Kind::ProtocolUnreachable { pointer: upper.protocol_pointer }
+                        error::Kind::ProtocolUnreachable {
+                            pointer: upper.protocol_pointer,
+                        }
                     }
-                    Err(extension::Problem::Parameter { code, pointer, even_if_multicast }) => {
+                    Err(extension::Problem::Parameter {
+                        code,
+                        pointer,
+                        even_if_multicast,
+                    }) => {
                         self.count(Counter::DropExtension);
-                        error::Kind::ParameterProblem { code, pointer, even_if_group: even_if_multicast }
+                        error::Kind::ParameterProblem {
+                            code,
+                            pointer,
+                            even_if_group: even_if_multicast,
+                        }
                     }
                     Err(extension::Problem::Drop(_)) => return self.count(Counter::DropExtension),
                 }
@@ -199,8 +242,16 @@ impl Interface {
     }
 
     /// Sends an ICMP error about a packet, if the rules allow one.
-    pub(super) fn send_error(&mut self, kind: error::Kind, about: &[u8], to_group: bool, now: Instant) {
-        let Some(buffer) = self.slab.alloc() else { return self.count(Counter::NoTransmitBuffer) };
+    pub(super) fn send_error(
+        &mut self,
+        kind: error::Kind,
+        about: &[u8],
+        to_group: bool,
+        now: Instant,
+    ) {
+        let Some(buffer) = self.slab.alloc() else {
+            return self.count(Counter::NoTransmitBuffer);
+        };
         let mut packet = Packet::new(buffer, HEADROOM);
         let host = self.host.clone();
         let ours = &host.interfaces[usize::from(self.number)].addresses;
@@ -221,7 +272,8 @@ impl Interface {
             return;
         }
         let mut late: Vec<Vec<u8>> = Vec::new(); // a minute after a loss: no hot path
-        self.reassembler.on_timer(now, |first| late.push(first.to_vec()));
+        self.reassembler
+            .on_timer(now, |first| late.push(first.to_vec()));
         for first in late {
             self.count(Counter::DropFragment);
             self.send_error(error::Kind::ReassemblyTimeout, &first, false, now);

@@ -98,7 +98,14 @@ impl Interface {
         let claims = facts
             .addresses
             .iter()
-            .map(|a| Claim::new(a.ip(), neighbor::claim::Policy::of(a.ip()).without_probes(), now, &mut random))
+            .map(|a| {
+                Claim::new(
+                    a.ip(),
+                    neighbor::claim::Policy::of(a.ip()).without_probes(),
+                    now,
+                    &mut random,
+                )
+            })
             .collect();
         Ok(Self {
             number,
@@ -107,7 +114,10 @@ impl Interface {
             hops: Hops::new(),
             claims,
             random,
-            slab: Slab::new(limits::HOST_SLAB, (HEADROOM + facts.mtu).next_multiple_of(64))?,
+            slab: Slab::new(
+                limits::HOST_SLAB,
+                (HEADROOM + facts.mtu).next_multiple_of(64),
+            )?,
             frames: VecDeque::with_capacity(limits::LINK_QUEUE),
             local: VecDeque::with_capacity(limits::LINK_QUEUE),
             channels,
@@ -137,7 +147,8 @@ impl Interface {
 
     /// The stack ends: the device is closed now, whoever still holds a handle to the stack's memory.
     pub fn close(&mut self) {
-        self.gone.get_or_insert_with(|| "the stack was stopped".into());
+        self.gone
+            .get_or_insert_with(|| "the stack was stopped".into());
         self.frames.clear();
         self.link = Box::new(Closed::of(&*self.link));
     }
@@ -209,14 +220,20 @@ impl Interface {
             }
             return self.count(Counter::DropLinkQueue);
         }
-        let Some(hop) = self.next_hop(destination) else { return self.count(Counter::DropNoRoute) };
+        let Some(hop) = self.next_hop(destination) else {
+            return self.count(Counter::DropNoRoute);
+        };
         if packet.meta.progress {
             self.neighbors.confirm(hop, now);
         }
         match self.neighbors.resolve(hop, packet, now) {
             Resolution::Ready(mac, packet) => {
                 if let Some(settled) = self.neighbors.settled(hop, now) {
-                    self.hops.put(&packet, self.host.interfaces[usize::from(self.number)].mac, &settled);
+                    self.hops.put(
+                        &packet,
+                        self.host.interfaces[usize::from(self.number)].mac,
+                        &settled,
+                    );
                 }
                 self.frame(mac, packet);
             }
@@ -245,7 +262,9 @@ impl Interface {
         match destination {
             IpAddr::V4(ip) if ip.is_multicast() => Some(MacAddr::from_multicast_v4(ip)),
             IpAddr::V6(ip) if ip.is_multicast() => Some(MacAddr::from_multicast_v6(ip)),
-            IpAddr::V4(_) if self.facts().addresses.is_broadcast(destination) => Some(MacAddr::BROADCAST),
+            IpAddr::V4(_) if self.facts().addresses.is_broadcast(destination) => {
+                Some(MacAddr::BROADCAST)
+            }
             _ => None,
         }
     }
@@ -288,7 +307,8 @@ impl Interface {
             return Ok(0);
         }
         let sent = self.link.transmit(now, &mut self.frames)?;
-        self.counters.add(self.writer, Counter::FramesOut, sent as u64);
+        self.counters
+            .add(self.writer, Counter::FramesOut, sent as u64);
         Ok(sent)
     }
 
@@ -350,12 +370,18 @@ impl Receive {
         channels: Vec<crate::channel::LinkEnd>,
         writer: usize,
     ) -> io::Result<Self> {
-        let buffers = if frame_max > 9200 { limits::RECEIVE_SLAB_LARGE } else { limits::RECEIVE_SLAB };
+        let buffers = if frame_max > 9200 {
+            limits::RECEIVE_SLAB_LARGE
+        } else {
+            limits::RECEIVE_SLAB
+        };
         Ok(Self {
             slab: Slab::new(buffers, frame_max.next_multiple_of(64))?,
             burst: VecDeque::with_capacity(BURST),
             steer,
-            inboxes: (0..shards).map(|_| VecDeque::with_capacity(BURST)).collect(),
+            inboxes: (0..shards)
+                .map(|_| VecDeque::with_capacity(BURST))
+                .collect(),
             has_sorted: false,
             host_work: VecDeque::with_capacity(BURST),
             channels,

@@ -52,12 +52,20 @@ impl Interface {
                 && claim.deadline().is_some_and(|deadline| deadline <= now)
             {
                 let ip = claim.ip();
-                let Some(say) = claim.on_timer(now, &mut self.random) else { break };
+                let Some(say) = claim.on_timer(now, &mut self.random) else {
+                    break;
+                };
                 let mac = self.facts().mac;
                 match (say, ip) {
-                    (Say::Announce, IpAddr::V4(ip)) => self.send_arp(&arp::announcement(mac, ip), MacAddr::BROADCAST),
-                    (Say::Probe, IpAddr::V4(ip)) => self.send_arp(&arp::probe(mac, ip), MacAddr::BROADCAST),
-                    (Say::Announce, IpAddr::V6(ip)) => self.send_ndp(&ndp::advertisement(ip, mac, None), now),
+                    (Say::Announce, IpAddr::V4(ip)) => {
+                        self.send_arp(&arp::announcement(mac, ip), MacAddr::BROADCAST)
+                    }
+                    (Say::Probe, IpAddr::V4(ip)) => {
+                        self.send_arp(&arp::probe(mac, ip), MacAddr::BROADCAST)
+                    }
+                    (Say::Announce, IpAddr::V6(ip)) => {
+                        self.send_ndp(&ndp::advertisement(ip, mac, None), now)
+                    }
                     (Say::Probe, IpAddr::V6(ip)) => self.send_ndp(&ndp::probe(ip), now),
                 }
             }
@@ -66,11 +74,16 @@ impl Interface {
 
     /// Asks for a neighbour's link address: everyone, or the address known so far.
     pub(super) fn solicit(&mut self, ip: IpAddr, to: Option<MacAddr>, now: Instant) {
-        let Some(source) = self.facts().addresses.source_for(ip) else { return };
+        let Some(source) = self.facts().addresses.source_for(ip) else {
+            return;
+        };
         let mac = self.facts().mac;
         match (source, ip) {
             (IpAddr::V4(source), IpAddr::V4(target)) => {
-                self.send_arp(&arp::request(mac, source, target), to.unwrap_or(MacAddr::BROADCAST));
+                self.send_arp(
+                    &arp::request(mac, source, target),
+                    to.unwrap_or(MacAddr::BROADCAST),
+                );
             }
             (IpAddr::V6(source), IpAddr::V6(target)) => {
                 self.send_ndp(&ndp::solicitation(mac, source, target, to), now);
@@ -80,7 +93,9 @@ impl Interface {
     }
 
     fn send_arp(&mut self, message: &wire_arp::Packet, to: MacAddr) {
-        let Some(buffer) = self.slab.alloc() else { return self.count(Counter::NoTransmitBuffer) };
+        let Some(buffer) = self.slab.alloc() else {
+            return self.count(Counter::NoTransmitBuffer);
+        };
         let mut packet = Packet::new(buffer, HEADROOM);
         let len = message.emit(packet.room_mut());
         packet.set_len(len);
@@ -88,7 +103,9 @@ impl Interface {
     }
 
     fn send_ndp(&mut self, message: &ndp::Outgoing, now: Instant) {
-        let Some(buffer) = self.slab.alloc() else { return self.count(Counter::NoTransmitBuffer) };
+        let Some(buffer) = self.slab.alloc() else {
+            return self.count(Counter::NoTransmitBuffer);
+        };
         let mut packet = Packet::new(buffer, HEADROOM);
         let len = message.emit(packet.room_mut());
         packet.set_len(len);
@@ -102,10 +119,15 @@ impl Interface {
     /// An ARP packet came in.
     pub(super) fn arp_input(&mut self, packet: &Packet, now: Instant) {
         self.count(Counter::ArpIn);
-        let Ok(message) = wire_arp::Packet::parse(packet.bytes()) else { return self.count(Counter::DropArp) };
+        let Ok(message) = wire_arp::Packet::parse(packet.bytes()) else {
+            return self.count(Counter::DropArp);
+        };
         self.hops.forget();
         let facts = &self.host.interfaces[usize::from(self.number)];
-        match self.neighbors.on_arp(&message, &facts.addresses, facts.mac, now) {
+        match self
+            .neighbors
+            .on_arp(&message, &facts.addresses, facts.mac, now)
+        {
             Ok(heard) => {
                 if let Some(reply) = heard.reply {
                     self.send_arp(&reply, reply.target_mac);
@@ -133,7 +155,12 @@ impl Interface {
 
     /// The table learned something: what waited for it goes out.
     fn learned(&mut self, ip: IpAddr, learned: Learned) {
-        let Learned::Known { mac, queued: true, .. } = learned else { return };
+        let Learned::Known {
+            mac, queued: true, ..
+        } = learned
+        else {
+            return;
+        };
         loop {
             let packet = self.neighbors.take_queued(ip).next();
             let Some(packet) = packet else { return };
@@ -142,13 +169,23 @@ impl Interface {
     }
 
     /// A neighbour discovery message came in (its ICMPv6 checksum is right).
-    pub(super) fn ndp_input(&mut self, source: Ipv6Addr, destination: Ipv6Addr, hop_limit: u8, bytes: &[u8], now: Instant) {
+    pub(super) fn ndp_input(
+        &mut self,
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+        hop_limit: u8,
+        bytes: &[u8],
+        now: Instant,
+    ) {
         let Ok(message) = Message::parse(source, destination, hop_limit, bytes) else {
             return self.count(Counter::DropNdp);
         };
         self.hops.forget();
         let facts = &self.host.interfaces[usize::from(self.number)];
-        match self.neighbors.on_ndp(&message, source, &facts.addresses, facts.mac, now) {
+        match self
+            .neighbors
+            .on_ndp(&message, source, &facts.addresses, facts.mac, now)
+        {
             Ok(heard) => {
                 if let Some(reply) = heard.reply {
                     self.send_ndp(&reply, now);

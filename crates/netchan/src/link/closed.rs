@@ -17,7 +17,10 @@ pub struct Closed {
 impl Closed {
     /// What is left of `link`.
     pub fn of(link: &dyn Link) -> Self {
-        Self { properties: link.properties().clone(), statistics: link.statistics() }
+        Self {
+            properties: link.properties().clone(),
+            statistics: link.statistics(),
+        }
     }
 }
 
@@ -34,7 +37,11 @@ impl Link for Closed {
     ) -> Result<usize, LinkError> {
         Err(LinkError::Gone("the stack was stopped".into()))
     }
-    fn transmit(&mut self, _now: Instant, _frames: &mut VecDeque<Packet>) -> Result<usize, LinkError> {
+    fn transmit(
+        &mut self,
+        _now: Instant,
+        _frames: &mut VecDeque<Packet>,
+    ) -> Result<usize, LinkError> {
         Err(LinkError::Gone("the stack was stopped".into()))
     }
     fn statistics(&self) -> Statistics {

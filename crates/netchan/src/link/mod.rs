@@ -3,8 +3,8 @@
 //! `specification` reads what a person writes and opens it: [`wire`] (in memory), [`tap`] and [`packet`](mod@packet) (over the
 //! kernel), [`pcap`] (files), [`loopback`]. A link of your own is any `impl Link`.
 
-mod datagrams;
 pub(crate) mod closed;
+mod datagrams;
 pub mod loopback;
 pub(crate) mod mac;
 mod netlink;

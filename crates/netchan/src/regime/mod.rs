@@ -83,11 +83,21 @@ impl Regime {
     /// What it comes to, with `shards` as the setting for regimes that leave it open. `None`: not in this version.
     pub fn layout(self, shards: Option<usize>) -> Option<Layout> {
         match self {
-            Self::Giant => Some(Layout { shards: 1, giant: true, handoff: Handoff::Call }),
-            Self::Locked => Some(Layout { shards: shards.unwrap_or(8).max(1), giant: false, handoff: Handoff::Call }),
-            Self::AppChannel => {
-                Some(Layout { shards: shards.unwrap_or(1).max(1), giant: false, handoff: Handoff::Channel })
-            }
+            Self::Giant => Some(Layout {
+                shards: 1,
+                giant: true,
+                handoff: Handoff::Call,
+            }),
+            Self::Locked => Some(Layout {
+                shards: shards.unwrap_or(8).max(1),
+                giant: false,
+                handoff: Handoff::Call,
+            }),
+            Self::AppChannel => Some(Layout {
+                shards: shards.unwrap_or(1).max(1),
+                giant: false,
+                handoff: Handoff::Channel,
+            }),
             Self::PerCpu | Self::DriverChannel | Self::SocketChannel => None,
         }
     }
@@ -102,9 +112,12 @@ impl fmt::Display for Regime {
 impl FromStr for Regime {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|r| r.name() == text).ok_or_else(|| {
-            let names: Vec<_> = Self::ALL.iter().map(|r| r.name()).collect();
-            format!("no regime '{text}': it is one of {}", names.join(", "))
-        })
+        Self::ALL
+            .into_iter()
+            .find(|r| r.name() == text)
+            .ok_or_else(|| {
+                let names: Vec<_> = Self::ALL.iter().map(|r| r.name()).collect();
+                format!("no regime '{text}': it is one of {}", names.join(", "))
+            })
     }
 }

@@ -7,10 +7,7 @@ use proto::{
     ip::address::Destination,
     tcp::IcmpError,
     time::Instant,
-    wire::{
-        ipv4::Protocol,
-        tcp::SeqNum,
-    },
+    wire::{ipv4::Protocol, tcp::SeqNum},
 };
 
 use super::{Addresses, Shard, time_wait};
@@ -23,13 +20,23 @@ use crate::{
 impl Shard {
     /// An ICMP error that quotes a flow of this shard, as the interface has found (it steered by the quotation).
     pub(super) fn icmp_input(&mut self, packet: &Packet, addresses: Addresses, now: Instant) {
-        let message = packet.bytes().get(usize::from(packet.meta.upper)..).unwrap_or_default();
-        let Some(facts) = self.host.interfaces.get(usize::from(packet.meta.interface)) else { return };
+        let message = packet
+            .bytes()
+            .get(usize::from(packet.meta.upper)..)
+            .unwrap_or_default();
+        let Some(facts) = self.host.interfaces.get(usize::from(packet.meta.interface)) else {
+            return;
+        };
         let ours = &facts.addresses;
         let incoming = match (addresses.source, addresses.destination) {
-            (std::net::IpAddr::V6(from), std::net::IpAddr::V6(to)) => {
-                icmp::receive_v6(from, to, message, Destination::Ours, packet.meta.reassembled, ours)
-            }
+            (std::net::IpAddr::V6(from), std::net::IpAddr::V6(to)) => icmp::receive_v6(
+                from,
+                to,
+                message,
+                Destination::Ours,
+                packet.meta.reassembled,
+                ours,
+            ),
             _ => icmp::receive_v4(message, Destination::Ours, ours),
         };
         match incoming {
@@ -41,9 +48,13 @@ impl Shard {
     /// A packet of ours found no next hop: as if a router had said so.
     pub(super) fn undeliverable(&mut self, packet: &Packet, now: Instant) {
         let bytes = packet.bytes();
-        let Some(key) = FlowKey::of_sent(bytes) else { return };
+        let Some(key) = FlowKey::of_sent(bytes) else {
+            return;
+        };
         let header_len = if key.local.is_ipv4() { 20 } else { 40 };
-        let seq = bytes.get(header_len + 4..).and_then(<[u8]>::first_chunk::<4>);
+        let seq = bytes
+            .get(header_len + 4..)
+            .and_then(<[u8]>::first_chunk::<4>);
         let error = IncomingError {
             protocol: key.protocol,
             local: (key.local, key.local_port),
@@ -56,7 +67,10 @@ impl Shard {
     }
 
     fn icmp_error(&mut self, error: &IncomingError, now: Instant) {
-        let (local, remote) = (SocketAddr::from(error.local), SocketAddr::from(error.remote));
+        let (local, remote) = (
+            SocketAddr::from(error.local),
+            SocketAddr::from(error.remote),
+        );
         if error.protocol == Protocol::UDP {
             if let Some(errno) = errno_of(error.kind) {
                 self.udp_icmp(local, remote, errno);
@@ -79,8 +93,12 @@ impl Shard {
     }
 
     fn tcp_icmp(&mut self, number: u32, error: &IncomingError, seq: SeqNum, now: Instant) {
-        let Some(what) = tcp_error_of(error) else { return self.count(Counter::DropIcmp) };
-        let Some(socket) = self.tcp_mut(number) else { return };
+        let Some(what) = tcp_error_of(error) else {
+            return self.count(Counter::DropIcmp);
+        };
+        let Some(socket) = self.tcp_mut(number) else {
+            return;
+        };
         let events = socket.connection.on_icmp(what, seq);
         self.events(number, events, now);
         self.mark_dirty(number);
@@ -88,14 +106,26 @@ impl Shard {
 
     /// A datagram came for a port that nobody has.
     pub(super) fn port_unreachable(&mut self, packet: &Packet, now: Instant) {
-        let Some(buffer) = self.slab.alloc() else { return self.count(Counter::NoTransmitBuffer) };
+        let Some(buffer) = self.slab.alloc() else {
+            return self.count(Counter::NoTransmitBuffer);
+        };
         let interface = packet.meta.interface;
         let host = self.host.clone();
-        let Some(facts) = host.interfaces.get(usize::from(interface)) else { return };
+        let Some(facts) = host.interfaces.get(usize::from(interface)) else {
+            return;
+        };
         let mut answer = Packet::new(buffer, HEADROOM);
         let (group, ours) = (packet.meta.to_group, &facts.addresses);
         let (bytes, room) = (packet.bytes(), answer.room_mut());
-        match error::respond(error::Kind::PortUnreachable, bytes, group, ours, &mut self.errors, now, room) {
+        match error::respond(
+            error::Kind::PortUnreachable,
+            bytes,
+            group,
+            ours,
+            &mut self.errors,
+            now,
+            room,
+        ) {
             Ok(response) => {
                 answer.set_len(response.len);
                 self.send(Some(answer), interface, Counter::IcmpOut);
@@ -128,9 +158,19 @@ fn tcp_error_of(error: &IncomingError) -> Option<IcmpError> {
         Kind::ParameterProblem(_) => IcmpError::ParameterProblem,
         Kind::PacketTooBig(mtu) => {
             // 0: an old router did not say; RFC 1191 §5's table begins below the packet that was too long.
-            let mtu = if mtu == 0 { u32::from(error.quoted_len).saturating_sub(1) } else { mtu };
-            let (least, headers) = if error.remote.0.is_ipv4() { (68, 40) } else { (1280, 60) };
-            IcmpError::TooBig { mss: u16::try_from(mtu.max(least) - headers).unwrap_or(u16::MAX) }
+            let mtu = if mtu == 0 {
+                u32::from(error.quoted_len).saturating_sub(1)
+            } else {
+                mtu
+            };
+            let (least, headers) = if error.remote.0.is_ipv4() {
+                (68, 40)
+            } else {
+                (1280, 60)
+            };
+            IcmpError::TooBig {
+                mss: u16::try_from(mtu.max(least) - headers).unwrap_or(u16::MAX),
+            }
         }
         Kind::Other { .. } => return None,
     })

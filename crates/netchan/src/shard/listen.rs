@@ -8,7 +8,11 @@ use proto::{
     wire::tcp::{Header, SeqNum},
 };
 
-use super::{Shard, tcp::{TcpOptions, config_for}, wakers::Wakers};
+use super::{
+    Shard,
+    tcp::{TcpOptions, config_for},
+    wakers::Wakers,
+};
 use crate::{counters::Counter, limits, packet::Packet, socket::Readiness, steer::flow::FlowKey};
 
 /// A listening socket's part in one shard.
@@ -114,15 +118,29 @@ impl Shard {
             return self.count(Counter::DropAcceptQueue);
         }
         self.make_room_for_embryo(number, now);
-        let Some(listener) = self.listeners.get(number) else { return };
-        let (local, remote) = ((key.local, key.local_port).into(), (key.remote, key.remote_port).into());
+        let Some(listener) = self.listeners.get(number) else {
+            return;
+        };
+        let (local, remote) = (
+            (key.local, key.local_port).into(),
+            (key.remote, key.remote_port).into(),
+        );
         let interface = packet.meta.interface;
-        let mtu = self.host.interfaces.get(usize::from(interface)).map_or(1500, |i| i.mtu);
-        let options = TcpOptions { config: config_for(&listener.options, key.remote, mtu), ..listener.options };
-        let iss = iss.unwrap_or_else(|| tcp::initial_sequence(&self.host.secret, local, remote, now));
+        let mtu = self
+            .host
+            .interfaces
+            .get(usize::from(interface))
+            .map_or(1500, |i| i.mtu);
+        let options = TcpOptions {
+            config: config_for(&listener.options, key.remote, mtu),
+            ..listener.options
+        };
+        let iss =
+            iss.unwrap_or_else(|| tcp::initial_sequence(&self.host.secret, local, remote, now));
         let offset = tcp::timestamp_offset(&self.host.secret, key.local, key.remote);
         let connection = Connection::open_passive(&options.config, syn, iss, offset, now);
-        let Some(embryo) = self.insert_tcp(*key, connection, interface, &options, Some(number)) else {
+        let Some(embryo) = self.insert_tcp(*key, connection, interface, &options, Some(number))
+        else {
             return self.count(Counter::DropConnectionTable);
         };
         if let Some(listener) = self.listeners.get_mut(number) {
@@ -135,12 +153,16 @@ impl Shard {
     /// A full SYN queue gives up its oldest handshake: under a flood honest peers still have the time of a whole queue to answer.
     fn make_room_for_embryo(&mut self, number: u32, now: Instant) {
         loop {
-            let Some(listener) = self.listeners.get_mut(number) else { return };
+            let Some(listener) = self.listeners.get_mut(number) else {
+                return;
+            };
             let waiting = listener.embryos.len();
             if listener.embryo_count < limits::SYN_QUEUE && waiting < 2 * limits::SYN_QUEUE {
                 return;
             }
-            let Some(oldest) = listener.embryos.pop_front() else { return };
+            let Some(oldest) = listener.embryos.pop_front() else {
+                return;
+            };
             if self.is_embryo_of(oldest, number) {
                 self.count(Counter::DropSynQueue);
                 self.discard(oldest, now);
@@ -149,7 +171,8 @@ impl Shard {
     }
 
     fn is_embryo_of(&self, connection: u32, listener: u32) -> bool {
-        self.tcp(connection).is_some_and(|s| s.listener == Some(listener) && !s.was_open())
+        self.tcp(connection)
+            .is_some_and(|s| s.listener == Some(listener) && !s.was_open())
     }
 
     /// Forgets a connection without a word to its peer.
@@ -175,7 +198,9 @@ impl Shard {
 
     /// Whether a handshake's end must wait.
     pub(super) fn accept_queue_is_full(&self, listener: u32) -> bool {
-        self.listeners.get(listener).is_some_and(|l| l.ready.len() >= l.backlog)
+        self.listeners
+            .get(listener)
+            .is_some_and(|l| l.ready.len() >= l.backlog)
     }
 
     /// A handshake is done: to the accept queue.
@@ -231,7 +256,9 @@ impl Shard {
     /// Registers a waker, or wakes it at once.
     pub fn listener_register(&mut self, number: u32, interest: Readiness, waker: &Waker) {
         match self.listeners.get_mut(number) {
-            Some(listener) if listener.ready.is_empty() && !self.all_gone => listener.wakers.register(interest, waker),
+            Some(listener) if listener.ready.is_empty() && !self.all_gone => {
+                listener.wakers.register(interest, waker)
+            }
             _ => waker.wake_by_ref(),
         }
     }
@@ -245,9 +272,13 @@ impl Shard {
 
     /// The application closed a listener: what was not accepted is reset.
     pub fn close_listener(&mut self, number: u32, now: Instant) {
-        let Some(mut listener) = self.listeners.remove(number) else { return };
+        let Some(mut listener) = self.listeners.remove(number) else {
+            return;
+        };
         for connection in listener.ready.drain(..).chain(listener.embryos.drain(..)) {
-            let Some(socket) = self.tcp_mut(connection) else { continue };
+            let Some(socket) = self.tcp_mut(connection) else {
+                continue;
+            };
             if socket.listener == Some(number) {
                 socket.listener = None;
                 socket.linger = Some(std::time::Duration::ZERO);

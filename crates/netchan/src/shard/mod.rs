@@ -113,9 +113,20 @@ impl Shard {
     /// # Errors
     /// When the machine has no memory for its slab.
     pub fn new(settings: ShardSettings, now: Instant) -> io::Result<Self> {
-        let ShardSettings { number, shards, host, counters, leases, segments } = settings;
+        let ShardSettings {
+            number,
+            shards,
+            host,
+            counters,
+            leases,
+            segments,
+        } = settings;
         let mtu = host.interfaces.iter().map(|i| i.mtu).max().unwrap_or(1500);
-        let buffers = if mtu > 9000 { limits::TRANSMIT_SLAB_LARGE } else { limits::TRANSMIT_SLAB };
+        let buffers = if mtu > 9000 {
+            limits::TRANSMIT_SLAB_LARGE
+        } else {
+            limits::TRANSMIT_SLAB
+        };
         let slab = Slab::new(buffers, (HEADROOM + mtu).next_multiple_of(64))?;
         let seed = host.seed.derive(number as u64 + 1000);
         let outbox = || VecDeque::with_capacity(limits::TRANSMIT_SLAB);
@@ -207,13 +218,21 @@ impl Shard {
     /// When [`Self::run_timers`] has something to do; [`Instant::FAR`] if never. At once while output waits for buffers.
     #[inline]
     pub fn next_timer(&self, now: Instant) -> Instant {
-        let retry = if self.dirty.is_empty() { Instant::FAR } else { now + limits::BUFFER_RETRY };
+        let retry = if self.dirty.is_empty() {
+            Instant::FAR
+        } else {
+            now + limits::BUFFER_RETRY
+        };
         self.timers.next().min(self.time_waits.next()).min(retry)
     }
 
     /// Transmit buffers: free, all, bytes of each.
     pub fn buffers(&mut self) -> (usize, usize, usize) {
-        (self.slab.available(), self.slab.capacity(), self.slab.buffer_size())
+        (
+            self.slab.available(),
+            self.slab.capacity(),
+            self.slab.buffer_size(),
+        )
     }
 
     /// Nodes of received segments: free and all.
@@ -248,16 +267,20 @@ impl Shard {
         let (tcp, waits) = (&self.tcp, &self.time_waits);
         let same = |&number: &u32| match time_wait::split(number) {
             Ok(number) => tcp.get(number).is_some_and(|s| s.tuple == *tuple),
-            Err(number) => waits.get(number).is_some_and(|w| Tuple::of_key(&w.key) == *tuple),
+            Err(number) => waits
+                .get(number)
+                .is_some_and(|w| Tuple::of_key(&w.key) == *tuple),
         };
         self.flows.find(widen(hash), same).copied()
     }
 
     fn insert_flow(&mut self, hash: u32, number: u32) {
         let (tcp, waits) = (&self.tcp, &self.time_waits);
-        self.flows.insert_unique(widen(hash), number, |&number| match time_wait::split(number) {
-            Ok(number) => tcp.get(number).map_or(0, |s| widen(s.hash)),
-            Err(number) => waits.get(number).map_or(0, |w| widen(w.hash)),
+        self.flows.insert_unique(widen(hash), number, |&number| {
+            match time_wait::split(number) {
+                Ok(number) => tcp.get(number).map_or(0, |s| widen(s.hash)),
+                Err(number) => waits.get(number).map_or(0, |w| widen(w.hash)),
+            }
         });
     }
 
@@ -280,10 +303,16 @@ fn read_addresses(packet: &Packet) -> Option<Addresses> {
     let bytes = packet.bytes();
     if bytes.first()? >> 4 == 4 {
         let [s0, s1, s2, s3, d0, d1, d2, d3] = *bytes.get(12..20)?.first_chunk::<8>()?;
-        Some(Addresses { source: [s0, s1, s2, s3].into(), destination: [d0, d1, d2, d3].into() })
+        Some(Addresses {
+            source: [s0, s1, s2, s3].into(),
+            destination: [d0, d1, d2, d3].into(),
+        })
     } else {
         let (source, rest) = bytes.get(8..40)?.split_first_chunk::<16>()?;
         let destination = rest.first_chunk::<16>()?;
-        Some(Addresses { source: (*source).into(), destination: (*destination).into() })
+        Some(Addresses {
+            source: (*source).into(),
+            destination: (*destination).into(),
+        })
     }
 }

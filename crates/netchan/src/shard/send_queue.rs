@@ -16,11 +16,19 @@ impl SendMemory {
     /// Buffers of `size` bytes (rounded up to a power of two); the first `keep` are made now (their pages touched when used), and `keep` are kept.
     pub fn new(size: usize, keep: usize) -> Self {
         let size = size.next_power_of_two();
-        Self { free: (0..keep).map(|_| vec![0; size].into_boxed_slice()).collect(), size, keep }
+        Self {
+            free: (0..keep)
+                .map(|_| vec![0; size].into_boxed_slice())
+                .collect(),
+            size,
+            keep,
+        }
     }
 
     fn take(&mut self) -> Box<[u8]> {
-        self.free.pop().unwrap_or_else(|| vec![0; self.size].into_boxed_slice())
+        self.free
+            .pop()
+            .unwrap_or_else(|| vec![0; self.size].into_boxed_slice())
     }
 
     fn give(&mut self, memory: Box<[u8]>) {

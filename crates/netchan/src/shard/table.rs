@@ -20,7 +20,12 @@ const NONE: u32 = u32::MAX;
 impl<T> Table<T> {
     /// Room for `capacity` things; the memory is reserved, not touched.
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { slots: Vec::with_capacity(capacity), free: NONE, len: 0, capacity }
+        Self {
+            slots: Vec::with_capacity(capacity),
+            free: NONE,
+            len: 0,
+            capacity,
+        }
     }
 
     /// Puts a thing in; full returns the goods.
@@ -82,10 +87,12 @@ impl<T> Table<T> {
 
     /// All things with their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        (0..).zip(&self.slots).filter_map(|(number, slot)| match slot {
-            Slot::Used(thing) => Some((number, thing)),
-            Slot::Free { .. } => None,
-        })
+        (0..)
+            .zip(&self.slots)
+            .filter_map(|(number, slot)| match slot {
+                Slot::Used(thing) => Some((number, thing)),
+                Slot::Free { .. } => None,
+            })
     }
 
     /// All things, to change.

@@ -10,8 +10,8 @@ use proto::{
     tcp::{self, Connection, Events, ReceiveQueue, State, TimeWait, TimeWaitVerdict},
     time::{Duration, Instant},
     wire::{
-        ipv4::Protocol,
         checksum,
+        ipv4::Protocol,
         tcp::{Flags, Header, SeqNum},
     },
 };
@@ -102,7 +102,10 @@ impl Shard {
         let Ok((header, text)) = Header::parse(segment) else {
             return self.count(Counter::DropTcpHeader);
         };
-        match self.find_tuple(packet.meta.flow, &tuple).map(time_wait::split) {
+        match self
+            .find_tuple(packet.meta.flow, &tuple)
+            .map(time_wait::split)
+        {
             Some(Ok(number)) => {
                 packet.pull(upper + text);
                 self.segment(number, &header, packet, now);
@@ -121,7 +124,13 @@ impl Shard {
         mut packet: Packet,
         now: Instant,
     ) {
-        let Some(Addresses { source, destination }) = read_addresses(&packet) else { return };
+        let Some(Addresses {
+            source,
+            destination,
+        }) = read_addresses(&packet)
+        else {
+            return;
+        };
         packet.pull(text);
         let key = FlowKey {
             local: destination,
@@ -139,7 +148,9 @@ impl Shard {
     /// A segment for a connection.
     #[inline]
     fn segment(&mut self, number: u32, header: &Header, packet: Packet, now: Instant) {
-        let Some(socket) = self.tcp.get_mut(number) else { return };
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
         if let Some(listener) = socket.listener
             && socket.connection.state() == State::SynReceived
             && !header.flags.intersects(Flags::RST | Flags::SYN)
@@ -148,13 +159,21 @@ impl Shard {
             // As Linux: the peer repeats, or our SYN-ACK's timer does.
             return self.count(Counter::DropAcceptQueue);
         }
-        let Some(socket) = self.tcp.get_mut(number) else { return };
-        let input = socket.connection.input(header, packet, &mut socket.receive, &mut self.pool, now);
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        let input =
+            socket
+                .connection
+                .input(header, packet, &mut socket.receive, &mut self.pool, now);
         if input.acked > 0 {
-            socket.send.advance(input.acked as usize, &mut self.send_memory);
+            socket
+                .send
+                .advance(input.acked as usize, &mut self.send_memory);
             socket.progress = true;
         }
-        if input.drop.is_some() || input.events.intersects(RARE) || socket.connection.wants_output() {
+        if input.drop.is_some() || input.events.intersects(RARE) || socket.connection.wants_output()
+        {
             if let Some(reason) = input.drop {
                 self.count(counter_of(reason));
             }
@@ -192,9 +211,18 @@ impl Shard {
         }
     }
 
-    fn segment_in_time_wait(&mut self, number: u32, key: &FlowKey, header: &Header, packet: Packet, now: Instant) {
+    fn segment_in_time_wait(
+        &mut self,
+        number: u32,
+        key: &FlowKey,
+        header: &Header,
+        packet: Packet,
+        now: Instant,
+    ) {
         let text_len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        let Some(waiting) = self.time_waits.get_mut(number) else { return };
+        let Some(waiting) = self.time_waits.get_mut(number) else {
+            return;
+        };
         let interface = waiting.interface;
         match waiting.record.input(header, text_len, now) {
             TimeWaitVerdict::Drop => self.count(Counter::DropTcpUnacceptable),
@@ -216,14 +244,18 @@ impl Shard {
         }
         let ends = (key.local, key.remote);
         let packet = self.slab.alloc().and_then(|buffer| {
-            emit::tcp_packet(buffer, ends, IpFields::default(), header, 0, |_| Some(Default::default()))
+            emit::tcp_packet(buffer, ends, IpFields::default(), header, 0, |_| {
+                Some(Default::default())
+            })
         });
         self.send(packet, interface, Counter::TcpOut);
     }
 
     /// Puts a packet into an outbox; without one no buffer was free.
     pub(super) fn send(&mut self, packet: Option<Packet>, interface: u8, counter: Counter) {
-        let Some(mut packet) = packet else { return self.count(Counter::NoTransmitBuffer) };
+        let Some(mut packet) = packet else {
+            return self.count(Counter::NoTransmitBuffer);
+        };
         packet.meta.interface = interface;
         if let Some(outbox) = self.outboxes.get_mut(usize::from(interface)) {
             outbox.push_back(packet);
@@ -256,7 +288,9 @@ impl Shard {
     #[cold]
     fn rare_events(&mut self, number: u32, events: Events, now: Instant) -> Readiness {
         let mut ready = Readiness::NONE;
-        let Some(socket) = self.tcp.get_mut(number) else { return ready };
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return ready;
+        };
         if events.contains(Events::ESTABLISHED) {
             socket.was_open = true;
             ready = ready | Readiness::WRITABLE;
@@ -270,14 +304,24 @@ impl Shard {
         if events.contains(Events::URGENT) {
             ready = ready | Readiness::PRIORITY;
         }
-        let Some(socket) = self.tcp.get_mut(number) else { return ready };
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return ready;
+        };
         if events.contains(Events::RESET) {
-            socket.error = socket.connection.error().map(|e| errno::of_tcp(e, socket.was_open));
+            socket.error = socket
+                .connection
+                .error()
+                .map(|e| errno::of_tcp(e, socket.was_open));
             ready = Readiness(!0);
         }
         if events.contains(Events::TIME_WAIT) {
             ready = ready | Readiness::HANGUP | Readiness::READABLE;
-            let waiting = Waiting::new(socket.key, socket.hash, TimeWait::new(&socket.connection, now), socket.interface);
+            let waiting = Waiting::new(
+                socket.key,
+                socket.hash,
+                TimeWait::new(&socket.connection, now),
+                socket.interface,
+            );
             self.detach_flow(number, false);
             self.insert_time_wait(waiting);
         } else if events.contains(Events::CLOSED) {
@@ -288,7 +332,9 @@ impl Shard {
 
     /// Takes a connection's flow out of the table (once).
     fn detach_flow(&mut self, number: u32, tell: bool) {
-        let Some(socket) = self.tcp.get_mut(number) else { return };
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
         if std::mem::replace(&mut socket.detached_flow, true) {
             return;
         }
@@ -301,8 +347,13 @@ impl Shard {
 
     /// Frees a connection that is over and that nobody holds.
     fn reap(&mut self, number: u32) {
-        let Some(socket) = self.tcp.get_mut(number) else { return };
-        if socket.attached || !(socket.connection.is_finished() || socket.detached_flow) || socket.dirty {
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        if socket.attached
+            || !(socket.connection.is_finished() || socket.detached_flow)
+            || socket.dirty
+        {
             return;
         }
         let listener = socket.listener;
@@ -331,7 +382,9 @@ impl Shard {
     /// Sends what a connection has to send, arms its timer, frees it if it is over.
     #[inline]
     pub(super) fn tcp_output(&mut self, number: u32, now: Instant) {
-        let Some(socket) = self.tcp.get_mut(number) else { return };
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
         socket.dirty = false;
         let ends = (socket.key.local, socket.key.remote);
         let mut sent = 0;
@@ -350,7 +403,9 @@ impl Shard {
             let (offset, len) = (transmit.offset as usize, transmit.len as usize);
             let fill = |text: &mut [u8]| socket.send.copy_out(offset, text);
             let packet = emit::tcp_packet(buffer, ends, socket.fields, &transmit.header, len, fill);
-            if let (Some(mut packet), Some(outbox)) = (packet, self.outboxes.get_mut(usize::from(socket.interface))) {
+            if let (Some(mut packet), Some(outbox)) =
+                (packet, self.outboxes.get_mut(usize::from(socket.interface)))
+            {
                 packet.meta.interface = socket.interface;
                 packet.meta.progress = std::mem::take(&mut socket.progress);
                 outbox.push_back(packet);
@@ -368,7 +423,9 @@ impl Shard {
     }
 
     pub(super) fn tcp_timer(&mut self, number: u32, now: Instant) {
-        let Some(socket) = self.tcp.get_mut(number) else { return };
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
         if socket.connection.deadline() > now {
             self.timers.arm(number, socket.connection.deadline());
             return;
@@ -459,8 +516,11 @@ impl Shard {
         let local = SocketAddr::new(local.ip(), local_port);
         let iss = tcp::initial_sequence(&self.host.secret, local, remote, now);
         let offset = tcp::timestamp_offset(&self.host.secret, local.ip(), remote.ip());
-        let connection = Connection::open_active(&options.config, local_port, remote.port(), iss, offset, now);
-        let number = self.insert_tcp(key, connection, interface, options, None).ok_or(libc::ENOBUFS)?;
+        let connection =
+            Connection::open_active(&options.config, local_port, remote.port(), iss, offset, now);
+        let number = self
+            .insert_tcp(key, connection, interface, options, None)
+            .ok_or(libc::ENOBUFS)?;
         self.count(Counter::ActiveOpens);
         self.mark_dirty(number);
         Ok((number, local))
@@ -517,7 +577,9 @@ impl Shard {
         if n == 0 && buffers.iter().any(|b| !b.is_empty()) {
             return Err(libc::EAGAIN);
         }
-        socket.connection.written(u32::try_from(n).unwrap_or(u32::MAX));
+        socket
+            .connection
+            .written(u32::try_from(n).unwrap_or(u32::MAX));
         self.mark_dirty(number);
         Ok(n)
     }
@@ -541,7 +603,11 @@ impl Shard {
             if socket.end_of_stream() {
                 return Ok(0);
             }
-            return Err(if socket.was_open { libc::EAGAIN } else { libc::ENOTCONN });
+            return Err(if socket.was_open {
+                libc::EAGAIN
+            } else {
+                libc::ENOTCONN
+            });
         }
         let n = copy_segments(socket.receive.iter(&self.pool), buffers);
         if !flags.peek && n > 0 {
@@ -559,14 +625,23 @@ impl Shard {
     ///
     /// # Errors
     /// ENOTCONN.
-    pub fn tcp_shutdown(&mut self, number: u32, read: bool, write: bool, now: Instant) -> Result<(), i32> {
+    pub fn tcp_shutdown(
+        &mut self,
+        number: u32,
+        read: bool,
+        write: bool,
+        now: Instant,
+    ) -> Result<(), i32> {
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         if !socket.was_open || socket.connection.is_finished() || socket.detached_flow {
             return Err(libc::ENOTCONN);
         }
         if read {
             socket.read_shut = true;
-            socket.wakers.wake(Readiness::READABLE | Readiness::READ_HANGUP, &mut self.woken);
+            socket.wakers.wake(
+                Readiness::READABLE | Readiness::READ_HANGUP,
+                &mut self.woken,
+            );
         }
         if write {
             let events = socket.connection.shutdown();
@@ -579,13 +654,17 @@ impl Shard {
     /// The application lets go of a connection: a graceful close, or an abort where data would be lost unread (RFC 9293 SHLD-3)
     /// or SO_LINGER is zero.
     pub fn tcp_close(&mut self, number: u32, now: Instant) {
-        let Some(socket) = self.tcp.get_mut(number) else { return };
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
         socket.attached = false;
         socket.wakers = Wakers::default();
         let events = if socket.linger == Some(Duration::ZERO) {
             socket.connection.abort()
         } else {
-            socket.connection.close(socket.receive.readable_bytes(), now)
+            socket
+                .connection
+                .close(socket.receive.readable_bytes(), now)
         };
         socket.receive.clear(&mut self.pool);
         self.events(number, events, now);
@@ -594,10 +673,16 @@ impl Shard {
 
     /// The link of `interface` is gone for good: its connections end with ENETDOWN, and if it was the last one (`all`) listeners say so, too.
     pub fn link_gone(&mut self, interface: usize, all: bool, now: Instant) {
-        let numbers: Vec<u32> =
-            self.tcp.iter().filter(|(_, s)| usize::from(s.interface) == interface).map(|(number, _)| number).collect();
+        let numbers: Vec<u32> = self
+            .tcp
+            .iter()
+            .filter(|(_, s)| usize::from(s.interface) == interface)
+            .map(|(number, _)| number)
+            .collect();
         for number in numbers {
-            let Some(socket) = self.tcp.get_mut(number) else { continue };
+            let Some(socket) = self.tcp.get_mut(number) else {
+                continue;
+            };
             let events = socket.connection.abort();
             self.events(number, events, now);
             if let Some(socket) = self.tcp.get_mut(number) {
@@ -614,13 +699,17 @@ impl Shard {
 
     /// What a connection is ready for.
     pub fn tcp_readiness(&self, number: u32) -> Readiness {
-        let Some(socket) = self.tcp.get(number) else { return Readiness::HANGUP | Readiness::ERROR };
+        let Some(socket) = self.tcp.get(number) else {
+            return Readiness::HANGUP | Readiness::ERROR;
+        };
         socket.readiness(&self.send_memory)
     }
 
     /// Registers a waker, or wakes it at once.
     pub fn tcp_register(&mut self, number: u32, interest: Readiness, waker: &Waker) {
-        let Some(socket) = self.tcp.get_mut(number) else { return waker.wake_by_ref() };
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return waker.wake_by_ref();
+        };
         let now = socket.readiness(&self.send_memory);
         if now.intersects(interest | Readiness::ERROR | Readiness::HANGUP) {
             waker.wake_by_ref();
@@ -647,7 +736,9 @@ const RARE: Events = Events(!(Events::READABLE.0 | Events::WRITABLE.0));
 
 impl TcpSocket {
     fn end_of_stream(&self) -> bool {
-        self.read_shut || self.connection.peer_closed() || (self.was_open && self.connection.is_finished())
+        self.read_shut
+            || self.connection.peer_closed()
+            || (self.was_open && self.connection.is_finished())
             || self.detached_flow
     }
 
@@ -662,7 +753,9 @@ impl TcpSocket {
         }
         let closed_for_writing = self.was_open && !self.connection.is_open_for_writing();
         // As Linux: writable once a third of the buffer is free; and where a write would answer at once with an error.
-        if closed_for_writing || (self.connection.can_send() && self.send.room(memory) > self.send.len() / 2) {
+        if closed_for_writing
+            || (self.connection.can_send() && self.send.room(memory) > self.send.len() / 2)
+        {
             ready = ready | Readiness::WRITABLE;
         }
         if self.error.is_some() {
@@ -711,16 +804,23 @@ impl TcpSocket {
 }
 
 /// Copies from segments to buffers until one of them ends.
-fn copy_segments<'a>(segments: impl Iterator<Item = &'a Packet>, buffers: &mut [IoSliceMut<'_>]) -> usize {
+fn copy_segments<'a>(
+    segments: impl Iterator<Item = &'a Packet>,
+    buffers: &mut [IoSliceMut<'_>],
+) -> usize {
     let mut total = 0;
     let mut buffers = buffers.iter_mut().filter(|b| !b.is_empty());
-    let Some(mut buffer) = buffers.next() else { return 0 };
+    let Some(mut buffer) = buffers.next() else {
+        return 0;
+    };
     let mut filled = 0;
     for segment in segments {
         let mut bytes = segment.bytes();
         while !bytes.is_empty() {
             if filled == buffer.len() {
-                let Some(next) = buffers.next() else { return total };
+                let Some(next) = buffers.next() else {
+                    return total;
+                };
                 (buffer, filled) = (next, 0);
             }
             let n = bytes.len().min(buffer.len() - filled);
@@ -742,8 +842,16 @@ const fn counter_of(reason: tcp::Drop) -> Counter {
 
 /// The family's part of a configuration: what fits the MTU, what a silent peer can take (RFC 9293 MUST-15, MUST-67).
 pub fn config_for(options: &TcpOptions, remote: IpAddr, mtu: usize) -> tcp::Config {
-    let (headers, default_mss) = if remote.is_ipv4() { (40, 536) } else { (60, 1220) };
+    let (headers, default_mss) = if remote.is_ipv4() {
+        (40, 536)
+    } else {
+        (60, 1220)
+    };
     let mss = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX - 40);
     let mss = mss.min(options.max_segment.unwrap_or(u16::MAX));
-    tcp::Config { mss: mss.max(64), default_mss, ..options.config }
+    tcp::Config {
+        mss: mss.max(64),
+        default_mss,
+        ..options.config
+    }
 }

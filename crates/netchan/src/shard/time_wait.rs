@@ -2,10 +2,7 @@
 
 use std::collections::VecDeque;
 
-use proto::{
-    tcp::TimeWait,
-    time::Instant,
-};
+use proto::{tcp::TimeWait, time::Instant};
 
 use super::{Shard, table::Table};
 use crate::{channel::Request, steer::flow::FlowKey};
@@ -16,7 +13,11 @@ const MARK: u32 = 1 << 31;
 /// `Ok`: a connection's number; `Err`: a TIME-WAIT record's.
 #[inline]
 pub const fn split(number: u32) -> Result<u32, u32> {
-    if number & MARK == 0 { Ok(number) } else { Err(number & !MARK) }
+    if number & MARK == 0 {
+        Ok(number)
+    } else {
+        Err(number & !MARK)
+    }
 }
 
 /// The number of a TIME-WAIT record among flows.
@@ -42,7 +43,13 @@ pub struct Waiting {
 impl Waiting {
     /// A record to insert.
     pub const fn new(key: FlowKey, hash: u32, record: TimeWait, interface: u8) -> Self {
-        Self { key, hash, record, interface, serial: 0 }
+        Self {
+            key,
+            hash,
+            record,
+            interface,
+            serial: 0,
+        }
     }
 }
 
@@ -57,7 +64,11 @@ pub struct TimeWaits {
 impl TimeWaits {
     /// For at most `capacity` records.
     pub fn new(capacity: usize) -> Self {
-        Self { table: Table::with_capacity(capacity), order: VecDeque::with_capacity(2 * capacity), serial: 0 }
+        Self {
+            table: Table::with_capacity(capacity),
+            order: VecDeque::with_capacity(2 * capacity),
+            serial: 0,
+        }
     }
     /// The record with this number.
     #[inline]
@@ -86,7 +97,9 @@ impl Shard {
             t.table.len() == t.table.capacity() || t.order.len() == 2 * t.table.capacity()
         };
         while full(&self.time_waits) {
-            let Some((_, number, serial)) = self.time_waits.order.pop_front() else { break };
+            let Some((_, number, serial)) = self.time_waits.order.pop_front() else {
+                break;
+            };
             self.remove_time_wait_of(number, serial);
         }
         let (at, hash) = (waiting.record.expires(), waiting.hash);
@@ -100,14 +113,20 @@ impl Shard {
     }
 
     fn remove_time_wait_of(&mut self, number: u32, serial: u32) {
-        if self.time_waits.get(number).is_some_and(|w| w.serial == serial) {
+        if self
+            .time_waits
+            .get(number)
+            .is_some_and(|w| w.serial == serial)
+        {
             self.remove_time_wait(number);
         }
     }
 
     /// Forgets a record; its place in the order stays behind until it comes up.
     pub(super) fn remove_time_wait(&mut self, number: u32) {
-        let Some(waiting) = self.time_waits.table.get(number) else { return };
+        let Some(waiting) = self.time_waits.table.get(number) else {
+            return;
+        };
         let (hash, key) = (waiting.hash, waiting.key);
         self.remove_flow(hash, marked(number));
         self.time_waits.table.remove(number);
@@ -120,9 +139,16 @@ impl Shard {
             && at <= now
         {
             self.time_waits.order.pop_front();
-            match self.time_waits.get(number).filter(|w| w.serial == serial).map(|w| w.record.expires()) {
+            match self
+                .time_waits
+                .get(number)
+                .filter(|w| w.serial == serial)
+                .map(|w| w.record.expires())
+            {
                 // A repeated FIN made it young again.
-                Some(expires) if expires > now => self.time_waits.order.push_back((expires, number, serial)),
+                Some(expires) if expires > now => {
+                    self.time_waits.order.push_back((expires, number, serial))
+                }
                 Some(_) => self.remove_time_wait(number),
                 None => {}
             }

@@ -17,7 +17,12 @@ struct Node {
     tick: u64,
 }
 
-const IDLE: Node = Node { next: NONE, previous: NONE, slot: NONE, tick: 0 };
+const IDLE: Node = Node {
+    next: NONE,
+    previous: NONE,
+    slot: NONE,
+    tick: 0,
+};
 
 /// A timer for each number of a table.
 #[derive(Debug)]
@@ -77,7 +82,12 @@ impl Wheel {
         let tick = tick.min(self.tick + SLOTS as u64 - 1);
         let slot = slot_of(tick);
         let head = self.heads[slot as usize];
-        self.nodes[number as usize] = Node { next: head, previous: NONE, slot, tick };
+        self.nodes[number as usize] = Node {
+            next: head,
+            previous: NONE,
+            slot,
+            tick,
+        };
         if head != NONE {
             self.nodes[head as usize].previous = number;
         }
@@ -89,7 +99,15 @@ impl Wheel {
 
     /// Forgets `number`.
     pub fn disarm(&mut self, number: u32) {
-        let Some(&Node { next, previous, slot, .. }) = self.nodes.get(number as usize) else { return };
+        let Some(&Node {
+            next,
+            previous,
+            slot,
+            ..
+        }) = self.nodes.get(number as usize)
+        else {
+            return;
+        };
         if slot == NONE {
             return;
         }
@@ -138,7 +156,11 @@ impl Wheel {
     /// When [`Self::expire`] may next have something; [`Instant::FAR`] if nothing is armed.
     #[inline]
     pub const fn next(&self) -> Instant {
-        if self.armed == 0 { Instant::FAR } else { Instant(self.soonest.saturating_mul(TICK_NS)) }
+        if self.armed == 0 {
+            Instant::FAR
+        } else {
+            Instant(self.soonest.saturating_mul(TICK_NS))
+        }
     }
 
     fn find_soonest(&self) -> u64 {
@@ -183,11 +205,15 @@ mod tests {
             let mut model = [Instant::FAR; 64];
             for _ in 0..3000 {
                 let n = usize::try_from(random(64)).unwrap();
-                let far = [3_000_000, 40_000_000, 9_000_000_000][usize::try_from(random(3)).unwrap()];
+                let far =
+                    [3_000_000, 40_000_000, 9_000_000_000][usize::try_from(random(3)).unwrap()];
                 let at = Instant(now.0 + random(far));
                 model[n] = model[n].min(at);
                 wheel.arm(u32::try_from(n).unwrap(), at);
-                assert!(wheel.next() <= Instant(model.iter().min().unwrap().0 + 2 * TICK_NS), "seed {seed}");
+                assert!(
+                    wheel.next() <= Instant(model.iter().min().unwrap().0 + 2 * TICK_NS),
+                    "seed {seed}"
+                );
                 now = Instant(now.0 + random(20_000_000));
                 while let Some(number) = wheel.expire(now) {
                     let n = number as usize;
@@ -198,7 +224,10 @@ mod tests {
                     }
                 }
                 for (n, at) in model.iter().enumerate() {
-                    assert!(*at == Instant::FAR || at.0 + TICK_NS > now.0, "seed {seed}: {n} is late");
+                    assert!(
+                        *at == Instant::FAR || at.0 + TICK_NS > now.0,
+                        "seed {seed}: {n} is late"
+                    );
                 }
             }
         }

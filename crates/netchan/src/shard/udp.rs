@@ -16,10 +16,7 @@ use proto::{
     },
 };
 
-use super::{
-    Addresses, Shard,
-    wakers::Wakers,
-};
+use super::{Addresses, Shard, wakers::Wakers};
 use crate::{
     counters::Counter,
     emit::{IpFields, emit_ip, fragments, ip_header_len},
@@ -92,10 +89,15 @@ impl Shard {
     #[inline]
     pub(super) fn udp_input(&mut self, mut packet: Packet, addresses: Addresses, now: Instant) {
         self.count(Counter::UdpIn);
-        let Addresses { source, destination } = addresses;
+        let Addresses {
+            source,
+            destination,
+        } = addresses;
         let upper = usize::from(packet.meta.upper);
         let datagram = packet.bytes().get(upper..).unwrap_or_default();
-        let Ok(header) = Header::parse(datagram) else { return self.count(Counter::DropUdpHeader) };
+        let Ok(header) = Header::parse(datagram) else {
+            return self.count(Counter::DropUdpHeader);
+        };
         if !packet.meta.checksum_verified && !header.verify(source, destination, datagram) {
             return self.count(Counter::DropUdpChecksum);
         }
@@ -105,8 +107,12 @@ impl Shard {
             self.count(Counter::DropUdpNoSocket);
             return self.port_unreachable(&packet, now);
         };
-        let Some(socket) = self.udp.get_mut(number) else { return };
-        if socket.queue.len() >= limits::UDP_QUEUE || self.udp_queued >= self.segments / limits::UDP_SHARE {
+        let Some(socket) = self.udp.get_mut(number) else {
+            return;
+        };
+        if socket.queue.len() >= limits::UDP_QUEUE
+            || self.udp_queued >= self.segments / limits::UDP_SHARE
+        {
             return self.count(Counter::DropUdpQueue);
         }
         self.udp_queued += 1;
@@ -184,7 +190,11 @@ impl Shard {
         let fields = socket.fields;
         let len: usize = buffers.iter().map(|b| b.len()).sum();
         let ip_len = ip_header_len(remote.ip());
-        let mtu = self.host.interfaces.get(usize::from(interface)).map_or(0, |i| i.mtu);
+        let mtu = self
+            .host
+            .interfaces
+            .get(usize::from(interface))
+            .map_or(0, |i| i.mtu);
         if HEADER_LEN + len > usize::from(u16::MAX) - if remote.is_ipv4() { ip_len } else { 0 } {
             return Err(libc::EMSGSIZE);
         }
@@ -207,13 +217,23 @@ impl Shard {
         buffers: &[IoSlice<'_>],
         len: usize,
     ) -> Result<usize, i32> {
-        let mtu = self.host.interfaces.get(usize::from(interface)).map_or(0, |i| i.mtu);
+        let mtu = self
+            .host
+            .interfaces
+            .get(usize::from(interface))
+            .map_or(0, |i| i.mtu);
         let mut whole = std::mem::take(&mut self.datagram);
         whole.resize(ip_header_len(remote.ip()) + HEADER_LEN + len, 0);
         let ident = self.idents.next(local.ip(), remote.ip(), Protocol::UDP.0);
-        let outbox = self.outboxes.get_mut(usize::from(interface)).ok_or(libc::ENETUNREACH)?;
+        let outbox = self
+            .outboxes
+            .get_mut(usize::from(interface))
+            .ok_or(libc::ENETUNREACH)?;
         let built = build(&mut whole, (local, remote), fields, buffers, len);
-        let sent = built.is_ok() && fragments(&mut self.slab, &whole, mtu, ident, |packet| outbox.push_back(packet));
+        let sent = built.is_ok()
+            && fragments(&mut self.slab, &whole, mtu, ident, |packet| {
+                outbox.push_back(packet)
+            });
         self.datagram = whole;
         built?;
         if !sent {
@@ -239,7 +259,11 @@ impl Shard {
         }
         let Some((packet, from)) = socket.queue.front() else {
             if socket.read_shut {
-                return Ok(Received { len: 0, from: None, truncated: false });
+                return Ok(Received {
+                    len: 0,
+                    from: None,
+                    truncated: false,
+                });
             }
             return Err(libc::EAGAIN);
         };
@@ -250,8 +274,16 @@ impl Shard {
             rest = &rest[n..];
         }
         let whole = packet.len();
-        let len = if flags.truncate { whole } else { whole - rest.len() };
-        let received = Received { len, from: Some(*from), truncated: !rest.is_empty() };
+        let len = if flags.truncate {
+            whole
+        } else {
+            whole - rest.len()
+        };
+        let received = Received {
+            len,
+            from: Some(*from),
+            truncated: !rest.is_empty(),
+        };
         if !flags.peek {
             socket.queue.pop_front();
             self.udp_queued -= 1;
@@ -261,7 +293,9 @@ impl Shard {
 
     /// What it is ready for.
     pub fn udp_readiness(&self, number: u32) -> Readiness {
-        self.udp.get(number).map_or(Readiness::HANGUP, UdpSocket::readiness)
+        self.udp
+            .get(number)
+            .map_or(Readiness::HANGUP, UdpSocket::readiness)
     }
 
     /// Registers a waker, or wakes it at once.
@@ -288,8 +322,13 @@ impl Shard {
 
     /// An ICMP error about what a socket sent; only connected ones hear of it (RFC 1122 §4.1.3.3 leaves the others to error queues).
     pub(super) fn udp_icmp(&mut self, local: SocketAddr, remote: SocketAddr, errno: i32) {
-        let number = self.udp.iter().find(|(_, s)| s.peer == Some(remote) && s.local.port() == local.port());
-        let Some(number) = number.map(|(number, _)| number) else { return };
+        let number = self
+            .udp
+            .iter()
+            .find(|(_, s)| s.peer == Some(remote) && s.local.port() == local.port());
+        let Some(number) = number.map(|(number, _)| number) else {
+            return;
+        };
         if let Some(socket) = self.udp.get_mut(number) {
             socket.error = Some(errno);
             socket.wakers.wake(Readiness::ERROR, &mut self.woken);
@@ -318,12 +357,25 @@ fn build(
     len: usize,
 ) -> Result<(), i32> {
     let ip_len = ip_header_len(remote.ip());
-    let (headers, payload) = room.split_at_mut_checked(ip_len + HEADER_LEN).ok_or(libc::EMSGSIZE)?;
+    let (headers, payload) = room
+        .split_at_mut_checked(ip_len + HEADER_LEN)
+        .ok_or(libc::EMSGSIZE)?;
     let sum = gather(buffers, payload);
     let (ip, udp) = headers.split_at_mut(ip_len);
-    let header = Header { source_port: local.port(), destination_port: remote.port(), ..Header::default() };
+    let header = Header {
+        source_port: local.port(),
+        destination_port: remote.port(),
+        ..Header::default()
+    };
     header.emit(local.ip(), remote.ip(), sum, len, udp);
-    if emit_ip(ip, local.ip(), remote.ip(), Protocol::UDP, fields, HEADER_LEN + len) {
+    if emit_ip(
+        ip,
+        local.ip(),
+        remote.ip(),
+        Protocol::UDP,
+        fields,
+        HEADER_LEN + len,
+    ) {
         Ok(())
     } else {
         Err(libc::EAFNOSUPPORT)
@@ -335,7 +387,9 @@ fn gather(buffers: &[IoSlice<'_>], to: &mut [u8]) -> Partial {
     let mut at = 0;
     let mut sum = Partial::default();
     for buffer in buffers {
-        let Some(place) = to.get_mut(at..at + buffer.len()) else { break };
+        let Some(place) = to.get_mut(at..at + buffer.len()) else {
+            break;
+        };
         sum = combine(sum, at, copy_and_sum(buffer, place));
         at += buffer.len();
     }

@@ -35,6 +35,10 @@ impl Wakers {
         if self.0.is_empty() {
             return;
         }
-        woken.extend(self.0.extract_if(.., |(interest, _)| interest.intersects(ready)).map(|(_, w)| w));
+        woken.extend(
+            self.0
+                .extract_if(.., |(interest, _)| interest.intersects(ready))
+                .map(|(_, w)| w),
+        );
     }
 }

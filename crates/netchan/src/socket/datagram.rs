@@ -8,12 +8,7 @@ use std::{
 };
 
 use super::{Readiness, ReceiveFlags, Received, Role, Socket, options::Fresh};
-use crate::{
-    emit::IpFields,
-    errno::error,
-    shard::Shard,
-    stack::Stack,
-};
+use crate::{emit::IpFields, errno::error, shard::Shard, stack::Stack};
 
 /// A UDP socket: a part of it in each shard, since anyone may send to it.
 pub(super) struct Datagram {
@@ -34,7 +29,8 @@ impl Datagram {
     }
 
     pub fn local(&self, stack: &Stack) -> SocketAddr {
-        self.first(stack, |shard, part| shard.udp(part).map(|s| s.local)).unwrap_or_else(|| ([0, 0, 0, 0], 0).into())
+        self.first(stack, |shard, part| shard.udp(part).map(|s| s.local))
+            .unwrap_or_else(|| ([0, 0, 0, 0], 0).into())
     }
 
     pub fn peer(&self, stack: &Stack) -> Option<SocketAddr> {
@@ -61,12 +57,16 @@ impl Datagram {
 
     pub fn readiness(&self, stack: &Stack) -> Readiness {
         let mut ready = Readiness::NONE;
-        self.each(stack, |shard, part| ready = ready | shard.udp_readiness(part));
+        self.each(stack, |shard, part| {
+            ready = ready | shard.udp_readiness(part)
+        });
         ready
     }
 
     pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) {
-        self.each(stack, |shard, part| shard.udp_register(part, interest, waker));
+        self.each(stack, |shard, part| {
+            shard.udp_register(part, interest, waker)
+        });
     }
 
     pub fn deregister(&self, stack: &Stack, waker: &Waker) {
@@ -87,7 +87,9 @@ impl Datagram {
         let mut available = 0;
         self.each(stack, |shard, part| {
             if available == 0 {
-                available = shard.udp(part).map_or(0, crate::shard::UdpSocket::first_len);
+                available = shard
+                    .udp(part)
+                    .map_or(0, crate::shard::UdpSocket::first_len);
             }
         });
         available
@@ -101,11 +103,17 @@ impl Datagram {
 impl Socket {
     /// A bound datagram socket starts to receive.
     pub(super) fn open_datagram(&self, fresh: &Fresh) -> io::Result<()> {
-        let Some((_, local)) = fresh.binding else { return Err(error(libc::EINVAL)) };
-        let mut datagram = Datagram { parts: Vec::with_capacity(self.stack().cells.len()), next: AtomicUsize::new(0) };
+        let Some((_, local)) = fresh.binding else {
+            return Err(error(libc::EINVAL));
+        };
+        let mut datagram = Datagram {
+            parts: Vec::with_capacity(self.stack().cells.len()),
+            next: AtomicUsize::new(0),
+        };
         for shard in 0..self.stack().cells.len() {
-            let part =
-                self.stack().with_shard(shard, |shard, _| shard.udp_open(local, fresh.v6_only, fresh.fields()));
+            let part = self.stack().with_shard(shard, |shard, _| {
+                shard.udp_open(local, fresh.v6_only, fresh.fields())
+            });
             match part {
                 Some(part) => datagram.parts.push(part),
                 None => {
@@ -119,23 +127,37 @@ impl Socket {
     }
 
     /// connect(2), or the end of it, on a datagram socket.
-    pub(super) fn connect_datagram(&self, fresh: &mut Fresh, peer: Option<SocketAddr>) -> io::Result<()> {
+    pub(super) fn connect_datagram(
+        &self,
+        fresh: &mut Fresh,
+        peer: Option<SocketAddr>,
+    ) -> io::Result<()> {
         let source = match peer {
-            Some(peer) => Some(self.stack().host.route(peer.ip()).ok_or_else(|| error(libc::ENETUNREACH))?.1),
+            Some(peer) => Some(
+                self.stack()
+                    .host
+                    .route(peer.ip())
+                    .ok_or_else(|| error(libc::ENETUNREACH))?
+                    .1,
+            ),
             None => None,
         };
         if self.role.get().is_none() {
             self.bind_fresh(fresh, SocketAddr::new(self.wildcard(), 0))?;
             self.open_datagram(fresh)?;
         }
-        let Some(Role::Datagram(datagram)) = self.role.get() else { return Err(error(libc::EINVAL)) };
+        let Some(Role::Datagram(datagram)) = self.role.get() else {
+            return Err(error(libc::EINVAL));
+        };
         let bound = fresh.binding.map(|(_, address)| address);
         datagram.each(self.stack(), |shard, part| {
             if let Some(socket) = shard.udp_mut(part) {
                 socket.peer = peer;
                 // As Linux: a connected socket has the source address that its route gives it.
                 match (source, bound) {
-                    (Some(source), Some(bound)) if bound.ip().is_unspecified() => socket.local.set_ip(source),
+                    (Some(source), Some(bound)) if bound.ip().is_unspecified() => {
+                        socket.local.set_ip(source)
+                    }
                     (None, Some(bound)) => socket.local = bound,
                     _ => {}
                 }
@@ -144,11 +166,19 @@ impl Socket {
         Ok(())
     }
 
-    pub(super) fn send_datagram(&self, buffers: &[IoSlice<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
-        let Some(Role::Datagram(datagram)) = self.role.get() else { return Err(error(libc::EINVAL)) };
+    pub(super) fn send_datagram(
+        &self,
+        buffers: &[IoSlice<'_>],
+        to: Option<SocketAddr>,
+    ) -> io::Result<usize> {
+        let Some(Role::Datagram(datagram)) = self.role.get() else {
+            return Err(error(libc::EINVAL));
+        };
         let to = to.map(|to| self.inward(to)).transpose()?;
         let (local, peer) = datagram
-            .first(self.stack(), |shard, part| shard.udp(part).map(|s| (s.local, s.peer)))
+            .first(self.stack(), |shard, part| {
+                shard.udp(part).map(|s| (s.local, s.peer))
+            })
             .ok_or_else(|| error(libc::EBADF))?;
         let remote = to.or(peer).ok_or_else(|| error(libc::EDESTADDRREQ))?;
         if remote.port() == 0 {
@@ -158,11 +188,19 @@ impl Socket {
         if host.is_broadcast(remote.ip()) && !self.fresh.lock().may_broadcast() {
             return Err(error(libc::EACCES));
         }
-        let (interface, source) = host.route(remote.ip()).ok_or_else(|| error(libc::ENETUNREACH))?;
-        let ip = if local.ip().is_unspecified() || local.is_ipv4() != remote.is_ipv4() { source } else { local.ip() };
+        let (interface, source) = host
+            .route(remote.ip())
+            .ok_or_else(|| error(libc::ENETUNREACH))?;
+        let ip = if local.ip().is_unspecified() || local.is_ipv4() != remote.is_ipv4() {
+            source
+        } else {
+            local.ip()
+        };
         let from = SocketAddr::new(ip, local.port());
         datagram
-            .first(self.stack(), |shard, part| shard.udp_send(part, from, remote, interface, buffers))
+            .first(self.stack(), |shard, part| {
+                shard.udp_send(part, from, remote, interface, buffers)
+            })
             .map_err(error)
     }
 
@@ -171,15 +209,23 @@ impl Socket {
         buffers: &mut [IoSliceMut<'_>],
         flags: ReceiveFlags,
     ) -> io::Result<Received> {
-        let Some(Role::Datagram(datagram)) = self.role.get() else { return Err(error(libc::EINVAL)) };
+        let Some(Role::Datagram(datagram)) = self.role.get() else {
+            return Err(error(libc::EINVAL));
+        };
         let count = datagram.parts.len();
         // Relaxed: only spreads the load.
-        let first = if count == 1 { 0 } else { datagram.next.fetch_add(1, Relaxed) };
+        let first = if count == 1 {
+            0
+        } else {
+            datagram.next.fetch_add(1, Relaxed)
+        };
         let mut result = Err(libc::EAGAIN);
         for step in 0..count {
             let shard = (first + step) % count;
             let part = datagram.parts[shard];
-            result = self.stack().with_shard_fresh(shard, |shard, _| shard.udp_receive(part, buffers, flags));
+            result = self
+                .stack()
+                .with_shard_fresh(shard, |shard, _| shard.udp_receive(part, buffers, flags));
             if result != Err(libc::EAGAIN) {
                 break;
             }

@@ -16,11 +16,15 @@ use std::{
 
 use parking_lot::Mutex;
 
+use self::{
+    datagram::Datagram,
+    options::Fresh,
+    stream::{Listening, Stream},
+};
 pub use self::{
     std_like::{Incoming, TcpListener, TcpStream, UdpSocket},
     wait::Waiter,
 };
-use self::{datagram::Datagram, options::Fresh, stream::{Listening, Stream}};
 use crate::{directory::BindRequest, errno::error, net::Net, stack::Stack};
 
 /// Address family.
@@ -149,7 +153,13 @@ impl Socket {
     }
 
     fn on(net: Net, domain: Domain, kind: Kind) -> Self {
-        Self { net, domain, kind, role: OnceLock::new(), fresh: Mutex::new(Fresh::default()) }
+        Self {
+            net,
+            domain,
+            kind,
+            role: OnceLock::new(),
+            fresh: Mutex::new(Fresh::default()),
+        }
     }
 
     /// bind(2).
@@ -171,7 +181,10 @@ impl Socket {
 
     fn bind_fresh(&self, fresh: &mut Fresh, address: SocketAddr) -> io::Result<()> {
         let ip = address.ip();
-        if !ip.is_unspecified() && !self.stack().host.is_local(ip) && !self.stack().host.is_group(ip) {
+        if !ip.is_unspecified()
+            && !self.stack().host.is_local(ip)
+            && !self.stack().host.is_group(ip)
+        {
             return Err(error(libc::EADDRNOTAVAIL));
         }
         let request = BindRequest {
@@ -205,7 +218,9 @@ impl Socket {
         if fresh.binding.is_none() {
             self.bind_fresh(&mut fresh, SocketAddr::new(self.wildcard(), 0))?;
         }
-        let Some((id, address)) = fresh.binding else { return Err(error(libc::EINVAL)) };
+        let Some((id, address)) = fresh.binding else {
+            return Err(error(libc::EINVAL));
+        };
         self.stack().directory.listen(id).map_err(error)?;
         let listening = Listening::open(self.stack(), address, backlog, &fresh)?;
         let _ = self.role.set(Role::Listening(listening));
@@ -220,21 +235,30 @@ impl Socket {
         let mut remote = self.inward(address)?;
         if remote.ip().is_unspecified() {
             // As everyone does: to this host itself.
-            let own = self.stack().host.source_for_family(remote.ip()).ok_or_else(|| error(libc::ENETUNREACH))?;
+            let own = self
+                .stack()
+                .host
+                .source_for_family(remote.ip())
+                .ok_or_else(|| error(libc::ENETUNREACH))?;
             remote.set_ip(own);
         }
         let mut fresh = self.fresh.lock();
         if self.kind == Kind::Datagram {
             return self.connect_datagram(&mut fresh, Some(remote));
         }
-        if remote.ip().is_multicast() || remote.port() == 0 || remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        if remote.ip().is_multicast()
+            || remote.port() == 0
+            || remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST)
+        {
             return Err(error(libc::EADDRNOTAVAIL)); // RFC 9293 MUST-46
         }
         match self.role.get() {
-            Some(Role::Stream(stream)) => match stream.connect_again(self.stack(), remote, &fresh) {
-                Some(result) => result,
-                None => Err(error(libc::EINPROGRESS)),
-            },
+            Some(Role::Stream(stream)) => {
+                match stream.connect_again(self.stack(), remote, &fresh) {
+                    Some(result) => result,
+                    None => Err(error(libc::EINPROGRESS)),
+                }
+            }
             Some(_) => Err(error(libc::EISCONN)),
             None => {
                 let bound = fresh.binding.map(|(_, address)| address);
@@ -261,10 +285,20 @@ impl Socket {
     /// # Errors
     /// `WouldBlock`, `InvalidInput` if it does not listen.
     pub fn accept(&self) -> io::Result<(Self, SocketAddr)> {
-        let Some(Role::Listening(listening)) = self.role.get() else { return Err(error(libc::EINVAL)) };
+        let Some(Role::Listening(listening)) = self.role.get() else {
+            return Err(error(libc::EINVAL));
+        };
         let Some(stream) = listening.accept(self.stack()) else {
-            let cut_off = self.stack().ports.iter().all(|port| port.gone.load(Relaxed));
-            return Err(error(if cut_off { libc::ENETDOWN } else { libc::EAGAIN }));
+            let cut_off = self
+                .stack()
+                .ports
+                .iter()
+                .all(|port| port.gone.load(Relaxed));
+            return Err(error(if cut_off {
+                libc::ENETDOWN
+            } else {
+                libc::EAGAIN
+            }));
         };
         let socket = Self::on(self.net.clone(), self.domain, Kind::Stream);
         let remote = self.outward(stream.remote());
@@ -302,11 +336,21 @@ impl Socket {
     /// # Errors
     /// `WouldBlock`, `NotConnected`, or the pending error.
     #[inline]
-    pub fn receive(&self, buffers: &mut [IoSliceMut<'_>], flags: ReceiveFlags) -> io::Result<Received> {
+    pub fn receive(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> io::Result<Received> {
         match self.role.get() {
             Some(Role::Stream(stream)) => {
-                let len = stream.receive(self.stack(), buffers, flags).map_err(error)?;
-                Ok(Received { len, from: None, truncated: false })
+                let len = stream
+                    .receive(self.stack(), buffers, flags)
+                    .map_err(error)?;
+                Ok(Received {
+                    len,
+                    from: None,
+                    truncated: false,
+                })
             }
             Some(Role::Datagram(_)) => self.receive_datagram(buffers, flags),
             Some(Role::Listening(_)) => Err(error(libc::ENOTCONN)),
@@ -409,11 +453,14 @@ impl Socket {
     /// `NotConnected`.
     pub fn peer_address(&self) -> io::Result<SocketAddr> {
         let peer = match self.role.get() {
-            Some(Role::Stream(stream)) if stream.is_connected(self.stack()) => Some(stream.remote()),
+            Some(Role::Stream(stream)) if stream.is_connected(self.stack()) => {
+                Some(stream.remote())
+            }
             Some(Role::Datagram(datagram)) => datagram.peer(self.stack()),
             _ => None,
         };
-        peer.map(|peer| self.outward(peer)).ok_or_else(|| error(libc::ENOTCONN))
+        peer.map(|peer| self.outward(peer))
+            .ok_or_else(|| error(libc::ENOTCONN))
     }
 
     /// TCP_INFO's facts for a stream.

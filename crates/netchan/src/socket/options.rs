@@ -60,7 +60,10 @@ impl Default for Fresh {
 impl Fresh {
     /// What an accepted socket takes over from its listener: everything but the binding.
     pub fn inherited(&self) -> Self {
-        Self { binding: None, ..self.clone() }
+        Self {
+            binding: None,
+            ..self.clone()
+        }
     }
 
     /// What a connection starts with.
@@ -69,12 +72,19 @@ impl Fresh {
         config.nagle = !self.no_delay;
         config.keepalive = self.keep_alive.then_some(self.keepalive);
         if let Some(bytes) = self.receive_buffer {
-            config.receive_buffer = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(2048, 1 << 30);
+            config.receive_buffer = u32::try_from(bytes)
+                .unwrap_or(u32::MAX)
+                .clamp(2048, 1 << 30);
         }
         if !self.user_timeout.is_zero() {
             config.retry_timeout = self.user_timeout;
         }
-        TcpOptions { config, fields: self.fields, linger: self.linger, max_segment: self.max_segment }
+        TcpOptions {
+            config,
+            fields: self.fields,
+            linger: self.linger,
+            max_segment: self.max_segment,
+        }
     }
 
     /// Fields of the IP header.
@@ -103,7 +113,9 @@ impl Fresh {
             SocketOption::MaxSegment(bytes) => self.max_segment = Some(bytes),
             SocketOption::KeepIdle(idle) => self.keepalive.idle = idle,
             SocketOption::KeepInterval(interval) => self.keepalive.interval = interval,
-            SocketOption::KeepCount(probes) => self.keepalive.probes = u8::try_from(probes).unwrap_or(u8::MAX),
+            SocketOption::KeepCount(probes) => {
+                self.keepalive.probes = u8::try_from(probes).unwrap_or(u8::MAX)
+            }
             SocketOption::UserTimeout(timeout) => self.user_timeout = timeout,
             SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
             SocketOption::TypeOfService(tos) => self.fields.tos = tos,
@@ -117,15 +129,20 @@ impl Fresh {
             SocketOption::KeepAlive(_) => SocketOption::KeepAlive(self.keep_alive),
             SocketOption::Broadcast(_) => SocketOption::Broadcast(self.broadcast),
             SocketOption::Linger(_) => SocketOption::Linger(self.linger),
-            SocketOption::ReceiveBuffer(_) => {
-                SocketOption::ReceiveBuffer(self.receive_buffer.unwrap_or(host.tcp.receive_buffer as usize))
+            SocketOption::ReceiveBuffer(_) => SocketOption::ReceiveBuffer(
+                self.receive_buffer
+                    .unwrap_or(host.tcp.receive_buffer as usize),
+            ),
+            SocketOption::SendBuffer(_) => {
+                SocketOption::SendBuffer(self.send_buffer.unwrap_or(host.send_buffer))
             }
-            SocketOption::SendBuffer(_) => SocketOption::SendBuffer(self.send_buffer.unwrap_or(host.send_buffer)),
             SocketOption::V6Only(_) => SocketOption::V6Only(self.v6_only),
             SocketOption::NoDelay(_) => SocketOption::NoDelay(self.no_delay),
             SocketOption::Cork(_) => SocketOption::Cork(self.cork),
             SocketOption::QuickAck(_) => SocketOption::QuickAck(self.quick_ack),
-            SocketOption::MaxSegment(_) => SocketOption::MaxSegment(self.max_segment.unwrap_or(host.tcp.default_mss)),
+            SocketOption::MaxSegment(_) => {
+                SocketOption::MaxSegment(self.max_segment.unwrap_or(host.tcp.default_mss))
+            }
             SocketOption::KeepIdle(_) => SocketOption::KeepIdle(self.keepalive.idle),
             SocketOption::KeepInterval(_) => SocketOption::KeepInterval(self.keepalive.interval),
             SocketOption::KeepCount(_) => SocketOption::KeepCount(self.keepalive.probes.into()),
@@ -140,8 +157,14 @@ const fn is_for_streams(option: SocketOption) -> bool {
     use SocketOption as O;
     matches!(
         option,
-        O::NoDelay(_) | O::Cork(_) | O::QuickAck(_) | O::MaxSegment(_) | O::KeepIdle(_) | O::KeepInterval(_)
-            | O::KeepCount(_) | O::UserTimeout(_)
+        O::NoDelay(_)
+            | O::Cork(_)
+            | O::QuickAck(_)
+            | O::MaxSegment(_)
+            | O::KeepIdle(_)
+            | O::KeepInterval(_)
+            | O::KeepCount(_)
+            | O::UserTimeout(_)
     )
 }
 
@@ -157,7 +180,9 @@ impl Socket {
         let late = self.role.get().is_some() || self.fresh.lock().binding.is_some();
         match option {
             SocketOption::V6Only(_) if late => return Err(error(libc::EINVAL)),
-            SocketOption::MaxSegment(bytes) if !(88..=32_767).contains(&bytes) => return Err(error(libc::EINVAL)),
+            SocketOption::MaxSegment(bytes) if !(88..=32_767).contains(&bytes) => {
+                return Err(error(libc::EINVAL));
+            }
             SocketOption::KeepCount(0) | SocketOption::Ttl(0) => return Err(error(libc::EINVAL)),
             _ => {}
         }
@@ -194,7 +219,12 @@ impl Socket {
     }
 }
 
-fn apply_to(socket: &mut TcpSocket, option: SocketOption, fresh: &Fresh, now: proto::time::Instant) {
+fn apply_to(
+    socket: &mut TcpSocket,
+    option: SocketOption,
+    fresh: &Fresh,
+    now: proto::time::Instant,
+) {
     let connection = &mut socket.connection;
     match option {
         SocketOption::NoDelay(on) => connection.set_nagle(!on),
@@ -207,10 +237,16 @@ fn apply_to(socket: &mut TcpSocket, option: SocketOption, fresh: &Fresh, now: pr
         }
         SocketOption::UserTimeout(timeout) => connection.set_user_timeout(timeout),
         SocketOption::ReceiveBuffer(bytes) => {
-            connection.set_receive_buffer(u32::try_from(bytes).unwrap_or(u32::MAX).clamp(2048, 1 << 30));
+            connection.set_receive_buffer(
+                u32::try_from(bytes)
+                    .unwrap_or(u32::MAX)
+                    .clamp(2048, 1 << 30),
+            );
         }
         SocketOption::Linger(linger) => socket.set_linger(linger),
-        SocketOption::Ttl(_) | SocketOption::TypeOfService(_) => *socket.fields_mut() = fresh.fields,
+        SocketOption::Ttl(_) | SocketOption::TypeOfService(_) => {
+            *socket.fields_mut() = fresh.fields
+        }
         _ => {}
     }
 }

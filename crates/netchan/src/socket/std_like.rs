@@ -20,8 +20,13 @@ thread_local! {
 }
 
 /// Runs `f` with this thread's waiter on `stack`.
-fn with_waiter<R>(stack: &Arc<Stack>, f: impl FnOnce(&mut Waiter) -> io::Result<R>) -> io::Result<R> {
-    let kept = WAITER.take().filter(|waiter| Arc::ptr_eq(waiter.stack(), stack));
+fn with_waiter<R>(
+    stack: &Arc<Stack>,
+    f: impl FnOnce(&mut Waiter) -> io::Result<R>,
+) -> io::Result<R> {
+    let kept = WAITER
+        .take()
+        .filter(|waiter| Arc::ptr_eq(waiter.stack(), stack));
     let mut waiter = match kept {
         Some(waiter) => waiter,
         None => Waiter::on(stack.clone())?,
@@ -82,17 +87,30 @@ struct Shared {
 
 impl Shared {
     fn new(socket: Socket) -> Arc<Self> {
-        Arc::new(Self { socket, settings: Mutex::new(Settings::default()) })
+        Arc::new(Self {
+            socket,
+            settings: Mutex::new(Settings::default()),
+        })
     }
 
     fn read<R>(&self, call: impl FnMut() -> io::Result<R>) -> io::Result<R> {
         let settings = *self.settings.lock();
-        self.call(Readiness::READABLE, settings.nonblocking, settings.read_timeout, call)
+        self.call(
+            Readiness::READABLE,
+            settings.nonblocking,
+            settings.read_timeout,
+            call,
+        )
     }
 
     fn write<R>(&self, call: impl FnMut() -> io::Result<R>) -> io::Result<R> {
         let settings = *self.settings.lock();
-        self.call(Readiness::WRITABLE, settings.nonblocking, settings.write_timeout, call)
+        self.call(
+            Readiness::WRITABLE,
+            settings.nonblocking,
+            settings.write_timeout,
+            call,
+        )
     }
 
     fn call<R>(
@@ -102,13 +120,19 @@ impl Shared {
         timeout: Option<Duration>,
         mut call: impl FnMut() -> io::Result<R>,
     ) -> io::Result<R> {
-        if nonblocking { call() } else { block(&self.socket, interest, timeout, call) }
+        if nonblocking {
+            call()
+        } else {
+            block(&self.socket, interest, timeout, call)
+        }
     }
 }
 
 fn checked(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
     if timeout == Some(Duration::ZERO) {
-        return Err(crate::errno::invalid("a timeout of zero would never wait: use None or set_nonblocking"));
+        return Err(crate::errno::invalid(
+            "a timeout of zero would never wait: use None or set_nonblocking",
+        ));
     }
     Ok(timeout)
 }
@@ -118,15 +142,24 @@ fn checked(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
 pub struct TcpStream(Arc<Shared>);
 
 impl TcpStream {
-    pub(crate) fn connect(net: &Net, address: SocketAddr, timeout: Option<Duration>) -> io::Result<Self> {
-        let domain = if address.is_ipv4() { Domain::V4 } else { Domain::V6 };
+    pub(crate) fn connect(
+        net: &Net,
+        address: SocketAddr,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
+        let domain = if address.is_ipv4() {
+            Domain::V4
+        } else {
+            Domain::V6
+        };
         let socket = Socket::new(net, domain, Kind::Stream)?;
         let in_progress = |e: io::Error| match e.raw_os_error() {
             Some(libc::EINPROGRESS | libc::EALREADY) => io::ErrorKind::WouldBlock.into(),
             _ => e,
         };
-        let result =
-            block(&socket, Readiness::WRITABLE, timeout, || socket.connect(address).map_err(in_progress));
+        let result = block(&socket, Readiness::WRITABLE, timeout, || {
+            socket.connect(address).map_err(in_progress)
+        });
         match result {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(io::ErrorKind::TimedOut.into()),
             Err(e) => Err(e),
@@ -176,11 +209,23 @@ impl TcpStream {
     /// # Errors
     /// As for reading.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.receive(buf, ReceiveFlags { peek: true, truncate: false })
+        self.receive(
+            buf,
+            ReceiveFlags {
+                peek: true,
+                truncate: false,
+            },
+        )
     }
 
     fn receive(&self, buf: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
-        self.0.read(|| Ok(self.0.socket.receive(&mut [IoSliceMut::new(buf)], flags)?.len))
+        self.0.read(|| {
+            Ok(self
+                .0
+                .socket
+                .receive(&mut [IoSliceMut::new(buf)], flags)?
+                .len)
+        })
     }
 
     /// How long a read waits; `None`: for ever.
@@ -232,13 +277,15 @@ impl Read for &TcpStream {
         self.receive(buf, ReceiveFlags::default())
     }
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.0.read(|| Ok(self.0.socket.receive(bufs, ReceiveFlags::default())?.len))
+        self.0
+            .read(|| Ok(self.0.socket.receive(bufs, ReceiveFlags::default())?.len))
     }
 }
 
 impl Write for &TcpStream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.0.write(|| self.0.socket.send(&[IoSlice::new(buf)], None))
+        self.0
+            .write(|| self.0.socket.send(&[IoSlice::new(buf)], None))
     }
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         self.0.write(|| self.0.socket.send(bufs, None))
@@ -275,7 +322,11 @@ pub struct TcpListener(Arc<Shared>);
 
 impl TcpListener {
     pub(crate) fn bind(net: &Net, address: SocketAddr, backlog: usize) -> io::Result<Self> {
-        let domain = if address.is_ipv4() { Domain::V4 } else { Domain::V6 };
+        let domain = if address.is_ipv4() {
+            Domain::V4
+        } else {
+            Domain::V6
+        };
         let socket = Socket::new(net, domain, Kind::Stream)?;
         // As std::net on Unix: a server can start again while its old connections are in TIME-WAIT.
         socket.set_option(SocketOption::ReuseAddress(true))?;
@@ -337,7 +388,11 @@ pub struct UdpSocket(Arc<Shared>);
 
 impl UdpSocket {
     pub(crate) fn bind(net: &Net, address: SocketAddr) -> io::Result<Self> {
-        let domain = if address.is_ipv4() { Domain::V4 } else { Domain::V6 };
+        let domain = if address.is_ipv4() {
+            Domain::V4
+        } else {
+            Domain::V6
+        };
         let socket = Socket::new(net, domain, Kind::Datagram)?;
         socket.bind(address)?;
         Ok(Self(Shared::new(socket)))
@@ -361,7 +416,8 @@ impl UdpSocket {
     /// # Errors
     /// EDESTADDRREQ, EMSGSIZE, what an ICMP error said.
     pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
-        self.0.write(|| self.0.socket.send(&[IoSlice::new(buf)], None))
+        self.0
+            .write(|| self.0.socket.send(&[IoSlice::new(buf)], None))
     }
 
     /// Sends a datagram.
@@ -369,7 +425,8 @@ impl UdpSocket {
     /// # Errors
     /// EMSGSIZE, ENETUNREACH, what an ICMP error said.
     pub fn send_to(&self, buf: &[u8], to: SocketAddr) -> io::Result<usize> {
-        self.0.write(|| self.0.socket.send(&[IoSlice::new(buf)], Some(to)))
+        self.0
+            .write(|| self.0.socket.send(&[IoSlice::new(buf)], Some(to)))
     }
 
     /// Receives a datagram; what does not fit is lost.
@@ -385,9 +442,14 @@ impl UdpSocket {
     /// # Errors
     /// As for [`recv`](Self::recv).
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let received =
-            self.0.read(|| self.0.socket.receive(&mut [IoSliceMut::new(buf)], ReceiveFlags::default()))?;
-        let from = received.from.ok_or_else(|| crate::errno::error(libc::ENOTCONN))?;
+        let received = self.0.read(|| {
+            self.0
+                .socket
+                .receive(&mut [IoSliceMut::new(buf)], ReceiveFlags::default())
+        })?;
+        let from = received
+            .from
+            .ok_or_else(|| crate::errno::error(libc::ENOTCONN))?;
         Ok((received.len, from))
     }
 

@@ -33,22 +33,42 @@ struct Place {
 }
 
 impl Stream {
-    fn at(shard: usize, number: u32, local: SocketAddr, remote: SocketAddr, reported: bool) -> Self {
+    fn at(
+        shard: usize,
+        number: u32,
+        local: SocketAddr,
+        remote: SocketAddr,
+        reported: bool,
+    ) -> Self {
         Self {
-            place: Mutex::new(Place { local, remote, reported }),
+            place: Mutex::new(Place {
+                local,
+                remote,
+                reported,
+            }),
             shard: AtomicUsize::new(shard),
             number: AtomicU32::new(number),
         }
     }
 
     /// Starts to connect.
-    pub fn open(stack: &Stack, bound: Option<SocketAddr>, remote: SocketAddr, fresh: &Fresh) -> io::Result<Self> {
+    pub fn open(
+        stack: &Stack,
+        bound: Option<SocketAddr>,
+        remote: SocketAddr,
+        fresh: &Fresh,
+    ) -> io::Result<Self> {
         let (shard, number, local) = start(stack, bound, remote, fresh)?;
         Ok(Self::at(shard, number, local, remote, false))
     }
 
     /// connect(2) on a socket that was connected or connects; `None`: the last attempt failed, and a new one has begun.
-    pub fn connect_again(&self, stack: &Stack, remote: SocketAddr, fresh: &Fresh) -> Option<io::Result<()>> {
+    pub fn connect_again(
+        &self,
+        stack: &Stack,
+        remote: SocketAddr,
+        fresh: &Fresh,
+    ) -> Option<io::Result<()>> {
         let mut place = self.place.lock();
         let state = self.hold(stack, |shard, number| {
             let socket = shard.tcp(number)?;
@@ -69,7 +89,11 @@ impl Stream {
         match start(stack, bound, remote, fresh) {
             Ok((shard, number, local)) => {
                 self.close(stack);
-                *place = Place { local, remote, reported: false };
+                *place = Place {
+                    local,
+                    remote,
+                    reported: false,
+                };
                 // Relaxed: `place` is locked; a call that runs beside this one meets the old connection or the new one.
                 self.shard.store(shard, Relaxed);
                 self.number.store(number, Relaxed);
@@ -91,7 +115,12 @@ impl Stream {
     }
 
     #[inline]
-    pub fn receive(&self, stack: &Stack, buffers: &mut [IoSliceMut<'_>], flags: ReceiveFlags) -> Result<usize, i32> {
+    pub fn receive(
+        &self,
+        stack: &Stack,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> Result<usize, i32> {
         let number = self.number.load(Relaxed);
         let shard = self.shard.load(Relaxed);
         stack.with_shard_fresh(shard, |shard, _| shard.tcp_receive(number, buffers, flags))
@@ -99,21 +128,29 @@ impl Stream {
 
     pub fn shutdown(&self, stack: &Stack, read: bool, write: bool) -> Result<(), i32> {
         let number = self.number.load(Relaxed);
-        stack.with_shard(self.shard.load(Relaxed), |shard, now| shard.tcp_shutdown(number, read, write, now))
+        stack.with_shard(self.shard.load(Relaxed), |shard, now| {
+            shard.tcp_shutdown(number, read, write, now)
+        })
     }
 
     pub fn close(&self, stack: &Stack) {
         let number = self.number.load(Relaxed);
-        stack.with_shard(self.shard.load(Relaxed), |shard, now| shard.tcp_close(number, now));
+        stack.with_shard(self.shard.load(Relaxed), |shard, now| {
+            shard.tcp_close(number, now)
+        });
     }
 
     pub fn readiness(&self, stack: &Stack) -> Readiness {
         let number = self.number.load(Relaxed);
-        stack.with_shard_fresh(self.shard.load(Relaxed), |shard, _| shard.tcp_readiness(number))
+        stack.with_shard_fresh(self.shard.load(Relaxed), |shard, _| {
+            shard.tcp_readiness(number)
+        })
     }
 
     pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) {
-        self.hold(stack, |shard, number| shard.tcp_register(number, interest, waker));
+        self.hold(stack, |shard, number| {
+            shard.tcp_register(number, interest, waker)
+        });
     }
 
     pub fn deregister(&self, stack: &Stack, waker: &Waker) {
@@ -125,23 +162,35 @@ impl Stream {
     }
 
     pub fn available(&self, stack: &Stack) -> usize {
-        self.hold(stack, |shard, number| shard.tcp(number).map_or(0, |s| s.readable_bytes() as usize))
+        self.hold(stack, |shard, number| {
+            shard.tcp(number).map_or(0, |s| s.readable_bytes() as usize)
+        })
     }
 
     pub fn unacknowledged(&self, stack: &Stack) -> usize {
-        self.hold(stack, |shard, number| shard.tcp(number).map_or(0, TcpSocket::queued_bytes))
+        self.hold(stack, |shard, number| {
+            shard.tcp(number).map_or(0, TcpSocket::queued_bytes)
+        })
     }
 
     pub fn is_connected(&self, stack: &Stack) -> bool {
-        self.hold(stack, |shard, number| shard.tcp(number).is_some_and(|s| s.was_open() && !s.is_over()))
+        self.hold(stack, |shard, number| {
+            shard
+                .tcp(number)
+                .is_some_and(|s| s.was_open() && !s.is_over())
+        })
     }
 
     pub fn info(&self, stack: &Stack) -> Option<proto::tcp::Info> {
-        self.hold(stack, |shard, number| shard.tcp(number).map(|s| s.connection.info()))
+        self.hold(stack, |shard, number| {
+            shard.tcp(number).map(|s| s.connection.info())
+        })
     }
 
     pub fn send_mss(&self, stack: &Stack) -> Option<u16> {
-        self.hold(stack, |shard, number| shard.tcp(number).map(|s| s.connection.send_mss()))
+        self.hold(stack, |shard, number| {
+            shard.tcp(number).map(|s| s.connection.send_mss())
+        })
     }
 
     pub fn with(&self, stack: &Stack, change: impl FnOnce(&mut TcpSocket)) {
@@ -164,7 +213,10 @@ fn start(
     remote: SocketAddr,
     fresh: &Fresh,
 ) -> io::Result<(usize, u32, SocketAddr)> {
-    let (interface, source) = stack.host.route(remote.ip()).ok_or_else(|| error(libc::ENETUNREACH))?;
+    let (interface, source) = stack
+        .host
+        .route(remote.ip())
+        .ok_or_else(|| error(libc::ENETUNREACH))?;
     if stack.ports[usize::from(interface)].gone.load(Relaxed) {
         return Err(error(libc::ENETDOWN));
     }
@@ -195,24 +247,43 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    pub fn open(stack: &Stack, address: SocketAddr, backlog: usize, fresh: &Fresh) -> io::Result<Self> {
+    pub fn open(
+        stack: &Stack,
+        address: SocketAddr,
+        backlog: usize,
+        fresh: &Fresh,
+    ) -> io::Result<Self> {
         let backlog = backlog.clamp(1, limits::BACKLOG_MAX);
         let options = fresh.tcp_options(&stack.host);
         let mut parts = Vec::with_capacity(stack.cells.len());
         for shard in 0..stack.cells.len() {
             let part = stack.with_shard(shard, |shard, _| {
-                shard.listen(address.ip(), address.port(), fresh.v6_only, backlog, options)
+                shard.listen(
+                    address.ip(),
+                    address.port(),
+                    fresh.v6_only,
+                    backlog,
+                    options,
+                )
             });
             match part {
                 Some(part) => parts.push(part),
                 None => {
-                    let so_far = Self { address, parts, next: AtomicUsize::new(0) };
+                    let so_far = Self {
+                        address,
+                        parts,
+                        next: AtomicUsize::new(0),
+                    };
                     so_far.close(stack);
                     return Err(error(libc::ENOBUFS));
                 }
             }
         }
-        Ok(Self { address, parts, next: AtomicUsize::new(0) })
+        Ok(Self {
+            address,
+            parts,
+            next: AtomicUsize::new(0),
+        })
     }
 
     pub const fn address(&self) -> SocketAddr {
@@ -233,11 +304,17 @@ impl Listening {
     pub fn accept(&self, stack: &Stack) -> Option<Stream> {
         let count = self.parts.len();
         // Relaxed: only spreads the load.
-        let first = if count == 1 { 0 } else { self.next.fetch_add(1, Relaxed) };
+        let first = if count == 1 {
+            0
+        } else {
+            self.next.fetch_add(1, Relaxed)
+        };
         for step in 0..count {
             let shard = (first + step) % count;
             let part = self.parts[shard];
-            if let Some((number, key)) = stack.with_shard_fresh(shard, |shard, _| shard.accept(part)) {
+            if let Some((number, key)) =
+                stack.with_shard_fresh(shard, |shard, _| shard.accept(part))
+            {
                 let local = SocketAddr::new(key.local, key.local_port);
                 let remote = SocketAddr::new(key.remote, key.remote_port);
                 return Some(Stream::at(shard, number, local, remote, true));
@@ -248,12 +325,16 @@ impl Listening {
 
     pub fn readiness(&self, stack: &Stack) -> Readiness {
         let mut ready = Readiness::NONE;
-        self.each(stack, |shard, part| ready = ready | shard.listener_readiness(part));
+        self.each(stack, |shard, part| {
+            ready = ready | shard.listener_readiness(part)
+        });
         ready
     }
 
     pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) {
-        self.each(stack, |shard, part| shard.listener_register(part, interest, waker));
+        self.each(stack, |shard, part| {
+            shard.listener_register(part, interest, waker)
+        });
     }
 
     pub fn deregister(&self, stack: &Stack, waker: &Waker) {

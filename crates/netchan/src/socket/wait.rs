@@ -41,10 +41,18 @@ impl Seat {
     /// Takes a free seat; asks the attendant for it if it sits there.
     fn take(&self, doorbell: &Doorbell) -> bool {
         // SeqCst throughout: changes hands a few thousand times a second at most, and is read with `standing`.
-        match self.state.compare_exchange(FREE, TAKEN, Ordering::SeqCst, Ordering::SeqCst) {
+        match self
+            .state
+            .compare_exchange(FREE, TAKEN, Ordering::SeqCst, Ordering::SeqCst)
+        {
             Ok(_) => true,
             Err(ATTENDED) => {
-                let asked = self.state.compare_exchange(ATTENDED, ASKED_FOR, Ordering::SeqCst, Ordering::SeqCst);
+                let asked = self.state.compare_exchange(
+                    ATTENDED,
+                    ASKED_FOR,
+                    Ordering::SeqCst,
+                    Ordering::SeqCst,
+                );
                 if asked.is_ok() {
                     doorbell.ring();
                 }
@@ -165,10 +173,19 @@ impl Waiter {
             state: AtomicU8::new(0),
             doorbell: Doorbell::new()?,
             sitting: AtomicUsize::new(NOT_SITTING),
-            seats: stack.cells.iter().map(|cell| cell.doorbell.clone()).collect(),
+            seats: stack
+                .cells
+                .iter()
+                .map(|cell| cell.doorbell.clone())
+                .collect(),
         });
         let waker = Waker::from(parker.clone());
-        Ok(Self { stack, parker, waker, fds: Vec::with_capacity(16) })
+        Ok(Self {
+            stack,
+            parker,
+            waker,
+            fds: Vec::with_capacity(16),
+        })
     }
 
     /// Ends the wait when woken; hand it to [`super::Socket::register`].
@@ -186,7 +203,11 @@ impl Waiter {
     ///
     /// # Errors
     /// `Interrupted` when a signal handler ran; `WouldBlock` where time is virtual and nothing is due: nobody could end the wait.
-    pub fn wait(&mut self, fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
+    pub fn wait(
+        &mut self,
+        fds: &mut [libc::pollfd],
+        timeout: Option<Duration>,
+    ) -> io::Result<usize> {
         let deadline = timeout.map_or(Instant::FAR, |t| self.stack.clock.now() + t);
         if !self.stack.threaded {
             return self.wait_turning(fds, deadline);
@@ -209,7 +230,12 @@ impl Waiter {
     }
 
     /// Turns one shard until the wait is over.
-    fn wait_sitting(&mut self, number: usize, fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<usize> {
+    fn wait_sitting(
+        &mut self,
+        number: usize,
+        fds: &mut [libc::pollfd],
+        deadline: Instant,
+    ) -> io::Result<usize> {
         let stack = self.stack.clone();
         let cell = &stack.cells[number];
         self.parker.sitting.store(number, Ordering::SeqCst);
@@ -218,7 +244,11 @@ impl Waiter {
             if self.parker.take_wake() {
                 break look(fds);
             }
-            let how = if fds.is_empty() { Sleep::Futex } else { Sleep::Fd };
+            let how = if fds.is_empty() {
+                Sleep::Futex
+            } else {
+                Sleep::Fd
+            };
             cell.doorbell.arm(how);
             // Once more after arming: what came before it may have rung nobody.
             stack.turn_shard(number);
@@ -259,17 +289,27 @@ impl Waiter {
             for cell in &stack.cells {
                 cell.seat.stand(&self.parker);
             }
-            let free = stack.cells.iter().position(|cell| cell.seat.take(&cell.doorbell));
+            let free = stack
+                .cells
+                .iter()
+                .position(|cell| cell.seat.take(&cell.doorbell));
             if let Some(number) = free {
-                stack.cells.iter().for_each(|cell| cell.seat.walk_away(&self.parker));
+                stack
+                    .cells
+                    .iter()
+                    .for_each(|cell| cell.seat.walk_away(&self.parker));
                 let result = self.wait_sitting(number, fds, deadline);
                 stack.cells[number].seat.leave();
                 return result;
             }
             let slept = self.sleep_parked(fds, deadline);
-            let over = self.parker.take_wake() || !matches!(slept, Ok(0)) || stack.clock.now() >= deadline;
+            let over =
+                self.parker.take_wake() || !matches!(slept, Ok(0)) || stack.clock.now() >= deadline;
             if over {
-                stack.cells.iter().for_each(|cell| cell.seat.walk_away(&self.parker));
+                stack
+                    .cells
+                    .iter()
+                    .for_each(|cell| cell.seat.walk_away(&self.parker));
                 // A poke that came meanwhile was meant for somebody who stays.
                 self.pass_on_poke();
                 return match slept {
@@ -306,7 +346,11 @@ impl Waiter {
     }
 
     fn sleep_parked(&mut self, fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<usize> {
-        let how = if fds.is_empty() { Sleep::Futex } else { Sleep::Fd };
+        let how = if fds.is_empty() {
+            Sleep::Futex
+        } else {
+            Sleep::Fd
+        };
         let parker = self.parker.clone();
         parker.doorbell.arm(how);
         let now = self.stack.clock.now();
@@ -350,7 +394,12 @@ impl Waiter {
         }
     }
 
-    fn sleep_on_links(&mut self, fds: &mut [libc::pollfd], until: Instant, now: Instant) -> io::Result<usize> {
+    fn sleep_on_links(
+        &mut self,
+        fds: &mut [libc::pollfd],
+        until: Instant,
+        now: Instant,
+    ) -> io::Result<usize> {
         let stack = self.stack.clone();
         let own = fds.len();
         self.fds.clear();
@@ -366,7 +415,11 @@ impl Waiter {
         }
         // After arming once more: what came before it may have rung nobody.
         let work = stack.turn_links();
-        let slept = if work || self.parker.is_signalled() { Ok(0) } else { ppoll(&mut self.fds, until, now) };
+        let slept = if work || self.parker.is_signalled() {
+            Ok(0)
+        } else {
+            ppoll(&mut self.fds, until, now)
+        };
         self.parker.doorbell.disarm();
         stack.ports.iter().for_each(|port| port.doorbell.disarm());
         slept?;
@@ -389,7 +442,11 @@ impl Waiter {
             // Neither rung nor at the end of its time (the futex goes by another clock: give or take a 64th): a signal handler ran.
             let slept = self.stack.clock.now().since(now);
             let early = timeout.is_none_or(|t| slept + t / 64 + Duration::from_millis(1) < t);
-            return if rung || !early { Ok(0) } else { Err(io::ErrorKind::Interrupted.into()) };
+            return if rung || !early {
+                Ok(0)
+            } else {
+                Err(io::ErrorKind::Interrupted.into())
+            };
         }
         self.fds.clear();
         self.fds.extend_from_slice(fds);
@@ -411,7 +468,11 @@ fn look(fds: &mut [libc::pollfd]) -> io::Result<usize> {
 
 /// An entry for poll(2) that waits for input.
 pub(crate) fn readable(fd: BorrowedFd<'_>) -> libc::pollfd {
-    libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
+    libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    }
 }
 
 /// poll(2) until `until`.
@@ -430,7 +491,13 @@ pub(crate) fn attend(stack: &Stack, bell: &Doorbell) {
         let free = cell.seat.state.load(Ordering::SeqCst) == FREE;
         free_ticks[at] = if free { free_ticks[at] + 1 } else { 0 };
         let wanted = free_ticks[at] >= 2 || (free && stack.is_attended());
-        if wanted && cell.seat.state.compare_exchange(FREE, ATTENDED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        if wanted
+            && cell
+                .seat
+                .state
+                .compare_exchange(FREE, ATTENDED, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+        {
             sit(stack, at);
             free_ticks[at] = 0;
         }
@@ -458,7 +525,11 @@ fn sit(stack: &Stack, number: usize) {
         let now = stack.clock.now();
         let until = cell.next_timer().min(now + TICK * 10);
         if cell.seat.state.load(Ordering::SeqCst) == ATTENDED && until > now {
-            let longest = if alone { until.since(now) } else { until.since(now).min(TICK / 10) };
+            let longest = if alone {
+                until.since(now)
+            } else {
+                until.since(now).min(TICK / 10)
+            };
             cell.doorbell.wait(Some(longest));
         }
         cell.doorbell.disarm();

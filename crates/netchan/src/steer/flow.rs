@@ -22,14 +22,25 @@ pub struct FlowKey {
 impl FlowKey {
     /// The flow of a packet that we sent: an IP header without options or extension headers, then ports.
     pub fn of_sent(bytes: &[u8]) -> Option<Self> {
-        let (source, destination, protocol, upper): (IpAddr, IpAddr, u8, usize) = if bytes.first()? >> 4 == 4 {
-            let header = bytes.first_chunk::<20>()?;
-            let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
-            ([s0, s1, s2, s3].into(), [d0, d1, d2, d3].into(), header[9], 20)
-        } else {
-            let (source, rest) = bytes.get(8..40)?.split_first_chunk::<16>()?;
-            ((*source).into(), (*rest.first_chunk::<16>()?).into(), *bytes.get(6)?, 40)
-        };
+        let (source, destination, protocol, upper): (IpAddr, IpAddr, u8, usize) =
+            if bytes.first()? >> 4 == 4 {
+                let header = bytes.first_chunk::<20>()?;
+                let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
+                (
+                    [s0, s1, s2, s3].into(),
+                    [d0, d1, d2, d3].into(),
+                    header[9],
+                    20,
+                )
+            } else {
+                let (source, rest) = bytes.get(8..40)?.split_first_chunk::<16>()?;
+                (
+                    (*source).into(),
+                    (*rest.first_chunk::<16>()?).into(),
+                    *bytes.get(6)?,
+                    40,
+                )
+            };
         let [s0, s1, d0, d1] = *bytes.get(upper..)?.first_chunk::<4>()?;
         let protocol = Protocol(protocol);
         matches!(protocol, Protocol::TCP | Protocol::UDP).then_some(Self {
@@ -58,10 +69,18 @@ impl Tuple {
         let ports = u32::from_ne_bytes(*bytes.get(upper..)?.first_chunk()?);
         let word = |at: &[u8; 8]| u64::from_ne_bytes(*at);
         if bytes.first()? >> 4 == 4 {
-            return Some(Self { ends: [word(bytes.get(12..)?.first_chunk()?), 0, 0, 0], ports });
+            return Some(Self {
+                ends: [word(bytes.get(12..)?.first_chunk()?), 0, 0, 0],
+                ports,
+            });
         }
-        let ([a, b, c, d], []) = bytes.get(8..40)?.as_chunks::<8>() else { return None };
-        Some(Self { ends: [word(a), word(b), word(c), word(d)], ports })
+        let ([a, b, c, d], []) = bytes.get(8..40)?.as_chunks::<8>() else {
+            return None;
+        };
+        Some(Self {
+            ends: [word(a), word(b), word(c), word(d)],
+            ports,
+        })
     }
 
     /// Of packets that belong to `key`.
@@ -105,8 +124,16 @@ impl FlowHash {
     /// With a secret key.
     pub fn new(key: &[u8; 16]) -> Self {
         let [a, b, c, d, e, f, g, h, rest @ ..] = *key;
-        let (k0, k1) = (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes(rest));
-        Self([k0 ^ 0x736f_6d65_7073_6575, k1 ^ 0x646f_7261_6e64_6f6d, k0 ^ 0x6c79_6765_6e65_7261, k1 ^ 0x7465_6462_7974_6573])
+        let (k0, k1) = (
+            u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            u64::from_le_bytes(rest),
+        );
+        Self([
+            k0 ^ 0x736f_6d65_7073_6575,
+            k1 ^ 0x646f_7261_6e64_6f6d,
+            k0 ^ 0x6c79_6765_6e65_7261,
+            k1 ^ 0x7465_6462_7974_6573,
+        ])
     }
 
     /// 64 bits for `key`: never 0, so that 0 can mean "none".
@@ -124,7 +151,13 @@ impl FlowHash {
                 let words = |ip| u128::from_le_bytes(v6_octets(ip));
                 let (low, high) = (|x: u128| low_word(x), |x: u128| low_word(x >> 64));
                 let (local, remote) = (words(local), words(remote));
-                self.sip(&[low(local), high(local), low(remote), high(remote), last(39, ports, key.protocol)])
+                self.sip(&[
+                    low(local),
+                    high(local),
+                    low(remote),
+                    high(remote),
+                    last(39, ports, key.protocol),
+                ])
             }
         }
     }
@@ -132,7 +165,10 @@ impl FlowHash {
     /// [`Self::hash`] for IPv4, of words read from a packet little-endian: our address, the peer's, our port and the peer's.
     #[inline]
     pub fn hash_v4(&self, local: u32, remote: u32, ports: u32, protocol: Protocol) -> u64 {
-        self.sip(&[u64::from(local) | u64::from(remote) << 32, last(15, ports, protocol)])
+        self.sip(&[
+            u64::from(local) | u64::from(remote) << 32,
+            last(15, ports, protocol),
+        ])
     }
 
     /// SipHash-1-3 of `words`, the last of which has the length on top; with its lowest bit set.
@@ -199,7 +235,12 @@ impl FlowTable {
     /// A table for `capacity` flows; allocates all of it (16 bytes × twice the capacity, touched only when used).
     pub fn new(capacity: usize) -> Self {
         let slots = (capacity * 2).next_power_of_two().max(8);
-        Self { entries: vec![(0, 0); slots], mask: slots - 1, len: 0, capacity }
+        Self {
+            entries: vec![(0, 0); slots],
+            mask: slots - 1,
+            len: 0,
+            capacity,
+        }
     }
 
     #[allow(clippy::cast_possible_truncation)] // only the low bits choose the slot
@@ -289,14 +330,22 @@ mod tests {
     fn is_siphash() {
         let mut key = [0; 16];
         for seed in 1..200_u8 {
-            key.iter_mut().zip(seed..).for_each(|(byte, n)| *byte = n.wrapping_mul(91));
+            key.iter_mut()
+                .zip(seed..)
+                .for_each(|(byte, n)| *byte = n.wrapping_mul(91));
             let ip = |v6: bool, n: u8| match v6 {
                 false => IpAddr::from([10, seed, n, 7]),
                 true => IpAddr::from([[n; 8], [seed; 8]].concat().try_into().unwrap_or([0; 16])),
             };
             for v6 in [false, true] {
                 let (local, remote) = (ip(v6, 200), ip(v6, seed ^ 3));
-                let flow = FlowKey { local, remote, local_port: 0x1234, remote_port: 0xfedc, protocol: Protocol::TCP };
+                let flow = FlowKey {
+                    local,
+                    remote,
+                    local_port: 0x1234,
+                    remote_port: 0xfedc,
+                    protocol: Protocol::TCP,
+                };
                 let mut bytes = Vec::new();
                 for ip in [local, remote] {
                     match ip {
@@ -305,7 +354,10 @@ mod tests {
                     }
                 }
                 bytes.extend([0x12, 0x34, 0xfe, 0xdc, Protocol::TCP.0, 0, 0]);
-                assert_eq!(FlowHash::new(&key).hash(&flow), SipHasher13::new_with_key(&key).hash(&bytes) | 1);
+                assert_eq!(
+                    FlowHash::new(&key).hash(&flow),
+                    SipHasher13::new_with_key(&key).hash(&bytes) | 1
+                );
             }
         }
     }

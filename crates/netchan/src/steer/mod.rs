@@ -8,8 +8,7 @@ use std::net::IpAddr;
 use proto::{
     ip::{address::Destination, validate},
     wire::{
-        Error as WireError,
-        checksum,
+        Error as WireError, checksum,
         ethernet::{self, EtherType, MacAddr},
         ipv4::{self, Protocol},
         ipv6,
@@ -85,7 +84,10 @@ struct Checked {
 impl Steer {
     /// For interface number `interface`.
     pub const fn new(interface: u8, placement: Placement) -> Self {
-        Self { placement, interface }
+        Self {
+            placement,
+            interface,
+        }
     }
 
     /// Checks a frame and says where it goes.
@@ -109,15 +111,24 @@ impl Steer {
         let head = frame.first_chunk::<{ ethernet::HEADER_LEN + ipv4::HEADER_LEN + 4 }>()?;
         let (link, rest) = head.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
         let (ip, ports) = rest.split_first_chunk::<{ ipv4::HEADER_LEN }>()?;
-        let (to, ethertype) = (MacAddr([link[0], link[1], link[2], link[3], link[4], link[5]]), [link[12], link[13]]);
+        let (to, ethertype) = (
+            MacAddr([link[0], link[1], link[2], link[3], link[4], link[5]]),
+            [link[12], link[13]],
+        );
         let protocol = Protocol(ip[9]);
         let whole = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff == 0;
         let usual = to == facts.mac && ethertype == [8, 0] && ip[0] == 0x45 && whole;
-        if !usual || !matches!(protocol, Protocol::TCP | Protocol::UDP) || !checksum::is_valid(checksum::sum_array(ip)) {
+        if !usual
+            || !matches!(protocol, Protocol::TCP | Protocol::UDP)
+            || !checksum::is_valid(checksum::sum_array(ip))
+        {
             return None;
         }
         let len = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
-        let (source, destination) = ([ip[12], ip[13], ip[14], ip[15]], [ip[16], ip[17], ip[18], ip[19]]);
+        let (source, destination) = (
+            [ip[12], ip[13], ip[14], ip[15]],
+            [ip[16], ip[17], ip[18], ip[19]],
+        );
         let room = frame.len() - ethernet::HEADER_LEN;
         if len > room || len < ipv4::HEADER_LEN + 4 {
             return None;
@@ -133,7 +144,8 @@ impl Steer {
         packet.pull(ethernet::HEADER_LEN);
         packet.truncate(len);
         let meta = &mut packet.meta;
-        (meta.protocol, meta.flow, meta.interface, meta.to_group) = (protocol, short(hash), self.interface, false);
+        (meta.protocol, meta.flow, meta.interface, meta.to_group) =
+            (protocol, short(hash), self.interface, false);
         meta.upper = 20;
         Some(Verdict::Shard(self.shard_of(hash)))
     }
@@ -141,7 +153,8 @@ impl Steer {
     #[inline(never)]
     fn try_classify(&self, host: &Host, packet: &mut Packet) -> Result<Verdict, Counter> {
         let facts = &host.interfaces[usize::from(self.interface)];
-        let (header, len) = ethernet::Header::parse(packet.bytes()).map_err(|_| Counter::DropEthernet)?;
+        let (header, len) =
+            ethernet::Header::parse(packet.bytes()).map_err(|_| Counter::DropEthernet)?;
         if header.destination != facts.mac && !header.destination.is_multicast() {
             return Err(Counter::DropNotForUs);
         }
@@ -169,8 +182,11 @@ impl Steer {
         v6: bool,
         loopback: bool,
     ) -> Result<Verdict, Counter> {
-        let checked =
-            if v6 { self.check_v6(host, packet, loopback)? } else { self.check_v4(host, packet, loopback)? };
+        let checked = if v6 {
+            self.check_v6(host, packet, loopback)?
+        } else {
+            self.check_v4(host, packet, loopback)?
+        };
         let checked = match checked {
             Ok(checked) => checked,
             Err(work) => return Ok(Verdict::Host(work)),
@@ -187,9 +203,16 @@ impl Steer {
             Protocol::ICMPV6 if v6 => return Ok(Verdict::Host(HostWork::Icmp)),
             _ => return Ok(Verdict::Host(HostWork::Unserved)),
         }
-        let ports = packet.bytes().get(checked.upper..).and_then(<[u8]>::first_chunk::<4>);
+        let ports = packet
+            .bytes()
+            .get(checked.upper..)
+            .and_then(<[u8]>::first_chunk::<4>);
         let Some(&[s0, s1, d0, d1]) = ports else {
-            return Err(if checked.protocol == Protocol::TCP { Counter::DropTcpHeader } else { Counter::DropUdpHeader });
+            return Err(if checked.protocol == Protocol::TCP {
+                Counter::DropTcpHeader
+            } else {
+                Counter::DropUdpHeader
+            });
         };
         let key = FlowKey {
             local: checked.destination,
@@ -216,12 +239,22 @@ impl Steer {
         }
     }
 
-    fn check_v4(&self, host: &Host, packet: &Packet, loopback: bool) -> Result<Result<Checked, HostWork>, Counter> {
+    fn check_v4(
+        &self,
+        host: &Host,
+        packet: &Packet,
+        loopback: bool,
+    ) -> Result<Result<Checked, HostWork>, Counter> {
         let header = ipv4::Header::parse(packet.bytes()).map_err(|error| match error {
             WireError::Checksum => Counter::DropIpChecksum,
             _ => Counter::DropIpHeader,
         })?;
-        let to = self.addresses(host, header.source.into(), header.destination.into(), loopback)?;
+        let to = self.addresses(
+            host,
+            header.source.into(),
+            header.destination.into(),
+            loopback,
+        )?;
         if header.is_fragment() {
             return Ok(Err(HostWork::Fragment));
         }
@@ -235,9 +268,19 @@ impl Steer {
         }))
     }
 
-    fn check_v6(&self, host: &Host, packet: &Packet, loopback: bool) -> Result<Result<Checked, HostWork>, Counter> {
+    fn check_v6(
+        &self,
+        host: &Host,
+        packet: &Packet,
+        loopback: bool,
+    ) -> Result<Result<Checked, HostWork>, Counter> {
         let header = ipv6::Header::parse(packet.bytes()).map_err(|_| Counter::DropIpHeader)?;
-        let to = self.addresses(host, header.source.into(), header.destination.into(), loopback)?;
+        let to = self.addresses(
+            host,
+            header.source.into(),
+            header.destination.into(),
+            loopback,
+        )?;
         let len = ipv6::HEADER_LEN + usize::from(header.payload_len);
         let mut checked = Checked {
             source: header.source.into(),
@@ -247,7 +290,10 @@ impl Steer {
             len,
             to,
         };
-        if matches!(header.next_header, Protocol::TCP | Protocol::UDP | Protocol::ICMPV6) {
+        if matches!(
+            header.next_header,
+            Protocol::TCP | Protocol::UDP | Protocol::ICMPV6
+        ) {
             return Ok(Ok(checked));
         }
         let payload = header.payload(packet.bytes());
@@ -267,10 +313,18 @@ impl Steer {
         }
     }
 
-    fn addresses(&self, host: &Host, source: IpAddr, destination: IpAddr, loopback: bool) -> Result<Destination, Counter> {
+    fn addresses(
+        &self,
+        host: &Host,
+        source: IpAddr,
+        destination: IpAddr,
+        loopback: bool,
+    ) -> Result<Destination, Counter> {
         let ours = &host.interfaces[usize::from(self.interface)].addresses;
         validate::addresses(source, destination, ours, loopback).map_err(|martian| match martian {
-            validate::Martian::NotOurs | validate::Martian::BadDestination => Counter::DropIpDestination,
+            validate::Martian::NotOurs | validate::Martian::BadDestination => {
+                Counter::DropIpDestination
+            }
             _ => Counter::DropIpSource,
         })
     }
