@@ -1,9 +1,10 @@
 //! TCP in a shard: segments to connections, connections to segments, and what the socket calls do to a connection.
 
+mod calls;
+
 use std::{
-    io::{IoSlice, IoSliceMut},
+    io::IoSliceMut,
     net::{IpAddr, SocketAddr},
-    task::Waker,
 };
 
 use proto::{
@@ -28,7 +29,7 @@ use crate::{
     emit::{self, IpFields},
     errno,
     packet::Packet,
-    socket::{Readiness, ReceiveFlags},
+    socket::Readiness,
     steer::{
         flow::{FlowKey, Tuple},
         short,
@@ -531,203 +532,6 @@ impl Shard {
         let hash = self.host.flow_hash.hash(key);
         let home = crate::steer::spread(hash, self.shards);
         home == self.number && self.find(short(hash), key).is_none()
-    }
-
-    // --- socket calls ---------------------------------------------------------------------------------------------
-
-    /// The connection with this number.
-    pub fn tcp(&self, number: u32) -> Option<&TcpSocket> {
-        self.tcp.get(number)
-    }
-
-    pub(super) fn tcp_mut(&mut self, number: u32) -> Option<&mut TcpSocket> {
-        self.tcp.get_mut(number)
-    }
-
-    /// Connections with their numbers.
-    pub fn connections(&self) -> impl Iterator<Item = (u32, &TcpSocket)> {
-        self.tcp.iter()
-    }
-
-    /// Lets the application's socket change a connection's settings.
-    pub fn tcp_with(&mut self, number: u32, change: impl FnOnce(&mut TcpSocket)) {
-        if let Some(socket) = self.tcp.get_mut(number) {
-            change(socket);
-            self.mark_dirty(number);
-        }
-    }
-
-    /// Appends to a connection's send queue; how many bytes.
-    ///
-    /// # Errors
-    /// An errno: EAGAIN (no room, or not yet connected), EPIPE, ENOTCONN, or the connection's error.
-    #[inline]
-    pub fn tcp_send(&mut self, number: u32, buffers: &[IoSlice<'_>]) -> Result<usize, i32> {
-        let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
-        if let Some(error) = socket.error.take() {
-            return Err(error);
-        }
-        if !socket.connection.is_open_for_writing() {
-            return Err(libc::EPIPE);
-        }
-        if !socket.connection.can_send() {
-            return Err(libc::EAGAIN);
-        }
-        let n = socket.send.append(buffers, &mut self.send_memory);
-        if n == 0 && buffers.iter().any(|b| !b.is_empty()) {
-            return Err(libc::EAGAIN);
-        }
-        socket
-            .connection
-            .written(u32::try_from(n).unwrap_or(u32::MAX));
-        self.mark_dirty(number);
-        Ok(n)
-    }
-
-    /// Copies received bytes out; 0 is the end of the stream (or empty buffers).
-    ///
-    /// # Errors
-    /// An errno: EAGAIN, ENOTCONN, or the connection's error.
-    #[inline]
-    pub fn tcp_receive(
-        &mut self,
-        number: u32,
-        buffers: &mut [IoSliceMut<'_>],
-        flags: ReceiveFlags,
-    ) -> Result<usize, i32> {
-        let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
-        if socket.receive.readable_bytes() == 0 {
-            if let Some(error) = socket.error.take() {
-                return Err(error);
-            }
-            if socket.end_of_stream() {
-                return Ok(0);
-            }
-            return Err(if socket.was_open {
-                libc::EAGAIN
-            } else {
-                libc::ENOTCONN
-            });
-        }
-        let n = copy_segments(socket.receive.iter(&self.pool), buffers);
-        if !flags.peek && n > 0 {
-            let n = u32::try_from(n).unwrap_or(u32::MAX);
-            socket.receive.advance(&mut self.pool, n);
-            socket.connection.consumed(n);
-            if socket.connection.wants_output() {
-                self.mark_dirty(number);
-            }
-        }
-        Ok(n)
-    }
-
-    /// shutdown(2). Reading: later reads say end of stream.
-    ///
-    /// # Errors
-    /// ENOTCONN.
-    pub fn tcp_shutdown(
-        &mut self,
-        number: u32,
-        read: bool,
-        write: bool,
-        now: Instant,
-    ) -> Result<(), i32> {
-        let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
-        if !socket.was_open || socket.connection.is_finished() || socket.detached_flow {
-            return Err(libc::ENOTCONN);
-        }
-        if read {
-            socket.read_shut = true;
-            socket.wakers.wake(
-                Readiness::READABLE | Readiness::READ_HANGUP,
-                &mut self.woken,
-            );
-        }
-        if write {
-            let events = socket.connection.shutdown();
-            self.events(number, events | Events::WRITABLE, now);
-            self.mark_dirty(number);
-        }
-        Ok(())
-    }
-
-    /// The application lets go of a connection: a graceful close, or an abort where data would be lost unread (RFC 9293 SHLD-3)
-    /// or SO_LINGER is zero.
-    pub fn tcp_close(&mut self, number: u32, now: Instant) {
-        let Some(socket) = self.tcp.get_mut(number) else {
-            return;
-        };
-        socket.attached = false;
-        socket.wakers = Wakers::default();
-        let events = if socket.linger == Some(Duration::ZERO) {
-            socket.connection.abort()
-        } else {
-            socket
-                .connection
-                .close(socket.receive.readable_bytes(), now)
-        };
-        socket.receive.clear(&mut self.pool);
-        self.events(number, events, now);
-        self.mark_dirty(number);
-    }
-
-    /// The link of `interface` is gone for good: its connections end with ENETDOWN, and if it was the last one (`all`) listeners say so, too.
-    pub fn link_gone(&mut self, interface: usize, all: bool, now: Instant) {
-        let numbers: Vec<u32> = self
-            .tcp
-            .iter()
-            .filter(|(_, s)| usize::from(s.interface) == interface)
-            .map(|(number, _)| number)
-            .collect();
-        for number in numbers {
-            let Some(socket) = self.tcp.get_mut(number) else {
-                continue;
-            };
-            let events = socket.connection.abort();
-            self.events(number, events, now);
-            if let Some(socket) = self.tcp.get_mut(number) {
-                socket.error = Some(libc::ENETDOWN);
-                socket.wakers.wake(Readiness(!0), &mut self.woken);
-            }
-            self.mark_dirty(number);
-        }
-        if all {
-            self.all_gone = true;
-            self.wake_everyone();
-        }
-    }
-
-    /// What a connection is ready for.
-    pub fn tcp_readiness(&self, number: u32) -> Readiness {
-        let Some(socket) = self.tcp.get(number) else {
-            return Readiness::HANGUP | Readiness::ERROR;
-        };
-        socket.readiness(&self.send_memory)
-    }
-
-    /// Registers a waker, or wakes it at once.
-    pub fn tcp_register(&mut self, number: u32, interest: Readiness, waker: &Waker) {
-        let Some(socket) = self.tcp.get_mut(number) else {
-            return waker.wake_by_ref();
-        };
-        let now = socket.readiness(&self.send_memory);
-        if now.intersects(interest | Readiness::ERROR | Readiness::HANGUP) {
-            waker.wake_by_ref();
-        } else {
-            socket.wakers.register(interest, waker);
-        }
-    }
-
-    /// Forgets a waker.
-    pub fn tcp_deregister(&mut self, number: u32, waker: &Waker) {
-        if let Some(socket) = self.tcp.get_mut(number) {
-            socket.wakers.deregister(waker);
-        }
-    }
-
-    /// SO_ERROR.
-    pub fn tcp_take_error(&mut self, number: u32) -> Option<i32> {
-        self.tcp.get_mut(number)?.error.take()
     }
 }
 
