@@ -341,3 +341,6 @@ pub const fn spread(hash: u64, n: usize) -> usize {
 pub const fn short(hash: u64) -> u32 {
     hash as u32
 }
+
+#[cfg(test)]
+mod tests;

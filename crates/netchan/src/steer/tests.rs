@@ -1,0 +1,100 @@
+//! The quick way and the long way of the classifier say the same.
+
+use percore::slab::Slab;
+use proto::{
+    ip::{
+        address::{Address, Addresses},
+        keyed::{Random, Seed},
+        route,
+    },
+    tcp,
+};
+
+use super::*;
+use crate::{host::InterfaceFacts, steer::flow::FlowHash};
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+fn host() -> Host {
+    let mut addresses = Addresses::new();
+    let address: Address = "10.0.0.2/24".parse().unwrap();
+    addresses.add(address).unwrap();
+    Host {
+        interfaces: vec![InterfaceFacts {
+            name: "test".into(),
+            mac: MacAddr(MAC),
+            mtu: 1500,
+            addresses,
+        }],
+        routes: route::Table::new(),
+        flow_hash: FlowHash::new(&[7; 16]),
+        secret: [1; 16],
+        seed: Seed([1, 2]),
+        tcp: tcp::Config::default(),
+        send_buffer: 1 << 16,
+    }
+}
+
+/// A frame that is a segment or a datagram for us, but for up to three changed bytes; every other one has its IP checksum mended after the change.
+fn frame(random: &mut Random) -> Vec<u8> {
+    let text = usize::try_from(random.below(40)).unwrap();
+    let protocol = if random.below(2) == 0 {
+        Protocol::TCP
+    } else {
+        Protocol::UDP
+    };
+    let source = [10, 0, 0, random.next_u64().to_le_bytes()[0]];
+    let mut frame = [&MAC[..], &[2, 0, 0, 0, 0, 9], &[8, 0]].concat();
+    frame.resize(ethernet::HEADER_LEN + ipv4::HEADER_LEN + text, 0x11);
+    let header = ipv4::Header::new(protocol, source.into(), [10, 0, 0, 2].into());
+    header.emit(text, &mut frame[ethernet::HEADER_LEN..]);
+    // Ethernet pads what is short.
+    frame.resize(frame.len().max(60), 0);
+    for _ in 0..random.below(4) {
+        let at = usize::try_from(random.below(44)).unwrap();
+        frame[at] ^= 1 << random.below(8);
+    }
+    if random.below(2) == 0 {
+        let ip = &mut frame[ethernet::HEADER_LEN..ethernet::HEADER_LEN + ipv4::HEADER_LEN];
+        ip[10..12].fill(0);
+        let sum = checksum::checksum(ip).to_be_bytes();
+        ip[10..12].copy_from_slice(&sum);
+    }
+    frame.truncate(frame.len() - usize::try_from(random.below(3) * random.below(20)).unwrap());
+    frame
+}
+
+#[test]
+fn the_quick_way_agrees_with_the_long_one() {
+    let host = host();
+    let steer = Steer::new(0, Placement::Hash { shards: 5 });
+    let mut slab = Slab::new(4, 2048).unwrap();
+    let mut taken = 0;
+    for seed in 0..200_000_u64 {
+        let bytes = frame(&mut Random::new(Seed([seed, 3])));
+        let mut packet = || {
+            let mut packet = Packet::new(slab.alloc().unwrap(), 0);
+            packet.set_len(bytes.len());
+            packet.bytes_mut().copy_from_slice(&bytes);
+            packet
+        };
+        let (mut quick, mut long) = (packet(), packet());
+        let Some(verdict) = steer.quick(&host, &mut quick) else {
+            assert_eq!(
+                quick.bytes(),
+                &bytes[..],
+                "seed {seed}: changed though not decided"
+            );
+            continue;
+        };
+        taken += 1;
+        assert_eq!(
+            Ok(verdict),
+            steer.try_classify(&host, &mut long),
+            "seed {seed}"
+        );
+        assert_eq!(quick.meta, long.meta, "seed {seed}");
+        assert_eq!(quick.bytes(), long.bytes(), "seed {seed}");
+    }
+    assert!(taken > 40_000, "only {taken} frames went the quick way");
+}
