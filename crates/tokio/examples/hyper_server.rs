@@ -61,6 +61,7 @@ pub async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
         let request = Request::post(path)
             .header("host", "netchan.test")
             .body(body)?;
+        sender.ready().await?;
         let response = sender.send_request(request).await?;
         let status = response.status();
         let body = response.into_body().collect().await?.to_bytes();
