@@ -83,12 +83,7 @@ impl Target {
     /// It still serves both families.
     fn serves(&mut self) -> Outcome {
         for address in OURS {
-            // A forged neighbour is believed for up to 45 s (RFC 4861 §6.3.4, REACHABLE): within a minute it answers again.
-            let patience = |last: Result<(), String>, _| match last {
-                Ok(()) => Ok(()),
-                Err(_) => self.place.wait_for(&mut self.server, address, 8000),
-            };
-            (0..3).fold(Err(String::new()), patience)?;
+            self.place.wait_for(&mut self.server, address, 8000)?;
             let target = socket_address(address, 8000);
             self.place
                 .inner(&["connections", &target, "20", "2"])?
