@@ -80,8 +80,26 @@ impl Target {
             .ok_or_else(|| format!("no neighbour: {}", shown.output))
     }
 
-    /// It still serves both families.
+    /// It still serves both families; else what its stack looks like.
     fn serves(&mut self) -> Outcome {
+        self.answers().map_err(|why| {
+            let pid = self.server.pid();
+            let shown = |topic| match self.place.show(pid, topic) {
+                Ok(value) => value.to_string(),
+                Err(e) => e,
+            };
+            let kernel = self.place.run("ip", &["neigh", "show"], SOON);
+            let kernel = kernel.map_or_else(|e| e, |done| done.output);
+            format!(
+                "{why}\n    netchan's neighbours: {}\n    the kernel's: {kernel}\n    sockets: {:.2000}\n    counters since: {:?}",
+                shown("neighbors"),
+                shown("sockets"),
+                self.growth()
+            )
+        })
+    }
+
+    fn answers(&mut self) -> Outcome {
         for address in OURS {
             self.place.wait_for(&mut self.server, address, 8000)?;
             let target = socket_address(address, 8000);
