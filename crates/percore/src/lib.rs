@@ -9,6 +9,7 @@
 //! cargo bench -p percore [-- --quick] [channels] [latency] [slab] [doorbell] [counter] [clock]
 //! ```
 
+pub mod barrier;
 pub mod clock;
 pub mod counter;
 pub mod doorbell;

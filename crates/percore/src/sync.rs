@@ -4,6 +4,12 @@
 //! [`Cell`] panics on a data race. Otherwise the names are `std`'s and cost nothing.
 
 #[cfg(not(loom))]
+pub use std::{hint::spin_loop, thread::yield_now};
+
+#[cfg(loom)]
+pub use loom::{hint::spin_loop, thread::yield_now};
+
+#[cfg(not(loom))]
 pub use std::sync::{
     Arc, Condvar, Mutex,
     atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},

@@ -5,6 +5,7 @@
 //! Turns in which the kernel gave one of the cores to somebody else are left out.
 
 mod channels;
+mod counter;
 mod harness;
 mod others;
 mod slab;
@@ -25,7 +26,7 @@ fn main() {
         ("latency", channels::latency),
         ("slab", slab::run),
         ("doorbell", others::doorbell),
-        ("counter", others::counter),
+        ("counter", counter::run),
         ("clock", others::clock),
     ];
     for (name, section) in sections {

@@ -1,15 +1,14 @@
-//! The doorbell beside a bare futex and an eventfd, the counter beside atomics, the clock beside the kernel's.
+//! The doorbell beside a bare futex and an eventfd, the clock beside the kernel's.
 
 use crate::harness::{Plan, per_operation, pin, print_head, repeat, together};
 use percore::{
     clock::{self, now_ns},
-    counter::PerCore,
     doorbell::{Doorbell, Sleep},
 };
 use rustix::{event::EventfdFlags, event::eventfd, thread::futex};
 use std::{
     hint::black_box,
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering, fence},
     time::Duration,
 };
 
@@ -103,50 +102,6 @@ fn wake_by_futex(plan: &Plan) -> (f64, f64) {
         word.store(number(i), Ordering::Release);
         let _ = futex::wake(&word, futex::Flags::PRIVATE, 1);
     })
-}
-
-pub fn counter(plan: &Plan) {
-    print_head("add", &["PerCore", "fetch_add", "fetch_add own"]);
-    let counts = PerCore::<4>::new(2);
-    let own = [const { crossbeam_utils::CachePadded::new(AtomicU64::new(0)) }; 2];
-    let shared = AtomicU64::new(0);
-    let n = 50_000 * plan.scale;
-    let ours = |slot: usize| repeat(n, || black_box(&counts).add(slot, 1, 1));
-    let atomic = |_| repeat(n, || black_box(&shared).fetch_add(1, Ordering::Relaxed));
-    let atomic_own = |slot: usize| {
-        let own = &own[slot];
-        repeat(n, || black_box(own).fetch_add(1, Ordering::Relaxed))
-    };
-    pin(plan.cores[0]);
-    plan.row(
-        "one core",
-        &mut [&mut || ours(0), &mut || atomic(0), &mut || atomic_own(0)],
-    );
-    if plan.two_cores() {
-        let mut ours = || both(plan, &ours);
-        let mut atomic = || both(plan, &atomic);
-        let mut atomic_own = || both(plan, &atomic_own);
-        plan.row(
-            "two cores, each",
-            &mut [&mut ours, &mut atomic, &mut atomic_own],
-        );
-    }
-}
-
-/// The time of one core's additions while the other adds too, from start to end.
-fn both(plan: &Plan, add: &(impl Fn(usize) -> f64 + Sync)) -> f64 {
-    let done = AtomicBool::new(false);
-    let there = || {
-        while !done.load(Ordering::Relaxed) {
-            add(1);
-        }
-    };
-    let here = || {
-        let each = add(0);
-        done.store(true, Ordering::Relaxed);
-        each
-    };
-    together(plan.cores, here, there)
 }
 
 #[allow(clippy::disallowed_methods)] // it is what we compare with
