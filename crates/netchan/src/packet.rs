@@ -6,6 +6,18 @@ use proto::wire::ipv4::Protocol;
 /// Room in front of an outgoing IP packet for the link's header: Ethernet, two VLAN tags, a virtio-net header, rounded up.
 pub const HEADROOM: usize = 40;
 
+/// What the layers above know of a packet's next hop (RFC 1122 §2.3.2.1 (4), RFC 4861 §7.3.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hint {
+    /// Nothing new.
+    #[default]
+    None,
+    /// New acknowledgments came: it is there.
+    Progress,
+    /// This is sent again because no acknowledgment came in time: it may be gone, or elsewhere.
+    Doubt,
+}
+
 /// What is known about a packet beside its bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
@@ -23,8 +35,8 @@ pub struct Meta {
     pub reassembled: bool,
     /// It is one of our own that found no next hop, on its way back to whoever sent it.
     pub undeliverable: bool,
-    /// Its connection made progress: the next hop is there (RFC 4861 §7.3.1).
-    pub progress: bool,
+    /// What its connection knows of the next hop.
+    pub hint: Hint,
     /// The link vouches for the transport checksum (it never left this host's memory, or hardware verified it).
     pub checksum_verified: bool,
 }

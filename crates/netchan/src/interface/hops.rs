@@ -7,7 +7,7 @@ use proto::{
     wire::ethernet::{self, EtherType, MacAddr},
 };
 
-use crate::packet::Packet;
+use crate::packet::{Hint, Packet};
 
 /// Pairs kept: 256 × 80 bytes, of which only those in use are touched. More peers than that share places.
 const PLACES: usize = 256;
@@ -59,7 +59,11 @@ impl Hops {
         let (ends, place) = ends_of(packet.bytes())?;
         let hop = self.places.get(place)?;
         let known = hop.ends == ends && hop.generation == self.generation && now < hop.until;
-        let silent = !packet.meta.progress || now < hop.confirm_from;
+        let silent = match packet.meta.hint {
+            Hint::None => true,
+            Hint::Progress => now < hop.confirm_from,
+            Hint::Doubt => false,
+        };
         (known && silent).then_some(&hop.header)
     }
 
@@ -153,8 +157,11 @@ mod tests {
                 }
             );
             assert!(hops.get(&sent, until).is_none());
-            sent.meta.progress = true;
+            sent.meta.hint = Hint::Progress;
             assert!(hops.get(&sent, now).is_some() && hops.get(&sent, confirm_from).is_none());
+            sent.meta.hint = Hint::Doubt;
+            assert!(hops.get(&sent, now).is_none());
+            sent.meta.hint = Hint::None;
             let mut other = bytes.to_vec();
             other[18] ^= 1; // a part of the source or of the destination
             assert!(hops.get(&packet(&mut slab, &other), now).is_none());

@@ -36,7 +36,7 @@ use crate::{
     host::{Host, InterfaceFacts},
     limits,
     link::{BURST, Link, LinkError, closed::Closed},
-    packet::{HEADROOM, Packet},
+    packet::{HEADROOM, Hint, Packet},
 };
 
 /// The transmitting half of an interface, and its host's work.
@@ -223,8 +223,13 @@ impl Interface {
         let Some(hop) = self.next_hop(destination) else {
             return self.count(Counter::DropNoRoute);
         };
-        if packet.meta.progress {
-            self.neighbors.confirm(hop, now);
+        match packet.meta.hint {
+            Hint::None => {}
+            Hint::Progress => self.neighbors.confirm(hop, now),
+            Hint::Doubt => {
+                self.neighbors.doubt(hop, now);
+                self.hops.forget();
+            }
         }
         match self.neighbors.resolve(hop, packet, now) {
             Resolution::Ready(mac, packet) => {

@@ -28,7 +28,7 @@ use crate::{
     counters::Counter,
     emit::{self, IpFields},
     errno,
-    packet::Packet,
+    packet::{Hint, Packet},
     socket::Readiness,
     steer::{
         flow::{FlowKey, Tuple},
@@ -62,8 +62,8 @@ pub struct TcpSocket {
     read_shut: bool,
     /// The handshake was over once: tells "refused" from "reset".
     was_open: bool,
-    /// New acknowledgments came since the last packet: the next hop is there.
-    progress: bool,
+    /// What was learned of the next hop since the last packet.
+    hint: Hint,
     fields: IpFields,
     interface: u8,
     /// SO_LINGER.
@@ -171,7 +171,7 @@ impl Shard {
             socket
                 .send
                 .advance(input.acked as usize, &mut self.send_memory);
-            socket.progress = true;
+            socket.hint = Hint::Progress;
         }
         if input.drop.is_some() || input.events.intersects(RARE) || socket.connection.wants_output()
         {
@@ -408,7 +408,7 @@ impl Shard {
                 (packet, self.outboxes.get_mut(usize::from(socket.interface)))
             {
                 packet.meta.interface = socket.interface;
-                packet.meta.progress = std::mem::take(&mut socket.progress);
+                packet.meta.hint = std::mem::take(&mut socket.hint);
                 outbox.push_back(packet);
                 sent += 1;
             }
@@ -431,7 +431,11 @@ impl Shard {
             self.timers.arm(number, socket.connection.deadline());
             return;
         }
+        let attempts = socket.connection.attempts();
         let events = socket.connection.on_timer(now);
+        if socket.connection.attempts() > attempts {
+            socket.hint = Hint::Doubt;
+        }
         self.events(number, events, now);
         self.mark_dirty(number);
     }
@@ -463,7 +467,7 @@ impl Shard {
             dirty: false,
             read_shut: false,
             was_open: false,
-            progress: false,
+            hint: Hint::None,
             fields: options.fields,
             interface,
             linger: options.linger,

@@ -60,7 +60,7 @@ impl<P> Table<P> {
             Operation::Request if for_us && ours.is_on_link(sender) => {
                 self.hear(sender, Some(packet.sender_mac), Evidence::Asked, now)
             }
-            Operation::Reply if for_us && self.awaits(sender) => {
+            Operation::Reply if for_us && self.awaits(sender, packet.sender_mac) => {
                 let answer = Evidence::Answered {
                     solicited: true,
                     over: true,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ip::Seed;
-use crate::neighbor::{Config, Resolution};
+use crate::neighbor::{Config, Resolution, State};
 use proptest::prelude::*;
 use std::vec::Vec;
 
@@ -127,6 +127,41 @@ fn negative_6_nobodys_addresses() {
     let far = request(A, Ipv4Addr::new(192, 0, 2, 1), OUR_IP);
     let heard = t.on_arp(&far, &ours(), US, T0).unwrap();
     assert!(heard.reply.is_some() && heard.learned == Learned::NotAsked && t.is_empty());
+}
+
+/// A forged answer may change an entry, as any word may (RFC 826), but is not believed for as long as a confirmed one: whoever was
+/// asked must say it.
+#[test]
+fn answers_nobody_asked_for_do_not_confirm() {
+    let peer = IpAddr::V4(PEER);
+    let state = |t: &Table<u32>, now| t.iter(now).next().map(|n| (n.mac, n.state));
+    let mut t = table();
+    t.on_arp(&request(A, PEER, OUR_IP), &ours(), US, T0)
+        .unwrap();
+    t.confirm(peer, T0);
+    assert_eq!(state(&t, T0), Some((Some(A), State::Reachable)));
+    t.on_arp(&reply(B, PEER), &ours(), US, T0).unwrap();
+    assert_eq!(state(&t, T0), Some((Some(B), State::Stale)));
+    let _ = t.resolve(peer, 1, T0);
+    t.on_arp(&reply(B, PEER), &ours(), US, T0).unwrap();
+    assert_eq!(
+        state(&t, T0),
+        Some((Some(B), State::Delay)),
+        "not asked yet"
+    );
+    let asked = T0 + Config::default().delay;
+    t.on_timer(asked, |_| ());
+    t.on_arp(&reply(A, PEER), &ours(), US, asked).unwrap();
+    assert_eq!(
+        state(&t, asked),
+        Some((Some(A), State::Stale)),
+        "B was asked, A answered"
+    );
+    let _ = t.resolve(peer, 2, asked);
+    let again = asked + Config::default().delay;
+    t.on_timer(again, |_| ());
+    t.on_arp(&reply(A, PEER), &ours(), US, again).unwrap();
+    assert_eq!(state(&t, again), Some((Some(A), State::Reachable)));
 }
 
 proptest! {

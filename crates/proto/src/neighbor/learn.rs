@@ -145,11 +145,14 @@ impl<P> Table<P> {
             .is_some()
     }
 
-    /// Whether an answer of `ip` is being waited for.
-    pub(super) fn awaits(&self, ip: IpAddr) -> bool {
-        let waiting =
-            |e: &Entry| matches!(e.state, State::Incomplete | State::Delay | State::Probe);
-        self.map.get(&ip).is_some_and(waiting)
+    /// Whether `mac` may answer for `ip`: all were asked, or this one was. Another's word, or one nobody asked for, is no more than
+    /// overheard: else a forged answer would be believed for as long as a confirmed one.
+    pub(super) fn awaits(&self, ip: IpAddr, mac: MacAddr) -> bool {
+        self.map.get(&ip).is_some_and(|entry| match entry.state {
+            State::Incomplete => true,
+            State::Probe => entry.mac == mac,
+            _ => false,
+        })
     }
 
     /// Evidence about somebody there is no entry for.

@@ -356,6 +356,23 @@ impl<P> Table<P> {
         }
     }
 
+    /// The layers above had no answer through this neighbour in the time they expected one (RFC 1122 §2.3.2.1 (4)): unless it was
+    /// confirmed within the last second, it is asked at once whether it is still there, in place of being believed for up to a
+    /// minute. It keeps its address meanwhile: most often it is something further on that failed.
+    pub fn doubt(&mut self, ip: IpAddr, now: Instant) {
+        let Some(place) = self.place(ip) else { return };
+        let Some((_, entry)) = self.map.at_mut(place) else {
+            return;
+        };
+        if matches!(entry.state, State::Reachable | State::Stale | State::Delay)
+            && now >= entry.updated + CONFIRMED_ENOUGH
+        {
+            entry.state = State::Delay;
+            entry.deadline = now;
+            self.next_deadline = self.next_deadline.min(now);
+        }
+    }
+
     /// Where in `recent` a hint for `ip` is kept.
     #[inline]
     fn hint_slot(&self, ip: IpAddr) -> usize {

@@ -486,3 +486,31 @@ proptest! {
         }
     }
 }
+
+/// RFC 1122 §2.3.2.1 (4): advice from above shortens the belief in an address, but not below a second.
+#[test]
+fn doubt_asks_at_once_unless_confirmed_just_now() {
+    let one = ip(1);
+    let ask = |to| Action::Solicit { ip: one, to };
+    for begun in [State::Reachable, State::Stale, State::Delay] {
+        let mut t = in_state(begun);
+        t.doubt(one, T0 + Duration::from_millis(999));
+        assert_eq!(state(&t, one), Some(begun));
+        let mut now = T0 + secs(1);
+        t.doubt(one, now);
+        assert_eq!(t.resolve(one, 5, now), Resolution::Ready(A, 5));
+        for _ in 0..3 {
+            assert_eq!(timer(&mut t, now), vec![ask(Some(A))], "{begun:?}");
+            assert_eq!(state(&t, one), Some(State::Probe));
+            t.doubt(one, now); // said twice, asked once
+            now = now + secs(1);
+        }
+        assert_eq!(timer(&mut t, now), vec![Action::Lost { ip: one }]);
+    }
+    for begun in [State::Incomplete, State::Permanent] {
+        let mut t = in_state(begun);
+        t.doubt(one, T0 + secs(1) / 2);
+        assert_eq!(state(&t, one), Some(begun));
+    }
+    small(8).doubt(one, T0); // nobody known: nothing to doubt
+}

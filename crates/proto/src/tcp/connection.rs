@@ -349,6 +349,11 @@ impl Connection {
         self.state
     }
 
+    /// Retransmissions of the same data, or probes, without an answer so far.
+    pub const fn attempts(&self) -> u8 {
+        self.attempts
+    }
+
     /// Our port.
     pub const fn local_port(&self) -> u16 {
         self.local_port
