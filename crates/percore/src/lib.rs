@@ -6,7 +6,7 @@
 //! ```text
 //! cargo test -p percore
 //! RUSTFLAGS="--cfg loom" cargo test -p percore --release --lib
-//! cargo bench -p percore [-- --quick] [channels] [latency] [slab] [doorbell] [counter] [clock]
+//! cargo bench -p percore [-- --quick] [channels] [latency] [slab] [doorbell] [counter] [trace] [clock]
 //! ```
 
 pub mod barrier;
@@ -16,3 +16,4 @@ pub mod doorbell;
 pub mod ring;
 pub mod slab;
 pub mod sync;
+pub mod trace;

@@ -9,6 +9,7 @@ mod counter;
 mod harness;
 mod others;
 mod slab;
+mod trace;
 
 use harness::Plan;
 
@@ -21,12 +22,13 @@ fn main() {
     let plan = Plan::new(quick);
     plan.print();
     type Section = fn(&Plan);
-    let sections: [(&str, Section); 6] = [
+    let sections: [(&str, Section); 7] = [
         ("channels", channels::run),
         ("latency", channels::latency),
         ("slab", slab::run),
         ("doorbell", others::doorbell),
         ("counter", counter::run),
+        ("trace", trace::run),
         ("clock", others::clock),
     ];
     for (name, section) in sections {
