@@ -34,12 +34,18 @@ impl Connection {
 
     /// Whether reading has opened the window by so much that the peer should hear of it: by half
     /// the buffer; or by two segments, if it is either a quarter of the buffer or what was
-    /// offered is nearly used up.
+    /// offered is nearly used up. Not before the first text is acknowledged: what a SYN could offer
+    /// (64 KiB, RFC 7323 §2.2) is less than the buffer without anyone having read, and that
+    /// acknowledgment, which is due soon, says more.
     pub(super) fn window_update_is_due(&self) -> bool {
         if self.peer_fin_reached || !self.state.is_synchronized() {
             return false;
         }
         let (free, offered) = self.receive_room();
+        let only_syn_offered = self.last_ack_sent == self.irs + 1;
+        if only_syn_offered && offered >= 1 << 15 {
+            return false;
+        }
         let gain = free.saturating_sub(offered);
         let buffer = self.settings.receive_buffer.min(65535 << self.rcv.scale);
         let two_segments = 2 * u32::from(self.rcv.mss);
