@@ -86,6 +86,13 @@ impl Shard {
         }
     }
 
+    /// An option of a listening socket was set: what its connections begin with from now on.
+    pub fn set_listener_options(&mut self, number: u32, options: TcpOptions) {
+        if let Some(listener) = self.listeners.get_mut(number) {
+            listener.options = options;
+        }
+    }
+
     /// The listener for an address and port; one for just this address goes before one for all.
     pub(super) fn listener_for(&self, local: IpAddr, port: u16) -> Option<u32> {
         let mut found = None;

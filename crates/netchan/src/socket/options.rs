@@ -49,7 +49,7 @@ impl Default for Fresh {
             send_buffer: None,
             no_delay: false,
             cork: false,
-            quick_ack: false,
+            quick_ack: true,
             max_segment: None,
             user_timeout: Duration::ZERO,
             fields: IpFields::default(),
@@ -70,6 +70,8 @@ impl Fresh {
     pub fn tcp_options(&self, host: &Host) -> TcpOptions {
         let mut config = host.tcp;
         config.nagle = !self.no_delay;
+        config.cork = self.cork;
+        config.quick_ack = self.quick_ack;
         config.keepalive = self.keep_alive.then_some(self.keepalive);
         if let Some(bytes) = self.receive_buffer {
             config.receive_buffer = u32::try_from(bytes)
@@ -197,7 +199,10 @@ impl Socket {
                 stream.with(self.stack(), |socket| apply_to(socket, option, &fresh, now));
             }
             Some(Role::Datagram(datagram)) => datagram.set_fields(self.stack(), fresh.fields),
-            Some(Role::Listening(_)) | None => {}
+            Some(Role::Listening(listening)) => {
+                listening.set_options(self.stack(), fresh.tcp_options(&self.stack().host));
+            }
+            None => {}
         }
         Ok(())
     }
@@ -229,6 +234,7 @@ fn apply_to(
     match option {
         SocketOption::NoDelay(on) => connection.set_nagle(!on),
         SocketOption::Cork(on) => connection.set_cork(on),
+        SocketOption::QuickAck(on) => connection.set_quick_ack(on),
         SocketOption::KeepAlive(_)
         | SocketOption::KeepIdle(_)
         | SocketOption::KeepInterval(_)

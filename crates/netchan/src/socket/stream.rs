@@ -13,7 +13,7 @@ use super::{Readiness, ReceiveFlags, options::Fresh};
 use crate::{
     errno::error,
     limits,
-    shard::{TcpSocket, config_for},
+    shard::{TcpOptions, TcpSocket, config_for},
     stack::Stack,
 };
 
@@ -70,7 +70,8 @@ impl Stream {
         fresh: &Fresh,
     ) -> Option<io::Result<()>> {
         let mut place = self.place.lock();
-        let state = self.hold(stack, |shard, number| {
+        let number = self.number.load(Relaxed);
+        let state = stack.with_shard_fresh(self.shard.load(Relaxed), |shard, _| {
             let socket = shard.tcp(number)?;
             let facts = (socket.was_open(), socket.is_over());
             Some((facts, shard.tcp_take_error(number)))
@@ -293,6 +294,13 @@ impl Listening {
     pub fn set_backlog(&self, stack: &Stack, backlog: usize) {
         let backlog = backlog.clamp(1, limits::BACKLOG_MAX);
         self.each(stack, |shard, part| shard.set_backlog(part, backlog));
+    }
+
+    /// What connections begin with from now on.
+    pub fn set_options(&self, stack: &Stack, options: TcpOptions) {
+        self.each(stack, |shard, part| {
+            shard.set_listener_options(part, options)
+        });
     }
 
     fn each(&self, stack: &Stack, mut f: impl FnMut(&mut crate::shard::Shard, u32)) {

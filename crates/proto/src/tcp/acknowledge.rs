@@ -43,8 +43,25 @@ impl Connection {
         } else if waiting >= full && self.quick_acks > 0 {
             self.quick_acks -= 1;
             self.pending.set(Pending::ACK);
-        } else if self.timers.delayed_ack == Instant::FAR {
+        } else {
+            self.delay_acknowledgment(now);
+        }
+    }
+
+    /// What may wait for company, `delayed_ack` at most.
+    fn delay_acknowledgment(&mut self, now: Instant) {
+        if self.timers.delayed_ack == Instant::FAR {
             self.timers.delayed_ack = now.plus_micros(u64::from(self.settings.delayed_ack_us));
+        }
+    }
+
+    /// A SYN-ACK, or the peer's FIN while we may still write: what the application does about it
+    /// carries the acknowledgment if it asked to wait.
+    pub(super) fn acknowledge_control(&mut self, now: Instant) {
+        if self.quick_ack {
+            self.pending.set(Pending::ACK);
+        } else {
+            self.delay_acknowledgment(now);
         }
     }
 

@@ -47,6 +47,12 @@ pub struct Config {
     pub sack: bool,
     /// Hold small segments back while others are in flight (RFC 9293 §3.7.4).
     pub nagle: bool,
+    /// Hold small segments back until uncorked or shut (Linux's TCP_CORK).
+    pub cork: bool,
+    /// Acknowledge a SYN-ACK, the peer's FIN and slow start's first full segments at once. Off, they
+    /// wait for company as small text does, for `delayed_ack` at most: for applications that answer
+    /// soon (Linux's TCP_QUICKACK).
+    pub quick_ack: bool,
     /// Longest an acknowledgment waits for company; below 500 ms (RFC 9293 MUST-40).
     pub delayed_ack: Duration,
     /// Probe idle connections.
@@ -86,6 +92,8 @@ impl Default for Config {
             timestamps: true,
             sack: true,
             nagle: true,
+            cork: false,
+            quick_ack: true,
             delayed_ack: Duration::from_millis(40),
             keepalive: None,
             rto_min: Duration::from_millis(200),

@@ -148,6 +148,8 @@ pub struct Connection {
     pub(super) passive: bool,
     pub(super) nagle: bool,
     pub(super) corked: bool,
+    /// SYN-ACK and FIN are acknowledged at once.
+    pub(super) quick_ack: bool,
     pub(super) timestamps: bool,
     pub(super) sack: bool,
     /// Window scaling: offered, then agreed upon.
@@ -293,7 +295,8 @@ impl Connection {
             pending: Pending(Pending::SYN),
             passive,
             nagle: config.nagle,
-            corked: false,
+            corked: config.cork,
+            quick_ack: config.quick_ack,
             timestamps: config.timestamps,
             sack: config.sack,
             scaling: config.window_scale,
@@ -315,7 +318,7 @@ impl Connection {
             peer_mss: config.default_mss.max(MSS_MIN),
             last_ack_sent: SeqNum(0),
             unread: 0,
-            quick_acks: QUICK_ACKS,
+            quick_acks: if config.quick_ack { QUICK_ACKS } else { 0 },
             duplicate_acks_owed: 0,
             peer_fin: SeqNum(0),
             urgent_end: SeqNum(0),
@@ -450,6 +453,16 @@ impl Connection {
     pub fn set_cork(&mut self, on: bool) {
         self.corked = on;
         self.pending.set(Pending::SEND);
+    }
+
+    /// Turns acknowledgments at once on, which also sends one that waits; or off (see
+    /// [`Config::quick_ack`]).
+    pub fn set_quick_ack(&mut self, on: bool) {
+        self.quick_ack = on;
+        self.quick_acks = if on { QUICK_ACKS } else { 0 };
+        if on && self.timers.delayed_ack != Instant::FAR {
+            self.pending.set(Pending::ACK);
+        }
     }
 
     /// Turns keep-alive probes on (`Some`) or off (RFC 9293 MUST-24).

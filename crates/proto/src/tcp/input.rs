@@ -439,7 +439,9 @@ impl Connection {
             }
             self.peer_fin = at;
             self.peer_fin_known = true;
-            self.pending.set(Pending::ACK);
+            if self.rcv.nxt != at {
+                self.pending.set(Pending::ACK); // text is missing
+            }
         }
         if self.peer_fin_known && !self.peer_fin_reached && self.rcv.nxt == self.peer_fin {
             self.reach_peer_fin(segment.now, out);
@@ -453,10 +455,13 @@ impl Connection {
         if self.rcv.edge < self.rcv.nxt {
             self.rcv.edge = self.rcv.nxt;
         }
-        self.pending.set(Pending::ACK);
         out.events |= Events::PEER_CLOSED;
+        if self.state == State::Established {
+            self.state = State::CloseWait;
+            return self.acknowledge_control(now);
+        }
+        self.pending.set(Pending::ACK);
         match self.state {
-            State::Established => self.state = State::CloseWait,
             State::FinWait1 => self.state = State::Closing,
             State::FinWait2 => out.events |= self.enter_time_wait(now),
             _ => {}

@@ -93,7 +93,7 @@ impl Connection {
             return Ok(());
         }
         self.establish(header, segment.now, out);
-        self.pending.set(Pending::ACK);
+        self.acknowledge_control(segment.now);
         // Text and FIN in a SYN-ACK are processed as in ESTABLISHED (steps sixth to eighth).
         segment.begin_after_syn();
         self.process_urgent(&segment, out);

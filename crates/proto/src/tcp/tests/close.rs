@@ -107,6 +107,60 @@ fn fin_rides_along() {
     );
 }
 
+/// Without quick acknowledgments and with a cork, request and response carry the handshake's last
+/// acknowledgment and both FINs: six segments, as few as there can be.
+#[test]
+fn a_short_connection_is_six_segments() {
+    let config = Config {
+        quick_ack: false,
+        cork: true,
+        ..Config::default()
+    };
+    let mut pair = Pair::listening(1, &config, &config);
+    while pair.ends[0].state() != State::Established {
+        assert!(pair.step(Instant::FAR));
+    }
+    pair.ends[0].conn().set_cork(false);
+    pair.ends[0].write(b"request");
+    while pair.ends[1].received != b"request" {
+        assert!(pair.step(Instant::FAR));
+    }
+    pair.ends[1].write(b"response");
+    pair.drain();
+    pair.ends[1].conn().shutdown();
+    while !pair.ends[0].events.contains(Events::PEER_CLOSED) {
+        assert!(pair.step(Instant::FAR));
+    }
+    assert_eq!(pair.ends[0].received, b"response");
+    pair.ends[0].conn().shutdown();
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.ends[0].state(), State::Closed);
+    assert_eq!(pair.ends[1].state(), State::TimeWait);
+    assert_eq!((pair.ends[0].sent.len(), pair.ends[1].sent.len()), (3, 3));
+}
+
+/// Nobody answers: the acknowledgments that waited for company go out alone, in time
+/// (RFC 9293 MUST-40).
+#[test]
+fn waiting_acknowledgments_do_not_wait_for_ever() {
+    let config = Config {
+        quick_ack: false,
+        ..Config::default()
+    };
+    let mut pair = Pair::listening(1, &config, &config);
+    pair.run_for(Duration::from_millis(45));
+    assert_eq!(pair.ends[1].state(), State::SynReceived);
+    pair.run_for(Duration::from_millis(20));
+    assert_eq!(pair.ends[1].state(), State::Established);
+    pair.ends[1].conn().shutdown();
+    pair.run_for(Duration::from_millis(45));
+    assert_eq!(pair.ends[0].state(), State::CloseWait);
+    assert_eq!(pair.ends[1].state(), State::FinWait1);
+    pair.ends[0].conn().set_quick_ack(true);
+    pair.run_for(Duration::from_millis(6));
+    assert_eq!(pair.ends[1].state(), State::FinWait2);
+}
+
 /// A close before the handshake is over: the FIN follows it.
 #[test]
 fn close_in_syn_received() {
