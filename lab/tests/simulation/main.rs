@@ -3,7 +3,10 @@
 //! A failing seed is replayed with `NETCHAN_SEED=<seed> NETCHAN_SEEDS=1 cargo test -p netchan-lab --test simulation`;
 //! `NETCHAN_SEEDS` says how many seeds are tried (`make soak` tries thousands).
 
+mod accounting;
 mod flow;
+#[path = "../system/frames.rs"]
+mod frames;
 mod plan;
 mod world;
 

@@ -23,11 +23,16 @@ pub const CASES: &[Case] = &[
 /// Resident memory may grow by this much (caches, tables that were never touched before), KiB.
 const GROWTH_MAX_KIB: u64 = 24 << 10;
 
+/// How long what an attack left may stay: fragments that wait for the rest (RFC 8200 §4.5).
+const SETTLED: Duration = Duration::from_secs(75);
+
 /// A server under test, and how it was before.
 struct Target {
     place: Place,
     server: Process,
     resident_kib: u64,
+    /// What was free, by name and owner.
+    free: Vec<(String, u64)>,
     counters: Value,
 }
 
@@ -38,6 +43,21 @@ fn resident_kib(pid: u32) -> Result<u64, String> {
         .and_then(|l| l.split_whitespace().next())
         .and_then(|n| n.parse().ok());
     number.ok_or_else(|| "no VmRSS".to_owned())
+}
+
+/// Buffers and nodes that are free, as the stack's own books have it.
+fn free(place: &Place, pid: u32) -> Result<Vec<(String, u64)>, String> {
+    let shown = place.show(pid, "memory")?;
+    let rows = shown.as_array().ok_or("no list of memory")?;
+    let row = |row: &Value| {
+        let name = format!("{} of {}", row.get("what")?, row.get("of")?);
+        Some((name, row.get("free")?.as_u64()?))
+    };
+    let found: Vec<_> = rows.iter().filter_map(row).collect();
+    if found.is_empty() {
+        return Err(format!("nothing about memory: {shown}"));
+    }
+    Ok(found)
 }
 
 impl Target {
@@ -56,10 +76,12 @@ impl Target {
             .success()?;
         let resident_kib = resident_kib(server.pid())?;
         let counters = place.show(server.pid(), "counters")?;
+        let free = free(&place, server.pid())?;
         Ok(Self {
             place,
             server,
             resident_kib,
+            free,
             counters,
         })
     }
@@ -111,9 +133,17 @@ impl Target {
         Ok(())
     }
 
-    /// Its memory is back where it was.
+    /// Its memory is back where it was: the process's about, the stack's by the buffer.
     fn is_as_before(&mut self, slack_kib: u64) -> Outcome {
         let pid = self.server.pid();
+        let missing = || -> Result<Vec<_>, String> {
+            let now = free(&self.place, pid)?;
+            let pairs = self.free.iter().zip(now);
+            Ok(pairs.filter(|(before, now)| now.1 < before.1).collect())
+        };
+        if !eventually(SETTLED, || missing().is_ok_and(|m| m.is_empty())) {
+            return Err(format!("free before and after: {:?}", missing()?));
+        }
         let most = self.resident_kib + GROWTH_MAX_KIB + slack_kib;
         let back = eventually(SOON, || resident_kib(pid).is_ok_and(|now| now <= most));
         let now = resident_kib(pid)?;
