@@ -483,7 +483,7 @@ impl Parts {
             }
             let frame_max = link.properties().frame_max;
             let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
-            let steer = Steer::new(id, placement(layout));
+            let steer = Steer::new(id, placement(layout)?);
             let writer = layout.shards + 2 * number;
             let receive = Receive::new(frame_max, layout.shards, steer, link_ends, writer)?;
             let interface = Interface::new(
@@ -531,15 +531,15 @@ impl Parts {
     }
 }
 
-fn placement(layout: Layout) -> Placement {
-    match layout.shards {
+fn placement(layout: Layout) -> io::Result<Placement> {
+    Ok(match layout.shards {
         1 => Placement::Single,
         shards if layout.handoff == Handoff::Call => Placement::Hash { shards },
         shards => Placement::Lease {
             shards,
-            flows: FlowTable::new(limits::FLOWS),
+            flows: FlowTable::new(limits::FLOWS)?,
         },
-    }
+    })
 }
 
 /// Ends the stack when the last handle or socket is gone.

@@ -13,6 +13,10 @@ pub mod barrier;
 pub mod clock;
 pub mod counter;
 pub mod doorbell;
+#[cfg(not(loom))]
+pub mod lines;
+#[cfg(not(loom))]
+mod region;
 pub mod ring;
 pub mod slab;
 pub mod sync;

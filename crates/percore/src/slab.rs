@@ -21,8 +21,6 @@ mod graveyard;
 mod local;
 #[cfg(all(test, loom))]
 mod loom_tests;
-#[cfg(not(loom))]
-mod region;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

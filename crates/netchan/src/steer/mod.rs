@@ -233,7 +233,7 @@ impl Steer {
             Placement::Single => 0,
             Placement::Hash { shards } => spread(hash, *shards),
             Placement::Lease { shards, flows } => match flows.get(hash) {
-                Some(shard) => shard as usize,
+                Some(shard) => usize::from(shard),
                 None => spread(hash, *shards),
             },
         }

@@ -5,7 +5,8 @@
 //! A drop that read the id just before it was cleared has put its buffer into a lane; it is found when any buffer comes here, when a
 //! slab is made or dropped, or when a thread ends that ever freed a buffer.
 
-use super::{Head, lane::ReadUpTo, region::Region};
+use super::{Head, lane::ReadUpTo};
+use crate::region::Region;
 use std::{
     collections::BTreeSet,
     ptr::NonNull,

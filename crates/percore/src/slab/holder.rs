@@ -4,9 +4,11 @@ use super::{
     graveyard::{self, Estate},
     lane::{LANES, Lanes, ReadUpTo},
     local,
-    region::Region,
 };
-use crate::sync::{AtomicU64, Ordering};
+use crate::{
+    region::Region,
+    sync::{AtomicU64, Ordering},
+};
 use std::{
     fmt, io,
     mem::ManuallyDrop,

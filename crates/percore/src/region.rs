@@ -1,4 +1,4 @@
-//! The slab's memory: one anonymous mapping that holds the buffers and, behind them, the lanes' slots.
+//! Memory of its own: one anonymous mapping, for a slab's buffers and lanes, for an array of cache lines.
 
 use rustix::{
     io::Errno,
@@ -14,7 +14,7 @@ const HUGE_PAGE: usize = 2 << 20;
 
 /// A mapping of its own; zeroed at first, unmapped when dropped.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(crate) struct Region {
     base: NonNull<u8>,
     bytes: usize,
 }
@@ -35,6 +35,10 @@ impl Region {
         let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), bytes, prot, flags) }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let region = Self { base, bytes };
+        if bytes >= HUGE_PAGE {
+            // SAFETY: advice about our own mapping; it changes no contents. A wish: the answer does not matter.
+            let _ = unsafe { mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+        }
         region.prefault(prefault.min(bytes).min(PREFAULT_BYTES_MAX))?;
         Ok(region)
     }
@@ -45,10 +49,6 @@ impl Region {
 
     fn prefault(&self, bytes: usize) -> io::Result<()> {
         let start = self.base.as_ptr().cast();
-        if bytes >= HUGE_PAGE {
-            // SAFETY: advice about our own mapping; it changes no contents. A wish: the answer does not matter.
-            let _ = unsafe { mm::madvise(start, bytes, Advice::LinuxHugepage) };
-        }
         // SAFETY: our own mapping, and `bytes` of it; contents stay as they are.
         match unsafe { mm::madvise(start, bytes, Advice::LinuxPopulateWrite) } {
             Err(Errno::INVAL) => self.touch(bytes), // Linux before 5.14
