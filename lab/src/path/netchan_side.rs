@@ -59,11 +59,14 @@ fn wait<T>(
     ))
 }
 
-/// Tries again, each attempt turning its own stack, and the `other` one between them, until there is an answer other than "not yet".
-fn in_turns<T>(other: &Net, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+/// Takes turns with `other` until `attempt` has an answer other than "not yet".
+fn in_turns<T>(
+    mut attempt: impl FnMut() -> io::Result<T>,
+    mut other: impl FnMut() -> io::Result<()>,
+) -> io::Result<T> {
     for _ in 0..PATIENCE {
         match attempt() {
-            Err(e) if not_yet(&e) => other.poll(),
+            Err(e) if not_yet(&e) => other()?,
             done => return done,
         };
     }
@@ -162,27 +165,34 @@ impl NetchanPair {
 }
 
 impl NetchanPair {
-    /// A connection, a byte there, a byte back, closed by both; in single steps, as the peer is driven, so that no poll finds nothing.
+    /// A connection, a byte there, a byte back, closed by both; in single steps, as the peer is driven, so that no poll finds nothing:
+    /// each call turns its own side. What the last FIN leads to is done with the next connection's handshake.
     ///
     /// Nothing is sent that the next call would have sent along: the client takes back quick acknowledgments (its request carries the
     /// handshake's last one, its FIN that of the server's), the server's socket is corked until it closes (one segment for
     /// response and FIN). Six segments, as with the peer.
     fn short_connection(&mut self, byte: u8) -> io::Result<()> {
-        let (client_net, server_net) = (&self.client_net, &self.server_net);
-        let client = Socket::new(client_net, Domain::V4, Kind::Stream)?;
+        let client = Socket::new(&self.client_net, Domain::V4, Kind::Stream)?;
         client.set_option(SocketOption::QuickAck(false))?;
         let mut buffer = [byte; 8];
-        in_turns(server_net, || client.connect(self.short_address))?;
+        let mut accepted = None;
+        let mut accept = || match self.short.accept() {
+            Ok((socket, _)) => {
+                accepted = Some(socket);
+                Ok(())
+            }
+            Err(e) if not_yet(&e) => Ok(()),
+            Err(e) => Err(e),
+        };
+        in_turns(|| client.connect(self.short_address), &mut accept)?;
         client.send(&[IoSlice::new(&buffer[..1])], None)?;
-        let (server, _) = in_turns(client_net, || self.short.accept())?;
-        let got = Self::receive(server_net, &server, &mut buffer);
+        accept()?;
+        let server = accepted.ok_or(ErrorKind::NotConnected)?;
+        let got = Self::receive(&self.server_net, &server, &mut buffer);
         server.send(&[IoSlice::new(&buffer[..got])], None)?;
         drop(server);
-        let got = Self::receive(client_net, &client, &mut buffer);
+        let got = Self::receive(&self.client_net, &client, &mut buffer);
         assert_eq!(buffer[..got], [byte]);
-        drop(client);
-        server_net.poll();
-        client_net.poll();
         Ok(())
     }
 }
@@ -264,5 +274,6 @@ impl Pair for NetchanPair {
             self.short_connection(i.to_le_bytes()[0])
                 .expect("a connection");
         }
+        while self.server_net.poll() | self.client_net.poll() {}
     }
 }
