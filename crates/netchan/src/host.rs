@@ -38,6 +38,8 @@ pub struct Host {
     pub seed: Seed,
     /// What TCP connections start with; MSS and buffers are set for each interface and socket.
     pub tcp: tcp::Config,
+    /// The same made ready, for sockets without options of their own.
+    pub template: tcp::Template,
     /// Bytes a stream's send queue holds at most.
     pub send_buffer: usize,
 }

@@ -351,6 +351,7 @@ impl Builder {
             secret,
             seed,
             tcp: self.tcp,
+            template: tcp::Template::new(&self.tcp),
             send_buffer: self.send_buffer.next_power_of_two(),
         };
         Ok((host, links))

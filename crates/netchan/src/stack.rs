@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{
@@ -353,21 +353,31 @@ impl Stack {
 
     /// The shard where a connection from `local` to `remote` shall live: where its answers are steered, if its port is chosen already;
     /// else the one of the calling thread.
-    pub fn shard_for_connect(&self, local: SocketAddr, remote: SocketAddr) -> usize {
+    /// `None`: no route.
+    pub fn shard_for_connect(
+        &self,
+        source: Option<IpAddr>,
+        port: u16,
+        remote: SocketAddr,
+    ) -> Option<usize> {
         if self.cells.len() == 1 {
-            return 0;
+            return Some(0);
         }
-        if local.port() == 0 {
-            return thread_spread() % self.cells.len();
+        if port == 0 {
+            return Some(thread_spread() % self.cells.len());
         }
+        let local = match source {
+            Some(source) => source,
+            None => self.host.route(remote.ip())?.1,
+        };
         let key = FlowKey {
-            local: local.ip(),
+            local,
             remote: remote.ip(),
-            local_port: local.port(),
+            local_port: port,
             remote_port: remote.port(),
             protocol: Protocol::TCP,
         };
-        spread(self.host.flow_hash.hash(&key), self.cells.len())
+        Some(spread(self.host.flow_hash.hash(&key), self.cells.len()))
     }
 
     /// The attendant shall turn shards at once.

@@ -3,16 +3,12 @@
 use std::{collections::VecDeque, net::IpAddr, task::Waker};
 
 use proto::{
-    tcp::{self, Connection},
+    tcp,
     time::Instant,
     wire::tcp::{Header, SeqNum},
 };
 
-use super::{
-    Shard,
-    tcp::{TcpOptions, config_for},
-    wakers::Wakers,
-};
+use super::{Shard, tcp::TcpOptions, wakers::Wakers};
 use crate::{counters::Counter, limits, packet::Packet, socket::Readiness, steer::flow::FlowKey};
 
 /// A listening socket's part in one shard.
@@ -133,21 +129,17 @@ impl Shard {
             (key.remote, key.remote_port).into(),
         );
         let interface = packet.meta.interface;
-        let mtu = self
-            .host
-            .interfaces
-            .get(usize::from(interface))
-            .map_or(1500, |i| i.mtu);
-        let options = TcpOptions {
-            config: config_for(&listener.options, key.remote, mtu),
-            ..listener.options
-        };
         let iss =
             iss.unwrap_or_else(|| tcp::initial_sequence(&self.host.secret, local, remote, now));
         let offset = tcp::timestamp_offset(&self.host.secret, key.local, key.remote);
-        let connection = Connection::open_passive(&options.config, syn, iss, offset, now);
-        let Some(embryo) = self.insert_tcp(*key, connection, interface, &options, Some(number))
-        else {
+        let options = &listener.options;
+        let start = options.start(&self.host, key, interface, iss, offset);
+        let template = options.own.as_deref().unwrap_or(&self.host.template);
+        let connection = template.passive(&start, syn, now);
+        let kept = (options.fields, options.linger);
+        let hash = packet.meta.flow;
+        let embryo = self.insert_tcp(key, hash, &connection, interface, kept, Some(number));
+        let Some(embryo) = embryo else {
             return self.count(Counter::DropConnectionTable);
         };
         if let Some(listener) = self.listeners.get_mut(number) {

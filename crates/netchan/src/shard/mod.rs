@@ -3,6 +3,7 @@
 
 mod icmp;
 mod listen;
+mod peers;
 mod send_queue;
 mod table;
 mod tcp;
@@ -25,10 +26,11 @@ use proto::{
 
 pub use self::{
     listen::Listener,
-    tcp::{TcpOptions, TcpSocket, config_for},
+    tcp::{Connect, TcpOptions, TcpSocket},
     udp::UdpSocket,
 };
 use self::{
+    peers::Peers,
     send_queue::SendMemory,
     table::Table,
     time_wait::{TimeWaits, Waiting},
@@ -75,6 +77,7 @@ pub struct Shard {
     listeners: Table<Listener>,
     udp: Table<UdpSocket>,
     timers: Wheel,
+    peers: Peers,
     send_memory: SendMemory,
     /// Connections that may have something to send.
     dirty: Vec<u32>,
@@ -141,6 +144,7 @@ impl Shard {
             listeners: Table::with_capacity(limits::LISTENERS_PER_SHARD),
             udp: Table::with_capacity(limits::UDP_SOCKETS_PER_SHARD),
             timers: Wheel::new(limits::CONNECTIONS_PER_SHARD, now),
+            peers: Peers::new(),
             send_memory: SendMemory::new(host.send_buffer, limits::SEND_MEMORY_KEPT),
             dirty: Vec::with_capacity(limits::CONNECTIONS_PER_SHARD),
             outboxes: host.interfaces.iter().map(|_| outbox()).collect(),
@@ -250,9 +254,11 @@ impl Shard {
         !self.dirty.is_empty()
     }
 
-    fn request(&mut self, request: Request) {
+    /// Tells the classifier of a flow, where it wants to know.
+    fn request(&mut self, request: fn(u64) -> Request, key: &FlowKey) {
         if self.leases {
-            self.requests.push_back(request);
+            let hash = self.host.flow_hash.hash(key);
+            self.requests.push_back(request(hash));
         }
     }
 

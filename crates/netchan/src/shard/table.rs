@@ -51,6 +51,36 @@ impl<T> Table<T> {
         Ok(number)
     }
 
+    /// Puts in what `make` makes, in its place; `None`, and nothing is made: full.
+    #[inline]
+    pub fn insert_with(&mut self, make: impl FnOnce() -> T) -> Option<u32> {
+        let number = self.free;
+        let Some(slot) = self.slots.get_mut(number as usize) else {
+            let number = u32::try_from(self.slots.len()).ok()?;
+            if self.slots.len() >= self.capacity {
+                return None;
+            }
+            self.slots.push(Slot::Used(make()));
+            self.len += 1;
+            return Some(number);
+        };
+        if let Slot::Free { next } = slot {
+            self.free = *next;
+        }
+        *slot = Slot::Used(make());
+        self.len += 1;
+        Some(number)
+    }
+
+    /// Drops a thing in its place.
+    pub fn discard(&mut self, number: u32) {
+        if let Some(slot @ Slot::Used(_)) = self.slots.get_mut(number as usize) {
+            *slot = Slot::Free { next: self.free };
+            self.free = number;
+            self.len -= 1;
+        }
+    }
+
     /// Takes a thing out.
     pub fn remove(&mut self, number: u32) -> Option<T> {
         let slot = self.slots.get_mut(number as usize)?;

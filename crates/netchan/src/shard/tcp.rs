@@ -8,7 +8,7 @@ use std::{
 };
 
 use proto::{
-    tcp::{self, Connection, Events, ReceiveQueue, State, TimeWait, TimeWaitVerdict},
+    tcp::{self, Connection, Events, ReceiveQueue, State, Template, TimeWait, TimeWaitVerdict},
     time::{Duration, Instant},
     wire::{
         checksum,
@@ -28,6 +28,7 @@ use crate::{
     counters::Counter,
     emit::{self, IpFields},
     errno,
+    host::Host,
     packet::{Hint, Packet},
     socket::Readiness,
     steer::{
@@ -71,16 +72,35 @@ pub struct TcpSocket {
 }
 
 /// What a socket call asks a connection to be.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct TcpOptions {
-    /// Overrides of the stack's TCP settings.
-    pub config: tcp::Config,
+    /// Instead of the stack's TCP settings.
+    pub own: Option<Box<Template>>,
+    /// TCP_NODELAY is off.
+    pub nagle: bool,
+    /// TCP_CORK.
+    pub cork: bool,
+    /// TCP_QUICKACK.
+    pub quick_ack: bool,
     /// IP header fields.
     pub fields: IpFields,
     /// SO_LINGER.
     pub linger: Option<Duration>,
     /// TCP_MAXSEG.
     pub max_segment: Option<u16>,
+}
+
+/// What connect(2) asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Connect<'a> {
+    /// The address the socket is bound to.
+    pub source: Option<IpAddr>,
+    /// The port it is bound to; 0: one is chosen.
+    pub port: u16,
+    /// Whom to connect to.
+    pub remote: SocketAddr,
+    /// What its socket says.
+    pub options: &'a TcpOptions,
 }
 
 impl Shard {
@@ -179,13 +199,24 @@ impl Shard {
                 self.count(counter_of(reason));
             }
             self.events(number, input.events, now);
-            return self.mark_dirty(number);
+            return self.settle(number);
         }
         // Nothing to send, nothing rare: the timer, and whoever waits for it.
         self.timers.arm(number, socket.connection.deadline());
         if !socket.wakers.is_empty() {
             self.events(number, input.events, now);
         }
+    }
+
+    /// After what was rare: output if there may be some, else only the timer.
+    fn settle(&mut self, number: u32) {
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        if socket.connection.wants_output() || socket.is_over() {
+            return self.mark_dirty(number);
+        }
+        self.timers.arm(number, socket.connection.deadline());
     }
 
     /// A segment that finds no connection: for a listener, or for nobody.
@@ -342,7 +373,7 @@ impl Shard {
         let (hash, key) = (socket.hash, socket.key);
         self.remove_flow(hash, number);
         if tell {
-            self.request(Request::Remove(self.host.flow_hash.hash(&key)));
+            self.request(Request::Remove, &key);
         }
     }
 
@@ -363,7 +394,7 @@ impl Shard {
         socket.send.advance(queued, &mut self.send_memory);
         self.detach_flow(number, true);
         self.timers.disarm(number);
-        self.tcp.remove(number);
+        self.tcp.discard(number);
         if let Some(listener) = listener {
             self.embryo_gone(listener, number);
         }
@@ -442,21 +473,22 @@ impl Shard {
 
     // --- opening --------------------------------------------------------------------------------------------------
 
-    /// A new connection in the table and among the flows; full: `None`.
+    /// A new connection in the table and among the flows, under its flow's short hash; full: `None`.
+    #[inline(never)]
     pub(super) fn insert_tcp(
         &mut self,
-        key: FlowKey,
-        connection: Connection,
+        key: &FlowKey,
+        hash: u32,
+        connection: &Connection,
         interface: u8,
-        options: &TcpOptions,
+        (fields, linger): (IpFields, Option<Duration>),
         listener: Option<u32>,
     ) -> Option<u32> {
-        let full_hash = self.host.flow_hash.hash(&key);
-        let socket = TcpSocket {
-            key,
-            tuple: Tuple::of_key(&key),
-            hash: short(full_hash),
-            connection,
+        let number = self.tcp.insert_with(|| TcpSocket {
+            key: *key,
+            tuple: Tuple::of_key(key),
+            hash,
+            connection: *connection,
             receive: ReceiveQueue::new(),
             send: SendQueue::default(),
             wakers: Wakers::default(),
@@ -468,74 +500,88 @@ impl Shard {
             read_shut: false,
             was_open: false,
             hint: Hint::None,
-            fields: options.fields,
+            fields,
             interface,
-            linger: options.linger,
-        };
-        let number = self.tcp.insert(socket).ok()?;
-        self.insert_flow(short(full_hash), number);
-        self.request(Request::Add(full_hash));
+            linger,
+        })?;
+        self.insert_flow(hash, number);
+        self.request(Request::Add, key);
         Some(number)
     }
 
-    /// Opens a connection from `local` (port 0: one is chosen) to `remote`. The number of the connection, and its local address.
+    /// Opens a connection: route, local address and port, and the SYN. The number of the connection, and its flow.
     ///
     /// # Errors
-    /// An errno: no free port or table slot, flow taken.
+    /// An errno: no route, no link, no free port or table slot, flow taken.
     pub fn tcp_connect(
         &mut self,
-        local: SocketAddr,
-        remote: SocketAddr,
-        interface: u8,
-        options: &TcpOptions,
-        port_is_bound: impl Fn(u16) -> bool,
+        connect: &Connect<'_>,
+        may_take: impl Fn(u8, u16) -> Result<bool, i32>,
         now: Instant,
-    ) -> Result<(u32, SocketAddr), i32> {
-        let key_for = |local_port| FlowKey {
-            local: local.ip(),
+    ) -> Result<(u32, FlowKey), i32> {
+        let Connect {
+            source,
+            port,
+            remote,
+            options,
+        } = *connect;
+        let peer = self.peers.get(&self.host, remote, source);
+        let peer = peer.ok_or(libc::ENETUNREACH)?;
+        may_take(peer.interface, port)?;
+        let mut key = FlowKey {
+            local: peer.source,
             remote: remote.ip(),
-            local_port,
+            local_port: port,
             remote_port: remote.port(),
             protocol: Protocol::TCP,
         };
-        let local_port = if local.port() != 0 {
-            local.port()
+        let hash = if port == 0 {
+            self.choose_port(&mut key, peer.port_offset, |port| {
+                may_take(peer.interface, port).is_ok_and(|may| may)
+            })
         } else {
-            let mut counter = self.port_counter;
-            let port = tcp::ephemeral_port(
-                &self.host.secret,
-                local.ip(),
-                remote,
-                crate::limits::EPHEMERAL_PORTS,
-                &mut counter,
-                |port| !port_is_bound(port) && self.port_is_free(&key_for(port)),
-            );
-            self.port_counter = counter;
-            port.ok_or(libc::EADDRNOTAVAIL)?
+            self.free_flow(&key)
         };
-        let key = key_for(local_port);
-        let hash = short(self.host.flow_hash.hash(&key));
-        if self.find(hash, &key).is_some() {
-            return Err(libc::EADDRNOTAVAIL);
-        }
-        let local = SocketAddr::new(local.ip(), local_port);
+        let hash = short(hash.ok_or(libc::EADDRNOTAVAIL)?);
+        let local = SocketAddr::new(key.local, key.local_port);
         let iss = tcp::initial_sequence(&self.host.secret, local, remote, now);
-        let offset = tcp::timestamp_offset(&self.host.secret, local.ip(), remote.ip());
-        let connection =
-            Connection::open_active(&options.config, local_port, remote.port(), iss, offset, now);
+        let start = options.start(&self.host, &key, peer.interface, iss, peer.ts_offset);
+        let template = options.own.as_deref().unwrap_or(&self.host.template);
+        let connection = template.active(&start, now);
+        let kept = (options.fields, options.linger);
         let number = self
-            .insert_tcp(key, connection, interface, options, None)
+            .insert_tcp(&key, hash, &connection, peer.interface, kept, None)
             .ok_or(libc::ENOBUFS)?;
         self.count(Counter::ActiveOpens);
         self.mark_dirty(number);
-        Ok((number, local))
+        Ok((number, key))
     }
 
-    /// Whether a flow is free and its answers would be steered to this shard.
-    fn port_is_free(&self, key: &FlowKey) -> bool {
+    /// Gives `key` a local port whose flow is free and whose answers will be steered to this shard; the flow's hash.
+    fn choose_port(
+        &mut self,
+        key: &mut FlowKey,
+        offset: u32,
+        may_take: impl Fn(u16) -> bool,
+    ) -> Option<u64> {
+        let mut counter = self.port_counter;
+        let mut hash = None;
+        let range = crate::limits::EPHEMERAL_PORTS;
+        tcp::ephemeral_port(offset, range, &mut counter, |port| {
+            key.local_port = port;
+            hash = self.free_flow(key).filter(|&hash| {
+                crate::steer::spread(hash, self.shards) == self.number && may_take(port)
+            });
+            hash.is_some()
+        });
+        self.port_counter = counter;
+        hash
+    }
+
+    /// The hash of a flow, if it is free.
+    fn free_flow(&self, key: &FlowKey) -> Option<u64> {
         let hash = self.host.flow_hash.hash(key);
-        let home = crate::steer::spread(hash, self.shards);
-        home == self.number && self.find(short(hash), key).is_none()
+        self.find(short(hash), key).is_none().then_some(hash)
     }
 }
 
@@ -648,18 +694,35 @@ const fn counter_of(reason: tcp::Drop) -> Counter {
     }
 }
 
-/// The family's part of a configuration: what fits the MTU, what a silent peer can take (RFC 9293 MUST-15, MUST-67).
-pub fn config_for(options: &TcpOptions, remote: IpAddr, mtu: usize) -> tcp::Config {
-    let (headers, default_mss) = if remote.is_ipv4() {
-        (40, 536)
-    } else {
-        (60, 1220)
-    };
-    let mss = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX - 40);
-    let mss = mss.min(options.max_segment.unwrap_or(u16::MAX));
-    tcp::Config {
-        mss: mss.max(64),
-        default_mss,
-        ..options.config
+impl TcpOptions {
+    /// What a connection of `key` begins with: what fits the MTU, what a silent peer can take (RFC 9293 MUST-15, MUST-67).
+    pub(super) fn start(
+        &self,
+        host: &Host,
+        key: &FlowKey,
+        interface: u8,
+        iss: SeqNum,
+        ts_offset: u32,
+    ) -> tcp::Start {
+        let (headers, default_mss) = if key.remote.is_ipv4() {
+            (40, 536)
+        } else {
+            (60, 1220)
+        };
+        let facts = host.interfaces.get(usize::from(interface));
+        let mtu = facts.map_or(1500, |i| i.mtu);
+        let mss = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX - 40);
+        let mss = mss.min(self.max_segment.unwrap_or(u16::MAX));
+        tcp::Start {
+            local_port: key.local_port,
+            remote_port: key.remote_port,
+            iss,
+            ts_offset,
+            mss: mss.max(64),
+            default_mss,
+            nagle: self.nagle,
+            cork: self.cork,
+            quick_ack: self.quick_ack,
+        }
     }
 }

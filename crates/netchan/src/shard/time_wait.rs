@@ -129,8 +129,8 @@ impl Shard {
         };
         let (hash, key) = (waiting.hash, waiting.key);
         self.remove_flow(hash, marked(number));
-        self.time_waits.table.remove(number);
-        self.request(Request::Remove(self.host.flow_hash.hash(&key)));
+        self.time_waits.table.discard(number);
+        self.request(Request::Remove, &key);
     }
 
     #[inline]

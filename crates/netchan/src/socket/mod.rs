@@ -300,10 +300,14 @@ impl Socket {
                 libc::EAGAIN
             }));
         };
-        let socket = Self::on(self.net.clone(), self.domain, Kind::Stream);
         let remote = self.outward(stream.remote());
-        *socket.fresh.lock() = self.fresh.lock().inherited();
-        let _ = socket.role.set(Role::Stream(stream));
+        let socket = Self {
+            net: self.net.clone(),
+            domain: self.domain,
+            kind: Kind::Stream,
+            role: OnceLock::from(Role::Stream(stream)),
+            fresh: Mutex::new(self.fresh.lock().inherited()),
+        };
         Ok((socket, remote))
     }
 

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use proto::tcp::Keepalive;
+use proto::tcp::{Keepalive, Template};
 
 use super::{Kind, Role, Socket, SocketOption};
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A socket's options and binding.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Fresh {
     /// Id in the directory, and address.
     pub binding: Option<(u64, SocketAddr)>,
@@ -62,16 +62,29 @@ impl Fresh {
     pub fn inherited(&self) -> Self {
         Self {
             binding: None,
-            ..self.clone()
+            ..*self
         }
     }
 
     /// What a connection starts with.
     pub fn tcp_options(&self, host: &Host) -> TcpOptions {
+        let special =
+            self.keep_alive || self.receive_buffer.is_some() || !self.user_timeout.is_zero();
+        TcpOptions {
+            own: special.then(|| Box::new(self.template(host))),
+            nagle: !self.no_delay,
+            cork: self.cork,
+            quick_ack: self.quick_ack,
+            fields: self.fields,
+            linger: self.linger,
+            max_segment: self.max_segment,
+        }
+    }
+
+    /// For options that change more than a few switches.
+    #[cold]
+    fn template(&self, host: &Host) -> Template {
         let mut config = host.tcp;
-        config.nagle = !self.no_delay;
-        config.cork = self.cork;
-        config.quick_ack = self.quick_ack;
         config.keepalive = self.keep_alive.then_some(self.keepalive);
         if let Some(bytes) = self.receive_buffer {
             config.receive_buffer = u32::try_from(bytes)
@@ -81,12 +94,7 @@ impl Fresh {
         if !self.user_timeout.is_zero() {
             config.retry_timeout = self.user_timeout;
         }
-        TcpOptions {
-            config,
-            fields: self.fields,
-            linger: self.linger,
-            max_segment: self.max_segment,
-        }
+        Template::new(&config)
     }
 
     /// Fields of the IP header.
@@ -191,7 +199,7 @@ impl Socket {
         let fresh = {
             let mut fresh = self.fresh.lock();
             fresh.apply(option);
-            fresh.clone()
+            *fresh
         };
         match self.role.get() {
             Some(Role::Stream(stream)) => {
@@ -200,7 +208,7 @@ impl Socket {
             }
             Some(Role::Datagram(datagram)) => datagram.set_fields(self.stack(), fresh.fields),
             Some(Role::Listening(listening)) => {
-                listening.set_options(self.stack(), fresh.tcp_options(&self.stack().host));
+                listening.set_options(self.stack(), &fresh.tcp_options(&self.stack().host));
             }
             None => {}
         }

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
     task::Waker,
 };
@@ -13,8 +13,9 @@ use super::{Readiness, ReceiveFlags, options::Fresh};
 use crate::{
     errno::error,
     limits,
-    shard::{TcpOptions, TcpSocket, config_for},
+    shard::{Connect, TcpOptions, TcpSocket},
     stack::Stack,
+    steer::flow::FlowKey,
 };
 
 /// A connection: the shard where it lives, and its number there.
@@ -26,26 +27,15 @@ pub(super) struct Stream {
 
 #[derive(Clone, Copy)]
 struct Place {
-    local: SocketAddr,
-    remote: SocketAddr,
+    key: FlowKey,
     /// A connect has answered that it is done.
     reported: bool,
 }
 
 impl Stream {
-    fn at(
-        shard: usize,
-        number: u32,
-        local: SocketAddr,
-        remote: SocketAddr,
-        reported: bool,
-    ) -> Self {
+    fn at(shard: usize, number: u32, key: FlowKey, reported: bool) -> Self {
         Self {
-            place: Mutex::new(Place {
-                local,
-                remote,
-                reported,
-            }),
+            place: Mutex::new(Place { key, reported }),
             shard: AtomicUsize::new(shard),
             number: AtomicU32::new(number),
         }
@@ -58,8 +48,8 @@ impl Stream {
         remote: SocketAddr,
         fresh: &Fresh,
     ) -> io::Result<Self> {
-        let (shard, number, local) = start(stack, bound, remote, fresh)?;
-        Ok(Self::at(shard, number, local, remote, false))
+        let (shard, number, key) = start(stack, bound, remote, fresh)?;
+        Ok(Self::at(shard, number, key, false))
     }
 
     /// connect(2) on a socket that was connected or connects; `None`: the last attempt failed, and a new one has begun.
@@ -88,11 +78,10 @@ impl Stream {
         }
         let bound = fresh.binding.map(|(_, address)| address);
         match start(stack, bound, remote, fresh) {
-            Ok((shard, number, local)) => {
+            Ok((shard, number, key)) => {
                 self.close(stack);
                 *place = Place {
-                    local,
-                    remote,
+                    key,
                     reported: false,
                 };
                 // Relaxed: `place` is locked; a call that runs beside this one meets the old connection or the new one.
@@ -199,43 +188,47 @@ impl Stream {
     }
 
     pub fn local(&self) -> SocketAddr {
-        self.place.lock().local
+        let key = self.place.lock().key;
+        SocketAddr::new(key.local, key.local_port)
     }
 
     pub fn remote(&self) -> SocketAddr {
-        self.place.lock().remote
+        let key = self.place.lock().key;
+        SocketAddr::new(key.remote, key.remote_port)
     }
 }
 
-/// Chooses route, source, shard and port, and sends the SYN.
+/// Chooses a shard, and opens a connection there: the shard's number, the connection's, its flow.
 fn start(
     stack: &Stack,
     bound: Option<SocketAddr>,
     remote: SocketAddr,
     fresh: &Fresh,
-) -> io::Result<(usize, u32, SocketAddr)> {
-    let (interface, source) = stack
-        .host
-        .route(remote.ip())
+) -> io::Result<(usize, u32, FlowKey)> {
+    let same_family = |ip: &IpAddr| !ip.is_unspecified() && ip.is_ipv4() == remote.ip().is_ipv4();
+    let source = bound.map(|b| b.ip()).filter(same_family);
+    let port = bound.map_or(0, |b| b.port());
+    let shard = stack
+        .shard_for_connect(source, port, remote)
         .ok_or_else(|| error(libc::ENETUNREACH))?;
-    if stack.ports[usize::from(interface)].gone.load(Relaxed) {
-        return Err(error(libc::ENETDOWN));
-    }
-    let source = match bound.map(|b| b.ip()) {
-        Some(ip) if !ip.is_unspecified() && ip.is_ipv4() == remote.is_ipv4() => ip,
-        _ => source,
+    let options = &fresh.tcp_options(&stack.host);
+    let connect = Connect {
+        source,
+        port,
+        remote,
+        options,
     };
-    let local = SocketAddr::new(source, bound.map_or(0, |b| b.port()));
-    let mut options = fresh.tcp_options(&stack.host);
-    let mtu = stack.host.interfaces[usize::from(interface)].mtu;
-    options.config = config_for(&options, remote.ip(), mtu);
-    let shard = stack.shard_for_connect(local, remote);
+    let may_take = |interface, port| {
+        if stack.ports[usize::from(interface)].gone.load(Relaxed) {
+            return Err(libc::ENETDOWN);
+        }
+        Ok(!stack.directory.is_tcp_port_bound(port))
+    };
     let opened = stack.with_shard(shard, |shard, now| {
-        let is_bound = |port| stack.directory.is_tcp_port_bound(port);
-        shard.tcp_connect(local, remote, interface, &options, is_bound, now)
+        shard.tcp_connect(&connect, may_take, now)
     });
-    let (number, local) = opened.map_err(error)?;
-    Ok((shard, number, local))
+    let (number, key) = opened.map_err(error)?;
+    Ok((shard, number, key))
 }
 
 /// A listener: a part of it in each shard.
@@ -264,7 +257,7 @@ impl Listening {
                     address.port(),
                     fresh.v6_only,
                     backlog,
-                    options,
+                    options.clone(),
                 )
             });
             match part {
@@ -297,9 +290,9 @@ impl Listening {
     }
 
     /// What connections begin with from now on.
-    pub fn set_options(&self, stack: &Stack, options: TcpOptions) {
+    pub fn set_options(&self, stack: &Stack, options: &TcpOptions) {
         self.each(stack, |shard, part| {
-            shard.set_listener_options(part, options)
+            shard.set_listener_options(part, options.clone())
         });
     }
 
@@ -323,9 +316,7 @@ impl Listening {
             if let Some((number, key)) =
                 stack.with_shard_fresh(shard, |shard, _| shard.accept(part))
             {
-                let local = SocketAddr::new(key.local, key.local_port);
-                let remote = SocketAddr::new(key.remote, key.remote_port);
-                return Some(Stream::at(shard, number, local, remote, true));
+                return Some(Stream::at(shard, number, key, true));
             }
         }
         None

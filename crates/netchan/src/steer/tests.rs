@@ -31,6 +31,7 @@ fn host() -> Host {
         secret: [1; 16],
         seed: Seed([1, 2]),
         tcp: tcp::Config::default(),
+        template: tcp::Template::new(&tcp::Config::default()),
         send_buffer: 1 << 16,
     }
 }

@@ -73,7 +73,7 @@ pub(super) const fn from_millis(ms: u32) -> Duration {
 }
 
 impl Settings {
-    fn new(config: &Config, syn_retry: Duration) -> Self {
+    fn new(config: &Config) -> Self {
         let keepalive = config.keepalive.unwrap_or_default();
         Self {
             mss: config.mss.max(MSS_MIN),
@@ -83,7 +83,7 @@ impl Settings {
             // RFC 9293 MUST-40.
             delayed_ack_us: super::rtt::micros(config.delayed_ack).min(499_000),
             retry_ms: millis(config.retry_timeout),
-            syn_retry_ms: millis(syn_retry),
+            syn_retry_ms: millis(config.syn_timeout),
             time_wait_ms: millis(config.time_wait),
             fin_wait_2_ms: millis(config.fin_wait_2),
             keepalive_idle_ms: millis(keepalive.idle),
@@ -138,8 +138,8 @@ pub(super) struct ReceiveVariables {
 
 /// One TCP connection, without its data.
 ///
-/// See the module's documentation for who keeps what, and the order of calls.
-#[derive(Debug)]
+/// See the module's documentation for who keeps what, and the order of calls. `Copy` is for [`super::Template`] alone.
+#[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools)] // each is one of the RFC's own facts
 pub struct Connection {
     pub(super) state: State,
@@ -268,22 +268,9 @@ pub(super) struct Counters {
 }
 
 impl Connection {
-    /// All variables at their beginning; `open` fills in what each kind of open knows.
-    pub(super) fn new(
-        config: &Config,
-        state: State,
-        ports: (u16, u16),
-        iss: SeqNum,
-        ts_offset: u32,
-        now: Instant,
-    ) -> Self {
-        let passive = state == State::SynReceived;
-        let syn_retry = if passive {
-            config.syn_received_timeout
-        } else {
-            config.syn_timeout
-        };
-        let settings = Settings::new(config, syn_retry);
+    /// All variables at their beginning; [`super::Template`] fills in what each open knows.
+    pub(super) fn new(config: &Config) -> Self {
+        let settings = Settings::new(config);
         let mss = config.default_mss.min(settings.mss);
         let shift = if config.window_scale {
             window_shift(settings.receive_buffer)
@@ -291,9 +278,9 @@ impl Connection {
             0
         };
         Self {
-            state,
+            state: State::Closed,
             pending: Pending(Pending::SYN),
-            passive,
+            passive: false,
             nagle: config.nagle,
             corked: config.cork,
             quick_ack: config.quick_ack,
@@ -311,9 +298,9 @@ impl Connection {
             duplicate_block: false,
             error: None,
             soft_error: None,
-            iss,
+            iss: SeqNum(0),
             irs: SeqNum(0),
-            snd: SendVariables::new(iss, mss),
+            snd: SendVariables::new(SeqNum(0), mss),
             rcv: ReceiveVariables::new(shift, mss),
             peer_mss: config.default_mss.max(MSS_MIN),
             last_ack_sent: SeqNum(0),
@@ -323,28 +310,35 @@ impl Connection {
             peer_fin: SeqNum(0),
             urgent_end: SeqNum(0),
             sack_blocks: SackBlocks::NONE,
-            ts_offset,
+            ts_offset: 0,
             ts_recent: 0,
-            ts_recent_at: now.coarse(),
-            ts_retransmitted: super::options::timestamp_clock(now).wrapping_add(ts_offset),
+            ts_recent_at: 0,
+            ts_retransmitted: 0,
             rtt: RttEstimator::new(config),
             congestion: Congestion::new(0),
-            recovery: Recovery::new(iss),
+            recovery: Recovery::new(SeqNum(0)),
             scoreboard: Scoreboard::new(),
             timers: Timers::new(),
-            last_received: now,
-            last_sent: now,
-            stalled_since: now,
+            last_received: Instant::ZERO,
+            last_sent: Instant::ZERO,
+            stalled_since: Instant::ZERO,
             attempts: 0,
             keepalives_sent: 0,
             challenges_sent: 0,
-            challenges_since: now.coarse(),
+            challenges_since: 0,
             refuse_seq: SeqNum(0),
-            local_port: ports.0,
-            remote_port: ports.1,
+            local_port: 0,
+            remote_port: 0,
             settings,
             counters: Counters::default(),
         }
+    }
+
+    /// The sequence variables of a connection that begins at `iss`.
+    pub(super) fn begin_at(&mut self, iss: SeqNum, mss: u16) {
+        self.iss = iss;
+        self.snd = SendVariables::new(iss, mss);
+        self.recovery = Recovery::new(iss);
     }
 
     /// The state.

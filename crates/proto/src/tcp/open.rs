@@ -4,6 +4,7 @@ use super::config::Config;
 use super::connection::{Connection, Pending};
 use super::input::{Receiver, Segment};
 use super::reassembly::Payload;
+use super::template::{Start, Template};
 use super::types::{Drop, Error, Events, Input, State};
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNum};
@@ -21,14 +22,8 @@ impl Connection {
         ts_offset: u32,
         now: Instant,
     ) -> Self {
-        Self::new(
-            config,
-            State::SynSent,
-            (local_port, remote_port),
-            iss,
-            ts_offset,
-            now,
-        )
+        let start = Start::new(config, (local_port, remote_port), iss, ts_offset);
+        Template::new(config).active(&start, now)
     }
 
     /// Answers a SYN for which [`super::listen`] said `Open`: SYN-RECEIVED; `output` emits the
@@ -41,13 +36,12 @@ impl Connection {
         now: Instant,
     ) -> Self {
         let ports = (syn.destination_port, syn.source_port);
-        let mut connection = Self::new(config, State::SynReceived, ports, iss, ts_offset, now);
-        connection.take_syn(syn, now);
-        connection
+        let start = Start::new(config, ports, iss, ts_offset);
+        Template::new(config).passive(&start, syn, now)
     }
 
     /// The peer's initial sequence number and options.
-    fn take_syn(&mut self, syn: &Header, now: Instant) {
+    pub(super) fn take_syn(&mut self, syn: &Header, now: Instant) {
         self.irs = syn.seq;
         self.rcv.nxt = syn.seq + 1;
         self.last_ack_sent = self.rcv.nxt;
@@ -135,7 +129,7 @@ impl Connection {
         self.take_window(header, u32::from(header.window) << shift);
         self.arm_keepalive(now);
         self.pending.clear(Pending::SYN);
-        self.pending.set(Pending::SEND);
+        self.note_more_to_send();
         out.events |= Events::ESTABLISHED | Events::WRITABLE;
     }
 
