@@ -30,11 +30,6 @@ impl Lane {
             free: (0..frames).map(|_| frame()).collect(),
         }
     }
-
-    /// Whether nothing is on its way.
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
 }
 
 /// One end of the link, made for one call: it borrows a lane each way.

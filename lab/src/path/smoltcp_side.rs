@@ -59,6 +59,17 @@ impl Host {
     fn socket(&mut self) -> &mut tcp::Socket<'static> {
         self.sockets.get_mut(self.busy)
     }
+
+    #[inline(always)]
+    fn egress(&mut self, now: Instant, port: &mut Port<'_>) {
+        self.iface.poll_egress(now, port, &mut self.sockets);
+    }
+
+    #[inline(always)]
+    fn ingress(&mut self, now: Instant, port: &mut Port<'_>) -> bool {
+        let polled = self.iface.poll_ingress_single(now, port, &mut self.sockets);
+        polled != PollIngressSingleResult::None
+    }
 }
 
 /// Two stacks and the lanes between them.
@@ -155,76 +166,68 @@ impl SmoltcpPair {
             }
     }
 
-    /// The client emits what its sockets have, one segment a socket; true if there was one.
-    #[inline]
-    fn client_egress(&mut self) -> bool {
+    /// The client, and the two lanes as it sees them.
+    #[inline(always)]
+    fn client(&mut self) -> (&mut Host, Port<'_>) {
         let (frame_max, medium, checksums) =
             (self.frame_max(), self.tuning.medium, self.setup.checksums);
-        let mut port = Port {
-            rx: &mut self.to_client,
-            tx: &mut self.to_server,
+        let (rx, tx) = (&mut self.to_client, &mut self.to_server);
+        let port = Port {
+            rx,
+            tx,
             frame_max,
             medium,
             checksums,
         };
-        let host = &mut self.client;
-        host.iface
-            .poll_egress(self.now, &mut port, &mut host.sockets);
-        !self.to_server.is_empty()
+        (&mut self.client, port)
+    }
+
+    /// The server likewise.
+    #[inline(always)]
+    fn server(&mut self) -> (&mut Host, Port<'_>) {
+        let (frame_max, medium, checksums) =
+            (self.frame_max(), self.tuning.medium, self.setup.checksums);
+        let (rx, tx) = (&mut self.to_server, &mut self.to_client);
+        let port = Port {
+            rx,
+            tx,
+            frame_max,
+            medium,
+            checksums,
+        };
+        (&mut self.server, port)
+    }
+
+    /// The client emits what its sockets have, one segment a socket.
+    #[inline]
+    fn client_egress(&mut self) {
+        let now = self.now;
+        let (host, mut port) = self.client();
+        host.egress(now, &mut port);
     }
 
     /// The server likewise.
     #[inline]
-    fn server_egress(&mut self) -> bool {
-        let (frame_max, medium, checksums) =
-            (self.frame_max(), self.tuning.medium, self.setup.checksums);
-        let mut port = Port {
-            rx: &mut self.to_server,
-            tx: &mut self.to_client,
-            frame_max,
-            medium,
-            checksums,
-        };
-        let host = &mut self.server;
-        host.iface
-            .poll_egress(self.now, &mut port, &mut host.sockets);
-        !self.to_client.is_empty()
+    fn server_egress(&mut self) {
+        let now = self.now;
+        let (host, mut port) = self.server();
+        host.egress(now, &mut port);
     }
 
-    /// The client takes one frame.
+    /// The client takes one frame; false if there was none.
     #[inline]
     fn client_ingress(&mut self) -> bool {
-        let (frame_max, medium, checksums) =
-            (self.frame_max(), self.tuning.medium, self.setup.checksums);
-        let mut port = Port {
-            rx: &mut self.to_client,
-            tx: &mut self.to_server,
-            frame_max,
-            medium,
-            checksums,
-        };
-        let host = &mut self.client;
-        host.iface
-            .poll_ingress_single(self.now, &mut port, &mut host.sockets)
-            != PollIngressSingleResult::None
+        let now = self.now;
+        let (host, mut port) = self.client();
+        host.ingress(now, &mut port)
     }
 
-    /// The server takes one frame.
+    /// The server likewise.
     #[inline]
     fn server_ingress(&mut self) -> bool {
-        let (frame_max, medium, checksums) =
-            (self.frame_max(), self.tuning.medium, self.setup.checksums);
-        let mut port = Port {
-            rx: &mut self.to_server,
-            tx: &mut self.to_client,
-            frame_max,
-            medium,
-            checksums,
-        };
-        let host = &mut self.server;
-        host.iface
-            .poll_ingress_single(self.now, &mut port, &mut host.sockets)
-            != PollIngressSingleResult::None
+        let now = self.now;
+        let (host, mut port) = self.server();
+        host.ingress(now, &mut port)
     }
 
     /// Turns both until nothing moves.
