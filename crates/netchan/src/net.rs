@@ -146,7 +146,8 @@ impl Builder {
         Ok(builder)
     }
 
-    /// Answers `netchan show` on a control socket (see [`crate::control`]), with a thread of its own.
+    /// Answers `netchan show` on a control socket (see [`crate::control`]), with a thread of its own. Where no such socket can be
+    /// had, a warning on stderr says so, and the stack runs without.
     #[must_use]
     pub const fn control(mut self, control: bool) -> Self {
         self.control = control;
@@ -317,7 +318,11 @@ impl Builder {
         if control {
             let weak = Arc::downgrade(&stack);
             let answer = move |topic: &str| crate::show::topic(&*weak.upgrade()?, topic);
-            *stack.control.lock() = Some(control::serve(answer)?);
+            // Who cannot be watched can still serve.
+            match control::serve(answer) {
+                Ok(control) => *stack.control.lock() = Some(control),
+                Err(e) => eprintln!("netchan: `netchan show` will not see this stack: {e}"),
+            }
         }
         Ok(Net::of(stack))
     }
