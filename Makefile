@@ -47,6 +47,7 @@ test-tools:
 
 test-unit:
 	$(CARGO) test --workspace
+	$(CARGO) test -p percore --features witness
 
 # The models of percore's primitives: every interleaving within loom's bounds.
 test-loom:

@@ -214,6 +214,7 @@ impl Doorbell {
     /// Sleeps until rung or until `timeout` has passed (`None`: no limit); call after `arm(Sleep::Futex)`. True if rung, at
     /// once if not armed; false after `timeout`, and when a signal handler ran.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
+        crate::witness::sleeping("a doorbell");
         let deadline = timeout.and_then(Deadline::after);
         let word = self.word();
         let mut again = true;

@@ -4,9 +4,9 @@
 //! [loom](https://docs.rs/loom) runs through its interleavings, and a bench beside what else there is:
 //!
 //! ```text
-//! cargo test -p percore
+//! cargo test -p percore [--features witness]
 //! RUSTFLAGS="--cfg loom" cargo test -p percore --release --lib
-//! cargo bench -p percore [-- --quick] [channels] [latency] [slab] [doorbell] [counter] [trace] [clock]
+//! cargo bench -p percore [-- --quick] [channels] [latency] [slab] [doorbell] [counter] [trace] [locks] [clock]
 //! ```
 
 pub mod barrier;
@@ -15,9 +15,11 @@ pub mod counter;
 pub mod doorbell;
 #[cfg(not(loom))]
 pub mod lines;
+pub mod lock;
 #[cfg(not(loom))]
 mod region;
 pub mod ring;
 pub mod slab;
 pub mod sync;
 pub mod trace;
+pub mod witness;

@@ -7,6 +7,7 @@
 mod channels;
 mod counter;
 mod harness;
+mod locks;
 mod others;
 mod slab;
 mod trace;
@@ -22,13 +23,14 @@ fn main() {
     let plan = Plan::new(quick);
     plan.print();
     type Section = fn(&Plan);
-    let sections: [(&str, Section); 7] = [
+    let sections: [(&str, Section); 8] = [
         ("channels", channels::run),
         ("latency", channels::latency),
         ("slab", slab::run),
         ("doorbell", others::doorbell),
         ("counter", counter::run),
         ("trace", trace::run),
+        ("locks", locks::run),
         ("clock", others::clock),
     ];
     for (name, section) in sections {

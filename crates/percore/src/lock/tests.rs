@@ -1,0 +1,140 @@
+//! Tests of the adaptive mutex.
+
+use super::{Class, Mutex, MutexGuard, ReentrantMutex, mutex, reentrant, stats};
+use crate::witness;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::Duration,
+};
+
+static PLAIN: Class = Class::new(1, "plain").across_sleep();
+static COUNTED: Class = Class::new(2, "counted").counted().across_sleep();
+
+#[test]
+fn one_at_a_time() {
+    let rounds = if witness::ON { 200 } else { 20_000 };
+    let count = mutex(&COUNTED, 0_u64);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    *count.lock() += 1;
+                }
+            });
+        }
+    });
+    assert_eq!(*count.lock(), 4 * rounds);
+    let stats = stats(&count);
+    assert_eq!(stats.acquired, 4 * rounds + 1);
+    assert!(stats.contended <= 4 * rounds);
+}
+
+#[test]
+fn a_class_that_does_not_count_has_no_counts() {
+    let plain = mutex(&PLAIN, ());
+    drop(plain.lock());
+    assert_eq!(stats(&plain), super::Stats::default());
+}
+
+#[test]
+fn trying_and_looking() {
+    let mutex = mutex(&PLAIN, 1);
+    let guard = mutex.lock();
+    assert!(mutex.is_locked() && mutex.try_lock().is_none());
+    drop(guard);
+    assert_eq!(mutex.try_lock().map(|guard| *guard), Some(1));
+    assert!(!mutex.is_locked());
+}
+
+/// Longer than any spin: the waiters sleep, and all of them come through.
+#[test]
+fn sleepers_are_woken() {
+    let mutex = mutex(&COUNTED, 0);
+    let ready = AtomicU32::new(0);
+    thread::scope(|scope| {
+        let guard = mutex.lock();
+        for _ in 0..5 {
+            scope.spawn(|| {
+                ready.fetch_add(1, Ordering::Relaxed);
+                *mutex.lock() += 1;
+            });
+        }
+        while ready.load(Ordering::Relaxed) < 5 {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(20));
+        drop(guard);
+    });
+    assert_eq!(*mutex.lock(), 5);
+    let stats = stats(&mutex);
+    assert!(stats.contended >= 1 && stats.waited_cycles > 0, "{stats:?}");
+}
+
+#[test]
+fn unlocked_lets_others_in() {
+    let mutex = mutex(&PLAIN, 0);
+    let mut guard = mutex.lock();
+    let seen = MutexGuard::unlocked(&mut guard, || {
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let mut guard = mutex.lock();
+                *guard += 1;
+                *guard
+            });
+            other.join().unwrap()
+        })
+    });
+    assert_eq!((seen, *guard), (1, 1));
+}
+
+#[test]
+fn a_second_lock_by_its_owner_panics_and_harms_nothing() {
+    let mutex = mutex(&PLAIN, 7);
+    let guard = mutex.lock();
+    let again = catch_unwind(AssertUnwindSafe(|| drop(mutex.lock())));
+    let text = *again.unwrap_err().downcast::<String>().unwrap();
+    assert!(text.contains("'plain'"), "{text}");
+    assert_eq!(*guard, 7);
+    drop(guard);
+    assert_eq!(*mutex.lock(), 7);
+}
+
+#[test]
+fn a_panic_unlocks() {
+    let mutex = mutex(&PLAIN, ());
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = mutex.lock();
+        panic!("on purpose");
+    }));
+    assert!(panicked.is_err() && !mutex.is_locked());
+}
+
+#[test]
+fn a_reentrant_one_lets_its_owner_in_again() {
+    static GIANT: ReentrantMutex<AtomicU32> = reentrant(&PLAIN, AtomicU32::new(0));
+    let rounds = if witness::ON { 100 } else { 1000 };
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    let outer = GIANT.lock();
+                    let inner = GIANT.lock();
+                    let before = inner.load(Ordering::Relaxed);
+                    inner.store(before + 1, Ordering::Relaxed);
+                    drop(inner);
+                    assert_eq!(outer.load(Ordering::Relaxed), before + 1);
+                }
+            });
+        }
+    });
+    assert_eq!(GIANT.lock().load(Ordering::Relaxed), 2 * rounds);
+}
+
+#[test]
+fn one_without_a_class() {
+    static LEAF: Mutex<u32> = Mutex::new(3);
+    assert_eq!(*LEAF.lock(), 3);
+    assert_eq!((Class::LEAF.name(), Class::LEAF.rank()), ("leaf", u16::MAX));
+}

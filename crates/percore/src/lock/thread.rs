@@ -1,0 +1,152 @@
+//! What a mutex knows of threads: a number for each, whether it sleeps in a mutex, and the kernel's part of sleeping.
+
+use crate::sync::AtomicU32;
+
+#[cfg(not(loom))]
+pub use here::ThreadNumber;
+#[cfg(not(loom))]
+pub(super) use here::{Futex, asleep, is_asleep, may_spin, number};
+#[cfg(loom)]
+pub(super) use model::{Futex, asleep, is_asleep, may_spin};
+
+#[cfg(not(loom))]
+mod here {
+    use super::AtomicU32;
+    use rustix::thread::futex;
+    use std::{
+        cell::Cell,
+        num::NonZeroUsize,
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+
+    thread_local! {
+        /// 0: none yet. No destructor, so that it is there as long as the thread.
+        static NUMBER: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// The calling thread's number: not 0, and no other living thread's (of fewer than 2^32 that ever locked).
+    #[inline(always)]
+    pub fn number() -> u32 {
+        let number = NUMBER.get();
+        if number == 0 { new_number() } else { number }
+    }
+
+    #[cold]
+    fn new_number() -> u32 {
+        crate::barrier::prepare(); // before the first unlock, which it makes cheap
+        let number = NEXT.fetch_add(1, Ordering::Relaxed).max(1);
+        NUMBER.set(number);
+        number
+    }
+
+    /// Names threads for [`ReentrantMutex`](crate::lock::ReentrantMutex).
+    #[derive(Debug)]
+    pub struct ThreadNumber;
+
+    // SAFETY: no two living threads have the same number, and it is not 0.
+    unsafe impl lock_api::GetThreadId for ThreadNumber {
+        const INIT: Self = Self;
+
+        #[inline]
+        fn nonzero_thread_id(&self) -> NonZeroUsize {
+            // Widening: u32 to usize. The minimum is never needed: numbers start at 1.
+            NonZeroUsize::new(number() as usize).unwrap_or(NonZeroUsize::MIN)
+        }
+    }
+
+    /// Threads asleep in a mutex, each in the place of its number's low bits. A collision spoils a hint, no more.
+    static ASLEEP: [AtomicU32; 256] = [const { AtomicU32::new(0) }; 256];
+
+    fn place(number: u32) -> &'static AtomicU32 {
+        // Widening: u32 to usize.
+        &ASLEEP[number as usize % ASLEEP.len()]
+    }
+
+    /// Whether this thread is known to sleep. A hint.
+    pub fn is_asleep(number: u32) -> bool {
+        number != 0 && place(number).load(Ordering::Relaxed) == number
+    }
+
+    /// Runs `sleep`, in which the calling thread, of this number, sleeps.
+    pub fn asleep(number: u32, sleep: impl FnOnce()) {
+        place(number).store(number, Ordering::Relaxed);
+        sleep();
+        place(number).store(0, Ordering::Relaxed);
+    }
+
+    /// Whether there is more than one core: if not, whoever waits keeps the owner from running.
+    pub fn may_spin() -> bool {
+        static KNOWN: AtomicBool = AtomicBool::new(false);
+        static MANY: AtomicBool = AtomicBool::new(false);
+        if !KNOWN.load(Ordering::Acquire) {
+            let cores = std::thread::available_parallelism();
+            MANY.store(cores.is_ok_and(|n| n.get() > 1), Ordering::Relaxed);
+            KNOWN.store(true, Ordering::Release); // pairs with Acquire above
+        }
+        MANY.load(Ordering::Relaxed)
+    }
+
+    /// A word to sleep on.
+    #[derive(Debug)]
+    pub struct Futex(pub AtomicU32);
+
+    impl Futex {
+        pub const fn new() -> Self {
+            Self(AtomicU32::new(0))
+        }
+
+        /// Sleeps if the word is still `expected`; also wakes for nothing.
+        pub fn wait(&self, expected: u32) {
+            // Woken, changed, or a signal: the caller looks again.
+            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, expected, None);
+        }
+
+        /// Wakes one sleeper.
+        pub fn wake(&self) {
+            // It can only fail on an address that is not mapped.
+            let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
+        }
+    }
+}
+
+#[cfg(loom)]
+mod model {
+    use super::AtomicU32;
+    use loom::sync::{Condvar, Mutex, atomic::Ordering};
+
+    pub fn is_asleep(_: u32) -> bool {
+        false
+    }
+
+    pub fn asleep(_: u32, sleep: impl FnOnce()) {
+        sleep();
+    }
+
+    /// A model that spins is endless; what is to be shown is the sleep.
+    pub fn may_spin() -> bool {
+        false
+    }
+
+    #[derive(Debug)]
+    pub struct Futex(pub AtomicU32, Mutex<()>, Condvar);
+
+    impl Futex {
+        pub fn new() -> Self {
+            Self(AtomicU32::new(0), Mutex::new(()), Condvar::new())
+        }
+
+        pub fn wait(&self, expected: u32) {
+            let asleep = self.1.lock().expect("a model that panicked is over");
+            if self.0.load(Ordering::Relaxed) == expected {
+                drop(self.2.wait(asleep));
+            }
+        }
+
+        pub fn wake(&self) {
+            drop(self.1.lock());
+            self.2.notify_one();
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Planted faults in real locks: the witness finds each of them, although nothing ever hangs, and nothing in code that is right.
+
+use percore::{
+    doorbell::{Doorbell, Sleep},
+    lock::{Class, Mutex, MutexGuard, mutex, reentrant},
+    witness::{self, Action, Fault},
+};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Mutex as StdMutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+static GIANT: Class = Class::new(1, "giant").across_sleep();
+static TABLE: Class = Class::new(2, "table");
+static ENTRY: Class = Class::new(3, "entry").several();
+
+/// The faults that `test` commits.
+fn faults_of(test: impl FnOnce()) -> Vec<Fault> {
+    static TURN: StdMutex<()> = StdMutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    witness::forget();
+    witness::set_action(Action::Note);
+    test();
+    witness::set_action(Action::Panic);
+    witness::reports().iter().map(|r| r.fault).collect()
+}
+
+struct World {
+    giant: percore::lock::ReentrantMutex<()>,
+    table: Mutex<Vec<u32>>,
+    entries: [Mutex<u32>; 2],
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            giant: reentrant(&GIANT, ()),
+            table: mutex(&TABLE, vec![1]),
+            entries: [0, 1].map(|i| mutex(&ENTRY, i)),
+        }
+    }
+}
+
+#[test]
+fn it_is_on() {
+    const { assert!(witness::ON) };
+}
+
+#[test]
+fn code_that_is_right_is_let_alone() {
+    let world = World::new();
+    let right = || {
+        for i in 0..100 {
+            let _giant = world.giant.lock();
+            let _again = world.giant.lock();
+            let mut table = world.table.lock();
+            let (low, high) = (world.entries[0].lock(), world.entries[1].lock());
+            table[0] = *low + *high + i;
+            drop((high, low));
+            MutexGuard::unlocked(&mut table, || drop(world.entries[1].lock()));
+        }
+    };
+    let faults = faults_of(|| {
+        thread::scope(|scope| {
+            (0..3).for_each(|_| drop(scope.spawn(right)));
+        });
+    });
+    assert_eq!(faults, []);
+}
+
+#[test]
+fn a_planted_reversal() {
+    let world = World::new();
+    let faults = faults_of(|| {
+        let _table = world.table.lock();
+        let _giant = world.giant.lock();
+    });
+    assert_eq!(faults, [Fault::Reversal]);
+    let text = &witness::reports()[0].text;
+    assert!(
+        text.contains("'giant' (rank 1) before 'table' (rank 2)"),
+        "{text}"
+    );
+    // Both acquisitions are named by the function that made them.
+    assert!(text.matches("a_planted_reversal").count() >= 2, "{text}");
+}
+
+#[test]
+fn two_of_a_class_in_the_wrong_order() {
+    let world = World::new();
+    let faults = faults_of(|| {
+        let _high = world.entries[1].lock();
+        let _low = world.entries[0].lock();
+    });
+    assert_eq!(faults, [Fault::Reversal]);
+}
+
+#[test]
+fn a_reversal_behind_a_lock_that_was_tried() {
+    let world = World::new();
+    let faults = faults_of(|| {
+        let table = world.table.try_lock();
+        assert!(world.giant.try_lock().is_some(), "trying is no fault");
+        let _giant = world.giant.lock();
+        drop(table);
+    });
+    assert_eq!(faults, [Fault::Reversal]);
+}
+
+#[test]
+fn a_lock_under_a_leaf() {
+    let world = World::new();
+    let leaf = Mutex::new(0);
+    let faults = faults_of(|| {
+        drop((world.table.lock(), leaf.lock()));
+        let _leaf = leaf.lock();
+        let _entry = world.entries[0].lock();
+    });
+    assert_eq!(faults, [Fault::Reversal]);
+}
+
+#[test]
+fn a_planted_self_deadlock() {
+    let world = World::new();
+    let faults = faults_of(|| {
+        let _table = world.table.lock();
+        let again = catch_unwind(AssertUnwindSafe(|| drop(world.table.lock())));
+        assert!(again.is_err());
+    });
+    assert_eq!(faults, [Fault::SelfDeadlock]);
+}
+
+#[test]
+fn a_lock_held_across_a_sleep() {
+    let (world, bell) = (World::new(), Doorbell::new().unwrap());
+    let nap = || {
+        bell.arm(Sleep::Futex);
+        bell.wait(Some(Duration::from_millis(1)));
+        bell.disarm();
+    };
+    let faults = faults_of(|| {
+        nap();
+        let giant = world.giant.lock(); // may be
+        nap();
+        drop(giant);
+        let _table = world.table.lock(); // may not
+        nap();
+    });
+    assert_eq!(faults, [Fault::HeldAsleep]);
+}
+
+#[test]
+fn show_locks_says_who_holds_what() {
+    let world = World::new();
+    let faults = faults_of(|| {
+        let table = world.table.lock();
+        let shown = thread::spawn(witness::show_locks).join().unwrap();
+        let mine = shown.lines().find(|line| line.contains("table")).unwrap();
+        assert!(mine.contains("show_locks_says"), "{shown}");
+        drop(table);
+        assert!(!witness::show_locks().contains("table"));
+    });
+    assert_eq!(faults, []);
+}
