@@ -6,12 +6,13 @@
 //! ```text
 //! cargo test -p percore [--features witness]
 //! RUSTFLAGS="--cfg loom" cargo test -p percore --release --lib
-//! cargo bench -p percore [-- --quick] [channels] [latency] [slab] [doorbell] [counter] [trace] [locks] [clock]
+//! cargo bench -p percore [-- --quick] [channels] [latency] [crossbar] [slab] [doorbell] [counter] [trace] [locks] [clock]
 //! ```
 
 pub mod barrier;
 pub mod clock;
 pub mod counter;
+pub mod crossbar;
 pub mod doorbell;
 #[cfg(not(loom))]
 pub mod lines;

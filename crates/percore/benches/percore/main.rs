@@ -6,6 +6,7 @@
 
 mod channels;
 mod counter;
+mod crossbar;
 mod harness;
 mod locks;
 mod others;
@@ -23,9 +24,10 @@ fn main() {
     let plan = Plan::new(quick);
     plan.print();
     type Section = fn(&Plan);
-    let sections: [(&str, Section); 8] = [
+    let sections: [(&str, Section); 9] = [
         ("channels", channels::run),
         ("latency", channels::latency),
+        ("crossbar", crossbar::run),
         ("slab", slab::run),
         ("doorbell", others::doorbell),
         ("counter", counter::run),
