@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use percore::slab::{Buffer, Slab};
 use proto::ip::fragment;
 use proto::wire::{
-    checksum::Partial,
+    checksum::{self, Partial},
     ipv4::{self, Protocol},
     ipv6, tcp,
 };
@@ -63,29 +63,66 @@ pub fn emit_ip(
     }
 }
 
-/// Builds a TCP packet from `local` to `remote` in `buffer`. `fill` writes the text to the slice it is given and returns its sum.
-/// `None`: the segment does not fit.
-#[inline]
-pub fn tcp_packet(
-    buffer: Buffer,
-    (local, remote): (IpAddr, IpAddr),
-    fields: IpFields,
-    header: &tcp::Header,
-    text_len: usize,
-    fill: impl FnOnce(&mut [u8]) -> Option<Partial>,
-) -> Option<Packet> {
-    let ip_len = ip_header_len(remote);
-    let tcp_len = header.len();
-    let mut packet = Packet::new(buffer, HEADROOM);
-    packet.set_len(ip_len + tcp_len + text_len);
-    let (headers, text) = packet.bytes_mut().split_at_mut_checked(ip_len + tcp_len)?;
-    if text.len() != text_len {
-        return None;
+/// What the packets of one TCP connection have in common: their IP header but for lengths, and what is summed once for all.
+#[derive(Clone, Copy, Debug)]
+pub struct Template {
+    ip: [u8; ipv6::HEADER_LEN],
+    ip_len: usize,
+    /// Of the IP header, its lengths and its checksum zero.
+    ip_sum: Partial,
+    /// Of the pseudo header, its length zero.
+    pseudo: Partial,
+}
+
+impl Template {
+    /// For packets from `local` to `remote`, which are of one family.
+    pub fn new(local: IpAddr, remote: IpAddr, fields: IpFields) -> Self {
+        let mut ip = [0; ipv6::HEADER_LEN];
+        let ip_len = ip_header_len(remote);
+        emit_ip(&mut ip, local, remote, Protocol::TCP, fields, 0);
+        if ip_len == ipv4::HEADER_LEN {
+            ip[2..4].fill(0);
+            ip[10..12].fill(0);
+        }
+        let ip_sum = checksum::sum(&ip[..ip_len]);
+        let pseudo = checksum::pseudo_header(local, remote, Protocol::TCP, 0).unwrap_or_default();
+        Self { ip, ip_len, ip_sum, pseudo }
     }
-    let sum = fill(text)?;
-    let (ip, tcp) = headers.split_at_mut(ip_len);
-    header.emit_with_checksum(tcp, sum, text_len, local, remote);
-    emit_ip(ip, local, remote, Protocol::TCP, fields, tcp_len + text_len).then_some(packet)
+
+    /// Builds a packet in `buffer`. `fill` writes the text to the slice it is given and returns its sum. `None`: the segment does not fit.
+    #[inline]
+    pub fn packet(
+        &self,
+        buffer: Buffer,
+        header: &tcp::Header,
+        text_len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Option<Partial>,
+    ) -> Option<Packet> {
+        let tcp_len = header.len();
+        let upper = u16::try_from(tcp_len + text_len).ok()?;
+        let mut packet = Packet::new(buffer, HEADROOM);
+        packet.set_len(self.ip_len + usize::from(upper));
+        let (headers, text) = packet.bytes_mut().split_at_mut_checked(self.ip_len + tcp_len)?;
+        if text.len() != text_len {
+            return None;
+        }
+        let sum = fill(text)? + checksum::sum_array(&upper.to_be_bytes());
+        if self.ip_len == ipv4::HEADER_LEN {
+            let (ip, tcp) = headers.split_first_chunk_mut::<{ ipv4::HEADER_LEN }>()?;
+            let total = upper.checked_add(20)?.to_be_bytes();
+            ip.copy_from_slice(&self.ip[..ipv4::HEADER_LEN]);
+            ip[2..4].copy_from_slice(&total);
+            let ip_sum = checksum::finish(self.ip_sum + checksum::sum_array(&total));
+            ip[10..12].copy_from_slice(&ip_sum.to_be_bytes());
+            header.emit_with_sum(tcp, self.pseudo + sum);
+        } else {
+            let (ip, tcp) = headers.split_first_chunk_mut::<{ ipv6::HEADER_LEN }>()?;
+            ip.copy_from_slice(&self.ip);
+            ip[4..6].copy_from_slice(&upper.to_be_bytes());
+            header.emit_with_sum(tcp, self.pseudo + sum);
+        }
+        Some(packet)
+    }
 }
 
 /// Cuts `datagram`, a whole IP packet without options, into fragments for `mtu`, each handed to `out`.

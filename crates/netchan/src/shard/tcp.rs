@@ -26,7 +26,7 @@ use super::{
 use crate::{
     channel::Request,
     counters::Counter,
-    emit::{self, IpFields},
+    emit::{IpFields, Template},
     errno,
     host::Host,
     packet::{Hint, Packet},
@@ -65,7 +65,8 @@ pub struct TcpSocket {
     was_open: bool,
     /// What was learned of the next hop since the last packet.
     hint: Hint,
-    fields: IpFields,
+    /// IP header fields of what it sends, with all else that does not change.
+    template: Template,
     interface: u8,
     /// SO_LINGER.
     pub(super) linger: Option<Duration>,
@@ -274,11 +275,9 @@ impl Shard {
             }
             self.count(Counter::ResetsOut);
         }
-        let ends = (key.local, key.remote);
+        let template = Template::new(key.local, key.remote, IpFields::default());
         let packet = self.slab.alloc().and_then(|buffer| {
-            emit::tcp_packet(buffer, ends, IpFields::default(), header, 0, |_| {
-                Some(Default::default())
-            })
+            template.packet(buffer, header, 0, |_| Some(Default::default()))
         });
         self.send(packet, interface, Counter::TcpOut);
     }
@@ -418,7 +417,6 @@ impl Shard {
             return;
         };
         socket.dirty = false;
-        let ends = (socket.key.local, socket.key.remote);
         let mut sent = 0;
         while socket.connection.wants_output() {
             // The buffer first: what `output` has given must be sent.
@@ -434,7 +432,7 @@ impl Shard {
             };
             let (offset, len) = (transmit.offset as usize, transmit.len as usize);
             let fill = |text: &mut [u8]| socket.send.copy_out(offset, text);
-            let packet = emit::tcp_packet(buffer, ends, socket.fields, &transmit.header, len, fill);
+            let packet = socket.template.packet(buffer, &transmit.header, len, fill);
             if let (Some(mut packet), Some(outbox)) =
                 (packet, self.outboxes.get_mut(usize::from(socket.interface)))
             {
@@ -500,7 +498,7 @@ impl Shard {
             read_shut: false,
             was_open: false,
             hint: Hint::None,
-            fields,
+            template: Template::new(key.local, key.remote, fields),
             interface,
             linger,
         })?;
@@ -647,8 +645,8 @@ impl TcpSocket {
     }
 
     /// IP header fields of what it sends.
-    pub const fn fields_mut(&mut self) -> &mut IpFields {
-        &mut self.fields
+    pub fn set_fields(&mut self, fields: IpFields) {
+        self.template = Template::new(self.key.local, self.key.remote, fields);
     }
 
     /// Sets SO_LINGER.

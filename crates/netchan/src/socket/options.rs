@@ -259,7 +259,7 @@ fn apply_to(
         }
         SocketOption::Linger(linger) => socket.set_linger(linger),
         SocketOption::Ttl(_) | SocketOption::TypeOfService(_) => {
-            *socket.fields_mut() = fresh.fields
+            socket.set_fields(fresh.fields)
         }
         _ => {}
     }

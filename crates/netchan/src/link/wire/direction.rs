@@ -138,7 +138,33 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     /// Sends from the front of `frames` until it is empty or the ring full. Frames longer than `longest` are dropped.
+    #[inline]
     pub fn send(
+        &mut self,
+        now: Instant,
+        frames: &mut VecDeque<Packet>,
+        longest: usize,
+        counts: &mut Statistics,
+    ) {
+        // A lone frame, the request or the response, without the machinery for many.
+        if let (Out::Plain(ring), 1) = (&mut self.lane, frames.len())
+            && let Some(frame) = frames.pop_front_if(|frame| frame.len() <= longest)
+        {
+            let len = frame.len() as u64;
+            match ring.push(frame) {
+                Ok(()) => {
+                    counts.tx_packets += 1;
+                    counts.tx_bytes += len;
+                    return;
+                }
+                Err(frame) => frames.push_front(frame),
+            }
+        }
+        self.send_all(now, frames, longest, counts);
+    }
+
+    #[inline(never)]
+    fn send_all(
         &mut self,
         now: Instant,
         frames: &mut VecDeque<Packet>,
@@ -149,16 +175,7 @@ impl Outgoing {
         let offered = frames.len();
         match &mut self.lane {
             Out::Plain(ring) => {
-                // A lone frame, the request or the response, without the machinery for many.
-                if frames.len() == 1
-                    && let Some(frame) = frames.pop_front()
-                {
-                    if let Err(frame) = ring.push(frame) {
-                        frames.push_front(frame);
-                    }
-                } else {
-                    ring.push_batch(frames);
-                }
+                ring.push_batch(frames);
             }
             Out::Shaped { ring, shape, order } => {
                 let seen = &self.direction.seen;
@@ -252,36 +269,12 @@ impl Incoming {
             n += 1;
             bytes += packet.len() as u64;
             burst.push_back(packet);
-            n
         };
         match &mut self.lane {
             In::Plain(ring) => {
-                ring.pop_batch(max, |packet| {
-                    hand_over(packet);
-                });
+                ring.pop_batch(max, hand_over);
             }
-            In::Shaped { ring, waiting } => {
-                let mut given = 0;
-                ring.pop_batch(waiting.room(), |timed| {
-                    // The way of most frames where nothing waits: straight on.
-                    let straight = !timed.late && !timed.twice && timed.due <= now;
-                    if straight && given < max && waiting.is_empty() {
-                        given = hand_over(timed.packet);
-                        return;
-                    }
-                    if timed.twice
-                        && let Some(copy) = copy(&timed, slab, counts)
-                    {
-                        waiting.push(copy);
-                    }
-                    waiting.push(timed);
-                });
-                while given < max
-                    && let Some(packet) = waiting.pop(now)
-                {
-                    given = hand_over(packet);
-                }
-            }
+            In::Shaped { ring, waiting } => receive_shaped(ring, waiting, now, slab, max, counts, &mut hand_over),
         }
         counts.rx_packets += n as u64;
         counts.rx_bytes += bytes;
@@ -328,6 +321,40 @@ impl Drop for Incoming {
         if let Some(bell) = self.direction.sender.get() {
             bell.ring();
         }
+    }
+}
+
+/// What has arrived of a direction with impairments, at most `max` frames.
+#[inline(never)]
+fn receive_shaped(
+    ring: &mut Consumer<Timed>,
+    waiting: &mut Waiting,
+    now: Instant,
+    slab: &mut Slab,
+    max: usize,
+    counts: &mut Statistics,
+    hand_over: &mut impl FnMut(Packet),
+) {
+    let mut given = 0;
+    ring.pop_batch(waiting.room(), |timed| {
+        // The way of most frames where nothing waits: straight on.
+        let straight = !timed.late && !timed.twice && timed.due <= now;
+        if straight && given < max && waiting.is_empty() {
+            given += 1;
+            return hand_over(timed.packet);
+        }
+        if timed.twice
+            && let Some(copy) = copy(&timed, slab, counts)
+        {
+            waiting.push(copy);
+        }
+        waiting.push(timed);
+    });
+    while given < max
+        && let Some(packet) = waiting.pop(now)
+    {
+        given += 1;
+        hand_over(packet);
     }
 }
 

@@ -97,17 +97,22 @@ impl Header {
         source: IpAddr,
         destination: IpAddr,
     ) -> usize {
+        let Some(whole) = self.len().checked_add(payload_len) else {
+            return 0;
+        };
+        match checksum::pseudo_header(source, destination, Protocol::TCP, whole) {
+            Some(pseudo) => self.emit_with_sum(buf, pseudo + payload_sum),
+            None => 0,
+        }
+    }
+
+    /// [`Header::emit_with_checksum`] for who has summed the pseudo header, too: `rest` is its sum and the payload's.
+    #[inline]
+    pub fn emit_with_sum(&self, buf: &mut [u8], rest: Partial) -> usize {
         let Some((len, sum)) = self.write(buf) else {
             return 0;
         };
-        let Some(whole) = len.checked_add(payload_len) else {
-            return 0;
-        };
-        let Some(pseudo) = checksum::pseudo_header(source, destination, Protocol::TCP, whole)
-        else {
-            return 0;
-        };
-        let sum = checksum::finish(pseudo + sum + payload_sum);
+        let sum = checksum::finish(rest + sum);
         let Some(field) = buf.get_mut(CHECKSUM) else {
             return 0;
         };
