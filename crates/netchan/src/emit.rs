@@ -86,7 +86,12 @@ impl Template {
         }
         let ip_sum = checksum::sum(&ip[..ip_len]);
         let pseudo = checksum::pseudo_header(local, remote, Protocol::TCP, 0).unwrap_or_default();
-        Self { ip, ip_len, ip_sum, pseudo }
+        Self {
+            ip,
+            ip_len,
+            ip_sum,
+            pseudo,
+        }
     }
 
     /// Builds a packet in `buffer`. `fill` writes the text to the slice it is given and returns its sum. `None`: the segment does not fit.
@@ -102,7 +107,9 @@ impl Template {
         let upper = u16::try_from(tcp_len + text_len).ok()?;
         let mut packet = Packet::new(buffer, HEADROOM);
         packet.set_len(self.ip_len + usize::from(upper));
-        let (headers, text) = packet.bytes_mut().split_at_mut_checked(self.ip_len + tcp_len)?;
+        let (headers, text) = packet
+            .bytes_mut()
+            .split_at_mut_checked(self.ip_len + tcp_len)?;
         if text.len() != text_len {
             return None;
         }

@@ -30,10 +30,13 @@ use crate::{
     interface::{Interface, Receive},
     limits,
     link::{Link, specification},
-    regime::{Dispatch, Handoff, Layout, Regime, cell::Cell},
+    regime::{
+        Dispatch, Handoff, Layout, Regime,
+        cell::{Cell, OwnLink, Ways},
+    },
     shard::{Shard, ShardSettings},
     socket::{TcpListener, TcpStream, UdpSocket},
-    stack::{Port, Stack},
+    stack::{Halves, Port, Stack},
     steer::{
         Placement, Steer,
         flow::{FlowHash, FlowTable},
@@ -292,12 +295,14 @@ impl Builder {
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let (regime, now) = (self.regime, clock.now());
         let (host, links) = self.host()?;
-        let parts = Parts::make(&Arc::new(host), links, layout, now)?;
+        let owns_links = !threaded && layout.shards == 1;
+        let parts = Parts::make(&Arc::new(host), links, layout, owns_links, now)?;
         let stack = Arc::new(Stack {
             regime,
             layout,
             clock,
             threaded,
+            owns_links,
             giant: layout.giant.then(|| ReentrantMutex::new(())),
             directory: Directory::new(parts.host.seed.derive(0x0064_6972)),
             host: parts.host,
@@ -465,6 +470,7 @@ impl Parts {
         host: &Arc<Host>,
         links: Vec<Box<dyn Link>>,
         layout: Layout,
+        owns_links: bool,
         now: proto::time::Instant,
     ) -> io::Result<Self> {
         // Each shard and each half of an interface writes counters of its own.
@@ -473,7 +479,7 @@ impl Parts {
             .map(|_| Doorbell::new().map(Arc::new))
             .collect::<Result<_, _>>()?;
         let mut shard_ends: Vec<Vec<_>> = (0..layout.shards).map(|_| Vec::new()).collect();
-        let mut ports = Vec::new();
+        let (mut ports, mut own_links, mut buffers) = (Vec::new(), Vec::new(), usize::MAX);
         for (number, mut link) in links.into_iter().enumerate() {
             let doorbell = Arc::new(Doorbell::new()?);
             link.attach(doorbell.clone());
@@ -502,20 +508,22 @@ impl Parts {
                 now,
             )?;
             let gone = interface.gone_flag.clone();
+            // The scarcest link decides: all of a shard's connections may hang on it.
+            buffers = buffers.min(receive.slab.capacity());
+            let halves = if owns_links {
+                own_links.push(OwnLink { receive, interface });
+                None
+            } else {
+                let (receive, interface) = (Mutex::new(receive), Mutex::new(interface));
+                Some(Halves { receive, interface })
+            };
             ports.push(Port {
-                receive: Mutex::new(receive),
-                interface: Mutex::new(interface),
+                halves,
                 doorbell,
                 gone,
                 told: AtomicBool::new(false),
             });
         }
-        // The scarcest link decides: all of a shard's connections may hang on it.
-        let buffers = ports
-            .iter()
-            .map(|port| port.receive.lock().slab.capacity())
-            .min()
-            .unwrap_or(0);
         let mut cells = Vec::new();
         for (number, (ends, doorbell)) in shard_ends.into_iter().zip(doorbells).enumerate() {
             let settings = ShardSettings {
@@ -526,7 +534,12 @@ impl Parts {
                 leases: layout.handoff == Handoff::Channel && layout.shards > 1,
                 segments: buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards,
             };
-            cells.push(Cell::new(Shard::new(settings, now)?, ends, doorbell));
+            let ways = match layout.handoff {
+                Handoff::Channel => Ways::Channels(ends),
+                Handoff::Call if owns_links => Ways::Own(std::mem::take(&mut own_links)),
+                Handoff::Call => Ways::Calls,
+            };
+            cells.push(Cell::new(Shard::new(settings, now)?, ways, doorbell));
         }
         Ok(Self {
             host: host.clone(),

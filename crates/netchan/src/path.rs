@@ -14,9 +14,12 @@ use crate::{
     counters::Counter,
     interface::{Interface, Receive, host_work::FollowUp},
     limits::BURSTS_PER_TURN,
-    link::{BURST, LinkError},
+    link::BURST,
     packet::{Meta, Packet},
-    regime::{Handoff, cell::Held},
+    regime::{
+        Handoff,
+        cell::{Held, OwnLink, Ways},
+    },
     shard::Shard,
     stack::Stack,
     steer::{Verdict, flow::FlowKey, short},
@@ -24,59 +27,98 @@ use crate::{
 
 // ================================================= receive =================================================
 
-/// link ──► tap ──► steer ──► channel, or the shard itself where the regime calls. Returns how many packets were taken.
+/// link ──► tap ──► steer ──► channel, or the shard itself where the regime calls. True if there was work.
 pub(crate) fn receive(
     stack: &Stack,
     side: &mut Receive,
     interface: &mut MutexGuard<'_, Interface>,
     now: Instant,
-) -> Result<usize, LinkError> {
-    let mut taken = 0;
+) -> bool {
+    let mut work = false;
     for _ in 0..BURSTS_PER_TURN {
-        let n = receive_burst(stack, side, interface, now)?;
-        taken += n;
+        let n = receive_burst(stack, side, interface, now, into_inbox);
+        work |= n > 0;
         if std::mem::take(&mut side.has_sorted) {
             match stack.layout.handoff {
                 Handoff::Channel => hand_in(stack, side), //                               channel
-                Handoff::Call => {
-                    MutexGuard::unlocked(interface, || call_in(stack, side, None, now))
-                } // shard
+                Handoff::Call => MutexGuard::unlocked(interface, || call_in(stack, side, now)), // shard
             }
         }
         if n < BURST {
             break;
         }
     }
-    Ok(taken)
+    work
 }
 
-/// link ──► tap ──► steer: one burst, sorted into the inboxes of `side`; the host's own work is done at once. How many packets were taken.
+/// link ──► tap ──► steer ──► shard, where the links are the shard's own: nothing is handed over. True if there was work.
 #[inline(never)]
-pub(crate) fn receive_burst(
+pub(crate) fn receive_own(
+    stack: &Stack,
+    shard: &mut Shard,
+    links: &mut [OwnLink],
+    now: Instant,
+) -> bool {
+    let mut work = false;
+    for (number, OwnLink { receive, interface }) in links.iter_mut().enumerate() {
+        for _ in 0..BURSTS_PER_TURN {
+            let into_shard = |_: &mut Receive, _, packet| shard.input(packet, now);
+            let n = receive_burst(stack, receive, interface, now, into_shard);
+            work |= n > 0;
+            if std::mem::take(&mut receive.has_sorted) {
+                // What was not on the link, or was put together from fragments.
+                for inbox in &mut receive.inboxes {
+                    take_in(shard, inbox, now);
+                }
+            }
+            if n < BURST {
+                break;
+            }
+        }
+        stack.look_after(interface, now);
+        if let Some(last) = stack.newly_gone(number) {
+            shard.link_gone(number, last, now);
+        }
+    }
+    work
+}
+
+/// link ──► tap ──► steer: one burst, each packet given to `deliver` with its shard's number; the host's own work is done at
+/// once. How many packets were taken.
+#[inline(always)]
+fn receive_burst(
     stack: &Stack,
     side: &mut Receive,
     interface: &mut Interface,
     now: Instant,
-) -> Result<usize, LinkError> {
+    mut deliver: impl FnMut(&mut Receive, usize, Packet),
+) -> usize {
     if interface.has_returns() {
         classify_returns(stack, side, interface);
     }
-    let n = interface
+    let received = interface
         .link
-        .receive(now, &mut side.slab, &mut side.burst, BURST)?; //       link
-    if n > 0 {
-        stack.counters.add(side.writer, Counter::FramesIn, n as u64);
+        .receive(now, &mut side.slab, &mut side.burst, BURST); //                          link
+    if let Err(error) = &received {
+        interface.link_failed(error);
     }
     while let Some(mut packet) = side.burst.pop_front() {
         //                                                                                 tap: later, one relaxed load
-        let verdict = side.steer.classify(&stack.host, &mut packet); //                    steer
-        sort(stack, side, verdict, packet);
+        match side.steer.classify(&stack.host, &mut packet) {
+            //                                                                             steer
+            Verdict::Shard(number) => deliver(side, number, packet),
+            other => sort(stack, side, other, packet),
+        }
     }
     while let Some((work, packet)) = side.host_work.pop_front() {
         let more = interface.host_input(work, packet, now);
         follow_up(stack, side, more);
     }
-    Ok(n)
+    let n = received.unwrap_or(0);
+    if n > 0 {
+        stack.counters.add(side.writer, Counter::FramesIn, n as u64);
+    }
+    n
 }
 
 /// What comes back without having been on the link: packets to our own addresses, and packets whose next hop did not answer.
@@ -114,13 +156,19 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
 }
 
 /// Puts a classified packet where its verdict says.
-#[inline]
+#[cold]
 fn sort(stack: &Stack, side: &mut Receive, verdict: Verdict, packet: Packet) {
     match verdict {
-        Verdict::Shard(number) => side.inboxes[number].push_back(packet),
+        Verdict::Shard(number) => into_inbox(side, number, packet),
         Verdict::Host(work) => side.host_work.push_back((work, packet)),
         Verdict::Drop(reason) => stack.counters.add(side.writer, reason, 1),
     }
+}
+
+/// Keeps a packet until its shard is held, or its channel's end is at hand.
+#[inline]
+fn into_inbox(side: &mut Receive, number: usize, packet: Packet) {
+    side.inboxes[number].push_back(packet);
     side.has_sorted = true;
 }
 
@@ -138,7 +186,7 @@ fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp) {
         }
         FollowUp::Flow(key, packet) => {
             let number = side.steer.shard_of(stack.host.flow_hash.hash(&key));
-            side.inboxes[number].push_back(packet);
+            into_inbox(side, number, packet);
         }
     }
 }
@@ -162,19 +210,19 @@ fn hand_in(stack: &Stack, side: &mut Receive) {
     }
 }
 
-/// shard: calls each shard for which `steer` found something, but for the one that the caller will hold anyway.
+/// shard: calls each shard for which `steer` found something.
 #[inline]
-pub(crate) fn call_in(stack: &Stack, side: &mut Receive, but: Option<usize>, now: Instant) {
+fn call_in(stack: &Stack, side: &mut Receive, now: Instant) {
     for (number, inbox) in side.inboxes.iter_mut().enumerate() {
-        if !inbox.is_empty() && but != Some(number) {
+        if !inbox.is_empty() {
             stack.with_shard_at(number, now, |shard| take_in(shard, inbox, now));
         }
     }
 }
 
 /// shard: runs the protocol on packets that were handed over by a call.
-#[inline(never)]
-pub(crate) fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Instant) {
+#[inline]
+fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Instant) {
     while let Some(packet) = inbox.pop_front() {
         shard.input(packet, now);
     }
@@ -183,7 +231,13 @@ pub(crate) fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Inst
 /// shard: runs the protocol on packets that came through its channels. True if there were any.
 #[inline]
 pub(crate) fn take_received(held: &mut Held, now: Instant) -> bool {
-    let Held { shard, channels } = held;
+    let Held {
+        shard,
+        ways: Ways::Channels(channels),
+    } = held
+    else {
+        return false;
+    };
     let mut taken = 0;
     for channel in channels {
         taken += channel
@@ -195,17 +249,20 @@ pub(crate) fn take_received(held: &mut Held, now: Instant) -> bool {
 
 // ================================================= transmit =================================================
 
-/// shard ──► channel, or the link itself where the regime calls.
+/// shard ──► channel, or the link itself where the regime calls or the link is the shard's own.
 #[inline]
 pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) {
-    for (number, outbox) in held.shard.outboxes.iter_mut().enumerate() {
+    let Held { shard, ways } = held;
+    for (number, outbox) in shard.outboxes.iter_mut().enumerate() {
         if outbox.is_empty() {
             continue;
         }
-        match held.channels.get_mut(number) {
-            None => transmit(&mut stack.ports[number].interface.lock(), outbox, now),
-            Some(channel) => {
-                while let Some(request) = held.shard.requests.pop_front() {
+        match ways {
+            Ways::Own(links) => transmit(&mut links[number].interface, outbox, now),
+            Ways::Calls => stack.with_interface(number, |link| transmit(link, outbox, now)),
+            Ways::Channels(channels) => {
+                let channel = &mut channels[number];
+                while let Some(request) = shard.requests.pop_front() {
                     // Full: the flow is found by its hash, as ever (see `steer::Placement::Lease`).
                     let _ = channel.requests.push(request);
                 }

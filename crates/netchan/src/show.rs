@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     counters::Counter,
+    host::InterfaceFacts,
     limits,
     regime::Handoff,
     shard::{Shard, TcpSocket},
@@ -35,10 +36,9 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
 }
 
 fn links(stack: &Stack) -> Vec<Value> {
-    let facts = stack.host.interfaces.iter().zip(&stack.ports);
-    facts
-        .map(|(facts, port)| {
-            let interface = port.interface.lock();
+    let facts = stack.host.interfaces.iter().enumerate();
+    let row = |(number, facts): (usize, &InterfaceFacts)| {
+        stack.with_interface(number, |interface| {
             let s = interface.link.statistics();
             json!({
                 "name": facts.name,
@@ -57,7 +57,8 @@ fn links(stack: &Stack) -> Vec<Value> {
                 "queued_frames": interface.queued(),
             })
         })
-        .collect()
+    };
+    facts.map(row).collect()
 }
 
 fn addresses(stack: &Stack) -> Vec<Value> {
@@ -94,9 +95,8 @@ fn routes(stack: &Stack) -> Vec<Value> {
 
 fn neighbors(stack: &Stack, now: Instant) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (facts, port) in stack.host.interfaces.iter().zip(&stack.ports) {
-        let interface = port.interface.lock();
-        rows.extend(interface.neighbors(now).map(|n| {
+    for (number, facts) in stack.host.interfaces.iter().enumerate() {
+        let row = |n: proto::neighbor::Neighbor| {
             json!({
                 "link": facts.name,
                 "address": n.ip.to_string(),
@@ -105,7 +105,10 @@ fn neighbors(stack: &Stack, now: Instant) -> Vec<Value> {
                 "age_s": n.age.as_secs_f64(),
                 "queued_packets": n.queued,
             })
-        }));
+        };
+        stack.with_interface(number, |interface| {
+            rows.extend(interface.neighbors(now).map(row))
+        });
     }
     rows
 }
@@ -164,7 +167,7 @@ fn channels(stack: &Stack) -> Vec<Value> {
     let mut rows = Vec::new();
     for (number, cell) in stack.cells.iter().enumerate() {
         let mut held = cell.held.lock();
-        for (facts, channel) in stack.host.interfaces.iter().zip(&mut held.channels) {
+        for (facts, channel) in stack.host.interfaces.iter().zip(held.channels()) {
             rows.push(json!({
                 "link": facts.name, "shard": number,
                 "received_packets": channel.received.len(), "received_slots": limits::CHANNEL_RX,
@@ -212,15 +215,12 @@ fn counters(stack: &Stack) -> Vec<Value> {
 
 fn memory(stack: &Stack) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (facts, port) in stack.host.interfaces.iter().zip(&stack.ports) {
-        let mut receive = port.receive.lock();
-        rows.push(row(
-            "receive buffers",
-            &facts.name,
-            receive.slab.available(),
-            receive.slab.capacity(),
-            receive.slab.buffer_size(),
-        ));
+    for (number, facts) in stack.host.interfaces.iter().enumerate() {
+        let (free, all, size) = stack.with_receive(number, |receive| {
+            let slab = &mut receive.slab;
+            (slab.available(), slab.capacity(), slab.buffer_size())
+        });
+        rows.push(row("receive buffers", &facts.name, free, all, size));
     }
     for (number, cell) in stack.cells.iter().enumerate() {
         let mut held = cell.held.lock();

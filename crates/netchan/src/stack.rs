@@ -29,29 +29,33 @@ use crate::{
     directory::Directory,
     host::Host,
     interface::{Interface, Receive},
-    limits::BURSTS_PER_TURN,
-    link::BURST,
     path,
     regime::{
         Handoff, Layout, Regime,
-        cell::{Cell, Held, wake_all},
+        cell::{Cell, Held, Ways, wake_all},
     },
     shard::Shard,
     steer::{flow::FlowKey, spread},
 };
 
-/// An interface with its two halves, each under its own lock. Order: `receive`, then a shard, then `interface`.
+/// An interface as all can see it.
 pub(crate) struct Port {
-    /// Receiving: whoever turns the link.
-    pub receive: Mutex<Receive>,
-    /// Transmitting and the host's own work.
-    pub interface: Mutex<Interface>,
+    /// Its two halves; `None`: they are under the shard's lock (`regime::cell::Ways::Own`).
+    pub halves: Option<Halves>,
     /// Wakes the link's thread.
     pub doorbell: Arc<Doorbell>,
     /// The link is gone for good.
     pub gone: Arc<AtomicBool>,
     /// Its connections know.
     pub told: AtomicBool,
+}
+
+/// The two halves of an interface, each under its own lock. Order: `receive`, then a shard, then `interface`.
+pub(crate) struct Halves {
+    /// Receiving: whoever turns the link.
+    pub receive: Mutex<Receive>,
+    /// Transmitting and the host's own work.
+    pub interface: Mutex<Interface>,
 }
 
 /// Everything of one stack.
@@ -61,6 +65,8 @@ pub(crate) struct Stack {
     pub clock: Clock,
     /// Threads of its own turn it; else its callers do.
     pub threaded: bool,
+    /// The links are the only shard's own ([`Ways::Own`]): one lock for all, under which a call receives, works and sends.
+    pub owns_links: bool,
     /// F1: the one lock. Recursive, as FreeBSD's was.
     pub giant: Option<ReentrantMutex<()>>,
     pub host: Arc<Host>,
@@ -91,70 +97,29 @@ impl Stack {
     #[inline]
     pub fn with_shard<R>(&self, number: usize, f: impl FnOnce(&mut Shard, Instant) -> R) -> R {
         let now = self.clock.now();
-        self.hold(number, now, |shard| f(shard, now))
+        self.hold(number, now, |held| f(&mut held.shard, now))
     }
 
-    /// The same for calls that want what has been received: where no thread does it, the links are turned first, and what they
-    /// have for this shard is taken in under the same hold.
+    /// The same for calls that want what has been received: where no thread does it, the links are turned first.
     #[inline]
     pub fn with_shard_fresh<R>(
         &self,
         number: usize,
         f: impl FnOnce(&mut Shard, Instant) -> R,
     ) -> R {
-        if self.threaded {
-            return self.with_shard(number, f);
-        }
         let now = self.clock.now();
-        let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
-        let mut side = self.turn_links_for(number, now);
-        self.hold(number, now, |shard| {
-            if let Some(inbox) = side.as_mut().and_then(|side| side.inboxes.get_mut(number)) {
-                path::take_in(shard, inbox, now);
+        if !self.threaded && !self.owns_links {
+            self.turn_links();
+        }
+        self.hold(number, now, |held| {
+            if let Ways::Own(links) = &mut held.ways {
+                path::receive_own(self, &mut held.shard, links, now);
             }
-            f(shard, now)
+            f(&mut held.shard, now)
         })
     }
 
-    // From here on whatever does not depend on `f` is code of its own: inlined into every socket call it would not fit the
-    // instruction cache (a connection's life cost 2,000 misses of it).
-
-    /// Turns all links, and leaves what the last one had for shard `number` in its inbox. `None`: another thread turns that link.
-    #[inline(never)]
-    fn turn_links_for(&self, number: usize, now: Instant) -> Option<MutexGuard<'_, Receive>> {
-        let (last, others) = self.ports.split_last()?;
-        for port in others {
-            self.turn_if_free(port, now);
-        }
-        let mut side = last.receive.try_lock()?;
-        self.receive_for(number, &mut side, last, now);
-        self.spread_loss(last, now);
-        Some(side)
-    }
-
-    /// Turns a link once, as `turn` does, but leaves what its last burst had for shard `number` in that one's inbox.
-    #[inline]
-    fn receive_for(&self, number: usize, side: &mut Receive, port: &Port, now: Instant) {
-        for _ in 0..BURSTS_PER_TURN {
-            let mut interface = port.interface.lock();
-            let received = path::receive_burst(self, side, &mut interface, now);
-            self.look_after(&mut interface, now);
-            if let Err(error) = &received {
-                interface.link_failed(error);
-            }
-            drop(interface);
-            if !std::mem::take(&mut side.has_sorted) {
-                return;
-            }
-            let last = !matches!(received, Ok(BURST));
-            path::call_in(self, side, last.then_some(number), now);
-            if last {
-                return;
-            }
-        }
-    }
-
-    /// The same for the receiving side, which turns the links itself.
+    /// For the receiving side, which turns the links itself.
     #[inline]
     pub fn with_shard_at<R>(
         &self,
@@ -162,19 +127,38 @@ impl Stack {
         now: Instant,
         f: impl FnOnce(&mut Shard) -> R,
     ) -> R {
-        self.hold(number, now, f)
+        self.hold(number, now, |held| f(&mut held.shard))
+    }
+
+    /// An interface's transmitting half.
+    pub fn with_interface<R>(&self, number: usize, f: impl FnOnce(&mut Interface) -> R) -> R {
+        match &self.ports[number].halves {
+            Some(halves) => f(&mut halves.interface.lock()),
+            None => f(&mut self.cells[0].held.lock().own_links()[number].interface),
+        }
+    }
+
+    /// An interface's receiving half.
+    pub fn with_receive<R>(&self, number: usize, f: impl FnOnce(&mut Receive) -> R) -> R {
+        match &self.ports[number].halves {
+            Some(halves) => f(&mut halves.receive.lock()),
+            None => f(&mut self.cells[0].held.lock().own_links()[number].receive),
+        }
     }
 
     #[inline]
-    fn hold<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Shard) -> R) -> R {
+    fn hold<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Held) -> R) -> R {
         let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
         let cell = &self.cells[number];
         let mut held = cell.held.lock();
         self.enter(&mut held, now);
-        let result = f(&mut held.shard);
+        let result = f(&mut held);
         self.leave(cell, held, now);
         result
     }
+
+    // Whatever does not depend on `f` is code of its own: inlined into every socket call it would not fit the instruction
+    // cache (a connection's life cost 2,000 misses of it).
 
     #[inline(never)]
     fn enter(&self, held: &mut Held, now: Instant) {
@@ -219,50 +203,78 @@ impl Stack {
     }
 
     /// Turns a link once: packets of its shards, received packets, timers. True if there was work.
-    pub fn turn_link(&self, port: &Port, now: Instant) -> bool {
+    pub fn turn_link(&self, number: usize, now: Instant) -> bool {
         let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
-        let mut side = port.receive.lock();
-        let mut interface = port.interface.lock();
-        let work = self.turn(&mut side, &mut interface, now);
-        drop(interface);
-        drop(side);
-        self.spread_loss(port, now);
-        work
+        match &self.ports[number].halves {
+            Some(halves) => self.turn(number, &mut halves.receive.lock(), &halves.interface, now),
+            None => self.turn_own(now),
+        }
     }
 
-    /// A link has just gone for good: connections and listeners that hang on it learn it (ENETDOWN), once.
-    fn spread_loss(&self, port: &Port, now: Instant) {
-        // Relaxed: the flag alone; whoever sees it takes the shard's lock.
-        if !port.gone.load(Relaxed) || port.told.swap(true, Relaxed) {
-            return;
-        }
-        let Some(number) = self.ports.iter().position(|p| std::ptr::eq(p, port)) else {
-            return;
-        };
-        let last = self.ports.iter().all(|p| p.gone.load(Relaxed));
-        for shard in 0..self.cells.len() {
-            self.hold(shard, now, |shard| shard.link_gone(number, last, now));
+    /// Turns a link, unless another thread is at it: then it is left to that one.
+    fn turn_if_free(&self, number: usize, halves: &Halves, now: Instant) -> bool {
+        match halves.receive.try_lock() {
+            Some(mut side) => self.turn(number, &mut side, &halves.interface, now),
+            None => false,
         }
     }
 
     fn turn(
         &self,
+        number: usize,
         side: &mut Receive,
-        interface: &mut MutexGuard<'_, Interface>,
+        interface: &Mutex<Interface>,
         now: Instant,
     ) -> bool {
-        let mut work = path::transmit_from_channels(interface, now) > 0;
-        match path::receive(self, side, interface, now) {
-            Ok(taken) => work |= taken > 0,
-            Err(error) => interface.link_failed(&error),
+        let mut interface = interface.lock();
+        let mut work = path::transmit_from_channels(&mut interface, now) > 0;
+        work |= path::receive(self, side, &mut interface, now);
+        self.look_after(&mut interface, now);
+        work |= interface.has_returns();
+        drop(interface);
+        if let Some(last) = self.newly_gone(number) {
+            for shard in 0..self.cells.len() {
+                self.with_shard_at(shard, now, |shard| shard.link_gone(number, last, now));
+            }
         }
-        self.look_after(interface, now);
-        work | interface.has_returns()
+        work
+    }
+
+    /// Turns the links that are a shard's own.
+    fn turn_own(&self, now: Instant) -> bool {
+        self.hold(0, now, |held| {
+            let Held {
+                shard,
+                ways: Ways::Own(links),
+            } = held
+            else {
+                return false;
+            };
+            let work = path::receive_own(self, shard, links, now);
+            // What that led to goes out before the last look: it may be for ourselves.
+            shard.finish(now);
+            path::hand_out(self, held, now);
+            work | held
+                .own_links()
+                .iter()
+                .any(|link| link.interface.has_returns())
+        })
+    }
+
+    /// Whether a link has just gone for good, which its connections and listeners learn once (ENETDOWN); then whether it was the last one.
+    #[inline]
+    pub fn newly_gone(&self, number: usize) -> Option<bool> {
+        let port = &self.ports[number];
+        // Relaxed: the flag alone; whoever sees it takes the shard's lock.
+        if !port.gone.load(Relaxed) || port.told.swap(true, Relaxed) {
+            return None;
+        }
+        Some(self.ports.iter().all(|p| p.gone.load(Relaxed)))
     }
 
     /// Timers of an interface, and frames that found its link full.
     #[inline]
-    fn look_after(&self, interface: &mut Interface, now: Instant) {
+    pub fn look_after(&self, interface: &mut Interface, now: Instant) {
         if interface.is_time_to_look(now) {
             interface.run_timers(now);
         }
@@ -274,10 +286,16 @@ impl Stack {
     /// Turns all links, for stacks without threads.
     pub fn turn_links(&self) -> bool {
         let now = self.clock.now();
+        if self.owns_links {
+            return self.turn_own(now);
+        }
+        let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
         let mut work = false;
-        for port in &self.ports {
-            let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
-            work |= self.turn_if_free(port, now);
+        for (number, port) in self.ports.iter().enumerate() {
+            work |= port
+                .halves
+                .as_ref()
+                .is_some_and(|halves| self.turn_if_free(number, halves, now));
         }
         work
     }
@@ -294,19 +312,6 @@ impl Stack {
             self.turn_shard(number);
         }
         work |= self.turn_links();
-        work
-    }
-
-    /// Turns a link, unless another thread is at it: then it is left to that one.
-    fn turn_if_free(&self, port: &Port, now: Instant) -> bool {
-        let Some(mut side) = port.receive.try_lock() else {
-            return false;
-        };
-        let mut interface = port.interface.lock();
-        let work = self.turn(&mut side, &mut interface, now);
-        drop(interface);
-        drop(side);
-        self.spread_loss(port, now);
         work
     }
 
@@ -335,10 +340,8 @@ impl Stack {
     /// When something is due by time alone.
     pub fn next_event(&self) -> Instant {
         let timers = self.cells.iter().map(Cell::next_timer);
-        let links = self
-            .ports
-            .iter()
-            .map(|port| port.interface.lock().next_event());
+        let links = (0..self.ports.len())
+            .map(|number| self.with_interface(number, |interface| interface.next_event()));
         timers.chain(links).min().unwrap_or(Instant::FAR)
     }
 

@@ -6,9 +6,10 @@ use percore::doorbell::{Doorbell, Sleep};
 use proto::time::{Duration, Instant};
 
 use crate::{
+    interface::Interface,
     regime::Handoff,
     socket::wait::{attend, ppoll, readable},
-    stack::{Port, Stack},
+    stack::Stack,
 };
 
 /// Starts a stack's threads.
@@ -40,13 +41,12 @@ pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
 
 /// A link's thread: turns it while there is work, then sleeps on the link and its doorbell.
 fn turn_link(stack: &Stack, number: usize) {
-    let port = &stack.ports[number];
     // The first link's thread also serves the timers of shards that are called.
     let timers = number == 0 && stack.layout.handoff == Handoff::Call;
     let mut idle_since = None;
     while !stack.is_stopping() {
         let now = stack.clock.now();
-        let work = stack.turn_link(port, now);
+        let work = stack.turn_link(number, now);
         if timers {
             stack.run_called_timers(now);
         }
@@ -59,26 +59,26 @@ fn turn_link(stack: &Stack, number: usize) {
             std::hint::spin_loop();
             continue;
         }
-        sleep(stack, port, timers);
+        sleep(stack, number, timers);
         idle_since = None;
     }
 }
 
-fn sleep(stack: &Stack, port: &Port, timers: bool) {
+fn sleep(stack: &Stack, number: usize, timers: bool) {
+    let port = &stack.ports[number];
     port.doorbell.arm(Sleep::Fd);
     let now = stack.clock.now();
     // Once more after arming: what came before it may have rung nobody.
-    if !stack.turn_link(port, now) && !stack.is_stopping() {
+    if !stack.turn_link(number, now) && !stack.is_stopping() {
         let mut fds = [readable(port.doorbell.fd()); 2];
         let mut count = 1;
-        let mut until = {
-            let interface = port.interface.lock();
+        let mut until = stack.with_interface(number, |interface| {
             if let Some(fd) = interface.link.fd().filter(|_| interface.gone.is_none()) {
                 fds[1] = readable(fd);
                 count = 2;
             }
             interface.next_event()
-        };
+        });
         if timers {
             until = stack
                 .cells
@@ -119,9 +119,9 @@ pub(crate) fn stop(stack: &Stack) {
             let _ = handle.join();
         }
     }
-    for port in &stack.ports {
+    for number in 0..stack.ports.len() {
         // What connections still had to say (a FIN, a RST) goes out first.
-        stack.turn_link(port, stack.clock.now());
-        port.interface.lock().close();
+        stack.turn_link(number, stack.clock.now());
+        stack.with_interface(number, Interface::close);
     }
 }

@@ -12,14 +12,55 @@ use parking_lot::Mutex;
 use percore::doorbell::Doorbell;
 use proto::time::Instant;
 
-use crate::{channel::ShardEnd, shard::Shard, socket::wait::Seat};
+use crate::{
+    channel::ShardEnd,
+    interface::{Interface, Receive},
+    shard::Shard,
+    socket::wait::Seat,
+};
 
 /// What one holder at a time holds.
 pub struct Held {
     /// The shard.
     pub shard: Shard,
-    /// The ends of its channels, one for each interface; none in regimes that call.
-    pub channels: Vec<ShardEnd>,
+    /// How it reaches its links.
+    pub ways: Ways,
+}
+
+/// How a shard reaches its links.
+pub enum Ways {
+    /// By a call, under the interface's lock (`stack::Halves`).
+    Calls,
+    /// By the ends of its channels, one for each interface.
+    Channels(Vec<ShardEnd>),
+    /// They are its own, under its lock: where there is one shard, and its callers turn the links, too.
+    Own(Vec<OwnLink>),
+}
+
+/// Both halves of an interface.
+pub struct OwnLink {
+    /// The receiving half.
+    pub receive: Receive,
+    /// The transmitting half.
+    pub interface: Interface,
+}
+
+impl Held {
+    /// The ends of its channels.
+    pub fn channels(&mut self) -> &mut [ShardEnd] {
+        match &mut self.ways {
+            Ways::Channels(ends) => ends,
+            Ways::Calls | Ways::Own(_) => &mut [],
+        }
+    }
+
+    /// The links that are the shard's own.
+    pub fn own_links(&mut self) -> &mut [OwnLink] {
+        match &mut self.ways {
+            Ways::Own(links) => links,
+            Ways::Calls | Ways::Channels(_) => &mut [],
+        }
+    }
 }
 
 /// A shard and the way to it.
@@ -36,9 +77,9 @@ pub struct Cell {
 
 impl Cell {
     /// A cell.
-    pub fn new(shard: Shard, channels: Vec<ShardEnd>, doorbell: Arc<Doorbell>) -> Self {
+    pub fn new(shard: Shard, ways: Ways, doorbell: Arc<Doorbell>) -> Self {
         Self {
-            held: Mutex::new(Held { shard, channels }),
+            held: Mutex::new(Held { shard, ways }),
             doorbell,
             seat: Seat::default(),
             next_timer: AtomicU64::new(u64::MAX),

@@ -276,9 +276,10 @@ impl Shard {
             self.count(Counter::ResetsOut);
         }
         let template = Template::new(key.local, key.remote, IpFields::default());
-        let packet = self.slab.alloc().and_then(|buffer| {
-            template.packet(buffer, header, 0, |_| Some(Default::default()))
-        });
+        let packet = self
+            .slab
+            .alloc()
+            .and_then(|buffer| template.packet(buffer, header, 0, |_| Some(Default::default())));
         self.send(packet, interface, Counter::TcpOut);
     }
 

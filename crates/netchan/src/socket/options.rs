@@ -258,9 +258,7 @@ fn apply_to(
             );
         }
         SocketOption::Linger(linger) => socket.set_linger(linger),
-        SocketOption::Ttl(_) | SocketOption::TypeOfService(_) => {
-            socket.set_fields(fresh.fields)
-        }
+        SocketOption::Ttl(_) | SocketOption::TypeOfService(_) => socket.set_fields(fresh.fields),
         _ => {}
     }
 }

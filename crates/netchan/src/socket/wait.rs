@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use percore::doorbell::{Doorbell, Sleep};
 use proto::time::Instant;
 
-use crate::{clock::Clock, net::Net, regime::Handoff, stack::Stack};
+use crate::{clock::Clock, interface::Interface, net::Net, regime::Handoff, stack::Stack};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
@@ -406,12 +406,11 @@ impl Waiter {
         self.fds.extend_from_slice(fds);
         self.parker.doorbell.arm(Sleep::Fd);
         self.fds.push(readable(self.parker.doorbell.fd()));
-        for port in &stack.ports {
+        for (number, port) in stack.ports.iter().enumerate() {
             port.doorbell.arm(Sleep::Fd);
             self.fds.push(readable(port.doorbell.fd()));
-            if let Some(fd) = port.interface.lock().link.fd() {
-                self.fds.push(readable(fd));
-            }
+            let fd = |interface: &mut Interface| interface.link.fd().map(readable);
+            self.fds.extend(stack.with_interface(number, fd));
         }
         // After arming once more: what came before it may have rung nobody.
         let work = stack.turn_links();

@@ -274,7 +274,9 @@ impl Incoming {
             In::Plain(ring) => {
                 ring.pop_batch(max, hand_over);
             }
-            In::Shaped { ring, waiting } => receive_shaped(ring, waiting, now, slab, max, counts, &mut hand_over),
+            In::Shaped { ring, waiting } => {
+                receive_shaped(ring, waiting, now, slab, max, counts, &mut hand_over)
+            }
         }
         counts.rx_packets += n as u64;
         counts.rx_bytes += bytes;
