@@ -95,7 +95,7 @@ impl Template {
     }
 
     /// Builds a packet in `buffer`. `fill` writes the text to the slice it is given and returns its sum. `None`: the segment does not fit.
-    #[inline]
+    #[inline(always)]
     pub fn packet(
         &self,
         buffer: Buffer,
@@ -107,28 +107,33 @@ impl Template {
         let upper = u16::try_from(tcp_len + text_len).ok()?;
         let mut packet = Packet::new(buffer, HEADROOM);
         packet.set_len(self.ip_len + usize::from(upper));
-        let (headers, text) = packet
-            .bytes_mut()
-            .split_at_mut_checked(self.ip_len + tcp_len)?;
+        let (ip, segment) = packet.bytes_mut().split_at_mut_checked(self.ip_len)?;
+        let (tcp, text) = segment.split_at_mut_checked(tcp_len)?;
         if text.len() != text_len {
             return None;
         }
         let sum = fill(text)? + checksum::sum_array(&upper.to_be_bytes());
+        header.emit_with_sum(tcp, self.pseudo + sum);
+        self.emit_ip(ip, upper)?;
+        Some(packet)
+    }
+
+    /// Writes the IP header in front of `upper` bytes.
+    #[inline]
+    fn emit_ip(&self, buf: &mut [u8], upper: u16) -> Option<()> {
         if self.ip_len == ipv4::HEADER_LEN {
-            let (ip, tcp) = headers.split_first_chunk_mut::<{ ipv4::HEADER_LEN }>()?;
+            let ip = buf.first_chunk_mut::<{ ipv4::HEADER_LEN }>()?;
             let total = upper.checked_add(20)?.to_be_bytes();
             ip.copy_from_slice(&self.ip[..ipv4::HEADER_LEN]);
             ip[2..4].copy_from_slice(&total);
-            let ip_sum = checksum::finish(self.ip_sum + checksum::sum_array(&total));
-            ip[10..12].copy_from_slice(&ip_sum.to_be_bytes());
-            header.emit_with_sum(tcp, self.pseudo + sum);
+            let sum = checksum::finish(self.ip_sum + checksum::sum_array(&total));
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
         } else {
-            let (ip, tcp) = headers.split_first_chunk_mut::<{ ipv6::HEADER_LEN }>()?;
+            let ip = buf.first_chunk_mut::<{ ipv6::HEADER_LEN }>()?;
             ip.copy_from_slice(&self.ip);
             ip[4..6].copy_from_slice(&upper.to_be_bytes());
-            header.emit_with_sum(tcp, self.pseudo + sum);
         }
-        Some(packet)
+        Some(())
     }
 }
 

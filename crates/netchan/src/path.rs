@@ -293,11 +293,11 @@ pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
 }
 
 /// check ──► tap ──► link, for packets that were handed over by a call.
+#[inline]
 fn transmit(interface: &mut Interface, packets: &mut VecDeque<Packet>, now: Instant) {
-    while let Some(packet) = packets.pop_front() {
-        interface.send(packet, now); //                                                    check, next hop, frame header
+    if let Err(error) = interface.send_all(packets, now) {
+        interface.link_failed(&error); //                                                  check, next hop, frame header; tap, link
     }
-    flush(interface, now);
 }
 
 pub(crate) fn flush(interface: &mut Interface, now: Instant) {

@@ -160,18 +160,22 @@ impl Stack {
     // Whatever does not depend on `f` is code of its own: inlined into every socket call it would not fit the instruction
     // cache (a connection's life cost 2,000 misses of it).
 
-    #[inline(never)]
+    #[inline(always)]
     fn enter(&self, held: &mut Held, now: Instant) {
         if self.layout.handoff == Handoff::Channel {
             path::take_received(held, now);
         }
-        held.shard.run_timers(now);
+        if held.shard.next_timer(now) <= now {
+            held.shard.run_timers(now);
+        }
     }
 
     #[inline(never)]
     fn leave(&self, cell: &Cell, mut held: MutexGuard<'_, Held>, now: Instant) {
         held.shard.finish(now);
-        path::hand_out(self, &mut held, now);
+        if held.shard.has_output() {
+            path::hand_out(self, &mut held, now);
+        }
         let earlier = cell.publish_timer(held.shard.next_timer(now));
         if held.shard.woken.is_empty() {
             drop(held);

@@ -13,25 +13,30 @@ impl Instant {
     pub const FAR: Self = Self(u64::MAX);
 
     /// Time passed since `earlier`; zero if `earlier` is later.
+    #[inline]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
     /// Whole microseconds passed since `earlier`, at most 2³² - 1; zero if `earlier` is later.
+    #[inline]
     pub fn micros_since(self, earlier: Self) -> u32 {
         u32::try_from(self.0.saturating_sub(earlier.0) / 1_000).unwrap_or(u32::MAX)
     }
     /// This many microseconds later.
     #[must_use]
+    #[inline]
     pub const fn plus_micros(self, us: u64) -> Self {
         Self(self.0.saturating_add(us.saturating_mul(1_000)))
     }
     /// The time in units of 2³⁰ ns (1.07 s), modulo 2³²: for what is compared over seconds or
     /// days, in four bytes and without a division.
     #[allow(clippy::cast_possible_truncation)] // modulo 2³² is what is meant
+    #[inline]
     pub const fn coarse(self) -> u32 {
         (self.0 >> 30) as u32
     }
     /// Whole milliseconds since the origin.
+    #[inline]
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }

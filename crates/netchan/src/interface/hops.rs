@@ -67,6 +67,19 @@ impl Hops {
         (known && silent).then_some(&hop.header)
     }
 
+    /// Puts the frame header in front of a packet, if [`Self::get`] knows it (and the packet has room for it).
+    #[inline(always)]
+    pub fn stamp(&self, packet: &mut Packet, now: Instant) -> bool {
+        let Some(&header) = self.get(packet, now) else {
+            return false;
+        };
+        match packet.push(ethernet::HEADER_LEN) {
+            Some(room) => room.copy_from_slice(&header),
+            None => return false,
+        }
+        true
+    }
+
     /// Keeps the frame header for packets between the addresses of `packet`.
     pub fn put(&mut self, packet: &Packet, ours: MacAddr, settled: &Settled) {
         let Some((ends, place)) = ends_of(packet.bytes()) else {

@@ -180,12 +180,66 @@ impl Interface {
 
     /// Sends a shard's packet: *check*, the next hop's link address, the frame header; all three by the hop cache where it knows.
     #[inline]
-    pub fn send(&mut self, packet: Packet, now: Instant) {
-        if let Some(header) = self.hops.get(&packet, now) {
-            let header = *header;
-            return self.enqueue(packet, |room| room.copy_from_slice(&header));
+    pub fn send(&mut self, mut packet: Packet, now: Instant) {
+        if self.frames.len() < limits::LINK_QUEUE && self.hops.stamp(&mut packet, now) {
+            return self.frames.push_back(packet);
         }
         self.send_slowly(packet, now);
+    }
+
+    /// Sends packets of a shard. Where nothing waits for the link and the hop cache knows them all, the link takes them right
+    /// from where they are.
+    ///
+    /// # Errors
+    /// The link's.
+    pub fn send_all(
+        &mut self,
+        packets: &mut VecDeque<Packet>,
+        now: Instant,
+    ) -> Result<(), LinkError> {
+        if !self.frames.is_empty() {
+            return self.send_one_by_one(packets, 0, now);
+        }
+        let known = |packet: &mut Packet| self.hops.stamp(packet, now).then_some(());
+        let stamped = packets.iter_mut().map_while(known).count();
+        if stamped < packets.len() {
+            return self.send_one_by_one(packets, stamped, now);
+        }
+        let sent = self.link.transmit(now, packets);
+        if !packets.is_empty() {
+            self.queue(packets, stamped);
+        }
+        let sent = sent? as u64;
+        self.counters.add(self.writer, Counter::FramesOut, sent);
+        Ok(())
+    }
+
+    /// [`Self::send_all`], the first `stamped` having their frame header already.
+    #[inline(never)]
+    fn send_one_by_one(
+        &mut self,
+        packets: &mut VecDeque<Packet>,
+        stamped: usize,
+        now: Instant,
+    ) -> Result<(), LinkError> {
+        self.queue(packets, stamped);
+        while let Some(packet) = packets.pop_front() {
+            self.send(packet, now);
+        }
+        self.flush(now).map(|_| ())
+    }
+
+    /// Queues up to `most` frames for the link.
+    #[cold]
+    fn queue(&mut self, frames: &mut VecDeque<Packet>, most: usize) {
+        let most = most.min(frames.len());
+        for frame in frames.drain(..most) {
+            if self.frames.len() < limits::LINK_QUEUE {
+                self.frames.push_back(frame);
+            } else {
+                self.count(Counter::DropLinkQueue);
+            }
+        }
     }
 
     #[inline(never)]

@@ -73,6 +73,8 @@ pub struct Shard {
     /// From a flow's hash to a connection, or to a TIME-WAIT record (see `time_wait`).
     flows: HashTable<u32>,
     tcp: Table<TcpSocket>,
+    /// The connection whose segment came last: where the next one is looked for first.
+    recent: u32,
     time_waits: TimeWaits,
     listeners: Table<Listener>,
     udp: Table<UdpSocket>,
@@ -140,6 +142,7 @@ impl Shard {
             pool: SegmentPool::with_capacity(segments),
             flows: HashTable::with_capacity(limits::CONNECTIONS_PER_SHARD),
             tcp: Table::with_capacity(limits::CONNECTIONS_PER_SHARD),
+            recent: 0,
             time_waits: TimeWaits::new(limits::CONNECTIONS_PER_SHARD),
             listeners: Table::with_capacity(limits::LISTENERS_PER_SHARD),
             udp: Table::with_capacity(limits::UDP_SOCKETS_PER_SHARD),
@@ -204,7 +207,21 @@ impl Shard {
     }
 
     /// Sends what connections have to send. Call after input, timers and socket calls, before letting go.
+    #[inline]
     pub fn finish(&mut self, now: Instant) {
+        if !self.dirty.is_empty() {
+            self.finish_dirty(now);
+        }
+    }
+
+    /// Whether there are packets in the outboxes.
+    #[inline]
+    pub fn has_output(&self) -> bool {
+        self.outboxes.iter().any(|outbox| !outbox.is_empty())
+    }
+
+    #[inline(never)]
+    fn finish_dirty(&mut self, now: Instant) {
         // Connections that find no transmit buffer are put back at the end of `dirty`; each is tried once.
         let count = self.dirty.len();
         for at in 0..count {

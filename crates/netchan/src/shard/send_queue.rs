@@ -60,6 +60,7 @@ impl SendQueue {
     }
 
     /// Appends as much of `buffers` as fits; returns how many bytes.
+    #[inline]
     pub fn append(&mut self, buffers: &[IoSlice<'_>], memory: &mut SendMemory) -> usize {
         let mut taken = 0;
         for buffer in buffers {
@@ -72,6 +73,7 @@ impl SendQueue {
         taken
     }
 
+    #[inline]
     fn append_one(&mut self, bytes: &[u8], memory: &mut SendMemory) -> usize {
         if bytes.is_empty() {
             return 0;
@@ -81,12 +83,15 @@ impl SendQueue {
         let tail = (self.head + self.len) & (ring.len() - 1);
         let first = n.min(ring.len() - tail);
         ring[tail..tail + first].copy_from_slice(&bytes[..first]);
-        ring[..n - first].copy_from_slice(&bytes[first..n]);
+        if first < n {
+            ring[..n - first].copy_from_slice(&bytes[first..n]);
+        }
         self.len += n;
         n
     }
 
     /// Drops `n` bytes from the front (at most all); the memory goes back once it is empty.
+    #[inline]
     pub fn advance(&mut self, n: usize, memory: &mut SendMemory) {
         let n = n.min(self.len);
         self.len -= n;

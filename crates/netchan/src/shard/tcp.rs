@@ -7,8 +7,11 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use percore::slab::Buffer;
 use proto::{
-    tcp::{self, Connection, Events, ReceiveQueue, State, Template, TimeWait, TimeWaitVerdict},
+    tcp::{
+        self, Connection, Events, ReceiveQueue, State, Template, TimeWait, TimeWaitVerdict, Transmit,
+    },
     time::{Duration, Instant},
     wire::{
         checksum,
@@ -26,7 +29,7 @@ use super::{
 use crate::{
     channel::Request,
     counters::Counter,
-    emit::{IpFields, Template},
+    emit::{self, IpFields},
     errno,
     host::Host,
     packet::{Hint, Packet},
@@ -66,7 +69,7 @@ pub struct TcpSocket {
     /// What was learned of the next hop since the last packet.
     hint: Hint,
     /// IP header fields of what it sends, with all else that does not change.
-    template: Template,
+    template: emit::Template,
     interface: u8,
     /// SO_LINGER.
     pub(super) linger: Option<Duration>,
@@ -121,14 +124,32 @@ impl Shard {
                 return self.count(Counter::DropTcpChecksum);
             }
         }
+        // Almost every header is one of two layouts, and stays in registers.
+        if let Some((header, text)) = Header::parse_usual(segment)
+            && let Some(socket) = self.tcp.get(self.recent)
+            && socket.tuple == tuple
+            && !socket.detached_flow
+        {
+            packet.pull(upper + text);
+            return self.segment(self.recent, &header, packet, now);
+        }
+        self.segment_of_any(&tuple, packet, now);
+    }
+
+    /// A segment whose header is unusual, or which is for another connection than the last one.
+    #[inline(never)]
+    fn segment_of_any(&mut self, tuple: &Tuple, mut packet: Packet, now: Instant) {
+        let upper = usize::from(packet.meta.upper);
+        let segment = packet.bytes().get(upper..).unwrap_or_default();
         let Ok((header, text)) = Header::parse(segment) else {
             return self.count(Counter::DropTcpHeader);
         };
         match self
-            .find_tuple(packet.meta.flow, &tuple)
+            .find_tuple(packet.meta.flow, tuple)
             .map(time_wait::split)
         {
             Some(Ok(number)) => {
+                self.recent = number;
                 packet.pull(upper + text);
                 self.segment(number, &header, packet, now);
             }
@@ -168,7 +189,7 @@ impl Shard {
     }
 
     /// A segment for a connection.
-    #[inline]
+    #[inline(always)]
     fn segment(&mut self, number: u32, header: &Header, packet: Packet, now: Instant) {
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
@@ -412,7 +433,7 @@ impl Shard {
     }
 
     /// Sends what a connection has to send, arms its timer, frees it if it is over.
-    #[inline]
+    #[inline(always)]
     pub(super) fn tcp_output(&mut self, number: u32, now: Instant) {
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
@@ -427,18 +448,17 @@ impl Shard {
                 self.counters.add(self.number, Counter::NoTransmitBuffer, 1);
                 break;
             };
-            let Some(transmit) = socket.connection.output(now) else {
+            // Plain text, as nearly always, in code of its own: header and packet are built in registers.
+            let packet = if let Some(transmit) = socket.connection.output_text(now) {
+                socket.packet(buffer, &transmit)
+            } else if let Some(transmit) = socket.connection.output(now) {
+                socket.packet_of_any(buffer, &transmit)
+            } else {
                 self.slab.free(buffer);
                 break;
             };
-            let (offset, len) = (transmit.offset as usize, transmit.len as usize);
-            let fill = |text: &mut [u8]| socket.send.copy_out(offset, text);
-            let packet = socket.template.packet(buffer, &transmit.header, len, fill);
-            if let (Some(mut packet), Some(outbox)) =
-                (packet, self.outboxes.get_mut(usize::from(socket.interface)))
-            {
-                packet.meta.interface = socket.interface;
-                packet.meta.hint = std::mem::take(&mut socket.hint);
+            let outbox = self.outboxes.get_mut(usize::from(socket.interface));
+            if let (Some(packet), Some(outbox)) = (packet, outbox) {
                 outbox.push_back(packet);
                 sent += 1;
             }
@@ -499,7 +519,7 @@ impl Shard {
             read_shut: false,
             was_open: false,
             hint: Hint::None,
-            template: Template::new(key.local, key.remote, fields),
+            template: emit::Template::new(key.local, key.remote, fields),
             interface,
             linger,
         })?;
@@ -588,6 +608,22 @@ impl Shard {
 const RARE: Events = Events(!(Events::READABLE.0 | Events::WRITABLE.0));
 
 impl TcpSocket {
+    /// The packet of a segment that the connection gave to send.
+    #[inline(always)]
+    fn packet(&mut self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
+        let (offset, len) = (transmit.offset as usize, transmit.len as usize);
+        let fill = |text: &mut [u8]| self.send.copy_out(offset, text);
+        let mut packet = self.template.packet(buffer, &transmit.header, len, fill)?;
+        packet.meta.interface = self.interface;
+        packet.meta.hint = std::mem::take(&mut self.hint);
+        Some(packet)
+    }
+
+    #[inline(never)]
+    fn packet_of_any(&mut self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
+        self.packet(buffer, transmit)
+    }
+
     fn end_of_stream(&self) -> bool {
         self.read_shut
             || self.connection.peer_closed()
@@ -647,7 +683,7 @@ impl TcpSocket {
 
     /// IP header fields of what it sends.
     pub fn set_fields(&mut self, fields: IpFields) {
-        self.template = Template::new(self.key.local, self.key.remote, fields);
+        self.template = emit::Template::new(self.key.local, self.key.remote, fields);
     }
 
     /// Sets SO_LINGER.
@@ -656,34 +692,34 @@ impl TcpSocket {
     }
 }
 
-/// Copies from segments to buffers until one of them ends.
-fn copy_segments<'a>(
-    segments: impl Iterator<Item = &'a Packet>,
-    buffers: &mut [IoSliceMut<'_>],
-) -> usize {
-    let mut total = 0;
-    let mut buffers = buffers.iter_mut().filter(|b| !b.is_empty());
-    let Some(mut buffer) = buffers.next() else {
-        return 0;
-    };
-    let mut filled = 0;
-    for segment in segments {
-        let mut bytes = segment.bytes();
-        while !bytes.is_empty() {
-            if filled == buffer.len() {
-                let Some(next) = buffers.next() else {
-                    return total;
-                };
-                (buffer, filled) = (next, 0);
+/// Buffers that are filled from the front.
+struct Filling<'a, 'b> {
+    buffers: &'a mut [IoSliceMut<'b>],
+    /// Of the first buffer.
+    filled: usize,
+}
+
+impl Filling<'_, '_> {
+    /// Copies as much of `bytes` as there is room for; how many.
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        while let Some(buffer) = self.buffers.first_mut() {
+            let (room, rest) = (&mut buffer[self.filled..], &bytes[taken..]);
+            let n = room.len().min(rest.len());
+            room[..n].copy_from_slice(&rest[..n]);
+            taken += n;
+            self.filled += n;
+            if taken == bytes.len() {
+                break;
             }
-            let n = bytes.len().min(buffer.len() - filled);
-            buffer[filled..filled + n].copy_from_slice(&bytes[..n]);
-            filled += n;
-            total += n;
-            bytes = &bytes[n..];
+            self.buffers = std::mem::take(&mut self.buffers)
+                .get_mut(1..)
+                .unwrap_or_default();
+            self.filled = 0;
         }
+        taken
     }
-    total
 }
 
 const fn counter_of(reason: tcp::Drop) -> Counter {

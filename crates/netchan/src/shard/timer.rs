@@ -13,15 +13,15 @@ struct Node {
     previous: u32,
     /// The slot it hangs in; `NONE`: in no slot.
     slot: u32,
-    /// The tick it hangs there for, maybe rounds ahead.
-    tick: u64,
+    /// The tick it hangs there for, maybe rounds ahead, begins after this time; [`Instant::FAR`]: it hangs nowhere.
+    after: Instant,
 }
 
 const IDLE: Node = Node {
     next: NONE,
     previous: NONE,
     slot: NONE,
-    tick: 0,
+    after: Instant::FAR,
 };
 
 /// A timer for each number of a table.
@@ -59,18 +59,18 @@ impl Wheel {
     /// Cheap if it hangs early enough already. [`Instant::FAR`] leaves it as it is.
     #[inline]
     pub fn arm(&mut self, number: u32, at: Instant) {
-        if at == Instant::FAR {
-            return;
+        match self.nodes.get(number as usize) {
+            Some(node) if node.after < at => {}
+            _ => self.arm_earlier(number, at),
         }
-        // Rounded up: never early. The slot being served now is over.
-        let tick = (at.0.div_ceil(TICK_NS)).max(self.tick + 1);
-        if let Some(node) = self.nodes.get(number as usize)
-            && node.slot != NONE
-            && node.tick <= tick
-        {
-            return;
+    }
+
+    #[inline(never)]
+    fn arm_earlier(&mut self, number: u32, at: Instant) {
+        if at != Instant::FAR {
+            // Rounded up: never early. The slot being served now is over.
+            self.hang(number, at.0.div_ceil(TICK_NS).max(self.tick + 1));
         }
-        self.hang(number, tick);
     }
 
     fn hang(&mut self, number: u32, tick: u64) {
@@ -86,7 +86,7 @@ impl Wheel {
             next: head,
             previous: NONE,
             slot,
-            tick,
+            after: Instant((tick - 1).saturating_mul(TICK_NS)),
         };
         if head != NONE {
             self.nodes[head as usize].previous = number;

@@ -67,6 +67,19 @@ pub struct Steer {
     /// How shards are chosen.
     pub placement: Placement,
     interface: u8,
+    last: LastFlow,
+}
+
+/// The flow that last passed [`Steer::quick`], as its packets name it. They come in trains: what was found out for one (its
+/// addresses are in order; its hash) holds for the next.
+#[derive(Debug)]
+struct LastFlow {
+    /// Source and destination.
+    ends: u64,
+    ports: u32,
+    protocol: Protocol,
+    /// 0: there was none.
+    hash: u64,
 }
 
 /// What the checks of the internet layer found.
@@ -87,12 +100,18 @@ impl Steer {
         Self {
             placement,
             interface,
+            last: LastFlow {
+                ends: 0,
+                ports: 0,
+                protocol: Protocol(0),
+                hash: 0,
+            },
         }
     }
 
     /// Checks a frame and says where it goes.
     #[inline]
-    pub fn classify(&self, host: &Host, packet: &mut Packet) -> Verdict {
+    pub fn classify(&mut self, host: &Host, packet: &mut Packet) -> Verdict {
         if let Some(verdict) = self.quick(host, packet) {
             return verdict;
         }
@@ -104,8 +123,8 @@ impl Steer {
 
     /// The way of almost every packet: TCP or UDP in a whole IPv4 datagram without options, from an ordinary address to one of ours.
     /// `None`, and nothing is changed: the long way decides. Both say the same of the same frame (a test compares them).
-    #[inline]
-    fn quick(&self, host: &Host, packet: &mut Packet) -> Option<Verdict> {
+    #[inline(always)]
+    fn quick(&mut self, host: &Host, packet: &mut Packet) -> Option<Verdict> {
         let facts = &host.interfaces[usize::from(self.interface)];
         let frame = packet.bytes();
         let head = frame.first_chunk::<{ ethernet::HEADER_LEN + ipv4::HEADER_LEN + 4 }>()?;
@@ -125,22 +144,18 @@ impl Steer {
             return None;
         }
         let len = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
-        let (source, destination) = (
-            [ip[12], ip[13], ip[14], ip[15]],
-            [ip[16], ip[17], ip[18], ip[19]],
-        );
         let room = frame.len() - ethernet::HEADER_LEN;
         if len > room || len < ipv4::HEADER_LEN + 4 {
             return None;
         }
-        if !facts.addresses.is_local_v4(destination.into())
-            || validate::source_v4(source.into(), &facts.addresses, destination.into()).is_err()
-        {
-            return None;
-        }
+        let ends = u64::from_le_bytes(*ip.last_chunk()?);
         let ports = u32::from_le_bytes([ports[2], ports[3], ports[0], ports[1]]);
-        let ends = (u32::from_le_bytes(destination), u32::from_le_bytes(source));
-        let hash = host.flow_hash.hash_v4(ends.0, ends.1, ports, protocol);
+        let last = &self.last;
+        let hash = if (ends, ports, protocol) == (last.ends, last.ports, last.protocol) {
+            last.hash
+        } else {
+            self.first_of_train(host, ends, ports, protocol)?
+        };
         packet.pull(ethernet::HEADER_LEN);
         packet.truncate(len);
         let meta = &mut packet.meta;
@@ -148,6 +163,34 @@ impl Steer {
             (protocol, short(hash), self.interface, false);
         meta.upper = 20;
         Some(Verdict::Shard(self.shard_of(hash)))
+    }
+
+    /// Checks the addresses of a packet of another flow than the last one's, and hashes it.
+    #[inline(never)]
+    fn first_of_train(
+        &mut self,
+        host: &Host,
+        ends: u64,
+        ports: u32,
+        protocol: Protocol,
+    ) -> Option<u64> {
+        let ours = &host.interfaces[usize::from(self.interface)].addresses;
+        let [s0, s1, s2, s3, d0, d1, d2, d3] = ends.to_le_bytes();
+        let (source, destination) = ([s0, s1, s2, s3], [d0, d1, d2, d3]);
+        if !ours.is_local_v4(destination.into())
+            || validate::source_v4(source.into(), ours, destination.into()).is_err()
+        {
+            return None;
+        }
+        let (local, remote) = (u32::from_le_bytes(destination), u32::from_le_bytes(source));
+        let hash = host.flow_hash.hash_v4(local, remote, ports, protocol);
+        self.last = LastFlow {
+            ends,
+            ports,
+            protocol,
+            hash,
+        };
+        Some(hash)
     }
 
     #[inline(never)]
@@ -227,7 +270,7 @@ impl Steer {
     }
 
     /// The shard for a flow's hash.
-    #[inline]
+    #[inline(always)]
     pub fn shard_of(&self, hash: u64) -> usize {
         match &self.placement {
             Placement::Single => 0,

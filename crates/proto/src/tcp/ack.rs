@@ -91,6 +91,7 @@ impl Connection {
     }
 
     /// SND.UNA moves.
+    #[inline(always)]
     fn advance(&mut self, header: &Header, now: Instant, out: &mut Input) {
         let bytes = (header.ack - self.snd.una).unsigned_abs();
         let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
@@ -123,6 +124,7 @@ impl Connection {
         self.note_more_to_send();
     }
 
+    #[inline]
     fn measure(&mut self, header: &Header, now: Instant) {
         let timed = self.rtt.is_timing();
         if self.rtt.acknowledged(self.snd.una, now) || timed {
@@ -144,6 +146,7 @@ impl Connection {
 
     /// RFC 9293 §3.10.7.4: the window counts if the segment is newer than the one it last came
     /// from, so that reordering does not undo it.
+    #[inline]
     fn update_window(&mut self, header: &Header, window: u32, now: Instant) {
         let newer =
             self.snd.wl1 < header.seq || (self.snd.wl1 == header.seq && self.snd.wl2 <= header.ack);
@@ -159,6 +162,7 @@ impl Connection {
     }
 
     /// The peer is there, however long its window stays closed (RFC 9293 MUST-37).
+    #[cold]
     fn probe_answered(&mut self, now: Instant) {
         if !self.no_reader {
             // Once closed, it is a resource that the peer holds for nobody: R2 goes on counting
@@ -175,6 +179,7 @@ impl Connection {
     }
 
     /// SND.WND, SND.WL1, SND.WL2.
+    #[inline]
     pub(super) fn take_window(&mut self, header: &Header, window: u32) {
         self.snd.wnd = window;
         self.snd.wnd_max = self.snd.wnd_max.max(window);

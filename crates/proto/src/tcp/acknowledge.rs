@@ -35,6 +35,7 @@ impl Connection {
 
     /// RFC 9293 §3.8.6.3, RFC 5681 §4.2: every second full segment is acknowledged at once, and
     /// every full one in the beginning; others wait for company, `delayed_ack` at most.
+    #[inline]
     pub(super) fn decide_acknowledgment(&mut self, end: SeqNum, now: Instant) {
         let waiting = (end - self.last_ack_sent).max(0).unsigned_abs();
         let full = u32::from(self.rcv.mss);

@@ -32,12 +32,15 @@ impl Pending {
     /// A tail loss probe.
     pub const TAIL: u8 = 1 << 7;
 
+    #[inline]
     pub fn set(&mut self, bits: u8) {
         self.0 |= bits;
     }
+    #[inline]
     pub fn clear(&mut self, bits: u8) {
         self.0 &= !bits;
     }
+    #[inline]
     pub const fn has(self, bits: u8) -> bool {
         self.0 & bits != 0
     }
@@ -45,6 +48,7 @@ impl Pending {
 
 /// What a connection keeps of its [`Config`], durations in milliseconds.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Settings {
     pub mss: u16,
     pub max_gaps: u16,
@@ -105,6 +109,7 @@ pub(super) const TIMESTAMPS_LEN: u16 = 12;
 /// The send sequence variables, SND.x of the RFC. Text in the send queue ends at `end`; a FIN
 /// takes that place.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct SendVariables {
     pub una: SeqNum,
     /// Next to send; goes back to `una` when the retransmission timer expires.
@@ -127,6 +132,7 @@ pub(super) struct SendVariables {
 
 /// The receive sequence variables, RCV.x of the RFC.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct ReceiveVariables {
     pub nxt: SeqNum,
     /// The farthest window edge ever announced.
@@ -140,6 +146,7 @@ pub(super) struct ReceiveVariables {
 ///
 /// See the module's documentation for who keeps what, and the order of calls. `Copy` is for [`super::Template`] alone.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 #[allow(clippy::struct_excessive_bools)] // each is one of the RFC's own facts
 pub struct Connection {
     pub(super) state: State,
@@ -255,6 +262,7 @@ impl ReceiveVariables {
 
 /// What one connection has done, for [`super::Info`].
 #[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Counters {
     pub bytes_acked: u64,
     pub bytes_received: u64,
@@ -342,6 +350,7 @@ impl Connection {
     }
 
     /// The state.
+    #[inline]
     pub const fn state(&self) -> State {
         self.state
     }
@@ -373,16 +382,19 @@ impl Connection {
     }
 
     /// The earliest timer, [`Instant::FAR`] if none runs.
+    #[inline]
     pub const fn deadline(&self) -> Instant {
         self.timers.earliest()
     }
 
     /// Whether the application may write (and the handshake allows sending).
+    #[inline]
     pub const fn can_send(&self) -> bool {
         matches!(self.state, State::Established | State::CloseWait) && !self.fin_queued
     }
 
     /// Whether writes are accepted now or, once the handshake is over, later.
+    #[inline]
     pub const fn is_open_for_writing(&self) -> bool {
         matches!(
             self.state,
@@ -396,11 +408,13 @@ impl Connection {
     }
 
     /// Whether the connection is gone and `output` has nothing more to say.
+    #[inline]
     pub const fn is_finished(&self) -> bool {
         matches!(self.state, State::Closed) && self.pending.0 == 0
     }
 
     /// Whether `output` would look for something to send.
+    #[inline]
     pub const fn wants_output(&self) -> bool {
         self.pending.0 != 0
     }
@@ -486,6 +500,7 @@ impl Connection {
 
     /// The application appended `n` bytes to the send queue. They are pushed: the last segment
     /// does not wait for more (RFC 9293 MUST-60, MUST-61), but see Nagle.
+    #[inline]
     pub fn written(&mut self, n: u32) {
         if n > 0 && !self.fin_queued && self.state != State::Closed {
             self.snd.end = self.snd.end + n;
@@ -502,6 +517,7 @@ impl Connection {
     }
 
     /// The application took `n` bytes out of the receive queue.
+    #[inline]
     pub fn consumed(&mut self, n: u32) {
         self.unread = self.unread.saturating_sub(n);
         if self.urgent && self.urgent_end <= self.rcv.nxt - self.unread {

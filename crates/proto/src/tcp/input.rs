@@ -42,6 +42,7 @@ impl Connection {
     /// Takes a segment whose checksum, addresses and ports were found to be this connection's.
     ///
     /// `payload` is the segment's text. `queue` is this connection's, its nodes are in `pool`.
+    #[inline(always)]
     pub fn input<P: Payload>(
         &mut self,
         header: &Header,
@@ -56,14 +57,14 @@ impl Connection {
         if self.is_predicted(header, len, receiver.queue, now) {
             return self.take_predicted(header, len, payload, &mut receiver, now);
         }
-        self.input_in_full(header, len, payload, &mut receiver, now)
+        self.input_in_full(*header, len, payload, &mut receiver, now)
     }
 
     /// Header prediction: the next text in order and within the window, or an acknowledgment of something new, with
     /// nothing but ACK and PSH, while the connection is open both ways and nothing is lost, probed or urgent. All eight checks
     /// would pass, and do no more than [`Self::take_predicted`].
-    #[inline]
-    fn is_predicted<P>(
+    #[inline(always)]
+    pub(super) fn is_predicted<P>(
         &self,
         header: &Header,
         len: u32,
@@ -84,7 +85,7 @@ impl Connection {
 
     /// Whether nothing is under way but text and acknowledgments.
     #[inline]
-    const fn is_calm(&self) -> bool {
+    pub(super) const fn is_calm(&self) -> bool {
         !(self.probing || self.no_reader || self.peer_fin_known || self.sends_urgent)
             && self.sack_blocks.is_empty()
             && self.recovery.is_calm()
@@ -92,7 +93,7 @@ impl Connection {
     }
 
     /// A segment for which [`Self::is_predicted`] holds: checks fifth and seventh, and what surrounds them.
-    #[inline]
+    #[inline(always)]
     fn take_predicted<P: Payload>(
         &mut self,
         header: &Header,
@@ -118,18 +119,18 @@ impl Connection {
         out
     }
 
-    /// Whatever was not predicted.
+    /// Whatever was not predicted. (The header by value: one that is never pointed to stays in registers.)
     #[inline(never)]
-    fn input_in_full<P: Payload>(
+    pub(super) fn input_in_full<P: Payload>(
         &mut self,
-        header: &Header,
+        header: Header,
         len: u32,
         payload: P,
         receiver: &mut Receiver<'_, P>,
         now: Instant,
     ) -> Input {
         let segment = Segment {
-            header,
+            header: &header,
             seq: header.seq,
             len,
             syn: header.flags.contains(Flags::SYN),
@@ -368,7 +369,7 @@ impl Connection {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_in_order<P: Payload>(
         &mut self,
         payload: P,

@@ -15,11 +15,13 @@ const SHIFT_MAX: u8 = 14;
 const TS_RECENT_LIFE: u32 = 24 * 24 * 3600 / 108 * 100;
 
 /// The timestamp clock ticks in milliseconds (RFC 7323 §5.4), so that PAWS holds for 24 days.
+#[inline]
 pub(super) fn timestamp_clock(now: Instant) -> u32 {
     low_half(now.as_millis())
 }
 
 impl Connection {
+    #[inline]
     pub(super) fn timestamp_value(&self, now: Instant) -> u32 {
         timestamp_clock(now).wrapping_add(self.ts_offset)
     }
@@ -36,6 +38,7 @@ impl Connection {
         }
     }
 
+    #[inline]
     pub(super) fn timestamps_option(&self, now: Instant) -> Option<Timestamps> {
         self.timestamps.then(|| Timestamps {
             value: self.timestamp_value(now),
@@ -79,6 +82,7 @@ impl Connection {
 
     /// PAWS (RFC 7323 §5.3 R1) and the rule that timestamps, once agreed upon, are in every
     /// segment (§3.2). A RST is judged by its sequence number alone.
+    #[inline]
     pub(super) fn check_timestamp(&self, header: &Header, now: Instant) -> Result<(), Drop> {
         if !self.timestamps || header.flags.contains(Flags::RST) {
             return Ok(());
@@ -95,6 +99,7 @@ impl Connection {
 
     /// RFC 7323 §4.3 (2), (3): the timestamp to echo is that of the earliest segment not yet
     /// acknowledged. The segment is acceptable.
+    #[inline]
     pub(super) fn note_timestamp(&mut self, header: &Header, now: Instant) {
         if let Some(ts) = header.options.timestamps
             && self.timestamps
@@ -110,6 +115,7 @@ impl Connection {
     ///
     /// An echo from before the last retransmission is as ambiguous as no echo: the peer may have
     /// had the data long ago, and only its acknowledgment was lost.
+    #[cold]
     pub(super) fn echoed_rtt_us(&self, header: &Header, now: Instant) -> Option<u32> {
         let echo = header.options.timestamps.filter(|_| self.timestamps)?.echo;
         let unambiguous = echo.wrapping_sub(self.ts_retransmitted).cast_signed() >= 0;

@@ -14,6 +14,7 @@ struct Stretch {
 }
 
 impl Stretch {
+    #[inline]
     fn end(self) -> SeqNum {
         self.start + self.len + u32::from(self.fin)
     }
@@ -40,6 +41,36 @@ impl Connection {
         transmit
     }
 
+    /// What [`Self::output`] would give if that is plain text: the next that was never sent, in a connection open both ways where
+    /// nothing is lost, probed, urgent or ending, and windows and silly-window avoidance allow it. `None` decides nothing.
+    #[inline]
+    pub fn output_text(&mut self, now: Instant) -> Option<Transmit> {
+        let text = (self.snd.end - self.snd.nxt).max(0).unsigned_abs();
+        let len = text.min(u32::from(self.snd.mss));
+        let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
+        let held = self.corked || (self.nagle && self.snd.small > self.snd.una);
+        let is_plain = self.pending.0 & !Pending::ACK == Pending::SEND
+            && self.state == State::Established
+            && self.is_calm()
+            && !self.fin_queued
+            && self.snd.nxt == self.snd.max
+            && len > 0
+            && flight + len <= self.snd.wnd
+            && (flight == 0 || flight + len <= self.congestion.cwnd)
+            && !(held && len < u32::from(self.snd.mss));
+        if !is_plain {
+            return None;
+        }
+        self.counters.segments_out = self.counters.segments_out.wrapping_add(1);
+        let stretch = Stretch {
+            start: self.snd.nxt,
+            len,
+            fin: false,
+        };
+        Some(self.send(stretch, now))
+    }
+
+    #[inline(never)]
     fn next_segment(&mut self, now: Instant) -> Option<Transmit> {
         if self
             .pending
@@ -50,12 +81,12 @@ impl Connection {
         if self.pending.has(Pending::SEND)
             && let Some(stretch) = self.next_stretch(now)
         {
-            return Some(self.send(stretch, now));
+            return Some(self.send_any(stretch, now));
         }
         if self.pending.has(Pending::TAIL) {
             self.pending.clear(Pending::TAIL);
             if let Some(stretch) = self.tail_probe() {
-                return Some(self.send(stretch, now));
+                return Some(self.send_any(stretch, now));
             }
         }
         if self.pending.has(Pending::PROBE) {
@@ -157,7 +188,7 @@ impl Connection {
 
     /// A header with everything that an open connection's segment carries; what it acknowledges
     /// counts as acknowledged.
-    #[inline]
+    #[inline(always)]
     fn header(&mut self, seq: SeqNum, flags: Flags, now: Instant) -> Header {
         let mut header = self.plain_header(seq, flags | Flags::ACK);
         header.ack = self.rcv.nxt;
@@ -383,6 +414,12 @@ impl Connection {
         transmit
     }
 
+    #[inline(never)]
+    fn send_any(&mut self, stretch: Stretch, now: Instant) -> Transmit {
+        self.send(stretch, now)
+    }
+
+    #[inline(always)]
     fn send(&mut self, stretch: Stretch, now: Instant) -> Transmit {
         let end = stretch.end();
         let idle = self.snd.una == self.snd.max;
@@ -425,6 +462,7 @@ impl Connection {
 
     /// What was sent before is sent again, or a probe that will be: no round trip can be told from
     /// its acknowledgment, unless a timestamp says which of them was answered.
+    #[inline(never)]
     fn note_retransmission(&mut self, now: Instant) {
         self.counters.retransmits = self.counters.retransmits.wrapping_add(1);
         self.ts_retransmitted = self.timestamp_value(now);
@@ -432,6 +470,7 @@ impl Connection {
     }
 
     /// RFC 5681 §4.1: after a silence longer than the timeout the window is the initial one.
+    #[inline]
     fn restart_if_idle(&mut self, now: Instant) {
         if now > self.last_sent.plus_micros(self.rtt.rto_us()) {
             let segments = u32::from(self.settings.initial_cwnd);
@@ -440,7 +479,7 @@ impl Connection {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn transmit(&mut self, stretch: Stretch, now: Instant) -> Transmit {
         let mut flags = Flags::ACK;
         if stretch.len > 0 && stretch.start + stretch.len == self.snd.end {

@@ -106,6 +106,7 @@ impl<P: Payload> SegmentPool<P> {
         self.available
     }
 
+    #[inline]
     fn take(&mut self, payload: P, seq: SeqNum) -> Option<u32> {
         let index = self.free;
         let node = self.nodes.get_mut(index as usize)?;
@@ -122,6 +123,7 @@ impl<P: Payload> SegmentPool<P> {
         Some(index)
     }
 
+    #[inline]
     fn give(&mut self, index: u32) -> Option<P> {
         let node = self.nodes.get_mut(index as usize)?;
         let payload = node.payload.take();
@@ -239,6 +241,7 @@ impl<P: Payload> ReceiveQueue<P> {
     }
 
     /// Takes the oldest in-order segment out.
+    #[inline]
     pub fn pop_front(&mut self, pool: &mut SegmentPool<P>) -> Option<P> {
         let index = self.head;
         let next = pool.nodes.get(index as usize)?.next;
@@ -252,27 +255,24 @@ impl<P: Payload> ReceiveQueue<P> {
         Some(payload)
     }
 
-    /// Drops the first `n` readable bytes, and the segments that this empties. Says how many there
-    /// were to drop.
-    pub fn advance(&mut self, pool: &mut SegmentPool<P>, n: u32) -> u32 {
-        let mut left = n;
-        while left > 0 {
-            let Some(node) = pool.nodes.get_mut(self.head as usize) else {
+    /// Hands the in-order segments to `take`, first the oldest, as long as it consumes them whole; what it says it consumed is
+    /// dropped. How many bytes that were.
+    #[inline]
+    pub fn consume(&mut self, pool: &mut SegmentPool<P>, mut take: impl FnMut(&P) -> usize) -> u32 {
+        let before = self.bytes;
+        while let Some(node) = pool.nodes.get_mut(self.head as usize)
+            && let Some(payload) = &mut node.payload
+        {
+            let len = payload.len();
+            let taken = take(payload).min(len);
+            if taken < len {
+                payload.trim_front(taken);
+                self.bytes -= byte_count(taken);
                 break;
-            };
-            let Some(payload) = node.payload.as_mut() else {
-                break;
-            };
-            let len = byte_count(payload.len());
-            if len > left {
-                payload.trim_front(left as usize);
-                self.bytes -= left;
-                return n;
             }
-            left -= len;
             self.pop_front(pool);
         }
-        n - left
+        before - self.bytes
     }
 
     /// Gives every node back.
@@ -288,6 +288,7 @@ impl<P: Payload> ReceiveQueue<P> {
 
     /// Takes text that begins exactly at RCV.NXT. On success: the new RCV.NXT, past any run that
     /// the text reached.
+    #[inline(always)]
     pub(super) fn push(
         &mut self,
         pool: &mut SegmentPool<P>,
@@ -426,6 +427,7 @@ impl<P: Payload> ReceiveQueue<P> {
     }
 
     /// Copies a small segment behind node `index`'s own text.
+    #[inline]
     fn append_to_node(&self, pool: &mut SegmentPool<P>, index: u32, payload: &P) -> bool {
         if index == NIL || payload.len() > SMALL {
             return false;
@@ -437,6 +439,7 @@ impl<P: Payload> ReceiveQueue<P> {
     }
 
     /// Puts the list `first..=last` behind the in-order list.
+    #[inline]
     fn link_in_order(&mut self, pool: &mut SegmentPool<P>, first: u32, last: u32) {
         if self.tail == NIL {
             self.head = first;
@@ -471,6 +474,7 @@ impl<P: Payload> ReceiveQueue<P> {
     }
 
     /// Moves the first run behind the in-order list if that has reached it.
+    #[inline]
     fn absorb_run(&mut self, pool: &mut SegmentPool<P>, reached: SeqNum) -> SeqNum {
         let run = self.first_run;
         if run == NIL || pool.node(run).seq != reached {
@@ -492,6 +496,7 @@ impl<P: Payload> ReceiveQueue<P> {
 
     /// Forgets the farthest run, to make room for text in order. The peer may have been told that
     /// we hold it; it must cope (RFC 2018 §8).
+    #[cold]
     fn drop_last_run(&mut self, pool: &mut SegmentPool<P>) {
         let (mut before, mut last) = (NIL, self.first_run);
         if last == NIL {

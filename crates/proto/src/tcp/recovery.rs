@@ -19,6 +19,7 @@ enum Phase {
 
 /// Where recovery stands.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Recovery {
     phase: Phase,
     /// The first segment not acknowledged counts as lost, whatever SACK says.
@@ -63,6 +64,7 @@ impl Recovery {
     }
 
     /// Whether something lost is being repaired.
+    #[inline]
     pub const fn active(&self) -> bool {
         !matches!(self.phase, Phase::Open)
     }

@@ -6,6 +6,7 @@ use crate::wire::tcp::SeqNum;
 
 /// Smoothed round-trip time, its variation, and the timeout that follows. All in microseconds.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct RttEstimator {
     /// Smoothed round-trip time; 0 before the first measurement.
     pub srtt_us: u32,
@@ -48,6 +49,7 @@ impl RttEstimator {
     }
 
     /// The timeout, backed off, in microseconds.
+    #[inline]
     pub fn rto_us(&self) -> u64 {
         (u64::from(self.rto_us) << self.backoff.min(31)).min(u64::from(self.rto_max_us))
     }
@@ -76,6 +78,7 @@ impl RttEstimator {
     }
 
     /// A segment that was never sent before leaves.
+    #[inline]
     pub fn sent(&mut self, end: SeqNum, now: Instant) {
         if !self.timing {
             self.timing = true;
@@ -85,16 +88,19 @@ impl RttEstimator {
     }
 
     /// Something is retransmitted: an acknowledgment says nothing about time any more (Karn).
+    #[inline]
     pub fn cancel(&mut self) {
         self.timing = false;
     }
 
     /// Whether a segment is being timed.
+    #[inline]
     pub const fn is_timing(&self) -> bool {
         self.timing
     }
 
     /// SND.UNA is now `una`; true if that gave a measurement.
+    #[inline]
     pub fn acknowledged(&mut self, una: SeqNum, now: Instant) -> bool {
         if !self.timing || una < self.timed_end {
             return false;

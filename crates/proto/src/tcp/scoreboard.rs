@@ -15,6 +15,7 @@ pub(super) const DUPLICATE_THRESHOLD: u16 = 3;
 
 /// Disjoint ranges above SND.UNA, in ascending order.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Scoreboard {
     ranges: [(SeqNum, SeqNum); RANGES],
     len: u8,
@@ -32,6 +33,7 @@ impl Scoreboard {
         }
     }
 
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }

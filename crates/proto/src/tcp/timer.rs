@@ -10,6 +10,7 @@ const R1_ATTEMPTS: u8 = 3;
 
 /// Deadlines; [`Instant::FAR`] means the timer is off.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Timers {
     /// Retransmission, or, while probing, the next zero-window probe.
     pub retransmit: Instant,
@@ -31,6 +32,7 @@ impl Timers {
         }
     }
 
+    #[inline]
     pub const fn earliest(&self) -> Instant {
         let a = if self.retransmit.0 < self.delayed_ack.0 {
             self.retransmit

@@ -86,25 +86,30 @@ impl Events {
     pub const STALLED: Self = Self(1 << 9);
 
     /// Whether all of `other` happened.
+    #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
     /// Whether any of `other` happened.
+    #[inline]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
     /// Whether nothing happened.
+    #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 impl core::ops::BitOr for Events {
     type Output = Self;
+    #[inline]
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 impl core::ops::BitOrAssign for Events {
+    #[inline]
     fn bitor_assign(&mut self, other: Self) {
         self.0 |= other.0;
     }

@@ -4,6 +4,7 @@ use super::connection::Connection;
 
 impl Connection {
     /// A window of `window` bytes was announced.
+    #[inline]
     pub(super) fn note_edge(&mut self, window: u32) {
         let edge = self.rcv.nxt + window;
         if edge > self.rcv.edge {
@@ -13,6 +14,7 @@ impl Connection {
 
     /// The window field: receiver SWS avoidance (RFC 9293 MUST-39), and never less than what was
     /// announced before (SHLD-14), but for what the scale cannot express.
+    #[inline]
     pub(super) fn window_to_announce(&self) -> u16 {
         let (free, offered) = self.receive_room();
         let step = (self.settings.receive_buffer / 2).min(u32::from(self.rcv.mss));
@@ -26,6 +28,7 @@ impl Connection {
 
     /// Bytes for which there is room, as far as a window can say it, and bytes that the peer may
     /// send by what it was told.
+    #[inline]
     fn receive_room(&self) -> (u32, u32) {
         let free = self.settings.receive_buffer.saturating_sub(self.unread);
         let free = free.min(65535 << self.rcv.scale);
@@ -37,6 +40,7 @@ impl Connection {
     /// offered is nearly used up. Not before the first text is acknowledged: what a SYN could offer
     /// (64 KiB, RFC 7323 §2.2) is less than the buffer without anyone having read, and that
     /// acknowledgment, which is due soon, says more.
+    #[inline]
     pub(super) fn window_update_is_due(&self) -> bool {
         if self.peer_fin_reached || !self.state.is_synchronized() {
             return false;

@@ -19,18 +19,21 @@ pub const HEADER_LEN_MAX: usize = 60;
 pub struct SeqNum(pub u32);
 
 impl PartialOrd for SeqNum {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         self.0.wrapping_sub(other.0).cast_signed().partial_cmp(&0)
     }
 }
 impl core::ops::Add<u32> for SeqNum {
     type Output = Self;
+    #[inline]
     fn add(self, n: u32) -> Self {
         Self(self.0.wrapping_add(n))
     }
 }
 impl core::ops::Sub<u32> for SeqNum {
     type Output = Self;
+    #[inline]
     fn sub(self, n: u32) -> Self {
         Self(self.0.wrapping_sub(n))
     }
@@ -38,6 +41,7 @@ impl core::ops::Sub<u32> for SeqNum {
 impl core::ops::Sub for SeqNum {
     type Output = i32;
     /// Signed distance.
+    #[inline]
     fn sub(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0).cast_signed()
     }
@@ -59,15 +63,18 @@ impl Flags {
     pub const CWR: Self = Self(0x80);
     pub const AE: Self = Self(0x100);
     pub const NONE: Self = Self(0);
+    #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
+    #[inline]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 impl core::ops::BitOr for Flags {
     type Output = Self;
+    #[inline]
     fn bitor(self, o: Self) -> Self {
         Self(self.0 | o.0)
     }
@@ -105,10 +112,12 @@ impl SackBlocks {
         true
     }
     /// The blocks in the order of the option.
+    #[inline]
     pub fn as_slice(&self) -> &[(SeqNum, SeqNum)] {
         &self.blocks[..usize::from(self.len)]
     }
     /// Whether there is none.
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -138,7 +138,7 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     /// Sends from the front of `frames` until it is empty or the ring full. Frames longer than `longest` are dropped.
-    #[inline]
+    #[inline(always)]
     pub fn send(
         &mut self,
         now: Instant,
@@ -251,6 +251,7 @@ pub(super) struct Incoming {
 
 impl Incoming {
     /// Appends what has arrived at `now`, at most `max`.
+    #[inline(always)]
     pub fn receive(
         &mut self,
         now: Instant,
@@ -271,9 +272,11 @@ impl Incoming {
             burst.push_back(packet);
         };
         match &mut self.lane {
-            In::Plain(ring) => {
-                ring.pop_batch(max, hand_over);
-            }
+            In::Plain(ring) => match ring.len().min(max) {
+                // A lone frame without the machinery for many.
+                1 => ring.pop().into_iter().for_each(hand_over),
+                n => _ = ring.pop_batch(n, hand_over),
+            },
             In::Shaped { ring, waiting } => {
                 receive_shaped(ring, waiting, now, slab, max, counts, &mut hand_over)
             }

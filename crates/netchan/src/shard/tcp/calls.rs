@@ -10,7 +10,7 @@ use proto::{
     time::{Duration, Instant},
 };
 
-use super::{Shard, TcpSocket, Wakers, copy_segments};
+use super::{Filling, Shard, TcpSocket, Wakers};
 use crate::socket::{Readiness, ReceiveFlags};
 
 impl Shard {
@@ -59,7 +59,9 @@ impl Shard {
         socket
             .connection
             .written(u32::try_from(n).unwrap_or(u32::MAX));
-        self.mark_dirty(number);
+        if !std::mem::replace(&mut socket.dirty, true) {
+            self.dirty.push(number);
+        }
         Ok(n)
     }
 
@@ -88,16 +90,21 @@ impl Shard {
                 libc::ENOTCONN
             });
         }
-        let n = copy_segments(socket.receive.iter(&self.pool), buffers);
-        if !flags.peek && n > 0 {
-            let n = u32::try_from(n).unwrap_or(u32::MAX);
-            socket.receive.advance(&mut self.pool, n);
+        let mut to = Filling { buffers, filled: 0 };
+        if flags.peek {
+            let segments = socket.receive.iter(&self.pool);
+            return Ok(segments.map(|packet| to.put(packet.bytes())).sum());
+        }
+        let n = socket
+            .receive
+            .consume(&mut self.pool, |packet| to.put(packet.bytes()));
+        if n > 0 {
             socket.connection.consumed(n);
             if socket.connection.wants_output() {
                 self.mark_dirty(number);
             }
         }
-        Ok(n)
+        Ok(n as usize)
     }
 
     /// shutdown(2). Reading: later reads say end of stream.

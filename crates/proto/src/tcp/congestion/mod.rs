@@ -6,6 +6,7 @@ use newreno::NewReno;
 
 /// The congestion window and what moves it.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Congestion {
     /// Bytes that may be in flight.
     pub cwnd: u32,
@@ -15,6 +16,7 @@ pub(super) struct Congestion {
 }
 
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 enum Algorithm {
     NewReno(NewReno),
 }

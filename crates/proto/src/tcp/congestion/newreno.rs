@@ -2,6 +2,7 @@
 
 /// The additive increase of congestion avoidance, one segment per window acknowledged.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct NewReno {
     /// Bytes acknowledged since the window last grew.
     credit: u32,

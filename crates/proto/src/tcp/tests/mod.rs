@@ -6,6 +6,7 @@ mod flow;
 mod hostile;
 mod loss;
 mod open;
+mod quick;
 mod random;
 mod units;
 
@@ -118,7 +119,7 @@ impl End {
         {
             let n = front.len().min(left);
             self.received.extend_from_slice(&front[..n]);
-            self.queue.advance(&mut self.pool, n as u32);
+            drop_bytes(&mut self.queue, &mut self.pool, n);
             left -= n;
             taken += n as u32;
         }
@@ -176,6 +177,7 @@ pub(super) struct Pair {
     pub quiet: bool,
     /// A segment with text that the channel loses so many times.
     pub unlucky: (SeqNum, u32),
+    pub seen: quick::Seen,
 }
 
 pub(super) const ISS: [SeqNum; 2] = [SeqNum(0xffff_ff00), SeqNum(0x7fff_fff0)];
@@ -195,6 +197,7 @@ impl Pair {
             listener: Some(*server),
             quiet: true,
             unlucky: (SeqNum(0), 0),
+            seen: quick::Seen::default(),
         }
     }
 
@@ -225,7 +228,7 @@ impl Pair {
         for from in 0..2 {
             let mut count = 0;
             while let Some(conn) = &mut self.ends[from].conn
-                && let Some(transmit) = conn.output(self.now)
+                && let Some(transmit) = quick::output(conn, self.now, &mut self.seen)
             {
                 conn.check();
                 count += 1;
@@ -310,8 +313,8 @@ impl Pair {
             }
             return None;
         }
+        let input = quick::input(end, header, text, now, &mut self.seen)?;
         let conn = end.conn.as_mut()?;
-        let input = conn.input(header, text, &mut end.queue, &mut end.pool, now);
         conn.check();
         assert_eq!(
             conn.deadline() == Instant::FAR,
@@ -406,4 +409,18 @@ impl Pair {
         }
         header
     }
+}
+
+/// Drops the first `n` readable bytes; how many there were to drop.
+pub(super) fn drop_bytes(
+    queue: &mut ReceiveQueue<Vec<u8>>,
+    pool: &mut SegmentPool<Vec<u8>>,
+    n: usize,
+) -> u32 {
+    let mut left = n;
+    queue.consume(pool, |text| {
+        let taken = text.len().min(left);
+        left -= taken;
+        taken
+    })
 }

@@ -141,9 +141,9 @@ fn small_segments_share_nodes() {
         seq = queue.push(&mut pool, SHARE, seq, text).unwrap();
     }
     assert_eq!((queue.segments_held(), queue.readable_bytes()), (1, 1000));
-    assert_eq!(queue.advance(&mut pool, 10), 10);
+    assert_eq!(drop_bytes(&mut queue, &mut pool, 10), 10);
     assert_eq!(queue.front(&pool).unwrap()[0], 10);
-    assert_eq!(queue.advance(&mut pool, 2000), 990);
+    assert_eq!(drop_bytes(&mut queue, &mut pool, 2000), 990);
     assert!(queue.is_idle());
 }
 

@@ -107,7 +107,7 @@ impl Header {
     }
 
     /// [`Header::emit_with_checksum`] for who has summed the pseudo header, too: `rest` is its sum and the payload's.
-    #[inline]
+    #[inline(always)]
     pub fn emit_with_sum(&self, buf: &mut [u8], rest: Partial) -> usize {
         let Some((len, sum)) = self.write(buf) else {
             return 0;
@@ -144,7 +144,7 @@ impl Header {
             }
             (_, HEADER_LEN) => {}
             _ => {
-                emit_options(&self.options, self.is_syn(), area);
+                emit_options(self.options, self.is_syn(), area);
                 sum += checksum::sum(area);
             }
         }
@@ -162,9 +162,9 @@ fn pair(high: u16, low: u16) -> u32 {
     (u32::from(high) << 16) | u32::from(low)
 }
 
-/// Fills `area`, which has exactly the length the options need.
+/// Fills `area`, which has exactly the length the options need. (By value: a header that is never pointed to stays in registers.)
 #[inline(never)]
-fn emit_options(options: &Options, syn: bool, area: &mut [u8]) {
+fn emit_options(options: Options, syn: bool, area: &mut [u8]) {
     let mut rest = area;
     let mut put = |bytes: &[u8]| {
         if let Some((place, behind)) = core::mem::take(&mut rest).split_at_mut_checked(bytes.len())

@@ -20,13 +20,47 @@ impl Header {
     /// `Truncated` below 20 bytes; `Length` for a data offset below 5 or beyond the segment;
     /// `Option` for an option of length 0 or 1 or one that runs over the header's end (RFC 9293
     /// MUST-7: the segment is dropped, the connection lives).
-    #[inline]
     pub fn parse(segment: &[u8]) -> Result<(Self, usize), Error> {
+        if let Some(usual) = Self::parse_usual(segment) {
+            return Ok(usual);
+        }
         let (h, rest) = segment
             .split_first_chunk::<HEADER_LEN>()
             .ok_or(Error::Truncated)?;
+        let mut header = Self::fixed(h);
+        let len = usize::from(h[12] >> 4) * 4;
+        let area = len
+            .checked_sub(HEADER_LEN)
+            .and_then(|n| rest.get(..n))
+            .ok_or(Error::Length)?;
+        options::parse(area, header.flags.contains(Flags::SYN), &mut header.options)?;
+        Ok((header, len))
+    }
+
+    /// [`Self::parse`] for the two layouts that established connections send: no options, or timestamps as RFC 7323 appendix A
+    /// lays them out. `None` decides nothing.
+    #[inline(always)]
+    pub fn parse_usual(segment: &[u8]) -> Option<(Self, usize)> {
+        let (h, rest) = segment.split_first_chunk::<HEADER_LEN>()?;
+        let mut header = Self::fixed(h);
         let words = h[12] >> 4;
-        let mut header = Self {
+        if words == 5 {
+            return Some((header, HEADER_LEN));
+        }
+        let [1, 1, 8, 10, v0, v1, v2, v3, e0, e1, e2, e3] = *rest.first_chunk::<12>()? else {
+            return None;
+        };
+        header.options.timestamps = Some(Timestamps {
+            value: u32::from_be_bytes([v0, v1, v2, v3]),
+            echo: u32::from_be_bytes([e0, e1, e2, e3]),
+        });
+        (words == 8).then_some((header, 32))
+    }
+
+    /// The part that every header has.
+    #[inline(always)]
+    fn fixed(h: &[u8; HEADER_LEN]) -> Self {
+        Self {
             source_port: u16::from_be_bytes([h[0], h[1]]),
             destination_port: u16::from_be_bytes([h[2], h[3]]),
             seq: SeqNum(u32::from_be_bytes([h[4], h[5], h[6], h[7]])),
@@ -35,27 +69,7 @@ impl Header {
             window: u16::from_be_bytes([h[14], h[15]]),
             urgent: u16::from_be_bytes([h[18], h[19]]),
             options: Options::NONE,
-        };
-        // The two layouts that established connections send; anything else takes the long way.
-        if words == 5 {
-            return Ok((header, HEADER_LEN));
         }
-        if words == 8
-            && let Some([1, 1, 8, 10, v0, v1, v2, v3, e0, e1, e2, e3]) = rest.first_chunk::<12>()
-        {
-            header.options.timestamps = Some(Timestamps {
-                value: u32::from_be_bytes([*v0, *v1, *v2, *v3]),
-                echo: u32::from_be_bytes([*e0, *e1, *e2, *e3]),
-            });
-            return Ok((header, 32));
-        }
-        let len = usize::from(words) * 4;
-        let area = len
-            .checked_sub(HEADER_LEN)
-            .and_then(|n| rest.get(..n))
-            .ok_or(Error::Length)?;
-        options::parse(area, header.flags.contains(Flags::SYN), &mut header.options)?;
-        Ok((header, len))
     }
 }
 
