@@ -94,6 +94,13 @@ impl Template {
         }
     }
 
+    /// Whether a segment, of either direction (the pseudo headers of both have one sum), is as its checksum says.
+    #[inline]
+    pub fn is_valid(&self, segment: &[u8]) -> bool {
+        let len = checksum::sum_array(&u16::try_from(segment.len()).unwrap_or(0).to_be_bytes());
+        checksum::is_valid(self.pseudo + len + checksum::sum(segment))
+    }
+
     /// Builds a packet in `buffer`. `fill` writes the text to the slice it is given and returns its sum. `None`: the segment does not fit.
     #[inline(always)]
     pub fn packet(

@@ -514,8 +514,7 @@ impl Parts {
                 own_links.push(OwnLink { receive, interface });
                 None
             } else {
-                let (receive, interface) = (Mutex::new(receive), Mutex::new(interface));
-                Some(Halves { receive, interface })
+                Some(Halves::new(receive, interface))
             };
             ports.push(Port {
                 halves,

@@ -250,7 +250,7 @@ pub(crate) fn take_received(held: &mut Held, now: Instant) -> bool {
 // ================================================= transmit =================================================
 
 /// shard ──► channel, or the link itself where the regime calls or the link is the shard's own.
-#[inline]
+#[inline(always)]
 pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) {
     let Held { shard, ways } = held;
     for (number, outbox) in shard.outboxes.iter_mut().enumerate() {

@@ -58,6 +58,16 @@ pub(crate) struct Halves {
     pub interface: Mutex<Interface>,
 }
 
+impl Halves {
+    /// Both, free.
+    pub fn new(receive: Receive, interface: Interface) -> Self {
+        Self {
+            receive: Mutex::new(receive),
+            interface: Mutex::new(interface),
+        }
+    }
+}
+
 /// Everything of one stack.
 pub(crate) struct Stack {
     pub regime: Regime,

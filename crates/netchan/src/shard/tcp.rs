@@ -110,9 +110,28 @@ pub struct Connect<'a> {
 impl Shard {
     // --- packets in ---------------------------------------------------------------------------------------------
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn tcp_input(&mut self, mut packet: Packet, now: Instant) {
         self.count(Counter::TcpIn);
+        let upper = usize::from(packet.meta.upper);
+        let bytes = packet.bytes();
+        // Nearly always it is for the same connection as the last one, and its header has one of two layouts.
+        if let Some(socket) = self.tcp.get(self.recent)
+            && Tuple::of_received(bytes, upper) == Some(socket.tuple)
+            && !socket.detached_flow
+            && let Some(segment) = bytes.get(upper..)
+            && (packet.meta.checksum_verified || socket.template.is_valid(segment))
+            && let Some((header, text)) = Header::parse_usual(segment)
+        {
+            packet.pull(upper + text);
+            return self.segment(self.recent, &header, packet, now);
+        }
+        self.any_tcp_input(packet, now);
+    }
+
+    /// A segment for whatever connection, with whatever header.
+    #[inline(never)]
+    fn any_tcp_input(&mut self, mut packet: Packet, now: Instant) {
         let upper = usize::from(packet.meta.upper);
         let Some(tuple) = Tuple::of_received(packet.bytes(), upper) else {
             return self.count(Counter::DropTcpHeader);
@@ -124,28 +143,11 @@ impl Shard {
                 return self.count(Counter::DropTcpChecksum);
             }
         }
-        // Almost every header is one of two layouts, and stays in registers.
-        if let Some((header, text)) = Header::parse_usual(segment)
-            && let Some(socket) = self.tcp.get(self.recent)
-            && socket.tuple == tuple
-            && !socket.detached_flow
-        {
-            packet.pull(upper + text);
-            return self.segment(self.recent, &header, packet, now);
-        }
-        self.segment_of_any(&tuple, packet, now);
-    }
-
-    /// A segment whose header is unusual, or which is for another connection than the last one.
-    #[inline(never)]
-    fn segment_of_any(&mut self, tuple: &Tuple, mut packet: Packet, now: Instant) {
-        let upper = usize::from(packet.meta.upper);
-        let segment = packet.bytes().get(upper..).unwrap_or_default();
         let Ok((header, text)) = Header::parse(segment) else {
             return self.count(Counter::DropTcpHeader);
         };
         match self
-            .find_tuple(packet.meta.flow, tuple)
+            .find_tuple(packet.meta.flow, &tuple)
             .map(time_wait::split)
         {
             Some(Ok(number)) => {
@@ -701,8 +703,25 @@ struct Filling<'a, 'b> {
 
 impl Filling<'_, '_> {
     /// Copies as much of `bytes` as there is room for; how many.
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, bytes: &[u8]) -> usize {
+        let end = self.filled + bytes.len();
+        match self
+            .buffers
+            .first_mut()
+            .and_then(|buffer| buffer.get_mut(self.filled..end))
+        {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.filled = end;
+                bytes.len()
+            }
+            None => self.put_in_pieces(bytes),
+        }
+    }
+
+    #[inline(never)]
+    fn put_in_pieces(&mut self, bytes: &[u8]) -> usize {
         let mut taken = 0;
         while let Some(buffer) = self.buffers.first_mut() {
             let (room, rest) = (&mut buffer[self.filled..], &bytes[taken..]);

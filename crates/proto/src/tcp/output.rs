@@ -43,7 +43,7 @@ impl Connection {
 
     /// What [`Self::output`] would give if that is plain text: the next that was never sent, in a connection open both ways where
     /// nothing is lost, probed, urgent or ending, and windows and silly-window avoidance allow it. `None` decides nothing.
-    #[inline]
+    #[inline(always)]
     pub fn output_text(&mut self, now: Instant) -> Option<Transmit> {
         let text = (self.snd.end - self.snd.nxt).max(0).unsigned_abs();
         let len = text.min(u32::from(self.snd.mss));

@@ -106,7 +106,7 @@ impl<P: Payload> SegmentPool<P> {
         self.available
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, payload: P, seq: SeqNum) -> Option<u32> {
         let index = self.free;
         let node = self.nodes.get_mut(index as usize)?;
@@ -427,7 +427,7 @@ impl<P: Payload> ReceiveQueue<P> {
     }
 
     /// Copies a small segment behind node `index`'s own text.
-    #[inline]
+    #[inline(always)]
     fn append_to_node(&self, pool: &mut SegmentPool<P>, index: u32, payload: &P) -> bool {
         if index == NIL || payload.len() > SMALL {
             return false;
@@ -474,7 +474,7 @@ impl<P: Payload> ReceiveQueue<P> {
     }
 
     /// Moves the first run behind the in-order list if that has reached it.
-    #[inline]
+    #[inline(always)]
     fn absorb_run(&mut self, pool: &mut SegmentPool<P>, reached: SeqNum) -> SeqNum {
         let run = self.first_run;
         if run == NIL || pool.node(run).seq != reached {

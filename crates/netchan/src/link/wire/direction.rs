@@ -148,17 +148,13 @@ impl Outgoing {
     ) {
         // A lone frame, the request or the response, without the machinery for many.
         if let (Out::Plain(ring), 1) = (&mut self.lane, frames.len())
-            && let Some(frame) = frames.pop_front_if(|frame| frame.len() <= longest)
+            && let Some(len) = frames.front().map(Packet::len)
+            && len <= longest
+            && ring.push_batch(frames) == 1
         {
-            let len = frame.len() as u64;
-            match ring.push(frame) {
-                Ok(()) => {
-                    counts.tx_packets += 1;
-                    counts.tx_bytes += len;
-                    return;
-                }
-                Err(frame) => frames.push_front(frame),
-            }
+            counts.tx_packets += 1;
+            counts.tx_bytes += len as u64;
+            return;
         }
         self.send_all(now, frames, longest, counts);
     }
@@ -274,7 +270,11 @@ impl Incoming {
         match &mut self.lane {
             In::Plain(ring) => match ring.len().min(max) {
                 // A lone frame without the machinery for many.
-                1 => ring.pop().into_iter().for_each(hand_over),
+                1 => {
+                    if let Some(packet) = ring.pop() {
+                        hand_over(packet);
+                    }
+                }
                 n => _ = ring.pop_batch(n, hand_over),
             },
             In::Shaped { ring, waiting } => {
