@@ -200,8 +200,13 @@ impl Interface {
         if !self.frames.is_empty() {
             return self.send_one_by_one(packets, 0, now);
         }
-        let known = |packet: &mut Packet| self.hops.stamp(packet, now).then_some(());
-        let stamped = packets.iter_mut().map_while(known).count();
+        let mut stamped = 0;
+        for packet in packets.iter_mut() {
+            if !self.hops.stamp(packet, now) {
+                break;
+            }
+            stamped += 1;
+        }
         if stamped < packets.len() {
             return self.send_one_by_one(packets, stamped, now);
         }
