@@ -510,14 +510,9 @@ impl Parts {
             let gone = interface.gone_flag.clone();
             // The scarcest link decides: all of a shard's connections may hang on it.
             buffers = buffers.min(receive.slab.capacity());
-            let halves = if owns_links {
-                own_links.push(OwnLink { receive, interface });
-                None
-            } else {
-                Some(Halves::new(receive, interface))
-            };
+            let own = OwnLink { receive, interface };
             ports.push(Port {
-                halves,
+                halves: Halves::unless(owns_links, own, &mut own_links),
                 doorbell,
                 gone,
                 told: AtomicBool::new(false),
@@ -534,9 +529,9 @@ impl Parts {
                 segments: buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards,
             };
             let ways = match layout.handoff {
-                Handoff::Channel => Ways::Channels(ends),
                 Handoff::Call if owns_links => Ways::Own(std::mem::take(&mut own_links)),
                 Handoff::Call => Ways::Calls,
+                Handoff::Channel => Ways::Channels(ends),
             };
             cells.push(Cell::new(Shard::new(settings, now)?, ways, doorbell));
         }

@@ -32,7 +32,7 @@ use crate::{
     path,
     regime::{
         Handoff, Layout, Regime,
-        cell::{Cell, Held, Ways, wake_all},
+        cell::{Cell, Held, OwnLink, Ways, wake_all},
     },
     shard::Shard,
     steer::{flow::FlowKey, spread},
@@ -59,12 +59,16 @@ pub(crate) struct Halves {
 }
 
 impl Halves {
-    /// Both, free.
-    pub fn new(receive: Receive, interface: Interface) -> Self {
-        Self {
-            receive: Mutex::new(receive),
-            interface: Mutex::new(interface),
+    /// Both, free; or `None`, if they are a shard's own: then they are added to `links`.
+    pub fn unless(own: bool, link: OwnLink, links: &mut Vec<OwnLink>) -> Option<Self> {
+        if own {
+            links.push(link);
+            return None;
         }
+        Some(Self {
+            receive: Mutex::new(link.receive),
+            interface: Mutex::new(link.interface),
+        })
     }
 }
 
