@@ -10,7 +10,8 @@ use std::{
 use percore::slab::Buffer;
 use proto::{
     tcp::{
-        self, Connection, Events, ReceiveQueue, State, Template, TimeWait, TimeWaitVerdict, Transmit,
+        self, Connection, Events, ReceiveQueue, State, Template, TimeWait, TimeWaitVerdict,
+        Transmit,
     },
     time::{Duration, Instant},
     wire::{
@@ -298,7 +299,7 @@ impl Shard {
             }
             self.count(Counter::ResetsOut);
         }
-        let template = Template::new(key.local, key.remote, IpFields::default());
+        let template = emit::Template::new(key.local, key.remote, IpFields::default());
         let packet = self
             .slab
             .alloc()
