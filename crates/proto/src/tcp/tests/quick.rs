@@ -16,7 +16,7 @@ pub(in super::super) fn output(
     now: Instant,
     seen: &mut Seen,
 ) -> Option<Transmit> {
-    let mut long = conn.clone();
+    let mut long = *conn;
     let Some(transmit) = conn.output_text(now) else {
         assert!(*conn == long, "changed though not decided: {long:?}");
         return conn.output(now);
@@ -39,7 +39,7 @@ pub(in super::super) fn input(
     let conn = end.conn.as_mut()?;
     let len = u32::try_from(text.len()).unwrap();
     let predicted = conn.is_predicted(header, len, &end.queue, now);
-    let mut long = predicted.then(|| (conn.clone(), text.clone()));
+    let mut long = predicted.then(|| (*conn, text.clone()));
     let input = conn.input(header, text, &mut end.queue, &mut end.pool, now);
     if let Some((long, text)) = &mut long
         && input.drop.is_none()
