@@ -6,16 +6,43 @@ use proto::wire::ipv4::Protocol;
 /// Room in front of an outgoing IP packet for the link's header: Ethernet, two VLAN tags, a virtio-net header, rounded up.
 pub const HEADROOM: usize = 40;
 
+// Bytes, not an enum and bools: those have values to spare, and `Option<Packet>` would keep its tag in one of them, in the midst of
+// the packet's last word. As it is the tag is the buffer's address, and packets move word by word.
+
 /// What the layers above know of a packet's next hop (RFC 1122 §2.3.2.1 (4), RFC 4861 §7.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hint {
+pub struct Hint(u8);
+
+impl Hint {
     /// Nothing new.
-    #[default]
-    None,
+    pub const NONE: Self = Self(0);
     /// New acknowledgments came: it is there.
-    Progress,
+    pub const PROGRESS: Self = Self(1);
     /// This is sent again because no acknowledgment came in time: it may be gone, or elsewhere.
-    Doubt,
+    pub const DOUBT: Self = Self(2);
+}
+
+/// A yes or no about a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flag(u8);
+
+impl Flag {
+    /// No.
+    pub const NO: Self = Self(0);
+    /// Yes.
+    pub const YES: Self = Self(1);
+    /// Whether it is a yes.
+    #[inline]
+    pub const fn get(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl From<bool> for Flag {
+    #[inline]
+    fn from(yes: bool) -> Self {
+        Self(u8::from(yes))
+    }
 }
 
 /// What is known about a packet beside its bytes.
@@ -30,18 +57,18 @@ pub struct Meta {
     /// The interface it leaves by, or came in by.
     pub interface: u8,
     /// Its frame went to a link-layer group, from `steer`.
-    pub to_group: bool,
+    pub to_group: Flag,
     /// It was put together from fragments.
-    pub reassembled: bool,
+    pub reassembled: Flag,
     /// It is one of our own that found no next hop, on its way back to whoever sent it.
-    pub undeliverable: bool,
+    pub undeliverable: Flag,
     /// What its connection knows of the next hop.
     pub hint: Hint,
     /// The link vouches for the transport checksum (it never left this host's memory, or hardware verified it).
-    pub checksum_verified: bool,
+    pub checksum_verified: Flag,
 }
 
-/// An owned packet: 32 bytes that travel by value through rings.
+/// An owned packet: 40 bytes that travel by value through rings.
 #[derive(Debug)]
 pub struct Packet {
     buffer: Buffer,

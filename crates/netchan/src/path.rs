@@ -15,7 +15,7 @@ use crate::{
     interface::{Interface, Receive, host_work::FollowUp},
     limits::BURSTS_PER_TURN,
     link::BURST,
-    packet::{Meta, Packet},
+    packet::{Flag, Meta, Packet},
     regime::{
         Handoff,
         cell::{Held, OwnLink, Ways},
@@ -128,7 +128,7 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
         let Some(mut packet) = interface.local.pop_front() else {
             break;
         };
-        packet.meta.checksum_verified = true;
+        packet.meta.checksum_verified = Flag::YES;
         let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
         match side.steer.classify_ip(&stack.host, &mut packet, v6, true) {
             Ok(verdict) => sort(stack, side, verdict, packet),
@@ -141,7 +141,7 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
         };
         let hash = stack.host.flow_hash.hash(&key);
         packet.meta = Meta {
-            undeliverable: true,
+            undeliverable: Flag::YES,
             flow: short(hash),
             protocol: key.protocol,
             ..packet.meta

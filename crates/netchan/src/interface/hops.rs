@@ -60,9 +60,9 @@ impl Hops {
         let hop = self.places.get(place)?;
         let known = hop.ends == ends && hop.generation == self.generation && now < hop.until;
         let silent = match packet.meta.hint {
-            Hint::None => true,
-            Hint::Progress => now < hop.confirm_from,
-            Hint::Doubt => false,
+            Hint::NONE => true,
+            Hint::PROGRESS => now < hop.confirm_from,
+            _ => false,
         };
         (known && silent).then_some(&hop.header)
     }
@@ -170,11 +170,11 @@ mod tests {
                 }
             );
             assert!(hops.get(&sent, until).is_none());
-            sent.meta.hint = Hint::Progress;
+            sent.meta.hint = Hint::PROGRESS;
             assert!(hops.get(&sent, now).is_some() && hops.get(&sent, confirm_from).is_none());
-            sent.meta.hint = Hint::Doubt;
+            sent.meta.hint = Hint::DOUBT;
             assert!(hops.get(&sent, now).is_none());
-            sent.meta.hint = Hint::None;
+            sent.meta.hint = Hint::NONE;
             let mut other = bytes.to_vec();
             other[18] ^= 1; // a part of the source or of the destination
             assert!(hops.get(&packet(&mut slab, &other), now).is_none());

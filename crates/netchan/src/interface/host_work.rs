@@ -16,7 +16,7 @@ use super::Interface;
 use crate::{
     counters::Counter,
     emit::fragments,
-    packet::{HEADROOM, Packet},
+    packet::{Flag, HEADROOM, Packet},
     steer::{HostWork, flow::FlowKey},
 };
 
@@ -65,7 +65,7 @@ impl Interface {
                     destination,
                     message,
                     to,
-                    packet.meta.reassembled,
+                    packet.meta.reassembled.get(),
                     ours,
                 ),
                 Some(header),
@@ -179,7 +179,7 @@ impl Interface {
                     packet_out.set_len(whole.len());
                     if packet_out.len() == whole.len() {
                         packet_out.bytes_mut().copy_from_slice(whole);
-                        packet_out.meta.reassembled = true;
+                        packet_out.meta.reassembled = Flag::YES;
                         packet_out.meta.to_group = packet.meta.to_group;
                         return FollowUp::Classify(packet_out);
                     }
@@ -194,7 +194,7 @@ impl Interface {
                     pointer,
                     even_if_group: false,
                 };
-                self.send_error(kind, packet.bytes(), packet.meta.to_group, now);
+                self.send_error(kind, packet.bytes(), packet.meta.to_group.get(), now);
             }
         }
         FollowUp::Done
@@ -210,7 +210,7 @@ impl Interface {
             }
             Ok(header) => {
                 let payload = header.payload(bytes);
-                let walked = if packet.meta.reassembled {
+                let walked = if packet.meta.reassembled.get() {
                     extension::walk_reassembled(header.next_header, payload)
                 } else {
                     extension::walk(header.next_header, payload)
@@ -238,7 +238,7 @@ impl Interface {
                 }
             }
         };
-        self.send_error(kind, bytes, packet.meta.to_group, now);
+        self.send_error(kind, bytes, packet.meta.to_group.get(), now);
     }
 
     /// Sends an ICMP error about a packet, if the rules allow one.

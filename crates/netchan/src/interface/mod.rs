@@ -283,12 +283,12 @@ impl Interface {
             return self.count(Counter::DropNoRoute);
         };
         match packet.meta.hint {
-            Hint::None => {}
-            Hint::Progress => self.neighbors.confirm(hop, now),
-            Hint::Doubt => {
+            Hint::PROGRESS => self.neighbors.confirm(hop, now),
+            Hint::DOUBT => {
                 self.neighbors.doubt(hop, now);
                 self.hops.forget();
             }
+            _ => {}
         }
         match self.neighbors.resolve(hop, packet, now) {
             Resolution::Ready(mac, packet) => {

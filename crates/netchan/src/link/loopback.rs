@@ -82,7 +82,7 @@ impl Link for Loopback {
         let n = self.queue.len().min(max);
         for mut packet in self.queue.drain(..n) {
             packet.meta = Meta {
-                checksum_verified: self.trusted,
+                checksum_verified: self.trusted.into(),
                 ..Meta::default()
             };
             self.counts.rx_packets += 1;

@@ -228,7 +228,7 @@ impl PacketSocket {
             return Err(packet);
         }
         packet.meta = Meta {
-            checksum_verified: header != Some(Frame::Plain),
+            checksum_verified: (header != Some(Frame::Plain)).into(),
             ..Meta::default()
         };
         let tagged = what.vlan.is_some_and(|tag| restore(&mut packet, tag));

@@ -22,7 +22,7 @@ use super::{
     FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, Properties, Statistics, mac, netlink, sys,
     virtio::{self, Frame},
 };
-use crate::packet::{Meta, Packet};
+use crate::packet::{Flag, Meta, Packet};
 
 /// The longest IP packet there is, jumbograms aside (RFC 791, RFC 8200).
 const IP_MAX: usize = 65_535;
@@ -139,7 +139,7 @@ impl Tap {
         if self.header {
             match virtio::read(packet.bytes()) {
                 Some(Frame::Plain) => {}
-                Some(Frame::Verified) => meta.checksum_verified = true,
+                Some(Frame::Verified) => meta.checksum_verified = Flag::YES,
                 // We did not ask for datagrams merged.
                 Some(Frame::Datagrams { .. } | Frame::Unknown) | None => packet.set_len(0),
             }

@@ -34,7 +34,7 @@ impl Shard {
                 to,
                 message,
                 Destination::Ours,
-                packet.meta.reassembled,
+                packet.meta.reassembled.get(),
                 ours,
             ),
             _ => icmp::receive_v4(message, Destination::Ours, ours),
@@ -115,7 +115,7 @@ impl Shard {
             return;
         };
         let mut answer = Packet::new(buffer, HEADROOM);
-        let (group, ours) = (packet.meta.to_group, &facts.addresses);
+        let (group, ours) = (packet.meta.to_group.get(), &facts.addresses);
         let (bytes, room) = (packet.bytes(), answer.room_mut());
         match error::respond(
             error::Kind::PortUnreachable,

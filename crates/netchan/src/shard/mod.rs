@@ -175,7 +175,7 @@ impl Shard {
     /// Takes a packet that `steer` sent here: it starts at its IP header, and its `meta` is filled in.
     #[inline(never)]
     pub fn input(&mut self, packet: Packet, now: Instant) {
-        if packet.meta.protocol == Protocol::TCP && !packet.meta.undeliverable {
+        if packet.meta.protocol == Protocol::TCP && !packet.meta.undeliverable.get() {
             return self.tcp_input(packet, now);
         }
         self.input_other(packet, now);
@@ -186,7 +186,7 @@ impl Shard {
         let Some(addresses) = read_addresses(&packet) else {
             return self.count(Counter::DropIpHeader);
         };
-        if packet.meta.undeliverable {
+        if packet.meta.undeliverable.get() {
             return self.undeliverable(&packet, now);
         }
         match packet.meta.protocol {

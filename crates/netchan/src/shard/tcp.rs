@@ -121,7 +121,7 @@ impl Shard {
             && Tuple::of_received(bytes, upper) == Some(socket.tuple)
             && !socket.detached_flow
             && let Some(segment) = bytes.get(upper..)
-            && (packet.meta.checksum_verified || socket.template.is_valid(segment))
+            && (packet.meta.checksum_verified.get() || socket.template.is_valid(segment))
             && let Some((header, text)) = Header::parse_usual(segment)
         {
             packet.pull(upper + text);
@@ -138,7 +138,7 @@ impl Shard {
             return self.count(Counter::DropTcpHeader);
         };
         let segment = packet.bytes().get(upper..).unwrap_or_default();
-        if !packet.meta.checksum_verified {
+        if !packet.meta.checksum_verified.get() {
             let sum = tuple.pseudo_header(Protocol::TCP, segment.len()) + checksum::sum(segment);
             if !checksum::is_valid(sum) {
                 return self.count(Counter::DropTcpChecksum);
@@ -216,7 +216,7 @@ impl Shard {
             socket
                 .send
                 .advance(input.acked as usize, &mut self.send_memory);
-            socket.hint = Hint::Progress;
+            socket.hint = Hint::PROGRESS;
         }
         if input.drop.is_some() || input.events.intersects(RARE) || socket.connection.wants_output()
         {
@@ -487,7 +487,7 @@ impl Shard {
         let attempts = socket.connection.attempts();
         let events = socket.connection.on_timer(now);
         if socket.connection.attempts() > attempts {
-            socket.hint = Hint::Doubt;
+            socket.hint = Hint::DOUBT;
         }
         self.events(number, events, now);
         self.mark_dirty(number);
@@ -521,7 +521,7 @@ impl Shard {
             dirty: false,
             read_shut: false,
             was_open: false,
-            hint: Hint::None,
+            hint: Hint::NONE,
             template: emit::Template::new(key.local, key.remote, fields),
             interface,
             linger,

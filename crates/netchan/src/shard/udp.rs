@@ -98,7 +98,7 @@ impl Shard {
         let Ok(header) = Header::parse(datagram) else {
             return self.count(Counter::DropUdpHeader);
         };
-        if !packet.meta.checksum_verified && !header.verify(source, destination, datagram) {
+        if !packet.meta.checksum_verified.get() && !header.verify(source, destination, datagram) {
             return self.count(Counter::DropUdpChecksum);
         }
         let local = SocketAddr::new(destination, header.destination_port);

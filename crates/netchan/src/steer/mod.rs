@@ -16,7 +16,11 @@ use proto::{
 };
 
 use self::flow::{FlowKey, FlowTable};
-use crate::{counters::Counter, host::Host, packet::Packet};
+use crate::{
+    counters::Counter,
+    host::Host,
+    packet::{Flag, Packet},
+};
 
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +164,7 @@ impl Steer {
         packet.truncate(len);
         let meta = &mut packet.meta;
         (meta.protocol, meta.flow, meta.interface, meta.to_group) =
-            (protocol, short(hash), self.interface, false);
+            (protocol, short(hash), self.interface, Flag::NO);
         meta.upper = 20;
         Some(Verdict::Shard(self.shard_of(hash)))
     }
@@ -201,7 +205,7 @@ impl Steer {
         if header.destination != facts.mac && !header.destination.is_multicast() {
             return Err(Counter::DropNotForUs);
         }
-        packet.meta.to_group = header.destination.is_multicast();
+        packet.meta.to_group = header.destination.is_multicast().into();
         // Priority tags (VLAN 0, IEEE 802.1Q §9.6) are ours, other VLANs are not.
         if header.vlan.is_some_and(|tag| tag.id() != 0) {
             return Err(Counter::DropEtherType);
@@ -340,7 +344,7 @@ impl Steer {
             return Ok(Ok(checked));
         }
         let payload = header.payload(packet.bytes());
-        let walked = if packet.meta.reassembled {
+        let walked = if packet.meta.reassembled.get() {
             ipv6::extension::walk_reassembled(header.next_header, payload)
         } else {
             ipv6::extension::walk(header.next_header, payload)

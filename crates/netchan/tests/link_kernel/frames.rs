@@ -179,7 +179,7 @@ impl Host {
             let bytes = p.bytes();
             let echo = bytes.get(14 + ip..14 + ip + 8 + len)?;
             let same = bytes[12..14] == kind.to_be_bytes() && echo[0] == reply && echo[8..] == data;
-            same.then_some(p.meta.checksum_verified)
+            same.then_some(p.meta.checksum_verified.get())
         })
     }
 
@@ -210,7 +210,7 @@ impl Host {
                     sequence[3] = 2;
                 } else if len > 0 && next == Some(their) {
                     total += len;
-                    verified &= packet.meta.checksum_verified;
+                    verified &= packet.meta.checksum_verified.get();
                     longest = longest.max(bytes.len());
                     next = Some(their.wrapping_add(u32::try_from(len).expect("a segment")));
                     self.answer_tcp(&bytes, sequence, next, 0x10);

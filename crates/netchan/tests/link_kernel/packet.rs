@@ -318,7 +318,7 @@ fn merged_datagrams_are_cut_apart() {
                     [0, 0],
                     "the header's checksum"
                 );
-                assert!(p.meta.checksum_verified);
+                assert!(p.meta.checksum_verified.get());
                 payloads.push(bytes[42..].to_vec());
             }
             (payloads.len() == 42).then_some(())

@@ -257,7 +257,7 @@ impl Incoming {
         counts: &mut Statistics,
     ) -> usize {
         let meta = Meta {
-            checksum_verified: self.trusted,
+            checksum_verified: self.trusted.into(),
             ..Meta::default()
         };
         let (mut n, mut bytes) = (0, 0);

@@ -141,11 +141,11 @@ fn checksums_are_trusted_only_on_request() {
             });
             let mut slab = slab();
             let mut packet = frame(&mut slab, 0, 60);
-            packet.meta.checksum_verified = true; // what the sender thinks of it is the sender's
+            packet.meta.checksum_verified = true.into(); // what the sender thinks of it is the sender's
             let (mut out, mut burst) = (VecDeque::from([packet]), VecDeque::new());
             a.transmit(START, &mut out).unwrap();
             b.receive(START + delay, &mut slab, &mut burst, 32).unwrap();
-            assert_eq!(burst[0].meta.checksum_verified, trusted);
+            assert_eq!(burst[0].meta.checksum_verified.get(), trusted);
         }
     }
 }
