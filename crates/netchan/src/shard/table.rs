@@ -143,3 +143,26 @@ impl<T> Table<T> {
         self.capacity
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_and_come_back() {
+        let mut table = Table::with_capacity(3);
+        let numbers: Vec<_> = (0..3).map(|n| table.insert_with(|| vec![n])).collect();
+        assert_eq!(numbers, [Some(0), Some(1), Some(2)]);
+        assert_eq!(table.insert_with(|| unreachable!("it is full")), None);
+        assert_eq!(table.insert(vec![9]), Err(vec![9]));
+        table.discard(1);
+        table.discard(1);
+        assert_eq!((table.len(), table.get(1)), (2, None));
+        assert_eq!(table.remove(0), Some(vec![0]));
+        assert_eq!(table.remove(0), None);
+        assert_eq!(table.insert_with(|| vec![4]), Some(0), "last out, first in");
+        assert_eq!(table.insert(vec![5]), Ok(1));
+        let all: Vec<_> = table.iter().map(|(number, v)| (number, v[0])).collect();
+        assert_eq!(all, [(0, 4), (1, 5), (2, 2)]);
+    }
+}

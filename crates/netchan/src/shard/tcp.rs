@@ -378,8 +378,10 @@ impl Shard {
                 TimeWait::new(&socket.connection, now),
                 socket.interface,
             );
-            self.detach_flow(number, false);
-            self.insert_time_wait(waiting);
+            // Its flow stays in the table, as the record's.
+            if !std::mem::replace(&mut socket.detached_flow, true) {
+                self.insert_time_wait(waiting, number);
+            }
         } else if events.contains(Events::CLOSED) {
             ready = Readiness(!0);
         }
@@ -387,7 +389,7 @@ impl Shard {
     }
 
     /// Takes a connection's flow out of the table (once).
-    fn detach_flow(&mut self, number: u32, tell: bool) {
+    fn detach_flow(&mut self, number: u32) {
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
@@ -396,9 +398,7 @@ impl Shard {
         }
         let (hash, key) = (socket.hash, socket.key);
         self.remove_flow(hash, number);
-        if tell {
-            self.request(Request::Remove, &key);
-        }
+        self.request(Request::Remove, &key);
     }
 
     /// Frees a connection that is over and that nobody holds.
@@ -416,7 +416,7 @@ impl Shard {
         socket.receive.clear(&mut self.pool);
         let queued = socket.send.len();
         socket.send.advance(queued, &mut self.send_memory);
-        self.detach_flow(number, true);
+        self.detach_flow(number);
         self.timers.disarm(number);
         self.tcp.discard(number);
         if let Some(listener) = listener {
@@ -471,7 +471,7 @@ impl Shard {
         let over = (socket.connection.is_finished() || socket.detached_flow) && !socket.dirty;
         self.counters.add(self.number, Counter::TcpOut, sent);
         if over {
-            self.detach_flow(number, true);
+            self.detach_flow(number);
             self.reap(number);
         }
     }

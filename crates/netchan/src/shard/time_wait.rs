@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use proto::{tcp::TimeWait, time::Instant};
 
-use super::{Shard, table::Table};
+use super::{Shard, table::Table, widen};
 use crate::{channel::Request, steer::flow::FlowKey};
 
 /// Marks the number of a TIME-WAIT record among flows.
@@ -91,8 +91,9 @@ impl TimeWaits {
 }
 
 impl Shard {
-    /// Keeps a record. When there are too many the oldest gives way (its ports may then come back early).
-    pub(super) fn insert_time_wait(&mut self, mut waiting: Waiting) {
+    /// Keeps a record, to which the flow of `connection` leads from now on. When there are too many the oldest gives way (its ports
+    /// may then come back early).
+    pub(super) fn insert_time_wait(&mut self, mut waiting: Waiting, connection: u32) {
         let full = |t: &TimeWaits| {
             t.table.len() == t.table.capacity() || t.order.len() == 2 * t.table.capacity()
         };
@@ -106,9 +107,15 @@ impl Shard {
         self.time_waits.serial = self.time_waits.serial.wrapping_add(1);
         let serial = self.time_waits.serial;
         waiting.serial = serial;
-        if let Ok(number) = self.time_waits.table.insert(waiting) {
-            self.time_waits.order.push_back((at, number, serial));
-            self.insert_flow(hash, marked(number));
+        let Ok(number) = self.time_waits.table.insert(waiting) else {
+            return self.remove_flow(hash, connection);
+        };
+        self.time_waits.order.push_back((at, number, serial));
+        if let Some(entry) = self
+            .flows
+            .find_mut(widen(hash), |&other| other == connection)
+        {
+            *entry = marked(number);
         }
     }
 

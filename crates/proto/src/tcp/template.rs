@@ -84,6 +84,7 @@ impl Template {
         connection
     }
 
+    #[inline(always)] // or the connection is copied once more
     fn begin(&self, start: &Start, now: Instant) -> Connection {
         let mut connection = self.connection;
         connection.nagle = start.nagle;
