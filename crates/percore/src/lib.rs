@@ -6,7 +6,7 @@
 //! ```text
 //! cargo test -p percore [--features witness]
 //! RUSTFLAGS="--cfg loom" cargo test -p percore --release --lib
-//! cargo bench -p percore [-- --quick] [channels] [latency] [crossbar] [slab] [doorbell] [counter] [trace] [locks] [clock]
+//! cargo bench -p percore [-- --quick] [channels] [latency] [crossbar] [slab] [doorbell] [counter] [trace] [locks] [sched] [clock]
 //! ```
 
 pub mod barrier;
@@ -20,6 +20,7 @@ pub mod lock;
 #[cfg(not(loom))]
 mod region;
 pub mod ring;
+pub mod sched;
 pub mod slab;
 pub mod sync;
 pub mod trace;

@@ -10,6 +10,7 @@ mod crossbar;
 mod harness;
 mod locks;
 mod others;
+mod sched;
 mod slab;
 mod trace;
 
@@ -24,7 +25,7 @@ fn main() {
     let plan = Plan::new(quick);
     plan.print();
     type Section = fn(&Plan);
-    let sections: [(&str, Section); 9] = [
+    let sections: [(&str, Section); 10] = [
         ("channels", channels::run),
         ("latency", channels::latency),
         ("crossbar", crossbar::run),
@@ -33,6 +34,7 @@ fn main() {
         ("counter", counter::run),
         ("trace", trace::run),
         ("locks", locks::run),
+        ("sched", sched::run),
         ("clock", others::clock),
     ];
     for (name, section) in sections {

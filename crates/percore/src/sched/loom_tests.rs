@@ -1,0 +1,133 @@
+//! The scheduler under loom: cores that sleep at every opportunity, and no wake-up that is lost (a lost one is a deadlock, which loom reports).
+//! What goes on inside one core is one thread's; what is modelled is how cores and strangers wake each other, and the end.
+
+use super::{Core, Idle, Key, Seat, Settings, Watch, machine};
+use crate::sync::{Arc, AtomicUsize, Mutex, Ordering};
+use loom::thread;
+use std::{
+    future::poll_fn,
+    task::{Poll, Waker},
+};
+
+const KEY: Key = Key::new(7);
+
+fn small(cores: usize) -> (Vec<Seat<u32>>, Watch) {
+    let settings = Settings {
+        idle: Idle::Sleep,
+        tasks_max: 2,
+        messages_max: 1,
+        ..Settings::default()
+    };
+    machine(cores, &settings).unwrap()
+}
+
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2); // a core is long, and there are two
+    builder.check(f);
+}
+
+fn spawn(core: &Core<u32>, task: impl Future<Output = ()> + 'static) {
+    assert!(core.spawn(&"model", task).is_ok());
+}
+
+/// The sleeper looks at a condition first; the waker sets it first.
+#[test]
+fn a_wake_up_from_another_core() {
+    model(|| {
+        let (mut seats, _watch) = small(2);
+        let (second, first) = (seats.pop().unwrap(), seats.pop().unwrap());
+        let condition = Arc::new(AtomicUsize::new(0));
+        let set = condition.clone();
+        let other = thread::spawn(move || {
+            let start = move |core: &Core<u32>| {
+                let waker = core.clone();
+                spawn(core, async move {
+                    set.store(1, Ordering::Relaxed); // the ring and the doorbell must do
+                    waker.wakeup_on(0, KEY);
+                });
+            };
+            second.run(start, |_, _, _| ());
+        });
+        let start = |core: &Core<u32>| {
+            let sleeper = core.clone();
+            spawn(core, async move {
+                while condition.load(Ordering::Relaxed) == 0 {
+                    sleeper.tsleep(KEY).await;
+                }
+                sleeper.stop();
+            });
+        };
+        first.run(start, |_, _, _| ());
+        other.join().unwrap();
+    });
+}
+
+/// A message there, a message back, and the end for both.
+#[test]
+fn question_and_answer() {
+    model(|| {
+        let (mut seats, _watch) = small(2);
+        let (second, first) = (seats.pop().unwrap(), seats.pop().unwrap());
+        let other = thread::spawn(move || {
+            second.run(
+                |_| (),
+                |core, from, message| assert!(core.send(from, message + 1).is_ok()),
+            );
+        });
+        first.run(
+            |core| assert!(core.send(1, 1).is_ok()),
+            |core, from, message| {
+                assert_eq!((from, message), (1, 2));
+                core.stop();
+            },
+        );
+        other.join().unwrap();
+    });
+}
+
+/// A waker that went to another thread.
+#[test]
+fn a_stranger_wakes_a_task() {
+    model(|| {
+        let (mut seats, _watch) = small(1);
+        let left = Arc::new(Mutex::new(None::<Waker>));
+        let condition = Arc::new(AtomicUsize::new(0));
+        let (there, set) = (left.clone(), condition.clone());
+        let stranger = thread::spawn(move || {
+            set.store(1, Ordering::Relaxed); // the waker must do
+            let waker = there.lock().unwrap().take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+        let start = |core: &Core<u32>| {
+            let core_too = core.clone();
+            spawn(core, async move {
+                poll_fn(|cx| {
+                    let mut left = left.lock().unwrap();
+                    if condition.load(Ordering::Relaxed) == 1 {
+                        return Poll::Ready(());
+                    }
+                    *left = Some(cx.waker().clone());
+                    Poll::Pending
+                })
+                .await;
+                core_too.stop();
+            });
+        };
+        seats.pop().unwrap().run(start, |_, _, _| ());
+        stranger.join().unwrap();
+    });
+}
+
+/// The end comes from outside, to a core that sleeps or is about to.
+#[test]
+fn the_end() {
+    model(|| {
+        let (mut seats, watch) = small(1);
+        let ender = thread::spawn(move || watch.stop());
+        seats.pop().unwrap().run(|_| (), |_, _, _| ());
+        ender.join().unwrap();
+    });
+}
