@@ -50,6 +50,7 @@ fn question_and_answer() {
         });
         assert!(here.to.send(1, 1).is_ok());
         assert_eq!(here.to.send(1, 9), Err(9));
+        here.to.flush();
         let mut answer = 0;
         while answer == 0 {
             if here.from.receive(1, |_, message| answer = message) == 0 {
