@@ -6,7 +6,7 @@
 //! ```text
 //! cargo test -p percore [--features witness]
 //! RUSTFLAGS="--cfg loom" cargo test -p percore --release --lib
-//! cargo bench -p percore [-- --quick] [channels] [latency] [crossbar] [slab] [doorbell] [counter] [trace] [locks] [sched] [clock]
+//! cargo bench -p percore [-- --quick] [channels] [latency] [crossbar] [slab] [doorbell] [counter] [trace] [locks] [sched] [epoch] [clock]
 //! ```
 
 pub mod barrier;
@@ -14,6 +14,8 @@ pub mod clock;
 pub mod counter;
 pub mod crossbar;
 pub mod doorbell;
+#[cfg(not(loom))]
+pub mod epoch;
 #[cfg(not(loom))]
 pub mod lines;
 pub mod lock;

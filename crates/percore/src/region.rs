@@ -57,6 +57,26 @@ impl Region {
         Ok(())
     }
 
+    /// Gives the whole pages between the two offsets back to the system; what is read there next is zero. How many bytes that was.
+    /// (0 where the kernel will not: locked memory.)
+    ///
+    /// # Safety
+    /// The caller owns these bytes: nobody reads or writes them meanwhile, or expects to find what was there.
+    pub unsafe fn discard(&self, from: usize, to: usize) -> usize {
+        let (from, to) = (
+            from.next_multiple_of(PAGE),
+            to.min(self.bytes) / PAGE * PAGE,
+        );
+        let Some(bytes) = to.checked_sub(from).filter(|&bytes| bytes > 0) else {
+            return 0;
+        };
+        // SAFETY: `from` is below `to`, which is not beyond the mapping.
+        let start = unsafe { self.base.add(from) };
+        // SAFETY: whole pages inside our own mapping, whose contents nobody wants (the caller's promise).
+        let done = unsafe { mm::madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontNeed) };
+        if done.is_ok() { bytes } else { 0 }
+    }
+
     fn touch(&self, bytes: usize) {
         for offset in (0..bytes).step_by(PAGE) {
             // SAFETY: below `bytes`, so inside the mapping.

@@ -8,6 +8,8 @@
 //!   finds all 64 lanes taken or that is past its thread-locals (a mutex; [`Slab::overflowed`] counts), a buffer that outlived its slab (a mutex).
 //! * What was written to a buffer before it was dropped is visible to whoever allocates it next.
 //! * Buffers outlive their slab: the memory is unmapped when the last one was dropped (see `graveyard` for the exact moment).
+//! * Exhaustion is an answer (`None`), and counted ([`Slab::exhausted`]).
+//! * Memory that was touched stays, until [`Slab::release_memory`] gives that of buffers at home back to the system.
 //! * After `new` nothing allocates but a thread's first drop of a buffer of a slab.
 //!
 //! On its way home a buffer is named by its distance from the first one in cache lines, a shift away from its address. Buffers start an odd number of

@@ -7,6 +7,7 @@
 mod channels;
 mod counter;
 mod crossbar;
+mod epoch;
 mod harness;
 mod locks;
 mod others;
@@ -25,7 +26,7 @@ fn main() {
     let plan = Plan::new(quick);
     plan.print();
     type Section = fn(&Plan);
-    let sections: [(&str, Section); 10] = [
+    let sections: [(&str, Section); 11] = [
         ("channels", channels::run),
         ("latency", channels::latency),
         ("crossbar", crossbar::run),
@@ -35,6 +36,7 @@ fn main() {
         ("trace", trace::run),
         ("locks", locks::run),
         ("sched", sched::run),
+        ("epoch", epoch::run),
         ("clock", others::clock),
     ];
     for (name, section) in sections {

@@ -14,6 +14,7 @@ use std::{
         mpsc,
     },
     thread,
+    time::Duration,
 };
 
 const KEY: Key = Key::new(0x1000);
@@ -40,11 +41,11 @@ pub fn run(plan: &Plan) {
             "there and back, between cores",
             &["tsleep, awake", "tsleep, asleep", "bare futex", "unpark"],
         );
-        let n = 200 * plan.scale;
+        let n = 100 * plan.scale;
         plan.row(
             "",
             &mut [
-                &mut || between_cores(plan, Idle::Spin, 20 * n),
+                &mut || between_cores(plan, Idle::Spin, 5 * n),
                 &mut || between_cores(plan, Idle::Sleep, n),
                 &mut || bare_futex(plan, n),
                 &mut || unpark(plan, n),
@@ -121,12 +122,16 @@ fn between_cores(plan: &Plan, idle: Idle, n: usize) -> f64 {
     let (second, first) = (seats.pop().expect("two"), seats.pop().expect("two"));
     let (answer, result) = mpsc::channel();
     let there = plan.cores[1];
+    let ready = Arc::new(AtomicU32::new(0));
+    let partner_ready = ready.clone();
     thread::scope(|scope| {
         scope.spawn(move || {
             pin(there);
-            let start = |core: &Core<()>| {
+            let start = move |core: &Core<()>| {
                 let core_too = core.clone();
                 let partner = async move {
+                    // It sleeps before its core looks at a message.
+                    partner_ready.store(1, Ordering::Release);
                     loop {
                         core_too.tsleep(KEY).await;
                         core_too.wakeup_on(0, KEY);
@@ -139,8 +144,9 @@ fn between_cores(plan: &Plan, idle: Idle, n: usize) -> f64 {
         let start = |core: &Core<()>| {
             let core_too = core.clone();
             let timed = async move {
-                // The partner sleeps by then.
-                core_too.sleep(std::time::Duration::from_millis(1)).await;
+                while ready.load(Ordering::Acquire) == 0 {
+                    core_too.sleep(Duration::from_micros(50)).await;
+                }
                 let start = now_ns();
                 for _ in 0..n {
                     core_too.wakeup_on(1, KEY);

@@ -20,7 +20,41 @@ fn bytes() -> Bytes {
 pub fn run(plan: &Plan) {
     pin(plan.cores[0]);
     local(plan);
+    magazines(plan);
     remote(plan);
+}
+
+/// A buffer out, another one home by the lane: what looking seldom saves, and where it stops saving.
+fn magazines(plan: &Plan) {
+    const SIZES: [usize; 5] = [1, 8, 32, 64, 256];
+    let names = SIZES.map(|size| format!("{size}"));
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    print_head("alloc+drop, by magazine", &names);
+    let rounds = 20_000 * plan.scale / BURST;
+    let slabs = SIZES.map(|magazine| {
+        let mut slab = Slab::new(BUFFERS, SIZE).expect("memory");
+        slab.set_magazine(magazine);
+        RefCell::new(slab)
+    });
+    let turn = |slab: &RefCell<Slab>| {
+        let (mut slab, mut taken) = (slab.borrow_mut(), Vec::with_capacity(BURST));
+        time(rounds * BURST, || {
+            for _ in 0..rounds {
+                taken.extend((0..BURST).filter_map(|_| slab.alloc()));
+                // The first line of each is written: a cold buffer costs a cache miss.
+                taken
+                    .iter_mut()
+                    .for_each(|buffer: &mut Buffer| buffer[0] = 1);
+                black_box(&mut taken).clear();
+            }
+        })
+    };
+    let mut turns = slabs.each_ref().map(|slab| move || turn(slab));
+    let mut turns: Vec<&mut dyn FnMut() -> f64> = turns
+        .iter_mut()
+        .map(|turn| turn as &mut dyn FnMut() -> f64)
+        .collect();
+    plan.row("bursts of 32", &mut turns);
 }
 
 fn local(plan: &Plan) {

@@ -17,9 +17,10 @@ use std::{
 };
 
 const LINE: usize = 64;
-/// Allocations between two looks at the lanes. Looking only when dry would walk through the whole slab before it takes a
-/// warm buffer again; 64 makes the look (a cache miss per active lane) about 1 ns per allocation.
-const ALLOCS_PER_LOOK: usize = 64;
+/// The magazine: allocations between two looks at the lanes. Looking only when dry would walk through the whole slab before it takes a
+/// warm buffer again; 64 makes the look (a cache miss per active lane) about 1 ns per allocation, and larger ones gain nothing
+/// (`cargo bench -p percore -- slab`, by magazine).
+const MAGAZINE: usize = 64;
 
 /// What a slab's buffers and holder share. The first line is written when the slab is made and when its holder ends.
 #[derive(Debug)]
@@ -61,6 +62,9 @@ pub struct Slab {
     free: Vec<NonNull<u8>>,
     /// Allocations until the next look at the lanes; never more than `free` has.
     fuel: usize,
+    /// What `fuel` begins with.
+    magazine: usize,
+    exhausted: u64,
 }
 
 // SAFETY: the free list names buffers that nobody else has; the estate may be sent.
@@ -122,6 +126,8 @@ impl Slab {
             }),
             free: (0..count).rev().map(address).collect(),
             fuel: 0,
+            magazine: MAGAZINE,
+            exhausted: 0,
         })
     }
 
@@ -131,13 +137,21 @@ impl Slab {
         unsafe { self.estate.head.as_ref() }
     }
 
-    /// A buffer with unspecified (old, but initialised) contents; `None` when all are out.
+    /// Looks what came home every `magazine` allocations (at least 1; at first 64), and when it runs dry.
+    pub fn set_magazine(&mut self, magazine: usize) {
+        self.magazine = magazine.max(1);
+    }
+
+    /// A buffer with unspecified (old, but initialised) contents; `None` when all are out, which is counted.
     #[inline]
     pub fn alloc(&mut self) -> Option<Buffer> {
         if self.fuel == 0 {
             self.look();
         }
-        let data = self.free.pop()?;
+        let Some(data) = self.free.pop() else {
+            self.exhausted += 1;
+            return None;
+        };
         self.fuel -= 1;
         let head = self.estate.head;
         Some(Buffer { data, head })
@@ -148,7 +162,7 @@ impl Slab {
     #[inline(never)]
     fn look(&mut self) {
         self.take_in();
-        self.fuel = self.free.len().min(ALLOCS_PER_LOOK);
+        self.fuel = self.free.len().min(self.magazine);
     }
 
     fn take_in(&mut self) {
@@ -172,6 +186,42 @@ impl Slab {
     pub fn available(&mut self) -> usize {
         self.take_in();
         self.free.len()
+    }
+
+    /// Under memory pressure: gives the memory of the buffers at home, but for the `keep` warmest, back to the system, and says how many
+    /// bytes that was. The buffers stay: who allocates one pays a page fault (2 µs for each page of it). A page goes when all buffers
+    /// that it holds a part of are at home. Takes time in proportion to the slab; not for the path of anything.
+    pub fn release_memory(&mut self, keep: usize) -> usize {
+        self.take_in();
+        self.fuel = 0;
+        let cold = self.free.len().saturating_sub(keep);
+        let base = self.head().base.addr().get();
+        let step = self.step_bytes();
+        let cold = &mut self.free[..cold];
+        cold.sort_unstable();
+        let mut released = 0;
+        // Neighbours at home make one run; only the pages at its ends are shared with others.
+        for run in cold.chunk_by(|a, b| a.addr().get() + step == b.addr().get()) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else {
+                continue;
+            };
+            let (from, to) = (first.addr().get() - base, last.addr().get() - base + step);
+            // SAFETY: of buffers at home, which nobody has, and the next one's contents are unspecified.
+            released += unsafe { self.estate.region.discard(from, to) };
+        }
+        // The warm ones stay on top; of the others the lowest is next, so that neighbours go out together.
+        cold.reverse();
+        released
+    }
+
+    /// Bytes from one buffer to the next.
+    fn step_bytes(&self) -> usize {
+        ((self.buffer_size() / LINE) | 1) * LINE
+    }
+
+    /// Allocations that found no buffer.
+    pub fn exhausted(&self) -> u64 {
+        self.exhausted
     }
 
     /// Number of buffers.

@@ -218,3 +218,90 @@ fn more_slabs_than_a_thread_caches() {
         assert_eq!(slab.available(), 1);
     }
 }
+
+/// Pages of the slab's memory that the system holds for us, as the kernel says.
+fn resident_kib(at: usize) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut inside = false;
+    for line in maps.lines() {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        let hex = |s: &str| usize::from_str_radix(s, 16).ok();
+        if let Some((from, to)) = first.split_once('-').and_then(|(a, b)| hex(a).zip(hex(b))) {
+            inside = (from..to).contains(&at);
+        } else if inside && first == "Rss:" {
+            let kib = line.split_whitespace().nth(1).unwrap();
+            return kib.parse().unwrap();
+        }
+    }
+    panic!("no mapping at {at:#x}");
+}
+
+#[test]
+fn memory_goes_back_to_the_system_and_buffers_stay() {
+    let _turn = turn();
+    const BUFFERS: usize = 1000;
+    let mut slab = Slab::new(BUFFERS, 2048).unwrap();
+    let mut out = all(&mut slab);
+    out.iter_mut().for_each(|buffer| buffer.fill(7));
+    let at = out[0].as_ptr().addr();
+    let full = resident_kib(at);
+    // One in the midst stays out: its pages stay, and what is in it.
+    let kept = out.swap_remove(BUFFERS / 2);
+    out.into_iter().for_each(|buffer| slab.free(buffer));
+    let released = slab.release_memory(0);
+    let after = resident_kib(at);
+    assert!(released > BUFFERS * 2048 - 5 * 4096, "{released} bytes");
+    assert!(
+        after + released / 1024 <= full + 64,
+        "{full} KiB, then {after} KiB"
+    );
+    assert!(kept.iter().all(|&byte| byte == 7));
+    assert_eq!(slab.release_memory(BUFFERS), 0, "all are to be kept");
+    let mut again = all(&mut slab);
+    assert_eq!(again.len(), BUFFERS - 1);
+    again.iter_mut().for_each(|buffer| buffer.fill(9));
+    assert!(kept.iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn the_warmest_are_kept() {
+    let _turn = turn();
+    let mut slab = Slab::new(100, 4032).unwrap();
+    let mut out = all(&mut slab);
+    out.iter_mut().for_each(|buffer| buffer.fill(7));
+    let warm: Vec<_> = out[50..].iter().map(|buffer| buffer.as_ptr()).collect();
+    out.into_iter().for_each(|buffer| slab.free(buffer));
+    assert!(slab.release_memory(50) > 0);
+    let mut kept = Vec::new();
+    for warm in warm.iter().rev() {
+        let buffer = slab.alloc().unwrap();
+        assert_eq!(buffer.as_ptr(), *warm);
+        assert!(buffer.iter().all(|&byte| byte == 7));
+        kept.push(buffer);
+    }
+}
+
+#[test]
+fn exhaustion_is_counted() {
+    let _turn = turn();
+    let mut slab = Slab::new(3, 64).unwrap();
+    let out = all(&mut slab);
+    assert_eq!(slab.exhausted(), 1);
+    assert!(slab.alloc().is_none());
+    assert_eq!(slab.exhausted(), 2);
+    drop(out);
+    assert!(slab.alloc().is_some());
+    assert_eq!(slab.exhausted(), 2);
+}
+
+/// With a magazine of one every allocation looks: what was dropped last is taken next.
+#[test]
+fn a_small_magazine_takes_what_came_home_at_once() {
+    let _turn = turn();
+    let mut slab = Slab::new(10, 64).unwrap();
+    slab.set_magazine(0); // at least 1
+    let first = slab.alloc().unwrap();
+    let at = first.as_ptr();
+    drop(first);
+    assert_eq!(slab.alloc().unwrap().as_ptr(), at);
+}
