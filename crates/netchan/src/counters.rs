@@ -118,8 +118,8 @@ counters! {
     DropNeighbor = "drop_neighbor_unresolved",
     /// Put off: no transmit buffer was free.
     NoTransmitBuffer = "no_transmit_buffer",
-    /// Drop: the flow table is full.
-    DropFlowTable = "flow_table_full",
+    /// Put off: a flow that found the flow table full, or that is another shard's; it is found by its hash alone.
+    FlowTableFull = "flow_table_full",
 }
 
 const N: usize = Counter::ALL.len();

@@ -11,6 +11,7 @@ use parking_lot::MutexGuard;
 use proto::time::Instant;
 
 use crate::{
+    channel::ShardEnd,
     counters::Counter,
     interface::{Interface, Receive, host_work::FollowUp},
     limits::BURSTS_PER_TURN,
@@ -96,6 +97,7 @@ fn receive_burst(
     if interface.has_returns() {
         classify_returns(stack, side, interface);
     }
+    take_requests(stack, side);
     let received = interface
         .link
         .receive(now, &mut side.slab, &mut side.burst, BURST); //                          link
@@ -107,8 +109,13 @@ fn receive_burst(
         match side.steer.classify(&stack.host, &mut packet) {
             //                                                                             steer
             Verdict::Shard(number) => deliver(side, number, packet),
+            Verdict::Flow(hash) => side.by_flow.push_back((hash, packet)),
             other => sort(stack, side, other, packet),
         }
+    }
+    while let Some((hash, packet)) = side.by_flow.pop_front() {
+        let number = side.steer.shard_of(hash);
+        deliver(side, number, packet);
     }
     while let Some((work, packet)) = side.host_work.pop_front() {
         let more = interface.host_input(work, packet, now);
@@ -119,6 +126,18 @@ fn receive_burst(
         stack.counters.add(side.writer, Counter::FramesIn, n as u64);
     }
     n
+}
+
+/// What shards want the classifier to know, before the next packet is received: so no answer overtakes it.
+#[inline]
+fn take_requests(stack: &Stack, side: &mut Receive) {
+    for (number, channel) in side.channels.iter_mut().enumerate() {
+        while let Some(request) = channel.requests.pop() {
+            if !side.steer.heed(request, number) {
+                stack.counters.add(side.writer, Counter::FlowTableFull, 1);
+            }
+        }
+    }
 }
 
 /// What comes back without having been on the link: packets to our own addresses, and packets whose next hop did not answer.
@@ -160,6 +179,10 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
 fn sort(stack: &Stack, side: &mut Receive, verdict: Verdict, packet: Packet) {
     match verdict {
         Verdict::Shard(number) => into_inbox(side, number, packet),
+        Verdict::Flow(hash) => {
+            let number = side.steer.shard_of(hash);
+            into_inbox(side, number, packet);
+        }
         Verdict::Host(work) => side.host_work.push_back((work, packet)),
         Verdict::Drop(reason) => stack.counters.add(side.writer, reason, 1),
     }
@@ -253,6 +276,9 @@ pub(crate) fn take_received(held: &mut Held, now: Instant) -> bool {
 #[inline(always)]
 pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) {
     let Held { shard, ways } = held;
+    if let Ways::Channels(channels) = ways {
+        hand_requests(shard, channels);
+    }
     for (number, outbox) in shard.outboxes.iter_mut().enumerate() {
         if outbox.is_empty() {
             continue;
@@ -262,14 +288,24 @@ pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) {
             Ways::Calls => stack.with_interface(number, |link| transmit(link, outbox, now)),
             Ways::Channels(channels) => {
                 let channel = &mut channels[number];
-                while let Some(request) = shard.requests.pop_front() {
-                    // Full: the flow is found by its hash, as ever (see `steer::Placement::Lease`).
-                    let _ = channel.requests.push(request);
-                }
                 channel.outgoing.push_batch(outbox);
                 channel.link.ring();
             }
         }
+    }
+}
+
+/// Requests go to the classifiers of all links, ahead of the packets that they are about; where there is no room, they wait.
+#[inline]
+fn hand_requests(shard: &mut Shard, channels: &mut [ShardEnd]) {
+    while let Some(&request) = shard.requests.front()
+        && channels.iter_mut().all(|c| c.requests.room() > 0)
+    {
+        for channel in channels.iter_mut() {
+            // There is room.
+            let _ = channel.requests.push(request);
+        }
+        shard.requests.pop_front();
     }
 }
 

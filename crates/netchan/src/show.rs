@@ -221,6 +221,11 @@ fn memory(stack: &Stack) -> Vec<Value> {
             (slab.available(), slab.capacity(), slab.buffer_size())
         });
         rows.push(row("receive buffers", &facts.name, free, all, size));
+        if let Some(flows) = stack.with_receive(number, |receive| receive.steer.flows()) {
+            let (all, size) = (crate::limits::FLOWS, 32);
+            let free = all.saturating_sub(flows);
+            rows.push(row("flow table", &facts.name, free, all, size));
+        }
     }
     for (number, cell) in stack.cells.iter().enumerate() {
         let mut held = cell.held.lock();

@@ -120,6 +120,57 @@ fn bytes_pass_between_threads() {
     }
 }
 
+/// Several shards behind channels: each flow is entered in the flow table while it lasts, and found there.
+#[test]
+fn flows_are_leased_while_they_last() {
+    let (ours, theirs) = wire::pair(&wire::Options::default());
+    let start = |link, address: &str| {
+        let net = Net::builder().link_with(link).address(address).unwrap();
+        net.regime(Regime::AppChannel).shards(4).start().unwrap()
+    };
+    let client = start(Box::new(ours), "10.0.0.1/24");
+    let server = start(Box::new(theirs), "10.0.0.2/24");
+    let leased = |net: &Net| {
+        let rows = net.show("memory").unwrap();
+        let table = rows.as_array().unwrap().iter();
+        let row = table.clone().find(|row| row["what"] == "flow table");
+        let row = row.expect("four shards have a flow table");
+        row["all"].as_u64().unwrap() - row["free"].as_u64().unwrap()
+    };
+    let soon = |what: &str, is: &dyn Fn() -> bool| {
+        let there = (0..500).any(|_| {
+            thread::sleep(std::time::Duration::from_millis(10));
+            is()
+        });
+        assert!(there, "{what}: {} and {}", leased(&client), leased(&server));
+    };
+    let listener = server.tcp().listen("0.0.0.0:80").unwrap();
+    let mut pairs = Vec::new();
+    for i in 0..32_u8 {
+        let mut stream = client
+            .tcp()
+            .connect("10.0.0.2:80".parse().unwrap())
+            .unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        stream.write_all(&[i]).unwrap();
+        let mut byte = [0];
+        accepted.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, [i]);
+        pairs.push((stream, accepted));
+    }
+    soon("all leased", &|| {
+        leased(&client) == 32 && leased(&server) == 32
+    });
+    // Who closes first keeps its flows through TIME-WAIT, the other gives them back.
+    for (stream, mut accepted) in pairs {
+        drop(stream);
+        assert_eq!(accepted.read(&mut [0]).unwrap(), 0);
+    }
+    soon("given back", &|| {
+        leased(&client) == 32 && leased(&server) == 0
+    });
+}
+
 /// The far end of the wire goes away: everyone who waits learns it at once.
 #[test]
 fn a_vanished_link_ends_what_hangs_on_it() {

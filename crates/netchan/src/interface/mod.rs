@@ -414,6 +414,8 @@ pub struct Receive {
     pub inboxes: Vec<VecDeque<Packet>>,
     /// Whether the inboxes or the host's work hold anything.
     pub has_sorted: bool,
+    /// Packets whose shard the flow table names, until the burst is through.
+    pub by_flow: VecDeque<(u64, Packet)>,
     /// Packets for the host's own work.
     pub host_work: VecDeque<(crate::steer::HostWork, Packet)>,
     /// The ends of the shards' channels, in regimes that have them.
@@ -447,6 +449,7 @@ impl Receive {
                 .map(|_| VecDeque::with_capacity(BURST))
                 .collect(),
             has_sorted: false,
+            by_flow: VecDeque::with_capacity(BURST),
             host_work: VecDeque::with_capacity(BURST),
             channels,
             writer,

@@ -217,7 +217,7 @@ impl Shard {
     /// Whether there are packets in the outboxes.
     #[inline]
     pub fn has_output(&self) -> bool {
-        self.outboxes.iter().any(|outbox| !outbox.is_empty())
+        self.outboxes.iter().any(|outbox| !outbox.is_empty()) || !self.requests.is_empty()
     }
 
     #[inline(never)]

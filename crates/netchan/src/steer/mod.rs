@@ -17,6 +17,7 @@ use proto::{
 
 use self::flow::{FlowKey, FlowTable};
 use crate::{
+    channel::Request,
     counters::Counter,
     host::Host,
     packet::{Flag, Packet},
@@ -27,6 +28,8 @@ use crate::{
 pub enum Verdict {
     /// To a shard: the packet now starts at its IP header, is cut to its IP length, and its `meta` is filled in.
     Shard(usize),
+    /// To a shard that the flow table names ([`Steer::shard_of`]), by this hash: its bucket is on the way into the cache.
+    Flow(u64),
     /// To the host's own work at the interface; starts at its IP header, too.
     Host(HostWork),
     /// Nowhere, and why.
@@ -166,7 +169,7 @@ impl Steer {
         (meta.protocol, meta.flow, meta.interface, meta.to_group) =
             (protocol, short(hash), self.interface, Flag::NO);
         meta.upper = 20;
-        Some(Verdict::Shard(self.shard_of(hash)))
+        Some(self.verdict(hash))
     }
 
     /// Checks the addresses of a packet of another flow than the last one's, and hashes it.
@@ -270,7 +273,49 @@ impl Steer {
         };
         let hash = host.flow_hash.hash(&key);
         packet.meta.flow = short(hash);
-        Ok(Verdict::Shard(self.shard_of(hash)))
+        Ok(self.verdict(hash))
+    }
+
+    /// Where a flow's packet goes: at once where that takes no memory but the packet's.
+    #[inline(always)]
+    fn verdict(&self, hash: u64) -> Verdict {
+        match &self.placement {
+            Placement::Single => Verdict::Shard(0),
+            Placement::Hash { shards } => Verdict::Shard(spread(hash, *shards)),
+            Placement::Lease { flows, .. } => {
+                flows.prefetch(hash);
+                Verdict::Flow(hash)
+            }
+        }
+    }
+
+    /// Heeds a shard's request. False: the table is full, or the flow is another shard's; it goes on by its hash.
+    pub fn heed(&mut self, request: Request, shard: usize) -> bool {
+        let Placement::Lease { flows, .. } = &mut self.placement else {
+            return true;
+        };
+        let Ok(shard) = u16::try_from(shard) else {
+            return false;
+        };
+        match request {
+            Request::Add(hash) => {
+                flows.get(hash).is_none_or(|owner| owner == shard) && flows.insert(hash, shard)
+            }
+            Request::Remove(hash) => {
+                if flows.get(hash) == Some(shard) {
+                    flows.remove(hash);
+                }
+                true
+            }
+        }
+    }
+
+    /// Flows in the table, where there is one.
+    pub const fn flows(&self) -> Option<usize> {
+        match &self.placement {
+            Placement::Lease { flows, .. } => Some(flows.len()),
+            Placement::Single | Placement::Hash { .. } => None,
+        }
     }
 
     /// The shard for a flow's hash.

@@ -105,3 +105,35 @@ fn the_quick_way_agrees_with_the_long_one() {
     }
     assert!(taken > 40_000, "only {taken} frames went the quick way");
 }
+
+#[test]
+fn a_leased_flow_goes_to_its_shard_until_it_is_given_back() {
+    let placement = Placement::Lease {
+        shards: 8,
+        flows: flow::FlowTable::new(2).unwrap(),
+    };
+    let mut steer = Steer::new(0, placement);
+    let hash = |n: u64| n << 48 | n << 20 | 1;
+    let by_hash = |n| spread(hash(n), 8);
+    let other = |n| (by_hash(n) + 1) % 8;
+    assert_eq!(steer.shard_of(hash(5)), by_hash(5));
+    assert!(steer.heed(Request::Add(hash(5)), other(5)));
+    assert_eq!(steer.verdict(hash(5)), Verdict::Flow(hash(5)));
+    assert_eq!(
+        (steer.shard_of(hash(5)), steer.flows()),
+        (other(5), Some(1))
+    );
+    // Somebody else's: neither taken nor given back.
+    assert!(!steer.heed(Request::Add(hash(5)), by_hash(5)));
+    assert!(steer.heed(Request::Remove(hash(5)), by_hash(5)));
+    assert_eq!(steer.shard_of(hash(5)), other(5));
+    // Full: by hash, as before; given back: the same.
+    assert!(steer.heed(Request::Add(hash(6)), other(6)));
+    assert!(!steer.heed(Request::Add(hash(7)), other(7)));
+    assert_eq!(steer.shard_of(hash(7)), by_hash(7));
+    assert!(steer.heed(Request::Remove(hash(5)), other(5)));
+    assert_eq!(
+        (steer.shard_of(hash(5)), steer.flows()),
+        (by_hash(5), Some(1))
+    );
+}
