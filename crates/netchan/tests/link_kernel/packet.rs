@@ -280,10 +280,10 @@ fn downed_interface_drops_and_comes_back() {
             "nobody will look whether it is gone"
         );
         ip("link set v0 up");
-        assert!(
-            host.resolve(addr("10.77.0.2"), addr("10.77.0.1")).is_some(),
-            "it did not come back"
-        );
+        // The carrier follows in its own time; what is sent before is lost, as on any cable.
+        let came_back =
+            (0..5).any(|_| host.resolve(addr("10.77.0.2"), addr("10.77.0.1")).is_some());
+        assert!(came_back, "it did not come back");
     });
 }
 

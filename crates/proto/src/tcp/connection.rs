@@ -421,22 +421,24 @@ impl Connection {
 
     /// Bytes of the send queue that are not acknowledged, sent or not.
     pub fn unacknowledged(&self) -> u32 {
-        let first = if self.snd.una == self.iss {
-            self.iss + 1
-        } else {
-            self.snd.una
-        };
+        let first = self.after_syn(self.snd.una);
         (self.snd.end - first).max(0).unsigned_abs()
     }
 
     /// Bytes of the send queue that were never sent.
     pub fn unsent(&self) -> u32 {
-        let first = if self.snd.max == self.iss {
-            self.iss + 1
-        } else {
-            self.snd.max
-        };
+        let first = self.after_syn(self.snd.max);
         (self.snd.end - first).max(0).unsigned_abs()
+    }
+
+    /// `at`, or the first byte of text where that is the SYN's own number. In a synchronized state it is text: the numbers have come
+    /// round (RFC 9293 §3.4).
+    fn after_syn(&self, at: SeqNum) -> SeqNum {
+        if at == self.iss && !self.state.is_synchronized() {
+            at + 1
+        } else {
+            at
+        }
     }
 
     /// Bytes that the application has still to take until the urgent data ends, if there is any

@@ -232,7 +232,7 @@ impl Connection {
     /// What to send next, if windows and silly-window avoidance allow.
     #[inline]
     fn next_stretch(&mut self, now: Instant) -> Option<Stretch> {
-        if !self.state.is_synchronized() || self.snd.una == self.iss {
+        if !self.state.is_synchronized() {
             self.pending.clear(Pending::SEND);
             return None;
         }

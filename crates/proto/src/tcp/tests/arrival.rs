@@ -437,3 +437,18 @@ fn sequence_wraps() {
         assert!(pair.ends[1].received == data, "ISS {iss:#x}");
     }
 }
+
+/// After 2³² bytes the oldest unacknowledged byte has the SYN's number again; it is text.
+#[test]
+fn the_first_number_comes_round() {
+    let mut pair = Pair::established(&Config::default(), &Config::default());
+    let conn = pair.ends[0].conn();
+    conn.iss = conn.snd.una;
+    let data = pair.rng.bytes(100_000);
+    pair.ends[0].write(&data);
+    assert_eq!(pair.ends[0].conn().unacknowledged(), 100_000);
+    assert_eq!(pair.ends[0].conn().unsent(), 100_000);
+    pair.run_for(Duration::from_secs(10));
+    assert!(pair.ends[1].received == data);
+    assert_eq!(pair.ends[0].conn().unacknowledged(), 0);
+}
