@@ -10,6 +10,7 @@ extern crate std;
 pub mod icmp;
 pub mod ip;
 pub mod neighbor;
+pub mod siphash;
 pub mod tcp;
 pub mod time;
 pub mod udp;

@@ -6,7 +6,10 @@ use std::{
 };
 
 use percore::lines::{Line, Lines};
-use proto::wire::{checksum, ipv4::Protocol};
+use proto::{
+    siphash::Key,
+    wire::{checksum, ipv4::Protocol},
+};
 
 /// The five numbers that name a flow, seen from us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,24 +123,14 @@ impl Tuple {
 /// A keyed hash: whoever does not know the key cannot choose flows that collide.
 ///
 /// SipHash-1-3 of 15 bytes (IPv4: two addresses, two ports, the protocol, two zeros) or 39 (IPv6), taken as the 2 or 5 words that
-/// SipHash makes of them: half the price of a general implementation, which has to gather its words first.
+/// SipHash makes of them.
 #[derive(Clone, Debug)]
-pub struct FlowHash([u64; 4]);
+pub struct FlowHash(Key);
 
 impl FlowHash {
     /// With a secret key.
     pub fn new(key: &[u8; 16]) -> Self {
-        let [a, b, c, d, e, f, g, h, rest @ ..] = *key;
-        let (k0, k1) = (
-            u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-            u64::from_le_bytes(rest),
-        );
-        Self([
-            k0 ^ 0x736f_6d65_7073_6575,
-            k1 ^ 0x646f_7261_6e64_6f6d,
-            k0 ^ 0x6c79_6765_6e65_7261,
-            k1 ^ 0x7465_6462_7974_6573,
-        ])
+        Self(Key::new(key))
     }
 
     /// 64 bits for `key`: never 0, so that 0 can mean "none".
@@ -175,18 +168,10 @@ impl FlowHash {
         ])
     }
 
-    /// SipHash-1-3 of `words`, the last of which has the length on top; with its lowest bit set.
+    /// With its lowest bit set.
     #[inline(always)]
     fn sip<const N: usize>(&self, words: &[u64; N]) -> u64 {
-        let mut v = self.0;
-        for word in words {
-            v[3] ^= word;
-            v = round(v);
-            v[0] ^= word;
-        }
-        v[2] ^= 0xff;
-        v = round(round(round(v)));
-        (v[0] ^ v[1] ^ v[2] ^ v[3]) | 1
+        self.0.hash::<1, 3>(words) | 1
     }
 }
 
@@ -200,20 +185,6 @@ fn last(len: u8, ports: u32, protocol: Protocol) -> u64 {
 #[allow(clippy::cast_possible_truncation)] // the point of it
 const fn low_word(x: u128) -> u64 {
     x as u64
-}
-
-/// SipRound.
-#[inline(always)]
-const fn round([mut a, mut b, mut c, mut d]: [u64; 4]) -> [u64; 4] {
-    a = a.wrapping_add(b);
-    c = c.wrapping_add(d);
-    b = b.rotate_left(13) ^ a;
-    d = d.rotate_left(16) ^ c;
-    a = a.rotate_left(32).wrapping_add(d);
-    c = c.wrapping_add(b);
-    d = d.rotate_left(21) ^ a;
-    b = b.rotate_left(17) ^ c;
-    [a, b, c.rotate_left(32), d]
 }
 
 const fn v6_octets(ip: IpAddr) -> [u8; 16] {

@@ -3,6 +3,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
+use crate::siphash::{Key, halves};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
 
@@ -16,25 +17,25 @@ pub(super) enum Purpose {
 }
 
 /// SipHash-2-4 of two addresses, two ports and the purpose, keyed: of 13 bytes (IPv4) or 37 (IPv6), taken as the 2 or 5
-/// words that SipHash makes of them. A connection needs five of these; a general implementation, which has to gather
-/// its words first, takes twice the time.
+/// words that SipHash makes of them. A connection needs five of these.
 pub(super) fn keyed_hash(
     secret: &[u8; 16],
     purpose: Purpose,
     local: SocketAddr,
     remote: SocketAddr,
 ) -> u64 {
+    let key = Key::new(secret);
     let ports = u64::from(local.port()) | u64::from(remote.port()) << 16;
     let last = |len: u64| ports | (purpose as u64) << 32 | len << 56;
     match (local.ip(), remote.ip()) {
         (IpAddr::V4(local), IpAddr::V4(remote)) => {
             let [local, remote] =
                 [local, remote].map(|ip| u64::from(u32::from_le_bytes(ip.octets())));
-            sip(secret, &[local | remote << 32, last(13)])
+            key.hash::<2, 4>(&[local | remote << 32, last(13)])
         }
         (local, remote) => {
             let ([a, b], [c, d]) = (words(local), words(remote));
-            sip(secret, &[a, b, c, d, last(37)])
+            key.hash::<2, 4>(&[a, b, c, d, last(37)])
         }
     }
 }
@@ -46,47 +47,6 @@ fn words(address: IpAddr) -> [u64; 2] {
         IpAddr::V6(v6) => v6.octets(),
     };
     halves(&octets)
-}
-
-fn halves(bytes: &[u8; 16]) -> [u64; 2] {
-    let [a, b, c, d, e, f, g, h, rest @ ..] = *bytes;
-    [
-        u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-        u64::from_le_bytes(rest),
-    ]
-}
-
-/// SipHash-2-4 of `words`, the last of which has the message's length on top.
-fn sip<const N: usize>(key: &[u8; 16], words: &[u64; N]) -> u64 {
-    let [k0, k1] = halves(key);
-    let mut v = [
-        k0 ^ 0x736f_6d65_7073_6575,
-        k1 ^ 0x646f_7261_6e64_6f6d,
-        k0 ^ 0x6c79_6765_6e65_7261,
-        k1 ^ 0x7465_6462_7974_6573,
-    ];
-    for word in words {
-        v[3] ^= word;
-        v = round(round(v));
-        v[0] ^= word;
-    }
-    v[2] ^= 0xff;
-    v = round(round(round(round(v))));
-    v[0] ^ v[1] ^ v[2] ^ v[3]
-}
-
-/// SipRound.
-#[inline(always)]
-const fn round([mut a, mut b, mut c, mut d]: [u64; 4]) -> [u64; 4] {
-    a = a.wrapping_add(b);
-    c = c.wrapping_add(d);
-    b = b.rotate_left(13) ^ a;
-    d = d.rotate_left(16) ^ c;
-    a = a.rotate_left(32).wrapping_add(d);
-    c = c.wrapping_add(b);
-    d = d.rotate_left(21) ^ a;
-    b = b.rotate_left(17) ^ c;
-    [a, b, c.rotate_left(32), d]
 }
 
 /// The initial sequence number of a connection opened now: a clock of 4 µs plus a keyed hash of
