@@ -13,7 +13,7 @@ SOAK_SEEDS ?= 2000
 SOAK_FUZZ_SECONDS ?= 600
 SOAK_BULK_MIB ?= 1024
 
-.PHONY: help build demo test test-tools test-unit test-loom test-system bench lint soak
+.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system bench lint soak
 
 help:
 	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
@@ -52,6 +52,11 @@ test-unit:
 # The models of percore's primitives: every interleaving within loom's bounds.
 test-loom:
 	RUSTFLAGS='--cfg loom' $(CARGO) test -p percore --release --lib --target-dir target/loom
+
+# The primitives' tests under the thread sanitizer; needs a nightly toolchain.
+test-tsan:
+	RUSTFLAGS='-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer' TSAN_OPTIONS="suppressions=$(CURDIR)/crates/percore/tsan.suppressions" \
+	$(CARGO) +nightly test -p percore --lib --target x86_64-unknown-linux-gnu --target-dir target/tsan
 
 # Real programs and the real Linux stack, in network namespaces.
 test-system:

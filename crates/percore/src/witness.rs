@@ -1,7 +1,7 @@
 //! The witness (F7): in a build with the feature `witness`, every lock acquisition is checked against the declared order.
 //!
 //! Guarantees:
-//! * Without the feature ([`ON`] is false) every function here is empty, and [`RawMutex`](crate::lock::RawMutex) has no instruction more.
+//! * Without the feature ([`ON`] is false) every function here is empty, and [`RawMutex`] has no instruction more.
 //! * With it, a thread that takes a lock while it holds one of the same or a higher rank is reported *whether or not* any other thread
 //!   is in the way: a reversal is found on the first run that passes by, not on the one that hangs.
 //! * A report names both locks, says where each was taken (backtraces), and where the declared order was first followed.

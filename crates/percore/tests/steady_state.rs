@@ -3,10 +3,16 @@
 
 use percore::{
     clock,
-    counter::PerCore,
+    counter::{Batched, Flip, PerCore},
+    crossbar::{Port, crossbar},
     doorbell::{Doorbell, Sleep},
+    epoch::List,
+    lock::{self, Class, mutex},
     ring::ring,
+    sched::{Core, Key, Settings, machine},
     slab::{self, Buffer, Slab},
+    trace::{self, Event, Writer},
+    witness,
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -92,6 +98,79 @@ fn nothing_is_allocated_after_the_start() {
         burst(&mut slab, &mut channel, &mut waiting, &bell, &counts);
     }
     assert_eq!(ALLOCATIONS.get(), before);
+}
+
+static CLASS: Class = Class::new(1, "burst").counted();
+const BURST: Event<2> = Event::new(0, "burst", "a burst of {messages} in {time cycles}");
+
+/// What is shared between cores and threads.
+struct Shared {
+    batched: Batched,
+    flip: Flip<2>,
+    list: List<u64>,
+    locked: lock::Mutex<u64>,
+}
+
+/// One burst through everything else; the same operations whenever it is called.
+fn other_burst(shared: &Shared, ports: &mut [Port<u64>]) {
+    shared.batched.add(0, 100);
+    shared.flip.add(0, 1, 1);
+    let sums = shared.flip.read();
+    *shared.locked.lock() += sums[1] + shared.list.read().iter().sum::<u64>();
+    for message in 0..20 {
+        assert!(ports[0].to.send(1, message).is_ok());
+    }
+    ports[0].to.flush();
+    assert_eq!(ports[1].from.receive(32, |_, _| ()), 20);
+    trace::event(BURST, [20, clock::cycles()]);
+}
+
+#[test]
+fn nothing_is_allocated_after_the_start_by_the_others_either() {
+    let shared = Shared {
+        batched: Batched::new(1, 64),
+        flip: Flip::new(1),
+        list: List::from(vec![1, 2, 3]),
+        locked: mutex(&CLASS, 0),
+    };
+    let mut ports = crossbar(2, 32).unwrap();
+    let attached = trace::attach(Writer::new(64));
+    other_burst(&shared, &mut ports);
+    let before = ALLOCATIONS.get();
+    for _ in 0..1000 {
+        other_burst(&shared, &mut ports);
+    }
+    let allocated = ALLOCATIONS.get() - before;
+    // The witness takes backtraces, and says so.
+    assert!(allocated == 0 || witness::ON, "{allocated} allocations");
+    assert_eq!(attached.writer().reader().written(), 1001);
+}
+
+#[test]
+fn a_core_sleeps_and_wakes_without_allocating() {
+    const ROUNDS: usize = 1000;
+    let (mut seats, _watch) = machine::<()>(1, &Settings::default()).unwrap();
+    let start = |core: &Core<()>| {
+        for me in 0..2 {
+            let core_too = core.clone();
+            let task = async move {
+                let mut before = 0;
+                for round in 0..ROUNDS {
+                    if round == 10 {
+                        before = ALLOCATIONS.get();
+                    }
+                    core_too.wakeup(Key::new(1 - me));
+                    let long = Duration::from_secs(1);
+                    core_too.tsleep_timeout(Key::new(me), long).await;
+                }
+                assert_eq!(ALLOCATIONS.get(), before);
+                core_too.wakeup(Key::new(1 - me));
+                core_too.stop();
+            };
+            assert!(core.spawn(&"player", task).is_ok());
+        }
+    };
+    seats.remove(0).run(start, |_, _, ()| ());
 }
 
 fn is_mapped(address: usize) -> bool {
