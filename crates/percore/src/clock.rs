@@ -64,6 +64,11 @@ pub fn cycles() -> u64 {
     tsc::cycles()
 }
 
+/// [`cycles`], read after all that the program does before, and before all that it does after: for bounds that must hold. Takes some ns more.
+pub fn cycles_in_order() -> u64 {
+    tsc::cycles_in_order()
+}
+
 /// How many [`cycles`] make a second. Waits for up to 20 ms if the counter has not been measured yet.
 pub fn hz() -> u64 {
     line::hz(rate())

@@ -8,6 +8,23 @@ pub(super) fn cycles() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
+/// The counter's value, read after everything before and before everything after.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn cycles_in_order() -> u64 {
+    use core::arch::x86_64::_mm_lfence;
+    // SAFETY: every x86-64 has SSE2. RDTSC waits for nothing by itself; LFENCE waits for what is before it, and what is after it waits.
+    unsafe { _mm_lfence() };
+    let now = cycles();
+    // SAFETY: as above.
+    unsafe { _mm_lfence() };
+    now
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn cycles_in_order() -> u64 {
+    cycles()
+}
+
 /// Nanoseconds, where there is no counter that we know.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]

@@ -104,7 +104,7 @@ impl Offset {
                 let _pinned = Pinned::to(there);
                 for i in 1..=EXCHANGES {
                     wait(|| ping.load(Ordering::Acquire) == i);
-                    pong.store(clock::cycles(), Ordering::Release);
+                    pong.store(clock::cycles_in_order(), Ordering::Release);
                 }
                 _pinned.map(drop)
             };
@@ -112,14 +112,14 @@ impl Offset {
             let mut best = (u64::MAX, 0);
             let mut last = 0;
             for i in 1..=EXCHANGES {
-                let before = clock::cycles();
+                let before = clock::cycles_in_order();
                 ping.store(i, Ordering::Release);
                 let mut theirs = last;
                 wait(|| {
                     theirs = pong.load(Ordering::Acquire);
                     theirs != last
                 });
-                let after = clock::cycles();
+                let after = clock::cycles_in_order();
                 last = theirs;
                 let trip = after.saturating_sub(before);
                 // The answer was stamped somewhere between: in the middle, we say.
