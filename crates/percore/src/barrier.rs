@@ -26,14 +26,15 @@ pub fn light() {
     fence(Ordering::SeqCst); // partner: the fence in `heavy`
 }
 
-/// The rare side.
-///
-/// # Panics
-/// If the kernel refuses what it granted in [`prepare`] (a system call filter that came later).
-pub fn heavy() {
+/// The rare side. False if nothing is ordered, because the kernel refuses what it granted in [`prepare`] (a system call filter that
+/// came later).
+#[must_use]
+pub fn heavy() -> bool {
     fence(Ordering::SeqCst); // partner: the fence in `light`
     #[cfg(not(loom))]
-    kernel::heavy();
+    return kernel::heavy();
+    #[cfg(loom)]
+    true
 }
 
 #[cfg(not(loom))]
@@ -61,10 +62,8 @@ mod kernel {
         PREPARED.load(Ordering::Relaxed)
     }
 
-    pub fn heavy() {
-        if is_prepared() {
-            let done = membarrier(MembarrierCommand::PrivateExpedited);
-            done.expect("membarrier was granted and is refused now");
-        }
+    pub fn heavy() -> bool {
+        prepare(); // so that we know as much as whoever takes the cheap way in `light`
+        !is_prepared() || membarrier(MembarrierCommand::PrivateExpedited).is_ok()
     }
 }

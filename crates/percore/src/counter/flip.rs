@@ -73,10 +73,11 @@ impl<const N: usize> Flip<N> {
     }
 
     /// All counters (wrapping at 2^64) at one instant during the call. Not wait-free: it waits for other readers and for each writer that is
-    /// in the midst of an addition. Some microseconds; see [`barrier::heavy`] for whom it disturbs.
+    /// in the midst of an addition. Some microseconds; see [`barrier::heavy`]
+    /// for whom it disturbs.
     ///
     /// # Panics
-    /// As [`barrier::heavy`].
+    /// If the kernel refuses that barrier, which it granted when the counter was made (a system call filter that came later).
     pub fn read(&self) -> [u64; N] {
         #[cfg(not(loom))]
         let lock = self.still.lock();
@@ -86,7 +87,11 @@ impl<const N: usize> Flip<N> {
         let mut still = self.still.lock().expect("a model that panicked is over");
         let old = self.side.load(Ordering::Relaxed); // ours, under the lock
         self.side.store(old ^ 1, Ordering::Relaxed); // the instant; ordered by the barrier
-        barrier::heavy(); // partner: the light one in `add`
+        // Partner: the light one in `add`.
+        assert!(
+            barrier::heavy(),
+            "the kernel refuses a membarrier that it granted"
+        );
         let mut sums = [0_u64; N];
         for slot in &self.slots {
             slot.let_finish();

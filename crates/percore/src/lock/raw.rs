@@ -13,12 +13,15 @@ use crate::{
     sync::{AtomicU32, AtomicU64, Ordering, spin_loop},
     witness,
 };
+use std::time::Duration;
 
 /// For how long to spin, in cycles of the counter: about 5 µs, what it takes to sleep and be woken
 /// (`cargo bench -p percore -- doorbell`).
 const SPIN_CYCLES: u64 = 12_000;
 /// Looks at the owner grow apart up to this many pauses (20 to 70 ns each, by processor), so that spinning takes the lock's line from its owner less often.
-const PAUSES_MAX: u32 = 4;
+const PAUSES_MAX: u32 = 2;
+/// For how long to sleep where the kernel does not let us be sure of being woken.
+const BRIEF: Duration = Duration::from_millis(1);
 const FREE: u32 = 0;
 
 /// Counts of one mutex, exact; all 0 if its class is not [`counted`](Class::counted).
@@ -156,11 +159,13 @@ impl RawMutex {
         // Before the token: who takes the token moves the gate after that. Pairs with Release in `wake_one`.
         let gate = self.gate.0.load(Ordering::Acquire);
         self.sleepers.fetch_add(1, Ordering::Relaxed); // ordered by the barrier
-        barrier::heavy(); // partner: the light one in `release`
+        let seen = barrier::heavy(); // partner: the light one in `release`
         if self.try_acquire(me) {
             return true; // the token stays, see the module's docs
         }
-        thread::asleep(me, || self.gate.wait(gate));
+        // If the barrier failed, an unlock may have missed the token: then we look again soon.
+        let timeout = (!seen).then_some(BRIEF);
+        thread::asleep(me, || self.gate.wait(gate, timeout));
         false
     }
 

@@ -12,12 +12,8 @@ pub(super) use model::{Futex, asleep, is_asleep, may_spin};
 #[cfg(not(loom))]
 mod here {
     use super::AtomicU32;
-    use rustix::thread::futex;
-    use std::{
-        cell::Cell,
-        num::NonZeroUsize,
-        sync::atomic::{AtomicBool, Ordering},
-    };
+    use rustix::{thread::futex, time::Timespec};
+    use std::{cell::Cell, num::NonZeroUsize, sync::atomic::Ordering, time::Duration};
 
     static NEXT: AtomicU32 = AtomicU32::new(1);
 
@@ -76,16 +72,18 @@ mod here {
         place(number).store(0, Ordering::Relaxed);
     }
 
-    /// Whether there is more than one core: if not, whoever waits keeps the owner from running.
+    /// Whether there is more than one core: if not, whoever waits keeps the owner from running. The machine's cores, not those that
+    /// the calling thread may use: it may be pinned, and the owner elsewhere.
     pub fn may_spin() -> bool {
-        static KNOWN: AtomicBool = AtomicBool::new(false);
-        static MANY: AtomicBool = AtomicBool::new(false);
-        if !KNOWN.load(Ordering::Acquire) {
-            let cores = std::thread::available_parallelism();
-            MANY.store(cores.is_ok_and(|n| n.get() > 1), Ordering::Relaxed);
-            KNOWN.store(true, Ordering::Release); // pairs with Acquire above
+        static CORES: AtomicU32 = AtomicU32::new(0);
+        let cores = CORES.load(Ordering::Relaxed);
+        if cores != 0 {
+            return cores > 1;
         }
-        MANY.load(Ordering::Relaxed)
+        // SAFETY: asks for a number.
+        let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        CORES.store(u32::try_from(online).unwrap_or(1).max(1), Ordering::Relaxed);
+        online > 1
     }
 
     /// A word to sleep on.
@@ -97,10 +95,11 @@ mod here {
             Self(AtomicU32::new(0))
         }
 
-        /// Sleeps if the word is still `expected`; also wakes for nothing.
-        pub fn wait(&self, expected: u32) {
-            // Woken, changed, or a signal: the caller looks again.
-            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, expected, None);
+        /// Sleeps if the word is still `expected`, not longer than `timeout`; also wakes for nothing.
+        pub fn wait(&self, expected: u32, timeout: Option<Duration>) {
+            let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+            // Woken, changed, too late, or a signal: the caller looks again.
+            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, expected, timeout.as_ref());
         }
 
         /// Wakes one sleeper.
@@ -115,6 +114,7 @@ mod here {
 mod model {
     use super::AtomicU32;
     use loom::sync::{Condvar, Mutex, atomic::Ordering};
+    use std::time::Duration;
 
     pub fn is_asleep(_: u32) -> bool {
         false
@@ -137,7 +137,7 @@ mod model {
             Self(AtomicU32::new(0), Mutex::new(()), Condvar::new())
         }
 
-        pub fn wait(&self, expected: u32) {
+        pub fn wait(&self, expected: u32, _: Option<Duration>) {
             let asleep = self.1.lock().expect("a model that panicked is over");
             if self.0.load(Ordering::Relaxed) == expected {
                 drop(self.2.wait(asleep));
