@@ -2,7 +2,12 @@
 
 use std::fmt;
 
-use crate::{path, report::Report, steer};
+use crate::{
+    path,
+    primitives::{channels, counters, crossbar, locks, slab, trace},
+    report::Report,
+    steer,
+};
 
 /// How to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +62,16 @@ impl From<std::io::Error> for LabError {
     }
 }
 
-const EXPERIMENTS: &[Experiment] = &[path::EXPERIMENT, steer::EXPERIMENT];
+const EXPERIMENTS: &[Experiment] = &[
+    path::EXPERIMENT,
+    steer::EXPERIMENT,
+    channels::EXPERIMENT,
+    crossbar::EXPERIMENT,
+    slab::EXPERIMENT,
+    counters::EXPERIMENT,
+    trace::EXPERIMENT,
+    locks::EXPERIMENT,
+];
 
 /// All experiments.
 #[must_use]

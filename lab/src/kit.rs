@@ -74,6 +74,15 @@ pub fn interleave(rounds: usize, sides: &mut [Side<'_>]) -> Vec<Sample> {
     values.into_iter().map(Sample::of).collect()
 }
 
+/// The cores that this thread may use, lowest first.
+#[must_use]
+pub fn cores() -> Vec<usize> {
+    let may = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU)
+        .filter(|core| may.is_set(*core))
+        .collect()
+}
+
 /// While it lives, this thread stays on one core.
 pub struct Pinned {
     before: Option<CpuSet>,
@@ -83,15 +92,19 @@ impl Pinned {
     /// Pins to the last core this thread may use: interrupts and idle work like the first. Where that is refused, the run goes on unpinned.
     #[must_use]
     pub fn to_last_core() -> Self {
+        cores()
+            .last()
+            .map_or(Self { before: None }, |last| Self::to(*last))
+    }
+
+    /// Pins to `core`. Where that is refused, the thread goes on unpinned.
+    #[must_use]
+    pub fn to(core: usize) -> Self {
         let Ok(before) = sched_getaffinity(None) else {
             return Self { before: None };
         };
-        let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| before.is_set(*cpu));
-        let Some(last) = last else {
-            return Self { before: None };
-        };
         let mut one = CpuSet::new();
-        one.set(last);
+        one.set(core);
         let before = sched_setaffinity(None, &one).is_ok().then_some(before);
         Self { before }
     }

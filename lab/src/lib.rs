@@ -7,6 +7,7 @@ mod experiments;
 pub mod kit;
 pub mod machine;
 pub mod path;
+mod primitives;
 pub mod report;
 mod steer;
 

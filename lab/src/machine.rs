@@ -120,13 +120,12 @@ impl Reading {
             .split_whitespace()
             .collect();
         let own = |i: usize| after.get(i).and_then(|n| n.parse().ok()).unwrap_or(0u64);
-        let switches = field("/proc/thread-self/status", "nonvoluntary_ctxt_switches");
         Self {
             steal: at(7),
             busy: at(0) + at(1) + at(2) + at(5) + at(6),
             own: own(11) + own(12),
             total: ticks.iter().take(8).sum(),
-            switches: switches.and_then(|n| n.parse().ok()).unwrap_or(0),
+            switches: involuntary_switches(),
         }
     }
 
@@ -177,6 +176,12 @@ fn line(path: &str) -> Option<String> {
             .trim()
             .to_owned(),
     )
+}
+
+/// How often the calling thread was pushed off its core so far (or gave it away by sched_yield: the kernel counts that here, too).
+pub(crate) fn involuntary_switches() -> u64 {
+    let switches = field("/proc/thread-self/status", "nonvoluntary_ctxt_switches");
+    switches.and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
 /// What follows `name:` in a file of such lines.

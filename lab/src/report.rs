@@ -22,7 +22,7 @@ impl ChecksOn {
     #[must_use]
     pub const fn here() -> Self {
         Self {
-            witness: false,
+            witness: percore::witness::ON,
             invariants: false,
             debug_build: cfg!(debug_assertions),
         }
