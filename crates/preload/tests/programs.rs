@@ -91,8 +91,10 @@ fn netcat(server: &str, client: &str, address: &str) {
     if have(&["nc"]) {
         let family = if address.contains(':') { "-6" } else { "-4" };
         let script = format!(
-            "{FILE}({server} nc {family} -l 8200) > got & P=$!\nsleep 1\n\
-             ({client} nc {family} -N {address} 8200) < file\nwait $P; cmp file got && echo same"
+            "{FILE}({server} nc {family} -l 8200) > got & P=$!\n\
+             # Refused, nothing is sent: tried until it listens.\n\
+             sends() {{ ({client} nc {family} -N {address} 8200) < file; }}\n\
+             await sends\nwait $P; cmp file got && echo same"
         );
         expect(&script, "same");
     }
