@@ -1,6 +1,7 @@
 //! The adaptive mutex beside parking_lot's and the standard library's: alone, and with two cores that compete.
 
 use crate::harness::{Plan, pin, print_head, repeat, together};
+use crossbeam_utils::CachePadded;
 use percore::{
     lock::{Class, mutex, reentrant},
     witness,
@@ -26,9 +27,11 @@ pub fn run(plan: &Plan) {
     ];
     print_head("lock, add 1, unlock", &names);
     let n = 20_000 * plan.scale;
-    let (ours, counted) = (mutex(&PLAIN, 0_u64), mutex(&COUNTED, 0_u64));
-    let other = parking_lot::Mutex::new(0_u64);
-    let std = std::sync::Mutex::new(0_u64);
+    // Each on lines of its own.
+    let ours = CachePadded::new(mutex(&PLAIN, 0_u64));
+    let counted = CachePadded::new(mutex(&COUNTED, 0_u64));
+    let other = CachePadded::new(parking_lot::Mutex::new(0_u64));
+    let std = CachePadded::new(std::sync::Mutex::new(0_u64));
     let giant = reentrant(&PLAIN, ());
     pin(plan.cores[0]);
     let _giant = giant.lock();

@@ -200,7 +200,8 @@ impl<M> Core<M> {
         self.wake(key, usize::MAX)
     }
 
-    /// Makes the task ready that has slept on `key` for the longest. Whether there was one.
+    /// Makes the task ready that has slept on `key` for the longest. Whether there was one. (If it drops its sleep instead of going on,
+    /// the wake-up is gone with it.)
     #[inline]
     pub fn wakeup_one(&self, key: Key) -> bool {
         self.wake(key, 1) > 0

@@ -1,5 +1,8 @@
 //! Who sleeps on which key, and until when: a hash table of lists in the order of falling asleep, and a heap of deadlines.
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use super::tasks::Tasks;
 use std::{
     cell::RefCell,
@@ -54,6 +57,8 @@ struct Waiter {
     previous: u32,
     next: u32,
     state: State,
+    /// It sleeps with a deadline.
+    timed: bool,
     /// Distinguishes it from those who used this place before: their deadlines may still be in the heap.
     generation: u32,
 }
@@ -109,6 +114,7 @@ impl Sleepers {
                 previous: NONE,
                 next: NONE,
                 state: State::Asleep,
+                timed: false,
                 generation: 0,
             });
             at
@@ -119,8 +125,10 @@ impl Sleepers {
         let waiter = &mut self.waiters[at as usize]; // widening, as below
         (waiter.key, waiter.task, waiter.state) = (key, task, State::Asleep);
         waiter.generation = waiter.generation.wrapping_add(1);
+        waiter.timed = until.is_some();
         if let Some(until) = until {
             let deadline = (until, at, waiter.generation);
+            self.timed += 1;
             self.add_deadline(deadline);
         }
         at
@@ -162,10 +170,8 @@ impl Sleepers {
             let waiters = &self.waiters;
             self.deadlines
                 .retain(|Reverse(deadline)| is_due(waiters, deadline));
-            self.timed = self.deadlines.len();
         }
         self.deadlines.push(Reverse(deadline));
-        self.timed += 1;
     }
 
     /// Wakes up to `at_most` who sleep on `key`, the longest asleep first, and hands their tasks to `ready`. How many.
@@ -188,7 +194,9 @@ impl Sleepers {
 
     fn wake(&mut self, at: u32, why: Woken) {
         self.unlink(at);
-        self.waiters[at as usize].state = State::Awake(why);
+        let waiter = &mut self.waiters[at as usize];
+        waiter.state = State::Awake(why);
+        self.timed -= usize::from(waiter.timed);
     }
 
     /// Wakes up to `at_most` whose time has come at `now`. How many.
@@ -196,7 +204,6 @@ impl Sleepers {
         let mut woken = 0;
         while woken < at_most && self.next_deadline().is_some_and(|next| next <= now) {
             if let Some(Reverse((_, at, _))) = self.deadlines.pop() {
-                self.timed = self.timed.saturating_sub(1);
                 ready(self.waiters[at as usize].task);
                 self.wake(at, Woken::ByTime);
                 woken += 1;
@@ -212,7 +219,6 @@ impl Sleepers {
                 return Some(deadline.0);
             }
             self.deadlines.pop();
-            self.timed = self.timed.saturating_sub(1);
         }
         None
     }
