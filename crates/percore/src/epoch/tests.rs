@@ -114,14 +114,17 @@ fn readers_and_writers_race() {
         let readers = [(); 2].map(|()| {
             scope.spawn(|| {
                 let mut seen = 0;
-                while !over.load(Ordering::Relaxed) {
+                loop {
+                    let last = over.load(Ordering::Relaxed); // once at least
                     let items = list.read();
                     let first = items.first().map_or(0, |item| item.0);
                     assert!(items.iter().all(|item| item.0 == first));
                     assert_eq!(items.len(), first % 7);
                     seen += 1;
+                    if last {
+                        break seen;
+                    }
                 }
-                seen
             })
         });
         let writers = [(); 2].map(|()| {
