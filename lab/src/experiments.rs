@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     path,
-    primitives::{channels, counters, crossbar, locks, slab, trace},
+    primitives::{channels, counters, crossbar, interrupts, locks, sched, slab, trace},
     report::Report,
     steer,
 };
@@ -71,6 +71,8 @@ const EXPERIMENTS: &[Experiment] = &[
     counters::EXPERIMENT,
     trace::EXPERIMENT,
     locks::EXPERIMENT,
+    sched::EXPERIMENT,
+    interrupts::EXPERIMENT,
 ];
 
 /// All experiments.

@@ -48,12 +48,38 @@ impl Sample {
     }
 }
 
-/// Seconds that `work` took, by the operating system's clock: the referee does not use the clock of a player.
-#[allow(clippy::disallowed_methods)]
+/// Runs from its start, by the operating system's clock: the referee does not use the clock of a player.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Begins.
+    #[must_use]
+    #[allow(clippy::disallowed_methods)] // see above
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Since then.
+    #[must_use]
+    pub fn seconds(self) -> f64 {
+        self.0.elapsed().as_secs_f64()
+    }
+}
+
+/// Seconds that `work` took.
 pub fn seconds(work: impl FnOnce()) -> f64 {
-    let begin = Instant::now();
+    let watch = Stopwatch::start();
     work();
-    begin.elapsed().as_secs_f64()
+    watch.seconds()
+}
+
+/// Seconds of processor time that the calling thread has had so far.
+#[must_use]
+#[allow(clippy::cast_precision_loss)] // below 2^52
+pub fn processor_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 /// One side of a comparison: does its work once and returns the figure.

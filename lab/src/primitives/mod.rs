@@ -6,7 +6,9 @@
 pub(crate) mod channels;
 pub(crate) mod counters;
 pub(crate) mod crossbar;
+pub(crate) mod interrupts;
 pub(crate) mod locks;
+pub(crate) mod sched;
 pub(crate) mod slab;
 pub(crate) mod trace;
 mod traffic;

@@ -74,6 +74,27 @@ fn locks() {
 }
 
 #[test]
+fn sched() {
+    let ids = [
+        "critical_section_ns",
+        "wakeup_same_core_ns",
+        "wakeup_other_core_awake_ns",
+        "wakeup_other_core_asleep_ns",
+    ];
+    gives(sched::rows, &ids);
+}
+
+#[test]
+fn interrupts() {
+    let ids = [
+        "burst32_per_packet_ns",
+        "burst1_asleep_per_packet_ns",
+        "empty_poll_ns",
+    ];
+    gives(interrupts::rows, &ids);
+}
+
+#[test]
 fn a_row_stands_against_the_best_peer() {
     let bench = Bench::tiny();
     let scores = bench.contest(vec![
