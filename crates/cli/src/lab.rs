@@ -34,7 +34,7 @@ enum Action {
     /// Runs experiments and prints what they found
     #[command(
         after_help = "The exit status says whether they ran, not whether a target was met.\n\nExamples:\n  \
-            netchan lab run path\n  netchan lab run path --quick --json path.json"
+            netchan lab run path\n  netchan lab run channels sched --quick --json percore.json"
     )]
     Run {
         /// Which ones (netchan lab list)

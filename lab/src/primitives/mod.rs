@@ -21,7 +21,7 @@ use std::{
 
 use crate::{
     experiments::{Experiment, LabError, Options},
-    kit::{self, Pinned, Sample},
+    kit::{self, Pinned, Sample, Stopwatch},
     machine::{Watch, involuntary_switches},
     report::{ChecksOn, Report, Row},
 };
@@ -34,6 +34,8 @@ pub(crate) struct Bench {
     pub one: usize,
     /// Turns of each player.
     rounds: usize,
+    /// So many seconds a contest may take before disturbed turns are no longer made up for.
+    patience: f64,
     /// Operations in one turn, for what takes a few nanoseconds.
     pub work: usize,
     /// Times that the kernel took a core from a thread of ours in the midst of something timed.
@@ -136,19 +138,19 @@ impl Scores {
 impl Bench {
     fn new(options: &Options) -> Self {
         if options.quick {
-            Self::with(5, 20_000)
+            Self::with(5, 20_000, 0.3)
         } else {
-            Self::with(21, 80_000)
+            Self::with(21, 80_000, 4.0)
         }
     }
 
     /// So little that it says nothing about speed.
     #[cfg(test)]
     pub fn tiny() -> Self {
-        Self::with(1, 200)
+        Self::with(1, 200, 0.0)
     }
 
-    fn with(rounds: usize, work: usize) -> Self {
+    fn with(rounds: usize, work: usize, patience: f64) -> Self {
         let cores = kit::cores();
         // The last one first: interrupts and idle work like core 0.
         let (one, other) = match cores.as_slice() {
@@ -161,6 +163,7 @@ impl Bench {
             two: other.map(|other| [one, other]),
             one,
             rounds,
+            patience,
             work,
             disturbances: zero(),
             turns: zero(),
@@ -168,7 +171,7 @@ impl Bench {
         }
     }
 
-    /// Lets the players take turns, after one each that is thrown away. Disturbed turns are made up for, up to three times as many in all.
+    /// Lets the players take turns, after one each that is thrown away. Disturbed turns are made up for, up to three times as many in all, while patience lasts.
     pub fn contest(&self, players: Vec<Player<'_>>) -> Scores {
         let [scores] = self.contest_of(players);
         scores
@@ -180,8 +183,10 @@ impl Bench {
         for player in &mut players {
             (player.turn)();
         }
+        let watch = Stopwatch::start();
         for round in 0..3 * self.rounds {
-            if round >= self.rounds && turns.iter().all(|t| t.clean.len() >= self.rounds) {
+            let all_clean = turns.iter().all(|t| t.clean.len() >= self.rounds);
+            if round >= self.rounds && (all_clean || watch.seconds() > self.patience) {
                 break;
             }
             for (player, turns) in players.iter_mut().zip(&mut turns) {
