@@ -64,7 +64,7 @@ test-system:
 
 bench: build
 	$(CARGO) bench --workspace
-	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts
+	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch
 
 lint:
 	$(CARGO) fmt --all --check

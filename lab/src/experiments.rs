@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     path,
-    primitives::{channels, counters, crossbar, interrupts, locks, sched, slab, trace},
+    primitives::{channels, counters, crossbar, epoch, interrupts, locks, sched, slab, trace},
     report::Report,
     steer,
 };
@@ -73,6 +73,7 @@ const EXPERIMENTS: &[Experiment] = &[
     locks::EXPERIMENT,
     sched::EXPERIMENT,
     interrupts::EXPERIMENT,
+    epoch::EXPERIMENT,
 ];
 
 /// All experiments.

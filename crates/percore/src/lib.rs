@@ -6,7 +6,7 @@
 //! ```text
 //! cargo test -p percore [--features witness]
 //! RUSTFLAGS="--cfg loom" cargo test -p percore --release --lib
-//! cargo bench -p percore [-- --quick] [channels] [latency] [crossbar] [slab] [doorbell] [counter] [trace] [locks] [sched] [epoch] [clock]
+//! netchan lab run channels crossbar sched slab counters trace locks interrupts epoch [--quick]
 //! ```
 
 pub mod barrier;

@@ -15,7 +15,7 @@ use percore::{
     slab::{Buffer, Slab},
 };
 
-use super::{Bench, Player, per_operation, report};
+use super::{Bench, Player, doorbell, per_operation, report};
 use crate::{
     experiments::{Experiment, LabError},
     kit::{Stopwatch, processor_seconds, seconds},
@@ -346,7 +346,9 @@ pub(super) fn rows(bench: &Bench) -> Result<Vec<Row>, LabError> {
         for burst in [32, 1, 2, 4, 8, 16, 64] {
             rows.extend(burst_rows(bench, cores, burst)?);
         }
+        rows.extend(doorbell::asleep(bench, cores)?);
     }
+    rows.extend(doorbell::awake(bench)?);
     rows.extend(empty_polls(bench)?);
     Ok(rows)
 }

@@ -6,6 +6,8 @@
 pub(crate) mod channels;
 pub(crate) mod counters;
 pub(crate) mod crossbar;
+mod doorbell;
+pub(crate) mod epoch;
 pub(crate) mod interrupts;
 pub(crate) mod locks;
 pub(crate) mod sched;
@@ -34,6 +36,10 @@ pub(crate) struct Bench {
     pub one: usize,
     /// Turns of each player.
     rounds: usize,
+    /// From here on the experiment runs.
+    begin: Stopwatch,
+    /// So many seconds it may take before every contest is cut to one turn each: on a machine that is too busy for figures.
+    limit: f64,
     /// So many seconds a contest may take before disturbed turns are no longer made up for.
     patience: f64,
     /// Operations in one turn, for what takes a few nanoseconds.
@@ -138,19 +144,19 @@ impl Scores {
 impl Bench {
     fn new(options: &Options) -> Self {
         if options.quick {
-            Self::with(5, 20_000, 0.3)
+            Self::with(5, 20_000, [0.3, 10.0])
         } else {
-            Self::with(21, 80_000, 4.0)
+            Self::with(21, 80_000, [4.0, 300.0])
         }
     }
 
     /// So little that it says nothing about speed.
     #[cfg(test)]
     pub fn tiny() -> Self {
-        Self::with(1, 200, 0.0)
+        Self::with(1, 200, [0.0, 0.0])
     }
 
-    fn with(rounds: usize, work: usize, patience: f64) -> Self {
+    fn with(rounds: usize, work: usize, [patience, limit]: [f64; 2]) -> Self {
         let cores = kit::cores();
         // The last one first: interrupts and idle work like core 0.
         let (one, other) = match cores.as_slice() {
@@ -163,6 +169,8 @@ impl Bench {
             two: other.map(|other| [one, other]),
             one,
             rounds,
+            begin: Stopwatch::start(),
+            limit,
             patience,
             work,
             disturbances: zero(),
@@ -186,6 +194,9 @@ impl Bench {
         let watch = Stopwatch::start();
         for round in 0..3 * self.rounds {
             let all_clean = turns.iter().all(|t| t.clean.len() >= self.rounds);
+            if round > 0 && self.begin.seconds() > self.limit {
+                break;
+            }
             if round >= self.rounds && (all_clean || watch.seconds() > self.patience) {
                 break;
             }

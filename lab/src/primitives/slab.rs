@@ -158,6 +158,38 @@ fn in_bursts(
     ]
 }
 
+/// A buffer out, another one home by the lane: what looking seldom saves, and where it stops saving.
+fn magazines(bench: &Bench) -> Result<Vec<Row>, LabError> {
+    const SIZES: [(usize, &str); 5] = [
+        (1, "magazine1_ns"),
+        (8, "magazine8_ns"),
+        (32, "magazine32_ns"),
+        (64, "magazine64_ns"),
+        (256, "magazine256_ns"),
+    ];
+    let rounds = (bench.work / BURST).max(1);
+    let mut slabs = Vec::new();
+    for (magazine, id) in SIZES {
+        let mut slab = Slab::new(BUFFERS, SIZE)?;
+        slab.set_magazine(magazine);
+        slabs.push((id, slab));
+    }
+    let players = slabs.iter_mut().map(|(id, slab)| {
+        let mut taken: Vec<Buffer> = Vec::with_capacity(BURST);
+        Player::own(id, move || {
+            bench.time(rounds * BURST, || {
+                for _ in 0..rounds {
+                    // Each is written to: a cold buffer costs a cache miss.
+                    taken.extend((0..BURST).filter_map(|_| slab.alloc().map(touch)));
+                    black_box(&mut taken).clear();
+                }
+            })
+        })
+    });
+    let scores = bench.contest(players.collect());
+    Ok(SIZES.map(|(_, id)| scores.bare_row(id, id)).to_vec())
+}
+
 /// Memory that another core gives back.
 trait Remote {
     /// What is handed over.
@@ -320,6 +352,7 @@ pub(super) fn rows(bench: &Bench) -> Result<Vec<Row>, LabError> {
     for burst in [BURST, 16 * BURST] {
         rows.extend(in_bursts(bench, &slab, &pool, burst));
     }
+    rows.extend(magazines(bench)?);
     if let Some(cores) = bench.two {
         for burst in [BURST, 16 * BURST] {
             rows.extend(remote_rows(bench, cores, burst)?);

@@ -36,6 +36,7 @@ fn slab() {
         "alloc_free_local_ns",
         "free_remote_here_ns",
         "free_remote_there_ns",
+        "magazine64_ns",
     ];
     gives(slab::rows, &ids);
 }
@@ -90,8 +91,16 @@ fn interrupts() {
         "burst32_per_packet_ns",
         "burst1_asleep_per_packet_ns",
         "empty_poll_ns",
+        "doorbell_awake_ns",
+        "doorbell_asleep_latency_ns",
     ];
     gives(interrupts::rows, &ids);
+}
+
+#[test]
+fn epoch() {
+    let ids = ["epoch_read_ns", "epoch_read_in_burst_two_cores_ns"];
+    gives(epoch::rows, &ids);
 }
 
 #[test]

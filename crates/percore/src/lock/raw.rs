@@ -16,7 +16,7 @@ use crate::{
 use std::time::Duration;
 
 /// For how long to spin, in cycles of the counter: about 5 µs, what it takes to sleep and be woken
-/// (`cargo bench -p percore -- doorbell`).
+/// (`netchan lab run interrupts`, `doorbell_asleep_latency_ns`).
 const SPIN_CYCLES: u64 = 12_000;
 /// Looks at the owner grow apart up to this many pauses (20 to 70 ns each, by processor), so that spinning takes the lock's line from its owner less often.
 const PAUSES_MAX: u32 = 2;

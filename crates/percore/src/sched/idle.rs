@@ -17,7 +17,7 @@ use {
     },
 };
 
-/// About what sleeping and being woken costs: 5 µs between cores (`cargo bench -p percore -- doorbell`). To spin for as long is never
+/// About what sleeping and being woken costs: 5 µs between cores (`netchan lab run interrupts`). To spin for as long is never
 /// more than twice as bad as the best decision would have been.
 pub(super) const SPIN: Duration = Duration::from_micros(5);
 #[cfg(not(loom))]

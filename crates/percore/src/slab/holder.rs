@@ -19,7 +19,7 @@ use std::{
 const LINE: usize = 64;
 /// The magazine: allocations between two looks at the lanes. Looking only when dry would walk through the whole slab before it takes a
 /// warm buffer again; 64 makes the look (a cache miss per active lane) about 1 ns per allocation, and larger ones gain nothing
-/// (`cargo bench -p percore -- slab`, by magazine).
+/// (`netchan lab run slab`, by magazine).
 const MAGAZINE: usize = 64;
 
 /// What a slab's buffers and holder share. The first line is written when the slab is made and when its holder ends.
