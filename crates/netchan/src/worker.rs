@@ -120,6 +120,7 @@ pub(crate) fn stop(stack: &Stack) {
         }
     }
     for number in 0..stack.ports.len() {
+        stack.with_interface(number, |interface| interface.ending = true);
         // What connections still had to say (a FIN, a RST) goes out first.
         stack.turn_link(number, stack.clock.now());
         stack.with_interface(number, Interface::close);

@@ -74,6 +74,8 @@ pub struct Interface {
     look_at: Instant,
     /// Why the link is gone.
     pub gone: Option<String>,
+    /// The stack is ending.
+    pub ending: bool,
     /// The same for those who must not wait for this half's lock.
     pub gone_flag: Arc<AtomicBool>,
 }
@@ -130,6 +132,7 @@ impl Interface {
             unreachable: Vec::with_capacity(limits::UNREACHABLE),
             look_at: now,
             gone: None,
+            ending: false,
             gone_flag: Arc::new(AtomicBool::new(false)),
             link,
             host,
@@ -384,7 +387,10 @@ impl Interface {
                 // Relaxed: the flag alone.
                 self.gone_flag.store(true, Relaxed);
                 self.frames.clear();
-                eprintln!("netchan: {}: {error}", self.facts().name);
+                // Where the stack itself is ending, that is no news.
+                if !self.ending {
+                    eprintln!("netchan: {}: {error}", self.facts().name);
+                }
             }
             LinkError::Gone(_) | LinkError::Io(_) => {}
         }
