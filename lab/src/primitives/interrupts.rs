@@ -294,7 +294,7 @@ fn burst_rows(bench: &Bench, cores: [usize; 2], burst: usize) -> Result<Vec<Row>
         let bursts_in_all = if asleep {
             (bench.work / 1000).clamp(3, 100)
         } else {
-            (bench.work / burst / 8).max(3)
+            (bench.work / burst / 8).clamp(3, (bench.work / 40).max(3))
         };
         let terms = Terms {
             cores,

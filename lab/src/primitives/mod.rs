@@ -188,13 +188,14 @@ impl Bench {
     /// As [`contest`](Self::contest), with the scores of each of several figures.
     pub fn contest_of<const K: usize>(&self, mut players: Vec<Player<'_, K>>) -> [Scores; K] {
         let mut turns = vec![Turns::default(); players.len()];
-        for player in &mut players {
+        let is_late = || self.begin.seconds() > self.limit;
+        for player in players.iter_mut().filter(|_| !is_late()) {
             (player.turn)();
         }
         let watch = Stopwatch::start();
         for round in 0..3 * self.rounds {
             let all_clean = turns.iter().all(|t| t.clean.len() >= self.rounds);
-            if round > 0 && self.begin.seconds() > self.limit {
+            if round > 0 && is_late() {
                 break;
             }
             if round >= self.rounds && (all_clean || watch.seconds() > self.patience) {
