@@ -3,11 +3,14 @@
 //! What is wrong is said with file, line and key. What this release does not do is refused, not ignored.
 
 mod file;
+mod module;
 #[cfg(test)]
 mod tests;
 pub(crate) mod units;
 
 use std::{fmt, fs, io, net::IpAddr, path::Path};
+
+pub use module::{ModuleConfig, ModuleKind};
 
 use crate::{
     link::specification::Specification,
@@ -29,6 +32,8 @@ pub struct Config {
     pub links: Vec<LinkConfig>,
     /// `[tcp]`.
     pub tcp: TcpConfig,
+    /// `[[module]]`, in the order of the file, which is the order in which they see a packet.
+    pub modules: Vec<ModuleConfig>,
 }
 
 /// One `[[link]]`.

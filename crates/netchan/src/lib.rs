@@ -7,11 +7,14 @@ pub mod packet;
 
 pub mod steer;
 
+pub mod module;
+
 pub mod channel;
 pub mod shard;
 
 pub mod socket;
 
+mod giant;
 mod path;
 pub mod regime;
 mod stack;

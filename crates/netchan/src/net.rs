@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, ReentrantMutex};
+use parking_lot::Mutex;
 use percore::doorbell::Doorbell;
 use proto::{
     ip::{
@@ -26,10 +26,12 @@ use crate::{
     counters::Counters,
     directory::Directory,
     errno::invalid,
+    giant::{self, Giant},
     host::{Host, InterfaceFacts},
     interface::{Interface, Receive},
     limits,
     link::{Link, specification},
+    module::{Boxed, load, registry::Registry},
     regime::{
         Dispatch, Handoff, Layout, Regime,
         cell::{Cell, OwnLink, Ways},
@@ -73,6 +75,7 @@ pub struct Builder {
     send_buffer: usize,
     spin: Duration,
     control: bool,
+    modules: Vec<Boxed>,
 }
 
 impl Default for Builder {
@@ -92,6 +95,7 @@ impl Default for Builder {
             send_buffer: limits::SEND_BUFFER,
             spin: Duration::ZERO,
             control: false,
+            modules: Vec::new(),
         }
     }
 }
@@ -127,6 +131,9 @@ impl Builder {
             }
             plan.gateways.clone_from(&link.gateways);
         }
+        for module in &config.modules {
+            builder = builder.module(module.make()?);
+        }
         if let Some(bytes) = config.tcp.receive_buffer_max {
             builder.tcp.receive_buffer = u32::try_from(bytes).unwrap_or(1 << 30).min(1 << 30);
         }
@@ -154,6 +161,14 @@ impl Builder {
     #[must_use]
     pub const fn control(mut self, control: bool) -> Self {
         self.control = control;
+        self
+    }
+
+    /// Adds a module behind those that are there. One that needs Giant puts the whole stack under it, with a warning on stderr that
+    /// names it (F3): [`Net::load_module`] after the start does not.
+    #[must_use]
+    pub fn module(mut self, module: Boxed) -> Self {
+        self.modules.push(module);
         self
     }
 
@@ -265,7 +280,10 @@ impl Builder {
     ///
     /// # Errors
     /// `InvalidInput` for settings that contradict each other or are not in this version; the system's when it has no memory or threads.
-    pub fn start(self) -> io::Result<Net> {
+    pub fn start(mut self) -> io::Result<Net> {
+        let modules = std::mem::take(&mut self.modules);
+        let (regime, degraded) = load::regime_with(&modules, self.regime);
+        self.regime = regime;
         let layout = self.regime.layout(self.shards).ok_or_else(|| {
             invalid(format!(
                 "regime '{}' is not in this version: use giant, locked or app-channel",
@@ -296,14 +314,19 @@ impl Builder {
         let (regime, now) = (self.regime, clock.now());
         let (host, links) = self.host()?;
         let owns_links = !threaded && layout.shards == 1;
-        let parts = Parts::make(&Arc::new(host), links, layout, owns_links, now)?;
+        let giant = Arc::new(Giant::new());
+        let registry = Registry::new(links.len(), giant.clone());
+        load::at_boot(&registry, modules)?;
+        let parts = Parts::make(&Arc::new(host), links, layout, owns_links, &registry, now)?;
         let stack = Arc::new(Stack {
             regime,
             layout,
             clock,
             threaded,
             owns_links,
-            giant: layout.giant.then(|| ReentrantMutex::new(())),
+            giant: layout.giant.then_some(giant),
+            degraded,
+            modules: registry,
             directory: Directory::new(parts.host.seed.derive(0x0064_6972)),
             host: parts.host,
             counters: parts.counters,
@@ -471,6 +494,7 @@ impl Parts {
         links: Vec<Box<dyn Link>>,
         layout: Layout,
         owns_links: bool,
+        modules: &Registry,
         now: proto::time::Instant,
     ) -> io::Result<Self> {
         // Each shard and each half of an interface writes counters of its own.
@@ -480,8 +504,9 @@ impl Parts {
             .collect::<Result<_, _>>()?;
         let mut shard_ends: Vec<Vec<_>> = (0..layout.shards).map(|_| Vec::new()).collect();
         let (mut ports, mut own_links, mut buffers) = (Vec::new(), Vec::new(), usize::MAX);
-        for (number, mut link) in links.into_iter().enumerate() {
+        for (number, link) in links.into_iter().enumerate() {
             let doorbell = Arc::new(Doorbell::new()?);
+            let mut link = giant::shim(link, layout.giant, &modules.giant);
             link.attach(doorbell.clone());
             let (mut link_ends, mut transmit_ends) = (Vec::new(), Vec::new());
             if layout.handoff == Handoff::Channel {
@@ -510,7 +535,8 @@ impl Parts {
             let gone = interface.gone_flag.clone();
             // The scarcest link decides: all of a shard's connections may hang on it.
             buffers = buffers.min(receive.slab.capacity());
-            let own = OwnLink { receive, interface };
+            let mut own = OwnLink { receive, interface };
+            modules.look(number, &mut own);
             ports.push(Port {
                 halves: Halves::unless(owns_links, own, &mut own_links),
                 doorbell,

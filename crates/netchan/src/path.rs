@@ -1,8 +1,8 @@
 //! The path: a packet's whole way, each direction on one screen.
 //!
 //! ```text
-//! link ──► tap ──► steer ──► channel ──► shard ──► socket      receive
-//! link ◄── tap ◄── check ◄── channel ◄── shard ◄── socket      transmit
+//! link ──► tap ──► steer ──► modules ──► channel ──► shard ──► socket      receive
+//! link ◄── tap ◄── check ◄── modules ◄── channel ◄── shard ◄── socket      transmit
 //! ```
 
 use std::collections::VecDeque;
@@ -95,7 +95,7 @@ fn receive_burst(
     mut deliver: impl FnMut(&mut Receive, usize, Packet),
 ) -> usize {
     if interface.has_returns() {
-        classify_returns(stack, side, interface);
+        classify_returns(stack, side, interface, now);
     }
     take_requests(stack, side);
     let received = interface
@@ -103,6 +103,9 @@ fn receive_burst(
         .receive(now, &mut side.slab, &mut side.burst, BURST); //                          link
     if let Err(error) = &received {
         interface.link_failed(error);
+    }
+    if side.modules.are_open() {
+        steer_past_modules(stack, side, now); //                                           steer, modules
     }
     while let Some(mut packet) = side.burst.pop_front() {
         //                                                                                 tap: later, one relaxed load
@@ -119,13 +122,24 @@ fn receive_burst(
     }
     while let Some((work, packet)) = side.host_work.pop_front() {
         let more = interface.host_input(work, packet, now);
-        follow_up(stack, side, more);
+        follow_up(stack, side, more, now);
     }
     let n = received.unwrap_or(0);
     if n > 0 {
         stack.counters.add(side.writer, Counter::FramesIn, n as u64);
     }
     n
+}
+
+/// steer ──► modules: the same for a burst that modules look at. What they let pass waits in the inboxes.
+#[cold]
+fn steer_past_modules(stack: &Stack, side: &mut Receive, now: Instant) {
+    while let Some(mut packet) = side.burst.pop_front() {
+        let verdict = side.steer.classify(&stack.host, &mut packet);
+        if side.modules.admit(verdict, &packet, now) {
+            sort(stack, side, verdict, packet);
+        }
+    }
 }
 
 /// What shards want the classifier to know, before the next packet is received: so no answer overtakes it.
@@ -142,7 +156,7 @@ fn take_requests(stack: &Stack, side: &mut Receive) {
 
 /// What comes back without having been on the link: packets to our own addresses, and packets whose next hop did not answer.
 #[cold]
-fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface) {
+fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface, now: Instant) {
     for _ in 0..BURST {
         let Some(mut packet) = interface.local.pop_front() else {
             break;
@@ -150,6 +164,7 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
         packet.meta.checksum_verified = Flag::YES;
         let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
         match side.steer.classify_ip(&stack.host, &mut packet, v6, true) {
+            Ok(verdict) if !side.modules.admit(verdict, &packet, now) => {}
             Ok(verdict) => sort(stack, side, verdict, packet),
             Err(reason) => interface.count(reason),
         }
@@ -197,12 +212,13 @@ fn into_inbox(side: &mut Receive, number: usize, packet: Packet) {
 
 /// What the host's own work leads to: a whole datagram to be classified, an ICMP error for the shard of the flow it quotes.
 #[cold]
-fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp) {
+fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp, now: Instant) {
     match more {
         FollowUp::Done => {}
         FollowUp::Classify(mut packet) => {
             let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
             match side.steer.classify_ip(&stack.host, &mut packet, v6, false) {
+                Ok(verdict) if !side.modules.admit(verdict, &packet, now) => {}
                 Ok(verdict) => sort(stack, side, verdict, packet),
                 Err(reason) => stack.counters.add(side.writer, reason, 1),
             }
@@ -309,7 +325,7 @@ fn hand_requests(shard: &mut Shard, channels: &mut [ShardEnd]) {
     }
 }
 
-/// channel ──► check ──► tap ──► link, for all shards of an interface. Returns how many packets were taken.
+/// channel ──► modules ──► check ──► tap ──► link, for all shards of an interface. Returns how many packets were taken.
 #[inline]
 pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) -> usize {
     let mut taken = 0;
@@ -318,8 +334,10 @@ pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
         taken += channel
             .outgoing
             .pop_batch(BURST * BURSTS_PER_TURN, |packet| {
-                interface.send(packet, now)
-            }); // channel, check, next hop, frame header
+                if !interface.modules.are_open() || interface.modules.pass(&packet, now) {
+                    interface.send(packet, now); // channel, modules, check, next hop, frame header
+                }
+            });
     }
     interface.channels = channels;
     if taken > 0 || interface.has_frames() {
@@ -328,9 +346,12 @@ pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
     taken
 }
 
-/// check ──► tap ──► link, for packets that were handed over by a call.
+/// modules ──► check ──► tap ──► link, for packets that were handed over by a call.
 #[inline]
 fn transmit(interface: &mut Interface, packets: &mut VecDeque<Packet>, now: Instant) {
+    if interface.modules.are_open() {
+        interface.modules.screen(packets, now); //                                         modules
+    }
     if let Err(error) = interface.send_all(packets, now) {
         interface.link_failed(&error); //                                                  check, next hop, frame header; tap, link
     }

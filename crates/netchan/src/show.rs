@@ -9,6 +9,7 @@ use crate::{
     counters::Counter,
     host::InterfaceFacts,
     limits,
+    module::{Concurrency, registry::Entry},
     regime::Handoff,
     shard::{Shard, TcpSocket},
     stack::Stack,
@@ -29,8 +30,10 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
         "counters" => counters(stack),
         "memory" => memory(stack),
         "settings" => settings(stack, now),
+        "locks" => locks(stack),
+        "modules" => modules(stack, now),
         // None in this version.
-        "locks" | "modules" | "taps" => Vec::new(),
+        "taps" => Vec::new(),
         _ => return None,
     }))
 }
@@ -205,12 +208,83 @@ fn threads(stack: &Stack) -> Vec<Value> {
 }
 
 fn counters(stack: &Stack) -> Vec<Value> {
-    Counter::ALL
+    let row = |name: &str, value: u64, meaning: &str| json!({"name": name, "value": value, "meaning": meaning});
+    let mut rows: Vec<_> = Counter::ALL
         .iter()
-        .map(
-            |&c| json!({"name": c.name(), "value": stack.counters.read(c), "meaning": c.meaning()}),
-        )
+        .map(|&c| row(c.name(), stack.counters.read(c), c.meaning()))
+        .collect();
+    let giant = stack.modules.giant.cost();
+    rows.push(row(
+        "giant_taken",
+        giant.taken,
+        "Giant was taken, by whatever runs under it.",
+    ));
+    rows.push(row(
+        "giant_waits",
+        giant.waits,
+        "Giant was somebody else's when it was wanted.",
+    ));
+    rows.push(row(
+        "giant_wait_ns",
+        giant.wait_ns,
+        "Waited for Giant, all threads together, nanoseconds.",
+    ));
+    for module in stack.modules.entries() {
+        let name = format!("drop_module_{}", module.name);
+        rows.push(row(
+            &name,
+            module.dropped(),
+            &format!("Drop: the module '{}' said so.", module.name),
+        ));
+    }
+    rows
+}
+
+fn modules(stack: &Stack, now: Instant) -> Vec<Value> {
+    let inside = |name: &str| {
+        (0..stack.ports.len()).find_map(|number| {
+            let (module, point, since) = stack.modules.inside(number)?;
+            let ms = now.since(since).as_millis();
+            (module == name).then(|| format!("link {number} {} for {ms} ms", point.name()))
+        })
+    };
+    let row = |module: &Entry| {
+        let points: Vec<_> = module.points.iter().map(|point| point.name()).collect();
+        let runs = match (module.concurrency(), &stack.giant) {
+            (_, Some(_)) => "the whole stack under Giant",
+            (Concurrency::Giant, None) => "under Giant alone",
+            (Concurrency::Any, None) => "in any thread",
+        };
+        json!({
+            "name": module.name,
+            "concurrency": module.concurrency().to_string(),
+            "runs": runs,
+            "points": points.join(", "),
+            "loaded": if module.at_boot { "at boot" } else { "later" },
+            "seen_packets": module.seen(),
+            "dropped_packets": module.dropped(),
+            "state": if module.has_failed() { "failed: it panicked" } else { "good" },
+            "inside": inside(&module.name),
+            "says": module.describe(),
+        })
+    };
+    stack
+        .modules
+        .entries()
+        .iter()
+        .map(|module| row(module))
         .collect()
+}
+
+fn locks(stack: &Stack) -> Vec<Value> {
+    let giant = stack.modules.giant.cost();
+    vec![json!({
+        "lock": "giant",
+        "around": if stack.giant.is_some() { "everything" } else { "modules and links that need it" },
+        "taken": giant.taken,
+        "waits": giant.waits,
+        "wait_ns": giant.wait_ns,
+    })]
 }
 
 fn memory(stack: &Stack) -> Vec<Value> {
@@ -258,6 +332,7 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
     vec![
         row("regime", json!(stack.regime.name()), "boot"),
         row("giant", json!(stack.layout.giant), "boot"),
+        row("degraded", json!(stack.degraded), "boot"),
         row("dispatch", json!("direct"), "boot"),
         row("shards", json!(stack.layout.shards), "boot"),
         row(

@@ -14,7 +14,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use parking_lot::{Mutex, MutexGuard, ReentrantMutex};
+use parking_lot::{Mutex, MutexGuard};
 use percore::doorbell::Doorbell;
 use proto::{
     tcp::{Connection, State},
@@ -27,8 +27,10 @@ use crate::{
     control::Control,
     counters::Counters,
     directory::Directory,
+    giant::Giant,
     host::Host,
     interface::{Interface, Receive},
+    module::registry::Registry,
     path,
     regime::{
         Handoff, Layout, Regime,
@@ -81,8 +83,12 @@ pub(crate) struct Stack {
     pub threaded: bool,
     /// The links are the only shard's own ([`Ways::Own`]): one lock for all, under which a call receives, works and sends.
     pub owns_links: bool,
-    /// F1: the one lock. Recursive, as FreeBSD's was.
-    pub giant: Option<ReentrantMutex<()>>,
+    /// F1: Giant, where the whole stack runs under it; else it is the modules' (`modules.giant`).
+    pub giant: Option<Arc<Giant>>,
+    /// Why the stack runs under Giant although another regime was asked for (F3).
+    pub degraded: Option<String>,
+    /// Who looks at packets.
+    pub modules: Registry,
     pub host: Arc<Host>,
     pub counters: Arc<Counters>,
     pub directory: Directory,
@@ -146,6 +152,7 @@ impl Stack {
 
     /// An interface's transmitting half.
     pub fn with_interface<R>(&self, number: usize, f: impl FnOnce(&mut Interface) -> R) -> R {
+        let _giant = self.giant.as_deref().map(Giant::enter);
         match &self.ports[number].halves {
             Some(halves) => f(&mut halves.interface.lock()),
             None => f(&mut self.cells[0].held.lock().own_links()[number].interface),
@@ -154,6 +161,7 @@ impl Stack {
 
     /// An interface's receiving half.
     pub fn with_receive<R>(&self, number: usize, f: impl FnOnce(&mut Receive) -> R) -> R {
+        let _giant = self.giant.as_deref().map(Giant::enter);
         match &self.ports[number].halves {
             Some(halves) => f(&mut halves.receive.lock()),
             None => f(&mut self.cells[0].held.lock().own_links()[number].receive),
@@ -162,7 +170,7 @@ impl Stack {
 
     #[inline]
     fn hold<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Held) -> R) -> R {
-        let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
+        let _giant = self.giant.as_deref().map(Giant::enter);
         let cell = &self.cells[number];
         let mut held = cell.held.lock();
         self.enter(&mut held, now);
@@ -222,7 +230,7 @@ impl Stack {
 
     /// Turns a link once: packets of its shards, received packets, timers. True if there was work.
     pub fn turn_link(&self, number: usize, now: Instant) -> bool {
-        let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
+        let _giant = self.giant.as_deref().map(Giant::enter);
         match &self.ports[number].halves {
             Some(halves) => self.turn(number, &mut halves.receive.lock(), &halves.interface, now),
             None => self.turn_own(now),
@@ -307,7 +315,7 @@ impl Stack {
         if self.owns_links {
             return self.turn_own(now);
         }
-        let _giant = self.giant.as_ref().map(ReentrantMutex::lock);
+        let _giant = self.giant.as_deref().map(Giant::enter);
         let mut work = false;
         for (number, port) in self.ports.iter().enumerate() {
             work |= port

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::{Config, ConfigError, Congestion, LinkConfig, TcpConfig, units};
+use super::{Config, ConfigError, Congestion, LinkConfig, TcpConfig, module, units};
 use crate::{
     link::specification::{self, Kind, Specification},
     regime::{Dispatch, Regime},
@@ -24,7 +24,7 @@ struct File {
     #[serde(default)]
     tcp: Tcp,
     #[serde(default)]
-    module: Vec<Module>,
+    module: Vec<module::Module>,
 }
 
 #[derive(Deserialize)]
@@ -49,19 +49,13 @@ struct Tcp {
     nagle: Option<bool>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Module {
-    name: Spanned<String>,
-}
-
 /// What is wrong, and which bytes of the text it is about.
 pub struct Problem {
     span: Option<Range<usize>>,
     what: String,
 }
 
-fn problem<T>(at: &Spanned<T>, what: impl Into<String>) -> Problem {
+pub(super) fn problem<T>(at: &Spanned<T>, what: impl Into<String>) -> Problem {
     Problem {
         span: Some(at.span()),
         what: what.into(),
@@ -117,13 +111,6 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
         span: e.span(),
         what: e.message().to_owned(),
     })?;
-    if let Some(module) = file.module.first() {
-        let what = format!(
-            "module `{}`: modules are not supported yet in this release",
-            module.name.get_ref()
-        );
-        return Err(problem(&module.name, what));
-    }
     let mut config = Config {
         regime: file.regime.as_ref().map_or(Ok(Regime::default()), regime)?,
         giant: file.giant.unwrap_or(false),
@@ -156,6 +143,9 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
             ));
         }
         config.links.push(link);
+    }
+    for file in &file.module {
+        config.modules.push(module::read(file, &config.modules)?);
     }
     Ok(config)
 }
@@ -228,7 +218,7 @@ fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
 }
 
 /// Bytes, as a number or as text with a unit.
-fn size(
+pub(super) fn size(
     value: Option<&Spanned<Value>>,
     range: &std::ops::RangeInclusive<u64>,
 ) -> Result<Option<usize>, Problem> {

@@ -3,7 +3,14 @@
 use std::net::IpAddr;
 
 use super::*;
-use crate::link::specification::Kind;
+use crate::{
+    link::specification::Kind,
+    module::{
+        Concurrency, Point, Verdict,
+        filter::Rules,
+        limiter::{Limit, Unit},
+    },
+};
 
 const WHOLE: &str = r#"
 regime = "locked"            # boot-time
@@ -237,12 +244,6 @@ fn what_is_not_there_yet_is_refused() {
         "tcp.congestion",
         &["cubic", "not supported yet", "newreno"],
     );
-    wrong(
-        "[[module]]\nname = \"firewall\"",
-        2,
-        "module.name",
-        &["firewall", "not supported yet"],
-    );
     for word in ["dhcp", "slaac"] {
         let text = format!("[[link]]\nkind = \"tap\"\naddress = [\"{word}\"]");
         wrong(&text, 3, "link.address", &[word, "not supported yet"]);
@@ -293,4 +294,133 @@ fn missing_file_is_named() {
         error.to_string().starts_with("/: cannot be read"),
         "{error}"
     );
+}
+
+#[test]
+fn modules_are_read_in_their_order() {
+    let text = r#"
+[[module]]
+name = "firewall"
+
+[[module]]
+name = "wall"
+kind = "filter"
+concurrency = "giant"
+default = "drop"
+rules = ["pass in proto tcp to any port 80", "pass out"]
+
+[[module]]
+name = "limiter"
+bytes_per_second = "10 MB"
+burst = "1 MB"
+each = [24, 64]
+point = "out"
+
+[[module]]
+name = "ledger"
+peers = 100
+"#;
+    let modules = Config::parse(text, "x.toml").expect("it is right").modules;
+    let names: Vec<_> = modules.iter().map(|m| m.name.as_str()).collect();
+    assert_eq!(names, ["firewall", "wall", "limiter", "ledger"]);
+    assert_eq!(modules[0].kind, ModuleKind::Filter(Rules::default()));
+    let ModuleKind::Filter(rules) = &modules[1].kind else {
+        panic!("{modules:?}");
+    };
+    assert_eq!((rules.rules.len(), rules.default), (2, Verdict::Drop));
+    let expected = Limit {
+        point: Point::Out,
+        unit: Unit::Bytes,
+        burst: 1_000_000,
+        each: Some((24, 64)),
+        ..Limit::packets(10_000_000)
+    };
+    assert_eq!(modules[2].kind, ModuleKind::Limiter(expected));
+    assert_eq!(modules[3].kind, ModuleKind::Ledger { peers: 100 });
+    let giant = modules.iter().map(|m| m.make().map(|m| m.concurrency()));
+    let giant: Vec<_> = giant
+        .map(|c| c.is_ok_and(|c| c == Concurrency::Giant))
+        .collect();
+    assert_eq!(giant, [false, true, false, true]);
+}
+
+/// Each with its line, the key that is named, and what is said.
+const WRONG_MODULES: [(&str, usize, &str, &[&str]); 14] = [
+    (
+        "name = 'magic'",
+        2,
+        "name",
+        &["magic", "filter", "limiter", "ledger"],
+    ),
+    ("name = 'x'\nkind = 'magic'", 3, "kind", &["magic"]),
+    ("name = 'A b'\nkind = 'filter'", 2, "name", &["a-z"]),
+    (
+        "name = 'filter'\n[[module]]\nname = 'filter'",
+        4,
+        "name",
+        &["second"],
+    ),
+    (
+        "name = 'filter'\nrules = [\n'pass',\n'permit']",
+        5,
+        "rules",
+        &["permit"],
+    ),
+    (
+        "name = 'filter'\ndefault = 'no'",
+        3,
+        "default",
+        &["pass nor drop"],
+    ),
+    (
+        "name = 'filter'\npeers = 4",
+        2,
+        "name",
+        &["no setting `peers`", "rules"],
+    ),
+    (
+        "name = 'limiter'",
+        2,
+        "name",
+        &["packets_per_second", "bytes_per_second"],
+    ),
+    (
+        "name = 'limiter'\npackets_per_second = 0",
+        3,
+        "packets_per_second",
+        &["1 to"],
+    ),
+    (
+        "name = 'limiter'\npackets_per_second = 9\npoint = 'up'",
+        4,
+        "point",
+        &["in nor out"],
+    ),
+    (
+        "name = 'limiter'\npackets_per_second = 9\neach = [33, 64]",
+        4,
+        "each",
+        &["32"],
+    ),
+    ("name = 'ledger'\npeers = 0", 3, "peers", &["out of range"]),
+    (
+        "name = 'ledger'\nconcurrency = 'any'",
+        3,
+        "concurrency",
+        &["needs Giant"],
+    ),
+    (
+        "name = 'filter'\nconcurrency = 'some'",
+        3,
+        "concurrency",
+        &["any nor giant"],
+    ),
+];
+
+#[test]
+fn modules_that_cannot_be_meant_are_refused() {
+    for (body, line, key, named) in WRONG_MODULES {
+        let text = format!("[[module]]\n{body}");
+        wrong(&text, line, &format!("module.{key}"), named);
+    }
 }

@@ -151,7 +151,7 @@ impl Interface {
             self.count(Counter::NoTransmitBuffer);
         }
         for packet in packets.drain(..) {
-            self.stamp(to, packet, now);
+            self.say(to, packet, now);
         }
         self.pieces = packets;
     }
@@ -260,7 +260,7 @@ impl Interface {
             Ok(response) => {
                 packet.set_len(response.len);
                 self.count(Counter::IcmpOut);
-                self.stamp(response.destination, packet, now);
+                self.say(response.destination, packet, now);
             }
             Err(_) => self.slab.free(packet.into_buffer()),
         }

@@ -36,6 +36,7 @@ use crate::{
     host::{Host, InterfaceFacts},
     limits,
     link::{BURST, Link, LinkError, closed::Closed},
+    module::{Point, registry::Eyes},
     packet::{HEADROOM, Hint, Packet},
 };
 
@@ -60,6 +61,8 @@ pub struct Interface {
     pub local: VecDeque<Packet>,
     /// The ends of the shards' channels, in regimes that have them.
     pub channels: Vec<TransmitEnd>,
+    /// Who looks at what goes out.
+    pub modules: Eyes,
     limiter: Limiter,
     reassembler: Reassembler,
     /// Buffers for what the reassembler puts together.
@@ -123,6 +126,7 @@ impl Interface {
             frames: VecDeque::with_capacity(limits::LINK_QUEUE),
             local: VecDeque::with_capacity(limits::LINK_QUEUE),
             channels,
+            modules: Eyes::closed(Point::Out),
             limiter: Limiter::new(limit::Config::default(), seed.derive(2)),
             reassembler: Reassembler::new(reassembly::Config::default(), seed.derive(3)),
             reassembled: Slab::new(limits::REASSEMBLED, 65_535 + 64)?,
@@ -269,6 +273,13 @@ impl Interface {
             ((*source).into(), (*rest.first_chunk::<16>()?).into())
         };
         self.host.is_local(source).then_some(destination)
+    }
+
+    /// Sends what the host itself has to say, past the modules.
+    fn say(&mut self, destination: IpAddr, packet: Packet, now: Instant) {
+        if !self.modules.are_open() || self.modules.pass(&packet, now) {
+            self.stamp(destination, packet, now);
+        }
     }
 
     /// Finds the next hop's link address and stamps the frame header; the frame goes to the link's queue, or the packet waits for its neighbour.
@@ -426,6 +437,8 @@ pub struct Receive {
     pub host_work: VecDeque<(crate::steer::HostWork, Packet)>,
     /// The ends of the shards' channels, in regimes that have them.
     pub channels: Vec<crate::channel::LinkEnd>,
+    /// Who looks at what comes in.
+    pub modules: Eyes,
     /// Its slot among the counters.
     pub writer: usize,
 }
@@ -458,6 +471,7 @@ impl Receive {
             by_flow: VecDeque::with_capacity(BURST),
             host_work: VecDeque::with_capacity(BURST),
             channels,
+            modules: Eyes::closed(Point::In),
             writer,
         })
     }

@@ -17,9 +17,14 @@ pub struct Closed {
 impl Closed {
     /// What is left of `link`.
     pub fn of(link: &dyn Link) -> Self {
+        Self::with(link.properties().clone(), link.statistics())
+    }
+
+    /// One with these facts.
+    pub const fn with(properties: Properties, statistics: Statistics) -> Self {
         Self {
-            properties: link.properties().clone(),
-            statistics: link.statistics(),
+            properties,
+            statistics,
         }
     }
 }

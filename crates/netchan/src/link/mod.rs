@@ -22,7 +22,7 @@ use std::{collections::VecDeque, fmt, io, os::fd::BorrowedFd, sync::Arc};
 use percore::{doorbell::Doorbell, slab::Slab};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 
-use crate::packet::Packet;
+use crate::{module::Concurrency, packet::Packet};
 
 /// Packets handed over at a time. 32: lab/experiments will say.
 pub const BURST: usize = 32;
@@ -138,4 +138,10 @@ pub trait Link: Send {
 
     /// Its own counters.
     fn statistics(&self) -> Statistics;
+
+    /// Whether the driver may run beside other drivers and modules of its stack. [`Concurrency::Giant`]: it shares something with them
+    /// that nothing else guards (a foreign library's globals, say); a shim takes Giant around each call of it (F4).
+    fn concurrency(&self) -> Concurrency {
+        Concurrency::Any
+    }
 }

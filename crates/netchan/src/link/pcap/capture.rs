@@ -34,6 +34,7 @@ use proto::time::Instant;
 use crate::{
     clock::Clock,
     link::{BURST, Link, LinkError, Properties, Statistics},
+    module::Concurrency,
     packet::Packet,
 };
 
@@ -183,6 +184,10 @@ impl Link for Capture {
 
     fn statistics(&self) -> Statistics {
         self.link.statistics()
+    }
+
+    fn concurrency(&self) -> Concurrency {
+        self.link.concurrency()
     }
 }
 
