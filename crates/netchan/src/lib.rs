@@ -18,6 +18,7 @@ mod giant;
 mod path;
 pub mod regime;
 mod stack;
+mod watch;
 mod worker;
 
 pub mod host;

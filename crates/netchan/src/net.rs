@@ -43,6 +43,7 @@ use crate::{
         Placement, Steer,
         flow::{FlowHash, FlowTable},
     },
+    watch::Watch,
     worker,
 };
 
@@ -336,6 +337,7 @@ impl Builder {
             attended: AtomicBool::new(false),
             attendant: Doorbell::new()?,
             threads: Mutex::new(Vec::new()),
+            watch: Watch::new()?,
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
             started: now,
             control: Mutex::new(None),

@@ -5,32 +5,40 @@ use std::sync::atomic::Ordering::Relaxed;
 use proto::{tcp::State, time::Instant};
 use serde_json::{Value, json};
 
+mod look;
+
+use self::look::Look;
 use crate::{
     counters::Counter,
     host::InterfaceFacts,
     limits,
     module::{Concurrency, registry::Entry},
-    regime::Handoff,
+    regime::{
+        Handoff,
+        cell::{Cell, Held},
+    },
     shard::{Shard, TcpSocket},
     stack::Stack,
+    watch::{self, State as Doing},
 };
 
 /// A topic's facts; `None`: no such topic.
 pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
     let now = stack.clock.now();
+    let look = &Look::new(stack);
     Some(Value::Array(match topic {
-        "links" => links(stack),
+        "links" => links(stack, look),
         "addresses" => addresses(stack),
         "routes" => routes(stack),
-        "neighbors" => neighbors(stack, now),
-        "sockets" => sockets(stack),
-        "channels" => channels(stack),
-        "shards" => shards(stack, now),
-        "threads" => threads(stack),
+        "neighbors" => neighbors(stack, look, now),
+        "sockets" => sockets(stack, look),
+        "channels" => channels(stack, look),
+        "shards" => shards(stack, look, now),
+        "threads" => threads(stack, now),
         "counters" => counters(stack),
-        "memory" => memory(stack),
+        "memory" => memory(stack, look),
         "settings" => settings(stack, now),
-        "locks" => locks(stack),
+        "locks" => locks(stack, now),
         "modules" => modules(stack, now),
         // None in this version.
         "taps" => Vec::new(),
@@ -38,10 +46,10 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
     }))
 }
 
-fn links(stack: &Stack) -> Vec<Value> {
+fn links(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let facts = stack.host.interfaces.iter().enumerate();
     let row = |(number, facts): (usize, &InterfaceFacts)| {
-        stack.with_interface(number, |interface| {
+        let row = look.interface(number, |interface| {
             let s = interface.link.statistics();
             json!({
                 "name": facts.name,
@@ -59,7 +67,8 @@ fn links(stack: &Stack) -> Vec<Value> {
                 "tx_errors": s.tx_errors,
                 "queued_frames": interface.queued(),
             })
-        })
+        });
+        row.unwrap_or_else(|busy| busy.row("name", json!(facts.name)))
     };
     facts.map(row).collect()
 }
@@ -96,7 +105,7 @@ fn routes(stack: &Stack) -> Vec<Value> {
         .collect()
 }
 
-fn neighbors(stack: &Stack, now: Instant) -> Vec<Value> {
+fn neighbors(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
     let mut rows = Vec::new();
     for (number, facts) in stack.host.interfaces.iter().enumerate() {
         let row = |n: proto::neighbor::Neighbor| {
@@ -109,101 +118,151 @@ fn neighbors(stack: &Stack, now: Instant) -> Vec<Value> {
                 "queued_packets": n.queued,
             })
         };
-        stack.with_interface(number, |interface| {
-            rows.extend(interface.neighbors(now).map(row))
+        let found = look.interface(number, |interface| {
+            rows.extend(interface.neighbors(now).map(row));
         });
-    }
-    rows
-}
-
-fn each_shard(stack: &Stack, mut rows: impl FnMut(usize, &Shard)) {
-    for (number, cell) in stack.cells.iter().enumerate() {
-        rows(number, &cell.held.lock().shard);
-    }
-}
-
-fn sockets(stack: &Stack) -> Vec<Value> {
-    let mut rows = Vec::new();
-    each_shard(stack, |shard_number, shard| {
-        for (_, l) in shard.listeners() {
-            let (ready, embryos) = l.depths();
-            rows.push(json!({
-                "protocol": "tcp", "shard": shard_number, "state": "LISTEN",
-                "local": std::net::SocketAddr::new(l.address, l.port).to_string(), "remote": null,
-                "receive_bytes": ready, "send_bytes": l.backlog(), "syn_queue": embryos,
-            }));
-        }
-        // One in TIME-WAIT whose socket is still open is listed with the records below.
-        let in_time_wait = |c: &TcpSocket| c.connection.state() == State::TimeWait;
-        for (_, c) in shard.connections().filter(|(_, c)| !in_time_wait(c)) {
-            let info = c.connection.info();
-            rows.push(json!({
-                "protocol": "tcp", "shard": shard_number,
-                "state": format!("{:?}", c.connection.state()),
-                "local": std::net::SocketAddr::new(c.key.local, c.key.local_port).to_string(),
-                "remote": std::net::SocketAddr::new(c.key.remote, c.key.remote_port).to_string(),
-                "receive_bytes": c.readable_bytes(), "send_bytes": c.queued_bytes(),
-                "rtt_us": info.rtt.as_micros(), "rto_ms": info.rto.as_millis(),
-                "cwnd_bytes": info.cwnd_bytes, "in_flight_bytes": info.in_flight_bytes,
-                "retransmits": info.retransmits, "timeouts": info.timeouts,
-            }));
-        }
-        for w in shard.time_waits() {
-            rows.push(json!({
-                "protocol": "tcp", "shard": shard_number, "state": "TimeWait",
-                "local": std::net::SocketAddr::new(w.key.local, w.key.local_port).to_string(),
-                "remote": std::net::SocketAddr::new(w.key.remote, w.key.remote_port).to_string(),
-            }));
-        }
-        for (_, u) in shard.udp_sockets() {
-            rows.push(json!({
-                "protocol": "udp", "shard": shard_number, "state": null,
-                "local": u.local.to_string(), "remote": u.peer.map(|p| p.to_string()),
-                "receive_datagrams": u.depth(),
-            }));
-        }
-    });
-    rows
-}
-
-fn channels(stack: &Stack) -> Vec<Value> {
-    let mut rows = Vec::new();
-    for (number, cell) in stack.cells.iter().enumerate() {
-        let mut held = cell.held.lock();
-        for (facts, channel) in stack.host.interfaces.iter().zip(held.channels()) {
-            rows.push(json!({
-                "link": facts.name, "shard": number,
-                "received_packets": channel.received.len(), "received_slots": limits::CHANNEL_RX,
-                "outgoing_free_slots": channel.outgoing.room(), "outgoing_slots": limits::CHANNEL_TX,
-            }));
+        if let Err(busy) = found {
+            rows.push(busy.row("link", json!(facts.name)));
         }
     }
     rows
 }
 
-fn shards(stack: &Stack, now: Instant) -> Vec<Value> {
+fn sockets(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (number, cell) in stack.cells.iter().enumerate() {
-        let held = cell.held.lock();
-        let next = held.shard.next_timer(now);
+    for number in 0..stack.cells.len() {
+        let found = look.shard(number, |held| sockets_of(&held.shard, number, &mut rows));
+        if let Err(busy) = found {
+            rows.push(busy.row("shard", json!(number)));
+        }
+    }
+    rows
+}
+
+fn sockets_of(shard: &Shard, shard_number: usize, rows: &mut Vec<Value>) {
+    for (_, l) in shard.listeners() {
+        let (ready, embryos) = l.depths();
         rows.push(json!({
-            "shard": number,
-            "turned_by": if stack.layout.handoff == Handoff::Call { "whoever has its lock" } else { cell.seat.holder() },
-            "connections": held.shard.connections().count(),
-            "time_waits": held.shard.time_waits().count(),
-            "listeners": held.shard.listeners().count(),
-            "udp_sockets": held.shard.udp_sockets().count(),
-            "next_timer_ms": (next != Instant::FAR).then(|| next.since(now).as_secs_f64() * 1e3),
+            "protocol": "tcp", "shard": shard_number, "state": "LISTEN",
+            "local": std::net::SocketAddr::new(l.address, l.port).to_string(), "remote": null,
+            "receive_bytes": ready, "send_bytes": l.backlog(), "syn_queue": embryos,
         }));
     }
+    // One in TIME-WAIT whose socket is still open is listed with the records below.
+    let in_time_wait = |c: &TcpSocket| c.connection.state() == State::TimeWait;
+    for (_, c) in shard.connections().filter(|(_, c)| !in_time_wait(c)) {
+        let info = c.connection.info();
+        rows.push(json!({
+            "protocol": "tcp", "shard": shard_number,
+            "state": format!("{:?}", c.connection.state()),
+            "local": std::net::SocketAddr::new(c.key.local, c.key.local_port).to_string(),
+            "remote": std::net::SocketAddr::new(c.key.remote, c.key.remote_port).to_string(),
+            "receive_bytes": c.readable_bytes(), "send_bytes": c.queued_bytes(),
+            "rtt_us": info.rtt.as_micros(), "rto_ms": info.rto.as_millis(),
+            "cwnd_bytes": info.cwnd_bytes, "in_flight_bytes": info.in_flight_bytes,
+            "retransmits": info.retransmits, "timeouts": info.timeouts,
+        }));
+    }
+    for w in shard.time_waits() {
+        rows.push(json!({
+            "protocol": "tcp", "shard": shard_number, "state": "TimeWait",
+            "local": std::net::SocketAddr::new(w.key.local, w.key.local_port).to_string(),
+            "remote": std::net::SocketAddr::new(w.key.remote, w.key.remote_port).to_string(),
+        }));
+    }
+    for (_, u) in shard.udp_sockets() {
+        rows.push(json!({
+            "protocol": "udp", "shard": shard_number, "state": null,
+            "local": u.local.to_string(), "remote": u.peer.map(|p| p.to_string()),
+            "receive_datagrams": u.depth(),
+        }));
+    }
+}
+
+/// Depth of every channel, both ways, from whichever end can be looked at.
+fn channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for number in 0..stack.cells.len() {
+        for (link, facts) in stack.host.interfaces.iter().enumerate() {
+            let from_shard = |held: &mut Held| {
+                let channel = held.channels().get_mut(link)?;
+                Some((
+                    channel.received.len(),
+                    limits::CHANNEL_TX - channel.outgoing.room(),
+                ))
+            };
+            let depths = look.shard(number, from_shard).or_else(|busy| {
+                // Its holder hangs: the link's ends know, too.
+                let received = look.receive(link, |half| {
+                    let channel = half.channels.get_mut(number)?;
+                    Some(limits::CHANNEL_RX - channel.received.room())
+                });
+                let outgoing = look.interface(link, |half| {
+                    Some(half.channels.get_mut(number)?.outgoing.len())
+                });
+                match (received, outgoing) {
+                    (Ok(received), Ok(outgoing)) => Ok(received.zip(outgoing)),
+                    _ => Err(busy),
+                }
+            });
+            match depths {
+                Ok(Some((received, outgoing))) => rows.push(json!({
+                    "link": facts.name, "shard": number,
+                    "received_packets": received, "received_slots": limits::CHANNEL_RX,
+                    "outgoing_packets": outgoing, "outgoing_slots": limits::CHANNEL_TX,
+                })),
+                Ok(None) => {} // handed over by calls
+                Err(busy) => rows.push(busy.row("shard", json!(number))),
+            }
+        }
+    }
     rows
 }
 
-fn threads(stack: &Stack) -> Vec<Value> {
-    let threads = stack.threads.lock();
-    threads
+fn shards(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
+    let row = |(number, cell): (usize, &Cell)| {
+        let found = look.shard(number, |held| {
+            let next = held.shard.next_timer(now);
+            json!({
+                "shard": number,
+                "turned_by": if stack.layout.handoff == Handoff::Call { "whoever has its lock" } else { cell.seat.holder() },
+                "connections": held.shard.connections().count(),
+                "time_waits": held.shard.time_waits().count(),
+                "listeners": held.shard.listeners().count(),
+                "udp_sockets": held.shard.udp_sockets().count(),
+                "next_timer_ms": (next != Instant::FAR).then(|| next.since(now).as_secs_f64() * 1e3),
+            })
+        });
+        found.unwrap_or_else(|busy| busy.row("shard", json!(number)))
+    };
+    stack.cells.iter().enumerate().map(row).collect()
+}
+
+/// What each thread does, by its own word: no lock is asked for that a hanging one could have.
+fn threads(stack: &Stack, now: Instant) -> Vec<Value> {
+    let row = |pulse: &watch::Pulse| {
+        let (state, since) = pulse.read();
+        let kernel = pulse.kernel();
+        json!({
+            "name": pulse.name,
+            "state": match state {
+                _ if pulse.is_stuck() => "stuck",
+                Doing::Starting => "starting",
+                Doing::Turning => "turning",
+                Doing::Asleep => "asleep",
+                Doing::Ended => "ended",
+            },
+            "does": watch::describe(stack, pulse, now),
+            "since_ms": now.since(since).as_millis(),
+            "kernel_state": kernel.map(|(state, _)| state.to_string()),
+            "cpu_s": kernel.map(|(_, seconds)| seconds),
+        })
+    };
+    stack
+        .watch
+        .pulses()
         .iter()
-        .map(|t| json!({"name": t.thread().name(), "running": !t.is_finished()}))
+        .map(|pulse| row(pulse))
         .collect()
 }
 
@@ -276,49 +335,77 @@ fn modules(stack: &Stack, now: Instant) -> Vec<Value> {
         .collect()
 }
 
-fn locks(stack: &Stack) -> Vec<Value> {
-    let giant = stack.modules.giant.cost();
-    vec![json!({
-        "lock": "giant",
-        "around": if stack.giant.is_some() { "everything" } else { "modules and links that need it" },
-        "taken": giant.taken,
-        "waits": giant.waits,
-        "wait_ns": giant.wait_ns,
-    })]
-}
-
-fn memory(stack: &Stack) -> Vec<Value> {
-    let mut rows = Vec::new();
-    for (number, facts) in stack.host.interfaces.iter().enumerate() {
-        let (free, all, size) = stack.with_receive(number, |receive| {
-            let slab = &mut receive.slab;
-            (slab.available(), slab.capacity(), slab.buffer_size())
-        });
-        rows.push(row("receive buffers", &facts.name, free, all, size));
-        if let Some(flows) = stack.with_receive(number, |receive| receive.steer.flows()) {
-            let (all, size) = (crate::limits::FLOWS, 32);
-            let free = all.saturating_sub(flows);
-            rows.push(row("flow table", &facts.name, free, all, size));
+/// Every lock of the packet path: whether it is held just now, and by whom, as far as the threads' words tell.
+fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
+    let row = |lock: String, held: bool| {
+        let by = held.then(|| watch::suspects(stack, now));
+        json!({"lock": lock, "state": if held { "held" } else { "free" }, "held_by": by})
+    };
+    let cost = stack.modules.giant.cost();
+    let mut giant = row("giant".into(), stack.modules.giant.try_enter().is_none());
+    giant["around"] = json!(if stack.giant.is_some() {
+        "everything"
+    } else {
+        "modules and links that need it"
+    });
+    giant["taken"] = json!(cost.taken);
+    giant["waits"] = json!(cost.waits);
+    giant["wait_ns"] = json!(cost.wait_ns);
+    let mut rows = vec![giant];
+    for (port, facts) in stack.ports.iter().zip(&stack.host.interfaces) {
+        if let Some(halves) = &port.halves {
+            rows.push(row(
+                format!("{} receive", facts.name),
+                halves.receive.is_locked(),
+            ));
+            rows.push(row(
+                format!("{} transmit", facts.name),
+                halves.interface.is_locked(),
+            ));
         }
     }
     for (number, cell) in stack.cells.iter().enumerate() {
-        let mut held = cell.held.lock();
-        let (free, all, size) = held.shard.buffers();
-        rows.push(row(
-            "transmit buffers",
-            &format!("shard {number}"),
-            free,
-            all,
-            size,
-        ));
-        let (free, all) = held.shard.segment_nodes();
-        rows.push(row(
-            "segment nodes",
-            &format!("shard {number}"),
-            free,
-            all,
-            0,
-        ));
+        rows.push(row(format!("shard {number}"), cell.held.is_locked()));
+    }
+    // In a build with the witness, all of percore's locks and who has them.
+    rows.extend(percore::witness::holders().into_iter().map(|holder| {
+        json!({
+            "lock": holder.class, "state": "held", "held_by": holder.thread, "held_ns": holder.held_ns,
+        })
+    }));
+    rows
+}
+
+fn memory(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for (number, facts) in stack.host.interfaces.iter().enumerate() {
+        let found = look.receive(number, |receive| {
+            let slab = &mut receive.slab;
+            let buffers = (slab.available(), slab.capacity(), slab.buffer_size());
+            (buffers, receive.steer.flows())
+        });
+        match found {
+            Ok(((free, all, size), flows)) => {
+                rows.push(row("receive buffers", &facts.name, free, all, size));
+                if let Some(flows) = flows {
+                    let free = limits::FLOWS.saturating_sub(flows);
+                    rows.push(row("flow table", &facts.name, free, limits::FLOWS, 32));
+                }
+            }
+            Err(busy) => rows.push(busy.row("of", json!(facts.name))),
+        }
+    }
+    for number in 0..stack.cells.len() {
+        let of = format!("shard {number}");
+        match look.shard(number, |held| {
+            (held.shard.buffers(), held.shard.segment_nodes())
+        }) {
+            Ok(((free, all, size), (free_nodes, nodes))) => {
+                rows.push(row("transmit buffers", &of, free, all, size));
+                rows.push(row("segment nodes", &of, free_nodes, nodes, 0));
+            }
+            Err(busy) => rows.push(busy.row("of", json!(of))),
+        }
     }
     rows
 }
@@ -369,3 +456,6 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
         ),
     ]
 }
+
+#[cfg(test)]
+mod tests;

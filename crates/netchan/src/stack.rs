@@ -38,6 +38,7 @@ use crate::{
     },
     shard::Shard,
     steer::{flow::FlowKey, spread},
+    watch::Watch,
 };
 
 /// An interface as all can see it.
@@ -100,6 +101,8 @@ pub(crate) struct Stack {
     /// Wakes the attendant.
     pub attendant: Doorbell,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What they do.
+    pub watch: Watch,
     /// Spins of this long come before a sleep, ns.
     pub spin_ns: u64,
     pub started: Instant,

@@ -1,4 +1,4 @@
-//! The threads that a configuration names: one for each link, and the attendant of channel-fed shards.
+//! The threads that a configuration names: one for each link, and the attendant of channel-fed shards; and the watchdog.
 
 use std::{io, sync::Arc, thread};
 
@@ -10,6 +10,7 @@ use crate::{
     regime::Handoff,
     socket::wait::{attend, ppoll, readable},
     stack::Stack,
+    watch,
 };
 
 /// Starts a stack's threads.
@@ -17,25 +18,40 @@ use crate::{
 /// # Errors
 /// When the system has no thread left.
 pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
-    let mut threads = stack.threads.lock();
     for number in 0..stack.ports.len() {
-        let stack = stack.clone();
-        let name = format!("netchan-link{number}");
-        threads.push(
-            thread::Builder::new()
-                .name(name)
-                .spawn(move || turn_link(&stack, number))?,
-        );
+        let (name, work) = (format!("netchan-link{number}"), format!("link {number}"));
+        spawn(stack, &name, work, Some(number), move |stack| {
+            turn_link(stack, number)
+        })?;
     }
     if stack.layout.handoff == Handoff::Channel {
-        let stack = stack.clone();
-        let name = "netchan-attend".to_owned();
-        threads.push(
-            thread::Builder::new()
-                .name(name)
-                .spawn(move || attend(&stack, &stack.attendant))?,
-        );
+        let work = "shards that nobody sits at".to_owned();
+        spawn(stack, "netchan-attend", work, None, |stack| {
+            attend(stack, &stack.attendant)
+        })?;
     }
+    spawn(
+        stack,
+        "netchan-watch",
+        "the watch".to_owned(),
+        None,
+        watch::guard,
+    )?;
+    Ok(())
+}
+
+fn spawn(
+    stack: &Arc<Stack>,
+    name: &str,
+    work: String,
+    link: Option<usize>,
+    run: impl FnOnce(&Stack) + Send + 'static,
+) -> io::Result<()> {
+    let pulse = stack.watch.pulse(name, work, link, stack.clock.now());
+    let own = stack.clone();
+    let body = move || watch::run(&own, pulse, run);
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
+    stack.threads.lock().push(thread);
     Ok(())
 }
 
@@ -46,6 +62,7 @@ fn turn_link(stack: &Stack, number: usize) {
     let mut idle_since = None;
     while !stack.is_stopping() {
         let now = stack.clock.now();
+        watch::turning(now);
         let work = stack.turn_link(number, now);
         if timers {
             stack.run_called_timers(now);
@@ -89,6 +106,7 @@ fn sleep(stack: &Stack, number: usize, timers: bool) {
         let until = until.min(now + LONGEST_SLEEP);
         if until > now {
             // An error (EINTR) ends the sleep, nothing more.
+            watch::asleep(now);
             let _ = ppoll(&mut fds[..count], until, now);
         }
     }
@@ -111,6 +129,7 @@ pub(crate) fn stop(stack: &Stack) {
         ring(&cell.doorbell);
     });
     ring(&stack.attendant);
+    ring(&stack.watch.bell);
     let threads: Vec<_> = stack.threads.lock().drain(..).collect();
     let me = thread::current().id();
     for handle in threads {

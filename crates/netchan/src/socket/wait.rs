@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use percore::doorbell::{Doorbell, Sleep};
 use proto::time::Instant;
 
-use crate::{clock::Clock, interface::Interface, net::Net, regime::Handoff, stack::Stack};
+use crate::{clock::Clock, interface::Interface, net::Net, regime::Handoff, stack::Stack, watch};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
@@ -504,7 +504,9 @@ pub(crate) fn attend(stack: &Stack, bell: &Doorbell) {
         if at == 0 && !stack.is_attended() {
             bell.arm(Sleep::Futex);
             if !stack.is_stopping() && !stack.is_attended() {
+                watch::asleep(stack.clock.now());
                 bell.wait(Some(TICK));
+                watch::turning(stack.clock.now());
             }
             bell.disarm();
         }
@@ -522,6 +524,7 @@ fn sit(stack: &Stack, number: usize) {
         cell.doorbell.arm(Sleep::Futex);
         stack.turn_shard(number);
         let now = stack.clock.now();
+        watch::turning(now);
         let until = cell.next_timer().min(now + TICK * 10);
         if cell.seat.state.load(Ordering::SeqCst) == ATTENDED && until > now {
             let longest = if alone {
@@ -529,7 +532,9 @@ fn sit(stack: &Stack, number: usize) {
             } else {
                 until.since(now).min(TICK / 10)
             };
+            watch::asleep(now);
             cell.doorbell.wait(Some(longest));
+            watch::turning(stack.clock.now());
         }
         cell.doorbell.disarm();
         if !alone {

@@ -1,0 +1,101 @@
+//! Looking at what is under locks, with a short deadline: a stack whose worker hangs with a lock in its hands still answers (F8), and
+//! says who has it.
+
+use std::{cell::Cell, thread, time::Duration};
+
+use percore::clock::now_ns;
+use serde_json::{Value, json};
+
+use crate::{
+    interface::{Interface, Receive},
+    module::Concurrency,
+    regime::cell::Held,
+    stack::Stack,
+    watch,
+};
+
+/// For all locks of one answer together, nanoseconds. Longer than any turn of a healthy stack, short for a person.
+const PATIENCE: u64 = 300_000_000;
+/// Between two tries.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// One answer's look around.
+pub struct Look<'a> {
+    stack: &'a Stack,
+    until: Cell<u64>,
+}
+
+/// Somebody has the lock, and does not let go.
+#[derive(Debug)]
+pub struct Busy(String);
+
+impl Busy {
+    /// The row that stands for what could not be looked at.
+    pub fn row(&self, key: &str, of: Value) -> Value {
+        json!({key: of, "held_by": self.0})
+    }
+}
+
+impl<'a> Look<'a> {
+    /// A look that begins now.
+    pub fn new(stack: &'a Stack) -> Self {
+        Self {
+            stack,
+            until: Cell::new(now_ns().saturating_add(PATIENCE)),
+        }
+    }
+
+    /// Tries for as long as there is patience, at least once.
+    pub fn lock<G>(&self, mut try_lock: impl FnMut() -> Option<G>) -> Result<G, Busy> {
+        loop {
+            if let Some(guard) = try_lock() {
+                return Ok(guard);
+            }
+            if now_ns() >= self.until.get() {
+                return Err(Busy(watch::suspects(self.stack, self.stack.clock.now())));
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    fn giant(&self) -> Result<Option<crate::giant::Held<'_>>, Busy> {
+        let giant = self.stack.giant.as_deref();
+        giant
+            .map(|giant| self.lock(|| giant.try_enter()))
+            .transpose()
+    }
+
+    /// A shard.
+    pub fn shard<R>(&self, number: usize, f: impl FnOnce(&mut Held) -> R) -> Result<R, Busy> {
+        let cell = &self.stack.cells[number];
+        Ok(f(&mut *self.lock(|| cell.held.try_lock())?))
+    }
+
+    /// An interface's transmitting half.
+    pub fn interface<R>(
+        &self,
+        number: usize,
+        f: impl FnOnce(&mut Interface) -> R,
+    ) -> Result<R, Busy> {
+        let _giant = self.giant()?;
+        let Some(halves) = &self.stack.ports[number].halves else {
+            return self.shard(0, |held| f(&mut held.own_links()[number].interface));
+        };
+        let mut interface = self.lock(|| halves.interface.try_lock())?;
+        // Its driver may want Giant by itself.
+        let _giant = match interface.link.concurrency() {
+            Concurrency::Any => None,
+            Concurrency::Giant => Some(self.lock(|| self.stack.modules.giant.try_enter())?),
+        };
+        Ok(f(&mut interface))
+    }
+
+    /// An interface's receiving half.
+    pub fn receive<R>(&self, number: usize, f: impl FnOnce(&mut Receive) -> R) -> Result<R, Busy> {
+        let _giant = self.giant()?;
+        match &self.stack.ports[number].halves {
+            Some(halves) => Ok(f(&mut *self.lock(|| halves.receive.try_lock())?)),
+            None => self.shard(0, |held| f(&mut held.own_links()[number].receive)),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A worker that hangs: the watchdog says so, and every question is answered meanwhile.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+use percore::clock::now_ns;
+use proto::time::Instant;
+use serde_json::Value;
+
+use crate::{
+    Net, Regime,
+    control::TOPICS,
+    link::wire,
+    module::{Boxed, Module, Point, Verdict, View},
+};
+
+/// Does not come back from the first packet until it is let go.
+struct Hang(Arc<AtomicBool>);
+
+impl Module for Hang {
+    fn name(&self) -> &str {
+        "hang"
+    }
+    fn points(&self) -> &[Point] {
+        &[Point::In]
+    }
+    fn packet(&self, _: Point, _: &View<'_>, _: Instant) -> Verdict {
+        while !self.0.load(SeqCst) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        Verdict::Pass
+    }
+}
+
+fn thread_of(net: &Net, name: &str) -> Value {
+    let rows = net.show("threads").unwrap();
+    let row = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["name"] == name);
+    row.unwrap_or_else(|| panic!("no thread {name} in {rows}"))
+        .clone()
+}
+
+/// Since `begin` on percore's clock.
+fn passed(begin: u64) -> Duration {
+    Duration::from_nanos(now_ns().saturating_sub(begin))
+}
+
+/// Waits, at most ten seconds, until `is`.
+fn soon(what: &str, mut is: impl FnMut() -> bool) {
+    let there = (0..1000).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        is()
+    });
+    assert!(there, "{what}");
+}
+
+#[test]
+fn a_worker_that_hangs_is_noticed_and_everything_is_answered() {
+    for (regime, giant) in [
+        (Regime::AppChannel, false),
+        (Regime::Locked, false),
+        (Regime::Locked, true),
+        (Regime::Giant, false),
+    ] {
+        let (ours, theirs) = wire::pair(&wire::Options::default());
+        let start = |link, address: &str| {
+            let net = Net::builder().link_with(link).address(address).unwrap();
+            net.regime(regime).start().unwrap()
+        };
+        let (client, server) = (
+            start(Box::new(ours), "10.0.0.1/24"),
+            start(Box::new(theirs), "10.0.0.2/24"),
+        );
+        let socket = server.udp().bind("0.0.0.0:9").unwrap();
+        soon("it has started", || {
+            let state = thread_of(&server, "netchan-link0")["state"].clone();
+            state == "asleep" || state == "turning"
+        });
+        let go = Arc::new(AtomicBool::new(false));
+        let hang = Boxed::any(Hang(go.clone()));
+        server
+            .load_module(if giant { hang.under_giant() } else { hang })
+            .unwrap();
+        let sender = client.udp().bind("0.0.0.0:0").unwrap();
+        sender.send_to(b"x", "10.0.0.2:9".parse().unwrap()).unwrap();
+        let begin = now_ns();
+        soon("noticed", || {
+            thread_of(&server, "netchan-link0")["state"] == "stuck"
+        });
+        assert!(
+            passed(begin) >= Duration::from_millis(950),
+            "after a second, not before"
+        );
+        let does = thread_of(&server, "netchan-link0")["does"].to_string();
+        assert!(
+            does.contains("turning link 0") && does.contains("in module 'hang' (in)"),
+            "{does}"
+        );
+        for topic in TOPICS {
+            let begin = now_ns();
+            let answer = server.show(topic).unwrap();
+            assert!(
+                passed(begin) < Duration::from_secs(2),
+                "{topic}: {:?}",
+                passed(begin)
+            );
+            let text = answer.to_string();
+            if matches!(topic, "links" | "neighbors" | "locks") {
+                assert!(
+                    text.contains("netchan-link0") && text.contains("'hang'"),
+                    "{regime} {topic}: {text}"
+                );
+            }
+        }
+        let free = thread_of(&client, "netchan-link0");
+        assert_ne!(free["state"], "stuck", "{free}");
+        go.store(true, SeqCst);
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        socket.recv_from(&mut [0; 8]).unwrap();
+        soon("it turns again", || {
+            thread_of(&server, "netchan-link0")["state"] != "stuck"
+        });
+    }
+}
