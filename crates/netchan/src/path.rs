@@ -146,11 +146,11 @@ fn steer_past_modules(stack: &Stack, side: &mut Receive, now: Instant) {
 #[inline]
 fn take_requests(stack: &Stack, side: &mut Receive) {
     for (number, channel) in side.channels.iter_mut().enumerate() {
-        while let Some(request) = channel.requests.pop() {
+        channel.requests.pop_batch(usize::MAX, |request| {
             if !side.steer.heed(request, number) {
                 stack.counters.add(side.writer, Counter::FlowTableFull, 1);
             }
-        }
+        });
     }
 }
 

@@ -23,7 +23,7 @@ mod tests;
 
 pub use memory::{BadMemory, Layout, Plain};
 
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicUsize, Ordering, spin_loop};
 use memory::{Heap, Place, Slot};
 use std::{collections::VecDeque, fmt, mem::MaybeUninit, ptr::NonNull};
 
@@ -289,16 +289,33 @@ impl<T> Consumer<T> {
         Place::foreign(memory, capacity).map(Self::new)
     }
 
-    /// Takes the oldest item.
+    /// Takes the oldest item. Who finds the ring empty has looked twice, a pause apart; to look often and rarely find something,
+    /// [`pop_batch`](Self::pop_batch) is cheaper.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         if self.is_empty() {
-            return None;
+            return self.pop_late();
         }
+        Some(self.take())
+    }
+
+    /// Looks once more, a moment later. Whoever takes items one by one as they come has caught up with the producer, and each look takes
+    /// the line away that it is about to write: left alone for a moment, it writes several items for one look (`netchan lab run
+    /// channels`, `ring64_single_ns`).
+    #[cold]
+    #[inline(never)]
+    fn pop_late(&mut self) -> Option<T> {
+        spin_loop();
+        (self.refresh() > 0).then(|| self.take())
+    }
+
+    /// Takes the oldest item, which the caller has seen.
+    #[inline(always)]
+    fn take(&mut self) -> T {
         let item = read(self.place.slot(self.head), self.place.is_foreign());
         self.head = self.head.wrapping_add(1);
         self.release();
-        Some(item)
+        item
     }
 
     /// Takes up to `max` items, oldest first, handing each to `take`; one release for all, also when `take` panics (what it had is
@@ -319,6 +336,9 @@ impl<T> Consumer<T> {
             n = self.refresh();
         }
         let n = n.min(max);
+        if n == 0 {
+            return 0; // and no store: to look into an empty ring costs a load
+        }
         // The index is kept in a register while we read; whatever happens, what was read is released.
         let mut batch = Taken {
             head: self.head,
