@@ -23,7 +23,7 @@ impl ChecksOn {
     pub const fn here() -> Self {
         Self {
             witness: percore::witness::ON,
-            invariants: false,
+            invariants: percore::checks::INVARIANTS,
             debug_build: cfg!(debug_assertions),
         }
     }

@@ -5,10 +5,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use parking_lot::Mutex;
+use percore::lock::{Mutex, mutex};
 use proto::ip::keyed::{Random, Seed};
 
-use crate::{limits::EPHEMERAL_PORTS, socket::Kind};
+use crate::{limits::EPHEMERAL_PORTS, locks, socket::Kind};
 
 /// A bound port.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ impl Directory {
     /// None bound.
     pub fn new(seed: Seed) -> Self {
         Self {
-            bindings: Mutex::new((Vec::new(), 0, Random::new(seed))),
+            bindings: mutex(&locks::BINDINGS, (Vec::new(), 0, Random::new(seed))),
             tcp_ports: (0..1024).map(|_| AtomicU64::new(0)).collect(),
         }
     }

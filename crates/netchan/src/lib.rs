@@ -33,12 +33,14 @@ pub mod emit;
 pub mod environment;
 pub mod errno;
 pub mod limits;
+pub mod locks;
 mod net;
 mod show;
 mod sys;
 
 pub use clock::Clock;
 pub use net::{Builder, Net, Threads};
+pub use percore::checks;
 pub use proto::tcp::{Info as TcpInfo, State as TcpState};
 pub use regime::{Dispatch, Regime};
 pub use socket::{TcpListener, TcpStream, UdpSocket};

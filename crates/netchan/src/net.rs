@@ -7,8 +7,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
-use percore::doorbell::Doorbell;
+use percore::{doorbell::Doorbell, lock::mutex};
 use proto::{
     ip::{
         address::{Address, Addresses},
@@ -31,6 +30,7 @@ use crate::{
     interface::{Interface, Receive},
     limits,
     link::{Link, specification},
+    locks,
     module::{Boxed, load, registry::Registry},
     regime::{
         Dispatch, Handoff, Layout, Regime,
@@ -315,7 +315,7 @@ impl Builder {
         let (regime, now) = (self.regime, clock.now());
         let (host, links) = self.host()?;
         let owns_links = !threaded && layout.shards == 1;
-        let giant = Arc::new(Giant::new());
+        let giant = Arc::new(Giant::new(layout.giant));
         let registry = Registry::new(links.len(), giant.clone());
         load::at_boot(&registry, modules)?;
         let parts = Parts::make(&Arc::new(host), links, layout, owns_links, &registry, now)?;
@@ -336,11 +336,11 @@ impl Builder {
             stop: AtomicBool::new(false),
             attended: AtomicBool::new(false),
             attendant: Doorbell::new()?,
-            threads: Mutex::new(Vec::new()),
+            threads: mutex(&locks::THREADS, Vec::new()),
             watch: Watch::new()?,
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
             started: now,
-            control: Mutex::new(None),
+            control: mutex(&locks::CONTROL, None),
         });
         if threaded {
             worker::start(&stack)?;

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use parking_lot::MutexGuard;
+use percore::lock::MutexGuard;
 use proto::time::Instant;
 
 use crate::{

@@ -11,7 +11,7 @@ use self::look::Look;
 use crate::{
     counters::Counter,
     host::InterfaceFacts,
-    limits,
+    limits, locks as classes,
     module::{Concurrency, registry::Entry},
     regime::{
         Handoff,
@@ -368,10 +368,17 @@ fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
         rows.push(row(format!("shard {number}"), cell.held.is_locked()));
     }
     // In a build with the witness, all of percore's locks and who has them.
-    rows.extend(percore::witness::holders().into_iter().map(|holder| {
+    let holders = percore::witness::holders();
+    rows.extend(holders.iter().map(|holder| {
         json!({
-            "lock": holder.class, "state": "held", "held_by": holder.thread, "held_ns": holder.held_ns,
+            "lock": format!("a '{}'", holder.class), "state": "held", "held_by": holder.thread,
+            "held_ns": holder.held_ns, "taken_by": holder.place(),
         })
+    }));
+    // The order in which they may be taken, the outermost first.
+    rows.extend(classes::ALL.iter().map(|class| {
+        let order = class.rank();
+        json!({"lock": format!("class '{}'", class.name()), "state": "declared", "order": order})
     }));
     rows
 }
@@ -440,15 +447,7 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
             "boot",
         ),
         row("tcp.congestion", json!("reno"), "boot"),
-        row(
-            "checks",
-            json!(if cfg!(debug_assertions) {
-                "debug assertions"
-            } else {
-                "none"
-            }),
-            "build",
-        ),
+        row("checks", json!(percore::checks::in_words()), "build"),
         row(
             "up_s",
             json!(now.since(stack.started).as_secs_f64()),

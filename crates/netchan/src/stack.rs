@@ -14,8 +14,10 @@ use std::{
     thread::JoinHandle,
 };
 
-use parking_lot::{Mutex, MutexGuard};
-use percore::doorbell::Doorbell;
+use percore::{
+    doorbell::Doorbell,
+    lock::{Mutex, MutexGuard, mutex},
+};
 use proto::{
     tcp::{Connection, State},
     time::Instant,
@@ -30,6 +32,7 @@ use crate::{
     giant::Giant,
     host::Host,
     interface::{Interface, Receive},
+    locks,
     module::registry::Registry,
     path,
     regime::{
@@ -69,8 +72,8 @@ impl Halves {
             return None;
         }
         Some(Self {
-            receive: Mutex::new(link.receive),
-            interface: Mutex::new(link.interface),
+            receive: mutex(&locks::RECEIVE, link.receive),
+            interface: mutex(&locks::TRANSMIT, link.interface),
         })
     }
 }

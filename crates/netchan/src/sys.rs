@@ -7,6 +7,9 @@ use std::{io, ptr, time::Duration};
 /// # Errors
 /// The system's; `Interrupted` when a signal handler ran.
 pub(crate) fn ppoll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
+    if timeout.is_none_or(|t| !t.is_zero()) {
+        percore::witness::sleeping("ppoll");
+    }
     let timeout = timeout.map(|t| libc::timespec {
         tv_sec: t.as_secs().try_into().unwrap_or(libc::time_t::MAX),
         tv_nsec: t.subsec_nanos().into(),

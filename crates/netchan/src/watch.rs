@@ -17,11 +17,13 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
-use percore::doorbell::{Doorbell, Sleep};
+use percore::{
+    doorbell::{Doorbell, Sleep},
+    lock::{Mutex, mutex},
+};
 use proto::time::Instant;
 
-use crate::stack::Stack;
+use crate::{locks, stack::Stack};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(250);
@@ -114,7 +116,7 @@ impl Watch {
     /// When the process has no descriptor left for a doorbell.
     pub fn new() -> std::io::Result<Self> {
         Ok(Self {
-            pulses: Mutex::default(),
+            pulses: mutex(&locks::PULSES, Vec::new()),
             bell: Doorbell::new()?,
         })
     }

@@ -120,7 +120,9 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 pub(crate) fn stop(stack: &Stack) {
     // SeqCst: before the rings that follow.
     stack.stop.store(true, std::sync::atomic::Ordering::SeqCst);
-    drop(stack.control.lock().take());
+    // Not under its lock: its thread ends first.
+    let control = stack.control.lock().take();
+    drop(control);
     let ring = |doorbell: &Doorbell| doorbell.ring();
     stack.ports.iter().for_each(|port| {
         ring(&port.doorbell);

@@ -10,6 +10,7 @@
 //! ```
 
 pub mod barrier;
+pub mod checks;
 pub mod clock;
 pub mod counter;
 pub mod crossbar;

@@ -68,7 +68,8 @@ pub fn sleeping(place: &str) {
     }
 }
 
-/// What to do with a fault from now on; at first [`Action::Panic`]. (A self-deadlock panics in any case.)
+/// What to do with a fault from now on; at first [`Action::Panic`], or [`Action::Abort`] where the environment says
+/// `PERCORE_WITNESS=abort`. (A self-deadlock panics in any case.)
 pub fn set_action(action: Action) {
     check::set_action(action);
 }
@@ -76,6 +77,17 @@ pub fn set_action(action: Action) {
 /// The reports so far, oldest first; the first 100 of them. They are kept until [`forget`].
 pub fn reports() -> Vec<Report> {
     check::reports()
+}
+
+/// Panics with the first report, if there was one: for the end of a test.
+pub fn assert_no_reports() {
+    let reports = reports();
+    if let Some(first) = reports.first() {
+        panic!(
+            "the witness has {} reports, the first:\n{first}",
+            reports.len()
+        );
+    }
 }
 
 /// Drops the reports.
@@ -94,8 +106,8 @@ pub fn show_locks() -> String {
         return "lock holders are known in a build with the feature `witness` only\n".to_owned();
     }
     let mut text = format!(
-        "{:<20} {:<20} {:>18} {:>14}\n",
-        "thread", "class", "lock", "held for"
+        "{:<20} {:<20} {:>18} {:>14}  {}\n",
+        "thread", "class", "lock", "held for", "taken by"
     );
     for holder in holders() {
         let Holder {
@@ -103,10 +115,15 @@ pub fn show_locks() -> String {
             class,
             lock,
             held_ns,
-        } = holder;
+            ..
+        } = &holder;
         let us = held_ns / 1000;
         // A String takes whatever is written to it.
-        let _ = writeln!(text, "{thread:<20} {class:<20} {lock:>#18x} {us:>11} µs");
+        let _ = writeln!(
+            text,
+            "{thread:<20} {class:<20} {lock:>#18x} {us:>11} µs  {}",
+            holder.place()
+        );
     }
     text
 }

@@ -159,6 +159,7 @@ fn show_locks_says_who_holds_what() {
         let shown = thread::spawn(witness::show_locks).join().unwrap();
         let mine = shown.lines().find(|line| line.contains("table")).unwrap();
         assert!(mine.contains("show_locks_says"), "{shown}");
+        assert!(mine.contains("tests/witness.rs:"), "{shown}");
         drop(table);
         assert!(!witness::show_locks().contains("table"));
     });

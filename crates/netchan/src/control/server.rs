@@ -9,22 +9,23 @@ use std::{
     },
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
     thread::{self, JoinHandle},
     time::Duration,
 };
 
+use percore::lock::{Mutex, mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use super::{REQUEST_MAX, STACKS_MAX, TOPICS, make_private, own_directories, sweep};
+use crate::locks;
 
 /// Clients served at a time; more wait in the listen queue.
 const CLIENTS_MAX: usize = 16;
 /// A client that has neither asked nor taken its answer by then is dropped.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
 /// Choosing a name, removing a dead socket and binding must not interleave in one process.
-static NAMING: Mutex<()> = Mutex::new(());
+static NAMING: Mutex<()> = mutex(&locks::NAMING, ());
 
 /// A served control socket. Dropping it ends the thread and removes the socket, except in a forked child.
 #[derive(Debug)]
@@ -93,7 +94,7 @@ pub fn serve_in(
 
 fn bind_in(directory: &Path) -> io::Result<(UnixListener, PathBuf)> {
     make_private(directory)?;
-    let _naming = NAMING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _naming = NAMING.lock();
     let pid = std::process::id();
     for n in 0..STACKS_MAX {
         let name = if n == 0 {

@@ -16,12 +16,14 @@ use std::{
     },
 };
 
-use parking_lot::Mutex;
-use percore::counter::PerCore;
+use percore::{
+    counter::PerCore,
+    lock::{Mutex, mutex},
+};
 use proto::time::Instant;
 
 use super::{Boxed, Concurrency, Module, Point, Verdict, View, is_name};
-use crate::{errno::invalid, giant::Giant, packet::Packet, regime::cell::OwnLink, steer};
+use crate::{errno::invalid, giant::Giant, locks, packet::Packet, regime::cell::OwnLink, steer};
 
 /// Modules of one stack: what a list of rules that nobody audits would be long before.
 pub const MODULES_MAX: usize = 64;
@@ -228,10 +230,10 @@ impl Registry {
     pub fn new(interfaces: usize, giant: Arc<Giant>) -> Self {
         Self {
             giant,
-            entries: Mutex::default(),
+            entries: mutex(&locks::MODULES, Vec::new()),
             insides: (0..interfaces).map(|_| Default::default()).collect(),
             next_id: AtomicU64::new(1),
-            changing: Mutex::default(),
+            changing: mutex(&locks::CHANGING, ()),
         }
     }
 
@@ -247,7 +249,8 @@ impl Registry {
                 name.escape_debug()
             )));
         }
-        let mut entries = self.entries.lock();
+        // One at a time comes here (`changing`), so that the list need not be held while we wait for Giant.
+        let entries = self.entries();
         if entries.iter().any(|other| other.name == name) {
             return Err(invalid(format!("there is a module '{name}' already")));
         }
@@ -269,7 +272,7 @@ impl Registry {
             failed: AtomicBool::new(false),
             body,
         });
-        entries.push(entry.clone());
+        self.entries.lock().push(entry.clone());
         Ok(entry)
     }
 

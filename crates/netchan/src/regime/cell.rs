@@ -8,13 +8,16 @@ use std::{
     task::Waker,
 };
 
-use parking_lot::Mutex;
-use percore::doorbell::Doorbell;
+use percore::{
+    doorbell::Doorbell,
+    lock::{Mutex, mutex},
+};
 use proto::time::Instant;
 
 use crate::{
     channel::ShardEnd,
     interface::{Interface, Receive},
+    locks,
     shard::Shard,
     socket::wait::Seat,
 };
@@ -79,7 +82,7 @@ impl Cell {
     /// A cell.
     pub fn new(shard: Shard, ways: Ways, doorbell: Arc<Doorbell>) -> Self {
         Self {
-            held: Mutex::new(Held { shard, ways }),
+            held: mutex(&locks::SHARD, Held { shard, ways }),
             doorbell,
             seat: Seat::default(),
             next_timer: AtomicU64::new(u64::MAX),

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
+use percore::lock::{Mutex, mutex};
 
 use self::{
     datagram::Datagram,
@@ -25,7 +25,7 @@ pub use self::{
     std_like::{Incoming, TcpListener, TcpStream, UdpSocket},
     wait::Waiter,
 };
-use crate::{directory::BindRequest, errno::error, net::Net, stack::Stack};
+use crate::{directory::BindRequest, errno::error, locks, net::Net, stack::Stack};
 
 /// Address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,7 +158,7 @@ impl Socket {
             domain,
             kind,
             role: OnceLock::new(),
-            fresh: Mutex::new(Fresh::default()),
+            fresh: mutex(&locks::FRESH, Fresh::default()),
         }
     }
 
@@ -306,7 +306,7 @@ impl Socket {
             domain: self.domain,
             kind: Kind::Stream,
             role: OnceLock::from(Role::Stream(stream)),
-            fresh: Mutex::new(self.fresh.lock().inherited()),
+            fresh: mutex(&locks::FRESH, self.fresh.lock().inherited()),
         };
         Ok((socket, remote))
     }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
+use percore::lock::{Mutex, mutex};
 
 use super::{Domain, Kind, Readiness, ReceiveFlags, Socket, SocketOption, Waiter};
 use crate::{net::Net, stack::Stack};
@@ -89,7 +89,7 @@ impl Shared {
     fn new(socket: Socket) -> Arc<Self> {
         Arc::new(Self {
             socket,
-            settings: Mutex::new(Settings::default()),
+            settings: mutex(&crate::locks::SETTINGS, Settings::default()),
         })
     }
 

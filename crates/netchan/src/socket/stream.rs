@@ -7,12 +7,12 @@ use std::{
     task::Waker,
 };
 
-use parking_lot::Mutex;
+use percore::lock::{Mutex, mutex};
 
 use super::{Readiness, ReceiveFlags, options::Fresh};
 use crate::{
     errno::error,
-    limits,
+    limits, locks,
     shard::{Connect, TcpOptions, TcpSocket},
     stack::Stack,
     steer::flow::FlowKey,
@@ -35,7 +35,7 @@ struct Place {
 impl Stream {
     fn at(shard: usize, number: u32, key: FlowKey, reported: bool) -> Self {
         Self {
-            place: Mutex::new(Place { key, reported }),
+            place: mutex(&locks::PLACE, Place { key, reported }),
             shard: AtomicUsize::new(shard),
             number: AtomicU32::new(number),
         }

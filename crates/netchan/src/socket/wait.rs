@@ -18,11 +18,15 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
-use percore::doorbell::{Doorbell, Sleep};
+use percore::{
+    doorbell::{Doorbell, Sleep},
+    lock::{Mutex, mutex},
+};
 use proto::time::Instant;
 
-use crate::{clock::Clock, interface::Interface, net::Net, regime::Handoff, stack::Stack, watch};
+use crate::{
+    clock::Clock, interface::Interface, locks, net::Net, regime::Handoff, stack::Stack, watch,
+};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
@@ -30,11 +34,20 @@ const ATTENDED: u32 = 2;
 const ASKED_FOR: u32 = 3;
 
 /// Who turns a channel-fed shard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Seat {
     state: AtomicU32,
     /// Those who came second.
     standing: Mutex<Vec<Arc<Parker>>>,
+}
+
+impl Default for Seat {
+    fn default() -> Self {
+        Self {
+            state: AtomicU32::new(FREE),
+            standing: mutex(&locks::STANDING, Vec::new()),
+        }
+    }
 }
 
 impl Seat {

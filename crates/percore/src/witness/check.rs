@@ -9,7 +9,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     thread,
 };
@@ -33,6 +33,8 @@ pub enum Fault {
 pub enum Action {
     /// Panic with the report as the message (a thread that panics already goes on).
     Panic,
+    /// Print the report and end the process: a thread's panic can go unnoticed, this cannot. For tests.
+    Abort,
     /// Keep the report, and go on.
     Note,
 }
@@ -47,7 +49,7 @@ pub struct Report {
 }
 
 /// A lock that is held now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Holder {
     /// The thread's name, or its number.
     pub thread: String,
@@ -57,6 +59,27 @@ pub struct Holder {
     pub lock: usize,
     /// For how long it has been held.
     pub held_ns: u64,
+    taken: Arc<Backtrace>,
+}
+
+impl Holder {
+    /// The function that took it, with its place in the source; looking it up takes a while.
+    pub fn place(&self) -> String {
+        let text = self.taken.to_string();
+        let mut lines = text.lines().map(str::trim).peekable();
+        while let Some(line) = lines.next() {
+            // "12: crate::function", and on a line of its own "at file:line:column".
+            let Some((_, function)) = line.split_once(": ") else {
+                continue;
+            };
+            let ours = ["percore::lock", "percore::witness", "lock_api::", "std::"];
+            if !ours.iter().any(|part| function.contains(part)) {
+                let at = lines.peek().filter(|next| next.starts_with("at "));
+                return at.map_or(function.to_owned(), |at| format!("{function} {at}"));
+            }
+        }
+        String::new()
+    }
 }
 
 /// One lock that a thread holds.
@@ -80,7 +103,12 @@ type Followed = BTreeMap<(u16, u16), (Arc<Backtrace>, Arc<Backtrace>)>;
 static THREADS: Mutex<Vec<Weak<Holding>>> = Mutex::new(Vec::new());
 static REPORTS: Mutex<Vec<Report>> = Mutex::new(Vec::new());
 static FOLLOWED: Mutex<Followed> = Mutex::new(BTreeMap::new());
-static PANIC: AtomicBool = AtomicBool::new(true);
+/// What to do, as a number; `UNDECIDED` until it is asked for.
+static ACTION: AtomicU8 = AtomicU8::new(UNDECIDED);
+const UNDECIDED: u8 = 0;
+const PANIC: u8 = 1;
+const ABORT: u8 = 2;
+const NOTE: u8 = 3;
 
 thread_local! {
     static HOLDING: OnceCell<Arc<Holding>> = const { OnceCell::new() };
@@ -235,6 +263,10 @@ fn reversal(thread: &str, held: &Held, class: &Class, lock_at: usize) -> String 
 }
 
 fn note(fault: Fault, text: &str) {
+    if action() == ABORT {
+        eprintln!("{text}");
+        std::process::abort();
+    }
     let mut reports = lock(&REPORTS);
     if reports.len() < REPORTS_MAX {
         let text = text.to_owned();
@@ -244,12 +276,29 @@ fn note(fault: Fault, text: &str) {
 
 fn fault(fault: Fault, text: &str) {
     note(fault, text);
-    let panics = PANIC.load(Ordering::Relaxed) && !thread::panicking();
+    let panics = action() == PANIC && !thread::panicking();
     assert!(!panics, "{text}");
 }
 
+fn action() -> u8 {
+    // Relaxed: a setting by itself.
+    let action = ACTION.load(Ordering::Relaxed);
+    if action != UNDECIDED {
+        return action;
+    }
+    let abort = std::env::var_os("PERCORE_WITNESS").is_some_and(|value| value == "abort");
+    let action = if abort { ABORT } else { PANIC };
+    ACTION.store(action, Ordering::Relaxed);
+    action
+}
+
 pub(super) fn set_action(action: Action) {
-    PANIC.store(action == Action::Panic, Ordering::Relaxed);
+    let action = match action {
+        Action::Panic => PANIC,
+        Action::Abort => ABORT,
+        Action::Note => NOTE,
+    };
+    ACTION.store(action, Ordering::Relaxed);
 }
 
 pub(super) fn reports() -> Vec<Report> {
@@ -271,6 +320,7 @@ pub(super) fn holders() -> Vec<Holder> {
             class: held.class.name(),
             lock: held.lock,
             held_ns: now.saturating_sub(held.since_ns),
+            taken: held.taken.clone(),
         }));
     }
     holders

@@ -11,15 +11,25 @@ use std::{
     },
 };
 
-use parking_lot::Mutex;
+use percore::lock::{Mutex, mutex};
 
 use super::{Direction, Incoming, Options, Wire, direction};
+use crate::locks;
 
 /// Where the second opener leaves the half that the first one receives on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Slot {
     filled: AtomicBool,
     half: Mutex<Option<Incoming>>,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self {
+            filled: AtomicBool::new(false),
+            half: mutex(&locks::WIRE_SLOT, None),
+        }
+    }
 }
 
 impl Slot {
@@ -64,7 +74,7 @@ impl Entry {
 
 type Names = HashMap<String, Entry>;
 
-static NAMES: Mutex<Option<Names>> = Mutex::new(None);
+static NAMES: Mutex<Option<Names>> = mutex(&locks::WIRE_NAMES, None);
 
 /// Opens an end of the wire `name`: the first, or the second of one that is half open. `options` is for what this end
 /// sends; a second opener who has none takes those of the first.

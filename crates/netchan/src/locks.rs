@@ -1,0 +1,81 @@
+//! Every lock of the stack, in the order in which they may be taken (F7).
+//!
+//! A thread that holds a lock takes only locks of a higher rank: from top to bottom. In a build with the feature `witness` each acquisition
+//! is checked against this list, whether or not another thread is in the way ([`percore::witness`]); without it a class costs nothing.
+//! ARCHITECTURE.md, *Who runs what*, says who takes them.
+
+use percore::lock::Class;
+
+/// One thread at a time loads or unloads modules; it passes through all halves of interfaces meanwhile.
+pub static CHANGING: Class = Class::new(10, "changing modules");
+/// A socket's options and binding, while it becomes something.
+pub static FRESH: Class = Class::new(20, "socket");
+/// Where a stream's connection lives; connect(2) may move it.
+pub static PLACE: Class = Class::new(30, "stream");
+/// Giant, where the whole stack runs under it.
+pub static GIANT: Class = Class::new(40, "giant");
+/// The receiving half of an interface.
+pub static RECEIVE: Class = Class::new(50, "receive");
+/// A shard, with whatever is its own.
+pub static SHARD: Class = Class::new(60, "shard");
+/// The transmitting half of an interface.
+pub static TRANSMIT: Class = Class::new(70, "transmit");
+/// Giant, where only some modules and link drivers run under it.
+pub static GIANT_INSIDE: Class = Class::new(80, "giant (inside)");
+/// The names of in-memory wires.
+pub static WIRE_NAMES: Class = Class::new(90, "wire names");
+/// What the second opener of a wire leaves for the first.
+pub static WIRE_SLOT: Class = Class::new(100, "wire slot");
+/// The list of modules.
+pub static MODULES: Class = Class::new(110, "modules");
+/// The bound ports.
+pub static BINDINGS: Class = Class::new(120, "bindings");
+/// Who waits for a seat.
+pub static STANDING: Class = Class::new(130, "standing");
+/// How the blocking calls of a socket wait.
+pub static SETTINGS: Class = Class::new(140, "settings");
+/// What the stack's threads are doing.
+pub static PULSES: Class = Class::new(150, "pulses");
+/// The stack's threads, to wait for them.
+pub static THREADS: Class = Class::new(160, "threads");
+/// Who answers questions from outside.
+pub static CONTROL: Class = Class::new(170, "control");
+/// The name of a control socket, while it is chosen.
+pub static NAMING: Class = Class::new(180, "naming");
+
+/// All of them, the outermost first.
+pub static ALL: &[&Class] = &[
+    &CHANGING,
+    &FRESH,
+    &PLACE,
+    &GIANT,
+    &RECEIVE,
+    &SHARD,
+    &TRANSMIT,
+    &GIANT_INSIDE,
+    &WIRE_NAMES,
+    &WIRE_SLOT,
+    &MODULES,
+    &BINDINGS,
+    &STANDING,
+    &SETTINGS,
+    &PULSES,
+    &THREADS,
+    &CONTROL,
+    &NAMING,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    #[test]
+    fn the_order_is_total_and_every_class_has_a_name_of_its_own() {
+        for pair in ALL.windows(2) {
+            assert!(pair[0].rank() < pair[1].rank(), "{pair:?}");
+        }
+        for (i, class) in ALL.iter().enumerate() {
+            assert!(ALL[..i].iter().all(|other| other.name() != class.name()));
+        }
+    }
+}

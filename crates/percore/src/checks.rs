@@ -1,0 +1,27 @@
+//! Which expensive checks this build makes (F7): to be said wherever a measurement is shown.
+//!
+//! Guarantees:
+//! * Constants of the build: code behind one that is off is not there.
+
+/// Lock acquisitions are checked against the declared order ([`witness`](crate::witness); feature `witness`).
+pub const WITNESS: bool = crate::witness::ON;
+
+/// Internal books are checked at the end of each turn (feature `invariants`).
+pub const INVARIANTS: bool = cfg!(feature = "invariants");
+
+/// Built with debug assertions.
+pub const ASSERTIONS: bool = cfg!(debug_assertions);
+
+/// Those that are on, for a person; `none`: figures taken now are comparable.
+pub const fn in_words() -> &'static str {
+    match (WITNESS, INVARIANTS, ASSERTIONS) {
+        (false, false, false) => "none",
+        (false, false, true) => "debug assertions",
+        (false, true, false) => "invariants",
+        (false, true, true) => "invariants, debug assertions",
+        (true, false, false) => "witness",
+        (true, false, true) => "witness, debug assertions",
+        (true, true, false) => "witness, invariants",
+        (true, true, true) => "witness, invariants, debug assertions",
+    }
+}
