@@ -2,10 +2,10 @@
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::{demo, doctor, lab, run, show, work};
+use crate::{demo, doctor, lab, run, show, trace, work};
 
 /// Commands of the contract that this version does not have, and what stands in until it does.
-const PLANNED: [(&str, &str); 9] = [
+const PLANNED: [(&str, &str); 8] = [
     (
         "daemon",
         "a stack lives inside the program that `netchan run` starts",
@@ -17,10 +17,6 @@ const PLANNED: [(&str, &str); 9] = [
     (
         "capture",
         "a TAP link can be captured on the kernel's side: tcpdump -i nc0",
-    ),
-    (
-        "trace",
-        "`netchan show counters` tells what happened, not when",
     ),
     ("suspend", "connections end with their program"),
     ("resume", "connections end with their program"),
@@ -54,6 +50,7 @@ pub enum Command {
     Demo(demo::Arguments),
     Run(run::Arguments),
     Show(show::Arguments),
+    Trace(trace::Arguments),
     Doctor(doctor::Arguments),
     Lab(lab::Arguments),
     /// Parts of netchan's own that are separate processes.
@@ -68,6 +65,7 @@ impl Command {
             Self::Demo(_) => "demo",
             Self::Run(_) => "run",
             Self::Show(_) => "show",
+            Self::Trace(_) => "trace",
             Self::Doctor(_) => "doctor",
             Self::Lab(_) => "lab",
             Self::Inner(_) => "__inner",

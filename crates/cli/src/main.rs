@@ -12,6 +12,7 @@ mod output;
 mod run;
 mod show;
 mod table;
+mod trace;
 mod units;
 mod work;
 
@@ -31,6 +32,7 @@ fn dispatch(command: Command) -> Outcome {
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Show(arguments) => show::show(&arguments),
+        Command::Trace(arguments) => trace::trace(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Lab(arguments) => lab::lab(&arguments),
         Command::Inner(inner) => work::inner(inner),

@@ -81,7 +81,7 @@ fn show_once(arguments: &Arguments) -> Outcome {
 }
 
 /// Those that the user means.
-fn choose(stacks: Vec<Stack>, id: Option<&str>) -> Result<Vec<Stack>, Failure> {
+pub fn choose(stacks: Vec<Stack>, id: Option<&str>) -> Result<Vec<Stack>, Failure> {
     if stacks.is_empty() {
         return Err(failed(
             "no netchan stack of yours is running; start one with: netchan run -- COMMAND",

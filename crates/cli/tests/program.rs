@@ -69,7 +69,7 @@ impl Drop for Runtime {
 fn help_names_what_works_and_nothing_else() {
     let (status, out, _) = run(&["--help"]);
     assert_eq!(status, 0);
-    for command in ["demo", "run", "show", "doctor", "lab"] {
+    for command in ["demo", "run", "show", "trace", "doctor", "lab"] {
         assert!(
             out.contains(&format!("  {command} ")),
             "{command} is missing:\n{out}"
@@ -125,7 +125,7 @@ fn wrong_usage_is_2() {
 #[test]
 fn what_is_to_come_says_so() {
     for command in [
-        "daemon", "set", "capture", "trace", "suspend", "resume", "upgrade", "top", "web",
+        "daemon", "set", "capture", "suspend", "resume", "upgrade", "top", "web",
     ] {
         let (status, out, err) = run(&[command, "--help", "x", "-y"]);
         assert_eq!(status, 1, "{command}");
@@ -250,6 +250,53 @@ fn watch_goes_on_until_the_stack_ends() {
     let (status, out, _) = parts(&child.wait_with_output().unwrap());
     assert_eq!(status, 0);
     assert!(out.matches("[{\"n\":1}]\n").count() >= 2, "{out}");
+}
+
+#[test]
+fn trace_reads_what_a_stack_has_recorded() {
+    let runtime = Runtime::new("trace");
+    // The trace is the process's: a stack on a wire of its own, and a control socket where only this test looks.
+    let net = netchan::Net::builder()
+        .link("wire:trace-test")
+        .and_then(|builder| builder.address("10.0.0.1/24"))
+        .and_then(netchan::Builder::start)
+        .unwrap();
+    let _control = control::serve_in(&runtime.sockets(), |_| None).unwrap();
+    let nobody = std::time::Duration::from_millis(50);
+    let refused = net
+        .tcp()
+        .connect_timeout("10.0.0.9:7".parse().unwrap(), nobody);
+    assert!(refused.is_err());
+    let pid = std::process::id().to_string();
+    let trace = |more: &[&str]| runtime.run(&[&["trace", "--pid", &pid], more].concat());
+    let (status, out, err) = trace(&[]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    for part in [
+        "# a trace event takes",
+        "# netchan-link0 ",
+        "tcp-connect: shard=0",
+        "remote_port=7",
+    ] {
+        assert!(out.contains(part), "{part} is missing:\n{out}");
+    }
+    let (_, out, _) = trace(&["--event", "tcp-connect", "--last", "1", "--json"]);
+    let facts: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(facts["events"].as_array().unwrap().len(), 1);
+    assert_eq!(facts["events"][0]["event"], "tcp-connect");
+    let (status, _, err) = trace(&["--event", "nonsense"]);
+    assert!(status == 2 && err.contains("tcp-connect"), "{err}");
+    let (_, out, _) = trace(&["start"]);
+    assert_eq!(out, format!("process {pid}: records all\n"));
+    let (_, out, _) = trace(&["stop"]);
+    assert_eq!(out, format!("process {pid}: records rare\n"));
+    let file = runtime.0.join("trace.json");
+    let (status, ..) = trace(&["export", "--perfetto", file.to_str().unwrap()]);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let facts: Value = serde_json::from_str(&text).unwrap();
+    assert!(
+        status == 0 && facts["traceEvents"][0]["ph"] == "M",
+        "{text}"
+    );
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub use module::{ModuleConfig, ModuleKind};
 use crate::{
     link::specification::Specification,
     regime::{Dispatch, Regime},
+    trace::Level,
 };
 
 /// A checked configuration. [`Config::default`] is what an empty file means.
@@ -26,6 +27,8 @@ pub struct Config {
     pub giant: bool,
     /// `dispatch`: where protocol work runs (F5).
     pub dispatch: Dispatch,
+    /// `trace`: what is recorded; `None` leaves it as it is.
+    pub trace: Option<Level>,
     /// `cores`: what threads are placed on, in this order; empty leaves it to the kernel.
     pub cores: Vec<usize>,
     /// `[[link]]`, in the order of the file.

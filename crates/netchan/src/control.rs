@@ -1,8 +1,8 @@
-//! The control socket: how `netchan show` asks a running stack for facts from outside. Not a way to change anything.
+//! The control socket: how `netchan show` and `netchan trace` ask a running stack for facts from outside. All that it can change is how much the trace records.
 //!
 //! A stack that was told to [`serve`] answers on a UNIX socket `PID.sock` in a directory that only its user can enter:
-//! `$XDG_RUNTIME_DIR/netchan`, else (root) `/run/netchan`, else `/tmp/netchan-UID`. A request is one line, `hello` or
-//! `show TOPIC`; the answer is one line of JSON, `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
+//! `$XDG_RUNTIME_DIR/netchan`, else (root) `/run/netchan`, else `/tmp/netchan-UID`. A request is one line, `hello`,
+//! `show TOPIC` or `trace REQUEST`; the answer is one line of JSON, `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
 //!
 //! Neither side trusts the other: lengths are bounded, each exchange has a deadline, a client that says nothing is
 //! dropped, and the thread that answers is not one that carries packets (F8: it answers when the application hangs).
@@ -29,7 +29,7 @@ mod tests;
 pub use server::{Control, serve, serve_in};
 
 /// What can be asked for.
-pub const TOPICS: [&str; 14] = [
+pub const TOPICS: [&str; 15] = [
     "links",
     "addresses",
     "routes",
@@ -38,6 +38,7 @@ pub const TOPICS: [&str; 14] = [
     "channels",
     "shards",
     "threads",
+    "stages",
     "locks",
     "counters",
     "memory",
@@ -103,6 +104,14 @@ impl Stack {
     /// See [`AskError`]; an unknown topic is [`AskError::Refused`].
     pub fn show(&self, topic: &str) -> Result<Value, AskError> {
         self.ask(&format!("show {topic}"))
+    }
+
+    /// An answer of its trace: to `start`, `stop`, or `read LAST SINCE [NAME,NAME…]` (see `crate::trace`).
+    ///
+    /// # Errors
+    /// See [`AskError`]; a request that it does not understand is [`AskError::Refused`].
+    pub fn trace(&self, request: &str) -> Result<Value, AskError> {
+        self.ask(&format!("trace {request}"))
     }
 
     /// Who it is: `{"pid", "command", "version", "up_s"}`.

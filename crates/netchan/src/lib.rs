@@ -36,7 +36,9 @@ pub mod limits;
 pub mod locks;
 mod net;
 mod show;
+pub mod stages;
 mod sys;
+pub mod trace;
 
 pub use clock::Clock;
 pub use net::{Builder, Net, Threads};

@@ -64,6 +64,10 @@ pub const BURSTS_PER_TURN: usize = 4;
 pub const SEND_MEMORY_KEPT: usize = 256;
 /// How long output that found no transmit buffer waits before it is tried again, unless something happens earlier.
 pub const BUFFER_RETRY: Duration = Duration::from_millis(1);
+/// Threads of one process that have a trace ring: the stack's own come first, the application's as they make their first call. 32 × 1024 × 64 bytes = 2 MiB.
+pub const TRACE_THREADS: usize = 32;
+/// Events that each of them keeps.
+pub const TRACE_RECORDS: usize = 1_024;
 /// Flows in a steering table.
 pub const FLOWS: usize = 1 << 20;
 

@@ -43,6 +43,7 @@ use crate::{
         Placement, Steer,
         flow::{FlowHash, FlowTable},
     },
+    trace,
     watch::Watch,
     worker,
 };
@@ -76,6 +77,7 @@ pub struct Builder {
     send_buffer: usize,
     spin: Duration,
     control: bool,
+    trace: Option<trace::Level>,
     modules: Vec<Boxed>,
 }
 
@@ -96,6 +98,7 @@ impl Default for Builder {
             send_buffer: limits::SEND_BUFFER,
             spin: Duration::ZERO,
             control: false,
+            trace: None,
             modules: Vec::new(),
         }
     }
@@ -120,6 +123,7 @@ impl Builder {
         let mut builder = Self::default()
             .regime(config.effective_regime())
             .dispatch(config.dispatch);
+        builder.trace = config.trace;
         for link in &config.links {
             let opened = specification::open(&link.specification, &builder.clock)?;
             builder = builder.link_with(opened);
@@ -277,6 +281,13 @@ impl Builder {
         self
     }
 
+    /// What the process's threads record (see [`crate::trace`]); default `rare`, or what an earlier stack of this process asked for.
+    #[must_use]
+    pub const fn trace(mut self, level: trace::Level) -> Self {
+        self.trace = Some(level);
+        self
+    }
+
     /// Starts it.
     ///
     /// # Errors
@@ -310,6 +321,10 @@ impl Builder {
             return Err(invalid(
                 "threads cannot sleep in virtual time: use Threads::Caller with a virtual clock",
             ));
+        }
+        trace::prepare();
+        if let Some(level) = self.trace {
+            trace::set_level(level);
         }
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let (regime, now) = (self.regime, clock.now());
@@ -346,13 +361,7 @@ impl Builder {
             worker::start(&stack)?;
         }
         if control {
-            let weak = Arc::downgrade(&stack);
-            let answer = move |topic: &str| crate::show::topic(&*weak.upgrade()?, topic);
-            // Who cannot be watched can still serve.
-            match control::serve(answer) {
-                Ok(control) => *stack.control.lock() = Some(control),
-                Err(e) => eprintln!("netchan: `netchan show` will not see this stack: {e}"),
-            }
+            answer_from_outside(&stack);
         }
         Ok(Net::of(stack))
     }
@@ -390,6 +399,17 @@ impl Builder {
             send_buffer: self.send_buffer.next_power_of_two(),
         };
         Ok((host, links))
+    }
+}
+
+/// Opens the control socket.
+fn answer_from_outside(stack: &Arc<Stack>) {
+    let weak = Arc::downgrade(stack);
+    let answer = move |topic: &str| crate::show::topic(&*weak.upgrade()?, topic);
+    // Who cannot be watched can still serve.
+    match control::serve(answer) {
+        Ok(control) => *stack.control.lock() = Some(control),
+        Err(e) => eprintln!("netchan: `netchan show` will not see this stack: {e}"),
     }
 }
 

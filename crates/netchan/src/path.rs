@@ -23,7 +23,9 @@ use crate::{
     },
     shard::Shard,
     stack::Stack,
+    stages::{self, Stage},
     steer::{Verdict, flow::FlowKey, short},
+    trace,
 };
 
 // ================================================= receive =================================================
@@ -60,6 +62,7 @@ pub(crate) fn receive_own(
     links: &mut [OwnLink],
     now: Instant,
 ) -> bool {
+    stages::enter(Stage::Link);
     let mut work = false;
     for (number, OwnLink { receive, interface }) in links.iter_mut().enumerate() {
         for _ in 0..BURSTS_PER_TURN {
@@ -127,6 +130,7 @@ fn receive_burst(
     let n = received.unwrap_or(0);
     if n > 0 {
         stack.counters.add(side.writer, Counter::FramesIn, n as u64);
+        trace::detail(trace::LINK_IN, [interface.number().into(), n as u64]);
     }
     n
 }
@@ -198,8 +202,16 @@ fn sort(stack: &Stack, side: &mut Receive, verdict: Verdict, packet: Packet) {
             let number = side.steer.shard_of(hash);
             into_inbox(side, number, packet);
         }
-        Verdict::Host(work) => side.host_work.push_back((work, packet)),
-        Verdict::Drop(reason) => stack.counters.add(side.writer, reason, 1),
+        Verdict::Host(work) => {
+            let link = side.steer.interface().into();
+            trace::note(trace::HOST_WORK, [link, work as u64]);
+            side.host_work.push_back((work, packet));
+        }
+        Verdict::Drop(reason) => {
+            let link = side.steer.interface().into();
+            trace::note(trace::DROP, [link, reason as u64]);
+            stack.counters.add(side.writer, reason, 1);
+        }
     }
 }
 
@@ -233,19 +245,25 @@ fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp, now: Instant) {
 /// channel: gives each shard what `steer` found for it.
 #[inline]
 fn hand_in(stack: &Stack, side: &mut Receive) {
-    for (inbox, channel) in side.inboxes.iter_mut().zip(&mut side.channels) {
+    let link = side.steer.interface().into();
+    for (number, (inbox, channel)) in side.inboxes.iter_mut().zip(&mut side.channels).enumerate() {
         if inbox.is_empty() {
             continue;
         }
+        let shard = number as u64;
+        trace::detail(trace::HANDED_CHANNEL, [link, inbox.len() as u64, shard]);
         channel.received.push_batch(inbox);
         if !inbox.is_empty() {
+            trace::note(trace::CHANNEL_FULL, [link, inbox.len() as u64, shard]);
             // The last place where a packet may be lost, and it is counted (R1).
             stack
                 .counters
                 .add(side.writer, Counter::DropChannelFull, inbox.len() as u64);
             inbox.clear();
         }
+        let before = stages::enter(Stage::Scheduler);
         channel.shard.ring();
+        stages::back(before);
     }
 }
 
@@ -254,6 +272,7 @@ fn hand_in(stack: &Stack, side: &mut Receive) {
 fn call_in(stack: &Stack, side: &mut Receive, now: Instant) {
     for (number, inbox) in side.inboxes.iter_mut().enumerate() {
         if !inbox.is_empty() {
+            trace::detail(trace::HANDED_CALL, [number as u64, inbox.len() as u64]);
             stack.with_shard_at(number, now, |shard| take_in(shard, inbox, now));
         }
     }
@@ -305,7 +324,9 @@ pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) {
             Ways::Channels(channels) => {
                 let channel = &mut channels[number];
                 channel.outgoing.push_batch(outbox);
+                let before = stages::enter(Stage::Scheduler);
                 channel.link.ring();
+                stages::back(before);
             }
         }
     }
@@ -340,6 +361,9 @@ pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
             });
     }
     interface.channels = channels;
+    if taken > 0 {
+        trace::detail(trace::LINK_OUT, [interface.number().into(), taken as u64]);
+    }
     if taken > 0 || interface.has_frames() {
         flush(interface, now);
     }

@@ -19,6 +19,8 @@ use crate::{
     },
     shard::{Shard, TcpSocket},
     stack::Stack,
+    stages::{self, Stage},
+    trace,
     watch::{self, State as Doing},
 };
 
@@ -40,6 +42,7 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
         "settings" => settings(stack, now),
         "locks" => locks(stack, now),
         "modules" => modules(stack, now),
+        "stages" => stages(),
         // None in this version.
         "taps" => Vec::new(),
         _ => return None,
@@ -266,6 +269,23 @@ fn threads(stack: &Stack, now: Instant) -> Vec<Value> {
         .collect()
 }
 
+/// What each thread spends its time on; while that is switched off (`netchan trace start` switches it on), what it spent before.
+fn stages() -> Vec<Value> {
+    let row = |spent: stages::Spent| {
+        let all = spent.ns.iter().sum::<u64>().max(1) as f64; // precision: shares
+        let mut row = json!({ "thread": spent.thread });
+        for (stage, ns) in Stage::ALL.iter().zip(spent.ns) {
+            row[format!("{}_ns", stage.name())] = json!(ns);
+        }
+        let shares = Stage::ALL.iter().zip(spent.ns);
+        let shares =
+            shares.map(|(stage, ns)| format!("{} {:.0} %", stage.name(), 100.0 * ns as f64 / all));
+        row["shares"] = json!(shares.collect::<Vec<_>>().join(", "));
+        row
+    };
+    stages::read().into_iter().map(row).collect()
+}
+
 fn counters(stack: &Stack) -> Vec<Value> {
     let row = |name: &str, value: u64, meaning: &str| json!({"name": name, "value": value, "meaning": meaning});
     let mut rows: Vec<_> = Counter::ALL
@@ -435,6 +455,8 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
             "boot",
         ),
         row("spin_ns", json!(stack.spin_ns), "boot"),
+        row("trace", json!(trace::level().name()), "run"),
+        row("stages", json!(stages::are_on()), "run"),
         row("attended", json!(stack.attended.load(Relaxed)), "run"),
         row(
             "tcp.receive_buffer_bytes",

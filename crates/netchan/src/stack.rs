@@ -40,7 +40,9 @@ use crate::{
         cell::{Cell, Held, OwnLink, Ways, wake_all},
     },
     shard::Shard,
+    stages::{self, Stage},
     steer::{flow::FlowKey, spread},
+    trace,
     watch::Watch,
 };
 
@@ -123,7 +125,10 @@ impl Stack {
     #[inline]
     pub fn with_shard<R>(&self, number: usize, f: impl FnOnce(&mut Shard, Instant) -> R) -> R {
         let now = self.clock.now();
-        self.hold(number, now, |held| f(&mut held.shard, now))
+        self.hold(number, now, |held| {
+            stages::enter(Stage::Socket);
+            f(&mut held.shard, now)
+        })
     }
 
     /// The same for calls that want what has been received: where no thread does it, the links are turned first.
@@ -141,6 +146,7 @@ impl Stack {
             if let Ways::Own(links) = &mut held.ways {
                 path::receive_own(self, &mut held.shard, links, now);
             }
+            stages::enter(Stage::Socket);
             f(&mut held.shard, now)
         })
     }
@@ -178,7 +184,11 @@ impl Stack {
     fn hold<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Held) -> R) -> R {
         let _giant = self.giant.as_deref().map(Giant::enter);
         let cell = &self.cells[number];
-        let mut held = cell.held.lock();
+        let mut held = if trace::is_watched() {
+            lock_watched(cell, number)
+        } else {
+            cell.held.lock()
+        };
         self.enter(&mut held, now);
         let result = f(&mut held);
         self.leave(cell, held, now);
@@ -199,9 +209,36 @@ impl Stack {
     }
 
     #[inline(never)]
-    fn leave(&self, cell: &Cell, mut held: MutexGuard<'_, Held>, now: Instant) {
+    fn leave(&self, cell: &Cell, held: MutexGuard<'_, Held>, now: Instant) {
+        if trace::is_watched() {
+            return self.leave_watched(cell, held, now);
+        }
+        self.leave_as::<false>(cell, held, now);
+    }
+
+    /// The same while somebody watches: with marks for the trace and the stages.
+    #[cold]
+    #[inline(never)]
+    fn leave_watched(&self, cell: &Cell, held: MutexGuard<'_, Held>, now: Instant) {
+        stages::enter(Stage::Protocol);
+        let number = held.shard.number() as u64;
+        self.leave_as::<true>(cell, held, now);
+        trace::detail(trace::TURN_END, [number]);
+        stages::end_of_turn();
+    }
+
+    #[inline(always)]
+    fn leave_as<const WATCHED: bool>(
+        &self,
+        cell: &Cell,
+        mut held: MutexGuard<'_, Held>,
+        now: Instant,
+    ) {
         held.shard.finish(now);
         if held.shard.has_output() {
+            if WATCHED {
+                sends(&held.shard);
+            }
             path::hand_out(self, &mut held, now);
         }
         let earlier = cell.publish_timer(held.shard.next_timer(now));
@@ -212,7 +249,9 @@ impl Stack {
             let mut woken = WOKEN.take();
             std::mem::swap(&mut woken, &mut held.shard.woken);
             drop(held);
+            let before = stages::enter(Stage::Scheduler);
             wake_all(&mut woken);
+            stages::back(before);
             WOKEN.set(woken);
         }
         if earlier && self.threaded {
@@ -258,12 +297,14 @@ impl Stack {
         interface: &Mutex<Interface>,
         now: Instant,
     ) -> bool {
+        let before = stages::enter(Stage::Link);
         let mut interface = interface.lock();
         let mut work = path::transmit_from_channels(&mut interface, now) > 0;
         work |= path::receive(self, side, &mut interface, now);
         self.look_after(&mut interface, now);
         work |= interface.has_returns();
         drop(interface);
+        stages::back(before);
         if let Some(last) = self.newly_gone(number) {
             for shard in 0..self.cells.len() {
                 self.with_shard_at(shard, now, |shard| shard.link_gone(number, last, now));
@@ -431,6 +472,35 @@ impl Stack {
         // Relaxed: a flag on its own; whoever sees it late turns once more.
         self.stop.load(Relaxed)
     }
+}
+
+/// Takes a shard's lock, and says how long that took if it was somebody else's.
+#[cold]
+#[inline(never)]
+fn lock_watched(cell: &Cell, number: usize) -> MutexGuard<'_, Held> {
+    stages::begin_of_turn();
+    let held = cell.held.try_lock().unwrap_or_else(|| {
+        let since = percore::clock::now_ns();
+        let held = cell.held.lock();
+        let waited = percore::clock::now_ns().saturating_sub(since);
+        trace::detail(trace::LOCK_WAITED, [number as u64, waited]);
+        held
+    });
+    trace::detail(trace::TURN_BEGIN, [number as u64]);
+    stages::enter(Stage::Protocol);
+    held
+}
+
+/// Marks, while somebody watches, that a shard sends.
+fn sends(shard: &Shard) {
+    for (link, outbox) in shard.outboxes.iter().enumerate() {
+        let packets = outbox.len() as u64;
+        if packets > 0 {
+            let shard = shard.number() as u64;
+            trace::detail(trace::SENT, [shard, packets, link as u64]);
+        }
+    }
+    stages::enter(Stage::Link);
 }
 
 /// A small number that differs from thread to thread.

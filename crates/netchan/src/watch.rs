@@ -23,7 +23,12 @@ use percore::{
 };
 use proto::time::Instant;
 
-use crate::{locks, stack::Stack};
+use crate::{
+    locks,
+    stack::Stack,
+    stages::{self, Stage},
+    trace,
+};
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(250);
@@ -153,6 +158,8 @@ pub fn run(stack: &Stack, pulse: Arc<Pulse>, work: impl FnOnce(&Stack)) {
     let id = rustix::thread::gettid().as_raw_nonzero().get();
     pulse.thread.store(id.unsigned_abs(), Release);
     OWN.set(Some(pulse.clone()));
+    trace::join();
+    stages::belongs_to(Stage::Link);
     let _end = End(stack, pulse);
     work(stack);
 }

@@ -8,7 +8,7 @@ use proto::time::{Duration, Instant};
 use crate::{
     interface::Interface,
     regime::Handoff,
-    socket::wait::{attend, ppoll, readable},
+    socket::wait::{asleep, attend, ppoll, readable},
     stack::Stack,
     watch,
 };
@@ -107,7 +107,7 @@ fn sleep(stack: &Stack, number: usize, timers: bool) {
         if until > now {
             // An error (EINTR) ends the sleep, nothing more.
             watch::asleep(now);
-            let _ = ppoll(&mut fds[..count], until, now);
+            let _ = asleep(stack, until, now, || ppoll(&mut fds[..count], until, now));
         }
     }
     port.doorbell.disarm();

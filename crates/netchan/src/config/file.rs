@@ -9,6 +9,7 @@ use super::{Config, ConfigError, Congestion, LinkConfig, TcpConfig, module, unit
 use crate::{
     link::specification::{self, Kind, Specification},
     regime::{Dispatch, Regime},
+    trace::Level,
 };
 
 #[derive(Deserialize)]
@@ -17,6 +18,7 @@ struct File {
     regime: Option<Spanned<String>>,
     giant: Option<bool>,
     dispatch: Option<Spanned<String>>,
+    trace: Option<Spanned<String>>,
     #[serde(default)]
     cores: Vec<Spanned<usize>>,
     #[serde(default)]
@@ -118,6 +120,7 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
             .dispatch
             .as_ref()
             .map_or(Ok(Dispatch::default()), dispatch)?,
+        trace: file.trace.as_ref().map(level).transpose()?,
         tcp: tcp(&file.tcp)?,
         ..Config::default()
     };
@@ -184,6 +187,12 @@ fn dispatch(name: &Spanned<String>) -> Result<Dispatch, Problem> {
             format!("unknown dispatch `{other}`; it is one of direct, deferred, hybrid"),
         )),
     }
+}
+
+fn level(name: &Spanned<String>) -> Result<Level, Problem> {
+    name.get_ref()
+        .parse()
+        .map_err(|what: String| problem(name, what))
 }
 
 fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {

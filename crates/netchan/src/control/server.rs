@@ -254,6 +254,13 @@ impl<P: Fn(&str) -> Option<Value>> Server<P> {
     fn answer(&self, line: &str) -> Value {
         match line.split_once(' ').unwrap_or((line, "")) {
             ("hello", "") => json!({ "ok": self.hello() }),
+            ("trace", request) => {
+                match catch_unwind(AssertUnwindSafe(|| crate::trace::answer(request))) {
+                    Ok(Ok(facts)) => json!({ "ok": facts }),
+                    Ok(Err(why)) => json!({ "error": why }),
+                    Err(_) => json!({ "error": "the stack failed while it read its trace" }),
+                }
+            }
             ("show", topic) => match catch_unwind(AssertUnwindSafe(|| (self.provider)(topic))) {
                 Ok(Some(facts)) => json!({ "ok": facts }),
                 Ok(None) if TOPICS.contains(&topic) => {
@@ -264,7 +271,7 @@ impl<P: Fn(&str) -> Option<Value>> Server<P> {
                 }
                 Err(_) => json!({ "error": "the stack failed while it gathered the facts" }),
             },
-            _ => json!({ "error": "the request is neither `hello` nor `show TOPIC`" }),
+            _ => json!({ "error": "the request is none of `hello`, `show TOPIC` and `trace …`" }),
         }
     }
 

@@ -103,6 +103,13 @@ fn rude_clients_harm_nobody() {
     deaf.write_all(b"show sockets\n").unwrap(); // and never reads
     let mut garbage = connect();
     garbage.write_all(b"\xff\xfe{]\0\n").unwrap();
+    let mut nonsense = connect();
+    nonsense
+        .write_all(b"trace read 9999999999999999999999 \xff drop,\0\n")
+        .unwrap();
+    let mut refused = String::new();
+    nonsense.read_to_string(&mut refused).unwrap();
+    assert!(refused.starts_with("{\"error\":"), "{refused}");
     let mut answer = String::new();
     garbage
         .set_read_timeout(Some(Duration::from_secs(5)))

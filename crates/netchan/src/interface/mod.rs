@@ -148,6 +148,11 @@ impl Interface {
         &self.host.interfaces[usize::from(self.number)]
     }
 
+    /// Its number.
+    pub const fn number(&self) -> u8 {
+        self.number
+    }
+
     pub(crate) fn count(&self, counter: Counter) {
         self.counters.add(self.writer, counter, 1);
     }

@@ -23,7 +23,9 @@ use percore::{
 use proto::time::Instant;
 
 use super::{Boxed, Concurrency, Module, Point, Verdict, View, is_name};
-use crate::{errno::invalid, giant::Giant, locks, packet::Packet, regime::cell::OwnLink, steer};
+use crate::{
+    errno::invalid, giant::Giant, locks, packet::Packet, regime::cell::OwnLink, steer, trace,
+};
 
 /// Modules of one stack: what a list of rules that nobody audits would be long before.
 pub const MODULES_MAX: usize = 64;
@@ -189,6 +191,7 @@ impl Eyes {
             entry.counts.add(self.slot, SEEN, 1);
             if verdict == Verdict::Drop {
                 entry.counts.add(self.slot, DROPPED, 1);
+                trace::note(trace::MODULE_DROP, [entry.id, self.slot as u64]);
                 return false;
             }
         }

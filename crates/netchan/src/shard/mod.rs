@@ -167,6 +167,12 @@ impl Shard {
         })
     }
 
+    /// Its number.
+    #[inline]
+    pub const fn number(&self) -> usize {
+        self.number
+    }
+
     #[inline]
     fn count(&self, counter: Counter) {
         self.counters.add(self.number, counter, 1);

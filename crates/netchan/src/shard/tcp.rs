@@ -1,6 +1,7 @@
 //! TCP in a shard: segments to connections, connections to segments, and what the socket calls do to a connection.
 
 mod calls;
+mod tell;
 
 use std::{
     io::IoSliceMut,
@@ -39,6 +40,7 @@ use crate::{
         flow::{FlowKey, Tuple},
         short,
     },
+    trace,
 };
 
 /// A connection with what surrounds it.
@@ -65,6 +67,8 @@ pub struct TcpSocket {
     detached_flow: bool,
     dirty: bool,
     read_shut: bool,
+    /// The trace has been told that the peer's window is closed.
+    told_closed: bool,
     /// The handshake was over once: tells "refused" from "reset".
     was_open: bool,
     /// What was learned of the next hop since the last packet.
@@ -221,7 +225,7 @@ impl Shard {
         if input.drop.is_some() || input.events.intersects(RARE) || socket.connection.wants_output()
         {
             if let Some(reason) = input.drop {
-                self.count(counter_of(reason));
+                self.refused(number, counter_of(reason));
             }
             self.events(number, input.events, now);
             return self.settle(number);
@@ -344,6 +348,7 @@ impl Shard {
     #[cold]
     fn rare_events(&mut self, number: u32, events: Events, now: Instant) -> Readiness {
         let mut ready = Readiness::NONE;
+        self.tell_rare(number, events);
         let Some(socket) = self.tcp.get_mut(number) else {
             return ready;
         };
@@ -455,9 +460,10 @@ impl Shard {
             let packet = if let Some(transmit) = socket.connection.output_text(now) {
                 socket.packet(buffer, &transmit)
             } else if let Some(transmit) = socket.connection.output(now) {
-                socket.packet_of_any(buffer, &transmit)
+                socket.packet_of_any(buffer, &transmit, (self.number, number))
             } else {
                 self.slab.free(buffer);
+                socket.tell_window(self.number, number);
                 break;
             };
             let outbox = self.outboxes.get_mut(usize::from(socket.interface));
@@ -486,9 +492,11 @@ impl Shard {
         }
         let attempts = socket.connection.attempts();
         let events = socket.connection.on_timer(now);
-        if socket.connection.attempts() > attempts {
+        let more = socket.connection.attempts();
+        if more > attempts {
             socket.hint = Hint::DOUBT;
         }
+        self.tell_timer(number, if more > attempts { more } else { 0 });
         self.events(number, events, now);
         self.mark_dirty(number);
     }
@@ -520,6 +528,7 @@ impl Shard {
             detached_flow: false,
             dirty: false,
             read_shut: false,
+            told_closed: false,
             was_open: false,
             hint: Hint::NONE,
             template: emit::Template::new(key.local, key.remote, fields),
@@ -575,6 +584,7 @@ impl Shard {
             .insert_tcp(&key, hash, &connection, peer.interface, kept, None)
             .ok_or(libc::ENOBUFS)?;
         self.count(Counter::ActiveOpens);
+        self.tell_ports(trace::TCP_CONNECT, number);
         self.mark_dirty(number);
         Ok((number, key))
     }
@@ -623,7 +633,13 @@ impl TcpSocket {
     }
 
     #[inline(never)]
-    fn packet_of_any(&mut self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
+    fn packet_of_any(
+        &mut self,
+        buffer: Buffer,
+        transmit: &Transmit,
+        place: (usize, u32),
+    ) -> Option<Packet> {
+        self.tell_window(place.0, place.1);
         self.packet(buffer, transmit)
     }
 

@@ -25,7 +25,8 @@ use percore::{
 use proto::time::Instant;
 
 use crate::{
-    clock::Clock, interface::Interface, locks, net::Net, regime::Handoff, stack::Stack, watch,
+    clock::Clock, interface::Interface, locks, net::Net, regime::Handoff, stack::Stack, stages,
+    trace, watch,
 };
 
 const FREE: u32 = 0;
@@ -251,6 +252,7 @@ impl Waiter {
     ) -> io::Result<usize> {
         let stack = self.stack.clone();
         let cell = &stack.cells[number];
+        trace::detail(trace::SEAT_TAKEN, [number as u64]);
         self.parker.sitting.store(number, Ordering::SeqCst);
         let result = loop {
             self.turn_and_spin(number);
@@ -280,6 +282,7 @@ impl Waiter {
             }
         };
         self.parker.sitting.store(NOT_SITTING, Ordering::SeqCst);
+        trace::detail(trace::SEAT_LEFT, [number as u64]);
         result
     }
 
@@ -430,7 +433,7 @@ impl Waiter {
         let slept = if work || self.parker.is_signalled() {
             Ok(0)
         } else {
-            ppoll(&mut self.fds, until, now)
+            asleep(&stack, until, now, || ppoll(&mut self.fds, until, now))
         };
         self.parker.doorbell.disarm();
         stack.ports.iter().for_each(|port| port.doorbell.disarm());
@@ -450,7 +453,7 @@ impl Waiter {
     ) -> io::Result<usize> {
         if how == Sleep::Futex {
             let timeout = (until != Instant::FAR).then(|| until.since(now));
-            let rung = doorbell.wait(timeout);
+            let rung = asleep(&self.stack, until, now, || doorbell.wait(timeout));
             // Neither rung nor at the end of its time (the futex goes by another clock: give or take a 64th): a signal handler ran.
             let slept = self.stack.clock.now().since(now);
             let early = timeout.is_none_or(|t| slept + t / 64 + Duration::from_millis(1) < t);
@@ -463,11 +466,29 @@ impl Waiter {
         self.fds.clear();
         self.fds.extend_from_slice(fds);
         self.fds.push(readable(doorbell.fd()));
-        ppoll(&mut self.fds, until, now)?;
+        asleep(&self.stack, until, now, || ppoll(&mut self.fds, until, now))?;
         let own = fds.len();
         fds.copy_from_slice(&self.fds[..own]);
         Ok(fds.iter().filter(|fd| fd.revents != 0).count())
     }
+}
+
+/// Runs `sleep`, and tells the trace and the stages of it.
+pub(crate) fn asleep<R>(
+    stack: &Stack,
+    until: Instant,
+    now: Instant,
+    sleep: impl FnOnce() -> R,
+) -> R {
+    if !trace::is_watched() {
+        return sleep();
+    }
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    trace::detail(trace::ASLEEP, [micros(until.since(now))]);
+    let result = stages::sleeping(sleep);
+    let slept = stack.clock.now().since(now);
+    trace::detail(trace::AWAKE, [micros(slept)]);
+    result
 }
 
 /// Whether any of `fds` is ready at this moment.
@@ -517,8 +538,9 @@ pub(crate) fn attend(stack: &Stack, bell: &Doorbell) {
         if at == 0 && !stack.is_attended() {
             bell.arm(Sleep::Futex);
             if !stack.is_stopping() && !stack.is_attended() {
-                watch::asleep(stack.clock.now());
-                bell.wait(Some(TICK));
+                let now = stack.clock.now();
+                watch::asleep(now);
+                asleep(stack, now + TICK, now, || bell.wait(Some(TICK)));
                 watch::turning(stack.clock.now());
             }
             bell.disarm();
@@ -546,7 +568,9 @@ fn sit(stack: &Stack, number: usize) {
                 until.since(now).min(TICK / 10)
             };
             watch::asleep(now);
-            cell.doorbell.wait(Some(longest));
+            asleep(stack, now + longest, now, || {
+                cell.doorbell.wait(Some(longest))
+            });
             watch::turning(stack.clock.now());
         }
         cell.doorbell.disarm();

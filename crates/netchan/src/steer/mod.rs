@@ -102,6 +102,11 @@ struct Checked {
 }
 
 impl Steer {
+    /// The number of its interface.
+    pub const fn interface(&self) -> u8 {
+        self.interface
+    }
+
     /// For interface number `interface`.
     pub const fn new(interface: u8, placement: Placement) -> Self {
         Self {
@@ -117,7 +122,7 @@ impl Steer {
     }
 
     /// Checks a frame and says where it goes.
-    #[inline]
+    #[inline(always)]
     pub fn classify(&mut self, host: &Host, packet: &mut Packet) -> Verdict {
         if let Some(verdict) = self.quick(host, packet) {
             return verdict;

@@ -49,8 +49,9 @@ impl<const N: usize> Event<N> {
         self.line
     }
 
+    /// Its number: its place in the table.
     #[inline(always)]
-    pub(super) const fn id(&self) -> u16 {
+    pub const fn id(&self) -> u16 {
         self.line.id
     }
 }

@@ -29,8 +29,8 @@ pub struct Missed {
     pub torn: u64,
 }
 
-/// Reads a ring, and goes on where it stopped. The writer does not notice.
-#[derive(Debug)]
+/// Reads a ring, and goes on where it stopped. The writer does not notice. A clone goes on from the same place by itself.
+#[derive(Clone, Debug)]
 pub struct Reader {
     memory: Memory,
     next: u64,

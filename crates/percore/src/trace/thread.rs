@@ -52,6 +52,13 @@ impl Attached {
     pub fn writer(&self) -> &Writer {
         &self.writer
     }
+
+    /// Ends it, and gives the ring back for another thread, with all that it holds.
+    pub fn detach(self) -> Writer {
+        let (memory, _one) = (self.writer.memory.clone(), PhantomData);
+        drop(self); // from here on nobody writes by the old handle
+        Writer { memory, _one }
+    }
 }
 
 impl Drop for Attached {

@@ -30,7 +30,11 @@ impl Connection {
         if header.ack > self.snd.una {
             self.advance(header, segment.now, out);
         } else if self.is_duplicate_ack(segment, window, newly_sacked) {
+            let repairing = self.recovery.is_fast();
             self.on_duplicate_ack(segment.now);
+            if !repairing && self.recovery.is_fast() {
+                out.events |= Events::LOSS;
+            }
             self.pending.set(Pending::SEND);
         }
         if header.ack >= self.snd.una {

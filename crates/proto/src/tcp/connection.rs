@@ -360,6 +360,11 @@ impl Connection {
         self.attempts
     }
 
+    /// Whether the peer's window is closed and is asked for (the persist timer of RFC 9293 §3.8.6.1).
+    pub const fn is_probing(&self) -> bool {
+        self.probing
+    }
+
     /// Our port.
     pub const fn local_port(&self) -> u16 {
         self.local_port

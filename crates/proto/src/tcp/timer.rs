@@ -110,8 +110,12 @@ impl Connection {
             return Events::NONE;
         }
         if self.recovery.waiting != Waiting::Timeout && !self.probing {
+            let repairing = self.recovery.is_fast();
             self.on_early_timer(self.recovery.waiting, now);
-            return Events::NONE;
+            return match !repairing && self.recovery.is_fast() {
+                true => Events::LOSS,
+                false => Events::NONE,
+            };
         }
         let first = self.attempts == 0;
         self.attempts = self.attempts.saturating_add(1);

@@ -84,6 +84,8 @@ impl Events {
     /// R1 was passed: repeated retransmissions without an answer (RFC 9293 MUST-20, SHLD-9).
     /// A good moment to doubt the next hop.
     pub const STALLED: Self = Self(1 << 9);
+    /// Segments are taken for lost before any timer expired: they are sent again (fast retransmit).
+    pub const LOSS: Self = Self(1 << 10);
 
     /// Whether all of `other` happened.
     #[inline]
