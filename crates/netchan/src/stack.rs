@@ -241,6 +241,9 @@ impl Stack {
             }
             path::hand_out(self, &mut held, now);
         }
+        if percore::checks::INVARIANTS {
+            held.check();
+        }
         let earlier = cell.publish_timer(held.shard.next_timer(now));
         if held.shard.woken.is_empty() {
             drop(held);

@@ -17,7 +17,7 @@ use proto::time::Instant;
 use crate::{
     channel::ShardEnd,
     interface::{Interface, Receive},
-    locks,
+    limits, locks,
     shard::Shard,
     socket::wait::Seat,
 };
@@ -54,6 +54,20 @@ impl Held {
         match &mut self.ways {
             Ways::Channels(ends) => ends,
             Ways::Calls | Ways::Own(_) => &mut [],
+        }
+    }
+
+    /// Panics if the books of what is held do not balance: for builds that check them.
+    #[cold]
+    pub fn check(&mut self) {
+        self.shard.check();
+        for end in self.channels() {
+            let (used, room) = (end.received.len(), end.outgoing.room());
+            assert!(used <= limits::CHANNEL_RX && room <= limits::CHANNEL_TX);
+        }
+        for link in self.own_links() {
+            let slab = &mut link.receive.slab;
+            assert!(slab.available() <= slab.capacity(), "receive buffers");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The shard: protocol state that one holder at a time touches through `&mut`. Inside there are no locks and no atomics.
 //! It knows nothing of regimes: packets come in by [`Shard::input`] and leave by its outboxes.
 
+mod check;
 mod icmp;
 mod listen;
 mod peers;
@@ -89,6 +90,8 @@ pub struct Shard {
     pub(crate) requests: VecDeque<Request>,
     /// To be woken once the holder has let go.
     pub(crate) woken: Vec<Waker>,
+    /// Turns at whose end the books were to be checked.
+    checked: usize,
     leases: bool,
     /// No link is left.
     all_gone: bool,
@@ -153,6 +156,7 @@ impl Shard {
             outboxes: host.interfaces.iter().map(|_| outbox()).collect(),
             requests: VecDeque::with_capacity(64),
             woken: Vec::with_capacity(64),
+            checked: 0,
             leases,
             all_gone: false,
             segments,

@@ -138,6 +138,11 @@ impl<T> Table<T> {
         self.len
     }
 
+    /// Places that things have had at one time.
+    pub const fn places(&self) -> usize {
+        self.slots.len()
+    }
+
     /// How many there can be.
     pub const fn capacity(&self) -> usize {
         self.capacity

@@ -54,8 +54,8 @@ pub struct TcpSocket {
     pub hash: u32,
     /// The protocol.
     pub connection: Connection,
-    receive: ReceiveQueue<Packet>,
-    send: SendQueue,
+    pub(super) receive: ReceiveQueue<Packet>,
+    pub(super) send: SendQueue,
     wakers: Wakers,
     /// SO_ERROR.
     error: Option<i32>,
@@ -64,8 +64,8 @@ pub struct TcpSocket {
     /// A socket of the application holds it.
     pub(super) attached: bool,
     /// Its flow has been taken out of the table: closed, or in TIME-WAIT.
-    detached_flow: bool,
-    dirty: bool,
+    pub(super) detached_flow: bool,
+    pub(super) dirty: bool,
     read_shut: bool,
     /// The trace has been told that the peer's window is closed.
     told_closed: bool,

@@ -97,6 +97,13 @@ impl Wheel {
         self.soonest = self.soonest.min(tick);
     }
 
+    /// Whether `number` will come up in time for a deadline `at`: what [`Self::arm`] promised.
+    pub fn serves(&self, number: u32, at: Instant) -> bool {
+        let node = self.nodes.get(number as usize).unwrap_or(&IDLE);
+        let soon = Instant(self.tick.saturating_mul(TICK_NS));
+        at == Instant::FAR || node.after < at || node.after <= soon
+    }
+
     /// Forgets `number`.
     pub fn disarm(&mut self, number: u32) {
         let Some(&Node {

@@ -1,12 +1,28 @@
-//! What must hold of a connection at any time, and of a receive queue; asserted by the tests.
+//! What must hold of a connection at any time, and of its queues; asserted by the tests, and by builds that check themselves.
 
 use super::connection::Connection;
 use super::types::State;
 use crate::time::Instant;
 
 impl Connection {
+    /// Panics if what its owner keeps for it is not what it believes: `queued` bytes to send or to be acknowledged, `readable` ones in order.
+    pub fn check_queues(&self, queued: usize, readable: u32) {
+        if self.state == State::Closed {
+            return;
+        }
+        // The SYN has the place before the first byte, the FIN the one after the last.
+        let first = if self.snd.una == self.iss {
+            self.iss + 1
+        } else {
+            self.snd.una
+        };
+        let believed = usize::try_from(self.snd.end - first).unwrap_or(0);
+        assert_eq!(queued, believed, "send queue: {self:?}");
+        assert_eq!(readable, self.unread, "receive queue: {self:?}");
+    }
+
     /// Panics if an invariant does not hold.
-    pub(super) fn check(&self) {
+    pub fn check(&self) {
         if self.state == State::Closed {
             assert_eq!(
                 self.deadline(),

@@ -42,7 +42,6 @@ mod timer;
 mod types;
 mod window;
 
-#[cfg(test)]
 mod check;
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation)] // lengths and random numbers of tests
