@@ -66,7 +66,7 @@ test-system:
 
 bench: build
 	$(CARGO) bench --workspace
-	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch
+	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes
 
 lint:
 	$(CARGO) fmt --all --check

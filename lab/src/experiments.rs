@@ -5,6 +5,7 @@ use std::fmt;
 use crate::{
     path,
     primitives::{channels, counters, crossbar, epoch, interrupts, locks, sched, slab, trace},
+    regimes,
     report::Report,
     steer,
 };
@@ -74,6 +75,7 @@ const EXPERIMENTS: &[Experiment] = &[
     sched::EXPERIMENT,
     interrupts::EXPERIMENT,
     epoch::EXPERIMENT,
+    regimes::EXPERIMENT,
 ];
 
 /// All experiments.

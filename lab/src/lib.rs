@@ -8,8 +8,10 @@ pub mod kit;
 pub mod machine;
 pub mod path;
 mod primitives;
+mod regimes;
 pub mod report;
 mod steer;
 
 pub use experiments::{Experiment, LabError, Options, list, run};
+pub use regimes::child::child;
 pub use report::{Report, Row};

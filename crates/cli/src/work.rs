@@ -19,7 +19,7 @@ use crate::{
     demo::traffic,
     failure::{Outcome, at, failed},
     namespace,
-    output::print_json,
+    output::{print, print_json},
 };
 
 /// What to be.
@@ -43,6 +43,8 @@ enum What {
     },
     /// Removes DIRECTORY when standard input ends, that is, when whoever holds its other end has ended in whatever way.
     Janitor { directory: PathBuf },
+    /// One job of an experiment, as JSON; prints what it came to.
+    Lab { job: String },
     /// Becomes COMMAND, which is killed when the process PARENT ends.
     Child {
         parent: i32,
@@ -57,6 +59,9 @@ pub fn inner(arguments: Arguments) -> Outcome {
         What::Probe => print_json(&namespace::probe()),
         What::Serve { listen, directory } => serve(listen, directory),
         What::Janitor { directory } => janitor(&directory),
+        What::Lab { job } => netchan_lab::child(&job)
+            .map_err(failed)
+            .and_then(|done| print(&format!("{done}\n"))),
         What::Child { parent, command } => child(parent, &command),
     }
 }
