@@ -13,7 +13,7 @@ SOAK_SEEDS ?= 2000
 SOAK_FUZZ_SECONDS ?= 600
 SOAK_BULK_MIB ?= 1024
 
-.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system bench lint soak
+.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system bench bench-contention lint soak
 
 help:
 	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
@@ -67,6 +67,11 @@ test-system:
 bench: build
 	$(CARGO) bench --workspace
 	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes
+
+# In a build of its own, which counts and is slow for it.
+bench-contention:
+	$(CARGO) build --release -p netchan-cli --features operations --target-dir target/operations
+	target/operations/release/netchan lab run contention
 
 lint:
 	$(CARGO) fmt --all --check

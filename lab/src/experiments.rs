@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    path,
+    contention, path,
     primitives::{channels, counters, crossbar, epoch, interrupts, locks, sched, slab, trace},
     regimes,
     report::Report,
@@ -76,6 +76,7 @@ const EXPERIMENTS: &[Experiment] = &[
     interrupts::EXPERIMENT,
     epoch::EXPERIMENT,
     regimes::EXPERIMENT,
+    contention::EXPERIMENT,
 ];
 
 /// All experiments.

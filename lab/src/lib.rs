@@ -3,6 +3,7 @@
 //! An experiment is a folder under `lab/experiments` (question, prediction, method, machine, data, verdict) and one entry
 //! of [`list`], which `netchan lab run NAME` executes.
 
+mod contention;
 mod experiments;
 pub mod kit;
 pub mod machine;

@@ -18,7 +18,10 @@ mod sys;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::{
+    operations::{Operation, count},
+    sync::{AtomicU32, AtomicU64, Ordering, fence},
+};
 use crossbeam_utils::CachePadded;
 #[cfg(not(loom))]
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -155,6 +158,7 @@ impl Doorbell {
     /// Wakes the sleeper if it sleeps; true if that took a system call. At most one ringer pays for one sleep.
     #[inline]
     pub fn ring(&self) -> bool {
+        count(Operation::Ring, 1);
         // Partner: the fence in `arm`. Between the caller's item and our look at the word.
         fence(Ordering::SeqCst);
         // Relaxed: the fence orders it; that the sleeper is awake tells us nothing more.
@@ -163,6 +167,8 @@ impl Doorbell {
 
     #[cold]
     fn wake(&self) -> bool {
+        count(Operation::Rmw, 1);
+        count(Operation::Line, 1);
         // Release pairs with Acquire in `wait` and `disarm`: who finds itself rung also finds the item.
         match self.word().0.swap(AWAKE, Ordering::Release) {
             FUTEX => self.word().wake(self.scope),
@@ -192,6 +198,7 @@ impl Doorbell {
             return;
         }
         self.sleeper.armed.store(AWAKE, Ordering::Relaxed);
+        count(Operation::Rmw, 1);
         // pairs with Release in `wake`
         let rung = self.word().0.swap(AWAKE, Ordering::Acquire) == AWAKE;
         if armed == FD {

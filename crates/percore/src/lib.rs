@@ -20,6 +20,7 @@ pub mod epoch;
 #[cfg(not(loom))]
 pub mod lines;
 pub mod lock;
+pub mod operations;
 #[cfg(not(loom))]
 mod region;
 pub mod ring;

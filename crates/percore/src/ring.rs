@@ -23,7 +23,10 @@ mod tests;
 
 pub use memory::{BadMemory, Layout, Plain};
 
-use crate::sync::{AtomicUsize, Ordering, spin_loop};
+use crate::{
+    operations::{self, Operation, count},
+    sync::{AtomicUsize, Ordering, spin_loop},
+};
 use memory::{Heap, Place, Slot};
 use std::{collections::VecDeque, fmt, mem::MaybeUninit, ptr::NonNull};
 
@@ -136,6 +139,7 @@ impl<T> Producer<T> {
     pub fn publish(&mut self) {
         // pairs with Acquire in Consumer::refresh
         self.index().store(self.tail, Ordering::Release);
+        count(Operation::RingStore, 1);
     }
 
     /// Appends items from the front of `items` until it is empty or the ring is full; one publication for all. How many went.
@@ -223,6 +227,9 @@ impl<T> Producer<T> {
     fn refresh(&mut self) -> usize {
         // pairs with Release in Consumer::release: its reads of the slots are over
         let head = self.place.header().consumer.index.load(Ordering::Acquire);
+        if head != self.head {
+            count(Operation::Line, 1);
+        }
         // The consumer can only have come nearer to us: anything else is an index that it made up.
         if self.tail.wrapping_sub(head) <= self.tail.wrapping_sub(self.head) {
             self.head = head;
@@ -401,6 +408,10 @@ impl<T> Consumer<T> {
             self.corrupt = true;
             return before;
         }
+        if now > before {
+            let slots = operations::lines(now - before, size_of::<T>());
+            count(Operation::Line, 1 + slots);
+        }
         self.tail = tail;
         now
     }
@@ -410,6 +421,7 @@ impl<T> Consumer<T> {
     fn release(&mut self) {
         let index = &self.place.header().consumer.index;
         index.store(self.head, Ordering::Release); // pairs with Acquire in Producer::refresh
+        count(Operation::RingStore, 1);
     }
 }
 

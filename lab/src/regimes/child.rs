@@ -12,6 +12,7 @@ use netchan::{
     link::wire,
     stages::{self, COUNT},
 };
+use percore::operations;
 use rustix::{
     net::sockopt::set_tcp_congestion,
     process::{Signal, set_parent_process_death_signal},
@@ -74,6 +75,8 @@ pub(crate) struct Outcome {
     pub transactions: f64,
     /// Nanoseconds by stage, of all threads but the generator.
     pub stages_ns: [u64; COUNT],
+    /// What `percore::operations` counted, without the generator; zero in a build that does not count.
+    pub operations: [u64; operations::COUNT],
     /// The build does not have this: why.
     pub absent: Option<String>,
 }
@@ -179,8 +182,20 @@ fn netchan_stream(job: &Job, bytes: usize) -> io::Result<Outcome> {
     let listener = receiver.tcp().listen(&server().to_string())?;
     stages::switch(job.stages);
     let connect = || generator.tcp().connect(server());
-    let look = || (segments(&receiver), spent());
+    let look = || Look {
+        packets: segments(&receiver),
+        stages: spent(),
+        operations: operations::read(),
+    };
     stream(bytes, connect, || Ok(listener.accept()?.0), look)
+}
+
+/// What there is to count at one moment.
+#[derive(Clone, Copy, Default)]
+struct Look {
+    packets: f64,
+    stages: [u64; COUNT],
+    operations: [u64; operations::COUNT],
 }
 
 /// One reader and one generator; figures from the end of the warm-up to the last byte.
@@ -188,13 +203,14 @@ fn stream<C: Read + Write, S: Read + Write>(
     bytes: usize,
     connect: impl FnOnce() -> io::Result<C> + Send,
     accept: impl FnOnce() -> io::Result<S>,
-    look: impl Fn() -> (f64, [u64; COUNT]),
+    look: impl Fn() -> Look,
 ) -> io::Result<Outcome> {
     let warm_up = bytes / 8;
     // Both rest between warm-up and measurement, so that each reads its clocks at a quiet moment.
     let quiet = Barrier::new(2);
     thread::scope(|scope| {
         let generate = || -> io::Result<f64> {
+            operations::leave_out_this_thread();
             let (mut stream, block) = (connect()?, vec![0x5a; BLOCK]);
             pour(&mut stream, &block, warm_up)?;
             quiet.wait();
@@ -209,21 +225,22 @@ fn stream<C: Read + Write, S: Read + Write>(
         let generator = named.spawn_scoped(scope, generate)?;
         let (mut stream, mut block) = (accept()?, vec![0; BLOCK]);
         drain(&mut stream, &mut block, warm_up)?;
-        // While the generator waits.
-        let (came, stages) = look();
-        quiet.wait();
+        // While the generator waits: once it is let go, it does not wait for us to look at our clocks.
+        let before = look();
         let (watch, processor) = (Stopwatch::start(), process_seconds());
+        quiet.wait();
         drain(&mut stream, &mut block, bytes)?;
         let (seconds, processor) = (watch.seconds(), process_seconds() - processor);
-        let (all, all_stages) = look();
+        let after = look();
         quiet.wait();
         let generator = generator.join().map_err(|_| ErrorKind::Other)??;
         Ok(Outcome {
             seconds,
             processor_seconds: processor - generator,
             generator_seconds: generator,
-            packets: all - came,
-            stages_ns: std::array::from_fn(|i| all_stages[i].saturating_sub(stages[i])),
+            packets: after.packets - before.packets,
+            stages_ns: std::array::from_fn(|i| after.stages[i].saturating_sub(before.stages[i])),
+            operations: std::array::from_fn(|i| after.operations[i] - before.operations[i]),
             ..Outcome::default()
         })
     })
@@ -343,7 +360,7 @@ fn linux(work: Work) -> io::Result<Outcome> {
             transactions,
         } => service(clients, transactions, connect, accept),
         Work::Stream { bytes } => {
-            let outcome = stream(bytes, connect, accept, || (0.0, [0; COUNT]))?;
+            let outcome = stream(bytes, connect, accept, Look::default)?;
             // Loopback runs the receiver's protocol in the sender's thread: only both together can be told.
             #[allow(clippy::cast_precision_loss)] // below 2^52
             Ok(Outcome {

@@ -203,7 +203,7 @@ impl Contest {
 }
 
 /// Runs a job in a child process, which is ended after `deadline`.
-fn apart(job: &Job, deadline: Duration) -> Result<Outcome, String> {
+pub(crate) fn apart(job: &Job, deadline: Duration) -> Result<Outcome, String> {
     let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut child = Command::new(program)

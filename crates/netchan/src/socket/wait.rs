@@ -21,6 +21,7 @@ use std::{
 use percore::{
     doorbell::{Doorbell, Sleep},
     lock::{Mutex, mutex},
+    operations::{Operation, count},
 };
 use proto::time::Instant;
 
@@ -54,6 +55,7 @@ impl Default for Seat {
 impl Seat {
     /// Takes a free seat; asks the attendant for it if it sits there.
     fn take(&self, doorbell: &Doorbell) -> bool {
+        count(Operation::Rmw, 1);
         // SeqCst throughout: changes hands a few thousand times a second at most, and is read with `standing`.
         match self
             .state
@@ -127,6 +129,7 @@ pub struct Parker {
 
 impl Parker {
     fn signal(&self, bit: u8) {
+        count(Operation::Rmw, 1);
         // SeqCst: pairs with the sleeper's order of arm (a fence in the doorbell), then look at `state`.
         self.state.fetch_or(bit, Ordering::SeqCst);
         self.doorbell.ring();
@@ -146,6 +149,7 @@ impl Parker {
 
     /// Takes the wake-up, if there was one.
     fn take_wake(&self) -> bool {
+        count(Operation::Rmw, 1);
         self.state.swap(0, Ordering::SeqCst) & WOKEN != 0
     }
 

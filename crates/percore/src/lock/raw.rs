@@ -44,6 +44,9 @@ pub struct RawMutex {
     sleepers: AtomicU32,
     gate: thread::Futex,
     class: &'static Class,
+    /// Who had it last.
+    #[cfg(feature = "operations")]
+    last: AtomicU32,
     acquired: AtomicU64,
     contended: AtomicU64,
     waited_cycles: AtomicU64,
@@ -58,6 +61,8 @@ impl RawMutex {
             sleepers: AtomicU32::new(0),
             gate: thread::Futex::new(),
             class,
+            #[cfg(feature = "operations")]
+            last: AtomicU32::new(FREE),
             acquired: AtomicU64::new(0),
             contended: AtomicU64::new(0),
             waited_cycles: AtomicU64::new(0),
@@ -73,6 +78,8 @@ impl RawMutex {
             sleepers: AtomicU32::new(0),
             gate: thread::Futex::new(),
             class,
+            #[cfg(feature = "operations")]
+            last: AtomicU32::new(FREE),
             acquired: zero(),
             contended: zero(),
             waited_cycles: zero(),
@@ -94,10 +101,26 @@ impl RawMutex {
     pub(super) fn try_acquire(&self, me: u32) -> bool {
         // Acquire pairs with Release in `release`.
         let taken = (self.owner).compare_exchange(FREE, me, Ordering::Acquire, Ordering::Relaxed);
+        #[cfg(feature = "operations")]
+        self.count_taken(me, taken.is_ok());
         if taken.is_ok() && self.class.counted {
             add(&self.acquired, 1);
         }
         taken.is_ok()
+    }
+
+    /// One exchange, and whose the lock was last.
+    #[cfg(feature = "operations")]
+    fn count_taken(&self, me: u32, taken: bool) {
+        use crate::operations::{Operation, count};
+        count(Operation::Rmw, 1);
+        if taken {
+            count(Operation::Lock, 1);
+            if self.last.swap(me, Ordering::Relaxed) != me {
+                count(Operation::LockMoved, 1);
+                count(Operation::Line, 1);
+            }
+        }
     }
 
     /// Makes thread `me` the owner as soon as there is none.
@@ -125,6 +148,7 @@ impl RawMutex {
     fn acquire_slowly(&self, me: u32) {
         let owner = self.owner.load(Ordering::Relaxed);
         assert!(owner != me, "{}", witness::self_deadlock(self.class));
+        crate::operations::count(crate::operations::Operation::LockContended, 1);
         let start = clock::cycles();
         while !self.spin(me) && !self.sleep(me) {}
         if self.class.counted {

@@ -5,7 +5,10 @@
 //! lane and handed it out anew. So the freeing thread never reads what the holder writes, and the holder writes nothing: where it
 //! has read up to is its own affair.
 
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::{
+    operations::{self, Operation, count},
+    sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering},
+};
 use crossbeam_utils::CachePadded;
 use std::ptr::NonNull;
 #[cfg(not(loom))]
@@ -169,6 +172,10 @@ impl Lanes {
             ever &= ever - 1;
             let (lane, read) = (&self.lanes[i], &mut read.0[i]);
             let tail = lane.tail.load(Ordering::Acquire); // pairs with Release in `Lane::push`
+            if *read != tail {
+                let (items, size) = (tail.wrapping_sub(*read) as usize, size_of::<u32>());
+                count(Operation::Line, 1 + operations::lines(items, size));
+            }
             while *read != tail {
                 take(lane.slot(*read).load(Ordering::Relaxed)); // the Acquire above
                 *read = read.wrapping_add(1);
