@@ -3,6 +3,7 @@
 use std::{io::IsTerminal, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use netchan::Regime;
 use serde::Serialize;
 
 use crate::{
@@ -20,8 +21,10 @@ pub mod traffic;
 
 use traffic::Exchange;
 
-/// Regimes of the table.
-const REGIMES: [&str; 3] = ["giant", "locked", "app-channel"];
+/// Regimes of the table: all there are.
+fn regimes() -> impl Iterator<Item = &'static str> {
+    Regime::here().map(Regime::name)
+}
 /// The seed of the file that is transferred, printed so that anyone can make it again.
 const SEED: u64 = 77;
 

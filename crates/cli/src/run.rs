@@ -9,7 +9,8 @@ use std::{
     process::Command,
 };
 
-use netchan::environment;
+use clap::builder::PossibleValuesParser;
+use netchan::{Regime, environment};
 
 use crate::{
     elf,
@@ -31,7 +32,7 @@ const NAMES_MAX: u8 = 100;
         there, this machine 10.77.0.1 and fd77::1 (10.77.1.x for nc1, and so on). That needs root, or CAP_NET_ADMIN.\n\n\
         Examples:\n  netchan run -- python3 -m http.server 8000     then: curl http://10.77.0.2:8000/\n  \
         netchan run --link tap:nc5 --address 192.168.7.2/24 --gateway 192.168.7.1 -- curl http://example.org/\n  \
-        netchan run --regime locked -- iperf3 -s"
+        netchan run --regime locked --dispatch deferred -- iperf3 -s"
 )]
 pub struct Arguments {
     /// Where packets enter and leave: KIND[:NAME][,option=value]..., such as tap:nc0 or packet:eth0
@@ -47,8 +48,11 @@ pub struct Arguments {
     #[arg(long, value_name = "PREFIX")]
     pub kernel: Vec<String>,
     /// How work is placed on cores (default: app-channel)
-    #[arg(long, value_name = "REGIME", value_parser = ["giant", "locked", "app-channel"])]
+    #[arg(long, value_name = "REGIME", value_parser = PossibleValuesParser::new(Regime::here().map(Regime::name)))]
     pub regime: Option<String>,
+    /// Where protocol work for a received packet runs, for the regimes that leave a choice (default: direct)
+    #[arg(long, value_name = "DISPATCH", value_parser = ["direct", "deferred"])]
+    pub dispatch: Option<String>,
     /// Take everything from this file instead
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -125,6 +129,9 @@ fn settings(arguments: &Arguments) -> Result<Vec<(&'static str, OsString)>, Fail
     if let Some(regime) = &arguments.regime {
         given.push((environment::REGIME, regime.into()));
     }
+    if let Some(dispatch) = &arguments.dispatch {
+        given.push((environment::DISPATCH, dispatch.into()));
+    }
     if let Some(file) = &arguments.config {
         let file = std::path::absolute(file).map_err(|e| usage(format!("--config: {e}")))?;
         std::fs::metadata(&file).map_err(at(file.display()))?;
@@ -150,11 +157,12 @@ fn check(settings: &[(&'static str, OsString)]) -> Outcome {
 }
 
 /// The variables that the preload library reads, and the options that stand for them.
-const OPTIONS: [(&str, &str); 6] = [
+const OPTIONS: [(&str, &str); 7] = [
     (environment::LINK, "--link"),
     (environment::ADDRESS, "--address"),
     (environment::GATEWAY, "--gateway"),
     (environment::REGIME, "--regime"),
+    (environment::DISPATCH, "--dispatch"),
     (environment::KERNEL, "--kernel"),
     (environment::CONFIG, "--config"),
 ];

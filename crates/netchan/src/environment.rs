@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{Builder, Net, Regime, config::Config};
+use crate::{Builder, Net, Regime, config::Config, errno::invalid};
 
 /// The link's specification, `KIND[:NAME][,option=value]...`.
 pub const LINK: &str = "NETCHAN_LINK";
@@ -12,7 +12,9 @@ pub const ADDRESS: &str = "NETCHAN_ADDRESS";
 pub const GATEWAY: &str = "NETCHAN_GATEWAY";
 /// The regime's name.
 pub const REGIME: &str = "NETCHAN_REGIME";
-/// A configuration file, instead of link, addresses and gateways; [`REGIME`] goes before what it says.
+/// Where protocol work runs: `direct`, `deferred` or `hybrid`.
+pub const DISPATCH: &str = "NETCHAN_DISPATCH";
+/// A configuration file, instead of link, addresses and gateways; [`REGIME`] and [`DISPATCH`] go before what it says.
 pub const CONFIG: &str = "NETCHAN_CONFIG";
 /// Further address prefixes that stay with the kernel's stack, separated by commas; loopback always does.
 pub const KERNEL: &str = "NETCHAN_KERNEL";
@@ -29,8 +31,10 @@ pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder>
     let link = match (variable(LINK), variable(CONFIG)) {
         (Some(link), None) => link,
         (None, Some(path)) => return finish(from_file(&path)?, variable),
-        (Some(_), Some(_)) => return invalid(format!("{LINK} and {CONFIG} exclude each other")),
-        (None, None) => return invalid(format!("neither {LINK} nor {CONFIG} is set")),
+        (Some(_), Some(_)) => {
+            return Err(invalid(format!("{LINK} and {CONFIG} exclude each other")));
+        }
+        (None, None) => return Err(invalid(format!("neither {LINK} nor {CONFIG} is set"))),
     };
     let mut builder = Net::builder()
         .link(&link)
@@ -48,13 +52,18 @@ pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder>
     finish(builder, variable)
 }
 
-/// What goes for both ways: the regime, and an answer for `netchan show`.
+/// What goes for both ways: regime and dispatch, and an answer for `netchan show`.
 fn finish(builder: Builder, variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder> {
-    let builder = builder.control(true);
-    match variable(REGIME) {
-        Some(name) => Ok(builder.regime(regime(&name).map_err(|e| in_variable(REGIME, &e))?)),
-        None => Ok(builder),
+    let mut builder = builder.control(true);
+    if let Some(name) = variable(REGIME) {
+        builder = builder.regime(regime(&name).map_err(|e| in_variable(REGIME, &e))?);
     }
+    if let Some(name) = variable(DISPATCH) {
+        let dispatch = name.parse().map_err(invalid);
+        builder = builder.dispatch(dispatch.map_err(|e| in_variable(DISPATCH, &e))?);
+    }
+    builder.check()?;
+    Ok(builder)
 }
 
 fn from_file(path: &str) -> io::Result<Builder> {
@@ -74,25 +83,11 @@ fn list(value: Option<&str>) -> impl Iterator<Item = &str> {
 /// # Errors
 /// `InvalidInput`, with the names that there are.
 pub fn regime(name: &str) -> io::Result<Regime> {
-    match name {
-        "giant" => Ok(Regime::Giant),
-        "locked" => Ok(Regime::Locked),
-        "percpu" => Ok(Regime::PerCpu),
-        "driver-channel" => Ok(Regime::DriverChannel),
-        "socket-channel" => Ok(Regime::SocketChannel),
-        "app-channel" => Ok(Regime::AppChannel),
-        _ => invalid(format!(
-            "no regime '{name}': giant, locked, percpu, driver-channel, socket-channel, app-channel"
-        )),
-    }
+    name.parse().map_err(invalid)
 }
 
 fn in_variable(name: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{name}: {error}"))
-}
-
-fn invalid<T>(message: String) -> io::Result<T> {
-    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }
 
 #[cfg(test)]

@@ -288,6 +288,26 @@ impl Builder {
         self
     }
 
+    /// Whether regime, dispatch and number of shards go together.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with the reason.
+    pub fn check(&self) -> io::Result<()> {
+        self.layout().map(|_| ())
+    }
+
+    fn layout(&self) -> io::Result<Layout> {
+        let layout = self.regime.layout(self.shards).ok_or_else(|| {
+            invalid(format!(
+                "regime '{}' is not in this version: it is one of {}",
+                self.regime,
+                Regime::names()
+            ))
+        })?;
+        let refused = |why| invalid(format!("regime '{}': {why}", self.regime));
+        layout.dispatched(self.dispatch).map_err(refused)
+    }
+
     /// Starts it.
     ///
     /// # Errors
@@ -296,27 +316,16 @@ impl Builder {
         let modules = std::mem::take(&mut self.modules);
         let (regime, degraded) = load::regime_with(&modules, self.regime);
         self.regime = regime;
-        let layout = self.regime.layout(self.shards).ok_or_else(|| {
-            invalid(format!(
-                "regime '{}' is not in this version: use giant, locked or app-channel",
-                self.regime
-            ))
-        })?;
-        if self.dispatch != Dispatch::Direct {
-            return Err(invalid("only dispatch 'direct' is in this version"));
-        }
+        let layout = self.layout()?;
         if self.links.is_empty() || self.links.len() > 64 || layout.shards > 64 {
             return Err(invalid("a stack needs 1 to 64 links and at most 64 shards"));
         }
         let threaded = self.threads == Threads::Own;
-        // A stack without threads is turned by its callers: each is the link's side and the shard's side at once, and a channel
-        // between a thread and itself is nothing but cost. It hands over by calls, whatever the regime.
-        let handoff = if threaded {
-            layout.handoff
+        let layout = if threaded {
+            layout
         } else {
-            Handoff::Call
+            layout.without_threads()
         };
-        let layout = Layout { handoff, ..layout };
         if threaded && matches!(self.clock, Clock::Virtual(_)) {
             return Err(invalid(
                 "threads cannot sleep in virtual time: use Threads::Caller with a virtual clock",
@@ -327,7 +336,7 @@ impl Builder {
             trace::set_level(level);
         }
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
-        let (regime, now) = (self.regime, clock.now());
+        let (regime, dispatch, now) = (self.regime, self.dispatch, clock.now());
         let (host, links) = self.host()?;
         let owns_links = !threaded && layout.shards == 1;
         let giant = Arc::new(Giant::new(layout.giant));
@@ -336,6 +345,7 @@ impl Builder {
         let parts = Parts::make(&Arc::new(host), links, layout, owns_links, &registry, now)?;
         let stack = Arc::new(Stack {
             regime,
+            dispatch,
             layout,
             clock,
             threaded,
@@ -521,9 +531,7 @@ impl Parts {
     ) -> io::Result<Self> {
         // Each shard and each half of an interface writes counters of its own.
         let counters = Arc::new(Counters::new(layout.shards + 2 * links.len()));
-        let doorbells: Vec<_> = (0..layout.shards)
-            .map(|_| Doorbell::new().map(Arc::new))
-            .collect::<Result<_, _>>()?;
+        let doorbells = doorbells(layout)?;
         let mut shard_ends: Vec<Vec<_>> = (0..layout.shards).map(|_| Vec::new()).collect();
         let (mut ports, mut own_links, mut buffers) = (Vec::new(), Vec::new(), usize::MAX);
         for (number, link) in links.into_iter().enumerate() {
@@ -573,7 +581,7 @@ impl Parts {
                 shards: layout.shards,
                 host: host.clone(),
                 counters: counters.clone(),
-                leases: layout.handoff == Handoff::Channel && layout.shards > 1,
+                leases: layout.leases(),
                 segments: buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards,
             };
             let ways = match layout.handoff {
@@ -592,10 +600,22 @@ impl Parts {
     }
 }
 
+/// A doorbell for each shard; those that one thread turns have one together.
+fn doorbells(layout: Layout) -> io::Result<Vec<Arc<Doorbell>>> {
+    let sleepers = match layout.workers {
+        0 => layout.shards,
+        workers => workers,
+    };
+    let bells: Vec<_> = (0..sleepers)
+        .map(|_| Doorbell::new().map(Arc::new))
+        .collect::<Result<_, _>>()?;
+    Ok(bells.into_iter().cycle().take(layout.shards).collect())
+}
+
 fn placement(layout: Layout) -> io::Result<Placement> {
     Ok(match layout.shards {
         1 => Placement::Single,
-        shards if layout.handoff == Handoff::Call => Placement::Hash { shards },
+        shards if !layout.leases() => Placement::Hash { shards },
         shards => Placement::Lease {
             shards,
             flows: FlowTable::new(limits::FLOWS)?,

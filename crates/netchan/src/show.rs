@@ -14,7 +14,7 @@ use crate::{
     limits, locks as classes,
     module::{Concurrency, registry::Entry},
     regime::{
-        Handoff,
+        Holder,
         cell::{Cell, Held},
     },
     shard::{Shard, TcpSocket},
@@ -228,7 +228,7 @@ fn shards(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
             let next = held.shard.next_timer(now);
             json!({
                 "shard": number,
-                "turned_by": if stack.layout.handoff == Handoff::Call { "whoever has its lock" } else { cell.seat.holder() },
+                "turned_by": turned_by(stack, number, cell),
                 "connections": held.shard.connections().count(),
                 "time_waits": held.shard.time_waits().count(),
                 "listeners": held.shard.listeners().count(),
@@ -239,6 +239,14 @@ fn shards(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
         found.unwrap_or_else(|busy| busy.row("shard", json!(number)))
     };
     stack.cells.iter().enumerate().map(row).collect()
+}
+
+fn turned_by(stack: &Stack, number: usize, cell: &Cell) -> String {
+    match stack.layout.holder {
+        Holder::Anyone => "whoever has its lock".into(),
+        Holder::Application => cell.seat.holder().into(),
+        Holder::Network => format!("netchan-proto{}", number % stack.layout.workers),
+    }
 }
 
 /// What each thread does, by its own word: no lock is asked for that a hanging one could have.
@@ -447,7 +455,7 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
         row("regime", json!(stack.regime.name()), "boot"),
         row("giant", json!(stack.layout.giant), "boot"),
         row("degraded", json!(stack.degraded), "boot"),
-        row("dispatch", json!("direct"), "boot"),
+        row("dispatch", json!(stack.dispatch.name()), "boot"),
         row("shards", json!(stack.layout.shards), "boot"),
         row(
             "threads",

@@ -36,7 +36,7 @@ use crate::{
     module::registry::Registry,
     path,
     regime::{
-        Handoff, Layout, Regime,
+        Dispatch, Handoff, Holder, Layout, Regime,
         cell::{Cell, Held, OwnLink, Ways, wake_all},
     },
     shard::Shard,
@@ -83,6 +83,7 @@ impl Halves {
 /// Everything of one stack.
 pub(crate) struct Stack {
     pub regime: Regime,
+    pub dispatch: Dispatch,
     pub layout: Layout,
     pub clock: Clock,
     /// Threads of its own turn it; else its callers do.
@@ -200,7 +201,7 @@ impl Stack {
 
     #[inline(always)]
     fn enter(&self, held: &mut Held, now: Instant) {
-        if self.layout.handoff == Handoff::Channel {
+        if self.layout.holder == Holder::Application {
             path::take_received(held, now);
         }
         if held.shard.next_timer(now) <= now {
@@ -265,14 +266,17 @@ impl Stack {
     /// A timer became due earlier than whoever sleeps for it knows.
     #[cold]
     fn timer_moved(&self, cell: &Cell) {
-        match self.layout.handoff {
+        match self.layout.holder {
             // Timers of called shards are the link thread's; ringing an awake one costs nothing.
-            Handoff::Call => {
+            Holder::Anyone => {
                 if let Some(port) = self.ports.first() {
                     port.doorbell.ring();
                 }
             }
-            Handoff::Channel => cell.seat.timer_moved(&cell.doorbell),
+            Holder::Application => cell.seat.timer_moved(&cell.doorbell),
+            Holder::Network => {
+                cell.doorbell.ring();
+            }
         }
     }
 
@@ -391,10 +395,13 @@ impl Stack {
         work
     }
 
-    /// Turns a shard that has packets or timers waiting.
-    pub fn turn_shard(&self, number: usize) {
+    /// Turns a shard that has packets or timers waiting. True if a protocol thread found packets.
+    pub fn turn_shard(&self, number: usize) -> bool {
         let now = self.clock.now();
-        self.hold(number, now, |_| ());
+        self.hold(number, now, |held| {
+            // What the application holds has taken them by now.
+            self.layout.holder == Holder::Network && path::take_received(held, now)
+        })
     }
 
     /// Whether a connection has sent, or was given to send, what its peer has not acknowledged: text, or the end of the stream.

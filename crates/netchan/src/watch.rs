@@ -197,7 +197,7 @@ pub fn guard(stack: &Stack) {
         stack.watch.bell.disarm();
         let now = stack.clock.now();
         turning(now);
-        let pulses = stack.watch.pulses();
+        let pulses = stack.watch.pulses.lock(); // a copy would allocate
         seen.resize(pulses.len(), (0, 0));
         for (pulse, seen) in pulses.iter().zip(&mut seen) {
             look(stack, pulse, seen, now);

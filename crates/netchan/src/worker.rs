@@ -1,4 +1,4 @@
-//! The threads that a configuration names: one for each link, and the attendant of channel-fed shards; and the watchdog.
+//! The threads that a configuration names: one for each link, those that turn channel-fed shards or attend to them, and the watchdog.
 
 use std::{io, sync::Arc, thread};
 
@@ -7,7 +7,7 @@ use proto::time::{Duration, Instant};
 
 use crate::{
     interface::Interface,
-    regime::Handoff,
+    regime::{Handoff, Holder},
     socket::wait::{asleep, attend, ppoll, readable},
     stack::Stack,
     watch,
@@ -24,7 +24,15 @@ pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
             turn_link(stack, number)
         })?;
     }
-    if stack.layout.handoff == Handoff::Channel {
+    for number in 0..stack.layout.workers {
+        let name = format!("netchan-proto{number}");
+        let shards: Vec<_> = own_shards(stack, number).map(|n| n.to_string()).collect();
+        let work = format!("shard {}", shards.join(", "));
+        spawn(stack, &name, work, None, move |stack| {
+            turn_shards(stack, number)
+        })?;
+    }
+    if stack.layout.holder == Holder::Application {
         let work = "shards that nobody sits at".to_owned();
         spawn(stack, "netchan-attend", work, None, |stack| {
             attend(stack, &stack.attendant)
@@ -111,6 +119,45 @@ fn sleep(stack: &Stack, number: usize, timers: bool) {
         }
     }
     port.doorbell.disarm();
+}
+
+/// The shards of a protocol thread: every so manieth.
+fn own_shards(stack: &Stack, worker: usize) -> impl Iterator<Item = usize> {
+    (worker..stack.cells.len()).step_by(stack.layout.workers)
+}
+
+/// A protocol thread: turns its shards while there is work, then sleeps on their doorbell.
+fn turn_shards(stack: &Stack, worker: usize) {
+    let turn = || own_shards(stack, worker).fold(false, |work, n| stack.turn_shard(n) | work);
+    let bell = &stack.cells[worker].doorbell;
+    let mut idle_since = None;
+    while !stack.is_stopping() {
+        let now = stack.clock.now();
+        watch::turning(now);
+        if turn() {
+            idle_since = None;
+            continue;
+        }
+        let since = *idle_since.get_or_insert(now);
+        if now.since(since) < Duration::from_nanos(stack.spin_ns) {
+            std::hint::spin_loop();
+            continue;
+        }
+        idle_since = None;
+        bell.arm(Sleep::Futex);
+        // Once more after arming: what came before it may have rung nobody.
+        if !turn() && !stack.is_stopping() {
+            // A socket call that moves a timer forward after this look rings.
+            let timers = own_shards(stack, worker).map(|n| stack.cells[n].next_timer());
+            let now = stack.clock.now();
+            let until = timers.fold(now + LONGEST_SLEEP, Instant::min);
+            if until > now {
+                watch::asleep(now);
+                bell.wait(Some(until.since(now)));
+            }
+        }
+        bell.disarm();
+    }
 }
 
 /// Nothing needs it; it bounds the harm of a lost wake-up, which no test has seen.

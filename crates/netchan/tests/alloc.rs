@@ -155,7 +155,7 @@ fn the_packet_path_allocates_nothing() {
     if netchan::checks::WITNESS {
         return; // it remembers where each lock was taken
     }
-    for regime in [Regime::Giant, Regime::Locked, Regime::AppChannel] {
+    for regime in Regime::here() {
         let pair = pair(regime);
         // Start-up includes the first use of what grows to its working size once: the wheel's nodes, send buffers.
         pair.work();

@@ -7,14 +7,24 @@ use std::{
 };
 
 use netchan::{
-    Clock, Net, Regime, Threads,
+    Clock, Dispatch, Net, Regime, Threads,
     link::wire,
     socket::{Domain, Kind, ReceiveFlags, Socket},
 };
 
-const REGIMES: [Regime; 3] = [Regime::Giant, Regime::Locked, Regime::AppChannel];
+/// Every regime, and every other place for protocol work where the regime leaves a choice (F5).
+fn modes() -> Vec<(Regime, Dispatch)> {
+    let goes = |&(regime, dispatch): &(Regime, Dispatch)| {
+        let layout = regime.layout(None);
+        layout.is_some_and(|layout| layout.dispatched(dispatch).is_ok())
+    };
+    let all = Regime::here().flat_map(|r| Dispatch::ALL.map(|dispatch| (r, dispatch)));
+    let modes: Vec<_> = all.filter(goes).collect();
+    assert!(modes.len() >= Regime::here().count() + 2, "{modes:?}");
+    modes
+}
 
-fn pair(regime: Regime, threads: Threads, clock: &Clock) -> (Net, Net) {
+fn pair((regime, dispatch): (Regime, Dispatch), threads: Threads, clock: &Clock) -> (Net, Net) {
     let (a, b) = wire::pair(&wire::Options::default());
     let start = |link, address: &str, v6: &str| {
         Net::builder()
@@ -25,6 +35,7 @@ fn pair(regime: Regime, threads: Threads, clock: &Clock) -> (Net, Net) {
             .address(v6)
             .unwrap()
             .regime(regime)
+            .dispatch(dispatch)
             .threads(threads)
             .seed(7)
             .start()
@@ -38,10 +49,10 @@ fn pair(regime: Regime, threads: Threads, clock: &Clock) -> (Net, Net) {
 
 #[test]
 fn bytes_pass_without_threads() {
-    for regime in REGIMES {
+    for mode in modes() {
         for target in ["10.0.0.2:80", "[fd00::2]:80"] {
             let clock = Clock::new_virtual();
-            let (a, b) = pair(regime, Threads::Caller, &clock);
+            let (a, b) = pair(mode, Threads::Caller, &clock);
             let target: SocketAddr = target.parse().unwrap();
             let domain = if target.is_ipv4() {
                 Domain::V4
@@ -84,8 +95,8 @@ fn bytes_pass_without_threads() {
 
 #[test]
 fn bytes_pass_between_threads() {
-    for regime in REGIMES {
-        let (a, b) = pair(regime, Threads::Own, &Clock::Real);
+    for mode in modes() {
+        let (a, b) = pair(mode, Threads::Own, &Clock::Real);
         let listener = b.tcp().listen("0.0.0.0:80").unwrap();
         let total = 20_000_000_usize;
         let server = thread::spawn(move || -> io::Result<u64> {
@@ -115,7 +126,7 @@ fn bytes_pass_between_threads() {
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = [0; 8];
         stream.read_exact(&mut answer).unwrap();
-        assert_eq!(u64::from_le_bytes(answer), expected, "{regime}");
+        assert_eq!(u64::from_le_bytes(answer), expected, "{mode:?}");
         assert_eq!(server.join().unwrap().unwrap(), expected);
     }
 }
@@ -174,8 +185,8 @@ fn flows_are_leased_while_they_last() {
 /// The far end of the wire goes away: everyone who waits learns it at once.
 #[test]
 fn a_vanished_link_ends_what_hangs_on_it() {
-    for regime in REGIMES {
-        let (a, b) = pair(regime, Threads::Own, &Clock::Real);
+    for mode in modes() {
+        let (a, b) = pair(mode, Threads::Own, &Clock::Real);
         let listener = b.tcp().listen("0.0.0.0:80").unwrap();
         let mut stream = a.tcp().connect("10.0.0.2:80".parse().unwrap()).unwrap();
         let (accepted, _) = listener.accept().unwrap();
@@ -193,9 +204,9 @@ fn a_vanished_link_ends_what_hangs_on_it() {
         drop(a);
         assert!(
             matches!(reading.join().unwrap(), Some(libc::ENETDOWN) | None),
-            "{regime}"
+            "{mode:?}"
         );
-        assert_eq!(waiting.join().unwrap(), Some(libc::ENETDOWN), "{regime}");
+        assert_eq!(waiting.join().unwrap(), Some(libc::ENETDOWN), "{mode:?}");
         assert_eq!(
             b.tcp()
                 .connect("10.0.0.1:80".parse().unwrap())

@@ -43,6 +43,12 @@ fn transfers_on_netchan() {
     on_netchan("transfers", "app-channel");
 }
 
+/// What goes through the regime's own ways to hold a shard and to wait for it.
+#[test]
+fn transfers_and_waits_in_driver_channel() {
+    on_netchan("transfers waiting epoll threads", "driver-channel");
+}
+
 #[test]
 fn endpoints_on_netchan() {
     on_netchan("endpoints", "app-channel");

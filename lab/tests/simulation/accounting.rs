@@ -140,7 +140,7 @@ fn silent_loss(host: &mut Host, random: &mut Random, rounds: usize) -> Option<Ve
 #[test]
 fn every_frame_is_taken_in_or_dropped_for_a_reason() {
     for seed in crate::seeds() {
-        for regime in crate::REGIMES {
+        for regime in crate::regimes() {
             println!("seed {seed} {regime:?}");
             let mut host = Host::new(regime, seed);
             let before = host.free();

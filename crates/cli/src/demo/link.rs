@@ -16,9 +16,9 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{
-    Means, REGIMES, Row, SEED, Teller, Transfer,
+    Means, Row, SEED, Teller, Transfer,
     place::{Place, Worker, own_program},
-    size,
+    regimes, size,
     traffic::{self, Direction, Noise, hex},
     transfer_of,
 };
@@ -53,7 +53,7 @@ pub fn steps(teller: &Teller, means: Means) -> Result<(Vec<Transfer>, Vec<Row>),
     let inward = stage.upload(&digest)?;
     let mut rows = Vec::new();
     teller.say("\nThe same small server and client for each regime, and for Linux's loopback")?;
-    for regime in REGIMES {
+    for regime in regimes() {
         rows.push(stage.measure(Some(regime))?);
     }
     rows.push(stage.measure(None)?);

@@ -6,7 +6,7 @@ use netchan::{Net, TcpStream, environment, link::wire};
 use sha2::{Digest, Sha256};
 
 use super::{
-    REGIMES, Row, SEED, Teller, Transfer, link, size,
+    Row, SEED, Teller, Transfer, link, regimes, size,
     traffic::{self, Direction, Noise, hex},
     transfer_of,
 };
@@ -36,7 +36,7 @@ pub fn steps(teller: &Teller) -> Result<(Vec<Transfer>, Vec<Row>), Failure> {
     std::mem::forget(pair);
     teller.say("\nThe same small server and client for each regime, and for Linux's loopback")?;
     let mut rows = Vec::new();
-    for regime in REGIMES {
+    for regime in regimes() {
         let spinner = teller.spinner(&format!("measuring {regime}"));
         let row = Pair::start(regime).and_then(|pair| {
             let row = pair.measure(teller, regime);

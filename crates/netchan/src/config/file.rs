@@ -155,24 +155,21 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
 
 fn regime(name: &Spanned<String>) -> Result<Regime, Problem> {
     let wanted = name.get_ref();
-    let here = || {
-        let here = Regime::ALL
-            .into_iter()
-            .filter(|regime| regime.layout(None).is_some());
-        here.map(Regime::name).collect::<Vec<_>>().join(", ")
-    };
     match wanted.parse::<Regime>() {
         Ok(regime) if regime.layout(None).is_some() => Ok(regime),
         Ok(later) => {
             let what = format!(
                 "the regime `{later}` is not supported yet; this release has {}",
-                here()
+                Regime::names()
             );
             Err(problem(name, what))
         }
         Err(_) => Err(problem(
             name,
-            format!("unknown regime `{wanted}`; it is one of {}", here()),
+            format!(
+                "unknown regime `{wanted}`; it is one of {}",
+                Regime::names()
+            ),
         )),
     }
 }

@@ -46,6 +46,17 @@ pub enum Handoff {
     Channel,
 }
 
+/// Who holds a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Whoever has its lock: a link's thread that has packets for it, an application's thread in a socket call.
+    Anyone,
+    /// The application's threads, in turns; while they are away, the attendant.
+    Application,
+    /// A protocol thread takes what is in its channels and serves its timers; socket calls take its lock for their own work.
+    Network,
+}
+
 /// What a regime comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -55,6 +66,79 @@ pub struct Layout {
     pub giant: bool,
     /// Between links and shards.
     pub handoff: Handoff,
+    /// Who holds a shard.
+    pub holder: Holder,
+    /// Threads that turn shards.
+    pub workers: usize,
+}
+
+impl Layout {
+    /// What it comes to where no thread is the stack's own: each caller is the link's side and the shard's side at once, and a channel
+    /// between a thread and itself would be nothing but cost.
+    pub const fn without_threads(self) -> Self {
+        Self {
+            handoff: Handoff::Call,
+            holder: Holder::Anyone,
+            workers: 0,
+            ..self
+        }
+    }
+
+    /// The same with protocol work where `dispatch` puts it (F5).
+    ///
+    /// # Errors
+    /// What does not go together, in words.
+    pub fn dispatched(self, dispatch: Dispatch) -> Result<Self, String> {
+        match dispatch {
+            Dispatch::Direct => Ok(self),
+            Dispatch::Hybrid => Err("dispatch 'hybrid' is not in this version".into()),
+            Dispatch::Deferred if self.handoff == Handoff::Call => Ok(Self {
+                handoff: Handoff::Channel,
+                holder: Holder::Network,
+                workers: self.shards.min(cores()),
+                ..self
+            }),
+            Dispatch::Deferred => Err(format!(
+                "dispatch '{}' is for the regimes that hand packets over by calls, giant and locked: the others queue every packet",
+                dispatch.name()
+            )),
+        }
+    }
+
+    /// Whether shards tell the classifier of their flows.
+    pub const fn leases(&self) -> bool {
+        matches!(self.holder, Holder::Application) && self.shards > 1
+    }
+}
+
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+impl Dispatch {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Deferred, Self::Hybrid];
+
+    /// Its name in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Deferred => "deferred",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
+impl FromStr for Dispatch {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|d| d.name() == text);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no dispatch '{text}': it is one of {names}")
+        })
+    }
 }
 
 impl Regime {
@@ -80,25 +164,40 @@ impl Regime {
         }
     }
 
+    /// Those of this version.
+    pub fn here() -> impl Iterator<Item = Self> {
+        Self::ALL
+            .into_iter()
+            .filter(|regime| regime.layout(None).is_some())
+    }
+
+    /// Their names, separated by commas.
+    pub fn names() -> String {
+        Self::here().map(Self::name).collect::<Vec<_>>().join(", ")
+    }
+
     /// What it comes to, with `shards` as the setting for regimes that leave it open. `None`: not in this version.
     pub fn layout(self, shards: Option<usize>) -> Option<Layout> {
+        let called = |shards, giant| Layout {
+            shards,
+            giant,
+            handoff: Handoff::Call,
+            holder: Holder::Anyone,
+            workers: 0,
+        };
+        let fed = |shards, holder, workers| Layout {
+            shards,
+            giant: false,
+            handoff: Handoff::Channel,
+            holder,
+            workers,
+        };
         match self {
-            Self::Giant => Some(Layout {
-                shards: 1,
-                giant: true,
-                handoff: Handoff::Call,
-            }),
-            Self::Locked => Some(Layout {
-                shards: shards.unwrap_or(8).max(1),
-                giant: false,
-                handoff: Handoff::Call,
-            }),
-            Self::AppChannel => Some(Layout {
-                shards: shards.unwrap_or(1).max(1),
-                giant: false,
-                handoff: Handoff::Channel,
-            }),
-            Self::PerCpu | Self::DriverChannel | Self::SocketChannel => None,
+            Self::Giant => Some(called(1, true)),
+            Self::Locked => Some(called(shards.unwrap_or(8).max(1), false)),
+            Self::DriverChannel => Some(fed(1, Holder::Network, 1)),
+            Self::AppChannel => Some(fed(shards.unwrap_or(1).max(1), Holder::Application, 0)),
+            Self::PerCpu | Self::SocketChannel => None,
         }
     }
 }
@@ -112,12 +211,7 @@ impl fmt::Display for Regime {
 impl FromStr for Regime {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|r| r.name() == text)
-            .ok_or_else(|| {
-                let names: Vec<_> = Self::ALL.iter().map(|r| r.name()).collect();
-                format!("no regime '{text}': it is one of {}", names.join(", "))
-            })
+        let found = Self::ALL.into_iter().find(|r| r.name() == text);
+        found.ok_or_else(|| format!("no regime '{text}': it is one of {}", Self::names()))
     }
 }

@@ -26,7 +26,7 @@ use percore::{
 use proto::time::Instant;
 
 use crate::{
-    clock::Clock, interface::Interface, locks, net::Net, regime::Handoff, stack::Stack, stages,
+    clock::Clock, interface::Interface, locks, net::Net, regime::Holder, stack::Stack, stages,
     trace, watch,
 };
 
@@ -230,7 +230,7 @@ impl Waiter {
         if !self.stack.threaded {
             return self.wait_turning(fds, deadline);
         }
-        if self.stack.layout.handoff == Handoff::Call {
+        if self.stack.layout.holder != Holder::Application {
             return self.wait_parked(fds, deadline);
         }
         let mut number = 0;

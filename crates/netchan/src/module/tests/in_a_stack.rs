@@ -28,8 +28,6 @@ use crate::{
     packet::Packet,
 };
 
-const REGIMES: [Regime; 3] = [Regime::Giant, Regime::Locked, Regime::AppChannel];
-
 /// Two stacks on a wire; the second with modules and, perhaps, another link in front of its end.
 fn pair_with(
     regime: Regime,
@@ -120,7 +118,7 @@ fn datagrams(a: &Net, b: &Net, count: usize, target: &str) -> usize {
 
 #[test]
 fn a_filter_stands_at_both_points() {
-    for regime in REGIMES {
+    for regime in Regime::here() {
         let rules = [
             "drop in proto udp to any port 9",
             "drop out proto udp to any port 7",
@@ -460,7 +458,7 @@ impl Link for Fragile {
 
 #[test]
 fn giant_is_taken_around_a_driver_that_needs_it_and_around_nothing_else() {
-    for regime in REGIMES {
+    for regime in Regime::here() {
         let (users, together) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let mut server = Net::builder().regime(regime);
         let mut clients = Vec::new();
