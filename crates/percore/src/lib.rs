@@ -17,6 +17,7 @@ pub mod crossbar;
 pub mod doorbell;
 #[cfg(not(loom))]
 pub mod epoch;
+pub mod errand;
 #[cfg(not(loom))]
 pub mod lines;
 pub mod lock;

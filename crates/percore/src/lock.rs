@@ -23,7 +23,7 @@ mod loom_tests;
 mod raw;
 #[cfg(all(test, not(loom)))]
 mod tests;
-mod thread;
+pub(crate) mod thread;
 
 pub use raw::{RawMutex, Stats};
 #[cfg(not(loom))]

@@ -5,9 +5,13 @@ use crate::sync::AtomicU32;
 #[cfg(not(loom))]
 pub use here::ThreadNumber;
 #[cfg(not(loom))]
-pub(super) use here::{Futex, asleep, is_asleep, may_spin, number};
+pub(crate) use here::{Futex, may_spin, number};
+#[cfg(not(loom))]
+pub(super) use here::{asleep, is_asleep};
 #[cfg(loom)]
-pub(super) use model::{Futex, asleep, is_asleep, may_spin};
+pub(crate) use model::{Futex, may_spin};
+#[cfg(loom)]
+pub(super) use model::{asleep, is_asleep};
 
 #[cfg(not(loom))]
 mod here {

@@ -1,0 +1,167 @@
+//! Errands: who runs them, what becomes of panics, of late ones, of those that meet the owner's end, and of a full desk.
+
+use super::{Desk, Owner, Refusal, SLOTS, errands};
+use crate::doorbell::{Doorbell, Sleep};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+type Log = Vec<usize>;
+
+/// Serves until told to end; what was logged.
+fn serve(mut owner: Owner<Log>, bell: &Doorbell, end: &AtomicBool) -> Log {
+    let mut log = Log::new();
+    while !end.load(SeqCst) {
+        if owner.serve(&mut log) > 0 {
+            continue;
+        }
+        bell.arm(Sleep::Futex);
+        if !owner.has_errands() && !end.load(SeqCst) {
+            bell.wait(None);
+        }
+        bell.disarm();
+    }
+    log
+}
+
+/// Runs `work` beside an owner; what was logged.
+fn beside(work: impl FnOnce(&Desk<Log>)) -> Log {
+    let bell = Arc::new(Doorbell::new().unwrap());
+    let (desk, owner) = errands(bell.clone());
+    let end = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let owner = scope.spawn(|| serve(owner, &bell, &end));
+        work(&desk);
+        end.store(true, SeqCst);
+        bell.ring();
+        owner.join().unwrap()
+    })
+}
+
+#[test]
+fn the_owner_runs_it_and_the_caller_has_the_answer() {
+    let here = thread::current().id();
+    let log = beside(|desk| {
+        let text = String::from("seven");
+        let there = desk.run(|log| {
+            log.push(text.len());
+            (thread::current().id(), text.len())
+        });
+        let (there, len) = there.map_err(|_| ()).unwrap();
+        assert_ne!(there, here);
+        assert_eq!(len, 5);
+    });
+    assert_eq!(log, [5]);
+}
+
+/// More threads than slots, each with an order of its own: nothing is lost, doubled or turned round.
+#[test]
+fn errands_of_many_threads_are_each_run_once_in_their_callers_order() {
+    let (threads, each) = (SLOTS + 9, 200);
+    let log = beside(|desk| {
+        thread::scope(|scope| {
+            for t in 0..threads {
+                scope.spawn(move || {
+                    for i in 0..each {
+                        desk.run(|log| log.push(t * each + i))
+                            .map_err(|_| ())
+                            .unwrap();
+                    }
+                });
+            }
+        });
+    });
+    assert_eq!(log.len(), threads * each);
+    for t in 0..threads {
+        let own = log.iter().filter(|&&n| n / each == t).copied();
+        assert!(own.eq(t * each..(t + 1) * each), "thread {t}");
+    }
+}
+
+#[test]
+fn a_panic_is_the_callers() {
+    beside(|desk| {
+        let panic = || {
+            desk.run(|_| panic!("planted: an errand panics"))
+                .map_err(|_| ())
+        };
+        let caught = catch_unwind(AssertUnwindSafe(panic));
+        assert!(caught.is_err());
+        assert!(
+            desk.run(|_| 7).is_ok_and(|answer| answer == 7),
+            "the owner goes on"
+        );
+    });
+}
+
+/// Nobody serves: what waits is given back when the owner ends, and what comes later at once.
+#[test]
+fn the_owners_end_gives_everything_back() {
+    let (desk, owner) = errands::<Log>(Arc::new(Doorbell::new().unwrap()));
+    let back = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for n in 0..SLOTS + 5 {
+            let (desk, back) = (&desk, &back);
+            scope.spawn(move || {
+                let errand = move |_: &mut Log| n;
+                let given_back = desk.run(errand).map_err(|errand| errand(&mut Log::new()));
+                assert_eq!(given_back, Err(n), "the very same errand");
+                back.fetch_add(1, SeqCst);
+            });
+        }
+        // All slots taken, and somebody without one.
+        while desk.waiting() < SLOTS || desk.full() == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(back.load(SeqCst), 0);
+        drop(owner);
+    });
+    assert_eq!(back.load(SeqCst), SLOTS + 5);
+    assert!(desk.run(|_| ()).is_err());
+}
+
+/// The owner unwinds: its end is an end like any other.
+#[test]
+fn an_owner_that_panics_leaves_nobody_waiting() {
+    let bell = Arc::new(Doorbell::new().unwrap());
+    let (desk, owner) = errands::<Log>(bell);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| desk.run(|_| ()).is_err());
+        while desk.waiting() == 0 {
+            thread::yield_now();
+        }
+        let end = scope.spawn(move || {
+            let _owner = owner;
+            panic!("planted: the owner panics");
+        });
+        assert!(end.join().is_err());
+        assert!(waiting.join().unwrap());
+    });
+}
+
+/// Taken back when it was not begun in time; the slot can be used again, and the owner does not stumble over what is left of it.
+#[test]
+fn a_late_errand_is_taken_back() {
+    let (desk, mut owner) = errands::<Log>(Arc::new(Doorbell::new().unwrap()));
+    for _ in 0..3 * SLOTS {
+        let late = desk.run_within(|log| log.push(1), Duration::from_micros(100));
+        assert!(late.is_err_and(|(why, _)| why == Refusal::Late));
+    }
+    let mut log = Log::new();
+    assert_eq!(owner.serve(&mut log), 0);
+    assert!(log.is_empty());
+    let answer = thread::scope(|scope| {
+        let caller = scope.spawn(|| desk.run_within(|_| 5, Duration::from_secs(60)).is_ok());
+        while owner.serve(&mut log) == 0 {
+            thread::yield_now();
+        }
+        caller.join().unwrap()
+    });
+    assert!(answer);
+}
