@@ -8,10 +8,11 @@ use percore::lock::Class;
 
 /// One thread at a time loads or unloads modules; it passes through all halves of interfaces meanwhile.
 pub static CHANGING: Class = Class::new(10, "changing modules");
-/// A socket's options and binding, while it becomes something.
-pub static FRESH: Class = Class::new(20, "socket");
-/// Where a stream's connection lives; connect(2) may move it.
-pub static PLACE: Class = Class::new(30, "stream");
+/// A socket's options and binding, while it becomes something. Held while a core's thread runs an errand for it (`percpu`): that thread
+/// takes neither this lock nor the next.
+pub static FRESH: Class = Class::new(20, "socket").across_sleep();
+/// Where a stream's connection lives; connect(2) may move it. As above.
+pub static PLACE: Class = Class::new(30, "stream").across_sleep();
 /// Giant, where the whole stack runs under it.
 pub static GIANT: Class = Class::new(40, "giant");
 /// The receiving half of an interface.
@@ -38,6 +39,8 @@ pub static SETTINGS: Class = Class::new(140, "settings");
 pub static PULSES: Class = Class::new(150, "pulses");
 /// The stack's threads, to wait for them.
 pub static THREADS: Class = Class::new(160, "threads");
+/// Who shall own a shard, until its thread has begun.
+pub static OWNER: Class = Class::new(165, "owner");
 /// Who answers questions from outside.
 pub static CONTROL: Class = Class::new(170, "control");
 /// The name of a control socket, while it is chosen.
@@ -61,6 +64,7 @@ pub static ALL: &[&Class] = &[
     &SETTINGS,
     &PULSES,
     &THREADS,
+    &OWNER,
     &CONTROL,
     &NAMING,
 ];

@@ -33,7 +33,7 @@ use crate::{
     locks,
     module::{Boxed, load, registry::Registry},
     regime::{
-        Dispatch, Handoff, Layout, Regime,
+        Dispatch, Handoff, Layout, Regime, SHARDS_MAX,
         cell::{Cell, OwnLink, Ways},
     },
     shard::{Shard, ShardSettings},
@@ -317,7 +317,7 @@ impl Builder {
         let (regime, degraded) = load::regime_with(&modules, self.regime);
         self.regime = regime;
         let layout = self.layout()?;
-        if self.links.is_empty() || self.links.len() > 64 || layout.shards > 64 {
+        if self.links.is_empty() || self.links.len() > 64 || layout.shards > SHARDS_MAX {
             return Err(invalid("a stack needs 1 to 64 links and at most 64 shards"));
         }
         let threaded = self.threads == Threads::Own;
@@ -589,7 +589,8 @@ impl Parts {
                 Handoff::Call => Ways::Calls,
                 Handoff::Channel => Ways::Channels(ends),
             };
-            cells.push(Cell::new(Shard::new(settings, now)?, ways, doorbell));
+            let cell = Cell::new(Shard::new(settings, now)?, ways, doorbell);
+            cells.push(cell.held_by(layout.holder));
         }
         Ok(Self {
             host: host.clone(),

@@ -245,6 +245,7 @@ fn turned_by(stack: &Stack, number: usize, cell: &Cell) -> String {
     match stack.layout.holder {
         Holder::Anyone => "whoever has its lock".into(),
         Holder::Application => cell.seat.holder().into(),
+        Holder::Core => format!("netchan-core{number}"),
         Holder::Network => format!("netchan-proto{}", number % stack.layout.workers),
     }
 }

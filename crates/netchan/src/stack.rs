@@ -16,6 +16,7 @@ use std::{
 
 use percore::{
     doorbell::Doorbell,
+    errand::Owner,
     lock::{Mutex, MutexGuard, mutex},
 };
 use proto::{
@@ -116,6 +117,14 @@ pub(crate) struct Stack {
     pub control: Mutex<Option<Control>>,
 }
 
+/// What a core's thread has in its hands.
+pub(crate) struct Core {
+    /// Runs the errands of others.
+    pub owner: Owner<Held>,
+    /// Links that its shard knows to be gone.
+    pub told: Vec<bool>,
+}
+
 thread_local! {
     /// Where wakers wait for the lock to be let go; keeps its capacity from call to call.
     static WOKEN: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
@@ -124,7 +133,11 @@ thread_local! {
 impl Stack {
     /// Holds a shard for one call of `f`: what waits in its channels and timers comes first, what `f` leads to goes out after it.
     #[inline]
-    pub fn with_shard<R>(&self, number: usize, f: impl FnOnce(&mut Shard, Instant) -> R) -> R {
+    pub fn with_shard<R: Send>(
+        &self,
+        number: usize,
+        f: impl FnOnce(&mut Shard, Instant) -> R + Send,
+    ) -> R {
         let now = self.clock.now();
         self.hold(number, now, |held| {
             stages::enter(Stage::Socket);
@@ -134,10 +147,10 @@ impl Stack {
 
     /// The same for calls that want what has been received: where no thread does it, the links are turned first.
     #[inline]
-    pub fn with_shard_fresh<R>(
+    pub fn with_shard_fresh<R: Send>(
         &self,
         number: usize,
-        f: impl FnOnce(&mut Shard, Instant) -> R,
+        f: impl FnOnce(&mut Shard, Instant) -> R + Send,
     ) -> R {
         let now = self.clock.now();
         if !self.threaded && !self.owns_links {
@@ -154,11 +167,11 @@ impl Stack {
 
     /// For the receiving side, which turns the links itself.
     #[inline]
-    pub fn with_shard_at<R>(
+    pub fn with_shard_at<R: Send>(
         &self,
         number: usize,
         now: Instant,
-        f: impl FnOnce(&mut Shard) -> R,
+        f: impl FnOnce(&mut Shard) -> R + Send,
     ) -> R {
         self.hold(number, now, |held| f(&mut held.shard))
     }
@@ -182,14 +195,68 @@ impl Stack {
     }
 
     #[inline]
-    fn hold<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Held) -> R) -> R {
+    fn hold<R: Send>(
+        &self,
+        number: usize,
+        now: Instant,
+        f: impl FnOnce(&mut Held) -> R + Send,
+    ) -> R {
+        if self.layout.holder == Holder::Core {
+            return self.hold_owned(number, now, f);
+        }
+        self.hold_here(number, now, f)
+    }
+
+    /// Has a core's thread do it (D1, D7). What `f` leads to goes out, and wakes whom it wakes, at the end of that thread's turn.
+    #[cold]
+    #[inline(never)]
+    fn hold_owned<R: Send>(
+        &self,
+        number: usize,
+        now: Instant,
+        f: impl FnOnce(&mut Held) -> R + Send,
+    ) -> R {
+        match self.cells[number].ask(f) {
+            Ok(result) => result,
+            Err(f) => self.hold_here(number, now, f),
+        }
+    }
+
+    /// Looks at a shard, without a turn.
+    fn peek<R: Send>(&self, number: usize, f: impl FnOnce(&mut Held) -> R + Send) -> R {
+        let cell = &self.cells[number];
+        match cell.ask(f) {
+            Ok(result) => result,
+            Err(f) => f(&mut cell.held.lock()),
+        }
+    }
+
+    /// A core's turn of its shard: packets, timers, errands.
+    pub fn turn_owned(&self, number: usize, core: &mut Core, now: Instant) -> bool {
+        let cell = &self.cells[number];
+        let mut held = lock(cell, number);
+        let mut work = path::take_received(&mut held, now);
+        if held.shard.next_timer(now) <= now {
+            held.shard.run_timers(now);
+        }
+        for (link, told) in core.told.iter_mut().enumerate() {
+            // Relaxed: the flag alone; who set it rings.
+            if !*told && self.ports[link].gone.load(Relaxed) {
+                *told = true;
+                let last = self.ports.iter().all(|port| port.gone.load(Relaxed));
+                held.shard.link_gone(link, last, now);
+            }
+        }
+        work |= core.owner.serve(&mut held) > 0;
+        self.leave(cell, held, now);
+        work
+    }
+
+    #[inline]
+    fn hold_here<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Held) -> R) -> R {
         let _giant = self.giant.as_deref().map(Giant::enter);
         let cell = &self.cells[number];
-        let mut held = if trace::is_watched() {
-            lock_watched(cell, number)
-        } else {
-            cell.held.lock()
-        };
+        let mut held = lock(cell, number);
         self.enter(&mut held, now);
         let result = f(&mut held);
         self.leave(cell, held, now);
@@ -277,6 +344,8 @@ impl Stack {
             Holder::Network => {
                 cell.doorbell.ring();
             }
+            // Whoever moved it looks at it before the next sleep.
+            Holder::Core => {}
         }
     }
 
@@ -313,6 +382,11 @@ impl Stack {
         drop(interface);
         stages::back(before);
         if let Some(last) = self.newly_gone(number) {
+            if self.layout.holder == Holder::Core {
+                // Each finds it out in its next turn.
+                self.cells.iter().for_each(|cell| _ = cell.doorbell.ring());
+                return work;
+            }
             for shard in 0..self.cells.len() {
                 self.with_shard_at(shard, now, |shard| shard.link_gone(number, last, now));
             }
@@ -411,12 +485,11 @@ impl Stack {
             State::Established | State::CloseWait => connection.unacknowledged() > 0,
             _ => false,
         };
-        self.cells.iter().any(|cell| {
-            cell.held
-                .lock()
-                .shard
-                .connections()
-                .any(|(_, c)| owes(&c.connection))
+        (0..self.cells.len()).any(|number| {
+            self.peek(number, |held| {
+                let mut connections = held.shard.connections();
+                connections.any(|(_, c)| owes(&c.connection))
+            })
         })
     }
 
@@ -481,6 +554,16 @@ impl Stack {
     pub fn is_stopping(&self) -> bool {
         // Relaxed: a flag on its own; whoever sees it late turns once more.
         self.stop.load(Relaxed)
+    }
+}
+
+/// Takes a shard's lock.
+#[inline(always)]
+fn lock(cell: &Cell, number: usize) -> MutexGuard<'_, Held> {
+    if trace::is_watched() {
+        lock_watched(cell, number)
+    } else {
+        cell.held.lock()
     }
 }
 

@@ -188,6 +188,7 @@ fn say(state: u64, now: Instant) {
 /// The watchdog's thread.
 pub fn guard(stack: &Stack) {
     let mut seen: Vec<(u64, u32)> = Vec::new();
+    let mut pulses = Vec::new();
     while !stack.is_stopping() {
         asleep(stack.clock.now());
         stack.watch.bell.arm(Sleep::Futex);
@@ -197,7 +198,7 @@ pub fn guard(stack: &Stack) {
         stack.watch.bell.disarm();
         let now = stack.clock.now();
         turning(now);
-        let pulses = stack.watch.pulses.lock(); // a copy would allocate
+        pulses.clone_from(&stack.watch.pulses.lock()); // into the same memory each time
         seen.resize(pulses.len(), (0, 0));
         for (pulse, seen) in pulses.iter().zip(&mut seen) {
             look(stack, pulse, seen, now);

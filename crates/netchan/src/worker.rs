@@ -9,7 +9,7 @@ use crate::{
     interface::Interface,
     regime::{Handoff, Holder},
     socket::wait::{asleep, attend, ppoll, readable},
-    stack::Stack,
+    stack::{Core, Stack},
     watch,
 };
 
@@ -25,6 +25,13 @@ pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
         })?;
     }
     for number in 0..stack.layout.workers {
+        if stack.layout.holder == Holder::Core {
+            let (name, work) = (format!("netchan-core{number}"), format!("shard {number}"));
+            spawn(stack, &name, work, None, move |stack| {
+                turn_core(stack, number)
+            })?;
+            continue;
+        }
         let name = format!("netchan-proto{number}");
         let shards: Vec<_> = own_shards(stack, number).map(|n| n.to_string()).collect();
         let work = format!("shard {}", shards.join(", "));
@@ -128,13 +135,35 @@ fn own_shards(stack: &Stack, worker: usize) -> impl Iterator<Item = usize> {
 
 /// A protocol thread: turns its shards while there is work, then sleeps on their doorbell.
 fn turn_shards(stack: &Stack, worker: usize) {
-    let turn = || own_shards(stack, worker).fold(false, |work, n| stack.turn_shard(n) | work);
-    let bell = &stack.cells[worker].doorbell;
+    let turn = |_| own_shards(stack, worker).fold(false, |work, n| stack.turn_shard(n) | work);
+    turn_and_sleep(stack, &stack.cells[worker].doorbell, turn, || {
+        let timers = own_shards(stack, worker).map(|n| stack.cells[n].next_timer());
+        timers.min().unwrap_or(Instant::FAR)
+    });
+}
+
+/// A core's thread: the owner of its shard.
+fn turn_core(stack: &Stack, number: usize) {
+    let cell = &stack.cells[number];
+    let Some(owner) = cell.own() else { return };
+    let told = vec![false; stack.ports.len()];
+    let mut core = Core { owner, told };
+    let turn = |now| stack.turn_owned(number, &mut core, now);
+    turn_and_sleep(stack, &cell.doorbell, turn, || cell.next_timer());
+}
+
+/// Turns while there is work, then sleeps on the doorbell until it is rung or a timer is due, and so on until the stack ends.
+fn turn_and_sleep(
+    stack: &Stack,
+    bell: &Doorbell,
+    mut turn: impl FnMut(Instant) -> bool,
+    next_timer: impl Fn() -> Instant,
+) {
     let mut idle_since = None;
     while !stack.is_stopping() {
         let now = stack.clock.now();
         watch::turning(now);
-        if turn() {
+        if turn(now) {
             idle_since = None;
             continue;
         }
@@ -146,14 +175,13 @@ fn turn_shards(stack: &Stack, worker: usize) {
         idle_since = None;
         bell.arm(Sleep::Futex);
         // Once more after arming: what came before it may have rung nobody.
-        if !turn() && !stack.is_stopping() {
+        if !turn(stack.clock.now()) && !stack.is_stopping() {
             // A socket call that moves a timer forward after this look rings.
-            let timers = own_shards(stack, worker).map(|n| stack.cells[n].next_timer());
             let now = stack.clock.now();
-            let until = timers.fold(now + LONGEST_SLEEP, Instant::min);
+            let until = next_timer().min(now + LONGEST_SLEEP);
             if until > now {
                 watch::asleep(now);
-                bell.wait(Some(until.since(now)));
+                asleep(stack, until, now, || bell.wait(Some(until.since(now))));
             }
         }
         bell.disarm();

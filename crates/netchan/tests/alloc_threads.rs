@@ -51,6 +51,9 @@ fn work(stream: &mut TcpStream, udp: &UdpSocket, target: SocketAddr, buffer: &mu
 
 #[test]
 fn no_thread_allocates_once_it_has_begun() {
+    if netchan::checks::WITNESS {
+        return; // it remembers where each lock was taken
+    }
     let goes = |&(regime, dispatch): &(Regime, Dispatch)| {
         let layout = regime.layout(None);
         layout.is_some_and(|layout| layout.dispatched(dispatch).is_ok())

@@ -32,6 +32,7 @@ fn soon(expected: &[String]) {
 #[test]
 fn every_regime_has_the_threads_it_names_and_ends_them() {
     let proto = |n: usize| (0..n).map(|i| format!("netchan-proto{i}")).collect();
+    let core = |n: usize| (0..n).map(|i| format!("netchan-core{i}")).collect();
     let none: Vec<String> = Vec::new();
     let cores = netchan::regime::cores();
     for (regime, dispatch, workers) in [
@@ -39,6 +40,7 @@ fn every_regime_has_the_threads_it_names_and_ends_them() {
         (Regime::Locked, Dispatch::Direct, none.clone()),
         (Regime::Giant, Dispatch::Deferred, proto(1)),
         (Regime::Locked, Dispatch::Deferred, proto(cores.min(8))),
+        (Regime::PerCpu, Dispatch::Direct, core(cores)),
         (Regime::DriverChannel, Dispatch::Direct, proto(1)),
         (
             Regime::AppChannel,

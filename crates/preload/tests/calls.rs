@@ -50,6 +50,11 @@ fn transfers_and_waits_in_driver_channel() {
 }
 
 #[test]
+fn transfers_and_waits_in_percpu() {
+    on_netchan("transfers waiting epoll threads", "percpu");
+}
+
+#[test]
 fn endpoints_on_netchan() {
     on_netchan("endpoints", "app-channel");
 }

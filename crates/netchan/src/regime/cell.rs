@@ -10,6 +10,7 @@ use std::{
 
 use percore::{
     doorbell::Doorbell,
+    errand::{Desk, Owner, errands},
     lock::{Mutex, mutex},
 };
 use proto::time::Instant;
@@ -18,6 +19,7 @@ use crate::{
     channel::ShardEnd,
     interface::{Interface, Receive},
     limits, locks,
+    regime::Holder,
     shard::Shard,
     socket::wait::Seat,
 };
@@ -83,13 +85,23 @@ impl Held {
 /// A shard and the way to it.
 pub struct Cell {
     /// In the regimes of one lock or many: the lock that links and applications share. In the channel regimes: how the threads of an
-    /// application take turns; no link ever touches it.
+    /// application take turns; no link ever touches it. Where the shard is its core's, only that core's thread takes it, as long as
+    /// it lives.
     pub held: Mutex<Held>,
     /// Rung when a packet was put into one of the channels.
     pub doorbell: Arc<Doorbell>,
     /// Who waits for this shard's packets and timers.
     pub seat: Seat,
+    /// Where a shard that is its core's alone takes errands.
+    pub desk: Option<Desk<Held>>,
+    /// The other end, until its thread takes it.
+    owner: Mutex<Option<Owner<Held>>>,
     next_timer: AtomicU64,
+}
+
+thread_local! {
+    /// The address of the cell whose owner this thread is; 0: of none.
+    static OWN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 impl Cell {
@@ -99,7 +111,39 @@ impl Cell {
             held: mutex(&locks::SHARD, Held { shard, ways }),
             doorbell,
             seat: Seat::default(),
+            desk: None,
+            owner: mutex(&locks::OWNER, None),
             next_timer: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// With a desk, where one thread alone holds the shard.
+    pub fn held_by(mut self, holder: Holder) -> Self {
+        if holder != Holder::Core {
+            return self;
+        }
+        let (desk, owner) = errands(self.doorbell.clone());
+        self.desk = Some(desk);
+        self.owner = mutex(&locks::OWNER, Some(owner));
+        self
+    }
+
+    /// Makes the calling thread the owner; `None` if it has one already.
+    pub fn own(&self) -> Option<Owner<Held>> {
+        let owner = self.owner.lock().take()?;
+        OWN.set(std::ptr::from_ref(self).addr());
+        Some(owner)
+    }
+
+    /// Has the owner do it. Gives `f` back where that is nobody: the shard is not one thread's, or that thread has ended; and where it is
+    /// the calling thread itself, outside of a turn (in a waker, say). Then the lock says whose the shard is.
+    ///
+    /// # Errors
+    /// `f`, not called.
+    pub fn ask<R: Send, F: FnOnce(&mut Held) -> R + Send>(&self, f: F) -> Result<R, F> {
+        match &self.desk {
+            Some(desk) if OWN.get() != std::ptr::from_ref(self).addr() => desk.run(f),
+            _ => Err(f),
         }
     }
 

@@ -55,6 +55,8 @@ pub enum Holder {
     Application,
     /// A protocol thread takes what is in its channels and serves its timers; socket calls take its lock for their own work.
     Network,
+    /// Its core's thread, and nobody else: socket calls are errands that it runs.
+    Core,
 }
 
 /// What a regime comes to.
@@ -110,6 +112,9 @@ impl Layout {
         matches!(self.holder, Holder::Application) && self.shards > 1
     }
 }
+
+/// Shards that a stack can have.
+pub const SHARDS_MAX: usize = 64;
 
 /// Cores that this process may use.
 pub fn cores() -> usize {
@@ -195,9 +200,13 @@ impl Regime {
         match self {
             Self::Giant => Some(called(1, true)),
             Self::Locked => Some(called(shards.unwrap_or(8).max(1), false)),
+            Self::PerCpu => {
+                let shards = shards.unwrap_or_else(|| cores().min(SHARDS_MAX)).max(1);
+                Some(fed(shards, Holder::Core, shards))
+            }
             Self::DriverChannel => Some(fed(1, Holder::Network, 1)),
             Self::AppChannel => Some(fed(shards.unwrap_or(1).max(1), Holder::Application, 0)),
-            Self::PerCpu | Self::SocketChannel => None,
+            Self::SocketChannel => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{cell::Cell, thread, time::Duration};
 
-use percore::clock::now_ns;
+use percore::{clock::now_ns, errand::Refusal};
 use serde_json::{Value, json};
 
 use crate::{
@@ -52,10 +52,14 @@ impl<'a> Look<'a> {
                 return Ok(guard);
             }
             if now_ns() >= self.until.get() {
-                return Err(Busy(watch::suspects(self.stack, self.stack.clock.now())));
+                return Err(self.busy());
             }
             thread::sleep(PAUSE);
         }
+    }
+
+    fn busy(&self) -> Busy {
+        Busy(watch::suspects(self.stack, self.stack.clock.now()))
     }
 
     fn giant(&self) -> Result<Option<crate::giant::Held<'_>>, Busy> {
@@ -66,16 +70,31 @@ impl<'a> Look<'a> {
     }
 
     /// A shard.
-    pub fn shard<R>(&self, number: usize, f: impl FnOnce(&mut Held) -> R) -> Result<R, Busy> {
+    pub fn shard<R: Send>(
+        &self,
+        number: usize,
+        f: impl FnOnce(&mut Held) -> R + Send,
+    ) -> Result<R, Busy> {
         let cell = &self.stack.cells[number];
+        let f = match &cell.desk {
+            Some(desk) => {
+                let patience = self.until.get().saturating_sub(now_ns());
+                match desk.run_within(f, Duration::from_nanos(patience)) {
+                    Ok(answer) => return Ok(answer),
+                    Err((Refusal::Late, _)) => return Err(self.busy()),
+                    Err((Refusal::Stopped, f)) => f,
+                }
+            }
+            None => f,
+        };
         Ok(f(&mut *self.lock(|| cell.held.try_lock())?))
     }
 
     /// An interface's transmitting half.
-    pub fn interface<R>(
+    pub fn interface<R: Send>(
         &self,
         number: usize,
-        f: impl FnOnce(&mut Interface) -> R,
+        f: impl FnOnce(&mut Interface) -> R + Send,
     ) -> Result<R, Busy> {
         let _giant = self.giant()?;
         let Some(halves) = &self.stack.ports[number].halves else {
@@ -91,7 +110,11 @@ impl<'a> Look<'a> {
     }
 
     /// An interface's receiving half.
-    pub fn receive<R>(&self, number: usize, f: impl FnOnce(&mut Receive) -> R) -> Result<R, Busy> {
+    pub fn receive<R: Send>(
+        &self,
+        number: usize,
+        f: impl FnOnce(&mut Receive) -> R + Send,
+    ) -> Result<R, Busy> {
         let _giant = self.giant()?;
         match &self.stack.ports[number].halves {
             Some(halves) => Ok(f(&mut *self.lock(|| halves.receive.try_lock())?)),

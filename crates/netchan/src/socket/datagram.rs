@@ -18,13 +18,13 @@ pub(super) struct Datagram {
 }
 
 impl Datagram {
-    fn each(&self, stack: &Stack, mut f: impl FnMut(&mut Shard, u32)) {
+    fn each(&self, stack: &Stack, mut f: impl FnMut(&mut Shard, u32) + Send) {
         for (shard, &part) in self.parts.iter().enumerate() {
             stack.with_shard(shard, |shard, _| f(shard, part));
         }
     }
 
-    fn first<R>(&self, stack: &Stack, f: impl FnOnce(&mut Shard, u32) -> R) -> R {
+    fn first<R: Send>(&self, stack: &Stack, f: impl FnOnce(&mut Shard, u32) -> R + Send) -> R {
         stack.with_shard(0, |shard, _| f(shard, self.parts[0]))
     }
 

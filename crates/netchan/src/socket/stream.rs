@@ -94,7 +94,11 @@ impl Stream {
     }
 
     #[inline]
-    fn hold<R>(&self, stack: &Stack, f: impl FnOnce(&mut crate::shard::Shard, u32) -> R) -> R {
+    fn hold<R: Send>(
+        &self,
+        stack: &Stack,
+        f: impl FnOnce(&mut crate::shard::Shard, u32) -> R + Send,
+    ) -> R {
         let number = self.number.load(Relaxed);
         stack.with_shard(self.shard.load(Relaxed), |shard, _| f(shard, number))
     }
@@ -183,7 +187,7 @@ impl Stream {
         })
     }
 
-    pub fn with(&self, stack: &Stack, change: impl FnOnce(&mut TcpSocket)) {
+    pub fn with(&self, stack: &Stack, change: impl FnOnce(&mut TcpSocket) + Send) {
         self.hold(stack, |shard, number| shard.tcp_with(number, change));
     }
 
@@ -296,7 +300,7 @@ impl Listening {
         });
     }
 
-    fn each(&self, stack: &Stack, mut f: impl FnMut(&mut crate::shard::Shard, u32)) {
+    fn each(&self, stack: &Stack, mut f: impl FnMut(&mut crate::shard::Shard, u32) + Send) {
         for (shard, &part) in self.parts.iter().enumerate() {
             stack.with_shard(shard, |shard, _| f(shard, part));
         }
