@@ -2,13 +2,16 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use percore::lock::{Mutex, mutex};
 use proto::ip::keyed::{Random, Seed};
 
-use crate::{limits::EPHEMERAL_PORTS, locks, socket::Kind};
+use crate::{limits::EPHEMERAL_PORTS, locks, regime::places::Places, socket::Kind};
 
 /// A bound port.
 #[derive(Clone, Copy, Debug)]
@@ -42,14 +45,17 @@ pub struct Directory {
     bindings: Mutex<(Vec<Binding>, u64, Random)>,
     /// A bit for each bound TCP port, read by connect without the lock.
     tcp_ports: Vec<AtomicU64>,
+    /// Where datagram sockets live, if each has a shard of its own.
+    places: Option<Arc<Places>>,
 }
 
 impl Directory {
     /// None bound.
-    pub fn new(seed: Seed) -> Self {
+    pub fn new(seed: Seed, places: Option<Arc<Places>>) -> Self {
         Self {
             bindings: mutex(&locks::BINDINGS, (Vec::new(), 0, Random::new(seed))),
             tcp_ports: (0..1024).map(|_| AtomicU64::new(0)).collect(),
+            places,
         }
     }
 
@@ -94,6 +100,8 @@ impl Directory {
             let (word, bit) = place(address.port());
             // Relaxed: a hint for the choice of ports; the flow table decides.
             self.tcp_ports[word].fetch_or(bit, Relaxed);
+        } else if let Some(places) = &self.places {
+            places.settle_port(address.port());
         }
         Ok((*next, address))
     }
@@ -133,13 +141,15 @@ impl Directory {
         };
         let gone = bindings.swap_remove(at);
         let port = gone.address.port();
-        if gone.kind == Kind::Stream
-            && !bindings
-                .iter()
-                .any(|b| b.kind == Kind::Stream && b.address.port() == port)
-        {
+        let same = |b: &Binding| b.kind == gone.kind && b.address.port() == port;
+        if bindings.iter().any(same) {
+            return;
+        }
+        if gone.kind == Kind::Stream {
             let (word, bit) = place(port);
             self.tcp_ports[word].fetch_and(!bit, Relaxed);
+        } else if let Some(places) = &self.places {
+            places.leave_port(port);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What all interfaces and shards of one stack know and none of them changes: addresses, routes, keys, settings.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use proto::{
     ip::{address::Addresses, keyed::Seed, route},
@@ -8,7 +8,7 @@ use proto::{
     wire::ethernet::MacAddr,
 };
 
-use crate::steer::flow::FlowHash;
+use crate::{regime::places::Places, steer::flow::FlowHash};
 
 /// One interface as the rest of the stack sees it.
 #[derive(Clone, Debug)]
@@ -42,6 +42,8 @@ pub struct Host {
     pub template: tcp::Template,
     /// Bytes a stream's send queue holds at most.
     pub send_buffer: usize,
+    /// Where sockets live, if each has a shard of its own.
+    pub places: Option<Arc<Places>>,
 }
 
 impl Host {

@@ -4,10 +4,26 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use proto::icmp::limit;
 
-use crate::link::BURST;
+use crate::{link::BURST, regime::SHARDS_MAX};
 
 /// Connections a shard can hold, embryonic and TIME-WAIT ones included. 65,536 × about 0.7 KiB = 45 MiB if all are used.
 pub const CONNECTIONS_PER_SHARD: usize = 65_536;
+/// What a shard of a single socket has room for: it may have to take more than one, where there are more sockets than shards.
+/// 4,096 connections × 64 shards are four times what one shard takes; transmit buffers for a window of 1 MiB, which a wire in memory hands
+/// to the receiver as they are.
+pub const SOCKET_SHARD: Room = Room {
+    connections: 4_096,
+    transmit: 1_024,
+    transmit_large: 128,
+    ready: 32,
+};
+/// What any other has room for.
+pub const SHARD: Room = Room {
+    connections: CONNECTIONS_PER_SHARD,
+    transmit: TRANSMIT_SLAB,
+    transmit_large: TRANSMIT_SLAB_LARGE,
+    ready: TRANSMIT_SLAB,
+};
 /// Bytes of received data that a connection keeps for its application, unless SO_RCVBUF says otherwise.
 pub const RECEIVE_BUFFER: u32 = 1 << 20;
 /// Bytes of a stream's send buffer: two windows of a 10 Gbit/s path with 100 µs.
@@ -34,6 +50,11 @@ pub const RECEIVE_SLAB_LARGE: usize = 2_048;
 pub const TRANSMIT_SLAB: usize = 2_048;
 /// The same for 64 KiB packets.
 pub const TRANSMIT_SLAB_LARGE: usize = 512;
+/// Receive buffers where each socket has a shard of its own, so that one connection's window fits each shard's share; only as many
+/// as elsewhere are touched before they are needed.
+pub const RECEIVE_SLAB_SOCKETS: usize = 2 * RECEIVE_SLAB;
+/// The same for frames of 64 KiB: address space (1 GiB), not memory.
+pub const RECEIVE_SLAB_SOCKETS_LARGE: usize = 8 * RECEIVE_SLAB_LARGE;
 /// Buffers of what an interface's host sends by itself: ARP, NDP, ICMP.
 pub const HOST_SLAB: usize = 512;
 /// Buffers for datagrams put together from fragments, 64 KiB each.
@@ -71,6 +92,27 @@ pub const TRACE_RECORDS: usize = 1_024;
 /// Flows in a steering table.
 pub const FLOWS: usize = 1 << 20;
 
+/// What a shard has room for.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Connections, and as many in TIME-WAIT.
+    pub connections: usize,
+    /// Transmit buffers.
+    pub transmit: usize,
+    /// The same for 64 KiB packets.
+    pub transmit_large: usize,
+    /// How many of them are touched at the start.
+    pub ready: usize,
+}
+
+const _: () = assert!(
+    2 * SOCKET_SHARD.connections * SHARDS_MAX <= FLOWS,
+    "an accepted connection's shard is known by the flow table alone"
+);
+const _: () = assert!(
+    RECEIVE_SLAB_SOCKETS / SHARDS_MAX * QUEUED_EIGHTHS / 8 * 1448 >= RECEIVE_BUFFER as usize,
+    "one connection's window must fit a socket's shard"
+);
 const _: () = assert!(
     QUEUED_EIGHTHS < 8,
     "receive queues must leave buffers to the link"

@@ -35,13 +35,18 @@ use crate::{
     regime::{
         Dispatch, Handoff, Layout, Regime, SHARDS_MAX,
         cell::{Cell, OwnLink, Ways},
+        places::Places,
     },
     shard::{Shard, ShardSettings},
-    socket::{TcpListener, TcpStream, UdpSocket},
+    socket::{
+        TcpListener, TcpStream, UdpSocket,
+        attendant::{Attendant, Line},
+    },
     stack::{Halves, Port, Stack},
     steer::{
         Placement, Steer,
         flow::{FlowHash, FlowTable},
+        openings::Openings,
     },
     trace,
     watch::Watch,
@@ -337,7 +342,7 @@ impl Builder {
         }
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let (regime, dispatch, now) = (self.regime, self.dispatch, clock.now());
-        let (host, links) = self.host()?;
+        let (host, links) = self.host(layout)?;
         let owns_links = !threaded && layout.shards == 1;
         let giant = Arc::new(Giant::new(layout.giant));
         let registry = Registry::new(links.len(), giant.clone());
@@ -353,14 +358,17 @@ impl Builder {
             giant: layout.giant.then_some(giant),
             degraded,
             modules: registry,
-            directory: Directory::new(parts.host.seed.derive(0x0064_6972)),
+            directory: Directory::new(
+                parts.host.seed.derive(0x0064_6972),
+                parts.host.places.clone(),
+            ),
             host: parts.host,
             counters: parts.counters,
             ports: parts.ports,
             cells: parts.cells,
             stop: AtomicBool::new(false),
             attended: AtomicBool::new(false),
-            attendant: Doorbell::new()?,
+            attendant: parts.attendant,
             threads: mutex(&locks::THREADS, Vec::new()),
             watch: Watch::new()?,
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
@@ -377,7 +385,7 @@ impl Builder {
     }
 
     /// The facts that everyone shares, and the links apart from them.
-    fn host(self) -> io::Result<(Host, Vec<Box<dyn Link>>)> {
+    fn host(self, layout: Layout) -> io::Result<(Host, Vec<Box<dyn Link>>)> {
         let mut random = match self.seed {
             Some(seed) => Random::new(Seed([seed, !seed])),
             None => Random::new(Seed([crate::sys::random_u64()?, crate::sys::random_u64()?])),
@@ -407,6 +415,9 @@ impl Builder {
             tcp: self.tcp,
             template: tcp::Template::new(&self.tcp),
             send_buffer: self.send_buffer.next_power_of_two(),
+            places: layout
+                .own_shards
+                .then(|| Arc::new(Places::new(layout.shards))),
         };
         Ok((host, links))
     }
@@ -518,6 +529,7 @@ struct Parts {
     counters: Arc<Counters>,
     ports: Vec<Port>,
     cells: Vec<Cell>,
+    attendant: Arc<Attendant>,
 }
 
 impl Parts {
@@ -532,6 +544,8 @@ impl Parts {
         // Each shard and each half of an interface writes counters of its own.
         let counters = Arc::new(Counters::new(layout.shards + 2 * links.len()));
         let doorbells = doorbells(layout)?;
+        let attendant = Arc::new(Attendant::new()?);
+        let lines = Line::of_each(layout, &attendant);
         let mut shard_ends: Vec<Vec<_>> = (0..layout.shards).map(|_| Vec::new()).collect();
         let (mut ports, mut own_links, mut buffers) = (Vec::new(), Vec::new(), usize::MAX);
         for (number, link) in links.into_iter().enumerate() {
@@ -540,9 +554,10 @@ impl Parts {
             link.attach(doorbell.clone());
             let (mut link_ends, mut transmit_ends) = (Vec::new(), Vec::new());
             if layout.handoff == Handoff::Channel {
-                for (ends, shard) in shard_ends.iter_mut().zip(&doorbells) {
+                let shards = doorbells.iter().zip(&lines);
+                for (ends, (shard, line)) in shard_ends.iter_mut().zip(shards) {
                     let (link_end, transmit_end, shard_end) =
-                        channel(doorbell.clone(), shard.clone());
+                        channel(doorbell.clone(), shard.clone(), line.clone());
                     link_ends.push(link_end);
                     transmit_ends.push(transmit_end);
                     ends.push(shard_end);
@@ -552,7 +567,7 @@ impl Parts {
             let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
             let steer = Steer::new(id, placement(layout)?);
             let writer = layout.shards + 2 * number;
-            let receive = Receive::new(frame_max, layout.shards, steer, link_ends, writer)?;
+            let receive = Receive::new(frame_max, layout, steer, link_ends, writer)?;
             let interface = Interface::new(
                 id,
                 writer + 1,
@@ -574,22 +589,17 @@ impl Parts {
                 told: AtomicBool::new(false),
             });
         }
+        let sharing = buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards;
         let mut cells = Vec::new();
-        for (number, (ends, doorbell)) in shard_ends.into_iter().zip(doorbells).enumerate() {
-            let settings = ShardSettings {
-                number,
-                shards: layout.shards,
-                host: host.clone(),
-                counters: counters.clone(),
-                leases: layout.leases(),
-                segments: buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards,
-            };
+        let shards = shard_ends.into_iter().zip(doorbells.into_iter().zip(lines));
+        for (number, (ends, (doorbell, line))) in shards.enumerate() {
+            let settings = shard_settings(layout, number, host, &counters, sharing);
             let ways = match layout.handoff {
                 Handoff::Call if owns_links => Ways::Own(std::mem::take(&mut own_links)),
                 Handoff::Call => Ways::Calls,
                 Handoff::Channel => Ways::Channels(ends),
             };
-            let cell = Cell::new(Shard::new(settings, now)?, ways, doorbell);
+            let cell = Cell::new(Shard::new(settings, now)?, ways, doorbell, line);
             cells.push(cell.held_by(layout.holder));
         }
         Ok(Self {
@@ -597,7 +607,30 @@ impl Parts {
             counters,
             ports,
             cells,
+            attendant,
         })
+    }
+}
+
+fn shard_settings(
+    layout: Layout,
+    number: usize,
+    host: &Arc<Host>,
+    counters: &Arc<Counters>,
+    segments: usize,
+) -> ShardSettings {
+    ShardSettings {
+        number,
+        shards: layout.shards,
+        host: host.clone(),
+        counters: counters.clone(),
+        leases: layout.leases(),
+        segments,
+        room: if layout.own_shards {
+            limits::SOCKET_SHARD
+        } else {
+            limits::SHARD
+        },
     }
 }
 
@@ -620,6 +653,7 @@ fn placement(layout: Layout) -> io::Result<Placement> {
         shards => Placement::Lease {
             shards,
             flows: FlowTable::new(limits::FLOWS)?,
+            openings: layout.own_shards.then(|| Openings::new(shards)),
         },
     })
 }

@@ -18,7 +18,7 @@ use crate::{
     link::BURST,
     packet::{Flag, Meta, Packet},
     regime::{
-        Handoff,
+        Handoff, SHARDS_MAX,
         cell::{Held, OwnLink, Ways},
     },
     shard::Shard,
@@ -116,11 +116,14 @@ fn receive_burst(
             //                                                                             steer
             Verdict::Shard(number) => deliver(side, number, packet),
             Verdict::Flow(hash) => side.by_flow.push_back((hash, packet)),
-            other => sort(stack, side, other, packet),
+            other => sort(stack, side, other, packet, now),
         }
     }
     while let Some((hash, packet)) = side.by_flow.pop_front() {
-        let number = side.steer.shard_of(hash);
+        let number = match side.steer.leased(hash) {
+            Some(number) => number,
+            None => place(stack, side, hash, &packet, now),
+        };
         deliver(side, number, packet);
     }
     while let Some((work, packet)) = side.host_work.pop_front() {
@@ -141,7 +144,7 @@ fn steer_past_modules(stack: &Stack, side: &mut Receive, now: Instant) {
     while let Some(mut packet) = side.burst.pop_front() {
         let verdict = side.steer.classify(&stack.host, &mut packet);
         if side.modules.admit(verdict, &packet, now) {
-            sort(stack, side, verdict, packet);
+            sort(stack, side, verdict, packet, now);
         }
     }
 }
@@ -169,7 +172,7 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
         let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
         match side.steer.classify_ip(&stack.host, &mut packet, v6, true) {
             Ok(verdict) if !side.modules.admit(verdict, &packet, now) => {}
-            Ok(verdict) => sort(stack, side, verdict, packet),
+            Ok(verdict) => sort(stack, side, verdict, packet, now),
             Err(reason) => interface.count(reason),
         }
     }
@@ -184,22 +187,21 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
             protocol: key.protocol,
             ..packet.meta
         };
-        sort(
-            stack,
-            side,
-            Verdict::Shard(side.steer.shard_of(hash)),
-            packet,
-        );
+        let number = side.steer.shard_of_key(&stack.host, &key, hash);
+        into_inbox(side, number, packet);
     }
 }
 
 /// Puts a classified packet where its verdict says.
 #[cold]
-fn sort(stack: &Stack, side: &mut Receive, verdict: Verdict, packet: Packet) {
+fn sort(stack: &Stack, side: &mut Receive, verdict: Verdict, packet: Packet, now: Instant) {
     match verdict {
         Verdict::Shard(number) => into_inbox(side, number, packet),
         Verdict::Flow(hash) => {
-            let number = side.steer.shard_of(hash);
+            let number = match side.steer.leased(hash) {
+                Some(number) => number,
+                None => place(stack, side, hash, &packet, now),
+            };
             into_inbox(side, number, packet);
         }
         Verdict::Host(work) => {
@@ -213,6 +215,15 @@ fn sort(stack: &Stack, side: &mut Receive, verdict: Verdict, packet: Packet) {
             stack.counters.add(side.writer, reason, 1);
         }
     }
+}
+
+/// The shard for a packet of a flow that nobody has leased. Nobody waits for it there, either: the attendant is called.
+#[cold]
+fn place(stack: &Stack, side: &mut Receive, hash: u64, packet: &Packet, now: Instant) -> usize {
+    let is_bound = |port| stack.directory.is_tcp_port_bound(port);
+    let number = side.steer.place(&stack.host, hash, packet, is_bound, now);
+    side.unowned |= 1 << (number % SHARDS_MAX);
+    number
 }
 
 /// Keeps a packet until its shard is held, or its channel's end is at hand.
@@ -231,12 +242,13 @@ fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp, now: Instant) {
             let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
             match side.steer.classify_ip(&stack.host, &mut packet, v6, false) {
                 Ok(verdict) if !side.modules.admit(verdict, &packet, now) => {}
-                Ok(verdict) => sort(stack, side, verdict, packet),
+                Ok(verdict) => sort(stack, side, verdict, packet, now),
                 Err(reason) => stack.counters.add(side.writer, reason, 1),
             }
         }
         FollowUp::Flow(key, packet) => {
-            let number = side.steer.shard_of(stack.host.flow_hash.hash(&key));
+            let hash = stack.host.flow_hash.hash(&key);
+            let number = side.steer.shard_of_key(&stack.host, &key, hash);
             into_inbox(side, number, packet);
         }
     }
@@ -246,6 +258,7 @@ fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp, now: Instant) {
 #[inline]
 fn hand_in(stack: &Stack, side: &mut Receive) {
     let link = side.steer.interface().into();
+    let unowned = std::mem::take(&mut side.unowned);
     for (number, (inbox, channel)) in side.inboxes.iter_mut().zip(&mut side.channels).enumerate() {
         if inbox.is_empty() {
             continue;
@@ -263,6 +276,9 @@ fn hand_in(stack: &Stack, side: &mut Receive) {
         }
         let before = stages::enter(Stage::Scheduler);
         channel.shard.ring();
+        if let Some(line) = &channel.line {
+            line.ring(unowned >> (number % SHARDS_MAX) & 1 != 0);
+        }
         stages::back(before);
     }
 }

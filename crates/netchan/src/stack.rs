@@ -39,8 +39,10 @@ use crate::{
     regime::{
         Dispatch, Handoff, Holder, Layout, Regime,
         cell::{Cell, Held, OwnLink, Ways, wake_all},
+        places::Places,
     },
     shard::Shard,
+    socket::attendant::Attendant,
     stages::{self, Stage},
     steer::{flow::FlowKey, spread},
     trace,
@@ -106,7 +108,7 @@ pub(crate) struct Stack {
     /// The attendant turns shards at once.
     pub attended: AtomicBool,
     /// Wakes the attendant.
-    pub attendant: Doorbell,
+    pub attendant: Arc<Attendant>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     /// What they do.
     pub watch: Watch,
@@ -340,8 +342,9 @@ impl Stack {
                     port.doorbell.ring();
                 }
             }
-            Holder::Application => cell.seat.timer_moved(&cell.doorbell),
-            Holder::Network => {
+            // Of several shards the attendant looks at the timers by itself, every tick.
+            Holder::Application if cell.line.is_some() && !cell.seat.is_taken() => {}
+            Holder::Application | Holder::Network => {
                 cell.doorbell.ring();
             }
             // Whoever moved it looks at it before the next sleep.
@@ -511,7 +514,7 @@ impl Stack {
     }
 
     /// The shard where a connection from `local` to `remote` shall live: where its answers are steered, if its port is chosen already;
-    /// else the one of the calling thread.
+    /// else one of its own, or the one of the calling thread.
     /// `None`: no route.
     pub fn shard_for_connect(
         &self,
@@ -523,7 +526,8 @@ impl Stack {
             return Some(0);
         }
         if port == 0 {
-            return Some(thread_spread() % self.cells.len());
+            let own = self.host.places.as_deref().map(Places::claim_in_turn);
+            return Some(own.unwrap_or_else(|| thread_spread() % self.cells.len()));
         }
         let local = match source {
             Some(source) => source,
@@ -542,7 +546,7 @@ impl Stack {
     /// The attendant shall turn shards at once.
     pub fn attend(&self) {
         self.attended.store(true, SeqCst);
-        self.attendant.ring();
+        self.attendant.bell.ring();
     }
 
     /// Whether it shall.

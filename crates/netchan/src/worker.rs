@@ -8,7 +8,10 @@ use proto::time::{Duration, Instant};
 use crate::{
     interface::Interface,
     regime::{Handoff, Holder},
-    socket::wait::{asleep, attend, ppoll, readable},
+    socket::{
+        attendant,
+        wait::{asleep, attend, ppoll, readable},
+    },
     stack::{Core, Stack},
     watch,
 };
@@ -42,7 +45,11 @@ pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
     if stack.layout.holder == Holder::Application {
         let work = "shards that nobody sits at".to_owned();
         spawn(stack, "netchan-attend", work, None, |stack| {
-            attend(stack, &stack.attendant)
+            if stack.cells.len() > 1 {
+                attendant::attend(stack);
+            } else {
+                attend(stack);
+            }
         })?;
     }
     spawn(
@@ -205,7 +212,7 @@ pub(crate) fn stop(stack: &Stack) {
     stack.cells.iter().for_each(|cell| {
         ring(&cell.doorbell);
     });
-    ring(&stack.attendant);
+    ring(&stack.attendant.bell);
     ring(&stack.watch.bell);
     let threads: Vec<_> = stack.threads.lock().drain(..).collect();
     let me = thread::current().id();

@@ -43,6 +43,11 @@ fn every_regime_has_the_threads_it_names_and_ends_them() {
         (Regime::PerCpu, Dispatch::Direct, core(cores)),
         (Regime::DriverChannel, Dispatch::Direct, proto(1)),
         (
+            Regime::SocketChannel,
+            Dispatch::Direct,
+            vec!["netchan-attend".into()],
+        ),
+        (
             Regime::AppChannel,
             Dispatch::Direct,
             vec!["netchan-attend".into()],

@@ -1,6 +1,6 @@
 //! poll, ppoll, select and pselect over netchan's sockets and the kernel's descriptors together.
 
-use std::{cell::Cell, io, mem, task::Waker, time::Duration};
+use std::{cell::Cell, io, mem, time::Duration};
 
 use libc::{c_int, c_short, pollfd};
 use netchan::socket::{Readiness, Waiter};
@@ -109,9 +109,8 @@ impl Scratch {
         deadline: Deadline,
         waiter: &mut Waiter,
     ) -> io::Result<usize> {
-        let waker = waiter.waker().clone();
         loop {
-            self.register(fds, &waker);
+            self.register(fds, waiter);
             let ready = self.look(fds);
             let left = if ready {
                 Some(Duration::ZERO)
@@ -127,7 +126,7 @@ impl Scratch {
     }
 
     /// Registers once for each socket, for all that its entries ask: a later registration would replace an earlier one.
-    fn register(&self, fds: &[pollfd], waker: &Waker) {
+    fn register(&self, fds: &[pollfd], waiter: &mut Waiter) {
         for entries in self
             .ours
             .chunk_by(|(_, a), (_, b)| a.address() == b.address())
@@ -135,7 +134,7 @@ impl Scratch {
             let asked = entries.iter().filter_map(|(at, _)| fds.get(*at));
             let events = asked.fold(0, |all, entry| all | entry.events);
             if let Some(socket) = entries.first().and_then(|(_, handle)| handle.socket.get()) {
-                socket.register(interest(events), waker);
+                waiter.register(socket, interest(events));
             }
         }
     }

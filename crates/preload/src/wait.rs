@@ -100,7 +100,7 @@ fn sleep_until<T>(
         let waker = waiter.waker().clone();
         let mut open = live.state.enter(&waker);
         let result = loop {
-            live.socket.register(interest, &waker);
+            waiter.register(live.socket, interest);
             match attempt() {
                 Err(error) if would_block(&error) => {}
                 result => break result,

@@ -11,6 +11,7 @@ use percore::{
 use crate::{
     limits::{CHANNEL_RX, CHANNEL_TX},
     packet::Packet,
+    socket::attendant::Line,
 };
 
 /// A shard's request to the classifier; taken before the next packet is received, so that no answer overtakes it.
@@ -31,6 +32,8 @@ pub struct LinkEnd {
     pub requests: Consumer<Request>,
     /// Wakes whoever attends to the shard.
     pub shard: Arc<Doorbell>,
+    /// Wakes the attendant, where it looks after several shards.
+    pub line: Option<Arc<Line>>,
 }
 
 /// The transmit half of the link's end (it lies with the transmit side of the interface).
@@ -54,7 +57,11 @@ pub struct ShardEnd {
 }
 
 /// A channel with its three ends.
-pub fn channel(link: Arc<Doorbell>, shard: Arc<Doorbell>) -> (LinkEnd, TransmitEnd, ShardEnd) {
+pub fn channel(
+    link: Arc<Doorbell>,
+    shard: Arc<Doorbell>,
+    line: Option<Arc<Line>>,
+) -> (LinkEnd, TransmitEnd, ShardEnd) {
     let (received_in, received) = ring(CHANNEL_RX);
     let (outgoing, outgoing_out) = ring(CHANNEL_TX);
     let (requests, requests_out) = ring(CHANNEL_TX);
@@ -63,6 +70,7 @@ pub fn channel(link: Arc<Doorbell>, shard: Arc<Doorbell>) -> (LinkEnd, TransmitE
             received: received_in,
             requests: requests_out,
             shard,
+            line,
         },
         TransmitEnd {
             outgoing: outgoing_out,

@@ -231,12 +231,6 @@ fn bad_links_are_named() {
 #[test]
 fn what_is_not_there_yet_is_refused() {
     wrong(
-        "regime = \"socket-channel\"",
-        1,
-        "regime",
-        &["socket-channel", "not supported yet"],
-    );
-    wrong(
         "[tcp]\ncongestion = \"cubic\"",
         2,
         "tcp.congestion",

@@ -38,6 +38,7 @@ use crate::{
     link::{BURST, Link, LinkError, closed::Closed},
     module::{Point, registry::Eyes},
     packet::{HEADROOM, Hint, Packet},
+    regime::Layout,
 };
 
 /// The transmitting half of an interface, and its host's work.
@@ -432,6 +433,8 @@ pub struct Receive {
     pub burst: VecDeque<Packet>,
     /// The classifier.
     pub steer: crate::steer::Steer,
+    /// Shards for which a packet without an owner was found: the attendant is called, whoever may be away (a bit each).
+    pub unowned: u64,
     /// Classified packets, for each shard.
     pub inboxes: Vec<VecDeque<Packet>>,
     /// Whether the inboxes or the host's work hold anything.
@@ -449,27 +452,36 @@ pub struct Receive {
 }
 
 impl Receive {
-    /// The receiving half for a link with frames of at most `frame_max` bytes and `shards` shards.
+    /// The receiving half for a link with frames of at most `frame_max` bytes and the shards of `layout`.
     ///
     /// # Errors
     /// When the machine has no memory for its slab.
     pub fn new(
         frame_max: usize,
-        shards: usize,
+        layout: Layout,
         steer: crate::steer::Steer,
         channels: Vec<crate::channel::LinkEnd>,
         writer: usize,
     ) -> io::Result<Self> {
-        let buffers = if frame_max > 9200 {
-            limits::RECEIVE_SLAB_LARGE
+        let (ready, for_sockets) = if frame_max > 9200 {
+            (
+                limits::RECEIVE_SLAB_LARGE,
+                limits::RECEIVE_SLAB_SOCKETS_LARGE,
+            )
         } else {
-            limits::RECEIVE_SLAB
+            (limits::RECEIVE_SLAB, limits::RECEIVE_SLAB_SOCKETS)
+        };
+        let buffers = if layout.own_shards {
+            for_sockets
+        } else {
+            ready
         };
         Ok(Self {
-            slab: Slab::new(buffers, frame_max.next_multiple_of(64))?,
+            slab: Slab::with_ready(buffers, frame_max.next_multiple_of(64), ready)?,
             burst: VecDeque::with_capacity(BURST),
             steer,
-            inboxes: (0..shards)
+            unowned: 0,
+            inboxes: (0..layout.shards)
                 .map(|_| VecDeque::with_capacity(BURST))
                 .collect(),
             has_sorted: false,

@@ -21,7 +21,7 @@ use crate::{
     limits, locks,
     regime::Holder,
     shard::Shard,
-    socket::wait::Seat,
+    socket::{attendant::Line, wait::Seat},
 };
 
 /// What one holder at a time holds.
@@ -96,6 +96,8 @@ pub struct Cell {
     pub desk: Option<Desk<Held>>,
     /// The other end, until its thread takes it.
     owner: Mutex<Option<Owner<Held>>>,
+    /// To the attendant, where it looks after several shards.
+    pub line: Option<Arc<Line>>,
     next_timer: AtomicU64,
 }
 
@@ -106,11 +108,12 @@ thread_local! {
 
 impl Cell {
     /// A cell.
-    pub fn new(shard: Shard, ways: Ways, doorbell: Arc<Doorbell>) -> Self {
+    pub fn new(shard: Shard, ways: Ways, doorbell: Arc<Doorbell>, line: Option<Arc<Line>>) -> Self {
         Self {
             held: mutex(&locks::SHARD, Held { shard, ways }),
             doorbell,
             seat: Seat::default(),
+            line,
             desk: None,
             owner: mutex(&locks::OWNER, None),
             next_timer: AtomicU64::new(u64::MAX),

@@ -4,6 +4,7 @@
 //! `path` hands packets over by a call or by a channel.
 
 pub mod cell;
+pub mod places;
 
 use std::{fmt, str::FromStr};
 
@@ -72,16 +73,25 @@ pub struct Layout {
     pub holder: Holder,
     /// Threads that turn shards.
     pub workers: usize,
+    /// Each socket gets a shard of its own, while there are free ones.
+    pub own_shards: bool,
 }
 
 impl Layout {
     /// What it comes to where no thread is the stack's own: each caller is the link's side and the shard's side at once, and a channel
     /// between a thread and itself would be nothing but cost.
-    pub const fn without_threads(self) -> Self {
+    pub fn without_threads(self) -> Self {
         Self {
             handoff: Handoff::Call,
             holder: Holder::Anyone,
             workers: 0,
+            // A shard for each socket would only be more shards to look through.
+            shards: if self.own_shards {
+                self.shards.min(8)
+            } else {
+                self.shards
+            },
+            own_shards: false,
             ..self
         }
     }
@@ -113,7 +123,7 @@ impl Layout {
     }
 }
 
-/// Shards that a stack can have.
+/// Shards that a stack can have: a bit each of a word (`socket::attendant`).
 pub const SHARDS_MAX: usize = 64;
 
 /// Cores that this process may use.
@@ -189,6 +199,7 @@ impl Regime {
             handoff: Handoff::Call,
             holder: Holder::Anyone,
             workers: 0,
+            own_shards: false,
         };
         let fed = |shards, holder, workers| Layout {
             shards,
@@ -196,6 +207,7 @@ impl Regime {
             handoff: Handoff::Channel,
             holder,
             workers,
+            own_shards: false,
         };
         match self {
             Self::Giant => Some(called(1, true)),
@@ -205,8 +217,14 @@ impl Regime {
                 Some(fed(shards, Holder::Core, shards))
             }
             Self::DriverChannel => Some(fed(1, Holder::Network, 1)),
+            Self::SocketChannel => {
+                let shards = shards.unwrap_or(SHARDS_MAX).max(1);
+                Some(Layout {
+                    own_shards: shards > 1,
+                    ..fed(shards, Holder::Application, 0)
+                })
+            }
             Self::AppChannel => Some(fed(shards.unwrap_or(1).max(1), Holder::Application, 0)),
-            Self::SocketChannel => None,
         }
     }
 }

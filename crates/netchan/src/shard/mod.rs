@@ -41,7 +41,7 @@ use crate::{
     channel::Request,
     counters::{Counter, Counters},
     host::Host,
-    limits,
+    limits::{self, Room},
     packet::{HEADROOM, Packet},
     steer::flow::{FlowKey, Tuple},
 };
@@ -60,6 +60,8 @@ pub struct ShardSettings {
     pub leases: bool,
     /// Received packets that its connections may hold together.
     pub segments: usize,
+    /// What else it has room for.
+    pub room: Room,
 }
 
 /// Protocol state under one holder.
@@ -128,31 +130,33 @@ impl Shard {
             counters,
             leases,
             segments,
+            room,
         } = settings;
         let mtu = host.interfaces.iter().map(|i| i.mtu).max().unwrap_or(1500);
         let buffers = if mtu > 9000 {
-            limits::TRANSMIT_SLAB_LARGE
+            room.transmit_large
         } else {
-            limits::TRANSMIT_SLAB
+            room.transmit
         };
-        let slab = Slab::new(buffers, (HEADROOM + mtu).next_multiple_of(64))?;
+        let size = (HEADROOM + mtu).next_multiple_of(64);
+        let slab = Slab::with_ready(buffers, size, room.ready)?;
         let seed = host.seed.derive(number as u64 + 1000);
-        let outbox = || VecDeque::with_capacity(limits::TRANSMIT_SLAB);
+        let outbox = || VecDeque::with_capacity(buffers);
         Ok(Self {
             number,
             shards,
             slab,
             pool: SegmentPool::with_capacity(segments),
-            flows: HashTable::with_capacity(limits::CONNECTIONS_PER_SHARD),
-            tcp: Table::with_capacity(limits::CONNECTIONS_PER_SHARD),
+            flows: HashTable::with_capacity(room.connections),
+            tcp: Table::with_capacity(room.connections),
             recent: 0,
-            time_waits: TimeWaits::new(limits::CONNECTIONS_PER_SHARD),
+            time_waits: TimeWaits::new(room.connections),
             listeners: Table::with_capacity(limits::LISTENERS_PER_SHARD),
             udp: Table::with_capacity(limits::UDP_SOCKETS_PER_SHARD),
-            timers: Wheel::new(limits::CONNECTIONS_PER_SHARD, now),
+            timers: Wheel::new(room.connections, now),
             peers: Peers::new(),
             send_memory: SendMemory::new(host.send_buffer, limits::SEND_MEMORY_KEPT),
-            dirty: Vec::with_capacity(limits::CONNECTIONS_PER_SHARD),
+            dirty: Vec::with_capacity(room.connections),
             outboxes: host.interfaces.iter().map(|_| outbox()).collect(),
             requests: VecDeque::with_capacity(64),
             woken: Vec::with_capacity(64),
@@ -281,6 +285,13 @@ impl Shard {
         !self.dirty.is_empty()
     }
 
+    /// Says how many sockets live here, where that decides who comes next.
+    pub fn publish_load(&self) {
+        if let Some(places) = &self.host.places {
+            places.publish(self.number, self.tcp.len() + self.udp.len());
+        }
+    }
+
     /// Tells the classifier of a flow, where it wants to know.
     fn request(&mut self, request: fn(u64) -> Request, key: &FlowKey) {
         if self.leases {
@@ -315,6 +326,7 @@ impl Shard {
                 Err(number) => waits.get(number).map_or(0, |w| widen(w.hash)),
             }
         });
+        self.publish_load();
     }
 
     fn remove_flow(&mut self, hash: u32, number: u32) {

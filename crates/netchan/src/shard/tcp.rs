@@ -424,6 +424,7 @@ impl Shard {
         self.detach_flow(number);
         self.timers.disarm(number);
         self.tcp.discard(number);
+        self.publish_load();
         if let Some(listener) = listener {
             self.embryo_gone(listener, number);
         }

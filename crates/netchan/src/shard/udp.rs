@@ -143,7 +143,9 @@ impl Shard {
             fields,
             read_shut: false,
         };
-        self.udp.insert(socket).ok()
+        let number = self.udp.insert(socket).ok();
+        self.publish_load();
+        number
     }
 
     /// The socket with this number.
@@ -161,6 +163,7 @@ impl Shard {
         if let Some(socket) = self.udp.remove(number) {
             self.udp_queued -= socket.queue.len();
         }
+        self.publish_load();
     }
 
     /// Later receives say end of stream.

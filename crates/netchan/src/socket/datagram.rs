@@ -10,8 +10,10 @@ use std::{
 use super::{Readiness, ReceiveFlags, Received, Role, Socket, options::Fresh};
 use crate::{emit::IpFields, errno::error, shard::Shard, stack::Stack};
 
-/// A UDP socket: a part of it in each shard, since anyone may send to it.
+/// A UDP socket: a part of it in each shard, since anyone may send to it; or in one, where each socket has a shard of its own.
 pub(super) struct Datagram {
+    /// The shard of the first part.
+    begin: usize,
     parts: Vec<u32>,
     /// Where receive looks first: each shard gets its turn.
     next: AtomicUsize,
@@ -19,13 +21,22 @@ pub(super) struct Datagram {
 
 impl Datagram {
     fn each(&self, stack: &Stack, mut f: impl FnMut(&mut Shard, u32) + Send) {
-        for (shard, &part) in self.parts.iter().enumerate() {
+        for (shard, &part) in (self.begin..).zip(&self.parts) {
             stack.with_shard(shard, |shard, _| f(shard, part));
         }
     }
 
     fn first<R: Send>(&self, stack: &Stack, f: impl FnOnce(&mut Shard, u32) -> R + Send) -> R {
-        stack.with_shard(0, |shard, _| f(shard, self.parts[0]))
+        stack.with_shard(self.begin, |shard, _| f(shard, self.parts[0]))
+    }
+
+    /// The shard where it lives, if that is one.
+    pub const fn shard(&self) -> Option<usize> {
+        if self.parts.len() == 1 {
+            Some(self.begin)
+        } else {
+            None
+        }
     }
 
     pub fn local(&self, stack: &Stack) -> SocketAddr {
@@ -106,11 +117,19 @@ impl Socket {
         let Some((_, local)) = fresh.binding else {
             return Err(error(libc::EINVAL));
         };
+        let shards = match &self.stack().host.places {
+            Some(places) => {
+                let own = places.of_port(local.port());
+                own..own + 1
+            }
+            None => 0..self.stack().cells.len(),
+        };
         let mut datagram = Datagram {
-            parts: Vec::with_capacity(self.stack().cells.len()),
+            begin: shards.start,
+            parts: Vec::with_capacity(shards.len()),
             next: AtomicUsize::new(0),
         };
-        for shard in 0..self.stack().cells.len() {
+        for shard in shards {
             let part = self.stack().with_shard(shard, |shard, _| {
                 shard.udp_open(local, fresh.v6_only, fresh.fields())
             });
@@ -221,8 +240,8 @@ impl Socket {
         };
         let mut result = Err(libc::EAGAIN);
         for step in 0..count {
-            let shard = (first + step) % count;
-            let part = datagram.parts[shard];
+            let at = (first + step) % count;
+            let (shard, part) = (datagram.begin + at, datagram.parts[at]);
             result = self
                 .stack()
                 .with_shard_fresh(shard, |shard, _| shard.udp_receive(part, buffers, flags));

@@ -1,5 +1,6 @@
 //! The application's end: BSD sockets, non-blocking at the core; blocking, async and epoll stand on the same three calls.
 
+pub(crate) mod attendant;
 mod datagram;
 mod options;
 mod std_like;
@@ -392,6 +393,23 @@ impl Socket {
     /// One registration for each waker (`Waker::will_wake`): a later one adds to it. Spurious wakes are allowed.
     /// A socket that is neither bound nor connected wakes nobody.
     pub fn register(&self, interest: Readiness, waker: &Waker) {
+        // Whoever waits does not sit at the shard: `Waiter::register` is for those who do.
+        if let Some(number) = self.shard() {
+            self.stack().hand_over(number);
+        }
+        self.register_in_place(interest, waker);
+    }
+
+    /// The one shard where it lives, if there is one.
+    fn shard(&self) -> Option<usize> {
+        match self.role.get()? {
+            Role::Stream(stream) => Some(stream.shard()),
+            Role::Datagram(datagram) => datagram.shard(),
+            Role::Listening(_) => None,
+        }
+    }
+
+    fn register_in_place(&self, interest: Readiness, waker: &Waker) {
         match self.role.get() {
             Some(Role::Stream(stream)) => stream.register(self.stack(), interest, waker),
             Some(Role::Listening(listening)) => listening.register(self.stack(), interest, waker),

@@ -51,7 +51,7 @@ fn block<R>(
     let deadline = timeout.map(|t| stack.clock.now() + t);
     with_waiter(stack, |waiter| {
         let result = loop {
-            socket.register(interest, waiter.waker());
+            waiter.register(socket, interest);
             match call() {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 done => break done,

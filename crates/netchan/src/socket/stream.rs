@@ -191,6 +191,11 @@ impl Stream {
         self.hold(stack, |shard, number| shard.tcp_with(number, change));
     }
 
+    /// Where it lives.
+    pub fn shard(&self) -> usize {
+        self.shard.load(Relaxed) // as everywhere here
+    }
+
     pub fn local(&self) -> SocketAddr {
         let key = self.place.lock().key;
         SocketAddr::new(key.local, key.local_port)
@@ -228,11 +233,28 @@ fn start(
         }
         Ok(!stack.directory.is_tcp_port_bound(port))
     };
-    let opened = stack.with_shard(shard, |shard, now| {
-        shard.tcp_connect(&connect, may_take, now)
-    });
+    let open = |number| {
+        stack.with_shard(number, |shard, now| {
+            let opened = shard.tcp_connect(&connect, may_take, now);
+            if opened.is_err() {
+                shard.publish_load();
+            }
+            opened
+        })
+    };
+    // Each shard has its part of the ports. Where one has none left for this peer, another may have.
+    let others = if port == 0 { stack.cells.len() - 1 } else { 0 };
+    let mut opened = open(shard);
+    let mut at = shard;
+    for _ in 0..others {
+        if !matches!(opened, Err(libc::EADDRNOTAVAIL)) {
+            break;
+        }
+        at = (at + 1) % stack.cells.len();
+        opened = open(at);
+    }
     let (number, key) = opened.map_err(error)?;
-    Ok((shard, number, key))
+    Ok((at, number, key))
 }
 
 /// A listener: a part of it in each shard.

@@ -5,14 +5,15 @@
 //! sleeping on its own behalf, sleeps on the shard's doorbell and turns it for everyone. Those who come second sleep on a doorbell of
 //! their own, and get the seat when the first leaves. When nobody has sat there for two ticks (the application computes, or waits in an
 //! event loop of its own), the attendant sits down until somebody asks for the seat, so that acknowledgments and timers are never late by
-//! more than two ticks.
+//! more than two ticks. Of several shards a thread sits at the one whose socket it waits for; who waits for several sockets leaves
+//! theirs to the attendant, which has a line to each (see `attendant`).
 
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd},
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering},
     },
     task::{Wake, Waker},
     time::Duration,
@@ -25,9 +26,15 @@ use percore::{
 };
 use proto::time::Instant;
 
+use super::{Readiness, Socket};
 use crate::{
-    clock::Clock, interface::Interface, locks, net::Net, regime::Holder, stack::Stack, stages,
-    trace, watch,
+    clock::Clock,
+    interface::Interface,
+    locks,
+    net::Net,
+    regime::{Holder, SHARDS_MAX, cell::Cell},
+    stack::Stack,
+    stages, trace, watch,
 };
 
 const FREE: u32 = 0;
@@ -41,6 +48,8 @@ pub struct Seat {
     state: AtomicU32,
     /// Those who came second.
     standing: Mutex<Vec<Arc<Parker>>>,
+    /// Somebody waits for this shard elsewhere: who gets up leaves it to the attendant (where there are several shards).
+    wanted: AtomicBool,
 }
 
 impl Default for Seat {
@@ -48,14 +57,28 @@ impl Default for Seat {
         Self {
             state: AtomicU32::new(FREE),
             standing: mutex(&locks::STANDING, Vec::new()),
+            wanted: AtomicBool::new(false),
         }
     }
 }
 
 impl Seat {
-    /// Takes a free seat; asks the attendant for it if it sits there.
-    fn take(&self, doorbell: &Doorbell) -> bool {
+    /// Takes a shard's free seat; asks the attendant for it if it sits there. With a line to the attendant nobody need be asked.
+    fn take(cell: &Cell) -> bool {
         count(Operation::Rmw, 1);
+        let (seat, doorbell) = (&cell.seat, &cell.doorbell);
+        let Some(line) = &cell.line else {
+            return seat.take_or_ask(doorbell);
+        };
+        // SeqCst throughout, as below.
+        let taken = seat.state.swap(TAKEN, Ordering::SeqCst) != TAKEN;
+        if taken {
+            line.close();
+        }
+        taken
+    }
+
+    fn take_or_ask(&self, doorbell: &Doorbell) -> bool {
         // SeqCst throughout: changes hands a few thousand times a second at most, and is read with `standing`.
         match self
             .state
@@ -87,6 +110,42 @@ impl Seat {
         }
     }
 
+    /// For who waits elsewhere: whether the attendant has the shard now. If not, it will when the one who sits there gets up.
+    pub fn hand_over(&self) -> bool {
+        // SeqCst: before the look at `state`; pairs with `leave_in`, which looks the other way round.
+        self.wanted.store(true, Ordering::SeqCst);
+        self.attend()
+    }
+
+    /// For the attendant: whether it has the shard now.
+    pub fn attend(&self) -> bool {
+        let order = Ordering::SeqCst;
+        let was = self.state.compare_exchange(FREE, ATTENDED, order, order);
+        matches!(was, Ok(_) | Err(ATTENDED))
+    }
+
+    /// Gets up from one of several shards' seats. True: somebody waits for it elsewhere, so that it is to be handed over.
+    fn leave_in(&self) -> bool {
+        self.leave();
+        // SeqCst: after `state`; pairs with `hand_over`.
+        self.wanted.load(Ordering::SeqCst) && self.wanted.swap(false, Ordering::SeqCst)
+    }
+
+    /// Nobody sits here.
+    pub fn is_free(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == FREE // a hint, as the next two
+    }
+
+    /// A thread of the application sits here.
+    pub fn is_taken(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == TAKEN
+    }
+
+    /// The attendant looks after it.
+    pub fn is_attended(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == ATTENDED
+    }
+
     fn stand(&self, parker: &Arc<Parker>) {
         let mut standing = self.standing.lock();
         if !standing.iter().any(|p| Arc::ptr_eq(p, parker)) {
@@ -96,11 +155,6 @@ impl Seat {
 
     fn walk_away(&self, parker: &Arc<Parker>) {
         self.standing.lock().retain(|p| !Arc::ptr_eq(p, parker));
-    }
-
-    /// A timer moved: whoever sleeps there looks again.
-    pub fn timer_moved(&self, doorbell: &Doorbell) {
-        doorbell.ring();
     }
 
     /// Whether anybody turns the shard, for `netchan show`.
@@ -175,6 +229,10 @@ pub struct Waiter {
     waker: Waker,
     /// Scratch for ppoll(2).
     fds: Vec<libc::pollfd>,
+    /// The shards of the sockets that the next wait is for (a bit each).
+    shards: u64,
+    /// It is for sockets that live in no one shard, too.
+    elsewhere: bool,
 }
 
 impl Waiter {
@@ -203,10 +261,23 @@ impl Waiter {
             parker,
             waker,
             fds: Vec::with_capacity(16),
+            shards: 0,
+            elsewhere: false,
         })
     }
 
-    /// Ends the wait when woken; hand it to [`super::Socket::register`].
+    /// Has the next wait end when any of `interest` (errors and hang-ups always) may hold for `socket`: [`Socket::register`] with this
+    /// waiter's waker, which is to be deregistered after the wait. Where each socket has a shard of its own, and it is for this one
+    /// alone, the waiting thread turns it.
+    pub fn register(&mut self, socket: &Socket, interest: Readiness) {
+        match socket.shard() {
+            Some(number) => self.shards |= 1 << (number % SHARDS_MAX),
+            None => self.elsewhere = true,
+        }
+        socket.register_in_place(interest, &self.waker);
+    }
+
+    /// Ends the wait when woken; see [`Self::register`].
     pub const fn waker(&self) -> &Waker {
         &self.waker
     }
@@ -233,21 +304,53 @@ impl Waiter {
         if self.stack.layout.holder != Holder::Application {
             return self.wait_parked(fds, deadline);
         }
-        let mut number = 0;
-        // With several shards, one is turned by each waiter; the others find their attendant.
-        while number < self.stack.cells.len() {
-            let cell = &self.stack.cells[number];
-            if cell.seat.take(&cell.doorbell) {
-                let result = self.wait_sitting(number, fds, deadline);
-                self.stack.cells[number].seat.leave();
-                return result;
-            }
-            number += 1;
+        let several = self.stack.cells.len() > 1;
+        let (shards, elsewhere) = (std::mem::take(&mut self.shards), self.elsewhere);
+        self.elsewhere = false;
+        if several && (elsewhere || shards.count_ones() != 1) {
+            return self.wait_elsewhere(shards, fds, deadline);
         }
-        self.wait_standing(fds, deadline)
+        let number = if several {
+            shards.trailing_zeros() as usize
+        } else {
+            0
+        };
+        if Seat::take(&self.stack.cells[number]) {
+            return self.wait_sitting(number, fds, deadline);
+        }
+        self.wait_standing(number, fds, deadline)
     }
 
-    /// Turns one shard until the wait is over.
+    /// Waits for sockets of several shards: the attendant turns them.
+    fn wait_elsewhere(
+        &mut self,
+        mut shards: u64,
+        fds: &mut [libc::pollfd],
+        deadline: Instant,
+    ) -> io::Result<usize> {
+        while shards != 0 {
+            let number = shards.trailing_zeros() as usize;
+            self.stack.hand_over(number);
+            // What came before that called nobody.
+            self.stack.turn_shard(number);
+            shards &= shards - 1;
+        }
+        self.wait_parked(fds, deadline)
+    }
+
+    /// Gets up.
+    fn leave(&self, number: usize) {
+        let cell = &self.stack.cells[number];
+        if cell.line.is_none() {
+            return cell.seat.leave();
+        }
+        if cell.seat.leave_in() || self.stack.is_attended() {
+            self.stack.hand_over(number);
+            self.stack.turn_shard(number);
+        }
+    }
+
+    /// Turns one shard, whose seat it has taken, until the wait is over; then gets up.
     fn wait_sitting(
         &mut self,
         number: usize,
@@ -287,6 +390,7 @@ impl Waiter {
         };
         self.parker.sitting.store(NOT_SITTING, Ordering::SeqCst);
         trace::detail(trace::SEAT_LEFT, [number as u64]);
+        self.leave(number);
         result
     }
 
@@ -303,51 +407,31 @@ impl Waiter {
     }
 
     /// Somebody else turns the shard: sleeps until woken, or until the seat is free.
-    fn wait_standing(&mut self, fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<usize> {
+    fn wait_standing(
+        &mut self,
+        number: usize,
+        fds: &mut [libc::pollfd],
+        deadline: Instant,
+    ) -> io::Result<usize> {
         let stack = self.stack.clone();
+        let cell = &stack.cells[number];
         loop {
-            for cell in &stack.cells {
-                cell.seat.stand(&self.parker);
-            }
-            let free = stack
-                .cells
-                .iter()
-                .position(|cell| cell.seat.take(&cell.doorbell));
-            if let Some(number) = free {
-                stack
-                    .cells
-                    .iter()
-                    .for_each(|cell| cell.seat.walk_away(&self.parker));
-                let result = self.wait_sitting(number, fds, deadline);
-                stack.cells[number].seat.leave();
-                return result;
+            cell.seat.stand(&self.parker);
+            if Seat::take(cell) {
+                cell.seat.walk_away(&self.parker);
+                return self.wait_sitting(number, fds, deadline);
             }
             let slept = self.sleep_parked(fds, deadline);
             let over =
                 self.parker.take_wake() || !matches!(slept, Ok(0)) || stack.clock.now() >= deadline;
             if over {
-                stack
-                    .cells
-                    .iter()
-                    .for_each(|cell| cell.seat.walk_away(&self.parker));
+                cell.seat.walk_away(&self.parker);
                 // A poke that came meanwhile was meant for somebody who stays.
-                self.pass_on_poke();
+                pass_on_poke(cell);
                 return match slept {
                     Ok(0) => look(fds),
                     other => other,
                 };
-            }
-        }
-    }
-
-    /// Whoever got up may have poked us while we were leaving, too.
-    fn pass_on_poke(&self) {
-        for cell in &self.stack.cells {
-            if cell.seat.state.load(Ordering::SeqCst) == FREE {
-                let next = cell.seat.standing.lock().pop();
-                if let Some(next) = next {
-                    next.poke();
-                }
             }
         }
     }
@@ -495,6 +579,16 @@ pub(crate) fn asleep<R>(
     result
 }
 
+/// Whoever got up may have poked us while we were leaving, too.
+fn pass_on_poke(cell: &Cell) {
+    if cell.seat.state.load(Ordering::SeqCst) == FREE {
+        let next = cell.seat.standing.lock().pop();
+        if let Some(next) = next {
+            next.poke();
+        }
+    }
+}
+
 /// Whether any of `fds` is ready at this moment.
 fn look(fds: &mut [libc::pollfd]) -> io::Result<usize> {
     if fds.is_empty() {
@@ -518,16 +612,17 @@ pub(crate) fn ppoll(fds: &mut [libc::pollfd], until: Instant, now: Instant) -> i
     crate::sys::ppoll(fds, timeout)
 }
 
-/// The attendant: turns shards that nobody turns.
-pub(crate) fn attend(stack: &Stack, bell: &Doorbell) {
-    let mut free_ticks = vec![0_u32; stack.cells.len()];
-    let mut at = 0;
+/// The attendant of a single shard: turns it when nobody does.
+pub(crate) fn attend(stack: &Stack) {
+    let (cell, bell) = (&stack.cells[0], &stack.attendant.bell);
+    let mut free_ticks = 0;
     while !stack.is_stopping() {
-        // With several shards it looks after each in turn; it sleeps on a doorbell only where it looks after one.
-        let cell = &stack.cells[at];
-        let free = cell.seat.state.load(Ordering::SeqCst) == FREE;
-        free_ticks[at] = if free { free_ticks[at] + 1 } else { 0 };
-        let wanted = free_ticks[at] >= 2 || (free && stack.is_attended());
+        free_ticks = if cell.seat.is_free() {
+            free_ticks + 1
+        } else {
+            0
+        };
+        let wanted = free_ticks >= 2 || (free_ticks == 1 && stack.is_attended());
         if wanted
             && cell
                 .seat
@@ -535,11 +630,10 @@ pub(crate) fn attend(stack: &Stack, bell: &Doorbell) {
                 .compare_exchange(FREE, ATTENDED, Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok()
         {
-            sit(stack, at);
-            free_ticks[at] = 0;
+            sit(stack, cell);
+            free_ticks = 0;
         }
-        at = (at + 1) % stack.cells.len();
-        if at == 0 && !stack.is_attended() {
+        if !stack.is_attended() {
             bell.arm(Sleep::Futex);
             if !stack.is_stopping() && !stack.is_attended() {
                 let now = stack.clock.now();
@@ -553,34 +647,24 @@ pub(crate) fn attend(stack: &Stack, bell: &Doorbell) {
 }
 
 /// 10 ms: a peer's retransmission timer is 200 ms at least, so that two of these go unnoticed, and a hundred wake-ups a second cost 0.05 % of a core.
-const TICK: Duration = Duration::from_millis(10);
+pub(super) const TICK: Duration = Duration::from_millis(10);
 
 /// The attendant's turn on a seat: until it is asked for, or the stack ends.
-fn sit(stack: &Stack, number: usize) {
-    let cell = &stack.cells[number];
-    let alone = stack.cells.len() == 1;
+fn sit(stack: &Stack, cell: &Cell) {
     while !stack.is_stopping() && cell.seat.state.load(Ordering::SeqCst) == ATTENDED {
         cell.doorbell.arm(Sleep::Futex);
-        stack.turn_shard(number);
+        stack.turn_shard(0);
         let now = stack.clock.now();
         watch::turning(now);
         let until = cell.next_timer().min(now + TICK * 10);
         if cell.seat.state.load(Ordering::SeqCst) == ATTENDED && until > now {
-            let longest = if alone {
-                until.since(now)
-            } else {
-                until.since(now).min(TICK / 10)
-            };
             watch::asleep(now);
-            asleep(stack, now + longest, now, || {
-                cell.doorbell.wait(Some(longest))
+            asleep(stack, until, now, || {
+                cell.doorbell.wait(Some(until.since(now)))
             });
             watch::turning(stack.clock.now());
         }
         cell.doorbell.disarm();
-        if !alone {
-            break;
-        }
     }
     cell.seat.leave();
 }

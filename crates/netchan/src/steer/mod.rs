@@ -2,20 +2,26 @@
 //! then: exact flow → by flow hash over the shards → the host's own work (ARP, NDP, ICMP, fragments).
 
 pub mod flow;
+pub mod openings;
 
 use std::net::IpAddr;
 
 use proto::{
     ip::{address::Destination, validate},
+    time::Instant,
     wire::{
         Error as WireError, checksum,
         ethernet::{self, EtherType, MacAddr},
         ipv4::{self, Protocol},
         ipv6,
+        tcp::Flags,
     },
 };
 
-use self::flow::{FlowKey, FlowTable};
+use self::{
+    flow::{FlowKey, FlowTable},
+    openings::Openings,
+};
 use crate::{
     channel::Request,
     counters::Counter,
@@ -65,6 +71,8 @@ pub enum Placement {
         shards: usize,
         /// Flow to shard.
         flows: FlowTable,
+        /// Connections that peers begin, where each is to have a shard of its own.
+        openings: Option<Openings>,
     },
 }
 
@@ -174,7 +182,8 @@ impl Steer {
         (meta.protocol, meta.flow, meta.interface, meta.to_group) =
             (protocol, short(hash), self.interface, Flag::NO);
         meta.upper = 20;
-        Some(self.verdict(hash))
+        let [p0, p1, ..] = ports.to_le_bytes();
+        Some(self.verdict(host, hash, protocol, u16::from_be_bytes([p0, p1])))
     }
 
     /// Checks the addresses of a packet of another flow than the last one's, and hashes it.
@@ -278,16 +287,21 @@ impl Steer {
         };
         let hash = host.flow_hash.hash(&key);
         packet.meta.flow = short(hash);
-        Ok(self.verdict(hash))
+        Ok(self.verdict(host, hash, key.protocol, key.local_port))
     }
 
     /// Where a flow's packet goes: at once where that takes no memory but the packet's.
     #[inline(always)]
-    fn verdict(&self, hash: u64) -> Verdict {
+    fn verdict(&self, host: &Host, hash: u64, protocol: Protocol, local_port: u16) -> Verdict {
         match &self.placement {
             Placement::Single => Verdict::Shard(0),
             Placement::Hash { shards } => Verdict::Shard(spread(hash, *shards)),
             Placement::Lease { flows, .. } => {
+                if protocol == Protocol::UDP
+                    && let Some(places) = &host.places
+                {
+                    return Verdict::Shard(places.of_port(local_port));
+                }
                 flows.prefetch(hash);
                 Verdict::Flow(hash)
             }
@@ -296,18 +310,25 @@ impl Steer {
 
     /// Heeds a shard's request. False: the table is full, or the flow is another shard's; it goes on by its hash.
     pub fn heed(&mut self, request: Request, shard: usize) -> bool {
-        let Placement::Lease { flows, .. } = &mut self.placement else {
+        let Placement::Lease {
+            flows, openings, ..
+        } = &mut self.placement
+        else {
             return true;
         };
-        let Ok(shard) = u16::try_from(shard) else {
+        let Ok(number) = u16::try_from(shard) else {
             return false;
         };
+        let is_other = |entry: u16| openings::shard_of(entry) != number;
         match request {
             Request::Add(hash) => {
-                flows.get(hash).is_none_or(|owner| owner == shard) && flows.insert(hash, shard)
+                if let Some(openings) = openings {
+                    openings.confirm(hash, shard);
+                }
+                !flows.get(hash).is_some_and(is_other) && flows.insert(hash, number)
             }
             Request::Remove(hash) => {
-                if flows.get(hash) == Some(shard) {
+                if !flows.get(hash).is_none_or(is_other) {
                     flows.remove(hash);
                 }
                 true
@@ -329,11 +350,58 @@ impl Steer {
         match &self.placement {
             Placement::Single => 0,
             Placement::Hash { shards } => spread(hash, *shards),
-            Placement::Lease { shards, flows } => match flows.get(hash) {
-                Some(shard) => usize::from(shard),
+            Placement::Lease { shards, .. } => match self.leased(hash) {
+                Some(shard) => shard,
                 None => spread(hash, *shards),
             },
         }
+    }
+
+    /// The shard for a flow that has no packet here: of an ICMP error, or of a packet of ours that came back.
+    pub fn shard_of_key(&self, host: &Host, key: &FlowKey, hash: u64) -> usize {
+        match self.verdict(host, hash, key.protocol, key.local_port) {
+            Verdict::Shard(number) => number,
+            _ => self.shard_of(hash),
+        }
+    }
+
+    /// The shard that has leased a flow.
+    #[inline(always)]
+    pub fn leased(&self, hash: u64) -> Option<usize> {
+        match &self.placement {
+            Placement::Lease { flows, .. } => flows
+                .get(hash)
+                .map(|entry| usize::from(openings::shard_of(entry))),
+            Placement::Single | Placement::Hash { .. } => None,
+        }
+    }
+
+    /// The shard for a packet (at its IP header) of a flow that nobody has leased: where it begins a connection, a free one if there is one.
+    /// `is_bound`: whether a TCP socket has this port.
+    #[cold]
+    pub fn place(
+        &mut self,
+        host: &Host,
+        hash: u64,
+        packet: &Packet,
+        is_bound: impl FnOnce(u16) -> bool,
+        now: Instant,
+    ) -> usize {
+        if let (
+            Some(places),
+            Placement::Lease {
+                flows,
+                openings: Some(openings),
+                ..
+            },
+        ) = (&host.places, &mut self.placement)
+            && let Some(port) = opened_port(packet)
+            && is_bound(port)
+            && let Some(shard) = openings.begin(hash, places, flows, now)
+        {
+            return shard;
+        }
+        self.shard_of(hash)
     }
 
     fn check_v4(
@@ -425,6 +493,18 @@ impl Steer {
             _ => Counter::DropIpSource,
         })
     }
+}
+
+/// The port to which a packet begins a TCP connection: a SYN, and nothing that belongs to one (RFC 9293 §3.5).
+fn opened_port(packet: &Packet) -> Option<u16> {
+    const FLAGS: usize = 13;
+    let segment = packet.bytes().get(usize::from(packet.meta.upper)..)?;
+    let [_, _, p0, p1] = *segment.first_chunk::<4>()?;
+    let flags = Flags(u16::from(*segment.get(FLAGS)?));
+    let opens = packet.meta.protocol == Protocol::TCP
+        && flags.contains(Flags::SYN)
+        && !flags.intersects(Flags::ACK | Flags::RST);
+    opens.then(|| u16::from_be_bytes([p0, p1]))
 }
 
 /// Maps a hash evenly to `0..n` without a division.

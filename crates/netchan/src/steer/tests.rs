@@ -33,6 +33,7 @@ fn host() -> Host {
         tcp: tcp::Config::default(),
         template: tcp::Template::new(&tcp::Config::default()),
         send_buffer: 1 << 16,
+        places: None,
     }
 }
 
@@ -109,6 +110,7 @@ fn the_quick_way_agrees_with_the_long_one() {
 #[test]
 fn a_leased_flow_goes_to_its_shard_until_it_is_given_back() {
     let placement = Placement::Lease {
+        openings: None,
         shards: 8,
         flows: flow::FlowTable::new(2).unwrap(),
     };
@@ -118,7 +120,8 @@ fn a_leased_flow_goes_to_its_shard_until_it_is_given_back() {
     let other = |n| (by_hash(n) + 1) % 8;
     assert_eq!(steer.shard_of(hash(5)), by_hash(5));
     assert!(steer.heed(Request::Add(hash(5)), other(5)));
-    assert_eq!(steer.verdict(hash(5)), Verdict::Flow(hash(5)));
+    let verdict = steer.verdict(&host(), hash(5), Protocol::TCP, 80);
+    assert_eq!(verdict, Verdict::Flow(hash(5)));
     assert_eq!(
         (steer.shard_of(hash(5)), steer.flows()),
         (other(5), Some(1))

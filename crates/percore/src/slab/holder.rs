@@ -87,6 +87,14 @@ impl Slab {
     /// `InvalidInput` if there are 2^31 buffers or 2^32 cache lines (256 GiB) or more; what mmap(2) and madvise(2) say when there
     /// is not enough memory.
     pub fn new(buffers: usize, size: usize) -> io::Result<Self> {
+        Self::with_ready(buffers, size, buffers)
+    }
+
+    /// The same, of which only the first `ready` are prefaulted: the others take memory once they are needed.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_ready(buffers: usize, size: usize, ready: usize) -> io::Result<Self> {
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "slab larger than 256 GiB");
         let lines_each = size.div_ceil(LINE).max(1) | 1; // odd: see the module's docs
         let lines = buffers
@@ -95,8 +103,9 @@ impl Slab {
         let count = u32::try_from(buffers).ok().filter(|&n| n < 1 << 31);
         let (lines, count) = lines.zip(count).ok_or_else(too_large)?;
         let bytes = lines as usize * LINE; // widening, as below
+        let prefault = bytes.min(ready.saturating_mul(lines_each * LINE));
         let slots = LANES * Lanes::slots_each(count) as usize;
-        let region = Region::new(bytes + slots * size_of::<u32>(), bytes)?;
+        let region = Region::new(bytes + slots * size_of::<u32>(), prefault)?;
         // SAFETY: `bytes` is less than the region has.
         let behind = unsafe { region.base().add(bytes) };
         // SAFETY: the region ends with `slots` words, aligned to a line, zero; it outlives every push and collect (graveyard).
