@@ -18,6 +18,7 @@ mod giant;
 mod path;
 pub mod regime;
 mod stack;
+pub mod steps;
 mod watch;
 mod worker;
 

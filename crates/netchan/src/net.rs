@@ -61,6 +61,8 @@ pub enum Threads {
     Own,
     /// None: each socket call and [`Net::poll`] turn the link and the shards. For in-memory links, tests and one core.
     Caller,
+    /// None, but everything is handed over as with threads, whose turns [`crate::steps::Steps`] takes. For simulations.
+    Stepped,
 }
 
 struct LinkPlan {
@@ -325,13 +327,13 @@ impl Builder {
         if self.links.is_empty() || self.links.len() > 64 || layout.shards > SHARDS_MAX {
             return Err(invalid("a stack needs 1 to 64 links and at most 64 shards"));
         }
-        let threaded = self.threads == Threads::Own;
+        let threaded = self.threads != Threads::Caller;
         let layout = if threaded {
             layout
         } else {
             layout.without_threads()
         };
-        if threaded && matches!(self.clock, Clock::Virtual(_)) {
+        if self.threads == Threads::Own && matches!(self.clock, Clock::Virtual(_)) {
             return Err(invalid(
                 "threads cannot sleep in virtual time: use Threads::Caller with a virtual clock",
             ));
@@ -341,6 +343,7 @@ impl Builder {
             trace::set_level(level);
         }
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
+        let stepped = self.threads == Threads::Stepped;
         let (regime, dispatch, now) = (self.regime, self.dispatch, clock.now());
         let (host, links) = self.host(layout)?;
         let owns_links = !threaded && layout.shards == 1;
@@ -354,6 +357,7 @@ impl Builder {
             layout,
             clock,
             threaded,
+            stepped,
             owns_links,
             giant: layout.giant.then_some(giant),
             degraded,
@@ -375,7 +379,7 @@ impl Builder {
             started: now,
             control: mutex(&locks::CONTROL, None),
         });
-        if threaded {
+        if threaded && !stepped {
             worker::start(&stack)?;
         }
         if control {

@@ -460,7 +460,11 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
         row("shards", json!(stack.layout.shards), "boot"),
         row(
             "threads",
-            json!(if stack.threaded { "own" } else { "caller" }),
+            json!(match (stack.threaded, stack.stepped) {
+                (_, true) => "stepped",
+                (true, _) => "own",
+                _ => "caller",
+            }),
             "boot",
         ),
         row("spin_ns", json!(stack.spin_ns), "boot"),

@@ -91,6 +91,8 @@ pub(crate) struct Stack {
     pub clock: Clock,
     /// Threads of its own turn it; else its callers do.
     pub threaded: bool,
+    /// It is as with threads, but somebody else takes their turns (`steps`).
+    pub stepped: bool,
     /// The links are the only shard's own ([`Ways::Own`]): one lock for all, under which a call receives, works and sends.
     pub owns_links: bool,
     /// F1: Giant, where the whole stack runs under it; else it is the modules' (`modules.giant`).
@@ -121,10 +123,18 @@ pub(crate) struct Stack {
 
 /// What a core's thread has in its hands.
 pub(crate) struct Core {
-    /// Runs the errands of others.
-    pub owner: Owner<Held>,
+    /// Runs the errands of others. `None`: they run them in place (`steps`).
+    owner: Option<Owner<Held>>,
     /// Links that its shard knows to be gone.
-    pub told: Vec<bool>,
+    told: Vec<bool>,
+}
+
+impl Core {
+    /// At its beginning.
+    pub fn of(stack: &Stack, owner: Option<Owner<Held>>) -> Self {
+        let told = vec![false; stack.ports.len()];
+        Self { owner, told }
+    }
 }
 
 thread_local! {
@@ -218,6 +228,9 @@ impl Stack {
         now: Instant,
         f: impl FnOnce(&mut Held) -> R + Send,
     ) -> R {
+        if self.stepped {
+            return self.hold_here(number, now, f); // one thread is caller and owner
+        }
         match self.cells[number].ask(f) {
             Ok(result) => result,
             Err(f) => self.hold_here(number, now, f),
@@ -227,6 +240,9 @@ impl Stack {
     /// Looks at a shard, without a turn.
     fn peek<R: Send>(&self, number: usize, f: impl FnOnce(&mut Held) -> R + Send) -> R {
         let cell = &self.cells[number];
+        if self.stepped {
+            return f(&mut cell.held.lock());
+        }
         match cell.ask(f) {
             Ok(result) => result,
             Err(f) => f(&mut cell.held.lock()),
@@ -249,7 +265,9 @@ impl Stack {
                 held.shard.link_gone(link, last, now);
             }
         }
-        work |= core.owner.serve(&mut held) > 0;
+        if let Some(owner) = &mut core.owner {
+            work |= owner.serve(&mut held) > 0;
+        }
         self.leave(cell, held, now);
         work
     }

@@ -140,9 +140,14 @@ fn own_shards(stack: &Stack, worker: usize) -> impl Iterator<Item = usize> {
     (worker..stack.cells.len()).step_by(stack.layout.workers)
 }
 
+/// One turn of a protocol thread. True if there was work.
+pub(crate) fn turn_own_shards(stack: &Stack, worker: usize) -> bool {
+    own_shards(stack, worker).fold(false, |work, n| stack.turn_shard(n) | work)
+}
+
 /// A protocol thread: turns its shards while there is work, then sleeps on their doorbell.
 fn turn_shards(stack: &Stack, worker: usize) {
-    let turn = |_| own_shards(stack, worker).fold(false, |work, n| stack.turn_shard(n) | work);
+    let turn = |_| turn_own_shards(stack, worker);
     turn_and_sleep(stack, &stack.cells[worker].doorbell, turn, || {
         let timers = own_shards(stack, worker).map(|n| stack.cells[n].next_timer());
         timers.min().unwrap_or(Instant::FAR)
@@ -153,8 +158,7 @@ fn turn_shards(stack: &Stack, worker: usize) {
 fn turn_core(stack: &Stack, number: usize) {
     let cell = &stack.cells[number];
     let Some(owner) = cell.own() else { return };
-    let told = vec![false; stack.ports.len()];
-    let mut core = Core { owner, told };
+    let mut core = Core::of(stack, Some(owner));
     let turn = |now| stack.turn_owned(number, &mut core, now);
     turn_and_sleep(stack, &cell.doorbell, turn, || cell.next_timer());
 }

@@ -114,7 +114,8 @@ impl End {
 pub struct Stream {
     plan: StreamPlan,
     target: SocketAddr,
-    listener: Socket,
+    /// `None` once its stack has ended.
+    listener: Option<Socket>,
     connecting: Option<Socket>,
     opener: Option<End>,
     taker: Option<End>,
@@ -135,7 +136,7 @@ impl Stream {
         Ok(Self {
             plan: plan.clone(),
             target,
-            listener,
+            listener: Some(listener),
             connecting,
             opener: None,
             taker: None,
@@ -154,7 +155,8 @@ impl Stream {
             }
         }
         if self.taker.is_none()
-            && let Some((socket, _)) = would_block(self.listener.accept())?
+            && let Some(listener) = &self.listener
+            && let Some((socket, _)) = would_block(listener.accept())?
         {
             self.taker = Some(End::new(socket, !self.plan.seed, self.plan.sizes[1]));
             moved = true;
@@ -163,6 +165,23 @@ impl Stream {
             moved |= end.step()?;
         }
         Ok(moved)
+    }
+
+    /// One of the two stacks ends: its sockets are closed.
+    pub fn end(&mut self, stack: usize) {
+        if (stack == 0) == self.plan.from_first {
+            (self.connecting, self.opener) = (None, None);
+        } else {
+            (self.listener, self.taker) = (None, None);
+        }
+    }
+
+    /// A step of what is left after [`Self::end`]; `None`: an error ended it, or it has nothing to wait for.
+    pub fn step_alone(&mut self) -> Option<bool> {
+        let waits = self.connecting.is_some()
+            || self.listener.is_some() && self.taker.is_none()
+            || self.opener.iter().chain(&self.taker).any(|e| !e.is_done());
+        if waits { self.step().ok() } else { None }
     }
 
     pub fn is_done(&self) -> bool {

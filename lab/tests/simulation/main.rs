@@ -8,12 +8,13 @@ mod flow;
 #[path = "../system/frames.rs"]
 mod frames;
 mod plan;
+mod steps;
 mod world;
 
 use netchan::Regime;
 
 use plan::{Plan, Random};
-use world::{Outcome, World};
+use world::{Mode, Outcome, World};
 
 /// The regimes that run today.
 fn regimes() -> Vec<Regime> {
@@ -30,7 +31,7 @@ fn seeds() -> impl Iterator<Item = u64> {
 /// Runs `plan` under `regime`; a panic inside says which seed it was.
 fn run(plan: &Plan, regime: Regime) -> Outcome {
     println!("seed {} {regime:?}: {plan}", plan.seed);
-    match World::new(plan, regime).and_then(|mut world| world.run()) {
+    match World::new(plan, Mode::called(regime)).and_then(|mut world| world.run()) {
         Ok(outcome) => outcome,
         Err(e) => panic!("seed {} {regime:?}: {e}\n  {plan}", plan.seed),
     }

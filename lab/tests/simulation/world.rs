@@ -3,14 +3,15 @@
 use std::{net::SocketAddr, time::Duration};
 
 use netchan::{
-    Clock, Net, Regime, Threads,
+    Clock, Dispatch, Net, Regime, Threads,
     link::wire::{self, Options},
+    steps::Steps,
 };
 use proto::time::Instant;
 
 use crate::{
     flow::{Datagrams, Stream, Sum},
-    plan::Plan,
+    plan::{Plan, Random},
 };
 
 /// What a run has to show.
@@ -26,6 +27,33 @@ pub struct Outcome {
     pub counters: [String; 2],
 }
 
+/// How both stacks run.
+#[derive(Clone, Copy, Debug)]
+pub struct Mode {
+    pub regime: Regime,
+    pub dispatch: Dispatch,
+    /// Each role is turned by itself, in an order that the seed chooses; else a poll turns everything, by calls.
+    pub stepped: bool,
+}
+
+impl Mode {
+    pub fn called(regime: Regime) -> Self {
+        Self {
+            regime,
+            dispatch: Dispatch::Direct,
+            stepped: false,
+        }
+    }
+}
+
+/// Who acts in a stepped world.
+#[derive(Clone, Copy)]
+enum Actor {
+    Role(usize, usize),
+    Stream(usize),
+    Datagrams(usize),
+}
+
 /// A run that takes longer than this (in its own time) is stuck.
 const TIME_MAX: Duration = Duration::from_secs(3600);
 /// Turns without a move of the clock after which the world spins.
@@ -38,6 +66,10 @@ pub struct World<'a> {
     plan: &'a Plan,
     clock: Clock,
     nets: [Net; 2],
+    /// Of a stepped world.
+    steps: Vec<Steps>,
+    actors: Vec<Actor>,
+    random: Random,
     streams: Vec<Stream>,
     datagrams: Vec<Datagrams>,
 }
@@ -53,7 +85,7 @@ fn target(stack: usize, v6: bool, port: u16) -> SocketAddr {
 }
 
 impl<'a> World<'a> {
-    pub fn new(plan: &'a Plan, regime: Regime) -> Result<Self, String> {
+    pub fn new(plan: &'a Plan, mode: Mode) -> Result<Self, String> {
         let clock = Clock::new_virtual();
         let back = Options {
             seed: !plan.wire.seed,
@@ -65,8 +97,13 @@ impl<'a> World<'a> {
                 .link_with(Box::new(link))
                 .address(&format!("10.0.0.{number}/24"))?
                 .address(&format!("fd77::{number}/64"))?
-                .regime(regime)
-                .threads(Threads::Caller)
+                .regime(mode.regime)
+                .dispatch(mode.dispatch)
+                .threads(if mode.stepped {
+                    Threads::Stepped
+                } else {
+                    Threads::Caller
+                })
                 .clock(clock.clone())
                 .seed(plan.seed ^ number)
                 .start()
@@ -76,11 +113,20 @@ impl<'a> World<'a> {
         let mut world = Self {
             plan,
             clock,
+            steps: nets.iter().filter_map(Steps::new).collect(),
+            actors: Vec::new(),
+            random: Random::new(plan.seed.rotate_left(32)),
             nets,
             streams: Vec::new(),
             datagrams: Vec::new(),
         };
         world.open().map_err(|e| format!("open: {e}"))?;
+        let roles = world.steps.iter().map(Steps::roles).enumerate();
+        let roles = roles.flat_map(|(net, n)| (0..n).map(move |role| Actor::Role(net, role)));
+        world.actors = roles
+            .chain((0..world.streams.len()).map(Actor::Stream))
+            .chain((0..world.datagrams.len()).map(Actor::Datagrams))
+            .collect();
         Ok(world)
     }
 
@@ -105,6 +151,99 @@ impl<'a> World<'a> {
 
     /// One turn of everything; true if something moved.
     fn turn(&mut self) -> Result<bool, String> {
+        if self.steps.is_empty() {
+            self.turn_in_order()
+        } else {
+            self.turn_in_any_order()
+        }
+    }
+
+    /// Some act, twice perhaps, in any order. If that comes to nothing, all do: only then time may go on.
+    fn turn_in_any_order(&mut self) -> Result<bool, String> {
+        let mut moved = false;
+        for at in (1..self.actors.len()).rev() {
+            self.actors.swap(at, self.random.below(at + 1));
+        }
+        for at in 0..self.actors.len() {
+            for _ in 0..self.random.below(3) {
+                moved |= self.act(self.actors[at])?;
+            }
+        }
+        for at in 0..self.actors.len() {
+            if !moved {
+                moved = self.act(self.actors[at])?;
+            }
+        }
+        Ok(moved)
+    }
+
+    fn act(&mut self, actor: Actor) -> Result<bool, String> {
+        match actor {
+            Actor::Role(net, role) => Ok(self.steps[net].step(role)),
+            Actor::Stream(number) => {
+                let stream = &mut self.streams[number];
+                if stream.is_done() {
+                    return Ok(false);
+                }
+                stream
+                    .step()
+                    .map_err(|e| format!("{e} ({})", stream.status()))
+            }
+            Actor::Datagrams(number) => self.datagrams[number].step(self.clock.now()),
+        }
+    }
+
+    /// Ends one stack after so many turns; the other one's sockets must learn it, and have nothing more to wait for.
+    pub fn end_one(mut self, turns: usize, ended: usize) -> Result<(), String> {
+        for _ in 0..turns {
+            if !self.turn()? {
+                self.pass_time();
+            }
+        }
+        self.datagrams.clear();
+        for stream in &mut self.streams {
+            stream.end(ended);
+        }
+        let [first, second] = self.nets;
+        let (gone, _left) = if ended == 0 {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        drop(gone);
+        let roles = |steps: &Steps| 0..steps.roles();
+        if roles(&self.steps[ended]).any(|role| self.steps[ended].step(role)) {
+            return Err("a role of a stack that has ended had something to do".into());
+        }
+        let left = &mut self.steps[1 - ended];
+        for _ in 0..20_000 {
+            for role in roles(left) {
+                left.step(role);
+            }
+            self.streams.retain_mut(|s| s.step_alone().is_some());
+            if self.streams.is_empty() {
+                return Ok(());
+            }
+            let now = self.clock.now();
+            self.clock.advance_to(Instant(now.0 + 1_000_000));
+        }
+        let waiting: Vec<_> = self.streams.iter().map(Stream::status).collect();
+        Err(format!(
+            "somebody still waits for it: {}",
+            waiting.join("\n  ")
+        ))
+    }
+
+    /// Nothing can move but time: to the next event, or by a little where an application waits for nothing but its own whim.
+    fn pass_time(&mut self) {
+        let now = self.clock.now();
+        let step = Instant(now.0 + 1_000_000);
+        let next = self.next_event().unwrap_or(step);
+        self.clock
+            .advance_to(next.min(step).max(Instant(now.0 + 1)));
+    }
+
+    fn turn_in_order(&mut self) -> Result<bool, String> {
         let mut moved = false;
         let now = self.clock.now();
         for net in &self.nets {
@@ -125,9 +264,9 @@ impl<'a> World<'a> {
 
     /// When something happens by time alone.
     fn next_event(&self) -> Option<Instant> {
-        self.nets
-            .iter()
-            .filter_map(Net::next_event)
+        let called = self.nets.iter().filter_map(Net::next_event);
+        called
+            .chain(self.steps.iter().map(Steps::next_event))
             .filter(|t| *t < Instant::FAR)
             .min()
     }
@@ -169,14 +308,11 @@ impl<'a> World<'a> {
             if moved {
                 continue;
             }
-            // Nothing can move but time: to the next event, or by a little where an application waits for nothing but its own whim.
-            let step = Instant(now.0 + 1_000_000);
-            let next = self.next_event().unwrap_or(step);
-            self.clock.advance_to(if over.is_some() {
-                step
+            if over.is_some() {
+                self.clock.advance_to(Instant(now.0 + 1_000_000));
             } else {
-                next.min(step).max(Instant(now.0 + 1))
-            });
+                self.pass_time();
+            }
         }
         Err(format!(
             "the world spins at {:?}\n  {}",

@@ -125,45 +125,70 @@ impl Stack {
     /// Turns a shard on the attendant's behalf, if nobody sits there, and leaves its line open.
     fn serve(&self, number: usize) {
         let cell = &self.cells[number];
-        if let Some(line) = &cell.line
-            && cell.seat.attend()
-        {
-            line.open();
-            self.turn_shard(number);
+        match &cell.line {
+            Some(line) if cell.seat.attend() => line.open(),
+            // A single shard has no line; its attendant sits there (`wait::attend`), unless it is stepped.
+            None if cell.seat.is_free() => {}
+            _ => return,
         }
+        self.turn_shard(number);
     }
 }
 
 /// The attendant's life.
 pub(crate) fn attend(stack: &Stack) {
-    let attendant = &*stack.attendant;
-    let mut free_ticks = [0_u8; SHARDS_MAX];
-    let mut next_tick = stack.clock.now();
+    let bell = &stack.attendant.bell;
+    let mut rounds = Rounds::new(stack.clock.now());
     while !stack.is_stopping() {
-        attendant.bell.arm(Sleep::Futex);
+        bell.arm(Sleep::Futex);
         let now = stack.clock.now();
         watch::turning(now);
-        // SeqCst: pairs with `call`; after `arm`, so that a call which is not seen here rings.
-        let mut calls = attendant.calls.swap(0, SeqCst);
+        let (called, until) = rounds.turn(stack, now);
+        if !called && until > now && !stack.is_stopping() {
+            watch::asleep(now);
+            asleep(stack, until, now, || bell.wait(Some(until.since(now))));
+        }
+        bell.disarm();
+    }
+}
+
+/// The attendant's rounds.
+pub(crate) struct Rounds {
+    /// For how many ticks nobody has sat there.
+    free: [u8; SHARDS_MAX],
+    next_tick: Instant,
+}
+
+impl Rounds {
+    /// The first begins now.
+    pub const fn new(now: Instant) -> Self {
+        Self {
+            free: [0; SHARDS_MAX],
+            next_tick: now,
+        }
+    }
+
+    /// When the next tick is due.
+    pub const fn next_tick(&self) -> Instant {
+        self.next_tick
+    }
+
+    /// Serves who called and what is due. Whether somebody called, and when the next round is due.
+    pub fn turn(&mut self, stack: &Stack, now: Instant) -> (bool, Instant) {
+        // SeqCst: pairs with `call`; after the bell's `arm`, so that a call which is not seen here rings.
+        let mut calls = stack.attendant.calls.swap(0, SeqCst);
         let called = calls != 0;
         while calls != 0 {
             stack.serve(calls.trailing_zeros() as usize);
             calls &= calls - 1;
         }
-        if now >= next_tick || stack.is_attended() {
-            next_tick = now + TICK;
-            for (number, free) in free_ticks.iter_mut().enumerate().take(stack.cells.len()) {
+        if now >= self.next_tick || stack.is_attended() {
+            self.next_tick = now + TICK;
+            for (number, free) in self.free.iter_mut().enumerate().take(stack.cells.len()) {
                 tick(stack, number, free);
             }
         }
-        let until = serve_timers(stack, now).min(next_tick);
-        if !called && until > now && !stack.is_stopping() {
-            watch::asleep(now);
-            asleep(stack, until, now, || {
-                attendant.bell.wait(Some(until.since(now)))
-            });
-        }
-        attendant.bell.disarm();
+        (called, serve_timers(stack, now).min(self.next_tick))
     }
 }
 

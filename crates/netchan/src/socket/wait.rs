@@ -297,6 +297,9 @@ impl Waiter {
         fds: &mut [libc::pollfd],
         timeout: Option<Duration>,
     ) -> io::Result<usize> {
+        if self.stack.stepped {
+            return Err(io::ErrorKind::WouldBlock.into()); // nobody would come
+        }
         let deadline = timeout.map_or(Instant::FAR, |t| self.stack.clock.now() + t);
         if !self.stack.threaded {
             return self.wait_turning(fds, deadline);

@@ -38,7 +38,7 @@ fn pair_with(
     let (ours, theirs) = wire::pair(&wire::Options::default());
     let clock = match threads {
         Threads::Own => Clock::Real,
-        Threads::Caller => Clock::new_virtual(),
+        Threads::Caller | Threads::Stepped => Clock::new_virtual(),
     };
     let builder = |link, addresses: [&str; 2]| {
         let builder = Net::builder().clock(clock.clone()).link_with(link);

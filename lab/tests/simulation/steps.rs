@@ -1,0 +1,83 @@
+//! The hand-offs themselves: each regime's channels, queues, requests and calls of the attendant, with every role of both stacks turned in an
+//! order that the seed chooses; and stacks that end in the middle of it.
+
+use netchan::{Dispatch, Regime};
+
+use crate::{
+    plan::{Plan, Random},
+    seeds,
+    world::{Mode, Outcome, World},
+};
+
+/// Every regime, and every place for protocol work where the regime leaves a choice.
+fn modes() -> Vec<Mode> {
+    let goes = |&(regime, dispatch): &(Regime, Dispatch)| {
+        let layout = regime.layout(None);
+        layout.is_some_and(|layout| layout.dispatched(dispatch).is_ok())
+    };
+    let all = Regime::here().flat_map(|r| Dispatch::ALL.map(|dispatch| (r, dispatch)));
+    all.filter(goes)
+        .map(|(regime, dispatch)| Mode {
+            regime,
+            dispatch,
+            stepped: true,
+        })
+        .collect()
+}
+
+fn run(plan: &Plan, mode: Mode) -> Outcome {
+    println!("seed {} {mode:?}: {plan}", plan.seed);
+    match World::new(plan, mode).and_then(|mut world| world.run()) {
+        Ok(outcome) => outcome,
+        Err(e) => panic!("seed {} {mode:?}: {e}\n  {plan}", plan.seed),
+    }
+}
+
+#[test]
+fn every_regime_hands_over_the_same_bytes_in_any_order() {
+    for seed in seeds().step_by(6) {
+        let (rough, smooth) = (Plan::rough(seed), Plan::smooth(seed));
+        let outcomes: Vec<_> = modes()
+            .into_iter()
+            .map(|mode| (run(&rough, mode), run(&smooth, mode)))
+            .collect();
+        for (over_rough, over_smooth) in &outcomes {
+            assert_eq!(over_rough.streams, outcomes[0].0.streams, "seed {seed}");
+            assert_eq!(over_smooth.streams, outcomes[0].1.streams, "seed {seed}");
+            // Nothing is lost between link and socket, either.
+            assert_eq!(
+                over_smooth.datagrams, outcomes[0].1.datagrams,
+                "seed {seed}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_order() {
+    for seed in seeds().step_by(6) {
+        let plan = Plan::rough(seed);
+        for mode in modes() {
+            let (first, second) = (run(&plan, mode), run(&plan, mode));
+            assert_eq!(first, second, "seed {seed} {mode:?}: two runs differ");
+        }
+    }
+}
+
+/// One stack ends at any step of a run. Its roles have nothing more to do, and the other stack's sockets learn that their link is gone.
+#[test]
+fn a_stack_may_end_at_any_step() {
+    for seed in seeds().step_by(3) {
+        let plan = Plan::rough(seed);
+        for mode in modes() {
+            let mut random = Random::new(seed ^ 0x656e_6400);
+            println!("seed {seed} {mode:?}: {plan}");
+            let world = World::new(&plan, mode).expect("a world");
+            let after = random.below(400);
+            let ended = world.end_one(after, random.below(2));
+            if let Err(e) = ended {
+                panic!("seed {seed} {mode:?} after {after} turns: {e}\n  {plan}");
+            }
+        }
+    }
+}
