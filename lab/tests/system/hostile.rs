@@ -26,6 +26,21 @@ const GROWTH_MAX_KIB: u64 = 24 << 10;
 /// How long what an attack left may stay: fragments that wait for the rest (RFC 8200 §4.5).
 const SETTLED: Duration = Duration::from_secs(75);
 
+/// netchan's MAC address, as the kernel learned it.
+pub fn mac_of(place: &Place) -> Result<String, String> {
+    let shown = place
+        .run("ip", &["neigh", "show", OURS[0]], SOON)?
+        .success()?;
+    let mut words = shown
+        .output
+        .split_whitespace()
+        .skip_while(|w| *w != "lladdr");
+    words
+        .nth(1)
+        .map(str::to_owned)
+        .ok_or_else(|| format!("no neighbour: {}", shown.output))
+}
+
 /// A server under test, and how it was before.
 struct Target {
     place: Place,
@@ -84,22 +99,6 @@ impl Target {
             free,
             counters,
         })
-    }
-
-    /// netchan's MAC address, as the kernel learned it.
-    fn mac(&self) -> Result<String, String> {
-        let shown = self
-            .place
-            .run("ip", &["neigh", "show", OURS[0]], SOON)?
-            .success()?;
-        let mut words = shown
-            .output
-            .split_whitespace()
-            .skip_while(|w| *w != "lladdr");
-        words
-            .nth(1)
-            .map(str::to_owned)
-            .ok_or_else(|| format!("no neighbour: {}", shown.output))
     }
 
     /// It still serves both families; else what its stack looks like.
@@ -235,7 +234,7 @@ fn scan(knobs: &Knobs) -> Outcome {
 
 fn flood(knobs: &Knobs) -> Outcome {
     let mut target = Target::new()?;
-    let (mac, seconds) = (target.mac()?, if knobs.soak { "60" } else { "6" });
+    let (mac, seconds) = (mac_of(&target.place)?, if knobs.soak { "60" } else { "6" });
     let flood = target
         .place
         .inner(&["flood", "packet:nc0", &mac, seconds])?;
@@ -262,7 +261,7 @@ fn flood(knobs: &Knobs) -> Outcome {
 
 fn fuzz(knobs: &Knobs) -> Outcome {
     let mut target = Target::new()?;
-    let (mac, seconds) = (target.mac()?, knobs.fuzz.as_secs().to_string());
+    let (mac, seconds) = (mac_of(&target.place)?, knobs.fuzz.as_secs().to_string());
     let seed = std::env::var("NETCHAN_SEED").unwrap_or_else(|_| "1".to_owned());
     let inner = target
         .place

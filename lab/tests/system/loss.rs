@@ -20,7 +20,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// Drops `percent` of what comes in and of what goes out at the kernel's `device`.
-fn lose(place: &Place, device: &str, percent: usize) -> Outcome {
+pub fn lose(place: &Place, device: &str, percent: usize) -> Outcome {
     let rule = format!("numgen random mod 100 < {percent} drop");
     let chain = |hook: &str| {
         format!(

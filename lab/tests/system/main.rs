@@ -12,6 +12,7 @@ mod loss;
 mod place;
 mod process;
 mod programs;
+mod regimes;
 mod transfer;
 
 use std::{
@@ -32,6 +33,7 @@ fn cases() -> Vec<Case> {
     [
         errors::CASES,
         programs::CASES,
+        regimes::CASES,
         transfer::CASES,
         loss::CASES,
         hostile::CASES,

@@ -195,6 +195,18 @@ pub fn nc(
     sending: bool,
     prepare: impl Fn(&Place) -> Outcome,
 ) -> Outcome {
+    nc_in("app-channel", link, mib, v6, (serving, sending), prepare)
+}
+
+/// The same in `regime`.
+pub fn nc_in(
+    regime: &str,
+    link: &str,
+    mib: usize,
+    v6: bool,
+    (serving, sending): (bool, bool),
+    prepare: impl Fn(&Place) -> Outcome,
+) -> Outcome {
     let place = place_for(link)?;
     prepare(&place)?;
     let (from, to) = (place.folder.join("from"), place.folder.join("to"));
@@ -208,7 +220,7 @@ pub fn nc(
         arguments.extend(listens.then_some("-l"));
         arguments.extend([at, "9000"]);
         let mut command = if on_netchan {
-            place.netchan_run(link, "nc", &arguments)?
+            place.netchan_run_in(regime, link, "nc", &arguments)?
         } else {
             let mut command = place.command("nc");
             command.args(&arguments);
