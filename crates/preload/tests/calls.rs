@@ -55,11 +55,6 @@ fn transfers_and_waits_in_percpu() {
 }
 
 #[test]
-fn everything_in_socket_channel() {
-    on_netchan("", "socket-channel");
-}
-
-#[test]
 fn endpoints_on_netchan() {
     on_netchan("endpoints", "app-channel");
 }
