@@ -186,7 +186,7 @@ impl Doorbell {
             Sleep::Fd => FD,
         };
         self.sleeper.armed.store(state, Ordering::Relaxed);
-        self.word().0.store(state, Ordering::Relaxed); // ordered by the fence
+        self.word().announce(state);
         // Partner: the fence in `ring`. Between the word and the caller's second look at its queues.
         fence(Ordering::SeqCst);
     }

@@ -37,9 +37,6 @@ pub const SLOTS: usize = if cfg!(loom) { 2 } else { 63 };
 /// For how long a caller spins, in cycles of the counter: about 5 µs, what it takes to sleep and be woken (`netchan lab run interrupts`,
 /// `doorbell_asleep_latency_ns`).
 const SPIN_CYCLES: u64 = 12_000;
-/// A caller looks again after this, woken or not. It bounds the harm of a lost wake-up: no thread has seen one, but loom's model of two
-/// callers, given three preemptions in place of two, ends in a deadlock that nobody has explained.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Between two looks for a free slot.
 #[cfg(not(loom))]
 const PAUSE: Duration = Duration::from_micros(50);
@@ -361,10 +358,8 @@ impl<T> Slot<T> {
             if said.is_ok() {
                 let left = deadline
                     .filter(|_| !late)
-                    .map_or(LONGEST_SLEEP, |deadline| {
-                        Duration::from_nanos(deadline.saturating_sub(clock::now_ns()))
-                    });
-                self.state.wait(asleep, Some(left));
+                    .map(|deadline| Duration::from_nanos(deadline.saturating_sub(clock::now_ns())));
+                self.state.wait(asleep, left);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What the kernel does for a doorbell: a futex and an eventfd.
 
 use super::Scope;
-use crate::sync::AtomicU32;
+use crate::sync::{AtomicU32, Ordering};
 use rustix::{
     event::{EventfdFlags, eventfd},
     io::Errno,
@@ -29,6 +29,12 @@ fn flags(scope: Scope) -> futex::Flags {
 }
 
 impl Futex {
+    /// Says how the sleeper is about to sleep; a fence follows.
+    #[inline(always)]
+    pub fn announce(&self, state: u32) {
+        self.0.store(state, Ordering::Relaxed); // ordered by the fence in `Doorbell::arm`
+    }
+
     /// Sleeps if the word is still `expected`. True if the caller should look at the word and maybe sleep again, false after
     /// the deadline or a signal.
     pub fn wait(&self, expected: u32, deadline: Option<&Deadline>, scope: Scope) -> bool {

@@ -15,6 +15,14 @@ impl Default for Futex {
 }
 
 impl Futex {
+    /// A swap where the real one is a store. A ringer of an earlier sleep may have found the word awake and swapped it: that swap comes
+    /// before this announcement, since nothing can come between a read-modify-write and what it read. Loom does not know that rule, lets a
+    /// second ringer read the older "awake" in spite of both fences, and reports a lost wake-up that C++ forbids ([atomics.fences],
+    /// [atomics.order]).
+    pub fn announce(&self, state: u32) {
+        self.0.swap(state, Ordering::AcqRel);
+    }
+
     pub fn wait(&self, expected: u32, _: Option<&Deadline>, _: Scope) -> bool {
         let asleep = self.1.lock().expect("a model that panicked is over");
         if self.0.load(Ordering::Relaxed) == expected {
