@@ -53,7 +53,7 @@ pub fn show(arguments: &Arguments) -> Outcome {
 }
 
 fn show_once(arguments: &Arguments) -> Outcome {
-    let stacks = choose(control::stacks(), arguments.pid.as_deref())?;
+    let stacks = choose(arguments.pid.as_deref())?;
     let facts = match &arguments.topic {
         None => overview(&stacks),
         Some(topic) => ask_all(&stacks, topic)?,
@@ -80,26 +80,24 @@ fn show_once(arguments: &Arguments) -> Outcome {
     print(&text)
 }
 
-/// Those that the user means.
-pub fn choose(stacks: Vec<Stack>, id: Option<&str>) -> Result<Vec<Stack>, Failure> {
+/// Those that the user means. Where some are named, no other is asked anything.
+pub fn choose(id: Option<&str>) -> Result<Vec<Stack>, Failure> {
+    let named = id.map(control::stacks_named).unwrap_or_default();
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    let stacks = control::stacks();
     if stacks.is_empty() {
         return Err(failed(
             "no netchan stack of yours is running; start one with: netchan run -- COMMAND",
         ));
     }
     let Some(id) = id else { return Ok(stacks) };
-    let ids: Vec<String> = stacks.iter().map(|stack| stack.id.clone()).collect();
-    let chosen: Vec<Stack> = stacks
-        .into_iter()
-        .filter(|stack| stack.id == id || stack.pid.to_string() == id)
-        .collect();
-    if chosen.is_empty() {
-        return Err(failed(format!(
-            "no stack runs in process {id}; there are {}",
-            ids.join(", ")
-        )));
-    }
-    Ok(chosen)
+    let ids: Vec<String> = stacks.into_iter().map(|stack| stack.id).collect();
+    Err(failed(format!(
+        "no stack runs in process {id}; there are {}",
+        ids.join(", ")
+    )))
 }
 
 fn overview(stacks: &[Stack]) -> Value {

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, thread, time::Duration};
 
 use clap::ValueEnum;
 use netchan::{
-    control::{self, AskError, Stack},
+    control::{AskError, Stack},
     trace::{Cost, Offset},
 };
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Runs the command.
 pub fn trace(arguments: &Arguments) -> Outcome {
     // Its stacks have one trace: one of a process is asked for all.
-    let mut stacks = choose(control::stacks(), arguments.pid.as_deref())?;
+    let mut stacks = choose(arguments.pid.as_deref())?;
     stacks.dedup_by_key(|stack| stack.pid);
     match arguments.action.unwrap_or(Action::Export) {
         Action::Start => switch(&stacks, "start"),

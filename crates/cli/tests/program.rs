@@ -205,6 +205,24 @@ fn show_prints_what_a_stack_says() {
     assert!(status == 0 && out.contains(&pid), "{out}");
 }
 
+/// A stack whose process is stopped takes connections and says nothing. Only who asks for it waits for it.
+#[test]
+fn a_stack_that_says_nothing_does_not_delay_the_one_that_was_named() {
+    let runtime = Runtime::new("silent");
+    let facts = |_: &str| Some(json!([]));
+    let _control = control::serve_in(&runtime.sockets(), facts).unwrap();
+    let silent = runtime.sockets().join("1.sock");
+    let _silent = std::os::unix::net::UnixListener::bind(silent).unwrap();
+    let pid = std::process::id().to_string();
+    #[allow(clippy::disallowed_methods)] // no stack here whose clock it could be
+    let begin = std::time::Instant::now();
+    let (status, _, err) = runtime.run(&["show", "links", "--pid", &pid]);
+    let took = begin.elapsed();
+    assert!(status == 0 && took.as_secs() < 3, "{took:?} {err}");
+    let (status, _, err) = runtime.run(&["show", "links", "--pid", "1"]);
+    assert!(status == 1 && err.contains("no answer within"), "{err}");
+}
+
 #[test]
 fn show_tells_several_stacks_apart() {
     let runtime = Runtime::new("two");

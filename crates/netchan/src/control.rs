@@ -162,7 +162,25 @@ pub fn stacks() -> Vec<Stack> {
     stacks_in(&search_directories())
 }
 
-/// The same, looking in `directories` only.
+/// Those that `id` names, a process or `PID-N`, without a word to any other stack: one that is stopped would hold us.
+pub fn stacks_named(id: &str) -> Vec<Stack> {
+    let is_meant = |stack: &Stack| stack.id == id || stack.pid.to_string() == id;
+    let directories = search_directories();
+    let entries = directories
+        .iter()
+        .flat_map(fs::read_dir)
+        .flatten()
+        .flatten();
+    let mut found: Vec<Stack> = entries
+        .filter_map(|entry| stack_of(&entry.path()))
+        .filter(|stack| is_meant(stack) && connect(&stack.path).is_ok())
+        .take(STACKS_MAX)
+        .collect();
+    found.sort_by(|a, b| a.id.cmp(&b.id));
+    found
+}
+
+/// The same as [`stacks`], looking in `directories` only.
 pub fn stacks_in(directories: &[PathBuf]) -> Vec<Stack> {
     let mut found = Vec::new();
     for directory in directories {
@@ -232,8 +250,7 @@ fn process_state(pid: u32) -> Option<char> {
         .filter(|&state| state != 'Z' && state != 'X')
 }
 
-/// One request, one answer without its line feed. `started` on the clock of `percore`.
-fn exchange(path: &Path, request: &str, started: u64) -> io::Result<Vec<u8>> {
+fn connect(path: &Path) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     // Non-blocking, so that a stopped process with a full backlog does not hold us.
     let socket = rustix::net::socket_with(
@@ -243,8 +260,14 @@ fn exchange(path: &Path, request: &str, started: u64) -> io::Result<Vec<u8>> {
         None,
     )?;
     rustix::net::connect(&socket, &address)?;
-    let mut stream = UnixStream::from(socket);
+    let stream = UnixStream::from(socket);
     stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// One request, one answer without its line feed. `started` on the clock of `percore`.
+fn exchange(path: &Path, request: &str, started: u64) -> io::Result<Vec<u8>> {
+    let mut stream = connect(path)?;
     stream.set_write_timeout(Some(ANSWER_TIME))?;
     stream.write_all(format!("{request}\n").as_bytes())?;
     let mut answer = Vec::new();

@@ -138,6 +138,11 @@ impl Counters {
     pub fn add(&self, writer: usize, counter: Counter, n: u64) {
         self.0.add(writer, counter as usize, n);
     }
+    /// Everything that one writer has counted: it grows while that one does anything.
+    pub fn of(&self, writer: usize) -> u64 {
+        let slot = self.0.slot(writer);
+        (0..N).fold(0, |sum, i| sum.wrapping_add(slot.read(i)))
+    }
     /// The sum over all writers.
     pub fn read(&self, counter: Counter) -> u64 {
         self.0.read(counter as usize)

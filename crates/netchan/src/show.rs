@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use proto::{tcp::State, time::Instant};
 use serde_json::{Value, json};
 
-mod look;
+pub(crate) mod look;
 
 use self::look::Look;
 use crate::{
@@ -236,7 +236,15 @@ fn shards(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
                 "next_timer_ms": (next != Instant::FAR).then(|| next.since(now).as_secs_f64() * 1e3),
             })
         });
-        found.unwrap_or_else(|busy| busy.row("shard", json!(number)))
+        let mut row = found.unwrap_or_else(|busy| busy.row("shard", json!(number)));
+        // Relaxed: the watchdog's word, for a person to read.
+        let forsaken = cell.forsaken.load(Relaxed);
+        row["state"] = json!(if forsaken {
+            "packets wait, nobody takes them"
+        } else {
+            "good"
+        });
+        row
     };
     stack.cells.iter().enumerate().map(row).collect()
 }

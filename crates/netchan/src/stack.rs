@@ -197,15 +197,6 @@ impl Stack {
         }
     }
 
-    /// An interface's receiving half.
-    pub fn with_receive<R>(&self, number: usize, f: impl FnOnce(&mut Receive) -> R) -> R {
-        let _giant = self.giant.as_deref().map(Giant::enter);
-        match &self.ports[number].halves {
-            Some(halves) => f(&mut halves.receive.lock()),
-            None => f(&mut self.cells[0].held.lock().own_links()[number].receive),
-        }
-    }
-
     #[inline]
     fn hold<R: Send>(
         &self,

@@ -25,7 +25,8 @@ use proto::time::Instant;
 
 use crate::{
     locks,
-    stack::Stack,
+    regime::Handoff,
+    stack::{Port, Stack},
     stages::{self, Stage},
     trace,
 };
@@ -185,10 +186,26 @@ fn say(state: u64, now: Instant) {
     });
 }
 
+/// What the watchdog saw last, and at how many looks since: of each thread its word, of each channel-fed shard what it has counted.
+pub struct Seen {
+    threads: Vec<(Arc<Pulse>, (u64, u32))>,
+    shards: Vec<(u64, u32)>,
+}
+
+impl Seen {
+    /// Of the threads that there are.
+    pub fn new(stack: &Stack) -> Self {
+        let fed = stack.layout.handoff == Handoff::Channel;
+        let pulses = stack.watch.pulses().into_iter();
+        Self {
+            threads: pulses.map(|pulse| (pulse, (0, 0))).collect(),
+            shards: vec![(0, 0); if fed { stack.cells.len() } else { 0 }],
+        }
+    }
+}
+
 /// The watchdog's thread.
-pub fn guard(stack: &Stack) {
-    let mut seen: Vec<(u64, u32)> = Vec::new();
-    let mut pulses = Vec::new();
+pub fn guard(stack: &Stack, mut seen: Seen) {
     while !stack.is_stopping() {
         asleep(stack.clock.now());
         stack.watch.bell.arm(Sleep::Futex);
@@ -198,12 +215,44 @@ pub fn guard(stack: &Stack) {
         stack.watch.bell.disarm();
         let now = stack.clock.now();
         turning(now);
-        pulses.clone_from(&stack.watch.pulses.lock()); // into the same memory each time
-        seen.resize(pulses.len(), (0, 0));
-        for (pulse, seen) in pulses.iter().zip(&mut seen) {
+        for (pulse, seen) in &mut seen.threads {
             look(stack, pulse, seen, now);
         }
+        for (number, seen) in seen.shards.iter_mut().enumerate() {
+            look_at_shard(stack, number, seen);
+        }
     }
+}
+
+/// Whether somebody takes what waits for a channel-fed shard: no thread of its own turns it, so that none of them need hang.
+fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
+    let cell = &stack.cells[number];
+    let (counted, waiting) = (stack.counters.of(number), waiting(stack, number));
+    if waiting == 0 || counted != seen.0 {
+        *seen = (counted, 0);
+        if cell.forsaken.swap(false, Relaxed) {
+            eprintln!("netchan: shard {number} is turned again");
+        }
+        return;
+    }
+    seen.1 = seen.1.saturating_add(1);
+    if seen.1 >= LOOKS && !cell.forsaken.swap(true, Relaxed) {
+        let seat = cell.seat.holder();
+        eprintln!(
+            "netchan: watchdog: {waiting} packets wait for shard {number}, and nobody has taken one for more than a second (its seat: {seat}); \
+             see netchan show threads"
+        );
+    }
+}
+
+/// Packets in a shard's channels, by the links' ends; those of a link that is being turned just now are not looked at.
+fn waiting(stack: &Stack, number: usize) -> usize {
+    let of = |port: &Port| {
+        let mut half = port.halves.as_ref()?.receive.try_lock()?;
+        let ring = &mut half.channels.get_mut(number)?.received;
+        Some(ring.capacity() - ring.room())
+    };
+    stack.ports.iter().filter_map(of).sum()
 }
 
 fn look(stack: &Stack, pulse: &Pulse, seen: &mut (u64, u32), now: Instant) {

@@ -52,13 +52,12 @@ pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
             }
         })?;
     }
-    spawn(
-        stack,
-        "netchan-watch",
-        "the watch".to_owned(),
-        None,
-        watch::guard,
-    )?;
+    // Made here, so that its thread allocates nothing.
+    let seen = watch::Seen::new(stack);
+    let work = "the watch".to_owned();
+    spawn(stack, "netchan-watch", work, None, move |stack| {
+        watch::guard(stack, seen)
+    })?;
     Ok(())
 }
 

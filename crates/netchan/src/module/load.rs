@@ -4,9 +4,18 @@ use std::{io, sync::Arc};
 
 use super::{
     Boxed, Concurrency, Point,
-    registry::{Entry, Registry},
+    registry::{Entry, Eyes, Registry},
 };
-use crate::{errno::invalid, net::Net, regime::Regime, stack::Stack};
+use crate::{
+    errno::invalid,
+    net::Net,
+    regime::Regime,
+    show::look::{Busy, Look},
+    stack::Stack,
+};
+
+/// How long loading waits for the halves of the interfaces, nanoseconds: they are free thousands of times a second, unless a worker hangs.
+const PATIENCE: u64 = 3_000_000_000;
 
 /// The regime that a stack with these modules gets: `giant` where one needs Giant, with a warning that names it (F3, degraded mode).
 /// Beside it the reason, for `netchan show settings`.
@@ -32,7 +41,7 @@ pub(crate) fn regime_with(modules: &[Boxed], regime: Regime) -> (Regime, Option<
 /// Takes in the modules that are there at boot.
 pub(crate) fn at_boot(registry: &Registry, modules: Vec<Boxed>) -> io::Result<()> {
     for module in modules {
-        let entry = registry.add(module, true)?;
+        let entry = registry.add(module, true, || Ok(registry.giant.enter()))?;
         warn_forward(&entry);
     }
     Ok(())
@@ -54,11 +63,16 @@ impl Net {
     /// Waits until each half of each interface has a moment; not to be called from within a module.
     ///
     /// # Errors
-    /// `InvalidInput`: its name is none or is taken, or there are too many modules.
+    /// `InvalidInput`: its name is none or is taken, or there are too many modules. `TimedOut`: a half has had no moment for three seconds,
+    /// since a worker hangs; the message names it. Then the module is not loaded, nowhere.
     pub fn load_module(&self, module: Boxed) -> io::Result<()> {
         let stack = self.stack();
         let _changing = stack.modules.changing.lock();
-        let entry = stack.modules.add(module, false)?;
+        let look = Look::with_patience(stack, PATIENCE);
+        let name = module.module().name().to_owned();
+        let giant = || look.lock(|| stack.modules.giant.try_enter());
+        let not_loaded = |busy: Busy| late(&format!("module '{name}' is not loaded: {busy}"));
+        let entry = (stack.modules).add(module, false, || giant().map_err(&not_loaded))?;
         warn_forward(&entry);
         if entry.concurrency() == Concurrency::Giant && stack.giant.is_none() {
             eprintln!(
@@ -66,14 +80,20 @@ impl Net {
                 entry.name
             );
         }
-        each_half(stack, &entry, true);
+        if let Err(busy) = each_half(stack, &look, &entry, true) {
+            entry.withdraw(); // where it cannot be taken off the list again
+            let _ = each_half(stack, &look, &entry, false);
+            stack.modules.remove(&entry, || giant().ok());
+            return Err(not_loaded(busy));
+        }
         Ok(())
     }
 
     /// Unloads a module. When this returns, it sees no packet any more, and is dropped as soon as nobody looks at it.
     ///
     /// # Errors
-    /// `InvalidInput`: there is none of this name.
+    /// `InvalidInput`: there is none of this name. `TimedOut`: a worker hangs, as for [`Self::load_module`]; the module sees nothing more, but stays
+    /// in memory.
     pub fn unload_module(&self, name: &str) -> io::Result<()> {
         let stack = self.stack();
         let _changing = stack.modules.changing.lock();
@@ -83,27 +103,40 @@ impl Net {
             .into_iter()
             .find(|entry| entry.name == name);
         let entry = entry.ok_or_else(|| invalid(format!("there is no module '{name}'")))?;
-        each_half(stack, &entry, false);
-        stack.modules.remove(&entry);
-        Ok(())
+        let look = Look::with_patience(stack, PATIENCE);
+        let closed = each_half(stack, &look, &entry, false);
+        if closed.is_err() {
+            entry.withdraw();
+        }
+        let giant = || look.lock(|| stack.modules.giant.try_enter()).ok();
+        stack.modules.remove(&entry, giant);
+        let stays = |busy| {
+            late(&format!(
+                "module '{name}' sees nothing more, but stays in memory: {busy}"
+            ))
+        };
+        closed.map_err(stays)
     }
 }
 
-fn each_half(stack: &Stack, entry: &Arc<Entry>, open: bool) {
+fn late(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
+/// Puts a module on the list of each half that wants it, or takes it off; the first half that could not be had.
+fn each_half(stack: &Stack, look: &Look<'_>, entry: &Arc<Entry>, open: bool) -> Result<(), Busy> {
+    let change = |eyes: &mut Eyes| {
+        if open {
+            eyes.open(entry);
+        } else {
+            eyes.close(entry);
+        }
+    };
+    let mut all = Ok(());
     for number in 0..stack.ports.len() {
-        stack.with_receive(number, |half| {
-            if open {
-                half.modules.open(entry)
-            } else {
-                half.modules.close(entry)
-            }
-        });
-        stack.with_interface(number, |half| {
-            if open {
-                half.modules.open(entry)
-            } else {
-                half.modules.close(entry)
-            }
-        });
+        let received = look.receive(number, |half| change(&mut half.modules));
+        let sent = look.interface(number, |half| change(&mut half.modules));
+        all = all.and(received).and(sent);
     }
+    all
 }

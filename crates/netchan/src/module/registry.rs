@@ -10,7 +10,7 @@ use std::{
     sync::{
         Arc,
         atomic::{
-            AtomicBool, AtomicU64,
+            AtomicU8, AtomicU64,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
@@ -24,7 +24,12 @@ use proto::time::Instant;
 
 use super::{Boxed, Concurrency, Module, Point, Verdict, View, is_name};
 use crate::{
-    errno::invalid, giant::Giant, locks, packet::Packet, regime::cell::OwnLink, steer, trace,
+    errno::invalid,
+    giant::{Giant, Held},
+    locks,
+    packet::Packet,
+    regime::cell::OwnLink,
+    steer, trace,
 };
 
 /// Modules of one stack: what a list of rules that nobody audits would be long before.
@@ -42,10 +47,16 @@ pub struct Entry {
     /// It was there when the stack began.
     pub at_boot: bool,
     counts: PerCore<2>,
-    /// It panicked: whatever it should have seen is dropped.
-    failed: AtomicBool,
+    /// `GOOD`, `FAILED` or `WITHDRAWN`.
+    state: AtomicU8,
     body: Body,
 }
+
+const GOOD: u8 = 0;
+/// It panicked: whatever it should have seen is dropped.
+const FAILED: u8 = 1;
+/// It is not to be asked any more; a half that could not be reached still has it on its list.
+const WITHDRAWN: u8 = 2;
 
 enum Body {
     Any(Box<dyn Module + Send + Sync>),
@@ -70,7 +81,12 @@ impl Entry {
     }
 
     pub fn has_failed(&self) -> bool {
-        self.failed.load(Relaxed)
+        self.state.load(Relaxed) == FAILED
+    }
+
+    /// From now on it sees nothing, whoever still has it on a list.
+    pub fn withdraw(&self) {
+        self.state.store(WITHDRAWN, Relaxed);
     }
 
     /// Its line about itself; `None`: it is under Giant, and somebody holds that.
@@ -87,8 +103,10 @@ impl Entry {
 
     fn ask(&self, point: Point, view: &View<'_>, now: Instant) -> Verdict {
         // Relaxed: the flag alone. Late by a packet, it is late by a panic.
-        if self.failed.load(Relaxed) {
-            return Verdict::Drop;
+        match self.state.load(Relaxed) {
+            GOOD => {}
+            WITHDRAWN => return Verdict::Pass,
+            _ => return Verdict::Drop,
         }
         let call = || match &self.body {
             Body::Any(module) => module.packet(point, view, now),
@@ -102,7 +120,8 @@ impl Entry {
         };
         // Its state may be halfway between two others now: it is not asked again.
         catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
-            self.failed.store(true, Relaxed);
+            // Relaxed: withdrawn meanwhile, it stays so.
+            let _ = (self.state).compare_exchange(GOOD, FAILED, Relaxed, Relaxed);
             let name = &self.name;
             eprintln!(
                 "netchan: module '{name}' panicked: what it should see is dropped from now on"
@@ -240,11 +259,16 @@ impl Registry {
         }
     }
 
-    /// Takes a module in; nobody shows it packets yet.
+    /// Takes a module in; nobody shows it packets yet. One that needs Giant is put into what `enter` gives.
     ///
     /// # Errors
-    /// `InvalidInput`: no name, a name that there is already, or too many; `WouldBlock`: called from within a module.
-    pub fn add(&self, module: Boxed, at_boot: bool) -> io::Result<Arc<Entry>> {
+    /// `InvalidInput`: no name, a name that there is already, or too many; `WouldBlock`: called from within a module; and `enter`'s.
+    pub fn add<'a>(
+        &'a self,
+        module: Boxed,
+        at_boot: bool,
+        enter: impl FnOnce() -> io::Result<Held<'a>>,
+    ) -> io::Result<Arc<Entry>> {
         let name = module.module().name().to_owned();
         if !is_name(&name) {
             return Err(invalid(format!(
@@ -263,7 +287,9 @@ impl Registry {
         let points = module.module().points().to_vec();
         let body = match module {
             Boxed::Any(module) => Body::Any(module),
-            Boxed::Giant(module) => Body::Giant(self.put_under_giant(module)?, self.giant.clone()),
+            Boxed::Giant(module) => {
+                Body::Giant(put_under_giant(&enter()?, module)?, self.giant.clone())
+            }
         };
         let entry = Arc::new(Entry {
             // Relaxed: only that no two are equal.
@@ -272,36 +298,21 @@ impl Registry {
             points,
             at_boot,
             counts: PerCore::new(2 * self.insides.len()),
-            failed: AtomicBool::new(false),
+            state: AtomicU8::new(GOOD),
             body,
         });
         self.entries.lock().push(entry.clone());
         Ok(entry)
     }
 
-    fn put_under_giant(&self, module: Box<dyn Module + Send>) -> io::Result<usize> {
-        let held = self.giant.enter();
-        // Borrowed already: we are inside a module's call.
-        let mut modules = held
-            .modules
-            .try_borrow_mut()
-            .map_err(|_| io::ErrorKind::WouldBlock)?;
-        let place = modules.iter().position(Option::is_none);
-        let place = place.unwrap_or_else(|| {
-            modules.push(None);
-            modules.len() - 1
-        });
-        modules[place] = Some(module);
-        Ok(place)
-    }
-
-    /// Gives a module up; nobody shows it packets any more.
-    pub fn remove(&self, entry: &Arc<Entry>) {
+    /// Gives a module up; nobody shows it packets any more. One that is under Giant, which `enter` cannot give, stays in its memory.
+    pub fn remove<'a>(&'a self, entry: &Arc<Entry>, enter: impl FnOnce() -> Option<Held<'a>>) {
         self.entries
             .lock()
             .retain(|other| !Arc::ptr_eq(other, entry));
-        if let Body::Giant(place, giant) = &entry.body {
-            let held = giant.enter();
+        if let Body::Giant(place, _) = &entry.body
+            && let Some(held) = enter()
+        {
             let module = held
                 .modules
                 .try_borrow_mut()
@@ -355,4 +366,19 @@ impl Registry {
             .clone();
         Some((name, point, since))
     }
+}
+
+fn put_under_giant(held: &Held<'_>, module: Box<dyn Module + Send>) -> io::Result<usize> {
+    // Borrowed already: we are inside a module's call.
+    let mut modules = held
+        .modules
+        .try_borrow_mut()
+        .map_err(|_| io::ErrorKind::WouldBlock)?;
+    let place = modules.iter().position(Option::is_none);
+    let place = place.unwrap_or_else(|| {
+        modules.push(None);
+        modules.len() - 1
+    });
+    modules[place] = Some(module);
+    Ok(place)
 }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     task::Waker,
 };
@@ -98,6 +98,8 @@ pub struct Cell {
     owner: Mutex<Option<Owner<Held>>>,
     /// To the attendant, where it looks after several shards.
     pub line: Option<Arc<Line>>,
+    /// The watchdog found that packets wait for it and nobody takes them.
+    pub forsaken: AtomicBool,
     next_timer: AtomicU64,
 }
 
@@ -116,6 +118,7 @@ impl Cell {
             line,
             desk: None,
             owner: mutex(&locks::OWNER, None),
+            forsaken: AtomicBool::new(false),
             next_timer: AtomicU64::new(u64::MAX),
         }
     }

@@ -1,7 +1,7 @@
 //! Looking at what is under locks, with a short deadline: a stack whose worker hangs with a lock in its hands still answers (F8), and
 //! says who has it.
 
-use std::{cell::Cell, thread, time::Duration};
+use std::{cell::Cell, fmt, thread, time::Duration};
 
 use percore::{clock::now_ns, errand::Refusal};
 use serde_json::{Value, json};
@@ -36,12 +36,23 @@ impl Busy {
     }
 }
 
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "what it needs is held by {}", self.0)
+    }
+}
+
 impl<'a> Look<'a> {
     /// A look that begins now.
     pub fn new(stack: &'a Stack) -> Self {
+        Self::with_patience(stack, PATIENCE)
+    }
+
+    /// The same, for as many nanoseconds.
+    pub fn with_patience(stack: &'a Stack, patience_ns: u64) -> Self {
         Self {
             stack,
-            until: Cell::new(now_ns().saturating_add(PATIENCE)),
+            until: Cell::new(now_ns().saturating_add(patience_ns)),
         }
     }
 

@@ -38,6 +38,30 @@ impl Module for Hang {
     }
 }
 
+/// Lets go when the test ends, however it does: the stack waits for its threads.
+struct LetGo(Arc<AtomicBool>);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// Sees nothing worth seeing.
+struct Late;
+
+impl Module for Late {
+    fn name(&self) -> &str {
+        "late"
+    }
+    fn points(&self) -> &[Point] {
+        &[Point::In, Point::Out]
+    }
+    fn packet(&self, _: Point, _: &View<'_>, _: Instant) -> Verdict {
+        Verdict::Pass
+    }
+}
+
 fn thread_of(net: &Net, name: &str) -> Value {
     let rows = net.show("threads").unwrap();
     let row = rows
@@ -86,6 +110,7 @@ fn a_worker_that_hangs_is_noticed_and_everything_is_answered() {
             state == "asleep" || state == "turning"
         });
         let go = Arc::new(AtomicBool::new(false));
+        let _end = LetGo(go.clone());
         let hang = Boxed::any(Hang(go.clone()));
         server
             .load_module(if giant { hang.under_giant() } else { hang })
@@ -121,6 +146,7 @@ fn a_worker_that_hangs_is_noticed_and_everything_is_answered() {
                 );
             }
         }
+        loading_gives_up(&server, giant);
         let free = thread_of(&client, "netchan-link0");
         assert_ne!(free["state"], "stuck", "{free}");
         go.store(true, SeqCst);
@@ -131,5 +157,81 @@ fn a_worker_that_hangs_is_noticed_and_everything_is_answered() {
         soon("it turns again", || {
             thread_of(&server, "netchan-link0")["state"] != "stuck"
         });
+        server.load_module(late(giant)).unwrap();
     }
+}
+
+fn late(giant: bool) -> Boxed {
+    let late = Boxed::any(Late);
+    if giant { late.under_giant() } else { late }
+}
+
+/// Beside a worker that hangs, a module is not loaded at all, and whoever loads it is told why.
+fn loading_gives_up(server: &Net, giant: bool) {
+    let begin = now_ns();
+    let error = server.load_module(late(giant)).unwrap_err();
+    assert!(
+        passed(begin) < Duration::from_secs(10),
+        "{:?}",
+        passed(begin)
+    );
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    let text = error.to_string();
+    assert!(
+        text.contains("'late' is not loaded") && text.contains("netchan-link0"),
+        "{text}"
+    );
+    let modules = server.show("modules").unwrap().to_string();
+    assert!(!modules.contains("\"late\""), "{modules}");
+}
+
+#[test]
+fn a_shard_that_nobody_turns_is_noticed() {
+    let (ours, theirs) = wire::pair(&wire::Options::default());
+    let start = |link, address: &str| {
+        let net = Net::builder().link_with(link).address(address).unwrap();
+        net.regime(Regime::AppChannel).start().unwrap()
+    };
+    let (client, server) = (
+        start(Box::new(ours), "10.0.0.1/24"),
+        start(Box::new(theirs), "10.0.0.2/24"),
+    );
+    let socket = server.udp().bind("0.0.0.0:9").unwrap();
+    let sender = client.udp().bind("0.0.0.0:0").unwrap();
+    let (held, let_go) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let stuck = {
+        let (stack, held, let_go) = (server.stack().clone(), held.clone(), let_go.clone());
+        // A thread of the application that does not come out of a call.
+        thread::spawn(move || {
+            let _shard = stack.cells[0].held.lock();
+            held.store(true, SeqCst);
+            while !let_go.load(SeqCst) {
+                thread::sleep(Duration::from_millis(5));
+            }
+        })
+    };
+    let _end = LetGo(let_go.clone());
+    soon("it is held", || held.load(SeqCst));
+    assert!(!server.stack().cells[0].forsaken.load(SeqCst));
+    sender.send_to(b"x", "10.0.0.2:9".parse().unwrap()).unwrap();
+    let begin = now_ns();
+    soon("noticed", || server.stack().cells[0].forsaken.load(SeqCst));
+    assert!(
+        passed(begin) >= Duration::from_millis(950),
+        "not before a second has passed"
+    );
+    let shards = server.show("shards").unwrap().to_string();
+    assert!(shards.contains("nobody takes them"), "{shards}");
+    let_go.store(true, SeqCst);
+    stuck.join().unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    socket.recv_from(&mut [0; 8]).unwrap();
+    soon("it is turned again", || {
+        !server.stack().cells[0].forsaken.load(SeqCst)
+    });
 }
