@@ -50,6 +50,9 @@ pub struct Arguments {
     /// How work is placed on cores (default: app-channel)
     #[arg(long, value_name = "REGIME", value_parser = PossibleValuesParser::new(Regime::here().map(Regime::name)))]
     pub regime: Option<String>,
+    /// Put everything under the one lock: around the regime locked, or, without --regime, as the regime giant
+    #[arg(long)]
+    pub giant: bool,
     /// Where protocol work for a received packet runs, for the regimes that leave a choice (default: direct)
     #[arg(long, value_name = "DISPATCH", value_parser = ["direct", "deferred"])]
     pub dispatch: Option<String>,
@@ -129,6 +132,9 @@ fn settings(arguments: &Arguments) -> Result<Vec<(&'static str, OsString)>, Fail
     if let Some(regime) = &arguments.regime {
         given.push((environment::REGIME, regime.into()));
     }
+    if arguments.giant {
+        given.push((environment::GIANT, "true".into()));
+    }
     if let Some(dispatch) = &arguments.dispatch {
         given.push((environment::DISPATCH, dispatch.into()));
     }
@@ -157,12 +163,13 @@ fn check(settings: &[(&'static str, OsString)]) -> Outcome {
 }
 
 /// The variables that the preload library reads, and the options that stand for them.
-const OPTIONS: [(&str, &str); 7] = [
+const OPTIONS: [(&str, &str); 8] = [
     (environment::LINK, "--link"),
     (environment::ADDRESS, "--address"),
     (environment::GATEWAY, "--gateway"),
     (environment::REGIME, "--regime"),
     (environment::DISPATCH, "--dispatch"),
+    (environment::GIANT, "--giant"),
     (environment::KERNEL, "--kernel"),
     (environment::CONFIG, "--config"),
 ];

@@ -14,19 +14,19 @@ pub use module::{ModuleConfig, ModuleKind};
 
 use crate::{
     link::specification::Specification,
-    regime::{Dispatch, Regime},
+    regime::{Dispatch, Regime, choice::Choice},
     trace::Level,
 };
 
 /// A checked configuration. [`Config::default`] is what an empty file means.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// `regime`; see [`Config::effective_regime`].
-    pub regime: Regime,
+    /// `regime`, if it is there; see [`Config::choice`].
+    pub regime: Option<Regime>,
     /// `giant`: puts the one lock around everything back (F1).
-    pub giant: bool,
+    pub giant: Option<bool>,
     /// `dispatch`: where protocol work runs (F5).
-    pub dispatch: Dispatch,
+    pub dispatch: Option<Dispatch>,
     /// `trace`: what is recorded; `None` leaves it as it is.
     pub trace: Option<Level>,
     /// `cores`: what threads are placed on, in this order; empty leaves it to the kernel.
@@ -104,13 +104,14 @@ impl Config {
         file::parse(text).map_err(|problem| problem.located(text, file))
     }
 
-    /// The regime to run: `giant = true` overrules `regime` (F1).
+    /// What regime, Giant and dispatch come to.
     #[must_use]
-    pub const fn effective_regime(&self) -> Regime {
-        if self.giant {
-            Regime::Giant
-        } else {
-            self.regime
+    pub fn choice(&self) -> Choice {
+        Choice {
+            regime: self.regime,
+            giant: self.giant.unwrap_or(false),
+            dispatch: self.dispatch.unwrap_or_default(),
+            ..Choice::default()
         }
     }
 }

@@ -12,9 +12,11 @@ pub const ADDRESS: &str = "NETCHAN_ADDRESS";
 pub const GATEWAY: &str = "NETCHAN_GATEWAY";
 /// The regime's name.
 pub const REGIME: &str = "NETCHAN_REGIME";
+/// `true` puts Giant around everything.
+pub const GIANT: &str = "NETCHAN_GIANT";
 /// Where protocol work runs: `direct`, `deferred` or `hybrid`.
 pub const DISPATCH: &str = "NETCHAN_DISPATCH";
-/// A configuration file, instead of link, addresses and gateways; [`REGIME`] and [`DISPATCH`] go before what it says.
+/// A configuration file, instead of link, addresses and gateways; [`REGIME`], [`GIANT`] and [`DISPATCH`] go before what it says.
 pub const CONFIG: &str = "NETCHAN_CONFIG";
 /// Further address prefixes that stay with the kernel's stack, separated by commas; loopback always does.
 pub const KERNEL: &str = "NETCHAN_KERNEL";
@@ -52,18 +54,26 @@ pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder>
     finish(builder, variable)
 }
 
-/// What goes for both ways: regime and dispatch, and an answer for `netchan show`.
+/// What goes for both ways: regime, Giant and dispatch, and an answer for `netchan show`.
 fn finish(builder: Builder, variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder> {
     let mut builder = builder.control(true);
     if let Some(name) = variable(REGIME) {
-        builder = builder.regime(regime(&name).map_err(|e| in_variable(REGIME, &e))?);
+        builder = builder
+            .said_by(REGIME)
+            .regime(regime(&name).map_err(|e| in_variable(REGIME, &e))?);
+    }
+    if let Some(giant) = variable(GIANT) {
+        let what = || invalid(format!("{GIANT}: '{giant}' is neither true nor false"));
+        let giant = giant.parse().map_err(|_| what())?;
+        builder = builder.said_by(GIANT).giant(giant);
     }
     if let Some(name) = variable(DISPATCH) {
         let dispatch = name.parse().map_err(invalid);
-        builder = builder.dispatch(dispatch.map_err(|e| in_variable(DISPATCH, &e))?);
+        let dispatch = dispatch.map_err(|e| in_variable(DISPATCH, &e))?;
+        builder = builder.said_by(DISPATCH).dispatch(dispatch);
     }
     builder.check()?;
-    Ok(builder)
+    Ok(builder.said_by("program"))
 }
 
 fn from_file(path: &str) -> io::Result<Builder> {

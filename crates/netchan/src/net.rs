@@ -35,6 +35,7 @@ use crate::{
     regime::{
         Dispatch, Handoff, Layout, Regime, SHARDS_MAX,
         cell::{Cell, OwnLink, Ways},
+        choice::Choice,
         places::Places,
     },
     shard::{Shard, ShardSettings},
@@ -74,9 +75,9 @@ struct LinkPlan {
 /// Settings before the start.
 pub struct Builder {
     links: Vec<LinkPlan>,
-    regime: Regime,
-    dispatch: Dispatch,
-    shards: Option<usize>,
+    choice: Choice,
+    /// Who speaks: where settings come from.
+    source: &'static str,
     threads: Threads,
     clock: Clock,
     seed: Option<u64>,
@@ -92,9 +93,8 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             links: Vec::new(),
-            regime: Regime::default(),
-            dispatch: Dispatch::default(),
-            shards: None,
+            choice: Choice::default(),
+            source: "program",
             threads: Threads::default(),
             clock: Clock::default(),
             seed: None,
@@ -127,9 +127,7 @@ impl Builder {
     /// # Errors
     /// The system's, in words, for a link that cannot be opened.
     pub fn from_config(config: &Config) -> io::Result<Self> {
-        let mut builder = Self::default()
-            .regime(config.effective_regime())
-            .dispatch(config.dispatch);
+        let mut builder = Self::default().chosen(config);
         builder.trace = config.trace;
         for link in &config.links {
             let opened = specification::open(&link.specification, &builder.clock)?;
@@ -225,24 +223,55 @@ impl Builder {
             .ok_or_else(|| invalid(format!("an {what} needs a link named before it")))
     }
 
-    /// The regime; default `app-channel`.
+    fn chosen(mut self, config: &Config) -> Self {
+        self = self.said_by("configuration");
+        if let Some(regime) = config.regime {
+            self = self.regime(regime);
+        }
+        if let Some(giant) = config.giant {
+            self = self.giant(giant);
+        }
+        if let Some(dispatch) = config.dispatch {
+            self = self.dispatch(dispatch);
+        }
+        self.said_by("program")
+    }
+
+    /// Who says what follows, for `netchan show settings`.
+    pub(crate) const fn said_by(mut self, source: &'static str) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// The regime; default `app-channel`, unless the build says otherwise ([`Regime::default`]).
     #[must_use]
     pub const fn regime(mut self, regime: Regime) -> Self {
-        self.regime = regime;
+        self.choice.regime = Some(regime);
+        self.choice.origins.regime = self.source;
+        self
+    }
+
+    /// Puts Giant around everything (F1): around `locked`, or, where no regime is named, as the regime `giant`. It cannot be changed
+    /// once the stack runs.
+    #[must_use]
+    pub const fn giant(mut self, giant: bool) -> Self {
+        self.choice.giant = giant;
+        self.choice.origins.giant = self.source;
         self
     }
 
     /// Where protocol work runs; default `direct`.
     #[must_use]
     pub const fn dispatch(mut self, dispatch: Dispatch) -> Self {
-        self.dispatch = dispatch;
+        self.choice.dispatch = dispatch;
+        self.choice.origins.dispatch = self.source;
         self
     }
 
     /// Number of shards where the regime leaves it open: 1 to 64.
     #[must_use]
     pub const fn shards(mut self, shards: usize) -> Self {
-        self.shards = Some(shards);
+        self.choice.shards = Some(shards);
         self
     }
 
@@ -295,24 +324,12 @@ impl Builder {
         self
     }
 
-    /// Whether regime, dispatch and number of shards go together.
+    /// Whether regime, Giant, dispatch and number of shards go together.
     ///
     /// # Errors
     /// `InvalidInput`, with the reason.
     pub fn check(&self) -> io::Result<()> {
-        self.layout().map(|_| ())
-    }
-
-    fn layout(&self) -> io::Result<Layout> {
-        let layout = self.regime.layout(self.shards).ok_or_else(|| {
-            invalid(format!(
-                "regime '{}' is not in this version: it is one of {}",
-                self.regime,
-                Regime::names()
-            ))
-        })?;
-        let refused = |why| invalid(format!("regime '{}': {why}", self.regime));
-        layout.dispatched(self.dispatch).map_err(refused)
+        self.choice.layout().map(|_| ()).map_err(invalid)
     }
 
     /// Starts it.
@@ -321,9 +338,12 @@ impl Builder {
     /// `InvalidInput` for settings that contradict each other or are not in this version; the system's when it has no memory or threads.
     pub fn start(mut self) -> io::Result<Net> {
         let modules = std::mem::take(&mut self.modules);
-        let (regime, degraded) = load::regime_with(&modules, self.regime);
-        self.regime = regime;
-        let layout = self.layout()?;
+        let mut layout = self.choice.layout().map_err(invalid)?;
+        let degraded = load::need_giant(&modules, self.choice.regime(), layout);
+        if degraded.is_some() {
+            self.choice.degrade();
+            layout = self.choice.layout().map_err(invalid)?;
+        }
         if self.links.is_empty() || self.links.len() > 64 || layout.shards > SHARDS_MAX {
             return Err(invalid("a stack needs 1 to 64 links and at most 64 shards"));
         }
@@ -344,7 +364,7 @@ impl Builder {
         }
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let stepped = self.threads == Threads::Stepped;
-        let (regime, dispatch, now) = (self.regime, self.dispatch, clock.now());
+        let (choice, now) = (self.choice, clock.now());
         let (host, links) = self.host(layout)?;
         let owns_links = !threaded && layout.shards == 1;
         let giant = Arc::new(Giant::new(layout.giant));
@@ -352,8 +372,8 @@ impl Builder {
         load::at_boot(&registry, modules)?;
         let parts = Parts::make(&Arc::new(host), links, layout, owns_links, &registry, now)?;
         let stack = Arc::new(Stack {
-            regime,
-            dispatch,
+            regime: choice.regime(),
+            choice,
             layout,
             clock,
             threaded,

@@ -459,12 +459,23 @@ fn row(what: &str, of: &str, free: usize, all: usize, size: usize) -> Value {
 }
 
 fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
-    let row = |name: &str, value: Value, when: &str| json!({"name": name, "value": value, "changes": when});
+    let row = |name: &str, value: Value, when: &str| json!({"name": name, "value": value, "changes": when, "from": null});
+    let by = |name: &str, value: Value, from: &str| json!({"name": name, "value": value, "changes": "boot", "from": from});
+    let origins = &stack.choice.origins;
+    let giant = if stack.layout.giant && !stack.choice.giant {
+        "regime"
+    } else {
+        origins.giant
+    };
     vec![
-        row("regime", json!(stack.regime.name()), "boot"),
-        row("giant", json!(stack.layout.giant), "boot"),
+        by("regime", json!(stack.regime.name()), origins.regime),
+        by("giant", json!(stack.layout.giant), giant),
         row("degraded", json!(stack.degraded), "boot"),
-        row("dispatch", json!(stack.dispatch.name()), "boot"),
+        by(
+            "dispatch",
+            json!(stack.choice.dispatch.name()),
+            origins.dispatch,
+        ),
         row("shards", json!(stack.layout.shards), "boot"),
         row(
             "threads",

@@ -37,8 +37,9 @@ use crate::{
     module::registry::Registry,
     path,
     regime::{
-        Dispatch, Handoff, Holder, Layout, Regime,
+        Handoff, Holder, Layout, Regime,
         cell::{Cell, Held, OwnLink, Ways, wake_all},
+        choice::Choice,
         places::Places,
     },
     shard::Shard,
@@ -86,7 +87,8 @@ impl Halves {
 /// Everything of one stack.
 pub(crate) struct Stack {
     pub regime: Regime,
-    pub dispatch: Dispatch,
+    /// What was asked for.
+    pub choice: Choice,
     pub layout: Layout,
     pub clock: Clock,
     /// Threads of its own turn it; else its callers do.

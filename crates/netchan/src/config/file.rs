@@ -16,7 +16,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 struct File {
     regime: Option<Spanned<String>>,
-    giant: Option<bool>,
+    giant: Option<Spanned<bool>>,
     dispatch: Option<Spanned<String>>,
     trace: Option<Spanned<String>>,
     #[serde(default)]
@@ -114,16 +114,20 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
         what: e.message().to_owned(),
     })?;
     let mut config = Config {
-        regime: file.regime.as_ref().map_or(Ok(Regime::default()), regime)?,
-        giant: file.giant.unwrap_or(false),
-        dispatch: file
-            .dispatch
-            .as_ref()
-            .map_or(Ok(Dispatch::default()), dispatch)?,
+        regime: file.regime.as_ref().map(regime).transpose()?,
+        giant: file.giant.as_ref().map(|giant| *giant.get_ref()),
+        dispatch: file.dispatch.as_ref().map(dispatch).transpose()?,
         trace: file.trace.as_ref().map(level).transpose()?,
         tcp: tcp(&file.tcp)?,
         ..Config::default()
     };
+    if let Err(what) = config.choice().layout() {
+        // It is about whatever was said beside the regime.
+        let (giant, dispatch) = (file.giant.as_ref(), file.dispatch.as_ref());
+        let giant = giant.filter(|giant| *giant.get_ref()).map(Spanned::span);
+        let span = giant.or_else(|| dispatch.map(Spanned::span));
+        return Err(Problem { span, what });
+    }
     for core in file.cores {
         if config.cores.contains(core.get_ref()) {
             return Err(problem(
@@ -175,15 +179,14 @@ fn regime(name: &Spanned<String>) -> Result<Regime, Problem> {
 }
 
 fn dispatch(name: &Spanned<String>) -> Result<Dispatch, Problem> {
-    match name.get_ref().as_str() {
-        "direct" => Ok(Dispatch::Direct),
-        "deferred" => Ok(Dispatch::Deferred),
-        "hybrid" => Ok(Dispatch::Hybrid),
-        other => Err(problem(
+    let why = |_| {
+        let (wanted, names) = (name.get_ref(), Dispatch::ALL.map(Dispatch::name).join(", "));
+        problem(
             name,
-            format!("unknown dispatch `{other}`; it is one of direct, deferred, hybrid"),
-        )),
-    }
+            format!("unknown dispatch `{wanted}`; it is one of {names}"),
+        )
+    };
+    name.get_ref().parse().map_err(why)
 }
 
 fn level(name: &Spanned<String>) -> Result<Level, Problem> {

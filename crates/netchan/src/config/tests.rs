@@ -15,7 +15,7 @@ use crate::{
 const WHOLE: &str = r#"
 regime = "locked"            # boot-time
 giant = false
-dispatch = "hybrid"
+dispatch = "deferred"
 cores = [0, 1]
 
 [[link]]
@@ -43,8 +43,8 @@ nagle = true
 #[test]
 fn whole_file() {
     let config = Config::parse(WHOLE, "netchan.toml").unwrap();
-    assert_eq!(config.regime, Regime::Locked);
-    assert_eq!(config.dispatch, Dispatch::Hybrid);
+    assert_eq!(config.regime, Some(Regime::Locked));
+    assert_eq!(config.dispatch, Some(Dispatch::Deferred));
     assert_eq!(config.cores, [0, 1]);
     let [tap, wire] = &config.links[..] else {
         panic!("{:?}", config.links)
@@ -76,9 +76,12 @@ fn whole_file() {
 #[test]
 fn empty_file_is_the_default() {
     assert_eq!(Config::parse("", "x").unwrap(), Config::default());
-    assert_eq!(Config::default().effective_regime(), Regime::AppChannel);
-    let giant = Config::parse("giant = true\nregime = \"locked\"", "x").unwrap();
-    assert_eq!(giant.effective_regime(), Regime::Giant);
+    let choice = |text: &str| Config::parse(text, "x").unwrap().choice();
+    assert_eq!(choice("").regime(), Regime::default());
+    assert_eq!(choice("giant = true").regime(), Regime::Giant);
+    let around = choice("giant = true\nregime = \"locked\"");
+    assert_eq!(around.regime(), Regime::Locked);
+    assert!(around.layout().unwrap().giant);
 }
 
 /// Asserts what the error for `text` says: line, key, and each word of `says`.
@@ -226,6 +229,22 @@ fn bad_links_are_named() {
     );
     let twice = "[[link]]\nkind = \"tap\"\nname = \"a\"\n[[link]]\nname = \"a\"\nkind = \"tap\"";
     wrong(twice, 6, "link.kind", &["tap:a", "twice"]);
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    wrong(
+        "regime = \"percpu\"\ngiant = true",
+        2,
+        "giant",
+        &["'percpu'", "giant and locked"],
+    );
+    wrong(
+        "dispatch = \"deferred\"\nregime = \"driver-channel\"",
+        1,
+        "dispatch",
+        &["'driver-channel'", "'deferred'"],
+    );
 }
 
 #[test]

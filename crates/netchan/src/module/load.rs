@@ -9,7 +9,7 @@ use super::{
 use crate::{
     errno::invalid,
     net::Net,
-    regime::Regime,
+    regime::{Layout, Regime},
     show::look::{Busy, Look},
     stack::Stack,
 };
@@ -17,17 +17,17 @@ use crate::{
 /// How long loading waits for the halves of the interfaces, nanoseconds: they are free thousands of times a second, unless a worker hangs.
 const PATIENCE: u64 = 3_000_000_000;
 
-/// The regime that a stack with these modules gets: `giant` where one needs Giant, with a warning that names it (F3, degraded mode).
-/// Beside it the reason, for `netchan show settings`.
-pub(crate) fn regime_with(modules: &[Boxed], regime: Regime) -> (Regime, Option<String>) {
+/// Why a stack with these modules gets the regime `giant` (F3, degraded mode): one that needs Giant, where not everything is under it
+/// anyway. A warning names it; the reason is for `netchan show settings`.
+pub(crate) fn need_giant(modules: &[Boxed], regime: Regime, layout: Layout) -> Option<String> {
     let needs = |module: &&Boxed| module.concurrency() == Concurrency::Giant;
     let names: Vec<_> = modules
         .iter()
         .filter(needs)
         .map(|m| m.module().name().to_owned())
         .collect();
-    if names.is_empty() || regime == Regime::Giant {
-        return (regime, None);
+    if names.is_empty() || layout.giant {
+        return None;
     }
     let (names, need) = (
         names.join("', '"),
@@ -35,7 +35,7 @@ pub(crate) fn regime_with(modules: &[Boxed], regime: Regime) -> (Regime, Option<
     );
     let why = format!("module '{names}' {need} Giant; the regime would be {regime}");
     eprintln!("netchan: warning: {why}: the whole stack runs under Giant (degraded mode)");
-    (Regime::Giant, Some(why))
+    Some(why)
 }
 
 /// Takes in the modules that are there at boot.

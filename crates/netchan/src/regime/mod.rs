@@ -4,12 +4,13 @@
 //! `path` hands packets over by a call or by a channel.
 
 pub mod cell;
+pub mod choice;
 pub mod places;
 
 use std::{fmt, str::FromStr};
 
 /// How packet processing is placed on cores and shared state is guarded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Regime {
     /// One lock around everything.
     Giant,
@@ -22,8 +23,22 @@ pub enum Regime {
     /// One shard per socket, held by the thread in the socket call.
     SocketChannel,
     /// One shard per application, fed by a channel.
-    #[default]
     AppChannel,
+}
+
+/// The default, which a build can turn round: `NETCHAN_DEFAULT_REGIME=locked cargo build` (F2). What is no regime does not compile.
+const DEFAULT: Regime = match option_env!("NETCHAN_DEFAULT_REGIME") {
+    Some(name) => match Regime::named(name) {
+        Some(regime) => regime,
+        None => panic!("NETCHAN_DEFAULT_REGIME names no regime"),
+    },
+    None => Regime::AppChannel,
+};
+
+impl Default for Regime {
+    fn default() -> Self {
+        DEFAULT
+    }
 }
 
 /// Where protocol work for a received packet runs (F5).
@@ -93,6 +108,20 @@ impl Layout {
             },
             own_shards: false,
             ..self
+        }
+    }
+
+    /// The same with Giant around everything (F1).
+    ///
+    /// # Errors
+    /// It does not go around threads that wait for each other's packets, in words.
+    pub fn under_giant(self) -> Result<Self, String> {
+        match self.handoff {
+            Handoff::Call => Ok(Self { giant: true, ..self }),
+            Handoff::Channel => Err(
+                "Giant goes around the regimes that hand packets over by calls, giant and locked: the others have no lock to replace"
+                    .into(),
+            ),
         }
     }
 
@@ -179,6 +208,18 @@ impl Regime {
         }
     }
 
+    /// The one of this name. For constants; else there is `parse`.
+    const fn named(name: &str) -> Option<Self> {
+        let mut at = 0;
+        while at < Self::ALL.len() {
+            if is_same(Self::ALL[at].name().as_bytes(), name.as_bytes()) {
+                return Some(Self::ALL[at]);
+            }
+            at += 1;
+        }
+        None
+    }
+
     /// Those of this version.
     pub fn here() -> impl Iterator<Item = Self> {
         Self::ALL
@@ -229,6 +270,15 @@ impl Regime {
     }
 }
 
+/// Whether two texts are the same; a constant function, which `==` is not.
+const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
 impl fmt::Display for Regime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -238,7 +288,7 @@ impl fmt::Display for Regime {
 impl FromStr for Regime {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|r| r.name() == text);
-        found.ok_or_else(|| format!("no regime '{text}': it is one of {}", Self::names()))
+        Self::named(text)
+            .ok_or_else(|| format!("no regime '{text}': it is one of {}", Self::names()))
     }
 }
