@@ -1,5 +1,8 @@
 //! Starting and holding a stack: what `netchan::Net` is.
 
+mod parts;
+mod plan;
+
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -7,48 +10,36 @@ use std::{
     time::Duration,
 };
 
-use percore::{doorbell::Doorbell, lock::mutex};
+use percore::lock::mutex;
 use proto::{
     ip::{
-        address::{Address, Addresses},
+        address::Address,
         keyed::{Random, Seed},
-        route::{self, NextHop, Route, Via},
+        route,
     },
     tcp,
 };
 
+use self::{
+    parts::Parts,
+    plan::{LinkPlan, facts},
+};
 use crate::{
-    channel::channel,
     clock::Clock,
     config::Config,
     control,
-    counters::Counters,
     directory::Directory,
     errno::invalid,
-    giant::{self, Giant},
-    host::{Host, InterfaceFacts},
-    interface::{Interface, Receive},
+    giant::Giant,
+    host::Host,
     limits,
     link::{Link, specification},
     locks,
     module::{Boxed, load, registry::Registry},
-    regime::{
-        Dispatch, Handoff, Layout, Regime, SHARDS_MAX,
-        cell::{Cell, OwnLink, Ways},
-        choice::Choice,
-        places::Places,
-    },
-    shard::{Shard, ShardSettings},
-    socket::{
-        TcpListener, TcpStream, UdpSocket,
-        attendant::{Attendant, Line},
-    },
-    stack::{Halves, Port, Stack},
-    steer::{
-        Placement, Steer,
-        flow::{FlowHash, FlowTable},
-        openings::Openings,
-    },
+    regime::{Dispatch, Layout, Regime, SHARDS_MAX, choice::Choice, places::Places},
+    socket::{TcpListener, TcpStream, UdpSocket},
+    stack::Stack,
+    steer::flow::FlowHash,
     trace,
     watch::Watch,
     worker,
@@ -64,12 +55,6 @@ pub enum Threads {
     Caller,
     /// None, but everything is handed over as with threads, whose turns [`crate::steps::Steps`] takes. For simulations.
     Stepped,
-}
-
-struct LinkPlan {
-    link: Box<dyn Link>,
-    addresses: Vec<Address>,
-    gateways: Vec<IpAddr>,
 }
 
 /// Settings before the start.
@@ -456,230 +441,6 @@ fn answer_from_outside(stack: &Arc<Stack>) {
         Ok(control) => *stack.control.lock() = Some(control),
         Err(e) => eprintln!("netchan: `netchan show` will not see this stack: {e}"),
     }
-}
-
-/// What is known of an interface, and its routes.
-fn facts(number: u8, plan: &LinkPlan, routes: &mut route::Table) -> io::Result<InterfaceFacts> {
-    let properties = plan.link.properties();
-    let mut addresses = Addresses::new();
-    let bad = |what: String| invalid(format!("link {}: {what}", properties.name));
-    for address in &plan.addresses {
-        addresses
-            .add(*address)
-            .map_err(|_| bad("too many addresses".into()))?;
-        let next = NextHop {
-            interface: number.into(),
-            via: Via::OnLink,
-        };
-        let route = Route {
-            network: address.network(),
-            prefix_len: address.prefix_len(),
-            next,
-        };
-        routes
-            .add(route)
-            .map_err(|e| bad(format!("route to {address}: {e:?}")))?;
-    }
-    // Every IPv6 interface has a link-local address (RFC 4291 §2.8).
-    if plan.addresses.iter().any(|a| a.ip().is_ipv6())
-        && !addresses
-            .iter()
-            .any(|a| proto::ip::address::is_link_local(a.ip()))
-    {
-        let local = link_local(properties.mac);
-        let address = Address::new(local.into(), 64).map_err(|e| bad(e.to_string()))?;
-        addresses
-            .add(address)
-            .map_err(|_| bad("too many addresses".into()))?;
-        let next = NextHop {
-            interface: number.into(),
-            via: Via::OnLink,
-        };
-        // A second interface's link-local route is not reached without a scope; the first one's stands.
-        let _ = routes.add(Route {
-            network: address.network(),
-            prefix_len: 64,
-            next,
-        });
-    }
-    for &gateway in &plan.gateways {
-        if !addresses.is_on_link(gateway) {
-            return Err(bad(format!("gateway {gateway} is on none of its networks")));
-        }
-        let network = if gateway.is_ipv4() {
-            IpAddr::from([0; 4])
-        } else {
-            IpAddr::from([0; 16])
-        };
-        let next = NextHop {
-            interface: number.into(),
-            via: Via::Gateway(gateway),
-        };
-        routes
-            .add(Route {
-                network,
-                prefix_len: 0,
-                next,
-            })
-            .map_err(|e| bad(format!("gateway {gateway}: {e:?}")))?;
-    }
-    Ok(InterfaceFacts {
-        name: properties.name.clone(),
-        mac: properties.mac,
-        mtu: properties.mtu,
-        addresses,
-    })
-}
-
-/// The link-local address of a MAC address (RFC 4291, appendix A).
-const fn link_local(mac: proto::wire::ethernet::MacAddr) -> std::net::Ipv6Addr {
-    let [a, b, c, d, e, f] = mac.0;
-    let be = u16::from_be_bytes;
-    std::net::Ipv6Addr::new(
-        0xfe80,
-        0,
-        0,
-        0,
-        be([a ^ 2, b]),
-        be([c, 0xff]),
-        be([0xfe, d]),
-        be([e, f]),
-    )
-}
-
-/// The moving parts of a stack.
-struct Parts {
-    host: Arc<Host>,
-    counters: Arc<Counters>,
-    ports: Vec<Port>,
-    cells: Vec<Cell>,
-    attendant: Arc<Attendant>,
-}
-
-impl Parts {
-    fn make(
-        host: &Arc<Host>,
-        links: Vec<Box<dyn Link>>,
-        layout: Layout,
-        owns_links: bool,
-        modules: &Registry,
-        now: proto::time::Instant,
-    ) -> io::Result<Self> {
-        // Each shard and each half of an interface writes counters of its own.
-        let counters = Arc::new(Counters::new(layout.shards + 2 * links.len()));
-        let doorbells = doorbells(layout)?;
-        let attendant = Arc::new(Attendant::new()?);
-        let lines = Line::of_each(layout, &attendant);
-        let mut shard_ends: Vec<Vec<_>> = (0..layout.shards).map(|_| Vec::new()).collect();
-        let (mut ports, mut own_links, mut buffers) = (Vec::new(), Vec::new(), usize::MAX);
-        for (number, link) in links.into_iter().enumerate() {
-            let doorbell = Arc::new(Doorbell::new()?);
-            let mut link = giant::shim(link, layout.giant, &modules.giant);
-            link.attach(doorbell.clone());
-            let (mut link_ends, mut transmit_ends) = (Vec::new(), Vec::new());
-            if layout.handoff == Handoff::Channel {
-                let shards = doorbells.iter().zip(&lines);
-                for (ends, (shard, line)) in shard_ends.iter_mut().zip(shards) {
-                    let (link_end, transmit_end, shard_end) =
-                        channel(doorbell.clone(), shard.clone(), line.clone());
-                    link_ends.push(link_end);
-                    transmit_ends.push(transmit_end);
-                    ends.push(shard_end);
-                }
-            }
-            let frame_max = link.properties().frame_max;
-            let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
-            let steer = Steer::new(id, placement(layout)?);
-            let writer = layout.shards + 2 * number;
-            let receive = Receive::new(frame_max, layout, steer, link_ends, writer)?;
-            let interface = Interface::new(
-                id,
-                writer + 1,
-                link,
-                host.clone(),
-                counters.clone(),
-                transmit_ends,
-                now,
-            )?;
-            let gone = interface.gone_flag.clone();
-            // The scarcest link decides: all of a shard's connections may hang on it.
-            buffers = buffers.min(receive.slab.capacity());
-            let mut own = OwnLink { receive, interface };
-            modules.look(number, &mut own);
-            ports.push(Port {
-                halves: Halves::unless(owns_links, own, &mut own_links),
-                doorbell,
-                gone,
-                told: AtomicBool::new(false),
-            });
-        }
-        let sharing = buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards;
-        let mut cells = Vec::new();
-        let shards = shard_ends.into_iter().zip(doorbells.into_iter().zip(lines));
-        for (number, (ends, (doorbell, line))) in shards.enumerate() {
-            let settings = shard_settings(layout, number, host, &counters, sharing);
-            let ways = match layout.handoff {
-                Handoff::Call if owns_links => Ways::Own(std::mem::take(&mut own_links)),
-                Handoff::Call => Ways::Calls,
-                Handoff::Channel => Ways::Channels(ends),
-            };
-            let cell = Cell::new(Shard::new(settings, now)?, ways, doorbell, line);
-            cells.push(cell.held_by(layout.holder));
-        }
-        Ok(Self {
-            host: host.clone(),
-            counters,
-            ports,
-            cells,
-            attendant,
-        })
-    }
-}
-
-fn shard_settings(
-    layout: Layout,
-    number: usize,
-    host: &Arc<Host>,
-    counters: &Arc<Counters>,
-    segments: usize,
-) -> ShardSettings {
-    ShardSettings {
-        number,
-        shards: layout.shards,
-        host: host.clone(),
-        counters: counters.clone(),
-        leases: layout.leases(),
-        segments,
-        room: if layout.own_shards {
-            limits::SOCKET_SHARD
-        } else {
-            limits::SHARD
-        },
-    }
-}
-
-/// A doorbell for each shard; those that one thread turns have one together.
-fn doorbells(layout: Layout) -> io::Result<Vec<Arc<Doorbell>>> {
-    let sleepers = match layout.workers {
-        0 => layout.shards,
-        workers => workers,
-    };
-    let bells: Vec<_> = (0..sleepers)
-        .map(|_| Doorbell::new().map(Arc::new))
-        .collect::<Result<_, _>>()?;
-    Ok(bells.into_iter().cycle().take(layout.shards).collect())
-}
-
-fn placement(layout: Layout) -> io::Result<Placement> {
-    Ok(match layout.shards {
-        1 => Placement::Single,
-        shards if !layout.leases() => Placement::Hash { shards },
-        shards => Placement::Lease {
-            shards,
-            flows: FlowTable::new(limits::FLOWS)?,
-            openings: layout.own_shards.then(|| Openings::new(shards)),
-        },
-    })
 }
 
 /// Ends the stack when the last handle or socket is gone.

@@ -1,0 +1,163 @@
+//! The moving parts of a stack, put together as its layout says: ports, channels, shards, and who waits where.
+
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use percore::doorbell::Doorbell;
+
+use crate::{
+    channel::channel,
+    counters::Counters,
+    errno::invalid,
+    giant,
+    host::Host,
+    interface::{Interface, Receive},
+    limits,
+    link::Link,
+    module::registry::Registry,
+    regime::{
+        Handoff, Layout,
+        cell::{Cell, OwnLink, Ways},
+    },
+    shard::{Shard, ShardSettings},
+    socket::attendant::{Attendant, Line},
+    stack::{Halves, Port},
+    steer::{Placement, Steer, flow::FlowTable, openings::Openings},
+};
+
+/// The moving parts of a stack.
+pub struct Parts {
+    pub host: Arc<Host>,
+    pub counters: Arc<Counters>,
+    pub ports: Vec<Port>,
+    pub cells: Vec<Cell>,
+    pub attendant: Arc<Attendant>,
+}
+
+impl Parts {
+    pub fn make(
+        host: &Arc<Host>,
+        links: Vec<Box<dyn Link>>,
+        layout: Layout,
+        owns_links: bool,
+        modules: &Registry,
+        now: proto::time::Instant,
+    ) -> io::Result<Self> {
+        // Each shard and each half of an interface writes counters of its own.
+        let counters = Arc::new(Counters::new(layout.shards + 2 * links.len()));
+        let doorbells = doorbells(layout)?;
+        let attendant = Arc::new(Attendant::new()?);
+        let lines = Line::of_each(layout, &attendant);
+        let mut shard_ends: Vec<Vec<_>> = (0..layout.shards).map(|_| Vec::new()).collect();
+        let (mut ports, mut own_links, mut buffers) = (Vec::new(), Vec::new(), usize::MAX);
+        for (number, link) in links.into_iter().enumerate() {
+            let doorbell = Arc::new(Doorbell::new()?);
+            let mut link = giant::shim(link, layout.giant, &modules.giant);
+            link.attach(doorbell.clone());
+            let (mut link_ends, mut transmit_ends) = (Vec::new(), Vec::new());
+            if layout.handoff == Handoff::Channel {
+                let shards = doorbells.iter().zip(&lines);
+                for (ends, (shard, line)) in shard_ends.iter_mut().zip(shards) {
+                    let (link_end, transmit_end, shard_end) =
+                        channel(doorbell.clone(), shard.clone(), line.clone());
+                    link_ends.push(link_end);
+                    transmit_ends.push(transmit_end);
+                    ends.push(shard_end);
+                }
+            }
+            let frame_max = link.properties().frame_max;
+            let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
+            let steer = Steer::new(id, placement(layout)?);
+            let writer = layout.shards + 2 * number;
+            let receive = Receive::new(frame_max, layout, steer, link_ends, writer)?;
+            let interface = Interface::new(
+                id,
+                writer + 1,
+                link,
+                host.clone(),
+                counters.clone(),
+                transmit_ends,
+                now,
+            )?;
+            let gone = interface.gone_flag.clone();
+            // The scarcest link decides: all of a shard's connections may hang on it.
+            buffers = buffers.min(receive.slab.capacity());
+            let mut own = OwnLink { receive, interface };
+            modules.look(number, &mut own);
+            ports.push(Port {
+                halves: Halves::unless(owns_links, own, &mut own_links),
+                doorbell,
+                gone,
+                told: AtomicBool::new(false),
+            });
+        }
+        let sharing = buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards;
+        let mut cells = Vec::new();
+        let shards = shard_ends.into_iter().zip(doorbells.into_iter().zip(lines));
+        for (number, (ends, (doorbell, line))) in shards.enumerate() {
+            let settings = shard_settings(layout, number, host, &counters, sharing);
+            let ways = match layout.handoff {
+                Handoff::Call if owns_links => Ways::Own(std::mem::take(&mut own_links)),
+                Handoff::Call => Ways::Calls,
+                Handoff::Channel => Ways::Channels(ends),
+            };
+            let cell = Cell::new(Shard::new(settings, now)?, ways, doorbell, line);
+            cells.push(cell.held_by(layout.holder));
+        }
+        Ok(Self {
+            host: host.clone(),
+            counters,
+            ports,
+            cells,
+            attendant,
+        })
+    }
+}
+
+fn shard_settings(
+    layout: Layout,
+    number: usize,
+    host: &Arc<Host>,
+    counters: &Arc<Counters>,
+    segments: usize,
+) -> ShardSettings {
+    ShardSettings {
+        number,
+        shards: layout.shards,
+        host: host.clone(),
+        counters: counters.clone(),
+        leases: layout.leases(),
+        segments,
+        room: if layout.own_shards {
+            limits::SOCKET_SHARD
+        } else {
+            limits::SHARD
+        },
+    }
+}
+
+/// A doorbell for each shard; those that one thread turns have one together.
+fn doorbells(layout: Layout) -> io::Result<Vec<Arc<Doorbell>>> {
+    let sleepers = match layout.workers {
+        0 => layout.shards,
+        workers => workers,
+    };
+    let bells: Vec<_> = (0..sleepers)
+        .map(|_| Doorbell::new().map(Arc::new))
+        .collect::<Result<_, _>>()?;
+    Ok(bells.into_iter().cycle().take(layout.shards).collect())
+}
+
+fn placement(layout: Layout) -> io::Result<Placement> {
+    Ok(match layout.shards {
+        1 => Placement::Single,
+        shards if !layout.leases() => Placement::Hash { shards },
+        shards => Placement::Lease {
+            shards,
+            flows: FlowTable::new(limits::FLOWS)?,
+            openings: layout.own_shards.then(|| Openings::new(shards)),
+        },
+    })
+}

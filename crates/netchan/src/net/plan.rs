@@ -1,0 +1,109 @@
+//! A link as it was asked for, and what follows for the host: its addresses and its routes.
+
+use std::{io, net::IpAddr};
+
+use proto::{
+    ip::{
+        address::{Address, Addresses},
+        route::{self, NextHop, Route, Via},
+    },
+    wire::ethernet::MacAddr,
+};
+
+use crate::{errno::invalid, host::InterfaceFacts, link::Link};
+
+/// A link, its addresses and its gateways.
+pub struct LinkPlan {
+    pub link: Box<dyn Link>,
+    pub addresses: Vec<Address>,
+    pub gateways: Vec<IpAddr>,
+}
+
+/// What is known of an interface, and its routes.
+pub fn facts(number: u8, plan: &LinkPlan, routes: &mut route::Table) -> io::Result<InterfaceFacts> {
+    let properties = plan.link.properties();
+    let mut addresses = Addresses::new();
+    let bad = |what: String| invalid(format!("link {}: {what}", properties.name));
+    for address in &plan.addresses {
+        addresses
+            .add(*address)
+            .map_err(|_| bad("too many addresses".into()))?;
+        let next = NextHop {
+            interface: number.into(),
+            via: Via::OnLink,
+        };
+        let route = Route {
+            network: address.network(),
+            prefix_len: address.prefix_len(),
+            next,
+        };
+        routes
+            .add(route)
+            .map_err(|e| bad(format!("route to {address}: {e:?}")))?;
+    }
+    // Every IPv6 interface has a link-local address (RFC 4291 §2.8).
+    if plan.addresses.iter().any(|a| a.ip().is_ipv6())
+        && !addresses
+            .iter()
+            .any(|a| proto::ip::address::is_link_local(a.ip()))
+    {
+        let local = link_local(properties.mac);
+        let address = Address::new(local.into(), 64).map_err(|e| bad(e.to_string()))?;
+        addresses
+            .add(address)
+            .map_err(|_| bad("too many addresses".into()))?;
+        let next = NextHop {
+            interface: number.into(),
+            via: Via::OnLink,
+        };
+        // A second interface's link-local route is not reached without a scope; the first one's stands.
+        let _ = routes.add(Route {
+            network: address.network(),
+            prefix_len: 64,
+            next,
+        });
+    }
+    for &gateway in &plan.gateways {
+        if !addresses.is_on_link(gateway) {
+            return Err(bad(format!("gateway {gateway} is on none of its networks")));
+        }
+        let network = if gateway.is_ipv4() {
+            IpAddr::from([0; 4])
+        } else {
+            IpAddr::from([0; 16])
+        };
+        let next = NextHop {
+            interface: number.into(),
+            via: Via::Gateway(gateway),
+        };
+        routes
+            .add(Route {
+                network,
+                prefix_len: 0,
+                next,
+            })
+            .map_err(|e| bad(format!("gateway {gateway}: {e:?}")))?;
+    }
+    Ok(InterfaceFacts {
+        name: properties.name.clone(),
+        mac: properties.mac,
+        mtu: properties.mtu,
+        addresses,
+    })
+}
+
+/// The link-local address of a MAC address (RFC 4291, appendix A).
+const fn link_local(mac: MacAddr) -> std::net::Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.0;
+    let be = u16::from_be_bytes;
+    std::net::Ipv6Addr::new(
+        0xfe80,
+        0,
+        0,
+        0,
+        be([a ^ 2, b]),
+        be([c, 0xff]),
+        be([0xfe, d]),
+        be([e, f]),
+    )
+}
