@@ -17,7 +17,10 @@
 //! Guards, mappings and `MutexGuard::unlocked` are lock_api's, so that a user of `parking_lot` changes the import and the
 //! constructor: [`mutex`] and [`reentrant`] want a [`Class`]. With the feature `witness` every acquisition is checked against the classes'
 //! order: see [`witness`](crate::witness).
+//!
+//! Who would rather go on than wait leaves its work with the holder: [`Backlog`].
 
+mod backlog;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod raw;
@@ -25,6 +28,7 @@ mod raw;
 mod tests;
 pub(crate) mod thread;
 
+pub use backlog::Backlog;
 pub use raw::{RawMutex, Stats};
 #[cfg(not(loom))]
 pub use thread::ThreadNumber;
