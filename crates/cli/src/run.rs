@@ -56,6 +56,9 @@ pub struct Arguments {
     /// Where protocol work for a received packet runs, for the regimes that leave a choice (default: direct)
     #[arg(long, value_name = "DISPATCH", value_parser = ["direct", "deferred"])]
     pub dispatch: Option<String>,
+    /// Pass packets for other hosts on between the links (of a --config file: --link names only one)
+    #[arg(long)]
+    pub forwarding: bool,
     /// Take everything from this file instead
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -135,6 +138,9 @@ fn settings(arguments: &Arguments) -> Result<Vec<(&'static str, OsString)>, Fail
     if arguments.giant {
         given.push((environment::GIANT, "true".into()));
     }
+    if arguments.forwarding {
+        given.push((environment::FORWARDING, "true".into()));
+    }
     if let Some(dispatch) = &arguments.dispatch {
         given.push((environment::DISPATCH, dispatch.into()));
     }
@@ -163,13 +169,14 @@ fn check(settings: &[(&'static str, OsString)]) -> Outcome {
 }
 
 /// The variables that the preload library reads, and the options that stand for them.
-const OPTIONS: [(&str, &str); 8] = [
+const OPTIONS: [(&str, &str); 9] = [
     (environment::LINK, "--link"),
     (environment::ADDRESS, "--address"),
     (environment::GATEWAY, "--gateway"),
     (environment::REGIME, "--regime"),
     (environment::DISPATCH, "--dispatch"),
     (environment::GIANT, "--giant"),
+    (environment::FORWARDING, "--forwarding"),
     (environment::KERNEL, "--kernel"),
     (environment::CONFIG, "--config"),
 ];

@@ -27,6 +27,8 @@ pub struct Config {
     pub giant: Option<bool>,
     /// `dispatch`: where protocol work runs (F5).
     pub dispatch: Option<Dispatch>,
+    /// `forwarding`: whether packets for other hosts are passed on between links.
+    pub forwarding: Option<bool>,
     /// `trace`: what is recorded; `None` leaves it as it is.
     pub trace: Option<Level>,
     /// `cores`: what threads are placed on, in this order; empty leaves it to the kernel.

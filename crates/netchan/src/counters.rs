@@ -54,6 +54,8 @@ counters! {
     ResetsOut = "tcp_resets_out",
     /// Fragments taken in.
     FragmentsIn = "fragments_in",
+    /// Packets for other hosts that were passed on.
+    Forwarded = "forwarded",
     /// Somebody else on the link uses one of our addresses.
     AddressConflict = "address_conflicts",
     /// Drop: not an Ethernet frame, or cut short.
@@ -70,8 +72,16 @@ counters! {
     DropIpChecksum = "drop_ip_checksum",
     /// Drop: a source address that no host may use.
     DropIpSource = "drop_ip_source",
-    /// Drop: a destination address that is not ours.
+    /// Drop: a destination address that is not ours; where we forward, one that no router passes on.
     DropIpDestination = "drop_ip_destination",
+    /// Drop: a packet for another host that has no hop left (answered with ICMP time exceeded).
+    DropForwardHops = "drop_forward_hops",
+    /// Drop: a packet for another host with a source route, or with options that are wrong.
+    DropForwardOptions = "drop_forward_options",
+    /// Drop: a packet for another host that is too long for the next link and must not be cut (answered with its MTU).
+    DropForwardTooBig = "drop_forward_too_big",
+    /// Drop: a packet for another host while the channel to the next link is full, or too few receive buffers are left.
+    DropForwardQueue = "drop_forward_queue_full",
     /// Drop: an upper protocol that is not served.
     DropProtocol = "drop_ip_protocol",
     /// Drop: IPv6 extension headers against RFC 8200.
@@ -112,7 +122,7 @@ counters! {
     DropLinkQueue = "drop_link_queue_full",
     /// Drop on the way out: the packet is not what its sender's lease allows.
     DropCheck = "drop_transmit_check",
-    /// Drop on the way out: no route to the destination.
+    /// Drop on the way out: no route to the destination, or its link is gone.
     DropNoRoute = "drop_no_route",
     /// Drop on the way out: the next hop's link address could not be found.
     DropNeighbor = "drop_neighbor_unresolved",

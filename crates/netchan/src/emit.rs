@@ -151,9 +151,9 @@ pub fn fragments(
     datagram: &[u8],
     mtu: usize,
     ident: u32,
-    mut out: impl FnMut(Packet),
+    out: impl FnMut(Packet),
 ) -> bool {
-    let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+    let short = u16::try_from(mtu).unwrap_or(u16::MAX);
     let (pieces, payload) = match datagram.first().map(|b| b >> 4) {
         Some(4) => {
             let Ok(mut header) = ipv4::Header::parse(datagram) else {
@@ -164,24 +164,52 @@ pub fn fragments(
             let low = ident as u16;
             header.ident = low;
             let payload = header.payload(datagram);
-            (fragment::v4(&header, &[], payload.len(), mtu), payload)
+            (fragment::v4(&header, &[], payload.len(), short), payload)
         }
         Some(6) => {
             let Ok(header) = ipv6::Header::parse(datagram) else {
                 return false;
             };
             let payload = header.payload(datagram);
-            (fragment::v6(&header, payload.len(), mtu, ident), payload)
+            (fragment::v6(&header, payload.len(), short, ident), payload)
         }
         _ => return false,
     };
     let Ok(pieces) = pieces else { return false };
-    if slab.available()
-        < payload
-            .len()
-            .div_ceil(usize::from(mtu).saturating_sub(56).max(8))
-            + 1
-    {
+    let available = slab.available();
+    emit_pieces(slab, pieces, payload, mtu, available, out)
+}
+
+/// The same for an IPv4 packet of somebody else's on its way through, which keeps its identification and options and may be a
+/// fragment already; at most `available` buffers are taken.
+pub fn cut_again(
+    slab: &mut Slab,
+    packet: &[u8],
+    mtu: usize,
+    available: usize,
+    out: impl FnMut(Packet),
+) -> bool {
+    let Ok(header) = ipv4::Header::parse(packet) else {
+        return false;
+    };
+    let (options, payload) = (header.options(packet), header.payload(packet));
+    let short = u16::try_from(mtu).unwrap_or(u16::MAX);
+    let Ok(pieces) = fragment::v4(&header, options, payload.len(), short) else {
+        return false;
+    };
+    emit_pieces(slab, pieces, payload, mtu, available, out)
+}
+
+fn emit_pieces(
+    slab: &mut Slab,
+    pieces: fragment::Fragments,
+    payload: &[u8],
+    mtu: usize,
+    available: usize,
+    mut out: impl FnMut(Packet),
+) -> bool {
+    // Headers have at most 60 octets, and 7 more may be left over at the end of a piece.
+    if available < payload.len().div_ceil(mtu.saturating_sub(67).max(8)) + 1 {
         return false;
     }
     for piece in pieces {

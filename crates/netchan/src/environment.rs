@@ -16,7 +16,9 @@ pub const REGIME: &str = "NETCHAN_REGIME";
 pub const GIANT: &str = "NETCHAN_GIANT";
 /// Where protocol work runs: `direct`, `deferred` or `hybrid`.
 pub const DISPATCH: &str = "NETCHAN_DISPATCH";
-/// A configuration file, instead of link, addresses and gateways; [`REGIME`], [`GIANT`] and [`DISPATCH`] go before what it says.
+/// `true` passes packets for other hosts on between the links.
+pub const FORWARDING: &str = "NETCHAN_FORWARDING";
+/// A configuration file, instead of link, addresses and gateways; [`REGIME`], [`GIANT`], [`DISPATCH`] and [`FORWARDING`] go before what it says.
 pub const CONFIG: &str = "NETCHAN_CONFIG";
 /// Further address prefixes that stay with the kernel's stack, separated by commas; loopback always does.
 pub const KERNEL: &str = "NETCHAN_KERNEL";
@@ -54,7 +56,7 @@ pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder>
     finish(builder, variable)
 }
 
-/// What goes for both ways: regime, Giant and dispatch, and an answer for `netchan show`.
+/// What goes for both ways: regime, Giant, dispatch and forwarding, and an answer for `netchan show`.
 fn finish(builder: Builder, variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder> {
     let mut builder = builder.control(true);
     if let Some(name) = variable(REGIME) {
@@ -63,9 +65,11 @@ fn finish(builder: Builder, variable: &dyn Fn(&str) -> Option<String>) -> io::Re
             .regime(regime(&name).map_err(|e| in_variable(REGIME, &e))?);
     }
     if let Some(giant) = variable(GIANT) {
-        let what = || invalid(format!("{GIANT}: '{giant}' is neither true nor false"));
-        let giant = giant.parse().map_err(|_| what())?;
-        builder = builder.said_by(GIANT).giant(giant);
+        builder = builder.said_by(GIANT).giant(switch(GIANT, &giant)?);
+    }
+    if let Some(forwarding) = variable(FORWARDING) {
+        let forwarding = switch(FORWARDING, &forwarding)?;
+        builder = builder.said_by(FORWARDING).forwarding(forwarding);
     }
     if let Some(name) = variable(DISPATCH) {
         let dispatch = name.parse().map_err(invalid);
@@ -74,6 +78,11 @@ fn finish(builder: Builder, variable: &dyn Fn(&str) -> Option<String>) -> io::Re
     }
     builder.check()?;
     Ok(builder.said_by("program"))
+}
+
+fn switch(name: &str, value: &str) -> io::Result<bool> {
+    let what = |_| invalid(format!("{name}: '{value}' is neither true nor false"));
+    value.parse().map_err(what)
 }
 
 fn from_file(path: &str) -> io::Result<Builder> {
@@ -117,6 +126,20 @@ mod tests {
     fn regimes_have_their_names() {
         assert_eq!(regime("locked").ok(), Some(Regime::Locked));
         assert!(regime("fast").is_err_and(|e| e.to_string().contains("app-channel")));
+    }
+
+    #[test]
+    fn forwarding_is_true_or_false() {
+        let with = |value: &str| {
+            builder(&|name| match name {
+                LINK => Some("loop".to_owned()),
+                FORWARDING => Some(value.to_owned()),
+                _ => None,
+            })
+        };
+        assert!(with("true").is_ok() && with("false").is_ok());
+        let error = with("perhaps").err().map(|e| e.to_string());
+        assert!(error.is_some_and(|e| e.contains(FORWARDING) && e.contains("perhaps")));
     }
 
     #[test]

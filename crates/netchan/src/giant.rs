@@ -8,6 +8,7 @@
 use std::{
     cell::RefCell,
     collections::VecDeque,
+    io,
     os::fd::BorrowedFd,
     sync::{
         Arc,
@@ -151,6 +152,12 @@ impl Link for Shim {
     fn attach(&mut self, doorbell: Arc<Doorbell>) {
         let _giant = self.giant.enter();
         self.link.attach(doorbell);
+    }
+    fn for_forwarding(&mut self) -> io::Result<()> {
+        let _giant = self.giant.enter();
+        self.link.for_forwarding()?;
+        self.properties = self.link.properties().clone();
+        Ok(())
     }
     fn receive(
         &mut self,

@@ -30,6 +30,8 @@ pub struct Host {
     pub interfaces: Vec<InterfaceFacts>,
     /// Where packets go.
     pub routes: route::Table,
+    /// Packets for other hosts are passed on (RFC 1812, RFC 8200); else they are dropped.
+    pub forwarding: bool,
     /// The keyed hash of flows.
     pub flow_hash: FlowHash,
     /// Secret of initial sequence numbers, ports and timestamp offsets (RFC 6528, RFC 6056).
@@ -63,6 +65,13 @@ impl Host {
         self.interfaces.iter().any(|i| i.addresses.is_broadcast(ip))
     }
 
+    /// The interface that has this address of ours.
+    pub fn interface_of(&self, ip: IpAddr) -> Option<usize> {
+        self.interfaces
+            .iter()
+            .position(|i| i.addresses.is_local(ip))
+    }
+
     /// Our first address of the family of `like`.
     pub fn source_for_family(&self, like: IpAddr) -> Option<IpAddr> {
         let mut all = self.interfaces.iter().flat_map(|i| i.addresses.iter());
@@ -73,10 +82,7 @@ impl Host {
     /// The interface and source address for packets to `destination`; `None`: no route.
     pub fn route(&self, destination: IpAddr) -> Option<(u8, IpAddr)> {
         if self.is_local(destination) {
-            let number = self
-                .interfaces
-                .iter()
-                .position(|i| i.addresses.is_local(destination))?;
+            let number = self.interface_of(destination)?;
             return Some((u8::try_from(number).ok()?, destination));
         }
         let next = self.routes.lookup(destination)?;

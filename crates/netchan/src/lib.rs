@@ -14,6 +14,7 @@ pub mod shard;
 
 pub mod socket;
 
+mod forward;
 mod giant;
 mod path;
 pub mod regime;

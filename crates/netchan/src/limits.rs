@@ -57,6 +57,16 @@ pub const RECEIVE_SLAB_SOCKETS: usize = 2 * RECEIVE_SLAB;
 pub const RECEIVE_SLAB_SOCKETS_LARGE: usize = 8 * RECEIVE_SLAB_LARGE;
 /// Buffers of what an interface's host sends by itself: ARP, NDP, ICMP.
 pub const HOST_SLAB: usize = 512;
+/// Slots of the channel from a link to each link, where packets are forwarded: 64 links would take 64 × 64 × 1,024 × 40 bytes = 160 MiB
+/// of address space, two take 160 KiB.
+pub const FORWARD_RING: usize = 1_024;
+/// Buffers of an interface for what is forwarded and cannot stay where it was received: fragments, and packets that wait for a
+/// neighbour's address, which may take seconds.
+pub const FORWARD_SLAB: usize = 1_024;
+/// Of a link's receive buffers, the share (1/n) that must be free for a packet to be forwarded: the rest is for what is ours.
+pub const FORWARD_SPARE: usize = 8;
+/// What the host itself says on one link (an echo reply, an ICMP error) and has to send by another one waits here for the next turn.
+pub const ELSEWHERE: usize = 256;
 /// Buffers for datagrams put together from fragments, 64 KiB each.
 pub const REASSEMBLED: usize = 32;
 /// Resets to segments that belong to nobody: a flood is not answered in kind.

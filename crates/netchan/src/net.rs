@@ -61,6 +61,8 @@ pub enum Threads {
 pub struct Builder {
     links: Vec<LinkPlan>,
     choice: Choice,
+    /// With who said so.
+    forwarding: (bool, &'static str),
     /// Who speaks: where settings come from.
     source: &'static str,
     threads: Threads,
@@ -79,6 +81,7 @@ impl Default for Builder {
         Self {
             links: Vec::new(),
             choice: Choice::default(),
+            forwarding: (false, "default"),
             source: "program",
             threads: Threads::default(),
             clock: Clock::default(),
@@ -219,6 +222,9 @@ impl Builder {
         if let Some(dispatch) = config.dispatch {
             self = self.dispatch(dispatch);
         }
+        if let Some(forwarding) = config.forwarding {
+            self = self.forwarding(forwarding);
+        }
         self.said_by("program")
     }
 
@@ -250,6 +256,14 @@ impl Builder {
     pub const fn dispatch(mut self, dispatch: Dispatch) -> Self {
         self.choice.dispatch = dispatch;
         self.choice.origins.dispatch = self.source;
+        self
+    }
+
+    /// Whether packets for other hosts are passed on between the links (and back out of the one they came by): a router, by the routes that
+    /// links and gateways make. Default: off, they are dropped.
+    #[must_use]
+    pub const fn forwarding(mut self, forwarding: bool) -> Self {
+        self.forwarding = (forwarding, self.source);
         self
     }
 
@@ -349,7 +363,7 @@ impl Builder {
         }
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let stepped = self.threads == Threads::Stepped;
-        let (choice, now) = (self.choice, clock.now());
+        let (choice, now, forwarding_by) = (self.choice, clock.now(), self.forwarding.1);
         let (host, links) = self.host(layout)?;
         let owns_links = !threaded && layout.shards == 1;
         let giant = Arc::new(Giant::new(layout.giant));
@@ -366,6 +380,7 @@ impl Builder {
             owns_links,
             giant: layout.giant.then_some(giant),
             degraded,
+            forwarding_by,
             modules: registry,
             directory: Directory::new(
                 parts.host.seed.derive(0x0064_6972),
@@ -418,6 +433,7 @@ impl Builder {
         let host = Host {
             interfaces,
             routes,
+            forwarding: self.forwarding.0,
             flow_hash,
             secret,
             seed,

@@ -60,6 +60,8 @@ pub struct Meta {
     pub to_group: Flag,
     /// It was put together from fragments.
     pub reassembled: Flag,
+    /// It is on its way through: neither from us nor for us.
+    pub through: Flag,
     /// It is one of our own that found no next hop, on its way back to whoever sent it.
     pub undeliverable: Flag,
     /// What its connection knows of the next hop.

@@ -3,9 +3,10 @@
 //! ```text
 //! link ──► tap ──► steer ──► modules ──► channel ──► shard ──► socket      receive
 //! link ◄── tap ◄── check ◄── modules ◄── channel ◄── shard ◄── socket      transmit
+//! link ──► tap ──► steer ──► check ──► channel ──► tap ──► link            forward
 //! ```
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::atomic::Ordering::Relaxed};
 
 use percore::lock::MutexGuard;
 use proto::time::Instant;
@@ -13,8 +14,9 @@ use proto::time::Instant;
 use crate::{
     channel::ShardEnd,
     counters::Counter,
+    forward,
     interface::{Interface, Receive, host_work::FollowUp},
-    limits::BURSTS_PER_TURN,
+    limits::{self, BURSTS_PER_TURN},
     link::BURST,
     packet::{Flag, Meta, Packet},
     regime::{
@@ -84,6 +86,11 @@ pub(crate) fn receive_own(
             shard.link_gone(number, last, now);
         }
     }
+    if stack.host.forwarding {
+        for OwnLink { interface, .. } in links.iter_mut() {
+            work |= transmit_from_channels(interface, now) > 0; //                         forward
+        }
+    }
     work
 }
 
@@ -130,6 +137,9 @@ fn receive_burst(
         let more = interface.host_input(work, packet, now);
         follow_up(stack, side, more, now);
     }
+    if !side.onward.is_empty() {
+        forward(stack, side, interface, now); //                                           check, channel to another link
+    }
     let n = received.unwrap_or(0);
     if n > 0 {
         stack.counters.add(side.writer, Counter::FramesIn, n as u64);
@@ -161,14 +171,17 @@ fn take_requests(stack: &Stack, side: &mut Receive) {
     }
 }
 
-/// What comes back without having been on the link: packets to our own addresses, and packets whose next hop did not answer.
+/// What comes back without having been on the link: packets to our own addresses, packets whose next hop did not answer, and what another
+/// link has to send.
 #[cold]
 fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface, now: Instant) {
     for _ in 0..BURST {
         let Some(mut packet) = interface.local.pop_front() else {
             break;
         };
-        packet.meta.checksum_verified = Flag::YES;
+        if !packet.meta.through.get() {
+            packet.meta.checksum_verified = Flag::YES; // our own
+        }
         let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
         match side.steer.classify_ip(&stack.host, &mut packet, v6, true) {
             Ok(verdict) if !side.modules.admit(verdict, &packet, now) => {}
@@ -190,6 +203,10 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
         let number = side.steer.shard_of_key(&stack.host, &key, hash);
         into_inbox(side, number, packet);
     }
+    while let Some((link, packet)) = interface.elsewhere.pop_front() {
+        stage(stack, side, link.into(), packet);
+    }
+    publish(stack, side);
 }
 
 /// Puts a classified packet where its verdict says.
@@ -209,6 +226,7 @@ fn sort(stack: &Stack, side: &mut Receive, verdict: Verdict, packet: Packet, now
             trace::note(trace::HOST_WORK, [link, work as u64]);
             side.host_work.push_back((work, packet));
         }
+        Verdict::Forward => side.onward.push_back(packet),
         Verdict::Drop(reason) => {
             let link = side.steer.interface().into();
             trace::note(trace::DROP, [link, reason as u64]);
@@ -321,6 +339,52 @@ pub(crate) fn take_received(held: &mut Held, now: Instant) -> bool {
     taken > 0
 }
 
+// ================================================= forward =================================================
+
+/// steer ──► check ──► channel: what is for other hosts goes to the link of its route, which passes it on like what shards send
+/// ([`transmit_from_channels`]). The same in every regime: a ring for each pair of links, whose ends two halves of interfaces have.
+/// No lock but the receiving link's own is held, so that two links that forward to each other never wait for each other.
+#[cold]
+#[inline(never)]
+fn forward(stack: &Stack, side: &mut Receive, interface: &mut Interface, now: Instant) {
+    while let Some(mut packet) = side.onward.pop_front() {
+        match forward::check(&stack.host, &mut packet) {
+            //                                                                             check
+            Ok(link) if !stack.ports[link].gone.load(Relaxed) => stage(stack, side, link, packet),
+            Ok(_) => interface.refuse(forward::NO_ROUTE, &packet, now),
+            Err(refusal) => interface.refuse(refusal, &packet, now),
+        }
+    }
+    publish(stack, side); //                                                               channel
+}
+
+/// Puts a packet into the channel to another link, where it is seen after [`publish`].
+fn stage(stack: &Stack, side: &mut Receive, link: usize, packet: Packet) {
+    let has_room = side.slab.available() * limits::FORWARD_SPARE >= side.slab.capacity();
+    if has_room && side.ways[link].stage(packet).is_ok() {
+        side.staged |= 1 << link;
+    } else {
+        (stack.counters).add(side.writer, Counter::DropForwardQueue, 1);
+    }
+}
+
+/// Shows the links what was put into their channels, and wakes each once.
+fn publish(stack: &Stack, side: &mut Receive) {
+    let own = usize::from(side.steer.interface());
+    let mut staged = std::mem::take(&mut side.staged);
+    while staged != 0 {
+        let link = staged.trailing_zeros() as usize;
+        staged &= staged - 1;
+        side.ways[link].publish();
+        trace::detail(trace::HANDED_ON, [own as u64, link as u64]);
+        let before = stages::enter(Stage::Scheduler);
+        if link != own {
+            stack.ports[link].doorbell.ring(); // its own turn comes anyway: there was work
+        }
+        stages::back(before);
+    }
+}
+
 // ================================================= transmit =================================================
 
 /// shard ──► channel, or the link itself where the regime calls or the link is the shard's own.
@@ -377,12 +441,34 @@ pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
             });
     }
     interface.channels = channels;
+    if !interface.ways.is_empty() {
+        taken += transmit_from_links(interface, now);
+    }
     if taken > 0 {
         trace::detail(trace::LINK_OUT, [interface.number().into(), taken as u64]);
     }
     if taken > 0 || interface.has_frames() {
         flush(interface, now);
     }
+    taken
+}
+
+/// channel ──► tap ──► link, for what other links have received or say. Returns how many packets were taken.
+#[cold]
+#[inline(never)]
+fn transmit_from_links(interface: &mut Interface, now: Instant) -> usize {
+    let mut taken = 0;
+    let mut ways = std::mem::take(&mut interface.ways);
+    for way in &mut ways {
+        taken += way.pop_batch(BURST * BURSTS_PER_TURN, |packet| {
+            if packet.meta.through.get() {
+                interface.forward(packet, now); //          channel, next hop, frame header
+            } else if !interface.modules.are_open() || interface.modules.pass(&packet, now) {
+                interface.send(packet, now); //             the host's own: modules, check
+            }
+        });
+    }
+    interface.ways = ways;
     taken
 }
 

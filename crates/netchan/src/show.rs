@@ -182,8 +182,32 @@ fn sockets_of(shard: &Shard, shard_number: usize, rows: &mut Vec<Value>) {
     }
 }
 
-/// Depth of every channel, both ways, from whichever end can be looked at.
+/// Depth of every channel, both ways, from whichever end can be looked at; then those between links, where packets are forwarded.
 fn channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
+    let mut rows = shard_channels(stack, look);
+    for (to, facts) in stack.host.interfaces.iter().enumerate() {
+        let depths = look.interface(to, |half| {
+            half.ways
+                .iter_mut()
+                .map(|way| way.len())
+                .collect::<Vec<_>>()
+        });
+        match depths {
+            Ok(depths) => rows.extend(depths.iter().zip(&stack.host.interfaces).map(
+                |(depth, from)| {
+                    json!({
+                        "link": from.name, "next_link": facts.name,
+                        "forwarded_packets": depth, "forwarded_slots": limits::FORWARD_RING,
+                    })
+                },
+            )),
+            Err(busy) => rows.push(busy.row("link", json!(facts.name))),
+        }
+    }
+    rows
+}
+
+fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
     for number in 0..stack.cells.len() {
         for (link, facts) in stack.host.interfaces.iter().enumerate() {
@@ -475,6 +499,11 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
             "dispatch",
             json!(stack.choice.dispatch.name()),
             origins.dispatch,
+        ),
+        by(
+            "forwarding",
+            json!(stack.host.forwarding),
+            stack.forwarding_by,
         ),
         row("shards", json!(stack.layout.shards), "boot"),
         row(

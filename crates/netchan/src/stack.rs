@@ -101,6 +101,8 @@ pub(crate) struct Stack {
     pub giant: Option<Arc<Giant>>,
     /// Why the stack runs under Giant although another regime was asked for (F3).
     pub degraded: Option<String>,
+    /// Who said whether it forwards (`host.forwarding`).
+    pub forwarding_by: &'static str,
     /// Who looks at packets.
     pub modules: Registry,
     pub host: Arc<Host>,

@@ -120,6 +120,11 @@ pub(crate) const MEMORY: Event<3> = Event::new(
     "memory-limit",
     "{shard} {connection}: no memory for received text, {queued bytes} wait to be read",
 );
+pub(crate) const HANDED_ON: Event<2> = Event::new(
+    30,
+    "hand-on",
+    "{link} put packets for other hosts into the channel to {next_link}",
+);
 
 /// All of them.
 pub(crate) static EVENTS: Table = Table::new(&[
@@ -153,6 +158,7 @@ pub(crate) static EVENTS: Table = Table::new(&[
     TIMER.line(),
     MODULE_DROP.line(),
     MEMORY.line(),
+    HANDED_ON.line(),
 ]);
 
 /// How much is recorded.

@@ -40,33 +40,43 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 struct Pair {
-    nets: [Net; 2],
+    nets: Vec<Net>,
+    target: SocketAddr,
     clock: Clock,
     client: Socket,
     server: Socket,
     udp: [Socket; 2],
 }
 
-const TARGET: ([u8; 4], u16) = ([10, 0, 0, 2], 80);
-
-fn pair(regime: Regime) -> Pair {
+/// A client and a server on one wire; or, `routed`, with a router between their two.
+fn pair(regime: Regime, routed: bool) -> Pair {
     let (a, b) = wire::pair(&wire::Options::default());
     let clock = Clock::new_virtual();
-    let start = |link, address: &str| {
-        let builder = Net::builder()
-            .link_with(Box::new(link))
-            .address(address)
-            .unwrap();
-        builder
-            .regime(regime)
-            .threads(Threads::Caller)
-            .clock(clock.clone())
-            .seed(1)
-            .start()
-            .unwrap()
+    let start = |builder: netchan::Builder| {
+        let builder = builder.regime(regime).threads(Threads::Caller);
+        builder.clock(clock.clone()).seed(1).start().unwrap()
     };
-    let nets = [start(a, "10.0.0.1/24"), start(b, "10.0.0.2/24")];
-    let target = SocketAddr::from(TARGET);
+    let with = |builder: netchan::Builder, link, address: &str| {
+        let builder = builder.link_with(Box::new(link));
+        builder.address(address).unwrap()
+    };
+    let client = with(Net::builder(), a, "10.0.0.1/24");
+    let client = client.gateway("10.0.0.254").unwrap();
+    let (nets, target) = if routed {
+        let (c, d) = wire::pair(&wire::Options::default());
+        let server = with(Net::builder(), d, "10.0.1.2/24");
+        let server = server.gateway("10.0.1.254").unwrap();
+        let router = with(Net::builder().forwarding(true), b, "10.0.0.254/24");
+        let router = with(router, c, "10.0.1.254/24");
+        (
+            vec![start(client), start(server), start(router)],
+            [10, 0, 1, 2],
+        )
+    } else {
+        let server = with(Net::builder(), b, "10.0.0.2/24");
+        (vec![start(client), start(server)], [10, 0, 0, 2])
+    };
+    let target = SocketAddr::from((target, 80));
     let listener = Socket::new(&nets[1], Domain::V4, Kind::Stream).unwrap();
     listener.bind(target).unwrap();
     listener.listen(8).unwrap();
@@ -80,16 +90,12 @@ fn pair(regime: Regime) -> Pair {
     }
     let udp = [0, 1].map(|i| {
         let socket = Socket::new(&nets[i], Domain::V4, Kind::Datagram).unwrap();
-        socket
-            .bind(SocketAddr::from((
-                [10, 0, 0, u8::try_from(i).unwrap() + 1],
-                53,
-            )))
-            .unwrap();
+        socket.bind(SocketAddr::from(([0; 4], 53))).unwrap();
         socket
     });
     Pair {
         nets,
+        target,
         clock,
         client,
         server: server.unwrap().0,
@@ -97,10 +103,11 @@ fn pair(regime: Regime) -> Pair {
     }
 }
 
-fn turn(nets: &[Net; 2], clock: &Clock) {
+fn turn(nets: &[Net], clock: &Clock) {
     clock.advance(Duration::from_micros(5));
-    nets[0].poll();
-    nets[1].poll();
+    for net in nets {
+        net.poll();
+    }
 }
 
 impl Pair {
@@ -144,7 +151,7 @@ impl Pair {
             &self.udp[1],
             &data[..1000],
             50,
-            Some(SocketAddr::from(([10, 0, 0, 2], 53))),
+            Some(SocketAddr::new(self.target.ip(), 53)),
         );
     }
 }
@@ -155,8 +162,8 @@ fn the_packet_path_allocates_nothing() {
     if netchan::checks::WITNESS {
         return; // it remembers where each lock was taken
     }
-    for regime in Regime::here() {
-        let pair = pair(regime);
+    for (regime, routed) in Regime::here().flat_map(|r| [(r, false), (r, true)]) {
+        let pair = pair(regime, routed);
         // Start-up includes the first use of what grows to its working size once: the wheel's nodes, send buffers.
         pair.work();
         let before = ALLOCATIONS.load(Relaxed);
@@ -170,7 +177,7 @@ fn the_packet_path_allocates_nothing() {
         assert_eq!(
             ALLOCATIONS.load(Relaxed) - before,
             0,
-            "allocations in regime {regime}"
+            "allocations in regime {regime}, routed: {routed}"
         );
     }
 }

@@ -18,6 +18,7 @@ struct File {
     regime: Option<Spanned<String>>,
     giant: Option<Spanned<bool>>,
     dispatch: Option<Spanned<String>>,
+    forwarding: Option<bool>,
     trace: Option<Spanned<String>>,
     #[serde(default)]
     cores: Vec<Spanned<usize>>,
@@ -117,6 +118,7 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
         regime: file.regime.as_ref().map(regime).transpose()?,
         giant: file.giant.as_ref().map(|giant| *giant.get_ref()),
         dispatch: file.dispatch.as_ref().map(dispatch).transpose()?,
+        forwarding: file.forwarding,
         trace: file.trace.as_ref().map(level).transpose()?,
         tcp: tcp(&file.tcp)?,
         ..Config::default()

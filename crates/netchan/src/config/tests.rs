@@ -15,6 +15,7 @@ use crate::{
 const WHOLE: &str = r#"
 regime = "locked"            # boot-time
 giant = false
+forwarding = true
 dispatch = "deferred"
 cores = [0, 1]
 
@@ -45,6 +46,7 @@ fn whole_file() {
     let config = Config::parse(WHOLE, "netchan.toml").unwrap();
     assert_eq!(config.regime, Some(Regime::Locked));
     assert_eq!(config.dispatch, Some(Dispatch::Deferred));
+    assert_eq!(config.forwarding, Some(true));
     assert_eq!(config.cores, [0, 1]);
     let [tap, wire] = &config.links[..] else {
         panic!("{:?}", config.links)

@@ -249,12 +249,24 @@ impl Interface {
         to_group: bool,
         now: Instant,
     ) {
+        self.send_error_as(self.number, kind, about, to_group, now);
+    }
+
+    /// The same with our address on another link.
+    pub(super) fn send_error_as(
+        &mut self,
+        link: u8,
+        kind: error::Kind,
+        about: &[u8],
+        to_group: bool,
+        now: Instant,
+    ) {
         let Some(buffer) = self.slab.alloc() else {
             return self.count(Counter::NoTransmitBuffer);
         };
         let mut packet = Packet::new(buffer, HEADROOM);
         let host = self.host.clone();
-        let ours = &host.interfaces[usize::from(self.number)].addresses;
+        let ours = &host.interfaces[usize::from(link)].addresses;
         let room = packet.room_mut();
         match error::respond(kind, about, to_group, ours, &mut self.limiter, now, room) {
             Ok(response) => {

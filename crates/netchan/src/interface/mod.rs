@@ -5,6 +5,7 @@
 mod hops;
 pub mod host_work;
 mod neighbors;
+mod onward;
 
 use std::{
     collections::VecDeque,
@@ -16,7 +17,7 @@ use std::{
     },
 };
 
-use percore::slab::Slab;
+use percore::{ring::Consumer, ring::Producer, slab::Slab};
 use proto::{
     icmp::limit::{self, Limiter},
     ip::{
@@ -52,6 +53,8 @@ pub struct Interface {
     counters: Arc<Counters>,
     neighbors: neighbor::Table<Packet>,
     hops: Hops,
+    /// Scratch: what the neighbours' timers ask for.
+    actions: Vec<neighbor::Action<Packet>>,
     claims: Vec<Claim>,
     random: Random,
     /// Buffers of what the host itself sends.
@@ -60,8 +63,12 @@ pub struct Interface {
     frames: VecDeque<Packet>,
     /// Packets to ourselves: they start at their IP header.
     pub local: VecDeque<Packet>,
+    /// What the host itself says and another link has to send, with its number.
+    pub elsewhere: VecDeque<(u8, Packet)>,
     /// The ends of the shards' channels, in regimes that have them.
     pub channels: Vec<TransmitEnd>,
+    /// The ends of the channels from the links, one for each, where packets are forwarded.
+    pub ways: Vec<Consumer<Packet>>,
     /// Who looks at what goes out.
     pub modules: Eyes,
     limiter: Limiter,
@@ -113,20 +120,25 @@ impl Interface {
                 )
             })
             .collect();
+        let (buffers, elsewhere) = if host.forwarding {
+            (limits::HOST_SLAB + limits::FORWARD_SLAB, limits::ELSEWHERE)
+        } else {
+            (limits::HOST_SLAB, 0)
+        };
         Ok(Self {
             number,
             writer,
             neighbors: neighbor::Table::new(neighbor::Config::default(), seed),
             hops: Hops::new(),
+            actions: Vec::with_capacity(64),
             claims,
             random,
-            slab: Slab::new(
-                limits::HOST_SLAB,
-                (HEADROOM + facts.mtu).next_multiple_of(64),
-            )?,
+            slab: Slab::new(buffers, (HEADROOM + facts.mtu).next_multiple_of(64))?,
             frames: VecDeque::with_capacity(limits::LINK_QUEUE),
             local: VecDeque::with_capacity(limits::LINK_QUEUE),
+            elsewhere: VecDeque::with_capacity(elsewhere),
             channels,
+            ways: Vec::new(),
             modules: Eyes::closed(Point::Out),
             limiter: Limiter::new(limit::Config::default(), seed.derive(2)),
             reassembler: Reassembler::new(reassembly::Config::default(), seed.derive(3)),
@@ -173,7 +185,7 @@ impl Interface {
 
     /// Whether packets wait that come back without having been on the link.
     pub fn has_returns(&self) -> bool {
-        !self.local.is_empty() || !self.unreachable.is_empty()
+        !self.local.is_empty() || !self.unreachable.is_empty() || !self.elsewhere.is_empty()
     }
 
     /// Looks at the timers once a millisecond, which none of them notices; true if it was time.
@@ -270,19 +282,16 @@ impl Interface {
 
     /// *check*: whether the sender may send this; then its destination.
     fn check(&self, packet: &Packet) -> Option<IpAddr> {
-        let bytes = packet.bytes();
-        let (source, destination): (IpAddr, IpAddr) = if bytes.first()? >> 4 == 4 {
-            let [s0, s1, s2, s3, d0, d1, d2, d3] = *bytes.get(12..20)?.first_chunk::<8>()?;
-            ([s0, s1, s2, s3].into(), [d0, d1, d2, d3].into())
-        } else {
-            let (source, rest) = bytes.get(8..40)?.split_first_chunk::<16>()?;
-            ((*source).into(), (*rest.first_chunk::<16>()?).into())
-        };
+        let (source, destination) = ends_of(packet.bytes())?;
         self.host.is_local(source).then_some(destination)
     }
 
     /// Sends what the host itself has to say, past the modules.
     fn say(&mut self, destination: IpAddr, packet: Packet, now: Instant) {
+        let link = self.link_to(destination);
+        if link != self.number {
+            return self.say_elsewhere(link, packet);
+        }
         if !self.modules.are_open() || self.modules.pass(&packet, now) {
             self.stamp(destination, packet, now);
         }
@@ -294,10 +303,7 @@ impl Interface {
             return self.frame(mac, packet);
         }
         if self.host.is_local(destination) {
-            if self.local.len() < limits::LINK_QUEUE {
-                return self.local.push_back(packet);
-            }
-            return self.count(Counter::DropLinkQueue);
+            return self.loop_back(packet);
         }
         let Some(hop) = self.next_hop(destination) else {
             return self.count(Counter::DropNoRoute);
@@ -310,17 +316,23 @@ impl Interface {
             }
             _ => {}
         }
+        let Some((mac, packet)) = self.resolve(hop, packet, now) else {
+            return;
+        };
+        if let Some(settled) = self.neighbors.settled(hop, now) {
+            self.hops.put(
+                &packet,
+                self.host.interfaces[usize::from(self.number)].mac,
+                &settled,
+            );
+        }
+        self.frame(mac, packet);
+    }
+
+    /// The next hop's link address, for this packet; or it waits for it, and comes back from the table.
+    fn resolve(&mut self, hop: IpAddr, packet: Packet, now: Instant) -> Option<(MacAddr, Packet)> {
         match self.neighbors.resolve(hop, packet, now) {
-            Resolution::Ready(mac, packet) => {
-                if let Some(settled) = self.neighbors.settled(hop, now) {
-                    self.hops.put(
-                        &packet,
-                        self.host.interfaces[usize::from(self.number)].mac,
-                        &settled,
-                    );
-                }
-                self.frame(mac, packet);
-            }
+            Resolution::Ready(mac, packet) => return Some((mac, packet)),
             Resolution::Queued { solicit, displaced } => {
                 if displaced.is_some() {
                     self.count(Counter::DropNeighbor);
@@ -330,6 +342,16 @@ impl Interface {
                 }
             }
             Resolution::Dropped(..) => self.count(Counter::DropNeighbor),
+        }
+        None
+    }
+
+    /// Keeps a packet for one of our own addresses until the receiving half takes it in.
+    fn loop_back(&mut self, packet: Packet) {
+        if self.local.len() < limits::LINK_QUEUE {
+            self.local.push_back(packet);
+        } else {
+            self.count(Counter::DropLinkQueue);
         }
     }
 
@@ -425,6 +447,16 @@ impl Interface {
     }
 }
 
+/// Source and destination of an IP packet.
+fn ends_of(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    if bytes.first()? >> 4 == 4 {
+        let [s0, s1, s2, s3, d0, d1, d2, d3] = *bytes.get(12..20)?.first_chunk::<8>()?;
+        return Some(([s0, s1, s2, s3].into(), [d0, d1, d2, d3].into()));
+    }
+    let (source, rest) = bytes.get(8..40)?.split_first_chunk::<16>()?;
+    Some(((*source).into(), (*rest.first_chunk::<16>()?).into()))
+}
+
 /// The receiving half of an interface.
 pub struct Receive {
     /// Buffers for what comes in.
@@ -443,6 +475,12 @@ pub struct Receive {
     pub by_flow: VecDeque<(u64, Packet)>,
     /// Packets for the host's own work.
     pub host_work: VecDeque<(crate::steer::HostWork, Packet)>,
+    /// Packets for other hosts, until the burst is through.
+    pub onward: VecDeque<Packet>,
+    /// The ends of the channels to the links, one for each, where packets are forwarded.
+    pub ways: Vec<Producer<Packet>>,
+    /// Links into whose channel something was put and not published yet (a bit each).
+    pub staged: u64,
     /// The ends of the shards' channels, in regimes that have them.
     pub channels: Vec<crate::channel::LinkEnd>,
     /// Who looks at what comes in.
@@ -487,6 +525,9 @@ impl Receive {
             has_sorted: false,
             by_flow: VecDeque::with_capacity(BURST),
             host_work: VecDeque::with_capacity(BURST),
+            onward: VecDeque::with_capacity(BURST),
+            ways: Vec::new(),
+            staged: 0,
             channels,
             modules: Eyes::closed(Point::In),
             writer,

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use proto::{
+    icmp::error::Kind,
     neighbor::{
         Action, Learned, arp,
         claim::{Say, Verdict},
@@ -26,21 +27,26 @@ impl Interface {
         self.expire_fragments(now);
         if self.neighbors.deadline().is_some_and(|at| at <= now) {
             self.hops.forget();
-            let mut actions = Vec::new();
+            let mut actions = std::mem::take(&mut self.actions);
             self.neighbors.on_timer(now, |action| actions.push(action));
-            for action in actions {
+            for action in actions.drain(..) {
                 match action {
                     Action::Solicit { ip, to } => self.solicit(ip, to, now),
-                    Action::Undeliverable { packet, .. } => self.undeliverable(packet),
+                    Action::Undeliverable { packet, .. } => self.undeliverable(packet, now),
                     Action::Lost { .. } => {}
                 }
             }
+            self.actions = actions;
         }
     }
 
-    /// The next hop does not answer: whoever sent this learns it as from a router (RFC 1122 §3.2.2.1), at the next turn of the receiving side.
-    fn undeliverable(&mut self, packet: Packet) {
+    /// The next hop does not answer: whoever sent this learns it as from a router (RFC 1122 §3.2.2.1), at the next turn of the receiving side;
+    /// and from one, if this is on its way through (RFC 1812 §5.2.7.1, RFC 4861 §7.2.2).
+    fn undeliverable(&mut self, packet: Packet, now: Instant) {
         self.count(Counter::DropNeighbor);
+        if packet.meta.through.get() {
+            return self.send_forward_error(Kind::HostUnreachable, &packet, now);
+        }
         if self.unreachable.len() < limits::UNREACHABLE {
             self.unreachable.push(packet);
         }
@@ -107,6 +113,10 @@ impl Interface {
             return self.count(Counter::NoTransmitBuffer);
         };
         let mut packet = Packet::new(buffer, HEADROOM);
+        let mut message = *message;
+        if let Message::NeighborAdvertisement { router, .. } = &mut message.message {
+            *router = self.host.forwarding; // RFC 4861 §7.2.4: IsRouter
+        }
         let len = message.emit(packet.room_mut());
         packet.set_len(len);
         self.count(Counter::IcmpOut);

@@ -102,6 +102,15 @@ pub trait Link: Send {
         let _ = doorbell;
     }
 
+    /// Asks that frames come in as they may go out of another link: no segments merged, no checksum left to be made. Called at most
+    /// once, before `attach`; [`Self::properties`] may be others after it. What a link cannot do of that, it leaves.
+    ///
+    /// # Errors
+    /// The system's.
+    fn for_forwarding(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Appends up to `max` frames to `burst`; returns how many. Never blocks. `0` means nothing now.
     ///
     /// A frame's `meta.checksum_verified` says that the transport checksum need not be looked at. It may not even be there: a

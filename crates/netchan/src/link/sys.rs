@@ -54,9 +54,10 @@ pub fn tap_attach(tun: BorrowedFd<'_>, name: &str, vnet_header: bool) -> io::Res
     Ok(String::from_utf8_lossy(&request.name[..end]).into_owned())
 }
 
-/// Tells the kernel that this end takes frames whose checksum is still to be filled in, and TCP segments not yet cut to the MTU.
-pub fn tap_take_offloads(tun: BorrowedFd<'_>) -> io::Result<()> {
-    let offloads = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+/// Tells the kernel whether this end takes frames whose checksum is still to be filled in, and TCP segments not yet cut to the MTU.
+pub fn tap_take_offloads(tun: BorrowedFd<'_>, take: bool) -> io::Result<()> {
+    let all = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+    let offloads = if take { all } else { 0 };
     // SAFETY: TUNSETOFFLOAD takes its argument by value.
     check(unsafe {
         libc::ioctl(

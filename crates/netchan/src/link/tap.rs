@@ -72,14 +72,14 @@ impl Tap {
         let name = sys::tap_attach(tun.as_fd(), wanted, !options.plain)
             .map_err(|e| explain_attach(wanted, e))?;
         if !options.plain {
-            sys::tap_take_offloads(tun.as_fd()).map_err(|e| {
+            sys::tap_take_offloads(tun.as_fd(), true).map_err(|e| {
                 explain(&name, "cannot take offloads (offload=off does without)", e)
             })?;
         }
         let kernel = configure(&name, options)?;
         let mtu = options.mtu.unwrap_or(kernel.mtu);
         let longest = if options.plain { mtu } else { IP_MAX };
-        let header = if options.plain { 0 } else { virtio::LEN };
+        let header = header_len(!options.plain);
         let properties = Properties {
             mac: options
                 .mac
@@ -87,8 +87,7 @@ impl Tap {
             name: format!("tap:{name}"),
             kind: "tap",
             mtu,
-            // One more, to notice a frame that is longer still.
-            frame_max: header + longest + FRAME_OVERHEAD + 1,
+            frame_max: frame_max(header, longest),
         };
         if properties.mac == kernel.mac {
             return Err(invalid(
@@ -192,6 +191,16 @@ impl Link for Tap {
         &self.properties
     }
 
+    fn for_forwarding(&mut self) -> io::Result<()> {
+        if !self.header {
+            return Ok(());
+        }
+        sys::tap_take_offloads(self.tun.as_fd(), false)
+            .map_err(|e| explain(&self.properties.name, "cannot do without offloads", e))?;
+        self.properties.frame_max = frame_max(header_len(true), self.properties.mtu);
+        Ok(())
+    }
+
     fn receive(
         &mut self,
         _now: Instant,
@@ -254,6 +263,16 @@ impl Link for Tap {
     fn statistics(&self) -> Statistics {
         self.counts
     }
+}
+
+/// Bytes before each frame.
+const fn header_len(header: bool) -> usize {
+    if header { virtio::LEN } else { 0 }
+}
+
+/// Bytes of a buffer for IP packets of up to `longest`: one more, to notice a frame that is longer still.
+const fn frame_max(header: usize, longest: usize) -> usize {
+    header + longest + FRAME_OVERHEAD + 1
 }
 
 /// Does to the kernel's end what the options ask for; what it is then.

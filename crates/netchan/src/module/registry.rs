@@ -188,7 +188,9 @@ impl Eyes {
     pub fn admit(&self, verdict: steer::Verdict, packet: &Packet, now: Instant) -> bool {
         use steer::{HostWork, Verdict};
         match verdict {
-            Verdict::Drop(_) | Verdict::Host(HostWork::Arp | HostWork::Fragment) => true,
+            Verdict::Drop(_)
+            | Verdict::Forward
+            | Verdict::Host(HostWork::Arp | HostWork::Fragment) => true,
             Verdict::Shard(_) | Verdict::Flow(_) | Verdict::Host(_) => self.pass(packet, now),
         }
     }

@@ -5,7 +5,10 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use percore::doorbell::Doorbell;
+use percore::{
+    doorbell::Doorbell,
+    ring::{Consumer, Producer, ring},
+};
 
 use crate::{
     channel::channel,
@@ -17,6 +20,7 @@ use crate::{
     limits,
     link::Link,
     module::registry::Registry,
+    packet::Packet,
     regime::{
         Handoff, Layout,
         cell::{Cell, OwnLink, Ways},
@@ -52,10 +56,11 @@ impl Parts {
         let lines = Line::of_each(layout, &attendant);
         let mut shard_ends: Vec<Vec<_>> = (0..layout.shards).map(|_| Vec::new()).collect();
         let (mut ports, mut own_links, mut buffers) = (Vec::new(), Vec::new(), usize::MAX);
+        let mut ways = ways(if host.forwarding { links.len() } else { 0 });
         for (number, link) in links.into_iter().enumerate() {
             let doorbell = Arc::new(Doorbell::new()?);
             let mut link = giant::shim(link, layout.giant, &modules.giant);
-            link.attach(doorbell.clone());
+            prepare(&mut *link, host, &doorbell)?;
             let (mut link_ends, mut transmit_ends) = (Vec::new(), Vec::new());
             if layout.handoff == Handoff::Channel {
                 let shards = doorbells.iter().zip(&lines);
@@ -71,8 +76,8 @@ impl Parts {
             let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
             let steer = Steer::new(id, placement(layout)?);
             let writer = layout.shards + 2 * number;
-            let receive = Receive::new(frame_max, layout, steer, link_ends, writer)?;
-            let interface = Interface::new(
+            let mut receive = Receive::new(frame_max, layout, steer, link_ends, writer)?;
+            let mut interface = Interface::new(
                 id,
                 writer + 1,
                 link,
@@ -81,6 +86,7 @@ impl Parts {
                 transmit_ends,
                 now,
             )?;
+            (receive.ways, interface.ways) = ways.next().unwrap_or_default();
             let gone = interface.gone_flag.clone();
             // The scarcest link decides: all of a shard's connections may hang on it.
             buffers = buffers.min(receive.slab.capacity());
@@ -148,6 +154,31 @@ fn doorbells(layout: Layout) -> io::Result<Vec<Arc<Doorbell>>> {
         .map(|_| Doorbell::new().map(Arc::new))
         .collect::<Result<_, _>>()?;
     Ok(bells.into_iter().cycle().take(layout.shards).collect())
+}
+
+/// What a link is told before its first frame.
+fn prepare(link: &mut dyn Link, host: &Host, doorbell: &Arc<Doorbell>) -> io::Result<()> {
+    if host.forwarding {
+        link.for_forwarding()?;
+    }
+    link.attach(doorbell.clone());
+    Ok(())
+}
+
+/// The channels between links that forward to each other: for each link, its ends of those to all links and of those from all links.
+fn ways(links: usize) -> impl Iterator<Item = (Vec<Producer<Packet>>, Vec<Consumer<Packet>>)> {
+    let mut from: Vec<Vec<_>> = (0..links).map(|_| Vec::new()).collect();
+    let to: Vec<Vec<_>> = (0..links)
+        .map(|_| {
+            let way = |ends: &mut Vec<_>| {
+                let (producer, consumer) = ring(limits::FORWARD_RING);
+                ends.push(consumer);
+                producer
+            };
+            from.iter_mut().map(way).collect()
+        })
+        .collect();
+    to.into_iter().zip(from)
 }
 
 fn placement(layout: Layout) -> io::Result<Placement> {

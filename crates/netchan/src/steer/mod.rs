@@ -7,7 +7,11 @@ pub mod openings;
 use std::net::IpAddr;
 
 use proto::{
-    ip::{address::Destination, validate},
+    ip::{
+        address::Destination,
+        forward,
+        validate::{self, Martian},
+    },
     time::Instant,
     wire::{
         Error as WireError, checksum,
@@ -38,6 +42,8 @@ pub enum Verdict {
     Flow(u64),
     /// To the host's own work at the interface; starts at its IP header, too.
     Host(HostWork),
+    /// On, to another host: it came in a frame for us, and its addresses may leave the link. Starts at its IP header, too.
+    Forward,
     /// Nowhere, and why.
     Drop(Counter),
 }
@@ -253,7 +259,7 @@ impl Steer {
         };
         let checked = match checked {
             Ok(checked) => checked,
-            Err(work) => return Ok(Verdict::Host(work)),
+            Err(other) => return Ok(other),
         };
         packet.truncate(checked.len);
         packet.meta.upper = u16::try_from(checked.upper).map_err(|_| Counter::DropExtension)?;
@@ -409,19 +415,18 @@ impl Steer {
         host: &Host,
         packet: &Packet,
         loopback: bool,
-    ) -> Result<Result<Checked, HostWork>, Counter> {
+    ) -> Result<Result<Checked, Verdict>, Counter> {
         let header = ipv4::Header::parse(packet.bytes()).map_err(|error| match error {
             WireError::Checksum => Counter::DropIpChecksum,
             _ => Counter::DropIpHeader,
         })?;
-        let to = self.addresses(
-            host,
-            header.source.into(),
-            header.destination.into(),
-            loopback,
-        )?;
+        let ends = (header.source.into(), header.destination.into());
+        let to = match self.addresses(host, packet, ends, loopback)? {
+            Ok(to) => to,
+            Err(onward) => return Ok(Err(onward)),
+        };
         if header.is_fragment() {
-            return Ok(Err(HostWork::Fragment));
+            return Ok(Err(Verdict::Host(HostWork::Fragment)));
         }
         Ok(Ok(Checked {
             source: header.source.into(),
@@ -438,14 +443,13 @@ impl Steer {
         host: &Host,
         packet: &Packet,
         loopback: bool,
-    ) -> Result<Result<Checked, HostWork>, Counter> {
+    ) -> Result<Result<Checked, Verdict>, Counter> {
         let header = ipv6::Header::parse(packet.bytes()).map_err(|_| Counter::DropIpHeader)?;
-        let to = self.addresses(
-            host,
-            header.source.into(),
-            header.destination.into(),
-            loopback,
-        )?;
+        let ends = (header.source.into(), header.destination.into());
+        let to = match self.addresses(host, packet, ends, loopback)? {
+            Ok(to) => to,
+            Err(onward) => return Ok(Err(onward)),
+        };
         let len = ipv6::HEADER_LEN + usize::from(header.payload_len);
         let mut checked = Checked {
             source: header.source.into(),
@@ -468,31 +472,62 @@ impl Steer {
             ipv6::extension::walk(header.next_header, payload)
         };
         match walked {
-            Ok(upper) if upper.fragment.is_some() => Ok(Err(HostWork::Fragment)),
+            Ok(upper) if upper.fragment.is_some() => Ok(Err(Verdict::Host(HostWork::Fragment))),
             Ok(upper) => {
                 checked.protocol = upper.protocol;
                 checked.upper += upper.offset;
                 Ok(Ok(checked))
             }
-            Err(_) => Ok(Err(HostWork::Unserved)),
+            Err(_) => Ok(Err(Verdict::Host(HostWork::Unserved))),
         }
     }
 
+    /// What the destination is to us; or the verdict, if it is another host's.
     fn addresses(
         &self,
         host: &Host,
-        source: IpAddr,
-        destination: IpAddr,
+        packet: &Packet,
+        (source, destination): (IpAddr, IpAddr),
         loopback: bool,
-    ) -> Result<Destination, Counter> {
+    ) -> Result<Result<Destination, Verdict>, Counter> {
         let ours = &host.interfaces[usize::from(self.interface)].addresses;
-        validate::addresses(source, destination, ours, loopback).map_err(|martian| match martian {
-            validate::Martian::NotOurs | validate::Martian::BadDestination => {
-                Counter::DropIpDestination
+        match validate::addresses(source, destination, ours, loopback) {
+            Ok(to) => Ok(Ok(to)),
+            Err(Martian::NotOurs) if host.forwarding && !loopback => {
+                passes(host, packet, source, destination).map_err(reason)?;
+                Ok(Err(Verdict::Forward))
             }
-            _ => Counter::DropIpSource,
-        })
+            Err(martian) => Err(reason(martian)),
+        }
     }
+}
+
+const fn reason(martian: Martian) -> Counter {
+    match martian {
+        Martian::NotOurs | Martian::BadDestination => Counter::DropIpDestination,
+        _ => Counter::DropIpSource,
+    }
+}
+
+/// Whether a packet that is not for this interface may leave its link: what `proto` knows of addresses, and what this host knows of its
+/// other interfaces.
+#[cold]
+#[inline(never)]
+fn passes(
+    host: &Host,
+    packet: &Packet,
+    source: IpAddr,
+    destination: IpAddr,
+) -> Result<(), Martian> {
+    forward::addresses(source, destination)?;
+    if host.is_local(source) || host.is_broadcast(source) {
+        return Err(Martian::OwnSource);
+    }
+    // A directed broadcast (RFC 2644), or a frame that was not for us alone (RFC 1812 §5.3.4).
+    if host.is_broadcast(destination) || packet.meta.to_group.get() {
+        return Err(Martian::BadDestination);
+    }
+    Ok(())
 }
 
 /// The port to which a packet begins a TCP connection: a SYN, and nothing that belongs to one (RFC 9293 §3.5).

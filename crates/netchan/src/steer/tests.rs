@@ -27,6 +27,7 @@ fn host() -> Host {
             addresses,
         }],
         routes: route::Table::new(),
+        forwarding: false,
         flow_hash: FlowHash::new(&[7; 16]),
         secret: [1; 16],
         seed: Seed([1, 2]),

@@ -26,6 +26,8 @@ pub enum Kind {
     NetUnreachable,
     /// A filter refuses it.
     Prohibited,
+    /// Its last hop was ours (to be sent by who forwards).
+    HopsSpent,
     /// Fragments were missing when their time was over. The packet must be the first fragment.
     ReassemblyTimeout,
     /// Too long for the next link (to be sent by who forwards).
@@ -212,6 +214,9 @@ const fn message_v4(kind: Kind) -> icmpv4::Message {
         Kind::HostUnreachable => unreachable_v4(unreachable::HOST),
         Kind::NetUnreachable => unreachable_v4(unreachable::NETWORK),
         Kind::Prohibited => unreachable_v4(unreachable::ADMINISTRATIVELY_PROHIBITED),
+        Kind::HopsSpent => Message::TimeExceeded {
+            code: icmpv4::time_exceeded::IN_TRANSIT,
+        },
         Kind::ReassemblyTimeout => Message::TimeExceeded {
             code: icmpv4::time_exceeded::REASSEMBLY,
         },
@@ -247,6 +252,9 @@ fn message_v6(kind: Kind) -> icmpv6::Message {
         Kind::HostUnreachable => unreachable(unreachable::ADDRESS),
         Kind::NetUnreachable => unreachable(unreachable::NO_ROUTE),
         Kind::Prohibited => unreachable(unreachable::ADMINISTRATIVELY_PROHIBITED),
+        Kind::HopsSpent => Message::TimeExceeded {
+            code: icmpv6::time_exceeded::IN_TRANSIT,
+        },
         Kind::ReassemblyTimeout => Message::TimeExceeded {
             code: icmpv6::time_exceeded::REASSEMBLY,
         },

@@ -86,7 +86,7 @@ enum Family {
     },
 }
 
-/// Cuts an IPv4 datagram. Its identification must be unique where it does not fit `mtu` octets.
+/// Cuts an IPv4 datagram, or a fragment of one. A whole one's identification must be unique where it does not fit `mtu` octets.
 ///
 /// # Errors
 /// See [`Cannot`]; [`Cannot::DontFragment`] only if it does not fit.
@@ -104,7 +104,9 @@ pub fn v4(
     }
     place.copy_from_slice(options);
     let header_len = ipv4::HEADER_LEN + options.len();
-    if header_len + payload_len > 65_535 {
+    if header_len + payload_len > 65_535
+        || usize::from(header.fragment_offset) + payload_len > 65_535
+    {
         return Err(Cannot::TooLong);
     }
     if header_len + payload_len > mtu {
@@ -184,9 +186,12 @@ impl Iterator for Fragments {
                 };
                 let header_len = ipv4::HEADER_LEN + kept_len;
                 let range = self.cut(header_len);
+                // What is cut may be a fragment itself (RFC 791 §3.2): its place and its MF are kept.
                 let header = ipv4::Header {
-                    more_fragments: range.end < self.payload_len,
-                    fragment_offset: u16::try_from(range.start).ok()?,
+                    more_fragments: header.more_fragments || range.end < self.payload_len,
+                    fragment_offset: u16::try_from(range.start)
+                        .ok()?
+                        .checked_add(header.fragment_offset)?,
                     ..*header
                 };
                 emit_v4(&header, kept.get(..kept_len)?, range.len(), &mut bytes)?;

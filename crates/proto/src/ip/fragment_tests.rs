@@ -143,3 +143,34 @@ proptest! {
         }
     }
 }
+
+/// RFC 791 §3.2: a router cuts a fragment again, and what comes together is the whole.
+#[test]
+fn a_fragment_is_cut_again() {
+    let payload: Vec<u8> = (0..3000_u32).map(|i| i.to_le_bytes()[0]).collect();
+    let mut reassembler = Reassembler::new(Config::default(), Seed([1, 2]));
+    let mut whole = None;
+    let mut pieces = 0;
+    for first in v4(&header4(), &[], payload.len(), 1500).unwrap() {
+        let mut once = [0; 1500];
+        let len = first.emit(&payload, &mut once);
+        let header = ipv4::Header::parse(&once[..len]).unwrap();
+        for second in v4(&header, &[], header.payload(&once).len(), 576).unwrap() {
+            let mut twice = [0; 576];
+            let len = second.emit(header.payload(&once), &mut twice);
+            let header = ipv4::Header::parse(&twice[..len]).unwrap();
+            pieces += 1;
+            if let Outcome::Complete(bytes) =
+                reassembler.push_v4(&twice[..len], &header, Instant::ZERO)
+            {
+                whole = Some(bytes[20..].to_vec());
+            }
+        }
+    }
+    assert_eq!((pieces, whole), (7, Some(payload)));
+    let last = ipv4::Header {
+        fragment_offset: 65_528,
+        ..header4()
+    };
+    assert_eq!(v4(&last, &[], 8, 1500).err(), Some(Cannot::TooLong));
+}

@@ -2,6 +2,7 @@
 //! and every table that a stranger can fill is keyed by a secret.
 
 pub mod address;
+pub mod forward;
 pub mod fragment;
 pub mod ident;
 pub mod keyed;

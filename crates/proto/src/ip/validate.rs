@@ -18,7 +18,9 @@ pub enum Martian {
     MappedAddress,
     /// The source is one of our own addresses (LAND, or an address conflict).
     OwnSource,
-    /// The destination is 127/8, ::1, 0.0.0.0 or :: on a wire.
+    /// The source is a link-local address, and the destination is beyond the link.
+    LinkLocalSource,
+    /// The destination is 127/8, ::1, 0.0.0.0 or :: on a wire; or one that no router passes on.
     BadDestination,
     /// The destination is not ours. Not an attack by itself; counted apart.
     NotOurs,

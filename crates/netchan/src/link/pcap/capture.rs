@@ -114,6 +114,10 @@ impl Link for Capture {
         self.link.attach(doorbell);
     }
 
+    fn for_forwarding(&mut self) -> io::Result<()> {
+        self.link.for_forwarding()
+    }
+
     fn receive(
         &mut self,
         now: Instant,

@@ -1,0 +1,6 @@
+//! A stack between two others passes their packets on (RFC 1812, RFC 8200): bytes arrive under every regime, and hand-made packets get what the
+//! RFCs say.
+
+mod raw;
+mod router;
+mod streams;
