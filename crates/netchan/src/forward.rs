@@ -22,18 +22,27 @@ use crate::{
 /// Why a packet does not go on, and what its sender is told.
 pub type Refusal = (Counter, Option<Kind>);
 
+/// Where a packet goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By this link, to its next hop.
+    On(usize),
+    /// To an address of ours on this link.
+    Ours(usize),
+}
+
 /// *check*: the link by which a packet for another host goes on, one hop shorter. It is left as it came where it does not.
 ///
 /// An address of ours on another interface is reached by way of that: what is for us has arrived, however few hops it has left.
 ///
 /// # Errors
 /// What to count, and the ICMP error.
-pub fn check(host: &Host, packet: &mut Packet) -> Result<usize, Refusal> {
+pub fn check(host: &Host, packet: &mut Packet) -> Result<Way, Refusal> {
     let passing = forward::check(packet.bytes()).map_err(refusal)?;
     packet.truncate(passing.len);
     packet.meta.through = Flag::YES;
     if let Some(interface) = host.interface_of(passing.destination) {
-        return Ok(interface);
+        return Ok(Way::Ours(interface));
     }
     if passing.hops <= 1 {
         return Err((Counter::DropForwardHops, Some(Kind::HopsSpent)));
@@ -54,7 +63,7 @@ pub fn check(host: &Host, packet: &mut Packet) -> Result<usize, Refusal> {
     if packet.meta.checksum_verified.get() {
         finish_checksum(packet.bytes_mut());
     }
-    Ok(number)
+    Ok(Way::On(number))
 }
 
 /// Nowhere to go: no route, or its link is gone (RFC 1812 §5.2.7.1).

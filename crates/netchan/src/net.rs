@@ -368,7 +368,7 @@ impl Builder {
         let owns_links = !threaded && layout.shards == 1;
         let giant = Arc::new(Giant::new(layout.giant));
         let registry = Registry::new(links.len(), giant.clone());
-        load::at_boot(&registry, modules)?;
+        load::at_boot(&registry, modules, host.forwarding)?;
         let parts = Parts::make(&Arc::new(host), links, layout, owns_links, &registry, now)?;
         let stack = Arc::new(Stack {
             regime: choice.regime(),

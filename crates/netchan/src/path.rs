@@ -3,7 +3,7 @@
 //! ```text
 //! link ──► tap ──► steer ──► modules ──► channel ──► shard ──► socket      receive
 //! link ◄── tap ◄── check ◄── modules ◄── channel ◄── shard ◄── socket      transmit
-//! link ──► tap ──► steer ──► check ──► channel ──► tap ──► link            forward
+//! link ──► tap ──► steer ──► check ──► modules ──► channel ──► tap ──► link     forward
 //! ```
 
 use std::{collections::VecDeque, sync::atomic::Ordering::Relaxed};
@@ -14,7 +14,7 @@ use proto::time::Instant;
 use crate::{
     channel::ShardEnd,
     counters::Counter,
-    forward,
+    forward::{self, Way},
     interface::{Interface, Receive, host_work::FollowUp},
     limits::{self, BURSTS_PER_TURN},
     link::BURST,
@@ -138,7 +138,7 @@ fn receive_burst(
         follow_up(stack, side, more, now);
     }
     if !side.onward.is_empty() {
-        forward(stack, side, interface, now); //                                           check, channel to another link
+        forward(stack, side, interface, now); //                                           check, modules, channel to another link
     }
     let n = received.unwrap_or(0);
     if n > 0 {
@@ -341,7 +341,7 @@ pub(crate) fn take_received(held: &mut Held, now: Instant) -> bool {
 
 // ================================================= forward =================================================
 
-/// steer ──► check ──► channel: what is for other hosts goes to the link of its route, which passes it on like what shards send
+/// steer ──► check ──► modules ──► channel: what is for other hosts goes to the link of its route, which passes it on like what shards send
 /// ([`transmit_from_channels`]). The same in every regime: a ring for each pair of links, whose ends two halves of interfaces have.
 /// No lock but the receiving link's own is held, so that two links that forward to each other never wait for each other.
 #[cold]
@@ -350,8 +350,17 @@ fn forward(stack: &Stack, side: &mut Receive, interface: &mut Interface, now: In
     while let Some(mut packet) = side.onward.pop_front() {
         match forward::check(&stack.host, &mut packet) {
             //                                                                             check
-            Ok(link) if !stack.ports[link].gone.load(Relaxed) => stage(stack, side, link, packet),
-            Ok(_) => interface.refuse(forward::NO_ROUTE, &packet, now),
+            Ok(Way::On(link)) if stack.ports[link].gone.load(Relaxed) => {
+                interface.refuse(forward::NO_ROUTE, &packet, now);
+            }
+            Ok(Way::On(link)) => {
+                let eyes = &side.forward_modules;
+                if !eyes.are_open() || eyes.pass(&packet, now) {
+                    stage(stack, side, link, packet); //                                   modules
+                }
+            }
+            // Modules see it there, at `in`.
+            Ok(Way::Ours(link)) => stage(stack, side, link, packet),
             Err(refusal) => interface.refuse(refusal, &packet, now),
         }
     }

@@ -224,9 +224,9 @@ fn limit(file: &Module) -> Result<Limit, Problem> {
     };
     let burst = size(file.burst.as_ref(), &range)?.map_or(per_second, |n| n as u64);
     let point = match file.point.as_ref().map(|p| (p, p.get_ref().as_str())) {
-        None | Some((_, "in")) => Point::In,
-        Some((_, "out")) => Point::Out,
-        Some((at, other)) => return Err(problem(at, format!("`{other}` is neither in nor out"))),
+        None => Point::In,
+        Some((at, name)) => Point::named(name)
+            .ok_or_else(|| problem(at, format!("`{name}` is none of in, out, forward")))?,
     };
     let each = match file.each.as_ref().map(|e| (e, e.get_ref())) {
         Some((at, &[v4, v6])) if v4 > 32 || v6 > 128 => {

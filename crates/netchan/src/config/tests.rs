@@ -407,7 +407,7 @@ const WRONG_MODULES: [(&str, usize, &str, &[&str]); 14] = [
         "name = 'limiter'\npackets_per_second = 9\npoint = 'up'",
         4,
         "point",
-        &["in nor out"],
+        &["in, out, forward"],
     ),
     (
         "name = 'limiter'\npackets_per_second = 9\neach = [33, 64]",

@@ -485,6 +485,8 @@ pub struct Receive {
     pub channels: Vec<crate::channel::LinkEnd>,
     /// Who looks at what comes in.
     pub modules: Eyes,
+    /// Who looks at what came in and is passed on.
+    pub forward_modules: Eyes,
     /// Its slot among the counters.
     pub writer: usize,
 }
@@ -530,6 +532,7 @@ impl Receive {
             staged: 0,
             channels,
             modules: Eyes::closed(Point::In),
+            forward_modules: Eyes::closed(Point::Forward),
             writer,
         })
     }

@@ -5,7 +5,8 @@
 //! lets only one pass) the kernel sees what we see: our IP addresses must not be its own too, and it must not forward.
 //!
 //! A kernel at the other end of a veth hands over TCP segments as its TCP made them, up to 64 KiB, with checksums left out;
-//! they are taken as they are. VLAN tags that the kernel or the card took out are put back.
+//! they are taken as they are. What is longer than a link cannot be forwarded so: there the device must not merge (`ethtool -K DEV gro off`,
+//! and at the other end of a veth `tso off`). VLAN tags that the kernel or the card took out are put back.
 
 use std::{
     cell::Cell,

@@ -2,12 +2,12 @@
 //! rule of their own.
 //!
 //! ```text
-//! pass|drop [in|out] [proto tcp|udp|icmp|icmp6|NUMBER] [from any|ADDRESS[/PREFIX]] [port N[-M]] [to any|ADDRESS[/PREFIX]] [port N[-M]]
+//! pass|drop [in|out|forward] [proto tcp|udp|icmp|icmp6|NUMBER] [from any|ADDRESS[/PREFIX]] [port N[-M]] [to any|ADDRESS[/PREFIX]] [port N[-M]]
 //! ```
 //!
 //! What a rule does not name, it does not ask for. An address asks for its family. A rule with a port matches TCP and UDP only, and no
-//! fragment but a datagram's first (on the way out; what comes in is whole): a filter that passes by port and drops the rest drops
-//! datagrams that leave in fragments. What no rule matches gets the default.
+//! fragment but a datagram's first (on the way out and through; what comes in is whole): a filter that passes by port and drops the rest drops
+//! datagrams that leave or pass in fragments. What no rule matches gets the default.
 
 use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
 
@@ -23,7 +23,7 @@ pub const RULES_MAX: usize = 1024;
 pub struct Rule {
     /// What becomes of packets that match.
     pub verdict: Verdict,
-    /// Which way they go; `None`: either.
+    /// Which way they go; `None`: any.
     pub point: Option<Point>,
     /// Their upper layer's protocol; `None`: any.
     pub protocol: Option<Protocol>,
@@ -82,7 +82,7 @@ impl Module for Filter {
         &self.name
     }
     fn points(&self) -> &[Point] {
-        &[Point::In, Point::Out]
+        &[Point::In, Point::Out, Point::Forward]
     }
     fn packet(&self, point: Point, packet: &View<'_>, _now: Instant) -> Verdict {
         let found = self
@@ -183,8 +183,9 @@ fn parse(text: &str) -> Result<Rule, String> {
         to: End::default(),
     };
     // Each part at most once, in this order: what reads well has one meaning.
-    if let Some(point) = words.next_if(|w| matches!(*w, "in" | "out")) {
-        rule.point = Some(if point == "in" { Point::In } else { Point::Out });
+    rule.point = words.peek().and_then(|word| Point::named(word));
+    if rule.point.is_some() {
+        words.next();
     }
     if words.next_if_eq(&"proto").is_some() {
         rule.protocol = Some(protocol(words.next())?);
@@ -199,7 +200,7 @@ fn parse(text: &str) -> Result<Rule, String> {
     }
     if let Some(word) = words.next() {
         return Err(format!(
-            "`{word}` is out of place; the order is: pass|drop in|out proto P from A port N to A port N"
+            "`{word}` is out of place; the order is: pass|drop in|out|forward proto P from A port N to A port N"
         ));
     }
     let has_ports = rule.from.ports.is_some() || rule.to.ports.is_some();

@@ -35,7 +35,7 @@ pub enum Unit {
 /// A limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Which way: [`Point::In`] or [`Point::Out`].
+    /// Which way: one of the three.
     pub point: Point,
     /// What is counted.
     pub unit: Unit,
@@ -43,7 +43,7 @@ pub struct Limit {
     pub per_second: u64,
     /// Units that may come at once after a pause: at least 1. A single packet larger than this passes when the bucket is full.
     pub burst: u64,
-    /// A bucket for each network of these prefix lengths (IPv4, IPv6) that peers (sources on the way in, destinations on the way
+    /// A bucket for each network of these prefix lengths (IPv4, IPv6) that peers (sources on the way in and through, destinations on the way
     /// out) come from; `None`: one for all.
     pub each: Option<(u8, u8)>,
     /// Buckets: a power of two up to [`TABLE_MAX`].
@@ -64,9 +64,6 @@ impl Limit {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.point == Point::Forward {
-            return Err("netchan does not forward".into());
-        }
         if !(1..=RATE_MAX).contains(&self.per_second) {
             return Err(format!("{} per second: 1 to {RATE_MAX}", self.per_second));
         }
@@ -174,10 +171,9 @@ impl Module for Limiter {
         &self.points
     }
     fn packet(&self, point: Point, packet: &View<'_>, now: Instant) -> Verdict {
-        let peer = if point == Point::In {
-            packet.source()
-        } else {
-            packet.destination()
+        let peer = match point {
+            Point::In | Point::Forward => packet.source(),
+            Point::Out => packet.destination(),
         };
         let units = match self.limit.unit {
             Unit::Packets => 1,

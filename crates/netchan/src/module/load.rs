@@ -39,18 +39,23 @@ pub(crate) fn need_giant(modules: &[Boxed], regime: Regime, layout: Layout) -> O
 }
 
 /// Takes in the modules that are there at boot.
-pub(crate) fn at_boot(registry: &Registry, modules: Vec<Boxed>) -> io::Result<()> {
+pub(crate) fn at_boot(
+    registry: &Registry,
+    modules: Vec<Boxed>,
+    forwarding: bool,
+) -> io::Result<()> {
     for module in modules {
         let entry = registry.add(module, true, || Ok(registry.giant.enter()))?;
-        warn_forward(&entry);
+        warn_forward(&entry, forwarding);
     }
     Ok(())
 }
 
-fn warn_forward(entry: &Entry) {
-    if entry.points.contains(&Point::Forward) {
+/// One that looks nowhere else waits for packets that never come, where none are forwarded.
+fn warn_forward(entry: &Entry, forwarding: bool) {
+    if !forwarding && entry.points == [Point::Forward] {
         eprintln!(
-            "netchan: warning: module '{}' wants to see forwarded packets, but this version forwards none",
+            "netchan: warning: module '{}' wants to see forwarded packets, but forwarding is off",
             entry.name
         );
     }
@@ -73,7 +78,7 @@ impl Net {
         let giant = || look.lock(|| stack.modules.giant.try_enter());
         let not_loaded = |busy: Busy| late(&format!("module '{name}' is not loaded: {busy}"));
         let entry = (stack.modules).add(module, false, || giant().map_err(&not_loaded))?;
-        warn_forward(&entry);
+        warn_forward(&entry, stack.host.forwarding);
         if entry.concurrency() == Concurrency::Giant && stack.giant.is_none() {
             eprintln!(
                 "netchan: warning: module '{}' needs Giant: it runs under Giant alone, the rest of the stack without it",
@@ -134,7 +139,10 @@ fn each_half(stack: &Stack, look: &Look<'_>, entry: &Arc<Entry>, open: bool) -> 
     };
     let mut all = Ok(());
     for number in 0..stack.ports.len() {
-        let received = look.receive(number, |half| change(&mut half.modules));
+        let received = look.receive(number, |half| {
+            change(&mut half.modules);
+            change(&mut half.forward_modules);
+        });
         let sent = look.interface(number, |half| change(&mut half.modules));
         all = all.and(received).and(sent);
     }

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! link ──► steer ──► in ──► shard ──► out ──► check ──► link
+//! link ──► steer ──► check ──► forward ──► link
 //! ```
 //!
 //! * [`Point::In`]: after the checks of `steer`, before the shard or the host's own ICMP. Datagrams that came in fragments are seen once, whole.
 //! * [`Point::Out`]: before *check* and the frame header. What leaves in fragments is seen fragment by fragment.
-//! * [`Point::Forward`] has its name, but netchan does not forward yet: a module that asks for it is loaded and not called there.
+//! * [`Point::Forward`]: what is for other hosts, once it is found that it may go on (a hop shorter already), where the stack forwards.
+//!   It passes neither `in` nor `out`. Fragments are seen one by one.
 //!
 //! ARP and neighbor discovery belong to the link and pass unseen: a rule that drops everything does not take the link down.
 //! A packet to one of our own addresses passes `out`, then `in`.
@@ -39,7 +41,7 @@ pub enum Point {
     In,
     /// Sent by a shard or by the host, on its way to the link.
     Out,
-    /// On its way through. Not in this version: netchan does not forward.
+    /// On its way through, to another host.
     Forward,
 }
 
@@ -51,6 +53,13 @@ impl Point {
             Self::Out => "out",
             Self::Forward => "forward",
         }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::In, Self::Out, Self::Forward]
+            .into_iter()
+            .find(|point| point.name() == name)
     }
 }
 

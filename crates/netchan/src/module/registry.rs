@@ -202,7 +202,8 @@ impl Eyes {
             // No IP packet: *check* lets none pass, and steer has let none.
             return true;
         };
-        if view.is_neighbor_discovery() {
+        // What leaves its link is none, whatever it says (RFC 4861 §6.1: such have come over a router).
+        if self.point != Point::Forward && view.is_neighbor_discovery() {
             return true;
         }
         for entry in &self.entries {
@@ -242,8 +243,8 @@ impl Eyes {
 pub struct Registry {
     pub giant: Arc<Giant>,
     entries: Mutex<Vec<Arc<Entry>>>,
-    /// Where each half is: receiving and transmitting of the first interface, of the second, and so on.
-    insides: Vec<[Arc<Inside>; 2]>,
+    /// Where each half is, for each interface: receiving, transmitting, and receiving with what is passed on.
+    insides: Vec<[Arc<Inside>; 3]>,
     next_id: AtomicU64,
     /// One at a time loads or unloads.
     pub changing: Mutex<()>,
@@ -332,17 +333,23 @@ impl Registry {
     /// Gives both halves of an interface their lists.
     pub fn look(&self, interface: usize, halves: &mut OwnLink) {
         halves.receive.modules = self.eyes(interface, Point::In);
+        halves.receive.forward_modules = self.eyes(interface, Point::Forward);
         halves.interface.modules = self.eyes(interface, Point::Out);
     }
 
     /// The list of an interface's half, with all modules that there are.
     fn eyes(&self, interface: usize, point: Point) -> Eyes {
-        let half = usize::from(point != Point::In);
+        // The receiving half has two lists, and one slot among the counts.
+        let (inside, half) = match point {
+            Point::In => (0, 0),
+            Point::Out => (1, 1),
+            Point::Forward => (2, 0),
+        };
         let mut eyes = Eyes {
             entries: Vec::with_capacity(MODULES_MAX),
             point,
             slot: 2 * interface + half,
-            inside: self.insides[interface][half].clone(),
+            inside: self.insides[interface][inside].clone(),
         };
         for entry in self.entries() {
             eyes.open(&entry);
@@ -352,11 +359,11 @@ impl Registry {
 
     /// The module that a half of this interface is in just now, the point and since when; of the two halves, the receiving one.
     pub fn inside(&self, interface: usize) -> Option<(String, Point, Instant)> {
-        let halves = self
-            .insides
-            .get(interface)?
-            .iter()
-            .zip([Point::In, Point::Out]);
+        let halves =
+            self.insides
+                .get(interface)?
+                .iter()
+                .zip([Point::In, Point::Out, Point::Forward]);
         let (id, point, since) = halves
             .filter_map(|(half, point)| half.read().map(|(id, since)| (id, point, since)))
             .next()?;

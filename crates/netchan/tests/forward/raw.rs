@@ -114,7 +114,7 @@ impl Raw {
     }
 }
 
-/// A UDP datagram, the same to port 9 always; changed by `change` before its checksums are made.
+/// A UDP datagram, to port 9 unless changed by `change` before its checksums are made.
 pub fn datagram(
     source: &str,
     destination: &str,
@@ -127,7 +127,8 @@ pub fn datagram(
     change(&mut fields);
     let mut udp = vec![0x5a; 8 + len];
     let upper = u16::try_from(udp.len()).unwrap().to_be_bytes();
-    udp[..8].copy_from_slice(&[0x30, 0x39, 0, 9, upper[0], upper[1], 0, 0]);
+    let port = fields.port.to_be_bytes();
+    udp[..8].copy_from_slice(&[0x30, 0x39, port[0], port[1], upper[0], upper[1], 0, 0]);
     let pseudo = checksum::pseudo_header(source, destination, Protocol::UDP, udp.len()).unwrap();
     let sum = checksum::finish(pseudo + checksum::sum(&udp)).to_be_bytes();
     udp[6..8].copy_from_slice(&sum);
@@ -158,6 +159,7 @@ pub fn datagram(
 pub struct Fields {
     pub hops: u8,
     pub dont_fragment: bool,
+    pub port: u16,
 }
 
 impl Default for Fields {
@@ -165,6 +167,7 @@ impl Default for Fields {
         Self {
             hops: 64,
             dont_fragment: true,
+            port: 9,
         }
     }
 }

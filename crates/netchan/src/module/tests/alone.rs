@@ -189,10 +189,6 @@ fn limits_out_of_range_are_refused() {
             table: 3,
             ..Limit::packets(1)
         },
-        Limit {
-            point: Point::Forward,
-            ..Limit::packets(1)
-        },
     ];
     for limit in wrong {
         let error = Limiter::new("limiter", limit.clone()).unwrap_err();
