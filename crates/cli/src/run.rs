@@ -10,7 +10,7 @@ use std::{
 };
 
 use clap::builder::PossibleValuesParser;
-use netchan::{Regime, environment};
+use netchan::{Dispatch, Regime, environment};
 
 use crate::{
     elf,
@@ -54,7 +54,7 @@ pub struct Arguments {
     #[arg(long)]
     pub giant: bool,
     /// Where protocol work for a received packet runs, for the regimes that leave a choice (default: direct)
-    #[arg(long, value_name = "DISPATCH", value_parser = ["direct", "deferred"])]
+    #[arg(long, value_name = "DISPATCH", value_parser = PossibleValuesParser::new(Dispatch::ALL.map(Dispatch::name)))]
     pub dispatch: Option<String>,
     /// Pass packets for other hosts on between the links (of a --config file: --link names only one)
     #[arg(long)]

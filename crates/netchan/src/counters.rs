@@ -118,6 +118,8 @@ counters! {
     DropUdpQueue = "drop_udp_queue_full",
     /// Drop: the shard's channel from the link is full.
     DropChannelFull = "drop_channel_full",
+    /// Drop: somebody holds the shard, and the link's part of its backlog is full.
+    DropBacklogFull = "drop_backlog_full",
     /// Drop on the way out: the link's queue is full.
     DropLinkQueue = "drop_link_queue_full",
     /// Drop on the way out: the packet is not what its sender's lease allows.
@@ -126,6 +128,8 @@ counters! {
     DropNoRoute = "drop_no_route",
     /// Drop on the way out: the next hop's link address could not be found.
     DropNeighbor = "drop_neighbor_unresolved",
+    /// Put off: packets for a shard that somebody held, left to the holder in the shard's backlog.
+    Backlogged = "backlog_packets",
     /// Put off: no transmit buffer was free.
     NoTransmitBuffer = "no_transmit_buffer",
     /// Put off: a flow that found the flow table full, or that is another shard's; it is found by its hash alone.

@@ -304,11 +304,44 @@ fn hand_in(stack: &Stack, side: &mut Receive) {
 /// shard: calls each shard for which `steer` found something.
 #[inline]
 fn call_in(stack: &Stack, side: &mut Receive, now: Instant) {
+    if stack.layout.backlogs {
+        return call_or_leave(stack, side, now);
+    }
     for (number, inbox) in side.inboxes.iter_mut().enumerate() {
         if !inbox.is_empty() {
             trace::detail(trace::HANDED_CALL, [number as u64, inbox.len() as u64]);
             stack.with_shard_at(number, now, |shard| take_in(shard, inbox, now));
         }
+    }
+}
+
+/// shard, or its backlog: calls each shard that is free; to whoever holds one its packets are left. Behind those that wait there already,
+/// since who comes to hold the shard takes these first.
+#[inline(never)]
+fn call_or_leave(stack: &Stack, side: &mut Receive, now: Instant) {
+    let link = side.steer.interface().into();
+    let inboxes = side.inboxes.iter_mut().zip(&mut side.backlogs).enumerate();
+    for (number, (inbox, backlog)) in inboxes.filter(|(_, (inbox, _))| !inbox.is_empty()) {
+        let (shard, packets) = (number as u64, inbox.len() as u64);
+        let call = |held: &mut Shard| {
+            trace::detail(trace::HANDED_CALL, [shard, packets]);
+            take_in(held, inbox, now);
+        };
+        if stack.try_shard_at(number, now, call) {
+            continue;
+        }
+        let left = backlog.push_batch(inbox) as u64;
+        trace::detail(trace::HANDED_BACKLOG, [link, left, shard]);
+        stack.counters.add(side.writer, Counter::Backlogged, left);
+        if !inbox.is_empty() {
+            let lost = inbox.len() as u64;
+            trace::note(trace::BACKLOG_FULL, [link, lost, shard]);
+            stack
+                .counters
+                .add(side.writer, Counter::DropBacklogFull, lost);
+            inbox.clear();
+        }
+        stack.leave_with_holder(number, now);
     }
 }
 
@@ -337,6 +370,21 @@ pub(crate) fn take_received(held: &mut Held, now: Instant) -> bool {
             .pop_batch(BURST * BURSTS_PER_TURN, |packet| shard.input(packet, now));
     }
     taken > 0
+}
+
+/// shard: the same for what was left to its holder, all of it: what comes by a call stays behind it.
+#[inline]
+pub(crate) fn take_backlog(held: &mut Held, now: Instant) {
+    let Held {
+        shard,
+        ways: Ways::Backlogs(backlogs),
+    } = held
+    else {
+        return;
+    };
+    for backlog in backlogs {
+        backlog.pop_batch(usize::MAX, |packet| shard.input(packet, now));
+    }
 }
 
 // ================================================= forward =================================================
@@ -409,7 +457,9 @@ pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) {
         }
         match ways {
             Ways::Own(links) => transmit(&mut links[number].interface, outbox, now),
-            Ways::Calls => stack.with_interface(number, |link| transmit(link, outbox, now)),
+            Ways::Calls | Ways::Backlogs(_) => {
+                stack.with_interface(number, |link| transmit(link, outbox, now))
+            }
             Ways::Channels(channels) => {
                 let channel = &mut channels[number];
                 channel.outgoing.push_batch(outbox);

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use percore::ring::{Consumer, Producer};
 use proto::{tcp::State, time::Instant};
 use serde_json::{Value, json};
 
@@ -13,6 +14,7 @@ use crate::{
     host::InterfaceFacts,
     limits, locks as classes,
     module::{Concurrency, registry::Entry},
+    packet::Packet,
     regime::{
         Holder,
         cell::{Cell, Held},
@@ -207,7 +209,11 @@ fn channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     rows
 }
 
+/// Those of the shards; their backlogs, where links call.
 fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
+    if stack.layout.backlogs {
+        return backlogs(stack, look);
+    }
     let mut rows = Vec::new();
     for number in 0..stack.cells.len() {
         for (link, facts) in stack.host.interfaces.iter().enumerate() {
@@ -246,11 +252,31 @@ fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     rows
 }
 
+/// How many packets of each link wait for each shard that somebody holds: by the links' ends, which know it meanwhile.
+fn backlogs(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for (link, facts) in stack.host.interfaces.iter().enumerate() {
+        let row = |(number, ring): (usize, &mut Producer<Packet>)| {
+            json!({
+                "link": facts.name, "shard": number,
+                "backlog_packets": ring.capacity() - ring.room(), "backlog_slots": ring.capacity(),
+            })
+        };
+        let found = look.receive(link, |half| {
+            rows.extend(half.backlogs.iter_mut().enumerate().map(row));
+        });
+        if let Err(busy) = found {
+            rows.push(busy.row("link", json!(facts.name)));
+        }
+    }
+    rows
+}
+
 fn shards(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
     let row = |(number, cell): (usize, &Cell)| {
         let found = look.shard(number, |held| {
             let next = held.shard.next_timer(now);
-            json!({
+            let mut row = json!({
                 "shard": number,
                 "turned_by": turned_by(stack, number, cell),
                 "connections": held.shard.connections().count(),
@@ -258,7 +284,12 @@ fn shards(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
                 "listeners": held.shard.listeners().count(),
                 "udp_sockets": held.shard.udp_sockets().count(),
                 "next_timer_ms": (next != Instant::FAR).then(|| next.since(now).as_secs_f64() * 1e3),
-            })
+            });
+            if cell.backlog.is_some() {
+                let ends = held.backlogs().iter_mut();
+                row["backlog_packets"] = json!(ends.map(Consumer::len).sum::<usize>());
+            }
+            row
         });
         let mut row = found.unwrap_or_else(|busy| busy.row("shard", json!(number)));
         // Relaxed: the watchdog's word, for a person to read.

@@ -1,5 +1,7 @@
 //! A running stack: its shards, its interfaces, and how one comes to hold a shard.
 
+mod backlog;
+
 use std::{
     cell::RefCell,
     net::{IpAddr, SocketAddr},
@@ -240,7 +242,11 @@ impl Stack {
         }
         match cell.ask(f) {
             Ok(result) => result,
-            Err(f) => f(&mut cell.held.lock()),
+            Err(f) => {
+                let result = f(&mut cell.held.lock());
+                self.passed_by(cell);
+                result
+            }
         }
     }
 
@@ -272,7 +278,7 @@ impl Stack {
         let _giant = self.giant.as_deref().map(Giant::enter);
         let cell = &self.cells[number];
         let mut held = lock(cell, number);
-        self.enter(&mut held, now);
+        self.enter(cell, &mut held, now);
         let result = f(&mut held);
         self.leave(cell, held, now);
         result
@@ -282,9 +288,11 @@ impl Stack {
     // cache (a connection's life cost 2,000 misses of it).
 
     #[inline(always)]
-    fn enter(&self, held: &mut Held, now: Instant) {
+    fn enter(&self, cell: &Cell, held: &mut Held, now: Instant) {
         if self.layout.holder == Holder::Application {
             path::take_received(held, now);
+        } else if cell.backlog.is_some() {
+            Self::take_backlog(cell, held, now);
         }
         if held.shard.next_timer(now) <= now {
             held.shard.run_timers(now);
@@ -293,25 +301,33 @@ impl Stack {
 
     #[inline(never)]
     fn leave(&self, cell: &Cell, held: MutexGuard<'_, Held>, now: Instant) {
-        if trace::is_watched() {
-            return self.leave_watched(cell, held, now);
+        if cell.backlog.is_some() {
+            return self.leave_backlog(cell, held, now);
         }
-        self.leave_as::<false>(cell, held, now);
+        self.let_go(cell, held, now);
+    }
+
+    #[inline(always)]
+    fn let_go(&self, cell: &Cell, held: MutexGuard<'_, Held>, now: Instant) {
+        if trace::is_watched() {
+            return self.let_go_watched(cell, held, now);
+        }
+        self.let_go_as::<false>(cell, held, now);
     }
 
     /// The same while somebody watches: with marks for the trace and the stages.
     #[cold]
     #[inline(never)]
-    fn leave_watched(&self, cell: &Cell, held: MutexGuard<'_, Held>, now: Instant) {
+    fn let_go_watched(&self, cell: &Cell, held: MutexGuard<'_, Held>, now: Instant) {
         stages::enter(Stage::Protocol);
         let number = held.shard.number() as u64;
-        self.leave_as::<true>(cell, held, now);
+        self.let_go_as::<true>(cell, held, now);
         trace::detail(trace::TURN_END, [number]);
         stages::end_of_turn();
     }
 
     #[inline(always)]
-    fn leave_as<const WATCHED: bool>(
+    fn let_go_as<const WATCHED: bool>(
         &self,
         cell: &Cell,
         mut held: MutexGuard<'_, Held>,
@@ -349,12 +365,7 @@ impl Stack {
     #[cold]
     fn timer_moved(&self, cell: &Cell) {
         match self.layout.holder {
-            // Timers of called shards are the link thread's; ringing an awake one costs nothing.
-            Holder::Anyone => {
-                if let Some(port) = self.ports.first() {
-                    port.doorbell.ring();
-                }
-            }
+            Holder::Anyone => self.call_first_link(),
             // Of several shards the attendant looks at the timers by itself, every tick.
             Holder::Application if cell.line.is_some() && !cell.seat.is_taken() => {}
             Holder::Application | Holder::Network => {
@@ -362,6 +373,13 @@ impl Stack {
             }
             // Whoever moved it looks at it before the next sleep.
             Holder::Core => {}
+        }
+    }
+
+    /// The first link's thread looks after shards that are called; ringing an awake one costs nothing.
+    fn call_first_link(&self) {
+        if let Some(port) = self.ports.first() {
+            port.doorbell.ring();
         }
     }
 
@@ -389,6 +407,13 @@ impl Stack {
         interface: &Mutex<Interface>,
         now: Instant,
     ) -> bool {
+        let work = self.turn_halves(side, interface, now);
+        self.tell_if_gone(number, now);
+        work
+    }
+
+    #[inline]
+    fn turn_halves(&self, side: &mut Receive, interface: &Mutex<Interface>, now: Instant) -> bool {
         let before = stages::enter(Stage::Link);
         let mut interface = interface.lock();
         let mut work = path::transmit_from_channels(&mut interface, now) > 0;
@@ -397,17 +422,21 @@ impl Stack {
         work |= interface.has_returns();
         drop(interface);
         stages::back(before);
+        work
+    }
+
+    /// The shards learn that a link is gone.
+    #[inline]
+    fn tell_if_gone(&self, number: usize, now: Instant) {
         if let Some(last) = self.newly_gone(number) {
             if self.layout.holder == Holder::Core {
                 // Each finds it out in its next turn.
-                self.cells.iter().for_each(|cell| _ = cell.doorbell.ring());
-                return work;
+                return self.cells.iter().for_each(|cell| _ = cell.doorbell.ring());
             }
             for shard in 0..self.cells.len() {
                 self.with_shard_at(shard, now, |shard| shard.link_gone(number, last, now));
             }
         }
-        work
     }
 
     /// Turns the links that are a shard's own.
@@ -475,7 +504,7 @@ impl Stack {
         let mut work = self.turn_links();
         if self.layout.handoff == Handoff::Call {
             // The shards were called with what came in, and have sent what followed from it: only their timers are left.
-            self.run_called_timers(self.clock.now());
+            self.run_called_timers(self.clock.now(), false);
             return work;
         }
         for number in 0..self.cells.len() {
@@ -517,8 +546,12 @@ impl Stack {
         timers.chain(links).min().unwrap_or(Instant::FAR)
     }
 
-    /// Serves the timers of shards that are called, not fed by channels.
-    pub fn run_called_timers(&self, now: Instant) {
+    /// Serves the timers of shards that are called, not fed by channels; in vain sometimes, of a shard that somebody holds, if the caller
+    /// is `busy`: has more to do than wait for it.
+    pub fn run_called_timers(&self, now: Instant, busy: bool) {
+        if self.layout.backlogs {
+            return self.look_after_shards(now, busy);
+        }
         for (number, cell) in self.cells.iter().enumerate() {
             if cell.next_timer() <= now {
                 self.hold(number, now, |_| ());
@@ -584,6 +617,17 @@ fn lock(cell: &Cell, number: usize) -> MutexGuard<'_, Held> {
     }
 }
 
+/// Takes a shard's lock, unless somebody has it.
+#[inline]
+fn try_lock(cell: &Cell, number: usize) -> Option<MutexGuard<'_, Held>> {
+    let held = cell.held.try_lock()?;
+    if trace::is_watched() {
+        stages::begin_of_turn();
+        taken(number);
+    }
+    Some(held)
+}
+
 /// Takes a shard's lock, and says how long that took if it was somebody else's.
 #[cold]
 #[inline(never)]
@@ -596,9 +640,14 @@ fn lock_watched(cell: &Cell, number: usize) -> MutexGuard<'_, Held> {
         trace::detail(trace::LOCK_WAITED, [number as u64, waited]);
         held
     });
+    taken(number);
+    held
+}
+
+/// Marks, while somebody watches, that a turn begins.
+fn taken(number: usize) {
     trace::detail(trace::TURN_BEGIN, [number as u64]);
     stages::enter(Stage::Protocol);
-    held
 }
 
 /// Marks, while somebody watches, that a shard sends.

@@ -51,7 +51,7 @@ impl Steps {
         if role < links {
             let work = stack.turn_link(role, now);
             if role == 0 && stack.layout.handoff == Handoff::Call {
-                stack.run_called_timers(now);
+                stack.run_called_timers(now, work);
             }
             return work;
         }
@@ -62,6 +62,18 @@ impl Steps {
             };
         }
         self.attendant.turn(stack, now).0
+    }
+
+    /// How many shards have a backlog.
+    pub fn backlogs(&self) -> usize {
+        let shards = self.stack.cells.iter();
+        shards.filter(|cell| cell.backlog.is_some()).count()
+    }
+
+    /// The turn of a link while somebody holds a shard with a backlog, as a socket call in another thread may. True if there was work.
+    pub fn step_while_held(&mut self, link: usize, shard: usize) -> bool {
+        let (stack, now) = (&*self.stack, self.stack.clock.now());
+        !stack.is_stopping() && stack.turn_link_while_held(link, shard, now)
     }
 
     /// When a role has something to do by time alone.

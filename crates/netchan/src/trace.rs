@@ -125,6 +125,16 @@ pub(crate) const HANDED_ON: Event<2> = Event::new(
     "hand-on",
     "{link} put packets for other hosts into the channel to {next_link}",
 );
+pub(crate) const HANDED_BACKLOG: Event<3> = Event::new(
+    31,
+    "hand-backlog",
+    "{link} left {packets} to whoever holds {shard}",
+);
+pub(crate) const BACKLOG_FULL: Event<3> = Event::new(
+    32,
+    "backlog-full",
+    "{link} dropped {packets}: somebody holds {shard}, and its backlog is full",
+);
 
 /// All of them.
 pub(crate) static EVENTS: Table = Table::new(&[
@@ -159,6 +169,8 @@ pub(crate) static EVENTS: Table = Table::new(&[
     MODULE_DROP.line(),
     MEMORY.line(),
     HANDED_ON.line(),
+    HANDED_BACKLOG.line(),
+    BACKLOG_FULL.line(),
 ]);
 
 /// How much is recorded.

@@ -186,7 +186,7 @@ fn say(state: u64, now: Instant) {
     });
 }
 
-/// What the watchdog saw last, and at how many looks since: of each thread its word, of each channel-fed shard what it has counted.
+/// What the watchdog saw last, and at how many looks since: of each thread its word, of each shard that packets can wait for what it has counted.
 pub struct Seen {
     threads: Vec<(Arc<Pulse>, (u64, u32))>,
     shards: Vec<(u64, u32)>,
@@ -195,7 +195,7 @@ pub struct Seen {
 impl Seen {
     /// Of the threads that there are.
     pub fn new(stack: &Stack) -> Self {
-        let fed = stack.layout.handoff == Handoff::Channel;
+        let fed = stack.layout.handoff == Handoff::Channel || stack.layout.backlogs;
         let pulses = stack.watch.pulses().into_iter();
         Self {
             threads: pulses.map(|pulse| (pulse, (0, 0))).collect(),
@@ -224,7 +224,7 @@ pub fn guard(stack: &Stack, mut seen: Seen) {
     }
 }
 
-/// Whether somebody takes what waits for a channel-fed shard: no thread of its own turns it, so that none of them need hang.
+/// Whether somebody takes what waits in a shard's channels, or its backlog: no thread of its own turns it, so that none of them need hang.
 fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
     let cell = &stack.cells[number];
     let (counted, waiting) = (stack.counters.of(number), waiting(stack, number));
@@ -237,19 +237,26 @@ fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
     }
     seen.1 = seen.1.saturating_add(1);
     if seen.1 >= LOOKS && !cell.forsaken.swap(true, Relaxed) {
-        let seat = cell.seat.holder();
+        let who = match &cell.backlog {
+            Some(_) => format!("its lock: {}", suspects(stack, stack.clock.now())),
+            None => format!("its seat: {}", cell.seat.holder()),
+        };
         eprintln!(
-            "netchan: watchdog: {waiting} packets wait for shard {number}, and nobody has taken one for more than a second (its seat: {seat}); \
+            "netchan: watchdog: {waiting} packets wait for shard {number}, and nobody has taken one for more than a second ({who}); \
              see netchan show threads"
         );
     }
 }
 
-/// Packets in a shard's channels, by the links' ends; those of a link that is being turned just now are not looked at.
+/// Packets in a shard's channels or its backlog, by the links' ends; those of a link that is being turned just now are not looked at.
 fn waiting(stack: &Stack, number: usize) -> usize {
     let of = |port: &Port| {
         let mut half = port.halves.as_ref()?.receive.try_lock()?;
-        let ring = &mut half.channels.get_mut(number)?.received;
+        let half = &mut *half;
+        let ring = match half.backlogs.get_mut(number) {
+            Some(backlog) => backlog,
+            None => &mut half.channels.get_mut(number)?.received,
+        };
         Some(ring.capacity() - ring.room())
     };
     stack.ports.iter().filter_map(of).sum()

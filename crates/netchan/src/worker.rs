@@ -86,7 +86,7 @@ fn turn_link(stack: &Stack, number: usize) {
         watch::turning(now);
         let work = stack.turn_link(number, now);
         if timers {
-            stack.run_called_timers(now);
+            stack.run_called_timers(now, work);
         }
         if work {
             idle_since = None;
@@ -108,6 +108,9 @@ fn sleep(stack: &Stack, number: usize, timers: bool) {
     let now = stack.clock.now();
     // Once more after arming: what came before it may have rung nobody.
     if !stack.turn_link(number, now) && !stack.is_stopping() {
+        if timers {
+            stack.take_backlogs(now);
+        }
         let mut fds = [readable(port.doorbell.fd()); 2];
         let mut count = 1;
         let mut until = stack.with_interface(number, |interface| {

@@ -2,6 +2,7 @@
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
+    cell::RefCell,
     io::{ErrorKind, IoSlice, IoSliceMut},
     net::SocketAddr,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -9,9 +10,10 @@ use std::{
 };
 
 use netchan::{
-    Clock, Net, Regime, Threads,
+    Clock, Dispatch, Net, Regime, Threads,
     link::wire,
     socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
+    steps::Steps,
 };
 
 struct Counting;
@@ -39,21 +41,57 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-struct Pair {
+/// The stacks, and who turns them.
+struct Nets {
     nets: Vec<Net>,
-    target: SocketAddr,
     clock: Clock,
+    /// With backlogs: their roles, and which shard is held next.
+    steps: RefCell<(Vec<Steps>, usize)>,
+}
+
+impl Nets {
+    fn turn(&self) {
+        self.clock.advance(Duration::from_micros(5));
+        let (steps, held) = &mut *self.steps.borrow_mut();
+        for steps in steps.iter_mut() {
+            *held = (*held + 1) % steps.backlogs();
+            steps.step_while_held(0, *held);
+            steps.step(0);
+        }
+        if steps.is_empty() {
+            self.nets.iter().for_each(|net| _ = net.poll());
+        }
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        let rows = self.nets.iter().filter_map(|net| net.show("counters"));
+        let of = |rows: serde_json::Value| {
+            let mut rows = rows.as_array().into_iter().flatten();
+            rows.find(|row| row["name"] == name)?["value"].as_u64()
+        };
+        rows.filter_map(of).sum()
+    }
+}
+
+struct Pair {
+    nets: Nets,
+    target: SocketAddr,
     client: Socket,
     server: Socket,
     udp: [Socket; 2],
 }
 
 /// A client and a server on one wire; or, `routed`, with a router between their two.
-fn pair(regime: Regime, routed: bool) -> Pair {
+fn pair(regime: Regime, dispatch: Dispatch, routed: bool) -> Pair {
     let (a, b) = wire::pair(&wire::Options::default());
     let clock = Clock::new_virtual();
     let start = |builder: netchan::Builder| {
-        let builder = builder.regime(regime).threads(Threads::Caller);
+        let builder = builder.regime(regime).dispatch(dispatch);
+        let builder = builder.threads(if dispatch == Dispatch::Direct {
+            Threads::Caller
+        } else {
+            Threads::Stepped
+        });
         builder.clock(clock.clone()).seed(1).start().unwrap()
     };
     let with = |builder: netchan::Builder, link, address: &str| {
@@ -76,6 +114,13 @@ fn pair(regime: Regime, routed: bool) -> Pair {
         let server = with(Net::builder(), b, "10.0.0.2/24");
         (vec![start(client), start(server)], [10, 0, 0, 2])
     };
+    let steps = nets.iter().filter_map(Steps::new).collect();
+    let pair = Nets {
+        nets,
+        clock,
+        steps: RefCell::new((steps, 0)),
+    };
+    let nets = &pair.nets;
     let target = SocketAddr::from((target, 80));
     let listener = Socket::new(&nets[1], Domain::V4, Kind::Stream).unwrap();
     listener.bind(target).unwrap();
@@ -85,7 +130,7 @@ fn pair(regime: Regime, routed: bool) -> Pair {
     let _ = client.connect(target);
     let mut server = None;
     while server.is_none() {
-        turn(&nets, &clock);
+        pair.turn();
         server = listener.accept().ok();
     }
     let udp = [0, 1].map(|i| {
@@ -94,19 +139,11 @@ fn pair(regime: Regime, routed: bool) -> Pair {
         socket
     });
     Pair {
-        nets,
+        nets: pair,
         target,
-        clock,
         client,
         server: server.unwrap().0,
         udp,
-    }
-}
-
-fn turn(nets: &[Net], clock: &Clock) {
-    clock.advance(Duration::from_micros(5));
-    for net in nets {
-        net.poll();
     }
 }
 
@@ -135,7 +172,7 @@ impl Pair {
                     Ok(received) => got += received.len,
                     Err(e) => {
                         assert_eq!(e.kind(), ErrorKind::WouldBlock);
-                        turn(&self.nets, &self.clock);
+                        self.nets.turn();
                     }
                 }
             }
@@ -162,22 +199,26 @@ fn the_packet_path_allocates_nothing() {
     if netchan::checks::WITNESS {
         return; // it remembers where each lock was taken
     }
-    for (regime, routed) in Regime::here().flat_map(|r| [(r, false), (r, true)]) {
-        let pair = pair(regime, routed);
+    let modes = Regime::here().flat_map(|r| [(r, false), (r, true)]);
+    let modes = modes.map(|(regime, routed)| (regime, Dispatch::Direct, routed));
+    for (regime, dispatch, routed) in modes.chain([(Regime::Locked, Dispatch::Hybrid, false)]) {
+        let pair = pair(regime, dispatch, routed);
         // Start-up includes the first use of what grows to its working size once: the wheel's nodes, send buffers.
         pair.work();
         let before = ALLOCATIONS.load(Relaxed);
         pair.work();
         // Half a minute of silence: timers, neighbour probes.
         for _ in 0..300 {
-            pair.clock.advance(Duration::from_millis(100));
-            turn(&pair.nets, &pair.clock);
+            pair.nets.clock.advance(Duration::from_millis(100));
+            pair.nets.turn();
         }
         pair.work();
         assert_eq!(
             ALLOCATIONS.load(Relaxed) - before,
             0,
-            "allocations in regime {regime}, routed: {routed}"
+            "allocations in regime {regime}, {dispatch:?}, routed: {routed}"
         );
+        let left = pair.nets.count("backlog_packets");
+        assert_eq!(left > 0, dispatch == Dispatch::Hybrid, "{left}");
     }
 }

@@ -38,6 +38,7 @@ fn every_regime_has_the_threads_it_names_and_ends_them() {
     for (regime, dispatch, workers) in [
         (Regime::Giant, Dispatch::Direct, none.clone()),
         (Regime::Locked, Dispatch::Direct, none.clone()),
+        (Regime::Locked, Dispatch::Hybrid, none.clone()),
         (Regime::Giant, Dispatch::Deferred, proto(1)),
         (Regime::Locked, Dispatch::Deferred, proto(cores.min(8))),
         (Regime::PerCpu, Dispatch::Direct, core(cores)),

@@ -60,7 +60,7 @@ pub(super) fn players() -> Vec<Player> {
     let mut all = Vec::new();
     for (number, which) in Regime::ALL.into_iter().enumerate() {
         let settings: &[(usize, usize)] = match which {
-            Regime::Locked => &[(1, 0), (8, 0), (1, 1), (8, 1), (8, 2)],
+            Regime::Locked => &[(1, 0), (8, 0), (1, 1), (8, 1), (1, 2), (8, 2)],
             _ => &[(0, 0)],
         };
         all.extend(settings.iter().map(|&(shards, dispatch)| Player {

@@ -53,6 +53,29 @@ fn every_regime_hands_over_the_same_bytes_in_any_order() {
     }
 }
 
+/// With dispatch `hybrid`, packets that find their shard held pass through its backlog: some do in each run, and none is lost there.
+#[test]
+fn backlogs_are_passed_through() {
+    let mode = Mode {
+        regime: Regime::Locked,
+        dispatch: Dispatch::Hybrid,
+        stepped: true,
+    };
+    let count = |outcome: &Outcome, name: &str| -> u64 {
+        let rows = outcome.counters.iter().map(|text| {
+            let rows: Vec<serde_json::Value> = serde_json::from_str(text).expect("rows");
+            let mut found = rows.iter().filter(|row| row["name"] == name);
+            found.next().and_then(|row| row["value"].as_u64())
+        });
+        rows.map(|n| n.expect("counted")).sum()
+    };
+    for seed in seeds().step_by(6) {
+        let outcome = run(&Plan::smooth(seed), mode);
+        assert!(count(&outcome, "backlog_packets") > 0, "seed {seed}");
+        assert_eq!(count(&outcome, "drop_backlog_full"), 0, "seed {seed}");
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_order() {
     for seed in seeds().step_by(6) {

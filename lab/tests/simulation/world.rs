@@ -50,6 +50,8 @@ impl Mode {
 #[derive(Clone, Copy)]
 enum Actor {
     Role(usize, usize),
+    /// A stack's link, while somebody holds one of its shards.
+    Held(usize),
     Stream(usize),
     Datagrams(usize),
 }
@@ -123,7 +125,10 @@ impl<'a> World<'a> {
         world.open().map_err(|e| format!("open: {e}"))?;
         let roles = world.steps.iter().map(Steps::roles).enumerate();
         let roles = roles.flat_map(|(net, n)| (0..n).map(move |role| Actor::Role(net, role)));
+        let held = world.steps.iter().enumerate();
+        let held = held.filter(|(_, steps)| steps.backlogs() > 0);
         world.actors = roles
+            .chain(held.map(|(net, _)| Actor::Held(net)))
             .chain((0..world.streams.len()).map(Actor::Stream))
             .chain((0..world.datagrams.len()).map(Actor::Datagrams))
             .collect();
@@ -180,6 +185,10 @@ impl<'a> World<'a> {
     fn act(&mut self, actor: Actor) -> Result<bool, String> {
         match actor {
             Actor::Role(net, role) => Ok(self.steps[net].step(role)),
+            Actor::Held(net) => {
+                let shard = self.random.below(self.steps[net].backlogs());
+                Ok(self.steps[net].step_while_held(0, shard))
+            }
             Actor::Stream(number) => {
                 let stream = &mut self.streams[number];
                 if stream.is_done() {

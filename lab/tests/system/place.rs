@@ -197,7 +197,7 @@ impl Place {
         self.netchan_run_in("app-channel", link, program, arguments)
     }
 
-    /// The same in `regime`.
+    /// The same in `regime`, which may name a dispatch, too: `locked/hybrid`.
     pub fn netchan_run_in(
         &self,
         regime: &str,
@@ -210,10 +210,9 @@ impl Place {
         let (v4, v6) = (format!("{}/24", OURS[0]), format!("{}/64", OURS[1]));
         command.args(["run", "--link", link, "--address", &v4, "--address", &v6]);
         command.args(["--gateway", KERNEL[0], "--gateway", KERNEL[1]]);
-        command
-            .args(["--regime", regime, "--"])
-            .arg(path)
-            .args(arguments);
+        let (regime, dispatch) = regime.split_once('/').unwrap_or((regime, "direct"));
+        command.args(["--regime", regime, "--dispatch", dispatch, "--"]);
+        command.arg(path).args(arguments);
         Ok(command)
     }
 

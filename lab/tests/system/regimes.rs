@@ -1,4 +1,4 @@
-//! Each regime for itself: transfers both ways, loss, a restart under load, frames that make no sense.
+//! Each regime for itself, and `locked` with backlogs: transfers both ways, loss, a restart under load, frames that make no sense.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub const CASES: &[Case] = &[
 ];
 
 fn each(case: impl Fn(&str) -> Outcome) -> Outcome {
-    for regime in Regime::here().map(Regime::name) {
+    for regime in Regime::here().map(Regime::name).chain(["locked/hybrid"]) {
         case(regime).map_err(|e| format!("{regime}: {e}"))?;
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The channel between a link and a shard: packets each way and, apart from them, what the shard asks the classifier to do.
 //! No lock, no cache line that both sides write; each ring is bounded, and what does not fit is counted by whoever offers it.
+//! A backlog is its first ring alone, where a link calls the shard unless somebody holds it.
 
 use std::sync::Arc;
 
@@ -54,6 +55,11 @@ pub struct ShardEnd {
     pub requests: Producer<Request>,
     /// Wakes the link's thread.
     pub link: Arc<Doorbell>,
+}
+
+/// Both ends of a link's part of a shard's backlog.
+pub fn backlog() -> (Producer<Packet>, Consumer<Packet>) {
+    ring(CHANNEL_RX)
 }
 
 /// A channel with its three ends.

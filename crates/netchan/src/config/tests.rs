@@ -76,6 +76,17 @@ fn whole_file() {
 }
 
 #[test]
+fn every_dispatch_is_read() {
+    for dispatch in Dispatch::ALL {
+        let text = format!("regime = \"locked\"\ndispatch = \"{}\"", dispatch.name());
+        let config = Config::parse(&text, "x").unwrap();
+        assert_eq!(config.dispatch, Some(dispatch));
+        let layout = config.choice().layout().unwrap();
+        assert_eq!(layout.backlogs, dispatch == Dispatch::Hybrid);
+    }
+}
+
+#[test]
 fn empty_file_is_the_default() {
     assert_eq!(Config::parse("", "x").unwrap(), Config::default());
     let choice = |text: &str| Config::parse(text, "x").unwrap().choice();
@@ -246,6 +257,18 @@ fn what_does_not_go_together_is_refused() {
         1,
         "dispatch",
         &["'driver-channel'", "'deferred'"],
+    );
+    wrong(
+        "regime = \"app-channel\"\ndispatch = \"hybrid\"",
+        2,
+        "dispatch",
+        &["'app-channel'", "'hybrid'", "giant and locked"],
+    );
+    wrong(
+        "regime = \"giant\"\ndispatch = \"hybrid\"",
+        2,
+        "dispatch",
+        &["'giant'", "'hybrid'", "under Giant"],
     );
 }
 

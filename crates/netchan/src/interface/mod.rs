@@ -483,6 +483,8 @@ pub struct Receive {
     pub staged: u64,
     /// The ends of the shards' channels, in regimes that have them.
     pub channels: Vec<crate::channel::LinkEnd>,
+    /// This link's parts of the shards' backlogs, where there are such.
+    pub backlogs: Vec<Producer<Packet>>,
     /// Who looks at what comes in.
     pub modules: Eyes,
     /// Who looks at what came in and is passed on.
@@ -501,6 +503,7 @@ impl Receive {
         layout: Layout,
         steer: crate::steer::Steer,
         channels: Vec<crate::channel::LinkEnd>,
+        backlogs: Vec<Producer<Packet>>,
         writer: usize,
     ) -> io::Result<Self> {
         let (ready, for_sockets) = if frame_max > 9200 {
@@ -531,6 +534,7 @@ impl Receive {
             ways: Vec::new(),
             staged: 0,
             channels,
+            backlogs,
             modules: Eyes::closed(Point::In),
             forward_modules: Eyes::closed(Point::Forward),
             writer,

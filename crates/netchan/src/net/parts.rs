@@ -11,7 +11,7 @@ use percore::{
 };
 
 use crate::{
-    channel::channel,
+    channel::{LinkEnd, ShardEnd, TransmitEnd, backlog, channel},
     counters::Counters,
     errno::invalid,
     giant,
@@ -54,29 +54,20 @@ impl Parts {
         let doorbells = doorbells(layout)?;
         let attendant = Arc::new(Attendant::new()?);
         let lines = Line::of_each(layout, &attendant);
-        let mut shard_ends: Vec<Vec<_>> = (0..layout.shards).map(|_| Vec::new()).collect();
+        let mut ends = Ends::new(layout);
         let (mut ports, mut own_links, mut buffers) = (Vec::new(), Vec::new(), usize::MAX);
         let mut ways = ways(if host.forwarding { links.len() } else { 0 });
         for (number, link) in links.into_iter().enumerate() {
             let doorbell = Arc::new(Doorbell::new()?);
             let mut link = giant::shim(link, layout.giant, &modules.giant);
             prepare(&mut *link, host, &doorbell)?;
-            let (mut link_ends, mut transmit_ends) = (Vec::new(), Vec::new());
-            if layout.handoff == Handoff::Channel {
-                let shards = doorbells.iter().zip(&lines);
-                for (ends, (shard, line)) in shard_ends.iter_mut().zip(shards) {
-                    let (link_end, transmit_end, shard_end) =
-                        channel(doorbell.clone(), shard.clone(), line.clone());
-                    link_ends.push(link_end);
-                    transmit_ends.push(transmit_end);
-                    ends.push(shard_end);
-                }
-            }
+            let (link_ends, transmit_ends, left) =
+                ends.join(layout, &doorbell, doorbells.iter().zip(&lines));
             let frame_max = link.properties().frame_max;
             let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
             let steer = Steer::new(id, placement(layout)?);
             let writer = layout.shards + 2 * number;
-            let mut receive = Receive::new(frame_max, layout, steer, link_ends, writer)?;
+            let mut receive = Receive::new(frame_max, layout, steer, link_ends, left, writer)?;
             let mut interface = Interface::new(
                 id,
                 writer + 1,
@@ -101,13 +92,12 @@ impl Parts {
         }
         let sharing = buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards;
         let mut cells = Vec::new();
-        let shards = shard_ends.into_iter().zip(doorbells.into_iter().zip(lines));
-        for (number, (ends, (doorbell, line))) in shards.enumerate() {
+        for (number, (doorbell, line)) in doorbells.into_iter().zip(lines).enumerate() {
             let settings = shard_settings(layout, number, host, &counters, sharing);
-            let ways = match layout.handoff {
-                Handoff::Call if owns_links => Ways::Own(std::mem::take(&mut own_links)),
-                Handoff::Call => Ways::Calls,
-                Handoff::Channel => Ways::Channels(ends),
+            let ways = if owns_links {
+                Ways::Own(std::mem::take(&mut own_links))
+            } else {
+                ends.ways(layout, number)
             };
             let cell = Cell::new(Shard::new(settings, now)?, ways, doorbell, line);
             cells.push(cell.held_by(layout.holder));
@@ -119,6 +109,59 @@ impl Parts {
             cells,
             attendant,
         })
+    }
+}
+
+/// What joins the shards to the links, by shard and link: channels, or backlogs where links call.
+struct Ends {
+    channels: Vec<Vec<ShardEnd>>,
+    backlogs: Vec<Vec<Consumer<Packet>>>,
+}
+
+impl Ends {
+    fn new(layout: Layout) -> Self {
+        Self {
+            channels: (0..layout.shards).map(|_| Vec::new()).collect(),
+            backlogs: (0..layout.shards).map(|_| Vec::new()).collect(),
+        }
+    }
+
+    /// One more link: its ends, as its two halves take them.
+    fn join<'a>(
+        &mut self,
+        layout: Layout,
+        link: &Arc<Doorbell>,
+        shards: impl Iterator<Item = (&'a Arc<Doorbell>, &'a Option<Arc<Line>>)>,
+    ) -> (Vec<LinkEnd>, Vec<TransmitEnd>, Vec<Producer<Packet>>) {
+        let (mut link_ends, mut transmit_ends, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        if layout.handoff == Handoff::Channel {
+            for (ends, (shard, line)) in self.channels.iter_mut().zip(shards) {
+                let (link_end, transmit_end, shard_end) =
+                    channel(link.clone(), shard.clone(), line.clone());
+                link_ends.push(link_end);
+                transmit_ends.push(transmit_end);
+                ends.push(shard_end);
+            }
+        }
+        if layout.backlogs {
+            for ends in &mut self.backlogs {
+                let (link_end, shard_end) = backlog();
+                left.push(link_end);
+                ends.push(shard_end);
+            }
+        }
+        (link_ends, transmit_ends, left)
+    }
+
+    /// How a shard reaches the links that were joined.
+    fn ways(&mut self, layout: Layout, shard: usize) -> Ways {
+        match layout.handoff {
+            Handoff::Channel => Ways::Channels(std::mem::take(&mut self.channels[shard])),
+            Handoff::Call if layout.backlogs => {
+                Ways::Backlogs(std::mem::take(&mut self.backlogs[shard]))
+            }
+            Handoff::Call => Ways::Calls,
+        }
     }
 }
 

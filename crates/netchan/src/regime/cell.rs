@@ -11,7 +11,8 @@ use std::{
 use percore::{
     doorbell::Doorbell,
     errand::{Desk, Owner, errands},
-    lock::{Mutex, mutex},
+    lock::{Backlog, Mutex, mutex},
+    ring::Consumer,
 };
 use proto::time::Instant;
 
@@ -19,6 +20,7 @@ use crate::{
     channel::ShardEnd,
     interface::{Interface, Receive},
     limits, locks,
+    packet::Packet,
     regime::Holder,
     shard::Shard,
     socket::{attendant::Line, wait::Seat},
@@ -36,6 +38,8 @@ pub struct Held {
 pub enum Ways {
     /// By a call, under the interface's lock (`stack::Halves`).
     Calls,
+    /// As above; and what links brought while somebody held the shard lies here, for each interface.
+    Backlogs(Vec<Consumer<Packet>>),
     /// By the ends of its channels, one for each interface.
     Channels(Vec<ShardEnd>),
     /// They are its own, under its lock: where there is one shard, and its callers turn the links, too.
@@ -55,7 +59,15 @@ impl Held {
     pub fn channels(&mut self) -> &mut [ShardEnd] {
         match &mut self.ways {
             Ways::Channels(ends) => ends,
-            Ways::Calls | Ways::Own(_) => &mut [],
+            Ways::Calls | Ways::Backlogs(_) | Ways::Own(_) => &mut [],
+        }
+    }
+
+    /// Its backlog, a part for each interface.
+    pub fn backlogs(&mut self) -> &mut [Consumer<Packet>] {
+        match &mut self.ways {
+            Ways::Backlogs(ends) => ends,
+            Ways::Calls | Ways::Channels(_) | Ways::Own(_) => &mut [],
         }
     }
 
@@ -67,6 +79,9 @@ impl Held {
             let (used, room) = (end.received.len(), end.outgoing.room());
             assert!(used <= limits::CHANNEL_RX && room <= limits::CHANNEL_TX);
         }
+        for end in self.backlogs() {
+            assert!(end.len() <= limits::CHANNEL_RX);
+        }
         for link in self.own_links() {
             let slab = &mut link.receive.slab;
             assert!(slab.available() <= slab.capacity(), "receive buffers");
@@ -77,7 +92,7 @@ impl Held {
     pub fn own_links(&mut self) -> &mut [OwnLink] {
         match &mut self.ways {
             Ways::Own(links) => links,
-            Ways::Calls | Ways::Channels(_) => &mut [],
+            Ways::Calls | Ways::Backlogs(_) | Ways::Channels(_) => &mut [],
         }
     }
 }
@@ -88,6 +103,8 @@ pub struct Cell {
     /// application take turns; no link ever touches it. Where the shard is its core's, only that core's thread takes it, as long as
     /// it lives.
     pub held: Mutex<Held>,
+    /// Whether links have left packets with whoever holds it, where they do: each unlock is followed by a look here (`Stack::leave`).
+    pub backlog: Option<Backlog>,
     /// Rung when a packet was put into one of the channels.
     pub doorbell: Arc<Doorbell>,
     /// Who waits for this shard's packets and timers.
@@ -111,8 +128,10 @@ thread_local! {
 impl Cell {
     /// A cell.
     pub fn new(shard: Shard, ways: Ways, doorbell: Arc<Doorbell>, line: Option<Arc<Line>>) -> Self {
+        let backlog = matches!(ways, Ways::Backlogs(_)).then(Backlog::new);
         Self {
             held: mutex(&locks::SHARD, Held { shard, ways }),
+            backlog,
             doorbell,
             seat: Seat::default(),
             line,

@@ -87,6 +87,7 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::regime::Handoff;
 
     fn choice(regime: Option<Regime>, giant: bool, dispatch: Dispatch) -> Result<Layout, String> {
         let choice = Choice {
@@ -122,13 +123,38 @@ mod tests {
                 "{why}"
             );
         }
-        let mut degraded = Choice {
-            dispatch: Dispatch::Deferred,
-            regime: Some(Regime::Locked),
-            ..Choice::default()
+        let degraded = |dispatch| {
+            let mut choice = Choice {
+                dispatch,
+                regime: Some(Regime::Locked),
+                ..Choice::default()
+            };
+            choice.degrade();
+            choice
         };
-        degraded.degrade();
-        let layout = degraded.layout().unwrap();
+        let layout = degraded(Dispatch::Deferred).layout().unwrap();
         assert!(layout.giant && layout.workers == 1, "{layout:?}");
+        // Under Giant nothing is left of it.
+        let direct = degraded(Dispatch::Hybrid);
+        assert_eq!(direct.dispatch, Dispatch::Direct);
+        assert!(direct.layout().unwrap().giant);
+    }
+
+    #[test]
+    fn hybrid_is_for_locks_that_can_be_tried() {
+        let locked = choice(Some(Regime::Locked), false, Dispatch::Hybrid).unwrap();
+        assert!(locked.backlogs && locked.handoff == Handoff::Call && locked.workers == 0);
+        assert!(!locked.without_threads().backlogs);
+        for (regime, giant) in [(Regime::Giant, false), (Regime::Locked, true)] {
+            let why = choice(Some(regime), giant, Dispatch::Hybrid).unwrap_err();
+            assert!(why.contains("'hybrid'") && why.contains("Giant"), "{why}");
+        }
+        for regime in [Regime::PerCpu, Regime::DriverChannel, Regime::AppChannel] {
+            let why = choice(Some(regime), false, Dispatch::Hybrid).unwrap_err();
+            assert!(
+                why.contains(regime.name()) && why.contains("'hybrid'"),
+                "{why}"
+            );
+        }
     }
 }

@@ -49,7 +49,7 @@ pub enum Dispatch {
     Direct,
     /// In a protocol thread, by a queue.
     Deferred,
-    /// Direct while nobody is in the way, else queued.
+    /// In the thread that received it while the shard is free, else in that of whoever holds it, by the shard's backlog.
     Hybrid,
 }
 
@@ -90,6 +90,8 @@ pub struct Layout {
     pub workers: usize,
     /// Each socket gets a shard of its own, while there are free ones.
     pub own_shards: bool,
+    /// A link that finds a shard held leaves its packets in the shard's backlog, to the holder (F5, R3).
+    pub backlogs: bool,
 }
 
 impl Layout {
@@ -107,6 +109,7 @@ impl Layout {
                 self.shards
             },
             own_shards: false,
+            backlogs: false,
             ..self
         }
     }
@@ -132,14 +135,21 @@ impl Layout {
     pub fn dispatched(self, dispatch: Dispatch) -> Result<Self, String> {
         match dispatch {
             Dispatch::Direct => Ok(self),
-            Dispatch::Hybrid => Err("dispatch 'hybrid' is not in this version".into()),
+            Dispatch::Hybrid if self.giant => Err(
+                "dispatch 'hybrid' does not go under Giant: whoever has Giant finds every shard free, there is nothing to try"
+                    .into(),
+            ),
+            Dispatch::Hybrid if self.handoff == Handoff::Call => Ok(Self {
+                backlogs: true,
+                ..self
+            }),
             Dispatch::Deferred if self.handoff == Handoff::Call => Ok(Self {
                 handoff: Handoff::Channel,
                 holder: Holder::Network,
                 workers: self.shards.min(cores()),
                 ..self
             }),
-            Dispatch::Deferred => Err(format!(
+            Dispatch::Deferred | Dispatch::Hybrid => Err(format!(
                 "dispatch '{}' is for the regimes that hand packets over by calls, giant and locked: the others queue every packet",
                 dispatch.name()
             )),
@@ -241,6 +251,7 @@ impl Regime {
             holder: Holder::Anyone,
             workers: 0,
             own_shards: false,
+            backlogs: false,
         };
         let fed = |shards, holder, workers| Layout {
             shards,
@@ -249,6 +260,7 @@ impl Regime {
             holder,
             workers,
             own_shards: false,
+            backlogs: false,
         };
         match self {
             Self::Giant => Some(called(1, true)),

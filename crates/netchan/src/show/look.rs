@@ -98,7 +98,9 @@ impl<'a> Look<'a> {
             }
             None => f,
         };
-        Ok(f(&mut *self.lock(|| cell.held.try_lock())?))
+        let answer = f(&mut *self.lock(|| cell.held.try_lock())?);
+        self.stack.passed_by(cell);
+        Ok(answer)
     }
 
     /// An interface's transmitting half.
