@@ -5,6 +5,7 @@
 //! The same binary, started with `--inner WORK ...` inside a namespace, is the other end of a case.
 
 mod errors;
+mod forward;
 mod frames;
 mod hostile;
 mod inner;
@@ -34,6 +35,7 @@ fn cases() -> Vec<Case> {
         errors::CASES,
         programs::CASES,
         regimes::CASES,
+        forward::CASES,
         transfer::CASES,
         loss::CASES,
         hostile::CASES,

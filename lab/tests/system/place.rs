@@ -124,6 +124,11 @@ impl Place {
         self.address(name)
     }
 
+    /// Moves a link to another place, where it has neither addresses nor is up.
+    pub fn give(&self, link: &str, to: &Self) -> Result<(), String> {
+        self.ip(&["link", "set", link, "netns", &to.name])
+    }
+
     /// A veth: `first` is the kernel's end, `second` netchan's.
     pub fn veth(&self, first: &str, second: &str) -> Result<(), String> {
         self.ip(&["link", "add", first, "type", "veth", "peer", "name", second])?;
