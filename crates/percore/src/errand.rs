@@ -8,7 +8,8 @@
 //! * A panic in an errand goes to its caller. The owner goes on.
 //! * Posting is lock-free and allocates nothing: the closure and its answer lie on the caller's stack, and a slot says where. There are
 //!   [`SLOTS`] slots; who finds none looks again until one is free, and is [counted](Desk::full).
-//! * Whoever waits has spun for about as long as a wake-up takes (not on a one-core machine), then sleeps on a futex.
+//! * Whoever waits spins for about as long as a wake-up takes, but only where the owner is awake and on another core: then it may be at
+//!   work already. Else, and after that, it sleeps on a futex.
 //! * Each serving takes all errands posted by then: one read-modify-write for the burst, none where there is nothing. Between callers there is
 //!   no order; no caller waits for more than the burst before its own.
 //! * No wake-up is lost, if the owner looks at [`Owner::has_errands`] between [`Doorbell::arm`] and its sleep.
@@ -21,8 +22,8 @@ mod tests;
 use crate::{
     clock,
     doorbell::Doorbell,
-    lock::thread::{Futex, may_spin},
-    sync::{Arc, AtomicU64, Cell, Ordering, spin_loop},
+    lock::thread::{Futex, core},
+    sync::{Arc, AtomicU32, AtomicU64, Cell, Ordering, spin_loop},
 };
 use crossbeam_utils::CachePadded;
 use std::{
@@ -73,6 +74,8 @@ struct Shared<T> {
     posted: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<Slot<T>>]>,
     full: AtomicU64,
+    /// The core on which the owner last served. A hint.
+    core: AtomicU32,
     bell: Arc<Doorbell>,
 }
 
@@ -130,6 +133,7 @@ pub fn errands<T>(bell: Arc<Doorbell>) -> (Desk<T>, Owner<T>) {
         posted: CachePadded::new(AtomicU64::new(0)),
         slots: (0..SLOTS).map(slot).collect(),
         full: AtomicU64::new(0),
+        core: AtomicU32::new(0),
         bell,
     });
     (Desk(shared.clone()), Owner(shared))
@@ -226,12 +230,20 @@ impl<T> Shared<T> {
         // One word for "posted" and "closed": of a posting and the end of the owner one comes first. AcqRel pairs with `serve` and `close`.
         let before = self.posted.fetch_or(1 << number, Ordering::AcqRel);
         let ended = before & CLOSED != 0;
-        if !ended {
-            self.bell.ring();
-        }
-        let outcome = slot.wait(ended, deadline);
+        let was_asleep = !ended && self.bell.ring();
+        let outcome = if ended || was_asleep || !self.is_elsewhere() {
+            None
+        } else {
+            slot.spin()
+        };
+        let outcome = outcome.unwrap_or_else(|| slot.wait(ended, deadline));
         slot.state.0.store(FREE, Ordering::Release); // pairs with Acquire in `claim`
         outcome
+    }
+
+    /// Whether the owner, if it runs, runs on another core than the caller.
+    fn is_elsewhere(&self) -> bool {
+        self.core.load(Ordering::Relaxed) != core() // a hint
     }
 
     /// A free slot; waits for one.
@@ -335,8 +347,6 @@ impl<T> Slot<T> {
             if self.take(CLAIMED).is_some() {
                 return Err(Refusal::Stopped);
             }
-        } else if let Some(outcome) = self.spin() {
-            return outcome;
         }
         loop {
             let state = self.state.0.load(Ordering::Acquire); // pairs with Release in `answer`
@@ -365,9 +375,6 @@ impl<T> Slot<T> {
     }
 
     fn spin(&self) -> Option<Result<(), Refusal>> {
-        if !may_spin() {
-            return None;
-        }
         let start = clock::cycles();
         while clock::cycles().wrapping_sub(start) < SPIN_CYCLES {
             // Acquire pairs with Release in `answer`.
@@ -402,6 +409,10 @@ impl<T> Owner<T> {
     }
 
     fn serve_posted(&mut self, target: &mut T) -> usize {
+        let core = core();
+        if self.0.core.load(Ordering::Relaxed) != core {
+            self.0.core.store(core, Ordering::Relaxed); // a hint
+        }
         // Acquire pairs with AcqRel in `carry`. Only `close` sets `CLOSED`, and it is ours to call.
         let mut taken = self.0.posted.swap(0, Ordering::Acquire);
         let mut served = 0;

@@ -100,10 +100,12 @@ fn sleep_until<T>(
         let waker = waiter.waker().clone();
         let mut open = live.state.enter(&waker);
         let result = loop {
-            waiter.register(live.socket, interest);
-            match attempt() {
-                Err(error) if would_block(&error) => {}
-                result => break result,
+            // Once more if it became ready since.
+            if waiter.register(live.socket, interest) {
+                match attempt() {
+                    Err(error) if would_block(&error) => {}
+                    result => break result,
+                }
             }
             if !open {
                 break fail(libc::EBADF);
@@ -113,6 +115,10 @@ fn sleep_until<T>(
             }
             if let Err(error) = waiter.wait(&mut [], deadline.left()) {
                 break Err(error);
+            }
+            match attempt() {
+                Err(error) if would_block(&error) => {}
+                result => break result,
             }
             open = !live.state.closed.load(std::sync::atomic::Ordering::SeqCst);
         };

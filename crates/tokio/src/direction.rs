@@ -55,8 +55,7 @@ impl Direction {
         }
     }
 
-    /// Tries `operation`; where it would block, registers, and tries again: what became ready between the two is seen by the
-    /// second try, what becomes ready later wakes.
+    /// Tries `operation`; where it would block, registers, and tries again if it became ready in between; what becomes ready later wakes.
     pub fn poll<T>(
         &self,
         socket: &Socket,
@@ -71,7 +70,9 @@ impl Direction {
             Some(task) if task.will_wake(cx.waker()) => {}
             task => *task = Some(cx.waker().clone()),
         }
-        socket.register(self.interest, &self.waker);
+        if !socket.register(self.interest, &self.waker) {
+            return Poll::Pending;
+        }
         match operation(socket) {
             Err(e) if would_block(&e) => Poll::Pending,
             done => Poll::Ready(done),

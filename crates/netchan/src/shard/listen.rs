@@ -252,13 +252,17 @@ impl Shard {
         }
     }
 
-    /// Registers a waker, or wakes it at once.
-    pub fn listener_register(&mut self, number: u32, interest: Readiness, waker: &Waker) {
+    /// Registers a waker, or wakes it at once: then true.
+    pub fn listener_register(&mut self, number: u32, interest: Readiness, waker: &Waker) -> bool {
         match self.listeners.get_mut(number) {
             Some(listener) if listener.ready.is_empty() && !self.all_gone => {
-                listener.wakers.register(interest, waker)
+                listener.wakers.register(interest, waker);
+                false
             }
-            _ => waker.wake_by_ref(),
+            _ => {
+                waker.wake_by_ref();
+                true
+            }
         }
     }
 

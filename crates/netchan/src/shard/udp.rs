@@ -301,13 +301,17 @@ impl Shard {
             .map_or(Readiness::HANGUP, UdpSocket::readiness)
     }
 
-    /// Registers a waker, or wakes it at once.
-    pub fn udp_register(&mut self, number: u32, interest: Readiness, waker: &Waker) {
+    /// Registers a waker, or wakes it at once: then true.
+    pub fn udp_register(&mut self, number: u32, interest: Readiness, waker: &Waker) -> bool {
         match self.udp.get_mut(number) {
             Some(socket) if !socket.readiness().intersects(interest | Readiness::ERROR) => {
                 socket.wakers.register(interest, waker);
+                false
             }
-            _ => waker.wake_by_ref(),
+            _ => {
+                waker.wake_by_ref();
+                true
+            }
         }
     }
 

@@ -74,10 +74,12 @@ impl Datagram {
         ready
     }
 
-    pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) {
+    pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) -> bool {
+        let mut ready = false;
         self.each(stack, |shard, part| {
-            shard.udp_register(part, interest, waker)
+            ready |= shard.udp_register(part, interest, waker);
         });
+        ready
     }
 
     pub fn deregister(&self, stack: &Stack, waker: &Waker) {

@@ -319,7 +319,7 @@ impl Socket {
     #[inline]
     pub fn send(&self, buffers: &[IoSlice<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
         match self.role.get() {
-            Some(Role::Stream(stream)) => stream.send(self.stack(), buffers).map_err(error),
+            Some(Role::Stream(stream)) => stream.send(self.stack(), buffers, None).map_err(error),
             Some(Role::Datagram(_)) => self.send_datagram(buffers, to),
             Some(Role::Listening(_)) => Err(error(libc::EPIPE)),
             None if self.kind == Kind::Datagram => {
@@ -349,7 +349,7 @@ impl Socket {
         match self.role.get() {
             Some(Role::Stream(stream)) => {
                 let len = stream
-                    .receive(self.stack(), buffers, flags)
+                    .receive(self.stack(), buffers, flags, None)
                     .map_err(error)?;
                 Ok(Received {
                     len,
@@ -392,12 +392,14 @@ impl Socket {
     /// Wakes `waker` once when any of `interest` (errors and hang-ups always) may hold; at once where it holds already.
     /// One registration for each waker (`Waker::will_wake`): a later one adds to it. Spurious wakes are allowed.
     /// A socket that is neither bound nor connected wakes nobody.
-    pub fn register(&self, interest: Readiness, waker: &Waker) {
+    ///
+    /// True if it may hold already, and the waker was woken; false: nothing of it holds, no need to look again.
+    pub fn register(&self, interest: Readiness, waker: &Waker) -> bool {
         // Whoever waits does not sit at the shard: `Waiter::register` is for those who do.
         if let Some(number) = self.shard() {
             self.stack().hand_over(number);
         }
-        self.register_in_place(interest, waker);
+        self.register_in_place(interest, waker)
     }
 
     /// The one shard where it lives, if there is one.
@@ -409,12 +411,38 @@ impl Socket {
         }
     }
 
-    fn register_in_place(&self, interest: Readiness, waker: &Waker) {
+    fn register_in_place(&self, interest: Readiness, waker: &Waker) -> bool {
         match self.role.get() {
             Some(Role::Stream(stream)) => stream.register(self.stack(), interest, waker),
             Some(Role::Listening(listening)) => listening.register(self.stack(), interest, waker),
             Some(Role::Datagram(datagram)) => datagram.register(self.stack(), interest, waker),
-            None => {}
+            None => false,
+        }
+    }
+
+    /// A stream's [`receive`](Self::receive) by a thread that will sit down to wait for more: registers its waker where the call would
+    /// block, else forgets it, all in one turn of the shard.
+    fn receive_or_wait(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+        waker: &Waker,
+    ) -> io::Result<usize> {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream
+                .receive(self.stack(), buffers, flags, Some(waker))
+                .map_err(error),
+            _ => self.receive(buffers, flags).map(|received| received.len),
+        }
+    }
+
+    /// The same for [`send`](Self::send).
+    fn send_or_wait(&self, buffers: &[IoSlice<'_>], waker: &Waker) -> io::Result<usize> {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream
+                .send(self.stack(), buffers, Some(waker))
+                .map_err(error),
+            _ => self.send(buffers, None),
         }
     }
 

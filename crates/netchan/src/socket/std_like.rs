@@ -4,10 +4,12 @@ use std::{
     io::{self, IoSlice, IoSliceMut, Read, Write},
     net::{Shutdown, SocketAddr},
     sync::Arc,
+    task::Waker,
     time::Duration,
 };
 
 use percore::lock::{Mutex, mutex};
+use proto::time::Instant;
 
 use super::{Domain, Kind, Readiness, ReceiveFlags, Socket, SocketOption, Waiter};
 use crate::{net::Net, stack::Stack};
@@ -17,6 +19,11 @@ use std::cell::RefCell;
 thread_local! {
     /// This thread's waiter, for the stack it last waited on.
     static WAITER: RefCell<Option<Waiter>> = const { RefCell::new(None) };
+}
+
+/// Whether this thread has waited on `stack` before, and on no other since.
+fn has_waiter(stack: &Arc<Stack>) -> bool {
+    WAITER.with_borrow(|kept| (kept.as_ref()).is_some_and(|w| Arc::ptr_eq(w.stack(), stack)))
 }
 
 /// Runs `f` with this thread's waiter on `stack`.
@@ -47,29 +54,73 @@ fn block<R>(
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
         done => return done,
     }
-    let stack = socket.stack();
-    let deadline = timeout.map(|t| stack.clock.now() + t);
-    with_waiter(stack, |waiter| {
+    let deadline = timeout.map(|t| socket.stack().clock.now() + t);
+    with_waiter(socket.stack(), |waiter| {
         let result = loop {
-            waiter.register(socket, interest);
+            // Once more if it became ready since.
+            if waiter.register(socket, interest) {
+                match call() {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    done => break done,
+                }
+            }
+            if let Err(e) = sleep(waiter, deadline) {
+                break Err(e);
+            }
             match call() {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 done => break done,
-            }
-            let left = deadline.map(|d| d.since(stack.clock.now()));
-            if left == Some(Duration::ZERO) {
-                // As std::net on Unix: the kind of EAGAIN.
-                break Err(io::ErrorKind::WouldBlock.into());
-            }
-            match waiter.wait(&mut [], left) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => break Err(e),
-                Ok(_) => {}
             }
         };
         socket.deregister(waiter.waker());
         result
     })
+}
+
+/// The same for calls of a stream that register a waker themselves where they would block, and forget it where they do not: one turn of the
+/// shard before the wait and one after it.
+fn block_in_call<R>(
+    socket: &Socket,
+    timeout: Option<Duration>,
+    mut call: impl FnMut(Option<&Waker>) -> io::Result<R>,
+) -> io::Result<R> {
+    let stack = socket.stack();
+    // A thread that never waits needs no waiter.
+    if !has_waiter(stack) {
+        match call(None) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            done => return done,
+        }
+    }
+    let mut deadline = None;
+    with_waiter(stack, |waiter| {
+        let error = loop {
+            match call(Some(waiter.waker())) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            let end = |t| stack.clock.now() + t;
+            deadline = deadline.or_else(|| timeout.map(end));
+            waiter.expect(socket);
+            if let Err(e) = sleep(waiter, deadline) {
+                break e;
+            }
+        };
+        socket.deregister(waiter.waker());
+        Err(error)
+    })
+}
+
+/// Sleeps until the waker is woken. `WouldBlock` after `deadline`: as in std::net on Unix, the kind of EAGAIN.
+fn sleep(waiter: &mut Waiter, deadline: Option<Instant>) -> io::Result<()> {
+    let left = deadline.map(|d| d.since(waiter.stack().clock.now()));
+    if left == Some(Duration::ZERO) {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    match waiter.wait(&mut [], left) {
+        Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+        _ => Ok(()),
+    }
 }
 
 /// What a blocking socket keeps beside the socket.
@@ -209,23 +260,35 @@ impl TcpStream {
     /// # Errors
     /// As for reading.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.receive(
-            buf,
-            ReceiveFlags {
-                peek: true,
-                truncate: false,
-            },
-        )
+        let flags = ReceiveFlags {
+            peek: true,
+            truncate: false,
+        };
+        self.receive(&mut [IoSliceMut::new(buf)], flags)
     }
 
-    fn receive(&self, buf: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
-        self.0.read(|| {
-            Ok(self
-                .0
-                .socket
-                .receive(&mut [IoSliceMut::new(buf)], flags)?
-                .len)
-        })
+    fn receive(&self, bufs: &mut [IoSliceMut<'_>], flags: ReceiveFlags) -> io::Result<usize> {
+        let (socket, settings) = (&self.0.socket, *self.0.settings.lock());
+        let mut call = |waker: Option<&Waker>| match waker {
+            Some(waker) => socket.receive_or_wait(bufs, flags, waker),
+            None => socket.receive(bufs, flags).map(|received| received.len),
+        };
+        if settings.nonblocking {
+            return call(None);
+        }
+        block_in_call(socket, settings.read_timeout, call)
+    }
+
+    fn send(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let (socket, settings) = (&self.0.socket, *self.0.settings.lock());
+        let call = |waker: Option<&Waker>| match waker {
+            Some(waker) => socket.send_or_wait(bufs, waker),
+            None => socket.send(bufs, None),
+        };
+        if settings.nonblocking {
+            return call(None);
+        }
+        block_in_call(socket, settings.write_timeout, call)
     }
 
     /// How long a read waits; `None`: for ever.
@@ -274,21 +337,19 @@ impl TcpStream {
 
 impl Read for &TcpStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.receive(buf, ReceiveFlags::default())
+        self.receive(&mut [IoSliceMut::new(buf)], ReceiveFlags::default())
     }
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.0
-            .read(|| Ok(self.0.socket.receive(bufs, ReceiveFlags::default())?.len))
+        self.receive(bufs, ReceiveFlags::default())
     }
 }
 
 impl Write for &TcpStream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.0
-            .write(|| self.0.socket.send(&[IoSlice::new(buf)], None))
+        self.send(&[IoSlice::new(buf)])
     }
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.write(|| self.0.socket.send(bufs, None))
+        self.send(bufs)
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())

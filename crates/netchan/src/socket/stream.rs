@@ -103,21 +103,43 @@ impl Stream {
         stack.with_shard(self.shard.load(Relaxed), |shard, _| f(shard, number))
     }
 
+    /// With a waker: registers it where the call would block, else forgets it, without letting go of the shard in between.
     #[inline]
-    pub fn send(&self, stack: &Stack, buffers: &[IoSlice<'_>]) -> Result<usize, i32> {
-        self.hold(stack, |shard, number| shard.tcp_send(number, buffers))
+    pub fn send(
+        &self,
+        stack: &Stack,
+        buffers: &[IoSlice<'_>],
+        waker: Option<&Waker>,
+    ) -> Result<usize, i32> {
+        self.hold(stack, |shard, number| {
+            let sent = shard.tcp_send(number, buffers);
+            if let Some(waker) = waker {
+                let blocked = sent == Err(libc::EAGAIN);
+                shard.tcp_wait_for(number, Readiness::WRITABLE, waker, blocked);
+            }
+            sent
+        })
     }
 
+    /// With a waker: as [`send`](Self::send).
     #[inline]
     pub fn receive(
         &self,
         stack: &Stack,
         buffers: &mut [IoSliceMut<'_>],
         flags: ReceiveFlags,
+        waker: Option<&Waker>,
     ) -> Result<usize, i32> {
         let number = self.number.load(Relaxed);
         let shard = self.shard.load(Relaxed);
-        stack.with_shard_fresh(shard, |shard, _| shard.tcp_receive(number, buffers, flags))
+        stack.with_shard_fresh(shard, |shard, _| {
+            let received = shard.tcp_receive(number, buffers, flags);
+            if let Some(waker) = waker {
+                let blocked = received == Err(libc::EAGAIN);
+                shard.tcp_wait_for(number, Readiness::READABLE, waker, blocked);
+            }
+            received
+        })
     }
 
     pub fn shutdown(&self, stack: &Stack, read: bool, write: bool) -> Result<(), i32> {
@@ -141,10 +163,10 @@ impl Stream {
         })
     }
 
-    pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) {
+    pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) -> bool {
         self.hold(stack, |shard, number| {
             shard.tcp_register(number, interest, waker)
-        });
+        })
     }
 
     pub fn deregister(&self, stack: &Stack, waker: &Waker) {
@@ -356,10 +378,12 @@ impl Listening {
         ready
     }
 
-    pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) {
+    pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) -> bool {
+        let mut ready = false;
         self.each(stack, |shard, part| {
-            shard.listener_register(part, interest, waker)
+            ready |= shard.listener_register(part, interest, waker);
         });
+        ready
     }
 
     pub fn deregister(&self, stack: &Stack, waker: &Waker) {

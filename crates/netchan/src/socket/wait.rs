@@ -268,13 +268,18 @@ impl Waiter {
 
     /// Has the next wait end when any of `interest` (errors and hang-ups always) may hold for `socket`: [`Socket::register`] with this
     /// waiter's waker, which is to be deregistered after the wait. Where each socket has a shard of its own, and it is for this one
-    /// alone, the waiting thread turns it.
-    pub fn register(&mut self, socket: &Socket, interest: Readiness) {
+    /// alone, the waiting thread turns it. True as there: it may hold already.
+    pub fn register(&mut self, socket: &Socket, interest: Readiness) -> bool {
+        self.expect(socket);
+        socket.register_in_place(interest, &self.waker)
+    }
+
+    /// The next wait is for `socket`, with which the waker is registered by other means.
+    pub(super) fn expect(&mut self, socket: &Socket) {
         match socket.shard() {
             Some(number) => self.shards |= 1 << (number % SHARDS_MAX),
             None => self.elsewhere = true,
         }
-        socket.register_in_place(interest, &self.waker);
     }
 
     /// Ends the wait when woken; see [`Self::register`].

@@ -5,11 +5,11 @@ use crate::sync::AtomicU32;
 #[cfg(not(loom))]
 pub use here::ThreadNumber;
 #[cfg(not(loom))]
-pub(crate) use here::{Futex, may_spin, number};
+pub(crate) use here::{Futex, core, may_spin, number};
 #[cfg(not(loom))]
 pub(super) use here::{asleep, is_asleep};
 #[cfg(loom)]
-pub(crate) use model::{Futex, may_spin};
+pub(crate) use model::{Futex, core, may_spin};
 #[cfg(loom)]
 pub(super) use model::{asleep, is_asleep};
 
@@ -90,6 +90,13 @@ mod here {
         online > 1
     }
 
+    /// The core that the calling thread is on, at this moment.
+    #[inline]
+    pub fn core() -> u32 {
+        // SAFETY: reads a word that the kernel keeps for this thread.
+        u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(u32::MAX)
+    }
+
     /// A word to sleep on.
     #[derive(Debug)]
     pub struct Futex(pub AtomicU32);
@@ -131,6 +138,11 @@ mod model {
     /// A model that spins is endless; what is to be shown is the sleep.
     pub fn may_spin() -> bool {
         false
+    }
+
+    /// One core: nobody spins.
+    pub fn core() -> u32 {
+        0
     }
 
     #[derive(Debug)]

@@ -191,16 +191,29 @@ impl Shard {
         socket.readiness(&self.send_memory)
     }
 
-    /// Registers a waker, or wakes it at once.
-    pub fn tcp_register(&mut self, number: u32, interest: Readiness, waker: &Waker) {
-        let Some(socket) = self.tcp.get_mut(number) else {
-            return waker.wake_by_ref();
-        };
-        let now = socket.readiness(&self.send_memory);
-        if now.intersects(interest | Readiness::ERROR | Readiness::HANGUP) {
-            waker.wake_by_ref();
+    /// Registers a waker, or wakes it at once: then true.
+    pub fn tcp_register(&mut self, number: u32, interest: Readiness, waker: &Waker) -> bool {
+        let wanted = interest | Readiness::ERROR | Readiness::HANGUP;
+        match self.tcp.get_mut(number) {
+            Some(socket) if !socket.readiness(&self.send_memory).intersects(wanted) => {
+                socket.wakers.register(interest, waker);
+                false
+            }
+            _ => {
+                waker.wake_by_ref();
+                true
+            }
+        }
+    }
+
+    /// The end of a call that would wait: registers a waker if it `blocked`, else forgets it.
+    #[cold]
+    #[inline(never)]
+    pub fn tcp_wait_for(&mut self, number: u32, interest: Readiness, waker: &Waker, blocked: bool) {
+        if blocked {
+            self.tcp_register(number, interest, waker);
         } else {
-            socket.wakers.register(interest, waker);
+            self.tcp_deregister(number, waker);
         }
     }
 
