@@ -31,8 +31,6 @@ pub static WIRE_SLOT: Class = Class::new(100, "wire slot");
 pub static MODULES: Class = Class::new(110, "modules");
 /// The bound ports.
 pub static BINDINGS: Class = Class::new(120, "bindings");
-/// Who waits for a seat.
-pub static STANDING: Class = Class::new(130, "standing");
 /// How the blocking calls of a socket wait.
 pub static SETTINGS: Class = Class::new(140, "settings");
 /// What the stack's threads are doing.
@@ -60,7 +58,6 @@ pub static ALL: &[&Class] = &[
     &WIRE_SLOT,
     &MODULES,
     &BINDINGS,
-    &STANDING,
     &SETTINGS,
     &PULSES,
     &THREADS,

@@ -366,8 +366,8 @@ impl Stack {
     fn timer_moved(&self, cell: &Cell) {
         match self.layout.holder {
             Holder::Anyone => self.call_first_link(),
-            // Of several shards the attendant looks at the timers by itself, every tick.
-            Holder::Application if cell.line.is_some() && !cell.seat.is_taken() => {}
+            // The attendant looks at the timers by itself, every tick.
+            Holder::Application if !cell.seat.is_taken() => {}
             Holder::Application | Holder::Network => {
                 cell.doorbell.ring();
             }

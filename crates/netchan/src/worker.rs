@@ -10,7 +10,7 @@ use crate::{
     regime::{Handoff, Holder},
     socket::{
         attendant,
-        wait::{asleep, attend, ppoll, readable},
+        wait::{asleep, ppoll, readable},
     },
     stack::{Core, Stack},
     watch,
@@ -44,13 +44,7 @@ pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
     }
     if stack.layout.holder == Holder::Application {
         let work = "shards that nobody sits at".to_owned();
-        spawn(stack, "netchan-attend", work, None, |stack| {
-            if stack.cells.len() > 1 {
-                attendant::attend(stack);
-            } else {
-                attend(stack);
-            }
-        })?;
+        spawn(stack, "netchan-attend", work, None, attendant::attend)?;
     }
     // Made here, so that its thread allocates nothing.
     let seen = watch::Seen::new(stack);
@@ -104,22 +98,19 @@ fn turn_link(stack: &Stack, number: usize) {
 
 fn sleep(stack: &Stack, number: usize, timers: bool) {
     let port = &stack.ports[number];
-    port.doorbell.arm(Sleep::Fd);
+    // A link without a descriptor rings the doorbell, and a futex is the shorter way to sleep on that.
+    let how = match watched(stack, number) {
+        Some(_) => Sleep::Fd,
+        None => Sleep::Futex,
+    };
+    port.doorbell.arm(how);
     let now = stack.clock.now();
     // Once more after arming: what came before it may have rung nobody.
     if !stack.turn_link(number, now) && !stack.is_stopping() {
         if timers {
             stack.take_backlogs(now);
         }
-        let mut fds = [readable(port.doorbell.fd()); 2];
-        let mut count = 1;
-        let mut until = stack.with_interface(number, |interface| {
-            if let Some(fd) = interface.link.fd().filter(|_| interface.gone.is_none()) {
-                fds[1] = readable(fd);
-                count = 2;
-            }
-            interface.next_event()
-        });
+        let mut until = stack.with_interface(number, |interface| interface.next_event());
         if timers {
             until = stack
                 .cells
@@ -129,12 +120,38 @@ fn sleep(stack: &Stack, number: usize, timers: bool) {
         }
         let until = until.min(now + LONGEST_SLEEP);
         if until > now {
-            // An error (EINTR) ends the sleep, nothing more.
             watch::asleep(now);
-            let _ = asleep(stack, until, now, || ppoll(&mut fds[..count], until, now));
+            asleep(stack, until, now, || {
+                sleep_on(stack, number, how, until, now)
+            });
         }
     }
     port.doorbell.disarm();
+}
+
+/// A link's descriptor, where it has one and is not gone.
+fn watched(stack: &Stack, number: usize) -> Option<libc::pollfd> {
+    stack.with_interface(number, |interface| {
+        let fd = interface.link.fd().filter(|_| interface.gone.is_none());
+        fd.map(readable)
+    })
+}
+
+/// Sleeps on a link's doorbell and its descriptor.
+fn sleep_on(stack: &Stack, number: usize, how: Sleep, until: Instant, now: Instant) {
+    let bell = &stack.ports[number].doorbell;
+    if how == Sleep::Futex {
+        bell.wait(Some(until.since(now)));
+        return;
+    }
+    let mut fds = [readable(bell.fd()); 2];
+    let mut count = 1;
+    if let Some(fd) = watched(stack, number) {
+        fds[1] = fd;
+        count = 2;
+    }
+    // An error (EINTR) ends the sleep, nothing more.
+    let _ = ppoll(&mut fds[..count], until, now);
 }
 
 /// The shards of a protocol thread: every so manieth.

@@ -1,8 +1,9 @@
-//! The attendant of several channel-fed shards: turns those that nobody sits at.
+//! The attendant of channel-fed shards: turns those that nobody sits at.
 //!
 //! Each such shard has a *line* to the attendant. While the line is open, whoever puts a packet into one of the shard's channels calls the
 //! attendant; while it is closed the packet waits for the owner's next call. A line is opened
-//! * by who waits for several sockets, or in an event loop of its own, and so sits nowhere ([`Stack::hand_over`]);
+//! * of several shards, by who waits for several sockets, or in an event loop of its own, and so sits nowhere ([`Stack::hand_over`]);
+//! * by who gets up while others stand, waiting for the same shard;
 //! * by the attendant, for a shard where nobody has sat for two ticks;
 //! * by the attendant, for a packet that no connection has asked for: a SYN, which nobody waits for in the shard that it was given.
 //!
@@ -25,7 +26,7 @@ use proto::time::Instant;
 
 use super::wait::{TICK, asleep};
 use crate::{
-    regime::{Layout, SHARDS_MAX},
+    regime::{Holder, Layout, SHARDS_MAX},
     stack::Stack,
     watch,
 };
@@ -70,11 +71,12 @@ impl Line {
         }
     }
 
-    /// The line of each shard, where the attendant looks after several.
+    /// The line of each shard that is the application's to turn.
     pub fn of_each(layout: Layout, attendant: &Arc<Attendant>) -> Vec<Option<Arc<Self>>> {
         let line = |number| Arc::new(Self::new(attendant.clone(), number));
+        let attended = layout.holder == Holder::Application;
         (0..layout.shards)
-            .map(|number| layout.leases().then(|| line(number)))
+            .map(|number| attended.then(|| line(number)))
             .collect()
     }
 
@@ -122,16 +124,23 @@ impl Stack {
         }
     }
 
-    /// Turns a shard on the attendant's behalf, if nobody sits there, and leaves its line open.
-    fn serve(&self, number: usize) {
+    /// Leaves a shard to the attendant, if nobody sits there; whether it has it now. The caller looks into the shard after this.
+    pub fn leave_to_attendant(&self, number: usize) -> bool {
         let cell = &self.cells[number];
         match &cell.line {
-            Some(line) if cell.seat.attend() => line.open(),
-            // A single shard has no line; its attendant sits there (`wait::attend`), unless it is stepped.
-            None if cell.seat.is_free() => {}
-            _ => return,
+            Some(line) if cell.seat.attend() => {
+                line.open();
+                true
+            }
+            _ => false,
         }
-        self.turn_shard(number);
+    }
+
+    /// Turns a shard on the attendant's behalf, if nobody sits there, and leaves its line open.
+    fn serve(&self, number: usize) {
+        if self.leave_to_attendant(number) {
+            self.turn_shard(number);
+        }
     }
 }
 
@@ -140,9 +149,14 @@ pub(crate) fn attend(stack: &Stack) {
     let bell = &stack.attendant.bell;
     let mut rounds = Rounds::new(stack.clock.now());
     while !stack.is_stopping() {
-        bell.arm(Sleep::Futex);
         let now = stack.clock.now();
         watch::turning(now);
+        if rounds.turn(stack, now).0 {
+            continue;
+        }
+        bell.arm(Sleep::Futex);
+        // Once more after arming: what came before it may have rung nobody.
+        let now = stack.clock.now();
         let (called, until) = rounds.turn(stack, now);
         if !called && until > now && !stack.is_stopping() {
             watch::asleep(now);

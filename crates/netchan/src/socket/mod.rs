@@ -395,8 +395,10 @@ impl Socket {
     ///
     /// True if it may hold already, and the waker was woken; false: nothing of it holds, no need to look again.
     pub fn register(&self, interest: Readiness, waker: &Waker) -> bool {
-        // Whoever waits does not sit at the shard: `Waiter::register` is for those who do.
-        if let Some(number) = self.shard() {
+        // Whoever waits does not sit at the one shard of several: `Waiter::register` is for those who do.
+        if self.stack().layout.leases()
+            && let Some(number) = self.shard()
+        {
             self.stack().hand_over(number);
         }
         self.register_in_place(interest, waker)

@@ -2,18 +2,19 @@
 //! channel-fed shard meanwhile.
 //!
 //! A shard at the end of a channel has no thread of its own. Whoever sleeps in a socket call takes the shard's *seat* and, instead of
-//! sleeping on its own behalf, sleeps on the shard's doorbell and turns it for everyone. Those who come second sleep on a doorbell of
-//! their own, and get the seat when the first leaves. When nobody has sat there for two ticks (the application computes, or waits in an
-//! event loop of its own), the attendant sits down until somebody asks for the seat, so that acknowledgments and timers are never late by
-//! more than two ticks. Of several shards a thread sits at the one whose socket it waits for; who waits for several sockets leaves
-//! theirs to the attendant, which has a line to each (see `attendant`).
+//! sleeping on its own behalf, sleeps on the shard's doorbell and turns it for everyone. Those who come second *stand*: they sleep on a
+//! doorbell of their own. Who gets up while others stand leaves the shard to the attendant, until the next one who waits sits down: of
+//! threads that serve requests that is soon, and nobody is woken only to sit. When nobody has sat there for two ticks (the application
+//! computes, or waits in an event loop of its own), the attendant looks after the shard, too, so that acknowledgments and timers are never
+//! late by more than two ticks. Of several shards a thread sits at the one whose socket it waits for; who waits for several sockets leaves
+//! theirs to the attendant (see `attendant`).
 
 use std::{
     io,
     os::fd::{AsRawFd, BorrowedFd},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     task::{Wake, Waker},
     time::Duration,
@@ -21,7 +22,6 @@ use std::{
 
 use percore::{
     doorbell::{Doorbell, Sleep},
-    lock::{Mutex, mutex},
     operations::{Operation, count},
 };
 use proto::time::Instant;
@@ -30,24 +30,22 @@ use super::{Readiness, Socket};
 use crate::{
     clock::Clock,
     interface::Interface,
-    locks,
     net::Net,
     regime::{Holder, SHARDS_MAX, cell::Cell},
     stack::Stack,
-    stages, trace, watch,
+    stages, trace,
 };
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 const ATTENDED: u32 = 2;
-const ASKED_FOR: u32 = 3;
 
 /// Who turns a channel-fed shard.
 #[derive(Debug)]
 pub struct Seat {
     state: AtomicU32,
     /// Those who came second.
-    standing: Mutex<Vec<Arc<Parker>>>,
+    standing: AtomicUsize,
     /// Somebody waits for this shard elsewhere: who gets up leaves it to the attendant (where there are several shards).
     wanted: AtomicBool,
 }
@@ -56,58 +54,22 @@ impl Default for Seat {
     fn default() -> Self {
         Self {
             state: AtomicU32::new(FREE),
-            standing: mutex(&locks::STANDING, Vec::new()),
+            standing: AtomicUsize::new(0),
             wanted: AtomicBool::new(false),
         }
     }
 }
 
 impl Seat {
-    /// Takes a shard's free seat; asks the attendant for it if it sits there. With a line to the attendant nobody need be asked.
+    /// Takes a shard's seat, if no other thread sits there.
     fn take(cell: &Cell) -> bool {
         count(Operation::Rmw, 1);
-        let (seat, doorbell) = (&cell.seat, &cell.doorbell);
-        let Some(line) = &cell.line else {
-            return seat.take_or_ask(doorbell);
-        };
-        // SeqCst throughout, as below.
-        let taken = seat.state.swap(TAKEN, Ordering::SeqCst) != TAKEN;
-        if taken {
+        // SeqCst throughout: changes hands a few thousand times a second at most, and is read with `standing` and `wanted`.
+        let taken = cell.seat.state.swap(TAKEN, Ordering::SeqCst) != TAKEN;
+        if taken && let Some(line) = &cell.line {
             line.close();
         }
         taken
-    }
-
-    fn take_or_ask(&self, doorbell: &Doorbell) -> bool {
-        // SeqCst throughout: changes hands a few thousand times a second at most, and is read with `standing`.
-        match self
-            .state
-            .compare_exchange(FREE, TAKEN, Ordering::SeqCst, Ordering::SeqCst)
-        {
-            Ok(_) => true,
-            Err(ATTENDED) => {
-                let asked = self.state.compare_exchange(
-                    ATTENDED,
-                    ASKED_FOR,
-                    Ordering::SeqCst,
-                    Ordering::SeqCst,
-                );
-                if asked.is_ok() {
-                    doorbell.ring();
-                }
-                false
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// Gets up, and wakes one of those who stand.
-    fn leave(&self) {
-        self.state.store(FREE, Ordering::SeqCst);
-        let next = self.standing.lock().pop();
-        if let Some(next) = next {
-            next.poke();
-        }
     }
 
     /// For who waits elsewhere: whether the attendant has the shard now. If not, it will when the one who sits there gets up.
@@ -124,11 +86,16 @@ impl Seat {
         matches!(was, Ok(_) | Err(ATTENDED))
     }
 
-    /// Gets up from one of several shards' seats. True: somebody waits for it elsewhere, so that it is to be handed over.
-    fn leave_in(&self) -> bool {
-        self.leave();
-        // SeqCst: after `state`; pairs with `hand_over`.
-        self.wanted.load(Ordering::SeqCst) && self.wanted.swap(false, Ordering::SeqCst)
+    /// Gets up. SeqCst: of this and the look at those who stand, and who wait elsewhere, their own look at `state` is before or after both.
+    fn leave(&self) -> Left {
+        self.state.store(FREE, Ordering::SeqCst);
+        if self.wanted.load(Ordering::SeqCst) && self.wanted.swap(false, Ordering::SeqCst) {
+            Left::Wanted
+        } else if self.standing.load(Ordering::SeqCst) > 0 {
+            Left::Crowded
+        } else {
+            Left::Empty
+        }
     }
 
     /// Nobody sits here.
@@ -146,17 +113,6 @@ impl Seat {
         self.state.load(Ordering::Relaxed) == ATTENDED
     }
 
-    fn stand(&self, parker: &Arc<Parker>) {
-        let mut standing = self.standing.lock();
-        if !standing.iter().any(|p| Arc::ptr_eq(p, parker)) {
-            standing.push(parker.clone());
-        }
-    }
-
-    fn walk_away(&self, parker: &Arc<Parker>) {
-        self.standing.lock().retain(|p| !Arc::ptr_eq(p, parker));
-    }
-
     /// Whether anybody turns the shard, for `netchan show`.
     pub fn holder(&self) -> &'static str {
         match self.state.load(Ordering::Relaxed) {
@@ -167,14 +123,22 @@ impl Seat {
     }
 }
 
-const WOKEN: u8 = 1;
-const POKED: u8 = 2;
+/// What somebody who got up left behind.
+enum Left {
+    /// A shard for which nobody waits.
+    Empty,
+    /// Others who wait for it and do not sit.
+    Crowded,
+    /// Somebody who waits for it elsewhere.
+    Wanted,
+}
+
 const NOT_SITTING: usize = usize::MAX;
 
 /// Wakes one thread wherever it sleeps.
 #[derive(Debug)]
 pub struct Parker {
-    state: AtomicU8,
+    woken: AtomicBool,
     doorbell: Doorbell,
     /// The shard on whose doorbell it sleeps.
     sitting: AtomicUsize,
@@ -182,42 +146,33 @@ pub struct Parker {
 }
 
 impl Parker {
-    fn signal(&self, bit: u8) {
+    fn signal(&self) {
         count(Operation::Rmw, 1);
-        // SeqCst: pairs with the sleeper's order of arm (a fence in the doorbell), then look at `state`.
-        self.state.fetch_or(bit, Ordering::SeqCst);
+        // SeqCst: pairs with the sleeper's order of arm (a fence in the doorbell), then look at `woken`.
+        self.woken.store(true, Ordering::SeqCst);
         self.doorbell.ring();
         if let Some(seat) = self.seats.get(self.sitting.load(Ordering::SeqCst)) {
             seat.ring();
         }
     }
 
-    /// Makes it look whether a seat is free.
-    fn poke(&self) {
-        self.signal(POKED);
-    }
-
-    fn is_signalled(&self) -> bool {
-        self.state.load(Ordering::SeqCst) != 0
-    }
-
     /// Takes the wake-up, if there was one.
     fn take_wake(&self) -> bool {
         count(Operation::Rmw, 1);
-        self.state.swap(0, Ordering::SeqCst) & WOKEN != 0
+        self.woken.swap(false, Ordering::SeqCst)
     }
 
     fn has_wake(&self) -> bool {
-        self.state.load(Ordering::SeqCst) & WOKEN != 0
+        self.woken.load(Ordering::SeqCst)
     }
 }
 
 impl Wake for Parker {
     fn wake(self: Arc<Self>) {
-        self.signal(WOKEN);
+        self.signal();
     }
     fn wake_by_ref(self: &Arc<Self>) {
-        self.signal(WOKEN);
+        self.signal();
     }
 }
 
@@ -246,7 +201,7 @@ impl Waiter {
 
     pub(crate) fn on(stack: Arc<Stack>) -> io::Result<Self> {
         let parker = Arc::new(Parker {
-            state: AtomicU8::new(0),
+            woken: AtomicBool::new(false),
             doorbell: Doorbell::new()?,
             sitting: AtomicUsize::new(NOT_SITTING),
             seats: stack
@@ -348,14 +303,14 @@ impl Waiter {
 
     /// Gets up.
     fn leave(&self, number: usize) {
-        let cell = &self.stack.cells[number];
-        if cell.line.is_none() {
-            return cell.seat.leave();
+        let (stack, cell) = (&self.stack, &self.stack.cells[number]);
+        match cell.seat.leave() {
+            Left::Empty if !stack.is_attended() => return,
+            Left::Crowded => _ = stack.leave_to_attendant(number),
+            Left::Empty | Left::Wanted => stack.hand_over(number),
         }
-        if cell.seat.leave_in() || self.stack.is_attended() {
-            self.stack.hand_over(number);
-            self.stack.turn_shard(number);
-        }
+        // What came before that called nobody.
+        stack.turn_shard(number);
     }
 
     /// Turns one shard, whose seat it has taken, until the wait is over; then gets up.
@@ -414,7 +369,7 @@ impl Waiter {
         }
     }
 
-    /// Somebody else turns the shard: sleeps until woken, or until the seat is free.
+    /// Somebody else turns the shard: sleeps until woken.
     fn wait_standing(
         &mut self,
         number: usize,
@@ -423,25 +378,19 @@ impl Waiter {
     ) -> io::Result<usize> {
         let stack = self.stack.clone();
         let cell = &stack.cells[number];
-        loop {
-            cell.seat.stand(&self.parker);
-            if Seat::take(cell) {
-                cell.seat.walk_away(&self.parker);
-                return self.wait_sitting(number, fds, deadline);
-            }
-            let slept = self.sleep_parked(fds, deadline);
-            let over =
-                self.parker.take_wake() || !matches!(slept, Ok(0)) || stack.clock.now() >= deadline;
-            if over {
-                cell.seat.walk_away(&self.parker);
-                // A poke that came meanwhile was meant for somebody who stays.
-                pass_on_poke(cell);
-                return match slept {
-                    Ok(0) => look(fds),
-                    other => other,
-                };
-            }
+        // SeqCst: before the look at the seat; pairs with `Seat::leave`.
+        cell.seat.standing.fetch_add(1, Ordering::SeqCst);
+        let sits = Seat::take(cell);
+        let waited = if sits {
+            Ok(0)
+        } else {
+            self.wait_parked(fds, deadline)
+        };
+        cell.seat.standing.fetch_sub(1, Ordering::SeqCst);
+        if sits {
+            return self.wait_sitting(number, fds, deadline);
         }
+        waited
     }
 
     /// Others turn everything: sleeps until woken.
@@ -466,7 +415,7 @@ impl Waiter {
         let parker = self.parker.clone();
         parker.doorbell.arm(how);
         let now = self.stack.clock.now();
-        let slept = if parker.is_signalled() || now >= deadline {
+        let slept = if parker.has_wake() || now >= deadline {
             Ok(0)
         } else {
             self.sleep(&parker.doorbell, how, fds, deadline, now)
@@ -526,7 +475,7 @@ impl Waiter {
         }
         // After arming once more: what came before it may have rung nobody.
         let work = stack.turn_links();
-        let slept = if work || self.parker.is_signalled() {
+        let slept = if work || self.parker.has_wake() {
             Ok(0)
         } else {
             asleep(&stack, until, now, || ppoll(&mut self.fds, until, now))
@@ -587,16 +536,6 @@ pub(crate) fn asleep<R>(
     result
 }
 
-/// Whoever got up may have poked us while we were leaving, too.
-fn pass_on_poke(cell: &Cell) {
-    if cell.seat.state.load(Ordering::SeqCst) == FREE {
-        let next = cell.seat.standing.lock().pop();
-        if let Some(next) = next {
-            next.poke();
-        }
-    }
-}
-
 /// Whether any of `fds` is ready at this moment.
 fn look(fds: &mut [libc::pollfd]) -> io::Result<usize> {
     if fds.is_empty() {
@@ -620,59 +559,5 @@ pub(crate) fn ppoll(fds: &mut [libc::pollfd], until: Instant, now: Instant) -> i
     crate::sys::ppoll(fds, timeout)
 }
 
-/// The attendant of a single shard: turns it when nobody does.
-pub(crate) fn attend(stack: &Stack) {
-    let (cell, bell) = (&stack.cells[0], &stack.attendant.bell);
-    let mut free_ticks = 0;
-    while !stack.is_stopping() {
-        free_ticks = if cell.seat.is_free() {
-            free_ticks + 1
-        } else {
-            0
-        };
-        let wanted = free_ticks >= 2 || (free_ticks == 1 && stack.is_attended());
-        if wanted
-            && cell
-                .seat
-                .state
-                .compare_exchange(FREE, ATTENDED, Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok()
-        {
-            sit(stack, cell);
-            free_ticks = 0;
-        }
-        if !stack.is_attended() {
-            bell.arm(Sleep::Futex);
-            if !stack.is_stopping() && !stack.is_attended() {
-                let now = stack.clock.now();
-                watch::asleep(now);
-                asleep(stack, now + TICK, now, || bell.wait(Some(TICK)));
-                watch::turning(stack.clock.now());
-            }
-            bell.disarm();
-        }
-    }
-}
-
 /// 10 ms: a peer's retransmission timer is 200 ms at least, so that two of these go unnoticed, and a hundred wake-ups a second cost 0.05 % of a core.
 pub(super) const TICK: Duration = Duration::from_millis(10);
-
-/// The attendant's turn on a seat: until it is asked for, or the stack ends.
-fn sit(stack: &Stack, cell: &Cell) {
-    while !stack.is_stopping() && cell.seat.state.load(Ordering::SeqCst) == ATTENDED {
-        cell.doorbell.arm(Sleep::Futex);
-        stack.turn_shard(0);
-        let now = stack.clock.now();
-        watch::turning(now);
-        let until = cell.next_timer().min(now + TICK * 10);
-        if cell.seat.state.load(Ordering::SeqCst) == ATTENDED && until > now {
-            watch::asleep(now);
-            asleep(stack, until, now, || {
-                cell.doorbell.wait(Some(until.since(now)))
-            });
-            watch::turning(stack.clock.now());
-        }
-        cell.doorbell.disarm();
-    }
-    cell.seat.leave();
-}
