@@ -1,6 +1,7 @@
 //! TCP in a shard: segments to connections, connections to segments, and what the socket calls do to a connection.
 
 mod calls;
+mod open;
 mod tell;
 
 use std::{
@@ -33,14 +34,9 @@ use crate::{
     counters::Counter,
     emit::{self, IpFields},
     errno,
-    host::Host,
     packet::{Hint, Packet},
     socket::Readiness,
-    steer::{
-        flow::{FlowKey, Tuple},
-        short,
-    },
-    trace,
+    steer::flow::{FlowKey, Tuple},
 };
 
 /// A connection with what surrounds it.
@@ -501,121 +497,6 @@ impl Shard {
         self.events(number, events, now);
         self.mark_dirty(number);
     }
-
-    // --- opening --------------------------------------------------------------------------------------------------
-
-    /// A new connection in the table and among the flows, under its flow's short hash; full: `None`.
-    #[inline(never)]
-    pub(super) fn insert_tcp(
-        &mut self,
-        key: &FlowKey,
-        hash: u32,
-        connection: &Connection,
-        interface: u8,
-        (fields, linger): (IpFields, Option<Duration>),
-        listener: Option<u32>,
-    ) -> Option<u32> {
-        let number = self.tcp.insert_with(|| TcpSocket {
-            key: *key,
-            tuple: Tuple::of_key(key),
-            hash,
-            connection: *connection,
-            receive: ReceiveQueue::new(),
-            send: SendQueue::default(),
-            wakers: Wakers::default(),
-            error: None,
-            listener,
-            attached: listener.is_none(),
-            detached_flow: false,
-            dirty: false,
-            read_shut: false,
-            told_closed: false,
-            was_open: false,
-            hint: Hint::NONE,
-            template: emit::Template::new(key.local, key.remote, fields),
-            interface,
-            linger,
-        })?;
-        self.insert_flow(hash, number);
-        self.request(Request::Add, key);
-        Some(number)
-    }
-
-    /// Opens a connection: route, local address and port, and the SYN. The number of the connection, and its flow.
-    ///
-    /// # Errors
-    /// An errno: no route, no link, no free port or table slot, flow taken.
-    pub fn tcp_connect(
-        &mut self,
-        connect: &Connect<'_>,
-        may_take: impl Fn(u8, u16) -> Result<bool, i32>,
-        now: Instant,
-    ) -> Result<(u32, FlowKey), i32> {
-        let Connect {
-            source,
-            port,
-            remote,
-            options,
-        } = *connect;
-        let peer = self.peers.get(&self.host, remote, source);
-        let peer = peer.ok_or(libc::ENETUNREACH)?;
-        may_take(peer.interface, port)?;
-        let mut key = FlowKey {
-            local: peer.source,
-            remote: remote.ip(),
-            local_port: port,
-            remote_port: remote.port(),
-            protocol: Protocol::TCP,
-        };
-        let hash = if port == 0 {
-            self.choose_port(&mut key, peer.port_offset, |port| {
-                may_take(peer.interface, port).is_ok_and(|may| may)
-            })
-        } else {
-            self.free_flow(&key)
-        };
-        let hash = short(hash.ok_or(libc::EADDRNOTAVAIL)?);
-        let local = SocketAddr::new(key.local, key.local_port);
-        let iss = tcp::initial_sequence(&self.host.secret, local, remote, now);
-        let start = options.start(&self.host, &key, peer.interface, iss, peer.ts_offset);
-        let template = options.own.as_deref().unwrap_or(&self.host.template);
-        let connection = template.active(&start, now);
-        let kept = (options.fields, options.linger);
-        let number = self
-            .insert_tcp(&key, hash, &connection, peer.interface, kept, None)
-            .ok_or(libc::ENOBUFS)?;
-        self.count(Counter::ActiveOpens);
-        self.tell_ports(trace::TCP_CONNECT, number);
-        self.mark_dirty(number);
-        Ok((number, key))
-    }
-
-    /// Gives `key` a local port whose flow is free and whose answers will be steered to this shard; the flow's hash.
-    fn choose_port(
-        &mut self,
-        key: &mut FlowKey,
-        offset: u32,
-        may_take: impl Fn(u16) -> bool,
-    ) -> Option<u64> {
-        let mut counter = self.port_counter;
-        let mut hash = None;
-        let range = crate::limits::EPHEMERAL_PORTS;
-        tcp::ephemeral_port(offset, range, &mut counter, |port| {
-            key.local_port = port;
-            hash = self.free_flow(key).filter(|&hash| {
-                crate::steer::spread(hash, self.shards) == self.number && may_take(port)
-            });
-            hash.is_some()
-        });
-        self.port_counter = counter;
-        hash
-    }
-
-    /// The hash of a flow, if it is free.
-    fn free_flow(&self, key: &FlowKey) -> Option<u64> {
-        let hash = self.host.flow_hash.hash(key);
-        self.find(short(hash), key).is_none().then_some(hash)
-    }
 }
 
 /// Events that change more than readiness to read and write.
@@ -763,38 +644,5 @@ const fn counter_of(reason: tcp::Drop) -> Counter {
     match reason {
         tcp::Drop::Memory | tcp::Drop::Gaps => Counter::DropTcpMemory,
         _ => Counter::DropTcpUnacceptable,
-    }
-}
-
-impl TcpOptions {
-    /// What a connection of `key` begins with: what fits the MTU, what a silent peer can take (RFC 9293 MUST-15, MUST-67).
-    pub(super) fn start(
-        &self,
-        host: &Host,
-        key: &FlowKey,
-        interface: u8,
-        iss: SeqNum,
-        ts_offset: u32,
-    ) -> tcp::Start {
-        let (headers, default_mss) = if key.remote.is_ipv4() {
-            (40, 536)
-        } else {
-            (60, 1220)
-        };
-        let facts = host.interfaces.get(usize::from(interface));
-        let mtu = facts.map_or(1500, |i| i.mtu);
-        let mss = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX - 40);
-        let mss = mss.min(self.max_segment.unwrap_or(u16::MAX));
-        tcp::Start {
-            local_port: key.local_port,
-            remote_port: key.remote_port,
-            iss,
-            ts_offset,
-            mss: mss.max(64),
-            default_mss,
-            nagle: self.nagle,
-            cork: self.cork,
-            quick_ack: self.quick_ack,
-        }
     }
 }
