@@ -37,6 +37,8 @@ pub struct Config {
     pub links: Vec<LinkConfig>,
     /// `[tcp]`.
     pub tcp: TcpConfig,
+    /// `[udp]`.
+    pub udp: UdpConfig,
     /// `[[module]]`, in the order of the file, which is the order in which they see a packet.
     pub modules: Vec<ModuleConfig>,
 }
@@ -61,10 +63,17 @@ pub struct TcpConfig {
     pub receive_buffer_max: Option<usize>,
     /// The same for its send buffer.
     pub send_buffer_max: Option<usize>,
-    /// Most memory all sockets may hold together, bytes (N4).
+    /// Most memory all TCP sockets may hold together, bytes (N4): 64 KiB to 4 TiB.
     pub memory_max: Option<usize>,
     /// Whether small segments wait for company (RFC 9293 §3.7.4) unless a socket says otherwise.
     pub nagle: Option<bool>,
+}
+
+/// `[udp]`. What is `None` is left to the stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UdpConfig {
+    /// Most memory all UDP sockets may hold together, bytes (N4): 64 KiB to 4 TiB.
+    pub memory_max: Option<usize>,
 }
 
 /// A congestion control.

@@ -108,6 +108,8 @@ counters! {
     DropConnectionTable = "drop_tcp_table_full",
     /// Drop: text that no receive memory is left for.
     DropTcpMemory = "drop_tcp_memory",
+    /// Drop: text while all TCP sockets together hold as much memory as they may.
+    DropTcpLimit = "drop_tcp_memory_limit",
     /// Drop: a UDP header with an impossible length.
     DropUdpHeader = "drop_udp_header",
     /// Drop: wrong UDP checksum.
@@ -116,6 +118,8 @@ counters! {
     DropUdpNoSocket = "drop_udp_no_socket",
     /// Drop: a datagram while its socket's queue is full.
     DropUdpQueue = "drop_udp_queue_full",
+    /// Drop: a datagram while all UDP sockets together hold as much memory as they may.
+    DropUdpLimit = "drop_udp_memory_limit",
     /// Drop: the shard's channel from the link is full.
     DropChannelFull = "drop_channel_full",
     /// Drop: somebody holds the shard, and the link's part of its backlog is full.

@@ -36,6 +36,7 @@ pub mod environment;
 pub mod errno;
 pub mod limits;
 pub mod locks;
+pub mod memory;
 mod net;
 mod show;
 pub mod stages;

@@ -102,6 +102,22 @@ pub const TRACE_RECORDS: usize = 1_024;
 /// Flows in a steering table.
 pub const FLOWS: usize = 1 << 20;
 
+/// Memory limits that make sense: a window without scaling (RFC 9293), or the longest datagram, at least; 4 TiB at most.
+pub const MEMORY: RangeInclusive<u64> = (1 << 16)..=(1 << 42);
+/// What all TCP sockets may hold, unless the setting says otherwise: so many times the receive slabs. Receive queues can take three
+/// quarters of these (`QUEUED_EIGHTHS`); send buffers may hold as much and more. 128 MiB with one link of 1500 bytes MTU.
+pub const TCP_MEMORY_SLABS: u64 = 2;
+/// Most memory that a shard claims ahead: 32 packets of 1500 bytes, so that the account is asked once a burst at most.
+pub const MEMORY_CHUNK: u64 = 64 << 10;
+/// All shards claim so much of the limit ahead at most that two chunks each make up an eighth of it.
+pub const MEMORY_CHUNKS: u64 = 16;
+/// No window offers more than this part (1/n) of the memory that is left.
+pub const WINDOW_SHARE: i64 = 8;
+/// Memory that must be free again, in bytes, for each connection that is told so.
+pub const RELIEF: usize = 16 << 10;
+/// How often a shard whose connections wait for memory looks whether other shards have freed some.
+pub const MEMORY_RETRY: Duration = Duration::from_millis(10);
+
 /// What a shard has room for.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {

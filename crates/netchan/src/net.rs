@@ -34,7 +34,7 @@ use crate::{
     host::Host,
     limits,
     link::{Link, specification},
-    locks,
+    locks, memory,
     module::{Boxed, load, registry::Registry},
     regime::{Dispatch, Layout, Regime, SHARDS_MAX, choice::Choice, places::Places},
     socket::{TcpListener, TcpStream, UdpSocket},
@@ -70,6 +70,7 @@ pub struct Builder {
     seed: Option<u64>,
     tcp: tcp::Config,
     send_buffer: usize,
+    memory: memory::Limits,
     spin: Duration,
     control: bool,
     trace: Option<trace::Level>,
@@ -91,6 +92,7 @@ impl Default for Builder {
                 ..tcp::Config::default()
             },
             send_buffer: limits::SEND_BUFFER,
+            memory: memory::Limits::default(),
             spin: Duration::ZERO,
             control: false,
             trace: None,
@@ -141,11 +143,8 @@ impl Builder {
         if let Some(nagle) = config.tcp.nagle {
             builder.tcp.nagle = nagle;
         }
-        if config.tcp.memory_max.is_some() {
-            return Err(invalid(
-                "tcp.memory_max is not in this version: memory is bounded by the slabs (see limits.rs)",
-            ));
-        }
+        builder.memory.tcp = config.tcp.memory_max.map(|bytes| bytes as u64);
+        builder.memory.udp = config.udp.memory_max.map(|bytes| bytes as u64);
         if !config.cores.is_empty() {
             return Err(invalid(
                 "cores is not in this version: pin the process with taskset(1)",
@@ -309,6 +308,23 @@ impl Builder {
         self
     }
 
+    /// Most bytes that all TCP sockets hold together (N4): buffers of received packets that wait, in order and out of order, and text to
+    /// be sent. Beyond it windows close, text that comes all the same is not acknowledged, and sending waits; a socket that holds nothing may
+    /// always take a segment. Default: twice the memory of the receive slabs.
+    #[must_use]
+    pub const fn tcp_memory(mut self, bytes: usize) -> Self {
+        self.memory.tcp = Some(bytes as u64);
+        self
+    }
+
+    /// Most bytes that all UDP sockets hold together, in buffers of datagrams that wait. Beyond it datagrams are dropped, unless their socket has
+    /// none. Default: a quarter of what receive queues may have of the slabs.
+    #[must_use]
+    pub const fn udp_memory(mut self, bytes: usize) -> Self {
+        self.memory.udp = Some(bytes as u64);
+        self
+    }
+
     /// How long waiting threads and link threads look again and again before they sleep. Zero: not at all.
     #[must_use]
     pub const fn spin(mut self, spin: Duration) -> Self {
@@ -323,11 +339,12 @@ impl Builder {
         self
     }
 
-    /// Whether regime, Giant, dispatch and number of shards go together.
+    /// Whether regime, Giant, dispatch and number of shards go together, and memory limits can be kept.
     ///
     /// # Errors
     /// `InvalidInput`, with the reason.
     pub fn check(&self) -> io::Result<()> {
+        self.memory.check()?;
         self.choice.layout().map(|_| ()).map_err(invalid)
     }
 
@@ -337,15 +354,7 @@ impl Builder {
     /// `InvalidInput` for settings that contradict each other or are not in this version; the system's when it has no memory or threads.
     pub fn start(mut self) -> io::Result<Net> {
         let modules = std::mem::take(&mut self.modules);
-        let mut layout = self.choice.layout().map_err(invalid)?;
-        let degraded = load::need_giant(&modules, self.choice.regime(), layout);
-        if degraded.is_some() {
-            self.choice.degrade();
-            layout = self.choice.layout().map_err(invalid)?;
-        }
-        if self.links.is_empty() || self.links.len() > 64 || layout.shards > SHARDS_MAX {
-            return Err(invalid("a stack needs 1 to 64 links and at most 64 shards"));
-        }
+        let (layout, degraded) = self.layout_for(&modules)?;
         let threaded = self.threads != Threads::Caller;
         let layout = if threaded {
             layout
@@ -363,13 +372,15 @@ impl Builder {
         }
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let stepped = self.threads == Threads::Stepped;
-        let (choice, now, forwarding_by) = (self.choice, clock.now(), self.forwarding.1);
+        let (choice, memory, now) = (self.choice, self.memory, clock.now());
+        let forwarding_by = self.forwarding.1;
         let (host, links) = self.host(layout)?;
         let owns_links = !threaded && layout.shards == 1;
         let giant = Arc::new(Giant::new(layout.giant));
         let registry = Registry::new(links.len(), giant.clone());
         load::at_boot(&registry, modules, host.forwarding)?;
-        let parts = Parts::make(&Arc::new(host), links, layout, owns_links, &registry, now)?;
+        let (host, own) = (Arc::new(host), owns_links);
+        let parts = Parts::make(&host, links, layout, own, &registry, memory, now)?;
         let stack = Arc::new(Stack {
             regime: choice.regime(),
             choice,
@@ -388,6 +399,7 @@ impl Builder {
             ),
             host: parts.host,
             counters: parts.counters,
+            memory: parts.memory,
             ports: parts.ports,
             cells: parts.cells,
             stop: AtomicBool::new(false),
@@ -406,6 +418,21 @@ impl Builder {
             answer_from_outside(&stack);
         }
         Ok(Net::of(stack))
+    }
+
+    /// What its settings come to with these modules, and why it runs under Giant if it was not asked to.
+    fn layout_for(&mut self, modules: &[Boxed]) -> io::Result<(Layout, Option<String>)> {
+        self.check()?;
+        let mut layout = self.choice.layout().map_err(invalid)?;
+        let degraded = load::need_giant(modules, self.choice.regime(), layout);
+        if degraded.is_some() {
+            self.choice.degrade();
+            layout = self.choice.layout().map_err(invalid)?;
+        }
+        if self.links.is_empty() || self.links.len() > 64 || layout.shards > SHARDS_MAX {
+            return Err(invalid("a stack needs 1 to 64 links and at most 64 shards"));
+        }
+        Ok((layout, degraded))
     }
 
     /// The facts that everyone shares, and the links apart from them.

@@ -176,6 +176,10 @@ impl proto::tcp::Payload for Packet {
     fn truncate(&mut self, len: usize) {
         Self::truncate(self, len);
     }
+    #[inline]
+    fn memory(&self) -> usize {
+        self.true_size()
+    }
     /// Where the text is small against the buffer that would hold it: an eighth, so that what is copied stays little
     /// and no buffer is kept for less than an eighth of itself (SegmentSmack, negative 67).
     fn try_append(&mut self, next: &Self) -> bool {

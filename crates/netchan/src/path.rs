@@ -532,7 +532,7 @@ fn transmit_from_links(interface: &mut Interface, now: Instant) -> usize {
 }
 
 /// modules ──► check ──► tap ──► link, for packets that were handed over by a call.
-#[inline]
+#[inline(always)]
 fn transmit(interface: &mut Interface, packets: &mut VecDeque<Packet>, now: Instant) {
     if interface.modules.are_open() {
         interface.modules.screen(packets, now); //                                         modules

@@ -506,6 +506,12 @@ fn memory(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
             Err(busy) => rows.push(busy.row("of", json!(of))),
         }
     }
+    for (account, of) in stack.memory.iter().zip(["tcp sockets", "udp sockets"]) {
+        rows.push(json!({
+            "what": "socket memory", "of": of, "used_bytes": account.claimed(), "error_bytes": account.error_max(),
+            "limit_bytes": account.limit(), "pressed": account.pressed(),
+        }));
+    }
     rows
 }
 
@@ -522,6 +528,7 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
     } else {
         origins.giant
     };
+    let limit = |name: &str, at: usize| row(name, json!(stack.memory[at].limit()), "boot");
     vec![
         by("regime", json!(stack.regime.name()), origins.regime),
         by("giant", json!(stack.layout.giant), giant),
@@ -560,6 +567,8 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
             json!(stack.host.send_buffer),
             "boot",
         ),
+        limit("tcp.memory_bytes", 0),
+        limit("udp.memory_bytes", 1),
         row("tcp.congestion", json!("reno"), "boot"),
         row("checks", json!(percore::checks::in_words()), "build"),
         row(

@@ -36,6 +36,7 @@ use crate::{
     host::Host,
     interface::{Interface, Receive},
     locks,
+    memory::Account,
     module::registry::Registry,
     path,
     regime::{
@@ -109,6 +110,8 @@ pub(crate) struct Stack {
     pub modules: Registry,
     pub host: Arc<Host>,
     pub counters: Arc<Counters>,
+    /// What sockets of TCP and of UDP hold together, and may.
+    pub memory: [Arc<Account>; 2],
     pub directory: Directory,
     pub ports: Vec<Port>,
     pub cells: Vec<Cell>,

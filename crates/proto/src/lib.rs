@@ -7,6 +7,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod allowance;
 pub mod icmp;
 pub mod ip;
 pub mod neighbor;

@@ -22,6 +22,9 @@ impl Payload for Text {
     fn truncate(&mut self, len: usize) {
         self.0 = self.0.min(len);
     }
+    fn memory(&self) -> usize {
+        2048
+    }
 }
 
 struct End {

@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, net::IpAddr, ops::Range};
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::{Config, ConfigError, Congestion, LinkConfig, TcpConfig, module, units};
+use super::{Config, ConfigError, Congestion, LinkConfig, TcpConfig, UdpConfig, module, units};
 use crate::{
+    limits,
     link::specification::{self, Kind, Specification},
     regime::{Dispatch, Regime},
     trace::Level,
@@ -26,6 +27,8 @@ struct File {
     link: Vec<Link>,
     #[serde(default)]
     tcp: Tcp,
+    #[serde(default)]
+    udp: Udp,
     #[serde(default)]
     module: Vec<module::Module>,
 }
@@ -50,6 +53,12 @@ struct Tcp {
     send_buffer_max: Option<Spanned<Value>>,
     memory_max: Option<Spanned<Value>>,
     nagle: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Udp {
+    memory_max: Option<Spanned<Value>>,
 }
 
 /// What is wrong, and which bytes of the text it is about.
@@ -121,6 +130,9 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
         forwarding: file.forwarding,
         trace: file.trace.as_ref().map(level).transpose()?,
         tcp: tcp(&file.tcp)?,
+        udp: UdpConfig {
+            memory_max: size(file.udp.memory_max.as_ref(), &limits::MEMORY)?,
+        },
         ..Config::default()
     };
     if let Err(what) = config.choice().layout() {
@@ -223,7 +235,7 @@ fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
         congestion,
         receive_buffer_max: size(file.receive_buffer_max.as_ref(), &buffer)?,
         send_buffer_max: size(file.send_buffer_max.as_ref(), &buffer)?,
-        memory_max: size(file.memory_max.as_ref(), &((1 << 20)..=(1 << 42)))?,
+        memory_max: size(file.memory_max.as_ref(), &limits::MEMORY)?,
         nagle: file.nagle,
     })
 }

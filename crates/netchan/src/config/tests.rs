@@ -39,6 +39,9 @@ receive_buffer_max = "16 MiB"
 send_buffer_max = 4194304
 memory_max = "1 GiB"
 nagle = true
+
+[udp]
+memory_max = "64 KiB"
 "#;
 
 #[test]
@@ -73,6 +76,7 @@ fn whole_file() {
             nagle: Some(true),
         }
     );
+    assert_eq!(config.udp.memory_max, Some(64 << 10));
 }
 
 #[test]
@@ -135,7 +139,8 @@ fn unknown_keys_are_named() {
         "link.mtu",
         &["unknown field", "options"],
     );
-    wrong("[udp]\nx = 1", 1, "udp", &["unknown field"]);
+    wrong("[icmp]\nx = 1", 1, "icmp", &["unknown field"]);
+    wrong("[udp]\nx = 1", 2, "udp.x", &["unknown field", "memory_max"]);
     wrong(
         "[[link]]\nkind = \"tap\"\n[link.options]\nmut = 9000",
         4,
@@ -179,6 +184,13 @@ fn bad_values_are_named() {
         "tcp.send_buffer_max",
         &["-1"],
     );
+    for table in ["tcp", "udp"] {
+        let key = format!("{table}.memory_max");
+        for bytes in ["0", "65535", "\"8 TiB\""] {
+            let text = format!("[{table}]\nmemory_max = {bytes}");
+            wrong(&text, 2, &key, &["out of range: 65536 to"]);
+        }
+    }
     wrong("[tcp]\nmemory_max = true", 2, "tcp.memory_max", &["true"]);
 }
 

@@ -19,6 +19,7 @@ use crate::{
     interface::{Interface, Receive},
     limits,
     link::Link,
+    memory::{self, Account},
     module::registry::Registry,
     packet::Packet,
     regime::{
@@ -38,6 +39,8 @@ pub struct Parts {
     pub ports: Vec<Port>,
     pub cells: Vec<Cell>,
     pub attendant: Arc<Attendant>,
+    /// What sockets of TCP and of UDP hold, and may.
+    pub memory: [Arc<Account>; 2],
 }
 
 impl Parts {
@@ -47,6 +50,7 @@ impl Parts {
         layout: Layout,
         owns_links: bool,
         modules: &Registry,
+        memory: memory::Limits,
         now: proto::time::Instant,
     ) -> io::Result<Self> {
         // Each shard and each half of an interface writes counters of its own.
@@ -57,6 +61,7 @@ impl Parts {
         let mut ends = Ends::new(layout);
         let (mut ports, mut own_links, mut buffers) = (Vec::new(), Vec::new(), usize::MAX);
         let mut ways = ways(if host.forwarding { links.len() } else { 0 });
+        let mut slabs = 0;
         for (number, link) in links.into_iter().enumerate() {
             let doorbell = Arc::new(Doorbell::new()?);
             let mut link = giant::shim(link, layout.giant, &modules.giant);
@@ -81,6 +86,7 @@ impl Parts {
             let gone = interface.gone_flag.clone();
             // The scarcest link decides: all of a shard's connections may hang on it.
             buffers = buffers.min(receive.slab.capacity());
+            slabs += receive.slab.capacity() as u64 * receive.slab.buffer_size() as u64;
             let mut own = OwnLink { receive, interface };
             modules.look(number, &mut own);
             ports.push(Port {
@@ -91,9 +97,10 @@ impl Parts {
             });
         }
         let sharing = buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards;
+        let memory = memory.accounts(slabs, layout.shards).map(Arc::new);
         let mut cells = Vec::new();
         for (number, (doorbell, line)) in doorbells.into_iter().zip(lines).enumerate() {
-            let settings = shard_settings(layout, number, host, &counters, sharing);
+            let settings = shard_settings(layout, number, host, &counters, sharing, &memory);
             let ways = if owns_links {
                 Ways::Own(std::mem::take(&mut own_links))
             } else {
@@ -108,6 +115,7 @@ impl Parts {
             ports,
             cells,
             attendant,
+            memory,
         })
     }
 }
@@ -171,6 +179,7 @@ fn shard_settings(
     host: &Arc<Host>,
     counters: &Arc<Counters>,
     segments: usize,
+    memory: &[Arc<Account>; 2],
 ) -> ShardSettings {
     ShardSettings {
         number,
@@ -179,6 +188,7 @@ fn shard_settings(
         counters: counters.clone(),
         leases: layout.leases(),
         segments,
+        memory: memory.clone(),
         room: if layout.own_shards {
             limits::SOCKET_SHARD
         } else {

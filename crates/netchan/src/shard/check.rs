@@ -57,6 +57,7 @@ impl Shard {
         assert_eq!(nodes + free, self.segments, "segment nodes: held and free");
         let datagrams: usize = self.udp.iter().map(|(_, socket)| socket.depth()).sum();
         assert_eq!(datagrams, self.udp_queued, "datagrams that wait");
+        self.check_memory();
         for (_, listener) in self.listeners.iter() {
             let (ready, embryos) = listener.depths();
             assert!(ready <= limits::CONNECTIONS_PER_SHARD && embryos <= limits::SYN_QUEUE);

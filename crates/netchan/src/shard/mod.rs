@@ -4,6 +4,7 @@
 mod check;
 mod icmp;
 mod listen;
+mod memory;
 mod peers;
 mod send_queue;
 mod table;
@@ -31,6 +32,7 @@ pub use self::{
     udp::UdpSocket,
 };
 use self::{
+    memory::Memory,
     peers::Peers,
     send_queue::SendMemory,
     table::Table,
@@ -42,6 +44,7 @@ use crate::{
     counters::{Counter, Counters},
     host::Host,
     limits::{self, Room},
+    memory::Account,
     packet::{HEADROOM, Packet},
     steer::flow::{FlowKey, Tuple},
 };
@@ -60,6 +63,8 @@ pub struct ShardSettings {
     pub leases: bool,
     /// Received packets that its connections may hold together.
     pub segments: usize,
+    /// What sockets of TCP and of UDP may hold, in all shards together.
+    pub memory: [Arc<Account>; 2],
     /// What else it has room for.
     pub room: Room,
 }
@@ -84,6 +89,7 @@ pub struct Shard {
     timers: Wheel,
     peers: Peers,
     send_memory: SendMemory,
+    memory: Memory,
     /// Connections that may have something to send.
     dirty: Vec<u32>,
     /// Packets to send, for each interface.
@@ -130,6 +136,7 @@ impl Shard {
             counters,
             leases,
             segments,
+            memory,
             room,
         } = settings;
         let mtu = host.interfaces.iter().map(|i| i.mtu).max().unwrap_or(1500);
@@ -141,12 +148,21 @@ impl Shard {
         let size = (HEADROOM + mtu).next_multiple_of(64);
         let slab = Slab::with_ready(buffers, size, room.ready)?;
         let seed = host.seed.derive(number as u64 + 1000);
+        let mut pool = SegmentPool::with_capacity(segments);
+        let memory = Memory::new(
+            memory,
+            number,
+            pool.memory_mut(),
+            room.connections,
+            host.tcp.receive_buffer,
+        );
         let outbox = || VecDeque::with_capacity(buffers);
         Ok(Self {
             number,
             shards,
             slab,
-            pool: SegmentPool::with_capacity(segments),
+            pool,
+            memory,
             flows: HashTable::with_capacity(room.connections),
             tcp: Table::with_capacity(room.connections),
             recent: 0,

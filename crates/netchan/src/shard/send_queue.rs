@@ -59,12 +59,17 @@ impl SendQueue {
         memory.size - self.len
     }
 
-    /// Appends as much of `buffers` as fits; returns how many bytes.
+    /// Appends as much of `buffers` as fits, and at most `most` bytes; returns how many.
     #[inline]
-    pub fn append(&mut self, buffers: &[IoSlice<'_>], memory: &mut SendMemory) -> usize {
+    pub fn append(
+        &mut self,
+        buffers: &[IoSlice<'_>],
+        memory: &mut SendMemory,
+        most: usize,
+    ) -> usize {
         let mut taken = 0;
         for buffer in buffers {
-            let n = self.append_one(buffer, memory);
+            let n = self.append_one(buffer, memory, most - taken);
             taken += n;
             if n < buffer.len() {
                 break;
@@ -74,12 +79,12 @@ impl SendQueue {
     }
 
     #[inline]
-    fn append_one(&mut self, bytes: &[u8], memory: &mut SendMemory) -> usize {
-        if bytes.is_empty() {
+    fn append_one(&mut self, bytes: &[u8], memory: &mut SendMemory, most: usize) -> usize {
+        if bytes.is_empty() || most == 0 {
             return 0;
         }
         let ring = self.memory.get_or_insert_with(|| memory.take());
-        let n = bytes.len().min(ring.len() - self.len);
+        let n = bytes.len().min(ring.len() - self.len).min(most);
         let tail = (self.head + self.len) & (ring.len() - 1);
         let first = n.min(ring.len() - tail);
         ring[tail..tail + first].copy_from_slice(&bytes[..first]);
@@ -90,9 +95,9 @@ impl SendQueue {
         n
     }
 
-    /// Drops `n` bytes from the front (at most all); the memory goes back once it is empty.
+    /// Drops `n` bytes from the front (at most all); the memory goes back once it is empty. How many they were.
     #[inline]
-    pub fn advance(&mut self, n: usize, memory: &mut SendMemory) {
+    pub fn advance(&mut self, n: usize, memory: &mut SendMemory) -> usize {
         let n = n.min(self.len);
         self.len -= n;
         if self.len == 0 {
@@ -103,6 +108,7 @@ impl SendQueue {
         } else if let Some(ring) = &self.memory {
             self.head = (self.head + n) & (ring.len() - 1);
         }
+        n
     }
 
     /// Copies bytes from `offset` on to fill `to`, with their checksum; `None` if there are not so many.

@@ -7,6 +7,7 @@ mod tell;
 use std::{
     io::IoSliceMut,
     net::{IpAddr, SocketAddr},
+    task::Waker,
 };
 
 use percore::slab::Buffer;
@@ -25,7 +26,7 @@ use proto::{
 
 use super::{
     Addresses, Shard, read_addresses,
-    send_queue::SendQueue,
+    send_queue::{SendMemory, SendQueue},
     time_wait::{self, Waiting},
     wakers::Wakers,
 };
@@ -63,6 +64,8 @@ pub struct TcpSocket {
     pub(super) detached_flow: bool,
     pub(super) dirty: bool,
     read_shut: bool,
+    /// More memory would let it send or receive more: it is on the shard's list.
+    pub(super) waits_for_memory: bool,
     /// The trace has been told that the peer's window is closed.
     told_closed: bool,
     /// The handshake was over once: tells "refused" from "reset".
@@ -205,6 +208,9 @@ impl Shard {
             // As Linux: the peer repeats, or our SYN-ACK's timer does.
             return self.count(Counter::DropAcceptQueue);
         }
+        if self.pool.memory().lacks(packet.true_size()) {
+            self.ask_for_segment(packet.true_size());
+        }
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
@@ -213,10 +219,14 @@ impl Shard {
                 .connection
                 .input(header, packet, &mut socket.receive, &mut self.pool, now);
         if input.acked > 0 {
-            socket
+            let acked = socket
                 .send
                 .advance(input.acked as usize, &mut self.send_memory);
+            self.pool.memory_mut().remove(acked);
             socket.hint = Hint::PROGRESS;
+            if self.memory.tcp.is_off(self.pool.memory()) {
+                self.memory.settle(self.pool.memory_mut());
+            }
         }
         if input.drop.is_some() || input.events.intersects(RARE) || socket.connection.wants_output()
         {
@@ -371,6 +381,13 @@ impl Shard {
                 .map(|e| errno::of_tcp(e, socket.was_open));
             ready = Readiness(!0);
         }
+        if events.intersects(Events::RESET | Events::CLOSED) {
+            // Nobody will acknowledge it.
+            let queued = socket
+                .send
+                .advance(socket.send.len(), &mut self.send_memory);
+            self.pool.memory_mut().remove(queued);
+        }
         if events.contains(Events::TIME_WAIT) {
             ready = ready | Readiness::HANGUP | Readiness::READABLE;
             let waiting = Waiting::new(
@@ -415,11 +432,15 @@ impl Shard {
         }
         let listener = socket.listener;
         socket.receive.clear(&mut self.pool);
-        let queued = socket.send.len();
-        socket.send.advance(queued, &mut self.send_memory);
+        let queued = socket
+            .send
+            .advance(socket.send.len(), &mut self.send_memory);
+        self.pool.memory_mut().remove(queued);
+        let waits = socket.waits_for_memory;
         self.detach_flow(number);
         self.timers.disarm(number);
         self.tcp.discard(number);
+        self.memory_freed(waits.then_some(number));
         self.publish_load();
         if let Some(listener) = listener {
             self.embryo_gone(listener, number);
@@ -444,6 +465,9 @@ impl Shard {
             return;
         };
         socket.dirty = false;
+        if self.memory.limits_windows() {
+            socket.connection.limit_window(self.memory.window_bound);
+        }
         let mut sent = 0;
         while socket.connection.wants_output() {
             // The buffer first: what `output` has given must be sent.
@@ -472,7 +496,11 @@ impl Shard {
         self.timers.arm(number, socket.connection.deadline());
         // A connection in TIME-WAIT lives on as its record.
         let over = (socket.connection.is_finished() || socket.detached_flow) && !socket.dirty;
+        let is_short = self.memory.limits_windows() && socket.connection.is_short_of_window();
         self.counters.add(self.number, Counter::TcpOut, sent);
+        if is_short {
+            self.wait_for_memory(number);
+        }
         if over {
             self.detach_flow(number);
             self.reap(number);
@@ -480,6 +508,12 @@ impl Shard {
     }
 
     pub(super) fn tcp_timer(&mut self, number: u32, now: Instant) {
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        if socket.waits_for_memory {
+            self.relieve(now);
+        }
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
@@ -532,7 +566,8 @@ impl TcpSocket {
             || self.detached_flow
     }
 
-    fn readiness(&self, memory: &super::send_queue::SendMemory) -> Readiness {
+    /// `has_memory`: connections may hold more than they do.
+    pub(super) fn readiness(&self, memory: &SendMemory, has_memory: bool) -> Readiness {
         let mut ready = Readiness::NONE;
         let over = self.connection.is_finished() || self.detached_flow;
         if self.receive.readable_bytes() > 0 || self.end_of_stream() {
@@ -544,7 +579,9 @@ impl TcpSocket {
         let closed_for_writing = self.was_open && !self.connection.is_open_for_writing();
         // As Linux: writable once a third of the buffer is free; and where a write would answer at once with an error.
         if closed_for_writing
-            || (self.connection.can_send() && self.send.room(memory) > self.send.len() / 2)
+            || (self.connection.can_send()
+                && self.send.room(memory) > self.send.len() / 2
+                && (has_memory || self.send.len() == 0))
         {
             ready = ready | Readiness::WRITABLE;
         }
@@ -555,6 +592,11 @@ impl TcpSocket {
             ready = ready | Readiness::HANGUP;
         }
         ready
+    }
+
+    /// Wakes those who wait for any of `ready`.
+    pub(super) fn wake(&mut self, ready: Readiness, woken: &mut Vec<Waker>) {
+        self.wakers.wake(ready, woken);
     }
 
     /// FIONREAD.
@@ -642,6 +684,7 @@ impl Filling<'_, '_> {
 
 const fn counter_of(reason: tcp::Drop) -> Counter {
     match reason {
+        tcp::Drop::Limit => Counter::DropTcpLimit,
         tcp::Drop::Memory | tcp::Drop::Gaps => Counter::DropTcpMemory,
         _ => Counter::DropTcpUnacceptable,
     }

@@ -104,6 +104,12 @@ impl Wheel {
         at == Instant::FAR || node.after < at || node.after <= soon
     }
 
+    /// Whether `number` will come up at all.
+    pub fn is_armed(&self, number: u32) -> bool {
+        let node = self.nodes.get(number as usize);
+        node.is_some_and(|node| node.slot != NONE)
+    }
+
     /// Forgets `number`.
     pub fn disarm(&mut self, number: u32) {
         let Some(&Node {

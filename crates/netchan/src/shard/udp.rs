@@ -68,6 +68,14 @@ impl UdpSocket {
         self.queue.len()
     }
 
+    /// Memory of the datagrams that wait.
+    pub fn memory(&self) -> usize {
+        self.queue
+            .iter()
+            .map(|(packet, _)| packet.true_size())
+            .sum()
+    }
+
     /// FIONREAD: bytes of the first datagram.
     pub fn first_len(&self) -> usize {
         self.queue.front().map_or(0, |(packet, _)| packet.len())
@@ -115,6 +123,13 @@ impl Shard {
         {
             return self.count(Counter::DropUdpQueue);
         }
+        let is_first = socket.queue.is_empty();
+        if !self.may_keep_datagram(packet.true_size(), is_first) {
+            return;
+        }
+        let Some(socket) = self.udp.get_mut(number) else {
+            return;
+        };
         self.udp_queued += 1;
         packet.pull(upper + HEADER_LEN);
         packet.truncate(usize::from(header.length) - HEADER_LEN);
@@ -162,6 +177,10 @@ impl Shard {
     pub fn udp_close(&mut self, number: u32) {
         if let Some(socket) = self.udp.remove(number) {
             self.udp_queued -= socket.queue.len();
+            self.datagram_gone(socket.memory());
+        }
+        if self.udp.len() == 0 {
+            self.memory.udp.give_back(&mut self.memory.datagrams);
         }
         self.publish_load();
     }
@@ -288,8 +307,10 @@ impl Shard {
             truncated: !rest.is_empty(),
         };
         if !flags.peek {
+            let memory = packet.true_size();
             socket.queue.pop_front();
             self.udp_queued -= 1;
+            self.datagram_gone(memory);
         }
         Ok(received)
     }

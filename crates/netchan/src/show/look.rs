@@ -87,7 +87,8 @@ impl<'a> Look<'a> {
         f: impl FnOnce(&mut Held) -> R + Send,
     ) -> Result<R, Busy> {
         let cell = &self.stack.cells[number];
-        let f = match &cell.desk {
+        // Of a stack whose turns somebody else takes, no thread serves the desk.
+        let f = match cell.desk.as_ref().filter(|_| !self.stack.stepped) {
             Some(desk) => {
                 let patience = self.until.get().saturating_sub(now_ns());
                 match desk.run_within(f, Duration::from_nanos(patience)) {

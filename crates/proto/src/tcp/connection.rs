@@ -191,6 +191,8 @@ pub struct Connection {
     pub(super) last_ack_sent: SeqNum,
     /// In-order bytes that the application has not taken.
     pub(super) unread: u32,
+    /// Most bytes that a window may offer for the time being, whatever the buffer's size.
+    pub(super) window_limit: u32,
     /// Full segments still to be acknowledged at once, while the peer is in slow start.
     pub(super) quick_acks: u8,
     /// Further duplicate acknowledgments owed; without SACK their number is all the peer learns.
@@ -313,6 +315,7 @@ impl Connection {
             peer_mss: config.default_mss.max(MSS_MIN),
             last_ack_sent: SeqNum(0),
             unread: 0,
+            window_limit: u32::MAX,
             quick_acks: if config.quick_ack { QUICK_ACKS } else { 0 },
             duplicate_acks_owed: 0,
             peer_fin: SeqNum(0),
@@ -503,6 +506,13 @@ impl Connection {
         let most = 65535_u32 << self.rcv.scale;
         self.settings.receive_buffer = bytes.clamp(1, RECEIVE_BUFFER_MAX.min(most));
         self.consumed(0);
+    }
+
+    /// What memory allows: windows offer at most `bytes` from now on, but nothing that was offered is taken back (RFC 9293 SHLD-14), and
+    /// a connection of which nothing waits to be read offers two segments at least. To be said before [`Self::output`].
+    #[inline]
+    pub const fn limit_window(&mut self, bytes: u32) {
+        self.window_limit = bytes;
     }
 
     /// The application appended `n` bytes to the send queue. They are pushed: the last segment

@@ -42,10 +42,12 @@ impl Connection {
 
     /// The peer's initial sequence number and options.
     pub(super) fn take_syn(&mut self, syn: &Header, now: Instant) {
+        // As far as a SYN of ours said, which was before its answer said where counting begins.
+        let offered = (self.rcv.edge - self.rcv.nxt).max(0).unsigned_abs();
         self.irs = syn.seq;
         self.rcv.nxt = syn.seq + 1;
         self.last_ack_sent = self.rcv.nxt;
-        self.rcv.edge = self.rcv.nxt + self.settings.receive_buffer.min(65535);
+        self.rcv.edge = self.rcv.nxt + offered;
         self.negotiate(syn, now);
         self.take_window(syn, u32::from(syn.window));
     }

@@ -156,14 +156,12 @@ impl Connection {
         };
         let mut header = self.plain_header(self.iss, flags);
         header.options = self.syn_options(now);
-        // RFC 7323 §2.2: the window of a SYN is not scaled.
-        let window = self.settings.receive_buffer.min(65535);
-        header.window = u16::try_from(window).unwrap_or(u16::MAX);
+        header.window = self.syn_window();
         if passive {
             header.ack = self.rcv.nxt;
             self.acknowledged_by_this();
-            self.note_edge(window);
         }
+        self.note_edge(header.window.into());
         Some(Transmit {
             header,
             offset: 0,

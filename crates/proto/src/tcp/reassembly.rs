@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::marker::PhantomData;
 
 use super::types::Drop;
+use crate::allowance::Allowance;
 use crate::wire::tcp::{SackBlocks, SeqNum};
 
 /// What the stack needs to know of a received segment's text.
@@ -25,6 +26,8 @@ pub trait Payload {
     fn trim_front(&mut self, n: usize);
     /// Keeps the first `len` bytes.
     fn truncate(&mut self, len: usize);
+    /// Bytes of memory that it holds, however short its text is now: the same from beginning to end.
+    fn memory(&self) -> usize;
     /// Copies the text of `next` behind its own if there is room, so that small segments do not
     /// hold a buffer each. False, and nothing changed, if not.
     fn try_append(&mut self, _next: &Self) -> bool {
@@ -41,6 +44,9 @@ impl Payload for Vec<u8> {
     }
     fn truncate(&mut self, len: usize) {
         self.truncate(len);
+    }
+    fn memory(&self) -> usize {
+        self.capacity()
     }
     fn try_append(&mut self, next: &Self) -> bool {
         let fits = self.len() + next.len() <= self.capacity();
@@ -76,6 +82,8 @@ pub struct SegmentPool<P> {
     available: u32,
     /// Out-of-order text may not take the last nodes: in-order text must always get through.
     reserve: u32,
+    /// Memory of what is in the nodes, and whatever else the owner counts with it.
+    memory: Allowance,
 }
 
 impl<P: Payload> SegmentPool<P> {
@@ -98,7 +106,21 @@ impl<P: Payload> SegmentPool<P> {
             free,
             available: count,
             reserve: count / 8,
+            memory: Allowance::default(),
         }
+    }
+
+    /// Memory that its segments hold, and how much that may come to. Text beyond it is refused ([`Drop::Limit`]), but that a
+    /// connection may always hold a little in order.
+    #[inline]
+    pub const fn memory(&self) -> &Allowance {
+        &self.memory
+    }
+
+    /// The same, to set a limit, or to count something else with it (what the connections have to send).
+    #[inline]
+    pub const fn memory_mut(&mut self) -> &mut Allowance {
+        &mut self.memory
     }
 
     /// Nodes not in use.
@@ -110,6 +132,7 @@ impl<P: Payload> SegmentPool<P> {
     fn take(&mut self, payload: P, seq: SeqNum) -> Option<u32> {
         let index = self.free;
         let node = self.nodes.get_mut(index as usize)?;
+        self.memory.add(payload.memory());
         self.free = node.next;
         self.available -= 1;
         *node = Node {
@@ -130,6 +153,9 @@ impl<P: Payload> SegmentPool<P> {
         node.next = self.free;
         self.free = index;
         self.available += 1;
+        if let Some(payload) = &payload {
+            self.memory.remove(payload.memory());
+        }
         payload
     }
 
@@ -307,12 +333,43 @@ impl<P: Payload> ReceiveQueue<P> {
             if self.segments >= share.segments {
                 return Err(Drop::Memory);
             }
+            if pool.memory.lacks(payload.memory()) {
+                self.push_beyond_limit(pool, payload.memory())?;
+            }
             let index = pool.take(payload, seq).ok_or(Drop::Memory)?;
             self.segments += 1;
             self.link_in_order(pool, index, index);
         }
         self.bytes += len;
         Ok(self.absorb_run(pool, seq + len))
+    }
+
+    /// Text in order that is more than all connections may hold together: what lies behind the farthest gap gives way. A connection that
+    /// has nothing to read, or holds but one segment, may take it all the same: with nothing taken no reader would ever be woken to
+    /// make room.
+    #[cold]
+    fn push_beyond_limit(&mut self, pool: &mut SegmentPool<P>, bytes: usize) -> Result<(), Drop> {
+        self.drop_last_run(pool);
+        let must = self.bytes == 0 || self.segments < 2;
+        if must || !pool.memory.lacks(bytes) {
+            Ok(())
+        } else {
+            Err(Drop::Limit)
+        }
+    }
+
+    /// Memory of everything it holds, counted anew.
+    pub fn memory(&self, pool: &SegmentPool<P>) -> usize {
+        let list = |first: u32| {
+            let next = |&index: &u32| Some(pool.node(index).next).filter(|&next| next != NIL);
+            core::iter::successors(Some(first).filter(|&first| first != NIL), next)
+        };
+        let next_run = |&run: &u32| Some(pool.node(run).run_next).filter(|&next| next != NIL);
+        let first_run = Some(self.first_run).filter(|&run| run != NIL);
+        let runs = core::iter::successors(first_run, next_run);
+        let nodes = runs.flat_map(list).chain(list(self.head));
+        let of = |index: u32| pool.node(index).payload.as_ref().map_or(0, P::memory);
+        nodes.map(of).sum()
     }
 
     /// Takes text behind a gap. On success: the run it now belongs to.
@@ -420,6 +477,9 @@ impl<P: Payload> ReceiveQueue<P> {
         let mine = share.segments - share.segments / 8;
         if pool.available <= pool.reserve || self.segments >= mine {
             return Err(Drop::Memory);
+        }
+        if pool.memory.lacks(payload.memory()) {
+            return Err(Drop::Limit);
         }
         let index = pool.take(payload, seq).ok_or(Drop::Memory)?;
         self.segments += 1;

@@ -148,6 +148,8 @@ pub enum Drop {
     NoReader,
     /// No room for another segment (pool, or this connection's share of it).
     Memory,
+    /// All connections together hold as much memory as they may.
+    Limit,
     /// Too many gaps already.
     Gaps,
 }

@@ -31,8 +31,44 @@ impl Connection {
     #[inline]
     fn receive_room(&self) -> (u32, u32) {
         let free = self.settings.receive_buffer.saturating_sub(self.unread);
-        let free = free.min(65535 << self.rcv.scale);
-        (free, (self.rcv.edge - self.rcv.nxt).max(0).unsigned_abs())
+        let mut free = free.min(65535 << self.rcv.scale);
+        if free > self.window_limit {
+            free = free.min(self.limited_room());
+        }
+        (free, self.offered())
+    }
+
+    /// Bytes that the peer may send by what it was told.
+    #[inline]
+    fn offered(&self) -> u32 {
+        (self.rcv.edge - self.rcv.nxt).max(0).unsigned_abs()
+    }
+
+    /// What the limit of all memory leaves: two segments if nothing waits to be read, as much as [`ReceiveQueue`] always takes.
+    ///
+    /// [`ReceiveQueue`]: super::ReceiveQueue
+    #[cold]
+    fn limited_room(&self) -> u32 {
+        let least = if self.unread == 0 {
+            2 * u32::from(self.rcv.mss)
+        } else {
+            0
+        };
+        self.window_limit.max(least)
+    }
+
+    /// The window of our SYN, which is not scaled (RFC 7323 §2.2).
+    pub(super) fn syn_window(&self) -> u16 {
+        let window = self.settings.receive_buffer.min(self.limited_room());
+        u16::try_from(window).unwrap_or(u16::MAX)
+    }
+
+    /// Whether the peer may send less than two segments although the buffer has room for them: memory that becomes free is worth a look.
+    pub fn is_short_of_window(&self) -> bool {
+        let two_segments = 2 * u32::from(self.rcv.mss);
+        let room = self.settings.receive_buffer.saturating_sub(self.unread);
+        let receives = self.state.is_synchronized() && !self.peer_fin_reached;
+        receives && room >= two_segments && self.offered() < two_segments
     }
 
     /// Whether reading has opened the window by so much that the peer should hear of it: by half

@@ -42,6 +42,13 @@ impl Shard {
     /// An errno: EAGAIN (no room, or not yet connected), EPIPE, ENOTCONN, or the connection's error.
     #[inline]
     pub fn tcp_send(&mut self, number: u32, buffers: &[IoSlice<'_>]) -> Result<usize, i32> {
+        let mut most = match buffers {
+            [one] => one.len(),
+            more => more.iter().map(|b| b.len()).sum(),
+        };
+        if self.pool.memory().lacks(most) {
+            most = self.memory_to_send(number, most);
+        }
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         if let Some(error) = socket.error.take() {
             return Err(error);
@@ -52,7 +59,8 @@ impl Shard {
         if !socket.connection.can_send() {
             return Err(libc::EAGAIN);
         }
-        let n = socket.send.append(buffers, &mut self.send_memory);
+        let n = socket.send.append(buffers, &mut self.send_memory, most);
+        self.pool.memory_mut().add(n);
         if n == 0 && buffers.iter().any(|b| !b.is_empty()) {
             return Err(libc::EAGAIN);
         }
@@ -102,6 +110,9 @@ impl Shard {
             socket.connection.consumed(n);
             if socket.connection.wants_output() {
                 self.mark_dirty(number);
+            }
+            if self.memory.tcp.is_off(self.pool.memory()) {
+                self.memory.settle(self.pool.memory_mut());
             }
         }
         Ok(n as usize)
@@ -153,6 +164,7 @@ impl Shard {
                 .close(socket.receive.readable_bytes(), now)
         };
         socket.receive.clear(&mut self.pool);
+        self.memory_freed(None);
         self.events(number, events, now);
         self.mark_dirty(number);
     }
@@ -184,18 +196,24 @@ impl Shard {
     }
 
     /// What a connection is ready for.
-    pub fn tcp_readiness(&self, number: u32) -> Readiness {
+    pub fn tcp_readiness(&mut self, number: u32) -> Readiness {
         let Some(socket) = self.tcp.get(number) else {
             return Readiness::HANGUP | Readiness::ERROR;
         };
-        socket.readiness(&self.send_memory)
+        let is_short = self.memory.tcp.is_short();
+        let ready = socket.readiness(&self.send_memory, !is_short);
+        if is_short && !ready.contains(Readiness::WRITABLE) {
+            self.wait_for_memory(number); // who asks once may never register
+        }
+        ready
     }
 
     /// Registers a waker, or wakes it at once: then true.
     pub fn tcp_register(&mut self, number: u32, interest: Readiness, waker: &Waker) -> bool {
         let wanted = interest | Readiness::ERROR | Readiness::HANGUP;
+        let now = self.tcp_readiness(number);
         match self.tcp.get_mut(number) {
-            Some(socket) if !socket.readiness(&self.send_memory).intersects(wanted) => {
+            Some(socket) if !now.intersects(wanted) => {
                 socket.wakers.register(interest, waker);
                 false
             }

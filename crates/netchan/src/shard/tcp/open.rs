@@ -48,6 +48,7 @@ impl Shard {
             detached_flow: false,
             dirty: false,
             read_shut: false,
+            waits_for_memory: false,
             told_closed: false,
             was_open: false,
             hint: Hint::NONE,

@@ -11,7 +11,7 @@ impl Shard {
     #[cold]
     pub(super) fn refused(&self, number: u32, reason: Counter) {
         self.count(reason);
-        if reason == Counter::DropTcpMemory {
+        if matches!(reason, Counter::DropTcpMemory | Counter::DropTcpLimit) {
             let queued = self.tcp.get(number).map_or(0, TcpSocket::readable_bytes);
             self.tell(trace::MEMORY, number, queued.into());
         }

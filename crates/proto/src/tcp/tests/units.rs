@@ -288,3 +288,42 @@ fn sizes() {
     assert!(size_of::<TimeWait>() <= 64);
     assert!(size_of::<ReceiveQueue<Vec<u8>>>() <= 32);
 }
+
+/// Memory that all connections share is used up: text behind a gap is refused, text in order makes it give way, and a connection that has
+/// nothing to read takes some all the same. What was taken out is no longer counted.
+#[test]
+fn text_beyond_the_limit_of_all_memory() {
+    let share = Share {
+        segments: 100,
+        gaps: 100,
+    };
+    let text = || {
+        let mut text = Vec::with_capacity(1000);
+        text.resize(1000, 7_u8);
+        text
+    };
+    let mut pool = SegmentPool::with_capacity(64);
+    let (mut one, mut other) = (ReceiveQueue::new(), ReceiveQueue::new());
+    pool.memory_mut().allow(3000);
+    let at = |n: u32| SeqNum(1000 * n);
+    assert_eq!(one.push(&mut pool, share, at(0), text()), Ok(at(1)));
+    assert_eq!(one.push(&mut pool, share, at(1), text()), Ok(at(2)));
+    assert!(one.insert(&mut pool, share, at(5), text()).is_ok());
+    assert_eq!(pool.memory().spare(), 0);
+    let behind = one.insert(&mut pool, share, at(7), text());
+    assert_eq!(behind, Err(Drop::Limit));
+    // In order: what lies behind the gap gives way, and then there is nothing left to give.
+    assert_eq!(one.push(&mut pool, share, at(2), text()), Ok(at(3)));
+    assert_eq!((one.gaps(), pool.memory().held()), (0, 3000));
+    let more = one.push(&mut pool, share, at(3), text());
+    assert_eq!(more, Err(Drop::Limit));
+    // Somebody with nothing to read, and then with one segment: two, whatever the limit.
+    assert_eq!(other.push(&mut pool, share, at(0), text()), Ok(at(1)));
+    assert_eq!(other.push(&mut pool, share, at(1), text()), Ok(at(2)));
+    let third = other.push(&mut pool, share, at(2), text());
+    assert_eq!(third, Err(Drop::Limit));
+    assert_eq!(one.memory(&pool) + other.memory(&pool), 5000);
+    one.clear(&mut pool);
+    while other.pop_front(&mut pool).is_some() {}
+    assert_eq!(pool.memory().held(), 0);
+}

@@ -1,0 +1,171 @@
+//! What the sockets of a stack hold together, and how much they may (N4): an account for TCP and one for UDP, each a batched counter (N2).
+//!
+//! A shard claims memory a chunk ahead ([`crate::shard`], `memory`), and comes back when its chunk is used up or when it has two to spare. So
+//! what the account says is never less than what sockets hold, and more by [`Account::error_max`] at most. Beyond the limit nobody is given a
+//! chunk; but a socket that holds nothing may always take one packet (a stream also a second one in order, or one segment to send), so that
+//! whoever frees memory is never kept from it.
+
+use percore::counter::{Atomic, Batched};
+
+use crate::{errno::invalid, limits};
+
+/// What one protocol's sockets hold, in bytes: buffers of received packets, and text to be sent.
+#[derive(Debug)]
+pub struct Account {
+    claimed: Batched,
+    limit: i64,
+    chunk: i64,
+    shards: u64,
+    /// Times that a shard found the limit reached.
+    pressed: Atomic,
+}
+
+impl Account {
+    /// An account of at most `limit` bytes for so many shards, each with a slot of its own.
+    pub fn new(limit: u64, shards: usize) -> Self {
+        let slots = shards as u64;
+        let chunk = (limit / limits::MEMORY_CHUNKS / slots.max(1)).clamp(1, limits::MEMORY_CHUNK);
+        let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        Self {
+            claimed: Batched::new(shards, chunk),
+            limit: signed(limit),
+            chunk: signed(chunk),
+            shards: slots,
+            pressed: Atomic::new(),
+        }
+    }
+
+    /// Bytes that a shard claims ahead.
+    pub const fn chunk(&self) -> i64 {
+        self.chunk
+    }
+
+    /// Bytes that may be held.
+    pub const fn limit(&self) -> i64 {
+        self.limit
+    }
+
+    /// Bytes that shards have claimed.
+    pub fn claimed(&self) -> i64 {
+        self.claimed.sum()
+    }
+
+    /// By how much that may be more than what their sockets hold.
+    pub const fn error_max(&self) -> u64 {
+        2 * self.chunk.unsigned_abs() * self.shards
+    }
+
+    /// Times that a shard found the limit reached.
+    pub fn pressed(&self) -> u64 {
+        self.pressed.read()
+    }
+
+    /// Bytes that may still be claimed; negative, if more is held than the limit. One load far from the limit, exact near to it.
+    pub fn room(&self) -> i64 {
+        let error = i64::try_from(self.claimed.error_max()).unwrap_or(i64::MAX);
+        let near = self.about();
+        if near > error {
+            near - error
+        } else {
+            self.limit - self.claimed.sum()
+        }
+    }
+
+    /// About the same, by one load.
+    #[inline]
+    pub fn about(&self) -> i64 {
+        self.limit - self.claimed.approximate()
+    }
+
+    /// A shard claims `bytes`, or (negative) gives them back. Shards that ask at the same time may pass the limit by a chunk each.
+    pub fn claim(&self, shard: usize, bytes: i64) {
+        self.claimed.add(shard, bytes);
+    }
+
+    /// A shard found the limit reached.
+    pub fn press(&self) {
+        self.pressed.add(1);
+    }
+}
+
+/// Limits as they were asked for; `None`: a share of the receive slabs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Of what TCP sockets hold.
+    pub tcp: Option<u64>,
+    /// Of what UDP sockets hold.
+    pub udp: Option<u64>,
+}
+
+impl Limits {
+    /// Whether they can be kept.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with the range.
+    pub fn check(&self) -> std::io::Result<()> {
+        for (name, limit) in [("tcp", self.tcp), ("udp", self.udp)] {
+            let range = limits::MEMORY;
+            if let Some(bytes) = limit.filter(|bytes| !range.contains(bytes)) {
+                let (least, most) = (range.start(), range.end());
+                return Err(invalid(format!(
+                    "{name} memory of {bytes} bytes is out of range: {least} to {most}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The accounts of TCP and UDP, in a stack whose receive slabs have `slabs` bytes together.
+    pub fn accounts(&self, slabs: u64, shards: usize) -> [Account; 2] {
+        let least = *limits::MEMORY.start();
+        let tcp = self.tcp.unwrap_or(slabs * limits::TCP_MEMORY_SLABS);
+        let share = limits::UDP_SHARE as u64;
+        let udp = (self.udp).unwrap_or(slabs * limits::QUEUED_EIGHTHS as u64 / 8 / share);
+        [tcp, udp].map(|limit| Account::new(limit.max(least), shards))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_knows_its_room_far_from_the_limit_and_near_to_it() {
+        let account = Account::new(1 << 20, 4);
+        assert_eq!(account.chunk(), 16 << 10); // 1 MiB / 16 / 4
+        assert_eq!(account.error_max(), 4 * 2 * (16 << 10));
+        let far = account.room();
+        let error = 4 * ((16 << 10) - 1);
+        assert_eq!(far, (1 << 20) - error, "one load, with its error");
+        for shard in 0..4 {
+            account.claim(shard, (1 << 18) - 100);
+        }
+        assert_eq!(account.room(), 400, "to the byte where it matters");
+        account.claim(3, 1000);
+        assert_eq!((account.room(), account.claimed()), (-600, (1 << 20) + 600));
+        for shard in 0..4 {
+            account.claim(shard, 100 - (1 << 18));
+        }
+        account.claim(3, -1000);
+        assert_eq!(account.claimed(), 0);
+    }
+
+    #[test]
+    fn limits_that_nobody_could_keep_are_refused() {
+        let check = |tcp, udp| Limits { tcp, udp }.check().map_err(|e| e.to_string());
+        assert!(check(None, None).is_ok() && check(Some(65_536), Some(1 << 30)).is_ok());
+        let zero = check(Some(0), None).unwrap_err();
+        assert!(zero.contains("tcp memory of 0 bytes") && zero.contains("65536"));
+        let small = check(None, Some(65_535)).unwrap_err();
+        assert!(small.contains("udp memory of 65535 bytes"), "{small}");
+        assert!(check(Some(u64::MAX), None).is_err());
+    }
+
+    #[test]
+    fn a_default_is_a_share_of_the_slabs() {
+        let [tcp, udp] = Limits::default().accounts(64 << 20, 1);
+        assert_eq!((tcp.limit(), udp.limit()), (128 << 20, 12 << 20));
+        let [tcp, udp] = Limits::default().accounts(1, 64);
+        assert_eq!((tcp.limit(), udp.limit()), (65_536, 65_536));
+    }
+}
