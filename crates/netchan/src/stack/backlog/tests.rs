@@ -253,8 +253,18 @@ fn what_is_left_with_one_who_looks_on_is_taken() {
     let world = World::new(1, 1);
     let sender = world.sender(0, 0);
     for n in 0..20 {
-        let stack = world.server.stack();
-        let held = stack.cells[0].held.lock();
+        let stack = world.server.stack().clone();
+        let (held, is_held) = channel();
+        let (let_go, told) = channel::<()>();
+        // In a thread of its own: this one takes the sender's locks meanwhile.
+        let looker = thread::spawn(move || {
+            let guard = stack.cells[0].held.lock();
+            held.send(()).unwrap();
+            let _ = told.recv();
+            drop(guard);
+            stack.passed_by(&stack.cells[0]);
+        });
+        is_held.recv().unwrap();
         world.send(0, &sender, &[n]);
         soon("left", || {
             world.count(Counter::Backlogged) == u64::from(n) + 1
@@ -262,11 +272,9 @@ fn what_is_left_with_one_who_looks_on_is_taken() {
         if n % 4 == 0 {
             thread::sleep(Duration::from_millis(20)); // long enough to fall asleep
         }
-        drop(held);
-        stack.passed_by(&stack.cells[0]);
-        soon("taken", || {
-            stack.counters.read(Counter::UdpIn) == u64::from(n) + 2
-        });
+        drop(let_go);
+        looker.join().unwrap();
+        soon("taken", || world.count(Counter::UdpIn) == u64::from(n) + 2);
         assert_eq!(world.receive(), [n]);
     }
 }
