@@ -415,7 +415,7 @@ impl Stack {
         work
     }
 
-    #[inline]
+    #[inline(always)]
     fn turn_halves(&self, side: &mut Receive, interface: &Mutex<Interface>, now: Instant) -> bool {
         let before = stages::enter(Stage::Link);
         let mut interface = interface.lock();
@@ -429,16 +429,22 @@ impl Stack {
     }
 
     /// The shards learn that a link is gone.
-    #[inline]
+    #[inline(always)]
     fn tell_if_gone(&self, number: usize, now: Instant) {
         if let Some(last) = self.newly_gone(number) {
-            if self.layout.holder == Holder::Core {
-                // Each finds it out in its next turn.
-                return self.cells.iter().for_each(|cell| _ = cell.doorbell.ring());
-            }
-            for shard in 0..self.cells.len() {
-                self.with_shard_at(shard, now, |shard| shard.link_gone(number, last, now));
-            }
+            self.tell_gone(number, last, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_gone(&self, number: usize, last: bool, now: Instant) {
+        if self.layout.holder == Holder::Core {
+            // Each finds it out in its next turn.
+            return self.cells.iter().for_each(|cell| _ = cell.doorbell.ring());
+        }
+        for shard in 0..self.cells.len() {
+            self.with_shard_at(shard, now, |shard| shard.link_gone(number, last, now));
         }
     }
 
