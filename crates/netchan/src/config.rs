@@ -8,7 +8,7 @@ mod module;
 mod tests;
 pub(crate) mod units;
 
-use std::{fmt, fs, io, net::IpAddr, path::Path};
+use std::{fmt, fs, io, net::IpAddr, path::Path, time::Duration};
 
 pub use module::{ModuleConfig, ModuleKind};
 
@@ -29,6 +29,8 @@ pub struct Config {
     pub dispatch: Option<Dispatch>,
     /// `forwarding`: whether packets for other hosts are passed on between links.
     pub forwarding: Option<bool>,
+    /// `moderation`: packets wake a link's thread at most once in this time (D6), 0 to 10 ms.
+    pub moderation: Option<Duration>,
     /// `trace`: what is recorded; `None` leaves it as it is.
     pub trace: Option<Level>,
     /// `cores`: what threads are placed on, in this order; empty leaves it to the kernel.

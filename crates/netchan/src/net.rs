@@ -72,6 +72,7 @@ pub struct Builder {
     send_buffer: usize,
     memory: memory::Limits,
     spin: Duration,
+    moderation: Duration,
     control: bool,
     trace: Option<trace::Level>,
     modules: Vec<Boxed>,
@@ -94,6 +95,7 @@ impl Default for Builder {
             send_buffer: limits::SEND_BUFFER,
             memory: memory::Limits::default(),
             spin: Duration::ZERO,
+            moderation: Duration::ZERO,
             control: false,
             trace: None,
             modules: Vec::new(),
@@ -224,6 +226,9 @@ impl Builder {
         if let Some(forwarding) = config.forwarding {
             self = self.forwarding(forwarding);
         }
+        if let Some(moderation) = config.moderation {
+            self = self.moderation(moderation);
+        }
         self.said_by("program")
     }
 
@@ -332,6 +337,15 @@ impl Builder {
         self
     }
 
+    /// Interrupt moderation (D6), as a network card's: packets wake a link's thread at most once in this time, 0 to 10 ms. What comes sooner
+    /// waits, so that one wake-up serves many packets, and is late by as much at most; what is sent is not. For links with a descriptor
+    /// (`tap`, `packet`). Zero, the default: each sleep ends with the first packet.
+    #[must_use]
+    pub const fn moderation(mut self, least: Duration) -> Self {
+        self.moderation = least;
+        self
+    }
+
     /// What the process's threads record (see [`crate::trace`]); default `rare`, or what an earlier stack of this process asked for.
     #[must_use]
     pub const fn trace(mut self, level: trace::Level) -> Self {
@@ -361,6 +375,9 @@ impl Builder {
         } else {
             layout.without_threads()
         };
+        if self.moderation > limits::MODERATION_MAX {
+            return Err(invalid("moderation goes from 0 to 10 ms"));
+        }
         if self.threads == Threads::Own && matches!(self.clock, Clock::Virtual(_)) {
             return Err(invalid(
                 "threads cannot sleep in virtual time: use Threads::Caller with a virtual clock",
@@ -371,6 +388,7 @@ impl Builder {
             trace::set_level(level);
         }
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
+        let moderation = self.moderation;
         let stepped = self.threads == Threads::Stepped;
         let (choice, memory, now) = (self.choice, self.memory, clock.now());
         let forwarding_by = self.forwarding.1;
@@ -407,6 +425,7 @@ impl Builder {
             attendant: parts.attendant,
             threads: mutex(&locks::THREADS, Vec::new()),
             watch: Watch::new()?,
+            moderation,
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
             started: now,
             control: mutex(&locks::CONTROL, None),

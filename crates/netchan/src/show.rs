@@ -71,6 +71,7 @@ fn links(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
                 "rx_length": s.rx_length,
                 "tx_errors": s.tx_errors,
                 "queued_frames": interface.queued(),
+                "wakeups": stack.ports[number].wakeups.load(Relaxed),
             })
         });
         row.unwrap_or_else(|busy| busy.row("name", json!(facts.name)))
@@ -554,6 +555,11 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
             "boot",
         ),
         row("spin_ns", json!(stack.spin_ns), "boot"),
+        row(
+            "moderation_us",
+            json!(stack.moderation.as_micros()),
+            "boot",
+        ),
         row("trace", json!(trace::level().name()), "run"),
         row("stages", json!(stages::are_on()), "run"),
         row("attended", json!(stack.attended.load(Relaxed)), "run"),

@@ -8,12 +8,13 @@ use std::{
     sync::{
         Arc,
         atomic::{
-            AtomicBool, AtomicUsize,
+            AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
         },
     },
     task::Waker,
     thread::JoinHandle,
+    time::Duration,
 };
 
 use percore::{
@@ -63,6 +64,8 @@ pub(crate) struct Port {
     pub gone: Arc<AtomicBool>,
     /// Its connections know.
     pub told: AtomicBool,
+    /// Times that packets woke its thread, which alone writes it.
+    pub wakeups: AtomicU64,
 }
 
 /// The two halves of an interface, each under its own lock. Order: `receive`, then a shard, then `interface`.
@@ -123,6 +126,8 @@ pub(crate) struct Stack {
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     /// What they do.
     pub watch: Watch,
+    /// Packets wake a link's thread at most once in this time (D6).
+    pub moderation: Duration,
     /// Spins of this long come before a sleep, ns.
     pub spin_ns: u64,
     pub started: Instant,

@@ -1,6 +1,10 @@
 //! The threads that a configuration names: one for each link, those that turn channel-fed shards or attend to them, and the watchdog.
 
-use std::{io, sync::Arc, thread};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
+};
 
 use percore::doorbell::{Doorbell, Sleep};
 use proto::time::{Duration, Instant};
@@ -12,7 +16,7 @@ use crate::{
         attendant,
         wait::{asleep, ppoll, readable},
     },
-    stack::{Core, Stack},
+    stack::{Core, Port, Stack},
     watch,
 };
 
@@ -74,7 +78,7 @@ fn spawn(
 fn turn_link(stack: &Stack, number: usize) {
     // The first link's thread also serves the timers of shards that are called.
     let timers = number == 0 && stack.layout.handoff == Handoff::Call;
-    let mut idle_since = None;
+    let (mut idle_since, mut rests_until) = (None, Instant::ZERO);
     while !stack.is_stopping() {
         let now = stack.clock.now();
         watch::turning(now);
@@ -91,12 +95,13 @@ fn turn_link(stack: &Stack, number: usize) {
             std::hint::spin_loop();
             continue;
         }
-        sleep(stack, number, timers);
+        sleep(stack, number, timers, &mut rests_until);
         idle_since = None;
     }
 }
 
-fn sleep(stack: &Stack, number: usize, timers: bool) {
+/// Until `rests_until` packets do not end the sleep (D6): what they wake after that serves all that came meanwhile.
+fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) {
     let port = &stack.ports[number];
     // A link without a descriptor rings the doorbell, and a futex is the shorter way to sleep on that.
     let how = match watched(stack, number) {
@@ -122,7 +127,7 @@ fn sleep(stack: &Stack, number: usize, timers: bool) {
         if until > now {
             watch::asleep(now);
             asleep(stack, until, now, || {
-                sleep_on(stack, number, how, until, now)
+                sleep_on(stack, number, how, until, now, rests_until)
             });
         }
     }
@@ -138,20 +143,39 @@ fn watched(stack: &Stack, number: usize) -> Option<libc::pollfd> {
 }
 
 /// Sleeps on a link's doorbell and its descriptor.
-fn sleep_on(stack: &Stack, number: usize, how: Sleep, until: Instant, now: Instant) {
-    let bell = &stack.ports[number].doorbell;
+fn sleep_on(
+    stack: &Stack,
+    number: usize,
+    how: Sleep,
+    until: Instant,
+    now: Instant,
+    rests_until: &mut Instant,
+) {
+    let Port {
+        doorbell: bell,
+        wakeups,
+        ..
+    } = &stack.ports[number];
     if how == Sleep::Futex {
         bell.wait(Some(until.since(now)));
         return;
     }
-    let mut fds = [readable(bell.fd()); 2];
-    let mut count = 1;
-    if let Some(fd) = watched(stack, number) {
-        fds[1] = fd;
-        count = 2;
-    }
+    let bell = readable(bell.fd());
     // An error (EINTR) ends the sleep, nothing more.
-    let _ = ppoll(&mut fds[..count], until, now);
+    let slept = match watched(stack, number) {
+        Some(link) if *rests_until <= now => {
+            let mut fds = [bell, link];
+            let slept = ppoll(&mut fds, until, now);
+            if slept.is_ok() && fds[1].revents != 0 {
+                wakeups.fetch_add(1, Relaxed);
+                *rests_until = stack.clock.now() + stack.moderation;
+            }
+            slept
+        }
+        Some(_) => ppoll(&mut [bell], until.min(*rests_until), now),
+        None => ppoll(&mut [bell], until, now),
+    };
+    let _ = slept;
 }
 
 /// The shards of a protocol thread: every so manieth.

@@ -15,7 +15,7 @@ use percore::{
     slab::{Buffer, Slab},
 };
 
-use super::{Bench, Player, doorbell, per_operation, report};
+use super::{Bench, Player, doorbell, moderation, per_operation, report};
 use crate::{
     experiments::{Experiment, LabError},
     kit::{Stopwatch, processor_seconds, seconds},
@@ -347,6 +347,7 @@ pub(super) fn rows(bench: &Bench) -> Result<Vec<Row>, LabError> {
             rows.extend(burst_rows(bench, cores, burst)?);
         }
         rows.extend(doorbell::asleep(bench, cores)?);
+        rows.extend(moderation::rows(bench, cores)?);
     }
     rows.extend(doorbell::awake(bench)?);
     rows.extend(empty_polls(bench)?);

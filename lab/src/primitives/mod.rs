@@ -10,6 +10,7 @@ mod doorbell;
 pub(crate) mod epoch;
 pub(crate) mod interrupts;
 pub(crate) mod locks;
+mod moderation;
 pub(crate) mod sched;
 pub(crate) mod slab;
 pub(crate) mod trace;

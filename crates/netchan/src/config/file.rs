@@ -1,6 +1,6 @@
 //! The TOML of a configuration file: its shape for serde, and the checks that a shape cannot express.
 
-use std::{collections::BTreeMap, net::IpAddr, ops::Range};
+use std::{collections::BTreeMap, net::IpAddr, ops::Range, time::Duration};
 
 use serde::Deserialize;
 use toml::{Spanned, Value};
@@ -20,6 +20,7 @@ struct File {
     giant: Option<Spanned<bool>>,
     dispatch: Option<Spanned<String>>,
     forwarding: Option<bool>,
+    moderation: Option<Spanned<String>>,
     trace: Option<Spanned<String>>,
     #[serde(default)]
     cores: Vec<Spanned<usize>>,
@@ -128,6 +129,7 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
         giant: file.giant.as_ref().map(|giant| *giant.get_ref()),
         dispatch: file.dispatch.as_ref().map(dispatch).transpose()?,
         forwarding: file.forwarding,
+        moderation: file.moderation.as_ref().map(moderation).transpose()?,
         trace: file.trace.as_ref().map(level).transpose()?,
         tcp: tcp(&file.tcp)?,
         udp: UdpConfig {
@@ -190,6 +192,15 @@ fn regime(name: &Spanned<String>) -> Result<Regime, Problem> {
             ),
         )),
     }
+}
+
+fn moderation(time: &Spanned<String>) -> Result<Duration, Problem> {
+    let least = units::duration(time.get_ref()).map_err(|what| problem(time, what))?;
+    if least > limits::MODERATION_MAX {
+        let what = format!("{} is out of range: 0 to 10 ms", time.get_ref());
+        return Err(problem(time, what));
+    }
+    Ok(least)
 }
 
 fn dispatch(name: &Spanned<String>) -> Result<Dispatch, Problem> {

@@ -17,6 +17,7 @@ regime = "locked"            # boot-time
 giant = false
 forwarding = true
 dispatch = "deferred"
+moderation = "50us"
 cores = [0, 1]
 
 [[link]]
@@ -50,6 +51,7 @@ fn whole_file() {
     assert_eq!(config.regime, Some(Regime::Locked));
     assert_eq!(config.dispatch, Some(Dispatch::Deferred));
     assert_eq!(config.forwarding, Some(true));
+    assert_eq!(config.moderation, Some(Duration::from_micros(50)));
     assert_eq!(config.cores, [0, 1]);
     let [tap, wire] = &config.links[..] else {
         panic!("{:?}", config.links)

@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
 };
 
 use percore::{
@@ -94,6 +97,7 @@ impl Parts {
                 doorbell,
                 gone,
                 told: AtomicBool::new(false),
+                wakeups: AtomicU64::new(0),
             });
         }
         let sharing = buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards;
