@@ -555,11 +555,7 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
             "boot",
         ),
         row("spin_ns", json!(stack.spin_ns), "boot"),
-        row(
-            "moderation_us",
-            json!(stack.moderation.as_micros()),
-            "boot",
-        ),
+        row("moderation_us", json!(stack.moderation.as_micros()), "boot"),
         row("trace", json!(trace::level().name()), "run"),
         row("stages", json!(stages::are_on()), "run"),
         row("attended", json!(stack.attended.load(Relaxed)), "run"),

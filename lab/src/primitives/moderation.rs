@@ -27,8 +27,10 @@ use crate::{
     report::Row,
 };
 
-/// Between two packets: ten of them in the shorter of the times below.
+/// Seconds between two packets: ten of them in the shorter of the times below.
 const PACE: f64 = 5e-6;
+/// Longer pauses are slept.
+const SPIN: f64 = 50e-6;
 const OFF: &str = "off";
 const SHORT: &str = "50 us";
 const LONG: &str = "200 us";
@@ -132,13 +134,13 @@ fn process_seconds() -> f64 {
     .as_secs_f64()
 }
 
-/// Sends `packets` at a steady pace to a stack with so much moderation, whose threads are on `cores[0]`: its processor time for each packet
+/// Sends `packets`, one every `pace` seconds, to a stack with so much moderation, whose threads are on `cores[0]`: its processor time for each packet
 /// (ns), and its wake-ups for each.
 fn stream(
     bench: &Bench,
     cores: [usize; 2],
     moderation: Duration,
-    packets: usize,
+    (packets, pace): (usize, f64),
 ) -> Result<[f64; 2], LabError> {
     let (here, there) = socketpair(
         AddressFamily::UNIX,
@@ -156,10 +158,13 @@ fn stream(
         let (start, watch) = (processor_seconds(), Stopwatch::start());
         let mut due = 0.0;
         for _ in 0..packets {
+            if pace > SPIN {
+                std::thread::sleep(Duration::from_secs_f64(pace));
+            }
             while watch.seconds() < due {
                 std::hint::spin_loop();
             }
-            due += PACE;
+            due += pace;
             if send(&there, &FRAME, SendFlags::NOSIGNAL).is_err() {
                 break;
             }
@@ -176,9 +181,7 @@ fn stream(
             .start()?;
         let before = process_seconds();
         let _ = begin.send(());
-        let (generator, _open) = told
-            .recv()
-            .map_err(|e| LabError::Failed(e.to_string()))?;
+        let (generator, _open) = told.recv().map_err(|e| LabError::Failed(e.to_string()))?;
         while fact(&net, "rx_packets") < count(packets) {
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -201,10 +204,11 @@ pub(super) fn rows(bench: &Bench, cores: [usize; 2]) -> Result<Vec<Row>, LabErro
     let packets = (bench.work / 100).clamp(20, 10_000);
     let settings = [(OFF, 0), (SHORT, 50), (LONG, 200)];
     // What fails, fails in the first turn already.
-    stream(bench, cores, Duration::ZERO, 1)?;
+    stream(bench, cores, Duration::ZERO, (1, PACE))?;
     let players = settings.map(|(name, us)| {
         Player::own_of(name, move || {
-            let figures = stream(bench, cores, Duration::from_micros(us), packets);
+            let terms = (packets, PACE);
+            let figures = stream(bench, cores, Duration::from_micros(us), terms);
             figures.unwrap_or([f64::INFINITY; 2])
         })
     });
@@ -230,13 +234,15 @@ mod tests {
     #[test]
     fn packets_wake_the_link_once_in_a_while() {
         let (bench, cores) = (Bench::tiny(), [crate::kit::cores()[0]; 2]);
-        let (least, packets) = (Duration::from_millis(2), 200);
+        let (least, packets) = (Duration::from_millis(5), 200);
+        let wakeups = |least| {
+            let [_, each] = stream(&bench, cores, least, (packets, 200e-6)).unwrap();
+            each * count(packets)
+        };
+        assert!(wakeups(Duration::ZERO) > 0.0, "packets wake it");
         let watch = Stopwatch::start();
-        let [_, often] = stream(&bench, cores, Duration::ZERO, packets).unwrap();
-        assert!(often > 0.0, "somebody woke it");
-        let before = watch.seconds();
-        let [_, moderated] = stream(&bench, cores, least, packets).unwrap();
-        let most = (watch.seconds() - before) / least.as_secs_f64() + 1.0;
-        assert!(moderated > 0.0 && moderated * count(packets) <= most);
+        let moderated = wakeups(least);
+        let most = watch.seconds() / least.as_secs_f64() + 1.0;
+        assert!(moderated <= most, "{moderated} wake-ups, not {most}");
     }
 }
