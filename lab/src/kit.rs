@@ -1,5 +1,6 @@
 //! The measuring kit: one core for a thread, rounds that alternate between the sides, medians, and a watch of its own.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::time::Instant;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -78,7 +79,15 @@ pub fn seconds(work: impl FnOnce()) -> f64 {
 #[must_use]
 #[allow(clippy::cast_precision_loss)] // below 2^52
 pub fn processor_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+/// Seconds of processor time that the whole process has had so far.
+#[must_use]
+#[allow(clippy::cast_precision_loss)] // below 2^52
+pub fn process_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 

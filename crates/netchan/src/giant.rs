@@ -33,6 +33,7 @@ use crate::{
     locks,
     module::{Concurrency, Module},
     packet::Packet,
+    stages::{self, Stage},
 };
 
 /// What only Giant's holder reaches: the modules that need it, by their place. Theirs may be plain cells, so may this.
@@ -95,10 +96,12 @@ impl Giant {
 
     #[cold]
     fn wait(&self) -> Held<'_> {
+        let before = stages::enter(Stage::Locks);
         let since = now_ns();
         let held = self.lock.lock();
         add(&self.waits, 1);
         add(&self.wait_ns, now_ns().saturating_sub(since));
+        stages::back(before);
         held
     }
 

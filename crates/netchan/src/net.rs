@@ -353,12 +353,15 @@ impl Builder {
         self
     }
 
-    /// Whether regime, Giant, dispatch and number of shards go together, and memory limits can be kept.
+    /// Whether regime, Giant, dispatch and number of shards go together, and memory limits and moderation are in range.
     ///
     /// # Errors
     /// `InvalidInput`, with the reason.
     pub fn check(&self) -> io::Result<()> {
         self.memory.check()?;
+        if self.moderation > limits::MODERATION_MAX {
+            return Err(invalid("moderation goes from 0 to 10 ms"));
+        }
         self.choice.layout().map(|_| ()).map_err(invalid)
     }
 
@@ -375,9 +378,6 @@ impl Builder {
         } else {
             layout.without_threads()
         };
-        if self.moderation > limits::MODERATION_MAX {
-            return Err(invalid("moderation goes from 0 to 10 ms"));
-        }
         if self.threads == Threads::Own && matches!(self.clock, Clock::Virtual(_)) {
             return Err(invalid(
                 "threads cannot sleep in virtual time: use Threads::Caller with a virtual clock",

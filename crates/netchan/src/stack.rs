@@ -236,7 +236,8 @@ impl Stack {
         if self.stepped {
             return self.hold_here(number, now, f); // one thread is caller and owner
         }
-        match self.cells[number].ask(f) {
+        // The wait is no work of the application's; what the errand does is accounted where it runs.
+        match stages::sleeping(|| self.cells[number].ask(f)) {
             Ok(result) => result,
             Err(f) => self.hold_here(number, now, f),
         }

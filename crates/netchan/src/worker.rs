@@ -162,20 +162,17 @@ fn sleep_on(
     }
     let bell = readable(bell.fd());
     // An error (EINTR) ends the sleep, nothing more.
-    let slept = match watched(stack, number) {
+    match watched(stack, number) {
         Some(link) if *rests_until <= now => {
             let mut fds = [bell, link];
-            let slept = ppoll(&mut fds, until, now);
-            if slept.is_ok() && fds[1].revents != 0 {
-                wakeups.fetch_add(1, Relaxed);
+            if ppoll(&mut fds, until, now).is_ok() && fds[1].revents != 0 {
+                wakeups.store(wakeups.load(Relaxed) + 1, Relaxed); // ours alone
                 *rests_until = stack.clock.now() + stack.moderation;
             }
-            slept
         }
-        Some(_) => ppoll(&mut [bell], until.min(*rests_until), now),
-        None => ppoll(&mut [bell], until, now),
-    };
-    let _ = slept;
+        Some(_) => _ = ppoll(&mut [bell], until.min(*rests_until), now),
+        None => _ = ppoll(&mut [bell], until, now),
+    }
 }
 
 /// The shards of a protocol thread: every so manieth.

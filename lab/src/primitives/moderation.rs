@@ -17,13 +17,12 @@ use proto::{time::Instant, wire::ethernet::MacAddr};
 use rustix::{
     io::Errno,
     net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair},
-    time::{ClockId, clock_gettime},
 };
 
 use super::{Bench, Player, per_operation};
 use crate::{
     experiments::LabError,
-    kit::{Stopwatch, processor_seconds},
+    kit::{Stopwatch, process_seconds, processor_seconds},
     report::Row,
 };
 
@@ -123,15 +122,6 @@ impl Link for Socket {
 fn fact(net: &Net, name: &str) -> f64 {
     let links = net.show("links").unwrap_or_default();
     links[0][name].as_f64().unwrap_or(0.0)
-}
-
-fn process_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(
-        time.tv_sec.unsigned_abs(),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
-    .as_secs_f64()
 }
 
 /// Sends `packets`, one every `pace` seconds, to a stack with so much moderation, whose threads are on `cores[0]`: its processor time for each packet

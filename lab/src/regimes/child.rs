@@ -17,11 +17,13 @@ use rustix::{
     net::sockopt::set_tcp_congestion,
     process::{Signal, set_parent_process_death_signal},
     thread::{CpuSet, sched_setaffinity},
-    time::{ClockId, clock_gettime},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{LabError, kit::Stopwatch, kit::processor_seconds};
+use crate::{
+    LabError,
+    kit::{Stopwatch, process_seconds, processor_seconds},
+};
 
 /// Who carries the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,13 +166,6 @@ fn segments(net: &Net) -> f64 {
         .next()
         .and_then(|row| row["value"].as_f64())
         .unwrap_or(0.0)
-}
-
-/// Processor time of the whole process so far.
-#[allow(clippy::cast_precision_loss)] // below 2^52
-fn process_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
 fn netchan_stream(job: &Job, bytes: usize) -> io::Result<Outcome> {

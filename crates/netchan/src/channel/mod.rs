@@ -33,7 +33,7 @@ pub struct LinkEnd {
     pub requests: Consumer<Request>,
     /// Wakes whoever attends to the shard.
     pub shard: Arc<Doorbell>,
-    /// Wakes the attendant, where it looks after several shards.
+    /// Wakes the attendant, where the shard is the application's to turn.
     pub line: Option<Arc<Line>>,
 }
 

@@ -113,7 +113,7 @@ pub struct Cell {
     pub desk: Option<Desk<Held>>,
     /// The other end, until its thread takes it.
     owner: Mutex<Option<Owner<Held>>>,
-    /// To the attendant, where it looks after several shards.
+    /// To the attendant, where the shard is the application's to turn.
     pub line: Option<Arc<Line>>,
     /// The watchdog found that packets wait for it and nobody takes them.
     pub forsaken: AtomicBool,

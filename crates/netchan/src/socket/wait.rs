@@ -124,6 +124,7 @@ impl Seat {
 }
 
 /// What somebody who got up left behind.
+#[derive(Debug, PartialEq, Eq)]
 enum Left {
     /// A shard for which nobody waits.
     Empty,
@@ -561,3 +562,23 @@ pub(crate) fn ppoll(fds: &mut [libc::pollfd], until: Instant, now: Instant) -> i
 
 /// 10 ms: a peer's retransmission timer is 200 ms at least, so that two of these go unnoticed, and a hundred wake-ups a second cost 0.05 % of a core.
 pub(super) const TICK: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gets_up_learns_who_is_left() {
+        let seat = Seat::default();
+        seat.state.store(TAKEN, Ordering::SeqCst);
+        assert!(!seat.attend(), "somebody sits there");
+        assert_eq!(seat.leave(), Left::Empty);
+        seat.standing.store(1, Ordering::SeqCst);
+        assert_eq!(seat.leave(), Left::Crowded);
+        assert!(seat.attend() && seat.is_attended());
+        seat.state.store(TAKEN, Ordering::SeqCst);
+        assert!(!seat.hand_over(), "later, then");
+        assert_eq!(seat.leave(), Left::Wanted);
+        assert_eq!(seat.leave(), Left::Crowded, "once");
+    }
+}
