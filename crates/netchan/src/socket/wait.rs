@@ -74,7 +74,7 @@ impl Seat {
 
     /// For who waits elsewhere: whether the attendant has the shard now. If not, it will when the one who sits there gets up.
     pub fn hand_over(&self) -> bool {
-        // SeqCst: before the look at `state`; pairs with `leave_in`, which looks the other way round.
+        // SeqCst: before the look at `state`; pairs with `leave`, which looks the other way round.
         self.wanted.store(true, Ordering::SeqCst);
         self.attend()
     }
