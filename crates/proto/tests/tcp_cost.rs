@@ -49,6 +49,7 @@ impl End {
             let text = Text(transmit.len as usize);
             black_box(peer.conn.input(
                 &transmit.header,
+                transmit.ecn,
                 text,
                 &mut peer.queue,
                 &mut peer.pool,

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 
+use proto::ip::Ecn;
 use proto::tcp::{Config, Connection, Events, Listen, ReceiveQueue, SegmentPool, State, listen};
 use proto::time::{Duration, Instant};
 use proto::wire::ipv4::{self, Protocol};
@@ -194,7 +195,14 @@ impl Ours {
             }
             return;
         };
-        let input = connection.input(&header, text, &mut self.queue, &mut self.pool, now);
+        let input = connection.input(
+            &header,
+            Ecn::NotEct,
+            text,
+            &mut self.queue,
+            &mut self.pool,
+            now,
+        );
         self.send.drain(..input.acked as usize);
         self.seen |= input.events;
     }

@@ -12,6 +12,7 @@ use std::{
 
 use percore::slab::Buffer;
 use proto::{
+    ip::Ecn,
     tcp::{
         self, Connection, Events, ReceiveQueue, State, Template, TimeWait, TimeWaitVerdict,
         Transmit,
@@ -214,10 +215,14 @@ impl Shard {
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
-        let input =
-            socket
-                .connection
-                .input(header, packet, &mut socket.receive, &mut self.pool, now);
+        let input = socket.connection.input(
+            header,
+            Ecn::NotEct,
+            packet,
+            &mut socket.receive,
+            &mut self.pool,
+            now,
+        );
         if input.acked > 0 {
             let acked = socket
                 .send

@@ -2,6 +2,7 @@
 //! and every table that a stranger can fill is keyed by a secret.
 
 pub mod address;
+mod ecn;
 pub mod forward;
 pub mod fragment;
 pub mod ident;
@@ -12,4 +13,5 @@ pub mod route;
 pub mod validate;
 
 pub use address::{Address, AddressError, Addresses, Destination, solicited_node};
+pub use ecn::Ecn;
 pub use keyed::Seed;

@@ -24,6 +24,54 @@ impl Default for Keepalive {
     }
 }
 
+/// How the congestion window moves. Names are those of Linux's `TCP_CONGESTION`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CongestionControl {
+    /// `reno`: RFC 5681, RFC 6582.
+    NewReno,
+    /// `cubic`: RFC 9438, with HyStart++ (RFC 9406).
+    #[default]
+    Cubic,
+    /// `dctcp`: RFC 8257. Only where all of the network marks (ECN).
+    Dctcp,
+    /// `bbr`: version 3 (draft-ietf-ccwg-bbr).
+    Bbr,
+}
+
+impl CongestionControl {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::NewReno, Self::Cubic, Self::Dctcp, Self::Bbr];
+
+    /// Its name in `TCP_CONGESTION` and in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NewReno => "reno",
+            Self::Cubic => "cubic",
+            Self::Dctcp => "dctcp",
+            Self::Bbr => "bbr",
+        }
+    }
+
+    /// The one with this name.
+    pub fn called(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|control| control.name() == name)
+    }
+}
+
+/// Explicit congestion notification.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum EcnMode {
+    /// Neither asked for nor agreed to.
+    Off,
+    /// Agreed to if the peer asks (Linux's `tcp_ecn = 2`).
+    #[default]
+    Passive,
+    /// Asked for as in RFC 3168, and agreed to.
+    Classic,
+    /// Accurate ECN asked for (RFC 9768), and either agreed to.
+    Accurate,
+}
+
 /// The settings of one endpoint. Each connection keeps what it needs of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -76,6 +124,15 @@ pub struct Config {
     pub fin_wait_2: Duration,
     /// Initial congestion window in segments (RFC 6928: 10).
     pub initial_cwnd: u32,
+    /// How the congestion window moves.
+    pub congestion: CongestionControl,
+    /// Explicit congestion notification.
+    pub ecn: EcnMode,
+    /// New text leaves at the rate of the window, not at once, whatever the congestion control; BBR always does so.
+    pub pacing: bool,
+    /// Most bytes of text that one [`super::Transmit`] holds where the link, or whoever emits, cuts it into segments. One segment
+    /// at least, whatever this says.
+    pub burst: u32,
     /// Most challenge acknowledgments in 5 s (RFC 5961 §7), for one connection.
     pub challenge_acks: u8,
 }
@@ -107,6 +164,10 @@ impl Default for Config {
             time_wait: Duration::from_secs(60),
             fin_wait_2: Duration::from_secs(60),
             initial_cwnd: 10,
+            congestion: CongestionControl::default(),
+            ecn: EcnMode::default(),
+            pacing: false,
+            burst: 0,
             challenge_acks: 10,
         }
     }

@@ -3,6 +3,7 @@
 use super::connection::{Connection, Pending, QUICK_ACKS, from_millis};
 use super::reassembly::{Payload, ReceiveQueue, SegmentPool, Share};
 use super::types::{Drop, Error, Events, Input, State};
+use crate::ip::Ecn;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNum};
 
@@ -41,11 +42,12 @@ pub(super) struct Receiver<'a, P> {
 impl Connection {
     /// Takes a segment whose checksum, addresses and ports were found to be this connection's.
     ///
-    /// `payload` is the segment's text. `queue` is this connection's, its nodes are in `pool`.
+    /// `ecn` is what its IP header said, `payload` its text. `queue` is this connection's, its nodes are in `pool`.
     #[inline(always)]
     pub fn input<P: Payload>(
         &mut self,
         header: &Header,
+        _ecn: Ecn,
         payload: P,
         queue: &mut ReceiveQueue<P>,
         pool: &mut SegmentPool<P>,

@@ -48,7 +48,7 @@ mod check;
 mod tests;
 
 pub use close::{listen, reset_for};
-pub use config::{Config, Keepalive};
+pub use config::{Config, CongestionControl, EcnMode, Keepalive};
 pub use connection::Connection;
 pub use icmp::IcmpError;
 pub use info::Info;

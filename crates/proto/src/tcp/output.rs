@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, Pending};
 use super::types::{State, Transmit};
+use crate::ip::Ecn;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, SeqNum};
 
@@ -120,6 +121,8 @@ impl Connection {
                 header,
                 offset: 0,
                 len: 0,
+                segment: self.snd.mss,
+                ecn: Ecn::NotEct,
             });
         }
         if self.pending.has(Pending::RST) {
@@ -130,6 +133,8 @@ impl Connection {
                 header,
                 offset: 0,
                 len: 0,
+                segment: self.snd.mss,
+                ecn: Ecn::NotEct,
             });
         }
         self.pending.clear(Pending::SYN);
@@ -166,6 +171,8 @@ impl Connection {
             header,
             offset: 0,
             len: 0,
+            segment: self.snd.mss,
+            ecn: Ecn::NotEct,
         })
     }
 
@@ -224,6 +231,8 @@ impl Connection {
             header: self.header(seq, Flags::ACK, now),
             offset: 0,
             len: 0,
+            segment: self.snd.mss,
+            ecn: Ecn::NotEct,
         }
     }
 
@@ -491,6 +500,8 @@ impl Connection {
             header: self.header(stretch.start, flags, now),
             offset,
             len: stretch.len,
+            segment: self.snd.mss,
+            ecn: Ecn::NotEct,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The words a connection and its caller exchange: states, events, drops, segments to send.
 
+use crate::ip::Ecn;
 use crate::wire::tcp::Header;
 
 /// The eleven states of RFC 9293 §3.3.2. A [`super::Connection`] is never in `Listen`.
@@ -172,8 +173,12 @@ pub struct Transmit {
     pub header: Header,
     /// First byte of the text, counted from the front of the send queue.
     pub offset: u32,
-    /// Bytes of text.
+    /// Bytes of text: more than `segment` only as [`super::Config::burst`] allows.
     pub len: u32,
+    /// Bytes of text in each segment that it has to be cut into; the last may have less.
+    pub segment: u16,
+    /// What the IP header has to say.
+    pub ecn: Ecn,
 }
 
 /// What LISTEN makes of a segment (RFC 9293 §3.10.7.2).

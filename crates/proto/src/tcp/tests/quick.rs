@@ -2,6 +2,7 @@
 
 use super::super::input::Receiver;
 use super::*;
+use crate::ip::Ecn;
 
 /// What quick ways a [`Pair`] has seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,7 +41,14 @@ pub(in super::super) fn input(
     let len = u32::try_from(text.len()).unwrap();
     let predicted = conn.is_predicted(header, len, &end.queue, now);
     let mut long = predicted.then(|| (*conn, text.clone()));
-    let input = conn.input(header, text, &mut end.queue, &mut end.pool, now);
+    let input = conn.input(
+        header,
+        Ecn::NotEct,
+        text,
+        &mut end.queue,
+        &mut end.pool,
+        now,
+    );
     if let Some((long, text)) = &mut long
         && input.drop.is_none()
     {
