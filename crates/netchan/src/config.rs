@@ -11,6 +11,7 @@ pub(crate) mod units;
 use std::{fmt, fs, io, net::IpAddr, path::Path, time::Duration};
 
 pub use module::{ModuleConfig, ModuleKind};
+use proto::tcp::{CongestionControl, EcnMode};
 
 use crate::{
     link::specification::Specification,
@@ -60,7 +61,11 @@ pub struct LinkConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpConfig {
     /// How the congestion window moves.
-    pub congestion: Congestion,
+    pub congestion: Option<CongestionControl>,
+    /// Explicit congestion notification: `off`, `passive`, `classic`, `accurate`.
+    pub ecn: Option<EcnMode>,
+    /// Text leaves at the rate of the window, whatever the congestion control.
+    pub pacing: Option<bool>,
     /// Most a connection's receive buffer may grow to, bytes: 4 KiB to 1 GiB (RFC 7323 §2.3).
     pub receive_buffer_max: Option<usize>,
     /// The same for its send buffer.
@@ -76,14 +81,6 @@ pub struct TcpConfig {
 pub struct UdpConfig {
     /// Most memory all UDP sockets may hold together, bytes (N4): 64 KiB to 4 TiB.
     pub memory_max: Option<usize>,
-}
-
-/// A congestion control.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Congestion {
-    /// RFC 5681 and RFC 6582.
-    #[default]
-    NewReno,
 }
 
 impl Config {

@@ -142,6 +142,15 @@ impl Builder {
         if let Some(bytes) = config.tcp.send_buffer_max {
             builder.send_buffer = bytes;
         }
+        if let Some(congestion) = config.tcp.congestion {
+            builder.tcp.congestion = congestion;
+        }
+        if let Some(ecn) = config.tcp.ecn {
+            builder.tcp.ecn = ecn;
+        }
+        if let Some(pacing) = config.tcp.pacing {
+            builder.tcp.pacing = pacing;
+        }
         if let Some(nagle) = config.tcp.nagle {
             builder.tcp.nagle = nagle;
         }
@@ -303,6 +312,27 @@ impl Builder {
     #[must_use]
     pub const fn tcp(mut self, config: tcp::Config) -> Self {
         self.tcp = config;
+        self
+    }
+
+    /// How the congestion window moves, unless a socket says otherwise ([`crate::socket::SocketOption::Congestion`]).
+    #[must_use]
+    pub const fn congestion(mut self, control: tcp::CongestionControl) -> Self {
+        self.tcp.congestion = control;
+        self
+    }
+
+    /// What TCP asks for, and agrees to, of explicit congestion notification.
+    #[must_use]
+    pub const fn ecn(mut self, mode: tcp::EcnMode) -> Self {
+        self.tcp.ecn = mode;
+        self
+    }
+
+    /// Whether text leaves at the rate of the window, whatever the congestion control.
+    #[must_use]
+    pub const fn pacing(mut self, on: bool) -> Self {
+        self.tcp.pacing = on;
         self
     }
 

@@ -168,6 +168,8 @@ fn sockets_of(shard: &Shard, shard_number: usize, rows: &mut Vec<Value>) {
             "rtt_us": info.rtt.as_micros(), "rto_ms": info.rto.as_millis(),
             "cwnd_bytes": info.cwnd_bytes, "in_flight_bytes": info.in_flight_bytes,
             "retransmits": info.retransmits, "timeouts": info.timeouts,
+            "congestion": info.sending.congestion.name(), "ecn": info.sending.ecn,
+            "pacing_bytes_per_s": info.sending.pacing_rate,
         }));
     }
     for w in shard.time_waits() {
@@ -572,7 +574,13 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
         ),
         limit("tcp.memory_bytes", 0),
         limit("udp.memory_bytes", 1),
-        row("tcp.congestion", json!("reno"), "boot"),
+        row(
+            "tcp.congestion",
+            json!(stack.host.tcp.congestion.name()),
+            "boot",
+        ),
+        row("tcp.ecn", json!(stack.host.tcp.ecn.name()), "boot"),
+        row("tcp.pacing", json!(stack.host.tcp.pacing), "boot"),
         row("checks", json!(percore::checks::in_words()), "build"),
         row(
             "up_s",

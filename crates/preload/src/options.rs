@@ -6,9 +6,12 @@ use std::{
 };
 
 use libc::{c_int, c_void, socklen_t};
-use netchan::socket::{Kind, SocketOption};
+use netchan::{
+    CongestionControl,
+    socket::{Kind, SocketOption},
+};
 
-use crate::{address, buffers, descriptor, errno, errno::fail, state::Live, tcp_info};
+use crate::{address, buffers, descriptor, errno, errno::fail, state::Live};
 
 /// What a program sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +85,7 @@ fn parse_tcp(name: c_int, value: &[u8]) -> io::Result<Setting> {
             0,
             c_int::MAX,
         )?))),
-        libc::TCP_CONGESTION if is_congestion_control(value) => return Ok(Setting::Ignored),
-        libc::TCP_CONGESTION => return fail(libc::ENOENT),
+        libc::TCP_CONGESTION => O::Congestion(congestion_control(value)?),
         libc::TCP_DEFER_ACCEPT
         | libc::TCP_SYNCNT
         | libc::TCP_LINGER2
@@ -203,10 +205,29 @@ fn timeval(value: &[u8]) -> io::Result<Option<Duration>> {
     Ok(Some(time).filter(|time| !time.is_zero()))
 }
 
-/// The names that TCP_CONGESTION may be set to; the stack has one algorithm, which answers to both.
-fn is_congestion_control(value: &[u8]) -> bool {
+/// TCP_CA_NAME_MAX.
+const NAME_MAX: usize = 16;
+
+/// A name as TCP_CONGESTION has it: up to 15 bytes, or to the first NUL.
+fn congestion_control(value: &[u8]) -> io::Result<CongestionControl> {
+    if value.is_empty() {
+        return fail(libc::EINVAL);
+    }
+    let value = value.get(..NAME_MAX - 1).unwrap_or(value);
     let name = value.split(|byte| *byte == 0).next().unwrap_or(&[]);
-    matches!(name, b"reno" | b"cubic")
+    let known = std::str::from_utf8(name)
+        .ok()
+        .and_then(CongestionControl::called);
+    known.ok_or_else(|| errno::error(libc::ENOENT))
+}
+
+/// The same the other way.
+fn name_of(control: CongestionControl) -> Value {
+    let mut name = vec![0; NAME_MAX];
+    for (place, byte) in name.iter_mut().zip(control.name().bytes()) {
+        *place = byte;
+    }
+    Value::Bytes(name)
 }
 
 /// setsockopt(2) on netchan's socket.
@@ -248,16 +269,29 @@ unsafe fn bytes<'a>(value: *const c_void, len: socklen_t) -> io::Result<&'a [u8]
     unsafe { buffers::readable(value, len as usize) }
 }
 
-/// The kernel's socket of an undecided number took an option: netchan's will too, if it comes to that.
+/// What an undecided socket takes although the kernel may not: a congestion control that only netchan has.
+pub const fn is_only_ours(level: c_int, name: c_int) -> bool {
+    level == libc::IPPROTO_TCP && name == libc::TCP_CONGESTION
+}
+
+/// The kernel's socket of an undecided number took an option: netchan's will too, if it comes to that. Whether it is one of netchan's.
 ///
 /// # Safety
 /// `value` must be readable for `len` bytes, or NULL.
-pub unsafe fn note(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) {
+pub unsafe fn note(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> bool {
     // SAFETY: the caller's.
     let Ok(value) = (unsafe { bytes(value, len) }) else {
-        return;
+        return false;
     };
-    match parse(level, name, value) {
+    let setting = parse(level, name, value);
+    let is_ours = setting.is_ok();
+    match setting {
         Ok(Setting::Option(option)) => descriptor::note_option(fd, option),
         Ok(Setting::ReceiveTimeout(timeout)) => {
             descriptor::note(fd, |state| state.set_receive_timeout(timeout));
@@ -267,6 +301,7 @@ pub unsafe fn note(fd: c_int, level: c_int, name: c_int, value: *const c_void, l
         }
         Ok(Setting::Ignored) | Err(_) => {}
     }
+    is_ours
 }
 
 /// What a program reads.
@@ -363,13 +398,9 @@ fn get_tcp(live: Live<'_>, name: c_int) -> io::Result<Value> {
         libc::TCP_KEEPINTVL => ask(live, O::KeepInterval(Duration::ZERO))?,
         libc::TCP_KEEPCNT => ask(live, O::KeepCount(0))?,
         libc::TCP_USER_TIMEOUT => ask(live, O::UserTimeout(Duration::ZERO))?,
-        libc::TCP_CONGESTION => {
-            let mut name = [0; 16]; // TCP_CA_NAME_MAX
-            name[..4].copy_from_slice(b"reno");
-            Value::Bytes(name.to_vec())
-        }
-        libc::TCP_INFO => match live.socket.tcp_info() {
-            Some(info) => Value::Bytes(tcp_info::encode(&info).to_vec()),
+        libc::TCP_CONGESTION => ask(live, O::Congestion(CongestionControl::default()))?,
+        libc::TCP_INFO => match live.socket.tcp_info_as_linux() {
+            Some(info) => Value::Bytes(info.to_vec()),
             None => return fail(libc::ENOPROTOOPT),
         },
         libc::TCP_DEFER_ACCEPT | TCP_NOTSENT_LOWAT => Value::Int(0),
@@ -428,6 +459,7 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
             Value::Int(c_int::try_from(time.as_secs()).unwrap_or(c_int::MAX))
         }
         O::UserTimeout(time) => Value::Int(c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX)),
+        O::Congestion(control) => name_of(control),
         O::KeepCount(count) => Value::Int(c_int::try_from(count).unwrap_or(c_int::MAX)),
         O::Ttl(value) | O::TypeOfService(value) => Value::Int(c_int::from(value)),
     })

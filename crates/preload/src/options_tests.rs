@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
-use netchan::socket::SocketOption;
+use netchan::{CongestionControl, socket::SocketOption};
 
 use super::{Setting, parse};
 use crate::errno;
@@ -112,7 +112,11 @@ fn what_is_not_served_says_so() {
     assert_eq!(int(SOL_SOCKET, libc::SO_PRIORITY, 6), Ok(Setting::Ignored));
     assert_eq!(
         bytes(IPPROTO_TCP, libc::TCP_CONGESTION, b"reno\0"),
-        Ok(Setting::Ignored)
+        option(SocketOption::Congestion(CongestionControl::NewReno))
+    );
+    assert_eq!(
+        bytes(IPPROTO_TCP, libc::TCP_CONGESTION, b"dctcp"),
+        option(SocketOption::Congestion(CongestionControl::Dctcp))
     );
     assert_eq!(
         bytes(IPPROTO_TCP, libc::TCP_CONGESTION, b"vegas"),

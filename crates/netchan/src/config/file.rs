@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeMap, net::IpAddr, ops::Range, time::Duration};
 
+use proto::tcp::{CongestionControl, EcnMode};
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::{Config, ConfigError, Congestion, LinkConfig, TcpConfig, UdpConfig, module, units};
+use super::{Config, ConfigError, LinkConfig, TcpConfig, UdpConfig, module, units};
 use crate::{
     limits,
     link::specification::{self, Kind, Specification},
@@ -50,6 +51,8 @@ struct Link {
 #[serde(deny_unknown_fields)]
 struct Tcp {
     congestion: Option<Spanned<String>>,
+    ecn: Option<Spanned<String>>,
+    pacing: Option<bool>,
     receive_buffer_max: Option<Spanned<Value>>,
     send_buffer_max: Option<Spanned<Value>>,
     memory_max: Option<Spanned<Value>>,
@@ -220,30 +223,42 @@ fn level(name: &Spanned<String>) -> Result<Level, Problem> {
         .map_err(|what: String| problem(name, what))
 }
 
-fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
-    let congestion = match file
-        .congestion
-        .as_ref()
-        .map(|name| (name, name.get_ref().as_str()))
-    {
-        None | Some((_, "newreno" | "reno")) => Congestion::NewReno,
-        Some((name, other)) => {
-            let known = matches!(other, "cubic" | "bbr" | "dctcp" | "vegas");
-            let what = if known {
-                "is not supported yet"
-            } else {
-                "is unknown"
-            };
-            return Err(problem(
-                name,
-                format!("congestion control `{other}` {what}; this release has newreno"),
-            ));
-        }
+/// A word of a list: the value that it names.
+fn word<T>(
+    text: &Spanned<String>,
+    what: &str,
+    find: impl Fn(&str) -> Option<T>,
+    names: &[&str],
+) -> Result<T, Problem> {
+    let wanted = text.get_ref();
+    let why = || {
+        let names = names.join(", ");
+        problem(
+            text,
+            format!("unknown {what} `{wanted}`; it is one of {names}"),
+        )
     };
+    find(wanted).ok_or_else(why)
+}
+
+fn congestion(name: &Spanned<String>) -> Result<CongestionControl, Problem> {
+    let find = |name: &str| match name {
+        "newreno" => Some(CongestionControl::NewReno),
+        other => CongestionControl::called(other),
+    };
+    let names = CongestionControl::ALL.map(CongestionControl::name);
+    word(name, "congestion control", find, &names)
+}
+
+fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
+    let modes = EcnMode::ALL.map(EcnMode::name);
+    let ecn = |mode| word(mode, "ECN mode", EcnMode::called, &modes);
     // A window of 65535 bytes scaled by 2¹⁴ is 1 GiB (RFC 7323 §2.3).
     let buffer = (4 << 10)..=(1 << 30);
     Ok(TcpConfig {
-        congestion,
+        congestion: file.congestion.as_ref().map(congestion).transpose()?,
+        ecn: file.ecn.as_ref().map(ecn).transpose()?,
+        pacing: file.pacing,
         receive_buffer_max: size(file.receive_buffer_max.as_ref(), &buffer)?,
         send_buffer_max: size(file.send_buffer_max.as_ref(), &buffer)?,
         memory_max: size(file.memory_max.as_ref(), &limits::MEMORY)?,

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use proto::tcp::{CongestionControl, EcnMode};
+
 use super::*;
 use crate::{
     link::specification::Kind,
@@ -36,6 +38,8 @@ loss = "1%"
 
 [tcp]
 congestion = "newreno"
+ecn = "accurate"
+pacing = true
 receive_buffer_max = "16 MiB"
 send_buffer_max = 4194304
 memory_max = "1 GiB"
@@ -71,7 +75,9 @@ fn whole_file() {
     assert_eq!(
         config.tcp,
         TcpConfig {
-            congestion: Congestion::NewReno,
+            congestion: Some(CongestionControl::NewReno),
+            ecn: Some(EcnMode::Accurate),
+            pacing: Some(true),
             receive_buffer_max: Some(16 << 20),
             send_buffer_max: Some(4 << 20),
             memory_max: Some(1 << 30),
@@ -173,6 +179,18 @@ fn bad_values_are_named() {
         2,
         "tcp.receive_buffer_max",
         &["16 MB of it", "MiB"],
+    );
+    wrong(
+        "[tcp]\ncongestion = \"vegas\"",
+        2,
+        "tcp.congestion",
+        &["vegas", "reno, cubic, dctcp, bbr"],
+    );
+    wrong(
+        "[tcp]\necn = \"on\"",
+        2,
+        "tcp.ecn",
+        &["`on`", "off, passive, classic, accurate"],
     );
     wrong(
         "[tcp]\nsend_buffer_max = 1",
@@ -288,12 +306,6 @@ fn what_does_not_go_together_is_refused() {
 
 #[test]
 fn what_is_not_there_yet_is_refused() {
-    wrong(
-        "[tcp]\ncongestion = \"cubic\"",
-        2,
-        "tcp.congestion",
-        &["cubic", "not supported yet", "newreno"],
-    );
     for word in ["dhcp", "slaac"] {
         let text = format!("[[link]]\nkind = \"tap\"\naddress = [\"{word}\"]");
         wrong(&text, 3, "link.address", &[word, "not supported yet"]);

@@ -75,6 +75,11 @@ impl Shard {
         self.listeners.insert(listener).ok()
     }
 
+    /// The listener with this number.
+    pub fn listener(&self, number: u32) -> Option<&Listener> {
+        self.listeners.get(number)
+    }
+
     /// listen(2) again.
     pub fn set_backlog(&mut self, number: u32, backlog: usize) {
         if let Some(listener) = self.listeners.get_mut(number) {

@@ -5,6 +5,7 @@ mod datagram;
 mod options;
 mod std_like;
 mod stream;
+mod tcp_info;
 pub(crate) mod wait;
 
 use std::{
@@ -16,6 +17,7 @@ use std::{
 };
 
 use percore::lock::{Mutex, mutex};
+use proto::tcp::CongestionControl;
 
 use self::{
     datagram::Datagram,
@@ -24,6 +26,7 @@ use self::{
 };
 pub use self::{
     std_like::{Incoming, TcpListener, TcpStream, UdpSocket},
+    tcp_info::LEN as TCP_INFO_LEN,
     wait::Waiter,
 };
 use crate::{directory::BindRequest, errno::error, locks, net::Net, stack::Stack};
@@ -118,6 +121,8 @@ pub enum SocketOption {
     KeepInterval(Duration),
     KeepCount(u32),
     UserTimeout(Duration),
+    /// TCP_CONGESTION.
+    Congestion(CongestionControl),
     /// IP_TTL / IPV6_UNICAST_HOPS.
     Ttl(u8),
     /// IP_TOS / IPV6_TCLASS.
@@ -520,6 +525,22 @@ impl Socket {
         match self.role.get()? {
             Role::Stream(stream) => stream.info(self.stack()),
             _ => None,
+        }
+    }
+
+    /// TCP_INFO as Linux's `struct tcp_info` has it, up to `tcpi_total_rto_time`; `None` for datagrams.
+    pub fn tcp_info_as_linux(&self) -> Option<[u8; TCP_INFO_LEN]> {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => {
+                let info = stream.info(self.stack())?;
+                Some(tcp_info::encode(&info, self.stack().clock.now()))
+            }
+            Some(Role::Listening(listening)) => {
+                let (waiting, backlog) = listening.depth(self.stack());
+                Some(tcp_info::of_listener(waiting, backlog))
+            }
+            Some(Role::Datagram(_)) => None,
+            None => (self.kind == Kind::Stream).then(tcp_info::of_closed),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use proto::tcp::{Keepalive, Template};
+use proto::tcp::{CongestionControl, Keepalive, Template};
 
 use super::{Kind, Role, Socket, SocketOption};
 use crate::{
@@ -31,6 +31,7 @@ pub(super) struct Fresh {
     quick_ack: bool,
     max_segment: Option<u16>,
     user_timeout: Duration,
+    congestion: Option<CongestionControl>,
     fields: IpFields,
 }
 
@@ -52,6 +53,7 @@ impl Default for Fresh {
             quick_ack: true,
             max_segment: None,
             user_timeout: Duration::ZERO,
+            congestion: None,
             fields: IpFields::default(),
         }
     }
@@ -68,8 +70,10 @@ impl Fresh {
 
     /// What a connection starts with.
     pub fn tcp_options(&self, host: &Host) -> TcpOptions {
-        let special =
-            self.keep_alive || self.receive_buffer.is_some() || !self.user_timeout.is_zero();
+        let special = self.keep_alive
+            || self.receive_buffer.is_some()
+            || !self.user_timeout.is_zero()
+            || self.congestion.is_some();
         TcpOptions {
             own: special.then(|| Box::new(self.template(host))),
             nagle: !self.no_delay,
@@ -94,6 +98,7 @@ impl Fresh {
         if !self.user_timeout.is_zero() {
             config.retry_timeout = self.user_timeout;
         }
+        config.congestion = self.congestion.unwrap_or(config.congestion);
         Template::new(&config)
     }
 
@@ -127,6 +132,7 @@ impl Fresh {
                 self.keepalive.probes = u8::try_from(probes).unwrap_or(u8::MAX)
             }
             SocketOption::UserTimeout(timeout) => self.user_timeout = timeout,
+            SocketOption::Congestion(control) => self.congestion = Some(control),
             SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
             SocketOption::TypeOfService(tos) => self.fields.tos = tos,
         }
@@ -157,6 +163,9 @@ impl Fresh {
             SocketOption::KeepInterval(_) => SocketOption::KeepInterval(self.keepalive.interval),
             SocketOption::KeepCount(_) => SocketOption::KeepCount(self.keepalive.probes.into()),
             SocketOption::UserTimeout(_) => SocketOption::UserTimeout(self.user_timeout),
+            SocketOption::Congestion(_) => {
+                SocketOption::Congestion(self.congestion.unwrap_or(host.tcp.congestion))
+            }
             SocketOption::Ttl(_) => SocketOption::Ttl(self.fields.ttl),
             SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
         }
@@ -175,6 +184,7 @@ const fn is_for_streams(option: SocketOption) -> bool {
             | O::KeepInterval(_)
             | O::KeepCount(_)
             | O::UserTimeout(_)
+            | O::Congestion(_)
     )
 }
 

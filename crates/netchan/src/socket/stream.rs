@@ -350,6 +350,17 @@ impl Listening {
         }
     }
 
+    /// Connections that wait to be accepted, and how many may.
+    pub fn depth(&self, stack: &Stack) -> (usize, usize) {
+        let mut depth = (0, 0);
+        self.each(stack, |shard, part| {
+            if let Some(listener) = shard.listener(part) {
+                depth = (depth.0 + listener.depths().0, listener.backlog());
+            }
+        });
+        depth
+    }
+
     pub fn accept(&self, stack: &Stack) -> Option<Stream> {
         let count = self.parts.len();
         // Relaxed: only spreads the load.

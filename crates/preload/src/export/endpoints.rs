@@ -203,11 +203,15 @@ pub unsafe extern "C-unwind" fn setsockopt(
     }
     // SAFETY: the caller's.
     let result = unsafe { (real::SETSOCKOPT.get())(fd, level, name, value, len) };
-    if result == 0 && !state::SOCKETS.is_vacant(fd) {
+    if !state::SOCKETS.is_vacant(fd) && (result == 0 || options::is_only_ours(level, name)) {
+        let refused = std::io::Error::last_os_error();
         return errno::unit(|| {
             // SAFETY: the caller's.
-            unsafe { options::note(fd, level, name, value, len) };
-            Ok(())
+            let noted = unsafe { options::note(fd, level, name, value, len) };
+            if result == 0 || noted {
+                return Ok(());
+            }
+            Err(refused)
         });
     }
     result

@@ -58,31 +58,80 @@ static void on_stream(void) {
     FAILS(ENOPROTOOPT, set(fd, IPPROTO_TCP, 9999, 1));
     FAILS(EINVAL, set(fd, IPPROTO_IP, IP_TTL, 300));
     FAILS(EINVAL, set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 0));
-    char name[16] = "";
-    len = sizeof name;
-    CHECK(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &len) == 0 && name[0]);
-    FAILS(ENOENT, setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "nonesuch", 8));
     char narrow = 0;
     len = 1; /* cut to the room there is */
     CHECK(getsockopt(fd, SOL_SOCKET, SO_TYPE, &narrow, &len) == 0 && len == 1 && narrow == SOCK_STREAM);
     close(fd);
 }
 
+/* struct tcp_info as the kernel has it; the C library's own ends after 104 bytes. */
+static struct {
+    unsigned char bytes[512];
+    socklen_t len;
+} facts;
+
+static void ask_info(int fd) {
+    facts.len = sizeof facts.bytes;
+    CHECK(getsockopt(fd, IPPROTO_TCP, TCP_INFO, facts.bytes, &facts.len) == 0);
+}
+
+static uint32_t word(int at) {
+    uint32_t value;
+    memcpy(&value, facts.bytes + at, sizeof value);
+    return value;
+}
+
+static uint64_t dword(int at) {
+    uint64_t value;
+    memcpy(&value, facts.bytes + at, sizeof value);
+    return value;
+}
+
 static void info(void) {
-    union {
-        struct tcp_info known; /* the C library's: the first 104 bytes of what the kernel has */
-        unsigned char bytes[232];
-    } facts;
-    socklen_t len = sizeof facts;
-    uint64_t received;
     char data[4];
-    int fd = connected(PORT_ECHO);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    ask_info(fd);
+    CHECK(facts.bytes[0] == 7 /* TCP_CLOSE */);
+    close(fd);
+    fd = connected(PORT_ECHO);
     CHECK(write(fd, "ping", 4) == 4 && recv(fd, data, 4, MSG_WAITALL) == 4);
-    CHECK(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &facts, &len) == 0);
-    CHECK(len >= 136);
-    memcpy(&received, facts.bytes + 128, sizeof received); /* tcpi_bytes_received */
-    CHECK(facts.known.tcpi_state == 1 && facts.known.tcpi_snd_mss > 500 && facts.known.tcpi_rto > 0);
-    CHECK(facts.known.tcpi_snd_cwnd > 0 && received == 4);
+    ask_info(fd);
+    CHECK(facts.len >= 232);
+    CHECK(facts.bytes[0] == 1 && facts.bytes[1] == 0); /* tcpi_state, tcpi_ca_state */
+    CHECK((facts.bytes[5] & 7) == 7);                  /* timestamps, SACK, window scaling */
+    CHECK(word(8) >= 200000 && word(16) > 500);        /* tcpi_rto, tcpi_snd_mss */
+    CHECK(word(24) == 0 && word(32) == 0);             /* tcpi_unacked, tcpi_lost */
+    CHECK(word(44) < 5000 && word(52) < 5000);         /* tcpi_last_data_sent, tcpi_last_data_recv */
+    CHECK(word(76) == 0x7fffffff && word(80) >= 10);   /* tcpi_snd_ssthresh, tcpi_snd_cwnd */
+    CHECK(word(84) > 500 && word(88) == 3);            /* tcpi_advmss, tcpi_reordering */
+    CHECK(word(100) == 0 && dword(112) == UINT64_MAX); /* tcpi_total_retrans, tcpi_max_pacing_rate */
+    CHECK(dword(120) >= 4 && dword(128) == 4);         /* tcpi_bytes_acked, tcpi_bytes_received */
+    CHECK(word(136) >= 3 && word(140) >= 2);           /* tcpi_segs_out, tcpi_segs_in */
+    CHECK(word(144) == 0 && word(152) == 1);           /* tcpi_notsent_bytes, tcpi_data_segs_in */
+    CHECK(word(228) > 10000);                          /* tcpi_snd_wnd */
+    facts.len = 8; /* cut to the room there is */
+    CHECK(getsockopt(fd, IPPROTO_TCP, TCP_INFO, facts.bytes, &facts.len) == 0 && facts.len == 8);
+    close(fd);
+}
+
+static void congestion_control(void) {
+    char name[16] = "";
+    socklen_t len = sizeof name;
+    int fd = connected(PORT_ECHO);
+    CHECK(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4) == 0);
+    CHECK(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &len) == 0);
+    CHECK(len == sizeof name && strcmp(name, "reno") == 0);
+    FAILS(ENOENT, setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "nonesuch", 8));
+    FAILS(EINVAL, setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "", 0));
+    len = 2;
+    CHECK(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &len) == 0 && len == 2);
+    close(fd);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 6) == 0);
+    struct sockaddr_in to = address_of(peer_ip, PORT_ECHO);
+    CHECK(connect(fd, (void *)&to, sizeof to) == 0);
+    len = sizeof name;
+    CHECK(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &len) == 0 && !strcmp(name, "cubic"));
     close(fd);
 }
 
@@ -106,5 +155,6 @@ static void before_connecting(void) {
 void check_options(void) {
     on_stream();
     info();
+    congestion_control();
     before_connecting();
 }

@@ -72,6 +72,26 @@ pub enum EcnMode {
     Accurate,
 }
 
+impl EcnMode {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Off, Self::Passive, Self::Classic, Self::Accurate];
+
+    /// Its name in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Passive => "passive",
+            Self::Classic => "classic",
+            Self::Accurate => "accurate",
+        }
+    }
+
+    /// The one with this name.
+    pub fn called(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+}
+
 /// The settings of one endpoint. Each connection keeps what it needs of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {

@@ -275,6 +275,7 @@ pub(super) struct Counters {
     pub recoveries: u16,
     pub duplicate_segments: u32,
     pub out_of_order: u32,
+    pub data_segments_in: u32,
 }
 
 impl Connection {

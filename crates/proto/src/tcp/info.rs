@@ -1,8 +1,65 @@
 //! What can be told of a connection: the source of TCP_INFO and of `show`.
 
+use super::config::CongestionControl;
 use super::connection::Connection;
 use super::types::State;
 use crate::time::{Duration, Instant};
+
+/// Where loss recovery stands, in the order of Linux's `tcpi_ca_state`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Repair {
+    /// Nothing is known to be lost.
+    #[default]
+    Open,
+    /// Duplicate acknowledgments or SACK blocks: something was lost or came late.
+    Disorder,
+    /// The window is being reduced because the network marked segments (ECN).
+    Reduced,
+    /// Losses that acknowledgments told of are repaired.
+    Recovery,
+    /// The retransmission timer expired.
+    Loss,
+}
+
+/// What the send side knows of its segments, its path and its pace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // the names say it; units are in them, segments where there is none
+pub struct Sending {
+    pub congestion: CongestionControl,
+    pub repair: Repair,
+    /// Sacked, thought lost, and sent again and not yet acknowledged: of what is in flight.
+    pub sacked: u32,
+    pub lost: u32,
+    pub retransmitted: u32,
+    /// By how many segments the path is expected to reorder, and how often it was seen to.
+    pub reordering: u32,
+    pub reorderings_seen: u32,
+    /// Duplicates that the peer reported (RFC 2883).
+    pub duplicates_reported: u32,
+    pub data_segments: u32,
+    pub bytes: u64,
+    pub bytes_retransmitted: u64,
+    /// Delivered so far, of them with a congestion mark.
+    pub delivered: u32,
+    pub delivered_marked: u32,
+    /// Bytes a second of the last delivery rate sample, and whether the application was its limit.
+    pub delivery_rate: u64,
+    pub is_app_limited: bool,
+    /// Bytes a second at which text leaves; 0: not paced.
+    pub pacing_rate: u64,
+    /// Time with something to send; of it held back by the peer's window, and by a send queue that was full.
+    pub busy: Duration,
+    pub window_limited: Duration,
+    pub buffer_limited: Duration,
+    /// Expiries of the retransmission timer, episodes of them, and the time they took.
+    pub timeouts: u32,
+    pub timeout_recoveries: u32,
+    pub timeout_time: Duration,
+    /// ECN was agreed upon, and a mark was seen.
+    pub ecn: bool,
+    pub ecn_seen: bool,
+}
 
 /// A connection in figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +68,7 @@ pub struct Info {
     pub state: State,
     pub timestamps: bool,
     pub sack: bool,
+    pub window_scaling: bool,
     pub send_scale: u8,
     pub receive_scale: u8,
     pub rtt: Duration,
@@ -28,6 +86,10 @@ pub struct Info {
     pub unread_bytes: u32,
     pub send_window_bytes: u32,
     pub receive_window_bytes: u32,
+    pub receive_buffer_bytes: u32,
+    /// The round trip as the receiver sees it, and what the application took in the last one.
+    pub receive_rtt: Duration,
+    pub receive_space_bytes: u32,
     pub in_recovery: bool,
     pub retransmits: u32,
     pub timeouts: u32,
@@ -38,8 +100,15 @@ pub struct Info {
     pub segments_out: u32,
     pub duplicate_segments: u32,
     pub out_of_order_segments: u32,
+    pub data_segments_in: u32,
+    pub delayed_ack: Duration,
+    /// Retransmissions of the same data without an answer, and whether they are window probes.
+    pub attempts: u8,
+    pub is_probing: bool,
+    pub keepalives_unanswered: u8,
     pub last_received: Instant,
     pub last_sent: Instant,
+    pub sending: Sending,
 }
 
 impl Connection {
@@ -51,6 +120,7 @@ impl Connection {
             state: self.state,
             timestamps: self.timestamps,
             sack: self.sack,
+            window_scaling: self.scaling,
             send_scale: self.snd.scale,
             receive_scale: self.rcv.scale,
             rtt: micros(self.rtt.srtt_us),
@@ -72,6 +142,9 @@ impl Connection {
             unread_bytes: self.unread,
             send_window_bytes: self.snd.wnd,
             receive_window_bytes: (self.rcv.edge - self.rcv.nxt).max(0).unsigned_abs(),
+            receive_buffer_bytes: self.settings.receive_buffer,
+            receive_rtt: Duration::ZERO,
+            receive_space_bytes: self.settings.receive_buffer,
             in_recovery: self.recovery.active(),
             retransmits: c.retransmits,
             timeouts: u32::from(c.timeouts),
@@ -82,8 +155,36 @@ impl Connection {
             segments_out: c.segments_out,
             duplicate_segments: c.duplicate_segments,
             out_of_order_segments: c.out_of_order,
+            data_segments_in: c.data_segments_in,
+            delayed_ack: micros(self.settings.delayed_ack_us),
+            attempts: self.attempts,
+            is_probing: self.probing,
+            keepalives_unanswered: self.keepalives_sent,
             last_received: self.last_received,
             last_sent: self.last_sent,
+            sending: self.sending(),
+        }
+    }
+
+    /// What the send side has to say. NewReno keeps no records of segments: what it cannot say is zero.
+    fn sending(&self) -> Sending {
+        let segments = |bytes: u32| bytes.div_ceil(u32::from(self.snd.mss).max(1));
+        let repair = if self.recovery.is_timeout() {
+            Repair::Loss
+        } else if self.recovery.is_fast() {
+            Repair::Recovery
+        } else if self.recovery.duplicates > 0 || !self.scoreboard.is_empty() {
+            Repair::Disorder
+        } else {
+            Repair::Open
+        };
+        Sending {
+            congestion: CongestionControl::NewReno,
+            repair,
+            sacked: segments(self.scoreboard.sacked_within(self.snd.una, self.snd.max)),
+            reordering: super::scoreboard::DUPLICATE_THRESHOLD.into(),
+            timeouts: self.counters.timeouts.into(),
+            ..Sending::default()
         }
     }
 }

@@ -389,6 +389,7 @@ impl Connection {
         let advance = (self.rcv.nxt - before).unsigned_abs();
         self.unread += advance;
         self.counters.bytes_received += u64::from(advance);
+        self.counters.data_segments_in = self.counters.data_segments_in.wrapping_add(1);
         self.rcv.mss = self.rcv.mss.max(len.min(self.settings.mss));
         if gaps > 0 {
             // RFC 5681 §4.2: at once when a gap was filled, in part or whole.
@@ -412,6 +413,7 @@ impl Connection {
         }
         self.pending.set(Pending::ACK);
         self.counters.out_of_order = self.counters.out_of_order.wrapping_add(1);
+        self.counters.data_segments_in = self.counters.data_segments_in.wrapping_add(1);
         let end = seq + u32::try_from(payload.len()).unwrap_or(0);
         let result = receiver
             .queue

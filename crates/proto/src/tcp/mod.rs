@@ -51,7 +51,7 @@ pub use close::{listen, reset_for};
 pub use config::{Config, CongestionControl, EcnMode, Keepalive};
 pub use connection::Connection;
 pub use icmp::IcmpError;
-pub use info::Info;
+pub use info::{Info, Repair, Sending};
 pub use isn::{initial_sequence, timestamp_offset};
 pub use port::{ephemeral_port, port_offset};
 pub use reassembly::{Payload, ReceiveQueue, SegmentPool, Segments};
