@@ -142,7 +142,8 @@ pub(in super::super) trait Algorithm {
     /// An acknowledgment with news. In [`Phase::Recovery`] and [`Phase::Reducing`] proportional rate reduction moves the
     /// window afterwards, unless [`Self::owns_window`].
     fn on_ack(&mut self, window: &mut Window, ack: &Ack);
-    /// An episode of congestion begins: the slow start threshold to come down to. The window itself is moved by the caller.
+    /// An episode of congestion begins: the slow start threshold to come down to. The window itself is moved by the caller. `in_flight`
+    /// is RFC 5681's FlightSize: all that was sent and is not acknowledged, lost or not.
     fn reduce(&mut self, window: &Window, cause: Cause, in_flight: u32, now: Instant) -> u32;
     /// The retransmission timer expired. `first`: not again for the same data. Sets ssthresh; the caller sets the window to one segment.
     fn on_timeout(&mut self, window: &mut Window, first: bool, in_flight: u32, now: Instant);
@@ -154,9 +155,9 @@ pub(in super::super) trait Algorithm {
     fn on_undo(&mut self, window: &mut Window) {
         let _ = window;
     }
-    /// New text leaves while nothing was in flight, `idle_us` after the last did.
-    fn on_restart(&mut self, window: &mut Window, idle_us: u64, now: Instant) {
-        let _ = (window, idle_us, now);
+    /// New text leaves while nothing was in flight, `idle_us` after the last did; `rto_us` is the retransmission timeout.
+    fn on_restart(&mut self, window: &mut Window, idle_us: u64, rto_us: u64, now: Instant) {
+        let _ = (window, idle_us, rto_us, now);
     }
     /// A segment was found lost; called before [`Self::on_ack`] of the acknowledgment that told.
     fn on_lost(&mut self, window: &mut Window, segment: &LostSegment) {

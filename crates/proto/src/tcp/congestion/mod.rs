@@ -2,7 +2,22 @@
 
 #[allow(dead_code)] // until recovery is on it
 mod algorithm;
+#[allow(dead_code)] // likewise
+mod bbr;
+#[allow(dead_code)] // likewise
+mod control;
+#[allow(dead_code)] // likewise
+mod cubic;
+#[allow(dead_code)] // likewise
+mod dctcp;
+#[allow(dead_code)] // likewise
+mod hystart;
 mod newreno;
+#[allow(dead_code)] // likewise
+mod reno;
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation)] // totals that wrap, and lengths of tests
+mod tests;
 
 use newreno::NewReno;
 
