@@ -25,7 +25,7 @@ impl Connection {
             self.establish(header, segment.now, out);
         }
         self.check_ack_range(header, segment.now)?;
-        let window = u32::from(header.window) << self.snd.scale;
+        let window = self.announced_window(header);
         let newly_sacked = self.note_sack(header);
         if header.ack > self.snd.una {
             self.advance(header, segment.now, out);
@@ -43,6 +43,12 @@ impl Connection {
         }
         self.after_ack(segment.now, out);
         Ok(())
+    }
+
+    /// The window that a segment announces: that of a SYN is not scaled (RFC 7323 §2.2), also where it meets our own.
+    fn announced_window(&self, header: &Header) -> u32 {
+        let syn = header.flags.contains(Flags::SYN);
+        u32::from(header.window) << if syn { 0 } else { self.snd.scale }
     }
 
     /// The fifth check for a predicted segment: its acknowledgment is within range and no duplicate.
@@ -149,11 +155,13 @@ impl Connection {
     }
 
     /// RFC 9293 §3.10.7.4: the window counts if the segment is newer than the one it last came
-    /// from, so that reordering does not undo it.
+    /// from, so that reordering does not undo it. One that acknowledges more is newer even if it repeats old text: SND.UNA moves by it, and
+    /// an old SND.WND behind it would reach beyond what the peer ever offered.
     #[inline]
     fn update_window(&mut self, header: &Header, window: u32, now: Instant) {
-        let newer =
-            self.snd.wl1 < header.seq || (self.snd.wl1 == header.seq && self.snd.wl2 <= header.ack);
+        let newer = self.snd.wl2 < header.ack
+            || self.snd.wl1 < header.seq
+            || (self.snd.wl1 == header.seq && self.snd.wl2 <= header.ack);
         if newer {
             if window != self.snd.wnd {
                 self.note_more_to_send();
