@@ -10,6 +10,7 @@ TEST_PROGRAMS = ip ping tcpdump iperf3 nc nft curl ethtool valgrind python3
 
 # `make soak` takes these; a seed that failed is replayed with NETCHAN_SEED=<seed> NETCHAN_SEEDS=1.
 SOAK_SEEDS ?= 2000
+SOAK_WORLDS ?= 100000
 SOAK_FUZZ_SECONDS ?= 600
 SOAK_BULK_MIB ?= 1024
 
@@ -21,7 +22,7 @@ help:
 	@echo 'make build  the release binaries, under target/release'
 	@echo 'make lint   formatting and clippy, warnings are errors'
 	@echo 'make bench  the micro-benchmarks and the experiments of the lab'
-	@echo 'make soak   the long tests: SOAK_SEEDS=$(SOAK_SEEDS) SOAK_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) SOAK_BULK_MIB=$(SOAK_BULK_MIB)'
+	@echo 'make soak   the long tests: SOAK_SEEDS=$(SOAK_SEEDS) SOAK_WORLDS=$(SOAK_WORLDS) SOAK_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) SOAK_BULK_MIB=$(SOAK_BULK_MIB)'
 
 build:
 	$(CARGO) build --release --workspace
@@ -79,5 +80,6 @@ lint:
 
 soak: test-tools build
 	NETCHAN_SEEDS=$(SOAK_SEEDS) $(CARGO) test --release -p netchan-lab --test simulation -- --nocapture
+	NETCHAN_SEEDS=$(SOAK_WORLDS) $(CARGO) test --release -p netchan-lab --test tcp_world
 	NETCHAN_SYSTEM=1 NETCHAN_SOAK=1 NETCHAN_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) NETCHAN_BULK_MIB=$(SOAK_BULK_MIB) \
 		$(CARGO) test --release --workspace --test system

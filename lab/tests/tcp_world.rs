@@ -1,0 +1,61 @@
+//! Random worlds of TCP connections: whatever links and applications do, every byte arrives once and in order, and everybody ends.
+//!
+//! `NETCHAN_SEEDS=n` tries n seeds (from `NETCHAN_SEED` on); a failing one is made smaller and printed as an entry for [`REGRESSIONS`].
+//! `NETCHAN_TRACE=1` shows the segments.
+
+use netchan_lab::world::shape::{Faults, Shape};
+
+/// What once failed. The seed and the shape say all.
+const REGRESSIONS: &[Shape] = &[
+    // A window that a repeated segment announced was not taken, although its acknowledgment was: text beyond the peer's window.
+    shape(191, 2, 1_640, 16_392),
+    shape(159, 5, 12_500, 16_416),
+    // Crossing SYNs: the window of the SYN-ACK was scaled (RFC 7323 §2.2).
+    shape(255, 1, 87_500, 270_336),
+    shape(774, 4, 100_000, 24_576),
+];
+
+const fn shape(seed: u64, flows: u8, bytes: u64, faults: u32) -> Shape {
+    Shape {
+        seed,
+        flows,
+        bytes,
+        faults: Faults(faults),
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|v| v.parse().ok())
+}
+
+#[test]
+fn random_worlds_keep_the_rules() {
+    let first = number("NETCHAN_SEED").unwrap_or(1);
+    let count = number("NETCHAN_SEEDS").unwrap_or(1_000);
+    let failed: Vec<_> = (first..first + count).filter_map(fails).take(5).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// The smallest shape of this seed that fails, and how.
+fn fails(seed: u64) -> Option<String> {
+    let shape = Shape::random(seed);
+    let found = shape.run().err()?;
+    let (small, why) = shape.shrink(found.clone());
+    Some(format!("seed {seed}: {found}\nsmaller: {small:?}\n{why}\n"))
+}
+
+#[test]
+fn what_once_failed_does_not_again() {
+    for shape in REGRESSIONS {
+        assert_eq!(shape.run().err(), None);
+    }
+}
+
+#[test]
+fn a_world_without_faults_is_quiet() {
+    let shape = Shape {
+        faults: Faults(0),
+        ..Shape::random(1)
+    };
+    assert_eq!(shape.run().err(), None);
+}
