@@ -12,6 +12,9 @@ use proto::wire::{
 
 use crate::packet::{HEADROOM, Packet};
 
+/// Where the checksum stands in a TCP header (RFC 9293 §3.1).
+pub const TCP_CHECKSUM: usize = 16;
+
 /// What the IP header of a flow's packets says beside the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpFields {
@@ -122,6 +125,28 @@ impl Template {
         let sum = fill(text)? + checksum::sum_array(&upper.to_be_bytes());
         header.emit_with_sum(tcp, self.pseudo + sum);
         self.emit_ip(ip, upper)?;
+        Some(packet)
+    }
+
+    /// Builds a packet whose link makes the checksum, and cuts its text into segments of `segment` bytes where it is more
+    /// ([`Segmentation::Offloaded`](crate::link::Segmentation)). `copy` writes the text to the slice it is given.
+    pub fn unfinished(
+        &self,
+        buffer: Buffer,
+        header: &tcp::Header,
+        (text_len, segment): (usize, u16),
+        copy: impl FnOnce(&mut [u8]) -> Option<()>,
+    ) -> Option<Packet> {
+        let mut packet = self.packet(buffer, header, text_len, |text| {
+            copy(text).map(|()| Partial::ZERO)
+        })?;
+        let upper = u16::try_from(packet.len() - self.ip_len).ok()?;
+        let pseudo = checksum::fold(self.pseudo + checksum::sum_array(&upper.to_be_bytes()));
+        let at = self.ip_len + TCP_CHECKSUM;
+        let field = packet.bytes_mut().get_mut(at..at + 2)?;
+        field.copy_from_slice(&pseudo.to_be_bytes());
+        packet.meta.segment = segment;
+        packet.meta.upper = u16::try_from(self.ip_len).ok()?;
         Some(packet)
     }
 

@@ -8,7 +8,7 @@ use proto::{
     wire::ethernet::MacAddr,
 };
 
-use crate::{regime::places::Places, steer::flow::FlowHash};
+use crate::{link::Segmentation, regime::places::Places, steer::flow::FlowHash};
 
 /// One interface as the rest of the stack sees it.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct InterfaceFacts {
     pub mac: MacAddr,
     /// Largest IP packet, bytes.
     pub mtu: usize,
+    /// What its link does with more text than that.
+    pub segmentation: Segmentation,
     /// Our addresses on it.
     pub addresses: Addresses,
 }

@@ -47,7 +47,14 @@ pub const RECEIVE_SLAB: usize = 32_768;
 /// Receive buffers where frames can be 64 KiB (offloads, loopback MTU): fewer, larger.
 pub const RECEIVE_SLAB_LARGE: usize = 2_048;
 /// Transmit buffers of a shard: what can be on its way in channels, link queues and a wire at one time.
-pub const TRANSMIT_SLAB: usize = 2_048;
+pub const TRANSMIT_SLAB: usize = 2_048 - BURST_SLAB;
+/// Buffers of 64 KiB for text that leaves uncut, where a link carries or cuts it: address space (2 MiB a shard), of which only what is used
+/// at one time is touched. Where there is none, text is cut into ordinary buffers.
+pub const BURST_SLAB: usize = 32;
+/// Most text in one of them: the longest IP packet, less IPv6 and the longest TCP header.
+pub const BURST_TEXT: u32 = 65_535 - 40 - 60;
+/// Text for which a link that makes checksums is asked for one: less is summed sooner than asked.
+pub const UNSUMMED_MIN: u32 = 512;
 /// The same for 64 KiB packets.
 pub const TRANSMIT_SLAB_LARGE: usize = 512;
 /// Receive buffers where each socket has a shard of its own, so that one connection's window fits each shard's share; only as many
@@ -150,7 +157,7 @@ const _: () = assert!(
     "one connection's window must fit"
 );
 const _: () = assert!(
-    CHANNEL_TX >= TRANSMIT_SLAB,
+    CHANNEL_TX >= TRANSMIT_SLAB + BURST_SLAB && TRANSMIT_SLAB_LARGE < TRANSMIT_SLAB,
     "a shard's packets must fit its channel: push never fails"
 );
 const _: () = assert!(

@@ -9,7 +9,7 @@ use std::{
 
 use netchan::{
     Net, Regime,
-    link::{Link, LinkError, Properties, Statistics},
+    link::{Link, LinkError, Properties, Segmentation, Statistics},
     packet::Packet,
 };
 use percore::slab::Slab;
@@ -59,6 +59,7 @@ impl Socket {
             mac: MacAddr(MAC),
             mtu: MTU,
             frame_max: 2048,
+            segmentation: Segmentation::None,
         };
         Self {
             properties,

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use percore::{doorbell::Doorbell, slab::Slab};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 
-use super::{FRAME_OVERHEAD, Link, LinkError, Properties, Statistics, mac};
+use super::{FRAME_OVERHEAD, Link, LinkError, Properties, Segmentation, Statistics, mac};
 use crate::packet::{Meta, Packet};
 
 /// Frames it holds; more stay with the sender.
@@ -52,6 +52,7 @@ impl Loopback {
             mac: options.mac.unwrap_or_else(|| mac::derive(&[b"loop"])),
             mtu: options.mtu,
             frame_max: options.mtu + FRAME_OVERHEAD,
+            segmentation: Segmentation::None,
         };
         Self {
             properties,

@@ -14,7 +14,7 @@ pub(crate) mod random;
 pub mod specification;
 mod sys;
 pub mod tap;
-mod virtio;
+pub(crate) mod virtio;
 pub mod wire;
 
 use std::{collections::VecDeque, fmt, io, os::fd::BorrowedFd, sync::Arc};
@@ -33,6 +33,21 @@ pub const FRAME_OVERHEAD: usize = 14 + 8;
 /// The shortest frame a link hands over, bytes: an Ethernet header.
 const HEADER_MIN: usize = 14;
 
+/// The longest IP packet there is, jumbograms aside (RFC 791, RFC 8200).
+pub const IP_MAX: usize = 65_535;
+
+/// What a link does with TCP text that is longer than its MTU allows ([`Meta::segment`](crate::packet::Meta::segment)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Segmentation {
+    /// Nothing: who emits has to cut it.
+    #[default]
+    None,
+    /// Carries it in one packet to a peer that takes it so. Whoever emits makes its checksum.
+    Carried,
+    /// Somebody behind it cuts it, or takes it whole, and makes the checksums: the kernel.
+    Offloaded,
+}
+
 /// What does not change while a link is up.
 #[derive(Clone, Debug)]
 pub struct Properties {
@@ -45,7 +60,10 @@ pub struct Properties {
     /// Largest IP packet, bytes.
     pub mtu: usize,
     /// Largest frame that `receive` may produce, bytes (header, tags and segments merged by the sender's offload included): what slab buffers must hold.
+    /// A wire whose peer sends segments uncut hands these over in the peer's own buffers, which are longer.
     pub frame_max: usize,
+    /// What it does with more text than fits its MTU.
+    pub segmentation: Segmentation,
 }
 
 /// Why a link can take or give no more.
@@ -128,7 +146,8 @@ pub trait Link: Send {
     ) -> Result<usize, LinkError>;
 
     /// Takes frames from the front of `frames` until it is empty or the link is full; returns how many it took.
-    /// What it leaves may be offered again. Never blocks.
+    /// What it leaves may be offered again. Never blocks. What is longer than the MTU, or lacks its checksum, comes only where
+    /// [`Properties::segmentation`] says so.
     ///
     /// # Errors
     /// As for `receive`; the frames stay.

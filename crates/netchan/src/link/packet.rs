@@ -21,15 +21,13 @@ use proto::{time::Instant, wire::ethernet::MacAddr};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socket_with, sockopt};
 
 use super::{
-    BURST, FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, Properties, Statistics,
+    BURST, FRAME_OVERHEAD, HEADER_MIN, IP_MAX, Link, LinkError, Properties, Segmentation,
+    Statistics,
     datagrams::{Datagrams, NoBuffer},
     mac, netlink, sys,
     virtio::{self, Frame},
 };
 use crate::packet::{Meta, Packet};
-
-/// The longest IP packet there is, jumbograms aside; merged segments are that long whatever the MTU is.
-const IP_MAX: usize = 65_535;
 
 /// What the kernel may keep for us, bytes: the ring of R1. A hundred merged segments.
 const KERNEL_QUEUE: usize = 8 << 20;
@@ -59,6 +57,8 @@ pub struct Options {
     pub mtu: Option<usize>,
     /// Our address on it.
     pub address: Address,
+    /// Whether segments are cut and summed by us and not by the kernel or the device.
+    pub plain: bool,
 }
 
 /// A frame as the kernel handed it over.
@@ -124,6 +124,12 @@ impl PacketSocket {
             mac,
             mtu,
             frame_max: virtio::LEN + IP_MAX + FRAME_OVERHEAD,
+            // What the device cannot do of it the kernel does before it (af_packet.c, validate_xmit_skb).
+            segmentation: if options.plain {
+                Segmentation::None
+            } else {
+                Segmentation::Offloaded
+            },
         };
         Ok(Self {
             socket,
@@ -332,8 +338,8 @@ impl Link for PacketSocket {
         self.still_there()?;
         let mut n = 0;
         while !frames.is_empty() {
-            let bytes = frames.iter().map(Packet::bytes);
-            match sys::send_many(self.socket.as_fd(), &virtio::PLAIN, bytes) {
+            let bytes = (frames.iter()).map(|frame| (virtio::header_for(frame), frame.bytes()));
+            match sys::send_many(self.socket.as_fd(), bytes) {
                 Ok(sent) => {
                     n += sent;
                     self.counts.tx_packets += sent as u64;

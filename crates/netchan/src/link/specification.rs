@@ -49,10 +49,10 @@ impl Kind {
         match self {
             Self::Wire => &[
                 "delay", "jitter", "reorder", "extent", "loss", "dup", "corrupt", "rate", "queue",
-                "seed", "ring", "checksum",
+                "seed", "ring", "checksum", "offload",
             ],
             Self::Tap => &["offload", "peer"],
-            Self::Packet => &[],
+            Self::Packet => &["offload"],
             Self::Pcap => &["pace"],
             Self::Loop => &["checksum"],
         }
@@ -326,6 +326,7 @@ impl Specification {
                 .read("seed", |v| units::number(v, 0..=u64::MAX))?
                 .unwrap_or(default.seed),
             trusted: self.trusted()?,
+            offload: self.read("offload", units::switch)? == Some(true),
             ..default
         };
         if let Some(ring) = self.read("ring", |v| units::number(v, 1..=1 << 20))? {
@@ -359,6 +360,7 @@ impl Specification {
         Ok(packet::Options {
             mtu: self.mtu(65_535)?,
             address: mac.unwrap_or_default(),
+            plain: self.read("offload", units::switch)? == Some(false),
         })
     }
 

@@ -300,17 +300,19 @@ pub fn receive_many(
     Ok(n)
 }
 
-/// sendmmsg(2) without waiting: `header` and then the bytes of each of `frames` (the first [`BURST`] of them); how many went.
-pub fn send_many<'a>(
+/// sendmmsg(2) without waiting: the header and then the bytes of each of `frames` (the first [`BURST`] of them); how many went.
+pub fn send_many<'a, const N: usize>(
     socket: BorrowedFd<'_>,
-    header: &[u8],
-    frames: impl Iterator<Item = &'a [u8]>,
+    frames: impl Iterator<Item = ([u8; N], &'a [u8])>,
 ) -> io::Result<usize> {
     let mut messages = empty_messages();
-    let mut vectors = [[IoSlice::new(header); 2]; BURST];
+    let mut headers = [[0; N]; BURST];
+    let mut vectors = [[IoSlice::new(&[]); 2]; BURST];
     let mut count = 0;
-    for ((message, vector), frame) in messages.iter_mut().zip(&mut vectors).zip(frames) {
-        vector[1] = IoSlice::new(frame);
+    let places = messages.iter_mut().zip(&mut vectors).zip(&mut headers);
+    for (((message, vector), header), (first, frame)) in places.zip(frames) {
+        *header = first;
+        *vector = [IoSlice::new(header), IoSlice::new(frame)];
         // `IoSlice` has the layout of `iovec`: std says so. The kernel only reads what it describes.
         message.msg_hdr.msg_iov = vector.as_mut_ptr().cast();
         message.msg_hdr.msg_iovlen = vector.len();

@@ -19,13 +19,11 @@ use rustix::{
 };
 
 use super::{
-    FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, Properties, Statistics, mac, netlink, sys,
+    FRAME_OVERHEAD, HEADER_MIN, IP_MAX, Link, LinkError, Properties, Segmentation, Statistics, mac,
+    netlink, sys,
     virtio::{self, Frame},
 };
 use crate::packet::{Flag, Meta, Packet};
-
-/// The longest IP packet there is, jumbograms aside (RFC 791, RFC 8200).
-const IP_MAX: usize = 65_535;
 
 /// How long to wait for the kernel to take an address into use, milliseconds. It takes one or two.
 const SETTLE_MS_MAX: u32 = 500;
@@ -88,6 +86,11 @@ impl Tap {
             kind: "tap",
             mtu,
             frame_max: frame_max(header, longest),
+            segmentation: if options.plain {
+                Segmentation::None
+            } else {
+                Segmentation::Offloaded
+            },
         };
         if properties.mac == kernel.mac {
             return Err(invalid(
@@ -155,14 +158,15 @@ impl Tap {
         Some(packet)
     }
 
-    fn send_one(&self, frame: &[u8]) -> Result<(), Errno> {
+    fn send_one(&self, frame: &Packet) -> Result<(), Errno> {
         if self.header {
+            let header = virtio::header_for(frame);
             rustix::io::writev(
                 &self.tun,
-                &[IoSlice::new(&virtio::PLAIN), IoSlice::new(frame)],
+                &[IoSlice::new(&header), IoSlice::new(frame.bytes())],
             )?;
         } else {
-            rustix::io::write(&self.tun, frame)?;
+            rustix::io::write(&self.tun, frame.bytes())?;
         }
         Ok(())
     }
@@ -235,8 +239,8 @@ impl Link for Tap {
         let mut n = 0;
         while let Some(frame) = frames.front() {
             let len = frame.len();
-            let sent = if len <= longest {
-                self.send_one(frame.bytes())
+            let sent = if len <= longest || (frame.meta.segment != 0 && self.header) {
+                self.send_one(frame)
             } else {
                 Err(Errno::MSGSIZE)
             };

@@ -3,6 +3,10 @@
 /// Its length, bytes. Numbers in it are in this machine's order: what a device older than virtio 1.0 has.
 pub const LEN: usize = 10;
 
+use proto::wire::{ethernet, tcp::Flags};
+
+use crate::{emit::TCP_CHECKSUM, packet::Packet};
+
 /// A header that says: nothing to do.
 pub const PLAIN: [u8; LEN] = [0; LEN];
 
@@ -13,6 +17,38 @@ const GSO_TCP4: u8 = 1;
 const GSO_TCP6: u8 = 4;
 const GSO_UDP: u8 = 5;
 const GSO_ECN: u8 = 0x80;
+
+/// The header for a frame of ours: what [`Meta::segment`](crate::packet::Meta::segment) says is left to be done.
+pub fn header_for(frame: &Packet) -> [u8; LEN] {
+    match frame.meta.segment {
+        0 => PLAIN,
+        segment => unfinished(frame, segment).unwrap_or(PLAIN),
+    }
+}
+
+fn unfinished(frame: &Packet, segment: u16) -> Option<[u8; LEN]> {
+    let start = ethernet::HEADER_LEN + usize::from(frame.meta.upper);
+    let &[.., offset, flags] = frame.bytes().get(start..start + 14)? else {
+        return None;
+    };
+    let headers = start + usize::from(offset >> 4) * 4;
+    let mut header = [0; LEN];
+    header[0] = NEEDS_CHECKSUM;
+    if frame.len().checked_sub(headers)? > usize::from(segment) {
+        let kind = match usize::from(frame.meta.upper) {
+            proto::wire::ipv4::HEADER_LEN => GSO_TCP4,
+            _ => GSO_TCP6,
+        };
+        // RFC 3168 §6.1.2: CWR is said once, by the first segment.
+        let cwr = u16::from(flags) & Flags::CWR.0 != 0;
+        header[1] = if cwr { kind | GSO_ECN } else { kind };
+        header[2..4].copy_from_slice(&u16::try_from(headers).ok()?.to_ne_bytes());
+        header[4..6].copy_from_slice(&segment.to_ne_bytes());
+    }
+    header[6..8].copy_from_slice(&u16::try_from(start).ok()?.to_ne_bytes());
+    header[8..10].copy_from_slice(&u16::try_from(TCP_CHECKSUM).ok()?.to_ne_bytes());
+    Some(header)
+}
 
 /// What the header says of the frame behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@ mod tests;
 
 use std::{
     collections::VecDeque,
+    io,
     sync::{
         Arc,
         atomic::{
@@ -31,7 +32,7 @@ use proto::time::Instant;
 use self::direction::{Direction, Incoming, Outgoing, direction};
 pub use self::{options::Options, shape::Impairments};
 pub use super::random::Probability;
-use super::{FRAME_OVERHEAD, Link, LinkError, Properties, Statistics, mac};
+use super::{FRAME_OVERHEAD, IP_MAX, Link, LinkError, Properties, Segmentation, Statistics, mac};
 use crate::packet::Packet;
 
 /// Both ends of a wire that treats the frames of each direction as `options` says.
@@ -80,13 +81,18 @@ impl Wire {
                 &[end],
             ])
         });
-        let longest = options.mtu + FRAME_OVERHEAD;
+        let segmentation = options.segmentation();
+        let longest = match segmentation {
+            Segmentation::None => options.mtu,
+            _ => IP_MAX,
+        } + FRAME_OVERHEAD;
         let properties = Properties {
             name: name.to_owned(),
             kind: "wire",
             mac,
             mtu: options.mtu,
-            frame_max: longest,
+            frame_max: options.mtu + FRAME_OVERHEAD,
+            segmentation,
         };
         Self {
             properties,
@@ -151,6 +157,18 @@ impl Link for Wire {
             let _ = incoming.direction.receiver.set(doorbell.clone());
         }
         self.bell = Some(doorbell);
+    }
+
+    fn for_forwarding(&mut self) -> io::Result<()> {
+        if self.properties.segmentation == Segmentation::None {
+            return Ok(());
+        }
+        // What comes uncut from the peer could go out by no other link.
+        let what = format!(
+            "{}: offload=on does not go with forwarding",
+            self.properties.name
+        );
+        Err(io::Error::new(io::ErrorKind::InvalidInput, what))
     }
 
     fn receive(

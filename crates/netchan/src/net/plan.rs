@@ -88,6 +88,7 @@ pub fn facts(number: u8, plan: &LinkPlan, routes: &mut route::Table) -> io::Resu
         name: properties.name.clone(),
         mac: properties.mac,
         mtu: properties.mtu,
+        segmentation: properties.segmentation,
         addresses,
     })
 }

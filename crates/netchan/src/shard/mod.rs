@@ -42,12 +42,16 @@ use self::{
 use crate::{
     channel::Request,
     counters::{Counter, Counters},
-    host::Host,
+    host::{Host, InterfaceFacts},
     limits::{self, Room},
+    link::{IP_MAX, Segmentation},
     memory::Account,
     packet::{HEADROOM, Packet},
     steer::flow::{FlowKey, Tuple},
 };
+
+/// Bytes of a buffer for text that leaves uncut.
+const BURST_BUFFER: usize = (HEADROOM + IP_MAX).next_multiple_of(64);
 
 /// What a shard is made with.
 pub struct ShardSettings {
@@ -76,6 +80,8 @@ pub struct Shard {
     host: Arc<Host>,
     counters: Arc<Counters>,
     slab: Slab,
+    /// Buffers for text that leaves uncut, if a link takes it so.
+    bursts: Option<Slab>,
     /// Nodes for received segments of all connections.
     pool: SegmentPool<Packet>,
     /// From a flow's hash to a connection, or to a TIME-WAIT record (see `time_wait`).
@@ -147,6 +153,10 @@ impl Shard {
         };
         let size = (HEADROOM + mtu).next_multiple_of(64);
         let slab = Slab::with_ready(buffers, size, room.ready)?;
+        let takes_bursts = |i: &InterfaceFacts| i.segmentation != Segmentation::None;
+        let bursts = (host.interfaces.iter().any(takes_bursts))
+            .then(|| Slab::with_ready(limits::BURST_SLAB, BURST_BUFFER, 1))
+            .transpose()?;
         let seed = host.seed.derive(number as u64 + 1000);
         let mut pool = SegmentPool::with_capacity(segments);
         let memory = Memory::new(
@@ -156,11 +166,12 @@ impl Shard {
             room.connections,
             host.tcp.receive_buffer,
         );
-        let outbox = || VecDeque::with_capacity(buffers);
+        let outbox = || VecDeque::with_capacity(buffers + limits::BURST_SLAB);
         Ok(Self {
             number,
             shards,
             slab,
+            bursts,
             pool,
             memory,
             flows: HashTable::with_capacity(room.connections),

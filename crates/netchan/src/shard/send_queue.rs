@@ -111,6 +111,24 @@ impl SendQueue {
         n
     }
 
+    /// Copies bytes from `offset` on to fill `to`; `None` if there are not so many.
+    #[inline]
+    pub fn copy_out_unsummed(&self, offset: usize, to: &mut [u8]) -> Option<()> {
+        if to.is_empty() {
+            return Some(());
+        }
+        if offset.checked_add(to.len())? > self.len {
+            return None;
+        }
+        let ring = self.memory.as_deref()?;
+        let start = (self.head + offset) & (ring.len() - 1);
+        let first = to.len().min(ring.len() - start);
+        let (front, back) = to.split_at_mut(first);
+        front.copy_from_slice(&ring[start..start + first]);
+        back.copy_from_slice(&ring[..back.len()]);
+        Some(())
+    }
+
     /// Copies bytes from `offset` on to fill `to`, with their checksum; `None` if there are not so many.
     #[inline]
     pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> Option<Partial> {

@@ -1,5 +1,6 @@
 //! TCP in a shard: segments to connections, connections to segments, and what the socket calls do to a connection.
 
+mod burst;
 mod calls;
 mod open;
 mod tell;
@@ -36,6 +37,7 @@ use crate::{
     counters::Counter,
     emit::{self, IpFields},
     errno,
+    link::Segmentation,
     packet::{Hint, Packet},
     socket::Readiness,
     steer::flow::{FlowKey, Tuple},
@@ -76,6 +78,8 @@ pub struct TcpSocket {
     /// IP header fields of what it sends, with all else that does not change.
     template: emit::Template,
     interface: u8,
+    /// What its link does with more text than fits a packet.
+    segmentation: Segmentation,
     /// SO_LINGER.
     pub(super) linger: Option<Duration>,
 }
@@ -483,17 +487,26 @@ impl Shard {
                 break;
             };
             // Plain text, as nearly always, in code of its own: header and packet are built in registers.
-            let packet = if let Some(transmit) = socket.connection.output_text(now) {
-                socket.packet(buffer, &transmit)
-            } else if let Some(transmit) = socket.connection.output(now) {
-                socket.packet_of_any(buffer, &transmit, (self.number, number))
-            } else {
+            let transmit = socket.connection.output_text(now);
+            let is_text = transmit.is_some();
+            let Some(transmit) = transmit.or_else(|| socket.connection.output(now)) else {
                 self.slab.free(buffer);
                 socket.tell_window(self.number, number);
                 break;
             };
-            let outbox = self.outboxes.get_mut(usize::from(socket.interface));
-            if let (Some(packet), Some(outbox)) = (packet, outbox) {
+            let Some(outbox) = self.outboxes.get_mut(usize::from(socket.interface)) else {
+                continue;
+            };
+            let packet = if socket.is_for_link(&transmit) {
+                let slabs = (&mut self.slab, self.bursts.as_mut());
+                sent += socket.burst(buffer, &transmit, slabs, outbox);
+                continue;
+            } else if is_text {
+                socket.packet(buffer, &transmit)
+            } else {
+                socket.packet_of_any(buffer, &transmit, (self.number, number))
+            };
+            if let Some(packet) = packet {
                 outbox.push_back(packet);
                 sent += 1;
             }

@@ -24,6 +24,7 @@ fn host() -> Host {
             name: "test".into(),
             mac: MacAddr(MAC),
             mtu: 1500,
+            segmentation: crate::link::Segmentation::None,
             addresses,
         }],
         routes: route::Table::new(),

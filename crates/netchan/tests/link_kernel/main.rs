@@ -3,4 +3,5 @@
 mod frames;
 mod namespace;
 mod packet;
+mod segments;
 mod tap;

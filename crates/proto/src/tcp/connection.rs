@@ -64,6 +64,7 @@ pub(super) struct Settings {
     pub keepalive_probes: u8,
     pub challenge_acks: u8,
     pub initial_cwnd: u16,
+    pub burst: u32,
 }
 
 /// A duration in whole milliseconds, at most 2³² - 1 (49 days).
@@ -95,6 +96,7 @@ impl Settings {
             keepalive_probes: keepalive.probes.max(1),
             challenge_acks: config.challenge_acks,
             initial_cwnd: u16::try_from(config.initial_cwnd).unwrap_or(u16::MAX),
+            burst: config.burst,
         }
     }
 }

@@ -47,8 +47,8 @@ impl Connection {
     #[inline(always)]
     pub fn output_text(&mut self, now: Instant) -> Option<Transmit> {
         let text = (self.snd.end - self.snd.nxt).max(0).unsigned_abs();
-        let len = text.min(u32::from(self.snd.mss));
         let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
+        let len = text.min(self.segments_that_may_go(flight, text));
         let held = self.corked || (self.nagle && self.snd.small > self.snd.una);
         let is_plain = self.pending.0 & !Pending::ACK == Pending::SEND
             && self.state == State::Established
@@ -69,6 +69,19 @@ impl Connection {
             fin: false,
         };
         Some(self.send(stretch, now))
+    }
+
+    /// Bytes of text that may leave together, in whole segments: one, or as many as [`super::Config::burst`] and both windows allow.
+    #[inline(always)]
+    fn segments_that_may_go(&self, flight: u32, text: u32) -> u32 {
+        let mss = u32::from(self.snd.mss);
+        if text <= mss || self.settings.burst < 2 * mss {
+            return mss;
+        }
+        let window = self.snd.wnd.min(self.congestion.cwnd);
+        let room = window.saturating_sub(flight);
+        let most = self.settings.burst.min(room).min(text);
+        (most - most % mss).max(mss)
     }
 
     #[inline(never)]

@@ -36,6 +36,8 @@ pub struct Start {
     pub cork: bool,
     /// As [`Config::quick_ack`].
     pub quick_ack: bool,
+    /// As [`Config::burst`].
+    pub burst: u32,
 }
 
 impl Start {
@@ -51,6 +53,7 @@ impl Start {
             nagle: config.nagle,
             cork: config.cork,
             quick_ack: config.quick_ack,
+            burst: config.burst,
         }
     }
 }
@@ -94,6 +97,7 @@ impl Template {
         connection.local_port = start.local_port;
         connection.remote_port = start.remote_port;
         connection.settings.mss = start.mss.max(MSS_MIN);
+        connection.settings.burst = start.burst;
         connection.peer_mss = start.default_mss.max(MSS_MIN);
         let mss = start.default_mss.min(connection.settings.mss);
         connection.rcv.mss = mss;

@@ -17,7 +17,9 @@ use percore::slab::Slab;
 use proto::{time::Instant, wire::ethernet::MacAddr};
 
 use crate::{
-    link::{FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, Properties, Statistics, mac},
+    link::{
+        FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, Properties, Segmentation, Statistics, mac,
+    },
     packet::Packet,
 };
 
@@ -125,6 +127,7 @@ impl Replay {
                 .unwrap_or_else(|| mac::derive(&[b"pcap", file.as_bytes()])),
             mtu: options.mtu.unwrap_or(1500),
             frame_max: FRAME_MAX,
+            segmentation: Segmentation::None,
         };
         Ok(Self {
             properties,

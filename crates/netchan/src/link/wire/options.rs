@@ -4,7 +4,7 @@ use std::{num::NonZeroU64, time::Duration};
 
 use proto::wire::ethernet::MacAddr;
 
-use crate::link::random::Probability;
+use crate::link::{Segmentation, random::Probability};
 
 /// What a wire does to the frames that one end sends. [`Options::default`] is a perfect wire: no delay, no loss, no limit but its ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +41,9 @@ pub struct Options {
     /// Whether the receiver may take checksums as verified. A wire in memory does not change a byte, so that may well be; but
     /// then nothing notices what `corrupt` did, and a measurement that skips checksums has to say so.
     pub trusted: bool,
+    /// Whether text that several segments would carry goes uncut to the peer, as between two ends of a virtual Ethernet. The peer must take it
+    /// so, as netchan's TCP does. Nothing comes of it where frames go through a model: it counts and drops what a network would carry.
+    pub offload: bool,
     /// Address of the end that sends with these options; derived from the seed and the end if `None`.
     pub mac: Option<MacAddr>,
 }
@@ -54,6 +57,15 @@ impl Options {
         match (self.rate, self.queue_frames) {
             (None, Some(frames)) => frames.clamp(1, 1 << 16),
             _ => self.ring.clamp(1, 1 << 20),
+        }
+    }
+
+    /// What becomes of segments that are not cut.
+    pub(super) fn segmentation(&self) -> Segmentation {
+        if self.offload && !self.shapes() {
+            Segmentation::Carried
+        } else {
+            Segmentation::None
         }
     }
 
@@ -88,6 +100,7 @@ impl Default for Options {
             seed: 1,
             ring: 512,
             trusted: false,
+            offload: false,
             mac: None,
         }
     }

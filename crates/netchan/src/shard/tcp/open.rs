@@ -14,6 +14,8 @@ use crate::{
     counters::Counter,
     emit::{self, IpFields},
     host::Host,
+    limits,
+    link::Segmentation,
     packet::Hint,
     steer::{
         flow::{FlowKey, Tuple},
@@ -34,6 +36,7 @@ impl Shard {
         (fields, linger): (IpFields, Option<Duration>),
         listener: Option<u32>,
     ) -> Option<u32> {
+        let facts = self.host.interfaces.get(usize::from(interface));
         let number = self.tcp.insert_with(|| TcpSocket {
             key: *key,
             tuple: Tuple::of_key(key),
@@ -54,6 +57,7 @@ impl Shard {
             hint: Hint::NONE,
             template: emit::Template::new(key.local, key.remote, fields),
             interface,
+            segmentation: facts.map_or(Segmentation::None, |i| i.segmentation),
             linger,
         })?;
         self.insert_flow(hash, number);
@@ -167,6 +171,10 @@ impl TcpOptions {
             nagle: self.nagle,
             cork: self.cork,
             quick_ack: self.quick_ack,
+            burst: match facts.map(|i| i.segmentation) {
+                None | Some(Segmentation::None) => 0,
+                Some(_) => limits::BURST_TEXT,
+            },
         }
     }
 }

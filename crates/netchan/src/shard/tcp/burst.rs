@@ -1,0 +1,131 @@
+//! Text that a link takes uncut, and cutting it where the link does not, or no large buffer is free.
+
+use std::collections::VecDeque;
+
+use percore::slab::{Buffer, Slab};
+use proto::{
+    tcp::Transmit,
+    wire::tcp::{Flags, Header},
+};
+
+use super::TcpSocket;
+use crate::{limits, link::Segmentation, packet::Packet};
+
+impl TcpSocket {
+    /// Whether a segment, or several in one, wants more than [`Self::packet`].
+    #[inline(always)]
+    pub(super) fn is_for_link(&self, transmit: &Transmit) -> bool {
+        transmit.len > u32::from(transmit.segment)
+            || (self.segmentation == Segmentation::Offloaded
+                && transmit.len >= limits::UNSUMMED_MIN)
+    }
+
+    /// Puts the packets of `transmit` into `outbox`: one if its link takes it uncut, else one for each segment. `buffer` is for the first
+    /// of these. How many segments they are. What finds no buffer is lost, as on a network.
+    #[inline(never)]
+    pub(super) fn burst(
+        &mut self,
+        buffer: Buffer,
+        transmit: &Transmit,
+        (slab, bursts): (&mut Slab, Option<&mut Slab>),
+        outbox: &mut VecDeque<Packet>,
+    ) -> u64 {
+        let segment = u32::from(transmit.segment).max(1);
+        let large = (transmit.len > segment && self.may_be_large(transmit.len))
+            .then(|| bursts.and_then(Slab::alloc))
+            .flatten();
+        match large {
+            Some(large) => {
+                slab.free(buffer);
+                let packet = self.whole(large, transmit);
+                self.put(packet, outbox) * u64::from(transmit.len.div_ceil(segment))
+            }
+            None if transmit.len <= segment => {
+                let packet = self.whole(buffer, transmit);
+                self.put(packet, outbox)
+            }
+            None => self.cut(buffer, transmit, slab, outbox),
+        }
+    }
+
+    /// A peer in memory keeps the buffer it is sent until the text is read: no large one for little text.
+    fn may_be_large(&self, len: u32) -> bool {
+        match self.segmentation {
+            Segmentation::None => false,
+            Segmentation::Carried => len >= limits::BURST_TEXT / 4,
+            Segmentation::Offloaded => true,
+        }
+    }
+
+    fn put(&mut self, packet: Option<Packet>, outbox: &mut VecDeque<Packet>) -> u64 {
+        let Some(mut packet) = packet else { return 0 };
+        packet.meta.interface = self.interface;
+        packet.meta.hint = std::mem::take(&mut self.hint);
+        outbox.push_back(packet);
+        1
+    }
+
+    fn whole(&self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
+        let (offset, len) = (transmit.offset as usize, transmit.len as usize);
+        if self.segmentation == Segmentation::Offloaded {
+            let copy = |text: &mut [u8]| self.send.copy_out_unsummed(offset, text);
+            let lengths = (len, transmit.segment);
+            return (self.template).unfinished(buffer, &transmit.header, lengths, copy);
+        }
+        let fill = |text: &mut [u8]| self.send.copy_out(offset, text);
+        self.template.packet(buffer, &transmit.header, len, fill)
+    }
+
+    /// One packet for each segment, each copied and summed in one pass.
+    fn cut(
+        &mut self,
+        first: Buffer,
+        transmit: &Transmit,
+        slab: &mut Slab,
+        outbox: &mut VecDeque<Packet>,
+    ) -> u64 {
+        let (mut at, mut sent, mut buffer) = (0, 0, Some(first));
+        while at < transmit.len {
+            let Some(room) = buffer.take().or_else(|| slab.alloc()) else {
+                break;
+            };
+            let piece = piece(transmit, at);
+            let packet = self.whole(room, &piece);
+            sent += self.put(packet, outbox);
+            at += piece.len;
+        }
+        sent
+    }
+}
+
+/// The segment of a burst that begins `at` bytes into it. PSH and FIN stand in the last one; CWR in the first (RFC 3168 §6.1.2); the urgent
+/// pointer names the same octet from wherever it is counted (RFC 9293 §3.8.5).
+fn piece(burst: &Transmit, at: u32) -> Transmit {
+    let segment = u32::from(burst.segment).max(1);
+    let len = segment.min(burst.len - at);
+    let mut gone = 0;
+    if at + len < burst.len {
+        gone |= Flags::PSH.0 | Flags::FIN.0;
+    }
+    if at > 0 {
+        gone |= Flags::CWR.0;
+    }
+    let urgent = u32::from(burst.header.urgent).saturating_sub(at);
+    if urgent == 0 {
+        gone |= Flags::URG.0;
+    }
+    Transmit {
+        header: Header {
+            seq: burst.header.seq + at,
+            flags: Flags(burst.header.flags.0 & !gone),
+            urgent: u16::try_from(urgent).unwrap_or(u16::MAX),
+            ..burst.header
+        },
+        offset: burst.offset + at,
+        len,
+        ..*burst
+    }
+}
+
+#[cfg(test)]
+mod tests;
