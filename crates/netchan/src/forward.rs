@@ -1,6 +1,8 @@
 //! Forwarding, the decision: whether a packet for another host goes on, by which link, and what its sender is told if not
 //! (RFC 1812 §5, RFC 8200, RFC 4443). It is made by the link that received the packet; the way it is part of is `path::forward`.
 
+mod clamp;
+
 use std::{net::IpAddr, ops::Range};
 
 use proto::{
@@ -31,13 +33,13 @@ pub enum Way {
     Ours(usize),
 }
 
-/// *check*: the link by which a packet for another host goes on, one hop shorter. It is left as it came where it does not.
+/// *check*: the link by which a packet for another host, received on link `from`, goes on, one hop shorter. It is left as it came where it does not.
 ///
 /// An address of ours on another interface is reached by way of that: what is for us has arrived, however few hops it has left.
 ///
 /// # Errors
 /// What to count, and the ICMP error.
-pub fn check(host: &Host, packet: &mut Packet) -> Result<Way, Refusal> {
+pub fn check(host: &Host, packet: &mut Packet, from: usize) -> Result<Way, Refusal> {
     let passing = forward::check(packet.bytes()).map_err(refusal)?;
     packet.truncate(passing.len);
     packet.meta.through = Flag::YES;
@@ -62,6 +64,14 @@ pub fn check(host: &Host, packet: &mut Packet) -> Result<Way, Refusal> {
     forward::take_hop(packet.bytes_mut());
     if packet.meta.checksum_verified.get() {
         finish_checksum(packet.bytes_mut());
+    }
+    if host.mss_clamp {
+        // Text comes back by the link that the SYN goes out by, and leaves by the one that the SYN came in by.
+        let back = host.interfaces.get(from);
+        clamp::clamp(
+            packet.bytes_mut(),
+            back.map_or(facts.mtu, |i| i.mtu.min(facts.mtu)),
+        );
     }
     Ok(Way::On(number))
 }

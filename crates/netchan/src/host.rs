@@ -34,6 +34,8 @@ pub struct Host {
     pub routes: route::Table,
     /// Packets for other hosts are passed on (RFC 1812, RFC 8200); else they are dropped.
     pub forwarding: bool,
+    /// SYNs that are passed on offer no longer segments than the links they cross here take.
+    pub mss_clamp: bool,
     /// The keyed hash of flows.
     pub flow_hash: FlowHash,
     /// Secret of initial sequence numbers, ports and timestamp offsets (RFC 6528, RFC 6056).

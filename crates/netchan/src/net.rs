@@ -63,6 +63,7 @@ pub struct Builder {
     choice: Choice,
     /// With who said so.
     forwarding: (bool, &'static str),
+    mss_clamp: bool,
     /// Who speaks: where settings come from.
     source: &'static str,
     threads: Threads,
@@ -84,6 +85,7 @@ impl Default for Builder {
             links: Vec::new(),
             choice: Choice::default(),
             forwarding: (false, "default"),
+            mss_clamp: false,
             source: "program",
             threads: Threads::default(),
             clock: Clock::default(),
@@ -235,6 +237,9 @@ impl Builder {
         if let Some(forwarding) = config.forwarding {
             self = self.forwarding(forwarding);
         }
+        if let Some(mss_clamp) = config.mss_clamp {
+            self = self.mss_clamp(mss_clamp);
+        }
         if let Some(moderation) = config.moderation {
             self = self.moderation(moderation);
         }
@@ -277,6 +282,14 @@ impl Builder {
     #[must_use]
     pub const fn forwarding(mut self, forwarding: bool) -> Self {
         self.forwarding = (forwarding, self.source);
+        self
+    }
+
+    /// Whether forwarded SYNs are made to offer no longer segments than the two links they cross take (MSS clamping): for paths on which ICMP
+    /// errors get lost. Default: off, connections find out by these errors or by probing.
+    #[must_use]
+    pub const fn mss_clamp(mut self, mss_clamp: bool) -> Self {
+        self.mss_clamp = mss_clamp;
         self
     }
 
@@ -510,6 +523,7 @@ impl Builder {
             interfaces,
             routes,
             forwarding: self.forwarding.0,
+            mss_clamp: self.mss_clamp,
             flow_hash,
             secret,
             seed,

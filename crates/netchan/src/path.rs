@@ -395,8 +395,9 @@ pub(crate) fn take_backlog(held: &mut Held, now: Instant) {
 #[cold]
 #[inline(never)]
 fn forward(stack: &Stack, side: &mut Receive, interface: &mut Interface, now: Instant) {
+    let from = usize::from(side.steer.interface());
     while let Some(mut packet) = side.onward.pop_front() {
-        match forward::check(&stack.host, &mut packet) {
+        match forward::check(&stack.host, &mut packet, from) {
             //                                                                             check
             Ok(Way::On(link)) if stack.ports[link].gone.load(Relaxed) => {
                 interface.refuse(forward::NO_ROUTE, &packet, now);

@@ -21,6 +21,7 @@ struct File {
     giant: Option<Spanned<bool>>,
     dispatch: Option<Spanned<String>>,
     forwarding: Option<bool>,
+    mss_clamp: Option<bool>,
     moderation: Option<Spanned<String>>,
     trace: Option<Spanned<String>>,
     #[serde(default)]
@@ -132,6 +133,7 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
         giant: file.giant.as_ref().map(|giant| *giant.get_ref()),
         dispatch: file.dispatch.as_ref().map(dispatch).transpose()?,
         forwarding: file.forwarding,
+        mss_clamp: file.mss_clamp,
         moderation: file.moderation.as_ref().map(moderation).transpose()?,
         trace: file.trace.as_ref().map(level).transpose()?,
         tcp: tcp(&file.tcp)?,

@@ -18,6 +18,7 @@ const WHOLE: &str = r#"
 regime = "locked"            # boot-time
 giant = false
 forwarding = true
+mss_clamp = true
 dispatch = "deferred"
 moderation = "50us"
 cores = [0, 1]
@@ -54,7 +55,10 @@ fn whole_file() {
     let config = Config::parse(WHOLE, "netchan.toml").unwrap();
     assert_eq!(config.regime, Some(Regime::Locked));
     assert_eq!(config.dispatch, Some(Dispatch::Deferred));
-    assert_eq!(config.forwarding, Some(true));
+    assert_eq!(
+        (config.forwarding, config.mss_clamp),
+        (Some(true), Some(true))
+    );
     assert_eq!(config.moderation, Some(Duration::from_micros(50)));
     assert_eq!(config.cores, [0, 1]);
     let [tap, wire] = &config.links[..] else {

@@ -29,6 +29,7 @@ fn host() -> Host {
         }],
         routes: route::Table::new(),
         forwarding: false,
+        mss_clamp: false,
         flow_hash: FlowHash::new(&[7; 16]),
         secret: [1; 16],
         seed: Seed([1, 2]),

@@ -2,6 +2,7 @@
 //! RFCs say.
 
 mod modules;
+mod path;
 mod raw;
 mod router;
 mod streams;
