@@ -10,6 +10,8 @@ pub(crate) mod units;
 
 use std::{fmt, fs, io, net::IpAddr, path::Path, time::Duration};
 
+use proto::tcp::SynCookies;
+
 pub use module::{ModuleConfig, ModuleKind};
 use proto::tcp::{CongestionControl, EcnMode};
 
@@ -74,6 +76,8 @@ pub struct TcpConfig {
     pub send_buffer_max: Option<usize>,
     /// Most memory all TCP sockets may hold together, bytes (N4): 64 KiB to 4 TiB.
     pub memory_max: Option<usize>,
+    /// When listeners answer SYNs with cookies (RFC 4987): `off`, `when-full` (default), `always`.
+    pub syn_cookies: Option<SynCookies>,
     /// Whether small segments wait for company (RFC 9293 §3.7.4) unless a socket says otherwise.
     pub nagle: Option<bool>,
 }

@@ -48,6 +48,10 @@ counters! {
     ActiveOpens = "tcp_active_opens",
     /// Connections accepted by a listener.
     PassiveOpens = "tcp_passive_opens",
+    /// SYNs answered with a cookie instead of being kept (RFC 4987).
+    SynCookies = "tcp_syn_cookies_sent",
+    /// Connections opened by an ACK that brought a cookie back.
+    SynCookiesTaken = "tcp_syn_cookies_taken",
     /// Segments sent again.
     Retransmits = "tcp_retransmits",
     /// RST segments sent.
@@ -102,6 +106,8 @@ counters! {
     DropTcpUnacceptable = "drop_tcp_unacceptable",
     /// Drop: a SYN while the listener's SYN queue is full.
     DropSynQueue = "drop_tcp_syn_queue_full",
+    /// Drop: an ACK to a listener that sends SYN cookies, with none of ours or one too old (answered with RST).
+    DropSynCookie = "drop_tcp_syn_cookie",
     /// Drop: a handshake's begin or end while the listener's accept queue is full.
     DropAcceptQueue = "drop_tcp_accept_queue_full",
     /// Drop: a SYN while the connection table is full.

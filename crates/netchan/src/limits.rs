@@ -36,6 +36,8 @@ pub const UDP_SOCKETS_PER_SHARD: usize = 4_096;
 pub const LISTENERS_PER_SHARD: usize = 1_024;
 /// Handshakes in progress for one listener (SYN queue), at most.
 pub const SYN_QUEUE: usize = 1_024;
+/// Of a listener with a small backlog, before SYNs are answered with cookies.
+pub const SYN_QUEUE_LEAST: usize = 64;
 /// Largest backlog of listen(2): as Linux's somaxconn.
 pub const BACKLOG_MAX: usize = 4_096;
 /// All UDP sockets of a shard together hold at most this part (1/n) of its share of receive buffers.

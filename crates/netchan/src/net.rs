@@ -153,6 +153,9 @@ impl Builder {
         if let Some(pacing) = config.tcp.pacing {
             builder.tcp.pacing = pacing;
         }
+        if let Some(syn_cookies) = config.tcp.syn_cookies {
+            builder.tcp.syn_cookies = syn_cookies;
+        }
         if let Some(nagle) = config.tcp.nagle {
             builder.tcp.nagle = nagle;
         }

@@ -581,6 +581,11 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
         ),
         row("tcp.ecn", json!(stack.host.tcp.ecn.name()), "boot"),
         row("tcp.pacing", json!(stack.host.tcp.pacing), "boot"),
+        row(
+            "tcp.syn_cookies",
+            json!(stack.host.tcp.syn_cookies.name()),
+            "boot",
+        ),
         row("checks", json!(percore::checks::in_words()), "build"),
         row(
             "up_s",

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, ops::Range, time::Duration};
 
-use proto::tcp::{CongestionControl, EcnMode};
+use proto::tcp::{CongestionControl, EcnMode, SynCookies};
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
@@ -57,6 +57,7 @@ struct Tcp {
     receive_buffer_max: Option<Spanned<Value>>,
     send_buffer_max: Option<Spanned<Value>>,
     memory_max: Option<Spanned<Value>>,
+    syn_cookies: Option<Spanned<String>>,
     nagle: Option<bool>,
 }
 
@@ -264,7 +265,20 @@ fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
         receive_buffer_max: size(file.receive_buffer_max.as_ref(), &buffer)?,
         send_buffer_max: size(file.send_buffer_max.as_ref(), &buffer)?,
         memory_max: size(file.memory_max.as_ref(), &limits::MEMORY)?,
+        syn_cookies: file.syn_cookies.as_ref().map(syn_cookies).transpose()?,
         nagle: file.nagle,
+    })
+}
+
+fn syn_cookies(name: &Spanned<String>) -> Result<SynCookies, Problem> {
+    let wanted = name.get_ref();
+    let found = SynCookies::ALL.into_iter().find(|c| c.name() == wanted);
+    let names = || SynCookies::ALL.map(SynCookies::name).join(", ");
+    found.ok_or_else(|| {
+        problem(
+            name,
+            format!("unknown `{wanted}`; it is one of {}", names()),
+        )
     })
 }
 

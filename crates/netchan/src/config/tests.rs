@@ -44,6 +44,7 @@ pacing = true
 receive_buffer_max = "16 MiB"
 send_buffer_max = 4194304
 memory_max = "1 GiB"
+syn_cookies = "always"
 nagle = true
 
 [udp]
@@ -85,6 +86,7 @@ fn whole_file() {
             receive_buffer_max: Some(16 << 20),
             send_buffer_max: Some(4 << 20),
             memory_max: Some(1 << 30),
+            syn_cookies: Some(SynCookies::Always),
             nagle: Some(true),
         }
     );

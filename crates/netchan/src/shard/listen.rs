@@ -1,5 +1,7 @@
 //! Listeners: the SYN queue (handshakes in progress) and the accept queue (finished ones), both bounded.
 
+mod cookies;
+
 use std::{collections::VecDeque, net::IpAddr, task::Waker};
 
 use proto::{
@@ -25,6 +27,8 @@ pub struct Listener {
     embryos: VecDeque<u32>,
     /// How many of them are not over.
     embryo_count: usize,
+    /// SYN cookies sent may come back until then.
+    cookies_until: Instant,
     /// Connections to be accepted.
     ready: VecDeque<u32>,
     wakers: Wakers,
@@ -69,6 +73,7 @@ impl Shard {
             options,
             embryos: VecDeque::with_capacity(64),
             embryo_count: 0,
+            cookies_until: Instant::ZERO,
             ready: VecDeque::with_capacity(backlog.min(limits::BACKLOG_MAX)),
             wakers: Wakers::default(),
         };
@@ -124,6 +129,9 @@ impl Shard {
         // As Linux does: a handshake whose end would have to wait is not begun, and pushes out none that nearly is there.
         if self.accept_queue_is_full(number) {
             return self.count(Counter::DropAcceptQueue);
+        }
+        if iss.is_none() && self.wants_cookie(number) {
+            return self.send_cookie(number, key, syn, packet, now);
         }
         self.make_room_for_embryo(number, now);
         let Some(listener) = self.listeners.get(number) else {

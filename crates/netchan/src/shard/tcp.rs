@@ -201,7 +201,7 @@ impl Shard {
 
     /// A segment for a connection.
     #[inline(always)]
-    fn segment(&mut self, number: u32, header: &Header, packet: Packet, now: Instant) {
+    pub(super) fn segment(&mut self, number: u32, header: &Header, packet: Packet, now: Instant) {
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
@@ -276,6 +276,9 @@ impl Shard {
         if let Some(listener) = self.listener_for(key.local, key.local_port) {
             match tcp::listen(header, text_len) {
                 tcp::Listen::Open => self.open_passive(listener, key, header, &packet, iss, now),
+                tcp::Listen::Reset(_) if self.takes_cookies(listener, header, now) => {
+                    self.cookie_came_back(listener, key, header, packet, now);
+                }
                 tcp::Listen::Reset(reset) => self.answer(key, &reset, packet.meta.interface, now),
                 tcp::Listen::Drop(_) => self.count(Counter::DropTcpUnacceptable),
             }
@@ -311,7 +314,7 @@ impl Shard {
     }
 
     /// Sends a segment that belongs to no connection; resets are limited.
-    fn answer(&mut self, key: &FlowKey, header: &Header, interface: u8, now: Instant) {
+    pub(super) fn answer(&mut self, key: &FlowKey, header: &Header, interface: u8, now: Instant) {
         if header.flags.contains(Flags::RST) {
             if !self.resets.allow(key.remote, now) {
                 return;

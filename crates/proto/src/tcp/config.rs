@@ -1,5 +1,6 @@
 //! What one endpoint's TCP may do: the settings a connection is opened with.
 
+use super::cookie::SynCookies;
 use crate::time::Duration;
 
 /// Keep-alive (RFC 9293 §3.8.4), off unless asked for (MUST-25).
@@ -153,6 +154,8 @@ pub struct Config {
     /// Most bytes of text that one [`super::Transmit`] holds where the link, or whoever emits, cuts it into segments. One segment
     /// at least, whatever this says.
     pub burst: u32,
+    /// When listeners answer SYNs with cookies (RFC 4987 §3.6).
+    pub syn_cookies: SynCookies,
     /// Most challenge acknowledgments in 5 s (RFC 5961 §7), for one connection.
     pub challenge_acks: u8,
 }
@@ -188,6 +191,7 @@ impl Default for Config {
             ecn: EcnMode::default(),
             pacing: false,
             burst: 0,
+            syn_cookies: SynCookies::default(),
             challenge_acks: 10,
         }
     }

@@ -14,6 +14,7 @@ pub(super) enum Purpose {
     SequenceNumber = 1,
     TimestampOffset = 2,
     Port = 3,
+    Cookie = 4,
 }
 
 /// SipHash-2-4 of two addresses, two ports and the purpose, keyed: of 13 bytes (IPv4) or 37 (IPv6), taken as the 2 or 5
@@ -41,7 +42,7 @@ pub(super) fn keyed_hash(
 }
 
 /// The two words of an IPv6 address, or of a mapped IPv4 one.
-fn words(address: IpAddr) -> [u64; 2] {
+pub(super) fn words(address: IpAddr) -> [u64; 2] {
     let octets = match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),

@@ -10,7 +10,7 @@ use crate::wire::tcp::{Header, SeqNum};
 /// A [`Config`] made ready for opening connections.
 #[derive(Debug, Clone)]
 pub struct Template {
-    connection: Connection,
+    pub(super) connection: Connection,
     syn_retry_ms: u32,
     syn_received_retry_ms: u32,
 }
