@@ -30,7 +30,7 @@
 //! | level | served | taken without effect | ENOPROTOOPT |
 //! | --- | --- | --- | --- |
 //! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO | PRIORITY OOBINLINE DEBUG DONTROUTE BUSY_POLL PREFER_BUSY_POLL INCOMING_CPU, RCVLOWAT up to 1 | the rest (BINDTODEVICE, MARK, TIMESTAMP, ZEROCOPY, ATTACH_FILTER …) |
-//! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) | DEFER_ACCEPT SYNCNT LINGER2 WINDOW_CLAMP THIN_* NOTSENT_LOWAT | the rest (FASTOPEN, MD5SIG, ULP …) |
+//! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT | WINDOW_CLAMP THIN_* NOTSENT_LOWAT | the rest (FASTOPEN, MD5SIG, ULP …) |
 //! | `IPPROTO_IP` | TOS TTL | MTU_DISCOVER RECVERR BIND_ADDRESS_NO_PORT | the rest (PKTINFO, multicast …) |
 //! | `IPPROTO_IPV6` | V6ONLY TCLASS UNICAST_HOPS | MTU_DISCOVER RECVERR | the rest |
 //!

@@ -86,13 +86,16 @@ fn parse_tcp(name: c_int, value: &[u8]) -> io::Result<Setting> {
             c_int::MAX,
         )?))),
         libc::TCP_CONGESTION => O::Congestion(congestion_control(value)?),
-        libc::TCP_DEFER_ACCEPT
-        | libc::TCP_SYNCNT
-        | libc::TCP_LINGER2
-        | libc::TCP_WINDOW_CLAMP
-        | TCP_THIN_LINEAR_TIMEOUTS
-        | TCP_THIN_DUPACK
-        | TCP_NOTSENT_LOWAT => return int(value).map(|_| Setting::Ignored),
+        libc::TCP_SYNCNT => {
+            O::SynCount(u8::try_from(in_range(value, 1, 127)?).map_err(|_| invalid())?)
+        }
+        libc::TCP_LINGER2 => O::Linger2(u64::try_from(int(value)?).ok().map(Duration::from_secs)),
+        libc::TCP_DEFER_ACCEPT => {
+            O::DeferAccept(Duration::from_secs(u64::try_from(int(value)?).unwrap_or(0)))
+        }
+        libc::TCP_WINDOW_CLAMP | TCP_THIN_LINEAR_TIMEOUTS | TCP_THIN_DUPACK | TCP_NOTSENT_LOWAT => {
+            return int(value).map(|_| Setting::Ignored);
+        }
         _ => return fail(libc::ENOPROTOOPT),
     }))
 }
@@ -403,7 +406,10 @@ fn get_tcp(live: Live<'_>, name: c_int) -> io::Result<Value> {
             Some(info) => Value::Bytes(info.to_vec()),
             None => return fail(libc::ENOPROTOOPT),
         },
-        libc::TCP_DEFER_ACCEPT | TCP_NOTSENT_LOWAT => Value::Int(0),
+        libc::TCP_SYNCNT => ask(live, O::SynCount(0))?,
+        libc::TCP_LINGER2 => ask(live, O::Linger2(None))?,
+        libc::TCP_DEFER_ACCEPT => ask(live, O::DeferAccept(Duration::ZERO))?,
+        TCP_NOTSENT_LOWAT => Value::Int(0),
         _ => return fail(libc::ENOPROTOOPT),
     })
 }
@@ -455,7 +461,12 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
             Value::Int(c_int::try_from(size.saturating_mul(2)).unwrap_or(c_int::MAX))
         }
         O::MaxSegment(size) => Value::Int(c_int::from(size)),
-        O::KeepIdle(time) | O::KeepInterval(time) => {
+        O::SynCount(count) => Value::Int(c_int::from(count)),
+        O::Linger2(None) => Value::Int(-1),
+        O::KeepIdle(time)
+        | O::KeepInterval(time)
+        | O::DeferAccept(time)
+        | O::Linger2(Some(time)) => {
             Value::Int(c_int::try_from(time.as_secs()).unwrap_or(c_int::MAX))
         }
         O::UserTimeout(time) => Value::Int(c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX)),

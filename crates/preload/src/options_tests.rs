@@ -46,6 +46,22 @@ fn flags_and_numbers() {
     );
 }
 
+/// As Linux: a negative TCP_LINGER2 is no FIN-WAIT-2 at all, a negative TCP_DEFER_ACCEPT is off.
+#[test]
+fn handshakes_and_ends() {
+    use SocketOption as O;
+    let seconds = Duration::from_secs;
+    for (name, value, means) in [
+        (libc::TCP_SYNCNT, 3, O::SynCount(3)),
+        (libc::TCP_LINGER2, 20, O::Linger2(Some(seconds(20)))),
+        (libc::TCP_LINGER2, -5, O::Linger2(None)),
+        (libc::TCP_DEFER_ACCEPT, 5, O::DeferAccept(seconds(5))),
+        (libc::TCP_DEFER_ACCEPT, -1, O::DeferAccept(seconds(0))),
+    ] {
+        assert_eq!(int(IPPROTO_TCP, name, value), option(means));
+    }
+}
+
 #[test]
 fn what_is_out_of_range_is_einval() {
     for (level, name, value) in [
@@ -56,6 +72,8 @@ fn what_is_out_of_range_is_einval() {
         (IPPROTO_TCP, libc::TCP_KEEPCNT, 128),
         (IPPROTO_TCP, libc::TCP_USER_TIMEOUT, -1),
         (IPPROTO_TCP, libc::TCP_MAXSEG, 70_000),
+        (IPPROTO_TCP, libc::TCP_SYNCNT, 0),
+        (IPPROTO_TCP, libc::TCP_SYNCNT, 128),
     ] {
         assert_eq!(int(level, name, value), Err(libc::EINVAL), "{name} {value}");
     }

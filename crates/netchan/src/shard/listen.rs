@@ -7,7 +7,7 @@ use std::{collections::VecDeque, net::IpAddr, task::Waker};
 use proto::{
     tcp,
     time::Instant,
-    wire::tcp::{Header, SeqNum},
+    wire::tcp::{Flags, Header, SeqNum},
 };
 
 use super::{Shard, tcp::TcpOptions, wakers::Wakers};
@@ -74,7 +74,7 @@ impl Shard {
             embryos: VecDeque::with_capacity(64),
             embryo_count: 0,
             cookies_until: Instant::ZERO,
-            ready: VecDeque::with_capacity(backlog.min(limits::BACKLOG_MAX)),
+            ready: VecDeque::with_capacity(backlog.min(limits::BACKLOG_MAX) + 1),
             wakers: Wakers::default(),
         };
         self.listeners.insert(listener).ok()
@@ -208,11 +208,34 @@ impl Shard {
         }
     }
 
-    /// Whether a handshake's end must wait.
+    /// Whether a segment that would end a handshake is left out, as Linux does: the peer repeats it, or our SYN-ACK's timer makes it.
+    #[cold]
+    pub(super) fn puts_off(
+        &self,
+        listener: u32,
+        number: u32,
+        header: &Header,
+        packet: &Packet,
+    ) -> bool {
+        if self.accept_queue_is_full(listener) {
+            self.count(Counter::DropAcceptQueue);
+            return true;
+        }
+        // TCP_DEFER_ACCEPT: whoever says nothing is not accepted before its SYN-ACK was sent again so many times.
+        let defer = self
+            .listeners
+            .get(listener)
+            .map_or(0, |l| l.options.defer_accept);
+        let repeated = self.tcp(number).map_or(0, |s| s.connection.attempts());
+        let says_nothing = packet.is_empty() && !header.flags.contains(Flags::FIN);
+        says_nothing && repeated < defer
+    }
+
+    /// Whether a handshake's end must wait. As Linux, a backlog of n takes n + 1.
     pub(super) fn accept_queue_is_full(&self, listener: u32) -> bool {
         self.listeners
             .get(listener)
-            .is_some_and(|l| l.ready.len() >= l.backlog)
+            .is_some_and(|l| l.ready.len() > l.backlog)
     }
 
     /// A handshake is done: to the accept queue.

@@ -18,6 +18,10 @@ enum Slot<T> {
 const NONE: u32 = u32::MAX;
 
 impl<T> Table<T> {
+    /// Bytes that each thing takes.
+    #[cfg(test)]
+    pub const SLOT: usize = size_of::<Slot<T>>();
+
     /// Room for `capacity` things; the memory is reserved, not touched.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {

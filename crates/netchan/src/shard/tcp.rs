@@ -99,6 +99,8 @@ pub struct TcpOptions {
     pub fields: IpFields,
     /// SO_LINGER.
     pub linger: Option<Duration>,
+    /// TCP_DEFER_ACCEPT, in retransmissions of the SYN-ACK.
+    pub defer_accept: u8,
     /// TCP_MAXSEG.
     pub max_segment: Option<u16>,
 }
@@ -208,10 +210,9 @@ impl Shard {
         if let Some(listener) = socket.listener
             && socket.connection.state() == State::SynReceived
             && !header.flags.intersects(Flags::RST | Flags::SYN)
-            && self.accept_queue_is_full(listener)
+            && self.puts_off(listener, number, header, &packet)
         {
-            // As Linux: the peer repeats, or our SYN-ACK's timer does.
-            return self.count(Counter::DropAcceptQueue);
+            return;
         }
         if self.pool.memory().lacks(packet.true_size()) {
             self.ask_for_segment(packet.true_size());

@@ -123,6 +123,13 @@ pub enum SocketOption {
     UserTimeout(Duration),
     /// TCP_CONGESTION.
     Congestion(CongestionControl),
+    /// TCP_SYNCNT: how often a SYN is sent again, 1 to 127.
+    SynCount(u8),
+    /// TCP_LINGER2: how long FIN-WAIT-2 lasts once the socket is closed; zero is the stack's setting, `None` not at all.
+    Linger2(Option<Duration>),
+    /// TCP_DEFER_ACCEPT: how long a listener keeps a connection to itself that says nothing; zero is off. Rounded up to the time of a
+    /// retransmission.
+    DeferAccept(Duration),
     /// IP_TTL / IPV6_UNICAST_HOPS.
     Ttl(u8),
     /// IP_TOS / IPV6_TCLASS.

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use proto::tcp::{CongestionControl, Keepalive, Template};
+use proto::tcp::{Config, CongestionControl, Keepalive, Template, patience, retries_in, time_of};
 
 use super::{Kind, Role, Socket, SocketOption};
 use crate::{
@@ -11,6 +11,9 @@ use crate::{
     host::Host,
     shard::{TcpOptions, TcpSocket},
 };
+
+/// Most that TCP_LINGER2 grants: as Linux.
+const LINGER2_MAX: Duration = Duration::from_secs(120);
 
 /// A socket's options and binding.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +35,10 @@ pub(super) struct Fresh {
     max_segment: Option<u16>,
     user_timeout: Duration,
     congestion: Option<CongestionControl>,
+    /// 0: as the stack's setting.
+    syn_count: u8,
+    linger2: Option<Duration>,
+    defer_accept: Duration,
     fields: IpFields,
 }
 
@@ -54,6 +61,9 @@ impl Default for Fresh {
             max_segment: None,
             user_timeout: Duration::ZERO,
             congestion: None,
+            syn_count: 0,
+            linger2: Some(Duration::ZERO),
+            defer_accept: Duration::ZERO,
             fields: IpFields::default(),
         }
     }
@@ -73,7 +83,8 @@ impl Fresh {
         let special = self.keep_alive
             || self.receive_buffer.is_some()
             || !self.user_timeout.is_zero()
-            || self.congestion.is_some();
+            || self.congestion.is_some()
+            || self.changes_patience();
         TcpOptions {
             own: special.then(|| Box::new(self.template(host))),
             nagle: !self.no_delay,
@@ -81,6 +92,7 @@ impl Fresh {
             quick_ack: self.quick_ack,
             fields: self.fields,
             linger: self.linger,
+            defer_accept: retries_in(&host.tcp, self.defer_accept),
             max_segment: self.max_segment,
         }
     }
@@ -99,7 +111,35 @@ impl Fresh {
             config.retry_timeout = self.user_timeout;
         }
         config.congestion = self.congestion.unwrap_or(config.congestion);
+        self.set_patience(&mut config);
         Template::new(&config)
+    }
+
+    /// TCP_SYNCNT, TCP_LINGER2 or TCP_DEFER_ACCEPT was set.
+    fn changes_patience(&self) -> bool {
+        let linger2 = self.linger2 != Some(Duration::ZERO);
+        self.syn_count > 0 || linger2 || !self.defer_accept.is_zero()
+    }
+
+    fn set_patience(&self, config: &mut Config) {
+        if self.syn_count > 0 {
+            config.syn_timeout = patience(config, self.syn_count);
+        }
+        config.fin_wait_2 = self.fin_wait_2(config);
+        // A listener that waits for data has to wait that long.
+        let retries = retries_in(config, self.defer_accept);
+        let least = patience(config, retries);
+        if retries > 0 && config.syn_received_timeout < least {
+            config.syn_received_timeout = least;
+        }
+    }
+
+    fn fin_wait_2(&self, config: &Config) -> Duration {
+        match self.linger2 {
+            None => Duration::ZERO,
+            Some(Duration::ZERO) => config.fin_wait_2,
+            Some(limit) => limit.min(LINGER2_MAX),
+        }
     }
 
     /// Fields of the IP header.
@@ -133,6 +173,9 @@ impl Fresh {
             }
             SocketOption::UserTimeout(timeout) => self.user_timeout = timeout,
             SocketOption::Congestion(control) => self.congestion = Some(control),
+            SocketOption::SynCount(count) => self.syn_count = count,
+            SocketOption::Linger2(limit) => self.linger2 = limit,
+            SocketOption::DeferAccept(time) => self.defer_accept = time,
             SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
             SocketOption::TypeOfService(tos) => self.fields.tos = tos,
         }
@@ -166,6 +209,20 @@ impl Fresh {
             SocketOption::Congestion(_) => {
                 SocketOption::Congestion(self.congestion.unwrap_or(host.tcp.congestion))
             }
+            SocketOption::SynCount(_) => SocketOption::SynCount(match self.syn_count {
+                // How many fit into the time that the setting grants.
+                0 => (1..=127)
+                    .rfind(|&n| patience(&host.tcp, n) <= host.tcp.syn_timeout)
+                    .unwrap_or(1),
+                count => count,
+            }),
+            SocketOption::Linger2(_) => {
+                SocketOption::Linger2(self.linger2.map(|_| self.fin_wait_2(&host.tcp)))
+            }
+            SocketOption::DeferAccept(_) => {
+                let retries = retries_in(&host.tcp, self.defer_accept);
+                SocketOption::DeferAccept(time_of(&host.tcp, retries))
+            }
             SocketOption::Ttl(_) => SocketOption::Ttl(self.fields.ttl),
             SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
         }
@@ -185,6 +242,9 @@ const fn is_for_streams(option: SocketOption) -> bool {
             | O::KeepCount(_)
             | O::UserTimeout(_)
             | O::Congestion(_)
+            | O::SynCount(_)
+            | O::Linger2(_)
+            | O::DeferAccept(_)
     )
 }
 
@@ -203,7 +263,9 @@ impl Socket {
             SocketOption::MaxSegment(bytes) if !(88..=32_767).contains(&bytes) => {
                 return Err(error(libc::EINVAL));
             }
-            SocketOption::KeepCount(0) | SocketOption::Ttl(0) => return Err(error(libc::EINVAL)),
+            SocketOption::KeepCount(0)
+            | SocketOption::Ttl(0)
+            | SocketOption::SynCount(0 | 128..) => return Err(error(libc::EINVAL)),
             _ => {}
         }
         let fresh = {
@@ -214,7 +276,13 @@ impl Socket {
         match self.role.get() {
             Some(Role::Stream(stream)) => {
                 let now = self.stack().clock.now();
-                stream.with(self.stack(), |socket| apply_to(socket, option, &fresh, now));
+                let fin_wait_2 = fresh.fin_wait_2(&self.stack().host.tcp);
+                stream.with(self.stack(), |socket| {
+                    if matches!(option, SocketOption::Linger2(_)) {
+                        socket.connection.set_fin_wait_2(fin_wait_2);
+                    }
+                    apply_to(socket, option, &fresh, now);
+                });
             }
             Some(Role::Datagram(datagram)) => datagram.set_fields(self.stack(), fresh.fields),
             Some(Role::Listening(listening)) => {

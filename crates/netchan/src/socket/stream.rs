@@ -295,7 +295,7 @@ impl Listening {
         backlog: usize,
         fresh: &Fresh,
     ) -> io::Result<Self> {
-        let backlog = backlog.clamp(1, limits::BACKLOG_MAX);
+        let backlog = backlog.min(limits::BACKLOG_MAX);
         let options = fresh.tcp_options(&stack.host);
         let mut parts = Vec::with_capacity(stack.cells.len());
         for shard in 0..stack.cells.len() {
@@ -333,7 +333,7 @@ impl Listening {
     }
 
     pub fn set_backlog(&self, stack: &Stack, backlog: usize) {
-        let backlog = backlog.clamp(1, limits::BACKLOG_MAX);
+        let backlog = backlog.min(limits::BACKLOG_MAX);
         self.each(stack, |shard, part| shard.set_backlog(part, backlog));
     }
 

@@ -1,4 +1,5 @@
 //! Handshakes as a peer sees them that keeps to no rule: what a listener does under a flood, and what it keeps of each SYN.
 
 mod cookies;
+mod options;
 mod raw;

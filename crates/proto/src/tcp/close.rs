@@ -1,8 +1,8 @@
 //! The ends of a connection, and what CLOSED and LISTEN answer.
 
-use super::connection::{Connection, Pending, from_millis};
+use super::connection::{Connection, Pending, from_millis, millis};
 use super::types::{Drop, Error, Events, Listen, State};
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Flags, Header, Options, SeqNum};
 
 impl Connection {
@@ -36,6 +36,11 @@ impl Connection {
             self.timers.linger = now + from_millis(self.settings.fin_wait_2_ms);
         }
         self.shutdown()
+    }
+
+    /// How long FIN-WAIT-2 waits for the peer's FIN once nobody reads any more; zero: not at all.
+    pub fn set_fin_wait_2(&mut self, limit: Duration) {
+        self.settings.fin_wait_2_ms = millis(limit);
     }
 
     /// Ends the connection at once; `output` emits the RST (RFC 9293 §3.10.5).

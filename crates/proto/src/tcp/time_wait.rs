@@ -1,7 +1,8 @@
 //! TIME-WAIT, apart from the connection: a small record that answers what still arrives.
 
 use super::connection::{Connection, from_millis};
-use crate::time::{Duration, Instant};
+use super::options::timestamp_clock;
+use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, SeqNum, Timestamps};
 
 /// A connection in TIME-WAIT.
@@ -15,9 +16,9 @@ pub struct TimeWait {
     timestamps: bool,
     ts_recent: u32,
     ts_offset: u32,
-    /// Rate limit of answers: the next one not before.
-    answer_after: Instant,
-    linger: Duration,
+    /// Rate limit of answers: the next one not before, by the low half of a clock in milliseconds.
+    answer_after_ms: u32,
+    linger_ms: u32,
     expires: Instant,
 }
 
@@ -38,14 +39,14 @@ pub enum TimeWaitVerdict {
 
 /// Between two acknowledgments that do not answer a FIN or a SYN, so that two TIME-WAITs that
 /// disagree do not talk for ever.
-const ANSWER_INTERVAL: Duration = Duration::from_millis(500);
+const ANSWER_INTERVAL_MS: u32 = 500;
 /// How far beyond the old connection the new one begins.
 const ISS_GAP: u32 = 65_535 + 2;
 
 impl TimeWait {
     /// The record of a connection that is in [`super::State::TimeWait`].
     pub fn new(connection: &Connection, now: Instant) -> Self {
-        let linger = from_millis(connection.settings.time_wait_ms);
+        let linger_ms = connection.settings.time_wait_ms;
         Self {
             local_port: connection.local_port,
             remote_port: connection.remote_port,
@@ -55,9 +56,9 @@ impl TimeWait {
             timestamps: connection.timestamps,
             ts_recent: connection.ts_recent,
             ts_offset: connection.ts_offset,
-            answer_after: now,
-            linger,
-            expires: now + linger,
+            answer_after_ms: timestamp_clock(now),
+            linger_ms,
+            expires: now + from_millis(linger_ms),
         }
     }
 
@@ -83,7 +84,7 @@ impl TimeWait {
             return self.answer(now);
         }
         if header.flags.contains(Flags::FIN) && header.seq + payload_len + 1 == self.rcv_nxt {
-            self.expires = now + self.linger;
+            self.expires = now + from_millis(self.linger_ms);
             return TimeWaitVerdict::Acknowledge(self.acknowledgment(now));
         }
         let in_order = header.seq == self.rcv_nxt && payload_len == 0;
@@ -93,28 +94,31 @@ impl TimeWait {
         self.answer(now)
     }
 
-    /// RFC 6191 §2: newer by timestamp; if both have none, or the same, by sequence number.
+    /// RFC 6191 §2: newer by timestamp; if both have none, or the same, by sequence number. Where only the new connection has them, what
+    /// is left of the old one has none and cannot get into it (RFC 7323 §3.2): any will do.
     fn is_newer(&self, header: &Header) -> bool {
         match (self.timestamps, header.options.timestamps) {
             (true, Some(ts)) => {
                 let age = ts.value.wrapping_sub(self.ts_recent).cast_signed();
                 age > 0 || (age == 0 && header.seq > self.rcv_nxt)
             }
-            (true, None) | (false, _) => header.seq > self.rcv_nxt,
+            (false, Some(_)) => true,
+            (_, None) => header.seq > self.rcv_nxt,
         }
     }
 
     fn answer(&mut self, now: Instant) -> TimeWaitVerdict {
-        if now < self.answer_after {
+        let now_ms = timestamp_clock(now);
+        if now_ms.wrapping_sub(self.answer_after_ms).cast_signed() < 0 {
             return TimeWaitVerdict::Drop;
         }
-        self.answer_after = now + ANSWER_INTERVAL;
+        self.answer_after_ms = now_ms.wrapping_add(ANSWER_INTERVAL_MS);
         TimeWaitVerdict::Acknowledge(self.acknowledgment(now))
     }
 
     fn acknowledgment(&self, now: Instant) -> Header {
         let timestamps = self.timestamps.then(|| Timestamps {
-            value: super::options::timestamp_clock(now).wrapping_add(self.ts_offset),
+            value: timestamp_clock(now).wrapping_add(self.ts_offset),
             echo: self.ts_recent,
         });
         Header {

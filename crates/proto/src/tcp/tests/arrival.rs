@@ -139,6 +139,70 @@ fn syn_attack() {
     }
 }
 
+/// RFC 5961 §3.2, §4.2, §5.2: all three kinds of challenge share one limit (§7), and the connection lives through any number of them.
+#[test]
+fn challenges_of_all_kinds_share_a_limit() {
+    let mut pair = pair();
+    let mut answers = 0;
+    for round in 0..300_u32 {
+        let mut header = match round % 3 {
+            0 => pair.forge(1, Flags::RST),
+            1 => pair.forge(1, Flags::SYN),
+            _ => pair.forge(1, Flags::ACK),
+        };
+        if round % 3 == 2 {
+            header.ack = header.ack + 1 + round;
+        } else {
+            header.seq = header.seq + 1 + round;
+        }
+        pair.deliver(1, &header, Vec::new());
+        let heard = pair.intercept();
+        assert!(
+            heard
+                .iter()
+                .all(|(_, answer, _)| answer.flags == Flags::ACK)
+        );
+        answers += heard.len();
+    }
+    assert_eq!(answers, 10);
+    assert_eq!(pair.ends[1].state(), State::Established);
+    // RFC 5961 §5.2: exactly SND.UNA - MAX.SND.WND is still good, one less is not.
+    pair.run_for(Duration::from_secs(7));
+    let oldest = pair.forge(1, Flags::ACK).ack - pair.ends[1].conn().snd.wnd_max;
+    for (ack, drop) in [(oldest, None), (oldest - 1, Some(Drop::Ack))] {
+        let mut header = pair.forge(1, Flags::ACK);
+        header.ack = ack;
+        let input = pair.deliver(1, &header, Vec::new()).unwrap();
+        assert_eq!(input.drop, drop, "{ack:?}");
+    }
+}
+
+/// RFC 5961 §3.2: in SYN-SENT a RST counts if it acknowledges our SYN, and only then; in SYN-RECEIVED if it is at RCV.NXT.
+#[test]
+fn resets_before_the_connection_is_open() {
+    let reset = |flags, ack: SeqNum| Header {
+        source_port: 80,
+        destination_port: 1000,
+        flags,
+        ack,
+        ..Header::default()
+    };
+    let begin = || Pair::listening(1, &Config::default(), &Config::default());
+    let both = Flags::RST | Flags::ACK;
+    let cases = [(Flags::RST, 1), (both, 0), (both, 2), (both, 1)];
+    for (flags, offset) in cases {
+        let mut pair = begin();
+        pair.intercept();
+        pair.deliver(0, &reset(flags, ISS[0] + offset), Vec::new());
+        let dies = flags == both && offset == 1;
+        assert_eq!(
+            pair.ends[0].state() == State::Closed,
+            dies,
+            "{flags:?} {offset}"
+        );
+    }
+}
+
 /// Fifth: no ACK, no service.
 #[test]
 fn ack_flag_is_needed() {

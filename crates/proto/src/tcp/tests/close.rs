@@ -363,3 +363,56 @@ fn syn_in_time_wait() {
     };
     assert!(!reuses(&xmas));
 }
+
+/// RFC 6191 §2, the second half: the old connection had no timestamps. A SYN with them opens anew, whatever its number; one without
+/// needs a newer one.
+#[test]
+fn syn_in_time_wait_without_timestamps() {
+    let plain = Config {
+        timestamps: false,
+        ..Config::default()
+    };
+    let mut pair = Pair::established(&plain, &plain);
+    pair.ends[0].conn().shutdown();
+    pair.run_for(Duration::from_millis(20));
+    pair.ends[1].conn().shutdown();
+    pair.run_for(Duration::from_millis(20));
+    let fin = pair.ends[1].sent.last().unwrap().1.header;
+    let (record, now) = (pair.ends[0].time_wait.unwrap(), pair.now);
+    let opens = |seq, value: Option<u32>| {
+        let mut header = Header {
+            flags: Flags::SYN,
+            seq,
+            ..fin
+        };
+        header.options.timestamps =
+            value.map(|value| crate::wire::tcp::Timestamps { value, echo: 0 });
+        let verdict = record.clone().input(&header, 0, now);
+        matches!(verdict, TimeWaitVerdict::Reuse { .. })
+    };
+    assert!(opens(fin.seq - 5000, Some(1)));
+    assert!(opens(fin.seq + 5000, Some(u32::MAX)));
+    assert!(opens(fin.seq + 2, None));
+    assert!(!opens(fin.seq + 1, None), "RCV.NXT itself is not beyond it");
+    assert!(!opens(fin.seq - 5000, None));
+}
+
+/// RFC 1337 §3, RFC 9293 §3.10.7.4: no RST ends TIME-WAIT, wherever it is, with or without an ACK, and none is answered.
+#[test]
+fn no_reset_ends_time_wait() {
+    let mut pair = time_wait();
+    let (now, fin) = (pair.now, pair.ends[1].sent.last().unwrap().1.header);
+    let record = pair.ends[0].time_wait.as_mut().unwrap();
+    let expires = record.expires();
+    for offset in [0, 1, 2, 1000, 1 << 31] {
+        for flags in [Flags::RST, Flags::RST | Flags::ACK, Flags::RST | Flags::SYN] {
+            let reset = Header {
+                flags,
+                seq: fin.seq + offset,
+                ..fin
+            };
+            assert_eq!(record.input(&reset, 0, now), TimeWaitVerdict::Drop);
+        }
+    }
+    assert_eq!(record.expires(), expires);
+}
