@@ -57,10 +57,12 @@
 mod address;
 mod buffers;
 mod descriptor;
+mod diagnosis;
+pub mod driver;
 mod endpoint;
 mod epoll;
 mod errno;
-mod export;
+pub mod export;
 mod lifecycle;
 mod options;
 mod poll;

@@ -19,7 +19,7 @@ use libc::c_int;
 use netchan::{Net, environment};
 use parking_lot::Mutex;
 
-use crate::{address::Prefix, state::SOCKETS, sys};
+use crate::{address::Prefix, driver, state::SOCKETS, sys};
 
 static NET: OnceLock<Net> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
@@ -55,7 +55,7 @@ pub fn is_configured() -> bool {
         }
         known => known,
     };
-    known == YES && !is_forked() && !INSIDE.get() && owns_table()
+    (known == YES || driver::driver().is_some()) && !is_forked() && !INSIDE.get() && owns_table()
 }
 
 fn asks_for_netchan() -> bool {
@@ -137,7 +137,10 @@ pub fn net() -> &'static Net {
 }
 
 fn start() -> io::Result<Net> {
-    let net = environment::builder(&variable)?.start()?;
+    let net = match driver::driver() {
+        Some(driver) => (driver.start)()?,
+        None => environment::builder(&variable)?.start()?,
+    };
     let page = wiped_page()?;
     // SAFETY: a fresh, aligned, writable page that stays mapped.
     unsafe { &*page }.store(1, Relaxed);
@@ -187,8 +190,8 @@ fn give_up(reason: &str) -> ! {
 
 /// The program ends: closes its sockets and lets the peers have what was sent.
 extern "C" fn at_exit() {
-    if is_forked() || !owns_table() {
-        return;
+    if is_forked() || !owns_table() || driver::driver().is_some() {
+        return; // what a driver owns, it ends
     }
     let _ = std::panic::catch_unwind(|| {
         for fd in SOCKETS.occupied(0, c_int::MAX) {

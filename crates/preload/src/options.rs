@@ -11,7 +11,7 @@ use netchan::{
     socket::{Kind, SocketOption},
 };
 
-use crate::{address, buffers, descriptor, errno, errno::fail, state::Live};
+use crate::{address, buffers, descriptor, diagnosis, errno, errno::fail, state::Live};
 
 /// What a program sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,11 +331,12 @@ pub unsafe fn get(
     if c_int::try_from(*len).is_err() {
         return fail(libc::EINVAL);
     }
-    let answer = match level {
-        libc::SOL_SOCKET => get_socket(live, name),
-        libc::IPPROTO_TCP => get_tcp(live, name),
-        libc::IPPROTO_IP => get_ip(live, name),
-        libc::IPPROTO_IPV6 => get_ipv6(live, name),
+    let answer = match (level, diagnosis::get(live, level, name)) {
+        (_, Some(bytes)) => Ok(Value::Bytes(bytes)),
+        (libc::SOL_SOCKET, None) => get_socket(live, name),
+        (libc::IPPROTO_TCP, None) => get_tcp(live, name),
+        (libc::IPPROTO_IP, None) => get_ip(live, name),
+        (libc::IPPROTO_IPV6, None) => get_ipv6(live, name),
         _ => fail(libc::ENOPROTOOPT),
     }?;
     let answer = match answer {

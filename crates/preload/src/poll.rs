@@ -6,7 +6,7 @@ use libc::{c_int, c_short, pollfd};
 use netchan::socket::{Readiness, Waiter};
 
 use crate::{
-    epoll,
+    driver, epoll,
     errno::fail,
     state::{self, SocketState},
     sys,
@@ -117,7 +117,7 @@ impl Scratch {
             } else {
                 deadline.left()
             };
-            let kernel = waiter.wait(&mut self.kernel, left)?;
+            let kernel = driver::wait(waiter, &mut self.kernel, left)?;
             let ready = self.look(fds);
             if ready || kernel > 0 || deadline.passed() {
                 return Ok(self.collect(fds));

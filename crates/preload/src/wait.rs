@@ -9,10 +9,10 @@ use netchan::{
 };
 
 use crate::{
+    driver,
     errno::{fail, would_block},
     lifecycle,
     state::Live,
-    sys,
 };
 
 /// This thread's waiter. In a forked child it is not dropped: what it refers to is the parent's.
@@ -56,12 +56,12 @@ pub struct Deadline(Option<Duration>);
 impl Deadline {
     /// After `timeout` from now.
     pub fn after(timeout: Option<Duration>) -> Self {
-        Self(timeout.map(|timeout| sys::monotonic().saturating_add(timeout)))
+        Self(timeout.map(|timeout| driver::now().saturating_add(timeout)))
     }
 
     /// What is left; zero once it has passed.
     pub fn left(self) -> Option<Duration> {
-        self.0.map(|at| at.saturating_sub(sys::monotonic()))
+        self.0.map(|at| at.saturating_sub(driver::now()))
     }
 
     /// Whether it has passed.
@@ -113,7 +113,7 @@ fn sleep_until<T>(
             if deadline.passed() {
                 break fail(libc::EAGAIN);
             }
-            if let Err(error) = waiter.wait(&mut [], deadline.left()) {
+            if let Err(error) = driver::wait(waiter, &mut [], deadline.left()) {
                 break Err(error);
             }
             match attempt() {
@@ -130,7 +130,7 @@ fn sleep_until<T>(
 
 /// Pauses for at most `time`, turning what nobody else turns.
 pub fn pause(time: Duration) -> io::Result<()> {
-    with_waiter(|waiter| waiter.wait(&mut [], Some(time)).map(|_| ()))
+    with_waiter(|waiter| driver::wait(waiter, &mut [], Some(time)).map(|_| ()))
 }
 
 /// Waits until everything sent is acknowledged, at most `limit`.

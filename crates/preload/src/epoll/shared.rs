@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use super::interest::Interest;
 use crate::{
+    driver,
     errno::fail,
     lifecycle, sys,
     wait::{Deadline, with_waiter},
@@ -251,7 +252,7 @@ impl Shared {
                     events: libc::POLLIN,
                     revents: 0,
                 }];
-                let waited = waiter.wait(&mut kernel, deadline.left());
+                let waited = driver::wait(waiter, &mut kernel, deadline.left());
                 self.leave(&waker);
                 // SAFETY: the caller's.
                 match unsafe { self.gather(out, max) } {

@@ -7,8 +7,8 @@
 //! They have the contracts of the functions whose names they bear: pointers must be valid for what the manual page says, or
 //! NULL. Since programs link to them by name, nobody in this crate calls them.
 
-mod descriptors;
-mod endpoints;
-mod streams;
+pub mod descriptors;
+pub mod endpoints;
+pub mod streams;
 pub mod transfers;
-mod waiting;
+pub mod waiting;

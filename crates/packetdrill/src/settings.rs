@@ -1,0 +1,166 @@
+//! What a script sets before it begins: Linux's `net.ipv4` names, as far as netchan has the same thing.
+
+use std::{fs, io};
+
+use netchan::limits;
+use proto::{
+    tcp::{Config, CongestionControl, EcnMode},
+    time::Duration,
+};
+
+/// What a world is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// What connections start with.
+    pub tcp: Config,
+    /// Bytes of a send buffer.
+    pub send_buffer: usize,
+    /// Largest IP packet, bytes.
+    pub mtu: usize,
+    /// Keys, initial sequence numbers and ports are a function of it.
+    pub seed: u64,
+    /// Segments that leave together look as they do where a network card cuts them: see [`crate::train`].
+    pub trains: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            tcp: Config {
+                receive_buffer: limits::RECEIVE_BUFFER,
+                ..Config::default()
+            },
+            send_buffer: limits::SEND_BUFFER,
+            mtu: 1500,
+            seed: 1,
+            trains: false,
+        }
+    }
+}
+
+/// The sum of `retries` + 1 timeouts from `first` on, each twice the one before: what Linux's `*_retries` come to in time.
+fn patience(first: Duration, retries: u32) -> Duration {
+    let times = 2_u32.saturating_pow(retries.min(20).saturating_add(1)) - 1;
+    first.saturating_mul(times)
+}
+
+impl Settings {
+    /// Settings that are separated by commas (`tcp_sack=0,mtu=1500`); `settings=FILE` reads a file of them, a line each.
+    ///
+    /// # Errors
+    /// The system's for a file that cannot be read.
+    pub fn read(flags: &str) -> io::Result<Self> {
+        let mut settings = Self::default();
+        for flag in flags.split(',').map(str::trim) {
+            match flag.strip_prefix("settings=") {
+                Some(path) => {
+                    for line in fs::read_to_string(path)?.lines() {
+                        settings.set(line);
+                    }
+                }
+                None => _ = settings.set(flag),
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Takes one setting, `name=value`, the name with or without `net.ipv4.` (or the path of that). Unknown ones and those without a
+    /// counterpart are taken without effect: false.
+    pub fn set(&mut self, text: &str) -> bool {
+        let Some((name, value)) = text.split_once('=') else {
+            return false;
+        };
+        let name = name.trim();
+        let name = name.rsplit(['.', '/']).next().unwrap_or(name);
+        let value = value.trim().trim_matches('"');
+        if name == "tcp_congestion_control" {
+            let control = CongestionControl::called(value);
+            self.tcp.congestion = control.unwrap_or(self.tcp.congestion);
+            return control.is_some();
+        }
+        let numbers: Vec<u64> = value
+            .split_whitespace()
+            .map_while(|number| number.parse().ok())
+            .collect();
+        self.set_numbers(name, &numbers).is_some()
+    }
+
+    fn set_numbers(&mut self, name: &str, numbers: &[u64]) -> Option<()> {
+        let first = *numbers.first()?;
+        let count = u32::try_from(first).ok()?;
+        let seconds = Duration::from_secs(first.min(1 << 20));
+        match name {
+            "tcp_sack" => self.tcp.sack = first != 0,
+            "tcp_timestamps" => self.tcp.timestamps = first != 0,
+            "tcp_window_scaling" => self.tcp.window_scale = first != 0,
+            "tcp_ecn" => self.tcp.ecn = ecn(first)?,
+            "tcp_fin_timeout" => self.tcp.fin_wait_2 = seconds,
+            "tcp_syn_retries" => {
+                self.tcp.syn_timeout = patience(self.tcp.rto_initial, count);
+            }
+            "tcp_synack_retries" => {
+                self.tcp.syn_received_timeout = patience(self.tcp.rto_initial, count);
+            }
+            "tcp_retries2" => self.tcp.retry_timeout = patience(self.tcp.rto_min, count),
+            // Least, usual and most, bytes: Linux lets buffers grow to the most, and scales the window for it.
+            "tcp_rmem" => {
+                let most = u32::try_from(*numbers.get(2)?).ok()?;
+                self.tcp.receive_buffer = most.clamp(4096, 1 << 30);
+            }
+            "tcp_wmem" => {
+                let most = usize::try_from(*numbers.get(2)?).ok()?;
+                self.send_buffer = most.clamp(4096, 1 << 30);
+            }
+            "initcwnd" => self.tcp.initial_cwnd = count.clamp(1, 1 << 16),
+            "mtu" => self.mtu = usize::try_from(first).ok()?.clamp(68, 65_535),
+            "seed" => self.seed = first,
+            "trains" => self.trains = first != 0,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// Linux's `tcp_ecn`.
+const fn ecn(number: u64) -> Option<EcnMode> {
+    Some(match number {
+        0 => EcnMode::Off,
+        1 => EcnMode::Classic,
+        2 => EcnMode::Passive,
+        3 => EcnMode::Accurate,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_go_by_their_linux_names() {
+        let mut settings = Settings::default();
+        assert!(settings.set("net.ipv4.tcp_sack=0") && !settings.tcp.sack);
+        assert!(settings.set("net/ipv4/tcp_ecn = 1") && settings.tcp.ecn == EcnMode::Classic);
+        assert!(settings.set("tcp_rmem=\"4096 540000 15728640\""));
+        assert_eq!(settings.tcp.receive_buffer, 15_728_640);
+        assert!(settings.set("tcp_syn_retries=5"));
+        assert_eq!(settings.tcp.syn_timeout, Duration::from_secs(63));
+        assert!(settings.set("tcp_congestion_control=reno"));
+        assert_eq!(settings.tcp.congestion, CongestionControl::NewReno);
+    }
+
+    #[test]
+    fn what_netchan_does_not_have_is_taken_without_effect() {
+        let mut settings = Settings::default();
+        for text in [
+            "tcp_fack=0",
+            "tcp_ecn=9",
+            "tcp_sack=",
+            "",
+            "tcp_congestion_control=vegas",
+        ] {
+            assert!(!settings.set(text), "{text}");
+        }
+        assert_eq!(settings.tcp, Settings::default().tcp);
+    }
+}
