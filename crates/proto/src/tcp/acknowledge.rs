@@ -92,7 +92,8 @@ impl Connection {
         self.sack_blocks = blocks;
     }
 
-    /// RFC 2883 §4: the next acknowledgment, and only that, says what came twice.
+    /// RFC 2883 §4: the next acknowledgment, and only that, says what came twice; behind it the larger block that it is part of, if
+    /// it is above the cumulative acknowledgment, then the others.
     pub(super) fn note_duplicate(&mut self, left: SeqNum, right: SeqNum) {
         if !self.sack || left >= right {
             return;
@@ -100,7 +101,10 @@ impl Connection {
         self.forget_duplicate();
         let mut blocks = SackBlocks::NONE;
         blocks.push(left, right);
-        for &(left, right) in self.sack_blocks.as_slice() {
+        let holds = |block: &&(SeqNum, SeqNum)| block.0 <= left && right <= block.1;
+        let known = self.sack_blocks.as_slice();
+        let rest = known.iter().filter(|block| !holds(block));
+        for &(left, right) in known.iter().filter(holds).chain(rest) {
             blocks.push(left, right);
         }
         self.sack_blocks = blocks;
