@@ -8,7 +8,7 @@ use std::{
 };
 
 use netchan::{
-    link::{FRAME_OVERHEAD, Link, LinkError, Properties, Statistics},
+    link::{FRAME_OVERHEAD, Link, LinkError, Properties, Segmentation, Statistics},
     packet::Packet,
 };
 use percore::{doorbell::Doorbell, slab::Slab};
@@ -64,6 +64,7 @@ impl Cable {
                 mac: OURS,
                 mtu,
                 frame_max: 65_535 + FRAME_OVERHEAD,
+                segmentation: Segmentation::None,
             },
             counts: Statistics::default(),
         })
