@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use percore::slab::{Buffer, Slab};
-use proto::ip::fragment;
+use proto::ip::{Ecn, fragment};
 use proto::wire::{
     checksum::{self, Partial},
     ipv4::{self, Protocol},
@@ -78,8 +78,9 @@ pub struct Template {
 }
 
 impl Template {
-    /// For packets from `local` to `remote`, which are of one family.
-    pub fn new(local: IpAddr, remote: IpAddr, fields: IpFields) -> Self {
+    /// For packets from `local` to `remote`, which are of one family. The two bits of ECN are TCP's own, whatever `fields` say.
+    pub fn new(local: IpAddr, remote: IpAddr, mut fields: IpFields) -> Self {
+        fields.tos = Ecn::NotEct.in_tos(fields.tos);
         let mut ip = [0; ipv6::HEADER_LEN];
         let ip_len = ip_header_len(remote);
         emit_ip(&mut ip, local, remote, Protocol::TCP, fields, 0);
@@ -104,13 +105,15 @@ impl Template {
         checksum::is_valid(self.pseudo + len + checksum::sum(segment))
     }
 
-    /// Builds a packet in `buffer`. `fill` writes the text to the slice it is given and returns its sum. `None`: the segment does not fit.
+    /// Builds a packet in `buffer`, with `ecn` in its IP header. `fill` writes the text to the slice it is given and returns its sum.
+    /// `None`: the segment does not fit.
     #[inline(always)]
     pub fn packet(
         &self,
         buffer: Buffer,
         header: &tcp::Header,
         text_len: usize,
+        ecn: Ecn,
         fill: impl FnOnce(&mut [u8]) -> Option<Partial>,
     ) -> Option<Packet> {
         let tcp_len = header.len();
@@ -124,7 +127,7 @@ impl Template {
         }
         let sum = fill(text)? + checksum::sum_array(&upper.to_be_bytes());
         header.emit_with_sum(tcp, self.pseudo + sum);
-        self.emit_ip(ip, upper)?;
+        self.emit_ip(ip, upper, ecn)?;
         Some(packet)
     }
 
@@ -135,9 +138,10 @@ impl Template {
         buffer: Buffer,
         header: &tcp::Header,
         (text_len, segment): (usize, u16),
+        ecn: Ecn,
         copy: impl FnOnce(&mut [u8]) -> Option<()>,
     ) -> Option<Packet> {
-        let mut packet = self.packet(buffer, header, text_len, |text| {
+        let mut packet = self.packet(buffer, header, text_len, ecn, |text| {
             copy(text).map(|()| Partial::ZERO)
         })?;
         let upper = u16::try_from(packet.len() - self.ip_len).ok()?;
@@ -152,17 +156,21 @@ impl Template {
 
     /// Writes the IP header in front of `upper` bytes.
     #[inline]
-    fn emit_ip(&self, buf: &mut [u8], upper: u16) -> Option<()> {
+    fn emit_ip(&self, buf: &mut [u8], upper: u16, ecn: Ecn) -> Option<()> {
+        let ecn = ecn as u8;
         if self.ip_len == ipv4::HEADER_LEN {
             let ip = buf.first_chunk_mut::<{ ipv4::HEADER_LEN }>()?;
             let total = upper.checked_add(20)?.to_be_bytes();
             ip.copy_from_slice(&self.ip[..ipv4::HEADER_LEN]);
+            ip[1] |= ecn;
             ip[2..4].copy_from_slice(&total);
-            let sum = checksum::finish(self.ip_sum + checksum::sum_array(&total));
+            let [high, low] = total;
+            let sum = checksum::finish(self.ip_sum + checksum::sum_array(&[0, ecn, high, low]));
             ip[10..12].copy_from_slice(&sum.to_be_bytes());
         } else {
             let ip = buf.first_chunk_mut::<{ ipv6::HEADER_LEN }>()?;
             ip.copy_from_slice(&self.ip);
+            ip[1] |= ecn << 4;
             ip[4..6].copy_from_slice(&upper.to_be_bytes());
         }
         Some(())
@@ -248,3 +256,6 @@ fn emit_pieces(
     }
     true
 }
+
+#[cfg(test)]
+mod tests;

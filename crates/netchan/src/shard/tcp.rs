@@ -134,8 +134,9 @@ impl Shard {
             && (packet.meta.checksum_verified.get() || socket.template.is_valid(segment))
             && let Some((header, text)) = Header::parse_usual(segment)
         {
+            let ecn = Ecn::of_packet(bytes);
             packet.pull(upper + text);
-            return self.segment(self.recent, &header, packet, now);
+            return self.segment(self.recent, &header, ecn, packet, now);
         }
         self.any_tcp_input(packet, now);
     }
@@ -157,6 +158,8 @@ impl Shard {
         let Ok((header, text)) = Header::parse(segment) else {
             return self.count(Counter::DropTcpHeader);
         };
+        let ecn = Ecn::of_packet(packet.bytes());
+        packet.meta.ecn = ecn as u8;
         match self
             .find_tuple(packet.meta.flow, &tuple)
             .map(time_wait::split)
@@ -164,7 +167,7 @@ impl Shard {
             Some(Ok(number)) => {
                 self.recent = number;
                 packet.pull(upper + text);
-                self.segment(number, &header, packet, now);
+                self.segment(number, &header, ecn, packet, now);
             }
             other => self.segment_elsewhere(other, &header, upper + text, packet, now),
         }
@@ -203,7 +206,14 @@ impl Shard {
 
     /// A segment for a connection.
     #[inline(always)]
-    pub(super) fn segment(&mut self, number: u32, header: &Header, packet: Packet, now: Instant) {
+    pub(super) fn segment(
+        &mut self,
+        number: u32,
+        header: &Header,
+        ecn: Ecn,
+        packet: Packet,
+        now: Instant,
+    ) {
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
@@ -222,7 +232,7 @@ impl Shard {
         };
         let input = socket.connection.input(
             header,
-            Ecn::NotEct,
+            ecn,
             packet,
             &mut socket.receive,
             &mut self.pool,
@@ -323,10 +333,9 @@ impl Shard {
             self.count(Counter::ResetsOut);
         }
         let template = emit::Template::new(key.local, key.remote, IpFields::default());
-        let packet = self
-            .slab
-            .alloc()
-            .and_then(|buffer| template.packet(buffer, header, 0, |_| Some(Default::default())));
+        let packet = self.slab.alloc().and_then(|buffer| {
+            template.packet(buffer, header, 0, Ecn::NotEct, |_| Some(Default::default()))
+        });
         self.send(packet, interface, Counter::TcpOut);
     }
 
@@ -564,7 +573,10 @@ impl TcpSocket {
     fn packet(&mut self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
         let (offset, len) = (transmit.offset as usize, transmit.len as usize);
         let fill = |text: &mut [u8]| self.send.copy_out(offset, text);
-        let mut packet = self.template.packet(buffer, &transmit.header, len, fill)?;
+        let header = &transmit.header;
+        let mut packet = self
+            .template
+            .packet(buffer, header, len, transmit.ecn, fill)?;
         packet.meta.interface = self.interface;
         packet.meta.hint = std::mem::take(&mut self.hint);
         Some(packet)

@@ -27,6 +27,17 @@ impl Ecn {
         }
     }
 
+    /// Of a packet that begins with its IP header.
+    #[inline]
+    pub fn of_packet(packet: &[u8]) -> Self {
+        match *packet {
+            // The traffic class begins in the middle of the first octet.
+            [first, second, ..] if first >> 4 == 6 => Self::of(second >> 4),
+            [_, second, ..] => Self::of(second),
+            _ => Self::NotEct,
+        }
+    }
+
     /// The type of service or traffic class `tos` with this in its low two bits.
     #[inline]
     pub const fn in_tos(self, tos: u8) -> u8 {

@@ -123,6 +123,42 @@ impl SackBlocks {
     }
 }
 
+/// The AccECN option (RFC 9768 §3.2.3): the low 24 bits of up to three counters of bytes, in one of two orders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AccEcn {
+    /// Order 1: first the bytes that came as ECT(1), last those as ECT(0); else the other way round. Those as CE stand between.
+    pub ect1_first: bool,
+    /// How many of them are there.
+    pub len: u8,
+    /// In the order of the option.
+    pub fields: [u32; 3],
+}
+
+impl AccEcn {
+    /// Bytes of the option, padding included.
+    const fn padded(self) -> usize {
+        (2 + 3 * self.len as usize).next_multiple_of(4)
+    }
+
+    fn field(self, at: usize) -> Option<u32> {
+        let there = self.fields.get(..usize::from(self.len))?;
+        there.get(at).copied()
+    }
+
+    /// Bytes that came as ECT(0).
+    pub fn ect0(self) -> Option<u32> {
+        self.field(if self.ect1_first { 2 } else { 0 })
+    }
+    /// Bytes that came as CE.
+    pub fn ce(self) -> Option<u32> {
+        self.field(1)
+    }
+    /// Bytes that came as ECT(1).
+    pub fn ect1(self) -> Option<u32> {
+        self.field(if self.ect1_first { 0 } else { 2 })
+    }
+}
+
 /// The options netchan knows; unknown ones are skipped by their length (RFC 9293 MUST-6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Options {
@@ -136,6 +172,8 @@ pub struct Options {
     pub sack: SackBlocks,
     /// Timestamps (kind 8).
     pub timestamps: Option<Timestamps>,
+    /// Accurate ECN's counters (kinds 172 and 174); means nothing in a SYN without ACK (RFC 9768 §3.2.3.2.1).
+    pub accecn: Option<AccEcn>,
 }
 
 /// A TCP header, options included.

@@ -154,6 +154,23 @@ fn timestamps() -> impl Strategy<Value = Option<Timestamps>> {
     option::of(any::<(u32, u32)>().prop_map(|(value, echo)| Timestamps { value, echo }))
 }
 
+/// AccECN's counters, of 24 bits; those that are not there are zero.
+fn accecn() -> impl Strategy<Value = Option<tcp::AccEcn>> {
+    let counters = (
+        any::<bool>(),
+        0_u8..=3,
+        [0_u32..1 << 24, 0..1 << 24, 0..1 << 24],
+    );
+    option::of(counters.prop_map(|(ect1_first, len, mut fields)| {
+        fields[usize::from(len)..].fill(0);
+        tcp::AccEcn {
+            ect1_first,
+            len,
+            fields,
+        }
+    }))
+}
+
 /// Options that the segment may carry: one set with SYN, the other without.
 fn tcp_options(syn: bool) -> BoxedStrategy<tcp::Options> {
     if syn {
@@ -170,16 +187,22 @@ fn tcp_options(syn: bool) -> BoxedStrategy<tcp::Options> {
                     sack_permitted,
                     timestamps,
                     sack: SackBlocks::NONE,
+                    accecn: None,
                 },
             )
             .boxed()
     } else {
-        timestamps()
-            .prop_flat_map(|timestamps| {
-                let most = if timestamps.is_some() { 3 } else { 4 };
+        (timestamps(), accecn())
+            .prop_flat_map(|(timestamps, accecn)| {
+                let most = match (timestamps, accecn) {
+                    (None, None) => 4,
+                    (Some(_), Some(_)) => 1,
+                    _ => 3,
+                };
                 sack_blocks(most).prop_map(move |sack| tcp::Options {
                     sack,
                     timestamps,
+                    accecn,
                     ..tcp::Options::NONE
                 })
             })

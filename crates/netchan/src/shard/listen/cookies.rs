@@ -1,6 +1,7 @@
 //! SYN cookies (RFC 4987 §3.6): what a listener does with SYNs while its SYN queue is full, and with the ACKs that come of them.
 
 use proto::{
+    ip::Ecn,
     tcp::{self, CookieFlow, SynCookies},
     time::{Duration, Instant},
     wire::tcp::{Flags, Header, SeqNum},
@@ -97,7 +98,8 @@ impl Shard {
             listener.embryo_count += 1;
         }
         self.count(Counter::SynCookiesTaken);
-        self.segment(opened, ack, packet, now);
+        let ecn = Ecn::of(packet.meta.ecn);
+        self.segment(opened, ack, ecn, packet, now);
     }
 
     /// Does something with what a listener's connections begin with.

@@ -70,10 +70,17 @@ impl TcpSocket {
         if self.segmentation == Segmentation::Offloaded {
             let copy = |text: &mut [u8]| self.send.copy_out_unsummed(offset, text);
             let lengths = (len, transmit.segment);
-            return (self.template).unfinished(buffer, &transmit.header, lengths, copy);
+            return (self.template).unfinished(
+                buffer,
+                &transmit.header,
+                lengths,
+                transmit.ecn,
+                copy,
+            );
         }
         let fill = |text: &mut [u8]| self.send.copy_out(offset, text);
-        self.template.packet(buffer, &transmit.header, len, fill)
+        self.template
+            .packet(buffer, &transmit.header, len, transmit.ecn, fill)
     }
 
     /// One packet for each segment, each copied and summed in one pass.

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU16, Ordering};
 
 use super::*;
-use crate::wire::tcp::{Options, SackBlocks, Timestamps};
+use crate::wire::tcp::{AccEcn, Options, SackBlocks, Timestamps};
 
 /// A sequence number that is likely to matter.
 fn near(rng: &mut Rng, points: &[SeqNum]) -> SeqNum {
@@ -52,6 +52,11 @@ fn arbitrary_options(rng: &mut Rng, conn: &Connection, points: &[SeqNum]) -> Opt
             SackBlocks::NONE
         },
         timestamps: rng.per_mille(800).then_some(Timestamps { value, echo }),
+        accecn: rng.per_mille(100).then(|| AccEcn {
+            ect1_first: rng.per_mille(500),
+            len: rng.below(4) as u8,
+            fields: [0; 3].map(|_| rng.below(1 << 24) as u32),
+        }),
     }
 }
 

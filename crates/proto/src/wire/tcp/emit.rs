@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use super::options::kind;
-use super::{Flags, HEADER_LEN, Header, Options, SackBlocks, SeqNum, Timestamps};
+use super::{AccEcn, Flags, HEADER_LEN, Header, Options, SackBlocks, SeqNum, Timestamps};
 use crate::wire::Protocol;
 use crate::wire::checksum::{self, Partial, put_words};
 
@@ -22,6 +22,7 @@ impl Options {
         sack_permitted: false,
         sack: SackBlocks::NONE,
         timestamps: None,
+        accecn: None,
     };
 
     /// How many of the SACK blocks fit: four, or three beside timestamps (RFC 2018 §3).
@@ -40,6 +41,10 @@ impl Options {
         } else {
             0
         };
+        let accecn = match self.accecn {
+            Some(counters) => counters.padded(),
+            None => 0,
+        };
         if syn {
             // SACK-permitted stands where the timestamps' NOPs would.
             let sack = if self.sack_permitted && self.timestamps.is_none() {
@@ -49,10 +54,10 @@ impl Options {
             };
             let mss = if self.mss.is_some() { 4 } else { 0 };
             let scale = if self.window_scale.is_some() { 4 } else { 0 };
-            mss + sack + timestamps + scale
+            mss + sack + timestamps + scale + accecn
         } else {
             let blocks = self.sack_fitting();
-            timestamps + if blocks == 0 { 0 } else { 4 + 8 * blocks }
+            timestamps + if blocks == 0 { 0 } else { 4 + 8 * blocks } + accecn
         }
     }
 
@@ -73,9 +78,9 @@ impl Header {
     /// Writes the header, options included and checksum zero, to the front of `buf`; returns its
     /// length, 0 if it does not fit. [`fill_checksum`] does the rest.
     ///
-    /// * With SYN: MSS, SACK-permitted, timestamps, NOP, window scale. SACK blocks are left out.
+    /// * With SYN: MSS, SACK-permitted, timestamps, NOP, window scale, AccECN. SACK blocks are left out.
     /// * Without: NOP, NOP, timestamps, NOP, NOP, SACK (three blocks beside timestamps, four
-    ///   without). MSS, window scale and SACK-permitted are left out (RFC 9293 MUST-65).
+    ///   without), AccECN, for which the caller has left room. MSS, window scale and SACK-permitted are left out (RFC 9293 MUST-65).
     ///
     /// Both are the layouts Linux sends, so receivers' fast paths fit.
     #[inline]
@@ -206,6 +211,27 @@ fn emit_options(options: Options, syn: bool, area: &mut [u8]) {
             put(&left.to_be_bytes());
             put(&right.to_be_bytes());
         }
+    }
+    if let Some(counters) = options.accecn {
+        emit_accecn(counters, put);
+    }
+}
+
+/// RFC 9768 §3.2.3, with NOPs before it up to a multiple of four.
+fn emit_accecn(counters: AccEcn, mut put: impl FnMut(&[u8])) {
+    let len = 2 + 3 * counters.len;
+    for _ in usize::from(len)..counters.padded() {
+        put(&[kind::NOP]);
+    }
+    let kind = if counters.ect1_first {
+        kind::ACCECN1
+    } else {
+        kind::ACCECN0
+    };
+    put(&[kind, len]);
+    for field in counters.fields.iter().take(counters.len.into()) {
+        let [_, low @ ..] = field.to_be_bytes();
+        put(&low);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The general walk over TCP options (RFC 9293 §3.1), for what the fast paths of parse leave.
 
-use super::{Options, SackBlocks, SeqNum, Timestamps};
+use super::{AccEcn, Options, SackBlocks, SeqNum, Timestamps};
 use crate::wire::Error;
 
 /// Option kinds.
@@ -12,6 +12,8 @@ pub(super) mod kind {
     pub const SACK_PERMITTED: u8 = 4;
     pub const SACK: u8 = 5;
     pub const TIMESTAMPS: u8 = 8;
+    pub const ACCECN0: u8 = 172;
+    pub const ACCECN1: u8 = 174;
 }
 
 /// Collects the options in `area` into `options`, which starts out empty.
@@ -54,8 +56,24 @@ fn take(kind: u8, data: &[u8], syn: bool, options: &mut Options) {
             });
         }
         (kind::SACK, data) if options.sack.is_empty() => options.sack = sack_blocks(data),
+        (kind::ACCECN0 | kind::ACCECN1, data) if options.accecn.is_none() => {
+            options.accecn = Some(accecn(kind == kind::ACCECN1, data));
+        }
         _ => {}
     }
+}
+
+/// RFC 9768 §3.2.3: of any length, the whole fields count.
+fn accecn(ect1_first: bool, data: &[u8]) -> AccEcn {
+    let mut option = AccEcn {
+        ect1_first,
+        ..AccEcn::default()
+    };
+    for (place, &[a, b, c]) in option.fields.iter_mut().zip(data.as_chunks::<3>().0) {
+        *place = u32::from_be_bytes([0, a, b, c]);
+        option.len += 1;
+    }
+    option
 }
 
 /// The blocks of a SACK option; none if they are not whole. At most four fit into the option area.

@@ -92,6 +92,7 @@ fn a_link_is_told_what_to_finish() {
                     slab.alloc().unwrap(),
                     &transmit.header,
                     (len as usize, 1000),
+                    Ecn::Ect0,
                     copy,
                 )
                 .unwrap();

@@ -1,0 +1,41 @@
+//! The IP header in front of TCP's segments.
+
+use percore::slab::Slab;
+use proto::wire::tcp::Header;
+
+use super::*;
+
+/// RFC 3168 §5: two bits are TCP's, of the type of service and of the traffic class alike; RFC 2474 §3: the other six are the user's. The
+/// header's checksum follows.
+#[test]
+fn the_ip_header_says_what_tcp_says_of_congestion() {
+    let mut slab = Slab::new(1, 2048).unwrap();
+    for (local, remote) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+        for tos in [0, 0x28, 0xb9, 0xff] {
+            for ecn in [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce] {
+                let fields = IpFields { ttl: 9, tos };
+                let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
+                let template = Template::new(local, remote, fields);
+                let fill = |text: &mut [u8]| {
+                    text.fill(1);
+                    Some(checksum::sum(text))
+                };
+                let header = Header::default();
+                let buffer = slab.alloc().unwrap();
+                let packet = template.packet(buffer, &header, 3, ecn, fill).unwrap();
+                let bytes = packet.bytes();
+                let seen = if local.is_ipv4() {
+                    ipv4::Header::parse(bytes).unwrap().tos
+                } else {
+                    ipv6::Header::parse(bytes).unwrap().traffic_class
+                };
+                assert_eq!(seen, tos & !3 | ecn as u8);
+                assert_eq!(Ecn::of_packet(bytes), ecn);
+                let ip = ip_header_len(local);
+                assert!(ip == 40 || checksum::is_valid(checksum::sum(&bytes[..ip])));
+                assert!(template.is_valid(&bytes[ip..]));
+            }
+        }
+    }
+    assert_eq!(Ecn::of_packet(&[0x45]), Ecn::NotEct);
+}
