@@ -160,7 +160,7 @@ pub unsafe fn device_control(
         libc::FIONREAD => live.socket.available(),
         libc::TIOCOUTQ if live.socket.is_listening() => return Some(fail(libc::EINVAL)),
         libc::TIOCOUTQ => live.socket.unacknowledged(),
-        SIOCATMARK => 0,
+        SIOCATMARK => usize::from(live.socket.is_at_mark()),
         // SAFETY: the caller's.
         libc::FIONBIO => return Some(unsafe { set_nonblocking(live.state, argument) }),
         _ => return None,

@@ -24,13 +24,13 @@
 //! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK; others go to the kernel's socket of
 //! that number), `splice` (EINVAL), `fdopen fileno` (on a socket that is netchan's by then), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
 //!
-//! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE` (streams), `MSG_WAITFORONE`; `MSG_OOB` and
-//! `MSG_FASTOPEN` are EOPNOTSUPP; `MSG_ERRQUEUE` is always empty.
+//! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE MSG_OOB` (streams; RFC 6093: POLLPRI and SIOCATMARK go with it, SIGURG does
+//! not), `MSG_WAITFORONE`; `MSG_FASTOPEN` is EOPNOTSUPP; `MSG_ERRQUEUE` is always empty.
 //!
 //! | level | served | taken without effect | ENOPROTOOPT |
 //! | --- | --- | --- | --- |
-//! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO | PRIORITY OOBINLINE DEBUG DONTROUTE BUSY_POLL PREFER_BUSY_POLL INCOMING_CPU, RCVLOWAT up to 1 | the rest (BINDTODEVICE, MARK, TIMESTAMP, ZEROCOPY, ATTACH_FILTER …) |
-//! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT | WINDOW_CLAMP THIN_* NOTSENT_LOWAT | the rest (FASTOPEN, MD5SIG, ULP …) |
+//! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE INCOMING_CPU (asked: the shard's number) | PRIORITY DEBUG DONTROUTE BUSY_POLL PREFER_BUSY_POLL MAX_PACING_RATE, INCOMING_CPU (set) | the rest (BINDTODEVICE, MARK, TIMESTAMP, ZEROCOPY, ATTACH_FILTER …) |
+//! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT WINDOW_CLAMP NOTSENT_LOWAT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT | THIN_* | the rest (FASTOPEN, MD5SIG, ULP, SAVED_SYN, REPAIR …) |
 //! | `IPPROTO_IP` | TOS TTL | MTU_DISCOVER RECVERR BIND_ADDRESS_NO_PORT | the rest (PKTINFO, multicast …) |
 //! | `IPPROTO_IPV6` | V6ONLY TCLASS UNICAST_HOPS | MTU_DISCOVER RECVERR | the rest |
 //!

@@ -58,14 +58,15 @@ fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
         libc::SO_SNDBUF | libc::SO_SNDBUFFORCE => O::SendBuffer(size(value)?),
         libc::SO_RCVTIMEO => return timeval(value).map(Setting::ReceiveTimeout),
         libc::SO_SNDTIMEO => return timeval(value).map(Setting::SendTimeout),
+        libc::SO_OOBINLINE => O::UrgentInline(flag(value)?),
+        libc::SO_RCVLOWAT => O::ReceiveLowWater(low_water(value)?),
+        libc::SO_MAX_PACING_RATE => O::PacingRateMax(rate(value)?),
         libc::SO_PRIORITY
-        | libc::SO_OOBINLINE
         | libc::SO_DEBUG
         | libc::SO_DONTROUTE
         | libc::SO_BUSY_POLL
         | SO_PREFER_BUSY_POLL
         | libc::SO_INCOMING_CPU => return int(value).map(|_| Setting::Ignored),
-        libc::SO_RCVLOWAT if int(value)? <= 1 => return Ok(Setting::Ignored),
         _ => return fail(libc::ENOPROTOOPT),
     }))
 }
@@ -85,6 +86,8 @@ fn parse_tcp(name: c_int, value: &[u8]) -> io::Result<Setting> {
             0,
             c_int::MAX,
         )?))),
+        libc::TCP_WINDOW_CLAMP => O::WindowClamp(unsigned(int(value)?)),
+        TCP_NOTSENT_LOWAT => O::UnsentLowWater(unsigned(int(value)?)),
         libc::TCP_CONGESTION => O::Congestion(congestion_control(value)?),
         libc::TCP_SYNCNT => {
             O::SynCount(u8::try_from(in_range(value, 1, 127)?).map_err(|_| invalid())?)
@@ -93,7 +96,7 @@ fn parse_tcp(name: c_int, value: &[u8]) -> io::Result<Setting> {
         libc::TCP_DEFER_ACCEPT => {
             O::DeferAccept(Duration::from_secs(u64::try_from(int(value)?).unwrap_or(0)))
         }
-        libc::TCP_WINDOW_CLAMP | TCP_THIN_LINEAR_TIMEOUTS | TCP_THIN_DUPACK | TCP_NOTSENT_LOWAT => {
+        TCP_THIN_LINEAR_TIMEOUTS | TCP_THIN_DUPACK => {
             return int(value).map(|_| Setting::Ignored);
         }
         _ => return fail(libc::ENOPROTOOPT),
@@ -177,6 +180,27 @@ fn seconds(value: &[u8], most: c_int) -> io::Result<Duration> {
 /// A buffer size. Negative sizes are huge to Linux, which cuts them to its limit; so does the stack.
 fn size(value: &[u8]) -> io::Result<usize> {
     Ok(usize::try_from(int(value)?).unwrap_or(usize::MAX >> 1))
+}
+
+/// A number that is unsigned in Linux, where C says int.
+const fn unsigned(value: c_int) -> u32 {
+    value.cast_unsigned()
+}
+
+/// SO_RCVLOWAT: negative is as much as there can be, 0 is 1.
+fn low_water(value: &[u8]) -> io::Result<u32> {
+    Ok(u32::try_from(int(value)?).unwrap_or(c_int::MAX.unsigned_abs()))
+}
+
+/// SO_MAX_PACING_RATE: an unsigned int or an unsigned long; all ones is no limit.
+fn rate(value: &[u8]) -> io::Result<u64> {
+    if let Some(bytes) = value.first_chunk::<8>() {
+        return Ok(u64::from_ne_bytes(*bytes));
+    }
+    Ok(match unsigned(int(value)?) {
+        u32::MAX => u64::MAX,
+        rate => rate.into(),
+    })
 }
 
 fn linger(value: &[u8]) -> io::Result<Option<Duration>> {
@@ -311,6 +335,8 @@ pub unsafe fn note(
 enum Value {
     Int(c_int),
     Bytes(Vec<u8>),
+    /// An unsigned long where there is room for one, else an unsigned int.
+    Rate(u64),
 }
 
 /// getsockopt(2) on netchan's socket.
@@ -342,6 +368,11 @@ pub unsafe fn get(
     let answer = match answer {
         Value::Int(value) => value.to_ne_bytes().to_vec(),
         Value::Bytes(bytes) => bytes,
+        Value::Rate(rate) if *len >= 8 => rate.to_ne_bytes().to_vec(),
+        Value::Rate(rate) => u32::try_from(rate)
+            .unwrap_or(u32::MAX)
+            .to_ne_bytes()
+            .to_vec(),
     };
     // SAFETY: the caller's.
     let room = unsafe { buffers::writable(value, *len as usize) }?;
@@ -378,12 +409,16 @@ fn get_socket(live: Live<'_>, name: c_int) -> io::Result<Value> {
         libc::SO_SNDBUF => ask(live, O::SendBuffer(0))?,
         libc::SO_RCVTIMEO => of_timeout(live.state.receive_timeout()),
         libc::SO_SNDTIMEO => of_timeout(live.state.send_timeout()),
-        libc::SO_RCVLOWAT => Value::Int(1),
-        libc::SO_PRIORITY
-        | libc::SO_OOBINLINE
-        | libc::SO_DEBUG
-        | libc::SO_DONTROUTE
-        | libc::SO_BUSY_POLL => Value::Int(0),
+        libc::SO_RCVLOWAT => ask(live, O::ReceiveLowWater(0))?,
+        libc::SO_OOBINLINE => ask(live, O::UrgentInline(false))?,
+        libc::SO_MAX_PACING_RATE => ask(live, O::PacingRateMax(0))?,
+        libc::SO_INCOMING_CPU => {
+            let cpu = live.socket.incoming_cpu().map(c_int::try_from);
+            Value::Int(cpu.and_then(Result::ok).unwrap_or(-1))
+        }
+        libc::SO_PRIORITY | libc::SO_DEBUG | libc::SO_DONTROUTE | libc::SO_BUSY_POLL => {
+            Value::Int(0)
+        }
         _ => return fail(libc::ENOPROTOOPT),
     })
 }
@@ -410,7 +445,8 @@ fn get_tcp(live: Live<'_>, name: c_int) -> io::Result<Value> {
         libc::TCP_SYNCNT => ask(live, O::SynCount(0))?,
         libc::TCP_LINGER2 => ask(live, O::Linger2(None))?,
         libc::TCP_DEFER_ACCEPT => ask(live, O::DeferAccept(Duration::ZERO))?,
-        TCP_NOTSENT_LOWAT => Value::Int(0),
+        libc::TCP_WINDOW_CLAMP => ask(live, O::WindowClamp(0))?,
+        TCP_NOTSENT_LOWAT => ask(live, O::UnsentLowWater(0))?,
         _ => return fail(libc::ENOPROTOOPT),
     })
 }
@@ -448,7 +484,8 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
         | O::V6Only(on)
         | O::NoDelay(on)
         | O::Cork(on)
-        | O::QuickAck(on) => Value::Int(c_int::from(on)),
+        | O::QuickAck(on)
+        | O::UrgentInline(on) => Value::Int(c_int::from(on)),
         O::Linger(time) => {
             let seconds = time.map_or(0, |time| {
                 c_int::try_from(time.as_secs()).unwrap_or(c_int::MAX)
@@ -472,6 +509,10 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
         }
         O::UserTimeout(time) => Value::Int(c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX)),
         O::Congestion(control) => name_of(control),
+        O::WindowClamp(n) | O::ReceiveLowWater(n) | O::UnsentLowWater(n) => {
+            Value::Int(n.cast_signed())
+        }
+        O::PacingRateMax(rate) => Value::Rate(rate),
         O::KeepCount(count) => Value::Int(c_int::try_from(count).unwrap_or(c_int::MAX)),
         O::Ttl(value) | O::TypeOfService(value) => Value::Int(c_int::from(value)),
     })

@@ -47,13 +47,13 @@ pub fn receive(
     if flags & libc::MSG_ERRQUEUE != 0 {
         return fail(libc::EAGAIN); // no error queue: it is empty
     }
-    if flags & libc::MSG_OOB != 0 {
-        // Urgent data stays in line.
-        return fail(if live.state.kind == Kind::Stream {
-            libc::EINVAL
-        } else {
-            libc::EOPNOTSUPP
-        });
+    if flags & libc::MSG_OOB != 0 && live.state.kind == Kind::Stream {
+        let how = ReceiveFlags {
+            peek: flags & libc::MSG_PEEK != 0,
+            urgent: true,
+            ..ReceiveFlags::default()
+        };
+        return live.socket.receive(buffers, how); // never waits
     }
     let stream = live.state.kind == Kind::Stream;
     let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
@@ -75,15 +75,25 @@ fn receive_some(
     buffers: &mut [IoSliceMut<'_>],
     flags: c_int,
 ) -> io::Result<Received> {
-    let how = ReceiveFlags {
-        peek: flags & libc::MSG_PEEK != 0,
-        truncate: flags & libc::MSG_TRUNC != 0,
-    };
     let timeout = live.state.receive_timeout();
     let nonblocking = is_nonblocking(live, flags);
-    wait::until(live, Readiness::READABLE, nonblocking, timeout, || {
+    let mut how = ReceiveFlags {
+        peek: flags & libc::MSG_PEEK != 0,
+        truncate: flags & libc::MSG_TRUNC != 0,
+        enough: !nonblocking,
+        ..ReceiveFlags::default()
+    };
+    let received = wait::until(live, Readiness::READABLE, nonblocking, timeout, || {
         live.socket.receive(buffers, how)
-    })
+    });
+    match received {
+        // Less than SO_RCVLOWAT in all this time: what there is.
+        Err(error) if how.enough && would_block(&error) => {
+            how.enough = false;
+            live.socket.receive(buffers, how)
+        }
+        received => received,
+    }
 }
 
 /// MSG_WAITALL: until the buffers are full, the stream ends, or a wait fails (then what there is counts).
@@ -151,7 +161,8 @@ pub fn send(
     to: Option<SocketAddr>,
     flags: c_int,
 ) -> io::Result<usize> {
-    if flags & (libc::MSG_OOB | libc::MSG_FASTOPEN) != 0 {
+    let urgent = flags & libc::MSG_OOB != 0;
+    if flags & libc::MSG_FASTOPEN != 0 || (urgent && live.state.kind == Kind::Datagram) {
         return fail(libc::EOPNOTSUPP);
     }
     let result = match live.state.kind {
@@ -203,10 +214,15 @@ fn send_stream(live: Live<'_>, mut buffers: &mut [IoSlice<'_>], flags: c_int) ->
     let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
     let timeout = live.state.send_timeout();
     let nonblocking = is_nonblocking(live, flags);
+    let urgent = flags & libc::MSG_OOB != 0;
     let mut sent = 0;
     loop {
         let step = wait::until(live, Readiness::WRITABLE, nonblocking, timeout, || {
-            live.socket.send(buffers, None)
+            if urgent {
+                live.socket.send_urgent(buffers)
+            } else {
+                live.socket.send(buffers, None)
+            }
         });
         match step {
             Ok(len) => {
@@ -274,11 +290,12 @@ pub unsafe fn receive_message(
         None => message.msg_namelen = 0,
     }
     message.msg_controllen = 0;
-    message.msg_flags = if received.truncated {
+    let truncated = if received.truncated {
         libc::MSG_TRUNC
     } else {
         0
     };
+    message.msg_flags = truncated | flags & libc::MSG_OOB;
     Ok(received.len)
 }
 

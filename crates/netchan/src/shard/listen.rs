@@ -99,8 +99,19 @@ impl Shard {
         }
     }
 
-    /// The listener for an address and port; one for just this address goes before one for all.
-    pub(super) fn listener_for(&self, local: IpAddr, port: u16) -> Option<u32> {
+    /// The listener for an address and port; of several that share them (SO_REUSEPORT) the one that `flow` falls to.
+    pub(super) fn listener_for(&self, local: IpAddr, port: u16, flow: u32) -> Option<u32> {
+        let first = self.first_listener_for(local, port)?;
+        let address = self.listeners.get(first)?.address;
+        let same = |l: &Listener| l.port == port && l.address == address;
+        let sharing = || self.listeners.iter().filter(|(_, l)| same(l));
+        let count = sharing().count();
+        let (number, _) = sharing().nth(flow as usize % count.max(1))?;
+        Some(number)
+    }
+
+    /// A listener for just this address goes before one for all.
+    fn first_listener_for(&self, local: IpAddr, port: u16) -> Option<u32> {
         let mut found = None;
         for (number, listener) in self.listeners.iter() {
             if listener.matches(local, port) {

@@ -208,7 +208,7 @@ impl Shard {
         let Some(socket) = self.tcp.get(number) else {
             return 0;
         };
-        let wanted = total.min(socket.send.room(&self.send_memory));
+        let wanted = total.min(socket.send_room(&self.send_memory));
         let (is_first, mss) = (socket.send.len() == 0, socket.connection.send_mss());
         if wanted == 0 || self.ask(wanted) {
             return wanted;

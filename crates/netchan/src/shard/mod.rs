@@ -28,7 +28,7 @@ use proto::{
 
 pub use self::{
     listen::Listener,
-    tcp::{Connect, TcpOptions, TcpSocket},
+    tcp::{Connect, Shape, TcpOptions, TcpSocket},
     udp::UdpSocket,
 };
 use self::{

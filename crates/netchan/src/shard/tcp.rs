@@ -3,7 +3,9 @@
 mod burst;
 mod calls;
 mod open;
+mod shape;
 mod tell;
+mod urgent;
 
 use std::{
     io::IoSliceMut,
@@ -26,6 +28,7 @@ use proto::{
     },
 };
 
+pub use self::shape::Shape;
 use super::{
     Addresses, Shard, read_addresses,
     send_queue::{SendMemory, SendQueue},
@@ -67,6 +70,10 @@ pub struct TcpSocket {
     pub(super) detached_flow: bool,
     pub(super) dirty: bool,
     read_shut: bool,
+    /// The urgent byte ahead was read out of line.
+    urgent_taken: bool,
+    /// Options that change when it is ready.
+    pub shape: Shape,
     /// More memory would let it send or receive more: it is on the shard's list.
     pub(super) waits_for_memory: bool,
     /// The trace has been told that the peer's window is closed.
@@ -284,7 +291,7 @@ impl Shard {
         now: Instant,
     ) {
         let text_len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        if let Some(listener) = self.listener_for(key.local, key.local_port) {
+        if let Some(listener) = self.listener_for(key.local, key.local_port, packet.meta.flow) {
             match tcp::listen(header, text_len) {
                 tcp::Listen::Open => self.open_passive(listener, key, header, &packet, iss, now),
                 tcp::Listen::Reset(_) if self.takes_cookies(listener, header, now) => {
@@ -368,7 +375,10 @@ impl Shard {
         if events.intersects(RARE) {
             ready = ready | self.rare_events(number, events, now);
         }
-        if let Some(socket) = self.tcp.get_mut(number) {
+        if let Some(socket) = self.tcp.get_mut(number)
+            && !socket.wakers.is_empty()
+        {
+            let ready = socket.worth_telling(ready);
             socket.wakers.wake(ready, &mut self.woken);
         }
     }
@@ -390,12 +400,13 @@ impl Shard {
         if events.contains(Events::PEER_CLOSED) {
             ready = ready | Readiness::READABLE | Readiness::READ_HANGUP;
         }
-        if events.contains(Events::URGENT) {
-            ready = ready | Readiness::PRIORITY;
-        }
         let Some(socket) = self.tcp.get_mut(number) else {
             return ready;
         };
+        if events.contains(Events::URGENT) {
+            socket.urgent_announced();
+            ready = ready | Readiness::PRIORITY;
+        }
         if events.contains(Events::RESET) {
             socket.error = socket
                 .connection
@@ -527,6 +538,10 @@ impl Shard {
         self.timers.arm(number, socket.connection.deadline());
         // A connection in TIME-WAIT lives on as its record.
         let over = (socket.connection.is_finished() || socket.detached_flow) && !socket.dirty;
+        if sent > 0 && socket.limits_unsent() && !socket.wakers.is_empty() {
+            let ready = socket.readiness(&self.send_memory, true);
+            socket.wake(ready, &mut self.woken);
+        }
         let is_short = self.memory.limits_windows() && socket.connection.is_short_of_window();
         self.counters.add(self.number, Counter::TcpOut, sent);
         if is_short {
@@ -604,8 +619,11 @@ impl TcpSocket {
     pub(super) fn readiness(&self, memory: &SendMemory, has_memory: bool) -> Readiness {
         let mut ready = Readiness::NONE;
         let over = self.connection.is_finished() || self.detached_flow;
-        if self.receive.readable_bytes() > 0 || self.end_of_stream() {
+        if self.has_text_to_read() || self.end_of_stream() {
             ready = ready | Readiness::READABLE;
+        }
+        if self.has_urgent_byte() {
+            ready = ready | Readiness::PRIORITY;
         }
         if self.end_of_stream() {
             ready = ready | Readiness::READ_HANGUP;
@@ -614,7 +632,7 @@ impl TcpSocket {
         // As Linux: writable once a third of the buffer is free; and where a write would answer at once with an error.
         if closed_for_writing
             || (self.connection.can_send()
-                && self.send.room(memory) > self.send.len() / 2
+                && self.send_room(memory) > self.least_room()
                 && (has_memory || self.send.len() == 0))
         {
             ready = ready | Readiness::WRITABLE;
@@ -633,7 +651,7 @@ impl TcpSocket {
         self.wakers.wake(ready, woken);
     }
 
-    /// FIONREAD.
+    /// Bytes in order.
     pub const fn readable_bytes(&self) -> u32 {
         self.receive.readable_bytes()
     }
@@ -677,6 +695,11 @@ struct Filling<'a, 'b> {
 }
 
 impl Filling<'_, '_> {
+    /// Whether there was room from the beginning.
+    fn has_room(&self) -> bool {
+        self.filled > 0 || self.buffers.iter().any(|buffer| !buffer.is_empty())
+    }
+
     /// Copies as much of `bytes` as there is room for; how many.
     #[inline(always)]
     fn put(&mut self, bytes: &[u8]) -> usize {

@@ -84,6 +84,10 @@ pub struct ReceiveFlags {
     pub peek: bool,
     /// MSG_TRUNC: report a datagram's whole length.
     pub truncate: bool,
+    /// MSG_OOB: a stream's urgent byte; never waits.
+    pub urgent: bool,
+    /// Less than SO_RCVLOWAT of a stream (and less than the buffers hold) is `WouldBlock`: for calls that wait.
+    pub enough: bool,
 }
 
 /// What a receive call brought.
@@ -130,6 +134,16 @@ pub enum SocketOption {
     /// TCP_DEFER_ACCEPT: how long a listener keeps a connection to itself that says nothing; zero is off. Rounded up to the time of a
     /// retransmission.
     DeferAccept(Duration),
+    /// SO_MAX_PACING_RATE, bytes a second; `u64::MAX` is no limit.
+    PacingRateMax(u64),
+    /// TCP_WINDOW_CLAMP: no wider window is offered, bytes; 0 is no limit.
+    WindowClamp(u32),
+    /// SO_RCVLOWAT: a stream is readable from so many bytes on.
+    ReceiveLowWater(u32),
+    /// TCP_NOTSENT_LOWAT: a stream is writable while fewer bytes wait to be sent for the first time; 0 is no limit.
+    UnsentLowWater(u32),
+    /// SO_OOBINLINE: urgent data is read like all other.
+    UrgentInline(bool),
     /// IP_TTL / IPV6_UNICAST_HOPS.
     Ttl(u8),
     /// IP_TOS / IPV6_TCLASS.
@@ -276,6 +290,9 @@ impl Socket {
             None => {
                 let bound = fresh.binding.map(|(_, address)| address);
                 let stream = Stream::open(self.stack(), bound, remote, &fresh)?;
+                if let Some(shape) = fresh.own_shape() {
+                    stream.set_shape(self.stack(), shape);
+                }
                 let _ = self.role.set(Role::Stream(stream));
                 Err(error(libc::EINPROGRESS))
             }
@@ -314,12 +331,16 @@ impl Socket {
             }));
         };
         let remote = self.outward(stream.remote());
+        let inherited = self.fresh.lock().inherited();
+        if let Some(shape) = inherited.own_shape() {
+            stream.set_shape(self.stack(), shape);
+        }
         let socket = Self {
             net: self.net.clone(),
             domain: self.domain,
             kind: Kind::Stream,
             role: OnceLock::from(Role::Stream(stream)),
-            fresh: mutex(&locks::FRESH, self.fresh.lock().inherited()),
+            fresh: mutex(&locks::FRESH, inherited),
         };
         Ok((socket, remote))
     }
@@ -346,6 +367,31 @@ impl Socket {
             }
             None => Err(error(libc::EPIPE)),
         }
+    }
+
+    /// As [`send`](Self::send) on a stream; the last byte is urgent (MSG_OOB). New programs have better ways (RFC 6093 §5).
+    ///
+    /// # Errors
+    /// As there; `Unsupported` for a datagram.
+    pub fn send_urgent(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.send_urgent(self.stack(), buffers).map_err(error),
+            _ if self.kind == Kind::Datagram => Err(error(libc::EOPNOTSUPP)),
+            _ => Err(error(libc::EPIPE)),
+        }
+    }
+
+    /// SIOCATMARK: whether the next byte of a stream is the urgent one.
+    pub fn is_at_mark(&self) -> bool {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.is_at_mark(self.stack()),
+            _ => false,
+        }
+    }
+
+    /// SO_INCOMING_CPU: the number of the shard where it lives, if that is one.
+    pub fn incoming_cpu(&self) -> Option<usize> {
+        self.shard()
     }
 
     /// recvmsg(2) without waiting.

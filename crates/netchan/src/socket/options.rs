@@ -9,7 +9,7 @@ use crate::{
     emit::IpFields,
     errno::error,
     host::Host,
-    shard::{TcpOptions, TcpSocket},
+    shard::{Shape, TcpOptions, TcpSocket},
 };
 
 /// Most that TCP_LINGER2 grants: as Linux.
@@ -39,7 +39,29 @@ pub(super) struct Fresh {
     syn_count: u8,
     linger2: Option<Duration>,
     defer_accept: Duration,
+    pacing_rate_max: u64,
+    window_clamp: u32,
+    low_water: u32,
+    unsent_low_water: u32,
+    urgent_inline: bool,
     fields: IpFields,
+}
+
+/// Linux's SOCK_MIN_RCVBUF and SOCK_MIN_SNDBUF, before they are doubled.
+const RECEIVE_BUFFER_MIN: u32 = 1152;
+const SEND_BUFFER_MIN: usize = 2304;
+/// RFC 7323 §2.3: no window exceeds 1 GiB.
+const RECEIVE_BUFFER_MAX: u32 = 1 << 30;
+/// What TCP_MAXSEG may be, as in Linux.
+const MAX_SEGMENT: std::ops::RangeInclusive<u16> = 88..=32_767;
+
+/// As Linux: a window clamp is not less than half of the least buffer.
+const fn clamp_kept(bytes: u32) -> u32 {
+    if bytes == 0 || bytes > RECEIVE_BUFFER_MIN {
+        bytes
+    } else {
+        RECEIVE_BUFFER_MIN
+    }
 }
 
 impl Default for Fresh {
@@ -64,6 +86,11 @@ impl Default for Fresh {
             syn_count: 0,
             linger2: Some(Duration::ZERO),
             defer_accept: Duration::ZERO,
+            pacing_rate_max: u64::MAX,
+            window_clamp: 0,
+            low_water: 1,
+            unsent_low_water: 0,
+            urgent_inline: false,
             fields: IpFields::default(),
         }
     }
@@ -82,6 +109,7 @@ impl Fresh {
     pub fn tcp_options(&self, host: &Host) -> TcpOptions {
         let special = self.keep_alive
             || self.receive_buffer.is_some()
+            || self.window_clamp > 0
             || !self.user_timeout.is_zero()
             || self.congestion.is_some()
             || self.changes_patience();
@@ -102,11 +130,7 @@ impl Fresh {
     fn template(&self, host: &Host) -> Template {
         let mut config = host.tcp;
         config.keepalive = self.keep_alive.then_some(self.keepalive);
-        if let Some(bytes) = self.receive_buffer {
-            config.receive_buffer = u32::try_from(bytes)
-                .unwrap_or(u32::MAX)
-                .clamp(2048, 1 << 30);
-        }
+        config.receive_buffer = self.receive_room(config.receive_buffer);
         if !self.user_timeout.is_zero() {
             config.retry_timeout = self.user_timeout;
         }
@@ -142,6 +166,40 @@ impl Fresh {
         }
     }
 
+    /// SO_RCVBUF, or what there is without it; TCP_WINDOW_CLAMP, below which no window needs room.
+    fn receive_room(&self, default: u32) -> u32 {
+        let asked = self.receive_buffer;
+        let bytes = asked.map_or(default, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        let most = match self.window_clamp {
+            0 => RECEIVE_BUFFER_MAX,
+            clamp => clamp,
+        };
+        bytes
+            .clamp(RECEIVE_BUFFER_MIN, RECEIVE_BUFFER_MAX)
+            .min(most)
+    }
+
+    /// What changes readiness, if any of it was set.
+    pub fn own_shape(&self) -> Option<Shape> {
+        let shape = self.shape();
+        (shape != Shape::default()).then_some(shape)
+    }
+
+    fn shape(&self) -> Shape {
+        let limit = self.send_buffer.map_or(u32::MAX, |bytes| {
+            u32::try_from(bytes).unwrap_or(u32::MAX - 1)
+        });
+        Shape {
+            low_water: self.low_water,
+            unsent_low_water: match self.unsent_low_water {
+                0 => u32::MAX,
+                bytes => bytes,
+            },
+            send_limit: limit,
+            urgent_inline: self.urgent_inline,
+        }
+    }
+
     /// Fields of the IP header.
     pub const fn fields(&self) -> IpFields {
         self.fields
@@ -159,13 +217,17 @@ impl Fresh {
             SocketOption::KeepAlive(on) => self.keep_alive = on,
             SocketOption::Broadcast(on) => self.broadcast = on,
             SocketOption::Linger(linger) => self.linger = linger,
-            SocketOption::ReceiveBuffer(bytes) => self.receive_buffer = Some(bytes),
-            SocketOption::SendBuffer(bytes) => self.send_buffer = Some(bytes),
+            SocketOption::ReceiveBuffer(bytes) => {
+                self.receive_buffer = Some(bytes.max(RECEIVE_BUFFER_MIN as usize));
+            }
+            SocketOption::SendBuffer(bytes) => {
+                self.send_buffer = Some(bytes.max(SEND_BUFFER_MIN));
+            }
             SocketOption::V6Only(on) => self.v6_only = on,
             SocketOption::NoDelay(on) => self.no_delay = on,
             SocketOption::Cork(on) => self.cork = on,
             SocketOption::QuickAck(on) => self.quick_ack = on,
-            SocketOption::MaxSegment(bytes) => self.max_segment = Some(bytes),
+            SocketOption::MaxSegment(bytes) => self.max_segment = (bytes > 0).then_some(bytes),
             SocketOption::KeepIdle(idle) => self.keepalive.idle = idle,
             SocketOption::KeepInterval(interval) => self.keepalive.interval = interval,
             SocketOption::KeepCount(probes) => {
@@ -176,6 +238,11 @@ impl Fresh {
             SocketOption::SynCount(count) => self.syn_count = count,
             SocketOption::Linger2(limit) => self.linger2 = limit,
             SocketOption::DeferAccept(time) => self.defer_accept = time,
+            SocketOption::PacingRateMax(rate) => self.pacing_rate_max = rate,
+            SocketOption::WindowClamp(bytes) => self.window_clamp = clamp_kept(bytes),
+            SocketOption::ReceiveLowWater(bytes) => self.low_water = bytes.max(1),
+            SocketOption::UnsentLowWater(bytes) => self.unsent_low_water = bytes,
+            SocketOption::UrgentInline(on) => self.urgent_inline = on,
             SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
             SocketOption::TypeOfService(tos) => self.fields.tos = tos,
         }
@@ -223,6 +290,11 @@ impl Fresh {
                 let retries = retries_in(&host.tcp, self.defer_accept);
                 SocketOption::DeferAccept(time_of(&host.tcp, retries))
             }
+            SocketOption::PacingRateMax(_) => SocketOption::PacingRateMax(self.pacing_rate_max),
+            SocketOption::WindowClamp(_) => SocketOption::WindowClamp(self.window_clamp),
+            SocketOption::ReceiveLowWater(_) => SocketOption::ReceiveLowWater(self.low_water),
+            SocketOption::UnsentLowWater(_) => SocketOption::UnsentLowWater(self.unsent_low_water),
+            SocketOption::UrgentInline(_) => SocketOption::UrgentInline(self.urgent_inline),
             SocketOption::Ttl(_) => SocketOption::Ttl(self.fields.ttl),
             SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
         }
@@ -245,6 +317,8 @@ const fn is_for_streams(option: SocketOption) -> bool {
             | O::SynCount(_)
             | O::Linger2(_)
             | O::DeferAccept(_)
+            | O::WindowClamp(_)
+            | O::UnsentLowWater(_)
     )
 }
 
@@ -260,7 +334,10 @@ impl Socket {
         let late = self.role.get().is_some() || self.fresh.lock().binding.is_some();
         match option {
             SocketOption::V6Only(_) if late => return Err(error(libc::EINVAL)),
-            SocketOption::MaxSegment(bytes) if !(88..=32_767).contains(&bytes) => {
+            SocketOption::MaxSegment(bytes) if bytes > 0 && !MAX_SEGMENT.contains(&bytes) => {
+                return Err(error(libc::EINVAL));
+            }
+            SocketOption::WindowClamp(0) if self.role.get().is_some() => {
                 return Err(error(libc::EINVAL));
             }
             SocketOption::KeepCount(0)
@@ -328,13 +405,14 @@ fn apply_to(
             connection.set_keepalive(fresh.keep_alive.then_some(fresh.keepalive), now);
         }
         SocketOption::UserTimeout(timeout) => connection.set_user_timeout(timeout),
-        SocketOption::ReceiveBuffer(bytes) => {
-            connection.set_receive_buffer(
-                u32::try_from(bytes)
-                    .unwrap_or(u32::MAX)
-                    .clamp(2048, 1 << 30),
-            );
+        SocketOption::ReceiveBuffer(_) | SocketOption::WindowClamp(_) => {
+            let now_kept = connection.info().receive_buffer_bytes;
+            connection.set_receive_buffer(fresh.receive_room(now_kept));
         }
+        SocketOption::ReceiveLowWater(_)
+        | SocketOption::UnsentLowWater(_)
+        | SocketOption::UrgentInline(_)
+        | SocketOption::SendBuffer(_) => socket.shape = fresh.shape(),
         SocketOption::Linger(linger) => socket.set_linger(linger),
         SocketOption::Ttl(_) | SocketOption::TypeOfService(_) => socket.set_fields(fresh.fields),
         _ => {}

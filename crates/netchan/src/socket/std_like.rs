@@ -262,13 +262,17 @@ impl TcpStream {
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let flags = ReceiveFlags {
             peek: true,
-            truncate: false,
+            ..ReceiveFlags::default()
         };
         self.receive(&mut [IoSliceMut::new(buf)], flags)
     }
 
     fn receive(&self, bufs: &mut [IoSliceMut<'_>], flags: ReceiveFlags) -> io::Result<usize> {
         let (socket, settings) = (&self.0.socket, *self.0.settings.lock());
+        let flags = ReceiveFlags {
+            enough: !settings.nonblocking,
+            ..flags
+        };
         let mut call = |waker: Option<&Waker>| match waker {
             Some(waker) => socket.receive_or_wait(bufs, flags, waker),
             None => socket.receive(bufs, flags).map(|received| received.len),
@@ -276,7 +280,18 @@ impl TcpStream {
         if settings.nonblocking {
             return call(None);
         }
-        block_in_call(socket, settings.read_timeout, call)
+        let received = block_in_call(socket, settings.read_timeout, call);
+        match received {
+            // Less than SO_RCVLOWAT in all this time: what there is.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && flags.enough => {
+                let flags = ReceiveFlags {
+                    enough: false,
+                    ..flags
+                };
+                socket.receive(bufs, flags).map(|received| received.len)
+            }
+            received => received,
+        }
     }
 
     fn send(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {

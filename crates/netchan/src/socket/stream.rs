@@ -13,7 +13,7 @@ use super::{Readiness, ReceiveFlags, options::Fresh};
 use crate::{
     errno::error,
     limits, locks,
-    shard::{Connect, TcpOptions, TcpSocket},
+    shard::{Connect, Shape, TcpOptions, TcpSocket},
     stack::Stack,
     steer::flow::FlowKey,
 };
@@ -142,6 +142,22 @@ impl Stream {
         })
     }
 
+    pub fn send_urgent(&self, stack: &Stack, buffers: &[IoSlice<'_>]) -> Result<usize, i32> {
+        self.hold(stack, |shard, number| {
+            shard.tcp_send_urgent(number, buffers)
+        })
+    }
+
+    pub fn is_at_mark(&self, stack: &Stack) -> bool {
+        self.hold(stack, |shard, number| {
+            shard.tcp(number).is_some_and(TcpSocket::is_at_mark)
+        })
+    }
+
+    pub fn set_shape(&self, stack: &Stack, shape: Shape) {
+        self.with(stack, |socket| socket.shape = shape);
+    }
+
     pub fn shutdown(&self, stack: &Stack, read: bool, write: bool) -> Result<(), i32> {
         let number = self.number.load(Relaxed);
         stack.with_shard(self.shard.load(Relaxed), |shard, now| {
@@ -179,7 +195,7 @@ impl Stream {
 
     pub fn available(&self, stack: &Stack) -> usize {
         self.hold(stack, |shard, number| {
-            shard.tcp(number).map_or(0, |s| s.readable_bytes() as usize)
+            shard.tcp(number).map_or(0, |s| s.bytes_in_line() as usize)
         })
     }
 

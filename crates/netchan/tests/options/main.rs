@@ -1,6 +1,8 @@
 //! Socket options and what they are for: two stacks on a wire, in virtual time, turned by the test.
 
+mod buffers;
 mod information;
+mod urgent;
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -11,7 +13,7 @@ use std::{
 use netchan::{
     Clock, Net, Threads,
     link::wire,
-    socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
+    socket::{Domain, Kind, Readiness, ReceiveFlags, Socket, SocketOption},
 };
 
 /// Two stacks: a client's and a server's.
@@ -121,6 +123,16 @@ pub fn code<T>(result: io::Result<T>) -> Result<T, i32> {
 /// Sends bytes.
 pub fn send(socket: &Socket, bytes: &[u8]) -> Result<usize, i32> {
     code(socket.send(&[IoSlice::new(bytes)], None))
+}
+
+/// What a socket is ready for.
+pub fn is_readable(socket: &Socket) -> bool {
+    socket.readiness().contains(Readiness::READABLE)
+}
+
+/// Whether it may be written to.
+pub fn is_writable(socket: &Socket) -> bool {
+    socket.readiness().contains(Readiness::WRITABLE)
 }
 
 /// Receives up to `most` bytes.

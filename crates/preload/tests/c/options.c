@@ -18,6 +18,9 @@ static void check_round_trips(int fd) {
         {SOL_SOCKET, SO_KEEPALIVE, 1}, {SOL_SOCKET, SO_REUSEADDR, 1}, {SOL_SOCKET, SO_REUSEPORT, 1},
         {IPPROTO_TCP, TCP_NODELAY, 1}, {IPPROTO_TCP, TCP_CORK, 1},    {IPPROTO_TCP, TCP_CORK, 0},
         {IPPROTO_TCP, TCP_KEEPIDLE, 77}, {IPPROTO_TCP, TCP_KEEPINTVL, 7}, {IPPROTO_TCP, TCP_KEEPCNT, 4},
+        {SOL_SOCKET, SO_OOBINLINE, 1}, {SOL_SOCKET, SO_RCVLOWAT, 100}, {SOL_SOCKET, SO_RCVLOWAT, 1},
+        {SOL_SOCKET, SO_MAX_PACING_RATE, 125000}, {SOL_SOCKET, SO_MAX_PACING_RATE, -1},
+        {IPPROTO_TCP, 25 /* TCP_NOTSENT_LOWAT */, 5000}, {IPPROTO_TCP, TCP_WINDOW_CLAMP, 20000},
         {IPPROTO_TCP, TCP_USER_TIMEOUT, 4500}, {IPPROTO_IP, IP_TTL, 33}, {IPPROTO_IP, IP_TOS, 0x10},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
@@ -40,6 +43,11 @@ static void on_stream(void) {
     check_round_trips(fd);
     CHECK(set(fd, SOL_SOCKET, SO_RCVBUF, 40000) == 0 && get(fd, SOL_SOCKET, SO_RCVBUF) >= 80000);
     CHECK(set(fd, SOL_SOCKET, SO_SNDBUF, 40000) == 0 && get(fd, SOL_SOCKET, SO_SNDBUF) >= 80000);
+    CHECK(set(fd, SOL_SOCKET, SO_RCVBUF, 1) == 0 && get(fd, SOL_SOCKET, SO_RCVBUF) == 2304);
+    CHECK(set(fd, SOL_SOCKET, SO_SNDBUF, 1) == 0 && get(fd, SOL_SOCKET, SO_SNDBUF) == 4608);
+    FAILS(EINVAL, set(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, 0));
+    FAILS(EINVAL, set(fd, IPPROTO_TCP, TCP_MAXSEG, 87));
+    CHECK(set(fd, IPPROTO_TCP, TCP_MAXSEG, 0) == 0);
     struct linger linger = {1, 3}, seen = {0, 0};
     socklen_t len = sizeof seen;
     CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);

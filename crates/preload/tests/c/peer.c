@@ -59,6 +59,15 @@ static void silent(int fd) {
     while (read(fd, data, sizeof data) > 0) continue;
 }
 
+static void urgent(int fd) {
+    char byte;
+    if (send(fd, "abc", 3, MSG_OOB) != 3 || !writes(fd, "def", 3)) return;
+    struct pollfd p = {fd, POLLPRI, 0};
+    if (poll(&p, 1, 5000) != 1 || recv(fd, &byte, 1, MSG_OOB) != 1) return;
+    writes(fd, &byte, 1);
+    silent(fd);
+}
+
 static void callback(int fd) {
     uint16_t port;
     struct sockaddr_in from;
@@ -101,6 +110,7 @@ int main(int argc, char **argv) {
     static struct service services[] = {
         {PORT_ECHO, echo},     {PORT_SOURCE, source}, {PORT_SINK, sink},
         {PORT_RESET, reset},   {PORT_SILENT, silent}, {PORT_CALLBACK, callback},
+        {PORT_URGENT, urgent},
     };
     const char *ip = argc > 1 ? argv[1] : "127.0.0.1";
     struct sockaddr_in at;

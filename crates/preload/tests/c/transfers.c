@@ -85,6 +85,44 @@ static void bad_arguments(void) {
     FAILS(EBADF, write(fresh, "x", 1));
 }
 
+static void urgent_data(void) {
+    char data[8];
+    int mark = -1, n = -1, fd = connected(PORT_URGENT);
+    struct pollfd p = {fd, POLLPRI, 0};
+    CHECK(poll(&p, 1, 5000) == 1 && p.revents == POLLPRI);
+    while (n < 2) CHECK(ioctl(fd, FIONREAD, &n) == 0);
+    CHECK(n == 2); /* to the mark */
+    CHECK(ioctl(fd, SIOCATMARK, &mark) == 0 && mark == 0);
+    CHECK(recv(fd, data, 8, MSG_OOB | MSG_PEEK) == 1 && data[0] == 'c');
+    CHECK(recv(fd, data, 8, MSG_OOB) == 1 && data[0] == 'c');
+    FAILS(EINVAL, recv(fd, data, 8, MSG_OOB));
+    CHECK(recv(fd, data, 8, 0) == 2 && memcmp(data, "ab", 2) == 0);
+    CHECK(ioctl(fd, SIOCATMARK, &mark) == 0 && mark == 1);
+    CHECK(recv(fd, data, 3, MSG_WAITALL) == 3 && memcmp(data, "def", 3) == 0);
+    CHECK(ioctl(fd, SIOCATMARK, &mark) == 0 && mark == 0);
+    CHECK(send(fd, "!", 1, MSG_OOB) == 1);
+    CHECK(recv(fd, data, 8, 0) == 1 && data[0] == '!');
+    close(fd);
+}
+
+static void low_water(void) {
+    char data[100] = "";
+    int fd = connected(PORT_ECHO), ten = 10;
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &ten, sizeof ten) == 0);
+    CHECK(send(fd, data, 9, 0) == 9);
+    wait_for(fd, 9);
+    struct pollfd p = {fd, POLLIN, 0};
+    CHECK(poll(&p, 1, 0) == 0);
+    CHECK(recv(fd, data, 4, 0) == 4); /* all that it has room for */
+    struct timeval soon = {0, 50000};
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon) == 0);
+    CHECK(recv(fd, data, 100, 0) == 5); /* waits for ten, and takes what there is */
+    CHECK(send(fd, data, 10, 0) == 10);
+    CHECK(poll(&p, 1, 5000) == 1 && p.revents == POLLIN);
+    CHECK(recv(fd, data, 100, MSG_DONTWAIT) == 10);
+    close(fd);
+}
+
 static int pipes;
 static void on_pipe(int signal) { pipes += signal == SIGPIPE; }
 
@@ -196,6 +234,8 @@ void check_transfers(void) {
     round_trips();
     vectors();
     bad_arguments();
+    urgent_data();
+    low_water();
     broken_pipes();
     big_transfers();
     full_buffers();

@@ -71,6 +71,11 @@ impl Connection {
         receives && room >= two_segments && self.offered() < two_segments
     }
 
+    /// Whether the peer may send one segment at most: who waits for more text than that waits in vain.
+    pub fn is_window_nearly_closed(&self) -> bool {
+        self.offered() <= u32::from(self.rcv.mss)
+    }
+
     /// Whether reading has opened the window by so much that the peer should hear of it: by half
     /// the buffer; or by two segments, if it is either a quarter of the buffer or what was
     /// offered is nearly used up. Not before the first text is acknowledged: what a SYN could offer

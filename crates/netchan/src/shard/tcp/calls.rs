@@ -32,6 +32,8 @@ impl Shard {
     pub fn tcp_with(&mut self, number: u32, change: impl FnOnce(&mut TcpSocket)) {
         if let Some(socket) = self.tcp.get_mut(number) {
             change(socket);
+            // It may be ready for more than before.
+            socket.wakers.wake(Readiness(!0), &mut self.woken);
             self.mark_dirty(number);
         }
     }
@@ -59,6 +61,7 @@ impl Shard {
         if !socket.connection.can_send() {
             return Err(libc::EAGAIN);
         }
+        let most = most.min(socket.may_append());
         let n = socket.send.append(buffers, &mut self.send_memory, most);
         self.pool.memory_mut().add(n);
         if n == 0 && buffers.iter().any(|b| !b.is_empty()) {
@@ -84,6 +87,9 @@ impl Shard {
         buffers: &mut [IoSliceMut<'_>],
         flags: ReceiveFlags,
     ) -> Result<usize, i32> {
+        if flags.urgent {
+            return self.tcp_receive_urgent(number, buffers, flags.peek);
+        }
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         if socket.receive.readable_bytes() == 0 {
             if let Some(error) = socket.error.take() {
@@ -98,6 +104,12 @@ impl Shard {
                 libc::ENOTCONN
             });
         }
+        if flags.enough && socket.is_short_of_low_water(buffers) {
+            return Err(libc::EAGAIN);
+        }
+        if socket.connection.urgent_remaining().is_some() {
+            return self.tcp_receive_at_mark(number, buffers, flags);
+        }
         let mut to = Filling { buffers, filled: 0 };
         if flags.peek {
             let segments = socket.receive.iter(&self.pool);
@@ -106,7 +118,16 @@ impl Shard {
         let n = socket
             .receive
             .consume(&mut self.pool, |packet| to.put(packet.bytes()));
-        if n > 0 {
+        self.tcp_consumed(number, n);
+        Ok(n as usize)
+    }
+
+    /// Bytes were read: a window update may be due, memory is free.
+    #[inline]
+    pub(super) fn tcp_consumed(&mut self, number: u32, n: u32) {
+        if n > 0
+            && let Some(socket) = self.tcp.get_mut(number)
+        {
             socket.connection.consumed(n);
             if socket.connection.wants_output() {
                 self.mark_dirty(number);
@@ -115,7 +136,18 @@ impl Shard {
                 self.memory.settle(self.pool.memory_mut());
             }
         }
-        Ok(n as usize)
+    }
+
+    /// As [`Self::tcp_send`]; the last byte taken is urgent (RFC 9293 MUST-31).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn tcp_send_urgent(&mut self, number: u32, buffers: &[IoSlice<'_>]) -> Result<usize, i32> {
+        let n = self.tcp_send(number, buffers)?;
+        if let Some(socket) = self.tcp.get_mut(number).filter(|_| n > 0) {
+            socket.connection.mark_urgent();
+        }
+        Ok(n)
     }
 
     /// shutdown(2). Reading: later reads say end of stream.

@@ -8,7 +8,7 @@ use proto::{
     wire::{ipv4::Protocol, tcp::SeqNum},
 };
 
-use super::{Connect, SendQueue, Shard, TcpOptions, TcpSocket, Wakers};
+use super::{Connect, SendQueue, Shape, Shard, TcpOptions, TcpSocket, Wakers};
 use crate::{
     channel::Request,
     counters::Counter,
@@ -51,6 +51,8 @@ impl Shard {
             detached_flow: false,
             dirty: false,
             read_shut: false,
+            urgent_taken: false,
+            shape: Shape::default(),
             waits_for_memory: false,
             told_closed: false,
             was_open: false,

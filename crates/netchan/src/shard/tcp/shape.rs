@@ -1,0 +1,124 @@
+//! What a socket's options make of reading and writing: how much must be there, how much may wait, and who is told of it.
+
+use std::io::IoSliceMut;
+
+use super::{SendMemory, TcpSocket};
+use crate::socket::Readiness;
+
+/// Options that change when a connection is readable or writable. Nearly all connections have none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// SO_RCVLOWAT: readable from so many bytes on.
+    pub low_water: u32,
+    /// TCP_NOTSENT_LOWAT: writable while fewer bytes wait to be sent for the first time.
+    pub unsent_low_water: u32,
+    /// SO_SNDBUF: most bytes in the send queue.
+    pub send_limit: u32,
+    /// SO_OOBINLINE: urgent data is read like all other.
+    pub urgent_inline: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            low_water: 1,
+            unsent_low_water: u32::MAX,
+            send_limit: u32::MAX,
+            urgent_inline: false,
+        }
+    }
+}
+
+impl TcpSocket {
+    /// Bytes that may be appended to the send queue, as far as options say.
+    #[inline]
+    pub(in crate::shard) fn may_append(&self) -> usize {
+        let room = (self.shape.send_limit as usize).saturating_sub(self.send.len());
+        if self.shape.unsent_low_water == u32::MAX {
+            return room;
+        }
+        room.min(self.below_unsent_low_water())
+    }
+
+    /// What TCP_NOTSENT_LOWAT leaves; a segment at least if it leaves anything.
+    #[cold]
+    fn below_unsent_low_water(&self) -> usize {
+        let left = (self.shape.unsent_low_water).saturating_sub(self.connection.info().unsent_bytes)
+            as usize;
+        if left == 0 {
+            return 0;
+        }
+        left.max(self.connection.send_mss().into())
+    }
+
+    /// Bytes that can be appended, whatever the memory of all sockets.
+    pub(in crate::shard) fn send_room(&self, memory: &SendMemory) -> usize {
+        self.send.room(memory).min(self.may_append())
+    }
+
+    /// As Linux: writable once a third of the buffer is free; with TCP_NOTSENT_LOWAT, once anything may be added.
+    pub(super) fn least_room(&self) -> usize {
+        if self.limits_unsent() {
+            return 0;
+        }
+        self.send.len() / 2
+    }
+
+    /// Whether so much text may wait to be sent, and no more than that.
+    pub(super) fn limits_unsent(&self) -> bool {
+        self.shape.unsent_low_water != u32::MAX
+    }
+
+    /// Whether a read brings something: text, as much as SO_RCVLOWAT wants.
+    pub(super) fn has_text_to_read(&self) -> bool {
+        let there = self.receive.readable_bytes();
+        there > 0 && (self.is_plain() || self.has_enough(self.shape.low_water))
+    }
+
+    /// Nothing but text, and any of it is enough.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.shape.low_water <= 1 && self.connection.urgent_remaining().is_none()
+    }
+
+    /// As Linux: `wanted` bytes, one more where the urgent byte is the first, or all that the window lets come.
+    #[cold]
+    pub(super) fn has_enough(&self, wanted: u32) -> bool {
+        let passes_mark = self.is_at_mark() && !self.shape.urgent_inline;
+        let wanted = wanted.max(1).saturating_add(passes_mark.into());
+        let there = self.receive.readable_bytes();
+        there >= wanted || (there > 1 && self.connection.is_window_nearly_closed())
+    }
+
+    /// Whether a read that waits for SO_RCVLOWAT, or as much as it has room for, has to wait on.
+    #[inline]
+    pub(super) fn is_short_of_low_water(&self, buffers: &[IoSliceMut<'_>]) -> bool {
+        if self.shape.low_water <= 1 || self.end_of_stream() {
+            return false;
+        }
+        let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let wanted = u32::try_from(room).unwrap_or(u32::MAX);
+        !self.has_enough(wanted.min(self.shape.low_water))
+    }
+
+    /// Of what an event made ready, what those who wait are to be told.
+    #[inline]
+    pub(super) fn worth_telling(&self, ready: Readiness) -> Readiness {
+        if self.is_plain() {
+            return ready;
+        }
+        self.worth_telling_in_full(ready)
+    }
+
+    #[cold]
+    fn worth_telling_in_full(&self, ready: Readiness) -> Readiness {
+        let mut told = ready;
+        if ready == Readiness::READABLE && !self.has_text_to_read() {
+            told = Readiness::NONE;
+        }
+        if self.has_urgent_byte() {
+            told = told | Readiness::PRIORITY;
+        }
+        told
+    }
+}

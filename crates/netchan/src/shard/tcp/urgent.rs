@@ -1,0 +1,120 @@
+//! Urgent data as programs know it from BSD (RFC 6093 §3.1): one byte out of line, and a mark in the stream where it stood.
+//!
+//! The byte stays in the receive queue, as RFC 9293 §3.8.5 has it; reads stop at it, and the next one passes over it.
+
+use std::io::IoSliceMut;
+
+use super::{Filling, Shard, TcpSocket};
+use crate::socket::ReceiveFlags;
+
+impl TcpSocket {
+    /// Bytes to be read before the urgent byte, if there is one ahead.
+    fn mark(&self) -> Option<u32> {
+        let remaining = self.connection.urgent_remaining()?;
+        Some(remaining.saturating_sub(1))
+    }
+
+    /// SIOCATMARK: the next byte is the urgent one.
+    pub fn is_at_mark(&self) -> bool {
+        self.mark() == Some(0)
+    }
+
+    /// The urgent byte has come, and nobody has taken it.
+    pub(super) fn has_urgent_byte(&self) -> bool {
+        let there = self.receive.readable_bytes();
+        !self.urgent_taken && self.mark().is_some_and(|mark| mark < there)
+    }
+
+    /// FIONREAD: what can be read up to the mark.
+    pub fn bytes_in_line(&self) -> u32 {
+        let there = self.receive.readable_bytes();
+        match self.mark() {
+            Some(mark) if !self.shape.urgent_inline => there.min(mark),
+            _ => there,
+        }
+    }
+
+    /// A new urgent pointer.
+    pub(super) const fn urgent_announced(&mut self) {
+        self.urgent_taken = false;
+    }
+}
+
+impl Shard {
+    /// recv(2) with MSG_OOB: the urgent byte, without a wait.
+    ///
+    /// # Errors
+    /// As Linux: EINVAL (there is none, it was taken, or it is in line), EAGAIN (not here yet), ENOTCONN.
+    pub(super) fn tcp_receive_urgent(
+        &mut self,
+        number: u32,
+        buffers: &mut [IoSliceMut<'_>],
+        peek: bool,
+    ) -> Result<usize, i32> {
+        let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
+        let mark = match socket.mark() {
+            Some(mark) if !socket.shape.urgent_inline && !socket.urgent_taken => mark as usize,
+            _ => return Err(libc::EINVAL),
+        };
+        let mut before = 0;
+        let byte = socket.receive.iter(&self.pool).find_map(|packet| {
+            let byte = packet.bytes().get(mark - before).copied();
+            before += packet.len();
+            byte
+        });
+        let Some(byte) = byte else {
+            return if socket.end_of_stream() {
+                Ok(0)
+            } else {
+                Err(libc::EAGAIN)
+            };
+        };
+        socket.urgent_taken |= !peek;
+        let room = buffers.iter_mut().find_map(|buffer| buffer.first_mut());
+        Ok(room.map_or(0, |room| {
+            *room = byte;
+            1
+        }))
+    }
+
+    /// A read while urgent data is ahead: up to the mark, or from behind it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn tcp_receive_at_mark(
+        &mut self,
+        number: u32,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> Result<usize, i32> {
+        let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
+        let mut left = match socket.mark() {
+            Some(mark) if mark > 0 => mark as usize,
+            _ => usize::MAX,
+        };
+        let mut skip = usize::from(socket.is_at_mark() && !socket.shape.urgent_inline);
+        let mut to = Filling { buffers, filled: 0 };
+        let mut copied = 0;
+        let mut take = |bytes: &[u8]| {
+            let passed = skip.min(bytes.len());
+            skip -= passed;
+            let bytes = &bytes[passed..];
+            let put = to.put(&bytes[..bytes.len().min(left)]);
+            left -= put;
+            copied += put;
+            passed + put
+        };
+        if flags.peek {
+            for packet in socket.receive.iter(&self.pool) {
+                take(packet.bytes());
+            }
+        } else {
+            let n = (socket.receive).consume(&mut self.pool, |packet| take(packet.bytes()));
+            self.tcp_consumed(number, n);
+        }
+        let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
+        if copied == 0 && !socket.end_of_stream() && to.has_room() {
+            return Err(libc::EAGAIN);
+        }
+        Ok(copied)
+    }
+}

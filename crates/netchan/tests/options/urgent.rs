@@ -1,0 +1,129 @@
+//! Urgent data as BSD's sockets have it (RFC 6093 §3.1, RFC 9293 MUST-30, MUST-31, MUST-33, MUST-62).
+
+use std::io::IoSlice;
+
+use netchan::socket::{Kind, Readiness, ReceiveFlags, Socket, SocketOption};
+
+use super::{World, code, is_readable, receive, receive_with, send};
+
+const URGENT: ReceiveFlags = ReceiveFlags {
+    urgent: true,
+    peek: false,
+    truncate: false,
+    enough: false,
+};
+const PEEK: ReceiveFlags = ReceiveFlags {
+    peek: true,
+    ..URGENT
+};
+
+fn send_urgent(socket: &Socket, bytes: &[u8]) -> Result<usize, i32> {
+    code(socket.send_urgent(&[IoSlice::new(bytes)]))
+}
+
+/// A connection over which "abc" came, its last byte urgent, and "def" behind it.
+fn with_a_mark(inline: bool) -> (World, Socket, Socket) {
+    let world = World::plain();
+    let (client, server) = world.pair(&[SocketOption::NoDelay(true)]);
+    server
+        .set_option(SocketOption::UrgentInline(inline))
+        .unwrap();
+    assert_eq!(
+        code(server.receive(&mut [], URGENT)).err(),
+        Some(libc::EINVAL)
+    );
+    assert_eq!(send_urgent(&client, b"abc"), Ok(3));
+    world.settle();
+    assert_eq!(send(&client, b"def"), Ok(3));
+    world.settle();
+    (world, client, server)
+}
+
+#[test]
+fn the_urgent_byte_is_out_of_line() {
+    let (_world, _client, server) = with_a_mark(false);
+    assert!(server.readiness().contains(Readiness::PRIORITY));
+    assert_eq!(server.available(), 2, "up to the mark");
+    assert!(!server.is_at_mark());
+    assert_eq!(receive_with(&server, 10, PEEK), Ok(b"c".to_vec()));
+    assert_eq!(receive_with(&server, 10, URGENT), Ok(b"c".to_vec()));
+    assert_eq!(receive_with(&server, 10, URGENT), Err(libc::EINVAL), "once");
+    assert!(!server.readiness().contains(Readiness::PRIORITY));
+    assert_eq!(receive(&server, 10), Ok(b"ab".to_vec()), "reads stop at it");
+    assert!(server.is_at_mark() && is_readable(&server));
+    assert_eq!(
+        receive(&server, 10),
+        Ok(b"def".to_vec()),
+        "and pass over it"
+    );
+    assert!(!server.is_at_mark());
+    assert_eq!(receive_with(&server, 10, URGENT), Err(libc::EINVAL));
+}
+
+#[test]
+fn it_is_passed_over_though_nobody_took_it() {
+    let (_world, _client, server) = with_a_mark(false);
+    let peek = ReceiveFlags {
+        urgent: false,
+        ..PEEK
+    };
+    assert_eq!(receive_with(&server, 10, peek), Ok(b"ab".to_vec()));
+    assert_eq!(receive(&server, 1), Ok(b"a".to_vec()));
+    assert_eq!(receive(&server, 9), Ok(b"b".to_vec()));
+    assert_eq!(receive_with(&server, 10, peek), Ok(b"def".to_vec()));
+    assert!(server.is_at_mark(), "a look does not pass the mark");
+    assert_eq!(receive(&server, 2), Ok(b"de".to_vec()));
+    assert_eq!(receive(&server, 2), Ok(b"f".to_vec()));
+}
+
+#[test]
+fn in_line_it_is_read_like_all_other() {
+    let (_world, _client, server) = with_a_mark(true);
+    assert_eq!(receive_with(&server, 10, URGENT), Err(libc::EINVAL));
+    assert!(server.readiness().contains(Readiness::PRIORITY));
+    assert_eq!(server.available(), 6);
+    assert_eq!(
+        receive(&server, 10),
+        Ok(b"ab".to_vec()),
+        "still to the mark"
+    );
+    assert!(server.is_at_mark());
+    assert_eq!(receive(&server, 10), Ok(b"cdef".to_vec()));
+}
+
+#[test]
+fn alone_it_makes_nothing_readable() {
+    let world = World::plain();
+    let (client, server) = world.pair(&[SocketOption::NoDelay(true)]);
+    assert_eq!(send_urgent(&client, b"!"), Ok(1));
+    world.settle();
+    let ready = server.readiness();
+    assert!(ready.contains(Readiness::PRIORITY) && !is_readable(&server));
+    assert_eq!(receive_with(&server, 1, URGENT), Ok(b"!".to_vec()));
+    assert_eq!(receive(&server, 1), Err(libc::EAGAIN));
+    assert_eq!(send(&client, b"x"), Ok(1));
+    world.settle();
+    assert!(is_readable(&server));
+    assert_eq!(receive(&server, 9), Ok(b"x".to_vec()));
+}
+
+#[test]
+fn a_later_mark_replaces_the_first() {
+    let world = World::plain();
+    let (client, server) = world.pair(&[SocketOption::NoDelay(true)]);
+    assert_eq!(send_urgent(&client, b"ab"), Ok(2));
+    world.settle();
+    assert_eq!(receive_with(&server, 1, URGENT), Ok(b"b".to_vec()));
+    assert_eq!(send_urgent(&client, b"cd"), Ok(2));
+    world.settle();
+    assert_eq!(receive_with(&server, 1, URGENT), Ok(b"d".to_vec()));
+    assert_eq!(receive(&server, 9), Ok(b"abc".to_vec()));
+}
+
+#[test]
+fn datagrams_have_none() {
+    let world = World::plain();
+    let socket = world.socket(0, Kind::Datagram);
+    assert_eq!(send_urgent(&socket, b"x"), Err(libc::EOPNOTSUPP));
+    assert!(!socket.is_at_mark());
+}
