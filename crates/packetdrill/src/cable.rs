@@ -53,8 +53,8 @@ struct Under {
 pub struct Cable(Arc<Mutex<Under>>);
 
 impl Cable {
-    /// The stack's end, for IP packets of at most `mtu` bytes; `trains` as in [`train`].
-    pub fn link(&self, mtu: usize, trains: bool) -> Box<dyn Link> {
+    /// The stack's end, for IP packets of at most `mtu` bytes, and up to `longest` from the script; `trains` as in [`train`].
+    pub fn link(&self, mtu: usize, longest: usize, trains: bool) -> Box<dyn Link> {
         Box::new(End {
             under: self.0.clone(),
             trains: trains.then(train::Yard::default),
@@ -63,7 +63,7 @@ impl Cable {
                 kind: "script",
                 mac: OURS,
                 mtu,
-                frame_max: 65_535 + FRAME_OVERHEAD,
+                frame_max: longest.max(mtu) + FRAME_OVERHEAD,
                 segmentation: Segmentation::None,
             },
             counts: Statistics::default(),

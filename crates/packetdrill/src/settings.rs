@@ -17,6 +17,8 @@ pub struct Settings {
     pub send_buffer: usize,
     /// Largest IP packet, bytes.
     pub mtu: usize,
+    /// Longest IP packet that the script may send, bytes, if that is more: a network card's merged segments.
+    pub longest: usize,
     /// Keys, initial sequence numbers and ports are a function of it.
     pub seed: u64,
     /// Segments that leave together look as they do where a network card cuts them: see [`crate::train`].
@@ -32,6 +34,7 @@ impl Default for Settings {
             },
             send_buffer: limits::SEND_BUFFER,
             mtu: 1500,
+            longest: 1500,
             seed: 1,
             trains: false,
         }
@@ -113,6 +116,7 @@ impl Settings {
             }
             "initcwnd" => self.tcp.initial_cwnd = count.clamp(1, 1 << 16),
             "mtu" => self.mtu = usize::try_from(first).ok()?.clamp(68, 65_535),
+            "longest" => self.longest = usize::try_from(first).ok()?.clamp(68, 65_535),
             "seed" => self.seed = first,
             "trains" => self.trains = first != 0,
             _ => return None,

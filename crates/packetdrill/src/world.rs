@@ -57,7 +57,7 @@ impl World {
             .seed(settings.seed)
             .tcp(settings.tcp)
             .send_buffer(settings.send_buffer)
-            .link_with(cable.link(settings.mtu, settings.trains))
+            .link_with(cable.link(settings.mtu, settings.longest, settings.trains))
             .address(address::LOCAL_V4)?
             .gateway(address::GATEWAY_V4)?
             .address(address::LOCAL_V6)?

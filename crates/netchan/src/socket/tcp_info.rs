@@ -1,6 +1,6 @@
-//! TCP_INFO in the layout of Linux's `struct tcp_info` (uapi/linux/tcp.h), up to `tcpi_total_rto_time`.
+//! TCP_INFO in the layout of Linux's `struct tcp_info` (uapi/linux/tcp.h), up to `tcpi_accecn_opt_seen`.
 //!
-//! Figures that netchan does not have are zero: `fackets`, `last_ack_sent` (as in Linux), `rehash`.
+//! Figures that netchan does not have are zero: `fackets`, `last_ack_sent` (as in Linux), `rehash`, and those of accurate ECN (280 bytes, as Linux 6.18 has them).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use proto::{
 };
 
 /// Its length, bytes.
-pub const LEN: usize = 248;
+pub const LEN: usize = 280;
 
 /// Linux's TCP_INFINITE_SSTHRESH.
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
