@@ -1,7 +1,10 @@
 //! The fifth check of RFC 9293 §3.10.7.4: what an acknowledgment does to the send side.
 
+use super::congestion::Phase;
 use super::connection::{Connection, Pending, from_millis};
+use super::delivery::{Delivery, Taker};
 use super::input::Segment;
+use super::sent::micros_of;
 use super::types::{Drop, Events, Input, State};
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header};
@@ -18,7 +21,7 @@ impl Connection {
             return Err(Drop::NoAck);
         }
         if self.state == State::SynReceived {
-            if header.ack != self.iss + 1 || self.snd.max == self.iss {
+            if header.ack != self.iss + 1 || self.snd.nxt == self.iss {
                 self.refuse(header.ack);
                 return Err(Drop::Ack);
             }
@@ -26,16 +29,20 @@ impl Connection {
         }
         self.check_ack_range(header, segment.now)?;
         let window = self.announced_window(header);
-        let newly_sacked = self.note_sack(header);
+        let mut delivery = self.delivery();
+        self.note_sack(header, segment.now, &mut delivery);
         if header.ack > self.snd.una {
-            self.advance(header, segment.now, out);
-        } else if self.is_duplicate_ack(segment, window, newly_sacked) {
-            let repairing = self.recovery.is_fast();
-            self.on_duplicate_ack(segment.now);
-            if !repairing && self.recovery.is_fast() {
+            self.advance(header, segment.now, &mut delivery, out);
+        } else {
+            delivery.duplicate = self.is_duplicate_ack(segment, window, delivery.news);
+        }
+        if delivery.acked > 0 || delivery.news || delivery.duplicate || delivery.dsack {
+            let repairing = self.recovery.is_repairing();
+            self.react(header, &mut delivery, segment.now);
+            if !repairing && self.recovery.phase == Phase::Recovery {
                 out.events |= Events::LOSS;
             }
-            self.pending.set(Pending::SEND);
+            self.note_more_to_send();
         }
         if header.ack >= self.snd.una {
             self.update_window(header, window, segment.now);
@@ -51,11 +58,16 @@ impl Connection {
         u32::from(header.window) << if syn { 0 } else { self.snd.scale }
     }
 
-    /// The fifth check for a predicted segment: its acknowledgment is within range and no duplicate.
+    /// The fifth check for a predicted segment: its acknowledgment is within range and no duplicate, and nothing is lost.
     #[inline]
     pub(super) fn note_ack(&mut self, header: &Header, now: Instant, out: &mut Input) {
         if header.ack > self.snd.una {
-            self.advance(header, now, out);
+            let mut delivery = self.delivery();
+            self.advance(header, now, &mut delivery, out);
+            self.measure(header, &delivery, now);
+            self.recovery.recover = header.ack - 1;
+            self.tell_congestion(&delivery, now);
+            self.arm_early(now);
         }
         let window = u32::from(header.window) << self.snd.scale;
         self.update_window(header, window, now);
@@ -66,32 +78,16 @@ impl Connection {
     /// challenged (`negative 64`).
     fn check_ack_range(&mut self, header: &Header, now: Instant) -> Result<(), Drop> {
         let oldest = self.snd.una - self.snd.wnd_max;
-        if header.ack > self.snd.max || header.ack < oldest {
+        if header.ack > self.snd.nxt || header.ack < oldest {
             self.challenge(now);
             return Err(Drop::Ack);
         }
         Ok(())
     }
 
-    fn note_sack(&mut self, header: &Header) -> bool {
-        if !self.sack || header.options.sack.is_empty() {
-            return false;
-        }
-        let mut news = false;
-        let una = if header.ack > self.snd.una {
-            header.ack
-        } else {
-            self.snd.una
-        };
-        for &(left, right) in header.options.sack.as_slice() {
-            news |= self.scoreboard.add(left, right, una, self.snd.max);
-        }
-        news
-    }
-
     /// RFC 5681 §2: nothing new, while something is in flight; RFC 6675 §2: or news by SACK.
     fn is_duplicate_ack(&self, segment: &Segment<'_>, window: u32, newly_sacked: bool) -> bool {
-        if segment.header.ack != self.snd.una || self.snd.una == self.snd.max || self.probing {
+        if segment.header.ack != self.snd.una || self.snd.una == self.snd.nxt || self.probing {
             return false;
         }
         if self.sack {
@@ -102,15 +98,12 @@ impl Connection {
 
     /// SND.UNA moves.
     #[inline(always)]
-    fn advance(&mut self, header: &Header, now: Instant, out: &mut Input) {
+    fn advance(&mut self, header: &Header, now: Instant, delivery: &mut Delivery, out: &mut Input) {
         let bytes = (header.ack - self.snd.una).unsigned_abs();
-        let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
         self.snd.una = header.ack;
-        if self.snd.nxt < self.snd.una {
-            self.snd.nxt = self.snd.una;
-        }
         let fin = u32::from(self.snd.una > self.snd.end);
         out.acked = bytes - fin;
+        delivery.acked = bytes;
         self.counters.bytes_acked += u64::from(out.acked);
         if out.acked > 0 {
             out.events |= Events::WRITABLE;
@@ -118,12 +111,11 @@ impl Connection {
         if self.sends_urgent && self.snd.una >= self.snd.urgent {
             self.sends_urgent = false;
         }
-        self.measure(header, now);
-        self.on_progress(bytes, flight);
+        self.take_acknowledged(header, delivery, now);
         self.attempts = 0;
         self.soft_error = None;
         self.stalled_since = now;
-        if self.snd.una == self.snd.max {
+        if self.snd.una == self.snd.nxt {
             // RFC 6298 §5.2; while probing the timer is the persist timer.
             if !self.probing {
                 self.timers.retransmit = Instant::FAR;
@@ -134,22 +126,31 @@ impl Connection {
         self.note_more_to_send();
     }
 
-    #[inline]
-    fn measure(&mut self, header: &Header, now: Instant) {
-        let timed = self.rtt.is_timing();
-        if self.rtt.acknowledged(self.snd.una, now) || timed {
-            return;
-        }
-        if let Some(rtt) = self.echoed_rtt_us(header, now) {
-            self.rtt.sample(rtt);
-        }
+    /// The records of what is acknowledged go.
+    #[inline(always)]
+    fn take_acknowledged(&mut self, header: &Header, delivery: &mut Delivery, now: Instant) {
+        let echo = header.options.timestamps.filter(|_| self.timestamps);
+        let mut taker = Taker {
+            delivery,
+            rate: &mut self.rate,
+            rack: &mut self.recovery.rack,
+            recover: self.recovery.recover,
+            now_us: micros_of(now),
+            min_rtt_us: self.rtt.min_us(),
+            // RFC 8985 §6.2, step 2.
+            echo_is_older: echo
+                .is_some_and(|ts| ts.echo.wrapping_sub(self.ts_retransmitted).cast_signed() < 0),
+        };
+        self.sent.acknowledge(header.ack, |record, bytes| {
+            taker.acknowledged(record, bytes)
+        });
     }
 
     /// Text, a FIN or something lost waits to be sent.
     pub(super) fn note_more_to_send(&mut self) {
         let text = self.snd.nxt < self.snd.end;
         let fin = self.fin_queued && self.snd.nxt == self.snd.end;
-        if text || fin || self.recovery.active() {
+        if text || fin || self.sent.lost() > 0 {
             self.pending.set(Pending::SEND);
         }
     }

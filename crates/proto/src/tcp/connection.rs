@@ -1,10 +1,12 @@
 //! The connection: its variables (RFC 9293 §3.3.1), what can be asked of it and set on it.
 
-use super::config::{Config, Keepalive};
+use super::config::{Config, CongestionControl, Keepalive};
 use super::congestion::Congestion;
+use super::pacing::Pacer;
+use super::rate::Rate;
 use super::recovery::Recovery;
 use super::rtt::RttEstimator;
-use super::scoreboard::Scoreboard;
+use super::sent::Sent;
 use super::timer::Timers;
 use super::types::{Error, Events, State};
 use crate::time::{Duration, Instant};
@@ -114,10 +116,8 @@ pub(super) const TIMESTAMPS_LEN: u16 = 12;
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct SendVariables {
     pub una: SeqNum,
-    /// Next to send; goes back to `una` when the retransmission timer expires.
+    /// Next to send that was never sent. What is sent again is in the records ([`Sent`]).
     pub nxt: SeqNum,
-    /// One past the last ever sent: the RFC's SND.NXT for judging acknowledgments.
-    pub max: SeqNum,
     pub end: SeqNum,
     /// What lies before is urgent.
     pub urgent: SeqNum,
@@ -146,8 +146,8 @@ pub(super) struct ReceiveVariables {
 
 /// One TCP connection, without its data.
 ///
-/// See the module's documentation for who keeps what, and the order of calls. `Copy` is for [`super::Template`] alone.
-#[derive(Clone, Copy, Debug)]
+/// See the module's documentation for who keeps what, and the order of calls. `Clone` is for [`super::Template`] alone.
+#[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 #[allow(clippy::struct_excessive_bools)] // each is one of the RFC's own facts
 pub struct Connection {
@@ -214,7 +214,9 @@ pub struct Connection {
     pub(super) rtt: RttEstimator,
     pub(super) congestion: Congestion,
     pub(super) recovery: Recovery,
-    pub(super) scoreboard: Scoreboard,
+    pub(super) sent: Sent,
+    pub(super) rate: Rate,
+    pub(super) pacer: Pacer,
     pub(super) timers: Timers,
     pub(super) last_received: Instant,
     pub(super) last_sent: Instant,
@@ -239,7 +241,6 @@ impl SendVariables {
         Self {
             una: iss,
             nxt: iss,
-            max: iss,
             end: SeqNum(iss.0.wrapping_add(1)),
             urgent: iss,
             small: iss,
@@ -275,6 +276,11 @@ pub(super) struct Counters {
     pub retransmits: u32,
     pub timeouts: u16,
     pub recoveries: u16,
+    pub data_segments: u32,
+    pub bytes_retransmitted: u64,
+    pub undos: u16,
+    pub tail_probes: u16,
+    pub dsacks: u32,
     pub duplicate_segments: u32,
     pub out_of_order: u32,
     pub data_segments_in: u32,
@@ -329,9 +335,11 @@ impl Connection {
             ts_recent_at: 0,
             ts_retransmitted: 0,
             rtt: RttEstimator::new(config),
-            congestion: Congestion::new(0),
+            congestion: Congestion::new(config.congestion, config.pacing),
             recovery: Recovery::new(SeqNum(0)),
-            scoreboard: Scoreboard::new(),
+            sent: Sent::new(SeqNum(0)),
+            rate: Rate::default(),
+            pacer: Pacer::new(),
             timers: Timers::new(),
             last_received: Instant::ZERO,
             last_sent: Instant::ZERO,
@@ -353,6 +361,7 @@ impl Connection {
         self.iss = iss;
         self.snd = SendVariables::new(iss, mss);
         self.recovery = Recovery::new(iss);
+        self.sent = Sent::new(iss);
     }
 
     /// The state.
@@ -438,7 +447,7 @@ impl Connection {
 
     /// Bytes of the send queue that were never sent.
     pub fn unsent(&self) -> u32 {
-        let first = self.after_syn(self.snd.max);
+        let first = self.after_syn(self.snd.nxt);
         (self.snd.end - first).max(0).unsigned_abs()
     }
 
@@ -484,6 +493,37 @@ impl Connection {
         if on && self.timers.delayed_ack != Instant::FAR {
             self.pending.set(Pending::ACK);
         }
+    }
+
+    /// Another congestion control from now on, with the window as it is (Linux's TCP_CONGESTION).
+    pub fn set_congestion(&mut self, control: CongestionControl, now: Instant) {
+        self.congestion.change(control, self.rtt.srtt_us, now);
+        self.timers.pacing = Instant::FAR;
+        self.pending.set(Pending::SEND);
+    }
+
+    /// Which congestion control it has.
+    pub fn congestion_control(&self) -> CongestionControl {
+        self.congestion.control()
+    }
+
+    /// Text leaves at `bytes_per_second` at most (Linux's SO_MAX_PACING_RATE); 0: as congestion control says.
+    pub fn set_pacing_rate_max(&mut self, bytes_per_second: u64, now: Instant) {
+        self.congestion.pacing_rate_max = bytes_per_second;
+        self.congestion.opened_pace(self.rtt.srtt_us);
+        self.timers.pacing = Instant::FAR;
+        let _ = now;
+        self.pending.set(Pending::SEND);
+    }
+
+    /// Most bytes of text that one [`super::Transmit`] holds from now on (see [`Config::burst`]).
+    pub const fn set_burst(&mut self, bytes: u32) {
+        self.settings.burst = bytes;
+    }
+
+    /// Bytes of heap that the connection takes beside itself.
+    pub fn heap_bytes(&self) -> usize {
+        self.sent.heap_bytes()
     }
 
     /// Turns keep-alive probes on (`Some`) or off (RFC 9293 MUST-24).

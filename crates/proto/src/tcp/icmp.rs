@@ -37,7 +37,7 @@ impl Connection {
     /// Hard errors end an attempt to connect, never an open connection (RFC 5927 §5.2,
     /// RFC 9293 MUST-56).
     pub fn on_icmp(&mut self, error: IcmpError, quoted_seq: SeqNum) -> Events {
-        if self.state == State::Closed || quoted_seq < self.snd.una || quoted_seq >= self.snd.max {
+        if self.state == State::Closed || quoted_seq < self.snd.una || quoted_seq >= self.snd.nxt {
             return Events::NONE;
         }
         let (reason, hard) = match error {
@@ -70,9 +70,7 @@ impl Connection {
         self.peer_mss = mss;
         self.update_send_mss();
         if self.state.is_synchronized() && self.snd.nxt > self.snd.una {
-            self.rtt.cancel();
-            self.recovery.go_back(self.snd.max);
-            self.snd.nxt = self.snd.una;
+            self.send_again();
             self.pending.set(Pending::SEND);
         }
     }

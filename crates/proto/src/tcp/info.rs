@@ -1,7 +1,9 @@
 //! What can be told of a connection: the source of TCP_INFO and of `show`.
 
 use super::config::CongestionControl;
+use super::congestion::Phase;
 use super::connection::Connection;
+use super::rack::DUPLICATE_THRESHOLD;
 use super::types::State;
 use crate::time::{Duration, Instant};
 
@@ -56,6 +58,9 @@ pub struct Sending {
     pub timeouts: u32,
     pub timeout_recoveries: u32,
     pub timeout_time: Duration,
+    /// Reductions taken back (RFC 4015, RFC 5682, RFC 3708), and tail loss probes (RFC 8985).
+    pub undos: u32,
+    pub tail_probes: u32,
     /// ECN was agreed upon, and a mark was seen.
     pub ecn: bool,
     pub ecn_seen: bool,
@@ -125,15 +130,14 @@ impl Connection {
             receive_scale: self.rcv.scale,
             rtt: micros(self.rtt.srtt_us),
             rtt_variation: micros(self.rtt.rttvar_us),
-            rtt_min: micros(if self.rtt.min_us == u32::MAX {
-                0
-            } else {
-                self.rtt.min_us
+            rtt_min: micros(match self.rtt.min_us() {
+                u32::MAX => 0,
+                min => min,
             }),
             rto: Duration::from_micros(self.rtt.rto_us()),
             backoff: self.rtt.backoff(),
-            cwnd_bytes: self.congestion.cwnd,
-            ssthresh_bytes: self.congestion.ssthresh,
+            cwnd_bytes: self.congestion.window.cwnd,
+            ssthresh_bytes: self.congestion.window.ssthresh,
             send_mss: self.snd.mss,
             receive_mss: self.rcv.mss,
             announced_mss: self.settings.mss,
@@ -145,7 +149,7 @@ impl Connection {
             receive_buffer_bytes: self.settings.receive_buffer,
             receive_rtt: Duration::ZERO,
             receive_space_bytes: self.settings.receive_buffer,
-            in_recovery: self.recovery.active(),
+            in_recovery: self.recovery.is_repairing(),
             retransmits: c.retransmits,
             timeouts: u32::from(c.timeouts),
             recoveries: u32::from(c.recoveries),
@@ -169,21 +173,39 @@ impl Connection {
     /// What the send side has to say. NewReno keeps no records of segments: what it cannot say is zero.
     fn sending(&self) -> Sending {
         let segments = |bytes: u32| bytes.div_ceil(u32::from(self.snd.mss).max(1));
-        let repair = if self.recovery.is_timeout() {
-            Repair::Loss
-        } else if self.recovery.is_fast() {
-            Repair::Recovery
-        } else if self.recovery.duplicates > 0 || !self.scoreboard.is_empty() {
-            Repair::Disorder
-        } else {
-            Repair::Open
+        let repair = match self.recovery.phase {
+            Phase::Loss => Repair::Loss,
+            Phase::Recovery => Repair::Recovery,
+            Phase::Reducing => Repair::Reduced,
+            Phase::Open if self.recovery.duplicates > 0 || self.sent.sacked() > 0 => {
+                Repair::Disorder
+            }
+            Phase::Open => Repair::Open,
         };
+        let c = &self.counters;
+        let outstanding = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
+        let (bytes, interval_us) = self.rate.last;
         Sending {
-            congestion: CongestionControl::NewReno,
+            congestion: self.congestion.control(),
             repair,
-            sacked: segments(self.scoreboard.sacked_within(self.snd.una, self.snd.max)),
-            reordering: super::scoreboard::DUPLICATE_THRESHOLD.into(),
-            timeouts: self.counters.timeouts.into(),
+            sacked: segments(self.sent.sacked()),
+            lost: segments(self.sent.lost()),
+            retransmitted: segments(self.sent.retransmitted()),
+            reordering: DUPLICATE_THRESHOLD,
+            reorderings_seen: self.recovery.rack.reordering_seen.into(),
+            duplicates_reported: c.dsacks,
+            data_segments: c.data_segments,
+            bytes: c.bytes_acked + u64::from(outstanding) + c.bytes_retransmitted,
+            bytes_retransmitted: c.bytes_retransmitted,
+            delivered: segments(self.rate.delivered),
+            delivery_rate: (u64::from(bytes) * 1_000_000)
+                .checked_div(interval_us.into())
+                .unwrap_or(0),
+            is_app_limited: self.rate.is_app_limited(),
+            pacing_rate: self.congestion.pacing_rate(),
+            timeouts: c.timeouts.into(),
+            undos: c.undos.into(),
+            tail_probes: c.tail_probes.into(),
             ..Sending::default()
         }
     }

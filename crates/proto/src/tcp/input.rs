@@ -77,7 +77,7 @@ impl Connection {
             && header.flags.0 & !Flags::PSH.0 == Flags::ACK.0
             && header.seq == self.rcv.nxt
             && header.seq + len <= self.rcv.edge
-            && header.ack <= self.snd.max
+            && header.ack <= self.snd.nxt
             && (header.ack > self.snd.una || (header.ack == self.snd.una && len > 0))
             && self.is_calm()
             && queue.gaps() == 0
@@ -91,7 +91,7 @@ impl Connection {
         !(self.probing || self.no_reader || self.peer_fin_known || self.sends_urgent)
             && self.sack_blocks.is_empty()
             && self.recovery.is_calm()
-            && self.scoreboard.is_empty()
+            && self.sent.is_plain()
     }
 
     /// A segment for which [`Self::is_predicted`] holds: checks fifth and seventh, and what surrounds them.
@@ -233,7 +233,7 @@ impl Connection {
         if header.flags.contains(Flags::RST) {
             return Err(Drop::Reset);
         }
-        if header.flags.contains(Flags::ACK) && header.ack == self.snd.max && !self.passive {
+        if header.flags.contains(Flags::ACK) && header.ack == self.snd.nxt && !self.passive {
             segment.begin_after_syn();
             return Ok(());
         }

@@ -4,6 +4,7 @@ use super::config::Config;
 use super::connection::{Connection, Pending};
 use super::input::{Receiver, Segment};
 use super::reassembly::Payload;
+use super::sent::Sent;
 use super::template::{Start, Template};
 use super::types::{Drop, Error, Events, Input, State};
 use crate::time::Instant;
@@ -63,7 +64,7 @@ impl Connection {
         let header = segment.header;
         let ack = header.flags.contains(Flags::ACK);
         // First, the ACK bit.
-        if ack && (header.ack <= self.iss || header.ack > self.snd.max) {
+        if ack && (header.ack <= self.iss || header.ack > self.snd.nxt) {
             if !header.flags.contains(Flags::RST) {
                 self.refuse(header.ack);
             }
@@ -101,20 +102,21 @@ impl Connection {
     pub(super) fn establish(&mut self, header: &Header, now: Instant, out: &mut Input) {
         let was_retransmitted = self.attempts > 0;
         self.snd.una = header.ack;
-        if self.snd.nxt < self.snd.una {
-            self.snd.nxt = self.snd.una;
-        }
-        if !self.rtt.acknowledged(self.snd.una, now) {
-            if let Some(rtt) = self.echoed_rtt_us(header, now) {
-                self.rtt.sample(rtt);
-            } else {
-                self.rtt.syn_was_retransmitted();
+        self.sent = Sent::new(self.snd.una);
+        if was_retransmitted {
+            match self.echoed_rtt_us(header, now) {
+                Some(rtt) => self.rtt.sample(rtt, self.snd.una, self.snd.nxt, now),
+                None => self.rtt.syn_was_retransmitted(),
             }
+        } else {
+            let rtt = now.micros_since(self.last_sent);
+            self.rtt.sample(rtt, self.snd.una, self.snd.nxt, now);
         }
         if was_retransmitted {
             // RFC 5681 §3.1: a lost SYN means one segment to begin with.
-            self.congestion.cwnd = u32::from(self.snd.mss);
+            self.congestion.window.cwnd = u32::from(self.snd.mss);
         }
+        self.congestion.opened(self.rtt.srtt_us, now);
         self.attempts = 0;
         self.stalled_since = now;
         self.timers.retransmit = Instant::FAR;

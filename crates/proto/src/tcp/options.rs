@@ -1,7 +1,7 @@
 //! The options a connection negotiates and then sends and reads: segment size, window scale, SACK
 //! permitted (RFC 2018), timestamps with PAWS (RFC 7323).
 
-use super::congestion::{Congestion, initial_window};
+use super::congestion::initial_window;
 use super::connection::{Connection, MSS_MIN, TIMESTAMPS_LEN};
 use super::isn::low_half;
 use super::types::Drop;
@@ -70,7 +70,7 @@ impl Connection {
         self.update_send_mss();
         let mss = u32::from(self.snd.mss);
         let segments = u32::from(self.settings.initial_cwnd);
-        self.congestion = Congestion::new(initial_window(segments, mss));
+        self.congestion.open(initial_window(segments, mss), mss);
     }
 
     /// RFC 9293 §3.7.1 MUST-16: what peer and path take, less the options in every segment.

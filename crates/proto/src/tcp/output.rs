@@ -1,6 +1,8 @@
 //! What to send next: SYN, text and FIN, retransmissions, probes, acknowledgments, RST.
 
+use super::congestion::Phase;
 use super::connection::{Connection, Pending};
+use super::sent::{Record, micros_of};
 use super::types::{State, Transmit};
 use crate::ip::Ecn;
 use crate::time::Instant;
@@ -28,6 +30,8 @@ enum Hold {
     Wait,
     /// Only the peer's window stands in the way.
     Window,
+    /// Its time has not come (pacing).
+    Pace(Instant),
 }
 
 impl Connection {
@@ -47,18 +51,21 @@ impl Connection {
     #[inline(always)]
     pub fn output_text(&mut self, now: Instant) -> Option<Transmit> {
         let text = (self.snd.end - self.snd.nxt).max(0).unsigned_abs();
+        let mss = u32::from(self.snd.mss);
         let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
-        let len = text.min(self.segments_that_may_go(flight, text));
+        let window = &self.congestion.window;
+        let room = self.snd.wnd.min(window.cwnd).saturating_sub(flight);
+        let len = text.min(self.segments_that_may_go(text, room, mss));
         let held = self.corked || (self.nagle && self.snd.small > self.snd.una);
         let is_plain = self.pending.0 & !Pending::ACK == Pending::SEND
             && self.state == State::Established
             && self.is_calm()
             && !self.fin_queued
-            && self.snd.nxt == self.snd.max
             && len > 0
             && flight + len <= self.snd.wnd
-            && (flight == 0 || flight + len <= self.congestion.cwnd)
-            && !(held && len < u32::from(self.snd.mss));
+            && (flight == 0 || flight + len <= window.cwnd)
+            && !(held && len < mss)
+            && window.pacing_rate == 0;
         if !is_plain {
             return None;
         }
@@ -71,17 +78,15 @@ impl Connection {
         Some(self.send(stretch, now))
     }
 
-    /// Bytes of text that may leave together, in whole segments: one, or as many as [`super::Config::burst`] and both windows allow.
+    /// Bytes of text that may leave together, in whole segments of `full` bytes: one, or as many as [`super::Config::burst`] and the
+    /// `room` in both windows allow.
     #[inline(always)]
-    fn segments_that_may_go(&self, flight: u32, text: u32) -> u32 {
-        let mss = u32::from(self.snd.mss);
-        if text <= mss || self.settings.burst < 2 * mss {
-            return mss;
+    fn segments_that_may_go(&self, text: u32, room: u32, full: u32) -> u32 {
+        if text <= full || self.settings.burst < 2 * full {
+            return full;
         }
-        let window = self.snd.wnd.min(self.congestion.cwnd);
-        let room = window.saturating_sub(flight);
         let most = self.settings.burst.min(room).min(text);
-        (most - most % mss).max(mss)
+        (most - most % full).max(full)
     }
 
     #[inline(never)]
@@ -100,6 +105,7 @@ impl Connection {
         if self.pending.has(Pending::TAIL) {
             self.pending.clear(Pending::TAIL);
             if let Some(stretch) = self.tail_probe() {
+                self.tail_probe_sent(stretch.end(), stretch.start < self.snd.nxt);
                 return Some(self.send_any(stretch, now));
             }
         }
@@ -112,10 +118,10 @@ impl Connection {
         if self.pending.has(Pending::KEEPALIVE) {
             self.pending.clear(Pending::KEEPALIVE);
             // RFC 9293 §3.8.4: SEG.SEQ = SND.NXT - 1, without data (SHLD-12).
-            return Some(self.bare(self.snd.max - 1, now));
+            return Some(self.bare(self.snd.nxt - 1, now));
         }
         if self.pending.has(Pending::ACK) {
-            let transmit = self.bare(self.snd.max, now);
+            let transmit = self.bare(self.snd.nxt, now);
             if self.duplicate_acks_owed > 0 {
                 self.duplicate_acks_owed -= 1;
                 self.pending.set(Pending::ACK);
@@ -140,7 +146,7 @@ impl Connection {
         }
         if self.pending.has(Pending::RST) {
             self.pending.clear(Pending::RST);
-            let mut header = self.plain_header(self.snd.max, Flags::RST | Flags::ACK);
+            let mut header = self.plain_header(self.snd.nxt, Flags::RST | Flags::ACK);
             header.ack = self.rcv.nxt;
             return Some(Transmit {
                 header,
@@ -156,11 +162,10 @@ impl Connection {
             State::SynReceived => true,
             _ => return self.next_segment(now),
         };
-        if self.snd.max == self.iss {
-            self.snd.max = self.iss + 1;
-            self.snd.nxt = self.snd.max;
+        if self.snd.nxt == self.iss {
+            self.snd.nxt = self.iss + 1;
             self.stalled_since = now;
-            self.rtt.sent(self.snd.max, now);
+            self.last_sent = now;
         } else {
             self.note_retransmission(now);
         }
@@ -256,27 +261,39 @@ impl Connection {
             self.pending.clear(Pending::SEND);
             return None;
         }
-        if self.recovery.is_fast()
-            && let Some(stretch) = self.lost_stretch()
-        {
-            return Some(stretch);
-        }
-        match self.new_stretch() {
-            Ok(stretch) => Some(stretch),
-            Err(hold) => {
-                self.pending.clear(Pending::SEND);
-                if hold == Hold::Window {
-                    self.start_probing(now);
+        if self.sent.lost() > 0 && !self.tests_timeout() {
+            match self.lost_stretch(now) {
+                Ok(stretch) => return Some(stretch),
+                Err(hold) => {
+                    self.hold(hold, now);
+                    return None;
                 }
+            }
+        }
+        match self.new_stretch(now) {
+            Ok(stretch) => Some(stretch),
+            Err(_) if self.gives_up_test() => self.next_stretch(now),
+            Err(hold) => {
+                self.hold(hold, now);
                 None
             }
         }
     }
 
+    /// Nothing more can be sent now: what will change that.
+    fn hold(&mut self, hold: Hold, now: Instant) {
+        self.pending.clear(Pending::SEND);
+        match hold {
+            Hold::Wait => {}
+            Hold::Window => self.start_probing(now),
+            Hold::Pace(at) => self.timers.pacing = at,
+        }
+    }
+
     /// The next loss to repair (RFC 6675 §5, NextSeg rule 1), within the peer's window
     /// (RFC 9293 SHLD-16).
-    fn lost_stretch(&mut self) -> Option<Stretch> {
-        let (start, end) = self.next_loss()?;
+    fn lost_stretch(&mut self, now: Instant) -> Result<Stretch, Hold> {
+        let (start, end) = self.sent.next_lost().ok_or(Hold::Wait)?;
         let edge = self.snd.una + self.snd.wnd;
         let room = (edge - start).max(0).unsigned_abs();
         let text_end = if end > self.snd.end {
@@ -288,11 +305,23 @@ impl Connection {
         let len = text.min(self.full_segment()).min(room);
         let fin = end > self.snd.end && len == text && room > len;
         if len == 0 && !fin {
-            return None;
+            return Err(self.hold_for_window());
         }
-        let stretch = Stretch { start, len, fin };
-        self.note_retransmitted(start, stretch.end());
-        Some(stretch)
+        self.check_congestion(len, now)?;
+        Ok(Stretch { start, len, fin })
+    }
+
+    /// Whether congestion window and pace let `len` bytes leave.
+    #[inline]
+    fn check_congestion(&self, len: u32, now: Instant) -> Result<(), Hold> {
+        let pipe = self.pipe();
+        if pipe > 0 && pipe.saturating_add(len) > self.congestion.window.cwnd {
+            return Err(Hold::Wait);
+        }
+        match self.pacer.wait(self.congestion.pacing_rate(), now) {
+            Some(at) => Err(Hold::Pace(at)),
+            None => Ok(()),
+        }
     }
 
     /// Bytes of text in a full segment, now that SACK blocks may take their place.
@@ -307,45 +336,44 @@ impl Connection {
         u32::from(self.snd.mss) - sack
     }
 
-    /// The next stretch from SND.NXT on: never sent, or, after a timeout, to be sent again unless
-    /// sacked meanwhile.
+    /// The next stretch from SND.NXT on: one segment, or a burst of full ones.
     #[inline]
-    fn new_stretch(&mut self) -> Result<Stretch, Hold> {
-        let mut limit = self.snd.end;
-        if self.snd.nxt < self.snd.max && !self.scoreboard.is_empty() {
-            let (start, end) = self.scoreboard.next_gap(self.snd.nxt);
-            self.snd.nxt = start;
-            if let Some(end) = end
-                && end < limit
-            {
-                limit = end;
-            }
-        }
+    fn new_stretch(&mut self, now: Instant) -> Result<Stretch, Hold> {
         let start = self.snd.nxt;
         if start > self.snd.end || (start == self.snd.end && !self.fin_queued) {
+            self.note_application_limit();
             return Err(Hold::Wait);
         }
         let room = (self.snd.una + self.snd.wnd - start).max(0).unsigned_abs();
-        let text = (limit - start).max(0).unsigned_abs();
-        let len = text.min(self.full_segment()).min(room);
+        let text = (self.snd.end - start).max(0).unsigned_abs();
+        let full = self.full_segment();
+        let window = self.congestion.window.cwnd.saturating_sub(self.pipe());
+        let together = self.segments_that_may_go(text, room.min(window), full);
+        let len = text.min(together).min(room);
         let last = start + len == self.snd.end;
         let fin = self.fin_queued && last && room > len;
         if len == 0 && !fin {
             return Err(self.hold_for_window());
         }
-        if !fin && start >= self.snd.max {
+        if !fin {
             self.avoid_silly_window(len, last)?;
         }
-        let pipe = self.pipe();
-        if pipe > 0 && pipe.saturating_add(len) > self.congestion.cwnd {
-            return Err(Hold::Wait);
-        }
+        self.check_congestion(len, now)?;
         Ok(Stretch { start, len, fin })
+    }
+
+    /// Nothing is left to send although the window is open: what is measured now is the application's rate, not the path's.
+    #[inline]
+    fn note_application_limit(&mut self) {
+        let in_flight = self.sent.in_flight();
+        if in_flight < self.congestion.window.cwnd && self.sent.lost() == 0 {
+            self.rate.limited_by_application(in_flight);
+        }
     }
 
     /// Only a window update can help, and nothing in flight will bring one: probe for it.
     fn hold_for_window(&self) -> Hold {
-        if self.snd.nxt == self.snd.una {
+        if self.sent.in_flight() == 0 {
             Hold::Window
         } else {
             Hold::Wait
@@ -363,8 +391,7 @@ impl Connection {
             return Ok(());
         }
         if last {
-            let idle = self.snd.nxt == self.snd.una;
-            let held = self.nagle && !idle && self.snd.small > self.snd.una;
+            let held = self.nagle && self.snd.small > self.snd.una;
             let may = self.fin_queued || !(self.corked || held);
             return if may { Ok(()) } else { Err(Hold::Wait) };
         }
@@ -387,30 +414,34 @@ impl Connection {
     /// A tail loss probe (RFC 8985 §7.3): something new if there is and the peer has room, whatever
     /// the congestion window says; else the last segment again.
     fn tail_probe(&mut self) -> Option<Stretch> {
-        let (una, max) = (self.snd.una, self.snd.max);
-        if una == max || self.snd.nxt != max {
+        let (una, nxt) = (self.snd.una, self.snd.nxt);
+        if una == nxt {
             return None;
         }
-        let room = (una + self.snd.wnd - max).max(0).unsigned_abs();
-        let unsent = (self.snd.end - max).max(0).unsigned_abs();
+        let room = (una + self.snd.wnd - nxt).max(0).unsigned_abs();
+        let unsent = (self.snd.end - nxt).max(0).unsigned_abs();
         let len = unsent.min(self.full_segment()).min(room);
         if len > 0 {
             return Some(Stretch {
-                start: max,
+                start: nxt,
                 len,
                 fin: false,
             });
         }
-        let fin = max > self.snd.end;
-        let sent = (max - una).unsigned_abs() - u32::from(fin);
-        let len = sent.min(self.full_segment());
-        let start = max - len - u32::from(fin);
+        let (begin, record) = self.sent.last()?;
+        let fin = record.end > self.snd.end;
+        let text = (record.end - begin).unsigned_abs() - u32::from(fin);
+        let len = text.min(self.full_segment());
+        let start = record.end - len - u32::from(fin);
         Some(Stretch { start, len, fin })
     }
 
     /// The window is open, or there is nothing to probe for.
     pub(super) fn stop_probing(&mut self) {
         self.probing = false;
+        if self.sent.in_flight() > 0 && self.snd.wnd > 0 {
+            self.send_again(); // what the probes carried was most likely refused
+        }
         self.rtt.end_back_off();
         self.timers.retransmit = Instant::FAR;
     }
@@ -428,8 +459,12 @@ impl Connection {
     fn send_probe(&mut self, stretch: Stretch, now: Instant) -> Transmit {
         let transmit = self.transmit(stretch, now);
         self.note_retransmission(now);
-        if stretch.end() > self.snd.max {
-            self.snd.max = stretch.end();
+        let end = stretch.end();
+        if end > self.snd.nxt {
+            let start = self.snd.nxt;
+            self.record_new(start, end, now);
+        } else {
+            self.record_again(stretch.start, end, now);
         }
         transmit
     }
@@ -442,60 +477,103 @@ impl Connection {
     #[inline(always)]
     fn send(&mut self, stretch: Stretch, now: Instant) -> Transmit {
         let end = stretch.end();
-        let idle = self.snd.una == self.snd.max;
         if self.probing {
             self.stop_probing(); // the window opened
         }
-        if stretch.start < self.snd.max {
-            self.note_retransmission(now);
+        if stretch.start < self.snd.nxt {
+            self.send_lost(stretch, now);
         } else {
-            if idle {
+            if self.snd.una == self.snd.nxt {
                 self.restart_if_idle(now);
                 self.stalled_since = now;
             }
-            self.rtt.sent(end, now);
             if stretch.len < self.full_segment() {
                 self.snd.small = end;
             }
+            self.record_new(stretch.start, end, now);
         }
-        if stretch.start == self.snd.nxt || end > self.snd.nxt {
-            self.snd.nxt = end;
-        }
-        if end > self.snd.max {
-            self.snd.max = end;
-        }
+        self.pacer
+            .sent(stretch.len, self.congestion.pacing_rate(), now);
+        self.last_sent = now;
         if self.timers.retransmit == Instant::FAR {
             self.arm_retransmit(now);
         }
+        // The first two of a flight: a peer may let a single segment wait for the second.
+        let few = self.sent.in_flight() <= 2 * u32::from(self.snd.mss);
+        if few || self.timers.early == Instant::FAR {
+            self.arm_early(now);
+        }
         // Nothing more: the next call shall find that out by one comparison.
         let all = self.snd.end + u32::from(self.fin_queued);
-        if self.snd.nxt == all && !self.recovery.active() {
+        if self.snd.nxt == all && self.sent.lost() == 0 {
+            self.note_application_limit();
             self.pending.clear(Pending::SEND);
         }
         // An answer on the way: the application talks, acknowledgments can ride along.
         if self.timers.delayed_ack != Instant::FAR {
             self.quick_acks = 0;
         }
-        self.last_sent = now;
         self.transmit(stretch, now)
     }
 
-    /// What was sent before is sent again, or a probe that will be: no round trip can be told from
-    /// its acknowledgment, unless a timestamp says which of them was answered.
+    /// Something new left, from `start` to `end`.
+    #[inline(always)]
+    fn record_new(&mut self, start: SeqNum, end: SeqNum, now: Instant) {
+        let len = (end - start).unsigned_abs();
+        let in_flight = self.sent.in_flight();
+        let record = self.rate.record(end, len, in_flight, micros_of(now));
+        self.sent.push(start, record);
+        self.snd.nxt = end;
+        if self.recovery.phase != Phase::Open {
+            self.recovery.prr.out = self.recovery.prr.out.saturating_add(len);
+        }
+    }
+
+    /// Something left again, from `start` to `end`.
+    fn record_again(&mut self, start: SeqNum, end: SeqNum, now: Instant) {
+        let len = (end - start).unsigned_abs();
+        let in_flight = self.sent.in_flight();
+        let fresh = self.rate.record(end, len, in_flight, micros_of(now));
+        self.sent.resent(start, end, |record| {
+            *record = Record {
+                end: record.end,
+                transmissions: record.transmissions,
+                ..fresh
+            };
+        });
+        self.recovery.prr.out = self.recovery.prr.out.saturating_add(len);
+    }
+
+    /// What was sent before leaves again.
+    #[inline(never)]
+    fn send_lost(&mut self, stretch: Stretch, now: Instant) {
+        self.note_retransmission(now);
+        let ts = self.timestamp_value(now);
+        self.recovery.undo.resent(ts);
+        self.counters.bytes_retransmitted += u64::from(stretch.len);
+        self.record_again(stretch.start, stretch.end(), now);
+        // RFC 6298 §5.1: the timer runs from now for what was just repaired at the front.
+        if stretch.start == self.snd.una {
+            self.arm_retransmit(now);
+        }
+    }
+
+    /// What was sent before is sent again, or a probe that will be: from its acknowledgment a round trip can only be told if a
+    /// timestamp says which of them was answered.
     #[inline(never)]
     fn note_retransmission(&mut self, now: Instant) {
         self.counters.retransmits = self.counters.retransmits.wrapping_add(1);
         self.ts_retransmitted = self.timestamp_value(now);
-        self.rtt.cancel();
     }
 
     /// RFC 5681 §4.1: after a silence longer than the timeout the window is the initial one.
     #[inline]
     fn restart_if_idle(&mut self, now: Instant) {
-        if now > self.last_sent.plus_micros(self.rtt.rto_us()) {
-            let segments = u32::from(self.settings.initial_cwnd);
-            let initial = super::congestion::initial_window(segments, u32::from(self.snd.mss));
-            self.congestion.restart_after_idle(initial);
+        let rto_us = self.rtt.rto_us();
+        if now > self.last_sent.plus_micros(rto_us) {
+            let idle_us = now.since(self.last_sent).as_micros();
+            let idle_us = u64::try_from(idle_us).unwrap_or(u64::MAX);
+            self.congestion.restart(idle_us, rto_us, now);
         }
     }
 
@@ -508,6 +586,7 @@ impl Connection {
         if stretch.fin {
             flags = flags | Flags::FIN;
         }
+        self.counters.data_segments = self.counters.data_segments.wrapping_add(1);
         let offset = (stretch.start - self.snd.una).max(0).unsigned_abs();
         Transmit {
             header: self.header(stretch.start, flags, now),

@@ -1,292 +1,387 @@
-//! Loss recovery: when to enter and leave it, how much is in flight meanwhile, and what to send
-//! again (RFC 5681 §3.2, RFC 6582 NewReno, guided by SACK as in RFC 6675).
+//! Loss recovery: what counts as lost, when a recovery begins and ends, and how much may be in flight meanwhile.
+//!
+//! With SACK, RACK finds losses (RFC 8985) and the records say what is under way (RFC 6675, pipe); without, duplicate acknowledgments do
+//! (RFC 5681 §3.2, RFC 6582). Proportional rate reduction moves the window (RFC 9937).
 
+use super::congestion::{Cause, LostSegment, Phase};
 use super::connection::{Connection, Pending};
-use super::early::Waiting;
-use super::scoreboard::DUPLICATE_THRESHOLD;
+use super::delivery::Delivery;
+use super::prr::{Prr, Told};
+use super::rack::{DUPLICATE_THRESHOLD, Path, Rack};
+use super::sent::{Record, micros_of};
+use super::tail_probe::TailProbe;
+use super::timer::Waiting;
+use super::undo::{Frto, Undo};
 use crate::time::Instant;
-use crate::wire::tcp::SeqNum;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Nothing is known to be lost.
-    Open,
-    /// Entered by duplicate acknowledgments.
-    Fast,
-    /// Entered by the retransmission timer: SND.NXT went back.
-    Timeout,
-}
+use crate::wire::tcp::{Header, SeqNum};
 
 /// Where recovery stands.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Recovery {
-    phase: Phase,
-    /// The first segment not acknowledged counts as lost, whatever SACK says.
-    head_lost: bool,
-    /// The first retransmission goes out whatever is in flight (RFC 6675 §5, step 4.3).
-    unlimited: bool,
-    /// The retransmission of the first gap was lost: send it once more.
-    pub head_again: bool,
-    /// A tail loss probe went out (up to `probe_end`), or its like in recovery; once a flight.
-    pub probed: bool,
-    pub probe_end: SeqNum,
-    /// What the retransmission timer waits for.
-    pub waiting: Waiting,
-    /// Duplicate acknowledgments in a row.
+    pub phase: Phase,
+    /// SND.NXT when the phase began: it ends when that is acknowledged (RFC 6675 §2, RecoveryPoint).
+    pub recover: SeqNum,
+    /// Duplicate acknowledgments in a row, where SACK does not say more.
     pub duplicates: u16,
-    /// SND.MAX when recovery began: it ends when that is acknowledged.
-    recover: SeqNum,
-    /// What lies below was sent again (RFC 6675 §2, HighRxt).
-    retransmitted: SeqNum,
-    /// What lies below counts as lost unless sacked, whatever follows it.
-    lost_below: SeqNum,
-    /// SND.MAX when the first gap was last sent again.
-    pub head_mark: SeqNum,
+    pub rack: Rack,
+    pub prr: Prr,
+    pub undo: Undo,
+    pub tail: TailProbe,
+    pub frto: Frto,
+    /// What the early timer waits for.
+    pub waiting: Waiting,
 }
 
 impl Recovery {
     pub const fn new(iss: SeqNum) -> Self {
         Self {
             phase: Phase::Open,
-            head_lost: false,
-            unlimited: false,
-            head_again: false,
-            probed: false,
-            probe_end: iss,
-            waiting: Waiting::Timeout,
-            duplicates: 0,
             recover: iss,
-            retransmitted: iss,
-            lost_below: iss,
-            head_mark: iss,
+            duplicates: 0,
+            rack: Rack::new(iss),
+            prr: Prr::begin(0, 0),
+            undo: Undo::new(iss),
+            tail: TailProbe::NONE,
+            frto: Frto::Off,
+            waiting: Waiting::TailProbe,
         }
-    }
-
-    /// Whether something lost is being repaired.
-    #[inline]
-    pub const fn active(&self) -> bool {
-        !matches!(self.phase, Phase::Open)
     }
 
     /// Whether nothing is lost and nothing hints at it.
     #[inline]
     pub const fn is_calm(&self) -> bool {
-        matches!(self.phase, Phase::Open) && self.duplicates == 0 && !self.probed
+        matches!(self.phase, Phase::Open) && self.duplicates == 0 && self.tail.end.is_none()
     }
 
-    /// Whether by fast retransmission.
-    pub const fn is_fast(&self) -> bool {
-        matches!(self.phase, Phase::Fast)
+    /// Whether something lost is being repaired.
+    #[inline]
+    pub const fn is_repairing(&self) -> bool {
+        matches!(self.phase, Phase::Recovery | Phase::Loss)
     }
+}
 
-    /// Whether by the retransmission timer.
-    pub const fn is_timeout(&self) -> bool {
-        matches!(self.phase, Phase::Timeout)
-    }
-
-    /// Whether what lies at `seq` was sent again.
-    pub fn retransmitted_beyond(&self, seq: SeqNum) -> bool {
-        self.retransmitted > seq
-    }
-
-    /// SND.NXT goes back to SND.UNA; until `max` is acknowledged, duplicate acknowledgments tell
-    /// of what is being sent again.
-    pub fn go_back(&mut self, max: SeqNum) {
-        *self = Self {
-            phase: Phase::Timeout,
-            recover: max,
-            ..Self::new(self.retransmitted)
-        };
+/// Tells the books of a segment that was found lost.
+fn lost_segment(record: &Record, bytes: u32, lost_total: u32) -> LostSegment {
+    LostSegment {
+        bytes,
+        tx_in_flight: record.tx_in_flight,
+        lost: lost_total.wrapping_sub(record.lost),
+        is_app_limited: record.app_limited,
     }
 }
 
 impl Connection {
-    /// Bytes in flight (RFC 6675 §4, pipe): sent, not acknowledged, not sacked, and not thought
-    /// lost unless sent again. Without SACK every duplicate acknowledgment stands for a segment.
+    /// Bytes in flight. Without SACK every duplicate acknowledgment stands for a segment that has arrived.
+    #[inline]
     pub(super) fn pipe(&self) -> u32 {
-        let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
-        if self.scoreboard.is_empty() && self.recovery.duplicates == 0 && !self.recovery.is_fast() {
-            return flight;
+        let in_flight = self.sent.in_flight();
+        if self.recovery.duplicates == 0 {
+            return in_flight;
         }
-        let arrived = if self.sack {
-            self.scoreboard.sacked_within(self.snd.una, self.snd.nxt)
-        } else {
-            u32::from(self.recovery.duplicates).saturating_mul(u32::from(self.snd.mss))
-        };
-        flight
-            .saturating_sub(arrived)
-            .saturating_sub(self.lost_bytes())
+        let arrived = u32::from(self.recovery.duplicates).saturating_mul(u32::from(self.snd.mss));
+        in_flight.saturating_sub(arrived)
     }
 
-    /// Bytes thought lost and not sent again.
-    fn lost_bytes(&self) -> u32 {
-        let (from, to) = self.lost_range();
-        if from >= to {
-            return 0;
+    /// An acknowledgment with news, or a duplicate, outside of the quick way: what it means for recovery and for the window.
+    pub(super) fn react(&mut self, header: &Header, delivery: &mut Delivery, now: Instant) {
+        self.measure(header, delivery, now);
+        self.notice_reneging();
+        let undone = self.try_undo(header, delivery, now);
+        self.note_tail_probe(delivery, now);
+        if !undone {
+            self.find_losses(delivery, now);
+            self.move_phase(header, delivery, now);
         }
-        (to - from).unsigned_abs() - self.scoreboard.sacked_within(from, to)
+        self.tell_congestion(delivery, now);
+        self.reduce_proportionally(delivery);
+        self.arm_early(now);
     }
 
-    /// Where lost bytes that were not sent again may be; empty outside of fast recovery.
-    fn lost_range(&self) -> (SeqNum, SeqNum) {
-        let una = self.snd.una;
-        if !self.recovery.is_fast() {
-            return (una, una);
-        }
-        let mss = u32::from(self.snd.mss);
-        let mut mark = self.scoreboard.loss_mark(una, mss);
-        if mark < self.recovery.lost_below {
-            mark = self.recovery.lost_below;
-        }
-        if self.recovery.head_lost && mark < una + mss {
-            mark = una + mss;
-        }
-        let end = if self.snd.max < mark {
-            self.snd.max
-        } else {
-            mark
-        };
-        let sent = self.recovery.retransmitted;
-        (if sent > una { sent } else { una }, end)
-    }
-
-    /// What to send again next: first byte and end, in sequence space.
-    pub(super) fn next_loss(&self) -> Option<(SeqNum, SeqNum)> {
-        if self.recovery.head_again {
-            let (start, end) = self.scoreboard.next_gap(self.snd.una);
-            return Some((start, end.unwrap_or(self.snd.max)));
-        }
-        let (from, mark) = self.lost_range();
-        if from >= mark {
-            return None;
-        }
-        let (start, end) = self.scoreboard.next_gap(from);
-        if start >= mark {
-            return None;
-        }
-        let mss = u32::from(self.snd.mss);
-        if !self.recovery.unlimited && self.pipe().saturating_add(mss) > self.congestion.cwnd {
-            return None;
-        }
-        Some((
-            start,
-            end.filter(|&end| end < self.snd.max)
-                .unwrap_or(self.snd.max),
-        ))
-    }
-
-    /// Bytes up to `end` were sent again, from `start`.
-    pub(super) fn note_retransmitted(&mut self, start: SeqNum, end: SeqNum) {
-        if !self.recovery.retransmitted_beyond(end) {
-            self.recovery.retransmitted = end;
-        }
-        self.recovery.unlimited = false;
-        self.recovery.head_again = false;
-        if start == self.snd.una {
-            self.recovery.head_mark = self.snd.max;
-        }
-    }
-
-    /// A duplicate acknowledgment, or one with new SACK blocks.
-    pub(super) fn on_duplicate_ack(&mut self, now: Instant) {
-        if self.recovery.phase == Phase::Timeout {
-            // They may tell of what was sent before the timer expired.
-            return;
-        }
-        // More duplicates than segments in flight are lies (`negative 64`).
-        let most = self.snd.max - self.snd.una;
-        let most = most.max(0).unsigned_abs() / u32::from(self.snd.mss);
-        if u32::from(self.recovery.duplicates) <= most {
-            self.recovery.duplicates = self.recovery.duplicates.saturating_add(1);
-        }
-        if self.recovery.phase == Phase::Open && self.loss_is_likely() {
-            self.enter_recovery(false, now);
-        } else if self.sack {
-            self.note_early_loss(now);
-        }
-    }
-
-    fn loss_is_likely(&self) -> bool {
-        let una = self.snd.una;
-        let enough = self.recovery.duplicates >= DUPLICATE_THRESHOLD;
+    /// Takes for lost what by now should have arrived.
+    fn find_losses(&mut self, delivery: &mut Delivery, now: Instant) {
         if self.sack {
-            enough || self.scoreboard.loss_mark(una, u32::from(self.snd.mss)) > una
-        } else {
+            return self.find_losses_by_time(delivery, now);
+        }
+        if delivery.duplicate {
+            // More duplicates than segments in flight are lies (`negative 64`).
+            let most = self.sent.in_flight() / u32::from(self.snd.mss);
+            if u32::from(self.recovery.duplicates) < most {
+                self.recovery.duplicates += 1;
+                delivery.delivered = delivery.delivered.saturating_add(self.snd.mss.into());
+            }
             // RFC 6582 §3.2, step 2: not for duplicates of what recovery sent twice.
-            enough && una > self.recovery.recover
+            if self.recovery.phase == Phase::Open
+                && u32::from(self.recovery.duplicates) >= DUPLICATE_THRESHOLD
+                && self.snd.una > self.recovery.recover
+            {
+                self.front_is_lost(delivery);
+            }
+        } else if delivery.acked > 0 && self.recovery.phase == Phase::Recovery {
+            self.partial_acknowledgment(delivery);
         }
     }
 
-    /// Fast recovery begins. With `all`, whatever lies below something sacked counts as lost.
-    pub(super) fn enter_recovery(&mut self, all: bool, now: Instant) {
-        let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
-        self.congestion
-            .enter_recovery(flight, u32::from(self.snd.mss));
-        self.recovery.phase = Phase::Fast;
-        self.recovery.head_lost = true;
-        self.recovery.unlimited = true;
-        self.recovery.recover = self.snd.max;
-        self.recovery.retransmitted = self.snd.una;
-        self.recovery.head_again = false;
-        self.recovery.probed = false;
-        self.recovery.lost_below = match self.scoreboard.ranges().last() {
-            Some(&(left, _)) if all => left,
-            _ => self.snd.una,
-        };
-        self.counters.recoveries = self.counters.recoveries.saturating_add(1);
-        self.rtt.cancel();
-        self.pending.set(Pending::SEND);
-        self.arm_retransmit(now);
-    }
-
-    /// SND.UNA moved by `bytes` of sequence space; `flight` is what was in flight before.
-    pub(super) fn on_progress(&mut self, bytes: u32, flight: u32) {
-        let una = self.snd.una;
-        let mss = u32::from(self.snd.mss);
-        if !self.scoreboard.is_empty() {
-            self.scoreboard.acknowledged(una);
-        }
-        if self.recovery.probed && (self.recovery.is_fast() || una >= self.recovery.probe_end) {
-            self.recovery.probed = false;
-        }
-        match self.recovery.phase {
-            Phase::Open => {
-                self.recovery.duplicates = 0;
-                self.recovery.recover = una - 1;
-                self.congestion.acknowledged(bytes, flight, mss);
-            }
-            Phase::Timeout => {
-                self.recovery.duplicates = 0;
-                self.congestion.acknowledged(bytes, flight, mss);
-                if una >= self.recovery.recover {
-                    self.recovery.phase = Phase::Open;
-                }
-            }
-            Phase::Fast if una >= self.recovery.recover => {
-                let left = (self.snd.nxt - una).max(0).unsigned_abs();
-                self.congestion.leave_recovery(left, mss);
-                self.recovery.phase = Phase::Open;
-                self.recovery.duplicates = 0;
-                self.recovery.head_lost = false;
-                self.recovery.unlimited = false;
-                self.recovery.head_again = false;
-            }
-            Phase::Fast => self.on_partial_ack(bytes),
-        }
-    }
-
-    /// RFC 6582 §3.2, step 3, partial acknowledgment: the next segment was lost too. With SACK the
-    /// scoreboard says which, unless it has nothing more to say.
-    fn on_partial_ack(&mut self, bytes: u32) {
-        self.recovery.head_again = false;
-        self.recovery.head_mark = self.snd.max;
-        let segments = bytes / u32::from(self.snd.mss);
+    /// RFC 6582 §3.2, step 3, partial acknowledgment: the next segment was lost, too; the window deflates by what has arrived.
+    fn partial_acknowledgment(&mut self, delivery: &mut Delivery) {
+        let segments = delivery.acked / u32::from(self.snd.mss);
         let arrived = u16::try_from(segments.saturating_sub(1)).unwrap_or(u16::MAX);
         self.recovery.duplicates = self.recovery.duplicates.saturating_sub(arrived);
-        self.recovery.head_lost = !self.sack || self.scoreboard.is_empty();
-        if self.recovery.head_lost && self.recovery.retransmitted <= self.snd.una {
-            self.recovery.unlimited = true;
+        if self.snd.una < self.recovery.recover && self.sent.lost() == 0 {
+            self.front_is_lost(delivery);
         }
+    }
+
+    /// Without SACK: the segment at SND.UNA is lost, and nothing is known of any other.
+    fn front_is_lost(&mut self, delivery: &mut Delivery) {
+        let mss = u32::from(self.snd.mss);
+        let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
+        self.sent
+            .condemn_front(mss.min(flight), |_, bytes| delivery.lost += bytes);
+        self.rate.lost = self.rate.lost.wrapping_add(delivery.lost);
+    }
+
+    /// RACK, step 5 (RFC 8985 §6.2): also decides when to look again.
+    pub(super) fn find_losses_by_time(&mut self, delivery: &mut Delivery, now: Instant) {
+        self.recovery.waiting = Waiting::TailProbe;
+        if self.sent.is_plain() && self.recovery.phase == Phase::Open {
+            return; // nothing overtook anything
+        }
+        let path = Path {
+            min_rtt_us: self.rtt.min_us(),
+            srtt_us: self.rtt.srtt_us,
+            is_urgent: self.recovery.is_repairing()
+                || self.sent.sacked_records() >= DUPLICATE_THRESHOLD
+                || self.sent.sacked() > (DUPLICATE_THRESHOLD - 1) * u32::from(self.snd.mss),
+        };
+        let Self {
+            recovery,
+            congestion,
+            rate,
+            sent,
+            ..
+        } = self;
+        let rack = &recovery.rack;
+        let window_us = rack.reordering_window_us(path);
+        let now_us = micros_of(now);
+        let mut wait = 0;
+        let mut is_probe_only = true;
+        let is_lost = |_, record: &Record| match rack.remaining_us(record, window_us, now_us) {
+            Some(0) => true,
+            Some(remaining) => {
+                wait = wait.max(remaining);
+                false
+            }
+            None => false,
+        };
+        let to = self.snd.nxt;
+        sent.condemn(to, is_lost, |record, bytes| {
+            rate.lost = rate.lost.wrapping_add(bytes);
+            is_probe_only &= record.probe;
+            delivery.lost += bytes;
+            congestion.lost(&lost_segment(record, bytes, rate.lost));
+        });
+        if delivery.lost > 0 && is_probe_only {
+            delivery.lost = 0;
+            self.path_probe_lost();
+        }
+        if wait > 0 {
+            self.recovery.waiting = Waiting::Reordering;
+            self.timers.early = now.plus_micros(u64::from(wait) + 1);
+        }
+    }
+
+    /// Recoveries begin and end.
+    fn move_phase(&mut self, header: &Header, delivery: &Delivery, now: Instant) {
+        let done = self.snd.una >= self.recovery.recover;
+        match self.recovery.phase {
+            Phase::Open => {}
+            Phase::Reducing if done => self.leave_recovery(now),
+            Phase::Reducing => {}
+            Phase::Recovery if done => self.leave_recovery(now),
+            Phase::Recovery => {}
+            Phase::Loss => {
+                self.step_frto(delivery);
+                if self.snd.una >= self.recovery.recover {
+                    self.recovery.phase = Phase::Open;
+                    self.recovery.duplicates = 0;
+                    self.recovery.frto = Frto::Off;
+                }
+            }
+        }
+        if self.recovery.phase == Phase::Open && delivery.acked > 0 && self.sent.lost() == 0 {
+            if !self.sack {
+                self.recovery.duplicates = 0;
+            }
+            // RFC 6582 §3.2: the condition "not before recover" then holds for every later loss.
+            self.recovery.recover = header.ack - 1;
+        }
+        let lossy = self.sent.lost() > 0;
+        if lossy && matches!(self.recovery.phase, Phase::Open | Phase::Reducing) {
+            self.enter_recovery(delivery, now);
+        }
+    }
+
+    /// Recovery begins: what was found lost goes out again.
+    pub(super) fn enter_recovery(&mut self, delivery: &Delivery, now: Instant) {
+        let was_reducing = self.recovery.phase == Phase::Reducing;
+        if !was_reducing {
+            self.recovery
+                .undo
+                .arm(&self.congestion.window, self.snd.una);
+            let flight = delivery.prior_flight;
+            self.congestion.reduce(Cause::Loss, flight, now);
+            self.recovery.prr = Prr::begin(delivery.prior_flight, delivery.prior_sacked);
+        }
+        self.recovery.phase = Phase::Recovery;
+        self.recovery.recover = self.snd.nxt;
+        self.recovery.tail = TailProbe::NONE;
+        self.counters.recoveries = self.counters.recoveries.saturating_add(1);
+        self.pending.set(Pending::SEND);
+    }
+
+    /// The network asks for less (ECN), or a tail loss probe has mended a loss: the window shrinks, nothing is sent again.
+    pub(super) fn enter_reducing(&mut self, cause: Cause, now: Instant) {
+        if self.recovery.phase != Phase::Open {
+            return;
+        }
+        let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
+        self.recovery.undo.disarm();
+        self.congestion.reduce(cause, flight, now);
+        self.recovery.prr = Prr::begin(flight, self.sent.sacked());
+        self.recovery.phase = Phase::Reducing;
+        self.recovery.recover = self.snd.nxt;
+    }
+
+    /// What was in flight when recovery began is acknowledged.
+    fn leave_recovery(&mut self, now: Instant) {
+        if self.recovery.phase == Phase::Recovery {
+            self.recovery.rack.on_recovered();
+        }
+        self.congestion.recovered(now);
+        self.recovery.phase = Phase::Open;
+        self.recovery.duplicates = 0;
+    }
+
+    /// RFC 9937: the window while recovery or a reduction lasts.
+    fn reduce_proportionally(&mut self, delivery: &Delivery) {
+        let moves = matches!(self.recovery.phase, Phase::Recovery | Phase::Reducing);
+        if !moves || self.congestion.owns_window() || delivery.delivered == 0 {
+            return;
+        }
+        let told = Told {
+            delivered: delivery.delivered,
+            in_flight: self.pipe(),
+            is_safe: delivery.acked > 0 && delivery.lost == 0,
+        };
+        let window = &mut self.congestion.window;
+        window.cwnd = self
+            .recovery
+            .prr
+            .window(told, window.ssthresh, window.mss)
+            .max(window.mss);
+    }
+
+    /// RFC 6298 §5.4, RFC 5681 §3.1, RFC 8985 §6.3: everything that was not sent just now is lost. What was sacked stays so, unless the
+    /// peer has forgotten it.
+    pub(super) fn retransmission_timeout(&mut self, first: bool, now: Instant) {
+        self.notice_reneging();
+        let was = self.recovery.phase;
+        let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
+        if was == Phase::Open || was == Phase::Reducing || first {
+            if !self.recovery.is_repairing() {
+                self.recovery
+                    .undo
+                    .arm(&self.congestion.window, self.snd.una);
+            }
+            self.congestion.timed_out(first, flight, now);
+        }
+        self.condemn_all(now);
+        self.congestion.window.cwnd = self
+            .sent
+            .in_flight()
+            .saturating_add(u32::from(self.snd.mss));
+        let tests = self.snd.una < self.snd.nxt && was != Phase::Recovery;
+        self.recovery.frto = if tests && first {
+            Frto::Resent
+        } else {
+            Frto::Off
+        };
+        self.recovery.phase = Phase::Loss;
+        self.recovery.recover = self.snd.nxt;
+        self.recovery.duplicates = 0;
+        self.recovery.tail = TailProbe::NONE;
+        self.counters.timeouts = self.counters.timeouts.saturating_add(1);
+        self.pending.set(Pending::SEND);
+    }
+
+    /// Everything under way is lost but what left so lately that it may still be; the first segment is in any case.
+    fn condemn_all(&mut self, now: Instant) {
+        let una = self.snd.una;
+        let patience = self.recovery.rack.rtt_us;
+        let now_us = micros_of(now);
+        let sack = self.sack;
+        let Self {
+            congestion,
+            rate,
+            sent,
+            ..
+        } = self;
+        let is_lost = |start, record: &Record| {
+            let age = now_us.wrapping_sub(record.sent_us);
+            start == una || !sack || age >= patience
+        };
+        sent.condemn(self.snd.nxt, is_lost, |record, bytes| {
+            rate.lost = rate.lost.wrapping_add(bytes);
+            congestion.lost(&lost_segment(record, bytes, rate.lost));
+        });
+    }
+
+    /// What is under way did not fit, or was refused: it goes out again without anybody being blamed for congestion.
+    pub(super) fn send_again(&mut self) {
+        self.sent.condemn(self.snd.nxt, |_, _| true, |_, _| {});
+        if self.sent.lost() > 0 && !self.recovery.is_repairing() {
+            self.recovery.phase = Phase::Loss;
+            self.recovery.recover = self.snd.nxt;
+            self.recovery.undo.disarm();
+            self.recovery.frto = Frto::Off;
+        }
+        self.recovery.duplicates = 0;
+        self.recovery.tail = TailProbe::NONE;
+    }
+
+    /// A probe for a larger path did not arrive (RFC 4821 §7.6.1): it goes out again in smaller pieces, and no congestion is meant.
+    fn path_probe_lost(&mut self) {
+        if !self.recovery.is_repairing() {
+            self.recovery.phase = Phase::Loss;
+            self.recovery.recover = self.snd.nxt;
+            self.recovery.undo.disarm();
+        }
+        self.pending.set(Pending::SEND);
+    }
+
+    /// The early timer came due: a gap was given its time, or the flight is silent.
+    pub(super) fn on_early_timer(&mut self, now: Instant) -> bool {
+        self.timers.early = Instant::FAR;
+        if self.recovery.waiting == Waiting::TailProbe {
+            self.on_probe_timeout(now);
+            return false;
+        }
+        let mut delivery = self.delivery();
+        let was_repairing = self.recovery.is_repairing();
+        self.find_losses_by_time(&mut delivery, now);
+        if delivery.lost == 0 {
+            return false;
+        }
+        if !was_repairing {
+            self.enter_recovery(&delivery, now);
+            // PRR has seen nothing delivered, but the first retransmission always leaves.
+            let mss = u32::from(self.snd.mss);
+            if !self.congestion.owns_window() {
+                self.congestion.window.cwnd = self.pipe().saturating_add(mss);
+            }
+        }
+        self.pending.set(Pending::SEND);
+        !was_repairing
     }
 }

@@ -1,8 +1,12 @@
-//! The retransmission timeout, from measured round trips (RFC 6298, Karn's algorithm).
+//! The retransmission timeout, from measured round trips (RFC 6298, Karn's algorithm), and the least round trip lately.
 
 use super::config::Config;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::SeqNum;
+
+/// For so long, and at most twice as long, a least round trip is believed; in units of [`Instant::coarse`]. RFC 8985 §6.2 leaves it open;
+/// a route that became longer is noticed.
+const MIN_PERIOD: u32 = 150;
 
 /// Smoothed round-trip time, its variation, and the timeout that follows. All in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -10,20 +14,24 @@ use crate::wire::tcp::SeqNum;
 pub(super) struct RttEstimator {
     /// Smoothed round-trip time; 0 before the first measurement.
     pub srtt_us: u32,
-    /// Mean deviation.
+    /// Variation: the largest mean deviation of the last round trip, decaying slowly.
     pub rttvar_us: u32,
-    /// Least measurement so far.
-    pub min_us: u32,
+    /// Mean deviation, and its largest value in this round trip.
+    deviation_us: u32,
+    deviation_max_us: u32,
+    /// What ends this round trip.
+    round: SeqNum,
+    /// Least measurement of this period and of the one before.
+    min_now_us: u32,
+    min_before_us: u32,
+    /// When this period began.
+    period: u32,
     /// Timeout before back-off.
     rto_us: u32,
     rto_min_us: u32,
     rto_max_us: u32,
     /// Doublings of the timeout; kept until a new measurement (Karn, RFC 9293 MUST-18).
     backoff: u8,
-    /// A segment is being timed: its end and when it left.
-    timing: bool,
-    timed_end: SeqNum,
-    timed_at: Instant,
 }
 
 /// A duration in whole microseconds, at most 2³² - 1 (71 minutes).
@@ -37,14 +45,16 @@ impl RttEstimator {
         Self {
             srtt_us: 0,
             rttvar_us: 0,
-            min_us: u32::MAX,
+            deviation_us: 0,
+            deviation_max_us: 0,
+            round: SeqNum(0),
+            min_now_us: u32::MAX,
+            min_before_us: u32::MAX,
+            period: 0,
             rto_us: micros(config.rto_initial).max(min),
             rto_min_us: min,
             rto_max_us: micros(config.rto_max).max(min),
             backoff: 0,
-            timing: false,
-            timed_end: SeqNum(0),
-            timed_at: Instant::ZERO,
         }
     }
 
@@ -54,11 +64,9 @@ impl RttEstimator {
         (u64::from(self.rto_us) << self.backoff.min(31)).min(u64::from(self.rto_max_us))
     }
 
-    /// The timer expired: the next timeout is twice as long (RFC 6298 §5.5). What was being timed
-    /// is ambiguous from now on (Karn).
+    /// The timer expired: the next timeout is twice as long (RFC 6298 §5.5).
     pub fn back_off(&mut self) {
         self.backoff = self.backoff.saturating_add(1).min(31);
-        self.timing = false;
     }
 
     /// The SYN was retransmitted: begin the data with 3 s (RFC 6298 §5.7).
@@ -72,61 +80,66 @@ impl RttEstimator {
         self.backoff
     }
 
-    /// The window opened, or a probe was answered: back-off of the persist timer ends.
+    /// The window opened, or a probe was answered, or the timeout was spurious: back-off ends.
     pub fn end_back_off(&mut self) {
         self.backoff = 0;
     }
 
-    /// A segment that was never sent before leaves.
+    /// The least round trip of the last minutes; `u32::MAX` before the first measurement.
     #[inline]
-    pub fn sent(&mut self, end: SeqNum, now: Instant) {
-        if !self.timing {
-            self.timing = true;
-            self.timed_end = end;
-            self.timed_at = now;
+    pub fn min_us(&self) -> u32 {
+        self.min_now_us.min(self.min_before_us)
+    }
+
+    #[inline]
+    fn note_min(&mut self, rtt: u32, now: Instant) {
+        let now = now.coarse();
+        if now.wrapping_sub(self.period) > MIN_PERIOD {
+            self.period = now;
+            self.min_before_us = self.min_now_us;
+            self.min_now_us = u32::MAX;
         }
+        self.min_now_us = self.min_now_us.min(rtt);
     }
 
-    /// Something is retransmitted: an acknowledgment says nothing about time any more (Karn).
+    /// A measurement (RFC 6298 §2.2, §2.3), with SND.UNA and SND.NXT as they are. Every acknowledgment gives one, so that the mean
+    /// deviation alone would forget too quickly (RFC 7323 appendix G): the timeout follows its largest value of each round trip.
     #[inline]
-    pub fn cancel(&mut self) {
-        self.timing = false;
-    }
-
-    /// Whether a segment is being timed.
-    #[inline]
-    pub const fn is_timing(&self) -> bool {
-        self.timing
-    }
-
-    /// SND.UNA is now `una`; true if that gave a measurement.
-    #[inline]
-    pub fn acknowledged(&mut self, una: SeqNum, now: Instant) -> bool {
-        if !self.timing || una < self.timed_end {
-            return false;
-        }
-        self.timing = false;
-        self.sample(now.micros_since(self.timed_at));
-        true
-    }
-
-    /// RFC 6298 §2.2, §2.3.
-    pub fn sample(&mut self, rtt_us: u32) {
+    pub fn sample(&mut self, rtt_us: u32, una: SeqNum, nxt: SeqNum, now: Instant) {
         let rtt = rtt_us.max(1);
-        self.min_us = self.min_us.min(rtt);
+        self.note_min(rtt, now);
         if self.srtt_us == 0 {
             self.srtt_us = rtt;
+            self.deviation_us = rtt / 2;
             self.rttvar_us = rtt / 2;
+            self.deviation_max_us = 0;
+            self.round = nxt;
         } else {
-            let deviation = self.srtt_us.abs_diff(rtt);
-            self.rttvar_us = self.rttvar_us - self.rttvar_us / 4 + deviation / 4;
-            self.srtt_us = self.srtt_us - self.srtt_us / 8 + rtt / 8;
+            let error = self.srtt_us.abs_diff(rtt);
+            // Towards shorter round trips the deviation grows slowly: they are no reason for a longer timeout.
+            let gain = if rtt < self.srtt_us && error > self.deviation_us {
+                32
+            } else {
+                4
+            };
+            if error > self.deviation_us {
+                self.deviation_us += (error - self.deviation_us) / gain;
+            } else {
+                self.deviation_us -= (self.deviation_us - error) / 4;
+            }
+            self.srtt_us = (self.srtt_us - self.srtt_us / 8 + rtt / 8).max(1);
+            self.deviation_max_us = self.deviation_max_us.max(self.deviation_us);
+            self.rttvar_us = self.rttvar_us.max(self.deviation_max_us);
+            if una > self.round {
+                if self.deviation_max_us < self.rttvar_us {
+                    self.rttvar_us -= (self.rttvar_us - self.deviation_max_us) / 4;
+                }
+                self.round = nxt;
+                self.deviation_max_us = 0;
+            }
         }
-        self.srtt_us = self.srtt_us.max(1);
         self.backoff = 0;
-        self.rto_us = self
-            .srtt_us
-            .saturating_add(self.rttvar_us.saturating_mul(4))
-            .clamp(self.rto_min_us, self.rto_max_us);
+        let variation = self.rttvar_us.saturating_mul(4).max(self.rto_min_us);
+        self.rto_us = self.srtt_us.saturating_add(variation).min(self.rto_max_us);
     }
 }

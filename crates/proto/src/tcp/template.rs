@@ -89,7 +89,7 @@ impl Template {
 
     #[inline(always)] // or the connection is copied once more
     fn begin(&self, start: &Start, now: Instant) -> Connection {
-        let mut connection = self.connection;
+        let mut connection = self.connection.clone();
         connection.nagle = start.nagle;
         connection.corked = start.cork;
         connection.quick_ack = start.quick_ack;

@@ -50,7 +50,7 @@ impl TimeWait {
         Self {
             local_port: connection.local_port,
             remote_port: connection.remote_port,
-            snd_nxt: connection.snd.max,
+            snd_nxt: connection.snd.nxt,
             rcv_nxt: connection.rcv.nxt,
             window: connection.window_to_announce(),
             timestamps: connection.timestamps,

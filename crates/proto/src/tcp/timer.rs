@@ -1,7 +1,6 @@
-//! The four timers of a connection, and what happens when one expires.
+//! The timers of a connection, and what happens when one expires.
 
 use super::connection::{Connection, Pending, from_millis};
-use super::early::Waiting;
 use super::types::{Error, Events, State};
 use crate::time::Instant;
 
@@ -14,6 +13,10 @@ const R1_ATTEMPTS: u8 = 3;
 pub(super) struct Timers {
     /// Retransmission, or, while probing, the next zero-window probe.
     pub retransmit: Instant,
+    /// Before that: a tail loss probe, or the end of a reordering window.
+    pub early: Instant,
+    /// When the pace lets the next text leave.
+    pub pacing: Instant,
     /// A delayed acknowledgment.
     pub delayed_ack: Instant,
     /// Keep-alive.
@@ -26,6 +29,8 @@ impl Timers {
     pub const fn new() -> Self {
         Self {
             retransmit: Instant::FAR,
+            early: Instant::FAR,
+            pacing: Instant::FAR,
             delayed_ack: Instant::FAR,
             keepalive: Instant::FAR,
             linger: Instant::FAR,
@@ -34,18 +39,24 @@ impl Timers {
 
     #[inline]
     pub const fn earliest(&self) -> Instant {
-        let a = if self.retransmit.0 < self.delayed_ack.0 {
-            self.retransmit
-        } else {
-            self.delayed_ack
-        };
-        let b = if self.keepalive.0 < self.linger.0 {
-            self.keepalive
-        } else {
-            self.linger
-        };
-        if a.0 < b.0 { a } else { b }
+        let send = sooner(sooner(self.retransmit, self.early), self.pacing);
+        let other = sooner(self.keepalive, self.linger);
+        sooner(sooner(send, self.delayed_ack), other)
     }
+}
+
+/// What the early timer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// Silence: time for a tail loss probe (RFC 8985 §7.2).
+    TailProbe,
+    /// A gap that reordering should have filled by then (RFC 8985 §6.2, step 5).
+    Reordering,
+}
+
+#[inline]
+const fn sooner(a: Instant, b: Instant) -> Instant {
+    if a.0 < b.0 { a } else { b }
 }
 
 impl Connection {
@@ -56,6 +67,13 @@ impl Connection {
         if self.timers.delayed_ack <= now {
             self.timers.delayed_ack = Instant::FAR;
             self.pending.set(Pending::ACK);
+        }
+        if self.timers.pacing <= now {
+            self.timers.pacing = Instant::FAR;
+            self.pending.set(Pending::SEND);
+        }
+        if self.timers.early <= now && self.on_early_timer(now) {
+            events |= Events::LOSS;
         }
         if self.timers.retransmit <= now {
             events |= self.on_retransmit_timer(now);
@@ -75,19 +93,23 @@ impl Connection {
         let limit = self
             .stalled_since
             .plus_micros(u64::from(self.patience_ms()) * 1000);
-        let mut wait = self.rtt.rto_us();
-        self.recovery.waiting = Waiting::Timeout;
-        if let Some((waiting, early)) = self.early_wait()
-            && early < wait
-        {
-            self.recovery.waiting = waiting;
-            wait = early;
-        }
-        let next = now.plus_micros(wait);
+        let next = now.plus_micros(self.rtt.rto_us());
         self.timers.retransmit = if limit < next && limit > now {
             limit
         } else {
             next
+        };
+    }
+
+    /// Starts the wait for a tail loss probe anew; one for reordering goes on.
+    #[inline]
+    pub(super) fn arm_early(&mut self, now: Instant) {
+        if self.recovery.waiting == Waiting::Reordering {
+            return;
+        }
+        self.timers.early = match self.probe_timeout_us() {
+            Some(wait) => sooner(now.plus_micros(wait), self.timers.retransmit),
+            None => Instant::FAR,
         };
     }
 
@@ -104,20 +126,13 @@ impl Connection {
         if now.since(self.stalled_since) >= from_millis(self.patience_ms()) {
             return self.give_up();
         }
-        let nothing_sent = self.snd.una == self.snd.max;
+        let nothing_sent = self.snd.una == self.snd.nxt;
         if nothing_sent && !self.probing {
             self.timers.retransmit = Instant::FAR;
             return Events::NONE;
         }
-        if self.recovery.waiting != Waiting::Timeout && !self.probing {
-            let repairing = self.recovery.is_fast();
-            self.on_early_timer(self.recovery.waiting, now);
-            return match !repairing && self.recovery.is_fast() {
-                true => Events::LOSS,
-                false => Events::NONE,
-            };
-        }
         let first = self.attempts == 0;
+        self.timers.early = Instant::FAR;
         self.attempts = self.attempts.saturating_add(1);
         self.rtt.back_off();
         if !self.state.is_synchronized() {
@@ -125,7 +140,7 @@ impl Connection {
         } else if self.probing || self.snd.wnd == 0 {
             self.probe_window();
         } else {
-            self.retransmission_timeout(first);
+            self.retransmission_timeout(first, now);
         }
         self.arm_retransmit(now);
         if self.attempts == R1_ATTEMPTS && !self.probing {
@@ -135,27 +150,10 @@ impl Connection {
         }
     }
 
-    /// RFC 6298 §5.4, RFC 5681 §3.1: back to one segment, beginning at SND.UNA. What was sacked is
-    /// forgotten, as the peer may have dropped it (RFC 2018 §8).
-    fn retransmission_timeout(&mut self, first: bool) {
-        let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
-        self.congestion
-            .timed_out(flight, u32::from(self.snd.mss), first);
-        self.scoreboard.clear();
-        self.recovery.go_back(self.snd.max);
-        self.snd.nxt = self.snd.una;
-        self.counters.timeouts = self.counters.timeouts.saturating_add(1);
-        self.pending.set(Pending::SEND);
-    }
-
     /// The window is closed, maybe over data already sent (RFC 9293 MUST-34 to MUST-36): ask for it.
     fn probe_window(&mut self) {
         self.probing = true;
-        if self.snd.nxt > self.snd.una {
-            self.scoreboard.clear();
-            self.recovery.go_back(self.snd.max);
-            self.snd.nxt = self.snd.una;
-        }
+        self.send_again();
         self.pending.set(Pending::PROBE);
     }
 
@@ -190,7 +188,7 @@ impl Connection {
             return Events::NONE;
         }
         // With data unacknowledged, retransmission finds out (RFC 9293 MUST-26).
-        if self.snd.una != self.snd.max || self.probing {
+        if self.snd.una != self.snd.nxt || self.probing {
             self.timers.keepalive = now + idle;
             return Events::NONE;
         }

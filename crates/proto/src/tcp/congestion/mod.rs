@@ -1,41 +1,33 @@
-//! How much may be in flight. The algorithm is a choice per connection; the window is kept here.
+//! How much may be in flight, and how fast it leaves. The algorithm is a choice per connection; the window is kept here.
 
-#[allow(dead_code)] // until recovery is on it
 mod algorithm;
-#[allow(dead_code)] // likewise
 mod bbr;
-#[allow(dead_code)] // likewise
 mod control;
-#[allow(dead_code)] // likewise
 mod cubic;
-#[allow(dead_code)] // likewise
 mod dctcp;
-#[allow(dead_code)] // likewise
 mod hystart;
-mod newreno;
-#[allow(dead_code)] // likewise
 mod reno;
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation)] // totals that wrap, and lengths of tests
 mod tests;
 
-use newreno::NewReno;
+use algorithm::Algorithm;
+pub(super) use algorithm::{Ack, Cause, LostSegment, Phase, RateSample, Window};
+use control::Control;
+
+use super::config::CongestionControl;
+use crate::time::Instant;
 
 /// The congestion window and what moves it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Congestion {
-    /// Bytes that may be in flight.
-    pub cwnd: u32,
-    /// Slow start below, congestion avoidance from here on.
-    pub ssthresh: u32,
-    algorithm: Algorithm,
-}
-
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(test, derive(PartialEq))]
-enum Algorithm {
-    NewReno(NewReno),
+    pub window: Window,
+    control: Control,
+    /// Paced even if the algorithm does not ask for it.
+    is_paced: bool,
+    /// SO_MAX_PACING_RATE, in bytes per second; 0: none.
+    pub pacing_rate_max: u64,
 }
 
 /// The largest window kept: the sequence space allows no more in flight (RFC 7323 §2.3).
@@ -47,69 +39,136 @@ pub(super) fn initial_window(segments: u32, mss: u32) -> u32 {
 }
 
 impl Congestion {
-    pub const fn new(cwnd: u32) -> Self {
+    pub fn new(control: CongestionControl, is_paced: bool) -> Self {
         Self {
-            cwnd,
-            ssthresh: u32::MAX,
-            algorithm: Algorithm::NewReno(NewReno::new()),
+            window: Window {
+                cwnd: 0,
+                ssthresh: u32::MAX,
+                mss: 1,
+                pacing_rate: 0,
+            },
+            control: Control::new(control),
+            is_paced,
+            pacing_rate_max: 0,
         }
     }
 
-    /// Whether in slow start.
-    pub const fn in_slow_start(&self) -> bool {
-        self.cwnd < self.ssthresh
+    /// The window is `cwnd` bytes and segments have `mss`: the handshake is over, or the first segment leaves.
+    pub fn open(&mut self, cwnd: u32, mss: u32) {
+        self.window.cwnd = cwnd;
+        self.window.ssthresh = u32::MAX;
+        self.window.mss = mss;
     }
 
-    /// New data was acknowledged outside of recovery. `flight` is what was in flight before: a
-    /// window that is not used does not grow (RFC 7661).
-    pub fn acknowledged(&mut self, bytes: u32, flight: u32, mss: u32) {
-        let used = if self.in_slow_start() {
-            self.cwnd / 2 <= flight
-        } else {
-            self.cwnd <= flight.saturating_add(mss)
-        };
-        if used {
-            let Algorithm::NewReno(algorithm) = &mut self.algorithm;
-            self.cwnd = algorithm
-                .grow(self.cwnd, self.ssthresh, bytes, mss)
-                .min(CWND_MAX);
+    /// The connection is open.
+    pub fn opened(&mut self, srtt_us: u32, now: Instant) {
+        self.control.on_open(&mut self.window, srtt_us, now);
+        self.set_pace(srtt_us);
+    }
+
+    /// Another algorithm from now on, with the window as it is.
+    pub fn change(&mut self, control: CongestionControl, srtt_us: u32, now: Instant) {
+        self.control = Control::new(control);
+        self.window.pacing_rate = 0;
+        self.opened(srtt_us, now);
+    }
+
+    /// The limit of the pace changed.
+    pub fn opened_pace(&mut self, srtt_us: u32) {
+        if !self.control.owns_window() {
+            self.window.pacing_rate = 0;
+        }
+        self.set_pace(srtt_us);
+    }
+
+    /// Which it is.
+    pub fn control(&self) -> CongestionControl {
+        self.control.which()
+    }
+
+    /// Bytes per second; 0: not paced.
+    #[inline]
+    pub const fn pacing_rate(&self) -> u64 {
+        self.window.pacing_rate
+    }
+
+    /// An acknowledgment with news.
+    #[inline]
+    pub fn acknowledged(&mut self, ack: &Ack) {
+        self.control.on_ack(&mut self.window, ack);
+        self.window.cwnd = self.window.cwnd.clamp(self.window.mss, CWND_MAX);
+        if self.is_paced || self.pacing_rate_max > 0 {
+            self.set_pace(ack.srtt_us);
         }
     }
 
-    /// A loss was noticed by duplicate acknowledgments: recovery begins (RFC 6675 §5, step 4.2).
-    pub fn enter_recovery(&mut self, flight: u32, mss: u32) {
-        self.ssthresh = NewReno::reduced(flight, mss);
-        self.cwnd = self.ssthresh;
-        let Algorithm::NewReno(algorithm) = &mut self.algorithm;
-        algorithm.reset();
-    }
-
-    /// Recovery is over (RFC 6582 §3.2, full acknowledgment, first choice: no burst).
-    pub fn leave_recovery(&mut self, flight: u32, mss: u32) {
-        self.cwnd = self
-            .ssthresh
-            .min(flight.max(mss).saturating_add(mss))
-            .max(mss);
-    }
-
-    /// The retransmission timer expired (RFC 5681 §3.1). `first` is false when the same data
-    /// timed out before: then the threshold stays.
-    pub fn timed_out(&mut self, flight: u32, mss: u32, first: bool) {
-        if first {
-            self.ssthresh = NewReno::reduced(flight, mss);
+    /// For algorithms without a pace of their own: twice the window a round trip in slow start, 1.2 times afterwards, so that the
+    /// window, not the pace, is the limit.
+    fn set_pace(&mut self, srtt_us: u32) {
+        let window = &mut self.window;
+        if !self.control.owns_window() {
+            let percent = if window.in_slow_start() { 200 } else { 120 };
+            let per_round = u64::from(window.cwnd) * percent / 100;
+            window.pacing_rate = match u64::from(srtt_us) {
+                0 => 0,
+                _ if !self.is_paced => 0,
+                srtt => per_round * 1_000_000 / srtt,
+            };
         }
-        self.cwnd = mss;
-        let Algorithm::NewReno(algorithm) = &mut self.algorithm;
-        algorithm.reset();
+        if self.pacing_rate_max > 0 {
+            window.pacing_rate = match window.pacing_rate {
+                0 => self.pacing_rate_max,
+                rate => rate.min(self.pacing_rate_max),
+            };
+        }
     }
 
-    /// Nothing was sent for a retransmission timeout (RFC 5681 §4.1).
-    pub fn restart_after_idle(&mut self, initial: u32) {
-        self.cwnd = self.cwnd.min(initial);
+    /// An episode of congestion begins.
+    pub fn reduce(&mut self, cause: Cause, flight: u32, now: Instant) {
+        let ssthresh = self.control.reduce(&self.window, cause, flight, now);
+        self.window.ssthresh = ssthresh.max(self.window.mss);
+    }
+
+    /// It is over (RFC 9937 §6: the window is set to ssthresh).
+    pub fn recovered(&mut self, now: Instant) {
+        if !self.control.owns_window() {
+            self.window.cwnd = self.window.ssthresh.clamp(self.window.mss, CWND_MAX);
+        }
+        self.control.on_recovered(&mut self.window, now);
+    }
+
+    /// The retransmission timer expired (RFC 5681 §3.1).
+    pub fn timed_out(&mut self, first: bool, flight: u32, now: Instant) {
+        self.control
+            .on_timeout(&mut self.window, first, flight, now);
+        self.window.ssthresh = self.window.ssthresh.max(self.window.mss);
+    }
+
+    /// The reduction was for nothing; the window is what it was.
+    pub fn undone(&mut self) {
+        self.control.on_undo(&mut self.window);
+    }
+
+    /// A segment was found lost.
+    pub fn lost(&mut self, segment: &LostSegment) {
+        self.control.on_lost(&mut self.window, segment);
+    }
+
+    /// New text leaves after a silence.
+    pub fn restart(&mut self, idle_us: u64, rto_us: u64, now: Instant) {
+        self.control
+            .on_restart(&mut self.window, idle_us, rto_us, now);
+    }
+
+    /// Whether the algorithm moves the window in recovery, too.
+    #[inline]
+    pub fn owns_window(&self) -> bool {
+        self.control.owns_window()
     }
 
     /// The segment size changed.
     pub fn mss_changed(&mut self, mss: u32) {
-        self.cwnd = self.cwnd.max(mss);
+        self.window.mss = mss;
+        self.window.cwnd = self.window.cwnd.max(mss);
     }
 }

@@ -424,7 +424,7 @@ fn closed_window_still_listens() {
     pair.ends[1].write(b"to be acknowledged");
     pair.intercept();
     let mut header = pair.forge(1, Flags::ACK | Flags::URG);
-    header.ack = pair.ends[1].conn().snd.max;
+    header.ack = pair.ends[1].conn().snd.nxt;
     header.urgent = 10;
     let input = pair.deliver(1, &header, b"no room".to_vec()).unwrap();
     assert_eq!(input.drop, Some(Drop::Window), "the text is not taken");
@@ -454,7 +454,7 @@ fn icmp() {
     }
     assert_eq!(conn.soft_error(), Some(Error::HostUnreachable));
     conn.on_icmp(IcmpError::TooBig { mss: 600 }, una - 1);
-    conn.on_icmp(IcmpError::TooBig { mss: 600 }, conn.snd.max);
+    conn.on_icmp(IcmpError::TooBig { mss: 600 }, conn.snd.nxt);
     assert_eq!(conn.send_mss(), 1460, "not about anything in flight");
     conn.on_icmp(IcmpError::TooBig { mss: 9000 }, una);
     assert_eq!(conn.send_mss(), 1460, "never grows");

@@ -72,7 +72,7 @@ fn sender_avoids_silly_windows() {
     // A forged opening of 100 bytes: neither a full segment nor half the largest window.
     pair.ends[0].sent.clear();
     pair.flying.clear();
-    let una = pair.ends[0].conn().snd.max;
+    let una = pair.ends[0].conn().snd.nxt;
     let mut header = pair.forge(0, Flags::ACK);
     header.ack = una;
     header.window = 100;
@@ -360,7 +360,7 @@ fn large_windows_and_segments() {
     let mut pair = Pair::established(&big, &big);
     let info = pair.ends[0].conn().info();
     assert_eq!((info.send_scale, info.send_mss), (14, 65_483));
-    pair.ends[0].conn().congestion.cwnd = 1 << 30;
+    pair.ends[0].conn().congestion.window.cwnd = 1 << 30;
     let data = pair.rng.bytes(3_000_000);
     pair.ends[0].write(&data);
     pair.run_for(Duration::from_millis(100));

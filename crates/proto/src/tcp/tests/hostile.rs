@@ -72,7 +72,7 @@ fn arbitrary_segment(rng: &mut Rng, conn: &Connection) -> (Header, Vec<u8>) {
     let send = [
         conn.snd.una,
         conn.snd.nxt,
-        conn.snd.max,
+        conn.snd.nxt,
         conn.snd.end,
         conn.iss,
     ];

@@ -8,6 +8,7 @@ mod loss;
 mod open;
 mod quick;
 mod random;
+mod sent;
 mod units;
 
 use alloc::collections::VecDeque;

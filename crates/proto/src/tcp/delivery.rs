@@ -1,0 +1,149 @@
+//! What one acknowledgment says of what was sent: which bytes have arrived, how long they took, at what rate.
+
+use super::congestion::Ack;
+use super::connection::Connection;
+use super::rack::Rack;
+use super::rate::{Newest, Rate};
+use super::sent::{Fate, Record, micros_of};
+use crate::time::Instant;
+use crate::wire::tcp::{Header, SeqNum};
+
+/// Gathered from one acknowledgment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Delivery {
+    /// Bytes by which SND.UNA moved, SYN and FIN not counted.
+    pub acked: u32,
+    /// Bytes acknowledged or sacked for the first time.
+    pub delivered: u32,
+    /// Bytes that are taken for lost because of it.
+    pub lost: u32,
+    /// Bytes that the network marked (ECN).
+    pub marked: u32,
+    /// Bytes under way, not acknowledged, and sacked before it.
+    pub prior_in_flight: u32,
+    pub prior_flight: u32,
+    pub prior_sacked: u32,
+    /// SACK told something new.
+    pub news: bool,
+    /// The first block was a D-SACK.
+    pub dsack: bool,
+    /// A duplicate acknowledgment, in the sense of RFC 5681 or RFC 6675.
+    pub duplicate: bool,
+    /// Something has arrived that was sent once, before recovery began.
+    pub original: bool,
+    newest: Newest,
+    /// When the first and the last of what was sent once and is acknowledged now left.
+    first_sent_us: Option<u32>,
+    last_sent_us: Option<u32>,
+    sacked_sent_us: Option<u32>,
+}
+
+/// What surrounds the records while an acknowledgment takes them.
+pub(super) struct Taker<'a> {
+    pub delivery: &'a mut Delivery,
+    pub rate: &'a mut Rate,
+    pub rack: &'a mut Rack,
+    pub recover: SeqNum,
+    pub now_us: u32,
+    pub min_rtt_us: u32,
+    pub echo_is_older: bool,
+}
+
+impl Taker<'_> {
+    #[inline(always)]
+    fn delivered(&mut self, record: &Record, bytes: u32) {
+        self.delivery.delivered += bytes;
+        self.rate
+            .delivers(&mut self.delivery.newest, record, bytes, self.now_us);
+        self.rack
+            .delivered(record, self.now_us, self.min_rtt_us, self.echo_is_older);
+        if !record.is_retransmission() && record.end <= self.recover {
+            self.delivery.original = true;
+        }
+    }
+
+    /// `bytes` of `record` are acknowledged.
+    #[inline(always)]
+    pub fn acknowledged(&mut self, record: &Record, bytes: u32) {
+        if record.fate == Fate::Sacked {
+            return;
+        }
+        self.delivered(record, bytes);
+        if !record.is_retransmission() {
+            self.delivery.first_sent_us.get_or_insert(record.sent_us);
+            self.delivery.last_sent_us = Some(record.sent_us);
+        }
+    }
+
+    /// `record` is sacked.
+    pub fn sacked(&mut self, record: &Record, bytes: u32) {
+        self.delivery.news = true;
+        self.delivered(record, bytes);
+        if !record.is_retransmission() {
+            self.delivery.sacked_sent_us.get_or_insert(record.sent_us);
+        }
+    }
+}
+
+impl Connection {
+    /// An acknowledgment begins.
+    #[inline]
+    pub(super) fn delivery(&self) -> Delivery {
+        Delivery {
+            prior_in_flight: self.pipe(),
+            prior_flight: (self.snd.nxt - self.snd.una).unsigned_abs(),
+            prior_sacked: self.sent.sacked(),
+            ..Delivery::default()
+        }
+    }
+
+    /// Round trips (RFC 6298 §4, RFC 7323 §4.1): of the first segment acknowledged now that was sent once, which includes the peer's
+    /// delay; or by its timestamp of one that was sent again (Karn's algorithm, RFC 9293 MUST-18).
+    #[inline]
+    pub(super) fn measure(&mut self, header: &Header, delivery: &Delivery, now: Instant) {
+        let first = delivery.first_sent_us.or(delivery.sacked_sent_us);
+        let rtt = match first {
+            Some(sent_us) => Some(micros_of(now).wrapping_sub(sent_us)),
+            None if delivery.acked > 0 => self.echoed_rtt_us(header, now),
+            None => None,
+        };
+        if let Some(rtt) = rtt {
+            self.rtt.sample(rtt, self.snd.una, self.snd.nxt, now);
+        }
+    }
+
+    /// Congestion control hears of it, and moves the window.
+    #[inline]
+    pub(super) fn tell_congestion(&mut self, delivery: &Delivery, now: Instant) {
+        let min_rtt_us = self.rtt.min_us();
+        let rate = self.rate.sample(&delivery.newest, min_rtt_us);
+        let last = delivery.last_sent_us.or(delivery.sacked_sent_us);
+        let flight = delivery.prior_flight;
+        let window = &self.congestion.window;
+        // RFC 7661: a window that is not used does not grow.
+        let is_cwnd_limited = if window.in_slow_start() {
+            window.cwnd / 2 <= flight
+        } else {
+            window.cwnd <= flight.saturating_add(window.mss)
+        };
+        let ack = Ack {
+            now,
+            acked: delivery.acked,
+            delivered: delivery.delivered,
+            delivered_total: self.rate.delivered,
+            lost: delivery.lost,
+            marked: delivery.marked,
+            prior_in_flight: delivery.prior_in_flight,
+            in_flight: self.pipe(),
+            rtt_us: last.map(|sent_us| micros_of(now).wrapping_sub(sent_us).max(1)),
+            srtt_us: self.rtt.srtt_us,
+            min_rtt_us,
+            una: self.snd.una,
+            nxt: self.snd.nxt,
+            phase: self.recovery.phase,
+            is_cwnd_limited,
+            rate,
+        };
+        self.congestion.acknowledged(&ack);
+    }
+}

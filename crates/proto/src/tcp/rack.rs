@@ -1,0 +1,128 @@
+//! RACK (RFC 8985 §6): what was sent before something that has arrived, and a reordering window ago, is lost.
+
+use super::sent::Record;
+use crate::wire::tcp::SeqNum;
+
+/// Segments above a gap that make it a loss whatever the time says (RFC 8985 §6.2, RFC 5681).
+pub(super) const DUPLICATE_THRESHOLD: u32 = 3;
+/// Recoveries for which a wider window is kept after reordering was seen by D-SACK (RFC 8985 §6.2, step 4).
+const PERSIST: u8 = 16;
+
+/// The variables of RFC 8985 §5.2.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
+pub(super) struct Rack {
+    /// RACK.segment: when the segment left that was sent last of all that arrived, its end, and its round trip.
+    sent_us: u32,
+    end: SeqNum,
+    pub rtt_us: u32,
+    /// RACK.fack: the highest that arrived.
+    fack: SeqNum,
+    /// RACK.reordering_seen.
+    pub reordering_seen: bool,
+    is_set: bool,
+    reo_wnd_mult: u8,
+    reo_wnd_persist: u8,
+    /// RACK.dsack_round: until this is acknowledged further D-SACKs tell nothing new.
+    dsack_round: Option<SeqNum>,
+}
+
+/// What the reordering window depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    pub min_rtt_us: u32,
+    pub srtt_us: u32,
+    /// Loss is being repaired, or three segments are sacked: without reordering there is no reason to wait.
+    pub is_urgent: bool,
+}
+
+fn sent_after(a: (u32, SeqNum), b: (u32, SeqNum)) -> bool {
+    let later = a.0.wrapping_sub(b.0).cast_signed();
+    later > 0 || (later == 0 && a.1 > b.1)
+}
+
+impl Rack {
+    pub const fn new(iss: SeqNum) -> Self {
+        Self {
+            sent_us: 0,
+            end: iss,
+            rtt_us: 0,
+            fack: iss,
+            reordering_seen: false,
+            is_set: false,
+            reo_wnd_mult: 1,
+            reo_wnd_persist: 0,
+            dsack_round: None,
+        }
+    }
+
+    /// Steps 1 and 2 and 3 for one segment that arrived. True if it shows reordering.
+    ///
+    /// A retransmission whose answer came quicker than any round trip is not believed: its original arrived (step 2). `echo_is_older`:
+    /// so says the timestamp.
+    #[inline]
+    pub fn delivered(
+        &mut self,
+        record: &Record,
+        now_us: u32,
+        min_rtt_us: u32,
+        echo_is_older: bool,
+    ) -> bool {
+        let late = record.end < self.fack && !record.is_retransmission();
+        if late {
+            self.reordering_seen = true;
+        } else if record.end > self.fack {
+            self.fack = record.end;
+        }
+        let rtt = now_us.wrapping_sub(record.sent_us);
+        if record.is_retransmission() && (rtt < min_rtt_us || echo_is_older) {
+            return late;
+        }
+        self.rtt_us = rtt;
+        if !self.is_set || sent_after((record.sent_us, record.end), (self.sent_us, self.end)) {
+            self.sent_us = record.sent_us;
+            self.end = record.end;
+            self.is_set = true;
+        }
+        late
+    }
+
+    /// Step 4: how much later than what followed it a segment may arrive, in microseconds.
+    pub fn reordering_window_us(&self, path: Path) -> u32 {
+        if !self.reordering_seen && path.is_urgent {
+            return 0;
+        }
+        let window = u32::from(self.reo_wnd_mult).saturating_mul(path.min_rtt_us / 4);
+        window.min(path.srtt_us)
+    }
+
+    /// Step 4, D-SACK: a retransmission was for nothing; the window grows, once a round trip.
+    pub fn on_dsack(&mut self, una: SeqNum, nxt: SeqNum) {
+        if self.dsack_round.is_some_and(|round| una < round) {
+            return;
+        }
+        self.dsack_round = Some(nxt);
+        self.reo_wnd_mult = self.reo_wnd_mult.saturating_add(1);
+        self.reo_wnd_persist = PERSIST;
+    }
+
+    /// Step 4: a recovery ended.
+    pub fn on_recovered(&mut self) {
+        self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
+        if self.reo_wnd_persist == 0 {
+            self.reo_wnd_mult = 1;
+        }
+    }
+
+    /// Step 5 for one segment under way: `None` if it left after what has arrived last; else the microseconds until it counts as
+    /// lost, 0: it does.
+    #[inline]
+    pub fn remaining_us(&self, record: &Record, window_us: u32, now_us: u32) -> Option<u32> {
+        let arrived = (self.sent_us, self.end);
+        if !self.is_set || !sent_after(arrived, (record.sent_us, record.end)) {
+            return None;
+        }
+        let patience = self.rtt_us.saturating_add(window_us);
+        Some(patience.saturating_sub(now_us.wrapping_sub(record.sent_us)))
+    }
+}

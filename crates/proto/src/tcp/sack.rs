@@ -1,0 +1,63 @@
+//! The peer's SACK option (RFC 2018, RFC 2883), taken into the records of what was sent.
+
+use super::connection::Connection;
+use super::delivery::{Delivery, Taker};
+use super::sent::{Fate, micros_of};
+use crate::time::Instant;
+use crate::wire::tcp::{Header, SackBlocks, SeqNum};
+
+impl Connection {
+    /// Takes the SACK blocks. A block that is empty, backwards, or not between SND.UNA and SND.NXT is nonsense and ignored
+    /// (`negative 59`), unless it is the first and a D-SACK.
+    pub(super) fn note_sack(&mut self, header: &Header, now: Instant, delivery: &mut Delivery) {
+        let blocks = header.options.sack;
+        if !self.sack || blocks.is_empty() {
+            return;
+        }
+        if self.is_dsack(header.ack, &blocks) {
+            delivery.dsack = true;
+            let (una, nxt) = (self.snd.una, self.snd.nxt);
+            self.recovery.rack.on_dsack(una, nxt);
+            self.recovery.undo.on_dsack(blocks.as_slice()[0].1);
+            self.counters.dsacks = self.counters.dsacks.saturating_add(1);
+        }
+        let una = if header.ack > self.snd.una {
+            header.ack
+        } else {
+            self.snd.una
+        };
+        let mut taker = Taker {
+            delivery,
+            rate: &mut self.rate,
+            rack: &mut self.recovery.rack,
+            recover: self.recovery.recover,
+            now_us: micros_of(now),
+            min_rtt_us: self.rtt.min_us(),
+            echo_is_older: false,
+        };
+        for &(left, right) in blocks.as_slice() {
+            if left < right && left > una && right <= self.snd.nxt && left < self.snd.nxt {
+                self.sent
+                    .sack(left, right, |record, bytes| taker.sacked(record, bytes));
+            }
+        }
+    }
+
+    /// RFC 2883 §4: the first block lies below the acknowledgment, or within the second; and it was sent by us, not before all memory.
+    fn is_dsack(&self, ack: SeqNum, blocks: &SackBlocks) -> bool {
+        let (left, right) = blocks.as_slice()[0];
+        let oldest = self.snd.una - self.snd.wnd_max;
+        if left >= right || left < oldest {
+            return false;
+        }
+        let within = |&(l, r): &(SeqNum, SeqNum)| l <= left && right <= r;
+        left < ack && right <= ack || blocks.as_slice().get(1).is_some_and(within)
+    }
+
+    /// RFC 2018 §8: what begins at SND.UNA and was sacked would have been acknowledged, had the peer kept it.
+    pub(super) fn notice_reneging(&mut self) {
+        if self.sent.front().is_some_and(|r| r.fate == Fate::Sacked) {
+            self.sent.renege();
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Tail loss probes (RFC 8985 §7): when a flight's end is silent, one segment asks for an answer before the timeout has to.
+
+use super::congestion::{Cause, Phase};
+use super::connection::{Connection, Pending};
+use super::delivery::Delivery;
+use crate::time::Instant;
+use crate::wire::tcp::SeqNum;
+
+/// How long a peer may delay the acknowledgment of a single segment (RFC 8985 §7.2, WCDelAckT), in microseconds.
+const DELAYED_ACK_US: u64 = 200_000;
+/// What timers and the peer's scheduling may add to a round trip, in microseconds.
+const SLACK_US: u64 = 2_000;
+/// The wait for a probe before anything was measured.
+const UNMEASURED_US: u64 = 1_000_000;
+
+/// A probe on its way (RFC 8985 §7.1: TLP.end_seq, TLP.is_retrans).
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
+pub(super) struct TailProbe {
+    pub end: Option<SeqNum>,
+    pub is_retransmission: bool,
+}
+
+impl TailProbe {
+    pub const NONE: Self = Self {
+        end: None,
+        is_retransmission: false,
+    };
+}
+
+impl Connection {
+    /// RFC 8985 §7.2: whether a probe may be scheduled, and after how many microseconds.
+    #[inline]
+    pub(super) fn probe_timeout_us(&self) -> Option<u64> {
+        let may = self.sack
+            && matches!(self.recovery.phase, Phase::Open | Phase::Reducing)
+            && self.recovery.tail.end.is_none()
+            && self.sent.is_plain()
+            && self.sent.in_flight() > 0
+            && self.attempts == 0
+            && !self.probing;
+        if !may {
+            return None;
+        }
+        let srtt = u64::from(self.rtt.srtt_us);
+        if srtt == 0 {
+            return Some(UNMEASURED_US);
+        }
+        let one = self.sent.in_flight() <= u32::from(self.snd.mss);
+        Some(2 * srtt + if one { DELAYED_ACK_US } else { SLACK_US })
+    }
+
+    /// The wait for a probe is over: send it. What was sent meanwhile moves the time; that is only noticed here, so that sending does
+    /// not have to set a timer for each segment.
+    pub(super) fn on_probe_timeout(&mut self, now: Instant) {
+        let Some(wait) = self.probe_timeout_us() else {
+            return;
+        };
+        let due = self.last_sent.plus_micros(wait).min(self.timers.retransmit);
+        if due > now {
+            self.timers.early = due;
+            return;
+        }
+        self.pending.set(Pending::TAIL);
+        self.arm_retransmit(now);
+    }
+
+    /// A probe left, up to `end`.
+    pub(super) fn tail_probe_sent(&mut self, end: SeqNum, is_retransmission: bool) {
+        self.timers.early = Instant::FAR;
+        self.recovery.tail = TailProbe {
+            end: Some(end),
+            is_retransmission,
+        };
+        self.counters.tail_probes = self.counters.tail_probes.saturating_add(1);
+    }
+
+    /// RFC 8985 §7.4: what an acknowledgment says of the probe. One that only filled the hole that it was sent for has hidden a loss.
+    pub(super) fn note_tail_probe(&mut self, delivery: &Delivery, now: Instant) {
+        let Some(end) = self.recovery.tail.end else {
+            return;
+        };
+        let una = self.snd.una;
+        let again = self.recovery.tail.is_retransmission;
+        let answered_both =
+            una == end && delivery.acked == 0 && !delivery.news && delivery.duplicate;
+        // New text arrived, or the original as well as the probe.
+        let nothing_lost = !again || delivery.dsack || answered_both;
+        if una >= end && (nothing_lost || una > end) {
+            self.recovery.tail = TailProbe::NONE;
+            if !nothing_lost && self.recovery.phase == Phase::Open {
+                self.enter_reducing(Cause::Loss, now);
+            }
+        }
+    }
+}

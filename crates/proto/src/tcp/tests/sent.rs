@@ -1,0 +1,163 @@
+//! The records of what was sent, against a model that has a fate for every byte.
+
+use super::super::sent::{Fate, Record, Sent};
+use super::*;
+
+fn record(end: SeqNum, sent_us: u32) -> Record {
+    Record {
+        end,
+        sent_us,
+        first_sent_us: 0,
+        delivered: 0,
+        delivered_us: 0,
+        tx_in_flight: 0,
+        lost: 0,
+        fate: Fate::InFlight,
+        transmissions: 1,
+        app_limited: false,
+        probe: false,
+    }
+}
+
+/// Every byte's fate, in the same order.
+struct Model {
+    una: u32,
+    bytes: Vec<Fate>,
+}
+
+impl Model {
+    fn range(&mut self, from: u32, to: u32) -> &mut [Fate] {
+        let at = |n: u32| (n.saturating_sub(self.una) as usize).min(self.bytes.len());
+        let (from, to) = (at(from), at(to));
+        &mut self.bytes[from..to.max(from)]
+    }
+
+    fn count(&self, fate: Fate) -> u32 {
+        self.bytes.iter().filter(|&&b| b == fate).count() as u32
+    }
+}
+
+/// One random operation on both.
+fn step(rng: &mut Rng, base: SeqNum, sent: &mut Sent, model: &mut Model) {
+    let nxt = model.una + model.bytes.len() as u32;
+    match rng.below(6) {
+        0 | 1 => {
+            let len = 1 + rng.below(20) as u32;
+            sent.push(base + nxt, record(base + nxt + len, nxt));
+            model.bytes.extend((0..len).map(|_| Fate::InFlight));
+        }
+        2 if !model.bytes.is_empty() => {
+            let left = model.una + 1 + rng.below(60) as u32;
+            let right = (left + 1 + rng.below(30) as u32).min(nxt);
+            let mut told = 0;
+            if left < right {
+                sent.sack(base + left, base + right, |_, bytes| told += bytes);
+                let range = model.range(left, right);
+                let news = range.iter().filter(|&&f| f != Fate::Sacked).count();
+                assert_eq!(told as usize, news, "each byte is told of once");
+                range.fill(Fate::Sacked);
+            }
+        }
+        3 => {
+            let bytes = rng.below(40).min(model.bytes.len() as u64) as u32;
+            let una = model.una + bytes;
+            let mut gone = 0;
+            sent.acknowledge(base + una, |_, bytes| gone += bytes);
+            assert_eq!(gone, bytes, "every byte is accounted for");
+            model.bytes.drain(..bytes as usize);
+            model.una = una;
+        }
+        4 => {
+            let before = rng.below(u64::from(nxt) + 1) as u32;
+            sent.condemn(base + nxt, |_, r| r.sent_us < before, |_, _| {});
+            // A record is a transmission: it is lost as a whole, and was stamped with where it began.
+            let mut start = base + model.una;
+            let lost: Vec<(SeqNum, SeqNum)> = sent
+                .iter()
+                .filter(|(_, r)| r.fate == Fate::Lost)
+                .map(|(at, r)| (at, r.end))
+                .collect();
+            for (from, to) in lost {
+                assert!(from >= start, "in order");
+                start = to;
+                let (from, to) = (from - base, to - base);
+                model.range(from as u32, to as u32).fill(Fate::Lost);
+            }
+        }
+        _ => resend(rng, base, sent, model),
+    }
+}
+
+/// The first loss, or a part of it, leaves again.
+fn resend(rng: &mut Rng, base: SeqNum, sent: &mut Sent, model: &mut Model) {
+    let first = model.bytes.iter().position(|&f| f == Fate::Lost);
+    let next = sent.next_lost();
+    assert_eq!(
+        next.map(|(start, _)| start),
+        first.map(|n| base + model.una + n as u32),
+        "the first loss"
+    );
+    let Some((start, end)) = next else { return };
+    let len = 1 + rng.below((end - start) as u64) as u32;
+    sent.resent(start, start + len, |r| r.sent_us = u32::MAX);
+    let at = (start - base) as u32;
+    model.range(at, at + len).fill(Fate::InFlight);
+}
+
+/// RFC 6675 §3: the scoreboard. Whatever happens, in whatever order, every byte has the fate that it should have.
+#[test]
+fn records_equal_their_model() {
+    for seed in 0..400 {
+        let mut rng = Rng(seed);
+        let base = SeqNum(rng.next() as u32);
+        let mut sent = Sent::new(base);
+        let mut model = Model {
+            una: 0,
+            bytes: Vec::new(),
+        };
+        for _ in 0..150 {
+            step(&mut rng, base, &mut sent, &mut model);
+            let nxt = model.una + model.bytes.len() as u32;
+            sent.check(base + model.una, base + nxt);
+            let sums = [sent.in_flight(), sent.sacked(), sent.lost()];
+            let expected = [Fate::InFlight, Fate::Sacked, Fate::Lost].map(|f| model.count(f));
+            assert_eq!(sums, expected, "seed {seed}");
+        }
+    }
+}
+
+/// RFC 2018 §8: a peer may drop what it sacked, and what was lost may turn out not to be.
+#[test]
+fn reneging_and_reviving() {
+    let base = SeqNum(u32::MAX - 50);
+    let mut sent = Sent::new(base);
+    for n in 0..10 {
+        sent.push(base + n * 10, record(base + n * 10 + 10, n));
+    }
+    sent.sack(base + 30, base + 50, |_, _| {});
+    assert_eq!((sent.sacked(), sent.sacked_records()), (20, 2));
+    sent.renege();
+    assert_eq!(
+        (sent.sacked(), sent.sacked_records(), sent.lost()),
+        (0, 0, 20)
+    );
+    assert_eq!(sent.next_lost(), Some((base + 30, base + 40)));
+    sent.revive();
+    assert_eq!((sent.in_flight(), sent.lost()), (100, 0));
+    sent.check(base, base + 100);
+}
+
+/// Nothing under way: at most 256 bytes stay.
+#[test]
+fn an_idle_connection_keeps_little() {
+    let mut sent = Sent::new(SeqNum(0));
+    for n in 0..1000 {
+        sent.push(SeqNum(n), record(SeqNum(n + 1), n));
+    }
+    assert!(sent.heap_bytes() >= 32_000);
+    sent.acknowledge(SeqNum(1000), |_, _| {});
+    assert_eq!(sent.heap_bytes(), 0);
+    sent.push(SeqNum(1000), record(SeqNum(1001), 0));
+    sent.acknowledge(SeqNum(1001), |_, _| {});
+    assert!(sent.heap_bytes() <= 256);
+}
