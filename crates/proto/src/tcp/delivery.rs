@@ -19,8 +19,7 @@ pub(super) struct Delivery {
     pub lost: u32,
     /// Bytes that the network marked (ECN).
     pub marked: u32,
-    /// Bytes under way, not acknowledged, and sacked before it.
-    pub prior_in_flight: u32,
+    /// Bytes not acknowledged, and sacked, before it.
     pub prior_flight: u32,
     pub prior_sacked: u32,
     /// SACK told something new.
@@ -90,7 +89,6 @@ impl Connection {
     #[inline]
     pub(super) fn delivery(&self) -> Delivery {
         Delivery {
-            prior_in_flight: self.pipe(),
             prior_flight: (self.snd.nxt - self.snd.una).unsigned_abs(),
             prior_sacked: self.sent.sacked(),
             ..Delivery::default()
@@ -133,11 +131,9 @@ impl Connection {
             delivered_total: self.rate.delivered,
             lost: delivery.lost,
             marked: delivery.marked,
-            prior_in_flight: delivery.prior_in_flight,
             in_flight: self.pipe(),
             rtt_us: last.map(|sent_us| micros_of(now).wrapping_sub(sent_us).max(1)),
             srtt_us: self.rtt.srtt_us,
-            min_rtt_us,
             una: self.snd.una,
             nxt: self.snd.nxt,
             phase: self.recovery.phase,

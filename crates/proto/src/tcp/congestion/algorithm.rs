@@ -82,16 +82,12 @@ pub(in super::super) struct Ack {
     pub lost: u32,
     /// Of the delivered bytes, those that the network marked (ECN).
     pub marked: u32,
-    /// Bytes in flight before it and after it.
-    pub prior_in_flight: u32,
-    /// See `prior_in_flight`.
+    /// Bytes in flight after it.
     pub in_flight: u32,
     /// The round trip that it measures, of segments sent once.
     pub rtt_us: Option<u32>,
     /// Smoothed round trip, 0 before the first.
     pub srtt_us: u32,
-    /// Least round trip lately.
-    pub min_rtt_us: u32,
     /// SND.UNA after it.
     pub una: SeqNum,
     /// SND.NXT: what is sent from now on is acknowledged a round trip later.

@@ -32,11 +32,9 @@ impl Random {
             delivered_total: self.number(),
             lost: self.number(),
             marked: self.number(),
-            prior_in_flight: self.number(),
             in_flight: self.number(),
             rtt_us: self.coin().then(|| self.number()),
             srtt_us: self.number(),
-            min_rtt_us: self.number(),
             una: SeqNum(self.number()),
             nxt: SeqNum(self.number()),
             phase: [Phase::Open, Phase::Reducing, Phase::Recovery, Phase::Loss]
