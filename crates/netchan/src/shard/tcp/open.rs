@@ -41,7 +41,7 @@ impl Shard {
             key: *key,
             tuple: Tuple::of_key(key),
             hash,
-            connection: *connection,
+            connection: connection.clone(),
             receive: ReceiveQueue::new(),
             send: SendQueue::default(),
             wakers: Wakers::default(),
