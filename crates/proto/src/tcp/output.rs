@@ -3,6 +3,7 @@
 use super::congestion::Phase;
 use super::connection::{Connection, Pending};
 use super::sent::{Record, micros_of};
+use super::timer::Waiting;
 use super::types::{State, Transmit};
 use crate::ip::Ecn;
 use crate::time::Instant;
@@ -500,7 +501,7 @@ impl Connection {
         }
         // The first two of a flight: a peer may let a single segment wait for the second.
         let few = self.sent.in_flight() <= 2 * u32::from(self.snd.mss);
-        if few || self.timers.early == Instant::FAR {
+        if few || self.timers.early == Instant::FAR || self.recovery.waiting == Waiting::Silence {
             self.arm_early(now);
         }
         // Nothing more: the next call shall find that out by one comparison.

@@ -363,9 +363,16 @@ impl Connection {
     /// The early timer came due: a gap was given its time, or the flight is silent.
     pub(super) fn on_early_timer(&mut self, now: Instant) -> bool {
         self.timers.early = Instant::FAR;
-        if self.recovery.waiting == Waiting::TailProbe {
-            self.on_probe_timeout(now);
-            return false;
+        match self.recovery.waiting {
+            Waiting::TailProbe => {
+                self.on_probe_timeout(now);
+                return false;
+            }
+            Waiting::Silence => {
+                self.sent.trim();
+                return false;
+            }
+            Waiting::Reordering => {}
         }
         let mut delivery = self.delivery();
         let was_repairing = self.recovery.is_repairing();

@@ -53,7 +53,7 @@ impl Record {
     }
 }
 
-/// Records kept when nothing is under way: 256 bytes for a connection that is idle (`idle_connection_bytes`).
+/// Records kept by a connection that has been silent for a while: 256 bytes for a connection that is idle (`idle_connection_bytes`).
 const KEPT: usize = 8;
 
 /// The transmissions under way.
@@ -69,6 +69,8 @@ pub(super) struct Sent {
     sacked_records: u32,
     /// No lost record begins below.
     lost_from: SeqNum,
+    /// Most records at one time since memory was last given back.
+    peak: usize,
 }
 
 /// Microseconds of `now`, modulo 2³²: for times that lie less than half an hour apart.
@@ -92,6 +94,7 @@ impl Sent {
             lost: 0,
             sacked_records: 0,
             lost_from: una,
+            peak: 0,
         }
     }
 
@@ -172,6 +175,7 @@ impl Sent {
         }
         self.in_flight += distance(start, record.end);
         self.records.push_back(record);
+        self.peak = self.peak.max(self.records.len());
     }
 
     fn counter(&mut self, fate: Fate) -> &mut u32 {
@@ -200,8 +204,19 @@ impl Sent {
             self.records.pop_front();
         }
         self.una = una;
-        if self.records.is_empty() && self.records.capacity() > KEPT {
+    }
+
+    /// Whether nothing is under way and more memory is held than an idle connection should.
+    #[inline]
+    pub fn is_oversized(&self) -> bool {
+        self.records.is_empty() && self.peak > KEPT
+    }
+
+    /// Gives back what an idle connection does not need.
+    pub fn trim(&mut self) {
+        if self.is_oversized() {
             self.records = VecDeque::new();
+            self.peak = 0;
         }
     }
 

@@ -52,7 +52,12 @@ pub(super) enum Waiting {
     TailProbe,
     /// A gap that reordering should have filled by then (RFC 8985 §6.2, step 5).
     Reordering,
+    /// Nothing is under way: memory of busier times goes back if it stays so.
+    Silence,
 }
+
+/// Silence after which an idle connection gives memory back. In traffic it must not: the packet path allocates nothing.
+const SILENCE_US: u64 = 60_000_000;
 
 #[inline]
 const fn sooner(a: Instant, b: Instant) -> Instant {
@@ -107,8 +112,13 @@ impl Connection {
         if self.recovery.waiting == Waiting::Reordering {
             return;
         }
+        self.recovery.waiting = Waiting::TailProbe;
         self.timers.early = match self.probe_timeout_us() {
             Some(wait) => sooner(now.plus_micros(wait), self.timers.retransmit),
+            None if self.sent.is_oversized() => {
+                self.recovery.waiting = Waiting::Silence;
+                now.plus_micros(SILENCE_US)
+            }
             None => Instant::FAR,
         };
     }

@@ -155,7 +155,11 @@ fn an_idle_connection_keeps_little() {
         sent.push(SeqNum(n), record(SeqNum(n + 1), n));
     }
     assert!(sent.heap_bytes() >= 32_000);
+    sent.trim();
+    assert!(sent.heap_bytes() >= 32_000, "in use");
     sent.acknowledge(SeqNum(1000), |_, _| {});
+    assert!(sent.is_oversized());
+    sent.trim();
     assert_eq!(sent.heap_bytes(), 0);
     sent.push(SeqNum(1000), record(SeqNum(1001), 0));
     sent.acknowledge(SeqNum(1001), |_, _| {});
