@@ -152,7 +152,7 @@ impl Template {
         let mut connection = self.passive(&start, &syn, now);
         // Our SYN-ACK left long ago; this one goes nowhere.
         connection.output(now)?;
-        connection.rtt.cancel();
+        connection.last_sent = Instant::FAR;
         if let Some(ts) = ack.options.timestamps
             && connection.timestamp_value(now).wrapping_sub(ts.echo) < FRESH_MS
         {

@@ -103,14 +103,17 @@ impl Connection {
         let was_retransmitted = self.attempts > 0;
         self.snd.una = header.ack;
         self.sent = Sent::new(self.snd.una);
-        if was_retransmitted {
-            match self.echoed_rtt_us(header, now) {
-                Some(rtt) => self.rtt.sample(rtt, self.snd.una, self.snd.nxt, now),
-                None => self.rtt.syn_was_retransmitted(),
-            }
-        } else {
-            let rtt = now.micros_since(self.last_sent);
-            self.rtt.sample(rtt, self.snd.una, self.snd.nxt, now);
+        // Behind a cookie nobody knows when the SYN-ACK left.
+        let is_timed = !was_retransmitted && self.last_sent <= now;
+        let rtt = match is_timed {
+            true => Some(now.micros_since(self.last_sent)),
+            false => self.echoed_rtt_us(header, now),
+        };
+        self.last_sent = self.last_sent.min(now);
+        match rtt {
+            Some(rtt) => self.rtt.sample(rtt, self.snd.una, self.snd.nxt, now),
+            None if was_retransmitted => self.rtt.syn_was_retransmitted(),
+            None => {}
         }
         if was_retransmitted {
             // RFC 5681 §3.1: a lost SYN means one segment to begin with.
