@@ -5,6 +5,7 @@ mod cookies;
 use std::{collections::VecDeque, net::IpAddr, task::Waker};
 
 use proto::{
+    ip::Ecn,
     tcp,
     time::Instant,
     wire::tcp::{Flags, Header, SeqNum},
@@ -159,7 +160,8 @@ impl Shard {
         let options = &listener.options;
         let start = options.start(&self.host, key, interface, iss, offset);
         let template = options.own.as_deref().unwrap_or(&self.host.template);
-        let connection = template.passive(&start, syn, now);
+        let mut connection = template.passive(&start, syn, now);
+        connection.set_syn_ecn(Ecn::of(packet.meta.ecn));
         let kept = (options.fields, options.linger);
         let hash = packet.meta.flow;
         let embryo = self.insert_tcp(key, hash, &connection, interface, kept, Some(number));

@@ -26,6 +26,7 @@ impl Connection {
                 return Err(Drop::Ack);
             }
             self.establish(header, segment.now, out);
+            self.note_ecn_of_handshake(segment);
         }
         self.check_ack_range(header, segment.now)?;
         let window = self.announced_window(header);
@@ -35,6 +36,9 @@ impl Connection {
             self.advance(header, segment.now, &mut delivery, out);
         } else {
             delivery.duplicate = self.is_duplicate_ack(segment, window, delivery.news);
+        }
+        if self.ecn.is_on() {
+            self.note_ecn_feedback(header, &mut delivery, segment.now);
         }
         if delivery.acked > 0 || delivery.news || delivery.duplicate || delivery.dsack {
             let repairing = self.recovery.is_repairing();

@@ -2,6 +2,7 @@
 
 use super::config::{Config, CongestionControl, Keepalive};
 use super::congestion::Congestion;
+use super::ecn::EcnState;
 use super::pacing::Pacer;
 use super::rate::Rate;
 use super::recovery::Recovery;
@@ -211,6 +212,7 @@ pub struct Connection {
     /// Our timestamp clock when something was last sent again.
     pub(super) ts_retransmitted: u32,
 
+    pub(super) ecn: EcnState,
     pub(super) rtt: RttEstimator,
     pub(super) congestion: Congestion,
     pub(super) recovery: Recovery,
@@ -334,6 +336,7 @@ impl Connection {
             ts_recent: 0,
             ts_recent_at: 0,
             ts_retransmitted: 0,
+            ecn: EcnState::new(config.ecn),
             rtt: RttEstimator::new(config),
             congestion: Congestion::new(config.congestion, config.pacing),
             recovery: Recovery::new(SeqNum(0)),
@@ -361,6 +364,7 @@ impl Connection {
         self.iss = iss;
         self.snd = SendVariables::new(iss, mss);
         self.recovery = Recovery::new(iss);
+        self.ecn.begin_at(iss);
         self.sent = Sent::new(iss);
     }
 

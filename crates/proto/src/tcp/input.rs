@@ -17,6 +17,7 @@ pub(super) struct Segment<'a> {
     pub len: u32,
     pub syn: bool,
     pub fin: bool,
+    pub ecn: Ecn,
     pub now: Instant,
 }
 
@@ -47,7 +48,7 @@ impl Connection {
     pub fn input<P: Payload>(
         &mut self,
         header: &Header,
-        _ecn: Ecn,
+        ecn: Ecn,
         payload: P,
         queue: &mut ReceiveQueue<P>,
         pool: &mut SegmentPool<P>,
@@ -57,9 +58,9 @@ impl Connection {
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX >> 2);
         let mut receiver = Receiver { queue, pool };
         if self.is_predicted(header, len, receiver.queue, now) {
-            return self.take_predicted(header, len, payload, &mut receiver, now);
+            return self.take_predicted(header, ecn, len, payload, &mut receiver, now);
         }
-        self.input_in_full(*header, len, payload, &mut receiver, now)
+        self.input_in_full(*header, ecn, len, payload, &mut receiver, now)
     }
 
     /// Header prediction: the next text in order and within the window, or an acknowledgment of something new, with
@@ -74,7 +75,7 @@ impl Connection {
         now: Instant,
     ) -> bool {
         self.state == State::Established
-            && header.flags.0 & !Flags::PSH.0 == Flags::ACK.0
+            && header.flags.0 & !Flags::PSH.0 == self.ecn.usual.0
             && header.seq == self.rcv.nxt
             && header.seq + len <= self.rcv.edge
             && header.ack <= self.snd.nxt
@@ -82,6 +83,7 @@ impl Connection {
             && self.is_calm()
             && queue.gaps() == 0
             && header.options.sack.is_empty()
+            && header.options.accecn.is_none()
             && self.check_timestamp(header, now).is_ok()
     }
 
@@ -99,6 +101,7 @@ impl Connection {
     fn take_predicted<P: Payload>(
         &mut self,
         header: &Header,
+        ecn: Ecn,
         len: u32,
         payload: P,
         receiver: &mut Receiver<'_, P>,
@@ -107,6 +110,9 @@ impl Connection {
         let mut out = Input::default();
         self.last_received = now;
         self.note_timestamp(header, now);
+        if self.ecn.is_on() {
+            self.note_ecn(ecn, header.flags, len);
+        }
         self.note_ack(header, now, &mut out);
         if len > 0 {
             let end = header.seq + len;
@@ -126,6 +132,7 @@ impl Connection {
     pub(super) fn input_in_full<P: Payload>(
         &mut self,
         header: Header,
+        ecn: Ecn,
         len: u32,
         payload: P,
         receiver: &mut Receiver<'_, P>,
@@ -137,6 +144,7 @@ impl Connection {
             len,
             syn: header.flags.contains(Flags::SYN),
             fin: header.flags.contains(Flags::FIN),
+            ecn,
             now,
         };
         let mut out = Input::default();
@@ -157,6 +165,10 @@ impl Connection {
         receiver: &mut Receiver<'_, P>,
         out: &mut Input,
     ) -> Result<(), Drop> {
+        if segment.syn && self.ecn_is_contradicted(&segment) {
+            out.events |= self.abort();
+            return Err(Drop::Syn);
+        }
         if !self.is_expected(&segment) {
             self.check_sequence(&mut segment)?; // first
             self.check_reset(&segment, out)?; // second
@@ -165,6 +177,9 @@ impl Connection {
         }
         self.last_received = segment.now;
         self.note_timestamp(segment.header, segment.now);
+        if self.ecn.is_on() {
+            self.note_ecn(segment.ecn, segment.header.flags, segment.len);
+        }
         self.process_ack(&segment, out)?; // fifth
         if self.state == State::Closed {
             return Ok(()); // that was the last acknowledgment

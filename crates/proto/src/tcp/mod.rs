@@ -17,6 +17,7 @@
 //! LISTEN and CLOSED hold no connection; what they answer are the functions [`listen`] and
 //! [`reset_for`]. TIME-WAIT holds a [`TimeWait`] record instead of a connection.
 
+mod accecn;
 mod ack;
 mod acknowledge;
 mod close;
@@ -25,6 +26,7 @@ mod congestion;
 mod connection;
 mod cookie;
 mod delivery;
+mod ecn;
 mod icmp;
 mod info;
 mod input;

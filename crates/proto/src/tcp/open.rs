@@ -50,6 +50,11 @@ impl Connection {
         self.last_ack_sent = self.rcv.nxt;
         self.rcv.edge = self.rcv.nxt + offered;
         self.negotiate(syn, now);
+        if syn.flags.contains(Flags::ACK) {
+            self.ecn.take_syn_ack(syn.flags);
+        } else {
+            self.ecn.take_syn(syn.flags);
+        }
         self.take_window(syn, u32::from(syn.window));
     }
 
@@ -81,6 +86,7 @@ impl Connection {
         if !header.flags.contains(Flags::SYN) || header.flags.contains(Flags::FIN) && !ack {
             return Err(Drop::Flags);
         }
+        self.ecn.syn_ecn = segment.ecn;
         self.take_syn(header, segment.now);
         if !ack {
             // Simultaneous open (RFC 9293 MUST-10): our SYN goes out again, with the ACK.
@@ -91,6 +97,9 @@ impl Connection {
         }
         self.establish(header, segment.now, out);
         self.acknowledge_control(segment.now);
+        if self.ecn.accurate.answers_syn_ack {
+            self.pending.set(Pending::SYN); // a segment of its own
+        }
         // Text and FIN in a SYN-ACK are processed as in ESTABLISHED (steps sixth to eighth).
         segment.begin_after_syn();
         self.process_urgent(&segment, out);

@@ -2,6 +2,7 @@
 
 use super::congestion::Phase;
 use super::connection::{Connection, Pending};
+use super::ecn::Feedback;
 use super::sent::{Record, micros_of};
 use super::timer::Waiting;
 use super::types::{State, Transmit};
@@ -161,6 +162,7 @@ impl Connection {
         let passive = match self.state {
             State::SynSent => false,
             State::SynReceived => true,
+            _ if self.ecn.accurate.answers_syn_ack => return Some(self.bare(self.snd.nxt, now)),
             _ => return self.next_segment(now),
         };
         if self.snd.nxt == self.iss {
@@ -180,6 +182,7 @@ impl Connection {
         };
         let mut header = self.plain_header(self.iss, flags);
         header.options = self.syn_options(now);
+        self.add_ecn_to_syn(&mut header, passive);
         header.window = self.syn_window();
         if passive {
             header.ack = self.rcv.nxt;
@@ -214,7 +217,7 @@ impl Connection {
     /// counts as acknowledged.
     #[inline(always)]
     fn header(&mut self, seq: SeqNum, flags: Flags, now: Instant) -> Header {
-        let mut header = self.plain_header(seq, flags | Flags::ACK);
+        let mut header = self.plain_header(seq, flags | Flags::ACK | self.ecn.out);
         header.ack = self.rcv.nxt;
         header.window = self.window_to_announce();
         header.options.timestamps = self.timestamps_option(now);
@@ -241,13 +244,18 @@ impl Connection {
     #[inline]
     fn acknowledged_by_this(&mut self) {
         self.last_ack_sent = self.rcv.nxt;
+        self.ecn.accurate.acknowledged();
         self.timers.delayed_ack = Instant::FAR;
         self.pending.clear(Pending::ACK);
     }
 
     fn bare(&mut self, seq: SeqNum, now: Instant) -> Transmit {
+        let mut header = self.header(seq, Flags::ACK, now);
+        if self.ecn.feedback == Feedback::Accurate {
+            self.add_accurate(&mut header);
+        }
         Transmit {
-            header: self.header(seq, Flags::ACK, now),
+            header,
             offset: 0,
             len: 0,
             segment: self.snd.mss,
@@ -478,10 +486,11 @@ impl Connection {
     #[inline(always)]
     fn send(&mut self, stretch: Stretch, now: Instant) -> Transmit {
         let end = stretch.end();
+        let is_new = stretch.start == self.snd.nxt;
         if self.probing {
             self.stop_probing(); // the window opened
         }
-        if stretch.start < self.snd.nxt {
+        if !is_new {
             self.send_lost(stretch, now);
         } else {
             if self.snd.una == self.snd.nxt {
@@ -514,7 +523,13 @@ impl Connection {
         if self.timers.delayed_ack != Instant::FAR {
             self.quick_acks = 0;
         }
-        self.transmit(stretch, now)
+        let mut transmit = self.transmit(stretch, now);
+        if is_new && stretch.len > 0 {
+            transmit.ecn = self.ecn.codepoint;
+            let once = core::mem::replace(&mut self.ecn.once, Flags::NONE);
+            transmit.header.flags = transmit.header.flags | once;
+        }
+        transmit
     }
 
     /// Something new left, from `start` to `end`.

@@ -31,7 +31,10 @@ impl TcpSocket {
         outbox: &mut VecDeque<Packet>,
     ) -> u64 {
         let segment = u32::from(transmit.segment).max(1);
-        let large = (transmit.len > segment && self.may_be_large(transmit.len))
+        // CWR as part of a number (RFC 9768 §3.3.4): who cuts for us would leave it in the first segment only.
+        let is_number =
+            transmit.header.flags.contains(Flags::CWR) && self.connection.has_accurate_ecn();
+        let large = (transmit.len > segment && !is_number && self.may_be_large(transmit.len))
             .then(|| bursts.and_then(Slab::alloc))
             .flatten();
         match large {
@@ -44,7 +47,7 @@ impl TcpSocket {
                 let packet = self.whole(buffer, transmit);
                 self.put(packet, outbox)
             }
-            None => self.cut(buffer, transmit, slab, outbox),
+            None => self.cut(buffer, transmit, is_number, (slab, outbox)),
         }
     }
 
@@ -88,15 +91,15 @@ impl TcpSocket {
         &mut self,
         first: Buffer,
         transmit: &Transmit,
-        slab: &mut Slab,
-        outbox: &mut VecDeque<Packet>,
+        is_number: bool,
+        (slab, outbox): (&mut Slab, &mut VecDeque<Packet>),
     ) -> u64 {
         let (mut at, mut sent, mut buffer) = (0, 0, Some(first));
         while at < transmit.len {
             let Some(room) = buffer.take().or_else(|| slab.alloc()) else {
                 break;
             };
-            let piece = piece(transmit, at);
+            let piece = piece(transmit, at, is_number);
             let packet = self.whole(room, &piece);
             sent += self.put(packet, outbox);
             at += piece.len;
@@ -105,16 +108,16 @@ impl TcpSocket {
     }
 }
 
-/// The segment of a burst that begins `at` bytes into it. PSH and FIN stand in the last one; CWR in the first (RFC 3168 §6.1.2); the urgent
-/// pointer names the same octet from wherever it is counted (RFC 9293 §3.8.5).
-fn piece(burst: &Transmit, at: u32) -> Transmit {
+/// The segment of a burst that begins `at` bytes into it. PSH and FIN stand in the last one; CWR in the first (RFC 3168 §6.1.2), but in
+/// all if the flags of ECN are a number (RFC 9768 §3.3.4); the urgent pointer names the same octet from wherever it is counted (RFC 9293 §3.8.5).
+fn piece(burst: &Transmit, at: u32, is_number: bool) -> Transmit {
     let segment = u32::from(burst.segment).max(1);
     let len = segment.min(burst.len - at);
     let mut gone = 0;
     if at + len < burst.len {
         gone |= Flags::PSH.0 | Flags::FIN.0;
     }
-    if at > 0 {
+    if at > 0 && !is_number {
         gone |= Flags::CWR.0;
     }
     let urgent = u32::from(burst.header.urgent).saturating_sub(at);

@@ -4,6 +4,7 @@
 use core::sync::atomic::{AtomicU16, Ordering};
 
 use super::*;
+use crate::ip::Ecn;
 use crate::wire::tcp::{AccEcn, Options, SackBlocks, Timestamps};
 
 /// A sequence number that is likely to matter.
@@ -143,6 +144,7 @@ fn attack(seed: u64, states: &AtomicU16) {
         sack: rng.per_mille(500),
         receive_buffer: [500, 65_535, 1 << 20][rng.below(3) as usize],
         challenge_acks: 200,
+        ecn: [EcnMode::Passive, EcnMode::Classic, EcnMode::Accurate][(rng.0 >> 7) as usize % 3],
         ..Config::default()
     };
     let mut pair = if rng.per_mille(300) {
@@ -171,7 +173,9 @@ fn attack(seed: u64, states: &AtomicU16) {
         states.fetch_or(1 << conn.state() as u8, Ordering::Relaxed);
         if rng.per_mille(800) {
             let (header, text) = arbitrary_segment(&mut rng, conn);
-            let input = pair.deliver(to, &header, text).expect("a connection");
+            let input = pair
+                .deliver_with(to, &header, Ecn::of(header.flags.0 as u8), text)
+                .expect("a connection");
             assert!(input.drop.is_some() || !header.flags.contains(Flags::RST));
         } else if rng.per_mille(500) {
             arbitrary_call(&mut rng, end, now);

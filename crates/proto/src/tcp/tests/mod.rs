@@ -2,6 +2,7 @@
 
 mod arrival;
 mod close;
+mod ecn;
 mod flow;
 mod hostile;
 mod loss;
@@ -16,6 +17,7 @@ use alloc::vec::Vec;
 use std::eprintln;
 
 use super::*;
+use crate::ip::Ecn;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Flags, Header, SeqNum};
 
@@ -162,6 +164,7 @@ struct Flying {
     order: u64,
     to: usize,
     header: Header,
+    ecn: Ecn,
     text: Vec<u8>,
 }
 
@@ -179,6 +182,8 @@ pub(super) struct Pair {
     /// A segment with text that the channel loses so many times.
     pub unlucky: (SeqNum, u32),
     pub seen: quick::Seen,
+    /// So many of the next ECN-capable segments arrive marked.
+    pub marks: u32,
 }
 
 pub(super) const ISS: [SeqNum; 2] = [SeqNum(0xffff_ff00), SeqNum(0x7fff_fff0)];
@@ -199,6 +204,7 @@ impl Pair {
             quiet: true,
             unlucky: (SeqNum(0), 0),
             seen: quick::Seen::default(),
+            marks: 0,
         }
     }
 
@@ -241,7 +247,7 @@ impl Pair {
                     .range(start..start + transmit.len as usize)
                     .copied()
                     .collect();
-                self.launch(1 - from, transmit.header, text);
+                self.launch_with(1 - from, transmit.header, transmit.ecn, text);
             }
             self.ends[from].retire(self.now);
         }
@@ -249,6 +255,16 @@ impl Pair {
 
     /// Puts a segment into the channel, as it is or worse.
     pub fn launch(&mut self, to: usize, header: Header, text: Vec<u8>) {
+        self.launch_with(to, header, Ecn::NotEct, text);
+    }
+
+    /// The same with something to be said of congestion.
+    pub fn launch_with(&mut self, to: usize, header: Header, ecn: Ecn, text: Vec<u8>) {
+        let mut ecn = ecn;
+        if ecn != Ecn::NotEct && self.marks > 0 {
+            self.marks -= 1;
+            ecn = Ecn::Ce;
+        }
         if !self.quiet {
             eprintln!(
                 "{:>10.3} ms to {to}: seq {} ack {} len {} {:?} win {} {:?}",
@@ -281,6 +297,7 @@ impl Pair {
                 order: self.order,
                 to,
                 header,
+                ecn,
                 text: text.clone(),
             });
         }
@@ -288,6 +305,17 @@ impl Pair {
 
     /// A segment arrives now.
     pub fn deliver(&mut self, to: usize, header: &Header, text: Vec<u8>) -> Option<Input> {
+        self.deliver_with(to, header, Ecn::NotEct, text)
+    }
+
+    /// The same with what its IP header says of congestion.
+    pub fn deliver_with(
+        &mut self,
+        to: usize,
+        header: &Header,
+        ecn: Ecn,
+        text: Vec<u8>,
+    ) -> Option<Input> {
         let now = self.now;
         let len = text.len() as u32;
         let end = &mut self.ends[to];
@@ -306,7 +334,8 @@ impl Pair {
             }
             if let (1, Some(config), Listen::Open) = (to, self.listener, listen(header, len)) {
                 self.listener = None;
-                let conn = Connection::open_passive(&config, header, ISS[1], 99, now);
+                let mut conn = Connection::open_passive(&config, header, ISS[1], 99, now);
+                conn.set_syn_ecn(ecn);
                 conn.check();
                 end.conn = Some(conn);
             } else if let Some(reset) = reset_for(header, len) {
@@ -314,7 +343,7 @@ impl Pair {
             }
             return None;
         }
-        let input = quick::input(end, header, text, now, &mut self.seen)?;
+        let input = quick::input(end, header, ecn, text, now, &mut self.seen)?;
         let conn = end.conn.as_mut()?;
         conn.check();
         assert_eq!(
@@ -353,7 +382,7 @@ impl Pair {
                 .position(|f| (f.at, f.order) == (at, order))
                 .unwrap();
             let segment = self.flying.swap_remove(index);
-            self.deliver(segment.to, &segment.header, segment.text);
+            self.deliver_with(segment.to, &segment.header, segment.ecn, segment.text);
             return true;
         }
         for end in &mut self.ends {

@@ -43,6 +43,7 @@ pub(in super::super) fn output(
 pub(in super::super) fn input(
     end: &mut End,
     header: &Header,
+    ecn: Ecn,
     text: Vec<u8>,
     now: Instant,
     seen: &mut Seen,
@@ -51,14 +52,7 @@ pub(in super::super) fn input(
     let len = u32::try_from(text.len()).unwrap();
     let predicted = conn.is_predicted(header, len, &end.queue, now) && !is_heavy(conn, seen);
     let mut long = predicted.then(|| (conn.clone(), text.clone()));
-    let input = conn.input(
-        header,
-        Ecn::NotEct,
-        text,
-        &mut end.queue,
-        &mut end.pool,
-        now,
-    );
+    let input = conn.input(header, ecn, text, &mut end.queue, &mut end.pool, now);
     if let Some((long, text)) = &mut long
         && input.drop.is_none()
     {
@@ -71,7 +65,7 @@ pub(in super::super) fn input(
         let text = core::mem::take(text);
         assert_eq!(
             input,
-            long.input_in_full(*header, len, text, &mut receiver, now)
+            long.input_in_full(*header, ecn, len, text, &mut receiver, now)
         );
         assert!(conn == long, "quick: {conn:?}\nlong: {long:?}");
         seen.inputs += 1;

@@ -2,6 +2,13 @@
 
 use super::*;
 
+const ECN: [EcnMode; 4] = [
+    EcnMode::Off,
+    EcnMode::Passive,
+    EcnMode::Classic,
+    EcnMode::Accurate,
+];
+
 /// How one run differs from the next.
 fn random_config(rng: &mut Rng) -> Config {
     Config {
@@ -18,6 +25,8 @@ fn random_config(rng: &mut Rng) -> Config {
         retry_timeout: Duration::from_secs(1_000_000),
         syn_timeout: Duration::from_secs(1_000_000),
         syn_received_timeout: Duration::from_secs(1_000_000),
+        // Not drawn: the seeds kept elsewhere go on to mean what they meant.
+        ecn: ECN[(rng.0 >> 7) as usize % 4],
         ..Config::default()
     }
 }
@@ -88,6 +97,7 @@ fn transfer(seed: u64) {
         Pair::listening(seed, &client, &server)
     };
     pair.faults = random_faults(&mut rng);
+    pair.marks = (rng.0 >> 9) as u32 % 100;
     pair.quiet = std::env::var("TCP_TRACE").is_err();
     let mut tasks = [Task::random(&mut rng), Task::random(&mut rng)];
     let mut idle = 0;

@@ -220,7 +220,7 @@ fn ephemeral_ports() {
 #[test]
 fn sizes() {
     assert!(
-        size_of::<Connection>() <= 768,
+        size_of::<Connection>() <= 784,
         "{}",
         size_of::<Connection>()
     );

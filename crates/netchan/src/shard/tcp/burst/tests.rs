@@ -43,7 +43,7 @@ fn burst(flags: Flags, len: u32) -> Transmit {
 fn a_burst_is_cut_into_segments_of_one_stream() {
     let all = Flags(Flags::ACK.0 | Flags::PSH.0 | Flags::FIN.0 | Flags::CWR.0 | Flags::URG.0);
     let burst = burst(all, 2500);
-    let pieces = [0, 1000, 2000].map(|at| piece(&burst, at));
+    let pieces = [0, 1000, 2000].map(|at| piece(&burst, at, false));
     assert_eq!(pieces.map(|p| p.len), [1000, 1000, 500]);
     assert_eq!(pieces.map(|p| p.offset), [10, 1010, 2010]);
     assert_eq!(
@@ -60,6 +60,9 @@ fn a_burst_is_cut_into_segments_of_one_stream() {
         ]
     );
     assert_eq!(pieces.map(|p| p.header.urgent), [1500, 500, 0]);
+    // RFC 9768 §3.3.4: where it is part of a number, it stands in all.
+    let pieces = [0, 1000, 2000].map(|at| piece(&burst, at, true));
+    assert!(pieces.iter().all(|p| p.header.flags.contains(Flags::CWR)));
 }
 
 /// What the kernel needs to finish a burst (virtio 1.2 §5.1.6.2), for both families; and that its checksum field holds the sum of the

@@ -1,0 +1,348 @@
+//! Explicit congestion notification (RFC 3168): what the handshake agrees upon, what is told of marked packets, and what is done when
+//! the peer tells of them. Accurate ECN's own counters are in `accecn`.
+//!
+//! Packets are ECN-capable only if they carry text that was never sent before: no SYN, acknowledgment, probe or retransmission is
+//! (RFC 3168 §6.1.1, §6.1.4 to §6.1.6; RFC 5562 would change that for the SYN-ACK, and is not offered).
+
+use super::accecn::Accurate;
+use super::config::{CongestionControl, EcnMode};
+use super::congestion::Cause;
+use super::connection::{Connection, Pending};
+use super::delivery::Delivery;
+use super::input::Segment;
+use super::types::State;
+use crate::ip::Ecn;
+use crate::time::Instant;
+use crate::wire::tcp::{Flags, Header, SeqNum};
+
+/// The three flags of ECN.
+pub(super) const ECN_FLAGS: Flags = Flags(Flags::AE.0 | Flags::CWR.0 | Flags::ECE.0);
+/// An ECN-setup SYN (RFC 3168 §6.1.1).
+const SETUP: Flags = Flags(Flags::CWR.0 | Flags::ECE.0);
+/// SYNs that ask for accurate ECN before they stop asking (RFC 9768 §3.1.4.1). One asks for classic ECN (RFC 3168 §6.1.1.1).
+const ACCURATE_TRIES: u8 = 2;
+
+/// What tells both ends of marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Feedback {
+    /// Nothing does.
+    Off,
+    /// ECE, until CWR says that it was heard.
+    Classic,
+    /// Counters, in the flags and in an option.
+    Accurate,
+}
+
+/// ECN's part of a connection.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
+pub(super) struct EcnState {
+    wish: EcnMode,
+    pub feedback: Feedback,
+    /// In the IP header of text that is sent for the first time.
+    pub codepoint: Ecn,
+    /// In every segment of an open connection: ECE or the ACE field.
+    pub out: Flags,
+    /// In the next segment of new text, and only that: CWR.
+    pub once: Flags,
+    /// What an acknowledgment has for flags, but for PSH, if it has no news of marks.
+    pub usual: Flags,
+    /// The last SYN or SYN-ACK, as it arrived.
+    pub syn_ecn: Ecn,
+    /// What the peer's first SYN asked for.
+    asked: Flags,
+    /// A SYN or SYN-ACK without a word of ECN went out.
+    silent: bool,
+    /// Marks told before this is acknowledged have been answered.
+    answered: SeqNum,
+    pub accurate: Accurate,
+}
+
+impl EcnState {
+    pub const fn new(wish: EcnMode) -> Self {
+        Self {
+            wish,
+            feedback: Feedback::Off,
+            codepoint: Ecn::NotEct,
+            out: Flags::NONE,
+            once: Flags::NONE,
+            usual: Flags::ACK,
+            syn_ecn: Ecn::NotEct,
+            asked: Flags::NONE,
+            silent: false,
+            answered: SeqNum(0),
+            accurate: Accurate::new(),
+        }
+    }
+
+    /// The connection begins at `iss`.
+    pub const fn begin_at(&mut self, iss: SeqNum) {
+        self.answered = iss;
+    }
+
+    /// Whether anything was agreed upon.
+    #[inline]
+    pub const fn is_on(&self) -> bool {
+        !matches!(self.feedback, Feedback::Off)
+    }
+
+    /// Flags of our SYN, sent `attempts` times before.
+    pub fn syn_flags(&mut self, attempts: u8) -> Flags {
+        let flags = match self.wish {
+            EcnMode::Accurate if attempts < ACCURATE_TRIES => ECN_FLAGS,
+            EcnMode::Classic if attempts == 0 => SETUP,
+            _ => Flags::NONE,
+        };
+        self.silent |= flags == Flags::NONE;
+        flags
+    }
+
+    /// Flags of our SYN-ACK, sent `attempts` times before.
+    pub fn syn_ack_flags(&mut self, attempts: u8) -> Flags {
+        match self.feedback {
+            Feedback::Off => Flags::NONE,
+            Feedback::Classic => Flags::ECE,
+            // RFC 9768 §3.2.3.2.2: perhaps it is these flags that do not get through. §3.1.5: then nothing may be ECN-capable.
+            Feedback::Accurate if attempts >= ACCURATE_TRIES => {
+                self.codepoint = Ecn::NotEct;
+                Flags::NONE
+            }
+            Feedback::Accurate => Accurate::handshake_flags(self.syn_ecn),
+        }
+    }
+
+    /// The peer's SYN, to which we answer (RFC 3168 §6.1.1, RFC 9768 table 2 and §3.1.3).
+    pub fn take_syn(&mut self, flags: Flags) {
+        let asked = Flags(flags.0 & ECN_FLAGS.0);
+        self.asked = asked;
+        let feedback = match (self.wish, asked) {
+            (EcnMode::Off, _) | (_, Flags::NONE) => Feedback::Off,
+            (EcnMode::Accurate, SETUP) => Feedback::Classic,
+            (EcnMode::Accurate, _) => Feedback::Accurate,
+            // To who does not know AE, it is a reserved bit.
+            _ if asked.contains(SETUP) => Feedback::Classic,
+            _ => Feedback::Off,
+        };
+        self.agree(feedback);
+    }
+
+    /// The peer's SYN once more. False: it asks for something else, which leaves no way to know what was agreed upon (RFC 9768 §3.1.5:
+    /// the connection is reset).
+    pub fn take_syn_again(&mut self, flags: Flags) -> bool {
+        let asked = Flags(flags.0 & ECN_FLAGS.0);
+        if self.feedback == Feedback::Accurate && asked == Flags::NONE {
+            self.codepoint = Ecn::NotEct;
+        }
+        let either = |a, b| self.asked == a && asked == b;
+        let mixed = either(ECN_FLAGS, SETUP) || either(SETUP, ECN_FLAGS);
+        !(mixed && self.wish == EcnMode::Accurate)
+    }
+
+    /// The SYN-ACK that answers our SYN.
+    pub fn take_syn_ack(&mut self, flags: Flags) {
+        let answer = Flags(flags.0 & ECN_FLAGS.0);
+        let classic = answer.contains(Flags::ECE) && !answer.contains(Flags::CWR);
+        match self.wish {
+            EcnMode::Classic if classic => self.agree(Feedback::Classic),
+            EcnMode::Accurate if answer == Flags::ECE => self.agree(Feedback::Classic),
+            // RFC 9768 table 2: nothing, or a mirror.
+            EcnMode::Accurate if answer != Flags::NONE && answer != ECN_FLAGS => {
+                self.agree(Feedback::Accurate);
+                // §3.1.3: 101 is for the future, and says that the SYN arrived as it left.
+                let as_it_left = Accurate::handshake_flags(Ecn::NotEct);
+                if answer != as_it_left && answer != Flags::AE | Flags::ECE {
+                    // §3.2.2.3: somebody on the way writes into the field.
+                    self.codepoint = Ecn::NotEct;
+                }
+                self.accurate.syn_ack_arrived(self.syn_ecn);
+                self.accurate_flags();
+            }
+            _ => {}
+        }
+    }
+
+    fn agree(&mut self, feedback: Feedback) {
+        self.feedback = feedback;
+        if feedback == Feedback::Off {
+            return;
+        }
+        // RFC 3168 §6.1.1: who was silent once sends nothing ECN-capable. In accurate ECN that binds servers only (RFC 9768 §3.1.5).
+        if !self.silent || feedback == Feedback::Accurate {
+            self.codepoint = Ecn::Ect0;
+        }
+        if feedback == Feedback::Accurate {
+            self.accurate_flags();
+        }
+    }
+
+    /// Our counter for the peer, and the one we expect of it.
+    pub fn accurate_flags(&mut self) {
+        self.out = self.accurate.ace();
+        self.usual = self.accurate.expected() | Flags::ACK;
+    }
+
+    /// An acceptable segment with `len` bytes of text (RFC 3168 §6.1.3). True: to be acknowledged at once.
+    fn arrived_classic(&mut self, ecn: Ecn, flags: Flags, len: u32) -> bool {
+        if len == 0 {
+            return false;
+        }
+        let was = self.out;
+        if flags.contains(Flags::CWR) {
+            self.out = Flags::NONE;
+        }
+        if ecn == Ecn::Ce {
+            self.out = Flags::ECE;
+        }
+        self.out != was || flags.contains(Flags::CWR)
+    }
+
+    /// The same where DCTCP answers: ECE says whether the last packet was marked (RFC 8257 §3.2).
+    fn arrived_dctcp(&mut self, ecn: Ecn, len: u32) -> bool {
+        let marked = ecn == Ecn::Ce;
+        let changes = len > 0 && marked != self.out.contains(Flags::ECE);
+        if changes {
+            self.out = if marked { Flags::ECE } else { Flags::NONE };
+        }
+        changes
+    }
+}
+
+impl Connection {
+    /// What the IP header said that the SYN came with for which this connection was opened.
+    pub fn set_syn_ecn(&mut self, ecn: Ecn) {
+        self.ecn.syn_ecn = ecn;
+    }
+
+    /// Whether accurate ECN was agreed upon (RFC 9768): then all three flags are a number, which nobody may change on the way.
+    pub fn has_accurate_ecn(&self) -> bool {
+        self.ecn.feedback == Feedback::Accurate
+    }
+
+    /// An acceptable segment arrived, with `ecn` in its IP header.
+    #[inline(never)]
+    pub(super) fn note_ecn(&mut self, ecn: Ecn, flags: Flags, len: u32) {
+        let at_once = match self.ecn.feedback {
+            Feedback::Off => false,
+            Feedback::Classic if self.congestion.control() == CongestionControl::Dctcp => {
+                self.ecn.arrived_dctcp(ecn, len)
+            }
+            Feedback::Classic => self.ecn.arrived_classic(ecn, flags, len),
+            Feedback::Accurate => {
+                let owes = self.rcv.nxt != self.last_ack_sent;
+                let at_once = self.ecn.accurate.arrived(ecn, len, owes);
+                self.ecn.accurate_flags();
+                at_once
+            }
+        };
+        if at_once {
+            self.pending.set(Pending::ACK);
+        }
+    }
+
+    /// What an acceptable acknowledgment says of marks on what we sent.
+    #[inline(never)]
+    pub(super) fn note_ecn_feedback(
+        &mut self,
+        header: &Header,
+        delivery: &mut Delivery,
+        now: Instant,
+    ) {
+        match self.ecn.feedback {
+            Feedback::Off => return,
+            Feedback::Classic => {
+                if header.flags.contains(Flags::ECE) {
+                    delivery.marked = delivery.delivered.max(1);
+                }
+            }
+            // Older than what was heard before: superseded (RFC 9768 appendix A.1).
+            Feedback::Accurate if delivery.acked == 0 && !delivery.news => return,
+            Feedback::Accurate => {
+                let mss = u32::from(self.snd.mss);
+                let ecn = &mut self.ecn;
+                delivery.marked = ecn.accurate.feedback(header, delivery.delivered, mss);
+                if ecn.accurate.is_mangled() {
+                    ecn.codepoint = Ecn::NotEct;
+                }
+                ecn.accurate_flags();
+            }
+        }
+        if delivery.marked > 0 && self.snd.una > self.ecn.answered {
+            self.answer_marks(now);
+        }
+    }
+
+    /// RFC 3168 §6.1.2: as for a loss, at most once for what is in flight.
+    fn answer_marks(&mut self, now: Instant) {
+        self.ecn.answered = self.snd.nxt;
+        if self.ecn.feedback == Feedback::Classic {
+            self.ecn.once = Flags::CWR;
+        }
+        self.enter_reducing(Cause::Ecn, now);
+    }
+
+    /// Flags, and an option, of our SYN or SYN-ACK.
+    pub(super) fn add_ecn_to_syn(&mut self, header: &mut Header, passive: bool) {
+        let flags = if passive {
+            self.ecn.syn_ack_flags(self.attempts)
+        } else {
+            self.ecn.syn_flags(self.attempts)
+        };
+        header.flags = header.flags | flags;
+        // RFC 9768 §3.2.3.2.2: the option may be what does not get through, so it is left out the second time.
+        if passive && self.ecn.feedback == Feedback::Accurate && self.attempts == 0 {
+            header.options.accecn = Some(self.ecn.accurate.syn_ack_option());
+        }
+    }
+
+    /// What an acknowledgment without text says more in accurate ECN.
+    #[inline(never)]
+    pub(super) fn add_accurate(&mut self, header: &mut Header) {
+        let answers = core::mem::take(&mut self.ecn.accurate.answers_syn_ack);
+        if answers && header.options.sack.is_empty() {
+            let ace = Accurate::handshake_flags(self.ecn.syn_ecn);
+            header.flags = Flags::ACK | ace;
+        }
+        header.options.accecn = self.ecn.accurate.option(&header.options);
+    }
+
+    /// A SYN in SYN-RECEIVED, the one that opened the connection once more: does it ask for another kind of ECN?
+    pub(super) fn ecn_is_contradicted(&mut self, segment: &Segment<'_>) -> bool {
+        let again = self.state == State::SynReceived
+            && self.passive
+            && segment.seq == self.irs
+            && !segment.header.flags.intersects(Flags::ACK | Flags::RST);
+        if !again {
+            // RFC 9768 §3.2.2.1: a repeated SYN-ACK is answered as the first one was.
+            self.ecn.accurate.answers_syn_ack |= self.ecn.feedback == Feedback::Accurate
+                && self.state == State::Established
+                && !self.passive
+                && segment.seq == self.irs
+                && segment.header.flags.contains(Flags::ACK);
+            return false;
+        }
+        self.ecn.syn_ecn = segment.ecn; // §3.1.5: the latest
+        !self.ecn.take_syn_again(segment.header.flags)
+    }
+
+    /// The handshake's last acknowledgment.
+    pub(super) fn note_ecn_of_handshake(&mut self, segment: &Segment<'_>) {
+        if self.ecn.feedback != Feedback::Accurate {
+            return;
+        }
+        let header = segment.header;
+        let is_pure = segment.len == 0 && header.options.sack.is_empty() && !segment.syn;
+        let ecn = &mut self.ecn;
+        let is_marked = ecn.accurate.handshake_done(header.flags, is_pure);
+        if ecn.accurate.is_mangled() {
+            ecn.codepoint = Ecn::NotEct;
+        }
+        if is_marked {
+            self.begin_with_little();
+        }
+    }
+
+    /// The network was congested when a SYN passed: as if that had been lost (RFC 5681 §3.1).
+    fn begin_with_little(&mut self) {
+        self.congestion.window.cwnd = u32::from(self.snd.mss);
+    }
+}
