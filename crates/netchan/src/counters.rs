@@ -100,6 +100,8 @@ counters! {
     DropTcpHeader = "drop_tcp_header",
     /// Drop: wrong TCP checksum.
     DropTcpChecksum = "drop_tcp_checksum",
+    /// Drop: a segment that is not signed as its connection or listener asks, or is signed though nobody asks (RFC 2385).
+    DropTcpSignature = "drop_tcp_signature",
     /// Drop: a segment for no connection and no listener (answered with RST).
     DropTcpNoSocket = "drop_tcp_no_socket",
     /// Drop: a segment or its text that the connection's rules refuse (sequence, ACK, PAWS, duplicate text).

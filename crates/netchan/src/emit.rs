@@ -154,6 +154,23 @@ impl Template {
         Some(packet)
     }
 
+    /// Makes the checksum of a packet of [`Self::packet`] again, whose TCP header was changed.
+    pub fn seal(&self, packet: &mut Packet) {
+        let segment = packet
+            .bytes_mut()
+            .get_mut(self.ip_len..)
+            .unwrap_or_default();
+        let len = u16::try_from(segment.len()).unwrap_or(0).to_be_bytes();
+        if let Some(field) = segment.get_mut(16..18) {
+            field.fill(0);
+        }
+        let sum = self.pseudo + checksum::sum_array(&len) + checksum::sum(segment);
+        let sum = checksum::finish(sum).to_be_bytes();
+        if let Some(field) = segment.get_mut(16..18) {
+            field.copy_from_slice(&sum);
+        }
+    }
+
     /// Writes the IP header in front of `upper` bytes.
     #[inline]
     fn emit_ip(&self, buf: &mut [u8], upper: u16, ecn: Ecn) -> Option<()> {

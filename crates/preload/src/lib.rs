@@ -30,7 +30,7 @@
 //! | level | served | taken without effect | ENOPROTOOPT |
 //! | --- | --- | --- | --- |
 //! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE INCOMING_CPU (asked: the shard's number) | PRIORITY DEBUG DONTROUTE BUSY_POLL PREFER_BUSY_POLL MAX_PACING_RATE, INCOMING_CPU (set) | the rest (BINDTODEVICE, MARK, TIMESTAMP, ZEROCOPY, ATTACH_FILTER …) |
-//! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT WINDOW_CLAMP NOTSENT_LOWAT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT | THIN_* | the rest (FASTOPEN, MD5SIG, ULP, SAVED_SYN, REPAIR …) |
+//! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT WINDOW_CLAMP NOTSENT_LOWAT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT MD5SIG MD5SIG_EXT (no interfaces) | THIN_* | the rest (FASTOPEN, AO_*, ULP, SAVED_SYN, REPAIR …) |
 //! | `IPPROTO_IP` | TOS TTL | MTU_DISCOVER RECVERR BIND_ADDRESS_NO_PORT | the rest (PKTINFO, multicast …) |
 //! | `IPPROTO_IPV6` | V6ONLY TCLASS UNICAST_HOPS | MTU_DISCOVER RECVERR | the rest |
 //!

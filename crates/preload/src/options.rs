@@ -2,13 +2,14 @@
 
 use std::{
     io::{self, ErrorKind},
+    net::IpAddr,
     time::Duration,
 };
 
 use libc::{c_int, c_void, socklen_t};
 use netchan::{
     CongestionControl,
-    socket::{Kind, SocketOption},
+    socket::{Kind, Md5Key, SocketOption},
 };
 
 use crate::{address, buffers, descriptor, diagnosis, errno, errno::fail, state::Live};
@@ -32,6 +33,7 @@ const IP_BIND_ADDRESS_NO_PORT: c_int = 24;
 const TCP_NOTSENT_LOWAT: c_int = 25;
 const TCP_THIN_LINEAR_TIMEOUTS: c_int = 16;
 const TCP_THIN_DUPACK: c_int = 17;
+const TCP_MD5SIG_EXT: c_int = 32;
 const SO_PREFER_BUSY_POLL: c_int = 69;
 const IPV6_MTU_DISCOVER: c_int = 23;
 
@@ -96,6 +98,7 @@ fn parse_tcp(name: c_int, value: &[u8]) -> io::Result<Setting> {
         libc::TCP_DEFER_ACCEPT => {
             O::DeferAccept(Duration::from_secs(u64::try_from(int(value)?).unwrap_or(0)))
         }
+        libc::TCP_MD5SIG | TCP_MD5SIG_EXT => md5_key(value, name == TCP_MD5SIG_EXT)?,
         TCP_THIN_LINEAR_TIMEOUTS | TCP_THIN_DUPACK => {
             return int(value).map(|_| Setting::Ignored);
         }
@@ -208,6 +211,36 @@ fn linger(value: &[u8]) -> io::Result<Option<Duration>> {
     let time = int(rest)?;
     let time = Duration::from_secs(u64::try_from(time).unwrap_or(u64::from(u32::MAX)));
     Ok((on != 0).then_some(time))
+}
+
+/// A struct tcp_md5sig: a struct sockaddr_storage, flags, prefix length, key length (none: the key goes), interface, 80 bytes of key.
+fn md5_key(value: &[u8], extended: bool) -> io::Result<SocketOption> {
+    const PREFIX: u8 = 1;
+    let (Some(address), Some(rest)) = (value.get(..128), value.get(128..216)) else {
+        return fail(libc::EINVAL);
+    };
+    let [flags, prefix, len @ .., _, _, _, _] = rest.first_chunk::<8>().ok_or_else(invalid)?;
+    let family = c_int::from(u16::from_ne_bytes([address[0], address[1]]));
+    let peer = match family {
+        libc::AF_INET => address[4..].first_chunk::<4>().map(|ip| IpAddr::from(*ip)),
+        libc::AF_INET6 => address[8..].first_chunk::<16>().map(|ip| IpAddr::from(*ip)),
+        _ => None,
+    };
+    let peer = peer.ok_or_else(invalid)?;
+    let prefix = match *flags {
+        PREFIX if extended => *prefix,
+        // No keys by interface.
+        1.. if extended => return fail(libc::EINVAL),
+        _ if peer.is_ipv4() => 32,
+        _ => 128,
+    };
+    let len = usize::from(u16::from_ne_bytes(*len));
+    let key = rest.get(8..8 + len).ok_or_else(invalid)?;
+    Ok(SocketOption::Md5Key {
+        peer,
+        prefix,
+        key: Md5Key::new(key),
+    })
 }
 
 /// A struct timeval; zero and negative times wait for ever. EDOM as Linux has it.
@@ -486,6 +519,7 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
         | O::Cork(on)
         | O::QuickAck(on)
         | O::UrgentInline(on) => Value::Int(c_int::from(on)),
+        O::Md5Key { .. } => return fail(libc::ENOPROTOOPT),
         O::Linger(time) => {
             let seconds = time.map_or(0, |time| {
                 c_int::try_from(time.as_secs()).unwrap_or(c_int::MAX)

@@ -46,6 +46,35 @@ fn flags_and_numbers() {
     );
 }
 
+/// A struct tcp_md5sig, as Linux lays it out: 216 bytes.
+#[test]
+fn keys_of_peers() {
+    let mut value = vec![0; 216];
+    value[..2].copy_from_slice(&2_u16.to_ne_bytes());
+    value[4..8].copy_from_slice(&[10, 1, 2, 3]);
+    value[128..130].copy_from_slice(&[1, 24]);
+    value[130..132].copy_from_slice(&6_u16.to_ne_bytes());
+    value[136..142].copy_from_slice(b"secret");
+    let wanted = |prefix, key: &[u8]| {
+        option(SocketOption::Md5Key {
+            peer: [10, 1, 2, 3].into(),
+            prefix,
+            key: netchan::socket::Md5Key::new(key),
+        })
+    };
+    assert_eq!(bytes(IPPROTO_TCP, 14, &value), wanted(32, b"secret"));
+    assert_eq!(bytes(IPPROTO_TCP, 32, &value), wanted(24, b"secret"));
+    value[130] = 81;
+    assert_eq!(bytes(IPPROTO_TCP, 14, &value), Err(libc::EINVAL));
+    value[130] = 0;
+    assert_eq!(bytes(IPPROTO_TCP, 14, &value), wanted(32, b""), "it goes");
+    value[128] = 2;
+    assert_eq!(bytes(IPPROTO_TCP, 32, &value), Err(libc::EINVAL));
+    value[..2].fill(1);
+    assert_eq!(bytes(IPPROTO_TCP, 14, &value), Err(libc::EINVAL));
+    assert_eq!(bytes(IPPROTO_TCP, 14, &value[..215]), Err(libc::EINVAL));
+}
+
 /// As Linux: a negative TCP_LINGER2 is no FIN-WAIT-2 at all, a negative TCP_DEFER_ACCEPT is off.
 #[test]
 fn handshakes_and_ends() {

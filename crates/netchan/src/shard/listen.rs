@@ -50,6 +50,11 @@ impl Listener {
         (self.ready.len(), self.embryo_count)
     }
 
+    /// What its connections begin with.
+    pub(super) const fn options(&self) -> &TcpOptions {
+        &self.options
+    }
+
     /// Most connections that wait to be accepted.
     pub const fn backlog(&self) -> usize {
         self.backlog
@@ -66,6 +71,7 @@ impl Shard {
         backlog: usize,
         options: TcpOptions,
     ) -> Option<u32> {
+        self.keyed |= options.keys.is_some();
         let listener = Listener {
             address,
             port,
@@ -95,6 +101,7 @@ impl Shard {
 
     /// An option of a listening socket was set: what its connections begin with from now on.
     pub fn set_listener_options(&mut self, number: u32, options: TcpOptions) {
+        self.keyed |= options.keys.is_some();
         if let Some(listener) = self.listeners.get_mut(number) {
             listener.options = options;
         }
@@ -168,6 +175,7 @@ impl Shard {
         let Some(embryo) = embryo else {
             return self.count(Counter::DropConnectionTable);
         };
+        self.sign_with(embryo, self.key_for(key));
         if let Some(listener) = self.listeners.get_mut(number) {
             listener.embryos.push_back(embryo);
             listener.embryo_count += 1;

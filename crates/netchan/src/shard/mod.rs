@@ -7,6 +7,7 @@ mod listen;
 mod memory;
 mod peers;
 mod send_queue;
+mod signed;
 mod table;
 mod tcp;
 mod time_wait;
@@ -28,6 +29,7 @@ use proto::{
 
 pub use self::{
     listen::Listener,
+    signed::Keys,
     tcp::{Connect, Shape, TcpOptions, TcpSocket},
     udp::UdpSocket,
 };
@@ -109,6 +111,8 @@ pub struct Shard {
     leases: bool,
     /// No link is left.
     all_gone: bool,
+    /// A listener had keys once.
+    keyed: bool,
     segments: usize,
     /// Datagrams that wait in all UDP sockets together.
     udp_queued: usize,
@@ -190,6 +194,7 @@ impl Shard {
             checked: 0,
             leases,
             all_gone: false,
+            keyed: false,
             segments,
             udp_queued: 0,
             port_counter: 0,

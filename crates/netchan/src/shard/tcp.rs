@@ -10,6 +10,7 @@ mod urgent;
 use std::{
     io::IoSliceMut,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
     task::Waker,
 };
 
@@ -17,7 +18,7 @@ use percore::slab::Buffer;
 use proto::{
     ip::Ecn,
     tcp::{
-        self, Connection, Events, ReceiveQueue, State, Template, TimeWait, TimeWaitVerdict,
+        self, Connection, Events, Md5Key, ReceiveQueue, State, Template, TimeWait, TimeWaitVerdict,
         Transmit,
     },
     time::{Duration, Instant},
@@ -30,7 +31,7 @@ use proto::{
 
 pub use self::shape::Shape;
 use super::{
-    Addresses, Shard, read_addresses,
+    Addresses, Keys, Shard, read_addresses,
     send_queue::{SendMemory, SendQueue},
     time_wait::{self, Waiting},
     wakers::Wakers,
@@ -83,12 +84,14 @@ pub struct TcpSocket {
     /// What was learned of the next hop since the last packet.
     hint: Hint,
     /// IP header fields of what it sends, with all else that does not change.
-    template: emit::Template,
+    pub(super) template: emit::Template,
     interface: u8,
     /// What its link does with more text than fits a packet.
-    segmentation: Segmentation,
+    pub(super) segmentation: Segmentation,
     /// SO_LINGER.
     pub(super) linger: Option<Duration>,
+    /// What its segments are signed with.
+    pub(super) auth: Option<Arc<Md5Key>>,
 }
 
 /// What a socket call asks a connection to be.
@@ -108,6 +111,8 @@ pub struct TcpOptions {
     pub linger: Option<Duration>,
     /// TCP_DEFER_ACCEPT, in retransmissions of the SYN-ACK.
     pub defer_accept: u8,
+    /// TCP_MD5SIG.
+    pub keys: Option<Arc<Keys>>,
     /// TCP_MAXSEG.
     pub max_segment: Option<u16>,
 }
@@ -137,6 +142,7 @@ impl Shard {
         if let Some(socket) = self.tcp.get(self.recent)
             && Tuple::of_received(bytes, upper) == Some(socket.tuple)
             && !socket.detached_flow
+            && socket.auth.is_none()
             && let Some(segment) = bytes.get(upper..)
             && (packet.meta.checksum_verified.get() || socket.template.is_valid(segment))
             && let Some((header, text)) = Header::parse_usual(segment)
@@ -172,6 +178,10 @@ impl Shard {
             .map(time_wait::split)
         {
             Some(Ok(number)) => {
+                let segment = packet.bytes().get(upper..).unwrap_or_default();
+                if !self.is_authentic(number, segment) {
+                    return self.count(Counter::DropTcpSignature);
+                }
                 self.recent = number;
                 packet.pull(upper + text);
                 self.segment(number, &header, ecn, packet, now);
@@ -197,7 +207,6 @@ impl Shard {
         else {
             return;
         };
-        packet.pull(text);
         let key = FlowKey {
             local: destination,
             remote: source,
@@ -205,6 +214,10 @@ impl Shard {
             remote_port: header.source_port,
             protocol: Protocol::TCP,
         };
+        if !self.is_authentic_elsewhere(found, &key, &packet) {
+            return self.count(Counter::DropTcpSignature);
+        }
+        packet.pull(text);
         match found {
             Some(Err(number)) => self.segment_in_time_wait(number, &key, header, packet, now),
             _ => self.segment_without_connection(&key, header, packet, None, now),
@@ -323,27 +336,15 @@ impl Shard {
         let interface = waiting.interface;
         match waiting.record.input(header, text_len, now) {
             TimeWaitVerdict::Drop => self.count(Counter::DropTcpUnacceptable),
-            TimeWaitVerdict::Acknowledge(header) => self.answer(key, &header, interface, now),
+            TimeWaitVerdict::Acknowledge(header) => {
+                let auth = self.time_waits.auth(number);
+                self.answer_signed(key, &header, interface, auth.as_deref(), now);
+            }
             TimeWaitVerdict::Reuse { iss } => {
                 self.remove_time_wait(number);
                 self.segment_without_connection(key, header, packet, Some(iss), now);
             }
         }
-    }
-
-    /// Sends a segment that belongs to no connection; resets are limited.
-    pub(super) fn answer(&mut self, key: &FlowKey, header: &Header, interface: u8, now: Instant) {
-        if header.flags.contains(Flags::RST) {
-            if !self.resets.allow(key.remote, now) {
-                return;
-            }
-            self.count(Counter::ResetsOut);
-        }
-        let template = emit::Template::new(key.local, key.remote, IpFields::default());
-        let packet = self.slab.alloc().and_then(|buffer| {
-            template.packet(buffer, header, 0, Ecn::NotEct, |_| Some(Default::default()))
-        });
-        self.send(packet, interface, Counter::TcpOut);
     }
 
     /// Puts a packet into an outbox; without one no buffer was free.
@@ -588,10 +589,13 @@ impl TcpSocket {
     fn packet(&mut self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
         let (offset, len) = (transmit.offset as usize, transmit.len as usize);
         let fill = |text: &mut [u8]| self.send.copy_out(offset, text);
-        let header = &transmit.header;
-        let mut packet = self
-            .template
-            .packet(buffer, header, len, transmit.ecn, fill)?;
+        let mut packet = if self.auth.is_some() {
+            self.signed(buffer, transmit)?
+        } else {
+            let header = &transmit.header;
+            self.template
+                .packet(buffer, header, len, transmit.ecn, fill)?
+        };
         packet.meta.interface = self.interface;
         packet.meta.hint = std::mem::take(&mut self.hint);
         Some(packet)

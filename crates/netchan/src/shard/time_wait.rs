@@ -1,8 +1,14 @@
 //! Connections in TIME-WAIT: small records in a table of their own, in order of expiry.
 
-use std::collections::VecDeque;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
-use proto::{tcp::TimeWait, time::Instant};
+use proto::{
+    tcp::{Md5Key, TimeWait},
+    time::Instant,
+};
 
 use super::{Shard, table::Table, widen};
 use crate::{channel::Request, steer::flow::FlowKey};
@@ -62,6 +68,8 @@ pub struct TimeWaits {
     /// When the first of them may expire.
     next: Instant,
     serial: u32,
+    /// What the answers of some are signed with.
+    auths: HashMap<u32, Arc<Md5Key>>,
 }
 
 impl TimeWaits {
@@ -72,7 +80,12 @@ impl TimeWaits {
             order: VecDeque::with_capacity(2 * capacity),
             next: Instant::FAR,
             serial: 0,
+            auths: HashMap::new(),
         }
+    }
+    /// What a record's answers are signed with.
+    pub fn auth(&self, number: u32) -> Option<Arc<Md5Key>> {
+        self.auths.get(&number).cloned()
     }
     /// The record with this number.
     #[inline]
@@ -128,6 +141,9 @@ impl Shard {
         let Ok(number) = self.time_waits.table.insert(waiting) else {
             return self.remove_flow(hash, connection);
         };
+        if let Some(auth) = self.tcp.get(connection).and_then(|s| s.auth.clone()) {
+            self.time_waits.auths.insert(number, auth);
+        }
         self.time_waits.order.push_back((number, serial));
         if self.time_waits.order.len() == 1 {
             self.time_waits.look_at_first();
@@ -148,6 +164,9 @@ impl Shard {
         let (hash, key) = (waiting.hash, waiting.key);
         self.remove_flow(hash, marked(number));
         self.time_waits.table.discard(number);
+        if !self.time_waits.auths.is_empty() {
+            self.time_waits.auths.remove(&number);
+        }
         self.request(Request::Remove, &key);
     }
 

@@ -18,6 +18,7 @@ use std::{
 
 use percore::lock::{Mutex, mutex};
 use proto::tcp::CongestionControl;
+pub use proto::tcp::Md5Key;
 
 use self::{
     datagram::Datagram,
@@ -144,6 +145,12 @@ pub enum SocketOption {
     UnsentLowWater(u32),
     /// SO_OOBINLINE: urgent data is read like all other.
     UrgentInline(bool),
+    /// TCP_MD5SIG_EXT: the key (RFC 2385) for peers in the network of `prefix` bits; `None` takes it away. Cannot be read.
+    Md5Key {
+        peer: IpAddr,
+        prefix: u8,
+        key: Option<Md5Key>,
+    },
     /// IP_TTL / IPV6_UNICAST_HOPS.
     Ttl(u8),
     /// IP_TOS / IPV6_TCLASS.

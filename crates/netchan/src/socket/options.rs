@@ -1,22 +1,29 @@
 //! Socket options: kept from the start, and handed to the connection once there is one.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
-use proto::tcp::{Config, CongestionControl, Keepalive, Template, patience, retries_in, time_of};
+use proto::tcp::{
+    Config, CongestionControl, Keepalive, Md5Key, Template, patience, retries_in, time_of,
+};
 
 use super::{Kind, Role, Socket, SocketOption};
 use crate::{
     emit::IpFields,
     errno::error,
     host::Host,
-    shard::{Shape, TcpOptions, TcpSocket},
+    shard::{Keys, Shape, TcpOptions, TcpSocket},
 };
 
 /// Most that TCP_LINGER2 grants: as Linux.
 const LINGER2_MAX: Duration = Duration::from_secs(120);
 
 /// A socket's options and binding.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Fresh {
     /// Id in the directory, and address.
     pub binding: Option<(u64, SocketAddr)>,
@@ -44,6 +51,8 @@ pub(super) struct Fresh {
     low_water: u32,
     unsent_low_water: u32,
     urgent_inline: bool,
+    /// TCP_MD5SIG.
+    keys: Option<Arc<Keys>>,
     fields: IpFields,
 }
 
@@ -91,6 +100,7 @@ impl Default for Fresh {
             low_water: 1,
             unsent_low_water: 0,
             urgent_inline: false,
+            keys: None,
             fields: IpFields::default(),
         }
     }
@@ -101,7 +111,7 @@ impl Fresh {
     pub fn inherited(&self) -> Self {
         Self {
             binding: None,
-            ..*self
+            ..self.clone()
         }
     }
 
@@ -121,6 +131,7 @@ impl Fresh {
             fields: self.fields,
             linger: self.linger,
             defer_accept: retries_in(&host.tcp, self.defer_accept),
+            keys: self.keys.clone(),
             max_segment: self.max_segment,
         }
     }
@@ -137,6 +148,25 @@ impl Fresh {
         config.congestion = self.congestion.unwrap_or(config.congestion);
         self.set_patience(&mut config);
         Template::new(&config)
+    }
+
+    /// TCP_MD5SIG: the keys are shared with what was opened before, which keeps those it has.
+    fn set_key(&mut self, option: SocketOption) -> io::Result<()> {
+        let SocketOption::Md5Key { peer, prefix, key } = option else {
+            return Ok(());
+        };
+        // An IPv4 peer of an IPv6 socket, by its mapped address.
+        let (peer, prefix) = match (peer.to_canonical(), prefix) {
+            (mapped @ IpAddr::V4(_), 96..) if peer.is_ipv6() => (mapped, prefix - 96),
+            _ => (peer, prefix),
+        };
+        let keys = Arc::make_mut(self.keys.get_or_insert_default());
+        keys.set(peer, prefix, key).map_err(error)
+    }
+
+    /// The key for `peer`.
+    fn key_of(&self, peer: IpAddr) -> Option<Arc<Md5Key>> {
+        self.keys.as_ref()?.of(peer)
     }
 
     /// TCP_SYNCNT, TCP_LINGER2 or TCP_DEFER_ACCEPT was set.
@@ -243,6 +273,8 @@ impl Fresh {
             SocketOption::ReceiveLowWater(bytes) => self.low_water = bytes.max(1),
             SocketOption::UnsentLowWater(bytes) => self.unsent_low_water = bytes,
             SocketOption::UrgentInline(on) => self.urgent_inline = on,
+            // By `set_key`, which may fail.
+            SocketOption::Md5Key { .. } => {}
             SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
             SocketOption::TypeOfService(tos) => self.fields.tos = tos,
         }
@@ -295,6 +327,7 @@ impl Fresh {
             SocketOption::ReceiveLowWater(_) => SocketOption::ReceiveLowWater(self.low_water),
             SocketOption::UnsentLowWater(_) => SocketOption::UnsentLowWater(self.unsent_low_water),
             SocketOption::UrgentInline(_) => SocketOption::UrgentInline(self.urgent_inline),
+            SocketOption::Md5Key { .. } => like,
             SocketOption::Ttl(_) => SocketOption::Ttl(self.fields.ttl),
             SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
         }
@@ -319,6 +352,7 @@ const fn is_for_streams(option: SocketOption) -> bool {
             | O::DeferAccept(_)
             | O::WindowClamp(_)
             | O::UnsentLowWater(_)
+            | O::Md5Key { .. }
     )
 }
 
@@ -347,8 +381,9 @@ impl Socket {
         }
         let fresh = {
             let mut fresh = self.fresh.lock();
+            fresh.set_key(option)?;
             fresh.apply(option);
-            *fresh
+            fresh.clone()
         };
         match self.role.get() {
             Some(Role::Stream(stream)) => {
@@ -357,6 +392,9 @@ impl Socket {
                 stream.with(self.stack(), |socket| {
                     if matches!(option, SocketOption::Linger2(_)) {
                         socket.connection.set_fin_wait_2(fin_wait_2);
+                    }
+                    if matches!(option, SocketOption::Md5Key { .. }) {
+                        socket.sign_with(fresh.key_of(socket.key.remote));
                     }
                     apply_to(socket, option, &fresh, now);
                 });
@@ -375,7 +413,8 @@ impl Socket {
     /// # Errors
     /// ENOPROTOOPT where it has no meaning for this socket.
     pub fn option(&self, like: SocketOption) -> io::Result<SocketOption> {
-        if self.kind == Kind::Datagram && is_for_streams(like) {
+        let is_secret = matches!(like, SocketOption::Md5Key { .. });
+        if is_secret || self.kind == Kind::Datagram && is_for_streams(like) {
             return Err(error(libc::ENOPROTOOPT));
         }
         if let (SocketOption::MaxSegment(_), Some(Role::Stream(stream))) = (like, self.role.get())

@@ -4,4 +4,5 @@ mod frames;
 mod namespace;
 mod packet;
 mod segments;
+mod signed;
 mod tap;

@@ -227,6 +227,8 @@ pub struct Connection {
     /// Retransmissions of the same data, or probes, without an answer.
     pub(super) attempts: u8,
     pub(super) keepalives_sent: u8,
+    /// Bytes of each header that a signature takes.
+    pub(super) signature: u8,
     pub(super) challenges_sent: u8,
     pub(super) challenges_since: u32,
     /// The RST owed to a stranger (`Pending::REFUSE`).
@@ -349,6 +351,7 @@ impl Connection {
             stalled_since: Instant::ZERO,
             attempts: 0,
             keepalives_sent: 0,
+            signature: 0,
             challenges_sent: 0,
             challenges_since: 0,
             refuse_seq: SeqNum(0),

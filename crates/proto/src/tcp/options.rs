@@ -76,6 +76,7 @@ impl Connection {
     /// RFC 9293 §3.7.1 MUST-16: what peer and path take, less the options in every segment.
     pub(super) fn update_send_mss(&mut self) {
         let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 };
+        let options = options + u16::from(self.signature);
         self.snd.mss = self.peer_mss.min(self.settings.mss) - options;
         self.congestion.mss_changed(u32::from(self.snd.mss));
     }

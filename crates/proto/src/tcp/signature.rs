@@ -7,6 +7,7 @@ use core::net::IpAddr;
 
 use md5::{Digest, Md5};
 
+use super::connection::Connection;
 use crate::wire::tcp::{HEADER_LEN, option};
 
 /// Longest key: as Linux (TCP_MD5SIG_MAXKEYLEN).
@@ -93,8 +94,19 @@ impl Md5Key {
             return false;
         };
         // Without a branch that tells how much was right.
-        let differences = signed.iter().zip(digest).fold(0, |all, (a, b)| all | (a ^ b));
+        let differences = signed
+            .iter()
+            .zip(digest)
+            .fold(0, |all, (a, b)| all | (a ^ b));
         differences == 0
+    }
+}
+
+impl Connection {
+    /// From now on so many bytes of each header are a signature's: text has to leave room for them (RFC 9293 MUST-16).
+    pub fn keep_free(&mut self, bytes: u8) {
+        self.signature = bytes;
+        self.update_send_mss();
     }
 }
 

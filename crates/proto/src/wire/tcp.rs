@@ -7,6 +7,7 @@ mod options;
 mod parse;
 
 pub use emit::fill_checksum;
+pub use options::option;
 pub use parse::verify_checksum;
 
 /// Bytes of a header without options.
@@ -174,6 +175,8 @@ pub struct Options {
     pub timestamps: Option<Timestamps>,
     /// Accurate ECN's counters (kinds 172 and 174); means nothing in a SYN without ACK (RFC 9768 §3.2.3.2.1).
     pub accecn: Option<AccEcn>,
+    /// Bytes kept free at the end, a multiple of 4: for a signature, which is made last. Never parsed.
+    pub free: u8,
 }
 
 /// A TCP header, options included.

@@ -93,6 +93,7 @@ impl Shard {
         let Some(opened) = opened else {
             return self.count(Counter::DropConnectionTable);
         };
+        self.sign_with(opened, self.key_for(key));
         if let Some(listener) = self.listeners.get_mut(number) {
             // Until its first segment, which follows, has opened it.
             listener.embryo_count += 1;

@@ -69,6 +69,9 @@ impl TcpSocket {
     }
 
     fn whole(&self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
+        if self.auth.is_some() {
+            return self.signed(buffer, transmit);
+        }
         let (offset, len) = (transmit.offset as usize, transmit.len as usize);
         if self.segmentation == Segmentation::Offloaded {
             let copy = |text: &mut [u8]| self.send.copy_out_unsummed(offset, text);

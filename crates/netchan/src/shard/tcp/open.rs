@@ -61,6 +61,7 @@ impl Shard {
             interface,
             segmentation: facts.map_or(Segmentation::None, |i| i.segmentation),
             linger,
+            auth: None,
         })?;
         self.insert_flow(hash, number);
         self.request(Request::Add, key);
@@ -110,6 +111,9 @@ impl Shard {
         let number = self
             .insert_tcp(&key, hash, &connection, peer.interface, kept, None)
             .ok_or(libc::ENOBUFS)?;
+        if let Some(keys) = &options.keys {
+            self.sign_with(number, keys.of(remote.ip()));
+        }
         self.count(Counter::ActiveOpens);
         self.tell_ports(trace::TCP_CONNECT, number);
         self.mark_dirty(number);

@@ -23,11 +23,17 @@ impl Options {
         sack: SackBlocks::NONE,
         timestamps: None,
         accecn: None,
+        free: 0,
     };
 
-    /// How many of the SACK blocks fit: four, or three beside timestamps (RFC 2018 §3).
+    /// How many of the SACK blocks fit: four, or three beside timestamps (RFC 2018 §3), or fewer beside a signature.
     const fn sack_fitting(&self) -> usize {
-        let fit = if self.timestamps.is_some() { 3 } else { 4 };
+        let timestamps = if self.timestamps.is_some() {
+            TIMESTAMPS_LEN
+        } else {
+            0
+        };
+        let fit = 36_usize.saturating_sub(timestamps + self.free as usize) / 8;
         let len = self.sack.len as usize;
         if len < fit { len } else { fit }
     }
@@ -54,10 +60,11 @@ impl Options {
             };
             let mss = if self.mss.is_some() { 4 } else { 0 };
             let scale = if self.window_scale.is_some() { 4 } else { 0 };
-            mss + sack + timestamps + scale + accecn
+            mss + sack + timestamps + scale + accecn + self.free as usize
         } else {
             let blocks = self.sack_fitting();
-            timestamps + if blocks == 0 { 0 } else { 4 + 8 * blocks } + accecn
+            let sack = if blocks == 0 { 0 } else { 4 + 8 * blocks };
+            timestamps + sack + accecn + self.free as usize
         }
     }
 
@@ -213,7 +220,10 @@ fn emit_options(options: Options, syn: bool, area: &mut [u8]) {
         }
     }
     if let Some(counters) = options.accecn {
-        emit_accecn(counters, put);
+        emit_accecn(counters, &mut put);
+    }
+    for _ in 0..options.free / 4 {
+        put(&[kind::NOP; 4]);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The general walk over TCP options (RFC 9293 §3.1), for what the fast paths of parse leave.
 
-use super::{AccEcn, Options, SackBlocks, SeqNum, Timestamps};
+use super::{AccEcn, HEADER_LEN, Options, SackBlocks, SeqNum, Timestamps};
 use crate::wire::Error;
 
 /// Option kinds.
@@ -14,6 +14,28 @@ pub(super) mod kind {
     pub const TIMESTAMPS: u8 = 8;
     pub const ACCECN0: u8 = 172;
     pub const ACCECN1: u8 = 174;
+}
+
+/// What the first option of `wanted` kind says in a segment; `None` if there is none, or the options before it are not whole.
+pub fn option(segment: &[u8], wanted: u8) -> Option<&[u8]> {
+    let end = usize::from(segment.get(12)? >> 4) * 4;
+    let mut area = segment.get(HEADER_LEN..end)?;
+    loop {
+        let (kind, len) = match *area {
+            [kind::NOP, ref rest @ ..] => {
+                area = rest;
+                continue;
+            }
+            [] | [kind::END, ..] | [_] => return None,
+            [kind, len, ..] => (kind, len),
+        };
+        let whole = area.split_at_checked(usize::from(len)).filter(|_| len >= 2);
+        let (option, rest) = whole?;
+        if kind == wanted {
+            return option.get(2..);
+        }
+        area = rest;
+    }
 }
 
 /// Collects the options in `area` into `options`, which starts out empty.
