@@ -67,7 +67,7 @@ test-system:
 
 bench: build
 	$(CARGO) bench --workspace
-	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes
+	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes tcp
 
 # In a build of its own, which counts and is slow for it.
 bench-contention:

@@ -7,7 +7,7 @@ use crate::{
     primitives::{channels, counters, crossbar, epoch, interrupts, locks, sched, slab, trace},
     regimes,
     report::Report,
-    steer,
+    steer, tcp,
 };
 
 /// How to run.
@@ -77,6 +77,7 @@ const EXPERIMENTS: &[Experiment] = &[
     epoch::EXPERIMENT,
     regimes::EXPERIMENT,
     contention::EXPERIMENT,
+    tcp::EXPERIMENT,
 ];
 
 /// All experiments.

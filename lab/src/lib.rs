@@ -12,6 +12,7 @@ mod primitives;
 mod regimes;
 pub mod report;
 mod steer;
+pub mod tcp;
 pub mod world;
 
 pub use experiments::{Experiment, LabError, Options, list, run};

@@ -98,12 +98,21 @@ impl Row {
     }
 }
 
-/// The unit that an id ends in; ids end in `_ns`, `_gbit_per_s`, `_per_s`, `_percent` or `_bytes`, else the figure is a number.
+/// The unit that an id ends in, but for whose figure it is; ids end in `_ns`, `_gbit_per_s`, `_per_s`, `_percent` or `_bytes`, else the figure is a
+/// number.
 fn unit_of(id: &str) -> &'static str {
+    let whose = ["_cubic", "_bbr", "_smoltcp"];
+    let id = whose
+        .iter()
+        .find_map(|end| id.strip_suffix(end))
+        .unwrap_or(id);
     let units = [
         ("_ns", "ns"),
         ("_us", "µs"),
+        ("_ms", "ms"),
+        ("_cycles", "cycles"),
         ("_gbit_per_s", "Gbit/s"),
+        ("_mbit_per_s", "Mbit/s"),
         ("_per_s", "/s"),
         ("_percent", "%"),
         ("_bytes", "B"),

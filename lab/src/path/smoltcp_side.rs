@@ -4,6 +4,7 @@
 //! of `poll_ingress_single` and `poll_egress` in place of whole `poll`s; Nagle off; no congestion control; sockets reused
 //! straight out of TIME-WAIT; idle connections stand behind the busy one in the socket set.
 
+use percore::clock::cycles_in_order;
 use smoltcp::{
     iface::{Config, Interface, PollIngressSingleResult, SocketHandle, SocketSet},
     phy::Medium,
@@ -89,6 +90,7 @@ fn new_socket(buffer: usize, tuning: &Tuning) -> tcp::Socket<'static> {
     let room = || tcp::SocketBuffer::new(vec![0; buffer]);
     let mut socket = tcp::Socket::new(room(), room());
     socket.set_nagle_enabled(false);
+    socket.set_congestion_control(tcp::CongestionControl::None);
     socket.set_ack_delay(tuning.ack_delay);
     socket
 }
@@ -228,6 +230,34 @@ impl SmoltcpPair {
         let now = self.now;
         let (host, mut port) = self.server();
         host.ingress(now, &mut port)
+    }
+
+    /// Cycles a segment, to make one and to take one, in batches of 32 full ones: for each batch `(out, in)`.
+    pub fn batches(&mut self, count: usize) -> Vec<(u64, u64)> {
+        const BATCH: usize = 32;
+        let text = vec![0x5a; BATCH * (self.setup.mtu - 40)];
+        let mut sink = vec![0; text.len()];
+        let batches = (0..count).map(|_| {
+            self.now += Duration::from_micros(100);
+            let sent = self.client.socket().send_slice(&text).expect("established");
+            assert_eq!(sent, text.len(), "a batch has room");
+            let begin = cycles_in_order();
+            (0..BATCH).for_each(|_| self.client_egress());
+            let between = cycles_in_order();
+            (0..BATCH).for_each(|_| _ = self.server_ingress());
+            let end = cycles_in_order();
+            let mut got = 0;
+            while got < text.len() {
+                got += self
+                    .server
+                    .socket()
+                    .recv_slice(&mut sink)
+                    .expect("established");
+                self.settle();
+            }
+            (between - begin, end - between)
+        });
+        batches.collect()
     }
 
     /// Turns both until nothing moves.

@@ -10,6 +10,7 @@ mod codel;
 pub mod dice;
 pub mod endpoint;
 pub mod link;
+pub mod peer;
 mod referee;
 pub mod shape;
 pub mod text;
@@ -26,6 +27,7 @@ use self::{
     dice::Dice,
     endpoint::{EndShape, Endpoint, Segment},
     link::{Link, LinkShape, Packet},
+    peer::{Peer, PeerShape},
     text::Text,
 };
 
@@ -55,12 +57,61 @@ struct Host {
     segments: u32,
 }
 
+/// Who is at an end.
+#[derive(Clone, Debug)]
+pub enum Party {
+    /// netchan's TCP.
+    Netchan(Box<EndShape>),
+    /// smoltcp's.
+    Smoltcp(PeerShape),
+}
+
+impl From<EndShape> for Party {
+    fn from(shape: EndShape) -> Self {
+        Self::Netchan(Box::new(shape))
+    }
+}
+impl From<PeerShape> for Party {
+    fn from(shape: PeerShape) -> Self {
+        Self::Smoltcp(shape)
+    }
+}
+
+/// An end at work.
+enum End {
+    Netchan(Box<Endpoint>),
+    Smoltcp(Box<Peer>),
+}
+
+impl End {
+    fn new(party: Party, ports: (u16, u16), streams: (u32, u32), now: Instant) -> Self {
+        match party {
+            Party::Netchan(shape) => Self::Netchan(Box::new(Endpoint::new(*shape, ports, streams))),
+            Party::Smoltcp(shape) => Self::Smoltcp(Box::new(Peer::new(shape, ports, streams, now))),
+        }
+    }
+
+    fn next(&self) -> Instant {
+        match self {
+            Self::Netchan(end) => end.next(),
+            Self::Smoltcp(peer) => peer.next(),
+        }
+    }
+
+    const fn netchan(&self) -> Option<&Endpoint> {
+        match self {
+            Self::Netchan(end) => Some(end),
+            Self::Smoltcp(_) => None,
+        }
+    }
+}
+
 /// See the module's documentation.
 pub struct World {
     now: Instant,
     seed: u64,
     hosts: Vec<Host>,
-    ends: Vec<Endpoint>,
+    ends: Vec<End>,
     /// On which host each end is, and the links that its segments pass.
     homes: Vec<usize>,
     routes: Vec<Vec<usize>>,
@@ -143,20 +194,22 @@ impl World {
     ///
     /// # Panics
     /// Without a link each way.
-    pub fn flow(
+    pub fn flow<P: Into<Party>>(
         &mut self,
         hosts: [usize; 2],
-        ends: [EndShape; 2],
+        ends: [P; 2],
         routes: [Vec<usize>; 2],
     ) -> usize {
         let first = self.ends.len();
         let port = 1024 + u16::try_from(first).expect("fewer ends than ports");
         let stream = u32::try_from(first).expect("few ends");
         let [a, b] = ends;
+        let (there, back) = ((port, port + 1), (port + 1, port));
+        let streams = ((stream, stream + 1), (stream + 1, stream));
         self.ends
-            .push(Endpoint::new(a, (port, port + 1), (stream, stream + 1)));
+            .push(End::new(a.into(), there, streams.0, self.now));
         self.ends
-            .push(Endpoint::new(b, (port + 1, port), (stream + 1, stream)));
+            .push(End::new(b.into(), back, streams.1, self.now));
         self.homes.extend(hosts);
         assert!(
             routes.iter().all(|route| !route.is_empty()),
@@ -189,16 +242,36 @@ impl World {
         self.now
     }
 
-    /// An end.
+    /// An end that is netchan's.
+    ///
+    /// # Panics
+    /// If it is not.
     #[must_use]
     pub fn end(&self, end: usize) -> &Endpoint {
-        &self.ends[end]
+        self.ends[end].netchan().expect("one of netchan's ends")
     }
 
-    /// All ends.
+    /// Netchan's ends, all there are in most worlds.
+    pub fn ends(&self) -> impl Iterator<Item = &Endpoint> {
+        self.ends.iter().filter_map(End::netchan)
+    }
+
+    /// Bytes that an end's application has read.
     #[must_use]
-    pub fn ends(&self) -> &[Endpoint] {
-        &self.ends
+    pub fn read_bytes(&self, end: usize) -> u64 {
+        match &self.ends[end] {
+            End::Netchan(end) => end.read_bytes(),
+            End::Smoltcp(peer) => peer.read_bytes(),
+        }
+    }
+
+    /// When an end had read everything up to the peer's FIN.
+    #[must_use]
+    pub fn read_all_at(&self, end: usize) -> Option<Instant> {
+        match &self.ends[end] {
+            End::Netchan(end) => end.read_all_at(),
+            End::Smoltcp(peer) => peer.read_all_at(),
+        }
     }
 
     /// What became of a link's packets.
@@ -294,7 +367,10 @@ impl World {
         if actor.is_multiple_of(2) {
             let end = actor / 2;
             let pool = &mut self.hosts[self.homes[end]].pool;
-            self.ends[end].wake(pool, self.now, &mut self.out);
+            match &mut self.ends[end] {
+                End::Netchan(end) => end.wake(pool, self.now, &mut self.out),
+                End::Smoltcp(peer) => peer.wake(self.now, &mut self.out),
+            }
             self.send_off(end);
         } else {
             self.carry(actor / 2);
@@ -309,7 +385,9 @@ impl World {
                 self.links[link].change(shape);
             }
             Notice::TooBig { end, mtu, seq } => {
-                self.ends[end].too_big(mtu, SeqNum(seq));
+                if let End::Netchan(end) = &mut self.ends[end] {
+                    end.too_big(mtu, SeqNum(seq));
+                }
                 self.arm(of_end(end));
             }
         }
@@ -329,7 +407,10 @@ impl World {
                 ..segment
             };
             let pool = &mut self.hosts[self.homes[to]].pool;
-            self.ends[to].receive(&segment, pool, self.now, &mut self.out);
+            match &mut self.ends[to] {
+                End::Netchan(end) => end.receive(&segment, pool, self.now, &mut self.out),
+                End::Smoltcp(peer) => peer.receive(&segment, self.now, &mut self.out),
+            }
             self.send_off(to);
             self.arm(of_end(to));
         }
@@ -404,7 +485,7 @@ impl World {
     /// See above.
     pub fn check_memory(&self) {
         for (index, host) in self.hosts.iter().enumerate() {
-            let held = |end: usize| self.ends[end].segments_held();
+            let held = |end: usize| self.ends[end].netchan().map_or(0, Endpoint::segments_held);
             let ends = (0..self.ends.len()).filter(|&end| self.homes[end] == index);
             let held: u32 = ends.map(held).sum();
             let free = host.pool.available();

@@ -126,7 +126,7 @@ impl Shape {
         let (mut progress, mut since) = (0, world.now());
         let slice = Duration::from_secs(600);
         while world.run(world.now() + slice) {
-            let sum = world.ends().iter().map(super::Endpoint::progress).sum();
+            let sum = world.ends().map(super::Endpoint::progress).sum();
             if sum != progress {
                 (progress, since) = (sum, world.now());
             }
@@ -140,7 +140,7 @@ impl Shape {
     /// Everything that was written was read, unless somebody left early; nothing is left over.
     fn check_end(&self, world: &World) -> Result<(), String> {
         world.check_memory();
-        for (index, end) in world.ends().iter().enumerate() {
+        for (index, end) in world.ends().enumerate() {
             let peer = world.end(index ^ 1);
             let apps = (&end.shape().app, &peer.shape().app);
             let rude = apps.0.is_rude() || apps.1.is_rude();
@@ -216,7 +216,7 @@ impl Shape {
 }
 
 fn describe(world: &World) -> String {
-    let ends = world.ends().iter().enumerate();
+    let ends = world.ends().enumerate();
     ends.map(|(i, end)| format!("\n  {i}: {}", end.describe()))
         .collect()
 }

@@ -39,7 +39,7 @@ fn a_transfer_arrives_and_ends() {
         "nothing goes on"
     );
     assert_eq!(world.end(1).read_bytes(), 1_000_000);
-    assert!(world.ends().iter().all(Endpoint::is_over));
+    assert!(world.ends().all(Endpoint::is_over));
     world.check_memory();
     let counts = world.link_counts(0);
     assert_eq!((counts.lost, counts.sent), (0, counts.delivered));
@@ -101,4 +101,37 @@ fn endings_are_what_they_say() {
     };
     assert!(app.is_rude());
     assert_eq!(app.writes(), 10);
+}
+
+/// smoltcp against itself and against netchan, over losses.
+#[test]
+fn smoltcp_lives_here_too() {
+    let lossy = LinkShape {
+        loss_ppm: 10_000,
+        ..LinkShape::default()
+    };
+    let peer = |opens_at, writes| peer::PeerShape {
+        opens_at,
+        writes,
+        buffer: 100_000,
+        seed: 3,
+    };
+    let ours = EndShape {
+        config: Config::default(),
+        app: App::sink(),
+        opens_at: None,
+        iss: SeqNum(5),
+        ts_offset: 7,
+        patience: Duration::ZERO,
+    };
+    let writer = Party::from(peer(Some(START), 300_000));
+    for reader in [Party::from(peer(None, 0)), Party::from(ours)] {
+        let mut world = World::new(7);
+        let hosts = [world.host(8192), world.host(8192)];
+        let routes = [vec![world.link(lossy)], vec![world.link(lossy)]];
+        let first = world.flow(hosts, [writer.clone(), reader], routes);
+        world.run(START + Duration::from_secs(300));
+        assert_eq!(world.read_bytes(first + 1), 300_000);
+        assert!(world.read_all_at(first + 1).is_some());
+    }
 }
