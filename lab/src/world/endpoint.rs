@@ -475,12 +475,11 @@ impl Endpoint {
                 info: &info,
                 probing: probing || conn.is_probing(),
                 written: self.written,
-                offset: self.acked + u64::from(transmit.offset),
             };
+            let offset = self.acked + u64::from(transmit.offset);
             let stream = self.streams.0;
-            cut(&transmit, claims.offset, stream, |segment| {
-                self.referee
-                    .sent(&segment.header, segment.text.len, &claims);
+            cut(&transmit, offset, stream, |segment| {
+                self.referee.sent(&segment.header, &segment.text, &claims);
                 out.push(segment);
             });
             assert!(out.len() - first < 100_000, "output without end: {conn:?}");

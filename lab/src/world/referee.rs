@@ -5,6 +5,8 @@ use proto::{
     wire::tcp::{Flags, Header, SeqNum},
 };
 
+use super::text::Text;
+
 /// What a SYN offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Offer {
@@ -29,8 +31,6 @@ pub(super) struct Claims<'a> {
     pub probing: bool,
     /// All bytes its application has written.
     pub written: u64,
-    /// Place in the stream of the text that the segment carries.
-    pub offset: u64,
 }
 
 /// One end, as its segments show it.
@@ -56,6 +56,8 @@ pub(super) struct Referee {
     sent_to: SeqNum,
     /// Something was sent again while this was the farthest sent: what is in flight cannot be told from headers until it is acknowledged.
     repaired_to: SeqNum,
+    /// The congestion window when text was last sent for the first time: it may have become smaller by that (RFC 5681 §4.1).
+    cwnd: u32,
     /// The last acknowledgment sent, and the farthest edge announced.
     acked_to: Option<SeqNum>,
     announced: Option<SeqNum>,
@@ -86,6 +88,7 @@ impl Referee {
             heard_to: None,
             sent_to: iss,
             repaired_to: iss,
+            cwnd: 0,
             acked_to: None,
             announced: None,
         }
@@ -146,7 +149,8 @@ impl Referee {
     }
 
     /// A segment leaves the end.
-    pub(super) fn sent(&mut self, header: &Header, len: u32, claims: &Claims<'_>) {
+    pub(super) fn sent(&mut self, header: &Header, text: &Text, claims: &Claims<'_>) {
+        let len = text.len;
         if header.flags.contains(Flags::RST) {
             return;
         }
@@ -154,7 +158,7 @@ impl Referee {
             assert_eq!(header.seq, self.iss, "a SYN has one place: {header:?}");
             self.offered = Some(Offer::of(header));
         }
-        self.check_place(header, len, claims);
+        self.check_place(header, text, claims);
         self.check_window(header, len, claims);
         self.check_congestion(header, len, claims);
         self.check_options(header, len);
@@ -166,12 +170,13 @@ impl Referee {
     }
 
     /// Text stands where its number says, the FIN behind the last byte.
-    fn check_place(&self, header: &Header, len: u32, claims: &Claims<'_>) {
+    fn check_place(&self, header: &Header, text: &Text, claims: &Claims<'_>) {
+        let len = text.len;
         let number = |offset: u64| self.iss + 1 + u32::try_from(offset & 0xffff_ffff).unwrap_or(0);
         if len > 0 {
-            assert_eq!(header.seq, number(claims.offset), "text has its place");
+            assert_eq!(header.seq, number(text.offset), "text has its place");
             assert!(
-                claims.offset + u64::from(len) <= claims.written,
+                text.end() <= claims.written,
                 "only what was written is sent"
             );
         }
@@ -204,11 +209,15 @@ impl Referee {
 
     /// Text never sent before keeps within the congestion window: a segment more for a tail loss probe, and one for each
     /// repeated acknowledgment where no SACK tells (RFC 3042). While losses are repaired, headers do not show what is in flight.
-    fn check_congestion(&self, header: &Header, len: u32, claims: &Claims<'_>) {
+    fn check_congestion(&mut self, header: &Header, len: u32, claims: &Claims<'_>) {
         let end = header.seq + len;
         let info = claims.info;
         let repairs = info.in_recovery || info.backoff > 0 || self.repaired_to > self.una;
         let clear = !repairs && self.sacked_to <= self.una;
+        let before = self.cwnd;
+        if len > 0 && end > self.sent_to {
+            self.cwnd = info.cwnd_bytes;
+        }
         if len == 0 || end <= self.sent_to || !clear || claims.probing {
             return;
         }
@@ -220,7 +229,7 @@ impl Referee {
         };
         let mss = u32::from(info.send_mss);
         assert!(
-            flight <= info.cwnd_bytes + more * mss || flight <= len,
+            flight <= info.cwnd_bytes.max(before) + more * mss || flight <= len,
             "{flight} bytes in flight, the congestion window is {}: {header:?} len {len}; {info:?}",
             info.cwnd_bytes
         );

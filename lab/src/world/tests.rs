@@ -83,13 +83,16 @@ fn the_referee_sees_text_that_nobody_wrote() {
         info: &conn.info(),
         probing: false,
         written: 0,
-        offset: 0,
     };
     let header = proto::wire::tcp::Header {
         seq: SeqNum(6),
         ..Default::default()
     };
-    referee.sent(&header, 1, &claims);
+    let text = Text {
+        len: 1,
+        ..Text::default()
+    };
+    referee.sent(&header, &text, &claims);
 }
 
 #[test]

@@ -71,7 +71,8 @@ impl Connection {
         let waiting =
             self.snd.end > self.snd.nxt || (self.fin_queued && self.snd.nxt == self.snd.end);
         let open = self.state.is_synchronized() && self.state != State::TimeWait;
-        if open && (outstanding || (waiting && !self.corked)) && self.pending.0 == 0 {
+        let paced = !outstanding && self.timers.pacing != Instant::FAR;
+        if open && (outstanding || (waiting && !self.corked)) && self.pending.0 == 0 && !paced {
             assert_ne!(self.timers.retransmit, Instant::FAR, "stuck: {self:?}");
         }
         if open && self.last_ack_sent != self.rcv.nxt && self.pending.0 == 0 {

@@ -604,11 +604,13 @@ impl Connection {
         }
         self.counters.data_segments = self.counters.data_segments.wrapping_add(1);
         let offset = (stretch.start - self.snd.una).max(0).unsigned_abs();
+        // The header, with its SACK blocks, is repeated in every segment of a burst (and may forget a block: before it is written).
+        let segment = u16::try_from(self.full_segment()).unwrap_or(self.snd.mss);
         Transmit {
             header: self.header(stretch.start, flags, now),
             offset,
             len: stretch.len,
-            segment: self.snd.mss,
+            segment,
             ecn: Ecn::NotEct,
         }
     }
