@@ -56,8 +56,8 @@ impl Effort {
     const fn new(options: &Options) -> Self {
         if options.quick {
             Self {
-                seeds: 2,
-                seconds: 10,
+                seeds: 1,
+                seconds: 6,
                 kernel_seconds: None,
                 transfers: 60,
                 batches: 5_000,
