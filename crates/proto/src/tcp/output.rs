@@ -67,7 +67,8 @@ impl Connection {
             && flight + len <= self.snd.wnd
             && (flight == 0 || flight + len <= window.cwnd)
             && !(held && len < mss)
-            && window.pacing_rate == 0;
+            && window.pacing_rate == 0
+            && !self.is_after_silence(now);
         if !is_plain {
             return None;
         }
@@ -270,6 +271,7 @@ impl Connection {
             self.pending.clear(Pending::SEND);
             return None;
         }
+        self.restart_if_idle(now);
         if self.sent.lost() > 0 && !self.tests_timeout() {
             match self.lost_stretch(now) {
                 Ok(stretch) => return Some(stretch),
@@ -494,7 +496,6 @@ impl Connection {
             self.send_lost(stretch, now);
         } else {
             if self.snd.una == self.snd.nxt {
-                self.restart_if_idle(now);
                 self.stalled_since = now;
             }
             if stretch.len < self.full_segment() {
@@ -582,15 +583,21 @@ impl Connection {
         self.ts_retransmitted = self.timestamp_value(now);
     }
 
-    /// RFC 5681 §4.1: after a silence longer than the timeout the window is the initial one.
+    /// RFC 5681 §4.1: after a silence longer than the timeout the window is the initial one, before anything looks at it.
     #[inline]
     fn restart_if_idle(&mut self, now: Instant) {
-        let rto_us = self.rtt.rto_us();
-        if now > self.last_sent.plus_micros(rto_us) {
+        if self.is_after_silence(now) && self.snd.nxt < self.snd.end {
             let idle_us = now.since(self.last_sent).as_micros();
             let idle_us = u64::try_from(idle_us).unwrap_or(u64::MAX);
-            self.congestion.restart(idle_us, rto_us, now);
+            self.congestion.restart(idle_us, self.rtt.rto_us(), now);
+            self.last_sent = now;
         }
+    }
+
+    /// Whether nothing is in flight and nothing was sent for a retransmission timeout.
+    #[inline]
+    fn is_after_silence(&self, now: Instant) -> bool {
+        self.snd.una == self.snd.nxt && now > self.last_sent.plus_micros(self.rtt.rto_us())
     }
 
     #[inline(always)]
