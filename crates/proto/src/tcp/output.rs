@@ -151,6 +151,7 @@ impl Connection {
             self.pending.clear(Pending::RST);
             let mut header = self.plain_header(self.snd.nxt, Flags::RST | Flags::ACK);
             header.ack = self.rcv.nxt;
+            header.options.timestamps = self.timestamps_option(now); // RFC 7323 §3.2: SHOULD
             return Some(Transmit {
                 header,
                 offset: 0,
