@@ -13,7 +13,7 @@ use std::{fmt, fs, io, net::IpAddr, path::Path, time::Duration};
 use proto::tcp::SynCookies;
 
 pub use module::{ModuleConfig, ModuleKind};
-use proto::tcp::{CongestionControl, EcnMode};
+use proto::tcp::{CongestionControl, EcnMode, MtuProbing};
 
 use crate::{
     link::specification::Specification,
@@ -70,6 +70,8 @@ pub struct TcpConfig {
     pub ecn: Option<EcnMode>,
     /// Text leaves at the rate of the window, whatever the congestion control.
     pub pacing: Option<bool>,
+    /// Whether paths are probed for what they take (RFC 4821): `off`, `blackhole`, `always`.
+    pub mtu_probing: Option<MtuProbing>,
     /// Most a connection's receive buffer may grow to, bytes: 4 KiB to 1 GiB (RFC 7323 §2.3).
     pub receive_buffer_max: Option<usize>,
     /// The same for its send buffer.

@@ -156,6 +156,9 @@ impl Builder {
         if let Some(syn_cookies) = config.tcp.syn_cookies {
             builder.tcp.syn_cookies = syn_cookies;
         }
+        if let Some(probing) = config.tcp.mtu_probing {
+            builder.tcp.mtu_probing = probing;
+        }
         if let Some(nagle) = config.tcp.nagle {
             builder.tcp.nagle = nagle;
         }

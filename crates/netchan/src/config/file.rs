@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, ops::Range, time::Duration};
 
-use proto::tcp::{CongestionControl, EcnMode, SynCookies};
+use proto::tcp::{CongestionControl, EcnMode, MtuProbing, SynCookies};
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
@@ -54,6 +54,7 @@ struct Tcp {
     congestion: Option<Spanned<String>>,
     ecn: Option<Spanned<String>>,
     pacing: Option<bool>,
+    mtu_probing: Option<Spanned<String>>,
     receive_buffer_max: Option<Spanned<Value>>,
     send_buffer_max: Option<Spanned<Value>>,
     memory_max: Option<Spanned<Value>>,
@@ -256,12 +257,15 @@ fn congestion(name: &Spanned<String>) -> Result<CongestionControl, Problem> {
 fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
     let modes = EcnMode::ALL.map(EcnMode::name);
     let ecn = |mode| word(mode, "ECN mode", EcnMode::called, &modes);
+    let modes = MtuProbing::ALL.map(MtuProbing::name);
+    let probing = |mode| word(mode, "way to probe paths", MtuProbing::called, &modes);
     // A window of 65535 bytes scaled by 2¹⁴ is 1 GiB (RFC 7323 §2.3).
     let buffer = (4 << 10)..=(1 << 30);
     Ok(TcpConfig {
         congestion: file.congestion.as_ref().map(congestion).transpose()?,
         ecn: file.ecn.as_ref().map(ecn).transpose()?,
         pacing: file.pacing,
+        mtu_probing: file.mtu_probing.as_ref().map(probing).transpose()?,
         receive_buffer_max: size(file.receive_buffer_max.as_ref(), &buffer)?,
         send_buffer_max: size(file.send_buffer_max.as_ref(), &buffer)?,
         memory_max: size(file.memory_max.as_ref(), &limits::MEMORY)?,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use proto::tcp::{CongestionControl, EcnMode};
+use proto::tcp::{CongestionControl, EcnMode, MtuProbing};
 
 use super::*;
 use crate::{
@@ -41,6 +41,7 @@ loss = "1%"
 congestion = "newreno"
 ecn = "accurate"
 pacing = true
+mtu_probing = "always"
 receive_buffer_max = "16 MiB"
 send_buffer_max = 4194304
 memory_max = "1 GiB"
@@ -83,6 +84,7 @@ fn whole_file() {
             congestion: Some(CongestionControl::NewReno),
             ecn: Some(EcnMode::Accurate),
             pacing: Some(true),
+            mtu_probing: Some(MtuProbing::Always),
             receive_buffer_max: Some(16 << 20),
             send_buffer_max: Some(4 << 20),
             memory_max: Some(1 << 30),
@@ -191,6 +193,12 @@ fn bad_values_are_named() {
         2,
         "tcp.congestion",
         &["vegas", "reno, cubic, dctcp, bbr"],
+    );
+    wrong(
+        "[tcp]\nmtu_probing = \"on\"",
+        2,
+        "tcp.mtu_probing",
+        &["off, blackhole, always"],
     );
     wrong(
         "[tcp]\necn = \"on\"",

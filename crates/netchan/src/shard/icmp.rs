@@ -99,7 +99,12 @@ impl Shard {
         let Some(socket) = self.tcp_mut(number) else {
             return;
         };
+        let before = socket.connection.path_limit();
         let events = socket.connection.on_icmp(what, seq);
+        let (size, remote) = (socket.connection.path_limit(), socket.key.remote);
+        if size != before {
+            self.remember_path(remote, size, now);
+        }
         self.events(number, events, now);
         self.mark_dirty(number);
     }

@@ -169,6 +169,7 @@ impl Shard {
         let template = options.own.as_deref().unwrap_or(&self.host.template);
         let mut connection = template.passive(&start, syn, now);
         connection.set_syn_ecn(Ecn::of(packet.meta.ecn));
+        self.recall_path(key.remote, &mut connection, now);
         let kept = (options.fields, options.linger);
         let hash = packet.meta.flow;
         let embryo = self.insert_tcp(key, hash, &connection, interface, kept, Some(number));

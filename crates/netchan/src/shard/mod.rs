@@ -5,6 +5,7 @@ mod check;
 mod icmp;
 mod listen;
 mod memory;
+mod path;
 mod peers;
 mod send_queue;
 mod signed;
@@ -21,7 +22,7 @@ use hashbrown::HashTable;
 use percore::slab::Slab;
 use proto::{
     icmp::limit::{self, Limiter},
-    ip::ident,
+    ip::{ident, path_mtu},
     tcp::SegmentPool,
     time::Instant,
     wire::ipv4::Protocol,
@@ -122,6 +123,8 @@ pub struct Shard {
     errors: Limiter,
     resets: Limiter,
     idents: ident::Generator,
+    /// What ICMP said to connections of the paths to hosts.
+    paths: path_mtu::Cache,
     /// Where a datagram longer than the MTU is built.
     datagram: Vec<u8>,
 }
@@ -201,6 +204,7 @@ impl Shard {
             errors: Limiter::new(limit::Config::default(), seed.derive(1)),
             resets: Limiter::new(limits::RESETS, seed.derive(2)),
             idents: ident::Generator::new(seed.derive(3)),
+            paths: path_mtu::Cache::new(limits::PATHS, seed.derive(4)),
             datagram: Vec::with_capacity(1 << 16),
             host,
             counters,

@@ -20,3 +20,43 @@ fn clamped_syns_need_no_icmp() {
         assert!(counter(&world.router, "forwarded") > 2 * 100_000 / 1240);
     }
 }
+
+/// RFC 1191 §6.2, RFC 8201 §5.2: what one connection was told of a path, the next one to the same host knows.
+#[test]
+fn what_a_router_said_is_known_to_later_connections() {
+    let world = World::new(Threads::Caller, &Clock::new_virtual(), 1280, |b| b);
+    for server in SERVER {
+        stream(&world, server, 100_000);
+        let told = counter(&world.router, "drop_forward_too_big");
+        assert!(told > 0, "{server}");
+        stream(&world, server, 100_000);
+        assert_eq!(counter(&world.router, "drop_forward_too_big"), told);
+    }
+}
+
+/// Drops what the router would say about packets that are too long.
+const SILENT: &str = r#"
+[[module]]
+name = "silence"
+kind = "filter"
+rules = ["drop out proto icmp"]
+"#;
+
+/// RFC 4821: the router drops long segments and nobody hears why; shorter ones get through after some timeouts, or never if nobody probes.
+#[test]
+fn a_black_hole_is_passed_by_probing() {
+    let config = netchan::config::Config::parse(SILENT, "x").unwrap();
+    let silent = |builder: netchan::Builder| {
+        let modules = config.modules.iter().map(|m| m.make().unwrap());
+        modules.fold(builder, netchan::Builder::module)
+    };
+    let world = World::new(Threads::Caller, &Clock::new_virtual(), 1280, silent);
+    stream(&world, SERVER[0], 500_000);
+    let dropped = counter(&world.router, "drop_forward_too_big");
+    assert!(dropped > 5, "{dropped}");
+    let segments = counter(&world.client, "tcp_segments_out");
+    assert!(
+        segments < 500_000 / 900,
+        "{segments} segments are shorter than they need be"
+    );
+}

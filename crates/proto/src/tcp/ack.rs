@@ -116,6 +116,9 @@ impl Connection {
             self.sends_urgent = false;
         }
         self.take_acknowledged(header, delivery, now);
+        if self.path.watches {
+            self.path_acknowledged(now);
+        }
         self.attempts = 0;
         self.soft_error = None;
         self.stalled_since = now;

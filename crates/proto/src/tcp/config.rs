@@ -93,6 +93,37 @@ impl EcnMode {
     }
 }
 
+/// Whether larger segments than an unknown path may take are probed for (RFC 4821). Names and meaning are those of Linux's `tcp_mtu_probing`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MtuProbing {
+    /// `off`: only routers say what the path takes (RFC 1191, RFC 8201).
+    Off,
+    /// `blackhole`: once repeated timeouts suggest that routers say nothing.
+    #[default]
+    BlackHole,
+    /// `always`: segments begin small.
+    Always,
+}
+
+impl MtuProbing {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Off, Self::BlackHole, Self::Always];
+
+    /// Its name in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::BlackHole => "blackhole",
+            Self::Always => "always",
+        }
+    }
+
+    /// The one with this name.
+    pub fn called(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+}
+
 /// The settings of one endpoint. Each connection keeps what it needs of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -156,6 +187,8 @@ pub struct Config {
     pub burst: u32,
     /// When listeners answer SYNs with cookies (RFC 4987 §3.6).
     pub syn_cookies: SynCookies,
+    /// Whether the path is probed.
+    pub mtu_probing: MtuProbing,
     /// Most challenge acknowledgments in 5 s (RFC 5961 §7), for one connection.
     pub challenge_acks: u8,
 }
@@ -192,6 +225,7 @@ impl Default for Config {
             pacing: false,
             burst: 0,
             syn_cookies: SynCookies::default(),
+            mtu_probing: MtuProbing::default(),
             challenge_acks: 10,
         }
     }

@@ -1,9 +1,10 @@
 //! The connection: its variables (RFC 9293 §3.3.1), what can be asked of it and set on it.
 
-use super::config::{Config, CongestionControl, Keepalive};
+use super::config::{Config, CongestionControl, Keepalive, MtuProbing};
 use super::congestion::Congestion;
 use super::ecn::EcnState;
 use super::pacing::Pacer;
+use super::path_mtu::PathMtu;
 use super::rate::Rate;
 use super::recovery::Recovery;
 use super::rtt::RttEstimator;
@@ -68,6 +69,9 @@ pub(super) struct Settings {
     pub challenge_acks: u8,
     pub initial_cwnd: u16,
     pub burst: u32,
+    pub mtu_probing: MtuProbing,
+    /// What the path's family guarantees.
+    pub default_mss: u16,
 }
 
 /// A duration in whole milliseconds, at most 2³² - 1 (49 days).
@@ -100,6 +104,8 @@ impl Settings {
             challenge_acks: config.challenge_acks,
             initial_cwnd: u16::try_from(config.initial_cwnd).unwrap_or(u16::MAX),
             burst: config.burst,
+            mtu_probing: config.mtu_probing,
+            default_mss: config.default_mss.max(MSS_MIN),
         }
     }
 }
@@ -189,7 +195,7 @@ pub struct Connection {
     pub(super) irs: SeqNum,
     pub(super) snd: SendVariables,
     pub(super) rcv: ReceiveVariables,
-    /// What the peer announced (or the default), options included; lowered by ICMP.
+    /// What the peer announced (or the default), options included.
     pub(super) peer_mss: u16,
     pub(super) last_ack_sent: SeqNum,
     /// In-order bytes that the application has not taken.
@@ -213,6 +219,7 @@ pub struct Connection {
     pub(super) ts_retransmitted: u32,
 
     pub(super) ecn: EcnState,
+    pub(super) path: PathMtu,
     pub(super) rtt: RttEstimator,
     pub(super) congestion: Congestion,
     pub(super) recovery: Recovery,
@@ -339,6 +346,7 @@ impl Connection {
             ts_recent_at: 0,
             ts_retransmitted: 0,
             ecn: EcnState::new(config.ecn),
+            path: PathMtu::new(SeqNum(0)),
             rtt: RttEstimator::new(config),
             congestion: Congestion::new(config.congestion, config.pacing),
             recovery: Recovery::new(SeqNum(0)),

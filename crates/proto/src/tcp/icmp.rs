@@ -1,6 +1,6 @@
 //! What ICMP may do to a connection (RFC 9293 §3.9.2.2, RFC 5927): little.
 
-use super::connection::{Connection, MSS_MIN, Pending};
+use super::connection::Connection;
 use super::types::{Error, Events, State};
 use crate::wire::tcp::SeqNum;
 
@@ -42,7 +42,7 @@ impl Connection {
         }
         let (reason, hard) = match error {
             IcmpError::TooBig { mss } => {
-                self.lower_mss(mss);
+                self.too_big(mss, quoted_seq);
                 return Events::NONE;
             }
             IcmpError::PortUnreachable => (Error::Refused, true),
@@ -58,20 +58,5 @@ impl Connection {
         }
         self.soft_error = Some(reason);
         Events::NONE
-    }
-
-    /// The path takes less than thought (RFC 9293 SHLD-6): what is in flight is sent again in
-    /// smaller pieces. Never grows.
-    fn lower_mss(&mut self, mss: u16) {
-        let mss = mss.max(MSS_MIN);
-        if mss >= self.settings.mss.min(self.peer_mss) {
-            return;
-        }
-        self.peer_mss = mss;
-        self.update_send_mss();
-        if self.state.is_synchronized() && self.snd.nxt > self.snd.una {
-            self.send_again();
-            self.pending.set(Pending::SEND);
-        }
     }
 }

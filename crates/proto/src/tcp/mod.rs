@@ -35,6 +35,7 @@ mod open;
 mod options;
 mod output;
 mod pacing;
+mod path_mtu;
 mod port;
 mod prr;
 mod rack;
@@ -60,7 +61,7 @@ mod check;
 mod tests;
 
 pub use close::{listen, reset_for};
-pub use config::{Config, CongestionControl, EcnMode, Keepalive};
+pub use config::{Config, CongestionControl, EcnMode, Keepalive, MtuProbing};
 pub use connection::Connection;
 pub use cookie::{CookieFlow, SynCookies};
 pub use icmp::IcmpError;

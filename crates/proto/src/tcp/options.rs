@@ -67,6 +67,7 @@ impl Connection {
             }
             _ => self.timestamps = false,
         }
+        self.begin_path();
         self.update_send_mss();
         let mss = u32::from(self.snd.mss);
         let segments = u32::from(self.settings.initial_cwnd);
@@ -77,7 +78,7 @@ impl Connection {
     pub(super) fn update_send_mss(&mut self) {
         let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 };
         let options = options + u16::from(self.signature);
-        self.snd.mss = self.peer_mss.min(self.settings.mss) - options;
+        self.snd.mss = self.segment_size() - options;
         self.congestion.mss_changed(u32::from(self.snd.mss));
     }
 

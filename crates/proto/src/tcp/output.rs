@@ -68,7 +68,8 @@ impl Connection {
             && (flight == 0 || flight + len <= window.cwnd)
             && !(held && len < mss)
             && window.pacing_rate == 0
-            && !self.is_after_silence(now);
+            && !self.is_after_silence(now)
+            && !self.path.may_probe();
         if !is_plain {
             return None;
         }
@@ -359,6 +360,14 @@ impl Connection {
         let room = (self.snd.una + self.snd.wnd - start).max(0).unsigned_abs();
         let text = (self.snd.end - start).max(0).unsigned_abs();
         let full = self.full_segment();
+        if self.path.may_probe()
+            && let Some(len) = self.probe_due(text, room)
+        {
+            self.check_congestion(len, now)?;
+            self.begin_probe(len);
+            let fin = false;
+            return Ok(Stretch { start, len, fin });
+        }
         let window = self.congestion.window.cwnd.saturating_sub(self.pipe());
         let together = self.segments_that_may_go(text, room.min(window), full);
         let len = text.min(together).min(room);
@@ -539,7 +548,10 @@ impl Connection {
     fn record_new(&mut self, start: SeqNum, end: SeqNum, now: Instant) {
         let len = (end - start).unsigned_abs();
         let in_flight = self.sent.in_flight();
-        let record = self.rate.record(end, len, in_flight, micros_of(now));
+        let record = Record {
+            probe: self.path.is_probe(start),
+            ..self.rate.record(end, len, in_flight, micros_of(now))
+        };
         self.sent.push(start, record);
         self.snd.nxt = end;
         if self.recovery.phase != Phase::Open {
@@ -570,6 +582,7 @@ impl Connection {
         self.recovery.undo.resent(ts);
         self.counters.bytes_retransmitted += u64::from(stretch.len);
         self.record_again(stretch.start, stretch.end(), now);
+        self.path.resent(stretch.start);
         // RFC 6298 §5.1: the timer runs from now for what was just repaired at the front.
         if stretch.start == self.snd.una {
             self.arm_retransmit(now);
@@ -618,7 +631,7 @@ impl Connection {
             header: self.header(stretch.start, flags, now),
             offset,
             len: stretch.len,
-            segment,
+            segment: self.path.segment(stretch.start, segment),
             ecn: Ecn::NotEct,
         }
     }

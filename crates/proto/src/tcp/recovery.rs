@@ -183,7 +183,7 @@ impl Connection {
         });
         if delivery.lost > 0 && is_probe_only {
             delivery.lost = 0;
-            self.path_probe_lost();
+            self.path_probe_lost(now);
         }
         if wait > 0 {
             self.recovery.waiting = Waiting::Reordering;
@@ -351,7 +351,8 @@ impl Connection {
     }
 
     /// A probe for a larger path did not arrive (RFC 4821 §7.6.1): it goes out again in smaller pieces, and no congestion is meant.
-    fn path_probe_lost(&mut self) {
+    fn path_probe_lost(&mut self, now: Instant) {
+        self.probe_lost(now);
         if !self.recovery.is_repairing() {
             self.recovery.phase = Phase::Loss;
             self.recovery.recover = self.snd.nxt;

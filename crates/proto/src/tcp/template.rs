@@ -98,6 +98,7 @@ impl Template {
         connection.remote_port = start.remote_port;
         connection.settings.mss = start.mss.max(MSS_MIN);
         connection.settings.burst = start.burst;
+        connection.settings.default_mss = start.default_mss.max(MSS_MIN);
         connection.peer_mss = start.default_mss.max(MSS_MIN);
         let mss = start.default_mss.min(connection.settings.mss);
         connection.rcv.mss = mss;

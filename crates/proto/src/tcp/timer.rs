@@ -151,6 +151,7 @@ impl Connection {
             self.probe_window();
         } else {
             self.retransmission_timeout(first, now);
+            self.path_timed_out(now);
         }
         self.arm_retransmit(now);
         if self.attempts == R1_ATTEMPTS && !self.probing {

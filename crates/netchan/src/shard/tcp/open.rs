@@ -106,7 +106,8 @@ impl Shard {
         let iss = tcp::initial_sequence(&self.host.secret, local, remote, now);
         let start = options.start(&self.host, &key, peer.interface, iss, peer.ts_offset);
         let template = options.own.as_deref().unwrap_or(&self.host.template);
-        let connection = template.active(&start, now);
+        let mut connection = template.active(&start, now);
+        self.recall_path(key.remote, &mut connection, now);
         let kept = (options.fields, options.linger);
         let number = self
             .insert_tcp(&key, hash, &connection, peer.interface, kept, None)

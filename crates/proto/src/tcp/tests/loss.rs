@@ -296,7 +296,8 @@ fn timeout_and_give_up() {
     );
     assert!(pair.ends[0].events.contains(Events::STALLED), "R1");
     let info = pair.ends[0].conn().info();
-    assert_eq!(info.cwnd_bytes, 1460);
+    // Shorter ones by then: the path may be a black hole for long ones (RFC 4821 §7.7).
+    assert_eq!(info.cwnd_bytes, 536, "one segment");
     assert_eq!(info.ssthresh_bytes, 7300, "halved once (RFC 5681 §3.1)");
     pair.run_for(Duration::from_secs(905));
     assert_eq!(pair.ends[0].state(), State::Established);

@@ -7,6 +7,7 @@ mod flow;
 mod hostile;
 mod loss;
 mod open;
+mod path;
 mod quick;
 mod random;
 mod sent;
@@ -184,6 +185,8 @@ pub(super) struct Pair {
     pub seen: quick::Seen,
     /// So many of the next ECN-capable segments arrive marked.
     pub marks: u32,
+    /// Most bytes of text that the path takes in a segment; whether it says so.
+    pub narrow: Option<(usize, bool)>,
 }
 
 pub(super) const ISS: [SeqNum; 2] = [SeqNum(0xffff_ff00), SeqNum(0x7fff_fff0)];
@@ -205,6 +208,7 @@ impl Pair {
             unlucky: (SeqNum(0), 0),
             seen: quick::Seen::default(),
             marks: 0,
+            narrow: None,
         }
     }
 
@@ -279,6 +283,16 @@ impl Pair {
         }
         if !text.is_empty() && header.seq == self.unlucky.0 && self.unlucky.1 > 0 {
             self.unlucky.1 -= 1;
+            return;
+        }
+        if let Some((most, tells)) = self.narrow
+            && text.len() > most
+        {
+            let options = header.len() - 20;
+            let mss = u16::try_from(most + options).unwrap();
+            if let (true, Some(conn)) = (tells, &mut self.ends[1 - to].conn) {
+                conn.on_icmp(IcmpError::TooBig { mss }, header.seq);
+            }
             return;
         }
         let copies = 1 + u64::from(self.rng.per_mille(self.faults.duplicate));
