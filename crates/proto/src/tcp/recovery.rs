@@ -117,8 +117,13 @@ impl Connection {
             {
                 self.front_is_lost(delivery);
             }
-        } else if delivery.acked > 0 && self.recovery.phase == Phase::Recovery {
-            self.partial_acknowledgment(delivery);
+        } else if delivery.acked > 0 {
+            match self.recovery.phase {
+                Phase::Recovery => self.partial_acknowledgment(delivery),
+                // RFC 5681 §3.2: what counts is a row of them.
+                Phase::Open | Phase::Reducing => self.recovery.duplicates = 0,
+                Phase::Loss => {}
+            }
         }
     }
 
