@@ -46,8 +46,10 @@ pub struct Host {
     pub tcp: tcp::Config,
     /// The same made ready, for sockets without options of their own.
     pub template: tcp::Template,
-    /// Bytes a stream's send queue holds at most.
+    /// Bytes a stream's send queue holds at most in the beginning.
     pub send_buffer: usize,
+    /// What that grows to with the congestion window.
+    pub send_buffer_max: usize,
     /// Where sockets live, if each has a shard of its own.
     pub places: Option<Arc<Places>>,
 }

@@ -4,7 +4,10 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use proto::icmp::limit;
 
-use crate::{link::BURST, regime::SHARDS_MAX};
+use crate::{
+    link::BURST,
+    regime::{Layout, SHARDS_MAX},
+};
 
 /// Hosts with a path narrower than their link that a shard remembers for connections to come.
 pub const PATHS: usize = 256;
@@ -26,10 +29,27 @@ pub const SHARD: Room = Room {
     transmit_large: TRANSMIT_SLAB_LARGE,
     ready: TRANSMIT_SLAB,
 };
-/// Bytes of received data that a connection keeps for its application, unless SO_RCVBUF says otherwise.
-pub const RECEIVE_BUFFER: u32 = 1 << 20;
-/// Bytes of a stream's send buffer: two windows of a 10 Gbit/s path with 100 µs.
+/// Bytes of received data that a connection keeps for its application in the beginning, unless SO_RCVBUF says otherwise: as Linux.
+pub const RECEIVE_BUFFER: u32 = 128 << 10;
+/// What that grows to with what the application takes (R4), unless the setting says otherwise: as Linux. 500 Mbit/s over 50 ms.
+pub const RECEIVE_BUFFER_MAX: u32 = 6 << 20;
+/// Bytes of a stream's send buffer in the beginning: two windows of a 10 Gbit/s path with 100 µs.
 pub const SEND_BUFFER: usize = 256 << 10;
+/// What that grows to with the congestion window, unless the setting or SO_SNDBUF says otherwise.
+pub const SEND_BUFFER_MAX: usize = 8 << 20;
+/// Bytes of text that the receive buffers of one shard hold: no window need be wider.
+pub fn receive_share(layout: Layout) -> u32 {
+    let slab = if layout.own_shards {
+        RECEIVE_SLAB_SOCKETS
+    } else {
+        RECEIVE_SLAB
+    };
+    let share = slab * QUEUED_EIGHTHS / 8 / layout.shards.max(1) * 1448;
+    u32::try_from(share).unwrap_or(u32::MAX).max(RECEIVE_BUFFER)
+}
+
+/// Bytes of a segment that a receive queue is expected to hold at least: what many segments its buffer may consist of.
+pub const SEGMENT_EXPECTED: u32 = 1024;
 /// Local ports that connect(2) and bind(2) choose from: as Linux (RFC 6056 would allow 1024–65535).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
 /// UDP sockets of a shard.

@@ -71,6 +71,7 @@ pub struct Builder {
     seed: Option<u64>,
     tcp: tcp::Config,
     send_buffer: usize,
+    send_buffer_max: usize,
     memory: memory::Limits,
     spin: Duration,
     moderation: Duration,
@@ -92,9 +93,12 @@ impl Default for Builder {
             seed: None,
             tcp: tcp::Config {
                 receive_buffer: limits::RECEIVE_BUFFER,
+                receive_buffer_max: limits::RECEIVE_BUFFER_MAX,
+                max_segments: limits::RECEIVE_BUFFER_MAX / limits::SEGMENT_EXPECTED,
                 ..tcp::Config::default()
             },
             send_buffer: limits::SEND_BUFFER,
+            send_buffer_max: limits::SEND_BUFFER_MAX,
             memory: memory::Limits::default(),
             spin: Duration::ZERO,
             moderation: Duration::ZERO,
@@ -139,10 +143,10 @@ impl Builder {
             builder = builder.module(module.make()?);
         }
         if let Some(bytes) = config.tcp.receive_buffer_max {
-            builder.tcp.receive_buffer = u32::try_from(bytes).unwrap_or(1 << 30).min(1 << 30);
+            builder = builder.receive_buffer_max(bytes);
         }
         if let Some(bytes) = config.tcp.send_buffer_max {
-            builder.send_buffer = bytes;
+            builder = builder.send_buffer_max(bytes);
         }
         if let Some(congestion) = config.tcp.congestion {
             builder.tcp.congestion = congestion;
@@ -355,10 +359,30 @@ impl Builder {
         self
     }
 
-    /// Bytes of a stream's send buffer; rounded up to a power of two.
+    /// Bytes that a stream's receive buffer may grow to with what its application takes in a round trip (R4); at most 2³⁰.
+    #[must_use]
+    pub fn receive_buffer_max(mut self, bytes: usize) -> Self {
+        let most = u32::try_from(bytes).unwrap_or(u32::MAX).min(1 << 30);
+        self.tcp.receive_buffer_max = most;
+        self.tcp.receive_buffer = self.tcp.receive_buffer.min(most);
+        let segments = most / limits::SEGMENT_EXPECTED;
+        self.tcp.max_segments = segments.max(tcp::Config::default().max_segments);
+        self
+    }
+
+    /// Bytes of a stream's send buffer, always; rounded up to a power of two.
     #[must_use]
     pub const fn send_buffer(mut self, bytes: usize) -> Self {
         self.send_buffer = bytes;
+        self.send_buffer_max = bytes;
+        self
+    }
+
+    /// Bytes that a stream's send buffer may grow to with its congestion window.
+    #[must_use]
+    pub fn send_buffer_max(mut self, bytes: usize) -> Self {
+        self.send_buffer = limits::SEND_BUFFER.min(bytes);
+        self.send_buffer_max = bytes;
         self
     }
 
@@ -525,6 +549,8 @@ impl Builder {
         };
         let (flow_hash, secret) = (FlowHash::new(&key()), key());
         let seed = Seed([random.next_u64(), random.next_u64()]);
+        let mut tcp = self.tcp;
+        tcp.receive_buffer_max = tcp.receive_buffer_max.min(limits::receive_share(layout));
         let host = Host {
             interfaces,
             routes,
@@ -533,9 +559,10 @@ impl Builder {
             flow_hash,
             secret,
             seed,
-            tcp: self.tcp,
-            template: tcp::Template::new(&self.tcp),
+            tcp,
+            template: tcp::Template::new(&tcp),
             send_buffer: self.send_buffer.next_power_of_two(),
+            send_buffer_max: self.send_buffer_max.next_power_of_two(),
             places: layout
                 .own_shards
                 .then(|| Arc::new(Places::new(layout.shards))),

@@ -568,8 +568,18 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
             "boot",
         ),
         row(
+            "tcp.receive_buffer_max_bytes",
+            json!(stack.host.tcp.receive_buffer_max),
+            "boot",
+        ),
+        row(
             "tcp.send_buffer_bytes",
             json!(stack.host.send_buffer),
+            "boot",
+        ),
+        row(
+            "tcp.send_buffer_max_bytes",
+            json!(stack.host.send_buffer_max),
             "boot",
         ),
         limit("tcp.memory_bytes", 0),

@@ -205,10 +205,14 @@ impl Shard {
     /// How much of `total` bytes a connection may add to what it has to send; 0: it must wait. One segment always, if it has nothing.
     #[cold]
     pub(super) fn memory_to_send(&mut self, number: u32, total: usize) -> usize {
-        let Some(socket) = self.tcp.get(number) else {
+        let most = self.host.send_buffer_max;
+        let Some(socket) = self.tcp.get_mut(number) else {
             return 0;
         };
-        let wanted = total.min(socket.send_room(&self.send_memory));
+        if socket.may_append() < total {
+            socket.widen_send_queue(most);
+        }
+        let wanted = total.min(socket.may_append());
         let (is_first, mss) = (socket.send.len() == 0, socket.connection.send_mss());
         if wanted == 0 || self.ask(wanted) {
             return wanted;
@@ -265,7 +269,7 @@ impl Shard {
         socket.waits_for_memory = false;
         socket.connection.limit_window(self.memory.window_bound);
         socket.connection.consumed(0); // a wider window, if the peer should hear of it
-        let ready = socket.readiness(&self.send_memory, true);
+        let ready = socket.readiness(true);
         if ready.contains(Readiness::WRITABLE) {
             socket.wake(Readiness::WRITABLE, &mut self.woken);
         }

@@ -171,7 +171,7 @@ impl Shard {
             number,
             pool.memory_mut(),
             room.connections,
-            host.tcp.receive_buffer,
+            host.tcp.receive_buffer.max(host.tcp.receive_buffer_max),
         );
         let outbox = || VecDeque::with_capacity(buffers + limits::BURST_SLAB);
         Ok(Self {

@@ -38,7 +38,7 @@ impl SendMemory {
     }
 }
 
-/// A ring of bytes; empty ones hold no memory.
+/// A ring of bytes, as large as it needs to be; empty ones hold no memory.
 #[derive(Debug, Default)]
 pub struct SendQueue {
     memory: Option<Box<[u8]>>,
@@ -53,13 +53,7 @@ impl SendQueue {
         self.len
     }
 
-    /// Bytes that can be appended.
-    #[inline]
-    pub const fn room(&self, memory: &SendMemory) -> usize {
-        memory.size - self.len
-    }
-
-    /// Appends as much of `buffers` as fits, and at most `most` bytes; returns how many.
+    /// Appends `buffers`, and at most `most` bytes of them; returns how many.
     #[inline]
     pub fn append(
         &mut self,
@@ -83,8 +77,12 @@ impl SendQueue {
         if bytes.is_empty() || most == 0 {
             return 0;
         }
+        let n = bytes.len().min(most);
         let ring = self.memory.get_or_insert_with(|| memory.take());
-        let n = bytes.len().min(ring.len() - self.len).min(most);
+        if self.len + n > ring.len() {
+            self.grow(self.len + n);
+        }
+        let ring = self.memory.get_or_insert_with(|| memory.take());
         let tail = (self.head + self.len) & (ring.len() - 1);
         let first = n.min(ring.len() - tail);
         ring[tail..tail + first].copy_from_slice(&bytes[..first]);
@@ -93,6 +91,18 @@ impl SendQueue {
         }
         self.len += n;
         n
+    }
+
+    /// Moves to a larger ring, which holds `needed` bytes.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, needed: usize) {
+        let mut ring = vec![0; needed.next_power_of_two()].into_boxed_slice();
+        if let Some((text, _)) = ring.split_at_mut_checked(self.len) {
+            self.copy_out(0, text);
+        }
+        self.memory = Some(ring);
+        self.head = 0;
     }
 
     /// Drops `n` bytes from the front (at most all); the memory goes back once it is empty. How many they were.

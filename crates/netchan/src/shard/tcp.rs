@@ -32,7 +32,7 @@ use proto::{
 pub use self::shape::Shape;
 use super::{
     Addresses, Keys, Shard, read_addresses,
-    send_queue::{SendMemory, SendQueue},
+    send_queue::SendQueue,
     time_wait::{self, Waiting},
     wakers::Wakers,
 };
@@ -74,7 +74,9 @@ pub struct TcpSocket {
     /// The urgent byte ahead was read out of line.
     urgent_taken: bool,
     /// Options that change when it is ready.
-    pub shape: Shape,
+    pub(super) shape: Shape,
+    /// Most bytes in the send queue.
+    send_limit: u32,
     /// More memory would let it send or receive more: it is on the shard's list.
     pub(super) waits_for_memory: bool,
     /// The trace has been told that the peer's window is closed.
@@ -540,7 +542,7 @@ impl Shard {
         // A connection in TIME-WAIT lives on as its record.
         let over = (socket.connection.is_finished() || socket.detached_flow) && !socket.dirty;
         if sent > 0 && socket.limits_unsent() && !socket.wakers.is_empty() {
-            let ready = socket.readiness(&self.send_memory, true);
+            let ready = socket.readiness(true);
             socket.wake(ready, &mut self.woken);
         }
         let is_short = self.memory.limits_windows() && socket.connection.is_short_of_window();
@@ -620,7 +622,7 @@ impl TcpSocket {
     }
 
     /// `has_memory`: connections may hold more than they do.
-    pub(super) fn readiness(&self, memory: &SendMemory, has_memory: bool) -> Readiness {
+    pub(super) fn readiness(&self, has_memory: bool) -> Readiness {
         let mut ready = Readiness::NONE;
         let over = self.connection.is_finished() || self.detached_flow;
         if self.has_text_to_read() || self.end_of_stream() {
@@ -636,7 +638,7 @@ impl TcpSocket {
         // As Linux: writable once a third of the buffer is free; and where a write would answer at once with an error.
         if closed_for_writing
             || (self.connection.can_send()
-                && self.send_room(memory) > self.least_room()
+                && self.may_append() > self.least_room()
                 && (has_memory || self.send.len() == 0))
         {
             ready = ready | Readiness::WRITABLE;

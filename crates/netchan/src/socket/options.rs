@@ -142,6 +142,12 @@ impl Fresh {
         let mut config = host.tcp;
         config.keepalive = self.keep_alive.then_some(self.keepalive);
         config.receive_buffer = self.receive_room(config.receive_buffer);
+        // A size that was asked for stays; a clamp is where growth ends.
+        config.receive_buffer_max = match (self.receive_buffer, self.window_clamp) {
+            (Some(_), _) => 0,
+            (None, 0) => config.receive_buffer_max,
+            (None, clamp) => config.receive_buffer_max.min(clamp),
+        };
         if !self.user_timeout.is_zero() {
             config.retry_timeout = self.user_timeout;
         }
@@ -216,9 +222,9 @@ impl Fresh {
     }
 
     fn shape(&self) -> Shape {
-        let limit = self.send_buffer.map_or(u32::MAX, |bytes| {
-            u32::try_from(bytes).unwrap_or(u32::MAX - 1)
-        });
+        let limit = self
+            .send_buffer
+            .map_or(0, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         Shape {
             low_water: self.low_water,
             unsent_low_water: match self.unsent_low_water {
@@ -451,7 +457,7 @@ fn apply_to(
         SocketOption::ReceiveLowWater(_)
         | SocketOption::UnsentLowWater(_)
         | SocketOption::UrgentInline(_)
-        | SocketOption::SendBuffer(_) => socket.shape = fresh.shape(),
+        | SocketOption::SendBuffer(_) => socket.set_shape(fresh.shape()),
         SocketOption::Linger(linger) => socket.set_linger(linger),
         SocketOption::Ttl(_) | SocketOption::TypeOfService(_) => socket.set_fields(fresh.fields),
         _ => {}

@@ -155,7 +155,7 @@ impl Stream {
     }
 
     pub fn set_shape(&self, stack: &Stack, shape: Shape) {
-        self.with(stack, |socket| socket.shape = shape);
+        self.with(stack, |socket| socket.set_shape(shape));
     }
 
     pub fn shutdown(&self, stack: &Stack, read: bool, write: bool) -> Result<(), i32> {

@@ -36,6 +36,7 @@ fn host() -> Host {
         tcp: tcp::Config::default(),
         template: tcp::Template::new(&tcp::Config::default()),
         send_buffer: 1 << 16,
+        send_buffer_max: 1 << 16,
         places: None,
     }
 }

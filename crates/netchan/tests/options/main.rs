@@ -2,6 +2,7 @@
 
 mod buffers;
 mod information;
+mod tuning;
 mod urgent;
 
 use std::{

@@ -135,11 +135,13 @@ pub struct Config {
     /// Bytes of received data kept for the application; also the largest window offered.
     /// At most 2³⁰.
     pub receive_buffer: u32,
+    /// What that may grow to with what the application takes in a round trip; 0: it stays as it is.
+    pub receive_buffer_max: u32,
     /// Received segments kept for one connection, in order and out of order together.
     pub max_segments: u32,
     /// Gaps in what was received out of order, for one connection.
     pub max_gaps: u16,
-    /// Offer window scaling (RFC 7323 §2). The shift follows from `receive_buffer`.
+    /// Offer window scaling (RFC 7323 §2). The shift follows from the larger of the two above.
     pub window_scale: bool,
     /// Offer timestamps (RFC 7323 §3).
     pub timestamps: bool,
@@ -199,6 +201,7 @@ impl Default for Config {
             mss: 1460,
             default_mss: 536,
             receive_buffer: 1 << 20,
+            receive_buffer_max: 0,
             max_segments: 4096,
             max_gaps: 256,
             window_scale: true,

@@ -6,6 +6,7 @@ use super::ecn::EcnState;
 use super::pacing::Pacer;
 use super::path_mtu::PathMtu;
 use super::rate::Rate;
+use super::receive_buffer::ReceiveTuning;
 use super::recovery::Recovery;
 use super::rtt::RttEstimator;
 use super::sent::Sent;
@@ -244,6 +245,7 @@ pub struct Connection {
     pub(super) local_port: u16,
     pub(super) remote_port: u16,
     pub(super) settings: Settings,
+    pub(super) tuning: ReceiveTuning,
     pub(super) counters: Counters,
 }
 
@@ -303,7 +305,7 @@ impl Connection {
         let settings = Settings::new(config);
         let mss = config.default_mss.min(settings.mss);
         let shift = if config.window_scale {
-            window_shift(settings.receive_buffer)
+            window_shift(settings.receive_buffer.max(config.receive_buffer_max))
         } else {
             0
         };
@@ -366,6 +368,7 @@ impl Connection {
             local_port: 0,
             remote_port: 0,
             settings,
+            tuning: ReceiveTuning::new(config.receive_buffer_max.min(RECEIVE_BUFFER_MAX)),
             counters: Counters::default(),
         }
     }
@@ -556,14 +559,6 @@ impl Connection {
     /// R2 for data: how long it may stay unacknowledged (RFC 9293 MUST-21, RFC 5482).
     pub fn set_user_timeout(&mut self, timeout: Duration) {
         self.settings.retry_ms = millis(timeout).max(1);
-    }
-
-    /// Bytes kept for the application from now on. A window already offered is not taken back
-    /// (RFC 9293 SHLD-14); the shift stays as agreed upon.
-    pub fn set_receive_buffer(&mut self, bytes: u32) {
-        let most = 65535_u32 << self.rcv.scale;
-        self.settings.receive_buffer = bytes.clamp(1, RECEIVE_BUFFER_MAX.min(most));
-        self.consumed(0);
     }
 
     /// What memory allows: windows offer at most `bytes` from now on, but nothing that was offered is taken back (RFC 9293 SHLD-14), and

@@ -41,6 +41,7 @@ mod prr;
 mod rack;
 mod rate;
 mod reassembly;
+mod receive_buffer;
 mod recovery;
 mod retries;
 mod rtt;

@@ -61,7 +61,11 @@ impl Shard {
         if !socket.connection.can_send() {
             return Err(libc::EAGAIN);
         }
-        let most = most.min(socket.may_append());
+        let mut room = socket.may_append();
+        if room < most && socket.widen_send_queue(self.host.send_buffer_max) {
+            room = socket.may_append();
+        }
+        let most = most.min(room);
         let n = socket.send.append(buffers, &mut self.send_memory, most);
         self.pool.memory_mut().add(n);
         if n == 0 && buffers.iter().any(|b| !b.is_empty()) {
@@ -233,7 +237,7 @@ impl Shard {
             return Readiness::HANGUP | Readiness::ERROR;
         };
         let is_short = self.memory.tcp.is_short();
-        let ready = socket.readiness(&self.send_memory, !is_short);
+        let ready = socket.readiness(!is_short);
         if is_short && !ready.contains(Readiness::WRITABLE) {
             self.wait_for_memory(number); // who asks once may never register
         }

@@ -53,6 +53,7 @@ impl Shard {
             read_shut: false,
             urgent_taken: false,
             shape: Shape::default(),
+            send_limit: u32::try_from(self.host.send_buffer).unwrap_or(u32::MAX),
             waits_for_memory: false,
             told_closed: false,
             was_open: false,

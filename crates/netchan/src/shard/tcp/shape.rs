@@ -2,7 +2,7 @@
 
 use std::io::IoSliceMut;
 
-use super::{SendMemory, TcpSocket};
+use super::TcpSocket;
 use crate::socket::Readiness;
 
 /// Options that change when a connection is readable or writable. Nearly all connections have none of them.
@@ -12,7 +12,7 @@ pub struct Shape {
     pub low_water: u32,
     /// TCP_NOTSENT_LOWAT: writable while fewer bytes wait to be sent for the first time.
     pub unsent_low_water: u32,
-    /// SO_SNDBUF: most bytes in the send queue.
+    /// SO_SNDBUF: most bytes in the send queue; 0: as many as the congestion window is worth.
     pub send_limit: u32,
     /// SO_OOBINLINE: urgent data is read like all other.
     pub urgent_inline: bool,
@@ -23,17 +23,39 @@ impl Default for Shape {
         Self {
             low_water: 1,
             unsent_low_water: u32::MAX,
-            send_limit: u32::MAX,
+            send_limit: 0,
             urgent_inline: false,
         }
     }
 }
 
 impl TcpSocket {
+    /// Options that were set.
+    pub fn set_shape(&mut self, shape: Shape) {
+        self.shape = shape;
+        if shape.send_limit > 0 {
+            self.send_limit = shape.send_limit;
+        }
+        self.connection.expect_at_once(shape.low_water);
+    }
+
+    /// The send queue is full: it may hold two congestion windows, so that as much waits as is under way, and `most` bytes. Whether it
+    /// grew.
+    #[cold]
+    pub(in crate::shard) fn widen_send_queue(&mut self, most: usize) -> bool {
+        let due = (2 * u64::from(self.connection.info().cwnd_bytes)).min(most as u64);
+        let due = u32::try_from(due).unwrap_or(u32::MAX);
+        let grows = self.shape.send_limit == 0 && due > self.send_limit;
+        if grows {
+            self.send_limit = due;
+        }
+        grows
+    }
+
     /// Bytes that may be appended to the send queue, as far as options say.
     #[inline]
     pub(in crate::shard) fn may_append(&self) -> usize {
-        let room = (self.shape.send_limit as usize).saturating_sub(self.send.len());
+        let room = (self.send_limit as usize).saturating_sub(self.send.len());
         if self.shape.unsent_low_water == u32::MAX {
             return room;
         }
@@ -49,11 +71,6 @@ impl TcpSocket {
             return 0;
         }
         left.max(self.connection.send_mss().into())
-    }
-
-    /// Bytes that can be appended, whatever the memory of all sockets.
-    pub(in crate::shard) fn send_room(&self, memory: &SendMemory) -> usize {
-        self.send.room(memory).min(self.may_append())
     }
 
     /// As Linux: writable once a third of the buffer is free; with TCP_NOTSENT_LOWAT, once anything may be added.

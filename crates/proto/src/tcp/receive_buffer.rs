@@ -1,0 +1,155 @@
+//! How large the receive buffer is (R4): twice what the application takes in a round trip, and more while the peer speeds up.
+//!
+//! A window as wide as the path holds is what lets a sender fill it. What the path holds is not known to the receiver; but what the application
+//! took during the last round trip is what the path brought, and a sender in slow start brings twice as much in the next one. An
+//! application that reads slowly takes little, whatever has arrived: for it nothing grows. The buffer never shrinks, since a window that was
+//! offered is not taken back (RFC 9293 SHLD-14), and it ends where the caller says.
+//!
+//! The round trip is that of the timestamps that the peer echoes (RFC 7323 §4.1), as the receiver sees it; without them it is what the send side
+//! measured, which is the handshake's for who only receives.
+
+use super::connection::{Connection, RECEIVE_BUFFER_MAX};
+use crate::time::{Duration, Instant};
+use crate::wire::tcp::{Header, SeqNum};
+
+/// Segments for which there is room beside what was taken, against small variations.
+const CUSHION: u32 = 16;
+/// Segments that the first round trip is compared with: the initial window (RFC 6928).
+const INITIAL: u32 = 10;
+
+/// What the buffer's size follows from.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
+pub(super) struct ReceiveTuning {
+    /// Nothing is to be looked at before.
+    look_at: Instant,
+    /// When the round trip began that is being watched.
+    began: Instant,
+    /// The first byte that the application takes in it.
+    from: SeqNum,
+    /// Bytes that it took in the best one.
+    taken: u32,
+    /// The round trip, smoothed; 0: not known.
+    rtt_us: u32,
+    /// Where growth ends; 0: the buffer stays as it is.
+    most: u32,
+}
+
+impl ReceiveTuning {
+    /// Up to `most` bytes; 0: not at all.
+    pub const fn new(most: u32) -> Self {
+        Self {
+            look_at: if most == 0 {
+                Instant::FAR
+            } else {
+                Instant::ZERO
+            },
+            began: Instant::FAR,
+            from: SeqNum(0),
+            taken: 0,
+            rtt_us: 0,
+            most,
+        }
+    }
+
+    /// The buffer for an application that took so much in a round trip, and `before` in the best one until then.
+    fn room_for(taken: u32, before: u32, mss: u32) -> u64 {
+        let room = 2 * u64::from(taken) + u64::from(CUSHION * mss);
+        let more = u64::from(taken.saturating_sub(before));
+        room + 2 * room * more / u64::from(before.max(1))
+    }
+
+    /// A round trip was measured (RFC 6298's weight).
+    fn measured(&mut self, sample_us: u32) {
+        self.rtt_us = match self.rtt_us {
+            0 => sample_us,
+            old => old - old / 8 + sample_us / 8,
+        };
+    }
+
+    /// The stream was read up to `read`, at `now`: the size that the buffer is to have, if another than `buffer`.
+    fn look(&mut self, read: SeqNum, buffer: u32, mss: u32, now: Instant) -> Option<u32> {
+        let rtt = u64::from(self.rtt_us);
+        if self.began == Instant::FAR {
+            self.taken = INITIAL * mss;
+        } else if u64::from(now.micros_since(self.began)) < rtt {
+            self.look_at = self.began.plus_micros(rtt);
+            return None;
+        }
+        let watched = self.began != Instant::FAR;
+        let taken = (read - self.from).max(0).unsigned_abs();
+        self.from = read;
+        self.began = now;
+        self.look_at = now.plus_micros(rtt);
+        if !watched || taken <= self.taken {
+            return None;
+        }
+        let room = Self::room_for(taken, self.taken, mss).min(self.most.into());
+        self.taken = taken;
+        u32::try_from(room).ok().filter(|&room| room > buffer)
+    }
+}
+
+impl Connection {
+    /// Text arrived in order: once a round trip its buffer is looked at.
+    #[inline(always)]
+    pub(super) fn tune_receive_buffer(&mut self, header: &Header, now: Instant) {
+        if now >= self.tuning.look_at {
+            self.look_at_receive_buffer(header, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_at_receive_buffer(&mut self, header: &Header, now: Instant) {
+        match self.receiver_rtt_us(header, now) {
+            Some(sample) => self.tuning.measured(sample),
+            None if self.tuning.rtt_us == 0 => self.tuning.rtt_us = self.rtt.srtt_us,
+            None => {}
+        }
+        if self.tuning.rtt_us == 0 {
+            return;
+        }
+        let read = self.rcv.nxt - self.unread;
+        let (buffer, mss) = (self.settings.receive_buffer, u32::from(self.rcv.mss));
+        if let Some(room) = self.tuning.look(read, buffer, mss, now) {
+            self.settings.receive_buffer = room;
+        }
+    }
+
+    /// The time since we sent what the peer's timestamp echoes.
+    fn receiver_rtt_us(&self, header: &Header, now: Instant) -> Option<u32> {
+        let echo = header.options.timestamps.filter(|_| self.timestamps)?.echo;
+        let elapsed = self.timestamp_value(now).wrapping_sub(echo);
+        // The clock ticks in milliseconds. Longer than an hour is nonsense.
+        (echo != 0 && elapsed < 1 << 22).then(|| elapsed.max(1) * 1000)
+    }
+
+    /// Bytes kept for the application from now on, whatever it takes. A window already offered is not taken back
+    /// (RFC 9293 SHLD-14); the shift stays as agreed upon.
+    pub fn set_receive_buffer(&mut self, bytes: u32) {
+        let most = 65535_u32 << self.rcv.scale;
+        self.settings.receive_buffer = bytes.clamp(1, RECEIVE_BUFFER_MAX.min(most));
+        self.tuning = ReceiveTuning::new(0);
+        self.consumed(0);
+    }
+
+    /// The application waits for so many bytes at once: there is room for them, unless its buffer has a fixed size.
+    pub fn expect_at_once(&mut self, bytes: u32) {
+        let room = bytes.min(self.tuning.most / 2);
+        if room > self.settings.receive_buffer {
+            self.settings.receive_buffer = room;
+            self.consumed(0);
+        }
+    }
+
+    /// The round trip as the receiver sees it, and what the application took in the best one.
+    pub(super) const fn receive_space(&self) -> (Duration, u32) {
+        let rtt = Duration::from_micros(self.tuning.rtt_us as u64);
+        (rtt, self.tuning.taken)
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/receive_buffer.rs"]
+mod tests;
