@@ -297,9 +297,7 @@ impl Socket {
             None => {
                 let bound = fresh.binding.map(|(_, address)| address);
                 let stream = Stream::open(self.stack(), bound, remote, &fresh)?;
-                if let Some(shape) = fresh.own_shape() {
-                    stream.set_shape(self.stack(), shape);
-                }
+                stream.begin(self.stack(), &fresh);
                 let _ = self.role.set(Role::Stream(stream));
                 Err(error(libc::EINPROGRESS))
             }
@@ -339,9 +337,7 @@ impl Socket {
         };
         let remote = self.outward(stream.remote());
         let inherited = self.fresh.lock().inherited();
-        if let Some(shape) = inherited.own_shape() {
-            stream.set_shape(self.stack(), shape);
-        }
+        stream.begin(self.stack(), &inherited);
         let socket = Self {
             net: self.net.clone(),
             domain: self.domain,
@@ -593,7 +589,9 @@ impl Socket {
         match self.role.get() {
             Some(Role::Stream(stream)) => {
                 let info = stream.info(self.stack())?;
-                Some(tcp_info::encode(&info, self.stack().clock.now()))
+                let pace_max = self.fresh.lock().pacing_limit();
+                let now = self.stack().clock.now();
+                Some(tcp_info::encode(&info, pace_max, now))
             }
             Some(Role::Listening(listening)) => {
                 let (waiting, backlog) = listening.depth(self.stack());

@@ -215,6 +215,11 @@ impl Fresh {
             .min(most)
     }
 
+    /// SO_MAX_PACING_RATE, bytes a second, if it is a limit.
+    pub fn pacing_limit(&self) -> Option<u64> {
+        (self.pacing_rate_max != u64::MAX).then_some(self.pacing_rate_max.max(1))
+    }
+
     /// What changes readiness, if any of it was set.
     pub fn own_shape(&self) -> Option<Shape> {
         let shape = self.shape();
@@ -450,6 +455,10 @@ fn apply_to(
             connection.set_keepalive(fresh.keep_alive.then_some(fresh.keepalive), now);
         }
         SocketOption::UserTimeout(timeout) => connection.set_user_timeout(timeout),
+        SocketOption::Congestion(control) => connection.set_congestion(control, now),
+        SocketOption::PacingRateMax(_) => {
+            connection.set_pacing_rate_max(fresh.pacing_limit().unwrap_or(0), now);
+        }
         SocketOption::ReceiveBuffer(_) | SocketOption::WindowClamp(_) => {
             let now_kept = connection.info().receive_buffer_bytes;
             connection.set_receive_buffer(fresh.receive_room(now_kept));

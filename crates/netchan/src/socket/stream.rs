@@ -13,7 +13,7 @@ use super::{Readiness, ReceiveFlags, options::Fresh};
 use crate::{
     errno::error,
     limits, locks,
-    shard::{Connect, Shape, TcpOptions, TcpSocket},
+    shard::{Connect, TcpOptions, TcpSocket},
     stack::Stack,
     steer::flow::FlowKey,
 };
@@ -154,8 +154,21 @@ impl Stream {
         })
     }
 
-    pub fn set_shape(&self, stack: &Stack, shape: Shape) {
-        self.with(stack, |socket| socket.set_shape(shape));
+    /// What a new connection's options say beside what it was opened with.
+    pub fn begin(&self, stack: &Stack, fresh: &Fresh) {
+        let (shape, pace) = (fresh.own_shape(), fresh.pacing_limit());
+        if shape.is_none() && pace.is_none() {
+            return;
+        }
+        let now = stack.clock.now();
+        self.with(stack, |socket| {
+            if let Some(shape) = shape {
+                socket.set_shape(shape);
+            }
+            if let Some(pace) = pace {
+                socket.connection.set_pacing_rate_max(pace, now);
+            }
+        });
     }
 
     pub fn shutdown(&self, stack: &Stack, read: bool, write: bool) -> Result<(), i32> {

@@ -17,8 +17,8 @@ const NO_THRESHOLD: u32 = 0x7fff_ffff;
 /// TCPI_OPT_*, in their order.
 const OPTIONS: [u8; 5] = [1, 2, 4, 8, 16];
 
-/// The facts of a connection, field by field, as they are `now`.
-pub fn encode(info: &Info, now: Instant) -> [u8; LEN] {
+/// The facts of a connection, field by field, as they are `now`; `pace_max` is SO_MAX_PACING_RATE.
+pub fn encode(info: &Info, pace_max: Option<u64>, now: Instant) -> [u8; LEN] {
     let mut out = Layout([0; LEN]);
     let sending = &info.sending;
     let mss = u32::from(info.send_mss).max(1);
@@ -55,6 +55,7 @@ pub fn encode(info: &Info, now: Instant) -> [u8; LEN] {
     out.word(96, info.receive_space_bytes);
     out.word(100, info.retransmits);
     traffic(&mut out, info);
+    out.long(112, pace_max.unwrap_or(u64::MAX));
     out.0
 }
 
@@ -62,7 +63,6 @@ pub fn encode(info: &Info, now: Instant) -> [u8; LEN] {
 fn traffic(out: &mut Layout, info: &Info) {
     let sending = &info.sending;
     out.long(104, unless_zero(sending.pacing_rate));
-    out.long(112, u64::MAX);
     out.long(120, info.bytes_acked);
     out.long(128, info.bytes_received);
     out.word(136, info.segments_out);

@@ -97,6 +97,11 @@ fn congestion_control_is_each_sockets_own() {
     client.set_option(bbr).unwrap();
     let accepted = world.connect(&client, &listener);
     assert_eq!((asked(&client), asked(&accepted)), (bbr, dctcp));
+    let runs = |socket: &netchan::socket::Socket| socket.tcp_info().unwrap().sending.congestion;
+    assert_eq!(runs(&accepted), CongestionControl::Dctcp);
+    let reno = SocketOption::Congestion(CongestionControl::NewReno);
+    client.set_option(reno).unwrap();
+    assert_eq!(runs(&client), CongestionControl::NewReno, "at once");
     let datagram = world.socket(0, Kind::Datagram);
     assert_eq!(code(datagram.set_option(bbr)), Err(libc::ENOPROTOOPT));
 }

@@ -106,3 +106,14 @@ fn growth_ends_where_the_setting_says() {
     assert_eq!(receive_buffer(&server), 300_000);
     assert!(client.unacknowledged() <= 1 << 20);
 }
+
+/// SO_MAX_PACING_RATE holds whatever the congestion control.
+#[test]
+fn a_pace_is_kept() {
+    let world = long_fat_path();
+    let (client, server) = world.pair(&[SocketOption::PacingRateMax(500_000)]);
+    let read = run(&world, &client, &server, usize::MAX, Duration::from_secs(2));
+    assert!((600_000..1_100_000).contains(&read), "{read}");
+    let facts = client.tcp_info_as_linux().unwrap();
+    assert_eq!(facts[112..120], 500_000_u64.to_ne_bytes());
+}
