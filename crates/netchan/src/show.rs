@@ -533,7 +533,8 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
         origins.giant
     };
     let limit = |name: &str, at: usize| row(name, json!(stack.memory[at].limit()), "boot");
-    vec![
+    let mut rows = tcp_settings(stack);
+    rows.extend([
         by("regime", json!(stack.regime.name()), origins.regime),
         by("giant", json!(stack.layout.giant), giant),
         row("degraded", json!(stack.degraded), "boot"),
@@ -562,47 +563,35 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
         row("trace", json!(trace::level().name()), "run"),
         row("stages", json!(stages::are_on()), "run"),
         row("attended", json!(stack.attended.load(Relaxed)), "run"),
-        row(
-            "tcp.receive_buffer_bytes",
-            json!(stack.host.tcp.receive_buffer),
-            "boot",
-        ),
-        row(
-            "tcp.receive_buffer_max_bytes",
-            json!(stack.host.tcp.receive_buffer_max),
-            "boot",
-        ),
-        row(
-            "tcp.send_buffer_bytes",
-            json!(stack.host.send_buffer),
-            "boot",
-        ),
-        row(
-            "tcp.send_buffer_max_bytes",
-            json!(stack.host.send_buffer_max),
-            "boot",
-        ),
         limit("tcp.memory_bytes", 0),
         limit("udp.memory_bytes", 1),
-        row(
-            "tcp.congestion",
-            json!(stack.host.tcp.congestion.name()),
-            "boot",
-        ),
-        row("tcp.ecn", json!(stack.host.tcp.ecn.name()), "boot"),
-        row("tcp.pacing", json!(stack.host.tcp.pacing), "boot"),
-        row(
-            "tcp.syn_cookies",
-            json!(stack.host.tcp.syn_cookies.name()),
-            "boot",
-        ),
         row("checks", json!(percore::checks::in_words()), "build"),
         row(
             "up_s",
             json!(now.since(stack.started).as_secs_f64()),
             "never",
         ),
-    ]
+    ]);
+    rows
+}
+
+fn tcp_settings(stack: &Stack) -> Vec<Value> {
+    let (tcp, host) = (&stack.host.tcp, &stack.host);
+    let row = |(name, value): (&str, Value)| json!({"name": name, "value": value, "changes": "boot", "from": null});
+    let rows = [
+        ("tcp.receive_buffer_bytes", json!(tcp.receive_buffer)),
+        (
+            "tcp.receive_buffer_max_bytes",
+            json!(tcp.receive_buffer_max),
+        ),
+        ("tcp.send_buffer_bytes", json!(host.send_buffer)),
+        ("tcp.send_buffer_max_bytes", json!(host.send_buffer_max)),
+        ("tcp.congestion", json!(tcp.congestion.name())),
+        ("tcp.ecn", json!(tcp.ecn.name())),
+        ("tcp.pacing", json!(tcp.pacing)),
+        ("tcp.syn_cookies", json!(tcp.syn_cookies.name())),
+    ];
+    rows.map(row).into()
 }
 
 #[cfg(test)]
