@@ -29,7 +29,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             tcp: Config {
-                receive_buffer: limits::RECEIVE_BUFFER,
+                // As large as it is from the beginning: scripts say windows to the byte.
+                receive_buffer: 1 << 20,
                 ..Config::default()
             },
             send_buffer: limits::SEND_BUFFER,
