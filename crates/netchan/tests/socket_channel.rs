@@ -102,7 +102,7 @@ fn a_shard_without_its_owner_acknowledges_and_times_out() {
     let (client, server) = pair(64);
     let listener = server.tcp().listen("0.0.0.0:80").unwrap();
     let (mut stream, mut peer) = connect(&client, &listener);
-    let first = vec![7; 200_000];
+    let first = vec![7; 100_000]; // less than the first window, which does not grow while nobody reads (R4)
     stream.write_all(&first).unwrap();
     assert!(
         client.drain(Duration::from_secs(10)),
@@ -111,7 +111,7 @@ fn a_shard_without_its_owner_acknowledges_and_times_out() {
     // As much as fits the window and the sender's buffer; then nothing, until somebody reads.
     stream.set_nonblocking(true).unwrap();
     let (mut sent, mut silent) = (first.len(), 0);
-    while silent < 20 || (sent < 1 << 20 && silent < 500) {
+    while silent < 20 || (sent < 384 << 10 && silent < 500) {
         match stream.write(&first) {
             Ok(n) => (sent, silent) = (sent + n, 0),
             Err(_) => {
@@ -120,8 +120,8 @@ fn a_shard_without_its_owner_acknowledges_and_times_out() {
             }
         }
     }
-    // 1 MiB of window, 256 KiB of buffer.
-    assert!((1 << 20..2 << 20).contains(&sent), "{sent} bytes");
+    // 128 KiB of window, 256 KiB of send buffer, which may have grown with the congestion window.
+    assert!((384 << 10..2 << 20).contains(&sent), "{sent} bytes");
     let mut left = sent;
     let mut buffer = vec![0; 1 << 16];
     while left > 0 {
