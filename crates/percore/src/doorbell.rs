@@ -30,6 +30,17 @@ use std::{fmt, io, ptr::NonNull, time::Duration};
 pub use sys::socket_pair;
 use sys::{Deadline, Event, Futex};
 
+/// Why a sleep on a futex ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// Somebody rang, or had before.
+    Rung,
+    /// The time was over.
+    TimedOut,
+    /// A signal handler ran.
+    Interrupted,
+}
+
 /// How a sleeper sleeps, so that the ringer knows how to wake it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
@@ -221,17 +232,28 @@ impl Doorbell {
     /// Sleeps until rung or until `timeout` has passed (`None`: no limit); call after `arm(Sleep::Futex)`. True if rung, at
     /// once if not armed; false after `timeout`, and when a signal handler ran.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
+        self.sleep(timeout) == Woken::Rung
+    }
+
+    /// As [`wait`](Self::wait), for callers to whom a signal matters.
+    pub fn sleep(&self, timeout: Option<Duration>) -> Woken {
         crate::witness::sleeping("a doorbell");
         let deadline = timeout.and_then(Deadline::after);
         let word = self.word();
-        let mut again = true;
+        let mut ended = None;
         loop {
             let state = word.0.load(Ordering::Acquire); // pairs with Release in `wake`
-            if state != FUTEX || !again {
-                return state == AWAKE;
+            if state == AWAKE {
+                return Woken::Rung;
+            }
+            if state != FUTEX {
+                return Woken::TimedOut; // armed for another kind of sleep
+            }
+            if let Some(ended) = ended {
+                return ended;
             }
             // A waker of an earlier sleep may be late: then the word still says asleep, and we sleep on.
-            again = word.wait(FUTEX, deadline.as_ref(), self.scope);
+            ended = word.wait(FUTEX, deadline.as_ref(), self.scope);
         }
     }
 

@@ -21,7 +21,7 @@ use std::{
 };
 
 use percore::{
-    doorbell::{Doorbell, Sleep},
+    doorbell::{Doorbell, Sleep, Woken},
     operations::{Operation, count},
 };
 use proto::time::Instant;
@@ -499,14 +499,9 @@ impl Waiter {
     ) -> io::Result<usize> {
         if how == Sleep::Futex {
             let timeout = (until != Instant::FAR).then(|| until.since(now));
-            let rung = asleep(&self.stack, until, now, || doorbell.wait(timeout));
-            // Neither rung nor at the end of its time (the futex goes by another clock: give or take a 64th): a signal handler ran.
-            let slept = self.stack.clock.now().since(now);
-            let early = timeout.is_none_or(|t| slept + t / 64 + Duration::from_millis(1) < t);
-            return if rung || !early {
-                Ok(0)
-            } else {
-                Err(io::ErrorKind::Interrupted.into())
+            return match asleep(&self.stack, until, now, || doorbell.sleep(timeout)) {
+                Woken::Rung | Woken::TimedOut => Ok(0),
+                Woken::Interrupted => Err(io::ErrorKind::Interrupted.into()),
             };
         }
         self.fds.clear();

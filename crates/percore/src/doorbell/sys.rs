@@ -1,6 +1,6 @@
 //! What the kernel does for a doorbell: a futex and an eventfd.
 
-use super::Scope;
+use super::{Scope, Woken};
 use crate::sync::{AtomicU32, Ordering};
 use rustix::{
     event::{EventfdFlags, eventfd},
@@ -35,12 +35,14 @@ impl Futex {
         self.0.store(state, Ordering::Relaxed); // ordered by the fence in `Doorbell::arm`
     }
 
-    /// Sleeps if the word is still `expected`. True if the caller should look at the word and maybe sleep again, false after
-    /// the deadline or a signal.
-    pub fn wait(&self, expected: u32, deadline: Option<&Deadline>, scope: Scope) -> bool {
+    /// Sleeps if the word is still `expected`. `None` if the caller should look at the word and maybe sleep again.
+    pub fn wait(&self, expected: u32, deadline: Option<&Deadline>, scope: Scope) -> Option<Woken> {
         let until = deadline.map(|d| &d.0);
-        let woken = futex::wait_bitset(&self.0, flags(scope), expected, until, NonZeroU32::MAX);
-        matches!(woken, Ok(()) | Err(Errno::AGAIN))
+        match futex::wait_bitset(&self.0, flags(scope), expected, until, NonZeroU32::MAX) {
+            Ok(()) | Err(Errno::AGAIN) => None,
+            Err(Errno::INTR) => Some(Woken::Interrupted),
+            Err(_) => Some(Woken::TimedOut),
+        }
     }
 
     /// Wakes one sleeper.

@@ -1,6 +1,6 @@
 //! The kernel's part of a doorbell, modelled with loom's mutex and condition variable.
 
-use super::Scope;
+use super::{Scope, Woken};
 use loom::sync::{Condvar, Mutex, atomic::AtomicU32, atomic::Ordering};
 use std::{io, time::Duration};
 
@@ -23,12 +23,12 @@ impl Futex {
         self.0.swap(state, Ordering::AcqRel);
     }
 
-    pub fn wait(&self, expected: u32, _: Option<&Deadline>, _: Scope) -> bool {
+    pub fn wait(&self, expected: u32, _: Option<&Deadline>, _: Scope) -> Option<Woken> {
         let asleep = self.1.lock().expect("a model that panicked is over");
         if self.0.load(Ordering::Relaxed) == expected {
             drop(self.2.wait(asleep));
         }
-        true
+        None
     }
 
     pub fn wake(&self, _: Scope) {

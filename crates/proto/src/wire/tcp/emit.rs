@@ -14,6 +14,9 @@ const TIMESTAMPS_LEAD: u32 = u32::from_be_bytes([kind::NOP, kind::NOP, kind::TIM
 /// Where the checksum field is.
 const CHECKSUM: core::ops::Range<usize> = 16..18;
 
+/// What the data offset leaves for options (RFC 9293 §3.1).
+const OPTIONS_LEN_MAX: usize = 40;
+
 impl Options {
     /// No option.
     pub const NONE: Self = Self {
@@ -42,14 +45,22 @@ impl Options {
     /// at most 40.
     #[inline]
     pub const fn len(&self, syn: bool) -> usize {
+        let others = self.len_without_accecn(syn);
+        match self.accecn {
+            Some(counters) if others + counters.padded() <= OPTIONS_LEN_MAX => {
+                others + counters.padded()
+            }
+            _ => others,
+        }
+    }
+
+    /// Bytes of all but the AccECN option, which gives way to every other (RFC 9768 §3.2.3.3).
+    #[inline]
+    const fn len_without_accecn(&self, syn: bool) -> usize {
         let timestamps = if self.timestamps.is_some() {
             TIMESTAMPS_LEN
         } else {
             0
-        };
-        let accecn = match self.accecn {
-            Some(counters) => counters.padded(),
-            None => 0,
         };
         if syn {
             // SACK-permitted stands where the timestamps' NOPs would.
@@ -60,11 +71,11 @@ impl Options {
             };
             let mss = if self.mss.is_some() { 4 } else { 0 };
             let scale = if self.window_scale.is_some() { 4 } else { 0 };
-            mss + sack + timestamps + scale + accecn + self.free as usize
+            mss + sack + timestamps + scale + self.free as usize
         } else {
             let blocks = self.sack_fitting();
             let sack = if blocks == 0 { 0 } else { 4 + 8 * blocks };
-            timestamps + sack + accecn + self.free as usize
+            timestamps + sack + self.free as usize
         }
     }
 
@@ -219,7 +230,9 @@ fn emit_options(options: Options, syn: bool, area: &mut [u8]) {
             put(&right.to_be_bytes());
         }
     }
-    if let Some(counters) = options.accecn {
+    if let Some(counters) = options.accecn
+        && options.len(syn) > options.len_without_accecn(syn)
+    {
         emit_accecn(counters, &mut put);
     }
     for _ in 0..options.free / 4 {
