@@ -4,7 +4,7 @@ use super::congestion::Ack;
 use super::connection::Connection;
 use super::rack::Rack;
 use super::rate::{Newest, Rate};
-use super::sent::{Fate, Record, micros_of};
+use super::sent::{Fate, Record, elapsed_us, micros_of};
 use crate::time::Instant;
 use crate::wire::tcp::{Header, SeqNum};
 
@@ -101,7 +101,7 @@ impl Connection {
     pub(super) fn measure(&mut self, header: &Header, delivery: &Delivery, now: Instant) {
         let first = delivery.first_sent_us.or(delivery.sacked_sent_us);
         let rtt = match first {
-            Some(sent_us) => Some(micros_of(now).wrapping_sub(sent_us)),
+            Some(sent_us) => Some(elapsed_us(micros_of(now), sent_us)),
             None if delivery.acked > 0 => self.echoed_rtt_us(header, now),
             None => None,
         };
@@ -132,7 +132,7 @@ impl Connection {
             lost: delivery.lost,
             marked: delivery.marked,
             in_flight: self.pipe(),
-            rtt_us: last.map(|sent_us| micros_of(now).wrapping_sub(sent_us).max(1)),
+            rtt_us: last.map(|sent_us| elapsed_us(micros_of(now), sent_us).max(1)),
             srtt_us: self.rtt.srtt_us,
             una: self.snd.una,
             nxt: self.snd.nxt,

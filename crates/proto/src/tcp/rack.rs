@@ -1,6 +1,6 @@
 //! RACK (RFC 8985 §6): what was sent before something that has arrived, and a reordering window ago, is lost.
 
-use super::sent::Record;
+use super::sent::{Record, elapsed_us};
 use crate::wire::tcp::SeqNum;
 
 /// Segments above a gap that make it a loss whatever the time says (RFC 8985 §6.2, RFC 5681).
@@ -74,7 +74,7 @@ impl Rack {
         } else if record.end > self.fack {
             self.fack = record.end;
         }
-        let rtt = now_us.wrapping_sub(record.sent_us);
+        let rtt = elapsed_us(now_us, record.sent_us);
         if record.is_retransmission() && (rtt < min_rtt_us || echo_is_older) {
             return late;
         }
@@ -123,6 +123,6 @@ impl Rack {
             return None;
         }
         let patience = self.rtt_us.saturating_add(window_us);
-        Some(patience.saturating_sub(now_us.wrapping_sub(record.sent_us)))
+        Some(patience.saturating_sub(elapsed_us(now_us, record.sent_us)))
     }
 }

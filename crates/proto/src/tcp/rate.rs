@@ -1,8 +1,7 @@
 //! How fast the path delivers: each acknowledgment's sample of the delivery rate (draft-ietf-ccwg-bbr §4.1, delivery rate estimation).
 
 use super::congestion::RateSample;
-use super::sent::Fate;
-use super::sent::Record;
+use super::sent::{Fate, Record, elapsed_us};
 use crate::wire::tcp::SeqNum;
 
 /// Running totals of one connection; all wrap.
@@ -111,10 +110,10 @@ impl Rate {
         if !newest.is_some {
             return RateSample::default();
         }
-        let sending = newest.sent_us.wrapping_sub(newest.first_sent_us);
-        let arriving = self.delivered_us.wrapping_sub(newest.prior_us);
+        let sending = elapsed_us(newest.sent_us, newest.first_sent_us);
+        let arriving = elapsed_us(self.delivered_us, newest.prior_us);
         let mut interval_us = sending.max(arriving);
-        if interval_us < min_rtt_us || interval_us > u32::MAX / 2 {
+        if interval_us < min_rtt_us {
             interval_us = 0;
         }
         let sample = RateSample {

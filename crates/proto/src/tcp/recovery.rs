@@ -8,7 +8,7 @@ use super::connection::{Connection, Pending};
 use super::delivery::Delivery;
 use super::prr::{Prr, Told};
 use super::rack::{DUPLICATE_THRESHOLD, Path, Rack};
-use super::sent::{Record, micros_of};
+use super::sent::{Record, elapsed_us, micros_of};
 use super::tail_probe::TailProbe;
 use super::timer::Waiting;
 use super::undo::{Frto, Undo};
@@ -333,7 +333,7 @@ impl Connection {
             ..
         } = self;
         let is_lost = |start, record: &Record| {
-            let age = now_us.wrapping_sub(record.sent_us);
+            let age = elapsed_us(now_us, record.sent_us);
             start == una || !sack || age >= patience
         };
         sent.condemn(self.snd.nxt, is_lost, |record, bytes| {

@@ -80,6 +80,14 @@ pub(super) const fn micros_of(now: Instant) -> u32 {
     (now.0 / 1000) as u32
 }
 
+/// Microseconds from `then_us` to `now_us`, none if that is later: several threads' clocks were read in another order than they came
+/// to the connection.
+#[inline]
+pub(super) const fn elapsed_us(now_us: u32, then_us: u32) -> u32 {
+    let elapsed = now_us.wrapping_sub(then_us);
+    if elapsed > u32::MAX / 2 { 0 } else { elapsed }
+}
+
 fn distance(from: SeqNum, to: SeqNum) -> u32 {
     (to - from).max(0).unsigned_abs()
 }

@@ -360,6 +360,26 @@ fn karn() {
     assert_eq!(pair.ends[0].conn().info().backoff, 0);
 }
 
+/// Threads read the clock before they come to the connection: an acknowledgment may seem older than what it acknowledges. That is no
+/// round trip of seventy minutes.
+#[test]
+fn a_clock_read_too_early() {
+    let mut pair = pair(true);
+    pair.ends[0].write(&[7; 5 * 1460]);
+    let segments = pair.intercept();
+    for (to, header, text) in segments {
+        pair.deliver(to, &header, text);
+    }
+    let answers = pair.intercept();
+    pair.now = pair.now - Duration::from_micros(50);
+    for (to, header, text) in answers {
+        pair.deliver(to, &header, text);
+    }
+    let info = pair.ends[0].conn().info();
+    assert_eq!(info.in_flight_bytes, 0);
+    assert!(info.rtt < Duration::from_millis(20), "{info:?}");
+}
+
 /// With timestamps a retransmission can be measured (RFC 7323 §4.1), unless the echo is older
 /// than it.
 #[test]
