@@ -33,7 +33,9 @@ use crate::{
     net::Net,
     regime::{Holder, SHARDS_MAX, cell::Cell},
     stack::Stack,
-    stages, trace,
+    stages,
+    sys::{self, SignalsHeld},
+    trace,
 };
 
 const FREE: u32 = 0;
@@ -325,17 +327,15 @@ impl Waiter {
         let cell = &stack.cells[number];
         trace::detail(trace::SEAT_TAKEN, [number as u64]);
         self.parker.sitting.store(number, Ordering::SeqCst);
+        // From the first sleep on: one that comes between two sleeps, while the shard is turned, ends the wait as well.
+        let mut held = None;
         let result = loop {
             self.turn_and_spin(number);
             if self.parker.take_wake() {
                 break look(fds);
             }
-            let how = if fds.is_empty() {
-                Sleep::Futex
-            } else {
-                Sleep::Fd
-            };
-            cell.doorbell.arm(how);
+            let held = &*held.get_or_insert_with(SignalsHeld::new);
+            cell.doorbell.arm(Sleep::Fd);
             // Once more after arming: what came before it may have rung nobody.
             stack.turn_shard(number);
             let now = stack.clock.now();
@@ -345,7 +345,7 @@ impl Waiter {
                 break look(fds);
             }
             let until = deadline.min(cell.next_timer());
-            let slept = self.sleep(&cell.doorbell, how, fds, until, now);
+            let slept = self.sleep(&cell.doorbell, Sleep::Fd, fds, until, now, Some(held));
             cell.doorbell.disarm();
             match slept {
                 Ok(0) => {}
@@ -419,7 +419,7 @@ impl Waiter {
         let slept = if parker.has_wake() || now >= deadline {
             Ok(0)
         } else {
-            self.sleep(&parker.doorbell, how, fds, deadline, now)
+            self.sleep(&parker.doorbell, how, fds, deadline, now, None)
         };
         parker.doorbell.disarm();
         slept
@@ -496,9 +496,10 @@ impl Waiter {
         fds: &mut [libc::pollfd],
         until: Instant,
         now: Instant,
+        held: Option<&SignalsHeld>,
     ) -> io::Result<usize> {
         if how == Sleep::Futex {
-            let timeout = (until != Instant::FAR).then(|| until.since(now));
+            let timeout = timeout(until, now);
             return match asleep(&self.stack, until, now, || doorbell.sleep(timeout)) {
                 Woken::Rung | Woken::TimedOut => Ok(0),
                 Woken::Interrupted => Err(io::ErrorKind::Interrupted.into()),
@@ -507,7 +508,10 @@ impl Waiter {
         self.fds.clear();
         self.fds.extend_from_slice(fds);
         self.fds.push(readable(doorbell.fd()));
-        asleep(&self.stack, until, now, || ppoll(&mut self.fds, until, now))?;
+        let timeout = timeout(until, now);
+        asleep(&self.stack, until, now, || {
+            sys::ppoll(&mut self.fds, timeout, held)
+        })?;
         let own = fds.len();
         fds.copy_from_slice(&self.fds[..own]);
         Ok(fds.iter().filter(|fd| fd.revents != 0).count())
@@ -551,8 +555,11 @@ pub(crate) fn readable(fd: BorrowedFd<'_>) -> libc::pollfd {
 
 /// poll(2) until `until`.
 pub(crate) fn ppoll(fds: &mut [libc::pollfd], until: Instant, now: Instant) -> io::Result<usize> {
-    let timeout = (until != Instant::FAR).then(|| until.since(now));
-    crate::sys::ppoll(fds, timeout)
+    sys::ppoll(fds, timeout(until, now), None)
+}
+
+fn timeout(until: Instant, now: Instant) -> Option<Duration> {
+    (until != Instant::FAR).then(|| until.since(now))
 }
 
 /// 10 ms: a peer's retransmission timer is 200 ms at least, so that two of these go unnoticed, and a hundred wake-ups a second cost 0.05 % of a core.
