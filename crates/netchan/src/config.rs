@@ -78,6 +78,8 @@ pub struct TcpConfig {
     pub send_buffer_max: Option<usize>,
     /// Most memory all TCP sockets may hold together, bytes (N4): 64 KiB to 4 TiB.
     pub memory_max: Option<usize>,
+    /// Whether both ends of a connection agree on how long they go on without an answer (RFC 5482).
+    pub user_timeout_option: Option<bool>,
     /// When listeners answer SYNs with cookies (RFC 4987): `off`, `when-full` (default), `always`.
     pub syn_cookies: Option<SynCookies>,
     /// Whether small segments wait for company (RFC 9293 §3.7.4) unless a socket says otherwise.

@@ -163,6 +163,9 @@ impl Builder {
         if let Some(probing) = config.tcp.mtu_probing {
             builder.tcp.mtu_probing = probing;
         }
+        if config.tcp.user_timeout_option == Some(true) {
+            builder.tcp.user_timeout_option = tcp::UserTimeoutOption::Negotiable;
+        }
         if let Some(nagle) = config.tcp.nagle {
             builder.tcp.nagle = nagle;
         }

@@ -3,7 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use percore::ring::{Consumer, Producer};
-use proto::{tcp::State, time::Instant};
+use proto::{
+    tcp::{State, UserTimeoutOption},
+    time::Instant,
+};
 use serde_json::{Value, json};
 
 pub(crate) mod look;
@@ -577,6 +580,7 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
 
 fn tcp_settings(stack: &Stack) -> Vec<Value> {
     let (tcp, host) = (&stack.host.tcp, &stack.host);
+    let tells_timeout = tcp.user_timeout_option != UserTimeoutOption::Off;
     let row = |(name, value): (&str, Value)| json!({"name": name, "value": value, "changes": "boot", "from": null});
     let rows = [
         ("tcp.receive_buffer_bytes", json!(tcp.receive_buffer)),
@@ -589,6 +593,7 @@ fn tcp_settings(stack: &Stack) -> Vec<Value> {
         ("tcp.congestion", json!(tcp.congestion.name())),
         ("tcp.ecn", json!(tcp.ecn.name())),
         ("tcp.pacing", json!(tcp.pacing)),
+        ("tcp.user_timeout_option", json!(tells_timeout)),
         ("tcp.syn_cookies", json!(tcp.syn_cookies.name())),
     ];
     rows.map(row).into()

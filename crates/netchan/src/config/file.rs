@@ -58,6 +58,7 @@ struct Tcp {
     receive_buffer_max: Option<Spanned<Value>>,
     send_buffer_max: Option<Spanned<Value>>,
     memory_max: Option<Spanned<Value>>,
+    user_timeout_option: Option<bool>,
     syn_cookies: Option<Spanned<String>>,
     nagle: Option<bool>,
 }
@@ -269,6 +270,7 @@ fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
         receive_buffer_max: size(file.receive_buffer_max.as_ref(), &buffer)?,
         send_buffer_max: size(file.send_buffer_max.as_ref(), &buffer)?,
         memory_max: size(file.memory_max.as_ref(), &limits::MEMORY)?,
+        user_timeout_option: file.user_timeout_option,
         syn_cookies: file.syn_cookies.as_ref().map(syn_cookies).transpose()?,
         nagle: file.nagle,
     })

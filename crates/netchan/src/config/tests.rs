@@ -45,6 +45,7 @@ mtu_probing = "always"
 receive_buffer_max = "16 MiB"
 send_buffer_max = 4194304
 memory_max = "1 GiB"
+user_timeout_option = true
 syn_cookies = "always"
 nagle = true
 
@@ -88,6 +89,7 @@ fn whole_file() {
             receive_buffer_max: Some(16 << 20),
             send_buffer_max: Some(4 << 20),
             memory_max: Some(1 << 30),
+            user_timeout_option: Some(true),
             syn_cookies: Some(SynCookies::Always),
             nagle: Some(true),
         }

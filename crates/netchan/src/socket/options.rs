@@ -8,7 +8,8 @@ use std::{
 };
 
 use proto::tcp::{
-    Config, CongestionControl, Keepalive, Md5Key, Template, patience, retries_in, time_of,
+    Config, CongestionControl, Keepalive, Md5Key, Template, UserTimeoutOption, patience,
+    retries_in, time_of,
 };
 
 use super::{Kind, Role, Socket, SocketOption};
@@ -150,6 +151,10 @@ impl Fresh {
         };
         if !self.user_timeout.is_zero() {
             config.retry_timeout = self.user_timeout;
+            if config.user_timeout_option == UserTimeoutOption::Negotiable {
+                // The application's own counts (CHANGEABLE of RFC 5482 §3.1).
+                config.user_timeout_option = UserTimeoutOption::Fixed;
+            }
         }
         config.congestion = self.congestion.unwrap_or(config.congestion);
         self.set_patience(&mut config);

@@ -1,6 +1,7 @@
 //! What one endpoint's TCP may do: the settings a connection is opened with.
 
 use super::cookie::SynCookies;
+use super::user_timeout::UserTimeoutOption;
 use crate::time::Duration;
 
 /// Keep-alive (RFC 9293 §3.8.4), off unless asked for (MUST-25).
@@ -187,6 +188,8 @@ pub struct Config {
     /// Most bytes of text that one [`super::Transmit`] holds where the link, or whoever emits, cuts it into segments. One segment
     /// at least, whatever this says.
     pub burst: u32,
+    /// Whether the peer is told of `retry_timeout`, and what it says is heard (RFC 5482).
+    pub user_timeout_option: UserTimeoutOption,
     /// When listeners answer SYNs with cookies (RFC 4987 §3.6).
     pub syn_cookies: SynCookies,
     /// Whether the path is probed.
@@ -227,6 +230,7 @@ impl Default for Config {
             ecn: EcnMode::default(),
             pacing: false,
             burst: 0,
+            user_timeout_option: UserTimeoutOption::default(),
             syn_cookies: SynCookies::default(),
             mtu_probing: MtuProbing::default(),
             challenge_acks: 10,

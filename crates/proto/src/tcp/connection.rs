@@ -12,6 +12,7 @@ use super::rtt::RttEstimator;
 use super::sent::Sent;
 use super::timer::Timers;
 use super::types::{Error, Events, State};
+use super::user_timeout::UserTimeout;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{SackBlocks, SeqNum};
 
@@ -246,6 +247,7 @@ pub struct Connection {
     pub(super) remote_port: u16,
     pub(super) settings: Settings,
     pub(super) tuning: ReceiveTuning,
+    pub(super) user_timeout: UserTimeout,
     pub(super) counters: Counters,
 }
 
@@ -369,6 +371,7 @@ impl Connection {
             remote_port: 0,
             settings,
             tuning: ReceiveTuning::new(config.receive_buffer_max.min(RECEIVE_BUFFER_MAX)),
+            user_timeout: UserTimeout::new(config.user_timeout_option, settings.retry_ms),
             counters: Counters::default(),
         }
     }
@@ -559,6 +562,7 @@ impl Connection {
     /// R2 for data: how long it may stay unacknowledged (RFC 9293 MUST-21, RFC 5482).
     pub fn set_user_timeout(&mut self, timeout: Duration) {
         self.settings.retry_ms = millis(timeout).max(1);
+        self.user_timeout_was_set();
     }
 
     /// What memory allows: windows offer at most `bytes` from now on, but nothing that was offered is taken back (RFC 9293 SHLD-14), and

@@ -84,6 +84,7 @@ impl Connection {
             && queue.gaps() == 0
             && header.options.sack.is_empty()
             && header.options.accecn.is_none()
+            && header.options.user_timeout == 0
             && self.check_timestamp(header, now).is_ok()
     }
 
@@ -181,6 +182,7 @@ impl Connection {
         if self.ecn.is_on() {
             self.note_ecn(segment.ecn, segment.header.flags, segment.len);
         }
+        self.take_user_timeout(segment.header);
         self.process_ack(&segment, out)?; // fifth
         if self.state == State::Closed {
             return Ok(()); // that was the last acknowledgment

@@ -54,6 +54,7 @@ mod time_wait;
 mod timer;
 mod types;
 mod undo;
+mod user_timeout;
 mod window;
 
 mod check;
@@ -75,3 +76,4 @@ pub use signature::{MD5_KEY_MAX, Md5Key, SIGNATURE_LEN, is_signed};
 pub use template::{Start, Template};
 pub use time_wait::{TimeWait, TimeWaitVerdict};
 pub use types::{Drop, Error, Events, Input, Listen, State, Transmit};
+pub use user_timeout::UserTimeoutOption;

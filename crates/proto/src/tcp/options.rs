@@ -34,6 +34,7 @@ impl Connection {
             window_scale: self.scaling.then_some(self.rcv.scale),
             sack_permitted: self.sack,
             timestamps: self.timestamps_option(now),
+            user_timeout: self.user_timeout_of_syn(),
             ..Options::default()
         }
     }
@@ -52,6 +53,7 @@ impl Connection {
         if let Some(mss) = options.mss {
             self.peer_mss = mss.max(MSS_MIN);
         }
+        self.take_user_timeout(syn);
         self.sack &= options.sack_permitted;
         match options.window_scale {
             Some(shift) if self.scaling => self.snd.scale = shift.min(SHIFT_MAX),

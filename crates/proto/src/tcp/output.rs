@@ -257,6 +257,7 @@ impl Connection {
         if self.ecn.feedback == Feedback::Accurate {
             self.add_accurate(&mut header);
         }
+        self.tell_user_timeout(&mut header.options);
         Transmit {
             header,
             offset: 0,

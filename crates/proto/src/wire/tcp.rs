@@ -175,6 +175,8 @@ pub struct Options {
     pub timestamps: Option<Timestamps>,
     /// Accurate ECN's counters (kinds 172 and 174); means nothing in a SYN without ACK (RFC 9768 §3.2.3.2.1).
     pub accecn: Option<AccEcn>,
+    /// User timeout (kind 28), as on the wire (RFC 5482 §3.3); 0 for none.
+    pub user_timeout: u16,
     /// Bytes kept free at the end, a multiple of 4: for a signature, which is made last. Never parsed.
     pub free: u8,
 }

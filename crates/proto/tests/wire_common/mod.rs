@@ -188,6 +188,7 @@ fn tcp_options(syn: bool) -> BoxedStrategy<tcp::Options> {
                     timestamps,
                     sack: SackBlocks::NONE,
                     accecn: None,
+                    user_timeout: 0,
                     free: 0,
                 },
             )

@@ -58,6 +58,7 @@ fn arbitrary_options(rng: &mut Rng, conn: &Connection, points: &[SeqNum]) -> Opt
             len: rng.below(4) as u8,
             fields: [0; 3].map(|_| rng.below(1 << 24) as u32),
         }),
+        user_timeout: [0, 1, 0x8000, 0xffff][rng.below(4) as usize],
         free: 0,
     }
 }

@@ -12,6 +12,7 @@ mod quick;
 mod random;
 mod sent;
 mod units;
+mod user_timeout;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -26,8 +26,15 @@ impl Options {
         sack: SackBlocks::NONE,
         timestamps: None,
         accecn: None,
+        user_timeout: 0,
         free: 0,
     };
+
+    /// Bytes of what stands last: the user timeout, and what is kept free.
+    const fn last(&self) -> usize {
+        let user_timeout = if self.user_timeout == 0 { 0 } else { 4 };
+        user_timeout + self.free as usize
+    }
 
     /// How many of the SACK blocks fit: four, or three beside timestamps (RFC 2018 §3), or fewer beside a signature.
     const fn sack_fitting(&self) -> usize {
@@ -36,7 +43,7 @@ impl Options {
         } else {
             0
         };
-        let fit = 36_usize.saturating_sub(timestamps + self.free as usize) / 8;
+        let fit = 36_usize.saturating_sub(timestamps + self.last()) / 8;
         let len = self.sack.len as usize;
         if len < fit { len } else { fit }
     }
@@ -71,11 +78,11 @@ impl Options {
             };
             let mss = if self.mss.is_some() { 4 } else { 0 };
             let scale = if self.window_scale.is_some() { 4 } else { 0 };
-            mss + sack + timestamps + scale + self.free as usize
+            mss + sack + timestamps + scale + self.last()
         } else {
             let blocks = self.sack_fitting();
             let sack = if blocks == 0 { 0 } else { 4 + 8 * blocks };
-            timestamps + sack + self.free as usize
+            timestamps + sack + self.last()
         }
     }
 
@@ -234,6 +241,10 @@ fn emit_options(options: Options, syn: bool, area: &mut [u8]) {
         && options.len(syn) > options.len_without_accecn(syn)
     {
         emit_accecn(counters, &mut put);
+    }
+    if options.user_timeout != 0 {
+        let [high, low] = options.user_timeout.to_be_bytes();
+        put(&[kind::USER_TIMEOUT, 4, high, low]);
     }
     for _ in 0..options.free / 4 {
         put(&[kind::NOP; 4]);

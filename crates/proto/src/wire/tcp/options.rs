@@ -12,6 +12,7 @@ pub(super) mod kind {
     pub const SACK_PERMITTED: u8 = 4;
     pub const SACK: u8 = 5;
     pub const TIMESTAMPS: u8 = 8;
+    pub const USER_TIMEOUT: u8 = 28;
     pub const ACCECN0: u8 = 172;
     pub const ACCECN1: u8 = 174;
 }
@@ -78,6 +79,9 @@ fn take(kind: u8, data: &[u8], syn: bool, options: &mut Options) {
             });
         }
         (kind::SACK, data) if options.sack.is_empty() => options.sack = sack_blocks(data),
+        (kind::USER_TIMEOUT, [a, b]) if options.user_timeout == 0 => {
+            options.user_timeout = u16::from_be_bytes([*a, *b]);
+        }
         (kind::ACCECN0 | kind::ACCECN1, data) if options.accecn.is_none() => {
             options.accecn = Some(accecn(kind == kind::ACCECN1, data));
         }
