@@ -4,12 +4,14 @@
 //! of [`list`], which `netchan lab run NAME` executes.
 
 mod contention;
+pub mod differential;
 mod experiments;
 pub mod kit;
 pub mod machine;
 pub mod path;
 mod primitives;
 mod regimes;
+pub mod relay;
 pub mod report;
 mod steer;
 pub mod tcp;

@@ -27,6 +27,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
         ["probe", address] => probe(address),
         ["connections", address, count, at_once] => connections(address, count, at_once),
         ["scan", address, ports, open] => scan(address, ports, open),
+        ["differential", link, seed, rough] => crate::differential::inner(link, seed, rough),
         ["flood", link, mac, seconds] => flood(link, mac, seconds),
         ["fuzz", link, mac, seconds, seed] => fuzz(link, mac, seconds, seed),
         _ => Err(format!("no such work: {words:?}")),

@@ -4,6 +4,7 @@
 //! long forms. One case: `NETCHAN_SYSTEM=1 cargo test --release --workspace --test system -- curl`.
 //! The same binary, started with `--inner WORK ...` inside a namespace, is the other end of a case.
 
+mod differential;
 mod errors;
 mod forward;
 mod frames;
@@ -38,6 +39,7 @@ fn cases() -> Vec<Case> {
         forward::CASES,
         transfer::CASES,
         loss::CASES,
+        differential::CASES,
         hostile::CASES,
     ]
     .concat()

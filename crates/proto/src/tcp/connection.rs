@@ -485,8 +485,13 @@ impl Connection {
     /// Bytes that the application has still to take until the urgent data ends, if there is any
     /// (RFC 9293 MUST-33).
     pub fn urgent_remaining(&self) -> Option<u32> {
-        let read = self.rcv.nxt - self.unread;
+        let read = self.read_next();
         (self.urgent && self.urgent_end > read).then(|| (self.urgent_end - read).unsigned_abs())
+    }
+
+    /// What the application reads next. The peer's FIN, once reached, has a number and no text.
+    fn read_next(&self) -> SeqNum {
+        self.rcv.nxt - self.unread - u32::from(self.peer_fin_reached)
     }
 
     /// The peer's segment size in use: bytes of text in a full segment.
@@ -594,7 +599,7 @@ impl Connection {
     #[inline]
     pub fn consumed(&mut self, n: u32) {
         self.unread = self.unread.saturating_sub(n);
-        if self.urgent && self.urgent_end <= self.rcv.nxt - self.unread {
+        if self.urgent && self.urgent_end <= self.read_next() {
             self.urgent = false;
         }
         if self.window_update_is_due() {

@@ -394,6 +394,22 @@ fn urgent_pointer() {
     assert_eq!(pair.ends[1].received, b"0123");
 }
 
+/// RFC 9293 MUST-33: the FIN behind urgent data, which has a number of its own, does not move the mark (the differential test, seed 1).
+#[test]
+fn urgent_before_the_fin() {
+    let mut pair = plain();
+    pair.ends[1].paused = true;
+    let mut header = pair.forge(1, Flags::ACK | Flags::URG | Flags::FIN);
+    header.urgent = 3;
+    pair.deliver(1, &header, b"0123456789".to_vec());
+    assert!(pair.ends[1].conn().peer_closed());
+    assert_eq!(pair.ends[1].conn().urgent_remaining(), Some(3));
+    pair.ends[1].read(2);
+    assert_eq!(pair.ends[1].conn().urgent_remaining(), Some(1));
+    pair.ends[1].read(1);
+    assert_eq!(pair.ends[1].conn().urgent_remaining(), None);
+}
+
 /// RFC 9293 MUST-62: our pointer names the octet after the urgent data.
 #[test]
 fn urgent_is_sent() {

@@ -1,0 +1,98 @@
+//! netchan beside Linux, connection by connection, through a relay that loses, delays, repeats and breaks what passes: `netchan_lab::differential`.
+//!
+//! `NETCHAN_SEED=n` begins with that group; the seed of one that failed is in its message. `make soak` tries more of them, on worse links.
+
+use std::{io, time::Duration};
+
+use netchan::{Clock, link::specification};
+use netchan_lab::differential::{Run, Side, linux::Linux, netchan_side::Netchan, plan::Group};
+use proto::time::Instant;
+
+use crate::{
+    Case, Outcome,
+    place::{Knobs, Place, SOON},
+};
+
+pub const CASES: &[Case] = &[
+    ("differential_tap", |k| groups(k, "tap", 5)),
+    ("differential_veth", |k| groups(k, "packet", 3)),
+];
+
+/// Groups of the long form.
+const SOAK: u64 = 60;
+
+fn groups(knobs: &Knobs, kind: &str, quick: u64) -> Outcome {
+    let first = std::env::var("NETCHAN_SEED").ok();
+    let first = first.and_then(|v| v.parse().ok()).unwrap_or(1);
+    let count = if knobs.soak { SOAK } else { quick };
+    let failed: Vec<_> = (first..first + count)
+        .filter_map(|seed| one(kind, seed, knobs.soak).err())
+        .collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "{} of {count}: {}",
+        failed.len(),
+        failed.join("\n")
+    ))
+}
+
+/// A group in a place of its own.
+fn one(kind: &str, seed: u64, rough: bool) -> Outcome {
+    let group = Group::random(seed, rough);
+    let place = Place::new()?;
+    let mtu = group.mtu.to_string();
+    match kind {
+        "tap" => {
+            place.tap("nc0")?;
+            place.ip(&["link", "set", "nc0", "mtu", &mtu])?;
+        }
+        _ => {
+            place.veth("peer0", "nc0")?;
+            for end in ["peer0", "nc0"] {
+                place.ip(&["link", "set", end, "mtu", &mtu])?;
+                // Whole checksums and no merged segments: the relay breaks and loses what a wire would carry.
+                let off = [
+                    "-K", end, "tx", "off", "tso", "off", "gso", "off", "gro", "off",
+                ];
+                place.run("ethtool", &off, SOON)?;
+            }
+        }
+    }
+    let link = format!("{kind}:nc0,offload=off");
+    let words = [
+        "differential",
+        &link,
+        &seed.to_string(),
+        if rough { "rough" } else { "mild" },
+    ];
+    let patience = group.limit + SOON + SOON;
+    let done = place.inner(&words)?.finish(patience)?;
+    let failed = |e| format!("seed {seed} on {kind}: {e}");
+    done.success().map(drop).map_err(failed)
+}
+
+/// The inner part: both ends of the group's connections, this process's sockets and its netchan's.
+pub fn inner(link: &str, seed: &str, rough: &str) -> Result<String, String> {
+    let seed: u64 = seed.parse().map_err(|_| "no seed")?;
+    let group = Group::random(seed, rough == "rough");
+    let clock = Clock::Real;
+    let device = specification::parse(link).map_err(|e| e.to_string())?;
+    let device = specification::open(&device, &clock).map_err(|e| e.to_string())?;
+    let begin = |e: io::Error| e.to_string();
+    let ours = Netchan::new(&group, device, &clock).map_err(begin)?;
+    let theirs = Linux::new(&group.theirs).map_err(begin)?;
+    let sides: [Box<dyn Side>; 2] = [Box::new(ours), Box::new(theirs)];
+    let began = clock.now();
+    let mut run = Run::new(&group, sides, began)?;
+    loop {
+        let now: Instant = clock.now();
+        match run.turn(now)? {
+            None => return Ok(format!("seed {seed}: {:?}", now.since(began))),
+            Some(true) => {}
+            // The kernel's sockets and device tell nobody when they move.
+            Some(false) => std::thread::sleep(Duration::from_micros(200)),
+        }
+    }
+}
