@@ -13,7 +13,7 @@ use crate::{
         apart,
         child::{Carrier, Job, Outcome, Work},
     },
-    report::{ChecksOn, Report, Row},
+    report::{Report, Row},
 };
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -65,14 +65,7 @@ fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
             Err(why) => eprintln!("contention: {regime} is left out: {why}"),
         }
     }
-    Ok(Report {
-        name: experiment.name,
-        question: experiment.question,
-        machine: watch.machine(false),
-        checks_on: ChecksOn::here(),
-        prediction: experiment.prediction,
-        rows,
-    })
+    Ok(experiment.report(watch.machine(false), rows))
 }
 
 /// Counts for each packet, one set for each round.

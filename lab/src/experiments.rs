@@ -3,10 +3,13 @@
 use std::fmt;
 
 use crate::{
-    contention, path,
+    contention,
+    kit::Pinned,
+    machine::{Machine, Watch},
+    path,
     primitives::{channels, counters, crossbar, epoch, interrupts, locks, sched, slab, trace},
     regimes,
-    report::Report,
+    report::{ChecksOn, Report, Row},
     steer, tcp,
 };
 
@@ -15,6 +18,13 @@ use crate::{
 pub struct Options {
     /// Fewer rounds: ends within 20 seconds on two cores.
     pub quick: bool,
+}
+
+impl Options {
+    /// The one of two amounts of work that they ask for.
+    pub(crate) const fn choose<T: Copy>(&self, quick: T, whole: T) -> T {
+        if self.quick { quick } else { whole }
+    }
 }
 
 /// One question with its way to an answer.
@@ -28,6 +38,32 @@ pub struct Experiment {
     pub prediction: &'static str,
     /// Asks the machine.
     pub(crate) run: fn(&Experiment, &Options) -> Result<Report, LabError>,
+}
+
+impl Experiment {
+    /// The report of what `rows` find, on the core that `pin` stays on.
+    pub(crate) fn on_one_core(
+        &self,
+        pin: impl FnOnce() -> Pinned,
+        rows: impl FnOnce() -> Result<Vec<Row>, LabError>,
+    ) -> Result<Report, LabError> {
+        let watch = Watch::start();
+        let pinned = pin();
+        let rows = rows()?;
+        Ok(self.report(watch.machine(pinned.is_pinned()), rows))
+    }
+
+    /// The report of what was found on `machine`.
+    pub(crate) fn report(&self, machine: Machine, rows: Vec<Row>) -> Report {
+        Report {
+            name: self.name,
+            question: self.question,
+            machine,
+            checks_on: ChecksOn::here(),
+            prediction: self.prediction,
+            rows,
+        }
+    }
 }
 
 /// Why an experiment gave no report.

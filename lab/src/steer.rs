@@ -11,8 +11,7 @@ use proto::wire::ipv4::Protocol;
 use crate::{
     experiments::{Experiment, LabError, Options},
     kit::{Pinned, interleave, seconds},
-    machine::Watch,
-    report::{ChecksOn, Report, Row},
+    report::{Report, Row},
 };
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -128,13 +127,11 @@ impl Tables {
 }
 
 fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
-    let watch = Watch::start();
-    let pinned = Pinned::to_last_core();
-    let (rounds, lookups) = if options.quick {
-        (5, 500_000)
-    } else {
-        (15, 4_000_000)
-    };
+    let (rounds, lookups) = options.choose((5, 500_000), (15, 4_000_000));
+    experiment.on_one_core(Pinned::to_last_core, || rows(rounds, lookups))
+}
+
+fn rows(rounds: usize, lookups: u32) -> Result<Vec<Row>, LabError> {
     let mut rows = Vec::new();
     for flows in [1, 1_000, 100_000, 1_000_000] {
         let tables = Tables::new(flows)?;
@@ -156,16 +153,7 @@ fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
             );
         }
     }
-    let machine = watch.machine(pinned.is_pinned());
-    drop(pinned);
-    Ok(Report {
-        name: experiment.name,
-        question: experiment.question,
-        machine,
-        checks_on: ChecksOn::here(),
-        prediction: experiment.prediction,
-        rows,
-    })
+    Ok(rows)
 }
 
 #[cfg(test)]

@@ -13,8 +13,7 @@ use self::{
 use crate::{
     experiments::{Experiment, LabError, Options},
     kit::{Pinned, interleave, seconds},
-    machine::Watch,
-    report::{ChecksOn, Report, Row},
+    report::{Report, Row},
 };
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -63,6 +62,7 @@ pub trait Pair {
 pub const MESSAGE_MAX: usize = 1024;
 
 /// How much work a round is.
+#[derive(Clone, Copy)]
 struct Effort {
     rounds: usize,
     round_trips: usize,
@@ -71,23 +71,18 @@ struct Effort {
 }
 
 impl Effort {
-    const fn new(options: &Options) -> Self {
-        if options.quick {
-            Self {
-                rounds: 5,
-                round_trips: 50_000,
-                bulk_bytes: 64 << 20,
-                connections: 10_000,
-            }
-        } else {
-            Self {
-                rounds: 15,
-                round_trips: 200_000,
-                bulk_bytes: 256 << 20,
-                connections: 30_000,
-            }
-        }
-    }
+    const QUICK: Self = Self {
+        rounds: 5,
+        round_trips: 50_000,
+        bulk_bytes: 64 << 20,
+        connections: 10_000,
+    };
+    const WHOLE: Self = Self {
+        rounds: 15,
+        round_trips: 200_000,
+        bulk_bytes: 256 << 20,
+        connections: 30_000,
+    };
 }
 
 /// One comparison: what is measured, in what unit, and how the two stand.
@@ -154,22 +149,10 @@ impl Contest<'_> {
 }
 
 fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
-    let watch = Watch::start();
-    let pinned = Pinned::to_last_core();
-    let effort = Effort::new(options);
-    let rows = contests(&effort)
-        .iter()
-        .map(|c| c.run(effort.rounds))
-        .collect::<Result<_, _>>()?;
-    let machine = watch.machine(pinned.is_pinned());
-    drop(pinned);
-    Ok(Report {
-        name: experiment.name,
-        question: experiment.question,
-        machine,
-        checks_on: ChecksOn::here(),
-        prediction: experiment.prediction,
-        rows,
+    let effort = options.choose(Effort::QUICK, Effort::WHOLE);
+    experiment.on_one_core(Pinned::to_last_core, || {
+        let contests = contests(&effort);
+        contests.iter().map(|c| c.run(effort.rounds)).collect()
     })
 }
 

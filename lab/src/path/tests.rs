@@ -48,7 +48,7 @@ fn the_peer_does_the_work() {
 
 #[test]
 fn the_rows_of_the_issue_are_there() {
-    let contests = contests(&Effort::new(&Options { quick: true }));
+    let contests = contests(&Effort::QUICK);
     let ids: Vec<_> = contests.iter().map(|c| c.id).collect();
     for id in [
         "rr_ns",

@@ -25,8 +25,8 @@ use std::{
 use crate::{
     experiments::{Experiment, LabError, Options},
     kit::{self, Pinned, Sample, Stopwatch},
-    machine::{Watch, involuntary_switches},
-    report::{ChecksOn, Report, Row},
+    machine::involuntary_switches,
+    report::{Report, Row},
 };
 
 /// What the machine allows, and how long to measure.
@@ -301,21 +301,15 @@ fn report(
     options: &Options,
     rows: fn(&Bench) -> Result<Vec<Row>, LabError>,
 ) -> Result<Report, LabError> {
-    let watch = Watch::start();
     let bench = Bench::new(options);
-    let pinned = Pinned::to(bench.one);
-    let mut rows = rows(&bench)?;
-    rows.push(bench.disturbed_percent());
-    let machine = watch.machine(pinned.is_pinned());
-    drop(pinned);
-    Ok(Report {
-        name: experiment.name,
-        question: experiment.question,
-        machine,
-        checks_on: ChecksOn::here(),
-        prediction: experiment.prediction,
-        rows,
-    })
+    experiment.on_one_core(
+        || Pinned::to(bench.one),
+        || {
+            let mut rows = rows(&bench)?;
+            rows.push(bench.disturbed_percent());
+            Ok(rows)
+        },
+    )
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::{
     experiments::{Experiment, LabError, Options},
     kit::{Sample, Stopwatch, cores},
     machine::Watch,
-    report::{ChecksOn, Report, Row},
+    report::{Report, Row},
 };
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -37,14 +37,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
     let watch = Watch::start();
     let rows = Contest::new(options).rows()?;
-    Ok(Report {
-        name: experiment.name,
-        question: experiment.question,
-        machine: watch.machine(false),
-        checks_on: ChecksOn::here(),
-        prediction: experiment.prediction,
-        rows,
-    })
+    Ok(experiment.report(watch.machine(false), rows))
 }
 
 /// What is measured of a player.

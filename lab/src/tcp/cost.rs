@@ -1,9 +1,9 @@
 //! What a segment costs and what a connection holds: cycles on the fast path, bytes of idle connections, beside smoltcp doing the same.
 
-use percore::clock::{cycles, cycles_in_order};
+use percore::clock;
 use proto::{
     ip::Ecn,
-    tcp::{Config, Connection, ReceiveQueue, SegmentPool},
+    tcp::{Config, Connection, ReceiveQueue, SegmentPool, TimeWait},
     time::{Duration, Instant},
     wire::{
         ipv4,
@@ -11,7 +11,18 @@ use proto::{
     },
 };
 
-use crate::world::text::Text;
+use super::{Effort, count};
+use crate::{
+    experiments::LabError,
+    kit::{Pinned, Sample},
+    path::{
+        Pair as _, Setup,
+        netchan_side::NetchanPair,
+        smoltcp_side::{SmoltcpPair, Tuning},
+    },
+    report::Row,
+    world::text::Text,
+};
 
 /// Segments measured between two looks at the clock: reading it in order costs some 20 cycles.
 const BATCH: usize = 32;
@@ -122,7 +133,7 @@ impl FastPath {
                 .conn
                 .written(TEXT * u32::try_from(BATCH).unwrap_or(1));
             self.frames.resize_with(BATCH, || (vec![0; 80], 0));
-            let begin = cycles_in_order();
+            let begin = clock::cycles_in_order();
             let mut made = 0;
             while made < BATCH
                 && let Some(t) = self.sender.conn.output(self.now)
@@ -136,7 +147,7 @@ impl FastPath {
                 *len = t.len;
                 made += 1;
             }
-            let between = cycles();
+            let between = clock::cycles();
             let full = made == BATCH;
             let took = self.take_frames(made);
             // What is left of a batch that the window did not hold.
@@ -162,7 +173,7 @@ impl FastPath {
 
     /// The receiver takes them; the cycles that it took.
     fn take_frames(&mut self, count: usize) -> u64 {
-        let begin = cycles_in_order();
+        let begin = clock::cycles_in_order();
         for (frame, len) in &self.frames[..count] {
             // As a frame comes: its headers are read, its checksums were seen to by the link.
             let tcp = &frame[ipv4::HEADER_LEN..];
@@ -172,7 +183,7 @@ impl FastPath {
             };
             self.receiver.take(&header, *len, self.now);
         }
-        cycles_in_order() - begin
+        clock::cycles_in_order() - begin
     }
 }
 
@@ -188,8 +199,7 @@ fn per_segment(cycles: u64) -> f64 {
 }
 
 /// Bytes of this process in memory.
-#[must_use]
-pub fn resident_bytes() -> f64 {
+fn resident_bytes() -> f64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: f64 = statm
         .split(' ')
@@ -197,4 +207,64 @@ pub fn resident_bytes() -> f64 {
         .and_then(|n| n.parse().ok())
         .unwrap_or(0.0);
     pages * 4096.0
+}
+
+/// `fast_path_in_cycles`, `fast_path_out_cycles`: of the time stamp counter, without checksums.
+pub(super) fn cycles(effort: &Effort) -> Vec<Row> {
+    let _pinned = Pinned::to_last_core();
+    let ours = FastPath::new().measure(effort.batches);
+    let setup = Setup {
+        checksums: false,
+        ..Setup::default()
+    };
+    let tuning = Tuning {
+        buffer: 1 << 18,
+        ..Tuning::default()
+    };
+    let theirs = SmoltcpPair::new(setup, tuning).batches(effort.batches / 5);
+    #[allow(clippy::cast_precision_loss)] // thousands
+    let median = |of: fn(&(u64, u64)) -> u64| {
+        let mut all: Vec<_> = theirs.iter().map(of).collect();
+        all.sort_unstable();
+        Sample::of(vec![all[all.len() / 2] as f64 / 32.0])
+    };
+    let row =
+        |id, value, peer| Row::new(id, &Sample::of(vec![value])).against("smoltcp 0.14", peer);
+    vec![
+        row("fast_path_in_cycles", ours.input, &median(|b| b.1))
+            .target("250 at most, half of the peer's"),
+        row("fast_path_out_cycles", ours.output, &median(|b| b.0)),
+    ]
+}
+
+/// `idle_connection_bytes`: what the process grew by for each established connection that nobody uses, all of it; `time_wait_bytes` likewise
+/// for each closed one.
+pub(super) fn memory(effort: &Effort) -> Result<Vec<Row>, LabError> {
+    let grown = |idle: usize| -> Result<f64, LabError> {
+        let before = resident_bytes();
+        let pair = NetchanPair::new(Setup {
+            idle,
+            ..Setup::default()
+        })?;
+        let after = resident_bytes();
+        drop(pair);
+        Ok(after - before)
+    };
+    // The first pair takes what every one needs, and leaves it to the next.
+    grown(1)?;
+    let few = grown(1)?;
+    let many = grown(effort.idle + 1)?;
+    // Two ends of each connection are here.
+    let idle = (many - few) / (2.0 * count(effort.idle));
+    let mut pair = NetchanPair::new(Setup::default())?;
+    pair.connections(50);
+    let before = resident_bytes();
+    pair.connections(effort.idle);
+    let waiting = (resident_bytes() - before) / count(effort.idle);
+    let record = count(size_of::<TimeWait>());
+    Ok(vec![
+        Row::new("idle_connection_bytes", &Sample::of(vec![idle])).target("1 KiB at most"),
+        Row::new("time_wait_bytes", &Sample::of(vec![waiting])).target("128 B at most"),
+        Row::new("time_wait_record_bytes", &Sample::of(vec![record])),
+    ])
 }

@@ -18,16 +18,14 @@ use netchan::{
 use percore::{clock::now_ns, slab::Slab};
 use proto::{
     ip::Ecn,
-    tcp::{Config, CongestionControl, SegmentPool},
+    tcp::{CongestionControl, SegmentPool},
     time::{Duration, Instant},
-    wire::tcp::SeqNum,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::paths::{ENDLESS, Path};
+use super::paths::{ENDLESS, Path, netchan_end};
 use crate::world::{
-    app::App,
-    endpoint::{EndShape, Endpoint, Segment},
+    endpoint::{Endpoint, Segment},
     link::{Link, Packet},
     text::Text,
 };
@@ -262,23 +260,8 @@ impl Relay {
 }
 
 fn our_end(sends: bool, congestion: CongestionControl, now: Instant) -> Endpoint {
-    let shape = EndShape {
-        config: Config {
-            receive_buffer: BUFFER,
-            max_segments: 1 << 15,
-            congestion,
-            ..Config::default()
-        },
-        app: if sends {
-            App::bulk(ENDLESS, u64::from(BUFFER))
-        } else {
-            App::sink()
-        },
-        opens_at: sends.then_some(now + Duration::from_millis(300)),
-        iss: SeqNum(5),
-        ts_offset: 7,
-        patience: Duration::ZERO,
-    };
+    let opens_at = sends.then_some(now + Duration::from_millis(300));
+    let shape = netchan_end(congestion, sends.then_some(ENDLESS), opens_at, 5);
     let ports = if sends { (1, 2) } else { (2, 1) };
     Endpoint::new(shape, ports, if sends { (0, 1) } else { (1, 0) })
 }

@@ -74,6 +74,8 @@ impl Path {
 pub enum Stack {
     /// netchan's, with this congestion control.
     Netchan(CongestionControl),
+    /// The same, with losses found by counting (RFC 6675): no RACK, no tail loss probes.
+    NetchanWithoutRack(CongestionControl),
     /// smoltcp's, with its CUBIC.
     Smoltcp,
 }
@@ -87,6 +89,18 @@ pub struct Flow {
     pub bytes: u64,
     /// There and back.
     pub farther: Duration,
+}
+
+impl Flow {
+    /// So many bytes from the beginning on, over the path as it is.
+    #[must_use]
+    pub const fn at_once(bytes: u64) -> Self {
+        Self {
+            after: Duration::ZERO,
+            bytes,
+            farther: Duration::ZERO,
+        }
+    }
 }
 
 /// More than any run transfers.
@@ -103,24 +117,36 @@ impl Stack {
                 buffer: (BUFFER / 4) as usize,
                 seed,
             }),
-            Self::Netchan(congestion) => Party::from(EndShape {
-                config: Config {
-                    receive_buffer: BUFFER,
-                    max_segments: 1 << 15,
-                    congestion,
-                    ..Config::default()
-                },
-                app: if sends {
-                    App::bulk(writes, u64::from(BUFFER))
-                } else {
-                    App::sink()
-                },
-                opens_at,
-                iss: SeqNum(u32::try_from(seed & 0xffff_ffff).unwrap_or(0)),
-                ts_offset: 7,
-                patience: Duration::ZERO,
-            }),
+            Self::Netchan(congestion) | Self::NetchanWithoutRack(congestion) => {
+                let iss = u32::try_from(seed & 0xffff_ffff).unwrap_or(0);
+                let bytes = sends.then_some(writes);
+                let mut shape = netchan_end(congestion, bytes, opens_at, iss);
+                shape.config.rack = matches!(self, Self::Netchan(_));
+                Party::from(shape)
+            }
         }
+    }
+}
+
+/// An end of ours: it opens at `opens_at` and sends so many bytes, or listens and reads.
+pub(super) fn netchan_end(
+    congestion: CongestionControl,
+    sends: Option<u64>,
+    opens_at: Option<Instant>,
+    iss: u32,
+) -> EndShape {
+    EndShape {
+        config: Config {
+            receive_buffer: BUFFER,
+            max_segments: 1 << 15,
+            congestion,
+            ..Config::default()
+        },
+        app: sends.map_or_else(App::sink, |bytes| App::bulk(bytes, u64::from(BUFFER))),
+        opens_at,
+        iss: SeqNum(iss),
+        ts_offset: 7,
+        patience: Duration::ZERO,
     }
 }
 
@@ -151,27 +177,26 @@ pub fn dumbbell(path: &Path, stack: Stack, flows: &[Flow], seed: u64) -> (World,
 /// Megabits a second that one endless flow gets from `from` to `to` after its beginning.
 #[must_use]
 pub fn rate(path: &Path, stack: Stack, seed: u64, from: Duration, to: Duration) -> f64 {
-    let flow = Flow {
-        after: Duration::ZERO,
-        bytes: ENDLESS,
-        farther: Duration::ZERO,
-    };
-    let (mut world, ends) = dumbbell(path, stack, &[flow], seed);
+    let (mut world, ends) = dumbbell(path, stack, &[Flow::at_once(ENDLESS)], seed);
     rates(&mut world, &ends, from, to)[0]
 }
 
 /// What each gets meanwhile.
 pub fn rates(world: &mut World, ends: &[usize], from: Duration, to: Duration) -> Vec<f64> {
+    let seconds = (to - from).as_secs_f64();
+    let read = bytes_read(world, ends, from, to);
+    let rate = |bytes| bits(bytes) / 1e6 / seconds;
+    read.into_iter().map(rate).collect()
+}
+
+/// Bytes that each end's application reads meanwhile.
+pub fn bytes_read(world: &mut World, ends: &[usize], from: Duration, to: Duration) -> Vec<u64> {
     let read = |world: &World| -> Vec<u64> { ends.iter().map(|&e| world.read_bytes(e)).collect() };
     world.run(START + from);
     let before = read(world);
     world.run(START + to);
-    let seconds = (to - from).as_secs_f64();
-    let after = read(world);
-    let pairs = after.iter().zip(&before);
-    pairs
-        .map(|(after, before)| bits(after - before) / 1e6 / seconds)
-        .collect()
+    let pairs = read(world).into_iter().zip(before);
+    pairs.map(|(after, before)| after - before).collect()
 }
 
 #[allow(clippy::cast_precision_loss)] // far below 2^52
@@ -188,30 +213,56 @@ pub fn jain(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * squares)
 }
 
-/// How fairly `n` flows share a bottleneck of 50 ms, or of 20 to 200 ms, once they have had `from` to settle.
-#[must_use]
-pub fn fairness(stack: Stack, n: u32, mixed: bool, seed: u64, from: Duration, to: Duration) -> f64 {
-    let rtt = Duration::from_millis(if mixed { 20 } else { 50 });
-    let mut path = Path { rtt, ..Path::WIDE };
-    path.queue = Path {
-        rtt: Duration::from_millis(50),
-        ..path
+/// Flows that share a bottleneck of 100 Mbit/s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crowd {
+    /// How many.
+    pub n: u32,
+    /// Round trips of 20 to 200 ms, evenly spread; else all of 50.
+    pub mixed: bool,
+}
+
+impl Crowd {
+    /// The bottleneck: its queue takes 50 ms.
+    const fn path(self) -> Path {
+        Path {
+            rtt: Duration::from_millis(if self.mixed { 20 } else { 50 }),
+            queue: 625_000,
+            ..Path::WIDE
+        }
     }
-    .product();
+
+    /// How much farther away the ends of flow `i` are.
+    fn farther(self, i: u32) -> Duration {
+        match self.mixed {
+            true => Duration::from_millis(180) * i / (self.n - 1).max(1),
+            false => Duration::ZERO,
+        }
+    }
+
+    /// Jain's index if all have windows of one size and find the queue full: what losses in common make of CUBIC, whose windows grow with time and
+    /// not with round trips.
+    #[must_use]
+    pub fn with_equal_windows(self) -> f64 {
+        let path = self.path();
+        let waits = Duration::from_millis(50);
+        let share = |i| 1.0 / (path.rtt + self.farther(i) + waits).as_secs_f64();
+        jain(&(0..self.n).map(share).collect::<Vec<_>>())
+    }
+}
+
+/// How fairly a crowd shares from `from` to `to`.
+#[must_use]
+pub fn fairness(stack: Stack, crowd: &Crowd, seed: u64, (from, to): (Duration, Duration)) -> f64 {
     let mut dice = Dice::of(seed, 78);
-    let flows: Vec<_> = (0..n)
-        .map(|i| Flow {
-            // Not all in one moment: a second in which they come.
-            after: Duration::from_micros(dice.below(1_000_000)),
-            bytes: ENDLESS,
-            farther: if mixed {
-                Duration::from_millis(180) * i / (n - 1).max(1)
-            } else {
-                Duration::ZERO
-            },
-        })
-        .collect();
-    let (mut world, ends) = dumbbell(&path, stack, &flows, seed);
+    let flow = |i| Flow {
+        // Not all in one moment: a second in which they come.
+        after: Duration::from_micros(dice.below(1_000_000)),
+        bytes: ENDLESS,
+        farther: crowd.farther(i),
+    };
+    let flows: Vec<_> = (0..crowd.n).map(flow).collect();
+    let (mut world, ends) = dumbbell(&crowd.path(), stack, &flows, seed);
     jain(&rates(&mut world, &ends, from, to))
 }
 
@@ -221,11 +272,7 @@ pub fn fairness(stack: Stack, n: u32, mixed: bool, seed: u64, from: Duration, to
 /// If one does not end within a quarter of an hour.
 #[must_use]
 pub fn completions(path: &Path, stack: Stack, bytes: u64, seeds: std::ops::Range<u64>) -> Vec<f64> {
-    let flow = Flow {
-        after: Duration::ZERO,
-        bytes,
-        farther: Duration::ZERO,
-    };
+    let flow = Flow::at_once(bytes);
     let mut all: Vec<f64> = seeds
         .map(|seed| {
             let (mut world, ends) = dumbbell(path, stack, &[flow], seed);

@@ -148,6 +148,9 @@ pub struct Config {
     pub timestamps: bool,
     /// Offer selective acknowledgment (RFC 2018).
     pub sack: bool,
+    /// With SACK: find losses by time and probe silent tails (RACK-TLP, RFC 8985). Off, what arrived above a gap is counted (RFC 6675) and
+    /// a silent tail waits for the timeout: for comparisons.
+    pub rack: bool,
     /// Hold small segments back while others are in flight (RFC 9293 §3.7.4).
     pub nagle: bool,
     /// Hold small segments back until uncorked or shut (Linux's TCP_CORK).
@@ -210,6 +213,7 @@ impl Default for Config {
             window_scale: true,
             timestamps: true,
             sack: true,
+            rack: true,
             nagle: true,
             cork: false,
             quick_ack: true,

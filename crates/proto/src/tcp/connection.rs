@@ -72,6 +72,7 @@ pub(super) struct Settings {
     pub initial_cwnd: u16,
     pub burst: u32,
     pub mtu_probing: MtuProbing,
+    pub rack: bool,
     /// What the path's family guarantees.
     pub default_mss: u16,
 }
@@ -107,6 +108,7 @@ impl Settings {
             initial_cwnd: u16::try_from(config.initial_cwnd).unwrap_or(u16::MAX),
             burst: config.burst,
             mtu_probing: config.mtu_probing,
+            rack: config.rack,
             default_mss: config.default_mss.max(MSS_MIN),
         }
     }

@@ -46,6 +46,7 @@ mod recovery;
 mod retries;
 mod rtt;
 mod sack;
+mod scoreboard;
 mod sent;
 mod signature;
 mod tail_probe;

@@ -100,8 +100,10 @@ impl Connection {
 
     /// Takes for lost what by now should have arrived.
     fn find_losses(&mut self, delivery: &mut Delivery, now: Instant) {
-        if self.sack {
-            return self.find_losses_by_time(delivery, now);
+        match (self.sack, self.settings.rack) {
+            (true, true) => return self.find_losses_by_time(delivery, now),
+            (true, false) => return self.find_losses_by_count(delivery, now),
+            (false, _) => {}
         }
         if delivery.duplicate {
             // More duplicates than segments in flight are lies (`negative 64`).
@@ -159,18 +161,10 @@ impl Connection {
                 || self.sent.sacked_records() >= DUPLICATE_THRESHOLD
                 || self.sent.sacked() > (DUPLICATE_THRESHOLD - 1) * u32::from(self.snd.mss),
         };
-        let Self {
-            recovery,
-            congestion,
-            rate,
-            sent,
-            ..
-        } = self;
-        let rack = &recovery.rack;
+        let rack = self.recovery.rack;
         let window_us = rack.reordering_window_us(path);
         let now_us = micros_of(now);
         let mut wait = 0;
-        let mut is_probe_only = true;
         let is_lost = |_, record: &Record| match rack.remaining_us(record, window_us, now_us) {
             Some(0) => true,
             Some(remaining) => {
@@ -179,7 +173,28 @@ impl Connection {
             }
             None => false,
         };
-        let to = self.snd.nxt;
+        self.condemn_below(self.snd.nxt, is_lost, delivery, now);
+        if wait > 0 {
+            self.recovery.waiting = Waiting::Reordering;
+            self.timers.early = now.plus_micros(u64::from(wait) + 1);
+        }
+    }
+
+    /// Takes what begins below `to`, is under way and `is_lost`, for lost.
+    pub(super) fn condemn_below(
+        &mut self,
+        to: SeqNum,
+        is_lost: impl FnMut(SeqNum, &Record) -> bool,
+        delivery: &mut Delivery,
+        now: Instant,
+    ) {
+        let Self {
+            congestion,
+            rate,
+            sent,
+            ..
+        } = self;
+        let mut is_probe_only = true;
         sent.condemn(to, is_lost, |record, bytes| {
             rate.lost = rate.lost.wrapping_add(bytes);
             is_probe_only &= record.probe;
@@ -189,10 +204,6 @@ impl Connection {
         if delivery.lost > 0 && is_probe_only {
             delivery.lost = 0;
             self.path_probe_lost(now);
-        }
-        if wait > 0 {
-            self.recovery.waiting = Waiting::Reordering;
-            self.timers.early = now.plus_micros(u64::from(wait) + 1);
         }
     }
 
@@ -325,7 +336,7 @@ impl Connection {
         let una = self.snd.una;
         let patience = self.recovery.rack.rtt_us;
         let now_us = micros_of(now);
-        let sack = self.sack;
+        let knows_times = self.sack && self.settings.rack;
         let Self {
             congestion,
             rate,
@@ -334,7 +345,7 @@ impl Connection {
         } = self;
         let is_lost = |start, record: &Record| {
             let age = elapsed_us(now_us, record.sent_us);
-            start == una || !sack || age >= patience
+            start == una || !knows_times || age >= patience
         };
         sent.condemn(self.snd.nxt, is_lost, |record, bytes| {
             rate.lost = rate.lost.wrapping_add(bytes);

@@ -33,6 +33,7 @@ impl Connection {
     #[inline]
     pub(super) fn probe_timeout_us(&self) -> Option<u64> {
         let may = self.sack
+            && self.settings.rack
             && matches!(self.recovery.phase, Phase::Open | Phase::Reducing)
             && self.recovery.tail.end.is_none()
             && self.sent.is_plain()

@@ -19,7 +19,11 @@ fn pair(sack: bool) -> Pair {
 
 /// Sends `segments` full segments of which `lost` (by index) do not arrive, and lets the answers
 /// back; what is sent again within one round trip.
-fn lose(pair: &mut Pair, segments: usize, lost: &[usize]) -> (Vec<u8>, Vec<(SeqNum, u32)>) {
+pub(super) fn lose(
+    pair: &mut Pair,
+    segments: usize,
+    lost: &[usize],
+) -> (Vec<u8>, Vec<(SeqNum, u32)>) {
     let data = pair.rng.bytes(segments * 1460);
     let first = pair.ends[0].conn().snd.nxt;
     pair.ends[0].conn().congestion.window.cwnd = 1460 * segments as u32;

@@ -10,6 +10,7 @@ mod open;
 mod path;
 mod quick;
 mod random;
+mod scoreboard;
 mod sent;
 mod units;
 mod user_timeout;

@@ -1,0 +1,32 @@
+//! Loss found by counting (RFC 6675 §4), the way before RACK-TLP: what [`super::Config::rack`] falls back to, so that the two can be compared.
+
+use super::connection::Connection;
+use super::delivery::Delivery;
+use super::rack::DUPLICATE_THRESHOLD;
+use super::sent::Fate;
+use crate::time::Instant;
+
+impl Connection {
+    /// IsLost: three segments above it have arrived, or more than two full ones' bytes. What was sent again already is not judged anew: only the
+    /// timeout finds out that it was lost, too.
+    pub(super) fn find_losses_by_count(&mut self, delivery: &mut Delivery, now: Instant) {
+        if self.sent.is_plain() {
+            return;
+        }
+        let most = (DUPLICATE_THRESHOLD - 1) * u32::from(self.snd.mss);
+        let (mut bytes, mut segments) = (self.sent.sacked(), self.sent.sacked_records());
+        let mut to = self.snd.una;
+        for (start, record) in self.sent.iter() {
+            if record.fate == Fate::Sacked {
+                bytes -= (record.end - start).unsigned_abs();
+                segments -= 1;
+            }
+            if bytes <= most && segments < DUPLICATE_THRESHOLD {
+                break;
+            }
+            to = record.end;
+        }
+        let is_first = |_, record: &super::sent::Record| !record.is_retransmission();
+        self.condemn_below(to, is_first, delivery, now);
+    }
+}
