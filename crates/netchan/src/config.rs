@@ -13,7 +13,7 @@ use std::{fmt, fs, io, net::IpAddr, path::Path, time::Duration};
 use proto::tcp::SynCookies;
 
 pub use module::{ModuleConfig, ModuleKind};
-use proto::tcp::{CongestionControl, EcnMode, MtuProbing};
+use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, MtuProbing};
 
 use crate::{
     link::specification::Specification,
@@ -82,6 +82,8 @@ pub struct TcpConfig {
     pub user_timeout_option: Option<bool>,
     /// When listeners answer SYNs with cookies (RFC 4987): `off`, `when-full` (default), `always`.
     pub syn_cookies: Option<SynCookies>,
+    /// Which side of TCP Fast Open is there for sockets that ask for it (RFC 7413): `off`, `client`, `server`, `both` (default).
+    pub fast_open: Option<FastOpenMode>,
     /// Whether small segments wait for company (RFC 9293 §3.7.4) unless a socket says otherwise.
     pub nagle: Option<bool>,
 }

@@ -52,6 +52,22 @@ counters! {
     SynCookies = "tcp_syn_cookies_sent",
     /// Connections opened by an ACK that brought a cookie back.
     SynCookiesTaken = "tcp_syn_cookies_taken",
+    /// SYNs of ours whose text the peer took (Linux's TCPFastOpenActive; RFC 7413).
+    FastOpenActive = "tcp_fast_open_active",
+    /// SYNs of ours whose text the peer did not take, or not whole (TCPFastOpenActiveFail).
+    FastOpenActiveFails = "tcp_fast_open_active_fail",
+    /// Connections that a listener took with the text of their SYN (TCPFastOpenPassive).
+    FastOpenPassive = "tcp_fast_open_passive",
+    /// SYNs with a cookie that is not ours (TCPFastOpenPassiveFail).
+    FastOpenPassiveFails = "tcp_fast_open_passive_fail",
+    /// Cookies that were good by the key before (TCPFastOpenPassiveAltKey).
+    FastOpenPreviousKey = "tcp_fast_open_passive_alt_key",
+    /// SYNs that asked for a cookie (TCPFastOpenCookieReqd).
+    FastOpenCookieRequests = "tcp_fast_open_cookie_reqd",
+    /// SYNs whose text was left because too many such handshakes of the listener were not over (TCPFastOpenListenOverflow).
+    FastOpenOverflows = "tcp_fast_open_listen_overflow",
+    /// How often clients stopped to send text in SYNs, because such connections got no answer (TCPFastOpenBlackhole).
+    FastOpenBlackHoles = "tcp_fast_open_blackhole",
     /// Segments sent again.
     Retransmits = "tcp_retransmits",
     /// RST segments sent.

@@ -11,6 +11,8 @@ use crate::{
 
 /// Hosts with a path narrower than their link that a shard remembers for connections to come.
 pub const PATHS: usize = 256;
+/// Peers whose Fast Open cookies a shard remembers.
+pub const FAST_OPEN_PEERS: usize = 256;
 /// Connections a shard can hold, embryonic and TIME-WAIT ones included. 65,536 × about 0.7 KiB = 45 MiB if all are used.
 pub const CONNECTIONS_PER_SHARD: usize = 65_536;
 /// What a shard of a single socket has room for: it may have to take more than one, where there are more sockets than shards.

@@ -160,6 +160,9 @@ impl Builder {
         if let Some(syn_cookies) = config.tcp.syn_cookies {
             builder.tcp.syn_cookies = syn_cookies;
         }
+        if let Some(fast_open) = config.tcp.fast_open {
+            builder.tcp.fast_open = fast_open;
+        }
         if let Some(probing) = config.tcp.mtu_probing {
             builder.tcp.mtu_probing = probing;
         }

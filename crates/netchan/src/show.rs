@@ -595,6 +595,7 @@ fn tcp_settings(stack: &Stack) -> Vec<Value> {
         ("tcp.pacing", json!(tcp.pacing)),
         ("tcp.user_timeout_option", json!(tells_timeout)),
         ("tcp.syn_cookies", json!(tcp.syn_cookies.name())),
+        ("tcp.fast_open", json!(tcp.fast_open.name())),
     ];
     rows.map(row).into()
 }

@@ -4,7 +4,7 @@ use std::{fs, io};
 
 use netchan::limits;
 use proto::{
-    tcp::{Config, CongestionControl, EcnMode},
+    tcp::{Config, CongestionControl, EcnMode, FastOpenKeys},
     time::Duration,
 };
 
@@ -82,9 +82,17 @@ impl Settings {
             self.tcp.congestion = control.unwrap_or(self.tcp.congestion);
             return control.is_some();
         }
+        if name == "tcp_fastopen_key" {
+            let keys = fast_open_keys(value);
+            self.tcp.fast_open.keys = keys.or(self.tcp.fast_open.keys);
+            return keys.is_some();
+        }
         let numbers: Vec<u64> = value
             .split_whitespace()
-            .map_while(|number| number.parse().ok())
+            .map_while(|number| match number.strip_prefix("0x") {
+                Some(hex) => u64::from_str_radix(hex, 16).ok(),
+                None => number.parse().ok(),
+            })
             .collect();
         self.set_numbers(name, &numbers).is_some()
     }
@@ -98,6 +106,8 @@ impl Settings {
             "tcp_timestamps" => self.tcp.timestamps = first != 0,
             "tcp_window_scaling" => self.tcp.window_scale = first != 0,
             "tcp_ecn" => self.tcp.ecn = ecn(first)?,
+            "tcp_fastopen" => self.set_fast_open(first),
+            "tcp_fastopen_blackhole_timeout_sec" => self.tcp.fast_open.black_hole = seconds,
             "tcp_fin_timeout" => self.tcp.fin_wait_2 = seconds,
             "tcp_syn_retries" => {
                 self.tcp.syn_timeout = patience(self.tcp.rto_initial, count);
@@ -124,6 +134,34 @@ impl Settings {
         }
         Some(())
     }
+}
+
+impl Settings {
+    /// Linux's `tcp_fastopen`, a set of bits.
+    const fn set_fast_open(&mut self, bits: u64) {
+        let mode = &mut self.tcp.fast_open;
+        mode.client = bits & 1 != 0;
+        mode.server = bits & 2 != 0;
+        mode.client_without_cookie = bits & 4 != 0;
+        mode.server_without_cookie = bits & 0x200 != 0;
+        mode.every_listener = bits & 0x400 != 0;
+    }
+}
+
+/// Linux's `tcp_fastopen_key`: four words in hexadecimal, then maybe the four of the key before.
+fn fast_open_keys(text: &str) -> Option<FastOpenKeys> {
+    let mut keys = text.split(',').map(|key| {
+        let mut bytes = [0; 16];
+        let mut words = key.trim().split('-');
+        for place in bytes.as_chunks_mut::<4>().0 {
+            *place = u32::from_str_radix(words.next()?, 16).ok()?.to_le_bytes();
+        }
+        Some(bytes)
+    });
+    Some(FastOpenKeys {
+        current: keys.next()??,
+        previous: keys.next().flatten(),
+    })
 }
 
 /// Linux's `tcp_ecn`.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use libc::{c_int, sockaddr, socklen_t};
-use netchan::socket::{Domain, Kind, Readiness, Socket};
+use netchan::socket::{Domain, Kind, Readiness, Socket, SocketOption};
 
 use crate::{
     address::{self, Given},
@@ -73,6 +73,9 @@ fn take_over(fd: RawFd, handle: &Handle<SocketState>) -> io::Result<()> {
     for option in options.iter() {
         // The kernel took it; what has no meaning here is listed as not supported.
         let _ = socket.set_option(*option);
+        if let SocketOption::FastOpenConnect(on) = option {
+            handle.fast_connect.store(*on, Relaxed);
+        }
     }
     let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
     handle
@@ -140,7 +143,7 @@ pub unsafe fn before_peer(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
     Ok(())
 }
 
-/// As [`before_peer`], for sendto(2), which connects no stream.
+/// As [`before_peer`], for sendto(2), which connects a stream only with MSG_FASTOPEN.
 ///
 /// # Safety
 /// `pointer` must be readable for `len` bytes, or NULL.
@@ -148,11 +151,13 @@ pub unsafe fn before_datagram(
     fd: RawFd,
     pointer: *const sockaddr,
     len: socklen_t,
+    flags: c_int,
 ) -> io::Result<()> {
+    let connects = flags & libc::MSG_FASTOPEN != 0;
     if pointer.is_null()
         || SOCKETS
             .get(fd)
-            .is_none_or(|handle| handle.kind == Kind::Stream)
+            .is_none_or(|handle| handle.kind == Kind::Stream && !connects)
     {
         return Ok(());
     }
@@ -164,12 +169,16 @@ pub unsafe fn before_datagram(
 ///
 /// # Safety
 /// `message` must be a valid msghdr for sending, or NULL.
-pub unsafe fn before_message(fd: RawFd, message: *const libc::msghdr) -> io::Result<()> {
+pub unsafe fn before_message(
+    fd: RawFd,
+    message: *const libc::msghdr,
+    flags: c_int,
+) -> io::Result<()> {
     // SAFETY: the caller's.
     match unsafe { message.as_ref() } {
         // SAFETY: the caller's.
         Some(message) => unsafe {
-            before_datagram(fd, message.msg_name.cast(), message.msg_namelen)
+            before_datagram(fd, message.msg_name.cast(), message.msg_namelen, flags)
         },
         None => Ok(()),
     }
@@ -265,7 +274,7 @@ pub unsafe fn connect(
     }
 }
 
-fn is_under_way(error: &io::Error) -> bool {
+pub fn is_under_way(error: &io::Error) -> bool {
     matches!(errno::code(error), libc::EINPROGRESS | libc::EALREADY)
 }
 

@@ -63,6 +63,7 @@ mod endpoint;
 mod epoll;
 mod errno;
 pub mod export;
+mod fast_open;
 mod lifecycle;
 mod options;
 mod poll;

@@ -12,7 +12,7 @@ use netchan::{
     socket::{Kind, Md5Key, SocketOption},
 };
 
-use crate::{address, buffers, descriptor, diagnosis, errno, errno::fail, state::Live};
+use crate::{address, buffers, descriptor, diagnosis, errno, errno::fail, fast_open, state::Live};
 
 /// What a program sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,9 @@ const TCP_NOTSENT_LOWAT: c_int = 25;
 const TCP_THIN_LINEAR_TIMEOUTS: c_int = 16;
 const TCP_THIN_DUPACK: c_int = 17;
 const TCP_MD5SIG_EXT: c_int = 32;
+const TCP_FASTOPEN_CONNECT: c_int = 30;
+const TCP_FASTOPEN_KEY: c_int = 33;
+const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 const SO_PREFER_BUSY_POLL: c_int = 69;
 const IPV6_MTU_DISCOVER: c_int = 23;
 
@@ -99,6 +102,10 @@ fn parse_tcp(name: c_int, value: &[u8]) -> io::Result<Setting> {
             O::DeferAccept(Duration::from_secs(u64::try_from(int(value)?).unwrap_or(0)))
         }
         libc::TCP_MD5SIG | TCP_MD5SIG_EXT => md5_key(value, name == TCP_MD5SIG_EXT)?,
+        libc::TCP_FASTOPEN => O::FastOpen(in_range(value, 0, c_int::MAX)?),
+        TCP_FASTOPEN_CONNECT => O::FastOpenConnect(in_range(value, 0, 1)? != 0),
+        TCP_FASTOPEN_NO_COOKIE => O::FastOpenNoCookie(in_range(value, 0, 1)? != 0),
+        TCP_FASTOPEN_KEY => O::FastOpenKeys(Some(fast_open::keys(value)?)),
         TCP_THIN_LINEAR_TIMEOUTS | TCP_THIN_DUPACK => {
             return int(value).map(|_| Setting::Ignored);
         }
@@ -306,7 +313,14 @@ pub unsafe fn set(
         Setting::ReceiveTimeout(timeout) => live.state.set_receive_timeout(timeout),
         Setting::SendTimeout(timeout) => live.state.set_send_timeout(timeout),
         Setting::Ignored => {}
-        Setting::Option(option) => live.socket.set_option(option).map_err(unsupported)?,
+        Setting::Option(option) => {
+            live.socket.set_option(option).map_err(unsupported)?;
+            if let SocketOption::FastOpenConnect(on) = option {
+                live.state
+                    .fast_connect
+                    .store(on, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
     }
     Ok(0)
 }
@@ -314,7 +328,9 @@ pub unsafe fn set(
 /// An option that this kind of socket does not have.
 fn unsupported(error: io::Error) -> io::Error {
     match error.kind() {
-        ErrorKind::Unsupported => errno::error(libc::ENOPROTOOPT),
+        ErrorKind::Unsupported if errno::code(&error) != libc::EOPNOTSUPP => {
+            errno::error(libc::ENOPROTOOPT)
+        }
         _ => error,
     }
 }
@@ -329,9 +345,18 @@ unsafe fn bytes<'a>(value: *const c_void, len: socklen_t) -> io::Result<&'a [u8]
     unsafe { buffers::readable(value, len as usize) }
 }
 
-/// What an undecided socket takes although the kernel may not: a congestion control that only netchan has.
+/// What an undecided socket takes although the kernel may not: a congestion control that only netchan has, Fast Open where the kernel's is
+/// off.
 pub const fn is_only_ours(level: c_int, name: c_int) -> bool {
-    level == libc::IPPROTO_TCP && name == libc::TCP_CONGESTION
+    let is_ours = matches!(
+        name,
+        libc::TCP_CONGESTION
+            | libc::TCP_FASTOPEN
+            | TCP_FASTOPEN_CONNECT
+            | TCP_FASTOPEN_NO_COOKIE
+            | TCP_FASTOPEN_KEY
+    );
+    level == libc::IPPROTO_TCP && is_ours
 }
 
 /// The kernel's socket of an undecided number took an option: netchan's will too, if it comes to that. Whether it is one of netchan's.
@@ -466,6 +491,10 @@ fn get_tcp(live: Live<'_>, name: c_int) -> io::Result<Value> {
         libc::TCP_CORK => ask(live, O::Cork(false))?,
         libc::TCP_QUICKACK => ask(live, O::QuickAck(false))?,
         libc::TCP_MAXSEG => ask(live, O::MaxSegment(0))?,
+        libc::TCP_FASTOPEN => ask(live, O::FastOpen(0))?,
+        TCP_FASTOPEN_CONNECT => ask(live, O::FastOpenConnect(false))?,
+        TCP_FASTOPEN_NO_COOKIE => ask(live, O::FastOpenNoCookie(false))?,
+        TCP_FASTOPEN_KEY => ask(live, O::FastOpenKeys(None))?,
         libc::TCP_KEEPIDLE => ask(live, O::KeepIdle(Duration::ZERO))?,
         libc::TCP_KEEPINTVL => ask(live, O::KeepInterval(Duration::ZERO))?,
         libc::TCP_KEEPCNT => ask(live, O::KeepCount(0))?,
@@ -518,7 +547,9 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
         | O::NoDelay(on)
         | O::Cork(on)
         | O::QuickAck(on)
-        | O::UrgentInline(on) => Value::Int(c_int::from(on)),
+        | O::UrgentInline(on)
+        | O::FastOpenConnect(on)
+        | O::FastOpenNoCookie(on) => Value::Int(c_int::from(on)),
         O::Md5Key { .. } => return fail(libc::ENOPROTOOPT),
         O::Linger(time) => {
             let seconds = time.map_or(0, |time| {
@@ -546,6 +577,8 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
         O::WindowClamp(n) | O::ReceiveLowWater(n) | O::UnsentLowWater(n) => {
             Value::Int(n.cast_signed())
         }
+        O::FastOpen(queue) => Value::Int(c_int::try_from(queue).unwrap_or(c_int::MAX)),
+        O::FastOpenKeys(keys) => Value::Bytes(fast_open::bytes_of(keys)),
         O::PacingRateMax(rate) => Value::Rate(rate),
         O::KeepCount(count) => Value::Int(c_int::try_from(count).unwrap_or(c_int::MAX)),
         O::Ttl(value) | O::TypeOfService(value) => Value::Int(c_int::from(value)),

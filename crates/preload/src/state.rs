@@ -43,6 +43,8 @@ pub struct SocketState {
     pub closed: AtomicBool,
     /// TCP_CORK is on because of MSG_MORE.
     pub more: AtomicBool,
+    /// TCP_FASTOPEN_CONNECT was set, and nothing was written yet.
+    pub fast_connect: AtomicBool,
     receive_timeout_ns: AtomicU64,
     send_timeout_ns: AtomicU64,
     /// Threads that wait in a call.
@@ -63,6 +65,7 @@ impl SocketState {
             nonblocking: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             more: AtomicBool::new(false),
+            fast_connect: AtomicBool::new(false),
             receive_timeout_ns: AtomicU64::new(0),
             send_timeout_ns: AtomicU64::new(0),
             sleepers: Mutex::new(Vec::new()),

@@ -14,6 +14,7 @@ use crate::{
     address::{self, Given},
     buffers,
     errno::{self, fail, would_block},
+    fast_open,
     state::Live,
     sys, wait,
 };
@@ -34,7 +35,7 @@ pub fn with_chunk<T>(call: impl FnOnce(&mut [u8]) -> T) -> T {
     result
 }
 
-fn is_nonblocking(live: Live<'_>, flags: c_int) -> bool {
+pub fn is_nonblocking(live: Live<'_>, flags: c_int) -> bool {
     flags & libc::MSG_DONTWAIT != 0 || live.state.nonblocking.load(Relaxed)
 }
 
@@ -162,13 +163,18 @@ pub fn send(
     flags: c_int,
 ) -> io::Result<usize> {
     let urgent = flags & libc::MSG_OOB != 0;
-    if flags & libc::MSG_FASTOPEN != 0 || (urgent && live.state.kind == Kind::Datagram) {
+    let fast = flags & libc::MSG_FASTOPEN != 0;
+    if (fast || urgent) && live.state.kind == Kind::Datagram {
         return fail(libc::EOPNOTSUPP);
     }
     let result = match live.state.kind {
+        Kind::Stream if fast => fast_open::send(live, buffers, to, flags),
         Kind::Stream => {
             hold_back(live, flags & libc::MSG_MORE != 0);
-            send_stream(live, buffers, flags)
+            match live.state.fast_connect.swap(false, Relaxed) {
+                true => fast_open::send_first(live, buffers, flags),
+                false => send_stream(live, buffers, flags),
+            }
         }
         Kind::Datagram if flags & libc::MSG_MORE != 0 => fail(libc::EOPNOTSUPP),
         Kind::Datagram => send_datagram(live, buffers, to, flags),
@@ -210,7 +216,11 @@ fn send_datagram(
     result
 }
 
-fn send_stream(live: Live<'_>, mut buffers: &mut [IoSlice<'_>], flags: c_int) -> io::Result<usize> {
+pub fn send_stream(
+    live: Live<'_>,
+    mut buffers: &mut [IoSlice<'_>],
+    flags: c_int,
+) -> io::Result<usize> {
     let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
     let timeout = live.state.send_timeout();
     let nonblocking = is_nonblocking(live, flags);
@@ -244,7 +254,7 @@ fn send_stream(live: Live<'_>, mut buffers: &mut [IoSlice<'_>], flags: c_int) ->
     }
 }
 
-/// Where a datagram goes. A stream ignores the address, as Linux does once it is connected.
+/// Where a datagram goes, or a stream with MSG_FASTOPEN. Else a stream ignores the address, as Linux does once it is connected.
 ///
 /// # Safety
 /// `pointer` must be readable for `len` bytes, or NULL.
@@ -252,13 +262,16 @@ pub unsafe fn destination(
     live: Live<'_>,
     pointer: *const sockaddr,
     len: socklen_t,
+    flags: c_int,
 ) -> io::Result<Option<SocketAddr>> {
-    if pointer.is_null() || live.state.kind == Kind::Stream {
+    let stream = live.state.kind == Kind::Stream;
+    if pointer.is_null() || (stream && flags & libc::MSG_FASTOPEN == 0) {
         return Ok(None);
     }
     // SAFETY: the caller's.
     match unsafe { address::read(pointer, len, live.state.domain) }? {
         Given::Inet(address) => Ok(Some(address)),
+        Given::Unspecified if stream => fail(libc::EOPNOTSUPP),
         Given::Unspecified => fail(libc::EAFNOSUPPORT),
     }
 }
@@ -316,7 +329,7 @@ pub unsafe fn send_message(
         return fail(libc::EOPNOTSUPP);
     }
     // SAFETY: the caller's.
-    let to = unsafe { destination(live, message.msg_name.cast(), message.msg_namelen) }?;
+    let to = unsafe { destination(live, message.msg_name.cast(), message.msg_namelen, flags) }?;
     let count = message.msg_iovlen;
     let send = |buffers: &mut [IoSlice<'_>]| send(live, buffers, to, flags);
     // SAFETY: the caller's.

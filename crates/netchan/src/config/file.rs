@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, ops::Range, time::Duration};
 
-use proto::tcp::{CongestionControl, EcnMode, MtuProbing, SynCookies};
+use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, MtuProbing, SynCookies};
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
@@ -60,6 +60,7 @@ struct Tcp {
     memory_max: Option<Spanned<Value>>,
     user_timeout_option: Option<bool>,
     syn_cookies: Option<Spanned<String>>,
+    fast_open: Option<Spanned<String>>,
     nagle: Option<bool>,
 }
 
@@ -272,8 +273,14 @@ fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
         memory_max: size(file.memory_max.as_ref(), &limits::MEMORY)?,
         user_timeout_option: file.user_timeout_option,
         syn_cookies: file.syn_cookies.as_ref().map(syn_cookies).transpose()?,
+        fast_open: file.fast_open.as_ref().map(fast_open).transpose()?,
         nagle: file.nagle,
     })
+}
+
+fn fast_open(name: &Spanned<String>) -> Result<FastOpenMode, Problem> {
+    let what = "side of Fast Open";
+    word(name, what, FastOpenMode::called, &FastOpenMode::NAMES)
 }
 
 fn syn_cookies(name: &Spanned<String>) -> Result<SynCookies, Problem> {

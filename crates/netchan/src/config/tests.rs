@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use proto::tcp::{CongestionControl, EcnMode, MtuProbing};
+use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, MtuProbing};
 
 use super::*;
 use crate::{
@@ -47,6 +47,7 @@ send_buffer_max = 4194304
 memory_max = "1 GiB"
 user_timeout_option = true
 syn_cookies = "always"
+fast_open = "client"
 nagle = true
 
 [udp]
@@ -91,6 +92,7 @@ fn whole_file() {
             memory_max: Some(1 << 30),
             user_timeout_option: Some(true),
             syn_cookies: Some(SynCookies::Always),
+            fast_open: FastOpenMode::called("client"),
             nagle: Some(true),
         }
     );

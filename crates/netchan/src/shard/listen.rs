@@ -11,7 +11,7 @@ use proto::{
     wire::tcp::{Flags, Header, SeqNum},
 };
 
-use super::{Shard, tcp::TcpOptions, wakers::Wakers};
+use super::{Shard, fast_open::EarlyLimit, tcp::TcpOptions, wakers::Wakers};
 use crate::{counters::Counter, limits, packet::Packet, socket::Readiness, steer::flow::FlowKey};
 
 /// A listening socket's part in one shard.
@@ -30,6 +30,8 @@ pub struct Listener {
     embryo_count: usize,
     /// SYN cookies sent may come back until then.
     cookies_until: Instant,
+    /// Connections that may be read before their handshake is over.
+    early: EarlyLimit,
     /// Connections to be accepted.
     ready: VecDeque<u32>,
     wakers: Wakers,
@@ -53,6 +55,15 @@ impl Listener {
     /// What its connections begin with.
     pub(super) const fn options(&self) -> &TcpOptions {
         &self.options
+    }
+
+    pub(super) const fn early_limit(&mut self) -> &mut EarlyLimit {
+        &mut self.early
+    }
+
+    /// One more handshake is in progress.
+    pub(super) const fn embryo_begins(&mut self) {
+        self.embryo_count += 1;
     }
 
     /// Most connections that wait to be accepted.
@@ -81,6 +92,7 @@ impl Shard {
             embryos: VecDeque::with_capacity(64),
             embryo_count: 0,
             cookies_until: Instant::ZERO,
+            early: EarlyLimit::default(),
             ready: VecDeque::with_capacity(backlog.min(limits::BACKLOG_MAX) + 1),
             wakers: Wakers::default(),
         };
@@ -141,7 +153,7 @@ impl Shard {
         number: u32,
         key: &FlowKey,
         syn: &Header,
-        packet: &Packet,
+        packet: Packet,
         iss: Option<SeqNum>,
         now: Instant,
     ) {
@@ -150,9 +162,10 @@ impl Shard {
             return self.count(Counter::DropAcceptQueue);
         }
         if iss.is_none() && self.wants_cookie(number) {
-            return self.send_cookie(number, key, syn, packet, now);
+            return self.send_cookie(number, key, syn, &packet, now);
         }
         self.make_room_for_embryo(number, now);
+        let verdict = self.judge_fast_open(number, key, syn, &packet, now);
         let Some(listener) = self.listeners.get(number) else {
             return;
         };
@@ -170,12 +183,18 @@ impl Shard {
         let mut connection = template.passive(&start, syn, now);
         connection.set_syn_ecn(Ecn::of(packet.meta.ecn));
         self.recall_path(key.remote, &mut connection, now);
+        if let Some(cookie) = verdict.option {
+            connection.grant_cookie(cookie);
+        }
         let kept = (options.fields, options.linger);
         let hash = packet.meta.flow;
         let embryo = self.insert_tcp(key, hash, &connection, interface, kept, Some(number));
         let Some(embryo) = embryo else {
             return self.count(Counter::DropConnectionTable);
         };
+        if verdict.takes_text {
+            return self.open_early(number, embryo, syn, packet, now);
+        }
         self.sign_with(embryo, self.key_for(key));
         if let Some(listener) = self.listeners.get_mut(number) {
             listener.embryos.push_back(embryo);
@@ -336,6 +355,7 @@ impl Shard {
         let Some(mut listener) = self.listeners.remove(number) else {
             return;
         };
+        self.forget_early(number);
         for connection in listener.ready.drain(..).chain(listener.embryos.drain(..)) {
             let Some(socket) = self.tcp_mut(connection) else {
                 continue;

@@ -2,6 +2,7 @@
 //! It knows nothing of regimes: packets come in by [`Shard::input`] and leave by its outboxes.
 
 mod check;
+mod fast_open;
 mod icmp;
 mod listen;
 mod memory;
@@ -29,12 +30,14 @@ use proto::{
 };
 
 pub use self::{
+    fast_open::FastOpenOptions,
     listen::Listener,
     signed::Keys,
     tcp::{Connect, Shape, TcpOptions, TcpSocket},
     udp::UdpSocket,
 };
 use self::{
+    fast_open::FastOpens,
     memory::Memory,
     peers::Peers,
     send_queue::SendMemory,
@@ -96,6 +99,7 @@ pub struct Shard {
     listeners: Table<Listener>,
     udp: Table<UdpSocket>,
     timers: Wheel,
+    fast_opens: FastOpens,
     peers: Peers,
     send_memory: SendMemory,
     memory: Memory,
@@ -188,6 +192,7 @@ impl Shard {
             listeners: Table::with_capacity(limits::LISTENERS_PER_SHARD),
             udp: Table::with_capacity(limits::UDP_SOCKETS_PER_SHARD),
             timers: Wheel::new(room.connections, now),
+            fast_opens: FastOpens::default(),
             peers: Peers::new(),
             send_memory: SendMemory::new(host.send_buffer, limits::SEND_MEMORY_KEPT),
             dirty: Vec::with_capacity(room.connections),

@@ -31,7 +31,7 @@ use proto::{
 
 pub use self::shape::Shape;
 use super::{
-    Addresses, Keys, Shard, read_addresses,
+    Addresses, FastOpenOptions, Keys, Shard, read_addresses,
     send_queue::SendQueue,
     time_wait::{self, Waiting},
     wakers::Wakers,
@@ -117,6 +117,8 @@ pub struct TcpOptions {
     pub keys: Option<Arc<Keys>>,
     /// TCP_MAXSEG.
     pub max_segment: Option<u16>,
+    /// TCP_FASTOPEN.
+    pub fast_open: FastOpenOptions,
 }
 
 /// What connect(2) asks for.
@@ -128,6 +130,8 @@ pub struct Connect<'a> {
     pub port: u16,
     /// Whom to connect to.
     pub remote: SocketAddr,
+    /// Its SYN may carry what is written first.
+    pub fast: bool,
     /// What its socket says.
     pub options: &'a TcpOptions,
 }
@@ -241,6 +245,7 @@ impl Shard {
         };
         if let Some(listener) = socket.listener
             && socket.connection.state() == State::SynReceived
+            && !socket.was_open
             && !header.flags.intersects(Flags::RST | Flags::SYN)
             && self.puts_off(listener, number, header, &packet)
         {
@@ -308,7 +313,7 @@ impl Shard {
         let text_len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
         if let Some(listener) = self.listener_for(key.local, key.local_port, packet.meta.flow) {
             match tcp::listen(header, text_len) {
-                tcp::Listen::Open => self.open_passive(listener, key, header, &packet, iss, now),
+                tcp::Listen::Open => self.open_passive(listener, key, header, packet, iss, now),
                 tcp::Listen::Reset(_) if self.takes_cookies(listener, header, now) => {
                     self.cookie_came_back(listener, key, header, packet, now);
                 }
@@ -393,15 +398,19 @@ impl Shard {
         let Some(socket) = self.tcp.get_mut(number) else {
             return ready;
         };
+        let is_fast_open = socket.connection.is_fast_open();
         if events.contains(Events::ESTABLISHED) {
-            socket.was_open = true;
+            let was_open = std::mem::replace(&mut socket.was_open, true);
             ready = ready | Readiness::WRITABLE;
-            if let Some(listener) = socket.listener {
+            if let Some(listener) = socket.listener.filter(|_| !was_open) {
                 self.handshake_done(listener, number);
             }
         }
         if events.contains(Events::PEER_CLOSED) {
             ready = ready | Readiness::READABLE | Readiness::READ_HANGUP;
+        }
+        if is_fast_open {
+            self.fast_open_event(number, events, now);
         }
         let Some(socket) = self.tcp.get_mut(number) else {
             return ready;
@@ -460,7 +469,10 @@ impl Shard {
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
+        // What waits to be accepted stays there, whatever became of it.
+        let waits = socket.listener.is_some() && socket.was_open;
         if socket.attached
+            || waits
             || !(socket.connection.is_finished() || socket.detached_flow)
             || socket.dirty
         {
@@ -576,6 +588,11 @@ impl Shard {
         if more > attempts {
             socket.hint = Hint::DOUBT;
         }
+        let is_fast_open = socket.connection.is_fast_open();
+        let over = events.contains(Events::RESET);
+        if is_fast_open && (more > attempts || over) {
+            self.fast_open_timed_out(more, over, now);
+        }
         self.tell_timer(number, if more > attempts { more } else { 0 });
         self.events(number, events, now);
         self.mark_dirty(number);
@@ -637,6 +654,7 @@ impl TcpSocket {
         let closed_for_writing = self.was_open && !self.connection.is_open_for_writing();
         // As Linux: writable once a third of the buffer is free; and where a write would answer at once with an error.
         if closed_for_writing
+            || self.connection.is_held()
             || (self.connection.can_send()
                 && self.may_append() > self.least_room()
                 && (has_memory || self.send.len() == 0))
@@ -675,6 +693,11 @@ impl TcpSocket {
     /// Whether the flow is gone.
     pub const fn is_over(&self) -> bool {
         self.detached_flow || self.connection.is_finished()
+    }
+
+    /// It may be accepted, read and written although the handshake is not over.
+    pub(super) const fn set_open(&mut self) {
+        self.was_open = true;
     }
 
     /// The pending error, left in place.

@@ -2,6 +2,7 @@
 
 pub(crate) mod attendant;
 mod datagram;
+mod fast_open;
 mod options;
 mod std_like;
 mod stream;
@@ -18,7 +19,7 @@ use std::{
 
 use percore::lock::{Mutex, mutex};
 use proto::tcp::CongestionControl;
-pub use proto::tcp::Md5Key;
+pub use proto::tcp::{FastOpenKeys, FastOpenMode, Md5Key};
 
 use self::{
     datagram::Datagram,
@@ -151,6 +152,14 @@ pub enum SocketOption {
         prefix: u8,
         key: Option<Md5Key>,
     },
+    /// TCP_FASTOPEN of a listener: most connections that may be read before their handshake is over (RFC 7413 §5.1); 0 is off.
+    FastOpen(u32),
+    /// TCP_FASTOPEN_CONNECT: where the peer is known, connect succeeds at once, and the first write goes with the SYN.
+    FastOpenConnect(bool),
+    /// TCP_FASTOPEN_NO_COOKIE: only where no address can be forged.
+    FastOpenNoCookie(bool),
+    /// TCP_FASTOPEN_KEY of a listener; `None` is the stack's own.
+    FastOpenKeys(Option<FastOpenKeys>),
     /// IP_TTL / IPV6_UNICAST_HOPS.
     Ttl(u8),
     /// IP_TOS / IPV6_TCLASS.
@@ -266,6 +275,11 @@ impl Socket {
     /// # Errors
     /// As said, and ENETUNREACH, EADDRNOTAVAIL, EAFNOSUPPORT.
     pub fn connect(&self, address: SocketAddr) -> io::Result<()> {
+        let fast = self.kind == Kind::Stream && self.fresh.lock().fast_connect;
+        self.connect_as(address, fast)
+    }
+
+    fn connect_as(&self, address: SocketAddr, fast: bool) -> io::Result<()> {
         let mut remote = self.inward(address)?;
         if remote.ip().is_unspecified() {
             // As everyone does: to this host itself.
@@ -296,9 +310,13 @@ impl Socket {
             Some(_) => Err(error(libc::EISCONN)),
             None => {
                 let bound = fresh.binding.map(|(_, address)| address);
-                let stream = Stream::open(self.stack(), bound, remote, &fresh)?;
+                let stream = Stream::open(self.stack(), bound, remote, &fresh, fast)?;
                 stream.begin(self.stack(), &fresh);
+                let is_held = fast && stream.is_held(self.stack());
                 let _ = self.role.set(Role::Stream(stream));
+                if is_held {
+                    return Ok(());
+                }
                 Err(error(libc::EINPROGRESS))
             }
         }

@@ -17,7 +17,7 @@ use crate::{
     emit::IpFields,
     errno::error,
     host::Host,
-    shard::{Keys, Shape, TcpOptions, TcpSocket},
+    shard::{FastOpenOptions, Keys, Shape, TcpOptions, TcpSocket},
 };
 
 /// Most that TCP_LINGER2 grants: as Linux.
@@ -41,6 +41,9 @@ pub(super) struct Fresh {
     cork: bool,
     quick_ack: bool,
     max_segment: Option<u16>,
+    fast_open: FastOpenOptions,
+    /// TCP_FASTOPEN_CONNECT.
+    pub fast_connect: bool,
     user_timeout: Duration,
     congestion: Option<CongestionControl>,
     /// 0: as the stack's setting.
@@ -91,6 +94,8 @@ impl Default for Fresh {
             cork: false,
             quick_ack: true,
             max_segment: None,
+            fast_open: FastOpenOptions::default(),
+            fast_connect: false,
             user_timeout: Duration::ZERO,
             congestion: None,
             syn_count: 0,
@@ -134,6 +139,7 @@ impl Fresh {
             defer_accept: retries_in(&host.tcp, self.defer_accept),
             keys: self.keys.clone(),
             max_segment: self.max_segment,
+            fast_open: self.fast_open,
         }
     }
 
@@ -289,6 +295,10 @@ impl Fresh {
             SocketOption::ReceiveLowWater(bytes) => self.low_water = bytes.max(1),
             SocketOption::UnsentLowWater(bytes) => self.unsent_low_water = bytes,
             SocketOption::UrgentInline(on) => self.urgent_inline = on,
+            SocketOption::FastOpen(queue) => self.fast_open.queue = queue,
+            SocketOption::FastOpenConnect(on) => self.fast_connect = on,
+            SocketOption::FastOpenNoCookie(on) => self.fast_open.without_cookie = on,
+            SocketOption::FastOpenKeys(keys) => self.fast_open.keys = keys,
             // By `set_key`, which may fail.
             SocketOption::Md5Key { .. } => {}
             SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
@@ -343,6 +353,14 @@ impl Fresh {
             SocketOption::ReceiveLowWater(_) => SocketOption::ReceiveLowWater(self.low_water),
             SocketOption::UnsentLowWater(_) => SocketOption::UnsentLowWater(self.unsent_low_water),
             SocketOption::UrgentInline(_) => SocketOption::UrgentInline(self.urgent_inline),
+            SocketOption::FastOpen(_) => SocketOption::FastOpen(self.fast_open.queue),
+            SocketOption::FastOpenConnect(_) => SocketOption::FastOpenConnect(self.fast_connect),
+            SocketOption::FastOpenNoCookie(_) => {
+                SocketOption::FastOpenNoCookie(self.fast_open.without_cookie)
+            }
+            SocketOption::FastOpenKeys(_) => {
+                SocketOption::FastOpenKeys(self.fast_open.keys.or(host.tcp.fast_open.keys))
+            }
             SocketOption::Md5Key { .. } => like,
             SocketOption::Ttl(_) => SocketOption::Ttl(self.fields.ttl),
             SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
@@ -369,6 +387,10 @@ const fn is_for_streams(option: SocketOption) -> bool {
             | O::WindowClamp(_)
             | O::UnsentLowWater(_)
             | O::Md5Key { .. }
+            | O::FastOpen(_)
+            | O::FastOpenConnect(_)
+            | O::FastOpenNoCookie(_)
+            | O::FastOpenKeys(_)
     )
 }
 
@@ -388,6 +410,17 @@ impl Socket {
                 return Err(error(libc::EINVAL));
             }
             SocketOption::WindowClamp(0) if self.role.get().is_some() => {
+                return Err(error(libc::EINVAL));
+            }
+            SocketOption::FastOpenConnect(true) if !self.stack().host.tcp.fast_open.client => {
+                return Err(error(libc::EOPNOTSUPP));
+            }
+            SocketOption::FastOpenConnect(_) if self.role.get().is_some() => {
+                return Err(error(libc::EINVAL));
+            }
+            SocketOption::FastOpen(_) | SocketOption::FastOpenNoCookie(_)
+                if matches!(self.role.get(), Some(Role::Stream(_))) =>
+            {
                 return Err(error(libc::EINVAL));
             }
             SocketOption::KeepCount(0)

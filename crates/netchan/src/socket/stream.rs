@@ -47,8 +47,9 @@ impl Stream {
         bound: Option<SocketAddr>,
         remote: SocketAddr,
         fresh: &Fresh,
+        fast: bool,
     ) -> io::Result<Self> {
-        let (shard, number, key) = start(stack, bound, remote, fresh)?;
+        let (shard, number, key) = start(stack, bound, remote, fresh, fast)?;
         Ok(Self::at(shard, number, key, false))
     }
 
@@ -63,6 +64,9 @@ impl Stream {
         let number = self.number.load(Relaxed);
         let state = stack.with_shard_fresh(self.shard.load(Relaxed), |shard, _| {
             let socket = shard.tcp(number)?;
+            if socket.connection.is_held() {
+                return Some(((true, false), None)); // connected, as far as anyone was told
+            }
             let facts = (socket.was_open(), socket.is_over());
             Some((facts, shard.tcp_take_error(number)))
         });
@@ -77,7 +81,7 @@ impl Stream {
             _ => {}
         }
         let bound = fresh.binding.map(|(_, address)| address);
-        match start(stack, bound, remote, fresh) {
+        match start(stack, bound, remote, fresh, false) {
             Ok((shard, number, key)) => {
                 self.close(stack);
                 *place = Place {
@@ -91,6 +95,51 @@ impl Stream {
             }
             Err(error) => Some(Err(error)),
         }
+    }
+
+    /// Whether its SYN waits for the first write.
+    pub fn is_held(&self, stack: &Stack) -> bool {
+        let is_held = self.hold(stack, |shard, number| shard.is_held(number));
+        if is_held {
+            self.place.lock().reported = true;
+        }
+        is_held
+    }
+
+    /// Whether MSG_FASTOPEN has a meaning still, or an errno: as in Linux also once after the handshake.
+    pub fn may_send_fast(&self, stack: &Stack) -> Result<(), i32> {
+        let (is_held, state) = self.hold(stack, |shard, number| {
+            let socket = shard.tcp(number);
+            let facts = socket.map(|s| (s.was_open(), s.is_over()));
+            (shard.is_held(number), facts)
+        });
+        match state {
+            _ if is_held => Ok(()),
+            Some((false, false)) => Err(libc::EALREADY),
+            Some((true, _)) if std::mem::replace(&mut self.place.lock().reported, true) => {
+                Err(libc::EISCONN)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What became of connecting, or an errno: EALREADY while it goes on.
+    pub fn finish_connect(&self, stack: &Stack) -> Result<(), i32> {
+        let number = self.number.load(Relaxed);
+        let connected = stack.with_shard_fresh(self.shard.load(Relaxed), |shard, _| {
+            if let Some(errno) = shard.tcp_take_error(number) {
+                return Err(errno);
+            }
+            match shard.tcp(number).map(|s| (s.was_open(), s.is_over())) {
+                Some((true, _)) => Ok(()),
+                Some((false, false)) => Err(libc::EALREADY),
+                _ => Err(libc::ENOTCONN),
+            }
+        });
+        if connected.is_ok() {
+            self.place.lock().reported = true;
+        }
+        connected
     }
 
     #[inline]
@@ -264,6 +313,7 @@ fn start(
     bound: Option<SocketAddr>,
     remote: SocketAddr,
     fresh: &Fresh,
+    fast: bool,
 ) -> io::Result<(usize, u32, FlowKey)> {
     let same_family = |ip: &IpAddr| !ip.is_unspecified() && ip.is_ipv4() == remote.ip().is_ipv4();
     let source = bound.map(|b| b.ip()).filter(same_family);
@@ -276,6 +326,7 @@ fn start(
         source,
         port,
         remote,
+        fast,
         options,
     };
     let may_take = |interface, port| {

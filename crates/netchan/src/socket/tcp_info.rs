@@ -15,7 +15,7 @@ pub const LEN: usize = 280;
 /// Linux's TCP_INFINITE_SSTHRESH.
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 /// TCPI_OPT_*, in their order.
-const OPTIONS: [u8; 5] = [1, 2, 4, 8, 16];
+const OPTIONS: [u8; 6] = [1, 2, 4, 8, 16, 32];
 
 /// The facts of a connection, field by field, as they are `now`; `pace_max` is SO_MAX_PACING_RATE.
 pub fn encode(info: &Info, pace_max: Option<u64>, now: Instant) -> [u8; LEN] {
@@ -132,6 +132,7 @@ fn options(info: &Info) -> u8 {
         info.window_scaling,
         info.sending.ecn,
         info.sending.ecn_seen,
+        info.syn_data,
     ];
     let given = facts.into_iter().zip(OPTIONS).filter(|(has, _)| *has);
     given.map(|(_, bit)| bit).sum()

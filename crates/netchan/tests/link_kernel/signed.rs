@@ -50,8 +50,8 @@ else:
 print('done', flush=True)
 ";
 
-const OURS: [&str; 2] = ["10.77.0.2", "fd77::2"];
-const KERNEL: [&str; 2] = ["10.77.0.1", "fd77::1"];
+pub const OURS: [&str; 2] = ["10.77.0.2", "fd77::2"];
+pub const KERNEL: [&str; 2] = ["10.77.0.1", "fd77::1"];
 
 struct Peer(Child, BufReader<ChildStdout>);
 
@@ -77,7 +77,7 @@ impl Peer {
     }
 }
 
-fn net() -> Net {
+pub fn net() -> Net {
     let builder = Net::builder().link("tap:nc0,peer=10.77.0.1/24;fd77::1/64");
     let builder = builder.unwrap().address("10.77.0.2/24").unwrap();
     builder.address("fd77::2/64").unwrap().start().unwrap()
@@ -97,7 +97,7 @@ fn keyed(net: &Net, v6: usize, secret: &str) -> Socket {
     socket
 }
 
-fn counter(net: &Net, name: &str) -> u64 {
+pub fn counter(net: &Net, name: &str) -> u64 {
     let rows = net.show("counters").unwrap();
     let mut rows = rows.as_array().unwrap().iter();
     rows.find(|row| row["name"] == name).unwrap()["value"]
@@ -106,7 +106,7 @@ fn counter(net: &Net, name: &str) -> u64 {
 }
 
 /// Waits until a socket is ready; false after two seconds.
-fn wait(net: &Net, socket: &Socket, readiness: Readiness) -> bool {
+pub fn wait(net: &Net, socket: &Socket, readiness: Readiness) -> bool {
     let mut waiter = Waiter::new(net).unwrap();
     for _ in 0..200 {
         if socket.readiness().intersects(readiness) {
@@ -117,7 +117,7 @@ fn wait(net: &Net, socket: &Socket, readiness: Readiness) -> bool {
     false
 }
 
-fn send(net: &Net, socket: &Socket, mut text: &[u8]) {
+pub fn send(net: &Net, socket: &Socket, mut text: &[u8]) {
     while !text.is_empty() {
         match socket.send(&[IoSlice::new(text)], None) {
             Ok(n) => text = &text[n..],
@@ -130,7 +130,7 @@ fn send(net: &Net, socket: &Socket, mut text: &[u8]) {
 }
 
 /// All until the end of the stream.
-fn receive(net: &Net, socket: &Socket) -> Vec<u8> {
+pub fn receive(net: &Net, socket: &Socket) -> Vec<u8> {
     let (mut all, mut part) = (Vec::new(), vec![0; 65536]);
     loop {
         let flags = ReceiveFlags::default();

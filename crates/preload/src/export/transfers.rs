@@ -218,7 +218,7 @@ pub unsafe extern "C-unwind" fn sendto(
 ) -> ssize_t {
     if !to.is_null() && !SOCKETS.is_vacant(fd) {
         // SAFETY: the caller's.
-        if errno::unit(|| unsafe { endpoint::before_datagram(fd, to, to_len) }) < 0 {
+        if errno::unit(|| unsafe { endpoint::before_datagram(fd, to, to_len, flags) }) < 0 {
             return -1;
         }
     }
@@ -226,7 +226,7 @@ pub unsafe extern "C-unwind" fn sendto(
         // SAFETY: the caller's.
         let buffer = unsafe { buffers::readable(buffer, len) }?;
         // SAFETY: the caller's.
-        let to = unsafe { transfer::destination(live, to, to_len) }?;
+        let to = unsafe { transfer::destination(live, to, to_len, flags) }?;
         transfer::send(live, &mut [IoSlice::new(buffer)], to, flags)
     });
     served.unwrap_or_else(|| {
@@ -302,7 +302,7 @@ pub unsafe extern "C-unwind" fn sendmsg(
 ) -> ssize_t {
     if !SOCKETS.is_vacant(fd) {
         // SAFETY: the caller's.
-        if errno::unit(|| unsafe { endpoint::before_message(fd, message) }) < 0 {
+        if errno::unit(|| unsafe { endpoint::before_message(fd, message, flags) }) < 0 {
             return -1;
         }
     }
@@ -351,7 +351,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         // SAFETY: the first of `count` entries.
         let first = unsafe { &raw const (*messages).msg_hdr };
         // SAFETY: the caller's.
-        if errno::unit(|| unsafe { endpoint::before_message(fd, first) }) < 0 {
+        if errno::unit(|| unsafe { endpoint::before_message(fd, first, flags) }) < 0 {
             return -1;
         }
     }

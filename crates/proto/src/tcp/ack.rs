@@ -21,7 +21,7 @@ impl Connection {
             return Err(Drop::NoAck);
         }
         if self.state == State::SynReceived {
-            if header.ack != self.iss + 1 || self.snd.nxt == self.iss {
+            if !self.acknowledges_syn(header.ack) {
                 self.refuse(header.ack);
                 return Err(Drop::Ack);
             }

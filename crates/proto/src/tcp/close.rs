@@ -28,7 +28,7 @@ impl Connection {
     /// the peer learns that data was lost: RST (RFC 9293 SHLD-3). Otherwise as [`Self::shutdown`],
     /// with a limit on FIN-WAIT-2; text that still comes is answered with RST.
     pub fn close(&mut self, unread: u32, now: Instant) -> Events {
-        if unread > 0 && self.state.is_synchronized() {
+        if unread > 0 && (self.state.is_synchronized() || self.is_early()) {
             return self.abort();
         }
         self.no_reader = true;

@@ -1,6 +1,7 @@
 //! What one endpoint's TCP may do: the settings a connection is opened with.
 
 use super::cookie::SynCookies;
+use super::fast_open_cookie::FastOpenMode;
 use super::user_timeout::UserTimeoutOption;
 use crate::time::Duration;
 
@@ -195,6 +196,8 @@ pub struct Config {
     pub user_timeout_option: UserTimeoutOption,
     /// When listeners answer SYNs with cookies (RFC 4987 §3.6).
     pub syn_cookies: SynCookies,
+    /// Which side of Fast Open is there for those who ask (RFC 7413).
+    pub fast_open: FastOpenMode,
     /// Whether the path is probed.
     pub mtu_probing: MtuProbing,
     /// Most challenge acknowledgments in 5 s (RFC 5961 §7), for one connection.
@@ -236,6 +239,7 @@ impl Default for Config {
             burst: 0,
             user_timeout_option: UserTimeoutOption::default(),
             syn_cookies: SynCookies::default(),
+            fast_open: FastOpenMode::default(),
             mtu_probing: MtuProbing::default(),
             challenge_acks: 10,
         }

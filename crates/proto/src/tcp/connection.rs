@@ -1,8 +1,11 @@
 //! The connection: its variables (RFC 9293 §3.3.1), what can be asked of it and set on it.
 
+use alloc::boxed::Box;
+
 use super::config::{Config, CongestionControl, Keepalive, MtuProbing};
 use super::congestion::Congestion;
 use super::ecn::EcnState;
+use super::fast_open::FastOpen;
 use super::pacing::Pacer;
 use super::path_mtu::PathMtu;
 use super::rate::Rate;
@@ -222,6 +225,7 @@ pub struct Connection {
     /// Our timestamp clock when something was last sent again.
     pub(super) ts_retransmitted: u32,
 
+    pub(super) fast_open: Option<Box<FastOpen>>,
     pub(super) ecn: EcnState,
     pub(super) path: PathMtu,
     pub(super) rtt: RttEstimator,
@@ -308,11 +312,8 @@ impl Connection {
     pub(super) fn new(config: &Config) -> Self {
         let settings = Settings::new(config);
         let mss = config.default_mss.min(settings.mss);
-        let shift = if config.window_scale {
-            window_shift(settings.receive_buffer.max(config.receive_buffer_max))
-        } else {
-            0
-        };
+        let buffer = settings.receive_buffer.max(config.receive_buffer_max);
+        let shift = u8::from(config.window_scale) * window_shift(buffer);
         Self {
             state: State::Closed,
             pending: Pending(Pending::SYN),
@@ -351,6 +352,7 @@ impl Connection {
             ts_recent: 0,
             ts_recent_at: 0,
             ts_retransmitted: 0,
+            fast_open: None,
             ecn: EcnState::new(config.ecn),
             path: PathMtu::new(SeqNum(0)),
             rtt: RttEstimator::new(config),
@@ -433,7 +435,8 @@ impl Connection {
     /// Whether the application may write (and the handshake allows sending).
     #[inline]
     pub const fn can_send(&self) -> bool {
-        matches!(self.state, State::Established | State::CloseWait) && !self.fin_queued
+        (matches!(self.state, State::Established | State::CloseWait) || self.is_early())
+            && !self.fin_queued
     }
 
     /// Whether writes are accepted now or, once the handshake is over, later.

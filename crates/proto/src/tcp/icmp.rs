@@ -43,6 +43,7 @@ impl Connection {
         let (reason, hard) = match error {
             IcmpError::TooBig { mss } => {
                 self.too_big(mss, quoted_seq);
+                self.syn_was_too_big();
                 return Events::NONE;
             }
             IcmpError::PortUnreachable => (Error::Refused, true),

@@ -74,6 +74,8 @@ pub struct Info {
     pub timestamps: bool,
     pub sack: bool,
     pub window_scaling: bool,
+    /// Text in a SYN was taken (RFC 7413).
+    pub syn_data: bool,
     pub send_scale: u8,
     pub receive_scale: u8,
     pub rtt: Duration,
@@ -126,6 +128,7 @@ impl Connection {
             timestamps: self.timestamps,
             sack: self.sack,
             window_scaling: self.scaling,
+            syn_data: self.has_syn_data(),
             send_scale: self.snd.scale,
             receive_scale: self.rcv.scale,
             rtt: micros(self.rtt.srtt_us),

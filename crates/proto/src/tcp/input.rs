@@ -251,7 +251,8 @@ impl Connection {
         if header.flags.contains(Flags::RST) {
             return Err(Drop::Reset);
         }
-        if header.flags.contains(Flags::ACK) && header.ack == self.snd.nxt && !self.passive {
+        let acknowledges = header.flags.contains(Flags::ACK) && self.acknowledges_syn(header.ack);
+        if acknowledges && !self.passive {
             segment.begin_after_syn();
             return Ok(());
         }
@@ -275,7 +276,7 @@ impl Connection {
         }
         out.events |= match self.state {
             // Back to LISTEN: the application never heard of it.
-            State::SynReceived if self.passive => self.finish(None) | Events::RESET,
+            State::SynReceived if self.passive => self.fall_back_to_listen(Error::Reset),
             State::SynReceived => self.finish(Some(Error::Refused)),
             State::Closing | State::LastAck => self.finish(None),
             // RFC 1337 §3: TIME-WAIT is not to be assassinated.
@@ -292,7 +293,7 @@ impl Connection {
             return Ok(());
         }
         if self.state == State::SynReceived && self.passive {
-            out.events |= self.finish(None) | Events::RESET;
+            out.events |= self.fall_back_to_listen(Error::Reset);
         } else {
             self.challenge(segment.now);
         }
@@ -326,7 +327,7 @@ impl Connection {
         let receives = matches!(
             self.state,
             State::Established | State::FinWait1 | State::FinWait2
-        );
+        ) || self.is_early();
         if segment.len == 0 || !receives {
             return Ok(());
         }

@@ -15,6 +15,7 @@ pub(super) enum Purpose {
     TimestampOffset = 2,
     Port = 3,
     Cookie = 4,
+    FastOpenKey = 5,
 }
 
 /// SipHash-2-4 of two addresses, two ports and the purpose, keyed: of 13 bytes (IPv4) or 37 (IPv6), taken as the 2 or 5

@@ -4,7 +4,6 @@ use super::config::Config;
 use super::connection::{Connection, Pending};
 use super::input::{Receiver, Segment};
 use super::reassembly::Payload;
-use super::sent::Sent;
 use super::template::{Start, Template};
 use super::types::{Drop, Error, Events, Input, State};
 use crate::time::Instant;
@@ -110,12 +109,15 @@ impl Connection {
     /// Our SYN is acknowledged and the peer's is known.
     pub(super) fn establish(&mut self, header: &Header, now: Instant, out: &mut Input) {
         let was_retransmitted = self.attempts > 0;
-        self.snd.una = header.ack;
-        self.sent = Sent::new(self.snd.una);
+        self.syn_acknowledged(header, out);
         // Behind a cookie nobody knows when the SYN-ACK left.
-        let is_timed = !was_retransmitted && self.last_sent <= now;
+        let sent_at = match &self.fast_open {
+            Some(fast) => fast.at,
+            None => self.last_sent,
+        };
+        let is_timed = !was_retransmitted && sent_at <= now;
         let rtt = match is_timed {
-            true => Some(now.micros_since(self.last_sent)),
+            true => Some(now.micros_since(sent_at)),
             false => self.echoed_rtt_us(header, now),
         };
         self.last_sent = self.last_sent.min(now);
@@ -145,6 +147,9 @@ impl Connection {
         self.take_window(header, u32::from(header.window) << shift);
         self.arm_keepalive(now);
         self.pending.clear(Pending::SYN);
+        if self.fast_open.is_some() {
+            self.watch_early_text(now);
+        }
         self.note_more_to_send();
         out.events |= Events::ESTABLISHED | Events::WRITABLE;
     }

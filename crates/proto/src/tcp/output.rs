@@ -104,7 +104,11 @@ impl Connection {
         if self.pending.has(Pending::SEND)
             && let Some(stretch) = self.next_stretch(now)
         {
-            return Some(self.send_any(stretch, now));
+            let transmit = self.send_any(stretch, now);
+            if self.is_early() {
+                self.timers.early = Instant::FAR; // until the handshake is over only the SYN-ACK is sent again
+            }
+            return Some(transmit);
         }
         if self.pending.has(Pending::TAIL) {
             self.pending.clear(Pending::TAIL);
@@ -168,7 +172,8 @@ impl Connection {
             _ if self.ecn.accurate.answers_syn_ack => return Some(self.bare(self.snd.nxt, now)),
             _ => return self.next_segment(now),
         };
-        if self.snd.nxt == self.iss {
+        let first = self.snd.nxt == self.iss;
+        if first {
             self.snd.nxt = self.iss + 1;
             self.stalled_since = now;
             self.last_sent = now;
@@ -187,6 +192,10 @@ impl Connection {
         header.options = self.syn_options(now);
         self.add_ecn_to_syn(&mut header, passive);
         header.window = self.syn_window();
+        let len = match self.fast_open {
+            Some(_) => self.add_fast_open(&mut header, first, now),
+            None => 0,
+        };
         if passive {
             header.ack = self.rcv.nxt;
             self.acknowledged_by_this();
@@ -195,8 +204,8 @@ impl Connection {
         Some(Transmit {
             header,
             offset: 0,
-            len: 0,
-            segment: self.snd.mss,
+            len,
+            segment: self.snd.mss.max(u16::try_from(len).unwrap_or(u16::MAX)),
             ecn: Ecn::NotEct,
         })
     }
@@ -270,7 +279,7 @@ impl Connection {
     /// What to send next, if windows and silly-window avoidance allow.
     #[inline]
     fn next_stretch(&mut self, now: Instant) -> Option<Stretch> {
-        if !self.state.is_synchronized() {
+        if !self.state.is_synchronized() && !self.is_early() {
             self.pending.clear(Pending::SEND);
             return None;
         }
@@ -299,7 +308,8 @@ impl Connection {
         self.pending.clear(Pending::SEND);
         match hold {
             Hold::Wait => {}
-            Hold::Window => self.start_probing(now),
+            Hold::Window if self.state.is_synchronized() => self.start_probing(now),
+            Hold::Window => {}
             Hold::Pace(at) => self.timers.pacing = at,
         }
     }

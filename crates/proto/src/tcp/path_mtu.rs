@@ -75,6 +75,11 @@ pub(super) struct PathMtu {
 }
 
 impl PathMtu {
+    /// Bytes of text and options that fit, as far as anyone has said.
+    pub const fn limit(&self) -> u16 {
+        self.limit
+    }
+
     pub const fn new(iss: SeqNum) -> Self {
         Self {
             limit: u16::MAX,

@@ -137,7 +137,7 @@ impl Connection {
             return self.give_up();
         }
         let nothing_sent = self.snd.una == self.snd.nxt;
-        if nothing_sent && !self.probing {
+        if nothing_sent && !self.probing && self.state.is_synchronized() {
             self.timers.retransmit = Instant::FAR;
             return Events::NONE;
         }
@@ -171,7 +171,7 @@ impl Connection {
     /// Nothing was heard for R2 or after all keep-alive probes.
     fn give_up(&mut self) -> Events {
         if self.state == State::SynReceived && self.passive {
-            return self.finish(None) | Events::RESET;
+            return self.fall_back_to_listen(Error::TimedOut);
         }
         let error = self.soft_error.unwrap_or(Error::TimedOut);
         self.finish(Some(error))

@@ -3,10 +3,12 @@
 use core::cmp::Ordering;
 
 mod emit;
+mod fast_open;
 mod options;
 mod parse;
 
 pub use emit::fill_checksum;
+pub use fast_open::FastOpen;
 pub use options::option;
 pub use parse::verify_checksum;
 
@@ -177,6 +179,8 @@ pub struct Options {
     pub accecn: Option<AccEcn>,
     /// User timeout (kind 28), as on the wire (RFC 5482 §3.3); 0 for none.
     pub user_timeout: u16,
+    /// Fast Open (kind 34, RFC 7413), SYN only.
+    pub fast_open: Option<FastOpen>,
     /// Bytes kept free at the end, a multiple of 4: for a signature, which is made last. Never parsed.
     pub free: u8,
 }

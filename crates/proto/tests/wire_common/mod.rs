@@ -189,6 +189,7 @@ fn tcp_options(syn: bool) -> BoxedStrategy<tcp::Options> {
                     sack: SackBlocks::NONE,
                     accecn: None,
                     user_timeout: 0,
+                    fast_open: None,
                     free: 0,
                 },
             )

@@ -59,7 +59,7 @@ impl Shard {
             return Err(libc::EPIPE);
         }
         if !socket.connection.can_send() {
-            return Err(libc::EAGAIN);
+            return self.tcp_send_first(number, buffers);
         }
         let mut room = socket.may_append();
         if room < most && socket.widen_send_queue(self.host.send_buffer_max) {
@@ -102,7 +102,7 @@ impl Shard {
             if socket.end_of_stream() {
                 return Ok(0);
             }
-            return Err(if socket.was_open {
+            return Err(if socket.was_open || !socket.is_over() {
                 libc::EAGAIN
             } else {
                 libc::ENOTCONN

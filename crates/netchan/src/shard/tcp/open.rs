@@ -83,6 +83,7 @@ impl Shard {
             source,
             port,
             remote,
+            fast,
             options,
         } = *connect;
         let peer = self.peers.get(&self.host, remote, source);
@@ -109,6 +110,9 @@ impl Shard {
         let template = options.own.as_deref().unwrap_or(&self.host.template);
         let mut connection = template.active(&start, now);
         self.recall_path(key.remote, &mut connection, now);
+        if fast && options.keys.is_none() {
+            self.begin_fast_open(&key, options.fast_open, &mut connection, now);
+        }
         let kept = (options.fields, options.linger);
         let number = self
             .insert_tcp(&key, hash, &connection, peer.interface, kept, None)

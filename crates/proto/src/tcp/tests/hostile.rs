@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU16, Ordering};
 
 use super::*;
 use crate::ip::Ecn;
-use crate::wire::tcp::{AccEcn, Options, SackBlocks, Timestamps};
+use crate::wire::tcp::{AccEcn, FastOpen, Options, SackBlocks, Timestamps};
 
 /// A sequence number that is likely to matter.
 fn near(rng: &mut Rng, points: &[SeqNum]) -> SeqNum {
@@ -59,6 +59,10 @@ fn arbitrary_options(rng: &mut Rng, conn: &Connection, points: &[SeqNum]) -> Opt
             fields: [0; 3].map(|_| rng.below(1 << 24) as u32),
         }),
         user_timeout: [0, 1, 0x8000, 0xffff][rng.below(4) as usize],
+        fast_open: rng
+            .per_mille(200)
+            .then(|| FastOpen::new(&[rng.below(256) as u8; 8], rng.per_mille(500)))
+            .flatten(),
         free: 0,
     }
 }

@@ -3,6 +3,7 @@
 mod arrival;
 mod close;
 mod ecn;
+mod fast_open;
 mod flow;
 mod hostile;
 mod loss;
@@ -189,6 +190,8 @@ pub(super) struct Pair {
     pub marks: u32,
     /// Most bytes of text that the path takes in a segment; whether it says so.
     pub narrow: Option<(usize, bool)>,
+    /// The listener takes text in SYNs.
+    pub fast: bool,
 }
 
 pub(super) const ISS: [SeqNum; 2] = [SeqNum(0xffff_ff00), SeqNum(0x7fff_fff0)];
@@ -211,6 +214,7 @@ impl Pair {
             seen: quick::Seen::default(),
             marks: 0,
             narrow: None,
+            fast: false,
         }
     }
 
@@ -352,6 +356,14 @@ impl Pair {
                 self.listener = None;
                 let mut conn = Connection::open_passive(&config, header, ISS[1], 99, now);
                 conn.set_syn_ecn(ecn);
+                if self.fast {
+                    let (queue, pool) = (&mut end.queue, &mut end.pool);
+                    let input = conn.take_syn_text(header, text, queue, pool, now);
+                    conn.check();
+                    end.conn = Some(conn);
+                    end.note(input);
+                    return Some(input);
+                }
                 conn.check();
                 end.conn = Some(conn);
             } else if let Some(reset) = reset_for(header, len) {

@@ -27,6 +27,7 @@ impl Options {
         timestamps: None,
         accecn: None,
         user_timeout: 0,
+        fast_open: None,
         free: 0,
     };
 
@@ -78,11 +79,20 @@ impl Options {
             };
             let mss = if self.mss.is_some() { 4 } else { 0 };
             let scale = if self.window_scale.is_some() { 4 } else { 0 };
-            mss + sack + timestamps + scale + self.last()
+            let others = mss + sack + timestamps + scale + self.last();
+            others + self.fast_open_len(others)
         } else {
             let blocks = self.sack_fitting();
             let sack = if blocks == 0 { 0 } else { 4 + 8 * blocks };
             timestamps + sack + self.last()
+        }
+    }
+
+    /// Bytes of the Fast Open option beside `others`; a cookie for which no room is left is not sent.
+    const fn fast_open_len(&self, others: usize) -> usize {
+        match self.fast_open {
+            Some(option) if others + option.padded() <= OPTIONS_LEN_MAX => option.padded(),
+            _ => 0,
         }
     }
 
@@ -103,7 +113,7 @@ impl Header {
     /// Writes the header, options included and checksum zero, to the front of `buf`; returns its
     /// length, 0 if it does not fit. [`fill_checksum`] does the rest.
     ///
-    /// * With SYN: MSS, SACK-permitted, timestamps, NOP, window scale, AccECN. SACK blocks are left out.
+    /// * With SYN: MSS, SACK-permitted, timestamps, NOP, window scale, Fast Open, AccECN. SACK blocks are left out.
     /// * Without: NOP, NOP, timestamps, NOP, NOP, SACK (three blocks beside timestamps, four
     ///   without), AccECN, for which the caller has left room. MSS, window scale and SACK-permitted are left out (RFC 9293 MUST-65).
     ///
@@ -224,6 +234,16 @@ fn emit_options(options: Options, syn: bool, area: &mut [u8]) {
     }
     if let (true, Some(shift)) = (syn, options.window_scale) {
         put(&[kind::NOP, kind::WINDOW_SCALE, 3, shift]);
+    }
+    if syn && let Some(option) = options.fast_open {
+        let others = Options {
+            accecn: None,
+            fast_open: None,
+            ..options
+        };
+        if options.fast_open_len(others.len(true)) > 0 {
+            option.emit(&mut put);
+        }
     }
     let fitting = options
         .sack

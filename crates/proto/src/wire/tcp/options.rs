@@ -1,6 +1,6 @@
 //! The general walk over TCP options (RFC 9293 §3.1), for what the fast paths of parse leave.
 
-use super::{AccEcn, HEADER_LEN, Options, SackBlocks, SeqNum, Timestamps};
+use super::{AccEcn, FastOpen, HEADER_LEN, Options, SackBlocks, SeqNum, Timestamps};
 use crate::wire::Error;
 
 /// Option kinds.
@@ -13,8 +13,11 @@ pub(super) mod kind {
     pub const SACK: u8 = 5;
     pub const TIMESTAMPS: u8 = 8;
     pub const USER_TIMEOUT: u8 = 28;
+    pub const FAST_OPEN: u8 = 34;
     pub const ACCECN0: u8 = 172;
     pub const ACCECN1: u8 = 174;
+    /// RFC 6994; what it is for stands in the two bytes behind the length.
+    pub const EXPERIMENT: u8 = 254;
 }
 
 /// What the first option of `wanted` kind says in a segment; `None` if there is none, or the options before it are not whole.
@@ -84,6 +87,13 @@ fn take(kind: u8, data: &[u8], syn: bool, options: &mut Options) {
         }
         (kind::ACCECN0 | kind::ACCECN1, data) if options.accecn.is_none() => {
             options.accecn = Some(accecn(kind == kind::ACCECN1, data));
+        }
+        // Of several the last counts, as in Linux: a peer that answers in both forms means the newer one.
+        (kind::FAST_OPEN, cookie) if syn => {
+            options.fast_open = FastOpen::read(cookie, false).or(options.fast_open);
+        }
+        (kind::EXPERIMENT, [a, b, cookie @ ..]) if syn && [*a, *b] == FastOpen::EXPERIMENT => {
+            options.fast_open = FastOpen::read(cookie, true).or(options.fast_open);
         }
         _ => {}
     }

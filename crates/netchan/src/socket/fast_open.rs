@@ -1,0 +1,51 @@
+//! Connecting and sending in one call (RFC 7413 §3; Linux's MSG_FASTOPEN).
+
+use std::{
+    io::{self, IoSlice},
+    net::SocketAddr,
+};
+
+use super::{Kind, Role, Socket};
+use crate::errno::error;
+
+impl Socket {
+    /// sendto(2) with MSG_FASTOPEN, without waiting: connects to `to`, and the SYN carries as much of `buffers` as fits, if the peer's
+    /// cookie is known: how much. Else EINPROGRESS: nothing was taken, the SYN asks for a cookie, and it goes on as after
+    /// [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// As said and as there; EALREADY while it connects, EISCONN, EOPNOTSUPP for a datagram socket and where Fast Open is off.
+    pub fn send_fast(&self, buffers: &[IoSlice<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
+        if self.kind == Kind::Datagram || !self.stack().host.tcp.fast_open.client {
+            return Err(error(libc::EOPNOTSUPP));
+        }
+        match self.role.get() {
+            None => {
+                let to = to.ok_or_else(|| error(libc::EINVAL))?;
+                self.connect_as(to, true)?;
+            }
+            Some(Role::Stream(stream)) => stream.may_send_fast(self.stack()).map_err(error)?,
+            Some(_) => return Err(error(libc::EISCONN)),
+        }
+        self.send(buffers, None)
+    }
+
+    /// Whether connect has succeeded although no SYN has left: that waits for the first write (TCP_FASTOPEN_CONNECT).
+    pub fn waits_for_first_write(&self) -> bool {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.is_held(self.stack()),
+            _ => false,
+        }
+    }
+
+    /// What became of connecting: EALREADY while it goes on, then `Ok`, or the error.
+    ///
+    /// # Errors
+    /// As said; ENOTCONN if nobody began.
+    pub fn finish_connect(&self) -> io::Result<()> {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.finish_connect(self.stack()).map_err(error),
+            _ => Err(error(libc::ENOTCONN)),
+        }
+    }
+}
