@@ -144,6 +144,8 @@ counters! {
     DropUdpQueue = "drop_udp_queue_full",
     /// Drop: a datagram while all UDP sockets together hold as much memory as they may.
     DropUdpLimit = "drop_udp_memory_limit",
+    /// Drop: an ICMP error about a datagram while its socket's error queue is full.
+    DropUdpErrorQueue = "drop_udp_error_queue_full",
     /// Drop: the shard's channel from the link is full.
     DropChannelFull = "drop_channel_full",
     /// Drop: somebody holds the shard, and the link's part of its backlog is full.

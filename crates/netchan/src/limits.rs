@@ -69,6 +69,17 @@ pub const BACKLOG_MAX: usize = 4_096;
 pub const UDP_SHARE: usize = 4;
 /// Datagrams that wait in one UDP socket.
 pub const UDP_QUEUE: usize = 512;
+/// Errors that wait in one UDP socket with IP_RECVERR, and bytes of payload that they hold together: 16 datagrams of Ethernet's
+/// size, or what four times as many ICMP errors of IPv4 quote at most.
+pub const UDP_ERRORS: usize = 64;
+/// See [`UDP_ERRORS`].
+pub const UDP_ERROR_BYTES: usize = 24 << 10;
+/// Datagrams that one send with UDP_SEGMENT may make: as Linux (UDP_MAX_SEGMENTS).
+pub const UDP_SEGMENTS: usize = 128;
+/// Datagrams that one receive with UDP_GRO may bring: as Linux (UDP_GRO_CNT_MAX).
+pub const UDP_MERGED: usize = 64;
+/// Bytes that these have together: what fits one IP packet.
+pub const UDP_MERGED_BYTES: usize = 65_535 - 20 - 8;
 /// Packets of the receive slab that sockets and channels may hold: the rest always stays free for the link.
 pub const RECEIVE_SLAB: usize = 32_768;
 /// Receive buffers where frames can be 64 KiB (offloads, loopback MTU): fewer, larger.

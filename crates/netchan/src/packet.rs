@@ -155,6 +155,11 @@ impl Packet {
         self.len += short(n);
         self.buffer.get_mut(start..start + n)
     }
+    /// The `n` bytes of old room before the first: headers that were pulled off. `None`: there was not so much.
+    pub fn before(&self, n: usize) -> Option<&[u8]> {
+        let start = self.start as usize;
+        self.buffer.get(start.checked_sub(n)?..start)
+    }
     /// Drops bytes from the end until `len` are left.
     #[inline]
     pub fn truncate(&mut self, len: usize) {

@@ -25,14 +25,18 @@
 //! that number), `splice` (EINVAL), `fdopen fileno` (on a socket that is netchan's by then), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
 //!
 //! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE MSG_OOB` (streams; RFC 6093: POLLPRI and SIOCATMARK go with it, SIGURG does
-//! not), `MSG_WAITFORONE`; `MSG_FASTOPEN` is EOPNOTSUPP; `MSG_ERRQUEUE` is always empty.
+//! not), `MSG_WAITFORONE`, `MSG_ERRQUEUE` (datagrams; a stream's is always empty); `MSG_FASTOPEN` is EOPNOTSUPP.
 //!
 //! | level | served | taken without effect | ENOPROTOOPT |
 //! | --- | --- | --- | --- |
-//! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE MAX_PACING_RATE INCOMING_CPU (asked: the shard's number) | PRIORITY DEBUG DONTROUTE BUSY_POLL PREFER_BUSY_POLL, INCOMING_CPU (set) | the rest (BINDTODEVICE, MARK, TIMESTAMP, ZEROCOPY, ATTACH_FILTER …) |
+//! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE MAX_PACING_RATE INCOMING_CPU (asked: the shard's number); for datagrams TIMESTAMP TIMESTAMPNS RXQ_OVFL | PRIORITY DEBUG DONTROUTE BUSY_POLL PREFER_BUSY_POLL, INCOMING_CPU (set); for streams TIMESTAMP TIMESTAMPNS RXQ_OVFL | the rest (BINDTODEVICE, MARK, TIMESTAMPING, ZEROCOPY, ATTACH_FILTER …) |
 //! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT WINDOW_CLAMP NOTSENT_LOWAT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT MD5SIG MD5SIG_EXT (no interfaces) | THIN_* | the rest (FASTOPEN, AO_*, ULP, SAVED_SYN, REPAIR …) |
-//! | `IPPROTO_IP` | TOS TTL | MTU_DISCOVER RECVERR BIND_ADDRESS_NO_PORT | the rest (PKTINFO, multicast …) |
-//! | `IPPROTO_IPV6` | V6ONLY TCLASS UNICAST_HOPS | MTU_DISCOVER RECVERR | the rest |
+//! | `IPPROTO_UDP` | CORK SEGMENT GRO NO_CHECK6_TX NO_CHECK6_RX | | the rest |
+//! | `IPPROTO_IP` | TOS TTL; for datagrams RECVERR MTU_DISCOVER MTU PKTINFO RECVTTL RECVTOS RECVORIGDSTADDR | BIND_ADDRESS_NO_PORT; for streams those for datagrams | the rest (multicast …) |
+//! | `IPPROTO_IPV6` | V6ONLY TCLASS UNICAST_HOPS; for datagrams RECVERR MTU_DISCOVER MTU RECVPKTINFO RECVHOPLIMIT RECVTCLASS RECVORIGDSTADDR | for streams those for datagrams | the rest |
+//!
+//! Ancillary data comes with datagrams as these options ask for it, and goes with them: `IP_PKTINFO IP_TTL IP_TOS IPV6_PKTINFO IPV6_HOPLIMIT IPV6_TCLASS
+//! UDP_SEGMENT`, EINVAL for others. The interface in `in_pktinfo` is the stack's own number for it, from 1.
 //!
 //! # What is different from the kernel's sockets
 //!
@@ -46,7 +50,9 @@
 //! * **Bad pointers.** NULL is EFAULT; other addresses that are not mapped fault.
 //! * **Beside the symbols.** `syscall(2)`, io_uring, calls that the C library makes inside itself, and statically linked programs go past this
 //!   library: they see the kernel's unconnected socket. A socket passed over a UNIX socket arrives as one, too.
-//! * **Ancillary data** is not served: none comes, and sending it is EOPNOTSUPP.
+//! * **Ancillary data** with a stream is not served: none comes, and sending it is EOPNOTSUPP.
+//! * **ICMP errors**: a connected datagram socket is told of hosts and networks that are unreachable for now without asking for it (`IP_RECVERR`), too, as
+//!   RFC 1122 §4.1.3.3 has it; Linux tells only of what is final.
 //! * **Exit.** A program that ends by `exit` or by returning from `main` waits up to 5 s until its peers have what it sent; `_exit` and fatal
 //!   signals do not.
 //! * **Numbers.** The stack's own descriptors (its links, an eventfd for each thread that waits) take numbers in the process: a number that was
@@ -55,7 +61,9 @@
 //!   its links, too. Programs that do so, do it before their first socket or in a child that they exec from.
 
 mod address;
+mod ancillary;
 mod buffers;
+mod datagram_options;
 mod descriptor;
 mod diagnosis;
 pub mod driver;

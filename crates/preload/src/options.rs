@@ -12,7 +12,10 @@ use netchan::{
     socket::{Kind, Md5Key, SocketOption},
 };
 
-use crate::{address, buffers, descriptor, diagnosis, errno, errno::fail, fast_open, state::Live};
+use crate::{
+    address, ancillary::Ask, buffers, datagram_options, descriptor, diagnosis, errno, errno::fail,
+    fast_open, state::Live,
+};
 
 /// What a program sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +26,12 @@ pub enum Setting {
     ReceiveTimeout(Option<Duration>),
     /// SO_SNDTIMEO.
     SendTimeout(Option<Duration>),
+    /// What recvmsg(2) shall tell.
+    Ask(Ask, bool),
     /// Taken without effect.
     Ignored,
 }
 
-const IP_RECVERR: c_int = 11;
-const IPV6_RECVERR: c_int = 25;
 const IP_BIND_ADDRESS_NO_PORT: c_int = 24;
 const TCP_NOTSENT_LOWAT: c_int = 25;
 const TCP_THIN_LINEAR_TIMEOUTS: c_int = 16;
@@ -38,7 +41,6 @@ const TCP_FASTOPEN_CONNECT: c_int = 30;
 const TCP_FASTOPEN_KEY: c_int = 33;
 const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
 const SO_PREFER_BUSY_POLL: c_int = 69;
-const IPV6_MTU_DISCOVER: c_int = 23;
 
 /// Reads one option as setsockopt passes it: ENOPROTOOPT (not served), EINVAL (too short, out of range).
 pub fn parse(level: c_int, name: c_int, value: &[u8]) -> io::Result<Setting> {
@@ -47,7 +49,18 @@ pub fn parse(level: c_int, name: c_int, value: &[u8]) -> io::Result<Setting> {
         libc::IPPROTO_TCP => parse_tcp(name, value),
         libc::IPPROTO_IP => parse_ip(name, value),
         libc::IPPROTO_IPV6 => parse_ipv6(name, value),
-        _ => fail(libc::ENOPROTOOPT),
+        _ => parse_datagrams(level, name, value),
+    }
+}
+
+fn parse_datagrams(level: c_int, name: c_int, value: &[u8]) -> io::Result<Setting> {
+    let number = match level {
+        libc::IPPROTO_IP => int_or_byte(value),
+        _ => int(value),
+    };
+    match datagram_options::parse(level, name, *number.as_ref().unwrap_or(&0)) {
+        Some(setting) => number.and(setting),
+        None => fail(libc::ENOPROTOOPT),
     }
 }
 
@@ -72,7 +85,7 @@ fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
         | libc::SO_BUSY_POLL
         | SO_PREFER_BUSY_POLL
         | libc::SO_INCOMING_CPU => return int(value).map(|_| Setting::Ignored),
-        _ => return fail(libc::ENOPROTOOPT),
+        _ => return parse_datagrams(libc::SOL_SOCKET, name, value),
     }))
 }
 
@@ -117,10 +130,8 @@ fn parse_ip(name: c_int, value: &[u8]) -> io::Result<Setting> {
     match name {
         libc::IP_TOS => Ok(Setting::Option(SocketOption::TypeOfService(octet(value)?))),
         libc::IP_TTL => ttl(int_or_byte(value)?),
-        libc::IP_MTU_DISCOVER | IP_RECVERR | IP_BIND_ADDRESS_NO_PORT => {
-            int_or_byte(value).map(|_| Setting::Ignored)
-        }
-        _ => fail(libc::ENOPROTOOPT),
+        IP_BIND_ADDRESS_NO_PORT => int_or_byte(value).map(|_| Setting::Ignored),
+        _ => parse_datagrams(libc::IPPROTO_IP, name, value),
     }
 }
 
@@ -132,8 +143,7 @@ fn parse_ipv6(name: c_int, value: &[u8]) -> io::Result<Setting> {
             _ => Ok(Setting::Option(SocketOption::TypeOfService(octet(value)?))),
         },
         libc::IPV6_UNICAST_HOPS => ttl(int(value)?),
-        IPV6_MTU_DISCOVER | IPV6_RECVERR => int(value).map(|_| Setting::Ignored),
-        _ => fail(libc::ENOPROTOOPT),
+        _ => parse_datagrams(libc::IPPROTO_IPV6, name, value),
     }
 }
 
@@ -312,6 +322,7 @@ pub unsafe fn set(
     match parse(level, name, unsafe { bytes(value, len) }?)? {
         Setting::ReceiveTimeout(timeout) => live.state.set_receive_timeout(timeout),
         Setting::SendTimeout(timeout) => live.state.set_send_timeout(timeout),
+        Setting::Ask(what, on) => live.state.asked.set(what, on),
         Setting::Ignored => {}
         Setting::Option(option) => {
             live.socket.set_option(option).map_err(unsupported)?;
@@ -384,6 +395,7 @@ pub unsafe fn note(
         Ok(Setting::SendTimeout(timeout)) => {
             descriptor::note(fd, |state| state.set_send_timeout(timeout));
         }
+        Ok(Setting::Ask(what, on)) => descriptor::note(fd, |state| state.asked.set(what, on)),
         Ok(Setting::Ignored) | Err(_) => {}
     }
     is_ours
@@ -415,8 +427,12 @@ pub unsafe fn get(
     if c_int::try_from(*len).is_err() {
         return fail(libc::EINVAL);
     }
-    let answer = match (level, diagnosis::get(live, level, name)) {
-        (_, Some(bytes)) => Ok(Value::Bytes(bytes)),
+    let known = match datagram_options::get(live, level, name) {
+        Some(number) => Some(number.map(Value::Int).map_err(unsupported)?),
+        None => diagnosis::get(live, level, name).map(Value::Bytes),
+    };
+    let answer = match (level, known) {
+        (_, Some(value)) => Ok(value),
         (libc::SOL_SOCKET, None) => get_socket(live, name),
         (libc::IPPROTO_TCP, None) => get_tcp(live, name),
         (libc::IPPROTO_IP, None) => get_ip(live, name),
@@ -517,8 +533,6 @@ fn get_ip(live: Live<'_>, name: c_int) -> io::Result<Value> {
     match name {
         libc::IP_TOS => ask(live, SocketOption::TypeOfService(0)),
         libc::IP_TTL => ask(live, SocketOption::Ttl(0)),
-        libc::IP_MTU_DISCOVER => Ok(Value::Int(libc::IP_PMTUDISC_WANT)),
-        IP_RECVERR => Ok(Value::Int(0)),
         // No options: as many bytes of them.
         libc::IP_OPTIONS => Ok(Value::Bytes(Vec::new())),
         _ => fail(libc::ENOPROTOOPT),
@@ -530,7 +544,6 @@ fn get_ipv6(live: Live<'_>, name: c_int) -> io::Result<Value> {
         libc::IPV6_V6ONLY => ask(live, SocketOption::V6Only(false)),
         libc::IPV6_TCLASS => ask(live, SocketOption::TypeOfService(0)),
         libc::IPV6_UNICAST_HOPS => ask(live, SocketOption::Ttl(0)),
-        IPV6_RECVERR => Ok(Value::Int(0)),
         _ => fail(libc::ENOPROTOOPT),
     }
 }
@@ -550,7 +563,7 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
         | O::UrgentInline(on)
         | O::FastOpenConnect(on)
         | O::FastOpenNoCookie(on) => Value::Int(c_int::from(on)),
-        O::Md5Key { .. } => return fail(libc::ENOPROTOOPT),
+        O::Md5Key { .. } | O::Udp(_) => return fail(libc::ENOPROTOOPT),
         O::Linger(time) => {
             let seconds = time.map_or(0, |time| {
                 c_int::try_from(time.as_secs()).unwrap_or(c_int::MAX)

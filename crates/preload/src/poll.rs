@@ -134,7 +134,8 @@ impl Scratch {
             let asked = entries.iter().filter_map(|(at, _)| fds.get(*at));
             let events = asked.fold(0, |all, entry| all | entry.events);
             if let Some(socket) = entries.first().and_then(|(_, handle)| handle.socket.get()) {
-                waiter.register(socket, interest(events));
+                // Errors always: those too that only wait in an error queue.
+                waiter.register(socket, interest(events) | Readiness::ERROR);
             }
         }
     }

@@ -17,6 +17,7 @@ use netchan::socket::{Domain, Kind, Socket, SocketOption};
 use parking_lot::Mutex;
 
 use crate::{
+    ancillary::Asked,
     epoll::{self, Watch},
     errno,
     table::{Handle, Removed, Table},
@@ -45,6 +46,8 @@ pub struct SocketState {
     pub more: AtomicBool,
     /// TCP_FASTOPEN_CONNECT was set, and nothing was written yet.
     pub fast_connect: AtomicBool,
+    /// What recvmsg(2) shall tell of datagrams.
+    pub asked: Asked,
     receive_timeout_ns: AtomicU64,
     send_timeout_ns: AtomicU64,
     /// Threads that wait in a call.
@@ -66,6 +69,7 @@ impl SocketState {
             closed: AtomicBool::new(false),
             more: AtomicBool::new(false),
             fast_connect: AtomicBool::new(false),
+            asked: Asked::default(),
             receive_timeout_ns: AtomicU64::new(0),
             send_timeout_ns: AtomicU64::new(0),
             sleepers: Mutex::new(Vec::new()),

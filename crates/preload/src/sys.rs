@@ -146,12 +146,21 @@ pub fn raise_sigpipe() {
 
 /// CLOCK_MONOTONIC since its origin.
 pub fn monotonic() -> Duration {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+/// CLOCK_REALTIME: since 1970.
+pub fn wall_clock() -> Duration {
+    clock(libc::CLOCK_REALTIME)
+}
+
+fn clock(which: libc::clockid_t) -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: `time` is writable.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    unsafe { libc::clock_gettime(which, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -8,11 +8,13 @@ use std::{
 };
 
 use libc::{c_int, c_uint, mmsghdr, msghdr, sockaddr, socklen_t};
-use netchan::socket::{Kind, Readiness, ReceiveFlags, Received, SocketOption};
+use netchan::socket::{
+    Kind, Readiness, ReceiveFlags, Received, ReceivedError, SendInfo, SocketOption,
+};
 
 use crate::{
     address::{self, Given},
-    buffers,
+    ancillary, buffers,
     errno::{self, fail, would_block},
     fast_open,
     state::Live,
@@ -46,7 +48,13 @@ pub fn receive(
     flags: c_int,
 ) -> io::Result<Received> {
     if flags & libc::MSG_ERRQUEUE != 0 {
-        return fail(libc::EAGAIN); // no error queue: it is empty
+        let received = receive_error(live, buffers)?;
+        return Ok(Received {
+            len: received.len,
+            from: Some(received.error.destination),
+            truncated: received.truncated,
+            info: None,
+        });
     }
     if flags & libc::MSG_OOB != 0 && live.state.kind == Kind::Stream {
         let how = ReceiveFlags {
@@ -69,6 +77,13 @@ pub fn receive(
         live.state.watch.used(Readiness::READABLE);
     }
     result
+}
+
+/// MSG_ERRQUEUE: never waits. A stream keeps no errors.
+fn receive_error(live: Live<'_>, buffers: &mut [IoSliceMut<'_>]) -> io::Result<ReceivedError> {
+    let received = live.socket.receive_error(buffers);
+    live.state.watch.used(Readiness::ERROR);
+    received
 }
 
 fn receive_some(
@@ -162,6 +177,17 @@ pub fn send(
     to: Option<SocketAddr>,
     flags: c_int,
 ) -> io::Result<usize> {
+    send_with(live, buffers, to, SendInfo::default(), flags)
+}
+
+/// The same with what goes along with a datagram.
+fn send_with(
+    live: Live<'_>,
+    buffers: &mut [IoSlice<'_>],
+    to: Option<SocketAddr>,
+    mut info: SendInfo,
+    flags: c_int,
+) -> io::Result<usize> {
     let urgent = flags & libc::MSG_OOB != 0;
     let fast = flags & libc::MSG_FASTOPEN != 0;
     if (fast || urgent) && live.state.kind == Kind::Datagram {
@@ -176,8 +202,10 @@ pub fn send(
                 false => send_stream(live, buffers, flags),
             }
         }
-        Kind::Datagram if flags & libc::MSG_MORE != 0 => fail(libc::EOPNOTSUPP),
-        Kind::Datagram => send_datagram(live, buffers, to, flags),
+        Kind::Datagram => {
+            info.more = flags & libc::MSG_MORE != 0;
+            send_datagram(live, buffers, (to, &info), flags)
+        }
     };
     if let Err(error) = &result {
         let quiet = flags & libc::MSG_NOSIGNAL != 0 || live.state.kind == Kind::Datagram;
@@ -199,7 +227,7 @@ fn hold_back(live: Live<'_>, more: bool) {
 fn send_datagram(
     live: Live<'_>,
     buffers: &[IoSlice<'_>],
-    to: Option<SocketAddr>,
+    (to, info): (Option<SocketAddr>, &SendInfo),
     flags: c_int,
 ) -> io::Result<usize> {
     let timeout = live.state.send_timeout();
@@ -208,7 +236,7 @@ fn send_datagram(
         Readiness::WRITABLE,
         is_nonblocking(live, flags),
         timeout,
-        || live.socket.send(buffers, to),
+        || live.socket.send_message(buffers, to, info),
     );
     if result.as_ref().is_err_and(would_block) {
         live.state.watch.used(Readiness::WRITABLE);
@@ -276,7 +304,7 @@ pub unsafe fn destination(
     }
 }
 
-/// recvmsg(2) on netchan's socket. No ancillary data comes: `msg_controllen` becomes 0.
+/// recvmsg(2) on netchan's socket.
 ///
 /// # Safety
 /// `message` must be a valid msghdr for receiving, or NULL.
@@ -289,6 +317,10 @@ pub unsafe fn receive_message(
     let Some(message) = (unsafe { message.as_mut() }) else {
         return fail(libc::EFAULT);
     };
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        // SAFETY: the caller's.
+        return unsafe { receive_error_message(live, message) };
+    }
     let count = message.msg_iovlen;
     let receive = |buffers: &mut [IoSliceMut<'_>]| receive(live, buffers, flags);
     // SAFETY: the caller's.
@@ -302,17 +334,37 @@ pub unsafe fn receive_message(
         }
         None => message.msg_namelen = 0,
     }
-    message.msg_controllen = 0;
-    let truncated = if received.truncated {
-        libc::MSG_TRUNC
-    } else {
-        0
-    };
-    message.msg_flags = truncated | flags & libc::MSG_OOB;
+    // SAFETY: the caller's.
+    let told = unsafe { ancillary::tell(message, &received, &live.state.asked, live.state.domain) };
+    message.msg_flags = told | truncated(received.truncated) | flags & libc::MSG_OOB;
     Ok(received.len)
 }
 
-/// sendmsg(2) on netchan's socket. Ancillary data is refused: none is served.
+const fn truncated(is: bool) -> c_int {
+    if is { libc::MSG_TRUNC } else { 0 }
+}
+
+/// recvmsg(2) with MSG_ERRQUEUE: the payload of the datagram that an error is about, and the error as ancillary data.
+///
+/// # Safety
+/// `message` must be a valid msghdr for receiving.
+unsafe fn receive_error_message(live: Live<'_>, message: &mut msghdr) -> io::Result<usize> {
+    let receive = |buffers: &mut [IoSliceMut<'_>]| receive_error(live, buffers);
+    let count = message.msg_iovlen;
+    // SAFETY: the caller's.
+    let received =
+        unsafe { buffers::with_writable(message.msg_iov, count, libc::EMSGSIZE, receive) }?;
+    let (error, domain) = (&received.error, live.state.domain);
+    let len = &raw mut message.msg_namelen;
+    // SAFETY: the caller's.
+    unsafe { address::write(error.destination, domain, message.msg_name.cast(), len) }?;
+    // SAFETY: the caller's.
+    let told = unsafe { ancillary::tell_error(message, error, domain) };
+    message.msg_flags = told | truncated(received.truncated);
+    Ok(received.len)
+}
+
+/// sendmsg(2) on netchan's socket. A stream's ancillary data is refused: none is served.
 ///
 /// # Safety
 /// `message` must be a valid msghdr for sending, or NULL.
@@ -325,13 +377,18 @@ pub unsafe fn send_message(
     let Some(message) = (unsafe { message.as_ref() }) else {
         return fail(libc::EFAULT);
     };
-    if message.msg_controllen > 0 && !message.msg_control.is_null() {
+    let info = if message.msg_controllen == 0 || message.msg_control.is_null() {
+        SendInfo::default()
+    } else if live.state.kind == Kind::Stream {
         return fail(libc::EOPNOTSUPP);
-    }
+    } else {
+        // SAFETY: the caller's.
+        unsafe { ancillary::read(message, live.state.domain) }?
+    };
     // SAFETY: the caller's.
     let to = unsafe { destination(live, message.msg_name.cast(), message.msg_namelen, flags) }?;
     let count = message.msg_iovlen;
-    let send = |buffers: &mut [IoSlice<'_>]| send(live, buffers, to, flags);
+    let send = |buffers: &mut [IoSlice<'_>]| send_with(live, buffers, to, info, flags);
     // SAFETY: the caller's.
     unsafe { buffers::with_readable(message.msg_iov, count, libc::EMSGSIZE, send) }
 }

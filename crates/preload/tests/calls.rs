@@ -81,7 +81,7 @@ fn options_on_netchan() {
 
 #[test]
 fn datagrams_on_netchan() {
-    on_netchan("datagrams", "app-channel");
+    on_netchan("datagrams messages", "app-channel");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use proto::{
     wire::{ipv4::Protocol, tcp::SeqNum},
 };
 
-use super::{Addresses, Shard, time_wait};
+use super::{Addresses, Shard, time_wait, udp::Report};
 use crate::{
     counters::Counter,
     packet::{HEADROOM, Packet},
@@ -40,6 +40,12 @@ impl Shard {
             _ => icmp::receive_v4(message, Destination::Ours, ours),
         };
         match incoming {
+            Ok(icmp::Incoming::Error(error)) if error.protocol == Protocol::UDP => {
+                match Report::new(message, &error, addresses.source) {
+                    Some(report) => self.udp_icmp(&report, now),
+                    None => self.count(Counter::DropIcmp),
+                }
+            }
             Ok(icmp::Incoming::Error(error)) => self.icmp_error(&error, now),
             _ => self.count(Counter::DropIcmp),
         }
@@ -63,6 +69,9 @@ impl Shard {
             quoted_seq: seq.map(|&bytes| SeqNum(u32::from_be_bytes(bytes))),
             quoted_len: u16::try_from(bytes.len()).unwrap_or(u16::MAX),
         };
+        if error.protocol == Protocol::UDP {
+            return self.udp_icmp(&Report::undeliverable(bytes, &error), now);
+        }
         self.icmp_error(&error, now);
     }
 
@@ -71,12 +80,6 @@ impl Shard {
             SocketAddr::from(error.local),
             SocketAddr::from(error.remote),
         );
-        if error.protocol == Protocol::UDP {
-            if let Some(errno) = errno_of(error.kind) {
-                self.udp_icmp(local, remote, errno);
-            }
-            return;
-        }
         let key = FlowKey {
             local: local.ip(),
             remote: remote.ip(),
@@ -137,18 +140,6 @@ impl Shard {
             }
             Err(_) => self.slab.free(answer.into_buffer()),
         }
-    }
-}
-
-/// What an ICMP error is to a connected UDP socket; `None`: nothing it could do anything about.
-const fn errno_of(kind: Kind) -> Option<i32> {
-    match kind {
-        Kind::PortUnreachable => Some(libc::ECONNREFUSED),
-        Kind::ProtocolUnreachable => Some(libc::ENOPROTOOPT),
-        Kind::HostUnreachable | Kind::Prohibited => Some(libc::EHOSTUNREACH),
-        Kind::NetUnreachable => Some(libc::ENETUNREACH),
-        Kind::PacketTooBig(_) => Some(libc::EMSGSIZE),
-        _ => None,
     }
 }
 

@@ -34,7 +34,7 @@ pub use self::{
     listen::Listener,
     signed::Keys,
     tcp::{Connect, Shape, TcpOptions, TcpSocket},
-    udp::UdpSocket,
+    udp::{Destination, UdpSocket},
 };
 use self::{
     fast_open::FastOpens,

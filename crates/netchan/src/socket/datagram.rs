@@ -2,13 +2,23 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
     task::Waker,
 };
 
-use super::{Readiness, ReceiveFlags, Received, Role, Socket, options::Fresh};
-use crate::{emit::IpFields, errno::error, shard::Shard, stack::Stack};
+use proto::{time::Instant, wire::ipv4::Protocol};
+
+use super::{
+    Kind, Readiness, ReceiveFlags, Received, ReceivedError, Role, SendInfo, Socket, SocketOption,
+    UdpOption, options::Fresh,
+};
+use crate::{
+    errno::error,
+    shard::{Destination, Shard},
+    stack::Stack,
+    steer::{flow::FlowKey, spread},
+};
 
 /// A UDP socket: a part of it in each shard, since anyone may send to it; or in one, where each socket has a shard of its own.
 pub(super) struct Datagram {
@@ -30,6 +40,30 @@ impl Datagram {
         stack.with_shard(self.begin, |shard, _| f(shard, self.parts[0]))
     }
 
+    /// The part that receives what `to` answers, ICMP errors included: what they say of the path is known where it is needed.
+    fn toward<R: Send>(
+        &self,
+        stack: &Stack,
+        to: &Destination,
+        f: impl FnOnce(&mut Shard, u32, Instant) -> R + Send,
+    ) -> R {
+        let at = match self.parts.len() {
+            1 => 0,
+            count => {
+                let key = FlowKey {
+                    local: to.local.ip(),
+                    remote: to.remote.ip(),
+                    local_port: to.local.port(),
+                    remote_port: to.remote.port(),
+                    protocol: Protocol::UDP,
+                };
+                spread(stack.host.flow_hash.hash(&key), count)
+            }
+        };
+        let part = self.parts[at];
+        stack.with_shard(self.begin + at, |shard, now| f(shard, part, now))
+    }
+
     /// The shard where it lives, if that is one.
     pub const fn shard(&self) -> Option<usize> {
         if self.parts.len() == 1 {
@@ -48,12 +82,19 @@ impl Datagram {
         self.first(stack, |shard, part| shard.udp(part)?.peer)
     }
 
-    pub fn set_fields(&self, stack: &Stack, fields: IpFields) {
+    /// Hands the options to all parts; without UDP_CORK, what waited for more goes.
+    pub fn set_options(&self, stack: &Stack, option: SocketOption, fresh: &Fresh) {
         self.each(stack, |shard, part| {
             if let Some(socket) = shard.udp_mut(part) {
-                socket.fields = fields;
+                socket.set_options(fresh.fields(), fresh.udp);
             }
         });
+        if option == SocketOption::Udp(UdpOption::Cork(false)) {
+            // As Linux: what becomes of it is not told.
+            let _ = stack.with_shard(self.begin, |shard, now| {
+                shard.udp_uncork(self.parts[0], now)
+            });
+        }
     }
 
     pub fn shutdown(&self, stack: &Stack, read: bool) -> Result<(), i32> {
@@ -133,7 +174,7 @@ impl Socket {
         };
         for shard in shards {
             let part = self.stack().with_shard(shard, |shard, _| {
-                shard.udp_open(local, fresh.v6_only, fresh.fields())
+                shard.udp_open(local, fresh.v6_only, (fresh.fields(), fresh.udp))
             });
             match part {
                 Some(part) => datagram.parts.push(part),
@@ -187,21 +228,89 @@ impl Socket {
         Ok(())
     }
 
-    pub(super) fn send_datagram(
+    /// As [`send`](Self::send), with what shall go with the datagram; with a segment size it becomes many datagrams (up to 128, 64 KiB in
+    /// all). For datagram sockets.
+    ///
+    /// ```no_run
+    /// # use std::{io::IoSlice, net::SocketAddr};
+    /// # use netchan::socket::{SendInfo, Socket};
+    /// # fn f(socket: &Socket, to: SocketAddr) -> std::io::Result<()> {
+    /// // Ten datagrams of 1200 bytes.
+    /// socket.send_message(&[IoSlice::new(&[0; 12_000])], Some(to), &SendInfo::segmented(1200))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for `send`; ENETUNREACH or `InvalidInput` for a source that is no address of ours, `InvalidInput` for too many datagrams, ENODEV, `Unsupported` for a
+    /// stream.
+    pub fn send_message(
         &self,
         buffers: &[IoSlice<'_>],
         to: Option<SocketAddr>,
+        info: &SendInfo,
+    ) -> io::Result<usize> {
+        if self.kind == Kind::Stream {
+            return Err(error(libc::EOPNOTSUPP));
+        }
+        if self.role.get().is_none() {
+            let mut fresh = self.fresh.lock();
+            if self.role.get().is_none() {
+                if to.is_none() {
+                    return Err(error(libc::EDESTADDRREQ));
+                }
+                self.bind_fresh(&mut fresh, SocketAddr::new(self.wildcard(), 0))?;
+                self.open_datagram(&fresh)?;
+            }
+        }
+        self.send_datagram(buffers, to, info)
+    }
+
+    fn send_datagram(
+        &self,
+        buffers: &[IoSlice<'_>],
+        to: Option<SocketAddr>,
+        info: &SendInfo,
     ) -> io::Result<usize> {
         let Some(Role::Datagram(datagram)) = self.role.get() else {
             return Err(error(libc::EINVAL));
         };
         let to = to.map(|to| self.inward(to)).transpose()?;
-        let (local, peer) = datagram
+        let (local, peer, (is_corked, under_way)) = datagram
             .first(self.stack(), |shard, part| {
-                shard.udp(part).map(|s| (s.local, s.peer))
+                let socket = shard.udp(part)?;
+                Some((socket.local, socket.peer, socket.corked()))
             })
             .ok_or_else(|| error(libc::EBADF))?;
-        let remote = to.or(peer).ok_or_else(|| error(libc::EDESTADDRREQ))?;
+        let to = match under_way {
+            Some(to) => to,
+            None => {
+                let remote = to.or(peer).ok_or_else(|| error(libc::EDESTADDRREQ))?;
+                self.destination(local, remote, info)?
+            }
+        };
+        // What several sends make up is put together in one place.
+        if info.more || is_corked {
+            let send =
+                |shard: &mut Shard, now| shard.udp_send(datagram.parts[0], to, info, buffers, now);
+            return (self.stack())
+                .with_shard(datagram.begin, send)
+                .map_err(error);
+        }
+        datagram
+            .toward(self.stack(), &to, |shard, part, now| {
+                shard.udp_send(part, to, info, buffers, now)
+            })
+            .map_err(error)
+    }
+
+    /// From where to where a datagram goes, by the socket's own address, the route, and what the program says.
+    fn destination(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        info: &SendInfo,
+    ) -> io::Result<Destination> {
         if remote.port() == 0 {
             return Err(error(libc::EINVAL));
         }
@@ -209,20 +318,86 @@ impl Socket {
         if host.is_broadcast(remote.ip()) && !self.fresh.lock().may_broadcast() {
             return Err(error(libc::EACCES));
         }
-        let (interface, source) = host
-            .route(remote.ip())
-            .ok_or_else(|| error(libc::ENETUNREACH))?;
-        let ip = if local.ip().is_unspecified() || local.is_ipv4() != remote.is_ipv4() {
-            source
-        } else {
-            local.ip()
+        let route = match info.interface {
+            Some(number) => {
+                let interface = host.interfaces.get(usize::from(number));
+                let interface = interface.ok_or_else(|| error(libc::ENODEV))?;
+                let source = interface.addresses.source_for(remote.ip());
+                source.map(|source| (number, source))
+            }
+            None => host.route(remote.ip()),
         };
-        let from = SocketAddr::new(ip, local.port());
-        datagram
-            .first(self.stack(), |shard, part| {
-                shard.udp_send(part, from, remote, interface, buffers)
-            })
-            .map_err(error)
+        let (interface, source) = route.ok_or_else(|| error(libc::ENETUNREACH))?;
+        let ip = match info.source.map(|ip| ip.to_canonical()) {
+            Some(ip) if ip.is_unspecified() => source,
+            Some(ip) if host.is_local(ip) && ip.is_ipv4() == remote.is_ipv4() => ip,
+            // As Linux, which looks for a route from there.
+            Some(IpAddr::V4(_)) if remote.is_ipv4() => return Err(error(libc::ENETUNREACH)),
+            Some(_) => return Err(error(libc::EINVAL)),
+            None if local.ip().is_unspecified() || local.is_ipv4() != remote.is_ipv4() => source,
+            None => local.ip(),
+        };
+        Ok(Destination {
+            local: SocketAddr::new(ip, local.port()),
+            remote,
+            interface,
+        })
+    }
+
+    /// Takes the oldest error that a socket with [`UdpOption::ReceiveErrors`] keeps, with the payload of the datagram that it is about
+    /// (recvmsg(2) with MSG_ERRQUEUE). Never waits.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is none.
+    pub fn receive_error(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<ReceivedError> {
+        let Some(Role::Datagram(datagram)) = self.role.get() else {
+            return Err(error(libc::EAGAIN));
+        };
+        for (shard, &part) in (datagram.begin..).zip(&datagram.parts) {
+            let receive = |shard: &mut Shard, _| shard.udp_receive_error(part, buffers);
+            match self.stack().with_shard_fresh(shard, receive) {
+                Err(libc::EAGAIN) => {}
+                Err(errno) => return Err(error(errno)),
+                Ok(mut received) => {
+                    let error = &mut received.error;
+                    error.destination = self.outward(error.destination);
+                    error.offender = error.offender.map(|ip| self.outward_ip(ip));
+                    return Ok(received);
+                }
+            }
+        }
+        Err(error(libc::EAGAIN))
+    }
+
+    /// IP_MTU, IPV6_MTU: what the path to the peer of a connected datagram socket is known to take, bytes of an IP packet.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn path_mtu(&self) -> io::Result<usize> {
+        let mtu = match self.role.get() {
+            Some(Role::Datagram(datagram)) => {
+                let ends = datagram.first(self.stack(), |shard, part| {
+                    let socket = shard.udp(part)?;
+                    Some((socket.local, socket.peer?))
+                });
+                ends.and_then(|(local, remote)| {
+                    let to = Destination {
+                        local,
+                        remote,
+                        interface: 0,
+                    };
+                    datagram.toward(self.stack(), &to, |shard, part, now| {
+                        shard.udp_path_mtu(part, now)
+                    })
+                })
+            }
+            _ => None,
+        };
+        mtu.ok_or_else(|| error(libc::ENOTCONN))
+    }
+
+    fn outward_ip(&self, ip: IpAddr) -> IpAddr {
+        self.outward(SocketAddr::new(ip, 0)).ip()
     }
 
     pub(super) fn receive_datagram(
@@ -244,15 +419,18 @@ impl Socket {
         for step in 0..count {
             let at = (first + step) % count;
             let (shard, part) = (datagram.begin + at, datagram.parts[at]);
-            result = self
-                .stack()
-                .with_shard_fresh(shard, |shard, _| shard.udp_receive(part, buffers, flags));
+            result = self.stack().with_shard_fresh(shard, |shard, now| {
+                shard.udp_receive(part, buffers, flags, now)
+            });
             if result != Err(libc::EAGAIN) {
                 break;
             }
         }
         let mut received = result.map_err(error)?;
         received.from = received.from.map(|from| self.outward(from));
+        if let Some(info) = &mut received.info {
+            info.destination = self.outward(info.destination);
+        }
         Ok(received)
     }
 }

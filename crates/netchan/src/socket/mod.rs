@@ -3,6 +3,7 @@
 pub(crate) mod attendant;
 mod datagram;
 mod fast_open;
+mod message;
 mod options;
 mod std_like;
 mod stream;
@@ -21,12 +22,16 @@ use percore::lock::{Mutex, mutex};
 use proto::tcp::CongestionControl;
 pub use proto::tcp::{FastOpenKeys, FastOpenMode, Md5Key};
 
+pub(crate) use self::message::UdpOptions;
 use self::{
     datagram::Datagram,
     options::Fresh,
     stream::{Listening, Stream},
 };
 pub use self::{
+    message::{
+        DatagramInfo, Discovery, ErrorOrigin, ReceivedError, SendInfo, SocketError, UdpOption,
+    },
     std_like::{Incoming, TcpListener, TcpStream, UdpSocket},
     tcp_info::LEN as TCP_INFO_LEN,
     wait::Waiter,
@@ -101,6 +106,19 @@ pub struct Received {
     pub from: Option<SocketAddr>,
     /// A datagram was longer than the buffers.
     pub truncated: bool,
+    /// What else is known of a datagram.
+    pub info: Option<DatagramInfo>,
+}
+
+impl Received {
+    pub(crate) const fn stream(len: usize) -> Self {
+        Self {
+            len,
+            from: None,
+            truncated: false,
+            info: None,
+        }
+    }
 }
 
 /// Socket options that have a meaning here; the preload library maps getsockopt/setsockopt to them.
@@ -164,6 +182,8 @@ pub enum SocketOption {
     Ttl(u8),
     /// IP_TOS / IPV6_TCLASS.
     TypeOfService(u8),
+    /// One that datagram sockets have.
+    Udp(UdpOption),
 }
 
 /// One socket, as socket(2) makes it. Every call returns at once (`WouldBlock`, `InProgress`); waiting is [`Waiter`]'s.
@@ -374,19 +394,9 @@ impl Socket {
     pub fn send(&self, buffers: &[IoSlice<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
         match self.role.get() {
             Some(Role::Stream(stream)) => stream.send(self.stack(), buffers, None).map_err(error),
-            Some(Role::Datagram(_)) => self.send_datagram(buffers, to),
+            None if self.kind == Kind::Stream => Err(error(libc::EPIPE)),
             Some(Role::Listening(_)) => Err(error(libc::EPIPE)),
-            None if self.kind == Kind::Datagram => {
-                let mut fresh = self.fresh.lock();
-                if self.role.get().is_none() {
-                    let to = to.ok_or_else(|| error(libc::EDESTADDRREQ))?;
-                    self.bind_fresh(&mut fresh, SocketAddr::new(self.wildcard_like(to), 0))?;
-                    self.open_datagram(&fresh)?;
-                }
-                drop(fresh);
-                self.send_datagram(buffers, to)
-            }
-            None => Err(error(libc::EPIPE)),
+            _ => self.send_message(buffers, to, &SendInfo::default()),
         }
     }
 
@@ -430,11 +440,7 @@ impl Socket {
                 let len = stream
                     .receive(self.stack(), buffers, flags, None)
                     .map_err(error)?;
-                Ok(Received {
-                    len,
-                    from: None,
-                    truncated: false,
-                })
+                Ok(Received::stream(len))
             }
             Some(Role::Datagram(_)) => self.receive_datagram(buffers, flags),
             Some(Role::Listening(_)) => Err(error(libc::ENOTCONN)),
@@ -645,11 +651,6 @@ impl Socket {
             Domain::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             Domain::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         }
-    }
-
-    /// The wildcard that can send to `to`: an IPv6 socket that sends to a mapped address still hears both families.
-    const fn wildcard_like(&self, _to: SocketAddr) -> IpAddr {
-        self.wildcard()
     }
 
     /// An address as callers write it to one as the stack uses it: mapped IPv4 becomes IPv4.

@@ -12,7 +12,7 @@ use proto::tcp::{
     retries_in, time_of,
 };
 
-use super::{Kind, Role, Socket, SocketOption};
+use super::{Kind, Role, Socket, SocketOption, UdpOption, UdpOptions};
 use crate::{
     emit::IpFields,
     errno::error,
@@ -58,6 +58,8 @@ pub(super) struct Fresh {
     /// TCP_MD5SIG.
     keys: Option<Arc<Keys>>,
     fields: IpFields,
+    /// Those of datagram sockets.
+    pub udp: UdpOptions,
 }
 
 /// Linux's SOCK_MIN_RCVBUF and SOCK_MIN_SNDBUF, before they are doubled.
@@ -108,6 +110,7 @@ impl Default for Fresh {
             urgent_inline: false,
             keys: None,
             fields: IpFields::default(),
+            udp: UdpOptions::default(),
         }
     }
 }
@@ -303,6 +306,7 @@ impl Fresh {
             SocketOption::Md5Key { .. } => {}
             SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
             SocketOption::TypeOfService(tos) => self.fields.tos = tos,
+            SocketOption::Udp(option) => self.udp.set(option),
         }
     }
 
@@ -364,6 +368,7 @@ impl Fresh {
             SocketOption::Md5Key { .. } => like,
             SocketOption::Ttl(_) => SocketOption::Ttl(self.fields.ttl),
             SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
+            SocketOption::Udp(like) => SocketOption::Udp(self.udp.get(like)),
         }
     }
 }
@@ -394,13 +399,26 @@ const fn is_for_streams(option: SocketOption) -> bool {
     )
 }
 
+const fn is_for_datagrams(option: SocketOption) -> bool {
+    use UdpOption as U;
+    matches!(option, SocketOption::Udp(udp) if !matches!(udp, U::ReceiveErrors(_) | U::Discovery(_)))
+}
+
 impl Socket {
+    /// Whether this kind of socket has the option.
+    fn has(&self, option: SocketOption) -> bool {
+        match self.kind {
+            Kind::Stream => !is_for_datagrams(option),
+            Kind::Datagram => !is_for_streams(option),
+        }
+    }
+
     /// Sets an option.
     ///
     /// # Errors
     /// ENOPROTOOPT where it has no meaning for this socket; `InvalidInput` for a value out of range, or one that comes too late.
     pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
-        if self.kind == Kind::Datagram && is_for_streams(option) {
+        if !self.has(option) {
             return Err(error(libc::ENOPROTOOPT));
         }
         let late = self.role.get().is_some() || self.fresh.lock().binding.is_some();
@@ -448,7 +466,7 @@ impl Socket {
                     apply_to(socket, option, &fresh, now);
                 });
             }
-            Some(Role::Datagram(datagram)) => datagram.set_fields(self.stack(), fresh.fields),
+            Some(Role::Datagram(datagram)) => datagram.set_options(self.stack(), option, &fresh),
             Some(Role::Listening(listening)) => {
                 listening.set_options(self.stack(), &fresh.tcp_options(&self.stack().host));
             }
@@ -463,7 +481,7 @@ impl Socket {
     /// ENOPROTOOPT where it has no meaning for this socket.
     pub fn option(&self, like: SocketOption) -> io::Result<SocketOption> {
         let is_secret = matches!(like, SocketOption::Md5Key { .. });
-        if is_secret || self.kind == Kind::Datagram && is_for_streams(like) {
+        if is_secret || !self.has(like) {
             return Err(error(libc::ENOPROTOOPT));
         }
         if let (SocketOption::MaxSegment(_), Some(Role::Stream(stream))) = (like, self.role.get())

@@ -50,5 +50,6 @@ void check_epoll(void);
 void check_descriptors(void);
 void check_options(void);
 void check_datagrams(void);
+void check_messages(void);
 void check_threads(void);
 void check_processes(void);

@@ -13,8 +13,8 @@ int main(int argc, char **argv) {
         {"transfers", check_transfers}, {"endpoints", check_endpoints},
         {"waiting", check_waiting},     {"epoll", check_epoll},
         {"descriptors", check_descriptors}, {"options", check_options},
-        {"datagrams", check_datagrams}, {"threads", check_threads},
-        {"processes", check_processes},
+        {"datagrams", check_datagrams}, {"messages", check_messages},
+        {"threads", check_threads},     {"processes", check_processes},
     };
     if (argc < 3) return 2;
     setvbuf(stdout, 0, _IONBF, 0);

@@ -71,6 +71,7 @@ pub fn calls() -> &'static Path {
             "descriptors.c",
             "options.c",
             "datagrams.c",
+            "messages.c",
             "threads.c",
             "processes.c",
         ];

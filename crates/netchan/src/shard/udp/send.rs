@@ -1,0 +1,369 @@
+//! Datagrams on their way out: whole, cut into fragments, cut into many (UDP_SEGMENT), or put together from several sends (UDP_CORK).
+
+use std::{
+    io::IoSlice,
+    net::{IpAddr, SocketAddr},
+};
+
+use proto::{
+    time::Instant,
+    wire::{
+        checksum::{Partial, combine, copy_and_sum},
+        ipv4,
+        ipv4::Protocol,
+        ipv6,
+        udp::{HEADER_LEN, Header},
+    },
+};
+
+use super::Shard;
+use crate::{
+    counters::Counter,
+    emit::{IpFields, fragments, ip_header_len},
+    limits,
+    packet::{HEADROOM, Packet},
+    socket::SendInfo,
+};
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Destination {
+    /// Our end.
+    pub local: SocketAddr,
+    /// The other.
+    pub remote: SocketAddr,
+    /// The interface it leaves by.
+    pub interface: u8,
+}
+
+/// All that the headers of a send's datagrams say.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    to: Destination,
+    fields: IpFields,
+    /// Without DF: identifications are drawn (RFC 6864 §4.1 asks it of what may be cut).
+    may_be_cut: bool,
+    no_checksum: bool,
+}
+
+impl Head {
+    const fn ip_len(&self) -> usize {
+        ip_header_len(self.to.remote.ip())
+    }
+
+    /// Bytes of payload that the longest IP packet takes.
+    const fn payload_max(&self) -> usize {
+        let ip = if self.to.remote.is_ipv4() {
+            ipv4::HEADER_LEN
+        } else {
+            0
+        };
+        u16::MAX as usize - ip - HEADER_LEN
+    }
+
+    /// Writes IP and UDP headers to `room`, which is as long as they are, for a payload of `len` bytes that sums to `sum`.
+    fn emit(&self, room: &mut [u8], ident: u16, sum: Partial, len: usize) -> Result<(), i32> {
+        let (local, remote) = (self.to.local, self.to.remote);
+        let (ip, udp) = room
+            .split_at_mut_checked(self.ip_len())
+            .ok_or(libc::EMSGSIZE)?;
+        let header = Header {
+            source_port: local.port(),
+            destination_port: remote.port(),
+            ..Header::default()
+        };
+        header.emit(local.ip(), remote.ip(), sum, len, udp);
+        if self.no_checksum
+            && let Some(field) = udp.get_mut(6..8)
+        {
+            field.fill(0);
+        }
+        let len = HEADER_LEN + len;
+        let written = match (local.ip(), remote.ip()) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                let mut header = ipv4::Header::new(Protocol::UDP, local, remote);
+                header.ttl = self.fields.ttl;
+                header.tos = self.fields.tos;
+                if self.may_be_cut {
+                    header.dont_fragment = false;
+                    header.ident = ident;
+                }
+                header.emit(len, ip)
+            }
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
+                let mut header = ipv6::Header::new(Protocol::UDP, local, remote);
+                header.hop_limit = self.fields.ttl;
+                header.traffic_class = self.fields.tos;
+                header.emit(len, ip)
+            }
+            _ => 0,
+        };
+        if written == 0 {
+            return Err(libc::EAFNOSUPPORT);
+        }
+        Ok(())
+    }
+
+    /// Writes a whole IP packet with the next `len` bytes of `text` to `room`, which is as long as that.
+    fn build(
+        &self,
+        room: &mut [u8],
+        ident: u16,
+        text: &mut Text<'_, '_>,
+        len: usize,
+    ) -> Result<(), i32> {
+        let (headers, payload) = room
+            .split_at_mut_checked(self.ip_len() + HEADER_LEN)
+            .ok_or(libc::EMSGSIZE)?;
+        let sum = text.copy_to(payload);
+        self.emit(headers, ident, sum, len)
+    }
+}
+
+/// What a program's buffers hold, read from front to back.
+struct Text<'a, 'b> {
+    buffers: &'a [IoSlice<'b>],
+    /// Bytes of the first one that are read already.
+    at: usize,
+}
+
+impl<'a, 'b> Text<'a, 'b> {
+    const fn new(buffers: &'a [IoSlice<'b>]) -> Self {
+        Self { buffers, at: 0 }
+    }
+
+    fn len(&self) -> usize {
+        self.buffers.iter().map(|buffer| buffer.len()).sum()
+    }
+
+    /// Copies as much as `to` takes; its sum.
+    fn copy_to(&mut self, to: &mut [u8]) -> Partial {
+        let (mut done, mut sum) = (0, Partial::default());
+        while let Some((first, others)) = self.buffers.split_first() {
+            let rest = first.get(self.at..).unwrap_or_default();
+            let n = rest.len().min(to.len() - done);
+            sum = combine(sum, done, copy_and_sum(&rest[..n], &mut to[done..done + n]));
+            done += n;
+            if n < rest.len() {
+                self.at += n;
+                break;
+            }
+            (self.buffers, self.at) = (others, 0);
+        }
+        sum
+    }
+}
+
+/// A datagram that several sends make up. The first of them says where it goes.
+#[derive(Debug)]
+pub(super) struct Corked {
+    text: Vec<u8>,
+    /// `None`: nothing is under way.
+    first: Option<(Destination, SendInfo)>,
+}
+
+impl Shard {
+    /// Sends what `buffers` hold as one datagram or, with UDP_SEGMENT, as many; how many bytes.
+    ///
+    /// # Errors
+    /// An errno: EMSGSIZE, EINVAL (more datagrams than UDP_SEGMENT may make), EAGAIN (no buffer at the moment), or what an ICMP error said
+    /// about an earlier datagram.
+    pub fn udp_send(
+        &mut self,
+        number: u32,
+        to: Destination,
+        info: &SendInfo,
+        buffers: &[IoSlice<'_>],
+        now: Instant,
+    ) -> Result<usize, i32> {
+        let text = Text::new(buffers);
+        let len = text.len();
+        if len > usize::from(u16::MAX) {
+            return Err(libc::EMSGSIZE);
+        }
+        let socket = self.udp.get_mut(number).ok_or(libc::EBADF)?;
+        if info.more || socket.corked().0 {
+            return self.udp_cork(number, to, info, buffers, now);
+        }
+        self.udp_emit(number, to, info, text, now)
+    }
+
+    /// Adds to the datagram under way, and sends it if no more is to come. As Linux: an error forgets all of it.
+    fn udp_cork(
+        &mut self,
+        number: u32,
+        to: Destination,
+        info: &SendInfo,
+        buffers: &[IoSlice<'_>],
+        now: Instant,
+    ) -> Result<usize, i32> {
+        let socket = self.udp.get_mut(number).ok_or(libc::EBADF)?;
+        let stays = info.more || socket.options.cork;
+        let corked = socket.corked.get_or_insert_with(|| {
+            Box::new(Corked {
+                text: Vec::with_capacity(1 << 16),
+                first: None,
+            })
+        });
+        let (first, _) = *corked.first.get_or_insert((to, *info));
+        let len: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let is_v4 = first.remote.is_ipv4();
+        let most = usize::from(u16::MAX) - HEADER_LEN - if is_v4 { ipv4::HEADER_LEN } else { 0 };
+        if corked.text.len() + len > most {
+            corked.text.clear();
+            corked.first = None;
+            return Err(self.udp_too_long(number, first.remote, usize::from(u16::MAX)));
+        }
+        for buffer in buffers {
+            corked.text.extend_from_slice(buffer);
+        }
+        if !stays {
+            self.udp_uncork(number, now)?;
+        }
+        Ok(len)
+    }
+
+    /// Sends the datagram under way, if there is one.
+    ///
+    /// # Errors
+    /// As [`Self::udp_send`].
+    pub fn udp_uncork(&mut self, number: u32, now: Instant) -> Result<(), i32> {
+        let socket = self.udp.get_mut(number).ok_or(libc::EBADF)?;
+        let Some(mut corked) = socket.corked.take() else {
+            return Ok(());
+        };
+        let mut result = Ok(0);
+        if let Some((to, info)) = corked.first.take() {
+            let buffers = [IoSlice::new(&corked.text)];
+            result = self.udp_emit(number, to, &info, Text::new(&buffers), now);
+        }
+        corked.text.clear();
+        if let Some(socket) = self.udp.get_mut(number) {
+            socket.corked = Some(corked);
+        }
+        result.map(|_| ())
+    }
+
+    fn udp_emit(
+        &mut self,
+        number: u32,
+        to: Destination,
+        info: &SendInfo,
+        text: Text<'_, '_>,
+        now: Instant,
+    ) -> Result<usize, i32> {
+        let socket = self.udp.get_mut(number).ok_or(libc::EBADF)?;
+        let options = socket.options;
+        let mut head = Head {
+            to,
+            fields: IpFields {
+                ttl: info.ttl.unwrap_or(socket.fields.ttl),
+                tos: info.tos.unwrap_or(socket.fields.tos),
+            },
+            may_be_cut: !options.discovery.sets_df(),
+            no_checksum: options.no_checksum_out && to.remote.is_ipv6(),
+        };
+        let interface = self.host.interfaces.get(usize::from(to.interface));
+        let mtu = interface.ok_or(libc::ENETUNREACH)?.mtu;
+        let path = if options.discovery.heeds_path() {
+            let path = self.udp_path(to.remote.ip(), mtu, now);
+            head.may_be_cut |= path < mtu && Self::udp_path_is_odd(to.remote.ip(), path);
+            path
+        } else {
+            mtu
+        };
+        let len = text.len();
+        let room = path.saturating_sub(head.ip_len() + HEADER_LEN);
+        let segment = usize::from(info.segment.unwrap_or(options.segment));
+        let is_cut = segment == 0 && options.discovery.may_cut() && len > room;
+        if len > head.payload_max() || (segment == 0 && len > room && !is_cut) {
+            return Err(self.udp_too_long(number, to.remote, path));
+        }
+        if segment > 0 && len.min(segment) > room {
+            return Err(libc::EMSGSIZE);
+        }
+        if segment > 0 && (len > segment * limits::UDP_SEGMENTS || head.no_checksum) {
+            return Err(libc::EINVAL);
+        }
+        let socket = self.udp.get_mut(number).ok_or(libc::EBADF)?;
+        if let Some(error) = socket.error.take() {
+            return Err(error);
+        }
+        if is_cut {
+            self.udp_send_fragments(&head, path, text)?;
+        } else {
+            let size = if segment > 0 { segment.min(len) } else { len };
+            self.udp_send_each(&head, text, size)?;
+        }
+        Ok(len)
+    }
+
+    /// One datagram for each `size` bytes, each copied and summed in one pass; all of them or none.
+    fn udp_send_each(
+        &mut self,
+        head: &Head,
+        mut text: Text<'_, '_>,
+        size: usize,
+    ) -> Result<(), i32> {
+        let mut left = text.len();
+        if left > size && self.slab.available() < left.div_ceil(size) {
+            return Err(libc::EAGAIN);
+        }
+        loop {
+            let len = left.min(size);
+            let mut packet = Packet::new(self.slab.alloc().ok_or(libc::EAGAIN)?, HEADROOM);
+            packet.set_len(head.ip_len() + HEADER_LEN + len);
+            let ident = if head.may_be_cut { self.ident(head) } else { 0 };
+            #[allow(clippy::cast_possible_truncation)] // the field of IPv4 has 16 bits
+            head.build(packet.bytes_mut(), ident as u16, &mut text, len)?;
+            self.send(Some(packet), head.to.interface, Counter::UdpOut);
+            left -= len;
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn ident(&mut self, head: &Head) -> u32 {
+        let (local, remote) = (head.to.local.ip(), head.to.remote.ip());
+        self.idents.next(local, remote, Protocol::UDP.0)
+    }
+
+    /// A datagram longer than `mtu`: built whole, then cut.
+    fn udp_send_fragments(
+        &mut self,
+        head: &Head,
+        mtu: usize,
+        mut text: Text<'_, '_>,
+    ) -> Result<(), i32> {
+        let len = text.len();
+        let ident = self.ident(head);
+        let mut whole = std::mem::take(&mut self.datagram);
+        whole.resize(head.ip_len() + HEADER_LEN + len, 0);
+        let outbox = self
+            .outboxes
+            .get_mut(usize::from(head.to.interface))
+            .ok_or(libc::ENETUNREACH)?;
+        let built = head.build(&mut whole, 0, &mut text, len);
+        let interface = head.to.interface;
+        let sent = built.is_ok()
+            && fragments(&mut self.slab, &whole, mtu, ident, |mut packet| {
+                packet.meta.interface = interface;
+                outbox.push_back(packet);
+            });
+        self.datagram = whole;
+        built?;
+        if !sent {
+            return Err(libc::EAGAIN);
+        }
+        self.count(Counter::UdpOut);
+        Ok(())
+    }
+}
+
+impl Corked {
+    /// Where the datagram under way goes.
+    pub(super) fn to(&self) -> Option<Destination> {
+        self.first.map(|(to, _)| to)
+    }
+}

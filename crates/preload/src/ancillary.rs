@@ -1,0 +1,390 @@
+//! Ancillary data of datagrams (cmsg(3), ip(7), ipv6(7), udp(7)): what a program sends along, and what it asked to be told.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    time::Duration,
+};
+
+use libc::{c_int, cmsghdr, msghdr, sockaddr, socklen_t};
+use netchan::socket::{DatagramInfo, Domain, ErrorOrigin, Received, SendInfo, SocketError};
+
+use crate::{address, buffers, errno::fail, sys};
+
+const UDP_SEGMENT: c_int = 103;
+const UDP_GRO: c_int = 104;
+const IP_RECVERR: c_int = 11;
+const IPV6_RECVERR: c_int = 25;
+const IPV6_ORIGDSTADDR: c_int = 74;
+
+/// What recvmsg(2) shall tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Ask {
+    Timestamp,
+    TimestampNs,
+    Drops,
+    PacketInfo,
+    Ttl,
+    Tos,
+    OriginalDestination,
+    PacketInfoV6,
+    HopLimit,
+    TrafficClass,
+    OriginalDestinationV6,
+}
+
+/// All that it shall tell.
+#[derive(Debug, Default)]
+pub struct Asked(AtomicU32);
+
+impl Asked {
+    /// Asks, or asks no more.
+    pub fn set(&self, what: Ask, on: bool) {
+        let bit = 1 << what as u32;
+        if on {
+            self.0.fetch_or(bit, Relaxed);
+        } else {
+            self.0.fetch_and(!bit, Relaxed);
+        }
+        // Of the two there is one (sock_set_timestamp).
+        match what {
+            Ask::Timestamp if on => self.set(Ask::TimestampNs, false),
+            Ask::TimestampNs if on => self.set(Ask::Timestamp, false),
+            _ => {}
+        }
+    }
+
+    /// Whether it is asked.
+    pub fn get(&self, what: Ask) -> bool {
+        self.0.load(Relaxed) & 1 << what as u32 != 0
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.load(Relaxed) == 0
+    }
+}
+
+/// Bytes of a `struct cmsghdr`: the length as a word, level and type as ints.
+const HEADER: usize = size_of::<cmsghdr>();
+
+/// The room that a program has for ancillary data, filled from the front as Linux's `put_cmsg` does: what is cut is marked.
+struct Control<'a> {
+    room: &'a mut [u8],
+    used: usize,
+    is_cut: bool,
+}
+
+impl Control<'_> {
+    fn put(&mut self, level: c_int, kind: c_int, data: &[u8]) {
+        let room = self.room.get_mut(self.used..).unwrap_or_default();
+        let whole = HEADER + data.len();
+        let len = whole.min(room.len());
+        let Some((header, body)) = room.split_at_mut_checked(HEADER) else {
+            self.is_cut = true;
+            return;
+        };
+        header[..8].copy_from_slice(&len.to_ne_bytes());
+        header[8..12].copy_from_slice(&level.to_ne_bytes());
+        header[12..].copy_from_slice(&kind.to_ne_bytes());
+        body.iter_mut().zip(data).for_each(|(to, byte)| *to = *byte);
+        self.is_cut |= len < whole;
+        self.used += whole
+            .next_multiple_of(size_of::<usize>())
+            .min(HEADER + body.len());
+    }
+}
+
+/// Fills a message's control data by `tell`; what `msg_flags` says of it.
+///
+/// # Safety
+/// `message` must be a valid msghdr for receiving.
+unsafe fn fill(message: &mut msghdr, tell: impl FnOnce(&mut Control<'_>)) -> c_int {
+    // SAFETY: the caller's. NULL is no room.
+    let room = unsafe { buffers::writable(message.msg_control, message.msg_controllen) };
+    let mut control = Control {
+        room: room.unwrap_or_default(),
+        used: 0,
+        is_cut: false,
+    };
+    tell(&mut control);
+    message.msg_controllen = control.used;
+    if control.is_cut { libc::MSG_CTRUNC } else { 0 }
+}
+
+/// Tells what was asked of a datagram, in Linux's order; flags for `msg_flags`.
+///
+/// # Safety
+/// `message` must be a valid msghdr for receiving.
+pub unsafe fn tell(
+    message: &mut msghdr,
+    received: &Received,
+    asked: &Asked,
+    domain: Domain,
+) -> c_int {
+    let info = (received.info).filter(|info| info.segment > 0 || !asked.is_empty());
+    let Some(info) = info else {
+        message.msg_controllen = 0;
+        return 0;
+    };
+    // SAFETY: the caller's.
+    unsafe { fill(message, |control| put_info(control, &info, asked, domain)) }
+}
+
+fn put_info(control: &mut Control<'_>, info: &DatagramInfo, asked: &Asked, domain: Domain) {
+    if asked.get(Ask::Timestamp) || asked.get(Ask::TimestampNs) {
+        put_time(control, info.age, asked.get(Ask::TimestampNs));
+    }
+    if asked.get(Ask::Drops) && info.drops > 0 {
+        let drops = info.drops.to_ne_bytes();
+        control.put(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &drops);
+    }
+    if info.segment > 0 {
+        let size = c_int::from(info.segment).to_ne_bytes();
+        control.put(libc::SOL_UDP, UDP_GRO, &size);
+    }
+    let index = u32::from(info.interface) + 1;
+    let IpAddr::V4(_) = address::unmapped(info.destination.ip()) else {
+        return put_v6(control, info, asked, index);
+    };
+    if domain == Domain::V6 && asked.get(Ask::PacketInfoV6) {
+        put_packet_info_v6(control, info, index);
+    }
+    put_v4(control, info, asked, index);
+}
+
+fn put_v4(control: &mut Control<'_>, info: &DatagramInfo, asked: &Asked, index: u32) {
+    let IpAddr::V4(to) = address::unmapped(info.destination.ip()) else {
+        return;
+    };
+    if asked.get(Ask::PacketInfo) {
+        let to = to.octets();
+        let mut data = [0; 12];
+        data[..4].copy_from_slice(&index.to_ne_bytes());
+        data[4..8].copy_from_slice(&to); // an address of ours, unless it is a group's
+        data[8..].copy_from_slice(&to);
+        control.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &data);
+    }
+    if asked.get(Ask::Ttl) {
+        let ttl = c_int::from(info.ttl).to_ne_bytes();
+        control.put(libc::IPPROTO_IP, libc::IP_TTL, &ttl);
+    }
+    if asked.get(Ask::Tos) {
+        control.put(libc::IPPROTO_IP, libc::IP_TOS, &[info.tos]);
+    }
+    if asked.get(Ask::OriginalDestination) {
+        let destination = SocketAddr::new(to.into(), info.destination.port());
+        let kind = libc::IP_ORIGDSTADDR;
+        put_address(
+            control,
+            (libc::IPPROTO_IP, kind),
+            &[],
+            destination,
+            Domain::V4,
+        );
+    }
+}
+
+fn put_packet_info_v6(control: &mut Control<'_>, info: &DatagramInfo, index: u32) {
+    let IpAddr::V6(to) = info.destination.ip() else {
+        return;
+    };
+    let mut data = [0; 20];
+    data[..16].copy_from_slice(&to.octets());
+    data[16..].copy_from_slice(&index.to_ne_bytes());
+    control.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &data);
+}
+
+fn put_v6(control: &mut Control<'_>, info: &DatagramInfo, asked: &Asked, index: u32) {
+    if asked.get(Ask::PacketInfoV6) {
+        put_packet_info_v6(control, info, index);
+    }
+    if asked.get(Ask::HopLimit) {
+        let hops = c_int::from(info.ttl).to_ne_bytes();
+        control.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &hops);
+    }
+    if asked.get(Ask::TrafficClass) {
+        let class = c_int::from(info.tos).to_ne_bytes();
+        control.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class);
+    }
+    if asked.get(Ask::OriginalDestinationV6) {
+        let what = (libc::IPPROTO_IPV6, IPV6_ORIGDSTADDR);
+        put_address(control, what, &[], info.destination, Domain::V6);
+    }
+}
+
+fn put_time(control: &mut Control<'_>, age: Duration, nanoseconds: bool) {
+    let at = sys::wall_clock().saturating_sub(age);
+    let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
+    let (fraction, kind) = if nanoseconds {
+        (at.subsec_nanos(), libc::SO_TIMESTAMPNS)
+    } else {
+        (at.subsec_micros(), libc::SO_TIMESTAMP)
+    };
+    let mut data = [0; 16];
+    data[..8].copy_from_slice(&seconds.to_ne_bytes());
+    data[8..].copy_from_slice(&i64::from(fraction).to_ne_bytes());
+    control.put(libc::SOL_SOCKET, kind, &data);
+}
+
+/// Puts `before` and a socket address behind it.
+fn put_address(
+    control: &mut Control<'_>,
+    (level, kind): (c_int, c_int),
+    before: &[u8],
+    address: SocketAddr,
+    domain: Domain,
+) {
+    let mut data = [0; 16 + size_of::<libc::sockaddr_in6>()];
+    let (head, tail) = data.split_at_mut(before.len());
+    head.copy_from_slice(before);
+    let mut len = socklen_t::try_from(tail.len()).unwrap_or(0);
+    let pointer = tail.as_mut_ptr().cast::<sockaddr>();
+    // SAFETY: `tail` is writable for `len` bytes.
+    if unsafe { address::write(address, domain, pointer, &raw mut len) }.is_ok() {
+        let whole = before.len() + len as usize;
+        control.put(level, kind, data.get(..whole).unwrap_or(&data));
+    }
+}
+
+/// Tells of an error of the error queue; flags for `msg_flags`.
+///
+/// # Safety
+/// `message` must be a valid msghdr for receiving.
+pub unsafe fn tell_error(message: &mut msghdr, error: &SocketError, domain: Domain) -> c_int {
+    let origin = match error.origin {
+        ErrorOrigin::Local => 1,
+        ErrorOrigin::Icmp => 2,
+        ErrorOrigin::IcmpV6 => 3,
+    };
+    let mut extended = [0; 16];
+    extended[..4].copy_from_slice(&error.errno.to_ne_bytes());
+    extended[4..7].copy_from_slice(&[origin, error.kind, error.code]);
+    extended[8..12].copy_from_slice(&error.info.to_ne_bytes());
+    let (what, room) = match domain {
+        Domain::V4 => (
+            (libc::IPPROTO_IP, IP_RECVERR),
+            size_of::<libc::sockaddr_in>(),
+        ),
+        Domain::V6 => (
+            (libc::IPPROTO_IPV6, IPV6_RECVERR),
+            size_of::<libc::sockaddr_in6>(),
+        ),
+    };
+    let tell = |control: &mut Control| match error.offender {
+        Some(ip) => put_address(control, what, &extended, SocketAddr::new(ip, 0), domain),
+        None => {
+            let mut data = [0; 16 + size_of::<libc::sockaddr_in6>()];
+            data[..16].copy_from_slice(&extended);
+            control.put(what.0, what.1, &data[..16 + room]);
+        }
+    };
+    // SAFETY: the caller's.
+    let flags = unsafe { fill(message, tell) };
+    flags | libc::MSG_ERRQUEUE
+}
+
+/// What a program sends along with a datagram: EINVAL where it makes no sense.
+///
+/// # Safety
+/// `message` must be a valid msghdr for sending.
+pub unsafe fn read(message: &msghdr, domain: Domain) -> io::Result<SendInfo> {
+    // SAFETY: the caller's.
+    let mut rest: &[u8] =
+        unsafe { buffers::readable(message.msg_control, message.msg_controllen) }?;
+    let mut info = SendInfo::default();
+    while let Some((header, data)) = rest.split_at_checked(HEADER) {
+        let word = |at: usize| header[at..].first_chunk().copied().unwrap_or_default();
+        let len = usize::from_ne_bytes(*header.first_chunk().unwrap_or(&[0; 8]));
+        let what = (
+            c_int::from_ne_bytes(word(8)),
+            c_int::from_ne_bytes(word(12)),
+        );
+        let Some(data) = len.checked_sub(HEADER).and_then(|len| data.get(..len)) else {
+            return fail(libc::EINVAL);
+        };
+        take(&mut info, what, data, domain)?;
+        rest = rest
+            .get(len.next_multiple_of(size_of::<usize>())..)
+            .unwrap_or_default();
+    }
+    Ok(info)
+}
+
+fn take(info: &mut SendInfo, what: (c_int, c_int), data: &[u8], domain: Domain) -> io::Result<()> {
+    match what {
+        (libc::SOL_UDP, UDP_SEGMENT) => match *data {
+            [low, high] => info.segment = Some(u16::from_ne_bytes([low, high])),
+            _ => return fail(libc::EINVAL),
+        },
+        (libc::SOL_UDP, _) => return fail(libc::EINVAL),
+        (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+            let Ok::<[u8; 12], _>([a, b, c, d, e, f, g, h, ..]) = data.try_into() else {
+                return fail(libc::EINVAL);
+            };
+            info.interface = index(u32::from_ne_bytes([a, b, c, d]))?;
+            info.source = Some(IpAddr::from([e, f, g, h]));
+        }
+        (libc::IPPROTO_IP, libc::IP_TTL) => {
+            info.ttl = Some(octet(int(data)?, 1)?);
+        }
+        (libc::IPPROTO_IP, libc::IP_TOS) => match *data {
+            [tos] => info.tos = Some(tos),
+            _ => info.tos = Some(octet(int(data)?, 0)?),
+        },
+        (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if domain == Domain::V6 => {
+            let (Some(ip), Some(number)) = (data.first_chunk::<16>(), data.get(16..20)) else {
+                return fail(libc::EINVAL);
+            };
+            let number = number.try_into().map(u32::from_ne_bytes);
+            info.interface = index(number.unwrap_or(0))?;
+            info.source = Some(IpAddr::from(*ip));
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) if domain == Domain::V6 => {
+            info.ttl = default_or(int(data)?)?;
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) if domain == Domain::V6 => {
+            info.tos = default_or(int(data)?)?;
+        }
+        (libc::IPPROTO_IP | libc::SOL_SOCKET, _) => return fail(libc::EINVAL),
+        (libc::IPPROTO_IPV6, _) if domain == Domain::V6 => return fail(libc::EINVAL),
+        _ => {} // other levels are other protocols'
+    }
+    Ok(())
+}
+
+fn int(data: &[u8]) -> io::Result<c_int> {
+    match data.try_into() {
+        Ok(bytes) => Ok(c_int::from_ne_bytes(bytes)),
+        Err(_) => fail(libc::EINVAL),
+    }
+}
+
+fn octet(value: c_int, least: u8) -> io::Result<u8> {
+    match u8::try_from(value) {
+        Ok(value) if value >= least => Ok(value),
+        _ => fail(libc::EINVAL),
+    }
+}
+
+/// -1 is what the socket says.
+fn default_or(value: c_int) -> io::Result<Option<u8>> {
+    match value {
+        -1 => Ok(None),
+        value => octet(value, 0).map(Some),
+    }
+}
+
+/// The number of an interface from its index; 0 is any.
+fn index(index: u32) -> io::Result<Option<u8>> {
+    match index.checked_sub(1) {
+        None => Ok(None),
+        Some(number) => match u8::try_from(number) {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => fail(libc::ENODEV),
+        },
+    }
+}
+
+const _: () = assert!(HEADER == 16 && size_of::<usize>() == 8);
