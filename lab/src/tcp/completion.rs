@@ -5,7 +5,7 @@ use std::time::Duration;
 use proto::tcp::CongestionControl;
 
 use super::{
-    Effort,
+    Effort, kernel,
     paths::{Path, Stack, completions, percentile},
 };
 use crate::{kit::Sample, report::Row};
@@ -21,16 +21,19 @@ const SIZES: [(&str, u64); 4] = [
 /// shows the rest.
 const PERCENTS: [usize; 3] = [50, 95, 99];
 
+/// Transfers of Linux that go on at a time, each with a path to itself.
+const WORKERS: usize = 25;
+
 /// 100 Mbit/s and 50 ms with 1 % loss.
-pub(super) const LOSSY: Path = Path {
+const LOSSY: Path = Path {
     rtt: Duration::from_millis(50),
     queue: 625_000,
     loss_ppm: 10_000,
     ..Path::WIDE
 };
 
-/// `fct_<size>_loss1_p<percent>_ms`: from the first SYN to the last byte read, CUBIC; `_without_rack`: losses found by counting (RFC 6675), and no tail
-/// loss probes.
+/// `fct_<size>_loss1_p<percent>_ms`: from the first SYN to the last byte read, CUBIC, Linux in real time beside it; `_without_rack`: losses found by
+/// counting (RFC 6675), and no tail loss probes.
 pub(super) fn completion(effort: &Effort) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, bytes) in SIZES {
@@ -40,19 +43,37 @@ pub(super) fn completion(effort: &Effort) -> Vec<Row> {
         };
         let of = |stack| effort.each(|seed| times(seed, stack));
         let ours = of(Stack::Netchan(CongestionControl::Cubic));
-        let counting = of(Stack::NetchanWithoutRack(CongestionControl::Cubic));
-        let theirs = of(Stack::Smoltcp);
+        let others = [
+            (
+                "without_rack",
+                of(Stack::NetchanWithoutRack(CongestionControl::Cubic)),
+            ),
+            ("smoltcp", of(Stack::Smoltcp)),
+        ];
+        let linux = linux(effort, bytes);
         for percent in PERCENTS {
             let at = |all: &[Vec<f64>]| {
                 let of = |sorted: &Vec<f64>| percentile(sorted, percent);
                 Sample::of(all.iter().map(of).collect())
             };
-            let id = format!("fct_{name}_loss1_p{percent}_ms");
-            let row = Row::new(&id, &at(&ours)).against("smoltcp 0.14 (CUBIC)", &at(&theirs));
-            rows.push(row.target("not behind Linux"));
-            let id = format!("fct_{name}_loss1_p{percent}_without_rack_ms");
-            rows.push(Row::new(&id, &at(&counting)));
+            let id = format!("fct_{name}_loss1_p{percent}");
+            let row = Row::new(&format!("{id}_ms"), &at(&ours)).target("not behind Linux");
+            rows.push(match &linux {
+                Ok(linux) => row.against("Linux cubic", &at(std::slice::from_ref(linux))),
+                Err(why) => row.reference(&format!("no Linux: {why}")),
+            });
+            for (other, times) in &others {
+                rows.push(Row::new(&format!("{id}_{other}_ms"), &at(times)));
+            }
         }
     }
     rows
+}
+
+/// The same of Linux.
+fn linux(effort: &Effort, bytes: u64) -> Result<Vec<f64>, String> {
+    effort.kernel_seconds.ok_or("not with --quick")?;
+    let count = usize::try_from(effort.transfers).unwrap_or(WORKERS) / WORKERS;
+    let control = CongestionControl::Cubic;
+    kernel::completions(&LOSSY, control, bytes, (WORKERS, count))
 }

@@ -224,7 +224,7 @@ pub struct Crowd {
 
 impl Crowd {
     /// The bottleneck: its queue takes 50 ms.
-    const fn path(self) -> Path {
+    pub(super) const fn path(self) -> Path {
         Path {
             rtt: Duration::from_millis(if self.mixed { 20 } else { 50 }),
             queue: 625_000,
@@ -233,7 +233,7 @@ impl Crowd {
     }
 
     /// How much farther away the ends of flow `i` are.
-    fn farther(self, i: u32) -> Duration {
+    pub(super) fn farther(self, i: u32) -> Duration {
         match self.mixed {
             true => Duration::from_millis(180) * i / (self.n - 1).max(1),
             false => Duration::ZERO,

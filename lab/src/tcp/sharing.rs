@@ -5,8 +5,9 @@ use std::time::Duration;
 use proto::tcp::CongestionControl;
 
 use super::{
-    CONTROLS, Effort, kernel,
-    paths::{Crowd, Path, Stack, fairness},
+    CONTROLS, Effort,
+    kernel::{self, Control, Player, Scene},
+    paths::{Crowd, Path, Stack, fairness, jain},
     span,
 };
 use crate::{kit::Sample, report::Row};
@@ -45,26 +46,47 @@ pub(super) fn sharing(effort: &Effort) -> Vec<Row> {
 }
 
 /// `share_against_kernel_ratio`: what a flow of ours gets by what one of the kernel's gets, both CUBIC, through one bottleneck of 20 Mbit/s and 40 ms in
-/// real time.
+/// real time. `jain_linux_…`: how two of the kernel's share, in the same run.
 pub(super) fn against_kernel(effort: &Effort) -> Vec<Row> {
-    let path = Path {
+    // Without root there is nothing to compare with, and no row.
+    let Some(seconds) = effort.kernel_seconds else {
+        return Vec::new();
+    };
+    let linux = Control::Linux(CongestionControl::Cubic);
+    let ours = Control::Netchan(CongestionControl::Cubic);
+    let narrow = Path {
         rate: 2_500_000,
         rtt: Duration::from_millis(40),
         queue: 100_000,
         ..Path::WIDE
     };
-    let seconds = effort.kernel_seconds.unwrap_or(3);
-    let span = (Duration::from_secs(2), Duration::from_secs(2 + 2 * seconds));
-    let ours = Some(CongestionControl::Cubic);
-    match kernel::rates(&path, "cubic", ours, 1, span) {
-        Ok((linux, Some(ours))) => {
-            let row = Row::new(
-                "share_against_kernel_ratio",
-                &Sample::of(vec![ours / linux]),
-            );
-            vec![row.target("0.8 to 1.25")]
+    let alike = |path: Path, players: [Control; 2]| Scene {
+        path,
+        seed: 1,
+        players: players.map(Player::from).to_vec(),
+    };
+    let crowd = |mixed| {
+        let crowd = Crowd { n: 2, mixed };
+        let mut scene = alike(crowd.path(), [linux; 2]);
+        scene.players[1].farther = crowd.farther(1);
+        scene
+    };
+    let scenes = [alike(narrow, [ours, linux]), crowd(false), crowd(true)];
+    let outcome = match kernel::rates(&scenes, span(seconds, 5 * seconds)) {
+        Ok(outcome) => outcome,
+        Err(why) => {
+            eprintln!("tcp: nothing is shared with Linux: {why}");
+            return Vec::new();
         }
-        // Without root there is nothing to compare with, and no row.
-        Ok((_, None)) | Err(_) => Vec::new(),
-    }
+    };
+    let late = format!("real time; relay late {:.1} %", outcome.late_percent);
+    let row = |id, value| Row::new(id, &Sample::of(vec![value])).reference(&late);
+    let [against, same, mixed] = outcome.rates.as_slice() else {
+        return Vec::new();
+    };
+    vec![
+        row("share_against_kernel_ratio", against[0] / against[1]).target("0.8 to 1.25"),
+        row("jain_linux_2_flows_ratio", jain(same)),
+        row("jain_linux_2_flows_mixed_rtt_ratio", jain(mixed)),
+    ]
 }
