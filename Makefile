@@ -13,8 +13,10 @@ SOAK_SEEDS ?= 2000
 SOAK_WORLDS ?= 100000
 SOAK_FUZZ_SECONDS ?= 600
 SOAK_BULK_MIB ?= 1024
+# Of each fuzz target.
+FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system bench bench-contention lint soak
+.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system bench bench-contention lint soak fuzz
 
 help:
 	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
@@ -22,6 +24,7 @@ help:
 	@echo 'make build  the release binaries, under target/release'
 	@echo 'make lint   formatting and clippy, warnings are errors'
 	@echo 'make bench  the micro-benchmarks and the experiments of the lab'
+	@echo 'make fuzz   every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs a nightly toolchain and cargo-fuzz)'
 	@echo 'make soak   the long tests: SOAK_SEEDS=$(SOAK_SEEDS) SOAK_WORLDS=$(SOAK_WORLDS) SOAK_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) SOAK_BULK_MIB=$(SOAK_BULK_MIB)'
 
 build:
@@ -83,3 +86,11 @@ soak: test-tools build
 	NETCHAN_SEEDS=$(SOAK_WORLDS) $(CARGO) test --release -p netchan-lab --test tcp_world
 	NETCHAN_SYSTEM=1 NETCHAN_SOAK=1 NETCHAN_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) NETCHAN_BULK_MIB=$(SOAK_BULK_MIB) \
 		$(CARGO) test --release --workspace --test system
+	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then $(MAKE) fuzz; else echo 'make soak: no nightly toolchain with cargo-fuzz, nothing was fuzzed'; fi
+
+# What the fuzzer finds anew stays in fuzz/corpus, which is not kept; fuzz/seeds is, and small.
+fuzz:
+	for target in $$($(CARGO) +nightly fuzz list); do \
+		mkdir -p fuzz/corpus/$$target fuzz/seeds/$$target; \
+		$(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
