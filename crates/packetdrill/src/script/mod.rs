@@ -16,7 +16,7 @@
 //! | `send COUNT`, `send ERROR` | so many bytes are taken |
 //! | `recv COUNT`, `recv eof`, `recv ERROR` | so many bytes come (exactly; the call has room for more), and they are the peer's |
 //! | `close`, `shutdown read`, `shutdown write`, `shutdown both` | the calls |
-//! | `option NAME=VALUE` | before or after `listen`, `connect`: `nodelay cork quickack keepalive keepidle keepintvl keepcnt user_timeout linger mss rcvbuf sndbuf` |
+//! | `option NAME=VALUE` | before or after `listen`, `connect`: `nodelay cork quickack keepalive keepidle keepintvl keepcnt user_timeout linger mss rcvbuf sndbuf fastopen fastconnect` |
 //! | `state NAME` | the connection is in that state (`Established`, `CloseWait`, …) |
 //! | `error NAME`, `error none` | SO_ERROR, which takes it |
 //! | `isn NUMBER` | the peer's initial sequence number from here on (1000 at first) |
@@ -25,7 +25,7 @@
 //! A segment is `FLAGS BEGIN:END(LENGTH) [ack N] [win N] [urg N] [ce|ect0|ect1] [<OPTIONS>]`. Flags are letters of `FSRPUEW`, and `.` for ACK. Sequence
 //! numbers count from the initial ones, SYN being 0, ours since the SYN that left last. Of what leaves, the window, the urgent pointer, the
 //! codepoint and the options are compared if they are written; `<>` says that there are none. Options: `mss N`, `sackOK`, `wscale N`, `ts VALUE:ECHO`
-//! (`*` for any; `last` echoes our last one), `sack A:B`. Text is what its place in the stream says, and is compared.
+//! (`*` for any; `last` echoes our last one), `sack A:B`, `fo COOKIE` (in hexadecimal; none: it asks for one). Text is what its place in the stream says, and is compared.
 
 mod parse;
 mod run;

@@ -162,6 +162,8 @@ fn option(text: &str) -> Option<SocketOption> {
         "mss" => SocketOption::MaxSegment(value.parse().ok()?),
         "rcvbuf" => SocketOption::ReceiveBuffer(value.parse().ok()?),
         "sndbuf" => SocketOption::SendBuffer(value.parse().ok()?),
+        "fastopen" => SocketOption::FastOpen(value.parse().ok()?),
+        "fastconnect" => SocketOption::FastOpenConnect(on),
         _ => return None,
     })
 }

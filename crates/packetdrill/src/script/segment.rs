@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use proto::wire::{
     checksum,
     ipv4::{self, Protocol},
-    tcp::{Flags, HEADER_LEN_MAX, Header, Options, SackBlocks, SeqNum, Timestamps},
+    tcp::{FastOpen, Flags, HEADER_LEN_MAX, Header, Options, SackBlocks, SeqNum, Timestamps},
 };
 
 /// A segment; sequence numbers are relative.
@@ -29,6 +29,7 @@ struct Wanted {
     sack_permitted: bool,
     sack: Vec<(u32, u32)>,
     timestamps: Option<(Stamp, Stamp)>,
+    fast_open: Option<FastOpen>,
 }
 
 /// A number in a timestamps option.
@@ -145,6 +146,7 @@ impl Wanted {
                 .map(|&(left, right)| (relative(left), relative(right)))
                 .collect(),
             timestamps: options.timestamps.map(stamps),
+            fast_open: options.fast_open,
         }
     }
 
@@ -181,6 +183,8 @@ impl Wanted {
             "mss" => self.mss = Some(value.parse().ok()?),
             "wscale" => self.window_scale = Some(value.parse().ok()?),
             "sackOK" => self.sack_permitted = true,
+            "fo" if value.is_empty() => self.fast_open = Some(FastOpen::request(false)),
+            "fo" => self.fast_open = Some(cookie(value)?),
             "ts" => {
                 let (value, echo) = value.split_once(':')?;
                 self.timestamps = Some((Stamp::parse(value)?, Stamp::parse(echo)?));
@@ -207,12 +211,20 @@ impl Wanted {
         options.window_scale = self.window_scale;
         options.sack_permitted = self.sack_permitted;
         options.sack = sack;
+        options.fast_open = self.fast_open;
         options.timestamps = self.timestamps.map(|(value, echo)| Timestamps {
             value: value.number(base),
             echo: echo.number(base),
         });
         options
     }
+}
+
+/// A cookie in hexadecimal.
+fn cookie(text: &str) -> Option<FastOpen> {
+    let digits = text.as_bytes().chunks(2).map(str::from_utf8);
+    let bytes = digits.map(|pair| u8::from_str_radix(pair.ok()?, 16).ok());
+    FastOpen::new(&bytes.collect::<Option<Vec<u8>>>()?, false)
 }
 
 impl Stamp {
