@@ -12,7 +12,7 @@ use std::{
 use netchan::{
     Clock, Dispatch, Net, Regime, Threads,
     link::wire,
-    socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
+    socket::{Domain, Kind, ReceiveFlags, SendInfo, Socket, SocketOption, UdpOption},
     steps::Steps,
 };
 
@@ -190,6 +190,36 @@ impl Pair {
             50,
             Some(SocketAddr::new(self.target.ip(), 53)),
         );
+        self.work_in_segments(&data[..9000]);
+    }
+
+    /// Several datagrams a send, several sends a datagram, and as many as there are a receive.
+    fn work_in_segments(&self, data: &[u8]) {
+        let to = Some(SocketAddr::new(self.target.ip(), 53));
+        let merge = SocketOption::Udp(UdpOption::Merge(true));
+        self.udp[1].set_option(merge).unwrap();
+        let more = SendInfo {
+            more: true,
+            ..SendInfo::default()
+        };
+        let mut buffer = [0; 16384];
+        for info in [SendInfo::segmented(1000), more]
+            .into_iter()
+            .cycle()
+            .take(40)
+        {
+            let data = IoSlice::new(data.get(..if info.more { 500 } else { 9000 }).unwrap());
+            let mut left = self.udp[0].send_message(&[data], to, &info).unwrap();
+            if info.more {
+                left += self.udp[0].send(&[data], None).unwrap();
+            }
+            while left > 0 {
+                self.nets.turn();
+                let received = self.udp[1]
+                    .receive(&mut [IoSliceMut::new(&mut buffer)], ReceiveFlags::default());
+                left -= received.map_or(0, |received| received.len);
+            }
+        }
     }
 }
 

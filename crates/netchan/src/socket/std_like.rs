@@ -11,7 +11,10 @@ use std::{
 use percore::lock::{Mutex, mutex};
 use proto::time::Instant;
 
-use super::{Domain, Kind, Readiness, ReceiveFlags, Socket, SocketOption, Waiter};
+use super::{
+    DatagramInfo, Domain, Kind, Readiness, ReceiveFlags, ReceivedError, SendInfo, Socket,
+    SocketOption, Waiter,
+};
 use crate::{net::Net, stack::Stack};
 
 use std::cell::RefCell;
@@ -503,6 +506,48 @@ impl UdpSocket {
     pub fn send_to(&self, buf: &[u8], to: SocketAddr) -> io::Result<usize> {
         self.0
             .write(|| self.0.socket.send(&[IoSlice::new(buf)], Some(to)))
+    }
+
+    /// Sends `buf` to `to` (or to the peer) as datagrams of `segment` bytes each, of which the last one may be shorter: up to 128 of them, 64 KiB
+    /// in all (UDP_SEGMENT). All of them go, or none.
+    ///
+    /// # Errors
+    /// As for [`send_to`](Self::send_to); `InvalidInput` for too many, EMSGSIZE where one would have to be fragmented.
+    pub fn send_segmented(
+        &self,
+        buf: &[u8],
+        segment: u16,
+        to: Option<SocketAddr>,
+    ) -> io::Result<usize> {
+        let info = SendInfo::segmented(segment);
+        self.0
+            .write(|| self.0.socket.send_message(&[IoSlice::new(buf)], to, &info))
+    }
+
+    /// Receives a datagram (several of one size with [`UdpOption::Merge`](super::UdpOption)), where it came from, and what else is known of
+    /// it.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn recv_with_info(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr, DatagramInfo)> {
+        let received = self.0.read(|| {
+            self.0
+                .socket
+                .receive(&mut [IoSliceMut::new(buf)], ReceiveFlags::default())
+        })?;
+        match (received.from, received.info) {
+            (Some(from), Some(info)) => Ok((received.len, from, info)),
+            _ => Err(crate::errno::error(libc::ENOTCONN)),
+        }
+    }
+
+    /// Takes the oldest error that was kept ([`UdpOption::ReceiveErrors`](super::UdpOption)), and in `buf` what the datagram carried. Never
+    /// waits.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is none.
+    pub fn recv_error(&self, buf: &mut [u8]) -> io::Result<ReceivedError> {
+        self.0.socket.receive_error(&mut [IoSliceMut::new(buf)])
     }
 
     /// Receives a datagram; what does not fit is lost.

@@ -203,3 +203,38 @@ fn rfc_6936_no_checksum_over_ipv6_only_where_both_say_so() {
     pair.turn();
     assert_eq!(receive(&to, &mut room).unwrap().len, 4);
 }
+
+#[test]
+fn the_same_with_sockets_as_in_std() {
+    let pair = Pair::new();
+    let [from, to] = [0, 1].map(|i| {
+        let socket = pair.nets[i].udp().bind("0.0.0.0:7").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        udp(socket.socket(), UdpOption::Merge(true));
+        udp(socket.socket(), UdpOption::ReceiveErrors(true));
+        socket
+    });
+    let target = "10.0.0.2:7".parse().unwrap();
+    let (data, mut room) = (text(2500), [0; 3000]);
+    let sent = from.send_segmented(&data, 1000, Some(target)).unwrap();
+    pair.turn();
+    let (len, source, info) = to.recv_with_info(&mut room).unwrap();
+    assert_eq!(
+        (sent, len, info.segment, info.destination),
+        (2500, 2500, 1000, target)
+    );
+    assert_eq!(
+        (source, &room[..len]),
+        ("10.0.0.1:7".parse().unwrap(), &data[..])
+    );
+    drop(to);
+    from.send_to(b"gone?", target).unwrap();
+    pair.turn();
+    let told = from.recv_error(&mut room).unwrap();
+    assert_eq!(
+        (&room[..told.len], told.error.errno),
+        (&b"gone?"[..], libc::ECONNREFUSED)
+    );
+    // Nothing waits in the error queue, and nothing is pending.
+    assert_eq!(errno(from.recv(&mut room)), libc::EAGAIN);
+}
