@@ -170,6 +170,22 @@ impl Packet {
     pub fn true_size(&self) -> usize {
         self.buffer.len()
     }
+    /// Whether the buffer's owner has few left: see [`Buffer::is_scarce`].
+    #[inline]
+    pub fn is_scarce(&self) -> bool {
+        self.buffer.is_scarce()
+    }
+    /// The same bytes in `buffer`, without what is known about them; `Err` gives it back where they do not fit.
+    pub fn copy(&self, buffer: Buffer) -> Result<Self, Buffer> {
+        let bytes = self.bytes();
+        let mut packet = Self::new(buffer, 0);
+        let Some(room) = packet.room_mut().get_mut(..bytes.len()) else {
+            return Err(packet.buffer);
+        };
+        room.copy_from_slice(bytes);
+        packet.set_len(bytes.len());
+        Ok(packet)
+    }
     /// Its buffer, for a local free.
     pub fn into_buffer(self) -> Buffer {
         self.buffer

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     region::Region,
-    sync::{AtomicU64, Ordering},
+    sync::{AtomicU32, AtomicU64, Ordering},
 };
 use std::{
     fmt, io,
@@ -22,7 +22,8 @@ const LINE: usize = 64;
 /// (`netchan lab run slab`, by magazine).
 const MAGAZINE: usize = 64;
 
-/// What a slab's buffers and holder share. The first line is written when the slab is made and when its holder ends.
+/// What a slab's buffers and holder share. The first line is written when the slab is made, when its holder ends, and when buffers become
+/// scarce or are no longer.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Head {
@@ -31,6 +32,8 @@ pub(super) struct Head {
     base: NonNull<u8>,
     /// Bytes in each buffer.
     size: usize,
+    /// See [`Buffer::is_scarce`].
+    scarce: AtomicU32,
     pub(super) lanes: Lanes,
 }
 
@@ -115,6 +118,7 @@ impl Slab {
             id: AtomicU64::new(id),
             base: region.base(),
             size: size.div_ceil(LINE).max(1) * LINE,
+            scarce: AtomicU32::new(0),
             lanes,
         };
         let head = NonNull::from(Box::leak(Box::new(head)));
@@ -172,6 +176,14 @@ impl Slab {
     fn look(&mut self) {
         self.take_in();
         self.fuel = self.free.len().min(self.magazine);
+        // Two marks, and a store only where one is passed: the line stays with all who read it.
+        let (home, all) = (self.free.len(), self.capacity());
+        let is_scarce = self.head().scarce.load(Ordering::Relaxed) != 0; // ours: only the holder writes it
+        if is_scarce != (home < if is_scarce { all / 2 } else { all / 4 }) {
+            self.head()
+                .scarce
+                .store(u32::from(!is_scarce), Ordering::Relaxed); // advice, which orders nothing
+        }
     }
 
     fn take_in(&mut self) {
@@ -291,6 +303,13 @@ impl Buffer {
     fn head(&self) -> &Head {
         // SAFETY: the slab's memory and head stay until its last buffer is dropped, and this is one.
         unsafe { self.head.as_ref() }
+    }
+
+    /// Whether, at the last look of the holder, less than a quarter of its slab was at home (until half is again): who will keep the
+    /// buffer for long should copy what is in it and send it home. Who waits for what only the holder can send would wait for ever.
+    #[inline]
+    pub fn is_scarce(&self) -> bool {
+        self.head().scarce.load(Ordering::Relaxed) != 0 // advice, which orders nothing
     }
 }
 

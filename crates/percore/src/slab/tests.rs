@@ -41,6 +41,23 @@ fn buffers_are_distinct_whole_and_run_out() {
 }
 
 #[test]
+fn who_holds_a_buffer_sees_that_they_are_scarce() {
+    let _turn = turn();
+    let mut slab = Slab::new(1024, 64).unwrap();
+    let mut out: Vec<_> = (0..700).filter_map(|_| slab.alloc()).collect();
+    assert!(!out[0].is_scarce(), "324 of 1024 are at home");
+    out.extend((0..200).filter_map(|_| slab.alloc()));
+    assert!(out[0].is_scarce(), "124 are");
+    out.truncate(500);
+    let kept: Vec<_> = (0..64).filter_map(|_| slab.alloc()).collect();
+    assert!(out[0].is_scarce(), "half must be at home again");
+    out.truncate(300);
+    drop(kept);
+    let _look: Vec<_> = (0..64).filter_map(|_| slab.alloc()).collect();
+    assert!(!out[0].is_scarce(), "724 are");
+}
+
+#[test]
 fn sixteen_bytes_and_send() {
     fn send<T: Send>() {}
     send::<Buffer>();

@@ -272,10 +272,10 @@ impl Incoming {
                 // A lone frame without the machinery for many.
                 1 => {
                     if let Some(packet) = ring.pop() {
-                        hand_over(packet);
+                        hand_over(own(packet, slab));
                     }
                 }
-                n => _ = ring.pop_batch(n, hand_over),
+                n => _ = ring.pop_batch(n, |packet| hand_over(own(packet, slab))),
             },
             In::Shaped { ring, waiting } => {
                 receive_shaped(ring, waiting, now, slab, max, counts, &mut hand_over)
@@ -346,14 +346,15 @@ fn receive_shaped(
         let straight = !timed.late && !timed.twice && timed.due <= now;
         if straight && given < max && waiting.is_empty() {
             given += 1;
-            return hand_over(timed.packet);
+            return hand_over(own(timed.packet, slab));
         }
         if timed.twice
             && let Some(copy) = copy(&timed, slab, counts)
         {
             waiting.push(copy);
         }
-        waiting.push(timed);
+        let packet = own(timed.packet, slab);
+        waiting.push(Timed { packet, ..timed });
     });
     while given < max
         && let Some(packet) = waiting.pop(now)
@@ -369,21 +370,41 @@ fn copy(timed: &Timed, slab: &mut Slab, counts: &mut Statistics) -> Option<Timed
         counts.rx_no_buffer += 1;
         return None;
     };
-    let mut packet = Packet::new(buffer, 0);
-    let bytes = timed.packet.bytes();
-    let Some(room) = packet.room_mut().get_mut(..bytes.len()) else {
-        counts.rx_length += 1;
-        slab.free(packet.into_buffer());
-        return None;
+    let packet = match timed.packet.copy(buffer) {
+        Ok(packet) => packet,
+        Err(buffer) => {
+            counts.rx_length += 1;
+            slab.free(buffer);
+            return None;
+        }
     };
-    room.copy_from_slice(bytes);
-    packet.set_len(bytes.len());
     Some(Timed {
         due: timed.due,
         order: timed.order,
         late: timed.late,
         twice: false,
         packet,
+    })
+}
+
+/// The frame in a buffer of ours if the sender's are scarce: it may wait long here (for a segment before it, for a reader), and what
+/// it waits for may be what the sender has no buffer for.
+#[inline]
+fn own(packet: Packet, slab: &mut Slab) -> Packet {
+    if packet.is_scarce() {
+        return own_slowly(packet, slab);
+    }
+    packet
+}
+
+#[cold]
+fn own_slowly(packet: Packet, slab: &mut Slab) -> Packet {
+    let Some(buffer) = slab.alloc() else {
+        return packet;
+    };
+    packet.copy(buffer).unwrap_or_else(|buffer| {
+        slab.free(buffer);
+        packet
     })
 }
 

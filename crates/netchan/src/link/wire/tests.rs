@@ -606,3 +606,36 @@ fn name_gives_both_ends_once() {
         "a half without its owner was kept"
     );
 }
+
+/// Two stacks stood still for good so: one kept what came behind a hole, the other had no buffer to fill the hole from.
+#[test]
+fn who_keeps_all_frames_leaves_the_sender_some_buffers() {
+    for options in [Options::default(), slow()] {
+        let (mut a, mut b) = pair(&options);
+        let (mut slab, mut own) = (Slab::new(1024, 2048).unwrap(), self::slab());
+        let (mut now, mut out, mut kept) = (START, VecDeque::new(), VecDeque::new());
+        for number in 0..4_000 {
+            assert!(slab.available() > 100, "{number} frames are kept");
+            out.push_back(frame(&mut slab, number, 100));
+            while a.transmit(now, &mut out).unwrap() == 0 {}
+            b.receive(now, &mut own, &mut kept, 32).unwrap();
+            now = now + Duration::from_micros(10);
+        }
+        now = now + Duration::from_secs(1);
+        while b.receive(now, &mut own, &mut kept, 64).unwrap() > 0 {}
+        let numbers: Vec<_> = kept.iter().map(number).collect();
+        assert!(
+            numbers.is_sorted() && numbers.len() == 4_000,
+            "{}",
+            numbers.len()
+        );
+    }
+}
+
+/// Frames are 20 ms on their way: 2,000 at once.
+fn slow() -> Options {
+    Options {
+        delay: Duration::from_millis(20),
+        ..Options::default()
+    }
+}
