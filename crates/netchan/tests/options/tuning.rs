@@ -19,8 +19,7 @@ fn long_fat_path() -> World {
         ..wire::Options::default()
     };
     World::over(&wire, |builder| {
-        let builder = builder.congestion(CongestionControl::NewReno);
-        builder.receive_buffer_max(6 << 20).send_buffer_max(8 << 20)
+        builder.congestion(CongestionControl::NewReno)
     })
 }
 
@@ -46,7 +45,7 @@ fn receive_buffer(socket: &Socket) -> u32 {
 }
 
 #[test]
-fn a_long_fat_path_is_filled() {
+fn a_long_fat_path_is_filled_with_defaults() {
     let world = long_fat_path();
     let (client, server) = world.pair(&[]);
     assert!(receive_buffer(&server) <= 128 << 10);

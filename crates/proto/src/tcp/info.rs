@@ -119,7 +119,18 @@ pub struct Info {
 }
 
 impl Connection {
-    /// The connection in figures.
+    /// The congestion window, bytes.
+    #[inline]
+    pub const fn cwnd(&self) -> u32 {
+        self.congestion.window.cwnd
+    }
+
+    /// The retransmission timeout.
+    pub fn rto(&self) -> Duration {
+        Duration::from_micros(self.rtt.rto_us())
+    }
+
+    /// The connection in figures. Looks at every segment under way: not for the path of packets.
     pub fn info(&self) -> Info {
         let micros = |us: u32| Duration::from_micros(u64::from(us));
         let c = &self.counters;
@@ -137,9 +148,9 @@ impl Connection {
                 u32::MAX => 0,
                 min => min,
             }),
-            rto: Duration::from_micros(self.rtt.rto_us()),
+            rto: self.rto(),
             backoff: self.rtt.backoff(),
-            cwnd_bytes: self.congestion.window.cwnd,
+            cwnd_bytes: self.cwnd(),
             ssthresh_bytes: self.congestion.window.ssthresh,
             send_mss: self.snd.mss,
             receive_mss: self.rcv.mss,

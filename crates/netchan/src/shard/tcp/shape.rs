@@ -43,7 +43,7 @@ impl TcpSocket {
     /// grew.
     #[cold]
     pub(in crate::shard) fn widen_send_queue(&mut self, most: usize) -> bool {
-        let due = (2 * u64::from(self.connection.info().cwnd_bytes)).min(most as u64);
+        let due = (2 * u64::from(self.connection.cwnd())).min(most as u64);
         let due = u32::try_from(due).unwrap_or(u32::MAX);
         let grows = self.shape.send_limit == 0 && due > self.send_limit;
         if grows {
@@ -65,8 +65,7 @@ impl TcpSocket {
     /// What TCP_NOTSENT_LOWAT leaves; a segment at least if it leaves anything.
     #[cold]
     fn below_unsent_low_water(&self) -> usize {
-        let left = (self.shape.unsent_low_water).saturating_sub(self.connection.info().unsent_bytes)
-            as usize;
+        let left = (self.shape.unsent_low_water).saturating_sub(self.connection.unsent()) as usize;
         if left == 0 {
             return 0;
         }

@@ -75,7 +75,7 @@ impl Shard {
         if socket.connection.is_probing() {
             return self.tell(trace::TCP_PERSIST, number, attempts.into());
         }
-        let rto = socket.connection.info().rto.as_millis();
+        let rto = socket.connection.rto().as_millis();
         let rto = u64::try_from(rto).unwrap_or(u64::MAX);
         trace::note(
             trace::TCP_TIMEOUT,
