@@ -4,7 +4,7 @@ use std::{fs, io};
 
 use netchan::limits;
 use proto::{
-    tcp::{Config, CongestionControl, EcnMode, FastOpenKeys},
+    tcp::{Config, CongestionControl, EcnMode, FastOpenKeys, MtuProbing},
     time::Duration,
 };
 
@@ -108,6 +108,13 @@ impl Settings {
             "tcp_ecn" => self.tcp.ecn = ecn(first)?,
             "tcp_fastopen" => self.set_fast_open(first),
             "tcp_fastopen_blackhole_timeout_sec" => self.tcp.fast_open.black_hole = seconds,
+            "tcp_mtu_probing" => {
+                self.tcp.mtu_probing = match first {
+                    0 => MtuProbing::Off,
+                    1 => MtuProbing::BlackHole,
+                    _ => MtuProbing::Always,
+                };
+            }
             "tcp_fin_timeout" => self.tcp.fin_wait_2 = seconds,
             "tcp_syn_retries" => {
                 self.tcp.syn_timeout = patience(self.tcp.rto_initial, count);

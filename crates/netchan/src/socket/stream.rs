@@ -277,7 +277,8 @@ impl Stream {
 
     pub fn info(&self, stack: &Stack) -> Option<proto::tcp::Info> {
         self.hold(stack, |shard, number| {
-            shard.tcp(number).map(|s| s.connection.info())
+            let now = stack.clock.now();
+            shard.tcp(number).map(|s| s.connection.info_at(now))
         })
     }
 

@@ -41,7 +41,7 @@ pub fn encode(info: &Info, pace_max: Option<u64>, now: Instant) -> [u8; LEN] {
     out.word(36, sending.retransmitted);
     out.word(44, millis(now.since(info.last_sent)));
     // 48: when an acknowledgment was sent is "not remembered, sorry", says Linux, too.
-    out.word(52, millis(now.since(info.last_received)));
+    out.word(52, millis(info.since_text));
     out.word(56, millis(now.since(info.last_received)));
     out.word(60, u32::from(info.announced_mss) + 40); // the path MTU: headers of IPv4 and TCP
     out.word(64, info.receive_buffer_bytes);

@@ -5,6 +5,7 @@ use super::connection::{Connection, Pending, from_millis};
 use super::delivery::{Delivery, Taker};
 use super::input::Segment;
 use super::sent::micros_of;
+use super::timer::Waiting;
 use super::types::{Drop, Events, Input, State};
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header};
@@ -71,6 +72,7 @@ impl Connection {
             self.measure(header, &delivery, now);
             self.recovery.recover = header.ack - 1;
             self.tell_congestion(&delivery, now);
+            self.recovery.waiting = Waiting::TailProbe; // nothing overtook anything
             self.arm_early(now);
         }
         let window = u32::from(header.window) << self.snd.scale;
@@ -123,6 +125,9 @@ impl Connection {
         self.soft_error = None;
         self.stalled_since = now;
         if self.snd.una == self.snd.nxt {
+            if self.snd.nxt >= self.snd.end {
+                self.busy.rests(now);
+            }
             // RFC 6298 §5.2; while probing the timer is the persist timer.
             if !self.probing {
                 self.timers.retransmit = Instant::FAR;
@@ -194,6 +199,10 @@ impl Connection {
             // The probes have carried the last of it.
             self.stop_probing();
         } else if self.snd.wnd > 0 {
+            if self.snd.una < self.snd.nxt && self.snd.wnd >= self.snd.mss.into() {
+                // The window opened over the probe: what that carried goes before what follows it.
+                self.stop_probing();
+            }
             self.note_more_to_send();
         }
     }

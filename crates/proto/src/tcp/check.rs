@@ -75,6 +75,9 @@ impl Connection {
         if open && (outstanding || (waiting && !self.corked)) && self.pending.0 == 0 && !paced {
             assert_ne!(self.timers.retransmit, Instant::FAR, "stuck: {self:?}");
         }
+        if open && waiting && !outstanding && self.pending.0 == 0 && !paced && !self.probing {
+            assert_ne!(self.timers.early, Instant::FAR, "corked for ever: {self:?}");
+        }
         if open && self.last_ack_sent != self.rcv.nxt && self.pending.0 == 0 {
             assert_ne!(
                 self.timers.delayed_ack,

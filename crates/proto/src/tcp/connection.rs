@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 
+use super::busy::Busy;
 use super::config::{Config, CongestionControl, Keepalive, MtuProbing};
 use super::congestion::Congestion;
 use super::ecn::EcnState;
@@ -142,6 +143,8 @@ pub(super) struct SendVariables {
     pub wl1: SeqNum,
     pub wl2: SeqNum,
     pub scale: u8,
+    /// What waits now goes whatever would hold it back.
+    pub pushes: bool,
     /// Bytes of text in a full segment: peer's and path's limit, less the options always sent.
     pub mss: u16,
 }
@@ -235,6 +238,7 @@ pub struct Connection {
     pub(super) rate: Rate,
     pub(super) pacer: Pacer,
     pub(super) timers: Timers,
+    pub(super) busy: Busy,
     pub(super) last_received: Instant,
     pub(super) last_sent: Instant,
     /// Since when the oldest unacknowledged byte waits.
@@ -270,6 +274,7 @@ impl SendVariables {
             wl1: SeqNum(0),
             wl2: SeqNum(0),
             scale: 0,
+            pushes: false,
             mss,
         }
     }
@@ -362,6 +367,7 @@ impl Connection {
             rate: Rate::default(),
             pacer: Pacer::new(),
             timers: Timers::new(),
+            busy: Busy::NONE,
             last_received: Instant::ZERO,
             last_sent: Instant::ZERO,
             stalled_since: Instant::ZERO,
@@ -504,13 +510,17 @@ impl Connection {
         self.snd.mss
     }
 
-    /// Turns Nagle's algorithm on or off (RFC 9293 MUST-17).
+    /// Turns Nagle's algorithm on or off (RFC 9293 MUST-17). Turning it off pushes what waits, also past a cork (as in Linux).
     pub fn set_nagle(&mut self, on: bool) {
         self.nagle = on;
+        if !on {
+            self.snd.pushes = true;
+        }
         self.pending.set(Pending::SEND);
     }
 
-    /// Holds segments that are not full back until uncorked, whatever is in flight.
+    /// Holds segments that are not full back until uncorked, whatever is in flight; 200 ms at most once nothing is (RFC 9293
+    /// §3.8.6.2.1, the override timeout).
     pub fn set_cork(&mut self, on: bool) {
         self.corked = on;
         self.pending.set(Pending::SEND);

@@ -30,6 +30,13 @@ pub(super) struct Delivery {
     pub duplicate: bool,
     /// Something has arrived that was sent once, before recovery began.
     pub original: bool,
+    /// RACK.fack and the bytes under way before it.
+    pub prior_fack: SeqNum,
+    pub prior_pipe: u32,
+    /// It is the first of a round trip.
+    pub round_ends: bool,
+    /// Where the lowest begins that has arrived after what was sent later.
+    pub late_from: Option<SeqNum>,
     newest: Newest,
     /// When the first and the last of what was sent once and is acknowledged now left.
     first_sent_us: Option<u32>,
@@ -54,8 +61,19 @@ impl Taker<'_> {
         self.delivery.delivered += bytes;
         self.rate
             .delivers(&mut self.delivery.newest, record, bytes, self.now_us);
-        self.rack
-            .delivered(record, self.now_us, self.min_rtt_us, self.echo_is_older);
+        let fack = self.delivery.prior_fack;
+        let late = self.rack.delivered(
+            record,
+            fack,
+            self.now_us,
+            self.min_rtt_us,
+            self.echo_is_older,
+        );
+        if late {
+            let from = record.end - bytes;
+            let lowest = self.delivery.late_from.filter(|lowest| *lowest < from);
+            self.delivery.late_from = lowest.or(Some(from));
+        }
         if !record.is_retransmission() && record.end <= self.recover {
             self.delivery.original = true;
         }
@@ -91,6 +109,9 @@ impl Connection {
         Delivery {
             prior_flight: (self.snd.nxt - self.snd.una).unsigned_abs(),
             prior_sacked: self.sent.sacked(),
+            prior_fack: self.recovery.rack.fack(),
+            prior_pipe: self.pipe(),
+            round_ends: self.rtt.ends_round(self.snd.una),
             ..Delivery::default()
         }
     }
@@ -116,14 +137,9 @@ impl Connection {
         let min_rtt_us = self.rtt.min_us();
         let rate = self.rate.sample(&delivery.newest, min_rtt_us);
         let last = delivery.last_sent_us.or(delivery.sacked_sent_us);
-        let flight = delivery.prior_flight;
-        let window = &self.congestion.window;
-        // RFC 7661: a window that is not used does not grow.
-        let is_cwnd_limited = if window.in_slow_start() {
-            window.cwnd / 2 <= flight
-        } else {
-            window.cwnd <= flight.saturating_add(window.mss)
-        };
+        let is_cwnd_limited = self
+            .congestion
+            .note_usage(delivery.prior_pipe, delivery.round_ends);
         let ack = Ack {
             now,
             acked: delivery.acked,

@@ -1,5 +1,6 @@
 //! What can be told of a connection: the source of TCP_INFO and of `show`.
 
+use super::busy::{of_ticks, ticks};
 use super::config::CongestionControl;
 use super::congestion::Phase;
 use super::connection::Connection;
@@ -30,7 +31,7 @@ pub enum Repair {
 pub struct Sending {
     pub congestion: CongestionControl,
     pub repair: Repair,
-    /// Sacked, thought lost, and sent again and not yet acknowledged: of what is in flight.
+    /// Sacked; thought lost, also if it was sent again; and sent again: of what is not yet acknowledged.
     pub sacked: u32,
     pub lost: u32,
     pub retransmitted: u32,
@@ -115,6 +116,8 @@ pub struct Info {
     pub keepalives_unanswered: u8,
     pub last_received: Instant,
     pub last_sent: Instant,
+    /// How long ago text came, or the connection was opened.
+    pub since_text: Duration,
     pub sending: Sending,
 }
 
@@ -130,8 +133,13 @@ impl Connection {
         Duration::from_micros(self.rtt.rto_us())
     }
 
-    /// The connection in figures. Looks at every segment under way: not for the path of packets.
+    /// The connection in figures, as of the last segment.
     pub fn info(&self) -> Info {
+        self.info_at(self.last_received.max(self.last_sent))
+    }
+
+    /// The connection in figures. Looks at every segment under way: not for the path of packets.
+    pub fn info_at(&self, now: Instant) -> Info {
         let micros = |us: u32| Duration::from_micros(u64::from(us));
         let c = &self.counters;
         Info {
@@ -180,12 +188,13 @@ impl Connection {
             keepalives_unanswered: self.keepalives_sent,
             last_received: self.last_received,
             last_sent: self.last_sent,
-            sending: self.sending(),
+            since_text: of_ticks(ticks(now).wrapping_sub(self.busy.last_text)),
+            sending: self.sending(now),
         }
     }
 
     /// What the send side has to say. NewReno keeps no records of segments: what it cannot say is zero.
-    fn sending(&self) -> Sending {
+    fn sending(&self, now: Instant) -> Sending {
         let segments = |bytes: u32| bytes.div_ceil(u32::from(self.snd.mss).max(1));
         let repair = match self.recovery.phase {
             Phase::Loss => Repair::Loss,
@@ -199,14 +208,21 @@ impl Connection {
         let c = &self.counters;
         let outstanding = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
         let (bytes, interval_us) = self.rate.last;
+        let [busy, window_limited, buffer_limited] = self.busy.times(now);
+        // What is repaired counts as lost until it arrives; a tail loss probe repairs nothing that is known to be lost.
+        let repaired = if self.recovery.is_repairing() {
+            self.sent.retransmitted()
+        } else {
+            0
+        };
         Sending {
             congestion: self.congestion.control(),
             repair,
             sacked: segments(self.sent.sacked()),
-            lost: segments(self.sent.lost()),
+            lost: segments(self.sent.lost() + repaired),
             retransmitted: segments(self.sent.retransmitted()),
-            reordering: DUPLICATE_THRESHOLD,
-            reorderings_seen: self.recovery.rack.reordering_seen.into(),
+            reordering: u32::from(self.recovery.rack.reordering).max(DUPLICATE_THRESHOLD),
+            reorderings_seen: self.recovery.rack.reorderings.into(),
             duplicates_reported: c.dsacks,
             data_segments: c.data_segments,
             bytes: c.bytes_acked + u64::from(outstanding) + c.bytes_retransmitted,
@@ -217,6 +233,9 @@ impl Connection {
                 .unwrap_or(0),
             is_app_limited: self.rate.is_app_limited(),
             pacing_rate: self.congestion.pacing_rate(),
+            busy,
+            window_limited,
+            buffer_limited,
             timeouts: c.timeouts.into(),
             undos: c.undos.into(),
             tail_probes: c.tail_probes.into(),

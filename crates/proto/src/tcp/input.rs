@@ -1,5 +1,6 @@
 //! A segment arrives (RFC 9293 §3.10.7.4): the RFC's eight checks as eight functions, in its order.
 
+use super::busy::ticks;
 use super::connection::{Connection, Pending, QUICK_ACKS, from_millis};
 use super::reassembly::{Payload, ReceiveQueue, SegmentPool, Share};
 use super::types::{Drop, Error, Events, Input, State};
@@ -116,6 +117,7 @@ impl Connection {
         }
         self.note_ack(header, now, &mut out);
         if len > 0 {
+            self.busy.last_text = ticks(now);
             let end = header.seq + len;
             match self.take_in_order(payload, receiver) {
                 Ok(()) => {
@@ -332,11 +334,13 @@ impl Connection {
             return Ok(());
         }
         if self.no_reader && segment.seq + segment.len > self.rcv.nxt {
-            // RFC 9293 §3.6.1: data that nobody will read is answered with a RST.
-            out.events |= self.abort();
-            self.error = Some(Error::Reset);
+            // RFC 9293 §3.6.1: data that nobody will read is answered with a RST; as a closed port would (§3.10.7.1): where the peer expects
+            // our next octet, so that it need not challenge it (RFC 5961 §3.2).
+            out.events |= self.finish(Some(Error::Reset));
+            self.refuse(segment.header.ack);
             return Err(Drop::NoReader);
         }
+        self.busy.last_text = ticks(segment.now);
         let (seq, end) = self.cut_to_window(segment)?;
         let skip = (seq - segment.seq).unsigned_abs() as usize;
         payload.truncate((end - segment.seq).unsigned_abs() as usize);

@@ -20,6 +20,7 @@
 mod accecn;
 mod ack;
 mod acknowledge;
+mod busy;
 mod close;
 mod config;
 mod congestion;

@@ -1,5 +1,6 @@
 //! Opens, active, passive and simultaneous (RFC 9293 §3.10.1, §3.10.7.2, §3.10.7.3).
 
+use super::busy::ticks;
 use super::config::Config;
 use super::connection::{Connection, Pending};
 use super::input::{Receiver, Segment};
@@ -132,6 +133,8 @@ impl Connection {
         }
         self.congestion.opened(self.rtt.srtt_us, now);
         self.attempts = 0;
+        self.last_received = now;
+        self.busy.last_text = ticks(now);
         self.stalled_since = now;
         self.timers.retransmit = Instant::FAR;
         self.state = if self.fin_queued {

@@ -306,8 +306,9 @@ impl Connection {
     /// Nothing more can be sent now: what will change that.
     fn hold(&mut self, hold: Hold, now: Instant) {
         self.pending.clear(Pending::SEND);
+        self.note_hold(now);
         match hold {
-            Hold::Wait => {}
+            Hold::Wait => self.limit_cork(now),
             Hold::Window if self.state.is_synchronized() => self.start_probing(now),
             Hold::Window => {}
             Hold::Pace(at) => self.timers.pacing = at,
@@ -365,7 +366,8 @@ impl Connection {
     fn new_stretch(&mut self, now: Instant) -> Result<Stretch, Hold> {
         let start = self.snd.nxt;
         if start > self.snd.end || (start == self.snd.end && !self.fin_queued) {
-            self.note_application_limit();
+            self.snd.pushes = false;
+            self.note_application_limit(now);
             return Err(Hold::Wait);
         }
         let room = (self.snd.una + self.snd.wnd - start).max(0).unsigned_abs();
@@ -396,9 +398,10 @@ impl Connection {
 
     /// Nothing is left to send although the window is open: what is measured now is the application's rate, not the path's.
     #[inline]
-    fn note_application_limit(&mut self) {
+    fn note_application_limit(&mut self, now: Instant) {
         let in_flight = self.sent.in_flight();
         if in_flight < self.congestion.window.cwnd && self.sent.lost() == 0 {
+            self.busy.drained(now);
             self.rate.limited_by_application(in_flight);
         }
     }
@@ -423,8 +426,8 @@ impl Connection {
             return Ok(());
         }
         if last {
-            let held = self.nagle && self.snd.small > self.snd.una;
-            let may = self.fin_queued || !(self.corked || held);
+            let held = self.corked || (self.nagle && self.snd.small > self.snd.una);
+            let may = self.fin_queued || !held || self.snd.pushes;
             return if may { Ok(()) } else { Err(Hold::Wait) };
         }
         if len >= self.snd.wnd_max.div_ceil(2) {
@@ -524,6 +527,7 @@ impl Connection {
             }
             self.record_new(stretch.start, end, now);
         }
+        self.busy.sends(now);
         self.pacer
             .sent(stretch.len, self.congestion.pacing_rate(), now);
         self.last_sent = now;
@@ -532,13 +536,14 @@ impl Connection {
         }
         // The first two of a flight: a peer may let a single segment wait for the second.
         let few = self.sent.in_flight() <= 2 * u32::from(self.snd.mss);
-        if few || self.timers.early == Instant::FAR || self.recovery.waiting == Waiting::Silence {
+        if few || self.timers.early == Instant::FAR || self.recovery.waiting >= Waiting::Silence {
             self.arm_early(now);
         }
         // Nothing more: the next call shall find that out by one comparison.
         let all = self.snd.end + u32::from(self.fin_queued);
         if self.snd.nxt == all && self.sent.lost() == 0 {
-            self.note_application_limit();
+            self.snd.pushes = false;
+            self.note_application_limit(now);
             self.pending.clear(Pending::SEND);
         }
         // An answer on the way: the application talks, acknowledgments can ride along.
@@ -564,6 +569,7 @@ impl Connection {
             ..self.rate.record(end, len, in_flight, micros_of(now))
         };
         self.sent.push(start, record);
+        self.congestion.sent();
         self.snd.nxt = end;
         if self.recovery.phase != Phase::Open {
             self.recovery.prr.out = self.recovery.prr.out.saturating_add(len);

@@ -8,6 +8,9 @@ pub(super) const DUPLICATE_THRESHOLD: u32 = 3;
 /// Recoveries for which a wider window is kept after reordering was seen by D-SACK (RFC 8985 §6.2, step 4).
 const PERSIST: u8 = 16;
 
+/// More segments than this are not told of (Linux's `tcp_max_reordering`).
+const REORDERING_MAX: u32 = 300;
+
 /// The variables of RFC 8985 §5.2.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
@@ -20,11 +23,15 @@ pub(super) struct Rack {
     fack: SeqNum,
     /// RACK.reordering_seen.
     pub reordering_seen: bool,
+    /// Acknowledgments that showed it, and the farthest, in segments: for [`super::Info`] alone.
+    pub reorderings: u16,
+    pub reordering: u16,
     is_set: bool,
     reo_wnd_mult: u8,
     reo_wnd_persist: u8,
     /// RACK.dsack_round: until this is acknowledged further D-SACKs tell nothing new.
-    dsack_round: Option<SeqNum>,
+    dsack_round: SeqNum,
+    had_dsack: bool,
 }
 
 /// What the reordering window depends on.
@@ -49,14 +56,23 @@ impl Rack {
             rtt_us: 0,
             fack: iss,
             reordering_seen: false,
+            reorderings: 0,
+            reordering: 0,
             is_set: false,
             reo_wnd_mult: 1,
             reo_wnd_persist: 0,
-            dsack_round: None,
+            dsack_round: iss,
+            had_dsack: false,
         }
     }
 
-    /// Steps 1 and 2 and 3 for one segment that arrived. True if it shows reordering.
+    /// RACK.fack.
+    pub const fn fack(&self) -> SeqNum {
+        self.fack
+    }
+
+    /// Steps 1 and 2 and 3 for one segment that arrived. True if it shows reordering: it lies below `fack`, which is RACK.fack before
+    /// this acknowledgment. What one acknowledgment tells together has no order.
     ///
     /// A retransmission whose answer came quicker than any round trip is not believed: its original arrived (step 2). `echo_is_older`:
     /// so says the timestamp.
@@ -64,11 +80,12 @@ impl Rack {
     pub fn delivered(
         &mut self,
         record: &Record,
+        fack: SeqNum,
         now_us: u32,
         min_rtt_us: u32,
         echo_is_older: bool,
     ) -> bool {
-        let late = record.end < self.fack && !record.is_retransmission();
+        let late = record.end < fack && !record.is_retransmission();
         if late {
             self.reordering_seen = true;
         } else if record.end > self.fack {
@@ -87,6 +104,14 @@ impl Rack {
         late
     }
 
+    /// An acknowledgment told of something late that begins `distance` bytes below RACK.fack.
+    pub fn note_reordering(&mut self, distance: u32, mss: u32) {
+        let segments = distance.div_ceil(mss.max(1)).min(REORDERING_MAX);
+        let segments = u16::try_from(segments).unwrap_or(u16::MAX);
+        self.reordering = self.reordering.max(segments);
+        self.reorderings = self.reorderings.saturating_add(1);
+    }
+
     /// Step 4: how much later than what followed it a segment may arrive, in microseconds.
     pub fn reordering_window_us(&self, path: Path) -> u32 {
         if !self.reordering_seen && path.is_urgent {
@@ -98,10 +123,11 @@ impl Rack {
 
     /// Step 4, D-SACK: a retransmission was for nothing; the window grows, once a round trip.
     pub fn on_dsack(&mut self, una: SeqNum, nxt: SeqNum) {
-        if self.dsack_round.is_some_and(|round| una < round) {
+        if self.had_dsack && una < self.dsack_round {
             return;
         }
-        self.dsack_round = Some(nxt);
+        self.had_dsack = true;
+        self.dsack_round = nxt;
         self.reo_wnd_mult = self.reo_wnd_mult.saturating_add(1);
         self.reo_wnd_persist = PERSIST;
     }

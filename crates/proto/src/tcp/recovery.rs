@@ -86,6 +86,11 @@ impl Connection {
     /// An acknowledgment with news, or a duplicate, outside of the quick way: what it means for recovery and for the window.
     pub(super) fn react(&mut self, header: &Header, delivery: &mut Delivery, now: Instant) {
         self.measure(header, delivery, now);
+        if let Some(from) = delivery.late_from {
+            let distance = (delivery.prior_fack - from).max(0).unsigned_abs();
+            let mss = self.snd.mss.into();
+            self.recovery.rack.note_reordering(distance, mss);
+        }
         self.notice_reneging();
         let undone = self.try_undo(header, delivery, now);
         self.note_tail_probe(delivery, now);
@@ -387,6 +392,11 @@ impl Connection {
             }
             Waiting::Silence => {
                 self.sent.trim();
+                return false;
+            }
+            Waiting::Cork => {
+                self.snd.pushes = true;
+                self.pending.set(Pending::SEND);
                 return false;
             }
             Waiting::Reordering => {}

@@ -40,6 +40,12 @@ pub(super) fn micros(duration: Duration) -> u32 {
 }
 
 impl RttEstimator {
+    /// Whether what was under way when the last round trip began is acknowledged.
+    #[inline]
+    pub fn ends_round(&self, una: SeqNum) -> bool {
+        una >= self.round
+    }
+
     pub fn new(config: &Config) -> Self {
         let min = micros(config.rto_min).max(1);
         Self {

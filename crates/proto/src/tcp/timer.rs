@@ -46,7 +46,7 @@ impl Timers {
 }
 
 /// What the early timer waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Waiting {
     /// Silence: time for a tail loss probe (RFC 8985 §7.2).
     TailProbe,
@@ -54,7 +54,13 @@ pub(super) enum Waiting {
     Reordering,
     /// Nothing is under way: memory of busier times goes back if it stays so.
     Silence,
+    /// Nothing is under way, but text waits behind a cork: long enough.
+    Cork,
 }
+
+/// Longest time that a cork holds text back while nothing is under way: RFC 9293 §3.8.6.2.1 has 0.1 to 1 s for its override timeout, Linux
+/// this.
+const CORK_US: u64 = 200_000;
 
 /// Silence after which an idle connection gives memory back. In traffic it must not: the packet path allocates nothing.
 const SILENCE_US: u64 = 60_000_000;
@@ -121,6 +127,16 @@ impl Connection {
             }
             None => Instant::FAR,
         };
+    }
+
+    /// Text is held back. By a cork, and nothing under way will bring an acknowledgment to look again: for a while.
+    pub(super) fn limit_cork(&mut self, now: Instant) {
+        let waits = self.corked && self.snd.nxt < self.snd.end && self.snd.una == self.snd.nxt;
+        let runs = self.recovery.waiting == Waiting::Cork && self.timers.early != Instant::FAR;
+        if waits && !runs {
+            self.recovery.waiting = Waiting::Cork;
+            self.timers.early = now.plus_micros(CORK_US);
+        }
     }
 
     /// R2 (RFC 9293 MUST-20, MUST-23).

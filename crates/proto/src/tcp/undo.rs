@@ -150,7 +150,7 @@ impl Connection {
             Frto::Off => {}
             // Step 3a: nothing but what was sent again has arrived, although new text followed: the loss was real.
             Frto::NewText => {
-                if delivery.acked > 0 || delivery.news {
+                if delivery.acked > 0 || delivery.news || delivery.duplicate {
                     self.recovery.frto = Frto::Off;
                 }
             }

@@ -48,6 +48,7 @@ impl Shard {
             [one] => one.len(),
             more => more.iter().map(|b| b.len()).sum(),
         };
+        let asked = most;
         if self.pool.memory().lacks(most) {
             most = self.memory_to_send(number, most);
         }
@@ -68,6 +69,7 @@ impl Shard {
         let most = most.min(room);
         let n = socket.send.append(buffers, &mut self.send_memory, most);
         self.pool.memory_mut().add(n);
+        socket.connection.send_queue_is_full(n < asked);
         if n == 0 && buffers.iter().any(|b| !b.is_empty()) {
             return Err(libc::EAGAIN);
         }

@@ -10,10 +10,12 @@ mod reno;
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation)] // totals that wrap, and lengths of tests
 mod tests;
+mod usage;
 
 use algorithm::Algorithm;
 pub(super) use algorithm::{Ack, Cause, LostSegment, Phase, RateSample, Window};
 use control::Control;
+use usage::Usage;
 
 use super::config::CongestionControl;
 use crate::time::Instant;
@@ -28,6 +30,7 @@ pub(super) struct Congestion {
     is_paced: bool,
     /// SO_MAX_PACING_RATE, in bytes per second; 0: none.
     pub pacing_rate_max: u64,
+    usage: Usage,
 }
 
 /// The largest window kept: the sequence space allows no more in flight (RFC 7323 §2.3).
@@ -50,6 +53,7 @@ impl Congestion {
             control: Control::new(control),
             is_paced,
             pacing_rate_max: 0,
+            usage: Usage::NONE,
         }
     }
 
@@ -100,6 +104,20 @@ impl Congestion {
         if self.is_paced || self.pacing_rate_max > 0 {
             self.set_pace(ack.srtt_us);
         }
+    }
+
+    /// Something new leaves.
+    #[inline]
+    pub const fn sent(&mut self) {
+        self.usage.sent();
+    }
+
+    /// An acknowledgment came while `pipe` bytes were under way; `round_ends`: the first of a round trip. Whether the window was what held
+    /// sending back.
+    #[inline]
+    pub fn note_usage(&mut self, pipe: u32, round_ends: bool) -> bool {
+        self.usage.note(pipe, round_ends, &self.window);
+        self.usage.is_limit(&self.window)
     }
 
     /// For algorithms without a pace of their own: twice the window a round trip in slow start, 1.2 times afterwards, so that the

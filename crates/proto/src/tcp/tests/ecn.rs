@@ -204,11 +204,11 @@ fn a_mark_is_told_until_it_is_heard() {
     assert!(last > first + 2 && last + 1 < ece.len(), "{ece:?}");
     assert_eq!(pair.ends[1].conn().ecn.out, Flags::NONE);
     // Once more, a window later: once more reduced.
-    let threshold = pair.ends[0].conn().congestion.window.ssthresh;
+    pair.ends[0].conn().congestion.window.ssthresh = u32::MAX;
     pair.marks = 1;
     pair.ends[0].write(&[7; 100_000]);
     pair.run_for(Duration::from_secs(1));
-    assert_ne!(pair.ends[0].conn().congestion.window.ssthresh, threshold);
+    assert!(pair.ends[0].conn().congestion.window.ssthresh < 100_000);
     assert_eq!(pair.ends[1].received.len(), 200_100);
 }
 

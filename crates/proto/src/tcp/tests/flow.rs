@@ -41,22 +41,38 @@ fn nagle() {
     }
 }
 
-/// Corked: only full segments, until uncorked or closed.
+/// Corked: only full segments, until uncorked or closed; or for 200 ms with nothing under way (RFC 9293 §3.8.6.2.1, MUST-60).
 #[test]
 fn cork() {
     let mut pair = pair(1 << 20);
     pair.ends[0].conn().set_cork(true);
     pair.ends[0].write(&[1; 2000]);
-    pair.run_for(Duration::from_secs(1));
+    pair.run_for(Duration::from_millis(150));
     assert_eq!(lengths(&pair.ends[0]), [1460]);
     pair.ends[0].conn().set_cork(false);
     pair.run_for(Duration::from_secs(1));
     assert_eq!(lengths(&pair.ends[0]), [1460, 540]);
     pair.ends[0].conn().set_cork(true);
+    pair.ends[0].write(&[2; 100]);
+    pair.run_for(Duration::from_millis(190));
+    assert_eq!(lengths(&pair.ends[0]), [1460, 540]);
+    pair.run_for(Duration::from_millis(20));
+    assert_eq!(lengths(&pair.ends[0]), [1460, 540, 100]);
+    // Nagle's algorithm off pushes, once; the cork stays (as in Linux).
+    pair.run_for(Duration::from_millis(100));
+    pair.ends[0].write(&[3; 50]);
+    pair.ends[0].conn().set_nagle(false);
+    pair.run_for(Duration::from_millis(100));
+    pair.ends[0].write(&[3; 50]);
+    pair.run_for(Duration::from_millis(100));
+    assert_eq!(lengths(&pair.ends[0]), [1460, 540, 100, 50]);
+    pair.ends[0].conn().set_cork(false);
+    pair.run_for(Duration::from_secs(1));
+    pair.ends[0].conn().set_cork(true);
     pair.ends[0].write(b"last");
     pair.ends[0].conn().shutdown();
     pair.run_for(Duration::from_secs(1));
-    assert_eq!(pair.ends[1].received.len(), 2004);
+    assert_eq!(pair.ends[1].received.len(), 2204);
     assert_eq!(pair.ends[1].state(), State::CloseWait);
 }
 

@@ -220,7 +220,7 @@ fn ephemeral_ports() {
 #[test]
 fn sizes() {
     assert!(
-        size_of::<Connection>() <= 864,
+        size_of::<Connection>() <= 888,
         "{}",
         size_of::<Connection>()
     );
