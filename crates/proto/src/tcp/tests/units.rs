@@ -220,7 +220,7 @@ fn ephemeral_ports() {
 #[test]
 fn sizes() {
     assert!(
-        size_of::<Connection>() <= 888,
+        size_of::<Connection>() <= 904,
         "{}",
         size_of::<Connection>()
     );
