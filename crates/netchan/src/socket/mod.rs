@@ -317,6 +317,7 @@ impl Socket {
         if remote.ip().is_multicast()
             || remote.port() == 0
             || remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST)
+            || self.stack().host.is_broadcast(remote.ip())
         {
             return Err(error(libc::EADDRNOTAVAIL)); // RFC 9293 MUST-46
         }
