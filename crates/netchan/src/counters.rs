@@ -118,6 +118,16 @@ counters! {
     DropTcpChecksum = "drop_tcp_checksum",
     /// Drop: a segment that is not signed as its connection or listener asks, or is signed though nobody asks (RFC 2385).
     DropTcpSignature = "drop_tcp_signature",
+    /// Segments that verified with a key of TCP-AO (RFC 5925; Linux: TCPAOGood).
+    TcpAoGood = "tcp_ao_good",
+    /// Drop: a segment without TCP-AO where there is a key for its peer, or one is asked for (Linux: TCPAORequired).
+    DropTcpAoRequired = "drop_tcp_ao_required",
+    /// Drop: a segment that names a key of TCP-AO that its peer does not have (Linux: TCPAOKeyNotFound).
+    DropTcpAoKeyNotFound = "drop_tcp_ao_key_not_found",
+    /// Drop: a segment whose code of TCP-AO is wrong (Linux: TCPAOBad).
+    DropTcpAoBad = "drop_tcp_ao_bad",
+    /// Drop: an ICMP error about a connection with TCP-AO (RFC 5925 §7.8; Linux: TCPAODroppedIcmps).
+    DropTcpAoIcmp = "drop_tcp_ao_icmp",
     /// Drop: a segment for no connection and no listener (answered with RST).
     DropTcpNoSocket = "drop_tcp_no_socket",
     /// Drop: a segment or its text that the connection's rules refuse (sequence, ACK, PAWS, duplicate text).

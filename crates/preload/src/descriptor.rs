@@ -6,12 +6,12 @@
 use std::{io, os::fd::RawFd, sync::atomic::Ordering::Relaxed};
 
 use libc::{c_int, c_ulong};
-use netchan::socket::SocketOption;
 
 use crate::{
     epoll::{self, EPOLLS},
     errno::fail,
     lifecycle,
+    options::Setting,
     state::{self, Live, SOCKETS, SocketState},
     sys,
 };
@@ -187,8 +187,8 @@ unsafe fn set_nonblocking(state: &SocketState, argument: usize) -> io::Result<us
     Ok(0)
 }
 
-/// Remembers an option that the kernel's socket took while it is undecided.
-pub fn note_option(fd: RawFd, option: SocketOption) {
+/// Remembers a setting of a socket while it is undecided.
+pub fn note_setting(fd: RawFd, setting: Setting) {
     if lifecycle::is_forked() {
         return;
     }
@@ -196,7 +196,7 @@ pub fn note_option(fd: RawFd, option: SocketOption) {
         .get(fd)
         .filter(|handle| handle.socket.get().is_none())
     {
-        handle.undecided.lock().push(option);
+        handle.undecided.lock().push(setting);
     }
 }
 

@@ -14,7 +14,9 @@ use crate::{
     address::{self, Given},
     descriptor, epoll,
     errno::{self, fail},
-    lifecycle, real,
+    lifecycle,
+    options::{self, Setting},
+    real,
     state::{Live, SOCKETS, SocketState},
     sys,
     table::Handle,
@@ -65,15 +67,15 @@ fn leave_to_kernel(fd: RawFd, handle: &Handle<SocketState>) {
 /// netchan's socket takes the number over, with the options set so far.
 fn take_over(fd: RawFd, handle: &Handle<SocketState>) -> io::Result<()> {
     let net = lifecycle::net();
-    let options = handle.undecided.lock();
+    let settings = handle.undecided.lock();
     if handle.socket.get().is_some() {
         return Ok(()); // another thread was first
     }
     let socket = Socket::new(net, handle.domain, handle.kind)?;
-    for option in options.iter() {
+    for setting in settings.iter() {
         // The kernel took it; what has no meaning here is listed as not supported.
-        let _ = socket.set_option(*option);
-        if let SocketOption::FastOpenConnect(on) = option {
+        let _ = options::apply(&socket, *setting);
+        if let Setting::Option(SocketOption::FastOpenConnect(on)) = setting {
             handle.fast_connect.store(*on, Relaxed);
         }
     }
@@ -82,7 +84,7 @@ fn take_over(fd: RawFd, handle: &Handle<SocketState>) -> io::Result<()> {
         .nonblocking
         .store(flags & libc::O_NONBLOCK != 0, Relaxed);
     let _ = handle.socket.set(socket); // the lock makes us the only one
-    drop(options);
+    drop(settings);
     epoll::taken_over(handle);
     Ok(())
 }

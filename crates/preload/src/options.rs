@@ -1,5 +1,7 @@
 //! getsockopt and setsockopt. What is served, and what is taken without effect, is listed in the crate's documentation.
 
+mod ao;
+
 use std::{
     io::{self, ErrorKind},
     net::IpAddr,
@@ -9,7 +11,7 @@ use std::{
 use libc::{c_int, c_void, socklen_t};
 use netchan::{
     CongestionControl,
-    socket::{Kind, Md5Key, SocketOption},
+    socket::{Kind, Md5Key, Socket, SocketOption},
 };
 
 use crate::{
@@ -19,6 +21,7 @@ use crate::{
 
 /// What a program sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // few, and short-lived
 pub enum Setting {
     /// netchan's own.
     Option(SocketOption),
@@ -28,6 +31,8 @@ pub enum Setting {
     SendTimeout(Option<Duration>),
     /// What recvmsg(2) shall tell.
     Ask(Ask, bool),
+    /// Keys of TCP-AO.
+    Keys(ao::Command),
     /// Taken without effect.
     Ignored,
 }
@@ -119,6 +124,7 @@ fn parse_tcp(name: c_int, value: &[u8]) -> io::Result<Setting> {
         TCP_FASTOPEN_CONNECT => O::FastOpenConnect(in_range(value, 0, 1)? != 0),
         TCP_FASTOPEN_NO_COOKIE => O::FastOpenNoCookie(in_range(value, 0, 1)? != 0),
         TCP_FASTOPEN_KEY => O::FastOpenKeys(Some(fast_open::keys(value)?)),
+        ao::TCP_AO_ADD_KEY..=ao::TCP_AO_INFO => return ao::parse(name, value).map(Setting::Keys),
         TCP_THIN_LINEAR_TIMEOUTS | TCP_THIN_DUPACK => {
             return int(value).map(|_| Setting::Ignored);
         }
@@ -319,14 +325,15 @@ pub unsafe fn set(
     len: socklen_t,
 ) -> io::Result<usize> {
     // SAFETY: the caller's.
-    match parse(level, name, unsafe { bytes(value, len) }?)? {
+    let setting = parse(level, name, unsafe { bytes(value, len) }?)?;
+    match setting {
         Setting::ReceiveTimeout(timeout) => live.state.set_receive_timeout(timeout),
         Setting::SendTimeout(timeout) => live.state.set_send_timeout(timeout),
         Setting::Ask(what, on) => live.state.asked.set(what, on),
         Setting::Ignored => {}
-        Setting::Option(option) => {
-            live.socket.set_option(option).map_err(unsupported)?;
-            if let SocketOption::FastOpenConnect(on) = option {
+        Setting::Keys(_) | Setting::Option(_) => {
+            apply(live.socket, setting)?;
+            if let Setting::Option(SocketOption::FastOpenConnect(on)) = setting {
                 live.state
                     .fast_connect
                     .store(on, std::sync::atomic::Ordering::Relaxed);
@@ -334,6 +341,15 @@ pub unsafe fn set(
         }
     }
     Ok(0)
+}
+
+/// Hands a setting to netchan's socket.
+pub fn apply(socket: &Socket, setting: Setting) -> io::Result<()> {
+    match setting {
+        Setting::Option(option) => socket.set_option(option).map_err(unsupported),
+        Setting::Keys(command) => command.apply(socket),
+        _ => Ok(()),
+    }
 }
 
 /// An option that this kind of socket does not have.
@@ -356,16 +372,17 @@ unsafe fn bytes<'a>(value: *const c_void, len: socklen_t) -> io::Result<&'a [u8]
     unsafe { buffers::readable(value, len as usize) }
 }
 
-/// What an undecided socket takes although the kernel may not: a congestion control that only netchan has, Fast Open where the kernel's is
-/// off.
+/// What an undecided socket takes although the kernel may not: a congestion control that only netchan has, keys of TCP-AO, Fast
+/// Open where the kernel's is off.
 pub const fn is_only_ours(level: c_int, name: c_int) -> bool {
     let is_ours = matches!(
         name,
-        libc::TCP_CONGESTION
-            | libc::TCP_FASTOPEN
-            | TCP_FASTOPEN_CONNECT
-            | TCP_FASTOPEN_NO_COOKIE
-            | TCP_FASTOPEN_KEY
+        libc::TCP_CONGESTION | ao::TCP_AO_ADD_KEY
+            ..=ao::TCP_AO_INFO
+                | libc::TCP_FASTOPEN
+                | TCP_FASTOPEN_CONNECT
+                | TCP_FASTOPEN_NO_COOKIE
+                | TCP_FASTOPEN_KEY
     );
     level == libc::IPPROTO_TCP && is_ours
 }
@@ -388,7 +405,9 @@ pub unsafe fn note(
     let setting = parse(level, name, value);
     let is_ours = setting.is_ok();
     match setting {
-        Ok(Setting::Option(option)) => descriptor::note_option(fd, option),
+        Ok(setting @ (Setting::Option(_) | Setting::Keys(_))) => {
+            descriptor::note_setting(fd, setting);
+        }
         Ok(Setting::ReceiveTimeout(timeout)) => {
             descriptor::note(fd, |state| state.set_receive_timeout(timeout));
         }
@@ -427,6 +446,10 @@ pub unsafe fn get(
     if c_int::try_from(*len).is_err() {
         return fail(libc::EINVAL);
     }
+    if (level, name) == (libc::IPPROTO_TCP, ao::TCP_AO_GET_KEYS) {
+        // SAFETY: the caller's.
+        return unsafe { get_keys(live, value, *len) };
+    }
     let known = match datagram_options::get(live, level, name) {
         Some(number) => Some(number.map(Value::Int).map_err(unsupported)?),
         None => diagnosis::get(live, level, name).map(Value::Bytes),
@@ -456,6 +479,26 @@ pub unsafe fn get(
     };
     target.copy_from_slice(source);
     *len = socklen_t::try_from(count).unwrap_or(0);
+    Ok(0)
+}
+
+/// TCP_AO_GET_KEYS, whose buffer has room for as many structures as the first of them says, each `each` bytes long.
+///
+/// # Safety
+/// `value` must be readable and writable for all of them, or NULL.
+unsafe fn get_keys(live: Live<'_>, value: *mut c_void, each: socklen_t) -> io::Result<usize> {
+    let each = each as usize;
+    // SAFETY: the caller's.
+    let asked = unsafe { buffers::readable(value, each) }?;
+    let (keys, room) = ao::keys(&live.socket.ao_keys()?, asked)?;
+    let count = keys.len().min(room);
+    // SAFETY: the caller's: there are as many as it said.
+    let all = unsafe { buffers::writable(value, each * count) }?;
+    for (place, key) in all.chunks_exact_mut(each).zip(keys) {
+        let (front, rest) = place.split_at_mut(ao::KEY_LEN);
+        front.copy_from_slice(&key);
+        rest.fill(0);
+    }
     Ok(0)
 }
 
@@ -520,6 +563,7 @@ fn get_tcp(live: Live<'_>, name: c_int) -> io::Result<Value> {
             Some(info) => Value::Bytes(info.to_vec()),
             None => return fail(libc::ENOPROTOOPT),
         },
+        ao::TCP_AO_INFO => Value::Bytes(ao::info(&live.socket.ao_info()?)),
         libc::TCP_SYNCNT => ask(live, O::SynCount(0))?,
         libc::TCP_LINGER2 => ask(live, O::Linger2(None))?,
         libc::TCP_DEFER_ACCEPT => ask(live, O::DeferAccept(Duration::ZERO))?,

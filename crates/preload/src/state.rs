@@ -20,6 +20,7 @@ use crate::{
     ancillary::Asked,
     epoll::{self, Watch},
     errno,
+    options::Setting,
     table::{Handle, Removed, Table},
 };
 
@@ -35,7 +36,7 @@ pub struct SocketState {
     /// netchan's socket, once decided.
     pub socket: OnceLock<Socket>,
     /// Options set while undecided, in order; locked while the decision is made.
-    pub undecided: Mutex<Vec<SocketOption>>,
+    pub undecided: Mutex<Vec<Setting>>,
     /// Bound to a wildcard address and nothing more: a connect to a kernel address may still hand it back.
     pub returnable: AtomicBool,
     /// O_NONBLOCK, once decided.

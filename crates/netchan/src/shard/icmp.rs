@@ -99,6 +99,9 @@ impl Shard {
         let Some(what) = tcp_error_of(error) else {
             return self.count(Counter::DropIcmp);
         };
+        if self.ignores_icmp(number, error) {
+            return;
+        }
         let Some(socket) = self.tcp_mut(number) else {
             return;
         };

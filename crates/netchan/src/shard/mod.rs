@@ -24,7 +24,7 @@ use percore::slab::Slab;
 use proto::{
     icmp::limit::{self, Limiter},
     ip::{ident, path_mtu},
-    tcp::SegmentPool,
+    tcp::{AoIds, SegmentPool},
     time::Instant,
     wire::ipv4::Protocol,
 };
@@ -32,7 +32,7 @@ use proto::{
 pub use self::{
     fast_open::FastOpenOptions,
     listen::Listener,
-    signed::Keys,
+    signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, Shape, TcpOptions, TcpSocket},
     udp::{Destination, UdpSocket},
 };
@@ -118,6 +118,8 @@ pub struct Shard {
     all_gone: bool,
     /// A listener had keys once.
     keyed: bool,
+    /// The key ids of the segment for no connection that is being taken.
+    asked: Option<AoIds>,
     segments: usize,
     /// Datagrams that wait in all UDP sockets together.
     udp_queued: usize,
@@ -203,6 +205,7 @@ impl Shard {
             leases,
             all_gone: false,
             keyed: false,
+            asked: None,
             segments,
             udp_queued: 0,
             port_counter: 0,

@@ -18,7 +18,7 @@ use percore::slab::Buffer;
 use proto::{
     ip::Ecn,
     tcp::{
-        self, Connection, Events, Md5Key, ReceiveQueue, State, Template, TimeWait, TimeWaitVerdict,
+        self, Connection, Events, ReceiveQueue, State, Template, TimeWait, TimeWaitVerdict,
         Transmit,
     },
     time::{Duration, Instant},
@@ -31,7 +31,7 @@ use proto::{
 
 pub use self::shape::Shape;
 use super::{
-    Addresses, FastOpenOptions, Keys, Shard, read_addresses,
+    Addresses, Auth, FastOpenOptions, Keys, Shard, read_addresses,
     send_queue::SendQueue,
     time_wait::{self, Waiting},
     wakers::Wakers,
@@ -93,7 +93,7 @@ pub struct TcpSocket {
     /// SO_LINGER.
     pub(super) linger: Option<Duration>,
     /// What its segments are signed with.
-    pub(super) auth: Option<Arc<Md5Key>>,
+    pub(super) auth: Option<Box<Auth>>,
 }
 
 /// What a socket call asks a connection to be.
@@ -113,7 +113,7 @@ pub struct TcpOptions {
     pub linger: Option<Duration>,
     /// TCP_DEFER_ACCEPT, in retransmissions of the SYN-ACK.
     pub defer_accept: u8,
-    /// TCP_MD5SIG.
+    /// TCP_MD5SIG, TCP_AO_ADD_KEY.
     pub keys: Option<Arc<Keys>>,
     /// TCP_MAXSEG.
     pub max_segment: Option<u16>,
@@ -186,7 +186,7 @@ impl Shard {
             Some(Ok(number)) => {
                 let segment = packet.bytes().get(upper..).unwrap_or_default();
                 if !self.is_authentic(number, segment) {
-                    return self.count(Counter::DropTcpSignature);
+                    return;
                 }
                 self.recent = number;
                 packet.pull(upper + text);
@@ -221,7 +221,7 @@ impl Shard {
             protocol: Protocol::TCP,
         };
         if !self.is_authentic_elsewhere(found, &key, &packet) {
-            return self.count(Counter::DropTcpSignature);
+            return;
         }
         packet.pull(text);
         match found {
@@ -345,7 +345,7 @@ impl Shard {
             TimeWaitVerdict::Drop => self.count(Counter::DropTcpUnacceptable),
             TimeWaitVerdict::Acknowledge(header) => {
                 let auth = self.time_waits.auth(number);
-                self.answer_signed(key, &header, interface, auth.as_deref(), now);
+                self.answer_signed(key, &header, interface, auth, now);
             }
             TimeWaitVerdict::Reuse { iss } => {
                 self.remove_time_wait(number);

@@ -1,16 +1,13 @@
 //! Connections in TIME-WAIT: small records in a table of their own, in order of expiry.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::collections::{HashMap, VecDeque};
 
 use proto::{
-    tcp::{Md5Key, TimeWait},
+    tcp::{AoIsns, TimeWait},
     time::Instant,
 };
 
-use super::{Shard, table::Table, widen};
+use super::{Auth, Shard, table::Table, widen};
 use crate::{channel::Request, steer::flow::FlowKey};
 
 /// Marks the number of a TIME-WAIT record among flows.
@@ -69,7 +66,7 @@ pub struct TimeWaits {
     next: Instant,
     serial: u32,
     /// What the answers of some are signed with.
-    auths: HashMap<u32, Arc<Md5Key>>,
+    auths: HashMap<u32, (Box<Auth>, AoIsns)>,
 }
 
 impl TimeWaits {
@@ -84,8 +81,13 @@ impl TimeWaits {
         }
     }
     /// What a record's answers are signed with.
-    pub fn auth(&self, number: u32) -> Option<Arc<Md5Key>> {
+    pub fn auth(&self, number: u32) -> Option<(Box<Auth>, AoIsns)> {
         self.auths.get(&number).cloned()
+    }
+    /// The same, to verify with.
+    pub fn auth_mut(&mut self, number: u32) -> Option<(&mut Auth, AoIsns)> {
+        let (auth, isns) = self.auths.get_mut(&number)?;
+        Some((auth, *isns))
     }
     /// The record with this number.
     #[inline]
@@ -141,7 +143,10 @@ impl Shard {
         let Ok(number) = self.time_waits.table.insert(waiting) else {
             return self.remove_flow(hash, connection);
         };
-        if let Some(auth) = self.tcp.get(connection).and_then(|s| s.auth.clone()) {
+        if let Some(socket) = self.tcp.get(connection)
+            && let Some(auth) = &socket.auth
+        {
+            let auth = (auth.clone(), socket.connection.ao_isns());
             self.time_waits.auths.insert(number, auth);
         }
         self.time_waits.order.push_back((number, serial));

@@ -1,5 +1,6 @@
 //! The application's end: BSD sockets, non-blocking at the core; blocking, async and epoll stand on the same three calls.
 
+mod ao;
 pub(crate) mod attendant;
 mod datagram;
 mod fast_open;
@@ -20,21 +21,22 @@ use std::{
 
 use percore::lock::{Mutex, mutex};
 use proto::tcp::CongestionControl;
-pub use proto::tcp::{FastOpenKeys, FastOpenMode, Md5Key};
+pub use proto::tcp::{AoAlgorithm, AoCounts, AoKey, FastOpenKeys, FastOpenMode, Md5Key};
 
 pub(crate) use self::message::UdpOptions;
-use self::{
-    datagram::Datagram,
-    options::Fresh,
-    stream::{Listening, Stream},
-};
 pub use self::{
+    ao::{AoChoice, AoInfo, AoKeyInfo, AoPeerKey},
     message::{
         DatagramInfo, Discovery, ErrorOrigin, ReceivedError, SendInfo, SocketError, UdpOption,
     },
     std_like::{Incoming, TcpListener, TcpStream, UdpSocket},
     tcp_info::LEN as TCP_INFO_LEN,
     wait::Waiter,
+};
+use self::{
+    datagram::Datagram,
+    options::Fresh,
+    stream::{Listening, Stream},
 };
 use crate::{directory::BindRequest, errno::error, locks, net::Net, stack::Stack};
 

@@ -55,7 +55,7 @@ pub(super) struct Fresh {
     low_water: u32,
     unsent_low_water: u32,
     urgent_inline: bool,
-    /// TCP_MD5SIG.
+    /// TCP_MD5SIG, TCP_AO_ADD_KEY.
     keys: Option<Arc<Keys>>,
     fields: IpFields,
     /// Those of datagram sockets.
@@ -175,18 +175,23 @@ impl Fresh {
         let SocketOption::Md5Key { peer, prefix, key } = option else {
             return Ok(());
         };
-        // An IPv4 peer of an IPv6 socket, by its mapped address.
-        let (peer, prefix) = match (peer.to_canonical(), prefix) {
-            (mapped @ IpAddr::V4(_), 96..) if peer.is_ipv6() => (mapped, prefix - 96),
-            _ => (peer, prefix),
-        };
-        let keys = Arc::make_mut(self.keys.get_or_insert_default());
-        keys.set(peer, prefix, key).map_err(error)
+        let network = super::ao::canonical(peer, prefix);
+        self.keys_mut().set(network, key).map_err(error)
     }
 
-    /// The key for `peer`.
+    /// Its keys.
+    pub fn keys(&self) -> Option<&Keys> {
+        self.keys.as_deref()
+    }
+
+    /// The same, to change.
+    pub fn keys_mut(&mut self) -> &mut Keys {
+        Arc::make_mut(self.keys.get_or_insert_default())
+    }
+
+    /// The key of RFC 2385 for `peer`.
     fn key_of(&self, peer: IpAddr) -> Option<Arc<Md5Key>> {
-        self.keys.as_ref()?.of(peer)
+        self.keys.as_ref()?.md5_of(peer)
     }
 
     /// TCP_SYNCNT, TCP_LINGER2 or TCP_DEFER_ACCEPT was set.
@@ -461,7 +466,7 @@ impl Socket {
                         socket.connection.set_fin_wait_2(fin_wait_2);
                     }
                     if matches!(option, SocketOption::Md5Key { .. }) {
-                        socket.sign_with(fresh.key_of(socket.key.remote));
+                        socket.sign_with_md5(fresh.key_of(socket.key.remote));
                     }
                     apply_to(socket, option, &fresh, now);
                 });

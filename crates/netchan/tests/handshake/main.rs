@@ -1,5 +1,6 @@
 //! Handshakes as a peer sees them that keeps to no rule: what a listener does under a flood, and what it keeps of each SYN.
 
+mod ao;
 mod cookies;
 mod fast_open;
 mod options;

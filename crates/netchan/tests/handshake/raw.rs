@@ -51,6 +51,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 pub struct Segment {
     pub header: Header,
     pub text: Vec<u8>,
+    /// All of it, as it came.
+    pub bytes: Vec<u8>,
 }
 
 impl Raw {
@@ -114,6 +116,16 @@ impl Raw {
         self.push(EtherType::IPV4, mac, &packet[..end]);
     }
 
+    /// Puts an IP packet onto the wire whose payload is finished.
+    pub fn put_payload(&mut self, from: Ipv4Addr, protocol: Protocol, payload: &[u8]) {
+        let mut packet = [0; 1600];
+        let at = ipv4::Header::new(protocol, from, SERVER).emit(payload.len(), &mut packet);
+        let end = at + payload.len();
+        packet[at..end].copy_from_slice(payload);
+        let mac = self.mac;
+        self.push(EtherType::IPV4, mac, &packet[..end]);
+    }
+
     /// Turns the stack until it is quiet; the segments that came.
     pub fn turn(&mut self) -> Vec<Segment> {
         let (mut burst, mut heard) = (VecDeque::new(), Vec::new());
@@ -172,6 +184,7 @@ fn segment(frame: &[u8]) -> Option<Segment> {
     Some(Segment {
         header,
         text: bytes[at..].to_vec(),
+        bytes: bytes.to_vec(),
     })
 }
 

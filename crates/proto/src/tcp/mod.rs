@@ -21,6 +21,7 @@ mod accecn;
 mod ack;
 mod acknowledge;
 mod busy;
+mod ao;
 mod close;
 mod config;
 mod congestion;
@@ -66,6 +67,10 @@ mod check;
 #[allow(clippy::cast_possible_truncation)] // lengths and random numbers of tests
 mod tests;
 
+pub use ao::{
+    AO_KEY_MAX, AO_MAC_MAX, AoAlgorithm, AoCounts, AoIds, AoIsns, AoKey, AoKeyState, AoSession,
+    AoVerdict, ao_ids, ao_isns_of,
+};
 pub use close::{listen, reset_for};
 pub use config::{Config, CongestionControl, EcnMode, Keepalive, MtuProbing};
 pub use connection::Connection;

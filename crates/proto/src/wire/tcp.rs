@@ -9,7 +9,7 @@ mod parse;
 
 pub use emit::fill_checksum;
 pub use fast_open::FastOpen;
-pub use options::option;
+pub use options::{option, option_at};
 pub use parse::verify_checksum;
 
 /// Bytes of a header without options.

@@ -68,7 +68,7 @@ impl TcpSocket {
         1
     }
 
-    fn whole(&self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
+    fn whole(&mut self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
         if self.auth.is_some() {
             return self.signed(buffer, transmit);
         }

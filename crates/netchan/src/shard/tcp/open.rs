@@ -118,7 +118,7 @@ impl Shard {
             .insert_tcp(&key, hash, &connection, peer.interface, kept, None)
             .ok_or(libc::ENOBUFS)?;
         if let Some(keys) = &options.keys {
-            self.sign_with(number, keys.of(remote.ip()));
+            self.sign_with(number, keys.auth(local, remote, None));
         }
         self.count(Counter::ActiveOpens);
         self.tell_ports(trace::TCP_CONNECT, number);

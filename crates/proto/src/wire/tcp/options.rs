@@ -1,5 +1,7 @@
 //! The general walk over TCP options (RFC 9293 §3.1), for what the fast paths of parse leave.
 
+use core::ops::Range;
+
 use super::{AccEcn, FastOpen, HEADER_LEN, Options, SackBlocks, SeqNum, Timestamps};
 use crate::wire::Error;
 
@@ -22,23 +24,31 @@ pub(super) mod kind {
 
 /// What the first option of `wanted` kind says in a segment; `None` if there is none, or the options before it are not whole.
 pub fn option(segment: &[u8], wanted: u8) -> Option<&[u8]> {
+    segment.get(option_at(segment, wanted, HEADER_LEN)?)
+}
+
+/// Where that stands, of the options that begin `from` bytes into the segment.
+pub fn option_at(segment: &[u8], wanted: u8, from: usize) -> Option<Range<usize>> {
     let end = usize::from(segment.get(12)? >> 4) * 4;
-    let mut area = segment.get(HEADER_LEN..end)?;
+    let area = segment.get(..end)?;
+    let mut at = from;
     loop {
-        let (kind, len) = match *area {
-            [kind::NOP, ref rest @ ..] => {
-                area = rest;
+        let (kind, len) = match *area.get(at..)? {
+            [kind::NOP, ..] => {
+                at += 1;
                 continue;
             }
             [] | [kind::END, ..] | [_] => return None,
             [kind, len, ..] => (kind, len),
         };
-        let whole = area.split_at_checked(usize::from(len)).filter(|_| len >= 2);
-        let (option, rest) = whole?;
-        if kind == wanted {
-            return option.get(2..);
+        let next = at + usize::from(len);
+        if len < 2 || next > end {
+            return None;
         }
-        area = rest;
+        if kind == wanted {
+            return Some(at + 2..next);
+        }
+        at = next;
     }
 }
 

@@ -1,0 +1,493 @@
+//! TCP-AO (RFC 5925) as Linux's structures say it: struct tcp_ao_add, tcp_ao_del, tcp_ao_info_opt and tcp_ao_getsockopt of linux/tcp.h.
+//! Keys by interface are not served.
+
+use std::{io, net::IpAddr};
+
+use libc::c_int;
+use netchan::socket::{
+    AoAlgorithm, AoChoice, AoCounts, AoInfo, AoKey, AoKeyInfo, AoPeerKey, Socket,
+};
+
+use super::invalid;
+use crate::errno::fail;
+
+pub const TCP_AO_ADD_KEY: c_int = 38;
+pub const TCP_AO_DEL_KEY: c_int = 39;
+pub const TCP_AO_INFO: c_int = 40;
+pub const TCP_AO_GET_KEYS: c_int = 41;
+
+/// TCP_AO_KEYF_EXCLUDE_OPT; the other flag, TCP_AO_KEYF_IFINDEX, is 1.
+const EXCLUDE_OPT: u8 = 2;
+const ALGORITHMS: [(&str, AoAlgorithm, u8); 2] = [
+    ("hmac(sha1)", AoAlgorithm::HmacSha1, 20),
+    ("cmac(aes128)", AoAlgorithm::Aes128Cmac, 16),
+];
+/// The length of a code where 0 is said.
+const MAC_LEN: u8 = 12;
+/// Bytes of struct tcp_ao_info_opt, and of struct tcp_ao_getsockopt.
+const INFO_LEN: usize = 48;
+pub const KEY_LEN: usize = 304;
+
+/// What a program does with keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // few, and short-lived
+pub enum Command {
+    /// TCP_AO_ADD_KEY.
+    Add {
+        key: AoPeerKey,
+        current: bool,
+        next: bool,
+    },
+    /// TCP_AO_DEL_KEY.
+    Delete {
+        network: (IpAddr, u8),
+        /// Send id and receive id.
+        ids: (u8, u8),
+        choice: AoChoice,
+    },
+    /// TCP_AO_INFO.
+    Set { info: AoInfo, counts: bool },
+}
+
+impl Command {
+    /// Does it.
+    pub fn apply(&self, socket: &Socket) -> io::Result<()> {
+        match self {
+            Self::Add { key, current, next } => socket.ao_add_key(key, *current, *next),
+            Self::Delete {
+                network,
+                ids,
+                choice,
+            } => socket.ao_delete_key(*network, *ids, *choice),
+            Self::Set { info, counts } => socket.set_ao_info(*info, *counts),
+        }
+    }
+}
+
+/// Fields of a structure; those beyond its end are 0.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
+        let part = self.0.get(at..).and_then(<[u8]>::first_chunk::<N>);
+        part.copied().unwrap_or([0; N])
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        self.array::<1>(at)[0]
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        u32::from_ne_bytes(self.array(at))
+    }
+
+    fn long(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.array(at))
+    }
+
+    /// Padding that must be 0.
+    fn is_zero(&self, at: usize) -> io::Result<()> {
+        match self.array::<2>(at) {
+            [0, 0] => Ok(()),
+            _ => fail(libc::EINVAL),
+        }
+    }
+
+    /// The struct sockaddr_storage at the front, no port, with a prefix beyond which it is zero.
+    fn network(&self, prefix: u8) -> io::Result<(IpAddr, u8)> {
+        let family = c_int::from(u16::from_ne_bytes(self.array(0)));
+        if self.array::<2>(2) != [0, 0] {
+            return fail(libc::EINVAL);
+        }
+        let (ip, beyond): (IpAddr, bool) = match family {
+            libc::AF_INET => {
+                let bits = u32::from_be_bytes(self.array(4));
+                let rest = bits.checked_shl(prefix.into()).unwrap_or(0);
+                (IpAddr::V4(bits.into()), prefix > 32 || rest != 0)
+            }
+            libc::AF_INET6 => {
+                let bits = u128::from_be_bytes(self.array(8));
+                let rest = bits.checked_shl(prefix.into()).unwrap_or(0);
+                (IpAddr::V6(bits.into()), prefix > 128 || rest != 0)
+            }
+            _ => return fail(libc::EINVAL),
+        };
+        if beyond || (prefix > 0 && ip.is_unspecified()) {
+            return fail(libc::EINVAL);
+        }
+        Ok((ip, prefix))
+    }
+}
+
+fn sized(value: &[u8], len: usize) -> io::Result<Fields<'_>> {
+    value.get(..len).map(Fields).ok_or_else(invalid)
+}
+
+/// One of the three that setsockopt takes.
+pub fn parse(name: c_int, value: &[u8]) -> io::Result<Command> {
+    match name {
+        TCP_AO_ADD_KEY => parse_add(value),
+        TCP_AO_DEL_KEY => parse_delete(value),
+        TCP_AO_INFO => parse_info(value),
+        _ => fail(libc::ENOPROTOOPT),
+    }
+}
+
+fn parse_add(value: &[u8]) -> io::Result<Command> {
+    let fields = sized(value, 288)?;
+    let (flags, key_flags, interface) = (fields.word(196), fields.byte(206), fields.word(192));
+    if flags > 3 || key_flags & !EXCLUDE_OPT != 0 || interface != 0 {
+        return fail(libc::EINVAL);
+    }
+    fields.is_zero(200)?;
+    let (peer, prefix) = fields.network(fields.byte(202))?;
+    let name = fields.array::<64>(128);
+    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+    let known = ALGORITHMS.iter().find(|(n, ..)| n.as_bytes() == name);
+    let Some((_, algorithm, longest)) = known else {
+        return fail(libc::ENOENT);
+    };
+    let mac_len = match fields.byte(205) {
+        0 => MAC_LEN,
+        len if len > *longest => return fail(libc::EINVAL),
+        len => len,
+    };
+    let secret = fields.0.get(208..208 + usize::from(fields.byte(207)));
+    let key = secret.and_then(|secret| {
+        let (send_id, receive_id) = (fields.byte(203), fields.byte(204));
+        AoKey::new(*algorithm, secret, send_id, receive_id)
+    });
+    // As Linux: beside a longer one the options of a SYN have no room.
+    let key = key.ok_or_else(invalid)?.with_mac_len(mac_len);
+    let Some(key) = key else {
+        return fail(libc::EMSGSIZE);
+    };
+    let key = if key_flags & EXCLUDE_OPT != 0 {
+        key.excluding_options()
+    } else {
+        key
+    };
+    Ok(Command::Add {
+        key: AoPeerKey { peer, prefix, key },
+        current: flags & 1 != 0,
+        next: flags & 2 != 0,
+    })
+}
+
+fn choice(flags: u32, current: u8, next: u8) -> AoChoice {
+    AoChoice {
+        current: (flags & 1 != 0).then_some(current),
+        next: (flags & 2 != 0).then_some(next),
+    }
+}
+
+fn parse_delete(value: &[u8]) -> io::Result<Command> {
+    let fields = sized(value, 144)?;
+    // del_async, 4: it always goes at once.
+    let (flags, interface, key_flags) = (fields.word(132), fields.word(128), fields.byte(143));
+    if flags > 7 || key_flags & !EXCLUDE_OPT != 0 || interface != 0 {
+        return fail(libc::EINVAL);
+    }
+    fields.is_zero(136)?;
+    Ok(Command::Delete {
+        network: fields.network(fields.byte(138))?,
+        ids: (fields.byte(139), fields.byte(140)),
+        choice: choice(flags, fields.byte(141), fields.byte(142)),
+    })
+}
+
+fn parse_info(value: &[u8]) -> io::Result<Command> {
+    let fields = sized(value, INFO_LEN)?;
+    let flags = fields.word(0);
+    if flags > 31 {
+        return fail(libc::EINVAL);
+    }
+    fields.is_zero(4)?;
+    Ok(Command::Set {
+        info: AoInfo {
+            keys: choice(flags, fields.byte(6), fields.byte(7)),
+            required: flags & 4 != 0,
+            accept_icmps: flags & 16 != 0,
+            counts: AoCounts {
+                good: fields.long(8),
+                bad: fields.long(16),
+                no_key: fields.long(24),
+                missing: fields.long(32),
+                icmp: fields.long(40),
+            },
+        },
+        counts: flags & 8 != 0,
+    })
+}
+
+fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
+    if let Some(place) = bytes.get_mut(at..at + field.len()) {
+        place.copy_from_slice(field);
+    }
+}
+
+/// A struct tcp_ao_info_opt.
+pub fn info(info: &AoInfo) -> Vec<u8> {
+    let mut bytes = vec![0; INFO_LEN];
+    let AoChoice { current, next } = info.keys;
+    let bits = [current.is_some(), next.is_some(), info.required, false];
+    let bits = bits.iter().enumerate();
+    let flags = bits.fold(u32::from(info.accept_icmps) << 4, |all, (n, &bit)| {
+        all | u32::from(bit) << n
+    });
+    put(&mut bytes, 0, &flags.to_ne_bytes());
+    put(
+        &mut bytes,
+        6,
+        &[current.unwrap_or_default(), next.unwrap_or_default()],
+    );
+    let counts = &info.counts;
+    let counts = [
+        counts.good,
+        counts.bad,
+        counts.no_key,
+        counts.missing,
+        counts.icmp,
+    ];
+    for (n, count) in counts.iter().enumerate() {
+        put(&mut bytes, 8 + 8 * n, &count.to_ne_bytes());
+    }
+    bytes
+}
+
+/// The keys that a struct tcp_ao_getsockopt asks for, each as one, the first with how many they are; and for how many there is room.
+pub fn keys(all: &[AoKeyInfo], asked: &[u8]) -> io::Result<(Vec<Vec<u8>>, usize)> {
+    let fields = sized(asked, KEY_LEN)?;
+    let flags = u16::from_ne_bytes(fields.array(276));
+    let room = fields.word(272) as usize;
+    if flags > 7 || (flags & 4 != 0 && flags != 4) || room == 0 {
+        return fail(libc::EINVAL);
+    }
+    let ids = (fields.byte(278), fields.byte(279));
+    let anybody = fields.array::<2>(0) == [0, 0];
+    let by_name = match (flags, anybody) {
+        (0, false) => Some(fields.network(fields.byte(280))?),
+        (0, true) if ids != (0, 0) || fields.byte(280) != 0 => return fail(libc::EINVAL),
+        _ => None,
+    };
+    let is_asked = |info: &&AoKeyInfo| match (flags, by_name) {
+        (_, Some(network)) => {
+            let own = (info.key.peer, info.key.prefix);
+            own == network && (info.key.key.send_id(), info.key.key.receive_id()) == ids
+        }
+        (0 | 4, None) => true,
+        _ => (flags & 1 != 0 && info.is_current) || (flags & 2 != 0 && info.is_next),
+    };
+    let mut found: Vec<Vec<u8>> = all.iter().filter(is_asked).map(key).collect();
+    let count = u32::try_from(found.len()).unwrap_or(u32::MAX);
+    if found.is_empty() {
+        return fail(libc::ENOENT);
+    }
+    put(&mut found[0], 272, &count.to_ne_bytes());
+    Ok((found, room))
+}
+
+fn key(info: &AoKeyInfo) -> Vec<u8> {
+    let mut bytes = vec![0; KEY_LEN];
+    let AoPeerKey { peer, prefix, key } = &info.key;
+    let family = if peer.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
+    let family = u16::try_from(family).unwrap_or_default();
+    put(&mut bytes, 0, &family.to_ne_bytes());
+    match peer {
+        IpAddr::V4(ip) => put(&mut bytes, 4, &ip.octets()),
+        IpAddr::V6(ip) => put(&mut bytes, 8, &ip.octets()),
+    }
+    let algorithm = key.algorithm();
+    let name = ALGORITHMS.iter().find(|(_, other, _)| *other == algorithm);
+    put(&mut bytes, 128, name.map_or("", |(n, ..)| n).as_bytes());
+    put(&mut bytes, 192, key.secret());
+    let flags = u16::from(info.is_current) | u16::from(info.is_next) << 1;
+    put(&mut bytes, 276, &flags.to_ne_bytes());
+    let excluded = if key.excludes_options() {
+        EXCLUDE_OPT
+    } else {
+        0
+    };
+    let len = u8::try_from(key.secret().len()).unwrap_or_default();
+    let ids = [key.send_id(), key.receive_id()];
+    put(&mut bytes, 278, &ids);
+    put(&mut bytes, 280, &[*prefix, key.mac_len(), excluded, len]);
+    put(&mut bytes, 288, &info.good.to_ne_bytes());
+    put(&mut bytes, 296, &info.bad.to_ne_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::errno;
+
+    fn code<T: std::fmt::Debug>(result: io::Result<T>) -> c_int {
+        errno::code(&result.unwrap_err())
+    }
+
+    /// A struct tcp_ao_add, as Linux lays it out: 288 bytes.
+    fn add() -> Vec<u8> {
+        let mut value = vec![0; 288];
+        value[..2].copy_from_slice(&2_u16.to_ne_bytes());
+        value[4..8].copy_from_slice(&[10, 1, 2, 0]);
+        value[128..138].copy_from_slice(b"hmac(sha1)");
+        value[196] = 1;
+        value[202..208].copy_from_slice(&[24, 100, 101, 0, 0, 6]);
+        value[208..214].copy_from_slice(b"secret");
+        value
+    }
+
+    #[test]
+    fn keys_that_are_added() {
+        let made = |algorithm, len: u8| {
+            let key = AoKey::new(algorithm, b"secret", 100, 101).unwrap();
+            AoPeerKey {
+                peer: [10, 1, 2, 0].into(),
+                prefix: 24,
+                key: key.with_mac_len(len).unwrap(),
+            }
+        };
+        let wanted = Command::Add {
+            key: made(AoAlgorithm::HmacSha1, 12),
+            current: true,
+            next: false,
+        };
+        assert_eq!(parse(38, &add()).unwrap(), wanted);
+        let with = |at: usize, bytes: &[u8]| {
+            let mut value = add();
+            value[at..at + bytes.len()].copy_from_slice(bytes);
+            value
+        };
+        let mut aes = with(128, b"cmac(aes128)");
+        aes[196] = 2;
+        aes[205..207].copy_from_slice(&[16, 2]);
+        let mut key = made(AoAlgorithm::Aes128Cmac, 16);
+        key.key = key.key.excluding_options();
+        let wanted = Command::Add {
+            key,
+            current: false,
+            next: true,
+        };
+        assert_eq!(parse(38, &aes).unwrap(), wanted);
+        let wrong: [(usize, &[u8], c_int); 11] = [
+            (128, b"hmac(md5)\0", libc::ENOENT),
+            (2, &[0, 1], libc::EINVAL),
+            (0, &[1, 1], libc::EINVAL),
+            (7, &[1], libc::EINVAL),
+            (202, &[33], libc::EINVAL),
+            (196, &[4], libc::EINVAL),
+            (200, &[1], libc::EINVAL),
+            (205, &[17], libc::EMSGSIZE),
+            (205, &[21], libc::EINVAL),
+            (206, &[1], libc::EINVAL),
+            (207, &[0], libc::EINVAL),
+        ];
+        for (at, bytes, errno) in wrong {
+            assert_eq!(code(parse(38, &with(at, bytes))), errno, "{at} {bytes:?}");
+        }
+        assert_eq!(code(parse(38, &with(207, &[81]))), libc::EINVAL);
+        assert_eq!(code(parse(38, &add()[..287])), libc::EINVAL);
+        let mut all = with(4, &[0; 4]);
+        assert_eq!(code(parse(38, &all)), libc::EINVAL, "a prefix of nothing");
+        all[202] = 0;
+        assert!(parse(38, &all).is_ok());
+    }
+
+    #[test]
+    fn keys_that_go_and_settings() {
+        let mut value = vec![0; 144];
+        value[..2].copy_from_slice(&10_u16.to_ne_bytes());
+        value[8] = 0xfd;
+        value[132] = 3;
+        value[138..143].copy_from_slice(&[128, 1, 2, 3, 4]);
+        let wanted = Command::Delete {
+            network: ("fd00::".parse().unwrap(), 128),
+            ids: (1, 2),
+            choice: AoChoice {
+                current: Some(3),
+                next: Some(4),
+            },
+        };
+        assert_eq!(parse(39, &value).unwrap(), wanted);
+        assert_eq!(code(parse(39, &value[..143])), libc::EINVAL);
+        let wanted = AoInfo {
+            keys: AoChoice {
+                current: Some(7),
+                next: None,
+            },
+            required: true,
+            accept_icmps: true,
+            counts: AoCounts {
+                good: 1,
+                missing: 4,
+                no_key: 3,
+                bad: 2,
+                icmp: 5,
+            },
+        };
+        let mut bytes = info(&wanted);
+        let set = |bytes: &[u8], counts| {
+            let wanted = Command::Set {
+                info: wanted,
+                counts,
+            };
+            assert_eq!(parse(40, bytes).unwrap(), wanted);
+        };
+        set(&bytes, false);
+        bytes[0] |= 8;
+        set(&bytes, true);
+        bytes[0] |= 32;
+        assert_eq!(code(parse(40, &bytes)), libc::EINVAL);
+        assert_eq!(code(parse(41, &bytes)), libc::ENOPROTOOPT);
+    }
+
+    #[test]
+    fn keys_that_are_listed() {
+        let Command::Add { key, .. } = parse(38, &add()).unwrap() else {
+            panic!("no key")
+        };
+        let one = AoKeyInfo {
+            key,
+            is_current: true,
+            is_next: false,
+            good: 5,
+            bad: 6,
+        };
+        let mut two = AoKeyInfo {
+            is_current: false,
+            ..one
+        };
+        two.key.key = AoKey::new(AoAlgorithm::Aes128Cmac, b"k", 7, 8).unwrap();
+        let all = [one, two];
+        let mut asked = vec![0; KEY_LEN];
+        assert_eq!(code(keys(&all, &asked)), libc::EINVAL, "no room");
+        asked[272] = 9;
+        let (found, room) = keys(&all, &asked).unwrap();
+        assert_eq!((found.len(), room), (2, 9));
+        assert_eq!(found[0][272], 2);
+        assert_eq!(found[0][128..138], *b"hmac(sha1)");
+        assert_eq!(found[0][192..198], *b"secret");
+        assert_eq!(found[0][276..284], [1, 0, 100, 101, 24, 12, 0, 6]);
+        assert_eq!(found[1][276..284], [0, 0, 7, 8, 24, 12, 0, 1]);
+        assert_eq!((found[0][288], found[0][296]), (5, 6));
+        // The first's own name finds it.
+        let mut named = found[0].clone();
+        named[276] = 0;
+        assert_eq!(keys(&all, &named).unwrap().0.len(), 1);
+        named[278] = 9;
+        assert_eq!(code(keys(&all, &named)), libc::ENOENT);
+        for (flags, count) in [(1, 1), (3, 1), (4, 2)] {
+            asked[276] = flags;
+            assert_eq!(keys(&all, &asked).unwrap().0.len(), count, "{flags}");
+        }
+        asked[276] = 2;
+        assert_eq!(code(keys(&all, &asked)), libc::ENOENT);
+        asked[276] = 5;
+        assert_eq!(code(keys(&all, &asked)), libc::EINVAL);
+    }
+}
