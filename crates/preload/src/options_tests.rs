@@ -152,10 +152,7 @@ fn what_is_not_served_says_so() {
         int(SOL_SOCKET, libc::SO_ZEROCOPY, 1),
         Err(libc::ENOPROTOOPT)
     );
-    assert_eq!(
-        int(IPPROTO_TCP, libc::TCP_FASTOPEN, 1),
-        Err(libc::ENOPROTOOPT)
-    );
+    assert_eq!(int(IPPROTO_TCP, libc::TCP_ULP, 1), Err(libc::ENOPROTOOPT));
     assert_eq!(int(SOL_SOCKET, libc::SO_PRIORITY, 6), Ok(Setting::Ignored));
     assert_eq!(
         bytes(IPPROTO_TCP, libc::TCP_CONGESTION, b"reno\0"),
