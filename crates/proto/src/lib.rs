@@ -10,6 +10,7 @@ extern crate std;
 pub mod allowance;
 pub mod icmp;
 pub mod ip;
+pub mod membership;
 pub mod neighbor;
 pub mod siphash;
 pub mod tcp;

@@ -7,10 +7,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proto::wire::checksum;
 use proto::wire::ethernet::EtherType;
 use proto::wire::ipv6::extension::{Problem, Upper, walk, walk_reassembled};
+use proto::wire::membership::{Message, Version};
 use proto::wire::ndp::options::{Opt, Options};
 use proto::wire::quote::Quote;
 use proto::wire::tcp::{self, Flags, SackBlocks};
-use proto::wire::{Error, Protocol, arp, ethernet, icmpv4, icmpv6, ipv4, ipv6, ndp, udp};
+use proto::wire::{
+    Error, Protocol, arp, ethernet, icmpv4, icmpv6, igmp, ipv4, ipv6, mld, ndp, udp,
+};
 
 /// All of them.
 pub fn everything(bytes: &[u8]) {
@@ -25,6 +28,7 @@ pub fn everything(bytes: &[u8]) {
     icmpv4(bytes);
     icmpv6(bytes);
     ndp(bytes);
+    membership(bytes);
     udp(bytes);
     tcp(bytes);
 }
@@ -44,6 +48,64 @@ pub fn sums(bytes: &[u8]) {
     let (head, tail) = bytes.split_at(cut);
     let both = checksum::combine(checksum::sum(head), cut, checksum::sum(tail));
     assert_eq!(checksum::finish(both), sum);
+}
+
+/// IGMP and MLD: what passes says only what its rules allow.
+pub fn membership(bytes: &[u8]) {
+    if let Ok(header) = ipv4::Header::parse(bytes) {
+        heard(&igmp::parse(&header, bytes), true);
+    }
+    // The bytes as a message whose header and checksum are right, so that more than the checksum is tried.
+    let mut packet = vec![0; igmp::IP_HEADER + 8];
+    igmp::emit_leave(Ipv4Addr::new(10, 0, 0, 1), igmp::ALL_SYSTEMS, &mut packet);
+    packet.truncate(igmp::IP_HEADER);
+    packet.extend_from_slice(bytes);
+    if let (8.., Ok(len)) = (bytes.len(), u16::try_from(packet.len())) {
+        packet[2..4].copy_from_slice(&len.to_be_bytes());
+        packet[19] = 1; // to all systems
+        for (from, to, field) in [(0, 24, 10), (24, packet.len(), 26)] {
+            packet[field..field + 2].fill(0);
+            let sum = checksum::checksum(&packet[from..to]).to_be_bytes();
+            packet[field..field + 2].copy_from_slice(&sum);
+        }
+        let header = ipv4::Header::parse(&packet).unwrap();
+        heard(&igmp::parse(&header, &packet), true);
+    }
+    let from = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    let mut header = ipv6::Header::new(Protocol::ICMPV6, from, mld::ALL_NODES);
+    header.hop_limit = 1;
+    if bytes.len() >= 8 {
+        let mut message = bytes.to_vec();
+        message[2..4].fill(0);
+        let len = u32::try_from(message.len()).unwrap();
+        let pseudo = checksum::pseudo_header_v6(from, mld::ALL_NODES, Protocol::ICMPV6, len);
+        let sum = checksum::finish(pseudo + checksum::sum(&message));
+        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        heard(&mld::parse(&header, &message, true), false);
+        assert!(
+            mld::parse(&header, &message, false).is_err(),
+            "no router alert"
+        );
+    }
+}
+
+fn heard(message: &Result<Message<'_>, Error>, v4: bool) {
+    match message {
+        Ok(Message::Query(query)) => {
+            assert!(
+                query
+                    .group
+                    .is_none_or(|g| g.is_multicast() && g.is_ipv4() == v4)
+            );
+            assert!(query.group.is_some() || query.sources.is_empty());
+            assert!(v4 || query.version > Version::First);
+            assert!(query.robustness < 8);
+            assert!(query.sources.iter().all(|source| source.is_ipv4() == v4));
+            assert_eq!(query.sources.iter().count() == 0, query.sources.is_empty());
+        }
+        Ok(Message::Report(group)) => assert!(group.is_multicast() && group.is_ipv4() == v4),
+        Ok(Message::ForRouters) | Err(_) => {}
+    }
 }
 
 pub fn ethernet(frame: &[u8]) {

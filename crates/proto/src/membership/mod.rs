@@ -1,0 +1,485 @@
+//! Multicast membership of one interface in one family: which groups it is in, and what it tells the routers of that. IGMPv3 (RFC
+//! 9776) with versions 2 and 1, MLDv2 (RFC 9777) with version 1: one machine, for they differ in numbers alone. Sending and
+//! the check of what came in are others' work (`wire::igmp`, `wire::mld`).
+
+mod filter;
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+pub use self::filter::{Filter, Mode, SOURCES_MAX};
+use crate::ip::keyed::{Random, Seed};
+use crate::time::{Duration, Instant};
+pub use crate::wire::membership::{Kind, Pending, Query, Record, Version};
+use crate::wire::{igmp, mld};
+
+/// Groups of one interface and family, at most.
+pub const GROUPS_MAX: usize = 4_096;
+/// Sources of one group-and-source-specific query that are remembered until it is answered; of more, the answer is about the group.
+const ASKED_MAX: usize = 128;
+/// RFC 9776 §8.1, §8.2, §8.11; RFC 9777 §9.1, §9.2, §9.11.
+const ROBUSTNESS: u8 = 2;
+const QUERY_INTERVAL: Duration = Duration::from_secs(125);
+const UNSOLICITED_INTERVAL: Duration = Duration::from_secs(1);
+/// RFC 2236 §8.10; RFC 2710 §7.10 has the same ten seconds.
+const UNSOLICITED_INTERVAL_OLD: Duration = Duration::from_secs(10);
+/// No query is answered sooner than within this time, whatever it says: a flood of queries shares its answers.
+const RESPONSE_LEAST: Duration = Duration::from_millis(10);
+
+/// What is to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Say {
+    /// A report of the third generation, in as many packets as it takes.
+    Report(Vec<Record>),
+    /// A report of an older version, to the group.
+    Join(Version, IpAddr),
+    /// A leave (IGMPv2) or done (MLDv1).
+    Leave(IpAddr),
+}
+
+/// An answer that waits for its time.
+#[derive(Clone, Debug)]
+struct Answer {
+    at: Instant,
+    /// The sources asked for; none: the group.
+    sources: Vec<IpAddr>,
+}
+
+/// What is known of one group.
+#[derive(Clone, Debug)]
+struct Group {
+    address: IpAddr,
+    filter: Filter,
+    /// Reports that still have to say the new mode (RFC 9776 §5.1); in an older version, reports still to be sent unasked.
+    mode_left: u8,
+    /// Sources whose change still has to be reported, and how often.
+    changed: Vec<(IpAddr, u8)>,
+    /// When the next of these goes.
+    resend_at: Instant,
+    answer: Option<Answer>,
+    /// Of an older version: we were the last to report, and have to say when we leave (RFC 2236 §6).
+    reported_last: bool,
+}
+
+impl Group {
+    const fn new(address: IpAddr) -> Self {
+        Self {
+            address,
+            filter: Filter::NOBODY,
+            mode_left: 0,
+            changed: Vec::new(),
+            resend_at: Instant::FAR,
+            answer: None,
+            reported_last: false,
+        }
+    }
+
+    /// All that is to be said of it has been said.
+    const fn is_spent(&self) -> bool {
+        self.filter.is_nobody() && self.mode_left == 0 && self.changed.is_empty()
+    }
+
+    fn deadline(&self) -> Instant {
+        let answer = self.answer.as_ref().map_or(Instant::FAR, |a| a.at);
+        self.resend_at.min(answer)
+    }
+
+    /// Forgets what was to be sent.
+    fn calm(&mut self) {
+        (self.mode_left, self.resend_at, self.answer) = (0, Instant::FAR, None);
+        self.changed = Vec::new();
+    }
+
+    fn record(&self, kind: Kind, sources: Vec<IpAddr>) -> Record {
+        Record {
+            kind,
+            group: self.address,
+            sources,
+        }
+    }
+
+    /// Notes the change from `old` to the filter now, to be reported `times` (RFC 9776 §5.1).
+    fn note_change(&mut self, old: &Filter, times: u8) {
+        if old.mode() != self.filter.mode() {
+            // Its list is the whole new one: no source needs to be said apart.
+            self.mode_left = times;
+            self.changed = Vec::new();
+            return;
+        }
+        let gone = old.sources().iter().filter(|s| !self.filter.names(**s));
+        let come = self.filter.sources().iter().filter(|s| !old.names(**s));
+        for &source in gone.chain(come) {
+            match self.changed.binary_search_by_key(&source, |c| c.0) {
+                Ok(at) => self.changed[at].1 = times,
+                Err(at) => self.changed.insert(at, (source, times)),
+            }
+        }
+        if self.changed.len() > SOURCES_MAX {
+            // The whole list says it, too.
+            (self.mode_left, self.changed) = (times, Vec::new());
+        }
+    }
+
+    /// The state-change records that go now; each report of a change counts.
+    fn take_change(&mut self, out: &mut Vec<Record>) {
+        if self.mode_left > 0 {
+            self.mode_left -= 1;
+            let kind = match self.filter.mode() {
+                Mode::Include => Kind::ChangeToInclude,
+                Mode::Exclude => Kind::ChangeToExclude,
+            };
+            return out.push(self.record(kind, self.filter.sources().to_vec()));
+        }
+        let heard = |heard: bool| {
+            let sources = self.changed.iter().map(|c| c.0);
+            let list: Vec<IpAddr> = sources.filter(|s| self.filter.hears(*s) == heard).collect();
+            list
+        };
+        let (allow, block) = (heard(true), heard(false));
+        for (kind, sources) in [
+            (Kind::AllowNewSources, allow),
+            (Kind::BlockOldSources, block),
+        ] {
+            if !sources.is_empty() {
+                out.push(self.record(kind, sources));
+            }
+        }
+        self.changed.iter_mut().for_each(|c| c.1 -= 1);
+        self.changed.retain(|c| c.1 > 0);
+    }
+
+    /// What a general or a group-specific query is told.
+    fn current(&self) -> Record {
+        let kind = match self.filter.mode() {
+            Mode::Include => Kind::ModeIsInclude,
+            Mode::Exclude => Kind::ModeIsExclude,
+        };
+        self.record(kind, self.filter.sources().to_vec())
+    }
+
+    /// What a query for `asked` is told, if anything (RFC 9776 §5.2).
+    fn current_of(&self, asked: &[IpAddr]) -> Option<Record> {
+        if asked.is_empty() {
+            return (!self.filter.is_nobody()).then(|| self.current());
+        }
+        let heard = asked.iter().copied().filter(|s| self.filter.hears(*s));
+        let sources: Vec<IpAddr> = heard.collect();
+        (!sources.is_empty()).then(|| self.record(Kind::ModeIsInclude, sources))
+    }
+}
+
+/// The membership of one interface in one family.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// By address.
+    groups: Vec<Group>,
+    /// Queriers of older versions are there until then (RFC 9776 §7.2.1).
+    first_until: Instant,
+    second_until: Instant,
+    /// The version we speak.
+    version: Version,
+    /// When a general query is answered.
+    general: Instant,
+    robustness: u8,
+    query_interval: Duration,
+    random: Random,
+    /// When [`Self::on_timer`] has something to do.
+    next: Instant,
+}
+
+impl Membership {
+    /// In no group.
+    #[must_use]
+    pub fn new(seed: Seed) -> Self {
+        Self {
+            groups: Vec::new(),
+            first_until: Instant::ZERO,
+            second_until: Instant::ZERO,
+            version: Version::Third,
+            general: Instant::FAR,
+            robustness: ROBUSTNESS,
+            query_interval: QUERY_INTERVAL,
+            random: Random::new(seed),
+            next: Instant::FAR,
+        }
+    }
+
+    /// The version we speak: that of the oldest querier heard lately.
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The groups and what is heard in each.
+    pub fn groups(&self) -> impl Iterator<Item = (IpAddr, &Filter)> {
+        let members = self.groups.iter().filter(|g| !g.filter.is_nobody());
+        members.map(|g| (g.address, &g.filter))
+    }
+
+    /// When [`Self::on_timer`] wants to be called; [`Instant::FAR`]: never.
+    pub const fn deadline(&self) -> Instant {
+        self.next
+    }
+
+    /// Sets what is heard in `group`, and tells the routers of the change. False: there are [`GROUPS_MAX`] already.
+    pub fn set(
+        &mut self,
+        group: IpAddr,
+        filter: Filter,
+        now: Instant,
+        out: &mut impl FnMut(Say),
+    ) -> bool {
+        self.grow_young(now);
+        let at = match self.groups.binary_search_by_key(&group, |g| g.address) {
+            Ok(at) => at,
+            Err(_) if filter.is_nobody() => return true,
+            Err(_) if self.groups.len() >= GROUPS_MAX => return false,
+            Err(at) => {
+                self.groups.insert(at, Group::new(group));
+                at
+            }
+        };
+        let times = self.robustness;
+        let entry = &mut self.groups[at];
+        let old = core::mem::replace(&mut entry.filter, filter);
+        if old != entry.filter && !is_silent(group) {
+            match self.version {
+                Version::Third => {
+                    entry.note_change(&old, times);
+                    let mut records = Vec::new();
+                    self.say_change(at, now, &mut records);
+                    out(Say::Report(records));
+                }
+                older => self.change_old(at, &old, older, now, out),
+            }
+        }
+        self.settle();
+        true
+    }
+
+    /// Adds the state-change records of the group at `at` that go now, and says when the next ones go.
+    fn say_change(&mut self, at: usize, now: Instant, out: &mut Vec<Record>) {
+        let entry = &mut self.groups[at];
+        entry.take_change(out);
+        let more = entry.mode_left > 0 || !entry.changed.is_empty();
+        entry.resend_at = if more {
+            soon(&mut self.random, UNSOLICITED_INTERVAL, now)
+        } else {
+            Instant::FAR
+        };
+    }
+
+    /// A change in the manner of the older versions, which know no sources.
+    fn change_old(
+        &mut self,
+        at: usize,
+        old: &Filter,
+        version: Version,
+        now: Instant,
+        out: &mut impl FnMut(Say),
+    ) {
+        let times = self.robustness;
+        let entry = &mut self.groups[at];
+        match (old.is_nobody(), entry.filter.is_nobody()) {
+            (true, false) => {
+                // RFC 2236 §3: at once, and once or twice more.
+                entry.mode_left = times;
+                self.join_old(at, version, now, out);
+            }
+            (false, true) => {
+                let says = entry.reported_last && version == Version::Second;
+                entry.calm();
+                if says {
+                    out(Say::Leave(entry.address));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Reports the group at `at` unasked, in the manner of the older versions.
+    fn join_old(&mut self, at: usize, version: Version, now: Instant, out: &mut impl FnMut(Say)) {
+        let entry = &mut self.groups[at];
+        entry.mode_left = entry.mode_left.saturating_sub(1);
+        entry.reported_last = true;
+        out(Say::Join(version, entry.address));
+        entry.resend_at = if entry.mode_left > 0 {
+            soon(&mut self.random, UNSOLICITED_INTERVAL_OLD, now)
+        } else {
+            Instant::FAR
+        };
+    }
+
+    /// A router asks.
+    pub fn on_query(&mut self, query: &Query<'_>, now: Instant) {
+        if query.version == Version::Third {
+            // RFC 9776 §4.1.6, §4.1.7: the Querier's values are everyone's.
+            if query.robustness > 0 {
+                self.robustness = query.robustness;
+            }
+            if !query.interval.is_zero() {
+                self.query_interval = query.interval;
+            }
+        }
+        // RFC 9776 §8.12: the Older Version Querier Present Timeout.
+        let until = now + self.query_interval * self.robustness.into() + query.max_response;
+        match query.version {
+            Version::First => self.first_until = until,
+            Version::Second => self.second_until = until,
+            Version::Third => {}
+        }
+        self.grow_young(now);
+        let within = query.max_response.max(RESPONSE_LEAST);
+        if self.version == Version::Third {
+            self.ask(query, within, now);
+        } else {
+            self.ask_old(query.group, within, now);
+        }
+        self.settle();
+    }
+
+    /// RFC 9776 §5.2, RFC 9777 §6.2: when the answer goes, by the rules' own numbers.
+    fn ask(&mut self, query: &Query<'_>, within: Duration, now: Instant) {
+        let at = soon(&mut self.random, within, now);
+        if self.general <= at {
+            return; // 1
+        }
+        let Some(group) = query.group else {
+            self.general = at; // 2
+            return;
+        };
+        let Ok(index) = self.groups.binary_search_by_key(&group, |g| g.address) else {
+            return;
+        };
+        let entry = &mut self.groups[index];
+        if entry.filter.is_nobody() || is_silent(group) {
+            return;
+        }
+        let mut asked: Vec<IpAddr> = query.sources.iter().take(ASKED_MAX + 1).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        if asked.len() > ASKED_MAX {
+            asked.clear();
+        }
+        match &mut entry.answer {
+            None => entry.answer = Some(Answer { at, sources: asked }), // 3
+            Some(answer) => {
+                answer.at = answer.at.min(at);
+                if answer.sources.is_empty() || asked.is_empty() {
+                    answer.sources = Vec::new(); // 4
+                    return;
+                }
+                answer.sources.append(&mut asked); // 5
+                answer.sources.sort_unstable();
+                answer.sources.dedup();
+                if answer.sources.len() > ASKED_MAX {
+                    answer.sources = Vec::new();
+                }
+            }
+        }
+    }
+
+    /// RFC 2236 §3, RFC 2710 §4: a timer for each group, which a later query can only shorten.
+    fn ask_old(&mut self, group: Option<IpAddr>, within: Duration, now: Instant) {
+        let asked = |g: &&mut Group| {
+            group.is_none_or(|group| group == g.address)
+                && !g.filter.is_nobody()
+                && !is_silent(g.address)
+        };
+        for entry in self.groups.iter_mut().filter(asked) {
+            if entry.answer.as_ref().is_none_or(|a| a.at > now + within) {
+                entry.answer = Some(Answer {
+                    at: soon(&mut self.random, within, now),
+                    sources: Vec::new(),
+                });
+            }
+        }
+    }
+
+    /// Another host has reported `group` in an older version: then we need not (RFC 2236 §3, RFC 2710 §4).
+    pub fn on_report(&mut self, group: IpAddr, now: Instant) {
+        self.grow_young(now);
+        if self.version == Version::Third {
+            return;
+        }
+        if let Ok(at) = self.groups.binary_search_by_key(&group, |g| g.address) {
+            self.groups[at].calm();
+            self.groups[at].reported_last = false;
+        }
+        self.settle();
+    }
+
+    /// Lets time pass.
+    pub fn on_timer(&mut self, now: Instant, out: &mut impl FnMut(Say)) {
+        if now < self.next {
+            return;
+        }
+        self.grow_young(now);
+        let (mut answers, mut changes) = (Vec::new(), Vec::new());
+        if self.general <= now {
+            self.general = Instant::FAR;
+            let members = self.groups.iter().filter(|g| !is_silent(g.address));
+            answers.extend(members.filter_map(|g| g.current_of(&[])));
+        }
+        for at in 0..self.groups.len() {
+            let entry = &mut self.groups[at];
+            if let Some(answer) = entry.answer.take_if(|a| a.at <= now) {
+                match self.version {
+                    Version::Third => answers.extend(entry.current_of(&answer.sources)),
+                    older => {
+                        entry.reported_last = true;
+                        out(Say::Join(older, entry.address));
+                    }
+                }
+            }
+            if self.groups[at].resend_at <= now {
+                match self.version {
+                    Version::Third => self.say_change(at, now, &mut changes),
+                    older => self.join_old(at, older, now, out),
+                }
+            }
+        }
+        for records in [answers, changes] {
+            if !records.is_empty() {
+                out(Say::Report(records));
+            }
+        }
+        self.settle();
+    }
+
+    /// Finds out which version is spoken now; a change cancels all that was to be sent (RFC 9776 §7.2.1).
+    fn grow_young(&mut self, now: Instant) {
+        let version = if now < self.first_until {
+            Version::First
+        } else if now < self.second_until {
+            Version::Second
+        } else {
+            Version::Third
+        };
+        if version != self.version {
+            self.version = version;
+            self.general = Instant::FAR;
+            self.groups.iter_mut().for_each(Group::calm);
+        }
+    }
+
+    /// Forgets groups of which all is said, and finds out when something is due.
+    fn settle(&mut self) {
+        self.groups.retain(|g| !g.is_spent());
+        let groups = self.groups.iter().map(Group::deadline);
+        self.next = groups.min().unwrap_or(Instant::FAR).min(self.general);
+    }
+}
+
+/// A random moment within `most` from now (RFC 9776 §5: in the open interval, which a nanosecond more or less is).
+fn soon(random: &mut Random, most: Duration, now: Instant) -> Instant {
+    let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+    now + Duration::from_nanos(1 + random.below(most))
+}
+
+/// Whether membership in `group` is never reported.
+fn is_silent(group: IpAddr) -> bool {
+    igmp::is_silent(group) || mld::is_silent(group)
+}
+
+#[cfg(test)]
+mod tests;
