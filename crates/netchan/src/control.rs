@@ -29,9 +29,10 @@ mod tests;
 pub use server::{Control, serve, serve_in};
 
 /// What can be asked for.
-pub const TOPICS: [&str; 15] = [
+pub const TOPICS: [&str; 16] = [
     "links",
     "addresses",
+    "groups",
     "routes",
     "neighbors",
     "sockets",

@@ -42,6 +42,10 @@ counters! {
     IcmpIn = "icmp_in",
     /// ICMP and ICMPv6 messages sent.
     IcmpOut = "icmp_out",
+    /// IGMP and MLD messages taken in.
+    MembershipIn = "membership_in",
+    /// IGMP and MLD messages sent.
+    MembershipOut = "membership_out",
     /// ARP packets taken in.
     ArpIn = "arp_in",
     /// Connections opened by us.
@@ -108,6 +112,8 @@ counters! {
     DropExtension = "drop_ip_extension",
     /// Drop: a fragment that cannot be used.
     DropFragment = "drop_ip_fragment",
+    /// Drop: an IGMP or MLD message that breaks the rules, or that RFC 9776 and RFC 9777 want ignored.
+    DropMembership = "drop_membership",
     /// Drop: an ICMP message that breaks the rules.
     DropIcmp = "drop_icmp",
     /// Drop: a neighbor discovery message that breaks RFC 4861.
@@ -152,6 +158,8 @@ counters! {
     DropUdpNoSocket = "drop_udp_no_socket",
     /// Drop: a datagram while its socket's queue is full.
     DropUdpQueue = "drop_udp_queue_full",
+    /// Drop: a datagram to a group for one more of its members, for which no buffer was left.
+    DropUdpCopy = "drop_udp_group_copy",
     /// Drop: a datagram while all UDP sockets together hold as much memory as they may.
     DropUdpLimit = "drop_udp_memory_limit",
     /// Drop: an ICMP error about a datagram while its socket's error queue is full.

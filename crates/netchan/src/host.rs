@@ -1,4 +1,4 @@
-//! What all interfaces and shards of one stack know and none of them changes: addresses, routes, keys, settings.
+//! What all interfaces and shards of one stack know and none of them changes: addresses, routes, keys, settings; and the groups, which change.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -8,7 +8,7 @@ use proto::{
     wire::ethernet::MacAddr,
 };
 
-use crate::{link::Segmentation, regime::places::Places, steer::flow::FlowHash};
+use crate::{groups::Groups, link::Segmentation, regime::places::Places, steer::flow::FlowHash};
 
 /// One interface as the rest of the stack sees it.
 #[derive(Clone, Debug)]
@@ -50,6 +50,8 @@ pub struct Host {
     pub send_buffer: usize,
     /// What that grows to with the congestion window.
     pub send_buffer_max: usize,
+    /// The multicast groups that interfaces are in: what changes of all this.
+    pub groups: Groups,
     /// Where sockets live, if each has a shard of its own.
     pub places: Option<Arc<Places>>,
 }

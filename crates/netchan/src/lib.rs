@@ -34,6 +34,7 @@ mod directory;
 pub mod emit;
 pub mod environment;
 pub mod errno;
+pub mod groups;
 pub mod limits;
 pub mod locks;
 pub mod memory;

@@ -54,6 +54,18 @@ pub fn receive_share(layout: Layout) -> u32 {
 pub const SEGMENT_EXPECTED: u32 = 1024;
 /// Local ports that connect(2) and bind(2) choose from: as Linux (RFC 6056 would allow 1024–65535).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
+/// IPv4 groups that one socket can be in: as Linux (igmp_max_memberships).
+pub const MEMBERSHIPS: usize = 20;
+/// IPv6 groups that one socket can be in. Linux's only limit is the memory of its options.
+pub const MEMBERSHIPS_V6: usize = 64;
+/// Sources that a socket's filter for one IPv4 group names: as Linux (igmp_max_msf).
+pub const GROUP_SOURCES: usize = 10;
+/// The same for IPv6 (mld_max_msf).
+pub const GROUP_SOURCES_V6: usize = 64;
+/// Buffers of a shard for datagrams to groups that several sockets hear; address space until they are used.
+pub const GROUP_SLAB: usize = 1_024;
+/// The same for what was put together from fragments, 64 KiB each.
+pub const GROUP_SLAB_LONG: usize = 32;
 /// UDP sockets of a shard.
 pub const UDP_SOCKETS_PER_SHARD: usize = 4_096;
 /// Listeners of a shard.

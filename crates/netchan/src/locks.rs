@@ -31,6 +31,8 @@ pub static WIRE_SLOT: Class = Class::new(100, "wire slot");
 pub static MODULES: Class = Class::new(110, "modules");
 /// The bound ports.
 pub static BINDINGS: Class = Class::new(120, "bindings");
+/// The multicast groups that interfaces are in.
+pub static GROUPS: Class = Class::new(130, "groups");
 /// How the blocking calls of a socket wait.
 pub static SETTINGS: Class = Class::new(140, "settings");
 /// What the stack's threads are doing.
@@ -58,6 +60,7 @@ pub static ALL: &[&Class] = &[
     &WIRE_SLOT,
     &MODULES,
     &BINDINGS,
+    &GROUPS,
     &SETTINGS,
     &PULSES,
     &THREADS,

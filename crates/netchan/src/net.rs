@@ -31,6 +31,7 @@ use crate::{
     directory::Directory,
     errno::invalid,
     giant::Giant,
+    groups::Groups,
     host::Host,
     limits,
     link::{Link, specification},
@@ -558,6 +559,7 @@ impl Builder {
         let mut tcp = self.tcp;
         tcp.receive_buffer_max = tcp.receive_buffer_max.min(limits::receive_share(layout));
         let host = Host {
+            groups: Groups::new(interfaces.len()),
             interfaces,
             routes,
             forwarding: self.forwarding.0,

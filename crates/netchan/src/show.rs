@@ -14,6 +14,7 @@ pub(crate) mod look;
 use self::look::Look;
 use crate::{
     counters::Counter,
+    groups,
     host::InterfaceFacts,
     limits, locks as classes,
     module::{Concurrency, registry::Entry},
@@ -36,6 +37,7 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
     Some(Value::Array(match topic {
         "links" => links(stack, look),
         "addresses" => addresses(stack),
+        "groups" => groups::rows(stack, look),
         "routes" => routes(stack),
         "neighbors" => neighbors(stack, look, now),
         "sockets" => sockets(stack, look),

@@ -14,7 +14,7 @@ use crate::{
     address::{self, Given},
     descriptor, epoll,
     errno::{self, fail},
-    lifecycle,
+    lifecycle, multicast,
     options::{self, Setting},
     real,
     state::{Live, SOCKETS, SocketState},
@@ -119,6 +119,14 @@ pub unsafe fn before_bind(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
         Ok(Given::Unspecified) | Err(_) => {} // the kernel says what is wrong with it
     }
     Ok(())
+}
+
+/// Before setsockopt(2): an option that names one of netchan's interfaces decides.
+pub fn before_option(fd: RawFd, level: c_int, name: c_int) -> io::Result<()> {
+    match open_question(fd).filter(|handle| handle.socket.get().is_none()) {
+        Some(handle) if multicast::decides(level, name, handle.kind) => take_over(fd, &handle),
+        _ => Ok(()),
+    }
 }
 
 /// Before connect(2), and before a datagram to an address: decides.

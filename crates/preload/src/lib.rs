@@ -32,11 +32,12 @@
 //! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE MAX_PACING_RATE INCOMING_CPU (asked: the shard's number); for datagrams TIMESTAMP TIMESTAMPNS RXQ_OVFL | PRIORITY DEBUG DONTROUTE BUSY_POLL PREFER_BUSY_POLL, INCOMING_CPU (set); for streams TIMESTAMP TIMESTAMPNS RXQ_OVFL | the rest (BINDTODEVICE, MARK, TIMESTAMPING, ZEROCOPY, ATTACH_FILTER …) |
 //! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT WINDOW_CLAMP NOTSENT_LOWAT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT MD5SIG MD5SIG_EXT AO_ADD_KEY AO_DEL_KEY AO_INFO AO_GET_KEYS (no interfaces; "hmac(sha1)" and "cmac(aes128)", others ENOENT; before it is decided keys are taken, checked one by one, whatever the kernel says, but not listed) | THIN_* | the rest (FASTOPEN, AO_REPAIR, ULP, SAVED_SYN, REPAIR …) |
 //! | `IPPROTO_UDP` | CORK SEGMENT GRO NO_CHECK6_TX NO_CHECK6_RX | | the rest |
-//! | `IPPROTO_IP` | TOS TTL; for datagrams RECVERR MTU_DISCOVER MTU PKTINFO RECVTTL RECVTOS RECVORIGDSTADDR | BIND_ADDRESS_NO_PORT; for streams those for datagrams | the rest (multicast …) |
-//! | `IPPROTO_IPV6` | V6ONLY TCLASS UNICAST_HOPS; for datagrams RECVERR MTU_DISCOVER MTU RECVPKTINFO RECVHOPLIMIT RECVTCLASS RECVORIGDSTADDR | for streams those for datagrams | the rest |
+//! | `IPPROTO_IP` | TOS TTL MULTICAST_IF MULTICAST_TTL MULTICAST_LOOP MULTICAST_ALL ADD_MEMBERSHIP DROP_MEMBERSHIP ADD_SOURCE_MEMBERSHIP DROP_SOURCE_MEMBERSHIP BLOCK_SOURCE UNBLOCK_SOURCE MCAST_JOIN_GROUP … MCAST_LEAVE_SOURCE_GROUP; for datagrams RECVERR MTU_DISCOVER MTU PKTINFO RECVTTL RECVTOS RECVORIGDSTADDR | BIND_ADDRESS_NO_PORT; for streams those for datagrams | the rest (MSFILTER …) |
+//! | `IPPROTO_IPV6` | V6ONLY TCLASS UNICAST_HOPS MULTICAST_IF MULTICAST_HOPS MULTICAST_LOOP MULTICAST_ALL JOIN_GROUP LEAVE_GROUP MCAST_JOIN_GROUP … MCAST_LEAVE_SOURCE_GROUP; for datagrams RECVERR MTU_DISCOVER MTU RECVPKTINFO RECVHOPLIMIT RECVTCLASS RECVORIGDSTADDR | for streams those for datagrams | the rest |
 //!
 //! Ancillary data comes with datagrams as these options ask for it, and goes with them: `IP_PKTINFO IP_TTL IP_TOS IPV6_PKTINFO IPV6_HOPLIMIT IPV6_TCLASS
 //! UDP_SEGMENT`, EINVAL for others. The interface in `in_pktinfo` is the stack's own number for it, from 1.
+//! A datagram socket that joins a group, or names the interface for what it sends to groups, is netchan's from then on.
 //!
 //! # What is different from the kernel's sockets
 //!
@@ -73,6 +74,7 @@ mod errno;
 pub mod export;
 mod fast_open;
 mod lifecycle;
+mod multicast;
 mod options;
 mod poll;
 mod real;

@@ -16,7 +16,7 @@ use netchan::{
 
 use crate::{
     address, ancillary::Ask, buffers, datagram_options, descriptor, diagnosis, errno, errno::fail,
-    fast_open, state::Live,
+    fast_open, multicast, multicast::Answer, state::Live,
 };
 
 /// What a program sets.
@@ -59,6 +59,9 @@ pub fn parse(level: c_int, name: c_int, value: &[u8]) -> io::Result<Setting> {
 }
 
 fn parse_datagrams(level: c_int, name: c_int, value: &[u8]) -> io::Result<Setting> {
+    if let Some(option) = multicast::parse(level, name, value) {
+        return option.map(Setting::Option);
+    }
     let number = match level {
         libc::IPPROTO_IP => int_or_byte(value),
         _ => int(value),
@@ -428,6 +431,15 @@ enum Value {
     Rate(u64),
 }
 
+impl From<Answer> for Value {
+    fn from(answer: Answer) -> Self {
+        match answer {
+            Answer::Int(n) => Self::Int(n),
+            Answer::Address(octets) => Self::Bytes(octets.to_vec()),
+        }
+    }
+}
+
 /// getsockopt(2) on netchan's socket.
 ///
 /// # Safety
@@ -450,6 +462,10 @@ pub unsafe fn get(
         // SAFETY: the caller's.
         return unsafe { get_keys(live, value, *len) };
     }
+    if let Some(answer) = multicast::get(live, level, name) {
+        // SAFETY: the caller's.
+        return unsafe { give(answer.map_err(unsupported)?.into(), value, len) };
+    }
     let known = match datagram_options::get(live, level, name) {
         Some(number) => Some(number.map(Value::Int).map_err(unsupported)?),
         None => diagnosis::get(live, level, name).map(Value::Bytes),
@@ -462,6 +478,15 @@ pub unsafe fn get(
         (libc::IPPROTO_IPV6, None) => get_ipv6(live, name),
         _ => fail(libc::ENOPROTOOPT),
     }?;
+    // SAFETY: the caller's.
+    unsafe { give(answer, value, len) }
+}
+
+/// Writes an answer to where a program wants it.
+///
+/// # Safety
+/// `value` must be writable for `*len` bytes, or NULL.
+unsafe fn give(answer: Value, value: *mut c_void, len: &mut socklen_t) -> io::Result<usize> {
     let answer = match answer {
         Value::Int(value) => value.to_ne_bytes().to_vec(),
         Value::Bytes(bytes) => bytes,
@@ -607,7 +632,7 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
         | O::UrgentInline(on)
         | O::FastOpenConnect(on)
         | O::FastOpenNoCookie(on) => Value::Int(c_int::from(on)),
-        O::Md5Key { .. } | O::Udp(_) => return fail(libc::ENOPROTOOPT),
+        O::Md5Key { .. } | O::Udp(_) | O::Multicast(_) => return fail(libc::ENOPROTOOPT),
         O::Linger(time) => {
             let seconds = time.map_or(0, |time| {
                 c_int::try_from(time.as_secs()).unwrap_or(c_int::MAX)

@@ -85,6 +85,17 @@ fn datagrams_on_netchan() {
 }
 
 #[test]
+fn groups_on_netchan() {
+    on_netchan("groups", "app-channel");
+}
+
+/// Where the sender's socket has another shard than the members'.
+#[test]
+fn groups_in_socket_channel() {
+    on_netchan("groups", "socket-channel");
+}
+
+#[test]
 fn threads_on_netchan() {
     on_netchan("threads", "app-channel");
 }

@@ -38,12 +38,16 @@ impl Interface {
             HostWork::Arp => self.arp_input(&packet, now),
             HostWork::Icmp => return self.icmp_input(packet, now),
             HostWork::Fragment => return self.fragment_input(&packet, now),
+            HostWork::Membership => self.igmp_input(&packet, now),
             HostWork::Unserved => self.unserved(&packet, now),
         }
         FollowUp::Done
     }
 
     fn icmp_input(&mut self, packet: Packet, now: Instant) -> FollowUp {
+        if self.mld_input(&packet, now) {
+            return FollowUp::Done;
+        }
         self.count(Counter::IcmpIn);
         let bytes = packet.bytes();
         let message = bytes

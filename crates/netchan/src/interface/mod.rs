@@ -2,6 +2,7 @@
 //! host's own work (ARP, NDP, echo), which needs no application. Its receiving half (slab and classifier) stands apart, in `receive`,
 //! so that sending does not wait for receiving.
 
+mod groups;
 mod hops;
 pub mod host_work;
 mod neighbors;
@@ -53,6 +54,7 @@ pub struct Interface {
     counters: Arc<Counters>,
     neighbors: neighbor::Table<Packet>,
     hops: Hops,
+    groups: groups::Groups,
     /// Scratch: what the neighbours' timers ask for.
     actions: Vec<neighbor::Action<Packet>>,
     claims: Vec<Claim>,
@@ -130,6 +132,7 @@ impl Interface {
             writer,
             neighbors: neighbor::Table::new(neighbor::Config::default(), seed),
             hops: Hops::new(),
+            groups: groups::Groups::new(seed, facts),
             actions: Vec::with_capacity(64),
             claims,
             random,
@@ -300,6 +303,9 @@ impl Interface {
     /// Finds the next hop's link address and stamps the frame header; the frame goes to the link's queue, or the packet waits for its neighbour.
     pub fn stamp(&mut self, destination: IpAddr, packet: Packet, now: Instant) {
         if let Some(mac) = self.group_mac(destination) {
+            if packet.meta.to_group.get() {
+                return self.loop_back(packet); // the copy for our own members
+            }
             return self.frame(mac, packet);
         }
         if self.host.is_local(destination) {
@@ -441,7 +447,7 @@ impl Interface {
         claims
             .chain(self.neighbors.deadline())
             .chain(self.reassembler.deadline())
-            .chain([self.link.next_event()])
+            .chain([self.link.next_event(), self.groups.deadline()])
             .min()
             .unwrap_or(Instant::FAR)
     }

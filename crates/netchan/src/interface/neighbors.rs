@@ -24,6 +24,7 @@ impl Interface {
     /// Lets time pass for neighbours, address claims and reassembly.
     pub fn run_timers(&mut self, now: Instant) {
         self.announce(now);
+        self.report_groups(now);
         self.expire_fragments(now);
         if self.neighbors.deadline().is_some_and(|at| at <= now) {
             self.hops.forget();

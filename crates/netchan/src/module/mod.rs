@@ -10,7 +10,7 @@
 //! * [`Point::Forward`]: what is for other hosts, once it is found that it may go on (a hop shorter already), where the stack forwards.
 //!   It passes neither `in` nor `out`. Fragments are seen one by one.
 //!
-//! ARP and neighbor discovery belong to the link and pass unseen: a rule that drops everything does not take the link down.
+//! ARP, neighbor discovery, IGMP and MLD belong to the link and pass unseen: a rule that drops everything does not take the link down.
 //! A packet to one of our own addresses passes `out`, then `in`.
 //!
 //! A module says whether several threads may call it at once, and the compiler checks it: [`Boxed::any`] wants it `Sync`,

@@ -183,7 +183,7 @@ impl Eyes {
         !self.entries.is_empty()
     }
 
-    /// Shows a received packet; false: it shall be dropped. What `steer` refused, ARP, neighbor discovery and fragments pass.
+    /// Shows a received packet; false: it shall be dropped. What `steer` refused, ARP, neighbor discovery, IGMP, MLD and fragments pass.
     #[inline(never)]
     pub fn admit(&self, verdict: steer::Verdict, packet: &Packet, now: Instant) -> bool {
         use steer::{HostWork, Verdict};
@@ -203,7 +203,8 @@ impl Eyes {
             return true;
         };
         // What leaves its link is none, whatever it says (RFC 4861 §6.1: such have come over a router).
-        if self.point != Point::Forward && view.is_neighbor_discovery() {
+        let links_own = view.is_neighbor_discovery() || view.is_membership();
+        if self.point != Point::Forward && links_own {
             return true;
         }
         for entry in &self.entries {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use proto::wire::{
     ipv4::{self, Protocol},
     ipv6::{self, extension},
+    mld,
 };
 
 /// A packet on its way past a module.
@@ -133,5 +134,13 @@ impl<'a> View<'a> {
     /// Whether it is neighbor discovery (RFC 4861): router and neighbor solicitation and advertisement, redirect.
     pub(crate) fn is_neighbor_discovery(&self) -> bool {
         self.protocol == Protocol::ICMPV6 && matches!(self.upper().first(), Some(133..=137))
+    }
+    /// Whether it is IGMP or MLD, which routers and hosts of one link speak.
+    pub(crate) fn is_membership(&self) -> bool {
+        match self.protocol {
+            Protocol::IGMP => self.source.is_ipv4(),
+            Protocol::ICMPV6 => self.upper().first().is_some_and(|&kind| mld::is_mld(kind)),
+            _ => false,
+        }
     }
 }

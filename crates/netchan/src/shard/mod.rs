@@ -3,6 +3,7 @@
 
 mod check;
 mod fast_open;
+mod group;
 mod icmp;
 mod listen;
 mod memory;
@@ -98,6 +99,7 @@ pub struct Shard {
     time_waits: TimeWaits,
     listeners: Table<Listener>,
     udp: Table<UdpSocket>,
+    mail: group::GroupMail,
     timers: Wheel,
     fast_opens: FastOpens,
     peers: Peers,
@@ -193,6 +195,7 @@ impl Shard {
             time_waits: TimeWaits::new(room.connections),
             listeners: Table::with_capacity(limits::LISTENERS_PER_SHARD),
             udp: Table::with_capacity(limits::UDP_SOCKETS_PER_SHARD),
+            mail: group::GroupMail::default(),
             timers: Wheel::new(room.connections, now),
             fast_opens: FastOpens::default(),
             peers: Peers::new(),

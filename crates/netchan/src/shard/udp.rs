@@ -7,6 +7,7 @@ mod send;
 use std::{
     collections::VecDeque,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
     task::Waker,
 };
 
@@ -24,7 +25,7 @@ use crate::{
     emit::IpFields,
     limits,
     packet::Packet,
-    socket::{Readiness, UdpOptions},
+    socket::{Readiness, UdpOptions, multicast::Settings},
 };
 
 /// A UDP socket's part in one shard.
@@ -48,11 +49,13 @@ pub struct UdpSocket {
     pub fields: IpFields,
     options: UdpOptions,
     read_shut: bool,
+    /// Its groups, and how it sends to any, if it ever said so.
+    pub(super) multicast: Option<Arc<Settings>>,
 }
 
 impl UdpSocket {
     /// How well it fits a datagram; `None`: not at all.
-    fn score(&self, local: SocketAddr, remote: SocketAddr) -> Option<u8> {
+    pub(super) fn score(&self, local: SocketAddr, remote: SocketAddr) -> Option<u8> {
         if self.local.port() != local.port() {
             return None;
         }
@@ -126,7 +129,7 @@ impl UdpSocket {
 
 impl Shard {
     #[inline]
-    pub(super) fn udp_input(&mut self, mut packet: Packet, addresses: Addresses, now: Instant) {
+    pub(super) fn udp_input(&mut self, packet: Packet, addresses: Addresses, now: Instant) {
         self.count(Counter::UdpIn);
         let Addresses {
             source,
@@ -145,6 +148,9 @@ impl Shard {
         }
         let local = SocketAddr::new(destination, header.destination_port);
         let remote = SocketAddr::new(source, header.source_port);
+        if self.is_for_many(&packet, destination) {
+            return self.udp_to_hearers(packet, &header, (local, remote), is_bare, now);
+        }
         let Some(number) = self.udp_socket_for(local, remote) else {
             if is_bare {
                 return self.count(Counter::DropUdpChecksum);
@@ -152,6 +158,19 @@ impl Shard {
             self.count(Counter::DropUdpNoSocket);
             return self.port_unreachable(&packet, now);
         };
+        self.udp_keep(number, packet, &header, remote, is_bare, now);
+    }
+
+    /// Gives a datagram to a socket, if it has room for it.
+    pub(super) fn udp_keep(
+        &mut self,
+        number: u32,
+        mut packet: Packet,
+        header: &Header,
+        remote: SocketAddr,
+        is_bare: bool,
+        now: Instant,
+    ) {
         let Some(socket) = self.udp.get_mut(number) else {
             return;
         };
@@ -174,7 +193,7 @@ impl Shard {
             return;
         }
         self.udp_queued += 1;
-        packet.pull(upper + HEADER_LEN);
+        packet.pull(usize::from(packet.meta.upper) + HEADER_LEN);
         packet.truncate(usize::from(header.length) - HEADER_LEN);
         socket.queue.push_back(Waiting {
             packet,
@@ -214,6 +233,7 @@ impl Shard {
             fields,
             options,
             read_shut: false,
+            multicast: None,
         };
         socket.keep_errors(options.errors);
         let number = self.udp.insert(socket).ok();

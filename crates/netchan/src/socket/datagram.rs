@@ -3,7 +3,10 @@
 use std::{
     io::{self, IoSlice, IoSliceMut},
     net::{IpAddr, SocketAddr},
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     task::Waker,
 };
 
@@ -11,7 +14,9 @@ use proto::{time::Instant, wire::ipv4::Protocol};
 
 use super::{
     Kind, Readiness, ReceiveFlags, Received, ReceivedError, Role, SendInfo, Socket, SocketOption,
-    UdpOption, options::Fresh,
+    UdpOption,
+    multicast::{Settings, bound_source},
+    options::Fresh,
 };
 use crate::{
     errno::error,
@@ -95,6 +100,14 @@ impl Datagram {
                 shard.udp_uncork(self.parts[0], now)
             });
         }
+    }
+
+    pub fn set_multicast(&self, stack: &Stack, settings: &Arc<Settings>) {
+        self.each(stack, |shard, part| {
+            if let Some(socket) = shard.udp_mut(part) {
+                socket.set_multicast(Some(settings.clone()));
+            }
+        });
     }
 
     pub fn shutdown(&self, stack: &Stack, read: bool) -> Result<(), i32> {
@@ -184,6 +197,9 @@ impl Socket {
                 }
             }
         }
+        if let Some(settings) = &fresh.multicast {
+            datagram.set_multicast(self.stack(), settings);
+        }
         let _ = self.role.set(Role::Datagram(datagram));
         Ok(())
     }
@@ -196,9 +212,7 @@ impl Socket {
     ) -> io::Result<()> {
         let source = match peer {
             Some(peer) => Some(
-                self.stack()
-                    .host
-                    .route(peer.ip())
+                self.way_to(fresh, peer.ip())
                     .ok_or_else(|| error(libc::ENETUNREACH))?
                     .1,
             ),
@@ -325,6 +339,7 @@ impl Socket {
                 let source = interface.addresses.source_for(remote.ip());
                 source.map(|source| (number, source))
             }
+            None if remote.ip().is_multicast() => self.way_to(&self.fresh.lock(), remote.ip()),
             None => host.route(remote.ip()),
         };
         let (interface, source) = route.ok_or_else(|| error(libc::ENETUNREACH))?;
@@ -334,8 +349,9 @@ impl Socket {
             // As Linux, which looks for a route from there.
             Some(IpAddr::V4(_)) if remote.is_ipv4() => return Err(error(libc::ENETUNREACH)),
             Some(_) => return Err(error(libc::EINVAL)),
-            None if local.ip().is_unspecified() || local.is_ipv4() != remote.is_ipv4() => source,
-            None => local.ip(),
+            None => bound_source(host, local)
+                .filter(|ip| ip.is_ipv4() == remote.is_ipv4())
+                .unwrap_or(source),
         };
         Ok(Destination {
             local: SocketAddr::new(ip, local.port()),

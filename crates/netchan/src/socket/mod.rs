@@ -5,6 +5,7 @@ pub(crate) mod attendant;
 mod datagram;
 mod fast_open;
 mod message;
+pub(crate) mod multicast;
 mod options;
 mod std_like;
 mod stream;
@@ -29,6 +30,7 @@ pub use self::{
     message::{
         DatagramInfo, Discovery, ErrorOrigin, ReceivedError, SendInfo, SocketError, UdpOption,
     },
+    multicast::{Multicast, Via},
     std_like::{Incoming, TcpListener, TcpStream, UdpSocket},
     tcp_info::LEN as TCP_INFO_LEN,
     wait::Waiter,
@@ -180,6 +182,8 @@ pub enum SocketOption {
     FastOpenNoCookie(bool),
     /// TCP_FASTOPEN_KEY of a listener; `None` is the stack's own.
     FastOpenKeys(Option<FastOpenKeys>),
+    /// Groups, and what is sent to them.
+    Multicast(Multicast),
     /// IP_TTL / IPV6_UNICAST_HOPS.
     Ttl(u8),
     /// IP_TOS / IPV6_TCLASS.
@@ -685,6 +689,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
+        self.leave_groups();
         match self.role.get() {
             Some(Role::Stream(stream)) => stream.close(self.stack()),
             Some(Role::Listening(listening)) => listening.close(self.stack()),

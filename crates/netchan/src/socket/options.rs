@@ -12,7 +12,7 @@ use proto::tcp::{
     retries_in, time_of,
 };
 
-use super::{Kind, Role, Socket, SocketOption, UdpOption, UdpOptions};
+use super::{Kind, Role, Socket, SocketOption, UdpOption, UdpOptions, multicast};
 use crate::{
     emit::IpFields,
     errno::error,
@@ -57,6 +57,8 @@ pub(super) struct Fresh {
     urgent_inline: bool,
     /// TCP_MD5SIG, TCP_AO_ADD_KEY.
     keys: Option<Arc<Keys>>,
+    /// Groups, if it ever said anything of them.
+    pub multicast: Option<Arc<multicast::Settings>>,
     fields: IpFields,
     /// Those of datagram sockets.
     pub udp: UdpOptions,
@@ -109,6 +111,7 @@ impl Default for Fresh {
             unsent_low_water: 0,
             urgent_inline: false,
             keys: None,
+            multicast: None,
             fields: IpFields::default(),
             udp: UdpOptions::default(),
         }
@@ -309,6 +312,8 @@ impl Fresh {
             SocketOption::FastOpenKeys(keys) => self.fast_open.keys = keys,
             // By `set_key`, which may fail.
             SocketOption::Md5Key { .. } => {}
+            // By `set_multicast`.
+            SocketOption::Multicast(_) => {}
             SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
             SocketOption::TypeOfService(tos) => self.fields.tos = tos,
             SocketOption::Udp(option) => self.udp.set(option),
@@ -371,6 +376,7 @@ impl Fresh {
                 SocketOption::FastOpenKeys(self.fast_open.keys.or(host.tcp.fast_open.keys))
             }
             SocketOption::Md5Key { .. } => like,
+            SocketOption::Multicast(like) => SocketOption::Multicast(self.read_multicast(like)),
             SocketOption::Ttl(_) => SocketOption::Ttl(self.fields.ttl),
             SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
             SocketOption::Udp(like) => SocketOption::Udp(self.udp.get(like)),
@@ -423,6 +429,9 @@ impl Socket {
     /// # Errors
     /// ENOPROTOOPT where it has no meaning for this socket; `InvalidInput` for a value out of range, or one that comes too late.
     pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
+        if let SocketOption::Multicast(option) = option {
+            return self.set_multicast(option);
+        }
         if !self.has(option) {
             return Err(error(libc::ENOPROTOOPT));
         }

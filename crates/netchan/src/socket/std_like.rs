@@ -474,7 +474,12 @@ impl UdpSocket {
         };
         let socket = Socket::new(net, domain, Kind::Datagram)?;
         socket.bind(address)?;
-        Ok(Self(Shared::new(socket)))
+        Ok(Self::from_socket(socket))
+    }
+
+    /// Of a datagram socket that got its options (SO_REUSEADDR, say) before it was bound.
+    pub fn from_socket(socket: Socket) -> Self {
+        Self(Shared::new(socket))
     }
 
     /// The socket underneath.

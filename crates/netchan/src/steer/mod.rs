@@ -16,6 +16,7 @@ use proto::{
     wire::{
         Error as WireError, checksum,
         ethernet::{self, EtherType, MacAddr},
+        igmp,
         ipv4::{self, Protocol},
         ipv6,
         tcp::Flags,
@@ -55,6 +56,8 @@ pub enum HostWork {
     Arp,
     /// ICMP, ICMPv6 with NDP.
     Icmp,
+    /// IGMP.
+    Membership,
     /// A fragment of IPv4 or IPv6.
     Fragment,
     /// IPv4 or IPv6 with a protocol that nobody serves, or extension headers that ask for an answer: an ICMP error is due.
@@ -270,6 +273,7 @@ impl Steer {
             Protocol::TCP => return Err(Counter::DropIpDestination), // RFC 9293 MUST-57
             Protocol::UDP => {}
             Protocol::ICMP if !v6 => return Ok(Verdict::Host(HostWork::Icmp)),
+            Protocol::IGMP if !v6 => return Ok(Verdict::Host(HostWork::Membership)),
             Protocol::ICMPV6 if v6 => return Ok(Verdict::Host(HostWork::Icmp)),
             _ => return Ok(Verdict::Host(HostWork::Unserved)),
         }
@@ -493,6 +497,12 @@ impl Steer {
         let ours = &host.interfaces[usize::from(self.interface)].addresses;
         match validate::addresses(source, destination, ours, loopback) {
             Ok(to) => Ok(Ok(to)),
+            Err(Martian::UnspecifiedSource) if is_proxys_query(packet, destination) => {
+                Ok(Ok(Destination::Group))
+            }
+            Err(Martian::NotOurs) if host.groups.is_member(self.interface, destination) => {
+                Ok(Ok(Destination::Group))
+            }
             Err(Martian::NotOurs) if host.forwarding && !loopback => {
                 passes(host, packet, source, destination).map_err(reason)?;
                 Ok(Err(Verdict::Forward))
@@ -500,6 +510,13 @@ impl Steer {
             Err(martian) => Err(reason(martian)),
         }
     }
+}
+
+/// A general IGMP query from 0.0.0.0: a switch that snoops and has no address asks that way (RFC 4541 §2.1.1).
+fn is_proxys_query(packet: &Packet, destination: IpAddr) -> bool {
+    const PROTOCOL: usize = 9;
+    destination == IpAddr::V4(igmp::ALL_SYSTEMS)
+        && packet.bytes().get(PROTOCOL) == Some(&Protocol::IGMP.0)
 }
 
 const fn reason(martian: Martian) -> Counter {

@@ -37,6 +37,7 @@ fn host() -> Host {
         template: tcp::Template::new(&tcp::Config::default()),
         send_buffer: 1 << 16,
         send_buffer_max: 1 << 16,
+        groups: crate::groups::Groups::new(1),
         places: None,
     }
 }

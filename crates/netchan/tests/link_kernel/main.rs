@@ -2,6 +2,7 @@
 
 mod fast_open;
 mod frames;
+mod groups;
 mod namespace;
 mod packet;
 mod segments;

@@ -194,6 +194,10 @@ pub unsafe extern "C-unwind" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
+    if !state::SOCKETS.is_vacant(fd) && errno::unit(|| endpoint::before_option(fd, level, name)) < 0
+    {
+        return -1;
+    }
     let served = state::serve_int(fd, |live| {
         // SAFETY: the caller's.
         unsafe { options::set(live, level, name, value, len) }

@@ -53,3 +53,4 @@ void check_datagrams(void);
 void check_messages(void);
 void check_threads(void);
 void check_processes(void);
+void check_groups(void);

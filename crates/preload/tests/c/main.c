@@ -14,7 +14,7 @@ int main(int argc, char **argv) {
         {"waiting", check_waiting},     {"epoll", check_epoll},
         {"descriptors", check_descriptors}, {"options", check_options},
         {"datagrams", check_datagrams}, {"messages", check_messages},
-        {"threads", check_threads},     {"processes", check_processes},
+        {"threads", check_threads},     {"processes", check_processes}, {"groups", check_groups},
     };
     if (argc < 3) return 2;
     setvbuf(stdout, 0, _IONBF, 0);

@@ -74,6 +74,7 @@ pub fn calls() -> &'static Path {
             "messages.c",
             "threads.c",
             "processes.c",
+            "groups.c",
         ];
         compile("calls", &files)
     })

@@ -257,7 +257,7 @@ impl Shard {
         let mut head = Head {
             to,
             fields: IpFields {
-                ttl: info.ttl.unwrap_or(socket.fields.ttl),
+                ttl: (info.ttl).unwrap_or_else(|| socket.fields_to(to.remote.ip()).ttl),
                 tos: info.tos.unwrap_or(socket.fields.tos),
             },
             may_be_cut: !options.discovery.sets_df(),
@@ -290,10 +290,10 @@ impl Shard {
             return Err(error);
         }
         if is_cut {
-            self.udp_send_fragments(&head, path, text)?;
+            self.udp_send_fragments(number, &head, path, text)?;
         } else {
             let size = if segment > 0 { segment.min(len) } else { len };
-            self.udp_send_each(&head, text, size)?;
+            self.udp_send_each(number, &head, text, size)?;
         }
         Ok(len)
     }
@@ -301,6 +301,7 @@ impl Shard {
     /// One datagram for each `size` bytes, each copied and summed in one pass; all of them or none.
     fn udp_send_each(
         &mut self,
+        number: u32,
         head: &Head,
         mut text: Text<'_, '_>,
         size: usize,
@@ -316,7 +317,9 @@ impl Shard {
             let ident = if head.may_be_cut { self.ident(head) } else { 0 };
             #[allow(clippy::cast_possible_truncation)] // the field of IPv4 has 16 bits
             head.build(packet.bytes_mut(), ident as u16, &mut text, len)?;
-            self.send(Some(packet), head.to.interface, Counter::UdpOut);
+            if self.mail_ourselves(number, head.to.remote, head.to.interface, packet.bytes()) {
+                self.send(Some(packet), head.to.interface, Counter::UdpOut);
+            }
             left -= len;
             if left == 0 {
                 return Ok(());
@@ -332,6 +335,7 @@ impl Shard {
     /// A datagram longer than `mtu`: built whole, then cut.
     fn udp_send_fragments(
         &mut self,
+        number: u32,
         head: &Head,
         mtu: usize,
         mut text: Text<'_, '_>,
@@ -340,14 +344,16 @@ impl Shard {
         let ident = self.ident(head);
         let mut whole = std::mem::take(&mut self.datagram);
         whole.resize(head.ip_len() + HEADER_LEN + len, 0);
-        let outbox = self
-            .outboxes
-            .get_mut(usize::from(head.to.interface))
-            .ok_or(libc::ENETUNREACH)?;
         let built = head.build(&mut whole, 0, &mut text, len);
         let interface = head.to.interface;
-        let sent = built.is_ok()
-            && fragments(&mut self.slab, &whole, mtu, ident, |mut packet| {
+        let leaves =
+            built.is_ok() && self.mail_ourselves(number, head.to.remote, interface, &whole);
+        let outbox = self
+            .outboxes
+            .get_mut(usize::from(interface))
+            .ok_or(libc::ENETUNREACH)?;
+        let sent = !leaves
+            || fragments(&mut self.slab, &whole, mtu, ident, |mut packet| {
                 packet.meta.interface = interface;
                 outbox.push_back(packet);
             });

@@ -1,0 +1,168 @@
+//! Datagrams to multicast groups and to broadcast addresses, which every socket hears that wants them; and the copy of what is sent
+//! to a group for our own members.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use percore::slab::Slab;
+use proto::{time::Instant, wire::udp::Header};
+
+use super::{Shard, UdpSocket};
+use crate::{
+    counters::Counter,
+    emit::IpFields,
+    limits,
+    packet::{Flag, HEADROOM, Packet},
+    socket::multicast::Settings,
+};
+
+/// What a shard needs for groups; made when the first datagram has more than one hearer.
+#[derive(Default)]
+pub struct GroupMail {
+    /// Buffers of the MTU, and of the longest datagram.
+    slabs: Option<(Slab, Slab)>,
+    /// Scratch: sockets that hear a datagram.
+    hearers: Vec<u32>,
+}
+
+impl UdpSocket {
+    /// Its groups, and how it sends to any.
+    pub fn set_multicast(&mut self, settings: Option<Arc<Settings>>) {
+        self.multicast = settings;
+    }
+
+    /// The IP header's fields of what it sends to `ip`.
+    pub fn fields_to(&self, ip: IpAddr) -> IpFields {
+        if !ip.is_multicast() {
+            return self.fields;
+        }
+        let ttl = Settings::or_default(self.multicast.as_deref()).ttl(ip);
+        IpFields { ttl, ..self.fields }
+    }
+}
+
+impl Shard {
+    /// Whether a datagram to `destination` is for every socket that wants it: a group's, or a broadcast.
+    #[inline]
+    pub(super) fn is_for_many(&self, packet: &Packet, destination: IpAddr) -> bool {
+        destination.is_multicast()
+            || (packet.meta.to_group.get() && self.host.is_broadcast(destination))
+    }
+
+    /// Gives a datagram to every socket that wants it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn udp_to_hearers(
+        &mut self,
+        packet: Packet,
+        header: &Header,
+        (local, remote): (SocketAddr, SocketAddr),
+        is_bare: bool,
+        now: Instant,
+    ) {
+        let mut hearers = std::mem::take(&mut self.mail.hearers);
+        let interface = packet.meta.interface;
+        let hears = |socket: &UdpSocket| {
+            socket.score(local, remote).is_some()
+                && (!local.ip().is_multicast()
+                    || Settings::or_default(socket.multicast.as_deref()).hears(
+                        &self.host,
+                        interface,
+                        local.ip(),
+                        remote.ip(),
+                    ))
+        };
+        hearers.extend((self.udp.iter()).filter_map(|(number, s)| hears(s).then_some(number)));
+        if hearers.is_empty() {
+            self.count(Counter::DropUdpNoSocket); // and no ICMP error (RFC 1122 §3.2.2)
+        }
+        // What we sent ourselves is in a buffer that we need for sending: all get copies.
+        let last = if self.host.is_local(remote.ip()) {
+            None
+        } else {
+            hearers.pop()
+        };
+        for number in hearers.drain(..) {
+            match self.copy_of(&packet) {
+                Some(copy) => self.udp_keep(number, copy, header, remote, is_bare, now),
+                None => self.count(Counter::DropUdpCopy),
+            }
+        }
+        self.mail.hearers = hearers;
+        if let Some(number) = last {
+            self.udp_keep(number, packet, header, remote, is_bare, now);
+        }
+    }
+
+    /// A copy of a packet from the IP header on.
+    fn copy_of(&mut self, packet: &Packet) -> Option<Packet> {
+        let (ordinary, long) = self.mail_slabs()?;
+        let slab = if packet.len() + HEADROOM <= ordinary.buffer_size() {
+            ordinary
+        } else {
+            long
+        };
+        let mut copy = Packet::new(slab.alloc()?, HEADROOM);
+        copy.set_len(packet.len());
+        if copy.len() != packet.len() {
+            return None;
+        }
+        copy.bytes_mut().copy_from_slice(packet.bytes());
+        copy.meta = packet.meta;
+        Some(copy)
+    }
+
+    fn mail_slabs(&mut self) -> Option<&mut (Slab, Slab)> {
+        if self.mail.slabs.is_none() {
+            let ordinary = Slab::with_ready(limits::GROUP_SLAB, self.slab.buffer_size(), 0);
+            let long = Slab::with_ready(limits::GROUP_SLAB_LONG, super::BURST_BUFFER, 0);
+            self.mail.slabs = ordinary.ok().zip(long.ok());
+        }
+        self.mail.slabs.as_mut()
+    }
+
+    /// Before a datagram leaves by `interface`: sends a copy of it, a whole IP packet, to ourselves, if it is for a group that we are in
+    /// and the socket does not mind. False: the datagram itself must not leave this host (a TTL of 0).
+    pub(super) fn mail_ourselves(
+        &mut self,
+        number: u32,
+        remote: SocketAddr,
+        interface: u8,
+        bytes: &[u8],
+    ) -> bool {
+        let group = remote.ip();
+        if !group.is_multicast() {
+            return true;
+        }
+        let settings = self.udp.get(number).and_then(|s| s.multicast.clone());
+        let settings = Settings::or_default(settings.as_deref());
+        if settings.loops(group) && self.host.groups.is_member(interface, group) {
+            match self.buffer_for(bytes.len()) {
+                Some(mut copy) => {
+                    copy.bytes_mut().copy_from_slice(bytes);
+                    copy.meta.to_group = Flag::YES;
+                    copy.meta.interface = interface;
+                    if let Some(outbox) = self.outboxes.get_mut(usize::from(interface)) {
+                        outbox.push_back(copy);
+                    }
+                }
+                None => self.count(Counter::DropUdpCopy),
+            }
+        }
+        settings.ttl(group) > 0
+    }
+
+    /// A packet of `len` bytes: ordinary ones from the buffers that wait for nothing but the link.
+    fn buffer_for(&mut self, len: usize) -> Option<Packet> {
+        let buffer = if len + HEADROOM <= self.slab.buffer_size() {
+            self.slab.alloc()?
+        } else {
+            self.mail_slabs()?.1.alloc()?
+        };
+        let mut packet = Packet::new(buffer, HEADROOM);
+        packet.set_len(len);
+        (packet.len() == len).then_some(packet)
+    }
+}

@@ -1,0 +1,602 @@
+//! Multicast at a datagram socket: which groups it hears, and how it sends to them. The rules and errors are Linux's.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use proto::membership::{Filter, Mode};
+
+use super::{Kind, Role, Socket, SocketOption, UdpSocket, options::Fresh};
+use crate::{errno::error, host::Host, limits, path, stack::Stack};
+
+/// How a call names an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// By its index: the number of the link, from 1 on; 0: whichever leads to the group.
+    Index(u32),
+    /// By an address of ours on it; 0.0.0.0: whichever leads to the group.
+    Address(Ipv4Addr),
+}
+
+/// Options of multicast, as in ip(7) and ipv6(7). Those with a group concern the group's family, those without one say which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Multicast {
+    /// IP_ADD_MEMBERSHIP, IPV6_JOIN_GROUP, MCAST_JOIN_GROUP; with a source IP_ADD_SOURCE_MEMBERSHIP, MCAST_JOIN_SOURCE_GROUP.
+    Join {
+        /// The group.
+        group: IpAddr,
+        /// Where.
+        via: Via,
+        /// Only this one is heard, and others that are joined so.
+        source: Option<IpAddr>,
+    },
+    /// IP_DROP_MEMBERSHIP and its like; with a source IP_DROP_SOURCE_MEMBERSHIP, MCAST_LEAVE_SOURCE_GROUP.
+    Leave {
+        /// The group.
+        group: IpAddr,
+        /// Where.
+        via: Via,
+        /// This one is heard no more; with the last one the group is left.
+        source: Option<IpAddr>,
+    },
+    /// IP_BLOCK_SOURCE, MCAST_BLOCK_SOURCE: all but this one.
+    Block {
+        /// The group, which was joined before.
+        group: IpAddr,
+        /// Where.
+        via: Via,
+        /// Not heard.
+        source: IpAddr,
+    },
+    /// IP_UNBLOCK_SOURCE, MCAST_UNBLOCK_SOURCE.
+    Unblock {
+        /// The group.
+        group: IpAddr,
+        /// Where.
+        via: Via,
+        /// Heard again.
+        source: IpAddr,
+    },
+    /// IP_MULTICAST_IF: what is sent to groups leaves there. Reads as the address that was set.
+    InterfaceV4(Via),
+    /// IPV6_MULTICAST_IF.
+    InterfaceV6(u32),
+    /// IP_MULTICAST_TTL.
+    Ttl(u8),
+    /// IPV6_MULTICAST_HOPS.
+    Hops(u8),
+    /// IP_MULTICAST_LOOP: our own members hear it, too.
+    LoopV4(bool),
+    /// IPV6_MULTICAST_LOOP.
+    LoopV6(bool),
+    /// IP_MULTICAST_ALL: also groups that other sockets joined are heard.
+    AllV4(bool),
+    /// IPV6_MULTICAST_ALL.
+    AllV6(bool),
+}
+
+/// A group that a socket is in.
+#[derive(Clone, Debug)]
+struct Member {
+    group: IpAddr,
+    interface: u8,
+    filter: Filter,
+}
+
+/// What a socket has set. Shared with its parts in the shards.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The socket's number among those that were in a group; 0: it never was.
+    number: u64,
+    members: Vec<Member>,
+    interface_v4: Option<u8>,
+    /// What IP_MULTICAST_IF said, for those who ask; the source address of what is sent.
+    address_v4: Ipv4Addr,
+    interface_v6: Option<u8>,
+    ttl: u8,
+    hops: u8,
+    loop_v4: bool,
+    loop_v6: bool,
+    all_v4: bool,
+    all_v6: bool,
+}
+
+static DEFAULT: Settings = Settings {
+    number: 0,
+    members: Vec::new(),
+    interface_v4: None,
+    address_v4: Ipv4Addr::UNSPECIFIED,
+    interface_v6: None,
+    ttl: 1,
+    hops: 1,
+    loop_v4: true,
+    loop_v6: true,
+    all_v4: true,
+    all_v6: true,
+};
+
+impl Settings {
+    /// Those of a socket that has set nothing.
+    pub const fn or_default(settings: Option<&Self>) -> &Self {
+        match settings {
+            Some(settings) => settings,
+            None => &DEFAULT,
+        }
+    }
+
+    /// TTL or hop limit of what goes to `group`.
+    pub const fn ttl(&self, group: IpAddr) -> u8 {
+        match group {
+            IpAddr::V4(_) => self.ttl,
+            IpAddr::V6(_) => self.hops,
+        }
+    }
+
+    /// Whether our own members hear what goes to `group`.
+    pub const fn loops(&self, group: IpAddr) -> bool {
+        match group {
+            IpAddr::V4(_) => self.loop_v4,
+            IpAddr::V6(_) => self.loop_v6,
+        }
+    }
+
+    /// Whether what came by `interface` from `source` to `group` is wanted.
+    pub fn hears(&self, host: &Host, interface: u8, group: IpAddr, source: IpAddr) -> bool {
+        let here = |m: &&Member| m.group == group && m.interface == interface;
+        if let Some(member) = self.members.iter().find(here) {
+            return member.filter.hears(source);
+        }
+        let all = match group {
+            IpAddr::V4(_) => self.all_v4,
+            IpAddr::V6(_) => self.all_v6,
+        };
+        // As Linux: whatever the interface lets in, by whomever; all hosts' groups are always joined.
+        let facts = &host.interfaces[usize::from(interface)];
+        all && (facts.addresses.is_member(group) || host.groups.takes(interface, group, source))
+    }
+
+    /// Where what is sent to `group` leaves, and from which address; `None`: nowhere.
+    fn way(&self, host: &Host, group: IpAddr) -> Option<(u8, IpAddr)> {
+        let (chosen, address) = match group {
+            IpAddr::V4(_) => (self.interface_v4, self.address_v4),
+            IpAddr::V6(_) => (self.interface_v6, Ipv4Addr::UNSPECIFIED),
+        };
+        let interface = chosen.or_else(|| leading_to(host, group))?;
+        if !address.is_unspecified() {
+            return Some((interface, address.into()));
+        }
+        let facts = host.interfaces.get(usize::from(interface))?;
+        Some((interface, facts.addresses.source_for(group)?))
+    }
+
+    fn find(&self, group: IpAddr, interface: Option<u8>) -> Option<usize> {
+        let here = |m: &Member| m.group == group && interface.is_none_or(|i| i == m.interface);
+        self.members.iter().position(here)
+    }
+
+    fn add_source(&mut self, at: usize, mode: Mode, source: IpAddr) -> Result<(), i32> {
+        let filter = &mut self.members[at].filter;
+        if filter.mode() != mode {
+            if !filter.sources().is_empty() {
+                return Err(libc::EINVAL);
+            }
+            *filter = Filter::of(mode);
+        }
+        let most = match source {
+            IpAddr::V4(_) => limits::GROUP_SOURCES,
+            IpAddr::V6(_) => limits::GROUP_SOURCES_V6,
+        };
+        if filter.sources().len() >= most {
+            return Err(libc::ENOBUFS);
+        }
+        if filter.add(source) {
+            Ok(())
+        } else {
+            Err(libc::EADDRNOTAVAIL)
+        }
+    }
+
+    fn remove_source(&mut self, at: usize, mode: Mode, source: IpAddr) -> Result<(), i32> {
+        let filter = &mut self.members[at].filter;
+        if filter.mode() != mode && !filter.sources().is_empty() {
+            return Err(libc::EINVAL);
+        }
+        if filter.mode() == mode && filter.remove(source) {
+            return Ok(());
+        }
+        Err(libc::EADDRNOTAVAIL)
+    }
+}
+
+/// The link for a group where nobody has said which: by the routes; else the first one with an address of the group's family.
+fn leading_to(host: &Host, group: IpAddr) -> Option<u8> {
+    let by_route = (host.routes.lookup(group)).and_then(|next| u8::try_from(next.interface).ok());
+    let has_family = |facts: &crate::host::InterfaceFacts| {
+        (facts.addresses.iter()).any(|a| a.ip().is_ipv4() == group.is_ipv4())
+    };
+    by_route.or_else(|| u8::try_from(host.interfaces.iter().position(has_family)?).ok())
+}
+
+/// The link that a call means, for `group`.
+fn link_of(host: &Host, group: IpAddr, via: Via) -> Option<u8> {
+    match via {
+        Via::Index(0) => leading_to(host, group),
+        Via::Address(ip) if ip.is_unspecified() => leading_to(host, group),
+        Via::Address(ip) => u8::try_from(host.interface_of(ip.into())?).ok(),
+        Via::Index(index) => {
+            let at = usize::try_from(index).ok()?.checked_sub(1)?;
+            u8::try_from(at).ok().filter(|_| at < host.interfaces.len())
+        }
+    }
+}
+
+/// What one call changes.
+struct Change<'a> {
+    host: &'a Host,
+    settings: &'a mut Settings,
+}
+
+impl Change<'_> {
+    /// Does what an option says; the member whose filter changed, and its group and link.
+    fn apply(&mut self, option: Multicast) -> Result<Option<(IpAddr, u8)>, i32> {
+        let settings = &mut *self.settings;
+        match option {
+            Multicast::Join { group, via, source } => return self.join(group, via, source),
+            Multicast::Leave {
+                group,
+                via,
+                source: None,
+            } => return self.leave(group, via),
+            Multicast::Leave {
+                group,
+                via,
+                source: Some(source),
+            } => return self.with_member(group, via, |s, at| s.leave_source(at, source)),
+            Multicast::Block { group, via, source } => {
+                let block = |s: &mut Settings, at| s.add_source(at, Mode::Exclude, source);
+                return self.with_member(group, via, block);
+            }
+            Multicast::Unblock { group, via, source } => {
+                let unblock = |s: &mut Settings, at| s.remove_source(at, Mode::Exclude, source);
+                return self.with_member(group, via, unblock);
+            }
+            Multicast::InterfaceV4(via) => {
+                let any = matches!(via, Via::Index(0) | Via::Address(Ipv4Addr::UNSPECIFIED));
+                let link = link_of(self.host, Ipv4Addr::UNSPECIFIED.into(), via);
+                if !any && link.is_none() {
+                    return Err(libc::EADDRNOTAVAIL);
+                }
+                settings.interface_v4 = link.filter(|_| !any);
+                settings.address_v4 = match via {
+                    Via::Address(ip) => ip,
+                    Via::Index(_) => Ipv4Addr::UNSPECIFIED,
+                };
+            }
+            Multicast::InterfaceV6(0) => settings.interface_v6 = None,
+            Multicast::InterfaceV6(index) => {
+                let any = Ipv6Addr::UNSPECIFIED.into();
+                let link = link_of(self.host, any, Via::Index(index)).ok_or(libc::ENODEV)?;
+                settings.interface_v6 = Some(link);
+            }
+            Multicast::Ttl(ttl) => settings.ttl = ttl,
+            Multicast::Hops(hops) => settings.hops = hops,
+            Multicast::LoopV4(on) => settings.loop_v4 = on,
+            Multicast::LoopV6(on) => settings.loop_v6 = on,
+            Multicast::AllV4(on) => settings.all_v4 = on,
+            Multicast::AllV6(on) => settings.all_v6 = on,
+        }
+        Ok(None)
+    }
+
+    fn join(
+        &mut self,
+        group: IpAddr,
+        via: Via,
+        source: Option<IpAddr>,
+    ) -> Result<Option<(IpAddr, u8)>, i32> {
+        if !group.is_multicast() {
+            return Err(libc::EINVAL);
+        }
+        let link = link_of(self.host, group, via).ok_or(libc::ENODEV)?;
+        let settings = &mut *self.settings;
+        let at = match (settings.find(group, Some(link)), source) {
+            (Some(_), None) => return Err(libc::EADDRINUSE),
+            (Some(at), Some(_)) => at,
+            (None, _) => {
+                let alike = |m: &&Member| m.group.is_ipv4() == group.is_ipv4();
+                let count = settings.members.iter().filter(alike).count();
+                if group.is_ipv4() && count >= limits::MEMBERSHIPS {
+                    return Err(libc::ENOBUFS);
+                }
+                if count >= limits::MEMBERSHIPS_V6 {
+                    return Err(libc::ENOMEM);
+                }
+                settings.members.push(Member {
+                    group,
+                    interface: link,
+                    filter: source.map_or(Filter::EVERYBODY, |_| Filter::NOBODY),
+                });
+                settings.members.len() - 1
+            }
+        };
+        if let Some(source) = source {
+            settings.add_source(at, Mode::Include, source)?;
+        }
+        Ok(Some((group, link)))
+    }
+
+    fn leave(&mut self, group: IpAddr, via: Via) -> Result<Option<(IpAddr, u8)>, i32> {
+        if group.is_ipv6() && !group.is_multicast() {
+            return Err(libc::EINVAL);
+        }
+        let any = matches!(via, Via::Index(0) | Via::Address(Ipv4Addr::UNSPECIFIED));
+        let link = link_of(self.host, group, via);
+        let settings = &mut *self.settings;
+        let found = if any {
+            settings.find(group, None)
+        } else {
+            link.and_then(|link| settings.find(group, Some(link)))
+        };
+        let member = settings.members.remove(found.ok_or(libc::EADDRNOTAVAIL)?);
+        Ok(Some((group, member.interface)))
+    }
+
+    /// For calls about a source of a group that was joined before.
+    fn with_member(
+        &mut self,
+        group: IpAddr,
+        via: Via,
+        change: impl FnOnce(&mut Settings, usize) -> Result<(), i32>,
+    ) -> Result<Option<(IpAddr, u8)>, i32> {
+        if !group.is_multicast() {
+            return Err(libc::EINVAL);
+        }
+        let link = link_of(self.host, group, via).ok_or(libc::ENODEV)?;
+        let at = (self.settings.find(group, Some(link))).ok_or(libc::EINVAL)?;
+        change(self.settings, at)?;
+        Ok(Some((group, link)))
+    }
+}
+
+impl Settings {
+    /// Includes a source no more; the group is left with its last one.
+    fn leave_source(&mut self, at: usize, source: IpAddr) -> Result<(), i32> {
+        self.remove_source(at, Mode::Include, source)?;
+        if self.members[at].filter.is_nobody() {
+            self.members.remove(at);
+        }
+        Ok(())
+    }
+
+    /// What it hears of a group on a link now.
+    fn wish(&self, group: IpAddr, link: u8) -> Filter {
+        self.find(group, Some(link))
+            .map_or(Filter::NOBODY, |at| self.members[at].filter.clone())
+    }
+}
+
+/// Tells a link what a socket wants of a group. False: it is in too many.
+fn tell(stack: &Stack, number: u64, (group, link): (IpAddr, u8), filter: Filter) -> bool {
+    let now = stack.clock.now();
+    let at = usize::from(link);
+    let taken = stack.with_interface(at, |interface| {
+        let taken = interface.wish(number, group, filter, now);
+        path::flush(interface, now);
+        taken
+    });
+    // Its timers have changed.
+    stack.ports[at].doorbell.ring();
+    taken
+}
+
+impl Socket {
+    /// Sets an option of multicast.
+    pub(super) fn set_multicast(&self, option: Multicast) -> io::Result<()> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        if self.kind == Kind::Stream {
+            return Err(error(refused_by_streams(option)));
+        }
+        let stack = self.stack();
+        let mut fresh = self.fresh.lock();
+        let mut settings = Settings::or_default(fresh.multicast.as_deref()).clone();
+        let mut change = Change {
+            host: &stack.host,
+            settings: &mut settings,
+        };
+        let changed = change.apply(option).map_err(error)?;
+        if settings.number == 0 {
+            // Relaxed: a number that nobody else has.
+            settings.number = NUMBERS.fetch_add(1, Relaxed);
+        }
+        let number = settings.number;
+        if let Some((group, link)) = changed {
+            let filter = settings.wish(group, link);
+            if !tell(stack, number, (group, link), filter) {
+                return Err(error(libc::ENOBUFS));
+            }
+        }
+        let settings = Arc::new(settings);
+        fresh.multicast = Some(settings.clone());
+        if let Some(Role::Datagram(datagram)) = self.role.get() {
+            datagram.set_multicast(stack, &settings);
+        }
+        Ok(())
+    }
+
+    /// Leaves all groups: the socket is closed.
+    pub(super) fn leave_groups(&mut self) {
+        let Some(settings) = self.fresh.get_mut().multicast.take() else {
+            return;
+        };
+        for member in &settings.members {
+            let place = (member.group, member.interface);
+            tell(self.stack(), settings.number, place, Filter::NOBODY);
+        }
+    }
+
+    /// The interface and source address for packets to `ip`; `None`: no route.
+    pub(super) fn way_to(&self, fresh: &Fresh, ip: IpAddr) -> Option<(u8, IpAddr)> {
+        let host = &self.stack().host;
+        if ip.is_multicast() {
+            return Settings::or_default(fresh.multicast.as_deref()).way(host, ip);
+        }
+        host.route(ip)
+    }
+}
+
+/// What Linux says to a stream.
+const fn refused_by_streams(option: Multicast) -> i32 {
+    match option {
+        Multicast::InterfaceV4(_) | Multicast::Ttl(_) => libc::EINVAL,
+        Multicast::InterfaceV6(_) | Multicast::Hops(_) => libc::ENOPROTOOPT,
+        _ => libc::EPROTO,
+    }
+}
+
+impl Fresh {
+    /// The value of the option that `like` names.
+    pub(super) fn read_multicast(&self, like: Multicast) -> Multicast {
+        let settings = Settings::or_default(self.multicast.as_deref());
+        match like {
+            Multicast::InterfaceV4(_) => Multicast::InterfaceV4(Via::Address(settings.address_v4)),
+            Multicast::InterfaceV6(_) => {
+                Multicast::InterfaceV6(settings.interface_v6.map_or(0, |link| u32::from(link) + 1))
+            }
+            Multicast::Ttl(_) => Multicast::Ttl(settings.ttl),
+            Multicast::Hops(_) => Multicast::Hops(settings.hops),
+            Multicast::LoopV4(_) => Multicast::LoopV4(settings.loop_v4),
+            Multicast::LoopV6(_) => Multicast::LoopV6(settings.loop_v6),
+            Multicast::AllV4(_) => Multicast::AllV4(settings.all_v4),
+            Multicast::AllV6(_) => Multicast::AllV6(settings.all_v6),
+            Multicast::Join { .. }
+            | Multicast::Leave { .. }
+            | Multicast::Block { .. }
+            | Multicast::Unblock { .. } => like,
+        }
+    }
+}
+
+/// As `std::net::UdpSocket` has it.
+impl UdpSocket {
+    fn set(&self, option: Multicast) -> io::Result<()> {
+        self.socket().set_option(SocketOption::Multicast(option))
+    }
+
+    fn get(&self, like: Multicast) -> io::Result<Multicast> {
+        match self.socket().option(SocketOption::Multicast(like))? {
+            SocketOption::Multicast(value) => Ok(value),
+            _ => Ok(like),
+        }
+    }
+
+    /// IP_ADD_MEMBERSHIP: hears `group` on the link with our address `interface`; 0.0.0.0: the one that leads there.
+    ///
+    /// # Errors
+    /// `AddrInUse` (it does already), ENODEV, `InvalidInput`, ENOBUFS (more than [`limits::MEMBERSHIPS`]).
+    pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
+        self.set(Multicast::Join {
+            group: (*group).into(),
+            via: Via::Address(*interface),
+            source: None,
+        })
+    }
+
+    /// IPV6_JOIN_GROUP; `interface` is the link's number, from 1 on, or 0.
+    ///
+    /// # Errors
+    /// As for [`join_multicast_v4`](Self::join_multicast_v4).
+    pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
+        self.set(Multicast::Join {
+            group: (*group).into(),
+            via: Via::Index(interface),
+            source: None,
+        })
+    }
+
+    /// IP_DROP_MEMBERSHIP.
+    ///
+    /// # Errors
+    /// `AddrNotAvailable`: it was not in there.
+    pub fn leave_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
+        self.set(Multicast::Leave {
+            group: (*group).into(),
+            via: Via::Address(*interface),
+            source: None,
+        })
+    }
+
+    /// IPV6_LEAVE_GROUP.
+    ///
+    /// # Errors
+    /// `AddrNotAvailable`: it was not in there.
+    pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
+        self.set(Multicast::Leave {
+            group: (*group).into(),
+            via: Via::Index(interface),
+            source: None,
+        })
+    }
+
+    /// IP_MULTICAST_LOOP.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn set_multicast_loop_v4(&self, on: bool) -> io::Result<()> {
+        self.set(Multicast::LoopV4(on))
+    }
+
+    /// IP_MULTICAST_LOOP.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn multicast_loop_v4(&self) -> io::Result<bool> {
+        Ok(self.get(Multicast::LoopV4(false))? == Multicast::LoopV4(true))
+    }
+
+    /// IPV6_MULTICAST_LOOP.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn set_multicast_loop_v6(&self, on: bool) -> io::Result<()> {
+        self.set(Multicast::LoopV6(on))
+    }
+
+    /// IPV6_MULTICAST_LOOP.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn multicast_loop_v6(&self) -> io::Result<bool> {
+        Ok(self.get(Multicast::LoopV6(false))? == Multicast::LoopV6(true))
+    }
+
+    /// IP_MULTICAST_TTL.
+    ///
+    /// # Errors
+    /// `InvalidInput` above 255.
+    pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
+        let ttl = u8::try_from(ttl).map_err(|_| error(libc::EINVAL))?;
+        self.set(Multicast::Ttl(ttl))
+    }
+
+    /// IP_MULTICAST_TTL.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
+        match self.get(Multicast::Ttl(0))? {
+            Multicast::Ttl(ttl) => Ok(ttl.into()),
+            _ => Ok(1),
+        }
+    }
+}
+
+/// The source address of what a socket sends that is bound to `local`: a group's or broadcast address is nobody's (as Linux).
+pub(super) fn bound_source(host: &Host, local: SocketAddr) -> Option<IpAddr> {
+    let ip = local.ip();
+    (!ip.is_unspecified() && !host.is_group(ip)).then_some(ip)
+}
