@@ -20,8 +20,8 @@
 mod accecn;
 mod ack;
 mod acknowledge;
-mod busy;
 mod ao;
+mod busy;
 mod close;
 mod config;
 mod congestion;

@@ -307,6 +307,7 @@ impl Connection {
     fn hold(&mut self, hold: Hold, now: Instant) {
         self.pending.clear(Pending::SEND);
         self.note_hold(now);
+        self.pacer.held(matches!(hold, Hold::Pace(_)));
         match hold {
             Hold::Wait => self.limit_cork(now),
             Hold::Window if self.state.is_synchronized() => self.start_probing(now),

@@ -7,18 +7,23 @@ use crate::time::Instant;
 
 /// Tokens that gather while nothing is sent, as a time, in nanoseconds: what a timer may be late.
 const BURST_NS: u64 = 1_000_000;
+/// The same while something waited to be sent: what a turn may be late on a busy machine. It was this late, not idle.
+const LATE_NS: u64 = 20_000_000;
 
 /// When the next text may leave.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Pacer {
     next: Instant,
+    /// Something waits for `next`.
+    waits: bool,
 }
 
 impl Pacer {
     pub const fn new() -> Self {
         Self {
             next: Instant::ZERO,
+            waits: false,
         }
     }
 
@@ -28,15 +33,22 @@ impl Pacer {
         (rate > 0 && self.next > now).then_some(self.next)
     }
 
+    /// Nothing leaves now; `by_pace`: only because it is too early.
+    pub const fn held(&mut self, by_pace: bool) {
+        self.waits = by_pace;
+    }
+
     /// `bytes` leave now, at `rate` bytes per second; 0: there is no pace.
     #[inline]
     pub fn sent(&mut self, bytes: u32, rate: u64, now: Instant) {
         if rate == 0 {
             return;
         }
-        let earliest = Instant(now.0.saturating_sub(BURST_NS));
+        let tokens = if self.waits { LATE_NS } else { BURST_NS };
+        let earliest = Instant(now.0.saturating_sub(tokens));
         let from = self.next.max(earliest);
         let cost = u64::from(bytes).saturating_mul(1_000_000_000) / rate;
         self.next = Instant(from.0.saturating_add(cost));
+        self.waits &= self.next <= now;
     }
 }
