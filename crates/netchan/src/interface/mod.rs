@@ -441,15 +441,15 @@ impl Interface {
         }
     }
 
-    /// When timers or the link want to be looked at again.
+    /// When timers or the link want to be looked at again. Timers that are due wait for the next look: who asked before it would find
+    /// nothing to do and ask again, for a millisecond.
     pub fn next_event(&self) -> Instant {
         let claims = self.claims.iter().filter_map(Claim::deadline);
-        claims
+        let timers = claims
             .chain(self.neighbors.deadline())
             .chain(self.reassembler.deadline())
-            .chain([self.link.next_event(), self.groups.deadline()])
-            .min()
-            .unwrap_or(Instant::FAR)
+            .fold(self.groups.deadline(), Instant::min);
+        timers.max(self.look_at).min(self.link.next_event())
     }
 }
 
