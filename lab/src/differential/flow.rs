@@ -322,29 +322,29 @@ impl Half {
         true
     }
 
-    /// Reads as it does.
-    fn take(
-        &mut self,
-        peer: &Peer,
-        room: &mut [u8],
-        now: Instant,
-    ) -> io::Result<Result<bool, String>> {
+    /// Takes the urgent byte, if it is there and not part of the stream; whether it was.
+    fn take_urgent(&mut self, peer: &Peer) -> Result<bool, String> {
         let Stage::Open(end) = &mut self.stage else {
-            return Ok(Ok(false));
+            return Ok(false);
         };
-        let mut moved = false;
-        if let Some(got) = end.read_urgent() {
-            let wanted = peer.manners.urgent.map(|at| byte(self.streams.1, at));
-            if self.urgent_read || self.manners.inline || wanted != Some(got) {
-                return Ok(Err(format!("urgent byte {got}, expected {wanted:?}")));
-            }
-            (self.urgent_read, moved) = (true, true);
+        let Some(got) = end.read_urgent() else {
+            return Ok(false);
+        };
+        let wanted = peer.manners.urgent.map(|at| byte(self.streams.1, at));
+        if self.urgent_read || self.manners.inline || wanted != Some(got) {
+            return Err(format!("urgent byte {got}, expected {wanted:?}"));
         }
+        self.urgent_read = true;
+        Ok(true)
+    }
+
+    /// How much it would read now; `None`: nothing yet.
+    fn appetite(&mut self, now: Instant) -> Option<usize> {
         if self.ended || now < self.read_at {
-            return Ok(Ok(moved));
+            return None;
         }
-        let most = match self.manners.reading {
-            Reading::Eager => room.len(),
+        Some(match self.manners.reading {
+            Reading::Eager => usize::MAX,
             Reading::Slow { bytes, every } => {
                 self.read_at = now + every;
                 bytes as usize
@@ -352,18 +352,43 @@ impl Half {
             Reading::Stall { from, lasts } if self.read >= from && !self.stalled => {
                 self.stalled = true;
                 self.read_at = now + lasts;
-                return Ok(Ok(true));
+                return None;
             }
             Reading::Stall { from, .. } if !self.stalled => {
                 usize::try_from(from - self.read).unwrap_or(usize::MAX)
             }
-            Reading::Stall { .. } => room.len(),
+            Reading::Stall { .. } => usize::MAX,
+        })
+    }
+
+    /// Reads as it does.
+    fn take(
+        &mut self,
+        peer: &Peer,
+        room: &mut [u8],
+        now: Instant,
+    ) -> io::Result<Result<bool, String>> {
+        let Some(most) = self.appetite(now) else {
+            return Ok(self.take_urgent(peer));
         };
-        let most = most.min(room.len());
-        let n = match end.read(&mut room[..most]) {
-            Err(e) if not_yet(&e) => return Ok(Ok(moved)),
-            other => other?,
+        let Stage::Open(end) = &mut self.stage else {
+            return Ok(Ok(false));
         };
+        let mut most = most.min(room.len());
+        // A read that passes the urgent byte's place takes it away, and the byte may come between a look for it and the read: what is read was
+        // there before the look. (At the end, of 0 bytes, none is to come any more.)
+        match end.peek(&mut room[..most]) {
+            Err(e) if not_yet(&e) => return Ok(self.take_urgent(peer)),
+            Ok(0) => {}
+            there => most = there?,
+        }
+        if let Err(e) = self.take_urgent(peer) {
+            return Ok(Err(e));
+        }
+        let Stage::Open(end) = &mut self.stage else {
+            return Ok(Ok(false));
+        };
+        let n = end.read(&mut room[..most])?;
         Ok(self.judge(peer, &room[..n], now).map(|()| true))
     }
 

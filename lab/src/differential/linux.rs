@@ -146,6 +146,11 @@ impl End for Kernels {
         Ok(n)
     }
 
+    fn peek(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let (n, _) = recv(&self.0, room, RecvFlags::PEEK)?;
+        Ok(n)
+    }
+
     fn read_urgent(&mut self) -> Option<u8> {
         let mut byte = [0];
         let got = recv(&self.0, &mut byte, RecvFlags::OOB);

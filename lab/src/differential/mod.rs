@@ -46,6 +46,11 @@ pub trait End {
     /// # Errors
     /// As for `write`.
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize>;
+    /// What `read` would read now, left where it is.
+    ///
+    /// # Errors
+    /// As for `write`.
+    fn peek(&mut self, room: &mut [u8]) -> io::Result<usize>;
     /// The urgent byte, if there is one to be had by itself.
     fn read_urgent(&mut self) -> Option<u8>;
     /// Writes no more.

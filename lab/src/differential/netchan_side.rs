@@ -152,6 +152,15 @@ impl End for Ours {
         got.map(|received| received.len)
     }
 
+    fn peek(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let flags = ReceiveFlags {
+            peek: true,
+            ..ReceiveFlags::default()
+        };
+        let got = self.0.receive(&mut [IoSliceMut::new(room)], flags);
+        got.map(|received| received.len)
+    }
+
     fn read_urgent(&mut self) -> Option<u8> {
         let flags = ReceiveFlags {
             urgent: true,

@@ -264,6 +264,16 @@ impl Handle {
     }
 }
 
+/// What recv(2) would say.
+fn read(got: Result<usize, tcp::RecvError>) -> io::Result<usize> {
+    match got {
+        Ok(0) => Err(ErrorKind::WouldBlock.into()),
+        Ok(n) => Ok(n),
+        Err(tcp::RecvError::Finished) => Ok(0),
+        Err(tcp::RecvError::InvalidState) => Err(ErrorKind::ConnectionReset.into()),
+    }
+}
+
 impl End for Handle {
     fn connected(&mut self) -> io::Result<bool> {
         match self.with(|s| s.state()) {
@@ -287,12 +297,16 @@ impl End for Handle {
     }
 
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        match self.with(|s| s.recv_slice(room)) {
-            Ok(0) => Err(ErrorKind::WouldBlock.into()),
-            Ok(n) => Ok(n),
-            Err(tcp::RecvError::Finished) => Ok(0),
-            Err(tcp::RecvError::InvalidState) => Err(ErrorKind::ConnectionReset.into()),
-        }
+        read(self.with(|s| s.recv_slice(room)))
+    }
+
+    fn peek(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        // Its peek_slice does not tell the end from nothing yet.
+        read(self.with(|s| {
+            let text = s.peek(room.len())?;
+            room[..text.len()].copy_from_slice(text);
+            Ok(text.len())
+        }))
     }
 
     fn read_urgent(&mut self) -> Option<u8> {
