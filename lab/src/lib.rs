@@ -6,6 +6,7 @@
 mod contention;
 pub mod differential;
 mod experiments;
+pub mod instructions;
 pub mod kit;
 pub mod machine;
 pub mod path;

@@ -2,6 +2,7 @@
 
 mod completion;
 mod cost;
+pub(crate) mod fast_path;
 mod kernel;
 pub mod paths;
 mod rates;

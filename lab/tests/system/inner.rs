@@ -24,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub fn main(arguments: &[String]) -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
+        ["instructions"] => crate::instructions::inner(),
         ["probe", address] => probe(address),
         ["connections", address, count, at_once] => connections(address, count, at_once),
         ["scan", address, ports, open] => scan(address, ports, open),

@@ -10,6 +10,7 @@ mod forward;
 mod frames;
 mod hostile;
 mod inner;
+mod instructions;
 mod loss;
 mod place;
 mod process;
@@ -34,6 +35,7 @@ type Case = (&'static str, fn(&Knobs) -> Outcome);
 fn cases() -> Vec<Case> {
     [
         errors::CASES,
+        instructions::CASES,
         programs::CASES,
         regimes::CASES,
         forward::CASES,

@@ -1,0 +1,193 @@
+//! Steps of the packet path, each in a function of its own, to be counted under callgrind by `lab/tests/system/instructions.rs`.
+//!
+//! Time is virtual, seeds are fixed and payloads small: what is counted is our own code, the same on every machine.
+
+use std::{
+    hint::black_box,
+    io::{self, ErrorKind, IoSlice, IoSliceMut},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use netchan::{
+    Clock, Net, Regime, Threads,
+    link::wire,
+    socket::{Domain, Kind, ReceiveFlags, Socket},
+};
+use proto::time::Instant;
+
+use crate::{
+    path::{Pair as _, Setup, netchan_side::NetchanPair},
+    tcp::fast_path::{FastPath, Frame, Side},
+};
+
+/// The name that each step's function begins with, and the steps: what follows it.
+pub const PREFIX: &str = "counted_";
+/// What is counted, with what it is in words.
+pub const STEPS: [(&str, &str); 8] = [
+    (
+        "tcp_out",
+        "a full segment, decided on and its headers written",
+    ),
+    ("tcp_in", "a full segment in order, by header prediction"),
+    ("tcp_ack_in", "an acknowledgment of two segments"),
+    (
+        "tcp_hole_in",
+        "a segment behind a hole, and the acknowledgment with SACK it asks for",
+    ),
+    ("tcp_sack_in", "that acknowledgment, read by the sender"),
+    (
+        "tcp_round_trip",
+        "a byte there and a byte back, through two whole stacks",
+    ),
+    (
+        "udp_out",
+        "a datagram of 64 bytes, from the socket call to the wire",
+    ),
+    ("udp_in", "the same, from the wire to the program's buffer"),
+];
+
+/// How often each is done. What comes seldom (timers, growing buffers) is in the mean.
+const TIMES: usize = 1000;
+
+#[inline(never)]
+fn counted_tcp_out(side: &mut Side, frame: &mut Frame, now: Instant) -> bool {
+    side.make(frame, now)
+}
+
+// Functions that do the same are one to the compiler: a word keeps them apart.
+
+#[inline(never)]
+fn counted_tcp_in(side: &mut Side, frame: &Frame, now: Instant) {
+    side.take(black_box(frame), now);
+}
+
+#[inline(never)]
+fn counted_tcp_ack_in(side: &mut Side, frame: &Frame, now: Instant) {
+    side.take(frame, black_box(now));
+}
+
+#[inline(never)]
+fn counted_tcp_hole_in(side: &mut Side, frame: &Frame, answer: &mut Frame, now: Instant) -> bool {
+    side.take(frame, now);
+    side.make(answer, now)
+}
+
+#[inline(never)]
+fn counted_tcp_sack_in(side: &mut Side, frame: &Frame, now: Instant) {
+    side.take(frame, now);
+    black_box(());
+}
+
+#[inline(never)]
+fn counted_tcp_round_trip(pair: &mut NetchanPair) {
+    pair.round_trips(1, 1);
+}
+
+#[inline(never)]
+fn counted_udp_out(socket: &Socket, data: &[u8], to: SocketAddr) -> io::Result<usize> {
+    socket.send(&[IoSlice::new(data)], Some(to))
+}
+
+#[inline(never)]
+fn counted_udp_in(net: &Net, socket: &Socket, room: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match socket.receive(&mut [IoSliceMut::new(room)], ReceiveFlags::default()) {
+            Ok(received) => return Ok(received.len),
+            Err(e) if e.kind() == ErrorKind::WouldBlock && net.poll() => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Does each step many times.
+///
+/// # Errors
+/// What a socket says: a bug.
+///
+/// # Panics
+/// If a step does not lead where it should: then something else would be counted.
+pub fn work() -> io::Result<()> {
+    segments();
+    holes();
+    let mut pair = NetchanPair::new(Setup::default())?;
+    // Buffers warm, windows grown.
+    pair.round_trips(100, 1);
+    for _ in 0..TIMES {
+        counted_tcp_round_trip(&mut pair);
+    }
+    datagrams()
+}
+
+/// Two segments after another, and their acknowledgment.
+fn segments() {
+    let mut path = FastPath::new();
+    let mut frames = [Frame::EMPTY; 2];
+    let mut answer = Frame::EMPTY;
+    for _ in 0..TIMES {
+        let now = path.write(frames.len());
+        for frame in &mut frames {
+            assert!(counted_tcp_out(&mut path.sender, frame, now));
+        }
+        for frame in &frames {
+            counted_tcp_in(&mut path.receiver, frame, now);
+        }
+        assert!(path.receiver.make(&mut answer, now), "every second one");
+        counted_tcp_ack_in(&mut path.sender, &answer, now);
+        path.exchange();
+    }
+}
+
+/// Of three segments the first comes last. Two behind a hole are no loss yet (RFC 6675 §2, DupThresh).
+fn holes() {
+    let mut path = FastPath::new();
+    let mut frames = [Frame::EMPTY; 3];
+    let mut answer = Frame::EMPTY;
+    for _ in 0..TIMES {
+        let now = path.write(frames.len());
+        for frame in &mut frames {
+            assert!(path.sender.make(frame, now));
+        }
+        let [first, others @ ..] = &frames;
+        for frame in others {
+            let asked = counted_tcp_hole_in(&mut path.receiver, frame, &mut answer, now);
+            assert!(asked, "RFC 5681 §4.2: at once");
+            counted_tcp_sack_in(&mut path.sender, &answer, now);
+        }
+        path.receiver.take(first, now);
+        path.exchange();
+    }
+}
+
+/// Datagrams from one stack to another.
+fn datagrams() -> io::Result<()> {
+    let (a, b) = wire::pair(&wire::Options::default());
+    let clock = Clock::new_virtual();
+    let start = |link, address: &str, seed| {
+        let builder = Net::builder().link_with(Box::new(link)).address(address)?;
+        let builder = builder.regime(Regime::AppChannel).threads(Threads::Caller);
+        builder.clock(clock.clone()).seed(seed).start()
+    };
+    let nets = [start(a, "10.0.0.1/24", 1)?, start(b, "10.0.0.2/24", 2)?];
+    let bound = |net, text: &str| {
+        let address: SocketAddr = text.parse().map_err(|_| ErrorKind::InvalidInput)?;
+        let socket = Socket::new(net, Domain::V4, Kind::Datagram)?;
+        socket.bind(address).map(|()| (socket, address))
+    };
+    let (from, _) = bound(&nets[0], "10.0.0.1:53")?;
+    let (to, target) = bound(&nets[1], "10.0.0.2:53")?;
+    let (data, mut room) = ([7; 64], [0; 128]);
+    // The first one waits for ARP.
+    from.send(&[IoSlice::new(&data)], Some(target))?;
+    for _ in 0..100 {
+        clock.advance(Duration::from_millis(10));
+        nets.iter().for_each(|net| _ = net.poll());
+    }
+    assert_eq!(counted_udp_in(&nets[1], &to, &mut room)?, data.len());
+    for _ in 0..TIMES {
+        clock.advance(Duration::from_micros(1));
+        counted_udp_out(&from, &data, target)?;
+        assert_eq!(counted_udp_in(&nets[1], &to, &mut room)?, data.len());
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! Two established connections that hand each other headers, without packets, links and threads around them: for clocks and for counters of instructions.
+
+use percore::clock;
+use proto::{
+    ip::Ecn,
+    tcp::{Config, Connection, ReceiveQueue, SegmentPool},
+    time::{Duration, Instant},
+    wire::{
+        ipv4,
+        tcp::{Header, SeqNum},
+    },
+};
+
+use crate::world::text::Text;
+
+/// Segments measured between two looks at the clock: reading it in order costs some 20 cycles.
+const BATCH: usize = 32;
+/// Bytes of text in one.
+const TEXT: u32 = 1448;
+
+/// Two established connections that hand each other segments.
+pub struct FastPath {
+    pub(crate) sender: Side,
+    pub(crate) receiver: Side,
+    now: Instant,
+}
+
+/// A connection with what surrounds it.
+pub(crate) struct Side {
+    conn: Connection,
+    queue: ReceiveQueue<Text>,
+    pool: SegmentPool<Text>,
+}
+
+/// The headers of one segment, and how much text it has.
+#[derive(Clone)]
+pub(crate) struct Frame {
+    headers: [u8; 80],
+    text: u32,
+}
+
+impl Frame {
+    pub(crate) const EMPTY: Self = Self {
+        headers: [0; 80],
+        text: 0,
+    };
+}
+
+/// Cycles a segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Cycles {
+    /// To take one: headers read, text queued.
+    pub input: f64,
+    /// To make one: decided on, header written.
+    pub output: f64,
+}
+
+impl Side {
+    fn new(conn: Connection) -> Self {
+        Self {
+            conn,
+            queue: ReceiveQueue::new(),
+            pool: SegmentPool::with_capacity(1 << 10),
+        }
+    }
+
+    #[inline(always)]
+    fn take_header(&mut self, header: &Header, len: u32, now: Instant) {
+        let text = Text {
+            len,
+            room: 2048,
+            ..Text::default()
+        };
+        let (queue, pool) = (&mut self.queue, &mut self.pool);
+        self.conn.input(header, Ecn::NotEct, text, queue, pool, now);
+    }
+
+    /// Makes the next segment, if there is one, with the headers that a frame has; as a shard does, the quick way first.
+    #[inline(always)]
+    pub(crate) fn make(&mut self, frame: &mut Frame, now: Instant) -> bool {
+        let quick = self.conn.output_text(now);
+        let Some(t) = quick.or_else(|| self.conn.output(now)) else {
+            return false;
+        };
+        let (ip, tcp) = frame.headers.split_at_mut(ipv4::HEADER_LEN);
+        t.header.emit(tcp);
+        let addresses = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let size = t.header.len() + t.len as usize;
+        ipv4::Header::new(ipv4::Protocol::TCP, addresses.0, addresses.1).emit(size, ip);
+        frame.text = t.len;
+        true
+    }
+
+    /// Takes it as a frame comes: its headers are read, its checksums were seen to by the link.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, frame: &Frame, now: Instant) {
+        let tcp = &frame.headers[ipv4::HEADER_LEN..];
+        let parsed = Header::parse_usual(tcp);
+        let Some((header, _)) = parsed.or_else(|| Header::parse(tcp).ok()) else {
+            return;
+        };
+        self.take_header(&header, frame.text, now);
+    }
+
+    /// The application takes what has come.
+    fn read(&mut self) {
+        let Self { conn, queue, pool } = self;
+        let taken = queue.consume(pool, |text| text.len as usize);
+        conn.consumed(taken);
+    }
+}
+
+impl FastPath {
+    /// Handshake done, windows open.
+    ///
+    /// # Panics
+    /// If the handshake fails.
+    #[must_use]
+    pub fn new() -> Self {
+        let config = Config {
+            receive_buffer: 4 << 20,
+            ..Config::default()
+        };
+        let now = Instant(1_000_000_000);
+        let mut sender = Side::new(Connection::open_active(&config, 1, 2, SeqNum(9), 7, now));
+        let syn = sender.conn.output(now).expect("a SYN");
+        let conn = Connection::open_passive(&config, &syn.header, SeqNum(99), 7, now);
+        let mut path = Self {
+            sender,
+            receiver: Side::new(conn),
+            now,
+        };
+        path.exchange();
+        path
+    }
+
+    /// Everything that both have to say.
+    pub(crate) fn exchange(&mut self) {
+        for _ in 0..4 {
+            while let Some(t) = self.receiver.conn.output(self.now) {
+                self.sender.take_header(&t.header, t.len, self.now);
+            }
+            while let Some(t) = self.sender.conn.output(self.now) {
+                self.receiver.take_header(&t.header, t.len, self.now);
+            }
+        }
+        self.receiver.read();
+    }
+
+    /// A little later the sender's application writes `segments` segments' text; the time then.
+    pub(crate) fn write(&mut self, segments: usize) -> Instant {
+        self.now = self.now + Duration::from_micros(100);
+        let segments = u32::try_from(segments).unwrap_or(1);
+        self.sender.conn.written(TEXT * segments);
+        self.now
+    }
+
+    /// Bytes that have arrived in order.
+    pub(crate) fn received(&self) -> u64 {
+        self.receiver.conn.info().bytes_received
+    }
+
+    /// Cycles of `batches` batches, the median batch.
+    ///
+    /// # Panics
+    /// If the window never opens as wide as a batch.
+    pub fn measure(&mut self, batches: usize) -> Cycles {
+        let (mut input, mut output) = (Vec::new(), Vec::new());
+        let mut frames = vec![Frame::EMPTY; BATCH];
+        for round in 0..batches {
+            let now = self.write(BATCH);
+            let begin = clock::cycles_in_order();
+            let mut made = 0;
+            while made < BATCH && self.sender.make(&mut frames[made], now) {
+                made += 1;
+            }
+            let between = clock::cycles();
+            let full = made == BATCH;
+            let taking = clock::cycles_in_order();
+            for frame in &frames[..made] {
+                self.receiver.take(frame, now);
+            }
+            let took = clock::cycles_in_order() - taking;
+            // What is left of a batch that the window did not hold.
+            self.exchange();
+            if full && round > batches / 10 {
+                output.push(per_segment(between - begin));
+                input.push(per_segment(took));
+            }
+        }
+        assert!(!input.is_empty(), "the window never held a batch");
+        let wanted = u64::from(TEXT) * (BATCH * batches) as u64;
+        assert_eq!(self.received(), wanted, "everything arrived");
+        let median = |mut values: Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        Cycles {
+            input: median(input),
+            output: median(output),
+        }
+    }
+}
+
+impl Default for FastPath {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // thousands
+fn per_segment(cycles: u64) -> f64 {
+    cycles as f64 / BATCH as f64
+}
