@@ -3,7 +3,16 @@
 //! `NETCHAN_SEEDS=n` tries n seeds (from `NETCHAN_SEED` on); a failing one is made smaller and printed as an entry for [`REGRESSIONS`].
 //! `NETCHAN_TRACE=1` shows the segments.
 
-use netchan_lab::world::shape::{Faults, Shape};
+use std::time::Duration;
+
+use netchan_lab::world::{
+    START, World,
+    app::App,
+    endpoint::EndShape,
+    link::LinkShape,
+    shape::{Faults, Shape},
+};
+use proto::{tcp::Config, wire::tcp::SeqNum};
 
 /// What once failed. The seed and the shape say all.
 const REGRESSIONS: &[Shape] = &[
@@ -60,4 +69,38 @@ fn a_world_without_faults_is_quiet() {
         ..Shape::random(1)
     };
     assert_eq!(shape.run().err(), None);
+}
+
+/// 250 KB without SACK and timestamps, where 8 % of everything breaks: recovery is slow there, but timeouts must not grow by what waited
+/// behind a gap (RFC 6298 §3), nor lead away from what is missing (RFC 5682 §3.1). Seed 124 once took 700 s.
+#[test]
+fn rough_links_without_options_do_not_stall() {
+    for seed in 110..140 {
+        let mut world = World::new(seed);
+        let hosts = [0, 1].map(|_| world.host(4096));
+        let shape = LinkShape {
+            corrupt_ppm: 80_000,
+            ..LinkShape::default()
+        };
+        let routes = [vec![world.link(shape)], vec![world.link(shape)]];
+        let end = |opens_at, app| EndShape {
+            config: Config {
+                sack: false,
+                timestamps: false,
+                ..Config::default()
+            },
+            app,
+            opens_at,
+            iss: SeqNum(5),
+            ts_offset: 7,
+            patience: Duration::ZERO,
+        };
+        let ends = [
+            end(Some(START), App::bulk(250_000, 1 << 20)),
+            end(None, App::sink()),
+        ];
+        let sender = world.flow(hosts, ends, routes);
+        world.run(START + Duration::from_secs(30));
+        assert!(world.read_all_at(sender + 1).is_some(), "seed {seed}");
+    }
 }

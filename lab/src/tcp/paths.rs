@@ -24,6 +24,8 @@ pub struct Path {
     pub queue: u64,
     /// Losses behind the bottleneck, in a million; acknowledgments are spared.
     pub loss_ppm: u32,
+    /// Packets of at most so many bytes are spared.
+    pub spared: u32,
     /// Late packets, in a million, and by how much.
     pub late: (u32, Duration),
 }
@@ -35,6 +37,7 @@ impl Path {
         rtt: Duration::from_millis(100),
         queue: 1_250_000,
         loss_ppm: 0,
+        spared: 0,
         late: (0, Duration::ZERO),
     };
 
@@ -52,6 +55,7 @@ impl Path {
             rate: self.rate,
             queue_max: self.queue,
             loss_ppm: self.loss_ppm,
+            spared: self.spared,
             late_ppm: self.late.0,
             late_by: self.late.1,
             mtu: 1500,

@@ -35,6 +35,8 @@ pub struct LinkShape {
     pub jitter: Duration,
     /// Lost, each packet by itself.
     pub loss_ppm: u32,
+    /// Packets of at most so many bytes are not lost.
+    pub spared: u32,
     /// Lost in bursts.
     pub bursts: Option<Bursts>,
     /// Come later than those sent after them.
@@ -64,6 +66,7 @@ impl Default for LinkShape {
             delay: Duration::from_millis(5),
             jitter: Duration::ZERO,
             loss_ppm: 0,
+            spared: 0,
             bursts: None,
             late_ppm: 0,
             late_by: Duration::ZERO,
@@ -300,7 +303,7 @@ impl<T: Clone> Link<T> {
     }
 
     fn fly(&mut self, packet: Packet<T>, now: Instant) {
-        if self.is_lost() {
+        if packet.size > self.shape.spared && self.is_lost() {
             self.counts.lost += 1;
             return;
         }

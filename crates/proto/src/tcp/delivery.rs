@@ -30,6 +30,8 @@ pub(super) struct Delivery {
     pub duplicate: bool,
     /// Something has arrived that was sent once, before recovery began.
     pub original: bool,
+    /// SND.UNA moved past something that was sent again: then nobody knows when the rest of it arrived.
+    pub resent: bool,
     /// RACK.fack and the bytes under way before it.
     pub prior_fack: SeqNum,
     pub prior_pipe: u32,
@@ -82,6 +84,7 @@ impl Taker<'_> {
     /// `bytes` of `record` are acknowledged.
     #[inline(always)]
     pub fn acknowledged(&mut self, record: &Record, bytes: u32) {
+        self.delivery.resent |= record.is_retransmission();
         if record.fate == Fate::Sacked {
             return;
         }
@@ -117,10 +120,12 @@ impl Connection {
     }
 
     /// Round trips (RFC 6298 §4, RFC 7323 §4.1): of the first segment acknowledged now that was sent once, which includes the peer's
-    /// delay; or by its timestamp of one that was sent again (Karn's algorithm, RFC 9293 MUST-18).
+    /// delay; or by its timestamp of one that was sent again (Karn's algorithm, RFC 9293 MUST-18). Where a retransmission closed a gap, what
+    /// lay behind it has waited for that: it tells of no round trip (RFC 6298 §3).
     #[inline]
     pub(super) fn measure(&mut self, header: &Header, delivery: &Delivery, now: Instant) {
-        let first = delivery.first_sent_us.or(delivery.sacked_sent_us);
+        let acknowledged = delivery.first_sent_us.filter(|_| !delivery.resent);
+        let first = acknowledged.or(delivery.sacked_sent_us);
         let rtt = match first {
             Some(sent_us) => Some(elapsed_us(micros_of(now), sent_us)),
             None if delivery.acked > 0 => self.echoed_rtt_us(header, now),
@@ -136,7 +141,8 @@ impl Connection {
     pub(super) fn tell_congestion(&mut self, delivery: &Delivery, now: Instant) {
         let min_rtt_us = self.rtt.min_us();
         let rate = self.rate.sample(&delivery.newest, min_rtt_us);
-        let last = delivery.last_sent_us.or(delivery.sacked_sent_us);
+        let acknowledged = delivery.last_sent_us.filter(|_| !delivery.resent);
+        let last = acknowledged.or(delivery.sacked_sent_us);
         let is_cwnd_limited = self
             .congestion
             .note_usage(delivery.prior_pipe, delivery.round_ends);

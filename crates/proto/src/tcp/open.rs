@@ -109,7 +109,7 @@ impl Connection {
 
     /// Our SYN is acknowledged and the peer's is known.
     pub(super) fn establish(&mut self, header: &Header, now: Instant, out: &mut Input) {
-        let was_retransmitted = self.attempts > 0;
+        let (was_retransmitted, more_than_once) = (self.attempts > 0, self.attempts > 1);
         self.syn_acknowledged(header, out);
         // Behind a cookie nobody knows when the SYN-ACK left.
         let sent_at = match &self.fast_open {
@@ -127,8 +127,8 @@ impl Connection {
             None if was_retransmitted => self.rtt.syn_was_retransmitted(),
             None => {}
         }
-        if was_retransmitted {
-            // RFC 5681 §3.1: a lost SYN means one segment to begin with.
+        if more_than_once {
+            // RFC 5681 §3.1: one segment to begin with. RFC 6928 §2: not yet for a single loss.
             self.congestion.window.cwnd = u32::from(self.snd.mss);
         }
         self.congestion.opened(self.rtt.srtt_us, now);

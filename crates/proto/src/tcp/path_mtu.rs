@@ -21,6 +21,8 @@ const SILENT_TIMEOUTS: u8 = 3;
 const BASE: [u16; 2] = [1024, 512];
 /// Probes of one size that may get lost by chance (RFC 8899 §5.1.3, MAX_PROBES).
 const PROBES_MAX: u8 = 3;
+/// Without SACK, which probes need, so soon after a suspicion full segments are tried again; in units of [`Instant::coarse`].
+const SECOND_THOUGHTS: u32 = 2;
 /// A search ends when what it would still gain is less than this (Linux's tcp_probe_threshold).
 const WORTH: u16 = 8;
 /// Full segments of text that must wait behind a probe, so that its loss is noticed by what follows (RFC 4821 §7.4).
@@ -223,10 +225,24 @@ impl Connection {
         let base = self.base(step);
         let waits = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
         if self.segment_size() > base && waits > u32::from(base) {
+            let failures = self.path.failures;
             self.shorten_after_timeout(base, now);
             self.path.high = u16::MAX;
             self.path.low = 0;
             self.search();
+            if !self.sack {
+                self.suspect_again(failures + u8::from(step == 0), now);
+            }
+        }
+    }
+
+    /// Loss is no black hole (RFC 4821 §7.7): a suspicion is confirmed by full segments that stay away once more after shorter ones have passed,
+    /// several times. Until then it is held for moments only.
+    fn suspect_again(&mut self, failures: u8, now: Instant) {
+        self.path.searches = false;
+        self.path.failures = failures.min(PROBES_MAX);
+        if failures < PROBES_MAX {
+            self.path.raise_at = now.coarse() + SECOND_THOUGHTS;
         }
     }
 
@@ -308,12 +324,15 @@ impl Connection {
         };
         if una - from >= i32::from(self.snd.mss) {
             self.path.low = self.path.low.max(self.segment_size());
+            if !self.sack && self.path.limit == u16::MAX {
+                self.path.failures = 0; // full segments pass
+            }
         }
         if now.coarse() >= self.path.raise_at {
             self.path.raise_at = NEVER;
             self.path.high = u16::MAX;
-            if self.settings.mtu_probing == MtuProbing::Off {
-                // RFC 1191 §6.3: as if nothing had been said; routers will say it again.
+            if self.settings.mtu_probing == MtuProbing::Off || !self.sack {
+                // RFC 1191 §6.3: as if nothing had been said; routers will say it again, and so will silence.
                 self.enlarge(u16::MAX);
             } else {
                 self.search();

@@ -243,13 +243,18 @@ impl Connection {
         }
     }
 
+    fn arm_undo(&mut self) {
+        let open = self.sent.sent_again();
+        self.recovery
+            .undo
+            .arm(&self.congestion.window, self.snd.una, open);
+    }
+
     /// Recovery begins: what was found lost goes out again.
     pub(super) fn enter_recovery(&mut self, delivery: &Delivery, now: Instant) {
         let was_reducing = self.recovery.phase == Phase::Reducing;
         if !was_reducing {
-            self.recovery
-                .undo
-                .arm(&self.congestion.window, self.snd.una);
+            self.arm_undo();
             let flight = delivery.prior_flight;
             self.congestion.reduce(Cause::Loss, flight, now);
             self.recovery.prr = Prr::begin(delivery.prior_flight, delivery.prior_sacked);
@@ -311,9 +316,7 @@ impl Connection {
         let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
         if was == Phase::Open || was == Phase::Reducing || first {
             if !self.recovery.is_repairing() {
-                self.recovery
-                    .undo
-                    .arm(&self.congestion.window, self.snd.una);
+                self.arm_undo();
             }
             self.congestion.timed_out(first, flight, now);
         }

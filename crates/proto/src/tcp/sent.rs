@@ -137,6 +137,12 @@ impl Sent {
             .sum()
     }
 
+    /// Segments sent more than once of which nobody has said that they arrived.
+    pub fn sent_again(&self) -> u32 {
+        let again = |r: &&Record| r.fate != Fate::Sacked && r.is_retransmission();
+        u32::try_from(self.records.iter().filter(again).count()).unwrap_or(u32::MAX)
+    }
+
     /// Whether everything sent is under way.
     #[inline]
     pub const fn is_plain(&self) -> bool {

@@ -48,12 +48,17 @@ impl Undo {
         }
     }
 
-    /// A reduction begins, at `una`.
-    pub fn arm(&mut self, window: &Window, una: SeqNum) {
+    /// A reduction begins, at `una`. Of what was sent again for an earlier one `open` segments are not acknowledged: their answers are no
+    /// answers to originals, and D-SACKs may be about them.
+    pub fn arm(&mut self, window: &Window, una: SeqNum, open: u32) {
+        let earlier = open > 0 && self.resent;
         *self = Self {
             is_armed: true,
             cwnd: window.cwnd,
             ssthresh: window.ssthresh,
+            open,
+            resent: earlier,
+            first_resent: if earlier { self.first_resent } else { 0 },
             ..Self::new(una)
         };
     }
@@ -99,7 +104,9 @@ impl Connection {
         let undo = &self.recovery.undo;
         let by_frto = self.recovery.phase == Phase::Loss
             && self.recovery.frto != Frto::Off
-            && delivery.original;
+            && delivery.original
+            // Without SACK the peer may have had it since before the timeout, behind the gap that is closed now.
+            && (self.sack || !delivery.resent);
         let spurious = (delivery.dsack && undo.by_dsack())
             || (delivery.acked > 0 && self.recovery.is_repairing() && undo.by_timestamp(echo))
             || (by_frto && undo.is_armed);

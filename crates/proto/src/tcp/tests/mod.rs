@@ -1,5 +1,6 @@
 //! Two connections in virtual time, and a channel between them that loses, repeats and reorders.
 
+mod ambiguous;
 mod arrival;
 mod close;
 mod ecn;

@@ -352,16 +352,18 @@ fn what_closed_and_listen_answer() {
     }
 }
 
-/// RFC 5681 §3.1: after a lost SYN, one segment to begin with; RFC 6298 §5.7: and 3 s.
+/// RFC 6928 §2: one lost SYN leaves the initial window as it is; RFC 5681 §3.1: after two, one segment to begin with; RFC 6298 §5.7: and 3 s.
 #[test]
 fn lost_syn_slows_down() {
-    let mut pair = Pair::listening(1, &plain(), &plain());
-    pair.faults.loss = 1000;
-    pair.run_for(Duration::from_millis(500));
-    pair.faults.loss = 0;
-    pair.run_for(Duration::from_secs(2));
-    let info = pair.ends[0].conn().info();
-    assert_eq!(info.state, State::Established);
-    assert_eq!(info.cwnd_bytes, 1460);
-    assert_eq!(info.rto, Duration::from_secs(3));
+    for (lost_ms, segments) in [(500, 10), (1_500, 1)] {
+        let mut pair = Pair::listening(1, &plain(), &plain());
+        pair.faults.loss = 1000;
+        pair.run_for(Duration::from_millis(lost_ms));
+        pair.faults.loss = 0;
+        pair.run_for(Duration::from_secs(3));
+        let info = pair.ends[0].conn().info();
+        assert_eq!(info.state, State::Established);
+        assert_eq!(info.cwnd_bytes, segments * 1460);
+        assert_eq!(info.rto, Duration::from_secs(3));
+    }
 }

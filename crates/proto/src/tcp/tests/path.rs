@@ -136,3 +136,32 @@ fn messages_about_probes_shorten_nothing_else() {
     assert!((1292..=1300).contains(&mss), "{mss}");
     assert_eq!(pair.ends[0].conn().info().timeouts, 0);
 }
+
+/// RFC 4821 §7.7: losses in a row are no black hole. Without SACK, which probes need, full segments are simply tried again soon; where those stay
+/// away every time, shorter ones remain.
+#[test]
+fn losses_are_taken_for_a_black_hole_for_moments_only() {
+    let without_sack = Config {
+        sack: false,
+        ..config(MtuProbing::BlackHole)
+    };
+    let mut pair = narrow(&without_sack, usize::MAX, false);
+    pair.faults.loss = 1000;
+    pair.ends[0].write(&[7; 10_000]);
+    pair.run_for(Duration::from_millis(2_000));
+    assert_eq!(pair.ends[0].conn().send_mss(), 1012);
+    pair.faults.loss = 0;
+    pair.run_for(Duration::from_secs(5));
+    assert_eq!(pair.ends[0].conn().info().in_flight_bytes, 0);
+    pair.ends[1].received.clear();
+    assert!(transfer(&mut pair, 10_000, 1));
+    assert_eq!(pair.ends[0].conn().send_mss(), 1448);
+
+    let mut pair = narrow(&without_sack, 1100, false);
+    for _ in 0..4 {
+        assert!(transfer(&mut pair, 100_000, 60));
+        pair.run_for(Duration::from_secs(3));
+    }
+    assert!(transfer(&mut pair, 100_000, 1), "found, and believed");
+    assert_eq!(pair.ends[0].conn().send_mss(), 1012);
+}
