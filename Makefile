@@ -4,9 +4,9 @@ CARGO ?= cargo
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 # Debian packages the tests use; the build itself needs none of them.
-TEST_PACKAGES = iproute2 iputils-ping tcpdump iperf3 netcat-openbsd nftables curl libpcap-dev ethtool valgrind python3
+TEST_PACKAGES = iproute2 iputils-ping tcpdump iperf3 netcat-openbsd nftables curl libpcap-dev ethtool valgrind python3 rsync
 # What of them is looked for on the PATH (libpcap-dev has no program).
-TEST_PROGRAMS = ip ping tcpdump iperf3 nc nft curl ethtool valgrind python3
+TEST_PROGRAMS = ip ping tcpdump iperf3 nc nft curl ethtool valgrind python3 rsync
 
 # `make soak` takes these; a seed that failed is replayed with NETCHAN_SEED=<seed> NETCHAN_SEEDS=1.
 SOAK_SEEDS ?= 2000

@@ -6,16 +6,19 @@
 
 mod differential;
 mod errors;
+mod fast_open;
 mod forward;
 mod frames;
 mod hostile;
 mod inner;
 mod instructions;
+mod interactive;
 mod loss;
 mod place;
 mod process;
 mod programs;
 mod regimes;
+mod rsync;
 mod transfer;
 
 use std::{
@@ -37,6 +40,9 @@ fn cases() -> Vec<Case> {
         errors::CASES,
         instructions::CASES,
         programs::CASES,
+        interactive::CASES,
+        rsync::CASES,
+        fast_open::CASES,
         regimes::CASES,
         forward::CASES,
         transfer::CASES,

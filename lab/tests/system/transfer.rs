@@ -91,7 +91,7 @@ fn hash_output(process: &mut Process) -> Result<(String, u64), String> {
 }
 
 /// SHA-256 of a file, and its length.
-fn hash_file(path: &Path) -> Result<(String, u64), String> {
+pub fn hash_file(path: &Path) -> Result<(String, u64), String> {
     let bytes = fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
     Ok((hex(Sha256::new_with_prefix(&bytes)), bytes.len() as u64))
 }
