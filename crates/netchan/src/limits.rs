@@ -13,7 +13,7 @@ use crate::{
 pub const PATHS: usize = 256;
 /// Peers whose Fast Open cookies a shard remembers.
 pub const FAST_OPEN_PEERS: usize = 256;
-/// Connections a shard can hold, embryonic and TIME-WAIT ones included. 65,536 × about 0.7 KiB = 45 MiB if all are used.
+/// Connections a shard can hold, embryonic and TIME-WAIT ones included. 65,536 × about 1 KiB = 64 MiB if all are used.
 pub const CONNECTIONS_PER_SHARD: usize = 65_536;
 /// What a shard of a single socket has room for: it may have to take more than one, where there are more sockets than shards.
 /// 4,096 connections × 64 shards are four times what one shard takes; transmit buffers for a window of 1 MiB, which a wire in memory hands

@@ -9,10 +9,8 @@ use percore::lock::Class;
 /// One thread at a time loads or unloads modules; it passes through all halves of interfaces meanwhile.
 pub static CHANGING: Class = Class::new(10, "changing modules");
 /// A socket's options and binding, while it becomes something. Held while a core's thread runs an errand for it (`percpu`): that thread
-/// takes neither this lock nor the next.
+/// does not take this lock.
 pub static FRESH: Class = Class::new(20, "socket").across_sleep();
-/// Where a stream's connection lives; connect(2) may move it. As above.
-pub static PLACE: Class = Class::new(30, "stream").across_sleep();
 /// Giant, where the whole stack runs under it.
 pub static GIANT: Class = Class::new(40, "giant");
 /// The receiving half of an interface.
@@ -50,7 +48,6 @@ pub static NAMING: Class = Class::new(180, "naming");
 pub static ALL: &[&Class] = &[
     &CHANGING,
     &FRESH,
-    &PLACE,
     &GIANT,
     &RECEIVE,
     &SHARD,

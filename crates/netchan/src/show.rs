@@ -163,12 +163,12 @@ fn sockets_of(shard: &Shard, shard_number: usize, rows: &mut Vec<Value>) {
     // One in TIME-WAIT whose socket is still open is listed with the records below.
     let in_time_wait = |c: &TcpSocket| c.connection.state() == State::TimeWait;
     for (_, c) in shard.connections().filter(|(_, c)| !in_time_wait(c)) {
-        let info = c.connection.info();
+        let (info, key) = (c.connection.info(), c.key());
         rows.push(json!({
             "protocol": "tcp", "shard": shard_number,
             "state": format!("{:?}", c.connection.state()),
-            "local": std::net::SocketAddr::new(c.key.local, c.key.local_port).to_string(),
-            "remote": std::net::SocketAddr::new(c.key.remote, c.key.remote_port).to_string(),
+            "local": std::net::SocketAddr::new(key.local, key.local_port).to_string(),
+            "remote": std::net::SocketAddr::new(key.remote, key.remote_port).to_string(),
             "receive_bytes": c.readable_bytes(), "send_bytes": c.queued_bytes(),
             "rtt_us": info.rtt.as_micros(), "rto_ms": info.rto.as_millis(),
             "cwnd_bytes": info.cwnd_bytes, "in_flight_bytes": info.in_flight_bytes,

@@ -33,7 +33,7 @@ pub struct NetchanPair {
     server: Socket,
     chunk: Vec<u8>,
     /// Idle connections, kept open.
-    _idle: Vec<(Socket, Socket)>,
+    idle: Vec<(Socket, Socket)>,
 }
 
 /// Turns both stacks until `attempt` has an answer other than "not yet".
@@ -130,8 +130,54 @@ impl NetchanPair {
             client,
             server,
             chunk,
-            _idle: idle,
+            idle,
         })
+    }
+
+    /// `n` more connections that are kept open. Each has carried `text` there and back; then they rest, a hundred together, until no timer of
+    /// theirs is left.
+    ///
+    /// # Errors
+    /// What the stack says.
+    pub fn rest_idle(&mut self, n: usize, text: &[u8]) -> io::Result<()> {
+        let address = SocketAddr::from(([10, 0, 0, 2], IDLE_PORT));
+        let listener = listen(&self.server_net, address, 128)?;
+        self.idle.reserve(n);
+        let mut buffer = vec![0; text.len()];
+        for count in 1..=n {
+            let nets = (&self.client_net, &self.server_net);
+            let (client, server) = open(nets.0, nets.1, &self.clock, &listener, address)?;
+            for (from, to) in [(&client, (&server, nets.1)), (&server, (&client, nets.0))] {
+                from.send(&[IoSlice::new(text)], None)?;
+                let got = Self::receive(to.1, to.0, &mut buffer);
+                assert_eq!(&buffer[..got], text, "text of one segment");
+            }
+            self.idle.push((client, server));
+            if count % 100 == 0 || count == n {
+                self.rest();
+            }
+        }
+        Ok(())
+    }
+
+    /// Connections in TIME-WAIT, of both stacks.
+    #[must_use]
+    pub fn time_waits(&self) -> usize {
+        let of = |net: &Net| -> u64 {
+            let shards = net.show("shards").unwrap_or_default();
+            let rows = shards.as_array().into_iter().flatten();
+            rows.filter_map(|row| row["time_waits"].as_u64()).sum()
+        };
+        let all = of(&self.client_net) + of(&self.server_net);
+        usize::try_from(all).unwrap_or(usize::MAX)
+    }
+
+    /// Two minutes without a packet.
+    fn rest(&self) {
+        for _ in 0..12 {
+            self.clock.advance(Duration::from_secs(10));
+            while self.server_net.poll() | self.client_net.poll() {}
+        }
     }
 
     #[inline]

@@ -29,7 +29,7 @@ impl Shard {
             );
             if !socket.detached_flow {
                 flows += 1;
-                let found = self.find(socket.hash, &socket.key);
+                let found = self.find(socket.hash, &socket.key());
                 assert_eq!(found, Some(number), "its segments find it: {socket:?}");
             }
         }

@@ -107,7 +107,7 @@ impl Shard {
         };
         let before = socket.connection.path_limit();
         let events = socket.connection.on_icmp(what, seq);
-        let (size, remote) = (socket.connection.path_limit(), socket.key.remote);
+        let (size, remote) = (socket.connection.path_limit(), socket.key().remote);
         if size != before {
             self.remember_path(remote, size, now);
         }

@@ -301,7 +301,7 @@ impl Shard {
         let socket = self.tcp_mut(connection)?;
         socket.listener = None;
         socket.attached = true;
-        Some((connection, socket.key))
+        Some((connection, socket.key()))
     }
 
     /// Everything that waits looks again.
@@ -362,7 +362,7 @@ impl Shard {
             };
             if socket.listener == Some(number) {
                 socket.listener = None;
-                socket.linger = Some(std::time::Duration::ZERO);
+                socket.resets = true;
                 self.tcp_close(connection, now);
             }
         }

@@ -42,15 +42,22 @@ impl SendMemory {
 #[derive(Debug, Default)]
 pub struct SendQueue {
     memory: Option<Box<[u8]>>,
-    head: usize,
-    len: usize,
+    /// Below 4 GiB, both: so are send buffers.
+    head: u32,
+    len: u32,
+}
+
+/// As far as rings reach.
+#[allow(clippy::cast_possible_truncation)]
+const fn narrow(n: usize) -> u32 {
+    n as u32
 }
 
 impl SendQueue {
     /// Bytes in it.
     #[inline]
     pub const fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// Appends `buffers`, and at most `most` bytes of them; returns how many.
@@ -78,18 +85,19 @@ impl SendQueue {
             return 0;
         }
         let n = bytes.len().min(most);
+        let needed = self.len() + n;
         let ring = self.memory.get_or_insert_with(|| memory.take());
-        if self.len + n > ring.len() {
-            self.grow(self.len + n);
+        if needed > ring.len() {
+            self.grow(needed);
         }
         let ring = self.memory.get_or_insert_with(|| memory.take());
-        let tail = (self.head + self.len) & (ring.len() - 1);
+        let tail = (self.head as usize + self.len as usize) & (ring.len() - 1);
         let first = n.min(ring.len() - tail);
         ring[tail..tail + first].copy_from_slice(&bytes[..first]);
         if first < n {
             ring[..n - first].copy_from_slice(&bytes[first..n]);
         }
-        self.len += n;
+        self.len = narrow(needed);
         n
     }
 
@@ -98,7 +106,7 @@ impl SendQueue {
     #[inline(never)]
     fn grow(&mut self, needed: usize) {
         let mut ring = vec![0; needed.next_power_of_two()].into_boxed_slice();
-        if let Some((text, _)) = ring.split_at_mut_checked(self.len) {
+        if let Some((text, _)) = ring.split_at_mut_checked(self.len()) {
             self.copy_out(0, text);
         }
         self.memory = Some(ring);
@@ -108,15 +116,15 @@ impl SendQueue {
     /// Drops `n` bytes from the front (at most all); the memory goes back once it is empty. How many they were.
     #[inline]
     pub fn advance(&mut self, n: usize, memory: &mut SendMemory) -> usize {
-        let n = n.min(self.len);
-        self.len -= n;
+        let n = n.min(self.len());
+        self.len -= narrow(n);
         if self.len == 0 {
             self.head = 0;
             if let Some(ring) = self.memory.take() {
                 memory.give(ring);
             }
         } else if let Some(ring) = &self.memory {
-            self.head = (self.head + n) & (ring.len() - 1);
+            self.head = narrow((self.head as usize + n) & (ring.len() - 1));
         }
         n
     }
@@ -127,11 +135,11 @@ impl SendQueue {
         if to.is_empty() {
             return Some(());
         }
-        if offset.checked_add(to.len())? > self.len {
+        if offset.checked_add(to.len())? > self.len() {
             return None;
         }
         let ring = self.memory.as_deref()?;
-        let start = (self.head + offset) & (ring.len() - 1);
+        let start = (self.head as usize + offset) & (ring.len() - 1);
         let first = to.len().min(ring.len() - start);
         let (front, back) = to.split_at_mut(first);
         front.copy_from_slice(&ring[start..start + first]);
@@ -145,11 +153,11 @@ impl SendQueue {
         if to.is_empty() {
             return Some(Partial::default());
         }
-        if offset.checked_add(to.len())? > self.len {
+        if offset.checked_add(to.len())? > self.len() {
             return None;
         }
         let ring = self.memory.as_deref()?;
-        let start = (self.head + offset) & (ring.len() - 1);
+        let start = (self.head as usize + offset) & (ring.len() - 1);
         let first = to.len().min(ring.len() - start);
         let (front, back) = to.split_at_mut(first);
         let sum = copy_and_sum(&ring[start..start + first], front);

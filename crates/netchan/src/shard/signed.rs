@@ -118,7 +118,12 @@ impl Shard {
         };
         let connection = &socket.connection;
         let isns = || Some(connection.ao_isns());
-        let verdict = verify(socket.auth.as_deref_mut(), isns, &socket.key, segment);
+        let verdict = verify(
+            socket.auth.as_deref_mut(),
+            isns,
+            &socket.tuple.tcp_key(),
+            segment,
+        );
         self.counted(verdict)
     }
 
@@ -236,7 +241,7 @@ impl TcpSocket {
             .template
             .packet(buffer, &header, len, transmit.ecn, fill)?;
         let isns = self.connection.ao_isns();
-        auth.sign(isns, &self.template, &self.key, &mut packet)
+        auth.sign(isns, &self.template, &self.tuple.tcp_key(), &mut packet)
             .then_some(packet)
     }
 }

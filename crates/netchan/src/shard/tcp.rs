@@ -4,6 +4,8 @@ mod burst;
 mod calls;
 mod open;
 mod shape;
+#[cfg(test)]
+mod size;
 mod tell;
 mod urgent;
 
@@ -50,9 +52,7 @@ use crate::{
 /// A connection with what surrounds it.
 #[derive(Debug)]
 pub struct TcpSocket {
-    /// Its flow.
-    pub key: FlowKey,
-    /// The same as its packets have it.
+    /// Its flow, as its packets have it.
     pub(super) tuple: Tuple,
     /// The flow's short hash.
     pub hash: u32,
@@ -90,8 +90,8 @@ pub struct TcpSocket {
     interface: u8,
     /// What its link does with more text than fits a packet.
     pub(super) segmentation: Segmentation,
-    /// SO_LINGER.
-    pub(super) linger: Option<Duration>,
+    /// SO_LINGER of no time: closing resets it.
+    pub(super) resets: bool,
     /// What its segments are signed with.
     pub(super) auth: Option<Box<Auth>>,
 }
@@ -436,7 +436,7 @@ impl Shard {
         if events.contains(Events::TIME_WAIT) {
             ready = ready | Readiness::HANGUP | Readiness::READABLE;
             let waiting = Waiting::new(
-                socket.key,
+                socket.key(),
                 socket.hash,
                 TimeWait::new(&socket.connection, now),
                 socket.interface,
@@ -459,7 +459,7 @@ impl Shard {
         if std::mem::replace(&mut socket.detached_flow, true) {
             return;
         }
-        let (hash, key) = (socket.hash, socket.key);
+        let (hash, key) = (socket.hash, socket.key());
         self.remove_flow(hash, number);
         self.request(Request::Remove, &key);
     }
@@ -707,12 +707,18 @@ impl TcpSocket {
 
     /// IP header fields of what it sends.
     pub fn set_fields(&mut self, fields: IpFields) {
-        self.template = emit::Template::new(self.key.local, self.key.remote, fields);
+        let key = self.key();
+        self.template = emit::Template::new(key.local, key.remote, fields);
     }
 
-    /// Sets SO_LINGER.
-    pub const fn set_linger(&mut self, linger: Option<Duration>) {
-        self.linger = linger;
+    /// Its flow.
+    pub fn key(&self) -> FlowKey {
+        self.tuple.tcp_key()
+    }
+
+    /// Sets SO_LINGER: how long close(2) waits is its caller's business, but not at all is a reset.
+    pub fn set_linger(&mut self, linger: Option<Duration>) {
+        self.resets = linger == Some(Duration::ZERO);
     }
 }
 

@@ -11,16 +11,20 @@ const NONE: u32 = u32::MAX;
 struct Node {
     next: u32,
     previous: u32,
-    /// The slot it hangs in; `NONE`: in no slot.
-    slot: u32,
-    /// The tick it hangs there for, maybe rounds ahead, begins after this time; [`Instant::FAR`]: it hangs nowhere.
+    /// The tick it hangs there for begins after this time; [`Instant::FAR`]: it hangs nowhere.
     after: Instant,
+}
+
+impl Node {
+    /// The slot it hangs in.
+    fn slot(&self) -> Option<u32> {
+        (self.after != Instant::FAR).then(|| slot_of(self.after.0 / TICK_NS + 1))
+    }
 }
 
 const IDLE: Node = Node {
     next: NONE,
     previous: NONE,
-    slot: NONE,
     after: Instant::FAR,
 };
 
@@ -43,6 +47,10 @@ const fn slot_of(tick: u64) -> u32 {
 }
 
 impl Wheel {
+    /// Bytes that each number takes.
+    #[cfg(test)]
+    pub const NODE: usize = size_of::<Node>();
+
     /// For numbers below `capacity`.
     pub fn new(capacity: usize, now: Instant) -> Self {
         Self {
@@ -85,7 +93,6 @@ impl Wheel {
         self.nodes[number as usize] = Node {
             next: head,
             previous: NONE,
-            slot,
             after: Instant((tick - 1).saturating_mul(TICK_NS)),
         };
         if head != NONE {
@@ -107,23 +114,18 @@ impl Wheel {
     /// Whether `number` will come up at all.
     pub fn is_armed(&self, number: u32) -> bool {
         let node = self.nodes.get(number as usize);
-        node.is_some_and(|node| node.slot != NONE)
+        node.is_some_and(|node| node.slot().is_some())
     }
 
     /// Forgets `number`.
     pub fn disarm(&mut self, number: u32) {
-        let Some(&Node {
-            next,
-            previous,
-            slot,
-            ..
-        }) = self.nodes.get(number as usize)
-        else {
+        let Some(node) = self.nodes.get(number as usize) else {
             return;
         };
-        if slot == NONE {
+        let Some(slot) = node.slot() else {
             return;
-        }
+        };
+        let (next, previous) = (node.next, node.previous);
         self.nodes[number as usize] = IDLE;
         self.armed -= 1;
         if next != NONE {

@@ -238,7 +238,7 @@ impl Socket {
         };
         let mut held = None;
         self.ao_session(|socket| {
-            let remote = socket.key.remote;
+            let remote = socket.key().remote;
             let whole = (remote, if remote.is_ipv4() { 32 } else { 128 });
             let session = socket.ao().ok_or(libc::ENOENT)?;
             let of = session.keys().map(|state| {

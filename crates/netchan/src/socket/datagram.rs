@@ -170,7 +170,7 @@ impl Datagram {
 impl Socket {
     /// A bound datagram socket starts to receive.
     pub(super) fn open_datagram(&self, fresh: &Fresh) -> io::Result<()> {
-        let Some((_, local)) = fresh.binding else {
+        let Some((_, local)) = fresh.binding() else {
             return Err(error(libc::EINVAL));
         };
         let shards = match &self.stack().host.places {
@@ -225,7 +225,7 @@ impl Socket {
         let Some(Role::Datagram(datagram)) = self.role.get() else {
             return Err(error(libc::EINVAL));
         };
-        let bound = fresh.binding.map(|(_, address)| address);
+        let bound = fresh.binding().map(|(_, address)| address);
         datagram.each(self.stack(), |shard, part| {
             if let Some(socket) = shard.udp_mut(part) {
                 socket.peer = peer;

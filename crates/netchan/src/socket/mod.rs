@@ -208,7 +208,7 @@ pub struct Socket {
 /// What a socket has become.
 enum Role {
     Stream(Stream),
-    Listening(Listening),
+    Listening(Box<Listening>),
     Datagram(Datagram),
 }
 
@@ -238,7 +238,7 @@ impl Socket {
     pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
         let address = self.inward(address)?;
         let mut fresh = self.fresh.lock();
-        if fresh.binding.is_some() || self.role.get().is_some() {
+        if fresh.binding().is_some() || self.role.get().is_some() {
             return Err(error(libc::EINVAL));
         }
         self.bind_fresh(&mut fresh, address)?;
@@ -263,7 +263,8 @@ impl Socket {
             reuse_address: fresh.reuse_address,
             reuse_port: fresh.reuse_port,
         };
-        fresh.binding = Some(self.stack().directory.bind(request).map_err(error)?);
+        let (id, address) = self.stack().directory.bind(request).map_err(error)?;
+        fresh.bind(id, address);
         Ok(())
     }
 
@@ -284,15 +285,15 @@ impl Socket {
             }
             Some(_) => return Err(error(libc::EINVAL)),
         }
-        if fresh.binding.is_none() {
+        if fresh.binding().is_none() {
             self.bind_fresh(&mut fresh, SocketAddr::new(self.wildcard(), 0))?;
         }
-        let Some((id, address)) = fresh.binding else {
+        let Some((id, address)) = fresh.binding() else {
             return Err(error(libc::EINVAL));
         };
         self.stack().directory.listen(id).map_err(error)?;
         let listening = Listening::open(self.stack(), address, backlog, &fresh)?;
-        let _ = self.role.set(Role::Listening(listening));
+        let _ = self.role.set(Role::Listening(Box::new(listening)));
         Ok(())
     }
 
@@ -336,7 +337,7 @@ impl Socket {
             }
             Some(_) => Err(error(libc::EISCONN)),
             None => {
-                let bound = fresh.binding.map(|(_, address)| address);
+                let bound = fresh.binding().map(|(_, address)| address);
                 let stream = Stream::open(self.stack(), bound, remote, &fresh, fast)?;
                 stream.begin(self.stack(), &fresh);
                 let is_held = fast && stream.is_held(self.stack());
@@ -368,7 +369,7 @@ impl Socket {
         let Some(Role::Listening(listening)) = self.role.get() else {
             return Err(error(libc::EINVAL));
         };
-        let Some(stream) = listening.accept(self.stack()) else {
+        let Some((stream, remote)) = listening.accept(self.stack()) else {
             let cut_off = self
                 .stack()
                 .ports
@@ -380,7 +381,7 @@ impl Socket {
                 libc::EAGAIN
             }));
         };
-        let remote = self.outward(stream.remote());
+        let remote = self.outward(remote);
         let inherited = self.fresh.lock().inherited();
         stream.begin(self.stack(), &inherited);
         let socket = Self {
@@ -580,11 +581,13 @@ impl Socket {
     /// getsockname(2).
     pub fn local_address(&self) -> SocketAddr {
         let inner = match self.role.get() {
-            Some(Role::Stream(stream)) => stream.local(),
+            Some(Role::Stream(stream)) => stream
+                .local(self.stack())
+                .unwrap_or_else(|| SocketAddr::new(self.wildcard(), 0)),
             Some(Role::Listening(listening)) => listening.address(),
             Some(Role::Datagram(datagram)) => datagram.local(self.stack()),
             None => {
-                let binding = self.fresh.lock().binding;
+                let binding = self.fresh.lock().binding();
                 binding.map_or(SocketAddr::new(self.wildcard(), 0), |(_, address)| address)
             }
         };
@@ -598,7 +601,7 @@ impl Socket {
     pub fn peer_address(&self) -> io::Result<SocketAddr> {
         let peer = match self.role.get() {
             Some(Role::Stream(stream)) if stream.is_connected(self.stack()) => {
-                Some(stream.remote())
+                stream.remote(self.stack())
             }
             Some(Role::Datagram(datagram)) => datagram.peer(self.stack()),
             _ => None,
@@ -696,7 +699,7 @@ impl Drop for Socket {
             Some(Role::Datagram(datagram)) => datagram.close(self.stack()),
             None => {}
         }
-        if let Some((id, _)) = self.fresh.get_mut().binding {
+        if let Some((id, _)) = self.fresh.get_mut().binding() {
             self.stack().directory.release(id);
         }
     }

@@ -430,7 +430,7 @@ impl Socket {
 
     /// Leaves all groups: the socket is closed.
     pub(super) fn leave_groups(&mut self) {
-        let Some(settings) = self.fresh.get_mut().multicast.take() else {
+        let Some(settings) = self.fresh.get_mut().multicast.clone() else {
             return;
         };
         for member in &settings.members {

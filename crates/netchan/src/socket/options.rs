@@ -3,7 +3,8 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    ops::{Deref, DerefMut},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -26,24 +27,33 @@ const LINGER2_MAX: Duration = Duration::from_secs(120);
 /// A socket's options and binding.
 #[derive(Clone, Debug)]
 pub(super) struct Fresh {
-    /// Id in the directory, and address.
-    pub binding: Option<(u64, SocketAddr)>,
     pub reuse_address: bool,
     pub reuse_port: bool,
     pub v6_only: bool,
     broadcast: bool,
     keep_alive: bool,
+    no_delay: bool,
+    cork: bool,
+    quick_ack: bool,
+    /// TCP_FASTOPEN_CONNECT.
+    pub fast_connect: bool,
+    urgent_inline: bool,
+    fields: IpFields,
+    /// Id in the directory, and address.
+    binding: Option<Arc<(u64, SocketAddr)>>,
+    /// What nearly no socket sets: an accepted one shares it with its listener until it does.
+    seldom: Option<Arc<Seldom>>,
+}
+
+/// Options that are set seldom: read through [`Fresh`], which makes a copy of its own when one is set.
+#[derive(Clone, Debug)]
+pub(super) struct Seldom {
     keepalive: Keepalive,
     linger: Option<Duration>,
     receive_buffer: Option<usize>,
     send_buffer: Option<usize>,
-    no_delay: bool,
-    cork: bool,
-    quick_ack: bool,
     max_segment: Option<u16>,
     fast_open: FastOpenOptions,
-    /// TCP_FASTOPEN_CONNECT.
-    pub fast_connect: bool,
     user_timeout: Duration,
     congestion: Option<CongestionControl>,
     /// 0: as the stack's setting.
@@ -54,14 +64,28 @@ pub(super) struct Fresh {
     window_clamp: u32,
     low_water: u32,
     unsent_low_water: u32,
-    urgent_inline: bool,
     /// TCP_MD5SIG, TCP_AO_ADD_KEY.
     keys: Option<Arc<Keys>>,
     /// Groups, if it ever said anything of them.
     pub multicast: Option<Arc<multicast::Settings>>,
-    fields: IpFields,
     /// Those of datagram sockets.
     pub udp: UdpOptions,
+}
+
+/// What a socket has that set none of them.
+static USUAL: LazyLock<Seldom> = LazyLock::new(Seldom::default);
+
+impl Deref for Fresh {
+    type Target = Seldom;
+    fn deref(&self) -> &Seldom {
+        self.seldom.as_deref().unwrap_or(&USUAL)
+    }
+}
+
+impl DerefMut for Fresh {
+    fn deref_mut(&mut self) -> &mut Seldom {
+        Arc::make_mut(self.seldom.get_or_insert_default())
+    }
 }
 
 /// Linux's SOCK_MIN_RCVBUF and SOCK_MIN_SNDBUF, before they are doubled.
@@ -84,22 +108,32 @@ const fn clamp_kept(bytes: u32) -> u32 {
 impl Default for Fresh {
     fn default() -> Self {
         Self {
-            binding: None,
             reuse_address: false,
             reuse_port: false,
             v6_only: false,
             broadcast: false,
             keep_alive: false,
+            no_delay: false,
+            cork: false,
+            quick_ack: true,
+            fast_connect: false,
+            urgent_inline: false,
+            fields: IpFields::default(),
+            binding: None,
+            seldom: None,
+        }
+    }
+}
+
+impl Default for Seldom {
+    fn default() -> Self {
+        Self {
             keepalive: Keepalive::default(),
             linger: None,
             receive_buffer: None,
             send_buffer: None,
-            no_delay: false,
-            cork: false,
-            quick_ack: true,
             max_segment: None,
             fast_open: FastOpenOptions::default(),
-            fast_connect: false,
             user_timeout: Duration::ZERO,
             congestion: None,
             syn_count: 0,
@@ -109,16 +143,24 @@ impl Default for Fresh {
             window_clamp: 0,
             low_water: 1,
             unsent_low_water: 0,
-            urgent_inline: false,
             keys: None,
             multicast: None,
-            fields: IpFields::default(),
             udp: UdpOptions::default(),
         }
     }
 }
 
 impl Fresh {
+    /// Id in the directory, and address, once it is bound.
+    pub fn binding(&self) -> Option<(u64, SocketAddr)> {
+        self.binding.as_deref().copied()
+    }
+
+    /// It is bound.
+    pub fn bind(&mut self, id: u64, address: SocketAddr) {
+        self.binding = Some(Arc::new((id, address)));
+    }
+
     /// What an accepted socket takes over from its listener: everything but the binding.
     pub fn inherited(&self) -> Self {
         Self {
@@ -435,7 +477,7 @@ impl Socket {
         if !self.has(option) {
             return Err(error(libc::ENOPROTOOPT));
         }
-        let late = self.role.get().is_some() || self.fresh.lock().binding.is_some();
+        let late = self.role.get().is_some() || self.fresh.lock().binding().is_some();
         match option {
             SocketOption::V6Only(_) if late => return Err(error(libc::EINVAL)),
             SocketOption::MaxSegment(bytes) if bytes > 0 && !MAX_SEGMENT.contains(&bytes) => {
@@ -475,7 +517,7 @@ impl Socket {
                         socket.connection.set_fin_wait_2(fin_wait_2);
                     }
                     if matches!(option, SocketOption::Md5Key { .. }) {
-                        socket.sign_with_md5(fresh.key_of(socket.key.remote));
+                        socket.sign_with_md5(fresh.key_of(socket.key().remote));
                     }
                     apply_to(socket, option, &fresh, now);
                 });

@@ -3,16 +3,14 @@
 use std::{
     io::{self, IoSlice, IoSliceMut},
     net::{IpAddr, SocketAddr},
-    sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
     task::Waker,
 };
-
-use percore::lock::{Mutex, mutex};
 
 use super::{Readiness, ReceiveFlags, options::Fresh};
 use crate::{
     errno::error,
-    limits, locks,
+    limits,
     shard::{Connect, TcpOptions, TcpSocket},
     stack::Stack,
     steer::flow::FlowKey,
@@ -20,24 +18,19 @@ use crate::{
 
 /// A connection: the shard where it lives, and its number there.
 pub(super) struct Stream {
-    place: Mutex<Place>,
-    shard: AtomicUsize,
+    /// Both change only in connect(2), while the socket's lock is held.
+    shard: AtomicU32,
     number: AtomicU32,
-}
-
-#[derive(Clone, Copy)]
-struct Place {
-    key: FlowKey,
     /// A connect has answered that it is done.
-    reported: bool,
+    reported: AtomicBool,
 }
 
 impl Stream {
-    fn at(shard: usize, number: u32, key: FlowKey, reported: bool) -> Self {
+    fn at(shard: usize, number: u32, reported: bool) -> Self {
         Self {
-            place: mutex(&locks::PLACE, Place { key, reported }),
-            shard: AtomicUsize::new(shard),
+            shard: AtomicU32::new(short(shard)),
             number: AtomicU32::new(number),
+            reported: AtomicBool::new(reported),
         }
     }
 
@@ -49,20 +42,19 @@ impl Stream {
         fresh: &Fresh,
         fast: bool,
     ) -> io::Result<Self> {
-        let (shard, number, key) = start(stack, bound, remote, fresh, fast)?;
-        Ok(Self::at(shard, number, key, false))
+        let (shard, number) = start(stack, bound, remote, fresh, fast)?;
+        Ok(Self::at(shard, number, false))
     }
 
-    /// connect(2) on a socket that was connected or connects; `None`: the last attempt failed, and a new one has begun.
+    /// connect(2) on a socket that was connected or connects; `None`: the last attempt failed, and a new one has begun. `fresh` is locked.
     pub fn connect_again(
         &self,
         stack: &Stack,
         remote: SocketAddr,
         fresh: &Fresh,
     ) -> Option<io::Result<()>> {
-        let mut place = self.place.lock();
         let number = self.number.load(Relaxed);
-        let state = stack.with_shard_fresh(self.shard.load(Relaxed), |shard, _| {
+        let state = stack.with_shard_fresh(self.shard(), |shard, _| {
             let socket = shard.tcp(number)?;
             if socket.connection.is_held() {
                 return Some(((true, false), None)); // connected, as far as anyone was told
@@ -72,24 +64,24 @@ impl Stream {
         });
         match state {
             Some((_, Some(errno))) => return Some(Err(error(errno))),
-            Some(((true, _), None)) if place.reported => return Some(Err(error(libc::EISCONN))),
             Some(((true, _), None)) => {
-                place.reported = true;
-                return Some(Ok(()));
+                let told = self.reported.swap(true, Relaxed);
+                return Some(if told {
+                    Err(error(libc::EISCONN))
+                } else {
+                    Ok(())
+                });
             }
             Some(((false, false), None)) => return Some(Err(error(libc::EALREADY))),
             _ => {}
         }
-        let bound = fresh.binding.map(|(_, address)| address);
+        let bound = fresh.binding().map(|(_, address)| address);
         match start(stack, bound, remote, fresh, false) {
-            Ok((shard, number, key)) => {
+            Ok((shard, number)) => {
                 self.close(stack);
-                *place = Place {
-                    key,
-                    reported: false,
-                };
-                // Relaxed: `place` is locked; a call that runs beside this one meets the old connection or the new one.
-                self.shard.store(shard, Relaxed);
+                // Relaxed: `fresh` is locked; a call that runs beside this one meets the old connection or the new one.
+                self.reported.store(false, Relaxed);
+                self.shard.store(short(shard), Relaxed);
                 self.number.store(number, Relaxed);
                 None
             }
@@ -101,7 +93,7 @@ impl Stream {
     pub fn is_held(&self, stack: &Stack) -> bool {
         let is_held = self.hold(stack, |shard, number| shard.is_held(number));
         if is_held {
-            self.place.lock().reported = true;
+            self.reported.store(true, Relaxed);
         }
         is_held
     }
@@ -116,9 +108,7 @@ impl Stream {
         match state {
             _ if is_held => Ok(()),
             Some((false, false)) => Err(libc::EALREADY),
-            Some((true, _)) if std::mem::replace(&mut self.place.lock().reported, true) => {
-                Err(libc::EISCONN)
-            }
+            Some((true, _)) if self.reported.swap(true, Relaxed) => Err(libc::EISCONN),
             _ => Ok(()),
         }
     }
@@ -126,7 +116,7 @@ impl Stream {
     /// What became of connecting, or an errno: EALREADY while it goes on.
     pub fn finish_connect(&self, stack: &Stack) -> Result<(), i32> {
         let number = self.number.load(Relaxed);
-        let connected = stack.with_shard_fresh(self.shard.load(Relaxed), |shard, _| {
+        let connected = stack.with_shard_fresh(self.shard(), |shard, _| {
             if let Some(errno) = shard.tcp_take_error(number) {
                 return Err(errno);
             }
@@ -137,7 +127,7 @@ impl Stream {
             }
         });
         if connected.is_ok() {
-            self.place.lock().reported = true;
+            self.reported.store(true, Relaxed);
         }
         connected
     }
@@ -149,7 +139,7 @@ impl Stream {
         f: impl FnOnce(&mut crate::shard::Shard, u32) -> R + Send,
     ) -> R {
         let number = self.number.load(Relaxed);
-        stack.with_shard(self.shard.load(Relaxed), |shard, _| f(shard, number))
+        stack.with_shard(self.shard(), |shard, _| f(shard, number))
     }
 
     /// With a waker: registers it where the call would block, else forgets it, without letting go of the shard in between.
@@ -180,7 +170,7 @@ impl Stream {
         waker: Option<&Waker>,
     ) -> Result<usize, i32> {
         let number = self.number.load(Relaxed);
-        let shard = self.shard.load(Relaxed);
+        let shard = self.shard();
         stack.with_shard_fresh(shard, |shard, _| {
             let received = shard.tcp_receive(number, buffers, flags);
             if let Some(waker) = waker {
@@ -222,23 +212,19 @@ impl Stream {
 
     pub fn shutdown(&self, stack: &Stack, read: bool, write: bool) -> Result<(), i32> {
         let number = self.number.load(Relaxed);
-        stack.with_shard(self.shard.load(Relaxed), |shard, now| {
+        stack.with_shard(self.shard(), |shard, now| {
             shard.tcp_shutdown(number, read, write, now)
         })
     }
 
     pub fn close(&self, stack: &Stack) {
         let number = self.number.load(Relaxed);
-        stack.with_shard(self.shard.load(Relaxed), |shard, now| {
-            shard.tcp_close(number, now)
-        });
+        stack.with_shard(self.shard(), |shard, now| shard.tcp_close(number, now));
     }
 
     pub fn readiness(&self, stack: &Stack) -> Readiness {
         let number = self.number.load(Relaxed);
-        stack.with_shard_fresh(self.shard.load(Relaxed), |shard, _| {
-            shard.tcp_readiness(number)
-        })
+        stack.with_shard_fresh(self.shard(), |shard, _| shard.tcp_readiness(number))
     }
 
     pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) -> bool {
@@ -293,29 +279,41 @@ impl Stream {
     }
 
     /// Where it lives.
+    #[inline]
     pub fn shard(&self) -> usize {
-        self.shard.load(Relaxed) // as everywhere here
+        self.shard.load(Relaxed) as usize // as everywhere here
     }
 
-    pub fn local(&self) -> SocketAddr {
-        let key = self.place.lock().key;
-        SocketAddr::new(key.local, key.local_port)
+    /// Its flow: the shard keeps the connection, over or not, as long as somebody holds it.
+    fn key(&self, stack: &Stack) -> Option<FlowKey> {
+        self.hold(stack, |shard, number| shard.tcp(number).map(TcpSocket::key))
     }
 
-    pub fn remote(&self) -> SocketAddr {
-        let key = self.place.lock().key;
-        SocketAddr::new(key.remote, key.remote_port)
+    pub fn local(&self, stack: &Stack) -> Option<SocketAddr> {
+        let key = self.key(stack)?;
+        Some(SocketAddr::new(key.local, key.local_port))
+    }
+
+    pub fn remote(&self, stack: &Stack) -> Option<SocketAddr> {
+        let key = self.key(stack)?;
+        Some(SocketAddr::new(key.remote, key.remote_port))
     }
 }
 
-/// Chooses a shard, and opens a connection there: the shard's number, the connection's, its flow.
+/// Shards are few.
+#[allow(clippy::cast_possible_truncation)]
+const fn short(shard: usize) -> u32 {
+    shard as u32
+}
+
+/// Chooses a shard, and opens a connection there: the shard's number, and the connection's.
 fn start(
     stack: &Stack,
     bound: Option<SocketAddr>,
     remote: SocketAddr,
     fresh: &Fresh,
     fast: bool,
-) -> io::Result<(usize, u32, FlowKey)> {
+) -> io::Result<(usize, u32)> {
     let same_family = |ip: &IpAddr| !ip.is_unspecified() && ip.is_ipv4() == remote.ip().is_ipv4();
     let source = bound.map(|b| b.ip()).filter(same_family);
     let port = bound.map_or(0, |b| b.port());
@@ -356,8 +354,7 @@ fn start(
         at = (at + 1) % stack.cells.len();
         opened = open(at);
     }
-    let (number, key) = opened.map_err(error)?;
-    Ok((at, number, key))
+    Ok((at, opened.map_err(error)?))
 }
 
 /// A listener: a part of it in each shard.
@@ -442,7 +439,8 @@ impl Listening {
         depth
     }
 
-    pub fn accept(&self, stack: &Stack) -> Option<Stream> {
+    /// A connection, and whose.
+    pub fn accept(&self, stack: &Stack) -> Option<(Stream, SocketAddr)> {
         let count = self.parts.len();
         // Relaxed: only spreads the load.
         let first = if count == 1 {
@@ -456,7 +454,8 @@ impl Listening {
             if let Some((number, key)) =
                 stack.with_shard_fresh(shard, |shard, _| shard.accept(part))
             {
-                return Some(Stream::at(shard, number, key, true));
+                let remote = SocketAddr::new(key.remote, key.remote_port);
+                return Some((Stream::at(shard, number, true), remote));
             }
         }
         None

@@ -113,6 +113,32 @@ impl Tuple {
         Self { ends: words, ports }
     }
 
+    /// The flow of TCP that it names, seen from us.
+    pub fn tcp_key(&self) -> FlowKey {
+        let bytes = self.ends.map(u64::to_ne_bytes);
+        let [first, second, third, fourth] = bytes;
+        let (remote, local) = if self.ends[2..] == [0, 0] {
+            let [r0, r1, r2, r3, l0, l1, l2, l3] = first;
+            ([r0, r1, r2, r3].into(), [l0, l1, l2, l3].into())
+        } else {
+            let whole = |high: [u8; 8], low: [u8; 8]| {
+                let mut octets = [0; 16];
+                octets[..8].copy_from_slice(&high);
+                octets[8..].copy_from_slice(&low);
+                IpAddr::from(octets)
+            };
+            (whole(first, second), whole(third, fourth))
+        };
+        let [r0, r1, l0, l1] = self.ports.to_ne_bytes();
+        FlowKey {
+            local,
+            remote,
+            local_port: u16::from_be_bytes([l0, l1]),
+            remote_port: u16::from_be_bytes([r0, r1]),
+            protocol: Protocol::TCP,
+        }
+    }
+
     /// The sum of the TCP pseudo header for `len` bytes (RFC 9293 §3.1): the order of its words does not matter.
     #[inline]
     pub fn pseudo_header(&self, protocol: Protocol, len: usize) -> checksum::Partial {

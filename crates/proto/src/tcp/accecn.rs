@@ -3,6 +3,7 @@
 //! The option goes with acknowledgments without text, where it takes no room from any; with SACK blocks if it fits.
 
 use super::ecn::ECN_FLAGS;
+use super::seldom::Usual;
 use crate::ip::Ecn;
 use crate::wire::tcp::{AccEcn, Flags, Header, Options};
 
@@ -51,8 +52,12 @@ const fn ace_of(count: u8) -> Flags {
     Flags(((count & 7) as u16) << 6)
 }
 
+impl Usual for Accurate {
+    const USUAL: &'static Self = &Self::new();
+}
+
 impl Accurate {
-    pub const fn new() -> Self {
+    const fn new() -> Self {
         Self {
             packets: PACKETS,
             ect0: BYTES,
@@ -129,9 +134,14 @@ impl Accurate {
     }
 
     /// An acknowledgment leaves.
-    #[inline]
     pub const fn acknowledged(&mut self) {
         self.marks = 0;
+    }
+
+    /// Whether the acknowledgment that leaves is to be told of by [`Self::acknowledged`].
+    #[inline]
+    pub const fn has_marks(&self) -> bool {
+        self.marks > 0
     }
 
     /// The option for an acknowledgment without text (§3.2.3.3, the simple scheme), if a counter moved since the last and `options`

@@ -114,7 +114,7 @@ impl Connection {
         if out.acked > 0 {
             out.events |= Events::WRITABLE;
         }
-        if self.sends_urgent && self.snd.una >= self.snd.urgent {
+        if self.sends_urgent && self.snd.una >= self.seldom.urgent_out {
             self.sends_urgent = false;
         }
         self.take_acknowledged(header, delivery, now);

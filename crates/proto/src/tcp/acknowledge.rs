@@ -82,14 +82,16 @@ impl Connection {
         }
         if receiver.queue.gaps() > 0 {
             let covered = |left: SeqNum| run.is_some_and(|run| run.0 <= left && left < run.1);
-            for &(left, right) in self.sack_blocks.as_slice() {
+            for &(left, right) in self.seldom.sack_blocks.as_slice() {
                 if left > self.rcv.nxt && !covered(left) {
                     blocks.push(left, right);
                 }
             }
             receiver.queue.fill_sack(receiver.pool, &mut blocks);
         }
-        self.sack_blocks = blocks;
+        if !blocks.is_empty() || !self.seldom.sack_blocks.is_empty() {
+            self.seldom.sack_blocks = blocks;
+        }
     }
 
     /// RFC 2883 §4: the next acknowledgment, and only that, says what came twice; behind it the larger block that it is part of, if
@@ -102,12 +104,12 @@ impl Connection {
         let mut blocks = SackBlocks::NONE;
         blocks.push(left, right);
         let holds = |block: &&(SeqNum, SeqNum)| block.0 <= left && right <= block.1;
-        let known = self.sack_blocks.as_slice();
+        let known = self.seldom.sack_blocks.as_slice();
         let rest = known.iter().filter(|block| !holds(block));
         for &(left, right) in known.iter().filter(holds).chain(rest) {
             blocks.push(left, right);
         }
-        self.sack_blocks = blocks;
+        self.seldom.sack_blocks = blocks;
         self.duplicate_block = true;
     }
 
@@ -115,10 +117,10 @@ impl Connection {
     pub(super) fn forget_duplicate(&mut self) {
         if core::mem::take(&mut self.duplicate_block) {
             let mut blocks = SackBlocks::NONE;
-            for &(left, right) in self.sack_blocks.as_slice().iter().skip(1) {
+            for &(left, right) in self.seldom.sack_blocks.as_slice().iter().skip(1) {
                 blocks.push(left, right);
             }
-            self.sack_blocks = blocks;
+            self.seldom.sack_blocks = blocks;
         }
     }
 }

@@ -13,12 +13,13 @@ use super::rate::Rate;
 use super::receive_buffer::ReceiveTuning;
 use super::recovery::Recovery;
 use super::rtt::RttEstimator;
+use super::seldom::{Lazy, Seldom};
 use super::sent::Sent;
 use super::timer::Timers;
 use super::types::{Error, Events, State};
 use super::user_timeout::UserTimeout;
 use crate::time::{Duration, Instant};
-use crate::wire::tcp::{SackBlocks, SeqNum};
+use crate::wire::tcp::SeqNum;
 
 /// What `output` has to look at. Empty means: nothing to send, at the price of one comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,8 +135,6 @@ pub(super) struct SendVariables {
     /// Next to send that was never sent. What is sent again is in the records ([`Sent`]).
     pub nxt: SeqNum,
     pub end: SeqNum,
-    /// What lies before is urgent.
-    pub urgent: SeqNum,
     /// Where the last segment ended that was not full.
     pub small: SeqNum,
     pub wnd: u32,
@@ -191,11 +190,11 @@ pub struct Connection {
     pub(super) no_reader: bool,
     /// The window is closed; the retransmission timer is the persist timer.
     pub(super) probing: bool,
-    /// The peer announced urgent data up to `urgent_end`.
+    /// The peer announced urgent data up to `seldom.urgent_end`.
     pub(super) urgent: bool,
-    /// The first of `sack_blocks` tells of a duplicate, once.
+    /// The first of `seldom.sack_blocks` tells of a duplicate, once.
     pub(super) duplicate_block: bool,
-    /// We announce urgent data up to `snd_urgent`.
+    /// We announce urgent data up to `seldom.urgent_out`.
     pub(super) sends_urgent: bool,
     pub(super) error: Option<Error>,
     /// What ICMP said meanwhile (RFC 9293 SHLD-25); the reason given if the connection times out.
@@ -217,8 +216,6 @@ pub struct Connection {
     /// Further duplicate acknowledgments owed; without SACK their number is all the peer learns.
     pub(super) duplicate_acks_owed: u8,
     pub(super) peer_fin: SeqNum,
-    pub(super) urgent_end: SeqNum,
-    pub(super) sack_blocks: SackBlocks,
 
     // RFC 7323 §4.
     pub(super) ts_offset: u32,
@@ -250,8 +247,6 @@ pub struct Connection {
     pub(super) signature: u8,
     pub(super) challenges_sent: u8,
     pub(super) challenges_since: u32,
-    /// The RST owed to a stranger (`Pending::REFUSE`).
-    pub(super) refuse_seq: SeqNum,
 
     pub(super) local_port: u16,
     pub(super) remote_port: u16,
@@ -259,6 +254,7 @@ pub struct Connection {
     pub(super) tuning: ReceiveTuning,
     pub(super) user_timeout: UserTimeout,
     pub(super) counters: Counters,
+    pub(super) seldom: Lazy<Seldom>,
 }
 
 impl SendVariables {
@@ -267,7 +263,6 @@ impl SendVariables {
             una: iss,
             nxt: iss,
             end: SeqNum(iss.0.wrapping_add(1)),
-            urgent: iss,
             small: iss,
             wnd: 0,
             wnd_max: 0,
@@ -299,16 +294,7 @@ pub(super) struct Counters {
     pub bytes_received: u64,
     pub segments_in: u32,
     pub segments_out: u32,
-    pub retransmits: u32,
-    pub timeouts: u16,
-    pub recoveries: u16,
     pub data_segments: u32,
-    pub bytes_retransmitted: u64,
-    pub undos: u16,
-    pub tail_probes: u16,
-    pub dsacks: u32,
-    pub duplicate_segments: u32,
-    pub out_of_order: u32,
     pub data_segments_in: u32,
 }
 
@@ -351,8 +337,6 @@ impl Connection {
             quick_acks: if config.quick_ack { QUICK_ACKS } else { 0 },
             duplicate_acks_owed: 0,
             peer_fin: SeqNum(0),
-            urgent_end: SeqNum(0),
-            sack_blocks: SackBlocks::NONE,
             ts_offset: 0,
             ts_recent: 0,
             ts_recent_at: 0,
@@ -376,13 +360,13 @@ impl Connection {
             signature: 0,
             challenges_sent: 0,
             challenges_since: 0,
-            refuse_seq: SeqNum(0),
             local_port: 0,
             remote_port: 0,
             settings,
             tuning: ReceiveTuning::new(config.receive_buffer_max.min(RECEIVE_BUFFER_MAX)),
             user_timeout: UserTimeout::new(config.user_timeout_option, settings.retry_ms),
             counters: Counters::default(),
+            seldom: Lazy::USUAL,
         }
     }
 
@@ -497,7 +481,8 @@ impl Connection {
     /// (RFC 9293 MUST-33).
     pub fn urgent_remaining(&self) -> Option<u32> {
         let read = self.read_next();
-        (self.urgent && self.urgent_end > read).then(|| (self.urgent_end - read).unsigned_abs())
+        (self.urgent && self.seldom.urgent_end > read)
+            .then(|| (self.seldom.urgent_end - read).unsigned_abs())
     }
 
     /// What the application reads next. The peer's FIN, once reached, has a number and no text.
@@ -564,7 +549,7 @@ impl Connection {
 
     /// Bytes of heap that the connection takes beside itself.
     pub fn heap_bytes(&self) -> usize {
-        self.sent.heap_bytes()
+        self.sent.heap_bytes() + self.seldom.heap_bytes()
     }
 
     /// Turns keep-alive probes on (`Some`) or off (RFC 9293 MUST-24).
@@ -606,7 +591,7 @@ impl Connection {
     /// names the octet after it. New programs have better ways (SHLD-13).
     pub fn mark_urgent(&mut self) {
         self.sends_urgent = true;
-        self.snd.urgent = self.snd.end;
+        self.seldom.urgent_out = self.snd.end;
         self.pending.set(Pending::SEND);
     }
 
@@ -614,7 +599,7 @@ impl Connection {
     #[inline]
     pub fn consumed(&mut self, n: u32) {
         self.unread = self.unread.saturating_sub(n);
-        if self.urgent && self.urgent_end <= self.read_next() {
+        if self.urgent && self.seldom.urgent_end <= self.read_next() {
             self.urgent = false;
         }
         if self.window_update_is_due() {

@@ -10,6 +10,7 @@ use super::congestion::Cause;
 use super::connection::{Connection, Pending};
 use super::delivery::Delivery;
 use super::input::Segment;
+use super::seldom::Lazy;
 use super::types::State;
 use crate::ip::Ecn;
 use crate::time::Instant;
@@ -34,7 +35,7 @@ pub(super) enum Feedback {
 }
 
 /// ECN's part of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct EcnState {
     wish: EcnMode,
@@ -55,7 +56,7 @@ pub(super) struct EcnState {
     silent: bool,
     /// Marks told before this is acknowledged have been answered.
     answered: SeqNum,
-    pub accurate: Accurate,
+    pub accurate: Lazy<Accurate>,
 }
 
 impl EcnState {
@@ -71,7 +72,7 @@ impl EcnState {
             asked: Flags::NONE,
             silent: false,
             answered: SeqNum(0),
-            accurate: Accurate::new(),
+            accurate: Lazy::USUAL,
         }
     }
 
@@ -313,11 +314,14 @@ impl Connection {
             && !segment.header.flags.intersects(Flags::ACK | Flags::RST);
         if !again {
             // RFC 9768 §3.2.2.1: a repeated SYN-ACK is answered as the first one was.
-            self.ecn.accurate.answers_syn_ack |= self.ecn.feedback == Feedback::Accurate
+            if self.ecn.feedback == Feedback::Accurate
                 && self.state == State::Established
                 && !self.passive
                 && segment.seq == self.irs
-                && segment.header.flags.contains(Flags::ACK);
+                && segment.header.flags.contains(Flags::ACK)
+            {
+                self.ecn.accurate.answers_syn_ack = true;
+            }
             return false;
         }
         self.ecn.syn_ecn = segment.ecn; // §3.1.5: the latest

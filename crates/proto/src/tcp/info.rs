@@ -141,7 +141,7 @@ impl Connection {
     /// The connection in figures. Looks at every segment under way: not for the path of packets.
     pub fn info_at(&self, now: Instant) -> Info {
         let micros = |us: u32| Duration::from_micros(u64::from(us));
-        let c = &self.counters;
+        let (c, s) = (&self.counters, &*self.seldom);
         Info {
             state: self.state,
             timestamps: self.timestamps,
@@ -172,15 +172,15 @@ impl Connection {
             receive_rtt: self.receive_space().0,
             receive_space_bytes: self.receive_space().1,
             in_recovery: self.recovery.is_repairing(),
-            retransmits: c.retransmits,
-            timeouts: u32::from(c.timeouts),
-            recoveries: u32::from(c.recoveries),
+            retransmits: s.retransmits,
+            timeouts: u32::from(s.timeouts),
+            recoveries: u32::from(s.recoveries),
             bytes_acked: c.bytes_acked,
             bytes_received: c.bytes_received,
             segments_in: c.segments_in,
             segments_out: c.segments_out,
-            duplicate_segments: c.duplicate_segments,
-            out_of_order_segments: c.out_of_order,
+            duplicate_segments: s.duplicate_segments,
+            out_of_order_segments: s.out_of_order,
             data_segments_in: c.data_segments_in,
             delayed_ack: micros(self.settings.delayed_ack_us),
             attempts: self.attempts,
@@ -205,7 +205,7 @@ impl Connection {
             }
             Phase::Open => Repair::Open,
         };
-        let c = &self.counters;
+        let (c, s) = (&self.counters, &*self.seldom);
         let outstanding = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
         let (bytes, interval_us) = self.rate.last;
         let [busy, window_limited, buffer_limited] = self.busy.times(now);
@@ -223,10 +223,10 @@ impl Connection {
             retransmitted: segments(self.sent.retransmitted()),
             reordering: u32::from(self.recovery.rack.reordering).max(DUPLICATE_THRESHOLD),
             reorderings_seen: self.recovery.rack.reorderings.into(),
-            duplicates_reported: c.dsacks,
+            duplicates_reported: s.dsacks,
             data_segments: c.data_segments,
-            bytes: c.bytes_acked + u64::from(outstanding) + c.bytes_retransmitted,
-            bytes_retransmitted: c.bytes_retransmitted,
+            bytes: c.bytes_acked + u64::from(outstanding) + s.bytes_retransmitted,
+            bytes_retransmitted: s.bytes_retransmitted,
             delivered: segments(self.rate.delivered),
             delivery_rate: (u64::from(bytes) * 1_000_000)
                 .checked_div(interval_us.into())
@@ -236,9 +236,9 @@ impl Connection {
             busy,
             window_limited,
             buffer_limited,
-            timeouts: c.timeouts.into(),
-            undos: c.undos.into(),
-            tail_probes: c.tail_probes.into(),
+            timeouts: s.timeouts.into(),
+            undos: s.undos.into(),
+            tail_probes: s.tail_probes.into(),
             ..Sending::default()
         }
     }

@@ -91,9 +91,9 @@ impl Connection {
 
     /// Whether nothing is under way but text and acknowledgments.
     #[inline]
-    pub(super) const fn is_calm(&self) -> bool {
+    pub(super) fn is_calm(&self) -> bool {
         !(self.probing || self.no_reader || self.peer_fin_known || self.sends_urgent)
-            && self.sack_blocks.is_empty()
+            && self.seldom.sack_blocks.is_empty()
             && self.recovery.is_calm()
             && self.sent.is_plain()
     }
@@ -226,7 +226,7 @@ impl Connection {
             self.answer_unacceptable(segment);
         }
         if old && segment.space() > 0 {
-            self.counters.duplicate_segments = self.counters.duplicate_segments.wrapping_add(1);
+            self.seldom.duplicate_segments = self.seldom.duplicate_segments.wrapping_add(1);
             self.note_duplicate(segment.seq, segment.seq + segment.len);
             return Err(Drop::Duplicate);
         }
@@ -310,9 +310,9 @@ impl Connection {
             return;
         }
         let end = segment.seq + u32::from(header.urgent);
-        if end > self.rcv.nxt && (!self.urgent || end > self.urgent_end) {
+        if end > self.rcv.nxt && (!self.urgent || end > self.seldom.urgent_end) {
             self.urgent = true;
-            self.urgent_end = end;
+            self.seldom.urgent_end = end;
             out.events |= Events::URGENT;
         }
     }
@@ -436,7 +436,7 @@ impl Connection {
             self.duplicate_acks_owed = self.duplicate_acks_owed.saturating_add(1).min(8);
         }
         self.pending.set(Pending::ACK);
-        self.counters.out_of_order = self.counters.out_of_order.wrapping_add(1);
+        self.seldom.out_of_order = self.seldom.out_of_order.wrapping_add(1);
         self.counters.data_segments_in = self.counters.data_segments_in.wrapping_add(1);
         let end = seq + u32::try_from(payload.len()).unwrap_or(0);
         let result = receiver

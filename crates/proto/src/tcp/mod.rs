@@ -51,6 +51,7 @@ mod retries;
 mod rtt;
 mod sack;
 mod scoreboard;
+mod seldom;
 mod sent;
 mod signature;
 mod tail_probe;

@@ -159,7 +159,7 @@ impl Connection {
 
     /// RFC 9293 §3.10.7.3 and .4: a segment that acknowledges what we never sent.
     pub(super) fn refuse(&mut self, seq: SeqNum) {
-        self.refuse_seq = seq;
+        self.seldom.refuse_seq = seq;
         self.pending.set(Pending::REFUSE);
     }
 }

@@ -143,7 +143,7 @@ impl Connection {
     fn special_segment(&mut self, now: Instant) -> Option<Transmit> {
         if self.pending.has(Pending::REFUSE) {
             self.pending.clear(Pending::REFUSE);
-            let header = self.plain_header(self.refuse_seq, Flags::RST);
+            let header = self.plain_header(self.seldom.refuse_seq, Flags::RST);
             return Some(Transmit {
                 header,
                 offset: 0,
@@ -233,8 +233,8 @@ impl Connection {
         header.ack = self.rcv.nxt;
         header.window = self.window_to_announce();
         header.options.timestamps = self.timestamps_option(now);
-        if !self.sack_blocks.is_empty() {
-            let mut blocks = self.sack_blocks;
+        if !self.seldom.sack_blocks.is_empty() {
+            let mut blocks = self.seldom.sack_blocks;
             // RFC 2018 §3: with timestamps three blocks fit.
             if self.timestamps && blocks.len > 3 {
                 blocks.len = 3;
@@ -242,8 +242,8 @@ impl Connection {
             header.options.sack = blocks;
             self.forget_duplicate();
         }
-        if self.sends_urgent && self.snd.urgent > seq {
-            let distance = (self.snd.urgent - seq).unsigned_abs();
+        if self.sends_urgent && self.seldom.urgent_out > seq {
+            let distance = (self.seldom.urgent_out - seq).unsigned_abs();
             header.flags = header.flags | Flags::URG;
             header.urgent = u16::try_from(distance).unwrap_or(u16::MAX);
         }
@@ -256,7 +256,9 @@ impl Connection {
     #[inline]
     fn acknowledged_by_this(&mut self) {
         self.last_ack_sent = self.rcv.nxt;
-        self.ecn.accurate.acknowledged();
+        if self.ecn.accurate.has_marks() {
+            self.ecn.accurate.acknowledged();
+        }
         self.timers.delayed_ack = Instant::FAR;
         self.pending.clear(Pending::ACK);
     }
@@ -353,11 +355,13 @@ impl Connection {
     /// Bytes of text in a full segment, now that SACK blocks may take their place.
     #[inline]
     fn full_segment(&self) -> u32 {
-        let blocks = u32::from(
-            self.sack_blocks
-                .len
-                .min(if self.timestamps { 3 } else { 4 }),
-        );
+        let blocks =
+            u32::from(
+                self.seldom
+                    .sack_blocks
+                    .len
+                    .min(if self.timestamps { 3 } else { 4 }),
+            );
         let sack = if blocks > 0 { 4 + 8 * blocks } else { 0 };
         u32::from(self.snd.mss) - sack
     }
@@ -573,7 +577,7 @@ impl Connection {
         self.congestion.sent();
         self.snd.nxt = end;
         if self.recovery.phase != Phase::Open {
-            self.recovery.prr.out = self.recovery.prr.out.saturating_add(len);
+            self.seldom.prr.out = self.seldom.prr.out.saturating_add(len);
         }
     }
 
@@ -589,7 +593,7 @@ impl Connection {
                 ..fresh
             };
         });
-        self.recovery.prr.out = self.recovery.prr.out.saturating_add(len);
+        self.seldom.prr.out = self.seldom.prr.out.saturating_add(len);
     }
 
     /// What was sent before leaves again.
@@ -597,8 +601,8 @@ impl Connection {
     fn send_lost(&mut self, stretch: Stretch, now: Instant) {
         self.note_retransmission(now);
         let ts = self.timestamp_value(now);
-        self.recovery.undo.resent(ts);
-        self.counters.bytes_retransmitted += u64::from(stretch.len);
+        self.seldom.undo.resent(ts);
+        self.seldom.bytes_retransmitted += u64::from(stretch.len);
         self.record_again(stretch.start, stretch.end(), now);
         self.path.resent(stretch.start);
         // RFC 6298 §5.1: the timer runs from now for what was just repaired at the front.
@@ -611,7 +615,7 @@ impl Connection {
     /// timestamp says which of them was answered.
     #[inline(never)]
     fn note_retransmission(&mut self, now: Instant) {
-        self.counters.retransmits = self.counters.retransmits.wrapping_add(1);
+        self.seldom.retransmits = self.seldom.retransmits.wrapping_add(1);
         self.ts_retransmitted = self.timestamp_value(now);
     }
 

@@ -284,7 +284,7 @@ impl Connection {
     #[cold]
     #[inline(never)]
     pub(super) fn probe_due(&mut self, text: u32, room: u32) -> Option<u32> {
-        if !self.is_calm() || !self.sack || self.fin_queued || !self.sack_blocks.is_empty() {
+        if !self.is_calm() || !self.sack || self.fin_queued || !self.seldom.sack_blocks.is_empty() {
             return None;
         }
         let Some(size) = self.probe_size() else {

@@ -11,7 +11,7 @@ use super::rack::{DUPLICATE_THRESHOLD, Path, Rack};
 use super::sent::{Record, elapsed_us, micros_of};
 use super::tail_probe::TailProbe;
 use super::timer::Waiting;
-use super::undo::{Frto, Undo};
+use super::undo::Frto;
 use crate::time::Instant;
 use crate::wire::tcp::{Header, SeqNum};
 
@@ -25,8 +25,6 @@ pub(super) struct Recovery {
     /// Duplicate acknowledgments in a row, where SACK does not say more.
     pub duplicates: u16,
     pub rack: Rack,
-    pub prr: Prr,
-    pub undo: Undo,
     pub tail: TailProbe,
     pub frto: Frto,
     /// What the early timer waits for.
@@ -40,8 +38,6 @@ impl Recovery {
             recover: iss,
             duplicates: 0,
             rack: Rack::new(iss),
-            prr: Prr::begin(0, 0),
-            undo: Undo::new(iss),
             tail: TailProbe::NONE,
             frto: Frto::Off,
             waiting: Waiting::TailProbe,
@@ -245,7 +241,7 @@ impl Connection {
 
     fn arm_undo(&mut self) {
         let open = self.sent.sent_again();
-        self.recovery
+        self.seldom
             .undo
             .arm(&self.congestion.window, self.snd.una, open);
     }
@@ -257,12 +253,12 @@ impl Connection {
             self.arm_undo();
             let flight = delivery.prior_flight;
             self.congestion.reduce(Cause::Loss, flight, now);
-            self.recovery.prr = Prr::begin(delivery.prior_flight, delivery.prior_sacked);
+            self.seldom.prr = Prr::begin(delivery.prior_flight, delivery.prior_sacked);
         }
         self.recovery.phase = Phase::Recovery;
         self.recovery.recover = self.snd.nxt;
         self.recovery.tail = TailProbe::NONE;
-        self.counters.recoveries = self.counters.recoveries.saturating_add(1);
+        self.seldom.recoveries = self.seldom.recoveries.saturating_add(1);
         self.pending.set(Pending::SEND);
     }
 
@@ -272,9 +268,9 @@ impl Connection {
             return;
         }
         let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
-        self.recovery.undo.disarm();
+        self.seldom.undo.disarm();
         self.congestion.reduce(cause, flight, now);
-        self.recovery.prr = Prr::begin(flight, self.sent.sacked());
+        self.seldom.prr = Prr::begin(flight, self.sent.sacked());
         self.recovery.phase = Phase::Reducing;
         self.recovery.recover = self.snd.nxt;
     }
@@ -302,7 +298,7 @@ impl Connection {
         };
         let window = &mut self.congestion.window;
         window.cwnd = self
-            .recovery
+            .seldom
             .prr
             .window(told, window.ssthresh, window.mss)
             .max(window.mss);
@@ -335,7 +331,7 @@ impl Connection {
         self.recovery.recover = self.snd.nxt;
         self.recovery.duplicates = 0;
         self.recovery.tail = TailProbe::NONE;
-        self.counters.timeouts = self.counters.timeouts.saturating_add(1);
+        self.seldom.timeouts = self.seldom.timeouts.saturating_add(1);
         self.pending.set(Pending::SEND);
     }
 
@@ -367,7 +363,7 @@ impl Connection {
         if self.sent.lost() > 0 && !self.recovery.is_repairing() {
             self.recovery.phase = Phase::Loss;
             self.recovery.recover = self.snd.nxt;
-            self.recovery.undo.disarm();
+            self.seldom.undo.disarm();
             self.recovery.frto = Frto::Off;
         }
         self.recovery.duplicates = 0;
@@ -380,7 +376,7 @@ impl Connection {
         if !self.recovery.is_repairing() {
             self.recovery.phase = Phase::Loss;
             self.recovery.recover = self.snd.nxt;
-            self.recovery.undo.disarm();
+            self.seldom.undo.disarm();
         }
         self.pending.set(Pending::SEND);
     }

@@ -53,9 +53,6 @@ impl Record {
     }
 }
 
-/// Records kept by a connection that has been silent for a while: 256 bytes for a connection that is idle (`idle_connection_bytes`).
-const KEPT: usize = 8;
-
 /// The transmissions under way.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
@@ -69,8 +66,6 @@ pub(super) struct Sent {
     sacked_records: u32,
     /// No lost record begins below.
     lost_from: SeqNum,
-    /// Most records at one time since memory was last given back.
-    peak: usize,
 }
 
 /// Microseconds of `now`, modulo 2³²: for times that lie less than half an hour apart.
@@ -102,7 +97,6 @@ impl Sent {
             lost: 0,
             sacked_records: 0,
             lost_from: una,
-            peak: 0,
         }
     }
 
@@ -189,7 +183,6 @@ impl Sent {
         }
         self.in_flight += distance(start, record.end);
         self.records.push_back(record);
-        self.peak = self.peak.max(self.records.len());
     }
 
     fn counter(&mut self, fate: Fate) -> &mut u32 {
@@ -220,17 +213,16 @@ impl Sent {
         self.una = una;
     }
 
-    /// Whether nothing is under way and more memory is held than an idle connection should.
+    /// Whether nothing is under way and memory is held that an idle connection does not need.
     #[inline]
-    pub fn is_oversized(&self) -> bool {
-        self.records.is_empty() && self.peak > KEPT
+    pub fn holds_spare(&self) -> bool {
+        self.records.is_empty() && self.records.capacity() > 0
     }
 
-    /// Gives back what an idle connection does not need.
+    /// Gives it back.
     pub fn trim(&mut self) {
-        if self.is_oversized() {
+        if self.records.is_empty() {
             self.records = VecDeque::new();
-            self.peak = 0;
         }
     }
 

@@ -73,7 +73,7 @@ impl Connection {
             end: Some(end),
             is_retransmission,
         };
-        self.counters.tail_probes = self.counters.tail_probes.saturating_add(1);
+        self.seldom.tail_probes = self.seldom.tail_probes.saturating_add(1);
     }
 
     /// RFC 8985 §7.4: what an acknowledgment says of the probe. One that only filled the hole that it was sent for has hidden a loss.

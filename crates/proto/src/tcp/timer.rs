@@ -121,7 +121,7 @@ impl Connection {
         self.recovery.waiting = Waiting::TailProbe;
         self.timers.early = match self.probe_timeout_us() {
             Some(wait) => sooner(now.plus_micros(wait), self.timers.retransmit),
-            None if self.sent.is_oversized() => {
+            None if self.sent.holds_spare() => {
                 self.recovery.waiting = Waiting::Silence;
                 now.plus_micros(SILENCE_US)
             }

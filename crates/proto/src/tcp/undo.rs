@@ -36,17 +36,16 @@ pub(super) enum Frto {
 }
 
 impl Undo {
-    pub const fn new(iss: SeqNum) -> Self {
-        Self {
-            is_armed: false,
-            cwnd: 0,
-            ssthresh: 0,
-            from: iss,
-            open: 0,
-            resent: false,
-            first_resent: 0,
-        }
-    }
+    /// Nothing is to be taken back.
+    pub const NONE: Self = Self {
+        is_armed: false,
+        cwnd: 0,
+        ssthresh: 0,
+        from: SeqNum(0),
+        open: 0,
+        resent: false,
+        first_resent: 0,
+    };
 
     /// A reduction begins, at `una`. Of what was sent again for an earlier one `open` segments are not acknowledged: their answers are no
     /// answers to originals, and D-SACKs may be about them.
@@ -59,7 +58,8 @@ impl Undo {
             open,
             resent: earlier,
             first_resent: if earlier { self.first_resent } else { 0 },
-            ..Self::new(una)
+            from: una,
+            ..Self::NONE
         };
     }
 
@@ -101,7 +101,7 @@ impl Connection {
     pub(super) fn try_undo(&mut self, header: &Header, delivery: &Delivery, now: Instant) -> bool {
         let echo = header.options.timestamps.filter(|_| self.timestamps);
         let echo = echo.map(|ts| ts.echo).filter(|&echo| echo != 0);
-        let undo = &self.recovery.undo;
+        let undo = &self.seldom.undo;
         let by_frto = self.recovery.phase == Phase::Loss
             && self.recovery.frto != Frto::Off
             && delivery.original
@@ -117,13 +117,13 @@ impl Connection {
     }
 
     fn undo(&mut self, now: Instant) {
-        let undo = self.recovery.undo;
+        let undo = self.seldom.undo;
         let window = &mut self.congestion.window;
         window.cwnd = window.cwnd.max(undo.cwnd);
         window.ssthresh = window.ssthresh.max(undo.ssthresh);
         self.congestion.undone();
         self.sent.revive();
-        self.recovery.undo.disarm();
+        self.seldom.undo.disarm();
         self.recovery.frto = Frto::Off;
         self.recovery.phase = Phase::Open;
         self.recovery.duplicates = 0;
@@ -131,7 +131,7 @@ impl Connection {
         // What is taken for lost now and turns up later was reordered (RFC 8985 §6.2, step 3).
         self.recovery.rack.reordering_seen = true;
         self.rtt.end_back_off();
-        self.counters.undos = self.counters.undos.saturating_add(1);
+        self.seldom.undos = self.seldom.undos.saturating_add(1);
         self.arm_retransmit(now);
         self.pending.set(Pending::SEND);
     }

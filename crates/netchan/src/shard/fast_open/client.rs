@@ -181,7 +181,7 @@ impl Shard {
         let Some(socket) = self.tcp.get(number) else {
             return;
         };
-        let of = pair(&socket.key);
+        let of = pair(&socket.key());
         let Some(result) = socket.connection.fast_open_result() else {
             return;
         };

@@ -5,10 +5,7 @@ use std::{
     task::Waker,
 };
 
-use proto::{
-    tcp::Events,
-    time::{Duration, Instant},
-};
+use proto::{tcp::Events, time::Instant};
 
 use super::{Filling, Shard, TcpSocket, Wakers};
 use crate::socket::{Readiness, ReceiveFlags};
@@ -194,7 +191,7 @@ impl Shard {
         };
         socket.attached = false;
         socket.wakers = Wakers::default();
-        let events = if socket.linger == Some(Duration::ZERO) {
+        let events = if socket.resets {
             socket.connection.abort()
         } else {
             socket

@@ -38,7 +38,6 @@ impl Shard {
     ) -> Option<u32> {
         let facts = self.host.interfaces.get(usize::from(interface));
         let number = self.tcp.insert_with(|| TcpSocket {
-            key: *key,
             tuple: Tuple::of_key(key),
             hash,
             connection: connection.clone(),
@@ -61,7 +60,7 @@ impl Shard {
             template: emit::Template::new(key.local, key.remote, fields),
             interface,
             segmentation: facts.map_or(Segmentation::None, |i| i.segmentation),
-            linger,
+            resets: linger == Some(Duration::ZERO),
             auth: None,
         })?;
         self.insert_flow(hash, number);
@@ -69,7 +68,7 @@ impl Shard {
         Some(number)
     }
 
-    /// Opens a connection: route, local address and port, and the SYN. The number of the connection, and its flow.
+    /// Opens a connection: route, local address and port, and the SYN. The number of the connection.
     ///
     /// # Errors
     /// An errno: no route, no link, no free port or table slot, flow taken.
@@ -78,7 +77,7 @@ impl Shard {
         connect: &Connect<'_>,
         may_take: impl Fn(u8, u16) -> Result<bool, i32>,
         now: Instant,
-    ) -> Result<(u32, FlowKey), i32> {
+    ) -> Result<u32, i32> {
         let Connect {
             source,
             port,
@@ -123,7 +122,7 @@ impl Shard {
         self.count(Counter::ActiveOpens);
         self.tell_ports(trace::TCP_CONNECT, number);
         self.mark_dirty(number);
-        Ok((number, key))
+        Ok(number)
     }
 
     /// Gives `key` a local port whose flow is free and whose answers will be steered to this shard; the flow's hash.

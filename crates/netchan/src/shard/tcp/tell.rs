@@ -27,7 +27,8 @@ impl Shard {
         let Some(socket) = self.tcp.get(number) else {
             return;
         };
-        let ports = [socket.key.local_port.into(), socket.key.remote_port.into()];
+        let connection = &socket.connection;
+        let ports = [connection.local_port(), connection.remote_port()].map(u64::from);
         trace::note(
             event,
             [self.number as u64, number.into(), ports[0], ports[1]],
@@ -52,7 +53,10 @@ impl Shard {
         if events.contains(Events::RESET) {
             let error = socket.connection.error();
             let errno = error.map_or(0, |e| errno::of_tcp(e, socket.was_open));
-            let (errno, port) = (errno.unsigned_abs().into(), socket.key.remote_port.into());
+            let (errno, port) = (
+                errno.unsigned_abs().into(),
+                socket.connection.remote_port().into(),
+            );
             trace::note(trace::TCP_RESET, [shard, connection, errno, port]);
         }
         if events.contains(Events::LOSS) {

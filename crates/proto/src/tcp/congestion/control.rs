@@ -21,7 +21,7 @@ pub(in super::super) enum Control {
 }
 
 /// An idle connection holds this much of it.
-const _: () = assert!(size_of::<Control>() <= 104);
+const _: () = assert!(size_of::<Control>() <= 40);
 
 impl Control {
     /// The one asked for, before [`Algorithm::on_open`].

@@ -6,6 +6,7 @@
 use super::algorithm::{Ack, Algorithm, Cause, Window};
 use super::hystart::HyStart;
 use super::reno::{self, CWND_MAX};
+use crate::tcp::seldom::{Lazy, Usual};
 use crate::time::Instant;
 
 /// RFC 9438 §4.6: β_cubic, 0.7, as a fraction.
@@ -22,6 +23,17 @@ const REACH_MS: u64 = 1 << 19;
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Cubic {
+    /// The window to begin with, and to begin again with.
+    initial: u32,
+    hystart: HyStart,
+    /// Made when slow start ends: most connections never come so far.
+    avoidance: Lazy<Avoidance>,
+}
+
+/// What congestion avoidance needs.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
+struct Avoidance {
     curve: Curve,
     /// The curve before the last congestion, should that have been a mistake (RFC 9438 §4.9).
     before: Curve,
@@ -31,9 +43,16 @@ pub(super) struct Cubic {
     remainder: u32,
     /// Bytes acknowledged since the Reno-like window last grew.
     reno_credit: u32,
-    /// The window to begin with, and to begin again with.
-    initial: u32,
-    hystart: HyStart,
+}
+
+impl Usual for Avoidance {
+    const USUAL: &'static Self = &Self {
+        curve: Curve::NONE,
+        before: Curve::NONE,
+        last_ack: Instant::ZERO,
+        remainder: 0,
+        reno_credit: 0,
+    };
 }
 
 /// One stage of congestion avoidance.
@@ -119,16 +138,19 @@ fn cube_root(of: u64) -> u32 {
 impl Cubic {
     pub const fn new() -> Self {
         Self {
-            curve: Curve::NONE,
-            before: Curve::NONE,
-            last_ack: Instant::ZERO,
-            remainder: 0,
-            reno_credit: 0,
             initial: 0,
             hystart: HyStart::new(),
+            avoidance: Lazy::USUAL,
         }
     }
 
+    /// β_cubic of what was in flight, two segments at least (RFC 9438 §4.6).
+    fn reduced(window: &Window, in_flight: u32) -> u32 {
+        scaled(reno::flight(window, in_flight), BETA).max(window.mss.saturating_mul(2))
+    }
+}
+
+impl Avoidance {
     /// Congestion avoidance by `bytes` acknowledged.
     fn avoid(&mut self, window: &mut Window, bytes: u32, ack: &Ack) {
         if self.curve.epoch == Instant::FAR {
@@ -180,11 +202,6 @@ impl Cubic {
         }
         self.last_ack = ack.now;
     }
-
-    /// β_cubic of what was in flight, two segments at least (RFC 9438 §4.6).
-    fn reduced(window: &Window, in_flight: u32) -> u32 {
-        scaled(reno::flight(window, in_flight), BETA).max(window.mss.saturating_mul(2))
-    }
 }
 
 impl Algorithm for Cubic {
@@ -202,28 +219,29 @@ impl Algorithm for Cubic {
                 window.ssthresh = window.cwnd;
             }
             if left > 0 {
-                self.last_ack = ack.now;
-                self.avoid(window, left, ack);
+                self.avoidance.last_ack = ack.now;
+                self.avoidance.avoid(window, left, ack);
             }
             return;
         }
-        self.skip_unused(ack);
+        self.avoidance.skip_unused(ack);
         if ack.may_grow() {
-            self.avoid(window, ack.acked, ack);
+            self.avoidance.avoid(window, ack.acked, ack);
         }
     }
 
     fn reduce(&mut self, window: &Window, _cause: Cause, in_flight: u32, _now: Instant) -> u32 {
-        self.before = self.curve;
         self.hystart.stop();
+        let avoidance = &mut *self.avoidance;
+        avoidance.before = avoidance.curve;
         let cwnd = window.cwnd;
         // §4.7: a window that did not reach the last one makes room for others.
-        let w_max = if cwnd < self.curve.w_max {
+        let w_max = if cwnd < avoidance.curve.w_max {
             scaled(cwnd, CONVERGENCE)
         } else {
             cwnd
         };
-        self.curve = Curve {
+        avoidance.curve = Curve {
             w_max,
             prior: cwnd,
             ..Curve::NONE
@@ -233,25 +251,31 @@ impl Algorithm for Cubic {
 
     fn on_timeout(&mut self, window: &mut Window, first: bool, in_flight: u32, _now: Instant) {
         self.hystart.stop();
+        let avoidance = &mut *self.avoidance;
         if first {
-            self.before = self.curve;
+            avoidance.before = avoidance.curve;
             window.ssthresh = Self::reduced(window, in_flight);
         }
         // §4.8: the next stage begins in the middle of its curve.
-        self.curve = Curve::NONE;
+        avoidance.curve = Curve::NONE;
     }
 
     fn on_undo(&mut self, _window: &mut Window) {
-        self.curve = self.before;
+        self.avoidance.curve = self.avoidance.before;
     }
 
     fn on_restart(&mut self, window: &mut Window, idle_us: u64, rto_us: u64, now: Instant) {
-        if reno::restart(window, self.initial, idle_us, rto_us) {
-            // From the threshold on, a new curve to where the window was.
-            self.curve.epoch = Instant::FAR;
-        } else if self.curve.epoch != Instant::FAR {
-            self.curve.epoch = self.curve.epoch.plus_micros(idle_us).min(now);
+        let restarts = reno::restart(window, self.initial, idle_us, rto_us);
+        if !self.avoidance.is_made() {
+            return; // no curve has begun
         }
-        self.last_ack = now;
+        let avoidance = &mut *self.avoidance;
+        if restarts {
+            // From the threshold on, a new curve to where the window was.
+            avoidance.curve.epoch = Instant::FAR;
+        } else if avoidance.curve.epoch != Instant::FAR {
+            avoidance.curve.epoch = avoidance.curve.epoch.plus_micros(idle_us).min(now);
+        }
+        avoidance.last_ack = now;
     }
 }

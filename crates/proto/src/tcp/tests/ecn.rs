@@ -190,7 +190,7 @@ fn a_mark_is_told_until_it_is_heard() {
     let conn = pair.ends[0].conn();
     assert!(conn.congestion.window.ssthresh < u32::MAX);
     assert!(conn.congestion.window.cwnd < before * 3);
-    assert_eq!(conn.counters.retransmits, 0);
+    assert_eq!(conn.seldom.retransmits, 0);
     let says = |end: &End, flag: Flags| {
         let sent = end.sent.iter().map(|(_, t)| t.header.flags.contains(flag));
         sent.collect::<Vec<_>>()
@@ -353,7 +353,7 @@ fn syns_of_two_kinds() {
         let reset = flown[0].1.flags.contains(Flags::RST);
         assert_eq!(reset, !lives, "{first:?} {second:?}");
         if lives {
-            let ecn = pair.ends[1].conn().ecn;
+            let ecn = &pair.ends[1].conn().ecn;
             assert_eq!(ecn.feedback, before);
             assert_eq!(ecn.codepoint == Ecn::Ect0, first == second);
         }
@@ -377,7 +377,7 @@ fn a_syn_ack_falls_back() {
         pair.ends[1].conn().on_timer(now);
     }
     assert_eq!(seen, [(true, 0b010), (false, 0b010), (false, 0)]);
-    let ecn = pair.ends[1].conn().ecn;
+    let ecn = &pair.ends[1].conn().ecn;
     assert_eq!(
         (ecn.feedback, ecn.codepoint),
         (Feedback::Accurate, Ecn::NotEct)
@@ -405,7 +405,7 @@ fn accurate_counters_follow() {
     assert_eq!(pair.ends[0].conn().ecn.accurate.heard().1, told[1]);
     assert_eq!(told[0] + told[1], 400_100 + 1, "all text was ECN-capable");
     assert!(pair.ends[0].conn().congestion.window.ssthresh < u32::MAX);
-    assert_eq!(pair.ends[0].conn().counters.retransmits, 0);
+    assert_eq!(pair.ends[0].conn().seldom.retransmits, 0);
 }
 
 /// RFC 9768 §3.2.3.3: the option tells of counters that ever moved, with acknowledgments that tell something new.

@@ -220,11 +220,11 @@ fn ephemeral_ports() {
 #[test]
 fn sizes() {
     assert!(
-        size_of::<Connection>() <= 904,
+        size_of::<Connection>() <= 712,
         "{}",
         size_of::<Connection>()
     );
-    assert!(size_of::<TimeWait>() <= 64);
+    assert!(size_of::<TimeWait>() <= 40);
     assert!(size_of::<ReceiveQueue<Vec<u8>>>() <= 32);
 }
 

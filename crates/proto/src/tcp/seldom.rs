@@ -1,0 +1,120 @@
+//! What few connections ever need, made when it is first written: a connection that nothing happens to holds a pointer instead.
+//!
+//! Reading what was never written reads a constant. Nothing here may be written on the path of packets that arrive in order: an idle connection
+//! is to hold 1 KiB at most, and the packet path is to allocate nothing.
+
+use alloc::boxed::Box;
+use core::ops::{Deref, DerefMut};
+
+use super::prr::Prr;
+use super::undo::Undo;
+use crate::wire::tcp::{SackBlocks, SeqNum};
+
+/// Something with a value that nearly every connection has.
+pub(super) trait Usual: Clone + 'static {
+    /// That value.
+    const USUAL: &'static Self;
+}
+
+/// A value that lies elsewhere once it is not the usual one.
+#[derive(Clone, Debug)]
+pub(super) struct Lazy<T>(Option<Box<T>>);
+
+impl<T: Usual> Lazy<T> {
+    /// The usual value.
+    pub const USUAL: Self = Self(None);
+
+    /// Whether it was ever written.
+    #[inline]
+    pub const fn is_made(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Bytes of heap that it takes.
+    pub const fn heap_bytes(&self) -> usize {
+        if self.is_made() { size_of::<T>() } else { 0 }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make(&mut self) -> &mut T {
+        self.0.insert(Box::new(T::USUAL.clone()))
+    }
+}
+
+impl<T: Usual> Deref for Lazy<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        match &self.0 {
+            Some(value) => value,
+            None => T::USUAL,
+        }
+    }
+}
+
+impl<T: Usual> DerefMut for Lazy<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        if self.0.is_none() {
+            return self.make();
+        }
+        match &mut self.0 {
+            Some(value) => value,
+            None => unreachable!("it was made"),
+        }
+    }
+}
+
+#[cfg(test)]
+impl<T: Usual + PartialEq> PartialEq for Lazy<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+/// The part of a connection that loss, reordering, duplicates, urgent data and strangers make.
+#[derive(Clone, Debug)]
+#[cfg_attr(test, derive(PartialEq))]
+pub(super) struct Seldom {
+    pub prr: Prr,
+    pub undo: Undo,
+    /// What the next acknowledgment tells of text behind gaps.
+    pub sack_blocks: SackBlocks,
+    /// The urgent data that the peer announced ends here.
+    pub urgent_end: SeqNum,
+    /// What lies before is urgent, of what we send.
+    pub urgent_out: SeqNum,
+    /// The RST owed to a stranger (`Pending::REFUSE`).
+    pub refuse_seq: SeqNum,
+    // What has been counted, for [`super::Info`].
+    pub bytes_retransmitted: u64,
+    pub retransmits: u32,
+    pub dsacks: u32,
+    pub duplicate_segments: u32,
+    pub out_of_order: u32,
+    pub timeouts: u16,
+    pub recoveries: u16,
+    pub undos: u16,
+    pub tail_probes: u16,
+}
+
+impl Usual for Seldom {
+    const USUAL: &'static Self = &Self {
+        prr: Prr::begin(0, 0),
+        undo: Undo::NONE,
+        sack_blocks: SackBlocks::NONE,
+        urgent_end: SeqNum(0),
+        urgent_out: SeqNum(0),
+        refuse_seq: SeqNum(0),
+        bytes_retransmitted: 0,
+        retransmits: 0,
+        dsacks: 0,
+        duplicate_segments: 0,
+        out_of_order: 0,
+        timeouts: 0,
+        recoveries: 0,
+        undos: 0,
+        tail_probes: 0,
+    };
+}
