@@ -43,6 +43,8 @@ struct Effort {
     /// How many flows share, and from when to when they are watched, in seconds.
     crowds: &'static [u32],
     settled: (u64, u64),
+    /// When a flow of ours and one of the kernel's are watched, in seconds.
+    shared: (u64, u64),
     kernel_seconds: Option<u64>,
     transfers: u64,
     batches: usize,
@@ -55,6 +57,7 @@ impl Effort {
         seconds: 6,
         crowds: &[64],
         settled: (10, 20),
+        shared: (4, 16),
         kernel_seconds: None,
         transfers: 60,
         batches: 5_000,
@@ -64,8 +67,9 @@ impl Effort {
         seeds: 7,
         seconds: 60,
         crowds: &[2, 8, 16, 64],
-        settled: (120, 360),
-        kernel_seconds: Some(25),
+        settled: (120, 300),
+        shared: (15, 75),
+        kernel_seconds: Some(15),
         transfers: 1_000,
         batches: 50_000,
         idle: 20_000,
@@ -84,6 +88,14 @@ impl Effort {
             let ended = threads.into_iter().map(thread::ScopedJoinHandle::join);
             ended.map(|seed| seed.expect("a world that ends")).collect()
         })
+    }
+
+    /// The same with fewer seeds, for what takes long.
+    fn at_most(self, seeds: u64) -> Self {
+        Self {
+            seeds: self.seeds.min(seeds),
+            ..self
+        }
     }
 
     fn sample(&self, f: impl Fn(u64) -> f64 + Sync) -> Sample {
@@ -107,7 +119,7 @@ fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
     let mut last = cost::memory(&effort)?;
     let mut rows = rates::throughput(&effort);
     rows.extend(rates::reordering(&effort));
-    rows.extend(sharing::sharing(&effort));
+    rows.extend(sharing::sharing(&effort.at_most(3)));
     rows.extend(sharing::against_kernel(&effort));
     rows.extend(completion::completion(&effort));
     rows.extend(cost::cycles(&effort));

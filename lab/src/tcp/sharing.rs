@@ -48,10 +48,6 @@ pub(super) fn sharing(effort: &Effort) -> Vec<Row> {
 /// `share_against_kernel_ratio`: what a flow of ours gets by what one of the kernel's gets, both CUBIC, through one bottleneck of 20 Mbit/s and 40 ms in
 /// real time. `jain_linux_…`: how two of the kernel's share, in the same run.
 pub(super) fn against_kernel(effort: &Effort) -> Vec<Row> {
-    // Without root there is nothing to compare with, and no row.
-    let Some(seconds) = effort.kernel_seconds else {
-        return Vec::new();
-    };
     let linux = Control::Linux(CongestionControl::Cubic);
     let ours = Control::Netchan(CongestionControl::Cubic);
     let narrow = Path {
@@ -72,8 +68,9 @@ pub(super) fn against_kernel(effort: &Effort) -> Vec<Row> {
         scene
     };
     let scenes = [alike(narrow, [ours, linux]), crowd(false), crowd(true)];
-    let outcome = match kernel::rates(&scenes, span(seconds, 5 * seconds)) {
+    let outcome = match kernel::rates(&scenes, span(effort.shared.0, effort.shared.1)) {
         Ok(outcome) => outcome,
+        // Without root there is nothing to compare with, and no row.
         Err(why) => {
             eprintln!("tcp: nothing is shared with Linux: {why}");
             return Vec::new();

@@ -1,4 +1,5 @@
-//! Two network namespaces with a TAP and a kernel's TCP each, and the programs in them.
+//! Two network namespaces with a TAP and a kernel's TCP each, and the programs in them. The namespaces have no names: each is a process's, which ends with
+//! the pipe that this process holds, and so do the programs. However this process ends, nothing stays.
 
 use std::{
     io::Read as _,
@@ -15,6 +16,15 @@ use netchan::link::{
 const ADDRESSES: [&str; 2] = ["10.91.0.1", "10.91.0.2"];
 /// Bytes that a socket's buffer may grow to: more than four times the path.
 const BUFFER: u32 = 16 << 20;
+
+/// Stays in a namespace of its own until its input ends.
+const HOLDER: &str = "echo; exec cat > /dev/null";
+
+/// Before each program: it ends when its input does.
+const ENDS: &str = "
+import os, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
+";
 
 /// Sends for ever.
 const SENDER: &str = "
@@ -112,19 +122,43 @@ impl Answer {
 
 /// The namespaces, and what runs in them.
 pub(super) struct Stage {
-    names: [String; 2],
+    holders: Vec<Child>,
     children: Vec<Child>,
 }
 
-fn ip(arguments: &[&str]) -> Result<(), String> {
-    let out = Command::new("ip")
+fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let out = Command::new(program)
         .args(arguments)
         .output()
-        .map_err(|e| format!("ip: {e}"))?;
+        .map_err(|e| format!("{program}: {e}"))?;
     let said = String::from_utf8_lossy(&out.stderr);
     match out.status.success() {
         true => Ok(()),
-        false => Err(format!("ip {}: {}", arguments.join(" "), said.trim())),
+        false => Err(format!(
+            "{program} {}: {}",
+            arguments.join(" "),
+            said.trim()
+        )),
+    }
+}
+
+/// A namespace, which lasts as long as the process's input.
+fn namespace() -> Result<Child, String> {
+    let mut holder = Command::new("unshare")
+        .args(["-n", "sh", "-c", HOLDER])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("unshare: {e}"))?;
+    let said = holder.stdout.as_mut().map(|out| out.read_exact(&mut [0]));
+    match said {
+        Some(Ok(())) => Ok(holder),
+        _ => {
+            // It may have ended already.
+            let _ = holder.kill();
+            let _ = holder.wait();
+            Err("no network namespace".to_owned())
+        }
     }
 }
 
@@ -146,28 +180,34 @@ pub(super) fn open_taps() -> Result<[Tap; 2], String> {
 
 impl Stage {
     pub fn new(taps: &[Tap; 2]) -> Result<Self, String> {
-        let id = std::process::id();
-        let stage = Self {
-            names: ["a", "b"].map(|side| format!("ncw-{id}-{side}")),
+        let mut stage = Self {
+            holders: Vec::new(),
             children: Vec::new(),
         };
         for (side, tap) in taps.iter().enumerate() {
             let name = &tap.properties().name;
             let device = name.rsplit(':').next().unwrap_or(name);
+            stage.holders.push(namespace()?);
             stage.place(side, device)?;
         }
         Ok(stage)
     }
 
-    /// A namespace with one TAP and one address. What one connection learned of the path is not told to the next: each figure is a connection's own.
+    /// Arguments of nsenter for a side's namespace.
+    fn within(&self, side: usize) -> String {
+        format!("--net=/proc/{}/ns/net", self.holders[side].id())
+    }
+
+    /// One TAP and one address in a namespace. What one connection learned of the path is not told to the next: each figure is a connection's own.
     fn place(&self, side: usize, tap: &str) -> Result<(), String> {
-        let name = self.names[side].as_str();
+        let within = self.within(side);
+        let inside = |arguments: &[&str]| run("nsenter", &[&[within.as_str()], arguments].concat());
         let address = format!("{}/24", ADDRESSES[side]);
-        ip(&["netns", "add", name])?;
-        ip(&["link", "set", tap, "netns", name])?;
-        ip(&["-n", name, "link", "set", tap, "txqueuelen", "10000"])?;
-        ip(&["-n", name, "addr", "add", &address, "dev", tap])?;
-        ip(&["-n", name, "link", "set", tap, "up"])?;
+        let holder = self.holders[side].id().to_string();
+        run("ip", &["link", "set", tap, "netns", &holder])?;
+        inside(&["ip", "link", "set", tap, "txqueuelen", "10000"])?;
+        inside(&["ip", "addr", "add", &address, "dev", tap])?;
+        inside(&["ip", "link", "set", tap, "up"])?;
         let buffers = format!("4096 131072 {BUFFER}");
         let settings = [
             ("net.ipv4.tcp_rmem", buffers.as_str()),
@@ -175,16 +215,17 @@ impl Stage {
             ("net.ipv4.tcp_no_metrics_save", "1"),
         ];
         for (key, value) in settings {
-            let setting = format!("{key}={value}");
-            ip(&["netns", "exec", name, "sysctl", "-qw", &setting])?;
+            inside(&["sysctl", "-qw", &format!("{key}={value}")])?;
         }
         Ok(())
     }
 
     fn start(&mut self, side: usize, program: &str, arguments: &[&str]) -> Result<Answer, String> {
-        let mut child = Command::new("ip")
-            .args(["netns", "exec", &self.names[side], "python3", "-c", program])
+        let program = format!("{ENDS}{program}");
+        let mut child = Command::new("nsenter")
+            .args([&self.within(side), "python3", "-c", &program])
             .args(arguments)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -225,13 +266,10 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        for child in &mut self.children {
+        for child in self.children.iter_mut().chain(&mut self.holders) {
             // Gone is what it shall be, by itself or by us.
             let _ = child.kill();
             let _ = child.wait();
-        }
-        for name in &self.names {
-            let _ = ip(&["netns", "del", name]);
         }
     }
 }
