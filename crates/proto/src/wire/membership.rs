@@ -4,6 +4,8 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::time::Duration;
 
+use super::Error;
+
 /// The generation of a message: IGMPv1, v2, v3. MLDv1 is IGMPv2's equal, MLDv2 IGMPv3's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
@@ -32,6 +34,32 @@ pub struct Query<'a> {
     pub sources: Sources<'a>,
 }
 
+/// Bytes of what a query of the third generation has more, before its sources.
+pub(super) const QUERY_TAIL: usize = 4;
+
+impl<'a> Query<'a> {
+    /// Takes what a query of the third generation says behind the part that all have: the same for IGMP (RFC 9776 §4.1.6 to 4.1.10) and MLD
+    /// (RFC 9777 §5.1.8 to 5.1.12).
+    ///
+    /// # Errors
+    /// `Length` if the sources are not there; `Value` for sources of no group.
+    pub(super) fn parse_tail(mut self, tail: &'a [u8]) -> Result<Self, Error> {
+        let (head, rest) = tail
+            .split_first_chunk::<QUERY_TAIL>()
+            .ok_or(Error::Length)?;
+        let [flags, interval, high, low] = *head;
+        self.robustness = flags & 7;
+        self.interval = Duration::from_secs(decode(interval.into(), 4).into());
+        let count = usize::from(u16::from_be_bytes([high, low]));
+        let len = count * self.sources.address_len();
+        self.sources.bytes = rest.get(..len).ok_or(Error::Length)?;
+        if self.group.is_none() && count > 0 {
+            return Err(Error::Value);
+        }
+        Ok(self)
+    }
+}
+
 /// A list of source addresses as it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sources<'a> {
@@ -55,15 +83,20 @@ impl<'a> Sources<'a> {
         self.bytes.is_empty()
     }
 
+    const fn address_len(&self) -> usize {
+        if self.v6 { 16 } else { 4 }
+    }
+
     /// The addresses.
     pub fn iter(&self) -> impl Iterator<Item = IpAddr> + 'a {
-        let len = if self.v6 { 16 } else { 4 };
-        self.bytes.chunks_exact(len).filter_map(|octets| {
-            let v4 = octets.first_chunk::<4>().filter(|_| octets.len() == 4);
-            let v6 = octets.first_chunk::<16>();
-            v4.map(|octets| IpAddr::V4(Ipv4Addr::from(*octets)))
-                .or(v6.map(|octets| IpAddr::V6(Ipv6Addr::from_octets(*octets))))
-        })
+        self.bytes
+            .chunks_exact(self.address_len())
+            .filter_map(|octets| {
+                let v4 = octets.first_chunk::<4>().filter(|_| octets.len() == 4);
+                let v6 = octets.first_chunk::<16>();
+                v4.map(|octets| IpAddr::V4(Ipv4Addr::from(*octets)))
+                    .or(v6.map(|octets| IpAddr::V6(Ipv6Addr::from_octets(*octets))))
+            })
     }
 }
 
@@ -112,7 +145,7 @@ pub struct Record {
 /// Bytes of a report before its records, of a record before its addresses and without its group's.
 const RECORD_HEADER: usize = 4;
 /// Bytes of an IGMPv3 or MLDv2 report before its records.
-pub const REPORT_HEADER: usize = 8;
+const REPORT_HEADER: usize = 8;
 
 /// Records on their way into reports: each report takes as many as fit.
 #[derive(Debug)]
@@ -136,9 +169,23 @@ impl Pending {
         self.at.0 >= self.records.len()
     }
 
-    /// Writes the records that fit into `room`, behind the place of the report's header; how many bytes and records.
+    /// Writes a report of this type, without its checksum, of as many records as fit into `room`; its length, 0 if none fits.
+    pub(super) fn emit(&mut self, kind: u8, room: &mut [u8]) -> usize {
+        let Some((head, records)) = room.split_first_chunk_mut::<REPORT_HEADER>() else {
+            return 0;
+        };
+        let (len, count) = self.fill(records);
+        if count == 0 {
+            return 0;
+        }
+        let [high, low] = count.to_be_bytes();
+        *head = [kind, 0, 0, 0, 0, 0, high, low];
+        REPORT_HEADER + len
+    }
+
+    /// Writes the records that fit into `room`; how many bytes and records.
     /// At least one record goes, or all are given up: `room` cannot hold any.
-    pub(super) fn fill(&mut self, room: &mut [u8]) -> (usize, u16) {
+    fn fill(&mut self, room: &mut [u8]) -> (usize, u16) {
         let (mut len, mut count) = (0, 0_u16);
         while let Some(record) = self.records.get(self.at.0) {
             let rest = record.sources.get(self.at.1..).unwrap_or_default();

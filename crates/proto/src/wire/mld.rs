@@ -4,7 +4,7 @@ use core::net::{IpAddr, Ipv6Addr};
 use core::time::Duration;
 
 use super::ipv6;
-use super::membership::{Message, Pending, Query, REPORT_HEADER, Sources, Version, decode};
+use super::membership::{Message, Pending, QUERY_TAIL, Query, Sources, Version, decode};
 use super::{Error, Protocol, checksum};
 
 /// Where general queries go, and nothing is reported of.
@@ -19,7 +19,7 @@ pub const IP_HEADER: usize = ipv6::HEADER_LEN + 8;
 /// Bytes of a message of version 1, and of the common part of a query.
 const SHORT: usize = 24;
 /// Bytes of a version 2 query before its sources.
-const QUERY: usize = 28;
+const QUERY: usize = SHORT + QUERY_TAIL;
 
 /// ICMPv6 types.
 mod kind {
@@ -108,15 +108,7 @@ fn query(
         sources: Sources::v6(&[]),
     };
     if version == Version::Third {
-        let tail = bytes.get(SHORT..QUERY).ok_or(Error::Length)?;
-        query.robustness = tail[0] & 7;
-        query.interval = Duration::from_secs(decode(tail[1].into(), 4).into());
-        let count = usize::from(u16::from_be_bytes([tail[2], tail[3]]));
-        let sources = bytes.get(QUERY..QUERY + 16 * count).ok_or(Error::Length)?;
-        if is_general && count > 0 {
-            return Err(Error::Value);
-        }
-        query.sources = Sources::v6(sources);
+        query = query.parse_tail(bytes.get(SHORT..).ok_or(Error::Length)?)?;
     }
     Ok(Message::Query(query))
 }
@@ -127,16 +119,10 @@ pub fn emit_report(source: Ipv6Addr, pending: &mut Pending, room: &mut [u8]) -> 
     let Some((ip, message)) = room.split_at_mut_checked(IP_HEADER) else {
         return 0;
     };
-    let Some((head, records)) = message.split_first_chunk_mut::<REPORT_HEADER>() else {
-        return 0;
-    };
-    let (len, count) = pending.fill(records);
-    if count == 0 {
-        return 0;
+    match pending.emit(kind::REPORT_V2, message) {
+        0 => 0,
+        len => finish(ip, message, source, ROUTERS_V2, len),
     }
-    let [high, low] = count.to_be_bytes();
-    *head = [kind::REPORT_V2, 0, 0, 0, 0, 0, high, low];
-    finish(ip, message, source, ROUTERS_V2, REPORT_HEADER + len)
 }
 
 /// Writes a whole packet with a version 1 report, to the group itself; its length.
