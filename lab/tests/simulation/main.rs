@@ -8,8 +8,11 @@ mod flow;
 #[path = "../system/frames.rs"]
 mod frames;
 mod plan;
+mod script;
 mod steps;
 mod world;
+
+use std::{fs, path::Path};
 
 use netchan::Regime;
 
@@ -79,5 +82,26 @@ fn the_same_seed_gives_the_same_trace() {
             let (first, second) = (run(&plan, regime), run(&plan, regime));
             assert_eq!(first, second, "seed {seed} {regime:?}: two runs differ");
         }
+    }
+}
+
+/// Random scripts, and those that the fuzzer kept.
+#[test]
+fn a_stack_survives_any_script() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds/stack");
+    let kept = fs::read_dir(kept).expect("the corpus");
+    let mut scripts: Vec<_> = kept
+        .map(|entry| fs::read(entry.expect("an entry").path()).expect("a script"))
+        .collect();
+    assert!(scripts.len() >= 10, "{} scripts", scripts.len());
+    scripts.extend(seeds().map(|seed| {
+        let mut random = frames::Random::new(seed);
+        let len = random.below(400);
+        random.bytes(len)
+    }));
+    let mut host = script::Host::new();
+    for script in scripts {
+        println!("{script:?}");
+        host.run(&script);
     }
 }
