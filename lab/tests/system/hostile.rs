@@ -42,8 +42,8 @@ pub fn mac_of(place: &Place) -> Result<String, String> {
 }
 
 /// A server under test, and how it was before.
-struct Target {
-    place: Place,
+pub struct Target {
+    pub place: Place,
     server: Process,
     resident_kib: u64,
     /// What was free, by name and owner.
@@ -76,7 +76,7 @@ fn free(place: &Place, pid: u32) -> Result<Vec<(String, u64)>, String> {
 }
 
 impl Target {
-    fn new() -> Result<Self, String> {
+    pub fn new() -> Result<Self, String> {
         let place = place_for("tap:nc0")?;
         let mut server = place.start_netchan("tap:nc0", "python3", &["-c", ECHO])?;
         for address in OURS {
@@ -102,7 +102,7 @@ impl Target {
     }
 
     /// It still serves both families; else what its stack looks like.
-    fn serves(&mut self) -> Outcome {
+    pub fn serves(&mut self) -> Outcome {
         self.answers().map_err(|why| {
             let pid = self.server.pid();
             let shown = |topic| match self.place.show(pid, topic) {
@@ -133,7 +133,7 @@ impl Target {
     }
 
     /// Its memory is back where it was: the process's about, the stack's by the buffer.
-    fn is_as_before(&mut self, slack_kib: u64) -> Outcome {
+    pub fn is_as_before(&mut self, slack_kib: u64) -> Outcome {
         let pid = self.server.pid();
         let missing = || -> Result<Vec<_>, String> {
             let now = free(&self.place, pid)?;
@@ -154,7 +154,7 @@ impl Target {
     }
 
     /// How much each counter grew.
-    fn growth(&self) -> Result<Vec<(String, u64)>, String> {
+    pub fn growth(&self) -> Result<Vec<(String, u64)>, String> {
         let now = self.place.show(self.server.pid(), "counters")?;
         let (mut before, mut after) = (Vec::new(), Vec::new());
         flatten("", &self.counters, &mut before);

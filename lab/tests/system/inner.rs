@@ -30,6 +30,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
         ["scan", address, ports, open] => scan(address, ports, open),
         ["differential", link, seed, rough] => crate::differential::inner(link, seed, rough),
         ["flood", link, mac, seconds] => flood(link, mac, seconds),
+        ["probes", link, mac] => crate::probes::inner(link, mac),
         ["fuzz", link, mac, seconds, seed] => fuzz(link, mac, seconds, seed),
         _ => Err(format!("no such work: {words:?}")),
     };
@@ -127,7 +128,7 @@ fn scan(address: &str, ports: &str, open: &str) -> Result<String, String> {
 }
 
 /// `02:00:00:00:00:01`.
-fn mac(text: &str) -> Result<[u8; 6], String> {
+pub fn mac(text: &str) -> Result<[u8; 6], String> {
     let bytes: Result<Vec<u8>, _> = text.split(':').map(|b| u8::from_str_radix(b, 16)).collect();
     bytes
         .ok()

@@ -5,6 +5,8 @@
 //! The same binary, started with `--inner WORK ...` inside a namespace, is the other end of a case.
 
 mod differential;
+mod download;
+mod ecn;
 mod errors;
 mod fast_open;
 mod forward;
@@ -14,11 +16,14 @@ mod inner;
 mod instructions;
 mod interactive;
 mod loss;
+mod parallel;
 mod place;
+mod probes;
 mod process;
 mod programs;
 mod regimes;
 mod rsync;
+mod servers;
 mod transfer;
 
 use std::{
@@ -43,10 +48,15 @@ fn cases() -> Vec<Case> {
         interactive::CASES,
         rsync::CASES,
         fast_open::CASES,
+        ecn::CASES,
+        probes::CASES,
+        servers::CASES,
         regimes::CASES,
         forward::CASES,
         transfer::CASES,
         loss::CASES,
+        download::CASES,
+        parallel::CASES,
         differential::CASES,
         hostile::CASES,
     ]

@@ -72,7 +72,7 @@ pub fn make_file(path: &Path, mib: usize) -> Result<String, String> {
     Ok(hex(sum))
 }
 
-fn hex(sum: Sha256) -> String {
+pub fn hex(sum: Sha256) -> String {
     sum.finalize().iter().map(|b| format!("{b:02x}")).collect()
 }
 

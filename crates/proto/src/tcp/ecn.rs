@@ -54,6 +54,8 @@ pub(super) struct EcnState {
     asked: Flags,
     /// A SYN or SYN-ACK without a word of ECN went out.
     silent: bool,
+    /// A packet of the peer's was ECN-capable.
+    pub seen: bool,
     /// Marks told before this is acknowledged have been answered.
     answered: SeqNum,
     pub accurate: Lazy<Accurate>,
@@ -71,6 +73,7 @@ impl EcnState {
             syn_ecn: Ecn::NotEct,
             asked: Flags::NONE,
             silent: false,
+            seen: false,
             answered: SeqNum(0),
             accurate: Lazy::USUAL,
         }
@@ -222,6 +225,7 @@ impl Connection {
     /// An acceptable segment arrived, with `ecn` in its IP header.
     #[inline(never)]
     pub(super) fn note_ecn(&mut self, ecn: Ecn, flags: Flags, len: u32) {
+        self.ecn.seen |= ecn != Ecn::NotEct;
         let at_once = match self.ecn.feedback {
             Feedback::Off => false,
             Feedback::Classic if self.congestion.control() == CongestionControl::Dctcp => {
@@ -266,6 +270,10 @@ impl Connection {
                 }
                 ecn.accurate_flags();
             }
+        }
+        if delivery.marked > 0 {
+            let bytes = &mut self.seldom.bytes_marked;
+            *bytes = bytes.wrapping_add(delivery.marked);
         }
         if delivery.marked > 0 && self.snd.una > self.ecn.answered {
             self.answer_marks(now);

@@ -239,6 +239,9 @@ impl Connection {
             timeouts: s.timeouts.into(),
             undos: s.undos.into(),
             tail_probes: s.tail_probes.into(),
+            delivered_marked: segments(s.bytes_marked),
+            ecn: self.ecn.is_on(),
+            ecn_seen: self.ecn.is_on() && self.ecn.seen,
             ..Sending::default()
         }
     }

@@ -89,6 +89,8 @@ pub(super) struct Seldom {
     pub refuse_seq: SeqNum,
     // What has been counted, for [`super::Info`].
     pub bytes_retransmitted: u64,
+    /// Delivered with a mark (RFC 3168).
+    pub bytes_marked: u32,
     pub retransmits: u32,
     pub dsacks: u32,
     pub duplicate_segments: u32,
@@ -108,6 +110,7 @@ impl Usual for Seldom {
         urgent_out: SeqNum(0),
         refuse_seq: SeqNum(0),
         bytes_retransmitted: 0,
+        bytes_marked: 0,
         retransmits: 0,
         dsacks: 0,
         duplicate_segments: 0,

@@ -191,6 +191,10 @@ fn a_mark_is_told_until_it_is_heard() {
     assert!(conn.congestion.window.ssthresh < u32::MAX);
     assert!(conn.congestion.window.cwnd < before * 3);
     assert_eq!(conn.seldom.retransmits, 0);
+    // And TCP_INFO knows of it.
+    let [sender, receiver] = [0, 1].map(|end| pair.ends[end].conn().info().sending);
+    assert!(sender.ecn && sender.delivered_marked >= 3);
+    assert!(receiver.ecn && receiver.ecn_seen && receiver.delivered_marked == 0);
     let says = |end: &End, flag: Flags| {
         let sent = end.sent.iter().map(|(_, t)| t.header.flags.contains(flag));
         sent.collect::<Vec<_>>()
