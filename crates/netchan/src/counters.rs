@@ -150,6 +150,8 @@ counters! {
     DropTcpMemory = "drop_tcp_memory",
     /// Drop: text while all TCP sockets together hold as much memory as they may.
     DropTcpLimit = "drop_tcp_memory_limit",
+    /// Drop: TCP segments that had come behind a gap, given up again to make room for text in order. The peer sends them again (RFC 2018 §8).
+    DropTcpPruned = "drop_tcp_pruned",
     /// Drop: a UDP header with an impossible length.
     DropUdpHeader = "drop_udp_header",
     /// Drop: wrong UDP checksum.

@@ -116,6 +116,8 @@ pub struct Memory {
     pub datagrams: Allowance,
     /// What the windows of connections may offer at most, as far as known when the account was asked last: a chunk ago.
     pub window_bound: u32,
+    /// What has been counted of [`SegmentPool::pruned`](proto::tcp::SegmentPool::pruned).
+    pub pruned: u32,
     /// Windows were limited once: connections are told the bound with each output, that it is gone, too.
     limits_windows: bool,
     /// Connections that could send or receive more if there was more memory, first come, first served. The first one's timer looks
@@ -138,6 +140,7 @@ impl Memory {
             udp: Reserve::new(udp, slot, buffer, &mut datagrams),
             datagrams,
             window_bound: u32::MAX,
+            pruned: 0,
             limits_windows: false,
             waiting: VecDeque::with_capacity(connections),
         };
@@ -178,6 +181,16 @@ impl Shard {
     #[cold]
     pub(super) fn ask_for_segment(&mut self, bytes: usize) {
         self.ask(bytes);
+    }
+
+    /// Text behind gaps gave way to text in order.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn count_pruned(&mut self) {
+        let all = self.pool.pruned();
+        let new = all.wrapping_sub(std::mem::replace(&mut self.memory.pruned, all));
+        self.counters
+            .add(self.number, Counter::DropTcpPruned, new.into());
     }
 
     /// A connection gave back what it held; `Some`: it is gone, and its timer with it.

@@ -277,6 +277,9 @@ impl Shard {
         }
         if input.drop.is_some() || input.events.intersects(RARE) || socket.connection.wants_output()
         {
+            if self.pool.pruned() != self.memory.pruned {
+                self.count_pruned();
+            }
             if let Some(reason) = input.drop {
                 self.refused(number, counter_of(reason));
             }

@@ -94,6 +94,17 @@ impl Connection {
         }
     }
 
+    /// Text in order came, before which `before` segments had been given up: if more are now, the blocks are made anew, as none may tell of
+    /// text that is not held any more but the one of what has just arrived (RFC 2018 §8).
+    pub(super) fn note_pruning<P: Payload>(&mut self, before: u32, receiver: &Receiver<'_, P>) {
+        if receiver.pool.pruned() != before && !self.seldom.sack_blocks.is_empty() {
+            self.seldom.sack_blocks = SackBlocks::NONE;
+            self.duplicate_block = false;
+            self.refresh_sack(None, receiver);
+            self.pending.set(Pending::ACK);
+        }
+    }
+
     /// RFC 2883 §4: the next acknowledgment, and only that, says what came twice; behind it the larger block that it is part of, if
     /// it is above the cumulative acknowledgment, then the others.
     pub(super) fn note_duplicate(&mut self, left: SeqNum, right: SeqNum) {

@@ -406,10 +406,14 @@ impl Connection {
         }
         let before = self.rcv.nxt;
         let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
-        let gaps = receiver.queue.gaps();
-        self.rcv.nxt = receiver
+        let (gaps, pruned) = (receiver.queue.gaps(), receiver.pool.pruned());
+        let pushed = receiver
             .queue
-            .push(receiver.pool, self.share(), before, payload)?;
+            .push(receiver.pool, self.share(), before, payload);
+        if gaps > 0 {
+            self.note_pruning(pruned, receiver);
+        }
+        self.rcv.nxt = pushed?;
         let advance = (self.rcv.nxt - before).unsigned_abs();
         self.unread += advance;
         self.counters.bytes_received += u64::from(advance);

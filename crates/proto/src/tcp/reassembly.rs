@@ -84,6 +84,8 @@ pub struct SegmentPool<P> {
     reserve: u32,
     /// Memory of what is in the nodes, and whatever else the owner counts with it.
     memory: Allowance,
+    /// Segments behind gaps that were given up for text in order; wraps.
+    pruned: u32,
 }
 
 impl<P: Payload> SegmentPool<P> {
@@ -107,7 +109,14 @@ impl<P: Payload> SegmentPool<P> {
             available: count,
             reserve: count / 8,
             memory: Allowance::default(),
+            pruned: 0,
         }
+    }
+
+    /// Segments that were taken behind gaps and given up again, for text in order: a running total that wraps.
+    #[inline]
+    pub const fn pruned(&self) -> u32 {
+        self.pruned
     }
 
     /// Memory that its segments hold, and how much that may come to. Text beyond it is refused ([`Drop::Limit`]), but that a
@@ -328,7 +337,7 @@ impl<P: Payload> ReceiveQueue<P> {
         let len = byte_count(payload.len());
         if !self.append_to_node(pool, self.tail, &payload) {
             if self.segments >= share.segments || pool.available == 0 {
-                self.drop_last_run(pool);
+                self.prune(pool, 1);
             }
             if self.segments >= share.segments {
                 return Err(Drop::Memory);
@@ -344,12 +353,13 @@ impl<P: Payload> ReceiveQueue<P> {
         Ok(self.absorb_run(pool, seq + len))
     }
 
-    /// Text in order that is more than all connections may hold together: what lies behind the farthest gap gives way. A connection that
-    /// has nothing to read, or holds but one segment, may take it all the same: with nothing taken no reader would ever be woken to
+    /// Text in order that is more than all connections may hold together: what lies behind gaps gives way, as a last resort. A connection
+    /// that has nothing to read, or holds but one segment, may take it all the same: with nothing taken no reader would ever be woken to
     /// make room.
     #[cold]
     fn push_beyond_limit(&mut self, pool: &mut SegmentPool<P>, bytes: usize) -> Result<(), Drop> {
-        self.drop_last_run(pool);
+        let wanted = (pool.memory.held() + bytes as u64).saturating_sub(pool.memory.allowed());
+        self.prune(pool, usize::try_from(wanted).unwrap_or(usize::MAX));
         let must = self.bytes == 0 || self.segments < 2;
         if must || !pool.memory.lacks(bytes) {
             Ok(())
@@ -554,26 +564,65 @@ impl<P: Payload> ReceiveQueue<P> {
         end
     }
 
-    /// Forgets the farthest run, to make room for text in order. The peer may have been told that
-    /// we hold it; it must cope (RFC 2018 §8).
+    /// Forgets what lies farthest behind gaps, to make room for text in order: `bytes` of memory and one segment at least, as far as there
+    /// is so much, and an eighth of the farthest run, so that not every segment has to look for room. The peer may have been told that we
+    /// hold it; it must cope (RFC 2018 §8).
     #[cold]
-    fn drop_last_run(&mut self, pool: &mut SegmentPool<P>) {
-        let (mut before, mut last) = (NIL, self.first_run);
-        if last == NIL {
-            return;
+    fn prune(&mut self, pool: &mut SegmentPool<P>, bytes: usize) {
+        let mut wanted = bytes.max(1);
+        while wanted > 0 && self.first_run != NIL {
+            let held = pool.memory.held();
+            let (before, last) = self.last_run(pool);
+            let (kept, rest) = Self::cut_run(pool, last, wanted);
+            if kept == NIL {
+                if before == NIL {
+                    self.first_run = NIL;
+                } else {
+                    pool.node_mut(before).run_next = NIL;
+                }
+                self.runs -= 1;
+                self.recent_run = NIL;
+            } else {
+                let end = pool.node(rest).seq;
+                pool.node_mut(kept).next = NIL;
+                let run = pool.node_mut(last);
+                (run.run_end, run.run_tail) = (end, kept);
+            }
+            let given = Self::give_list(pool, rest);
+            self.segments -= given;
+            pool.pruned = pool.pruned.wrapping_add(given);
+            let freed = usize::try_from(held - pool.memory.held()).unwrap_or(usize::MAX);
+            wanted = wanted.saturating_sub(freed.max(1));
         }
+    }
+
+    /// The farthest run, and the one before it.
+    fn last_run(&self, pool: &SegmentPool<P>) -> (u32, u32) {
+        let (mut before, mut last) = (NIL, self.first_run);
         while pool.node(last).run_next != NIL {
             before = last;
             last = pool.node(last).run_next;
         }
-        if before == NIL {
-            self.first_run = NIL;
-        } else {
-            pool.node_mut(before).run_next = NIL;
+        (before, last)
+    }
+
+    /// Where to cut a run to free `wanted` bytes of memory, or an eighth of the run if that is more: the last node that stays (`NIL`: none
+    /// does) and the first that does not.
+    fn cut_run(pool: &SegmentPool<P>, run: u32, wanted: usize) -> (u32, u32) {
+        let of = |index: u32| pool.node(index).payload.as_ref().map_or(0, P::memory);
+        let next = |&index: &u32| Some(pool.node(index).next).filter(|&next| next != NIL);
+        let whole: usize = core::iter::successors(Some(run), next).map(of).sum();
+        let keep = whole.saturating_sub(wanted.max(whole / 8));
+        let (mut kept, mut rest, mut sum) = (NIL, run, of(run));
+        while sum <= keep {
+            let after = pool.node(rest).next;
+            if after == NIL {
+                break;
+            }
+            (kept, rest) = (rest, after);
+            sum += of(after);
         }
-        self.runs -= 1;
-        self.recent_run = NIL;
-        self.segments -= Self::give_list(pool, last);
+        (kept, rest)
     }
 
     /// Gives a list of nodes back; how many it had.

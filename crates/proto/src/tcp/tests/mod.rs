@@ -10,6 +10,7 @@ mod hostile;
 mod loss;
 mod open;
 mod path;
+mod pruning;
 mod quick;
 mod random;
 mod scoreboard;

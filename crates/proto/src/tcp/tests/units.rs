@@ -2,9 +2,11 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::collections::{BTreeMap, BTreeSet};
+use std::vec;
 
 use super::super::reassembly::Share;
 use super::*;
+use crate::wire::tcp::SackBlocks;
 
 const SHARE: Share = Share {
     segments: 1000,
@@ -254,6 +256,7 @@ fn text_beyond_the_limit_of_all_memory() {
     // In order: what lies behind the gap gives way, and then there is nothing left to give.
     assert_eq!(one.push(&mut pool, share, at(2), text()), Ok(at(3)));
     assert_eq!((one.gaps(), pool.memory().held()), (0, 3000));
+    assert_eq!(pool.pruned(), 1);
     let more = one.push(&mut pool, share, at(3), text());
     assert_eq!(more, Err(Drop::Limit));
     // Somebody with nothing to read, and then with one segment: two, whatever the limit.
@@ -265,4 +268,59 @@ fn text_beyond_the_limit_of_all_memory() {
     one.clear(&mut pool);
     while other.pop_front(&mut pool).is_some() {}
     assert_eq!(pool.memory().held(), 0);
+}
+
+/// The farthest text gives way first, and no more of it than is needed, or an eighth of its run.
+#[test]
+fn what_lies_farthest_is_given_up_first() {
+    let share = Share {
+        segments: 100,
+        gaps: 100,
+    };
+    let text = || vec![7_u8; 1000];
+    let at = |n: u32| SeqNum(1000 * n);
+    let mut pool = SegmentPool::with_capacity(64);
+    let mut queue = ReceiveQueue::new();
+    pool.memory_mut().allow(22_000);
+    for n in [0, 1, 3, 4].into_iter().chain(10..26) {
+        let taken = if n < 2 {
+            queue.push(&mut pool, share, at(n), text()).map(|_| ())
+        } else {
+            queue.insert(&mut pool, share, at(n), text()).map(|_| ())
+        };
+        assert_eq!(taken, Ok(()), "{n}");
+    }
+    pool.memory_mut().allow(20_000);
+    let runs = |queue: &ReceiveQueue<Vec<u8>>, pool: &SegmentPool<Vec<u8>>| {
+        let mut blocks = SackBlocks::NONE;
+        queue.fill_sack(pool, &mut blocks);
+        blocks.as_slice().to_vec()
+    };
+    assert_eq!(runs(&queue, &pool), [(at(3), at(5)), (at(10), at(26))]);
+    // An eighth of sixteen: two. What was kept goes on where it was cut.
+    assert_eq!(queue.push(&mut pool, share, at(2), text()), Ok(at(5)));
+    assert_eq!(
+        (pool.pruned(), runs(&queue, &pool)),
+        (2, vec![(at(10), at(24))])
+    );
+    assert!(queue.insert(&mut pool, share, at(24), text()).is_ok());
+    assert_eq!(runs(&queue, &pool), [(at(10), at(25))]);
+    assert_eq!(queue.segments_held(), 20);
+    // As much as is needed.
+    pool.memory_mut().allow(11_000);
+    assert_eq!(queue.push(&mut pool, share, at(5), text()), Ok(at(6)));
+    assert_eq!(
+        (pool.pruned(), runs(&queue, &pool)),
+        (12, vec![(at(10), at(15))])
+    );
+    assert_eq!(queue.memory(&pool) as u64, pool.memory().held());
+    pool.memory_mut().allow(1000);
+    let refused = queue.push(&mut pool, share, at(6), text());
+    assert_eq!(
+        (refused, queue.gaps()),
+        (Err(Drop::Limit), 0),
+        "nothing is left to give"
+    );
+    queue.clear(&mut pool);
+    assert_eq!((pool.memory().held(), pool.available()), (0, 64));
 }
