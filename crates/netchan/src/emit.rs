@@ -5,12 +5,15 @@ use std::net::IpAddr;
 use percore::slab::{Buffer, Slab};
 use proto::ip::{Ecn, fragment};
 use proto::wire::{
-    checksum::{self, Partial},
+    checksum::{self, Partial, Small},
     ipv4::{self, Protocol},
     ipv6, tcp,
 };
 
-use crate::packet::{HEADROOM, Packet};
+use crate::{
+    packet::{HEADROOM, Packet},
+    steer::flow::{FlowKey, Tuple},
+};
 
 /// Where the checksum stands in a TCP header (RFC 9293 §3.1).
 pub const TCP_CHECKSUM: usize = 16;
@@ -69,17 +72,20 @@ pub fn emit_ip(
 /// What the packets of one TCP connection have in common: their IP header but for lengths, and what is summed once for all.
 #[derive(Clone, Copy, Debug)]
 pub struct Template {
-    ip: [u8; ipv6::HEADER_LEN],
-    ip_len: usize,
+    /// Whose they are: addresses and ports.
+    tuple: Tuple,
+    /// The IP header without addresses, lengths and checksum: of IPv4 bytes 0, 1 and 4 to 9, of IPv6 0 to 3, 6 and 7.
+    head: [u8; 8],
     /// Of the IP header, its lengths and its checksum zero.
-    ip_sum: Partial,
+    ip_sum: Small,
     /// Of the pseudo header, its length zero.
-    pseudo: Partial,
+    pseudo: Small,
 }
 
 impl Template {
-    /// For packets from `local` to `remote`, which are of one family. The two bits of ECN are TCP's own, whatever `fields` say.
-    pub fn new(local: IpAddr, remote: IpAddr, mut fields: IpFields) -> Self {
+    /// For packets of a flow. The two bits of ECN are TCP's own, whatever `fields` say.
+    pub fn new(key: &FlowKey, mut fields: IpFields) -> Self {
+        let (local, remote) = (key.local, key.remote);
         fields.tos = Ecn::NotEct.in_tos(fields.tos);
         let mut ip = [0; ipv6::HEADER_LEN];
         let ip_len = ip_header_len(remote);
@@ -88,21 +94,51 @@ impl Template {
             ip[2..4].fill(0);
             ip[10..12].fill(0);
         }
-        let ip_sum = checksum::sum(&ip[..ip_len]);
+        let ip_sum = checksum::sum(&ip[..ip_len]).into();
         let pseudo = checksum::pseudo_header(local, remote, Protocol::TCP, 0).unwrap_or_default();
+        let [a, b, c, d, e, f, g, h, i, j, ..] = ip;
         Self {
-            ip,
-            ip_len,
+            tuple: Tuple::of_key(key),
+            head: if ip_len == ipv4::HEADER_LEN {
+                [a, b, e, f, g, h, i, j]
+            } else {
+                [a, b, c, d, g, h, 0, 0]
+            },
             ip_sum,
-            pseudo,
+            pseudo: pseudo.into(),
         }
+    }
+
+    /// The flow, as its packets have it when they come in.
+    #[inline]
+    pub const fn tuple(&self) -> &Tuple {
+        &self.tuple
+    }
+
+    #[inline]
+    const fn is_v4(&self) -> bool {
+        self.head[0] >> 4 == 4
+    }
+
+    #[inline]
+    const fn ip_len(&self) -> usize {
+        if self.is_v4() {
+            ipv4::HEADER_LEN
+        } else {
+            ipv6::HEADER_LEN
+        }
+    }
+
+    #[inline]
+    fn pseudo(&self) -> Partial {
+        self.pseudo.into()
     }
 
     /// Whether a segment, of either direction (the pseudo headers of both have one sum), is as its checksum says.
     #[inline]
     pub fn is_valid(&self, segment: &[u8]) -> bool {
         let len = checksum::sum_array(&u16::try_from(segment.len()).unwrap_or(0).to_be_bytes());
-        checksum::is_valid(self.pseudo + len + checksum::sum(segment))
+        checksum::is_valid(self.pseudo() + len + checksum::sum(segment))
     }
 
     /// Builds a packet in `buffer`, with `ecn` in its IP header. `fill` writes the text to the slice it is given and returns its sum.
@@ -119,14 +155,14 @@ impl Template {
         let tcp_len = header.len();
         let upper = u16::try_from(tcp_len + text_len).ok()?;
         let mut packet = Packet::new(buffer, HEADROOM);
-        packet.set_len(self.ip_len + usize::from(upper));
-        let (ip, segment) = packet.bytes_mut().split_at_mut_checked(self.ip_len)?;
+        packet.set_len(self.ip_len() + usize::from(upper));
+        let (ip, segment) = packet.bytes_mut().split_at_mut_checked(self.ip_len())?;
         let (tcp, text) = segment.split_at_mut_checked(tcp_len)?;
         if text.len() != text_len {
             return None;
         }
         let sum = fill(text)? + checksum::sum_array(&upper.to_be_bytes());
-        header.emit_with_sum(tcp, self.pseudo + sum);
+        header.emit_with_sum(tcp, self.pseudo() + sum);
         self.emit_ip(ip, upper, ecn)?;
         Some(packet)
     }
@@ -144,13 +180,13 @@ impl Template {
         let mut packet = self.packet(buffer, header, text_len, ecn, |text| {
             copy(text).map(|()| Partial::ZERO)
         })?;
-        let upper = u16::try_from(packet.len() - self.ip_len).ok()?;
-        let pseudo = checksum::fold(self.pseudo + checksum::sum_array(&upper.to_be_bytes()));
-        let at = self.ip_len + TCP_CHECKSUM;
+        let upper = u16::try_from(packet.len() - self.ip_len()).ok()?;
+        let pseudo = checksum::fold(self.pseudo() + checksum::sum_array(&upper.to_be_bytes()));
+        let at = self.ip_len() + TCP_CHECKSUM;
         let field = packet.bytes_mut().get_mut(at..at + 2)?;
         field.copy_from_slice(&pseudo.to_be_bytes());
         packet.meta.segment = segment;
-        packet.meta.upper = u16::try_from(self.ip_len).ok()?;
+        packet.meta.upper = u16::try_from(self.ip_len()).ok()?;
         Some(packet)
     }
 
@@ -158,13 +194,13 @@ impl Template {
     pub fn seal(&self, packet: &mut Packet) {
         let segment = packet
             .bytes_mut()
-            .get_mut(self.ip_len..)
+            .get_mut(self.ip_len()..)
             .unwrap_or_default();
         let len = u16::try_from(segment.len()).unwrap_or(0).to_be_bytes();
         if let Some(field) = segment.get_mut(16..18) {
             field.fill(0);
         }
-        let sum = self.pseudo + checksum::sum_array(&len) + checksum::sum(segment);
+        let sum = self.pseudo() + checksum::sum_array(&len) + checksum::sum(segment);
         let sum = checksum::finish(sum).to_be_bytes();
         if let Some(field) = segment.get_mut(16..18) {
             field.copy_from_slice(&sum);
@@ -174,21 +210,26 @@ impl Template {
     /// Writes the IP header in front of `upper` bytes.
     #[inline]
     fn emit_ip(&self, buf: &mut [u8], upper: u16, ecn: Ecn) -> Option<()> {
-        let ecn = ecn as u8;
-        if self.ip_len == ipv4::HEADER_LEN {
+        let (ecn, [a, b, c, d, e, f, g, h]) = (ecn as u8, self.head);
+        if self.is_v4() {
             let ip = buf.first_chunk_mut::<{ ipv4::HEADER_LEN }>()?;
-            let total = upper.checked_add(20)?.to_be_bytes();
-            ip.copy_from_slice(&self.ip[..ipv4::HEADER_LEN]);
-            ip[1] |= ecn;
-            ip[2..4].copy_from_slice(&total);
-            let [high, low] = total;
-            let sum = checksum::finish(self.ip_sum + checksum::sum_array(&[0, ecn, high, low]));
-            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            let [high, low] = upper.checked_add(20)?.to_be_bytes();
+            ip[..10].copy_from_slice(&[a, b | ecn, high, low, c, d, e, f, g, h]);
+            let sum = Partial::from(self.ip_sum) + checksum::sum_array(&[0, ecn, high, low]);
+            ip[10..12].copy_from_slice(&checksum::finish(sum).to_be_bytes());
+            ip[12..].copy_from_slice(&self.tuple.sent_v4());
         } else {
             let ip = buf.first_chunk_mut::<{ ipv6::HEADER_LEN }>()?;
-            ip.copy_from_slice(&self.ip);
-            ip[1] |= ecn << 4;
-            ip[4..6].copy_from_slice(&upper.to_be_bytes());
+            let [high, low] = upper.to_be_bytes();
+            ip[..8].copy_from_slice(&[a, b | ecn << 4, c, d, high, low, e, f]);
+            for (to, from) in ip[8..]
+                .as_chunks_mut()
+                .0
+                .iter_mut()
+                .zip(self.tuple.sent_v6())
+            {
+                *to = from;
+            }
         }
         Some(())
     }

@@ -15,7 +15,14 @@ fn the_ip_header_says_what_tcp_says_of_congestion() {
             for ecn in [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce] {
                 let fields = IpFields { ttl: 9, tos };
                 let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
-                let template = Template::new(local, remote, fields);
+                let key = FlowKey {
+                    local,
+                    remote,
+                    local_port: 1,
+                    remote_port: 2,
+                    protocol: Protocol::TCP,
+                };
+                let template = Template::new(&key, fields);
                 let fill = |text: &mut [u8]| {
                     text.fill(1);
                     Some(checksum::sum(text))
@@ -31,6 +38,15 @@ fn the_ip_header_says_what_tcp_says_of_congestion() {
                 };
                 assert_eq!(seen, tos & !3 | ecn as u8);
                 assert_eq!(Ecn::of_packet(bytes), ecn);
+                let way =
+                    match local {
+                        IpAddr::V4(_) => ipv4::Header::parse(bytes)
+                            .map(|h| (h.source.into(), h.destination.into())),
+                        IpAddr::V6(_) => ipv6::Header::parse(bytes)
+                            .map(|h| (h.source.into(), h.destination.into())),
+                    };
+                assert_eq!(way, Ok((local, remote)));
+                assert_eq!(template.tuple().tcp_key(), key);
                 let ip = ip_header_len(local);
                 assert!(ip == 40 || checksum::is_valid(checksum::sum(&bytes[..ip])));
                 assert!(template.is_valid(&bytes[ip..]));

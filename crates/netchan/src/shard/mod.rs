@@ -357,7 +357,7 @@ impl Shard {
     fn find_tuple(&self, hash: u32, tuple: &Tuple) -> Option<u32> {
         let (tcp, waits) = (&self.tcp, &self.time_waits);
         let same = |&number: &u32| match time_wait::split(number) {
-            Ok(number) => tcp.get(number).is_some_and(|s| s.tuple == *tuple),
+            Ok(number) => tcp.get(number).is_some_and(|s| s.tuple() == tuple),
             Err(number) => waits
                 .get(number)
                 .is_some_and(|w| Tuple::of_key(&w.key) == *tuple),

@@ -121,7 +121,7 @@ impl Shard {
         let verdict = verify(
             socket.auth.as_deref_mut(),
             isns,
-            &socket.tuple.tcp_key(),
+            &socket.template.tuple().tcp_key(),
             segment,
         );
         self.counted(verdict)
@@ -192,7 +192,7 @@ impl Shard {
         }
         let mut header = *header;
         header.options.free = auth.as_ref().map_or(0, |(auth, _)| auth.room());
-        let template = emit::Template::new(key.local, key.remote, IpFields::default());
+        let template = emit::Template::new(key, IpFields::default());
         let packet =
             self.slab.alloc().and_then(|buffer| {
                 let mut packet = template.packet(buffer, &header, 0, Ecn::NotEct, |_| {
@@ -241,7 +241,8 @@ impl TcpSocket {
             .template
             .packet(buffer, &header, len, transmit.ecn, fill)?;
         let isns = self.connection.ao_isns();
-        auth.sign(isns, &self.template, &self.tuple.tcp_key(), &mut packet)
+        let key = self.template.tuple().tcp_key();
+        auth.sign(isns, &self.template, &key, &mut packet)
             .then_some(packet)
     }
 }

@@ -52,8 +52,6 @@ use crate::{
 /// A connection with what surrounds it.
 #[derive(Debug)]
 pub struct TcpSocket {
-    /// Its flow, as its packets have it.
-    pub(super) tuple: Tuple,
     /// The flow's short hash.
     pub hash: u32,
     /// The protocol.
@@ -85,7 +83,7 @@ pub struct TcpSocket {
     was_open: bool,
     /// What was learned of the next hop since the last packet.
     hint: Hint,
-    /// IP header fields of what it sends, with all else that does not change.
+    /// Its flow, and the IP header fields of what it sends, with all else that does not change.
     pub(super) template: emit::Template,
     interface: u8,
     /// What its link does with more text than fits a packet.
@@ -146,7 +144,7 @@ impl Shard {
         let bytes = packet.bytes();
         // Nearly always it is for the same connection as the last one, and its header has one of two layouts.
         if let Some(socket) = self.tcp.get(self.recent)
-            && Tuple::of_received(bytes, upper) == Some(socket.tuple)
+            && Tuple::of_received(bytes, upper) == Some(*socket.tuple())
             && !socket.detached_flow
             && socket.auth.is_none()
             && let Some(segment) = bytes.get(upper..)
@@ -710,13 +708,18 @@ impl TcpSocket {
 
     /// IP header fields of what it sends.
     pub fn set_fields(&mut self, fields: IpFields) {
-        let key = self.key();
-        self.template = emit::Template::new(key.local, key.remote, fields);
+        self.template = emit::Template::new(&self.key(), fields);
     }
 
     /// Its flow.
     pub fn key(&self) -> FlowKey {
-        self.tuple.tcp_key()
+        self.tuple().tcp_key()
+    }
+
+    /// The same as its packets have it.
+    #[inline]
+    pub(super) const fn tuple(&self) -> &Tuple {
+        self.template.tuple()
     }
 
     /// Sets SO_LINGER: how long close(2) waits is its caller's business, but not at all is a reset.

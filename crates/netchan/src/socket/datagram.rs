@@ -200,7 +200,7 @@ impl Socket {
         if let Some(settings) = &fresh.multicast {
             datagram.set_multicast(self.stack(), settings);
         }
-        let _ = self.role.set(Role::Datagram(datagram));
+        let _ = self.role.set(Role::Datagram(Box::new(datagram)));
         Ok(())
     }
 

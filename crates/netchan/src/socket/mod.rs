@@ -209,7 +209,7 @@ pub struct Socket {
 enum Role {
     Stream(Stream),
     Listening(Box<Listening>),
-    Datagram(Datagram),
+    Datagram(Box<Datagram>),
 }
 
 impl Socket {

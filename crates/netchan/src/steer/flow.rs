@@ -113,6 +113,19 @@ impl Tuple {
         Self { ends: words, ports }
     }
 
+    /// The addresses of an IPv4 packet that we send: our own, the peer's.
+    #[inline]
+    pub const fn sent_v4(&self) -> [u8; 8] {
+        self.ends[0].rotate_left(32).to_ne_bytes()
+    }
+
+    /// Those of an IPv6 packet.
+    #[inline]
+    pub fn sent_v6(&self) -> [[u8; 8]; 4] {
+        let [first, second, third, fourth] = self.ends.map(u64::to_ne_bytes);
+        [third, fourth, first, second]
+    }
+
     /// The flow of TCP that it names, seen from us.
     pub fn tcp_key(&self) -> FlowKey {
         let bytes = self.ends.map(u64::to_ne_bytes);

@@ -7,7 +7,6 @@ use super::config::{Config, CongestionControl, Keepalive, MtuProbing};
 use super::congestion::Congestion;
 use super::ecn::EcnState;
 use super::fast_open::FastOpen;
-use super::pacing::Pacer;
 use super::path_mtu::PathMtu;
 use super::rate::Rate;
 use super::receive_buffer::ReceiveTuning;
@@ -233,7 +232,6 @@ pub struct Connection {
     pub(super) recovery: Recovery,
     pub(super) sent: Sent,
     pub(super) rate: Rate,
-    pub(super) pacer: Pacer,
     pub(super) timers: Timers,
     pub(super) busy: Busy,
     pub(super) last_received: Instant,
@@ -349,7 +347,6 @@ impl Connection {
             recovery: Recovery::new(SeqNum(0)),
             sent: Sent::new(SeqNum(0)),
             rate: Rate::default(),
-            pacer: Pacer::new(),
             timers: Timers::new(),
             busy: Busy::NONE,
             last_received: Instant::ZERO,

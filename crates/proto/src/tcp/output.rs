@@ -309,7 +309,10 @@ impl Connection {
     fn hold(&mut self, hold: Hold, now: Instant) {
         self.pending.clear(Pending::SEND);
         self.note_hold(now);
-        self.pacer.held(matches!(hold, Hold::Pace(_)));
+        let by_pace = matches!(hold, Hold::Pace(_));
+        if by_pace || self.seldom.is_made() {
+            self.seldom.pacer.held(by_pace);
+        }
         match hold {
             Hold::Wait => self.limit_cork(now),
             Hold::Window if self.state.is_synchronized() => self.start_probing(now),
@@ -346,7 +349,7 @@ impl Connection {
         if pipe > 0 && pipe.saturating_add(len) > self.congestion.window.cwnd {
             return Err(Hold::Wait);
         }
-        match self.pacer.wait(self.congestion.pacing_rate(), now) {
+        match self.seldom.pacer.wait(self.congestion.pacing_rate(), now) {
             Some(at) => Err(Hold::Pace(at)),
             None => Ok(()),
         }
@@ -533,8 +536,10 @@ impl Connection {
             self.record_new(stretch.start, end, now);
         }
         self.busy.sends(now);
-        self.pacer
-            .sent(stretch.len, self.congestion.pacing_rate(), now);
+        let rate = self.congestion.pacing_rate();
+        if rate > 0 {
+            self.seldom.pacer.sent(stretch.len, rate, now);
+        }
         self.last_sent = now;
         if self.timers.retransmit == Instant::FAR {
             self.arm_retransmit(now);

@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use core::ops::{Deref, DerefMut};
 
+use super::pacing::Pacer;
 use super::prr::Prr;
 use super::undo::Undo;
 use crate::wire::tcp::{SackBlocks, SeqNum};
@@ -73,10 +74,12 @@ impl<T: Usual + PartialEq> PartialEq for Lazy<T> {
     }
 }
 
-/// The part of a connection that loss, reordering, duplicates, urgent data and strangers make.
+/// The part of a connection that pacing, loss, reordering, duplicates, urgent data and strangers make.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Seldom {
+    /// When the next text may leave, of a connection that is paced.
+    pub pacer: Pacer,
     pub prr: Prr,
     pub undo: Undo,
     /// What the next acknowledgment tells of text behind gaps.
@@ -103,6 +106,7 @@ pub(super) struct Seldom {
 
 impl Usual for Seldom {
     const USUAL: &'static Self = &Self {
+        pacer: Pacer::new(),
         prr: Prr::begin(0, 0),
         undo: Undo::NONE,
         sack_blocks: SackBlocks::NONE,

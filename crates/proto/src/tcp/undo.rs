@@ -59,7 +59,6 @@ impl Undo {
             resent: earlier,
             first_resent: if earlier { self.first_resent } else { 0 },
             from: una,
-            ..Self::NONE
         };
     }
 

@@ -27,6 +27,27 @@ impl Partial {
     pub const ZERO: Self = Self(0);
 }
 
+/// A [`Partial`] in half the room, to be kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Small(u32);
+
+impl From<Partial> for Small {
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // halves
+    fn from(sum: Partial) -> Self {
+        let (sum, carry) = (sum.0 as u32).overflowing_add((sum.0 >> 32) as u32);
+        // As for whole words: a carry leaves the sum at most 2³² - 2.
+        Self(sum + u32::from(carry))
+    }
+}
+
+impl From<Small> for Partial {
+    #[inline]
+    fn from(sum: Small) -> Self {
+        Self(sum.0.into())
+    }
+}
+
 impl core::ops::Add for Partial {
     type Output = Self;
     #[inline]

@@ -17,10 +17,7 @@ use crate::{
     limits,
     link::Segmentation,
     packet::Hint,
-    steer::{
-        flow::{FlowKey, Tuple},
-        short,
-    },
+    steer::{flow::FlowKey, short},
     trace,
 };
 
@@ -38,7 +35,6 @@ impl Shard {
     ) -> Option<u32> {
         let facts = self.host.interfaces.get(usize::from(interface));
         let number = self.tcp.insert_with(|| TcpSocket {
-            tuple: Tuple::of_key(key),
             hash,
             connection: connection.clone(),
             receive: ReceiveQueue::new(),
@@ -57,7 +53,7 @@ impl Shard {
             told_closed: false,
             was_open: false,
             hint: Hint::NONE,
-            template: emit::Template::new(key.local, key.remote, fields),
+            template: emit::Template::new(key, fields),
             interface,
             segmentation: facts.map_or(Segmentation::None, |i| i.segmentation),
             resets: linger == Some(Duration::ZERO),

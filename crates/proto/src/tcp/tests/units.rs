@@ -222,7 +222,7 @@ fn ephemeral_ports() {
 #[test]
 fn sizes() {
     assert!(
-        size_of::<Connection>() <= 712,
+        size_of::<Connection>() <= 696,
         "{}",
         size_of::<Connection>()
     );

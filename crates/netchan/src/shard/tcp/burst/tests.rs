@@ -17,6 +17,7 @@ use crate::{
     emit::{IpFields, Template},
     link::virtio,
     shard::send_queue::{SendMemory, SendQueue},
+    steer::flow::FlowKey,
 };
 
 fn burst(flags: Flags, len: u32) -> Transmit {
@@ -82,7 +83,14 @@ fn a_link_is_told_what_to_finish() {
         ("fd00::1", "fd00::2", 40, 4),
     ] {
         let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
-        let template = Template::new(local, remote, IpFields::default());
+        let key = FlowKey {
+            local,
+            remote,
+            local_port: 1,
+            remote_port: 2,
+            protocol: Protocol::TCP,
+        };
+        let template = Template::new(&key, IpFields::default());
         for (len, flags, gso) in [
             (2500, Flags::ACK, kind),
             (2500, Flags(Flags::ACK.0 | Flags::CWR.0), kind | 0x80),
