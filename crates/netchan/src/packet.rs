@@ -54,8 +54,9 @@ pub struct Meta {
     pub flow: u32,
     /// Bytes from the IP header's first to the upper layer's header, from `steer`.
     pub upper: u16,
-    /// Of an outgoing TCP segment that its link shall finish ([`Segmentation::Offloaded`](crate::link::Segmentation)): most bytes of text in
-    /// each segment that it has to be cut into. Its checksum field holds the sum of the pseudo-header. 0: nothing is left to be done.
+    /// Of an outgoing TCP segment, or many datagrams in one (then `protocol` says UDP), that its link shall finish
+    /// ([`Segmentation::Offloaded`](crate::link::Segmentation)): most bytes of payload in each segment that it has to be cut into. Its checksum
+    /// field holds the sum of the pseudo-header. 0: nothing is left to be done.
     pub segment: u16,
     /// The interface it leaves by, or came in by.
     pub interface: u8,

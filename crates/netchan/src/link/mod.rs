@@ -36,16 +36,27 @@ const HEADER_MIN: usize = 14;
 /// The longest IP packet there is, jumbograms aside (RFC 791, RFC 8200).
 pub const IP_MAX: usize = 65_535;
 
-/// What a link does with TCP text that is longer than its MTU allows ([`Meta::segment`](crate::packet::Meta::segment)).
+/// What a link does with more payload than its MTU allows ([`Meta::segment`](crate::packet::Meta::segment)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segmentation {
     /// Nothing: who emits has to cut it.
     #[default]
     None,
-    /// Carries it in one packet to a peer that takes it so. Whoever emits makes its checksum.
+    /// Carries TCP's text in one packet to a peer that takes it so. Whoever emits makes its checksum.
     Carried,
-    /// Somebody behind it cuts it, or takes it whole, and makes the checksums: the kernel.
-    Offloaded,
+    /// Somebody behind it cuts TCP's text, or takes it whole, and makes the checksums: the kernel.
+    Offloaded {
+        /// The same with many datagrams in one packet (UDP_SEGMENT).
+        datagrams: bool,
+    },
+}
+
+impl Segmentation {
+    /// Whether somebody behind the link makes checksums.
+    #[inline]
+    pub const fn is_offloaded(self) -> bool {
+        matches!(self, Self::Offloaded { .. })
+    }
 }
 
 /// What does not change while a link is up.

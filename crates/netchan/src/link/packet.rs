@@ -128,7 +128,8 @@ impl PacketSocket {
             segmentation: if options.plain {
                 Segmentation::None
             } else {
-                Segmentation::Offloaded
+                let datagrams = knows_datagrams();
+                Segmentation::Offloaded { datagrams }
             },
         };
         Ok(Self {
@@ -384,6 +385,19 @@ impl Link for PacketSocket {
             ..self.counts
         }
     }
+}
+
+/// Whether the kernel cuts many datagrams out of one packet (VIRTIO_NET_HDR_GSO_UDP_L4): since Linux 6.2. A packet socket has no call to ask.
+fn knows_datagrams() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut number = || {
+        numbers
+            .next()
+            .and_then(|n| n.parse::<u32>().ok())
+            .unwrap_or(0)
+    };
+    (number(), number()) >= (6, 2)
 }
 
 /// A socket for the frames of one interface that are for `mac`, a group or all.

@@ -54,18 +54,24 @@ pub fn tap_attach(tun: BorrowedFd<'_>, name: &str, vnet_header: bool) -> io::Res
     Ok(String::from_utf8_lossy(&request.name[..end]).into_owned())
 }
 
-/// Tells the kernel whether this end takes frames whose checksum is still to be filled in, and TCP segments not yet cut to the MTU.
-pub fn tap_take_offloads(tun: BorrowedFd<'_>, take: bool) -> io::Result<()> {
-    let all = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
-    let offloads = if take { all } else { 0 };
-    // SAFETY: TUNSETOFFLOAD takes its argument by value.
-    check(unsafe {
-        libc::ioctl(
-            tun.as_raw_fd(),
-            libc::TUNSETOFFLOAD,
-            libc::c_ulong::from(offloads),
-        )
-    })
+/// Tells the kernel whether this end takes frames whose checksum is still to be filled in, and segments not yet cut to the MTU: TCP's, and
+/// datagrams too where it knows these (since Linux 6.2), in which case it takes them of us as well. Whether it does.
+pub fn tap_take_offloads(tun: BorrowedFd<'_>, take: bool) -> io::Result<bool> {
+    const DATAGRAMS: libc::c_uint = 0x20 | 0x40; // TUN_F_USO4, TUN_F_USO6
+    let segments = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+    let set = |offloads: libc::c_uint| {
+        let offloads = libc::c_ulong::from(offloads);
+        // SAFETY: TUNSETOFFLOAD takes its argument by value.
+        check(unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) })
+    };
+    if !take {
+        return set(0).map(|()| false);
+    }
+    // An older kernel refuses what it does not know.
+    match set(segments | DATAGRAMS) {
+        Ok(()) => Ok(true),
+        Err(_) => set(segments).map(|()| false),
+    }
 }
 
 /// Sets a socket option that is one C value.

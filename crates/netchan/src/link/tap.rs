@@ -1,7 +1,8 @@
 //! The TAP: an Ethernet whose other end is this host's kernel (`/dev/net/tun`).
 //!
 //! Our end has a MAC address of its own, different from the kernel's end. With `offload` the kernel hands over TCP segments
-//! as its own TCP made them, up to 64 KiB, and leaves out checksums that nothing on the way could break.
+//! as its own TCP made them, up to 64 KiB, and datagrams merged by their sender (since Linux 6.2), and leaves out checksums that nothing
+//! on the way could break.
 
 use std::{
     collections::VecDeque,
@@ -19,8 +20,9 @@ use rustix::{
 };
 
 use super::{
-    FRAME_OVERHEAD, HEADER_MIN, IP_MAX, Link, LinkError, Properties, Segmentation, Statistics, mac,
-    netlink, sys,
+    FRAME_OVERHEAD, HEADER_MIN, IP_MAX, Link, LinkError, Properties, Segmentation, Statistics,
+    datagrams::{Datagrams, NoBuffer},
+    mac, netlink, sys,
     virtio::{self, Frame},
 };
 use crate::packet::{Flag, Meta, Packet};
@@ -48,6 +50,8 @@ pub struct Tap {
     properties: Properties,
     /// Whether each frame has a [`virtio`] header before it.
     header: bool,
+    /// Datagrams that came merged and are not all cut yet.
+    merged: Option<Datagrams>,
     gone: Option<String>,
     counts: Statistics,
 }
@@ -69,10 +73,12 @@ impl Tap {
         .map_err(|e| explain_device(e.into()))?;
         let name = sys::tap_attach(tun.as_fd(), wanted, !options.plain)
             .map_err(|e| explain_attach(wanted, e))?;
+        let mut segmentation = Segmentation::None;
         if !options.plain {
-            sys::tap_take_offloads(tun.as_fd(), true).map_err(|e| {
+            let datagrams = sys::tap_take_offloads(tun.as_fd(), true).map_err(|e| {
                 explain(&name, "cannot take offloads (offload=off does without)", e)
             })?;
+            segmentation = Segmentation::Offloaded { datagrams };
         }
         let kernel = configure(&name, options)?;
         let mtu = options.mtu.unwrap_or(kernel.mtu);
@@ -86,11 +92,7 @@ impl Tap {
             kind: "tap",
             mtu,
             frame_max: frame_max(header, longest),
-            segmentation: if options.plain {
-                Segmentation::None
-            } else {
-                Segmentation::Offloaded
-            },
+            segmentation,
         };
         if properties.mac == kernel.mac {
             return Err(invalid(
@@ -105,6 +107,7 @@ impl Tap {
             tun,
             properties,
             header: !options.plain,
+            merged: None,
             gone: None,
             counts: Statistics::default(),
         })
@@ -135,27 +138,55 @@ impl Tap {
         }
     }
 
-    /// Takes the header off a frame just read; `None` (counted) if it is none of ours.
+    /// The next of the datagrams that came merged; one that finds no buffer is counted and lost.
+    fn next_merged(&mut self, slab: &mut Slab) -> Option<Packet> {
+        loop {
+            match self.merged.as_mut()?.next(slab) {
+                Some(Ok(packet)) => return Some(packet),
+                Some(Err(NoBuffer)) => self.counts.rx_no_buffer += 1,
+                None => self.merged = None,
+            }
+        }
+    }
+
+    /// Takes the header off a frame just read; `None` if it is none of ours (counted), or datagrams that are to be cut.
     fn accept(&mut self, mut packet: Packet, cut: bool, slab: &mut Slab) -> Option<Packet> {
         let mut meta = Meta::default();
+        let mut datagrams = None;
         if self.header {
             match virtio::read(packet.bytes()) {
                 Some(Frame::Plain) => {}
                 Some(Frame::Verified) => meta.checksum_verified = Flag::YES,
-                // We did not ask for datagrams merged.
-                Some(Frame::Datagrams { .. } | Frame::Unknown) | None => packet.set_len(0),
+                Some(Frame::Datagrams { start, size }) => {
+                    meta.checksum_verified = Flag::YES;
+                    datagrams = Some((start, size));
+                }
+                Some(Frame::Unknown) | None => packet.set_len(0),
             }
             packet.pull(virtio::LEN);
         }
-        if cut || packet.len() < HEADER_MIN {
-            self.counts.rx_length += 1;
-            slab.free(packet.into_buffer());
-            return None;
-        }
         packet.meta = meta;
-        self.counts.rx_packets += 1;
-        self.counts.rx_bytes += packet.len() as u64;
-        Some(packet)
+        let len = packet.len();
+        let accepted = match datagrams {
+            _ if cut || len < HEADER_MIN => Err(packet),
+            None => Ok(Some(packet)),
+            Some((start, size)) => Datagrams::new(packet, start, size).map(|datagrams| {
+                self.merged = Some(datagrams);
+                None
+            }),
+        };
+        match accepted {
+            Ok(packet) => {
+                self.counts.rx_packets += 1;
+                self.counts.rx_bytes += len as u64;
+                packet.or_else(|| self.next_merged(slab))
+            }
+            Err(packet) => {
+                self.counts.rx_length += 1;
+                slab.free(packet.into_buffer());
+                None
+            }
+        }
     }
 
     fn send_one(&self, frame: &Packet) -> Result<(), Errno> {
@@ -215,6 +246,11 @@ impl Link for Tap {
         self.still_there()?;
         let mut n = 0;
         while n < max {
+            if let Some(packet) = self.next_merged(slab) {
+                burst.push_back(packet);
+                n += 1;
+                continue;
+            }
             match self.receive_one(slab) {
                 Ok(Some(packet)) => burst.push_back(packet),
                 Ok(None) | Err(Errno::AGAIN | Errno::INTR) => break,
@@ -262,6 +298,15 @@ impl Link for Tap {
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.tun.as_fd())
+    }
+
+    /// At once while datagrams wait to be cut.
+    fn next_event(&self) -> Instant {
+        if self.merged.is_some() {
+            Instant::ZERO
+        } else {
+            Instant::FAR
+        }
     }
 
     fn statistics(&self) -> Statistics {

@@ -3,7 +3,7 @@
 /// Its length, bytes. Numbers in it are in this machine's order: what a device older than virtio 1.0 has.
 pub const LEN: usize = 10;
 
-use proto::wire::{ethernet, tcp::Flags};
+use proto::wire::{ethernet, ipv4, tcp::Flags, udp};
 
 use crate::{emit::TCP_CHECKSUM, packet::Packet};
 
@@ -15,7 +15,10 @@ const DATA_VALID: u8 = 2;
 const GSO_NONE: u8 = 0;
 const GSO_TCP4: u8 = 1;
 const GSO_TCP6: u8 = 4;
+/// VIRTIO_NET_HDR_GSO_UDP_L4: datagrams, not fragments of one.
 const GSO_UDP: u8 = 5;
+/// Where a UDP header has its checksum.
+const UDP_CHECKSUM: usize = 6;
 const GSO_ECN: u8 = 0x80;
 
 /// The header for a frame of ours: what [`Meta::segment`](crate::packet::Meta::segment) says is left to be done.
@@ -28,25 +31,42 @@ pub fn header_for(frame: &Packet) -> [u8; LEN] {
 
 fn unfinished(frame: &Packet, segment: u16) -> Option<[u8; LEN]> {
     let start = ethernet::HEADER_LEN + usize::from(frame.meta.upper);
+    if frame.meta.protocol == ipv4::Protocol::UDP {
+        return header(
+            GSO_UDP,
+            [start + udp::HEADER_LEN, start, UDP_CHECKSUM],
+            segment,
+        );
+    }
     let &[.., offset, flags] = frame.bytes().get(start..start + 14)? else {
         return None;
     };
     let headers = start + usize::from(offset >> 4) * 4;
+    let places = [headers, start, TCP_CHECKSUM];
+    if frame.len().checked_sub(headers)? <= usize::from(segment) {
+        return header(GSO_NONE, places, 0);
+    }
+    let kind = match usize::from(frame.meta.upper) {
+        ipv4::HEADER_LEN => GSO_TCP4,
+        _ => GSO_TCP6,
+    };
+    // RFC 3168 §6.1.2: CWR is said once, by the first segment.
+    let cwr = u16::from(flags) & Flags::CWR.0 != 0;
+    header(if cwr { kind | GSO_ECN } else { kind }, places, segment)
+}
+
+/// For a frame of this kind: bytes of its headers, where its checksum begins, and where behind that it stands.
+fn header(kind: u8, places: [usize; 3], segment: u16) -> Option<[u8; LEN]> {
     let mut header = [0; LEN];
+    let [headers, start, checksum] = places.map(u16::try_from);
     header[0] = NEEDS_CHECKSUM;
-    if frame.len().checked_sub(headers)? > usize::from(segment) {
-        let kind = match usize::from(frame.meta.upper) {
-            proto::wire::ipv4::HEADER_LEN => GSO_TCP4,
-            _ => GSO_TCP6,
-        };
-        // RFC 3168 §6.1.2: CWR is said once, by the first segment.
-        let cwr = u16::from(flags) & Flags::CWR.0 != 0;
-        header[1] = if cwr { kind | GSO_ECN } else { kind };
-        header[2..4].copy_from_slice(&u16::try_from(headers).ok()?.to_ne_bytes());
+    header[1] = kind;
+    if kind != GSO_NONE {
+        header[2..4].copy_from_slice(&headers.ok()?.to_ne_bytes());
         header[4..6].copy_from_slice(&segment.to_ne_bytes());
     }
-    header[6..8].copy_from_slice(&u16::try_from(start).ok()?.to_ne_bytes());
-    header[8..10].copy_from_slice(&u16::try_from(TCP_CHECKSUM).ok()?.to_ne_bytes());
+    header[6..8].copy_from_slice(&start.ok()?.to_ne_bytes());
+    header[8..10].copy_from_slice(&checksum.ok()?.to_ne_bytes());
     Some(header)
 }
 

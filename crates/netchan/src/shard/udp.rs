@@ -3,6 +3,7 @@
 mod errors;
 mod receive;
 mod send;
+mod uncut;
 
 use std::{
     collections::VecDeque,

@@ -1,5 +1,6 @@
 //! The links that end in the kernel, against the real kernel, in network namespaces of their own.
 
+mod datagrams;
 mod fast_open;
 mod frames;
 mod groups;

@@ -16,8 +16,7 @@ impl TcpSocket {
     #[inline(always)]
     pub(super) fn is_for_link(&self, transmit: &Transmit) -> bool {
         transmit.len > u32::from(transmit.segment)
-            || (self.segmentation == Segmentation::Offloaded
-                && transmit.len >= limits::UNSUMMED_MIN)
+            || (self.segmentation.is_offloaded() && transmit.len >= limits::UNSUMMED_MIN)
     }
 
     /// Puts the packets of `transmit` into `outbox`: one if its link takes it uncut, else one for each segment. `buffer` is for the first
@@ -56,7 +55,7 @@ impl TcpSocket {
         match self.segmentation {
             Segmentation::None => false,
             Segmentation::Carried => len >= limits::BURST_TEXT / 4,
-            Segmentation::Offloaded => true,
+            Segmentation::Offloaded { .. } => true,
         }
     }
 
@@ -73,7 +72,7 @@ impl TcpSocket {
             return self.signed(buffer, transmit);
         }
         let (offset, len) = (transmit.offset as usize, transmit.len as usize);
-        if self.segmentation == Segmentation::Offloaded {
+        if self.segmentation.is_offloaded() {
             let copy = |text: &mut [u8]| self.send.copy_out_unsummed(offset, text);
             let lengths = (len, transmit.segment);
             return (self.template).unfinished(

@@ -38,16 +38,16 @@ pub struct Destination {
 
 /// All that the headers of a send's datagrams say.
 #[derive(Clone, Copy, Debug)]
-struct Head {
-    to: Destination,
+pub(super) struct Head {
+    pub(super) to: Destination,
     fields: IpFields,
     /// Without DF: identifications are drawn (RFC 6864 §4.1 asks it of what may be cut).
-    may_be_cut: bool,
+    pub(super) may_be_cut: bool,
     no_checksum: bool,
 }
 
 impl Head {
-    const fn ip_len(&self) -> usize {
+    pub(super) const fn ip_len(&self) -> usize {
         ip_header_len(self.to.remote.ip())
     }
 
@@ -62,7 +62,13 @@ impl Head {
     }
 
     /// Writes IP and UDP headers to `room`, which is as long as they are, for a payload of `len` bytes that sums to `sum`.
-    fn emit(&self, room: &mut [u8], ident: u16, sum: Partial, len: usize) -> Result<(), i32> {
+    pub(super) fn emit(
+        &self,
+        room: &mut [u8],
+        ident: u16,
+        sum: Partial,
+        len: usize,
+    ) -> Result<(), i32> {
         let (local, remote) = (self.to.local, self.to.remote);
         let (ip, udp) = room
             .split_at_mut_checked(self.ip_len())
@@ -121,7 +127,7 @@ impl Head {
 }
 
 /// What a program's buffers hold, read from front to back.
-struct Text<'a, 'b> {
+pub(super) struct Text<'a, 'b> {
     buffers: &'a [IoSlice<'b>],
     /// Bytes of the first one that are read already.
     at: usize,
@@ -132,8 +138,17 @@ impl<'a, 'b> Text<'a, 'b> {
         Self { buffers, at: 0 }
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.buffers.iter().map(|buffer| buffer.len()).sum()
+    }
+
+    /// Copies all of it, of which nothing was read yet, to `to`, which is as long.
+    pub(super) fn copy_unsummed(&self, mut to: &mut [u8]) {
+        for buffer in self.buffers {
+            let (place, rest) = to.split_at_mut(buffer.len().min(to.len()));
+            place.copy_from_slice(&buffer[..place.len()]);
+            to = rest;
+        }
     }
 
     /// Copies as much as `to` takes; its sum.
@@ -293,7 +308,9 @@ impl Shard {
             self.udp_send_fragments(number, &head, path, text)?;
         } else {
             let size = if segment > 0 { segment.min(len) } else { len };
-            self.udp_send_each(number, &head, text, size)?;
+            if len <= size || !self.udp_send_uncut(&head, &text, size)? {
+                self.udp_send_each(number, &head, text, size)?;
+            }
         }
         Ok(len)
     }
