@@ -21,6 +21,8 @@ pub struct Settings {
     pub longest: usize,
     /// Keys, initial sequence numbers and ports are a function of it.
     pub seed: u64,
+    /// Our IPv4 address, where it is not the one that packetdrill uses by default.
+    pub local_v4: Option<std::net::Ipv4Addr>,
     /// Segments that leave together look as they do where a network card cuts them: see [`crate::train`].
     pub trains: bool,
 }
@@ -37,6 +39,7 @@ impl Default for Settings {
             mtu: 1500,
             longest: 1500,
             seed: 1,
+            local_v4: None,
             trains: false,
         }
     }
@@ -81,6 +84,10 @@ impl Settings {
             let control = CongestionControl::called(value);
             self.tcp.congestion = control.unwrap_or(self.tcp.congestion);
             return control.is_some();
+        }
+        if name == "local_ip" {
+            self.local_v4 = value.parse().ok();
+            return self.local_v4.is_some();
         }
         if name == "tcp_fastopen_key" {
             let keys = fast_open_keys(value);

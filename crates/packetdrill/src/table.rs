@@ -6,6 +6,7 @@ use std::{
     ffi::{CStr, c_char, c_longlong},
     io, ptr, slice,
     sync::{Mutex, OnceLock, PoisonError},
+    thread,
 };
 
 use libc::{
@@ -23,6 +24,8 @@ use crate::{settings::Settings, turns, world::World};
 
 /// Longest time, in virtual seconds, that the first thread waits for a packet or for a call of its own to come back.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long, in real time, packetdrill's second thread is given to put away the result of a call.
+const ROOM: std::time::Duration = std::time::Duration::from_millis(2);
 /// What asking for the time costs.
 const LOOK: Duration = Duration::from_micros(1);
 
@@ -468,6 +471,9 @@ unsafe extern "C" fn netdev_receive(
 
 extern "C" fn usleep(_: User, us: c_uint) -> c_int {
     turns::settle();
+    if turns::took_result() {
+        thread::sleep(ROOM);
+    }
     let at = clock().now() + Duration::from_micros(us.into());
     // Step by step: a thread that waits may have something to do at each.
     while let Some(world) = WORLD.get() {

@@ -6,7 +6,10 @@
 
 use std::{
     cell::Cell,
-    sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread::{self, ThreadId},
     time::Duration,
 };
@@ -30,6 +33,7 @@ static TURNS: Mutex<Turns> = Mutex::new(Turns {
     resting: 0,
 });
 static CHANGED: Condvar = Condvar::new();
+static RETURNED: AtomicBool = AtomicBool::new(false);
 static FIRST: OnceLock<ThreadId> = OnceLock::new();
 
 thread_local! {
@@ -87,9 +91,16 @@ fn rest() {
 pub fn paid() -> bool {
     let owed = OWES.replace(false);
     if owed {
+        RETURNED.store(true, Relaxed); // read once the first thread has been told to go on
         rest();
     }
     owed
+}
+
+/// Whether another thread has come back from a call since this was last asked. What it does then is packetdrill's own business, behind a
+/// lock of packetdrill's that the first thread leaves free only while it sleeps: it must sleep in earnest.
+pub fn took_result() -> bool {
+    RETURNED.swap(false, Relaxed)
 }
 
 /// Waits until all other threads rest. Who moves the world calls it before.

@@ -23,7 +23,7 @@ pub mod address {
     /// Ours, IPv4.
     pub const LOCAL_V4: &str = "192.168.0.1/16";
     /// The next hop to the script's end, IPv4.
-    pub const GATEWAY_V4: &str = "192.168.0.2";
+    pub const GATEWAY_V4: &str = "192.168.255.254";
     /// The script's end, IPv4.
     pub const REMOTE_V4: &str = "192.0.2.1";
     /// Ours, IPv6.
@@ -49,6 +49,10 @@ impl World {
     /// As [`netchan::net::Builder::start`].
     pub fn start(settings: &Settings, clock: Clock) -> io::Result<Self> {
         let cable = Cable::default();
+        let local_v4 = match settings.local_v4 {
+            Some(address) => format!("{address}/16"),
+            None => address::LOCAL_V4.to_owned(),
+        };
         let net = Net::builder()
             .clock(clock.clone())
             .threads(Threads::Caller)
@@ -58,7 +62,7 @@ impl World {
             .tcp(settings.tcp)
             .send_buffer(settings.send_buffer)
             .link_with(cable.link(settings.mtu, settings.longest, settings.trains))
-            .address(address::LOCAL_V4)?
+            .address(&local_v4)?
             .gateway(address::GATEWAY_V4)?
             .address(address::LOCAL_V6)?
             .gateway(address::GATEWAY_V6)?

@@ -23,6 +23,9 @@ impl Socket {
             None => {
                 let to = to.ok_or_else(|| error(libc::EINVAL))?;
                 self.connect_as(to, true)?;
+                if let Some(Role::Stream(stream)) = self.role.get() {
+                    stream.report_later();
+                }
             }
             Some(Role::Stream(stream)) => stream.may_send_fast(self.stack()).map_err(error)?,
             Some(_) => return Err(error(libc::EISCONN)),

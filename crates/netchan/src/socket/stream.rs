@@ -98,6 +98,11 @@ impl Stream {
         is_held
     }
 
+    /// That it is connected was told nobody: its connection began with a write.
+    pub fn report_later(&self) {
+        self.place.lock().reported = false;
+    }
+
     /// Whether MSG_FASTOPEN has a meaning still, or an errno: as in Linux also once after the handshake.
     pub fn may_send_fast(&self, stack: &Stack) -> Result<(), i32> {
         let (is_held, state) = self.hold(stack, |shard, number| {

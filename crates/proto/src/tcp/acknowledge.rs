@@ -10,6 +10,16 @@ use crate::wire::tcp::{SackBlocks, SeqNum};
 /// RFC 5961 §7: challenge acknowledgments are counted over 5 s; in units of [`Instant::coarse`].
 const CHALLENGE_PERIOD: u32 = 5;
 
+/// Whether both ends talk in turn: acknowledgments ride along then.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(test, derive(PartialEq))]
+pub(super) struct Talk {
+    /// Text came, and none has left since.
+    pub heard: bool,
+    /// The application answers what comes: nothing is acknowledged at once for being among the first.
+    pub interactive: bool,
+}
+
 impl Connection {
     /// `<SEQ=SND.NXT><ACK=RCV.NXT>`: at once if sequence space was sent twice, at a limited rate
     /// otherwise, so that two ends that disagree do not answer each other for ever.
@@ -33,15 +43,17 @@ impl Connection {
         }
     }
 
-    /// RFC 9293 §3.8.6.3, RFC 5681 §4.2: every second full segment is acknowledged at once, and
-    /// every full one in the beginning; others wait for company, `delayed_ack` at most.
+    /// RFC 9293 §3.8.6.3, RFC 5681 §4.2: every second full segment is acknowledged at once. In the beginning each segment is, so that
+    /// the peer's slow start is quick, and a peer with Nagle's algorithm that writes in small pieces is not held up; once the application
+    /// answers what it hears, acknowledgments ride along. Others wait for company, `delayed_ack` at most.
     #[inline]
     pub(super) fn decide_acknowledgment(&mut self, end: SeqNum, now: Instant) {
         let waiting = (end - self.last_ack_sent).max(0).unsigned_abs();
         let full = u32::from(self.rcv.mss);
+        self.talk.heard = true;
         if waiting >= 2 * full {
             self.pending.set(Pending::ACK);
-        } else if waiting >= full && self.quick_acks > 0 {
+        } else if self.quick_acks > 0 && !self.talk.interactive {
             self.quick_acks -= 1;
             self.pending.set(Pending::ACK);
         } else {
@@ -54,6 +66,22 @@ impl Connection {
         if self.timers.delayed_ack == Instant::FAR {
             self.timers.delayed_ack = now.plus_micros(u64::from(self.settings.delayed_ack_us));
         }
+    }
+
+    /// Text leaves after text has come. If that is an answer, not just the next thing that happened, the application talks:
+    /// acknowledgments can ride along.
+    #[inline]
+    pub(super) fn note_answer(&mut self, now: Instant) {
+        let wait = u64::from(self.settings.delayed_ack_us);
+        self.talk.heard = false;
+        self.talk.interactive |= now < self.last_received.plus_micros(wait);
+    }
+
+    /// Nothing came along in time for an acknowledgment to ride on.
+    pub(super) fn on_delayed_ack_timer(&mut self) {
+        self.timers.delayed_ack = Instant::FAR;
+        self.talk.interactive = false;
+        self.pending.set(Pending::ACK);
     }
 
     /// A SYN-ACK, or the peer's FIN while we may still write: what the application does about it

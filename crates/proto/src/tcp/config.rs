@@ -156,8 +156,8 @@ pub struct Config {
     pub nagle: bool,
     /// Hold small segments back until uncorked or shut (Linux's TCP_CORK).
     pub cork: bool,
-    /// Acknowledge a SYN-ACK, the peer's FIN and slow start's first full segments at once. Off, they
-    /// wait for company as small text does, for `delayed_ack` at most: for applications that answer
+    /// Acknowledge a SYN-ACK, the peer's FIN and, until the application has answered any, the first segments at once. Off, they
+    /// wait for company as later text does, for `delayed_ack` at most: for applications that answer
     /// soon (Linux's TCP_QUICKACK).
     pub quick_ack: bool,
     /// Longest an acknowledgment waits for company; below 500 ms (RFC 9293 MUST-40).

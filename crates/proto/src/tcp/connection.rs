@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 
+use super::acknowledge::Talk;
 use super::busy::Busy;
 use super::config::{Config, CongestionControl, Keepalive, MtuProbing};
 use super::congestion::Congestion;
@@ -174,6 +175,7 @@ pub struct Connection {
     pub(super) corked: bool,
     /// SYN-ACK and FIN are acknowledged at once.
     pub(super) quick_ack: bool,
+    pub(super) talk: Talk,
     pub(super) timestamps: bool,
     pub(super) sack: bool,
     /// Window scaling: offered, then agreed upon.
@@ -210,7 +212,7 @@ pub struct Connection {
     pub(super) unread: u32,
     /// Most bytes that a window may offer for the time being, whatever the buffer's size.
     pub(super) window_limit: u32,
-    /// Full segments still to be acknowledged at once, while the peer is in slow start.
+    /// Segments still to be acknowledged at once, while the peer is in slow start.
     pub(super) quick_acks: u8,
     /// Further duplicate acknowledgments owed; without SACK their number is all the peer learns.
     pub(super) duplicate_acks_owed: u8,
@@ -310,6 +312,7 @@ impl Connection {
             nagle: config.nagle,
             corked: config.cork,
             quick_ack: config.quick_ack,
+            talk: Talk::default(),
             timestamps: config.timestamps,
             sack: config.sack,
             scaling: config.window_scale,
@@ -513,6 +516,7 @@ impl Connection {
     pub fn set_quick_ack(&mut self, on: bool) {
         self.quick_ack = on;
         self.quick_acks = if on { QUICK_ACKS } else { 0 };
+        self.talk.interactive = false;
         if on && self.timers.delayed_ack != Instant::FAR {
             self.pending.set(Pending::ACK);
         }
@@ -622,7 +626,7 @@ impl Connection {
     }
 }
 
-/// Full segments acknowledged at once in the beginning, so that the peer's slow start is quick.
+/// Segments acknowledged at once in the beginning, so that the peer's slow start is quick.
 pub(super) const QUICK_ACKS: u8 = 16;
 
 /// The least shift with which 16 bits hold `buffer` (RFC 7323 §2.2, at most 14).

@@ -52,6 +52,8 @@ pub struct FastOpenResult {
 pub(super) struct FastOpen {
     /// The text of the peer's SYN was taken; else we are the client, or answer with a cookie.
     pub takes_text: bool,
+    /// Bytes of it.
+    pub taken: u32,
     /// In our first SYN or SYN-ACK.
     option: Option<Cookie>,
     /// Most bytes of text in our SYN.
@@ -71,6 +73,7 @@ impl FastOpen {
     const fn new(option: Option<Cookie>) -> Self {
         Self {
             takes_text: false,
+            taken: 0,
             option,
             text_max: 0,
             held: false,
@@ -202,6 +205,14 @@ impl Connection {
         out.acked = taken;
     }
 
+    /// Whether the text up to `end` left in our SYN before: that the segment is not full was not the application's choice, and Nagle's
+    /// algorithm lets what follows go.
+    pub(super) fn was_in_syn(&self, end: SeqNum) -> bool {
+        let carried =
+            |fast: &FastOpen| end == self.iss + 1 + fast.sent && fast.sent == fast.text_max;
+        self.fast_open.as_deref().is_some_and(carried)
+    }
+
     // --- the server ----------------------------------------------------------------------------------------------
 
     /// The first SYN-ACK of a passive open carries a cookie (RFC 7413 §4.1.2).
@@ -248,7 +259,8 @@ impl Connection {
         self.timers.delayed_ack = Instant::FAR;
         self.pending.clear(Pending::ACK);
         if let Some(fast) = &mut self.fast_open {
-            fast.syn_data = self.rcv.nxt != self.irs + 1;
+            fast.taken = (self.rcv.nxt - (self.irs + 1)).max(0).unsigned_abs();
+            fast.syn_data = fast.taken > 0;
         }
         out
     }

@@ -227,7 +227,8 @@ impl Connection {
             data_segments: c.data_segments,
             bytes: c.bytes_acked + u64::from(outstanding) + s.bytes_retransmitted,
             bytes_retransmitted: s.bytes_retransmitted,
-            delivered: segments(self.rate.delivered),
+            // Our SYN was the first.
+            delivered: segments(self.rate.delivered) + u32::from(self.state.is_synchronized()),
             delivery_rate: (u64::from(bytes) * 1_000_000)
                 .checked_div(interval_us.into())
                 .unwrap_or(0),

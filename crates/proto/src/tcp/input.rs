@@ -436,6 +436,7 @@ impl Connection {
         receiver: &mut Receiver<'_, P>,
     ) -> Result<(), Drop> {
         self.quick_acks = QUICK_ACKS;
+        self.talk.interactive = false;
         if self.pending.has(Pending::ACK) && !self.sack {
             self.duplicate_acks_owed = self.duplicate_acks_owed.saturating_add(1).min(8);
         }

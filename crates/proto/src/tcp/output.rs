@@ -530,7 +530,7 @@ impl Connection {
             if self.snd.una == self.snd.nxt {
                 self.stalled_since = now;
             }
-            if stretch.len < self.full_segment() {
+            if stretch.len < self.full_segment() && !self.was_in_syn(end) {
                 self.snd.small = end;
             }
             self.record_new(stretch.start, end, now);
@@ -556,9 +556,8 @@ impl Connection {
             self.note_application_limit(now);
             self.pending.clear(Pending::SEND);
         }
-        // An answer on the way: the application talks, acknowledgments can ride along.
-        if self.timers.delayed_ack != Instant::FAR {
-            self.quick_acks = 0;
+        if self.talk.heard {
+            self.note_answer(now);
         }
         let mut transmit = self.transmit(stretch, now);
         if is_new && stretch.len > 0 {

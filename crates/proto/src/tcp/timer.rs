@@ -76,8 +76,7 @@ impl Connection {
     pub fn on_timer(&mut self, now: Instant) -> Events {
         let mut events = Events::NONE;
         if self.timers.delayed_ack <= now {
-            self.timers.delayed_ack = Instant::FAR;
-            self.pending.set(Pending::ACK);
+            self.on_delayed_ack_timer();
         }
         if self.timers.pacing <= now {
             self.timers.pacing = Instant::FAR;

@@ -87,7 +87,8 @@ impl Connection {
             return false;
         }
         let (free, offered) = self.receive_room();
-        let only_syn_offered = self.last_ack_sent == self.irs + 1;
+        let text_of_syn = self.fast_open.as_ref().map_or(0, |fast| fast.taken);
+        let only_syn_offered = self.last_ack_sent == self.irs + 1 + text_of_syn;
         if only_syn_offered && offered >= 1 << 15 {
             return false;
         }

@@ -323,7 +323,7 @@ fn delayed_acknowledgment() {
     assert_eq!(pair.intercept().len(), 1);
 }
 
-/// In the beginning full segments are acknowledged one by one, until we talk ourselves.
+/// In the beginning segments are acknowledged one by one.
 #[test]
 fn quick_acknowledgments() {
     let mut pair = pair(1 << 20);
@@ -338,6 +338,33 @@ fn quick_acknowledgments() {
     }
     assert_eq!(answers[..16], [1; 16]);
     assert_eq!(answers[16..], [0, 1]);
+}
+
+/// So are small ones, until the application answers what it hears: then its text carries the acknowledgment, as long as it
+/// comes within the delay (RFC 9293 SHLD-18).
+#[test]
+fn answers_carry_acknowledgments() {
+    let mut pair = pair(1 << 20);
+    let ask = |pair: &mut Pair| {
+        let mut header = pair.forge(1, Flags::ACK);
+        header.ack = pair.ends[1].conn().snd.nxt;
+        pair.deliver(1, &header, b"question".to_vec());
+        pair.intercept().len()
+    };
+    assert_eq!([ask(&mut pair), ask(&mut pair)], [1, 1], "nobody talks yet");
+    pair.now = pair.now + Duration::from_millis(39);
+    pair.ends[1].write(b"answer");
+    assert_eq!(pair.intercept().len(), 1);
+    assert_eq!(ask(&mut pair), 0, "it waits for the answer");
+    let due = pair.ends[1].conn().deadline();
+    pair.now = due;
+    pair.ends[1].conn().on_timer(due);
+    assert_eq!(pair.intercept().len(), 1, "none came");
+    assert_eq!(ask(&mut pair), 1);
+    pair.now = pair.now + Duration::from_millis(40);
+    pair.ends[1].write(b"too late for an answer");
+    assert_eq!(pair.intercept().len(), 1);
+    assert_eq!(ask(&mut pair), 1);
 }
 
 /// Text behind a gap, and the text that fills it, are acknowledged at once (RFC 5681 §4.2);
