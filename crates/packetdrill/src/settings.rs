@@ -4,7 +4,7 @@ use std::{fs, io};
 
 use netchan::limits;
 use proto::{
-    tcp::{Config, CongestionControl, EcnMode, FastOpenKeys, MtuProbing},
+    tcp::{Config, CongestionControl, EcnMode, FastOpenKeys, MtuProbing, SynCookies},
     time::Duration,
 };
 
@@ -120,6 +120,13 @@ impl Settings {
                     0 => MtuProbing::Off,
                     1 => MtuProbing::BlackHole,
                     _ => MtuProbing::Always,
+                };
+            }
+            "tcp_syncookies" => {
+                self.tcp.syn_cookies = match first {
+                    0 => SynCookies::Off,
+                    1 => SynCookies::WhenFull,
+                    _ => SynCookies::Always,
                 };
             }
             "tcp_fin_timeout" => self.tcp.fin_wait_2 = seconds,

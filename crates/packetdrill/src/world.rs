@@ -97,6 +97,14 @@ impl World {
         self.turn();
     }
 
+    /// IP packets arrive, all before the stack has looked at any.
+    pub fn inject_burst(&self, packets: &[Vec<u8>]) {
+        for packet in packets {
+            self.cable.inject(packet);
+        }
+        self.turn();
+    }
+
     /// The next packet that has left, if one has.
     pub fn take(&self) -> Option<Sent> {
         self.cable.take()

@@ -309,3 +309,26 @@ fn writes_are_put_together() {
     assert!(header.flags.contains(Flags::PSH) && len == 500);
     assert!(left(&world).is_none());
 }
+
+/// RFC 9293 MUST-59: all segments that wait are processed before anything is acknowledged, so one acknowledgment tells of all, also
+/// where each alone would have had its own.
+#[test]
+fn a_burst_is_acknowledged_as_a_whole() {
+    let world = world();
+    let listener = listener(&world, OURS);
+    let iss = opened(&world, PEER_PORT);
+    let (_accepted, _) = listener.accept().expect("a connection");
+    let burst: Vec<_> = (0..5)
+        .map(|n| {
+            let header = segment(Flags::ACK, 1001 + 1000 * n, iss + 1);
+            packet(OURS, PEER_PORT, header, &[7; 1000], b"")
+        })
+        .collect();
+    world.inject(&burst[0]);
+    let (_, alone, _) = left(&world).expect("an acknowledgment of its own");
+    assert_eq!(alone.ack, SeqNum(2001));
+    world.inject_burst(&burst[1..]);
+    let (_, together, _) = left(&world).expect("an acknowledgment");
+    assert_eq!(together.ack, SeqNum(6001));
+    assert!(left(&world).is_none());
+}

@@ -100,7 +100,7 @@ impl Stream {
 
     /// That it is connected was told nobody: its connection began with a write.
     pub fn report_later(&self) {
-        self.place.lock().reported = false;
+        self.reported.store(false, Relaxed); // one call's own answer: nothing is read through it
     }
 
     /// Whether MSG_FASTOPEN has a meaning still, or an errno: as in Linux also once after the handshake.

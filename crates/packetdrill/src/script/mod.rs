@@ -25,7 +25,7 @@
 //! A segment is `FLAGS BEGIN:END(LENGTH) [ack N] [win N] [urg N] [ce|ect0|ect1] [<OPTIONS>]`. Flags are letters of `FSRPUEW`, and `.` for ACK. Sequence
 //! numbers count from the initial ones, SYN being 0, ours since the SYN that left last. Of what leaves, the window, the urgent pointer, the
 //! codepoint and the options are compared if they are written; `<>` says that there are none. Options: `mss N`, `sackOK`, `wscale N`, `ts VALUE:ECHO`
-//! (`*` for any; `last` echoes our last one), `sack A:B`, `fo COOKIE` (in hexadecimal; none: it asks for one). Text is what its place in the stream says, and is compared.
+//! (`*` for any; `last` echoes our last one, `before` the one before that), `sack A:B`, `fo COOKIE` (in hexadecimal; none: it asks for one). Text is what its place in the stream says, and is compared.
 
 mod parse;
 mod run;

@@ -44,6 +44,7 @@ pub(super) fn script(script: &Script) -> Result<(), Failure> {
         peer_isn: PEER_ISN,
         peer_port: PEER_PORT,
         stamp: 0,
+        stamp_before: 0,
         sent: 0,
         received: 0,
     };
@@ -68,8 +69,9 @@ struct Run {
     iss: u32,
     peer_isn: u32,
     peer_port: u16,
-    /// Our last TSval.
+    /// Our last TSval, and the one before.
     stamp: u32,
+    stamp_before: u32,
     /// Places in both streams.
     sent: u32,
     received: u32,
@@ -108,6 +110,7 @@ impl Run {
             sender: self.iss,
             receiver: self.peer_isn,
             stamp: self.stamp,
+            stamp_before: self.stamp_before,
         }
     }
 
@@ -130,6 +133,9 @@ impl Run {
             self.iss = parsed.header.seq.0;
         }
         if let Some(stamps) = parsed.header.options.timestamps {
+            if self.stamp != stamps.value {
+                self.stamp_before = self.stamp;
+            }
             self.stamp = stamps.value;
         }
         if let Some(what) = wanted.difference(&parsed, self.outward()) {
@@ -185,6 +191,7 @@ impl Run {
             sender: self.peer_isn,
             receiver: self.iss,
             stamp: self.stamp,
+            stamp_before: self.stamp_before,
         };
         let packet = segment.packet((REMOTE, self.peer_port), (LOCAL, PORT), base);
         self.world.inject(&packet);

@@ -38,6 +38,8 @@ enum Stamp {
     Any,
     /// The last value that we sent.
     Last,
+    /// The one before that.
+    Before,
     Exactly(u32),
 }
 
@@ -48,6 +50,8 @@ pub struct Base {
     pub receiver: u32,
     /// Our last TSval.
     pub stamp: u32,
+    /// The one before that, from another moment.
+    pub stamp_before: u32,
 }
 
 /// One end's address.
@@ -232,18 +236,20 @@ impl Stamp {
         Some(match text.trim() {
             "*" => Self::Any,
             "last" => Self::Last,
+            "before" => Self::Before,
             number => Self::Exactly(number.parse().ok()?),
         })
     }
 
     fn matches(self, found: Self) -> bool {
-        matches!(self, Self::Any | Self::Last) || self == found
+        matches!(self, Self::Any | Self::Last | Self::Before) || self == found
     }
 
     const fn number(self, base: Base) -> u32 {
         match self {
             Self::Any => 0,
             Self::Last => base.stamp,
+            Self::Before => base.stamp_before,
             Self::Exactly(number) => number,
         }
     }
