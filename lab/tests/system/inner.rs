@@ -28,6 +28,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
         ["probe", address] => probe(address),
         ["connections", address, count, at_once] => connections(address, count, at_once),
         ["scan", address, ports, open] => scan(address, ports, open),
+        ["crowd", link] => crate::crowd::serve(link),
         ["differential", link, seed, rough] => crate::differential::inner(link, seed, rough),
         ["flood", link, mac, seconds] => flood(link, mac, seconds),
         ["probes", link, mac] => crate::probes::inner(link, mac),

@@ -4,6 +4,7 @@
 //! long forms. One case: `NETCHAN_SYSTEM=1 cargo test --release --workspace --test system -- curl`.
 //! The same binary, started with `--inner WORK ...` inside a namespace, is the other end of a case.
 
+mod crowd;
 mod differential;
 mod download;
 mod ecn;
@@ -58,6 +59,7 @@ fn cases() -> Vec<Case> {
         download::CASES,
         parallel::CASES,
         differential::CASES,
+        crowd::CASES,
         hostile::CASES,
     ]
     .concat()
