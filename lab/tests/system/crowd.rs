@@ -1,5 +1,5 @@
-//! Ten thousand connections of the kernel's open at once, one in a hundred active: how long opening takes, how quick the active ones are,
-//! what each costs.
+//! Ten thousand connections of the kernel's open at once, in the long form a hundred thousand, one in a hundred active: how long opening takes,
+//! how quick the active ones are, what each costs.
 //!
 //! netchan's end is a program of ours on its sockets, without descriptors; the kernel's end are processes with as many as each may have,
 //! from several addresses.
@@ -182,8 +182,8 @@ fn sources(place: &Place) -> Result<Vec<String>, String> {
     Ok(sources)
 }
 
-fn crowd(_: &Knobs) -> Outcome {
-    let count = 10_000;
+fn crowd(knobs: &Knobs) -> Outcome {
+    let count = if knobs.soak { 100_000 } else { 10_000 };
     let place = place_for("tap:nc0")?;
     let sources = sources(&place)?;
     let mut server = place.inner(&["crowd", "tap:nc0"])?;

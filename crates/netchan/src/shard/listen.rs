@@ -24,8 +24,8 @@ pub struct Listener {
     v6_only: bool,
     backlog: usize,
     options: TcpOptions,
-    /// Handshakes in progress, oldest first; some may be over.
-    embryos: VecDeque<u32>,
+    /// Handshakes in progress, oldest first, with the sequence numbers they began at; some may be over, and their places taken.
+    embryos: VecDeque<(u32, SeqNum)>,
     /// How many of them are not over.
     embryo_count: usize,
     /// SYN cookies sent may come back until then.
@@ -197,7 +197,7 @@ impl Shard {
         }
         self.sign_with(embryo, self.key_for(key));
         if let Some(listener) = self.listeners.get_mut(number) {
-            listener.embryos.push_back(embryo);
+            listener.embryos.push_back((embryo, connection.iss()));
             listener.embryo_count += 1;
         }
         self.mark_dirty(embryo);
@@ -205,27 +205,35 @@ impl Shard {
 
     /// A full SYN queue gives up its oldest handshake: under a flood honest peers still have the time of a whole queue to answer.
     fn make_room_for_embryo(&mut self, number: u32, now: Instant) {
-        loop {
-            let Some(listener) = self.listeners.get_mut(number) else {
-                return;
-            };
-            let waiting = listener.embryos.len();
-            if listener.embryo_count < limits::SYN_QUEUE && waiting < 2 * limits::SYN_QUEUE {
-                return;
-            }
-            let Some(oldest) = listener.embryos.pop_front() else {
-                return;
-            };
+        self.forget_ended_handshakes(number);
+        while let Some(listener) = self.listeners.get_mut(number)
+            && listener.embryo_count >= limits::SYN_QUEUE
+            && let Some(oldest) = listener.embryos.pop_front()
+        {
             if self.is_embryo_of(oldest, number) {
                 self.count(Counter::DropSynQueue);
-                self.discard(oldest, now);
+                self.discard(oldest.0, now);
             }
         }
     }
 
-    fn is_embryo_of(&self, connection: u32, listener: u32) -> bool {
-        self.tcp(connection)
-            .is_some_and(|s| s.listener == Some(listener) && !s.was_open())
+    /// Takes out of the SYN queue what is over, once that is half of it: a peer may be slow, and many handshakes done since its own began.
+    fn forget_ended_handshakes(&mut self, number: u32) {
+        let listener = self.listeners.get_mut(number);
+        let Some(listener) = listener.filter(|l| l.embryos.len() >= 2 * limits::SYN_QUEUE) else {
+            return;
+        };
+        let mut embryos = std::mem::take(&mut listener.embryos);
+        embryos.retain(|&embryo| self.is_embryo_of(embryo, number));
+        if let Some(listener) = self.listeners.get_mut(number) {
+            listener.embryos = embryos;
+        }
+    }
+
+    fn is_embryo_of(&self, (connection, iss): (u32, SeqNum), listener: u32) -> bool {
+        self.tcp(connection).is_some_and(|s| {
+            s.listener() == Some(listener) && !s.was_open() && s.connection.iss() == iss
+        })
     }
 
     /// Forgets a connection without a word to its peer.
@@ -289,7 +297,7 @@ impl Shard {
         }
         // In the SYN queue the number stays until it comes up: most handshakes are done in order.
         if let Some(listener) = self.listeners.get_mut(number)
-            && listener.embryos.front() == Some(&connection)
+            && listener.embryos.front().is_some_and(|e| e.0 == connection)
         {
             listener.embryos.pop_front();
         }
@@ -299,7 +307,7 @@ impl Shard {
     pub fn accept(&mut self, number: u32) -> Option<(u32, FlowKey)> {
         let connection = self.listeners.get_mut(number)?.ready.pop_front()?;
         let socket = self.tcp_mut(connection)?;
-        socket.listener = None;
+        socket.leave_listener();
         socket.attached = true;
         Some((connection, socket.key()))
     }
@@ -356,12 +364,13 @@ impl Shard {
             return;
         };
         self.forget_early(number);
-        for connection in listener.ready.drain(..).chain(listener.embryos.drain(..)) {
+        let embryos = listener.embryos.drain(..).map(|embryo| embryo.0);
+        for connection in listener.ready.drain(..).chain(embryos) {
             let Some(socket) = self.tcp_mut(connection) else {
                 continue;
             };
-            if socket.listener == Some(number) {
-                socket.listener = None;
+            if socket.listener() == Some(number) {
+                socket.leave_listener();
                 socket.resets = true;
                 self.tcp_close(connection, now);
             }

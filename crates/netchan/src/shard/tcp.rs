@@ -12,6 +12,7 @@ mod urgent;
 use std::{
     io::IoSliceMut,
     net::{IpAddr, SocketAddr},
+    num::NonZero,
     sync::Arc,
     task::Waker,
 };
@@ -60,9 +61,9 @@ pub struct TcpSocket {
     pub(super) send: SendQueue,
     wakers: Wakers,
     /// SO_ERROR.
-    error: Option<i32>,
-    /// The listener it came by, until it is accepted.
-    pub(super) listener: Option<u32>,
+    error: Option<NonZero<i32>>,
+    /// The listener it came by, until it is accepted: its number inverted, so that none takes no more room.
+    came_by: Option<NonZero<u32>>,
     /// A socket of the application holds it.
     pub(super) attached: bool,
     /// Its flow has been taken out of the table: closed, or in TIME-WAIT.
@@ -241,7 +242,7 @@ impl Shard {
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
-        if let Some(listener) = socket.listener
+        if let Some(listener) = socket.listener()
             && socket.connection.state() == State::SynReceived
             && !socket.was_open
             && !header.flags.intersects(Flags::RST | Flags::SYN)
@@ -403,7 +404,7 @@ impl Shard {
         if events.contains(Events::ESTABLISHED) {
             let was_open = std::mem::replace(&mut socket.was_open, true);
             ready = ready | Readiness::WRITABLE;
-            if let Some(listener) = socket.listener.filter(|_| !was_open) {
+            if let Some(listener) = socket.listener().filter(|_| !was_open) {
                 self.handshake_done(listener, number);
             }
         }
@@ -421,10 +422,8 @@ impl Shard {
             ready = ready | Readiness::PRIORITY;
         }
         if events.contains(Events::RESET) {
-            socket.error = socket
-                .connection
-                .error()
-                .map(|e| errno::of_tcp(e, socket.was_open));
+            let error = socket.connection.error();
+            socket.error = error.and_then(|e| NonZero::new(errno::of_tcp(e, socket.was_open)));
             ready = Readiness(!0);
         }
         if events.intersects(Events::RESET | Events::CLOSED) {
@@ -471,7 +470,7 @@ impl Shard {
             return;
         };
         // What waits to be accepted stays there, whatever became of it.
-        let waits = socket.listener.is_some() && socket.was_open;
+        let waits = socket.came_by.is_some() && socket.was_open;
         if socket.attached
             || waits
             || !(socket.connection.is_finished() || socket.detached_flow)
@@ -479,7 +478,7 @@ impl Shard {
         {
             return;
         }
-        let listener = socket.listener;
+        let listener = socket.listener();
         socket.receive.clear(&mut self.pool);
         let queued = socket
             .send
@@ -701,9 +700,24 @@ impl TcpSocket {
         self.was_open = true;
     }
 
+    /// The listener it came by, until it is accepted.
+    pub(super) fn listener(&self) -> Option<u32> {
+        self.came_by.map(|inverted| !inverted.get())
+    }
+
+    /// It is accepted, or its listener closed.
+    pub(super) const fn leave_listener(&mut self) {
+        self.came_by = None;
+    }
+
     /// The pending error, left in place.
-    pub const fn pending_error(&self) -> Option<i32> {
-        self.error
+    pub fn pending_error(&self) -> Option<i32> {
+        self.error.map(NonZero::get)
+    }
+
+    /// It, taken.
+    fn take_error(&mut self) -> Option<i32> {
+        self.error.take().map(NonZero::get)
     }
 
     /// IP header fields of what it sends.

@@ -250,3 +250,22 @@ fn without_cookies_the_oldest_handshake_gives_way() {
     assert_eq!(heard[0].header.flags, Flags::RST);
     assert_eq!(raw.counter("drop_tcp_syn_cookie"), 0);
 }
+
+/// A peer may be slow with its ACK, or its ACK may find the accept queue full: its handshake is in progress however many others have begun and
+/// ended since.
+#[test]
+fn a_slow_handshake_outlives_quick_ones() {
+    let (mut raw, listener) = raw(SynCookies::WhenFull);
+    let slow = raw.ask(PEER, &syn(1000, 7), b"");
+    for port in 2000..5000 {
+        let answers = raw.ask(PEER, &syn(port, 9), b"");
+        let own = |answer: &&Segment| answer.header.destination_port == port;
+        raw.ask(PEER, &ack_of(answers.iter().find(own).unwrap()), b"");
+        drop(listener.accept().unwrap());
+        raw.put(PEER, &header(port, Flags::RST, 10, 0), b"");
+    }
+    raw.ask(PEER, &ack_of(&slow[0]), b"");
+    let (_, from) = listener.accept().unwrap();
+    assert_eq!(from.port(), 1000);
+    assert_eq!(raw.counter("drop_tcp_syn_queue_full"), 0);
+}

@@ -379,6 +379,11 @@ impl Connection {
         self.sent = Sent::new(iss);
     }
 
+    /// Our initial sequence number (RFC 9293 §3.3.1 ISS).
+    pub const fn iss(&self) -> SeqNum {
+        self.iss
+    }
+
     /// The state.
     #[inline]
     pub const fn state(&self) -> State {

@@ -2,6 +2,7 @@
 
 use std::{
     io::{IoSlice, IoSliceMut},
+    num::NonZero,
     task::Waker,
 };
 
@@ -50,7 +51,7 @@ impl Shard {
             most = self.memory_to_send(number, most);
         }
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
-        if let Some(error) = socket.error.take() {
+        if let Some(error) = socket.take_error() {
             return Err(error);
         }
         if !socket.connection.is_open_for_writing() {
@@ -95,7 +96,7 @@ impl Shard {
         }
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         if socket.receive.readable_bytes() == 0 {
-            if let Some(error) = socket.error.take() {
+            if let Some(error) = socket.take_error() {
                 return Err(error);
             }
             if socket.end_of_stream() {
@@ -219,7 +220,7 @@ impl Shard {
             let events = socket.connection.abort();
             self.events(number, events, now);
             if let Some(socket) = self.tcp.get_mut(number) {
-                socket.error = Some(libc::ENETDOWN);
+                socket.error = NonZero::new(libc::ENETDOWN);
                 socket.wakers.wake(Readiness(!0), &mut self.woken);
             }
             self.mark_dirty(number);
@@ -279,6 +280,6 @@ impl Shard {
 
     /// SO_ERROR.
     pub fn tcp_take_error(&mut self, number: u32) -> Option<i32> {
-        self.tcp.get_mut(number)?.error.take()
+        self.tcp.get_mut(number)?.take_error()
     }
 }

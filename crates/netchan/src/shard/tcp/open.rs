@@ -1,6 +1,6 @@
 //! Opening connections: connect(2), the local port, and what a connection begins with.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, num::NonZero};
 
 use proto::{
     tcp::{self, Connection, ReceiveQueue},
@@ -41,7 +41,7 @@ impl Shard {
             send: SendQueue::default(),
             wakers: Wakers::default(),
             error: None,
-            listener,
+            came_by: listener.and_then(|number| NonZero::new(!number)),
             attached: listener.is_none(),
             detached_flow: false,
             dirty: false,
