@@ -24,6 +24,8 @@ const REGRESSIONS: &[Shape] = &[
     shape(774, 4, 100_000, 24_576),
     // Without SACK: duplicates stayed counted while the window was being reduced for ECN, and text went beyond it (RFC 5681 §3.2).
     shape(3_442, 1, 100_000, 33_104),
+    // A probe for a larger path MTU was longer than the congestion window, with nothing in flight.
+    shape(660, 3, 12_500, 1_245_187),
 ];
 
 const fn shape(seed: u64, flows: u8, bytes: u64, faults: u32) -> Shape {

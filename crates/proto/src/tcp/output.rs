@@ -382,7 +382,7 @@ impl Connection {
         let text = (self.snd.end - start).max(0).unsigned_abs();
         let full = self.full_segment();
         if self.path.may_probe()
-            && let Some(len) = self.probe_due(text, room)
+            && let Some(len) = self.probe_due(text, room.min(self.congestion.window.cwnd))
         {
             self.check_congestion(len, now)?;
             self.begin_probe(len);

@@ -279,8 +279,8 @@ impl Connection {
         })
     }
 
-    /// The length of a probe, if one can go as the next new text: with SACK, which tells its loss from others', within the peer's window, and
-    /// with enough behind it of the `text` that waits.
+    /// The length of a probe, if one can go as the next new text: with SACK, which tells its loss from others', within `room`, which is the
+    /// peer's window and the congestion window (RFC 4821 §7.4), and with enough behind it of the `text` that waits.
     #[cold]
     #[inline(never)]
     pub(super) fn probe_due(&mut self, text: u32, room: u32) -> Option<u32> {
