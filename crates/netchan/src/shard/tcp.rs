@@ -2,6 +2,7 @@
 
 mod burst;
 mod calls;
+mod filling;
 mod open;
 mod shape;
 #[cfg(test)]
@@ -10,7 +11,6 @@ mod tell;
 mod urgent;
 
 use std::{
-    io::IoSliceMut,
     net::{IpAddr, SocketAddr},
     num::NonZero,
     sync::Arc,
@@ -32,6 +32,7 @@ use proto::{
     },
 };
 
+use self::filling::Filling;
 pub use self::shape::Shape;
 use super::{
     Addresses, Auth, FastOpenOptions, Keys, Shard, read_addresses,
@@ -739,58 +740,6 @@ impl TcpSocket {
     /// Sets SO_LINGER: how long close(2) waits is its caller's business, but not at all is a reset.
     pub fn set_linger(&mut self, linger: Option<Duration>) {
         self.resets = linger == Some(Duration::ZERO);
-    }
-}
-
-/// Buffers that are filled from the front.
-struct Filling<'a, 'b> {
-    buffers: &'a mut [IoSliceMut<'b>],
-    /// Of the first buffer.
-    filled: usize,
-}
-
-impl Filling<'_, '_> {
-    /// Whether there was room from the beginning.
-    fn has_room(&self) -> bool {
-        self.filled > 0 || self.buffers.iter().any(|buffer| !buffer.is_empty())
-    }
-
-    /// Copies as much of `bytes` as there is room for; how many.
-    #[inline(always)]
-    fn put(&mut self, bytes: &[u8]) -> usize {
-        let end = self.filled + bytes.len();
-        match self
-            .buffers
-            .first_mut()
-            .and_then(|buffer| buffer.get_mut(self.filled..end))
-        {
-            Some(room) => {
-                room.copy_from_slice(bytes);
-                self.filled = end;
-                bytes.len()
-            }
-            None => self.put_in_pieces(bytes),
-        }
-    }
-
-    #[inline(never)]
-    fn put_in_pieces(&mut self, bytes: &[u8]) -> usize {
-        let mut taken = 0;
-        while let Some(buffer) = self.buffers.first_mut() {
-            let (room, rest) = (&mut buffer[self.filled..], &bytes[taken..]);
-            let n = room.len().min(rest.len());
-            room[..n].copy_from_slice(&rest[..n]);
-            taken += n;
-            self.filled += n;
-            if taken == bytes.len() {
-                break;
-            }
-            self.buffers = std::mem::take(&mut self.buffers)
-                .get_mut(1..)
-                .unwrap_or_default();
-            self.filled = 0;
-        }
-        taken
     }
 }
 
