@@ -16,6 +16,8 @@ pub const FAST_OPEN_PEERS: usize = 256;
 /// Connections a shard can hold, embryonic ones included, and as many in TIME-WAIT. 262,144 × about 1 KiB = 256 MiB if all are used;
 /// what is not used is address space.
 pub const CONNECTIONS_PER_SHARD: usize = 262_144;
+/// Flows of a shard before its table of them grows: flows lie anywhere in it, so that a large one costs memory also where few are open.
+pub const FLOWS_AT_FIRST: usize = 65_536;
 /// What a shard of a single socket has room for: it may have to take more than one, where there are more sockets than shards.
 /// 4,096 connections × 64 shards are four times what one shard takes; transmit buffers for a window of 1 MiB, which a wire in memory hands
 /// to the receiver as they are.

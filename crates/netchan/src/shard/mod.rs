@@ -189,7 +189,7 @@ impl Shard {
             bursts,
             pool,
             memory,
-            flows: HashTable::with_capacity(room.connections),
+            flows: HashTable::with_capacity(room.connections.min(limits::FLOWS_AT_FIRST)),
             tcp: Table::with_capacity(room.connections),
             recent: 0,
             time_waits: TimeWaits::new(room.connections),
