@@ -24,7 +24,7 @@ use crate::{
 /// The name that each step's function begins with, and the steps: what follows it.
 pub const PREFIX: &str = "counted_";
 /// What is counted, with what it is in words.
-pub const STEPS: [(&str, &str); 8] = [
+pub const STEPS: [(&str, &str); 9] = [
     (
         "tcp_out",
         "a full segment, decided on and its headers written",
@@ -36,6 +36,7 @@ pub const STEPS: [(&str, &str); 8] = [
         "a segment behind a hole, and the acknowledgment with SACK it asks for",
     ),
     ("tcp_sack_in", "that acknowledgment, read by the sender"),
+    ("tcp_lost_out", "a lost segment, sent again"),
     (
         "tcp_round_trip",
         "a byte there and a byte back, through two whole stacks",
@@ -80,6 +81,11 @@ fn counted_tcp_sack_in(side: &mut Side, frame: &Frame, now: Instant) {
 }
 
 #[inline(never)]
+fn counted_tcp_lost_out(side: &mut Side, frame: &mut Frame, now: Instant) -> bool {
+    black_box(side.make(frame, now))
+}
+
+#[inline(never)]
 fn counted_tcp_round_trip(pair: &mut NetchanPair) {
     pair.round_trips(1, 1);
 }
@@ -110,6 +116,7 @@ fn counted_udp_in(net: &Net, socket: &Socket, room: &mut [u8]) -> io::Result<usi
 pub fn work() -> io::Result<()> {
     segments();
     holes();
+    losses();
     let mut pair = NetchanPair::new(Setup::default())?;
     // Buffers warm, windows grown.
     pair.round_trips(100, 1);
@@ -156,6 +163,23 @@ fn holes() {
         }
         path.receiver.take(first, now);
         path.exchange();
+    }
+}
+
+/// Of four segments the first is lost.
+fn losses() {
+    let mut path = FastPath::new();
+    let (mut answer, mut again) = (Frame::EMPTY, Frame::EMPTY);
+    for _ in 0..TIMES {
+        let ([lost, behind @ ..], now) = path.round();
+        for frame in &behind {
+            path.receiver.take(frame, now);
+            assert!(path.receiver.make(&mut answer, now), "at once");
+            path.sender.take(&answer, now);
+        }
+        assert!(counted_tcp_lost_out(&mut path.sender, &mut again, now));
+        assert!(again.repeats(&lost), "the lost segment again");
+        path.recover(&again, now);
     }
 }
 

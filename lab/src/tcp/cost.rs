@@ -25,10 +25,13 @@ fn resident_bytes() -> f64 {
     pages * 4096.0
 }
 
-/// `fast_path_in_cycles`, `fast_path_out_cycles`: of the time stamp counter, without checksums.
+/// `fast_path_in_cycles`, `fast_path_out_cycles` and the like: of the time stamp counter, without checksums. `slow_path_*`: what header
+/// prediction does not take, and what is not the next text.
 pub(super) fn cycles(effort: &Effort) -> Vec<Row> {
     let _pinned = Pinned::to_last_core();
     let ours = FastPath::new().measure(effort.batches);
+    let ack_in = FastPath::new().measure_acknowledgments(effort.batches);
+    let slow = FastPath::new().measure_slow(effort.batches);
     let setup = Setup {
         checksums: false,
         ..Setup::default()
@@ -44,12 +47,17 @@ pub(super) fn cycles(effort: &Effort) -> Vec<Row> {
         all.sort_unstable();
         Sample::of(vec![all[all.len() / 2] as f64 / 32.0])
     };
-    let row =
-        |id, value, peer| Row::new(id, &Sample::of(vec![value])).against("smoltcp 0.14", peer);
+    let row = |id, value| Row::new(id, &Sample::of(vec![value]));
     vec![
-        row("fast_path_in_cycles", ours.input, &median(|b| b.1))
+        row("fast_path_in_cycles", ours.input)
+            .against("smoltcp 0.14", &median(|b| b.1))
             .target("250 at most, half of the peer's"),
-        row("fast_path_out_cycles", ours.output, &median(|b| b.0)),
+        row("fast_path_out_cycles", ours.output).against("smoltcp 0.14", &median(|b| b.0)),
+        row("fast_path_ack_in_cycles", ack_in),
+        row("slow_path_in_cycles", slow.hole_in),
+        row("slow_path_sack_in_cycles", slow.sack_in),
+        row("slow_path_out_cycles", slow.lost_out),
+        row("slow_path_sack_out_cycles", slow.sack_out),
     ]
 }
 

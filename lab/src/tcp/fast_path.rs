@@ -40,10 +40,17 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// No segment.
     pub(crate) const EMPTY: Self = Self {
         headers: [0; 80],
         text: 0,
     };
+
+    /// Whether both carry the same text, as the sequence numbers say.
+    pub(crate) fn repeats(&self, other: &Self) -> bool {
+        let seq = ipv4::HEADER_LEN + 4..ipv4::HEADER_LEN + 8;
+        self.text == other.text && self.headers[seq.clone()] == other.headers[seq]
+    }
 }
 
 /// Cycles a segment.
@@ -102,6 +109,12 @@ impl Side {
         self.take_header(&header, frame.text, now);
     }
 
+    /// What its connection says of itself.
+    #[cfg(test)]
+    pub(crate) fn info(&self) -> proto::tcp::Info {
+        self.conn.info()
+    }
+
     /// The application takes what has come.
     fn read(&mut self) {
         let Self { conn, queue, pool } = self;
@@ -155,9 +168,33 @@ impl FastPath {
         self.now
     }
 
+    /// Bytes of text in `segments` segments.
+    pub(crate) fn bytes(segments: usize) -> u64 {
+        u64::from(TEXT) * segments as u64
+    }
+
     /// Bytes that have arrived in order.
     pub(crate) fn received(&self) -> u64 {
         self.receiver.conn.info().bytes_received
+    }
+
+    /// Cycles to take the acknowledgment of two segments, the median of `rounds`.
+    ///
+    /// # Panics
+    /// If two segments bring none.
+    pub fn measure_acknowledgments(&mut self, rounds: usize) -> f64 {
+        let mut steps = Steps::default();
+        let (mut frame, mut answer) = (Frame::EMPTY, Frame::EMPTY);
+        for _ in 0..rounds {
+            let now = self.write(2);
+            while self.sender.make(&mut frame, now) {
+                self.receiver.take(&frame, now);
+            }
+            assert!(self.receiver.make(&mut answer, now), "every second one");
+            steps.time(|| self.sender.take(&answer, now));
+            self.exchange();
+        }
+        steps.median()
     }
 
     /// Cycles of `batches` batches, the median batch.
@@ -189,7 +226,7 @@ impl FastPath {
             }
         }
         assert!(!input.is_empty(), "the window never held a batch");
-        let wanted = u64::from(TEXT) * (BATCH * batches) as u64;
+        let wanted = Self::bytes(BATCH * batches);
         assert_eq!(self.received(), wanted, "everything arrived");
         let median = |mut values: Vec<f64>| {
             values.sort_by(f64::total_cmp);
@@ -211,4 +248,35 @@ impl Default for FastPath {
 #[allow(clippy::cast_precision_loss)] // thousands
 fn per_segment(cycles: u64) -> f64 {
     cycles as f64 / BATCH as f64
+}
+
+/// Cycles of one step, many times, each by itself.
+#[derive(Default)]
+pub(super) struct Steps {
+    cycles: Vec<u64>,
+    /// What two looks at the clock take with nothing between them.
+    empty: Vec<u64>,
+}
+
+impl Steps {
+    #[inline(always)]
+    pub fn time<T>(&mut self, step: impl FnOnce() -> T) -> T {
+        let before = clock::cycles_in_order();
+        let begin = clock::cycles_in_order();
+        let done = step();
+        let end = clock::cycles_in_order();
+        self.empty.push(begin - before);
+        self.cycles.push(end - begin);
+        done
+    }
+
+    /// The median, less that of looking at the clock.
+    pub fn median(self) -> f64 {
+        #[allow(clippy::cast_precision_loss)] // thousands
+        let middle = |mut values: Vec<u64>| {
+            values.sort_unstable();
+            values[values.len() / 2] as f64
+        };
+        (middle(self.cycles) - middle(self.empty)).max(0.0)
+    }
 }

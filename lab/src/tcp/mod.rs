@@ -7,6 +7,7 @@ mod kernel;
 pub mod paths;
 mod rates;
 mod sharing;
+pub(crate) mod slow_path;
 
 use std::{thread, time::Duration};
 
