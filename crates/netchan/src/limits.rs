@@ -20,12 +20,13 @@ pub const CONNECTIONS_PER_SHARD: usize = 262_144;
 pub const FLOWS_AT_FIRST: usize = 65_536;
 /// What a shard of a single socket has room for: it may have to take more than one, where there are more sockets than shards.
 /// 4,096 connections × 64 shards are four times what one shard takes; transmit buffers for a window of 1 MiB, which a wire in memory hands
-/// to the receiver as they are.
+/// to the receiver as they are; and as many send buffers as take less than a huge page (2 MiB), which the system would back as a whole.
 pub const SOCKET_SHARD: Room = Room {
     connections: 4_096,
     transmit: 1_024,
     transmit_large: 128,
     ready: 32,
+    send_buffers: 7,
 };
 /// What any other has room for.
 pub const SHARD: Room = Room {
@@ -33,6 +34,7 @@ pub const SHARD: Room = Room {
     transmit: TRANSMIT_SLAB,
     transmit_large: TRANSMIT_SLAB_LARGE,
     ready: TRANSMIT_SLAB,
+    send_buffers: 256,
 };
 /// Bytes of received data that a connection keeps for its application in the beginning, unless SO_RCVBUF says otherwise: as Linux.
 pub const RECEIVE_BUFFER: u32 = 128 << 10;
@@ -152,8 +154,6 @@ pub const LINK_QUEUE: usize = 2_048;
 pub const QUEUED_EIGHTHS: usize = 6;
 /// Bursts that one turn of a shard or link takes before it looks at the other direction.
 pub const BURSTS_PER_TURN: usize = 4;
-/// Send buffers that a shard keeps ready; beyond them they are made and freed as connections need them.
-pub const SEND_MEMORY_KEPT: usize = 256;
 /// How long output that found no transmit buffer waits before it is tried again, unless something happens earlier.
 pub const BUFFER_RETRY: Duration = Duration::from_millis(1);
 /// Threads of one process that have a trace ring: the stack's own come first, the application's as they make their first call. 32 × 1024 × 64 bytes = 2 MiB.
@@ -190,6 +190,9 @@ pub struct Room {
     pub transmit_large: usize,
     /// How many of them are touched at the start.
     pub ready: usize,
+    /// Send buffers that it lends to connections; address space until they are used. Beyond them they are made and freed as connections
+    /// need them.
+    pub send_buffers: usize,
 }
 
 const _: () = assert!(

@@ -199,7 +199,7 @@ impl Shard {
             timers: Wheel::new(room.connections, now),
             fast_opens: FastOpens::default(),
             peers: Peers::new(),
-            send_memory: SendMemory::new(host.send_buffer, limits::SEND_MEMORY_KEPT),
+            send_memory: SendMemory::new(host.send_buffer, room.send_buffers)?,
             dirty: Vec::with_capacity(room.connections),
             outboxes: host.interfaces.iter().map(|_| outbox()).collect(),
             requests: VecDeque::with_capacity(64),

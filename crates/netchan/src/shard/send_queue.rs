@@ -1,39 +1,99 @@
 //! A stream's send queue: bytes from the first unacknowledged one on. Its memory is lent by the shard while there are any.
 
-use std::io::IoSlice;
+use std::{
+    io::{self, IoSlice},
+    ops::{Deref, DerefMut},
+};
 
+use percore::slab::{Buffer, Slab};
 use proto::wire::checksum::{Partial, combine, copy_and_sum};
 
-/// Buffers of equal size that idle queues have given back.
+/// Rings of equal size that queues borrow: address space, of which only what is used at one time is touched.
 #[derive(Debug)]
 pub struct SendMemory {
-    free: Vec<Box<[u8]>>,
+    slab: Slab,
     size: usize,
-    keep: usize,
 }
 
 impl SendMemory {
-    /// Buffers of `size` bytes (rounded up to a power of two); the first `keep` are made now (their pages touched when used), and `keep` are kept.
-    pub fn new(size: usize, keep: usize) -> Self {
+    /// `rings` rings of `size` bytes (rounded up to a power of two); those who find none make their own.
+    ///
+    /// # Errors
+    /// When the machine has no address space for them.
+    pub fn new(size: usize, rings: usize) -> io::Result<Self> {
         let size = size.next_power_of_two();
-        Self {
-            free: (0..keep)
-                .map(|_| vec![0; size].into_boxed_slice())
-                .collect(),
+        Ok(Self {
+            slab: Slab::with_ready(rings, size, 0)?,
             size,
-            keep,
+        })
+    }
+
+    fn take(&mut self) -> Ring {
+        match self.slab.alloc() {
+            Some(buffer) => Ring::Lent(buffer),
+            None => Ring::of(self.size),
         }
     }
 
-    fn take(&mut self) -> Box<[u8]> {
-        self.free
-            .pop()
-            .unwrap_or_else(|| vec![0; self.size].into_boxed_slice())
+    fn give(&mut self, ring: Ring) {
+        if let Ring::Lent(buffer) = ring {
+            self.slab.free(buffer);
+        }
+    }
+}
+
+/// Where a queue's bytes lie. The length is a power of two, or 0.
+#[derive(Debug)]
+enum Ring {
+    /// In the shard's memory.
+    Lent(Buffer),
+    /// In its own: more than the shard lends, or the shard had none left. Behind one more pointer, so that a queue takes no more room
+    /// for it.
+    Own(Option<Box<Large>>),
+}
+
+#[derive(Debug)]
+struct Large(Box<[u8]>);
+
+impl Ring {
+    /// No memory.
+    const NONE: Self = Self::Own(None);
+
+    /// Its own memory, of `size` bytes.
+    fn of(size: usize) -> Self {
+        Self::Own(Some(Box::new(Large(vec![0; size].into_boxed_slice()))))
     }
 
-    fn give(&mut self, memory: Box<[u8]>) {
-        if memory.len() == self.size && self.free.len() < self.keep {
-            self.free.push(memory);
+    const fn is_none(&self) -> bool {
+        matches!(self, Self::Own(None))
+    }
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl Deref for Ring {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Lent(buffer) => buffer,
+            Self::Own(Some(large)) => &large.0,
+            Self::Own(None) => &[],
+        }
+    }
+}
+
+impl DerefMut for Ring {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Lent(buffer) => buffer,
+            Self::Own(Some(large)) => &mut large.0,
+            Self::Own(None) => &mut [],
         }
     }
 }
@@ -41,7 +101,7 @@ impl SendMemory {
 /// A ring of bytes, as large as it needs to be; empty ones hold no memory.
 #[derive(Debug, Default)]
 pub struct SendQueue {
-    memory: Option<Box<[u8]>>,
+    ring: Ring,
     /// Below 4 GiB, both: so are send buffers.
     head: u32,
     len: u32,
@@ -86,11 +146,13 @@ impl SendQueue {
         }
         let n = bytes.len().min(most);
         let needed = self.len() + n;
-        let ring = self.memory.get_or_insert_with(|| memory.take());
-        if needed > ring.len() {
-            self.grow(needed);
+        if self.ring.is_none() {
+            self.ring = memory.take();
         }
-        let ring = self.memory.get_or_insert_with(|| memory.take());
+        if needed > self.ring.len() {
+            self.grow(needed, memory);
+        }
+        let ring = &mut *self.ring;
         let tail = (self.head as usize + self.len as usize) & (ring.len() - 1);
         let first = n.min(ring.len() - tail);
         ring[tail..tail + first].copy_from_slice(&bytes[..first]);
@@ -104,12 +166,12 @@ impl SendQueue {
     /// Moves to a larger ring, which holds `needed` bytes.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, needed: usize) {
-        let mut ring = vec![0; needed.next_power_of_two()].into_boxed_slice();
+    fn grow(&mut self, needed: usize, memory: &mut SendMemory) {
+        let mut ring = Ring::of(needed.next_power_of_two());
         if let Some((text, _)) = ring.split_at_mut_checked(self.len()) {
             self.copy_out(0, text);
         }
-        self.memory = Some(ring);
+        memory.give(std::mem::replace(&mut self.ring, ring));
         self.head = 0;
     }
 
@@ -120,11 +182,9 @@ impl SendQueue {
         self.len -= narrow(n);
         if self.len == 0 {
             self.head = 0;
-            if let Some(ring) = self.memory.take() {
-                memory.give(ring);
-            }
-        } else if let Some(ring) = &self.memory {
-            self.head = narrow((self.head as usize + n) & (ring.len() - 1));
+            memory.give(std::mem::take(&mut self.ring));
+        } else {
+            self.head = narrow((self.head as usize + n) & (self.ring.len() - 1));
         }
         n
     }
@@ -138,7 +198,7 @@ impl SendQueue {
         if offset.checked_add(to.len())? > self.len() {
             return None;
         }
-        let ring = self.memory.as_deref()?;
+        let ring = &*self.ring;
         let start = (self.head as usize + offset) & (ring.len() - 1);
         let first = to.len().min(ring.len() - start);
         let (front, back) = to.split_at_mut(first);
@@ -156,7 +216,7 @@ impl SendQueue {
         if offset.checked_add(to.len())? > self.len() {
             return None;
         }
-        let ring = self.memory.as_deref()?;
+        let ring = &*self.ring;
         let start = (self.head as usize + offset) & (ring.len() - 1);
         let first = to.len().min(ring.len() - start);
         let (front, back) = to.split_at_mut(first);

@@ -74,6 +74,21 @@ struct Node<P> {
     run_next: u32,
 }
 
+impl<P> Node<P> {
+    /// The only one of its list, with the number `index`.
+    #[inline(always)]
+    const fn new(payload: P, seq: SeqNum, index: u32) -> Self {
+        Self {
+            payload: Some(payload),
+            seq,
+            next: NIL,
+            run_end: SeqNum(0),
+            run_tail: index,
+            run_next: NIL,
+        }
+    }
+}
+
 /// Nodes for the received segments of many connections; a fixed number of them.
 #[derive(Debug)]
 pub struct SegmentPool<P> {
@@ -89,23 +104,12 @@ pub struct SegmentPool<P> {
 }
 
 impl<P: Payload> SegmentPool<P> {
-    /// A pool of `capacity` nodes; the only allocation in this module.
+    /// A pool of `capacity` nodes; the only allocation in this module. Their memory is reserved, and touched once so many are in use.
     pub fn with_capacity(capacity: usize) -> Self {
         let count = u32::try_from(capacity).unwrap_or(NIL - 1).min(NIL - 1);
-        let nodes = (0..count)
-            .map(|index| Node {
-                payload: None,
-                seq: SeqNum(0),
-                next: if index + 1 == count { NIL } else { index + 1 },
-                run_end: SeqNum(0),
-                run_tail: NIL,
-                run_next: NIL,
-            })
-            .collect();
-        let free = if count == 0 { NIL } else { 0 };
         Self {
-            nodes,
-            free,
+            nodes: Vec::with_capacity(count as usize),
+            free: NIL,
             available: count,
             reserve: count / 8,
             memory: Allowance::default(),
@@ -140,18 +144,24 @@ impl<P: Payload> SegmentPool<P> {
     #[inline(always)]
     fn take(&mut self, payload: P, seq: SeqNum) -> Option<u32> {
         let index = self.free;
-        let node = self.nodes.get_mut(index as usize)?;
+        let Some(node) = self.nodes.get_mut(index as usize) else {
+            return self.make(payload, seq);
+        };
         self.memory.add(payload.memory());
         self.free = node.next;
         self.available -= 1;
-        *node = Node {
-            payload: Some(payload),
-            seq,
-            next: NIL,
-            run_end: SeqNum(0),
-            run_tail: index,
-            run_next: NIL,
-        };
+        *node = Node::new(payload, seq, index);
+        Some(index)
+    }
+
+    /// In a node that was never in use before, if there is one.
+    #[cold]
+    #[inline(never)]
+    fn make(&mut self, payload: P, seq: SeqNum) -> Option<u32> {
+        self.available = self.available.checked_sub(1)?;
+        let index = u32::try_from(self.nodes.len()).ok()?;
+        self.memory.add(payload.memory());
+        self.nodes.push(Node::new(payload, seq, index));
         Some(index)
     }
 
