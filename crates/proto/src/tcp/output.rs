@@ -1,33 +1,32 @@
-//! What to send next: SYN, text and FIN, retransmissions, probes, acknowledgments, RST.
+//! What to send next, and what is noted of it: text and FIN, what was lost, and the order in which these and all else leave.
 
 use super::congestion::Phase;
 use super::connection::{Connection, Pending};
-use super::ecn::Feedback;
 use super::sent::{Record, micros_of};
 use super::timer::Waiting;
 use super::types::{State, Transmit};
 use crate::ip::Ecn;
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, Header, Options, SeqNum};
+use crate::wire::tcp::{Flags, SeqNum};
 
 /// A stretch of sequence space to send: text, and the FIN behind it.
 #[derive(Clone, Copy)]
-struct Stretch {
-    start: SeqNum,
-    len: u32,
-    fin: bool,
+pub(super) struct Stretch {
+    pub start: SeqNum,
+    pub len: u32,
+    pub fin: bool,
 }
 
 impl Stretch {
     #[inline]
-    fn end(self) -> SeqNum {
+    pub fn end(self) -> SeqNum {
         self.start + self.len + u32::from(self.fin)
     }
 }
 
 /// Why nothing can be sent now.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Hold {
+pub(super) enum Hold {
     /// Nothing is there, or an acknowledgment will free it.
     Wait,
     /// Only the peer's window stands in the way.
@@ -94,7 +93,7 @@ impl Connection {
     }
 
     #[inline(never)]
-    fn next_segment(&mut self, now: Instant) -> Option<Transmit> {
+    pub(super) fn next_segment(&mut self, now: Instant) -> Option<Transmit> {
         if self
             .pending
             .has(Pending::RST | Pending::REFUSE | Pending::SYN)
@@ -137,145 +136,6 @@ impl Connection {
             return Some(transmit);
         }
         None
-    }
-
-    /// SYN, SYN-ACK and the two kinds of RST.
-    fn special_segment(&mut self, now: Instant) -> Option<Transmit> {
-        if self.pending.has(Pending::REFUSE) {
-            self.pending.clear(Pending::REFUSE);
-            let header = self.plain_header(self.seldom.refuse_seq, Flags::RST);
-            return Some(Transmit {
-                header,
-                offset: 0,
-                len: 0,
-                segment: self.snd.mss,
-                ecn: Ecn::NotEct,
-            });
-        }
-        if self.pending.has(Pending::RST) {
-            self.pending.clear(Pending::RST);
-            let mut header = self.plain_header(self.snd.nxt, Flags::RST | Flags::ACK);
-            header.ack = self.rcv.nxt;
-            header.options.timestamps = self.timestamps_option(now); // RFC 7323 §3.2: SHOULD
-            return Some(Transmit {
-                header,
-                offset: 0,
-                len: 0,
-                segment: self.snd.mss,
-                ecn: Ecn::NotEct,
-            });
-        }
-        self.pending.clear(Pending::SYN);
-        let passive = match self.state {
-            State::SynSent => false,
-            State::SynReceived => true,
-            _ if self.ecn.accurate.answers_syn_ack => return Some(self.bare(self.snd.nxt, now)),
-            _ => return self.next_segment(now),
-        };
-        let first = self.snd.nxt == self.iss;
-        if first {
-            self.snd.nxt = self.iss + 1;
-            self.stalled_since = now;
-            self.last_sent = now;
-        } else {
-            self.note_retransmission(now);
-        }
-        if self.timers.retransmit == Instant::FAR {
-            self.arm_retransmit(now);
-        }
-        let flags = if passive {
-            Flags::SYN | Flags::ACK
-        } else {
-            Flags::SYN
-        };
-        let mut header = self.plain_header(self.iss, flags);
-        header.options = self.syn_options(now);
-        self.add_ecn_to_syn(&mut header, passive);
-        header.window = self.syn_window();
-        let len = match self.fast_open {
-            Some(_) => self.add_fast_open(&mut header, first, now),
-            None => 0,
-        };
-        if passive {
-            header.ack = self.rcv.nxt;
-            self.acknowledged_by_this();
-        }
-        self.note_edge(header.window.into());
-        Some(Transmit {
-            header,
-            offset: 0,
-            len,
-            segment: self.snd.mss.max(u16::try_from(len).unwrap_or(u16::MAX)),
-            ecn: Ecn::NotEct,
-        })
-    }
-
-    /// A header without options, acknowledgment and window.
-    #[inline]
-    fn plain_header(&self, seq: SeqNum, flags: Flags) -> Header {
-        Header {
-            source_port: self.local_port,
-            destination_port: self.remote_port,
-            seq,
-            ack: SeqNum(0),
-            flags,
-            window: 0,
-            urgent: 0,
-            options: Options::default(),
-        }
-    }
-
-    /// A header with everything that an open connection's segment carries; what it acknowledges
-    /// counts as acknowledged.
-    #[inline(always)]
-    fn header(&mut self, seq: SeqNum, flags: Flags, now: Instant) -> Header {
-        let mut header = self.plain_header(seq, flags | Flags::ACK | self.ecn.out);
-        header.ack = self.rcv.nxt;
-        header.window = self.window_to_announce();
-        header.options.timestamps = self.timestamps_option(now);
-        if !self.seldom.sack_blocks.is_empty() {
-            let mut blocks = self.seldom.sack_blocks;
-            // RFC 2018 §3: with timestamps three blocks fit.
-            if self.timestamps && blocks.len > 3 {
-                blocks.len = 3;
-            }
-            header.options.sack = blocks;
-            self.forget_duplicate();
-        }
-        if self.sends_urgent && self.seldom.urgent_out > seq {
-            let distance = (self.seldom.urgent_out - seq).unsigned_abs();
-            header.flags = header.flags | Flags::URG;
-            header.urgent = u16::try_from(distance).unwrap_or(u16::MAX);
-        }
-        self.note_edge(u32::from(header.window) << self.rcv.scale);
-        self.acknowledged_by_this();
-        header
-    }
-
-    /// A segment acknowledges everything up to RCV.NXT.
-    #[inline]
-    fn acknowledged_by_this(&mut self) {
-        self.last_ack_sent = self.rcv.nxt;
-        if self.ecn.accurate.has_marks() {
-            self.ecn.accurate.acknowledged();
-        }
-        self.timers.delayed_ack = Instant::FAR;
-        self.pending.clear(Pending::ACK);
-    }
-
-    fn bare(&mut self, seq: SeqNum, now: Instant) -> Transmit {
-        let mut header = self.header(seq, Flags::ACK, now);
-        if self.ecn.feedback == Feedback::Accurate {
-            self.add_accurate(&mut header);
-        }
-        self.tell_user_timeout(&mut header.options);
-        Transmit {
-            header,
-            offset: 0,
-            len: 0,
-            segment: self.snd.mss,
-            ecn: Ecn::NotEct,
-        }
     }
 
     /// What to send next, if windows and silly-window avoidance allow.
@@ -357,7 +217,7 @@ impl Connection {
 
     /// Bytes of text in a full segment, now that SACK blocks may take their place.
     #[inline]
-    fn full_segment(&self) -> u32 {
+    pub(super) fn full_segment(&self) -> u32 {
         let blocks =
             u32::from(
                 self.seldom
@@ -414,15 +274,6 @@ impl Connection {
         }
     }
 
-    /// Only a window update can help, and nothing in flight will bring one: probe for it.
-    fn hold_for_window(&self) -> Hold {
-        if self.sent.in_flight() == 0 {
-            Hold::Window
-        } else {
-            Hold::Wait
-        }
-    }
-
     /// Sender SWS avoidance (RFC 9293 §3.8.6.2.1, MUST-38) and Nagle (§3.7.4): `len` bytes are a
     /// full segment; or all there is, unless Nagle is on and another small segment in flight; or
     /// half the largest window the peer ever offered. That full segments in flight do not hold a
@@ -442,74 +293,6 @@ impl Connection {
             return Ok(());
         }
         Err(self.hold_for_window())
-    }
-
-    /// RFC 9293 §3.8.6.1: the persist timer, first after a retransmission timeout (SHLD-29).
-    fn start_probing(&mut self, now: Instant) {
-        if !self.probing {
-            self.probing = true;
-            self.attempts = 0;
-            self.stalled_since = now;
-            self.arm_retransmit(now);
-        }
-    }
-
-    /// A tail loss probe (RFC 8985 §7.3): something new if there is and the peer has room, whatever
-    /// the congestion window says; else the last segment again.
-    fn tail_probe(&mut self) -> Option<Stretch> {
-        let (una, nxt) = (self.snd.una, self.snd.nxt);
-        if una == nxt {
-            return None;
-        }
-        let room = (una + self.snd.wnd - nxt).max(0).unsigned_abs();
-        let unsent = (self.snd.end - nxt).max(0).unsigned_abs();
-        let len = unsent.min(self.full_segment()).min(room);
-        if len > 0 {
-            return Some(Stretch {
-                start: nxt,
-                len,
-                fin: false,
-            });
-        }
-        let (begin, record) = self.sent.last()?;
-        let fin = record.end > self.snd.end;
-        let text = (record.end - begin).unsigned_abs() - u32::from(fin);
-        let len = text.min(self.full_segment());
-        let start = record.end - len - u32::from(fin);
-        Some(Stretch { start, len, fin })
-    }
-
-    /// The window is open, or there is nothing to probe for.
-    pub(super) fn stop_probing(&mut self) {
-        self.probing = false;
-        if self.sent.in_flight() > 0 && self.snd.wnd > 0 {
-            self.send_again(); // what the probes carried was most likely refused
-        }
-        self.rtt.end_back_off();
-        self.timers.retransmit = Instant::FAR;
-    }
-
-    /// A zero-window probe: one byte, or the FIN; or, where a small window was refused as silly,
-    /// what it allows (the override of RFC 9293 §3.8.6.2.1).
-    fn probe(&self) -> Option<Stretch> {
-        let start = self.snd.una;
-        let text = (self.snd.end - start).max(0).unsigned_abs();
-        let len = text.min(self.snd.wnd.max(1)).min(self.full_segment());
-        let fin = self.fin_queued && text == 0 && start == self.snd.end;
-        (len > 0 || fin).then_some(Stretch { start, len, fin })
-    }
-
-    fn send_probe(&mut self, stretch: Stretch, now: Instant) -> Transmit {
-        let transmit = self.transmit(stretch, now);
-        self.note_retransmission(now);
-        let end = stretch.end();
-        if end > self.snd.nxt {
-            let start = self.snd.nxt;
-            self.record_new(start, end, now);
-        } else {
-            self.record_again(stretch.start, end, now);
-        }
-        transmit
     }
 
     #[inline(never)]
@@ -570,7 +353,7 @@ impl Connection {
 
     /// Something new left, from `start` to `end`.
     #[inline(always)]
-    fn record_new(&mut self, start: SeqNum, end: SeqNum, now: Instant) {
+    pub(super) fn record_new(&mut self, start: SeqNum, end: SeqNum, now: Instant) {
         let len = (end - start).unsigned_abs();
         let in_flight = self.sent.in_flight();
         let record = Record {
@@ -586,7 +369,7 @@ impl Connection {
     }
 
     /// Something left again, from `start` to `end`.
-    fn record_again(&mut self, start: SeqNum, end: SeqNum, now: Instant) {
+    pub(super) fn record_again(&mut self, start: SeqNum, end: SeqNum, now: Instant) {
         let len = (end - start).unsigned_abs();
         let in_flight = self.sent.in_flight();
         let fresh = self.rate.record(end, len, in_flight, micros_of(now));
@@ -618,7 +401,7 @@ impl Connection {
     /// What was sent before is sent again, or a probe that will be: from its acknowledgment a round trip can only be told if a
     /// timestamp says which of them was answered.
     #[inline(never)]
-    fn note_retransmission(&mut self, now: Instant) {
+    pub(super) fn note_retransmission(&mut self, now: Instant) {
         self.seldom.retransmits = self.seldom.retransmits.wrapping_add(1);
         self.ts_retransmitted = self.timestamp_value(now);
     }
@@ -641,7 +424,7 @@ impl Connection {
     }
 
     #[inline(always)]
-    fn transmit(&mut self, stretch: Stretch, now: Instant) -> Transmit {
+    pub(super) fn transmit(&mut self, stretch: Stretch, now: Instant) -> Transmit {
         let mut flags = Flags::ACK;
         if stretch.len > 0 && stretch.start + stretch.len == self.snd.end {
             flags = flags | Flags::PSH; // RFC 9293 MUST-61

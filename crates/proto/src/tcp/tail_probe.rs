@@ -3,6 +3,7 @@
 use super::congestion::{Cause, Phase};
 use super::connection::{Connection, Pending};
 use super::delivery::Delivery;
+use super::output::Stretch;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
 
@@ -64,6 +65,31 @@ impl Connection {
         }
         self.pending.set(Pending::TAIL);
         self.arm_retransmit(now);
+    }
+
+    /// A tail loss probe (RFC 8985 §7.3): something new if there is and the peer has room, whatever
+    /// the congestion window says; else the last segment again.
+    pub(super) fn tail_probe(&mut self) -> Option<Stretch> {
+        let (una, nxt) = (self.snd.una, self.snd.nxt);
+        if una == nxt {
+            return None;
+        }
+        let room = (una + self.snd.wnd - nxt).max(0).unsigned_abs();
+        let unsent = (self.snd.end - nxt).max(0).unsigned_abs();
+        let len = unsent.min(self.full_segment()).min(room);
+        if len > 0 {
+            return Some(Stretch {
+                start: nxt,
+                len,
+                fin: false,
+            });
+        }
+        let (begin, record) = self.sent.last()?;
+        let fin = record.end > self.snd.end;
+        let text = (record.end - begin).unsigned_abs() - u32::from(fin);
+        let len = text.min(self.full_segment());
+        let start = record.end - len - u32::from(fin);
+        Some(Stretch { start, len, fin })
     }
 
     /// A probe left, up to `end`.

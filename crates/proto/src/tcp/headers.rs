@@ -1,0 +1,142 @@
+//! What goes at a segment's head: SYN, RST, and the fields that every segment of an open connection carries.
+
+use super::connection::{Connection, Pending};
+use super::ecn::Feedback;
+use super::types::{State, Transmit};
+use crate::ip::Ecn;
+use crate::time::Instant;
+use crate::wire::tcp::{Flags, Header, Options, SeqNum};
+
+impl Connection {
+    /// SYN, SYN-ACK and the two kinds of RST.
+    pub(super) fn special_segment(&mut self, now: Instant) -> Option<Transmit> {
+        if self.pending.has(Pending::REFUSE) {
+            self.pending.clear(Pending::REFUSE);
+            let header = self.plain_header(self.seldom.refuse_seq, Flags::RST);
+            return Some(self.without_text(header));
+        }
+        if self.pending.has(Pending::RST) {
+            self.pending.clear(Pending::RST);
+            let mut header = self.plain_header(self.snd.nxt, Flags::RST | Flags::ACK);
+            header.ack = self.rcv.nxt;
+            header.options.timestamps = self.timestamps_option(now); // RFC 7323 §3.2: SHOULD
+            return Some(self.without_text(header));
+        }
+        self.pending.clear(Pending::SYN);
+        let passive = match self.state {
+            State::SynSent => false,
+            State::SynReceived => true,
+            _ if self.ecn.accurate.answers_syn_ack => return Some(self.bare(self.snd.nxt, now)),
+            _ => return self.next_segment(now),
+        };
+        let first = self.snd.nxt == self.iss;
+        if first {
+            self.snd.nxt = self.iss + 1;
+            self.stalled_since = now;
+            self.last_sent = now;
+        } else {
+            self.note_retransmission(now);
+        }
+        if self.timers.retransmit == Instant::FAR {
+            self.arm_retransmit(now);
+        }
+        let flags = if passive {
+            Flags::SYN | Flags::ACK
+        } else {
+            Flags::SYN
+        };
+        let mut header = self.plain_header(self.iss, flags);
+        header.options = self.syn_options(now);
+        self.add_ecn_to_syn(&mut header, passive);
+        header.window = self.syn_window();
+        let len = match self.fast_open {
+            Some(_) => self.add_fast_open(&mut header, first, now),
+            None => 0,
+        };
+        if passive {
+            header.ack = self.rcv.nxt;
+            self.acknowledged_by_this();
+        }
+        self.note_edge(header.window.into());
+        Some(Transmit {
+            header,
+            offset: 0,
+            len,
+            segment: self.snd.mss.max(u16::try_from(len).unwrap_or(u16::MAX)),
+            ecn: Ecn::NotEct,
+        })
+    }
+
+    /// A header without options, acknowledgment and window.
+    #[inline]
+    fn plain_header(&self, seq: SeqNum, flags: Flags) -> Header {
+        Header {
+            source_port: self.local_port,
+            destination_port: self.remote_port,
+            seq,
+            ack: SeqNum(0),
+            flags,
+            window: 0,
+            urgent: 0,
+            options: Options::default(),
+        }
+    }
+
+    /// A header with everything that an open connection's segment carries; what it acknowledges
+    /// counts as acknowledged.
+    #[inline(always)]
+    pub(super) fn header(&mut self, seq: SeqNum, flags: Flags, now: Instant) -> Header {
+        let mut header = self.plain_header(seq, flags | Flags::ACK | self.ecn.out);
+        header.ack = self.rcv.nxt;
+        header.window = self.window_to_announce();
+        header.options.timestamps = self.timestamps_option(now);
+        if !self.seldom.sack_blocks.is_empty() {
+            let mut blocks = self.seldom.sack_blocks;
+            // RFC 2018 §3: with timestamps three blocks fit.
+            if self.timestamps && blocks.len > 3 {
+                blocks.len = 3;
+            }
+            header.options.sack = blocks;
+            self.forget_duplicate();
+        }
+        if self.sends_urgent && self.seldom.urgent_out > seq {
+            let distance = (self.seldom.urgent_out - seq).unsigned_abs();
+            header.flags = header.flags | Flags::URG;
+            header.urgent = u16::try_from(distance).unwrap_or(u16::MAX);
+        }
+        self.note_edge(u32::from(header.window) << self.rcv.scale);
+        self.acknowledged_by_this();
+        header
+    }
+
+    /// A segment acknowledges everything up to RCV.NXT.
+    #[inline]
+    fn acknowledged_by_this(&mut self) {
+        self.last_ack_sent = self.rcv.nxt;
+        if self.ecn.accurate.has_marks() {
+            self.ecn.accurate.acknowledged();
+        }
+        self.timers.delayed_ack = Instant::FAR;
+        self.pending.clear(Pending::ACK);
+    }
+
+    /// An acknowledgment, and nothing else.
+    pub(super) fn bare(&mut self, seq: SeqNum, now: Instant) -> Transmit {
+        let mut header = self.header(seq, Flags::ACK, now);
+        if self.ecn.feedback == Feedback::Accurate {
+            self.add_accurate(&mut header);
+        }
+        self.tell_user_timeout(&mut header.options);
+        self.without_text(header)
+    }
+
+    const fn without_text(&self, header: Header) -> Transmit {
+        Transmit {
+            header,
+            offset: 0,
+            len: 0,
+            segment: self.snd.mss,
+            ecn: Ecn::NotEct,
+        }
+    }
+}
