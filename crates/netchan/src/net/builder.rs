@@ -1,0 +1,333 @@
+//! Settings before the start: what a stack is asked to be.
+
+use std::{io, time::Duration};
+
+use proto::{ip::address::Address, tcp};
+
+use super::{Net, plan::LinkPlan};
+use crate::{
+    clock::Clock,
+    errno::invalid,
+    limits,
+    link::{Link, specification},
+    memory,
+    module::Boxed,
+    regime::{Dispatch, Regime, choice::Choice},
+    trace,
+};
+
+/// Who turns the stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Threads {
+    /// A link thread of its own, and an attendant for shards whose application is away.
+    #[default]
+    Own,
+    /// None: each socket call and [`Net::poll`] turn the link and the shards. For in-memory links, tests and one core.
+    Caller,
+    /// None, but everything is handed over as with threads, whose turns [`crate::steps::Steps`] takes. For simulations.
+    Stepped,
+}
+
+/// Settings before the start.
+pub struct Builder {
+    pub(super) links: Vec<LinkPlan>,
+    pub(super) choice: Choice,
+    /// With who said so.
+    pub(super) forwarding: (bool, &'static str),
+    pub(super) mss_clamp: bool,
+    /// Who speaks: where settings come from.
+    source: &'static str,
+    pub(super) threads: Threads,
+    pub(super) clock: Clock,
+    pub(super) seed: Option<u64>,
+    pub(super) tcp: tcp::Config,
+    pub(super) send_buffer: usize,
+    pub(super) send_buffer_max: usize,
+    pub(super) memory: memory::Limits,
+    pub(super) spin: Duration,
+    pub(super) moderation: Duration,
+    pub(super) control: bool,
+    pub(super) trace: Option<trace::Level>,
+    pub(super) modules: Vec<Boxed>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            links: Vec::new(),
+            choice: Choice::default(),
+            forwarding: (false, "default"),
+            mss_clamp: false,
+            source: "program",
+            threads: Threads::default(),
+            clock: Clock::default(),
+            seed: None,
+            tcp: tcp::Config {
+                receive_buffer: limits::RECEIVE_BUFFER,
+                receive_buffer_max: limits::RECEIVE_BUFFER_MAX,
+                max_segments: limits::RECEIVE_BUFFER_MAX / limits::SEGMENT_EXPECTED,
+                ..tcp::Config::default()
+            },
+            send_buffer: limits::SEND_BUFFER,
+            send_buffer_max: limits::SEND_BUFFER_MAX,
+            memory: memory::Limits::default(),
+            spin: Duration::ZERO,
+            moderation: Duration::ZERO,
+            control: false,
+            trace: None,
+            modules: Vec::new(),
+        }
+    }
+}
+
+impl Builder {
+    /// Adds a link by its specification, `KIND[:NAME][,option=value]...`. A virtual clock is to be set before.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what cannot be understood; the system's error, in words, for a device that cannot be opened.
+    pub fn link(self, text: &str) -> io::Result<Self> {
+        let parsed = specification::parse(text).map_err(|e| invalid(e.to_string()))?;
+        let link = specification::open(&parsed, &self.clock)?;
+        Ok(self.link_with(link))
+    }
+
+    /// Answers `netchan show` on a control socket (see [`crate::control`]), with a thread of its own. Where no such socket can be
+    /// had, a warning on stderr says so, and the stack runs without.
+    #[must_use]
+    pub const fn control(mut self, control: bool) -> Self {
+        self.control = control;
+        self
+    }
+
+    /// Adds a module behind those that are there. One that needs Giant puts the whole stack under it, with a warning on stderr that
+    /// names it (F3): [`Net::load_module`] after the start does not.
+    #[must_use]
+    pub fn module(mut self, module: Boxed) -> Self {
+        self.modules.push(module);
+        self
+    }
+
+    /// Adds a link of your own.
+    #[must_use]
+    pub fn link_with(mut self, link: Box<dyn Link>) -> Self {
+        self.links.push(LinkPlan {
+            link,
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+        });
+        self
+    }
+
+    /// An address with its prefix length, for the link named last.
+    ///
+    /// # Errors
+    /// `InvalidInput`: not an address, or no link was named.
+    pub fn address(mut self, text: &str) -> io::Result<Self> {
+        let address = text
+            .parse::<Address>()
+            .map_err(|e| invalid(format!("address '{text}': {e}")))?;
+        self.last("address")?.addresses.push(address);
+        Ok(self)
+    }
+
+    /// The default gateway for the link named last; once per family.
+    ///
+    /// # Errors
+    /// `InvalidInput`: not an address, or no link was named.
+    pub fn gateway(mut self, text: &str) -> io::Result<Self> {
+        let gateway = text
+            .parse()
+            .map_err(|_| invalid(format!("gateway '{text}': not an IPv4 or IPv6 address")))?;
+        self.last("gateway")?.gateways.push(gateway);
+        Ok(self)
+    }
+
+    /// The link named last, or why `what` can say nothing of it.
+    pub(super) fn last(&mut self, what: &str) -> io::Result<&mut LinkPlan> {
+        self.links
+            .last_mut()
+            .ok_or_else(|| invalid(format!("an {what} needs a link named before it")))
+    }
+
+    /// Who says what follows, for `netchan show settings`.
+    pub(crate) const fn said_by(mut self, source: &'static str) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// The regime; default `app-channel`, unless the build says otherwise ([`Regime::default`]).
+    #[must_use]
+    pub const fn regime(mut self, regime: Regime) -> Self {
+        self.choice.regime = Some(regime);
+        self.choice.origins.regime = self.source;
+        self
+    }
+
+    /// Puts Giant around everything (F1): around `locked`, or, where no regime is named, as the regime `giant`. It cannot be changed
+    /// once the stack runs.
+    #[must_use]
+    pub const fn giant(mut self, giant: bool) -> Self {
+        self.choice.giant = giant;
+        self.choice.origins.giant = self.source;
+        self
+    }
+
+    /// Where protocol work runs; default `direct`.
+    #[must_use]
+    pub const fn dispatch(mut self, dispatch: Dispatch) -> Self {
+        self.choice.dispatch = dispatch;
+        self.choice.origins.dispatch = self.source;
+        self
+    }
+
+    /// Whether packets for other hosts are passed on between the links (and back out of the one they came by): a router, by the routes that
+    /// links and gateways make. Default: off, they are dropped.
+    #[must_use]
+    pub const fn forwarding(mut self, forwarding: bool) -> Self {
+        self.forwarding = (forwarding, self.source);
+        self
+    }
+
+    /// Whether forwarded SYNs are made to offer no longer segments than the two links they cross take (MSS clamping): for paths on which ICMP
+    /// errors get lost. Default: off, connections find out by these errors or by probing.
+    #[must_use]
+    pub const fn mss_clamp(mut self, mss_clamp: bool) -> Self {
+        self.mss_clamp = mss_clamp;
+        self
+    }
+
+    /// Number of shards where the regime leaves it open: 1 to 64.
+    #[must_use]
+    pub const fn shards(mut self, shards: usize) -> Self {
+        self.choice.shards = Some(shards);
+        self
+    }
+
+    /// Who turns the stack.
+    #[must_use]
+    pub const fn threads(mut self, threads: Threads) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Its clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes keys, initial sequence numbers and ports a function of `seed`: for tests that replay. Otherwise from getrandom(2).
+    #[must_use]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// What TCP connections start with; MSS follows from the link.
+    #[must_use]
+    pub const fn tcp(mut self, config: tcp::Config) -> Self {
+        self.tcp = config;
+        self
+    }
+
+    /// How the congestion window moves, unless a socket says otherwise ([`crate::socket::SocketOption::Congestion`]).
+    #[must_use]
+    pub const fn congestion(mut self, control: tcp::CongestionControl) -> Self {
+        self.tcp.congestion = control;
+        self
+    }
+
+    /// What TCP asks for, and agrees to, of explicit congestion notification.
+    #[must_use]
+    pub const fn ecn(mut self, mode: tcp::EcnMode) -> Self {
+        self.tcp.ecn = mode;
+        self
+    }
+
+    /// Whether text leaves at the rate of the window, whatever the congestion control.
+    #[must_use]
+    pub const fn pacing(mut self, on: bool) -> Self {
+        self.tcp.pacing = on;
+        self
+    }
+
+    /// Bytes that a stream's receive buffer may grow to with what its application takes in a round trip (R4); at most 2³⁰.
+    #[must_use]
+    pub fn receive_buffer_max(mut self, bytes: usize) -> Self {
+        let most = u32::try_from(bytes).unwrap_or(u32::MAX).min(1 << 30);
+        self.tcp.receive_buffer_max = most;
+        self.tcp.receive_buffer = self.tcp.receive_buffer.min(most);
+        let segments = most / limits::SEGMENT_EXPECTED;
+        self.tcp.max_segments = segments.max(tcp::Config::default().max_segments);
+        self
+    }
+
+    /// Bytes of a stream's send buffer, always; rounded up to a power of two.
+    #[must_use]
+    pub const fn send_buffer(mut self, bytes: usize) -> Self {
+        self.send_buffer = bytes;
+        self.send_buffer_max = bytes;
+        self
+    }
+
+    /// Bytes that a stream's send buffer may grow to with its congestion window.
+    #[must_use]
+    pub fn send_buffer_max(mut self, bytes: usize) -> Self {
+        self.send_buffer = limits::SEND_BUFFER.min(bytes);
+        self.send_buffer_max = bytes;
+        self
+    }
+
+    /// Most bytes that all TCP sockets hold together (N4): buffers of received packets that wait, in order and out of order, and text to
+    /// be sent. Beyond it windows close, text that comes all the same is not acknowledged, and sending waits; a socket that holds nothing may
+    /// always take a segment. Default: twice the memory of the receive slabs.
+    #[must_use]
+    pub const fn tcp_memory(mut self, bytes: usize) -> Self {
+        self.memory.tcp = Some(bytes as u64);
+        self
+    }
+
+    /// Most bytes that all UDP sockets hold together, in buffers of datagrams that wait. Beyond it datagrams are dropped, unless their socket has
+    /// none. Default: a quarter of what receive queues may have of the slabs.
+    #[must_use]
+    pub const fn udp_memory(mut self, bytes: usize) -> Self {
+        self.memory.udp = Some(bytes as u64);
+        self
+    }
+
+    /// How long waiting threads and link threads look again and again before they sleep. Zero: not at all.
+    #[must_use]
+    pub const fn spin(mut self, spin: Duration) -> Self {
+        self.spin = spin;
+        self
+    }
+
+    /// Interrupt moderation (D6), as a network card's: packets wake a link's thread at most once in this time, 0 to 10 ms. What comes sooner
+    /// waits, so that one wake-up serves many packets, and is late by as much at most; what is sent is not. For links with a descriptor
+    /// (`tap`, `packet`). Zero, the default: each sleep ends with the first packet.
+    #[must_use]
+    pub const fn moderation(mut self, least: Duration) -> Self {
+        self.moderation = least;
+        self
+    }
+
+    /// What the process's threads record (see [`crate::trace`]); default `rare`, or what an earlier stack of this process asked for.
+    #[must_use]
+    pub const fn trace(mut self, level: trace::Level) -> Self {
+        self.trace = Some(level);
+        self
+    }
+
+    /// Whether regime, Giant, dispatch and number of shards go together, and memory limits and moderation are in range.
+    ///
+    /// # Errors
+    /// `InvalidInput`, with the reason.
+    pub fn check(&self) -> io::Result<()> {
+        self.memory.check()?;
+        if self.moderation > limits::MODERATION_MAX {
+            return Err(invalid("moderation goes from 0 to 10 ms"));
+        }
+        self.choice.layout().map(|_| ()).map_err(invalid)
+    }
+}

@@ -1,0 +1,95 @@
+//! Settings as a configuration file says them.
+
+use std::io;
+
+use proto::{ip::address::Address, tcp};
+
+use super::Builder;
+use crate::{config::Config, errno::invalid, link::specification};
+
+impl Builder {
+    /// Everything that a configuration says.
+    ///
+    /// # Errors
+    /// The system's, in words, for a link that cannot be opened.
+    pub fn from_config(config: &Config) -> io::Result<Self> {
+        let mut builder = Self::default().chosen(config);
+        builder.trace = config.trace;
+        for link in &config.links {
+            let opened = specification::open(&link.specification, &builder.clock)?;
+            builder = builder.link_with(opened);
+            let plan = builder.last("address")?;
+            for &(ip, prefix_len) in &link.addresses {
+                plan.addresses.push(
+                    Address::new(ip, prefix_len)
+                        .map_err(|e| invalid(format!("address {ip}: {e}")))?,
+                );
+            }
+            plan.gateways.clone_from(&link.gateways);
+        }
+        for module in &config.modules {
+            builder = builder.module(module.make()?);
+        }
+        if let Some(bytes) = config.tcp.receive_buffer_max {
+            builder = builder.receive_buffer_max(bytes);
+        }
+        if let Some(bytes) = config.tcp.send_buffer_max {
+            builder = builder.send_buffer_max(bytes);
+        }
+        if let Some(congestion) = config.tcp.congestion {
+            builder.tcp.congestion = congestion;
+        }
+        if let Some(ecn) = config.tcp.ecn {
+            builder.tcp.ecn = ecn;
+        }
+        if let Some(pacing) = config.tcp.pacing {
+            builder.tcp.pacing = pacing;
+        }
+        if let Some(syn_cookies) = config.tcp.syn_cookies {
+            builder.tcp.syn_cookies = syn_cookies;
+        }
+        if let Some(fast_open) = config.tcp.fast_open {
+            builder.tcp.fast_open = fast_open;
+        }
+        if let Some(probing) = config.tcp.mtu_probing {
+            builder.tcp.mtu_probing = probing;
+        }
+        if config.tcp.user_timeout_option == Some(true) {
+            builder.tcp.user_timeout_option = tcp::UserTimeoutOption::Negotiable;
+        }
+        if let Some(nagle) = config.tcp.nagle {
+            builder.tcp.nagle = nagle;
+        }
+        builder.memory.tcp = config.tcp.memory_max.map(|bytes| bytes as u64);
+        builder.memory.udp = config.udp.memory_max.map(|bytes| bytes as u64);
+        if !config.cores.is_empty() {
+            return Err(invalid(
+                "cores is not in this version: pin the process with taskset(1)",
+            ));
+        }
+        Ok(builder)
+    }
+
+    fn chosen(mut self, config: &Config) -> Self {
+        self = self.said_by("configuration");
+        if let Some(regime) = config.regime {
+            self = self.regime(regime);
+        }
+        if let Some(giant) = config.giant {
+            self = self.giant(giant);
+        }
+        if let Some(dispatch) = config.dispatch {
+            self = self.dispatch(dispatch);
+        }
+        if let Some(forwarding) = config.forwarding {
+            self = self.forwarding(forwarding);
+        }
+        if let Some(mss_clamp) = config.mss_clamp {
+            self = self.mss_clamp(mss_clamp);
+        }
+        if let Some(moderation) = config.moderation {
+            self = self.moderation(moderation);
+        }
+        self.said_by("program")
+    }
+}

@@ -1,0 +1,182 @@
+//! From settings to a running stack.
+
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use percore::lock::mutex;
+use proto::{
+    ip::{
+        keyed::{Random, Seed},
+        route,
+    },
+    tcp,
+};
+
+use super::{Builder, Net, Threads, parts::Parts, plan::facts};
+use crate::{
+    clock::Clock,
+    control,
+    directory::Directory,
+    errno::invalid,
+    giant::Giant,
+    groups::Groups,
+    host::Host,
+    limits,
+    link::Link,
+    locks,
+    module::{Boxed, load, registry::Registry},
+    regime::{Layout, SHARDS_MAX, places::Places},
+    stack::Stack,
+    steer::flow::FlowHash,
+    trace,
+    watch::Watch,
+    worker,
+};
+
+impl Builder {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// `InvalidInput` for settings that contradict each other or are not in this version; the system's when it has no memory or threads.
+    pub fn start(mut self) -> io::Result<Net> {
+        let modules = std::mem::take(&mut self.modules);
+        let (layout, degraded) = self.layout_for(&modules)?;
+        let threaded = self.threads != Threads::Caller;
+        let layout = if threaded {
+            layout
+        } else {
+            layout.without_threads()
+        };
+        if self.threads == Threads::Own && matches!(self.clock, Clock::Virtual(_)) {
+            return Err(invalid(
+                "threads cannot sleep in virtual time: use Threads::Caller with a virtual clock",
+            ));
+        }
+        trace::prepare();
+        if let Some(level) = self.trace {
+            trace::set_level(level);
+        }
+        let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
+        let moderation = self.moderation;
+        let stepped = self.threads == Threads::Stepped;
+        let (choice, memory, now) = (self.choice, self.memory, clock.now());
+        let forwarding_by = self.forwarding.1;
+        let (host, links) = self.host(layout)?;
+        let owns_links = !threaded && layout.shards == 1;
+        let giant = Arc::new(Giant::new(layout.giant));
+        let registry = Registry::new(links.len(), giant.clone());
+        load::at_boot(&registry, modules, host.forwarding)?;
+        let (host, own) = (Arc::new(host), owns_links);
+        let parts = Parts::make(&host, links, layout, own, &registry, memory, now)?;
+        let stack = Arc::new(Stack {
+            regime: choice.regime(),
+            choice,
+            layout,
+            clock,
+            threaded,
+            stepped,
+            owns_links,
+            giant: layout.giant.then_some(giant),
+            degraded,
+            forwarding_by,
+            modules: registry,
+            directory: Directory::new(
+                parts.host.seed.derive(0x0064_6972),
+                parts.host.places.clone(),
+            ),
+            host: parts.host,
+            counters: parts.counters,
+            memory: parts.memory,
+            ports: parts.ports,
+            cells: parts.cells,
+            stop: AtomicBool::new(false),
+            attended: AtomicBool::new(false),
+            attendant: parts.attendant,
+            threads: mutex(&locks::THREADS, Vec::new()),
+            watch: Watch::new()?,
+            moderation,
+            spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
+            started: now,
+            control: mutex(&locks::CONTROL, None),
+        });
+        if threaded && !stepped {
+            worker::start(&stack)?;
+        }
+        if control {
+            answer_from_outside(&stack);
+        }
+        Ok(Net::of(stack))
+    }
+
+    /// What its settings come to with these modules, and why it runs under Giant if it was not asked to.
+    fn layout_for(&mut self, modules: &[Boxed]) -> io::Result<(Layout, Option<String>)> {
+        self.check()?;
+        let mut layout = self.choice.layout().map_err(invalid)?;
+        let degraded = load::need_giant(modules, self.choice.regime(), layout);
+        if degraded.is_some() {
+            self.choice.degrade();
+            layout = self.choice.layout().map_err(invalid)?;
+        }
+        if self.links.is_empty() || self.links.len() > 64 || layout.shards > SHARDS_MAX {
+            return Err(invalid("a stack needs 1 to 64 links and at most 64 shards"));
+        }
+        Ok((layout, degraded))
+    }
+
+    /// The facts that everyone shares, and the links apart from them.
+    fn host(self, layout: Layout) -> io::Result<(Host, Vec<Box<dyn Link>>)> {
+        let mut random = match self.seed {
+            Some(seed) => Random::new(Seed([seed, !seed])),
+            None => Random::new(Seed([crate::sys::random_u64()?, crate::sys::random_u64()?])),
+        };
+        let mut routes = route::Table::new();
+        let mut interfaces = Vec::new();
+        let mut links = Vec::new();
+        for (number, plan) in self.links.into_iter().enumerate() {
+            let number = u8::try_from(number).map_err(|_| invalid("too many links"))?;
+            interfaces.push(facts(number, &plan, &mut routes)?);
+            links.push(plan.link);
+        }
+        let mut key = || {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&random.next_u64().to_le_bytes());
+            bytes[8..].copy_from_slice(&random.next_u64().to_le_bytes());
+            bytes
+        };
+        let (flow_hash, secret) = (FlowHash::new(&key()), key());
+        let seed = Seed([random.next_u64(), random.next_u64()]);
+        let mut tcp = self.tcp;
+        tcp.receive_buffer_max = tcp.receive_buffer_max.min(limits::receive_share(layout));
+        let host = Host {
+            groups: Groups::new(interfaces.len()),
+            interfaces,
+            routes,
+            forwarding: self.forwarding.0,
+            mss_clamp: self.mss_clamp,
+            flow_hash,
+            secret,
+            seed,
+            tcp,
+            template: tcp::Template::new(&tcp),
+            send_buffer: self.send_buffer.next_power_of_two(),
+            send_buffer_max: self.send_buffer_max.next_power_of_two(),
+            places: layout
+                .own_shards
+                .then(|| Arc::new(Places::new(layout.shards))),
+        };
+        Ok((host, links))
+    }
+}
+
+/// Opens the control socket.
+fn answer_from_outside(stack: &Arc<Stack>) {
+    let weak = Arc::downgrade(stack);
+    let answer = move |topic: &str| crate::show::topic(&*weak.upgrade()?, topic);
+    // Who cannot be watched can still serve.
+    match control::serve(answer) {
+        Ok(control) => *stack.control.lock() = Some(control),
+        Err(e) => eprintln!("netchan: `netchan show` will not see this stack: {e}"),
+    }
+}
