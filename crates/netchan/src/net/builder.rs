@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use proto::{ip::address::Address, tcp};
 
-use super::{Net, plan::LinkPlan};
+use super::plan::LinkPlan;
 use crate::{
     clock::Clock,
     errno::invalid,

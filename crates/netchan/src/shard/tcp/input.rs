@@ -1,0 +1,248 @@
+//! Segments in: to their connection, a TIME-WAIT record, a listener, or nobody.
+
+use proto::{
+    ip::Ecn,
+    tcp::{self, State, TimeWaitVerdict},
+    time::Instant,
+    wire::{
+        checksum,
+        ipv4::Protocol,
+        tcp::{Flags, Header, SeqNum},
+    },
+};
+
+use super::{Shard, events::RARE};
+use crate::{
+    counters::Counter,
+    packet::{Hint, Packet},
+    shard::{Addresses, read_addresses, time_wait},
+    steer::flow::{FlowKey, Tuple},
+};
+
+impl Shard {
+    #[inline(always)]
+    pub(in crate::shard) fn tcp_input(&mut self, mut packet: Packet, now: Instant) {
+        self.count(Counter::TcpIn);
+        let upper = usize::from(packet.meta.upper);
+        let bytes = packet.bytes();
+        // Nearly always it is for the same connection as the last one, and its header has one of two layouts.
+        if let Some(socket) = self.tcp.get(self.recent)
+            && Tuple::of_received(bytes, upper) == Some(*socket.tuple())
+            && !socket.detached_flow
+            && socket.auth.is_none()
+            && let Some(segment) = bytes.get(upper..)
+            && (packet.meta.checksum_verified.get() || socket.template.is_valid(segment))
+            && let Some((header, text)) = Header::parse_usual(segment)
+        {
+            let ecn = Ecn::of_packet(bytes);
+            packet.pull(upper + text);
+            return self.segment(self.recent, &header, ecn, packet, now);
+        }
+        self.any_tcp_input(packet, now);
+    }
+
+    /// A segment for whatever connection, with whatever header.
+    #[inline(never)]
+    fn any_tcp_input(&mut self, mut packet: Packet, now: Instant) {
+        let upper = usize::from(packet.meta.upper);
+        let Some(tuple) = Tuple::of_received(packet.bytes(), upper) else {
+            return self.count(Counter::DropTcpHeader);
+        };
+        let segment = packet.bytes().get(upper..).unwrap_or_default();
+        if !packet.meta.checksum_verified.get() {
+            let sum = tuple.pseudo_header(Protocol::TCP, segment.len()) + checksum::sum(segment);
+            if !checksum::is_valid(sum) {
+                return self.count(Counter::DropTcpChecksum);
+            }
+        }
+        let Ok((header, text)) = Header::parse(segment) else {
+            return self.count(Counter::DropTcpHeader);
+        };
+        let ecn = Ecn::of_packet(packet.bytes());
+        packet.meta.ecn = ecn as u8;
+        match self
+            .find_tuple(packet.meta.flow, &tuple)
+            .map(time_wait::split)
+        {
+            Some(Ok(number)) => {
+                let segment = packet.bytes().get(upper..).unwrap_or_default();
+                if !self.is_authentic(number, segment) {
+                    return;
+                }
+                self.recent = number;
+                packet.pull(upper + text);
+                self.segment(number, &header, ecn, packet, now);
+            }
+            other => self.segment_elsewhere(other, &header, upper + text, packet, now),
+        }
+    }
+
+    /// A segment for a TIME-WAIT record, a listener, or nobody.
+    #[inline(never)]
+    fn segment_elsewhere(
+        &mut self,
+        found: Option<Result<u32, u32>>,
+        header: &Header,
+        text: usize,
+        mut packet: Packet,
+        now: Instant,
+    ) {
+        let Some(Addresses {
+            source,
+            destination,
+        }) = read_addresses(&packet)
+        else {
+            return;
+        };
+        let key = FlowKey {
+            local: destination,
+            remote: source,
+            local_port: header.destination_port,
+            remote_port: header.source_port,
+            protocol: Protocol::TCP,
+        };
+        if !self.is_authentic_elsewhere(found, &key, &packet) {
+            return;
+        }
+        packet.pull(text);
+        match found {
+            Some(Err(number)) => self.segment_in_time_wait(number, &key, header, packet, now),
+            _ => self.segment_without_connection(&key, header, packet, None, now),
+        }
+    }
+
+    /// A segment for a connection.
+    #[inline(always)]
+    pub(in crate::shard) fn segment(
+        &mut self,
+        number: u32,
+        header: &Header,
+        ecn: Ecn,
+        packet: Packet,
+        now: Instant,
+    ) {
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        if let Some(listener) = socket.listener()
+            && socket.connection.state() == State::SynReceived
+            && !socket.was_open
+            && !header.flags.intersects(Flags::RST | Flags::SYN)
+            && self.puts_off(listener, number, header, &packet)
+        {
+            return;
+        }
+        if self.pool.memory().lacks(packet.true_size()) {
+            self.ask_for_segment(packet.true_size());
+        }
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        let input = socket.connection.input(
+            header,
+            ecn,
+            packet,
+            &mut socket.receive,
+            &mut self.pool,
+            now,
+        );
+        if input.acked > 0 {
+            let acked = socket
+                .send
+                .advance(input.acked as usize, &mut self.send_memory);
+            self.pool.memory_mut().remove(acked);
+            socket.hint = Hint::PROGRESS;
+            if self.memory.tcp.is_off(self.pool.memory()) {
+                self.memory.settle(self.pool.memory_mut());
+            }
+        }
+        if input.drop.is_some() || input.events.intersects(RARE) || socket.connection.wants_output()
+        {
+            if self.pool.pruned() != self.memory.pruned {
+                self.count_pruned();
+            }
+            if let Some(reason) = input.drop {
+                self.refused(number, counter_of(reason));
+            }
+            self.events(number, input.events, now);
+            return self.settle(number);
+        }
+        // Nothing to send, nothing rare: the timer, and whoever waits for it.
+        self.timers.arm(number, socket.connection.deadline());
+        if !socket.wakers.is_empty() {
+            self.events(number, input.events, now);
+        }
+    }
+
+    /// After what was rare: output if there may be some, else only the timer.
+    fn settle(&mut self, number: u32) {
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        if socket.connection.wants_output() || socket.is_over() {
+            return self.mark_dirty(number);
+        }
+        self.timers.arm(number, socket.connection.deadline());
+    }
+
+    /// A segment that finds no connection: for a listener, or for nobody.
+    fn segment_without_connection(
+        &mut self,
+        key: &FlowKey,
+        header: &Header,
+        packet: Packet,
+        iss: Option<SeqNum>,
+        now: Instant,
+    ) {
+        let text_len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        if let Some(listener) = self.listener_for(key.local, key.local_port, packet.meta.flow) {
+            match tcp::listen(header, text_len) {
+                tcp::Listen::Open => self.open_passive(listener, key, header, packet, iss, now),
+                tcp::Listen::Reset(_) if self.takes_cookies(listener, header, now) => {
+                    self.cookie_came_back(listener, key, header, packet, now);
+                }
+                tcp::Listen::Reset(reset) => self.answer(key, &reset, packet.meta.interface, now),
+                tcp::Listen::Drop(_) => self.count(Counter::DropTcpUnacceptable),
+            }
+            return;
+        }
+        self.count(Counter::DropTcpNoSocket);
+        if let Some(reset) = tcp::reset_for(header, text_len) {
+            self.answer(key, &reset, packet.meta.interface, now);
+        }
+    }
+
+    fn segment_in_time_wait(
+        &mut self,
+        number: u32,
+        key: &FlowKey,
+        header: &Header,
+        packet: Packet,
+        now: Instant,
+    ) {
+        let text_len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        let Some(waiting) = self.time_waits.get_mut(number) else {
+            return;
+        };
+        let interface = waiting.interface;
+        match waiting.record.input(header, text_len, now) {
+            TimeWaitVerdict::Drop => self.count(Counter::DropTcpUnacceptable),
+            TimeWaitVerdict::Acknowledge(header) => {
+                let auth = self.time_waits.auth(number);
+                self.answer_signed(key, &header, interface, auth, now);
+            }
+            TimeWaitVerdict::Reuse { iss } => {
+                self.remove_time_wait(number);
+                self.segment_without_connection(key, header, packet, Some(iss), now);
+            }
+        }
+    }
+}
+
+const fn counter_of(reason: tcp::Drop) -> Counter {
+    match reason {
+        tcp::Drop::Limit => Counter::DropTcpLimit,
+        tcp::Drop::Memory | tcp::Drop::Gaps => Counter::DropTcpMemory,
+        _ => Counter::DropTcpUnacceptable,
+    }
+}

@@ -1,0 +1,163 @@
+//! Segments out, and the timers that ask for them.
+
+use percore::slab::Buffer;
+use proto::{
+    tcp::{Events, Transmit},
+    time::Instant,
+};
+
+use super::{Shard, TcpSocket};
+use crate::{
+    counters::Counter,
+    packet::{Hint, Packet},
+};
+
+impl Shard {
+    #[inline]
+    pub(in crate::shard) fn mark_dirty(&mut self, number: u32) {
+        if let Some(socket) = self.tcp.get_mut(number)
+            && !std::mem::replace(&mut socket.dirty, true)
+        {
+            self.dirty.push(number);
+        }
+    }
+
+    /// Sends what a connection has to send, arms its timer, frees it if it is over.
+    #[inline(always)]
+    pub(in crate::shard) fn tcp_output(&mut self, number: u32, now: Instant) {
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        socket.dirty = false;
+        if self.memory.limits_windows() {
+            socket.connection.limit_window(self.memory.window_bound);
+        }
+        let mut sent = 0;
+        while socket.connection.wants_output() {
+            // The buffer first: what `output` has given must be sent.
+            let Some(buffer) = self.slab.alloc() else {
+                socket.dirty = true;
+                self.dirty.push(number);
+                self.counters.add(self.number, Counter::NoTransmitBuffer, 1);
+                break;
+            };
+            // Plain text, as nearly always, in code of its own: header and packet are built in registers.
+            let transmit = socket.connection.output_text(now);
+            let is_text = transmit.is_some();
+            let Some(transmit) = transmit.or_else(|| socket.connection.output(now)) else {
+                self.slab.free(buffer);
+                socket.tell_window(self.number, number);
+                break;
+            };
+            let Some(outbox) = self.outboxes.get_mut(usize::from(socket.interface)) else {
+                continue;
+            };
+            let packet = if socket.is_for_link(&transmit) {
+                let slabs = (&mut self.slab, self.bursts.as_mut());
+                sent += socket.burst(buffer, &transmit, slabs, outbox);
+                continue;
+            } else if is_text {
+                socket.packet(buffer, &transmit)
+            } else {
+                socket.packet_of_any(buffer, &transmit, (self.number, number))
+            };
+            if let Some(packet) = packet {
+                outbox.push_back(packet);
+                sent += 1;
+            }
+        }
+        self.timers.arm(number, socket.connection.deadline());
+        // A connection in TIME-WAIT lives on as its record.
+        let over = (socket.connection.is_finished() || socket.detached_flow) && !socket.dirty;
+        if sent > 0 && socket.limits_unsent() && !socket.wakers.is_empty() {
+            let ready = socket.readiness(true);
+            socket.wake(ready, &mut self.woken);
+        }
+        let is_short = self.memory.limits_windows() && socket.connection.is_short_of_window();
+        self.counters.add(self.number, Counter::TcpOut, sent);
+        if is_short {
+            self.wait_for_memory(number);
+        }
+        if over {
+            self.detach_flow(number);
+            self.reap(number);
+        }
+    }
+
+    pub(in crate::shard) fn tcp_timer(&mut self, number: u32, now: Instant) {
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        if socket.waits_for_memory {
+            self.relieve(now);
+        }
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        if socket.connection.deadline() > now {
+            self.timers.arm(number, socket.connection.deadline());
+            return;
+        }
+        let attempts = socket.connection.attempts();
+        let events = socket.connection.on_timer(now);
+        let more = socket.connection.attempts();
+        if more > attempts {
+            socket.hint = Hint::DOUBT;
+        }
+        let is_fast_open = socket.connection.is_fast_open();
+        let over = events.contains(Events::RESET);
+        if is_fast_open && (more > attempts || over) {
+            self.fast_open_timed_out(more, over, now);
+        }
+        self.tell_timer(number, if more > attempts { more } else { 0 });
+        self.events(number, events, now);
+        self.mark_dirty(number);
+    }
+
+    /// Puts a packet into an outbox; without one no buffer was free.
+    pub(in crate::shard) fn send(
+        &mut self,
+        packet: Option<Packet>,
+        interface: u8,
+        counter: Counter,
+    ) {
+        let Some(mut packet) = packet else {
+            return self.count(Counter::NoTransmitBuffer);
+        };
+        packet.meta.interface = interface;
+        if let Some(outbox) = self.outboxes.get_mut(usize::from(interface)) {
+            outbox.push_back(packet);
+            self.count(counter);
+        }
+    }
+}
+
+impl TcpSocket {
+    /// The packet of a segment that the connection gave to send.
+    #[inline(always)]
+    fn packet(&mut self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
+        let (offset, len) = (transmit.offset as usize, transmit.len as usize);
+        let fill = |text: &mut [u8]| self.send.copy_out(offset, text);
+        let mut packet = if self.auth.is_some() {
+            self.signed(buffer, transmit)?
+        } else {
+            let header = &transmit.header;
+            self.template
+                .packet(buffer, header, len, transmit.ecn, fill)?
+        };
+        packet.meta.interface = self.interface;
+        packet.meta.hint = std::mem::take(&mut self.hint);
+        Some(packet)
+    }
+
+    #[inline(never)]
+    fn packet_of_any(
+        &mut self,
+        buffer: Buffer,
+        transmit: &Transmit,
+        place: (usize, u32),
+    ) -> Option<Packet> {
+        self.tell_window(place.0, place.1);
+        self.packet(buffer, transmit)
+    }
+}

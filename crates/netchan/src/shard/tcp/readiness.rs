@@ -1,0 +1,53 @@
+//! What a connection is ready for.
+
+use std::task::Waker;
+
+use super::TcpSocket;
+use crate::socket::Readiness;
+
+impl TcpSocket {
+    /// Nothing more will come, or be taken.
+    pub(super) fn end_of_stream(&self) -> bool {
+        self.read_shut
+            || self.connection.peer_closed()
+            || (self.was_open && self.connection.is_finished())
+            || self.detached_flow
+    }
+
+    /// `has_memory`: connections may hold more than they do.
+    pub(in crate::shard) fn readiness(&self, has_memory: bool) -> Readiness {
+        let mut ready = Readiness::NONE;
+        let over = self.connection.is_finished() || self.detached_flow;
+        if self.has_text_to_read() || self.end_of_stream() {
+            ready = ready | Readiness::READABLE;
+        }
+        if self.has_urgent_byte() {
+            ready = ready | Readiness::PRIORITY;
+        }
+        if self.end_of_stream() {
+            ready = ready | Readiness::READ_HANGUP;
+        }
+        let closed_for_writing = self.was_open && !self.connection.is_open_for_writing();
+        // As Linux: writable once a third of the buffer is free; and where a write would answer at once with an error.
+        if closed_for_writing
+            || self.connection.is_held()
+            || (self.connection.can_send()
+                && self.may_append() > self.least_room()
+                && (has_memory || self.send.len() == 0))
+        {
+            ready = ready | Readiness::WRITABLE;
+        }
+        if self.error.is_some() {
+            ready = ready | Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE;
+        }
+        if over || (self.end_of_stream() && closed_for_writing) {
+            ready = ready | Readiness::HANGUP;
+        }
+        ready
+    }
+
+    /// Wakes those who wait for any of `ready`.
+    pub(in crate::shard) fn wake(&mut self, ready: Readiness, woken: &mut Vec<Waker>) {
+        self.wakers.wake(ready, woken);
+    }
+}
