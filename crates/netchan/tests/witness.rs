@@ -162,7 +162,7 @@ fn a_reversal_of_two_classes() {
         "'shard' (rank 60) before 'transmit' (rank 70)",
         "'transmit' at ",
         "a_reversal_of_two_classes",
-        "src/stack.rs",
+        "src/stack/hold.rs",
         "the declared order was first followed",
     ];
     is_reported(&reports, Fault::Reversal, &says);
@@ -264,7 +264,7 @@ fn show_locks_names_holder_and_place() {
         for part in [
             "a 'receive'",
             "show_locks_names_holder_and_place",
-            "stack.rs:",
+            "stack/hold.rs:",
             "class 'shard'",
         ] {
             assert!(shown.contains(part), "'{part}' in {shown}");

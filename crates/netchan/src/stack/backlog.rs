@@ -9,7 +9,10 @@ mod tests;
 use percore::lock::{Backlog, MutexGuard};
 use proto::time::Instant;
 
-use super::{Stack, lock, try_lock};
+use super::{
+    Stack,
+    hold::{lock, try_lock},
+};
 use crate::{
     path,
     regime::cell::{Cell, Held},

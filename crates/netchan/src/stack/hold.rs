@@ -1,0 +1,294 @@
+//! How one comes to hold a shard, and what is done before it is let go.
+
+use std::{cell::RefCell, task::Waker};
+
+use percore::lock::MutexGuard;
+use proto::time::Instant;
+
+use super::Stack;
+use crate::{
+    giant::Giant,
+    interface::Interface,
+    path,
+    regime::{
+        Holder,
+        cell::{Cell, Held, Ways, wake_all},
+    },
+    shard::Shard,
+    stages::{self, Stage},
+    trace,
+};
+
+thread_local! {
+    /// Where wakers wait for the lock to be let go; keeps its capacity from call to call.
+    static WOKEN: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Stack {
+    /// Holds a shard for one call of `f`: what waits in its channels and timers comes first, what `f` leads to goes out after it.
+    #[inline]
+    pub fn with_shard<R: Send>(
+        &self,
+        number: usize,
+        f: impl FnOnce(&mut Shard, Instant) -> R + Send,
+    ) -> R {
+        let now = self.clock.now();
+        self.hold(number, now, |held| {
+            stages::enter(Stage::Socket);
+            f(&mut held.shard, now)
+        })
+    }
+
+    /// The same for calls that want what has been received: where no thread does it, the links are turned first.
+    #[inline]
+    pub fn with_shard_fresh<R: Send>(
+        &self,
+        number: usize,
+        f: impl FnOnce(&mut Shard, Instant) -> R + Send,
+    ) -> R {
+        let now = self.clock.now();
+        if !self.threaded && !self.owns_links {
+            self.turn_links();
+        }
+        self.hold(number, now, |held| {
+            if let Ways::Own(links) = &mut held.ways {
+                path::receive_own(self, &mut held.shard, links, now);
+            }
+            stages::enter(Stage::Socket);
+            f(&mut held.shard, now)
+        })
+    }
+
+    /// For the receiving side, which turns the links itself.
+    #[inline]
+    pub fn with_shard_at<R: Send>(
+        &self,
+        number: usize,
+        now: Instant,
+        f: impl FnOnce(&mut Shard) -> R + Send,
+    ) -> R {
+        self.hold(number, now, |held| f(&mut held.shard))
+    }
+
+    /// An interface's transmitting half.
+    pub fn with_interface<R>(&self, number: usize, f: impl FnOnce(&mut Interface) -> R) -> R {
+        let _giant = self.giant.as_deref().map(Giant::enter);
+        match &self.ports[number].halves {
+            Some(halves) => f(&mut halves.interface.lock()),
+            None => f(&mut self.cells[0].held.lock().own_links()[number].interface),
+        }
+    }
+
+    #[inline]
+    pub(super) fn hold<R: Send>(
+        &self,
+        number: usize,
+        now: Instant,
+        f: impl FnOnce(&mut Held) -> R + Send,
+    ) -> R {
+        if self.layout.holder == Holder::Core {
+            return self.hold_owned(number, now, f);
+        }
+        self.hold_here(number, now, f)
+    }
+
+    /// Has a core's thread do it (D1, D7). What `f` leads to goes out, and wakes whom it wakes, at the end of that thread's turn.
+    #[cold]
+    #[inline(never)]
+    fn hold_owned<R: Send>(
+        &self,
+        number: usize,
+        now: Instant,
+        f: impl FnOnce(&mut Held) -> R + Send,
+    ) -> R {
+        if self.stepped {
+            return self.hold_here(number, now, f); // one thread is caller and owner
+        }
+        // The wait is no work of the application's; what the errand does is accounted where it runs.
+        match stages::sleeping(|| self.cells[number].ask(f)) {
+            Ok(result) => result,
+            Err(f) => self.hold_here(number, now, f),
+        }
+    }
+
+    /// Looks at a shard, without a turn.
+    pub(super) fn peek<R: Send>(&self, number: usize, f: impl FnOnce(&mut Held) -> R + Send) -> R {
+        let cell = &self.cells[number];
+        if self.stepped {
+            return f(&mut cell.held.lock());
+        }
+        match cell.ask(f) {
+            Ok(result) => result,
+            Err(f) => {
+                let result = f(&mut cell.held.lock());
+                self.passed_by(cell);
+                result
+            }
+        }
+    }
+
+    #[inline]
+    fn hold_here<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Held) -> R) -> R {
+        let _giant = self.giant.as_deref().map(Giant::enter);
+        let cell = &self.cells[number];
+        let mut held = lock(cell, number);
+        self.enter(cell, &mut held, now);
+        let result = f(&mut held);
+        self.leave(cell, held, now);
+        result
+    }
+
+    // Whatever does not depend on `f` is code of its own: inlined into every socket call it would not fit the instruction
+    // cache (a connection's life cost 2,000 misses of it).
+
+    #[inline(always)]
+    pub(super) fn enter(&self, cell: &Cell, held: &mut Held, now: Instant) {
+        if self.layout.holder == Holder::Application {
+            path::take_received(held, now);
+        } else if cell.backlog.is_some() {
+            Self::take_backlog(cell, held, now);
+        }
+        if held.shard.next_timer(now) <= now {
+            held.shard.run_timers(now);
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn leave(&self, cell: &Cell, held: MutexGuard<'_, Held>, now: Instant) {
+        if cell.backlog.is_some() {
+            return self.leave_backlog(cell, held, now);
+        }
+        self.let_go(cell, held, now);
+    }
+
+    #[inline(always)]
+    pub(super) fn let_go(&self, cell: &Cell, held: MutexGuard<'_, Held>, now: Instant) {
+        if trace::is_watched() {
+            return self.let_go_watched(cell, held, now);
+        }
+        self.let_go_as::<false>(cell, held, now);
+    }
+
+    /// The same while somebody watches: with marks for the trace and the stages.
+    #[cold]
+    #[inline(never)]
+    fn let_go_watched(&self, cell: &Cell, held: MutexGuard<'_, Held>, now: Instant) {
+        stages::enter(Stage::Protocol);
+        let number = held.shard.number() as u64;
+        self.let_go_as::<true>(cell, held, now);
+        trace::detail(trace::TURN_END, [number]);
+        stages::end_of_turn();
+    }
+
+    #[inline(always)]
+    fn let_go_as<const WATCHED: bool>(
+        &self,
+        cell: &Cell,
+        mut held: MutexGuard<'_, Held>,
+        now: Instant,
+    ) {
+        held.shard.finish(now);
+        if held.shard.has_output() {
+            if WATCHED {
+                sends(&held.shard);
+            }
+            path::hand_out(self, &mut held, now);
+        }
+        if percore::checks::INVARIANTS {
+            held.check();
+        }
+        let earlier = cell.publish_timer(held.shard.next_timer(now));
+        if held.shard.woken.is_empty() {
+            drop(held);
+        } else {
+            // Woken after the lock is free, or they would wake up only to wait for it.
+            let mut woken = WOKEN.take();
+            std::mem::swap(&mut woken, &mut held.shard.woken);
+            drop(held);
+            let before = stages::enter(Stage::Scheduler);
+            wake_all(&mut woken);
+            stages::back(before);
+            WOKEN.set(woken);
+        }
+        if earlier && self.threaded {
+            self.timer_moved(cell);
+        }
+    }
+
+    /// A timer became due earlier than whoever sleeps for it knows.
+    #[cold]
+    fn timer_moved(&self, cell: &Cell) {
+        match self.layout.holder {
+            Holder::Anyone => self.call_first_link(),
+            // The attendant looks at the timers by itself, every tick.
+            Holder::Application if !cell.seat.is_taken() => {}
+            Holder::Application | Holder::Network => {
+                cell.doorbell.ring();
+            }
+            // Whoever moved it looks at it before the next sleep.
+            Holder::Core => {}
+        }
+    }
+
+    /// The first link's thread looks after shards that are called; ringing an awake one costs nothing.
+    pub(super) fn call_first_link(&self) {
+        if let Some(port) = self.ports.first() {
+            port.doorbell.ring();
+        }
+    }
+}
+
+/// Takes a shard's lock.
+#[inline(always)]
+pub(super) fn lock(cell: &Cell, number: usize) -> MutexGuard<'_, Held> {
+    if trace::is_watched() {
+        lock_watched(cell, number)
+    } else {
+        cell.held.lock()
+    }
+}
+
+/// Takes a shard's lock, unless somebody has it.
+#[inline]
+pub(super) fn try_lock(cell: &Cell, number: usize) -> Option<MutexGuard<'_, Held>> {
+    let held = cell.held.try_lock()?;
+    if trace::is_watched() {
+        stages::begin_of_turn();
+        taken(number);
+    }
+    Some(held)
+}
+
+/// Takes a shard's lock, and says how long that took if it was somebody else's.
+#[cold]
+#[inline(never)]
+fn lock_watched(cell: &Cell, number: usize) -> MutexGuard<'_, Held> {
+    stages::begin_of_turn();
+    let held = cell.held.try_lock().unwrap_or_else(|| {
+        let since = percore::clock::now_ns();
+        let held = cell.held.lock();
+        let waited = percore::clock::now_ns().saturating_sub(since);
+        trace::detail(trace::LOCK_WAITED, [number as u64, waited]);
+        held
+    });
+    taken(number);
+    held
+}
+
+/// Marks, while somebody watches, that a turn begins.
+fn taken(number: usize) {
+    trace::detail(trace::TURN_BEGIN, [number as u64]);
+    stages::enter(Stage::Protocol);
+}
+
+/// Marks, while somebody watches, that a shard sends.
+fn sends(shard: &Shard) {
+    for (link, outbox) in shard.outboxes.iter().enumerate() {
+        let packets = outbox.len() as u64;
+        if packets > 0 {
+            let shard = shard.number() as u64;
+            trace::detail(trace::SENT, [shard, packets, link as u64]);
+        }
+    }
+    stages::enter(Stage::Link);
+}

@@ -1,0 +1,222 @@
+//! A turn: what a link's thread, a core's or a caller does each time round its loop.
+
+use percore::{errand::Owner, lock::Mutex};
+use proto::time::Instant;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Halves, Stack, hold::lock};
+use crate::{
+    giant::Giant,
+    interface::{Interface, Receive},
+    path,
+    regime::{
+        Handoff, Holder,
+        cell::{Held, Ways},
+    },
+    stages::{self, Stage},
+};
+
+/// What a core's thread has in its hands.
+pub(crate) struct Core {
+    /// Runs the errands of others. `None`: they run them in place (`steps`).
+    owner: Option<Owner<Held>>,
+    /// Links that its shard knows to be gone.
+    told: Vec<bool>,
+}
+
+impl Core {
+    /// At its beginning.
+    pub fn of(stack: &Stack, owner: Option<Owner<Held>>) -> Self {
+        let told = vec![false; stack.ports.len()];
+        Self { owner, told }
+    }
+}
+
+impl Stack {
+    /// A core's turn of its shard: packets, timers, errands.
+    pub fn turn_owned(&self, number: usize, core: &mut Core, now: Instant) -> bool {
+        let cell = &self.cells[number];
+        let mut held = lock(cell, number);
+        let mut work = path::take_received(&mut held, now);
+        if held.shard.next_timer(now) <= now {
+            held.shard.run_timers(now);
+        }
+        for (link, told) in core.told.iter_mut().enumerate() {
+            // Relaxed: the flag alone; who set it rings.
+            if !*told && self.ports[link].gone.load(Relaxed) {
+                *told = true;
+                let last = self.ports.iter().all(|port| port.gone.load(Relaxed));
+                held.shard.link_gone(link, last, now);
+            }
+        }
+        if let Some(owner) = &mut core.owner {
+            work |= owner.serve(&mut held) > 0;
+        }
+        self.leave(cell, held, now);
+        work
+    }
+
+    /// Turns a link once: packets of its shards, received packets, timers. True if there was work.
+    pub fn turn_link(&self, number: usize, now: Instant) -> bool {
+        let _giant = self.giant.as_deref().map(Giant::enter);
+        match &self.ports[number].halves {
+            Some(halves) => self.turn(number, &mut halves.receive.lock(), &halves.interface, now),
+            None => self.turn_own(now),
+        }
+    }
+
+    /// Turns a link, unless another thread is at it: then it is left to that one.
+    fn turn_if_free(&self, number: usize, halves: &Halves, now: Instant) -> bool {
+        match halves.receive.try_lock() {
+            Some(mut side) => self.turn(number, &mut side, &halves.interface, now),
+            None => false,
+        }
+    }
+
+    fn turn(
+        &self,
+        number: usize,
+        side: &mut Receive,
+        interface: &Mutex<Interface>,
+        now: Instant,
+    ) -> bool {
+        let work = self.turn_halves(side, interface, now);
+        self.tell_if_gone(number, now);
+        work
+    }
+
+    #[inline(always)]
+    pub(super) fn turn_halves(
+        &self,
+        side: &mut Receive,
+        interface: &Mutex<Interface>,
+        now: Instant,
+    ) -> bool {
+        let before = stages::enter(Stage::Link);
+        let mut interface = interface.lock();
+        let mut work = path::transmit_from_channels(&mut interface, now) > 0;
+        work |= path::receive(self, side, &mut interface, now);
+        self.look_after(&mut interface, now);
+        work |= interface.has_returns();
+        drop(interface);
+        stages::back(before);
+        work
+    }
+
+    /// The shards learn that a link is gone.
+    #[inline(always)]
+    pub(super) fn tell_if_gone(&self, number: usize, now: Instant) {
+        if let Some(last) = self.newly_gone(number) {
+            self.tell_gone(number, last, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_gone(&self, number: usize, last: bool, now: Instant) {
+        if self.layout.holder == Holder::Core {
+            // Each finds it out in its next turn.
+            return self.cells.iter().for_each(|cell| _ = cell.doorbell.ring());
+        }
+        for shard in 0..self.cells.len() {
+            self.with_shard_at(shard, now, |shard| shard.link_gone(number, last, now));
+        }
+    }
+
+    /// Turns the links that are a shard's own.
+    fn turn_own(&self, now: Instant) -> bool {
+        self.hold(0, now, |held| {
+            let Held {
+                shard,
+                ways: Ways::Own(links),
+            } = held
+            else {
+                return false;
+            };
+            let work = path::receive_own(self, shard, links, now);
+            // What that led to goes out before the last look: it may be for ourselves.
+            shard.finish(now);
+            path::hand_out(self, held, now);
+            work | held
+                .own_links()
+                .iter()
+                .any(|link| link.interface.has_returns())
+        })
+    }
+
+    /// Whether a link has just gone for good, which its connections and listeners learn once (ENETDOWN); then whether it was the last one.
+    #[inline]
+    pub fn newly_gone(&self, number: usize) -> Option<bool> {
+        let port = &self.ports[number];
+        // Relaxed: the flag alone; whoever sees it takes the shard's lock.
+        if !port.gone.load(Relaxed) || port.told.swap(true, Relaxed) {
+            return None;
+        }
+        Some(self.ports.iter().all(|p| p.gone.load(Relaxed)))
+    }
+
+    /// Timers of an interface, and frames that found its link full.
+    #[inline]
+    pub fn look_after(&self, interface: &mut Interface, now: Instant) {
+        if interface.is_time_to_look(now) {
+            interface.run_timers(now);
+        }
+        if interface.has_frames() {
+            path::flush(interface, now);
+        }
+    }
+
+    /// Turns all links, for stacks without threads.
+    pub fn turn_links(&self) -> bool {
+        let now = self.clock.now();
+        if self.owns_links {
+            return self.turn_own(now);
+        }
+        let _giant = self.giant.as_deref().map(Giant::enter);
+        let mut work = false;
+        for (number, port) in self.ports.iter().enumerate() {
+            work |= port
+                .halves
+                .as_ref()
+                .is_some_and(|halves| self.turn_if_free(number, halves, now));
+        }
+        work
+    }
+
+    /// Turns all links and shards once. True if there was work.
+    pub fn turn_all(&self) -> bool {
+        let mut work = self.turn_links();
+        if self.layout.handoff == Handoff::Call {
+            // The shards were called with what came in, and have sent what followed from it: only their timers are left.
+            self.run_called_timers(self.clock.now(), false);
+            return work;
+        }
+        for number in 0..self.cells.len() {
+            self.turn_shard(number);
+        }
+        work |= self.turn_links();
+        work
+    }
+
+    /// Turns a shard that has packets or timers waiting. True if a protocol thread found packets.
+    pub fn turn_shard(&self, number: usize) -> bool {
+        let now = self.clock.now();
+        self.hold(number, now, |held| {
+            // What the application holds has taken them by now.
+            self.layout.holder == Holder::Network && path::take_received(held, now)
+        })
+    }
+
+    /// Serves the timers of shards that are called, not fed by channels; in vain sometimes, of a shard that somebody holds, if the caller
+    /// is `busy`: has more to do than wait for it.
+    pub fn run_called_timers(&self, now: Instant, busy: bool) {
+        if self.layout.backlogs {
+            return self.look_after_shards(now, busy);
+        }
+        for (number, cell) in self.cells.iter().enumerate() {
+            if cell.next_timer() <= now {
+                self.hold(number, now, |_| ());
+            }
+        }
+    }
+}
