@@ -1,5 +1,6 @@
 //! The application's end: BSD sockets, non-blocking at the core; blocking, async and epoll stand on the same three calls.
 
+mod addresses;
 mod ao;
 pub(crate) mod attendant;
 mod datagram;
@@ -7,21 +8,21 @@ mod fast_open;
 mod message;
 pub(crate) mod multicast;
 mod options;
+mod readiness;
 mod std_like;
 mod stream;
 mod tcp_info;
+mod types;
 pub(crate) mod wait;
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr},
     sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
     task::Waker,
-    time::Duration,
 };
 
 use percore::lock::{Mutex, mutex};
-use proto::tcp::CongestionControl;
 pub use proto::tcp::{AoAlgorithm, AoCounts, AoKey, FastOpenKeys, FastOpenMode, Md5Key};
 
 pub(crate) use self::message::UdpOptions;
@@ -31,8 +32,11 @@ pub use self::{
         DatagramInfo, Discovery, ErrorOrigin, ReceivedError, SendInfo, SocketError, UdpOption,
     },
     multicast::{Multicast, Via},
+    options::SocketOption,
+    readiness::Readiness,
     std_like::{Incoming, TcpListener, TcpStream, UdpSocket},
     tcp_info::LEN as TCP_INFO_LEN,
+    types::{Domain, Kind, ReceiveFlags, Received},
     wait::Waiter,
 };
 use self::{
@@ -41,156 +45,6 @@ use self::{
     stream::{Listening, Stream},
 };
 use crate::{directory::BindRequest, errno::error, locks, net::Net, stack::Stack};
-
-/// Address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Domain {
-    /// AF_INET.
-    V4,
-    /// AF_INET6; takes IPv4 peers as mapped addresses unless [`SocketOption::V6Only`].
-    V6,
-}
-
-/// Socket type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// SOCK_STREAM over TCP.
-    Stream,
-    /// SOCK_DGRAM over UDP.
-    Datagram,
-}
-
-/// What a socket is ready for, level-triggered; the bits are poll(2)'s.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Readiness(pub u16);
-
-#[allow(missing_docs)]
-impl Readiness {
-    pub const NONE: Self = Self(0);
-    pub const READABLE: Self = Self(0x001);
-    pub const PRIORITY: Self = Self(0x002);
-    pub const WRITABLE: Self = Self(0x004);
-    pub const ERROR: Self = Self(0x008);
-    pub const HANGUP: Self = Self(0x010);
-    pub const READ_HANGUP: Self = Self(0x2000);
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-    pub const fn intersects(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-}
-
-impl std::ops::BitOr for Readiness {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-/// Flags of one receive call.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReceiveFlags {
-    /// MSG_PEEK: leave the data where it is.
-    pub peek: bool,
-    /// MSG_TRUNC: report a datagram's whole length.
-    pub truncate: bool,
-    /// MSG_OOB: a stream's urgent byte; never waits.
-    pub urgent: bool,
-    /// Less than SO_RCVLOWAT of a stream (and less than the buffers hold) is `WouldBlock`: for calls that wait.
-    pub enough: bool,
-}
-
-/// What a receive call brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Bytes written to the buffers (a datagram's whole length with [`ReceiveFlags::truncate`]); 0 on a stream: its end.
-    pub len: usize,
-    /// Where a datagram came from.
-    pub from: Option<SocketAddr>,
-    /// A datagram was longer than the buffers.
-    pub truncated: bool,
-    /// What else is known of a datagram.
-    pub info: Option<DatagramInfo>,
-}
-
-impl Received {
-    pub(crate) const fn stream(len: usize) -> Self {
-        Self {
-            len,
-            from: None,
-            truncated: false,
-            info: None,
-        }
-    }
-}
-
-/// Socket options that have a meaning here; the preload library maps getsockopt/setsockopt to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // named as in socket(7), tcp(7), ip(7), ipv6(7)
-pub enum SocketOption {
-    ReuseAddress(bool),
-    ReusePort(bool),
-    KeepAlive(bool),
-    Broadcast(bool),
-    /// SO_LINGER: `None` is off.
-    Linger(Option<Duration>),
-    /// SO_RCVBUF, bytes.
-    ReceiveBuffer(usize),
-    /// SO_SNDBUF, bytes.
-    SendBuffer(usize),
-    V6Only(bool),
-    NoDelay(bool),
-    Cork(bool),
-    QuickAck(bool),
-    /// TCP_MAXSEG, bytes.
-    MaxSegment(u16),
-    KeepIdle(Duration),
-    KeepInterval(Duration),
-    KeepCount(u32),
-    UserTimeout(Duration),
-    /// TCP_CONGESTION.
-    Congestion(CongestionControl),
-    /// TCP_SYNCNT: how often a SYN is sent again, 1 to 127.
-    SynCount(u8),
-    /// TCP_LINGER2: how long FIN-WAIT-2 lasts once the socket is closed; zero is the stack's setting, `None` not at all.
-    Linger2(Option<Duration>),
-    /// TCP_DEFER_ACCEPT: how long a listener keeps a connection to itself that says nothing; zero is off. Rounded up to the time of a
-    /// retransmission.
-    DeferAccept(Duration),
-    /// SO_MAX_PACING_RATE, bytes a second; `u64::MAX` is no limit.
-    PacingRateMax(u64),
-    /// TCP_WINDOW_CLAMP: no wider window is offered, bytes; 0 is no limit.
-    WindowClamp(u32),
-    /// SO_RCVLOWAT: a stream is readable from so many bytes on.
-    ReceiveLowWater(u32),
-    /// TCP_NOTSENT_LOWAT: a stream is writable while fewer bytes wait to be sent for the first time; 0 is no limit.
-    UnsentLowWater(u32),
-    /// SO_OOBINLINE: urgent data is read like all other.
-    UrgentInline(bool),
-    /// TCP_MD5SIG_EXT: the key (RFC 2385) for peers in the network of `prefix` bits; `None` takes it away. Cannot be read.
-    Md5Key {
-        peer: IpAddr,
-        prefix: u8,
-        key: Option<Md5Key>,
-    },
-    /// TCP_FASTOPEN of a listener: most connections that may be read before their handshake is over (RFC 7413 §5.1); 0 is off.
-    FastOpen(u32),
-    /// TCP_FASTOPEN_CONNECT: where the peer is known, connect succeeds at once, and the first write goes with the SYN.
-    FastOpenConnect(bool),
-    /// TCP_FASTOPEN_NO_COOKIE: only where no address can be forged.
-    FastOpenNoCookie(bool),
-    /// TCP_FASTOPEN_KEY of a listener; `None` is the stack's own.
-    FastOpenKeys(Option<FastOpenKeys>),
-    /// Groups, and what is sent to them.
-    Multicast(Multicast),
-    /// IP_TTL / IPV6_UNICAST_HOPS.
-    Ttl(u8),
-    /// IP_TOS / IPV6_TCLASS.
-    TypeOfService(u8),
-    /// One that datagram sockets have.
-    Udp(UdpOption),
-}
 
 /// One socket, as socket(2) makes it. Every call returns at once (`WouldBlock`, `InProgress`); waiting is [`Waiter`]'s.
 /// Usable from any thread; dropping it closes it (a graceful close goes on in the stack).
@@ -470,51 +324,6 @@ impl Socket {
         }
     }
 
-    /// What it is ready for at this moment.
-    pub fn readiness(&self) -> Readiness {
-        match self.role.get() {
-            Some(Role::Stream(stream)) => stream.readiness(self.stack()),
-            Some(Role::Listening(listening)) => listening.readiness(self.stack()),
-            Some(Role::Datagram(datagram)) => datagram.readiness(self.stack()),
-            None if self.kind == Kind::Datagram => Readiness::WRITABLE,
-            // As Linux says of a stream that was never connected.
-            None => Readiness::WRITABLE | Readiness::HANGUP,
-        }
-    }
-
-    /// Wakes `waker` once when any of `interest` (errors and hang-ups always) may hold; at once where it holds already.
-    /// One registration for each waker (`Waker::will_wake`): a later one adds to it. Spurious wakes are allowed.
-    /// A socket that is neither bound nor connected wakes nobody.
-    ///
-    /// True if it may hold already, and the waker was woken; false: nothing of it holds, no need to look again.
-    pub fn register(&self, interest: Readiness, waker: &Waker) -> bool {
-        // Whoever waits does not sit at the one shard of several: `Waiter::register` is for those who do.
-        if self.stack().layout.leases()
-            && let Some(number) = self.shard()
-        {
-            self.stack().hand_over(number);
-        }
-        self.register_in_place(interest, waker)
-    }
-
-    /// The one shard where it lives, if there is one.
-    fn shard(&self) -> Option<usize> {
-        match self.role.get()? {
-            Role::Stream(stream) => Some(stream.shard()),
-            Role::Datagram(datagram) => datagram.shard(),
-            Role::Listening(_) => None,
-        }
-    }
-
-    fn register_in_place(&self, interest: Readiness, waker: &Waker) -> bool {
-        match self.role.get() {
-            Some(Role::Stream(stream)) => stream.register(self.stack(), interest, waker),
-            Some(Role::Listening(listening)) => listening.register(self.stack(), interest, waker),
-            Some(Role::Datagram(datagram)) => datagram.register(self.stack(), interest, waker),
-            None => false,
-        }
-    }
-
     /// A stream's [`receive`](Self::receive) by a thread that will sit down to wait for more: registers its waker where the call would
     /// block, else forgets it, all in one turn of the shard.
     fn receive_or_wait(
@@ -538,16 +347,6 @@ impl Socket {
                 .send(self.stack(), buffers, Some(waker))
                 .map_err(error),
             _ => self.send(buffers, None),
-        }
-    }
-
-    /// Forgets `waker`.
-    pub fn deregister(&self, waker: &Waker) {
-        match self.role.get() {
-            Some(Role::Stream(stream)) => stream.deregister(self.stack(), waker),
-            Some(Role::Listening(listening)) => listening.deregister(self.stack(), waker),
-            Some(Role::Datagram(datagram)) => datagram.deregister(self.stack(), waker),
-            None => {}
         }
     }
 
@@ -576,38 +375,6 @@ impl Socket {
             Some(Role::Stream(stream)) => stream.unacknowledged(self.stack()),
             _ => 0,
         }
-    }
-
-    /// getsockname(2).
-    pub fn local_address(&self) -> SocketAddr {
-        let inner = match self.role.get() {
-            Some(Role::Stream(stream)) => stream
-                .local(self.stack())
-                .unwrap_or_else(|| SocketAddr::new(self.wildcard(), 0)),
-            Some(Role::Listening(listening)) => listening.address(),
-            Some(Role::Datagram(datagram)) => datagram.local(self.stack()),
-            None => {
-                let binding = self.fresh.lock().binding();
-                binding.map_or(SocketAddr::new(self.wildcard(), 0), |(_, address)| address)
-            }
-        };
-        self.outward(inner)
-    }
-
-    /// getpeername(2).
-    ///
-    /// # Errors
-    /// `NotConnected`.
-    pub fn peer_address(&self) -> io::Result<SocketAddr> {
-        let peer = match self.role.get() {
-            Some(Role::Stream(stream)) if stream.is_connected(self.stack()) => {
-                stream.remote(self.stack())
-            }
-            Some(Role::Datagram(datagram)) => datagram.peer(self.stack()),
-            _ => None,
-        };
-        peer.map(|peer| self.outward(peer))
-            .ok_or_else(|| error(libc::ENOTCONN))
     }
 
     /// TCP_INFO's facts for a stream.
@@ -654,39 +421,6 @@ impl Socket {
     /// The stack it lives on.
     pub(crate) fn stack(&self) -> &Arc<Stack> {
         self.net.stack()
-    }
-
-    const fn wildcard(&self) -> IpAddr {
-        match self.domain {
-            Domain::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            Domain::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        }
-    }
-
-    /// An address as callers write it to one as the stack uses it: mapped IPv4 becomes IPv4.
-    fn inward(&self, address: SocketAddr) -> io::Result<SocketAddr> {
-        match (self.domain, address) {
-            (Domain::V4, SocketAddr::V4(_)) => Ok(address),
-            (Domain::V6, SocketAddr::V6(v6)) => match v6.ip().to_ipv4_mapped() {
-                Some(v4) if self.fresh.lock().v6_only => {
-                    let _ = v4;
-                    Err(error(libc::ENETUNREACH))
-                }
-                Some(v4) => Ok(SocketAddr::new(v4.into(), v6.port())),
-                None => Ok(SocketAddr::new((*v6.ip()).into(), v6.port())),
-            },
-            _ => Err(error(libc::EAFNOSUPPORT)),
-        }
-    }
-
-    /// The other way.
-    const fn outward(&self, address: SocketAddr) -> SocketAddr {
-        match (self.domain, address) {
-            (Domain::V6, SocketAddr::V4(v4)) => {
-                SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port())
-            }
-            _ => address,
-        }
     }
 }
 

@@ -1,0 +1,91 @@
+//! What a socket is ready for, and who is told when it is.
+
+use std::task::Waker;
+
+use super::{Kind, Role, Socket};
+
+/// What a socket is ready for, level-triggered; the bits are poll(2)'s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Readiness(pub u16);
+
+#[allow(missing_docs)]
+impl Readiness {
+    pub const NONE: Self = Self(0);
+    pub const READABLE: Self = Self(0x001);
+    pub const PRIORITY: Self = Self(0x002);
+    pub const WRITABLE: Self = Self(0x004);
+    pub const ERROR: Self = Self(0x008);
+    pub const HANGUP: Self = Self(0x010);
+    pub const READ_HANGUP: Self = Self(0x2000);
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl std::ops::BitOr for Readiness {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl Socket {
+    /// What it is ready for at this moment.
+    pub fn readiness(&self) -> Readiness {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.readiness(self.stack()),
+            Some(Role::Listening(listening)) => listening.readiness(self.stack()),
+            Some(Role::Datagram(datagram)) => datagram.readiness(self.stack()),
+            None if self.kind == Kind::Datagram => Readiness::WRITABLE,
+            // As Linux says of a stream that was never connected.
+            None => Readiness::WRITABLE | Readiness::HANGUP,
+        }
+    }
+
+    /// Wakes `waker` once when any of `interest` (errors and hang-ups always) may hold; at once where it holds already.
+    /// One registration for each waker (`Waker::will_wake`): a later one adds to it. Spurious wakes are allowed.
+    /// A socket that is neither bound nor connected wakes nobody.
+    ///
+    /// True if it may hold already, and the waker was woken; false: nothing of it holds, no need to look again.
+    pub fn register(&self, interest: Readiness, waker: &Waker) -> bool {
+        // Whoever waits does not sit at the one shard of several: `Waiter::register` is for those who do.
+        if self.stack().layout.leases()
+            && let Some(number) = self.shard()
+        {
+            self.stack().hand_over(number);
+        }
+        self.register_in_place(interest, waker)
+    }
+
+    /// The one shard where it lives, if there is one.
+    pub(super) fn shard(&self) -> Option<usize> {
+        match self.role.get()? {
+            Role::Stream(stream) => Some(stream.shard()),
+            Role::Datagram(datagram) => datagram.shard(),
+            Role::Listening(_) => None,
+        }
+    }
+
+    /// The same, whoever turns the shard.
+    pub(super) fn register_in_place(&self, interest: Readiness, waker: &Waker) -> bool {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.register(self.stack(), interest, waker),
+            Some(Role::Listening(listening)) => listening.register(self.stack(), interest, waker),
+            Some(Role::Datagram(datagram)) => datagram.register(self.stack(), interest, waker),
+            None => false,
+        }
+    }
+
+    /// Forgets `waker`.
+    pub fn deregister(&self, waker: &Waker) {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.deregister(self.stack(), waker),
+            Some(Role::Listening(listening)) => listening.deregister(self.stack(), waker),
+            Some(Role::Datagram(datagram)) => datagram.deregister(self.stack(), waker),
+            None => {}
+        }
+    }
+}

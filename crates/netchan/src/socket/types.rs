@@ -1,0 +1,60 @@
+//! What socket calls take and give.
+
+use std::net::SocketAddr;
+
+use super::DatagramInfo;
+
+/// Address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Domain {
+    /// AF_INET.
+    V4,
+    /// AF_INET6; takes IPv4 peers as mapped addresses unless [`SocketOption::V6Only`].
+    V6,
+}
+
+/// Socket type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// SOCK_STREAM over TCP.
+    Stream,
+    /// SOCK_DGRAM over UDP.
+    Datagram,
+}
+
+/// Flags of one receive call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiveFlags {
+    /// MSG_PEEK: leave the data where it is.
+    pub peek: bool,
+    /// MSG_TRUNC: report a datagram's whole length.
+    pub truncate: bool,
+    /// MSG_OOB: a stream's urgent byte; never waits.
+    pub urgent: bool,
+    /// Less than SO_RCVLOWAT of a stream (and less than the buffers hold) is `WouldBlock`: for calls that wait.
+    pub enough: bool,
+}
+
+/// What a receive call brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes written to the buffers (a datagram's whole length with [`ReceiveFlags::truncate`]); 0 on a stream: its end.
+    pub len: usize,
+    /// Where a datagram came from.
+    pub from: Option<SocketAddr>,
+    /// A datagram was longer than the buffers.
+    pub truncated: bool,
+    /// What else is known of a datagram.
+    pub info: Option<DatagramInfo>,
+}
+
+impl Received {
+    pub(crate) const fn stream(len: usize) -> Self {
+        Self {
+            len,
+            from: None,
+            truncated: false,
+            info: None,
+        }
+    }
+}
