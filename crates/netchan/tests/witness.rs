@@ -264,7 +264,7 @@ fn show_locks_names_holder_and_place() {
         for part in [
             "a 'receive'",
             "show_locks_names_holder_and_place",
-            "stack/hold.rs:",
+            "stack/turn.rs:",
             "class 'shard'",
         ] {
             assert!(shown.contains(part), "'{part}' in {shown}");

@@ -1,0 +1,274 @@
+//! What setsockopt is given: levels, names and values, read as C has them.
+
+use std::{io, net::IpAddr, time::Duration};
+
+use libc::c_int;
+use netchan::{
+    CongestionControl,
+    socket::{Md5Key, SocketOption},
+};
+
+use super::{
+    NAME_MAX, Setting, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE,
+    TCP_NOTSENT_LOWAT, ao, invalid,
+};
+use crate::{datagram_options, errno, errno::fail, fast_open, multicast};
+
+const IP_BIND_ADDRESS_NO_PORT: c_int = 24;
+const TCP_THIN_LINEAR_TIMEOUTS: c_int = 16;
+const TCP_THIN_DUPACK: c_int = 17;
+const TCP_MD5SIG_EXT: c_int = 32;
+const SO_PREFER_BUSY_POLL: c_int = 69;
+
+/// Reads one option as setsockopt passes it: ENOPROTOOPT (not served), EINVAL (too short, out of range).
+pub fn parse(level: c_int, name: c_int, value: &[u8]) -> io::Result<Setting> {
+    match level {
+        libc::SOL_SOCKET => parse_socket(name, value),
+        libc::IPPROTO_TCP => parse_tcp(name, value),
+        libc::IPPROTO_IP => parse_ip(name, value),
+        libc::IPPROTO_IPV6 => parse_ipv6(name, value),
+        _ => parse_datagrams(level, name, value),
+    }
+}
+
+fn parse_datagrams(level: c_int, name: c_int, value: &[u8]) -> io::Result<Setting> {
+    if let Some(option) = multicast::parse(level, name, value) {
+        return option.map(Setting::Option);
+    }
+    let number = match level {
+        libc::IPPROTO_IP => int_or_byte(value),
+        _ => int(value),
+    };
+    match datagram_options::parse(level, name, *number.as_ref().unwrap_or(&0)) {
+        Some(setting) => number.and(setting),
+        None => fail(libc::ENOPROTOOPT),
+    }
+}
+
+fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
+    use SocketOption as O;
+    Ok(Setting::Option(match name {
+        libc::SO_REUSEADDR => O::ReuseAddress(flag(value)?),
+        libc::SO_REUSEPORT => O::ReusePort(flag(value)?),
+        libc::SO_KEEPALIVE => O::KeepAlive(flag(value)?),
+        libc::SO_BROADCAST => O::Broadcast(flag(value)?),
+        libc::SO_LINGER => O::Linger(linger(value)?),
+        libc::SO_RCVBUF | libc::SO_RCVBUFFORCE => O::ReceiveBuffer(size(value)?),
+        libc::SO_SNDBUF | libc::SO_SNDBUFFORCE => O::SendBuffer(size(value)?),
+        libc::SO_RCVTIMEO => return timeval(value).map(Setting::ReceiveTimeout),
+        libc::SO_SNDTIMEO => return timeval(value).map(Setting::SendTimeout),
+        libc::SO_OOBINLINE => O::UrgentInline(flag(value)?),
+        libc::SO_RCVLOWAT => O::ReceiveLowWater(low_water(value)?),
+        libc::SO_MAX_PACING_RATE => O::PacingRateMax(rate(value)?),
+        libc::SO_PRIORITY
+        | libc::SO_DEBUG
+        | libc::SO_DONTROUTE
+        | libc::SO_BUSY_POLL
+        | SO_PREFER_BUSY_POLL
+        | libc::SO_INCOMING_CPU => return int(value).map(|_| Setting::Ignored),
+        _ => return parse_datagrams(libc::SOL_SOCKET, name, value),
+    }))
+}
+
+fn parse_tcp(name: c_int, value: &[u8]) -> io::Result<Setting> {
+    use SocketOption as O;
+    Ok(Setting::Option(match name {
+        libc::TCP_NODELAY => O::NoDelay(flag(value)?),
+        libc::TCP_CORK => O::Cork(flag(value)?),
+        libc::TCP_QUICKACK => O::QuickAck(flag(value)?),
+        libc::TCP_MAXSEG => O::MaxSegment(u16::try_from(int(value)?).map_err(|_| invalid())?),
+        libc::TCP_KEEPIDLE => O::KeepIdle(seconds(value, 32_767)?),
+        libc::TCP_KEEPINTVL => O::KeepInterval(seconds(value, 32_767)?),
+        libc::TCP_KEEPCNT => O::KeepCount(in_range(value, 1, 127)?),
+        libc::TCP_USER_TIMEOUT => O::UserTimeout(Duration::from_millis(u64::from(in_range(
+            value,
+            0,
+            c_int::MAX,
+        )?))),
+        libc::TCP_WINDOW_CLAMP => O::WindowClamp(unsigned(int(value)?)),
+        TCP_NOTSENT_LOWAT => O::UnsentLowWater(unsigned(int(value)?)),
+        libc::TCP_CONGESTION => O::Congestion(congestion_control(value)?),
+        libc::TCP_SYNCNT => {
+            O::SynCount(u8::try_from(in_range(value, 1, 127)?).map_err(|_| invalid())?)
+        }
+        libc::TCP_LINGER2 => O::Linger2(u64::try_from(int(value)?).ok().map(Duration::from_secs)),
+        libc::TCP_DEFER_ACCEPT => {
+            O::DeferAccept(Duration::from_secs(u64::try_from(int(value)?).unwrap_or(0)))
+        }
+        libc::TCP_MD5SIG | TCP_MD5SIG_EXT => md5_key(value, name == TCP_MD5SIG_EXT)?,
+        libc::TCP_FASTOPEN => O::FastOpen(in_range(value, 0, c_int::MAX)?),
+        TCP_FASTOPEN_CONNECT => O::FastOpenConnect(in_range(value, 0, 1)? != 0),
+        TCP_FASTOPEN_NO_COOKIE => O::FastOpenNoCookie(in_range(value, 0, 1)? != 0),
+        TCP_FASTOPEN_KEY => O::FastOpenKeys(Some(fast_open::keys(value)?)),
+        ao::TCP_AO_ADD_KEY..=ao::TCP_AO_INFO => return ao::parse(name, value).map(Setting::Keys),
+        TCP_THIN_LINEAR_TIMEOUTS | TCP_THIN_DUPACK => {
+            return int(value).map(|_| Setting::Ignored);
+        }
+        _ => return fail(libc::ENOPROTOOPT),
+    }))
+}
+
+fn parse_ip(name: c_int, value: &[u8]) -> io::Result<Setting> {
+    match name {
+        libc::IP_TOS => Ok(Setting::Option(SocketOption::TypeOfService(octet(value)?))),
+        libc::IP_TTL => ttl(int_or_byte(value)?),
+        IP_BIND_ADDRESS_NO_PORT => int_or_byte(value).map(|_| Setting::Ignored),
+        _ => parse_datagrams(libc::IPPROTO_IP, name, value),
+    }
+}
+
+fn parse_ipv6(name: c_int, value: &[u8]) -> io::Result<Setting> {
+    match name {
+        libc::IPV6_V6ONLY => Ok(Setting::Option(SocketOption::V6Only(flag(value)?))),
+        libc::IPV6_TCLASS => match int(value)? {
+            -1 => Ok(Setting::Option(SocketOption::TypeOfService(0))),
+            _ => Ok(Setting::Option(SocketOption::TypeOfService(octet(value)?))),
+        },
+        libc::IPV6_UNICAST_HOPS => ttl(int(value)?),
+        _ => parse_datagrams(libc::IPPROTO_IPV6, name, value),
+    }
+}
+
+/// IP_TTL and IPV6_UNICAST_HOPS: -1 is the default, else 1..=255.
+fn ttl(value: c_int) -> io::Result<Setting> {
+    let hops = match value {
+        -1 => 64,
+        1..=255 => u8::try_from(value).map_err(|_| invalid())?,
+        _ => return fail(libc::EINVAL),
+    };
+    Ok(Setting::Option(SocketOption::Ttl(hops)))
+}
+
+fn int(value: &[u8]) -> io::Result<c_int> {
+    match value.first_chunk::<4>() {
+        Some(bytes) => Ok(c_int::from_ne_bytes(*bytes)),
+        None => fail(libc::EINVAL),
+    }
+}
+
+/// The options of IPPROTO_IP may come as one byte.
+fn int_or_byte(value: &[u8]) -> io::Result<c_int> {
+    match value {
+        [] => fail(libc::EINVAL),
+        [byte, ..] if value.len() < 4 => Ok(c_int::from(*byte)),
+        _ => int(value),
+    }
+}
+
+fn octet(value: &[u8]) -> io::Result<u8> {
+    u8::try_from(int_or_byte(value)? & 0xff).map_err(|_| invalid())
+}
+
+fn flag(value: &[u8]) -> io::Result<bool> {
+    int(value).map(|value| value != 0)
+}
+
+fn in_range(value: &[u8], least: c_int, most: c_int) -> io::Result<u32> {
+    let value = int(value)?;
+    if value < least || value > most {
+        return fail(libc::EINVAL);
+    }
+    u32::try_from(value).map_err(|_| invalid())
+}
+
+fn seconds(value: &[u8], most: c_int) -> io::Result<Duration> {
+    in_range(value, 1, most).map(|seconds| Duration::from_secs(u64::from(seconds)))
+}
+
+/// A buffer size. Negative sizes are huge to Linux, which cuts them to its limit; so does the stack.
+fn size(value: &[u8]) -> io::Result<usize> {
+    Ok(usize::try_from(int(value)?).unwrap_or(usize::MAX >> 1))
+}
+
+/// A number that is unsigned in Linux, where C says int.
+const fn unsigned(value: c_int) -> u32 {
+    value.cast_unsigned()
+}
+
+/// SO_RCVLOWAT: negative is as much as there can be, 0 is 1.
+fn low_water(value: &[u8]) -> io::Result<u32> {
+    Ok(u32::try_from(int(value)?).unwrap_or(c_int::MAX.unsigned_abs()))
+}
+
+/// SO_MAX_PACING_RATE: an unsigned int or an unsigned long; all ones is no limit.
+fn rate(value: &[u8]) -> io::Result<u64> {
+    if let Some(bytes) = value.first_chunk::<8>() {
+        return Ok(u64::from_ne_bytes(*bytes));
+    }
+    Ok(match unsigned(int(value)?) {
+        u32::MAX => u64::MAX,
+        rate => rate.into(),
+    })
+}
+
+fn linger(value: &[u8]) -> io::Result<Option<Duration>> {
+    let (on, rest) = (int(value)?, value.get(4..).unwrap_or(&[]));
+    let time = int(rest)?;
+    let time = Duration::from_secs(u64::try_from(time).unwrap_or(u64::from(u32::MAX)));
+    Ok((on != 0).then_some(time))
+}
+
+/// A struct tcp_md5sig: a struct sockaddr_storage, flags, prefix length, key length (none: the key goes), interface, 80 bytes of key.
+fn md5_key(value: &[u8], extended: bool) -> io::Result<SocketOption> {
+    const PREFIX: u8 = 1;
+    let (Some(address), Some(rest)) = (value.get(..128), value.get(128..216)) else {
+        return fail(libc::EINVAL);
+    };
+    let [flags, prefix, len @ .., _, _, _, _] = rest.first_chunk::<8>().ok_or_else(invalid)?;
+    let family = c_int::from(u16::from_ne_bytes([address[0], address[1]]));
+    let peer = match family {
+        libc::AF_INET => address[4..].first_chunk::<4>().map(|ip| IpAddr::from(*ip)),
+        libc::AF_INET6 => address[8..].first_chunk::<16>().map(|ip| IpAddr::from(*ip)),
+        _ => None,
+    };
+    let peer = peer.ok_or_else(invalid)?;
+    let prefix = match *flags {
+        PREFIX if extended => *prefix,
+        // No keys by interface.
+        1.. if extended => return fail(libc::EINVAL),
+        _ if peer.is_ipv4() => 32,
+        _ => 128,
+    };
+    let len = usize::from(u16::from_ne_bytes(*len));
+    let key = rest.get(8..8 + len).ok_or_else(invalid)?;
+    Ok(SocketOption::Md5Key {
+        peer,
+        prefix,
+        key: Md5Key::new(key),
+    })
+}
+
+/// A struct timeval; zero and negative times wait for ever. EDOM as Linux has it.
+fn timeval(value: &[u8]) -> io::Result<Option<Duration>> {
+    let field = |at: usize| {
+        value
+            .get(at..)?
+            .first_chunk::<8>()
+            .map(|b| i64::from_ne_bytes(*b))
+    };
+    let (Some(seconds), Some(us)) = (field(0), field(8)) else {
+        return fail(libc::EINVAL);
+    };
+    if !(0..1_000_000).contains(&us) {
+        return fail(libc::EDOM);
+    }
+    let Ok(seconds) = u64::try_from(seconds) else {
+        return Ok(None);
+    };
+    let time = Duration::from_secs(seconds)
+        .saturating_add(Duration::from_micros(u64::try_from(us).unwrap_or(0)));
+    Ok(Some(time).filter(|time| !time.is_zero()))
+}
+
+/// A name as TCP_CONGESTION has it: up to 15 bytes, or to the first NUL.
+fn congestion_control(value: &[u8]) -> io::Result<CongestionControl> {
+    if value.is_empty() {
+        return fail(libc::EINVAL);
+    }
+    let value = value.get(..NAME_MAX - 1).unwrap_or(value);
+    let name = value.split(|byte| *byte == 0).next().unwrap_or(&[]);
+    let known = std::str::from_utf8(name)
+        .ok()
+        .and_then(CongestionControl::called);
+    known.ok_or_else(|| errno::error(libc::ENOENT))
+}
