@@ -28,6 +28,8 @@ pub struct Path {
     pub spared: u32,
     /// Late packets, in a million, and by how much.
     pub late: (u32, Duration),
+    /// By how much each acknowledgment may be late, by chance; they stay in order.
+    pub jitter: Duration,
 }
 
 impl Path {
@@ -39,6 +41,7 @@ impl Path {
         loss_ppm: 0,
         spared: 0,
         late: (0, Duration::ZERO),
+        jitter: Duration::ZERO,
     };
 
     /// Bytes that the path holds.
@@ -68,6 +71,7 @@ impl Path {
     pub fn back(&self) -> LinkShape {
         LinkShape {
             delay: self.rtt / 2,
+            jitter: self.jitter,
             ..LinkShape::default()
         }
     }

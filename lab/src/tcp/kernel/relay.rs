@@ -114,7 +114,7 @@ impl Relay {
         });
         self.lanes.push(Lane {
             bottleneck,
-            back: Link::new(back, 1),
+            back: Link::new(back, self.lanes.len() as u64 + 1),
             ours,
         });
         self.lanes.len() - 1
