@@ -1,14 +1,16 @@
-//! What all interfaces and shards of one stack know and none of them changes: addresses, routes, keys, settings; and the groups, which change.
+//! What all interfaces and shards of one stack know and none of them changes: addresses, routes, keys; and what changes: the groups, TCP's settings.
 
 use std::{net::IpAddr, sync::Arc};
 
 use proto::{
     ip::{address::Addresses, keyed::Seed, route},
-    tcp,
     wire::ethernet::MacAddr,
 };
 
-use crate::{groups::Groups, link::Segmentation, regime::places::Places, steer::flow::FlowHash};
+use crate::{
+    groups::Groups, link::Segmentation, regime::places::Places, settings::TcpNow,
+    steer::flow::FlowHash,
+};
 
 /// One interface as the rest of the stack sees it.
 #[derive(Clone, Debug)]
@@ -25,7 +27,7 @@ pub struct InterfaceFacts {
     pub addresses: Addresses,
 }
 
-/// Facts of one stack, fixed at its start and shared by everyone without a lock.
+/// Facts of one stack, fixed at its start and shared by everyone without a lock, but for those that say otherwise.
 #[derive(Debug)]
 pub struct Host {
     /// Interfaces by number.
@@ -42,15 +44,13 @@ pub struct Host {
     pub secret: [u8; 16],
     /// Seed of the interfaces' tables.
     pub seed: Seed,
-    /// What TCP connections start with; MSS and buffers are set for each interface and socket.
-    pub tcp: tcp::Config,
-    /// The same made ready, for sockets without options of their own.
-    pub template: tcp::Template,
+    /// What TCP connections start with now; MSS and buffers are set for each interface and socket.
+    pub tcp: TcpNow,
     /// Bytes a stream's send queue holds at most in the beginning.
     pub send_buffer: usize,
     /// What that grows to with the congestion window.
     pub send_buffer_max: usize,
-    /// The multicast groups that interfaces are in: what changes of all this.
+    /// The multicast groups that interfaces are in; they change.
     pub groups: Groups,
     /// Where sockets live, if each has a shard of its own.
     pub places: Option<Arc<Places>>,

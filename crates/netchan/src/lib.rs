@@ -39,6 +39,7 @@ pub mod limits;
 pub mod locks;
 pub mod memory;
 mod net;
+pub mod settings;
 mod show;
 pub mod stages;
 mod sys;

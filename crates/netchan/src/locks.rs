@@ -8,6 +8,8 @@ use percore::lock::Class;
 
 /// One thread at a time loads or unloads modules; it passes through all halves of interfaces meanwhile.
 pub static CHANGING: Class = Class::new(10, "changing modules");
+/// One thread at a time changes TCP's settings; it passes through all shards meanwhile.
+pub static CHANGING_TCP: Class = Class::new(15, "changing settings").across_sleep();
 /// A socket's options and binding, while it becomes something. Held while a core's thread runs an errand for it (`percpu`): that thread
 /// does not take this lock.
 pub static FRESH: Class = Class::new(20, "socket").across_sleep();
@@ -33,6 +35,8 @@ pub static BINDINGS: Class = Class::new(120, "bindings");
 pub static GROUPS: Class = Class::new(130, "groups");
 /// How the blocking calls of a socket wait.
 pub static SETTINGS: Class = Class::new(140, "settings");
+/// What TCP connections start with.
+pub static TCP_NOW: Class = Class::new(145, "tcp settings");
 /// What the stack's threads are doing.
 pub static PULSES: Class = Class::new(150, "pulses");
 /// The stack's threads, to wait for them.
@@ -47,6 +51,7 @@ pub static NAMING: Class = Class::new(180, "naming");
 /// All of them, the outermost first.
 pub static ALL: &[&Class] = &[
     &CHANGING,
+    &CHANGING_TCP,
     &FRESH,
     &GIANT,
     &RECEIVE,
@@ -59,6 +64,7 @@ pub static ALL: &[&Class] = &[
     &BINDINGS,
     &GROUPS,
     &SETTINGS,
+    &TCP_NOW,
     &PULSES,
     &THREADS,
     &OWNER,

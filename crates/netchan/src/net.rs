@@ -13,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+use proto::tcp;
+
 pub use self::builder::{Builder, Threads};
 use crate::{
     clock::Clock,
@@ -128,6 +130,32 @@ impl Tcp<'_> {
     /// As for `connect`.
     pub fn connect_timeout(&self, address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         TcpStream::connect(self.net, address, Some(timeout))
+    }
+    /// What connections start with now.
+    pub fn settings(&self) -> tcp::Config {
+        self.net.stack().host.tcp.get()
+    }
+    /// Changes what connections start with while the stack runs, as sysctl(8) does for the kernel's:
+    /// `net.tcp().configure(|tcp| tcp.ecn = EcnMode::Classic)`.
+    ///
+    /// When this returns, it holds for every connection that is opened, from this side or by a listener that was there before; those that are
+    /// open stay as they are. What a socket was told by an option counts more, as always. Another `fast_open.black_hole` ends a rest from
+    /// Fast Open that goes on. Waits until each shard has a moment; not to be called from within a module.
+    ///
+    /// # Errors
+    /// `InvalidInput`, and nothing is changed: `mss` and `default_mss` are an interface's, `receive_buffer`, `receive_buffer_max` and `max_segments`
+    /// belong to memory that was reserved at the start.
+    pub fn configure(&self, change: impl FnOnce(&mut tcp::Config)) -> io::Result<()> {
+        let stack = self.net.stack();
+        stack.host.tcp.change(stack, change)
+    }
+    /// Forgets what earlier connections told of their peers and paths: Fast Open's cookies, and whether a path swallows its SYNs (RFC 7413 §4.1.3),
+    /// and path MTUs (RFC 8201 §5.2). As `ip tcp_metrics flush` and `ip route flush cache` for the kernel's. Open connections keep what they know.
+    pub fn forget_peers(&self) {
+        let stack = self.net.stack();
+        for shard in 0..stack.cells.len() {
+            stack.with_shard(shard, |shard, _| shard.forget_peers());
+        }
     }
 }
 

@@ -581,9 +581,16 @@ fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
 }
 
 fn tcp_settings(stack: &Stack) -> Vec<Value> {
-    let (tcp, host) = (&stack.host.tcp, &stack.host);
+    let (tcp, host) = (stack.host.tcp.get(), &stack.host);
     let tells_timeout = tcp.user_timeout_option != UserTimeoutOption::Off;
-    let row = |(name, value): (&str, Value)| json!({"name": name, "value": value, "changes": "boot", "from": null});
+    let row = |(name, value): (&str, Value)| {
+        let changes = if name.ends_with("_bytes") {
+            "boot"
+        } else {
+            "run"
+        };
+        json!({"name": name, "value": value, "changes": changes, "from": null})
+    };
     let rows = [
         ("tcp.receive_buffer_bytes", json!(tcp.receive_buffer)),
         (

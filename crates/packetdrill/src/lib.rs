@@ -16,7 +16,8 @@
 //! # Settings
 //!
 //! `SETTINGS` are names of Linux's `net.ipv4` directory with a value, separated by commas, or `settings=FILE` with a line for each; the
-//! file is read when the first socket is used. What netchan has no setting for is taken without effect: see [`settings`].
+//! file is read when the first socket is used, and what is written behind its end afterwards takes effect with the next call or packet, as far
+//! as a running stack lets it. What netchan has no setting for is taken without effect: see [`settings`].
 
 pub mod cable;
 pub mod script;

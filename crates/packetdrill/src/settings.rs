@@ -1,6 +1,9 @@
-//! What a script sets before it begins: Linux's `net.ipv4` names, as far as netchan has the same thing.
+//! What a script sets, before it begins and on its way: Linux's `net.ipv4` names, as far as netchan has the same thing.
 
-use std::{fs, io};
+use std::{
+    fs,
+    io::{self, Read, Seek, SeekFrom},
+};
 
 use netchan::limits;
 use proto::{
@@ -25,6 +28,8 @@ pub struct Settings {
     pub local_v4: Option<std::net::Ipv4Addr>,
     /// Segments that leave together look as they do where a network card cuts them: see [`crate::train`].
     pub trains: bool,
+    /// What was known of peers is to be forgotten: `tcp_metrics=flush`.
+    pub forget_peers: bool,
 }
 
 impl Default for Settings {
@@ -41,6 +46,7 @@ impl Default for Settings {
             seed: 1,
             local_v4: None,
             trains: false,
+            forget_peers: false,
         }
     }
 }
@@ -52,23 +58,24 @@ fn patience(first: Duration, retries: u32) -> Duration {
 }
 
 impl Settings {
-    /// Settings that are separated by commas (`tcp_sack=0,mtu=1500`); `settings=FILE` reads a file of them, a line each.
+    /// Settings that are separated by commas (`tcp_sack=0,mtu=1500`); `settings=FILE` reads a file of them, a line each: then also what may be
+    /// written behind its end.
     ///
     /// # Errors
     /// The system's for a file that cannot be read.
-    pub fn read(flags: &str) -> io::Result<Self> {
-        let mut settings = Self::default();
+    pub fn read(flags: &str) -> io::Result<(Self, Option<Rest>)> {
+        let (mut settings, mut rest) = (Self::default(), None);
         for flag in flags.split(',').map(str::trim) {
             match flag.strip_prefix("settings=") {
                 Some(path) => {
-                    for line in fs::read_to_string(path)?.lines() {
-                        settings.set(line);
-                    }
+                    let mut file = Rest(fs::File::open(path)?);
+                    file.take(&mut settings)?;
+                    rest = Some(file);
                 }
                 None => _ = settings.set(flag),
             }
         }
-        Ok(settings)
+        Ok((settings, rest))
     }
 
     /// Takes one setting, `name=value`, the name with or without `net.ipv4.` (or the path of that). Unknown ones and those without a
@@ -84,6 +91,10 @@ impl Settings {
             let control = CongestionControl::called(value);
             self.tcp.congestion = control.unwrap_or(self.tcp.congestion);
             return control.is_some();
+        }
+        if name == "tcp_metrics" {
+            self.forget_peers = value == "flush";
+            return self.forget_peers;
         }
         if name == "local_ip" {
             self.local_v4 = value.parse().ok();
@@ -157,6 +168,31 @@ impl Settings {
     }
 }
 
+/// A file of settings, from where it was last read on.
+#[derive(Debug)]
+pub struct Rest(fs::File);
+
+impl Rest {
+    /// Takes the lines that have been written since into `settings`: whether there were any. The last one counts once its end is written.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn take(&mut self, settings: &mut Settings) -> io::Result<bool> {
+        let mut text = String::new();
+        let read = self.0.read_to_string(&mut text)?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        if whole < read {
+            let back = i64::try_from(read - whole).unwrap_or(i64::MAX);
+            self.0.seek(SeekFrom::Current(-back))?;
+        }
+        text.truncate(whole);
+        for line in text.lines() {
+            settings.set(line);
+        }
+        Ok(whole > 0)
+    }
+}
+
 impl Settings {
     /// Linux's `tcp_fastopen`, a set of bits.
     const fn set_fast_open(&mut self, bits: u64) {
@@ -211,6 +247,26 @@ mod tests {
         assert_eq!(settings.tcp.syn_timeout, Duration::from_secs(63));
         assert!(settings.set("tcp_congestion_control=reno"));
         assert_eq!(settings.tcp.congestion, CongestionControl::NewReno);
+    }
+
+    #[test]
+    fn a_file_is_read_on_as_it_grows() {
+        use std::io::Write;
+        let name = format!("netchan-settings-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut file = fs::File::create(&path).unwrap();
+        write!(file, "net.ipv4.tcp_sack=0\ntcp_ecn=").unwrap();
+        let flags = format!("mtu=1280,settings={}", path.display());
+        let (mut settings, rest) = Settings::read(&flags).unwrap();
+        let mut rest = rest.unwrap();
+        assert!(!settings.tcp.sack && settings.mtu == 1280);
+        assert_eq!(settings.tcp.ecn, Settings::default().tcp.ecn, "half a line");
+        assert!(!rest.take(&mut settings).unwrap());
+        write!(file, "1\ntcp_metrics=flush\n").unwrap();
+        assert!(rest.take(&mut settings).unwrap() && settings.forget_peers);
+        assert_eq!(settings.tcp.ecn, EcnMode::Classic);
+        assert!(!rest.take(&mut settings).unwrap(), "nothing new");
+        fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -20,7 +20,11 @@ use netchan_preload::{
 };
 use proto::time::{Duration, Instant};
 
-use crate::{settings::Settings, turns, world::World};
+use crate::{
+    settings::{Rest, Settings},
+    turns,
+    world::World,
+};
 
 /// Longest time, in virtual seconds, that the first thread waits for a packet or for a call of its own to come back.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -32,6 +36,8 @@ const LOOK: Duration = Duration::from_micros(1);
 static CLOCK: OnceLock<Clock> = OnceLock::new();
 static WORLD: OnceLock<World> = OnceLock::new();
 static FLAGS: Mutex<String> = Mutex::new(String::new());
+/// What was set so far, and where more may come from.
+static LATER: Mutex<Option<(Settings, Rest)>> = Mutex::new(None);
 
 fn clock() -> &'static Clock {
     CLOCK.get_or_init(Clock::new_virtual)
@@ -48,13 +54,38 @@ fn elapsed() -> Duration {
     clock().now().since(Instant::ZERO)
 }
 
-/// Starts the stack, when the script makes its first socket netchan's: its settings are made by then.
+/// Starts the stack, when the script makes its first socket netchan's: its first settings are made by then.
 fn start() -> io::Result<Net> {
     let flags = FLAGS.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let world = World::start(&Settings::read(&flags)?, clock().clone())?;
+    let (settings, rest) = Settings::read(&flags)?;
+    let world = World::start(&settings, clock().clone())?;
     let net = world.net().clone();
+    *LATER.lock().unwrap_or_else(PoisonError::into_inner) = rest.map(|rest| (settings, rest));
     let _ = WORLD.set(world); // started once: netchan-preload sees to that
     Ok(net)
+}
+
+/// Tells the stack what the script has set since it was last looked at.
+fn follow_settings() {
+    let mut later = LATER.lock().unwrap_or_else(PoisonError::into_inner);
+    let (Some((settings, rest)), Some(world)) = (later.as_mut(), WORLD.get()) else {
+        return;
+    };
+    settings.forget_peers = false;
+    let changed = match rest.take(settings) {
+        Ok(true) => world.change(settings),
+        Ok(false) => return,
+        Err(e) => Err(e),
+    };
+    if let Err(e) = changed {
+        give_up(&format!("the script's settings: {e}"));
+    }
+}
+
+/// A call of the script's.
+fn called<T>(call: impl FnOnce() -> T) -> T {
+    follow_settings();
+    turns::inside(call)
 }
 
 /// Lets time pass until `at`.
@@ -220,17 +251,17 @@ extern "C" fn free(_: User) {}
 
 extern "C" fn socket(_: User, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: numbers only.
-    turns::inside(|| unsafe { endpoints::socket(domain, kind, protocol) })
+    called(|| unsafe { endpoints::socket(domain, kind, protocol) })
 }
 
 unsafe extern "C" fn bind(_: User, fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { endpoints::bind(fd, address, len) })
+    called(|| unsafe { endpoints::bind(fd, address, len) })
 }
 
 extern "C" fn listen(_: User, fd: c_int, backlog: c_int) -> c_int {
     // SAFETY: numbers only.
-    turns::inside(|| unsafe { endpoints::listen(fd, backlog) })
+    called(|| unsafe { endpoints::listen(fd, backlog) })
 }
 
 unsafe extern "C" fn accept(
@@ -240,7 +271,7 @@ unsafe extern "C" fn accept(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { endpoints::accept(fd, address, len) })
+    called(|| unsafe { endpoints::accept(fd, address, len) })
 }
 
 unsafe extern "C" fn connect(
@@ -250,17 +281,17 @@ unsafe extern "C" fn connect(
     len: socklen_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { endpoints::connect(fd, address, len) })
+    called(|| unsafe { endpoints::connect(fd, address, len) })
 }
 
 unsafe extern "C" fn read(_: User, fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { transfers::read(fd, buffer, len) })
+    called(|| unsafe { transfers::read(fd, buffer, len) })
 }
 
 unsafe extern "C" fn readv(_: User, fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { transfers::readv(fd, vectors, count) })
+    called(|| unsafe { transfers::readv(fd, vectors, count) })
 }
 
 unsafe extern "C" fn recv(
@@ -271,7 +302,7 @@ unsafe extern "C" fn recv(
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { transfers::recv(fd, buffer, len, flags) })
+    called(|| unsafe { transfers::recv(fd, buffer, len, flags) })
 }
 
 unsafe extern "C" fn recvfrom(
@@ -284,22 +315,22 @@ unsafe extern "C" fn recvfrom(
     from_len: *mut socklen_t,
 ) -> ssize_t {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { transfers::recvfrom(fd, buffer, len, flags, from, from_len) })
+    called(|| unsafe { transfers::recvfrom(fd, buffer, len, flags, from, from_len) })
 }
 
 unsafe extern "C" fn recvmsg(_: User, fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { transfers::recvmsg(fd, message, flags) })
+    called(|| unsafe { transfers::recvmsg(fd, message, flags) })
 }
 
 unsafe extern "C" fn write(_: User, fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { transfers::write(fd, buffer, len) })
+    called(|| unsafe { transfers::write(fd, buffer, len) })
 }
 
 unsafe extern "C" fn writev(_: User, fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { transfers::writev(fd, vectors, count) })
+    called(|| unsafe { transfers::writev(fd, vectors, count) })
 }
 
 unsafe extern "C" fn send(
@@ -310,7 +341,7 @@ unsafe extern "C" fn send(
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { transfers::send(fd, buffer, len, flags) })
+    called(|| unsafe { transfers::send(fd, buffer, len, flags) })
 }
 
 unsafe extern "C" fn sendto(
@@ -323,32 +354,32 @@ unsafe extern "C" fn sendto(
     to_len: socklen_t,
 ) -> ssize_t {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { transfers::sendto(fd, buffer, len, flags, to, to_len) })
+    called(|| unsafe { transfers::sendto(fd, buffer, len, flags, to, to_len) })
 }
 
 unsafe extern "C" fn sendmsg(_: User, fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { transfers::sendmsg(fd, message, flags) })
+    called(|| unsafe { transfers::sendmsg(fd, message, flags) })
 }
 
 unsafe extern "C" fn fcntl(_: User, fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { descriptors::fcntl(fd, command, argument) })
+    called(|| unsafe { descriptors::fcntl(fd, command, argument) })
 }
 
 unsafe extern "C" fn ioctl(_: User, fd: c_int, request: c_ulong, argument: usize) -> c_int {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { descriptors::ioctl(fd, request, argument) })
+    called(|| unsafe { descriptors::ioctl(fd, request, argument) })
 }
 
 extern "C" fn close(_: User, fd: c_int) -> c_int {
     // SAFETY: numbers only.
-    turns::inside(|| unsafe { descriptors::close(fd) })
+    called(|| unsafe { descriptors::close(fd) })
 }
 
 extern "C" fn shutdown(_: User, fd: c_int, how: c_int) -> c_int {
     // SAFETY: numbers only.
-    turns::inside(|| unsafe { endpoints::shutdown(fd, how) })
+    called(|| unsafe { endpoints::shutdown(fd, how) })
 }
 
 unsafe extern "C" fn getsockopt(
@@ -360,7 +391,7 @@ unsafe extern "C" fn getsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { endpoints::getsockopt(fd, level, name, value, len) })
+    called(|| unsafe { endpoints::getsockopt(fd, level, name, value, len) })
 }
 
 unsafe extern "C" fn setsockopt(
@@ -372,17 +403,17 @@ unsafe extern "C" fn setsockopt(
     len: socklen_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { endpoints::setsockopt(fd, level, name, value, len) })
+    called(|| unsafe { endpoints::setsockopt(fd, level, name, value, len) })
 }
 
 unsafe extern "C" fn poll(_: User, fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { waiting::poll(fds, count, timeout) })
+    called(|| unsafe { waiting::poll(fds, count, timeout) })
 }
 
 extern "C" fn epoll_create(_: User, size: c_int) -> c_int {
     // SAFETY: numbers only.
-    turns::inside(|| unsafe { waiting::epoll_create(size) })
+    called(|| unsafe { waiting::epoll_create(size) })
 }
 
 unsafe extern "C" fn epoll_ctl(
@@ -393,7 +424,7 @@ unsafe extern "C" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { waiting::epoll_ctl(epfd, operation, fd, event) })
+    called(|| unsafe { waiting::epoll_ctl(epfd, operation, fd, event) })
 }
 
 unsafe extern "C" fn epoll_wait(
@@ -404,12 +435,12 @@ unsafe extern "C" fn epoll_wait(
     timeout: c_int,
 ) -> c_int {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { waiting::epoll_wait(epfd, events, max, timeout) })
+    called(|| unsafe { waiting::epoll_wait(epfd, events, max, timeout) })
 }
 
 unsafe extern "C" fn pipe(_: User, ends: *mut c_int) -> c_int {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { libc::pipe(ends) })
+    called(|| unsafe { libc::pipe(ends) })
 }
 
 unsafe extern "C" fn splice(
@@ -422,11 +453,12 @@ unsafe extern "C" fn splice(
     flags: c_uint,
 ) -> ssize_t {
     // SAFETY: the caller's.
-    turns::inside(|| unsafe { transfers::splice(input, input_offset, out, out_offset, len, flags) })
+    called(|| unsafe { transfers::splice(input, input_offset, out, out_offset, len, flags) })
 }
 
 unsafe extern "C" fn netdev_send(_: User, packet: *const c_void, len: size_t) -> c_int {
     turns::settle();
+    follow_settings();
     let Some(world) = WORLD.get() else {
         return 0; // nobody is there to receive it
     };

@@ -77,6 +77,25 @@ impl World {
         &self.net
     }
 
+    /// Changes what connections begin with from now on, and has the stack forget its peers if that is asked for: what of `settings` may change
+    /// while it runs.
+    ///
+    /// # Errors
+    /// As [`netchan::net::Tcp::configure`], which takes all that is left here.
+    pub fn change(&self, settings: &Settings) -> io::Result<()> {
+        self.net.tcp().configure(|tcp| {
+            let before = *tcp;
+            *tcp = settings.tcp;
+            // The memory for it was reserved at the start.
+            tcp.receive_buffer = before.receive_buffer;
+            tcp.receive_buffer_max = before.receive_buffer_max;
+        })?;
+        if settings.forget_peers {
+            self.net.tcp().forget_peers();
+        }
+        Ok(())
+    }
+
     /// The time now.
     pub fn now(&self) -> Instant {
         self.clock.now()

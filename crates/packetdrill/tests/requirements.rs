@@ -250,16 +250,45 @@ fn ip_options_and_source_quench() {
         .expect("room");
     let before = socket.tcp_info().expect("a connection").cwnd_bytes;
     let sent = world.take().expect("text").bytes;
-    let mut icmp = vec![4, 0, 0, 0, 0, 0, 0, 0];
+    let quench = [4, 0, 0, 0, 0, 0, 0, 0];
+    world.inject(&icmp_about(&sent, &quench));
+    assert!(socket.take_error().is_none());
+    assert_eq!(socket.tcp_info().expect("a connection").cwnd_bytes, before);
+}
+
+/// RFC 9293 SHLD-20: an application that does not want to hear of soft errors asks for nothing, and nothing disturbs it while its connection
+/// goes on. One that asks is told why the connection ended, if it ends.
+#[test]
+fn soft_errors_disturb_nobody() {
+    let world = world();
+    let listener = listener(&world, OURS);
+    opened(&world, PEER_PORT);
+    let (socket, _) = listener.accept().expect("a connection");
+    let timeout = SocketOption::UserTimeout(Duration::from_secs(5));
+    socket.set_option(timeout).expect("TCP_USER_TIMEOUT");
+    socket.send(&[IoSlice::new(b"text")], None).expect("room");
+    let sent = world.take().expect("text").bytes;
+    let before = socket.readiness();
+    let host_unreachable = [3, 1, 0, 0, 0, 0, 0, 0];
+    world.inject(&icmp_about(&sent, &host_unreachable));
+    assert_eq!(socket.readiness(), before);
+    assert!(socket.take_error().is_none());
+    assert_eq!(socket.send(&[IoSlice::new(b"more")], None).expect("on"), 4);
+    world.advance_to(world.now() + Duration::from_secs(6));
+    let error = socket.take_error().expect("given up");
+    assert_eq!(error.raw_os_error(), Some(libc::EHOSTUNREACH));
+}
+
+/// An ICMP message that quotes `sent`.
+fn icmp_about(sent: &[u8], head: &[u8; 8]) -> Vec<u8> {
+    let mut icmp = head.to_vec();
     icmp.extend_from_slice(&sent[..28]);
     let sum = checksum::checksum(&icmp);
     icmp[2..4].copy_from_slice(&sum.to_be_bytes());
-    let mut quench = vec![0; ipv4::HEADER_LEN];
-    ipv4::Header::new(Protocol::ICMP, PEER, OURS).emit(icmp.len(), &mut quench);
-    quench.extend_from_slice(&icmp);
-    world.inject(&quench);
-    assert!(socket.take_error().is_none());
-    assert_eq!(socket.tcp_info().expect("a connection").cwnd_bytes, before);
+    let mut packet = vec![0; ipv4::HEADER_LEN];
+    ipv4::Header::new(Protocol::ICMP, PEER, OURS).emit(icmp.len(), &mut packet);
+    packet.extend_from_slice(&icmp);
+    packet
 }
 
 /// RFC 9293 MUST-67: the MSS that is announced is what IP can receive, less both headers.

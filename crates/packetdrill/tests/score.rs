@@ -61,8 +61,9 @@ fn the_score_adds_up() {
         .map(|row| row[1].split(", ").map(scripts).sum::<usize>())
         .sum();
     assert_eq!(failed, applicable - passed, "causes of what fails");
+    let fail = if failed == 1 { "fails" } else { "fail" };
     let words = format!(
-        "{passed} pass; {} cannot apply; {failed} fail",
+        "{passed} pass; {} cannot apply; {failed} {fail}.",
         total - applicable
     );
     assert!(text.contains(&words), "{words}");

@@ -332,7 +332,7 @@ pub unsafe fn accept(
     let accepted = wait::until(live, Readiness::READABLE, nonblocking, timeout, || {
         accept_one(live, flags)
     });
-    live.state.watch.used(Readiness::READABLE);
+    live.state.watch.taken(live.socket);
     let (fd, peer) = accepted?;
     // SAFETY: the caller's.
     if let Err(error) = unsafe { address::write(peer, live.state.domain, pointer, len) } {

@@ -13,7 +13,7 @@ use libc::{c_int, c_void, socklen_t};
 use netchan::socket::{Socket, SocketOption};
 
 pub use self::{answer::get, parse::parse};
-use crate::{ancillary::Ask, buffers, descriptor, errno, errno::fail, state::Live};
+use crate::{ancillary::Ask, buffers, descriptor, errno, errno::fail, lifecycle, state::Live};
 
 /// What a program sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,31 @@ pub const fn is_only_ours(level: c_int, name: c_int) -> bool {
                 | TCP_FASTOPEN_KEY
     );
     level == libc::IPPROTO_TCP && is_ours
+}
+
+/// Why an undecided socket does not take an option, whatever the kernel says: once the decision is made nobody listens any more, and a program
+/// that was told yes would wait for a handshake that its first write should have begun.
+///
+/// # Safety
+/// `value` must be readable for `len` bytes, or NULL.
+pub unsafe fn refusal(
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> Option<io::Error> {
+    let is_it = (level, name) == (libc::IPPROTO_TCP, TCP_FASTOPEN_CONNECT);
+    if !is_it || lifecycle::is_forked() {
+        return None;
+    }
+    // SAFETY: the caller's.
+    let setting = parse(level, name, unsafe { bytes(value, len) }.ok()?);
+    let asks = matches!(
+        setting,
+        Ok(Setting::Option(SocketOption::FastOpenConnect(true)))
+    );
+    let lacks = asks && !lifecycle::net().tcp().settings().fast_open.client;
+    lacks.then(|| errno::error(libc::EOPNOTSUPP))
 }
 
 /// The kernel's socket of an undecided number took an option: netchan's will too, if it comes to that. Whether it is one of netchan's.

@@ -74,7 +74,7 @@ pub fn receive(
         receive_some(live, buffers, flags)
     };
     if flags & libc::MSG_PEEK == 0 {
-        live.state.watch.used(Readiness::READABLE);
+        live.state.watch.taken(live.socket);
     }
     result
 }

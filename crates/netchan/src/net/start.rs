@@ -6,12 +6,9 @@ use std::{
 };
 
 use percore::lock::mutex;
-use proto::{
-    ip::{
-        keyed::{Random, Seed},
-        route,
-    },
-    tcp,
+use proto::ip::{
+    keyed::{Random, Seed},
+    route,
 };
 
 use super::{Builder, Net, Threads, parts::Parts, plan::facts};
@@ -28,6 +25,7 @@ use crate::{
     locks,
     module::{Boxed, load, registry::Registry},
     regime::{Layout, SHARDS_MAX, places::Places},
+    settings::TcpNow,
     stack::Stack,
     steer::flow::FlowHash,
     trace,
@@ -158,8 +156,7 @@ impl Builder {
             flow_hash,
             secret,
             seed,
-            tcp,
-            template: tcp::Template::new(&tcp),
+            tcp: TcpNow::new(tcp),
             send_buffer: self.send_buffer.next_power_of_two(),
             send_buffer_max: self.send_buffer_max.next_power_of_two(),
             places: layout

@@ -41,6 +41,19 @@ pub(super) struct FastOpens {
     early: HashMap<u32, u32>,
 }
 
+impl FastOpens {
+    /// Forgets what peers granted, and which paths swallowed.
+    pub fn forget_peers(&mut self) {
+        self.cookies = Cookies::default();
+        self.forget_black_hole();
+    }
+
+    /// Believes the path again.
+    pub fn forget_black_hole(&mut self) {
+        self.black_hole = BlackHole::default();
+    }
+}
+
 /// What a listener keeps for it.
 #[derive(Debug, Default)]
 pub(super) struct EarlyLimit {
@@ -99,7 +112,7 @@ impl Shard {
         option: Option<Cookie>,
         now: Instant,
     ) -> Verdict {
-        let mode = &self.host.tcp.fast_open;
+        let mode = self.defaults.config.fast_open;
         if option.is_some_and(|option| option.is_request()) {
             self.count(Counter::FastOpenCookieRequests);
         }
@@ -156,7 +169,7 @@ impl Shard {
 
     /// What cookies are made with: the socket's own keys, the stack's setting, or what only this stack knows.
     fn fast_open_keys(&self, own: Option<FastOpenKeys>) -> FastOpenKeys {
-        own.or(self.host.tcp.fast_open.keys)
+        own.or(self.defaults.config.fast_open.keys)
             .unwrap_or_else(|| FastOpenKeys::of_secret(&self.host.secret))
     }
 

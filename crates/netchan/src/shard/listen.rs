@@ -11,7 +11,7 @@ use proto::{
     wire::tcp::{Flags, Header, SeqNum},
 };
 
-use super::{Shard, fast_open::EarlyLimit, tcp::TcpOptions, wakers::Wakers};
+use super::{Shard, defaults::Defaults, fast_open::EarlyLimit, tcp::TcpOptions, wakers::Wakers};
 use crate::{counters::Counter, limits, packet::Packet, socket::Readiness, steer::flow::FlowKey};
 
 /// A listening socket's part in one shard.
@@ -24,6 +24,10 @@ pub struct Listener {
     v6_only: bool,
     backlog: usize,
     options: TcpOptions,
+    /// What its connections begin with, if its socket wants that otherwise than the stack's settings say.
+    own: Option<Box<tcp::Template>>,
+    /// TCP_DEFER_ACCEPT, in retransmissions of the SYN-ACK.
+    defer_accept: u8,
     /// Handshakes in progress, oldest first, with the sequence numbers they began at; some may be over, and their places taken.
     embryos: VecDeque<(u32, SeqNum)>,
     /// How many of them are not over.
@@ -52,7 +56,7 @@ impl Listener {
         (self.ready.len(), self.embryo_count)
     }
 
-    /// What its connections begin with.
+    /// What its socket says.
     pub(super) const fn options(&self) -> &TcpOptions {
         &self.options
     }
@@ -64,6 +68,18 @@ impl Listener {
     /// One more handshake is in progress.
     pub(super) const fn embryo_begins(&mut self) {
         self.embryo_count += 1;
+    }
+
+    /// The stack's settings are `config` now, or its socket's wishes have changed.
+    pub(super) fn begin_with(&mut self, config: &tcp::Config) {
+        let own = self.options.own.as_deref();
+        self.own = own.map(|own| Box::new(own.template(config)));
+        self.defer_accept = own.map_or(0, |own| tcp::retries_in(config, own.defer_accept));
+    }
+
+    /// What its connections begin with.
+    fn template<'a>(&'a self, defaults: &'a Defaults) -> &'a tcp::Template {
+        self.own.as_deref().unwrap_or(&defaults.template)
     }
 
     /// Most connections that wait to be accepted.
@@ -83,12 +99,14 @@ impl Shard {
         options: TcpOptions,
     ) -> Option<u32> {
         self.keyed |= options.keys.is_some();
-        let listener = Listener {
+        let mut listener = Listener {
             address,
             port,
             v6_only,
             backlog,
             options,
+            own: None,
+            defer_accept: 0,
             embryos: VecDeque::with_capacity(64),
             embryo_count: 0,
             cookies_until: Instant::ZERO,
@@ -96,6 +114,7 @@ impl Shard {
             ready: VecDeque::with_capacity(backlog.min(limits::BACKLOG_MAX) + 1),
             wakers: Wakers::default(),
         };
+        listener.begin_with(&self.defaults.config);
         self.listeners.insert(listener).ok()
     }
 
@@ -116,6 +135,7 @@ impl Shard {
         self.keyed |= options.keys.is_some();
         if let Some(listener) = self.listeners.get_mut(number) {
             listener.options = options;
+            listener.begin_with(&self.defaults.config);
         }
     }
 
@@ -179,7 +199,7 @@ impl Shard {
         let offset = tcp::timestamp_offset(&self.host.secret, key.local, key.remote);
         let options = &listener.options;
         let start = options.start(&self.host, key, interface, iss, offset);
-        let template = options.own.as_deref().unwrap_or(&self.host.template);
+        let template = listener.template(&self.defaults);
         let mut connection = template.passive(&start, syn, now);
         connection.set_syn_ecn(Ecn::of(packet.meta.ecn));
         self.recall_path(key.remote, &mut connection, now);
@@ -271,10 +291,7 @@ impl Shard {
             return true;
         }
         // TCP_DEFER_ACCEPT: whoever says nothing is not accepted before its SYN-ACK was sent again so many times.
-        let defer = self
-            .listeners
-            .get(listener)
-            .map_or(0, |l| l.options.defer_accept);
+        let defer = self.listeners.get(listener).map_or(0, |l| l.defer_accept);
         let repeated = self.tcp(number).map_or(0, |s| s.connection.attempts());
         let says_nothing = packet.is_empty() && !header.flags.contains(Flags::FIN);
         says_nothing && repeated < defer
@@ -339,8 +356,10 @@ impl Shard {
 
     /// Registers a waker, or wakes it at once: then true.
     pub fn listener_register(&mut self, number: u32, interest: Readiness, waker: &Waker) -> bool {
+        let always = Readiness::ERROR | Readiness::HANGUP;
+        let now = self.listener_readiness(number);
         match self.listeners.get_mut(number) {
-            Some(listener) if listener.ready.is_empty() && !self.all_gone => {
+            Some(listener) if !now.intersects(interest | always) => {
                 listener.wakers.register(interest, waker);
                 false
             }

@@ -2,6 +2,7 @@
 //! It knows nothing of regimes: packets come in by [`Shard::input`] and leave by its outboxes.
 
 mod check;
+mod defaults;
 mod fast_open;
 mod group;
 mod icmp;
@@ -30,14 +31,8 @@ use proto::{
     wire::ipv4::Protocol,
 };
 
-pub use self::{
-    fast_open::FastOpenOptions,
-    listen::Listener,
-    signed::{AoSettings, Auth, Keys, Network},
-    tcp::{Connect, Shape, TcpOptions, TcpSocket},
-    udp::{Destination, UdpSocket},
-};
 use self::{
+    defaults::Defaults,
     fast_open::FastOpens,
     memory::Memory,
     peers::Peers,
@@ -45,6 +40,14 @@ use self::{
     table::Table,
     time_wait::{TimeWaits, Waiting},
     timer::Wheel,
+};
+pub use self::{
+    defaults::{RECEIVE_BUFFER_MIN, Wishes},
+    fast_open::FastOpenOptions,
+    listen::Listener,
+    signed::{AoSettings, Auth, Keys, Network},
+    tcp::{Connect, Shape, TcpOptions, TcpSocket},
+    udp::{Destination, UdpSocket},
 };
 use crate::{
     channel::Request,
@@ -85,6 +88,7 @@ pub struct Shard {
     number: usize,
     shards: usize,
     host: Arc<Host>,
+    defaults: Defaults,
     counters: Arc<Counters>,
     slab: Slab,
     /// Buffers for text that leaves uncut, if a link takes it so.
@@ -137,6 +141,15 @@ pub struct Shard {
     datagram: Vec<u8>,
 }
 
+/// How many buffers to send from: fewer where each is large.
+const fn transmit_buffers(room: &Room, mtu: usize) -> usize {
+    if mtu > 9000 {
+        room.transmit_large
+    } else {
+        room.transmit
+    }
+}
+
 /// A packet's addresses, read once.
 #[derive(Clone, Copy, Debug)]
 struct Addresses {
@@ -161,11 +174,7 @@ impl Shard {
             room,
         } = settings;
         let mtu = host.interfaces.iter().map(|i| i.mtu).max().unwrap_or(1500);
-        let buffers = if mtu > 9000 {
-            room.transmit_large
-        } else {
-            room.transmit
-        };
+        let buffers = transmit_buffers(&room, mtu);
         let size = (HEADROOM + mtu).next_multiple_of(64);
         let slab = Slab::with_ready(buffers, size, room.ready)?;
         let takes_bursts = |i: &InterfaceFacts| i.segmentation != Segmentation::None;
@@ -174,12 +183,13 @@ impl Shard {
             .transpose()?;
         let seed = host.seed.derive(number as u64 + 1000);
         let mut pool = SegmentPool::with_capacity(segments);
+        let defaults = Defaults::new(&host.tcp.get());
         let memory = Memory::new(
             memory,
             number,
             pool.memory_mut(),
             room.connections,
-            host.tcp.receive_buffer.max(host.tcp.receive_buffer_max),
+            (defaults.config.receive_buffer).max(defaults.config.receive_buffer_max),
         );
         let outbox = || VecDeque::with_capacity(buffers + limits::BURST_SLAB);
         Ok(Self {
@@ -218,6 +228,7 @@ impl Shard {
             paths: path_mtu::Cache::new(limits::PATHS, seed.derive(4)),
             datagram: Vec::with_capacity(1 << 16),
             host,
+            defaults,
             counters,
         })
     }

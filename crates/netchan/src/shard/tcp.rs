@@ -22,13 +22,13 @@ use std::{
 };
 
 use proto::{
-    tcp::{Connection, ReceiveQueue, Template},
+    tcp::{Connection, ReceiveQueue},
     time::Duration,
 };
 
 use self::filling::Filling;
 pub use self::shape::Shape;
-use super::{Auth, FastOpenOptions, Keys, Shard, send_queue::SendQueue, wakers::Wakers};
+use super::{Auth, FastOpenOptions, Keys, Shard, Wishes, send_queue::SendQueue, wakers::Wakers};
 use crate::{
     emit::{self, IpFields},
     link::Segmentation,
@@ -84,8 +84,8 @@ pub struct TcpSocket {
 /// What a socket call asks a connection to be.
 #[derive(Clone, Debug)]
 pub struct TcpOptions {
-    /// Instead of the stack's TCP settings.
-    pub own: Option<Box<Template>>,
+    /// What it wants otherwise than the stack's TCP settings say, if anything.
+    pub own: Option<Box<Wishes>>,
     /// TCP_NODELAY is off.
     pub nagle: bool,
     /// TCP_CORK.
@@ -96,8 +96,6 @@ pub struct TcpOptions {
     pub fields: IpFields,
     /// SO_LINGER.
     pub linger: Option<Duration>,
-    /// TCP_DEFER_ACCEPT, in retransmissions of the SYN-ACK.
-    pub defer_accept: u8,
     /// TCP_MD5SIG, TCP_AO_ADD_KEY.
     pub keys: Option<Arc<Keys>>,
     /// TCP_MAXSEG.

@@ -29,12 +29,17 @@ impl Wakers {
         self.0.is_empty()
     }
 
-    /// Moves everyone who waits for any of `ready` to `woken`.
+    /// Moves everyone who waits for any of `ready` to `woken`. What is readable has arrived just now.
     #[inline]
     pub fn wake(&mut self, ready: Readiness, woken: &mut Vec<Waker>) {
         if self.0.is_empty() {
             return;
         }
+        let ready = if ready.contains(Readiness::READABLE) {
+            ready | Readiness::ARRIVAL
+        } else {
+            ready
+        };
         woken.extend(
             self.0
                 .extract_if(.., |(interest, _)| interest.intersects(ready))

@@ -287,7 +287,7 @@ impl Socket {
         let settings = &mut fresh.keys_mut().settings;
         settings.current = choice.current.or(settings.current);
         settings.next = choice.next.or(settings.next);
-        let options = fresh.tcp_options(&self.stack().host);
+        let options = fresh.tcp_options();
         drop(fresh);
         if let Some(Role::Listening(listening)) = self.role.get() {
             listening.set_options(self.stack(), &options);

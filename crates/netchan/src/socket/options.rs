@@ -140,7 +140,9 @@ impl Socket {
             SocketOption::WindowClamp(0) if self.role.get().is_some() => {
                 return Err(error(libc::EINVAL));
             }
-            SocketOption::FastOpenConnect(true) if !self.stack().host.tcp.fast_open.client => {
+            SocketOption::FastOpenConnect(true)
+                if !self.stack().host.tcp.get().fast_open.client =>
+            {
                 return Err(error(libc::EOPNOTSUPP));
             }
             SocketOption::FastOpenConnect(_) if self.role.get().is_some() => {
@@ -165,9 +167,11 @@ impl Socket {
         match self.role.get() {
             Some(Role::Stream(stream)) => {
                 let now = self.stack().clock.now();
-                let fin_wait_2 = fresh.fin_wait_2(&self.stack().host.tcp);
+                let tcp = &self.stack().host.tcp;
+                let fin_wait_2 = matches!(option, SocketOption::Linger2(_))
+                    .then(|| fresh.wishes.fin_wait_2(&tcp.get()));
                 stream.with(self.stack(), |socket| {
-                    if matches!(option, SocketOption::Linger2(_)) {
+                    if let Some(fin_wait_2) = fin_wait_2 {
                         socket.connection.set_fin_wait_2(fin_wait_2);
                     }
                     if matches!(option, SocketOption::Md5Key { .. }) {
@@ -178,7 +182,7 @@ impl Socket {
             }
             Some(Role::Datagram(datagram)) => datagram.set_options(self.stack(), option, &fresh),
             Some(Role::Listening(listening)) => {
-                listening.set_options(self.stack(), &fresh.tcp_options(&self.stack().host));
+                listening.set_options(self.stack(), &fresh.tcp_options());
             }
             None => {}
         }
@@ -227,7 +231,7 @@ fn apply_to(
         }
         SocketOption::ReceiveBuffer(_) | SocketOption::WindowClamp(_) => {
             let now_kept = connection.info().receive_buffer_bytes;
-            connection.set_receive_buffer(fresh.receive_room(now_kept));
+            connection.set_receive_buffer(fresh.wishes.receive_room(now_kept));
         }
         SocketOption::ReceiveLowWater(_)
         | SocketOption::UnsentLowWater(_)

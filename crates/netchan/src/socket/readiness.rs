@@ -17,6 +17,9 @@ impl Readiness {
     pub const ERROR: Self = Self(0x008);
     pub const HANGUP: Self = Self(0x010);
     pub const READ_HANGUP: Self = Self(0x2000);
+    /// No state, but a moment, for [`super::Socket::register`] only: something new can be read or accepted, whether or not what came before it was.
+    /// What [`super::Socket::readiness`] says never has it.
+    pub const ARRIVAL: Self = Self(0x8000);
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

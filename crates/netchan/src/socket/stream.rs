@@ -325,7 +325,7 @@ fn start(
     let shard = stack
         .shard_for_connect(source, port, remote)
         .ok_or_else(|| error(libc::ENETUNREACH))?;
-    let options = &fresh.tcp_options(&stack.host);
+    let options = &fresh.tcp_options();
     let connect = Connect {
         source,
         port,
@@ -379,7 +379,7 @@ impl Listening {
         fresh: &Fresh,
     ) -> io::Result<Self> {
         let backlog = backlog.min(limits::BACKLOG_MAX);
-        let options = fresh.tcp_options(&stack.host);
+        let options = fresh.tcp_options();
         let mut parts = Vec::with_capacity(stack.cells.len());
         for shard in 0..stack.cells.len() {
             let part = stack.with_shard(shard, |shard, _| {

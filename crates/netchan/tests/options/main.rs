@@ -2,6 +2,7 @@
 
 mod buffers;
 mod information;
+mod settings;
 mod tuning;
 mod urgent;
 

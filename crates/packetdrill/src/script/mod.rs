@@ -19,6 +19,7 @@
 //! | `option NAME=VALUE` | before or after `listen`, `connect`: `nodelay cork quickack keepalive keepidle keepintvl keepcnt user_timeout linger mss rcvbuf sndbuf fastopen fastconnect` |
 //! | `state NAME` | the connection is in that state (`Established`, `CloseWait`, …) |
 //! | `error NAME`, `error none` | SO_ERROR, which takes it |
+//! | `change NAME=VALUE` | a setting changes while the stack runs, for connections opened later; `change tcp_metrics=flush` has it forget its peers |
 //! | `isn NUMBER` | the peer's initial sequence number from here on (1000 at first) |
 //! | `port NUMBER` | the peer's port from here on |
 //!
@@ -92,6 +93,8 @@ enum Action {
     Error(Outcome),
     PeerIsn(u32),
     PeerPort(u16),
+    /// In the language of [`Settings::set`].
+    Change(String),
 }
 
 /// What a call comes to: a number of bytes (0: all right, or the end), or an error.

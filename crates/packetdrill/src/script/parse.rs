@@ -108,6 +108,8 @@ fn action(text: &str) -> Result<Action, String> {
         "option" => Action::Option(option(rest).ok_or_else(bad)?),
         "state" => Action::State(rest.to_owned()),
         "error" => Action::Error(outcome(rest).ok_or_else(bad)?),
+        "change" if Settings::default().set(rest) => Action::Change(rest.to_owned()),
+        "change" => return Err(format!("there is no setting {rest}")),
         "isn" => Action::PeerIsn(rest.parse().map_err(|_| bad())?),
         "port" => Action::PeerPort(rest.parse().map_err(|_| bad())?),
         _ => return Err(format!("there is no action {verb}")),

@@ -19,7 +19,7 @@ use super::{
     parse::error_name,
     segment::{Base, Parsed, Segment, byte_at},
 };
-use crate::{cable::Sent, world::World};
+use crate::{cable::Sent, settings::Settings, world::World};
 
 const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 1);
 const REMOTE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -37,6 +37,7 @@ pub(super) fn script(script: &Script) -> Result<(), Failure> {
         tolerance: Duration::from_micros(script.tolerance_us),
         base: world.now(),
         world,
+        settings: script.settings,
         options: Vec::new(),
         listener: None,
         socket: None,
@@ -59,6 +60,8 @@ pub(super) fn script(script: &Script) -> Result<(), Failure> {
 
 struct Run {
     world: World,
+    /// As they are now.
+    settings: Settings,
     tolerance: Duration,
     /// When the event before happened.
     base: Instant,
@@ -179,6 +182,12 @@ impl Run {
             Action::Error(wanted) => {
                 let error = self.socket()?.take_error().map_or(Ok(0), Err);
                 return compare(*wanted, error);
+            }
+            Action::Change(setting) => {
+                self.settings.forget_peers = false;
+                self.settings.set(setting);
+                let changed = self.world.change(&self.settings);
+                return changed.map_err(|error| error.to_string());
             }
             Action::PeerIsn(number) => self.peer_isn = *number,
             Action::PeerPort(number) => self.peer_port = *number,

@@ -31,6 +31,8 @@ pub struct Interest {
     pub queued: AtomicBool,
     /// Edge-triggered: readiness that was reported and is not armed again yet.
     spent: AtomicU16,
+    /// Something has happened since the last look.
+    woken: AtomicBool,
 }
 
 pub struct Settings {
@@ -56,6 +58,17 @@ impl Settings {
         poll::interest(self.asked()) | ALWAYS
     }
 
+    /// What to wait for where `spent` was reported: of what is readable the next arrival.
+    fn unspent(&self, spent: u16) -> Readiness {
+        let wanted = self.wanted();
+        let arrival = if wanted.intersects(Readiness::READABLE) {
+            Readiness::ARRIVAL
+        } else {
+            Readiness::NONE
+        };
+        Readiness(wanted.0 & !spent) | arrival
+    }
+
     fn is_edge(&self) -> bool {
         self.events & EDGE != 0
     }
@@ -77,9 +90,10 @@ pub struct Watch {
 
 impl Wake for Interest {
     fn wake(self: Arc<Self>) {
-        Self::enqueue(&self);
+        self.wake_by_ref();
     }
     fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, SeqCst); // before it is queued: who looks because of it sees it
         Self::enqueue(self);
     }
 }
@@ -122,7 +136,8 @@ impl Interest {
         event
     }
 
-    /// As `collect`, for EPOLLET: something to report if any of `ready` is not spent; arms the rest.
+    /// As `collect`, for EPOLLET: something to report if any of `ready` is not spent, or, as Linux has it, if anything has happened
+    /// that it waits for, such as an arrival behind what nobody has read yet; arms the rest.
     fn collect_edge(
         self: &Arc<Self>,
         settings: &Settings,
@@ -132,11 +147,12 @@ impl Interest {
         let socket = target.socket.get()?;
         // Spent before the second look: a transfer that ends in between either sees the bit and arms it, or has
         // made the socket unready before the look, which arms it here.
+        let woken = self.woken.swap(false, SeqCst);
         let before = self.spent.fetch_or(ready.0, SeqCst);
         target.watch.spent.fetch_or(ready.0, SeqCst);
         let still = Readiness(socket.readiness().0 & settings.wanted().0);
         self.spent.fetch_and(!(ready.0 & !still.0), SeqCst);
-        let fresh = ready.0 & !before != 0;
+        let fresh = ready.0 & !before != 0 || (woken && ready != Readiness::NONE);
         if !fresh || settings.events & ONE_SHOT == 0 {
             self.arm_edge(settings, socket, still);
         }
@@ -148,8 +164,7 @@ impl Interest {
     fn arm_edge(self: &Arc<Self>, settings: &Settings, socket: &Socket, now: Readiness) {
         let spent = Readiness(self.spent.load(SeqCst));
         if now.0 & spent.0 & ALWAYS.0 == 0 {
-            let unspent = Readiness(settings.wanted().0 & !spent.0);
-            socket.register(unspent, &self.waker());
+            socket.register(settings.unspent(spent.0), &self.waker());
         }
     }
 
@@ -167,8 +182,7 @@ impl Interest {
             .as_ref()
             .and_then(|target| target.socket.get())
         {
-            let unspent = Readiness(settings.wanted().0 & !self.spent.load(SeqCst));
-            socket.register(unspent, &self.waker());
+            socket.register(settings.unspent(self.spent.load(SeqCst)), &self.waker());
         }
     }
 
@@ -186,7 +200,8 @@ impl Interest {
         };
         let ready = Readiness(socket.readiness().0 & settings.wanted().0);
         if settings.is_edge() {
-            let fresh = ready.0 & !self.spent.load(SeqCst) != 0;
+            let woken = self.woken.load(SeqCst) && ready != Readiness::NONE;
+            let fresh = ready.0 & !self.spent.load(SeqCst) != 0 || woken;
             if !fresh {
                 self.arm_edge(&settings, socket, ready);
             }
@@ -210,6 +225,7 @@ impl Interest {
         settings.armed = true;
         settings.by_kernel = false;
         self.spent.store(0, SeqCst);
+        self.woken.store(false, SeqCst);
         drop(settings);
         if self.is_ready() {
             Self::enqueue(self);
@@ -246,12 +262,22 @@ impl Interest {
             }),
             queued: AtomicBool::new(false),
             spent: AtomicU16::new(0),
+            woken: AtomicBool::new(false),
         })
     }
 }
 
 impl Watch {
-    /// After a receive (`READABLE`) or a send that met a full buffer (`WRITABLE`).
+    /// After a receive or accept. While something is left to take, only what arrives is worth telling.
+    #[inline]
+    pub fn taken(&self, socket: &Socket) {
+        let spent = self.spent.load(Relaxed) & Readiness::READABLE.0 != 0;
+        if spent && !socket.readiness().intersects(Readiness::READABLE) {
+            self.rearm(Readiness::READABLE);
+        }
+    }
+
+    /// After a send that met a full buffer (`WRITABLE`), or when an error was taken.
     #[inline]
     pub fn used(&self, what: Readiness) {
         if self.spent.load(Relaxed) & what.0 != 0 {

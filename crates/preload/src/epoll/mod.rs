@@ -3,7 +3,8 @@
 //! Each instance is a real one of the kernel's, which watches the kernel's descriptors; beside it stands a list of interests in
 //! netchan's sockets. An interest that may have something to say is queued by its waker, so that a wait costs what is
 //! ready, not what is registered. A level-triggered interest stays queued after it was reported and is looked at
-//! again by the next wait; an edge-triggered one is armed again by the receive or send that uses the event up.
+//! again by the next wait; an edge-triggered one waits for the next arrival, and is armed again by the receive that takes the last of what
+//! there is, or by the send that meets a full buffer.
 
 use std::{
     io,

@@ -205,6 +205,12 @@ pub unsafe extern "C-unwind" fn setsockopt(
     if let Some(result) = served {
         return result;
     }
+    if !state::SOCKETS.is_vacant(fd)
+        // SAFETY: the caller's.
+        && let Some(refused) = unsafe { options::refusal(level, name, value, len) }
+    {
+        return errno::unit(|| Err(refused));
+    }
     // SAFETY: the caller's.
     let result = unsafe { (real::SETSOCKOPT.get())(fd, level, name, value, len) };
     if !state::SOCKETS.is_vacant(fd) && (result == 0 || options::is_only_ours(level, name)) {

@@ -97,6 +97,17 @@ static void edges(int ep) {
     none(ep, __LINE__);
     CHECK(write(fd, "d", 1) == 1);
     one(ep, __LINE__, EPOLLIN, 2);
+
+    /* What arrives behind unread text is news; that some was read is none. */
+    CHECK(write(fd, "efg", 3) == 3);
+    one(ep, __LINE__, EPOLLIN, 2);
+    none(ep, __LINE__);
+    CHECK(read(fd, data, 2) == 2);
+    none(ep, __LINE__);
+    CHECK(write(fd, "h", 1) == 1);
+    one(ep, __LINE__, EPOLLIN, 2);
+    CHECK(read(fd, data, 8) == 3);
+    none(ep, __LINE__);
     close(fd);
 
     /* Full, drained, writable again: one edge. */

@@ -249,6 +249,13 @@ impl<K: Key, V> Map<K, V> {
         Some((item.key, item.value))
     }
 
+    /// Empties every place.
+    pub(crate) fn clear(&mut self) {
+        for place in 0..u32::try_from(self.items.len()).unwrap_or(0) {
+            self.remove(place);
+        }
+    }
+
     /// The least useful of a sample; a hand walks round so that every entry has its turn. Looks
     /// further than the sample only while it has found nothing.
     fn victim(&mut self, rank: impl Fn(&K, &V) -> Option<u64>) -> Option<u32> {

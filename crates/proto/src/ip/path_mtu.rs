@@ -59,6 +59,11 @@ impl Cache {
         }
     }
 
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.map.clear();
+    }
+
     /// Takes a Packet Too Big (or Fragmentation Needed) that the transport has matched to what it
     /// sent. `mtu` 0 is a router older than RFC 1191: the next lower plateau under the `sent`
     /// octets is taken (§7.1).

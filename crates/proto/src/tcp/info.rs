@@ -55,7 +55,8 @@ pub struct Sending {
     pub busy: Duration,
     pub window_limited: Duration,
     pub buffer_limited: Duration,
-    /// Expiries of the retransmission timer, episodes of them, and the time they took.
+    /// Expiries of the retransmission timer, of SYNs, too; those of them that came first after an acknowledgment of something; and the time from a
+    /// first one until what it found lost had arrived, to the millisecond, what goes on included.
     pub timeouts: u32,
     pub timeout_recoveries: u32,
     pub timeout_time: Duration,
@@ -208,6 +209,7 @@ impl Connection {
         let (c, s) = (&self.counters, &*self.seldom);
         let outstanding = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
         let (bytes, interval_us) = self.rate.last;
+        let going_on = now.since(s.timeout_since);
         let [busy, window_limited, buffer_limited] = self.busy.times(now);
         // What is repaired counts as lost until it arrives; a tail loss probe repairs nothing that is known to be lost.
         let repaired = if self.recovery.is_repairing() {
@@ -238,12 +240,13 @@ impl Connection {
             window_limited,
             buffer_limited,
             timeouts: s.timeouts.into(),
+            timeout_recoveries: s.timeout_recoveries.into(),
+            timeout_time: Duration::from_millis(s.timeout_ms.into()) + going_on,
             undos: s.undos.into(),
             tail_probes: s.tail_probes.into(),
             delivered_marked: segments(s.bytes_marked),
             ecn: self.ecn.is_on(),
             ecn_seen: self.ecn.is_on() && self.ecn.seen,
-            ..Sending::default()
         }
     }
 }

@@ -75,6 +75,10 @@ impl Connection {
             }
             return Err(Drop::Ack);
         }
+        if ack && !header.flags.contains(Flags::RST) && !self.echoes_syn(header, segment.now) {
+            self.refuse(header.ack);
+            return Err(Drop::Paws);
+        }
         // Second, the RST bit. Without an acceptable ACK it could be anybody's.
         if header.flags.contains(Flags::RST) {
             if ack {
@@ -110,6 +114,7 @@ impl Connection {
     /// Our SYN is acknowledged and the peer's is known.
     pub(super) fn establish(&mut self, header: &Header, now: Instant, out: &mut Input) {
         let (was_retransmitted, more_than_once) = (self.attempts > 0, self.attempts > 1);
+        self.note_mended(now);
         self.syn_acknowledged(header, out);
         // Behind a cookie nobody knows when the SYN-ACK left.
         let sent_at = match &self.fast_open {

@@ -26,6 +26,17 @@ impl Connection {
         timestamp_clock(now).wrapping_add(self.ts_offset)
     }
 
+    /// Whether the timestamp that a SYN-ACK echoes (RFC 7323 §3.2: TSecr is the TSval of the SYN that it answers) can have been in a SYN of ours.
+    /// One that cannot is an old duplicate's, or from somebody who has not seen the SYN; Linux refuses it, too. None, or zero, says nothing.
+    pub(super) fn echoes_syn(&self, header: &Header, now: Instant) -> bool {
+        let Some(echo) = header.options.timestamps.map(|ts| ts.echo) else {
+            return true;
+        };
+        let first = self.timestamp_value(self.stalled_since);
+        let latest = self.timestamp_value(now);
+        !self.timestamps || echo == 0 || echo.wrapping_sub(first) <= latest.wrapping_sub(first)
+    }
+
     /// The options of our SYN or SYN-ACK. MSS is always sent (RFC 9293 MUST-14, MUST-65, MAY-3);
     /// the others if we want them and, in a SYN-ACK, the peer offered them.
     pub(super) fn syn_options(&self, now: Instant) -> Options {

@@ -96,6 +96,9 @@ impl Connection {
         }
         self.tell_congestion(delivery, now);
         self.reduce_proportionally(delivery);
+        if self.recovery.phase != Phase::Loss {
+            self.note_mended(now);
+        }
         self.arm_early(now);
     }
 
@@ -331,7 +334,6 @@ impl Connection {
         self.recovery.recover = self.snd.nxt;
         self.recovery.duplicates = 0;
         self.recovery.tail = TailProbe::NONE;
-        self.seldom.timeouts = self.seldom.timeouts.saturating_add(1);
         self.pending.set(Pending::SEND);
     }
 

@@ -9,6 +9,7 @@ use core::ops::{Deref, DerefMut};
 use super::pacing::Pacer;
 use super::prr::Prr;
 use super::undo::Undo;
+use crate::time::Instant;
 use crate::wire::tcp::{SackBlocks, SeqNum};
 
 /// Something with a value that nearly every connection has.
@@ -99,6 +100,11 @@ pub(super) struct Seldom {
     pub duplicate_segments: u32,
     pub out_of_order: u32,
     pub timeouts: u16,
+    /// Timeouts before which an acknowledgment had brought something.
+    pub timeout_recoveries: u16,
+    /// How long what a timeout found lost took to be mended, all of it that is over, ms, and since when it goes on.
+    pub timeout_ms: u32,
+    pub timeout_since: Instant,
     pub recoveries: u16,
     pub undos: u16,
     pub tail_probes: u16,
@@ -120,6 +126,9 @@ impl Usual for Seldom {
         duplicate_segments: 0,
         out_of_order: 0,
         timeouts: 0,
+        timeout_recoveries: 0,
+        timeout_ms: 0,
+        timeout_since: Instant::FAR,
         recoveries: 0,
         undos: 0,
         tail_probes: 0,

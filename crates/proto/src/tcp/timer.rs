@@ -161,10 +161,12 @@ impl Connection {
         self.attempts = self.attempts.saturating_add(1);
         self.rtt.back_off();
         if !self.state.is_synchronized() {
+            self.note_timeout(first, now);
             self.pending.set(Pending::SYN);
         } else if self.probing || self.snd.wnd == 0 {
             self.probe_window();
         } else {
+            self.note_timeout(first, now);
             self.retransmission_timeout(first, now);
             self.path_timed_out(now);
         }
@@ -174,6 +176,29 @@ impl Connection {
         } else {
             Events::NONE
         }
+    }
+
+    /// For [`super::Sending`], as Linux counts: of a row of timeouts in which nothing was acknowledged the first begins a recovery.
+    fn note_timeout(&mut self, first: bool, now: Instant) {
+        let seldom = &mut *self.seldom;
+        seldom.timeouts = seldom.timeouts.saturating_add(1);
+        if first {
+            seldom.timeout_recoveries = seldom.timeout_recoveries.saturating_add(1);
+        }
+        if seldom.timeout_since == Instant::FAR {
+            seldom.timeout_since = now;
+        }
+    }
+
+    /// What a timeout found lost has arrived, or was not lost.
+    pub(super) fn note_mended(&mut self, now: Instant) {
+        let since = self.seldom.timeout_since;
+        if since == Instant::FAR {
+            return;
+        }
+        let took = u32::try_from(now.since(since).as_millis()).unwrap_or(u32::MAX);
+        self.seldom.timeout_ms = self.seldom.timeout_ms.saturating_add(took);
+        self.seldom.timeout_since = Instant::FAR;
     }
 
     /// The window is closed, maybe over data already sent (RFC 9293 MUST-34 to MUST-36): ask for it.

@@ -127,7 +127,7 @@ pub enum Drop {
     Sequence,
     /// All of it was received before.
     Duplicate,
-    /// Older than the last timestamp (RFC 7323 §5.3).
+    /// Older than the last timestamp (RFC 7323 §5.3); of a SYN-ACK: an echo of what no SYN of ours said.
     Paws,
     /// No timestamp although they were agreed upon (RFC 7323 §3.2).
     TimestampMissing,

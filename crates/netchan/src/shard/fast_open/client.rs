@@ -124,7 +124,7 @@ impl Shard {
         connection: &mut Connection,
         now: Instant,
     ) {
-        let mode = self.host.tcp.fast_open;
+        let mode = self.defaults.config.fast_open;
         if !mode.client {
             return;
         }
@@ -197,7 +197,7 @@ impl Shard {
     /// The timer of such a connection expired for the `attempts`-th time, or it was given up.
     #[cold]
     pub(in crate::shard) fn fast_open_timed_out(&mut self, attempts: u8, over: bool, now: Instant) {
-        let rest = self.host.tcp.fast_open.black_hole;
+        let rest = self.defaults.config.fast_open.black_hole;
         // As Linux: after the second timeout in a row, or the only one.
         if (attempts == 2 || (attempts < 2 && over)) && !rest.is_zero() {
             self.fast_opens.black_hole.found(rest, now);

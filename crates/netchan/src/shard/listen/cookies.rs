@@ -19,7 +19,7 @@ impl Shard {
         let Some(listener) = self.listeners.get(number) else {
             return false;
         };
-        match self.host.tcp.syn_cookies {
+        match self.defaults.config.syn_cookies {
             SynCookies::Off => false,
             SynCookies::WhenFull => listener.embryo_count >= listener.syn_queue(),
             SynCookies::Always => true,
@@ -55,7 +55,7 @@ impl Shard {
         now: Instant,
     ) -> bool {
         let recently = |n| self.listeners.get(n).is_some_and(|l| now < l.cookies_until);
-        let always = self.host.tcp.syn_cookies == SynCookies::Always;
+        let always = self.defaults.config.syn_cookies == SynCookies::Always;
         !header.flags.intersects(Flags::SYN | Flags::RST) && (always || recently(number))
     }
 
@@ -111,19 +111,15 @@ impl Shard {
         interface: u8,
         act: impl FnOnce(&tcp::Template, &tcp::Start, &CookieFlow<'_>) -> Option<T>,
     ) -> Option<T> {
-        let options = &self.listeners.get(number)?.options;
+        let listener = self.listeners.get(number)?;
         let offset = tcp::timestamp_offset(&self.host.secret, key.local, key.remote);
-        let start = options.start(&self.host, key, interface, SeqNum(0), offset);
+        let start = (listener.options).start(&self.host, key, interface, SeqNum(0), offset);
         let flow = CookieFlow {
             secret: &self.host.secret,
             local: (key.local, key.local_port).into(),
             remote: (key.remote, key.remote_port).into(),
         };
-        act(
-            options.own.as_deref().unwrap_or(&self.host.template),
-            &start,
-            &flow,
-        )
+        act(listener.template(&self.defaults), &start, &flow)
     }
 }
 

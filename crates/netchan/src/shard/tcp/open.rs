@@ -102,7 +102,11 @@ impl Shard {
         let local = SocketAddr::new(key.local, key.local_port);
         let iss = tcp::initial_sequence(&self.host.secret, local, remote, now);
         let start = options.start(&self.host, &key, peer.interface, iss, peer.ts_offset);
-        let template = options.own.as_deref().unwrap_or(&self.host.template);
+        let own = options
+            .own
+            .as_deref()
+            .map(|own| own.template(&self.defaults.config));
+        let template = own.as_ref().unwrap_or(&self.defaults.template);
         let mut connection = template.active(&start, now);
         self.recall_path(key.remote, &mut connection, now);
         if fast && options.keys.is_none() {

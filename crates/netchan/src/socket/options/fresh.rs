@@ -8,17 +8,14 @@ use std::{
     time::Duration,
 };
 
-use proto::tcp::{
-    Config, CongestionControl, Keepalive, Md5Key, Template, UserTimeoutOption, patience,
-    retries_in, time_of,
-};
+use proto::tcp::{Keepalive, Md5Key, patience, retries_in, time_of};
 
 use super::SocketOption;
 use crate::{
     emit::IpFields,
     errno::error,
     host::Host,
-    shard::{FastOpenOptions, Keys, Shape, TcpOptions},
+    shard::{FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Shape, TcpOptions, Wishes},
     socket::{UdpOptions, ao, multicast},
 };
 
@@ -47,19 +44,13 @@ pub(in crate::socket) struct Fresh {
 #[derive(Clone, Debug)]
 pub(in crate::socket) struct Seldom {
     pub keepalive: Keepalive,
+    /// Without keep-alive, which is there once it is switched on.
+    pub wishes: Wishes,
     linger: Option<Duration>,
-    receive_buffer: Option<usize>,
     send_buffer: Option<usize>,
     max_segment: Option<u16>,
     fast_open: FastOpenOptions,
-    user_timeout: Duration,
-    congestion: Option<CongestionControl>,
-    /// 0: as the stack's setting.
-    syn_count: u8,
-    linger2: Option<Duration>,
-    defer_accept: Duration,
     pacing_rate_max: u64,
-    window_clamp: u32,
     low_water: u32,
     unsent_low_water: u32,
     /// TCP_MD5SIG, TCP_AO_ADD_KEY.
@@ -73,16 +64,9 @@ pub(in crate::socket) struct Seldom {
 /// What a socket has that set none of them.
 static USUAL: LazyLock<Seldom> = LazyLock::new(Seldom::default);
 
-/// Most that TCP_LINGER2 grants: as Linux.
-const LINGER2_MAX: Duration = Duration::from_secs(120);
-
-/// Linux's SOCK_MIN_RCVBUF and SOCK_MIN_SNDBUF, before they are doubled.
-const RECEIVE_BUFFER_MIN: u32 = 1152;
+/// Linux's SOCK_MIN_SNDBUF, before it is doubled.
 
 const SEND_BUFFER_MIN: usize = 2304;
-
-/// RFC 7323 §2.3: no window exceeds 1 GiB.
-const RECEIVE_BUFFER_MAX: u32 = 1 << 30;
 
 /// As Linux: a window clamp is not less than half of the least buffer.
 const fn clamp_kept(bytes: u32) -> u32 {
@@ -130,18 +114,12 @@ impl Default for Seldom {
     fn default() -> Self {
         Self {
             keepalive: Keepalive::default(),
+            wishes: Wishes::default(),
             linger: None,
-            receive_buffer: None,
             send_buffer: None,
             max_segment: None,
             fast_open: FastOpenOptions::default(),
-            user_timeout: Duration::ZERO,
-            congestion: None,
-            syn_count: 0,
-            linger2: Some(Duration::ZERO),
-            defer_accept: Duration::ZERO,
             pacing_rate_max: u64::MAX,
-            window_clamp: 0,
             low_water: 1,
             unsent_low_water: 0,
             keys: None,
@@ -171,49 +149,22 @@ impl Fresh {
     }
 
     /// What a connection starts with.
-    pub fn tcp_options(&self, host: &Host) -> TcpOptions {
-        let special = self.keep_alive
-            || self.receive_buffer.is_some()
-            || self.window_clamp > 0
-            || !self.user_timeout.is_zero()
-            || self.congestion.is_some()
-            || self.changes_patience();
+    pub fn tcp_options(&self) -> TcpOptions {
+        let wishes = Wishes {
+            keepalive: self.keep_alive.then_some(self.keepalive),
+            ..self.wishes
+        };
         TcpOptions {
-            own: special.then(|| Box::new(self.template(host))),
+            own: (wishes != Wishes::default()).then(|| Box::new(wishes)),
             nagle: !self.no_delay,
             cork: self.cork,
             quick_ack: self.quick_ack,
             fields: self.fields,
             linger: self.linger,
-            defer_accept: retries_in(&host.tcp, self.defer_accept),
             keys: self.keys.clone(),
             max_segment: self.max_segment,
             fast_open: self.fast_open,
         }
-    }
-
-    /// For options that change more than a few switches.
-    #[cold]
-    fn template(&self, host: &Host) -> Template {
-        let mut config = host.tcp;
-        config.keepalive = self.keep_alive.then_some(self.keepalive);
-        config.receive_buffer = self.receive_room(config.receive_buffer);
-        // A size that was asked for stays; a clamp is where growth ends.
-        config.receive_buffer_max = match (self.receive_buffer, self.window_clamp) {
-            (Some(_), _) => 0,
-            (None, 0) => config.receive_buffer_max,
-            (None, clamp) => config.receive_buffer_max.min(clamp),
-        };
-        if !self.user_timeout.is_zero() {
-            config.retry_timeout = self.user_timeout;
-            if config.user_timeout_option == UserTimeoutOption::Negotiable {
-                // The application's own counts (CHANGEABLE of RFC 5482 §3.1).
-                config.user_timeout_option = UserTimeoutOption::Fixed;
-            }
-        }
-        config.congestion = self.congestion.unwrap_or(config.congestion);
-        self.set_patience(&mut config);
-        Template::new(&config)
     }
 
     /// TCP_MD5SIG: the keys are shared with what was opened before, which keeps those it has.
@@ -238,47 +189,6 @@ impl Fresh {
     /// The key of RFC 2385 for `peer`.
     pub fn key_of(&self, peer: IpAddr) -> Option<Arc<Md5Key>> {
         self.keys.as_ref()?.md5_of(peer)
-    }
-
-    /// TCP_SYNCNT, TCP_LINGER2 or TCP_DEFER_ACCEPT was set.
-    fn changes_patience(&self) -> bool {
-        let linger2 = self.linger2 != Some(Duration::ZERO);
-        self.syn_count > 0 || linger2 || !self.defer_accept.is_zero()
-    }
-
-    fn set_patience(&self, config: &mut Config) {
-        if self.syn_count > 0 {
-            config.syn_timeout = patience(config, self.syn_count);
-        }
-        config.fin_wait_2 = self.fin_wait_2(config);
-        // A listener that waits for data has to wait that long.
-        let retries = retries_in(config, self.defer_accept);
-        let least = patience(config, retries);
-        if retries > 0 && config.syn_received_timeout < least {
-            config.syn_received_timeout = least;
-        }
-    }
-
-    /// TCP_LINGER2, or the stack's setting.
-    pub fn fin_wait_2(&self, config: &Config) -> Duration {
-        match self.linger2 {
-            None => Duration::ZERO,
-            Some(Duration::ZERO) => config.fin_wait_2,
-            Some(limit) => limit.min(LINGER2_MAX),
-        }
-    }
-
-    /// SO_RCVBUF, or what there is without it; TCP_WINDOW_CLAMP, below which no window needs room.
-    pub fn receive_room(&self, default: u32) -> u32 {
-        let asked = self.receive_buffer;
-        let bytes = asked.map_or(default, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
-        let most = match self.window_clamp {
-            0 => RECEIVE_BUFFER_MAX,
-            clamp => clamp,
-        };
-        bytes
-            .clamp(RECEIVE_BUFFER_MIN, RECEIVE_BUFFER_MAX)
-            .min(most)
     }
 
     /// SO_MAX_PACING_RATE, bytes a second, if it is a limit.
@@ -327,7 +237,7 @@ impl Fresh {
             SocketOption::Broadcast(on) => self.broadcast = on,
             SocketOption::Linger(linger) => self.linger = linger,
             SocketOption::ReceiveBuffer(bytes) => {
-                self.receive_buffer = Some(bytes.max(RECEIVE_BUFFER_MIN as usize));
+                self.wishes.receive_buffer = Some(bytes.max(RECEIVE_BUFFER_MIN as usize));
             }
             SocketOption::SendBuffer(bytes) => {
                 self.send_buffer = Some(bytes.max(SEND_BUFFER_MIN));
@@ -342,13 +252,13 @@ impl Fresh {
             SocketOption::KeepCount(probes) => {
                 self.keepalive.probes = u8::try_from(probes).unwrap_or(u8::MAX)
             }
-            SocketOption::UserTimeout(timeout) => self.user_timeout = timeout,
-            SocketOption::Congestion(control) => self.congestion = Some(control),
-            SocketOption::SynCount(count) => self.syn_count = count,
-            SocketOption::Linger2(limit) => self.linger2 = limit,
-            SocketOption::DeferAccept(time) => self.defer_accept = time,
+            SocketOption::UserTimeout(timeout) => self.wishes.user_timeout = timeout,
+            SocketOption::Congestion(control) => self.wishes.congestion = Some(control),
+            SocketOption::SynCount(count) => self.wishes.syn_count = count,
+            SocketOption::Linger2(limit) => self.wishes.linger2 = limit,
+            SocketOption::DeferAccept(time) => self.wishes.defer_accept = time,
             SocketOption::PacingRateMax(rate) => self.pacing_rate_max = rate,
-            SocketOption::WindowClamp(bytes) => self.window_clamp = clamp_kept(bytes),
+            SocketOption::WindowClamp(bytes) => self.wishes.window_clamp = clamp_kept(bytes),
             SocketOption::ReceiveLowWater(bytes) => self.low_water = bytes.max(1),
             SocketOption::UnsentLowWater(bytes) => self.unsent_low_water = bytes,
             SocketOption::UrgentInline(on) => self.urgent_inline = on,
@@ -368,6 +278,7 @@ impl Fresh {
 
     /// What is kept of the option that `like` names.
     pub fn read(&self, host: &Host, like: SocketOption) -> SocketOption {
+        let tcp = &host.tcp.get();
         match like {
             SocketOption::ReuseAddress(_) => SocketOption::ReuseAddress(self.reuse_address),
             SocketOption::ReusePort(_) => SocketOption::ReusePort(self.reuse_port),
@@ -375,8 +286,9 @@ impl Fresh {
             SocketOption::Broadcast(_) => SocketOption::Broadcast(self.broadcast),
             SocketOption::Linger(_) => SocketOption::Linger(self.linger),
             SocketOption::ReceiveBuffer(_) => SocketOption::ReceiveBuffer(
-                self.receive_buffer
-                    .unwrap_or(host.tcp.receive_buffer as usize),
+                self.wishes
+                    .receive_buffer
+                    .unwrap_or(tcp.receive_buffer as usize),
             ),
             SocketOption::SendBuffer(_) => {
                 SocketOption::SendBuffer(self.send_buffer.unwrap_or(host.send_buffer))
@@ -386,31 +298,31 @@ impl Fresh {
             SocketOption::Cork(_) => SocketOption::Cork(self.cork),
             SocketOption::QuickAck(_) => SocketOption::QuickAck(self.quick_ack),
             SocketOption::MaxSegment(_) => {
-                SocketOption::MaxSegment(self.max_segment.unwrap_or(host.tcp.default_mss))
+                SocketOption::MaxSegment(self.max_segment.unwrap_or(tcp.default_mss))
             }
             SocketOption::KeepIdle(_) => SocketOption::KeepIdle(self.keepalive.idle),
             SocketOption::KeepInterval(_) => SocketOption::KeepInterval(self.keepalive.interval),
             SocketOption::KeepCount(_) => SocketOption::KeepCount(self.keepalive.probes.into()),
-            SocketOption::UserTimeout(_) => SocketOption::UserTimeout(self.user_timeout),
+            SocketOption::UserTimeout(_) => SocketOption::UserTimeout(self.wishes.user_timeout),
             SocketOption::Congestion(_) => {
-                SocketOption::Congestion(self.congestion.unwrap_or(host.tcp.congestion))
+                SocketOption::Congestion(self.wishes.congestion.unwrap_or(tcp.congestion))
             }
-            SocketOption::SynCount(_) => SocketOption::SynCount(match self.syn_count {
+            SocketOption::SynCount(_) => SocketOption::SynCount(match self.wishes.syn_count {
                 // How many fit into the time that the setting grants.
                 0 => (1..=127)
-                    .rfind(|&n| patience(&host.tcp, n) <= host.tcp.syn_timeout)
+                    .rfind(|&n| patience(tcp, n) <= tcp.syn_timeout)
                     .unwrap_or(1),
                 count => count,
             }),
             SocketOption::Linger2(_) => {
-                SocketOption::Linger2(self.linger2.map(|_| self.fin_wait_2(&host.tcp)))
+                SocketOption::Linger2(self.wishes.linger2.map(|_| self.wishes.fin_wait_2(tcp)))
             }
             SocketOption::DeferAccept(_) => {
-                let retries = retries_in(&host.tcp, self.defer_accept);
-                SocketOption::DeferAccept(time_of(&host.tcp, retries))
+                let retries = retries_in(tcp, self.wishes.defer_accept);
+                SocketOption::DeferAccept(time_of(tcp, retries))
             }
             SocketOption::PacingRateMax(_) => SocketOption::PacingRateMax(self.pacing_rate_max),
-            SocketOption::WindowClamp(_) => SocketOption::WindowClamp(self.window_clamp),
+            SocketOption::WindowClamp(_) => SocketOption::WindowClamp(self.wishes.window_clamp),
             SocketOption::ReceiveLowWater(_) => SocketOption::ReceiveLowWater(self.low_water),
             SocketOption::UnsentLowWater(_) => SocketOption::UnsentLowWater(self.unsent_low_water),
             SocketOption::UrgentInline(_) => SocketOption::UrgentInline(self.urgent_inline),
@@ -420,7 +332,7 @@ impl Fresh {
                 SocketOption::FastOpenNoCookie(self.fast_open.without_cookie)
             }
             SocketOption::FastOpenKeys(_) => {
-                SocketOption::FastOpenKeys(self.fast_open.keys.or(host.tcp.fast_open.keys))
+                SocketOption::FastOpenKeys(self.fast_open.keys.or(tcp.fast_open.keys))
             }
             SocketOption::Md5Key { .. } => like,
             SocketOption::Multicast(like) => SocketOption::Multicast(self.read_multicast(like)),

@@ -128,6 +128,59 @@ fn timeout_keeps_sack() {
     assert_eq!(again, [2, 3], "past what was sacked, in slow start");
 }
 
+/// What TCP_INFO says of timeouts, as Linux: each counts, the first of a row begins a recovery, and the time ends with the acknowledgment that
+/// ends the recovery, or goes on until now.
+#[test]
+fn timeouts_are_counted_and_timed() {
+    let mut pair = pair(true);
+    let told = |pair: &mut Pair| {
+        let now = pair.now;
+        let info = pair.ends[0].conn().info_at(now).sending;
+        (
+            info.timeouts,
+            info.timeout_recoveries,
+            info.timeout_time.as_millis(),
+        )
+    };
+    let expire = |pair: &mut Pair| {
+        let before = told(pair).0;
+        while told(pair).0 == before {
+            pair.now = pair.ends[0].conn().deadline();
+            let now = pair.now;
+            pair.ends[0].conn().on_timer(now);
+            pair.intercept();
+        }
+    };
+    assert_eq!(told(&mut pair), (0, 0, 0));
+    for round in 1..=2 {
+        pair.ends[0].write(&[7; 1000]);
+        pair.intercept();
+        let una = pair.ends[0].conn().snd.una;
+        expire(&mut pair);
+        let begun = pair.now;
+        assert_eq!(told(&mut pair).1, round);
+        expire(&mut pair);
+        expire(&mut pair);
+        pair.now = pair.now + Duration::from_millis(15);
+        let lasts = pair.now.since(begun).as_millis();
+        let before = told(&mut pair);
+        assert_eq!((before.0, before.1), (3 * round, round));
+        assert!(lasts > 600, "twice as long each time: {lasts}");
+        let mut header = pair.forge(0, Flags::ACK);
+        header.ack = una + 1000;
+        pair.deliver(0, &header, Vec::new());
+        let after = told(&mut pair);
+        assert_eq!(after, before, "the time is over, and was counted before");
+        pair.now = pair.now + Duration::from_secs(3);
+        assert_eq!(told(&mut pair), after);
+        if round == 1 {
+            assert_eq!(after.2, lasts);
+        } else {
+            assert!(after.2 > lasts, "both");
+        }
+    }
+}
+
 /// RFC 2018 §8: a peer that drops what it sacked is found out as soon as SND.UNA stands before it; everything goes out again.
 #[test]
 fn reneging() {

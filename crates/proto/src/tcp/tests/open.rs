@@ -1,7 +1,7 @@
 //! Opens: active, passive, simultaneous, refused, given up; and what a SYN negotiates.
 
 use super::*;
-use crate::wire::tcp::Options;
+use crate::wire::tcp::{Options, Timestamps};
 
 fn plain() -> Config {
     Config {
@@ -225,6 +225,43 @@ fn unacceptable_ack_in_syn_sent() {
         assert!(pair.intercept().is_empty(), "no RST for a RST");
     }
     assert_eq!(pair.ends[0].state(), State::SynSent);
+}
+
+/// RFC 7323 §3.2: the echo of a timestamp that no SYN said is refused, and we go on; an echo of any SYN's, also the first of several, is good,
+/// and so is zero, which says nothing.
+#[test]
+fn an_echo_that_no_syn_said_is_refused() {
+    for (ago_ms, good) in [(-1, false), (0, true), (1500, true), (1501, false)] {
+        let mut pair = Pair::listening(1, &Config::default(), &Config::default());
+        pair.intercept();
+        let syn = pair.ends[0].sent[0].1.header;
+        pair.now = pair.now + Duration::from_millis(1000);
+        let now = pair.now;
+        pair.ends[0].conn().on_timer(now);
+        pair.intercept();
+        pair.now = pair.now + Duration::from_millis(500);
+        let said = syn.options.timestamps.unwrap().value;
+        let mut header = Header {
+            flags: Flags::ACK | Flags::SYN,
+            ack: ISS[0] + 1,
+            ..pair.forge(0, Flags::NONE)
+        };
+        header.options.timestamps = Some(Timestamps {
+            value: 77,
+            echo: said.wrapping_add(1500).wrapping_add_signed(-ago_ms),
+        });
+        let input = pair.deliver(0, &header, Vec::new()).unwrap();
+        if good {
+            assert_eq!(pair.ends[0].state(), State::Established, "{ago_ms}");
+            continue;
+        }
+        assert_eq!(input.drop, Some(Drop::Paws), "{ago_ms}");
+        let reset = pair.intercept().pop().unwrap().1;
+        assert_eq!((reset.flags, reset.seq), (Flags::RST, ISS[0] + 1));
+        header.options.timestamps = Some(Timestamps { value: 77, echo: 0 });
+        pair.deliver(0, &header, Vec::new());
+        assert_eq!(pair.ends[0].state(), State::Established, "after all");
+    }
 }
 
 /// A RST without an acceptable ACK could be anybody's.

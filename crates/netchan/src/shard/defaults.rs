@@ -1,0 +1,150 @@
+//! What connections begin with: the stack's TCP settings, and what a socket wants otherwise.
+
+use std::time::Duration;
+
+use proto::tcp::{
+    Config, CongestionControl, Keepalive, Template, UserTimeoutOption, patience, retries_in,
+};
+
+use super::Shard;
+
+/// Most that TCP_LINGER2 grants: as Linux.
+const LINGER2_MAX: Duration = Duration::from_secs(120);
+/// Linux's SOCK_MIN_RCVBUF, before it is doubled.
+pub const RECEIVE_BUFFER_MIN: u32 = 1152;
+/// RFC 7323 §2.3: no window exceeds 1 GiB.
+const RECEIVE_BUFFER_MAX: u32 = 1 << 30;
+
+/// The stack's settings as a shard has them.
+#[derive(Debug)]
+pub(super) struct Defaults {
+    pub config: Config,
+    /// The same made ready, for sockets without wishes of their own.
+    pub template: Template,
+}
+
+impl Defaults {
+    pub fn new(config: &Config) -> Self {
+        Self {
+            config: *config,
+            template: Template::new(config),
+        }
+    }
+}
+
+/// What a socket wants otherwise than the stack's settings say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wishes {
+    /// SO_KEEPALIVE, with its times.
+    pub keepalive: Option<Keepalive>,
+    /// SO_RCVBUF, bytes.
+    pub receive_buffer: Option<usize>,
+    /// TCP_WINDOW_CLAMP, bytes; 0: none.
+    pub window_clamp: u32,
+    /// TCP_USER_TIMEOUT; zero: as the stack's setting.
+    pub user_timeout: Duration,
+    /// TCP_CONGESTION.
+    pub congestion: Option<CongestionControl>,
+    /// TCP_SYNCNT; 0: as the stack's setting.
+    pub syn_count: u8,
+    /// TCP_LINGER2; zero: as the stack's setting; `None`: it does not wait.
+    pub linger2: Option<Duration>,
+    /// TCP_DEFER_ACCEPT; zero: off.
+    pub defer_accept: Duration,
+}
+
+impl Default for Wishes {
+    fn default() -> Self {
+        Self {
+            keepalive: None,
+            receive_buffer: None,
+            window_clamp: 0,
+            user_timeout: Duration::ZERO,
+            congestion: None,
+            syn_count: 0,
+            linger2: Some(Duration::ZERO),
+            defer_accept: Duration::ZERO,
+        }
+    }
+}
+
+impl Wishes {
+    /// What a connection begins with where the stack's settings are `config`.
+    #[cold]
+    pub fn template(&self, config: &Config) -> Template {
+        let mut config = *config;
+        config.keepalive = self.keepalive.or(config.keepalive);
+        config.receive_buffer = self.receive_room(config.receive_buffer);
+        // A size that was asked for stays; a clamp is where growth ends.
+        config.receive_buffer_max = match (self.receive_buffer, self.window_clamp) {
+            (Some(_), _) => 0,
+            (None, 0) => config.receive_buffer_max,
+            (None, clamp) => config.receive_buffer_max.min(clamp),
+        };
+        if !self.user_timeout.is_zero() {
+            config.retry_timeout = self.user_timeout;
+            if config.user_timeout_option == UserTimeoutOption::Negotiable {
+                // The application's own counts (CHANGEABLE of RFC 5482 §3.1).
+                config.user_timeout_option = UserTimeoutOption::Fixed;
+            }
+        }
+        config.congestion = self.congestion.unwrap_or(config.congestion);
+        self.set_patience(&mut config);
+        Template::new(&config)
+    }
+
+    fn set_patience(&self, config: &mut Config) {
+        if self.syn_count > 0 {
+            config.syn_timeout = patience(config, self.syn_count);
+        }
+        config.fin_wait_2 = self.fin_wait_2(config);
+        // A listener that waits for data has to wait that long.
+        let retries = retries_in(config, self.defer_accept);
+        let least = patience(config, retries);
+        if retries > 0 && config.syn_received_timeout < least {
+            config.syn_received_timeout = least;
+        }
+    }
+
+    /// How long FIN-WAIT-2 lasts.
+    pub fn fin_wait_2(&self, config: &Config) -> Duration {
+        match self.linger2 {
+            None => Duration::ZERO,
+            Some(Duration::ZERO) => config.fin_wait_2,
+            Some(limit) => limit.min(LINGER2_MAX),
+        }
+    }
+
+    /// SO_RCVBUF, or what there is without it; TCP_WINDOW_CLAMP, below which no window needs room.
+    pub fn receive_room(&self, default: u32) -> u32 {
+        let asked = self.receive_buffer;
+        let bytes = asked.map_or(default, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        let most = match self.window_clamp {
+            0 => RECEIVE_BUFFER_MAX,
+            clamp => clamp,
+        };
+        bytes
+            .clamp(RECEIVE_BUFFER_MIN, RECEIVE_BUFFER_MAX)
+            .min(most)
+    }
+}
+
+impl Shard {
+    /// The stack's TCP settings are `config` now: connections that are opened from now on, actively or by a listener, begin with them.
+    pub fn set_tcp(&mut self, config: &Config) {
+        let before = self.defaults.config.fast_open.black_hole;
+        if before != config.fast_open.black_hole {
+            self.fast_opens.forget_black_hole();
+        }
+        self.defaults = Defaults::new(config);
+        for listener in self.listeners.iter_mut() {
+            listener.begin_with(config);
+        }
+    }
+
+    /// Forgets what earlier connections told of their peers and paths.
+    pub fn forget_peers(&mut self) {
+        self.fast_opens.forget_peers();
+        self.paths.clear();
+    }
+}
