@@ -4,6 +4,21 @@ mod tcp_script;
 
 use std::{fs, path::Path};
 
+/// A closed window opens when all that is outstanding is lost or sacked, and the pace lets none of it leave yet: the retransmission timer, which had
+/// been the persist timer, did not run (RFC 6298 §5.1).
+#[rustfmt::skip]
+const PACED_BEHIND_A_PROBE: &[u8] = &[
+    93, 93, 29, 0, 49, 252, 41, 0, 167, 167, 10, 167, 255, 204, 104, 104,
+    197, 104, 14, 58, 57, 108, 108, 104, 104, 104, 91, 104, 255, 104, 104, 197,
+    197, 197, 197, 197, 197, 197, 104, 14, 58, 57, 104, 91, 104, 104, 91, 104,
+    104,
+];
+
+#[test]
+fn outstanding_data_has_a_timer_when_the_window_opens() {
+    tcp_script::run(PACED_BEHIND_A_PROBE);
+}
+
 /// SplitMix64.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);

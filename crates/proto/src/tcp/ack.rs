@@ -197,11 +197,11 @@ impl Connection {
         }
         if self.snd.una == self.snd.end + u32::from(self.fin_queued) {
             // The probes have carried the last of it.
-            self.stop_probing();
+            self.stop_probing(now);
         } else if self.snd.wnd > 0 {
             if self.snd.una < self.snd.nxt && self.snd.wnd >= self.snd.mss.into() {
                 // The window opened over the probe: what that carried goes before what follows it.
-                self.stop_probing();
+                self.stop_probing(now);
             }
             self.note_more_to_send();
         }

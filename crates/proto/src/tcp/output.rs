@@ -305,7 +305,7 @@ impl Connection {
         let end = stretch.end();
         let is_new = stretch.start == self.snd.nxt;
         if self.probing {
-            self.stop_probing(); // the window opened
+            self.stop_probing(now); // the window opened
         }
         if !is_new {
             self.send_lost(stretch, now);

@@ -16,14 +16,18 @@ impl Connection {
         }
     }
 
-    /// The window is open, or there is nothing to probe for.
-    pub(super) fn stop_probing(&mut self) {
+    /// The window is open, or there is nothing to probe for. The persist timer becomes the retransmission timer of what is outstanding (RFC 6298
+    /// §5.1), which may be lost, all of it, and wait for the pace.
+    pub(super) fn stop_probing(&mut self, now: Instant) {
         self.probing = false;
         if self.sent.in_flight() > 0 && self.snd.wnd > 0 {
             self.send_again(); // what the probes carried was most likely refused
         }
         self.rtt.end_back_off();
         self.timers.retransmit = Instant::FAR;
+        if self.snd.una != self.snd.nxt {
+            self.arm_retransmit(now);
+        }
     }
 
     /// A zero-window probe: one byte, or the FIN; or, where a small window was refused as silly,
