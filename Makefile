@@ -11,6 +11,7 @@ TEST_PROGRAMS = ip ping tcpdump iperf3 nc nft curl ethtool valgrind python3 rsyn
 # `make soak` takes these; a seed that failed is replayed with NETCHAN_SEED=<seed> NETCHAN_SEEDS=1.
 SOAK_SEEDS ?= 2000
 SOAK_WORLDS ?= 100000
+# Of the live stack, and of each fuzz target.
 SOAK_FUZZ_SECONDS ?= 600
 SOAK_BULK_MIB ?= 1024
 # Of each fuzz target.
@@ -81,12 +82,15 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
+# Its programs are the tests' and nmap; servers (redis, nginx, sshd) are tried where somebody installed them, as installing starts them on some systems.
+soak: TEST_PACKAGES += nmap
+soak: TEST_PROGRAMS += nmap
 soak: test-tools build
 	NETCHAN_SEEDS=$(SOAK_SEEDS) $(CARGO) test --release -p netchan-lab --test simulation -- --nocapture
 	NETCHAN_SEEDS=$(SOAK_WORLDS) $(CARGO) test --release -p netchan-lab --test tcp_world
 	NETCHAN_SYSTEM=1 NETCHAN_SOAK=1 NETCHAN_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) NETCHAN_BULK_MIB=$(SOAK_BULK_MIB) \
 		$(CARGO) test --release --workspace --test system
-	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then $(MAKE) fuzz; else echo 'make soak: no nightly toolchain with cargo-fuzz, nothing was fuzzed'; fi
+	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then $(MAKE) fuzz FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS); else echo 'make soak: no nightly toolchain with cargo-fuzz, nothing was fuzzed'; fi
 
 # What the fuzzer finds anew stays in fuzz/corpus, which is not kept; fuzz/seeds is, and small.
 fuzz:

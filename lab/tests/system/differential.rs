@@ -1,6 +1,7 @@
 //! netchan beside Linux, connection by connection, through a relay that loses, delays, repeats and breaks what passes: `netchan_lab::differential`.
 //!
-//! `NETCHAN_SEED=n` begins with that group; the seed of one that failed is in its message. `make soak` tries more of them, on worse links.
+//! `NETCHAN_SEED=n` begins with that group, `NETCHAN_SEEDS=n` tries so many; the seed of one that failed is in its message. `make soak` tries more of
+//! them, on worse links: its seeds are replayed with `NETCHAN_SOAK=1`.
 
 use std::{io, time::Duration};
 
@@ -22,9 +23,9 @@ pub const CASES: &[Case] = &[
 const SOAK: u64 = 60;
 
 fn groups(knobs: &Knobs, kind: &str, quick: u64) -> Outcome {
-    let first = std::env::var("NETCHAN_SEED").ok();
-    let first = first.and_then(|v| v.parse().ok()).unwrap_or(1);
-    let count = if knobs.soak { SOAK } else { quick };
+    let number = |name| std::env::var(name).ok()?.parse().ok();
+    let first: u64 = number("NETCHAN_SEED").unwrap_or(1);
+    let count = number("NETCHAN_SEEDS").unwrap_or(if knobs.soak { SOAK } else { quick });
     let failed: Vec<_> = (first..first + count)
         .filter_map(|seed| one(kind, seed, knobs.soak).err())
         .collect();

@@ -515,6 +515,8 @@ fn probes(knobs: &Knobs) -> Outcome {
     println!("    {}", said.output.trim());
     if knobs.soak && find("nmap").is_some() {
         nmap(&target)?;
+    } else {
+        println!("    not done: nmap itself, which the long form takes where it is installed");
     }
     target.serves()?;
     target.is_as_before(0)?;
