@@ -1,6 +1,6 @@
 //! Urgent data as BSD's sockets have it (RFC 6093 §3.1, RFC 9293 MUST-30, MUST-31, MUST-33, MUST-62).
 
-use std::io::IoSlice;
+use std::{io::IoSlice, time::Duration};
 
 use netchan::socket::{Kind, Readiness, ReceiveFlags, Socket, SocketOption};
 
@@ -105,6 +105,29 @@ fn alone_it_makes_nothing_readable() {
     world.settle();
     assert!(is_readable(&server));
     assert_eq!(receive(&server, 9), Ok(b"x".to_vec()));
+}
+
+/// A reset behind the urgent byte is an error, not the end of the stream (the differential case's seed 100019 on a veth).
+#[test]
+fn a_reset_behind_it_is_told() {
+    for looks in [false, true] {
+        let world = World::plain();
+        let (client, server) = world.pair(&[SocketOption::NoDelay(true)]);
+        assert_eq!(send_urgent(&client, b"ab!"), Ok(3));
+        world.settle();
+        assert_eq!(receive(&server, 9), Ok(b"ab".to_vec()));
+        let reset = SocketOption::Linger(Some(Duration::ZERO));
+        client.set_option(reset).unwrap();
+        drop(client);
+        world.settle();
+        let flags = ReceiveFlags {
+            peek: looks,
+            ..ReceiveFlags::default()
+        };
+        let got = receive_with(&server, 9, flags);
+        assert_eq!(got, Err(libc::ECONNRESET), "peek: {looks}");
+        assert_eq!(receive(&server, 9), Ok(Vec::new()), "once");
+    }
 }
 
 #[test]

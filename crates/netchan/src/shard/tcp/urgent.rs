@@ -112,9 +112,14 @@ impl Shard {
             self.tcp_consumed(number, n);
         }
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
-        if copied == 0 && !socket.end_of_stream() && to.has_room() {
-            return Err(libc::EAGAIN);
+        if copied > 0 || !to.has_room() {
+            return Ok(copied);
         }
-        Ok(copied)
+        // As if nothing were there, which an urgent byte that is passed over is not.
+        match socket.take_error() {
+            Some(error) => Err(error),
+            None if socket.end_of_stream() => Ok(0),
+            None => Err(libc::EAGAIN),
+        }
     }
 }
