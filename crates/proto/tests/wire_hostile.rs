@@ -1,12 +1,14 @@
 //! Bytes from anywhere: random, cut, and packets of ours with a few bytes changed. Nothing panics,
 //! and what a parser accepts holds together (the assertions are in `wire_common/probe.rs`).
 
+use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 use proptest::prelude::*;
 use proto::wire::ethernet::{EtherType, MacAddr};
 use proto::wire::ipv6::extension::FragmentHeader;
-use proto::wire::{Protocol, ethernet, icmpv6, ipv6};
+use proto::wire::{Protocol, ethernet, icmpv6, ipv6, tcp};
 
 mod wire_common;
 use wire_common::{
@@ -87,6 +89,42 @@ fn chain() -> impl Strategy<Value = Vec<u8>> {
         bytes.push(last);
         bytes
     })
+}
+
+/// All 40 bytes of options, without the NOPs that we would put between them: SACK beside AccECN, and beside timestamps and a user timeout.
+#[test]
+fn options_packed_closer_than_ours() {
+    let sack = |blocks: u8| [&[5, 2 + 8 * blocks][..], &vec![7; 8 * usize::from(blocks)]].concat();
+    let accecn = [172, 5, 1, 2, 3, 1];
+    let timestamps = [8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
+    for options in [
+        [&sack(4)[..], &accecn].concat(),
+        [&timestamps[..], &sack(3), &[28, 4, 0, 9]].concat(),
+    ] {
+        assert_eq!(options.len(), 40);
+        let mut segment = vec![0; 20];
+        segment[12] = 15 << 4;
+        segment[13] = 16;
+        segment.extend(options);
+        assert!(tcp::Header::parse(&segment).is_ok());
+        probe::tcp(&segment);
+    }
+}
+
+/// Each parser gets what the fuzzer kept for any of them.
+#[test]
+fn bytes_that_the_fuzzer_kept() {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    let mut count = 0;
+    for target in fs::read_dir(seeds).expect("the corpora") {
+        let folder = target.expect("an entry").path();
+        for entry in fs::read_dir(folder).expect("a corpus") {
+            let bytes = fs::read(entry.expect("an entry").path()).expect("a seed");
+            probe::everything(&bytes);
+            count += 1;
+        }
+    }
+    assert!(count >= 50, "{count} seeds");
 }
 
 proptest! {

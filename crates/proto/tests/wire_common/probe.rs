@@ -413,6 +413,27 @@ pub fn udp(datagram: &[u8]) {
     }
 }
 
+/// Others may pack their options closer than we do: of SACK blocks what fits is sent (RFC 2018 §3), and the AccECN option gives way to all others
+/// (RFC 9768 §3.2.3.3).
+fn as_sent(header: &mut tcp::Header) {
+    let options = &mut header.options;
+    let stamps = if options.timestamps.is_some() { 12 } else { 0 };
+    let timeout = if options.user_timeout == 0 { 0 } else { 4 };
+    let mut sack = SackBlocks::NONE;
+    for (left, right) in (options.sack.as_slice().iter()).take((36 - stamps - timeout) / 8) {
+        sack.push(*left, *right);
+    }
+    options.sack = sack;
+    let syn = header.flags.contains(Flags::SYN);
+    if let Some(counters) = options.accecn {
+        options.accecn = None;
+        let room = 40 - options.len(syn);
+        if usize::from(2 + 3 * counters.len) <= room {
+            options.accecn = Some(counters);
+        }
+    }
+}
+
 pub fn tcp(segment: &[u8]) {
     let (a, b) = (
         IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -429,6 +450,7 @@ pub fn tcp(segment: &[u8]) {
         // Taken where they stand, not sent: nobody has blocks before there is a connection.
         header.options.sack = SackBlocks::NONE;
     }
+    as_sent(&mut header);
     let mut again = [0; 60];
     let written = header.emit(&mut again);
     assert!(written > 0);
