@@ -1,6 +1,9 @@
 //! A whole stack that does what bytes say: frames of any kind, segments near what its connections expect, calls and time, in any order. Nothing
 //! panics or spins, and afterwards the stack still answers a SYN. The fuzz target `stack` and a test run these scripts.
 
+#[path = "../../../crates/proto/tests/tcp_script/bytes.rs"]
+mod bytes;
+
 use std::{
     collections::VecDeque,
     io::{IoSlice, IoSliceMut},
@@ -19,6 +22,7 @@ use netchan::{
 };
 use percore::slab::Slab;
 
+use self::bytes::Bytes;
 use super::frames::{Ends, Random, Segment, arp, corpus, mutate, tcp};
 
 const PORT: u16 = 8000;
@@ -27,22 +31,7 @@ const STEPS: usize = 120;
 const TURNS_MAX: usize = 2_000;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// A script, read from the front; zeros behind its end.
-struct Bytes<'a>(&'a [u8]);
-
 impl Bytes<'_> {
-    fn u8(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else {
-            return 0;
-        };
-        self.0 = rest;
-        *first
-    }
-
-    fn u16(&mut self) -> u16 {
-        u16::from_be_bytes([self.u8(), self.u8()])
-    }
-
     /// A number at `point`, near it, or far away.
     fn near(&mut self, point: u32) -> u32 {
         match self.u8() & 7 {

@@ -11,7 +11,7 @@ use crate::{
     loss::lose,
     place::{KERNEL, Knobs, OURS, Place, SOON, socket_address},
     process::Process,
-    transfer::{hex, patience, place_for},
+    transfer::{curl_arguments, hex, patience, place_for},
 };
 
 pub const CASES: &[Case] = &[
@@ -85,21 +85,8 @@ fn fetch(
     (mib, mut block): (usize, Vec<u8>),
 ) -> Result<f64, String> {
     let seconds = patience(mib).as_secs().to_string();
-    let arguments = [
-        "--silent",
-        "--show-error",
-        "--fail",
-        "--max-time",
-        &seconds,
-        url,
-    ];
-    let command = if serving {
-        let mut command = place.command("curl");
-        command.args(arguments);
-        command
-    } else {
-        place.netchan_run(link, "curl", &arguments)?
-    };
+    let link = (!serving).then_some(link);
+    let command = place.command_on(link, "curl", &curl_arguments(&seconds, url))?;
     let begin = std::time::Instant::now();
     let mut curl = Process::start_piped(command, &place.folder, "curl")?;
     let mut output = curl.stdout().ok_or("no pipe")?;

@@ -65,28 +65,25 @@ serve() if len(sys.argv) == 1 else client(int(sys.argv[1]), sys.argv[2])
 ";
 
 /// Marks some of what may be marked, at the kernel's end of the link, and counts what the ends say about it but in their SYNs.
-const MARKS: &str = "\
-table netdev marks {
-  counter echoed_in { }
-  counter echoed_out { }
-  counter reduced_in { }
-  counter reduced_out { }
-  chain in {
-    type filter hook ingress device \"nc0\" priority 0;
-    tcp flags & (syn|ecn) == ecn counter name echoed_in
-    tcp flags & (syn|cwr) == cwr counter name reduced_in
+fn marks() -> String {
+    let chain = |way: &str, hook: &str| {
+        format!(
+            "\
+  counter echoed_{way} {{ }}
+  counter reduced_{way} {{ }}
+  chain {way} {{
+    type filter hook {hook} device \"nc0\" priority 0;
+    tcp flags & (syn|ecn) == ecn counter name echoed_{way}
+    tcp flags & (syn|cwr) == cwr counter name reduced_{way}
     ip ecn != not-ect numgen random mod 100 < 5 ip ecn set ce
     ip6 ecn != not-ect numgen random mod 100 < 5 ip6 ecn set ce
-  }
-  chain out {
-    type filter hook egress device \"nc0\" priority 0;
-    tcp flags & (syn|ecn) == ecn counter name echoed_out
-    tcp flags & (syn|cwr) == cwr counter name reduced_out
-    ip ecn != not-ect numgen random mod 100 < 5 ip ecn set ce
-    ip6 ecn != not-ect numgen random mod 100 < 5 ip6 ecn set ce
-  }
+  }}
+"
+        )
+    };
+    let (received, sent) = (chain("in", "ingress"), chain("out", "egress"));
+    format!("table netdev marks {{\n{received}{sent}}}\n")
 }
-";
 
 /// At 5 % of marks CUBIC and Reno come to some six segments (RFC 9438 §5.1, RFC 8312); without reaction to a thousand and more within a MiB.
 const WINDOW_MAX: u64 = 80;
@@ -102,7 +99,7 @@ fn slows(knobs: &Knobs) -> Outcome {
     Ok(())
 }
 
-/// A place whose kernel asks for ECN and whose link carries single segments, marked as [`MARKS`] says.
+/// A place whose kernel asks for ECN and whose link carries single segments, marked as [`marks`] says.
 fn place_with_marks() -> Result<Place, String> {
     let place = place_for("tap:nc0")?;
     let ask = ["-q", "-w", "net.ipv4.tcp_ecn=1"];
@@ -112,7 +109,7 @@ fn place_with_marks() -> Result<Place, String> {
     let single = ["-K", "nc0", "tso", "off", "gso", "off", "gro", "off"];
     place.run("ethtool", &single, SOON)?.success()?;
     let rules = place.folder.join("marks");
-    fs::write(&rules, MARKS).map_err(|e| e.to_string())?;
+    fs::write(&rules, marks()).map_err(|e| e.to_string())?;
     place
         .run("nft", &["-f", &rules.to_string_lossy()], SOON)?
         .success()?;

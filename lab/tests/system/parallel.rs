@@ -7,8 +7,7 @@ use serde_json::Value;
 use crate::{
     Case, Outcome,
     place::{KERNEL, Knobs, OURS, SOON},
-    process::Process,
-    transfer::place_for,
+    transfer::{iperf3_ends, place_for},
 };
 
 pub const CASES: &[Case] = &[("sixteen_streams", streams)];
@@ -39,25 +38,9 @@ fn once(seconds: u64, way: Option<&str>, serving: bool, v6: bool) -> Result<Stri
     let listen = ["-s", "-1", "-J", "-B", at];
     let mut connect = vec!["-c", at, "-t", &time, "-P", &streams, "-J"];
     connect.extend(way);
-    let start = |on_netchan: bool, arguments: &[&str], name: &str| -> Result<Process, String> {
-        let command = if on_netchan {
-            place.netchan_run("tap:nc0", "iperf3", arguments)?
-        } else {
-            let mut command = place.command("iperf3");
-            command.args(arguments);
-            command
-        };
-        Process::start(command, &place.folder, name)
-    };
-    let mut server = start(serving, &listen, "iperf3-server")?;
-    place.wait_listening(&mut server, serving, 5201)?;
     let patience = Duration::from_secs(2 * seconds) + SOON + SOON;
-    let client = start(!serving, &connect, "iperf3-client")?.finish(patience)?;
-    let client = client
-        .success()
-        .map_err(|e| format!("{e}; server: {}", server.said()))?;
-    let server = server.finish(SOON)?.success()?;
-    let [client, server] = [client, server].map(|end| {
+    let ends = iperf3_ends(&place, "tap:nc0", serving, (&listen, &connect), patience)?;
+    let [client, server] = ends.map(|end| {
         serde_json::from_str::<Value>(&end.output).map_err(|e| format!("{e}: {}", end.output))
     });
     let (client, server) = (client?, server?);

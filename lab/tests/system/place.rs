@@ -180,6 +180,21 @@ impl Place {
         Process::start(command, &self.folder, &format!("{program}-kernel"))
     }
 
+    /// A program on netchan over `link`, or (none) on the kernel.
+    pub fn command_on(
+        &self,
+        link: Option<&str>,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Command, String> {
+        if let Some(link) = link {
+            return self.netchan_run(link, program, arguments);
+        }
+        let mut command = self.command(program);
+        command.args(arguments);
+        Ok(command)
+    }
+
     /// Another part of this binary in the namespace.
     pub fn inner(&self, arguments: &[&str]) -> Result<Process, String> {
         let here = std::env::current_exe().map_err(|e| e.to_string())?;

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     Case, Outcome,
     place::{KERNEL, Knobs, OURS, Place, SOON, socket_address},
-    process::Process,
+    process::{Finished, Process},
 };
 
 pub const CASES: &[Case] = &[
@@ -96,17 +96,15 @@ pub fn hash_file(path: &Path) -> Result<(String, u64), String> {
     Ok((hex(Sha256::new_with_prefix(&bytes)), bytes.len() as u64))
 }
 
+/// What curl is told: to say nothing but errors, to count an HTTP error as one, and when to give up.
+pub const fn curl_arguments<'a>(seconds: &'a str, url: &'a str) -> [&'a str; 6] {
+    let [silent, errors] = ["--silent", "--show-error"];
+    [silent, errors, "--fail", "--max-time", seconds, url]
+}
+
 /// Fetches with curl (which gives up by itself) and compares.
 pub fn fetch(place: &Place, mut command: Command, url: &str, sum: &str, mib: usize) -> Outcome {
-    let seconds = patience(mib).as_secs().to_string();
-    command.args([
-        "--silent",
-        "--show-error",
-        "--fail",
-        "--max-time",
-        &seconds,
-        url,
-    ]);
+    command.args(curl_arguments(&patience(mib).as_secs().to_string(), url));
     let mut curl = Process::start_piped(command, &place.folder, "curl")?;
     let (got, length) = hash_output(&mut curl)?;
     curl.finish(SOON)?.success()?;
@@ -222,9 +220,7 @@ pub fn nc_in(
         let mut command = if on_netchan {
             place.netchan_run_in(regime, link, "nc", &arguments)?
         } else {
-            let mut command = place.command("nc");
-            command.args(&arguments);
-            command
+            place.command_on(None, "nc", &arguments)?
         };
         if on_netchan == sending {
             command.stdin(Stdio::from(
@@ -300,23 +296,28 @@ pub fn run_iperf3(
     let listen = ["-s", "-1", "-B", at];
     let mut connect = vec!["-c", at, "-n", amount, "-J"];
     connect.extend(reverse.then_some("-R"));
+    iperf3_ends(place, link, serving, (&listen, &connect), patience).map(drop)
+}
+
+/// iperf3 at both ends with these arguments, netchan at the listening one or (not `serving`) the other; what client and server said.
+pub fn iperf3_ends(
+    place: &Place,
+    link: &str,
+    serving: bool,
+    (listen, connect): (&[&str], &[&str]),
+    patience: Duration,
+) -> Result<[Finished; 2], String> {
     let start = |on_netchan: bool, arguments: &[&str], name: &str| -> Result<Process, String> {
-        let command = if on_netchan {
-            place.netchan_run(link, "iperf3", arguments)?
-        } else {
-            let mut command = place.command("iperf3");
-            command.args(arguments);
-            command
-        };
+        let command = place.command_on(on_netchan.then_some(link), "iperf3", arguments)?;
         Process::start(command, &place.folder, name)
     };
-    let mut server = start(serving, &listen, "iperf3-server")?;
+    let mut server = start(serving, listen, "iperf3-server")?;
     place.wait_listening(&mut server, serving, 5201)?;
-    let client = start(!serving, &connect, "iperf3-client")?
-        .finish(patience)?
-        .success();
-    client.map_err(|e| format!("{e}; server: {}", server.said()))?;
-    server.finish(SOON)?.success().map(drop)
+    let client = start(!serving, connect, "iperf3-client")?.finish(patience)?;
+    let client = client
+        .success()
+        .map_err(|e| format!("{e}; server: {}", server.said()))?;
+    Ok([client, server.finish(SOON)?.success()?])
 }
 
 /// tcpdump looks at whole packets of netchan's in both families and finds no checksum wrong.

@@ -14,14 +14,8 @@ fn the_ip_header_says_what_tcp_says_of_congestion() {
         for tos in [0, 0x28, 0xb9, 0xff] {
             for ecn in [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce] {
                 let fields = IpFields { ttl: 9, tos };
-                let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
-                let key = FlowKey {
-                    local,
-                    remote,
-                    local_port: 1,
-                    remote_port: 2,
-                    protocol: Protocol::TCP,
-                };
+                let key = FlowKey::between(local, remote);
+                let (local, remote) = (key.local, key.remote);
                 let template = Template::new(&key, fields);
                 let fill = |text: &mut [u8]| {
                     text.fill(1);

@@ -27,6 +27,19 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
+    /// TCP from port 1 to port 2, for tests.
+    #[cfg(test)]
+    pub fn between(local: &str, remote: &str) -> Self {
+        let [local, remote] = [local, remote].map(|ip| ip.parse().unwrap());
+        Self {
+            local,
+            remote,
+            local_port: 1,
+            remote_port: 2,
+            protocol: Protocol::TCP,
+        }
+    }
+
     /// The flow of a packet that we sent: an IP header without options or extension headers, then ports.
     pub fn of_sent(bytes: &[u8]) -> Option<Self> {
         let (source, destination, protocol, upper): (IpAddr, IpAddr, u8, usize) =

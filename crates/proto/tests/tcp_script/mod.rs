@@ -1,6 +1,9 @@
 //! A connection that does what bytes say: how it opens, then segments (numbers near those that matter), calls and time, in any order. Nothing panics,
 //! every invariant holds after each step, and nothing grows. The fuzz target `connection` and a test run these scripts.
 
+mod bytes;
+
+use self::bytes::Bytes;
 use proto::ip::Ecn;
 use proto::tcp::{
     Config, CongestionControl, Connection, EcnMode, Events, IcmpError, Keepalive, ReceiveQueue,
@@ -14,22 +17,7 @@ const STEPS: usize = 300;
 const ISS: SeqNum = SeqNum(0xffff_ff00);
 const IRS: SeqNum = SeqNum(0x7fff_fff0);
 
-/// A script, read from the front; zeros behind its end.
-struct Bytes<'a>(&'a [u8]);
-
 impl Bytes<'_> {
-    fn u8(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else {
-            return 0;
-        };
-        self.0 = rest;
-        *first
-    }
-
-    fn u16(&mut self) -> u16 {
-        u16::from_be_bytes([self.u8(), self.u8()])
-    }
-
     fn bit(&mut self) -> bool {
         self.u8() & 1 == 1
     }

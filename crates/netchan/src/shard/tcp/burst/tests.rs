@@ -82,14 +82,8 @@ fn a_link_is_told_what_to_finish() {
         ("10.0.0.1", "10.0.0.2", 20, 1),
         ("fd00::1", "fd00::2", 40, 4),
     ] {
-        let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
-        let key = FlowKey {
-            local,
-            remote,
-            local_port: 1,
-            remote_port: 2,
-            protocol: Protocol::TCP,
-        };
+        let key = FlowKey::between(local, remote);
+        let (local, remote) = (key.local, key.remote);
         let template = Template::new(&key, IpFields::default());
         for (len, flags, gso) in [
             (2500, Flags::ACK, kind),
