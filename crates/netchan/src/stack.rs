@@ -2,6 +2,8 @@
 
 mod backlog;
 mod hold;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::{
@@ -89,6 +91,8 @@ impl Halves {
 /// Everything of one stack.
 pub(crate) struct Stack {
     pub regime: Regime,
+    /// Connections opened so far without threads of its own: each takes the next shard, so that a run does not depend on its callers' threads.
+    pub opened: AtomicUsize,
     /// What was asked for.
     pub choice: Choice,
     pub layout: Layout,
@@ -169,7 +173,7 @@ impl Stack {
         }
         if port == 0 {
             let own = self.host.places.as_deref().map(Places::claim_in_turn);
-            return Some(own.unwrap_or_else(|| thread_spread() % self.cells.len()));
+            return Some(own.unwrap_or_else(|| self.spread_of_caller() % self.cells.len()));
         }
         let local = match source {
             Some(source) => source,
@@ -183,6 +187,15 @@ impl Stack {
             protocol: Protocol::TCP,
         };
         Some(spread(self.host.flow_hash.hash(&key), self.cells.len()))
+    }
+
+    /// Where the calling thread's connections live; of a stack that is turned from outside, which a seed must replay, each in its turn.
+    fn spread_of_caller(&self) -> usize {
+        if self.threaded && !self.stepped {
+            return thread_spread();
+        }
+        // Relaxed: a number that nothing is ordered by.
+        self.opened.fetch_add(1, Relaxed)
     }
 
     /// The attendant shall turn shards at once.

@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize},
+    },
 };
 
 use percore::lock::mutex;
@@ -70,6 +73,7 @@ impl Builder {
         let parts = Parts::make(&host, links, layout, own, &registry, memory, now)?;
         let stack = Arc::new(Stack {
             regime: choice.regime(),
+            opened: AtomicUsize::new(0),
             choice,
             layout,
             clock,

@@ -1,0 +1,42 @@
+//! Where connections live.
+
+use crate::{Net, Regime, Threads, link::wire};
+
+fn net(threads: Threads) -> Net {
+    let (a, _b) = wire::pair(&wire::Options::default());
+    let builder = Net::builder().link_with(Box::new(a)).threads(threads);
+    let builder = builder.regime(Regime::Locked).shards(4).seed(1);
+    builder.address("10.0.0.1/24").unwrap().start().unwrap()
+}
+
+/// The shards of `count` connections.
+fn shards_of(net: &Net, count: usize) -> Vec<usize> {
+    let remote = ([10, 0, 0, 2], 80).into();
+    let shard = |_| net.stack().shard_for_connect(None, 0, remote).unwrap();
+    (0..count).map(shard).collect()
+}
+
+#[test]
+fn a_stack_turned_from_outside_does_not_depend_on_its_callers_threads() {
+    for threads in [Threads::Caller, Threads::Stepped] {
+        // Whatever number this thread, and each of those, has: every run is the same.
+        for _ in 0..3 {
+            let net = net(threads);
+            let other = net.clone();
+            let first = std::thread::spawn(move || shards_of(&other, 3));
+            assert_eq!(first.join().unwrap(), [0, 1, 2]);
+            assert_eq!(shards_of(&net, 6), [3, 0, 1, 2, 3, 0]);
+        }
+    }
+}
+
+#[test]
+fn with_threads_a_callers_connections_live_together() {
+    let net = net(Threads::Own);
+    let mine = shards_of(&net, 8);
+    assert!(mine.iter().all(|shard| *shard == mine[0]), "{mine:?}");
+    let other = net.clone();
+    let its = std::thread::spawn(move || shards_of(&other, 8));
+    let its = its.join().unwrap();
+    assert!(its.iter().all(|shard| *shard == its[0]), "{its:?}");
+}
