@@ -81,10 +81,13 @@ pub const SYN_QUEUE: usize = 1_024;
 pub const SYN_QUEUE_LEAST: usize = 64;
 /// Largest backlog of listen(2): as Linux's somaxconn.
 pub const BACKLOG_MAX: usize = 4_096;
-/// All UDP sockets of a shard together hold at most this part (1/n) of its share of receive buffers.
+/// All UDP sockets together hold at most this part (1/n) of what receive queues may have of the slabs.
 pub const UDP_SHARE: usize = 4;
-/// Datagrams that wait in one UDP socket.
-pub const UDP_QUEUE: usize = 512;
+/// Bytes that a datagram which waits is counted with beside its payload, against twice SO_RCVBUF (Linux doubles it, too, and counts
+/// 512 to 768): the default holds 512 empty ones, or 132 of Ethernet's size.
+pub const UDP_OVERHEAD: usize = 512;
+/// Datagrams that wait in one part of a UDP socket, whatever SO_RCVBUF says: more than all sockets may have of one link's buffers.
+pub const UDP_QUEUE_MAX: usize = RECEIVE_SLAB * QUEUED_EIGHTHS / 8 / UDP_SHARE;
 /// Errors that wait in one UDP socket with IP_RECVERR, and bytes of payload that they hold together: 16 datagrams of Ethernet's
 /// size, or what four times as many ICMP errors of IPv4 quote at most.
 pub const UDP_ERRORS: usize = 64;

@@ -120,7 +120,8 @@ impl Limits {
         let least = *limits::MEMORY.start();
         let tcp = self.tcp.unwrap_or(slabs * limits::TCP_MEMORY_SLABS);
         let share = limits::UDP_SHARE as u64;
-        let udp = (self.udp).unwrap_or(slabs * limits::QUEUED_EIGHTHS as u64 / 8 / share);
+        let most = slabs * limits::QUEUED_EIGHTHS as u64 / 8 / share;
+        let udp = self.udp.map_or(most, |asked| asked.min(most));
         [tcp, udp].map(|limit| Account::new(limit.max(least), shards))
     }
 }
@@ -167,5 +168,15 @@ mod tests {
         assert_eq!((tcp.limit(), udp.limit()), (128 << 20, 12 << 20));
         let [tcp, udp] = Limits::default().accounts(1, 64);
         assert_eq!((tcp.limit(), udp.limit()), (65_536, 65_536));
+        let asked = Limits {
+            tcp: Some(1 << 30),
+            udp: Some(1 << 30),
+        };
+        let [tcp, udp] = asked.accounts(64 << 20, 1);
+        assert_eq!(
+            (tcp.limit(), udp.limit()),
+            (1 << 30, 12 << 20),
+            "datagrams never keep the link from receiving"
+        );
     }
 }

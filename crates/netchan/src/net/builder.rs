@@ -289,7 +289,8 @@ impl Builder {
     }
 
     /// Most bytes that all UDP sockets hold together, in buffers of datagrams that wait. Beyond it datagrams are dropped, unless their socket has
-    /// none. Default: a quarter of what receive queues may have of the slabs.
+    /// none. Default, and most: a quarter of what receive queues may have of the slabs, so that
+    /// datagrams nobody reads never keep a link from receiving.
     #[must_use]
     pub const fn udp_memory(mut self, bytes: usize) -> Self {
         self.memory.udp = Some(bytes as u64);

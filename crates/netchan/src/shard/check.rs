@@ -55,6 +55,7 @@ impl Shard {
         );
         let free = self.pool.available() as usize;
         assert_eq!(nodes + free, self.segments, "segment nodes: held and free");
+        self.udp.iter().for_each(|(_, socket)| socket.check());
         let datagrams: usize = self.udp.iter().map(|(_, socket)| socket.depth()).sum();
         assert_eq!(datagrams, self.udp_queued, "datagrams that wait");
         self.check_memory();

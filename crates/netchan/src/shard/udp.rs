@@ -38,7 +38,9 @@ pub struct UdpSocket {
     pub peer: Option<SocketAddr>,
     v6_only: bool,
     queue: VecDeque<Waiting>,
-    /// Datagrams dropped because that was full.
+    /// What these count against SO_RCVBUF, bytes.
+    queued: usize,
+    /// Datagrams dropped because there was no room for them.
     drops: u32,
     error: Option<i32>,
     /// IP_RECVERR.
@@ -88,6 +90,13 @@ impl UdpSocket {
             .sum()
     }
 
+    /// Panics if what is counted against SO_RCVBUF is not what waits.
+    pub(super) fn check(&self) {
+        let of = |waiting: &Waiting| waiting.packet.len() + limits::UDP_OVERHEAD;
+        let queued: usize = self.queue.iter().map(of).sum();
+        assert_eq!(queued, self.queued, "datagrams in the receive buffer");
+    }
+
     /// FIONREAD: bytes of the first datagram.
     pub fn first_len(&self) -> usize {
         self.queue.front().map_or(0, |first| first.packet.len())
@@ -104,6 +113,16 @@ impl UdpSocket {
         self.fields = fields;
         self.options = options;
         self.keep_errors(options.errors);
+        // Not in the path of packets.
+        let more = places(options).saturating_sub(self.queue.len());
+        self.queue.reserve(more);
+    }
+
+    /// Whether SO_RCVBUF has room for a datagram with `len` bytes of payload: one always, if none waits.
+    fn has_room_for(&self, len: usize) -> bool {
+        let queued = self.queued + len + limits::UDP_OVERHEAD;
+        self.queue.is_empty()
+            || (queued <= room(self.options) && self.queue.len() < places(self.options))
     }
 
     fn readiness(&self) -> Readiness {
@@ -126,6 +145,17 @@ impl UdpSocket {
         }
         ready.intersects(interest | Readiness::ERROR)
     }
+}
+
+/// What SO_RCVBUF grants, bytes: twice its value, as Linux.
+const fn room(options: UdpOptions) -> usize {
+    options.receive_buffer.saturating_mul(2)
+}
+
+/// Datagrams that this may be.
+fn places(options: UdpOptions) -> usize {
+    let places = room(options) / limits::UDP_OVERHEAD;
+    places.clamp(1, limits::UDP_QUEUE_MAX)
 }
 
 impl Shard {
@@ -178,9 +208,8 @@ impl Shard {
         if is_bare && !socket.options.no_checksum_in {
             return self.count(Counter::DropUdpChecksum);
         }
-        if socket.queue.len() >= limits::UDP_QUEUE
-            || self.udp_queued >= self.segments / limits::UDP_SHARE
-        {
+        let len = usize::from(header.length) - HEADER_LEN;
+        if !socket.has_room_for(len) {
             socket.drops = socket.drops.wrapping_add(1);
             return self.count(Counter::DropUdpQueue);
         }
@@ -195,7 +224,8 @@ impl Shard {
         }
         self.udp_queued += 1;
         packet.pull(usize::from(packet.meta.upper) + HEADER_LEN);
-        packet.truncate(usize::from(header.length) - HEADER_LEN);
+        packet.truncate(len);
+        socket.queued += len + limits::UDP_OVERHEAD;
         socket.queue.push_back(Waiting {
             packet,
             from: remote,
@@ -225,7 +255,8 @@ impl Shard {
             local,
             peer: None,
             v6_only,
-            queue: VecDeque::with_capacity(limits::UDP_QUEUE),
+            queue: VecDeque::with_capacity(places(options)),
+            queued: 0,
             drops: 0,
             error: None,
             errors: None,

@@ -89,9 +89,10 @@ impl Datagram {
 
     /// Hands the options to all parts; without UDP_CORK, what waited for more goes.
     pub fn set_options(&self, stack: &Stack, option: SocketOption, fresh: &Fresh) {
+        let options = fresh.udp_options(&stack.host);
         self.each(stack, |shard, part| {
             if let Some(socket) = shard.udp_mut(part) {
-                socket.set_options(fresh.fields(), fresh.udp);
+                socket.set_options(fresh.fields(), options);
             }
         });
         if option == SocketOption::Udp(UdpOption::Cork(false)) {
@@ -185,9 +186,10 @@ impl Socket {
             parts: Vec::with_capacity(shards.len()),
             next: AtomicUsize::new(0),
         };
+        let options = fresh.udp_options(&self.stack().host);
         for shard in shards {
             let part = self.stack().with_shard(shard, |shard, _| {
-                shard.udp_open(local, fresh.v6_only, (fresh.fields(), fresh.udp))
+                shard.udp_open(local, fresh.v6_only, (fresh.fields(), options))
             });
             match part {
                 Some(part) => datagram.parts.push(part),

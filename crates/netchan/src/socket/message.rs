@@ -114,6 +114,8 @@ pub enum UdpOption {
 /// All of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UdpOptions {
+    /// SO_RCVBUF, bytes.
+    pub receive_buffer: usize,
     pub errors: bool,
     pub discovery: Discovery,
     pub segment: u16,

@@ -1,6 +1,7 @@
 //! Socket options and what they are for: two stacks on a wire, in virtual time, turned by the test.
 
 mod buffers;
+mod datagrams;
 mod information;
 mod settings;
 mod tuning;

@@ -162,6 +162,7 @@ impl Shard {
         }
         if !flags.peek {
             socket.queue.drain(..count);
+            socket.queued -= whole + count * limits::UDP_OVERHEAD;
             self.udp_queued -= count;
             self.datagram_gone(memory);
         }

@@ -202,6 +202,15 @@ impl Fresh {
         (shape != Shape::default()).then_some(shape)
     }
 
+    /// What a datagram socket starts with.
+    pub fn udp_options(&self, host: &Host) -> UdpOptions {
+        let default = host.tcp.get().receive_buffer as usize;
+        UdpOptions {
+            receive_buffer: self.wishes.receive_buffer.unwrap_or(default),
+            ..self.udp
+        }
+    }
+
     /// What changes readiness.
     pub fn shape(&self) -> Shape {
         let limit = self
