@@ -3,7 +3,7 @@
 use std::{
     io::{self, IoSlice, IoSliceMut},
     net::{IpAddr, SocketAddr},
-    sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     task::Waker,
 };
 
@@ -18,19 +18,48 @@ use crate::{
 
 /// A connection: the shard where it lives, and its number there.
 pub(super) struct Stream {
-    /// Both change only in connect(2), while the socket's lock is held.
-    shard: AtomicU32,
-    number: AtomicU32,
-    /// A connect has answered that it is done.
-    reported: AtomicBool,
+    /// [`Place`], in one word: the number of one connection with the shard of another would be a third one. Changes only in connect(2),
+    /// while the socket's lock is held. With [`REPORTED`].
+    place: AtomicU64,
+}
+
+/// A connect has answered that it is done.
+const REPORTED: u64 = 1 << 63;
+
+/// Where a connection lives, and which it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    shard: usize,
+    number: u32,
+}
+
+impl Place {
+    /// Shards are few: both fit.
+    #[inline]
+    const fn packed(self) -> u64 {
+        (self.shard as u64) << 32 | self.number as u64
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // the lower half
+    const fn unpacked(packed: u64) -> Self {
+        Self {
+            shard: ((packed & !REPORTED) >> 32) as usize,
+            number: packed as u32,
+        }
+    }
+
+    /// The application lets go of it.
+    fn close(self, stack: &Stack) {
+        stack.with_shard(self.shard, |shard, now| shard.tcp_close(self.number, now));
+    }
 }
 
 impl Stream {
     fn at(shard: usize, number: u32, reported: bool) -> Self {
+        let place = Place { shard, number }.packed();
         Self {
-            shard: AtomicU32::new(short(shard)),
-            number: AtomicU32::new(number),
-            reported: AtomicBool::new(reported),
+            place: AtomicU64::new(if reported { place | REPORTED } else { place }),
         }
     }
 
@@ -53,8 +82,8 @@ impl Stream {
         remote: SocketAddr,
         fresh: &Fresh,
     ) -> Option<io::Result<()>> {
-        let number = self.number.load(Relaxed);
-        let state = stack.with_shard_fresh(self.shard(), |shard, _| {
+        let Place { shard, number } = self.place();
+        let state = stack.with_shard_fresh(shard, |shard, _| {
             let socket = shard.tcp(number)?;
             if socket.connection.is_held() {
                 return Some(((true, false), None)); // connected, as far as anyone was told
@@ -65,7 +94,7 @@ impl Stream {
         match state {
             Some((_, Some(errno))) => return Some(Err(error(errno))),
             Some(((true, _), None)) => {
-                let told = self.reported.swap(true, Relaxed);
+                let told = self.report();
                 return Some(if told {
                     Err(error(libc::EISCONN))
                 } else {
@@ -78,11 +107,11 @@ impl Stream {
         let bound = fresh.binding().map(|(_, address)| address);
         match start(stack, bound, remote, fresh, false) {
             Ok((shard, number)) => {
-                self.close(stack);
+                let old = self.place();
                 // Relaxed: `fresh` is locked; a call that runs beside this one meets the old connection or the new one.
-                self.reported.store(false, Relaxed);
-                self.shard.store(short(shard), Relaxed);
-                self.number.store(number, Relaxed);
+                self.place.store(Place { shard, number }.packed(), Relaxed);
+                // Its place is taken by others from now on: nobody is sent there any more.
+                old.close(stack);
                 None
             }
             Err(error) => Some(Err(error)),
@@ -93,14 +122,19 @@ impl Stream {
     pub fn is_held(&self, stack: &Stack) -> bool {
         let is_held = self.hold(stack, |shard, number| shard.is_held(number));
         if is_held {
-            self.reported.store(true, Relaxed);
+            self.report();
         }
         is_held
     }
 
     /// That it is connected was told nobody: its connection began with a write.
     pub fn report_later(&self) {
-        self.reported.store(false, Relaxed); // one call's own answer: nothing is read through it
+        self.place.fetch_and(!REPORTED, Relaxed); // one call's own answer: nothing is read through it
+    }
+
+    /// That it is connected is told now. Whether it was before.
+    fn report(&self) -> bool {
+        self.place.fetch_or(REPORTED, Relaxed) & REPORTED != 0
     }
 
     /// Whether MSG_FASTOPEN has a meaning still, or an errno: as in Linux also once after the handshake.
@@ -113,15 +147,15 @@ impl Stream {
         match state {
             _ if is_held => Ok(()),
             Some((false, false)) => Err(libc::EALREADY),
-            Some((true, _)) if self.reported.swap(true, Relaxed) => Err(libc::EISCONN),
+            Some((true, _)) if self.report() => Err(libc::EISCONN),
             _ => Ok(()),
         }
     }
 
     /// What became of connecting, or an errno: EALREADY while it goes on.
     pub fn finish_connect(&self, stack: &Stack) -> Result<(), i32> {
-        let number = self.number.load(Relaxed);
-        let connected = stack.with_shard_fresh(self.shard(), |shard, _| {
+        let Place { shard, number } = self.place();
+        let connected = stack.with_shard_fresh(shard, |shard, _| {
             if let Some(errno) = shard.tcp_take_error(number) {
                 return Err(errno);
             }
@@ -132,7 +166,7 @@ impl Stream {
             }
         });
         if connected.is_ok() {
-            self.reported.store(true, Relaxed);
+            self.report();
         }
         connected
     }
@@ -143,8 +177,8 @@ impl Stream {
         stack: &Stack,
         f: impl FnOnce(&mut crate::shard::Shard, u32) -> R + Send,
     ) -> R {
-        let number = self.number.load(Relaxed);
-        stack.with_shard(self.shard(), |shard, _| f(shard, number))
+        let Place { shard, number } = self.place();
+        stack.with_shard(shard, |shard, _| f(shard, number))
     }
 
     /// With a waker: registers it where the call would block, else forgets it, without letting go of the shard in between.
@@ -174,8 +208,7 @@ impl Stream {
         flags: ReceiveFlags,
         waker: Option<&Waker>,
     ) -> Result<usize, i32> {
-        let number = self.number.load(Relaxed);
-        let shard = self.shard();
+        let Place { shard, number } = self.place();
         stack.with_shard_fresh(shard, |shard, _| {
             let received = shard.tcp_receive(number, buffers, flags);
             if let Some(waker) = waker {
@@ -216,20 +249,19 @@ impl Stream {
     }
 
     pub fn shutdown(&self, stack: &Stack, read: bool, write: bool) -> Result<(), i32> {
-        let number = self.number.load(Relaxed);
-        stack.with_shard(self.shard(), |shard, now| {
+        let Place { shard, number } = self.place();
+        stack.with_shard(shard, |shard, now| {
             shard.tcp_shutdown(number, read, write, now)
         })
     }
 
     pub fn close(&self, stack: &Stack) {
-        let number = self.number.load(Relaxed);
-        stack.with_shard(self.shard(), |shard, now| shard.tcp_close(number, now));
+        self.place().close(stack);
     }
 
     pub fn readiness(&self, stack: &Stack) -> Readiness {
-        let number = self.number.load(Relaxed);
-        stack.with_shard_fresh(self.shard(), |shard, _| shard.tcp_readiness(number))
+        let Place { shard, number } = self.place();
+        stack.with_shard_fresh(shard, |shard, _| shard.tcp_readiness(number))
     }
 
     pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) -> bool {
@@ -286,7 +318,12 @@ impl Stream {
     /// Where it lives.
     #[inline]
     pub fn shard(&self) -> usize {
-        self.shard.load(Relaxed) as usize // as everywhere here
+        self.place().shard
+    }
+
+    #[inline]
+    fn place(&self) -> Place {
+        Place::unpacked(self.place.load(Relaxed)) // as everywhere here
     }
 
     /// Its flow: the shard keeps the connection, over or not, as long as somebody holds it.
@@ -303,12 +340,6 @@ impl Stream {
         let key = self.key(stack)?;
         Some(SocketAddr::new(key.remote, key.remote_port))
     }
-}
-
-/// Shards are few.
-#[allow(clippy::cast_possible_truncation)]
-const fn short(shard: usize) -> u32 {
-    shard as u32
 }
 
 /// Chooses a shard, and opens a connection there: the shard's number, and the connection's.
@@ -489,6 +520,24 @@ impl Listening {
     pub fn close(&self, stack: &Stack) {
         for (shard, &part) in self.parts.iter().enumerate() {
             stack.with_shard(shard, |shard, now| shard.close_listener(part, now));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_one_word() {
+        for shard in [0, 1, 63] {
+            for number in [0, 1, 1 << 31, u32::MAX] {
+                let place = Place { shard, number };
+                let packed = place.packed();
+                assert_eq!(packed & REPORTED, 0);
+                assert_eq!(Place::unpacked(packed), place);
+                assert_eq!(Place::unpacked(packed | REPORTED), place);
+            }
         }
     }
 }
