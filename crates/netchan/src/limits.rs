@@ -44,6 +44,8 @@ pub const RECEIVE_BUFFER_MAX: u32 = 6 << 20;
 pub const SEND_BUFFER: usize = 256 << 10;
 /// What that grows to with the congestion window, unless the setting or SO_SNDBUF says otherwise.
 pub const SEND_BUFFER_MAX: usize = 8 << 20;
+/// What a setting may make of either: a send queue counts its bytes in 32 bits, and no window is wider (RFC 7323 §2.3).
+pub const SEND_BUFFER_LIMIT: usize = 1 << 30;
 /// Bytes of text that the receive buffers of one shard hold: no window need be wider.
 pub fn receive_share(layout: Layout) -> u32 {
     let slab = if layout.own_shards {

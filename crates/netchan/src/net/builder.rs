@@ -263,17 +263,19 @@ impl Builder {
         self
     }
 
-    /// Bytes of a stream's send buffer, always; rounded up to a power of two.
+    /// Bytes of a stream's send buffer, always; rounded up to a power of two, at most 2³⁰.
     #[must_use]
-    pub const fn send_buffer(mut self, bytes: usize) -> Self {
+    pub fn send_buffer(mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(limits::SEND_BUFFER_LIMIT);
         self.send_buffer = bytes;
         self.send_buffer_max = bytes;
         self
     }
 
-    /// Bytes that a stream's send buffer may grow to with its congestion window.
+    /// Bytes that a stream's send buffer may grow to with its congestion window; at most 2³⁰.
     #[must_use]
     pub fn send_buffer_max(mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(limits::SEND_BUFFER_LIMIT);
         self.send_buffer = limits::SEND_BUFFER.min(bytes);
         self.send_buffer_max = bytes;
         self
@@ -330,5 +332,24 @@ impl Builder {
             return Err(invalid("moderation goes from 0 to 10 ms"));
         }
         self.choice.layout().map(|_| ()).map_err(invalid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn send_buffers_stay_within_what_their_queues_count() {
+        let buffers = |b: &Builder| (b.send_buffer, b.send_buffer_max);
+        let most = limits::SEND_BUFFER_LIMIT;
+        for bytes in [most, most + 1, 8 << 30, usize::MAX] {
+            let one = Builder::default().send_buffer(bytes);
+            assert_eq!(buffers(&one), (most, most));
+            let growing = Builder::default().send_buffer_max(bytes);
+            assert_eq!(buffers(&growing), (limits::SEND_BUFFER, most));
+        }
+        let small = Builder::default().send_buffer_max(1000);
+        assert_eq!(buffers(&small), (1000, 1000));
     }
 }
