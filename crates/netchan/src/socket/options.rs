@@ -227,7 +227,7 @@ fn apply_to(
         SocketOption::UserTimeout(timeout) => connection.set_user_timeout(timeout),
         SocketOption::Congestion(control) => connection.set_congestion(control, now),
         SocketOption::PacingRateMax(_) => {
-            connection.set_pacing_rate_max(fresh.pacing_limit().unwrap_or(0), now);
+            connection.set_pacing_rate_max(fresh.pacing_limit().unwrap_or(0));
         }
         SocketOption::ReceiveBuffer(_) | SocketOption::WindowClamp(_) => {
             let now_kept = connection.info().receive_buffer_bytes;

@@ -237,13 +237,12 @@ impl Stream {
         if shape.is_none() && pace.is_none() {
             return;
         }
-        let now = stack.clock.now();
         self.with(stack, |socket| {
             if let Some(shape) = shape {
                 socket.set_shape(shape);
             }
             if let Some(pace) = pace {
-                socket.connection.set_pacing_rate_max(pace, now);
+                socket.connection.set_pacing_rate_max(pace);
             }
         });
     }

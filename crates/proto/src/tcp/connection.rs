@@ -540,11 +540,10 @@ impl Connection {
     }
 
     /// Text leaves at `bytes_per_second` at most (Linux's SO_MAX_PACING_RATE); 0: as congestion control says.
-    pub fn set_pacing_rate_max(&mut self, bytes_per_second: u64, now: Instant) {
+    pub fn set_pacing_rate_max(&mut self, bytes_per_second: u64) {
         self.congestion.pacing_rate_max = bytes_per_second;
         self.congestion.opened_pace(self.rtt.srtt_us);
         self.timers.pacing = Instant::FAR;
-        let _ = now;
         self.pending.set(Pending::SEND);
     }
 
