@@ -6,7 +6,7 @@ use std::{collections::VecDeque, net::IpAddr, task::Waker};
 
 use proto::{
     ip::Ecn,
-    tcp,
+    tcp::{self, State},
     time::Instant,
     wire::tcp::{Flags, Header, SeqNum},
 };
@@ -277,23 +277,30 @@ impl Shard {
         }
     }
 
-    /// Whether a segment that would end a handshake is left out, as Linux does: the peer repeats it, or our SYN-ACK's timer makes it.
+    /// Whether a segment of a connection that nobody has accepted would end its handshake, and is left out, as Linux does: the peer
+    /// repeats it, or our SYN-ACK's timer makes it.
     #[cold]
-    pub(super) fn puts_off(
-        &self,
-        listener: u32,
-        number: u32,
-        header: &Header,
-        packet: &Packet,
-    ) -> bool {
+    pub(super) fn puts_off(&self, number: u32, flags: Flags, packet: &Packet) -> bool {
+        let Some(socket) = self.tcp(number) else {
+            return false;
+        };
+        let Some(listener) = socket.listener() else {
+            return false;
+        };
+        let ends_handshake = socket.connection.state() == State::SynReceived
+            && !socket.was_open()
+            && !flags.intersects(Flags::RST | Flags::SYN);
+        if !ends_handshake {
+            return false;
+        }
         if self.accept_queue_is_full(listener) {
             self.count(Counter::DropAcceptQueue);
             return true;
         }
         // TCP_DEFER_ACCEPT: whoever says nothing is not accepted before its SYN-ACK was sent again so many times.
         let defer = self.listeners.get(listener).map_or(0, |l| l.defer_accept);
-        let repeated = self.tcp(number).map_or(0, |s| s.connection.attempts());
-        let says_nothing = packet.is_empty() && !header.flags.contains(Flags::FIN);
+        let repeated = socket.connection.attempts();
+        let says_nothing = packet.is_empty() && !flags.contains(Flags::FIN);
         says_nothing && repeated < defer
     }
 

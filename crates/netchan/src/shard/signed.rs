@@ -229,7 +229,7 @@ impl TcpSocket {
     /// The packet of a segment, signed.
     #[cold]
     #[inline(never)]
-    pub(super) fn signed(&mut self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
+    pub(super) fn signed(&mut self, buffer: Buffer, transmit: Transmit) -> Option<Packet> {
         let auth = self.auth.as_deref_mut()?;
         let mut header = transmit.header;
         header.options.free = auth.room();

@@ -8,7 +8,7 @@ use super::sent::micros_of;
 use super::timer::Waiting;
 use super::types::{Drop, Events, Input, State};
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, Header};
+use crate::wire::tcp::{Flags, Header, SeqNum, Timestamps};
 
 impl Connection {
     /// Fifth: the ACK field.
@@ -34,7 +34,8 @@ impl Connection {
         let mut delivery = self.delivery();
         self.note_sack(header, segment.now, &mut delivery);
         if header.ack > self.snd.una {
-            self.advance(header, segment.now, &mut delivery, out);
+            let timestamps = header.options.timestamps;
+            self.advance(header.ack, timestamps, segment.now, &mut delivery, out);
         } else {
             delivery.duplicate = self.is_duplicate_ack(segment, window, delivery.news);
         }
@@ -64,20 +65,32 @@ impl Connection {
     }
 
     /// The fifth check for a predicted segment: its acknowledgment is within range and no duplicate, and nothing is lost.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note_ack(&mut self, header: &Header, now: Instant, out: &mut Input) {
         if header.ack > self.snd.una {
-            let mut delivery = self.delivery();
-            self.advance(header, now, &mut delivery, out);
-            self.measure(header, &delivery, now);
-            self.recovery.recover = header.ack - 1;
-            self.tell_congestion(&delivery, now);
-            self.recovery.waiting = Waiting::TailProbe; // nothing overtook anything
-            self.arm_early(now);
+            self.acknowledged(header.ack, header.options.timestamps, now, out);
         }
         let window = u32::from(header.window) << self.snd.scale;
         self.update_window(header, window, now);
         self.keepalives_sent = 0;
+    }
+
+    /// Of that what is news. (Without the header: one that is never pointed to stays in registers.)
+    #[inline(never)]
+    fn acknowledged(
+        &mut self,
+        ack: SeqNum,
+        timestamps: Option<Timestamps>,
+        now: Instant,
+        out: &mut Input,
+    ) {
+        let mut delivery = self.delivery();
+        self.advance(ack, timestamps, now, &mut delivery, out);
+        self.measure(timestamps, &delivery, now);
+        self.recovery.recover = ack - 1;
+        self.tell_congestion(&delivery, now);
+        self.recovery.waiting = Waiting::TailProbe; // nothing overtook anything
+        self.arm_early(now);
     }
 
     /// RFC 5961 §5: an acknowledgment of what was never sent, or older than any window, is
@@ -104,9 +117,16 @@ impl Connection {
 
     /// SND.UNA moves.
     #[inline(always)]
-    fn advance(&mut self, header: &Header, now: Instant, delivery: &mut Delivery, out: &mut Input) {
-        let bytes = (header.ack - self.snd.una).unsigned_abs();
-        self.snd.una = header.ack;
+    fn advance(
+        &mut self,
+        ack: SeqNum,
+        timestamps: Option<Timestamps>,
+        now: Instant,
+        delivery: &mut Delivery,
+        out: &mut Input,
+    ) {
+        let bytes = (ack - self.snd.una).unsigned_abs();
+        self.snd.una = ack;
         let fin = u32::from(self.snd.una > self.snd.end);
         out.acked = bytes - fin;
         delivery.acked = bytes;
@@ -117,8 +137,8 @@ impl Connection {
         if self.sends_urgent && self.snd.una >= self.seldom.urgent_out {
             self.sends_urgent = false;
         }
-        self.take_acknowledged(header, delivery, now);
-        if self.path.watches {
+        self.take_acknowledged(ack, timestamps, delivery, now);
+        if self.path_learns() {
             self.path_acknowledged(now);
         }
         self.attempts = 0;
@@ -140,8 +160,14 @@ impl Connection {
 
     /// The records of what is acknowledged go.
     #[inline(always)]
-    fn take_acknowledged(&mut self, header: &Header, delivery: &mut Delivery, now: Instant) {
-        let echo = header.options.timestamps.filter(|_| self.timestamps);
+    fn take_acknowledged(
+        &mut self,
+        ack: SeqNum,
+        timestamps: Option<Timestamps>,
+        delivery: &mut Delivery,
+        now: Instant,
+    ) {
+        let echo = timestamps.filter(|_| self.timestamps);
         let mut taker = Taker {
             delivery,
             rate: &mut self.rate,
@@ -153,9 +179,8 @@ impl Connection {
             echo_is_older: echo
                 .is_some_and(|ts| ts.echo.wrapping_sub(self.ts_retransmitted).cast_signed() < 0),
         };
-        self.sent.acknowledge(header.ack, |record, bytes| {
-            taker.acknowledged(record, bytes)
-        });
+        self.sent
+            .acknowledge(ack, |record, bytes| taker.acknowledged(record, bytes));
     }
 
     /// Text, a FIN or something lost waits to be sent.
@@ -170,7 +195,7 @@ impl Connection {
     /// RFC 9293 §3.10.7.4: the window counts if the segment is newer than the one it last came
     /// from, so that reordering does not undo it. One that acknowledges more is newer even if it repeats old text: SND.UNA moves by it, and
     /// an old SND.WND behind it would reach beyond what the peer ever offered.
-    #[inline]
+    #[inline(always)]
     fn update_window(&mut self, header: &Header, window: u32, now: Instant) {
         let newer = self.snd.wl2 < header.ack
             || self.snd.wl1 < header.seq
@@ -208,7 +233,7 @@ impl Connection {
     }
 
     /// SND.WND, SND.WL1, SND.WL2.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_window(&mut self, header: &Header, window: u32) {
         self.snd.wnd = window;
         self.snd.wnd_max = self.snd.wnd_max.max(window);

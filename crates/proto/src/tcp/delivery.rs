@@ -6,7 +6,7 @@ use super::rack::Rack;
 use super::rate::{Newest, Rate};
 use super::sent::{Fate, Record, elapsed_us, micros_of};
 use crate::time::Instant;
-use crate::wire::tcp::{Header, SeqNum};
+use crate::wire::tcp::{SeqNum, Timestamps};
 
 /// Gathered from one acknowledgment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,12 +123,17 @@ impl Connection {
     /// delay; or by its timestamp of one that was sent again (Karn's algorithm, RFC 9293 MUST-18). Where a retransmission closed a gap, what
     /// lay behind it has waited for that: it tells of no round trip (RFC 6298 §3).
     #[inline]
-    pub(super) fn measure(&mut self, header: &Header, delivery: &Delivery, now: Instant) {
+    pub(super) fn measure(
+        &mut self,
+        timestamps: Option<Timestamps>,
+        delivery: &Delivery,
+        now: Instant,
+    ) {
         let acknowledged = delivery.first_sent_us.filter(|_| !delivery.resent);
         let first = acknowledged.or(delivery.sacked_sent_us);
         let rtt = match first {
             Some(sent_us) => Some(elapsed_us(micros_of(now), sent_us)),
-            None if delivery.acked > 0 => self.echoed_rtt_us(header, now),
+            None if delivery.acked > 0 => self.echoed_rtt_us(timestamps, now),
             None => None,
         };
         if let Some(rtt) = rtt {

@@ -85,12 +85,17 @@ impl Connection {
     /// A header with everything that an open connection's segment carries; what it acknowledges
     /// counts as acknowledged.
     #[inline(always)]
-    pub(super) fn header(&mut self, seq: SeqNum, flags: Flags, now: Instant) -> Header {
+    pub(super) fn header<const PLAIN: bool>(
+        &mut self,
+        seq: SeqNum,
+        flags: Flags,
+        now: Instant,
+    ) -> Header {
         let mut header = self.plain_header(seq, flags | Flags::ACK | self.ecn.out);
         header.ack = self.rcv.nxt;
         header.window = self.window_to_announce();
         header.options.timestamps = self.timestamps_option(now);
-        if !self.seldom.sack_blocks.is_empty() {
+        if !PLAIN && !self.seldom.sack_blocks.is_empty() {
             let mut blocks = self.seldom.sack_blocks;
             // RFC 2018 §3: with timestamps three blocks fit.
             if self.timestamps && blocks.len > 3 {
@@ -99,7 +104,7 @@ impl Connection {
             header.options.sack = blocks;
             self.forget_duplicate();
         }
-        if self.sends_urgent && self.seldom.urgent_out > seq {
+        if !PLAIN && self.sends_urgent && self.seldom.urgent_out > seq {
             let distance = (self.seldom.urgent_out - seq).unsigned_abs();
             header.flags = header.flags | Flags::URG;
             header.urgent = u16::try_from(distance).unwrap_or(u16::MAX);
@@ -122,7 +127,7 @@ impl Connection {
 
     /// An acknowledgment, and nothing else.
     pub(super) fn bare(&mut self, seq: SeqNum, now: Instant) -> Transmit {
-        let mut header = self.header(seq, Flags::ACK, now);
+        let mut header = self.header::<false>(seq, Flags::ACK, now);
         if self.ecn.feedback == Feedback::Accurate {
             self.add_accurate(&mut header);
         }

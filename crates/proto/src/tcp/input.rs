@@ -122,7 +122,7 @@ impl Connection {
             match self.take_in_order(payload, receiver) {
                 Ok(()) => {
                     out.events |= Events::READABLE;
-                    self.tune_receive_buffer(header, now);
+                    self.tune_receive_buffer(header.options.timestamps, now);
                     self.decide_acknowledgment(end, now);
                 }
                 Err(reason) => out.drop = Some(reason),
@@ -349,7 +349,7 @@ impl Connection {
         if seq == before {
             self.take_in_order(payload, receiver)?;
             out.events |= Events::READABLE;
-            self.tune_receive_buffer(segment.header, segment.now);
+            self.tune_receive_buffer(segment.header.options.timestamps, segment.now);
             self.decide_acknowledgment(end, segment.now);
         } else {
             self.take_out_of_order(seq, payload, receiver)?;

@@ -124,7 +124,7 @@ impl Connection {
         let is_timed = !was_retransmitted && sent_at <= now;
         let rtt = match is_timed {
             true => Some(now.micros_since(sent_at)),
-            false => self.echoed_rtt_us(header, now),
+            false => self.echoed_rtt_us(header.options.timestamps, now),
         };
         self.last_sent = self.last_sent.min(now);
         match rtt {

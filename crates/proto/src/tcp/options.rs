@@ -131,8 +131,12 @@ impl Connection {
     /// An echo from before the last retransmission is as ambiguous as no echo: the peer may have
     /// had the data long ago, and only its acknowledgment was lost.
     #[cold]
-    pub(super) fn echoed_rtt_us(&self, header: &Header, now: Instant) -> Option<u32> {
-        let echo = header.options.timestamps.filter(|_| self.timestamps)?.echo;
+    pub(super) fn echoed_rtt_us(
+        &self,
+        timestamps: Option<Timestamps>,
+        now: Instant,
+    ) -> Option<u32> {
+        let echo = timestamps.filter(|_| self.timestamps)?.echo;
         let unambiguous = echo.wrapping_sub(self.ts_retransmitted).cast_signed() >= 0;
         let elapsed = self.timestamp_value(now).wrapping_sub(echo);
         (echo != 0 && unambiguous && elapsed < 1 << 22).then(|| elapsed.max(1) * 1000)

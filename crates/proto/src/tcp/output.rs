@@ -78,7 +78,7 @@ impl Connection {
             len,
             fin: false,
         };
-        Some(self.send(stretch, now))
+        Some(self.send::<true>(stretch, now))
     }
 
     /// Bytes of text that may leave together, in whole segments of `full` bytes: one, or as many as [`super::Config::burst`] and the
@@ -229,6 +229,16 @@ impl Connection {
         u32::from(self.snd.mss) - sack
     }
 
+    /// The same; `PLAIN`: no SACK blocks wait.
+    #[inline(always)]
+    fn full<const PLAIN: bool>(&self) -> u32 {
+        if PLAIN {
+            u32::from(self.snd.mss)
+        } else {
+            self.full_segment()
+        }
+    }
+
     /// The next stretch from SND.NXT on: one segment, or a burst of full ones.
     #[inline]
     fn new_stretch(&mut self, now: Instant) -> Result<Stretch, Hold> {
@@ -297,14 +307,15 @@ impl Connection {
 
     #[inline(never)]
     fn send_any(&mut self, stretch: Stretch, now: Instant) -> Transmit {
-        self.send(stretch, now)
+        self.send::<false>(stretch, now)
     }
 
+    /// `PLAIN`: it is what [`Self::output_text`] lets through, of which much is known that else is asked for, here and in the header.
     #[inline(always)]
-    fn send(&mut self, stretch: Stretch, now: Instant) -> Transmit {
+    fn send<const PLAIN: bool>(&mut self, stretch: Stretch, now: Instant) -> Transmit {
         let end = stretch.end();
-        let is_new = stretch.start == self.snd.nxt;
-        if self.probing {
+        let is_new = PLAIN || stretch.start == self.snd.nxt;
+        if !PLAIN && self.probing {
             self.stop_probing(now); // the window opened
         }
         if !is_new {
@@ -313,14 +324,14 @@ impl Connection {
             if self.snd.una == self.snd.nxt {
                 self.stalled_since = now;
             }
-            if stretch.len < self.full_segment() && !self.was_in_syn(end) {
+            if stretch.len < self.full::<PLAIN>() && !self.was_in_syn(end) {
                 self.snd.small = end;
             }
             self.record_new(stretch.start, end, now);
         }
         self.busy.sends(now);
         let rate = self.congestion.pacing_rate();
-        if rate > 0 {
+        if !PLAIN && rate > 0 {
             self.seldom.pacer.sent(stretch.len, rate, now);
         }
         self.last_sent = now;
@@ -342,8 +353,8 @@ impl Connection {
         if self.talk.heard {
             self.note_answer(now);
         }
-        let mut transmit = self.transmit(stretch, now);
-        if is_new && stretch.len > 0 {
+        let mut transmit = self.transmit::<PLAIN>(stretch, now);
+        if PLAIN || (is_new && stretch.len > 0) {
             transmit.ecn = self.ecn.codepoint;
             let once = core::mem::replace(&mut self.ecn.once, Flags::NONE);
             transmit.header.flags = transmit.header.flags | once;
@@ -424,7 +435,11 @@ impl Connection {
     }
 
     #[inline(always)]
-    pub(super) fn transmit(&mut self, stretch: Stretch, now: Instant) -> Transmit {
+    pub(super) fn transmit<const PLAIN: bool>(
+        &mut self,
+        stretch: Stretch,
+        now: Instant,
+    ) -> Transmit {
         let mut flags = Flags::ACK;
         if stretch.len > 0 && stretch.start + stretch.len == self.snd.end {
             flags = flags | Flags::PSH; // RFC 9293 MUST-61
@@ -435,9 +450,9 @@ impl Connection {
         self.counters.data_segments = self.counters.data_segments.wrapping_add(1);
         let offset = (stretch.start - self.snd.una).max(0).unsigned_abs();
         // The header, with its SACK blocks, is repeated in every segment of a burst (and may forget a block: before it is written).
-        let segment = u16::try_from(self.full_segment()).unwrap_or(self.snd.mss);
+        let segment = u16::try_from(self.full::<PLAIN>()).unwrap_or(self.snd.mss);
         Transmit {
-            header: self.header(stretch.start, flags, now),
+            header: self.header::<PLAIN>(stretch.start, flags, now),
             offset,
             len: stretch.len,
             segment: self.path.segment(stretch.start, segment),

@@ -308,7 +308,16 @@ impl Connection {
         };
     }
 
-    /// SND.UNA has moved while `watches` was set.
+    /// Whether SND.UNA's move may tell of the path: a full segment's worth since the last small one, a probe, or a size to be tried again.
+    #[inline]
+    pub(super) fn path_learns(&self) -> bool {
+        self.path.watches
+            && (self.snd.una - self.snd.small >= i32::from(self.snd.mss)
+                || self.path.probe.len > 0
+                || self.path.raise_at < NEVER)
+    }
+
+    /// SND.UNA has moved, and [`Self::path_learns`].
     #[cold]
     #[inline(never)]
     pub(super) fn path_acknowledged(&mut self, now: Instant) {

@@ -42,7 +42,7 @@ impl Connection {
 
     /// Sends one. What it carries counts as sent, but moves no timer.
     pub(super) fn send_probe(&mut self, stretch: Stretch, now: Instant) -> Transmit {
-        let transmit = self.transmit(stretch, now);
+        let transmit = self.transmit::<false>(stretch, now);
         self.note_retransmission(now);
         let end = stretch.end();
         if end > self.snd.nxt {

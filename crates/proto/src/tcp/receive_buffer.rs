@@ -10,7 +10,7 @@
 
 use super::connection::{Connection, RECEIVE_BUFFER_MAX};
 use crate::time::{Duration, Instant};
-use crate::wire::tcp::{Header, SeqNum};
+use crate::wire::tcp::{SeqNum, Timestamps};
 
 /// Segments for which there is room beside what was taken, against small variations.
 const CUSHION: u32 = 16;
@@ -93,16 +93,16 @@ impl ReceiveTuning {
 impl Connection {
     /// Text arrived in order: once a round trip its buffer is looked at.
     #[inline(always)]
-    pub(super) fn tune_receive_buffer(&mut self, header: &Header, now: Instant) {
+    pub(super) fn tune_receive_buffer(&mut self, timestamps: Option<Timestamps>, now: Instant) {
         if now >= self.tuning.look_at {
-            self.look_at_receive_buffer(header, now);
+            self.look_at_receive_buffer(timestamps, now);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn look_at_receive_buffer(&mut self, header: &Header, now: Instant) {
-        match self.receiver_rtt_us(header, now) {
+    fn look_at_receive_buffer(&mut self, timestamps: Option<Timestamps>, now: Instant) {
+        match self.receiver_rtt_us(timestamps, now) {
             Some(sample) => self.tuning.measured(sample),
             None if self.tuning.rtt_us == 0 => self.tuning.rtt_us = self.rtt.srtt_us,
             None => {}
@@ -118,8 +118,8 @@ impl Connection {
     }
 
     /// The time since we sent what the peer's timestamp echoes.
-    fn receiver_rtt_us(&self, header: &Header, now: Instant) -> Option<u32> {
-        let echo = header.options.timestamps.filter(|_| self.timestamps)?.echo;
+    fn receiver_rtt_us(&self, timestamps: Option<Timestamps>, now: Instant) -> Option<u32> {
+        let echo = timestamps.filter(|_| self.timestamps)?.echo;
         let elapsed = self.timestamp_value(now).wrapping_sub(echo);
         // The clock ticks in milliseconds. Longer than an hour is nonsense.
         (echo != 0 && elapsed < 1 << 22).then(|| elapsed.max(1) * 1000)

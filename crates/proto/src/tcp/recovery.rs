@@ -81,7 +81,7 @@ impl Connection {
 
     /// An acknowledgment with news, or a duplicate, outside of the quick way: what it means for recovery and for the window.
     pub(super) fn react(&mut self, header: &Header, delivery: &mut Delivery, now: Instant) {
-        self.measure(header, delivery, now);
+        self.measure(header.options.timestamps, delivery, now);
         if let Some(from) = delivery.late_from {
             let distance = (delivery.prior_fack - from).max(0).unsigned_abs();
             let mss = self.snd.mss.into();

@@ -33,12 +33,13 @@ impl Connection {
     /// RFC 8985 §7.2: whether a probe may be scheduled, and after how many microseconds.
     #[inline]
     pub(super) fn probe_timeout_us(&self) -> Option<u64> {
-        let may = self.sack
+        // First what ends it most often.
+        let may = self.sent.in_flight() > 0
+            && self.sack
             && self.settings.rack
             && matches!(self.recovery.phase, Phase::Open | Phase::Reducing)
             && self.recovery.tail.end.is_none()
             && self.sent.is_plain()
-            && self.sent.in_flight() > 0
             && self.attempts == 0
             && !self.probing;
         if !may {

@@ -26,6 +26,23 @@ impl PartialOrd for SeqNum {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         self.0.wrapping_sub(other.0).cast_signed().partial_cmp(&0)
     }
+    // Each by one subtraction, not by way of an `Ordering`.
+    #[inline]
+    fn lt(&self, other: &Self) -> bool {
+        *self - *other < 0
+    }
+    #[inline]
+    fn le(&self, other: &Self) -> bool {
+        *self - *other <= 0
+    }
+    #[inline]
+    fn gt(&self, other: &Self) -> bool {
+        *self - *other > 0
+    }
+    #[inline]
+    fn ge(&self, other: &Self) -> bool {
+        *self - *other >= 0
+    }
 }
 impl core::ops::Add<u32> for SeqNum {
     type Output = Self;

@@ -25,7 +25,7 @@ impl TcpSocket {
     pub(super) fn burst(
         &mut self,
         buffer: Buffer,
-        transmit: &Transmit,
+        transmit: Transmit,
         (slab, bursts): (&mut Slab, Option<&mut Slab>),
         outbox: &mut VecDeque<Packet>,
     ) -> u64 {
@@ -39,14 +39,14 @@ impl TcpSocket {
         match large {
             Some(large) => {
                 slab.free(buffer);
-                let packet = self.whole(large, transmit);
+                let packet = self.whole(large, &transmit);
                 self.put(packet, outbox) * u64::from(transmit.len.div_ceil(segment))
             }
             None if transmit.len <= segment => {
-                let packet = self.whole(buffer, transmit);
+                let packet = self.whole(buffer, &transmit);
                 self.put(packet, outbox)
             }
-            None => self.cut(buffer, transmit, is_number, (slab, outbox)),
+            None => self.cut(buffer, &transmit, is_number, (slab, outbox)),
         }
     }
 
@@ -69,7 +69,7 @@ impl TcpSocket {
 
     fn whole(&mut self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
         if self.auth.is_some() {
-            return self.signed(buffer, transmit);
+            return self.signed(buffer, *transmit);
         }
         let (offset, len) = (transmit.offset as usize, transmit.len as usize);
         if self.segmentation.is_offloaded() {

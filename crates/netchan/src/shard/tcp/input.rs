@@ -2,12 +2,12 @@
 
 use proto::{
     ip::Ecn,
-    tcp::{self, State, TimeWaitVerdict},
+    tcp::{self, TimeWaitVerdict},
     time::Instant,
     wire::{
         checksum,
         ipv4::Protocol,
-        tcp::{Flags, Header, SeqNum},
+        tcp::{Header, SeqNum},
     },
 };
 
@@ -121,23 +121,21 @@ impl Shard {
         packet: Packet,
         now: Instant,
     ) {
-        let Some(socket) = self.tcp.get_mut(number) else {
-            return;
-        };
-        if let Some(listener) = socket.listener()
-            && socket.connection.state() == State::SynReceived
-            && !socket.was_open
-            && !header.flags.intersects(Flags::RST | Flags::SYN)
-            && self.puts_off(listener, number, header, &packet)
-        {
-            return;
-        }
         if self.pool.memory().lacks(packet.true_size()) {
             self.ask_for_segment(packet.true_size());
         }
-        let Some(socket) = self.tcp.get_mut(number) else {
+        let Some(mut socket) = self.tcp.get_mut(number) else {
             return;
         };
+        if socket.came_by.is_some() {
+            if self.puts_off(number, header.flags, &packet) {
+                return;
+            }
+            let Some(same) = self.tcp.get_mut(number) else {
+                return;
+            };
+            socket = same;
+        }
         let input = socket.connection.input(
             header,
             ecn,
@@ -156,9 +154,11 @@ impl Shard {
                 self.memory.settle(self.pool.memory_mut());
             }
         }
-        if input.drop.is_some() || input.events.intersects(RARE) || socket.connection.wants_output()
-        {
-            if self.pool.pruned() != self.memory.pruned {
+        // Who is on the list for output already has its timer set there.
+        let (wants, dirty) = (socket.connection.wants_output(), socket.dirty);
+        let pruned = self.pool.pruned() != self.memory.pruned;
+        if input.drop.is_some() || input.events.intersects(RARE) || (wants && !dirty) || pruned {
+            if pruned {
                 self.count_pruned();
             }
             if let Some(reason) = input.drop {
@@ -167,8 +167,10 @@ impl Shard {
             self.events(number, input.events, now);
             return self.settle(number);
         }
-        // Nothing to send, nothing rare: the timer, and whoever waits for it.
-        self.timers.arm(number, socket.connection.deadline());
+        // Nothing more to send, nothing rare: the timer, and whoever waits for it.
+        if !dirty {
+            self.timers.arm(number, socket.connection.deadline());
+        }
         if !socket.wakers.is_empty() {
             self.events(number, input.events, now);
         }

@@ -41,25 +41,28 @@ impl Shard {
                 self.counters.add(self.number, Counter::NoTransmitBuffer, 1);
                 break;
             };
-            // Plain text, as nearly always, in code of its own: header and packet are built in registers.
-            let transmit = socket.connection.output_text(now);
-            let is_text = transmit.is_some();
-            let Some(transmit) = transmit.or_else(|| socket.connection.output(now)) else {
+            let Some(outbox) = self.outboxes.get_mut(usize::from(socket.interface)) else {
+                self.slab.free(buffer);
+                break;
+            };
+            let slabs = (&mut self.slab, self.bursts.as_mut());
+            // Plain text, as nearly always, in code of its own: header and packet are built in registers, since nothing points to them.
+            let packet = if let Some(text) = socket.connection.output_text(now) {
+                if socket.is_for_link(&text) {
+                    sent += socket.burst(buffer, text, slabs, outbox);
+                    continue;
+                }
+                socket.packet(buffer, &text)
+            } else if let Some(transmit) = socket.connection.output(now) {
+                if socket.is_for_link(&transmit) {
+                    sent += socket.burst(buffer, transmit, slabs, outbox);
+                    continue;
+                }
+                socket.packet_of_any(buffer, &transmit, (self.number, number))
+            } else {
                 self.slab.free(buffer);
                 socket.tell_window(self.number, number);
                 break;
-            };
-            let Some(outbox) = self.outboxes.get_mut(usize::from(socket.interface)) else {
-                continue;
-            };
-            let packet = if socket.is_for_link(&transmit) {
-                let slabs = (&mut self.slab, self.bursts.as_mut());
-                sent += socket.burst(buffer, &transmit, slabs, outbox);
-                continue;
-            } else if is_text {
-                socket.packet(buffer, &transmit)
-            } else {
-                socket.packet_of_any(buffer, &transmit, (self.number, number))
             };
             if let Some(packet) = packet {
                 outbox.push_back(packet);
@@ -139,7 +142,7 @@ impl TcpSocket {
         let (offset, len) = (transmit.offset as usize, transmit.len as usize);
         let fill = |text: &mut [u8]| self.send.copy_out(offset, text);
         let mut packet = if self.auth.is_some() {
-            self.signed(buffer, transmit)?
+            self.signed(buffer, *transmit)?
         } else {
             let header = &transmit.header;
             self.template

@@ -48,13 +48,16 @@ impl Header {
             return Some((header, HEADER_LEN));
         }
         let (lead, times) = rest.first_chunk::<12>()?.split_first_chunk::<4>()?;
+        // Twice NOP, then timestamps of 10 bytes.
+        if words != 8 || *lead != [1, 1, 8, 10] {
+            return None;
+        }
         let [v0, v1, v2, v3, e0, e1, e2, e3] = *times.first_chunk::<8>()?;
         header.options.timestamps = Some(Timestamps {
             value: u32::from_be_bytes([v0, v1, v2, v3]),
             echo: u32::from_be_bytes([e0, e1, e2, e3]),
         });
-        // Twice NOP, then timestamps of 10 bytes.
-        (words == 8 && *lead == [1, 1, 8, 10]).then_some((header, 32))
+        Some((header, 32))
     }
 
     /// The part that every header has.
