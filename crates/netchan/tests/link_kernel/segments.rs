@@ -1,14 +1,18 @@
-//! Text that leaves uncut: a stack sends to the kernel's TCP through links that take segments off its hands.
+//! Text that leaves uncut: a stack sends to the kernel's TCP through links that take segments off its hands. And text that comes uncut from
+//! there.
 
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener, TcpStream},
     thread,
 };
 
 use netchan::{Net, Regime};
 
-use crate::namespace::{self, ip};
+use crate::{
+    namespace::{self, ip},
+    signed::counter,
+};
 
 const TOTAL: usize = 3_000_000;
 
@@ -18,18 +22,22 @@ fn data() -> Vec<u8> {
         .collect()
 }
 
-/// Sends [`TOTAL`] bytes to the kernel and compares what arrived; frames that the link counted on the way out.
-fn send(link: &str, family: usize) -> u64 {
-    let kernel = ["10.77.0.1:0", "[fd77::1]:0"][family];
+fn start(link: &str, family: usize) -> Net {
     let ours = ["10.77.0.2/24", "fd77::2/64"][family];
-    let net = Net::builder()
+    Net::builder()
         .link(link)
         .unwrap()
         .address(ours)
         .unwrap()
         .regime(Regime::Locked)
         .start()
-        .unwrap_or_else(|e| panic!("{link}: {e}"));
+        .unwrap_or_else(|e| panic!("{link}: {e}"))
+}
+
+/// Sends [`TOTAL`] bytes to the kernel and compares what arrived; frames that the link counted on the way out.
+fn send(link: &str, family: usize) -> u64 {
+    let kernel = ["10.77.0.1:0", "[fd77::1]:0"][family];
+    let net = start(link, family);
     let listener = TcpListener::bind(kernel).expect("the kernel's end has the address");
     let target: SocketAddr = listener.local_addr().unwrap();
     let reader = thread::spawn(move || {
@@ -79,4 +87,57 @@ fn bursts_leave_uncut_through_a_packet_socket() {
             }
         },
     );
+}
+
+/// What [`TOTAL`] bytes from the kernel came in.
+#[derive(Debug)]
+struct Came {
+    /// Segments with text, as the connection counts them.
+    segments: u64,
+    /// Passes of TCP's input, those without text included.
+    passes: u64,
+    /// Frames, those that are not TCP's included.
+    frames: u64,
+}
+
+/// Lets the kernel send [`TOTAL`] bytes, and compares what arrived.
+fn receive(link: &str, family: usize) -> Came {
+    let net = start(link, family);
+    let ours = ["10.77.0.2:4000", "[fd77::2]:4000"][family];
+    let listener = net.tcp().listen(ours).unwrap();
+    let target: SocketAddr = ours.parse().unwrap();
+    let writer = thread::spawn(move || {
+        let mut stream = TcpStream::connect(target).unwrap();
+        stream.write_all(&data()).unwrap();
+    });
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut got = Vec::with_capacity(TOTAL);
+    stream.read_to_end(&mut got).unwrap();
+    writer.join().unwrap();
+    assert!(got == data(), "{link}: other bytes");
+    let info = stream.socket().tcp_info().expect("a connection");
+    let links = net.show("links").unwrap();
+    Came {
+        segments: info.data_segments_in.into(),
+        passes: counter(&net, "tcp_segments_in"),
+        frames: links[0]["rx_packets"].as_u64().expect("a count"),
+    }
+}
+
+/// Virtio 1.2 §5.1.6.4: what the kernel hands over with a GSO type is one frame, one pass of TCP's input and one segment of the connection,
+/// however much text it has; without offload each segment is that.
+#[test]
+fn bursts_arrive_uncut_through_a_tap() {
+    namespace::with_tap("segments::bursts_arrive_uncut_through_a_tap", || {
+        let tap = "tap:nc0,peer=10.77.0.1/24,peer=fd77::1/64";
+        for family in 0..2 {
+            let came = receive(tap, family);
+            assert!(came.segments < TOTAL as u64 / 4000, "{came:?}");
+            assert!(came.segments <= came.passes, "{came:?}");
+            assert!(came.passes <= came.frames, "{came:?}");
+            let came = receive(&format!("{tap},offload=off"), family);
+            assert!(came.segments >= TOTAL as u64 / 1460, "{came:?}");
+            assert!(came.passes <= came.frames, "{came:?}");
+        }
+    });
 }
