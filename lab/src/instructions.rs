@@ -24,12 +24,16 @@ use crate::{
 /// The name that each step's function begins with, and the steps: what follows it.
 pub const PREFIX: &str = "counted_";
 /// What is counted, with what it is in words.
-pub const STEPS: [(&str, &str); 9] = [
+pub const STEPS: [(&str, &str); 13] = [
     (
         "tcp_out",
         "a full segment, decided on and its headers written",
     ),
     ("tcp_in", "a full segment in order, by header prediction"),
+    (
+        "tcp_merged_in",
+        "thirty-two of them, had somebody merged them: what the stack does not do",
+    ),
     ("tcp_ack_in", "an acknowledgment of two segments"),
     (
         "tcp_hole_in",
@@ -37,6 +41,12 @@ pub const STEPS: [(&str, &str); 9] = [
     ),
     ("tcp_sack_in", "that acknowledgment, read by the sender"),
     ("tcp_lost_out", "a lost segment, sent again"),
+    (
+        "tcp_burst_1_in",
+        "a full segment, from the wire to the program's buffer",
+    ),
+    ("tcp_burst_8_in", "eight in one burst"),
+    ("tcp_burst_64_in", "sixty-four"),
     (
         "tcp_round_trip",
         "a byte there and a byte back, through two whole stacks",
@@ -50,6 +60,10 @@ pub const STEPS: [(&str, &str); 9] = [
 
 /// How often each is done. What comes seldom (timers, growing buffers) is in the mean.
 const TIMES: usize = 1000;
+/// Bytes of text in a full segment of an Ethernet.
+const FULL: usize = 1448;
+/// Bytes sent before windows are taken for grown.
+const BULK: usize = 32 << 20;
 
 #[inline(never)]
 fn counted_tcp_out(side: &mut Side, frame: &mut Frame, now: Instant) -> bool {
@@ -61,6 +75,11 @@ fn counted_tcp_out(side: &mut Side, frame: &mut Frame, now: Instant) -> bool {
 #[inline(never)]
 fn counted_tcp_in(side: &mut Side, frame: &Frame, now: Instant) {
     side.take(black_box(frame), now);
+}
+
+#[inline(never)]
+fn counted_tcp_merged_in(side: &mut Side, frames: &[Frame], now: Instant) -> bool {
+    side.take_merged(frames, now)
 }
 
 #[inline(never)]
@@ -83,6 +102,21 @@ fn counted_tcp_sack_in(side: &mut Side, frame: &Frame, now: Instant) {
 #[inline(never)]
 fn counted_tcp_lost_out(side: &mut Side, frame: &mut Frame, now: Instant) -> bool {
     black_box(side.make(frame, now))
+}
+
+#[inline(never)]
+fn counted_tcp_burst_1_in(pair: &mut NetchanPair, room: &mut [u8]) -> bool {
+    pair.take(room) == black_box(FULL)
+}
+
+#[inline(never)]
+fn counted_tcp_burst_8_in(pair: &mut NetchanPair, room: &mut [u8]) -> bool {
+    pair.take(room) == black_box(8 * FULL)
+}
+
+#[inline(never)]
+fn counted_tcp_burst_64_in(pair: &mut NetchanPair, room: &mut [u8]) -> bool {
+    pair.take(room) == black_box(64 * FULL)
 }
 
 #[inline(never)]
@@ -115,6 +149,7 @@ fn counted_udp_in(net: &Net, socket: &Socket, room: &mut [u8]) -> io::Result<usi
 /// If a step does not lead where it should: then something else would be counted.
 pub fn work() -> io::Result<()> {
     segments();
+    merged();
     holes();
     losses();
     let mut pair = NetchanPair::new(Setup::default())?;
@@ -123,7 +158,25 @@ pub fn work() -> io::Result<()> {
     for _ in 0..TIMES {
         counted_tcp_round_trip(&mut pair);
     }
+    bursts(&mut pair);
     datagrams()
+}
+
+/// Full segments that come one, eight or sixty-four at a time, and are read in one call: what it would save to merge them (GRO) shows here,
+/// and what it would cost a lone one.
+fn bursts(pair: &mut NetchanPair) {
+    // Windows as wide as they become.
+    pair.bulk(BULK);
+    let text = vec![7; 64 * FULL];
+    let mut room = text.clone();
+    for _ in 0..TIMES {
+        pair.send_all(&text[..FULL]);
+        assert!(counted_tcp_burst_1_in(pair, &mut room));
+        pair.send_all(&text[..8 * FULL]);
+        assert!(counted_tcp_burst_8_in(pair, &mut room));
+        pair.send_all(&text);
+        assert!(counted_tcp_burst_64_in(pair, &mut room));
+    }
 }
 
 /// Two segments after another, and their acknowledgment.
@@ -141,6 +194,30 @@ fn segments() {
         }
         assert!(path.receiver.make(&mut answer, now), "every second one");
         counted_tcp_ack_in(&mut path.sender, &answer, now);
+        path.exchange();
+    }
+}
+
+/// Thirty-two segments that are taken as one.
+fn merged() {
+    let mut path = FastPath::new();
+    let mut frames = vec![Frame::EMPTY; 32];
+    for round in 0..TIMES {
+        let now = path.write(frames.len());
+        let mut made = 0;
+        while made < frames.len() && path.sender.make(&mut frames[made], now) {
+            made += 1;
+        }
+        assert!(made == frames.len() || round < 100, "the window has grown");
+        let before = path.received();
+        if made == frames.len() {
+            assert!(counted_tcp_merged_in(&mut path.receiver, &frames, now));
+            assert_eq!(path.received() - before, FastPath::bytes(made));
+        } else {
+            for frame in &frames[..made] {
+                path.receiver.take(frame, now);
+            }
+        }
         path.exchange();
     }
 }

@@ -211,6 +211,25 @@ impl NetchanPair {
 }
 
 impl NetchanPair {
+    /// The client sends `text` at once; it waits on the wire.
+    ///
+    /// # Panics
+    /// If the windows do not hold it.
+    pub(crate) fn send_all(&mut self, text: &[u8]) {
+        self.clock.advance(Duration::from_micros(100));
+        while self.client_net.poll() {}
+        let sent = self.client.send(&[IoSlice::new(text)], None);
+        assert_eq!(sent.expect("established"), text.len());
+    }
+
+    /// The server takes what has come, in one call.
+    #[inline]
+    pub(crate) fn take(&mut self, room: &mut [u8]) -> usize {
+        Self::receive(&self.server_net, &self.server, room)
+    }
+}
+
+impl NetchanPair {
     /// A connection, a byte there, a byte back, closed by both; in single steps, as the peer is driven, so that no poll finds nothing:
     /// each call turns its own side. What the last FIN leads to is done with the next connection's handshake.
     ///

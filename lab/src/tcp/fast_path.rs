@@ -3,11 +3,11 @@
 use percore::clock;
 use proto::{
     ip::Ecn,
-    tcp::{Config, Connection, ReceiveQueue, SegmentPool},
+    tcp::{Config, Connection, ReceiveQueue, SegmentPool, Transmit},
     time::{Duration, Instant},
     wire::{
         ipv4,
-        tcp::{Header, SeqNum},
+        tcp::{Flags, Header, SeqNum},
     },
 };
 
@@ -45,6 +45,17 @@ impl Frame {
         headers: [0; 80],
         text: 0,
     };
+
+    /// Becomes the segment that a connection gave to send.
+    #[inline(always)]
+    fn fill(&mut self, transmit: &Transmit) {
+        let (ip, tcp) = self.headers.split_at_mut(ipv4::HEADER_LEN);
+        transmit.header.emit(tcp);
+        let addresses = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        let size = transmit.header.len() + transmit.len as usize;
+        ipv4::Header::new(ipv4::Protocol::TCP, addresses.0, addresses.1).emit(size, ip);
+        self.text = transmit.len;
+    }
 
     /// Whether both carry the same text, as the sequence numbers say.
     pub(crate) fn repeats(&self, other: &Self) -> bool {
@@ -85,16 +96,13 @@ impl Side {
     /// Makes the next segment, if there is one, with the headers that a frame has; as a shard does, the quick way first.
     #[inline(always)]
     pub(crate) fn make(&mut self, frame: &mut Frame, now: Instant) -> bool {
-        let quick = self.conn.output_text(now);
-        let Some(t) = quick.or_else(|| self.conn.output(now)) else {
+        if let Some(text) = self.conn.output_text(now) {
+            frame.fill(&text);
+        } else if let Some(transmit) = self.conn.output(now) {
+            frame.fill(&transmit);
+        } else {
             return false;
-        };
-        let (ip, tcp) = frame.headers.split_at_mut(ipv4::HEADER_LEN);
-        t.header.emit(tcp);
-        let addresses = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
-        let size = t.header.len() + t.len as usize;
-        ipv4::Header::new(ipv4::Protocol::TCP, addresses.0, addresses.1).emit(size, ip);
-        frame.text = t.len;
+        }
         true
     }
 
@@ -107,6 +115,34 @@ impl Side {
             return;
         };
         self.take_header(&header, frame.text, now);
+    }
+
+    /// Takes frames as one segment, as if somebody had merged them (GRO): each header is read and compared with the first one's, which is
+    /// the least that takes. False, and nothing is taken, if they do not follow one another.
+    #[inline(always)]
+    pub(crate) fn take_merged(&mut self, frames: &[Frame], now: Instant) -> bool {
+        let mut headers = frames.iter().map(|frame| {
+            let parsed = Header::parse_usual(&frame.headers[ipv4::HEADER_LEN..]);
+            parsed.map(|(header, _)| (header, frame.text))
+        });
+        let Some(Some((first, mut len))) = headers.next() else {
+            return false;
+        };
+        let flags = |header: &Header| header.flags | Flags::PSH;
+        for next in headers {
+            let follows = next.filter(|(next, _)| {
+                next.seq == first.seq + len
+                    && (next.ack, next.window) == (first.ack, first.window)
+                    && next.options.timestamps == first.options.timestamps
+                    && flags(next) == flags(&first)
+            });
+            let Some((_, text)) = follows else {
+                return false;
+            };
+            len += text;
+        }
+        self.take_header(&first, len, now);
+        true
     }
 
     /// What its connection says of itself.
