@@ -27,6 +27,7 @@ use proto::{
 };
 
 use self::filling::Filling;
+use self::shape::OwnShape;
 pub use self::shape::Shape;
 use super::{Auth, FastOpenOptions, Keys, Shard, Wishes, send_queue::SendQueue, wakers::Wakers};
 use crate::{
@@ -59,7 +60,7 @@ pub struct TcpSocket {
     /// The urgent byte ahead was read out of line.
     urgent_taken: bool,
     /// Options that change when it is ready.
-    pub(super) shape: Shape,
+    pub(super) shape: OwnShape,
     /// Most bytes in the send queue.
     send_limit: u32,
     /// More memory would let it send or receive more: it is on the shard's list.

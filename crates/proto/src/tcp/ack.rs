@@ -251,7 +251,7 @@ impl Connection {
                 self.state = State::FinWait2;
                 out.events |= Events::FIN_ACKED;
                 if self.no_reader {
-                    self.timers.linger = now + from_millis(self.settings.fin_wait_2_ms);
+                    self.timers.linger = now + from_millis(self.periods.fin_wait_2_ms);
                 }
             }
             State::Closing => {

@@ -33,12 +33,14 @@ impl Connection {
 
     /// RFC 5961 §7: an acknowledgment that makes an honest peer show itself, at a limited rate.
     pub(super) fn challenge(&mut self, now: Instant) {
-        if now.coarse().wrapping_sub(self.challenges_since) >= CHALLENGE_PERIOD {
-            self.challenges_since = now.coarse();
-            self.challenges_sent = 0;
+        let most = self.periods.challenge_acks;
+        let seldom = &mut *self.seldom;
+        if now.coarse().wrapping_sub(seldom.challenges_since) >= CHALLENGE_PERIOD {
+            seldom.challenges_since = now.coarse();
+            seldom.challenges_sent = 0;
         }
-        if self.challenges_sent < self.settings.challenge_acks {
-            self.challenges_sent += 1;
+        if seldom.challenges_sent < most {
+            seldom.challenges_sent += 1;
             self.pending.set(Pending::ACK);
         }
     }

@@ -1,6 +1,7 @@
 //! The ends of a connection, and what CLOSED and LISTEN answer.
 
 use super::connection::{Connection, Pending, from_millis, millis};
+use super::seldom::Periods;
 use super::types::{Drop, Error, Events, Listen, State};
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Flags, Header, Options, SeqNum};
@@ -33,14 +34,17 @@ impl Connection {
         }
         self.no_reader = true;
         if self.state == State::FinWait2 {
-            self.timers.linger = now + from_millis(self.settings.fin_wait_2_ms);
+            self.timers.linger = now + from_millis(self.periods.fin_wait_2_ms);
         }
         self.shutdown()
     }
 
     /// How long FIN-WAIT-2 waits for the peer's FIN once nobody reads any more; zero: not at all.
     pub fn set_fin_wait_2(&mut self, limit: Duration) {
-        self.settings.fin_wait_2_ms = millis(limit);
+        self.periods.set(Periods {
+            fin_wait_2_ms: millis(limit),
+            ..*self.periods
+        });
     }
 
     /// Ends the connection at once; `output` emits the RST (RFC 9293 §3.10.5).

@@ -13,7 +13,7 @@ use super::rate::Rate;
 use super::receive_buffer::ReceiveTuning;
 use super::recovery::Recovery;
 use super::rtt::RttEstimator;
-use super::seldom::{Lazy, Seldom};
+use super::seldom::{Lazy, Periods, Seldom};
 use super::sent::Sent;
 use super::timer::Timers;
 use super::types::{Error, Events, State};
@@ -68,13 +68,6 @@ pub(super) struct Settings {
     pub delayed_ack_us: u32,
     pub retry_ms: u32,
     pub syn_retry_ms: u32,
-    pub time_wait_ms: u32,
-    pub fin_wait_2_ms: u32,
-    pub keepalive_idle_ms: u32,
-    pub keepalive_interval_ms: u32,
-    pub keepalive_probes: u8,
-    pub challenge_acks: u8,
-    pub initial_cwnd: u16,
     pub burst: u32,
     pub mtu_probing: MtuProbing,
     pub rack: bool,
@@ -94,7 +87,6 @@ pub(super) const fn from_millis(ms: u32) -> Duration {
 
 impl Settings {
     fn new(config: &Config) -> Self {
-        let keepalive = config.keepalive.unwrap_or_default();
         Self {
             mss: config.mss.max(MSS_MIN),
             max_gaps: config.max_gaps.max(1),
@@ -104,13 +96,6 @@ impl Settings {
             delayed_ack_us: super::rtt::micros(config.delayed_ack).min(499_000),
             retry_ms: millis(config.retry_timeout),
             syn_retry_ms: millis(config.syn_timeout),
-            time_wait_ms: millis(config.time_wait),
-            fin_wait_2_ms: millis(config.fin_wait_2),
-            keepalive_idle_ms: millis(keepalive.idle),
-            keepalive_interval_ms: millis(keepalive.interval),
-            keepalive_probes: keepalive.probes.max(1),
-            challenge_acks: config.challenge_acks,
-            initial_cwnd: u16::try_from(config.initial_cwnd).unwrap_or(u16::MAX),
             burst: config.burst,
             mtu_probing: config.mtu_probing,
             rack: config.rack,
@@ -245,12 +230,11 @@ pub struct Connection {
     pub(super) keepalives_sent: u8,
     /// Bytes of each header that a signature takes.
     pub(super) signature: u8,
-    pub(super) challenges_sent: u8,
-    pub(super) challenges_since: u32,
 
     pub(super) local_port: u16,
     pub(super) remote_port: u16,
     pub(super) settings: Settings,
+    pub(super) periods: Lazy<Periods>,
     pub(super) tuning: ReceiveTuning,
     pub(super) user_timeout: UserTimeout,
     pub(super) counters: Counters,
@@ -358,11 +342,10 @@ impl Connection {
             attempts: 0,
             keepalives_sent: 0,
             signature: 0,
-            challenges_sent: 0,
-            challenges_since: 0,
             local_port: 0,
             remote_port: 0,
             settings,
+            periods: Lazy::of(Periods::new(config)),
             tuning: ReceiveTuning::new(config.receive_buffer_max.min(RECEIVE_BUFFER_MAX)),
             user_timeout: UserTimeout::new(config.user_timeout_option, settings.retry_ms),
             counters: Counters::default(),
@@ -554,16 +537,19 @@ impl Connection {
 
     /// Bytes of heap that the connection takes beside itself.
     pub fn heap_bytes(&self) -> usize {
-        self.sent.heap_bytes() + self.seldom.heap_bytes()
+        self.sent.heap_bytes() + self.seldom.heap_bytes() + self.periods.heap_bytes()
     }
 
     /// Turns keep-alive probes on (`Some`) or off (RFC 9293 MUST-24).
     pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>, now: Instant) {
         self.keepalive = keepalive.is_some();
         if let Some(k) = keepalive {
-            self.settings.keepalive_idle_ms = millis(k.idle);
-            self.settings.keepalive_interval_ms = millis(k.interval);
-            self.settings.keepalive_probes = k.probes.max(1);
+            self.periods.set(Periods {
+                keepalive_idle_ms: millis(k.idle),
+                keepalive_interval_ms: millis(k.interval),
+                keepalive_probes: k.probes.max(1),
+                ..*self.periods
+            });
         }
         self.keepalives_sent = 0;
         self.arm_keepalive(now);

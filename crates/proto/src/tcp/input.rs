@@ -506,7 +506,7 @@ impl Connection {
     pub(super) fn enter_time_wait(&mut self, now: Instant) -> Events {
         self.state = State::TimeWait;
         self.timers = super::timer::Timers::new();
-        self.timers.linger = now + from_millis(self.settings.time_wait_ms);
+        self.timers.linger = now + from_millis(self.periods.time_wait_ms);
         Events::TIME_WAIT
     }
 }

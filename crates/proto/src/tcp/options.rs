@@ -83,7 +83,7 @@ impl Connection {
         self.begin_path();
         self.update_send_mss();
         let mss = u32::from(self.snd.mss);
-        let segments = u32::from(self.settings.initial_cwnd);
+        let segments = u32::from(self.periods.initial_cwnd);
         self.congestion.open(initial_window(segments, mss), mss);
     }
 

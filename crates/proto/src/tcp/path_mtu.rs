@@ -63,9 +63,6 @@ pub(super) struct PathMtu {
     /// Only segments from here on tell of the size in use.
     mark: SeqNum,
     probe: Probe,
-    /// What a router said (0: nothing), to be believed if the segment that it quoted stays unanswered.
-    claim: u16,
-    quoted: SeqNum,
     /// Probes of this size that were lost.
     failures: u8,
     /// Larger sizes are searched for.
@@ -89,8 +86,6 @@ impl PathMtu {
             high: u16::MAX,
             mark: iss,
             probe: Probe::NONE,
-            claim: 0,
-            quoted: iss,
             failures: 0,
             searches: false,
             watches: true,
@@ -188,14 +183,24 @@ impl Connection {
         }
         if size < self.path.low && self.state.is_synchronized() {
             // RFC 5927 §7.2: longer ones have arrived. It is believed once the one that it quotes stays away.
-            (self.path.claim, self.path.quoted) = (size, quoted);
+            (self.seldom.claim, self.seldom.quoted) = (size, quoted);
             return;
         }
         self.shorten(size, self.last_sent);
     }
 
+    /// What a router said and was not believed yet; it is forgotten.
+    fn take_claim(&mut self) -> u16 {
+        let claim = self.seldom.claim;
+        if claim > 0 {
+            self.seldom.claim = 0;
+        }
+        claim
+    }
+
     /// Segments are made shorter, and what is under way is sent again.
     fn shorten(&mut self, size: u16, now: Instant) {
+        self.take_claim();
         self.path = PathMtu {
             limit: size,
             low: self.path.low.min(size),
@@ -212,8 +217,8 @@ impl Connection {
 
     /// Nothing was heard for a timeout. A claim that waited is believed; long segments may be what does not arrive (RFC 4821 §7.7).
     pub(super) fn path_timed_out(&mut self, now: Instant) {
-        let claim = core::mem::take(&mut self.path.claim);
-        if claim > 0 && self.path.quoted >= self.snd.una && claim < self.segment_size() {
+        let claim = self.take_claim();
+        if claim > 0 && self.seldom.quoted >= self.snd.una && claim < self.segment_size() {
             return self.shorten_after_timeout(claim, now);
         }
         self.path.probe = Probe::NONE;

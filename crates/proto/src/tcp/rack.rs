@@ -8,9 +8,6 @@ pub(super) const DUPLICATE_THRESHOLD: u32 = 3;
 /// Recoveries for which a wider window is kept after reordering was seen by D-SACK (RFC 8985 §6.2, step 4).
 const PERSIST: u8 = 16;
 
-/// More segments than this are not told of (Linux's `tcp_max_reordering`).
-const REORDERING_MAX: u32 = 300;
-
 /// The variables of RFC 8985 §5.2.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
@@ -23,9 +20,6 @@ pub(super) struct Rack {
     fack: SeqNum,
     /// RACK.reordering_seen.
     pub reordering_seen: bool,
-    /// Acknowledgments that showed it, and the farthest, in segments: for [`super::Info`] alone.
-    pub reorderings: u16,
-    pub reordering: u16,
     is_set: bool,
     reo_wnd_mult: u8,
     reo_wnd_persist: u8,
@@ -56,8 +50,6 @@ impl Rack {
             rtt_us: 0,
             fack: iss,
             reordering_seen: false,
-            reorderings: 0,
-            reordering: 0,
             is_set: false,
             reo_wnd_mult: 1,
             reo_wnd_persist: 0,
@@ -102,14 +94,6 @@ impl Rack {
             self.is_set = true;
         }
         late
-    }
-
-    /// An acknowledgment told of something late that begins `distance` bytes below RACK.fack.
-    pub fn note_reordering(&mut self, distance: u32, mss: u32) {
-        let segments = distance.div_ceil(mss.max(1)).min(REORDERING_MAX);
-        let segments = u16::try_from(segments).unwrap_or(u16::MAX);
-        self.reordering = self.reordering.max(segments);
-        self.reorderings = self.reorderings.saturating_add(1);
     }
 
     /// Step 4: how much later than what followed it a segment may arrive, in microseconds.

@@ -15,6 +15,9 @@ use super::undo::Frto;
 use crate::time::Instant;
 use crate::wire::tcp::{Header, SeqNum};
 
+/// More segments than this are not told of (Linux's `tcp_max_reordering`).
+const REORDERING_MAX: u32 = 300;
+
 /// Where recovery stands.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
@@ -25,7 +28,9 @@ pub(super) struct Recovery {
     /// Duplicate acknowledgments in a row, where SACK does not say more.
     pub duplicates: u16,
     pub rack: Rack,
+    /// The tail loss probe under way, and where it ends.
     pub tail: TailProbe,
+    pub tail_end: SeqNum,
     pub frto: Frto,
     /// What the early timer waits for.
     pub waiting: Waiting,
@@ -38,7 +43,8 @@ impl Recovery {
             recover: iss,
             duplicates: 0,
             rack: Rack::new(iss),
-            tail: TailProbe::NONE,
+            tail: TailProbe::None,
+            tail_end: iss,
             frto: Frto::Off,
             waiting: Waiting::TailProbe,
         }
@@ -47,7 +53,9 @@ impl Recovery {
     /// Whether nothing is lost and nothing hints at it.
     #[inline]
     pub const fn is_calm(&self) -> bool {
-        matches!(self.phase, Phase::Open) && self.duplicates == 0 && self.tail.end.is_none()
+        matches!(self.phase, Phase::Open)
+            && self.duplicates == 0
+            && matches!(self.tail, TailProbe::None)
     }
 
     /// Whether something lost is being repaired.
@@ -79,13 +87,22 @@ impl Connection {
         in_flight.saturating_sub(arrived)
     }
 
+    /// An acknowledgment told of something late that begins `distance` bytes below RACK.fack.
+    fn note_reordering(&mut self, distance: u32, mss: u32) {
+        let segments = distance.div_ceil(mss.max(1)).min(REORDERING_MAX);
+        let segments = u16::try_from(segments).unwrap_or(u16::MAX);
+        let seldom = &mut *self.seldom;
+        seldom.reordering = seldom.reordering.max(segments);
+        seldom.reorderings = seldom.reorderings.saturating_add(1);
+    }
+
     /// An acknowledgment with news, or a duplicate, outside of the quick way: what it means for recovery and for the window.
     pub(super) fn react(&mut self, header: &Header, delivery: &mut Delivery, now: Instant) {
         self.measure(header.options.timestamps, delivery, now);
         if let Some(from) = delivery.late_from {
             let distance = (delivery.prior_fack - from).max(0).unsigned_abs();
             let mss = self.snd.mss.into();
-            self.recovery.rack.note_reordering(distance, mss);
+            self.note_reordering(distance, mss);
         }
         self.notice_reneging();
         let undone = self.try_undo(header, delivery, now);
@@ -260,7 +277,7 @@ impl Connection {
         }
         self.recovery.phase = Phase::Recovery;
         self.recovery.recover = self.snd.nxt;
-        self.recovery.tail = TailProbe::NONE;
+        self.recovery.tail = TailProbe::None;
         self.seldom.recoveries = self.seldom.recoveries.saturating_add(1);
         self.pending.set(Pending::SEND);
     }
@@ -333,7 +350,7 @@ impl Connection {
         self.recovery.phase = Phase::Loss;
         self.recovery.recover = self.snd.nxt;
         self.recovery.duplicates = 0;
-        self.recovery.tail = TailProbe::NONE;
+        self.recovery.tail = TailProbe::None;
         self.pending.set(Pending::SEND);
     }
 
@@ -369,7 +386,7 @@ impl Connection {
             self.recovery.frto = Frto::Off;
         }
         self.recovery.duplicates = 0;
-        self.recovery.tail = TailProbe::NONE;
+        self.recovery.tail = TailProbe::None;
     }
 
     /// A probe for a larger path did not arrive (RFC 4821 §7.6.1): it goes out again in smaller pieces, and no congestion is meant.

@@ -6,6 +6,8 @@
 use alloc::boxed::Box;
 use core::ops::{Deref, DerefMut};
 
+use super::config::Config;
+use super::connection::millis;
 use super::pacing::Pacer;
 use super::prr::Prr;
 use super::undo::Undo;
@@ -30,6 +32,24 @@ impl<T: Usual> Lazy<T> {
     #[inline]
     pub const fn is_made(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// `value`, elsewhere if it is not the usual one.
+    pub fn of(value: T) -> Self
+    where
+        T: PartialEq,
+    {
+        Self((value != *T::USUAL).then(|| Box::new(value)))
+    }
+
+    /// Makes it `value`.
+    pub fn set(&mut self, value: T)
+    where
+        T: PartialEq,
+    {
+        if value != **self {
+            **self = value;
+        }
     }
 
     /// Bytes of heap that it takes.
@@ -75,6 +95,54 @@ impl<T: Usual + PartialEq> PartialEq for Lazy<T> {
     }
 }
 
+/// What of a connection's [`Config`] is asked for once in its life or less: at its beginning, at its end, by a keep-alive timer, by a
+/// stranger. Durations in milliseconds. Usual are the defaults: who configures others pays for them with each connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Periods {
+    pub time_wait_ms: u32,
+    pub fin_wait_2_ms: u32,
+    pub keepalive_idle_ms: u32,
+    pub keepalive_interval_ms: u32,
+    pub keepalive_probes: u8,
+    pub challenge_acks: u8,
+    /// Segments.
+    pub initial_cwnd: u16,
+}
+
+impl Periods {
+    pub fn new(config: &Config) -> Self {
+        let keepalive = config.keepalive.unwrap_or_default();
+        Self {
+            time_wait_ms: millis(config.time_wait),
+            fin_wait_2_ms: millis(config.fin_wait_2),
+            keepalive_idle_ms: millis(keepalive.idle),
+            keepalive_interval_ms: millis(keepalive.interval),
+            keepalive_probes: keepalive.probes.max(1),
+            challenge_acks: config.challenge_acks,
+            initial_cwnd: u16::try_from(config.initial_cwnd).unwrap_or(u16::MAX),
+        }
+    }
+}
+
+impl Usual for Periods {
+    const USUAL: &'static Self = &Self {
+        time_wait_ms: 60_000,
+        fin_wait_2_ms: 60_000,
+        keepalive_idle_ms: 7_200_000,
+        keepalive_interval_ms: 75_000,
+        keepalive_probes: 9,
+        challenge_acks: 10,
+        initial_cwnd: 10,
+    };
+}
+
+#[cfg(test)]
+#[test]
+fn usual_periods_are_the_defaults() {
+    assert_eq!(Periods::new(&Config::default()), *Periods::USUAL);
+    assert!(!Lazy::of(Periods::new(&Config::default())).is_made());
+}
+
 /// The part of a connection that pacing, loss, reordering, duplicates, urgent data and strangers make.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
@@ -91,6 +159,12 @@ pub(super) struct Seldom {
     pub urgent_out: SeqNum,
     /// The RST owed to a stranger (`Pending::REFUSE`).
     pub refuse_seq: SeqNum,
+    /// Challenge acknowledgments of this period, and when that began, by [`crate::time::Instant::coarse`].
+    pub challenges_sent: u8,
+    pub challenges_since: u32,
+    /// What a router said of the path's MTU (0: nothing), to be believed if the segment that it quoted stays unanswered.
+    pub claim: u16,
+    pub quoted: SeqNum,
     // What has been counted, for [`super::Info`].
     pub bytes_retransmitted: u64,
     /// Delivered with a mark (RFC 3168).
@@ -99,6 +173,9 @@ pub(super) struct Seldom {
     pub dsacks: u32,
     pub duplicate_segments: u32,
     pub out_of_order: u32,
+    /// Acknowledgments that showed reordering, and the farthest, in segments.
+    pub reorderings: u16,
+    pub reordering: u16,
     pub timeouts: u16,
     /// Timeouts before which an acknowledgment had brought something.
     pub timeout_recoveries: u16,
@@ -119,12 +196,18 @@ impl Usual for Seldom {
         urgent_end: SeqNum(0),
         urgent_out: SeqNum(0),
         refuse_seq: SeqNum(0),
+        challenges_sent: 0,
+        challenges_since: 0,
+        claim: 0,
+        quoted: SeqNum(0),
         bytes_retransmitted: 0,
         bytes_marked: 0,
         retransmits: 0,
         dsacks: 0,
         duplicate_segments: 0,
         out_of_order: 0,
+        reorderings: 0,
+        reordering: 0,
         timeouts: 0,
         timeout_recoveries: 0,
         timeout_ms: 0,

@@ -14,19 +14,14 @@ const SLACK_US: u64 = 2_000;
 /// The wait for a probe before anything was measured.
 const UNMEASURED_US: u64 = 1_000_000;
 
-/// A probe on its way (RFC 8985 §7.1: TLP.end_seq, TLP.is_retrans).
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(test, derive(PartialEq))]
-pub(super) struct TailProbe {
-    pub end: Option<SeqNum>,
-    pub is_retransmission: bool,
-}
-
-impl TailProbe {
-    pub const NONE: Self = Self {
-        end: None,
-        is_retransmission: false,
-    };
+/// A probe on its way (RFC 8985 §7.1: TLP.is_retrans); where it ends is `Recovery::tail_end` (TLP.end_seq).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TailProbe {
+    None,
+    /// Of new text.
+    New,
+    /// Of what had been sent before.
+    Again,
 }
 
 impl Connection {
@@ -38,7 +33,7 @@ impl Connection {
             && self.sack
             && self.settings.rack
             && matches!(self.recovery.phase, Phase::Open | Phase::Reducing)
-            && self.recovery.tail.end.is_none()
+            && self.recovery.tail == TailProbe::None
             && self.sent.is_plain()
             && self.attempts == 0
             && !self.probing;
@@ -96,26 +91,28 @@ impl Connection {
     /// A probe left, up to `end`.
     pub(super) fn tail_probe_sent(&mut self, end: SeqNum, is_retransmission: bool) {
         self.timers.early = Instant::FAR;
-        self.recovery.tail = TailProbe {
-            end: Some(end),
-            is_retransmission,
+        self.recovery.tail_end = end;
+        self.recovery.tail = if is_retransmission {
+            TailProbe::Again
+        } else {
+            TailProbe::New
         };
         self.seldom.tail_probes = self.seldom.tail_probes.saturating_add(1);
     }
 
     /// RFC 8985 §7.4: what an acknowledgment says of the probe. One that only filled the hole that it was sent for has hidden a loss.
     pub(super) fn note_tail_probe(&mut self, delivery: &Delivery, now: Instant) {
-        let Some(end) = self.recovery.tail.end else {
+        if self.recovery.tail == TailProbe::None {
             return;
-        };
-        let una = self.snd.una;
-        let again = self.recovery.tail.is_retransmission;
+        }
+        let (una, end) = (self.snd.una, self.recovery.tail_end);
+        let again = self.recovery.tail == TailProbe::Again;
         let answered_both =
             una == end && delivery.acked == 0 && !delivery.news && delivery.duplicate;
         // New text arrived, or the original as well as the probe.
         let nothing_lost = !again || delivery.dsack || answered_both;
         if una >= end && (nothing_lost || una > end) {
-            self.recovery.tail = TailProbe::NONE;
+            self.recovery.tail = TailProbe::None;
             if !nothing_lost && self.recovery.phase == Phase::Open {
                 self.enter_reducing(Cause::Loss, now);
             }

@@ -106,7 +106,6 @@ impl Template {
         connection.ts_offset = start.ts_offset;
         connection.ts_recent_at = now.coarse();
         connection.ts_retransmitted = connection.timestamp_value(now);
-        connection.challenges_since = now.coarse();
         connection.last_received = now;
         connection.last_sent = now;
         connection.stalled_since = now;

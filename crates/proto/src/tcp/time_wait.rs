@@ -46,7 +46,7 @@ const ISS_GAP: u32 = 65_535 + 2;
 impl TimeWait {
     /// The record of a connection that is in [`super::State::TimeWait`].
     pub fn new(connection: &Connection, now: Instant) -> Self {
-        let linger_ms = connection.settings.time_wait_ms;
+        let linger_ms = connection.periods.time_wait_ms;
         Self {
             local_port: connection.local_port,
             remote_port: connection.remote_port,

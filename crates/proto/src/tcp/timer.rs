@@ -219,7 +219,7 @@ impl Connection {
 
     pub(super) fn arm_keepalive(&mut self, now: Instant) {
         self.timers.keepalive = if self.keepalive && self.state.is_synchronized() {
-            now + from_millis(self.settings.keepalive_idle_ms)
+            now + from_millis(self.periods.keepalive_idle_ms)
         } else {
             Instant::FAR
         };
@@ -231,7 +231,7 @@ impl Connection {
         if !self.keepalive || !self.state.is_synchronized() || self.state == State::TimeWait {
             return Events::NONE;
         }
-        let idle = from_millis(self.settings.keepalive_idle_ms);
+        let idle = from_millis(self.periods.keepalive_idle_ms);
         let due = self.last_received + idle;
         if now < due {
             self.keepalives_sent = 0;
@@ -243,14 +243,14 @@ impl Connection {
             self.timers.keepalive = now + idle;
             return Events::NONE;
         }
-        if self.keepalives_sent >= self.settings.keepalive_probes {
+        if self.keepalives_sent >= self.periods.keepalive_probes {
             let events = self.give_up();
             self.pending.set(Pending::RST);
             return events;
         }
         self.keepalives_sent += 1;
         self.pending.set(Pending::KEEPALIVE);
-        self.timers.keepalive = now + from_millis(self.settings.keepalive_interval_ms);
+        self.timers.keepalive = now + from_millis(self.periods.keepalive_interval_ms);
         Events::NONE
     }
 }

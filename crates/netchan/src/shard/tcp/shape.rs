@@ -1,6 +1,6 @@
 //! What a socket's options make of reading and writing: how much must be there, how much may wait, and who is told of it.
 
-use std::io::IoSliceMut;
+use std::{io::IoSliceMut, ops::Deref};
 
 use super::TcpSocket;
 use crate::socket::Readiness;
@@ -18,13 +18,39 @@ pub struct Shape {
     pub urgent_inline: bool,
 }
 
+impl Shape {
+    /// Of who sets no options.
+    const USUAL: Self = Self {
+        low_water: 1,
+        unsent_low_water: u32::MAX,
+        send_limit: 0,
+        urgent_inline: false,
+    };
+}
+
 impl Default for Shape {
     fn default() -> Self {
-        Self {
-            low_water: 1,
-            unsent_low_water: u32::MAX,
-            send_limit: 0,
-            urgent_inline: false,
+        Self::USUAL
+    }
+}
+
+/// A connection's [`Shape`], elsewhere where options were set.
+#[derive(Debug, Default)]
+pub struct OwnShape(Option<Box<Shape>>);
+
+impl OwnShape {
+    fn of(shape: Shape) -> Self {
+        Self((shape != Shape::USUAL).then(|| Box::new(shape)))
+    }
+}
+
+impl Deref for OwnShape {
+    type Target = Shape;
+    #[inline]
+    fn deref(&self) -> &Shape {
+        match &self.0 {
+            Some(shape) => shape,
+            None => &Shape::USUAL,
         }
     }
 }
@@ -32,7 +58,7 @@ impl Default for Shape {
 impl TcpSocket {
     /// Options that were set.
     pub fn set_shape(&mut self, shape: Shape) {
-        self.shape = shape;
+        self.shape = OwnShape::of(shape);
         if shape.send_limit > 0 {
             self.send_limit = shape.send_limit;
         }

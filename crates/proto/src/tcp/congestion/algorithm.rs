@@ -17,6 +17,8 @@ pub(in super::super) struct Window {
     pub mss: u32,
     /// Bytes per second at which new text leaves; 0: as fast as the window allows.
     pub pacing_rate: u64,
+    /// Paced even if the algorithm does not ask for it.
+    pub is_paced: bool,
 }
 
 impl Window {

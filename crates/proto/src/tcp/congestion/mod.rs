@@ -26,8 +26,6 @@ use crate::time::Instant;
 pub(super) struct Congestion {
     pub window: Window,
     control: Control,
-    /// Paced even if the algorithm does not ask for it.
-    is_paced: bool,
     /// SO_MAX_PACING_RATE, in bytes per second; 0: none.
     pub pacing_rate_max: u64,
     usage: Usage,
@@ -49,9 +47,9 @@ impl Congestion {
                 ssthresh: u32::MAX,
                 mss: 1,
                 pacing_rate: 0,
+                is_paced,
             },
             control: Control::new(control),
-            is_paced,
             pacing_rate_max: 0,
             usage: Usage::NONE,
         }
@@ -101,7 +99,7 @@ impl Congestion {
     pub fn acknowledged(&mut self, ack: &Ack) {
         self.control.on_ack(&mut self.window, ack);
         self.window.cwnd = self.window.cwnd.clamp(self.window.mss, CWND_MAX);
-        if self.is_paced || self.pacing_rate_max > 0 {
+        if self.window.is_paced || self.pacing_rate_max > 0 {
             self.set_pace(ack.srtt_us);
         }
     }
@@ -129,7 +127,7 @@ impl Congestion {
             let per_round = u64::from(window.cwnd) * percent / 100;
             window.pacing_rate = match u64::from(srtt_us) {
                 0 => 0,
-                _ if !self.is_paced => 0,
+                _ if !window.is_paced => 0,
                 srtt => per_round * 1_000_000 / srtt,
             };
         }

@@ -58,6 +58,7 @@ mod tests {
             ssthresh: u32::MAX,
             mss: 1000,
             pacing_rate: 0,
+            is_paced: false,
         }
     }
 

@@ -21,6 +21,7 @@ fn avoiding(segments: u32) -> Window {
         ssthresh: segments * MSS,
         mss: MSS,
         pacing_rate: 0,
+        is_paced: false,
     }
 }
 
@@ -31,6 +32,7 @@ fn beginning() -> Window {
         ssthresh: u32::MAX,
         mss: MSS,
         pacing_rate: 0,
+        is_paced: false,
     }
 }
 

@@ -105,6 +105,7 @@ fn nothing_is_too_strange() {
                 ssthresh: u32::MAX,
                 mss,
                 pacing_rate: 0,
+                is_paced: false,
             };
             control.on_open(&mut window, random.number(), Instant::ZERO);
             let mut now = Instant::ZERO;
