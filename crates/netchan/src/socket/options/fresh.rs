@@ -65,7 +65,6 @@ pub(in crate::socket) struct Seldom {
 static USUAL: LazyLock<Seldom> = LazyLock::new(Seldom::default);
 
 /// Linux's SOCK_MIN_SNDBUF, before it is doubled.
-
 const SEND_BUFFER_MIN: usize = 2304;
 
 /// As Linux: a window clamp is not less than half of the least buffer.
