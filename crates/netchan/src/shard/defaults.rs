@@ -94,15 +94,21 @@ impl Wishes {
     }
 
     fn set_patience(&self, config: &mut Config) {
-        if self.syn_count > 0 {
-            config.syn_timeout = patience(config, self.syn_count);
-        }
+        config.syn_timeout = self.syn_timeout(config);
         config.fin_wait_2 = self.fin_wait_2(config);
         // A listener that waits for data has to wait that long.
         let retries = retries_in(config, self.defer_accept);
         let least = patience(config, retries);
         if retries > 0 && config.syn_received_timeout < least {
             config.syn_received_timeout = least;
+        }
+    }
+
+    /// How long a SYN may go unanswered.
+    pub fn syn_timeout(&self, config: &Config) -> Duration {
+        match self.syn_count {
+            0 => config.syn_timeout,
+            retries => patience(config, retries),
         }
     }
 

@@ -170,9 +170,14 @@ impl Socket {
                 let tcp = &self.stack().host.tcp;
                 let fin_wait_2 = matches!(option, SocketOption::Linger2(_))
                     .then(|| fresh.wishes.fin_wait_2(&tcp.get()));
+                let syn_timeout = matches!(option, SocketOption::SynCount(_))
+                    .then(|| fresh.wishes.syn_timeout(&tcp.get()));
                 stream.with(self.stack(), |socket| {
                     if let Some(fin_wait_2) = fin_wait_2 {
                         socket.connection.set_fin_wait_2(fin_wait_2);
+                    }
+                    if let Some(syn_timeout) = syn_timeout {
+                        socket.connection.set_syn_timeout(syn_timeout);
                     }
                     if matches!(option, SocketOption::Md5Key { .. }) {
                         socket.sign_with_md5(fresh.key_of(socket.key().remote));

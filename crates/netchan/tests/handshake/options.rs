@@ -118,6 +118,21 @@ fn syns_are_counted() {
     assert_eq!(error.kind(), ErrorKind::TimedOut);
 }
 
+/// tcp(7), TCP_SYNCNT: also where the first SYN has left already.
+#[test]
+fn syns_under_way_are_counted_anew() {
+    let mut raw = Raw::new(|builder| builder);
+    let socket = socket(&raw);
+    assert!(socket.connect(SocketAddr::from((PEER, PORT))).is_err());
+    assert_eq!(raw.turn().len(), 1);
+    socket.set_option(SocketOption::SynCount(1)).unwrap();
+    assert_eq!(raw.wait(Duration::from_millis(2_900)).len(), 1, "at 1 s");
+    assert!(socket.take_error().is_none());
+    assert!(raw.wait(Duration::from_millis(200)).is_empty());
+    let error = socket.take_error().expect("after 3 s");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+}
+
 /// What the peer's FIN meets after `wait`, once our closed socket's FIN was acknowledged.
 fn fin_after(
     raw: &mut Raw,

@@ -561,6 +561,11 @@ impl Connection {
         self.user_timeout_was_set();
     }
 
+    /// How long a SYN may go unanswered (RFC 9293 MUST-23, TCP_SYNCNT), from the first one on; heard with the next timeout.
+    pub fn set_syn_timeout(&mut self, timeout: Duration) {
+        self.settings.syn_retry_ms = millis(timeout).max(1);
+    }
+
     /// What memory allows: windows offer at most `bytes` from now on, but nothing that was offered is taken back (RFC 9293 SHLD-14), and
     /// a connection of which nothing waits to be read offers two segments at least. To be said before [`Self::output`].
     #[inline]
