@@ -198,7 +198,13 @@ impl Shard {
             iss.unwrap_or_else(|| tcp::initial_sequence(&self.host.secret, local, remote, now));
         let offset = tcp::timestamp_offset(&self.host.secret, key.local, key.remote);
         let options = &listener.options;
-        let start = options.start(&self.host, key, interface, iss, offset);
+        let start = options.start(
+            &self.host,
+            &self.defaults.config,
+            key,
+            interface,
+            (iss, offset),
+        );
         let template = listener.template(&self.defaults);
         let mut connection = template.passive(&start, syn, now);
         connection.set_syn_ecn(Ecn::of(packet.meta.ecn));

@@ -87,12 +87,12 @@ pub struct TcpSocket {
 pub struct TcpOptions {
     /// What it wants otherwise than the stack's TCP settings say, if anything.
     pub own: Option<Box<Wishes>>,
-    /// TCP_NODELAY is off.
-    pub nagle: bool,
+    /// TCP_NODELAY is off; `None`, here and below: as the stack's TCP settings say.
+    pub nagle: Option<bool>,
     /// TCP_CORK.
-    pub cork: bool,
+    pub cork: Option<bool>,
     /// TCP_QUICKACK.
-    pub quick_ack: bool,
+    pub quick_ack: Option<bool>,
     /// IP header fields.
     pub fields: IpFields,
     /// SO_LINGER.

@@ -1,6 +1,7 @@
 //! Handshakes as a peer sees them that keeps to no rule: what a listener does under a flood, and what it keeps of each SYN.
 
 mod ao;
+mod configured;
 mod cookies;
 mod fast_open;
 mod options;

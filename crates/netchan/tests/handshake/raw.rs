@@ -57,10 +57,15 @@ pub struct Segment {
 
 impl Raw {
     pub fn new(settings: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::from(settings(Net::builder()))
+    }
+
+    /// With these settings, and no link among them.
+    pub fn from(builder: Builder) -> Self {
         let clock = Clock::new_virtual();
         let (wire, far) = wire::pair(&wire::Options::default());
         let mac = far.properties().mac;
-        let builder = Net::builder().link_with(Box::new(far));
+        let builder = builder.link_with(Box::new(far));
         let builder = builder.address("10.0.0.2/24").unwrap();
         let builder = builder.gateway("10.0.0.9").unwrap();
         let builder = builder
@@ -69,7 +74,7 @@ impl Raw {
             .seed(3);
         let mut raw = Self {
             _alone: ALONE.lock().unwrap_or_else(PoisonError::into_inner),
-            net: settings(builder).start().unwrap(),
+            net: builder.start().unwrap(),
             slab: Slab::new(1024, 2048).unwrap(),
             frames: VecDeque::new(),
             wire,

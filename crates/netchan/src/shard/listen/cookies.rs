@@ -113,7 +113,13 @@ impl Shard {
     ) -> Option<T> {
         let listener = self.listeners.get(number)?;
         let offset = tcp::timestamp_offset(&self.host.secret, key.local, key.remote);
-        let start = (listener.options).start(&self.host, key, interface, SeqNum(0), offset);
+        let start = (listener.options).start(
+            &self.host,
+            &self.defaults.config,
+            key,
+            interface,
+            (SeqNum(0), offset),
+        );
         let flow = CookieFlow {
             secret: &self.host.secret,
             local: (key.local, key.local_port).into(),

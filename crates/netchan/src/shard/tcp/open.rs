@@ -101,11 +101,15 @@ impl Shard {
         let hash = short(hash.ok_or(libc::EADDRNOTAVAIL)?);
         let local = SocketAddr::new(key.local, key.local_port);
         let iss = tcp::initial_sequence(&self.host.secret, local, remote, now);
-        let start = options.start(&self.host, &key, peer.interface, iss, peer.ts_offset);
-        let own = options
-            .own
-            .as_deref()
-            .map(|own| own.template(&self.defaults.config));
+        let defaults = &self.defaults.config;
+        let start = options.start(
+            &self.host,
+            defaults,
+            &key,
+            peer.interface,
+            (iss, peer.ts_offset),
+        );
+        let own = options.own.as_deref().map(|own| own.template(defaults));
         let template = own.as_ref().unwrap_or(&self.defaults.template);
         let mut connection = template.active(&start, now);
         self.recall_path(key.remote, &mut connection, now);
@@ -158,10 +162,10 @@ impl TcpOptions {
     pub(in crate::shard) fn start(
         &self,
         host: &Host,
+        defaults: &tcp::Config,
         key: &FlowKey,
         interface: u8,
-        iss: SeqNum,
-        ts_offset: u32,
+        (iss, ts_offset): (SeqNum, u32),
     ) -> tcp::Start {
         let (headers, default_mss) = if key.remote.is_ipv4() {
             (40, 536)
@@ -179,9 +183,9 @@ impl TcpOptions {
             ts_offset,
             mss: mss.max(64),
             default_mss,
-            nagle: self.nagle,
-            cork: self.cork,
-            quick_ack: self.quick_ack,
+            nagle: self.nagle.unwrap_or(defaults.nagle),
+            cork: self.cork.unwrap_or(defaults.cork),
+            quick_ack: self.quick_ack.unwrap_or(defaults.quick_ack),
             burst: match facts.map(|i| i.segmentation) {
                 None | Some(Segmentation::None) => 0,
                 Some(_) => limits::BURST_TEXT,

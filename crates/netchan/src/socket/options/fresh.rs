@@ -20,16 +20,17 @@ use crate::{
 };
 
 /// A socket's options and binding.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::socket) struct Fresh {
     pub reuse_address: bool,
     pub reuse_port: bool,
     pub v6_only: bool,
     broadcast: bool,
     pub keep_alive: bool,
-    no_delay: bool,
-    cork: bool,
-    quick_ack: bool,
+    /// `None`, here and below: as the stack's TCP settings say.
+    no_delay: Option<bool>,
+    cork: Option<bool>,
+    quick_ack: Option<bool>,
     /// TCP_FASTOPEN_CONNECT.
     pub fast_connect: bool,
     urgent_inline: bool,
@@ -89,26 +90,6 @@ impl DerefMut for Fresh {
     }
 }
 
-impl Default for Fresh {
-    fn default() -> Self {
-        Self {
-            reuse_address: false,
-            reuse_port: false,
-            v6_only: false,
-            broadcast: false,
-            keep_alive: false,
-            no_delay: false,
-            cork: false,
-            quick_ack: true,
-            fast_connect: false,
-            urgent_inline: false,
-            fields: IpFields::default(),
-            binding: None,
-            seldom: None,
-        }
-    }
-}
-
 impl Default for Seldom {
     fn default() -> Self {
         Self {
@@ -155,7 +136,7 @@ impl Fresh {
         };
         TcpOptions {
             own: (wishes != Wishes::default()).then(|| Box::new(wishes)),
-            nagle: !self.no_delay,
+            nagle: self.no_delay.map(|no_delay| !no_delay),
             cork: self.cork,
             quick_ack: self.quick_ack,
             fields: self.fields,
@@ -251,9 +232,9 @@ impl Fresh {
                 self.send_buffer = Some(bytes.max(SEND_BUFFER_MIN));
             }
             SocketOption::V6Only(on) => self.v6_only = on,
-            SocketOption::NoDelay(on) => self.no_delay = on,
-            SocketOption::Cork(on) => self.cork = on,
-            SocketOption::QuickAck(on) => self.quick_ack = on,
+            SocketOption::NoDelay(on) => self.no_delay = Some(on),
+            SocketOption::Cork(on) => self.cork = Some(on),
+            SocketOption::QuickAck(on) => self.quick_ack = Some(on),
             SocketOption::MaxSegment(bytes) => self.max_segment = (bytes > 0).then_some(bytes),
             SocketOption::KeepIdle(idle) => self.keepalive.idle = idle,
             SocketOption::KeepInterval(interval) => self.keepalive.interval = interval,
@@ -302,9 +283,11 @@ impl Fresh {
                 SocketOption::SendBuffer(self.send_buffer.unwrap_or(host.send_buffer))
             }
             SocketOption::V6Only(_) => SocketOption::V6Only(self.v6_only),
-            SocketOption::NoDelay(_) => SocketOption::NoDelay(self.no_delay),
-            SocketOption::Cork(_) => SocketOption::Cork(self.cork),
-            SocketOption::QuickAck(_) => SocketOption::QuickAck(self.quick_ack),
+            SocketOption::NoDelay(_) => SocketOption::NoDelay(self.no_delay.unwrap_or(!tcp.nagle)),
+            SocketOption::Cork(_) => SocketOption::Cork(self.cork.unwrap_or(tcp.cork)),
+            SocketOption::QuickAck(_) => {
+                SocketOption::QuickAck(self.quick_ack.unwrap_or(tcp.quick_ack))
+            }
             SocketOption::MaxSegment(_) => {
                 SocketOption::MaxSegment(self.max_segment.unwrap_or(tcp.default_mss))
             }
