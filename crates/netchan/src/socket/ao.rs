@@ -287,10 +287,9 @@ impl Socket {
         let settings = &mut fresh.keys_mut().settings;
         settings.current = choice.current.or(settings.current);
         settings.next = choice.next.or(settings.next);
-        let options = fresh.tcp_options();
-        drop(fresh);
+        // Still locked, as in `set_option`.
         if let Some(Role::Listening(listening)) = self.role.get() {
-            listening.set_options(self.stack(), &options);
+            listening.set_options(self.stack(), &fresh.tcp_options());
         }
     }
 }

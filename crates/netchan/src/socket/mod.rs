@@ -23,6 +23,7 @@ use std::{
 };
 
 use percore::lock::{Mutex, mutex};
+pub use proto::membership::Mode as FilterMode;
 pub use proto::tcp::{AoAlgorithm, AoCounts, AoKey, FastOpenKeys, FastOpenMode, Md5Key};
 
 pub(crate) use self::message::UdpOptions;
@@ -31,7 +32,7 @@ pub use self::{
     message::{
         DatagramInfo, Discovery, ErrorOrigin, ReceivedError, SendInfo, SocketError, UdpOption,
     },
-    multicast::{Multicast, Via},
+    multicast::{GroupFilter, Multicast, Via},
     options::SocketOption,
     readiness::Readiness,
     std_like::{Incoming, TcpListener, TcpStream, UdpSocket},

@@ -1,5 +1,8 @@
 //! Multicast at a datagram socket: which groups it hears, and how it sends to them. The rules and errors are Linux's.
 
+mod filter;
+mod std_like;
+
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -11,7 +14,8 @@ use std::{
 
 use proto::membership::{Filter, Mode};
 
-use super::{Kind, Role, Socket, SocketOption, UdpSocket, options::Fresh};
+pub use self::filter::GroupFilter;
+use super::{Kind, Role, Socket, options::Fresh};
 use crate::{errno::error, host::Host, limits, path, stack::Stack};
 
 /// How a call names an interface.
@@ -397,10 +401,20 @@ fn tell(stack: &Stack, number: u64, (group, link): (IpAddr, u8), filter: Filter)
 impl Socket {
     /// Sets an option of multicast.
     pub(super) fn set_multicast(&self, option: Multicast) -> io::Result<()> {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        if self.kind == Kind::Stream {
-            return Err(error(refused_by_streams(option)));
+        if self.kind == Kind::Stream
+            && let Some(code) = refused_by_streams(option)
+        {
+            return Err(error(code));
         }
+        self.change_multicast(|change| change.apply(option))
+    }
+
+    /// Does what a call asks, and tells the link and the socket's parts.
+    fn change_multicast(
+        &self,
+        apply: impl FnOnce(&mut Change<'_>) -> Result<Option<(IpAddr, u8)>, i32>,
+    ) -> io::Result<()> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let stack = self.stack();
         let mut fresh = self.fresh.lock();
         let mut settings = Settings::or_default(fresh.multicast.as_deref()).clone();
@@ -408,7 +422,7 @@ impl Socket {
             host: &stack.host,
             settings: &mut settings,
         };
-        let changed = change.apply(option).map_err(error)?;
+        let changed = apply(&mut change).map_err(error)?;
         if settings.number == 0 {
             // Relaxed: a number that nobody else has.
             settings.number = NUMBERS.fetch_add(1, Relaxed);
@@ -449,12 +463,16 @@ impl Socket {
     }
 }
 
-/// What Linux says to a stream.
-const fn refused_by_streams(option: Multicast) -> i32 {
+/// What Linux says to a stream; `None`: it takes it, without effect.
+const fn refused_by_streams(option: Multicast) -> Option<i32> {
+    use Multicast as M;
     match option {
-        Multicast::InterfaceV4(_) | Multicast::Ttl(_) => libc::EINVAL,
-        Multicast::InterfaceV6(_) | Multicast::Hops(_) => libc::ENOPROTOOPT,
-        _ => libc::EPROTO,
+        M::InterfaceV4(_) | M::Ttl(_) => Some(libc::EINVAL),
+        M::InterfaceV6(_) | M::Hops(_) => Some(libc::ENOPROTOOPT),
+        M::LoopV4(_) | M::LoopV6(_) | M::AllV4(_) | M::AllV6(_) => None,
+        M::Join { .. } | M::Leave { .. } | M::Block { .. } | M::Unblock { .. } => {
+            Some(libc::EPROTO)
+        }
     }
 }
 
@@ -477,120 +495,6 @@ impl Fresh {
             | Multicast::Leave { .. }
             | Multicast::Block { .. }
             | Multicast::Unblock { .. } => like,
-        }
-    }
-}
-
-/// As `std::net::UdpSocket` has it.
-impl UdpSocket {
-    fn set(&self, option: Multicast) -> io::Result<()> {
-        self.socket().set_option(SocketOption::Multicast(option))
-    }
-
-    fn get(&self, like: Multicast) -> io::Result<Multicast> {
-        match self.socket().option(SocketOption::Multicast(like))? {
-            SocketOption::Multicast(value) => Ok(value),
-            _ => Ok(like),
-        }
-    }
-
-    /// IP_ADD_MEMBERSHIP: hears `group` on the link with our address `interface`; 0.0.0.0: the one that leads there.
-    ///
-    /// # Errors
-    /// `AddrInUse` (it does already), ENODEV, `InvalidInput`, ENOBUFS (more than [`limits::MEMBERSHIPS`]).
-    pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
-        self.set(Multicast::Join {
-            group: (*group).into(),
-            via: Via::Address(*interface),
-            source: None,
-        })
-    }
-
-    /// IPV6_JOIN_GROUP; `interface` is the link's number, from 1 on, or 0.
-    ///
-    /// # Errors
-    /// As for [`join_multicast_v4`](Self::join_multicast_v4).
-    pub fn join_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        self.set(Multicast::Join {
-            group: (*group).into(),
-            via: Via::Index(interface),
-            source: None,
-        })
-    }
-
-    /// IP_DROP_MEMBERSHIP.
-    ///
-    /// # Errors
-    /// `AddrNotAvailable`: it was not in there.
-    pub fn leave_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
-        self.set(Multicast::Leave {
-            group: (*group).into(),
-            via: Via::Address(*interface),
-            source: None,
-        })
-    }
-
-    /// IPV6_LEAVE_GROUP.
-    ///
-    /// # Errors
-    /// `AddrNotAvailable`: it was not in there.
-    pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
-        self.set(Multicast::Leave {
-            group: (*group).into(),
-            via: Via::Index(interface),
-            source: None,
-        })
-    }
-
-    /// IP_MULTICAST_LOOP.
-    ///
-    /// # Errors
-    /// Never; as in `std::net`.
-    pub fn set_multicast_loop_v4(&self, on: bool) -> io::Result<()> {
-        self.set(Multicast::LoopV4(on))
-    }
-
-    /// IP_MULTICAST_LOOP.
-    ///
-    /// # Errors
-    /// Never; as in `std::net`.
-    pub fn multicast_loop_v4(&self) -> io::Result<bool> {
-        Ok(self.get(Multicast::LoopV4(false))? == Multicast::LoopV4(true))
-    }
-
-    /// IPV6_MULTICAST_LOOP.
-    ///
-    /// # Errors
-    /// Never; as in `std::net`.
-    pub fn set_multicast_loop_v6(&self, on: bool) -> io::Result<()> {
-        self.set(Multicast::LoopV6(on))
-    }
-
-    /// IPV6_MULTICAST_LOOP.
-    ///
-    /// # Errors
-    /// Never; as in `std::net`.
-    pub fn multicast_loop_v6(&self) -> io::Result<bool> {
-        Ok(self.get(Multicast::LoopV6(false))? == Multicast::LoopV6(true))
-    }
-
-    /// IP_MULTICAST_TTL.
-    ///
-    /// # Errors
-    /// `InvalidInput` above 255.
-    pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
-        let ttl = u8::try_from(ttl).map_err(|_| error(libc::EINVAL))?;
-        self.set(Multicast::Ttl(ttl))
-    }
-
-    /// IP_MULTICAST_TTL.
-    ///
-    /// # Errors
-    /// Never; as in `std::net`.
-    pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
-        match self.get(Multicast::Ttl(0))? {
-            Multicast::Ttl(ttl) => Ok(ttl.into()),
-            _ => Ok(1),
         }
     }
 }

@@ -120,17 +120,8 @@ impl Socket {
         }
     }
 
-    /// Sets an option.
-    ///
-    /// # Errors
-    /// ENOPROTOOPT where it has no meaning for this socket; `InvalidInput` for a value out of range, or one that comes too late.
-    pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
-        if let SocketOption::Multicast(option) = option {
-            return self.set_multicast(option);
-        }
-        if !self.has(option) {
-            return Err(error(libc::ENOPROTOOPT));
-        }
+    /// Whether an option's value is in range, and not too late.
+    fn check_option(&self, option: SocketOption) -> io::Result<()> {
         let late = self.role.get().is_some() || self.fresh.lock().binding().is_some();
         match option {
             SocketOption::V6Only(_) if late => return Err(error(libc::EINVAL)),
@@ -158,12 +149,33 @@ impl Socket {
             | SocketOption::SynCount(0 | 128..) => return Err(error(libc::EINVAL)),
             _ => {}
         }
-        let fresh = {
-            let mut fresh = self.fresh.lock();
-            fresh.set_key(option)?;
-            fresh.apply(option);
-            fresh.clone()
+        Ok(())
+    }
+
+    /// Sets an option.
+    ///
+    /// # Errors
+    /// ENOPROTOOPT where it has no meaning for this socket; `InvalidInput` for a value out of range, or one that comes too late.
+    pub fn set_option(&self, option: SocketOption) -> io::Result<()> {
+        if let SocketOption::Multicast(option) = option {
+            return self.set_multicast(option);
+        }
+        if !self.has(option) {
+            return Err(error(libc::ENOPROTOOPT));
+        }
+        let option = match (self.kind, option) {
+            // The two bits of ECN are TCP's own (RFC 3168 §5).
+            (Kind::Stream, SocketOption::TypeOfService(tos)) => {
+                SocketOption::TypeOfService(tos & !3)
+            }
+            (_, option) => option,
         };
+        self.check_option(option)?;
+        // Held to the end: of two calls at a time the later one must not be told to the shard before the other.
+        let mut fresh = self.fresh.lock();
+        fresh.set_key(option)?;
+        fresh.apply(option);
+        let fresh = &*fresh;
         match self.role.get() {
             Some(Role::Stream(stream)) => {
                 let now = self.stack().clock.now();
@@ -182,16 +194,26 @@ impl Socket {
                     if matches!(option, SocketOption::Md5Key { .. }) {
                         socket.sign_with_md5(fresh.key_of(socket.key().remote));
                     }
-                    apply_to(socket, option, &fresh, now);
+                    apply_to(socket, option, fresh, now);
                 });
             }
-            Some(Role::Datagram(datagram)) => datagram.set_options(self.stack(), option, &fresh),
+            Some(Role::Datagram(datagram)) => datagram.set_options(self.stack(), option, fresh),
             Some(Role::Listening(listening)) => {
                 listening.set_options(self.stack(), &fresh.tcp_options());
             }
             None => {}
         }
         Ok(())
+    }
+
+    /// MSG_MORE of a stream: until it is told `false` small segments wait as with TCP_CORK, which stays as it is.
+    pub fn set_more(&self, more: bool) {
+        let stack = self.stack();
+        let fresh = self.fresh.lock(); // to the end, as in `set_option`
+        let corked = fresh.corked(&stack.host);
+        if let Some(Role::Stream(stream)) = self.role.get() {
+            stream.with(stack, |socket| socket.connection.set_cork(more || corked));
+        }
     }
 
     /// The current value of the option that `like` names (its payload is ignored).

@@ -49,6 +49,35 @@ fn readable_from_the_low_water_on() {
     assert_eq!(receive_with(&server, 100, waits), Ok(b"st".to_vec()));
 }
 
+/// Two threads set an option each: both count, whoever was first.
+#[test]
+fn options_set_at_the_same_time_both_count() {
+    let world = World::plain();
+    let (client, server) = world.pair(&[]);
+    assert_eq!(send(&client, b"12345"), Ok(5));
+    world.settle();
+    let both = std::sync::Barrier::new(2);
+    let rounds = || (0..3000).map(|round| round % 2 == 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for on in rounds() {
+                both.wait();
+                server.set_option(SocketOption::UrgentInline(on)).unwrap();
+                both.wait();
+            }
+        });
+        for few in rounds() {
+            let bytes = if few { 1 } else { 10 };
+            both.wait();
+            let option = SocketOption::ReceiveLowWater(bytes);
+            server.set_option(option).unwrap();
+            both.wait();
+            assert_eq!(server.option(option).unwrap(), option);
+            assert_eq!(is_readable(&server), few, "the connection knows, too");
+        }
+    });
+}
+
 /// A low water above what the window lets come does not wait for ever.
 #[test]
 fn a_low_water_beyond_the_window_gives_way() {

@@ -15,6 +15,7 @@ use crate::{
     emit::IpFields,
     errno::error,
     host::Host,
+    limits,
     shard::{FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Shape, TcpOptions, Wishes},
     socket::{UdpOptions, ao, multicast},
 };
@@ -126,6 +127,11 @@ impl Fresh {
             binding: None,
             ..self.clone()
         }
+    }
+
+    /// TCP_CORK.
+    pub fn corked(&self, host: &Host) -> bool {
+        self.cork.unwrap_or_else(|| host.tcp.get().cork)
     }
 
     /// What a connection starts with.
@@ -251,7 +257,10 @@ impl Fresh {
             SocketOption::ReceiveLowWater(bytes) => self.low_water = bytes.max(1),
             SocketOption::UnsentLowWater(bytes) => self.unsent_low_water = bytes,
             SocketOption::UrgentInline(on) => self.urgent_inline = on,
-            SocketOption::FastOpen(queue) => self.fast_open.queue = queue,
+            SocketOption::FastOpen(queue) => {
+                self.fast_open.queue =
+                    u32::try_from(limits::BACKLOG_MAX).map_or(queue, |most| queue.min(most));
+            }
             SocketOption::FastOpenConnect(on) => self.fast_connect = on,
             SocketOption::FastOpenNoCookie(on) => self.fast_open.without_cookie = on,
             SocketOption::FastOpenKeys(keys) => self.fast_open.keys = keys,
