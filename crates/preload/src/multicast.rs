@@ -1,4 +1,4 @@
-//! Options of multicast: the structures of ip(7), ipv6(7) and RFC 3678 read and written.
+//! Options of multicast: the structures of ip(7), ipv6(7) and RFC 3678 read and written. Whole source filters are in [`filter`].
 
 use std::{
     io,
@@ -8,7 +8,9 @@ use std::{
 use libc::c_int;
 use netchan::socket::{Kind, Multicast, SocketOption, Via};
 
-use crate::{errno, errno::fail, state::Live};
+pub mod filter;
+
+use crate::{errno, errno::fail, options, state::Live};
 
 // As Linux has them; the libc crate lacks some.
 const IP_MULTICAST_ALL: c_int = 49;
@@ -224,11 +226,12 @@ fn int(value: &[u8]) -> io::Result<c_int> {
     Ok(c_int::from_ne_bytes(*bytes))
 }
 
+/// As IPPROTO_IP has it, but not nothing.
 fn int_or_byte(value: &[u8]) -> io::Result<c_int> {
-    match value {
-        [byte] | [byte, _] | [byte, _, _] => Ok(c_int::from(*byte)),
-        _ => int(value),
+    if value.is_empty() {
+        return fail(libc::EINVAL);
     }
+    options::int_or_byte(value)
 }
 
 /// A flag that may be 0 or 1 only.
@@ -302,6 +305,7 @@ fn group_request(family: c_int, value: &[u8]) -> io::Result<(IpAddr, Via)> {
     let group = storage(value, BEHIND_INDEX)?;
     match group {
         (its, Some(group)) if its == family => Ok((group, Via::Index(index(value, 0)))),
+        _ if family == libc::AF_INET6 => fail(libc::EADDRNOTAVAIL),
         _ => fail(libc::EINVAL),
     }
 }

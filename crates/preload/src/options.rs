@@ -10,10 +10,20 @@ use std::{
 };
 
 use libc::{c_int, c_void, socklen_t};
-use netchan::socket::{Socket, SocketOption};
+use netchan::socket::{Domain, Kind, Socket, SocketOption};
 
-pub use self::{answer::get, parse::parse};
-use crate::{ancillary::Ask, buffers, descriptor, errno, errno::fail, lifecycle, state::Live};
+pub use self::{
+    answer::get,
+    parse::{int_or_byte, parse},
+};
+use crate::{
+    ancillary::Ask,
+    buffers, descriptor, errno,
+    errno::fail,
+    lifecycle,
+    multicast::filter,
+    state::{Live, SocketState},
+};
 
 /// What a program sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +66,18 @@ pub unsafe fn set(
     value: *const c_void,
     len: socklen_t,
 ) -> io::Result<usize> {
+    if c_int::try_from(len).is_err() {
+        return fail(libc::EINVAL);
+    }
+    if let Some(code) = lacks(live.state, level, name) {
+        return fail(code);
+    }
     // SAFETY: the caller's.
-    let setting = parse(level, name, unsafe { bytes(value, len) }?)?;
+    let value = unsafe { bytes(value, len) }?;
+    if let Some(layout) = filter::layout(level, name) {
+        return filter::set(live.socket, layout, value).map(|()| 0);
+    }
+    let setting = parse(level, name, value)?;
     match setting {
         Setting::ReceiveTimeout(timeout) => live.state.set_receive_timeout(timeout),
         Setting::SendTimeout(timeout) => live.state.set_send_timeout(timeout),
@@ -73,6 +93,35 @@ pub unsafe fn set(
         }
     }
     Ok(0)
+}
+
+/// Whether sockets of this kind and family have options of a level.
+const fn has_level(state: &SocketState, level: c_int) -> bool {
+    match level {
+        libc::IPPROTO_TCP => matches!(state.kind, Kind::Stream),
+        libc::SOL_UDP => matches!(state.kind, Kind::Datagram),
+        libc::IPPROTO_IPV6 => matches!(state.domain, Domain::V6),
+        _ => true,
+    }
+}
+
+/// What setsockopt says, as Linux, before it looks at a value: of levels that a socket does not have, and to streams of groups.
+fn lacks(state: &SocketState, level: c_int, name: c_int) -> Option<c_int> {
+    if !has_level(state, level) {
+        return Some(libc::ENOPROTOOPT);
+    }
+    if state.kind == Kind::Datagram {
+        return None;
+    }
+    match (level, name) {
+        (libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP | libc::IP_DROP_MEMBERSHIP) => {
+            Some(libc::EPROTO)
+        }
+        (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS | libc::IPV6_MULTICAST_IF) => {
+            Some(libc::ENOPROTOOPT)
+        }
+        _ => None,
+    }
 }
 
 /// Hands a setting to netchan's socket.

@@ -43,7 +43,7 @@ pub struct SocketState {
     pub nonblocking: AtomicBool,
     /// The last number was closed: who still waits gives up with EBADF.
     pub closed: AtomicBool,
-    /// TCP_CORK is on because of MSG_MORE.
+    /// The last send said MSG_MORE.
     pub more: AtomicBool,
     /// TCP_FASTOPEN_CONNECT was set, and nothing was written yet.
     pub fast_connect: AtomicBool,

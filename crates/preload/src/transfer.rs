@@ -8,9 +8,7 @@ use std::{
 };
 
 use libc::{c_int, c_uint, mmsghdr, msghdr, sockaddr, socklen_t};
-use netchan::socket::{
-    Kind, Readiness, ReceiveFlags, Received, ReceivedError, SendInfo, SocketOption,
-};
+use netchan::socket::{Kind, Readiness, ReceiveFlags, Received, ReceivedError, SendInfo};
 
 use crate::{
     address::{self, Given},
@@ -216,11 +214,11 @@ fn send_with(
     result
 }
 
-/// MSG_MORE is TCP_CORK until a send without it.
+/// MSG_MORE holds small segments back until a send without it.
 fn hold_back(live: Live<'_>, more: bool) {
     if live.state.more.load(Relaxed) != more {
         live.state.more.store(more, Relaxed);
-        let _ = live.socket.set_option(SocketOption::Cork(more)); // a hint: nothing is lost without
+        live.socket.set_more(more);
     }
 }
 

@@ -5,16 +5,19 @@ use std::{io, time::Duration};
 use libc::{c_int, c_void, socklen_t};
 use netchan::{
     CongestionControl,
-    socket::{Kind, SocketOption},
+    socket::{Domain, Kind, SocketOption},
 };
 
 use super::{
     NAME_MAX, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE, TCP_NOTSENT_LOWAT,
-    ao, unsupported,
+    ao, has_level, unsupported,
 };
 use crate::{
-    address, buffers, datagram_options, diagnosis, errno, errno::fail, fast_open, multicast,
-    multicast::Answer, state::Live,
+    address, buffers, datagram_options, diagnosis, errno,
+    errno::fail,
+    fast_open, multicast,
+    multicast::{Answer, filter},
+    state::Live,
 };
 
 /// What a program reads.
@@ -45,20 +48,57 @@ pub unsafe fn get(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> io::Result<usize> {
-    // SAFETY: the caller's.
-    let Some(len) = (unsafe { len.as_mut() }) else {
+    if !has_level(live.state, level) {
+        return fail(match live.state.domain {
+            Domain::V4 => libc::EOPNOTSUPP,
+            Domain::V6 => libc::ENOPROTOOPT,
+        });
+    }
+    if len.is_null() {
         return fail(libc::EFAULT);
-    };
-    if c_int::try_from(*len).is_err() {
+    }
+    // SAFETY: not NULL; the caller vouches for the rest. Linux asks for no alignment.
+    let room = unsafe { len.read_unaligned() };
+    if c_int::try_from(room).is_err() {
         return fail(libc::EINVAL);
     }
     if (level, name) == (libc::IPPROTO_TCP, ao::TCP_AO_GET_KEYS) {
         // SAFETY: the caller's.
-        return unsafe { get_keys(live, value, *len) };
+        return unsafe { get_keys(live, value, room) };
+    }
+    // SAFETY: the caller's.
+    let given = unsafe { answer(live, (level, name), value, room) }?;
+    // SAFETY: not NULL; the caller vouches for the rest.
+    unsafe { len.write_unaligned(given) };
+    Ok(0)
+}
+
+/// Finds out and writes; how many bytes that are.
+///
+/// # Safety
+/// `value` must be readable and writable for `room` bytes, or NULL.
+unsafe fn answer(
+    live: Live<'_>,
+    (level, name): (c_int, c_int),
+    value: *mut c_void,
+    room: socklen_t,
+) -> io::Result<socklen_t> {
+    if let Some(layout) = filter::layout(level, name) {
+        // SAFETY: the caller's.
+        let asked = unsafe { buffers::readable(value, room as usize) }?;
+        let answer = filter::get(live.socket, layout, asked)?;
+        // SAFETY: the caller's.
+        return unsafe { give(&answer, value, room) };
     }
     if let Some(answer) = multicast::get(live, level, name) {
         // SAFETY: the caller's.
-        return unsafe { give(answer.map_err(unsupported)?.into(), value, len) };
+        return unsafe {
+            give(
+                &bytes_of(answer.map_err(unsupported)?.into(), level, room),
+                value,
+                room,
+            )
+        };
     }
     let known = match datagram_options::get(live, level, name) {
         Some(number) => Some(number.map(Value::Int).map_err(unsupported)?),
@@ -73,32 +113,36 @@ pub unsafe fn get(
         _ => fail(libc::ENOPROTOOPT),
     }?;
     // SAFETY: the caller's.
-    unsafe { give(answer, value, len) }
+    unsafe { give(&bytes_of(answer, level, room), value, room) }
 }
 
-/// Writes an answer to where a program wants it.
-///
-/// # Safety
-/// `value` must be writable for `*len` bytes, or NULL.
-unsafe fn give(answer: Value, value: *mut c_void, len: &mut socklen_t) -> io::Result<usize> {
-    let answer = match answer {
+/// An answer as a program that has `room` wants it.
+fn bytes_of(answer: Value, level: c_int, room: socklen_t) -> Vec<u8> {
+    match answer {
+        // As Linux: one byte where there is no room for an int, but for one.
+        Value::Int(value @ 0..=255) if level == libc::IPPROTO_IP && (1..4).contains(&room) => {
+            value.to_ne_bytes()[..1].to_vec()
+        }
         Value::Int(value) => value.to_ne_bytes().to_vec(),
         Value::Bytes(bytes) => bytes,
-        Value::Rate(rate) if *len >= 8 => rate.to_ne_bytes().to_vec(),
+        Value::Rate(rate) if room >= 8 => rate.to_ne_bytes().to_vec(),
         Value::Rate(rate) => u32::try_from(rate)
             .unwrap_or(u32::MAX)
             .to_ne_bytes()
             .to_vec(),
-    };
+    }
+}
+
+/// Writes an answer to where a program wants it, cut to the room there is; how many bytes that are.
+///
+/// # Safety
+/// `value` must be writable for `room` bytes, or NULL.
+unsafe fn give(answer: &[u8], value: *mut c_void, room: socklen_t) -> io::Result<socklen_t> {
     // SAFETY: the caller's.
-    let room = unsafe { buffers::writable(value, *len as usize) }?;
+    let room = unsafe { buffers::writable(value, room as usize) }?;
     let count = room.len().min(answer.len());
-    let (Some(target), Some(source)) = (room.get_mut(..count), answer.get(..count)) else {
-        return fail(libc::EINVAL);
-    };
-    target.copy_from_slice(source);
-    *len = socklen_t::try_from(count).unwrap_or(0);
-    Ok(0)
+    room[..count].copy_from_slice(&answer[..count]);
+    socklen_t::try_from(count).map_err(|_| errno::error(libc::EINVAL))
 }
 
 /// TCP_AO_GET_KEYS, whose buffer has room for as many structures as the first of them says, each `each` bytes long.
@@ -161,9 +205,6 @@ fn get_socket(live: Live<'_>, name: c_int) -> io::Result<Value> {
 
 fn get_tcp(live: Live<'_>, name: c_int) -> io::Result<Value> {
     use SocketOption as O;
-    if live.state.kind != Kind::Stream {
-        return fail(libc::EOPNOTSUPP);
-    }
     Ok(match name {
         libc::TCP_NODELAY => ask(live, O::NoDelay(false))?,
         libc::TCP_CORK => ask(live, O::Cork(false))?,

@@ -47,6 +47,7 @@ fn parse_datagrams(level: c_int, name: c_int, value: &[u8]) -> io::Result<Settin
 
 fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
     use SocketOption as O;
+    int(value)?; // whatever it is
     Ok(Setting::Option(match name {
         libc::SO_REUSEADDR => O::ReuseAddress(flag(value)?),
         libc::SO_REUSEPORT => O::ReusePort(flag(value)?),
@@ -65,7 +66,7 @@ fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
         | libc::SO_DONTROUTE
         | libc::SO_BUSY_POLL
         | SO_PREFER_BUSY_POLL
-        | libc::SO_INCOMING_CPU => return int(value).map(|_| Setting::Ignored),
+        | libc::SO_INCOMING_CPU => return Ok(Setting::Ignored),
         _ => return parse_datagrams(libc::SOL_SOCKET, name, value),
     }))
 }
@@ -85,7 +86,8 @@ fn parse_tcp(name: c_int, value: &[u8]) -> io::Result<Setting> {
             0,
             c_int::MAX,
         )?))),
-        libc::TCP_WINDOW_CLAMP => O::WindowClamp(unsigned(int(value)?)),
+        // As Linux: negative is as little as may be.
+        libc::TCP_WINDOW_CLAMP => O::WindowClamp(u32::try_from(int(value)?).unwrap_or(1)),
         TCP_NOTSENT_LOWAT => O::UnsentLowWater(unsigned(int(value)?)),
         libc::TCP_CONGESTION => O::Congestion(congestion_control(value)?),
         libc::TCP_SYNCNT => {
@@ -122,7 +124,10 @@ fn parse_ipv6(name: c_int, value: &[u8]) -> io::Result<Setting> {
         libc::IPV6_V6ONLY => Ok(Setting::Option(SocketOption::V6Only(flag(value)?))),
         libc::IPV6_TCLASS => match int(value)? {
             -1 => Ok(Setting::Option(SocketOption::TypeOfService(0))),
-            _ => Ok(Setting::Option(SocketOption::TypeOfService(octet(value)?))),
+            class => {
+                let class = u8::try_from(class).map_err(|_| invalid())?;
+                Ok(Setting::Option(SocketOption::TypeOfService(class)))
+            }
         },
         libc::IPV6_UNICAST_HOPS => ttl(int(value)?),
         _ => parse_datagrams(libc::IPPROTO_IPV6, name, value),
@@ -146,10 +151,10 @@ fn int(value: &[u8]) -> io::Result<c_int> {
     }
 }
 
-/// The options of IPPROTO_IP may come as one byte.
-fn int_or_byte(value: &[u8]) -> io::Result<c_int> {
+/// The options of IPPROTO_IP may come as one byte; as none they are 0.
+pub fn int_or_byte(value: &[u8]) -> io::Result<c_int> {
     match value {
-        [] => fail(libc::EINVAL),
+        [] => Ok(0),
         [byte, ..] if value.len() < 4 => Ok(c_int::from(*byte)),
         _ => int(value),
     }

@@ -108,6 +108,77 @@ static void by_protocol(void) {
     close(fd);
 }
 
+/* A filter in one call, and what is told of it. */
+static void whole_filters(void) {
+    char room[IP_MSFILTER_SIZE(11)] = {0};
+    struct ip_msfilter *f = (void *)room;
+    socklen_t len;
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(membership(fd, IP_ADD_MEMBERSHIP, "239.77.9.9") == 0); /* netchan's from here on */
+    f->imsf_multiaddr.s_addr = inet_addr(GROUP), f->imsf_interface = own;
+    f->imsf_fmode = MCAST_EXCLUDE, f->imsf_numsrc = 2;
+    f->imsf_slist[0].s_addr = inet_addr("192.0.2.1"), f->imsf_slist[1].s_addr = inet_addr("192.0.2.2");
+    FAILS(EINVAL, setsockopt(fd, IPPROTO_IP, IP_MSFILTER, f, IP_MSFILTER_SIZE(2))); /* not joined */
+    len = sizeof room;
+    FAILS(EADDRNOTAVAIL, getsockopt(fd, IPPROTO_IP, IP_MSFILTER, f, &len));
+    CHECK(membership(fd, IP_ADD_MEMBERSHIP, GROUP) == 0);
+    FAILS(EINVAL, setsockopt(fd, IPPROTO_IP, IP_MSFILTER, f, IP_MSFILTER_SIZE(2) - 1));
+    CHECK(setsockopt(fd, IPPROTO_IP, IP_MSFILTER, f, IP_MSFILTER_SIZE(2)) == 0);
+    FAILS(EADDRNOTAVAIL, source(fd, IP_BLOCK_SOURCE, "192.0.2.2"));
+    CHECK(source(fd, IP_BLOCK_SOURCE, "192.0.2.3") == 0);
+    f->imsf_numsrc = 1, f->imsf_fmode = 9, f->imsf_slist[1].s_addr = 0x5a5a5a5a;
+    len = sizeof room;
+    CHECK(getsockopt(fd, IPPROTO_IP, IP_MSFILTER, f, &len) == 0 && len == IP_MSFILTER_SIZE(1));
+    CHECK(f->imsf_numsrc == 3 && f->imsf_fmode == MCAST_EXCLUDE && f->imsf_slist[1].s_addr == 0x5a5a5a5a);
+    CHECK(f->imsf_slist[0].s_addr == inet_addr("192.0.2.1"));
+    f->imsf_numsrc = 11;
+    FAILS(ENOBUFS, setsockopt(fd, IPPROTO_IP, IP_MSFILTER, f, IP_MSFILTER_SIZE(11)));
+    f->imsf_numsrc = 1, f->imsf_fmode = 2;
+    FAILS(EINVAL, setsockopt(fd, IPPROTO_IP, IP_MSFILTER, f, IP_MSFILTER_SIZE(1)));
+    f->imsf_fmode = MCAST_INCLUDE;
+    CHECK(setsockopt(fd, IPPROTO_IP, IP_MSFILTER, f, IP_MSFILTER_SIZE(1)) == 0);
+    CHECK(source(fd, IP_DROP_SOURCE_MEMBERSHIP, "192.0.2.1") == 0); /* it was the only one: left */
+    FAILS(EADDRNOTAVAIL, membership(fd, IP_DROP_MEMBERSHIP, GROUP));
+    CHECK(membership(fd, IP_ADD_MEMBERSHIP, GROUP) == 0);
+    f->imsf_numsrc = 0; /* nobody: left, too */
+    CHECK(setsockopt(fd, IPPROTO_IP, IP_MSFILTER, f, IP_MSFILTER_SIZE(0)) == 0);
+    FAILS(EADDRNOTAVAIL, membership(fd, IP_DROP_MEMBERSHIP, GROUP));
+    close(fd);
+}
+
+/* The same as RFC 3678 has it for both families. */
+static void whole_filters_by_protocol(int family, const char *group, const char *a, const char *b) {
+    int level = family == AF_INET ? IPPROTO_IP : IPPROTO_IPV6;
+    char room[GROUP_FILTER_SIZE(2)] = {0};
+    struct group_filter *f = (void *)room;
+    struct group_req r = {.gr_interface = 1};
+    socklen_t len = sizeof room;
+    int fd = socket(family, SOCK_DGRAM, 0);
+    void *at = family == AF_INET ? (void *)&((struct sockaddr_in *)&r.gr_group)->sin_addr
+                                 : (void *)&((struct sockaddr_in6 *)&r.gr_group)->sin6_addr;
+    size_t offset = (char *)at - (char *)&r.gr_group;
+    r.gr_group.ss_family = family;
+    inet_pton(family, group, at);
+    CHECK(setsockopt(fd, level, MCAST_JOIN_GROUP, &r, sizeof r) == 0);
+    f->gf_interface = 1, f->gf_group = r.gr_group, f->gf_fmode = MCAST_INCLUDE, f->gf_numsrc = 2;
+    f->gf_slist[0].ss_family = f->gf_slist[1].ss_family = family;
+    inet_pton(family, a, (char *)&f->gf_slist[0] + offset), inet_pton(family, b, (char *)&f->gf_slist[1] + offset);
+    FAILS(EINVAL, setsockopt(fd, level, MCAST_MSFILTER, f, sizeof room - 1));
+    CHECK(setsockopt(fd, level, MCAST_MSFILTER, f, sizeof room) == 0);
+    memset(f->gf_slist, 0x5a, sizeof room - GROUP_FILTER_SIZE(0));
+    f->gf_fmode = 9;
+    CHECK(getsockopt(fd, level, MCAST_MSFILTER, f, &len) == 0 && len == sizeof room);
+    CHECK(f->gf_numsrc == 2 && f->gf_fmode == MCAST_INCLUDE);
+    CHECK(f->gf_slist[1].ss_family == family);
+    char seen[16], wanted[16];
+    memcpy(seen, (char *)&f->gf_slist[1] + offset, sizeof seen), inet_pton(family, b, wanted);
+    CHECK(memcmp(seen, wanted, family == AF_INET ? 4 : 16) == 0);
+    f->gf_numsrc = 0;
+    CHECK(setsockopt(fd, level, MCAST_MSFILTER, f, GROUP_FILTER_SIZE(0)) == 0);
+    FAILS(EADDRNOTAVAIL, setsockopt(fd, level, MCAST_LEAVE_GROUP, &r, sizeof r));
+    close(fd);
+}
+
 static void settings(void) {
     struct in_addr nobody = {inet_addr("192.0.2.77")}, seen;
     socklen_t len = sizeof seen;
@@ -203,6 +274,15 @@ static void mail(void) {
     CHECK(sendto(sender, "6", 1, 0, (void *)&to, sizeof to) == 1);
     CHECK(heard(a) == '6');
     FAILS(EAGAIN, recv(b, text, 4, MSG_DONTWAIT));
+    /* The same by a whole filter: one of them hears nobody else, one nobody of these. */
+    struct ip_msfilter filter = {.imsf_multiaddr.s_addr = inet_addr(GROUP), .imsf_interface = own,
+                                 .imsf_fmode = MCAST_INCLUDE, .imsf_numsrc = 1, .imsf_slist[0] = own};
+    CHECK(setsockopt(b, IPPROTO_IP, IP_MSFILTER, &filter, sizeof filter) == 0);
+    filter.imsf_fmode = MCAST_EXCLUDE;
+    CHECK(setsockopt(a, IPPROTO_IP, IP_MSFILTER, &filter, sizeof filter) == 0);
+    CHECK(sendto(sender, "7", 1, 0, (void *)&to, sizeof to) == 1);
+    CHECK(heard(b) == '7');
+    FAILS(EAGAIN, recv(a, text, 4, MSG_DONTWAIT));
     close(a), close(b), close(sender);
 }
 
@@ -216,6 +296,9 @@ void check_groups(void) {
     joining();
     filtering();
     by_protocol();
+    whole_filters();
+    whole_filters_by_protocol(AF_INET, GROUP, "192.0.2.1", "192.0.2.2");
+    whole_filters_by_protocol(AF_INET6, "ff05::77:1", "2001:db8::1", "2001:db8::2");
     settings();
     settings_v6();
     mail();

@@ -145,6 +145,25 @@ static void congestion_control(void) {
     close(fd);
 }
 
+static int comes(int fd, int ms) {
+    struct pollfd p = {fd, POLLIN, 0};
+    return poll(&p, 1, ms);
+}
+
+/* MSG_MORE says nothing of TCP_CORK, nor for longer than to the next send. */
+static void corks(void) {
+    char data[8];
+    int fd = connected(PORT_ECHO);
+    CHECK(send(fd, "a", 1, MSG_MORE) == 1 && get(fd, IPPROTO_TCP, TCP_CORK) == 0);
+    CHECK(comes(fd, 50) == 0);
+    CHECK(send(fd, "b", 1, 0) == 1 && recv(fd, data, 2, MSG_WAITALL) == 2);
+    CHECK(set(fd, IPPROTO_TCP, TCP_CORK, 1) == 0);
+    CHECK(send(fd, "c", 1, MSG_MORE) == 1 && send(fd, "d", 1, 0) == 1);
+    CHECK(get(fd, IPPROTO_TCP, TCP_CORK) == 1 && comes(fd, 50) == 0);
+    CHECK(set(fd, IPPROTO_TCP, TCP_CORK, 0) == 0 && recv(fd, data, 2, MSG_WAITALL) == 2);
+    close(fd);
+}
+
 static void before_connecting(void) {
     struct sockaddr_in to = address_of(peer_ip, PORT_ECHO);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -167,4 +186,5 @@ void check_options(void) {
     info();
     congestion_control();
     before_connecting();
+    corks();
 }

@@ -58,6 +58,12 @@ pub fn peer() -> &'static Path {
     PROGRAM.get_or_init(|| compile("peer", &["peer.c"]))
 }
 
+/// The program that tries each option with many values.
+pub fn sweep() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| compile("sweep", &["sweep.c"]))
+}
+
 /// The program whose calls are checked.
 pub fn calls() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -110,7 +116,7 @@ fn prelude() -> String {
     let library = library();
     format!(
         "set -u\n\
-         export LIBRARY='{}' PEER='{}' CALLS='{}'\n\
+         export LIBRARY='{}' PEER='{}' CALLS='{}' SWEEP='{}'\n\
          cd '{}'\n\
          ip link set lo up\n\
          ip tuntap add dev nc0 mode tap\n\
@@ -123,6 +129,7 @@ fn prelude() -> String {
         library.display(),
         peer().display(),
         calls().display(),
+        sweep().display(),
         scratch().display(),
     )
 }

@@ -1,0 +1,170 @@
+//! IP_MSFILTER and MCAST_MSFILTER: whole source filters, as struct ip_msfilter and struct group_filter have them.
+
+use std::{io, net::IpAddr};
+
+use libc::c_int;
+use netchan::socket::{FilterMode, GroupFilter, Socket, Via};
+
+use super::{BEHIND_INDEX, STORAGE, index, invalid, ipv4, storage};
+use crate::errno::fail;
+
+const IP_MSFILTER: c_int = 41;
+const MCAST_MSFILTER: c_int = 48;
+const MCAST_INCLUDE: u32 = 1;
+/// Linux's sysctl_optmem_max: no longer structure is looked at.
+const LONGEST: usize = 128 << 10;
+
+/// A structure of these: how its fields lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// struct ip_msfilter: group, interface (an address), mode, count, sources of 4 bytes.
+    V4,
+    /// struct group_filter: interface (an index), group, mode, count, sources; addresses are struct sockaddr_storage.
+    Group(c_int),
+}
+
+/// What stands before the sources.
+struct Head {
+    group: IpAddr,
+    via: Via,
+    mode: u32,
+    count: usize,
+}
+
+/// Which structure an option has; `None`: none of these.
+pub const fn layout(level: c_int, name: c_int) -> Option<Layout> {
+    match (level, name) {
+        (libc::IPPROTO_IP, IP_MSFILTER) => Some(Layout::V4),
+        (libc::IPPROTO_IP, MCAST_MSFILTER) => Some(Layout::Group(libc::AF_INET)),
+        (libc::IPPROTO_IPV6, MCAST_MSFILTER) => Some(Layout::Group(libc::AF_INET6)),
+        _ => None,
+    }
+}
+
+impl Layout {
+    /// Bytes before the sources.
+    pub const fn head_len(self) -> usize {
+        match self {
+            Self::V4 => 16,
+            Self::Group(_) => BEHIND_INDEX + STORAGE + 8,
+        }
+    }
+
+    /// Bytes of a source.
+    const fn source_len(self) -> usize {
+        match self {
+            Self::V4 => 4,
+            Self::Group(_) => STORAGE,
+        }
+    }
+
+    /// What is said to a group of another family when a filter is set, and when it is read: as Linux.
+    const fn stranger(self) -> [c_int; 2] {
+        match self {
+            Self::Group(libc::AF_INET6) => [libc::EINVAL, libc::EADDRNOTAVAIL],
+            _ => [libc::EADDRNOTAVAIL, libc::EINVAL],
+        }
+    }
+
+    /// Reads the head; `wrong` is said where the group is of another family.
+    fn head(self, value: &[u8], wrong: c_int) -> io::Result<Head> {
+        let value = value.get(..self.head_len()).ok_or_else(invalid)?;
+        let (group, via) = match self {
+            Self::V4 => (ipv4(value, 0)?.into(), Via::Address(ipv4(value, 4)?)),
+            Self::Group(family) => {
+                let group = self.address(value, BEHIND_INDEX, family, wrong)?;
+                (group, Via::Index(index(value, 0)))
+            }
+        };
+        let rest = self.head_len() - 8;
+        Ok(Head {
+            group,
+            via,
+            mode: index(value, rest),
+            count: index(value, rest + 4) as usize,
+        })
+    }
+
+    fn address(self, value: &[u8], at: usize, family: c_int, wrong: c_int) -> io::Result<IpAddr> {
+        match storage(value, at)? {
+            (its, Some(ip)) if its == family => Ok(ip),
+            _ => fail(wrong),
+        }
+    }
+
+    fn source(self, value: &[u8], number: usize) -> io::Result<IpAddr> {
+        let at = self.head_len() + number * self.source_len();
+        match self {
+            Self::V4 => ipv4(value, at).map(IpAddr::from),
+            Self::Group(family) => self.address(value, at, family, libc::EADDRNOTAVAIL),
+        }
+    }
+
+    /// Writes a source, all of whose bytes are 0, as Linux does.
+    fn put(self, place: &mut [u8], source: IpAddr) {
+        match (self, source) {
+            (Self::V4, IpAddr::V4(ip)) => place.copy_from_slice(&ip.octets()),
+            (_, ip) => {
+                let at = if ip.is_ipv4() { 4 } else { 8 };
+                let family = if ip.is_ipv4() {
+                    libc::AF_INET
+                } else {
+                    libc::AF_INET6
+                };
+                let family = u16::try_from(family).unwrap_or(0).to_ne_bytes();
+                place[..2].copy_from_slice(&family);
+                match ip {
+                    IpAddr::V4(ip) => place[at..at + 4].copy_from_slice(&ip.octets()),
+                    IpAddr::V6(ip) => place[at..at + 16].copy_from_slice(&ip.octets()),
+                }
+            }
+        }
+    }
+}
+
+/// setsockopt. A filter of nobody leaves the group.
+pub fn set(socket: &Socket, layout: Layout, value: &[u8]) -> io::Result<()> {
+    if value.len() > LONGEST {
+        return fail(libc::ENOBUFS);
+    }
+    let head = layout.head(value, layout.stranger()[0])?;
+    let most = match layout {
+        Layout::Group(libc::AF_INET6) => netchan::limits::GROUP_SOURCES_V6,
+        _ => netchan::limits::GROUP_SOURCES,
+    };
+    if head.count > most {
+        return fail(libc::ENOBUFS);
+    }
+    if value.len() < layout.head_len() + head.count * layout.source_len() {
+        return fail(libc::EINVAL);
+    }
+    let mode = match head.mode {
+        MCAST_INCLUDE => FilterMode::Include,
+        0 => FilterMode::Exclude,
+        _ => return fail(libc::EINVAL),
+    };
+    let sources = (0..head.count).map(|number| layout.source(value, number));
+    let filter = GroupFilter {
+        mode,
+        sources: sources.collect::<io::Result<_>>()?,
+    };
+    socket.set_group_filter(head.group, head.via, &filter)
+}
+
+/// getsockopt: the structure whose head is `asked`, with as many sources as that says there is room for, and how many there are.
+pub fn get(socket: &Socket, layout: Layout, asked: &[u8]) -> io::Result<Vec<u8>> {
+    let head = layout.head(asked, layout.stranger()[1])?;
+    let filter = socket.group_filter(head.group, head.via)?;
+    let mut bytes = asked[..layout.head_len()].to_vec();
+    let at = bytes.len() - 8;
+    let mode = u32::from(filter.mode == FilterMode::Include) * MCAST_INCLUDE;
+    let count = u32::try_from(filter.sources.len()).unwrap_or(u32::MAX);
+    bytes[at..at + 4].copy_from_slice(&mode.to_ne_bytes());
+    bytes[at + 4..].copy_from_slice(&count.to_ne_bytes());
+    for source in filter.sources.into_iter().take(head.count) {
+        let from = bytes.len();
+        bytes.resize(from + layout.source_len(), 0);
+        layout.put(&mut bytes[from..], source);
+    }
+    Ok(bytes)
+}
