@@ -188,7 +188,7 @@ fn send_with(
 ) -> io::Result<usize> {
     let urgent = flags & libc::MSG_OOB != 0;
     let fast = flags & libc::MSG_FASTOPEN != 0;
-    if (fast || urgent) && live.state.kind == Kind::Datagram {
+    if urgent && live.state.kind == Kind::Datagram {
         return fail(libc::EOPNOTSUPP);
     }
     let result = match live.state.kind {

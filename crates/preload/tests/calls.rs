@@ -96,6 +96,11 @@ fn groups_in_socket_channel() {
 }
 
 #[test]
+fn fast_open_on_netchan() {
+    on_netchan("fastopen", "app-channel");
+}
+
+#[test]
 fn threads_on_netchan() {
     on_netchan("threads", "app-channel");
 }

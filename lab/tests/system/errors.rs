@@ -219,8 +219,8 @@ except OSError as e:
     print('error', e)
 ";
     let place = place_for("tap:nc0")?;
-    let echo = place.start("python3", &["-c", crate::programs::ECHO])?;
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let mut echo = place.start("python3", &["-c", crate::programs::ECHO])?;
+    place.wait_listening(&mut echo, false, 8000)?;
     let mut run = place.start_netchan(
         "tap:nc0",
         "python3",

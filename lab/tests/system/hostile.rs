@@ -238,7 +238,15 @@ fn flood(knobs: &Knobs) -> Outcome {
     let flood = target
         .place
         .inner(&["flood", "packet:nc0", &mac, seconds])?;
-    std::thread::sleep(Duration::from_secs(1));
+    let is_flooded = || {
+        let growth = target.growth().unwrap_or_default();
+        growth
+            .iter()
+            .any(|(name, _)| name.contains("tcp_syn_cookies_sent"))
+    };
+    if !eventually(SOON, is_flooded) {
+        return Err(format!("no flood: {}; {:?}", flood.said(), target.growth()));
+    }
     // While it lasts, who means it still gets through, with some patience: there is room for so many half-open connections.
     for address in OURS {
         let at = socket_address(address, 8000);

@@ -25,6 +25,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["instructions"] => crate::instructions::inner(),
+        ["leftovers"] => crate::leftovers::inner(),
         ["probe", address] => probe(address),
         ["connections", address, count, at_once] => connections(address, count, at_once),
         ["scan", address, ports, open] => scan(address, ports, open),

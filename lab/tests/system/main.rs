@@ -16,6 +16,7 @@ mod hostile;
 mod inner;
 mod instructions;
 mod interactive;
+mod leftovers;
 mod loss;
 mod parallel;
 mod place;
@@ -44,6 +45,7 @@ type Case = (&'static str, fn(&Knobs) -> Outcome);
 fn cases() -> Vec<Case> {
     [
         errors::CASES,
+        leftovers::CASES,
         instructions::CASES,
         programs::CASES,
         interactive::CASES,
@@ -112,6 +114,7 @@ fn main() -> ExitCode {
         println!("system tests SKIPPED: {why}");
         return ExitCode::SUCCESS;
     }
+    place::remove_leftovers();
     let wanted: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
     let knobs = Knobs::from_environment();
     let chosen = cases()
@@ -126,6 +129,10 @@ fn main() -> ExitCode {
         }
         // What a case left to the kernel (sockets of a namespace that goes) is cleared in the background.
         std::thread::sleep(Duration::from_millis(20));
+    }
+    if count == 0 {
+        println!("system tests FAILED: no case is called {wanted:?}");
+        return ExitCode::FAILURE;
     }
     if failed.is_empty() {
         println!("system tests: all {count} ok");

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::process::{Finished, Process, eventually};
@@ -73,9 +74,52 @@ pub fn netchan() -> Result<PathBuf, String> {
         .ok_or_else(|| "target/release/netchan is not built (make build)".to_owned())
 }
 
-/// A namespace and a folder; dropped, both are gone.
+/// What the names of places begin with; the number of their process and a count follow.
+const PREFIX: &str = "nct-";
+
+/// Where folders are.
+fn base() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() {
+        memory
+    } else {
+        std::env::temp_dir()
+    }
+}
+
+/// Takes a place away: whatever still runs in its namespace, that, and the folder. What cannot be removed is no case's failure.
+fn remove(name: &str) {
+    let ip = find("ip").unwrap_or_else(|| "ip".into());
+    let inside = Command::new(ip).args(["netns", "pids", name]).output();
+    let inside = inside.map(|out| String::from_utf8_lossy(&out.stdout).into_owned());
+    let pids = inside.unwrap_or_default();
+    for pid in pids.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+        let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
+    }
+    let _ = host("ip", &["netns", "del", name]);
+    let _ = fs::remove_dir_all(base().join(name));
+}
+
+/// Takes away what runs that were killed have left: places of processes that are no more.
+pub fn remove_leftovers() {
+    let folders = fs::read_dir("/run/netns")
+        .into_iter()
+        .chain(fs::read_dir(base()));
+    let names = folders.flatten().flatten().map(|entry| entry.file_name());
+    for name in names.filter_map(|name| name.into_string().ok()) {
+        let pid = name
+            .strip_prefix(PREFIX)
+            .and_then(|rest| rest.split_once('-'));
+        let pid = pid.and_then(|(pid, _)| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            remove(&name);
+        }
+    }
+}
+
+/// A namespace and a folder; dropped, both are gone, and with them what still runs there.
 pub struct Place {
-    name: String,
+    pub name: String,
     /// For files; in memory where that is possible.
     pub folder: PathBuf,
 }
@@ -99,13 +143,9 @@ impl Place {
     pub fn new() -> Result<Self, String> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         // Relaxed: a number on its own.
-        let name = format!("nct-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
-        let base = if Path::new("/dev/shm").is_dir() {
-            PathBuf::from("/dev/shm")
-        } else {
-            std::env::temp_dir()
-        };
-        let folder = base.join(&name);
+        let (own, count) = (std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let name = format!("{PREFIX}{own}-{count}");
+        let folder = base().join(&name);
         fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let place = Self { name, folder };
         host("ip", &["netns", "add", &place.name])?;
@@ -323,8 +363,6 @@ pub fn socket_address(address: &str, port: u16) -> String {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What cannot be removed is not this case's failure.
-        let _ = host("ip", &["netns", "del", &self.name]);
-        let _ = fs::remove_dir_all(&self.folder);
+        remove(&self.name);
     }
 }

@@ -54,3 +54,4 @@ void check_messages(void);
 void check_threads(void);
 void check_processes(void);
 void check_groups(void);
+void check_fastopen(void);

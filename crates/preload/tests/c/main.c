@@ -15,6 +15,7 @@ int main(int argc, char **argv) {
         {"descriptors", check_descriptors}, {"options", check_options},
         {"datagrams", check_datagrams}, {"messages", check_messages},
         {"threads", check_threads},     {"processes", check_processes}, {"groups", check_groups},
+        {"fastopen", check_fastopen},
     };
     if (argc < 3) return 2;
     setvbuf(stdout, 0, _IONBF, 0);

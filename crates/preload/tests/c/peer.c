@@ -79,6 +79,20 @@ static void callback(int fd) {
     close(back);
 }
 
+static void fastback(int fd) {
+    uint16_t port;
+    struct sockaddr_in to;
+    socklen_t len = sizeof to;
+    char byte;
+    if (!reads(fd, &port, sizeof port) || getpeername(fd, (void *)&to, &len)) return;
+    to.sin_port = htons(port);
+    for (int i = 0; i < 2; i++) {
+        int back = socket(AF_INET, SOCK_STREAM, 0);
+        if (sendto(back, "back", 4, MSG_FASTOPEN, (void *)&to, sizeof to) == 4) reads(back, &byte, 1);
+        close(back);
+    }
+}
+
 struct service {
     int port;
     void (*serve)(int);
@@ -110,15 +124,16 @@ int main(int argc, char **argv) {
     static struct service services[] = {
         {PORT_ECHO, echo},     {PORT_SOURCE, source}, {PORT_SINK, sink},
         {PORT_RESET, reset},   {PORT_SILENT, silent}, {PORT_CALLBACK, callback},
-        {PORT_URGENT, urgent},
+        {PORT_URGENT, urgent}, {PORT_FASTBACK, fastback},
     };
     const char *ip = argc > 1 ? argv[1] : "127.0.0.1";
     struct sockaddr_in at;
-    int one = 1;
+    int one = 1, queue = 64;
     for (size_t i = 0; i < sizeof services / sizeof *services; i++) {
         at = address_of(ip, services[i].port);
         services[i].listener = socket(AF_INET, SOCK_STREAM, 0);
         setsockopt(services[i].listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+        setsockopt(services[i].listener, IPPROTO_TCP, TCP_FASTOPEN, &queue, sizeof queue);
         pthread_t thread;
         if (bind(services[i].listener, (void *)&at, sizeof at) || listen(services[i].listener, 4096)) {
             perror("peer");

@@ -24,6 +24,7 @@
 #define PORT_SILENT 9005  /* accepts and says nothing */
 #define PORT_CALLBACK 9006 /* reads a port (2 bytes), connects back to it, sends "back", echoes until the end */
 #define PORT_URGENT 9007  /* sends "abc", the c urgent, then "def"; answers an urgent byte with it, in line */
+#define PORT_FASTBACK 9008 /* reads a port (2 bytes), connects back to it twice with MSG_FASTOPEN and "back" */
 #define PORT_CLOSED 9009  /* nobody listens */
 
 static inline uint64_t sum_of(uint64_t sum, const unsigned char *data, size_t len) {

@@ -81,6 +81,7 @@ pub fn calls() -> &'static Path {
             "threads.c",
             "processes.c",
             "groups.c",
+            "fastopen.c",
         ];
         compile("calls", &files)
     })
@@ -118,6 +119,7 @@ fn prelude() -> String {
         "set -u\n\
          export LIBRARY='{}' PEER='{}' CALLS='{}' SWEEP='{}'\n\
          cd '{}'\n\
+         echo 3 > /proc/sys/net/ipv4/tcp_fastopen\n\
          ip link set lo up\n\
          ip tuntap add dev nc0 mode tap\n\
          ip addr add 10.77.0.1/24 dev nc0\n\
