@@ -3,6 +3,7 @@
 mod ao;
 mod configured;
 mod cookies;
+mod each_option;
 mod fast_open;
 mod options;
 mod raw;

@@ -49,6 +49,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// A segment that came from the stack.
 #[derive(Debug)]
 pub struct Segment {
+    pub ip: ipv4::Header,
     pub header: Header,
     pub text: Vec<u8>,
     /// All of it, as it came.
@@ -187,6 +188,7 @@ fn segment(frame: &[u8]) -> Option<Segment> {
     ));
     let (header, at) = Header::parse(bytes).ok()?;
     Some(Segment {
+        ip,
         header,
         text: bytes[at..].to_vec(),
         bytes: bytes.to_vec(),
