@@ -52,11 +52,48 @@ pub fn option_at(segment: &[u8], wanted: u8, from: usize) -> Option<Range<usize>
     }
 }
 
+/// The timestamps that an area begins with, as RFC 7323 appendix A lays them out: NOP, NOP, the option.
+#[inline(always)]
+pub(super) fn leading_timestamps(area: &[u8]) -> Option<Timestamps> {
+    let (lead, times) = area.first_chunk::<12>()?.split_first_chunk::<4>()?;
+    if *lead != [kind::NOP, kind::NOP, kind::TIMESTAMPS, 10] {
+        return None;
+    }
+    times.first_chunk().map(timestamps)
+}
+
+fn timestamps(&[v0, v1, v2, v3, e0, e1, e2, e3]: &[u8; 8]) -> Timestamps {
+    Timestamps {
+        value: u32::from_be_bytes([v0, v1, v2, v3]),
+        echo: u32::from_be_bytes([e0, e1, e2, e3]),
+    }
+}
+
+/// The SACK blocks that an area consists of, as RFC 2018 §3 and appendix A of RFC 7323 would have them aligned: NOP, NOP, the option.
+fn only_sack(area: &[u8]) -> Option<SackBlocks> {
+    match area {
+        [kind::NOP, kind::NOP, kind::SACK, len, blocks @ ..]
+            if usize::from(*len) == 2 + blocks.len() =>
+        {
+            Some(sack_blocks(blocks))
+        }
+        _ => None,
+    }
+}
+
 /// Collects the options in `area` into `options`, which starts out empty.
 ///
-/// Ends at the end-of-options byte or the end of the area. Every turn takes at least one byte, and
+/// First the layout of acknowledgments with SACK, in the pieces that it is made of; then whatever there is, option by option. Ends at the end-of-options byte or the end of the area. Every turn takes at least one byte, and
 /// the area has at most 40.
 pub(super) fn parse(mut area: &[u8], syn: bool, options: &mut Options) -> Result<(), Error> {
+    if let Some(first) = leading_timestamps(area) {
+        options.timestamps = Some(first);
+        area = &area[12..];
+    }
+    if let Some(blocks) = only_sack(area) {
+        options.sack = blocks;
+        return Ok(());
+    }
     loop {
         let (kind, len) = match *area {
             [] | [kind::END, ..] => return Ok(()),
@@ -85,11 +122,8 @@ fn take(kind: u8, data: &[u8], syn: bool, options: &mut Options) {
             options.window_scale = Some(*shift);
         }
         (kind::SACK_PERMITTED, []) if syn => options.sack_permitted = true,
-        (kind::TIMESTAMPS, [v0, v1, v2, v3, e0, e1, e2, e3]) if options.timestamps.is_none() => {
-            options.timestamps = Some(Timestamps {
-                value: u32::from_be_bytes([*v0, *v1, *v2, *v3]),
-                echo: u32::from_be_bytes([*e0, *e1, *e2, *e3]),
-            });
+        (kind::TIMESTAMPS, data) if options.timestamps.is_none() => {
+            options.timestamps = data.as_array().map(timestamps);
         }
         (kind::SACK, data) if options.sack.is_empty() => options.sack = sack_blocks(data),
         (kind::USER_TIMEOUT, [a, b]) if options.user_timeout == 0 => {

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use super::options;
-use super::{Flags, HEADER_LEN, Header, Options, SeqNum, Timestamps};
+use super::{Flags, HEADER_LEN, Header, Options, SeqNum};
 use crate::wire::{Error, Protocol, checksum};
 
 impl Header {
@@ -21,9 +21,6 @@ impl Header {
     /// `Option` for an option of length 0 or 1 or one that runs over the header's end (RFC 9293
     /// MUST-7: the segment is dropped, the connection lives).
     pub fn parse(segment: &[u8]) -> Result<(Self, usize), Error> {
-        if let Some(usual) = Self::parse_usual(segment) {
-            return Ok(usual);
-        }
         let (h, rest) = segment
             .split_first_chunk::<HEADER_LEN>()
             .ok_or(Error::Truncated)?;
@@ -47,16 +44,10 @@ impl Header {
         if words == 5 {
             return Some((header, HEADER_LEN));
         }
-        let (lead, times) = rest.first_chunk::<12>()?.split_first_chunk::<4>()?;
-        // Twice NOP, then timestamps of 10 bytes.
-        if words != 8 || *lead != [1, 1, 8, 10] {
+        if words != 8 {
             return None;
         }
-        let [v0, v1, v2, v3, e0, e1, e2, e3] = *times.first_chunk::<8>()?;
-        header.options.timestamps = Some(Timestamps {
-            value: u32::from_be_bytes([v0, v1, v2, v3]),
-            echo: u32::from_be_bytes([e0, e1, e2, e3]),
-        });
+        header.options.timestamps = Some(options::leading_timestamps(rest)?);
         Some((header, 32))
     }
 
