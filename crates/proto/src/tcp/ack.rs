@@ -2,9 +2,8 @@
 
 use super::congestion::Phase;
 use super::connection::{Connection, Pending, from_millis};
-use super::delivery::{Delivery, Taker};
+use super::delivery::Delivery;
 use super::input::Segment;
-use super::sent::micros_of;
 use super::timer::Waiting;
 use super::types::{Drop, Events, Input, State};
 use crate::time::Instant;
@@ -31,11 +30,14 @@ impl Connection {
         }
         self.check_ack_range(header, segment.now)?;
         let window = self.announced_window(header);
-        let mut delivery = self.delivery();
-        self.note_sack(header, segment.now, &mut delivery);
+        let mut delivery = self.delivery(segment.now);
+        self.note_sack(header, &mut delivery);
         if header.ack > self.snd.una {
-            let timestamps = header.options.timestamps;
-            self.advance(header.ack, timestamps, segment.now, &mut delivery, out);
+            self.take_row(header.ack, &mut delivery);
+            if self.sent.una() != header.ack {
+                self.take_pieces(header.ack, header.options.timestamps, &mut delivery);
+            }
+            self.advance(header.ack, segment.now, &mut delivery, out);
         } else {
             delivery.duplicate = self.is_duplicate_ack(segment, window, delivery.news);
         }
@@ -84,13 +86,37 @@ impl Connection {
         now: Instant,
         out: &mut Input,
     ) {
-        let mut delivery = self.delivery();
-        self.advance(ack, timestamps, now, &mut delivery, out);
+        let mut delivery = self.delivery(now);
+        self.take_row(ack, &mut delivery);
+        if self.sent.una() != ack {
+            return self.acknowledged_piece_by_piece(ack, timestamps, delivery, now, out);
+        }
+        self.advance(ack, now, &mut delivery, out);
         self.measure(timestamps, &delivery, now);
         self.recovery.recover = ack - 1;
         self.tell_congestion(&delivery, now);
         self.recovery.waiting = Waiting::TailProbe; // nothing overtook anything
-        self.arm_early(now);
+        self.arm_early::<true>(now);
+    }
+
+    /// The same where something was sent twice, or is acknowledged in part. (The delivery by value: see [`Self::acknowledged`].)
+    #[cold]
+    #[inline(never)]
+    fn acknowledged_piece_by_piece(
+        &mut self,
+        ack: SeqNum,
+        timestamps: Option<Timestamps>,
+        mut delivery: Delivery,
+        now: Instant,
+        out: &mut Input,
+    ) {
+        self.take_pieces(ack, timestamps, &mut delivery);
+        self.advance(ack, now, &mut delivery, out);
+        self.measure(timestamps, &delivery, now);
+        self.recovery.recover = ack - 1;
+        self.tell_congestion_slowly(&delivery, now);
+        self.recovery.waiting = Waiting::TailProbe;
+        self.arm_early::<true>(now);
     }
 
     /// RFC 5961 §5: an acknowledgment of what was never sent, or older than any window, is
@@ -117,14 +143,7 @@ impl Connection {
 
     /// SND.UNA moves.
     #[inline(always)]
-    fn advance(
-        &mut self,
-        ack: SeqNum,
-        timestamps: Option<Timestamps>,
-        now: Instant,
-        delivery: &mut Delivery,
-        out: &mut Input,
-    ) {
+    fn advance(&mut self, ack: SeqNum, now: Instant, delivery: &mut Delivery, out: &mut Input) {
         let bytes = (ack - self.snd.una).unsigned_abs();
         self.snd.una = ack;
         let fin = u32::from(self.snd.una > self.snd.end);
@@ -137,7 +156,6 @@ impl Connection {
         if self.sends_urgent && self.snd.una >= self.seldom.urgent_out {
             self.sends_urgent = false;
         }
-        self.take_acknowledged(ack, timestamps, delivery, now);
         if self.path_learns() {
             self.path_acknowledged(now);
         }
@@ -158,29 +176,27 @@ impl Connection {
         self.note_more_to_send();
     }
 
-    /// The records of what is acknowledged go.
+    /// Of the records of what is acknowledged those go that were sent once, as far as these stand first: all, nearly always.
     #[inline(always)]
-    fn take_acknowledged(
+    fn take_row(&mut self, ack: SeqNum, delivery: &mut Delivery) {
+        if let Some(row) = self.sent.acknowledge_row(ack) {
+            self.taker(delivery, false).1.acknowledged_row(&row);
+        }
+    }
+
+    /// The others go.
+    fn take_pieces(
         &mut self,
         ack: SeqNum,
         timestamps: Option<Timestamps>,
         delivery: &mut Delivery,
-        now: Instant,
     ) {
         let echo = timestamps.filter(|_| self.timestamps);
-        let mut taker = Taker {
-            delivery,
-            rate: &mut self.rate,
-            rack: &mut self.recovery.rack,
-            recover: self.recovery.recover,
-            now_us: micros_of(now),
-            min_rtt_us: self.rtt.min_us(),
-            // RFC 8985 §6.2, step 2.
-            echo_is_older: echo
-                .is_some_and(|ts| ts.echo.wrapping_sub(self.ts_retransmitted).cast_signed() < 0),
-        };
-        self.sent
-            .acknowledge(ack, |record, bytes| taker.acknowledged(record, bytes));
+        // RFC 8985 §6.2, step 2.
+        let age = |ts: Timestamps| ts.echo.wrapping_sub(self.ts_retransmitted).cast_signed();
+        let echo_is_older = echo.is_some_and(|ts| age(ts) < 0);
+        let (sent, mut taker) = self.taker(delivery, echo_is_older);
+        sent.acknowledge(ack, |record, bytes| taker.acknowledged(record, bytes));
     }
 
     /// Text, a FIN or something lost waits to be sent.

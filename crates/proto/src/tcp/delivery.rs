@@ -4,13 +4,16 @@ use super::congestion::Ack;
 use super::connection::Connection;
 use super::rack::Rack;
 use super::rate::{Newest, Rate};
-use super::sent::{Fate, Record, elapsed_us, micros_of};
+use super::sent::{Fate, Record, Row, Sent, elapsed_us, micros_of};
 use crate::time::Instant;
 use crate::wire::tcp::{SeqNum, Timestamps};
 
 /// Gathered from one acknowledgment.
 #[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Delivery {
+    /// When it came, in microseconds.
+    pub now_us: u32,
     /// Bytes by which SND.UNA moved, SYN and FIN not counted.
     pub acked: u32,
     /// Bytes acknowledged or sacked for the first time.
@@ -52,7 +55,6 @@ pub(super) struct Taker<'a> {
     pub rate: &'a mut Rate,
     pub rack: &'a mut Rack,
     pub recover: SeqNum,
-    pub now_us: u32,
     pub min_rtt_us: u32,
     pub echo_is_older: bool,
 }
@@ -61,28 +63,46 @@ impl Taker<'_> {
     #[inline(always)]
     fn delivered(&mut self, record: &Record, bytes: u32) {
         self.delivery.delivered += bytes;
+        let now_us = self.delivery.now_us;
         self.rate
-            .delivers(&mut self.delivery.newest, record, bytes, self.now_us);
+            .delivers(&mut self.delivery.newest, record, bytes, now_us);
         let fack = self.delivery.prior_fack;
-        let late = self.rack.delivered(
-            record,
-            fack,
-            self.now_us,
-            self.min_rtt_us,
-            self.echo_is_older,
-        );
+        let late = self
+            .rack
+            .delivered(record, fack, now_us, self.min_rtt_us, self.echo_is_older);
         if late {
-            let from = record.end - bytes;
-            let lowest = self.delivery.late_from.filter(|lowest| *lowest < from);
-            self.delivery.late_from = lowest.or(Some(from));
+            self.note_late(record.end - bytes);
         }
         if !record.is_retransmission() && record.end <= self.recover {
             self.delivery.original = true;
         }
     }
 
-    /// `bytes` of `record` are acknowledged.
+    /// What begins at `from` arrived after what was sent later.
+    fn note_late(&mut self, from: SeqNum) {
+        let lowest = self.delivery.late_from.filter(|lowest| *lowest < from);
+        self.delivery.late_from = lowest.or(Some(from));
+    }
+
+    /// `row` is acknowledged: what [`Self::acknowledged`] would say of each of its records, one after the other.
     #[inline(always)]
+    pub fn acknowledged_row(&mut self, row: &Row) {
+        let (bytes, now_us) = (row.bytes(), self.delivery.now_us);
+        self.delivery.delivered += bytes;
+        self.rate
+            .delivers(&mut self.delivery.newest, &row.newest, bytes, now_us);
+        if self
+            .rack
+            .delivered_row(row, self.delivery.prior_fack, now_us)
+        {
+            self.note_late(row.start);
+        }
+        self.delivery.original |= row.first_end <= self.recover;
+        self.delivery.first_sent_us.get_or_insert(row.first_sent_us);
+        self.delivery.last_sent_us = Some(row.newest.sent_us);
+    }
+
+    /// `bytes` of `record` are acknowledged.
     pub fn acknowledged(&mut self, record: &Record, bytes: u32) {
         self.delivery.resent |= record.is_retransmission();
         if record.fate == Fate::Sacked {
@@ -107,9 +127,10 @@ impl Taker<'_> {
 
 impl Connection {
     /// An acknowledgment begins.
-    #[inline]
-    pub(super) fn delivery(&self) -> Delivery {
+    #[inline(always)]
+    pub(super) fn delivery(&self, now: Instant) -> Delivery {
         Delivery {
+            now_us: micros_of(now),
             prior_flight: (self.snd.nxt - self.snd.una).unsigned_abs(),
             prior_sacked: self.sent.sacked(),
             prior_fack: self.recovery.rack.fack(),
@@ -119,10 +140,28 @@ impl Connection {
         }
     }
 
+    /// What takes an acknowledgment's records, and where these are.
+    #[inline(always)]
+    pub(super) fn taker<'a>(
+        &'a mut self,
+        delivery: &'a mut Delivery,
+        echo_is_older: bool,
+    ) -> (&'a mut Sent, Taker<'a>) {
+        let taker = Taker {
+            delivery,
+            rate: &mut self.rate,
+            rack: &mut self.recovery.rack,
+            recover: self.recovery.recover,
+            min_rtt_us: self.rtt.min_us(),
+            echo_is_older,
+        };
+        (&mut self.sent, taker)
+    }
+
     /// Round trips (RFC 6298 §4, RFC 7323 §4.1): of the first segment acknowledged now that was sent once, which includes the peer's
     /// delay; or by its timestamp of one that was sent again (Karn's algorithm, RFC 9293 MUST-18). Where a retransmission closed a gap, what
     /// lay behind it has waited for that: it tells of no round trip (RFC 6298 §3).
-    #[inline]
+    #[inline(always)]
     pub(super) fn measure(
         &mut self,
         timestamps: Option<Timestamps>,
@@ -132,7 +171,7 @@ impl Connection {
         let acknowledged = delivery.first_sent_us.filter(|_| !delivery.resent);
         let first = acknowledged.or(delivery.sacked_sent_us);
         let rtt = match first {
-            Some(sent_us) => Some(elapsed_us(micros_of(now), sent_us)),
+            Some(sent_us) => Some(elapsed_us(delivery.now_us, sent_us)),
             None if delivery.acked > 0 => self.echoed_rtt_us(timestamps, now),
             None => None,
         };
@@ -141,8 +180,14 @@ impl Connection {
         }
     }
 
+    /// [`Self::tell_congestion`] in code of its own, for the ways that are not the quick one.
+    #[inline(never)]
+    pub(super) fn tell_congestion_slowly(&mut self, delivery: &Delivery, now: Instant) {
+        self.tell_congestion(delivery, now);
+    }
+
     /// Congestion control hears of it, and moves the window.
-    #[inline]
+    #[inline(always)]
     pub(super) fn tell_congestion(&mut self, delivery: &Delivery, now: Instant) {
         let min_rtt_us = self.rtt.min_us();
         let rate = self.rate.sample(&delivery.newest, min_rtt_us);
@@ -159,7 +204,7 @@ impl Connection {
             lost: delivery.lost,
             marked: delivery.marked,
             in_flight: self.pipe(),
-            rtt_us: last.map(|sent_us| elapsed_us(micros_of(now), sent_us).max(1)),
+            rtt_us: last.map(|sent_us| elapsed_us(delivery.now_us, sent_us).max(1)),
             srtt_us: self.rtt.srtt_us,
             una: self.snd.una,
             nxt: self.snd.nxt,

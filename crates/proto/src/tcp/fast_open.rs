@@ -277,7 +277,7 @@ impl Connection {
     pub(super) fn watch_early_text(&mut self, now: Instant) {
         if self.snd.una != self.snd.nxt {
             self.arm_retransmit(now);
-            self.arm_early(now);
+            self.arm_early::<false>(now);
         }
     }
 

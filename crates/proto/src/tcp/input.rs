@@ -90,7 +90,7 @@ impl Connection {
     }
 
     /// Whether nothing is under way but text and acknowledgments.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_calm(&self) -> bool {
         !(self.probing || self.no_reader || self.peer_fin_known || self.sends_urgent)
             && self.seldom.sack_blocks.is_empty()

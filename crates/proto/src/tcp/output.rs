@@ -327,7 +327,8 @@ impl Connection {
             if stretch.len < self.full::<PLAIN>() && !self.was_in_syn(end) {
                 self.snd.small = end;
             }
-            self.record_new(stretch.start, end, now);
+            let probe = !PLAIN && self.path.is_probe(stretch.start);
+            self.record_new(stretch.start, end, probe, now);
         }
         self.busy.sends(now);
         let rate = self.congestion.pacing_rate();
@@ -341,7 +342,7 @@ impl Connection {
         // The first two of a flight: a peer may let a single segment wait for the second.
         let few = self.sent.in_flight() <= 2 * u32::from(self.snd.mss);
         if few || self.timers.early == Instant::FAR || self.recovery.waiting >= Waiting::Silence {
-            self.arm_early(now);
+            self.arm_early::<PLAIN>(now);
         }
         // Nothing more: the next call shall find that out by one comparison.
         let all = self.snd.end + u32::from(self.fin_queued);
@@ -362,13 +363,13 @@ impl Connection {
         transmit
     }
 
-    /// Something new left, from `start` to `end`.
+    /// Something new left, from `start` to `end`; `probe`: to ask how much the path takes.
     #[inline(always)]
-    pub(super) fn record_new(&mut self, start: SeqNum, end: SeqNum, now: Instant) {
+    pub(super) fn record_new(&mut self, start: SeqNum, end: SeqNum, probe: bool, now: Instant) {
         let len = (end - start).unsigned_abs();
         let in_flight = self.sent.in_flight();
         let record = Record {
-            probe: self.path.is_probe(start),
+            probe,
             ..self.rate.record(end, len, in_flight, micros_of(now))
         };
         self.sent.push(start, record);
@@ -455,7 +456,11 @@ impl Connection {
             header: self.header::<PLAIN>(stretch.start, flags, now),
             offset,
             len: stretch.len,
-            segment: self.path.segment(stretch.start, segment),
+            segment: if PLAIN {
+                segment
+            } else {
+                self.path.segment(stretch.start, segment)
+            },
             ecn: Ecn::NotEct,
         }
     }

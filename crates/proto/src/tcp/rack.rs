@@ -1,6 +1,6 @@
 //! RACK (RFC 8985 §6): what was sent before something that has arrived, and a reordering window ago, is lost.
 
-use super::sent::{Record, elapsed_us};
+use super::sent::{Record, Row, elapsed_us};
 use crate::wire::tcp::SeqNum;
 
 /// Segments above a gap that make it a loss whatever the time says (RFC 8985 §6.2, RFC 5681).
@@ -87,13 +87,30 @@ impl Rack {
         if record.is_retransmission() && (rtt < min_rtt_us || echo_is_older) {
             return late;
         }
-        self.rtt_us = rtt;
-        if !self.is_set || sent_after((record.sent_us, record.end), (self.sent_us, self.end)) {
-            self.sent_us = record.sent_us;
-            self.end = record.end;
+        self.take_newest((record.sent_us, record.end), now_us);
+        late
+    }
+
+    /// The same for each record of a row, all of which were sent once. True if the first, and maybe others, show reordering.
+    #[inline(always)]
+    pub fn delivered_row(&mut self, row: &Row, fack: SeqNum, now_us: u32) -> bool {
+        let late = row.first_end < fack;
+        self.reordering_seen |= late;
+        if row.end > self.fack {
+            self.fack = row.end;
+        }
+        self.take_newest((row.newest.sent_us, row.end), now_us);
+        late
+    }
+
+    /// RACK.segment and its round trip: what was sent `newest.0` and ends at `newest.1` has arrived.
+    #[inline]
+    fn take_newest(&mut self, newest: (u32, SeqNum), now_us: u32) {
+        self.rtt_us = elapsed_us(now_us, newest.0);
+        if !self.is_set || sent_after(newest, (self.sent_us, self.end)) {
+            (self.sent_us, self.end) = newest;
             self.is_set = true;
         }
-        late
     }
 
     /// Step 4: how much later than what followed it a segment may arrive, in microseconds.

@@ -26,6 +26,7 @@ pub(super) struct Rate {
 
 /// The newest of the segments that one acknowledgment delivers.
 #[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Newest {
     prior_delivered: u32,
     prior_us: u32,

@@ -111,12 +111,12 @@ impl Connection {
             self.find_losses(delivery, now);
             self.move_phase(header, delivery, now);
         }
-        self.tell_congestion(delivery, now);
+        self.tell_congestion_slowly(delivery, now);
         self.reduce_proportionally(delivery);
         if self.recovery.phase != Phase::Loss {
             self.note_mended(now);
         }
-        self.arm_early(now);
+        self.arm_early::<false>(now);
     }
 
     /// Takes for lost what by now should have arrived.
@@ -419,7 +419,7 @@ impl Connection {
             }
             Waiting::Reordering => {}
         }
-        let mut delivery = self.delivery();
+        let mut delivery = self.delivery(now);
         let was_repairing = self.recovery.is_repairing();
         self.find_losses_by_time(&mut delivery, now);
         if delivery.lost == 0 {

@@ -1,15 +1,14 @@
 //! The peer's SACK option (RFC 2018, RFC 2883), taken into the records of what was sent.
 
 use super::connection::Connection;
-use super::delivery::{Delivery, Taker};
-use super::sent::{Fate, micros_of};
-use crate::time::Instant;
+use super::delivery::Delivery;
+use super::sent::Fate;
 use crate::wire::tcp::{Header, SackBlocks, SeqNum};
 
 impl Connection {
     /// Takes the SACK blocks. A block that is empty, backwards, or not between SND.UNA and SND.NXT is nonsense and ignored
     /// (`negative 59`), unless it is the first and a D-SACK.
-    pub(super) fn note_sack(&mut self, header: &Header, now: Instant, delivery: &mut Delivery) {
+    pub(super) fn note_sack(&mut self, header: &Header, delivery: &mut Delivery) {
         let blocks = header.options.sack;
         if !self.sack || blocks.is_empty() {
             return;
@@ -26,19 +25,11 @@ impl Connection {
         } else {
             self.snd.una
         };
-        let mut taker = Taker {
-            delivery,
-            rate: &mut self.rate,
-            rack: &mut self.recovery.rack,
-            recover: self.recovery.recover,
-            now_us: micros_of(now),
-            min_rtt_us: self.rtt.min_us(),
-            echo_is_older: false,
-        };
+        let nxt = self.snd.nxt;
+        let (sent, mut taker) = self.taker(delivery, false);
         for &(left, right) in blocks.as_slice() {
-            if left < right && left > una && right <= self.snd.nxt && left < self.snd.nxt {
-                self.sent
-                    .sack(left, right, |record, bytes| taker.sacked(record, bytes));
+            if left < right && left > una && right <= nxt && left < nxt {
+                sent.sack(left, right, |record, bytes| taker.sacked(record, bytes));
             }
         }
     }

@@ -53,6 +53,28 @@ impl Record {
     }
 }
 
+/// What an acknowledgment takes together: transmissions one behind the other, each sent once and under way. The earlier of them left before the
+/// later, so that of most of what they tell only the newest matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    /// Where the row and where its first record begin and end.
+    pub start: SeqNum,
+    pub first_end: SeqNum,
+    pub end: SeqNum,
+    /// When the first one left.
+    pub first_sent_us: u32,
+    /// The last one; of those that left with it, and had the same delivered before them, the first.
+    pub newest: Record,
+}
+
+impl Row {
+    /// Bytes of all.
+    #[inline]
+    pub fn bytes(&self) -> u32 {
+        distance(self.start, self.end)
+    }
+}
+
 /// The transmissions under way.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
@@ -193,8 +215,41 @@ impl Sent {
         }
     }
 
-    /// SND.UNA is now `una`: `gone` is told of each record that is acknowledged, in whole or in part, with the bytes of it that are.
+    /// Where the first record begins: SND.UNA, as far as the records have heard.
     #[inline]
+    pub const fn una(&self) -> SeqNum {
+        self.una
+    }
+
+    /// SND.UNA is now `una`: takes off the row that stands first, if there is one. What is left below `una` is [`Self::acknowledge`]'s.
+    #[inline(always)]
+    pub fn acknowledge_row(&mut self, una: SeqNum) -> Option<Row> {
+        let belongs = |record: &Record| {
+            record.end <= una && record.fate == Fate::InFlight && record.transmissions == 1
+        };
+        let mut newest = *self.records.front().filter(|first| belongs(first))?;
+        let mut row = Row {
+            start: self.una,
+            first_end: newest.end,
+            end: newest.end,
+            first_sent_us: newest.sent_us,
+            newest,
+        };
+        self.records.pop_front();
+        while let Some(next) = self.records.front().filter(|next| belongs(next)) {
+            row.end = next.end;
+            if (next.sent_us, next.delivered) != (newest.sent_us, newest.delivered) {
+                newest = *next;
+            }
+            self.records.pop_front();
+        }
+        row.newest = newest;
+        self.una = row.end;
+        self.in_flight -= row.bytes();
+        Some(row)
+    }
+
+    /// SND.UNA is now `una`: `gone` is told of each record that is acknowledged, in whole or in part, with the bytes of it that are.
     pub fn acknowledge(&mut self, una: SeqNum, mut gone: impl FnMut(&Record, u32)) {
         while let Some(&record) = self.records.front() {
             let whole = record.end <= una;
@@ -244,7 +299,12 @@ impl Sent {
     }
 
     fn set_fate(&mut self, index: usize, fate: Fate) {
-        let start = self.start(index);
+        self.set_fate_of(index, self.start(index), fate);
+    }
+
+    /// The same for who knows where the record begins.
+    #[inline]
+    fn set_fate_of(&mut self, index: usize, start: SeqNum, fate: Fate) {
         let Some(record) = self.records.get_mut(index) else {
             return;
         };
@@ -262,25 +322,22 @@ impl Sent {
     /// The peer has `left..right`, which lies above SND.UNA and below SND.NXT: `told` hears of each record for which that is news.
     pub fn sack(&mut self, left: SeqNum, right: SeqNum, mut told: impl FnMut(&Record, u32)) {
         let mut index = self.index_of(left);
-        while let Some(&record) = self.records.get(index) {
-            let start = self.start(index);
-            if start >= right {
-                break;
+        let mut start = self.start(index);
+        while let Some(&record) = self.records.get(index).filter(|_| start < right) {
+            if record.fate != Fate::Sacked {
+                if start < left {
+                    index = self.split(left);
+                    start = left;
+                    continue;
+                }
+                if record.end > right {
+                    self.split(right);
+                    continue;
+                }
+                told(&record, distance(start, record.end));
+                self.set_fate_of(index, start, Fate::Sacked);
             }
-            if record.fate == Fate::Sacked {
-                index += 1;
-                continue;
-            }
-            if start < left {
-                index = self.split(left);
-                continue;
-            }
-            if record.end > right {
-                self.split(right);
-                continue;
-            }
-            told(&record, distance(start, record.end));
-            self.set_fate(index, Fate::Sacked);
+            start = record.end;
             index += 1;
         }
     }
@@ -292,16 +349,23 @@ impl Sent {
         mut is_lost: impl FnMut(SeqNum, &Record) -> bool,
         mut lost: impl FnMut(&Record, u32),
     ) {
-        let mut start = self.una;
-        for index in 0..self.records.len() {
-            let Some(&record) = self.records.get(index).filter(|_| start < to) else {
+        let mut end = self.una;
+        for record in &mut self.records {
+            if end >= to {
                 return;
-            };
-            if record.fate == Fate::InFlight && is_lost(start, &record) {
-                self.set_fate(index, Fate::Lost);
-                lost(&record, distance(start, record.end));
             }
-            start = record.end;
+            let start = core::mem::replace(&mut end, record.end);
+            if record.fate != Fate::InFlight || !is_lost(start, record) {
+                continue;
+            }
+            record.fate = Fate::Lost;
+            let bytes = distance(start, end);
+            self.in_flight -= bytes;
+            self.lost += bytes;
+            if start < self.lost_from {
+                self.lost_from = start;
+            }
+            lost(record, bytes);
         }
     }
 

@@ -25,18 +25,19 @@ pub(super) enum TailProbe {
 }
 
 impl Connection {
-    /// RFC 8985 §7.2: whether a probe may be scheduled, and after how many microseconds.
-    #[inline]
-    pub(super) fn probe_timeout_us(&self) -> Option<u64> {
+    /// RFC 8985 §7.2: whether a probe may be scheduled, and after how many microseconds. `CALM`: [`Self::is_calm`].
+    #[inline(always)]
+    pub(super) fn probe_timeout_us<const CALM: bool>(&self) -> Option<u64> {
         // First what ends it most often.
         let may = self.sent.in_flight() > 0
             && self.sack
             && self.settings.rack
-            && matches!(self.recovery.phase, Phase::Open | Phase::Reducing)
-            && self.recovery.tail == TailProbe::None
-            && self.sent.is_plain()
             && self.attempts == 0
-            && !self.probing;
+            && (CALM
+                || (matches!(self.recovery.phase, Phase::Open | Phase::Reducing)
+                    && self.recovery.tail == TailProbe::None
+                    && self.sent.is_plain()
+                    && !self.probing));
         if !may {
             return None;
         }
@@ -51,7 +52,7 @@ impl Connection {
     /// The wait for a probe is over: send it. What was sent meanwhile moves the time; that is only noticed here, so that sending does
     /// not have to set a timer for each segment.
     pub(super) fn on_probe_timeout(&mut self, now: Instant) {
-        let Some(wait) = self.probe_timeout_us() else {
+        let Some(wait) = self.probe_timeout_us::<false>() else {
             return;
         };
         let due = self.last_sent.plus_micros(wait).min(self.timers.retransmit);

@@ -111,14 +111,14 @@ impl Connection {
         };
     }
 
-    /// Starts the wait for a tail loss probe anew; one for reordering goes on.
-    #[inline]
-    pub(super) fn arm_early(&mut self, now: Instant) {
+    /// Starts the wait for a tail loss probe anew; one for reordering goes on. `CALM`: [`Self::is_calm`].
+    #[inline(always)]
+    pub(super) fn arm_early<const CALM: bool>(&mut self, now: Instant) {
         if self.recovery.waiting == Waiting::Reordering {
             return;
         }
         self.recovery.waiting = Waiting::TailProbe;
-        self.timers.early = match self.probe_timeout_us() {
+        self.timers.early = match self.probe_timeout_us::<CALM>() {
             Some(wait) => sooner(now.plus_micros(wait), self.timers.retransmit),
             None if self.sent.holds_spare() => {
                 self.recovery.waiting = Waiting::Silence;

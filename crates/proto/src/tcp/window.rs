@@ -83,19 +83,22 @@ impl Connection {
     /// acknowledgment, which is due soon, says more.
     #[inline]
     pub(super) fn window_update_is_due(&self) -> bool {
-        if self.peer_fin_reached || !self.state.is_synchronized() {
-            return false;
-        }
         let (free, offered) = self.receive_room();
-        let text_of_syn = self.fast_open.as_ref().map_or(0, |fast| fast.taken);
-        let only_syn_offered = self.last_ack_sent == self.irs + 1 + text_of_syn;
-        if only_syn_offered && offered >= 1 << 15 {
-            return false;
-        }
         let gain = free.saturating_sub(offered);
         let buffer = self.settings.receive_buffer.min(65535 << self.rcv.scale);
         let two_segments = 2 * u32::from(self.rcv.mss);
-        gain >= buffer.div_ceil(2)
-            || (gain >= two_segments && (gain >= buffer / 4 || offered <= buffer / 8))
+        let is_much = gain >= buffer.div_ceil(2)
+            || (gain >= two_segments && (gain >= buffer / 4 || offered <= buffer / 8));
+        is_much && self.hears_of_room(offered)
+    }
+
+    /// Whether a peer that was offered so much is to hear of more.
+    fn hears_of_room(&self, offered: u32) -> bool {
+        if self.peer_fin_reached || !self.state.is_synchronized() {
+            return false;
+        }
+        let text_of_syn = self.fast_open.as_ref().map_or(0, |fast| fast.taken);
+        let only_syn_offered = self.last_ack_sent == self.irs + 1 + text_of_syn;
+        !(only_syn_offered && offered >= 1 << 15)
     }
 }

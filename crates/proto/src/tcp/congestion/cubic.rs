@@ -144,6 +144,22 @@ impl Cubic {
         }
     }
 
+    /// The threshold is passed, by `left` bytes of what was acknowledged.
+    #[cold]
+    #[inline(never)]
+    fn leave_slow_start(&mut self, window: &mut Window, left: u32, ack: &Ack) {
+        self.avoidance.last_ack = ack.now;
+        self.avoidance.avoid(window, left, ack);
+    }
+
+    #[inline(never)]
+    fn on_ack_in_avoidance(&mut self, window: &mut Window, ack: &Ack) {
+        self.avoidance.skip_unused(ack);
+        if ack.may_grow() {
+            self.avoidance.avoid(window, ack.acked, ack);
+        }
+    }
+
     /// β_cubic of what was in flight, two segments at least (RFC 9438 §4.6).
     fn reduced(window: &Window, in_flight: u32) -> u32 {
         scaled(reno::flight(window, in_flight), BETA).max(window.mss.saturating_mul(2))
@@ -209,24 +225,20 @@ impl Algorithm for Cubic {
         self.initial = window.cwnd;
     }
 
+    #[inline(always)]
     fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
-        if window.in_slow_start() {
-            let mut left = 0;
-            if ack.may_grow() {
-                left = self.hystart.on_ack(window, ack);
-            }
-            if self.hystart.watch(ack) {
-                window.ssthresh = window.cwnd;
-            }
-            if left > 0 {
-                self.avoidance.last_ack = ack.now;
-                self.avoidance.avoid(window, left, ack);
-            }
-            return;
+        if !window.in_slow_start() {
+            return self.on_ack_in_avoidance(window, &{ *ack });
         }
-        self.avoidance.skip_unused(ack);
+        let mut left = 0;
         if ack.may_grow() {
-            self.avoidance.avoid(window, ack.acked, ack);
+            left = self.hystart.on_ack(window, ack);
+        }
+        if self.hystart.watch(ack) {
+            window.ssthresh = window.cwnd;
+        }
+        if left > 0 {
+            self.leave_slow_start(window, left, &{ *ack });
         }
     }
 

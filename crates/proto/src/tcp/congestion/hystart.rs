@@ -71,6 +71,7 @@ impl HyStart {
 
     /// An acknowledgment in slow start that may grow the window by what it acknowledged. Gives back the bytes that are left for
     /// congestion avoidance.
+    #[inline(always)]
     pub fn on_ack(&mut self, window: &mut Window, ack: &Ack) -> u32 {
         let limit = reno::slow_start_limit(window, ack.phase, LIMIT);
         if self.mode == Mode::Conservative {
@@ -82,6 +83,7 @@ impl HyStart {
 
     /// Looks at the round trips of an acknowledgment in slow start, whether it grew the window or not. True: slow start is over, the
     /// threshold is where the window is.
+    #[inline(always)]
     pub fn watch(&mut self, ack: &Ack) -> bool {
         match self.mode {
             Mode::Off => return false,
@@ -102,6 +104,7 @@ impl HyStart {
     }
 
     /// RFC 9406 §4.2, with enough measurements in this round.
+    #[inline(never)]
     fn judge(&mut self) {
         let now_us = self.this_round_min_us;
         match self.mode {

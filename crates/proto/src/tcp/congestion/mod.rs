@@ -95,7 +95,7 @@ impl Congestion {
     }
 
     /// An acknowledgment with news.
-    #[inline]
+    #[inline(always)]
     pub fn acknowledged(&mut self, ack: &Ack) {
         self.control.on_ack(&mut self.window, ack);
         self.window.cwnd = self.window.cwnd.clamp(self.window.mss, CWND_MAX);

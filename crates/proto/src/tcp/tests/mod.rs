@@ -13,6 +13,7 @@ mod path;
 mod pruning;
 mod quick;
 mod random;
+mod rows;
 mod scoreboard;
 mod sent;
 mod units;
