@@ -308,6 +308,12 @@ impl Shard {
         }
     }
 
+    /// Whether [`Self::run_timers`] has something to do.
+    #[inline]
+    pub fn timers_are_due(&self, now: Instant) -> bool {
+        self.timers.next() <= now || self.time_waits.next() <= now
+    }
+
     /// When [`Self::run_timers`] has something to do; [`Instant::FAR`] if never. At once while output waits for buffers.
     #[inline]
     pub fn next_timer(&self, now: Instant) -> Instant {

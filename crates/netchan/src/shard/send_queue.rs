@@ -28,6 +28,7 @@ impl SendMemory {
         })
     }
 
+    #[inline]
     fn take(&mut self) -> Ring {
         match self.slab.alloc() {
             Some(buffer) => Ring::Lent(buffer),
@@ -35,6 +36,7 @@ impl SendMemory {
         }
     }
 
+    #[inline]
     fn give(&mut self, ring: Ring) {
         if let Ring::Lent(buffer) = ring {
             self.slab.free(buffer);
@@ -113,6 +115,15 @@ const fn narrow(n: usize) -> u32 {
     n as u32
 }
 
+/// Fills `to` with what lies from `start` on to the end of the ring, and then from its beginning; its sum.
+#[inline(never)]
+fn copy_in_two(ring: &[u8], start: usize, to: &mut [u8]) -> Partial {
+    let first = ring.len() - start;
+    let (front, back) = to.split_at_mut(first);
+    let sum = copy_and_sum(&ring[start..], front);
+    combine(sum, first, copy_and_sum(&ring[..back.len()], back))
+}
+
 impl SendQueue {
     /// Bytes in it.
     #[inline]
@@ -154,10 +165,12 @@ impl SendQueue {
         }
         let ring = &mut *self.ring;
         let tail = (self.head as usize + self.len as usize) & (ring.len() - 1);
-        let first = n.min(ring.len() - tail);
-        ring[tail..tail + first].copy_from_slice(&bytes[..first]);
-        if first < n {
-            ring[..n - first].copy_from_slice(&bytes[first..n]);
+        if let Some(room) = ring.get_mut(tail..tail + n) {
+            room.copy_from_slice(&bytes[..n]);
+        } else {
+            let (front, back) = bytes[..n].split_at(ring.len() - tail);
+            ring[tail..].copy_from_slice(front);
+            ring[..back.len()].copy_from_slice(back);
         }
         self.len = narrow(needed);
         n
@@ -218,12 +231,9 @@ impl SendQueue {
         }
         let ring = &*self.ring;
         let start = (self.head as usize + offset) & (ring.len() - 1);
-        let first = to.len().min(ring.len() - start);
-        let (front, back) = to.split_at_mut(first);
-        let sum = copy_and_sum(&ring[start..start + first], front);
-        if back.is_empty() {
-            return Some(sum);
+        match ring.get(start..start + to.len()) {
+            Some(text) => Some(copy_and_sum(text, to)),
+            None => Some(copy_in_two(ring, start, to)),
         }
-        Some(combine(sum, first, copy_and_sum(&ring[..back.len()], back)))
     }
 }

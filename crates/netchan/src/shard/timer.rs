@@ -37,7 +37,7 @@ pub struct Wheel {
     /// Every tick up to here has been served.
     tick: u64,
     armed: usize,
-    /// No armed timer's tick is earlier.
+    /// No armed timer's tick is earlier; `u64::MAX` if none is armed.
     soonest: u64,
 }
 
@@ -128,6 +128,9 @@ impl Wheel {
         let (next, previous) = (node.next, node.previous);
         self.nodes[number as usize] = IDLE;
         self.armed -= 1;
+        if self.armed == 0 {
+            self.soonest = u64::MAX;
+        }
         if next != NONE {
             self.nodes[next as usize].previous = previous;
         }
@@ -153,10 +156,6 @@ impl Wheel {
         // What lies before the soonest has nothing of its own round.
         self.tick = self.tick.max(self.soonest - 1);
         while self.tick < current {
-            if self.armed == 0 {
-                self.tick = current;
-                break;
-            }
             let head = self.heads[slot_of(self.tick + 1) as usize];
             if head != NONE {
                 self.disarm(head);
@@ -171,17 +170,10 @@ impl Wheel {
     /// When [`Self::expire`] may next have something; [`Instant::FAR`] if nothing is armed.
     #[inline]
     pub const fn next(&self) -> Instant {
-        if self.armed == 0 {
-            Instant::FAR
-        } else {
-            Instant(self.soonest.saturating_mul(TICK_NS))
-        }
+        Instant(self.soonest.saturating_mul(TICK_NS))
     }
 
     fn find_soonest(&self) -> u64 {
-        if self.armed == 0 {
-            return u64::MAX;
-        }
         let first = slot_of(self.tick + 1) as usize;
         // Words from the one that holds `first`, round to that one again for the slots before `first`.
         for step in 0..=SLOTS / 64 {

@@ -148,7 +148,7 @@ impl Stack {
         } else if cell.backlog.is_some() {
             Self::take_backlog(cell, held, now);
         }
-        if held.shard.next_timer(now) <= now {
+        if held.shard.timers_are_due(now) {
             held.shard.run_timers(now);
         }
     }

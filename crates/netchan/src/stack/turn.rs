@@ -38,7 +38,7 @@ impl Stack {
         let cell = &self.cells[number];
         let mut held = lock(cell, number);
         let mut work = path::take_received(&mut held, now);
-        if held.shard.next_timer(now) <= now {
+        if held.shard.timers_are_due(now) {
             held.shard.run_timers(now);
         }
         for (link, told) in core.told.iter_mut().enumerate() {
