@@ -3,13 +3,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use percore::ring::{Consumer, Producer};
-use proto::{
-    tcp::{State, UserTimeoutOption},
-    time::Instant,
-};
+use proto::{tcp::State, time::Instant};
 use serde_json::{Value, json};
 
 pub(crate) mod look;
+mod settings;
 
 use self::look::Look;
 use crate::{
@@ -26,7 +24,6 @@ use crate::{
     shard::{Shard, TcpSocket},
     stack::Stack,
     stages::{self, Stage},
-    trace,
     watch::{self, State as Doing},
 };
 
@@ -46,7 +43,7 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
         "threads" => threads(stack, now),
         "counters" => counters(stack),
         "memory" => memory(stack, look),
-        "settings" => settings(stack, now),
+        "settings" => settings::rows(stack, now),
         "locks" => locks(stack, now),
         "modules" => modules(stack, now),
         "stages" => stages(),
@@ -526,87 +523,6 @@ fn memory(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
 
 fn row(what: &str, of: &str, free: usize, all: usize, size: usize) -> Value {
     json!({"what": what, "of": of, "free": free, "all": all, "each_bytes": size})
-}
-
-fn settings(stack: &Stack, now: Instant) -> Vec<Value> {
-    let row = |name: &str, value: Value, when: &str| json!({"name": name, "value": value, "changes": when, "from": null});
-    let by = |name: &str, value: Value, from: &str| json!({"name": name, "value": value, "changes": "boot", "from": from});
-    let origins = &stack.choice.origins;
-    let giant = if stack.layout.giant && !stack.choice.giant {
-        "regime"
-    } else {
-        origins.giant
-    };
-    let limit = |name: &str, at: usize| row(name, json!(stack.memory[at].limit()), "boot");
-    let mut rows = tcp_settings(stack);
-    rows.extend([
-        by("regime", json!(stack.regime.name()), origins.regime),
-        by("giant", json!(stack.layout.giant), giant),
-        row("degraded", json!(stack.degraded), "boot"),
-        by(
-            "dispatch",
-            json!(stack.choice.dispatch.name()),
-            origins.dispatch,
-        ),
-        by(
-            "forwarding",
-            json!(stack.host.forwarding),
-            stack.forwarding_by,
-        ),
-        row("shards", json!(stack.layout.shards), "boot"),
-        row(
-            "threads",
-            json!(match (stack.threaded, stack.stepped) {
-                (_, true) => "stepped",
-                (true, _) => "own",
-                _ => "caller",
-            }),
-            "boot",
-        ),
-        row("spin_ns", json!(stack.spin_ns), "boot"),
-        row("moderation_us", json!(stack.moderation.as_micros()), "boot"),
-        row("trace", json!(trace::level().name()), "run"),
-        row("stages", json!(stages::are_on()), "run"),
-        row("attended", json!(stack.attended.load(Relaxed)), "run"),
-        limit("tcp.memory_bytes", 0),
-        limit("udp.memory_bytes", 1),
-        row("checks", json!(percore::checks::in_words()), "build"),
-        row(
-            "up_s",
-            json!(now.since(stack.started).as_secs_f64()),
-            "never",
-        ),
-    ]);
-    rows
-}
-
-fn tcp_settings(stack: &Stack) -> Vec<Value> {
-    let (tcp, host) = (stack.host.tcp.get(), &stack.host);
-    let tells_timeout = tcp.user_timeout_option != UserTimeoutOption::Off;
-    let row = |(name, value): (&str, Value)| {
-        let changes = if name.ends_with("_bytes") {
-            "boot"
-        } else {
-            "run"
-        };
-        json!({"name": name, "value": value, "changes": changes, "from": null})
-    };
-    let rows = [
-        ("tcp.receive_buffer_bytes", json!(tcp.receive_buffer)),
-        (
-            "tcp.receive_buffer_max_bytes",
-            json!(tcp.receive_buffer_max),
-        ),
-        ("tcp.send_buffer_bytes", json!(host.send_buffer)),
-        ("tcp.send_buffer_max_bytes", json!(host.send_buffer_max)),
-        ("tcp.congestion", json!(tcp.congestion.name())),
-        ("tcp.ecn", json!(tcp.ecn.name())),
-        ("tcp.pacing", json!(tcp.pacing)),
-        ("tcp.user_timeout_option", json!(tells_timeout)),
-        ("tcp.syn_cookies", json!(tcp.syn_cookies.name())),
-        ("tcp.fast_open", json!(tcp.fast_open.name())),
-    ];
-    rows.map(row).into()
 }
 
 #[cfg(test)]

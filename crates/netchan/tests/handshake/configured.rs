@@ -69,19 +69,31 @@ fn each_setting_has_its_effect() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// No key is without a case: a file's error names them all.
+/// The keys of a table: a file's error names them all.
+fn keys(table: &str) -> Vec<String> {
+    let text = format!("[{table}]\nnonesuch = 1");
+    let error = Config::parse(&text, "test").unwrap_err().what;
+    let (_, known) = error.split_once("expected").expect("serde's words");
+    // Names stand between back quotes.
+    let keys: Vec<_> = known.split('`').skip(1).step_by(2).collect();
+    assert!(!keys.is_empty(), "{error}");
+    keys.into_iter().map(str::to_owned).collect()
+}
+
+/// No key is without a case, nor without a row in `netchan show settings`.
 #[test]
-fn each_key_has_a_case() {
+fn each_key_has_a_case_and_is_shown() {
+    let raw = Raw::new(|builder| builder);
+    let shown = raw.net.show("settings").unwrap();
+    let rows = shown.as_array().unwrap().iter();
+    let names: Vec<_> = rows.map(|row| row["name"].as_str().unwrap()).collect();
     for (table, cases) in [("tcp", &TCP[..]), ("udp", &UDP)] {
-        let text = format!("[{table}]\nnonesuch = 1");
-        let error = Config::parse(&text, "test").unwrap_err().what;
-        let (_, known) = error.split_once("expected").expect("serde's words");
-        // Names stand between back quotes.
-        let keys: Vec<_> = known.split('`').skip(1).step_by(2).collect();
-        assert!(!keys.is_empty(), "{error}");
-        for key in keys {
-            let is_tried = cases.iter().any(|case| case.0.starts_with(key));
+        for key in keys(table) {
+            let is_tried = cases.iter().any(|case| case.0.starts_with(&key));
             assert!(is_tried, "[{table}] {key}");
+            let name = format!("{table}.{}", key.trim_end_matches("_max"));
+            let is_shown = names.iter().any(|shown| shown.starts_with(&name));
+            assert!(is_shown, "{name} is not among {names:?}");
         }
     }
 }

@@ -1,0 +1,93 @@
+//! `netchan show settings`: what is set, by whom, and when it may change.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use proto::{tcp::UserTimeoutOption, time::Instant};
+use serde_json::{Value, json};
+
+use crate::{stack::Stack, stages, trace};
+
+/// A row for each.
+pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
+    let row = |name: &str, value: Value, when: &str| json!({"name": name, "value": value, "changes": when, "from": null});
+    let by = |name: &str, value: Value, from: &str| json!({"name": name, "value": value, "changes": "boot", "from": from});
+    let origins = &stack.choice.origins;
+    let giant = if stack.layout.giant && !stack.choice.giant {
+        "regime"
+    } else {
+        origins.giant
+    };
+    let limit = |name: &str, at: usize| row(name, json!(stack.memory[at].limit()), "boot");
+    let mut rows = tcp_settings(stack);
+    rows.extend([
+        by("regime", json!(stack.regime.name()), origins.regime),
+        by("giant", json!(stack.layout.giant), giant),
+        row("degraded", json!(stack.degraded), "boot"),
+        by(
+            "dispatch",
+            json!(stack.choice.dispatch.name()),
+            origins.dispatch,
+        ),
+        by(
+            "forwarding",
+            json!(stack.host.forwarding),
+            stack.forwarding_by,
+        ),
+        row("mss_clamp", json!(stack.host.mss_clamp), "boot"),
+        row("shards", json!(stack.layout.shards), "boot"),
+        row(
+            "threads",
+            json!(match (stack.threaded, stack.stepped) {
+                (_, true) => "stepped",
+                (true, _) => "own",
+                _ => "caller",
+            }),
+            "boot",
+        ),
+        row("spin_ns", json!(stack.spin_ns), "boot"),
+        row("moderation_us", json!(stack.moderation.as_micros()), "boot"),
+        row("trace", json!(trace::level().name()), "run"),
+        row("stages", json!(stages::are_on()), "run"),
+        row("attended", json!(stack.attended.load(Relaxed)), "run"),
+        limit("tcp.memory_bytes", 0),
+        limit("udp.memory_bytes", 1),
+        row("checks", json!(percore::checks::in_words()), "build"),
+        row(
+            "up_s",
+            json!(now.since(stack.started).as_secs_f64()),
+            "never",
+        ),
+    ]);
+    rows
+}
+
+fn tcp_settings(stack: &Stack) -> Vec<Value> {
+    let (tcp, host) = (stack.host.tcp.get(), &stack.host);
+    let tells_timeout = tcp.user_timeout_option != UserTimeoutOption::Off;
+    let row = |(name, value): (&str, Value)| {
+        let changes = if name.ends_with("_bytes") {
+            "boot"
+        } else {
+            "run"
+        };
+        json!({"name": name, "value": value, "changes": changes, "from": null})
+    };
+    let rows = [
+        ("tcp.receive_buffer_bytes", json!(tcp.receive_buffer)),
+        (
+            "tcp.receive_buffer_max_bytes",
+            json!(tcp.receive_buffer_max),
+        ),
+        ("tcp.send_buffer_bytes", json!(host.send_buffer)),
+        ("tcp.send_buffer_max_bytes", json!(host.send_buffer_max)),
+        ("tcp.congestion", json!(tcp.congestion.name())),
+        ("tcp.ecn", json!(tcp.ecn.name())),
+        ("tcp.pacing", json!(tcp.pacing)),
+        ("tcp.nagle", json!(tcp.nagle)),
+        ("tcp.mtu_probing", json!(tcp.mtu_probing.name())),
+        ("tcp.user_timeout_option", json!(tells_timeout)),
+        ("tcp.syn_cookies", json!(tcp.syn_cookies.name())),
+        ("tcp.fast_open", json!(tcp.fast_open.name())),
+    ];
+    rows.map(row).into()
+}

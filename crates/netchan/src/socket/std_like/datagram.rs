@@ -1,0 +1,154 @@
+//! A UDP socket, as `std::net::UdpSocket`.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{Shared, checked, domain_of};
+use crate::{
+    net::Net,
+    socket::{DatagramInfo, Kind, ReceiveFlags, ReceivedError, SendInfo, Socket},
+};
+
+/// A UDP socket, as `std::net::UdpSocket`.
+#[derive(Clone)]
+pub struct UdpSocket(Arc<Shared>);
+
+impl UdpSocket {
+    pub(crate) fn bind(net: &Net, address: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(net, domain_of(address), Kind::Datagram)?;
+        socket.bind(address)?;
+        Ok(Self::from_socket(socket))
+    }
+
+    /// Of a datagram socket that got its options (SO_REUSEADDR, say) before it was bound.
+    pub fn from_socket(socket: Socket) -> Self {
+        Self(Shared::new(socket))
+    }
+
+    /// The socket underneath.
+    pub fn socket(&self) -> &Socket {
+        &self.0.socket
+    }
+
+    /// Only this peer is heard and sent to.
+    ///
+    /// # Errors
+    /// ENETUNREACH.
+    pub fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+        self.0.socket.connect(peer)
+    }
+
+    /// Sends a datagram to the peer.
+    ///
+    /// # Errors
+    /// EDESTADDRREQ, EMSGSIZE, what an ICMP error said.
+    pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        self.0
+            .write(|| self.0.socket.send(&[IoSlice::new(buf)], None))
+    }
+
+    /// Sends a datagram.
+    ///
+    /// # Errors
+    /// EMSGSIZE, ENETUNREACH, what an ICMP error said.
+    pub fn send_to(&self, buf: &[u8], to: SocketAddr) -> io::Result<usize> {
+        self.0
+            .write(|| self.0.socket.send(&[IoSlice::new(buf)], Some(to)))
+    }
+
+    /// Sends `buf` to `to` (or to the peer) as datagrams of `segment` bytes each, of which the last one may be shorter: up to 128 of them, 64 KiB
+    /// in all (UDP_SEGMENT). All of them go, or none.
+    ///
+    /// # Errors
+    /// As for [`send_to`](Self::send_to); `InvalidInput` for too many, EMSGSIZE where one would have to be fragmented.
+    pub fn send_segmented(
+        &self,
+        buf: &[u8],
+        segment: u16,
+        to: Option<SocketAddr>,
+    ) -> io::Result<usize> {
+        let info = SendInfo::segmented(segment);
+        self.0
+            .write(|| self.0.socket.send_message(&[IoSlice::new(buf)], to, &info))
+    }
+
+    /// Receives a datagram (several of one size with [`UdpOption::Merge`](super::UdpOption)), where it came from, and what else is known of
+    /// it.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn recv_with_info(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr, DatagramInfo)> {
+        let received = self.0.read(|| {
+            self.0
+                .socket
+                .receive(&mut [IoSliceMut::new(buf)], ReceiveFlags::default())
+        })?;
+        match (received.from, received.info) {
+            (Some(from), Some(info)) => Ok((received.len, from, info)),
+            _ => Err(crate::errno::error(libc::ENOTCONN)),
+        }
+    }
+
+    /// Takes the oldest error that was kept ([`UdpOption::ReceiveErrors`](super::UdpOption)), and in `buf` what the datagram carried. Never
+    /// waits.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is none.
+    pub fn recv_error(&self, buf: &mut [u8]) -> io::Result<ReceivedError> {
+        self.0.socket.receive_error(&mut [IoSliceMut::new(buf)])
+    }
+
+    /// Receives a datagram; what does not fit is lost.
+    ///
+    /// # Errors
+    /// `WouldBlock` after the read timeout, what an ICMP error said.
+    pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        Ok(self.recv_from(buf)?.0)
+    }
+
+    /// Receives a datagram and where it came from.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let received = self.0.read(|| {
+            self.0
+                .socket
+                .receive(&mut [IoSliceMut::new(buf)], ReceiveFlags::default())
+        })?;
+        let from = received
+            .from
+            .ok_or_else(|| crate::errno::error(libc::ENOTCONN))?;
+        Ok((received.len, from))
+    }
+
+    /// Address and port.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.0.socket.local_address())
+    }
+
+    /// How long a receive waits; `None`: for ever.
+    ///
+    /// # Errors
+    /// `InvalidInput` for zero.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.settings.lock().read_timeout = checked(timeout)?;
+        Ok(())
+    }
+
+    /// Calls do not wait.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.settings.lock().nonblocking = nonblocking;
+        Ok(())
+    }
+}

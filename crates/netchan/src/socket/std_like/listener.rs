@@ -1,0 +1,70 @@
+//! A TCP listener, as `std::net::TcpListener`.
+
+use std::{io, net::SocketAddr, sync::Arc};
+
+use super::{Shared, TcpStream, domain_of};
+use crate::{
+    net::Net,
+    socket::{Kind, Socket, SocketOption},
+};
+
+/// A TCP listener, as `std::net::TcpListener`.
+#[derive(Clone)]
+pub struct TcpListener(Arc<Shared>);
+
+impl TcpListener {
+    pub(crate) fn bind(net: &Net, address: SocketAddr, backlog: usize) -> io::Result<Self> {
+        let socket = Socket::new(net, domain_of(address), Kind::Stream)?;
+        // As std::net on Unix: a server can start again while its old connections are in TIME-WAIT.
+        socket.set_option(SocketOption::ReuseAddress(true))?;
+        socket.bind(address)?;
+        socket.listen(backlog)?;
+        Ok(Self(Shared::new(socket)))
+    }
+
+    /// The socket underneath.
+    pub fn socket(&self) -> &Socket {
+        &self.0.socket
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// `WouldBlock` when it is non-blocking and there is none.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (socket, from) = self.0.read(|| self.0.socket.accept())?;
+        Ok((TcpStream(Shared::new(socket)), from))
+    }
+
+    /// Connections as they come, for ever.
+    pub const fn incoming(&self) -> Incoming<'_> {
+        Incoming(self)
+    }
+
+    /// Address and port.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.0.socket.local_address())
+    }
+
+    /// Calls do not wait.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.settings.lock().nonblocking = nonblocking;
+        Ok(())
+    }
+}
+
+/// Connections of a listener, as they come.
+pub struct Incoming<'a>(&'a TcpListener);
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.0.accept().map(|(stream, _)| stream))
+    }
+}

@@ -1,0 +1,214 @@
+//! A TCP connection, as `std::net::TcpStream`.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut, Read, Write},
+    net::{Shutdown, SocketAddr},
+    sync::Arc,
+    task::Waker,
+    time::Duration,
+};
+
+use super::{Shared, block, block_in_call, checked, domain_of};
+use crate::{
+    net::Net,
+    socket::{Kind, Readiness, ReceiveFlags, Socket, SocketOption},
+};
+
+/// A TCP connection, as `std::net::TcpStream`. Clones are handles to one connection.
+#[derive(Clone)]
+pub struct TcpStream(pub(super) Arc<Shared>);
+
+impl TcpStream {
+    pub(crate) fn connect(
+        net: &Net,
+        address: SocketAddr,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
+        let socket = Socket::new(net, domain_of(address), Kind::Stream)?;
+        let in_progress = |e: io::Error| match e.raw_os_error() {
+            Some(libc::EINPROGRESS | libc::EALREADY) => io::ErrorKind::WouldBlock.into(),
+            _ => e,
+        };
+        let result = block(&socket, Readiness::WRITABLE, timeout, || {
+            socket.connect(address).map_err(in_progress)
+        });
+        match result {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(io::ErrorKind::TimedOut.into()),
+            Err(e) => Err(e),
+            Ok(()) => Ok(Self(Shared::new(socket))),
+        }
+    }
+
+    /// The socket underneath (async, options).
+    pub fn socket(&self) -> &Socket {
+        &self.0.socket
+    }
+
+    /// Another handle to the same connection.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(self.clone())
+    }
+
+    /// Address and port of the peer.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.socket.peer_address()
+    }
+
+    /// Our address and port.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.0.socket.local_address())
+    }
+
+    /// Ends one direction or both.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.socket.shutdown(how)
+    }
+
+    /// Reads without taking.
+    ///
+    /// # Errors
+    /// As for reading.
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let flags = ReceiveFlags {
+            peek: true,
+            ..ReceiveFlags::default()
+        };
+        self.receive(&mut [IoSliceMut::new(buf)], flags)
+    }
+
+    fn receive(&self, bufs: &mut [IoSliceMut<'_>], flags: ReceiveFlags) -> io::Result<usize> {
+        let (socket, settings) = (&self.0.socket, *self.0.settings.lock());
+        let flags = ReceiveFlags {
+            enough: !settings.nonblocking,
+            ..flags
+        };
+        let mut call = |waker: Option<&Waker>| match waker {
+            Some(waker) => socket.receive_or_wait(bufs, flags, waker),
+            None => socket.receive(bufs, flags).map(|received| received.len),
+        };
+        if settings.nonblocking {
+            return call(None);
+        }
+        let received = block_in_call(socket, settings.read_timeout, call);
+        match received {
+            // Less than SO_RCVLOWAT in all this time: what there is.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && flags.enough => {
+                let flags = ReceiveFlags {
+                    enough: false,
+                    ..flags
+                };
+                socket.receive(bufs, flags).map(|received| received.len)
+            }
+            received => received,
+        }
+    }
+
+    fn send(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let (socket, settings) = (&self.0.socket, *self.0.settings.lock());
+        let call = |waker: Option<&Waker>| match waker {
+            Some(waker) => socket.send_or_wait(bufs, waker),
+            None => socket.send(bufs, None),
+        };
+        if settings.nonblocking {
+            return call(None);
+        }
+        block_in_call(socket, settings.write_timeout, call)
+    }
+
+    /// How long a read waits; `None`: for ever.
+    ///
+    /// # Errors
+    /// `InvalidInput` for zero.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.settings.lock().read_timeout = checked(timeout)?;
+        Ok(())
+    }
+
+    /// How long a write waits; `None`: for ever.
+    ///
+    /// # Errors
+    /// `InvalidInput` for zero.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.settings.lock().write_timeout = checked(timeout)?;
+        Ok(())
+    }
+
+    /// Calls do not wait.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.settings.lock().nonblocking = nonblocking;
+        Ok(())
+    }
+
+    /// TCP_NODELAY: small segments do not wait for company.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.0.socket.set_option(SocketOption::NoDelay(nodelay))
+    }
+
+    /// SO_ERROR.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.0.socket.take_error())
+    }
+}
+
+impl Read for &TcpStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.receive(&mut [IoSliceMut::new(buf)], ReceiveFlags::default())
+    }
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.receive(bufs, ReceiveFlags::default())
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.send(&[IoSlice::new(buf)])
+    }
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.send(bufs)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(bufs)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self).write(buf)
+    }
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(bufs)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
