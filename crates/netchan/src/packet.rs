@@ -209,11 +209,17 @@ impl proto::tcp::Payload for Packet {
     }
     /// Where the text is small against the buffer that would hold it: an eighth, so that what is copied stays little
     /// and no buffer is kept for less than an eighth of itself (SegmentSmack, negative 67).
+    #[inline]
     fn try_append(&mut self, next: &Self) -> bool {
         let len = next.len();
-        if len * 8 > self.buffer.len() {
-            return false;
-        }
+        len * 8 <= self.buffer.len() && self.append(next)
+    }
+}
+
+impl Packet {
+    /// Copies the bytes of `next` behind its own, if there is room.
+    fn append(&mut self, next: &Self) -> bool {
+        let len = next.len();
         let end = self.start as usize + self.len as usize;
         let Some(room) = self.buffer.get_mut(end..end + len) else {
             return false;

@@ -68,8 +68,10 @@ pub(crate) fn receive_own(
     let mut work = false;
     for (number, OwnLink { receive, interface }) in links.iter_mut().enumerate() {
         for _ in 0..BURSTS_PER_TURN {
-            let into_shard = |_: &mut Receive, _, packet| shard.input(packet, now);
+            let mut intake = shard.intake(now);
+            let into_shard = |_: &mut Receive, _, packet| intake.input(packet);
             let n = receive_burst(stack, receive, interface, now, into_shard);
+            drop(intake);
             work |= n > 0;
             if std::mem::take(&mut receive.has_sorted) {
                 // What was not on the link, or was put together from fragments.
@@ -348,8 +350,9 @@ fn call_or_leave(stack: &Stack, side: &mut Receive, now: Instant) {
 /// shard: runs the protocol on packets that were handed over by a call.
 #[inline]
 fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Instant) {
+    let mut intake = shard.intake(now);
     while let Some(packet) = inbox.pop_front() {
-        shard.input(packet, now);
+        intake.input(packet);
     }
 }
 
@@ -364,10 +367,11 @@ pub(crate) fn take_received(held: &mut Held, now: Instant) -> bool {
         return false;
     };
     let mut taken = 0;
+    let mut intake = shard.intake(now);
     for channel in channels {
         taken += channel
             .received
-            .pop_batch(BURST * BURSTS_PER_TURN, |packet| shard.input(packet, now));
+            .pop_batch(BURST * BURSTS_PER_TURN, |packet| intake.input(packet));
     }
     taken > 0
 }
@@ -382,8 +386,9 @@ pub(crate) fn take_backlog(held: &mut Held, now: Instant) {
     else {
         return;
     };
+    let mut intake = shard.intake(now);
     for backlog in backlogs {
-        backlog.pop_batch(usize::MAX, |packet| shard.input(packet, now));
+        backlog.pop_batch(usize::MAX, |packet| intake.input(packet));
     }
 }
 

@@ -128,6 +128,10 @@ fn bytes_pass_between_threads() {
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(u64::from_le_bytes(answer), expected, "{mode:?}");
         assert_eq!(server.join().unwrap().unwrap(), expected);
+        let shown = b.show("counters").unwrap();
+        let mut rows = shown.as_array().unwrap().iter();
+        let followed = rows.find(|row| row["name"] == "tcp_segments_followed");
+        assert_ne!(followed.unwrap()["value"], 0, "no trains in {mode:?}");
     }
 }
 

@@ -3,11 +3,11 @@
 use percore::clock;
 use proto::{
     ip::Ecn,
-    tcp::{Config, Connection, ReceiveQueue, SegmentPool, Transmit},
+    tcp::{Config, Connection, Payload, ReceiveQueue, SegmentPool, Transmit},
     time::{Duration, Instant},
     wire::{
         ipv4,
-        tcp::{Flags, Header, SeqNum},
+        tcp::{Alike, Header, SeqNum},
     },
 };
 
@@ -64,6 +64,16 @@ impl Frame {
     }
 }
 
+/// The text of one segment, in a buffer as shards have them.
+#[inline(always)]
+fn text_of(len: u32) -> Text {
+    Text {
+        len,
+        room: 2048,
+        ..Text::default()
+    }
+}
+
 /// Cycles a segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Cycles {
@@ -82,15 +92,13 @@ impl Side {
         }
     }
 
+    /// Whether it was text that header prediction took.
     #[inline(always)]
-    fn take_header(&mut self, header: &Header, len: u32, now: Instant) {
-        let text = Text {
-            len,
-            room: 2048,
-            ..Text::default()
-        };
+    fn take_header(&mut self, header: &Header, len: u32, now: Instant) -> bool {
+        let text = text_of(len);
         let (queue, pool) = (&mut self.queue, &mut self.pool);
-        self.conn.input(header, Ecn::NotEct, text, queue, pool, now);
+        let input = (self.conn).input(header, Ecn::NotEct, text, queue, pool, now);
+        input.predicted
     }
 
     /// Makes the next segment, if there is one, with the headers that a frame has; as a shard does, the quick way first.
@@ -117,32 +125,36 @@ impl Side {
         self.take_header(&header, frame.text, now);
     }
 
-    /// Takes frames as one segment, as if somebody had merged them (GRO): each header is read and compared with the first one's, which is
-    /// the least that takes. False, and nothing is taken, if they do not follow one another.
+    /// Takes frames as a train, as a shard does: the first by header prediction, the others by comparing them with it. False if one of them does not
+    /// follow the one before it; it and what comes behind it are not taken.
     #[inline(always)]
-    pub(crate) fn take_merged(&mut self, frames: &[Frame], now: Instant) -> bool {
-        let mut headers = frames.iter().map(|frame| {
-            let parsed = Header::parse_usual(&frame.headers[ipv4::HEADER_LEN..]);
-            parsed.map(|(header, _)| (header, frame.text))
-        });
-        let Some(Some((first, mut len))) = headers.next() else {
+    pub(crate) fn take_train(&mut self, frames: &[Frame], now: Instant) -> bool {
+        let [first, others @ ..] = frames else {
+            return true;
+        };
+        let tcp = &first.headers[ipv4::HEADER_LEN..];
+        let Some((header, text)) = Header::parse_usual(tcp) else {
             return false;
         };
-        let flags = |header: &Header| header.flags | Flags::PSH;
-        for next in headers {
-            let follows = next.filter(|(next, _)| {
-                next.seq == first.seq + len
-                    && (next.ack, next.window) == (first.ack, first.window)
-                    && next.options.timestamps == first.options.timestamps
-                    && flags(next) == flags(&first)
-            });
-            let Some((_, text)) = follows else {
+        let Some(train) = Alike::of(tcp, text) else {
+            return false;
+        };
+        if !self.take_header(&header, first.text, now) {
+            return false;
+        }
+        others.iter().all(|frame| {
+            let Some((seq, _)) = train.read(&frame.headers[ipv4::HEADER_LEN..]) else {
                 return false;
             };
-            len += text;
-        }
-        self.take_header(&first, len, now);
-        true
+            let text = text_of(frame.text);
+            let Self { conn, queue, pool } = self;
+            let ecn = Ecn::NotEct;
+            let follows = conn.may_follow(seq, frame.text, ecn, text.memory(), queue, pool);
+            if follows {
+                conn.follow(ecn, text, queue, pool, now);
+            }
+            follows
+        })
     }
 
     /// What its connection says of itself.

@@ -53,6 +53,29 @@ fn every_regime_hands_over_the_same_bytes_in_any_order() {
     }
 }
 
+/// What both stacks counted under a name.
+fn count(outcome: &Outcome, name: &str) -> u64 {
+    let rows = outcome.counters.iter().map(|text| {
+        let rows: Vec<serde_json::Value> = serde_json::from_str(text).expect("rows");
+        let mut found = rows.iter().filter(|row| row["name"] == name);
+        found.next().and_then(|row| row["value"].as_u64())
+    });
+    rows.map(|n| n.expect("counted")).sum()
+}
+
+/// Segments that come one behind the other are taken as trains wherever the shard is turned, if not in each run.
+#[test]
+fn trains_pass_every_hand_off() {
+    let first = seeds().next().unwrap_or(1);
+    for mode in modes() {
+        let followed = |seed| count(&run(&Plan::smooth(seed), mode), "tcp_segments_followed");
+        assert!(
+            (first..first + 6).any(|seed| followed(seed) > 0),
+            "{mode:?}"
+        );
+    }
+}
+
 /// With dispatch `hybrid`, packets that find their shard held pass through its backlog: some do, if not in each run, and none is lost there.
 #[test]
 fn backlogs_are_passed_through() {
@@ -60,14 +83,6 @@ fn backlogs_are_passed_through() {
         regime: Regime::Locked,
         dispatch: Dispatch::Hybrid,
         stepped: true,
-    };
-    let count = |outcome: &Outcome, name: &str| -> u64 {
-        let rows = outcome.counters.iter().map(|text| {
-            let rows: Vec<serde_json::Value> = serde_json::from_str(text).expect("rows");
-            let mut found = rows.iter().filter(|row| row["name"] == name);
-            found.next().and_then(|row| row["value"].as_u64())
-        });
-        rows.map(|n| n.expect("counted")).sum()
     };
     let mut passed = 0;
     for seed in seeds().step_by(6).flat_map(|first| first..first + 6) {

@@ -1,11 +1,12 @@
 //! The shard: protocol state that one holder at a time touches through `&mut`. Inside there are no locks and no atomics.
-//! It knows nothing of regimes: packets come in by [`Shard::input`] and leave by its outboxes.
+//! It knows nothing of regimes: packets come in by [`Shard::intake`] and leave by its outboxes.
 
 mod check;
 mod defaults;
 mod fast_open;
 mod group;
 mod icmp;
+mod intake;
 mod listen;
 mod memory;
 mod path;
@@ -44,6 +45,7 @@ use self::{
 pub use self::{
     defaults::{RECEIVE_BUFFER_MIN, Wishes},
     fast_open::FastOpenOptions,
+    intake::Intake,
     listen::Listener,
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, Shape, TcpOptions, TcpSocket},
@@ -244,13 +246,10 @@ impl Shard {
         self.counters.add(self.number, counter, 1);
     }
 
-    /// Takes a packet that `steer` sent here: it starts at its IP header, and its `meta` is filled in.
-    #[inline(never)]
-    pub fn input(&mut self, packet: Packet, now: Instant) {
-        if packet.meta.protocol == Protocol::TCP && !packet.meta.undeliverable.get() {
-            return self.tcp_input(packet, now);
-        }
-        self.input_other(packet, now);
+    /// Makes it ready for packets.
+    #[inline]
+    pub const fn intake(&mut self, now: Instant) -> Intake<'_> {
+        Intake::new(self, now)
     }
 
     #[inline(never)]

@@ -13,6 +13,7 @@ mod shape;
 #[cfg(test)]
 mod size;
 mod tell;
+mod train;
 mod urgent;
 
 use std::{

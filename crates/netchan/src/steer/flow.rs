@@ -103,6 +103,25 @@ impl Tuple {
         })
     }
 
+    /// Whether an IP packet is of this flow: [`Self::of_received`] would say the same.
+    #[inline(always)]
+    pub fn names(&self, bytes: &[u8], upper: usize) -> bool {
+        let ports = bytes.get(upper..).and_then(<[u8]>::first_chunk);
+        let [ends, rest @ ..] = &self.ends;
+        if ports.is_none_or(|ports| u32::from_ne_bytes(*ports) != self.ports) {
+            return false;
+        }
+        let (first, words) = match bytes {
+            [first, words @ ..] => (first, words),
+            [] => return false,
+        };
+        if first >> 4 == 4 {
+            let word = words.get(11..).and_then(<[u8]>::first_chunk);
+            return word.is_some_and(|word| u64::from_ne_bytes(*word) == *ends) && *rest == [0; 3];
+        }
+        Self::of_received(bytes, upper) == Some(*self)
+    }
+
     /// Of packets that belong to `key`.
     pub fn of_key(key: &FlowKey) -> Self {
         let ([r0, r1], [l0, l1]) = (key.remote_port.to_be_bytes(), key.local_port.to_be_bytes());

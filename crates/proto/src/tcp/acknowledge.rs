@@ -48,7 +48,7 @@ impl Connection {
     /// RFC 9293 §3.8.6.3, RFC 5681 §4.2: every second full segment is acknowledged at once. In the beginning each segment is, so that
     /// the peer's slow start is quick, and a peer with Nagle's algorithm that writes in small pieces is not held up; once the application
     /// answers what it hears, acknowledgments ride along. Others wait for company, `delayed_ack` at most.
-    #[inline]
+    #[inline(always)]
     pub(super) fn decide_acknowledgment(&mut self, end: SeqNum, now: Instant) {
         let waiting = (end - self.last_ack_sent).max(0).unsigned_abs();
         let full = u32::from(self.rcv.mss);

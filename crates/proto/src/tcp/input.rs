@@ -121,6 +121,8 @@ impl Connection {
             let end = header.seq + len;
             match self.take_in_order(payload, receiver) {
                 Ok(()) => {
+                    // Else what overtook this one said what the window is, and the next one may say otherwise.
+                    out.predicted = self.snd.wl1 == header.seq;
                     out.events |= Events::READABLE;
                     self.tune_receive_buffer(header.options.timestamps, now);
                     self.decide_acknowledgment(end, now);
@@ -129,6 +131,54 @@ impl Connection {
             }
         }
         out
+    }
+
+    /// Whether a segment whose header is like that of the one before ([`Alike`](crate::wire::tcp::Alike)) can be taken by [`Self::follow`]:
+    /// that one was predicted, or taken so itself, and nothing was done with this connection since. What was compared then need not be again.
+    #[inline(always)]
+    pub fn may_follow<P: Payload>(
+        &self,
+        seq: SeqNum,
+        len: u32,
+        ecn: Ecn,
+        memory: usize,
+        queue: &ReceiveQueue<P>,
+        pool: &SegmentPool<P>,
+    ) -> bool {
+        seq == self.rcv.nxt
+            && len > 0
+            && seq + len <= self.rcv.edge
+            && ecn != Ecn::Ce
+            && queue.has_room(pool, self.share(), memory)
+    }
+
+    /// Takes the text of a segment for which [`Self::may_follow`] holds: what [`Self::take_predicted`] does where the header has no news.
+    #[inline(always)]
+    pub fn follow<P: Payload>(
+        &mut self,
+        ecn: Ecn,
+        payload: P,
+        queue: &mut ReceiveQueue<P>,
+        pool: &mut SegmentPool<P>,
+        now: Instant,
+    ) {
+        let (seq, len) = (self.rcv.nxt, payload.len());
+        let full = u16::try_from(len).unwrap_or(u16::MAX);
+        let len = u32::try_from(len).unwrap_or(u32::MAX >> 2);
+        if self.ecn.is_on() {
+            self.note_ecn(ecn, Flags::ACK, len);
+        }
+        queue.append(pool, seq, payload);
+        let end = seq + len;
+        self.rcv.nxt = end;
+        self.snd.wl1 = seq;
+        self.unread += len;
+        let counters = &mut self.counters;
+        counters.segments_in = counters.segments_in.wrapping_add(1);
+        counters.data_segments_in = counters.data_segments_in.wrapping_add(1);
+        counters.bytes_received += u64::from(len);
+        self.rcv.mss = self.rcv.mss.max(full.min(self.settings.mss));
+        self.decide_acknowledgment(end, now);
     }
 
     /// Whatever was not predicted. (The header by value: one that is never pointed to stays in registers.)

@@ -150,7 +150,8 @@ impl<P: Payload> SegmentPool<P> {
         self.memory.add(payload.memory());
         self.free = node.next;
         self.available -= 1;
-        *node = Node::new(payload, seq, index);
+        // A free node holds nothing that would have to be dropped.
+        core::mem::forget(core::mem::replace(node, Node::new(payload, seq, index)));
         Some(index)
     }
 
@@ -361,6 +362,24 @@ impl<P: Payload> ReceiveQueue<P> {
         }
         self.bytes += len;
         Ok(self.absorb_run(pool, seq + len))
+    }
+
+    /// Whether text in a packet that holds `memory` is taken as a matter of course.
+    #[inline(always)]
+    pub(super) fn has_room(&self, pool: &SegmentPool<P>, share: Share, memory: usize) -> bool {
+        self.segments < share.segments && pool.available > 0 && !pool.memory.lacks(memory)
+    }
+
+    /// [`Self::push`] where there are no gaps, and room ([`Self::has_room`]).
+    #[inline(always)]
+    pub(super) fn append(&mut self, pool: &mut SegmentPool<P>, seq: SeqNum, payload: P) {
+        self.bytes += byte_count(payload.len());
+        if !self.append_to_node(pool, self.tail, &payload)
+            && let Some(index) = pool.take(payload, seq)
+        {
+            self.segments += 1;
+            self.link_in_order(pool, index, index);
+        }
     }
 
     /// Text in order that is more than all connections may hold together: what lies behind gaps gives way, as a last resort. A connection

@@ -164,6 +164,8 @@ pub struct Input {
     pub events: Events,
     /// Why the segment, or its text, was not taken; `None` if it was.
     pub drop: Option<Drop>,
+    /// Its text was taken by header prediction: the next segment may be one for [`super::Connection::follow`].
+    pub predicted: bool,
 }
 
 /// One segment to send.

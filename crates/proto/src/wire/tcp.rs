@@ -2,11 +2,13 @@
 
 use core::cmp::Ordering;
 
+mod alike;
 mod emit;
 mod fast_open;
 mod options;
 mod parse;
 
+pub use alike::Alike;
 pub use emit::fill_checksum;
 pub use fast_open::FastOpen;
 pub use options::{option, option_at};

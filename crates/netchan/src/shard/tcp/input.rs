@@ -7,7 +7,7 @@ use proto::{
     wire::{
         checksum,
         ipv4::Protocol,
-        tcp::{Header, SeqNum},
+        tcp::{Alike, Header, SeqNum},
     },
 };
 
@@ -15,19 +15,24 @@ use super::{Shard, events::RARE};
 use crate::{
     counters::Counter,
     packet::{Hint, Packet},
-    shard::{Addresses, read_addresses, time_wait},
+    shard::{Addresses, Intake, read_addresses, time_wait},
     steer::flow::{FlowKey, Tuple},
 };
 
-impl Shard {
-    #[inline(always)]
-    pub(in crate::shard) fn tcp_input(&mut self, mut packet: Packet, now: Instant) {
-        self.count(Counter::TcpIn);
+impl Intake<'_> {
+    #[inline(never)]
+    pub(in crate::shard) fn tcp_input(&mut self, mut packet: Packet) {
+        if let Some((text, ecn)) = self.follows(&packet) {
+            packet.pull(text);
+            return self.follow(ecn, packet);
+        }
+        let (shard, now) = (&mut *self.shard, self.now);
+        shard.count(Counter::TcpIn);
         let upper = usize::from(packet.meta.upper);
         let bytes = packet.bytes();
         // Nearly always it is for the same connection as the last one, and its header has one of two layouts.
-        if let Some(socket) = self.tcp.get(self.recent)
-            && Tuple::of_received(bytes, upper) == Some(*socket.tuple())
+        if let Some(socket) = shard.tcp.get(shard.recent)
+            && socket.tuple().names(bytes, upper)
             && !socket.detached_flow
             && socket.auth.is_none()
             && let Some(segment) = bytes.get(upper..)
@@ -35,12 +40,19 @@ impl Shard {
             && let Some((header, text)) = Header::parse_usual(segment)
         {
             let ecn = Ecn::of_packet(bytes);
+            self.train = Alike::of(segment, text);
             packet.pull(upper + text);
-            return self.segment(self.recent, &header, ecn, packet, now);
+            if !shard.segment(shard.recent, &header, ecn, packet, now) {
+                self.train = None;
+            }
+            return;
         }
-        self.any_tcp_input(packet, now);
+        self.train = None;
+        self.shard.any_tcp_input(packet, now);
     }
+}
 
+impl Shard {
     /// A segment for whatever connection, with whatever header.
     #[inline(never)]
     fn any_tcp_input(&mut self, mut packet: Packet, now: Instant) {
@@ -111,7 +123,7 @@ impl Shard {
         }
     }
 
-    /// A segment for a connection.
+    /// A segment for a connection. Whether its text was taken by header prediction.
     #[inline(always)]
     pub(in crate::shard) fn segment(
         &mut self,
@@ -120,19 +132,19 @@ impl Shard {
         ecn: Ecn,
         packet: Packet,
         now: Instant,
-    ) {
+    ) -> bool {
         if self.pool.memory().lacks(packet.true_size()) {
             self.ask_for_segment(packet.true_size());
         }
         let Some(mut socket) = self.tcp.get_mut(number) else {
-            return;
+            return false;
         };
         if socket.came_by.is_some() {
             if self.puts_off(number, header.flags, &packet) {
-                return;
+                return false;
             }
             let Some(same) = self.tcp.get_mut(number) else {
-                return;
+                return false;
             };
             socket = same;
         }
@@ -165,7 +177,8 @@ impl Shard {
                 self.refused(number, counter_of(reason));
             }
             self.events(number, input.events, now);
-            return self.settle(number);
+            self.settle(number);
+            return input.predicted;
         }
         // Nothing more to send, nothing rare: the timer, and whoever waits for it.
         if !dirty {
@@ -174,6 +187,7 @@ impl Shard {
         if !socket.wakers.is_empty() {
             self.events(number, input.events, now);
         }
+        input.predicted
     }
 
     /// After what was rare: output if there may be some, else only the timer.

@@ -9,6 +9,7 @@ use crate::ip::Ecn;
 pub(in super::super) struct Seen {
     pub inputs: u32,
     pub outputs: u32,
+    pub followed: u32,
     asked: u32,
 }
 
@@ -51,6 +52,9 @@ pub(in super::super) fn input(
     let conn = end.conn.as_mut()?;
     let len = u32::try_from(text.len()).unwrap();
     let predicted = conn.is_predicted(header, len, &end.queue, now) && !is_heavy(conn, seen);
+    if predicted && len > 2 {
+        seen.followed += u32::from(follows_as_input_would(conn, header, ecn, &text, now));
+    }
     let mut long = predicted.then(|| (conn.clone(), text.clone()));
     let input = conn.input(header, ecn, text, &mut end.queue, &mut end.pool, now);
     if let Some((long, text)) = &mut long
@@ -63,14 +67,92 @@ pub(in super::super) fn input(
             pool: &mut pool,
         };
         let text = core::mem::take(text);
+        let in_full = long.input_in_full(*header, ecn, len, text, &mut receiver, now);
         assert_eq!(
-            input,
-            long.input_in_full(*header, ecn, len, text, &mut receiver, now)
+            (input.acked, input.events, None),
+            (in_full.acked, in_full.events, in_full.drop)
         );
         assert!(conn == long, "quick: {conn:?}\nlong: {long:?}");
         seen.inputs += 1;
     }
     Some(input)
+}
+
+/// A segment that is predicted, as a train of three that bring its text in pieces: those behind the first must lead to the same by
+/// [`Connection::follow`] as by [`Connection::input`]. False: they may not be taken so.
+fn follows_as_input_would(
+    conn: &Connection,
+    header: &Header,
+    ecn: Ecn,
+    text: &[u8],
+    now: Instant,
+) -> bool {
+    let cuts = [0, text.len() / 3, text.len() / 3 * 2, text.len()];
+    let pieces = [0, 1, 2].map(|i| (header.seq + cuts[i] as u32, &text[cuts[i]..cuts[i + 1]]));
+    let [mut quick, mut long] = [conn.clone(), conn.clone()];
+    let mut ends = [0, 1].map(|_| (ReceiveQueue::new(), SegmentPool::with_capacity(8)));
+    let [(queue, pool), (long_queue, long_pool)] = &mut ends;
+    for (i, (seq, text)) in pieces.into_iter().enumerate() {
+        let header = Header { seq, ..*header };
+        let piece = || text.to_vec();
+        let input = long.input(&header, ecn, piece(), long_queue, long_pool, now);
+        if i == 0 {
+            let first = quick.input(&header, ecn, piece(), queue, pool, now);
+            assert_eq!(first, input);
+            if !first.predicted {
+                return false;
+            }
+            continue;
+        }
+        let len = text.len() as u32;
+        if !quick.may_follow(seq, len, ecn, text.len(), queue, pool) {
+            assert_eq!(ecn, Ecn::Ce, "in order, and within the window");
+            return false;
+        }
+        quick.follow(ecn, piece(), queue, pool, now);
+        let expected = Input {
+            events: Events::READABLE,
+            predicted: true,
+            ..Input::default()
+        };
+        assert_eq!(input, expected, "nothing but text");
+        assert!(quick == long, "followed: {quick:?}\nin full: {long:?}");
+        let held =
+            |queue: &ReceiveQueue<Vec<u8>>, pool| queue.iter(pool).flatten().copied().collect();
+        let [quick, long]: [Vec<u8>; 2] = [held(queue, pool), held(long_queue, long_pool)];
+        assert_eq!(quick, long);
+    }
+    true
+}
+
+/// What follows a segment, and what may not: other text than the next, more than the window holds, a mark of congestion, no room.
+#[test]
+fn only_the_next_text_follows() {
+    let mut pair = Pair::established(&Config::default(), &Config::default());
+    pair.ends[0].write(&[1; 1000]);
+    pair.run_for(Duration::from_millis(30));
+    let end = &mut pair.ends[1];
+    let conn = end.conn.as_mut().unwrap();
+    let (next, room) = (conn.rcv.nxt, (conn.rcv.edge - conn.rcv.nxt).unsigned_abs());
+    let may = |conn: &Connection, seq, len, ecn, pool: &SegmentPool<Vec<u8>>| {
+        conn.may_follow(seq, len, ecn, 1000, &end.queue, pool)
+    };
+    assert!(may(conn, next, 1000, Ecn::NotEct, &end.pool));
+    assert!(may(conn, next, room, Ecn::Ect0, &end.pool), "to its edge");
+    assert!(!may(conn, next, room + 1, Ecn::NotEct, &end.pool));
+    assert!(!may(conn, next + 1, 1000, Ecn::NotEct, &end.pool), "a gap");
+    assert!(!may(conn, next - 1, 1000, Ecn::NotEct, &end.pool), "again");
+    assert!(!may(conn, next, 0, Ecn::NotEct, &end.pool), "no text");
+    assert!(!may(conn, next, 1000, Ecn::Ce, &end.pool), "a mark");
+    let mut pool = SegmentPool::with_capacity(8);
+    pool.memory_mut().allow(999);
+    assert!(!may(conn, next, 1000, Ecn::NotEct, &pool), "no memory");
+    pool.memory_mut().allow(1000);
+    assert!(may(conn, next, 1000, Ecn::NotEct, &pool));
+    let none = SegmentPool::with_capacity(0);
+    assert!(!may(conn, next, 1000, Ecn::NotEct, &none), "no node");
+    conn.settings.max_segments = end.queue.segments_held();
+    assert!(!may(conn, next, 1000, Ecn::NotEct, &end.pool), "its share");
 }
 
 /// The comparisons above do take place.
@@ -85,7 +167,7 @@ fn an_exchange_goes_the_quick_ways() {
         }
     }
     assert!(
-        pair.seen.inputs > 500 && pair.seen.outputs > 500,
+        pair.seen.inputs > 500 && pair.seen.outputs > 500 && pair.seen.followed > 200,
         "{:?}",
         pair.seen
     );
