@@ -230,6 +230,12 @@ impl Socket {
         {
             return Ok(SocketOption::MaxSegment(mss));
         }
+        // Where it never said, the stack's setting of when it was opened counts, which may be another by now.
+        if let (SocketOption::Congestion(_), Some(Role::Stream(stream))) = (like, self.role.get())
+            && let Some(info) = stream.info(self.stack())
+        {
+            return Ok(SocketOption::Congestion(info.sending.congestion));
+        }
         Ok(self.fresh.lock().read(&self.stack().host, like))
     }
 }

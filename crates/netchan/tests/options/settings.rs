@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, IoSlice};
 
 use netchan::{
-    EcnMode, Regime,
+    CongestionControl, EcnMode, Regime,
     socket::{Kind, Socket, SocketOption},
 };
 
@@ -51,6 +51,27 @@ fn a_change_holds_for_connections_opened_later() {
     }
     assert_eq!(offers(&first), (true, true), "it was open before");
     assert_eq!(offers(&first_there), (true, true));
+}
+
+/// TCP_CONGESTION of a connection is what it runs, whatever later ones begin with.
+#[test]
+fn an_open_connection_tells_of_its_own() {
+    let world = World::plain();
+    let asked = |socket: &Socket| {
+        let like = SocketOption::Congestion(CongestionControl::default());
+        socket.option(like).unwrap()
+    };
+    let (client, _server) = world.pair(&[]);
+    let before = asked(&client);
+    let tcp = world.nets[0].tcp();
+    tcp.configure(|tcp| tcp.congestion = CongestionControl::Bbr)
+        .unwrap();
+    assert_eq!(asked(&client), before);
+    let (later, _server) = world.pair(&[]);
+    assert_eq!(
+        asked(&later),
+        SocketOption::Congestion(CongestionControl::Bbr)
+    );
 }
 
 /// A socket's options say what the defaults are now.
