@@ -225,10 +225,9 @@ fn emit_options(options: Options, syn: bool, area: &mut [u8]) {
         [kind::NOP; 2]
     };
     if let Some(Timestamps { value, echo }) = options.timestamps {
-        put(&lead);
-        put(&[kind::TIMESTAMPS, 10]);
-        put(&value.to_be_bytes());
-        put(&echo.to_be_bytes());
+        let ([a, b], [v0, v1, v2, v3]) = (lead, value.to_be_bytes());
+        let [e0, e1, e2, e3] = echo.to_be_bytes();
+        put(&[a, b, kind::TIMESTAMPS, 10, v0, v1, v2, v3, e0, e1, e2, e3]);
     } else if permitted {
         put(&[kind::NOP, kind::NOP, kind::SACK_PERMITTED, 2]);
     }
@@ -245,17 +244,9 @@ fn emit_options(options: Options, syn: bool, area: &mut [u8]) {
             option.emit(&mut put);
         }
     }
-    let fitting = options
-        .sack
-        .as_slice()
-        .get(..options.sack_fitting())
-        .unwrap_or_default();
-    if !syn && !fitting.is_empty() {
-        put(&[kind::NOP, kind::NOP, kind::SACK, sack_len(fitting.len())]);
-        for (SeqNum(left), SeqNum(right)) in fitting {
-            put(&left.to_be_bytes());
-            put(&right.to_be_bytes());
-        }
+    if !syn && !options.sack.is_empty() {
+        let fitting = options.sack.as_slice().get(..options.sack_fitting());
+        emit_sack(fitting.unwrap_or_default(), &mut put);
     }
     if let Some(counters) = options.accecn
         && options.len(syn) > options.len_without_accecn(syn)
@@ -268,6 +259,18 @@ fn emit_options(options: Options, syn: bool, area: &mut [u8]) {
     }
     for _ in 0..options.free / 4 {
         put(&[kind::NOP; 4]);
+    }
+}
+
+/// RFC 2018 §3, with two NOPs before it.
+#[inline]
+fn emit_sack(blocks: &[(SeqNum, SeqNum)], mut put: impl FnMut(&[u8])) {
+    if !blocks.is_empty() {
+        put(&[kind::NOP, kind::NOP, kind::SACK, sack_len(blocks.len())]);
+    }
+    for (SeqNum(left), SeqNum(right)) in blocks {
+        let block = u64::from(*left) << 32 | u64::from(*right);
+        put(&block.to_be_bytes());
     }
 }
 
