@@ -10,6 +10,9 @@
 //! ones are what LLVM turns into vectors: unrolled by hand over arrays they stay scalar, at half
 //! the speed. They walk both halves of the bytes at once, because one walk waits for its own sums
 //! (1408 bytes on a Zen 5: 39 ns unrolled by hand, 23 ns one walk, 20 ns two).
+//!
+//! Compiled for AVX2 the same loop takes 322 instructions instead of 489 for 1480 bytes, and 21 ns
+//! instead of 33 (a busy machine). To choose it at run time takes `unsafe`, which this crate forbids.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
