@@ -18,6 +18,8 @@ const SIZES: [(&str, u64); 4] = [
     ("1m", 1_000_000),
 ];
 const PERCENTS: [usize; 3] = [50, 95, 99];
+/// Text of a full segment with timestamps.
+const MSS: u64 = 1448;
 
 /// Transfers of Linux that go on at a time, each with a path to itself.
 const WORKERS: usize = 25;
@@ -30,6 +32,11 @@ const LOSSY: Path = Path {
     loss_ppm: 10_000,
     spared: 60,
     ..Path::WIDE
+};
+/// The same without chance: packets are lost by their numbers.
+const SURE: Path = Path {
+    loss_ppm: 0,
+    ..LOSSY
 };
 /// The same, with the handshake.
 const LOSSY_FROM_THE_FIRST: Path = Path { spared: 0, ..LOSSY };
@@ -78,6 +85,52 @@ pub(super) fn completion(effort: &Effort) -> Vec<Row> {
     rows
 }
 
+/// `fct_<size>_each_lost_mean_ms`, `_max_ms`: of transfers of which each loses another one of its segments; `_each_two_lost`: two neighbours. Nothing is
+/// left to chance, so that few are enough to tell where ours mends a loss later than Linux.
+pub(super) fn each_loss(effort: &Effort) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (name, bytes) in &SIZES[1..3] {
+        for (losses, second) in [("each", 0), ("each_two", 1)] {
+            let segments = u32::try_from(bytes.div_ceil(MSS)).unwrap_or(u32::MAX);
+            let doomed = |first| [first, if second > 0 { first + second } else { 0 }];
+            let paths: Vec<Path> = (1..=segments - second)
+                .map(|first| Path {
+                    doomed: doomed(first),
+                    ..SURE
+                })
+                .collect();
+            let stack = Stack::Netchan(CongestionControl::Cubic);
+            let ours = paths
+                .iter()
+                .flat_map(|path| completions(path, stack, *bytes, 1..2));
+            let ours: Vec<f64> = ours.collect();
+            let linux = each_loss_of_linux(effort, &paths, *bytes);
+            for (what, figure) in [("mean", mean as fn(&[f64]) -> f64), ("max", max)] {
+                let id = format!("fct_{name}_{losses}_lost_{what}_ms");
+                let of = |times: &Vec<f64>| Sample::of(vec![figure(times)]);
+                rows.push(beside(&id, &of(&ours), linux.as_ref().map(of)));
+            }
+        }
+    }
+    rows
+}
+
+fn each_loss_of_linux(effort: &Effort, paths: &[Path], bytes: u64) -> Result<Vec<f64>, String> {
+    effort.kernel_seconds.ok_or("not with --quick")?;
+    let some = |paths| kernel::completions(paths, CongestionControl::Cubic, bytes, (1, 1));
+    let all: Result<Vec<_>, _> = paths.chunks(WORKERS).map(some).collect();
+    Ok(all?.concat())
+}
+
+#[allow(clippy::cast_precision_loss)] // a few
+fn mean(times: &[f64]) -> f64 {
+    times.iter().sum::<f64>() / times.len() as f64
+}
+
+fn max(times: &[f64]) -> f64 {
+    times.iter().copied().fold(0.0, f64::max)
+}
+
 /// Sorted times of each seed's transfers.
 fn times(effort: &Effort, path: &Path, stack: Stack, bytes: u64) -> Vec<Vec<f64>> {
     effort.each(|seed| {
@@ -101,20 +154,32 @@ fn against_linux(
 ) -> Vec<Row> {
     let linux = linux(effort, path, bytes);
     let row = |percent| {
-        let row = Row::new(&format!("{id}_p{percent}_ms"), &at(ours, percent));
-        let row = row.target("not behind Linux");
-        match &linux {
-            Ok(linux) => row.against("Linux cubic", &at(std::slice::from_ref(linux), percent)),
-            Err(why) => row.reference(&format!("no Linux: {why}")),
-        }
+        let id = format!("{id}_p{percent}_ms");
+        let linux = linux.as_ref().map(|linux| at(linux, percent));
+        beside(&id, &at(ours, percent), linux)
     };
     PERCENTS.into_iter().map(row).collect()
 }
 
-/// The same of Linux.
-fn linux(effort: &Effort, path: &Path, bytes: u64) -> Result<Vec<f64>, String> {
+fn beside(id: &str, ours: &Sample, linux: Result<Sample, &String>) -> Row {
+    let row = Row::new(id, ours).target("not behind Linux");
+    match linux {
+        Ok(linux) => row.against("Linux cubic", &linux),
+        Err(why) => row.reference(&format!("no Linux: {why}")),
+    }
+}
+
+/// The same of Linux, of fewer seeds where a transfer takes long.
+fn linux(effort: &Effort, path: &Path, bytes: u64) -> Result<Vec<Vec<f64>>, String> {
     effort.kernel_seconds.ok_or("not with --quick")?;
     let count = usize::try_from(effort.transfers).unwrap_or(WORKERS) / WORKERS;
     let control = CongestionControl::Cubic;
-    kernel::completions(path, control, bytes, (WORKERS, count))
+    let seeds = if bytes > 100_000 { 1 } else { effort.seeds };
+    let seed = |seed| {
+        let mut all =
+            kernel::completions(&[*path; WORKERS], control, bytes, (count, seed * 1_000))?;
+        all.sort_by(f64::total_cmp);
+        Ok(all)
+    };
+    (0..seeds).map(seed).collect()
 }

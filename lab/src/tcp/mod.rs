@@ -123,6 +123,7 @@ fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
     rows.extend(sharing::sharing(&effort.at_most(3)));
     rows.extend(sharing::against_kernel(&effort));
     rows.extend(completion::completion(&effort));
+    rows.extend(completion::each_loss(&effort));
     rows.extend(cost::cycles(&effort));
     rows.append(&mut last);
     Ok(experiment.report(watch.machine(false), rows))

@@ -26,6 +26,8 @@ pub struct Path {
     pub loss_ppm: u32,
     /// Packets of at most so many bytes are spared.
     pub spared: u32,
+    /// Packets that are lost: see [`LinkShape::doomed`].
+    pub doomed: [u32; 2],
     /// Late packets, in a million, and by how much.
     pub late: (u32, Duration),
     /// By how much each acknowledgment may be late, by chance; they stay in order.
@@ -40,6 +42,7 @@ impl Path {
         queue: 1_250_000,
         loss_ppm: 0,
         spared: 0,
+        doomed: [0; 2],
         late: (0, Duration::ZERO),
         jitter: Duration::ZERO,
     };
@@ -59,6 +62,7 @@ impl Path {
             queue_max: self.queue,
             loss_ppm: self.loss_ppm,
             spared: self.spared,
+            doomed: self.doomed,
             late_ppm: self.late.0,
             late_by: self.late.1,
             mtu: 1500,

@@ -37,6 +37,8 @@ pub struct LinkShape {
     pub loss_ppm: u32,
     /// Packets of at most so many bytes are not lost.
     pub spared: u32,
+    /// The packets of these numbers, from 1, of those that are not spared, are lost whatever chance says.
+    pub doomed: [u32; 2],
     /// Lost in bursts.
     pub bursts: Option<Bursts>,
     /// Come later than those sent after them.
@@ -67,6 +69,7 @@ impl Default for LinkShape {
             jitter: Duration::ZERO,
             loss_ppm: 0,
             spared: 0,
+            doomed: [0; 2],
             bursts: None,
             late_ppm: 0,
             late_by: Duration::ZERO,
@@ -155,6 +158,8 @@ pub struct Link<T> {
     order: u64,
     last_arrival: Instant,
     counts: LinkCounts,
+    /// Packets so far that were not spared.
+    unspared: u32,
 }
 
 impl<T: Clone> Link<T> {
@@ -173,6 +178,7 @@ impl<T: Clone> Link<T> {
             order: 0,
             last_arrival: Instant::ZERO,
             counts: LinkCounts::default(),
+            unspared: 0,
         }
     }
 
@@ -302,8 +308,13 @@ impl<T: Clone> Link<T> {
         self.dice.per_million(self.shape.loss_ppm)
     }
 
+    fn is_doomed_or_lost(&mut self) -> bool {
+        self.unspared += 1;
+        self.shape.doomed.contains(&self.unspared) || self.is_lost()
+    }
+
     fn fly(&mut self, packet: Packet<T>, now: Instant) {
-        if packet.size > self.shape.spared && self.is_lost() {
+        if packet.size > self.shape.spared && self.is_doomed_or_lost() {
             self.counts.lost += 1;
             return;
         }

@@ -308,6 +308,7 @@ impl<'a> Plan<'a> {
             },
             loss_ppm: on(Faults::LOSS, loss),
             spared: 0,
+            doomed: [0; 2],
             // On four links in a row they would leave nothing: not on those that flows share.
             bursts: (self.has(Faults::BURSTS) && index < MIDDLE).then_some(bursts),
             late_ppm: on(Faults::LATE, late),

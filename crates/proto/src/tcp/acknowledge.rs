@@ -111,7 +111,8 @@ impl Connection {
             blocks.push(left, right);
         }
         if receiver.queue.gaps() > 0 {
-            let covered = |left: SeqNum| run.is_some_and(|run| run.0 <= left && left < run.1);
+            // A block at the very end of the run is the peer's FIN: text would have joined it.
+            let covered = |left: SeqNum| run.is_some_and(|run| run.0 <= left && left <= run.1);
             for &(left, right) in self.seldom.sack_blocks.as_slice() {
                 if left > self.rcv.nxt && !covered(left) {
                     blocks.push(left, right);
@@ -122,6 +123,33 @@ impl Connection {
         if !blocks.is_empty() || !self.seldom.sack_blocks.is_empty() {
             self.seldom.sack_blocks = blocks;
         }
+    }
+
+    /// The peer's FIN came before text that is missing, alone or behind a run that was told of: a block for it, unless a run ends there.
+    pub(super) fn note_early_fin<P: Payload>(&mut self, receiver: &Receiver<'_, P>) {
+        if !self.sack || receiver.queue.end_of_runs(receiver.pool) == Some(self.peer_fin) {
+            return;
+        }
+        self.forget_duplicate();
+        let mut blocks = SackBlocks::NONE;
+        blocks.push(self.peer_fin, self.peer_fin + 1);
+        for &(left, right) in self.seldom.sack_blocks.as_slice() {
+            blocks.push(left, right);
+        }
+        self.seldom.sack_blocks = blocks;
+    }
+
+    /// The blocks as they are told: at most `most`, and the peer's FIN belongs to what lies before it, or it would seem lost.
+    pub(super) fn told_blocks(&self, most: u8) -> SackBlocks {
+        let mut blocks = self.seldom.sack_blocks;
+        blocks.len = blocks.len.min(most);
+        if self.peer_fin_known && !self.peer_fin_reached {
+            let held = &mut blocks.blocks[usize::from(self.duplicate_block)..];
+            for (_, right) in held.iter_mut().filter(|block| block.1 == self.peer_fin) {
+                *right = *right + 1;
+            }
+        }
+        blocks
     }
 
     /// Text in order came, before which `before` segments had been given up: if more are now, the blocks are made anew, as none may tell of

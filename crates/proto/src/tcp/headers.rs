@@ -96,12 +96,8 @@ impl Connection {
         header.window = self.window_to_announce();
         header.options.timestamps = self.timestamps_option(now);
         if !PLAIN && !self.seldom.sack_blocks.is_empty() {
-            let mut blocks = self.seldom.sack_blocks;
             // RFC 2018 §3: with timestamps three blocks fit.
-            if self.timestamps && blocks.len > 3 {
-                blocks.len = 3;
-            }
-            header.options.sack = blocks;
+            header.options.sack = self.told_blocks(if self.timestamps { 3 } else { 4 });
             self.forget_duplicate();
         }
         if !PLAIN && self.sends_urgent && self.seldom.urgent_out > seq {

@@ -525,6 +525,7 @@ impl Connection {
             self.peer_fin_known = true;
             if self.rcv.nxt != at {
                 self.pending.set(Pending::ACK); // text is missing
+                self.note_early_fin(receiver);
             }
         }
         if self.peer_fin_known && !self.peer_fin_reached && self.rcv.nxt == self.peer_fin {

@@ -45,10 +45,12 @@ impl Prr {
             // PRR-SSRB where it is safe, PRR-CRB where it is not.
             let conserved = self.delivered.saturating_sub(self.out).max(told.delivered);
             let grown = conserved.saturating_add(if told.is_safe { mss } else { 0 });
-            grown.min(ssthresh - told.in_flight)
+            // What leaves is whole segments: a short one that was delivered, as the last of a transfer is, lets one go. The next pays for it.
+            let whole = if self.delivered > self.out { mss } else { 0 };
+            grown.max(whole).min(ssthresh - told.in_flight)
         };
-        if self.out == 0 && send == 0 {
-            send = mss; // the first retransmission always leaves
+        if self.out == 0 {
+            send = send.max(mss); // the first retransmission always leaves, whole
         }
         told.in_flight.saturating_add(send)
     }

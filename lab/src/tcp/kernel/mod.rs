@@ -148,25 +148,26 @@ fn turn(relay: &mut Relay, limit: Instant) -> Result<Instant, String> {
     Ok(now)
 }
 
-/// Milliseconds from the first SYN to the last byte read of transfers by Linux, sorted; of `workers` at a time, each with a path to itself.
+/// Milliseconds from the first SYN to the last byte read of transfers by Linux: `count` of each path, one after the other, those of the first path first.
+/// `seed` is the first path's, the others' follow.
 ///
 /// # Errors
 /// See [`rates`].
 pub(super) fn completions(
-    path: &Path,
+    paths: &[Path],
     control: CongestionControl,
     bytes: u64,
-    (workers, count): (usize, usize),
+    (count, seed): (usize, u64),
 ) -> Result<Vec<f64>, String> {
     let taps = open_taps()?;
     let mut stage = Stage::new(&taps)?;
     let mut relay = Relay::new(taps)?;
     let now = Instant(now_ns());
-    for (_, seed) in (0..workers).zip(1..) {
+    for (path, seed) in paths.iter().zip(seed..) {
         let bottleneck = relay.bottleneck(path, seed);
         relay.flow(path, bottleneck, Duration::ZERO, None, now);
     }
-    let [began, ended] = stage.transfers(PORT, control.name(), (workers, count), bytes)?;
+    let [began, ended] = stage.transfers(PORT, control.name(), (paths.len(), count), bytes)?;
     // At a second each, and then some.
     let limit = now + Duration::from_secs(60) + Duration::from_secs(count as u64);
     while !began.is_there() || !ended.is_there() {
@@ -176,10 +177,11 @@ pub(super) fn completions(
     if began.len() != ended.len() || began.is_empty() {
         return Err("transfers that began and did not end".to_owned());
     }
-    let pairs = began.iter().zip(&ended);
-    let mut all: Vec<f64> = pairs.map(|(a, b)| (b - a) * 1e3).collect();
-    all.sort_by(f64::total_cmp);
-    Ok(all)
+    Ok(began
+        .iter()
+        .zip(&ended)
+        .map(|(a, b)| (b - a) * 1e3)
+        .collect())
 }
 
 #[allow(clippy::cast_precision_loss)] // far below 2^52

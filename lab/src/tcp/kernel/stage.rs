@@ -75,7 +75,7 @@ def work(k):
                 s.connect((host, port + k)); break
             except OSError:
                 time.sleep(0.2)
-        s.sendall(bytes(size)); s.shutdown(socket.SHUT_WR)
+        s.sendall(bytes(size))
         while s.recv(1 << 16): pass
         s.close()
         began[k].append(at)
@@ -85,16 +85,17 @@ for t in threads: t.join()
 print(*[at for b in began for at in b], flush=True)
 ";
 
-/// The other end; says when it had read each.
+/// The other end; says when it had read each. It closes first: a FIN behind the text would be one more segment that tells of a lost last one.
 const SERVER: &str = "
 import socket, sys, threading, time
-port, count, workers = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+port, count, workers, size = (int(a) for a in sys.argv[1:5])
 ended = [[] for _ in range(workers)]
 def work(k):
     l = socket.socket(); l.bind(('', port + k)); l.listen()
     for i in range(count):
         c, _ = l.accept()
-        while c.recv(1 << 18): pass
+        left = size
+        while left: left -= len(c.recv(1 << 18)) or left
         ended[k].append(time.monotonic())
         c.close()
 threads = [threading.Thread(target=work, args=(k,)) for k in range(workers)]
@@ -257,8 +258,8 @@ impl Stage {
         bytes: u64,
     ) -> Result<[Answer; 2], String> {
         let [port, workers, count] = [port.into(), workers, count].map(|n: usize| n.to_string());
-        let ended = self.start(1, SERVER, &[&port, &count, &workers])?;
         let bytes = bytes.to_string();
+        let ended = self.start(1, SERVER, &[&port, &count, &workers, &bytes])?;
         let arguments = [ADDRESSES[1], &port, &count, &bytes, &workers, control];
         Ok([self.start(0, CLIENT, &arguments)?, ended])
     }

@@ -16,6 +16,7 @@ mod random;
 mod rows;
 mod scoreboard;
 mod sent;
+mod tail;
 mod units;
 mod user_timeout;
 

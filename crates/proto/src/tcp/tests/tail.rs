@@ -1,0 +1,128 @@
+//! Losses among the last segments of a transfer, of which the very last is short and carries the FIN.
+
+use super::*;
+use std::vec;
+
+/// Full segments before the short one.
+const FULL: usize = 6;
+const SHORT: usize = 88;
+
+/// Sends seven segments of which `lost` (by index) do not arrive, the FIN with the last one.
+fn transfer(lost: &[usize]) -> (Pair, Vec<u8>) {
+    let mut pair = Pair::established(&Config::default(), &Config::default());
+    let data = pair.rng.bytes(FULL * 1448 + SHORT);
+    pair.ends[0].write(&data);
+    pair.ends[0].conn().shutdown();
+    let segments = pair.intercept();
+    assert_eq!(segments.len(), FULL + 1);
+    for (index, (to, header, text)) in segments.into_iter().enumerate() {
+        if !lost.contains(&index) {
+            pair.launch(to, header, text);
+        }
+    }
+    for end in &mut pair.ends {
+        end.sent.clear();
+    }
+    (pair, data)
+}
+
+/// However little the acknowledgment delivers that begins recovery (RFC 9937 §6 counts bytes), the first retransmission leaves at once; and what is
+/// left of it, a short segment lets the next loss go, too. The FIN counts as what was sacked: it is not sent again.
+#[test]
+fn losses_before_a_short_last_segment() {
+    for lost in [&[3][..], &[4], &[5], &[2, 3], &[1, 2], &[0, 2], &[4, 5]] {
+        let (mut pair, data) = transfer(lost);
+        pair.run_for(Duration::from_millis(100));
+        assert!(pair.ends[1].received == data, "{lost:?}");
+        assert!(pair.ends[1].events.contains(Events::PEER_CLOSED));
+        let info = pair.ends[0].conn().info();
+        assert_eq!(
+            (info.timeouts, info.sending.tail_probes),
+            (0, 0),
+            "{lost:?}"
+        );
+        let again: Vec<u32> = pair.ends[0].sent.iter().map(|(_, t)| t.len).collect();
+        assert_eq!(
+            again,
+            vec![1448; lost.len()],
+            "{lost:?}: no more than what was lost"
+        );
+    }
+    let (mut pair, _) = transfer(&[1, 2]);
+    pair.run_for(Duration::from_millis(100));
+    let times: Vec<Instant> = pair.ends[0].sent.iter().map(|(at, _)| *at).collect();
+    assert_eq!(times[0], times[1], "both within one round trip");
+}
+
+/// The last segment and the one before it: the tail loss probe's answer tells of the other.
+#[test]
+fn the_last_two() {
+    let (mut pair, data) = transfer(&[5, 6]);
+    pair.run_for(Duration::from_millis(150));
+    assert!(pair.ends[1].received == data);
+    let info = pair.ends[0].conn().info();
+    assert_eq!((info.timeouts, info.sending.tail_probes), (0, 1));
+    let again: Vec<u32> = pair.ends[0].sent.iter().map(|(_, t)| t.len).collect();
+    assert_eq!(again, [SHORT as u32, 1448]);
+}
+
+/// The blocks that the receiver has told of, last.
+fn told(pair: &Pair) -> Vec<(SeqNum, SeqNum)> {
+    let (_, last) = pair.ends[1].sent.last().expect("an acknowledgment");
+    last.header.options.sack.as_slice().to_vec()
+}
+
+/// RFC 2018 §3: a FIN behind a gap has been received, and is told of like text: with the text that it came with, by itself, with the text that
+/// comes between, and no more once it counts.
+#[test]
+fn a_fin_behind_a_gap_is_sacked() {
+    let mut pair = Pair::established(&Config::default(), &Config::default());
+    let una = pair.ends[0].conn().snd.una;
+    let data = pair.rng.bytes(3 * 1448);
+    pair.ends[0].write(&data);
+    let mut segments = pair.intercept();
+    pair.ends[0].conn().shutdown();
+    segments.extend(pair.intercept());
+    assert_eq!(segments.len(), 4);
+    let fin = una + 3 * 1448;
+    let expected = [
+        (3, vec![(fin, fin + 1)]),
+        (1, vec![(una + 1448, una + 2 * 1448), (fin, fin + 1)]),
+        (2, vec![(una + 1448, fin + 1)]),
+    ];
+    for (index, blocks) in expected {
+        let (to, header, text) = segments[index].clone();
+        pair.deliver(to, &header, text);
+        pair.drain();
+        assert_eq!(told(&pair), blocks, "after segment {index}");
+    }
+    let (to, header, text) = segments[0].clone();
+    pair.deliver(to, &header, text);
+    pair.drain();
+    assert_eq!(told(&pair), []);
+    assert!(pair.ends[1].received == data);
+    assert!(pair.ends[1].events.contains(Events::PEER_CLOSED));
+}
+
+/// A peer whose blocks leave the FIN out: with a byte under way and 88 delivered, the first retransmission leaves whole all the same, the second one
+/// waits.
+#[test]
+fn the_first_retransmission_leaves_whole() {
+    let mut prr = prr::Prr::begin(4 * 1448 + 89, 2 * 1448);
+    let told = |in_flight| prr::Told {
+        delivered: 88,
+        in_flight,
+        is_safe: false,
+    };
+    assert_eq!(prr.window(told(1), 7 * 1448, 1448), 1 + 1448);
+    prr.out = 1448;
+    assert_eq!(prr.window(told(1449), 7 * 1448, 1448), 1449 + 88);
+    // Nor does a share of less than a segment, where more is under way than shall be.
+    let mut prr = prr::Prr::begin(10 * 1448, 2 * 1448);
+    let first = prr::Told {
+        delivered: 1000,
+        in_flight: 8 * 1448,
+        is_safe: false,
+    };
+    assert_eq!(prr.window(first, 7 * 1448, 1448), 9 * 1448);
+}
