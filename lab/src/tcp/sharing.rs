@@ -54,7 +54,7 @@ const PAIRS: u32 = 4;
 /// acknowledgments come back just after a packet has left finds room (Floyd and Jacobson, "On Traffic Phase Effects in Packet-Switched Gateways", 1992): of two
 /// alone, ours got from 0.4 to 3 times as much, by tenths of a millisecond in the way. Flows of several round trips, and acknowledgments that are late by
 /// the time of some packets at most, keep no step.
-fn both_together() -> Scene {
+fn both_together(seed: u64) -> Scene {
     let path = Path {
         rate: 10_000_000,
         rtt: Duration::from_millis(40),
@@ -63,41 +63,50 @@ fn both_together() -> Scene {
         ..Path::WIDE
     };
     let pair = |i| {
-        [Control::Netchan(CongestionControl::Cubic), LINUX].map(|control| Player {
+        [OURS, LINUX].map(|control| Player {
             farther: Duration::from_millis(7) * i,
             control,
         })
     };
     Scene {
         path,
-        seed: 1,
+        seed,
         players: (0..PAIRS).flat_map(pair).collect(),
     }
 }
 
 const LINUX: Control = Control::Linux(CongestionControl::Cubic);
+const OURS: Control = Control::Netchan(CongestionControl::Cubic);
 
-/// Two of the kernel's, alike and of mixed round trips.
-fn the_kernels_own() -> Vec<Scene> {
-    let scene = |mixed| {
-        let crowd = Crowd { n: 2, mixed };
-        let farther = Player {
-            farther: crowd.farther(1),
-            ..LINUX.into()
-        };
-        Scene {
-            path: crowd.path(),
-            seed: 1,
-            players: vec![LINUX.into(), farther],
-        }
+/// Two of the same stack, alike or of mixed round trips.
+fn two_of(control: Control, mixed: bool) -> Scene {
+    let crowd = Crowd { n: 2, mixed };
+    let farther = Player {
+        farther: crowd.farther(1),
+        control,
     };
-    [false, true].map(scene).into()
+    Scene {
+        path: crowd.path(),
+        seed: 1,
+        players: vec![control.into(), farther],
+    }
 }
 
-/// `share_against_kernel_ratio`: what four flows of ours get by what four of the kernel's get. `jain_linux_…`: how two of the kernel's share.
+/// Rows of two flows of one stack: name, whose, mixed round trips.
+const TWO: [(&str, Control, bool); 4] = [
+    ("jain_linux_2_flows_ratio", LINUX, false),
+    ("relay_jain_2_flows_ratio", OURS, false),
+    ("jain_linux_2_flows_mixed_rtt_ratio", LINUX, true),
+    ("relay_jain_2_flows_mixed_rtt_ratio", OURS, true),
+];
+
+/// `share_against_kernel_ratio`: what four flows of ours get by what four of the kernel's get, through several bottlenecks side by side.
+/// `jain_linux_…`: how two of the kernel's share; `relay_jain_…`: two of ours in the same place, for as long.
 pub(super) fn against_kernel(effort: &Effort) -> Vec<Row> {
-    let mut scenes = vec![both_together()];
-    scenes.extend(the_kernels_own());
+    let seeds = 1..=effort.seeds.min(3);
+    let mut scenes: Vec<Scene> = seeds.map(both_together).collect();
+    let shared = scenes.len();
+    scenes.extend(TWO.map(|(_, control, mixed)| two_of(control, mixed)));
     let outcome = match kernel::rates(&scenes, span(effort.shared.0, effort.shared.1)) {
         Ok(outcome) => outcome,
         // Without root there is nothing to compare with, and no row.
@@ -107,15 +116,21 @@ pub(super) fn against_kernel(effort: &Effort) -> Vec<Row> {
         }
     };
     let late = format!("real time; relay late {:.1} %", outcome.late_percent);
-    let row = |id, value| Row::new(id, &Sample::of(vec![value])).reference(&late);
-    let [together, same, mixed] = outcome.rates.as_slice() else {
-        return Vec::new();
+    let row = |id, of: Vec<f64>| Row::new(id, &Sample::of(of)).reference(&late);
+    let (together, two) = outcome.rates.split_at(shared);
+    let share = |rates: &Vec<f64>| {
+        let got = |player: usize| -> f64 { rates.iter().skip(player).step_by(2).sum() };
+        got(0) / got(1)
     };
-    let got = |player: usize| -> f64 { together.iter().skip(player).step_by(2).sum() };
-    vec![
-        row("share_against_kernel_ratio", got(0) / got(1)).target("0.8 to 1.25"),
-        row("share_jain_of_all_ratio", jain(together)),
-        row("jain_linux_2_flows_ratio", jain(same)),
-        row("jain_linux_2_flows_mixed_rtt_ratio", jain(mixed)),
-    ]
+    let all = |figure: &dyn Fn(&Vec<f64>) -> f64| together.iter().map(figure).collect();
+    let mut rows = vec![
+        row("share_against_kernel_ratio", all(&share)).target("0.8 to 1.25"),
+        row("share_jain_of_all_ratio", all(&|rates| jain(rates))),
+    ];
+    rows.extend(
+        TWO.iter()
+            .zip(two)
+            .map(|((id, ..), rates)| row(id, vec![jain(rates)])),
+    );
+    rows
 }
