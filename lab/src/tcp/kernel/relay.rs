@@ -139,6 +139,23 @@ impl Relay {
             self.turns += 1;
             self.late += u64::from(now.since(due) > LATE);
         }
+        for index in 0..self.bottlenecks.len() {
+            while let Some(packet) = self.bottlenecks[index].poll(now) {
+                self.arrive(1, packet.body, now)?;
+            }
+        }
+        // What is due in the same turn comes at the same time; who is first is everybody's turn, or a full queue would spare one kind.
+        if self.turns.is_multiple_of(2) {
+            self.take_frames(now)?;
+            self.return_acknowledgments(now)
+        } else {
+            self.return_acknowledgments(now)?;
+            self.take_frames(now)
+        }
+    }
+
+    /// What the kernels sent enters.
+    fn take_frames(&mut self, now: Instant) -> Result<(), String> {
         for side in [0, 1] {
             let taken = self.taps[side].receive(now, &mut self.slab, &mut self.burst, 256);
             taken.map_err(|e| e.to_string())?;
@@ -154,11 +171,11 @@ impl Relay {
                 }
             }
         }
-        for index in 0..self.bottlenecks.len() {
-            while let Some(packet) = self.bottlenecks[index].poll(now) {
-                self.arrive(1, packet.body, now)?;
-            }
-        }
+        Ok(())
+    }
+
+    /// What has come back arrives, and our ends do what is due.
+    fn return_acknowledgments(&mut self, now: Instant) -> Result<(), String> {
         for flow in 0..self.lanes.len() {
             while let Some(packet) = self.lanes[flow].back.poll(now) {
                 self.arrive(0, packet.body, now)?;
