@@ -26,6 +26,8 @@ const REGRESSIONS: &[Shape] = &[
     shape(3_442, 1, 100_000, 33_104),
     // A probe for a larger path MTU was longer than the congestion window, with nothing in flight.
     shape(660, 3, 12_500, 1_245_187),
+    // The referee's fault: BBR ended PROBE_RTT after a silence, and had a larger window than before.
+    shape(9_425, 1, 25_000, 1_311_300),
 ];
 
 const fn shape(seed: u64, flows: u8, bytes: u64, faults: u32) -> Shape {

@@ -467,10 +467,12 @@ impl Endpoint {
         }
         let first = out.len();
         while let Some(conn) = &mut self.conn {
-            let (info, probing) = (conn.info(), conn.is_probing());
+            let (mut info, probing) = (conn.info(), conn.is_probing());
             let Some(transmit) = conn.output(now) else {
                 return;
             };
+            // After a silence the window is another before anything looks at it: smaller (RFC 5681 §4.1), or larger where BBR ends PROBE_RTT.
+            info.cwnd_bytes = conn.info().cwnd_bytes;
             let claims = Claims {
                 info: &info,
                 probing: probing || conn.is_probing(),
