@@ -368,6 +368,9 @@ impl Connection {
     pub(super) fn record_new(&mut self, start: SeqNum, end: SeqNum, probe: bool, now: Instant) {
         let len = (end - start).unsigned_abs();
         let in_flight = self.sent.in_flight();
+        if in_flight == 0 && start == self.snd.una {
+            self.recovery.rack.forget_newest();
+        }
         let record = Record {
             probe,
             ..self.rate.record(end, len, in_flight, micros_of(now))

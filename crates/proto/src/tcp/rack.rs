@@ -1,6 +1,6 @@
 //! RACK (RFC 8985 §6): what was sent before something that has arrived, and a reordering window ago, is lost.
 
-use super::sent::{Record, Row, elapsed_us};
+use super::sent::{Record, Row, elapsed_us, not_too_old};
 use crate::wire::tcp::SeqNum;
 
 /// Segments above a gap that make it a loss whatever the time says (RFC 8985 §6.2, RFC 5681).
@@ -56,6 +56,17 @@ impl Rack {
             dsack_round: iss,
             had_dsack: false,
         }
+    }
+
+    /// Nothing is outstanding: whatever leaves next leaves later than all that arrived, however long that is ago.
+    #[inline]
+    pub const fn forget_newest(&mut self) {
+        self.is_set = false;
+    }
+
+    /// Takes what is older than can be told for as old as can be.
+    pub fn limit_ages(&mut self, now_us: u32) {
+        self.sent_us = not_too_old(self.sent_us, now_us);
     }
 
     /// RACK.fack.

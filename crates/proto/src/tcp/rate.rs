@@ -1,7 +1,7 @@
 //! How fast the path delivers: each acknowledgment's sample of the delivery rate (draft-ietf-ccwg-bbr §4.1, delivery rate estimation).
 
 use super::congestion::RateSample;
-use super::sent::{Fate, Record, elapsed_us};
+use super::sent::{Fate, Record, elapsed_us, not_too_old};
 use crate::wire::tcp::SeqNum;
 
 /// Running totals of one connection; all wrap.
@@ -43,6 +43,12 @@ fn after(a: u32, b: u32) -> bool {
 }
 
 impl Rate {
+    /// Takes what is older than can be told for as old as can be.
+    pub fn limit_ages(&mut self, now_us: u32) {
+        self.first_sent_us = not_too_old(self.first_sent_us, now_us);
+        self.delivered_us = not_too_old(self.delivered_us, now_us);
+    }
+
     /// The record of a segment that leaves now, up to `end`, with `in_flight` bytes under way before it.
     #[inline]
     pub fn record(&mut self, end: SeqNum, len: u32, in_flight: u32, now_us: u32) -> Record {

@@ -97,6 +97,18 @@ pub(super) const fn micros_of(now: Instant) -> u32 {
     (now.0 / 1000) as u32
 }
 
+/// The longest age that is known of a transmission, a quarter of 2³² microseconds: 18 minutes.
+const AGE_MAX_US: u32 = 1 << 30;
+
+/// `then_us`, or the longest age before `now_us`: what waits for hours must not come to lie in the future. To be asked every few minutes.
+pub(super) const fn not_too_old(then_us: u32, now_us: u32) -> u32 {
+    if elapsed_us(now_us, then_us) > AGE_MAX_US {
+        now_us.wrapping_sub(AGE_MAX_US)
+    } else {
+        then_us
+    }
+}
+
 /// Microseconds from `then_us` to `now_us`, none if that is later: several threads' clocks were read in another order than they came
 /// to the connection.
 #[inline]
@@ -374,6 +386,15 @@ impl Sent {
         let to = self.una + bytes;
         self.split(to);
         self.condemn(to, |_, _| true, lost);
+    }
+
+    /// Takes what is older than can be told for as old as can be.
+    pub fn limit_ages(&mut self, now_us: u32) {
+        for record in &mut self.records {
+            record.sent_us = not_too_old(record.sent_us, now_us);
+            record.first_sent_us = not_too_old(record.first_sent_us, now_us);
+            record.delivered_us = not_too_old(record.delivered_us, now_us);
+        }
     }
 
     /// The peer dropped what it had sacked (RFC 2018 §8): all of that is lost.

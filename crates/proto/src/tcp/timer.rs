@@ -1,6 +1,7 @@
 //! The timers of a connection, and what happens when one expires.
 
 use super::connection::{Connection, Pending, from_millis};
+use super::sent::micros_of;
 use super::types::{Error, Events, State};
 use crate::time::Instant;
 
@@ -156,6 +157,10 @@ impl Connection {
             self.timers.retransmit = Instant::FAR;
             return Events::NONE;
         }
+        let now_us = micros_of(now);
+        self.sent.limit_ages(now_us);
+        self.rate.limit_ages(now_us);
+        self.recovery.rack.limit_ages(now_us);
         let first = self.attempts == 0;
         self.timers.early = Instant::FAR;
         self.attempts = self.attempts.saturating_add(1);

@@ -126,3 +126,22 @@ fn the_first_retransmission_leaves_whole() {
     };
     assert_eq!(prr.window(first, 7 * 1448, 1448), 9 * 1448);
 }
+
+/// Transmission times are known modulo 71 minutes: a loss after a silence of any length is found by what arrived, not by the timeout.
+#[test]
+fn a_loss_after_a_long_silence() {
+    for minutes in [10, 40, 60, 80] {
+        let mut pair = Pair::established(&Config::default(), &Config::default());
+        pair.ends[0].write(&[7; 100]);
+        pair.run_for(Duration::from_secs(60 * minutes));
+        let (data, again) = loss::lose(&mut pair, 8, &[2]);
+        assert_eq!(again.len(), 1, "after {minutes} minutes");
+        assert!(pair.ends[1].received[100..] == data);
+        let info = pair.ends[0].conn().info();
+        assert_eq!(
+            (info.timeouts, info.recoveries),
+            (0, 1),
+            "after {minutes} minutes"
+        );
+    }
+}
