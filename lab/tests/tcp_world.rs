@@ -30,6 +30,8 @@ const REGRESSIONS: &[Shape] = &[
     shape(9_425, 1, 25_000, 1_311_300),
     // Hours with hardly an answer: times modulo 71 minutes came to lie in the future, and RACK sent the same segment for ever.
     shape(51_979, 1, 350_000, 16_459),
+    // A FIN that had come before the text was told of by SACK when it was acknowledged.
+    shape(42_045, 1, 3_000, 1_131_573),
 ];
 
 const fn shape(seed: u64, flows: u8, bytes: u64, faults: u32) -> Shape {

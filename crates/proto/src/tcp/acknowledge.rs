@@ -139,6 +139,13 @@ impl Connection {
         self.seldom.sack_blocks = blocks;
     }
 
+    /// Everything has come, the FIN as well: only a duplicate is still to be told of.
+    pub(super) fn drop_blocks(&mut self) {
+        if !self.seldom.sack_blocks.is_empty() {
+            self.seldom.sack_blocks.len = u8::from(self.duplicate_block);
+        }
+    }
+
     /// The blocks as they are told: at most `most`, and the peer's FIN belongs to what lies before it, or it would seem lost.
     pub(super) fn told_blocks(&self, most: u8) -> SackBlocks {
         let mut blocks = self.seldom.sack_blocks;

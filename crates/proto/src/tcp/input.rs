@@ -537,6 +537,7 @@ impl Connection {
     fn reach_peer_fin(&mut self, now: Instant, out: &mut Input) {
         self.peer_fin_reached = true;
         self.rcv.nxt = self.rcv.nxt + 1;
+        self.drop_blocks();
         if self.rcv.edge < self.rcv.nxt {
             self.rcv.edge = self.rcv.nxt;
         }
