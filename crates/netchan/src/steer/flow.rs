@@ -437,6 +437,31 @@ mod tests {
 
     use super::*;
 
+    /// A flow names its own packets, and none in which a bit of an address or a port is another; nor what is cut short.
+    #[test]
+    fn a_flow_names_its_packets_only() {
+        for (upper, addresses) in [(20, 12..20), (40, 8..40)] {
+            let mut packet: Vec<u8> = (0..60).map(|n| 90 + n).collect();
+            packet[0] = if upper == 20 { 0x45 } else { 0x60 };
+            let flow = Tuple::of_received(&packet, upper).expect("a whole header");
+            assert!(flow.names(&packet, upper));
+            assert!(!flow.names(&packet[..upper + 3], upper));
+            assert!(!flow.names(&[], upper));
+            for at in addresses.chain(upper..upper + 4) {
+                for bit in 0..8 {
+                    let mut other = packet.clone();
+                    other[at] ^= 1 << bit;
+                    assert!(!flow.names(&other, upper), "bit {bit} of byte {at}");
+                    let meant = Tuple::of_received(&other, upper).expect("a whole header");
+                    assert!(meant.names(&other, upper));
+                }
+            }
+            // The same words under the other version.
+            packet[0] ^= 0x20;
+            assert!(!flow.names(&packet, upper));
+        }
+    }
+
     #[test]
     fn is_siphash() {
         let mut key = [0; 16];

@@ -148,6 +148,15 @@ impl Connection {
         }
     }
 
+    /// Times of transmissions wrap after 71 minutes. While something is outstanding this timer runs, every minute or two at least: what has been
+    /// waiting for longer than can be told is kept from coming to lie in the future.
+    fn limit_ages(&mut self, now: Instant) {
+        let now_us = micros_of(now);
+        self.sent.limit_ages(now_us);
+        self.rate.limit_ages(now_us);
+        self.recovery.rack.limit_ages(now_us);
+    }
+
     fn on_retransmit_timer(&mut self, now: Instant) -> Events {
         if now.since(self.stalled_since) >= from_millis(self.patience_ms()) {
             return self.give_up();
@@ -157,10 +166,7 @@ impl Connection {
             self.timers.retransmit = Instant::FAR;
             return Events::NONE;
         }
-        let now_us = micros_of(now);
-        self.sent.limit_ages(now_us);
-        self.rate.limit_ages(now_us);
-        self.recovery.rack.limit_ages(now_us);
+        self.limit_ages(now);
         let first = self.attempts == 0;
         self.timers.early = Instant::FAR;
         self.attempts = self.attempts.saturating_add(1);
