@@ -3,7 +3,7 @@
 use percore::{
     doorbell::{Doorbell, Sleep},
     lock::{Class, Mutex, MutexGuard, mutex, reentrant},
-    witness::{self, Action, Fault},
+    witness::{self, Action, Fault, Report},
 };
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,13 +18,18 @@ static ENTRY: Class = Class::new(3, "entry").several();
 
 /// The faults that `test` commits.
 fn faults_of(test: impl FnOnce()) -> Vec<Fault> {
+    reports_of(test).iter().map(|r| r.fault).collect()
+}
+
+/// What is told of them: read before the next test has its turn, which forgets it.
+fn reports_of(test: impl FnOnce()) -> Vec<Report> {
     static TURN: StdMutex<()> = StdMutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     witness::forget();
     witness::set_action(Action::Note);
     test();
     witness::set_action(Action::Panic);
-    witness::reports().iter().map(|r| r.fault).collect()
+    witness::reports()
 }
 
 struct World {
@@ -73,12 +78,14 @@ fn code_that_is_right_is_let_alone() {
 #[test]
 fn a_planted_reversal() {
     let world = World::new();
-    let faults = faults_of(|| {
+    let reports = reports_of(|| {
         let _table = world.table.lock();
         let _giant = world.giant.lock();
     });
-    assert_eq!(faults, [Fault::Reversal]);
-    let text = &witness::reports()[0].text;
+    let [Report { fault, text }] = &reports[..] else {
+        panic!("one fault: {reports:?}");
+    };
+    assert_eq!(*fault, Fault::Reversal);
     assert!(
         text.contains("'giant' (rank 1) before 'table' (rank 2)"),
         "{text}"
