@@ -18,6 +18,8 @@ use crate::namespace::{self, ip};
 const TOTAL: usize = 60_500;
 const SIZE: usize = 1_200;
 const COUNT: usize = TOTAL.div_ceil(SIZE);
+/// Frames for what goes uncut: one, and what a kernel says meanwhile of neighbors, routers and groups.
+const FEW: u64 = COUNT as u64 / 4;
 
 /// The kernel's side. For each line it reads: `plain` or `gro`, it receives [`TOTAL`] bytes and says how many receives these took, the segment
 /// size it was told first, and whether lengths and bytes are right; `send`, and a datagram of any kind, has it send
@@ -28,7 +30,7 @@ family, address, peer, total, size = socket.AF_INET6 if ':' in sys.argv[1] else 
 data = bytes((i * 7 + i // 251) % 256 for i in range(total))
 s = socket.socket(family, socket.SOCK_DGRAM)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
-s.settimeout(10)
+s.settimeout(20)
 s.bind((address, 7700))
 print('ready', flush=True)
 for line in sys.stdin:
@@ -139,7 +141,7 @@ fn exchange(link: &str, v6: bool, is_whole: bool) -> (u64, u64) {
     let mut program = Kernel::start(kernel, ours);
     let socket = net.udp().bind(bound).unwrap();
     socket
-        .set_read_timeout(Some(Duration::from_secs(10)))
+        .set_read_timeout(Some(Duration::from_secs(20)))
         .unwrap();
     let size = u16::try_from(SIZE).unwrap();
     let to: SocketAddr = SocketAddr::new(kernel.parse().unwrap(), 7700);
@@ -189,7 +191,7 @@ fn datagrams_pass_a_tap_uncut() {
         for v6 in [false, true] {
             let (out, came) = exchange(tap, v6, knows_datagrams());
             if knows_datagrams() {
-                assert!(out < 5 && came < 5, "{out} frames out, {came} in");
+                assert!(out < FEW && came < FEW, "{out} frames out, {came} in");
             }
             let (out, came) = exchange(&format!("{tap},offload=off"), v6, false);
             assert!(out >= COUNT as u64 && came >= COUNT as u64, "{out}, {came}");
@@ -209,7 +211,7 @@ fn datagrams_pass_a_packet_socket_uncut() {
         ip("link set v1 up");
         for v6 in [false, true] {
             let (out, _) = exchange("packet:v0", v6, knows_datagrams());
-            assert!(out < 5 || !knows_datagrams(), "{out} frames");
+            assert!(out < FEW || !knows_datagrams(), "{out} frames");
             let (out, _) = exchange("packet:v0,offload=off", v6, false);
             assert!(out >= COUNT as u64, "{out} frames");
         }
@@ -227,7 +229,7 @@ fn datagrams_pass_a_packet_socket_uncut() {
         assert!(done.is_ok_and(|done| done.status.success()), "ethtool");
         for v6 in [false, true] {
             let (out, _) = exchange("packet:v0", v6, false);
-            assert!(out < 5 || !knows_datagrams(), "{out} frames");
+            assert!(out < FEW || !knows_datagrams(), "{out} frames");
         }
     });
 }

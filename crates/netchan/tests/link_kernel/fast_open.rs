@@ -24,7 +24,7 @@ role, own, peer = sys.argv[1:]
 family = socket.AF_INET6 if ':' in peer else socket.AF_INET
 if role == 'serve':
     s = socket.socket(family, socket.SOCK_STREAM)
-    s.settimeout(3)
+    s.settimeout(20)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     s.setsockopt(socket.IPPROTO_TCP, 23, 5)
     s.bind((own, 7413))
@@ -34,7 +34,7 @@ for n in range(3):
     text = bytes(i * 7 % 251 for i in range(3000))
     if role == 'serve':
         c, _ = s.accept()
-        c.settimeout(3)
+        c.settimeout(20)
         text = b''
         while part := c.recv(65536):
             text += part
@@ -43,7 +43,7 @@ for n in range(3):
     else:
         s = socket.socket(family, socket.SOCK_STREAM)
         for name in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-            s.setsockopt(socket.SOL_SOCKET, name, struct.pack('ll', 3, 0))
+            s.setsockopt(socket.SOL_SOCKET, name, struct.pack('ll', 20, 0))
         sent = s.sendto(text, 0x20000000, (peer, 7413))
         s.sendall(text[sent:])
         s.shutdown(socket.SHUT_WR)

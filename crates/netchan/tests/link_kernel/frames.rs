@@ -14,6 +14,9 @@ use netchan::{
 use percore::slab::Slab;
 use rustix::event::{PollFd, PollFlags, poll};
 
+/// For what the kernel answers at once where it has a core to itself.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
 pub struct Host {
     pub link: Box<dyn Link>,
     pub slab: Slab,
@@ -54,9 +57,10 @@ impl Host {
         );
     }
 
-    /// Receives for up to two seconds until `wanted` likes a frame.
+    /// Receives until `wanted` likes a frame, or [`PATIENCE`] is over.
     pub fn until<T>(&mut self, mut wanted: impl FnMut(&Packet) -> Option<T>) -> Option<T> {
-        for _ in 0..200 {
+        let end = self.clock.now() + PATIENCE;
+        while self.clock.now() < end {
             self.receive(Duration::from_millis(10))
                 .expect("the link is up");
             while let Some(packet) = self.seen.pop_front() {
@@ -188,7 +192,8 @@ impl Host {
     pub fn accept_tcp(&mut self, me: Ipv4Addr) -> (usize, bool, usize) {
         let (mut total, mut verified, mut longest) = (0, true, 0);
         let (mut next, mut sequence) = (None, [0, 0, 0, 1]);
-        for _ in 0..200 {
+        let end = self.clock.now() + PATIENCE;
+        while self.clock.now() < end {
             self.receive(Duration::from_millis(10))
                 .expect("the link is up");
             while let Some(packet) = self.seen.pop_front() {

@@ -4,12 +4,11 @@ use std::{
     io::{BufRead, BufReader, Read},
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     process::{Command, Stdio},
-    time::Duration,
 };
 
 use netchan::Net;
 
-use crate::namespace;
+use crate::{frames::PATIENCE, namespace};
 
 /// Joins both groups, says what comes first in each, and sends it back to the group in capitals.
 const PROGRAM: &str = "\
@@ -26,7 +25,7 @@ b.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, socket.inet_pton(socke
 b.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
 print('ready', flush=True)
 for s, group, port in ((a, '239.77.1.2', 7701), (b, 'ff05::77:1', 7702)):
-    s.settimeout(5)
+    s.settimeout(20)
     text, source = s.recvfrom(100)
     s.sendto(text.upper(), (group, port))
     print(source[0], text.decode(), flush=True)
@@ -63,9 +62,7 @@ fn the_kernel_hears_our_groups_and_we_hear_its() {
                 (&a, SocketAddr::new(v4.into(), 7700), "four", "10.77.0.1"),
                 (&b, SocketAddr::new(v6.into(), 7700), "six", "fd77::1"),
             ] {
-                socket
-                    .set_read_timeout(Some(Duration::from_secs(5)))
-                    .unwrap();
+                socket.set_read_timeout(Some(PATIENCE)).unwrap();
                 socket.send_to(text_out.as_bytes(), group).unwrap();
                 let (len, source) = socket.recv_from(&mut text).unwrap();
                 assert_eq!(text[..len], *text_out.to_uppercase().as_bytes());

@@ -8,19 +8,19 @@ use std::{
 };
 
 use netchan::{
-    Net,
+    Clock, Net,
     socket::{Domain, Kind, Md5Key, Readiness, ReceiveFlags, Socket, SocketOption, Waiter},
 };
 
-use crate::namespace;
+use crate::{frames::PATIENCE, namespace};
 
-/// `serve` or `connect`, its peer, and the key, which may be empty. Sends back what came, turned round.
+/// `serve` or `connect`, its address and its peer's, the key, which may be empty, and the seconds that it waits. Sends back what came, turned round.
 const PROGRAM: &str = "\
 import socket, struct, sys
-role, own, peer, secret = sys.argv[1:]
+role, own, peer, secret, patience = sys.argv[1:]
 family = socket.AF_INET6 if ':' in peer else socket.AF_INET
 s = socket.socket(family, socket.SOCK_STREAM)
-s.settimeout(3)
+s.settimeout(float(patience))
 address = struct.pack('=HH', family, 0) + bytes(4 * (family == socket.AF_INET6)) + socket.inet_pton(family, peer)
 key = secret.encode()
 if key:
@@ -31,7 +31,7 @@ if role == 'serve':
     s.listen()
     print('ready', flush=True)
     c, _ = s.accept()
-    c.settimeout(3)
+    c.settimeout(float(patience))
     text = b''
     while part := c.recv(65536):
         text += part
@@ -53,11 +53,15 @@ print('done', flush=True)
 pub const OURS: [&str; 2] = ["10.77.0.2", "fd77::2"];
 pub const KERNEL: [&str; 2] = ["10.77.0.1", "fd77::1"];
 
+/// How long nothing must come of what is not signed, or otherwise: two SYNs.
+const SILENCE: Duration = Duration::from_secs(3);
+
 struct Peer(Child, BufReader<ChildStdout>);
 
 impl Peer {
-    fn start(role: &str, v6: usize, secret: &str) -> Self {
-        let arguments = ["-c", PROGRAM, role, KERNEL[v6], OURS[v6], secret];
+    fn start(role: &str, v6: usize, secret: &str, patience: Duration) -> Self {
+        let seconds = patience.as_secs().to_string();
+        let arguments = ["-c", PROGRAM, role, KERNEL[v6], OURS[v6], secret, &seconds];
         let mut command = Command::new("python3");
         let command = command.args(arguments).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::null()).spawn().expect("python3");
@@ -105,10 +109,15 @@ pub fn counter(net: &Net, name: &str) -> u64 {
         .unwrap()
 }
 
-/// Waits until a socket is ready; false after two seconds.
+/// Waits until a socket is ready; false after [`PATIENCE`].
 pub fn wait(net: &Net, socket: &Socket, readiness: Readiness) -> bool {
+    wait_for(net, socket, readiness, PATIENCE)
+}
+
+fn wait_for(net: &Net, socket: &Socket, readiness: Readiness, patience: Duration) -> bool {
     let mut waiter = Waiter::new(net).unwrap();
-    for _ in 0..200 {
+    let end = Clock::Real.now() + patience;
+    while Clock::Real.now() < end {
         if socket.readiness().intersects(readiness) {
             return true;
         }
@@ -153,7 +162,7 @@ fn the_kernel_takes_our_signatures_and_we_take_its() {
             let net = net();
             for v6 in [0, 1] {
                 // The kernel listens.
-                let peer = Peer::start("serve", v6, "bgp secret");
+                let peer = Peer::start("serve", v6, "bgp secret", PATIENCE);
                 let socket = keyed(&net, v6, "bgp secret");
                 let to = SocketAddr::new(KERNEL[v6].parse().unwrap(), 179);
                 let _ = socket.connect(to);
@@ -174,7 +183,7 @@ fn the_kernel_takes_our_signatures_and_we_take_its() {
                     .bind(SocketAddr::new(OURS[v6].parse().unwrap(), 179))
                     .unwrap();
                 socket.listen(8).unwrap();
-                let peer = Peer::start("connect", v6, "bgp secret");
+                let peer = Peer::start("connect", v6, "bgp secret", PATIENCE);
                 assert!(wait(&net, &socket, Readiness::READABLE), "nobody came");
                 let (accepted, _) = socket.accept().unwrap();
                 let mut text = receive(&net, &accepted);
@@ -197,12 +206,12 @@ fn whoever_has_another_key_or_none_is_nobody() {
             .bind(SocketAddr::new(OURS[0].parse().unwrap(), 179))
             .unwrap();
         socket.listen(8).unwrap();
-        let [wrong, none] = ["other", ""].map(|key| Peer::start("connect", 0, key));
-        let to_kernel = Peer::start("serve", 0, "bgp secret");
+        let [wrong, none] = ["other", ""].map(|key| Peer::start("connect", 0, key, SILENCE));
+        let to_kernel = Peer::start("serve", 0, "bgp secret", SILENCE);
         let own = keyed(&net, 0, "other");
         let _ = own.connect(SocketAddr::new(KERNEL[0].parse().unwrap(), 179));
         assert!(
-            !wait(&net, &own, Readiness::WRITABLE),
+            !wait_for(&net, &own, Readiness::WRITABLE, SILENCE),
             "the kernel answered"
         );
         assert!(!wrong.finishes() && !none.finishes() && !to_kernel.finishes());
