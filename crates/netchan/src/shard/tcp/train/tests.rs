@@ -344,7 +344,7 @@ impl World {
         self.compare();
     }
 
-    /// Loses, repeats, swaps, breaks and marks packets.
+    /// Loses, repeats, swaps, breaks and marks packets, and lets a stranger send some.
     fn mistreat(&mut self, burst: &mut Vec<Vec<u8>>) {
         let (dice, faults) = (&mut self.dice, self.shape.faults);
         burst.retain(|_| !dice.percent(faults));
@@ -368,6 +368,10 @@ impl World {
                     (1, 0x30)
                 };
                 packet[byte] |= bits;
+            } else if dice.percent(faults) {
+                // Nobody's: ports turned round, and no sum tells.
+                let upper = if packet[0] >> 4 == 4 { 20 } else { 40 };
+                packet[upper..upper + 4].rotate_left(2);
             }
         }
     }
