@@ -85,6 +85,8 @@ pub struct Interface {
     pub unreachable: Vec<Packet>,
     /// When timers are looked at again.
     look_at: Instant,
+    /// Its link's thread has something to do that it may not know of: packets to ourselves, or an earlier timer.
+    calls: bool,
     /// Why the link is gone.
     pub gone: Option<String>,
     /// The stack is ending.
@@ -151,6 +153,7 @@ impl Interface {
             pieces: Vec::with_capacity(64),
             unreachable: Vec::with_capacity(limits::UNREACHABLE),
             look_at: now,
+            calls: false,
             gone: None,
             ending: false,
             gone_flag: Arc::new(AtomicBool::new(false)),
@@ -189,6 +192,12 @@ impl Interface {
     /// Whether packets wait that come back without having been on the link.
     pub fn has_returns(&self) -> bool {
         !self.local.is_empty() || !self.unreachable.is_empty() || !self.elsewhere.is_empty()
+    }
+
+    /// Whether the link has to be turned for what was done here, once: asked by whoever lets go of this half.
+    #[inline]
+    pub const fn take_call(&mut self) -> bool {
+        std::mem::replace(&mut self.calls, false)
     }
 
     /// Looks at the timers once a millisecond, which none of them notices; true if it was time.
@@ -314,6 +323,7 @@ impl Interface {
         let Some(hop) = self.next_hop(destination) else {
             return self.count(Counter::DropNoRoute);
         };
+        let due = self.neighbors.deadline();
         match packet.meta.hint {
             Hint::PROGRESS => self.neighbors.confirm(hop, now),
             Hint::DOUBT => {
@@ -322,7 +332,9 @@ impl Interface {
             }
             _ => {}
         }
-        let Some((mac, packet)) = self.resolve(hop, packet, now) else {
+        let resolved = self.resolve(hop, packet, now);
+        self.calls |= is_earlier(self.neighbors.deadline(), due);
+        let Some((mac, packet)) = resolved else {
             return;
         };
         if let Some(settled) = self.neighbors.settled(hop, now) {
@@ -356,6 +368,7 @@ impl Interface {
     fn loop_back(&mut self, packet: Packet) {
         if self.local.len() < limits::LINK_QUEUE {
             self.local.push_back(packet);
+            self.calls = true;
         } else {
             self.count(Counter::DropLinkQueue);
         }
@@ -451,6 +464,11 @@ impl Interface {
             .fold(self.groups.deadline(), Instant::min);
         timers.max(self.look_at).min(self.link.next_event())
     }
+}
+
+/// Whether a timer is due earlier than it was.
+fn is_earlier(due: Option<Instant>, was: Option<Instant>) -> bool {
+    due.is_some_and(|due| was.is_none_or(|was| due < was))
 }
 
 /// Source and destination of an IP packet.

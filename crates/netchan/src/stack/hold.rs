@@ -70,13 +70,19 @@ impl Stack {
         self.hold(number, now, |held| f(&mut held.shard))
     }
 
-    /// An interface's transmitting half.
+    /// An interface's transmitting half. Packets to ourselves and earlier timers, which only the link's turn serves, call its thread.
     pub fn with_interface<R>(&self, number: usize, f: impl FnOnce(&mut Interface) -> R) -> R {
         let _giant = self.giant.as_deref().map(Giant::enter);
-        match &self.ports[number].halves {
-            Some(halves) => f(&mut halves.interface.lock()),
-            None => f(&mut self.cells[0].held.lock().own_links()[number].interface),
+        let and_take_call = |interface: &mut Interface| (f(interface), interface.take_call());
+        let port = &self.ports[number];
+        let (result, calls) = match &port.halves {
+            Some(halves) => and_take_call(&mut halves.interface.lock()),
+            None => and_take_call(&mut self.cells[0].held.lock().own_links()[number].interface),
+        };
+        if calls {
+            port.doorbell.ring(); // the link's own thread is awake: that costs nothing
         }
+        result
     }
 
     #[inline]

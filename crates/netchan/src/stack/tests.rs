@@ -1,6 +1,10 @@
-//! Where connections live.
+//! Where connections live, and what calls a link's thread.
 
-use crate::{Net, Regime, Threads, link::wire};
+use std::time::Duration;
+
+use percore::doorbell::Sleep;
+
+use crate::{Dispatch, Net, Regime, Threads, link::wire};
 
 fn net(threads: Threads) -> Net {
     let (a, _b) = wire::pair(&wire::Options::default());
@@ -39,4 +43,47 @@ fn with_threads_a_callers_connections_live_together() {
     let its = std::thread::spawn(move || shards_of(&other, 8));
     let its = its.join().unwrap();
     assert!(its.iter().all(|shard| *shard == its[0]), "{its:?}");
+}
+
+/// A socket call that leaves packets to ourselves, or timers, in a link's transmitting half calls that link's thread.
+#[test]
+fn what_only_a_link_can_do_calls_its_thread() {
+    let modes = [
+        (Regime::Giant, Dispatch::Direct),
+        (Regime::Locked, Dispatch::Direct),
+        (Regime::Locked, Dispatch::Hybrid),
+    ];
+    for (regime, dispatch) in modes {
+        let (a, _b) = wire::pair(&wire::Options::default());
+        let builder = Net::builder().link_with(Box::new(a));
+        let builder = builder
+            .threads(Threads::Stepped)
+            .regime(regime)
+            .dispatch(dispatch);
+        let net = builder.address("10.0.0.1/24").unwrap().start().unwrap();
+        let bell = &net.stack().ports[0].doorbell;
+        let calls = |what: &dyn Fn()| {
+            bell.arm(Sleep::Futex);
+            what();
+            let called = bell.wait(Some(Duration::ZERO));
+            bell.disarm();
+            called
+        };
+        let socket = net.udp().bind("10.0.0.1:7").unwrap();
+        assert!(!calls(&|| ()), "{regime} {dispatch:?}");
+        let send = |to: [u8; 4]| _ = socket.send_to(b"?", (to, 7).into()).unwrap();
+        assert!(
+            calls(&|| send([10, 0, 0, 1])),
+            "{regime} {dispatch:?}: to itself"
+        );
+        // ARP asks again in a second.
+        assert!(
+            calls(&|| send([10, 0, 0, 2])),
+            "{regime} {dispatch:?}: a timer"
+        );
+        assert!(
+            !calls(&|| send([10, 0, 0, 2])),
+            "{regime} {dispatch:?}: the same timer"
+        );
+    }
 }

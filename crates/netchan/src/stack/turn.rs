@@ -98,6 +98,7 @@ impl Stack {
         work |= path::receive(self, side, &mut interface, now);
         self.look_after(&mut interface, now);
         work |= interface.has_returns();
+        interface.take_call(); // that was this turn
         drop(interface);
         stages::back(before);
         work
