@@ -17,7 +17,7 @@ SOAK_BULK_MIB ?= 1024
 # Of each fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system bench bench-contention lint soak fuzz
+.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system bench bench-contention lint soak fuzz packetdrill
 
 help:
 	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
@@ -25,6 +25,7 @@ help:
 	@echo 'make build  the release binaries, under target/release'
 	@echo 'make lint   formatting and clippy, warnings are errors'
 	@echo 'make bench  the micro-benchmarks and the experiments of the lab'
+	@echo 'make packetdrill SUITE=DIR   the public packetdrill scripts of a checkout; fails on one that passed before'
 	@echo 'make fuzz   every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs a nightly toolchain and cargo-fuzz)'
 	@echo 'make soak   the long tests: SOAK_SEEDS=$(SOAK_SEEDS) SOAK_WORLDS=$(SOAK_WORLDS) SOAK_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) SOAK_BULK_MIB=$(SOAK_BULK_MIB)'
 
@@ -68,6 +69,12 @@ test-tsan:
 # Real programs and the real Linux stack, in network namespaces.
 test-system:
 	NETCHAN_SYSTEM=1 $(CARGO) test --release --workspace --test system
+
+# packetdrill's public TCP scripts: SUITE is a checkout of the public project with packetdrill built in it. As root: in a mount namespace where sh is bash.
+packetdrill:
+	@test -n '$(SUITE)' || { echo 'make packetdrill SUITE=DIR: a checkout of packetdrill, with packetdrill built'; exit 1; }
+	NETCHAN_PACKETDRILL='$(abspath $(SUITE))' unshare -m -n bash -c 'mount --bind "$$(command -v bash)" /bin/sh; \
+		exec $(CARGO) test -p netchan-packetdrill --test suite -- --nocapture'
 
 bench: build
 	$(CARGO) bench --workspace
