@@ -56,6 +56,11 @@ impl Asked {
         }
     }
 
+    /// As another.
+    pub fn copy(&self, other: &Self) {
+        self.0.store(other.0.load(Relaxed), Relaxed);
+    }
+
     /// Whether it is asked.
     pub fn get(&self, what: Ask) -> bool {
         self.0.load(Relaxed) & 1 << what as u32 != 0

@@ -369,6 +369,7 @@ fn wants_close(flags: c_int) -> bool {
 fn number(live: Live<'_>, socket: Socket, fd: RawFd, flags: c_int) -> io::Result<RawFd> {
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     let state = SocketState::decided(live.state.domain, Kind::Stream, socket, nonblocking);
+    state.inherit(live.state);
     descriptor::renewed(fd);
     if SOCKETS.insert(fd, &SOCKETS.create(state)).is_err() {
         let _ = sys::close(fd);

@@ -2,6 +2,7 @@
 
 mod answer;
 mod ao;
+mod limits;
 mod parse;
 
 use std::{

@@ -87,7 +87,15 @@ impl SocketState {
         state
     }
 
-    /// SO_RCVTIMEO; `None` waits for ever.
+    /// What an accepted connection takes over from its listener.
+    pub fn inherit(&self, listener: &Self) {
+        let copy = |to: &AtomicU64, from: &AtomicU64| to.store(from.load(Relaxed), Relaxed);
+        copy(&self.receive_timeout_ns, &listener.receive_timeout_ns);
+        copy(&self.send_timeout_ns, &listener.send_timeout_ns);
+        self.asked.copy(&listener.asked);
+    }
+
+    /// SO_RCVTIMEO; `None` waits for ever, no time not at all.
     pub fn receive_timeout(&self) -> Option<Duration> {
         timeout(&self.receive_timeout_ns)
     }
@@ -139,17 +147,23 @@ impl SocketState {
     }
 }
 
+/// Not at all, in nanoseconds that no timeout has.
+const NO_WAIT: u64 = u64::MAX;
+
 fn timeout(ns: &AtomicU64) -> Option<Duration> {
     match ns.load(Relaxed) {
         0 => None,
+        NO_WAIT => Some(Duration::ZERO),
         ns => Some(Duration::from_nanos(ns)),
     }
 }
 
 fn nanoseconds(value: Option<Duration>) -> u64 {
-    value.map_or(0, |value| {
-        u64::try_from(value.as_nanos()).unwrap_or(u64::MAX)
-    })
+    match value {
+        None => 0,
+        Some(Duration::ZERO) => NO_WAIT,
+        Some(value) => u64::try_from(value.as_nanos()).unwrap_or(NO_WAIT - 1),
+    }
 }
 
 /// A decided socket, borrowed for one call.
@@ -249,19 +263,22 @@ pub fn forget_number(fd: RawFd, removed: Removed<SocketState>) {
     }
 }
 
-/// SO_LINGER on a blocking socket: close waits until the peer has everything, or for the time set.
+/// SO_LINGER: close waits until the peer has everything, the FIN as well, or for the time set; in Linux also where the socket is non-blocking.
 fn linger(state: &SocketState) {
     let Some(socket) = state.socket.get() else {
         return;
     };
-    if state.kind != Kind::Stream || state.nonblocking.load(Relaxed) {
+    if state.kind != Kind::Stream {
         return;
     }
     let Ok(SocketOption::Linger(Some(limit))) = socket.option(SocketOption::Linger(None)) else {
         return;
     };
-    if limit.is_zero() || socket.unacknowledged() == 0 {
+    // What is unread makes the close a reset, which nothing answers.
+    if limit.is_zero() || socket.available() > 0 {
         return;
     }
-    crate::wait::until_acknowledged(socket, limit);
+    if socket.shutdown(std::net::Shutdown::Write).is_ok() {
+        crate::wait::until_closed(socket, limit);
+    }
 }

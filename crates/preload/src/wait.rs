@@ -133,10 +133,10 @@ pub fn pause(time: Duration) -> io::Result<()> {
     with_waiter(|waiter| driver::wait(waiter, &mut [], Some(time)).map(|_| ()))
 }
 
-/// Waits until everything sent is acknowledged, at most `limit`.
-pub fn until_acknowledged(socket: &Socket, limit: Duration) {
+/// Waits until a FIN that was sent is acknowledged, at most `limit`.
+pub fn until_closed(socket: &Socket, limit: Duration) {
     let deadline = Deadline::after(Some(limit));
-    while socket.unacknowledged() > 0 && !deadline.passed() {
+    while socket.awaits_answer_to_fin() && !deadline.passed() {
         if pause(Duration::from_millis(1)).is_err() {
             return;
         }

@@ -8,14 +8,8 @@ use std::{collections::BTreeSet, process::Output};
 const DIFFERENT: [(&str, &[&str], &str); 8] = [
     (
         "SO_RCVBUF SO_SNDBUF",
-        &[
-            "at first",
-            "set -2147483648",
-            "set -1",
-            "set 5000000",
-            "set 2147483647",
-        ],
-        "defaults and limits are the stack's own",
+        &["at first"],
+        "defaults are the stack's own",
     ),
     (
         "SO_RCVLOWAT",

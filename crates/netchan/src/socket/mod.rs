@@ -378,6 +378,16 @@ impl Socket {
         }
     }
 
+    /// Whether a stream's end was sent, or is about to be, and the peer has not acknowledged it.
+    pub fn awaits_answer_to_fin(&self) -> bool {
+        use proto::tcp::State;
+        let state = self.tcp_info().map(|info| info.state);
+        matches!(
+            state,
+            Some(State::FinWait1 | State::Closing | State::LastAck)
+        )
+    }
+
     /// TCP_INFO's facts for a stream.
     pub fn tcp_info(&self) -> Option<proto::tcp::Info> {
         match self.role.get()? {

@@ -8,6 +8,7 @@ use netchan::{
     socket::{Md5Key, SocketOption},
 };
 
+use super::limits;
 use super::{
     NAME_MAX, Setting, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE,
     TCP_NOTSENT_LOWAT, ao, invalid,
@@ -54,8 +55,10 @@ fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
         libc::SO_KEEPALIVE => O::KeepAlive(flag(value)?),
         libc::SO_BROADCAST => O::Broadcast(flag(value)?),
         libc::SO_LINGER => O::Linger(linger(value)?),
-        libc::SO_RCVBUF | libc::SO_RCVBUFFORCE => O::ReceiveBuffer(size(value)?),
-        libc::SO_SNDBUF | libc::SO_SNDBUFFORCE => O::SendBuffer(size(value)?),
+        libc::SO_RCVBUF => O::ReceiveBuffer(size(value)?.min(limits::receive_buffer())),
+        libc::SO_SNDBUF => O::SendBuffer(size(value)?.min(limits::send_buffer())),
+        libc::SO_RCVBUFFORCE => O::ReceiveBuffer(forced(value)?),
+        libc::SO_SNDBUFFORCE => O::SendBuffer(forced(value)?),
         libc::SO_RCVTIMEO => return timeval(value).map(Setting::ReceiveTimeout),
         libc::SO_SNDTIMEO => return timeval(value).map(Setting::SendTimeout),
         libc::SO_OOBINLINE => O::UrgentInline(flag(value)?),
@@ -180,9 +183,15 @@ fn seconds(value: &[u8], most: c_int) -> io::Result<Duration> {
     in_range(value, 1, most).map(|seconds| Duration::from_secs(u64::from(seconds)))
 }
 
-/// A buffer size. Negative sizes are huge to Linux, which cuts them to its limit; so does the stack.
+/// A buffer size. Negative sizes are huge to Linux, which cuts them to its limit.
 fn size(value: &[u8]) -> io::Result<usize> {
-    Ok(usize::try_from(int(value)?).unwrap_or(usize::MAX >> 1))
+    Ok(unsigned(int(value)?) as usize)
+}
+
+/// One beyond the limit: only so that twice as much is an int. Negative ones are none.
+fn forced(value: &[u8]) -> io::Result<usize> {
+    let most = c_int::MAX / 2;
+    Ok(usize::try_from(int(value)?.min(most)).unwrap_or(0))
 }
 
 /// A number that is unsigned in Linux, where C says int.
@@ -243,7 +252,7 @@ fn md5_key(value: &[u8], extended: bool) -> io::Result<SocketOption> {
     })
 }
 
-/// A struct timeval; zero and negative times wait for ever. EDOM as Linux has it.
+/// A struct timeval; zero waits for ever, a negative time not at all. EDOM as Linux has it.
 fn timeval(value: &[u8]) -> io::Result<Option<Duration>> {
     let field = |at: usize| {
         value
@@ -258,7 +267,7 @@ fn timeval(value: &[u8]) -> io::Result<Option<Duration>> {
         return fail(libc::EDOM);
     }
     let Ok(seconds) = u64::try_from(seconds) else {
-        return Ok(None);
+        return Ok(Some(Duration::ZERO));
     };
     let time = Duration::from_secs(seconds)
         .saturating_add(Duration::from_micros(u64::try_from(us).unwrap_or(0)));

@@ -1,0 +1,89 @@
+# Facts about socket options and their effects, a line each, the same on the kernel's sockets and on netchan's.
+# Usage: values.py PEER-ADDRESS TOPIC; the services of peer.h are there.
+import errno
+import socket
+import struct
+import sys
+import time
+
+ECHO, SILENT = 9001, 9005
+PEER = sys.argv[1]
+
+
+def connected(port, kind=socket.SOCK_STREAM):
+    s = socket.socket(socket.AF_INET, kind)
+    s.connect((PEER, port))
+    return s
+
+
+def says(call):
+    try:
+        return call()
+    except OSError as e:
+        return errno.errorcode[e.errno]
+
+
+def timeval(seconds, us=0):
+    return struct.pack("qq", seconds, us)
+
+
+def timeouts():
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        s = connected(SILENT, kind)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(-1))
+        begin = time.monotonic()
+        print("negative timeout", says(lambda: s.recv(10)), time.monotonic() - begin < 5)
+        print("reads back", s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16))
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(0, 20000))
+        print("short timeout", says(lambda: s.recv(10)))
+        s.close()
+    s = connected(SILENT)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval(-5))
+    total, result = 0, 0
+    while isinstance(result, int):
+        result = says(lambda: s.send(bytes(1 << 20)))
+    print("negative timeout to send", result)
+    s.close()
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(-1))
+    s.bind(("0.0.0.0", 0))
+    s.listen()
+    print("accept", says(s.accept))
+
+
+def buffers():
+    for name, force in (("SO_SNDBUF", 32), ("SO_RCVBUF", 33)):
+        option = getattr(socket, name)
+        for made in ("fresh", "connected", "datagram"):
+            s = socket.socket() if made == "fresh" else connected(
+                ECHO, socket.SOCK_DGRAM if made == "datagram" else socket.SOCK_STREAM)
+            for value in (-(1 << 31), -1, 0, 1, 1152, 2304, 5000, 1 << 20, 1 << 24, (1 << 30) - 1, 1 << 30, (1 << 31) - 1):
+                for number in (option, force):
+                    s.setsockopt(socket.SOL_SOCKET, number, value)
+                    print(made, name, number, value, s.getsockopt(socket.SOL_SOCKET, option))
+            s.close()
+
+
+def linger():
+    """No FIN reaches the peer."""
+    for blocking in (True, False):
+        s = connected(ECHO)
+        s.send(b"x")
+        s.recv(1)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 1))
+        s.setblocking(blocking)
+        begin = time.monotonic()
+        s.close()
+        print("lingers", blocking, 0.8 < time.monotonic() - begin < 10)
+
+
+def lingers_no_longer():
+    """The peer acknowledges."""
+    s = connected(ECHO)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 30))
+    begin = time.monotonic()
+    s.close()
+    print("does not linger", time.monotonic() - begin < 15)
+
+
+globals()[sys.argv[2]]()

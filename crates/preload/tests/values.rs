@@ -1,0 +1,55 @@
+//! What options do, and not only what they say: the same program on the kernel's sockets and on netchan's, its lines compared.
+
+mod common;
+
+use std::path::Path;
+
+use common::has;
+
+/// Runs a topic of `values.py` on both; `before` prepares the namespace.
+fn alike(topic: &str, before: &str) {
+    if !has("python3") {
+        return eprintln!("skipped: no python3");
+    }
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/py/values.py");
+    let script = format!(
+        "{before}\n$PEER 0.0.0.0 > up & P=$!\nawait grep -q ready up\n\
+         timeout 50 python3 {0} 127.0.0.1 {topic} || exit 1\necho '--- netchan'\n\
+         (on_netchan python3 {0} 10.77.0.1 {topic}); R=$?; kill $P; exit $R",
+        program.display()
+    );
+    let Some(output) = common::in_namespace(&script) else {
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{complained}");
+    let (kernel, netchan) = said.split_once("--- netchan\n").expect("two halves");
+    assert!(!kernel.is_empty());
+    let differ: Vec<_> = (kernel.lines().zip(netchan.lines()))
+        .filter(|(linux, ours)| linux != ours)
+        .collect();
+    assert!(differ.is_empty(), "Linux, netchan: {differ:#?}");
+    assert_eq!(kernel, netchan);
+}
+
+#[test]
+fn timeouts() {
+    alike("timeouts", "");
+}
+
+#[test]
+fn buffer_sizes() {
+    alike("buffers", "");
+}
+
+#[test]
+fn linger_waits_for_the_answer_to_the_fin() {
+    if !has("nft") {
+        return eprintln!("skipped: no nft");
+    }
+    let no_fin = "nft add table ip t\nnft add chain ip t in '{ type filter hook input priority 0; }'\n\
+                  nft add rule ip t in tcp dport 9001 tcp flags '& fin == fin' drop";
+    alike("linger", no_fin);
+    alike("lingers_no_longer", "");
+}
