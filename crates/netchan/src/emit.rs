@@ -18,6 +18,9 @@ use crate::{
 /// Where the checksum stands in a TCP header (RFC 9293 §3.1).
 pub const TCP_CHECKSUM: usize = 16;
 
+/// Of the IPv4 header's byte 6.
+const DF: u8 = 0x40;
+
 /// What the IP header of a flow's packets says beside the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpFields {
@@ -25,11 +28,17 @@ pub struct IpFields {
     pub ttl: u8,
     /// Type of service or traffic class.
     pub tos: u8,
+    /// No DF in a connection's packets, which are numbered then (RFC 6864 §4.2).
+    pub may_be_cut: bool,
 }
 
 impl Default for IpFields {
     fn default() -> Self {
-        Self { ttl: 64, tos: 0 }
+        Self {
+            ttl: 64,
+            tos: 0,
+            may_be_cut: false,
+        }
     }
 }
 
@@ -93,6 +102,12 @@ impl Template {
         if ip_len == ipv4::HEADER_LEN {
             ip[2..4].fill(0);
             ip[10..12].fill(0);
+            if fields.may_be_cut {
+                ip[6] &= !DF;
+                // Where two connections of the same hosts begin is not the same place.
+                let begin = key.local_port.wrapping_mul(0x9e37) ^ key.remote_port;
+                ip[4..6].copy_from_slice(&begin.to_be_bytes());
+            }
         }
         let ip_sum = checksum::sum(&ip[..ip_len]).into();
         let pseudo = checksum::pseudo_header(local, remote, Protocol::TCP, 0).unwrap_or_default();
@@ -127,6 +142,28 @@ impl Template {
         } else {
             ipv6::HEADER_LEN
         }
+    }
+
+    /// Whether routers may cut its packets: each has a number of its own then.
+    #[inline]
+    pub const fn may_be_cut(&self) -> bool {
+        self.is_v4() && self.head[4] & DF == 0
+    }
+
+    /// So many packets left, or segments that the link cuts from one: the next has a number that none of them has (RFC 6864 §4.2).
+    #[cold]
+    #[allow(clippy::cast_possible_truncation)] // the field has 16 bits
+    pub fn advance(&mut self, packets: u32) {
+        let [a, b, high, low, rest @ ..] = self.head;
+        let ident = u16::from_be_bytes([high, low]).wrapping_add(packets as u16);
+        let [high, low] = ident.to_be_bytes();
+        let [e, f, g, h] = rest;
+        self.head = [a, b, high, low, e, f, g, h];
+        let mut ip = [0; ipv4::HEADER_LEN];
+        ip[..2].copy_from_slice(&[a, b]);
+        ip[4..10].copy_from_slice(&[high, low, e, f, g, h]);
+        ip[12..].copy_from_slice(&self.tuple.sent_v4());
+        self.ip_sum = checksum::sum(&ip).into();
     }
 
     #[inline]

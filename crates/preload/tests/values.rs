@@ -53,3 +53,15 @@ fn linger_waits_for_the_answer_to_the_fin() {
     alike("linger", no_fin);
     alike("lingers_no_longer", "");
 }
+
+/// Without DF nothing that is forbidden to be cut comes to the peer, and nothing else with it: dropped, neither would be answered.
+#[test]
+fn df_is_set_as_discovery_says() {
+    if !has("nft") {
+        return eprintln!("skipped: no nft");
+    }
+    let table = "nft add table ip t\nnft add chain ip t in '{ type filter hook input priority 0; }'\n";
+    let drop = |bits| format!("{table}nft add rule ip t in tcp dport 9001 ip frag-off '& 0x4000 == {bits}' drop");
+    alike("no_df", &drop("0x4000"));
+    alike("df", &drop("0"));
+}

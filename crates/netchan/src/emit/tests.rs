@@ -13,7 +13,11 @@ fn the_ip_header_says_what_tcp_says_of_congestion() {
     for (local, remote) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
         for tos in [0, 0x28, 0xb9, 0xff] {
             for ecn in [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce] {
-                let fields = IpFields { ttl: 9, tos };
+                let fields = IpFields {
+                    ttl: 9,
+                    tos,
+                    may_be_cut: false,
+                };
                 let key = FlowKey::between(local, remote);
                 let (local, remote) = (key.local, key.remote);
                 let template = Template::new(&key, fields);

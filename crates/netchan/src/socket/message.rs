@@ -91,7 +91,7 @@ impl Discovery {
     }
 }
 
-/// Options of datagram sockets (udp(7), ip(7)). A stream takes the first two without effect.
+/// Options of datagram sockets (udp(7), ip(7)). Of a stream the second says whether its packets have DF; the first is taken without effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UdpOption {
     /// IP_RECVERR, IPV6_RECVERR: errors are kept with what they are about, for [`Socket::receive_error`](super::Socket::receive_error),

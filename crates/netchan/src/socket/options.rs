@@ -271,7 +271,9 @@ fn apply_to(
         | SocketOption::UrgentInline(_)
         | SocketOption::SendBuffer(_) => socket.set_shape(fresh.shape()),
         SocketOption::Linger(linger) => socket.set_linger(linger),
-        SocketOption::Ttl(_) | SocketOption::TypeOfService(_) => socket.set_fields(fresh.fields()),
+        SocketOption::Ttl(_)
+        | SocketOption::TypeOfService(_)
+        | SocketOption::Udp(UdpOption::Discovery(_)) => socket.set_fields(fresh.fields()),
         _ => {}
     }
 }

@@ -86,4 +86,30 @@ def lingers_no_longer():
     print("does not linger", time.monotonic() - begin < 15)
 
 
+def no_df():
+    """The peer sees no packet with DF once it is off, and none without before."""
+    s = socket.socket()
+    s.setsockopt(socket.IPPROTO_IP, 10, 0)
+    s.connect((PEER, ECHO))
+    for size in (1, 3000, 100000):
+        s.sendall(bytes(size))
+        got = 0
+        while got < size:
+            got += len(s.recv(65536))
+    print("echoed with packets that may be cut", s.getsockopt(socket.IPPROTO_IP, 10))
+    s.close()
+
+
+def df():
+    for mode in (None, 1, 2):
+        s = socket.socket()
+        if mode:
+            s.setsockopt(socket.IPPROTO_IP, 10, mode)
+        s.connect((PEER, ECHO))
+        s.sendall(bytes(5000))
+        s.recv(100)
+        s.close()
+    print("sent with DF")
+
+
 globals()[sys.argv[2]]()

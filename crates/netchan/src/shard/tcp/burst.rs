@@ -40,7 +40,12 @@ impl TcpSocket {
             Some(large) => {
                 slab.free(buffer);
                 let packet = self.whole(large, &transmit);
-                self.put(packet, outbox) * u64::from(transmit.len.div_ceil(segment))
+                let segments = transmit.len.div_ceil(segment);
+                if self.template.may_be_cut() {
+                    // Its link numbers what it cuts from the first on.
+                    self.template.advance(segments);
+                }
+                self.put(packet, outbox) * u64::from(segments)
             }
             None if transmit.len <= segment => {
                 let packet = self.whole(buffer, &transmit);
@@ -63,6 +68,9 @@ impl TcpSocket {
         let Some(mut packet) = packet else { return 0 };
         packet.meta.interface = self.interface;
         packet.meta.hint = std::mem::take(&mut self.hint);
+        if self.template.may_be_cut() {
+            self.template.advance(1);
+        }
         outbox.push_back(packet);
         1
     }

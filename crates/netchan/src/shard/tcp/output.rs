@@ -150,6 +150,9 @@ impl TcpSocket {
         };
         packet.meta.interface = self.interface;
         packet.meta.hint = std::mem::take(&mut self.hint);
+        if self.template.may_be_cut() {
+            self.template.advance(1);
+        }
         Some(packet)
     }
 

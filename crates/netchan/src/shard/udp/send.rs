@@ -274,6 +274,7 @@ impl Shard {
             fields: IpFields {
                 ttl: (info.ttl).unwrap_or_else(|| socket.fields_to(to.remote.ip()).ttl),
                 tos: info.tos.unwrap_or(socket.fields.tos),
+                may_be_cut: false,
             },
             may_be_cut: !options.discovery.sets_df(),
             no_checksum: options.no_checksum_out && to.remote.is_ipv6(),

@@ -270,7 +270,10 @@ impl Fresh {
             SocketOption::Multicast(_) => {}
             SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
             SocketOption::TypeOfService(tos) => self.fields.tos = tos,
-            SocketOption::Udp(option) => self.udp.set(option),
+            SocketOption::Udp(option) => {
+                self.udp.set(option);
+                self.fields.may_be_cut = !self.udp.discovery.sets_df();
+            }
         }
     }
 
