@@ -10,7 +10,10 @@ use std::{
 };
 
 use clap::builder::PossibleValuesParser;
-use netchan::{Dispatch, Regime, environment};
+use netchan::{
+    Dispatch, Regime,
+    environment::{self, HandedOn},
+};
 
 use crate::{
     elf,
@@ -92,22 +95,25 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(plan) = &plan {
         settings.extend(plan.settings());
     }
-    check(&settings)?;
     let path = elf::check(program).map_err(failed)?;
     let library = library()?;
-    if let Some(plan) = plan {
-        eprintln!(
-            "netchan: {program} is at {} and {} on tap:{}; this machine's end is {}",
-            plan.address[0], plan.address[1], plan.name, plan.machine
-        );
-    }
+    let links = open(&settings)?;
     let mut command = Command::new(path);
     command.arg0(program).args(rest);
-    for (name, _) in OPTIONS {
+    for name in FOR_THE_PROGRAM.into_iter().chain(OPTIONS.map(|o| o.0)) {
         command.env_remove(name); // what an outer `netchan run` had asked for
     }
-    command.env_remove(environment::OWNER);
-    command.envs(settings).env("LD_PRELOAD", preload(&library)?);
+    if let Some(plan) = plan {
+        command.env(environment::ANNOUNCE, plan.announcement(program));
+    }
+    command
+        .envs(settings)
+        .env(environment::DESCRIPTORS, &links.value)
+        .env(
+            environment::PROGRAM,
+            format!("{} {program}", std::process::id()),
+        )
+        .env("LD_PRELOAD", preload(&library)?);
     Err(failed(format!("{program}: {}", command.exec())))
 }
 
@@ -152,21 +158,30 @@ fn settings(arguments: &Arguments) -> Result<Vec<(&'static str, OsString)>, Fail
     Ok(given)
 }
 
-/// Opens what was asked for, and lets it go again: what is wrong is said here, and not by the program.
-fn check(settings: &[(&'static str, OsString)]) -> Outcome {
+/// Opens what was asked for, with the rights that there are now, and leaves it open for the program.
+fn open(settings: &[(&'static str, OsString)]) -> Result<HandedOn, Failure> {
     let lookup = |name: &str| {
         let known = settings.iter().find(|(known, _)| *known == name);
         known.map(|(_, value)| value.to_string_lossy().into_owned())
     };
     let from_file = lookup(environment::CONFIG).is_some();
     match environment::builder(&lookup) {
-        Ok(_) => Ok(()),
+        Ok(builder) => environment::hand_on(&builder)
+            .map_err(|why| failed(format!("cannot hand the links over: {why}"))),
         Err(why) if why.kind() == io::ErrorKind::InvalidInput && !from_file => {
             Err(usage(in_options(&why.to_string())))
         }
         Err(why) => Err(failed(in_options(&why.to_string()))),
     }
 }
+
+/// Variables that tell the program's process more than options say.
+const FOR_THE_PROGRAM: [&str; 4] = [
+    environment::OWNER,
+    environment::DESCRIPTORS,
+    environment::PROGRAM,
+    environment::ANNOUNCE,
+];
 
 /// The variables that the preload library reads, and the options that stand for them.
 const OPTIONS: [(&str, &str); 9] = [
@@ -199,6 +214,13 @@ struct Plan {
 }
 
 impl Plan {
+    fn announcement(&self, program: &str) -> String {
+        format!(
+            "{program} is at {} and {} on tap:{}; this machine's end is {}",
+            self.address[0], self.address[1], self.name, self.machine
+        )
+    }
+
     fn settings(&self) -> [(&'static str, OsString); 3] {
         let addresses = format!("{}/24,{}/64", self.address[0], self.address[1]);
         [

@@ -14,6 +14,9 @@ use std::{
 use netchan::Regime;
 use serde_json::Value;
 
+#[path = "system/handed.rs"]
+mod handed;
+
 fn now_ns() -> u64 {
     netchan::Clock::Real.now().0
 }

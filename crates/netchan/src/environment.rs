@@ -4,6 +4,12 @@ use std::io;
 
 use crate::{Builder, Net, Regime, config::Config, errno::invalid};
 
+pub(crate) mod handed;
+
+use handed::{Handed, take};
+
+pub use handed::{HandedOn, hand_on, inherit, is_incomplete, is_unused};
+
 /// The link's specification, `KIND[:NAME][,option=value]...`.
 pub const LINK: &str = "NETCHAN_LINK";
 /// The link's addresses with prefix lengths, separated by commas.
@@ -26,23 +32,32 @@ pub const KERNEL: &str = "NETCHAN_KERNEL";
 /// lives, other processes use the kernel's stack.
 pub const OWNER: &str = "NETCHAN_OWNER";
 
+/// Links that are open already, as [`hand_on`] names them. Each is still said by [`LINK`] or [`CONFIG`], and opened by its name where the
+/// program has closed it.
+pub const DESCRIPTORS: &str = "NETCHAN_DESCRIPTORS";
+
+/// What `netchan run` became: its process id, a blank, and its name as it was given.
+pub const PROGRAM: &str = "NETCHAN_PROGRAM";
+/// What to say once the stack runs.
+pub const ANNOUNCE: &str = "NETCHAN_ANNOUNCE";
+
 /// A builder with the settings of the variables that `variable` looks up (`None`: not set).
 ///
 /// # Errors
 /// `InvalidInput` when neither [`LINK`] nor [`CONFIG`] is set or both are, and for every value that is not understood; the
-/// message names the variable.
+/// message names the variable. The system's error, in words, for a link that cannot be opened.
 pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder> {
+    let handed = || variable(DESCRIPTORS).map_or_else(|| Ok(Handed::default()), |v| take(&v));
     let link = match (variable(LINK), variable(CONFIG)) {
         (Some(link), None) => link,
-        (None, Some(path)) => return finish(from_file(&path)?, variable),
+        (None, Some(path)) => return finish(from_file(&path, handed()?)?, variable),
         (Some(_), Some(_)) => {
             return Err(invalid(format!("{LINK} and {CONFIG} exclude each other")));
         }
         (None, None) => return Err(invalid(format!("neither {LINK} nor {CONFIG} is set"))),
     };
-    let mut builder = Net::builder()
-        .link(&link)
-        .map_err(|e| in_variable(LINK, &e))?;
+    // What is wrong with a link names it.
+    let mut builder = Net::builder().handed(handed()?).link(&link)?;
     for address in list(variable(ADDRESS).as_deref()) {
         builder = builder
             .address(address)
@@ -85,10 +100,11 @@ fn switch(name: &str, value: &str) -> io::Result<bool> {
     value.parse().map_err(what)
 }
 
-fn from_file(path: &str) -> io::Result<Builder> {
+fn from_file(path: &str, handed: Handed) -> io::Result<Builder> {
     let config = Config::load(path)
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
-    Builder::from_config(&config).map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))
+    let builder = Builder::default().handed(handed).configured(&config);
+    builder.map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))
 }
 
 /// The parts of a comma-separated list, without blanks and empty parts.

@@ -8,6 +8,7 @@ mod turn;
 
 use std::{
     net::{IpAddr, SocketAddr},
+    os::fd::OwnedFd,
     sync::{
         Arc,
         atomic::{
@@ -133,6 +134,9 @@ pub(crate) struct Stack {
     pub started: Instant,
     /// Answers questions from outside.
     pub control: Mutex<Option<Control>>,
+    /// Keeps links that were handed over from other programs of the same run; its lock ends when it is closed.
+    #[expect(dead_code, reason = "held, not read")]
+    pub claim: Option<OwnedFd>,
 }
 
 impl Stack {

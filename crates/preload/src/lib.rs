@@ -41,6 +41,14 @@
 //! UDP_SEGMENT`, EINVAL for others. The interface in `in_pktinfo` is the stack's own number for it, from 1.
 //! A datagram socket that joins a group, or names the interface for what it sends to groups, is netchan's from then on.
 //!
+//! `execve execv execvp execvpe fexecve` leave the links open for the program that the stack's process becomes.
+//!
+//! # Links
+//!
+//! `netchan run` opens them, with the rights it has, and hands their descriptors on (`netchan::environment::hand_on`): a program that gives up root
+//! before its first socket has them. Programs of one run have them one after the other; who starts a stack keeps them from its children. Without
+//! `netchan run`, or where the program closed the descriptors, the stack opens its links by their names, with the rights of that moment.
+//!
 //! # What is different from the kernel's sockets
 //!
 //! * **fork.** The stack stays with the process that started it. In a forked child the sockets it inherited answer ENETDOWN (poll: POLLERR |
@@ -79,6 +87,7 @@ mod lifecycle;
 mod multicast;
 mod options;
 mod poll;
+mod program;
 mod real;
 mod state;
 mod stdio;

@@ -19,7 +19,7 @@ use libc::c_int;
 use netchan::{Net, environment};
 use parking_lot::Mutex;
 
-use crate::{address::Prefix, driver, state::SOCKETS, sys};
+use crate::{address::Prefix, driver, program, state::SOCKETS, sys};
 
 static NET: OnceLock<Net> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
@@ -70,7 +70,7 @@ fn owned_elsewhere(owner: Option<&str>, own: c_int) -> bool {
 }
 
 /// An environment variable; read without the standard library's lock, which a forked child may find held.
-fn variable(name: &str) -> Option<String> {
+pub fn variable(name: &str) -> Option<String> {
     let name = CString::new(name).ok()?;
     // SAFETY: a C string; the program may change its environment at its own risk, as ever.
     let value = unsafe { libc::getenv(name.as_ptr()) };
@@ -130,9 +130,10 @@ pub fn net() -> &'static Net {
     let _starting = STARTING.lock();
     NET.get_or_init(|| {
         INSIDE.set(true);
+        let complete = program::is_complete();
         let started = start();
         INSIDE.set(false);
-        started.unwrap_or_else(|error| give_up(&error.to_string()))
+        started.unwrap_or_else(|error| give_up(&program::why(&error, complete)))
     })
 }
 
@@ -149,6 +150,7 @@ fn start() -> io::Result<Net> {
     mark_owner();
     // SAFETY: at_exit lives as long as the process.
     unsafe { libc::atexit(at_exit) };
+    program::announce();
     Ok(net)
 }
 
@@ -179,6 +181,34 @@ fn mark_owner() {
     };
     // SAFETY: two C strings; setenv takes copies.
     unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) };
+}
+
+/// Links left open for the program that this process becomes, until it is known that it did not.
+#[derive(Debug)]
+pub struct Kept(Option<String>);
+
+/// Leaves the links of this process's stack to the program that it is about to become. A child of it, which comes here before its own
+/// exec, has nothing to leave.
+pub fn keep_links() -> Kept {
+    let owner = OWNER.load(Relaxed);
+    if owner == 0 || u32::try_from(sys::pid()) != Ok(owner) {
+        return Kept(None);
+    }
+    let handed = variable(environment::DESCRIPTORS);
+    if let Some(handed) = &handed {
+        environment::inherit(handed, true);
+    }
+    Kept(handed)
+}
+
+impl Kept {
+    /// The exec failed. errno stays as it is.
+    pub fn take_back(self) {
+        let Some(handed) = self.0 else { return };
+        let code = io::Error::last_os_error().raw_os_error();
+        environment::inherit(&handed, false);
+        crate::errno::set(code.unwrap_or(0));
+    }
 }
 
 /// One line on stderr, then status 1.

@@ -120,6 +120,9 @@ type Vector = unsafe extern "C-unwind" fn(c_int, *const libc::iovec, c_int) -> s
 type Name = unsafe extern "C-unwind" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
 type NameConst = unsafe extern "C-unwind" fn(c_int, *const sockaddr, socklen_t) -> c_int;
 type Sendfile = unsafe extern "C-unwind" fn(c_int, c_int, *mut i64, size_t) -> ssize_t;
+type Exec1 = unsafe extern "C-unwind" fn(*const c_char, *const *const c_char) -> c_int;
+type Exec2 =
+    unsafe extern "C-unwind" fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
 type Control = unsafe extern "C-unwind" fn(c_int, c_int, usize) -> c_int;
 
 pub static SOCKET: Symbol<Fd3> = Symbol::new(c"socket", raw::<{ libc::SYS_socket }>);
@@ -265,6 +268,20 @@ pub static FCNTL: Symbol<Control> = Symbol::new(c"fcntl", raw::<{ libc::SYS_fcnt
 pub static FCNTL64: Symbol<Control> = Symbol::new(c"fcntl64", raw::<{ libc::SYS_fcntl }>);
 pub static IOCTL: Symbol<unsafe extern "C-unwind" fn(c_int, libc::c_ulong, usize) -> c_int> =
     Symbol::new(c"ioctl", raw::<{ libc::SYS_ioctl }>);
+
+pub static EXECVE: Symbol<Exec2> = Symbol::new(c"execve", raw::<{ libc::SYS_execve }>);
+pub static EXECV: Symbol<Exec1> = Symbol::new(c"execv", raw::<{ number::NONE }>);
+pub static EXECVP: Symbol<Exec1> = Symbol::new(c"execvp", raw::<{ number::NONE }>);
+pub static EXECVPE: Symbol<Exec2> = Symbol::new(c"execvpe", raw::<{ number::NONE }>);
+pub static FEXECVE: Symbol<
+    unsafe extern "C-unwind" fn(c_int, *const *const c_char, *const *const c_char) -> c_int,
+> = Symbol::new(c"fexecve", raw::<{ number::NONE }>);
+
+/// Looks the functions up that a forked child calls, in which a lookup might wait for a lock that nothing there gives back.
+pub fn prepare_for_children() {
+    let _ = (EXECVE.get(), EXECV.get(), EXECVP.get(), EXECVPE.get());
+    let _ = FEXECVE.get();
+}
 
 pub static FDOPEN: Symbol<unsafe extern "C-unwind" fn(c_int, *const c_char) -> *mut libc::FILE> =
     Symbol::new(c"fdopen", no_stream);

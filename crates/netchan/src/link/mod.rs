@@ -13,6 +13,7 @@ pub mod pcap;
 pub(crate) mod random;
 pub mod specification;
 mod sys;
+pub(crate) mod sys_handed;
 pub mod tap;
 pub(crate) mod virtio;
 pub mod wire;
@@ -168,6 +169,12 @@ pub trait Link: Send {
     /// Readable when `receive` would give something.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    /// The descriptors with which another process goes on with this link, needing none of the rights that opening it took; none where
+    /// it needs none. In the order in which `specification::adopt` takes them.
+    fn handed_on(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
     }
 
     /// When `receive` may give something without being told (a delayed frame falls due); [`Instant::FAR`] if never.

@@ -32,6 +32,9 @@ use crate::packet::{Meta, Packet};
 /// What the kernel may keep for us, bytes: the ring of R1. A hundred merged segments.
 const KERNEL_QUEUE: usize = 8 << 20;
 
+/// Frames dropped from a socket's queue before its first use: more than fit.
+const STALE_MAX: usize = 100_000;
+
 /// Bytes of a VLAN tag.
 const TAG: usize = 4;
 
@@ -91,33 +94,40 @@ impl PacketSocket {
     /// # Errors
     /// Each says what to do: no permission, no such interface, none that carries Ethernet, a refused setting.
     pub fn open(name: &str, options: &Options) -> io::Result<Self> {
-        let interface = netlink::find(name)
-            .map_err(|e| explain(name, "cannot look for the interface", e))?
-            .ok_or_else(|| {
-                refuse(
-                    name,
-                    ErrorKind::NotFound,
-                    "there is no interface of this name in this network namespace",
-                )
-            })?;
-        if !interface.ethernet {
-            return Err(refuse(
-                name,
-                ErrorKind::Unsupported,
-                "the interface carries no Ethernet",
-            ));
-        }
-        let mtu = options.mtu.unwrap_or(interface.mtu);
-        if mtu > interface.mtu {
-            let what = format!("mtu={mtu} is more than the interface's {}", interface.mtu);
-            return Err(refuse(name, ErrorKind::InvalidInput, &what));
-        }
+        let (interface, mtu) = find(name, options)?;
         let mac = match options.address {
             Address::Derived => mac::derive(&[b"packet", name.as_bytes(), &interface.mac.0]),
             Address::Interface => interface.mac,
             Address::Fixed(mac) => mac,
         };
         let socket = connect(name, interface.index, mac, mac == interface.mac)?;
+        Ok(Self::over(socket, name, options, mac, mtu))
+    }
+
+    /// Goes on with a socket that another process opened as these options say, without a right of its own. What waits in it is dropped: it
+    /// came while nothing answered.
+    ///
+    /// # Errors
+    /// When `socket` is not what it should be, or its interface is not to be seen.
+    pub fn adopt(socket: OwnedFd, name: &str, options: &Options) -> io::Result<Self> {
+        let (interface, mtu) = find(name, options)?;
+        let other = |e| explain(name, "what was handed over is not its packet socket", e);
+        let bound = sys::packet_interface(socket.as_fd()).map_err(other)?;
+        let program = sys::attached_filter(socket.as_fd()).map_err(other)?;
+        let mac = program.as_ref().and_then(station);
+        let Some(mac) = mac.filter(|_| u32::try_from(bound) == Ok(interface.index)) else {
+            return Err(other(ErrorKind::InvalidInput.into()));
+        };
+        for _ in 0..STALE_MAX {
+            if recv(&socket, &mut [0; 64][..], RecvFlags::DONTWAIT).is_err() {
+                break;
+            }
+        }
+        Ok(Self::over(socket, name, options, mac, mtu))
+    }
+
+    /// The link on a socket that is set up.
+    fn over(socket: OwnedFd, name: &str, options: &Options, mac: MacAddr, mtu: usize) -> Self {
         let properties = Properties {
             name: format!("packet:{name}"),
             kind: "packet",
@@ -132,7 +142,7 @@ impl PacketSocket {
                 Segmentation::Offloaded { datagrams }
             },
         };
-        Ok(Self {
+        Self {
             socket,
             properties,
             pending: VecDeque::with_capacity(BURST),
@@ -141,7 +151,7 @@ impl PacketSocket {
             gone: None,
             counts: Statistics::default(),
             missed: Cell::new(0),
-        })
+        }
     }
 
     /// One recvmmsg(2) for at most `max` frames; how many were appended, and whether there may be more.
@@ -369,6 +379,10 @@ impl Link for PacketSocket {
         Some(self.socket.as_fd())
     }
 
+    fn handed_on(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.socket.as_fd()]
+    }
+
     /// At once while datagrams wait to be cut; while the interface is down, when to look whether it is gone.
     fn next_event(&self) -> Instant {
         if !self.pending.is_empty() {
@@ -385,6 +399,32 @@ impl Link for PacketSocket {
             ..self.counts
         }
     }
+}
+
+/// The interface `name`, and the MTU that the options make of it.
+fn find(name: &str, options: &Options) -> io::Result<(netlink::Interface, usize)> {
+    let interface = netlink::find(name)
+        .map_err(|e| explain(name, "cannot look for the interface", e))?
+        .ok_or_else(|| {
+            refuse(
+                name,
+                ErrorKind::NotFound,
+                "there is no interface of this name in this network namespace",
+            )
+        })?;
+    if !interface.ethernet {
+        return Err(refuse(
+            name,
+            ErrorKind::Unsupported,
+            "the interface carries no Ethernet",
+        ));
+    }
+    let mtu = options.mtu.unwrap_or(interface.mtu);
+    if mtu > interface.mtu {
+        let what = format!("mtu={mtu} is more than the interface's {}", interface.mtu);
+        return Err(refuse(name, ErrorKind::InvalidInput, &what));
+    }
+    Ok((interface, mtu))
 }
 
 /// Whether the kernel cuts many datagrams out of one packet (VIRTIO_NET_HDR_GSO_UDP_L4): since Linux 6.2. A packet socket has no call to ask.
@@ -454,6 +494,14 @@ fn filter(mac: MacAddr) -> [sys::Instruction; 8] {
         (RETURN, 0, 0, u32::MAX),
         (RETURN, 0, 0, 0),
     ]
+}
+
+/// The station that [`filter`] was made for.
+fn station(filter: &[sys::Instruction; 8]) -> Option<MacAddr> {
+    let [a, b, c, d] = filter[3].3.to_be_bytes();
+    let [e, f] = u16::try_from(filter[5].3).ok()?.to_be_bytes();
+    let mac = MacAddr([a, b, c, d, e, f]);
+    (*filter == self::filter(mac)).then_some(mac)
 }
 
 /// Puts a VLAN tag (protocol, control information) back behind the addresses; false if there is no room in front.

@@ -3,7 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, io, net::IpAddr, num::NonZeroU64, path::Path, str::FromStr};
+use std::{
+    fmt, fs::File, io, net::IpAddr, num::NonZeroU64, os::fd::OwnedFd, path::Path, str::FromStr,
+};
 
 use proto::wire::ethernet::MacAddr;
 
@@ -155,17 +157,35 @@ pub fn parse(text: &str) -> Result<Specification, SpecificationError> {
 /// # Errors
 /// What the kernel or the file system said, with what to do about it; `InvalidInput` for a setting that does not fit.
 pub fn open(specification: &Specification, clock: &Clock) -> io::Result<Box<dyn Link>> {
+    adopt(specification, clock, Vec::new())
+}
+
+/// The same, over descriptors that another process opened as `specification` says ([`Link::handed_on`]); without them by its name.
+///
+/// # Errors
+/// As for [`open`], and when a descriptor is not what it should be.
+pub fn adopt(
+    specification: &Specification,
+    clock: &Clock,
+    mut handed: Vec<OwnedFd>,
+) -> io::Result<Box<dyn Link>> {
     let bad = |what| {
         io::Error::from(SpecificationError {
             specification: specification.to_string(),
             what,
         })
     };
+    let name = &specification.name;
+    let capture = specification.get("capture");
+    let file = match capture {
+        Some(_) if !handed.is_empty() => Some(File::from(handed.remove(0))),
+        _ => None,
+    };
     let link: Box<dyn Link> = match specification.kind {
         Kind::Wire => {
             let options = specification.wire_options().map_err(bad)?;
             Box::new(
-                wire::registry::open(&specification.name, options.as_ref()).map_err(|what| {
+                wire::registry::open(name, options.as_ref()).map_err(|what| {
                     io::Error::new(
                         io::ErrorKind::AddrInUse,
                         format!("link `{specification}`: {what}"),
@@ -173,26 +193,35 @@ pub fn open(specification: &Specification, clock: &Clock) -> io::Result<Box<dyn 
                 })?,
             )
         }
-        Kind::Tap => Box::new(tap::Tap::open(
-            &specification.name,
-            &specification.tap_options().map_err(bad)?,
-        )?),
+        Kind::Tap => {
+            let options = specification.tap_options().map_err(bad)?;
+            Box::new(match handed.pop() {
+                Some(tun) => tap::Tap::adopt(tun, name, &options)?,
+                None => tap::Tap::open(name, &options)?,
+            })
+        }
         Kind::Loop => Box::new(loopback::Loopback::new(
             &specification.loop_options().map_err(bad)?,
         )),
-        Kind::Packet => Box::new(packet::PacketSocket::open(
-            &specification.name,
-            &specification.packet_options().map_err(bad)?,
-        )?),
+        Kind::Packet => {
+            let options = specification.packet_options().map_err(bad)?;
+            Box::new(match handed.pop() {
+                Some(socket) => packet::PacketSocket::adopt(socket, name, &options)?,
+                None => packet::PacketSocket::open(name, &options)?,
+            })
+        }
         Kind::Pcap => Box::new(pcap::Replay::open(
-            &specification.name,
+            name,
             &specification.pcap_options().map_err(bad)?,
         )?),
     };
-    match specification.get("capture") {
-        Some(file) => Ok(Box::new(pcap::Capture::new(link, Path::new(file), clock)?)),
-        None => Ok(link),
-    }
+    let Some(path) = capture.map(Path::new) else {
+        return Ok(link);
+    };
+    Ok(Box::new(match file {
+        Some(file) => pcap::Capture::adopt(link, file, path, clock)?,
+        None => pcap::Capture::new(link, path, clock)?,
+    }))
 }
 
 impl Specification {

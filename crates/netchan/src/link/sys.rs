@@ -15,6 +15,14 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
+impl InterfaceRequest {
+    /// Up to its first zero.
+    fn name(&self) -> String {
+        let name = self.name.split(|&b| b == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+}
+
 const _: () = assert!(size_of::<InterfaceRequest>() == size_of::<libc::ifreq>());
 
 /// Turns the result of a libc call into an [`io::Result`].
@@ -46,12 +54,24 @@ pub fn tap_attach(tun: BorrowedFd<'_>, name: &str, vnet_header: bool) -> io::Res
         .copy_from_slice(name.as_bytes());
     // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which `request` is by layout and size, and keeps no pointer to it.
     check(unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
-    let end = request
-        .name
-        .iter()
-        .position(|&b| b == 0)
-        .unwrap_or(request.name.len());
-    Ok(String::from_utf8_lossy(&request.name[..end]).into_owned())
+    Ok(request.name())
+}
+
+/// The TAP that a descriptor is an end of: its name, and whether frames have a virtio header. `InvalidInput` for any other descriptor.
+pub fn tap_attached(tun: BorrowedFd<'_>) -> io::Result<(String, bool)> {
+    let mut request = InterfaceRequest {
+        name: [0; libc::IFNAMSIZ],
+        flags: 0,
+        rest: [0; 22],
+    };
+    // SAFETY: TUNGETIFF writes one `struct ifreq`, which `request` is by layout and size, and keeps no pointer to it. Its number has its size in it:
+    // no other device takes it for a call of its own.
+    check(unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })?;
+    let flags = libc::c_int::from(request.flags);
+    if flags & libc::IFF_TAP == 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok((request.name(), flags & libc::IFF_VNET_HDR != 0))
 }
 
 /// Tells the kernel whether this end takes frames whose checksum is still to be filled in, and segments not yet cut to the MTU: TCP's, and
@@ -162,8 +182,8 @@ pub fn packet_bind(socket: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })
 }
 
-/// Whether the interface that a packet socket was bound to still exists.
-pub fn packet_is_bound(socket: BorrowedFd<'_>) -> io::Result<bool> {
+/// The interface that a packet socket is bound to; negative or 0 where there is none any more. `InvalidInput` for any other socket.
+pub fn packet_interface(socket: BorrowedFd<'_>) -> io::Result<i32> {
     let mut address = link_address();
     let mut len =
         libc::socklen_t::try_from(ADDRESS_LEN).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -171,8 +191,44 @@ pub fn packet_is_bound(socket: BorrowedFd<'_>) -> io::Result<bool> {
     check(unsafe {
         libc::getsockname(socket.as_raw_fd(), (&raw mut address).cast(), &raw mut len)
     })?;
+    if libc::c_int::from(address.sll_family) != libc::AF_PACKET {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(address.sll_ifindex)
+}
+
+/// Whether the interface that a packet socket was bound to still exists.
+pub fn packet_is_bound(socket: BorrowedFd<'_>) -> io::Result<bool> {
     // af_packet.c sets it to -1 when the interface is unregistered.
-    Ok(address.sll_ifindex > 0)
+    Ok(packet_interface(socket)? > 0)
+}
+
+/// The program that [`attach_filter`] attached, if it has `N` instructions.
+pub fn attached_filter<const N: usize>(
+    socket: BorrowedFd<'_>,
+) -> io::Result<Option<[Instruction; N]>> {
+    const EMPTY: libc::sock_filter = libc::sock_filter {
+        code: 0,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    };
+    let mut program = [EMPTY; N];
+    // SO_GET_FILTER counts instructions, not bytes (net/core/filter.c, sk_get_filter).
+    let mut len = libc::socklen_t::try_from(N).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    // SAFETY: the kernel writes at most `len` instructions at `program`, which has as many, and then `len`.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            program.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    })?;
+    let whole = usize::try_from(len) == Ok(N);
+    Ok(whole.then(|| program.map(|i| (i.code, i.jt, i.jf, i.k))))
 }
 
 /// Frames that a packet socket had no room for since the last time this was asked.

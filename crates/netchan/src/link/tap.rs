@@ -30,6 +30,9 @@ use crate::packet::{Flag, Meta, Packet};
 /// How long to wait for the kernel to take an address into use, milliseconds. It takes one or two.
 const SETTLE_MS_MAX: u32 = 500;
 
+/// Frames dropped from a TAP's queue before its first use; it holds 1,000 unless somebody changed that (`txqueuelen`).
+const STALE_MAX: usize = 100_000;
+
 /// How to open a TAP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -73,14 +76,44 @@ impl Tap {
         .map_err(|e| explain_device(e.into()))?;
         let name = sys::tap_attach(tun.as_fd(), wanted, !options.plain)
             .map_err(|e| explain_attach(wanted, e))?;
+        let kernel = configure(&name, options)?;
+        Self::over(tun, &name, options, kernel)
+    }
+
+    /// Goes on with a TAP that another process opened as these options say, without a right of its own. What waits in it is dropped: it came
+    /// while nothing answered.
+    ///
+    /// # Errors
+    /// When `tun` is not what it should be, or its device is not to be seen.
+    pub fn adopt(tun: OwnedFd, name: &str, options: &Options) -> io::Result<Self> {
+        let (found, header) = sys::tap_attached(tun.as_fd())
+            .map_err(|e| explain(name, "what was handed over is no TAP", e))?;
+        if (!name.is_empty() && found != name) || header == options.plain {
+            return Err(invalid(
+                name,
+                &format!("what was handed over is tap:{found}, opened in another way"),
+            ));
+        }
+        rustix::fs::fcntl_setfl(&tun, OFlags::RDWR | OFlags::NONBLOCK)?;
+        let kernel = find(&found)?;
+        let tap = Self::over(tun, &found, options, kernel)?;
+        tap.drain();
+        Ok(tap)
+    }
+
+    /// The link on an end that is attached; `kernel` is the other one.
+    fn over(
+        tun: OwnedFd,
+        name: &str,
+        options: &Options,
+        kernel: netlink::Interface,
+    ) -> io::Result<Self> {
         let mut segmentation = Segmentation::None;
         if !options.plain {
-            let datagrams = sys::tap_take_offloads(tun.as_fd(), true).map_err(|e| {
-                explain(&name, "cannot take offloads (offload=off does without)", e)
-            })?;
+            let datagrams = sys::tap_take_offloads(tun.as_fd(), true)
+                .map_err(|e| explain(name, "cannot take offloads (offload=off does without)", e))?;
             segmentation = Segmentation::Offloaded { datagrams };
         }
-        let kernel = configure(&name, options)?;
         let mtu = options.mtu.unwrap_or(kernel.mtu);
         let longest = if options.plain { mtu } else { IP_MAX };
         let header = header_len(!options.plain);
@@ -96,7 +129,7 @@ impl Tap {
         };
         if properties.mac == kernel.mac {
             return Err(invalid(
-                &name,
+                name,
                 &format!(
                     "mac={} is the address of the kernel's end; ours must differ",
                     properties.mac
@@ -111,6 +144,15 @@ impl Tap {
             gone: None,
             counts: Statistics::default(),
         })
+    }
+
+    /// Drops what waits, at most as much as a long queue holds.
+    fn drain(&self) {
+        for _ in 0..STALE_MAX {
+            if rustix::io::read(&self.tun, &mut [0; 64][..]).is_err() {
+                break;
+            }
+        }
     }
 
     /// Takes one frame into a buffer of `slab`; `None` when there is none now.
@@ -300,6 +342,10 @@ impl Link for Tap {
         Some(self.tun.as_fd())
     }
 
+    fn handed_on(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.tun.as_fd()]
+    }
+
     /// At once while datagrams wait to be cut.
     fn next_event(&self) -> Instant {
         if self.merged.is_some() {
@@ -326,12 +372,7 @@ const fn frame_max(header: usize, longest: usize) -> usize {
 
 /// Does to the kernel's end what the options ask for; what it is then.
 fn configure(name: &str, options: &Options) -> io::Result<netlink::Interface> {
-    let find = || {
-        netlink::find(name)
-            .and_then(|found| found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV)))
-            .map_err(|e| explain(name, "cannot look at the device", e))
-    };
-    let kernel = find()?;
+    let kernel = find(name)?;
     if let Some(mtu) = options.mtu.filter(|&mtu| mtu != kernel.mtu) {
         netlink::set_mtu(kernel.index, mtu)
             .map_err(|e| explain(name, &format!("mtu={mtu} refused"), e))?;
@@ -363,7 +404,14 @@ fn configure(name: &str, options: &Options) -> io::Result<netlink::Interface> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    find()
+    find(name)
+}
+
+/// The kernel's end.
+fn find(name: &str) -> io::Result<netlink::Interface> {
+    netlink::find(name)
+        .and_then(|found| found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV)))
+        .map_err(|e| explain(name, "cannot look at the device", e))
 }
 
 /// Whether the kernel would take `name`, or the user means it to choose one.

@@ -7,6 +7,7 @@ use proto::{ip::address::Address, tcp};
 use super::plan::LinkPlan;
 use crate::{
     clock::Clock,
+    environment::handed::Handed,
     errno::invalid,
     limits,
     link::{Link, specification},
@@ -49,6 +50,8 @@ pub struct Builder {
     pub(super) control: bool,
     pub(super) trace: Option<trace::Level>,
     pub(super) modules: Vec<Boxed>,
+    /// Links that another process opened.
+    pub(super) handed: Handed,
 }
 
 impl Default for Builder {
@@ -76,6 +79,7 @@ impl Default for Builder {
             control: false,
             trace: None,
             modules: Vec::new(),
+            handed: Handed::default(),
         }
     }
 }
@@ -85,10 +89,22 @@ impl Builder {
     ///
     /// # Errors
     /// `InvalidInput` for what cannot be understood; the system's error, in words, for a device that cannot be opened.
-    pub fn link(self, text: &str) -> io::Result<Self> {
+    pub fn link(mut self, text: &str) -> io::Result<Self> {
         let parsed = specification::parse(text).map_err(|e| invalid(e.to_string()))?;
-        let link = specification::open(&parsed, &self.clock)?;
+        let handed = self.handed.links.pop_front().unwrap_or_default();
+        let link = specification::adopt(&parsed, &self.clock, handed)?;
         Ok(self.link_with(link))
+    }
+
+    /// Opens the links named from now on over these descriptors.
+    pub(crate) fn handed(mut self, handed: Handed) -> Self {
+        self.handed = handed;
+        self
+    }
+
+    /// The links so far.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &dyn Link> {
+        self.links.iter().map(|plan| &*plan.link)
     }
 
     /// Answers `netchan show` on a control socket (see [`crate::control`]), with a thread of its own. Where no such socket can be

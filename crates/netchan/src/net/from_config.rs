@@ -13,10 +13,16 @@ impl Builder {
     /// # Errors
     /// The system's, in words, for a link that cannot be opened.
     pub fn from_config(config: &Config) -> io::Result<Self> {
-        let mut builder = Self::default().chosen(config);
+        Self::default().configured(config)
+    }
+
+    /// The same over links that may be open already.
+    pub(crate) fn configured(self, config: &Config) -> io::Result<Self> {
+        let mut builder = self.chosen(config);
         builder.trace = config.trace;
         for link in &config.links {
-            let opened = specification::open(&link.specification, &builder.clock)?;
+            let handed = builder.handed.links.pop_front().unwrap_or_default();
+            let opened = specification::adopt(&link.specification, &builder.clock, handed)?;
             builder = builder.link_with(opened);
             let plan = builder.last("address")?;
             for &(ip, prefix_len) in &link.addresses {

@@ -43,6 +43,7 @@ impl Builder {
     /// `InvalidInput` for settings that contradict each other or are not in this version; the system's when it has no memory or threads.
     pub fn start(mut self) -> io::Result<Net> {
         let modules = std::mem::take(&mut self.modules);
+        let claim = self.handed.claim.take();
         let (layout, degraded) = self.layout_for(&modules)?;
         let threaded = self.threads != Threads::Caller;
         let layout = if threaded {
@@ -102,6 +103,7 @@ impl Builder {
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
             started: now,
             control: mutex(&locks::CONTROL, None),
+            claim,
         });
         if threaded && !stepped {
             worker::start(&stack)?;

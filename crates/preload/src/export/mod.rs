@@ -9,6 +9,7 @@
 
 pub mod descriptors;
 pub mod endpoints;
+pub mod programs;
 pub mod streams;
 pub mod transfers;
 pub mod waiting;

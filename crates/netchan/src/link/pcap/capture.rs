@@ -7,10 +7,13 @@ use std::{
     borrow::Cow,
     collections::VecDeque,
     fmt,
-    fs::File,
+    fs::{File, Permissions},
     io::{self, BufWriter, Write},
     mem,
-    os::fd::BorrowedFd,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::{MetadataExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, UNIX_EPOCH},
@@ -30,6 +33,10 @@ use pcap_file::{
 };
 use percore::{doorbell::Doorbell, slab::Slab};
 use proto::time::Instant;
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
 
 use crate::{
     clock::Clock,
@@ -71,22 +78,40 @@ impl fmt::Debug for Capture {
 }
 
 impl Capture {
-    /// Records what passes `link` in `file`, which is made or emptied. `clock` is the one whose moments the link is given;
-    /// the stamps in the file are wall-clock time, or with a virtual clock its own time from 1970 on.
+    /// Records what passes `link` in `file`, which is made or emptied, and only its owner's to read: packets hold passwords. `clock` is the one
+    /// whose moments the link is given; the stamps in the file are wall-clock time, or with a virtual clock its own time from 1970 on.
     ///
     /// # Errors
-    /// When the file cannot be made or written; the error names it.
+    /// When the file cannot be made, or is a symbolic link or one file of several names, which another user may have laid there; the error names it.
     pub fn new(link: Box<dyn Link>, file: &Path, clock: &Clock) -> io::Result<Self> {
-        let recorder = Recorder::new(link.properties(), file, clock)
-            .map_err(|e| io::Error::new(e.kind(), format!("capture={}: {e}", file.display())))?;
+        let recorder = create(file)
+            .and_then(|opened| Recorder::new(link.properties(), opened, true, file, clock));
+        Ok(Self::over(link, recorder.map_err(|e| named(file, &e))?))
+    }
+
+    /// Goes on in a file that another process opened in this way, of the same link.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn adopt(
+        link: Box<dyn Link>,
+        opened: File,
+        file: &Path,
+        clock: &Clock,
+    ) -> io::Result<Self> {
+        let recorder = Recorder::new(link.properties(), opened, false, file, clock);
+        Ok(Self::over(link, recorder.map_err(|e| named(file, &e))?))
+    }
+
+    fn over(link: Box<dyn Link>, recorder: Recorder) -> Self {
         let frame_max = link.properties().frame_max;
-        Ok(Self {
+        Self {
             link,
             recorder: Some(recorder),
             burst: VecDeque::with_capacity(BURST),
             bytes: Vec::with_capacity(BURST * frame_max),
             ends: Vec::with_capacity(BURST),
-        })
+        }
     }
 
     /// Does something with the file; the first error is the last.
@@ -178,6 +203,12 @@ impl Link for Capture {
         self.link.fd()
     }
 
+    fn handed_on(&self) -> Vec<BorrowedFd<'_>> {
+        let file = self.recorder.as_ref();
+        let file = file.map(|recorder| recorder.writer.get_ref().get_ref().file.as_fd());
+        file.into_iter().chain(self.link.handed_on()).collect()
+    }
+
     fn next_event(&self) -> Instant {
         let flush = self
             .recorder
@@ -198,7 +229,7 @@ impl Link for Capture {
 /// The file.
 struct Recorder {
     file: PathBuf,
-    writer: PcapNgWriter<BufWriter<File>>,
+    writer: PcapNgWriter<BufWriter<Gate>>,
     /// Added to a moment of the stack's clock to make it wall-clock time.
     epoch: Duration,
     /// Whether anybody waits for the file in the time of this clock.
@@ -209,10 +240,53 @@ struct Recorder {
     options: Vec<EnhancedPacketOption<'static>>,
 }
 
+/// A file whose header is written only where it is new.
+struct Gate {
+    file: File,
+    open: bool,
+}
+
+impl Write for Gate {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.open {
+            self.file.write(bytes)
+        } else {
+            Ok(bytes.len())
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn named(file: &Path, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("capture={}: {e}", file.display()))
+}
+
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Recorder({})", self.file.display())
     }
+}
+
+/// Makes or empties the file.
+fn create(file: &Path) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(file, flags, Mode::RUSR | Mode::WUSR).map_err(|e| match e {
+        Errno::LOOP => io::Error::other("is a symbolic link; name the file itself"),
+        e => e.into(),
+    })?;
+    let opened = File::from(opened);
+    let found = opened.metadata()?;
+    if found.is_file() {
+        if found.nlink() > 1 {
+            return Err(io::Error::other("is a file of several names (hard links)"));
+        }
+        opened.set_permissions(Permissions::from_mode(0o600))?;
+        opened.set_len(0)?;
+    }
+    Ok(opened)
 }
 
 /// What the format's library says, as what the file said where it was that.
@@ -228,8 +302,18 @@ fn error(e: &(dyn std::error::Error + 'static)) -> io::Error {
 }
 
 impl Recorder {
-    fn new(properties: &Properties, file: &Path, clock: &Clock) -> io::Result<Self> {
-        let writer = BufWriter::with_capacity(256 << 10, File::create(file)?);
+    fn new(
+        properties: &Properties,
+        opened: File,
+        fresh: bool,
+        file: &Path,
+        clock: &Clock,
+    ) -> io::Result<Self> {
+        let gate = Gate {
+            file: opened,
+            open: fresh,
+        };
+        let writer = BufWriter::with_capacity(256 << 10, gate);
         let mut writer = PcapNgWriter::new(writer).map_err(|e| error(&e))?;
         let interface = InterfaceDescriptionBlock {
             linktype: DataLink::ETHERNET,
@@ -244,6 +328,7 @@ impl Recorder {
             .write_pcapng_block(interface)
             .map_err(|e| error(&e))?;
         writer.get_mut().flush()?;
+        writer.get_mut().get_mut().open = true;
         let real = matches!(clock, Clock::Real);
         Ok(Self {
             file: file.to_owned(),

@@ -157,6 +157,31 @@ fn file_that_cannot_be_written_is_told_or_ends_the_capture() {
 }
 
 #[test]
+fn capture_follows_no_link_and_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let file = Scratch::new("mode");
+    fs::write(&file.0, "old").unwrap();
+    fs::set_permissions(&file.0, fs::Permissions::from_mode(0o644)).unwrap();
+    let open = |path: &str| {
+        let specification = specification::parse(&format!("loop,capture={path}")).unwrap();
+        specification::open(&specification, &Clock::Real).map_err(|e| e.to_string())
+    };
+    let other = format!("{}-other", file.text());
+    let _ = fs::remove_file(&other);
+    std::os::unix::fs::symlink(&file.0, &other).unwrap();
+    assert!(open(&other).is_err_and(|e| e.contains(&other) && e.contains("symbolic link")));
+    fs::remove_file(&other).unwrap();
+    fs::hard_link(&file.0, &other).unwrap();
+    assert!(open(&other).is_err_and(|e| e.contains("several names")));
+    assert_eq!(fs::read(&file.0).unwrap(), b"old");
+    fs::remove_file(&other).unwrap();
+    open(file.text()).unwrap();
+    let found = fs::metadata(&file.0).unwrap();
+    assert_eq!(found.permissions().mode() & 0o777, 0o600);
+    assert_ne!(fs::read(&file.0).unwrap()[..3], *b"old");
+}
+
+#[test]
 fn capture_plays_back_what_was_received() {
     let (file, clock, mut slab) = (Scratch::new("play"), Clock::new_virtual(), slab());
     let (a, mut b) = wire::pair(&wire::Options {

@@ -1,0 +1,160 @@
+//! Links that `netchan run` opens and its program uses: servers that give up root before their first socket, programs that start others.
+
+use super::{PROGRAM, Scratch, has_tun, is_root, prepare, text, wanted};
+use std::process::Command;
+
+/// Runs a shell script in network and mount namespaces of its own; what it printed. `RUN` starts a program at 10.7.8.2, `PEER` is an echo server of
+/// the kernel's at 10.7.8.1 port 7.
+fn script(name: &str, script: &str) -> Option<String> {
+    let has = |what: &str| {
+        Command::new("sh")
+            .args(["-c", &format!("command -v {what} > /dev/null")])
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    if !wanted() || !is_root() || !has_tun() || !has("python3") {
+        eprintln!("skipped: needs NETCHAN_SYSTEM=1, root, /dev/net/tun and python3");
+        return None;
+    }
+    let scratch = Scratch::new(name);
+    let before = format!(
+        "cd '{}'\nip link set lo up\nip tuntap add dev nc8 mode tap\nip addr add 10.7.8.1/24 dev nc8\nip link set nc8 up\n\
+         netchan='{PROGRAM}'; RUN=\"$netchan run --link tap:nc8 --address 10.7.8.2/24 --\"\n\
+         await() {{ for i in $(seq 400); do \"$@\" 2>/dev/null >&2 && return 0; sleep 0.05; done; echo \"no: $*\"; return 1; }}\n\
+         cat > echo.py <<'END'\n\
+import socket, threading\n\
+listener = socket.create_server(('10.7.8.1', 7))\n\
+def serve(stream):\n  \
+  while data := stream.recv(9): stream.sendall(data)\n\
+while True: threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()\n\
+END\n\
+         cat > ask.py <<'END'\n\
+import encodings.idna, os, socket, sys\n\
+for step in sys.argv[1:]:\n  \
+  if step == 'drop': os.setgroups([]); os.setgid(65534); os.setuid(65534)\n  \
+  if step == 'close': os.closerange(3, 4096)\n  \
+  if step == 'ask':\n    \
+    stream = socket.create_connection(('10.7.8.1', 7), 20)\n    \
+    stream.sendall(b'hello'); print('uid', os.getuid(), 'from', stream.getsockname()[0], stream.recv(9), flush=True); stream.close()\n  \
+  if step == 'wait': sys.stdin.readline()\n  \
+  if step == 'exec': os.execv('/usr/bin/python3', ['python3', 'ask.py', 'ask'])\n\
+END\n\
+         python3 echo.py & PEER=$!\n\
+         await grep -q ':0007 00000000:0000 0A' /proc/net/tcp\n",
+        scratch.0.display()
+    );
+    let mut command = Command::new("unshare");
+    let whole = format!("{before}{script}\nkill $PEER\n");
+    command.args(["-n", "-m", "timeout", "-k", "1", "100", "sh", "-c", &whole]);
+    prepare(&mut command, &scratch);
+    let done = command.output().unwrap();
+    Some(format!("{}{}", text(&done.stdout), text(&done.stderr)))
+}
+
+#[track_caller]
+fn says(output: Option<String>, wanted: &[&str]) {
+    let Some(output) = output else { return };
+    for line in wanted {
+        assert!(output.contains(line), "`{line}` is missing:\n{output}");
+    }
+    assert!(!output.contains("NETCHAN_"), "{output}");
+}
+
+#[test]
+fn a_program_that_gives_up_root_first_has_its_link() {
+    let output = script(
+        "drop",
+        "$RUN python3 ask.py drop ask\n\
+         mkfifo hold\n\
+         $netchan run --link tap:nc8,capture=taken.pcapng --address 10.7.8.2/24 -- python3 ask.py drop ask wait < hold & exec 9> hold\n\
+         await grep -aq hello taken.pcapng && echo recorded; stat -c 'capture %a %u' taken.pcapng; echo >&9; wait $!",
+    );
+    says(
+        output,
+        &[
+            "uid 65534 from 10.7.8.2 b'hello'",
+            "capture 600 0",
+            "recorded",
+        ],
+    );
+}
+
+#[test]
+fn a_packet_link_is_handed_over_too() {
+    let output = script(
+        "packet",
+        "ip link add v0 type veth peer name v1\nip addr flush dev nc8\nip addr add 10.7.8.1/24 dev v0\n\
+         ip link set v0 up; ip link set v1 up\nkill $PEER; python3 echo.py & PEER=$!\n\
+         await grep -q ':0007 00000000:0000 0A' /proc/net/tcp\n\
+         $netchan run --link packet:v1 --address 10.7.8.2/24 -- python3 ask.py drop ask",
+    );
+    says(output, &["uid 65534 from 10.7.8.2 b'hello'"]);
+}
+
+#[test]
+fn programs_of_one_run_have_the_link_one_after_the_other() {
+    let output = script(
+        "chain",
+        "$RUN sh -c 'python3 ask.py drop ask; python3 ask.py ask; exec python3 ask.py ask drop exec'; echo done $?\n\
+         mkfifo hold\n\
+         $RUN sh -c 'python3 ask.py ask wait < hold & exec 9> hold; sleep 2; python3 ask.py ask; echo second $?; echo >&9; wait' 2>&1",
+    );
+    says(
+        output.clone(),
+        &["done 0", "has the link", "second 1", "uid 65534 from"],
+    );
+    let answers = output.map_or(6, |text| text.matches("from 10.7.8.2").count());
+    assert_eq!(answers, 5);
+}
+
+#[test]
+fn an_error_names_the_user_that_the_program_has_become() {
+    let output = script("closed", "$RUN python3 ask.py close drop ask");
+    // A program may also keep what it was handed when it closes everything.
+    if output
+        .as_ref()
+        .is_some_and(|text| text.contains("from 10.7.8.2"))
+    {
+        return;
+    }
+    says(output, &["cannot start: the program has become uid 65534"]);
+}
+
+#[test]
+fn a_program_that_never_came_to_netchan_is_named_at_its_end() {
+    let output = script(
+        "unused",
+        "$RUN true; echo one; $RUN python3 ask.py ask; echo two; $RUN sh -c 'python3 ask.py ask'; echo three\n\
+         ip link del nc8; $netchan run -- python3 -c 'import os; os.write(2, b\"first\\n\"); import socket; socket.create_server((\"0.0.0.0\", 8))' ",
+    );
+    let Some(text) = output else { return };
+    assert_eq!(text.matches("no stack was started").count(), 1, "{text}");
+    assert!(text.contains("true has ended"), "{text}");
+    let first = text.find("first").expect("printed");
+    assert!(
+        text.find("is at 10.77.0.2").is_some_and(|at| at > first),
+        "{text}"
+    );
+}
+
+#[test]
+fn mosquitto_serves() {
+    let there = Command::new("mosquitto").arg("-h").output().is_ok();
+    if !there {
+        eprintln!("skipped: no mosquitto");
+        return;
+    }
+    let output = script(
+        "mosquitto",
+        "printf 'listener 1883 0.0.0.0\\nallow_anonymous true\\nuser nobody\\n' > conf; chmod 755 .\n\
+         $RUN mosquitto -c $PWD/conf > log 2>&1 & S=$!\n\
+         cat > mqtt.py <<'END'\n\
+import socket\n\
+s = socket.create_connection(('10.7.8.2', 1883), 5)\n\
+s.sendall(bytes([16, 14, 0, 4]) + b'MQTT' + bytes([4, 2, 0, 60, 0, 2]) + b'ab')\n\
+print('connack', list(s.recv(4)))\n\
+END\n\
+         await python3 mqtt.py; python3 mqtt.py; grep Uid /proc/$S/status; kill $S; wait $S; cat log",
+    );
+    says(output, &["connack [32, 2, 0, 0]", "Uid:\t65534"]);
+}

@@ -1,0 +1,87 @@
+//! exec: a program that becomes another one leaves it the links, as `netchan run` left them to it.
+//!
+//! A child that it starts has nothing to do with them, and does not inherit them. execl and its like, whose arguments cannot be handed on from
+//! Rust, are not here: what they start opens its links by their names.
+
+use libc::{c_char, c_int};
+
+use crate::{lifecycle, real};
+
+type Strings = *const *const c_char;
+
+/// execve(2).
+///
+/// # Safety
+/// As execve(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execve(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    let kept = lifecycle::keep_links();
+    // SAFETY: the caller's.
+    let result = unsafe { (real::EXECVE.get())(path, arguments, environment) };
+    kept.take_back();
+    result
+}
+
+/// execv(3).
+///
+/// # Safety
+/// As execv(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    let kept = lifecycle::keep_links();
+    // SAFETY: the caller's.
+    let result = unsafe { (real::EXECV.get())(path, arguments) };
+    kept.take_back();
+    result
+}
+
+/// execvp(3).
+///
+/// # Safety
+/// As execvp(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+    let kept = lifecycle::keep_links();
+    // SAFETY: the caller's.
+    let result = unsafe { (real::EXECVP.get())(file, arguments) };
+    kept.take_back();
+    result
+}
+
+/// execvpe(3).
+///
+/// # Safety
+/// As execvpe(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execvpe(
+    file: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    let kept = lifecycle::keep_links();
+    // SAFETY: the caller's.
+    let result = unsafe { (real::EXECVPE.get())(file, arguments, environment) };
+    kept.take_back();
+    result
+}
+
+/// fexecve(3).
+///
+/// # Safety
+/// As fexecve(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn fexecve(
+    fd: c_int,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    let kept = lifecycle::keep_links();
+    // SAFETY: the caller's.
+    let result = unsafe { (real::FEXECVE.get())(fd, arguments, environment) };
+    kept.take_back();
+    result
+}

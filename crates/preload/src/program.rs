@@ -1,0 +1,99 @@
+//! What the person who started a program is told of its stack: that it runs, why it could not, that it was never used.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+};
+
+use netchan::environment;
+
+use crate::{driver, lifecycle, real, sys};
+
+/// Run by the loader before the program's own code.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+extern "C" fn begin() {
+    real::prepare_for_children();
+    if is_the_one_started() {
+        // SAFETY: `end` lives as long as the process.
+        unsafe { libc::atexit(end) };
+    }
+}
+
+/// Whether this process is the one that `netchan run` became, and not a child of it.
+fn is_the_one_started() -> bool {
+    let started = lifecycle::variable(environment::PROGRAM);
+    let number = started.as_deref().and_then(|text| text.split(' ').next());
+    number.and_then(|n| n.parse().ok()) == Some(sys::pid())
+}
+
+/// The stack is up: its address can be used from now on.
+pub fn announce() {
+    if let Some(text) = lifecycle::variable(environment::ANNOUNCE) {
+        let _ = writeln!(io::stderr(), "netchan: {text}");
+    }
+}
+
+/// The program ends. Where neither it nor another one that it started has come to netchan, it may have gone past it.
+extern "C" fn end() {
+    let unused = || {
+        let handed = lifecycle::variable(environment::DESCRIPTORS)?;
+        environment::is_unused(&handed).then_some(())
+    };
+    if driver::driver().is_some() || !is_the_one_started() || unused().is_none() || has_children() {
+        return;
+    }
+    let text = lifecycle::variable(environment::PROGRAM).unwrap_or_default();
+    let name = text.split_once(' ').map_or("the program", |(_, name)| name);
+    let _ = writeln!(
+        io::stderr(),
+        "netchan: {name} has ended, and no stack was started: no internet socket of it came to netchan"
+    );
+}
+
+/// Whether processes that this one started go on (a daemon that has put itself into the background): they may still use the links.
+fn has_children() -> bool {
+    let tasks = fs::read_dir("/proc/self/task");
+    let mut children = tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|task| fs::read(task.path().join("children")).ok());
+    children.any(|list| !list.is_empty())
+}
+
+/// Why no stack could be started, in words for somebody who knows nothing of this library.
+/// `complete`: nothing that was handed over was closed before the attempt.
+pub fn why(error: &io::Error, complete: bool) -> String {
+    let closed = if complete {
+        ""
+    } else {
+        "; the program has closed the descriptors by which `netchan run` handed its links over"
+    };
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return format!("{error}{closed}");
+    }
+    match became() {
+        Some(user) => format!(
+            "the program has become uid {user}, which may not open the link: {error}{closed}"
+        ),
+        None => format!("{error}{closed}"),
+    }
+}
+
+/// Whether all that was handed over is still there.
+pub fn is_complete() -> bool {
+    lifecycle::variable(environment::DESCRIPTORS)
+        .is_none_or(|handed| !environment::is_incomplete(&handed))
+}
+
+/// The user that this process has become since its program was started.
+fn became() -> Option<u32> {
+    // SAFETY: reads a number that the kernel left.
+    let first = unsafe { libc::getauxval(libc::AT_EUID) };
+    // SAFETY: takes nothing.
+    let now = unsafe { libc::geteuid() };
+    (u64::from(now) != first).then_some(now)
+}
