@@ -2,13 +2,15 @@
 
 use std::{
     fs,
-    io::Read,
+    io::{self, Read, Seek, SeekFrom},
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 /// Interpreters named by `#!` are followed this far.
 const DEPTH_MAX: usize = 4;
+/// Bytes read of a table or a section.
+const PART_MAX: u64 = 256 << 10;
 /// Program headers looked at; a real program has about a dozen.
 const HEADERS_MAX: usize = 256;
 
@@ -53,10 +55,11 @@ fn check_file(path: &Path, depth: usize) -> Result<(), String> {
     }
     let mut start = Vec::new();
     // A program that may be executed but not read is the kernel's to judge.
-    let Ok(file) = fs::File::open(path) else {
+    let Ok(mut file) = fs::File::open(path) else {
         return Ok(());
     };
-    file.take(64 << 10)
+    (&mut file)
+        .take(64 << 10)
         .read_to_end(&mut start)
         .map_err(|e| format!("{shown}: {e}"))?;
     if let Some(line) = start.strip_prefix(b"#!") {
@@ -87,8 +90,57 @@ fn check_file(path: &Path, depth: usize) -> Result<(), String> {
         Linkage::Foreign => Err(format!(
             "{shown} is a program for another processor or word size than netchan"
         )),
+        Linkage::Dynamic if is_go(&mut file) => Err(format!(
+            "{shown} is a Go program: it makes its system calls itself and not through the C library, so no library can be put in front of them"
+        )),
         Linkage::Dynamic | Linkage::Unknown => Ok(()),
     }
+}
+
+/// Whether an ELF64 file is a program of Go's linker: it has a section `.go.buildinfo` (Go's debug/buildinfo), and was not built into a C program as
+/// a library, whose sockets are the C library's.
+fn is_go<F: Read + Seek>(file: &mut F) -> bool {
+    build_information(file).is_ok_and(|found| {
+        let has = |text: &[u8]| found.windows(text.len()).any(|part| part == text);
+        found.starts_with(b"\xff Go buildinf:") && !has(b"-buildmode=c-archive")
+    })
+}
+
+/// The contents of the section `.go.buildinfo`; an error where there is none, as for a file that ends too early.
+fn build_information<F: Read + Seek>(file: &mut F) -> io::Result<Vec<u8>> {
+    let mut part = |at: u64, len: u64| {
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(at))?;
+        file.take(len.min(PART_MAX)).read_to_end(&mut bytes)?;
+        io::Result::Ok(bytes)
+    };
+    let missing = || io::Error::from(io::ErrorKind::UnexpectedEof);
+    let header = part(0, 64)?;
+    let number = |bytes: &[u8], at: usize, len: usize| {
+        let bytes = bytes.get(at..at + len).ok_or_else(missing)?;
+        let value = bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
+        io::Result::Ok(value)
+    };
+    let (size, count) = (number(&header, 58, 2)?, number(&header, 60, 2)?);
+    let sections = part(number(&header, 40, 8)?, size * count)?;
+    let size = usize::try_from(size).unwrap_or(0).max(64);
+    let contents =
+        |section: &[u8]| io::Result::Ok((number(section, 24, 8)?, number(section, 32, 8)?));
+    let names = usize::try_from(number(&header, 62, 2)?).unwrap_or(0);
+    let names = sections.chunks_exact(size).nth(names).ok_or_else(missing)?;
+    let (at, len) = contents(names)?;
+    let names = part(at, len)?;
+    for section in sections.chunks_exact(size) {
+        let name = usize::try_from(number(section, 0, 4)?).unwrap_or(usize::MAX);
+        if names
+            .get(name..)
+            .is_some_and(|name| name.starts_with(b".go.buildinfo\0"))
+        {
+            let (at, len) = contents(section)?;
+            return part(at, len);
+        }
+    }
+    Err(missing())
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -165,6 +217,60 @@ mod tests {
         assert!(check("/no/such/file").unwrap_err().contains("No such file"));
         assert!(check("/tmp").unwrap_err().contains("is a directory"));
         assert!(check("/proc/version").unwrap_err().contains("chmod +x"));
+    }
+
+    /// A dynamically linked program with a section `.go.buildinfo` that says `text`.
+    fn of_go(text: &[u8]) -> Vec<u8> {
+        let mut file = vec![0; 64 + 56];
+        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        file[18] = if cfg!(target_arch = "aarch64") {
+            183
+        } else {
+            62
+        };
+        file[32] = 64; // program headers
+        (file[54], file[56], file[58], file[60], file[62]) = (56, 1, 64, 3, 1);
+        file[64] = 3; // PT_INTERP
+        let put = |file: &mut Vec<u8>, bytes: &[u8]| {
+            file.extend(bytes);
+            (file.len() - bytes.len(), bytes.len())
+        };
+        let names = put(&mut file, b"\0.go.buildinfo\0");
+        let info = put(&mut file, text);
+        let sections = file.len() as u64;
+        file[40..48].copy_from_slice(&sections.to_le_bytes());
+        for (name, (at, len)) in [(0, (0, 0)), (0, names), (1, info)] {
+            let mut section = [0; 64];
+            section[0] = name;
+            section[24..32].copy_from_slice(&(at as u64).to_le_bytes());
+            section[32..40].copy_from_slice(&(len as u64).to_le_bytes());
+            file.extend(section);
+        }
+        file
+    }
+
+    #[test]
+    fn programs_of_go_are_known_by_their_build_information() {
+        let check = |bytes: &[u8]| {
+            let path = std::env::temp_dir().join(format!("netchan-elf-{}", std::process::id()));
+            fs::write(&path, bytes).unwrap();
+            let said = check_file(&path, 0);
+            fs::remove_file(path).unwrap();
+            said
+        };
+        let go = of_go(b"\xff Go buildinf:\x08\x02 build\t-buildmode=exe\n");
+        assert!(check(&go).unwrap_err().contains("is a Go program"));
+        assert_eq!(
+            check(&of_go(b"\xff Go buildinf: -buildmode=c-archive")),
+            Ok(())
+        );
+        assert_eq!(check(&of_go(b"something else")), Ok(()));
+        for cut in 0..go.len() {
+            let _ = is_go(&mut io::Cursor::new(&go[..cut])); // any prefix: no panic
+            let mut broken = go.clone();
+            broken[cut] ^= 0xff;
+            let _ = is_go(&mut io::Cursor::new(broken));
+        }
     }
 
     #[test]
