@@ -2,7 +2,7 @@
 
 use super::congestion::Phase;
 use super::connection::{Connection, Pending};
-use super::sent::{Record, micros_of};
+use super::sent::{Traits, micros_of};
 use super::timer::Waiting;
 use super::types::{State, Transmit};
 use crate::ip::Ecn;
@@ -184,7 +184,7 @@ impl Connection {
     /// The next loss to repair (RFC 6675 §5, NextSeg rule 1), within the peer's window
     /// (RFC 9293 SHLD-16).
     fn lost_stretch(&mut self, now: Instant) -> Result<Stretch, Hold> {
-        let (start, end) = self.sent.next_lost().ok_or(Hold::Wait)?;
+        let (start, end) = self.sent.next_lost(self.full_segment()).ok_or(Hold::Wait)?;
         let edge = self.snd.una + self.snd.wnd;
         let room = (edge - start).max(0).unsigned_abs();
         let text_end = if end > self.snd.end {
@@ -328,7 +328,7 @@ impl Connection {
                 self.snd.small = end;
             }
             let probe = !PLAIN && self.path.is_probe(stretch.start);
-            self.record_new(stretch.start, end, probe, now);
+            self.record_new(stretch.start, end, self.full::<PLAIN>(), probe, now);
         }
         self.busy.sends(now);
         let rate = self.congestion.pacing_rate();
@@ -363,19 +363,31 @@ impl Connection {
         transmit
     }
 
-    /// Something new left, from `start` to `end`; `probe`: to ask how much the path takes.
+    /// Something new left, from `start` to `end`, in segments of `full` bytes; `probe`: to ask how much the path takes.
     #[inline(always)]
-    pub(super) fn record_new(&mut self, start: SeqNum, end: SeqNum, probe: bool, now: Instant) {
+    pub(super) fn record_new(
+        &mut self,
+        start: SeqNum,
+        end: SeqNum,
+        full: u32,
+        probe: bool,
+        now: Instant,
+    ) {
         let len = (end - start).unsigned_abs();
         let in_flight = self.sent.in_flight();
         if in_flight == 0 && start == self.snd.una {
             self.recovery.rack.forget_newest();
         }
-        let record = Record {
-            probe,
-            ..self.rate.record(end, len, in_flight, micros_of(now))
-        };
-        self.sent.push(start, record);
+        let mut record = self.rate.record(end, len, in_flight, micros_of(now));
+        if probe {
+            record.traits = record.traits.and(Traits::PROBE);
+        } else if len > full + 1 {
+            record.segment = u16::try_from(full).unwrap_or(self.snd.mss);
+        }
+        let joins = len < full && self.sent.is_crowded(full) && self.sent.push_together(end, full);
+        if !joins {
+            self.sent.push(start, record);
+        }
         self.congestion.sent();
         self.snd.nxt = end;
         if self.recovery.phase != Phase::Open {
@@ -388,13 +400,7 @@ impl Connection {
         let len = (end - start).unsigned_abs();
         let in_flight = self.sent.in_flight();
         let fresh = self.rate.record(end, len, in_flight, micros_of(now));
-        self.sent.resent(start, end, |record| {
-            *record = Record {
-                end: record.end,
-                transmissions: record.transmissions,
-                ..fresh
-            };
-        });
+        self.sent.resent(start, end, fresh);
         self.seldom.prr.out = self.seldom.prr.out.saturating_add(len);
     }
 

@@ -47,7 +47,7 @@ impl Connection {
         let end = stretch.end();
         if end > self.snd.nxt {
             let start = self.snd.nxt;
-            self.record_new(start, end, false, now);
+            self.record_new(start, end, self.full_segment(), false, now);
         } else {
             self.record_again(stretch.start, end, now);
         }

@@ -1,7 +1,7 @@
 //! How fast the path delivers: each acknowledgment's sample of the delivery rate (draft-ietf-ccwg-bbr §4.1, delivery rate estimation).
 
 use super::congestion::RateSample;
-use super::sent::{Fate, Record, elapsed_us, not_too_old};
+use super::sent::{Fate, Record, Traits, elapsed_us, not_too_old};
 use crate::wire::tcp::SeqNum;
 
 /// Running totals of one connection; all wrap.
@@ -49,7 +49,7 @@ impl Rate {
         self.delivered_us = not_too_old(self.delivered_us, now_us);
     }
 
-    /// The record of a segment that leaves now, up to `end`, with `in_flight` bytes under way before it.
+    /// The record of `len` bytes, one segment, that leave now, up to `end`, with `in_flight` bytes under way before it.
     #[inline]
     pub fn record(&mut self, end: SeqNum, len: u32, in_flight: u32, now_us: u32) -> Record {
         if in_flight == 0 {
@@ -64,10 +64,13 @@ impl Rate {
             delivered_us: self.delivered_us,
             tx_in_flight: in_flight.saturating_add(len),
             lost: self.lost,
+            segment: u16::try_from(len).unwrap_or(u16::MAX),
             fate: Fate::InFlight,
-            transmissions: 1,
-            app_limited: self.is_limited,
-            probe: false,
+            traits: if self.is_limited {
+                Traits::APP_LIMITED
+            } else {
+                Traits::NONE
+            },
         }
     }
 
@@ -101,7 +104,7 @@ impl Rate {
                 first_sent_us: record.first_sent_us,
                 tx_in_flight: record.tx_in_flight,
                 lost: record.lost,
-                is_app_limited: record.app_limited,
+                is_app_limited: record.traits.has(Traits::APP_LIMITED),
                 is_some: true,
             };
             self.first_sent_us = record.sent_us;

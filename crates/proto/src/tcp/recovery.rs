@@ -8,7 +8,7 @@ use super::connection::{Connection, Pending};
 use super::delivery::Delivery;
 use super::prr::{Prr, Told};
 use super::rack::{DUPLICATE_THRESHOLD, Path, Rack};
-use super::sent::{Record, elapsed_us, micros_of};
+use super::sent::{Record, Sent, Traits, elapsed_us, micros_of};
 use super::tail_probe::TailProbe;
 use super::timer::Waiting;
 use super::undo::Frto;
@@ -17,6 +17,9 @@ use crate::wire::tcp::{Header, SeqNum};
 
 /// More segments than this are not told of (Linux's `tcp_max_reordering`).
 const REORDERING_MAX: u32 = 300;
+
+/// When the rest of very many records is looked at, in microseconds.
+const SOON_US: u32 = 1000;
 
 /// Where recovery stands.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +74,7 @@ fn lost_segment(record: &Record, bytes: u32, lost_total: u32) -> LostSegment {
         bytes,
         tx_in_flight: record.tx_in_flight,
         lost: lost_total.wrapping_sub(record.lost),
-        is_app_limited: record.app_limited,
+        is_app_limited: record.traits.has(Traits::APP_LIMITED),
     }
 }
 
@@ -179,36 +182,33 @@ impl Connection {
             min_rtt_us: self.rtt.min_us(),
             srtt_us: self.rtt.srtt_us,
             is_urgent: self.recovery.is_repairing()
-                || self.sent.sacked_records() >= DUPLICATE_THRESHOLD
+                || self.sent.sacked_segments() >= DUPLICATE_THRESHOLD
                 || self.sent.sacked() > (DUPLICATE_THRESHOLD - 1) * u32::from(self.snd.mss),
         };
         let rack = self.recovery.rack;
         let window_us = rack.reordering_window_us(path);
         let now_us = micros_of(now);
-        let mut wait = 0;
-        let is_lost = |_, record: &Record| match rack.remaining_us(record, window_us, now_us) {
-            Some(0) => true,
-            Some(remaining) => {
-                wait = wait.max(remaining);
-                false
-            }
-            None => false,
+        let remaining = |record: &Record| rack.remaining_us(record, window_us, now_us);
+        let find = |sent: &mut Sent, told: &mut dyn FnMut(&Record, u32)| {
+            sent.condemn_late(remaining, told)
         };
-        self.condemn_below(self.snd.nxt, is_lost, delivery, now);
+        let (mut wait, more) = self.take_for_lost(find, delivery, now);
+        if more {
+            wait = SOON_US; // unless an acknowledgment comes first
+        }
         if wait > 0 {
             self.recovery.waiting = Waiting::Reordering;
             self.timers.early = now.plus_micros(u64::from(wait) + 1);
         }
     }
 
-    /// Takes what begins below `to`, is under way and `is_lost`, for lost.
-    pub(super) fn condemn_below(
+    /// Takes for lost what `find` tells of.
+    pub(super) fn take_for_lost<T>(
         &mut self,
-        to: SeqNum,
-        is_lost: impl FnMut(SeqNum, &Record) -> bool,
+        find: impl FnOnce(&mut Sent, &mut dyn FnMut(&Record, u32)) -> T,
         delivery: &mut Delivery,
         now: Instant,
-    ) {
+    ) -> T {
         let Self {
             congestion,
             rate,
@@ -216,9 +216,9 @@ impl Connection {
             ..
         } = self;
         let mut is_probe_only = true;
-        sent.condemn(to, is_lost, |record, bytes| {
+        let found = find(sent, &mut |record, bytes| {
             rate.lost = rate.lost.wrapping_add(bytes);
-            is_probe_only &= record.probe;
+            is_probe_only &= record.traits.has(Traits::PROBE);
             delivery.lost += bytes;
             congestion.lost(&lost_segment(record, bytes, rate.lost));
         });
@@ -226,6 +226,7 @@ impl Connection {
             delivery.lost = 0;
             self.path_probe_lost(now);
         }
+        found
     }
 
     /// Recoveries begin and end.

@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::delivery::Delivery;
 use super::rack::DUPLICATE_THRESHOLD;
-use super::sent::Fate;
+use super::sent::{Fate, Record, Sent};
 use crate::time::Instant;
 
 impl Connection {
@@ -14,19 +14,22 @@ impl Connection {
             return;
         }
         let most = (DUPLICATE_THRESHOLD - 1) * u32::from(self.snd.mss);
-        let (mut bytes, mut segments) = (self.sent.sacked(), self.sent.sacked_records());
+        let (mut bytes, mut segments) = (self.sent.sacked(), self.sent.sacked_segments());
         let mut to = self.snd.una;
         for (start, record) in self.sent.iter() {
             if record.fate == Fate::Sacked {
                 bytes -= (record.end - start).unsigned_abs();
-                segments -= 1;
+                segments -= record.segments(start);
             }
             if bytes <= most && segments < DUPLICATE_THRESHOLD {
                 break;
             }
             to = record.end;
         }
-        let is_first = |_, record: &super::sent::Record| !record.is_retransmission();
-        self.condemn_below(to, is_first, delivery, now);
+        let is_first = |_, record: &Record| !record.is_retransmission();
+        let find = |sent: &mut Sent, told: &mut dyn FnMut(&Record, u32)| {
+            sent.condemn(to, is_first, told);
+        };
+        self.take_for_lost(find, delivery, now);
     }
 }

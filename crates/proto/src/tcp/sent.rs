@@ -3,10 +3,16 @@
 //! The scoreboard of RFC 6675, the transmission times of RFC 8985 and the snapshots for delivery rates are all in the records.
 //! A record begins where the one before it ends, the first at SND.UNA. Nothing here decides what is lost.
 
+mod losses;
+mod lost;
+mod sacked;
+
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
+use losses::Losses;
 
 /// What became of a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,20 +42,59 @@ pub(super) struct Record {
     pub tx_in_flight: u32,
     /// Bytes found lost before it was sent.
     pub lost: u32,
+    /// Bytes of each segment that it left in; the last one may have less. What is known of a part is known of whole ones.
+    pub segment: u16,
     pub fate: Fate,
-    /// How often it was sent; stays at 255.
-    pub transmissions: u8,
+    pub traits: Traits,
+}
+
+/// What is true of a transmission, in one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Traits(pub u8);
+
+impl Traits {
+    pub const NONE: Self = Self(0);
+    /// It was sent more than once.
+    pub const AGAIN: Self = Self(1);
     /// The application was the limit when it was sent.
-    pub app_limited: bool,
+    pub const APP_LIMITED: Self = Self(2);
     /// It asks whether the path takes so much (RFC 4821): its loss is no congestion.
-    pub probe: bool,
+    pub const PROBE: Self = Self(4);
+
+    /// These as well.
+    #[inline]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of `other` are among them.
+    #[inline]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 }
 
 impl Record {
     /// Whether it was sent more than once.
     #[inline]
     pub const fn is_retransmission(&self) -> bool {
-        self.transmissions > 1
+        self.traits.has(Traits::AGAIN)
+    }
+
+    /// Whether it is under way and was sent once.
+    #[inline]
+    fn is_original(&self) -> bool {
+        self.fate == Fate::InFlight && !self.is_retransmission()
+    }
+
+    /// Whether it was sent more than once and not sacked.
+    fn is_unanswered(&self) -> bool {
+        self.is_retransmission() && self.fate != Fate::Sacked
+    }
+
+    /// Segments that it is, if it begins at `start`.
+    pub fn segments(&self, start: SeqNum) -> u32 {
+        distance(start, self.end).div_ceil(u32::from(self.segment.max(1)))
     }
 }
 
@@ -84,11 +129,26 @@ pub(super) struct Sent {
     in_flight: u32,
     sacked: u32,
     lost: u32,
-    /// Records that are sacked.
-    sacked_records: u32,
-    /// No lost record begins below.
-    lost_from: SeqNum,
+    /// What is sacked, lost and sent again, once something is.
+    losses: Option<Box<Losses>>,
+    #[cfg(test)]
+    pub visits: Visits,
 }
+
+/// Records looked at.
+#[cfg(test)]
+#[derive(Clone, Debug, Default)]
+pub(super) struct Visits(pub core::cell::Cell<u32>);
+
+#[cfg(test)]
+impl PartialEq for Visits {
+    fn eq(&self, _: &Self) -> bool {
+        true // it says how something was found out, not what
+    }
+}
+
+/// Records below which nothing is done about their number.
+const FEW: usize = 64;
 
 /// Microseconds of `now`, modulo 2³²: for times that lie less than half an hour apart.
 #[inline]
@@ -117,7 +177,8 @@ pub(super) const fn elapsed_us(now_us: u32, then_us: u32) -> u32 {
     if elapsed > u32::MAX / 2 { 0 } else { elapsed }
 }
 
-fn distance(from: SeqNum, to: SeqNum) -> u32 {
+#[inline]
+pub(super) fn distance(from: SeqNum, to: SeqNum) -> u32 {
     (to - from).max(0).unsigned_abs()
 }
 
@@ -129,9 +190,18 @@ impl Sent {
             in_flight: 0,
             sacked: 0,
             lost: 0,
-            sacked_records: 0,
-            lost_from: una,
+            losses: None,
+            #[cfg(test)]
+            visits: Visits(core::cell::Cell::new(0)),
         }
+    }
+
+    /// A record is looked at: tests count.
+    #[inline(always)]
+    #[allow(clippy::unused_self)]
+    fn visit(&self) {
+        #[cfg(test)]
+        self.visits.0.set(self.visits.0.get() + 1);
     }
 
     /// Bytes under way: sent, neither acknowledged, sacked nor lost (RFC 6675 §4, pipe).
@@ -152,9 +222,9 @@ impl Sent {
         self.lost
     }
 
-    /// Records, at least segments, that are sacked.
-    pub const fn sacked_records(&self) -> u32 {
-        self.sacked_records
+    /// Segments that are sacked.
+    pub fn sacked_segments(&self) -> u32 {
+        self.losses.as_ref().map_or(0, |l| l.sacked_segments)
     }
 
     /// Bytes under way that were sent more than once.
@@ -165,10 +235,9 @@ impl Sent {
             .sum()
     }
 
-    /// Segments sent more than once of which nobody has said that they arrived.
+    /// Records sent more than once of which nobody has said that they arrived.
     pub fn sent_again(&self) -> u32 {
-        let again = |r: &&Record| r.fate != Fate::Sacked && r.is_retransmission();
-        u32::try_from(self.records.iter().filter(again).count()).unwrap_or(u32::MAX)
+        self.losses.as_ref().map_or(0, |l| l.unanswered)
     }
 
     /// Whether everything sent is under way.
@@ -187,7 +256,8 @@ impl Sent {
 
     /// Bytes of heap that the records take.
     pub fn heap_bytes(&self) -> usize {
-        self.records.capacity() * size_of::<Record>()
+        let losses = self.losses.as_ref().map_or(0, |l| l.heap_bytes());
+        self.records.capacity() * size_of::<Record>() + losses
     }
 
     /// The first record.
@@ -219,6 +289,34 @@ impl Sent {
         self.records.push_back(record);
     }
 
+    /// Whether records are many for what is under way, in segments of `full` bytes: an application writes small pieces.
+    #[inline]
+    pub fn is_crowded(&self, full: u32) -> bool {
+        let records = self.records.len();
+        let under_way = (self.in_flight + self.sacked + self.lost) as usize;
+        records >= FEW && under_way < records * (full / 4) as usize
+    }
+
+    /// Takes the record that is about to be pushed, up to `end`, together with the last one: from now on they are one segment of at most
+    /// `full` bytes, sent when the first part was. False if they are not alike.
+    #[cold]
+    pub fn push_together(&mut self, end: SeqNum, full: u32) -> bool {
+        let Some((start, last)) = self.last() else {
+            return false;
+        };
+        let len = distance(start, end);
+        let alike = last.is_original() && !last.traits.has(Traits::PROBE);
+        let (true, Ok(segment)) = (alike && len <= full, u16::try_from(len)) else {
+            return false;
+        };
+        if let Some(last) = self.records.back_mut() {
+            self.in_flight += distance(last.end, end);
+            last.end = end;
+            last.segment = segment;
+        }
+        true
+    }
+
     fn counter(&mut self, fate: Fate) -> &mut u32 {
         match fate {
             Fate::InFlight => &mut self.in_flight,
@@ -236,9 +334,7 @@ impl Sent {
     /// SND.UNA is now `una`: takes off the row that stands first, if there is one. What is left below `una` is [`Self::acknowledge`]'s.
     #[inline(always)]
     pub fn acknowledge_row(&mut self, una: SeqNum) -> Option<Row> {
-        let belongs = |record: &Record| {
-            record.end <= una && record.fate == Fate::InFlight && record.transmissions == 1
-        };
+        let belongs = |record: &Record| record.end <= una && record.is_original();
         let mut newest = *self.records.front().filter(|first| belongs(first))?;
         let mut row = Row {
             start: self.una,
@@ -270,11 +366,18 @@ impl Sent {
                 *self.counter(record.fate) -= bytes;
                 gone(&record, bytes);
             }
+            let before = self.una;
+            self.una = if whole { record.end } else { una };
+            if record.fate == Fate::Sacked {
+                let left = if whole { 0 } else { record.segments(una) };
+                self.losses().sacked_segments -= record.segments(before) - left;
+            }
             if !whole {
                 break;
             }
-            self.sacked_records -= u32::from(record.fate == Fate::Sacked);
-            self.una = record.end;
+            if record.is_unanswered() {
+                self.losses().unanswered -= 1;
+            }
             self.records.pop_front();
         }
         self.una = una;
@@ -283,14 +386,21 @@ impl Sent {
     /// Whether nothing is under way and memory is held that an idle connection does not need.
     #[inline]
     pub fn holds_spare(&self) -> bool {
-        self.records.is_empty() && self.records.capacity() > 0
+        self.records.is_empty() && (self.records.capacity() > 0 || self.losses.is_some())
     }
 
     /// Gives it back.
     pub fn trim(&mut self) {
         if self.records.is_empty() {
             self.records = VecDeque::new();
+            self.losses = None;
         }
+    }
+
+    fn losses(&mut self) -> &mut Losses {
+        let una = self.una;
+        self.losses
+            .get_or_insert_with(|| Box::new(Losses::new(una)))
     }
 
     /// The index of the record that holds `seq`; the number of records if none does.
@@ -305,87 +415,48 @@ impl Sent {
         let Some(&record) = self.records.get(index).filter(|_| start < seq) else {
             return index;
         };
-        self.sacked_records += u32::from(record.fate == Fate::Sacked);
+        if record.fate == Fate::Sacked {
+            let whole = record.segments(start);
+            let parts = Record { end: seq, ..record }.segments(start) + record.segments(seq);
+            self.losses().sacked_segments += parts - whole;
+        }
+        if record.is_unanswered() {
+            self.losses().unanswered += 1;
+        }
         self.records.insert(index, Record { end: seq, ..record });
+        if record.fate == Fate::Lost {
+            self.losses().lose(seq);
+        } else if record.is_unanswered() {
+            self.losses().resend(seq, record.sent_us);
+        }
         index + 1
     }
 
-    fn set_fate(&mut self, index: usize, fate: Fate) {
-        self.set_fate_of(index, self.start(index), fate);
-    }
-
-    /// The same for who knows where the record begins.
+    /// What becomes of the record that begins at `start`.
     #[inline]
-    fn set_fate_of(&mut self, index: usize, start: SeqNum, fate: Fate) {
+    fn set_fate(&mut self, index: usize, start: SeqNum, fate: Fate) {
+        self.visit();
         let Some(record) = self.records.get_mut(index) else {
             return;
         };
         let before = core::mem::replace(&mut record.fate, fate);
-        let bytes = distance(start, record.end);
+        let (bytes, segments) = (distance(start, record.end), record.segments(start));
+        let again = u32::from(record.is_retransmission());
         *self.counter(before) -= bytes;
         *self.counter(fate) += bytes;
-        self.sacked_records -= u32::from(before == Fate::Sacked);
-        self.sacked_records += u32::from(fate == Fate::Sacked);
-        if fate == Fate::Lost && start < self.lost_from {
-            self.lost_from = start;
+        if before == Fate::Sacked {
+            let losses = self.losses();
+            losses.sacked_segments -= segments;
+            losses.unanswered += again;
         }
-    }
-
-    /// The peer has `left..right`, which lies above SND.UNA and below SND.NXT: `told` hears of each record for which that is news.
-    pub fn sack(&mut self, left: SeqNum, right: SeqNum, mut told: impl FnMut(&Record, u32)) {
-        let mut index = self.index_of(left);
-        let mut start = self.start(index);
-        while let Some(&record) = self.records.get(index).filter(|_| start < right) {
-            if record.fate != Fate::Sacked {
-                if start < left {
-                    index = self.split(left);
-                    start = left;
-                    continue;
-                }
-                if record.end > right {
-                    self.split(right);
-                    continue;
-                }
-                told(&record, distance(start, record.end));
-                self.set_fate_of(index, start, Fate::Sacked);
-            }
-            start = record.end;
-            index += 1;
+        if fate == Fate::Sacked {
+            let losses = self.losses();
+            losses.sacked_segments += segments;
+            losses.unanswered -= again;
         }
-    }
-
-    /// Takes each record under way that begins below `to` and that `is_lost` for lost; `lost` is told of each, with its bytes.
-    pub fn condemn(
-        &mut self,
-        to: SeqNum,
-        mut is_lost: impl FnMut(SeqNum, &Record) -> bool,
-        mut lost: impl FnMut(&Record, u32),
-    ) {
-        let mut end = self.una;
-        for record in &mut self.records {
-            if end >= to {
-                return;
-            }
-            let start = core::mem::replace(&mut end, record.end);
-            if record.fate != Fate::InFlight || !is_lost(start, record) {
-                continue;
-            }
-            record.fate = Fate::Lost;
-            let bytes = distance(start, end);
-            self.in_flight -= bytes;
-            self.lost += bytes;
-            if start < self.lost_from {
-                self.lost_from = start;
-            }
-            lost(record, bytes);
+        if fate == Fate::Lost {
+            self.losses().lose(start);
         }
-    }
-
-    /// The first `bytes` of what is under way are lost, whatever the records say: without SACK nobody knows more.
-    pub fn condemn_front(&mut self, bytes: u32, lost: impl FnMut(&Record, u32)) {
-        let to = self.una + bytes;
-        self.split(to);
-        self.condemn(to, |_, _| true, lost);
     }
 
     /// Takes what is older than can be told for as old as can be.
@@ -395,70 +466,32 @@ impl Sent {
             record.first_sent_us = not_too_old(record.first_sent_us, now_us);
             record.delivered_us = not_too_old(record.delivered_us, now_us);
         }
-    }
-
-    /// The peer dropped what it had sacked (RFC 2018 §8): all of that is lost.
-    pub fn renege(&mut self) {
-        for index in 0..self.records.len() {
-            if self
-                .records
-                .get(index)
-                .is_some_and(|r| r.fate == Fate::Sacked)
-            {
-                self.set_fate(index, Fate::Lost);
-            }
-        }
-    }
-
-    /// Nothing was lost after all.
-    pub fn revive(&mut self) {
-        for index in 0..self.records.len() {
-            if self
-                .records
-                .get(index)
-                .is_some_and(|r| r.fate == Fate::Lost)
-            {
-                self.set_fate(index, Fate::InFlight);
-            }
-        }
-    }
-
-    /// The first lost record: its first sequence number and its end.
-    pub fn next_lost(&mut self) -> Option<(SeqNum, SeqNum)> {
-        if self.lost == 0 {
-            return None;
-        }
-        let from = self.index_of(self.lost_from);
-        let index = (from..self.records.len()).find(|&i| self.records[i].fate == Fate::Lost)?;
-        let start = self.start(index);
-        self.lost_from = start;
-        Some((start, self.records[index].end))
-    }
-
-    /// The record that begins at `start` was sent again, up to `end`; `stamp` renews what it says of the time.
-    pub fn resent(&mut self, start: SeqNum, end: SeqNum, stamp: impl FnOnce(&mut Record)) {
-        self.split(end);
-        let index = self.split(start);
-        self.set_fate(index, Fate::InFlight);
-        if let Some(record) = self.records.get_mut(index) {
-            record.transmissions = record.transmissions.saturating_add(1);
-            stamp(record);
+        if let Some(losses) = &mut self.losses {
+            losses.limit_ages(now_us);
         }
     }
 
     /// What all records together must be.
     pub fn check(&self, una: SeqNum, nxt: SeqNum) {
         let mut sums = [0_u32; 3];
-        let mut sacked = 0;
+        let (mut segments, mut unanswered) = (0, 0);
         let mut end = una;
+        let mut was_sacked = false;
         for (start, record) in self.iter() {
             assert!(record.end > start, "an empty record: {self:?}");
             sums[record.fate as usize] += distance(start, record.end);
-            sacked += u32::from(record.fate == Fate::Sacked);
+            let is_sacked = record.fate == Fate::Sacked;
+            assert!(!(was_sacked && is_sacked), "not joined: {self:?}");
+            was_sacked = is_sacked;
+            if is_sacked {
+                segments += record.segments(start);
+            }
+            unanswered += u32::from(record.is_unanswered());
             end = record.end;
         }
         assert_eq!(end, nxt, "records end at SND.NXT: {self:?}");
         assert_eq!(sums, [self.in_flight, self.sacked, self.lost], "{self:?}");
-        assert_eq!(sacked, self.sacked_records, "{self:?}");
+        assert_eq!(segments, self.sacked_segments(), "{self:?}");
+        assert_eq!(unanswered, self.sent_again(), "{self:?}");
     }
 }

@@ -3,6 +3,7 @@
 mod ambiguous;
 mod arrival;
 mod close;
+mod cut;
 mod ecn;
 mod fast_open;
 mod flow;

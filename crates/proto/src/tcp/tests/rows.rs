@@ -77,11 +77,11 @@ impl Side {
                 self.sent.condemn(una + flight / 3, is_lost, |_, _| {});
             }
             _ => {
-                if let Some((start, end)) = self.sent.next_lost() {
+                if let Some((start, end)) = self.sent.next_lost(20) {
                     let fresh =
                         self.rate
                             .record(end, (end - start).unsigned_abs(), in_flight, now_us);
-                    self.sent.resent(start, end, |r| r.sent_us = fresh.sent_us);
+                    self.sent.resent(start, end, fresh);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The records of what was sent, against a model that has a fate for every byte.
 
-use super::super::sent::{Fate, Record, Sent};
+use super::super::sent::{Fate, Record, Sent, Traits};
 use super::*;
 
 fn record(end: SeqNum, sent_us: u32) -> Record {
@@ -12,10 +12,9 @@ fn record(end: SeqNum, sent_us: u32) -> Record {
         delivered_us: 0,
         tx_in_flight: 0,
         lost: 0,
+        segment: 1,
         fate: Fate::InFlight,
-        transmissions: 1,
-        app_limited: false,
-        probe: false,
+        traits: Traits::NONE,
     }
 }
 
@@ -91,7 +90,7 @@ fn step(rng: &mut Rng, base: SeqNum, sent: &mut Sent, model: &mut Model) {
 /// The first loss, or a part of it, leaves again.
 fn resend(rng: &mut Rng, base: SeqNum, sent: &mut Sent, model: &mut Model) {
     let first = model.bytes.iter().position(|&f| f == Fate::Lost);
-    let next = sent.next_lost();
+    let next = sent.next_lost(1);
     assert_eq!(
         next.map(|(start, _)| start),
         first.map(|n| base + model.una + n as u32),
@@ -99,7 +98,7 @@ fn resend(rng: &mut Rng, base: SeqNum, sent: &mut Sent, model: &mut Model) {
     );
     let Some((start, end)) = next else { return };
     let len = 1 + rng.below((end - start) as u64) as u32;
-    sent.resent(start, start + len, |r| r.sent_us = u32::MAX);
+    sent.resent(start, start + len, record(start + len, u32::MAX));
     let at = (start - base) as u32;
     model.range(at, at + len).fill(Fate::InFlight);
 }
@@ -135,15 +134,57 @@ fn reneging_and_reviving() {
         sent.push(base + n * 10, record(base + n * 10 + 10, n));
     }
     sent.sack(base + 30, base + 50, |_, _| {});
-    assert_eq!((sent.sacked(), sent.sacked_records()), (20, 2));
+    assert_eq!((sent.sacked(), sent.sacked_segments()), (20, 20));
     sent.renege();
     assert_eq!(
-        (sent.sacked(), sent.sacked_records(), sent.lost()),
+        (sent.sacked(), sent.sacked_segments(), sent.lost()),
         (0, 0, 20)
     );
-    assert_eq!(sent.next_lost(), Some((base + 30, base + 40)));
+    assert_eq!(sent.next_lost(20), Some((base + 30, base + 50)));
     sent.revive();
     assert_eq!((sent.in_flight(), sent.lost()), (100, 0));
+    sent.check(base, base + 100);
+}
+
+/// How far was looked for losses is forgotten with what was under way then: the numbers come round.
+#[test]
+fn what_was_judged_is_judged_anew() {
+    let base = SeqNum(1000);
+    let mut sent = Sent::new(base);
+    for _ in 0..2 {
+        for n in 0..10 {
+            sent.push(base + n * 10, record(base + n * 10 + 10, n));
+        }
+        sent.sack(base + 80, base + 90, |_, _| {});
+        let late = |r: &Record| (r.sent_us < 8).then_some(0);
+        assert_eq!(sent.condemn_late(late, |_, _| {}), (0, false));
+        assert_eq!((sent.lost(), sent.in_flight()), (80, 10));
+        sent.acknowledge(base + 100, |_, _| {});
+    }
+}
+
+/// What was sent again is found lost again, each when its time is over, and once.
+#[test]
+fn what_was_sent_again_is_judged_in_the_order_of_time() {
+    let base = SeqNum(u32::MAX - 20);
+    let mut sent = Sent::new(base);
+    for n in 0..10 {
+        sent.push(base + n * 10, record(base + n * 10 + 10, n));
+    }
+    sent.condemn(base + 100, |_, _| true, |_, _| {});
+    for n in [5_u32, 2, 7] {
+        let (start, end) = (base + n * 10, base + n * 10 + 10);
+        sent.resent(start, end, record(end, 100 + n));
+    }
+    assert_eq!((sent.sent_again(), sent.in_flight()), (3, 30));
+    let late = |until: u32| move |r: &Record| (r.sent_us < until).then_some(0);
+    let mut found = Vec::new();
+    sent.condemn_late(late(106), |r, bytes| found.push((r.end - base, bytes)));
+    assert_eq!(found, [(30, 10), (60, 10)]);
+    sent.condemn_late(late(106), |_, _| panic!("once"));
+    let waits = |r: &Record| Some(200 - r.sent_us);
+    assert_eq!(sent.condemn_late(waits, |_, _| {}), (93, false));
+    assert_eq!(sent.next_lost(10), Some((base, base + 10)));
     sent.check(base, base + 100);
 }
 

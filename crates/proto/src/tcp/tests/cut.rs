@@ -1,0 +1,305 @@
+//! A peer that cuts: SACK blocks of single bytes, acknowledgments of pieces, tiny segments (CVE-2019-11478, CVE-2019-11479). What an
+//! acknowledgment costs and what is remembered stay within bounds, and what is sent again is whole segments.
+
+use super::super::sent::{Fate, Record};
+use super::*;
+use crate::wire::tcp::SackBlocks;
+
+/// Of an acknowledgment, the records looked at beside those that it tells news of.
+const MOST: u32 = 320;
+const FLIGHT: usize = 1500;
+
+/// `FLIGHT` full segments under way, in stretches of `burst` bytes.
+fn flight(burst: u32, mss: u16) -> Pair {
+    let config = Config {
+        nagle: false,
+        timestamps: false,
+        burst,
+        mss,
+        congestion: CongestionControl::NewReno,
+        ..Config::default()
+    };
+    let mut pair = Pair::established(&config, &config);
+    let bytes = FLIGHT * usize::from(mss);
+    let conn = pair.ends[0].conn();
+    conn.congestion.window.cwnd = bytes as u32;
+    conn.snd.scale = 7;
+    conn.snd.wnd = 2 * bytes as u32;
+    conn.snd.wnd_max = conn.snd.wnd;
+    let text = pair.rng.bytes(bytes);
+    pair.ends[0].write(&text);
+    let sent: usize = pair.intercept().iter().map(|(_, _, text)| text.len()).sum();
+    assert_eq!(sent, bytes);
+    pair.ends[0].sent.clear();
+    pair.now = pair.now + Duration::from_millis(20);
+    pair
+}
+
+/// An acknowledgment of `ack` with `blocks`.
+fn answer(pair: &mut Pair, ack: SeqNum, blocks: &[(SeqNum, SeqNum)]) {
+    let mut header = pair.forge(0, Flags::ACK);
+    header.ack = ack;
+    header.window = 65_535;
+    header.options.sack = SackBlocks::NONE;
+    for &(left, right) in blocks {
+        header.options.sack.push(left, right);
+    }
+    pair.deliver(0, &header, Vec::new());
+}
+
+fn records(pair: &mut Pair) -> Vec<(SeqNum, Record)> {
+    let sent = &pair.ends[0].conn().sent;
+    sent.iter().map(|(at, record)| (at, *record)).collect()
+}
+
+/// RFC 2018 §3: of a segment a part cannot have arrived. Blocks of it are nothing, and the records stay whole, however the text left.
+#[test]
+fn a_part_of_a_segment_is_not_sacked() {
+    for burst in [0, 65_000] {
+        let mut pair = flight(burst, 1460);
+        let una = pair.ends[0].conn().snd.una;
+        let before = records(&mut pair).len();
+        for n in (0..FLIGHT as u32 - 4).step_by(4) {
+            let one = |n: u32| (una + n * 1460 + 700, una + n * 1460 + 701);
+            answer(
+                &mut pair,
+                una,
+                &[one(n), one(n + 1), one(n + 2), one(n + 3)],
+            );
+        }
+        assert_eq!(pair.ends[0].conn().sent.sacked(), 0, "burst {burst}");
+        assert_eq!(records(&mut pair).len(), before, "burst {burst}");
+        // The whole one within a block that is cut at both ends; then one behind it: they are one record.
+        answer(&mut pair, una, &[(una + 1000, una + 4000)]);
+        let sent = &pair.ends[0].conn().sent;
+        assert_eq!((sent.sacked(), sent.sacked_segments()), (1460, 1));
+        answer(&mut pair, una, &[(una + 2 * 1460, una + 4 * 1460)]);
+        let sent = &pair.ends[0].conn().sent;
+        assert_eq!((sent.sacked(), sent.sacked_segments()), (3 * 1460, 3));
+        let sacked = records(&mut pair)
+            .iter()
+            .filter(|(_, r)| r.fate == Fate::Sacked)
+            .count();
+        assert_eq!(sacked, 1, "joined");
+    }
+}
+
+/// Every second byte sacked, then holes that are real: what goes out again are segments.
+#[test]
+fn what_is_sent_again_is_whole_segments() {
+    for burst in [0, 65_000] {
+        let mut pair = flight(burst, 1460);
+        let una = pair.ends[0].conn().snd.una;
+        for n in 0..200 {
+            let byte = |k: u32| (una + 1 + 8 * n + 2 * k, una + 2 + 8 * n + 2 * k);
+            answer(&mut pair, una, &[byte(0), byte(1), byte(2), byte(3)]);
+        }
+        for n in (1..FLIGHT as u32 - 1).step_by(2) {
+            answer(&mut pair, una, &[(una + n * 1460, una + (n + 1) * 1460)]);
+            pair.intercept();
+        }
+        let again: Vec<u32> = pair.ends[0].sent.iter().map(|(_, t)| t.len).collect();
+        assert!(again.len() > 50, "{} sent again", again.len());
+        assert!(again.iter().all(|&len| len == 1460), "{again:?}");
+    }
+}
+
+/// What is not looked at at once is later: of many losses each is found, in time, without a timeout.
+#[test]
+fn all_of_many_losses_are_found() {
+    for burst in [0, 65_000] {
+        let mut pair = flight(burst, 1460);
+        let una = pair.ends[0].conn().snd.una;
+        let all = FLIGHT as u32;
+        answer(
+            &mut pair,
+            una,
+            &[(una + (all - 5) * 1460, una + all * 1460)],
+        );
+        let mut again = 0;
+        while again < all - 5 {
+            let segments: Vec<_> = pair.intercept();
+            assert!(segments.iter().all(|(_, _, text)| text.len() == 1460));
+            again += segments.len() as u32;
+            pair.now = pair.now + Duration::from_millis(2);
+            let now = pair.now;
+            pair.ends[0].conn().on_timer(now);
+            for (_, header, _) in segments {
+                answer(&mut pair, header.seq + 1460, &[]);
+            }
+        }
+        let conn = pair.ends[0].conn();
+        assert_eq!(
+            (conn.info().timeouts, conn.snd.una),
+            (0, una + all * 1460 - 5 * 1460)
+        );
+    }
+}
+
+/// Small pieces that are lost one behind the other go out again as one segment.
+#[test]
+fn lost_pieces_leave_together() {
+    let config = Config {
+        nagle: false,
+        timestamps: false,
+        ..Config::default()
+    };
+    let mut pair = Pair::established(&config, &config);
+    for n in 0..10 {
+        pair.ends[0].write(&[n; 100]);
+        pair.intercept();
+    }
+    pair.ends[0].sent.clear();
+    let una = pair.ends[0].conn().snd.una;
+    pair.now = pair.now + Duration::from_millis(20);
+    answer(&mut pair, una, &[(una + 600, una + 1000)]);
+    pair.intercept();
+    let again: Vec<(SeqNum, u32)> = pair.ends[0]
+        .sent
+        .iter()
+        .map(|(_, t)| (t.header.seq, t.len))
+        .collect();
+    assert_eq!(again, [(una, 600)]);
+    answer(&mut pair, una + 1000, &[]);
+    assert!(records(&mut pair).is_empty());
+    pair.ends[0].conn().check();
+}
+
+/// A random block: single bytes, segments, pieces of them, or nearly all.
+fn block(rng: &mut Rng, una: SeqNum, nxt: SeqNum, mss: u32) -> (SeqNum, SeqNum) {
+    let flight = (nxt - una).max(1).unsigned_abs();
+    let at = 1 + rng.below(flight.into()) as u32;
+    let (left, len) = match rng.below(6) {
+        0 => (at, 1),
+        1 => (at / mss * mss, mss),
+        2 => (at / mss * mss, mss * (1 + rng.below(20) as u32)),
+        3 => (at, rng.below(u64::from(mss) * 4) as u32),
+        4 => (mss, flight - at),
+        _ => (at / mss * mss, flight),
+    };
+    let right = una + left + len;
+    (una + left.max(1), if right > nxt { nxt } else { right })
+}
+
+/// One acknowledgment, however it is made, and what follows it: few records are looked at but those of which it tells news.
+fn hostile(seed: u64, burst: u32, mss: u16) {
+    let mut pair = flight(burst, mss);
+    let mut rng = Rng(seed);
+    let (mut answers, mut all, mut news) = (0, 0, 0);
+    for _ in 0..400 {
+        let conn = pair.ends[0].conn();
+        let (una, nxt) = (conn.snd.una, conn.snd.nxt);
+        if una == nxt {
+            break;
+        }
+        let step = [0, 0, 0, 0, 0, 0, 1, 700, u32::from(mss)][rng.below(9) as usize];
+        let ack = if una + step > nxt { nxt } else { una + step };
+        let blocks: Vec<_> = (0..rng.below(5))
+            .map(|_| block(&mut rng, ack, nxt, mss.into()))
+            .collect();
+        let (was, delivered) = (conn.sent.visits.0.get(), conn.rate.delivered);
+        let lost = conn.sent.lost() / u32::from(mss);
+        answer(&mut pair, ack, &blocks);
+        let conn = pair.ends[0].conn();
+        let visits = conn.sent.visits.0.get() - was;
+        let told = (conn.rate.delivered - delivered) / u32::from(mss);
+        // If nothing was lost after all: what acknowledgments before it found lost.
+        let revived = if conn.sent.lost() == 0 { lost } else { 0 };
+        assert!(
+            visits <= MOST + 3 * (told + revived),
+            "seed {seed}: {visits} records looked at for {told}"
+        );
+        answers += 1;
+        all += visits;
+        news += told;
+        conn.check();
+        let most = (conn.snd.nxt - conn.snd.una).unsigned_abs() + 8192;
+        assert!(
+            conn.heap_bytes() <= 3 * most as usize,
+            "{}",
+            conn.heap_bytes()
+        );
+        pair.now = pair.now + Duration::from_micros(rng.below(3000));
+        let now = pair.now;
+        if conn.deadline() <= now {
+            pair.ends[0].conn().on_timer(now);
+        }
+        let was = pair.ends[0].conn().sent.visits.0.get();
+        let left = pair.intercept().len() as u32;
+        let visits = pair.ends[0].conn().sent.visits.0.get() - was;
+        assert!(visits <= 8 * left + MOST, "{visits} for {left} segments");
+    }
+    let sent = all / answers;
+    assert!(
+        answers > 100 && sent < 64 + 3 * news / answers,
+        "{sent} each"
+    );
+}
+
+/// However SACK blocks are made, an acknowledgment costs what it tells and little more; and what is remembered is bounded by what is under way.
+#[test]
+fn no_acknowledgment_is_dear() {
+    for seed in 0..24 {
+        hostile(
+            seed,
+            [0, 65_000][seed as usize % 2],
+            [1460, 200][seed as usize / 2 % 2],
+        );
+    }
+}
+
+/// An application that writes single bytes to a peer that acknowledges nothing: records are bounded by segments, not by writes.
+#[test]
+fn small_pieces_are_remembered_together() {
+    let config = Config {
+        nagle: false,
+        ..Config::default()
+    };
+    let mut pair = Pair::established(&config, &config);
+    let conn = pair.ends[0].conn();
+    conn.congestion.window.cwnd = 1 << 20;
+    conn.snd.wnd = 1 << 20;
+    for _ in 0..20_000 {
+        pair.ends[0].write(&[1]);
+        let now = pair.now;
+        assert!(pair.ends[0].conn().output(now).is_some());
+    }
+    assert!(
+        records(&mut pair).len() < 150,
+        "{}",
+        records(&mut pair).len()
+    );
+    let conn = pair.ends[0].conn();
+    assert!(conn.heap_bytes() < 20_000, "{}", conn.heap_bytes());
+    conn.check();
+    let una = conn.snd.una;
+    answer_with_time(&mut pair, una + 20_000);
+    assert!(records(&mut pair).is_empty());
+}
+
+fn answer_with_time(pair: &mut Pair, ack: SeqNum) {
+    let mut header = pair.forge(0, Flags::ACK);
+    header.ack = ack;
+    pair.deliver(0, &header, Vec::new());
+}
+
+/// The least segment that a peer can ask for (Linux: 48 bytes of options and text): a full buffer is a bounded number of records, the text
+/// of a segment no less than half of it.
+#[test]
+fn tiny_segments_are_bounded() {
+    for mss in [0, 1, 48, 64] {
+        let mut pair = Pair::listening(1, &Config::default(), &Config::default());
+        let (_, syn, _) = pair.intercept().remove(0);
+        let config = Config {
+            burst: 65_000,
+            nagle: false,
+            ..Config::default()
+        };
+        let mut header = syn;
+        header.options.mss = Some(mss);
+        let now = pair.now;
+        let conn = Connection::open_passive(&config, &header, ISS[1], 99, now);
+        assert!(conn.send_mss() >= 48, "{}", conn.send_mss());
+        assert!(conn.full_segment() >= 48);
+    }
+}
