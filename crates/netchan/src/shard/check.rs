@@ -58,6 +58,7 @@ impl Shard {
         self.udp.iter().for_each(|(_, socket)| socket.check());
         let datagrams: usize = self.udp.iter().map(|(_, socket)| socket.depth()).sum();
         assert_eq!(datagrams, self.udp_queued, "datagrams that wait");
+        self.check_udp_lookup();
         self.check_memory();
         for (_, listener) in self.listeners.iter() {
             let (ready, embryos) = listener.depths();

@@ -74,7 +74,8 @@ impl Shard {
                         remote.ip(),
                     ))
         };
-        hearers.extend((self.udp.iter()).filter_map(|(number, s)| hears(s).then_some(number)));
+        let there = self.lookup.datagrams.hearers(local.ip(), local.port());
+        hearers.extend(there.filter(|&number| self.udp.get(number).is_some_and(hears)));
         if hearers.is_empty() {
             self.count(Counter::DropUdpNoSocket); // and no ICMP error (RFC 1122 §3.2.2)
         }

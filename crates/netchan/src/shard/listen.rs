@@ -2,7 +2,11 @@
 
 mod cookies;
 
-use std::{collections::VecDeque, net::IpAddr, task::Waker};
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
+    task::Waker,
+};
 
 use proto::{
     ip::Ecn,
@@ -11,7 +15,14 @@ use proto::{
     wire::tcp::{Flags, Header, SeqNum},
 };
 
-use super::{Shard, defaults::Defaults, fast_open::EarlyLimit, tcp::TcpOptions, wakers::Wakers};
+use super::{
+    Binding, Shard,
+    bound::{Member, Place},
+    defaults::Defaults,
+    fast_open::EarlyLimit,
+    tcp::TcpOptions,
+    wakers::Wakers,
+};
 use crate::{counters::Counter, limits, packet::Packet, socket::Readiness, steer::flow::FlowKey};
 
 /// A listening socket's part in one shard.
@@ -42,13 +53,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    fn matches(&self, local: IpAddr, port: u16) -> bool {
-        self.port == port
-            && match self.address {
-                IpAddr::V4(a) => local.is_ipv4() && (a.is_unspecified() || self.address == local),
-                IpAddr::V6(a) if a.is_unspecified() => local.is_ipv6() || !self.v6_only,
-                IpAddr::V6(_) => self.address == local,
-            }
+    fn place(&self) -> Place {
+        Place::new(SocketAddr::new(self.address, self.port), self.v6_only)
     }
 
     /// Connections to be accepted, and handshakes in progress.
@@ -92,17 +98,15 @@ impl Shard {
     /// Listens. `None`: too many listeners.
     pub fn listen(
         &mut self,
-        address: IpAddr,
-        port: u16,
-        v6_only: bool,
+        binding: &Binding,
         backlog: usize,
         options: TcpOptions,
     ) -> Option<u32> {
         self.keyed |= options.keys.is_some();
         let mut listener = Listener {
-            address,
-            port,
-            v6_only,
+            address: binding.address.ip(),
+            port: binding.address.port(),
+            v6_only: binding.v6_only,
             backlog,
             options,
             own: None,
@@ -115,7 +119,16 @@ impl Shard {
             wakers: Wakers::default(),
         };
         listener.begin_with(&self.defaults.config);
-        self.listeners.insert(listener).ok()
+        let place = listener.place();
+        let number = self.listeners.insert(listener).ok()?;
+        let member = Member {
+            number,
+            order: binding.order,
+            shares: binding.shares,
+            connected: false,
+        };
+        self.lookup.listeners.set(place, member);
+        Some(number)
     }
 
     /// The listener with this number.
@@ -141,30 +154,7 @@ impl Shard {
 
     /// The listener for an address and port; of several that share them (SO_REUSEPORT) the one that `flow` falls to.
     pub(super) fn listener_for(&self, local: IpAddr, port: u16, flow: u32) -> Option<u32> {
-        let first = self.first_listener_for(local, port)?;
-        let address = self.listeners.get(first)?.address;
-        let same = |l: &Listener| l.port == port && l.address == address;
-        let sharing = || self.listeners.iter().filter(|(_, l)| same(l));
-        let count = sharing().count();
-        let (number, _) = sharing().nth(flow as usize % count.max(1))?;
-        Some(number)
-    }
-
-    /// A listener for just this address goes before one for all.
-    fn first_listener_for(&self, local: IpAddr, port: u16) -> Option<u32> {
-        let mut found = None;
-        for (number, listener) in self.listeners.iter() {
-            if listener.matches(local, port) {
-                if !listener.address.is_unspecified() {
-                    return Some(number);
-                }
-                // Among those for all, the family's own goes before IPv6's that takes both.
-                if found.is_none() || listener.address.is_ipv4() {
-                    found = Some(number);
-                }
-            }
-        }
-        found
+        self.lookup.listeners.find(local, port, flow)
     }
 
     /// LISTEN took a SYN.
@@ -395,6 +385,7 @@ impl Shard {
         let Some(mut listener) = self.listeners.remove(number) else {
             return;
         };
+        self.lookup.listeners.remove(listener.place(), number);
         self.forget_early(number);
         let embryos = listener.embryos.drain(..).map(|embryo| embryo.0);
         for connection in listener.ready.drain(..).chain(embryos) {

@@ -1,6 +1,7 @@
 //! The shard: protocol state that one holder at a time touches through `&mut`. Inside there are no locks and no atomics.
 //! It knows nothing of regimes: packets come in by [`Shard::intake`] and leave by its outboxes.
 
+mod bound;
 mod check;
 mod defaults;
 mod fast_open;
@@ -32,7 +33,18 @@ use proto::{
     wire::ipv4::Protocol,
 };
 
+pub use self::{
+    bound::Binding,
+    defaults::{RECEIVE_BUFFER_MIN, Wishes},
+    fast_open::FastOpenOptions,
+    intake::Intake,
+    listen::Listener,
+    signed::{AoSettings, Auth, Keys, Network},
+    tcp::{Connect, Shape, TcpOptions, TcpSocket},
+    udp::{Destination, UdpSocket},
+};
 use self::{
+    bound::Lookup,
     defaults::Defaults,
     fast_open::FastOpens,
     memory::Memory,
@@ -41,15 +53,6 @@ use self::{
     table::Table,
     time_wait::{TimeWaits, Waiting},
     timer::Wheel,
-};
-pub use self::{
-    defaults::{RECEIVE_BUFFER_MIN, Wishes},
-    fast_open::FastOpenOptions,
-    intake::Intake,
-    listen::Listener,
-    signed::{AoSettings, Auth, Keys, Network},
-    tcp::{Connect, Shape, TcpOptions, TcpSocket},
-    udp::{Destination, UdpSocket},
 };
 use crate::{
     channel::Request,
@@ -105,6 +108,7 @@ pub struct Shard {
     time_waits: TimeWaits,
     listeners: Table<Listener>,
     udp: Table<UdpSocket>,
+    lookup: Lookup,
     mail: group::GroupMail,
     timers: Wheel,
     fast_opens: FastOpens,
@@ -207,6 +211,7 @@ impl Shard {
             time_waits: TimeWaits::new(room.connections),
             listeners: Table::with_capacity(limits::LISTENERS_PER_SHARD),
             udp: Table::with_capacity(limits::UDP_SOCKETS_PER_SHARD),
+            lookup: Lookup::default(),
             mail: group::GroupMail::default(),
             timers: Wheel::new(room.connections, now),
             fast_opens: FastOpens::default(),

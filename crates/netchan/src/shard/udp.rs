@@ -14,19 +14,28 @@ use std::{
 
 use proto::{
     time::Instant,
-    wire::udp::{HEADER_LEN, Header},
+    wire::{
+        ipv4::Protocol,
+        udp::{HEADER_LEN, Header},
+    },
 };
 
 pub(super) use self::errors::Report;
 pub use self::send::Destination;
 use self::{errors::ErrorQueue, receive::Waiting, send::Corked};
-use super::{Addresses, Shard, wakers::Wakers};
+use super::{
+    Addresses, Binding, Shard,
+    bound::{Member, Place},
+    wakers::Wakers,
+    widen,
+};
 use crate::{
     counters::Counter,
     emit::IpFields,
     limits,
     packet::Packet,
     socket::{Readiness, UdpOptions, multicast::Settings},
+    steer::{flow::FlowKey, short},
 };
 
 /// A UDP socket's part in one shard.
@@ -37,6 +46,9 @@ pub struct UdpSocket {
     /// Set by connect(2): only this peer is heard.
     pub peer: Option<SocketAddr>,
     v6_only: bool,
+    /// As [`Binding`] has them.
+    order: u64,
+    shares: bool,
     queue: VecDeque<Waiting>,
     /// What these count against SO_RCVBUF, bytes.
     queued: usize,
@@ -75,6 +87,29 @@ impl UdpSocket {
             None => {}
         }
         Some(score)
+    }
+
+    /// Where it is found, and as what.
+    fn member(&self, number: u32) -> (Place, Member) {
+        let member = Member {
+            number,
+            order: self.order,
+            shares: self.shares,
+            connected: self.peer.is_some(),
+        };
+        (Place::new(self.local, self.v6_only), member)
+    }
+
+    /// The flow of a connected one.
+    fn flow(&self) -> Option<FlowKey> {
+        let peer = self.peer?;
+        Some(FlowKey {
+            local: self.local.ip(),
+            remote: peer.ip(),
+            local_port: self.local.port(),
+            remote_port: peer.port(),
+            protocol: Protocol::UDP,
+        })
     }
 
     /// Datagrams that wait.
@@ -182,7 +217,7 @@ impl Shard {
         if self.is_for_many(&packet, destination) {
             return self.udp_to_hearers(packet, &header, (local, remote), is_bare, now);
         }
-        let Some(number) = self.udp_socket_for(local, remote) else {
+        let Some(number) = self.udp_socket_for(local, remote, packet.meta.flow) else {
             if is_bare {
                 return self.count(Counter::DropUdpChecksum);
             }
@@ -235,26 +270,85 @@ impl Shard {
         socket.wakers.wake(Readiness::READABLE, &mut self.woken);
     }
 
-    fn udp_socket_for(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
-        // Few sockets share a shard, and connected ones are rare: a scan. Many are served by a table when an experiment asks for it.
-        self.udp
-            .iter()
-            .filter_map(|(number, socket)| Some((socket.score(local, remote)?, number)))
-            .max_by_key(|(score, _)| *score)
-            .map(|(_, number)| number)
+    /// The socket for a datagram of the flow with this (short) hash: the one that is connected to its sender, or one that is bound to its
+    /// destination.
+    fn udp_socket_for(&self, local: SocketAddr, remote: SocketAddr, flow: u32) -> Option<u32> {
+        let is_connected = |&number: &u32| {
+            let socket = self.udp.get(number);
+            socket.is_some_and(|s| s.peer == Some(remote) && s.score(local, remote).is_some())
+        };
+        if !self.lookup.connected.is_empty()
+            && let Some(&number) = self.lookup.connected.find(widen(flow), is_connected)
+        {
+            return Some(number);
+        }
+        self.lookup.datagrams.find(local.ip(), local.port(), flow)
     }
 
-    /// Opens a socket on `local`. `None`: too many.
+    /// Enters a socket where it is found, by its address and its peer.
+    fn udp_enter(&mut self, number: u32) {
+        let Some(socket) = self.udp.get(number) else {
+            return;
+        };
+        let (place, member) = socket.member(number);
+        self.lookup.datagrams.set(place, member);
+        let Some(flow) = socket.flow() else { return };
+        let (udp, hash) = (&self.udp, &self.host.flow_hash);
+        let of = |key: &FlowKey| widen(short(hash.hash(key)));
+        let again = |&n: &u32| udp.get(n).and_then(UdpSocket::flow).map_or(0, |f| of(&f));
+        self.lookup
+            .connected
+            .insert_unique(of(&flow), number, again);
+    }
+
+    /// Takes it out there.
+    fn udp_take_out(&mut self, number: u32) {
+        let Some(socket) = self.udp.get(number) else {
+            return;
+        };
+        self.lookup
+            .datagrams
+            .remove(socket.member(number).0, number);
+        if let Some(flow) = socket.flow() {
+            let hash = widen(short(self.host.flow_hash.hash(&flow)));
+            if let Ok(entry) = self.lookup.connected.find_entry(hash, |&n| n == number) {
+                entry.remove();
+            }
+        }
+    }
+
+    /// Connects it to `peer`, or to nobody, with `local` as its address.
+    pub fn udp_connect(&mut self, number: u32, local: SocketAddr, peer: Option<SocketAddr>) {
+        self.udp_take_out(number);
+        if let Some(socket) = self.udp.get_mut(number) {
+            (socket.local, socket.peer) = (local, peer);
+        }
+        self.udp_enter(number);
+    }
+
+    /// Panics if a socket is not found where it should be, or is found where it is not.
+    pub(super) fn check_udp_lookup(&self) {
+        for (number, socket) in self.udp.iter() {
+            let (ip, port) = (socket.local.ip(), socket.local.port());
+            let mut found = self.lookup.datagrams.hearers(ip, port);
+            assert!(found.any(|n| n == number), "a socket is not at its address");
+        }
+        let connected = self.udp.iter().filter(|(_, s)| s.peer.is_some()).count();
+        assert_eq!(connected, self.lookup.connected.len(), "connected sockets");
+    }
+
+    /// Opens a bound socket. `None`: too many.
     pub(crate) fn udp_open(
         &mut self,
-        local: SocketAddr,
-        v6_only: bool,
+        binding: &Binding,
         (fields, options): (IpFields, UdpOptions),
     ) -> Option<u32> {
         let mut socket = UdpSocket {
-            local,
+            local: binding.address,
             peer: None,
-            v6_only,
+            v6_only: binding.v6_only,
+            order: binding.order,
+            shares: binding.shares,
             queue: VecDeque::with_capacity(places(options)),
             queued: 0,
             drops: 0,
@@ -268,9 +362,10 @@ impl Shard {
             multicast: None,
         };
         socket.keep_errors(options.errors);
-        let number = self.udp.insert(socket).ok();
+        let number = self.udp.insert(socket).ok()?;
+        self.udp_enter(number);
         self.publish_load();
-        number
+        Some(number)
     }
 
     /// The socket with this number.
@@ -285,6 +380,7 @@ impl Shard {
 
     /// Closes it.
     pub fn udp_close(&mut self, number: u32) {
+        self.udp_take_out(number);
         if let Some(socket) = self.udp.remove(number) {
             self.udp_queued -= socket.queue.len();
             self.datagram_gone(socket.memory());

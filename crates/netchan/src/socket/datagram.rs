@@ -171,12 +171,12 @@ impl Datagram {
 impl Socket {
     /// A bound datagram socket starts to receive.
     pub(super) fn open_datagram(&self, fresh: &Fresh) -> io::Result<()> {
-        let Some((_, local)) = fresh.binding() else {
+        let Some(binding) = fresh.as_bound() else {
             return Err(error(libc::EINVAL));
         };
         let shards = match &self.stack().host.places {
             Some(places) => {
-                let own = places.of_port(local.port());
+                let own = places.of_port(binding.address.port());
                 own..own + 1
             }
             None => 0..self.stack().cells.len(),
@@ -189,7 +189,7 @@ impl Socket {
         let options = fresh.udp_options(&self.stack().host);
         for shard in shards {
             let part = self.stack().with_shard(shard, |shard, _| {
-                shard.udp_open(local, fresh.v6_only, (fresh.fields(), options))
+                shard.udp_open(&binding, (fresh.fields(), options))
             });
             match part {
                 Some(part) => datagram.parts.push(part),
@@ -227,19 +227,16 @@ impl Socket {
         let Some(Role::Datagram(datagram)) = self.role.get() else {
             return Err(error(libc::EINVAL));
         };
-        let bound = fresh.binding().map(|(_, address)| address);
+        let Some((_, bound)) = fresh.binding() else {
+            return Err(error(libc::EINVAL));
+        };
+        // As Linux: a connected socket has the source address that its route gives it.
+        let local = match source {
+            Some(source) if bound.ip().is_unspecified() => SocketAddr::new(source, bound.port()),
+            _ => bound,
+        };
         datagram.each(self.stack(), |shard, part| {
-            if let Some(socket) = shard.udp_mut(part) {
-                socket.peer = peer;
-                // As Linux: a connected socket has the source address that its route gives it.
-                match (source, bound) {
-                    (Some(source), Some(bound)) if bound.ip().is_unspecified() => {
-                        socket.local.set_ip(source)
-                    }
-                    (None, Some(bound)) => socket.local = bound,
-                    _ => {}
-                }
-            }
+            shard.udp_connect(part, local, peer)
         });
         Ok(())
     }

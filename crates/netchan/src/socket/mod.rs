@@ -143,11 +143,11 @@ impl Socket {
         if fresh.binding().is_none() {
             self.bind_fresh(&mut fresh, SocketAddr::new(self.wildcard(), 0))?;
         }
-        let Some((id, address)) = fresh.binding() else {
+        let Some((id, _)) = fresh.binding() else {
             return Err(error(libc::EINVAL));
         };
         self.stack().directory.listen(id).map_err(error)?;
-        let listening = Listening::open(self.stack(), address, backlog, &fresh)?;
+        let listening = Listening::open(self.stack(), backlog, &fresh)?;
         let _ = self.role.set(Role::Listening(Box::new(listening)));
         Ok(())
     }

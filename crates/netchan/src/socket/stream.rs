@@ -402,24 +402,17 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    pub fn open(
-        stack: &Stack,
-        address: SocketAddr,
-        backlog: usize,
-        fresh: &Fresh,
-    ) -> io::Result<Self> {
+    pub fn open(stack: &Stack, backlog: usize, fresh: &Fresh) -> io::Result<Self> {
+        let Some(binding) = fresh.as_bound() else {
+            return Err(error(libc::EINVAL));
+        };
+        let address = binding.address;
         let backlog = backlog.min(limits::BACKLOG_MAX);
         let options = fresh.tcp_options();
         let mut parts = Vec::with_capacity(stack.cells.len());
         for shard in 0..stack.cells.len() {
             let part = stack.with_shard(shard, |shard, _| {
-                shard.listen(
-                    address.ip(),
-                    address.port(),
-                    fresh.v6_only,
-                    backlog,
-                    options.clone(),
-                )
+                shard.listen(&binding, backlog, options.clone())
             });
             match part {
                 Some(part) => parts.push(part),

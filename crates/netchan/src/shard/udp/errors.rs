@@ -17,6 +17,7 @@ use crate::{
     counters::Counter,
     limits,
     socket::{Discovery, ErrorOrigin, Readiness, ReceivedError, SocketError},
+    steer::{flow::FlowKey, short},
 };
 
 /// No shorter IPv4 path is believed in for UDP, as in Linux (`min_pmtu`): below it datagrams go without DF, so that a forged ICMP error
@@ -199,7 +200,15 @@ impl UdpSocket {
 impl Shard {
     /// An ICMP error about a datagram. It must name a socket of ours; one without an error queue must be connected to that peer.
     pub(in crate::shard) fn udp_icmp(&mut self, report: &Report<'_>, now: Instant) {
-        let number = self.udp_socket_for(report.local, report.remote);
+        let flow = FlowKey {
+            local: report.local.ip(),
+            remote: report.remote.ip(),
+            local_port: report.local.port(),
+            remote_port: report.remote.port(),
+            protocol: Protocol::UDP,
+        };
+        let flow = short(self.host.flow_hash.hash(&flow));
+        let number = self.udp_socket_for(report.local, report.remote, flow);
         let Some(socket) = number.and_then(|number| self.udp.get_mut(number)) else {
             return self.count(Counter::DropIcmp);
         };

@@ -16,7 +16,7 @@ use crate::{
     errno::error,
     host::Host,
     limits,
-    shard::{FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Shape, TcpOptions, Wishes},
+    shard::{Binding, FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Shape, TcpOptions, Wishes},
     socket::{UdpOptions, ao, multicast},
 };
 
@@ -114,6 +114,17 @@ impl Fresh {
     /// Id in the directory, and address, once it is bound.
     pub fn binding(&self) -> Option<(u64, SocketAddr)> {
         self.binding.as_deref().copied()
+    }
+
+    /// The same for a shard.
+    pub fn as_bound(&self) -> Option<Binding> {
+        let (order, address) = self.binding()?;
+        Some(Binding {
+            address,
+            v6_only: self.v6_only,
+            order,
+            shares: self.reuse_port,
+        })
     }
 
     /// It is bound.

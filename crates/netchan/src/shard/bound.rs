@@ -1,0 +1,297 @@
+//! Sockets by the address and port that they are bound to: found by a packet's destination without a look at any other socket.
+//!
+//! Of several that share one address (SO_REUSEPORT), the flow's hash names one: evenly, and always the same. Where they share it by
+//! SO_REUSEADDR alone, the last one bound has it, as on Linux.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use hashbrown::HashTable;
+
+/// What a socket is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    ip: IpAddr,
+    port: u16,
+    /// IPv6's wildcard that takes IPv4, too.
+    dual: bool,
+}
+
+impl Place {
+    /// Of a socket at `address`.
+    pub fn new(address: SocketAddr, v6_only: bool) -> Self {
+        let ip = address.ip();
+        Self {
+            ip,
+            port: address.port(),
+            dual: ip.is_ipv6() && ip.is_unspecified() && !v6_only,
+        }
+    }
+
+    /// Those that a packet to `ip` and `port` may be for, the best first: the address itself, the wildcard of its family, the one of both.
+    fn of_destination(ip: IpAddr, port: u16) -> [Self; 3] {
+        let at = |ip, dual| Self { ip, port, dual };
+        let own = match ip {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let both = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        [at(ip, false), at(own, false), at(both, true)]
+    }
+
+    /// Programs choose what they bind to, not peers: no key.
+    fn hash(&self) -> u64 {
+        let ip = match self.ip {
+            IpAddr::V4(ip) => u64::from(ip.to_bits()),
+            IpAddr::V6(ip) => {
+                let (high, low) = (ip.to_bits() >> 64, ip.to_bits() & u128::from(u64::MAX));
+                #[allow(clippy::cast_possible_truncation)] // both are halves
+                let (high, low) = (high as u64, low as u64);
+                high.rotate_left(17) ^ low ^ 1 << 40
+            }
+        };
+        let word = ip ^ u64::from(self.port) << 44 ^ u64::from(self.dual) << 43;
+        let mixed = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ mixed >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+/// How a socket is bound.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding {
+    /// Unspecified: every address of the family (of both, if IPv6 and not `v6_only`).
+    pub address: SocketAddr,
+    /// IPV6_V6ONLY.
+    pub v6_only: bool,
+    /// Grows with each bind: the same order in every shard.
+    pub order: u64,
+    /// SO_REUSEPORT.
+    pub shares: bool,
+}
+
+/// A socket among those of one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its number in the shard.
+    pub number: u32,
+    /// As [`Binding`] has it.
+    pub order: u64,
+    /// As [`Binding`] has it.
+    pub shares: bool,
+    /// Connected: found by its flow, not by its address.
+    pub connected: bool,
+}
+
+/// The sockets of one place.
+#[derive(Debug)]
+struct Group {
+    place: Place,
+    /// In the order in which they were bound.
+    members: Vec<Member>,
+    /// Which of them take what is for the address: all that share the port, or the last one bound.
+    takers: Vec<u32>,
+}
+
+impl Group {
+    fn choose_takers(&mut self) {
+        self.takers.clear();
+        let open = || self.members.iter().filter(|m| !m.connected);
+        match open().next_back() {
+            Some(last) if last.shares => {
+                self.takers
+                    .extend(open().filter(|m| m.shares).map(|m| m.number));
+            }
+            last => self.takers.extend(last.map(|m| m.number)),
+        }
+    }
+}
+
+/// The bound sockets of a shard.
+#[derive(Debug, Default)]
+pub struct Lookup {
+    /// Listeners.
+    pub listeners: Bound,
+    /// UDP sockets.
+    pub datagrams: Bound,
+    /// From a flow's (short) hash to the UDP socket that is connected so.
+    pub connected: HashTable<u32>,
+}
+
+/// The bound sockets of one kind in a shard.
+#[derive(Debug, Default)]
+pub struct Bound {
+    groups: HashTable<Group>,
+}
+
+impl Bound {
+    /// A socket is bound, or connected, or no longer connected.
+    pub fn set(&mut self, place: Place, member: Member) {
+        let same = |group: &Group| group.place == place;
+        let new = || Group {
+            place,
+            members: Vec::new(),
+            takers: Vec::new(),
+        };
+        let hash = |group: &Group| group.place.hash();
+        let entry = self.groups.entry(place.hash(), same, hash);
+        let mut entry = entry.or_insert_with(new);
+        let group = entry.get_mut();
+        group.members.retain(|m| m.number != member.number);
+        let at = group.members.partition_point(|m| m.order < member.order);
+        group.members.insert(at, member);
+        group.choose_takers();
+    }
+
+    /// A socket is gone from there.
+    pub fn remove(&mut self, place: Place, number: u32) {
+        let same = |group: &Group| group.place == place;
+        let Ok(mut entry) = self.groups.find_entry(place.hash(), same) else {
+            return;
+        };
+        let group = entry.get_mut();
+        group.members.retain(|m| m.number != number);
+        group.choose_takers();
+        if group.members.is_empty() {
+            entry.remove();
+        }
+    }
+
+    fn groups_for(&self, ip: IpAddr, port: u16) -> impl Iterator<Item = &Group> {
+        let places = Place::of_destination(ip, port).into_iter();
+        places.filter_map(|place| self.groups.find(place.hash(), |g| g.place == place))
+    }
+
+    /// The socket that takes what is for this address and port, and belongs to the flow of this (short) hash.
+    pub fn find(&self, ip: IpAddr, port: u16, flow: u32) -> Option<u32> {
+        let mut groups = self.groups_for(ip, port);
+        let takers = &groups.find(|group| !group.takers.is_empty())?.takers;
+        takers.get(among(flow, takers.len())).copied()
+    }
+
+    /// All sockets that hear what is for this address and port, connected or not.
+    pub fn hearers(&self, ip: IpAddr, port: u16) -> impl Iterator<Item = u32> {
+        let groups = self.groups_for(ip, port);
+        groups.flat_map(|group| group.members.iter().map(|m| m.number))
+    }
+}
+
+/// Maps a short hash evenly to `0..n`: by its upper bits, since the lowest one is always set (`FlowHash`), and those of the long hash
+/// that choose the shard are not among them.
+const fn among(flow: u32, n: usize) -> usize {
+    crate::steer::spread((flow as u64) << 32, n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steer::{
+        flow::{FlowHash, FlowKey},
+        short, spread,
+    };
+    use proto::wire::ipv4::Protocol;
+
+    const PORT: u16 = 53;
+
+    fn place(ip: &str, v6_only: bool) -> Place {
+        Place::new(SocketAddr::new(ip.parse().unwrap(), PORT), v6_only)
+    }
+
+    fn member(number: u32, shares: bool) -> Member {
+        Member {
+            number,
+            order: u64::from(number),
+            shares,
+            connected: false,
+        }
+    }
+
+    fn find(bound: &Bound, ip: &str) -> Option<u32> {
+        bound.find(ip.parse().unwrap(), PORT, 1)
+    }
+
+    #[test]
+    fn the_nearest_address_goes_first() {
+        let mut bound = Bound::default();
+        let there = [
+            ("::", false),
+            ("::", true),
+            ("0.0.0.0", false),
+            ("10.0.0.1", false),
+        ];
+        for (number, (ip, v6_only)) in (0..).zip(there) {
+            bound.set(place(ip, v6_only), member(number, false));
+        }
+        assert_eq!(find(&bound, "10.0.0.1"), Some(3));
+        assert_eq!(find(&bound, "10.0.0.2"), Some(2));
+        assert_eq!(find(&bound, "fd00::1"), Some(1));
+        bound.remove(place("0.0.0.0", false), 2);
+        assert_eq!(find(&bound, "10.0.0.2"), Some(0), "both families'");
+        bound.remove(place("::", true), 1);
+        assert_eq!(find(&bound, "fd00::1"), Some(0));
+        assert_eq!(bound.find([10, 0, 0, 1].into(), PORT + 1, 1), None);
+        bound.remove(place("::", false), 0);
+        bound.remove(place("10.0.0.1", false), 3);
+        assert!(bound.groups.is_empty());
+    }
+
+    #[test]
+    fn the_last_one_bound_has_it_unless_it_shares() {
+        let (mut bound, here) = (Bound::default(), place("0.0.0.0", false));
+        // In another order than they were bound in, as two shards may hear of it.
+        [2, 0, 1]
+            .into_iter()
+            .for_each(|n| bound.set(here, member(n, false)));
+        assert_eq!(find(&bound, "10.0.0.1"), Some(2));
+        bound.remove(here, 2);
+        assert_eq!(find(&bound, "10.0.0.1"), Some(1));
+        bound.set(here, member(5, true));
+        bound.set(here, member(6, true));
+        let found = [1, u32::MAX].map(|flow| bound.find([10, 0, 0, 1].into(), PORT, flow));
+        assert_eq!(
+            found,
+            [Some(5), Some(6)],
+            "those that share, among themselves"
+        );
+        let connected = Member {
+            connected: true,
+            ..member(6, true)
+        };
+        bound.set(here, connected);
+        let found = [1, u32::MAX].map(|flow| bound.find([10, 0, 0, 1].into(), PORT, flow));
+        assert_eq!(found, [Some(5); 2]);
+        let hearers: Vec<_> = bound.hearers([10, 0, 0, 1].into(), PORT).collect();
+        assert_eq!(hearers, [0, 1, 5, 6]);
+    }
+
+    /// However many share a port in however many shards: each gets its part, within four standard deviations, in each shard.
+    #[test]
+    fn flows_are_spread_evenly() {
+        const FLOWS: u16 = 20_000;
+        let hash = FlowHash::new(&[7; 16]);
+        for protocol in [Protocol::TCP, Protocol::UDP] {
+            for shards in [1, 2, 3, 8, 64] {
+                for sockets in [2, 3, 4, 5, 8, 16] {
+                    let mut bound = Bound::default();
+                    (0..sockets).for_each(|n| bound.set(place("::", false), member(n, true)));
+                    let mut got = vec![vec![0; sockets as usize]; shards];
+                    for remote_port in 0..FLOWS {
+                        let key = FlowKey {
+                            local: [10, 0, 0, 1].into(),
+                            remote: [10, 0, 0, 2].into(),
+                            local_port: PORT,
+                            remote_port,
+                            protocol,
+                        };
+                        let flow = hash.hash(&key);
+                        let number = bound.find(key.local, PORT, short(flow)).unwrap();
+                        got[spread(flow, shards)][number as usize] += 1;
+                    }
+                    let parts = f64::from(sockets) * shards as f64;
+                    let mean = f64::from(FLOWS) / parts;
+                    let most = 4.5 * (mean * (1.0 - 1.0 / parts)).sqrt();
+                    let even = |&n: &i32| (f64::from(n) - mean).abs() <= most;
+                    assert!(got.iter().flatten().all(even), "{mean} +- {most}: {got:?}");
+                }
+            }
+        }
+    }
+}
