@@ -50,6 +50,7 @@ fn start((regime, dispatch): (Regime, Dispatch)) -> Net {
 }
 
 /// Makes trips until a batch of them was quick, for a while; how long the quickest one took, if it was ended.
+#[allow(clippy::disallowed_methods)] // a test's stopwatch
 fn best(mut trip: impl FnMut()) -> Duration {
     let since = Instant::now();
     let mut best = Duration::MAX;
@@ -63,6 +64,7 @@ fn best(mut trip: impl FnMut()) -> Duration {
 }
 
 /// Calls until the answer is something else than "not yet".
+#[allow(clippy::disallowed_methods)] // a patience in the machine's time
 fn until<R>(what: &str, mut call: impl FnMut() -> io::Result<R>) -> R {
     let since = Instant::now();
     loop {
