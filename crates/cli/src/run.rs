@@ -13,18 +13,18 @@ use clap::builder::PossibleValuesParser;
 use netchan::{
     Dispatch, Regime,
     environment::{self, HandedOn},
+    link::specification::{Kind, Specification},
 };
 
 use crate::{
     elf,
     failure::{Failure, Outcome, at, failed, usage},
-    netlink,
 };
+
+mod plan;
 
 /// The preload library's file.
 const LIBRARY: &str = "libnetchan_preload.so";
-/// TAP names tried for a run without `--link`.
-const NAMES_MAX: u8 = 100;
 
 /// Runs an unmodified program on netchan
 #[derive(clap::Args, Default)]
@@ -32,7 +32,8 @@ const NAMES_MAX: u8 = 100;
     after_help = "The program's internet sockets live in a stack inside its own process; its process number, signals, files and exit \
         status are its own. What netchan does not serve (UNIX sockets, netlink, 127.0.0.0/8) stays with the kernel. \
         Without --link (and --config) it gets a TAP device of its own, nc0 or the next free name: the program is 10.77.0.2 and fd77::2 \
-        there, this machine 10.77.0.1 and fd77::1 (10.77.1.x for nc1, and so on). That needs root, or CAP_NET_ADMIN.\n\n\
+        there, this machine 10.77.0.1 and fd77::1 (10.77.1.x for nc1, and so on); with --address it is there, and this machine the first other \
+        address of that network, or the --gateway. That needs root, or CAP_NET_ADMIN.\n\n\
         Examples:\n  netchan run -- python3 -m http.server 8000     then: curl http://10.77.0.2:8000/\n  \
         netchan run --link tap:nc5 --address 192.168.7.2/24 --gateway 192.168.7.1 -- curl http://example.org/\n  \
         netchan run --regime locked --dispatch deferred -- iperf3 -s"
@@ -42,10 +43,10 @@ pub struct Arguments {
     #[arg(long, value_name = "LINK", conflicts_with = "config")]
     pub link: Option<String>,
     /// An address with its prefix length, such as 10.77.0.2/24 or fd77::2/64 (may be repeated)
-    #[arg(long, value_name = "ADDRESS/PREFIX", requires = "link")]
+    #[arg(long, value_name = "ADDRESS/PREFIX", conflicts_with = "config")]
     pub address: Vec<String>,
     /// The default gateway; once for each family
-    #[arg(long, value_name = "ADDRESS", requires = "link")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
     pub gateway: Vec<String>,
     /// Addresses that stay with the kernel beside its loopback, such as 10.0.0.0/8 (may be repeated)
     #[arg(long, value_name = "PREFIX")]
@@ -89,10 +90,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let mut settings = settings(arguments)?;
     let plan = match (&arguments.link, &arguments.config) {
-        (None, None) => Some(default_link()?),
+        (None, None) => Some(plan::default_link(&arguments.address, &arguments.gateway)?),
         _ => None,
     };
     if let Some(plan) = &plan {
+        settings.retain(|(name, _)| ![environment::ADDRESS, environment::GATEWAY].contains(name));
         settings.extend(plan.settings());
     }
     let path = elf::check(program).map_err(failed)?;
@@ -132,7 +134,9 @@ fn settings(arguments: &Arguments) -> Result<Vec<(&'static str, OsString)>, Fail
     }
     if let Some(link) = &arguments.link {
         given.push((environment::LINK, link.into()));
-        if arguments.address.is_empty() && link.split([':', ',']).next() != Some("loop") {
+        let parsed: Specification = link.parse().map_err(usage)?;
+        let goes_without = matches!(parsed.kind, Kind::Loop | Kind::Wire);
+        if arguments.address.is_empty() && !goes_without {
             return Err(usage(format!(
                 "--link {link} needs an address of its own: --address 10.77.0.2/24"
             )));
@@ -203,72 +207,6 @@ fn in_options(message: &str) -> String {
         .fold(message.to_owned(), |text, (variable, option)| {
             text.replace(variable, option)
         })
-}
-
-/// A link for whoever did not name one.
-struct Plan {
-    name: String,
-    link: String,
-    address: [String; 2],
-    machine: String,
-}
-
-impl Plan {
-    fn announcement(&self, program: &str) -> String {
-        format!(
-            "{program} is at {} and {} on tap:{}; this machine's end is {}",
-            self.address[0], self.address[1], self.name, self.machine
-        )
-    }
-
-    fn settings(&self) -> [(&'static str, OsString); 3] {
-        let addresses = format!("{}/24,{}/64", self.address[0], self.address[1]);
-        [
-            (environment::LINK, self.link.clone().into()),
-            (environment::ADDRESS, addresses.into()),
-            (environment::GATEWAY, self.machine.clone().into()),
-        ]
-    }
-}
-
-fn default_link() -> Result<Plan, Failure> {
-    let advice = "\nA run without --link makes a TAP device, which takes root (or CAP_NET_ADMIN). As another user: let root make one for you,\n  \
-        sudo ip tuntap add nc0 mode tap user $USER && sudo ip addr add 10.77.0.1/24 dev nc0 && sudo ip link set nc0 up\n\
-        and name it: netchan run --link tap:nc0 --address 10.77.0.2/24 -- …; or see it all without root: netchan demo";
-    let tun = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/net/tun");
-    tun.map_err(|e| failed(format!("/dev/net/tun: {e}{advice}")))?;
-    let may = rustix::thread::capabilities(None).is_ok_and(|sets| {
-        sets.effective
-            .contains(rustix::thread::CapabilitySet::NET_ADMIN)
-    });
-    if !may {
-        return Err(failed(format!("no right to make a network device{advice}")));
-    }
-    let free = (0..NAMES_MAX).find(|n| netlink::index(&format!("nc{n}")).is_err());
-    let n = free.ok_or_else(|| {
-        failed(format!(
-            "nc0 to nc{} are all taken: name a link with --link",
-            NAMES_MAX - 1
-        ))
-    })?;
-    let net6 = if n == 0 {
-        "fd77::".to_owned()
-    } else {
-        format!("fd77:0:0:{n:x}::")
-    };
-    Ok(Plan {
-        name: format!("nc{n}"),
-        link: if netlink::has_ipv6() {
-            format!("tap:nc{n},peer=10.77.{n}.1/24,peer={net6}1/64")
-        } else {
-            format!("tap:nc{n},peer=10.77.{n}.1/24")
-        },
-        address: [format!("10.77.{n}.2"), format!("{net6}2")],
-        machine: format!("10.77.{n}.1"),
-    })
 }
 
 /// The preload library: `NETCHAN_PRELOAD`, beside the program, or in `../lib/netchan`.

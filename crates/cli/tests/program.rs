@@ -97,7 +97,7 @@ fn wrong_usage_is_2() {
         &["show", "links", "--watch=0"],
         &["run"],
         &["run", "--link", "tap:nc9", "--", "true"],
-        &["run", "--address", "10.0.0.1/24", "--", "true"],
+        &["run", "--address", "10.0.0.1/32", "--", "true"],
         &[
             "run",
             "--link",
@@ -120,6 +120,38 @@ fn wrong_usage_is_2() {
         assert!(out.is_empty() && !err.is_empty(), "{arguments:?}");
         assert!(!err.contains("panicked"), "{arguments:?}: {err}");
     }
+}
+
+#[test]
+fn what_is_wrong_with_a_link_is_said_before_what_is_missing() {
+    for (link, reason) in [
+        ("tapp:nc0", "unknown kind `tapp` (did you mean `tap`?)"),
+        (
+            "tap:nc0,peeer=10.0.0.1/24",
+            "unknown option `peeer` (did you mean `peer`?)",
+        ),
+        ("tap:nc0,peer=10.0.0.1", "option `peer`"),
+        ("tap:nc0", "--address"),
+        ("wire:x", "leads nowhere"),
+        ("wire:x,delay=1ms", "leads nowhere"),
+    ] {
+        let (status, _, err) = run(&["run", "--link", link, "--", "true"]);
+        assert_eq!(status, 2, "{link}: {err}");
+        let line = err.lines().next().unwrap_or_default();
+        assert!(line.contains(reason), "{link}: {err}");
+        assert!(!err.contains("NETCHAN_"), "{link}: {err}");
+        let needs = err.contains("needs an address");
+        assert_eq!(needs, link == "tap:nc0", "{link}: {err}");
+    }
+    let file = std::env::temp_dir().join(format!("netchan-wire-{}.toml", std::process::id()));
+    std::fs::write(
+        &file,
+        "[[link]]\nkind = \"wire\"\nname = \"x\"\naddress = [\"10.0.0.1/24\"]\n",
+    )
+    .unwrap();
+    let (status, _, err) = run(&["run", "--config", file.to_str().unwrap(), "--", "true"]);
+    std::fs::remove_file(&file).unwrap();
+    assert!(status == 1 && err.contains("leads nowhere"), "{err}");
 }
 
 #[test]

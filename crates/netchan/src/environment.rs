@@ -2,7 +2,12 @@
 
 use std::io;
 
-use crate::{Builder, Net, Regime, config::Config, errno::invalid};
+use crate::{
+    Builder, Net, Regime,
+    config::Config,
+    errno::invalid,
+    link::specification::{self, Kind, Specification},
+};
 
 pub(crate) mod handed;
 
@@ -57,6 +62,8 @@ pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder>
         (None, None) => return Err(invalid(format!("neither {LINK} nor {CONFIG} is set"))),
     };
     // What is wrong with a link names it.
+    let parsed = specification::parse(&link)?;
+    leads_somewhere(std::slice::from_ref(&parsed))?;
     let mut builder = Net::builder().handed(handed()?).link(&link)?;
     for address in list(variable(ADDRESS).as_deref()) {
         builder = builder
@@ -95,6 +102,19 @@ fn finish(builder: Builder, variable: &dyn Fn(&str) -> Option<String>) -> io::Re
     Ok(builder.said_by("program"))
 }
 
+/// A wire has its two ends in one process, in which this stack is alone.
+fn leads_somewhere(links: &[Specification]) -> io::Result<()> {
+    let wires = || links.iter().filter(|link| link.kind == Kind::Wire);
+    let alone = |wire: &&Specification| wires().filter(|w| w.name == wire.name).count() < 2;
+    match wires().find(alone) {
+        None => Ok(()),
+        Some(wire) => Err(invalid(format!(
+            "link `{wire}` leads nowhere: a wire lies in memory, and nothing else in the program's process can open its other end; \
+             a tap leads to this machine, a packet link to its network"
+        ))),
+    }
+}
+
 fn switch(name: &str, value: &str) -> io::Result<bool> {
     let what = |_| invalid(format!("{name}: '{value}' is neither true nor false"));
     value.parse().map_err(what)
@@ -103,6 +123,10 @@ fn switch(name: &str, value: &str) -> io::Result<bool> {
 fn from_file(path: &str, handed: Handed) -> io::Result<Builder> {
     let config = Config::load(path)
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
+    let links: Vec<_> = (config.links.iter())
+        .map(|link| link.specification.clone())
+        .collect();
+    leads_somewhere(&links)?;
     let builder = Builder::default().handed(handed).configured(&config);
     builder.map_err(|e| io::Error::new(e.kind(), format!("{path}: {e}")))
 }

@@ -138,6 +138,27 @@ fn a_program_that_never_came_to_netchan_is_named_at_its_end() {
 }
 
 #[test]
+fn an_address_without_a_link_is_on_a_tap_of_its_own() {
+    let output = script(
+        "address",
+        "cat > serve.py <<'END'\n\
+import socket\n\
+listener = socket.create_server(('0.0.0.0', 9)); stream = listener.accept()[0]; stream.sendall(b'served'); stream.close()\n\
+END\n\
+         $netchan run --address 10.7.9.7/24 -- python3 serve.py & S=$!\n\
+         await python3 -c 'import socket; socket.create_connection((\"10.7.9.7\", 9), 5).recv(9).decode() == \"served\" or exit(1)' && echo served\n\
+         wait $S",
+    );
+    says(
+        output,
+        &[
+            "served",
+            "is at 10.7.9.7 on tap:nc0; this machine's end is 10.7.9.1",
+        ],
+    );
+}
+
+#[test]
 fn mosquitto_serves() {
     let there = Command::new("mosquitto").arg("-h").output().is_ok();
     if !there {

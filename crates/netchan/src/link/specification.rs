@@ -1,5 +1,6 @@
 //! Links as people write them: `KIND[:NAME][,option=value]...`, checked and opened.
 
+mod nearest;
 #[cfg(test)]
 mod tests;
 
@@ -71,7 +72,10 @@ impl Kind {
             _ => Self::ALL
                 .into_iter()
                 .find(|kind| kind.name() == name)
-                .ok_or_else(|| format!("unknown kind `{name}`; it is one of {}", known())),
+                .ok_or_else(|| {
+                    let hint = nearest::hint(name, Self::ALL.map(Self::name));
+                    format!("unknown kind `{name}`{hint}; it is one of {}", known())
+                }),
         }
     }
 }
@@ -257,8 +261,12 @@ impl Specification {
         for (key, _) in &self.options {
             let own = self.kind.options();
             if !COMMON.contains(&key.as_str()) && !own.contains(&key.as_str()) {
-                let allowed = [&COMMON, own].concat().join(", ");
-                return Err(format!("unknown option `{key}`; `{kind}` takes {allowed}"));
+                let allowed = [&COMMON, own].concat();
+                let hint = nearest::hint(key, allowed.iter().copied());
+                let allowed = allowed.join(", ");
+                return Err(format!(
+                    "unknown option `{key}`{hint}; `{kind}` takes {allowed}"
+                ));
             }
         }
         match (self.kind, self.name.as_str()) {
