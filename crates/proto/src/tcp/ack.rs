@@ -10,25 +10,37 @@ use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNum, Timestamps};
 
 impl Connection {
-    /// Fifth: the ACK field.
-    pub(super) fn process_ack(
-        &mut self,
-        segment: &Segment<'_>,
-        out: &mut Input,
-    ) -> Result<(), Drop> {
+    /// Fifth: the ACK field is one that may be believed. RFC 5961 §5: an acknowledgment of what was never sent, or older than any window,
+    /// is challenged (`negative 64`).
+    pub(super) fn check_ack(&mut self, segment: &Segment<'_>) -> Result<(), Drop> {
         let header = segment.header;
         if !header.flags.contains(Flags::ACK) {
             return Err(Drop::NoAck);
         }
+        if self.state == State::SynReceived && !self.acknowledges_syn(header.ack) {
+            self.refuse(header.ack);
+            return Err(Drop::Ack);
+        }
+        if !self.acknowledges_within_range(header) {
+            self.challenge(segment.now);
+            return Err(Drop::Ack);
+        }
+        Ok(())
+    }
+
+    /// Whether it acknowledges something that was sent, and not before all memory.
+    pub(super) fn acknowledges_within_range(&self, header: &Header) -> bool {
+        let oldest = self.snd.una - self.snd.wnd_max;
+        header.flags.contains(Flags::ACK) && header.ack <= self.snd.nxt && header.ack >= oldest
+    }
+
+    /// What an acceptable ACK field does.
+    pub(super) fn process_ack(&mut self, segment: &Segment<'_>, out: &mut Input) {
+        let header = segment.header;
         if self.state == State::SynReceived {
-            if !self.acknowledges_syn(header.ack) {
-                self.refuse(header.ack);
-                return Err(Drop::Ack);
-            }
             self.establish(header, segment.now, out);
             self.note_ecn_of_handshake(segment);
         }
-        self.check_ack_range(header, segment.now)?;
         let window = self.announced_window(header);
         let mut delivery = self.delivery(segment.now);
         self.note_sack(header, &mut delivery);
@@ -57,7 +69,6 @@ impl Connection {
             self.keepalives_sent = 0;
         }
         self.after_ack(segment.now, out);
-        Ok(())
     }
 
     /// The window that a segment announces: that of a SYN is not scaled (RFC 7323 §2.2), also where it meets our own.
@@ -117,17 +128,6 @@ impl Connection {
         self.tell_congestion_slowly(&delivery, now);
         self.recovery.waiting = Waiting::TailProbe;
         self.arm_early::<true>(now);
-    }
-
-    /// RFC 5961 §5: an acknowledgment of what was never sent, or older than any window, is
-    /// challenged (`negative 64`).
-    fn check_ack_range(&mut self, header: &Header, now: Instant) -> Result<(), Drop> {
-        let oldest = self.snd.una - self.snd.wnd_max;
-        if header.ack > self.snd.nxt || header.ack < oldest {
-            self.challenge(now);
-            return Err(Drop::Ack);
-        }
-        Ok(())
     }
 
     /// RFC 5681 §2: nothing new, while something is in flight; RFC 6675 §2: or news by SACK.

@@ -327,6 +327,7 @@ impl Connection {
                 && !self.passive
                 && segment.seq == self.irs
                 && segment.header.flags.contains(Flags::ACK)
+                && segment.header.ack == self.iss + 1
             {
                 self.ecn.accurate.answers_syn_ack = true;
             }

@@ -229,13 +229,14 @@ impl Connection {
             // third, security and compartment: obsolete
             self.check_syn(&segment, out)?; // fourth
         }
+        self.check_ack(&segment)?; // fifth; until here nothing of the segment may take effect
         self.last_received = segment.now;
         self.note_timestamp(segment.header, segment.now);
         if self.ecn.is_on() {
             self.note_ecn(segment.ecn, segment.header.flags, segment.len);
         }
         self.take_user_timeout(segment.header);
-        self.process_ack(&segment, out)?; // fifth
+        self.process_ack(&segment, out);
         if self.state == State::Closed {
             return Ok(()); // that was the last acknowledgment
         }
@@ -277,7 +278,10 @@ impl Connection {
         }
         if old && segment.space() > 0 {
             self.seldom.duplicate_segments = self.seldom.duplicate_segments.wrapping_add(1);
-            self.note_duplicate(segment.seq, segment.seq + segment.len);
+            // What is told of it shall be true: a stranger's text did not come twice.
+            if self.acknowledges_within_range(segment.header) {
+                self.note_duplicate(segment.seq, segment.seq + segment.len);
+            }
             return Err(Drop::Duplicate);
         }
         Err(Drop::Sequence)

@@ -83,7 +83,11 @@ impl TimeWait {
             }
             return self.answer(now);
         }
-        if header.flags.contains(Flags::FIN) && header.seq + payload_len + 1 == self.rcv_nxt {
+        let last = header.flags.contains(Flags::FIN | Flags::ACK)
+            && header.seq + payload_len + 1 == self.rcv_nxt
+            && header.ack == self.snd_nxt
+            && self.is_timely(header);
+        if last {
             self.expires = now + from_millis(self.linger_ms);
             return TimeWaitVerdict::Acknowledge(self.acknowledgment(now));
         }
@@ -105,6 +109,12 @@ impl TimeWait {
             (false, Some(_)) => true,
             (_, None) => header.seq > self.rcv_nxt,
         }
+    }
+
+    /// PAWS (RFC 7323 §5.3 R1): not older than what was heard last, if both have timestamps.
+    fn is_timely(&self, header: &Header) -> bool {
+        let timely = |ts: Timestamps| ts.value.wrapping_sub(self.ts_recent).cast_signed() >= 0;
+        !self.timestamps || header.options.timestamps.is_some_and(timely)
     }
 
     fn answer(&mut self, now: Instant) -> TimeWaitVerdict {

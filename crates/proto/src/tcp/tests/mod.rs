@@ -18,6 +18,7 @@ mod rows;
 mod scoreboard;
 mod sent;
 mod tail;
+mod unchecked;
 mod units;
 mod user_timeout;
 
