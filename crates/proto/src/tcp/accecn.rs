@@ -5,7 +5,7 @@
 use super::ecn::ECN_FLAGS;
 use super::seldom::Usual;
 use crate::ip::Ecn;
-use crate::wire::tcp::{AccEcn, Flags, Header, Options};
+use crate::wire::tcp::{AccEcn, Flags, Options};
 
 /// Where the counters of packets and of bytes begin (RFC 9768 §3.2.1), so that a zero tells of somebody who clears fields.
 const PACKETS: u8 = 5;
@@ -16,6 +16,10 @@ const LOW: u32 = (1 << 24) - 1;
 const OPTIONS_MAX: usize = 40;
 /// Of CE, packets that are acknowledged at once: while text waits to be acknowledged, and else (§3.2.2.5.1).
 const MARKS: (u8, u8) = (2, 3);
+/// Who tells of more packets with each acknowledgment does so always, or another between us does: then one of many packets says nothing
+/// (Linux: `ACK_COMP_THRESH`; the weights are Linux's, too).
+const PER_ACK_FEW: u16 = 4 << 6;
+const PER_ACK_WEIGHT: u32 = 64;
 
 /// Both roles' counters.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +38,9 @@ pub(super) struct Accurate {
     last: Ecn,
     /// The next acknowledgment without text says how the SYN-ACK arrived (§3.2.2.1).
     pub answers_syn_ack: bool,
-    /// As a sender: s.cep and s.ceb.
+    /// As a sender: packets that an acknowledgment tells of, the running mean in 64ths.
+    per_ack: u16,
+    /// s.cep and s.ceb.
     heard_packets: u8,
     heard_bytes: u32,
     /// The peer's first feedback has come.
@@ -67,6 +73,7 @@ impl Accurate {
             marks: 0,
             last: Ecn::NotEct,
             answers_syn_ack: false,
+            per_ack: 0,
             heard_packets: PACKETS,
             heard_bytes: 0,
             heard: false,
@@ -208,14 +215,21 @@ impl Accurate {
 
     /// What an acknowledgment that was not superseded tells: bytes newly marked, as far as it says (§3.2.2.5.2, §3.2.3.1). `delivered`
     /// bytes are acknowledged by it.
-    pub fn feedback(&mut self, header: &Header, delivered: u32, mss: u32) -> u32 {
-        let ace = u32::from((header.flags.0 & ECN_FLAGS.0) >> 6);
+    pub fn feedback(
+        &mut self,
+        flags: Flags,
+        option: Option<AccEcn>,
+        delivered: u32,
+        mss: u32,
+    ) -> u32 {
+        let ace = u32::from((flags.0 & ECN_FLAGS.0) >> 6);
         let is_first = !core::mem::replace(&mut self.heard, true);
         // §3.2.2.4: counters begin with 5; a zero at once is somebody's who clears flags.
         self.deaf |= is_first && ace == 0;
         let mut packets = ace.wrapping_sub(u32::from(self.heard_packets)) & 7;
         let most = delivered.div_ceil(mss.max(1));
-        let bytes = match self.bytes_heard(header, is_first) {
+        self.note_packets(most);
+        let bytes = match option.and_then(|option| self.bytes_heard(option, is_first)) {
             Some(bytes) => {
                 // §3.2.3.2.5: marked bytes without a marked packet, where the counter cannot have come round.
                 self.mangled |= bytes > 0 && packets == 0 && most < 8;
@@ -224,8 +238,9 @@ impl Accurate {
                 bytes
             }
             None => {
-                // Without the option the counter may have come round: the safest case, if there are marks at all.
-                if packets > 0 && most > 7 {
+                // Without the option the counter may have come round (appendix A.2): the safest case, if there are marks at all, or if so
+                // many packets are not usual.
+                if most > 7 && (packets > 0 || self.per_ack <= PER_ACK_FEW) {
                     packets = most - ((most - packets) & 7);
                 }
                 packets.saturating_mul(mss).min(delivered.max(mss))
@@ -239,9 +254,18 @@ impl Accurate {
         bytes.max(1)
     }
 
+    /// An acknowledgment told of `packets`.
+    fn note_packets(&mut self, packets: u32) {
+        let (mean, told) = (u32::from(self.per_ack), packets.saturating_mul(64));
+        let mean = match mean {
+            0 => told,
+            _ => (mean * (PER_ACK_WEIGHT - 1)).saturating_add(told) / PER_ACK_WEIGHT,
+        };
+        self.per_ack = u16::try_from(mean).unwrap_or(u16::MAX);
+    }
+
     /// How much the peer's counter of CE bytes moved, if it sent that.
-    fn bytes_heard(&mut self, header: &Header, is_first: bool) -> Option<u32> {
-        let option = header.options.accecn?;
+    fn bytes_heard(&mut self, option: AccEcn, is_first: bool) -> Option<u32> {
         // §3.2.3.2.4.
         self.ignores_option |= is_first && (option.ect0() == Some(0) || option.ect1() == Some(0));
         if self.ignores_option {

@@ -7,7 +7,7 @@ use super::input::Segment;
 use super::timer::Waiting;
 use super::types::{Drop, Events, Input, State};
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, Header, SeqNum, Timestamps};
+use crate::wire::tcp::{Flags, Header, Options, SeqNum, Timestamps};
 
 impl Connection {
     /// Fifth: the ACK field is one that may be believed. RFC 5961 §5: an acknowledgment of what was never sent, or older than any window,
@@ -26,6 +26,33 @@ impl Connection {
             return Err(Drop::Ack);
         }
         Ok(())
+    }
+
+    /// A predicted acknowledgment in accurate ECN: the counter is what it was, but may have come round. True: so it is taken to have, and the rest
+    /// is done.
+    #[inline(never)]
+    fn hears_of_marks(
+        &mut self,
+        ack: SeqNum,
+        timestamps: Option<Timestamps>,
+        delivery: &mut Delivery,
+        now: Instant,
+    ) -> bool {
+        self.note_ecn_feedback(self.ecn.usual, None, delivery, now);
+        if delivery.marked == 0 {
+            return false;
+        }
+        let header = Header {
+            ack,
+            options: Options {
+                timestamps,
+                ..Options::default()
+            },
+            ..Header::default()
+        };
+        self.react(&header, delivery, now);
+        self.note_more_to_send();
+        true
     }
 
     /// Whether it acknowledges something that was sent, and not before all memory.
@@ -54,7 +81,8 @@ impl Connection {
             delivery.duplicate = self.is_duplicate_ack(segment, window, delivery.news);
         }
         if self.ecn.is_on() {
-            self.note_ecn_feedback(header, &mut delivery, segment.now);
+            let (flags, option) = (header.flags, header.options.accecn);
+            self.note_ecn_feedback(flags, option, &mut delivery, segment.now);
         }
         if delivery.acked > 0 || delivery.news || delivery.duplicate || delivery.dsack {
             let repairing = self.recovery.is_repairing();
@@ -103,6 +131,9 @@ impl Connection {
             return self.acknowledged_piece_by_piece(ack, timestamps, delivery, now, out);
         }
         self.advance(ack, now, &mut delivery, out);
+        if self.has_accurate_ecn() && self.hears_of_marks(ack, timestamps, &mut delivery, now) {
+            return;
+        }
         self.measure(timestamps, &delivery, now);
         self.recovery.recover = ack - 1;
         self.tell_congestion(&delivery, now);
@@ -123,6 +154,9 @@ impl Connection {
     ) {
         self.take_pieces(ack, timestamps, &mut delivery);
         self.advance(ack, now, &mut delivery, out);
+        if self.has_accurate_ecn() && self.hears_of_marks(ack, timestamps, &mut delivery, now) {
+            return;
+        }
         self.measure(timestamps, &delivery, now);
         self.recovery.recover = ack - 1;
         self.tell_congestion_slowly(&delivery, now);

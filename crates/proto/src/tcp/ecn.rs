@@ -14,7 +14,7 @@ use super::seldom::Lazy;
 use super::types::State;
 use crate::ip::Ecn;
 use crate::time::Instant;
-use crate::wire::tcp::{Flags, Header, SeqNum};
+use crate::wire::tcp::{AccEcn, Flags, Header, SeqNum};
 
 /// The three flags of ECN.
 pub(super) const ECN_FLAGS: Flags = Flags(Flags::AE.0 | Flags::CWR.0 | Flags::ECE.0);
@@ -248,14 +248,15 @@ impl Connection {
     #[inline(never)]
     pub(super) fn note_ecn_feedback(
         &mut self,
-        header: &Header,
+        flags: Flags,
+        option: Option<AccEcn>,
         delivery: &mut Delivery,
         now: Instant,
     ) {
         match self.ecn.feedback {
             Feedback::Off => return,
             Feedback::Classic => {
-                if header.flags.contains(Flags::ECE) {
+                if flags.contains(Flags::ECE) {
                     delivery.marked = delivery.delivered.max(1);
                 }
             }
@@ -264,7 +265,9 @@ impl Connection {
             Feedback::Accurate => {
                 let mss = u32::from(self.snd.mss);
                 let ecn = &mut self.ecn;
-                delivery.marked = ecn.accurate.feedback(header, delivery.delivered, mss);
+                delivery.marked = ecn
+                    .accurate
+                    .feedback(flags, option, delivery.delivered, mss);
                 if ecn.accurate.is_mangled() {
                     ecn.codepoint = Ecn::NotEct;
                 }

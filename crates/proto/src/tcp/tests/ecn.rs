@@ -412,6 +412,39 @@ fn accurate_counters_follow() {
     assert_eq!(pair.ends[0].conn().seldom.retransmits, 0);
 }
 
+/// RFC 9768 §3.2.2.5.2 and appendix A.2: where acknowledgments of few packets are usual, one of many may hide that the counter came round: the
+/// worst that fits counts, also if it is unchanged. Where peers acknowledge many together, it is believed.
+#[test]
+fn an_unchanged_counter_over_many_packets_came_round() {
+    for (usual, last, marked) in [(2, 16, 16), (2, 7, 0), (2, 8, 8), (2, 23, 16), (12, 16, 0)] {
+        let mut pair = established(EcnMode::Accurate);
+        pair.run_for(Duration::from_secs(1));
+        let mut before = 0;
+        for n in 0..=200 {
+            let segments = if n == 200 { last } else { usual };
+            let conn = pair.ends[0].conn();
+            before = conn.info().sending.delivered_marked;
+            conn.congestion.window.ssthresh = u32::MAX;
+            conn.congestion.window.cwnd = 64 * 1460;
+            conn.snd.wnd = 64 * 1460;
+            let bytes = usize::from(conn.snd.mss) * segments;
+            pair.ends[0].write(&std::vec![7; bytes]);
+            pair.intercept();
+            pair.now = pair.now + Duration::from_millis(5);
+            let flags = Flags::ACK | pair.ends[0].conn().ecn.accurate.expected();
+            let mut header = pair.forge(0, flags);
+            header.ack = pair.ends[0].conn().snd.nxt;
+            header.window = 65_535;
+            pair.deliver(0, &header, Vec::new());
+        }
+        let conn = pair.ends[0].conn();
+        let told = conn.info().sending.delivered_marked - before;
+        assert_eq!(told, marked, "{usual}, then {last}");
+        let reduced = conn.congestion.window.ssthresh < u32::MAX;
+        assert_eq!(reduced, marked > 0);
+    }
+}
+
 /// RFC 9768 §3.2.3.3: the option tells of counters that ever moved, with acknowledgments that tell something new.
 #[test]
 fn the_option_has_what_moved() {
