@@ -1,12 +1,12 @@
 //! Socket options and limits of the handshake and of the close, as tcp(7) and socket(7) have them.
 
 use std::{
-    io::{ErrorKind, IoSlice},
+    io::{ErrorKind, IoSlice, IoSliceMut},
     net::SocketAddr,
     time::Duration,
 };
 
-use netchan::socket::{Domain, Kind, Socket, SocketOption};
+use netchan::socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption};
 use proto::wire::tcp::{Flags, Header};
 
 use crate::raw::{PEER, PORT, Raw, Segment, header};
@@ -57,6 +57,7 @@ fn a_full_accept_queue_takes_no_more() {
     }
     assert_eq!(raw.counter("drop_tcp_accept_queue_full"), 2);
     assert_eq!(half_open(&mut raw, 6), None);
+    assert_eq!(raw.counter("drop_tcp_accept_queue_full"), 3, "a SYN, too");
     let taken: Vec<_> = std::iter::from_fn(|| listener.accept().ok()).collect();
     assert_eq!(taken.len(), 3);
     // The others' SYN-ACKs come again; an ACK then is in time.
@@ -228,4 +229,56 @@ fn resets_are_limited() {
     raw.wait(Duration::from_millis(10));
     let port = header(1, Flags::ACK, 5, 9);
     assert_eq!(raw.ask(PEER, &port, b"").len(), 1);
+}
+
+fn read(socket: &Socket) -> std::io::Result<Vec<u8>> {
+    let mut bytes = [0; 9];
+    let mut buffers = [IoSliceMut::new(&mut bytes)];
+    let received = socket.receive(&mut buffers, ReceiveFlags::default())?;
+    Ok(bytes[..received.len].to_vec())
+}
+
+/// RFC 9293 §3.10.7.1: what comes right behind the segment that closed a connection, in the same burst, finds none and is answered so.
+#[test]
+fn what_follows_a_reset_in_its_burst_finds_no_connection() {
+    let mut raw = Raw::new(|builder| builder);
+    let listener = listener(&raw, 8, None);
+    let (taken, ack) = open(&mut raw, &listener, 5);
+    let reset = Header {
+        flags: Flags::RST,
+        ..ack
+    };
+    let text = Header {
+        flags: Flags::ACK | Flags::PSH,
+        ..ack
+    };
+    raw.put(PEER, &reset, b"");
+    raw.put(PEER, &text, b"abc");
+    raw.put(PEER, &header(5, Flags::SYN, 9_000, 0), b"");
+    let heard = raw.turn();
+    let told: Vec<_> = heard
+        .iter()
+        .map(|s| (s.header.flags, s.header.seq))
+        .collect();
+    assert_eq!(told.len(), 2, "{heard:?}");
+    assert_eq!(told[0], (Flags::RST, ack.ack));
+    assert_eq!(told[1].0, Flags::SYN | Flags::ACK, "the next connection");
+    let error = read(&taken).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    raw.ask(
+        PEER,
+        &header(5, Flags::ACK, 9_001, told[1].1.0.wrapping_add(1)),
+        b"new",
+    );
+    let (next, _) = listener.accept().unwrap();
+    assert_eq!(read(&next).unwrap(), b"new");
+    // Text that nobody reads any more closes a connection as well, and is answered, each segment of it.
+    drop(next);
+    raw.turn();
+    let text = |seq| header(5, Flags::ACK | Flags::PSH, seq, told[1].1.0.wrapping_add(1));
+    raw.put(PEER, &text(9_004), b"abc");
+    raw.put(PEER, &text(9_007), b"def");
+    let heard = raw.turn();
+    let resets = heard.iter().filter(|s| s.header.flags.contains(Flags::RST));
+    assert_eq!(resets.count(), 2, "{heard:?}");
 }

@@ -76,7 +76,12 @@ impl Shard {
                 .send
                 .advance(socket.send.len(), &mut self.send_memory);
             self.pool.memory_mut().remove(queued);
+            // What comes right behind, in the same burst, finds no connection any more.
+            self.detach_flow(number);
         }
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return ready;
+        };
         if events.contains(Events::TIME_WAIT) {
             ready = ready | Readiness::HANGUP | Readiness::READABLE;
             let waiting = Waiting::new(
