@@ -1,6 +1,6 @@
 //! The packet link: an interface of this host, shared with its kernel (AF_PACKET, packet(7)).
 //!
-//! Unless told otherwise we have a MAC address of our own on it, so the kernel takes frames for us as meant for another
+//! Unless told otherwise we have a MAC address of our own on it, another one for each stack, so the kernel takes frames for us as meant for another
 //! station and neither answers nor resets our connections. With the interface's own address (`mac=own`, for a network that
 //! lets only one pass) the kernel sees what we see: our IP addresses must not be its own too, and it must not forward.
 //!
@@ -24,7 +24,9 @@ use super::{
     BURST, FRAME_OVERHEAD, HEADER_MIN, IP_MAX, Link, LinkError, Properties, Segmentation,
     Statistics,
     datagrams::{Datagrams, NoBuffer},
-    mac, netlink, sys,
+    mac, netlink,
+    random::mix,
+    sys,
     virtio::{self, Frame},
 };
 use crate::packet::{Meta, Packet};
@@ -34,6 +36,9 @@ const KERNEL_QUEUE: usize = 8 << 20;
 
 /// Frames dropped from a socket's queue before its first use: more than fit.
 const STALE_MAX: usize = 100_000;
+
+/// The filter's instruction that ends it: how much of the frame to take.
+const RETURN: u16 = 0x06;
 
 /// Bytes of a VLAN tag.
 const TAG: usize = 4;
@@ -95,12 +100,19 @@ impl PacketSocket {
     /// Each says what to do: no permission, no such interface, none that carries Ethernet, a refused setting.
     pub fn open(name: &str, options: &Options) -> io::Result<Self> {
         let (interface, mtu) = find(name, options)?;
-        let mac = match options.address {
-            Address::Derived => mac::derive(&[b"packet", name.as_bytes(), &interface.mac.0]),
-            Address::Interface => interface.mac,
-            Address::Fixed(mac) => mac,
+        let own = match options.address {
+            Address::Interface => true,
+            Address::Fixed(mac) => mac == interface.mac,
+            Address::Derived => false,
         };
-        let socket = connect(name, interface.index, mac, mac == interface.mac)?;
+        let socket = connect(name, interface.index, own)?;
+        let mac = if own {
+            interface.mac
+        } else {
+            choose(&socket, name, options.address, interface.mac)?
+        };
+        sys::attach_filter(socket.as_fd(), &filter(mac))
+            .map_err(|e| explain(name, "cannot set up the packet socket", e))?;
         Ok(Self::over(socket, name, options, mac, mtu))
     }
 
@@ -440,8 +452,43 @@ fn knows_datagrams() -> bool {
     (number(), number()) >= (6, 2)
 }
 
-/// A socket for the frames of one interface that are for `mac`, a group or all.
-fn connect(name: &str, index: u32, mac: MacAddr, own: bool) -> io::Result<OwnedFd> {
+/// Our own address on the interface, which no other stack has: each stack would take the other's frames, and its peers would not notice.
+fn choose(
+    socket: &OwnedFd,
+    name: &str,
+    wanted: Address,
+    interface: MacAddr,
+) -> io::Result<MacAddr> {
+    // Where the kernel knows no such group nothing can be found out.
+    let is_free = |mac: MacAddr| {
+        let id = mac.0.iter().fold(0, |id, &b| mix(id ^ u64::from(b)));
+        let id = u16::try_from(id >> 48).unwrap_or(0);
+        sys::packet_claim(socket.as_fd(), id).unwrap_or(true)
+    };
+    if let Address::Fixed(mac) = wanted {
+        let what = format!(
+            "another stack has mac={mac} on this interface; leave it away, and each has its own"
+        );
+        let refused = || refuse(name, ErrorKind::AddrInUse, &what);
+        return is_free(mac).then_some(mac).ok_or_else(refused);
+    }
+    let derived = |n: u8| match n {
+        0 => mac::derive(&[b"packet", name.as_bytes(), &interface.0]),
+        n => mac::derive(&[b"packet", name.as_bytes(), &interface.0, &[n]]),
+    };
+    let mut all = (0..=u8::MAX).map(derived);
+    all.find(|&mac| mac != interface && is_free(mac))
+        .ok_or_else(|| {
+            refuse(
+                name,
+                ErrorKind::AddrInUse,
+                "256 stacks on one interface are the most",
+            )
+        })
+}
+
+/// A socket for the frames of one interface, which lets none in yet.
+fn connect(name: &str, index: u32, own: bool) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     // Protocol 0: nothing is received before the filter and the interface are set.
     let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(|e| {
@@ -454,7 +501,7 @@ fn connect(name: &str, index: u32, mac: MacAddr, own: bool) -> io::Result<OwnedF
         explain(name, what, e.into())
     })?;
     let set = || -> io::Result<()> {
-        sys::attach_filter(socket.as_fd(), &filter(mac))?;
+        sys::attach_filter(socket.as_fd(), &[(RETURN, 0, 0, 0)])?;
         sys::packet_switch_on(socket.as_fd(), libc::PACKET_AUXDATA)?;
         sys::packet_switch_on(socket.as_fd(), libc::PACKET_VNET_HDR)?;
         sys::packet_switch_on(socket.as_fd(), libc::PACKET_IGNORE_OUTGOING)?;
@@ -482,7 +529,6 @@ fn filter(mac: MacAddr) -> [sys::Instruction; 8] {
     const LOAD_WORD: u16 = 0x20;
     const IF_BITS: u16 = 0x45;
     const IF_EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
     let [a, b, c, d, e, f] = mac.0;
     [
         (LOAD_BYTE, 0, 0, 0),

@@ -99,6 +99,42 @@ fn frames_for_others_do_not_reach_us() {
 
 /// R1: what the kernel's queue had no room for is counted and visible.
 #[test]
+fn two_stacks_on_one_interface_have_two_addresses() {
+    namespace::with(
+        "packet::two_stacks_on_one_interface_have_two_addresses",
+        || {
+            veth();
+            let (mut a, mut b) = (open("packet:v0"), open("packet:v0"));
+            assert_ne!(a.mac(), b.mac());
+            let kernel = addr("10.77.0.1");
+            for (host, me) in [(&mut a, addr("10.77.0.2")), (&mut b, addr("10.77.0.3"))] {
+                let mac = host.resolve(me, kernel).expect("the kernel answers");
+                assert!(host.ping(me, kernel, mac, 56).is_some());
+            }
+            let first = a.mac();
+            drop(a);
+            assert_eq!(
+                open("packet:v0").mac(),
+                first,
+                "given back, and taken again"
+            );
+            let fixed = "packet:v0,mac=02:00:00:00:00:07";
+            let _fixed = open(fixed);
+            let refused = try_open(fixed).err().map(|e| (e.kind(), e.to_string()));
+            let (kind, what) = refused.expect("a second stack with this address");
+            assert_eq!(kind, ErrorKind::AddrInUse);
+            assert!(
+                what.contains("another stack has mac=02:00:00:00:00:07"),
+                "{what}"
+            );
+            // The same on another interface, and both as one with the kernel, are no conflict.
+            let _other = open("packet:v1,mac=02:00:00:00:00:07");
+            let _own = [open("packet:v0,mac=own"), open("packet:v0,mac=own")];
+        },
+    );
+}
+
+#[test]
 fn overrun_is_counted() {
     namespace::with("packet::overrun_is_counted", || {
         veth();
