@@ -14,6 +14,7 @@ mod show;
 mod table;
 mod trace;
 mod units;
+mod user;
 mod work;
 
 use std::process::ExitCode;

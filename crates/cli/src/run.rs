@@ -12,6 +12,7 @@ use std::{
 use clap::builder::PossibleValuesParser;
 use netchan::{
     Dispatch, Regime,
+    config::Config,
     environment::{self, HandedOn},
     link::specification::{Kind, Specification},
 };
@@ -19,6 +20,7 @@ use netchan::{
 use crate::{
     elf,
     failure::{Failure, Outcome, at, failed, usage},
+    user::{self, User},
 };
 
 mod plan;
@@ -63,6 +65,9 @@ pub struct Arguments {
     /// Pass packets for other hosts on between the links (of a --config file: --link names only one)
     #[arg(long)]
     pub forwarding: bool,
+    /// Give up all rights but those of this user, named or by number, once the links are open (no_new_privs goes with it)
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
     /// Take everything from this file instead
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -99,6 +104,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let path = elf::check(program).map_err(failed)?;
     let library = library()?;
+    let user = user(arguments)?;
     let links = open(&settings)?;
     let mut command = Command::new(path);
     command.arg0(program).args(rest);
@@ -116,7 +122,46 @@ pub fn run(arguments: &Arguments) -> Outcome {
             format!("{} {program}", std::process::id()),
         )
         .env("LD_PRELOAD", preload(&library)?);
+    if let Some(user) = user {
+        give_up_rights(&user, &library, &mut command)?;
+    }
     Err(failed(format!("{program}: {}", command.exec())))
+}
+
+/// The user that the program is to run as: the option's, else the configuration's.
+fn user(arguments: &Arguments) -> Result<Option<User>, Failure> {
+    let (wanted, by) = match (&arguments.user, &arguments.config) {
+        (Some(user), _) => (Some(user.clone()), "--user"),
+        (None, Some(file)) => (Config::load(file).map_err(failed)?.run.user, "run.user"),
+        (None, None) => (None, ""),
+    };
+    let Some(wanted) = wanted else {
+        return Ok(None);
+    };
+    let found = user::find(&wanted);
+    found.map_or_else(
+        || Err(usage(format!("{by}: there is no user {wanted}"))),
+        |user| Ok(Some(user)),
+    )
+}
+
+fn give_up_rights(user: &User, library: &Path, command: &mut Command) -> Outcome {
+    user.become_it()
+        .map_err(|e| failed(format!("cannot become user {}: {e}", user.name)))?;
+    // The loader would only warn, and start the program without netchan.
+    std::fs::File::open(library).map_err(|e| {
+        failed(format!(
+            "user {} may not read {}: {e}; set NETCHAN_PRELOAD to a copy that it may",
+            user.name,
+            library.display()
+        ))
+    })?;
+    command.env_remove("XDG_RUNTIME_DIR"); // another user's
+    command
+        .env("HOME", &user.home)
+        .env("USER", &user.name)
+        .env("LOGNAME", &user.name);
+    Ok(())
 }
 
 /// What was asked for, as the preload library will read it; refused here if it makes no sense.
@@ -168,9 +213,10 @@ fn open(settings: &[(&'static str, OsString)]) -> Result<HandedOn, Failure> {
         let known = settings.iter().find(|(known, _)| *known == name);
         known.map(|(_, value)| value.to_string_lossy().into_owned())
     };
-    let from_file = lookup(environment::CONFIG).is_some();
+    let config = lookup(environment::CONFIG).map(PathBuf::from);
+    let from_file = config.is_some();
     match environment::builder(&lookup) {
-        Ok(builder) => environment::hand_on(&builder)
+        Ok(builder) => environment::hand_on(&builder, config.as_deref())
             .map_err(|why| failed(format!("cannot hand the links over: {why}"))),
         Err(why) if why.kind() == io::ErrorKind::InvalidInput && !from_file => {
             Err(usage(in_options(&why.to_string())))

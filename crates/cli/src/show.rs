@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 use crate::{
     failure::{Failure, Outcome, failed, usage},
     output::{print, print_json, printable},
-    table, units,
+    table, units, user,
 };
 
 /// Shows what running stacks do
 #[derive(clap::Args)]
 #[command(
-    after_help = "Without TOPIC: the stacks that run. With several running and no --pid: every one, under its own heading \
+    after_help = "Without TOPIC: the stacks that run. Yours and root's are asked; another user's (as root) if --pid names it. With several running and no --pid: every one, under its own heading \
         (with --json: an object with one member for each, named by its process).\n\n\
         Examples:\n  netchan show\n  netchan show sockets\n  netchan show counters --watch=0.5 --pid 4711\n  netchan show links --json"
 )]
@@ -87,17 +87,51 @@ pub fn choose(id: Option<&str>) -> Result<Vec<Stack>, Failure> {
         return Ok(named);
     }
     let stacks = control::stacks();
-    if stacks.is_empty() {
-        return Err(failed(
-            "no netchan stack of yours is running; start one with: netchan run -- COMMAND",
-        ));
+    let Some(id) = id else {
+        return match stacks.is_empty() {
+            false => Ok(stacks),
+            true => Err(failed(format!(
+                "no netchan stack of yours is running; start one with: netchan run -- COMMAND{}",
+                strangers()
+            ))),
+        };
+    };
+    let process = id.split('-').next().and_then(|pid| pid.parse().ok());
+    let other = control::strangers()
+        .into_iter()
+        .find(|&(pid, _)| Some(pid) == process);
+    if let Some((pid, user)) = other {
+        let user = user::name(user);
+        return Err(failed(format!(
+            "the stack in process {pid} is user {user}'s: ask as that user, or as root"
+        )));
     }
-    let Some(id) = id else { return Ok(stacks) };
     let ids: Vec<String> = stacks.into_iter().map(|stack| stack.id).collect();
-    Err(failed(format!(
-        "no stack runs in process {id}; there are {}",
-        ids.join(", ")
-    )))
+    Err(failed(match ids.is_empty() {
+        true => format!(
+            "no stack runs in process {id}, and there is none of yours{}",
+            strangers()
+        ),
+        false => format!(
+            "no stack runs in process {id}; there are {}",
+            ids.join(", ")
+        ),
+    }))
+}
+
+/// Stacks of users who are not asked, as lines of a message.
+fn strangers() -> String {
+    let how = match rustix::process::geteuid().is_root() {
+        true => "name it with --pid",
+        false => "ask as that user, or as root",
+    };
+    let line = |(pid, user): (u32, u32)| {
+        format!(
+            "\nA stack of user {} runs in process {pid}: {how}",
+            user::name(user)
+        )
+    };
+    control::strangers().into_iter().map(line).collect()
 }
 
 fn overview(stacks: &[Stack]) -> Value {
@@ -113,7 +147,13 @@ fn overview(stacks: &[Stack]) -> Value {
         }
         Err(why) => json!({ "stack": stack.id, "pid": stack.pid, "command": format!("({why})") }),
     };
-    Value::Array(stacks.iter().map(row).collect())
+    let others = control::strangers().into_iter();
+    let others = others.filter(|(pid, _)| stacks.iter().all(|stack| stack.pid != *pid));
+    let others = others.map(|(pid, user)| {
+        let command = format!("(of user {}, not asked)", user::name(user));
+        json!({ "stack": pid.to_string(), "pid": pid, "command": command })
+    });
+    Value::Array(stacks.iter().map(row).chain(others).collect())
 }
 
 /// One stack's facts as they are; several stacks' as an object by id, where one that does not answer says why.

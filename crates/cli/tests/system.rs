@@ -16,6 +16,8 @@ use serde_json::Value;
 
 #[path = "system/handed.rs"]
 mod handed;
+#[path = "system/users.rs"]
+mod users;
 
 fn now_ns() -> u64 {
     netchan::Clock::Real.now().0

@@ -46,6 +46,8 @@ pub struct Config {
     pub tcp: TcpConfig,
     /// `[udp]`.
     pub udp: UdpConfig,
+    /// `[run]`.
+    pub run: RunConfig,
     /// `[[module]]`, in the order of the file, which is the order in which they see a packet.
     pub modules: Vec<ModuleConfig>,
 }
@@ -93,6 +95,13 @@ pub struct TcpConfig {
 pub struct UdpConfig {
     /// Most memory all UDP sockets may hold together, bytes (N4): 64 KiB to 4 TiB.
     pub memory_max: Option<usize>,
+}
+
+/// `[run]`: what `netchan run` does beside the stack, which it does not concern.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunConfig {
+    /// The user, by name or number, that the program runs as once its links are open.
+    pub user: Option<String>,
 }
 
 impl Config {

@@ -4,7 +4,7 @@
 //! `$XDG_RUNTIME_DIR/netchan`, else (root) `/run/netchan`, else `/tmp/netchan-UID`. A request is one line, `hello`,
 //! `show TOPIC` or `trace REQUEST`; the answer is one line of JSON, `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
 //!
-//! Neither side trusts the other: lengths are bounded, each exchange has a deadline, a client that says nothing is
+//! Only sockets of root and of the user who asks are asked, and one that is named by its process. Neither side trusts the other: lengths are bounded, each exchange has a deadline, a client that says nothing is
 //! dropped, and the thread that answers is not one that carries packets (F8: it answers when the application hangs).
 
 use std::{
@@ -25,8 +25,11 @@ use serde_json::Value;
 mod server;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 pub use server::{Control, serve, serve_in};
+use trust::Trusted;
+pub use trust::{strangers, user_of};
 
 /// What can be asked for.
 pub const TOPICS: [&str; 16] = [
@@ -50,8 +53,8 @@ pub const TOPICS: [&str; 16] = [
 
 /// Longest request, bytes, its line feed included.
 const REQUEST_MAX: usize = 256;
-/// Longest answer, bytes: a million sockets of 200 bytes each.
-const ANSWER_MAX: usize = 200 << 20;
+/// Longest answer, bytes: some 80,000 sockets; of more, as many as fit.
+const ANSWER_MAX: usize = 16 << 20;
 /// Stacks looked for in one directory.
 const STACKS_MAX: usize = 1024;
 /// Sockets in one directory that may say nothing before the rest of it is passed over.
@@ -68,6 +71,8 @@ pub struct Stack {
     pub pid: u32,
     /// Its socket.
     pub path: PathBuf,
+    /// The user whose it may be beside root and this one: whoever names a process trusts it.
+    pub user: Option<u32>,
 }
 
 /// Why a stack gave no facts.
@@ -79,6 +84,8 @@ pub enum AskError {
     Silent(String),
     /// The stack answered that it cannot.
     Refused(String),
+    /// It is another user's.
+    Foreign(String),
     /// What came back is not an answer.
     Garbled(String),
 }
@@ -90,7 +97,7 @@ impl fmt::Display for AskError {
             Self::Silent(why) => {
                 write!(f, "no answer within {} s: {why}", ANSWER_TIME.as_secs())
             }
-            Self::Refused(why) => f.write_str(why),
+            Self::Refused(why) | Self::Foreign(why) => f.write_str(why),
             Self::Garbled(why) => write!(f, "not a netchan's answer: {why}"),
         }
     }
@@ -125,7 +132,7 @@ impl Stack {
 
     fn ask(&self, request: &str) -> Result<Value, AskError> {
         let started = percore::clock::now_ns();
-        let answer = exchange(&self.path, request, started).map_err(|e| self.explain(&e))?;
+        let answer = exchange(self, request, started).map_err(|e| self.explain(&e))?;
         let mut answer: Value =
             serde_json::from_slice(&answer).map_err(|e| AskError::Garbled(e.to_string()))?;
         if let Some(why) = answer.get("error").and_then(Value::as_str) {
@@ -142,6 +149,7 @@ impl Stack {
     fn explain(&self, e: &io::Error) -> AskError {
         match e.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => AskError::Gone,
+            io::ErrorKind::PermissionDenied => AskError::Foreign(e.to_string()),
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 AskError::Silent(match process_state(self.pid) {
                     Some('T' | 't') => format!("process {} is stopped", self.pid),
@@ -157,7 +165,7 @@ impl Stack {
     }
 }
 
-/// The stacks of this user that run now (root: of every user), by id. Sockets of this user that were left behind by
+/// The stacks of this user and of root that run now, by id. Sockets of this user that were left behind by
 /// processes that are gone are removed.
 pub fn stacks() -> Vec<Stack> {
     stacks_in(&search_directories())
@@ -166,6 +174,10 @@ pub fn stacks() -> Vec<Stack> {
 /// Those that `id` names, a process or `PID-N`, without a word to any other stack: one that is stopped would hold us.
 pub fn stacks_named(id: &str) -> Vec<Stack> {
     let is_meant = |stack: &Stack| stack.id == id || stack.pid.to_string() == id;
+    let trusting = |stack: Stack| Stack {
+        user: user_of(stack.pid),
+        ..stack
+    };
     let directories = search_directories();
     let entries = directories
         .iter()
@@ -174,7 +186,9 @@ pub fn stacks_named(id: &str) -> Vec<Stack> {
         .flatten();
     let mut found: Vec<Stack> = entries
         .filter_map(|entry| stack_of(&entry.path()))
-        .filter(|stack| is_meant(stack) && connect(&stack.path).is_ok())
+        .filter(is_meant)
+        .map(trusting)
+        .filter(|stack| connect(stack).is_ok())
         .take(STACKS_MAX)
         .collect();
     found.sort_by(|a, b| a.id.cmp(&b.id));
@@ -195,8 +209,8 @@ pub fn stacks_in(directories: &[PathBuf]) -> Vec<Stack> {
             .take(STACKS_MAX)
         {
             match stack.hello() {
-                Err(AskError::Gone) => continue,
-                // Another user's directory (root looks there) may be full of sockets that never answer.
+                Err(AskError::Gone | AskError::Foreign(_)) => continue,
+                // Whatever lies there may never answer.
                 Err(AskError::Silent(_)) => silent += 1,
                 _ => {}
             }
@@ -237,6 +251,7 @@ fn stack_of(path: &Path) -> Option<Stack> {
         id: id.to_owned(),
         pid,
         path: path.to_owned(),
+        user: None,
     })
 }
 
@@ -251,8 +266,10 @@ fn process_state(pid: u32) -> Option<char> {
         .filter(|&state| state != 'Z' && state != 'X')
 }
 
-fn connect(path: &Path) -> io::Result<UnixStream> {
-    let address = SocketAddrUnix::new(path)?;
+fn connect(stack: &Stack) -> io::Result<UnixStream> {
+    let trusted = Trusted::with(stack.user);
+    trusted.check_path(&stack.path)?;
+    let address = SocketAddrUnix::new(&stack.path)?;
     // Non-blocking, so that a stopped process with a full backlog does not hold us.
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -261,14 +278,15 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
         None,
     )?;
     rustix::net::connect(&socket, &address)?;
+    trusted.check_peer(&socket)?;
     let stream = UnixStream::from(socket);
     stream.set_nonblocking(false)?;
     Ok(stream)
 }
 
 /// One request, one answer without its line feed. `started` on the clock of `percore`.
-fn exchange(path: &Path, request: &str, started: u64) -> io::Result<Vec<u8>> {
-    let mut stream = connect(path)?;
+fn exchange(stack: &Stack, request: &str, started: u64) -> io::Result<Vec<u8>> {
+    let mut stream = connect(stack)?;
     stream.set_write_timeout(Some(ANSWER_TIME))?;
     stream.write_all(format!("{request}\n").as_bytes())?;
     let mut answer = Vec::new();

@@ -121,8 +121,11 @@ fn switch(name: &str, value: &str) -> io::Result<bool> {
 }
 
 fn from_file(path: &str, handed: Handed) -> io::Result<Builder> {
-    let config = Config::load(path)
-        .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
+    let config = match &handed.config {
+        Some(text) => Config::parse(text, path),
+        None => Config::load(path),
+    };
+    let config = config.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
     let links: Vec<_> = (config.links.iter())
         .map(|link| link.specification.clone())
         .collect();

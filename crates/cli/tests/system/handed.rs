@@ -5,7 +5,7 @@ use std::process::Command;
 
 /// Runs a shell script in network and mount namespaces of its own; what it printed. `RUN` starts a program at 10.7.8.2, `PEER` is an echo server of
 /// the kernel's at 10.7.8.1 port 7.
-fn script(name: &str, script: &str) -> Option<String> {
+pub fn script(name: &str, script: &str) -> Option<String> {
     let has = |what: &str| {
         Command::new("sh")
             .args(["-c", &format!("command -v {what} > /dev/null")])
@@ -36,6 +36,9 @@ for step in sys.argv[1:]:\n  \
   if step == 'ask':\n    \
     stream = socket.create_connection(('10.7.8.1', 7), 20)\n    \
     stream.sendall(b'hello'); print('uid', os.getuid(), 'from', stream.getsockname()[0], stream.recv(9), flush=True); stream.close()\n  \
+  if step == 'show':\n    \
+    line = lambda name: [l.split()[1] for l in open('/proc/self/status') if l.startswith(name)][0]\n    \
+    print('rights', line('CapBnd') if os.getuid() == 0 else line('CapEff'), line('NoNewPrivs'), os.getgroups(), os.environ['USER'])\n  \
   if step == 'wait': sys.stdin.readline()\n  \
   if step == 'exec': os.execv('/usr/bin/python3', ['python3', 'ask.py', 'ask'])\n\
 END\n\
@@ -52,7 +55,7 @@ END\n\
 }
 
 #[track_caller]
-fn says(output: Option<String>, wanted: &[&str]) {
+pub fn says(output: Option<String>, wanted: &[&str]) {
     let Some(output) = output else { return };
     for line in wanted {
         assert!(output.contains(line), "`{line}` is missing:\n{output}");

@@ -6,7 +6,7 @@ use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, MtuProbing, SynCookie
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::{Config, ConfigError, LinkConfig, TcpConfig, UdpConfig, module, units};
+use super::{Config, ConfigError, LinkConfig, RunConfig, TcpConfig, UdpConfig, module, units};
 use crate::{
     limits,
     link::specification::{self, Kind, Specification},
@@ -32,6 +32,8 @@ struct File {
     tcp: Tcp,
     #[serde(default)]
     udp: Udp,
+    #[serde(default)]
+    run: Run,
     #[serde(default)]
     module: Vec<module::Module>,
 }
@@ -68,6 +70,12 @@ struct Tcp {
 #[serde(deny_unknown_fields)]
 struct Udp {
     memory_max: Option<Spanned<Value>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Run {
+    user: Option<String>,
 }
 
 /// What is wrong, and which bytes of the text it is about.
@@ -143,6 +151,9 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
         tcp: tcp(&file.tcp)?,
         udp: UdpConfig {
             memory_max: size(file.udp.memory_max.as_ref(), &limits::MEMORY)?,
+        },
+        run: RunConfig {
+            user: file.run.user,
         },
         ..Config::default()
     };

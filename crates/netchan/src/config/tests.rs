@@ -52,12 +52,16 @@ nagle = true
 
 [udp]
 memory_max = "64 KiB"
+
+[run]
+user = "www-data"
 "#;
 
 #[test]
 fn whole_file() {
     let config = Config::parse(WHOLE, "netchan.toml").unwrap();
     assert_eq!(config.regime, Some(Regime::Locked));
+    assert_eq!(config.run.user.as_deref(), Some("www-data"));
     assert_eq!(config.dispatch, Some(Dispatch::Deferred));
     assert_eq!(
         (config.forwarding, config.mss_clamp),

@@ -17,11 +17,13 @@ use percore::lock::{Mutex, mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-use super::{REQUEST_MAX, STACKS_MAX, TOPICS, make_private, own_directories, sweep};
+use super::{ANSWER_MAX, REQUEST_MAX, STACKS_MAX, TOPICS, make_private, own_directories, sweep};
 use crate::locks;
 
 /// Clients served at a time; more wait in the listen queue.
 const CLIENTS_MAX: usize = 16;
+/// Room for the note that an answer is not whole.
+const OMITTED_MAX: usize = 64;
 /// A client that has neither asked nor taken its answer by then is dropped.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
 /// Choosing a name, removing a dead socket and binding must not interleave in one process.
@@ -242,7 +244,7 @@ impl<P: Fn(&str) -> Option<Value>> Server<P> {
             match client.read_request() {
                 Ok(None) => return true,
                 Ok(Some(line)) => {
-                    client.answer = serde_json::to_vec(&self.answer(&line)).unwrap_or_default();
+                    client.answer = shortened(&self.answer(&line));
                     client.answer.push(b'\n');
                 }
                 Err(_) => return false,
@@ -286,6 +288,32 @@ impl<P: Fn(&str) -> Option<Value>> Server<P> {
             "up_s": Duration::from_nanos(percore::clock::now_ns().saturating_sub(self.since)).as_secs_f64(),
         })
     }
+}
+
+/// An answer in the bytes that a client takes: of a list that is longer its beginning, and how much is missing.
+pub(super) fn shortened(answer: &Value) -> Vec<u8> {
+    let whole = serde_json::to_vec(answer).unwrap_or_default();
+    if whole.len() < ANSWER_MAX {
+        return whole;
+    }
+    let Some(Value::Array(rows)) = answer.get("ok") else {
+        let what =
+            json!({ "error": format!("the answer is longer than {} MiB", ANSWER_MAX >> 20) });
+        return serde_json::to_vec(&what).unwrap_or_default();
+    };
+    let mut short = br#"{"ok":["#.to_vec();
+    for (number, row) in rows.iter().enumerate() {
+        let row = serde_json::to_vec(row).unwrap_or_default();
+        if short.len() + row.len() + OMITTED_MAX > ANSWER_MAX {
+            let note = json!({ "omitted": rows.len() - number });
+            short.extend_from_slice(note.to_string().as_bytes());
+            break;
+        }
+        short.extend_from_slice(&row);
+        short.push(b',');
+    }
+    short.extend_from_slice(b"]}");
+    short
 }
 
 /// What poll found.

@@ -162,6 +162,7 @@ fn one_that_lives_but_does_not_answer_is_said_to() {
         id: "1".to_owned(),
         pid: std::process::id(),
         path,
+        user: None,
     };
     match stack.show("links") {
         Err(AskError::Silent(why)) => assert!(why.contains("its control thread does not"), "{why}"),
@@ -188,6 +189,7 @@ fn an_answer_that_is_none_is_refused() {
         id: "1".to_owned(),
         pid: 1,
         path,
+        user: None,
     };
     for answer in answers {
         let got = stack.show("links");
@@ -197,6 +199,80 @@ fn an_answer_that_is_none_is_refused() {
         );
     }
     server.join().unwrap();
+}
+
+#[test]
+fn an_answer_too_long_is_a_beginning_and_says_so() {
+    let rows = |len: usize| json!({ "ok": vec![json!({ "filler": "x".repeat(100_000) }); len] });
+    let answer = |of: &Value| -> Value {
+        let bytes = super::server::shortened(of);
+        assert!(bytes.len() <= super::ANSWER_MAX);
+        serde_json::from_slice(&bytes).unwrap()
+    };
+    let short = rows(160);
+    assert_eq!(answer(&short), short);
+    let cut = answer(&rows(200));
+    let cut = cut["ok"].as_array().unwrap();
+    let omitted = cut.last().unwrap()["omitted"].as_u64().unwrap();
+    assert_eq!((cut.len() as u64 - 1, omitted), (167, 33));
+    let refused = answer(&json!({ "ok": { "one": "x".repeat(17 << 20) } }));
+    assert!(refused["error"].as_str().unwrap().contains("16 MiB"));
+}
+
+#[test]
+fn an_answer_without_end_is_cut_off() {
+    let place = Place::new();
+    fs::create_dir(&place.0).unwrap();
+    let path = place.0.join("1.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let block = vec![b' '; 1 << 20];
+        (0..)
+            .take_while(|_| client.write_all(&block).is_ok())
+            .count()
+    });
+    let stack = Stack {
+        id: "1".to_owned(),
+        pid: 1,
+        path,
+        user: None,
+    };
+    let refused = stack.show("links").unwrap_err().to_string();
+    assert!(refused.contains("longer than 16 MiB"), "{refused}");
+    assert!(server.join().unwrap() < 20);
+}
+
+#[test]
+fn another_users_socket_is_not_asked() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let place = Place::new();
+    let control = serve_in(&place.0, provider).unwrap();
+    let path = control.path().to_owned();
+    let stack = |user| Stack {
+        id: "1".to_owned(),
+        pid: std::process::id(),
+        path: path.clone(),
+        user,
+    };
+    let give = |what: &Path, user: u32| std::os::unix::fs::chown(what, Some(user), None).unwrap();
+    assert!(stack(None).show("links").is_ok());
+    for what in [place.0.as_path(), path.as_path()] {
+        give(what, 65_534);
+        let refused = stack(None).show("links").unwrap_err();
+        assert!(matches!(&refused, AskError::Foreign(why) if why.contains("65534")));
+        assert!(stacks_in(std::slice::from_ref(&place.0)).is_empty());
+        assert!(stack(Some(65_534)).show("links").is_ok(), "it was named");
+        assert!(stack(Some(65_533)).show("links").is_err());
+        give(what, 0);
+    }
+    // Neither is one that lies where it should, but whose process is another's: the listener is asked for.
+    let trusted = super::trust::Trusted::with(None);
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    assert!(trusted.check_peer(&ours).is_ok());
 }
 
 #[test]

@@ -8,8 +8,10 @@
 use std::{
     collections::VecDeque,
     fmt::Write as _,
-    io,
+    fs::File,
+    io::{self, Write as _},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    path::Path,
 };
 
 use rustix::{
@@ -20,17 +22,22 @@ use rustix::{
 
 use crate::{
     Builder,
-    link::sys_handed::{identity, read_start, set_inherited, take_over},
+    link::sys_handed::{identity, read_at, set_inherited, take_over},
 };
 
 /// Below 1,024, for select(2), and under the limit by this much.
 const NUMBERS: u64 = 64;
+
+/// Bytes of a configuration file.
+const CONFIG_MAX: usize = 1 << 20;
 
 /// What a program was handed.
 #[derive(Debug, Default)]
 pub(crate) struct Handed {
     /// Locked as long as it is open.
     pub claim: Option<OwnedFd>,
+    /// The configuration file's text, which this user may not be allowed to read.
+    pub config: Option<String>,
     /// Descriptors of each link, in the order in which links are named.
     pub links: VecDeque<Vec<OwnedFd>>,
 }
@@ -44,14 +51,21 @@ pub struct HandedOn {
     pub value: String,
 }
 
-/// Leaves the links of `builder` to the program that this process becomes, or starts.
+/// Leaves the links of `builder` to the program that this process becomes, or starts, and the configuration file that they come from.
 ///
 /// # Errors
-/// The system's, when there are no numbers left.
-pub fn hand_on(builder: &Builder) -> io::Result<HandedOn> {
+/// The system's, when there are no numbers left or the file cannot be read.
+pub fn hand_on(builder: &Builder, config: Option<&Path>) -> io::Result<HandedOn> {
     let mut kept = Vec::new();
     let claim = rustix::fs::memfd_create("netchan-claim", MemfdFlags::CLOEXEC)?;
     let mut value = inheritable(claim.as_fd(), &mut kept)?;
+    if let Some(config) = config {
+        let copy = rustix::fs::memfd_create("netchan-config", MemfdFlags::CLOEXEC)?;
+        let mut copy = File::from(copy);
+        copy.write_all(&std::fs::read(config)?)?;
+        value.push('/');
+        value.push_str(&inheritable(copy.as_fd(), &mut kept)?);
+    }
     for link in builder.links() {
         value.push(';');
         for (number, descriptor) in link.handed_on().into_iter().enumerate() {
@@ -98,20 +112,34 @@ pub fn is_incomplete(value: &str) -> bool {
 
 /// Whether no process has started a stack over these links. False, too, when the claim is closed and nothing is known.
 pub fn is_unused(value: &str) -> bool {
-    let claim = value.split(';').next().and_then(find);
-    claim.is_some_and(|claim| read_start(claim, &mut [0; 1]).is_ok_and(|n| n == 0))
+    let claim = value.split([';', '/']).next().and_then(find);
+    claim.is_some_and(|claim| read_at(claim, &mut [0; 1], 0).is_ok_and(|n| n == 0))
 }
 
 /// The process that started a stack last over these links; `None` before the first.
 fn last_user(value: &str) -> Option<u32> {
-    let claim = find(value.split(';').next()?)?;
+    let claim = find(value.split([';', '/']).next()?)?;
     let mut text = [0; 16];
-    let n = read_start(claim, &mut text).ok()?;
+    let n = read_at(claim, &mut text, 0).ok()?;
     std::str::from_utf8(text.get(..n)?)
         .ok()?
         .trim()
         .parse()
         .ok()
+}
+
+/// All of a small file.
+fn text_of(number: RawFd) -> Option<String> {
+    let mut text = Vec::new();
+    let mut block = [0; 4096];
+    while text.len() < CONFIG_MAX {
+        let n = read_at(number, &mut block, text.len()).ok()?;
+        if n == 0 {
+            break;
+        }
+        text.extend_from_slice(block.get(..n)?);
+    }
+    String::from_utf8(text).ok()
 }
 
 /// Takes over what `value` names. What the program has closed is missing: that link is opened by its name.
@@ -120,7 +148,8 @@ fn last_user(value: &str) -> Option<u32> {
 /// When another process has the links.
 pub(super) fn take(value: &str) -> io::Result<Handed> {
     let mut parts = value.split(';');
-    let claim = parts.next().and_then(find);
+    let mut own = parts.next().unwrap_or_default().split('/');
+    let claim = own.next().and_then(find);
     let busy = || {
         let user = last_user(value).map_or_else(String::new, |pid| format!(" {pid}"));
         io::Error::new(
@@ -130,7 +159,10 @@ pub(super) fn take(value: &str) -> io::Result<Handed> {
             ),
         )
     };
-    let mut handed = Handed::default();
+    let mut handed = Handed {
+        config: own.next().and_then(find).and_then(text_of),
+        ..Handed::default()
+    };
     if let Some(claim) = claim {
         let claim = take_over(claim);
         if rustix::fs::fcntl_lock(&claim, FlockOperation::NonBlockingLockExclusive).is_err() {

@@ -18,10 +18,11 @@ pub fn identity(number: RawFd) -> io::Result<(u64, u64)> {
     Ok((found.st_dev, found.st_ino))
 }
 
-/// Reads the beginning of the file under `number`; how many bytes.
-pub fn read_start(number: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
+/// Reads the file under `number` from byte `at` on, without moving its offset; how many bytes.
+pub fn read_at(number: RawFd, buffer: &mut [u8], at: usize) -> io::Result<usize> {
+    let at = libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: `buffer` is writable for its length.
-    let n = unsafe { libc::pread(number, buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+    let n = unsafe { libc::pread(number, buffer.as_mut_ptr().cast(), buffer.len(), at) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 

@@ -1,0 +1,52 @@
+//! Programs of another user than the one who started them: `--user`, and whom `show` asks.
+
+use super::handed::{says, script};
+
+#[test]
+fn rights_are_given_up_once_the_links_are_open() {
+    let output = script(
+        "user",
+        "chmod 755 .; $netchan run --user nobody --link tap:nc8 --address 10.7.8.2/24 -- /usr/bin/python3 ask.py ask show\n\
+         printf '[run]\\nuser = \"65534\"\\n[[link]]\\nkind = \"tap\"\\nname = \"nc8\"\\naddress = [\"10.7.8.2/24\"]\\n' > own.toml; chmod 600 own.toml\n\
+         $netchan run --config own.toml -- /usr/bin/python3 ask.py ask && echo configured\n\
+         $netchan run --user nouser -- true; echo status $?",
+    );
+    says(
+        output,
+        &[
+            "uid 65534 from 10.7.8.2 b'hello'",
+            "rights 0000000000000000 1 [65534] nobody",
+            "configured",
+            "there is no user nouser",
+            "status 2",
+        ],
+    );
+}
+
+#[test]
+fn a_stack_of_another_user_is_named_and_asked_only_when_named() {
+    let output = script(
+        "stranger",
+        "chmod 755 .; mkfifo hold; cp $netchan show; chmod 755 show\n\
+         $RUN python3 ask.py drop ask wait < hold > log & P=$!; exec 9> hold\n\
+         await grep hello log\n\
+         $netchan show; $netchan show links; $netchan show links --json --pid $P; echo status $?\n\
+         echo >&9; wait $P; exec 9>&-\n\
+         $RUN python3 ask.py ask wait < hold > log & P=$!; exec 9> hold\n\
+         await grep 'uid 0' log\n\
+         setpriv --reuid 65534 --clear-groups ./show show; setpriv --reuid 65534 --clear-groups ./show show links --pid $P; echo other $?\n\
+         echo >&9; wait $P",
+    );
+    says(
+        output,
+        &[
+            "A stack of user nobody runs in process",
+            "name it with --pid",
+            "\"name\": \"tap:nc8\"",
+            "status 0",
+            "A stack of user root runs in process",
+            "is user root's: ask as that user, or as root",
+            "other 1",
+        ],
+    );
+}
