@@ -32,6 +32,7 @@ END\n\
 import encodings.idna, os, socket, sys\n\
 for step in sys.argv[1:]:\n  \
   if step == 'drop': os.setgroups([]); os.setgid(65534); os.setuid(65534)\n  \
+  if step == 'bind': listener = socket.create_server(('0.0.0.0', 8))\n  \
   if step == 'close': os.closerange(3, 4096)\n  \
   if step == 'ask':\n    \
     stream = socket.create_connection(('10.7.8.1', 7), 20)\n    \
@@ -92,6 +93,24 @@ fn a_packet_link_is_handed_over_too() {
          $netchan run --link packet:v1 --address 10.7.8.2/24 -- python3 ask.py drop ask",
     );
     says(output, &["uid 65534 from 10.7.8.2 b'hello'"]);
+}
+
+#[test]
+fn an_address_conflict_is_reported() {
+    let output = script(
+        "conflict",
+        "ip link add v0 type veth peer name v1; ip addr add 10.7.7.2/24 dev v0; ip link set v0 up; ip link set v1 up; mkfifo hold\n\
+         $netchan run --link packet:v1 --address 10.7.7.2/24 -- python3 ask.py bind wait < hold 2> said & exec 9> hold\n\
+         echo 1 > /proc/sys/net/ipv4/conf/v0/arp_notify\n\
+         await sh -c \"ip link set v0 address 02:00:00:00:00:41; ip link set v0 address 02:00:00:00:00:42; grep conflict said\"; cat said; echo >&9; wait $!",
+    );
+    says(
+        output,
+        &[
+            "address conflict on packet:v1: 02:00:00:00:00:4",
+            "has our address 10.7.7.2, too",
+        ],
+    );
 }
 
 #[test]

@@ -58,6 +58,8 @@ pub struct Interface {
     /// Scratch: what the neighbours' timers ask for.
     actions: Vec<neighbor::Action<Packet>>,
     claims: Vec<Claim>,
+    /// Claims, by number, whose first conflict was reported.
+    conflicts: u64,
     random: Random,
     /// Buffers of what the host itself sends.
     slab: Slab,
@@ -137,6 +139,7 @@ impl Interface {
             groups: groups::Groups::new(seed, facts),
             actions: Vec::with_capacity(64),
             claims,
+            conflicts: 0,
             random,
             slab: Slab::new(buffers, (HEADROOM + facts.mtu).next_multiple_of(64))?,
             frames: VecDeque::with_capacity(limits::LINK_QUEUE),

@@ -145,15 +145,30 @@ impl Interface {
                 }
                 self.learned(IpAddr::V4(message.sender_ip), heard.learned);
             }
-            Err(arp::Refused::Conflict(ip)) => self.conflict(ip.into(), now),
+            Err(arp::Refused::Conflict(ip)) => self.conflict(ip.into(), message.sender_mac, now),
             Err(_) => self.count(Counter::DropArp),
         }
     }
 
     /// Somebody else uses our address: it is defended once in a while (RFC 5227 §2.4 (b)), and counted.
-    fn conflict(&mut self, ip: IpAddr, now: Instant) {
+    #[cold]
+    fn conflict(&mut self, ip: IpAddr, other: MacAddr, now: Instant) {
+        if other == self.facts().mac {
+            return self.count(Counter::DropNdp); // our own message, sent back by a bridge
+        }
         self.count(Counter::AddressConflict);
-        let claim = self.claims.iter_mut().find(|claim| claim.ip() == ip);
+        let at = self.claims.iter().position(|claim| claim.ip() == ip);
+        // Said once for each address: the counter goes on.
+        let bit = 1 << at.unwrap_or(0).min(63);
+        if self.conflicts & bit == 0 {
+            self.conflicts |= bit;
+            eprintln!(
+                "netchan: address conflict on {}: {other} has our address {ip}, too; one of the two must change \
+                 (address_conflicts counts how often)",
+                self.facts().name
+            );
+        }
+        let claim = at.and_then(|at| self.claims.get_mut(at));
         if claim.and_then(|claim| claim.on_conflict(true, now)) != Some(Verdict::Defend) {
             return;
         }
@@ -207,7 +222,14 @@ impl Interface {
                 };
                 self.learned(about.into(), heard.learned);
             }
-            Err(ndp::Refused::Conflict(ip)) => self.conflict(ip.into(), now),
+            Err(ndp::Refused::Conflict(ip)) => {
+                let link = match message {
+                    Message::NeighborAdvertisement { target_link, .. } => target_link,
+                    Message::NeighborSolicitation { source_link, .. } => source_link,
+                    _ => None,
+                };
+                self.conflict(ip.into(), link.unwrap_or(MacAddr::UNSPECIFIED), now);
+            }
             // Other hosts' business: what every host on a link hears all day.
             Err(ndp::Refused::NotOurs | ndp::Refused::NotForHosts) => {}
             Err(_) => self.count(Counter::DropNdp),

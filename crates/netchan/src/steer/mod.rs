@@ -500,6 +500,12 @@ impl Steer {
             Err(Martian::UnspecifiedSource) if is_proxys_query(packet, destination) => {
                 Ok(Ok(Destination::Group))
             }
+            Err(Martian::OwnSource) if is_neighbour_discovery(packet) => {
+                match ours.classify(destination) {
+                    Destination::Other => Err(reason(Martian::OwnSource)),
+                    to => Ok(Ok(to)),
+                }
+            }
             Err(Martian::NotOurs) if host.groups.is_member(self.interface, destination) => {
                 Ok(Ok(Destination::Group))
             }
@@ -517,6 +523,17 @@ fn is_proxys_query(packet: &Packet, destination: IpAddr) -> bool {
     const PROTOCOL: usize = 9;
     destination == IpAddr::V4(igmp::ALL_SYSTEMS)
         && packet.bytes().get(PROTOCOL) == Some(&Protocol::IGMP.0)
+}
+
+/// A neighbour solicitation or advertisement: from an address of ours it tells of a station that has it, too (RFC 4862 §5.4.4).
+#[cold]
+fn is_neighbour_discovery(packet: &Packet) -> bool {
+    const NEXT_HEADER: usize = 6;
+    const KIND: usize = ipv6::HEADER_LEN;
+    let bytes = packet.bytes();
+    bytes.first().is_some_and(|first| first >> 4 == 6)
+        && bytes.get(NEXT_HEADER) == Some(&Protocol::ICMPV6.0)
+        && matches!(bytes.get(KIND), Some(135 | 136))
 }
 
 const fn reason(martian: Martian) -> Counter {
