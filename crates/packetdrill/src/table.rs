@@ -452,8 +452,15 @@ unsafe extern "C" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
+    // packetdrill passes the addresses of its numbers: 0 is NULL in the script.
+    let given = |offset: *mut i64| {
+        // SAFETY: the caller's.
+        let is_null = offset.is_null() || unsafe { offset.read() } == 0;
+        if is_null { ptr::null_mut() } else { offset }
+    };
+    let (from, to) = (given(input_offset), given(out_offset));
     // SAFETY: the caller's.
-    called(|| unsafe { transfers::splice(input, input_offset, out, out_offset, len, flags) })
+    called(|| unsafe { transfers::splice(input, from, out, to, len, flags) })
 }
 
 unsafe extern "C" fn netdev_send(_: User, packet: *const c_void, len: size_t) -> c_int {

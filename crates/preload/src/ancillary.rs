@@ -10,13 +10,14 @@ use std::{
 use libc::{c_int, cmsghdr, msghdr, sockaddr, socklen_t};
 use netchan::socket::{DatagramInfo, Domain, ErrorOrigin, Received, SendInfo, SocketError};
 
-use crate::{address, buffers, errno::fail, sys};
+use crate::{address, buffers, errno::fail, state::Live, sys};
 
 const UDP_SEGMENT: c_int = 103;
 const UDP_GRO: c_int = 104;
 const IP_RECVERR: c_int = 11;
 const IPV6_RECVERR: c_int = 25;
 const IPV6_ORIGDSTADDR: c_int = 74;
+const TCP_CM_INQ: c_int = 36;
 
 /// What recvmsg(2) shall tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,7 @@ pub enum Ask {
     HopLimit,
     TrafficClass,
     OriginalDestinationV6,
+    Unread,
 }
 
 /// All that it shall tell.
@@ -135,6 +137,25 @@ pub unsafe fn tell(
     };
     // SAFETY: the caller's.
     unsafe { fill(message, |control| put_info(control, &info, asked, domain)) }
+}
+
+/// Tells what was asked of a stream; flags for `msg_flags`.
+///
+/// # Safety
+/// `message` must be a valid msghdr for receiving.
+pub unsafe fn tell_of_stream(message: &mut msghdr, live: Live<'_>) -> c_int {
+    if live.state.asked.is_empty() {
+        message.msg_controllen = 0;
+        return 0;
+    }
+    let tell = |control: &mut Control<'_>| {
+        if live.state.asked.get(Ask::Unread) {
+            let unread = c_int::try_from(live.socket.unread()).unwrap_or(c_int::MAX);
+            control.put(libc::IPPROTO_TCP, TCP_CM_INQ, &unread.to_ne_bytes());
+        }
+    };
+    // SAFETY: the caller's.
+    unsafe { fill(message, tell) }
 }
 
 fn put_info(control: &mut Control<'_>, info: &DatagramInfo, asked: &Asked, domain: Domain) {

@@ -22,7 +22,7 @@
 //! `read write readv writev send recv sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg sendfile sendfile64`,
 //! `poll ppoll select pselect epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2`,
 //! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK; others go to the kernel's socket of
-//! that number), `splice` (EINVAL), `fdopen fileno` (on a socket that is netchan's by then), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
+//! that number), `splice` (copies), `fdopen fileno` (on a socket that is netchan's by then), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
 //!
 //! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE MSG_OOB` (streams; RFC 6093: POLLPRI and SIOCATMARK go with it, SIGURG does
 //! not), `MSG_WAITFORONE`, `MSG_ERRQUEUE` (datagrams; a stream's is always empty), `MSG_FASTOPEN`.
@@ -30,7 +30,7 @@
 //! | level | served | taken without effect | ENOPROTOOPT |
 //! | --- | --- | --- | --- |
 //! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE MAX_PACING_RATE INCOMING_CPU (asked: the shard's number); for datagrams TIMESTAMP TIMESTAMPNS RXQ_OVFL | PRIORITY DEBUG DONTROUTE BUSY_POLL PREFER_BUSY_POLL, INCOMING_CPU (set); for streams TIMESTAMP TIMESTAMPNS RXQ_OVFL | the rest (BINDTODEVICE, MARK, TIMESTAMPING, ZEROCOPY, ATTACH_FILTER …) |
-//! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT WINDOW_CLAMP NOTSENT_LOWAT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT FASTOPEN FASTOPEN_CONNECT FASTOPEN_NO_COOKIE FASTOPEN_KEY MD5SIG MD5SIG_EXT AO_ADD_KEY AO_DEL_KEY AO_INFO AO_GET_KEYS (no interfaces; "hmac(sha1)" and "cmac(aes128)", others ENOENT; before it is decided keys are taken, checked one by one, whatever the kernel says, but not listed) | THIN_* | the rest (AO_REPAIR, ULP, SAVED_SYN, REPAIR …) |
+//! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT WINDOW_CLAMP NOTSENT_LOWAT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT FASTOPEN FASTOPEN_CONNECT FASTOPEN_NO_COOKIE FASTOPEN_KEY INQ MD5SIG MD5SIG_EXT AO_ADD_KEY AO_DEL_KEY AO_INFO AO_GET_KEYS (no interfaces; "hmac(sha1)" and "cmac(aes128)", others ENOENT; before it is decided keys are taken, checked one by one, whatever the kernel says, but not listed) | THIN_* | the rest (AO_REPAIR, ULP, SAVED_SYN, REPAIR …) |
 //! | `IPPROTO_UDP` | CORK SEGMENT GRO NO_CHECK6_TX NO_CHECK6_RX | | the rest |
 //! | `IPPROTO_IP` | TOS TTL MULTICAST_IF MULTICAST_TTL MULTICAST_LOOP MULTICAST_ALL ADD_MEMBERSHIP DROP_MEMBERSHIP ADD_SOURCE_MEMBERSHIP DROP_SOURCE_MEMBERSHIP BLOCK_SOURCE UNBLOCK_SOURCE MSFILTER MCAST_JOIN_GROUP … MCAST_LEAVE_SOURCE_GROUP MCAST_MSFILTER; for datagrams RECVERR MTU_DISCOVER MTU PKTINFO RECVTTL RECVTOS RECVORIGDSTADDR | BIND_ADDRESS_NO_PORT; for streams those for datagrams, MULTICAST_LOOP and MULTICAST_ALL | the rest |
 //! | `IPPROTO_IPV6` | V6ONLY TCLASS UNICAST_HOPS MULTICAST_IF MULTICAST_HOPS MULTICAST_LOOP MULTICAST_ALL JOIN_GROUP LEAVE_GROUP MCAST_JOIN_GROUP … MCAST_LEAVE_SOURCE_GROUP MCAST_MSFILTER; for datagrams RECVERR MTU_DISCOVER MTU RECVPKTINFO RECVHOPLIMIT RECVTCLASS RECVORIGDSTADDR | for streams those for datagrams, MULTICAST_LOOP and MULTICAST_ALL | the rest |
@@ -89,6 +89,7 @@ mod options;
 mod poll;
 mod program;
 mod real;
+mod splice;
 mod state;
 mod stdio;
 mod sys;

@@ -48,6 +48,7 @@ const TCP_NOTSENT_LOWAT: c_int = 25;
 const TCP_FASTOPEN_CONNECT: c_int = 30;
 const TCP_FASTOPEN_KEY: c_int = 33;
 const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
+const TCP_INQ: c_int = 36;
 
 /// TCP_CA_NAME_MAX.
 const NAME_MAX: usize = 16;

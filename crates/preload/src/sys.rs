@@ -107,6 +107,39 @@ pub fn poll_now(fds: &mut [pollfd]) -> io::Result<usize> {
     })
 }
 
+/// read(2).
+pub fn read(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
+    let pointer = buffer.as_mut_ptr().cast::<c_void>();
+    // SAFETY: `buffer` is writable for its length.
+    check(unsafe { libc::syscall(libc::SYS_read, fd, pointer, buffer.len()) })
+}
+
+/// write(2).
+pub fn write(fd: RawFd, buffer: &[u8]) -> io::Result<usize> {
+    let pointer = buffer.as_ptr().cast::<c_void>();
+    // SAFETY: `buffer` is readable for its length.
+    check(unsafe { libc::syscall(libc::SYS_write, fd, pointer, buffer.len()) })
+}
+
+/// Whether a number is a pipe's: nothing else has a pipe's size.
+pub fn is_pipe(fd: RawFd) -> bool {
+    fcntl(fd, libc::F_GETPIPE_SZ, 0).is_ok()
+}
+
+/// Bytes that an empty pipe takes.
+pub fn pipe_size(fd: RawFd) -> usize {
+    let size = fcntl(fd, libc::F_GETPIPE_SZ, 0).unwrap_or(0);
+    usize::try_from(size).unwrap_or(0)
+}
+
+/// Whether nothing is in a pipe.
+pub fn is_empty_pipe(fd: RawFd) -> bool {
+    let mut count: c_int = 0;
+    // SAFETY: `count` is writable.
+    let asked = unsafe { libc::syscall(libc::SYS_ioctl, fd, libc::FIONREAD, &raw mut count) };
+    asked == 0 && count == 0
+}
+
 /// pread64(2) into `buffer`.
 pub fn pread(fd: RawFd, buffer: &mut [u8], offset: i64) -> io::Result<usize> {
     let pointer = buffer.as_mut_ptr().cast::<c_void>();

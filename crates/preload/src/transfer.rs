@@ -332,8 +332,14 @@ pub unsafe fn receive_message(
         }
         None => message.msg_namelen = 0,
     }
-    // SAFETY: the caller's.
-    let told = unsafe { ancillary::tell(message, &received, &live.state.asked, live.state.domain) };
+    let told = if live.state.kind == Kind::Stream {
+        // SAFETY: the caller's.
+        unsafe { ancillary::tell_of_stream(message, live) }
+    } else {
+        let asked = &live.state.asked;
+        // SAFETY: the caller's.
+        unsafe { ancillary::tell(message, &received, asked, live.state.domain) }
+    };
     message.msg_flags = told | truncated(received.truncated) | flags & libc::MSG_OOB;
     Ok(received.len)
 }

@@ -14,7 +14,7 @@ fn alike(topic: &str, before: &str) {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/py/values.py");
     let script = format!(
         "{before}\n$PEER 0.0.0.0 > up & P=$!\nawait grep -q ready up\n\
-         timeout 50 python3 {0} 127.0.0.1 {topic} || exit 1\necho '--- netchan'\n\
+         timeout 50 python3 {0} 127.0.0.1 {topic} || {{ kill $P; exit 1; }}\necho '--- netchan'\n\
          (on_netchan python3 {0} 10.77.0.1 {topic}); R=$?; kill $P; exit $R",
         program.display()
     );
@@ -60,8 +60,21 @@ fn df_is_set_as_discovery_says() {
     if !has("nft") {
         return eprintln!("skipped: no nft");
     }
-    let table = "nft add table ip t\nnft add chain ip t in '{ type filter hook input priority 0; }'\n";
-    let drop = |bits| format!("{table}nft add rule ip t in tcp dport 9001 ip frag-off '& 0x4000 == {bits}' drop");
+    let table =
+        "nft add table ip t\nnft add chain ip t in '{ type filter hook input priority 0; }'\n";
+    let drop = |bits| {
+        format!("{table}nft add rule ip t in tcp dport 9001 ip frag-off '& 0x4000 == {bits}' drop")
+    };
     alike("no_df", &drop("0x4000"));
     alike("df", &drop("0"));
+}
+
+#[test]
+fn inquiry() {
+    alike("inquiry", "");
+}
+
+#[test]
+fn splice_to_and_from_pipes() {
+    alike("splicing", "");
 }

@@ -388,6 +388,22 @@ impl Socket {
         )
     }
 
+    /// How many bytes a stream takes at this moment; `None` where sending says why it takes none.
+    pub fn send_room(&self) -> Option<usize> {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.send_room(self.stack()),
+            _ => None,
+        }
+    }
+
+    /// TCP_INQ: what can be read without a wait, and 1 for the end of the stream, once it came.
+    pub fn unread(&self) -> usize {
+        match self.role.get() {
+            Some(Role::Stream(stream)) => stream.unread(self.stack()),
+            _ => 0,
+        }
+    }
+
     /// TCP_INFO's facts for a stream.
     pub fn tcp_info(&self) -> Option<proto::tcp::Info> {
         match self.role.get()? {

@@ -283,6 +283,19 @@ impl Stream {
         })
     }
 
+    pub fn unread(&self, stack: &Stack) -> usize {
+        self.hold(stack, |shard, number| {
+            let socket = shard.tcp(number)?;
+            let end = usize::from(socket.connection.peer_closed());
+            Some(socket.readable_bytes() as usize + end)
+        })
+        .unwrap_or(0)
+    }
+
+    pub fn send_room(&self, stack: &Stack) -> Option<usize> {
+        self.hold(stack, |shard, number| shard.tcp_send_room(number))
+    }
+
     pub fn unacknowledged(&self, stack: &Stack) -> usize {
         self.hold(stack, |shard, number| {
             shard.tcp(number).map_or(0, TcpSocket::queued_bytes)

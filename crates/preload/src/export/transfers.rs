@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use libc::{c_int, c_uint, c_void, iovec, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::{
-    address, buffers, endpoint, errno, real,
+    address, buffers, endpoint, errno, real, splice,
     state::{self, Live, SOCKETS},
     transfer,
 };
@@ -404,7 +404,7 @@ pub unsafe extern "C-unwind" fn sendfile64(
     unsafe { sendfile(out, input, offset, count) }
 }
 
-/// splice(2): EINVAL with netchan's sockets, which programs take as "read and write instead".
+/// splice(2).
 ///
 /// # Safety
 /// As splice(2).
@@ -417,8 +417,17 @@ pub unsafe extern "C-unwind" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    let refuse = |_: Live<'_>| errno::fail(libc::EINVAL);
-    let served = state::serve(input, refuse).or_else(|| state::serve(out, refuse));
+    let seeks = !input_offset.is_null() || !out_offset.is_null();
+    let served = state::serve(input, |live| match seeks {
+        true => splice::refuse_offset(!out_offset.is_null()),
+        false => splice::out_of(live, out, len, flags),
+    });
+    let served = served.or_else(|| {
+        state::serve(out, |live| match seeks {
+            true => splice::refuse_offset(!input_offset.is_null()),
+            false => splice::into(live, input, len, flags),
+        })
+    });
     served.unwrap_or_else(|| {
         // SAFETY: the caller's.
         unsafe { (real::SPLICE.get())(input, input_offset, out, out_offset, len, flags) }

@@ -9,11 +9,13 @@ use netchan::{
 };
 
 use super::{
-    NAME_MAX, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE, TCP_NOTSENT_LOWAT,
-    ao, has_level, unsupported,
+    NAME_MAX, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE, TCP_INQ,
+    TCP_NOTSENT_LOWAT, ao, has_level, unsupported,
 };
 use crate::{
-    address, buffers, datagram_options, diagnosis, errno,
+    address,
+    ancillary::Ask,
+    buffers, datagram_options, diagnosis, errno,
     errno::fail,
     fast_open, multicast,
     multicast::{Answer, filter},
@@ -229,6 +231,7 @@ fn get_tcp(live: Live<'_>, name: c_int) -> io::Result<Value> {
         libc::TCP_DEFER_ACCEPT => ask(live, O::DeferAccept(Duration::ZERO))?,
         libc::TCP_WINDOW_CLAMP => ask(live, O::WindowClamp(0))?,
         TCP_NOTSENT_LOWAT => ask(live, O::UnsentLowWater(0))?,
+        TCP_INQ => Value::Int(live.state.asked.get(Ask::Unread).into()),
         _ => return fail(libc::ENOPROTOOPT),
     })
 }

@@ -10,10 +10,10 @@ use netchan::{
 
 use super::limits;
 use super::{
-    NAME_MAX, Setting, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE,
+    NAME_MAX, Setting, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE, TCP_INQ,
     TCP_NOTSENT_LOWAT, ao, invalid,
 };
-use crate::{datagram_options, errno, errno::fail, fast_open, multicast};
+use crate::{ancillary::Ask, datagram_options, errno, errno::fail, fast_open, multicast};
 
 const IP_BIND_ADDRESS_NO_PORT: c_int = 24;
 const TCP_THIN_LINEAR_TIMEOUTS: c_int = 16;
@@ -105,6 +105,10 @@ fn parse_tcp(name: c_int, value: &[u8]) -> io::Result<Setting> {
         TCP_FASTOPEN_CONNECT => O::FastOpenConnect(in_range(value, 0, 1)? != 0),
         TCP_FASTOPEN_NO_COOKIE => O::FastOpenNoCookie(in_range(value, 0, 1)? != 0),
         TCP_FASTOPEN_KEY => O::FastOpenKeys(Some(fast_open::keys(value)?)),
+        TCP_INQ => {
+            let on = in_range(value, 0, 1)? != 0;
+            return Ok(Setting::Ask(Ask::Unread, on));
+        }
         ao::TCP_AO_ADD_KEY..=ao::TCP_AO_INFO => return ao::parse(name, value).map(Setting::Keys),
         TCP_THIN_LINEAR_TIMEOUTS | TCP_THIN_DUPACK => {
             return int(value).map(|_| Setting::Ignored);

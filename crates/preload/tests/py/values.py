@@ -1,10 +1,18 @@
 # Facts about socket options and their effects, a line each, the same on the kernel's sockets and on netchan's.
 # Usage: values.py PEER-ADDRESS TOPIC; the services of peer.h are there.
 import errno
+import fcntl
+import os
+import select
+import signal
 import socket
 import struct
 import sys
+import termios
+import threading
 import time
+
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 ECHO, SILENT = 9001, 9005
 PEER = sys.argv[1]
@@ -110,6 +118,88 @@ def df():
         s.recv(100)
         s.close()
     print("sent with DF")
+
+
+def source(size):
+    s = connected(9002)
+    s.sendall(struct.pack("q", size))
+    while struct.unpack("i", fcntl.ioctl(s, termios.FIONREAD, b"    "))[0] < size:
+        time.sleep(0.001)
+    return s
+
+
+def inquiry():
+    s = source(1000)
+    s.setsockopt(socket.IPPROTO_TCP, 36, 1)
+    print("option", s.getsockopt(socket.IPPROTO_TCP, 36), says(lambda: s.setsockopt(socket.IPPROTO_TCP, 36, 2)))
+    select.select([s], [], [])
+    poll = select.poll()
+    poll.register(s, 0x2000)
+    poll.poll()  # the end has come, too
+    for size in (100, 500, 400, 10):
+        data, ancillary, flags, _ = s.recvmsg(size, 200)
+        print(len(data), ancillary, flags)
+    print(s.recvmsg(10, 4)[1:3])
+    for other in (connected(ECHO, socket.SOCK_DGRAM), socket.socket()):
+        print(says(lambda: other.setsockopt(socket.IPPROTO_TCP, 36, 1)))
+
+
+def splicing():
+    data = bytes(range(251)) * 2000
+    r, w = os.pipe()
+    s = connected(9003)  # counts and sums
+
+    def fill():
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(w, rest):]
+        os.close(w)
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    total = 0
+    while n := os.splice(r, s.fileno(), 1 << 20):
+        total += n
+    thread.join()
+    s.shutdown(socket.SHUT_WR)
+    print("to the socket", total, s.recv(16, socket.MSG_WAITALL).hex())
+    s = connected(9002)
+    s.sendall(struct.pack("q", len(data)))
+    r, w = os.pipe()
+    got = []
+
+    def drain():
+        while piece := os.read(r, 5000):
+            got.append(piece)
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    while os.splice(s.fileno(), w, 70000):
+        pass
+    os.close(w)
+    thread.join()
+    print("from the socket", b"".join(got) == data)
+    s = connected(ECHO)
+    r, w = os.pipe()
+    s.setblocking(False)
+    print("non-blocking", says(lambda: os.splice(s.fileno(), w, 10)), says(lambda: os.splice(r, s.fileno(), 10, flags=2)))
+    s.setblocking(True)
+    os.set_blocking(w, False)
+    while not isinstance(says(lambda: os.write(w, bytes(4096))), str):
+        pass
+    s.sendall(b"more than nothing")
+    select.select([s], [], [])
+    print("full pipe", says(lambda: os.splice(s.fileno(), w, 10)))
+    print("nothing lost", s.recv(100))
+    print("offsets", says(lambda: os.splice(s.fileno(), w, 10, offset_src=3)), says(lambda: os.splice(s.fileno(), w, 10, offset_dst=3)), says(lambda: os.splice(r, s.fileno(), 10, offset_dst=3)))
+    null = os.open("/dev/zero", os.O_RDWR)
+    print("no pipe", says(lambda: os.splice(s.fileno(), null, 10)), says(lambda: os.splice(null, s.fileno(), 10)))
+    s.shutdown(socket.SHUT_WR)
+    print("after the end", says(lambda: os.splice(r, s.fileno(), 10)))
+    u = socket.socket()
+    r, w = os.pipe()
+    os.write(w, b"x")
+    print("not connected", says(lambda: os.splice(u.fileno(), w, 10)), says(lambda: os.splice(r, u.fileno(), 10)))
 
 
 globals()[sys.argv[2]]()

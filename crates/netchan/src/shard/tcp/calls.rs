@@ -80,6 +80,22 @@ impl Shard {
         Ok(n)
     }
 
+    /// How much [`Self::tcp_send`] would take at most; `None`: it would answer an error that waiting does not change.
+    pub fn tcp_send_room(&mut self, number: u32) -> Option<usize> {
+        let most = self.host.send_buffer_max;
+        let socket = self.tcp.get_mut(number)?;
+        if socket.error.is_some() || !socket.connection.is_open_for_writing() {
+            return None;
+        }
+        if !socket.connection.can_send() {
+            return Some(0);
+        }
+        if socket.may_append() == 0 {
+            socket.widen_send_queue(most);
+        }
+        Some(socket.may_append())
+    }
+
     /// Copies received bytes out; 0 is the end of the stream (or empty buffers).
     ///
     /// # Errors
