@@ -40,6 +40,15 @@ pub struct BindRequest {
     pub reuse_port: bool,
 }
 
+impl BindRequest {
+    /// Whether it takes in an address of this host.
+    pub fn covers(&self, ip: IpAddr) -> bool {
+        let mine = self.address.ip();
+        let takes_both = mine.is_ipv6() && !self.v6_only;
+        mine == ip || (mine.is_unspecified() && (mine.is_ipv4() == ip.is_ipv4() || takes_both))
+    }
+}
+
 /// The bound ports of one stack.
 pub struct Directory {
     bindings: Mutex<(Vec<Binding>, u64, Random)>,

@@ -61,6 +61,8 @@ pub fn receive_share(layout: Layout) -> u32 {
 pub const SEGMENT_EXPECTED: u32 = 1024;
 /// Local ports that connect(2) and bind(2) choose from: as Linux (RFC 6056 would allow 1024–65535).
 pub const EPHEMERAL_PORTS: RangeInclusive<u16> = 32_768..=60_999;
+/// How often bind(2) draws another port, because connections have those it drew: with nine of ten in use it fails once in a million times.
+pub const BIND_TRIES: usize = 128;
 /// IPv4 groups that one socket can be in: as Linux (igmp_max_memberships).
 pub const MEMBERSHIPS: usize = 20;
 /// IPv6 groups that one socket can be in. Linux's only limit is the memory of its options.

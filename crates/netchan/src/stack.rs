@@ -35,11 +35,11 @@ use crate::{
     clock::Clock,
     control::Control,
     counters::Counters,
-    directory::Directory,
+    directory::{BindRequest, Directory},
     giant::Giant,
     host::Host,
     interface::{Interface, Receive},
-    locks,
+    limits, locks,
     memory::Account,
     module::registry::Registry,
     regime::{
@@ -48,7 +48,7 @@ use crate::{
         choice::Choice,
         places::Places,
     },
-    socket::attendant::Attendant,
+    socket::{Kind, attendant::Attendant},
     steer::{flow::FlowKey, spread},
     watch::Watch,
 };
@@ -200,6 +200,32 @@ impl Stack {
         }
         // Relaxed: a number that nothing is ordered by.
         self.opened.fetch_add(1, Relaxed)
+    }
+
+    /// Binds a port, if no binding and no connection stands against it: the binding's id, and the address with its port.
+    ///
+    /// # Errors
+    /// EADDRINUSE.
+    pub fn bind(&self, request: BindRequest) -> Result<(u64, SocketAddr), i32> {
+        let any_port = request.address.port() == 0;
+        for _ in 0..if any_port { limits::BIND_TRIES } else { 1 } {
+            // From here on connect(2) chooses this port no more; what chose it before is in its shard.
+            let (id, address) = self.directory.bind(request)?;
+            let request = BindRequest {
+                address,
+                reuse_address: request.reuse_address && !any_port,
+                reuse_port: request.reuse_port && !any_port,
+                ..request
+            };
+            let is_free = request.kind == Kind::Datagram
+                || (0..self.cells.len())
+                    .all(|number| !self.with_shard(number, |s, _| s.stands_against(&request)));
+            if is_free {
+                return Ok((id, address));
+            }
+            self.directory.release(id);
+        }
+        Err(libc::EADDRINUSE)
     }
 
     /// The attendant shall turn shards at once.

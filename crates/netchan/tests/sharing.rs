@@ -3,6 +3,7 @@
 
 use std::{
     cell::Cell,
+    collections::HashSet,
     io::{self, IoSlice, IoSliceMut},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     os::fd::OwnedFd,
@@ -23,7 +24,7 @@ use rustix::net::{
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// SO_REUSEADDR, SO_REUSEPORT.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Reuse {
     address: bool,
     port: bool,
@@ -54,7 +55,11 @@ trait Side {
     fn connect(&self, socket: &Self::Socket, to: SocketAddr) -> io::Result<()>;
     fn local(&self, socket: &Self::Socket) -> SocketAddr;
     fn send(&self, socket: &Self::Socket, byte: u8, to: SocketAddr);
+    /// The first byte, or 0 at the end.
     fn receive(&self, socket: &Self::Socket) -> Option<u8>;
+
+    /// What has come is taken in, by a stack without threads.
+    fn turn(&self) {}
 
     /// A socket that is bound, or the name of what bind(2) says.
     fn bound(
@@ -76,6 +81,9 @@ struct Ours<'a>(&'a Net);
 
 impl Side for Ours<'_> {
     type Socket = Socket;
+    fn turn(&self) {
+        self.0.poll();
+    }
     fn own(&self) -> [IpAddr; 2] {
         ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap())
     }
@@ -108,7 +116,9 @@ impl Side for Ours<'_> {
         let mut byte = [0];
         let flags = ReceiveFlags::default();
         let received = socket.receive(&mut [IoSliceMut::new(&mut byte)], flags);
-        received.ok().map(|_| byte[0])
+        received
+            .ok()
+            .map(|received| if received.len == 0 { 0 } else { byte[0] })
     }
 }
 
@@ -325,4 +335,77 @@ fn listeners<S: Side>(side: &S) -> Vec<String> {
 #[test]
 fn connections_are_spread_over_those_who_listen() {
     beside_the_kernel(|ours| listeners(ours), listeners(&Kernel));
+}
+
+/// What may be bound to the port of a connection, by what it says of sharing, and where.
+fn binds<S: Side>(side: &S, what: &str, port: u16, log: &mut Vec<String>) {
+    let [first, second] = side.own();
+    for reuse in [NEITHER, ADDRESS, PORT] {
+        let said = [ANY.ip(), first, second].map(|ip| {
+            let bound = side.bound(Kind::Stream, reuse, SocketAddr::new(ip, port));
+            bound.err().unwrap_or("free")
+        });
+        log.push(format!("{what}, {reuse:?}: {said:?}"));
+    }
+}
+
+fn ports<S: Side>(side: &S) -> Vec<String> {
+    let mut log = Vec::new();
+    let listen = |reuse| {
+        let at = SocketAddr::new(side.own()[0], 0);
+        let listener = side.bound(Kind::Stream, reuse, at).ok().unwrap();
+        side.listen(&listener).unwrap();
+        (side.local(&listener), listener)
+    };
+    for reuse in [NEITHER, ADDRESS, PORT] {
+        let (to, listener) = listen(reuse);
+        let (near, far, _) = connected(side, reuse, to, &[&listener]);
+        let chosen = side.local(&near);
+        binds(side, "chosen by connect", chosen.port(), &mut log);
+        let datagram = side.bound(Kind::Datagram, NEITHER, chosen);
+        log.push(format!("of UDP: {:?}", datagram.err()));
+        drop(listener);
+        binds(side, "of one that was accepted", to.port(), &mut log);
+        drop(near);
+        until("its end", || (side.receive(&far) == Some(0)).then_some(()));
+        drop(far);
+        // It was the second to close: nothing is left of it. The first is in TIME-WAIT.
+        until("a free port", || {
+            side.turn();
+            side.bound(Kind::Stream, NEITHER, to).ok()
+        });
+        binds(side, "in TIME-WAIT", chosen.port(), &mut log);
+    }
+    log
+}
+
+#[test]
+fn a_port_that_a_connection_has_is_not_bound() {
+    beside_the_kernel(|ours| ports(ours), ports(&Kernel));
+}
+
+/// Of many ports that connections chose, bind(2) finds one that none has.
+#[test]
+fn bind_chooses_a_port_that_no_connection_has() {
+    let net = start(Regime::Locked, Threads::Caller);
+    let side = Ours(&net);
+    let listener = side.bound(Kind::Stream, NEITHER, ANY).ok().unwrap();
+    side.listen(&listener).unwrap();
+    let to = SocketAddr::new(side.own()[0], side.local(&listener).port());
+    let open: Vec<_> = (0..300)
+        .map(|_| connected(&side, NEITHER, to, &[&listener]))
+        .collect();
+    let taken: HashSet<_> = open
+        .iter()
+        .map(|(near, ..)| side.local(near).port())
+        .collect();
+    let bound: Vec<_> = (0..3000)
+        .map(|_| side.bound(Kind::Stream, NEITHER, ANY).ok().unwrap())
+        .collect();
+    let bound: HashSet<_> = bound
+        .iter()
+        .map(|socket| side.local(socket).port())
+        .collect();
+    assert_eq!((taken.len(), bound.len()), (300, 3000));
+    assert!(taken.is_disjoint(&bound));
 }

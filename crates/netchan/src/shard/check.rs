@@ -43,6 +43,7 @@ impl Shard {
             self.flows.len(),
             "flows in the table, and what they belong to"
         );
+        assert_eq!(flows, self.ports.total(), "ports in use");
         let listed = |number: &u32| self.tcp.get(*number).is_some_and(|socket| socket.dirty);
         assert!(
             self.dirty.iter().all(listed),

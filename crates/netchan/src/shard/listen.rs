@@ -202,7 +202,7 @@ impl Shard {
         if let Some(cookie) = verdict.option {
             connection.grant_cookie(cookie);
         }
-        let kept = (options.fields, options.linger);
+        let kept = (options.fields, options.linger, options.reuse);
         let hash = packet.meta.flow;
         let embryo = self.insert_tcp(key, hash, &connection, interface, kept, Some(number));
         let Some(embryo) = embryo else {
@@ -394,7 +394,7 @@ impl Shard {
             };
             if socket.listener() == Some(number) {
                 socket.leave_listener();
-                socket.resets = true;
+                socket.kept.set_resets(true);
                 self.tcp_close(connection, now);
             }
         }

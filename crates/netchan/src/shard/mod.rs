@@ -12,6 +12,7 @@ mod listen;
 mod memory;
 mod path;
 mod peers;
+mod ports;
 mod send_queue;
 mod signed;
 mod table;
@@ -39,6 +40,7 @@ pub use self::{
     fast_open::FastOpenOptions,
     intake::Intake,
     listen::Listener,
+    ports::Reuse,
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, Shape, TcpOptions, TcpSocket},
     udp::{Destination, UdpSocket},
@@ -49,6 +51,7 @@ use self::{
     fast_open::FastOpens,
     memory::Memory,
     peers::Peers,
+    ports::Ports,
     send_queue::SendMemory,
     table::Table,
     time_wait::{TimeWaits, Waiting},
@@ -135,8 +138,7 @@ pub struct Shard {
     segments: usize,
     /// Datagrams that wait in all UDP sockets together.
     udp_queued: usize,
-    /// Counter of RFC 6056's algorithm.
-    port_counter: u32,
+    ports: Ports,
     /// Limits ICMP errors, and resets to what belongs to nobody.
     errors: Limiter,
     resets: Limiter,
@@ -228,7 +230,7 @@ impl Shard {
             asked: None,
             segments,
             udp_queued: 0,
-            port_counter: 0,
+            ports: Ports::new(),
             errors: Limiter::new(limit::Config::default(), seed.derive(1)),
             resets: Limiter::new(limits::RESETS, seed.derive(2)),
             idents: ident::Generator::new(seed.derive(3)),

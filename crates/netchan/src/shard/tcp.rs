@@ -30,7 +30,10 @@ use proto::{
 use self::filling::Filling;
 use self::shape::OwnShape;
 pub use self::shape::Shape;
-use super::{Auth, FastOpenOptions, Keys, Shard, Wishes, send_queue::SendQueue, wakers::Wakers};
+use super::{
+    Auth, FastOpenOptions, Keys, Reuse, Shard, Wishes, ports::Kept, send_queue::SendQueue,
+    wakers::Wakers,
+};
 use crate::{
     emit::{self, IpFields},
     link::Segmentation,
@@ -77,8 +80,7 @@ pub struct TcpSocket {
     interface: u8,
     /// What its link does with more text than fits a packet.
     pub(super) segmentation: Segmentation,
-    /// SO_LINGER of no time: closing resets it.
-    pub(super) resets: bool,
+    pub(super) kept: Kept,
     /// What its segments are signed with.
     pub(super) auth: Option<Box<Auth>>,
 }
@@ -104,6 +106,8 @@ pub struct TcpOptions {
     pub max_segment: Option<u16>,
     /// TCP_FASTOPEN.
     pub fast_open: FastOpenOptions,
+    /// SO_REUSEADDR, SO_REUSEPORT.
+    pub reuse: Reuse,
 }
 
 /// What connect(2) asks for.
@@ -185,6 +189,6 @@ impl TcpSocket {
 
     /// Sets SO_LINGER: how long close(2) waits is its caller's business, but not at all is a reset.
     pub fn set_linger(&mut self, linger: Option<Duration>) {
-        self.resets = linger == Some(Duration::ZERO);
+        self.kept.set_resets(linger == Some(Duration::ZERO));
     }
 }

@@ -7,7 +7,7 @@ use proto::{
     time::Instant,
 };
 
-use super::{Auth, Shard, table::Table, widen};
+use super::{Auth, Reuse, Shard, table::Table, widen};
 use crate::{channel::Request, steer::flow::FlowKey};
 
 /// Marks the number of a TIME-WAIT record among flows.
@@ -39,18 +39,27 @@ pub struct Waiting {
     pub record: TimeWait,
     /// Where its answers leave.
     pub interface: u8,
+    /// What its socket said.
+    pub reuse: Reuse,
     /// Tells it from an earlier record with the same number.
     serial: u32,
 }
 
 impl Waiting {
     /// A record to insert.
-    pub const fn new(key: FlowKey, hash: u32, record: TimeWait, interface: u8) -> Self {
+    pub const fn new(
+        key: FlowKey,
+        hash: u32,
+        record: TimeWait,
+        interface: u8,
+        reuse: Reuse,
+    ) -> Self {
         Self {
             key,
             hash,
             record,
             interface,
+            reuse,
             serial: 0,
         }
     }
@@ -136,11 +145,12 @@ impl Shard {
                 self.remove_time_wait(number);
             }
         }
-        let hash = waiting.hash;
+        let (hash, port) = (waiting.hash, waiting.key.local_port);
         self.time_waits.serial = self.time_waits.serial.wrapping_add(1);
         let serial = self.time_waits.serial;
         waiting.serial = serial;
         let Ok(number) = self.time_waits.table.insert(waiting) else {
+            self.ports.give_back(port);
             return self.remove_flow(hash, connection);
         };
         if let Some(socket) = self.tcp.get(connection)
@@ -168,6 +178,7 @@ impl Shard {
         };
         let (hash, key) = (waiting.hash, waiting.key);
         self.remove_flow(hash, marked(number));
+        self.ports.give_back(key.local_port);
         self.time_waits.table.discard(number);
         if !self.time_waits.auths.is_empty() {
             self.time_waits.auths.remove(&number);

@@ -118,7 +118,7 @@ impl Socket {
             reuse_address: fresh.reuse_address,
             reuse_port: fresh.reuse_port,
         };
-        let (id, address) = self.stack().directory.bind(request).map_err(error)?;
+        let (id, address) = self.stack().bind(request).map_err(error)?;
         fresh.bind(id, address);
         Ok(())
     }

@@ -9,7 +9,7 @@ use std::{
 use netchan::{
     Builder, Clock, Dispatch, Net, Regime, Threads,
     link::wire,
-    socket::{Domain, Kind, ReceiveFlags, Socket},
+    socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
 };
 
 /// The three stacks. `mtu` is the router's on the way to the server.
@@ -149,6 +149,8 @@ pub fn stream(world: &World, server: &str, total: usize) {
         Domain::V6
     };
     let listener = Socket::new(&world.server, domain, Kind::Stream).unwrap();
+    let reuse = SocketOption::ReuseAddress(true); // of the stream before, in TIME-WAIT
+    listener.set_option(reuse).unwrap();
     listener.bind(target).unwrap();
     listener.listen(10).unwrap();
     let client = Socket::new(&world.client, domain, Kind::Stream).unwrap();

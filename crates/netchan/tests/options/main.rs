@@ -84,6 +84,8 @@ impl World {
     /// A listener at the server's port 80.
     pub fn listener(&self) -> Socket {
         let listener = self.socket(1, Kind::Stream);
+        let reuse = SocketOption::ReuseAddress(true); // of the one before
+        listener.set_option(reuse).unwrap();
         listener.bind(SERVER.into()).unwrap();
         listener.listen(8).unwrap();
         listener

@@ -87,7 +87,8 @@ impl Shard {
         let Some(listener) = self.listeners.get_mut(number) else {
             return;
         };
-        let kept = (listener.options.fields, listener.options.linger);
+        let options = &listener.options;
+        let kept = (options.fields, options.linger, options.reuse);
         let hash = packet.meta.flow;
         let opened = self.insert_tcp(key, hash, &connection, interface, kept, Some(number));
         let Some(opened) = opened else {

@@ -208,7 +208,7 @@ impl Shard {
         };
         socket.attached = false;
         socket.wakers = Wakers::default();
-        let events = if socket.resets {
+        let events = if socket.kept.resets() {
             socket.connection.abort()
         } else {
             socket

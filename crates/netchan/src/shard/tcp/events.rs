@@ -89,6 +89,7 @@ impl Shard {
                 socket.hash,
                 TimeWait::new(&socket.connection, now),
                 socket.interface,
+                socket.kept.reuse(),
             );
             // Its flow stays in the table, as the record's.
             if !std::mem::replace(&mut socket.detached_flow, true) {
@@ -110,6 +111,7 @@ impl Shard {
         }
         let (hash, key) = (socket.hash, socket.key());
         self.remove_flow(hash, number);
+        self.ports.give_back(key.local_port);
         self.request(Request::Remove, &key);
     }
 

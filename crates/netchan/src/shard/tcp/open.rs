@@ -17,6 +17,7 @@ use crate::{
     limits,
     link::Segmentation,
     packet::Hint,
+    shard::{Reuse, ports::Kept},
     steer::{flow::FlowKey, short},
     trace,
 };
@@ -30,7 +31,7 @@ impl Shard {
         hash: u32,
         connection: &Connection,
         interface: u8,
-        (fields, linger): (IpFields, Option<Duration>),
+        (fields, linger, reuse): (IpFields, Option<Duration>, Reuse),
         listener: Option<u32>,
     ) -> Option<u32> {
         let facts = self.host.interfaces.get(usize::from(interface));
@@ -56,10 +57,11 @@ impl Shard {
             template: emit::Template::new(key, fields),
             interface,
             segmentation: facts.map_or(Segmentation::None, |i| i.segmentation),
-            resets: linger == Some(Duration::ZERO),
+            kept: Kept::new(linger == Some(Duration::ZERO), reuse),
             auth: None,
         })?;
         self.insert_flow(hash, number);
+        self.ports.take(key.local_port);
         self.request(Request::Add, key);
         Some(number)
     }
@@ -116,7 +118,7 @@ impl Shard {
         if fast && options.keys.is_none() {
             self.begin_fast_open(&key, options.fast_open, &mut connection, now);
         }
-        let kept = (options.fields, options.linger);
+        let kept = (options.fields, options.linger, options.reuse);
         let number = self
             .insert_tcp(&key, hash, &connection, peer.interface, kept, None)
             .ok_or(libc::ENOBUFS)?;
@@ -136,7 +138,7 @@ impl Shard {
         offset: u32,
         may_take: impl Fn(u16) -> bool,
     ) -> Option<u64> {
-        let mut counter = self.port_counter;
+        let mut counter = self.ports.counter;
         let mut hash = None;
         let range = crate::limits::EPHEMERAL_PORTS;
         tcp::ephemeral_port(offset, range, &mut counter, |port| {
@@ -146,7 +148,7 @@ impl Shard {
             });
             hash.is_some()
         });
-        self.port_counter = counter;
+        self.ports.counter = counter;
         hash
     }
 

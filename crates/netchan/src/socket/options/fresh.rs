@@ -16,7 +16,7 @@ use crate::{
     errno::error,
     host::Host,
     limits,
-    shard::{Binding, FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Shape, TcpOptions, Wishes},
+    shard::{Binding, FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Reuse, Shape, TcpOptions, Wishes},
     socket::{UdpOptions, ao, multicast},
 };
 
@@ -161,6 +161,7 @@ impl Fresh {
             keys: self.keys.clone(),
             max_segment: self.max_segment,
             fast_open: self.fast_open,
+            reuse: Reuse::new(self.reuse_address, self.reuse_port),
         }
     }
 
