@@ -87,6 +87,18 @@ pub fn calls() -> &'static Path {
     })
 }
 
+/// Random sequences of socket calls.
+pub fn sequences() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| compile("sequences", &["sequences.c", "sequence_calls.c"]))
+}
+
+/// Random sequences of calls about processes, threads, signals and descriptors.
+pub fn processes() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| compile("process_sequences", &["process_sequences.c"]))
+}
+
 /// How to get a network namespace of one's own here, if at all.
 fn unshare() -> Option<&'static [&'static str]> {
     static HOW: OnceLock<Option<&'static [&'static str]>> = OnceLock::new();
@@ -138,6 +150,11 @@ fn prelude() -> String {
 
 /// Runs a shell script in a network namespace of its own; `None` (said on stderr) where none can be had.
 pub fn in_namespace(script: &str) -> Option<Output> {
+    in_namespace_for(150, script)
+}
+
+/// The same with `limit_s` seconds to end in.
+pub fn in_namespace_for(limit_s: u64, script: &str) -> Option<Output> {
     let Some(way) = unshare() else {
         eprintln!("skipped: no network namespace with a TAP can be made here (unshare, ip)");
         return None;
@@ -145,7 +162,8 @@ pub fn in_namespace(script: &str) -> Option<Output> {
     let script = prelude() + script;
     let output = Command::new("unshare")
         .args(way)
-        .args(["timeout", "-k", "1", "150", "sh", "-c", &script])
+        .args(["timeout", "-k", "1", &limit_s.to_string()])
+        .args(["sh", "-c", &script])
         .output();
     Some(output.expect("unshare ran before"))
 }
