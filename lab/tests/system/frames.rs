@@ -57,7 +57,7 @@ impl Ends {
 }
 
 /// The internet checksum over `parts`, each of even length but the last.
-fn checksum(parts: &[&[u8]]) -> [u8; 2] {
+pub fn checksum(parts: &[&[u8]]) -> [u8; 2] {
     let mut sum = 0u32;
     for part in parts {
         for pair in part.chunks(2) {
