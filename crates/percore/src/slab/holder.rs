@@ -63,6 +63,8 @@ pub struct Slab {
     estate: ManuallyDrop<Estate>,
     /// Buffers at home, by address: nothing to compute between alloc and free. Last in, first out: the warmest goes first.
     free: Vec<NonNull<u8>>,
+    /// The first of those that were never out, which are not listed there: what is not used costs nothing.
+    fresh: usize,
     /// Allocations until the next look at the lanes; never more than `free` has.
     fuel: usize,
     /// What `fuel` begins with.
@@ -75,7 +77,7 @@ unsafe impl Send for Slab {}
 
 impl fmt::Debug for Slab {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (home, all, size) = (self.free.len(), self.capacity(), self.buffer_size());
+        let (home, all, size) = (self.at_home(), self.capacity(), self.buffer_size());
         write!(
             f,
             "Slab {{ at least {home} of {all} buffers of {size} bytes at home }}"
@@ -122,13 +124,6 @@ impl Slab {
             lanes,
         };
         let head = NonNull::from(Box::leak(Box::new(head)));
-        // Every buffer is inside the region, as its last line is; with 0 buffers there is no step.
-        let step = lines.checked_div(count).unwrap_or(0);
-        let address = |i: u32| {
-            // SAFETY: just made.
-            let head = unsafe { head.as_ref() };
-            head.data_of(i * step)
-        };
         Ok(Self {
             estate: ManuallyDrop::new(Estate {
                 head,
@@ -137,7 +132,8 @@ impl Slab {
                 id,
                 buffers,
             }),
-            free: (0..count).rev().map(address).collect(),
+            free: Vec::with_capacity(buffers),
+            fresh: 0,
             fuel: 0,
             magazine: MAGAZINE,
             exhausted: 0,
@@ -175,15 +171,36 @@ impl Slab {
     #[inline(never)]
     fn look(&mut self) {
         self.take_in();
+        if self.free.is_empty() {
+            self.list_fresh();
+        }
         self.fuel = self.free.len().min(self.magazine);
         // Two marks, and a store only where one is passed: the line stays with all who read it.
-        let (home, all) = (self.free.len(), self.capacity());
+        let (home, all) = (self.at_home(), self.capacity());
         let is_scarce = self.head().scarce.load(Ordering::Relaxed) != 0; // ours: only the holder writes it
         if is_scarce != (home < if is_scarce { all / 2 } else { all / 4 }) {
             self.head()
                 .scarce
                 .store(u32::from(!is_scarce), Ordering::Relaxed); // advice, which orders nothing
         }
+    }
+
+    /// Lists the next of those that were never out, the first on top.
+    fn list_fresh(&mut self) {
+        let end = self.capacity().min(self.fresh + MAGAZINE);
+        let step = self.step_bytes() / LINE;
+        // SAFETY: freed with the estate, which is ours.
+        let head = unsafe { self.estate.head.as_ref() };
+        // Every buffer is inside the region, as its last line is; `with_ready` has seen that the number of its lines fits.
+        #[allow(clippy::cast_possible_truncation)]
+        let address = |i: usize| head.data_of((i * step) as u32);
+        self.free.extend((self.fresh..end).rev().map(address));
+        self.fresh = end;
+    }
+
+    /// Buffers at home, without looking what came there.
+    fn at_home(&self) -> usize {
+        self.free.len() + (self.capacity() - self.fresh)
     }
 
     fn take_in(&mut self) {
@@ -206,7 +223,7 @@ impl Slab {
     /// Buffers that can be allocated now, after taking in what came home.
     pub fn available(&mut self) -> usize {
         self.take_in();
-        self.free.len()
+        self.at_home()
     }
 
     /// Under memory pressure: gives the memory of the buffers at home, but for the `keep` warmest, back to the system, and says how many
@@ -270,7 +287,7 @@ impl Drop for Slab {
         let head = unsafe { estate.head.as_ref() };
         // Relaxed: who reads it comes to the graveyard and meets us in its lock; who does not yet uses a lane, which is swept.
         head.id.store(0, Ordering::Relaxed);
-        graves.bury(estate, self.free.len());
+        graves.bury(estate, self.at_home());
     }
 }
 
