@@ -80,6 +80,10 @@ pub struct TcpConfig {
     pub send_buffer_max: Option<usize>,
     /// Most memory all TCP sockets may hold together, bytes (N4): 64 KiB to 4 TiB.
     pub memory_max: Option<usize>,
+    /// Most of it that one socket may hold, bytes: 64 KiB to 4 TiB; default: a quarter.
+    pub socket_memory_max: Option<usize>,
+    /// Most of it that all sockets of one peer (an IPv4 address, an IPv6 /64) may hold; default: half.
+    pub peer_memory_max: Option<usize>,
     /// Whether both ends of a connection agree on how long they go on without an answer (RFC 5482).
     pub user_timeout_option: Option<bool>,
     /// When listeners answer SYNs with cookies (RFC 4987): `off`, `when-full` (default), `always`.
@@ -95,6 +99,10 @@ pub struct TcpConfig {
 pub struct UdpConfig {
     /// Most memory all UDP sockets may hold together, bytes (N4): 64 KiB to 4 TiB.
     pub memory_max: Option<usize>,
+    /// Most of it that one socket may hold, bytes: 64 KiB to 4 TiB; default: a quarter.
+    pub socket_memory_max: Option<usize>,
+    /// Most of it that datagrams of one peer (an IPv4 address, an IPv6 /64) may hold; default: half.
+    pub peer_memory_max: Option<usize>,
 }
 
 /// `[run]`: what `netchan run` does beside the stack, which it does not concern.

@@ -152,6 +152,10 @@ counters! {
     DropTcpMemory = "drop_tcp_memory",
     /// Drop: text while all TCP sockets together hold as much memory as they may.
     DropTcpLimit = "drop_tcp_memory_limit",
+    /// Drop: text for a TCP socket that holds as much memory as one may.
+    DropTcpSocketShare = "drop_tcp_socket_share",
+    /// Drop: text from a peer whose TCP sockets together hold as much memory as one peer's may.
+    DropTcpPeerShare = "drop_tcp_peer_share",
     /// Drop: TCP segments that had come behind a gap, given up again to make room for text in order. The peer sends them again (RFC 2018 §8).
     DropTcpPruned = "drop_tcp_pruned",
     /// Drop: a UDP header with an impossible length.
@@ -166,6 +170,10 @@ counters! {
     DropUdpCopy = "drop_udp_group_copy",
     /// Drop: a datagram while all UDP sockets together hold as much memory as they may.
     DropUdpLimit = "drop_udp_memory_limit",
+    /// Drop: a datagram for a socket that holds as much memory as one may.
+    DropUdpSocketShare = "drop_udp_socket_share",
+    /// Drop: a datagram from a peer whose datagrams together hold as much memory as one peer's may.
+    DropUdpPeerShare = "drop_udp_peer_share",
     /// Drop: an ICMP error about a datagram while its socket's error queue is full.
     DropUdpErrorQueue = "drop_udp_error_queue_full",
     /// Drop: the shard's channel from the link is full.

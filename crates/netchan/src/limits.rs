@@ -27,6 +27,7 @@ pub const SOCKET_SHARD: Room = Room {
     transmit_large: 128,
     ready: 32,
     send_buffers: 7,
+    shelf: [1_024, 1_024, 128],
 };
 /// What any other has room for.
 pub const SHARD: Room = Room {
@@ -35,6 +36,7 @@ pub const SHARD: Room = Room {
     transmit_large: TRANSMIT_SLAB_LARGE,
     ready: TRANSMIT_SLAB,
     send_buffers: 256,
+    shelf: [32_768, 16_384, 2_048],
 };
 /// Bytes of received data that a connection keeps for its application in the beginning, unless SO_RCVBUF says otherwise: as Linux.
 pub const RECEIVE_BUFFER: u32 = 128 << 10;
@@ -175,6 +177,13 @@ pub const MEMORY: RangeInclusive<u64> = (1 << 16)..=(1 << 42);
 /// What all TCP sockets may hold, unless the setting says otherwise: so many times the receive slabs. Receive queues can take three
 /// quarters of these (`QUEUED_EIGHTHS`); send buffers may hold as much and more. 128 MiB with one link of 1500 bytes MTU.
 pub const TCP_MEMORY_SLABS: u64 = 2;
+/// One socket holds at most this part (1/n) of what all may, unless the setting says otherwise: two of the largest buffers, 6 MiB to receive
+/// and 8 MiB to send, fit the default twice.
+pub const SOCKET_SHARE: u64 = 4;
+/// All sockets of one peer hold at most this part: others find as much again.
+pub const PEER_SHARE: u64 = 2;
+/// Text behind gaps may hold this part of what all TCP sockets may.
+pub const BEHIND_SHARE: u64 = 2;
 /// Most memory that a shard claims ahead: 32 packets of 1500 bytes, so that the account is asked once a burst at most.
 pub const MEMORY_CHUNK: u64 = 64 << 10;
 /// All shards claim so much of the limit ahead at most that two chunks each make up an eighth of it.
@@ -200,6 +209,9 @@ pub struct Room {
     /// Send buffers that it lends to connections; address space until they are used. Beyond them they are made and freed as connections
     /// need them.
     pub send_buffers: usize,
+    /// Places of 256 bytes, 2 and 8 KiB for received packets that fill little of their buffers: address space until they are used. Of the
+    /// small ones there are as many more as there can be connections, for those that have nothing to read.
+    pub shelf: [usize; 3],
 }
 
 const _: () = assert!(

@@ -5,9 +5,14 @@
 //! chunk; but a socket that holds nothing may always take one packet (a stream also a second one in order, or one segment to send), so that
 //! whoever frees memory is never kept from it.
 
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
 use percore::counter::{Atomic, Batched};
 
 use crate::{errno::invalid, limits};
+
+/// Ways in which peers are told apart (`shard::shares`).
+pub const PEERS: usize = 1024;
 
 /// What one protocol's sockets hold, in bytes: buffers of received packets, and text to be sent.
 #[derive(Debug)]
@@ -18,11 +23,20 @@ pub struct Account {
     shards: u64,
     /// Times that a shard found the limit reached.
     pressed: Atomic,
+    /// What one socket may hold, and all sockets of one peer.
+    share: [u64; 2],
+    /// What shards have claimed for each peer.
+    peers: Vec<AtomicI64>,
 }
 
 impl Account {
     /// An account of at most `limit` bytes for so many shards, each with a slot of its own.
     pub fn new(limit: u64, shards: usize) -> Self {
+        Self::with_shares(limit, [limit; 2], shards)
+    }
+
+    /// The same, of which a socket and a peer may hold so much at most.
+    pub fn with_shares(limit: u64, share: [u64; 2], shards: usize) -> Self {
         let slots = shards as u64;
         let chunk = (limit / limits::MEMORY_CHUNKS / slots.max(1)).clamp(1, limits::MEMORY_CHUNK);
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
@@ -32,6 +46,51 @@ impl Account {
             chunk: signed(chunk),
             shards: slots,
             pressed: Atomic::new(),
+            share: share.map(|share| share.min(limit)),
+            peers: (0..PEERS).map(|_| AtomicI64::new(0)).collect(),
+        }
+    }
+
+    /// Bytes that one socket may hold.
+    pub const fn socket_max(&self) -> u64 {
+        self.share[0]
+    }
+
+    /// Bytes that all sockets of one peer may hold.
+    pub const fn peer_max(&self) -> u64 {
+        self.share[1]
+    }
+
+    /// Bytes that a shard claims ahead for a peer.
+    pub fn peer_chunk(&self) -> i64 {
+        let parts = limits::MEMORY_CHUNKS * self.shards.max(1);
+        (self.peer_max() / parts)
+            .clamp(1, limits::MEMORY_CHUNK)
+            .cast_signed()
+    }
+
+    /// Bytes that may still be claimed for a peer. (Relaxed, here and below: sums that order nothing.)
+    pub fn left_for_peer(&self, peer: u16) -> u64 {
+        let claimed = (self.peers.get(usize::from(peer))).map_or(0, |sum| sum.load(Relaxed));
+        let left = self.peer_max().cast_signed() - claimed;
+        left.max(0).unsigned_abs()
+    }
+
+    /// A shard claims `wanted` bytes for a peer, and a chunk ahead; how much it gets. Shards that ask at the same time may pass the limit by
+    /// as much each.
+    pub fn claim_for_peer(&self, peer: u16, wanted: u64) -> u64 {
+        let ahead = wanted + self.peer_chunk().unsigned_abs();
+        let claim = ahead.min(self.left_for_peer(peer));
+        if let Some(sum) = self.peers.get(usize::from(peer)) {
+            sum.fetch_add(claim.cast_signed(), Relaxed);
+        }
+        claim
+    }
+
+    /// A shard that had claimed `before` bytes for a peer claims `after`.
+    pub fn settle_peer(&self, peer: u16, before: u64, after: u64) {
+        if let Some(sum) = self.peers.get(usize::from(peer)) {
+            sum.fetch_add(after.cast_signed() - before.cast_signed(), Relaxed);
         }
     }
 
@@ -95,6 +154,14 @@ pub struct Limits {
     pub tcp: Option<u64>,
     /// Of what UDP sockets hold.
     pub udp: Option<u64>,
+    /// Of what one TCP socket holds; `None`, here and below: a share of that.
+    pub tcp_socket: Option<u64>,
+    /// Of what all TCP sockets of one peer hold.
+    pub tcp_peer: Option<u64>,
+    /// Of what one UDP socket holds.
+    pub udp_socket: Option<u64>,
+    /// Of what all datagrams of one peer hold.
+    pub udp_peer: Option<u64>,
 }
 
 impl Limits {
@@ -103,7 +170,15 @@ impl Limits {
     /// # Errors
     /// `InvalidInput`, with the range.
     pub fn check(&self) -> std::io::Result<()> {
-        for (name, limit) in [("tcp", self.tcp), ("udp", self.udp)] {
+        let limits = [
+            ("tcp", self.tcp),
+            ("tcp socket", self.tcp_socket),
+            ("tcp peer", self.tcp_peer),
+            ("udp", self.udp),
+            ("udp socket", self.udp_socket),
+            ("udp peer", self.udp_peer),
+        ];
+        for (name, limit) in limits {
             let range = limits::MEMORY;
             if let Some(bytes) = limit.filter(|bytes| !range.contains(bytes)) {
                 let (least, most) = (range.start(), range.end());
@@ -122,7 +197,16 @@ impl Limits {
         let share = limits::UDP_SHARE as u64;
         let most = slabs * limits::QUEUED_EIGHTHS as u64 / 8 / share;
         let udp = self.udp.map_or(most, |asked| asked.min(most));
-        [tcp, udp].map(|limit| Account::new(limit.max(least), shards))
+        let account = |limit: u64, socket: Option<u64>, peer: Option<u64>| {
+            let limit = limit.max(least);
+            let share = [(socket, limits::SOCKET_SHARE), (peer, limits::PEER_SHARE)];
+            let share = share.map(|(asked, part)| asked.unwrap_or((limit / part).max(least)));
+            Account::with_shares(limit, share, shards)
+        };
+        [
+            account(tcp, self.tcp_socket, self.tcp_peer),
+            account(udp, self.udp_socket, self.udp_peer),
+        ]
     }
 }
 
@@ -153,13 +237,26 @@ mod tests {
 
     #[test]
     fn limits_that_nobody_could_keep_are_refused() {
-        let check = |tcp, udp| Limits { tcp, udp }.check().map_err(|e| e.to_string());
+        let check = |tcp, udp| {
+            let limits = Limits {
+                tcp,
+                udp,
+                ..Limits::default()
+            };
+            limits.check().map_err(|e| e.to_string())
+        };
         assert!(check(None, None).is_ok() && check(Some(65_536), Some(1 << 30)).is_ok());
         let zero = check(Some(0), None).unwrap_err();
         assert!(zero.contains("tcp memory of 0 bytes") && zero.contains("65536"));
         let small = check(None, Some(65_535)).unwrap_err();
         assert!(small.contains("udp memory of 65535 bytes"), "{small}");
         assert!(check(Some(u64::MAX), None).is_err());
+        let peer = Limits {
+            udp_peer: Some(1),
+            ..Limits::default()
+        };
+        let small = peer.check().unwrap_err().to_string();
+        assert!(small.contains("udp peer memory of 1 bytes"), "{small}");
     }
 
     #[test]
@@ -171,6 +268,7 @@ mod tests {
         let asked = Limits {
             tcp: Some(1 << 30),
             udp: Some(1 << 30),
+            ..Limits::default()
         };
         let [tcp, udp] = asked.accounts(64 << 20, 1);
         assert_eq!(

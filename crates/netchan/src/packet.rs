@@ -194,6 +194,7 @@ impl Packet {
 }
 
 impl proto::tcp::Payload for Packet {
+    type Shelf = crate::shard::Shelf;
     fn len(&self) -> usize {
         Self::len(self)
     }
@@ -207,12 +208,14 @@ impl proto::tcp::Payload for Packet {
     fn memory(&self) -> usize {
         self.true_size()
     }
-    /// Where the text is small against the buffer that would hold it: an eighth, so that what is copied stays little
+    /// Where the text is small against the buffer that it came in: an eighth, so that what is copied stays little
     /// and no buffer is kept for less than an eighth of itself (SegmentSmack, negative 67).
     #[inline]
     fn try_append(&mut self, next: &Self) -> bool {
-        let len = next.len();
-        len * 8 <= self.buffer.len() && self.append(next)
+        next.len() * 8 <= next.buffer.len() && self.append(next)
+    }
+    fn memory_kept(&self) -> usize {
+        crate::shard::size_kept(self.len(), self.true_size())
     }
 }
 

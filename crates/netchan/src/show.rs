@@ -503,11 +503,15 @@ fn memory(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     for number in 0..stack.cells.len() {
         let of = format!("shard {number}");
         match look.shard(number, |held| {
-            (held.shard.buffers(), held.shard.segment_nodes())
+            let shard = &mut held.shard;
+            (shard.buffers(), shard.segment_nodes(), shard.shelf())
         }) {
-            Ok(((free, all, size), (free_nodes, nodes))) => {
+            Ok(((free, all, size), (free_nodes, nodes), shelf)) => {
                 rows.push(row("transmit buffers", &of, free, all, size));
                 rows.push(row("segment nodes", &of, free_nodes, nodes, 0));
+                for (free, all, size) in shelf {
+                    rows.push(row("shelf", &of, free, all, size));
+                }
             }
             Err(busy) => rows.push(busy.row("of", json!(of))),
         }
@@ -515,7 +519,8 @@ fn memory(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     for (account, of) in stack.memory.iter().zip(["tcp sockets", "udp sockets"]) {
         rows.push(json!({
             "what": "socket memory", "of": of, "used_bytes": account.claimed(), "error_bytes": account.error_max(),
-            "limit_bytes": account.limit(), "pressed": account.pressed(),
+            "limit_bytes": account.limit(), "socket_limit_bytes": account.socket_max(), "peer_limit_bytes": account.peer_max(),
+            "pressed": account.pressed(),
         }));
     }
     rows

@@ -58,6 +58,9 @@ impl World {
             if number == limited {
                 builder = builder.tcp_memory(256 << 10);
                 builder = builder.udp_memory(64 << 10);
+                // One peer is all there are.
+                builder = builder.tcp_shares(256 << 10, 256 << 10);
+                builder = builder.udp_shares(64 << 10, 64 << 10);
             }
             builder.start().unwrap()
         };

@@ -13,6 +13,7 @@ use proto::wire::tcp::SeqNum;
 struct Text(usize);
 
 impl Payload for Text {
+    type Shelf = proto::tcp::NoShelf;
     fn len(&self) -> usize {
         self.0
     }

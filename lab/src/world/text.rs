@@ -1,6 +1,6 @@
 //! The text of a segment, by its place in the stream: what arrives shows where it comes from, and costs no copying.
 
-use proto::tcp::Payload;
+use proto::tcp::{NoShelf, Payload};
 
 /// A stretch of one stream. Its bytes are those that the stream has there ([`byte_at`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +16,7 @@ pub struct Text {
 }
 
 impl Payload for Text {
+    type Shelf = NoShelf;
     fn len(&self) -> usize {
         self.len as usize
     }

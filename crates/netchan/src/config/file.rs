@@ -60,6 +60,8 @@ struct Tcp {
     receive_buffer_max: Option<Spanned<Value>>,
     send_buffer_max: Option<Spanned<Value>>,
     memory_max: Option<Spanned<Value>>,
+    socket_memory_max: Option<Spanned<Value>>,
+    peer_memory_max: Option<Spanned<Value>>,
     user_timeout_option: Option<bool>,
     syn_cookies: Option<Spanned<String>>,
     fast_open: Option<Spanned<String>>,
@@ -70,6 +72,8 @@ struct Tcp {
 #[serde(deny_unknown_fields)]
 struct Udp {
     memory_max: Option<Spanned<Value>>,
+    socket_memory_max: Option<Spanned<Value>>,
+    peer_memory_max: Option<Spanned<Value>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -150,7 +154,9 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
         trace: file.trace.as_ref().map(level).transpose()?,
         tcp: tcp(&file.tcp)?,
         udp: UdpConfig {
-            memory_max: size(file.udp.memory_max.as_ref(), &limits::MEMORY)?,
+            memory_max: memory(file.udp.memory_max.as_ref())?,
+            socket_memory_max: memory(file.udp.socket_memory_max.as_ref())?,
+            peer_memory_max: memory(file.udp.peer_memory_max.as_ref())?,
         },
         run: RunConfig {
             user: file.run.user,
@@ -281,7 +287,9 @@ fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
         mtu_probing: file.mtu_probing.as_ref().map(probing).transpose()?,
         receive_buffer_max: size(file.receive_buffer_max.as_ref(), &buffer)?,
         send_buffer_max: size(file.send_buffer_max.as_ref(), &buffer)?,
-        memory_max: size(file.memory_max.as_ref(), &limits::MEMORY)?,
+        memory_max: memory(file.memory_max.as_ref())?,
+        socket_memory_max: memory(file.socket_memory_max.as_ref())?,
+        peer_memory_max: memory(file.peer_memory_max.as_ref())?,
         user_timeout_option: file.user_timeout_option,
         syn_cookies: file.syn_cookies.as_ref().map(syn_cookies).transpose()?,
         fast_open: file.fast_open.as_ref().map(fast_open).transpose()?,
@@ -304,6 +312,11 @@ fn syn_cookies(name: &Spanned<String>) -> Result<SynCookies, Problem> {
             format!("unknown `{wanted}`; it is one of {}", names()),
         )
     })
+}
+
+/// A limit of memory.
+fn memory(value: Option<&Spanned<Value>>) -> Result<Option<usize>, Problem> {
+    size(value, &limits::MEMORY)
 }
 
 /// Bytes, as a number or as text with a unit.

@@ -45,6 +45,8 @@ mtu_probing = "always"
 receive_buffer_max = "16 MiB"
 send_buffer_max = 4194304
 memory_max = "1 GiB"
+socket_memory_max = "64 MiB"
+peer_memory_max = "128 MiB"
 user_timeout_option = true
 syn_cookies = "always"
 fast_open = "client"
@@ -52,6 +54,8 @@ nagle = true
 
 [udp]
 memory_max = "64 KiB"
+socket_memory_max = 65536
+peer_memory_max = 65537
 
 [run]
 user = "www-data"
@@ -94,13 +98,18 @@ fn whole_file() {
             receive_buffer_max: Some(16 << 20),
             send_buffer_max: Some(4 << 20),
             memory_max: Some(1 << 30),
+            socket_memory_max: Some(64 << 20),
+            peer_memory_max: Some(128 << 20),
             user_timeout_option: Some(true),
             syn_cookies: Some(SynCookies::Always),
             fast_open: FastOpenMode::called("client"),
             nagle: Some(true),
         }
     );
-    assert_eq!(config.udp.memory_max, Some(64 << 10));
+    let udp = config.udp;
+    assert_eq!(udp.memory_max, Some(64 << 10));
+    let shares = (udp.socket_memory_max, udp.peer_memory_max);
+    assert_eq!(shares, (Some(65_536), Some(65_537)));
 }
 
 #[test]
@@ -227,10 +236,12 @@ fn bad_values_are_named() {
         &["-1"],
     );
     for table in ["tcp", "udp"] {
-        let key = format!("{table}.memory_max");
-        for bytes in ["0", "65535", "\"8 TiB\""] {
-            let text = format!("[{table}]\nmemory_max = {bytes}");
-            wrong(&text, 2, &key, &["out of range: 65536 to"]);
+        for of in ["", "socket_", "peer_"] {
+            let key = format!("{table}.{of}memory_max");
+            for bytes in ["0", "65535", "\"8 TiB\""] {
+                let text = format!("[{table}]\n{of}memory_max = {bytes}");
+                wrong(&text, 2, &key, &["out of range: 65536 to"]);
+            }
         }
     }
     wrong("[tcp]\nmemory_max = true", 2, "tcp.memory_max", &["true"]);

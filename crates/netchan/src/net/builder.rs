@@ -315,6 +315,24 @@ impl Builder {
         self
     }
 
+    /// Most bytes of that which one TCP socket holds, and which all of one peer (an IPv4 address, an IPv6 /64) hold. Text beyond it is dropped
+    /// and not acknowledged (`drop_tcp_socket_share`, `drop_tcp_peer_share`), sending waits; a socket that holds nothing may always take a little.
+    /// Default: a quarter and half.
+    #[must_use]
+    pub const fn tcp_shares(mut self, socket: usize, peer: usize) -> Self {
+        self.memory.tcp_socket = Some(socket as u64);
+        self.memory.tcp_peer = Some(peer as u64);
+        self
+    }
+
+    /// The same for UDP: datagrams beyond it are dropped (`drop_udp_socket_share`, `drop_udp_peer_share`), unless their socket has none.
+    #[must_use]
+    pub const fn udp_shares(mut self, socket: usize, peer: usize) -> Self {
+        self.memory.udp_socket = Some(socket as u64);
+        self.memory.udp_peer = Some(peer as u64);
+        self
+    }
+
     /// How long waiting threads and link threads look again and again before they sleep. Zero: not at all.
     #[must_use]
     pub const fn spin(mut self, spin: Duration) -> Self {

@@ -5,7 +5,7 @@ use std::io;
 use proto::{ip::address::Address, tcp};
 
 use super::Builder;
-use crate::{config::Config, errno::invalid, link::specification};
+use crate::{config::Config, errno::invalid, link::specification, memory::Limits};
 
 impl Builder {
     /// Everything that a configuration says.
@@ -66,8 +66,15 @@ impl Builder {
         if let Some(nagle) = config.tcp.nagle {
             builder.tcp.nagle = nagle;
         }
-        builder.memory.tcp = config.tcp.memory_max.map(|bytes| bytes as u64);
-        builder.memory.udp = config.udp.memory_max.map(|bytes| bytes as u64);
+        let bytes = |limit: Option<usize>| limit.map(|bytes| bytes as u64);
+        builder.memory = Limits {
+            tcp: bytes(config.tcp.memory_max),
+            udp: bytes(config.udp.memory_max),
+            tcp_socket: bytes(config.tcp.socket_memory_max),
+            tcp_peer: bytes(config.tcp.peer_memory_max),
+            udp_socket: bytes(config.udp.socket_memory_max),
+            udp_peer: bytes(config.udp.peer_memory_max),
+        };
         if !config.cores.is_empty() {
             return Err(invalid(
                 "cores is not in this version: pin the process with taskset(1)",

@@ -183,6 +183,7 @@ impl Shard {
         packet: Packet,
         now: Instant,
     ) {
+        let refusal = self.make_way(child, &packet, syn.seq + 1);
         let Some(socket) = self.tcp.get_mut(child) else {
             return;
         };
@@ -190,6 +191,10 @@ impl Shard {
         socket
             .connection
             .take_syn_text(syn, packet, queue, pool, now);
+        if let Some(refusal) = refusal {
+            self.pool.memory_mut().allow(refusal.allowed);
+        }
+        socket.note_held(&mut self.memory.tcp_shares);
         socket.set_open();
         self.fast_opens.early.insert(child, listener);
         if let Some(listener) = self.listeners.get_mut(listener) {

@@ -4,10 +4,20 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use proto::{allowance::Allowance, time::Instant};
+use proto::{
+    allowance::Allowance,
+    ip::keyed::Seed,
+    tcp::{Payload, SegmentPool, Shelf},
+    time::Instant,
+    wire::tcp::SeqNum,
+};
 
-use super::Shard;
-use crate::{counters::Counter, limits, memory::Account, socket::Readiness};
+use super::{
+    Shard,
+    behind::Holders,
+    shares::{Shares, Whose},
+};
+use crate::{counters::Counter, limits, memory::Account, packet::Packet, socket::Readiness};
 
 /// What a shard has claimed of one account. How much that is stands in the allowance that goes with it.
 #[derive(Debug)]
@@ -105,6 +115,15 @@ const fn signed(bytes: u64) -> i64 {
     bytes.cast_signed()
 }
 
+/// Why a packet's text is refused although there is memory.
+#[derive(Debug)]
+pub struct Refusal {
+    /// What counts it.
+    pub reason: Counter,
+    /// What is to be allowed again once it is through.
+    pub allowed: u64,
+}
+
 /// All of a shard's but for the TCP allowance, which is its segment pool's.
 #[derive(Debug)]
 pub struct Memory {
@@ -114,6 +133,12 @@ pub struct Memory {
     pub udp: Reserve,
     /// What UDP sockets hold.
     pub datagrams: Allowance,
+    /// What one socket, and one peer, may hold of it: of TCP.
+    pub tcp_shares: Shares,
+    /// Of UDP.
+    pub udp_shares: Shares,
+    /// Who holds text behind gaps.
+    pub behind: Holders,
     /// What the windows of connections may offer at most, as far as known when the account was asked last: a chunk ago.
     pub window_bound: u32,
     /// What has been counted of [`SegmentPool::pruned`](proto::tcp::SegmentPool::pruned).
@@ -130,12 +155,19 @@ impl Memory {
     pub fn new(
         [tcp, udp]: [Arc<Account>; 2],
         slot: usize,
-        segments: &mut Allowance,
+        pool: &mut SegmentPool<Packet>,
         connections: usize,
         buffer: u32,
+        (shards, seed): (usize, Seed),
     ) -> Self {
         let mut datagrams = Allowance::default();
+        let most = tcp.limit().unsigned_abs();
+        pool.allow_behind(most / limits::BEHIND_SHARE / shards.max(1) as u64);
+        let segments = pool.memory_mut();
         let mut memory = Self {
+            tcp_shares: Shares::new(tcp.clone(), seed.derive(1)),
+            udp_shares: Shares::new(udp.clone(), seed.derive(2)),
+            behind: Holders::default(),
             tcp: Reserve::new(tcp, slot, buffer, segments),
             udp: Reserve::new(udp, slot, buffer, &mut datagrams),
             datagrams,
@@ -152,6 +184,13 @@ impl Memory {
     #[inline]
     pub const fn limits_windows(&self) -> bool {
         self.limits_windows
+    }
+
+    /// What the window of a socket that holds so much may offer at most.
+    #[cold]
+    pub fn window_bound_of(&self, peer: u16, held: u32) -> u32 {
+        let share = self.tcp_shares.window_bound(peer, held.into());
+        self.window_bound.min(share)
     }
 
     /// More is held by streams than claimed, or far less.
@@ -177,10 +216,86 @@ impl Shard {
         may
     }
 
-    /// A packet's text may be more than is claimed. If there is no more, the connection's rules say what is refused.
+    /// Whether [`Self::make_way`] has something to do for a packet of so much memory.
+    #[inline(always)]
+    pub(super) fn needs_way(&self, number: u32, size: usize) -> bool {
+        let lacks = |socket: &super::TcpSocket| {
+            (self.memory.tcp_shares).lacks(socket.peer, socket.held().into(), size)
+        };
+        self.pool.is_short_behind(size)
+            || self.pool.shelf().is_busy()
+            || self.tcp.get(number).is_some_and(lacks)
+    }
+
+    /// Text that is not taken as a matter of course: memory is claimed for it, text behind gaps gives way to it, the worst holder's first, and
+    /// the shares of its socket and peer are looked at. `Some`: one of these is used up, and nothing more is allowed for the time being.
     #[cold]
-    pub(super) fn ask_for_segment(&mut self, bytes: usize) {
-        self.ask(bytes);
+    #[inline(never)]
+    pub(super) fn make_way(
+        &mut self,
+        number: u32,
+        packet: &Packet,
+        seq: SeqNum,
+    ) -> Option<Refusal> {
+        if packet.is_empty() {
+            return None;
+        }
+        let bytes = packet.memory_kept();
+        let may = !self.pool.memory().lacks(bytes) || self.ask(bytes);
+        let socket = self.tcp.get(number)?;
+        let (peer, held) = (socket.peer, u64::from(socket.held()));
+        let is_behind = !socket.connection.is_next(seq);
+        if !may || !self.pool.shelf().is_roomy() || (is_behind && self.pool.is_short_behind(bytes))
+        {
+            self.prune_worst(number, is_behind, bytes);
+        }
+        let shares = &mut self.memory.tcp_shares;
+        let mut refused = None;
+        if shares.lacks(peer, held, bytes) {
+            refused = shares.ask(peer, held, bytes).err();
+        }
+        // The link's buffers are another thing that peers share.
+        let shelf = self.pool.shelf();
+        let (size, of_peer) = (packet.true_size(), shares.held_by(peer));
+        if shelf.is_busy() && of_peer + bytes as u64 > shelf.half(size) {
+            refused.get_or_insert((Whose::Peer, 0));
+        }
+        // From now on windows are told what is left.
+        self.memory.limits_windows |= refused.is_some();
+        let reason = match refused?.0 {
+            Whose::Socket => Counter::DropTcpSocketShare,
+            Whose::Peer => Counter::DropTcpPeerShare,
+        };
+        let memory = self.pool.memory_mut();
+        let allowed = memory.allowed();
+        memory.allow(memory.held());
+        Some(Refusal { reason, allowed })
+    }
+
+    /// Whether a socket may not hold a byte more.
+    #[inline]
+    pub(super) fn is_over_share(&mut self, number: u32) -> bool {
+        let Some(socket) = self.tcp.get(number) else {
+            return false;
+        };
+        let held = socket.held();
+        (self.memory.tcp_shares).lacks(socket.peer, held.into(), 1) && self.share_of(number, 1) == 0
+    }
+
+    /// How much of `wanted` bytes the shares of a socket and its peer have room for.
+    fn share_of(&mut self, number: u32, wanted: usize) -> usize {
+        let Some(socket) = self.tcp.get(number) else {
+            return 0;
+        };
+        let (peer, held) = (socket.peer, u64::from(socket.held()));
+        let shares = &mut self.memory.tcp_shares;
+        match shares
+            .lacks(peer, held, wanted)
+            .then(|| shares.ask(peer, held, wanted))
+        {
+            Some(Err((_, left))) => usize::try_from(left).unwrap_or(usize::MAX).min(wanted),
+            _ => wanted,
+        }
     }
 
     /// Text behind gaps gave way to text in order.
@@ -227,10 +342,12 @@ impl Shard {
         }
         let wanted = total.min(socket.may_append());
         let (is_first, mss) = (socket.send.len() == 0, socket.connection.send_mss());
-        if wanted == 0 || self.ask(wanted) {
+        let share = self.share_of(number, wanted);
+        if wanted == 0 || (share == wanted && self.ask(wanted)) {
             return wanted;
         }
         let spare = usize::try_from(self.pool.memory().spare()).unwrap_or(usize::MAX);
+        let spare = spare.min(share);
         if is_first {
             return wanted.min(spare.max(mss.into()));
         }
@@ -276,11 +393,16 @@ impl Shard {
     }
 
     fn relieve_one(&mut self, number: u32) {
+        let has_share = self.share_of(number, limits::RELIEF) > 0;
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
+        if !has_share {
+            return self.memory.waiting.push_back(number);
+        }
         socket.waits_for_memory = false;
-        socket.connection.limit_window(self.memory.window_bound);
+        let bound = self.memory.window_bound_of(socket.peer, socket.held());
+        socket.connection.limit_window(bound);
         socket.connection.consumed(0); // a wider window, if the peer should hear of it
         let ready = socket.readiness(true);
         if ready.contains(Readiness::WRITABLE) {
@@ -294,25 +416,43 @@ impl Shard {
         }
     }
 
-    /// Whether a datagram of so much memory may be kept; one always, if its socket has none. It is counted then.
+    /// Whether a datagram of so much memory may be kept by a socket that holds `held`; one always, if its socket has none. It is counted then.
     #[inline]
-    pub(super) fn may_keep_datagram(&mut self, bytes: usize, is_first: bool) -> bool {
+    pub(super) fn may_keep_datagram(&mut self, bytes: usize, held: u64, peer: u16) -> bool {
+        let is_first = held == 0;
         let (reserve, datagrams) = (&mut self.memory.udp, &mut self.memory.datagrams);
         let may = !datagrams.lacks(bytes) || reserve.ask(datagrams, bytes);
-        if !may && !is_first {
-            self.count(Counter::DropUdpLimit);
+        let shares = &mut self.memory.udp_shares;
+        let refused = if !may {
+            Some(Counter::DropUdpLimit)
+        } else if shares.lacks(peer, held, bytes) {
+            let of = |(whose, _)| match whose {
+                Whose::Socket => Counter::DropUdpSocketShare,
+                Whose::Peer => Counter::DropUdpPeerShare,
+            };
+            shares.ask(peer, held, bytes).err().map(of)
+        } else {
+            None
+        };
+        if let Some(reason) = refused.filter(|_| !is_first) {
+            if reserve.is_off(datagrams) {
+                reserve.settle(datagrams); // what was claimed for it
+            }
+            self.count(reason);
             return false;
         }
         datagrams.add(bytes);
         if !may {
             reserve.settle(datagrams);
         }
+        self.memory.udp_shares.change(peer, 0, bytes as u64);
         true
     }
 
-    /// A datagram's memory is free again.
+    /// Memory of a peer's datagrams is free again, and the place of each.
     #[inline]
-    pub(super) fn datagram_gone(&mut self, bytes: usize) {
+    pub(super) fn datagrams_gone(&mut self, peer: u16, bytes: usize) {
+        self.memory.udp_shares.change(peer, bytes as u64, 0);
         self.memory.datagrams.remove(bytes);
         if self.memory.udp.is_off(&self.memory.datagrams) {
             self.memory.udp.settle(&mut self.memory.datagrams);
@@ -326,7 +466,18 @@ impl Shard {
 
     /// Panics if what was counted is not what is held.
     pub(super) fn check_memory(&self) {
-        let of = |socket: &super::TcpSocket| socket.receive.memory(&self.pool) + socket.send.len();
+        let of = |socket: &super::TcpSocket| {
+            let received = socket.receive.memory_counted(&self.pool);
+            assert_eq!(received, socket.receive.memory() as usize);
+            received + socket.send.len()
+        };
+        let behind = |socket: &super::TcpSocket| socket.receive.memory_behind(&self.pool);
+        let behind: u64 = self.tcp.iter().map(|(_, socket)| behind(socket)).sum();
+        assert_eq!(behind, self.pool.behind().held(), "text behind gaps");
+        let noted = self.tcp.iter().map(|(_, s)| u64::from(s.held()));
+        let booked = [noted.sum(), self.memory.datagrams.held()];
+        let shares = [self.memory.tcp_shares.held(), self.memory.udp_shares.held()];
+        assert_eq!(booked, shares, "memory of streams and datagrams by peer");
         let streams: usize = self.tcp.iter().map(|(_, socket)| of(socket)).sum();
         let datagrams: usize = self.udp.iter().map(|(_, socket)| socket.memory()).sum();
         let held = [streams as u64, datagrams as u64];

@@ -1,6 +1,7 @@
 //! The shard: protocol state that one holder at a time touches through `&mut`. Inside there are no locks and no atomics.
 //! It knows nothing of regimes: packets come in by [`Shard::intake`] and leave by its outboxes.
 
+mod behind;
 mod bound;
 mod check;
 mod defaults;
@@ -14,6 +15,8 @@ mod path;
 mod peers;
 mod ports;
 mod send_queue;
+mod shares;
+mod shelf;
 mod signed;
 mod table;
 mod tcp;
@@ -41,6 +44,7 @@ pub use self::{
     intake::Intake,
     listen::Listener,
     ports::Reuse,
+    shelf::{Shelf, size_kept},
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, Shape, TcpOptions, TcpSocket},
     udp::{Destination, UdpSocket},
@@ -83,7 +87,7 @@ pub struct ShardSettings {
     pub counters: Arc<Counters>,
     /// Whether the classifier wants to know its flows.
     pub leases: bool,
-    /// Received packets that its connections may hold together.
+    /// Received packets that its connections may hold together in the buffers in which they came.
     pub segments: usize,
     /// What sockets of TCP and of UDP may hold, in all shards together.
     pub memory: [Arc<Account>; 2],
@@ -190,14 +194,15 @@ impl Shard {
             .then(|| Slab::with_ready(limits::BURST_SLAB, BURST_BUFFER, 1))
             .transpose()?;
         let seed = host.seed.derive(number as u64 + 1000);
-        let mut pool = SegmentPool::with_capacity(segments);
+        let mut pool = Shelf::new(segments, room.shelf, room.connections)?.pool();
         let defaults = Defaults::new(&host.tcp.get());
         let memory = Memory::new(
             memory,
             number,
-            pool.memory_mut(),
+            &mut pool,
             room.connections,
             (defaults.config.receive_buffer).max(defaults.config.receive_buffer_max),
+            (shards, seed.derive(5)),
         );
         let outbox = || VecDeque::with_capacity(buffers + limits::BURST_SLAB);
         Ok(Self {
@@ -205,6 +210,7 @@ impl Shard {
             shards,
             slab,
             bursts,
+            segments: pool.available() as usize,
             pool,
             memory,
             flows: HashTable::with_capacity(room.connections.min(limits::FLOWS_AT_FIRST)),
@@ -228,7 +234,6 @@ impl Shard {
             all_gone: false,
             keyed: false,
             asked: None,
-            segments,
             udp_queued: 0,
             ports: Ports::new(),
             errors: Limiter::new(limit::Config::default(), seed.derive(1)),
@@ -338,6 +343,11 @@ impl Shard {
             self.slab.capacity(),
             self.slab.buffer_size(),
         )
+    }
+
+    /// Places for received packets that fill little of their buffers, by size: free, all, bytes of each.
+    pub fn shelf(&self) -> [(usize, usize, usize); 3] {
+        self.pool.shelf().rows()
     }
 
     /// Nodes of received segments: free and all.

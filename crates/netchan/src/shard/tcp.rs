@@ -32,7 +32,7 @@ use self::shape::OwnShape;
 pub use self::shape::Shape;
 use super::{
     Auth, FastOpenOptions, Keys, Reuse, Shard, Wishes, ports::Kept, send_queue::SendQueue,
-    wakers::Wakers,
+    shares::Shares, wakers::Wakers,
 };
 use crate::{
     emit::{self, IpFields},
@@ -78,6 +78,10 @@ pub struct TcpSocket {
     /// Its flow, and the IP header fields of what it sends, with all else that does not change.
     pub(super) template: emit::Template,
     interface: u8,
+    /// Its peer's number among those that share memory.
+    pub(super) peer: u16,
+    /// What it holds, as booked with its peer.
+    noted: u32,
     /// What its link does with more text than fits a packet.
     pub(super) segmentation: Segmentation,
     pub(super) kept: Kept,
@@ -134,6 +138,24 @@ impl TcpSocket {
     /// SIOCOUTQ.
     pub const fn queued_bytes(&self) -> usize {
         self.send.len()
+    }
+
+    /// Memory that it holds: of what it received, and of what it has to send.
+    #[inline]
+    pub(super) fn held(&self) -> u32 {
+        // A send queue counts its bytes in 32 bits; both together are far less in practice, and saturate else.
+        let queued = u32::try_from(self.send.len()).unwrap_or(u32::MAX);
+        self.receive.memory().saturating_add(queued)
+    }
+
+    /// Books what it holds now with its peer.
+    #[inline]
+    pub(super) fn note_held(&mut self, shares: &mut Shares) {
+        let held = self.held();
+        if held != self.noted {
+            shares.change(self.peer, self.noted.into(), held.into());
+            self.noted = held;
+        }
     }
 
     /// Whether the handshake has been completed.

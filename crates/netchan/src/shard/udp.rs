@@ -13,6 +13,7 @@ use std::{
 };
 
 use proto::{
+    tcp::Shelf,
     time::Instant,
     wire::{
         ipv4::Protocol,
@@ -52,6 +53,8 @@ pub struct UdpSocket {
     queue: VecDeque<Waiting>,
     /// What these count against SO_RCVBUF, bytes.
     queued: usize,
+    /// Memory that they hold.
+    memory: usize,
     /// Datagrams dropped because there was no room for them.
     drops: u32,
     error: Option<i32>,
@@ -118,11 +121,8 @@ impl UdpSocket {
     }
 
     /// Memory of the datagrams that wait.
-    pub fn memory(&self) -> usize {
-        self.queue
-            .iter()
-            .map(|waiting| waiting.packet.true_size())
-            .sum()
+    pub const fn memory(&self) -> usize {
+        self.memory
     }
 
     /// Panics if what is counted against SO_RCVBUF is not what waits.
@@ -130,6 +130,8 @@ impl UdpSocket {
         let of = |waiting: &Waiting| waiting.packet.len() + limits::UDP_OVERHEAD;
         let queued: usize = self.queue.iter().map(of).sum();
         assert_eq!(queued, self.queued, "datagrams in the receive buffer");
+        let memory = self.queue.iter().map(|waiting| waiting.packet.true_size());
+        assert_eq!(memory.sum::<usize>(), self.memory, "their memory");
     }
 
     /// FIONREAD: bytes of the first datagram.
@@ -248,21 +250,29 @@ impl Shard {
             socket.drops = socket.drops.wrapping_add(1);
             return self.count(Counter::DropUdpQueue);
         }
-        let is_first = socket.queue.is_empty();
-        let is_kept = self.may_keep_datagram(packet.true_size(), is_first);
+        let held = socket.memory as u64;
+        let place;
+        (packet, place) = (self.pool.shelf_mut()).keep_datagram(packet, held == 0);
+        let peer = self.memory.udp_shares.peer(remote.ip());
+        let memory = packet.true_size();
+        let is_kept = self.may_keep_datagram(memory, held, peer);
         let Some(socket) = self.udp.get_mut(number) else {
             return;
         };
         if !is_kept {
             socket.drops = socket.drops.wrapping_add(1);
-            return;
+            drop(packet);
+            return self.pool.shelf_mut().free(place);
         }
         self.udp_queued += 1;
         packet.pull(usize::from(packet.meta.upper) + HEADER_LEN);
         packet.truncate(len);
         socket.queued += len + limits::UDP_OVERHEAD;
+        socket.memory += memory;
         socket.queue.push_back(Waiting {
             packet,
+            place,
+            peer,
             from: remote,
             at: now,
             drops: socket.drops,
@@ -351,6 +361,7 @@ impl Shard {
             shares: binding.shares,
             queue: VecDeque::with_capacity(places(options)),
             queued: 0,
+            memory: 0,
             drops: 0,
             error: None,
             errors: None,
@@ -383,7 +394,10 @@ impl Shard {
         self.udp_take_out(number);
         if let Some(socket) = self.udp.remove(number) {
             self.udp_queued -= socket.queue.len();
-            self.datagram_gone(socket.memory());
+            for waiting in socket.queue {
+                self.datagrams_gone(waiting.peer, waiting.packet.true_size());
+                self.pool.shelf_mut().free(waiting.place);
+            }
         }
         if self.udp.len() == 0 {
             self.memory.udp.give_back(&mut self.memory.datagrams);

@@ -17,6 +17,7 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
     } else {
         origins.giant
     };
+    let share = |name: &str, bytes: u64| row(name, json!(bytes), "boot");
     let limit = |name: &str, at: usize| row(name, json!(stack.memory[at].limit()), "boot");
     let mut rows = tcp_settings(stack);
     rows.extend([
@@ -50,7 +51,11 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
         row("stages", json!(stages::are_on()), "run"),
         row("attended", json!(stack.attended.load(Relaxed)), "run"),
         limit("tcp.memory_bytes", 0),
+        share("tcp.socket_memory_bytes", stack.memory[0].socket_max()),
+        share("tcp.peer_memory_bytes", stack.memory[0].peer_max()),
         limit("udp.memory_bytes", 1),
+        share("udp.socket_memory_bytes", stack.memory[1].socket_max()),
+        share("udp.peer_memory_bytes", stack.memory[1].peer_max()),
         row("checks", json!(percore::checks::in_words()), "build"),
         row(
             "up_s",

@@ -25,7 +25,7 @@ type Case = (
     &'static str,
 );
 
-const TCP: [Case; 15] = [
+const TCP: [Case; 17] = [
     ("congestion = \"bbr\"", congestion, "cubic", "bbr"),
     ("ecn = \"off\"", agrees_to_ecn, "true", "false"),
     ("ecn = \"classic\"", asks_for_ecn, "false", "true"),
@@ -35,6 +35,18 @@ const TCP: [Case; 15] = [
     ("receive_buffer_max = \"8 KiB\"", window_scale, "7", "0"),
     ("send_buffer_max = \"8 KiB\"", taken, "262144", "8192"),
     ("memory_max = \"64 KiB\"", unread, "120 segments", "fewer"),
+    (
+        "socket_memory_max = \"64 KiB\"",
+        unread,
+        "120 segments",
+        "fewer",
+    ),
+    (
+        "peer_memory_max = \"64 KiB\"",
+        unread,
+        "120 segments",
+        "fewer",
+    ),
     ("user_timeout_option = true", user_timeout, "0", "924"),
     ("syn_cookies = \"always\"", cookies, "0", "1"),
     ("fast_open = \"client\"", grants, "true", "false"),
@@ -43,12 +55,26 @@ const TCP: [Case; 15] = [
     ("nagle = false", no_delay, "NoDelay(false)", "NoDelay(true)"),
 ];
 
-const UDP: [Case; 1] = [(
-    "memory_max = \"64 KiB\"",
-    datagrams,
-    "100 datagrams",
-    "fewer",
-)];
+const UDP: [Case; 3] = [
+    (
+        "memory_max = \"64 KiB\"",
+        datagrams,
+        "100 datagrams",
+        "fewer",
+    ),
+    (
+        "socket_memory_max = \"64 KiB\"",
+        datagrams,
+        "100 datagrams",
+        "fewer",
+    ),
+    (
+        "peer_memory_max = \"64 KiB\"",
+        datagrams,
+        "100 datagrams",
+        "fewer",
+    ),
+];
 
 #[test]
 fn each_setting_has_its_effect() {

@@ -3,7 +3,8 @@
 
 use super::connection::{Connection, Pending};
 use super::input::{Receiver, Segment};
-use super::reassembly::Payload;
+use super::payload::Payload;
+use super::reassembly::{ReceiveQueue, SegmentPool};
 use crate::time::Instant;
 use crate::wire::tcp::{SackBlocks, SeqNum};
 
@@ -168,6 +169,24 @@ impl Connection {
             self.refresh_sack(None, receiver);
             self.pending.set(Pending::ACK);
         }
+    }
+
+    /// Gives up text behind gaps, the farthest first, for other connections' sake: `bytes` of memory, as far as there is so much. The peer is
+    /// told with the next acknowledgment (RFC 2018 §8). How much memory that was.
+    #[cold]
+    pub fn give_up_behind<P: Payload>(
+        &mut self,
+        queue: &mut ReceiveQueue<P>,
+        pool: &mut SegmentPool<P>,
+        bytes: usize,
+    ) -> usize {
+        let freed = queue.prune(pool, bytes);
+        if freed > 0 && !self.seldom.sack_blocks.is_empty() {
+            self.seldom.sack_blocks = SackBlocks::NONE;
+            self.duplicate_block = false;
+            self.refresh_sack(None, &Receiver { queue, pool });
+        }
+        freed
     }
 
     /// RFC 2883 §4: the next acknowledgment, and only that, says what came twice; behind it the larger block that it is part of, if

@@ -383,6 +383,12 @@ impl Connection {
         self.probing
     }
 
+    /// Whether text at `seq` is the next in order, or came before.
+    #[inline]
+    pub fn is_next(&self, seq: SeqNum) -> bool {
+        seq <= self.rcv.nxt
+    }
+
     /// Our port.
     pub const fn local_port(&self) -> u16 {
         self.local_port

@@ -8,7 +8,8 @@ use alloc::boxed::Box;
 
 use super::connection::{Connection, Pending};
 use super::input::{Receiver, Segment};
-use super::reassembly::{Payload, ReceiveQueue, SegmentPool};
+use super::payload::Payload;
+use super::reassembly::{ReceiveQueue, SegmentPool};
 use super::sent::Sent;
 use super::types::{Drop, Events, Input, State};
 use crate::ip::Ecn;

@@ -2,7 +2,8 @@
 
 use super::busy::ticks;
 use super::connection::{Connection, Pending, QUICK_ACKS, from_millis};
-use super::reassembly::{Payload, ReceiveQueue, SegmentPool, Share};
+use super::payload::Payload;
+use super::reassembly::{ReceiveQueue, SegmentPool, Share};
 use super::types::{Drop, Error, Events, Input, State};
 use crate::ip::Ecn;
 use crate::time::Instant;
@@ -36,7 +37,7 @@ impl Segment<'_> {
 }
 
 /// Where text goes.
-pub(super) struct Receiver<'a, P> {
+pub(super) struct Receiver<'a, P: Payload> {
     pub queue: &'a mut ReceiveQueue<P>,
     pub pool: &'a mut SegmentPool<P>,
 }

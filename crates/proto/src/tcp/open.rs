@@ -4,7 +4,7 @@ use super::busy::ticks;
 use super::config::Config;
 use super::connection::{Connection, Pending};
 use super::input::{Receiver, Segment};
-use super::reassembly::Payload;
+use super::payload::Payload;
 use super::template::{Start, Template};
 use super::types::{Drop, Error, Events, Input, State};
 use crate::time::Instant;

@@ -10,52 +10,10 @@
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 
+use super::payload::{Keep, Payload, Shelf};
 use super::types::Drop;
 use crate::allowance::Allowance;
 use crate::wire::tcp::{SackBlocks, SeqNum};
-
-/// What the stack needs to know of a received segment's text.
-pub trait Payload {
-    /// Bytes of text.
-    fn len(&self) -> usize;
-    /// Whether there is none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// Forgets the first `n` bytes; `n <= len()`.
-    fn trim_front(&mut self, n: usize);
-    /// Keeps the first `len` bytes.
-    fn truncate(&mut self, len: usize);
-    /// Bytes of memory that it holds, however short its text is now: the same from beginning to end.
-    fn memory(&self) -> usize;
-    /// Copies the text of `next` behind its own if there is room, so that small segments do not
-    /// hold a buffer each. False, and nothing changed, if not.
-    fn try_append(&mut self, _next: &Self) -> bool {
-        false
-    }
-}
-
-impl Payload for Vec<u8> {
-    fn len(&self) -> usize {
-        self.len()
-    }
-    fn trim_front(&mut self, n: usize) {
-        self.drain(..n.min(self.len()));
-    }
-    fn truncate(&mut self, len: usize) {
-        self.truncate(len);
-    }
-    fn memory(&self) -> usize {
-        self.capacity()
-    }
-    fn try_append(&mut self, next: &Self) -> bool {
-        let fits = self.len() + next.len() <= self.capacity();
-        if fits {
-            self.extend_from_slice(next);
-        }
-        fits
-    }
-}
 
 /// No node.
 const NIL: u32 = u32::MAX;
@@ -72,12 +30,18 @@ struct Node<P> {
     run_end: SeqNum,
     run_tail: u32,
     run_next: u32,
+    /// The same: memory of its nodes.
+    run_memory: u32,
+    /// In a run's others: the node before it.
+    previous: u32,
+    /// On the shelf.
+    place: u8,
 }
 
-impl<P> Node<P> {
+impl<P: Payload> Node<P> {
     /// The only one of its list, with the number `index`.
     #[inline(always)]
-    const fn new(payload: P, seq: SeqNum, index: u32) -> Self {
+    const fn new(payload: P, place: u8, seq: SeqNum, index: u32) -> Self {
         Self {
             payload: Some(payload),
             seq,
@@ -85,36 +49,91 @@ impl<P> Node<P> {
             run_end: SeqNum(0),
             run_tail: index,
             run_next: NIL,
+            run_memory: 0,
+            previous: NIL,
+            place,
         }
+    }
+
+    fn memory(&self) -> u32 {
+        self.payload.as_ref().map_or(0, |p| byte_count(p.memory()))
     }
 }
 
 /// Nodes for the received segments of many connections; a fixed number of them.
 #[derive(Debug)]
-pub struct SegmentPool<P> {
+pub struct SegmentPool<P: Payload> {
     nodes: Vec<Node<P>>,
+    shelf: P::Shelf,
     free: u32,
     available: u32,
     /// Out-of-order text may not take the last nodes: in-order text must always get through.
     reserve: u32,
     /// Memory of what is in the nodes, and whatever else the owner counts with it.
     memory: Allowance,
+    /// The part of it that lies behind gaps, and how much that may come to.
+    behind: Allowance,
     /// Segments behind gaps that were given up for text in order; wraps.
     pruned: u32,
 }
 
 impl<P: Payload> SegmentPool<P> {
     /// A pool of `capacity` nodes; the only allocation in this module. Their memory is reserved, and touched once so many are in use.
-    pub fn with_capacity(capacity: usize) -> Self {
+    pub fn with_capacity(capacity: usize) -> Self
+    where
+        P::Shelf: Default,
+    {
+        Self::with_shelf(capacity, P::Shelf::default())
+    }
+
+    /// The same with a shelf that has fewer places than that.
+    pub fn with_shelf(capacity: usize, shelf: P::Shelf) -> Self {
         let count = u32::try_from(capacity).unwrap_or(NIL - 1).min(NIL - 1);
         Self {
             nodes: Vec::with_capacity(count as usize),
+            shelf,
             free: NIL,
             available: count,
             reserve: count / 8,
             memory: Allowance::default(),
+            behind: Allowance::default(),
             pruned: 0,
         }
+    }
+
+    /// Where text is kept.
+    #[inline]
+    pub const fn shelf(&self) -> &P::Shelf {
+        &self.shelf
+    }
+
+    /// The same, to keep something else there.
+    #[inline]
+    pub const fn shelf_mut(&mut self) -> &mut P::Shelf {
+        &mut self.shelf
+    }
+
+    /// Memory of text behind gaps, of all connections together.
+    #[inline]
+    pub const fn behind(&self) -> &Allowance {
+        &self.behind
+    }
+
+    /// From now on text behind gaps may hold so much. More of it is refused ([`Drop::Limit`]).
+    pub const fn allow_behind(&mut self, bytes: u64) {
+        self.behind.allow(bytes);
+    }
+
+    /// Whether text of so much memory is taken as a matter of course.
+    #[inline]
+    pub fn has_room(&self, memory: usize) -> bool {
+        self.available > 0 && self.shelf.is_roomy() && !self.memory.lacks(memory)
+    }
+
+    /// Whether text behind a gap may be refused for want of memory.
+    #[inline]
+    pub fn is_short_behind(&self, memory: usize) -> bool {
+        self.available <= self.reserve || self.behind.lacks(memory) || !self.has_room(memory)
     }
 
     /// Segments that were taken behind gaps and given up again, for text in order: a running total that wraps.
@@ -142,27 +161,34 @@ impl<P: Payload> SegmentPool<P> {
     }
 
     #[inline(always)]
-    fn take(&mut self, payload: P, seq: SeqNum) -> Option<u32> {
+    fn take(&mut self, payload: P, seq: SeqNum, why: Keep, little: bool) -> Option<u32> {
+        if self.available == 0 {
+            return None;
+        }
+        let (payload, place) = self.shelf.keep(payload, why, little)?;
         let index = self.free;
         let Some(node) = self.nodes.get_mut(index as usize) else {
-            return self.make(payload, seq);
+            return self.make(payload, place, seq);
         };
         self.memory.add(payload.memory());
         self.free = node.next;
         self.available -= 1;
         // A free node holds nothing that would have to be dropped.
-        core::mem::forget(core::mem::replace(node, Node::new(payload, seq, index)));
+        core::mem::forget(core::mem::replace(
+            node,
+            Node::new(payload, place, seq, index),
+        ));
         Some(index)
     }
 
     /// In a node that was never in use before, if there is one.
     #[cold]
     #[inline(never)]
-    fn make(&mut self, payload: P, seq: SeqNum) -> Option<u32> {
-        self.available = self.available.checked_sub(1)?;
+    fn make(&mut self, payload: P, place: u8, seq: SeqNum) -> Option<u32> {
         let index = u32::try_from(self.nodes.len()).ok()?;
+        self.available -= 1;
         self.memory.add(payload.memory());
-        self.nodes.push(Node::new(payload, seq, index));
+        self.nodes.push(Node::new(payload, place, seq, index));
         Some(index)
     }
 
@@ -175,6 +201,7 @@ impl<P: Payload> SegmentPool<P> {
         self.available += 1;
         if let Some(payload) = &payload {
             self.memory.remove(payload.memory());
+            self.shelf.free(node.place);
         }
         payload
     }
@@ -198,6 +225,8 @@ pub struct ReceiveQueue<P> {
     tail: u32,
     /// Nodes held, in order and out of order.
     segments: u32,
+    /// Memory that they hold.
+    memory: u32,
     /// Bytes in order.
     bytes: u32,
     first_run: u32,
@@ -220,6 +249,7 @@ impl<P> ReceiveQueue<P> {
             head: NIL,
             tail: NIL,
             segments: 0,
+            memory: 0,
             bytes: 0,
             first_run: NIL,
             recent_run: NIL,
@@ -243,6 +273,12 @@ impl<P> ReceiveQueue<P> {
         self.segments
     }
 
+    /// Memory of what is held, in order or behind a gap.
+    #[inline]
+    pub const fn memory(&self) -> u32 {
+        self.memory
+    }
+
     /// Runs of text behind a gap.
     pub const fn gaps(&self) -> u32 {
         self.runs
@@ -251,7 +287,7 @@ impl<P> ReceiveQueue<P> {
 
 /// The in-order segments, first the oldest.
 #[derive(Debug)]
-pub struct Segments<'a, P> {
+pub struct Segments<'a, P: Payload> {
     pool: &'a SegmentPool<P>,
     next: u32,
 }
@@ -292,6 +328,7 @@ impl<P: Payload> ReceiveQueue<P> {
         let index = self.head;
         let next = pool.nodes.get(index as usize)?.next;
         let payload = pool.give(index)?;
+        self.memory -= byte_count(payload.memory());
         self.head = next;
         if next == NIL {
             self.tail = NIL;
@@ -327,6 +364,7 @@ impl<P: Payload> ReceiveQueue<P> {
         while self.first_run != NIL {
             let run = self.first_run;
             self.first_run = pool.node(run).run_next;
+            pool.behind.remove(pool.node(run).run_memory as usize);
             Self::give_list(pool, run);
         }
         *self = Self::new();
@@ -345,18 +383,17 @@ impl<P: Payload> ReceiveQueue<P> {
         if self.first_run != NIL {
             cut_at(&mut payload, seq, pool.node(self.first_run).seq);
         }
-        let len = byte_count(payload.len());
+        let mut len = byte_count(payload.len());
         if !self.append_to_node(pool, self.tail, &payload) {
-            if self.segments >= share.segments || pool.available == 0 {
-                self.prune(pool, 1);
+            let why = self.why_in_order();
+            let mut little = false;
+            if self.segments >= share.segments || !pool.has_room(payload.memory()) {
+                little = self.make_room(pool, share, &payload)?;
             }
-            if self.segments >= share.segments {
-                return Err(Drop::Memory);
-            }
-            if pool.memory.lacks(payload.memory()) {
-                self.push_beyond_limit(pool, payload.memory())?;
-            }
-            let index = pool.take(payload, seq).ok_or(Drop::Memory)?;
+            let index = pool.take(payload, seq, why, little).ok_or(Drop::Memory)?;
+            let node = pool.node(index);
+            len = node.payload.as_ref().map_or(0, |p| byte_count(p.len()));
+            self.memory += node.memory();
             self.segments += 1;
             self.link_in_order(pool, index, index);
         }
@@ -364,10 +401,42 @@ impl<P: Payload> ReceiveQueue<P> {
         Ok(self.absorb_run(pool, seq + len))
     }
 
+    /// What text in order is kept for.
+    const fn why_in_order(&self) -> Keep {
+        if self.head == NIL {
+            Keep::First
+        } else {
+            Keep::InOrder
+        }
+    }
+
+    /// For text in order that is not taken as a matter of course: its own text behind gaps gives way. Refused where that is not enough,
+    /// but first text never, and beyond the limit of all memory a second segment neither: of these only a little is taken, then.
+    #[cold]
+    fn make_room(
+        &mut self,
+        pool: &mut SegmentPool<P>,
+        share: Share,
+        payload: &P,
+    ) -> Result<bool, Drop> {
+        if self.segments >= share.segments || pool.available == 0 || !pool.shelf.is_roomy() {
+            self.prune(pool, 1);
+        }
+        if self.segments >= share.segments {
+            return Err(Drop::Memory);
+        }
+        let bytes = payload.memory_kept();
+        if !pool.memory.lacks(bytes) {
+            return Ok(false);
+        }
+        self.push_beyond_limit(pool, bytes)?;
+        Ok(pool.memory.lacks(bytes))
+    }
+
     /// Whether text in a packet that holds `memory` is taken as a matter of course.
     #[inline(always)]
     pub(super) fn has_room(&self, pool: &SegmentPool<P>, share: Share, memory: usize) -> bool {
-        self.segments < share.segments && pool.available > 0 && !pool.memory.lacks(memory)
+        self.segments < share.segments && pool.has_room(memory)
     }
 
     /// [`Self::push`] where there are no gaps, and room ([`Self::has_room`]).
@@ -375,8 +444,9 @@ impl<P: Payload> ReceiveQueue<P> {
     pub(super) fn append(&mut self, pool: &mut SegmentPool<P>, seq: SeqNum, payload: P) {
         self.bytes += byte_count(payload.len());
         if !self.append_to_node(pool, self.tail, &payload)
-            && let Some(index) = pool.take(payload, seq)
+            && let Some(index) = pool.take(payload, seq, self.why_in_order(), false)
         {
+            self.memory += pool.node(index).memory();
             self.segments += 1;
             self.link_in_order(pool, index, index);
         }
@@ -398,7 +468,7 @@ impl<P: Payload> ReceiveQueue<P> {
     }
 
     /// Memory of everything it holds, counted anew.
-    pub fn memory(&self, pool: &SegmentPool<P>) -> usize {
+    pub fn memory_counted(&self, pool: &SegmentPool<P>) -> usize {
         let list = |first: u32| {
             let next = |&index: &u32| Some(pool.node(index).next).filter(|&next| next != NIL);
             core::iter::successors(Some(first).filter(|&first| first != NIL), next)
@@ -448,15 +518,20 @@ impl<P: Payload> ReceiveQueue<P> {
             let tail = pool.node(before).run_tail;
             if !self.append_to_node(pool, tail, &payload) {
                 let index = self.take_out_of_order(pool, share, seq, payload)?;
+                let memory = pool.node(index).memory();
                 pool.node_mut(tail).next = index;
-                pool.node_mut(before).run_tail = index;
+                pool.node_mut(index).previous = tail;
+                let run = pool.node_mut(before);
+                run.run_tail = index;
+                run.run_memory += memory;
             }
             pool.node_mut(before).run_end = end;
             before
         } else {
             let index = self.take_out_of_order(pool, share, seq, payload)?;
-            pool.node_mut(index).run_end = end;
-            pool.node_mut(index).run_next = after;
+            let node = pool.node_mut(index);
+            (node.run_end, node.run_next) = (end, after);
+            node.run_memory = node.memory();
             self.link_run(pool, before, index);
             index
         };
@@ -517,10 +592,15 @@ impl<P: Payload> ReceiveQueue<P> {
         if pool.available <= pool.reserve || self.segments >= mine {
             return Err(Drop::Memory);
         }
-        if pool.memory.lacks(payload.memory()) {
+        let bytes = payload.memory_kept();
+        if pool.memory.lacks(bytes) || pool.behind.lacks(bytes) {
             return Err(Drop::Limit);
         }
-        let index = pool.take(payload, seq).ok_or(Drop::Memory)?;
+        let index = pool.take(payload, seq, Keep::Behind, false);
+        let index = index.ok_or(Drop::Memory)?;
+        let memory = pool.node(index).memory();
+        pool.behind.add(memory as usize);
+        self.memory += memory;
         self.segments += 1;
         Ok(index)
     }
@@ -559,13 +639,15 @@ impl<P: Payload> ReceiveQueue<P> {
 
     /// Makes `after`, which begins where `run` ends, a part of `run`.
     fn join(&mut self, pool: &mut SegmentPool<P>, run: u32, after: u32) {
-        let (tail, end, next) = {
+        let (tail, end, next, memory) = {
             let node = pool.node(after);
-            (node.run_tail, node.run_end, node.run_next)
+            (node.run_tail, node.run_end, node.run_next, node.run_memory)
         };
         let old_tail = pool.node(run).run_tail;
         pool.node_mut(old_tail).next = after;
+        pool.node_mut(after).previous = old_tail;
         let node = pool.node_mut(run);
+        node.run_memory += memory;
         node.run_tail = tail;
         node.run_end = end;
         node.run_next = next;
@@ -583,6 +665,7 @@ impl<P: Payload> ReceiveQueue<P> {
             let node = pool.node(run);
             (node.run_tail, node.run_end, node.run_next)
         };
+        pool.behind.remove(pool.node(run).run_memory as usize);
         self.link_in_order(pool, run, tail);
         self.bytes += (end - reached).unsigned_abs();
         self.first_run = next;
@@ -593,36 +676,61 @@ impl<P: Payload> ReceiveQueue<P> {
         end
     }
 
-    /// Forgets what lies farthest behind gaps, to make room for text in order: `bytes` of memory and one segment at least, as far as there
-    /// is so much, and an eighth of the farthest run, so that not every segment has to look for room. The peer may have been told that we
-    /// hold it; it must cope (RFC 2018 §8).
+    /// Forgets what lies farthest behind gaps, to make room: `bytes` of memory and one segment at least, as far as there is so much. The peer
+    /// may have been told that we hold it; it must cope (RFC 2018 §8). How much memory that was.
     #[cold]
-    fn prune(&mut self, pool: &mut SegmentPool<P>, bytes: usize) {
-        let mut wanted = bytes.max(1);
-        while wanted > 0 && self.first_run != NIL {
-            let held = pool.memory.held();
-            let (before, last) = self.last_run(pool);
-            let (kept, rest) = Self::cut_run(pool, last, wanted);
-            if kept == NIL {
-                if before == NIL {
-                    self.first_run = NIL;
-                } else {
-                    pool.node_mut(before).run_next = NIL;
+    pub(super) fn prune(&mut self, pool: &mut SegmentPool<P>, bytes: usize) -> usize {
+        let (mut freed, wanted) = (0, bytes.max(1));
+        while freed < wanted && self.first_run != NIL {
+            let (before, run) = self.last_run(pool);
+            while freed < wanted {
+                let (memory, is_last) = Self::cut_tail(pool, run);
+                self.memory -= memory;
+                self.segments -= 1;
+                pool.pruned = pool.pruned.wrapping_add(1);
+                freed += memory as usize;
+                if is_last {
+                    self.forget_run(pool, before);
+                    break;
                 }
-                self.runs -= 1;
-                self.recent_run = NIL;
-            } else {
-                let end = pool.node(rest).seq;
-                pool.node_mut(kept).next = NIL;
-                let run = pool.node_mut(last);
-                (run.run_end, run.run_tail) = (end, kept);
             }
-            let given = Self::give_list(pool, rest);
-            self.segments -= given;
-            pool.pruned = pool.pruned.wrapping_add(given);
-            let freed = usize::try_from(held - pool.memory.held()).unwrap_or(usize::MAX);
-            wanted = wanted.saturating_sub(freed.max(1));
         }
+        freed
+    }
+
+    /// Gives back the last node of a run; its memory, and whether it was the only one.
+    fn cut_tail(pool: &mut SegmentPool<P>, run: u32) -> (u32, bool) {
+        let tail = pool.node(run).run_tail;
+        let node = pool.node(tail);
+        let (memory, begin, kept) = (node.memory(), node.seq, node.previous);
+        pool.behind.remove(memory as usize);
+        drop(pool.give(tail));
+        if tail != run {
+            pool.node_mut(kept).next = NIL;
+            let node = pool.node_mut(run);
+            (node.run_end, node.run_tail) = (begin, kept);
+            node.run_memory -= memory;
+        }
+        (memory, tail == run)
+    }
+
+    /// The run behind `before`, the last one, is gone.
+    fn forget_run(&mut self, pool: &mut SegmentPool<P>, before: u32) {
+        if before == NIL {
+            self.first_run = NIL;
+        } else {
+            pool.node_mut(before).run_next = NIL;
+        }
+        self.runs -= 1;
+        self.recent_run = NIL;
+    }
+
+    /// Memory of what lies behind gaps.
+    pub fn memory_behind(&self, pool: &SegmentPool<P>) -> u64 {
+        let next = |&run: &u32| Some(pool.node(run).run_next).filter(|&next| next != NIL);
+        let first = Some(self.first_run).filter(|&run| run != NIL);
+        let runs = core::iter::successors(first, next);
+        runs.map(|run| u64::from(pool.node(run).run_memory)).sum()
     }
 
     /// The farthest run, and the one before it.
@@ -635,35 +743,14 @@ impl<P: Payload> ReceiveQueue<P> {
         (before, last)
     }
 
-    /// Where to cut a run to free `wanted` bytes of memory, or an eighth of the run if that is more: the last node that stays (`NIL`: none
-    /// does) and the first that does not.
-    fn cut_run(pool: &SegmentPool<P>, run: u32, wanted: usize) -> (u32, u32) {
-        let of = |index: u32| pool.node(index).payload.as_ref().map_or(0, P::memory);
-        let next = |&index: &u32| Some(pool.node(index).next).filter(|&next| next != NIL);
-        let whole: usize = core::iter::successors(Some(run), next).map(of).sum();
-        let keep = whole.saturating_sub(wanted.max(whole / 8));
-        let (mut kept, mut rest, mut sum) = (NIL, run, of(run));
-        while sum <= keep {
-            let after = pool.node(rest).next;
-            if after == NIL {
-                break;
-            }
-            (kept, rest) = (rest, after);
-            sum += of(after);
-        }
-        (kept, rest)
-    }
-
-    /// Gives a list of nodes back; how many it had.
-    fn give_list(pool: &mut SegmentPool<P>, first: u32) -> u32 {
-        let (mut count, mut index) = (0, first);
+    /// Gives a list of nodes back.
+    fn give_list(pool: &mut SegmentPool<P>, first: u32) {
+        let mut index = first;
         while index != NIL {
             let next = pool.node(index).next;
             drop(pool.give(index));
             index = next;
-            count += 1;
         }
-        count
     }
 }
 

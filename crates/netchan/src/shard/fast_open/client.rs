@@ -168,6 +168,7 @@ impl Shard {
         }
         let n = socket.append_first(buffers, &mut self.send_memory);
         self.pool.memory_mut().add(n);
+        socket.note_held(&mut self.memory.tcp_shares);
         self.mark_dirty(number);
         if n == 0 {
             Err(libc::EINPROGRESS)

@@ -47,7 +47,10 @@ impl Shard {
             more => more.iter().map(|b| b.len()).sum(),
         };
         let asked = most;
-        if self.pool.memory().lacks(most) {
+        let socket = self.tcp.get(number).ok_or(libc::ENOTCONN)?;
+        if self.pool.memory().lacks(most)
+            || (self.memory.tcp_shares).lacks(socket.peer, socket.held().into(), most)
+        {
             most = self.memory_to_send(number, most);
         }
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
@@ -67,6 +70,7 @@ impl Shard {
         let most = most.min(room);
         let n = socket.send.append(buffers, &mut self.send_memory, most);
         self.pool.memory_mut().add(n);
+        socket.note_held(&mut self.memory.tcp_shares);
         socket.connection.send_queue_is_full(n < asked);
         if n == 0 && buffers.iter().any(|b| !b.is_empty()) {
             return Err(libc::EAGAIN);
@@ -148,6 +152,7 @@ impl Shard {
         if n > 0
             && let Some(socket) = self.tcp.get_mut(number)
         {
+            socket.note_held(&mut self.memory.tcp_shares);
             socket.connection.consumed(n);
             if socket.connection.wants_output() {
                 self.mark_dirty(number);
@@ -216,6 +221,7 @@ impl Shard {
                 .close(socket.receive.readable_bytes(), now)
         };
         socket.receive.clear(&mut self.pool);
+        socket.note_held(&mut self.memory.tcp_shares);
         self.memory_freed(None);
         self.events(number, events, now);
         self.mark_dirty(number);
@@ -249,10 +255,13 @@ impl Shard {
 
     /// What a connection is ready for.
     pub fn tcp_readiness(&mut self, number: u32) -> Readiness {
+        if self.tcp.get(number).is_none() {
+            return Readiness::HANGUP | Readiness::ERROR;
+        }
+        let is_short = self.memory.tcp.is_short() || self.is_over_share(number);
         let Some(socket) = self.tcp.get(number) else {
             return Readiness::HANGUP | Readiness::ERROR;
         };
-        let is_short = self.memory.tcp.is_short();
         let ready = socket.readiness(!is_short);
         if is_short && !ready.contains(Readiness::WRITABLE) {
             self.wait_for_memory(number); // who asks once may never register

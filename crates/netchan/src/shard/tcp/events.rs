@@ -76,6 +76,7 @@ impl Shard {
                 .send
                 .advance(socket.send.len(), &mut self.send_memory);
             self.pool.memory_mut().remove(queued);
+            socket.note_held(&mut self.memory.tcp_shares);
             // What comes right behind, in the same burst, finds no connection any more.
             self.detach_flow(number);
         }
@@ -135,6 +136,7 @@ impl Shard {
             .send
             .advance(socket.send.len(), &mut self.send_memory);
         self.pool.memory_mut().remove(queued);
+        socket.note_held(&mut self.memory.tcp_shares);
         let waits = socket.waits_for_memory;
         self.detach_flow(number);
         self.timers.disarm(number);

@@ -15,7 +15,7 @@ use super::{Shard, events::RARE};
 use crate::{
     counters::Counter,
     packet::{Hint, Packet},
-    shard::{Addresses, Intake, read_addresses, time_wait},
+    shard::{Addresses, Intake, memory::Refusal, read_addresses, time_wait},
     steer::flow::{FlowKey, Tuple},
 };
 
@@ -133,21 +133,19 @@ impl Shard {
         packet: Packet,
         now: Instant,
     ) -> bool {
-        if self.pool.memory().lacks(packet.true_size()) {
-            self.ask_for_segment(packet.true_size());
-        }
-        let Some(mut socket) = self.tcp.get_mut(number) else {
+        let Some(socket) = self.tcp.get(number) else {
             return false;
         };
-        if socket.came_by.is_some() {
-            if self.puts_off(number, header.flags, &packet) {
-                return false;
-            }
-            let Some(same) = self.tcp.get_mut(number) else {
-                return false;
-            };
-            socket = same;
+        if socket.came_by.is_some() && self.puts_off(number, header.flags, &packet) {
+            return false;
         }
+        let mut refusal = None;
+        if self.needs_way(number, packet.true_size()) {
+            refusal = self.make_way(number, &packet, header.seq);
+        }
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return false;
+        };
         let input = socket.connection.input(
             header,
             ecn,
@@ -156,6 +154,12 @@ impl Shard {
             &mut self.pool,
             now,
         );
+        if let Some(refusal) = &refusal {
+            self.pool.memory_mut().allow(refusal.allowed);
+        }
+        if socket.receive.gaps() > 0 {
+            self.memory.behind.note(number, socket.receive.memory());
+        }
         if input.acked > 0 {
             let acked = socket
                 .send
@@ -166,6 +170,7 @@ impl Shard {
                 self.memory.settle(self.pool.memory_mut());
             }
         }
+        socket.note_held(&mut self.memory.tcp_shares);
         // Who is on the list for output already has its timer set there.
         let (wants, dirty) = (socket.connection.wants_output(), socket.dirty);
         let pruned = self.pool.pruned() != self.memory.pruned;
@@ -174,7 +179,7 @@ impl Shard {
                 self.count_pruned();
             }
             if let Some(reason) = input.drop {
-                self.refused(number, counter_of(reason));
+                self.refused(number, counter_of(reason, refusal.as_ref()));
             }
             self.events(number, input.events, now);
             self.settle(number);
@@ -255,9 +260,9 @@ impl Shard {
     }
 }
 
-const fn counter_of(reason: tcp::Drop) -> Counter {
+fn counter_of(reason: tcp::Drop, refusal: Option<&Refusal>) -> Counter {
     match reason {
-        tcp::Drop::Limit => Counter::DropTcpLimit,
+        tcp::Drop::Limit => refusal.map_or(Counter::DropTcpLimit, |refusal| refusal.reason),
         tcp::Drop::Memory | tcp::Drop::Gaps => Counter::DropTcpMemory,
         _ => Counter::DropTcpUnacceptable,
     }

@@ -35,6 +35,7 @@ impl Shard {
         listener: Option<u32>,
     ) -> Option<u32> {
         let facts = self.host.interfaces.get(usize::from(interface));
+        let peer = self.memory.tcp_shares.peer(key.remote);
         let number = self.tcp.insert_with(|| TcpSocket {
             hash,
             connection: connection.clone(),
@@ -56,6 +57,8 @@ impl Shard {
             hint: Hint::NONE,
             template: emit::Template::new(key, fields),
             interface,
+            peer,
+            noted: 0,
             segmentation: facts.map_or(Segmentation::None, |i| i.segmentation),
             kept: Kept::new(linger == Some(Duration::ZERO), reuse),
             auth: None,

@@ -30,7 +30,8 @@ impl Shard {
         };
         socket.dirty = false;
         if self.memory.limits_windows() {
-            socket.connection.limit_window(self.memory.window_bound);
+            let bound = self.memory.window_bound_of(socket.peer, socket.held());
+            socket.connection.limit_window(bound);
         }
         let mut sent = 0;
         while socket.connection.wants_output() {

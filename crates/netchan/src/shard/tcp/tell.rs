@@ -11,7 +11,13 @@ impl Shard {
     #[cold]
     pub(super) fn refused(&self, number: u32, reason: Counter) {
         self.count(reason);
-        if matches!(reason, Counter::DropTcpMemory | Counter::DropTcpLimit) {
+        if matches!(
+            reason,
+            Counter::DropTcpMemory
+                | Counter::DropTcpLimit
+                | Counter::DropTcpSocketShare
+                | Counter::DropTcpPeerShare
+        ) {
             let queued = self.tcp.get(number).map_or(0, TcpSocket::readable_bytes);
             self.tell(trace::MEMORY, number, queued.into());
         }

@@ -21,6 +21,8 @@ impl Intake<'_> {
         let (conn, queue, pool) = (&socket.connection, &socket.receive, &shard.pool);
         let follows = socket.tuple().names(bytes, upper)
             && conn.may_follow(seq, len, ecn, memory, queue, pool)
+            && !pool.shelf().is_busy()
+            && !(shard.memory.tcp_shares).lacks(socket.peer, socket.held().into(), memory)
             && (packet.meta.checksum_verified.get() || socket.template.is_valid(segment));
         follows.then_some((upper + text, ecn))
     }
@@ -36,6 +38,7 @@ impl Intake<'_> {
         };
         let (queue, pool) = (&mut socket.receive, &mut shard.pool);
         socket.connection.follow(ecn, packet, queue, pool, now);
+        socket.note_held(&mut shard.memory.tcp_shares);
         if !socket.dirty {
             if socket.connection.wants_output() {
                 socket.dirty = true;

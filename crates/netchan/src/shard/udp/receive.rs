@@ -2,7 +2,7 @@
 
 use std::{io::IoSliceMut, net::SocketAddr};
 
-use proto::{time::Instant, wire::udp::HEADER_LEN};
+use proto::{tcp::Shelf, time::Instant, wire::udp::HEADER_LEN};
 
 use super::{Shard, UdpSocket};
 use crate::{
@@ -16,6 +16,10 @@ use crate::{
 pub(super) struct Waiting {
     /// Its payload. The headers still stand before it.
     pub packet: Packet,
+    /// On the shelf.
+    pub place: u8,
+    /// Its sender's number among those that share memory.
+    pub peer: u16,
     pub from: SocketAddr,
     /// When it came.
     pub at: Instant,
@@ -154,17 +158,21 @@ impl Shard {
             buffer: 0,
             at: 0,
         };
-        let (mut whole, mut copied, mut memory) = (0, 0, 0);
+        let (mut whole, mut copied, mut memory, mut peer) = (0, 0, 0, 0);
         for waiting in socket.queue.iter().take(count) {
             whole += waiting.packet.len();
             copied += room.put(waiting.packet.bytes());
             memory += waiting.packet.true_size();
+            peer = waiting.peer; // of one sender, all
         }
         if !flags.peek {
-            socket.queue.drain(..count);
+            for waiting in socket.queue.drain(..count) {
+                self.pool.shelf_mut().free(waiting.place);
+            }
             socket.queued -= whole + count * limits::UDP_OVERHEAD;
+            socket.memory -= memory;
             self.udp_queued -= count;
-            self.datagram_gone(memory);
+            self.datagrams_gone(peer, memory);
         }
         Ok(Received {
             len: if flags.truncate { whole } else { copied },

@@ -1,0 +1,263 @@
+//! The shelf: where received packets wait for their readers without holding what the link needs to receive.
+//!
+//! A link's buffer is as large as its longest frame, 64 KiB where segments come merged, and there are few of them; what lies in it may be
+//! one byte. Packets that fill less than an eighth of theirs are copied, into the smallest of three sizes that takes them, before they are
+//! queued: so nobody holds more than eight times what it sent, and the link has its buffers back. Others stay where they are, but at most so
+//! many. The last places are for connections that have nothing to read: one for each connection that the shard can have.
+
+use std::io;
+
+use percore::slab::Slab;
+use proto::tcp::{self, Keep, SegmentPool};
+
+use crate::{limits, packet::Packet};
+
+/// A packet in its own buffer that nobody counts: a datagram, which the account of UDP limits.
+pub const UNCOUNTED: u8 = u8::MAX;
+/// A packet in its own buffer.
+const AS_IT_CAME: u8 = 0;
+/// Bytes of a place of each size.
+const SIZES: [usize; 3] = [256, 2048, 8192];
+/// A buffer for ordinary frames: what is in order may stay there, and what follows is put behind it.
+const ORDINARY: usize = 4096;
+
+/// Bytes of memory that a packet of `len` bytes holds, which came in `size`, once it is kept.
+pub fn size_kept(len: usize, size: usize) -> usize {
+    if len * 8 >= size {
+        return size;
+    }
+    let fits = SIZES.into_iter().find(|&place| len <= place);
+    fits.map_or(size, |place| place.min(size))
+}
+
+/// Places of one size.
+#[derive(Debug)]
+struct Row {
+    slab: Slab,
+    /// Those not taken.
+    free: usize,
+    /// Of these, for first packets only.
+    reserved: usize,
+}
+
+/// All of a shard's.
+#[derive(Debug)]
+pub struct Shelf {
+    rows: [Row; 3],
+    /// Packets that may still stay in their own buffers.
+    own: usize,
+    /// How many may altogether.
+    own_all: usize,
+    places: usize,
+}
+
+impl Shelf {
+    /// For `own` packets in their own buffers, and places as a shard's `room` says, of which `reserved` small ones are for first packets.
+    ///
+    /// # Errors
+    /// When the machine has no memory for it.
+    pub fn new(own: usize, places: [usize; 3], reserved: usize) -> io::Result<Self> {
+        let row = |at: usize| {
+            let reserved = if at == 0 { reserved } else { 0 };
+            let free = places[at] + reserved;
+            let slab = Slab::with_ready(free, SIZES[at], 0)?;
+            Ok::<_, io::Error>(Row {
+                slab,
+                free,
+                reserved,
+            })
+        };
+        let rows = [row(0)?, row(1)?, row(2)?];
+        let all = own + rows.iter().map(|row| row.free).sum::<usize>();
+        Ok(Self {
+            rows,
+            own,
+            own_all: own,
+            places: all,
+        })
+    }
+
+    /// Whether more than half of those that may are in their own buffers.
+    #[inline]
+    pub const fn is_busy(&self) -> bool {
+        self.own < self.own_all / 2
+    }
+
+    /// Of buffers of `size` bytes, what half of them come to: no more is one peer's while it is busy.
+    pub const fn half(&self, size: usize) -> u64 {
+        (self.own_all / 2) as u64 * size as u64
+    }
+
+    /// A pool with a node for each of its places, those in packets' own buffers included.
+    pub fn pool(self) -> SegmentPool<Packet> {
+        SegmentPool::with_shelf(self.places, self)
+    }
+
+    /// Places of one size, the smallest first: free, all, bytes of each.
+    pub fn rows(&self) -> [(usize, usize, usize); 3] {
+        [0, 1, 2].map(|at| {
+            let row = &self.rows[at];
+            (row.free, row.slab.capacity(), SIZES[at])
+        })
+    }
+
+    /// Copies a packet into the smallest place that is free for it; gives it back if there is none.
+    #[inline(never)]
+    fn copy(&mut self, packet: Packet, why: Keep) -> Result<(Packet, u8), Packet> {
+        for (place, row) in (1_u8..).zip(&mut self.rows) {
+            let spare = if why == Keep::First { 0 } else { row.reserved };
+            if packet.len() > row.slab.buffer_size() || row.free <= spare {
+                continue;
+            }
+            let Some(buffer) = row.slab.alloc() else {
+                continue;
+            };
+            let Ok(mut copy) = packet.copy(buffer) else {
+                break;
+            };
+            copy.meta = packet.meta;
+            row.free -= 1;
+            return Ok((copy, place));
+        }
+        Err(packet)
+    }
+
+    /// A place for a datagram, headers included. Where there is none it stays in its own buffer.
+    #[inline]
+    pub fn keep_datagram(&mut self, packet: Packet, is_first: bool) -> (Packet, u8) {
+        let wastes = packet.len() * 8 < packet.true_size();
+        if !wastes || (is_first && packet.true_size() <= ORDINARY) {
+            return (packet, UNCOUNTED);
+        }
+        // The reserve is TCP's.
+        self.copy(packet, Keep::InOrder)
+            .unwrap_or_else(|packet| (packet, UNCOUNTED))
+    }
+
+    /// What is not kept as it came.
+    #[inline(never)]
+    fn keep_elsewhere(
+        &mut self,
+        mut packet: Packet,
+        why: Keep,
+        little: bool,
+    ) -> Option<(Packet, u8)> {
+        if !little {
+            packet = match self.copy(packet, why) {
+                Ok(kept) => return Some(kept),
+                Err(packet) => packet,
+            };
+            if let Some(left) = self.own.checked_sub(1) {
+                self.own = left;
+                return Some((packet, AS_IT_CAME));
+            }
+            if why != Keep::First {
+                return None;
+            }
+        }
+        // What is cut off comes again, as it is not acknowledged.
+        packet.truncate(SIZES[0]);
+        self.copy(packet, why).ok()
+    }
+}
+
+impl tcp::Shelf<Packet> for Shelf {
+    #[inline]
+    fn is_roomy(&self) -> bool {
+        self.own > 0
+    }
+
+    #[inline]
+    fn keep(&mut self, packet: Packet, why: Keep, little: bool) -> Option<(Packet, u8)> {
+        let (len, size) = (packet.len(), packet.true_size());
+        let stays = len * 8 >= size || (size <= ORDINARY && why != Keep::Behind);
+        if stays && self.own > 0 && !little {
+            self.own -= 1;
+            return Some((packet, AS_IT_CAME));
+        }
+        self.keep_elsewhere(packet, why, little)
+    }
+
+    #[inline]
+    fn free(&mut self, place: u8) {
+        match place {
+            AS_IT_CAME => self.own += 1,
+            UNCOUNTED => {}
+            row => {
+                if let Some(row) = self.rows.get_mut(usize::from(row) - 1) {
+                    row.free += 1;
+                }
+            }
+        }
+    }
+}
+
+const _: () = assert!(
+    limits::SHARD.shelf[0] > 0 && limits::SOCKET_SHARD.shelf[0] > 0,
+    "small packets that are not first need places"
+);
+
+#[cfg(test)]
+mod tests {
+    use proto::tcp::Shelf as _;
+
+    use super::*;
+
+    fn packet(slab: &mut Slab, len: usize) -> Packet {
+        let mut packet = Packet::new(slab.alloc().unwrap(), 0);
+        packet.set_len(len);
+        packet.bytes_mut().fill(7);
+        packet
+    }
+
+    /// However a peer cuts what it sends, with headers of 54 bytes for each piece: it makes nobody hold more than eight times as much.
+    #[test]
+    fn nothing_kept_holds_more_than_eight_times_what_was_sent() {
+        for frame in [1600, 9216, 65_600] {
+            let mut link = Slab::with_ready(4, frame, 0).unwrap();
+            let mut shelf = Shelf::new(4, [4; 3], 4).unwrap();
+            for len in 1..=frame - 100 {
+                let came = packet(&mut link, len);
+                let (kept, place) = shelf.keep(came, Keep::Behind, false).unwrap();
+                assert!(kept.bytes().iter().all(|&b| b == 7) && kept.len() == len);
+                let held = kept.true_size();
+                assert!(held <= 8 * (len + 54), "{len} bytes hold {held}");
+                assert!(held <= size_kept(len, frame.next_multiple_of(64)));
+                shelf.free(place);
+            }
+            assert_eq!((shelf.own, shelf.rows()[0].0), (4, 8));
+        }
+    }
+
+    #[test]
+    fn who_has_nothing_always_finds_a_place_and_others_leave_it() {
+        let mut link = Slab::with_ready(64, 65_600, 0).unwrap();
+        let mut shelf = Shelf::new(2, [1, 1, 1], 3).unwrap();
+        assert_eq!(shelf.places, 8);
+        let mut keep = |len, why| {
+            let kept = shelf.keep(packet(&mut link, len), why, false);
+            kept.map(|(kept, place)| (kept.len(), place, kept))
+        };
+        let mut all = Vec::new();
+        // A small one in each size, then in their own buffers.
+        for place in [1, 2, 3, AS_IT_CAME, AS_IT_CAME] {
+            let kept = keep(10, Keep::InOrder).unwrap();
+            assert_eq!((kept.0, kept.1), (10, place));
+            all.push(kept);
+        }
+        assert!(keep(10, Keep::InOrder).is_none() && keep(60_000, Keep::Behind).is_none());
+        // The beginning, at least.
+        for (len, kept) in [(10, 10), (60_000, 256), (257, 256)] {
+            let first = keep(len, Keep::First).unwrap();
+            assert_eq!((first.0, first.1), (kept, 1));
+            all.push(first);
+        }
+        assert!(keep(10, Keep::First).is_none(), "more than there are");
+        for (_, place, packet) in all {
+            drop(packet);
+            shelf.free(place);
+        }
+        let free = shelf.rows().map(|(free, _, _)| free);
+        assert_eq!((shelf.own, free), (2, [4, 1, 1]));
+    }
+}
