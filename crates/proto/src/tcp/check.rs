@@ -56,6 +56,8 @@ impl Connection {
                 assert!(self.rcv.nxt <= self.peer_fin + 1);
             }
         }
+        let front = self.sent.front().map(|record| record.fate);
+        assert_ne!(front, Some(super::sent::Fate::Sacked), "reneging: {self:?}");
         // Not each time: it goes through all records.
         let counted = self.counters.segments_in ^ self.counters.segments_out;
         if self.state.is_synchronized() && counted.is_multiple_of(8) {

@@ -325,10 +325,9 @@ impl Connection {
             .max(window.mss);
     }
 
-    /// RFC 6298 §5.4, RFC 5681 §3.1, RFC 8985 §6.3: everything that was not sent just now is lost. What was sacked stays so, unless the
-    /// peer has forgotten it.
+    /// RFC 6298 §5.4, RFC 5681 §3.1, RFC 8985 §6.3: everything that was not sent just now is lost. What was sacked stays so: that the peer
+    /// has forgotten it was noticed when SND.UNA came to stand before it.
     pub(super) fn retransmission_timeout(&mut self, first: bool, now: Instant) {
-        self.notice_reneging();
         let was = self.recovery.phase;
         let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
         if was == Phase::Open || was == Phase::Reducing || first {

@@ -5,6 +5,7 @@ mod arrival;
 mod close;
 mod cut;
 mod ecn;
+mod exact;
 mod fast_open;
 mod flow;
 mod hostile;
