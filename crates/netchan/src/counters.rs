@@ -176,6 +176,8 @@ counters! {
     DropUdpPeerShare = "drop_udp_peer_share",
     /// Drop: an ICMP error about a datagram while its socket's error queue is full.
     DropUdpErrorQueue = "drop_udp_error_queue_full",
+    /// Drop: a time stamp of a stream's send while its error queue is full.
+    DropNotice = "drop_tcp_error_queue_full",
     /// Drop: the shard's channel from the link is full.
     DropChannelFull = "drop_channel_full",
     /// Drop: somebody holds the shard, and the link's part of its backlog is full.

@@ -10,7 +10,7 @@ use std::{
 use libc::{c_int, cmsghdr, msghdr, sockaddr, socklen_t};
 use netchan::socket::{DatagramInfo, Domain, ErrorOrigin, Received, SendInfo, SocketError};
 
-use crate::{address, buffers, errno::fail, state::Live, sys};
+use crate::{address, buffers, driver, errno::fail, stamping, state::Live};
 
 const UDP_SEGMENT: c_int = 103;
 const UDP_GRO: c_int = 104;
@@ -35,6 +35,8 @@ pub enum Ask {
     TrafficClass,
     OriginalDestinationV6,
     Unread,
+    /// SO_ZEROCOPY: of sends with MSG_ZEROCOPY that their memory is free.
+    ZeroCopy,
 }
 
 /// All that it shall tell.
@@ -124,19 +126,20 @@ unsafe fn fill(message: &mut msghdr, tell: impl FnOnce(&mut Control<'_>)) -> c_i
 ///
 /// # Safety
 /// `message` must be a valid msghdr for receiving.
-pub unsafe fn tell(
-    message: &mut msghdr,
-    received: &Received,
-    asked: &Asked,
-    domain: Domain,
-) -> c_int {
-    let info = (received.info).filter(|info| info.segment > 0 || !asked.is_empty());
+pub unsafe fn tell(message: &mut msghdr, received: &Received, live: Live<'_>) -> c_int {
+    let (asked, domain) = (&live.state.asked, live.state.domain);
+    let stamped = stamping::tells_arrivals(live);
+    let info = (received.info).filter(|info| info.segment > 0 || !asked.is_empty() || stamped);
     let Some(info) = info else {
         message.msg_controllen = 0;
         return 0;
     };
     // SAFETY: the caller's.
-    unsafe { fill(message, |control| put_info(control, &info, asked, domain)) }
+    unsafe {
+        fill(message, |control| {
+            put_info(control, &info, asked, (domain, stamped))
+        })
+    }
 }
 
 /// Tells what was asked of a stream; flags for `msg_flags`.
@@ -144,11 +147,19 @@ pub unsafe fn tell(
 /// # Safety
 /// `message` must be a valid msghdr for receiving.
 pub unsafe fn tell_of_stream(message: &mut msghdr, live: Live<'_>) -> c_int {
-    if live.state.asked.is_empty() {
+    let (asked, stamped) = (&live.state.asked, stamping::tells_arrivals(live));
+    if asked.is_empty() && !stamped {
         message.msg_controllen = 0;
         return 0;
     }
     let tell = |control: &mut Control<'_>| {
+        let since = live.socket.since_text().unwrap_or_default();
+        if asked.get(Ask::Timestamp) || asked.get(Ask::TimestampNs) {
+            put_time(control, since, asked.get(Ask::TimestampNs));
+        }
+        if stamped {
+            put_stamp(control, driver::wall_clock().saturating_sub(since));
+        }
         if live.state.asked.get(Ask::Unread) {
             let unread = c_int::try_from(live.socket.unread()).unwrap_or(c_int::MAX);
             control.put(libc::IPPROTO_TCP, TCP_CM_INQ, &unread.to_ne_bytes());
@@ -158,9 +169,17 @@ pub unsafe fn tell_of_stream(message: &mut msghdr, live: Live<'_>) -> c_int {
     unsafe { fill(message, tell) }
 }
 
-fn put_info(control: &mut Control<'_>, info: &DatagramInfo, asked: &Asked, domain: Domain) {
+fn put_info(
+    control: &mut Control<'_>,
+    info: &DatagramInfo,
+    asked: &Asked,
+    (domain, stamped): (Domain, bool),
+) {
     if asked.get(Ask::Timestamp) || asked.get(Ask::TimestampNs) {
         put_time(control, info.age, asked.get(Ask::TimestampNs));
+    }
+    if stamped {
+        put_stamp(control, driver::wall_clock().saturating_sub(info.age));
     }
     if asked.get(Ask::Drops) && info.drops > 0 {
         let drops = info.drops.to_ne_bytes();
@@ -240,8 +259,55 @@ fn put_v6(control: &mut Control<'_>, info: &DatagramInfo, asked: &Asked, index: 
     }
 }
 
+/// Three times, of which software's is the first (SCM_TIMESTAMPING).
+fn put_stamp(control: &mut Control<'_>, at: Duration) {
+    let mut data = [0; 48];
+    let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
+    data[..8].copy_from_slice(&seconds.to_ne_bytes());
+    data[8..16].copy_from_slice(&i64::from(at.subsec_nanos()).to_ne_bytes());
+    control.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &data);
+}
+
+/// Tells what a stream says of its sends; flags for `msg_flags`.
+///
+/// # Safety
+/// `message` must be a valid msghdr for receiving.
+pub unsafe fn tell_notice(
+    message: &mut msghdr,
+    time: Option<Duration>,
+    error: &[u8; 16],
+    domain: Domain,
+) -> c_int {
+    let (what, room) = error_place(domain);
+    let tell = |control: &mut Control| {
+        if let Some(at) = time {
+            put_stamp(control, at);
+        }
+        let mut data = [0; 16 + size_of::<libc::sockaddr_in6>()];
+        data[..16].copy_from_slice(error);
+        control.put(what.0, what.1, &data[..16 + room]);
+    };
+    // SAFETY: the caller's.
+    let flags = unsafe { fill(message, tell) };
+    flags | libc::MSG_ERRQUEUE
+}
+
+/// The level and type that errors have, and the bytes of an address behind them.
+const fn error_place(domain: Domain) -> ((c_int, c_int), usize) {
+    match domain {
+        Domain::V4 => (
+            (libc::IPPROTO_IP, IP_RECVERR),
+            size_of::<libc::sockaddr_in>(),
+        ),
+        Domain::V6 => (
+            (libc::IPPROTO_IPV6, IPV6_RECVERR),
+            size_of::<libc::sockaddr_in6>(),
+        ),
+    }
+}
+
 fn put_time(control: &mut Control<'_>, age: Duration, nanoseconds: bool) {
-    let at = sys::wall_clock().saturating_sub(age);
+    let at = driver::wall_clock().saturating_sub(age);
     let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
     let (fraction, kind) = if nanoseconds {
         (at.subsec_nanos(), libc::SO_TIMESTAMPNS)
@@ -288,16 +354,7 @@ pub unsafe fn tell_error(message: &mut msghdr, error: &SocketError, domain: Doma
     extended[..4].copy_from_slice(&error.errno.to_ne_bytes());
     extended[4..7].copy_from_slice(&[origin, error.kind, error.code]);
     extended[8..12].copy_from_slice(&error.info.to_ne_bytes());
-    let (what, room) = match domain {
-        Domain::V4 => (
-            (libc::IPPROTO_IP, IP_RECVERR),
-            size_of::<libc::sockaddr_in>(),
-        ),
-        Domain::V6 => (
-            (libc::IPPROTO_IPV6, IPV6_RECVERR),
-            size_of::<libc::sockaddr_in6>(),
-        ),
-    };
+    let (what, room) = error_place(domain);
     let tell = |control: &mut Control| match error.offender {
         Some(ip) => put_address(control, what, &extended, SocketAddr::new(ip, 0), domain),
         None => {

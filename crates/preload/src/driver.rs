@@ -36,6 +36,11 @@ pub(crate) fn now() -> Duration {
     driver().map_or_else(sys::monotonic, |driver| (driver.now)())
 }
 
+/// CLOCK_REALTIME, or what takes its place.
+pub(crate) fn wall_clock() -> Duration {
+    driver().map_or_else(sys::wall_clock, |driver| (driver.now)())
+}
+
 /// [`Waiter::wait`], unless somebody else decides what waiting is.
 pub(crate) fn wait(
     waiter: &mut Waiter,

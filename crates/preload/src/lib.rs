@@ -25,11 +25,11 @@
 //! that number), `splice` (copies), `fdopen fileno` (on a socket that is netchan's by then), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
 //!
 //! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE MSG_OOB` (streams; RFC 6093: POLLPRI and SIOCATMARK go with it, SIGURG does
-//! not), `MSG_WAITFORONE`, `MSG_ERRQUEUE` (datagrams; a stream's is always empty), `MSG_FASTOPEN`.
+//! not), `MSG_WAITFORONE`, `MSG_ERRQUEUE` (datagrams; of streams completions and time stamps), `MSG_FASTOPEN`.
 //!
 //! | level | served | taken without effect | ENOPROTOOPT |
 //! | --- | --- | --- | --- |
-//! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE MAX_PACING_RATE INCOMING_CPU (asked: the shard's number); for datagrams TIMESTAMP TIMESTAMPNS RXQ_OVFL | PRIORITY DEBUG DONTROUTE BUSY_POLL PREFER_BUSY_POLL, INCOMING_CPU (set); for streams TIMESTAMP TIMESTAMPNS RXQ_OVFL | the rest (BINDTODEVICE, MARK, TIMESTAMPING, ZEROCOPY, ATTACH_FILTER …) |
+//! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE MAX_PACING_RATE INCOMING_CPU (asked: the shard's number) TIMESTAMP TIMESTAMPNS TIMESTAMPING (software; of sends those of streams, without their text); for datagrams RXQ_OVFL; for streams ZEROCOPY (sends are copied, and told of as such at once) | PRIORITY DEBUG DONTROUTE BUSY_POLL PREFER_BUSY_POLL, INCOMING_CPU (set); for streams RXQ_OVFL | the rest (BINDTODEVICE, MARK, ATTACH_FILTER …) |
 //! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT WINDOW_CLAMP NOTSENT_LOWAT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT FASTOPEN FASTOPEN_CONNECT FASTOPEN_NO_COOKIE FASTOPEN_KEY INQ MD5SIG MD5SIG_EXT AO_ADD_KEY AO_DEL_KEY AO_INFO AO_GET_KEYS (no interfaces; "hmac(sha1)" and "cmac(aes128)", others ENOENT; before it is decided keys are taken, checked one by one, whatever the kernel says, but not listed) | THIN_* | the rest (AO_REPAIR, ULP, SAVED_SYN, REPAIR …) |
 //! | `IPPROTO_UDP` | CORK SEGMENT GRO NO_CHECK6_TX NO_CHECK6_RX | | the rest |
 //! | `IPPROTO_IP` | TOS TTL MULTICAST_IF MULTICAST_TTL MULTICAST_LOOP MULTICAST_ALL ADD_MEMBERSHIP DROP_MEMBERSHIP ADD_SOURCE_MEMBERSHIP DROP_SOURCE_MEMBERSHIP BLOCK_SOURCE UNBLOCK_SOURCE MSFILTER MCAST_JOIN_GROUP … MCAST_LEAVE_SOURCE_GROUP MCAST_MSFILTER; for datagrams RECVERR MTU_DISCOVER MTU PKTINFO RECVTTL RECVTOS RECVORIGDSTADDR | BIND_ADDRESS_NO_PORT; for streams those for datagrams, MULTICAST_LOOP and MULTICAST_ALL | the rest |
@@ -61,7 +61,7 @@
 //! * **Bad pointers.** NULL is EFAULT; other addresses that are not mapped fault.
 //! * **Beside the symbols.** `syscall(2)`, io_uring, calls that the C library makes inside itself, and statically linked programs go past this
 //!   library: they see the kernel's unconnected socket. A socket passed over a UNIX socket arrives as one, too.
-//! * **Ancillary data** with a stream is not served: none comes, and sending it is EOPNOTSUPP.
+//! * **Ancillary data** with a stream: what it is told is as its options ask (the time is that of the newest text that came); sending any is EOPNOTSUPP.
 //! * **ICMP errors**: a connected datagram socket is told of hosts and networks that are unreachable for now without asking for it (`IP_RECVERR`), too, as
 //!   RFC 1122 §4.1.3.3 has it; Linux tells only of what is final.
 //! * **Exit.** A program that ends by `exit` or by returning from `main` waits up to 5 s until its peers have what it sent; `_exit` and fatal
@@ -90,6 +90,7 @@ mod poll;
 mod program;
 mod real;
 mod splice;
+mod stamping;
 mod state;
 mod stdio;
 mod sys;

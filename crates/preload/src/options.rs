@@ -7,6 +7,7 @@ mod parse;
 
 use std::{
     io::{self, ErrorKind},
+    sync::atomic::Ordering::Relaxed,
     time::Duration,
 };
 
@@ -23,6 +24,7 @@ use crate::{
     errno::fail,
     lifecycle,
     multicast::filter,
+    stamping,
     state::{Live, SocketState},
 };
 
@@ -38,6 +40,8 @@ pub enum Setting {
     SendTimeout(Option<Duration>),
     /// What recvmsg(2) shall tell.
     Ask(Ask, bool),
+    /// SO_TIMESTAMPING.
+    Stamping(u32),
     /// Keys of TCP-AO.
     Keys(ao::Command),
     /// Taken without effect.
@@ -84,13 +88,12 @@ pub unsafe fn set(
         Setting::ReceiveTimeout(timeout) => live.state.set_receive_timeout(timeout),
         Setting::SendTimeout(timeout) => live.state.set_send_timeout(timeout),
         Setting::Ask(what, on) => live.state.asked.set(what, on),
+        Setting::Stamping(flags) => stamping::set(live, flags)?,
         Setting::Ignored => {}
         Setting::Keys(_) | Setting::Option(_) => {
             apply(live.socket, setting)?;
             if let Setting::Option(SocketOption::FastOpenConnect(on)) = setting {
-                live.state
-                    .fast_connect
-                    .store(on, std::sync::atomic::Ordering::Relaxed);
+                live.state.fast_connect.store(on, Relaxed);
             }
         }
     }
@@ -113,7 +116,9 @@ fn lacks(state: &SocketState, level: c_int, name: c_int) -> Option<c_int> {
         return Some(libc::ENOPROTOOPT);
     }
     if state.kind == Kind::Datagram {
-        return None;
+        // Linux has it, too: here nothing would ever be told of it.
+        let is_zero_copy = (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY);
+        return is_zero_copy.then_some(libc::EOPNOTSUPP);
     }
     match (level, name) {
         (libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP | libc::IP_DROP_MEMBERSHIP) => {
@@ -223,6 +228,9 @@ pub unsafe fn note(
             descriptor::note(fd, |state| state.set_send_timeout(timeout));
         }
         Ok(Setting::Ask(what, on)) => descriptor::note(fd, |state| state.asked.set(what, on)),
+        Ok(Setting::Stamping(flags)) => {
+            descriptor::note(fd, |state| state.stamping.store(flags, Relaxed));
+        }
         Ok(Setting::Ignored) | Err(_) => {}
     }
     is_ours

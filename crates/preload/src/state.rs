@@ -5,7 +5,7 @@ use std::{
     sync::{
         OnceLock,
         atomic::{
-            AtomicBool, AtomicU64,
+            AtomicBool, AtomicU32, AtomicU64,
             Ordering::{Relaxed, SeqCst},
         },
     },
@@ -49,6 +49,8 @@ pub struct SocketState {
     pub fast_connect: AtomicBool,
     /// What recvmsg(2) shall tell of datagrams.
     pub asked: Asked,
+    /// SO_TIMESTAMPING.
+    pub stamping: AtomicU32,
     receive_timeout_ns: AtomicU64,
     send_timeout_ns: AtomicU64,
     /// Threads that wait in a call.
@@ -71,6 +73,7 @@ impl SocketState {
             more: AtomicBool::new(false),
             fast_connect: AtomicBool::new(false),
             asked: Asked::default(),
+            stamping: AtomicU32::new(0),
             receive_timeout_ns: AtomicU64::new(0),
             send_timeout_ns: AtomicU64::new(0),
             sleepers: Mutex::new(Vec::new()),
@@ -93,6 +96,9 @@ impl SocketState {
         copy(&self.receive_timeout_ns, &listener.receive_timeout_ns);
         copy(&self.send_timeout_ns, &listener.send_timeout_ns);
         self.asked.copy(&listener.asked);
+        // Plain loads and stores: the new one is nobody's yet.
+        self.stamping
+            .store(listener.stamping.load(Relaxed), Relaxed);
     }
 
     /// SO_RCVTIMEO; `None` waits for ever, no time not at all.

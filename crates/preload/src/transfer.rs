@@ -14,7 +14,7 @@ use crate::{
     address::{self, Given},
     ancillary, buffers,
     errno::{self, fail, would_block},
-    fast_open,
+    fast_open, stamping,
     state::Live,
     sys, wait,
 };
@@ -205,6 +205,9 @@ fn send_with(
             send_datagram(live, buffers, (to, &info), flags)
         }
     };
+    if live.state.kind == Kind::Stream && result.as_ref().is_ok_and(|sent| *sent > 0) {
+        stamping::sent(live, flags);
+    }
     if let Err(error) = &result {
         let quiet = flags & libc::MSG_NOSIGNAL != 0 || live.state.kind == Kind::Datagram;
         if errno::code(error) == libc::EPIPE && !quiet {
@@ -316,6 +319,10 @@ pub unsafe fn receive_message(
         return fail(libc::EFAULT);
     };
     if flags & libc::MSG_ERRQUEUE != 0 {
+        if live.state.kind == Kind::Stream {
+            // SAFETY: the caller's.
+            return unsafe { stamping::receive(live, message) };
+        }
         // SAFETY: the caller's.
         return unsafe { receive_error_message(live, message) };
     }
@@ -336,9 +343,8 @@ pub unsafe fn receive_message(
         // SAFETY: the caller's.
         unsafe { ancillary::tell_of_stream(message, live) }
     } else {
-        let asked = &live.state.asked;
         // SAFETY: the caller's.
-        unsafe { ancillary::tell(message, &received, asked, live.state.domain) }
+        unsafe { ancillary::tell(message, &received, live) }
     };
     message.msg_flags = told | truncated(received.truncated) | flags & libc::MSG_OOB;
     Ok(received.len)

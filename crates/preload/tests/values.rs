@@ -78,3 +78,13 @@ fn inquiry() {
 fn splice_to_and_from_pipes() {
     alike("splicing", "");
 }
+
+#[test]
+fn zero_copy_sends_are_told_of() {
+    alike("zero_copy", "");
+}
+
+#[test]
+fn time_stamps_of_what_is_sent_and_received() {
+    alike("stamps", "");
+}

@@ -6,6 +6,7 @@ mod calls;
 mod events;
 mod filling;
 mod input;
+mod notices;
 mod open;
 mod output;
 mod readiness;

@@ -181,6 +181,56 @@ pub struct SocketError {
     pub offender: Option<IpAddr>,
 }
 
+/// Which time stamps the last byte of a stream's send gets (SO_TIMESTAMPING).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StampRequest {
+    /// When it was handed on to be sent.
+    pub scheduled: bool,
+    /// When it was handed to the link.
+    pub sent: bool,
+    /// When the peer had acknowledged it.
+    pub acknowledged: bool,
+    /// They carry its place in the stream ([`Socket::number_stamps`](super::Socket::number_stamps)).
+    pub with_id: bool,
+}
+
+impl StampRequest {
+    /// Whether any is wanted.
+    pub const fn is_any(self) -> bool {
+        self.scheduled || self.sent || self.acknowledged
+    }
+}
+
+/// What a time stamp says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // as in `StampRequest`
+pub enum Stamp {
+    Scheduled,
+    Sent,
+    Acknowledged,
+}
+
+/// What a stream tells of its sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Zero-copy sends, by their numbers: what they sent was copied, their memory is free.
+    ZeroCopy {
+        /// The first.
+        first: u32,
+        /// The last.
+        last: u32,
+    },
+    /// Something happened to the last byte of a send.
+    Stamp {
+        /// What.
+        stamp: Stamp,
+        /// The byte's place, from where identifiers count.
+        id: u32,
+        /// How long ago.
+        age: Duration,
+    },
+}
+
 /// What a receive from the error queue brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedError {

@@ -30,7 +30,8 @@ pub(crate) use self::message::UdpOptions;
 pub use self::{
     ao::{AoChoice, AoInfo, AoKeyInfo, AoPeerKey},
     message::{
-        DatagramInfo, Discovery, ErrorOrigin, ReceivedError, SendInfo, SocketError, UdpOption,
+        DatagramInfo, Discovery, ErrorOrigin, Notice, ReceivedError, SendInfo, SocketError, Stamp,
+        StampRequest, UdpOption,
     },
     multicast::{GroupFilter, Multicast, Via},
     options::SocketOption,
@@ -402,6 +403,48 @@ impl Socket {
             Some(Role::Stream(stream)) => stream.unread(self.stack()),
             _ => 0,
         }
+    }
+
+    /// A stream's send took what it takes: its last byte gets these time stamps, for [`take_notice`](Self::take_notice).
+    pub fn stamp_send(&self, request: StampRequest) {
+        if let Some(Role::Stream(stream)) = self.role.get() {
+            let now = self.stack().clock.now();
+            stream.hold(self.stack(), |shard, number| {
+                shard.tcp_stamp(number, request, now);
+            });
+        }
+    }
+
+    /// Identifiers of a stream's time stamps count from here: the first byte that is not acknowledged, or the next to be written.
+    pub fn number_stamps(&self, from_end: bool) {
+        if let Some(Role::Stream(stream)) = self.role.get() {
+            stream.hold(self.stack(), |shard, number| {
+                shard.tcp_number_stamps(number, from_end);
+            });
+        }
+    }
+
+    /// A stream's send with MSG_ZEROCOPY returned: it is told of as done, since what is sent is copied.
+    pub fn complete_zero_copy(&self) {
+        if let Some(Role::Stream(stream)) = self.role.get() {
+            stream.hold(self.stack(), |shard, number| shard.tcp_copied(number));
+        }
+    }
+
+    /// MSG_ERRQUEUE of a stream: what there is to tell of its sends.
+    pub fn take_notice(&self) -> Option<Notice> {
+        let Some(Role::Stream(stream)) = self.role.get() else {
+            return None;
+        };
+        let now = self.stack().clock.now();
+        stream.hold(self.stack(), |shard, number| {
+            shard.tcp_take_notice(number, now)
+        })
+    }
+
+    /// How long ago a stream's newest text came.
+    pub fn since_text(&self) -> Option<std::time::Duration> {
+        self.tcp_info().map(|info| info.since_text)
     }
 
     /// TCP_INFO's facts for a stream.

@@ -172,7 +172,7 @@ impl Stream {
     }
 
     #[inline]
-    fn hold<R: Send>(
+    pub(super) fn hold<R: Send>(
         &self,
         stack: &Stack,
         f: impl FnOnce(&mut crate::shard::Shard, u32) -> R + Send,

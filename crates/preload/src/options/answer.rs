@@ -19,6 +19,7 @@ use crate::{
     errno::fail,
     fast_open, multicast,
     multicast::{Answer, filter},
+    stamping,
     state::Live,
 };
 
@@ -198,6 +199,8 @@ fn get_socket(live: Live<'_>, name: c_int) -> io::Result<Value> {
             let cpu = live.socket.incoming_cpu().map(c_int::try_from);
             Value::Int(cpu.and_then(Result::ok).unwrap_or(-1))
         }
+        libc::SO_TIMESTAMPING => Value::Bytes(stamping::answer(live)),
+        libc::SO_ZEROCOPY => Value::Int(live.state.asked.get(Ask::ZeroCopy).into()),
         libc::SO_PRIORITY | libc::SO_DEBUG | libc::SO_DONTROUTE | libc::SO_BUSY_POLL => {
             Value::Int(0)
         }

@@ -13,7 +13,7 @@ use super::{
     NAME_MAX, Setting, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE, TCP_INQ,
     TCP_NOTSENT_LOWAT, ao, invalid,
 };
-use crate::{ancillary::Ask, datagram_options, errno, errno::fail, fast_open, multicast};
+use crate::{ancillary::Ask, datagram_options, errno, errno::fail, fast_open, multicast, stamping};
 
 const IP_BIND_ADDRESS_NO_PORT: c_int = 24;
 const TCP_THIN_LINEAR_TIMEOUTS: c_int = 16;
@@ -64,6 +64,13 @@ fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
         libc::SO_OOBINLINE => O::UrgentInline(flag(value)?),
         libc::SO_RCVLOWAT => O::ReceiveLowWater(low_water(value)?),
         libc::SO_MAX_PACING_RATE => O::PacingRateMax(rate(value)?),
+        libc::SO_TIMESTAMPING => {
+            return stamping::parse(unsigned(int(value)?)).map(Setting::Stamping);
+        }
+        libc::SO_ZEROCOPY => {
+            let on = in_range(value, 0, 1)? != 0;
+            return Ok(Setting::Ask(Ask::ZeroCopy, on));
+        }
         libc::SO_PRIORITY
         | libc::SO_DEBUG
         | libc::SO_DONTROUTE

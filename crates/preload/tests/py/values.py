@@ -202,4 +202,80 @@ def splicing():
     print("not connected", says(lambda: os.splice(u.fileno(), w, 10)), says(lambda: os.splice(r, u.fileno(), 10)))
 
 
+def errors(s, count):
+    """So many messages of the error queue, without times."""
+    told = []
+    poll = select.poll()
+    poll.register(s, 0)
+    while len(told) < count:
+        assert poll.poll(20000), "nothing is told"
+        data, ancillary, flags, address = s.recvmsg(0, 500, 0x2000)
+        line = [len(data), flags & ~socket.MSG_TRUNC, address]
+        for level, kind, value in ancillary:
+            if kind == 37:
+                times = struct.unpack("6q", value)
+                line.append(("time", abs(times[0] + times[1] / 1e9 - time.time()) < 30, times[2:]))
+            else:
+                line.append((level, kind, value.hex()))
+        told.append(line)
+    return sorted(told, key=str)
+
+
+def zero_copy():
+    s = connected(ECHO)
+    print("ignored", s.send(b"abc", 0x4000000), says(lambda: s.recvmsg(0, 100, 0x2000)))
+    s.setsockopt(socket.SOL_SOCKET, 60, 1)
+    print("option", s.getsockopt(socket.SOL_SOCKET, 60), says(lambda: s.setsockopt(socket.SOL_SOCKET, 60, 2)))
+    for size in (1, 10000):
+        print(s.send(bytes(size), 0x4000000), errors(s, 1))
+    print(says(lambda: s.recvmsg(0, 100, 0x2000)))
+    s.send(b"x", 0x4000000)
+    poll = select.poll()
+    poll.register(s, select.POLLOUT)
+    while not dict(poll.poll())[s.fileno()] & select.POLLERR:
+        time.sleep(0.001)
+    print("a read waits for text beside it", len(s.recv(100000)) > 0)
+    print(errors(s, 1), poll.poll(0)[0][1])
+    # A listener's option is its connections'.
+    u = socket.socket()
+    print("before connecting", says(lambda: u.send(b"x", 0x4000000)))
+    u.setsockopt(socket.SOL_SOCKET, 60, 1)
+    u.connect((PEER, ECHO))
+    print(u.send(b"abc", 0x4000000), errors(u, 1))
+
+
+def stamps():
+    TX, SOFT, ID, SCHED, ACK, ONLY, ID_TCP = 2, 16, 128, 256, 512, 2048, 65536
+    for flags in (TX | SOFT, TX | SCHED | ACK | SOFT | ID, TX | ACK | ID | SOFT | ONLY, SCHED | ID, ACK | ID | ID_TCP | SOFT):
+        s = connected(ECHO)
+        s.send(b"before")
+        s.recv(6, socket.MSG_WAITALL)
+        s.setsockopt(socket.SOL_SOCKET, 37, flags)
+        kinds = bin(flags & (TX | SCHED | ACK)).count("1")
+        for size in (1, 3000):
+            s.sendall(bytes(size))
+            s.recv(size, socket.MSG_WAITALL)
+            print(flags, errors(s, kinds))
+        print(says(lambda: s.recvmsg(0, 100, 0x2000)))
+        s.close()
+    s = socket.socket()
+    s.bind(("0.0.0.0", 0))
+    for flags in (ID, ID_TCP, 4096, 1 << 25):
+        print("refused", flags, says(lambda: s.setsockopt(socket.SOL_SOCKET, 37, flags)))
+    # The kernel begins to look at the clock some time after it is first asked.
+    warm = connected(ECHO, socket.SOCK_DGRAM)
+    warm.setsockopt(socket.SOL_SOCKET, 37, 8 | SOFT)
+    warm.send(b"x")
+    while not warm.recvmsg(10, 500)[1]:
+        warm.send(b"x")
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        s = connected(ECHO, kind)
+        for option, value in ((37, 8 | SOFT), (29, 1), (35, 1), (37, 8)):
+            s.setsockopt(socket.SOL_SOCKET, option, value)
+            s.send(b"x")
+            data, ancillary, flags, _ = s.recvmsg(10, 500)
+            what = [(a, b, len(c), abs(struct.unpack_from("q", c)[0] - time.time()) < 30) for a, b, c in ancillary]
+            print("received", data, what, flags)
+
+
 globals()[sys.argv[2]]()

@@ -263,16 +263,25 @@ impl Shard {
             return Readiness::HANGUP | Readiness::ERROR;
         };
         let ready = socket.readiness(!is_short);
+        let notices = socket.has_notices();
         if is_short && !ready.contains(Readiness::WRITABLE) {
             self.wait_for_memory(number); // who asks once may never register
+        }
+        if notices {
+            return ready | Readiness::ERROR;
         }
         ready
     }
 
     /// Registers a waker, or wakes it at once: then true.
     pub fn tcp_register(&mut self, number: u32, interest: Readiness, waker: &Waker) -> bool {
-        let wanted = interest | Readiness::ERROR | Readiness::HANGUP;
+        let mut wanted = interest | Readiness::ERROR | Readiness::HANGUP;
         let now = self.tcp_readiness(number);
+        let only_notices = |socket: &TcpSocket| socket.has_notices() && socket.error.is_none();
+        if !interest.contains(Readiness::ERROR) && self.tcp.get(number).is_some_and(only_notices) {
+            // For a call that waits it is no error.
+            wanted = interest | Readiness::HANGUP;
+        }
         match self.tcp.get_mut(number) {
             Some(socket) if !now.intersects(wanted) => {
                 socket.wakers.register(interest, waker);

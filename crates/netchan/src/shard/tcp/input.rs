@@ -166,8 +166,16 @@ impl Shard {
                 .advance(input.acked as usize, &mut self.send_memory);
             self.pool.memory_mut().remove(acked);
             socket.hint = Hint::PROGRESS;
+            let told = socket.shape.is_made();
             if self.memory.tcp.is_off(self.pool.memory()) {
                 self.memory.settle(self.pool.memory_mut());
+            }
+            if told {
+                self.tcp_progress(number, acked, now);
+                let Some(same) = self.tcp.get_mut(number) else {
+                    return false;
+                };
+                socket = same;
             }
         }
         socket.note_held(&mut self.memory.tcp_shares);

@@ -10,6 +10,7 @@ use super::{Shard, TcpSocket};
 use crate::{
     counters::Counter,
     packet::{Hint, Packet},
+    socket::Readiness,
 };
 
 impl Shard {
@@ -73,6 +74,13 @@ impl Shard {
         self.timers.arm(number, socket.connection.deadline());
         // A connection in TIME-WAIT lives on as its record.
         let over = (socket.connection.is_finished() || socket.detached_flow) && !socket.dirty;
+        if sent > 0 && socket.shape.is_made() {
+            let lost = socket.note_progress(0, now);
+            self.counters.add(self.number, Counter::DropNotice, lost);
+            if socket.has_notices() {
+                socket.wakers.wake(Readiness::ERROR, &mut self.woken);
+            }
+        }
         if sent > 0 && socket.limits_unsent() && !socket.wakers.is_empty() {
             let ready = socket.readiness(true);
             socket.wake(ready, &mut self.woken);

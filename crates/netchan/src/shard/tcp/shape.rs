@@ -2,7 +2,7 @@
 
 use std::{io::IoSliceMut, ops::Deref};
 
-use super::TcpSocket;
+use super::{TcpSocket, notices::Notices};
 use crate::socket::Readiness;
 
 /// Options that change when a connection is readable or writable. Nearly all connections have none of them.
@@ -34,13 +34,40 @@ impl Default for Shape {
     }
 }
 
-/// A connection's [`Shape`], elsewhere where options were set.
+/// A connection's [`Shape`], and what it tells of its sends: elsewhere where options were set.
 #[derive(Debug, Default)]
-pub struct OwnShape(Option<Box<Shape>>);
+pub struct OwnShape(Option<Box<Own>>);
+
+#[derive(Debug, Default)]
+struct Own {
+    shape: Shape,
+    notices: Option<Notices>,
+}
 
 impl OwnShape {
-    fn of(shape: Shape) -> Self {
-        Self((shape != Shape::USUAL).then(|| Box::new(shape)))
+    fn set(&mut self, shape: Shape) {
+        if self.0.is_some() || shape != Shape::USUAL {
+            self.0.get_or_insert_default().shape = shape;
+        }
+    }
+
+    pub(super) fn notices(&self) -> Option<&Notices> {
+        self.0.as_deref()?.notices.as_ref()
+    }
+
+    pub(super) fn notices_mut(&mut self) -> Option<&mut Notices> {
+        self.0.as_deref_mut()?.notices.as_mut()
+    }
+
+    pub(super) fn make_notices(&mut self) -> &mut Notices {
+        let own = self.0.get_or_insert_default();
+        own.notices.get_or_insert_default()
+    }
+
+    /// Whether there is anything here at all.
+    #[inline]
+    pub(super) const fn is_made(&self) -> bool {
+        self.0.is_some()
     }
 }
 
@@ -49,7 +76,7 @@ impl Deref for OwnShape {
     #[inline]
     fn deref(&self) -> &Shape {
         match &self.0 {
-            Some(shape) => shape,
+            Some(own) => &own.shape,
             None => &Shape::USUAL,
         }
     }
@@ -58,7 +85,7 @@ impl Deref for OwnShape {
 impl TcpSocket {
     /// Options that were set.
     pub fn set_shape(&mut self, shape: Shape) {
-        self.shape = OwnShape::of(shape);
+        self.shape.set(shape);
         if shape.send_limit > 0 {
             self.send_limit = shape.send_limit;
         }
