@@ -167,7 +167,6 @@ fn once(row: &Row, frame_max: usize) -> Result<String, String> {
 const OPEN: &[&str] = &[
     "1,700 connections of one byte that nobody reads",
     "six peers with one-byte segments at every second number",
-    "6,000 acknowledgments a second with SACK blocks of one byte",
 ];
 
 fn under_attack(frame_max: usize) {
