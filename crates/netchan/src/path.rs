@@ -312,7 +312,7 @@ fn call_in(stack: &Stack, side: &mut Receive, now: Instant) {
     for (number, inbox) in side.inboxes.iter_mut().enumerate() {
         if !inbox.is_empty() {
             trace::detail(trace::HANDED_CALL, [number as u64, inbox.len() as u64]);
-            stack.with_shard_at(number, now, |shard| take_in(shard, inbox, now));
+            stack.with_shard_at(number, now, |shard, now| take_in(shard, inbox, now));
         }
     }
 }
@@ -325,7 +325,7 @@ fn call_or_leave(stack: &Stack, side: &mut Receive, now: Instant) {
     let inboxes = side.inboxes.iter_mut().zip(&mut side.backlogs).enumerate();
     for (number, (inbox, backlog)) in inboxes.filter(|(_, (inbox, _))| !inbox.is_empty()) {
         let (shard, packets) = (number as u64, inbox.len() as u64);
-        let call = |held: &mut Shard| {
+        let call = |held: &mut Shard, now| {
             trace::detail(trace::HANDED_CALL, [shard, packets]);
             take_in(held, inbox, now);
         };

@@ -143,6 +143,26 @@ fn iperf_connects() {
     iperf("exec timeout 60", "on_netchan", "10.77.0.1");
 }
 
+/// Whatever the machine does: nothing is lost on a TAP, so nothing may look lost to the kernel, as segments with an old timestamp do (PAWS).
+#[test]
+fn nothing_sent_over_a_tap_is_dropped() {
+    if have(&["iperf3", "python3"]) {
+        let script = "mkdir -p $$ && cd $$\n(exec iperf3 -s --forceflush) > log 2>&1 & P=$!\n\
+             await grep -q listening log\n\
+             (on_netchan iperf3 -c 10.77.0.1 -t 2 -P 2) > out 2>&1 || { cat out log; exit 1; }\n\
+             kill $P\n\
+             python3 -c \"\n\
+             lines = [l.split() for l in open('/proc/net/netstat')]\n\
+             found = dict(zip(lines[0], lines[1]))\n\
+             print({n: int(found[n]) for n in ('PAWSEstab', 'TCPBacklogDrop', 'TCPRcvQDrop', 'TCPOFODrop') if n in found})\"";
+        let script = script.replace("\n             ", "\n");
+        expect(
+            &script,
+            "'PAWSEstab': 0, 'TCPBacklogDrop': 0, 'TCPRcvQDrop': 0, 'TCPOFODrop': 0",
+        );
+    }
+}
+
 #[test]
 fn iperf_connects_over_ipv6() {
     iperf("exec timeout 60", "on_netchan", "fd77::1");

@@ -99,6 +99,8 @@ pub struct ShardSettings {
 pub struct Shard {
     number: usize,
     shards: usize,
+    /// The latest time that it has seen.
+    latest: Instant,
     host: Arc<Host>,
     defaults: Defaults,
     counters: Arc<Counters>,
@@ -170,6 +172,13 @@ struct Addresses {
 }
 
 impl Shard {
+    /// `now`, or the time of an earlier turn where that was later: its holders look at the clock before they hold it.
+    #[inline(always)]
+    pub(crate) fn no_earlier(&mut self, now: Instant) -> Instant {
+        self.latest = self.latest.max(now);
+        self.latest
+    }
+
     /// Makes a shard; reserves all its memory.
     ///
     /// # Errors
@@ -208,6 +217,7 @@ impl Shard {
         Ok(Self {
             number,
             shards,
+            latest: now,
             slab,
             bursts,
             segments: pool.available() as usize,

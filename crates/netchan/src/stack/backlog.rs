@@ -26,13 +26,18 @@ const ROUNDS: usize = 4;
 impl Stack {
     /// The receiving side's turn of a shard, unless somebody holds it: then `f` is not called.
     #[inline]
-    pub fn try_shard_at(&self, number: usize, now: Instant, f: impl FnOnce(&mut Shard)) -> bool {
+    pub fn try_shard_at(
+        &self,
+        number: usize,
+        now: Instant,
+        f: impl FnOnce(&mut Shard, Instant),
+    ) -> bool {
         let cell = &self.cells[number];
         let Some(mut held) = try_lock(cell, number) else {
             return false;
         };
-        self.enter(cell, &mut held, now);
-        f(&mut held.shard);
+        let now = self.enter(cell, &mut held, now);
+        f(&mut held.shard, now);
         self.leave(cell, held, now);
         true
     }
@@ -42,7 +47,7 @@ impl Stack {
         let cell = &self.cells[number];
         let Some(backlog) = &cell.backlog else { return };
         if let Some(mut held) = backlog.leave(|| try_lock(cell, number)) {
-            self.enter(cell, &mut held, now);
+            let now = self.enter(cell, &mut held, now);
             self.leave(cell, held, now);
         }
     }
@@ -68,7 +73,7 @@ impl Stack {
             };
             // What was left came later than the turn began.
             let now = self.clock.now();
-            self.enter(cell, &mut held, now);
+            let now = self.enter(cell, &mut held, now);
             self.let_go(cell, held, now);
         }
         self.passed_by(cell);
@@ -93,9 +98,9 @@ impl Stack {
                 continue;
             }
             if busy {
-                self.try_shard_at(number, now, |_| ());
+                self.try_shard_at(number, now, |_, _| ());
             } else {
-                self.hold(number, now, |_| ());
+                self.hold(number, now, |_, _| ());
             }
         }
     }
@@ -104,7 +109,7 @@ impl Stack {
     pub fn take_backlogs(&self, now: Instant) {
         for (number, cell) in self.cells.iter().enumerate() {
             if cell.backlog.as_ref().is_some_and(Backlog::is_waiting) {
-                self.try_shard_at(number, now, |_| ());
+                self.try_shard_at(number, now, |_, _| ());
             }
         }
     }
@@ -121,7 +126,7 @@ impl Stack {
         // One thread stands for two here: in the order of its locks, the link comes first.
         let mut side = halves.receive.lock();
         let mut held = lock(cell, shard);
-        self.enter(cell, &mut held, now);
+        let now = self.enter(cell, &mut held, now);
         let work = self.turn_halves(&mut side, &halves.interface, now);
         self.leave(cell, held, now);
         self.tell_if_gone(link, now);

@@ -33,7 +33,7 @@ impl Stack {
         f: impl FnOnce(&mut Shard, Instant) -> R + Send,
     ) -> R {
         let now = self.clock.now();
-        self.hold(number, now, |held| {
+        self.hold(number, now, |held, now| {
             stages::enter(Stage::Socket);
             f(&mut held.shard, now)
         })
@@ -50,7 +50,7 @@ impl Stack {
         if !self.threaded && !self.owns_links {
             self.turn_links();
         }
-        self.hold(number, now, |held| {
+        self.hold(number, now, |held, now| {
             if let Ways::Own(links) = &mut held.ways {
                 path::receive_own(self, &mut held.shard, links, now);
             }
@@ -65,9 +65,9 @@ impl Stack {
         &self,
         number: usize,
         now: Instant,
-        f: impl FnOnce(&mut Shard) -> R + Send,
+        f: impl FnOnce(&mut Shard, Instant) -> R + Send,
     ) -> R {
-        self.hold(number, now, |held| f(&mut held.shard))
+        self.hold(number, now, |held, now| f(&mut held.shard, now))
     }
 
     /// An interface's transmitting half. Packets to ourselves and earlier timers, which only the link's turn serves, call its thread.
@@ -85,12 +85,14 @@ impl Stack {
         result
     }
 
+    /// `f` is given the time to go by: no earlier than what the shard has seen. The clock was looked at before the lock was had, and meanwhile another
+    /// thread may have had it; a connection's clock that goes back would send old timestamps, which the peer drops (PAWS, RFC 7323 §5.3).
     #[inline]
     pub(super) fn hold<R: Send>(
         &self,
         number: usize,
         now: Instant,
-        f: impl FnOnce(&mut Held) -> R + Send,
+        f: impl FnOnce(&mut Held, Instant) -> R + Send,
     ) -> R {
         if self.layout.holder == Holder::Core {
             return self.hold_owned(number, now, f);
@@ -105,15 +107,19 @@ impl Stack {
         &self,
         number: usize,
         now: Instant,
-        f: impl FnOnce(&mut Held) -> R + Send,
+        f: impl FnOnce(&mut Held, Instant) -> R + Send,
     ) -> R {
         if self.stepped {
             return self.hold_here(number, now, f); // one thread is caller and owner
         }
         // The wait is no work of the application's; what the errand does is accounted where it runs.
-        match stages::sleeping(|| self.cells[number].ask(f)) {
+        let errand = |held: &mut Held| {
+            let now = held.shard.no_earlier(now);
+            f(held, now)
+        };
+        match stages::sleeping(|| self.cells[number].ask(errand)) {
             Ok(result) => result,
-            Err(f) => self.hold_here(number, now, f),
+            Err(errand) => self.hold_here(number, now, |held, _| errand(held)),
         }
     }
 
@@ -134,12 +140,17 @@ impl Stack {
     }
 
     #[inline]
-    fn hold_here<R>(&self, number: usize, now: Instant, f: impl FnOnce(&mut Held) -> R) -> R {
+    fn hold_here<R>(
+        &self,
+        number: usize,
+        now: Instant,
+        f: impl FnOnce(&mut Held, Instant) -> R,
+    ) -> R {
         let _giant = self.giant.as_deref().map(Giant::enter);
         let cell = &self.cells[number];
         let mut held = lock(cell, number);
-        self.enter(cell, &mut held, now);
-        let result = f(&mut held);
+        let now = self.enter(cell, &mut held, now);
+        let result = f(&mut held, now);
         self.leave(cell, held, now);
         result
     }
@@ -147,8 +158,10 @@ impl Stack {
     // Whatever does not depend on `f` is code of its own: inlined into every socket call it would not fit the instruction
     // cache (a connection's life cost 2,000 misses of it).
 
+    /// The beginning of a turn; the time that it goes by.
     #[inline(always)]
-    pub(super) fn enter(&self, cell: &Cell, held: &mut Held, now: Instant) {
+    pub(super) fn enter(&self, cell: &Cell, held: &mut Held, now: Instant) -> Instant {
+        let now = held.shard.no_earlier(now);
         if self.layout.holder == Holder::Application {
             path::take_received(held, now);
         } else if cell.backlog.is_some() {
@@ -157,6 +170,7 @@ impl Stack {
         if held.shard.timers_are_due(now) {
             held.shard.run_timers(now);
         }
+        now
     }
 
     #[inline(never)]

@@ -87,3 +87,24 @@ fn what_only_a_link_can_do_calls_its_thread() {
         );
     }
 }
+
+/// A caller looks at the clock, and another one has the shard before it: a connection that sent by the earlier time again would send old timestamps, which
+/// its peer drops (RFC 7323 §5.3), as if they were lost on a link that loses nothing.
+#[test]
+fn a_shards_time_does_not_go_back() {
+    for regime in Regime::here() {
+        let (a, _b) = wire::pair(&wire::Options::default());
+        let builder = Net::builder().link_with(Box::new(a)).regime(regime);
+        let net = builder.address("10.0.0.1/24").unwrap().start().unwrap();
+        let now = net.clock().now();
+        let (later, hour) = (now + Duration::from_hours(1), Duration::from_hours(1));
+        let stack = net.stack();
+        stack.with_shard_at(0, later, |_, time| assert_eq!(time, later, "{regime}"));
+        stack.with_shard_at(0, now, |_, time| assert_eq!(time, later, "{regime}"));
+        stack.with_shard(0, |_, time| assert!(time >= later, "{regime}"));
+        stack.with_shard_fresh(0, |_, time| assert!(time >= later, "{regime}"));
+        stack.try_shard_at(0, now, |_, time| assert!(time >= later, "{regime}"));
+        let next = later + hour;
+        stack.with_shard_at(0, next, |_, time| assert_eq!(time, next, "{regime}"));
+    }
+}

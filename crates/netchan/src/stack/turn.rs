@@ -37,6 +37,7 @@ impl Stack {
     pub fn turn_owned(&self, number: usize, core: &mut Core, now: Instant) -> bool {
         let cell = &self.cells[number];
         let mut held = lock(cell, number);
+        let now = held.shard.no_earlier(now);
         let mut work = path::take_received(&mut held, now);
         if held.shard.timers_are_due(now) {
             held.shard.run_timers(now);
@@ -120,13 +121,13 @@ impl Stack {
             return self.cells.iter().for_each(|cell| _ = cell.doorbell.ring());
         }
         for shard in 0..self.cells.len() {
-            self.with_shard_at(shard, now, |shard| shard.link_gone(number, last, now));
+            self.with_shard_at(shard, now, |shard, now| shard.link_gone(number, last, now));
         }
     }
 
     /// Turns the links that are a shard's own.
     fn turn_own(&self, now: Instant) -> bool {
-        self.hold(0, now, |held| {
+        self.hold(0, now, |held, now| {
             let Held {
                 shard,
                 ways: Ways::Own(links),
@@ -202,7 +203,7 @@ impl Stack {
     /// Turns a shard that has packets or timers waiting. True if a protocol thread found packets.
     pub fn turn_shard(&self, number: usize) -> bool {
         let now = self.clock.now();
-        self.hold(number, now, |held| {
+        self.hold(number, now, |held, now| {
             // What the application holds has taken them by now.
             self.layout.holder == Holder::Network && path::take_received(held, now)
         })
@@ -216,7 +217,7 @@ impl Stack {
         }
         for (number, cell) in self.cells.iter().enumerate() {
             if cell.next_timer() <= now {
-                self.hold(number, now, |_| ());
+                self.hold(number, now, |_, _| ());
             }
         }
     }
