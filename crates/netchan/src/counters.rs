@@ -100,6 +100,10 @@ counters! {
     DropIpSource = "drop_ip_source",
     /// Drop: a destination address that is not ours; where we forward, one that no router passes on.
     DropIpDestination = "drop_ip_destination",
+    /// Drop: TCP, or a fragment for one of our own addresses, in a broadcast or multicast frame (RFC 1122 §3.3.6, §4.2.3.10).
+    DropLinkGroup = "drop_link_group",
+    /// Drop: IPv4 options that are wrong (answered with ICMP parameter problem), or a source route that does not end here.
+    DropIpOptions = "drop_ip_options",
     /// Drop: a packet for another host that has no hop left (answered with ICMP time exceeded).
     DropForwardHops = "drop_forward_hops",
     /// Drop: a packet for another host with a source route, or with options that are wrong.

@@ -204,14 +204,11 @@ impl Interface {
         FollowUp::Done
     }
 
-    /// A protocol that nobody serves, or extension headers that ask for an answer.
+    /// A protocol that nobody serves, or options or extension headers that ask for an answer.
     fn unserved(&mut self, packet: &Packet, now: Instant) {
         let bytes = packet.bytes();
         let kind = match ipv6::Header::parse(bytes) {
-            Err(_) => {
-                self.count(Counter::DropProtocol);
-                error::Kind::ProtocolUnreachable { pointer: 0 }
-            }
+            Err(_) => self.unserved_v4(bytes),
             Ok(header) => {
                 let payload = header.payload(bytes);
                 let walked = if packet.meta.reassembled.get() {
@@ -243,6 +240,21 @@ impl Interface {
             }
         };
         self.send_error(kind, bytes, packet.meta.to_group.get(), now);
+    }
+
+    fn unserved_v4(&self, bytes: &[u8]) -> error::Kind {
+        let header = ipv4::Header::parse(bytes);
+        let checked = header.map(|header| ipv4::options::check(header.options(bytes)));
+        if let Ok(Err(problem)) = checked {
+            self.count(Counter::DropIpOptions);
+            return error::Kind::ParameterProblem {
+                code: 0,
+                pointer: problem.pointer.into(),
+                even_if_group: false,
+            };
+        }
+        self.count(Counter::DropProtocol);
+        error::Kind::ProtocolUnreachable { pointer: 0 }
     }
 
     /// Sends an ICMP error about a packet, if the rules allow one.

@@ -60,7 +60,7 @@ pub enum HostWork {
     Membership,
     /// A fragment of IPv4 or IPv6.
     Fragment,
-    /// IPv4 or IPv6 with a protocol that nobody serves, or extension headers that ask for an answer: an ICMP error is due.
+    /// IPv4 or IPv6 with a protocol that nobody serves, or options or extension headers that ask for an answer: an ICMP error is due.
     Unserved,
 }
 
@@ -269,8 +269,12 @@ impl Steer {
         packet.meta.interface = self.interface;
         packet.meta.protocol = checked.protocol;
         match checked.protocol {
-            Protocol::TCP if checked.to == Destination::Ours => {}
-            Protocol::TCP => return Err(Counter::DropIpDestination), // RFC 9293 MUST-57
+            Protocol::TCP if checked.to != Destination::Ours => {
+                return Err(Counter::DropIpDestination); // RFC 9293 MUST-57
+            }
+            // Its frame was everybody's (RFC 1122 §4.2.3.10). No reset, either: it would tell a whole network of hosts to send one.
+            Protocol::TCP if packet.meta.to_group.get() => return Err(Counter::DropLinkGroup),
+            Protocol::TCP => {}
             Protocol::UDP => {}
             Protocol::ICMP if !v6 => return Ok(Verdict::Host(HostWork::Icmp)),
             Protocol::IGMP if !v6 => return Ok(Verdict::Host(HostWork::Membership)),
@@ -429,8 +433,13 @@ impl Steer {
             Ok(to) => to,
             Err(onward) => return Ok(Err(onward)),
         };
+        if usize::from(header.header_len) > ipv4::HEADER_LEN
+            && let Some(verdict) = judge_options(header.options(packet.bytes()))?
+        {
+            return Ok(Err(verdict));
+        }
         if header.is_fragment() {
-            return Ok(Err(Verdict::Host(HostWork::Fragment)));
+            return fragment(packet, to);
         }
         Ok(Ok(Checked {
             source: header.source.into(),
@@ -476,7 +485,7 @@ impl Steer {
             ipv6::extension::walk(header.next_header, payload)
         };
         match walked {
-            Ok(upper) if upper.fragment.is_some() => Ok(Err(Verdict::Host(HostWork::Fragment))),
+            Ok(upper) if upper.fragment.is_some() => fragment(packet, to),
             Ok(upper) => {
                 checked.protocol = upper.protocol;
                 checked.upper += upper.offset;
@@ -516,6 +525,24 @@ impl Steer {
             Err(martian) => Err(reason(martian)),
         }
     }
+}
+
+/// IPv4 options of a packet for us (RFC 1122 §3.2.1.8): what is wrong is answered, a source route that goes on is not followed.
+#[cold]
+fn judge_options(options: &[u8]) -> Result<Option<Verdict>, Counter> {
+    match ipv4::options::check(options) {
+        Ok(summary) if summary.route_unfinished => Err(Counter::DropIpOptions),
+        Ok(_) => Ok(None),
+        Err(_) => Ok(Some(Verdict::Host(HostWork::Unserved))),
+    }
+}
+
+/// A fragment. One for an address of ours that came in everybody's frame goes no further: of the whole datagram nobody would know it.
+fn fragment(packet: &Packet, to: Destination) -> Result<Result<Checked, Verdict>, Counter> {
+    if to == Destination::Ours && packet.meta.to_group.get() {
+        return Err(Counter::DropLinkGroup);
+    }
+    Ok(Err(Verdict::Host(HostWork::Fragment)))
 }
 
 /// A general IGMP query from 0.0.0.0: a switch that snoops and has no address asks that way (RFC 4541 §2.1.1).

@@ -19,6 +19,7 @@ fn host() -> Host {
     let mut addresses = Addresses::new();
     let address: Address = "10.0.0.2/24".parse().unwrap();
     addresses.add(address).unwrap();
+    addresses.add("fd00::2/64".parse().unwrap()).unwrap();
     Host {
         interfaces: vec![InterfaceFacts {
             name: "test".into(),
@@ -109,6 +110,39 @@ fn the_quick_way_agrees_with_the_long_one() {
         assert_eq!(quick.bytes(), long.bytes(), "seed {seed}");
     }
     assert!(taken > 40_000, "only {taken} frames went the quick way");
+}
+
+/// RFC 1122 §4.2.3.10, and the same over IPv6: TCP has no business in a frame for many hosts, nor has a fragment for one of them.
+#[test]
+fn tcp_and_fragments_for_us_come_in_frames_for_us() {
+    const FRAGMENT: Protocol = Protocol(44);
+    let (host, mut steer) = (host(), Steer::new(0, Placement::Single));
+    let mut slab = Slab::new(4, 2048).unwrap();
+    let mut verdict = |to: [u8; 6], protocol: Protocol| {
+        let mut packet = Packet::new(slab.alloc().unwrap(), 0);
+        packet.set_len(ethernet::HEADER_LEN + ipv6::HEADER_LEN + 24);
+        let (link, ip) = packet.bytes_mut().split_at_mut(ethernet::HEADER_LEN);
+        ip.fill(0);
+        link.copy_from_slice(&[&to[..], &[2, 0, 0, 0, 0, 9], &[0x86, 0xdd]].concat());
+        let (from, here) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+        ipv6::Header::new(protocol, from, here).emit(24, ip);
+        let after = &mut ip[ipv6::HEADER_LEN..];
+        (after[0], after[3]) = (Protocol::UDP.0, 1); // of a fragment: what it is, and that more come
+        steer.classify(&host, &mut packet)
+    };
+    let everybodys = [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1]];
+    for mac in everybodys {
+        for protocol in [Protocol::TCP, FRAGMENT] {
+            assert_eq!(
+                verdict(mac, protocol),
+                Verdict::Drop(Counter::DropLinkGroup)
+            );
+        }
+        assert_eq!(verdict(mac, Protocol::UDP), Verdict::Shard(0));
+    }
+    assert_eq!(verdict(MAC, Protocol::TCP), Verdict::Shard(0));
+    let fragment = Verdict::Host(HostWork::Fragment);
+    assert_eq!(verdict(MAC, FRAGMENT), fragment);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod errors;
 mod raw;
 mod segments;
+mod strange;
 
 use std::{
     io::{self, IoSlice, IoSliceMut},

@@ -18,7 +18,7 @@ use proto::{
 };
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 99]);
-const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 /// The router, which is us.
 pub const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
 
@@ -53,6 +53,13 @@ impl Raw {
         raw.push(EtherType::ARP, MacAddr::BROADCAST, &bytes[..len]);
         raw.turn();
         raw
+    }
+
+    /// A frame with this IPv4 packet to this link address, `None`: the stack's; and what comes back.
+    pub fn frame(&mut self, to: Option<MacAddr>, packet: &[u8]) -> Vec<Vec<u8>> {
+        let mac = to.unwrap_or(self.mac);
+        self.push(EtherType::IPV4, mac, packet);
+        self.turn()
     }
 
     fn push(&mut self, kind: EtherType, to: MacAddr, packet: &[u8]) {
