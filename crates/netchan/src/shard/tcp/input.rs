@@ -143,7 +143,7 @@ impl Shard {
         if self.needs_way(number, packet.true_size()) {
             refusal = self.make_way(number, &packet, header.seq);
         }
-        let Some(socket) = self.tcp.get_mut(number) else {
+        let Some(mut socket) = self.tcp.get_mut(number) else {
             return false;
         };
         let input = socket.connection.input(
