@@ -401,13 +401,28 @@ impl Connection {
         payload.truncate((end - segment.seq).unsigned_abs() as usize);
         payload.trim_front(skip);
         let before = self.rcv.nxt;
+        let duplicate = if skip > 0 {
+            Some((segment.seq, seq))
+        } else {
+            receiver.queue.first_held(receiver.pool, seq, end)
+        };
+        let taken = if seq == before {
+            self.take_in_order(payload, receiver)
+        } else {
+            self.take_out_of_order(seq, payload, receiver)
+        };
+        if let Some((left, right)) = duplicate
+            && matches!(taken, Ok(()) | Err(Drop::Duplicate))
+        {
+            // Behind what the text has changed of the blocks (RFC 2883 §4).
+            self.note_duplicate(left, right);
+            self.pending.set(Pending::ACK);
+        }
+        taken?;
         if seq == before {
-            self.take_in_order(payload, receiver)?;
             out.events |= Events::READABLE;
             self.tune_receive_buffer(segment.header.options.timestamps, segment.now);
             self.decide_acknowledgment(end, segment.now);
-        } else {
-            self.take_out_of_order(seq, payload, receiver)?;
         }
         Ok(())
     }
@@ -498,13 +513,9 @@ impl Connection {
         self.pending.set(Pending::ACK);
         self.seldom.out_of_order = self.seldom.out_of_order.wrapping_add(1);
         self.counters.data_segments_in = self.counters.data_segments_in.wrapping_add(1);
-        let end = seq + u32::try_from(payload.len()).unwrap_or(0);
         let result = receiver
             .queue
             .insert(receiver.pool, self.share(), seq, payload);
-        if result == Err(Drop::Duplicate) {
-            self.note_duplicate(seq, end);
-        }
         self.refresh_sack(Some(result?), receiver);
         Ok(())
     }

@@ -4,8 +4,9 @@
 //! A *run* is a stretch of sequence space without a gap, after at least one gap. Its first node
 //! also carries the run's end, its last node and the next run. Appending to the run that was
 //! touched last, joining two runs and moving a run behind the in-order list are O(1); finding
-//! another run is a walk over at most `max_gaps` of them. What came first stays: a later segment
-//! is cut to the gap it falls into.
+//! another run is a walk over at most `max_gaps` of them. What came first stays, but for runs that a
+//! later segment holds as a whole: it takes their place, so that one segment can fill many gaps
+//! without being taken apart.
 
 use alloc::vec::Vec;
 use core::marker::PhantomData;
@@ -380,10 +381,12 @@ impl<P: Payload> ReceiveQueue<P> {
         seq: SeqNum,
         mut payload: P,
     ) -> Result<SeqNum, Drop> {
-        if self.first_run != NIL {
-            cut_at(&mut payload, seq, pool.node(self.first_run).seq);
-        }
         let mut len = byte_count(payload.len());
+        if self.first_run != NIL {
+            let end = Self::end_of_new(pool, self.first_run, seq + len);
+            cut_at(&mut payload, seq, end);
+            len = byte_count(payload.len());
+        }
         if !self.append_to_node(pool, self.tail, &payload) {
             let why = self.why_in_order();
             let mut little = false;
@@ -391,14 +394,94 @@ impl<P: Payload> ReceiveQueue<P> {
                 little = self.make_room(pool, share, &payload)?;
             }
             let index = pool.take(payload, seq, why, little).ok_or(Drop::Memory)?;
-            let node = pool.node(index);
-            len = node.payload.as_ref().map_or(0, |p| byte_count(p.len()));
-            self.memory += node.memory();
+            if little {
+                len = self.settle_little(pool, index);
+            }
+            self.memory += pool.node(index).memory();
             self.segments += 1;
             self.link_in_order(pool, index, index);
         }
         self.bytes += len;
+        if self.first_run != NIL {
+            self.give_held(pool, NIL, seq + len);
+        }
         Ok(self.absorb_run(pool, seq + len))
+    }
+
+    /// How much of a segment is left that was maybe cut where it was put: what ends within a run once more ends before it.
+    #[cold]
+    fn settle_little(&self, pool: &mut SegmentPool<P>, index: u32) -> u32 {
+        let node = pool.node(index);
+        let seq = node.seq;
+        let len = node.payload.as_ref().map_or(0, |p| byte_count(p.len()));
+        let end = Self::end_of_new(pool, self.first_run, seq + len);
+        if let Some(payload) = &mut pool.node_mut(index).payload {
+            cut_at(payload, seq, end);
+        }
+        (end - seq).unsigned_abs()
+    }
+
+    /// Where text that ends at `end` is cut: where a run begins that goes on behind it. The first run that it can reach is `run`.
+    fn end_of_new(pool: &SegmentPool<P>, mut run: u32, end: SeqNum) -> SeqNum {
+        while run != NIL {
+            let node = pool.node(run);
+            if node.seq >= end {
+                break;
+            }
+            if node.run_end > end {
+                return node.seq;
+            }
+            run = node.run_next;
+        }
+        end
+    }
+
+    /// Gives back the runs behind `before` that end at `end` or sooner, whose text came again in one piece; the next one.
+    fn give_held(&mut self, pool: &mut SegmentPool<P>, before: u32, end: SeqNum) -> u32 {
+        let mut next = match before {
+            NIL => self.first_run,
+            before => pool.node(before).run_next,
+        };
+        while next != NIL && pool.node(next).run_end <= end {
+            let run = next;
+            let (memory, after) = (pool.node(run).run_memory, pool.node(run).run_next);
+            next = after;
+            pool.behind.remove(memory as usize);
+            self.memory -= memory;
+            self.segments -= Self::give_list(pool, run);
+            self.runs -= 1;
+            if self.recent_run == run {
+                self.recent_run = NIL;
+            }
+        }
+        match before {
+            NIL => self.first_run = next,
+            before => pool.node_mut(before).run_next = next,
+        }
+        next
+    }
+
+    /// The lowest stretch between `seq` and `end` that is held already, behind a gap.
+    pub(super) fn first_held(
+        &self,
+        pool: &SegmentPool<P>,
+        seq: SeqNum,
+        end: SeqNum,
+    ) -> Option<(SeqNum, SeqNum)> {
+        let (before, after) = self.find(pool, seq);
+        let overlaps = |&run: &u32| {
+            pool.nodes
+                .get(run as usize)
+                .is_some_and(|node| node.run_end > seq && node.seq < end)
+        };
+        let node = pool.node([before, after].into_iter().find(overlaps)?);
+        let left = if node.seq > seq { node.seq } else { seq };
+        let right = if node.run_end < end {
+            node.run_end
+        } else {
+            end
+        };
+        Some((left, right))
     }
 
     /// What text in order is kept for.
@@ -501,19 +584,17 @@ impl<P: Payload> ReceiveQueue<P> {
                 seq = seq + overlap;
             }
         }
-        if after != NIL {
-            cut_at(&mut payload, seq, pool.node(after).seq);
-        }
-        let len = byte_count(payload.len());
-        if len == 0 {
+        let end = Self::end_of_new(pool, after, seq + byte_count(payload.len()));
+        cut_at(&mut payload, seq, end);
+        if payload.is_empty() {
             return Err(Drop::Duplicate);
         }
         let joins_before = before != NIL && pool.node(before).run_end == seq;
-        let joins_after = after != NIL && pool.node(after).seq == seq + len;
-        if !joins_before && !joins_after && self.runs >= share.gaps {
+        // Or takes its place.
+        let meets_after = after != NIL && pool.node(after).seq <= end;
+        if !joins_before && !meets_after && self.runs >= share.gaps {
             return Err(Drop::Gaps);
         }
-        let end = seq + len;
         let run = if joins_before {
             let tail = pool.node(before).run_tail;
             if !self.append_to_node(pool, tail, &payload) {
@@ -526,16 +607,19 @@ impl<P: Payload> ReceiveQueue<P> {
                 run.run_memory += memory;
             }
             pool.node_mut(before).run_end = end;
+            self.give_held(pool, before, end);
             before
         } else {
             let index = self.take_out_of_order(pool, share, seq, payload)?;
+            let after = self.give_held(pool, before, end);
             let node = pool.node_mut(index);
             (node.run_end, node.run_next) = (end, after);
             node.run_memory = node.memory();
             self.link_run(pool, before, index);
             index
         };
-        if joins_after {
+        let after = pool.node(run).run_next;
+        if after != NIL && pool.node(after).seq == end {
             self.join(pool, run, after);
         }
         self.recent_run = run;
@@ -743,14 +827,16 @@ impl<P: Payload> ReceiveQueue<P> {
         (before, last)
     }
 
-    /// Gives a list of nodes back.
-    fn give_list(pool: &mut SegmentPool<P>, first: u32) {
-        let mut index = first;
+    /// Gives a list of nodes back; how many it had.
+    fn give_list(pool: &mut SegmentPool<P>, first: u32) -> u32 {
+        let (mut count, mut index) = (0, first);
         while index != NIL {
             let next = pool.node(index).next;
             drop(pool.give(index));
             index = next;
+            count += 1;
         }
+        count
     }
 }
 

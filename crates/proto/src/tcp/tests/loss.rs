@@ -313,8 +313,8 @@ fn duplicates_are_told_once() {
     assert_eq!(answer(&mut pair, 500, 100), [(500, 600), (300, 400)]);
     assert_eq!(
         answer(&mut pair, 150, 100),
-        [(500, 600), (300, 400)],
-        "what is partly new is news"
+        [(150, 200), (500, 600), (300, 400)],
+        "what is partly old is told of"
     );
 }
 

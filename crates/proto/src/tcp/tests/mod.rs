@@ -11,6 +11,7 @@ mod flow;
 mod hostile;
 mod loss;
 mod open;
+mod overlap;
 mod path;
 mod pruning;
 mod quick;
