@@ -160,6 +160,8 @@ pub const CHANNEL_RX: usize = 2_048;
 pub const CHANNEL_TX: usize = 2_048;
 /// Frames that wait for a link that is full.
 pub const LINK_QUEUE: usize = 2_048;
+/// Of these, frames that are left to the host's own: ARP, echoes, errors.
+pub const LINK_QUEUE_HOST: usize = 64;
 /// Of a link's receive buffers, the share (in eighths) that the receive queues of all shards together may hold: the rest stays with
 /// the link, so that a slow reader never keeps others from receiving.
 pub const QUEUED_EIGHTHS: usize = 6;

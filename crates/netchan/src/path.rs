@@ -497,13 +497,13 @@ pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
     let mut taken = 0;
     let mut channels = std::mem::take(&mut interface.channels);
     for channel in &mut channels {
-        taken += channel
-            .outgoing
-            .pop_batch(BURST * BURSTS_PER_TURN, |packet| {
-                if !interface.modules.are_open() || interface.modules.pass(&packet, now) {
-                    interface.send(packet, now); // channel, modules, check, next hop, frame header
-                }
-            });
+        // What a full link has no room for stays in the channels, which are as long as their shards have buffers: so they are pushed back.
+        let most = interface.room().min(BURST * BURSTS_PER_TURN);
+        taken += channel.outgoing.pop_batch(most, |packet| {
+            if !interface.modules.are_open() || interface.modules.pass(&packet, now) {
+                interface.send(packet, now); // channel, modules, check, next hop, frame header
+            }
+        });
     }
     interface.channels = channels;
     if !interface.ways.is_empty() {

@@ -192,6 +192,12 @@ impl Interface {
         !self.frames.is_empty()
     }
 
+    /// Frames that it would keep for its link, beside what the host has to say for itself.
+    #[inline]
+    pub fn room(&self) -> usize {
+        (limits::LINK_QUEUE - limits::LINK_QUEUE_HOST).saturating_sub(self.frames.len())
+    }
+
     /// Whether packets wait that come back without having been on the link.
     pub fn has_returns(&self) -> bool {
         !self.local.is_empty() || !self.unreachable.is_empty() || !self.elsewhere.is_empty()
@@ -465,7 +471,13 @@ impl Interface {
             .chain(self.neighbors.deadline())
             .chain(self.reassembler.deadline())
             .fold(self.groups.deadline(), Instant::min);
-        timers.max(self.look_at).min(self.link.next_event())
+        // A link that was full is tried again: not all of them can say when they have room.
+        let timers = if self.has_frames() {
+            self.look_at
+        } else {
+            timers.max(self.look_at)
+        };
+        timers.min(self.link.next_event())
     }
 }
 
