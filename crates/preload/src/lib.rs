@@ -24,7 +24,7 @@
 //! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK; others go to the kernel's socket of
 //! that number), `splice` (copies), `fdopen fileno` (on a socket that is netchan's by then), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
 //!
-//! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE MSG_OOB` (streams; RFC 6093: POLLPRI and SIOCATMARK go with it, SIGURG does
+//! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE MSG_EOR` (streams: no segment spans it) `MSG_OOB` (streams; RFC 6093: POLLPRI and SIOCATMARK go with it, SIGURG does
 //! not), `MSG_WAITFORONE`, `MSG_ERRQUEUE` (datagrams; of streams completions and time stamps), `MSG_FASTOPEN`.
 //!
 //! | level | served | taken without effect | ENOPROTOOPT |

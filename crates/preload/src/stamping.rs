@@ -60,6 +60,9 @@ pub fn answer(live: Live<'_>) -> Vec<u8> {
 
 /// A stream's send took something.
 pub fn sent(live: Live<'_>, flags: c_int) {
+    if flags & libc::MSG_EOR != 0 {
+        live.socket.end_record();
+    }
     if flags & libc::MSG_ZEROCOPY != 0 && live.state.asked.get(Ask::ZeroCopy) {
         live.socket.complete_zero_copy();
         // Each completion is an event of its own.

@@ -405,6 +405,13 @@ impl Socket {
         }
     }
 
+    /// What a stream was given so far ends a record (MSG_EOR): no segment has text from before and from behind it.
+    pub fn end_record(&self) {
+        if let Some(Role::Stream(stream)) = self.role.get() {
+            stream.with(self.stack(), |socket| socket.connection.end_record());
+        }
+    }
+
     /// A stream's send took what it takes: its last byte gets these time stamps, for [`take_notice`](Self::take_notice).
     pub fn stamp_send(&self, request: StampRequest) {
         if let Some(Role::Stream(stream)) = self.role.get() {

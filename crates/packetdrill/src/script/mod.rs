@@ -86,6 +86,8 @@ enum Action {
     Accept(Outcome),
     Send(Outcome),
     Receive(Outcome),
+    /// What was sent so far ends a record.
+    EndRecord,
     Close,
     Shutdown(std::net::Shutdown),
     Option(netchan::socket::SocketOption),

@@ -98,6 +98,7 @@ fn action(text: &str) -> Result<Action, String> {
         "accept" => Action::Accept(outcome(rest).ok_or_else(bad)?),
         "send" => Action::Send(outcome(rest).ok_or_else(bad)?),
         "recv" => Action::Receive(outcome(rest).ok_or_else(bad)?),
+        "endrecord" => Action::EndRecord,
         "close" => Action::Close,
         "shutdown" => Action::Shutdown(match rest {
             "read" => Shutdown::Read,

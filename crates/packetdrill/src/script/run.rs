@@ -168,6 +168,7 @@ impl Run {
             }
             Action::Send(wanted) => return self.send(*wanted),
             Action::Receive(wanted) => return self.receive(*wanted),
+            Action::EndRecord => self.socket()?.end_record(),
             Action::Close => {
                 self.socket.take().ok_or("there is no socket")?;
                 self.world.turn();

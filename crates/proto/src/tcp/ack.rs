@@ -187,8 +187,8 @@ impl Connection {
         if out.acked > 0 {
             out.events |= Events::WRITABLE;
         }
-        if self.sends_urgent && self.snd.una >= self.seldom.urgent_out {
-            self.sends_urgent = false;
+        if self.sends_marks && self.snd.una >= self.seldom.urgent_out {
+            self.forget_marks();
         }
         if self.path_learns() {
             self.path_acknowledged(now);

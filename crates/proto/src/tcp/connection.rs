@@ -147,6 +147,9 @@ pub(super) struct ReceiveVariables {
 
 /// One TCP connection, without its data.
 ///
+/// Ends of records that a connection keeps at most.
+pub const RECORDS_MAX: usize = 1024;
+
 /// See the module's documentation for who keeps what, and the order of calls. `Clone` is for [`super::Template`] alone.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
@@ -180,8 +183,8 @@ pub struct Connection {
     pub(super) urgent: bool,
     /// The first of `seldom.sack_blocks` tells of a duplicate, once.
     pub(super) duplicate_block: bool,
-    /// We announce urgent data up to `seldom.urgent_out`.
-    pub(super) sends_urgent: bool,
+    /// We announce urgent data up to `seldom.urgent_out`, or keep records apart (`seldom.records`).
+    pub(super) sends_marks: bool,
     pub(super) error: Option<Error>,
     /// What ICMP said meanwhile (RFC 9293 SHLD-25); the reason given if the connection times out.
     pub(super) soft_error: Option<Error>,
@@ -307,7 +310,7 @@ impl Connection {
             no_reader: false,
             probing: false,
             urgent: false,
-            sends_urgent: false,
+            sends_marks: false,
             duplicate_block: false,
             error: None,
             soft_error: None,
@@ -592,9 +595,47 @@ impl Connection {
     /// What was written so far is urgent (RFC 9293 §3.8.5; MUST-31, MUST-62): the urgent pointer
     /// names the octet after it. New programs have better ways (SHLD-13).
     pub fn mark_urgent(&mut self) {
-        self.sends_urgent = true;
+        self.sends_marks = true;
         self.seldom.urgent_out = self.snd.end;
         self.pending.set(Pending::SEND);
+    }
+
+    /// What was written so far ends a record: no segment has text from before and from behind it (Linux's MSG_EOR). Beyond
+    /// [`RECORDS_MAX`] that are not acknowledged it is forgotten.
+    pub fn end_record(&mut self) {
+        let end = self.snd.end;
+        if end <= self.snd.una || self.seldom.records.len() >= RECORDS_MAX {
+            return;
+        }
+        if !self.sends_marks {
+            self.sends_marks = true;
+            self.seldom.urgent_out = self.snd.una; // nothing is urgent
+        }
+        if self.seldom.records.back() != Some(&end) {
+            self.seldom.records.push_back(end);
+        }
+    }
+
+    /// Of `len` bytes from `start` on, those of one record; whether it ends with them.
+    #[cold]
+    pub(super) fn within_record(&self, start: SeqNum, len: u32) -> (u32, bool) {
+        let records = &self.seldom.records;
+        let next = records.partition_point(|end| *end <= start);
+        match records.get(next).map(|end| (*end - start).unsigned_abs()) {
+            Some(left) if left <= len => (left, true),
+            _ => (len, false),
+        }
+    }
+
+    /// SND.UNA passed what was urgent, if anything was: what is left to be told.
+    #[cold]
+    pub(super) fn forget_marks(&mut self) {
+        let una = self.snd.una;
+        self.seldom.urgent_out = una;
+        while self.seldom.records.front().is_some_and(|end| *end <= una) {
+            self.seldom.records.pop_front();
+        }
+        self.sends_marks = !self.seldom.records.is_empty();
     }
 
     /// The application took `n` bytes out of the receive queue.

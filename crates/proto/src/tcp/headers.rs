@@ -100,7 +100,7 @@ impl Connection {
             header.options.sack = self.told_blocks(if self.timestamps { 3 } else { 4 });
             self.forget_duplicate();
         }
-        if !PLAIN && self.sends_urgent && self.seldom.urgent_out > seq {
+        if !PLAIN && self.sends_marks && self.seldom.urgent_out > seq {
             let distance = (self.seldom.urgent_out - seq).unsigned_abs();
             header.flags = header.flags | Flags::URG;
             header.urgent = u16::try_from(distance).unwrap_or(u16::MAX);

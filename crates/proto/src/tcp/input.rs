@@ -93,7 +93,7 @@ impl Connection {
     /// Whether nothing is under way but text and acknowledgments.
     #[inline(always)]
     pub(super) fn is_calm(&self) -> bool {
-        !(self.probing || self.no_reader || self.peer_fin_known || self.sends_urgent)
+        !(self.probing || self.no_reader || self.peer_fin_known || self.sends_marks)
             && self.seldom.sack_blocks.is_empty()
             && self.recovery.is_calm()
             && self.sent.is_plain()

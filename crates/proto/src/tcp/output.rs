@@ -252,6 +252,7 @@ impl Connection {
         let text = (self.snd.end - start).max(0).unsigned_abs();
         let full = self.full_segment();
         if self.path.may_probe()
+            && !self.sends_marks
             && let Some(len) = self.probe_due(text, room.min(self.congestion.window.cwnd))
         {
             self.check_congestion(len, now)?;
@@ -262,16 +263,27 @@ impl Connection {
         let window = self.congestion.window.cwnd.saturating_sub(self.pipe());
         let together = self.segments_that_may_go(text, room.min(window), full);
         let len = text.min(together).min(room);
+        let (len, ends_record) = self.up_to_record(start, len);
         let last = start + len == self.snd.end;
         let fin = self.fin_queued && last && room > len;
         if len == 0 && !fin {
             return Err(self.hold_for_window());
         }
-        if !fin {
+        // As in Linux, a record's end waits for nothing once there is more behind it.
+        if !fin && (last || !ends_record) {
             self.avoid_silly_window(len, last)?;
         }
         self.check_congestion(len, now)?;
         Ok(Stretch { start, len, fin })
+    }
+
+    /// [`Self::within_record`], where there are any.
+    #[inline]
+    pub(super) fn up_to_record(&self, start: SeqNum, len: u32) -> (u32, bool) {
+        if self.sends_marks && len > 0 {
+            return self.within_record(start, len);
+        }
+        (len, false)
     }
 
     /// Nothing is left to send although the window is open: what is measured now is the application's rate, not the path's.
@@ -453,6 +465,9 @@ impl Connection {
         let mut flags = Flags::ACK;
         if stretch.len > 0 && stretch.start + stretch.len == self.snd.end {
             flags = flags | Flags::PSH; // RFC 9293 MUST-61
+        }
+        if !PLAIN && self.up_to_record(stretch.start, stretch.len).1 {
+            flags = flags | Flags::PSH;
         }
         if stretch.fin {
             flags = flags | Flags::FIN;

@@ -3,7 +3,7 @@
 //! Reading what was never written reads a constant. Nothing here may be written on the path of packets that arrive in order: an idle connection
 //! is to hold 1 KiB at most, and the packet path is to allocate nothing.
 
-use alloc::boxed::Box;
+use alloc::{boxed::Box, collections::VecDeque};
 use core::ops::{Deref, DerefMut};
 
 use super::config::Config;
@@ -157,6 +157,8 @@ pub(super) struct Seldom {
     pub urgent_end: SeqNum,
     /// What lies before is urgent, of what we send.
     pub urgent_out: SeqNum,
+    /// Where records end that are not acknowledged, in order.
+    pub records: VecDeque<SeqNum>,
     /// The RST owed to a stranger (`Pending::REFUSE`).
     pub refuse_seq: SeqNum,
     /// Challenge acknowledgments of this period, and when that began, by [`crate::time::Instant::coarse`].
@@ -195,6 +197,7 @@ impl Usual for Seldom {
         sack_blocks: SackBlocks::NONE,
         urgent_end: SeqNum(0),
         urgent_out: SeqNum(0),
+        records: VecDeque::new(),
         refuse_seq: SeqNum(0),
         challenges_sent: 0,
         challenges_since: 0,

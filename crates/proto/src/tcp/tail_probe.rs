@@ -74,6 +74,7 @@ impl Connection {
         let room = (una + self.snd.wnd - nxt).max(0).unsigned_abs();
         let unsent = (self.snd.end - nxt).max(0).unsigned_abs();
         let len = unsent.min(self.full_segment()).min(room);
+        let (len, _) = self.up_to_record(nxt, len);
         if len > 0 {
             return Some(Stretch {
                 start: nxt,
