@@ -97,7 +97,6 @@ fn frames_for_others_do_not_reach_us() {
     });
 }
 
-/// R1: what the kernel's queue had no room for is counted and visible.
 #[test]
 fn two_stacks_on_one_interface_have_two_addresses() {
     namespace::with(
@@ -134,6 +133,7 @@ fn two_stacks_on_one_interface_have_two_addresses() {
     );
 }
 
+/// R1: what the kernel's queue had no room for is counted and visible.
 #[test]
 fn overrun_is_counted() {
     namespace::with("packet::overrun_is_counted", || {

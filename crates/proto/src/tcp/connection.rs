@@ -145,11 +145,11 @@ pub(super) struct ReceiveVariables {
     pub mss: u16,
 }
 
-/// One TCP connection, without its data.
-///
 /// Ends of records that a connection keeps at most.
 pub const RECORDS_MAX: usize = 1024;
 
+/// One TCP connection, without its data.
+///
 /// See the module's documentation for who keeps what, and the order of calls. `Clone` is for [`super::Template`] alone.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
