@@ -37,6 +37,28 @@ pub fn family(domain: Domain) -> c_int {
     }
 }
 
+/// As [`read`], where a socket of IPv6 takes no other family's address: what bind(2) is given, and a stream's connect.
+///
+/// # Safety
+/// As there.
+pub unsafe fn read_own(
+    pointer: *const sockaddr,
+    len: socklen_t,
+    domain: Domain,
+) -> io::Result<Given> {
+    // SAFETY: the caller's.
+    match unsafe { read(pointer, len, domain) }? {
+        Given::Inet(SocketAddr::V4(_)) if domain == Domain::V6 => {
+            fail(if (len as usize) < V6_LEN_MIN {
+                libc::EINVAL
+            } else {
+                libc::EAFNOSUPPORT
+            })
+        }
+        given => Ok(given),
+    }
+}
+
 /// The address at `pointer`, `len` bytes long: EFAULT (NULL), EINVAL (too short), EAFNOSUPPORT (another family than `domain`'s).
 ///
 /// # Safety

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{Shutdown, SocketAddr},
     os::fd::RawFd,
     sync::{OnceLock, atomic::Ordering::Relaxed},
 };
@@ -229,7 +229,7 @@ pub fn before_listen(fd: RawFd) -> io::Result<()> {
 /// `pointer` must be readable for `len` bytes, or NULL.
 pub unsafe fn bind(live: Live<'_>, pointer: *const sockaddr, len: socklen_t) -> io::Result<usize> {
     // SAFETY: the caller's.
-    match unsafe { address::read(pointer, len, live.state.domain) }? {
+    match unsafe { address::read_own(pointer, len, live.state.domain) }? {
         Given::Inet(address) => live.socket.bind(address).map(|()| 0),
         Given::Unspecified => fail(libc::EAFNOSUPPORT),
     }
@@ -247,6 +247,9 @@ pub fn listen(live: Live<'_>, backlog: c_int) -> io::Result<usize> {
     Ok(0)
 }
 
+/// Bytes of an address that say its family.
+const FAMILY: socklen_t = 2;
+
 /// connect(2) on netchan's socket.
 ///
 /// # Safety
@@ -256,18 +259,36 @@ pub unsafe fn connect(
     pointer: *const sockaddr,
     len: socklen_t,
 ) -> io::Result<usize> {
-    // SAFETY: the caller's.
-    let peer = match unsafe { address::read(pointer, len, live.state.domain) }? {
-        Given::Inet(peer) => peer,
-        Given::Unspecified => return live.socket.disconnect().map(|()| 0),
+    let given = match live.state.kind {
+        // SAFETY: the caller's.
+        Kind::Stream => unsafe { address::read_own(pointer, len, live.state.domain) },
+        // SAFETY: the caller's.
+        Kind::Datagram => unsafe { address::read(pointer, len, live.state.domain) },
+    };
+    let peer = match given {
+        Ok(Given::Inet(peer)) => peer,
+        Ok(Given::Unspecified) => {
+            live.socket.disconnect()?;
+            live.state.changed();
+            return Ok(0);
+        }
+        // As Linux: what it is comes before what the address is.
+        Err(wrong) if errno::code(&wrong) != libc::EFAULT && len >= FAMILY => {
+            return live
+                .socket
+                .connect_again()
+                .unwrap_or(Err(wrong))
+                .map(|()| 0);
+        }
+        Err(wrong) => return Err(wrong),
     };
     let first = live.socket.connect(peer);
     live.state.changed();
     let nonblocking = live.state.nonblocking.load(Relaxed);
-    match first {
-        Err(error) if is_under_way(&error) && !nonblocking => {}
+    let under_way = match first {
+        Err(error) if is_under_way(&error) && !nonblocking => error,
         result => return result.map(|()| 0),
-    }
+    };
     let timeout = live.state.send_timeout();
     let waited = wait::until(live, Readiness::WRITABLE, false, timeout, || {
         match live.socket.connect(peer) {
@@ -277,7 +298,7 @@ pub unsafe fn connect(
     });
     match waited {
         // As Linux: SO_SNDTIMEO has passed, the connection goes on being made.
-        Err(error) if errno::would_block(&error) => fail(libc::EINPROGRESS),
+        Err(error) if errno::would_block(&error) => Err(under_way),
         // Another thread collected the success in between.
         Err(error) if errno::code(&error) == libc::EISCONN => Ok(0),
         result => result.map(|()| 0),
@@ -413,13 +434,27 @@ pub unsafe fn peer_name(
     Ok(0)
 }
 
+/// What shutdown(2) is asked for.
+fn how(how: c_int) -> Option<Shutdown> {
+    Some(match how {
+        libc::SHUT_RD => Shutdown::Read,
+        libc::SHUT_WR => Shutdown::Write,
+        libc::SHUT_RDWR => Shutdown::Both,
+        _ => return None,
+    })
+}
+
 /// shutdown(2) on netchan's socket.
-pub fn shutdown(live: Live<'_>, how: c_int) -> io::Result<usize> {
-    let how = match how {
-        libc::SHUT_RD => std::net::Shutdown::Read,
-        libc::SHUT_WR => std::net::Shutdown::Write,
-        libc::SHUT_RDWR => std::net::Shutdown::Both,
-        _ => return fail(libc::EINVAL),
-    };
-    live.socket.shutdown(how).map(|()| 0)
+pub fn shutdown(live: Live<'_>, wanted: c_int) -> io::Result<usize> {
+    let how = how(wanted).ok_or_else(|| errno::error(libc::EINVAL))?;
+    let result = live.socket.shutdown(how).map(|()| 0);
+    live.state.changed();
+    result
+}
+
+/// shutdown(2) on one that is the kernel's as yet.
+pub fn note_shutdown(fd: RawFd, wanted: c_int) {
+    if let Some(how) = how(wanted) {
+        descriptor::note_setting(fd, Setting::Shutdown(how));
+    }
 }

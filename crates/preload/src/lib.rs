@@ -35,7 +35,8 @@
 //! | `IPPROTO_IP` | TOS TTL MULTICAST_IF MULTICAST_TTL MULTICAST_LOOP MULTICAST_ALL ADD_MEMBERSHIP DROP_MEMBERSHIP ADD_SOURCE_MEMBERSHIP DROP_SOURCE_MEMBERSHIP BLOCK_SOURCE UNBLOCK_SOURCE MSFILTER MCAST_JOIN_GROUP … MCAST_LEAVE_SOURCE_GROUP MCAST_MSFILTER; for datagrams RECVERR MTU_DISCOVER MTU PKTINFO RECVTTL RECVTOS RECVORIGDSTADDR | BIND_ADDRESS_NO_PORT; for streams those for datagrams, MULTICAST_LOOP and MULTICAST_ALL | the rest |
 //! | `IPPROTO_IPV6` | V6ONLY TCLASS UNICAST_HOPS MULTICAST_IF MULTICAST_HOPS MULTICAST_LOOP MULTICAST_ALL JOIN_GROUP LEAVE_GROUP MCAST_JOIN_GROUP … MCAST_LEAVE_SOURCE_GROUP MCAST_MSFILTER; for datagrams RECVERR MTU_DISCOVER MTU RECVPKTINFO RECVHOPLIMIT RECVTCLASS RECVORIGDSTADDR | for streams those for datagrams, MULTICAST_LOOP and MULTICAST_ALL | the rest |
 //!
-//! What other values and lengths are answered is compared with Linux, and where it differs said why, in `tests/sweep.rs`.
+//! What other values and lengths are answered is compared with Linux, and where it differs said why, in `tests/sweep.rs`; so is every call in every state of
+//! a socket, in `tests/states.rs`.
 //!
 //! Ancillary data comes with datagrams as these options ask for it, and goes with them: `IP_PKTINFO IP_TTL IP_TOS IPV6_PKTINFO IPV6_HOPLIMIT IPV6_TCLASS
 //! UDP_SEGMENT`, EINVAL for others. The interface in `in_pktinfo` is the stack's own number for it, from 1.

@@ -44,6 +44,8 @@ pub enum Setting {
     Stamping(u32),
     /// Keys of TCP-AO.
     Keys(ao::Command),
+    /// shutdown(2), which has an effect although it fails.
+    Shutdown(std::net::Shutdown),
     /// Taken without effect.
     Ignored,
 }
@@ -89,7 +91,7 @@ pub unsafe fn set(
         Setting::SendTimeout(timeout) => live.state.set_send_timeout(timeout),
         Setting::Ask(what, on) => live.state.asked.set(what, on),
         Setting::Stamping(flags) => stamping::set(live, flags)?,
-        Setting::Ignored => {}
+        Setting::Shutdown(_) | Setting::Ignored => {}
         Setting::Keys(_) | Setting::Option(_) => {
             apply(live.socket, setting)?;
             if let Setting::Option(SocketOption::FastOpenConnect(on)) = setting {
@@ -136,6 +138,7 @@ pub fn apply(socket: &Socket, setting: Setting) -> io::Result<()> {
     match setting {
         Setting::Option(option) => socket.set_option(option).map_err(unsupported),
         Setting::Keys(command) => command.apply(socket),
+        Setting::Shutdown(how) => socket.shutdown(how),
         _ => Ok(()),
     }
 }
@@ -231,7 +234,7 @@ pub unsafe fn note(
         Ok(Setting::Stamping(flags)) => {
             descriptor::note(fd, |state| state.stamping.store(flags, Relaxed));
         }
-        Ok(Setting::Ignored) | Err(_) => {}
+        Ok(Setting::Shutdown(_) | Setting::Ignored) | Err(_) => {}
     }
     is_ours
 }

@@ -33,6 +33,8 @@ pub struct Listener {
     /// Its port.
     pub port: u16,
     v6_only: bool,
+    /// Its socket was shut down: it hears nobody until it listens again.
+    shut: bool,
     backlog: usize,
     options: TcpOptions,
     /// What its connections begin with, if its socket wants that otherwise than the stack's settings say.
@@ -107,6 +109,7 @@ impl Shard {
             address: binding.address.ip(),
             port: binding.address.port(),
             v6_only: binding.v6_only,
+            shut: false,
             backlog,
             options,
             own: None,
@@ -119,16 +122,41 @@ impl Shard {
             wakers: Wakers::default(),
         };
         listener.begin_with(&self.defaults.config);
-        let place = listener.place();
         let number = self.listeners.insert(listener).ok()?;
+        self.enter_listener(number, binding);
+        Some(number)
+    }
+
+    /// Lets it be found.
+    fn enter_listener(&mut self, number: u32, binding: &Binding) {
         let member = Member {
             number,
             order: binding.order,
             shares: binding.shares,
             connected: false,
         };
-        self.lookup.listeners.set(place, member);
-        Some(number)
+        if let Some(listener) = self.listeners.get(number) {
+            self.lookup.listeners.set(listener.place(), member);
+        }
+    }
+
+    /// listen(2) after a shutdown.
+    pub fn listen_again(
+        &mut self,
+        number: u32,
+        binding: &Binding,
+        backlog: usize,
+        options: TcpOptions,
+    ) {
+        self.keyed |= options.keys.is_some();
+        if let Some(listener) = self.listeners.get_mut(number) {
+            (listener.address, listener.port) = (binding.address.ip(), binding.address.port());
+            (listener.v6_only, listener.backlog) = (binding.v6_only, backlog);
+            listener.options = options;
+            listener.shut = false;
+            listener.begin_with(&self.defaults.config);
+            self.enter_listener(number, binding);
+        }
     }
 
     /// The listener with this number.
@@ -351,6 +379,7 @@ impl Shard {
             return Readiness::READABLE | Readiness::ERROR;
         }
         match self.listeners.get(number) {
+            Some(listener) if listener.shut => Readiness::HANGUP | Readiness::WRITABLE,
             Some(listener) if listener.ready.is_empty() => Readiness::NONE,
             Some(_) => Readiness::READABLE,
             None => Readiness::HANGUP,
@@ -382,13 +411,24 @@ impl Shard {
 
     /// The application closed a listener: what was not accepted is reset.
     pub fn close_listener(&mut self, number: u32, now: Instant) {
-        let Some(mut listener) = self.listeners.remove(number) else {
+        self.shut_listener(number, now);
+        self.listeners.discard(number);
+    }
+
+    /// A listener hears nobody any more: what was not accepted is reset, and who waits is told.
+    pub fn shut_listener(&mut self, number: u32, now: Instant) {
+        self.forget_early(number);
+        let Some(listener) = self.listeners.get_mut(number) else {
             return;
         };
-        self.lookup.listeners.remove(listener.place(), number);
-        self.forget_early(number);
+        if !std::mem::replace(&mut listener.shut, true) {
+            self.lookup.listeners.remove(listener.place(), number);
+        }
+        listener.embryo_count = 0;
+        listener.wakers.wake(Readiness(!0), &mut self.woken);
+        let ready = listener.ready.drain(..);
         let embryos = listener.embryos.drain(..).map(|embryo| embryo.0);
-        for connection in listener.ready.drain(..).chain(embryos) {
+        for connection in ready.chain(embryos).collect::<Vec<_>>() {
             let Some(socket) = self.tcp_mut(connection) else {
                 continue;
             };

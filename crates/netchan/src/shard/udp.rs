@@ -67,6 +67,7 @@ pub struct UdpSocket {
     pub fields: IpFields,
     options: UdpOptions,
     read_shut: bool,
+    write_shut: bool,
     /// Its groups, and how it sends to any, if it ever said so.
     pub(super) multicast: Option<Arc<Settings>>,
 }
@@ -164,8 +165,14 @@ impl UdpSocket {
 
     fn readiness(&self) -> Readiness {
         let mut ready = Readiness::WRITABLE;
-        if !self.queue.is_empty() || self.read_shut {
+        if !self.queue.is_empty() {
             ready = ready | Readiness::READABLE;
+        }
+        if self.read_shut {
+            ready = ready | Readiness::READABLE | Readiness::READ_HANGUP;
+            if self.write_shut {
+                ready = ready | Readiness::HANGUP;
+            }
         }
         if self.error.is_some() || self.has_errors() {
             ready = ready | Readiness::ERROR;
@@ -180,7 +187,7 @@ impl UdpSocket {
         if queued_only {
             ready.0 &= !Readiness::ERROR.0;
         }
-        ready.intersects(interest | Readiness::ERROR)
+        ready.intersects(interest | Readiness::ERROR | Readiness::HANGUP)
     }
 }
 
@@ -292,7 +299,8 @@ impl Shard {
         {
             return Some(number);
         }
-        self.lookup.datagrams.find(local.ip(), local.port(), flow)
+        // Port 0 is that of sockets which lost theirs.
+        (local.port() != 0).then(|| self.lookup.datagrams.find(local.ip(), local.port(), flow))?
     }
 
     /// Enters a socket where it is found, by its address and its peer.
@@ -336,6 +344,16 @@ impl Shard {
         self.udp_enter(number);
     }
 
+    /// It was bound before, lost its port with its peer, and is bound again.
+    pub(crate) fn udp_bind_again(&mut self, number: u32, binding: &Binding) {
+        self.udp_take_out(number);
+        if let Some(socket) = self.udp.get_mut(number) {
+            (socket.local, socket.v6_only) = (binding.address, binding.v6_only);
+            (socket.order, socket.shares) = (binding.order, binding.shares);
+        }
+        self.udp_enter(number);
+    }
+
     /// Panics if a socket is not found where it should be, or is found where it is not.
     pub(super) fn check_udp_lookup(&self) {
         for (number, socket) in self.udp.iter() {
@@ -370,6 +388,7 @@ impl Shard {
             fields,
             options,
             read_shut: false,
+            write_shut: false,
             multicast: None,
         };
         socket.keep_errors(options.errors);
@@ -405,11 +424,12 @@ impl Shard {
         self.publish_load();
     }
 
-    /// Later receives say end of stream.
-    pub fn udp_shutdown_read(&mut self, number: u32) {
+    /// Later receives say end of stream, later sends EPIPE.
+    pub fn udp_shutdown(&mut self, number: u32, read: bool, write: bool) {
         if let Some(socket) = self.udp.get_mut(number) {
-            socket.read_shut = true;
-            socket.wakers.wake(Readiness::READABLE, &mut self.woken);
+            socket.read_shut |= read;
+            socket.write_shut |= write;
+            socket.wakers.wake(Readiness(!0), &mut self.woken);
         }
     }
 

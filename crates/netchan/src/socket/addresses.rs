@@ -5,21 +5,36 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use super::{Domain, Role, Socket};
+use super::{Domain, Kind, Role, Socket, options::Fresh};
 use crate::errno::error;
 
 impl Socket {
     /// getsockname(2).
     pub fn local_address(&self) -> SocketAddr {
-        let inner = match self.role.get() {
-            Some(Role::Stream(stream)) => stream
-                .local(self.stack())
-                .unwrap_or_else(|| SocketAddr::new(self.wildcard(), 0)),
-            Some(Role::Listening(listening)) => listening.address(),
+        let any = SocketAddr::new(self.wildcard(), 0);
+        let inner = match self.role() {
+            Some(Role::Stream(stream)) if !stream.is_over(self.stack()) => {
+                stream.local(self.stack()).unwrap_or(any)
+            }
             Some(Role::Datagram(datagram)) => datagram.local(self.stack()),
-            None => {
-                let binding = self.fresh.lock().binding();
-                binding.map_or(SocketAddr::new(self.wildcard(), 0), |(_, address)| address)
+            // After the end of a connection it is shown until the next one, and the port, if it was given up, for good.
+            role => {
+                let fresh = self.fresh.lock();
+                let was = self.stream.local(self.stack());
+                let bound = fresh.binding().map(|(_, bound)| bound);
+                match (role, bound, was) {
+                    (Some(Role::Stream(_)), None, Some(was)) => was,
+                    (Some(Role::Stream(_)), Some(bound), Some(was))
+                        if bound.port() == was.port() =>
+                    {
+                        was
+                    }
+                    (_, Some(bound), _) => bound,
+                    (_, None, was) => SocketAddr::new(
+                        fresh.source().unwrap_or(any).ip(),
+                        was.map_or(fresh.last_port(), |was| was.port()),
+                    ),
+                }
             }
         };
         self.outward(inner)
@@ -30,11 +45,14 @@ impl Socket {
     /// # Errors
     /// `NotConnected`.
     pub fn peer_address(&self) -> io::Result<SocketAddr> {
-        let peer = match self.role.get() {
+        let peer = match self.role() {
             Some(Role::Stream(stream)) if stream.is_connected(self.stack()) => {
                 stream.remote(self.stack())
             }
-            Some(Role::Datagram(datagram)) => datagram.peer(self.stack()),
+            // As Linux: a peer without a port is none.
+            Some(Role::Datagram(datagram)) => {
+                datagram.peer(self.stack()).filter(|peer| peer.port() != 0)
+            }
             _ => None,
         };
         peer.map(|peer| self.outward(peer))
@@ -60,8 +78,45 @@ impl Socket {
                 Some(v4) => Ok(SocketAddr::new(v4.into(), v6.port())),
                 None => Ok(SocketAddr::new((*v6.ip()).into(), v6.port())),
             },
+            // As Linux, of a datagram's destination.
+            (Domain::V6, SocketAddr::V4(_))
+                if self.kind == Kind::Datagram && !self.fresh.lock().v6_only =>
+            {
+                Ok(address)
+            }
             _ => Err(error(libc::EAFNOSUPPORT)),
         }
+    }
+
+    /// Whether what it is bound to lets it send to `remote`: an address of one family does not reach the other (IPv6 not IPv4: `refusal`),
+    /// and IPv6's wildcard as a mapped IPv4 address is IPv4 alone.
+    pub(super) fn may_reach(
+        &self,
+        fresh: &Fresh,
+        remote: SocketAddr,
+        refusal: i32,
+    ) -> io::Result<()> {
+        if self.domain == Domain::V4 {
+            return Ok(());
+        }
+        let local = match self.role() {
+            Some(Role::Datagram(datagram)) => Some(datagram.local(self.stack()).ip()),
+            _ => fresh.source().map(|source| source.ip()),
+        };
+        let bound = fresh.source().map(|source| source.ip());
+        match (remote, local, bound) {
+            (SocketAddr::V6(_), Some(IpAddr::V4(_)), _) => Err(error(libc::EAFNOSUPPORT)),
+            (SocketAddr::V4(_), _, Some(IpAddr::V6(ip))) if !ip.is_unspecified() => {
+                Err(error(refusal))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What 0.0.0.0 and :: are as a destination, as everywhere: this host itself.
+    pub(super) fn this_host(&self, unspecified: IpAddr) -> io::Result<IpAddr> {
+        let own = self.stack().host.source_for_family(unspecified);
+        own.ok_or_else(|| error(libc::ENETUNREACH))
     }
 
     /// The other way.

@@ -148,7 +148,7 @@ impl Socket {
             .lock()
             .keys_mut()
             .remove(network, send_id, receive_id);
-        if !gone && !matches!(self.role.get(), Some(Role::Stream(_))) {
+        if !gone && !matches!(self.role(), Some(Role::Stream(_))) {
             return Err(error(libc::ENOENT));
         }
         self.ao_settle(choice);
@@ -161,7 +161,7 @@ impl Socket {
     /// ENOENT (no such key), EINVAL (keys of a listener), EISCONN (a connection without TCP-AO).
     pub fn set_ao_info(&self, info: AoInfo, counts: bool) -> io::Result<()> {
         self.ao_may_choose(info.keys)?;
-        if self.role.get().is_none() {
+        if self.role().is_none() {
             let mut fresh = self.fresh.lock();
             let keys = fresh.keys_mut();
             let has = |id: Option<u8>, of: fn(&AoKey) -> u8| {
@@ -263,7 +263,7 @@ impl Socket {
             return Err(error(libc::ENOPROTOOPT));
         }
         let chooses = choice != AoChoice::default();
-        match self.role.get() {
+        match self.role() {
             Some(Role::Listening(_)) if chooses => Err(error(libc::EINVAL)),
             _ => Ok(()),
         }
@@ -275,7 +275,7 @@ impl Socket {
         act: impl FnOnce(&mut TcpSocket) -> Result<(), i32> + Send,
     ) -> io::Result<()> {
         let mut result = Ok(());
-        if let Some(Role::Stream(stream)) = self.role.get() {
+        if let Some(Role::Stream(stream)) = self.role() {
             stream.with(self.stack(), |socket| result = act(socket));
         }
         result.map_err(error)
@@ -288,7 +288,7 @@ impl Socket {
         settings.current = choice.current.or(settings.current);
         settings.next = choice.next.or(settings.next);
         // Still locked, as in `set_option`.
-        if let Some(Role::Listening(listening)) = self.role.get() {
+        if let Some(Role::Listening(listening)) = self.role() {
             listening.set_options(self.stack(), &fresh.tcp_options());
         }
     }

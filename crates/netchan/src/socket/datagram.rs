@@ -13,8 +13,8 @@ use std::{
 use proto::{time::Instant, wire::ipv4::Protocol};
 
 use super::{
-    Kind, Readiness, ReceiveFlags, Received, ReceivedError, Role, SendInfo, Socket, SocketOption,
-    UdpOption,
+    Domain, Kind, Other, Readiness, ReceiveFlags, Received, ReceivedError, Role, SendInfo, Socket,
+    SocketOption, UdpOption,
     multicast::{Settings, bound_source},
     options::Fresh,
 };
@@ -111,14 +111,10 @@ impl Datagram {
         });
     }
 
-    pub fn shutdown(&self, stack: &Stack, read: bool) -> Result<(), i32> {
-        if self.peer(stack).is_none() {
-            return Err(libc::ENOTCONN);
-        }
-        if read {
-            self.each(stack, Shard::udp_shutdown_read);
-        }
-        Ok(())
+    /// As Linux: without a peer it is an error, but has its effect.
+    pub fn shutdown(&self, stack: &Stack, read: bool, write: bool) -> Result<(), i32> {
+        self.each(stack, |shard, part| shard.udp_shutdown(part, read, write));
+        self.peer(stack).map(|_| ()).ok_or(libc::ENOTCONN)
     }
 
     pub fn readiness(&self, stack: &Stack) -> Readiness {
@@ -174,6 +170,13 @@ impl Socket {
         let Some(binding) = fresh.as_bound() else {
             return Err(error(libc::EINVAL));
         };
+        if let Some(Role::Datagram(datagram)) = self.role() {
+            // It was bound before.
+            datagram.each(self.stack(), |shard, part| {
+                shard.udp_bind_again(part, &binding);
+            });
+            return Ok(());
+        }
         let shards = match &self.stack().host.places {
             Some(places) => {
                 let own = places.of_port(binding.address.port());
@@ -202,41 +205,57 @@ impl Socket {
         if let Some(settings) = &fresh.multicast {
             datagram.set_multicast(self.stack(), settings);
         }
-        let _ = self.role.set(Role::Datagram(Box::new(datagram)));
+        if fresh.shut != (false, false) {
+            let _ = datagram.shutdown(self.stack(), fresh.shut.0, fresh.shut.1); // without a peer: an error
+        }
+        let _ = self.other.set(Box::new(Other::Datagram(datagram)));
         Ok(())
     }
 
-    /// connect(2), or the end of it, on a datagram socket.
-    pub(super) fn connect_datagram(
-        &self,
-        fresh: &mut Fresh,
-        peer: Option<SocketAddr>,
-    ) -> io::Result<()> {
-        let source = match peer {
-            Some(peer) => Some(
-                self.way_to(fresh, peer.ip())
-                    .ok_or_else(|| error(libc::ENETUNREACH))?
-                    .1,
-            ),
-            None => None,
-        };
-        if self.role.get().is_none() {
-            self.bind_fresh(fresh, SocketAddr::new(self.wildcard(), 0))?;
+    /// Binds one that is bound to nothing, or is no more.
+    pub(super) fn bind_datagram(&self, fresh: &mut Fresh) -> io::Result<()> {
+        if fresh.binding().is_none() {
+            self.bind_any(fresh)?;
             self.open_datagram(fresh)?;
         }
-        let Some(Role::Datagram(datagram)) = self.role.get() else {
+        Ok(())
+    }
+
+    /// connect(2) with AF_UNSPEC: it has no peer any more, and no port, unless bind(2) named that.
+    pub(super) fn disconnect_datagram(&self, fresh: &mut Fresh) -> io::Result<()> {
+        let Some(Role::Datagram(datagram)) = self.role() else {
+            return Ok(()); // as Linux says of one that never had any
+        };
+        // Where each socket has a shard of its own the port says which: it stays.
+        if self.stack().host.places.is_none() {
+            self.release(fresh);
+        }
+        let local = (fresh.source()).unwrap_or_else(|| SocketAddr::new(self.wildcard(), 0));
+        datagram.each(self.stack(), |shard, part| {
+            shard.udp_connect(part, local, None);
+        });
+        Ok(())
+    }
+
+    /// connect(2) on a datagram socket.
+    pub(super) fn connect_datagram(&self, fresh: &mut Fresh, peer: SocketAddr) -> io::Result<()> {
+        let (_, source) =
+            (self.way_to(fresh, peer.ip())).ok_or_else(|| error(libc::ENETUNREACH))?;
+        self.bind_datagram(fresh)?;
+        let Some(Role::Datagram(datagram)) = self.role() else {
             return Err(error(libc::EINVAL));
         };
         let Some((_, bound)) = fresh.binding() else {
             return Err(error(libc::EINVAL));
         };
         // As Linux: a connected socket has the source address that its route gives it.
-        let local = match source {
-            Some(source) if bound.ip().is_unspecified() => SocketAddr::new(source, bound.port()),
-            _ => bound,
+        let local = if bound.ip().is_unspecified() {
+            SocketAddr::new(source, bound.port())
+        } else {
+            bound
         };
         datagram.each(self.stack(), |shard, part| {
-            shard.udp_connect(part, local, peer)
+            shard.udp_connect(part, local, Some(peer));
         });
         Ok(())
     }
@@ -266,15 +285,8 @@ impl Socket {
         if self.kind == Kind::Stream {
             return Err(error(libc::EOPNOTSUPP));
         }
-        if self.role.get().is_none() {
-            let mut fresh = self.fresh.lock();
-            if self.role.get().is_none() {
-                if to.is_none() {
-                    return Err(error(libc::EDESTADDRREQ));
-                }
-                self.bind_fresh(&mut fresh, SocketAddr::new(self.wildcard(), 0))?;
-                self.open_datagram(&fresh)?;
-            }
+        if self.role().is_none() {
+            self.bind_datagram(&mut self.fresh.lock())?;
         }
         self.send_datagram(buffers, to, info)
     }
@@ -285,16 +297,30 @@ impl Socket {
         to: Option<SocketAddr>,
         info: &SendInfo,
     ) -> io::Result<usize> {
-        let Some(Role::Datagram(datagram)) = self.role.get() else {
+        let Some(Role::Datagram(datagram)) = self.role() else {
             return Err(error(libc::EINVAL));
         };
-        let to = to.map(|to| self.inward(to)).transpose()?;
-        let (local, peer, (is_corked, under_way)) = datagram
-            .first(self.stack(), |shard, part| {
-                let socket = shard.udp(part)?;
-                Some((socket.local, socket.peer, socket.corked()))
-            })
+        let mut to = to.map(|to| self.inward(to)).transpose()?;
+        if let Some(remote) = to
+            && self.domain == Domain::V6
+        {
+            self.may_reach(&self.fresh.lock(), remote, libc::ENETUNREACH)?;
+        }
+        if let Some(remote) = to.as_mut().filter(|to| to.ip().is_unspecified()) {
+            remote.set_ip(self.this_host(remote.ip())?);
+        }
+        let facts = |shard: &mut Shard, part| {
+            let socket = shard.udp(part)?;
+            Some((socket.local, socket.peer, socket.corked()))
+        };
+        let (mut local, peer, (is_corked, under_way)) = datagram
+            .first(self.stack(), facts)
             .ok_or_else(|| error(libc::EBADF))?;
+        if local.port() == 0 {
+            // It was connected once, and lost its port with its peer.
+            self.bind_datagram(&mut self.fresh.lock())?;
+            local = datagram.local(self.stack());
+        }
         let to = match under_way {
             Some(to) => to,
             None => {
@@ -365,7 +391,7 @@ impl Socket {
     /// # Errors
     /// `WouldBlock`: there is none.
     pub fn receive_error(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<ReceivedError> {
-        let Some(Role::Datagram(datagram)) = self.role.get() else {
+        let Some(Role::Datagram(datagram)) = self.role() else {
             return Err(error(libc::EAGAIN));
         };
         for (shard, &part) in (datagram.begin..).zip(&datagram.parts) {
@@ -389,7 +415,7 @@ impl Socket {
     /// # Errors
     /// `NotConnected`.
     pub fn path_mtu(&self) -> io::Result<usize> {
-        let mtu = match self.role.get() {
+        let mtu = match self.role() {
             Some(Role::Datagram(datagram)) => {
                 let ends = datagram.first(self.stack(), |shard, part| {
                     let socket = shard.udp(part)?;
@@ -420,7 +446,7 @@ impl Socket {
         buffers: &mut [IoSliceMut<'_>],
         flags: ReceiveFlags,
     ) -> io::Result<Received> {
-        let Some(Role::Datagram(datagram)) = self.role.get() else {
+        let Some(Role::Datagram(datagram)) = self.role() else {
             return Err(error(libc::EINVAL));
         };
         let count = datagram.parts.len();

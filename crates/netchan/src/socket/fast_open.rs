@@ -19,11 +19,11 @@ impl Socket {
         if self.kind == Kind::Datagram || !self.stack().host.tcp.get().fast_open.client {
             return Err(error(libc::EOPNOTSUPP));
         }
-        match self.role.get() {
+        match self.role() {
             None => {
                 let to = to.ok_or_else(|| error(libc::EINVAL))?;
                 self.connect_as(to, true)?;
-                if let Some(Role::Stream(stream)) = self.role.get() {
+                if let Some(Role::Stream(stream)) = self.role() {
                     stream.report_later();
                 }
             }
@@ -35,7 +35,7 @@ impl Socket {
 
     /// Whether connect has succeeded although no SYN has left: that waits for the first write (TCP_FASTOPEN_CONNECT).
     pub fn waits_for_first_write(&self) -> bool {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream.is_held(self.stack()),
             _ => false,
         }
@@ -46,7 +46,7 @@ impl Socket {
     /// # Errors
     /// As said; ENOTCONN if nobody began.
     pub fn finish_connect(&self) -> io::Result<()> {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream.finish_connect(self.stack()).map_err(error),
             _ => Err(error(libc::ENOTCONN)),
         }

@@ -44,7 +44,7 @@ pub use self::{
 use self::{
     datagram::Datagram,
     options::Fresh,
-    stream::{Listening, Stream},
+    stream::{Listening, Phase, Stream},
 };
 use crate::{directory::BindRequest, errno::error, locks, net::Net, stack::Stack};
 
@@ -55,17 +55,26 @@ pub struct Socket {
     net: Net,
     domain: Domain,
     kind: Kind,
-    /// What it has become.
-    role: OnceLock<Role>,
+    /// The connection that a stream is or was.
+    stream: Stream,
+    /// What else it has become.
+    other: OnceLock<Box<Other>>,
     /// Options and the binding, before it became anything and for those who ask later.
     fresh: Mutex<Fresh>,
 }
 
-/// What a socket has become.
-enum Role {
-    Stream(Stream),
-    Listening(Box<Listening>),
-    Datagram(Box<Datagram>),
+/// What is made once, and stays: a stream may end listening, and listen again.
+enum Other {
+    Listening(Listening),
+    Datagram(Datagram),
+}
+
+/// What a socket is at the moment.
+#[derive(Clone, Copy)]
+enum Role<'a> {
+    Stream(&'a Stream),
+    Listening(&'a Listening),
+    Datagram(&'a Datagram),
 }
 
 impl Socket {
@@ -82,8 +91,24 @@ impl Socket {
             net,
             domain,
             kind,
-            role: OnceLock::new(),
+            stream: Stream::idle(),
+            other: OnceLock::new(),
             fresh: mutex(&locks::FRESH, Fresh::default()),
+        }
+    }
+
+    /// What it is at the moment; `None`: neither connects, nor listens, nor was ever bound.
+    #[inline]
+    fn role(&self) -> Option<Role<'_>> {
+        let phase = self.stream.phase();
+        if phase == Phase::Connection {
+            return Some(Role::Stream(&self.stream));
+        }
+        match self.other.get()?.as_ref() {
+            Other::Listening(listening) => {
+                (phase == Phase::Listening).then_some(Role::Listening(listening))
+            }
+            Other::Datagram(datagram) => Some(Role::Datagram(datagram)),
         }
     }
 
@@ -92,16 +117,50 @@ impl Socket {
     /// # Errors
     /// `AddrInUse`, `AddrNotAvailable`, `InvalidInput` (bound already), EAFNOSUPPORT.
     pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
+        if address.is_ipv4() != (self.domain == Domain::V4) {
+            return Err(error(libc::EAFNOSUPPORT));
+        }
         let address = self.inward(address)?;
         let mut fresh = self.fresh.lock();
-        if fresh.binding().is_some() || self.role.get().is_some() {
+        if let Some(Role::Stream(stream)) = self.role()
+            && stream.is_over(self.stack())
+        {
+            self.release_ended(stream, &mut fresh);
+        } else if fresh.binding().is_some() || matches!(self.role(), Some(Role::Stream(_))) {
+            return Err(error(libc::EINVAL));
+        }
+        if fresh.binding().is_some() {
             return Err(error(libc::EINVAL));
         }
         self.bind_fresh(&mut fresh, address)?;
+        if address.port() != 0 {
+            fresh.port_is_named();
+        }
         if self.kind == Kind::Datagram {
             self.open_datagram(&fresh)?;
         }
         Ok(())
+    }
+
+    /// Binds to a port that is free, and to the address that bind(2) named before, if it did.
+    fn bind_any(&self, fresh: &mut Fresh) -> io::Result<()> {
+        let any = SocketAddr::new(self.wildcard(), 0);
+        self.bind_fresh(fresh, fresh.source().unwrap_or(any))
+    }
+
+    /// A connection is over: with it goes its port, as in Linux, where it may be another's already.
+    fn release_ended(&self, stream: &Stream, fresh: &mut Fresh) {
+        let port = stream.local(self.stack()).map(|local| local.port());
+        if port == Some(fresh.last_port()) {
+            self.release(fresh);
+        }
+    }
+
+    /// Gives up the port, unless bind(2) named it.
+    fn release(&self, fresh: &mut Fresh) {
+        if let Some(id) = fresh.unbind() {
+            self.stack().directory.release(id);
+        }
     }
 
     fn bind_fresh(&self, fresh: &mut Fresh, address: SocketAddr) -> io::Result<()> {
@@ -133,7 +192,7 @@ impl Socket {
             return Err(error(libc::EOPNOTSUPP));
         }
         let mut fresh = self.fresh.lock();
-        match self.role.get() {
+        match self.role() {
             None => {}
             Some(Role::Listening(listening)) => {
                 listening.set_backlog(self.stack(), backlog);
@@ -142,14 +201,19 @@ impl Socket {
             Some(_) => return Err(error(libc::EINVAL)),
         }
         if fresh.binding().is_none() {
-            self.bind_fresh(&mut fresh, SocketAddr::new(self.wildcard(), 0))?;
+            self.bind_any(&mut fresh)?;
         }
         let Some((id, _)) = fresh.binding() else {
             return Err(error(libc::EINVAL));
         };
         self.stack().directory.listen(id).map_err(error)?;
-        let listening = Listening::open(self.stack(), backlog, &fresh)?;
-        let _ = self.role.set(Role::Listening(Box::new(listening)));
+        if let Some(Other::Listening(listening)) = self.other.get().map(Box::as_ref) {
+            listening.again(self.stack(), backlog, &fresh);
+        } else {
+            let listening = Listening::open(self.stack(), backlog, &fresh)?;
+            let _ = self.other.set(Box::new(Other::Listening(listening))); // `fresh` is locked
+        }
+        self.stream.listens();
         Ok(())
     }
 
@@ -162,59 +226,91 @@ impl Socket {
         self.connect_as(address, fast)
     }
 
+    /// What connect(2) says whatever the address is: of a stream that was connected, connects or listens; `None`: of another the address
+    /// decides. (A datagram socket gets a port by it, as in Linux.)
+    pub fn connect_again(&self) -> Option<io::Result<()>> {
+        let mut fresh = self.fresh.lock();
+        match self.role() {
+            Some(Role::Stream(stream)) => {
+                let result = stream.connect_again(self.stack()).map_err(error);
+                if self.role().is_none() {
+                    self.release_ended(stream, &mut fresh);
+                }
+                Some(result)
+            }
+            Some(Role::Listening(_)) => Some(Err(error(libc::EISCONN))),
+            None if self.kind == Kind::Stream => None,
+            Some(Role::Datagram(_)) | None => self.bind_datagram(&mut fresh).err().map(Err),
+        }
+    }
+
     fn connect_as(&self, address: SocketAddr, fast: bool) -> io::Result<()> {
+        if let Some(result) = self.connect_again() {
+            return result;
+        }
         let mut remote = self.inward(address)?;
         if remote.ip().is_unspecified() {
-            // As everyone does: to this host itself.
-            let own = self
-                .stack()
-                .host
-                .source_for_family(remote.ip())
-                .ok_or_else(|| error(libc::ENETUNREACH))?;
-            remote.set_ip(own);
+            remote.set_ip(self.this_host(remote.ip())?);
         }
         let mut fresh = self.fresh.lock();
+        let refusal = if address.is_ipv4() {
+            libc::EAFNOSUPPORT
+        } else {
+            libc::ENETUNREACH
+        };
+        self.may_reach(&fresh, remote, refusal)?;
         if self.kind == Kind::Datagram {
-            return self.connect_datagram(&mut fresh, Some(remote));
+            return self.connect_datagram(&mut fresh, remote);
         }
         if remote.ip().is_multicast()
-            || remote.port() == 0
             || remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST)
             || self.stack().host.is_broadcast(remote.ip())
         {
             return Err(error(libc::EADDRNOTAVAIL)); // RFC 9293 MUST-46
         }
-        match self.role.get() {
-            Some(Role::Stream(stream)) => {
-                match stream.connect_again(self.stack(), remote, &fresh) {
-                    Some(result) => result,
-                    None => Err(error(libc::EINPROGRESS)),
-                }
-            }
-            Some(_) => Err(error(libc::EISCONN)),
-            None => {
-                let bound = fresh.binding().map(|(_, address)| address);
-                let stream = Stream::open(self.stack(), bound, remote, &fresh, fast)?;
-                stream.begin(self.stack(), &fresh);
-                let is_held = fast && stream.is_held(self.stack());
-                let _ = self.role.set(Role::Stream(stream));
-                if is_held {
-                    return Ok(());
-                }
-                Err(error(libc::EINPROGRESS))
-            }
+        let stream = &self.stream;
+        if stream.phase() != Phase::Idle {
+            return Err(error(libc::EALREADY)); // another thread was first
         }
+        stream.connect(self.stack(), remote, &fresh, fast)?;
+        if fast && stream.is_held(self.stack()) {
+            return Ok(());
+        }
+        Err(error(libc::EINPROGRESS))
     }
 
-    /// connect(2) with AF_UNSPEC on a datagram socket: forgets its peer.
+    /// connect(2) with AF_UNSPEC: a datagram socket forgets its peer; a connection is reset, a listener closed, and the socket may do
+    /// either again. A port that bind(2) did not name is given up.
     ///
     /// # Errors
-    /// `Unsupported` for a stream.
+    /// For a datagram socket, as connect.
     pub fn disconnect(&self) -> io::Result<()> {
-        if self.kind == Kind::Stream {
-            return Err(error(libc::EOPNOTSUPP));
+        let mut fresh = self.fresh.lock();
+        if self.kind == Kind::Datagram {
+            return self.disconnect_datagram(&mut fresh);
         }
-        self.connect_datagram(&mut self.fresh.lock(), None)
+        self.disconnect_stream(&mut fresh);
+        Ok(())
+    }
+
+    fn disconnect_stream(&self, fresh: &mut Fresh) {
+        fresh.shut = (false, false);
+        match self.role() {
+            Some(Role::Stream(stream)) if stream.is_over(self.stack()) => {
+                self.release_ended(stream, fresh);
+                stream.disconnect(self.stack());
+            }
+            Some(Role::Stream(stream)) => {
+                self.release(fresh);
+                stream.disconnect(self.stack());
+            }
+            Some(Role::Listening(listening)) => {
+                self.release(fresh);
+                self.stream.rests(); // before those who wait are woken, by the shard's lock
+                listening.shut(self.stack());
+            }
+            Some(Role::Datagram(_)) | None => {}
+        }
     }
 
     /// accept(2) without waiting.
@@ -222,7 +318,7 @@ impl Socket {
     /// # Errors
     /// `WouldBlock`, `InvalidInput` if it does not listen.
     pub fn accept(&self) -> io::Result<(Self, SocketAddr)> {
-        let Some(Role::Listening(listening)) = self.role.get() else {
+        let Some(Role::Listening(listening)) = self.role() else {
             return Err(error(libc::EINVAL));
         };
         let Some((stream, remote)) = listening.accept(self.stack()) else {
@@ -244,7 +340,8 @@ impl Socket {
             net: self.net.clone(),
             domain: self.domain,
             kind: Kind::Stream,
-            role: OnceLock::from(Role::Stream(stream)),
+            stream,
+            other: OnceLock::new(),
             fresh: mutex(&locks::FRESH, inherited),
         };
         Ok((socket, remote))
@@ -256,10 +353,14 @@ impl Socket {
     /// `WouldBlock`, `NotConnected`, `BrokenPipe`, EMSGSIZE, ENETUNREACH, or the pending error.
     #[inline]
     pub fn send(&self, buffers: &[IoSlice<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream.send(self.stack(), buffers, None).map_err(error),
-            None if self.kind == Kind::Stream => Err(error(libc::EPIPE)),
-            Some(Role::Listening(_)) => Err(error(libc::EPIPE)),
+            None if self.kind == Kind::Stream => {
+                Err(self.take_error().unwrap_or_else(|| error(libc::EPIPE)))
+            }
+            Some(Role::Listening(_)) => {
+                Err(self.take_error().unwrap_or_else(|| error(libc::EPIPE)))
+            }
             _ => self.send_message(buffers, to, &SendInfo::default()),
         }
     }
@@ -269,7 +370,7 @@ impl Socket {
     /// # Errors
     /// As there; `Unsupported` for a datagram.
     pub fn send_urgent(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream.send_urgent(self.stack(), buffers).map_err(error),
             _ if self.kind == Kind::Datagram => Err(error(libc::EOPNOTSUPP)),
             _ => Err(error(libc::EPIPE)),
@@ -278,7 +379,7 @@ impl Socket {
 
     /// SIOCATMARK: whether the next byte of a stream is the urgent one.
     pub fn is_at_mark(&self) -> bool {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream.is_at_mark(self.stack()),
             _ => false,
         }
@@ -299,7 +400,7 @@ impl Socket {
         buffers: &mut [IoSliceMut<'_>],
         flags: ReceiveFlags,
     ) -> io::Result<Received> {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => {
                 let len = stream
                     .receive(self.stack(), buffers, flags, None)
@@ -309,7 +410,11 @@ impl Socket {
             Some(Role::Datagram(_)) => self.receive_datagram(buffers, flags),
             Some(Role::Listening(_)) => Err(error(libc::ENOTCONN)),
             None if self.kind == Kind::Datagram => Err(error(libc::EAGAIN)),
-            None => Err(error(libc::ENOTCONN)),
+            None => match self.take_error() {
+                Some(pending) => Err(pending),
+                None if self.fresh.lock().shut.0 => Ok(Received::stream(0)),
+                None => Err(error(libc::ENOTCONN)),
+            },
         }
     }
 
@@ -319,10 +424,27 @@ impl Socket {
     /// `NotConnected`.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let (read, write) = (how != Shutdown::Write, how != Shutdown::Read);
-        match self.role.get() {
+        let mut fresh = self.fresh.lock();
+        match self.role() {
+            Some(Role::Stream(stream)) if stream.is_connecting(self.stack()) => {
+                self.disconnect_stream(&mut fresh);
+                Ok(())
+            }
             Some(Role::Stream(stream)) => stream.shutdown(self.stack(), read, write).map_err(error),
-            Some(Role::Datagram(datagram)) => datagram.shutdown(self.stack(), read).map_err(error),
-            Some(Role::Listening(_)) | None => Err(error(libc::ENOTCONN)),
+            Some(Role::Datagram(datagram)) => {
+                datagram.shutdown(self.stack(), read, write).map_err(error)
+            }
+            Some(Role::Listening(_)) => {
+                if read {
+                    self.disconnect_stream(&mut fresh);
+                }
+                Ok(())
+            }
+            None => {
+                // As Linux: it has an effect all the same.
+                fresh.shut = (fresh.shut.0 || read, fresh.shut.1 || write);
+                Err(error(libc::ENOTCONN))
+            }
         }
     }
 
@@ -334,7 +456,7 @@ impl Socket {
         flags: ReceiveFlags,
         waker: &Waker,
     ) -> io::Result<usize> {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream
                 .receive(self.stack(), buffers, flags, Some(waker))
                 .map_err(error),
@@ -344,7 +466,7 @@ impl Socket {
 
     /// The same for [`send`](Self::send).
     fn send_or_wait(&self, buffers: &[IoSlice<'_>], waker: &Waker) -> io::Result<usize> {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream
                 .send(self.stack(), buffers, Some(waker))
                 .map_err(error),
@@ -354,17 +476,19 @@ impl Socket {
 
     /// SO_ERROR: takes the pending error.
     pub fn take_error(&self) -> Option<io::Error> {
-        let errno = match self.role.get()? {
-            Role::Stream(stream) => stream.take_error(self.stack()),
-            Role::Listening(_) => None,
-            Role::Datagram(datagram) => datagram.take_error(self.stack()),
+        let errno = match self.role() {
+            Some(Role::Datagram(datagram)) => datagram.take_error(self.stack()),
+            // One that was disconnected says so once, whatever became of it.
+            Some(Role::Stream(_) | Role::Listening(_)) | None => {
+                self.stream.take_error(self.stack())
+            }
         };
         errno.map(error)
     }
 
     /// FIONREAD: bytes of a stream, or of the first datagram.
     pub fn available(&self) -> usize {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream.available(self.stack()),
             Some(Role::Datagram(datagram)) => datagram.available(self.stack()),
             _ => 0,
@@ -373,7 +497,7 @@ impl Socket {
 
     /// SIOCOUTQ: bytes not yet acknowledged.
     pub fn unacknowledged(&self) -> usize {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream.unacknowledged(self.stack()),
             _ => 0,
         }
@@ -391,7 +515,7 @@ impl Socket {
 
     /// How many bytes a stream takes at this moment; `None` where sending says why it takes none.
     pub fn send_room(&self) -> Option<usize> {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream.send_room(self.stack()),
             _ => None,
         }
@@ -399,7 +523,7 @@ impl Socket {
 
     /// TCP_INQ: what can be read without a wait, and 1 for the end of the stream, once it came.
     pub fn unread(&self) -> usize {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream.unread(self.stack()),
             _ => 0,
         }
@@ -414,7 +538,7 @@ impl Socket {
 
     /// A stream's send took what it takes: its last byte gets these time stamps, for [`take_notice`](Self::take_notice).
     pub fn stamp_send(&self, request: StampRequest) {
-        if let Some(Role::Stream(stream)) = self.role.get() {
+        if let Some(Role::Stream(stream)) = self.role() {
             let now = self.stack().clock.now();
             stream.hold(self.stack(), |shard, number| {
                 shard.tcp_stamp(number, request, now);
@@ -424,7 +548,7 @@ impl Socket {
 
     /// Identifiers of a stream's time stamps count from here: the first byte that is not acknowledged, or the next to be written.
     pub fn number_stamps(&self, from_end: bool) {
-        if let Some(Role::Stream(stream)) = self.role.get() {
+        if let Some(Role::Stream(stream)) = self.role() {
             stream.hold(self.stack(), |shard, number| {
                 shard.tcp_number_stamps(number, from_end);
             });
@@ -433,14 +557,14 @@ impl Socket {
 
     /// A stream's send with MSG_ZEROCOPY returned: it is told of as done, since what is sent is copied.
     pub fn complete_zero_copy(&self) {
-        if let Some(Role::Stream(stream)) = self.role.get() {
+        if let Some(Role::Stream(stream)) = self.role() {
             stream.hold(self.stack(), |shard, number| shard.tcp_copied(number));
         }
     }
 
     /// MSG_ERRQUEUE of a stream: what there is to tell of its sends.
     pub fn take_notice(&self) -> Option<Notice> {
-        let Some(Role::Stream(stream)) = self.role.get() else {
+        let Some(Role::Stream(stream)) = self.role() else {
             return None;
         };
         let now = self.stack().clock.now();
@@ -456,7 +580,7 @@ impl Socket {
 
     /// TCP_INFO's facts for a stream.
     pub fn tcp_info(&self) -> Option<proto::tcp::Info> {
-        match self.role.get()? {
+        match self.role()? {
             Role::Stream(stream) => stream.info(self.stack()),
             _ => None,
         }
@@ -464,7 +588,7 @@ impl Socket {
 
     /// TCP_INFO as Linux's `struct tcp_info` has it, up to `tcpi_total_rto_time`; `None` for datagrams.
     pub fn tcp_info_as_linux(&self) -> Option<[u8; TCP_INFO_LEN]> {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => {
                 let info = stream.info(self.stack())?;
                 let pace_max = self.fresh.lock().pacing_limit();
@@ -492,7 +616,7 @@ impl Socket {
 
     /// Whether listen(2) was called.
     pub fn is_listening(&self) -> bool {
-        matches!(self.role.get(), Some(Role::Listening(_)))
+        matches!(self.role(), Some(Role::Listening(_)))
     }
 
     /// The stack it lives on.
@@ -504,12 +628,12 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.leave_groups();
-        match self.role.get() {
-            Some(Role::Stream(stream)) => stream.close(self.stack()),
-            Some(Role::Listening(listening)) => listening.close(self.stack()),
-            Some(Role::Datagram(datagram)) => datagram.close(self.stack()),
+        match self.other.get().map(Box::as_ref) {
+            Some(Other::Listening(listening)) => listening.close(self.stack()),
+            Some(Other::Datagram(datagram)) => datagram.close(self.stack()),
             None => {}
         }
+        self.stream.close(self.stack());
         if let Some((id, _)) = self.fresh.get_mut().binding() {
             self.stack().directory.release(id);
         }

@@ -436,7 +436,7 @@ impl Socket {
         }
         let settings = Arc::new(settings);
         fresh.multicast = Some(settings.clone());
-        if let Some(Role::Datagram(datagram)) = self.role.get() {
+        if let Some(Role::Datagram(datagram)) = self.role() {
             datagram.set_multicast(stack, &settings);
         }
         Ok(())

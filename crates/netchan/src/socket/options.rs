@@ -122,13 +122,13 @@ impl Socket {
 
     /// Whether an option's value is in range, and not too late.
     fn check_option(&self, option: SocketOption) -> io::Result<()> {
-        let late = self.role.get().is_some() || self.fresh.lock().binding().is_some();
+        let late = self.role().is_some() || self.fresh.lock().binding().is_some();
         match option {
             SocketOption::V6Only(_) if late => return Err(error(libc::EINVAL)),
             SocketOption::MaxSegment(bytes) if bytes > 0 && !MAX_SEGMENT.contains(&bytes) => {
                 return Err(error(libc::EINVAL));
             }
-            SocketOption::WindowClamp(0) if self.role.get().is_some() => {
+            SocketOption::WindowClamp(0) if self.role().is_some() => {
                 return Err(error(libc::EINVAL));
             }
             SocketOption::FastOpenConnect(true)
@@ -136,11 +136,11 @@ impl Socket {
             {
                 return Err(error(libc::EOPNOTSUPP));
             }
-            SocketOption::FastOpenConnect(_) if self.role.get().is_some() => {
+            SocketOption::FastOpenConnect(_) if self.role().is_some() => {
                 return Err(error(libc::EINVAL));
             }
             SocketOption::FastOpen(_) | SocketOption::FastOpenNoCookie(_)
-                if matches!(self.role.get(), Some(Role::Stream(_))) =>
+                if matches!(self.role(), Some(Role::Stream(_))) =>
             {
                 return Err(error(libc::EINVAL));
             }
@@ -176,7 +176,7 @@ impl Socket {
         fresh.set_key(option)?;
         fresh.apply(option);
         let fresh = &*fresh;
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => {
                 let now = self.stack().clock.now();
                 let tcp = &self.stack().host.tcp;
@@ -211,7 +211,7 @@ impl Socket {
         let stack = self.stack();
         let fresh = self.fresh.lock(); // to the end, as in `set_option`
         let corked = fresh.corked(&stack.host);
-        if let Some(Role::Stream(stream)) = self.role.get() {
+        if let Some(Role::Stream(stream)) = self.role() {
             stream.with(stack, |socket| socket.connection.set_cork(more || corked));
         }
     }
@@ -225,13 +225,13 @@ impl Socket {
         if is_secret || !self.has(like) {
             return Err(error(libc::ENOPROTOOPT));
         }
-        if let (SocketOption::MaxSegment(_), Some(Role::Stream(stream))) = (like, self.role.get())
+        if let (SocketOption::MaxSegment(_), Some(Role::Stream(stream))) = (like, self.role())
             && let Some(mss) = stream.send_mss(self.stack())
         {
             return Ok(SocketOption::MaxSegment(mss));
         }
         // Where it never said, the stack's setting of when it was opened counts, which may be another by now.
-        if let (SocketOption::Congestion(_), Some(Role::Stream(stream))) = (like, self.role.get())
+        if let (SocketOption::Congestion(_), Some(Role::Stream(stream))) = (like, self.role())
             && let Some(info) = stream.info(self.stack())
         {
             return Ok(SocketOption::Congestion(info.sending.congestion));

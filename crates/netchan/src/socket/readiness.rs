@@ -38,14 +38,25 @@ impl std::ops::BitOr for Readiness {
 impl Socket {
     /// What it is ready for at this moment.
     pub fn readiness(&self) -> Readiness {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream.readiness(self.stack()),
             Some(Role::Listening(listening)) => listening.readiness(self.stack()),
             Some(Role::Datagram(datagram)) => datagram.readiness(self.stack()),
             None if self.kind == Kind::Datagram => Readiness::WRITABLE,
-            // As Linux says of a stream that was never connected.
-            None => Readiness::WRITABLE | Readiness::HANGUP,
+            None => self.idle_readiness(),
         }
+    }
+
+    /// As Linux says of a stream that is not connected.
+    fn idle_readiness(&self) -> Readiness {
+        let mut ready = Readiness::WRITABLE | Readiness::HANGUP;
+        if self.fresh.lock().shut.0 {
+            ready = ready | Readiness::READABLE | Readiness::READ_HANGUP;
+        }
+        if self.stream.has_error(self.stack()) {
+            ready = ready | Readiness::ERROR;
+        }
+        ready
     }
 
     /// Wakes `waker` once when any of `interest` (errors and hang-ups always) may hold; at once where it holds already.
@@ -65,7 +76,7 @@ impl Socket {
 
     /// The one shard where it lives, if there is one.
     pub(super) fn shard(&self) -> Option<usize> {
-        match self.role.get()? {
+        match self.role()? {
             Role::Stream(stream) => Some(stream.shard()),
             Role::Datagram(datagram) => datagram.shard(),
             Role::Listening(_) => None,
@@ -74,7 +85,7 @@ impl Socket {
 
     /// The same, whoever turns the shard.
     pub(super) fn register_in_place(&self, interest: Readiness, waker: &Waker) -> bool {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream.register(self.stack(), interest, waker),
             Some(Role::Listening(listening)) => listening.register(self.stack(), interest, waker),
             Some(Role::Datagram(datagram)) => datagram.register(self.stack(), interest, waker),
@@ -84,7 +95,7 @@ impl Socket {
 
     /// Forgets `waker`.
     pub fn deregister(&self, waker: &Waker) {
-        match self.role.get() {
+        match self.role() {
             Some(Role::Stream(stream)) => stream.deregister(self.stack(), waker),
             Some(Role::Listening(listening)) => listening.deregister(self.stack(), waker),
             Some(Role::Datagram(datagram)) => datagram.deregister(self.stack(), waker),

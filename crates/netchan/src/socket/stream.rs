@@ -16,15 +16,31 @@ use crate::{
     steer::flow::FlowKey,
 };
 
-/// A connection: the shard where it lives, and its number there.
+/// A connection: the shard where it lives, and its number there. Or a listener, or neither, having been one of them.
 pub(super) struct Stream {
-    /// [`Place`], in one word: the number of one connection with the shard of another would be a third one. Changes only in connect(2),
-    /// while the socket's lock is held. With [`REPORTED`].
+    /// [`Place`], in one word: the number of one connection with the shard of another would be a third one. Changes only
+    /// while the socket's lock is held. With the flags below.
     place: AtomicU64,
 }
 
 /// A connect has answered that it is done.
 const REPORTED: u64 = 1 << 63;
+/// It is no connection any more; the place is that of the last one, which is kept until another takes it, so that a call that runs
+/// beside this one meets no stranger's.
+const IDLE: u64 = 1 << 62;
+/// It listens.
+const LISTENS: u64 = 1 << 61;
+/// shutdown(2) found it closed before connect had told so: as Linux, only connect with AF_UNSPEC leads out of this.
+const BROKEN: u64 = 1 << 60;
+const FLAGS: u64 = REPORTED | IDLE | LISTENS | BROKEN;
+
+/// What a stream is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Connection,
+    Listening,
+    Idle,
+}
 
 /// Where a connection lives, and which it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +60,22 @@ impl Place {
     #[allow(clippy::cast_possible_truncation)] // the lower half
     const fn unpacked(packed: u64) -> Self {
         Self {
-            shard: ((packed & !REPORTED) >> 32) as usize,
+            shard: ((packed & !FLAGS) >> 32) as usize,
             number: packed as u32,
         }
     }
 
+    /// The number of no connection.
+    const NOWHERE: Self = Self {
+        shard: 0,
+        number: u32::MAX,
+    };
+
     /// The application lets go of it.
     fn close(self, stack: &Stack) {
+        if self == Self::NOWHERE {
+            return;
+        }
         stack.with_shard(self.shard, |shard, now| shard.tcp_close(self.number, now));
     }
 }
@@ -63,58 +88,110 @@ impl Stream {
         }
     }
 
-    /// Starts to connect.
-    pub fn open(
-        stack: &Stack,
-        bound: Option<SocketAddr>,
-        remote: SocketAddr,
-        fresh: &Fresh,
-        fast: bool,
-    ) -> io::Result<Self> {
-        let (shard, number) = start(stack, bound, remote, fresh, fast)?;
-        Ok(Self::at(shard, number, false))
+    /// Neither a connection nor a listener.
+    pub fn idle() -> Self {
+        Self {
+            place: AtomicU64::new(Place::NOWHERE.packed() | IDLE),
+        }
     }
 
-    /// connect(2) on a socket that was connected or connects; `None`: the last attempt failed, and a new one has begun. `fresh` is locked.
-    pub fn connect_again(
+    #[inline]
+    pub fn phase(&self) -> Phase {
+        let place = self.place.load(Relaxed); // as everywhere here
+        if place & (IDLE | LISTENS) == 0 {
+            Phase::Connection
+        } else if place & LISTENS != 0 {
+            Phase::Listening
+        } else {
+            Phase::Idle
+        }
+    }
+
+    /// Starts to connect. `fresh` is locked.
+    pub fn connect(
         &self,
         stack: &Stack,
         remote: SocketAddr,
         fresh: &Fresh,
-    ) -> Option<io::Result<()>> {
+        fast: bool,
+    ) -> io::Result<()> {
+        let (shard, number) = start(stack, fresh.source(), remote, fresh, fast)?;
+        let old = self.place();
+        // Relaxed: `fresh` is locked; a call that runs beside this one meets the old connection or the new one.
+        self.place.store(Place { shard, number }.packed(), Relaxed);
+        // Its place is taken by others from now on: nobody is sent there any more.
+        old.close(stack);
+        self.begin(stack, fresh);
+        if fresh.shut.0 {
+            // That nothing may be read was said before there was anything.
+            let _ = stack.with_shard(shard, |shard, _| shard.tcp_shut_reading(number));
+        }
+        Ok(())
+    }
+
+    /// It listens from now on. `fresh` is locked, here and below.
+    pub fn listens(&self) {
+        self.set_phase(LISTENS);
+    }
+
+    /// It is nothing from now on.
+    pub fn rests(&self) {
+        self.set_phase(IDLE);
+    }
+
+    fn set_phase(&self, flag: u64) {
+        let place = self.place.load(Relaxed) & !FLAGS;
+        self.place.store(place | flag, Relaxed); // what is read through it stands under locks, or in a `OnceLock`
+    }
+
+    /// connect(2) with AF_UNSPEC: resets the connection.
+    pub fn disconnect(&self, stack: &Stack) {
+        self.rests(); // before those who wait are woken, by the shard's lock
+        let Place { shard, number } = self.place();
+        stack.with_shard(shard, |shard, now| shard.tcp_disconnect(number, now));
+    }
+
+    /// Whether the handshake is still under way.
+    pub fn is_connecting(&self, stack: &Stack) -> bool {
+        self.hold(stack, |shard, number| {
+            (shard.tcp(number)).is_some_and(|s| !s.was_open() && !s.is_over())
+        })
+    }
+
+    /// Whether the connection is closed.
+    pub fn is_over(&self, stack: &Stack) -> bool {
+        self.hold(stack, |shard, number| {
+            shard.tcp(number).is_none_or(TcpSocket::is_over)
+        })
+    }
+
+    /// connect(2) on a socket that was connected or connects. `fresh` is locked. The failure of the last attempt is told
+    /// once; then the socket may connect again.
+    pub fn connect_again(&self, stack: &Stack) -> Result<(), i32> {
+        let flags = self.place.load(Relaxed);
+        if flags & BROKEN != 0 {
+            return Err(libc::EINVAL);
+        }
+        if flags & REPORTED != 0 {
+            return Err(libc::EISCONN);
+        }
         let Place { shard, number } = self.place();
         let state = stack.with_shard_fresh(shard, |shard, _| {
             let socket = shard.tcp(number)?;
-            if socket.connection.is_held() {
-                return Some(((true, false), None)); // connected, as far as anyone was told
-            }
-            let facts = (socket.was_open(), socket.is_over());
-            Some((facts, shard.tcp_take_error(number)))
+            let is_held = socket.connection.is_held(); // connected, as far as anyone was told
+            Some((is_held || socket.was_open(), socket.is_over()))
         });
         match state {
-            Some((_, Some(errno))) => return Some(Err(error(errno))),
-            Some(((true, _), None)) => {
-                let told = self.report();
-                return Some(if told {
-                    Err(error(libc::EISCONN))
-                } else {
-                    Ok(())
-                });
+            Some((true, false)) => {
+                self.report();
+                Ok(())
             }
-            Some(((false, false), None)) => return Some(Err(error(libc::EALREADY))),
-            _ => {}
-        }
-        let bound = fresh.binding().map(|(_, address)| address);
-        match start(stack, bound, remote, fresh, false) {
-            Ok((shard, number)) => {
-                let old = self.place();
-                // Relaxed: `fresh` is locked; a call that runs beside this one meets the old connection or the new one.
-                self.place.store(Place { shard, number }.packed(), Relaxed);
-                // Its place is taken by others from now on: nobody is sent there any more.
-                old.close(stack);
-                None
+            Some((false, false)) => Err(libc::EALREADY),
+            _ => {
+                let pending = self.take_error(stack);
+                self.disconnect(stack);
+                Err(pending.unwrap_or(libc::ECONNABORTED))
             }
-            Err(error) => Some(Err(error)),
         }
     }
 
@@ -247,8 +324,16 @@ impl Stream {
         });
     }
 
+    /// Of what does not connect.
     pub fn shutdown(&self, stack: &Stack, read: bool, write: bool) -> Result<(), i32> {
         let Place { shard, number } = self.place();
+        if self.is_over(stack) {
+            if self.place.load(Relaxed) & REPORTED == 0 {
+                self.place.fetch_or(BROKEN, Relaxed); // `fresh` is locked
+            }
+            return Err(libc::ENOTCONN);
+        }
+        self.report();
         stack.with_shard(shard, |shard, now| {
             shard.tcp_shutdown(number, read, write, now)
         })
@@ -275,6 +360,12 @@ impl Stream {
 
     pub fn take_error(&self, stack: &Stack) -> Option<i32> {
         self.hold(stack, |shard, number| shard.tcp_take_error(number))
+    }
+
+    pub fn has_error(&self, stack: &Stack) -> bool {
+        self.hold(stack, |shard, number| {
+            (shard.tcp(number)).is_some_and(|s| s.pending_error().is_some())
+        })
     }
 
     pub fn available(&self, stack: &Stack) -> usize {
@@ -407,7 +498,6 @@ fn start(
 
 /// A listener: a part of it in each shard.
 pub(super) struct Listening {
-    address: SocketAddr,
     /// Its number in each shard.
     parts: Vec<u32>,
     /// Where accept looks first: each shard gets its turn.
@@ -419,7 +509,6 @@ impl Listening {
         let Some(binding) = fresh.as_bound() else {
             return Err(error(libc::EINVAL));
         };
-        let address = binding.address;
         let backlog = backlog.min(limits::BACKLOG_MAX);
         let options = fresh.tcp_options();
         let mut parts = Vec::with_capacity(stack.cells.len());
@@ -431,7 +520,6 @@ impl Listening {
                 Some(part) => parts.push(part),
                 None => {
                     let so_far = Self {
-                        address,
                         parts,
                         next: AtomicUsize::new(0),
                     };
@@ -441,14 +529,28 @@ impl Listening {
             }
         }
         Ok(Self {
-            address,
             parts,
             next: AtomicUsize::new(0),
         })
     }
 
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    /// Nobody is heard any more; the parts stay.
+    pub fn shut(&self, stack: &Stack) {
+        for (shard, &part) in self.parts.iter().enumerate() {
+            stack.with_shard(shard, |shard, now| shard.shut_listener(part, now));
+        }
+    }
+
+    /// Listens again.
+    pub fn again(&self, stack: &Stack, backlog: usize, fresh: &Fresh) {
+        let Some(binding) = fresh.as_bound() else {
+            return;
+        };
+        let backlog = backlog.min(limits::BACKLOG_MAX);
+        let options = fresh.tcp_options();
+        self.each(stack, |shard, part| {
+            shard.listen_again(part, &binding, backlog, options.clone());
+        });
     }
 
     pub fn set_backlog(&self, stack: &Stack, backlog: usize) {
@@ -539,9 +641,9 @@ mod tests {
             for number in [0, 1, 1 << 31, u32::MAX] {
                 let place = Place { shard, number };
                 let packed = place.packed();
-                assert_eq!(packed & REPORTED, 0);
+                assert_eq!(packed & FLAGS, 0);
                 assert_eq!(Place::unpacked(packed), place);
-                assert_eq!(Place::unpacked(packed | REPORTED), place);
+                assert_eq!(Place::unpacked(packed | FLAGS), place);
             }
         }
     }

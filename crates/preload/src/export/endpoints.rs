@@ -122,6 +122,9 @@ pub unsafe extern "C-unwind" fn accept4(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let served = state::serve_int(fd, |live| endpoint::shutdown(live, how));
+    if served.is_none() && !state::SOCKETS.is_vacant(fd) {
+        endpoint::note_shutdown(fd, how);
+    }
     // SAFETY: numbers only.
     served.unwrap_or_else(|| unsafe { (real::SHUTDOWN.get())(fd, how) })
 }

@@ -196,6 +196,39 @@ static void half_closes(void) {
     close(fd);
 }
 
+static int shut_listener;
+
+static void *accept_one(void *arg) {
+    int *code = arg;
+    errno = 0;
+    int fd = accept(shut_listener, 0, 0);
+    *code = fd < 0 ? errno : 0;
+    if (fd >= 0) close(fd);
+    return 0;
+}
+
+/* How threaded servers end: who waits in accept is told. Then the socket listens again. */
+static void shuts_listener(void) {
+    int port, code = -1;
+    pthread_t thread;
+    shut_listener = listening(&port);
+    pthread_create(&thread, 0, accept_one, &code);
+    usleep(50000); /* it sleeps by then, mostly; if not, it finds the same */
+    CHECK(shutdown(shut_listener, SHUT_RDWR) == 0);
+    pthread_join(thread, 0);
+    CHECK(code == EINVAL);
+    struct pollfd p = {shut_listener, POLLIN, 0};
+    CHECK(poll(&p, 1, 0) == 1 && p.revents == POLLHUP);
+    CHECK(listen(shut_listener, 8) == 0);
+    struct sockaddr_in at;
+    socklen_t len = sizeof at;
+    CHECK(getsockname(shut_listener, (void *)&at, &len) == 0);
+    int order = call_back(ntohs(at.sin_port));
+    accept_one(&code);
+    CHECK(code == 0);
+    close(order), close(shut_listener);
+}
+
 void check_endpoints(void) {
     names();
     connects();
@@ -204,4 +237,5 @@ void check_endpoints(void) {
     binds();
     wildcard_to_loopback();
     half_closes();
+    shuts_listener();
 }

@@ -39,7 +39,7 @@ pub fn scratch() -> &'static Path {
 }
 
 /// Compiles `files` of tests/c into a program.
-fn compile(name: &str, files: &[&str]) -> PathBuf {
+pub fn compile(name: &str, files: &[&str]) -> PathBuf {
     let program = scratch().join(name);
     let status = Command::new("cc")
         .args(["-O1", "-w", "-D_FORTIFY_SOURCE=2", "-o"])

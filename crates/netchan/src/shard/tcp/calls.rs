@@ -191,18 +191,51 @@ impl Shard {
             return Err(libc::ENOTCONN);
         }
         if read {
-            socket.read_shut = true;
-            socket.wakers.wake(
-                Readiness::READABLE | Readiness::READ_HANGUP,
-                &mut self.woken,
-            );
+            self.tcp_shut_reading(number)?;
         }
         if write {
+            let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
             let events = socket.connection.shutdown();
             self.events(number, events | Events::WRITABLE, now);
             self.mark_dirty(number);
         }
         Ok(())
+    }
+
+    /// Later reads say end of stream.
+    ///
+    /// # Errors
+    /// ENOTCONN.
+    pub fn tcp_shut_reading(&mut self, number: u32) -> Result<(), i32> {
+        let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
+        socket.read_shut = true;
+        socket.wakers.wake(
+            Readiness::READABLE | Readiness::READ_HANGUP,
+            &mut self.woken,
+        );
+        Ok(())
+    }
+
+    /// connect(2) with AF_UNSPEC: an abort; the socket keeps the place, and ECONNRESET to tell once.
+    #[cold]
+    pub fn tcp_disconnect(&mut self, number: u32, now: Instant) {
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        let pending = socket.error;
+        let was_over = socket.is_over();
+        let events = socket.connection.abort();
+        socket.receive.clear(&mut self.pool);
+        self.memory_freed(None);
+        self.events(number, events | Events::CLOSED, now);
+        if let Some(socket) = self.tcp.get_mut(number) {
+            socket.error = if was_over {
+                pending
+            } else {
+                NonZero::new(libc::ECONNRESET)
+            };
+        }
+        self.mark_dirty(number);
     }
 
     /// The application lets go of a connection: a graceful close, or an abort where data would be lost unread (RFC 9293 SHLD-3)

@@ -27,7 +27,7 @@ impl TcpSocket {
         if self.end_of_stream() {
             ready = ready | Readiness::READ_HANGUP;
         }
-        let closed_for_writing = self.was_open && !self.connection.is_open_for_writing();
+        let closed_for_writing = over || (self.was_open && !self.connection.is_open_for_writing());
         // As Linux: writable once a third of the buffer is free; and where a write would answer at once with an error.
         if closed_for_writing
             || self.connection.is_held()

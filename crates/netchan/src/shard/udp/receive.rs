@@ -146,7 +146,8 @@ impl Shard {
             return Err(error);
         }
         let Some(from) = socket.queue.front().map(|first| first.from) else {
-            if socket.read_shut {
+            // As Linux: shut down is the end to a call that would wait.
+            if socket.read_shut && flags.enough {
                 return Ok(Received::stream(0));
             }
             return Err(libc::EAGAIN);

@@ -197,6 +197,9 @@ impl Shard {
             return Err(libc::EMSGSIZE);
         }
         let socket = self.udp.get_mut(number).ok_or(libc::EBADF)?;
+        if socket.write_shut {
+            return Err(socket.error.take().unwrap_or(libc::EPIPE));
+        }
         if info.more || socket.corked().0 {
             return self.udp_cork(number, to, info, buffers, now);
         }

@@ -36,10 +36,21 @@ pub(in crate::socket) struct Fresh {
     pub fast_connect: bool,
     urgent_inline: bool,
     fields: IpFields,
-    /// Id in the directory, and address.
-    binding: Option<Arc<(u64, SocketAddr)>>,
+    binding: Option<Arc<Bound>>,
+    /// shutdown(2) of what was neither connected nor anything else: reading, writing.
+    pub shut: (bool, bool),
     /// What nearly no socket sets: an accepted one shares it with its listener until it does.
     seldom: Option<Arc<Seldom>>,
+}
+
+/// What a socket is bound to.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    /// Its number in the directory; `None`: the port was given up.
+    id: Option<u64>,
+    address: SocketAddr,
+    /// bind(2) named the port: it stays when a connection ends.
+    names_port: bool,
 }
 
 /// Options that are set seldom: read through [`Fresh`], which makes a copy of its own when one is set.
@@ -113,7 +124,8 @@ impl Default for Seldom {
 impl Fresh {
     /// Id in the directory, and address, once it is bound.
     pub fn binding(&self) -> Option<(u64, SocketAddr)> {
-        self.binding.as_deref().copied()
+        let bound = self.binding.as_deref()?;
+        Some((bound.id?, bound.address))
     }
 
     /// The same for a shard.
@@ -129,7 +141,38 @@ impl Fresh {
 
     /// It is bound.
     pub fn bind(&mut self, id: u64, address: SocketAddr) {
-        self.binding = Some(Arc::new((id, address)));
+        let names_port = false;
+        let id = Some(id);
+        self.binding = Some(Arc::new(Bound {
+            id,
+            address,
+            names_port,
+        }));
+    }
+
+    /// bind(2) named the port.
+    pub fn port_is_named(&mut self) {
+        if let Some(bound) = &mut self.binding {
+            Arc::make_mut(bound).names_port = true;
+        }
+    }
+
+    /// The address to connect from: with a port, if it is bound.
+    pub fn source(&self) -> Option<SocketAddr> {
+        let bound = self.binding.as_deref()?;
+        let port = bound.id.map_or(0, |_| bound.address.port());
+        Some(SocketAddr::new(bound.address.ip(), port))
+    }
+
+    /// The port that it has, or had last.
+    pub fn last_port(&self) -> u16 {
+        (self.binding.as_deref()).map_or(0, |bound| bound.address.port())
+    }
+
+    /// Gives up the port, unless bind(2) named it, and keeps the address: the id to release.
+    pub fn unbind(&mut self) -> Option<u64> {
+        let bound = self.binding.as_mut().filter(|bound| !bound.names_port)?;
+        Arc::make_mut(bound).id.take()
     }
 
     /// What an accepted socket takes over from its listener: everything but the binding.
