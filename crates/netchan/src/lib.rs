@@ -47,7 +47,7 @@ pub mod trace;
 
 pub use clock::Clock;
 pub use net::{Builder, Net, Threads};
-pub use percore::checks;
+pub use percore::{checks, own, raw};
 pub use proto::tcp::{CongestionControl, EcnMode, Info as TcpInfo, State as TcpState};
 pub use regime::{Dispatch, Regime};
 pub use socket::{TcpListener, TcpStream, UdpSocket};

@@ -8,7 +8,6 @@ mod turn;
 
 use std::{
     net::{IpAddr, SocketAddr},
-    os::fd::OwnedFd,
     sync::{
         Arc,
         atomic::{
@@ -23,6 +22,7 @@ use std::{
 use percore::{
     doorbell::Doorbell,
     lock::{Mutex, mutex},
+    own::Own,
 };
 use proto::{
     tcp::{Connection, State},
@@ -136,7 +136,7 @@ pub(crate) struct Stack {
     pub control: Mutex<Option<Control>>,
     /// Keeps links that were handed over from other programs of the same run; its lock ends when it is closed.
     #[expect(dead_code, reason = "held, not read")]
-    pub claim: Option<OwnedFd>,
+    pub claim: Option<Own>,
 }
 
 impl Stack {

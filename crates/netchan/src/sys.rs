@@ -1,6 +1,18 @@
 //! System calls that no library wraps as the waiters need them.
 
-use std::{io, marker::PhantomData, mem::MaybeUninit, ptr, time::Duration};
+use std::{
+    io,
+    marker::PhantomData,
+    mem::MaybeUninit,
+    ptr,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use percore::raw;
+
+/// Bytes of the kernel's signal mask, with which the C library's begins: 64 signals.
+const KERNEL_MASK_LEN: usize = 8;
 
 /// No signal handler runs on this thread until this is dropped, except during a [`ppoll`] that is given it: so the end of that
 /// call tells of every signal. (A signal that comes while a waiter turns a shard would otherwise be forgotten, and the wait go on.)
@@ -36,6 +48,18 @@ impl Drop for SignalsHeld {
     }
 }
 
+/// Starts one of our threads. It takes no signal: handlers are the program's, and what the program blocks everywhere stays pending.
+///
+/// # Errors
+/// When the system has no thread left.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let _held = SignalsHeld::new(); // a thread begins with its maker's mask
+    thread::Builder::new().name(name.to_owned()).spawn(body)
+}
+
 /// ppoll(2), during which the signals in `held` are let in; `None` as the timeout waits for ever. The number of ready entries.
 ///
 /// # Errors
@@ -48,17 +72,23 @@ pub(crate) fn ppoll(
     if timeout.is_none_or(|t| !t.is_zero()) {
         percore::witness::sleeping("ppoll");
     }
-    let timeout = timeout.map(|t| libc::timespec {
+    let mut copy = timeout.map(|t| libc::timespec {
         tv_sec: t.as_secs().try_into().unwrap_or(libc::time_t::MAX),
         tv_nsec: t.subsec_nanos().into(),
     });
-    let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-    let count = libc::nfds_t::try_from(fds.len()).unwrap_or(0);
     let mask = held.map_or(ptr::null(), |held| &raw const held.before);
-    // SAFETY: `fds` is an array of `count` entries that the call may write; `timeout` and `mask` are null or point to values that
-    // outlive the call.
-    let n = unsafe { libc::ppoll(fds.as_mut_ptr(), count, timeout, mask) };
-    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    let arguments = [
+        fds.as_mut_ptr().expose_provenance(),
+        fds.len(),
+        copy.as_mut()
+            .map_or(0, |t| ptr::from_mut(t).expose_provenance()),
+        mask.expose_provenance(),
+        KERNEL_MASK_LEN,
+        0,
+    ];
+    // SAFETY: `fds` is an array that the call may write; timeout and mask are null or point to values that outlive the call. (The
+    // kernel writes what is left to the timeout.)
+    unsafe { raw::call(libc::SYS_ppoll, arguments) }
 }
 
 /// Eight random bytes from the system.

@@ -17,7 +17,7 @@ use crate::{
         wait::{asleep, ppoll, readable},
     },
     stack::{Core, Port, Stack},
-    watch,
+    sys, watch,
 };
 
 /// Starts a stack's threads.
@@ -69,7 +69,7 @@ fn spawn(
     let pulse = stack.watch.pulse(name, work, link, stack.clock.now());
     let own = stack.clone();
     let body = move || watch::run(&own, pulse, run);
-    let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
+    let thread = sys::spawn(name, body)?;
     stack.threads.lock().push(thread);
     Ok(())
 }

@@ -26,9 +26,9 @@ use crossbeam_utils::CachePadded;
 #[cfg(not(loom))]
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::{fmt, io, ptr::NonNull, time::Duration};
-#[cfg(not(loom))]
-pub use sys::socket_pair;
 use sys::{Deadline, Event, Futex};
+#[cfg(not(loom))]
+pub use sys::{reserve, socket_pair};
 
 /// Why a sleep on a futex ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

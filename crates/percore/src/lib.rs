@@ -23,6 +23,9 @@ pub mod lines;
 pub mod lock;
 pub mod operations;
 #[cfg(not(loom))]
+pub mod own;
+pub mod raw;
+#[cfg(not(loom))]
 mod region;
 pub mod ring;
 pub mod sched;

@@ -13,12 +13,15 @@ use std::{
     time::Duration,
 };
 
-use percore::lock::{Mutex, mutex};
+use percore::{
+    lock::{Mutex, mutex},
+    own::Own,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use super::{ANSWER_MAX, REQUEST_MAX, STACKS_MAX, TOPICS, make_private, own_directories, sweep};
-use crate::locks;
+use crate::{locks, sys};
 
 /// Clients served at a time; more wait in the listen queue.
 const CLIENTS_MAX: usize = 16;
@@ -34,7 +37,7 @@ static NAMING: Mutex<()> = mutex(&locks::NAMING, ());
 pub struct Control {
     path: PathBuf,
     pid: u32,
-    stop: UnixStream,
+    stop: Own<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -94,7 +97,7 @@ pub fn serve_in(
     start(listener, path, provider)
 }
 
-fn bind_in(directory: &Path) -> io::Result<(UnixListener, PathBuf)> {
+fn bind_in(directory: &Path) -> io::Result<(Own<UnixListener>, PathBuf)> {
     make_private(directory)?;
     let _naming = NAMING.lock();
     let pid = std::process::id();
@@ -111,7 +114,7 @@ fn bind_in(directory: &Path) -> io::Result<(UnixListener, PathBuf)> {
             }
             fs::remove_file(&path)?; // an earlier process had our number
         }
-        let listener = UnixListener::bind(&path)?;
+        let listener = Own::keep(UnixListener::bind(&path)?);
         listener.set_nonblocking(true)?;
         return Ok((listener, path));
     }
@@ -121,24 +124,21 @@ fn bind_in(directory: &Path) -> io::Result<(UnixListener, PathBuf)> {
 }
 
 fn start(
-    listener: UnixListener,
+    listener: Own<UnixListener>,
     path: PathBuf,
     provider: impl Fn(&str) -> Option<Value> + Send + 'static,
 ) -> io::Result<Control> {
     let (stop, stopped) = UnixStream::pair()?;
+    let (stop, stopped) = (Own::keep(stop), Own::keep(stopped));
     let since = percore::clock::now_ns();
-    let thread = thread::Builder::new()
-        .name("netchan-control".to_owned())
-        .spawn(move || {
-            Server {
-                listener,
-                stopped,
-                provider,
-                since,
-                clients: Vec::new(),
-            }
-            .run();
-        })?;
+    let server = Server {
+        listener,
+        stopped,
+        provider,
+        since,
+        clients: Vec::new(),
+    };
+    let thread = sys::spawn("netchan-control", || server.run())?;
     Ok(Control {
         path,
         pid: std::process::id(),
@@ -148,15 +148,15 @@ fn start(
 }
 
 struct Server<P> {
-    listener: UnixListener,
-    stopped: UnixStream,
+    listener: Own<UnixListener>,
+    stopped: Own<UnixStream>,
     provider: P,
     since: u64,
     clients: Vec<Client>,
 }
 
 struct Client {
-    stream: UnixStream,
+    stream: Own<UnixStream>,
     request: Vec<u8>,
     answer: Vec<u8>,
     sent: usize,
@@ -229,7 +229,7 @@ impl<P: Fn(&str) -> Option<Value>> Server<P> {
             let deadline = percore::clock::now_ns()
                 .saturating_add(u64::try_from(CLIENT_TIME.as_nanos()).unwrap_or(u64::MAX));
             self.clients.push(Client {
-                stream,
+                stream: Own::keep(stream),
                 request: Vec::new(),
                 answer: Vec::new(),
                 sent: 0,

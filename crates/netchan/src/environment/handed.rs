@@ -14,6 +14,7 @@ use std::{
     path::Path,
 };
 
+use percore::own::Own;
 use rustix::{
     fs::{FlockOperation, MemfdFlags},
     io::FdFlags,
@@ -35,7 +36,7 @@ const CONFIG_MAX: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Handed {
     /// Locked as long as it is open.
-    pub claim: Option<OwnedFd>,
+    pub claim: Option<Own>,
     /// The configuration file's text, which this user may not be allowed to read.
     pub config: Option<String>,
     /// Descriptors of each link, in the order in which links are named.
@@ -164,7 +165,7 @@ pub(super) fn take(value: &str) -> io::Result<Handed> {
         ..Handed::default()
     };
     if let Some(claim) = claim {
-        let claim = take_over(claim);
+        let claim = Own::stay(take_over(claim));
         if rustix::fs::fcntl_lock(&claim, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(busy());
         }
@@ -180,7 +181,8 @@ pub(super) fn take(value: &str) -> io::Result<Handed> {
         let link = found.unwrap_or_default().into_iter().map(take_over);
         handed.links.push_back(link.collect());
     }
-    for descriptor in handed.links.iter().flatten().chain(&handed.claim) {
+    let claim = handed.claim.as_deref();
+    for descriptor in handed.links.iter().flatten().chain(claim) {
         rustix::io::fcntl_setfd(descriptor, FdFlags::CLOEXEC)?;
     }
     Ok(handed)

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use percore::slab::Slab;
+use percore::{own::Own, slab::Slab};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socket_with, sockopt};
 
@@ -79,7 +79,7 @@ enum Accepted {
 /// A packet socket bound to an interface.
 #[derive(Debug)]
 pub struct PacketSocket {
-    socket: OwnedFd,
+    socket: Own,
     properties: Properties,
     /// Merged datagrams that are being cut, and what came behind them: at most one burst of the kernel.
     pending: VecDeque<Accepted>,
@@ -135,11 +135,11 @@ impl PacketSocket {
                 break;
             }
         }
-        Ok(Self::over(socket, name, options, mac, mtu))
+        Ok(Self::over(Own::stay(socket), name, options, mac, mtu))
     }
 
     /// The link on a socket that is set up.
-    fn over(socket: OwnedFd, name: &str, options: &Options, mac: MacAddr, mtu: usize) -> Self {
+    fn over(socket: Own, name: &str, options: &Options, mac: MacAddr, mtu: usize) -> Self {
         let properties = Properties {
             name: format!("packet:{name}"),
             kind: "packet",
@@ -488,17 +488,21 @@ fn choose(
 }
 
 /// A socket for the frames of one interface, which lets none in yet.
-fn connect(name: &str, index: u32, own: bool) -> io::Result<OwnedFd> {
+fn connect(name: &str, index: u32, own: bool) -> io::Result<Own> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     // Protocol 0: nothing is received before the filter and the interface are set.
-    let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None).map_err(|e| {
-        let what = match e {
-            rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => {
+    let packets = || {
+        let (family, kind) = (AddressFamily::PACKET, SocketType::RAW);
+        Ok(socket_with(family, kind, flags, None)?)
+    };
+    let socket = Own::<OwnedFd>::open(packets).map_err(|e| {
+        let what = match e.kind() {
+            io::ErrorKind::PermissionDenied => {
                 "not permitted: a packet socket needs CAP_NET_RAW (root, or a user namespace that owns the interface)"
             }
             _ => "cannot make a packet socket",
         };
-        explain(name, what, e.into())
+        explain(name, what, e)
     })?;
     let set = || -> io::Result<()> {
         sys::attach_filter(socket.as_fd(), &[(RETURN, 0, 0, 0)])?;

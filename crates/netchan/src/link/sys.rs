@@ -3,7 +3,10 @@
 use std::{
     io::{self, IoSlice, IoSliceMut},
     os::fd::{AsRawFd, BorrowedFd},
+    ptr,
 };
+
+use percore::raw;
 
 use super::BURST;
 
@@ -25,13 +28,19 @@ impl InterfaceRequest {
 
 const _: () = assert!(size_of::<InterfaceRequest>() == size_of::<libc::ifreq>());
 
-/// Turns the result of a libc call into an [`io::Result`].
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+/// The number of `fd`, as a system call takes it.
+fn number(fd: BorrowedFd<'_>) -> usize {
+    fd.as_raw_fd().cast_unsigned() as usize
+}
+
+/// What ioctl(2) is asked for, as a system call takes it.
+fn request_code(request: libc::c_ulong) -> usize {
+    usize::from_ne_bytes(request.to_ne_bytes()) // a C long is a register wide on Linux
+}
+
+/// An address, as a system call takes it: the kernel may read and write there.
+fn at<T>(value: &mut T) -> usize {
+    ptr::from_mut(value).expose_provenance()
 }
 
 /// Makes the descriptor of `/dev/net/tun` an end of the TAP `name`, which may end in `%d` for the kernel to fill; the name it has.
@@ -53,7 +62,16 @@ pub fn tap_attach(tun: BorrowedFd<'_>, name: &str, vnet_header: bool) -> io::Res
     room.ok_or(io::ErrorKind::InvalidInput)?
         .copy_from_slice(name.as_bytes());
     // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which `request` is by layout and size, and keeps no pointer to it.
-    check(unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+    let arguments = [
+        number(tun),
+        request_code(libc::TUNSETIFF),
+        at(&mut request),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: as said.
+    unsafe { raw::call(libc::SYS_ioctl, arguments) }?;
     Ok(request.name())
 }
 
@@ -64,9 +82,17 @@ pub fn tap_attached(tun: BorrowedFd<'_>) -> io::Result<(String, bool)> {
         flags: 0,
         rest: [0; 22],
     };
+    let arguments = [
+        number(tun),
+        request_code(libc::TUNGETIFF),
+        at(&mut request),
+        0,
+        0,
+        0,
+    ];
     // SAFETY: TUNGETIFF writes one `struct ifreq`, which `request` is by layout and size, and keeps no pointer to it. Its number has its size in it:
     // no other device takes it for a call of its own.
-    check(unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })?;
+    unsafe { raw::call(libc::SYS_ioctl, arguments) }?;
     let flags = libc::c_int::from(request.flags);
     if flags & libc::IFF_TAP == 0 {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -80,9 +106,10 @@ pub fn tap_take_offloads(tun: BorrowedFd<'_>, take: bool) -> io::Result<bool> {
     const DATAGRAMS: libc::c_uint = 0x20 | 0x40; // TUN_F_USO4, TUN_F_USO6
     let segments = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let set = |offloads: libc::c_uint| {
-        let offloads = libc::c_ulong::from(offloads);
+        let request = request_code(libc::TUNSETOFFLOAD);
+        let arguments = [number(tun), request, offloads as usize, 0, 0, 0];
         // SAFETY: TUNSETOFFLOAD takes its argument by value.
-        check(unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) })
+        unsafe { raw::call(libc::SYS_ioctl, arguments) }.map(|_| ())
     };
     if !take {
         return set(0).map(|()| false);
@@ -101,17 +128,18 @@ fn set_option<T>(
     option: libc::c_int,
     value: &T,
 ) -> io::Result<()> {
-    let len = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: the kernel reads `len` bytes at `value`, which is that long and outlives the call.
-    check(unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            std::ptr::from_ref(value).cast(),
-            len,
-        )
-    })
+    let (level, option) = (level.cast_unsigned(), option.cast_unsigned());
+    let value_at = ptr::from_ref(value).expose_provenance();
+    let arguments = [
+        number(socket),
+        level as usize,
+        option as usize,
+        value_at,
+        size_of::<T>(),
+        0,
+    ];
+    // SAFETY: the kernel reads as many bytes at `value` as it has, and it outlives the call.
+    unsafe { raw::call(libc::SYS_setsockopt, arguments) }.map(|_| ())
 }
 
 /// Switches a packet socket's option on (packet(7)).
@@ -177,9 +205,9 @@ pub fn packet_bind(socket: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
         .unwrap_or(3)
         .to_be();
     address.sll_ifindex = index(interface)?;
-    let len = libc::socklen_t::try_from(ADDRESS_LEN).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: the kernel reads `len` bytes at `address`, which is that long and outlives the call.
-    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })
+    let arguments = [number(socket), at(&mut address), ADDRESS_LEN, 0, 0, 0];
+    // SAFETY: the kernel reads that many bytes at `address`, which is that long and outlives the call.
+    unsafe { raw::call(libc::SYS_bind, arguments) }.map(|_| ())
 }
 
 /// Makes a bound packet socket the only member that the group `id` of its interface can have (PACKET_FANOUT, since Linux 5.11 with a limit):
@@ -202,10 +230,9 @@ pub fn packet_interface(socket: BorrowedFd<'_>) -> io::Result<i32> {
     let mut address = link_address();
     let mut len =
         libc::socklen_t::try_from(ADDRESS_LEN).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let arguments = [number(socket), at(&mut address), at(&mut len), 0, 0, 0];
     // SAFETY: the kernel writes at most `len` bytes at `address`, which is that long, and then `len`.
-    check(unsafe {
-        libc::getsockname(socket.as_raw_fd(), (&raw mut address).cast(), &raw mut len)
-    })?;
+    unsafe { raw::call(libc::SYS_getsockname, arguments) }?;
     if libc::c_int::from(address.sll_family) != libc::AF_PACKET {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -231,17 +258,12 @@ pub fn attached_filter<const N: usize>(
     let mut program = [EMPTY; N];
     // SO_GET_FILTER counts instructions, not bytes (net/core/filter.c, sk_get_filter).
     let mut len = libc::socklen_t::try_from(N).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    let level = libc::SOL_SOCKET.cast_unsigned() as usize;
+    let option = libc::SO_ATTACH_FILTER.cast_unsigned() as usize;
+    let (value, size) = (at(&mut program), at(&mut len));
+    let arguments = [number(socket), level, option, value, size, 0];
     // SAFETY: the kernel writes at most `len` instructions at `program`, which has as many, and then `len`.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            program.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    })?;
+    unsafe { raw::call(libc::SYS_getsockopt, arguments) }?;
     let whole = usize::try_from(len) == Ok(N);
     Ok(whole.then(|| program.map(|i| (i.code, i.jt, i.jf, i.k))))
 }
@@ -254,17 +276,12 @@ pub fn packet_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     };
     let mut len =
         libc::socklen_t::try_from(size_of_val(&counts)).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let (level, option) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
+    let level = libc::SOL_PACKET.cast_unsigned() as usize;
+    let option = libc::PACKET_STATISTICS.cast_unsigned() as usize;
+    let (value, size) = (at(&mut counts), at(&mut len));
+    let arguments = [number(socket), level, option, value, size, 0];
     // SAFETY: the kernel writes at most `len` bytes at `counts`, which is that long, and then `len`.
-    check(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            level,
-            option,
-            (&raw mut counts).cast(),
-            &raw mut len,
-        )
-    })?;
+    unsafe { raw::call(libc::SYS_getsockopt, arguments) }?;
     Ok(counts.tp_drops)
 }
 
@@ -348,21 +365,11 @@ pub fn receive_many(
         message.msg_hdr.msg_controllen = size_of::<Control>();
         count += 1;
     }
-    let flags = libc::MSG_DONTWAIT;
+    let flags = libc::MSG_DONTWAIT.cast_unsigned() as usize;
+    let arguments = [number(socket), at(&mut messages), count, flags, 0, 0];
     // SAFETY: the first `count` messages point to one vector each, which describes memory borrowed for writing until the
     // end of this function, and to control data of the length given, which lives as long. No timeout.
-    let n = unsafe {
-        libc::recvmmsg(
-            socket.as_raw_fd(),
-            messages.as_mut_ptr(),
-            count,
-            flags,
-            std::ptr::null_mut(),
-        )
-    };
-    let Ok(n) = usize::try_from(n) else {
-        return Err(io::Error::last_os_error());
-    };
+    let n = unsafe { raw::call(libc::SYS_recvmmsg, arguments) }?;
     for (what, (message, control)) in received
         .iter_mut()
         .zip(messages.iter().zip(&controls))
@@ -395,9 +402,9 @@ pub fn send_many<'a, const N: usize>(
         message.msg_hdr.msg_iovlen = vector.len();
         count += 1;
     }
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL).cast_unsigned() as usize;
+    let arguments = [number(socket), at(&mut messages), count, flags, 0, 0];
     // SAFETY: the first `count` messages point to two vectors each, which describe memory borrowed until the end of this
     // function; there are at least `count` messages.
-    let n = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, flags) };
-    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    unsafe { raw::call(libc::SYS_sendmmsg, arguments) }
 }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use percore::slab::Slab;
+use percore::{own::Own, slab::Slab};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 use rustix::{
     fs::{Mode, OFlags},
@@ -49,7 +49,7 @@ pub struct Options {
 /// A TAP, held open. One that did not exist before goes away with it.
 #[derive(Debug)]
 pub struct Tap {
-    tun: OwnedFd,
+    tun: Own,
     properties: Properties,
     /// Whether each frame has a [`virtio`] header before it.
     header: bool,
@@ -68,12 +68,9 @@ impl Tap {
     pub fn open(name: &str, options: &Options) -> io::Result<Self> {
         check_name(name)?;
         let wanted = if name.is_empty() { "nc%d" } else { name };
-        let tun = rustix::fs::open(
-            "/dev/net/tun",
-            OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(|e| explain_device(e.into()))?;
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let device = || Ok(rustix::fs::open("/dev/net/tun", flags, Mode::empty())?);
+        let tun = Own::<OwnedFd>::open(device).map_err(explain_device)?;
         let name = sys::tap_attach(tun.as_fd(), wanted, !options.plain)
             .map_err(|e| explain_attach(wanted, e))?;
         let kernel = configure(&name, options)?;
@@ -96,14 +93,14 @@ impl Tap {
         }
         rustix::fs::fcntl_setfl(&tun, OFlags::RDWR | OFlags::NONBLOCK)?;
         let kernel = find(&found)?;
-        let tap = Self::over(tun, &found, options, kernel)?;
+        let tap = Self::over(Own::stay(tun), &found, options, kernel)?;
         tap.drain();
         Ok(tap)
     }
 
     /// The link on an end that is attached; `kernel` is the other one.
     fn over(
-        tun: OwnedFd,
+        tun: Own,
         name: &str,
         options: &Options,
         kernel: netlink::Interface,

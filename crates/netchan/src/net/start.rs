@@ -106,6 +106,7 @@ impl Builder {
             claim,
         });
         if threaded && !stepped {
+            percore::doorbell::reserve()?;
             worker::start(&stack)?;
         }
         if control {

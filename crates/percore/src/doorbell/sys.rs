@@ -1,7 +1,10 @@
 //! What the kernel does for a doorbell: a futex and an eventfd.
 
 use super::{Scope, Woken};
-use crate::sync::{AtomicU32, Ordering};
+use crate::{
+    own::Own,
+    sync::{AtomicU32, Ordering},
+};
 use rustix::{
     event::{EventfdFlags, eventfd},
     io::Errno,
@@ -13,6 +16,7 @@ use std::{
     io,
     num::NonZeroU32,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -69,21 +73,69 @@ impl Deadline {
 #[derive(Debug)]
 pub(super) enum Event {
     /// Ours alone, and non-blocking.
-    Counter(OwnedFd),
+    Counter(Counter),
     /// One end of a stream socket pair, whose other end a stranger has. Not an eventfd: that one is a single open file, of which the
     /// stranger could clear O_NONBLOCK. Not a pipe: writing to a dead reader raises a signal.
     Socket(OwnedFd),
 }
 
+/// Counters for doorbells that are made when no number is left: see [`reserve`], without which there are none.
+static RESERVE: Mutex<Option<[Option<Own>; RESERVED]>> = Mutex::new(None);
+/// As many threads can begin to wait then.
+const RESERVED: usize = 8;
+
+/// An eventfd that goes back to the reserve where that has a place for it.
+#[derive(Debug)]
+pub(super) struct Counter(Option<Own>);
+
+impl Counter {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().expect("there until it is dropped").as_fd()
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        let mut reserve = RESERVE.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = reserve.as_mut().map_or(&mut [][..], |places| places);
+        if let Some(place) = places.iter_mut().find(|place| place.is_none())
+            && let Some(own) = self.0.take()
+        {
+            let _ = rustix::io::read(&own, &mut [0; 8]); // silent again
+            *place = Some(own);
+        }
+    }
+}
+
+fn counter() -> io::Result<Own> {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    Own::open(|| Ok(eventfd(0, flags)?))
+}
+
+/// Puts some counters aside, for a process that may not have more numbers than it has used up: a wait needs one, and should not fail
+/// for that.
+///
+/// # Errors
+/// As eventfd(2).
+pub fn reserve() -> io::Result<()> {
+    let mut reserve = RESERVE.lock().unwrap_or_else(PoisonError::into_inner);
+    let places = reserve.get_or_insert_default();
+    for place in places.iter_mut().filter(|place| place.is_none()) {
+        *place = Some(counter()?);
+    }
+    Ok(())
+}
+
 impl Event {
     pub fn new() -> io::Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self::Counter(eventfd(0, flags)?))
+        let own = counter().or_else(from_reserve)?;
+        Ok(Self::Counter(Counter(Some(own))))
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Counter(fd) | Self::Socket(fd) => fd.as_fd(),
+            Self::Counter(counter) => counter.fd(),
+            Self::Socket(fd) => fd.as_fd(),
         }
     }
 
@@ -91,8 +143,8 @@ impl Event {
     /// sleeper is gone.
     pub fn signal(&self) {
         match self {
-            Self::Counter(fd) => {
-                let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+            Self::Counter(counter) => {
+                let _ = rustix::io::write(counter.fd(), &1u64.to_ne_bytes());
             }
             Self::Socket(fd) => {
                 let _ = net::send(fd, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -103,9 +155,9 @@ impl Event {
     /// Takes what is there; how many signals that was (of a socket: at most 512).
     pub fn drain(&self) -> u64 {
         match self {
-            Self::Counter(fd) => {
+            Self::Counter(counter) => {
                 let mut count = [0; 8];
-                match rustix::io::read(fd, &mut count) {
+                match rustix::io::read(counter.fd(), &mut count) {
                     Ok(8) => u64::from_ne_bytes(count),
                     _ => 0,
                 }
@@ -117,6 +169,14 @@ impl Event {
             }
         }
     }
+}
+
+#[cold]
+fn from_reserve(error: io::Error) -> io::Result<Own> {
+    let mut reserve = RESERVE.lock().unwrap_or_else(PoisonError::into_inner);
+    let places = reserve.as_mut().ok_or(error)?;
+    let found = places.iter_mut().find_map(Option::take);
+    found.ok_or_else(|| rustix::io::Errno::MFILE.into())
 }
 
 /// The two ends of a stream socket pair, for [`Doorbell::from_raw`](super::Doorbell::from_raw).

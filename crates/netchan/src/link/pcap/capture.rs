@@ -31,7 +31,7 @@ use pcap_file::{
         },
     },
 };
-use percore::{doorbell::Doorbell, slab::Slab};
+use percore::{doorbell::Doorbell, own::Own, slab::Slab};
 use proto::time::Instant;
 use rustix::{
     fs::{Mode, OFlags},
@@ -242,7 +242,7 @@ struct Recorder {
 
 /// A file whose header is written only where it is new.
 struct Gate {
-    file: File,
+    file: Own<File>,
     open: bool,
 }
 
@@ -310,7 +310,7 @@ impl Recorder {
         clock: &Clock,
     ) -> io::Result<Self> {
         let gate = Gate {
-            file: opened,
+            file: Own::keep(opened),
             open: fresh,
         };
         let writer = BufWriter::with_capacity(256 << 10, gate);

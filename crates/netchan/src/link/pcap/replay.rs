@@ -13,7 +13,7 @@ use pcap_file::{
     pcap::PcapReader,
     pcapng::{Block, PcapNgReader, blocks::enhanced_packet::EnhancedPacketOption},
 };
-use percore::slab::Slab;
+use percore::{own::Own, slab::Slab};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 
 use crate::{
@@ -54,8 +54,8 @@ pub struct Options {
 }
 
 enum Source {
-    Pcap(PcapReader<File>),
-    PcapNg(PcapNgReader<File>),
+    Pcap(PcapReader<Own<File>>),
+    PcapNg(PcapNgReader<Own<File>>),
 }
 
 /// What one record of a file is to us.
@@ -104,7 +104,7 @@ impl Replay {
         let named =
             |kind, what: &dyn fmt::Display| io::Error::new(kind, format!("pcap:{file}: {what}"));
         let invalid = |what: &dyn fmt::Display| named(io::ErrorKind::InvalidData, what);
-        let mut source = File::open(file).map_err(|e| named(e.kind(), &e))?;
+        let mut source = Own::open(|| File::open(file)).map_err(|e| named(e.kind(), &e))?;
         let mut magic = [0; 4];
         source
             .read_exact(&mut magic)
