@@ -531,7 +531,7 @@ impl Socket {
 
     /// What a stream was given so far ends a record (MSG_EOR): no segment has text from before and from behind it.
     pub fn end_record(&self) {
-        if let Some(Role::Stream(stream)) = self.role.get() {
+        if let Some(Role::Stream(stream)) = self.role() {
             stream.with(self.stack(), |socket| socket.connection.end_record());
         }
     }
