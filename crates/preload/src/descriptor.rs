@@ -5,7 +5,8 @@
 
 use std::{io, os::fd::RawFd, sync::atomic::Ordering::Relaxed};
 
-use libc::{c_int, c_ulong};
+use libc::{c_int, c_uint, c_ulong};
+use netchan::own;
 
 use crate::{
     epoll::{self, EPOLLS},
@@ -58,14 +59,34 @@ pub fn close_at_exit(fd: RawFd) {
     }
 }
 
-/// close_range(2) and closefrom(3): forgets what is ours in the range. Flags other than 0 and CLOSE_RANGE_UNSHARE close nothing.
-pub fn before_close_range(first: c_int, last: c_int) {
-    for fd in SOCKETS.occupied(first, last) {
-        forget(fd);
+/// close_range(2), and with it closefrom(3): what is ours in the range is forgotten, netchan's own numbers are left out.
+pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> io::Result<()> {
+    let flags_known = libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC;
+    if first > last || flags.cast_unsigned() & !flags_known != 0 {
+        return fail(libc::EINVAL);
     }
-    for fd in EPOLLS.occupied(first, last) {
-        forget(fd);
+    let number = |n: c_uint| c_int::try_from(n).unwrap_or(c_int::MAX);
+    if flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0 {
+        let (first, last) = (number(first), number(last));
+        for fd in SOCKETS.occupied(first, last) {
+            forget(fd);
+        }
+        for fd in EPOLLS.occupied(first, last) {
+            forget(fd);
+        }
     }
+    let mut from = first;
+    while let Some(kept) = own::first_own(number(from), number(last)) {
+        let kept = kept.cast_unsigned();
+        if kept > from {
+            sys::close_range(from, kept - 1, flags)?;
+        }
+        if kept == last {
+            return Ok(());
+        }
+        from = kept + 1;
+    }
+    sys::close_range(from, last, flags)
 }
 
 /// `new` is a duplicate of `old` now: it means the same.
@@ -100,11 +121,10 @@ fn share_orphan(old: RawFd, new: RawFd) {
 
 /// dup2(2) and dup3(2) with a tracked number on either side; `old` differs from `new`.
 pub fn dup_onto(old: RawFd, new: RawFd, flags: c_int) -> io::Result<c_int> {
-    sys::fcntl(old, libc::F_GETFD, 0)?; // EBADF must leave `new` alone
+    let number = sys::dup3(old, new, flags)?; // what fails leaves `new` alone
     if is_tracked(new) {
         forget(new);
     }
-    let number = sys::dup3(old, new, flags)?;
     duplicated(old, number);
     Ok(number)
 }

@@ -6,7 +6,7 @@ use std::{io, sync::OnceLock, time::Duration};
 use libc::pollfd;
 use netchan::{Net, socket::Waiter};
 
-use crate::sys;
+use crate::{errno::fail, region, sys};
 
 /// What takes the place of the environment and of the machine's clock.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub(crate) fn wall_clock() -> Duration {
     driver().map_or_else(sys::wall_clock, |driver| (driver.now)())
 }
 
-/// [`Waiter::wait`], unless somebody else decides what waiting is.
+/// [`Waiter::wait`], unless somebody else decides what waiting is. A signal that came since the call began ends it, too.
 pub(crate) fn wait(
     waiter: &mut Waiter,
     fds: &mut [pollfd],
@@ -49,6 +49,10 @@ pub(crate) fn wait(
 ) -> io::Result<usize> {
     match driver() {
         Some(driver) => (driver.wait)(fds, timeout),
-        None => waiter.wait(fds, timeout),
+        None if region::is_interrupted() => fail(libc::EINTR),
+        None => {
+            let waker = waiter.waker().clone();
+            region::waiting(&waker, || waiter.wait(fds, timeout))
+        }
     }
 }

@@ -3,12 +3,15 @@
 use std::{
     io,
     net::{Shutdown, SocketAddr},
-    os::fd::RawFd,
+    os::fd::{AsRawFd, RawFd},
     sync::{OnceLock, atomic::Ordering::Relaxed},
 };
 
 use libc::{c_int, sockaddr, socklen_t};
-use netchan::socket::{Domain, Kind, Readiness, Socket, SocketOption};
+use netchan::{
+    own::Own,
+    socket::{Domain, Kind, Readiness, Socket, SocketOption},
+};
 
 use crate::{
     address::{self, Given},
@@ -39,9 +42,11 @@ pub fn kind_of(domain: c_int, kind: c_int, protocol: c_int) -> Option<(Domain, K
 }
 
 /// The kernel made `fd`: watch it until it is decided. Out of the table's range it stays the kernel's.
-pub fn created(fd: RawFd, domain: Domain, kind: Kind) {
+pub fn created(fd: RawFd, domain: Domain, kind: Kind) -> io::Result<()> {
+    lifecycle::claim()?;
     descriptor::renewed(fd);
     let _ = SOCKETS.insert(fd, &SOCKETS.create(SocketState::new(domain, kind)));
+    Ok(())
 }
 
 /// The record of `fd` while it is undecided or may still be handed back.
@@ -311,17 +316,12 @@ pub fn is_under_way(error: &io::Error) -> bool {
 
 /// A descriptor number for an accepted connection: a duplicate of one unconnected kernel socket.
 fn placeholder(close_on_exec: bool) -> io::Result<RawFd> {
-    static MODEL: OnceLock<RawFd> = OnceLock::new();
+    static MODEL: OnceLock<Own> = OnceLock::new();
     let model = match MODEL.get() {
-        Some(model) => *model,
+        Some(model) => model,
         None => {
-            let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-            let made = sys::socket(libc::AF_UNIX, kind, 0)?;
-            let kept = *MODEL.get_or_init(|| made);
-            if kept != made {
-                let _ = sys::close(made);
-            }
-            kept
+            let made = sys::socket()?;
+            MODEL.get_or_init(|| made)
         }
     };
     let command = if close_on_exec {
@@ -329,7 +329,7 @@ fn placeholder(close_on_exec: bool) -> io::Result<RawFd> {
     } else {
         libc::F_DUPFD
     };
-    sys::fcntl(model, command, 0)
+    sys::fcntl(model.as_raw_fd(), command, 0)
 }
 
 /// accept4(2) on netchan's socket.

@@ -7,6 +7,8 @@ use std::{
 
 use libc::c_int;
 
+use crate::region::{self, Interrupted};
+
 /// An error of the operating system by number.
 pub fn error(code: c_int) -> io::Error {
     io::Error::from_raw_os_error(code)
@@ -71,19 +73,64 @@ pub fn get() -> c_int {
     unsafe { location.read() }
 }
 
+/// What a call comes to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done(isize),
+    Failed(c_int),
+}
+
+fn outcome(call: impl FnOnce() -> io::Result<usize>) -> Outcome {
+    match catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| fail(libc::EIO)) {
+        Ok(value) => Outcome::Done(isize::try_from(value).unwrap_or(isize::MAX)),
+        Err(error) => Outcome::Failed(code(&error)),
+    }
+}
+
+/// Runs `call` inside netchan. EAGAIN where the thread is there already: a handler that netchan does not know of (installed by a
+/// bare system call) interrupted a call, which may hold what this one needs.
+fn inside(call: impl FnOnce() -> io::Result<usize>) -> (Outcome, Interrupted) {
+    let nested = (Outcome::Failed(libc::EAGAIN), Interrupted::default());
+    region::run(|| outcome(call)).unwrap_or(nested)
+}
+
+/// The value, or -1 with errno; a success leaves errno as it was before.
+fn answer(outcome: Outcome, before: c_int) -> isize {
+    match outcome {
+        Outcome::Done(value) => {
+            set(before);
+            value
+        }
+        Outcome::Failed(code) => {
+            set(code);
+            -1
+        }
+    }
+}
+
 /// Runs `call` at the C edge: its value, or -1 with errno. A success leaves errno as it was; a panic is EIO.
 pub fn long(call: impl FnOnce() -> io::Result<usize>) -> isize {
     let before = get();
-    let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| fail(libc::EIO));
-    match result {
-        Ok(value) => {
-            set(before);
-            isize::try_from(value).unwrap_or(isize::MAX)
+    let (outcome, _) = inside(call);
+    if outcome == Outcome::Failed(libc::EINTR) {
+        region::cancellation_point();
+    }
+    answer(outcome, before)
+}
+
+/// As [`long`], for calls that may wait: a cancellation point. What only handlers with SA_RESTART interrupted begins anew, if `restarts` says so.
+pub fn waiting(mut call: impl FnMut() -> io::Result<usize>, restarts: impl Fn() -> bool) -> isize {
+    let before = get();
+    region::cancellation_point();
+    loop {
+        let (outcome, interrupted) = inside(&mut call);
+        if outcome == Outcome::Failed(libc::EINTR) {
+            region::cancellation_point();
+            if interrupted.any && !interrupted.ends && restarts() {
+                continue;
+            }
         }
-        Err(error) => {
-            set(code(&error));
-            -1
-        }
+        return answer(outcome, before);
     }
 }
 

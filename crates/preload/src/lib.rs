@@ -22,7 +22,9 @@
 //! `read write readv writev send recv sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg sendfile sendfile64`,
 //! `poll ppoll select pselect epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2`,
 //! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK; others go to the kernel's socket of
-//! that number), `splice` (copies), `fdopen fileno` (on a socket that is netchan's by then), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
+//! that number), `splice` (copies), `fdopen fileno` (on a socket that is netchan's by then), `sigaction signal bsd_signal
+//! sysv_signal sigset pthread_cancel` (see Signals), `syscall` (for all of these), `open openat pipe pipe2 socketpair eventfd
+//! timerfd_create` (only to see which numbers are given out anew), `io_uring_setup` (ENOSYS), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
 //!
 //! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE MSG_EOR` (streams: no segment spans it) `MSG_OOB` (streams; RFC 6093: POLLPRI and SIOCATMARK go with it, SIGURG does
 //! not), `MSG_WAITFORONE`, `MSG_ERRQUEUE` (datagrams; of streams completions and time stamps), `MSG_FASTOPEN`.
@@ -52,25 +54,28 @@
 //!
 //! # What is different from the kernel's sockets
 //!
-//! * **fork.** The stack stays with the process that started it. In a forked child the sockets it inherited answer ENETDOWN (poll: POLLERR |
-//!   POLLHUP), closing them is safe and concerns the child only, and its new sockets are the kernel's. A program that is
-//!   exec'd finds plain unconnected kernel sockets under inherited numbers. `vfork` and `posix_spawn` are safe.
+//! * **fork.** The stack stays with the process that started it. In a forked child the sockets it inherited answer EBADF (poll: POLLNVAL),
+//!   the first use of one says so on the standard error, closing them is safe and concerns the child only, and its new sockets are the kernel's.
+//!   A program that is exec'd finds plain unconnected kernel sockets under inherited numbers. `vfork` and `posix_spawn` are safe.
 //!   A program that forks before its first `bind` or `connect` (a shell, say) starts the stack in whichever child comes first.
 //! * **close** by one thread while another waits in a call on the same descriptor: the other one gets EBADF at once.
-//! * **Signals.** A wait that a handler interrupts ends with EINTR, also under SA_RESTART. The signal mask of `ppoll`, `pselect` and `epoll_pwait` is set
-//!   for the wait, but not in one step with it. A wait on netchan's sockets is not a cancellation point.
+//! * **Signals.** A handler that was installed by the C library's functions and comes in the middle of a call runs at the call's end, which
+//!   comes at once where the call waits: EINTR, or with SA_RESTART the call goes on, as in Linux. The alternate stack is not used then. A handler that
+//!   was installed by a bare system call runs in the middle, and its own calls answer EAGAIN then.
+//! * **Cancellation** (`pthread_cancel`) acts as on the kernel's calls. A call that has done something by then returns; the next one ends the thread.
 //! * **Bad pointers.** NULL is EFAULT; other addresses that are not mapped fault.
-//! * **Beside the symbols.** `syscall(2)`, io_uring, calls that the C library makes inside itself, and statically linked programs go past this
-//!   library: they see the kernel's unconnected socket. A socket passed over a UNIX socket arrives as one, too.
+//! * **Beside the symbols.** Calls that the C library makes inside itself, statically linked programs, and those that make system calls
+//!   themselves go past this library: they see the kernel's unconnected socket. A number that was closed that way is found out at the end
+//!   of the stream, at an error, and when one of the functions above gives it out anew. A socket passed over a UNIX socket arrives as
+//!   one of the kernel's, too.
 //! * **Ancillary data** with a stream: what it is told is as its options ask (the time is that of the newest text that came); sending any is EOPNOTSUPP.
 //! * **ICMP errors**: a connected datagram socket is told of hosts and networks that are unreachable for now without asking for it (`IP_RECVERR`), too, as
 //!   RFC 1122 §4.1.3.3 has it; Linux tells only of what is final.
 //! * **Exit.** A program that ends by `exit` or by returning from `main` waits up to 5 s until its peers have what it sent; `_exit` and fatal
 //!   signals do not.
-//! * **Numbers.** The stack's own descriptors (its links, an eventfd for each thread that waits) take numbers in the process: a number that was
-//!   just closed may be in use again without the program's doing.
-//! * **Closing everything** (`closefrom`, `close_range`, loops up to the limit) after the stack was started closes the descriptors of
-//!   its links, too. Programs that do so, do it before their first socket or in a child that they exec from.
+//! * **Numbers.** The stack's own descriptors stand above the program's soft limit (`RLIMIT_NOFILE`), or above 16,384 where that is higher, and close-on-exec.
+//!   To the program they are not open: `close`, `dup` and `fcntl` answer EBADF, as does `dup2` onto one, and ranges leave them out. Where the hard
+//!   limit is no higher they take numbers below it, eight of which are put aside for threads that begin to wait when no other is left.
 
 mod address;
 mod ancillary;
@@ -90,6 +95,8 @@ mod options;
 mod poll;
 mod program;
 mod real;
+mod region;
+mod signals;
 mod splice;
 mod stamping;
 mod state;

@@ -6,7 +6,7 @@ use std::{
     io::{self, Write as _},
     ptr,
     sync::{
-        OnceLock,
+        Mutex, OnceLock,
         atomic::{
             AtomicPtr, AtomicU8, AtomicU32,
             Ordering::{Acquire, Relaxed, Release},
@@ -17,9 +17,16 @@ use std::{
 
 use libc::c_int;
 use netchan::{Net, environment};
-use parking_lot::Mutex;
 
-use crate::{address::Prefix, driver, program, state::SOCKETS, sys};
+use crate::{
+    address::Prefix,
+    driver,
+    epoll::EPOLLS,
+    errno, program,
+    region::{self, Held, hold},
+    state::SOCKETS,
+    stdio, sys,
+};
 
 static NET: OnceLock<Net> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
@@ -31,11 +38,13 @@ const UNKNOWN: u8 = 0;
 const NO: u8 = 1;
 const YES: u8 = 2;
 
-/// 1 in the process that started the stack. The page that holds it is zeroed by the kernel in a forked child (and shared
-/// with a vfork child), so that no handler has to run in between. NULL before the start.
+/// 1 in the process whose numbers are tracked, 0 in its forked child: the kernel zeroes the page there (and shares it with a
+/// vfork child), so that no handler has to run in between. NULL before the first number.
 static ALIVE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-/// Who started it: tells a vfork child, which shares all memory.
+/// Which process that is: tells a vfork child, which shares all memory.
 static OWNER: AtomicU32 = AtomicU32::new(0);
+/// The process that was told that it uses sockets of another one.
+static TOLD: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// This thread is starting the stack: the sockets it makes are the kernel's.
@@ -85,7 +94,13 @@ pub fn variable(name: &str) -> Option<String> {
 /// Whether this process was forked from the one that runs the stack.
 #[inline]
 pub fn is_forked() -> bool {
-    let flag = ALIVE.load(Acquire); // pairs with Release in start
+    is_wiped() && NET.get().is_some()
+}
+
+/// Whether this process was forked from one that tracked numbers, with or without a stack.
+#[inline]
+fn is_wiped() -> bool {
+    let flag = ALIVE.load(Acquire); // pairs with Release in claim
     // SAFETY: the page is never unmapped.
     unsafe { flag.as_ref() }.is_some_and(|alive| alive.load(Relaxed) == 0)
 }
@@ -93,7 +108,87 @@ pub fn is_forked() -> bool {
 /// Whether the caller may change the descriptor table: not in a vfork child, whose descriptors are its own but whose memory is its parent's.
 pub fn owns_table() -> bool {
     let owner = OWNER.load(Relaxed);
-    owner == 0 || u32::try_from(sys::pid()).is_ok_and(|pid| pid == owner) || is_forked()
+    owner == 0 || own_id() == owner || is_wiped()
+}
+
+fn own_id() -> u32 {
+    u32::try_from(sys::pid()).unwrap_or(0)
+}
+
+/// Before the first number is tracked, and after a fork without a stack: the table is this process's.
+pub fn claim() -> io::Result<()> {
+    if !ALIVE.load(Acquire).is_null() && !is_wiped() {
+        return Ok(());
+    }
+    let _starting = hold(&STARTING);
+    claim_held()
+}
+
+/// The same, with STARTING held.
+fn claim_held() -> io::Result<()> {
+    let known = ALIVE.load(Acquire); // pairs with Release below
+    // SAFETY: the page is never unmapped.
+    if let Some(alive) = unsafe { known.as_ref() } {
+        if is_wiped() && !is_forked() {
+            OWNER.store(own_id(), Relaxed);
+            alive.store(1, Relaxed);
+        }
+        return Ok(());
+    }
+    let page = wiped_page()?;
+    OWNER.store(own_id(), Relaxed);
+    // SAFETY: a fresh, aligned, writable page that stays mapped.
+    unsafe { &*page }.store(1, Relaxed);
+    ALIVE.store(page, Release); // pairs with Acquire in is_wiped
+    // SAFETY: three functions of ours, which live as long as the process.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+    Ok(())
+}
+
+/// What no other thread may hold at the moment of a fork, because the child needs it.
+type ForFork = [Box<dyn Held>; 6];
+
+thread_local! {
+    static HELD: Cell<Option<ForFork>> = const { Cell::new(None) };
+}
+
+extern "C" fn before_fork() {
+    let all: ForFork = [
+        Box::new(hold(&STARTING)),
+        Box::new(region::held_for_fork()),
+        Box::new(stdio::held_for_fork()),
+        Box::new(SOCKETS.held_for_fork()),
+        Box::new(EPOLLS.held_for_fork()),
+        Box::new(netchan::own::held_for_fork()),
+    ];
+    let _ = HELD.try_with(|held| held.set(Some(all)));
+}
+
+extern "C" fn after_fork() {
+    let _ = HELD.try_with(Cell::take);
+}
+
+/// The child has no stack: what the parent's has open is closed, so that a link ends with the parent.
+extern "C" fn in_child() {
+    after_fork();
+    if is_forked() {
+        netchan::own::abandon();
+    } else {
+        let _ = claim();
+    }
+}
+
+/// A forked child used a socket of its parent: says so, once. The error that its calls answer.
+#[cold]
+pub fn orphan() -> io::Error {
+    let own = own_id();
+    if TOLD.swap(own, Relaxed) != own {
+        let owner = OWNER.load(Relaxed);
+        sys::complain(&format!(
+            "netchan: sockets made before fork() stay with process {owner}; process {own} cannot use them\n"
+        ));
+    }
+    errno::error(libc::EBADF)
 }
 
 /// The running stack, if it runs in this process.
@@ -127,7 +222,7 @@ pub fn net() -> &'static Net {
     if let Some(net) = NET.get() {
         return net;
     }
-    let _starting = STARTING.lock();
+    let _starting = hold(&STARTING);
     NET.get_or_init(|| {
         INSIDE.set(true);
         let complete = program::is_complete();
@@ -142,11 +237,7 @@ fn start() -> io::Result<Net> {
         Some(driver) => (driver.start)()?,
         None => environment::builder(&variable)?.start()?,
     };
-    let page = wiped_page()?;
-    // SAFETY: a fresh, aligned, writable page that stays mapped.
-    unsafe { &*page }.store(1, Relaxed);
-    ALIVE.store(page, Release); // pairs with Acquire in is_forked
-    OWNER.store(u32::try_from(sys::pid()).unwrap_or(0), Relaxed);
+    claim_held()?;
     mark_owner();
     // SAFETY: at_exit lives as long as the process.
     unsafe { libc::atexit(at_exit) };
@@ -190,8 +281,7 @@ pub struct Kept(Option<String>);
 /// Leaves the links of this process's stack to the program that it is about to become. A child of it, which comes here before its own
 /// exec, has nothing to leave.
 pub fn keep_links() -> Kept {
-    let owner = OWNER.load(Relaxed);
-    if owner == 0 || u32::try_from(sys::pid()) != Ok(owner) {
+    if NET.get().is_none() || own_id() != OWNER.load(Relaxed) {
         return Kept(None);
     }
     let handed = variable(environment::DESCRIPTORS);
@@ -223,13 +313,14 @@ extern "C" fn at_exit() {
     if is_forked() || !owns_table() || driver::driver().is_some() {
         return; // what a driver owns, it ends
     }
-    let _ = std::panic::catch_unwind(|| {
+    errno::unit(|| {
         for fd in SOCKETS.occupied(0, c_int::MAX) {
             crate::descriptor::close_at_exit(fd);
         }
         if let Some(net) = NET.get() {
             net.drain(DRAIN); // what a peer does not take within that time it would not have taken
         }
+        Ok(())
     });
 }
 

@@ -8,6 +8,7 @@ use netchan::socket::{Readiness, Waiter};
 use crate::{
     driver, epoll,
     errno::fail,
+    lifecycle,
     state::{self, SocketState},
     sys,
     table::Handle,
@@ -63,7 +64,8 @@ impl Scratch {
             if let Some(handle) = state::netchan(entry.fd) {
                 self.ours.push((at, handle));
             } else if state::is_ours(entry.fd) {
-                entry.revents = libc::POLLERR | libc::POLLHUP; // the parent's
+                lifecycle::orphan();
+                entry.revents = libc::POLLNVAL; // the parent's
             } else {
                 epoll::expose(entry.fd);
                 self.kernel.push(*entry);

@@ -17,8 +17,10 @@ use std::{
 
 use libc::{c_char, c_int, c_long, c_uint, c_void, size_t, sockaddr, socklen_t, ssize_t};
 
+use crate::sys;
+
 /// Six register arguments: what every function here needs at most.
-type Raw = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> isize;
+pub type Raw = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> isize;
 
 /// One function of the C library, as a function pointer type `F`.
 pub struct Symbol<F> {
@@ -83,8 +85,7 @@ unsafe extern "C-unwind" fn raw<const N: c_long>(
     f: usize,
 ) -> isize {
     // SAFETY: the arguments are the caller's own.
-    let result = unsafe { libc::syscall(N, a, b, c, d, e, f) };
-    isize::try_from(result).unwrap_or(-1) // c_long and isize are the same size on Linux
+    unsafe { sys::as_c(N, [a, b, c, d, e, f]) }
 }
 
 /// System call numbers that not every architecture has.
@@ -92,7 +93,7 @@ mod number {
     use libc::c_long;
     #[cfg(target_arch = "x86_64")]
     pub use libc::{
-        SYS_dup2, SYS_epoll_create, SYS_epoll_wait, SYS_poll, SYS_select, SYS_sendfile,
+        SYS_dup2, SYS_epoll_create, SYS_epoll_wait, SYS_open, SYS_poll, SYS_select, SYS_sendfile,
     };
     /// No such call: the kernel answers ENOSYS.
     pub const NONE: c_long = 0xffff;
@@ -103,6 +104,7 @@ mod number {
         pub const SYS_dup2: c_long = NONE;
         pub const SYS_epoll_create: c_long = NONE;
         pub const SYS_epoll_wait: c_long = NONE;
+        pub const SYS_open: c_long = NONE;
         pub const SYS_poll: c_long = NONE;
         pub const SYS_select: c_long = NONE;
         pub const SYS_sendfile: c_long = libc::SYS_sendfile;
@@ -259,8 +261,6 @@ pub static EPOLL_PWAIT2: Symbol<
 > = Symbol::new(c"epoll_pwait2", raw::<{ number::NONE }>);
 
 pub static CLOSE: Symbol<Fd1> = Symbol::new(c"close", raw::<{ libc::SYS_close }>);
-pub static CLOSE_RANGE: Symbol<unsafe extern "C-unwind" fn(c_uint, c_uint, c_int) -> c_int> =
-    Symbol::new(c"close_range", raw::<{ libc::SYS_close_range }>);
 pub static DUP: Symbol<Fd1> = Symbol::new(c"dup", raw::<{ libc::SYS_dup }>);
 pub static DUP2: Symbol<Fd2> = Symbol::new(c"dup2", raw::<{ number::SYS_dup2 }>);
 pub static DUP3: Symbol<Fd3> = Symbol::new(c"dup3", raw::<{ libc::SYS_dup3 }>);
@@ -288,6 +288,32 @@ pub static FDOPEN: Symbol<unsafe extern "C-unwind" fn(c_int, *const c_char) -> *
 pub static FILENO: Symbol<unsafe extern "C-unwind" fn(*mut libc::FILE) -> c_int> =
     Symbol::new(c"fileno", raw::<{ number::NONE }>);
 
+type Open = unsafe extern "C-unwind" fn(*const c_char, c_int, libc::mode_t) -> c_int;
+type OpenAt = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int, libc::mode_t) -> c_int;
+pub static OPEN: Symbol<Open> = Symbol::new(c"open", raw::<{ number::SYS_open }>);
+pub static OPEN64: Symbol<Open> = Symbol::new(c"open64", raw::<{ number::SYS_open }>);
+pub static OPENAT: Symbol<OpenAt> = Symbol::new(c"openat", raw::<{ libc::SYS_openat }>);
+pub static OPENAT64: Symbol<OpenAt> = Symbol::new(c"openat64", raw::<{ libc::SYS_openat }>);
+pub static PIPE2: Symbol<unsafe extern "C-unwind" fn(*mut c_int, c_int) -> c_int> =
+    Symbol::new(c"pipe2", raw::<{ libc::SYS_pipe2 }>);
+pub static SOCKETPAIR: Symbol<
+    unsafe extern "C-unwind" fn(c_int, c_int, c_int, *mut c_int) -> c_int,
+> = Symbol::new(c"socketpair", raw::<{ libc::SYS_socketpair }>);
+pub static EVENTFD: Symbol<unsafe extern "C-unwind" fn(c_uint, c_int) -> c_int> =
+    Symbol::new(c"eventfd", raw::<{ libc::SYS_eventfd2 }>);
+pub static TIMERFD_CREATE: Symbol<Fd2> =
+    Symbol::new(c"timerfd_create", raw::<{ libc::SYS_timerfd_create }>);
+
+pub static SIGACTION: Symbol<
+    unsafe extern "C-unwind" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int,
+> = Symbol::new(c"sigaction", raw::<{ number::NONE }>);
+type SetHandler = unsafe extern "C-unwind" fn(c_int, libc::sighandler_t) -> libc::sighandler_t;
+pub static SIGNAL: Symbol<SetHandler> = Symbol::new(c"signal", raw::<{ number::NONE }>);
+pub static SYSV_SIGNAL: Symbol<SetHandler> = Symbol::new(c"__sysv_signal", raw::<{ number::NONE }>);
+pub static SIGSET: Symbol<SetHandler> = Symbol::new(c"sigset", raw::<{ number::NONE }>);
+pub static PTHREAD_CANCEL: Symbol<unsafe extern "C-unwind" fn(libc::pthread_t) -> c_int> =
+    Symbol::new(c"pthread_cancel", raw::<{ number::NONE }>);
+
 /// There is no system call that makes a stream: NULL.
 unsafe extern "C-unwind" fn no_stream(
     _: usize,
@@ -310,8 +336,7 @@ unsafe extern "C-unwind" fn raw_recv(
     _: usize,
 ) -> isize {
     // SAFETY: the arguments are the caller's own.
-    let result = unsafe { libc::syscall(libc::SYS_recvfrom, fd, buffer, len, flags, 0, 0) };
-    isize::try_from(result).unwrap_or(-1) // c_long and isize are the same size on Linux
+    unsafe { sys::as_c(libc::SYS_recvfrom, [fd, buffer, len, flags, 0, 0]) }
 }
 
 /// send(2) is sendto(2) without a name.
@@ -324,6 +349,5 @@ unsafe extern "C-unwind" fn raw_send(
     _: usize,
 ) -> isize {
     // SAFETY: the arguments are the caller's own.
-    let result = unsafe { libc::syscall(libc::SYS_sendto, fd, buffer, len, flags, 0, 0) };
-    isize::try_from(result).unwrap_or(-1) // c_long and isize are the same size on Linux
+    unsafe { sys::as_c(libc::SYS_sendto, [fd, buffer, len, flags, 0, 0]) }
 }

@@ -1,6 +1,7 @@
 //! What stands behind a socket's number: undecided at first (the kernel's socket of that number serves), then netchan's socket.
 
 use std::{
+    cell::Cell,
     os::fd::RawFd,
     sync::{
         OnceLock,
@@ -18,9 +19,11 @@ use parking_lot::Mutex;
 
 use crate::{
     ancillary::Asked,
+    descriptor,
     epoll::{self, Watch},
-    errno,
+    errno, lifecycle,
     options::Setting,
+    sys,
     table::{Handle, Removed, Table},
 };
 
@@ -175,6 +178,8 @@ fn nanoseconds(value: Option<Duration>) -> u64 {
 /// A decided socket, borrowed for one call.
 #[derive(Clone, Copy)]
 pub struct Live<'a> {
+    /// The number that was asked about.
+    pub fd: RawFd,
     /// The record.
     pub state: &'a SocketState,
     /// netchan's socket in it.
@@ -189,55 +194,141 @@ enum Meaning {
     Netchan(Handle<SocketState>),
 }
 
-fn meaning(fd: RawFd) -> Meaning {
-    let Some(handle) = SOCKETS.get(fd) else {
-        return Meaning::Kernel;
-    };
-    if handle.socket.get().is_none() {
-        return Meaning::Kernel;
+impl Meaning {
+    fn of(fd: RawFd) -> Self {
+        let Some(handle) = SOCKETS.get(fd) else {
+            return Self::Kernel;
+        };
+        if handle.socket.get().is_none() {
+            return Self::Kernel;
+        }
+        if lifecycle::is_forked() {
+            std::mem::forget(handle); // nothing of the parent's may be dropped here
+            return Self::Orphan;
+        }
+        Self::Netchan(handle)
     }
-    if crate::lifecycle::is_forked() {
-        std::mem::forget(handle); // nothing of the parent's may be dropped here
-        return Meaning::Orphan;
+
+    /// The record, if the stack is in this process; `None`, and `kernels` set, if the kernel serves the number.
+    fn here(self, kernels: &Cell<bool>) -> std::io::Result<Option<Handle<SocketState>>> {
+        match self {
+            Self::Kernel => {
+                kernels.set(true);
+                Ok(None)
+            }
+            Self::Orphan => Err(lifecycle::orphan()),
+            Self::Netchan(handle) => Ok(Some(handle)),
+        }
     }
-    Meaning::Netchan(handle)
 }
 
-/// Runs `call` on netchan's socket behind `fd`, at the C edge; `None` if `fd` is the kernel's.
+/// Runs `call` on netchan's socket behind `fd`, at the C edge; `None` if `fd` is the kernel's. The call may wait: a cancellation point.
 #[inline]
-pub fn serve(fd: RawFd, call: impl FnOnce(Live<'_>) -> std::io::Result<usize>) -> Option<isize> {
+pub fn serve(fd: RawFd, call: impl FnMut(Live<'_>) -> std::io::Result<usize>) -> Option<isize> {
     if SOCKETS.is_vacant(fd) {
         return None;
     }
-    serve_tracked(fd, call)
+    let result = serve_waiting(fd, call)?;
+    // The end of a stream is as rare as an error.
+    if result <= 0 && is_past(fd, result) {
+        return None;
+    }
+    Some(result)
 }
 
-fn serve_tracked(
-    fd: RawFd,
-    call: impl FnOnce(Live<'_>) -> std::io::Result<usize>,
-) -> Option<isize> {
-    match meaning(fd) {
-        Meaning::Kernel => None,
-        Meaning::Orphan => Some(errno::long(|| errno::fail(libc::ENETDOWN))),
-        Meaning::Netchan(handle) => Some(errno::long(|| {
-            let Some(socket) = handle.socket.get() else {
-                return errno::fail(libc::EBADF);
-            };
-            call(Live {
-                state: &handle,
-                socket,
-            })
-        })),
+/// After a call that told of an end or an error: whether the number was closed where this library does not see it, and means something
+/// else by now. Then it is the kernel's.
+#[cold]
+fn is_past(fd: RawFd, result: isize) -> bool {
+    let code = errno::get();
+    let usual = matches!(code, libc::EAGAIN | libc::EINTR | libc::EINPROGRESS);
+    if (result < 0 && usual) || lifecycle::is_forked() || sys::is_socket(fd) {
+        return false;
     }
+    errno::unit(|| {
+        descriptor::renewed(fd);
+        Ok(())
+    });
+    errno::set(code);
+    true
+}
+
+fn serve_waiting(
+    fd: RawFd,
+    mut call: impl FnMut(Live<'_>) -> std::io::Result<usize>,
+) -> Option<isize> {
+    let (kernels, restarts) = (Cell::new(false), Cell::new(true));
+    let served = || {
+        let Some(handle) = Meaning::of(fd).here(&kernels)? else {
+            return Ok(0);
+        };
+        // Linux starts no call again that has a limit of time.
+        let limit = handle.receive_timeout().or(handle.send_timeout());
+        restarts.set(limit.is_none());
+        call(live(fd, &handle)?)
+    };
+    let result = errno::waiting(served, || restarts.get());
+    (!kernels.get()).then_some(result)
 }
 
 /// As [`serve`], for calls that return an int.
 #[inline]
 pub fn serve_int(
     fd: RawFd,
+    call: impl FnMut(Live<'_>) -> std::io::Result<usize>,
+) -> Option<libc::c_int> {
+    if SOCKETS.is_vacant(fd) {
+        return None;
+    }
+    let result = serve_waiting(fd, call)?;
+    if result < 0 && is_past(fd, result) {
+        return None;
+    }
+    Some(int(result))
+}
+
+/// As [`serve_int`], for calls that never wait.
+#[inline]
+pub fn ask(
+    fd: RawFd,
     call: impl FnOnce(Live<'_>) -> std::io::Result<usize>,
 ) -> Option<libc::c_int> {
-    serve(fd, call).map(|value| libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX))
+    if SOCKETS.is_vacant(fd) {
+        return None;
+    }
+    let kernels = Cell::new(false);
+    let result = errno::long(|| match Meaning::of(fd).here(&kernels)? {
+        Some(handle) => call(live(fd, &handle)?),
+        None => Ok(0),
+    });
+    (!kernels.get()).then(|| int(result))
+}
+
+/// As [`ask`], but a socket of the parent process is the kernel's: for calls about the number rather than the socket.
+#[inline]
+pub fn ask_here(
+    fd: RawFd,
+    call: impl FnOnce(Live<'_>) -> std::io::Result<usize>,
+) -> Option<libc::c_int> {
+    if SOCKETS.is_vacant(fd) || lifecycle::is_forked() {
+        return None;
+    }
+    ask(fd, call)
+}
+
+fn int(value: isize) -> libc::c_int {
+    libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX)
+}
+
+fn live(fd: RawFd, handle: &Handle<SocketState>) -> std::io::Result<Live<'_>> {
+    match handle.socket.get() {
+        Some(socket) => Ok(Live {
+            fd,
+            state: handle,
+            socket,
+        }),
+        None => errno::fail(libc::EBADF),
+    }
 }
 
 /// The record behind `fd` if netchan serves it in this process.
@@ -245,20 +336,25 @@ pub fn netchan(fd: RawFd) -> Option<Handle<SocketState>> {
     if SOCKETS.is_vacant(fd) {
         return None;
     }
-    match meaning(fd) {
+    match Meaning::of(fd) {
         Meaning::Netchan(handle) => Some(handle),
         Meaning::Kernel | Meaning::Orphan => None,
     }
 }
 
+/// Whether `fd` is a socket of the parent process, where the stack is.
+pub fn is_orphan(fd: RawFd) -> bool {
+    lifecycle::is_forked() && matches!(Meaning::of(fd), Meaning::Orphan)
+}
+
 /// Whether a call about `fd` must look closer: netchan serves it, or the parent of this process did.
 pub fn is_ours(fd: RawFd) -> bool {
-    !SOCKETS.is_vacant(fd) && !matches!(meaning(fd), Meaning::Kernel)
+    !SOCKETS.is_vacant(fd) && !matches!(Meaning::of(fd), Meaning::Kernel)
 }
 
 /// Ends what a number meant: with the last one, waiting threads are woken and epoll forgets it.
 pub fn forget_number(fd: RawFd, removed: Removed<SocketState>) {
-    if crate::lifecycle::is_forked() {
+    if lifecycle::is_forked() {
         std::mem::forget(removed.handle);
         return;
     }

@@ -3,12 +3,20 @@
 //! The C library's own streams read and write with calls inside the library, which no symbol of ours sees. A custom
 //! stream has no number as far as the library knows; `fileno` is told here.
 
-use std::ffi::CStr;
+use std::{
+    ffi::CStr,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
-use parking_lot::Mutex;
 
-use crate::{descriptor, errno, export};
+use crate::{
+    descriptor, errno, export,
+    region::{Held, hold},
+};
 
 /// glibc's cookie_io_functions_t.
 #[repr(C)]
@@ -25,6 +33,14 @@ unsafe extern "C-unwind" {
 
 /// The streams that were made here, and their numbers.
 static STREAMS: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
+
+/// There was one.
+static MADE: AtomicBool = AtomicBool::new(false);
+
+/// The list of streams, for the time of a fork.
+pub fn held_for_fork() -> impl Held {
+    hold(&STREAMS)
+}
 
 /// The cookie is the number itself.
 fn number(cookie: *mut c_void) -> c_int {
@@ -47,7 +63,7 @@ unsafe extern "C-unwind" fn write(
 
 unsafe extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
     let fd = number(cookie);
-    STREAMS.lock().retain(|(_, number)| *number != fd);
+    hold(&STREAMS).retain(|(_, number)| *number != fd);
     errno::int(|| descriptor::close(fd))
 }
 
@@ -75,14 +91,19 @@ pub unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: the functions take the number for what it is; `mode` is a C string.
     let stream = unsafe { fopencookie(cookie, mode, functions) };
     if !stream.is_null() {
-        STREAMS.lock().push((stream.addr(), fd));
+        MADE.store(true, Relaxed);
+        hold(&STREAMS).push((stream.addr(), fd));
     }
     stream
 }
 
 /// The number behind a stream that was made here.
 pub fn number_of(stream: *mut FILE) -> Option<c_int> {
-    let streams = STREAMS.lock();
+    // Relaxed: who has a stream of ours has seen it made. A process without a stack takes no lock, for a fork to find.
+    if !MADE.load(Relaxed) {
+        return None;
+    }
+    let streams = hold(&STREAMS);
     streams
         .iter()
         .find(|(known, _)| *known == stream.addr())

@@ -1,62 +1,109 @@
 //! System calls that this library makes for itself: never a symbol that it exports, never a cancellation point.
 
-use std::{io, os::fd::RawFd, time::Duration};
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+    ptr,
+    time::Duration,
+};
 
-use libc::{c_int, c_void, pollfd};
+use libc::{c_int, pollfd};
+use netchan::{own::Own, raw};
 
-/// The result of a system call as `io::Result`.
-fn check(result: libc::c_long) -> io::Result<usize> {
-    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+use crate::errno;
+
+/// An integer, as a system call takes it: sign-extended.
+fn integer(value: c_int) -> usize {
+    (value as isize).cast_unsigned()
 }
 
-/// A system call's result that is a descriptor or a small count.
-fn small(result: libc::c_long) -> io::Result<c_int> {
-    check(result).map(|n| c_int::try_from(n).unwrap_or(c_int::MAX))
+/// A result that is a descriptor or a small count.
+fn small(result: io::Result<usize>) -> io::Result<c_int> {
+    result.map(|n| c_int::try_from(n).unwrap_or(c_int::MAX))
+}
+
+/// The system call `number` as the C library makes it: -1 and errno for an error.
+///
+/// # Safety
+/// As the call itself.
+pub unsafe fn as_c(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    // SAFETY: the caller's.
+    let result = unsafe { raw::syscall(number, arguments) };
+    if (-4095..0).contains(&result) {
+        errno::set(c_int::try_from(-result).unwrap_or(libc::EIO));
+        return -1;
+    }
+    result
 }
 
 /// close(2).
 pub fn close(fd: RawFd) -> io::Result<()> {
     // SAFETY: closes a number; the caller owns it.
-    small(unsafe { libc::syscall(libc::SYS_close, fd) }).map(|_| ())
+    unsafe { raw::call(libc::SYS_close, [integer(fd), 0, 0, 0, 0, 0]) }.map(|_| ())
+}
+
+/// close_range(2).
+pub fn close_range(first: u32, last: u32, flags: c_int) -> io::Result<()> {
+    let arguments = [first as usize, last as usize, integer(flags), 0, 0, 0];
+    // SAFETY: closes numbers; the caller owns them.
+    unsafe { raw::call(libc::SYS_close_range, arguments) }.map(|_| ())
 }
 
 /// fcntl(2) with an integer argument.
 pub fn fcntl(fd: RawFd, command: c_int, argument: usize) -> io::Result<c_int> {
+    let arguments = [integer(fd), integer(command), argument, 0, 0, 0];
     // SAFETY: the commands used here take integers.
-    small(unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) })
+    small(unsafe { raw::call(libc::SYS_fcntl, arguments) })
 }
 
 /// dup3(2).
 pub fn dup3(old: RawFd, new: RawFd, flags: c_int) -> io::Result<c_int> {
+    let arguments = [integer(old), integer(new), integer(flags), 0, 0, 0];
     // SAFETY: numbers only.
-    small(unsafe { libc::syscall(libc::SYS_dup3, old, new, flags) })
+    small(unsafe { raw::call(libc::SYS_dup3, arguments) })
 }
 
-/// socket(2).
-pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<RawFd> {
-    // SAFETY: numbers only.
-    small(unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) })
+/// A number that a system call without pointers has made, as the owner of it.
+///
+/// # Safety
+/// The call must make a descriptor.
+unsafe fn made(number: libc::c_long, arguments: [usize; 6]) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's.
+    let fd = small(unsafe { raw::call(number, arguments) })?;
+    // SAFETY: made just now.
+    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) })
 }
 
-/// eventfd2(2), non-blocking and closed on exec.
-pub fn eventfd() -> io::Result<RawFd> {
-    let flags = libc::EFD_NONBLOCK | libc::EFD_CLOEXEC;
+/// An AF_UNIX stream socket of ours.
+pub fn socket() -> io::Result<Own> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    let arguments = [integer(libc::AF_UNIX), integer(kind), 0, 0, 0, 0];
     // SAFETY: numbers only.
-    small(unsafe { libc::syscall(libc::SYS_eventfd2, 0, flags) })
+    Own::open(|| unsafe { made(libc::SYS_socket, arguments) })
+}
+
+/// An eventfd of ours, non-blocking and closed on exec.
+pub fn eventfd() -> io::Result<Own> {
+    let flags = integer(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
+    // SAFETY: numbers only.
+    Own::open(|| unsafe { made(libc::SYS_eventfd2, [0, flags, 0, 0, 0, 0]) })
 }
 
 /// Makes an eventfd readable; a full one is readable already.
-pub fn eventfd_signal(fd: RawFd) {
+pub fn eventfd_signal(fd: &Own) {
     let one = 1_u64;
+    let from = ptr::from_ref(&one).expose_provenance();
     // SAFETY: `one` is 8 readable bytes.
-    unsafe { libc::syscall(libc::SYS_write, fd, &raw const one, 8) };
+    let _ = unsafe { raw::call(libc::SYS_write, [integer(fd.as_raw_fd()), from, 8, 0, 0, 0]) };
 }
 
 /// Makes an eventfd unreadable.
-pub fn eventfd_clear(fd: RawFd) {
+pub fn eventfd_clear(fd: &Own) {
     let mut count = 0_u64;
+    let to = ptr::from_mut(&mut count).expose_provenance();
     // SAFETY: `count` is 8 writable bytes.
-    unsafe { libc::syscall(libc::SYS_read, fd, &raw mut count, 8) };
+    let _ = unsafe { raw::call(libc::SYS_read, [integer(fd.as_raw_fd()), to, 8, 0, 0, 0]) };
 }
 
 /// epoll_ctl(2); `event` is `None` for EPOLL_CTL_DEL.
@@ -67,9 +114,10 @@ pub fn epoll_ctl(
     event: Option<libc::epoll_event>,
 ) -> io::Result<()> {
     let mut event = event.unwrap_or(libc::epoll_event { events: 0, u64: 0 });
+    let at = ptr::from_mut(&mut event).expose_provenance();
+    let arguments = [integer(epfd), integer(operation), integer(fd), at, 0, 0];
     // SAFETY: `event` outlives the call.
-    small(unsafe { libc::syscall(libc::SYS_epoll_ctl, epfd, operation, fd, &raw mut event) })
-        .map(|_| ())
+    unsafe { raw::call(libc::SYS_epoll_ctl, arguments) }.map(|_| ())
 }
 
 /// epoll_pwait(2) without waiting, into `events`.
@@ -81,8 +129,14 @@ pub unsafe fn epoll_poll(
     events: *mut libc::epoll_event,
     max: c_int,
 ) -> io::Result<usize> {
+    let at = events.expose_provenance();
     // SAFETY: the caller vouches for `events`.
-    check(unsafe { libc::syscall(libc::SYS_epoll_pwait, epfd, events, max, 0, 0, 8) })
+    unsafe {
+        raw::call(
+            libc::SYS_epoll_pwait,
+            [integer(epfd), at, integer(max), 0, 0, 8],
+        )
+    }
 }
 
 /// poll(2) without waiting.
@@ -90,35 +144,35 @@ pub fn poll_now(fds: &mut [pollfd]) -> io::Result<usize> {
     if fds.is_empty() {
         return Ok(0);
     }
-    let zero = libc::timespec {
+    let mut zero = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
+    let time = ptr::from_mut(&mut zero).expose_provenance();
+    let arguments = [
+        fds.as_mut_ptr().expose_provenance(),
+        fds.len(),
+        time,
+        0,
+        8,
+        0,
+    ];
     // SAFETY: `fds` and `zero` outlive the call.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_ppoll,
-            fds.as_mut_ptr(),
-            fds.len(),
-            &raw const zero,
-            0,
-            8,
-        )
-    })
+    unsafe { raw::call(libc::SYS_ppoll, arguments) }
 }
 
 /// read(2).
 pub fn read(fd: RawFd, buffer: &mut [u8]) -> io::Result<usize> {
-    let pointer = buffer.as_mut_ptr().cast::<c_void>();
+    let at = buffer.as_mut_ptr().expose_provenance();
     // SAFETY: `buffer` is writable for its length.
-    check(unsafe { libc::syscall(libc::SYS_read, fd, pointer, buffer.len()) })
+    unsafe { raw::call(libc::SYS_read, [integer(fd), at, buffer.len(), 0, 0, 0]) }
 }
 
 /// write(2).
 pub fn write(fd: RawFd, buffer: &[u8]) -> io::Result<usize> {
-    let pointer = buffer.as_ptr().cast::<c_void>();
+    let at = buffer.as_ptr().expose_provenance();
     // SAFETY: `buffer` is readable for its length.
-    check(unsafe { libc::syscall(libc::SYS_write, fd, pointer, buffer.len()) })
+    unsafe { raw::call(libc::SYS_write, [integer(fd), at, buffer.len(), 0, 0, 0]) }
 }
 
 /// Whether a number is a pipe's: nothing else has a pipe's size.
@@ -142,28 +196,49 @@ pub fn is_empty_pipe(fd: RawFd) -> bool {
 
 /// pread64(2) into `buffer`.
 pub fn pread(fd: RawFd, buffer: &mut [u8], offset: i64) -> io::Result<usize> {
-    let pointer = buffer.as_mut_ptr().cast::<c_void>();
+    let at = buffer.as_mut_ptr().expose_provenance();
+    let offset = usize::try_from(offset).map_err(|_| errno::error(libc::EINVAL))?;
+    let arguments = [integer(fd), at, buffer.len(), offset, 0, 0];
     // SAFETY: `buffer` is writable for its length.
-    check(unsafe { libc::syscall(libc::SYS_pread64, fd, pointer, buffer.len(), offset) })
+    unsafe { raw::call(libc::SYS_pread64, arguments) }
 }
 
 /// lseek(2).
 pub fn lseek(fd: RawFd, offset: i64, whence: c_int) -> io::Result<i64> {
+    let arguments = [
+        integer(fd),
+        usize::from_ne_bytes(offset.to_ne_bytes()),
+        integer(whence),
+        0,
+        0,
+        0,
+    ];
     // SAFETY: numbers only.
-    let position = unsafe { libc::syscall(libc::SYS_lseek, fd, offset, whence) };
-    check(position).map(|_| position)
+    let position = unsafe { raw::call(libc::SYS_lseek, arguments) }?;
+    Ok(i64::try_from(position).unwrap_or(i64::MAX))
 }
 
 /// getpid(2), from the kernel: a vfork child shares every cache with its parent.
 pub fn pid() -> c_int {
     // SAFETY: takes nothing.
-    small(unsafe { libc::syscall(libc::SYS_getpid) }).unwrap_or(0)
+    small(unsafe { raw::call(libc::SYS_getpid, [0; 6]) }).unwrap_or(0)
+}
+
+/// Whether `fd` is open, and a socket.
+pub fn is_socket(fd: RawFd) -> bool {
+    let mut facts = MaybeUninit::<libc::stat>::zeroed();
+    let at = facts.as_mut_ptr().expose_provenance();
+    // SAFETY: `facts` is writable.
+    let asked = unsafe { raw::call(libc::SYS_fstat, [integer(fd), at, 0, 0, 0, 0]) };
+    // SAFETY: zeroed is valid, too.
+    let facts = unsafe { facts.assume_init() };
+    asked.is_ok() && facts.st_mode & libc::S_IFMT == libc::S_IFSOCK
 }
 
 /// Whether a process `pid` exists.
 pub fn process_exists(pid: c_int) -> bool {
     // SAFETY: signal 0 is only a question.
-    match small(unsafe { libc::syscall(libc::SYS_kill, pid, 0) }) {
+    match unsafe { raw::call(libc::SYS_kill, [integer(pid), 0, 0, 0, 0, 0]) } {
         Ok(_) => true,
         Err(error) => error.raw_os_error() != Some(libc::ESRCH),
     }
@@ -172,9 +247,10 @@ pub fn process_exists(pid: c_int) -> bool {
 /// Raises SIGPIPE in this thread.
 pub fn raise_sigpipe() {
     // SAFETY: takes nothing.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+    let thread = unsafe { raw::call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0);
+    let arguments = [integer(pid()), thread, integer(libc::SIGPIPE), 0, 0, 0];
     // SAFETY: numbers only; the handler, if any, is the program's own.
-    unsafe { libc::syscall(libc::SYS_tgkill, pid(), thread, libc::SIGPIPE) };
+    let _ = unsafe { raw::call(libc::SYS_tgkill, arguments) };
 }
 
 /// CLOCK_MONOTONIC since its origin.
@@ -196,4 +272,34 @@ fn clock(which: libc::clockid_t) -> Duration {
     unsafe { libc::clock_gettime(which, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// No handler runs on this thread until this is dropped.
+pub struct SignalsHeld(libc::sigset_t);
+
+impl SignalsHeld {
+    /// Holds them back from now on.
+    pub fn new() -> Self {
+        let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::zeroed());
+        // SAFETY: writes the set.
+        unsafe { libc::sigfillset(all.as_mut_ptr()) };
+        // SAFETY: written just now.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+        // SAFETY: zeroed is a set, too.
+        Self(unsafe { before.assume_init() })
+    }
+}
+
+impl Drop for SignalsHeld {
+    fn drop(&mut self) {
+        // SAFETY: the mask that this very thread had.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
+/// Writes one line to the standard error, whatever stands there.
+pub fn complain(line: &str) {
+    let from = line.as_ptr().expose_provenance();
+    // SAFETY: a readable string.
+    let _ = unsafe { raw::call(libc::SYS_write, [2, from, line.len(), 0, 0, 0]) };
 }

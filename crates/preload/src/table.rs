@@ -11,15 +11,19 @@ use std::{
     mem::MaybeUninit,
     ops::Deref,
     ptr::{self, NonNull},
-    sync::atomic::{
-        AtomicPtr, AtomicUsize,
-        Ordering::{AcqRel, Acquire, Relaxed, Release},
-        fence,
+    sync::{
+        Mutex,
+        atomic::{
+            AtomicPtr, AtomicUsize,
+            Ordering::{AcqRel, Acquire, Relaxed, Release},
+            fence,
+        },
     },
 };
 
 use libc::c_int;
-use parking_lot::Mutex;
+
+use crate::region::{Held, hold};
 
 const CHUNK: usize = 1024;
 /// 1,048,576 numbers: Linux's default fs.nr_open. Sockets above stay with the kernel.
@@ -130,9 +134,14 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
+    /// The lock that making and dropping records takes, for the time of a fork.
+    pub fn held_for_fork(&'static self) -> impl Held {
+        hold(&self.spare)
+    }
+
     /// A new record that no number leads to yet.
     pub fn create(&'static self, value: T) -> Handle<T> {
-        let spare = self.spare.lock().pop();
+        let spare = hold(&self.spare).pop();
         let record = spare.map_or_else(|| self.grow(), |Spare(record)| record);
         // SAFETY: records are never freed.
         let shared = unsafe { record.as_ref() };
@@ -259,7 +268,7 @@ fn release<T>(record: NonNull<Record<T>>) {
     let value = unsafe { &mut *shared.value.get() };
     // SAFETY: written in create, dropped only here.
     unsafe { value.assume_init_drop() };
-    shared.table.spare.lock().push(Spare(record));
+    hold(&shared.table.spare).push(Spare(record));
 }
 
 impl<T: 'static> Handle<T> {

@@ -210,7 +210,8 @@ fn send_with(
     }
     if let Err(error) = &result {
         let quiet = flags & libc::MSG_NOSIGNAL != 0 || live.state.kind == Kind::Datagram;
-        if errno::code(error) == libc::EPIPE && !quiet {
+        // No signal for a number that is no socket any more: the kernel answers for it.
+        if errno::code(error) == libc::EPIPE && !quiet && sys::is_socket(live.fd) {
             sys::raise_sigpipe();
         }
     }

@@ -11,7 +11,7 @@ use netchan::{
 use crate::{
     driver,
     errno::{fail, would_block},
-    lifecycle,
+    lifecycle, region,
     state::Live,
 };
 
@@ -21,6 +21,7 @@ struct Local(ManuallyDrop<Waiter>);
 impl Drop for Local {
     fn drop(&mut self) {
         if !lifecycle::is_forked() {
+            region::introduce_waker(None);
             // SAFETY: dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
@@ -37,7 +38,11 @@ pub fn with_waiter<T>(call: impl FnOnce(&mut Waiter) -> io::Result<T>) -> io::Re
     let kept = WAITER.try_with(Cell::take).unwrap_or(None);
     let mut local = match kept {
         Some(local) => local,
-        None => Local(ManuallyDrop::new(Waiter::new(net()?)?)),
+        None => {
+            let waiter = Waiter::new(net()?)?;
+            region::introduce_waker(Some(waiter.waker()));
+            Local(ManuallyDrop::new(waiter))
+        }
     };
     let result = call(&mut local.0);
     // While the thread ends there is no place to keep it: it is dropped here instead.

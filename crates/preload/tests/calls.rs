@@ -106,6 +106,52 @@ fn threads_on_netchan() {
 }
 
 #[test]
+fn signals_on_netchan() {
+    on_netchan("signals", "app-channel");
+}
+
+#[test]
+fn numbers_on_netchan() {
+    on_netchan("numbers exhausted", "app-channel");
+}
+
+/// Where the program may not have more numbers than it uses.
+#[test]
+fn numbers_exhausted_for_good() {
+    on_netchan("exhausted-hard", "app-channel");
+}
+
+#[test]
+fn a_vfork_before_the_stack_leaves_the_numbers_alone() {
+    on_netchan("vfork-first", "app-channel");
+}
+
+#[test]
+fn a_fork_before_the_stack_makes_its_own() {
+    on_netchan("fork-first", "app-channel");
+}
+
+/// The second run would find the TAP busy.
+#[test]
+fn a_child_left_behind_has_no_part_in_the_link() {
+    let script = "$PEER 10.77.0.1 > up & P=$!\nawait grep -q ready up\n\
+                  (on_netchan $CALLS 10.77.0.1 netchan leaves-child) && \
+                  (on_netchan $CALLS 10.77.0.1 netchan leaves-child); R=$?; kill $P; exit $R";
+    expect(script, "all right");
+}
+
+#[test]
+fn cancellation_on_netchan() {
+    on_netchan("cancels", "app-channel");
+}
+
+/// Where a call waits in other ways than at a shard's seat.
+#[test]
+fn signals_and_cancellation_under_locked() {
+    on_netchan("signals cancels", "locked");
+}
+
+#[test]
 fn processes_on_netchan() {
     on_netchan("processes", "app-channel");
 }

@@ -53,11 +53,13 @@ impl Drop for Instance {
 }
 
 /// Follows epoll_create: `epfd` is the kernel's new instance.
-pub fn created(epfd: RawFd) {
+pub fn created(epfd: RawFd) -> io::Result<()> {
+    lifecycle::claim()?;
     crate::descriptor::renewed(epfd);
     let shared = Arc::new(Shared::new(epfd));
     // Out of the table's range: the kernel's instance alone serves it.
     let _ = EPOLLS.insert(epfd, &EPOLLS.create(Instance { shared }));
+    Ok(())
 }
 
 /// The instance behind `epfd`, if it is watched here and by this process.
@@ -174,6 +176,23 @@ pub enum Wait {
     Done(usize),
 }
 
+/// Whether there is anything of netchan's in an instance.
+pub fn is_watching(instance: &Handle<Instance>) -> bool {
+    lifecycle::running().is_some() && instance.shared.has_ours()
+}
+
+/// Whether an instance of the parent process is about the parent's sockets: the kernel's half of it would report its bell.
+pub fn is_orphan(epfd: RawFd) -> bool {
+    if !lifecycle::is_forked() {
+        return false;
+    }
+    EPOLLS.get(epfd).is_some_and(|instance| {
+        let orphan = instance.shared.is_rung_or_full();
+        std::mem::forget(instance); // nothing of the parent's may be dropped here
+        orphan
+    })
+}
+
 /// epoll_wait(2) on a watched instance.
 ///
 /// # Safety
@@ -189,9 +208,6 @@ pub unsafe fn wait(
     let Some(max) = max else {
         return fail(libc::EINVAL);
     };
-    if lifecycle::running().is_none() || !shared.has_ours() {
-        return Ok(Wait::Kernel);
-    }
     // SAFETY: the caller's.
     let found = unsafe { shared.gather(out, max) }?;
     if found > 0 || timeout.is_some_and(|time| time.is_zero()) {

@@ -3,25 +3,26 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    os::fd::RawFd,
+    os::fd::{AsRawFd, RawFd},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{
             AtomicBool, AtomicI32, AtomicUsize,
-            Ordering::{Acquire, Relaxed, Release, SeqCst},
+            Ordering::{Relaxed, SeqCst},
         },
     },
     task::Waker,
 };
 
 use libc::{c_int, epoll_event, pollfd};
+use netchan::own::Own;
 use parking_lot::Mutex;
 
 use super::interest::Interest;
 use crate::{
     driver,
     errno::fail,
-    lifecycle, sys,
+    sys,
     wait::{Deadline, with_waiter},
 };
 
@@ -36,8 +37,8 @@ pub struct Shared {
     /// Threads inside the kernel's epoll_wait, which does not see our queue.
     pub kernel_waiters: AtomicUsize,
     /// An eventfd inside the kernel's instance, readable while the queue is not empty: made when somebody looks at
-    /// the instance from outside (poll on it, another epoll around it) or must be called out of the kernel. -1: none.
-    bell: AtomicI32,
+    /// the instance from outside (poll on it, another epoll around it) or must be called out of the kernel.
+    bell: OnceLock<Own>,
     /// Which side goes first when both have more than the caller has room for.
     kernel_first: AtomicBool,
 }
@@ -58,7 +59,7 @@ impl Shared {
             queue: Mutex::default(),
             kernel_members: AtomicUsize::new(0),
             kernel_waiters: AtomicUsize::new(0),
-            bell: AtomicI32::new(-1),
+            bell: OnceLock::new(),
             kernel_first: AtomicBool::new(false),
         }
     }
@@ -79,8 +80,7 @@ impl Shared {
     }
 
     fn ring(&self) {
-        let bell = self.bell.load(Acquire); // pairs with Release in hang_bell
-        if bell >= 0 {
+        if let Some(bell) = self.bell.get() {
             sys::eventfd_signal(bell);
         }
     }
@@ -88,11 +88,10 @@ impl Shared {
     fn pop(&self) -> Option<Arc<Interest>> {
         let mut queue = self.queue.lock();
         let next = queue.ready.pop_front();
-        if queue.ready.is_empty() {
-            let bell = self.bell.load(Acquire); // pairs with Release in hang_bell
-            if bell >= 0 && next.is_some() {
-                sys::eventfd_clear(bell);
-            }
+        if queue.ready.is_empty()
+            && let Some(bell) = self.bell.get().filter(|_| next.is_some())
+        {
+            sys::eventfd_clear(bell);
         }
         next
     }
@@ -105,7 +104,7 @@ impl Shared {
     /// Makes the queue visible to the kernel's instance.
     pub fn hang_bell(&self) -> io::Result<()> {
         let queue = self.queue.lock();
-        if self.bell.load(Relaxed) >= 0 {
+        if self.bell.get().is_some() {
             return Ok(());
         }
         let bell = sys::eventfd()?;
@@ -114,11 +113,8 @@ impl Shared {
             u64: self.bell_data(),
         };
         let epfd = self.epfd.load(Relaxed);
-        if let Err(error) = sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, bell, Some(event)) {
-            let _ = sys::close(bell);
-            return Err(error);
-        }
-        self.bell.store(bell, Release); // pairs with Acquire in ring and pop
+        sys::epoll_ctl(epfd, libc::EPOLL_CTL_ADD, bell.as_raw_fd(), Some(event))?;
+        let bell = self.bell.get_or_init(|| bell); // the lock makes us the only one
         if !queue.ready.is_empty() {
             sys::eventfd_signal(bell);
         }
@@ -165,7 +161,7 @@ impl Shared {
     /// `out` must be writable for `max` entries.
     unsafe fn drain_kernel(&self, out: *mut epoll_event, max: usize) -> io::Result<usize> {
         let room = c_int::try_from(max).unwrap_or(c_int::MAX);
-        if room == 0 || (self.kernel_members.load(Relaxed) == 0 && self.bell.load(Relaxed) < 0) {
+        if room == 0 || (self.kernel_members.load(Relaxed) == 0 && self.bell.get().is_none()) {
             return Ok(0);
         }
         // SAFETY: the caller's.
@@ -179,7 +175,7 @@ impl Shared {
     /// # Safety
     /// `out` must hold `count` entries.
     pub unsafe fn without_bell(&self, out: *mut epoll_event, count: usize) -> usize {
-        if self.bell.load(Relaxed) < 0 {
+        if self.bell.get().is_none() {
             return count;
         }
         let mut kept = 0;
@@ -214,9 +210,15 @@ impl Shared {
         }
     }
 
+    /// In a forked child, where the lock may be held for ever: whether there was anything of netchan's.
+    pub fn is_rung_or_full(&self) -> bool {
+        let interests = self.interests.try_lock();
+        self.bell.get().is_some() || interests.is_none_or(|interests| !interests.is_empty())
+    }
+
     /// Whether a wait has to look here: at interests, or at what a bell still rings for.
     pub fn has_ours(&self) -> bool {
-        self.bell.load(Relaxed) >= 0 || !self.interests.lock().is_empty()
+        self.bell.get().is_some() || !self.interests.lock().is_empty()
     }
 }
 
@@ -279,14 +281,5 @@ impl Shared {
             .lock()
             .sleepers
             .retain(|other| !other.will_wake(waker));
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let bell = *self.bell.get_mut();
-        if bell >= 0 && !lifecycle::is_forked() {
-            let _ = sys::close(bell);
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! close, dup, fcntl, ioctl and their variants.
 
 use libc::{c_int, c_uint, c_ulong};
+use netchan::own;
 
 use crate::{
     descriptor, errno, real,
@@ -16,8 +17,18 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if descriptor::is_tracked(fd) {
         return errno::int(|| descriptor::close(fd));
     }
+    if own::is_own(fd) {
+        return not_theirs();
+    }
     // SAFETY: the caller's.
     unsafe { (real::CLOSE.get())(fd) }
+}
+
+/// What a call answers about a descriptor that is netchan's own: to the program it is not open.
+#[cold]
+fn not_theirs() -> c_int {
+    errno::set(libc::EBADF);
+    -1
 }
 
 /// close_range(2).
@@ -26,21 +37,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 /// As close_range(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    let closes = flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0;
-    if closes && first <= last {
-        let last = c_int::try_from(last).unwrap_or(c_int::MAX);
-        if let Ok(first) = c_int::try_from(first) {
-            let forgot = errno::unit(|| {
-                descriptor::before_close_range(first, last);
-                Ok(())
-            });
-            if forgot < 0 {
-                return -1;
-            }
-        }
-    }
-    // SAFETY: the caller's.
-    unsafe { (real::CLOSE_RANGE.get())(first, last, flags) }
+    errno::unit(|| descriptor::close_range(first, last, flags))
 }
 
 /// closefrom(3).
@@ -59,6 +56,9 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
 /// Numbers only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
+    if own::is_own(old) {
+        return not_theirs();
+    }
     // SAFETY: numbers only.
     let new = unsafe { (real::DUP.get())(old) };
     note_duplicate(old, new)
@@ -80,6 +80,9 @@ fn note_duplicate(old: c_int, new: c_int) -> c_int {
 /// Numbers only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
+    if own::is_own(old) || own::is_own(new) {
+        return not_theirs();
+    }
     let tracked = descriptor::is_tracked(old) || descriptor::is_tracked(new);
     if tracked && old != new {
         return errno::int(|| descriptor::dup_onto(old, new, 0));
@@ -94,6 +97,9 @@ pub unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
 /// Numbers only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if own::is_own(old) || own::is_own(new) {
+        return not_theirs();
+    }
     let tracked = descriptor::is_tracked(old) || descriptor::is_tracked(new);
     if tracked && old != new {
         return errno::int(|| descriptor::dup_onto(old, new, flags));
@@ -107,9 +113,12 @@ type Control = unsafe extern "C-unwind" fn(c_int, c_int, usize) -> c_int;
 /// # Safety
 /// As fcntl(2).
 unsafe fn control(fd: c_int, command: c_int, argument: usize, kernels: Control) -> c_int {
+    if own::is_own(fd) {
+        return not_theirs();
+    }
     if descriptor::is_tracked(fd) {
         let mut answered = false;
-        let served = state::serve_int(fd, |live: Live<'_>| {
+        let served = state::ask_here(fd, |live: Live<'_>| {
             match descriptor::control(fd, live, command, argument) {
                 Some(result) => {
                     answered = true;
@@ -157,7 +166,7 @@ pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: usi
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     let mut answered = false;
-    let served = state::serve_int(fd, |live| {
+    let served = state::ask_here(fd, |live| {
         // SAFETY: the caller's.
         match unsafe { descriptor::device_control(live, request, argument) } {
             Some(result) => {

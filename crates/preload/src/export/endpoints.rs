@@ -17,11 +17,11 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
         && lifecycle::is_configured()
     {
         return errno::int(|| {
-            endpoint::created(fd, domain, kind);
+            endpoint::created(fd, domain, kind)?;
             Ok(fd)
         });
     }
-    fd
+    super::calls::fresh(fd)
 }
 
 /// bind(2).
@@ -37,7 +37,7 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: s
         }
     }
     // SAFETY: the caller's.
-    let served = state::serve_int(fd, |live| unsafe { endpoint::bind(live, address, len) });
+    let served = state::ask(fd, |live| unsafe { endpoint::bind(live, address, len) });
     // SAFETY: the caller's.
     served.unwrap_or_else(|| unsafe { (real::BIND.get())(fd, address, len) })
 }
@@ -51,7 +51,7 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if !state::SOCKETS.is_vacant(fd) && errno::unit(|| endpoint::before_listen(fd)) < 0 {
         return -1;
     }
-    let served = state::serve_int(fd, |live| endpoint::listen(live, backlog));
+    let served = state::ask(fd, |live| endpoint::listen(live, backlog));
     // SAFETY: numbers only.
     served.unwrap_or_else(|| unsafe { (real::LISTEN.get())(fd, backlog) })
 }
@@ -93,7 +93,7 @@ pub unsafe extern "C-unwind" fn accept(
         endpoint::accept(live, address, len, 0)
     });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::ACCEPT.get())(fd, address, len) })
+    served.unwrap_or_else(|| super::calls::fresh(unsafe { (real::ACCEPT.get())(fd, address, len) }))
 }
 
 /// accept4(2).
@@ -111,8 +111,11 @@ pub unsafe extern "C-unwind" fn accept4(
         // SAFETY: the caller's.
         unsafe { endpoint::accept(live, address, len, flags) }
     });
-    // SAFETY: the caller's.
-    served.unwrap_or_else(|| unsafe { (real::ACCEPT4.get())(fd, address, len, flags) })
+    served.unwrap_or_else(|| {
+        // SAFETY: the caller's.
+        let new = unsafe { (real::ACCEPT4.get())(fd, address, len, flags) };
+        super::calls::fresh(new)
+    })
 }
 
 /// shutdown(2).
@@ -121,7 +124,7 @@ pub unsafe extern "C-unwind" fn accept4(
 /// Numbers only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    let served = state::serve_int(fd, |live| endpoint::shutdown(live, how));
+    let served = state::ask(fd, |live| endpoint::shutdown(live, how));
     if served.is_none() && !state::SOCKETS.is_vacant(fd) {
         endpoint::note_shutdown(fd, how);
     }
@@ -140,7 +143,7 @@ pub unsafe extern "C-unwind" fn getsockname(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    let served = state::serve_int(fd, |live| unsafe {
+    let served = state::ask(fd, |live| unsafe {
         endpoint::local_name(live, address, len)
     });
     // SAFETY: the caller's.
@@ -158,7 +161,7 @@ pub unsafe extern "C-unwind" fn getpeername(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    let served = state::serve_int(fd, |live| unsafe {
+    let served = state::ask(fd, |live| unsafe {
         endpoint::peer_name(live, address, len)
     });
     // SAFETY: the caller's.
@@ -177,7 +180,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    let served = state::serve_int(fd, |live| {
+    let served = state::ask(fd, |live| {
         // SAFETY: the caller's.
         unsafe { options::get(live, level, name, value, len) }
     });
@@ -201,7 +204,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     {
         return -1;
     }
-    let served = state::serve_int(fd, |live| {
+    let served = state::ask(fd, |live| {
         // SAFETY: the caller's.
         unsafe { options::set(live, level, name, value, len) }
     });

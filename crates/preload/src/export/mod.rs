@@ -7,9 +7,11 @@
 //! They have the contracts of the functions whose names they bear: pointers must be valid for what the manual page says, or
 //! NULL. Since programs link to them by name, nobody in this crate calls them.
 
+pub mod calls;
 pub mod descriptors;
 pub mod endpoints;
 pub mod programs;
+pub mod signals;
 pub mod streams;
 pub mod transfers;
 pub mod waiting;

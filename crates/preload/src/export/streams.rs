@@ -10,7 +10,7 @@ use crate::{real, state, stdio};
 /// As fdopen(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    if state::netchan(fd).is_some() {
+    if state::ask_here(fd, |_| Ok(0)) == Some(0) {
         // SAFETY: the caller's.
         return unsafe { stdio::open(fd, mode) };
     }

@@ -9,6 +9,8 @@ use crate::{
     errno, lifecycle,
     poll::{self, Sets},
     real,
+    region::cancellation_point,
+    state,
     wait::{self, Deadline, SignalMask},
 };
 
@@ -38,7 +40,10 @@ unsafe fn entries<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the caller's.
     match unsafe { entries(fds, count) } {
-        Some(fds) => count_of(errno::long(|| poll::poll(fds, wait::milliseconds(timeout)))),
+        Some(fds) => {
+            cancellation_point();
+            count_of(errno::long(|| poll::poll(fds, wait::milliseconds(timeout))))
+        }
         // SAFETY: the caller's.
         None => unsafe { (real::POLL.get())(fds, count, timeout) },
     }
@@ -61,13 +66,16 @@ pub unsafe extern "C-unwind" fn ppoll(
 ) -> c_int {
     // SAFETY: the caller's.
     match unsafe { entries(fds, count) } {
-        Some(fds) => count_of(errno::long(|| {
-            // SAFETY: the caller's.
-            let timeout = unsafe { wait::timespec(timeout) }?;
-            // SAFETY: the caller's.
-            let _mask = unsafe { SignalMask::set(mask) };
-            poll::poll(fds, timeout)
-        })),
+        Some(fds) => {
+            cancellation_point();
+            count_of(errno::long(|| {
+                // SAFETY: the caller's.
+                let timeout = unsafe { wait::timespec(timeout) }?;
+                // SAFETY: the caller's.
+                let _mask = unsafe { SignalMask::set(mask) };
+                poll::poll(fds, timeout)
+            }))
+        }
         // SAFETY: the caller's.
         None => unsafe { (real::PPOLL.get())(fds, count, timeout, mask) },
     }
@@ -125,7 +133,7 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
 /// # Safety
 /// As select(2).
 unsafe fn select_concerns_us(sets: Sets) -> bool {
-    if lifecycle::running().is_none() {
+    if lifecycle::running().is_none() && !lifecycle::is_forked() {
         return false;
     }
     // SAFETY: the caller's.
@@ -153,6 +161,7 @@ pub unsafe extern "C-unwind" fn select(
         // SAFETY: the caller's.
         return unsafe { (real::SELECT.get())(nfds, read, write, except, timeout) };
     }
+    cancellation_point();
     count_of(errno::long(|| {
         // SAFETY: the caller's.
         let time = unsafe { timeout.as_mut() };
@@ -202,6 +211,8 @@ pub unsafe extern "C-unwind" fn pselect(
         // SAFETY: the caller's.
         return unsafe { (real::PSELECT.get())(nfds, read, write, except, timeout, mask) };
     }
+    cancellation_point();
+    cancellation_point();
     count_of(errno::long(|| {
         // SAFETY: the caller's.
         let timeout = unsafe { wait::timespec(timeout) }?;
@@ -215,7 +226,7 @@ pub unsafe extern "C-unwind" fn pselect(
 fn note_epoll(epfd: c_int) -> c_int {
     if epfd >= 0 && lifecycle::is_configured() {
         return errno::int(|| {
-            epoll::created(epfd);
+            epoll::created(epfd)?;
             Ok(epfd)
         });
     }
@@ -253,7 +264,11 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    if !EPOLLS.is_vacant(epfd) && !lifecycle::is_forked() {
+    if lifecycle::is_forked() {
+        if operation != libc::EPOLL_CTL_DEL && (state::is_orphan(fd) || epoll::is_orphan(epfd)) {
+            return errno::unit(|| Err(lifecycle::orphan()));
+        }
+    } else if !EPOLLS.is_vacant(epfd) {
         return errno::unit(|| {
             let Some(instance) = epoll::instance(epfd) else {
                 return errno::fail(libc::EBADF);
@@ -291,6 +306,7 @@ unsafe fn epoll_wait_tracked(
     kernels: impl Fn(Option<Duration>) -> c_int,
 ) -> c_int {
     let deadline = Deadline::after(timeout);
+    cancellation_point();
     loop {
         let left = deadline.left();
         let mut outcome = Wait::Done(0);
@@ -304,16 +320,21 @@ unsafe fn epoll_wait_tracked(
             Wait::Done(count) => return c_int::try_from(count).unwrap_or(c_int::MAX),
             Wait::Kernel => {}
         }
-        if epoll::enter_kernel(request.epfd) {
-            let count = kernels(left);
-            // SAFETY: the kernel wrote `count` events.
-            let kept = unsafe { epoll::leave_kernel(request.epfd, request.events, count) };
-            if count < 0 || kept > 0 || deadline.passed() {
-                return if count < 0 { count } else { kept };
-            }
-        } else {
-            // SAFETY: no events were written.
-            unsafe { epoll::leave_kernel(request.epfd, request.events, 0) };
+        let left_alone = errno::int(|| Ok(c_int::from(epoll::enter_kernel(request.epfd))));
+        if left_alone < 0 {
+            return -1;
+        }
+        let count = if left_alone == 1 { kernels(left) } else { 0 };
+        let failed = errno::get();
+        // SAFETY: the kernel wrote `count` events.
+        let leave = || unsafe { epoll::leave_kernel(request.epfd, request.events, count) };
+        let kept = errno::int(|| Ok(leave()));
+        if count < 0 {
+            errno::set(failed);
+            return count;
+        }
+        if left_alone == 1 && (kept != 0 || deadline.passed()) {
+            return kept;
         }
     }
 }
@@ -322,10 +343,17 @@ unsafe fn epoll_wait_tracked(
 /// As epoll_pwait(2).
 unsafe fn ours(request: Request, timeout: Option<Duration>) -> std::io::Result<Wait> {
     let Some(instance) = epoll::instance(request.epfd) else {
-        return Ok(Wait::Kernel);
+        return if epoll::is_orphan(request.epfd) {
+            Err(lifecycle::orphan())
+        } else {
+            Ok(Wait::Kernel)
+        };
     };
     if request.events.is_null() {
         return errno::fail(libc::EFAULT);
+    }
+    if !epoll::is_watching(&instance) {
+        return Ok(Wait::Kernel); // which sets the mask in one step
     }
     // SAFETY: the caller's.
     let _mask = unsafe { SignalMask::set(request.mask) };

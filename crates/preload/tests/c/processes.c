@@ -1,6 +1,7 @@
 /* fork, vfork, exec. */
 #define _GNU_SOURCE
 #include <sys/epoll.h>
+#include <sys/select.h>
 #include <sys/wait.h>
 
 #include "check.h"
@@ -15,12 +16,21 @@ static int in_child(int fd, int ep) {
     struct pollfd p = {fd, POLLIN, 0};
     struct epoll_event e;
     if (on_netchan) {
-        if (read(fd, &byte, 1) != -1 || errno != ENETDOWN) return 1;
-        if (write(fd, "x", 1) != -1 || errno != ENETDOWN) return 2;
-        if (poll(&p, 1, 1000) != 1 || !(p.revents & POLLERR)) return 3;
-        if (epoll_wait(ep, &e, 1, 10) != 0) return 4;
+        if (read(fd, &byte, 1) != -1 || errno != EBADF) return 1;
+        if (write(fd, "x", 1) != -1 || errno != EBADF) return 2;
+        if (poll(&p, 1, 1000) != 1 || p.revents != POLLNVAL) return 3;
+        if (epoll_wait(ep, &e, 1, 10) != -1 || errno != EBADF) return 4;
         int copy = dup(fd);
-        if (read(copy, &byte, 1) != -1 || errno != ENETDOWN) return 5;
+        if (read(copy, &byte, 1) != -1 || errno != EBADF) return 5;
+        /* None of it is ready for ever. */
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(fd, &set);
+        if (select(fd + 1, &set, 0, 0, 0) != -1 || errno != EBADF) return 8;
+        int own = epoll_create1(0);
+        if (epoll_ctl(own, EPOLL_CTL_ADD, fd, &e) != -1 || errno != EBADF) return 9;
+        if (accept(fd, 0, 0) != -1 || errno != EBADF) return 10;
+        if (fcntl(fd, F_SETFD, FD_CLOEXEC) || fcntl(copy, F_GETFD) != 0) return 11;
     }
     if (close(fd) || close(ep)) return 6;
     /* Its own sockets are the kernel's. */

@@ -82,6 +82,9 @@ pub fn calls() -> &'static Path {
             "processes.c",
             "groups.c",
             "fastopen.c",
+            "signals.c",
+            "cancels.c",
+            "numbers.c",
         ];
         compile("calls", &files)
     })

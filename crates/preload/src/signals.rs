@@ -1,0 +1,198 @@
+//! The program's signal handlers, called through one of ours: it puts off those that come while their thread is inside netchan (`region`).
+//!
+//! The kernel keeps what was asked of it (flags, mask) but for the address, and the program is told its own. SIG_DFL and SIG_IGN are the
+//! kernel's alone. Faults are never put off, nor is SIGABRT. Handlers that were installed by a bare system call are not known here.
+
+use std::{
+    mem::{self, MaybeUninit},
+    ptr,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use libc::{c_int, c_void, sighandler_t, siginfo_t};
+
+use crate::{
+    errno, real,
+    region::{self, Noted},
+};
+
+type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
+
+const SIGNALS: usize = 65;
+
+/// The program's handlers. Relaxed: who installs one while the signal comes gets either.
+static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
+
+unsafe extern "C" {
+    fn getcontext(context: *mut libc::ucontext_t) -> c_int;
+}
+
+fn place(signal: c_int) -> Option<&'static AtomicUsize> {
+    HANDLERS.get(usize::try_from(signal).ok()?)
+}
+
+/// Our handler's address.
+fn ours() -> sighandler_t {
+    let handler: Handler = stand_in;
+    handler as sighandler_t
+}
+
+/// Whether a signal tells of what its thread did this instant, and cannot wait.
+fn is_fault(signal: c_int, code: c_int) -> bool {
+    match signal {
+        libc::SIGSEGV
+        | libc::SIGBUS
+        | libc::SIGFPE
+        | libc::SIGILL
+        | libc::SIGTRAP
+        | libc::SIGSYS => code > 0,
+        libc::SIGABRT => true,
+        _ => false,
+    }
+}
+
+/// Stands before every handler of the program. The kernel passes all three arguments whatever the flags say.
+unsafe extern "C-unwind" fn stand_in(
+    signal: c_int,
+    information: *mut siginfo_t,
+    context: *mut c_void,
+) {
+    let Some(handler) = place(signal).map(|place| place.load(Relaxed)) else {
+        return;
+    };
+    // SAFETY: the kernel's.
+    let known = unsafe { information.as_ref() };
+    if let Some(&information) = known.filter(|known| !is_fault(signal, known.si_code)) {
+        let noted = Noted {
+            signal,
+            handler,
+            information,
+        };
+        if region::put_off(&noted) {
+            return;
+        }
+    }
+    // SAFETY: as the kernel would.
+    unsafe { call(handler, signal, information, context) };
+}
+
+/// # Safety
+/// As the handler wants it.
+unsafe fn call(handler: usize, signal: c_int, information: *mut siginfo_t, context: *mut c_void) {
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        return;
+    }
+    // SAFETY: the program installed it as a handler; one of one argument leaves the others alone.
+    let handler = unsafe { mem::transmute::<usize, Handler>(handler) };
+    // SAFETY: the caller's.
+    unsafe { handler(signal, information, context) };
+}
+
+/// Runs the handler of a signal that was put off, under the mask that it was installed with. Whether it was installed with SA_RESTART.
+#[cold]
+pub fn deliver(noted: &Noted) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: only asks.
+    unsafe { (real::SIGACTION.get())(noted.signal, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: zeroed is valid, too.
+    let mut action = unsafe { action.assume_init() };
+    if action.sa_flags & libc::SA_NODEFER == 0 {
+        // SAFETY: a set of the system's.
+        unsafe { libc::sigaddset(&raw mut action.sa_mask, noted.signal) };
+    }
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+    let (set, old) = (&raw const action.sa_mask, before.as_mut_ptr());
+    // SAFETY: two sets.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set, old) };
+    let code = errno::get();
+    let mut context = MaybeUninit::<libc::ucontext_t>::zeroed();
+    // SAFETY: writable.
+    unsafe { getcontext(context.as_mut_ptr()) };
+    let mut information = noted.information;
+    let (information, context) = (&raw mut information, context.as_mut_ptr().cast());
+    // SAFETY: as the kernel would.
+    unsafe { call(noted.handler, noted.signal, information, context) };
+    errno::set(code);
+    // SAFETY: written by the call before.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    action.sa_flags & libc::SA_RESTART != 0
+}
+
+/// sigaction(2).
+///
+/// # Safety
+/// As sigaction(2).
+pub unsafe fn action(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    let before = place(signal).map_or(0, |place| place.load(Relaxed));
+    // SAFETY: the caller's.
+    let mut changed = unsafe { new.as_ref() }.copied();
+    if let Some(changed) = &mut changed {
+        changed.sa_sigaction = stand_before(signal, changed.sa_sigaction);
+    }
+    let new = changed.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the caller's.
+    let result = unsafe { (real::SIGACTION.get())(signal, new, old) };
+    if result != 0 {
+        // It failed: nothing changes.
+        if let Some(place) = place(signal).filter(|_| changed.is_some()) {
+            place.store(before, Relaxed);
+        }
+        return result;
+    }
+    // SAFETY: the caller's.
+    if let Some(old) = unsafe { old.as_mut() } {
+        old.sa_sigaction = own_name(old.sa_sigaction, before);
+    }
+    result
+}
+
+/// The handler that the kernel gets for `handler`, which is remembered.
+fn stand_before(signal: c_int, handler: sighandler_t) -> sighandler_t {
+    let plain = handler == libc::SIG_DFL || handler == libc::SIG_IGN || handler == ours();
+    match place(signal).filter(|_| !plain) {
+        Some(place) => {
+            place.store(handler, Relaxed);
+            ours()
+        }
+        None => handler,
+    }
+}
+
+/// What the program calls the handler that the kernel calls `handler`.
+fn own_name(handler: sighandler_t, remembered: sighandler_t) -> sighandler_t {
+    if handler == ours() {
+        remembered
+    } else {
+        handler
+    }
+}
+
+/// signal(3) and its variants; `kernels` is the C library's.
+///
+/// # Safety
+/// As signal(3).
+pub unsafe fn plain(
+    signal: c_int,
+    handler: sighandler_t,
+    kernels: unsafe extern "C-unwind" fn(c_int, sighandler_t) -> sighandler_t,
+) -> sighandler_t {
+    const HOLD: sighandler_t = 2; // sigset(3)'s SIG_HOLD; no function has this address
+    let before = place(signal).map_or(0, |place| place.load(Relaxed));
+    let given = if handler == libc::SIG_ERR || handler == HOLD {
+        handler
+    } else {
+        stand_before(signal, handler)
+    };
+    // SAFETY: the caller's.
+    let was = unsafe { kernels(signal, given) };
+    if was == libc::SIG_ERR
+        && let Some(place) = place(signal)
+    {
+        place.store(before, Relaxed);
+    }
+    own_name(was, before)
+}
