@@ -13,7 +13,7 @@ pub(crate) mod handed;
 
 use handed::{Handed, take};
 
-pub use handed::{HandedOn, hand_on, inherit, is_incomplete, is_unused};
+pub use handed::{HandedOn, guard, hand_on, inherit, is_incomplete, is_unused};
 
 /// The link's specification, `KIND[:NAME][,option=value]...`.
 pub const LINK: &str = "NETCHAN_LINK";

@@ -5,7 +5,8 @@
 //! very high, above [`FROM_MAX`]. A library that serves the program's `close` asks [`is_own`] and leaves ours alone.
 
 use std::{
-    fmt, io, mem,
+    fmt, io,
+    mem::{self, ManuallyDrop},
     ops::{Deref, DerefMut},
     os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd},
     sync::{
@@ -75,7 +76,8 @@ pub fn held_for_fork() -> MutexGuard<'static, ()> {
     LIMIT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn mark(fd: RawFd) {
+/// Marks a descriptor that is not taken over yet.
+pub fn mark(fd: RawFd) {
     if let Some((word, bit)) = place(fd) {
         word.fetch_or(bit, Relaxed);
     }
@@ -88,7 +90,7 @@ fn unmark(fd: RawFd) {
 }
 
 /// A descriptor of ours, as a `T` (an [`OwnedFd`], a file, a socket); unmarked and closed when dropped.
-pub struct Own<T: AsRawFd = OwnedFd>(T);
+pub struct Own<T: AsRawFd = OwnedFd>(ManuallyDrop<T>);
 
 impl<T: AsRawFd + From<OwnedFd> + Into<OwnedFd>> Own<T> {
     /// Moves `open` to a high number and marks it. It keeps its number where there is none.
@@ -105,13 +107,13 @@ impl<T: AsRawFd + From<OwnedFd> + Into<OwnedFd>> Own<T> {
             Err(_) => low,
         };
         mark(kept.as_raw_fd());
-        Self(T::from(kept))
+        Self(ManuallyDrop::new(T::from(kept)))
     }
 
     /// Marks `open` where it stands: others know it by its number.
     pub fn stay(open: T) -> Self {
         mark(open.as_raw_fd());
-        Self(open)
+        Self(ManuallyDrop::new(open))
     }
 
     /// What `make` makes, kept; also where the program has used up its numbers.
@@ -155,7 +157,11 @@ fn with_room<T>(make: impl FnOnce(RawFd) -> io::Result<T>) -> io::Result<T> {
 
 impl<T: AsRawFd> Drop for Own<T> {
     fn drop(&mut self) {
-        unmark(self.0.as_raw_fd());
+        let fd = self.0.as_raw_fd();
+        unmark(fd);
+        // Not by the C library's close: that is the program's.
+        // SAFETY: all that a `T` owns, which nobody uses after this.
+        unsafe { rustix::io::close(fd) };
     }
 }
 

@@ -16,6 +16,9 @@ static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
     real::prepare_for_children();
+    if let Some(handed) = lifecycle::variable(environment::DESCRIPTORS) {
+        environment::guard(&handed);
+    }
     if is_the_one_started() {
         // SAFETY: `end` lives as long as the process.
         unsafe { libc::atexit(end) };

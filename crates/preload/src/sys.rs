@@ -189,9 +189,11 @@ pub fn pipe_size(fd: RawFd) -> usize {
 /// Whether nothing is in a pipe.
 pub fn is_empty_pipe(fd: RawFd) -> bool {
     let mut count: c_int = 0;
+    let at = ptr::from_mut(&mut count).expose_provenance();
+    let request = usize::from_ne_bytes(libc::FIONREAD.to_ne_bytes());
     // SAFETY: `count` is writable.
-    let asked = unsafe { libc::syscall(libc::SYS_ioctl, fd, libc::FIONREAD, &raw mut count) };
-    asked == 0 && count == 0
+    let asked = unsafe { raw::call(libc::SYS_ioctl, [integer(fd), request, at, 0, 0, 0]) };
+    asked.is_ok() && count == 0
 }
 
 /// pread64(2) into `buffer`.

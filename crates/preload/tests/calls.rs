@@ -140,6 +140,22 @@ fn a_child_left_behind_has_no_part_in_the_link() {
     expect(script, "all right");
 }
 
+/// Links that sleep in ppoll and links that take many frames at a time.
+#[test]
+fn netchans_own_calls_go_to_the_kernel() {
+    let counter = common::counter().display();
+    for link in ["tap:nc0", "packet:nc1"] {
+        let script = format!(
+            "ip link add nc1 type veth peer name nc2 && ip link set nc1 up && ip link set nc2 up\n\
+             [ {link} = tap:nc0 ] || {{ ip addr flush dev nc0; ip addr add 10.77.0.1/24 dev nc2; }}\n\
+             export NETCHAN_LINK={link} LIBRARY=\"{counter}:$LIBRARY\"\n\
+             $PEER 10.77.0.1 > up & P=$!\nawait grep -q ready up\n\
+             (on_netchan $CALLS 10.77.0.1 netchan counts); R=$?; kill $P; exit $R"
+        );
+        expect(&script, "all right");
+    }
+}
+
 #[test]
 fn cancellation_on_netchan() {
     on_netchan("cancels", "app-channel");

@@ -14,7 +14,7 @@ use std::{
     path::Path,
 };
 
-use percore::own::Own;
+use percore::own::{self, Own};
 use rustix::{
     fs::{FlockOperation, MemfdFlags},
     io::FdFlags,
@@ -102,6 +102,13 @@ fn find(name: &str) -> Option<RawFd> {
 pub fn inherit(value: &str, yes: bool) {
     for number in value.split([';', '/']).filter_map(find) {
         let _ = set_inherited(number, yes); // what is no more open needs nothing
+    }
+}
+
+/// Marks what `value` names as netchan's own: the program is not to close it before its first socket.
+pub fn guard(value: &str) {
+    for number in value.split([';', '/']).filter_map(find) {
+        own::mark(number);
     }
 }
 

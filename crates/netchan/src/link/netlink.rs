@@ -8,6 +8,7 @@ use std::{
     os::fd::OwnedFd,
 };
 
+use percore::own::Own;
 use proto::wire::ethernet::MacAddr;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
@@ -85,12 +86,10 @@ impl Request {
     fn ask(mut self) -> io::Result<Vec<u8>> {
         let len = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         self.0[0..4].copy_from_slice(&len.to_ne_bytes());
-        let fd: OwnedFd = socket_with(
-            AddressFamily::NETLINK,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            None,
-        )?; // protocol 0: NETLINK_ROUTE
+        let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
+        // Protocol 0: NETLINK_ROUTE.
+        let fd: OwnedFd = socket_with(family, SocketType::RAW, flags, None)?;
+        let fd = Own::stay(fd);
         send(&fd, &self.0, SendFlags::empty())?;
         let mut answer = vec![0; 32 << 10];
         let (n, _) = recv(&fd, &mut answer[..], RecvFlags::empty())?;

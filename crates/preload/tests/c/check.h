@@ -63,3 +63,4 @@ void check_exhausted_hard(void);
 void check_vfork_first(void);
 void check_fork_first(void);
 void check_leaves_child(void);
+void check_counts(void);

@@ -21,6 +21,7 @@ int main(int argc, char **argv) {
         /* Those that want a process to themselves run when they are named. */
         {"exhausted-hard", check_exhausted_hard, 1}, {"vfork-first", check_vfork_first, 1},
         {"fork-first", check_fork_first, 1}, {"leaves-child", check_leaves_child, 1},
+        {"counts", check_counts, 1},
     };
     if (argc < 3) return 2;
     setvbuf(stdout, 0, _IONBF, 0);

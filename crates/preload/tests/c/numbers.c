@@ -255,3 +255,36 @@ void check_leaves_child(void) {
         _exit(0);
     }
 }
+
+extern void count_from_now(void) __attribute__((weak));
+extern long count_so_far(void) __attribute__((weak));
+
+static void *echoes_too(void *fd) { return (void *)(long)echoes(*(int *)fd); }
+
+/* What netchan calls for itself goes to the kernel, not to the functions that it serves to the program. */
+void check_counts(void) {
+    int listener = socket(AF_INET, SOCK_STREAM, 0), fd = connected(PORT_ECHO), ep = epoll_create1(0);
+    struct sockaddr_in any = {.sin_family = AF_INET}, to = address_of(peer_ip, PORT_ECHO);
+    struct epoll_event event = {.events = EPOLLIN};
+    char data[16];
+    CHECK(echoes(fd) && count_from_now);
+    if (!count_from_now) return;
+    count_from_now();
+    for (int i = 0; i < 20; i++) CHECK(echoes(fd));
+    int udp = socket(AF_INET, SOCK_DGRAM, 0), more = connected(PORT_ECHO);
+    struct pollfd both[] = {{fd, POLLIN, 0}, {more, POLLIN, 0}, {0, 0, 0}};
+    CHECK(sendto(udp, "hello", 5, 0, (void *)&to, sizeof to) == 5);
+    CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &event) == 0 && epoll_wait(ep, &event, 1, 50) == 0);
+    CHECK(write(fd, "x", 1) == 1 && epoll_wait(ep, &event, 1, 5000) == 1);
+    CHECK(poll(both, 3, 5000) == 1 && read(fd, data, 16) == 1 && poll(both, 3, 30) == 0);
+    CHECK(bind(listener, (void *)&any, sizeof any) == 0 && listen(listener, 3) == 0);
+    nonblocking(listener);
+    FAILS(EAGAIN, accept(listener, 0, 0));
+    pthread_t thread;
+    void *echoed = 0;
+    pthread_create(&thread, 0, echoes_too, &more); /* makes what a thread needs to wait */
+    pthread_join(thread, &echoed);
+    CHECK(echoed && shutdown(more, SHUT_WR) == 0 && read(more, data, 16) == 0);
+    close(more), close(udp), close(listener), close(ep), close(fd);
+    CHECK(count_so_far() == 0);
+}

@@ -102,6 +102,23 @@ pub fn processes() -> &'static Path {
     PROGRAM.get_or_init(|| compile("process_sequences", &["process_sequences.c"]))
 }
 
+/// A library that counts the calls of netchan's library to functions that it exports.
+pub fn counter() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let library = scratch().join("libcount.so");
+        let status = Command::new("cc")
+            .args(["-O1", "-w", "-fno-builtin", "-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(sources().join("count.c"))
+            .arg("-ldl")
+            .status()
+            .expect("a C compiler (Rust needs its linker anyway)");
+        assert!(status.success(), "cc failed on count.c");
+        library
+    })
+}
+
 /// How to get a network namespace of one's own here, if at all.
 fn unshare() -> Option<&'static [&'static str]> {
     static HOW: OnceLock<Option<&'static [&'static str]>> = OnceLock::new();
