@@ -5,6 +5,11 @@ use std::{
     collections::VecDeque,
     io::{IoSlice, IoSliceMut},
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::{Wake, Waker},
     time::Duration,
 };
 
@@ -12,7 +17,7 @@ use netchan::{
     Clock, Net, Threads,
     link::{Link, wire},
     packet::Packet,
-    socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
+    socket::{Domain, Kind, Readiness, ReceiveFlags, Socket, SocketOption},
 };
 use percore::slab::Slab;
 use proto::wire::{
@@ -444,4 +449,103 @@ fn a_socket_and_a_peer_have_a_share_each() {
     }
     drop((sockets, unread));
     assert_eq!(world.account("udp sockets"), 0);
+}
+
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Writers that wait for memory, of all sockets or of their peer's share, and to whom nothing is acknowledged meanwhile: only another
+/// connection's memory that becomes free can wake them, and it does within two ticks of the shard's own timer.
+#[test]
+fn a_writer_is_woken_when_the_memory_of_another_frees() {
+    const FEW: usize = 256 << 10;
+    let limits: [fn(netchan::Builder) -> netchan::Builder; 3] = [
+        |builder| builder.tcp_memory(FEW).tcp_shares(FEW, FEW),
+        |builder| builder.tcp_memory(8 << 20).tcp_shares(4 << 20, FEW),
+        |builder| builder.tcp_memory(8 << 20).tcp_shares(FEW, 4 << 20),
+    ];
+    for (number, limit) in limits.into_iter().enumerate() {
+        let mut world = World::new(limit);
+        let ip = Ipv4Addr::new(10, 0, 1, 10);
+        let (mut large, server) = world.opens(ip, 1);
+        let (_, writer) = world.opens(ip, 2);
+        let text = vec![7; 2 * FEW];
+        let fill = |socket: &Socket| {
+            let mut taken = 0;
+            while let Ok(n) = socket.send(&[IoSlice::new(&text)], None) {
+                taken += n;
+            }
+            taken
+        };
+        let taken = fill(&server);
+        assert!(
+            (FEW / 2..=FEW + 65_536).contains(&taken),
+            "{number}: {taken}"
+        );
+        let alone = number == 2; // its own share is all that it waits for
+        let first = fill(&writer);
+        let most = if alone { FEW + 65_536 } else { FEW / 2 };
+        assert!((1..=most).contains(&first), "{number}: {first}");
+        let waiter = if alone { &server } else { &writer };
+        assert!(
+            !waiter.readiness().contains(Readiness::WRITABLE),
+            "{number}"
+        );
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        waiter.register(Readiness::WRITABLE, &Waker::from(woken.clone()));
+        for _ in 0..5 {
+            world.clock.advance(Duration::from_millis(10));
+            world.turn();
+        }
+        assert!(!woken.0.load(Relaxed), "{number}: nothing is free");
+        // The other connection ends: reset, or (its own share) all acknowledged.
+        if alone {
+            for _ in 0..40 {
+                while let Some((header, text)) = world.heard(&large) {
+                    let end = header.seq + u32::try_from(text.len()).unwrap();
+                    large.acked = if end > large.acked { end } else { large.acked };
+                }
+                world.segment(&large, Flags::ACK, large.next, &[]);
+            }
+        } else {
+            world.segment(&large, Flags::RST, large.next, &[]);
+        }
+        for _ in 0..2 {
+            world.clock.advance(Duration::from_millis(10));
+            world.turn();
+        }
+        assert!(woken.0.load(Relaxed), "{number}: it was never woken");
+        assert!(waiter.readiness().contains(Readiness::WRITABLE));
+        assert!(waiter.send(&[IoSlice::new(b"more")], None).is_ok());
+    }
+}
+
+/// A socket that is closed with datagrams that nobody read: their memory is free for others, and their places.
+#[test]
+fn a_closed_sockets_datagrams_are_no_longer_counted() {
+    const FEW: usize = 1 << 20;
+    let mut world = World::new(|builder| builder.udp_memory(FEW).udp_shares(FEW, FEW));
+    let mut kept = Vec::new();
+    for _ in 0..3 {
+        let socket = Socket::new(&world.net, Domain::V4, Kind::Datagram).unwrap();
+        let room = SocketOption::ReceiveBuffer(8 << 20);
+        socket.set_option(room).unwrap();
+        socket.bind(SocketAddr::from((OURS, 7))).unwrap();
+        for _ in 0..20 {
+            world.datagram(VICTIM, 7, &[1; 9000]);
+            world.datagram(VICTIM, 7, &[1; 10]);
+        }
+        let used = world.account("udp sockets");
+        assert!(used >= (FEW - (70 << 10)) as u64, "{used}");
+        kept.push(world.held());
+        drop(socket);
+        assert_eq!(world.account("udp sockets"), 0);
+        assert_eq!(world.held(), 0, "the link's buffers");
+    }
+    assert!(kept[0] > 10 && kept == [kept[0]; 3], "{kept:?}");
 }

@@ -343,8 +343,8 @@ impl Shard {
         let wanted = total.min(socket.may_append());
         let (is_first, mss) = (socket.send.len() == 0, socket.connection.send_mss());
         let share = self.share_of(number, wanted);
-        if wanted == 0 || (share == wanted && self.ask(wanted)) {
-            return wanted;
+        if wanted == 0 || (share > 0 && self.ask(share)) {
+            return share;
         }
         let spare = usize::try_from(self.pool.memory().spare()).unwrap_or(usize::MAX);
         let spare = spare.min(share);

@@ -237,3 +237,31 @@ impl SendQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a queue no longer needs is there for others: an empty one holds no ring, however it became empty.
+    #[test]
+    fn an_empty_queue_gives_its_ring_back() {
+        let mut memory = SendMemory::new(1024, 1).unwrap();
+        let (mut one, mut other) = (SendQueue::default(), SendQueue::default());
+        let text = [IoSlice::new(&[7; 600])];
+        assert_eq!(one.append(&text, &mut memory, 600), 600);
+        assert_eq!(memory.slab.available(), 0);
+        assert_eq!(other.append(&text, &mut memory, 600), 600);
+        assert!(matches!(other.ring, Ring::Own(Some(_))), "none was left");
+        assert_eq!(one.advance(599, &mut memory), 599);
+        assert_eq!(memory.slab.available(), 0, "a byte is left");
+        assert_eq!(one.advance(2, &mut memory), 1);
+        assert!(one.ring.is_none() && memory.slab.available() == 1);
+        other.advance(600, &mut memory);
+        assert!(other.ring.is_none());
+        assert_eq!(other.append(&text, &mut memory, 600), 600);
+        assert!(matches!(other.ring, Ring::Lent(_)), "the one given back");
+        // One that outgrows its ring gives that back, too.
+        assert_eq!(other.append(&text, &mut memory, 600), 600);
+        assert_eq!((other.len(), memory.slab.available()), (1200, 1));
+    }
+}
