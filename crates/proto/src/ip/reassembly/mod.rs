@@ -25,7 +25,7 @@ pub use input::Fragment;
 /// The bounds of a reassembler.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Octets of fragments held, counted in chunks of 512; at least 128 KiB are taken.
+    /// Octets of fragments held, counted in chunks of 256; at least 128 KiB are taken.
     pub bytes: usize,
     /// Datagrams being put together.
     pub datagrams: usize,

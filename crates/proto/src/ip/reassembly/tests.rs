@@ -411,3 +411,29 @@ fn memory_is_the_sum_it_says() {
     let config = Config::default();
     assert!(config.memory() < 3 << 20, "{}", config.memory());
 }
+
+/// However small a peer cuts its datagrams: a fragment holds no more than eight times what the peer sent for it, Ethernet's header included;
+/// one with the IP header, which is kept as well, no more than a chunk beside that. And no fragment holds less than its octets.
+#[test]
+fn a_fragment_holds_no_more_than_eight_times_what_was_sent() {
+    for octets in (8..=1480).step_by(64) {
+        let mut r = Reassembler::new(Config::default(), SEED);
+        let before = r.free_bytes();
+        for (offset, header) in [(800, 0), (0, arena::CHUNK)] {
+            let free = r.free_bytes();
+            let fragment = v4(1, offset * 2, true, &data(octets));
+            assert_eq!(push4(&mut r, &fragment, T0), Outcome::Waiting);
+            let held = free - r.free_bytes();
+            let sent = 14 + fragment.len();
+            assert!(held <= 8 * sent + header, "{octets} octets hold {held}");
+            assert!(held >= octets);
+        }
+        // All datagrams together: what was reserved, and never more.
+        for ident in 2..500 {
+            let _ = push4(&mut r, &v4(ident, 800, true, &data(octets)), T0);
+            assert!(r.len() <= Config::default().datagrams);
+        }
+        r.on_timer(T0 + Duration::from_secs(61), |_| {});
+        assert_eq!(r.free_bytes(), before);
+    }
+}
