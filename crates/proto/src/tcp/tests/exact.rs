@@ -158,3 +158,54 @@ fn probes_become_rarer_whatever_is_answered() {
     let timeout = pair.ends[0].conn().timers.retransmit.since(pair.now);
     assert!(timeout.as_micros() <= u128::from(usual), "{timeout:?}");
 }
+
+/// RFC 9293 §3.10.7.4, second: in CLOSING and LAST-ACK a RST ends the connection without an error; in TIME-WAIT it does nothing (RFC 1337 §3).
+#[test]
+fn a_reset_at_the_end_is_no_error() {
+    let mut pair = pair(true);
+    let fin = pair.forge(1, Flags::ACK | Flags::FIN);
+    pair.deliver(1, &fin, Vec::new());
+    pair.ends[1].conn().shutdown();
+    pair.intercept();
+    assert_eq!(pair.ends[1].state(), State::LastAck);
+    let mut conn = pair.ends[1].conn().clone();
+    let reset = pair.forge(1, Flags::RST);
+    let input = pair.deliver(1, &reset, Vec::new()).unwrap();
+    assert!(input.events.contains(Events::CLOSED) && !input.events.contains(Events::RESET));
+    assert_eq!(pair.ends[1].conn().error(), None);
+    // All is acknowledged: TIME-WAIT, as long as the connection has not become its record.
+    conn.state = State::Closing;
+    let now = pair.now;
+    let ack = Header {
+        flags: Flags::ACK,
+        ack: conn.snd.nxt,
+        ..reset
+    };
+    let (mut queue, mut pool) = (ReceiveQueue::new(), SegmentPool::with_capacity(8));
+    let mut take = |header: &Header| {
+        conn.input(header, Ecn::NotEct, Vec::new(), &mut queue, &mut pool, now);
+        (conn.state(), conn.error())
+    };
+    assert_eq!(take(&ack), (State::TimeWait, None));
+    assert_eq!(take(&reset), (State::TimeWait, None));
+}
+
+/// An acknowledgment of something new: what ICMP said before was passing, and the urgent data has arrived if it reaches its end.
+#[test]
+fn progress_ends_what_was_said_before() {
+    let mut pair = pair(true);
+    pair.ends[0].write(&[1; 100]);
+    pair.ends[0].conn().mark_urgent();
+    pair.ends[0].write(&[1; 100]);
+    pair.intercept();
+    let una = pair.ends[0].conn().snd.una;
+    pair.ends[0].conn().on_icmp(IcmpError::HostUnreachable, una);
+    assert!(pair.ends[0].conn().soft_error().is_some());
+    for (ack, is_urgent) in [(99, true), (100, false)] {
+        let mut header = pair.forge(0, Flags::ACK);
+        header.ack = una + ack;
+        pair.deliver(0, &header, Vec::new());
+        let conn = pair.ends[0].conn();
+        assert_eq!((conn.soft_error(), conn.sends_urgent), (None, is_urgent));
+    }
+}

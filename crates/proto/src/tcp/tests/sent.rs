@@ -204,3 +204,61 @@ fn an_idle_connection_keeps_little() {
     assert_eq!(sent.heap_bytes(), 0);
     assert!(!sent.holds_spare());
 }
+
+/// What was lost after all: it is judged again, what was sent once and what was sent again, each in its order.
+#[test]
+fn what_is_revived_is_judged_again() {
+    let base = SeqNum(5000);
+    let mut sent = Sent::new(base);
+    for n in 0..6 {
+        sent.push(base + n * 10, record(base + n * 10 + 10, n));
+    }
+    sent.condemn(base + 10, |_, _| true, |_, _| {});
+    sent.resent(base, base + 10, record(base + 10, 20));
+    sent.sack(base + 50, base + 60, |_, _| {});
+    for _ in 0..3 {
+        let mut lost = 0;
+        let late = |r: &Record| (r.sent_us < 30).then_some(0);
+        sent.condemn_late(late, |_, bytes| lost += bytes);
+        assert_eq!((lost, sent.lost()), (50, 50));
+        sent.revive();
+        assert_eq!((sent.lost(), sent.in_flight()), (0, 50));
+        sent.check(base, base + 60);
+    }
+}
+
+/// A stretch that leaves again ends where something is sacked; what was sent again and is sacked is remembered to have been.
+#[test]
+fn what_is_sacked_stays_so_within_a_stretch() {
+    let base = SeqNum(0);
+    let mut sent = Sent::new(base);
+    for n in 0..4 {
+        sent.push(base + n * 10, record(base + n * 10 + 10, n));
+    }
+    sent.condemn(base + 40, |_, _| true, |_, _| {});
+    sent.sack(base + 20, base + 30, |_, _| {});
+    sent.resent(base, base + 40, record(base + 40, 50));
+    assert_eq!((sent.in_flight(), sent.sacked(), sent.lost()), (20, 10, 10));
+    sent.sack(base + 30, base + 40, |_, _| {});
+    sent.sack(base, base + 20, |_, _| {});
+    assert_eq!((sent.sacked(), sent.iter().count()), (40, 1));
+    let mut again = Vec::new();
+    sent.acknowledge(base + 40, |r, _| again.push(r.is_retransmission()));
+    assert_eq!(again, [true]);
+}
+
+/// A probe for a larger path is never one segment with what follows it.
+#[test]
+fn a_probe_stays_by_itself() {
+    let mut sent = Sent::new(SeqNum(0));
+    let probe = Record {
+        traits: Traits::PROBE,
+        ..record(SeqNum(10), 1)
+    };
+    sent.push(SeqNum(0), probe);
+    assert!(!sent.push_together(SeqNum(11), 100));
+    sent.push(SeqNum(10), record(SeqNum(20), 2));
+    assert!(sent.push_together(SeqNum(21), 100));
+    assert!(!sent.push_together(SeqNum(150), 100), "too long for one");
+    sent.check(SeqNum(0), SeqNum(21));
+}
