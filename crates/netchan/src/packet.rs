@@ -50,7 +50,7 @@ impl From<bool> for Flag {
 pub struct Meta {
     /// The upper layer's protocol, from `steer`.
     pub protocol: Protocol,
-    /// Low half of the flow's keyed hash, from `steer`; 0 before it.
+    /// Low half of the flow's keyed hash, from `steer`; 0 before it. Of a datagram or segment of ours on its way out: SO_MARK.
     pub flow: u32,
     /// Bytes from the IP header's first to the upper layer's header, from `steer`.
     pub upper: u16,

@@ -2,7 +2,7 @@
 //! rule of their own.
 //!
 //! ```text
-//! pass|drop [in|out|forward] [proto tcp|udp|icmp|icmp6|NUMBER] [from any|ADDRESS[/PREFIX]] [port N[-M]] [to any|ADDRESS[/PREFIX]] [port N[-M]]
+//! pass|drop [in|out|forward] [proto tcp|udp|icmp|icmp6|NUMBER] [mark N] [from any|ADDRESS[/PREFIX]] [port N[-M]] [to any|ADDRESS[/PREFIX]] [port N[-M]]
 //! ```
 //!
 //! What a rule does not name, it does not ask for. An address asks for its family. A rule with a port matches TCP and UDP only, and no
@@ -27,6 +27,8 @@ pub struct Rule {
     pub point: Option<Point>,
     /// Their upper layer's protocol; `None`: any.
     pub protocol: Option<Protocol>,
+    /// SO_MARK of the socket that sends them; `None`: any.
+    pub mark: Option<u32>,
     /// Where they come from.
     pub from: End,
     /// Where they go.
@@ -107,6 +109,7 @@ impl Rule {
         let (source, destination) = packet.ports().unzip();
         self.point.is_none_or(|own| own == point)
             && self.protocol.is_none_or(|own| own == packet.protocol())
+            && self.mark.is_none_or(|own| own == packet.mark())
             && self.from.matches(packet.source(), source)
             && self.to.matches(packet.destination(), destination)
     }
@@ -179,6 +182,7 @@ fn parse(text: &str) -> Result<Rule, String> {
         },
         point: None,
         protocol: None,
+        mark: None,
         from: End::default(),
         to: End::default(),
     };
@@ -190,6 +194,9 @@ fn parse(text: &str) -> Result<Rule, String> {
     if words.next_if_eq(&"proto").is_some() {
         rule.protocol = Some(protocol(words.next())?);
     }
+    if words.next_if_eq(&"mark").is_some() {
+        rule.mark = Some(mark(words.next())?);
+    }
     for (word, end) in [("from", &mut rule.from), ("to", &mut rule.to)] {
         if words.next_if_eq(&word).is_some() {
             end.network = network(words.next(), word)?;
@@ -200,7 +207,7 @@ fn parse(text: &str) -> Result<Rule, String> {
     }
     if let Some(word) = words.next() {
         return Err(format!(
-            "`{word}` is out of place; the order is: pass|drop in|out|forward proto P from A port N to A port N"
+            "`{word}` is out of place; the order is: pass|drop in|out|forward proto P mark N from A port N to A port N"
         ));
     }
     let has_ports = rule.from.ports.is_some() || rule.to.ports.is_some();
@@ -230,6 +237,15 @@ fn protocol(word: Option<&str>) -> Result<Protocol, String> {
                 )
             }),
     }
+}
+
+fn mark(word: Option<&str>) -> Result<u32, String> {
+    let word = word.ok_or("which mark? 7 or 0x2a")?;
+    let number = match word.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => word.parse(),
+    };
+    number.map_err(|_| format!("mark `{word}`: write 7 or 0x2a"))
 }
 
 fn network(word: Option<&str>, after: &str) -> Result<Option<(IpAddr, u8)>, String> {

@@ -20,7 +20,7 @@ use percore::{
     counter::PerCore,
     lock::{Mutex, mutex},
 };
-use proto::time::Instant;
+use proto::{time::Instant, wire::ipv4::Protocol};
 
 use super::{Boxed, Concurrency, Module, Point, Verdict, View, is_name};
 use crate::{
@@ -198,10 +198,14 @@ impl Eyes {
     /// Shows a packet; false: it shall be dropped.
     #[inline(never)]
     pub fn pass(&self, packet: &Packet, now: Instant) -> bool {
-        let Some(view) = View::parse(packet.bytes()) else {
+        let Some(mut view) = View::parse(packet.bytes()) else {
             // No IP packet: *check* lets none pass, and steer has let none.
             return true;
         };
+        let is_of_socket = matches!(view.protocol(), Protocol::TCP | Protocol::UDP);
+        if self.point == Point::Out && is_of_socket {
+            view = view.marked(packet.meta.flow);
+        }
         // What leaves its link is none, whatever it says (RFC 4861 §6.1: such have come over a router).
         let links_own = view.is_neighbor_discovery() || view.is_membership();
         if self.point != Point::Forward && links_own {

@@ -19,6 +19,7 @@ pub struct View<'a> {
     upper: usize,
     fragment: bool,
     ports: Option<(u16, u16)>,
+    mark: u32,
 }
 
 impl<'a> View<'a> {
@@ -56,6 +57,7 @@ impl<'a> View<'a> {
             upper: if offset == 0 { len } else { 0 },
             fragment: cut & 0x3fff != 0,
             ports: None,
+            mark: 0,
         })
     }
 
@@ -72,6 +74,7 @@ impl<'a> View<'a> {
             upper: ipv6::HEADER_LEN,
             fragment: false,
             ports: None,
+            mark: 0,
         };
         if !matches!(next, Protocol::TCP | Protocol::UDP | Protocol::ICMPV6) {
             match extension::walk(next, payload) {
@@ -119,6 +122,15 @@ impl<'a> View<'a> {
     /// Source and destination port, of TCP and UDP; not of a fragment that is not its datagram's first.
     pub const fn ports(&self) -> Option<(u16, u16)> {
         self.ports
+    }
+    /// The same with what its socket was marked with.
+    pub(crate) const fn marked(mut self, mark: u32) -> Self {
+        self.mark = mark;
+        self
+    }
+    /// SO_MARK of the socket that sends it; 0: none, or it is not on its way out.
+    pub const fn mark(&self) -> u32 {
+        self.mark
     }
     /// Whether it is part of a datagram only.
     pub const fn is_fragment(&self) -> bool {

@@ -109,6 +109,8 @@ pub struct TcpOptions {
     pub keys: Option<Arc<Keys>>,
     /// TCP_MAXSEG.
     pub max_segment: Option<u16>,
+    /// SO_MARK.
+    pub mark: u32,
     /// TCP_FASTOPEN.
     pub fast_open: FastOpenOptions,
     /// SO_REUSEADDR, SO_REUSEPORT.

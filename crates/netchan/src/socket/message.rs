@@ -123,6 +123,8 @@ pub(crate) struct UdpOptions {
     pub cork: bool,
     pub no_checksum_out: bool,
     pub no_checksum_in: bool,
+    /// SO_MARK, of streams as well.
+    pub mark: u32,
 }
 
 impl UdpOptions {

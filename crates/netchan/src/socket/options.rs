@@ -76,6 +76,8 @@ pub enum SocketOption {
     Ttl(u8),
     /// IP_TOS / IPV6_TCLASS.
     TypeOfService(u8),
+    /// SO_MARK: a number that modules see with each packet.
+    Mark(u32),
     /// One that datagram sockets have.
     Udp(UdpOption),
 }
@@ -269,6 +271,7 @@ fn apply_to(
         SocketOption::ReceiveLowWater(_)
         | SocketOption::UnsentLowWater(_)
         | SocketOption::UrgentInline(_)
+        | SocketOption::Mark(_)
         | SocketOption::SendBuffer(_) => socket.set_shape(fresh.shape()),
         SocketOption::Linger(linger) => socket.set_linger(linger),
         SocketOption::Ttl(_)

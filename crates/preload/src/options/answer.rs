@@ -194,6 +194,7 @@ fn get_socket(live: Live<'_>, name: c_int) -> io::Result<Value> {
         libc::SO_SNDTIMEO => of_timeout(live.state.send_timeout()),
         libc::SO_RCVLOWAT => ask(live, O::ReceiveLowWater(0))?,
         libc::SO_OOBINLINE => ask(live, O::UrgentInline(false))?,
+        libc::SO_MARK => ask(live, O::Mark(0))?,
         libc::SO_MAX_PACING_RATE => ask(live, O::PacingRateMax(0))?,
         libc::SO_INCOMING_CPU => {
             let cpu = live.socket.incoming_cpu().map(c_int::try_from);
@@ -297,7 +298,7 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
         }
         O::UserTimeout(time) => Value::Int(c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX)),
         O::Congestion(control) => name_of(control),
-        O::WindowClamp(n) | O::ReceiveLowWater(n) | O::UnsentLowWater(n) => {
+        O::Mark(n) | O::WindowClamp(n) | O::ReceiveLowWater(n) | O::UnsentLowWater(n) => {
             Value::Int(n.cast_signed())
         }
         O::FastOpen(queue) => Value::Int(c_int::try_from(queue).unwrap_or(c_int::MAX)),

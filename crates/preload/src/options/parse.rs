@@ -64,6 +64,7 @@ fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
         libc::SO_OOBINLINE => O::UrgentInline(flag(value)?),
         libc::SO_RCVLOWAT => O::ReceiveLowWater(low_water(value)?),
         libc::SO_MAX_PACING_RATE => O::PacingRateMax(rate(value)?),
+        libc::SO_MARK => O::Mark(unsigned(int(value)?)),
         libc::SO_TIMESTAMPING => {
             return stamping::parse(unsigned(int(value)?)).map(Setting::Stamping);
         }

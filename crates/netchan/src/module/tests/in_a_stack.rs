@@ -116,6 +116,64 @@ fn datagrams(a: &Net, b: &Net, count: usize, target: &str) -> usize {
     got
 }
 
+/// SO_MARK: a rule sees it on the way out, of datagrams, their fragments, and of a connection from its SYN on; not of other sockets.
+#[test]
+fn a_mark_is_matched() {
+    use crate::socket::{Domain, Kind, Socket, SocketOption};
+    let rules = ["drop out mark 7"];
+    let (peer, marked) = pair(
+        Regime::Locked,
+        Threads::Caller,
+        vec![filter("marks", &rules)],
+    );
+    let to: SocketAddr = "10.0.0.1:9000".parse().unwrap();
+    let inbox = peer.udp().bind("10.0.0.1:9000").unwrap();
+    inbox.set_nonblocking(true).unwrap();
+    let arrives = |mark: u32, len: usize| {
+        let socket = Socket::new(&marked, Domain::V4, Kind::Datagram).unwrap();
+        socket.set_option(SocketOption::Mark(mark)).unwrap();
+        assert_eq!(
+            socket.option(SocketOption::Mark(0)).unwrap(),
+            SocketOption::Mark(mark)
+        );
+        let text = vec![0; len];
+        socket
+            .send(&[std::io::IoSlice::new(&text)], Some(to))
+            .unwrap();
+        for _ in 0..10 {
+            marked.poll();
+            peer.poll();
+        }
+        inbox.recv_from(&mut vec![0; len + 1]).is_ok()
+    };
+    for len in [1, 4000] {
+        assert!(arrives(0, len) && arrives(8, len));
+        assert!(!arrives(7, len), "{len}");
+    }
+    let listener = peer.tcp().listen("10.0.0.1:80").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    for (mark, opens) in [(7, false), (6, true)] {
+        let socket = Socket::new(&marked, Domain::V4, Kind::Stream).unwrap();
+        socket.set_option(SocketOption::Mark(mark)).unwrap();
+        let _ = socket.connect("10.0.0.1:80".parse().unwrap());
+        for _ in 0..10 {
+            marked.poll();
+            peer.poll();
+        }
+        assert_eq!(listener.accept().is_ok(), opens, "{mark}");
+    }
+    assert!(
+        "drop out mark x"
+            .parse::<crate::module::filter::Rule>()
+            .is_err()
+    );
+    assert!(
+        "drop mark 0x2a to any"
+            .parse::<crate::module::filter::Rule>()
+            .is_ok()
+    );
+}
+
 #[test]
 fn a_filter_stands_at_both_points() {
     for regime in Regime::here() {

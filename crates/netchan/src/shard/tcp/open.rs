@@ -128,6 +128,9 @@ impl Shard {
         if let Some(keys) = &options.keys {
             self.sign_with(number, keys.auth(local, remote, None));
         }
+        if let Some(socket) = self.tcp.get_mut(number).filter(|_| options.mark != 0) {
+            socket.set_mark(options.mark);
+        }
         self.count(Counter::ActiveOpens);
         self.tell_ports(trace::TCP_CONNECT, number);
         self.mark_dirty(number);

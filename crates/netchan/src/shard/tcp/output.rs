@@ -159,6 +159,9 @@ impl TcpSocket {
         };
         packet.meta.interface = self.interface;
         packet.meta.hint = std::mem::take(&mut self.hint);
+        if self.shape.is_made() {
+            packet.meta.flow = self.shape.mark;
+        }
         if self.template.may_be_cut() {
             self.template.advance(1);
         }

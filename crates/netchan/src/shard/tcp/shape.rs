@@ -16,6 +16,8 @@ pub struct Shape {
     pub send_limit: u32,
     /// SO_OOBINLINE: urgent data is read like all other.
     pub urgent_inline: bool,
+    /// SO_MARK.
+    pub mark: u32,
 }
 
 impl Shape {
@@ -25,6 +27,7 @@ impl Shape {
         unsent_low_water: u32::MAX,
         send_limit: 0,
         urgent_inline: false,
+        mark: 0,
     };
 }
 
@@ -90,6 +93,14 @@ impl TcpSocket {
             self.send_limit = shape.send_limit;
         }
         self.connection.expect_at_once(shape.low_water);
+    }
+
+    /// SO_MARK, from its first packet on.
+    pub(in crate::shard) fn set_mark(&mut self, mark: u32) {
+        self.shape.set(Shape {
+            mark,
+            ..*self.shape
+        });
     }
 
     /// The send queue is full: it may hold two congestion windows, so that as much waits as is under way, and `most` bytes. Whether it

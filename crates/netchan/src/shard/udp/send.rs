@@ -41,6 +41,8 @@ pub struct Destination {
 pub(super) struct Head {
     pub(super) to: Destination,
     fields: IpFields,
+    /// SO_MARK.
+    pub(super) mark: u32,
     /// Without DF: identifications are drawn (RFC 6864 §4.1 asks it of what may be cut).
     pub(super) may_be_cut: bool,
     no_checksum: bool,
@@ -280,6 +282,7 @@ impl Shard {
                 may_be_cut: false,
             },
             may_be_cut: !options.discovery.sets_df(),
+            mark: options.mark,
             no_checksum: options.no_checksum_out && to.remote.is_ipv6(),
         };
         let interface = self.host.interfaces.get(usize::from(to.interface));
@@ -338,6 +341,7 @@ impl Shard {
             let ident = if head.may_be_cut { self.ident(head) } else { 0 };
             #[allow(clippy::cast_possible_truncation)] // the field of IPv4 has 16 bits
             head.build(packet.bytes_mut(), ident as u16, &mut text, len)?;
+            packet.meta.flow = head.mark;
             if self.mail_ourselves(number, head.to.remote, head.to.interface, packet.bytes()) {
                 self.send(Some(packet), head.to.interface, Counter::UdpOut);
             }
@@ -376,6 +380,7 @@ impl Shard {
         let sent = !leaves
             || fragments(&mut self.slab, &whole, mtu, ident, |mut packet| {
                 packet.meta.interface = interface;
+                packet.meta.flow = head.mark;
                 outbox.push_back(packet);
             });
         self.datagram = whole;

@@ -58,6 +58,7 @@ impl Shard {
         packet.meta.segment = u16::try_from(size).map_err(|_| libc::EMSGSIZE)?;
         packet.meta.upper = u16::try_from(head.ip_len()).map_err(|_| libc::EMSGSIZE)?;
         packet.meta.protocol = Protocol::UDP;
+        packet.meta.flow = head.mark;
         self.send(Some(packet), to.interface, Counter::UdpOut);
         let others = len.div_ceil(size.max(1)) as u64 - 1;
         self.counters.add(self.number, Counter::UdpOut, others);

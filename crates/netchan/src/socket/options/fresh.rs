@@ -203,6 +203,7 @@ impl Fresh {
             linger: self.linger,
             keys: self.keys.clone(),
             max_segment: self.max_segment,
+            mark: self.udp.mark,
             fast_open: self.fast_open,
             reuse: Reuse::new(self.reuse_address, self.reuse_port),
         }
@@ -265,6 +266,7 @@ impl Fresh {
             },
             send_limit: limit,
             urgent_inline: self.urgent_inline,
+            mark: self.udp.mark,
         }
     }
 
@@ -325,6 +327,7 @@ impl Fresh {
             SocketOption::Multicast(_) => {}
             SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
             SocketOption::TypeOfService(tos) => self.fields.tos = tos,
+            SocketOption::Mark(mark) => self.udp.mark = mark,
             SocketOption::Udp(option) => {
                 self.udp.set(option);
                 self.fields.may_be_cut = !self.udp.discovery.sets_df();
@@ -396,6 +399,7 @@ impl Fresh {
             SocketOption::Multicast(like) => SocketOption::Multicast(self.read_multicast(like)),
             SocketOption::Ttl(_) => SocketOption::Ttl(self.fields.ttl),
             SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
+            SocketOption::Mark(_) => SocketOption::Mark(self.udp.mark),
             SocketOption::Udp(like) => SocketOption::Udp(self.udp.get(like)),
         }
     }
