@@ -96,6 +96,25 @@ impl Plan {
         Self::traffic(seed, wire, false, random)
     }
 
+    /// A small world, of which many are run: few bytes each way, over a rough wire or, every other one, over a smooth one.
+    pub fn small(seed: u64) -> Self {
+        let mut plan = if seed.is_multiple_of(2) {
+            Self::rough(seed)
+        } else {
+            Self::smooth(seed)
+        };
+        plan.wire.mtu = plan.wire.mtu.min(1500); // buffers of that size are what takes the time
+        plan.streams.truncate(3);
+        plan.datagrams.truncate(2);
+        for stream in &mut plan.streams {
+            stream.sizes = stream.sizes.map(|size| size.min(8_000));
+        }
+        for flow in &mut plan.datagrams {
+            flow.count = flow.count.min(12);
+        }
+        plan
+    }
+
     /// A wire that delivers everything in order, after a while.
     pub fn smooth(seed: u64) -> Self {
         let mut random = Random::new(seed);

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Every regime, and every place for protocol work where the regime leaves a choice.
-fn modes() -> Vec<Mode> {
+pub fn modes() -> Vec<Mode> {
     let goes = |&(regime, dispatch): &(Regime, Dispatch)| {
         let layout = regime.layout(None);
         layout.is_some_and(|layout| layout.dispatched(dispatch).is_ok())
@@ -21,11 +21,12 @@ fn modes() -> Vec<Mode> {
             regime,
             dispatch,
             stepped: true,
+            shards: None,
         })
         .collect()
 }
 
-fn run(plan: &Plan, mode: Mode) -> Outcome {
+pub fn run(plan: &Plan, mode: Mode) -> Outcome {
     println!("seed {} {mode:?}: {plan}", plan.seed);
     match World::new(plan, mode).and_then(|mut world| world.run()) {
         Ok(outcome) => outcome,
@@ -83,6 +84,7 @@ fn backlogs_are_passed_through() {
         regime: Regime::Locked,
         dispatch: Dispatch::Hybrid,
         stepped: true,
+        shards: None,
     };
     let mut passed = 0;
     for seed in seeds().step_by(6).flat_map(|first| first..first + 6) {

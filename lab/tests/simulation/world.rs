@@ -34,14 +34,29 @@ pub struct Mode {
     pub dispatch: Dispatch,
     /// Each role is turned by itself, in an order that the seed chooses; else a poll turns everything, by calls.
     pub stepped: bool,
+    /// Shards, where the regime leaves their number open and has several.
+    pub shards: Option<usize>,
 }
 
 impl Mode {
+    /// For small worlds, whose stacks take longer to make than to run: a few shards of many.
+    pub fn small(self) -> Self {
+        let has_many = self
+            .regime
+            .layout(None)
+            .is_some_and(|layout| layout.shards > 3);
+        Self {
+            shards: has_many.then_some(3),
+            ..self
+        }
+    }
+
     pub fn called(regime: Regime) -> Self {
         Self {
             regime,
             dispatch: Dispatch::Direct,
             stepped: false,
+            shards: None,
         }
     }
 }
@@ -95,7 +110,11 @@ impl<'a> World<'a> {
         };
         let (first, second) = wire::pair_with(&plan.wire, &back);
         let start = |link, number: u64| {
-            Net::builder()
+            let builder = match mode.shards {
+                Some(shards) => Net::builder().shards(shards),
+                None => Net::builder(),
+            };
+            builder
                 .link_with(Box::new(link))
                 .address(&format!("10.0.0.{number}/24"))?
                 .address(&format!("fd77::{number}/64"))?
