@@ -158,6 +158,8 @@ pub const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 pub const CHANNEL_RX: usize = 2_048;
 /// Slots of the channel from a shard to a link.
 pub const CHANNEL_TX: usize = 2_048;
+/// Bytes of address space that a stack leaves free for its threads and its process when it starts.
+pub const SPARE: usize = 64 << 20;
 /// Frames that wait for a link that is full.
 pub const LINK_QUEUE: usize = 2_048;
 /// Of these, frames that are left to the host's own: ARP, echoes, errors.

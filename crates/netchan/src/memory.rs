@@ -11,6 +11,18 @@ use percore::counter::{Atomic, Batched};
 
 use crate::{errno::invalid, limits};
 
+/// Whether so many bytes of address space are to be had now. What a stack reserves at its start is reserved after this was asked: collections end the
+/// process where there is no memory, and a process with little (`ulimit -v`) shall be told.
+///
+/// # Errors
+/// `OutOfMemory`.
+pub fn probe(bytes: usize) -> std::io::Result<()> {
+    let mut room: Vec<u8> = Vec::new();
+    let there = room.try_reserve_exact(bytes);
+    std::hint::black_box(&room); // or the compiler finds that nothing is done with it
+    there.map_err(|_| std::io::ErrorKind::OutOfMemory.into())
+}
+
 /// Ways in which peers are told apart (`shard::shares`).
 pub const PEERS: usize = 1024;
 

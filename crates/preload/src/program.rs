@@ -75,6 +75,14 @@ pub fn why(error: &io::Error, complete: bool) -> String {
     } else {
         "; the program has closed the descriptors by which `netchan run` handed its links over"
     };
+    if error.kind() == io::ErrorKind::OutOfMemory {
+        let limit = address_space().map_or_else(String::new, |bytes| {
+            format!(" of the {} MiB that it may have (ulimit -v)", bytes >> 20)
+        });
+        return format!(
+            "the process has no address space left{limit} for what a stack reserves, some 1 GiB, of which it touches little"
+        );
+    }
     if error.kind() != io::ErrorKind::PermissionDenied {
         return format!("{error}{closed}");
     }
@@ -90,6 +98,17 @@ pub fn why(error: &io::Error, complete: bool) -> String {
 pub fn is_complete() -> bool {
     lifecycle::variable(environment::DESCRIPTORS)
         .is_none_or(|handed| !environment::is_incomplete(&handed))
+}
+
+/// Most bytes of address space, where there is a limit.
+fn address_space() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is writable.
+    let asked = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    (asked == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// The user that this process has become since its program was started.

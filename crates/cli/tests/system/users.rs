@@ -50,3 +50,28 @@ fn a_stack_of_another_user_is_named_and_asked_only_when_named() {
         ],
     );
 }
+
+#[test]
+fn a_process_with_little_address_space_is_told() {
+    let output = script(
+        "little",
+        "cat > serve.py <<'END'\n\
+import socket\n\
+socket.create_server(('10.9.9.9', 80)); print('served')\n\
+END\n\
+         for MIB in 300 420 500 560 600 650 700 760 800 860 900 1000 4000; do\n\
+         (ulimit -v ${MIB}000; exec $netchan run --link loop --address 10.9.9.9/32 -- python3 -S serve.py) > said 2>&1\n\
+         echo $MIB status $?; tail -n 2 said; done",
+    );
+    let Some(text) = output else { return };
+    assert!(
+        text.contains(
+            "300 status 1\nnetchan: cannot start: the process has no address space left of the"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("4000 status 0\nserved"), "{text}");
+    let ends = text.matches(" status 0\nserved").count()
+        + text.matches(" status 1\nnetchan: cannot start: ").count();
+    assert_eq!(ends, 13, "{text}");
+}

@@ -25,7 +25,7 @@ use crate::{
     host::Host,
     limits,
     link::Link,
-    locks,
+    locks, memory,
     module::{Boxed, load, registry::Registry},
     regime::{Layout, SHARDS_MAX, places::Places},
     settings::TcpNow,
@@ -63,15 +63,16 @@ impl Builder {
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let moderation = self.moderation;
         let stepped = self.threads == Threads::Stepped;
-        let (choice, memory, now) = (self.choice, self.memory, clock.now());
+        let (choice, most, now) = (self.choice, self.memory, clock.now());
         let forwarding_by = self.forwarding.1;
+        memory::probe(limits::SPARE)?;
         let (host, links) = self.host(layout)?;
         let owns_links = !threaded && layout.shards == 1;
         let giant = Arc::new(Giant::new(layout.giant));
         let registry = Registry::new(links.len(), giant.clone());
         load::at_boot(&registry, modules, host.forwarding)?;
         let (host, own) = (Arc::new(host), owns_links);
-        let parts = Parts::make(&host, links, layout, own, &registry, memory, now)?;
+        let parts = Parts::make(&host, links, layout, own, &registry, most, now)?;
         let stack = Arc::new(Stack {
             regime: choice.regime(),
             opened: AtomicUsize::new(0),
@@ -105,6 +106,7 @@ impl Builder {
             control: mutex(&locks::CONTROL, None),
             claim,
         });
+        memory::probe(limits::SPARE)?;
         if threaded && !stepped {
             percore::doorbell::reserve()?;
             worker::start(&stack)?;

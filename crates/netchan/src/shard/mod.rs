@@ -164,6 +164,12 @@ const fn transmit_buffers(room: &Room, mtu: usize) -> usize {
     }
 }
 
+/// Bytes, rather more than there are, that tables have for each connection beside itself, and for each received segment.
+const PER_CONNECTION: usize = 512;
+const PER_SEGMENT: usize = 256;
+/// And for all else.
+const TABLES: usize = 8 << 20;
+
 /// A packet's addresses, read once.
 #[derive(Clone, Copy, Debug)]
 struct Addresses {
@@ -204,6 +210,8 @@ impl Shard {
             .transpose()?;
         let seed = host.seed.derive(number as u64 + 1000);
         let mut pool = Shelf::new(segments, room.shelf, room.connections)?.pool();
+        let each = size_of::<TcpSocket>() + PER_CONNECTION;
+        crate::memory::probe(room.connections * each + segments * PER_SEGMENT + TABLES)?;
         let defaults = Defaults::new(&host.tcp.get());
         let memory = Memory::new(
             memory,
