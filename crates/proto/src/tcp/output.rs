@@ -194,6 +194,7 @@ impl Connection {
         };
         let text = (text_end - start).max(0).unsigned_abs();
         let len = text.min(self.full_segment()).min(room);
+        let (len, _) = self.up_to_record(start, len);
         let fin = end > self.snd.end && len == text && room > len;
         if len == 0 && !fin {
             return Err(self.hold_for_window());
