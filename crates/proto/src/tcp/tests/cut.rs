@@ -136,9 +136,14 @@ fn all_of_many_losses_are_found() {
     }
 }
 
-/// Small pieces that are lost one behind the other go out again as one segment.
+/// Small pieces that are lost one behind the other go out again as one segment, but none across the end of a record (MSG_EOR).
 #[test]
 fn lost_pieces_leave_together() {
+    lost_pieces(false, &[(0, 600)]);
+    lost_pieces(true, &[(0, 300), (300, 300)]);
+}
+
+fn lost_pieces(ends_record: bool, expected: &[(u32, u32)]) {
     let config = Config {
         nagle: false,
         timestamps: false,
@@ -147,6 +152,9 @@ fn lost_pieces_leave_together() {
     let mut pair = Pair::established(&config, &config);
     for n in 0..10 {
         pair.ends[0].write(&[n; 100]);
+        if ends_record && n == 2 {
+            pair.ends[0].conn().end_record();
+        }
         pair.intercept();
     }
     pair.ends[0].sent.clear();
@@ -159,7 +167,8 @@ fn lost_pieces_leave_together() {
         .iter()
         .map(|(_, t)| (t.header.seq, t.len))
         .collect();
-    assert_eq!(again, [(una, 600)]);
+    let expected: Vec<_> = expected.iter().map(|&(at, len)| (una + at, len)).collect();
+    assert_eq!(again, expected);
     answer(&mut pair, una + 1000, &[]);
     assert!(records(&mut pair).is_empty());
     pair.ends[0].conn().check();

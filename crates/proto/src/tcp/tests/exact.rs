@@ -206,6 +206,6 @@ fn progress_ends_what_was_said_before() {
         header.ack = una + ack;
         pair.deliver(0, &header, Vec::new());
         let conn = pair.ends[0].conn();
-        assert_eq!((conn.soft_error(), conn.sends_urgent), (None, is_urgent));
+        assert_eq!((conn.soft_error(), conn.sends_marks), (None, is_urgent));
     }
 }
