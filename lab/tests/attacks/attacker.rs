@@ -186,12 +186,12 @@ impl Attacker {
     }
 
     /// Someone else on this network.
-    pub fn from_elsewhere(&mut self) {
+    pub fn move_elsewhere(&mut self) {
         let r = self.random.next().to_le_bytes();
         self.ends.source = [10, 77, r[0].max(1), r[1].clamp(1, 254)];
     }
 
-    pub fn from_here(&mut self) {
+    pub fn move_home(&mut self) {
         self.ends.source = [10, 77, 0, 9];
     }
 

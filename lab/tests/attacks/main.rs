@@ -107,6 +107,9 @@ impl Pair {
             (0..30).for_each(|_| friend.say(port, &[b'x'; 1000]));
             ordinary.extend(digest(host));
             friend.hear();
+            // What the host's own programs did meanwhile has emptied the processor's caches; that is not the stack's work.
+            self.attacked.0.echo()?;
+            self.quiet.0.echo()?;
             for _ in 0..5 {
                 hit.push(self.attacked.0.echo()?);
                 free.push(self.quiet.0.echo()?);
@@ -163,12 +166,6 @@ fn once(row: &Row, frame_max: usize) -> Result<String, String> {
     Ok(said)
 }
 
-/// Some rows may fail for now. Lines only go from here.
-const OPEN: &[&str] = &[
-    "1,700 connections of one byte that nobody reads",
-    "six peers with one-byte segments at every second number",
-];
-
 fn under_attack(frame_max: usize) {
     let mut failed = Vec::new();
     for row in ROWS {
@@ -176,7 +173,7 @@ fn under_attack(frame_max: usize) {
             Ok(said) => println!("{}: {said}", row.name),
             Err(why) => {
                 println!("{}: FAILED: {why}", row.name);
-                failed.extend((!OPEN.contains(&row.name)).then(|| format!("{}: {why}", row.name)));
+                failed.push(format!("{}: {why}", row.name));
             }
         }
     }

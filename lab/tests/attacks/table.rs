@@ -75,16 +75,16 @@ fn slow_readers(attacker: &mut Attacker, _: u32) {
 /// A neighbour that nobody has heard of wants an answer.
 fn strangers(attacker: &mut Attacker, _: u32) {
     for _ in 0..60 {
-        attacker.from_elsewhere();
+        attacker.move_elsewhere();
         attacker.icmp(8, 0, &[0, 1, 0, 1, 9, 9]);
     }
-    attacker.from_here();
+    attacker.move_home();
     attacker.hear();
 }
 
 fn syns(attacker: &mut Attacker, options: &[u8], text: &[u8]) {
     for _ in 0..60 {
-        attacker.from_elsewhere();
+        attacker.move_elsewhere();
         let port = attacker.open(SINK, 65535, options);
         let mut peer = attacker.peers[&port];
         attacker.peers.remove(&port);
@@ -93,7 +93,7 @@ fn syns(attacker: &mut Attacker, options: &[u8], text: &[u8]) {
             attacker.segment(&peer, peer.next, 0, SYN, options, text);
         }
     }
-    attacker.from_here();
+    attacker.move_home();
     attacker.hear();
 }
 
