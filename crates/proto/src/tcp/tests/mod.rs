@@ -10,6 +10,7 @@ mod fast_open;
 mod flow;
 mod hostile;
 mod loss;
+mod mutants;
 mod open;
 mod overlap;
 mod path;
