@@ -17,11 +17,21 @@ SOAK_BULK_MIB ?= 1024
 # Of each fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system bench bench-contention lint soak fuzz packetdrill
+# `make test-full`: sequences of socket calls, of process calls, worlds, and minutes for mutants of changed code.
+FULL_SEQUENCES ?= 2000
+FULL_PROCESSES ?= 100
+FULL_WORLDS ?= 10000
+FULL_MUTANTS_MINUTES ?= 12
+# Of `make mutants`: of each part.
+MUTANTS_MINUTES ?= 600
+
+.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint soak fuzz packetdrill
 
 help:
 	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
 	@echo 'make test   every test (as root also the ones that need network namespaces)'
+	@echo 'make test-full  longer tests, a quarter of an hour or two: FULL_SEQUENCES=$(FULL_SEQUENCES) FULL_MUTANTS_MINUTES=$(FULL_MUTANTS_MINUTES)'
+	@echo 'make mutants    mutation testing of what docs/mutants.md names, hours (MUTANTS_MINUTES bounds each part; needs cargo-mutants)'
 	@echo 'make build  the release binaries, under target/release'
 	@echo 'make lint   formatting and clippy, warnings are errors'
 	@echo 'make bench  the micro-benchmarks and the experiments of the lab'
@@ -76,6 +86,21 @@ packetdrill:
 	NETCHAN_PACKETDRILL='$(abspath $(SUITE))' unshare -m -n bash -c 'mount --bind "$$(command -v bash)" /bin/sh; \
 		exec $(CARGO) test -p netchan-packetdrill --test suite -- --nocapture'
 
+# What takes minutes: after `make test`, whose builds it uses.
+test-full: test-tools
+	NETCHAN_SEEDS=$(FULL_SEQUENCES) $(CARGO) test -p netchan-preload --test sequences
+	NETCHAN_SEEDS=$(FULL_PROCESSES) $(CARGO) test -p netchan-preload --test process_sequences
+	NETCHAN_FULL=1 $(CARGO) test -p netchan-lab --test attacks -- --nocapture
+	NETCHAN_SEEDS=$(FULL_WORLDS) $(CARGO) test --release -p netchan-lab --test tcp_world
+	.ci/mutants changed $(FULL_MUTANTS_MINUTES)
+
+mutants:
+	.ci/mutants all $(MUTANTS_MINUTES)
+
+# Only of code that changed since origin, or in the last four hours.
+mutants-changed:
+	.ci/mutants changed $(MUTANTS_MINUTES)
+
 bench: build
 	$(CARGO) bench --workspace
 	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes tcp
@@ -95,6 +120,8 @@ soak: TEST_PROGRAMS += nmap
 soak: test-tools build
 	NETCHAN_SEEDS=$(SOAK_SEEDS) $(CARGO) test --release -p netchan-lab --test simulation -- --nocapture
 	NETCHAN_SEEDS=$(SOAK_WORLDS) $(CARGO) test --release -p netchan-lab --test tcp_world
+	NETCHAN_SEEDS=100000 $(CARGO) test -p netchan-preload --test sequences
+	NETCHAN_SEEDS=2000 $(CARGO) test -p netchan-preload --test process_sequences
 	NETCHAN_SYSTEM=1 NETCHAN_SOAK=1 NETCHAN_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) NETCHAN_BULK_MIB=$(SOAK_BULK_MIB) \
 		$(CARGO) test --release --workspace --test system
 	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then $(MAKE) fuzz FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS); else echo 'make soak: no nightly toolchain with cargo-fuzz, nothing was fuzzed'; fi
