@@ -5,8 +5,8 @@ use std::time::Duration;
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 use netchan::{CongestionControl, socket::SocketOption};
 
-use super::{Setting, parse};
-use crate::errno;
+use super::{Setting, TCP_INQ, parse};
+use crate::{ancillary::Ask, errno};
 
 fn int(level: i32, name: i32, value: i32) -> Result<Setting, i32> {
     bytes(level, name, &value.to_ne_bytes())
@@ -146,17 +146,46 @@ fn linger_and_times() {
         Ok(Setting::ReceiveTimeout(Some(Duration::from_millis(1500))))
     );
     assert_eq!(time(0, 0), Ok(Setting::ReceiveTimeout(None)));
-    assert_eq!(time(-1, 0), Ok(Setting::ReceiveTimeout(None)));
+    // As Linux: a negative time does not wait at all.
+    let at_once = Ok(Setting::ReceiveTimeout(Some(Duration::ZERO)));
+    assert_eq!(time(-1, 0), at_once);
+    assert_eq!(time(i64::MIN, 999_999), at_once);
+    assert_eq!(time(-1, -1), Err(libc::EDOM));
     assert_eq!(time(0, 1_000_000), Err(libc::EDOM));
     assert_eq!(time(i64::MAX, 999_999).map(|_| ()), Ok(()));
 }
 
+/// What a socket is asked to tell.
 #[test]
-fn what_is_not_served_says_so() {
+fn what_is_asked_for() {
+    let ask = |what, on| Ok(Setting::Ask(what, on));
     assert_eq!(
         int(SOL_SOCKET, libc::SO_ZEROCOPY, 1),
-        Err(libc::ENOPROTOOPT)
+        ask(Ask::ZeroCopy, true)
     );
+    assert_eq!(
+        int(SOL_SOCKET, libc::SO_ZEROCOPY, 0),
+        ask(Ask::ZeroCopy, false)
+    );
+    assert_eq!(int(SOL_SOCKET, libc::SO_ZEROCOPY, 2), Err(libc::EINVAL));
+    assert_eq!(int(IPPROTO_TCP, TCP_INQ, 1), ask(Ask::Unread, true));
+    assert_eq!(int(IPPROTO_TCP, TCP_INQ, 2), Err(libc::EINVAL));
+    let software = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+    assert_eq!(
+        int(SOL_SOCKET, libc::SO_TIMESTAMPING, software.cast_signed()),
+        Ok(Setting::Stamping(software))
+    );
+    assert_eq!(
+        int(SOL_SOCKET, libc::SO_MARK, -1),
+        option(SocketOption::Mark(u32::MAX))
+    );
+}
+
+#[test]
+fn what_is_not_served_says_so() {
+    for name in [libc::SO_ATTACH_FILTER, libc::SO_PEEK_OFF, libc::SO_TXTIME] {
+        assert_eq!(int(SOL_SOCKET, name, 1), Err(libc::ENOPROTOOPT), "{name}");
+    }
     assert_eq!(int(IPPROTO_TCP, libc::TCP_ULP, 1), Err(libc::ENOPROTOOPT));
     assert_eq!(int(SOL_SOCKET, libc::SO_PRIORITY, 6), Ok(Setting::Ignored));
     assert_eq!(
