@@ -18,7 +18,7 @@ SOAK_BULK_MIB ?= 1024
 FUZZ_SECONDS ?= 60
 
 # `make test-full`: sequences of socket calls, of process calls, worlds, and minutes for mutants of changed code.
-FULL_SEQUENCES ?= 2000
+FULL_SEQUENCES ?= 1000
 FULL_PROCESSES ?= 100
 FULL_WORLDS ?= 10000
 FULL_MUTANTS_MINUTES ?= 5
