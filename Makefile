@@ -19,7 +19,7 @@ FUZZ_SECONDS ?= 60
 
 # `make test-full`: sequences of socket calls, of process calls, worlds, and minutes for mutants of changed code.
 FULL_SEQUENCES ?= 1000
-FULL_PROCESSES ?= 100
+FULL_PROCESSES ?= 300
 FULL_WORLDS ?= 10000
 FULL_MUTANTS_MINUTES ?= 5
 # `make mutants`, and how many percent must be killed.

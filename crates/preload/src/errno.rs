@@ -118,15 +118,16 @@ pub fn long(call: impl FnOnce() -> io::Result<usize>) -> isize {
     answer(outcome, before)
 }
 
-/// As [`long`], for calls that may wait: a cancellation point. What only handlers with SA_RESTART interrupted begins anew, if `restarts` says so.
-pub fn waiting(mut call: impl FnMut() -> io::Result<usize>, restarts: impl Fn() -> bool) -> isize {
+/// As [`long`], for calls that may wait: a cancellation point. What only handlers with SA_RESTART interrupted begins anew, unless
+/// it waits with a limit of time.
+pub fn waiting(mut call: impl FnMut() -> io::Result<usize>) -> isize {
     let before = get();
     region::cancellation_point();
     loop {
         let (outcome, interrupted) = inside(&mut call);
         if outcome == Outcome::Failed(libc::EINTR) {
             region::cancellation_point();
-            if interrupted.any && !interrupted.ends && restarts() {
+            if interrupted.any && !interrupted.ends {
                 continue;
             }
         }

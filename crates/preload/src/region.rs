@@ -60,6 +60,8 @@ struct Region {
     face: AtomicPtr<Face>,
     /// Nothing more is registered: the thread ends.
     ending: AtomicBool,
+    /// The call waits with a limit of time.
+    limited: AtomicBool,
 }
 
 /// What is not kept in the thread's own memory, of which there may be little; and what pthread_cancel(3) by another thread needs.
@@ -87,6 +89,7 @@ thread_local! {
             count: AtomicUsize::new(0),
             face: AtomicPtr::new(ptr::null_mut()),
             ending: AtomicBool::new(false),
+            limited: AtomicBool::new(false),
         }
     };
     /// Owns what `face` points to, and takes it out of the list when the thread ends.
@@ -145,6 +148,7 @@ impl Region {
             return false;
         }
         compiler_fence(Acquire);
+        self.limited.store(false, Relaxed);
         if self.face.load(Relaxed).is_null() && !self.ending.load(Relaxed) {
             self.introduce();
         }
@@ -174,7 +178,10 @@ impl Region {
             // SAFETY: NULL: the state is known.
             unsafe { pthread_setcancelstate(CANCEL_ENABLE, ptr::null_mut()) };
         }
-        let mut interrupted = Interrupted::default();
+        let mut interrupted = Interrupted {
+            any: false,
+            ends: self.limited.load(Relaxed),
+        };
         while let Some(noted) = self.take() {
             interrupted.any = true;
             interrupted.ends |= !signals::deliver(&noted);
@@ -225,7 +232,7 @@ impl Region {
 pub struct Interrupted {
     /// Some handler ran.
     pub any: bool,
-    /// One that ends a call (it was installed without SA_RESTART).
+    /// One that ends a call (it was installed without SA_RESTART), or the call had a limit of time: Linux starts no such call again.
     pub ends: bool,
 }
 
@@ -259,6 +266,11 @@ pub fn is_interrupted() -> bool {
             .is_some_and(|face| face.cancelled.load(Acquire)); // pairs with Release in cancel
         region.count.load(Relaxed) > 0 || (cancelled && region.cancellable.load(Relaxed))
     })
+}
+
+/// In here: the call waits from now on with a limit of time (SO_RCVTIMEO, SO_SNDTIMEO).
+pub fn waits_with_limit() {
+    REGION.with(|region| region.limited.store(true, Relaxed));
 }
 
 /// In here: while `wait` lasts, a signal and a cancellation wake `waker`.

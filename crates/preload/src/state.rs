@@ -257,17 +257,14 @@ fn serve_waiting(
     fd: RawFd,
     mut call: impl FnMut(Live<'_>) -> std::io::Result<usize>,
 ) -> Option<isize> {
-    let (kernels, restarts) = (Cell::new(false), Cell::new(true));
+    let kernels = Cell::new(false);
     let served = || {
         let Some(handle) = Meaning::of(fd).here(&kernels)? else {
             return Ok(0);
         };
-        // Linux starts no call again that has a limit of time.
-        let limit = handle.receive_timeout().or(handle.send_timeout());
-        restarts.set(limit.is_none());
         call(live(fd, &handle)?)
     };
-    let result = errno::waiting(served, || restarts.get());
+    let result = errno::waiting(served);
     (!kernels.get()).then_some(result)
 }
 

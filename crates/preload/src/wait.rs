@@ -101,6 +101,9 @@ fn sleep_until<T>(
     mut attempt: impl FnMut() -> io::Result<T>,
 ) -> io::Result<T> {
     let deadline = Deadline::after(timeout);
+    if timeout.is_some() {
+        region::waits_with_limit();
+    }
     with_waiter(|waiter| {
         let waker = waiter.waker().clone();
         let mut open = live.state.enter(&waker);
