@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use super::{CE, Chain, Datagram, DropReason, NOT_ECT, Name, Outcome, Piece, Reassembler};
+use super::{CE, Chain, Datagram, DropReason, NOT_ECT, Name, Outcome, Piece, Reassembler, Short};
 use crate::time::Instant;
 use crate::wire::ipv6::extension::{FRAGMENT_HEADER_LEN, Upper};
 use crate::wire::{Protocol, ipv4, ipv6};
@@ -178,17 +178,19 @@ impl Reassembler {
         let Some(header) = self.store(header, place) else {
             return false;
         };
+        // It is the datagram's from now on, whatever comes of the data: who empties it gives it back.
+        if let Some((_, datagram)) = self.map.at_mut(place)
+            && fragment.offset == 0
+        {
+            datagram.header = header;
+        }
         let Some(data) = self.store(fragment.data, place) else {
-            self.arena.release(header);
             return false;
         };
         let (start, end) = span(fragment);
         let Some((_, datagram)) = self.map.at_mut(place) else {
             return false;
         };
-        if fragment.offset == 0 {
-            datagram.header = header;
-        }
         if !fragment.more {
             datagram.total = Some(end);
         }
@@ -208,19 +210,18 @@ impl Reassembler {
         true
     }
 
-    /// Stores octets; datagrams other than `spared` make room, the oldest first.
+    /// Stores octets; datagrams other than `spared` make room.
     fn store(&mut self, data: &[u8], spared: u32) -> Option<Chain> {
+        let holder = self.map.at(spared)?.1.holder;
         loop {
+            let free = self.arena.free_bytes();
             if let Some(chain) = self.arena.store(data) {
+                self.holders.takes(holder, free - self.arena.free_bytes());
                 return Some(chain);
             }
-            let victim = match self.map.at(self.oldest) {
-                Some((_, oldest)) if self.oldest == spared => oldest.newer,
-                _ => self.oldest,
-            };
-            self.map.at(victim)?;
-            self.counts.evicted += 1;
-            self.discard(victim);
+            if !self.make_room(Short::OfBytes, holder, spared) {
+                return None;
+            }
         }
     }
 

@@ -5,8 +5,8 @@
 //! come in any order. A datagram whose fragments overlap, contradict each other about its end, or
 //! are too many dies whole and stays dead until its time is over (RFC 5722 §4), for IPv4 as well:
 //! nobody honest sends overlaps. An exact copy of a fragment is passed over. When memory or places
-//! run out the oldest datagram goes: a flood of fragments that lead nowhere ages out first, and a
-//! datagram whose fragments come together completes.
+//! run out the oldest datagram of the sender that holds most goes ([`holders`]): a flood of
+//! fragments that lead nowhere pushes out its own, and other senders' datagrams complete.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -17,9 +17,11 @@ use crate::wire::ipv6::extension::FRAGMENT_HEADER_LEN;
 use crate::wire::{checksum, ipv4, ipv6};
 
 mod arena;
+mod holders;
 mod input;
 
 use arena::{Arena, Chain};
+use holders::{Holders, Short};
 pub use input::Fragment;
 
 /// The bounds of a reassembler.
@@ -176,6 +178,10 @@ struct Datagram {
     marks: u8,
     older: u32,
     newer: u32,
+    /// Its sender, and its neighbours among the same sender's.
+    holder: u8,
+    holders_older: u32,
+    holders_newer: u32,
 }
 
 const NONE: u32 = u32::MAX;
@@ -190,6 +196,7 @@ pub struct Reassembler {
     out: Vec<u8>,
     oldest: u32,
     newest: u32,
+    holders: Holders,
     counts: Counts,
 }
 
@@ -213,6 +220,7 @@ impl Reassembler {
             out: alloc::vec![0; DATAGRAM_MAX],
             oldest: NONE,
             newest: NONE,
+            holders: Holders::new(seed.derive(0x484f_4c44)),
             counts: Counts::default(),
         }
     }
@@ -318,6 +326,7 @@ impl Reassembler {
             Some((_, neighbor)) => neighbor.older = older,
             None => self.newest = older,
         }
+        self.leave_holder(place);
         self.map.remove(place);
     }
 
@@ -330,6 +339,8 @@ impl Reassembler {
         datagram.dead = true;
         let count = core::mem::take(&mut datagram.count);
         let header = core::mem::replace(&mut datagram.header, Chain::EMPTY);
+        let holder = datagram.holder;
+        let free = self.arena.free_bytes();
         self.arena.release(header);
         let first = place as usize * self.config.fragments;
         for piece in self.pieces.iter_mut().skip(first).take(count) {
@@ -337,16 +348,17 @@ impl Reassembler {
                 self.arena.release(piece.data);
             }
         }
+        self.holders.gives(holder, self.arena.free_bytes() - free);
     }
 
-    /// The place of a datagram, begun if need be; the oldest makes room.
+    /// The place of a datagram, begun if need be; another makes room.
     fn place_of(&mut self, name: Name, now: Instant) -> Option<u32> {
         if let Some(place) = self.map.find(&name) {
             return Some(place);
         }
+        let holder = self.holders.of(name.source);
         if self.map.len() == self.map.capacity() {
-            self.counts.evicted += 1;
-            self.discard(self.oldest);
+            self.make_room(Short::OfPlaces, holder, NONE);
         }
         let datagram = Datagram {
             deadline: now + self.config.timeout,
@@ -358,6 +370,9 @@ impl Reassembler {
             marks: 0,
             older: self.newest,
             newer: NONE,
+            holder,
+            holders_older: NONE,
+            holders_newer: NONE,
         };
         let place = self.map.insert(name, datagram, |_, _| None)?;
         match self.map.at_mut(self.newest) {
@@ -365,6 +380,7 @@ impl Reassembler {
             None => self.oldest = place,
         }
         self.newest = place;
+        self.join_holder(place);
         Some(place)
     }
 }
@@ -400,6 +416,8 @@ fn finish_v6(packet: &mut [u8], congested: bool) -> Option<()> {
     Some(())
 }
 
+#[cfg(test)]
+mod holders_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
