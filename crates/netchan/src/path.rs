@@ -496,7 +496,9 @@ fn hand_requests(shard: &mut Shard, channels: &mut [ShardEnd]) {
 pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) -> usize {
     let mut taken = 0;
     let mut channels = std::mem::take(&mut interface.channels);
-    for channel in &mut channels {
+    let first = interface.first_channel.min(channels.len());
+    let (later, sooner) = channels.split_at_mut(first);
+    for (number, channel) in (first + 1..).zip(sooner).chain((1..).zip(later)) {
         // What a full link has no room for stays in the channels, which are as long as their shards have buffers: so they are pushed back.
         let most = interface.room().min(BURST * BURSTS_PER_TURN);
         taken += channel.outgoing.pop_batch(most, |packet| {
@@ -504,6 +506,12 @@ pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
                 interface.send(packet, now); // channel, modules, check, next hop, frame header
             }
         });
+        if interface.room() == 0 {
+            if taken > 0 {
+                interface.first_channel = number; // those behind it got nothing: it is their turn next
+            }
+            break;
+        }
     }
     interface.channels = channels;
     if !interface.ways.is_empty() {

@@ -71,6 +71,8 @@ pub struct Interface {
     pub elsewhere: VecDeque<(u8, Packet)>,
     /// The ends of the shards' channels, in regimes that have them.
     pub channels: Vec<TransmitEnd>,
+    /// Where it begins with them: the one behind the one that took the last place of a full link.
+    pub first_channel: usize,
     /// The ends of the channels from the links, one for each, where packets are forwarded.
     pub ways: Vec<Consumer<Packet>>,
     /// Who looks at what goes out.
@@ -146,6 +148,7 @@ impl Interface {
             local: VecDeque::with_capacity(limits::LINK_QUEUE),
             elsewhere: VecDeque::with_capacity(elsewhere),
             channels,
+            first_channel: 0,
             ways: Vec::new(),
             modules: Eyes::closed(Point::Out),
             limiter: Limiter::new(limit::Config::default(), seed.derive(2)),
