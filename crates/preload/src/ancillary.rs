@@ -37,6 +37,10 @@ pub enum Ask {
     Unread,
     /// SO_ZEROCOPY: of sends with MSG_ZEROCOPY that their memory is free.
     ZeroCopy,
+    /// SO_NO_CHECK, which is only kept: what is sent has its checksum.
+    NoCheck,
+    /// SIOCGSTAMP was called: when a datagram came is kept.
+    Arrival,
 }
 
 /// All that it shall tell.

@@ -165,11 +165,13 @@ pub fn duplicates(command: c_int) -> bool {
 }
 
 const SIOCATMARK: c_ulong = 0x8905;
+const SIOCGSTAMP: c_ulong = 0x8906;
+const SIOCGSTAMPNS: c_ulong = 0x8907;
 
 /// ioctl(2) on netchan's socket; `None` where the kernel's twin may answer (interfaces, FIOCLEX).
 ///
 /// # Safety
-/// `argument` must be what `request` asks for: for those served here, a pointer to an int, or NULL.
+/// `argument` must be what `request` asks for: for those served here, a pointer to an int or to a struct timeval, or NULL.
 pub unsafe fn device_control(
     live: Live<'_>,
     request: c_ulong,
@@ -183,6 +185,8 @@ pub unsafe fn device_control(
         SIOCATMARK => usize::from(live.socket.is_at_mark()),
         // SAFETY: the caller's.
         libc::FIONBIO => return Some(unsafe { set_nonblocking(live.state, argument) }),
+        // SAFETY: the caller's.
+        SIOCGSTAMP | SIOCGSTAMPNS => return Some(unsafe { arrival(live, request, argument) }),
         _ => return None,
     };
     let place = argument as *mut c_int;
@@ -192,6 +196,26 @@ pub unsafe fn device_control(
     // SAFETY: not NULL; the caller vouches for the rest.
     unsafe { place.write_unaligned(c_int::try_from(value).unwrap_or(c_int::MAX)) };
     Some(Ok(0))
+}
+
+/// SIOCGSTAMP and SIOCGSTAMPNS: a struct timeval or timespec, which are two words each.
+///
+/// # Safety
+/// `argument` must be a pointer to one, or NULL.
+unsafe fn arrival(live: Live<'_>, request: c_ulong, argument: usize) -> io::Result<usize> {
+    let time = live.state.arrival.ask(live)?;
+    let fraction = match request {
+        SIOCGSTAMP => time.subsec_micros(),
+        _ => time.subsec_nanos(),
+    };
+    let place = argument as *mut [i64; 2];
+    if place.is_null() {
+        return fail(libc::EFAULT);
+    }
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    // SAFETY: not NULL; the caller vouches for the rest.
+    unsafe { place.write_unaligned([seconds, fraction.into()]) };
+    Ok(0)
 }
 
 /// # Safety

@@ -23,6 +23,7 @@ use crate::{
     epoll::{self, Watch},
     errno, lifecycle,
     options::Setting,
+    stamping::Arrival,
     sys,
     table::{Handle, Removed, Table},
 };
@@ -54,6 +55,8 @@ pub struct SocketState {
     pub asked: Asked,
     /// SO_TIMESTAMPING.
     pub stamping: AtomicU32,
+    /// When the datagram came that was read last, for SIOCGSTAMP.
+    pub arrival: Arrival,
     receive_timeout_ns: AtomicU64,
     send_timeout_ns: AtomicU64,
     /// Threads that wait in a call.
@@ -77,6 +80,7 @@ impl SocketState {
             fast_connect: AtomicBool::new(false),
             asked: Asked::default(),
             stamping: AtomicU32::new(0),
+            arrival: Arrival::default(),
             receive_timeout_ns: AtomicU64::new(0),
             send_timeout_ns: AtomicU64::new(0),
             sleepers: Mutex::new(Vec::new()),

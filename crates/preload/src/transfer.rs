@@ -100,6 +100,12 @@ fn receive_some(
     let received = wait::until(live, Readiness::READABLE, nonblocking, timeout, || {
         live.socket.receive(buffers, how)
     });
+    if let Ok(Received {
+        info: Some(info), ..
+    }) = &received
+    {
+        live.state.arrival.note(live, info.age);
+    }
     match received {
         // Less than SO_RCVLOWAT in all this time: what there is.
         Err(error) if how.enough && would_block(&error) => {

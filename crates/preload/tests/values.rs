@@ -88,3 +88,13 @@ fn zero_copy_sends_are_told_of() {
 fn time_stamps_of_what_is_sent_and_received() {
     alike("stamps", "");
 }
+
+#[test]
+fn when_the_last_datagram_came() {
+    alike("arrival_ioctls", "");
+}
+
+#[test]
+fn flags_without_effect() {
+    alike("flags", "");
+}

@@ -202,6 +202,8 @@ fn get_socket(live: Live<'_>, name: c_int) -> io::Result<Value> {
         }
         libc::SO_TIMESTAMPING => Value::Bytes(stamping::answer(live)),
         libc::SO_ZEROCOPY => Value::Int(live.state.asked.get(Ask::ZeroCopy).into()),
+        libc::SO_NO_CHECK => Value::Int(live.state.asked.get(Ask::NoCheck).into()),
+        libc::SO_PASSCRED | libc::SO_PASSSEC => return fail(libc::EOPNOTSUPP),
         libc::SO_PRIORITY | libc::SO_DEBUG | libc::SO_DONTROUTE | libc::SO_BUSY_POLL => {
             Value::Int(0)
         }

@@ -72,6 +72,9 @@ fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
             let on = in_range(value, 0, 1)? != 0;
             return Ok(Setting::Ask(Ask::ZeroCopy, on));
         }
+        libc::SO_NO_CHECK => return Ok(Setting::Ask(Ask::NoCheck, flag(value)?)),
+        // Linux has them for UNIX sockets alone, since 6.16.
+        libc::SO_PASSCRED | libc::SO_PASSSEC => return fail(libc::EOPNOTSUPP),
         libc::SO_PRIORITY
         | libc::SO_DEBUG
         | libc::SO_DONTROUTE

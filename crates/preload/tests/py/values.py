@@ -278,4 +278,46 @@ def stamps():
             print("received", data, what, flags)
 
 
+def arrival_ioctls():
+    """SIOCGSTAMP and SIOCGSTAMPNS: when the last datagram came that was read."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+            s = socket.socket(family, kind)
+            s.connect(((PEER if family == socket.AF_INET else "::ffff:" + PEER), ECHO))
+            for round in range(3):
+                for request in (0x8906, 0x8907):
+                    print(kind, round, hex(request), says(lambda: stamp(s, request)))
+                s.send(b"x")
+                s.recv(1, socket.MSG_PEEK)
+                print("peeked", says(lambda: stamp(s, 0x8906)))
+                s.recv(1)
+            s.close()
+
+
+def stamp(s, request):
+    first, second = struct.unpack("qq", fcntl.ioctl(s, request, bytes(16)))
+    return abs(first - time.time()) < 30, 0 <= second < (1000000 if request == 0x8906 else 1000000000)
+
+
+def flags():
+    """SO_NO_CHECK is taken and read back, SO_PASSCRED refused where the kernel does so (since 6.16)."""
+    refuses = says(lambda: socket.socket().getsockopt(socket.SOL_SOCKET, 16)) == "ENOTSUP"
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        for early in (True, False):
+            for option in (11, 16, 34) if refuses else (11,):
+                s = socket.socket(socket.AF_INET, kind)
+                if not early:
+                    s.connect((PEER, ECHO))
+                for value in (None, 1, 7, 0, -1):
+                    if value is not None:
+                        print(kind, early, option, value, says(lambda: s.setsockopt(socket.SOL_SOCKET, option, value)))
+                    print(says(lambda: s.getsockopt(socket.SOL_SOCKET, option)))
+                if early:
+                    s.connect((PEER, ECHO))
+                print("kept", says(lambda: s.getsockopt(socket.SOL_SOCKET, option)))
+                s.send(b"abc")
+                print(s.recvmsg(10, 500)[:3])
+                s.close()
+
+
 globals()[sys.argv[2]]()
