@@ -301,8 +301,10 @@ impl Socket {
             return Err(error(libc::EINVAL));
         };
         let mut to = to.map(|to| self.inward(to)).transpose()?;
+        // Port 0 is refused below, whatever the address is.
         if let Some(remote) = to
             && self.domain == Domain::V6
+            && remote.port() != 0
         {
             self.may_reach(&self.fresh.lock(), remote, libc::ENETUNREACH)?;
         }

@@ -234,6 +234,8 @@ impl Socket {
             Some(Role::Stream(stream)) => {
                 let result = stream.connect_again(self.stack()).map_err(error);
                 if self.role().is_none() {
+                    // As Linux: what shutdown said before is forgotten, too.
+                    fresh.shut = (false, false);
                     self.release_ended(stream, &mut fresh);
                 }
                 Some(result)
@@ -410,6 +412,8 @@ impl Socket {
             Some(Role::Datagram(_)) => self.receive_datagram(buffers, flags),
             Some(Role::Listening(_)) => Err(error(libc::ENOTCONN)),
             None if self.kind == Kind::Datagram => Err(error(libc::EAGAIN)),
+            // There is no urgent byte; as in Linux the pending error waits for another call.
+            None if flags.urgent => Err(error(libc::EINVAL)),
             None => match self.take_error() {
                 Some(pending) => Err(pending),
                 None if self.fresh.lock().shut.0 => Ok(Received::stream(0)),

@@ -176,8 +176,8 @@ const fn linux_state(state: State) -> u8 {
         State::SynReceived => 3,
         State::FinWait1 => 4,
         State::FinWait2 => 5,
-        State::TimeWait => 6,
-        State::Closed => 7,
+        // As in Linux, where what is in TIME-WAIT is no socket any more, the application's says that it is closed.
+        State::TimeWait | State::Closed => 7,
         State::CloseWait => 8,
         State::LastAck => 9,
         State::Listen => 10,
