@@ -8,7 +8,7 @@ use std::{
 use libc::{c_int, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use netchan::socket::Domain;
 
-use crate::errno::fail;
+use crate::{buffers, errno::fail};
 
 /// An address as bind, connect and sendto pass it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub unsafe fn read_own(
 /// `pointer` must be readable for `len` bytes, or NULL.
 pub unsafe fn read(pointer: *const sockaddr, len: socklen_t, domain: Domain) -> io::Result<Given> {
     let len = len as usize; // socklen_t is 32 bits
-    if pointer.is_null() {
+    if buffers::is_bad(pointer) {
         return fail(libc::EFAULT);
     }
     if len < FAMILY_LEN {
@@ -116,7 +116,7 @@ pub unsafe fn write(
     if pointer.is_null() {
         return Ok(());
     }
-    if len.is_null() {
+    if buffers::is_bad(pointer) || buffers::is_bad(len) {
         return fail(libc::EFAULT);
     }
     // SAFETY: not NULL; the caller vouches for the rest.

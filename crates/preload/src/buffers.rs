@@ -1,6 +1,7 @@
 //! The program's buffers: pointers and lengths from C, checked as far as they can be, as slices.
 //!
-//! NULL with a length is EFAULT. Other addresses that are not mapped fault, where the kernel would answer EFAULT.
+//! NULL with a length is EFAULT, and so is all that no program can have: the first page, and the kernel's half. Other addresses that are
+//! not mapped fault, where the kernel would answer EFAULT.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -16,6 +17,15 @@ const MOST: usize = 0x7fff_f000;
 /// Linux's UIO_MAXIOV.
 pub const VECTORS_MAX: usize = 1024;
 
+/// What stands at the end of memory that no program has: a NULL pointer's fields are there (vm.mmap_min_addr).
+const FIRST_PAGE: usize = 4096;
+
+/// Whether no program has memory there: NULL and what is near it, and the kernel's half of all addresses.
+#[inline]
+pub fn is_bad<T>(pointer: *const T) -> bool {
+    pointer.addr().wrapping_sub(FIRST_PAGE) > isize::MAX.unsigned_abs() - FIRST_PAGE
+}
+
 /// A buffer to receive into.
 ///
 /// # Safety
@@ -24,7 +34,7 @@ pub unsafe fn writable<'a>(pointer: *mut c_void, len: size_t) -> io::Result<&'a 
     if len == 0 {
         return Ok(&mut []);
     }
-    if pointer.is_null() || isize::try_from(len).is_err() {
+    if is_bad(pointer) || isize::try_from(len).is_err() {
         return fail(libc::EFAULT);
     }
     // SAFETY: not NULL, not longer than a slice may be; the caller vouches for the rest.
@@ -56,7 +66,7 @@ unsafe fn vectors<'a>(
     if count == 0 {
         return Ok(&[]);
     }
-    if vectors.is_null() {
+    if is_bad(vectors) {
         return fail(libc::EFAULT);
     }
     // SAFETY: not NULL, at most 1024 entries; the caller vouches for the rest.
@@ -66,7 +76,7 @@ unsafe fn vectors<'a>(
         if isize::try_from(vector.iov_len).is_err() {
             return fail(libc::EINVAL);
         }
-        if vector.iov_base.is_null() && vector.iov_len > 0 {
+        if vector.iov_len > 0 && is_bad(vector.iov_base) {
             return fail(libc::EFAULT);
         }
         sum = sum.saturating_add(vector.iov_len);

@@ -9,6 +9,7 @@ use libc::{c_int, c_uint, c_ulong};
 use netchan::own;
 
 use crate::{
+    buffers,
     epoll::{self, EPOLLS},
     errno::fail,
     lifecycle,
@@ -190,7 +191,7 @@ pub unsafe fn device_control(
         _ => return None,
     };
     let place = argument as *mut c_int;
-    if place.is_null() {
+    if buffers::is_bad(place) {
         return Some(fail(libc::EFAULT));
     }
     // SAFETY: not NULL; the caller vouches for the rest.
@@ -209,7 +210,7 @@ unsafe fn arrival(live: Live<'_>, request: c_ulong, argument: usize) -> io::Resu
         _ => time.subsec_nanos(),
     };
     let place = argument as *mut [i64; 2];
-    if place.is_null() {
+    if buffers::is_bad(place) {
         return fail(libc::EFAULT);
     }
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
@@ -222,7 +223,7 @@ unsafe fn arrival(live: Live<'_>, request: c_ulong, argument: usize) -> io::Resu
 /// `argument` must be a pointer to a readable int, or NULL.
 unsafe fn set_nonblocking(state: &SocketState, argument: usize) -> io::Result<usize> {
     let place = argument as *const c_int;
-    if place.is_null() {
+    if buffers::is_bad(place) {
         return fail(libc::EFAULT);
     }
     // SAFETY: not NULL; the caller vouches for the rest.

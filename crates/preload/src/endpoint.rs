@@ -15,7 +15,7 @@ use netchan::{
 
 use crate::{
     address::{self, Given},
-    descriptor, epoll,
+    buffers, descriptor, epoll,
     errno::{self, fail},
     lifecycle, multicast,
     options::{self, Setting},
@@ -189,14 +189,13 @@ pub unsafe fn before_message(
     message: *const libc::msghdr,
     flags: c_int,
 ) -> io::Result<()> {
-    // SAFETY: the caller's.
-    match unsafe { message.as_ref() } {
-        // SAFETY: the caller's.
-        Some(message) => unsafe {
-            before_datagram(fd, message.msg_name.cast(), message.msg_namelen, flags)
-        },
-        None => Ok(()),
+    if buffers::is_bad(message) {
+        return Ok(()); // the call itself says so
     }
+    // SAFETY: not NULL; the caller vouches for the rest.
+    let message = unsafe { &*message };
+    // SAFETY: the caller's.
+    unsafe { before_datagram(fd, message.msg_name.cast(), message.msg_namelen, flags) }
 }
 
 /// A socket bound to a wildcard address wants a peer of the kernel's: binds the kernel's socket to the same port.

@@ -63,7 +63,7 @@
 //!   comes at once where the call waits: EINTR, or with SA_RESTART the call goes on, as in Linux. The alternate stack is not used then. A handler that
 //!   was installed by a bare system call runs in the middle, and its own calls answer EAGAIN then.
 //! * **Cancellation** (`pthread_cancel`) acts as on the kernel's calls. A call that has done something by then returns; the next one ends the thread.
-//! * **Bad pointers.** NULL is EFAULT; other addresses that are not mapped fault.
+//! * **Bad pointers.** NULL, the first page and the kernel's half are EFAULT; other addresses that are not mapped fault.
 //! * **Beside the symbols.** Calls that the C library makes inside itself, statically linked programs, and those that make system calls
 //!   themselves go past this library: they see the kernel's unconnected socket. A number that was closed that way is found out at the end
 //!   of the stream, at an error, and when one of the functions above gives it out anew. A socket passed over a UNIX socket arrives as

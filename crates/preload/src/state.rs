@@ -245,7 +245,11 @@ pub fn serve(fd: RawFd, call: impl FnMut(Live<'_>) -> std::io::Result<usize>) ->
 #[cold]
 fn is_past(fd: RawFd, result: isize) -> bool {
     let code = errno::get();
-    let usual = matches!(code, libc::EAGAIN | libc::EINTR | libc::EINPROGRESS);
+    // Of a call that waited while its number was closed EBADF is all there is to say, whatever that number is by now.
+    let usual = matches!(
+        code,
+        libc::EAGAIN | libc::EINTR | libc::EINPROGRESS | libc::EBADF
+    );
     if (result < 0 && usual) || lifecycle::is_forked() || sys::is_socket(fd) {
         return false;
     }

@@ -321,10 +321,11 @@ pub unsafe fn receive_message(
     message: *mut msghdr,
     flags: c_int,
 ) -> io::Result<usize> {
-    // SAFETY: the caller's.
-    let Some(message) = (unsafe { message.as_mut() }) else {
+    if buffers::is_bad(message) {
         return fail(libc::EFAULT);
-    };
+    }
+    // SAFETY: not NULL; the caller vouches for the rest.
+    let message = unsafe { &mut *message };
     if flags & libc::MSG_ERRQUEUE != 0 {
         if live.state.kind == Kind::Stream {
             // SAFETY: the caller's.
@@ -390,10 +391,11 @@ pub unsafe fn send_message(
     message: *const msghdr,
     flags: c_int,
 ) -> io::Result<usize> {
-    // SAFETY: the caller's.
-    let Some(message) = (unsafe { message.as_ref() }) else {
+    if buffers::is_bad(message) {
         return fail(libc::EFAULT);
-    };
+    }
+    // SAFETY: not NULL; the caller vouches for the rest.
+    let message = unsafe { &*message };
     let info = if message.msg_controllen == 0 || message.msg_control.is_null() {
         SendInfo::default()
     } else if live.state.kind == Kind::Stream {
@@ -420,7 +422,7 @@ pub unsafe fn send_messages(
     count: c_uint,
     flags: c_int,
 ) -> io::Result<usize> {
-    if messages.is_null() && count > 0 {
+    if buffers::is_bad(messages) && count > 0 {
         return fail(libc::EFAULT);
     }
     let count = (count as usize).min(buffers::VECTORS_MAX);
@@ -451,7 +453,7 @@ pub unsafe fn receive_messages(
     flags: c_int,
     timeout: *const libc::timespec,
 ) -> io::Result<usize> {
-    if messages.is_null() && count > 0 {
+    if buffers::is_bad(messages) && count > 0 {
         return fail(libc::EFAULT);
     }
     // SAFETY: the caller's.

@@ -9,7 +9,7 @@ use netchan::{
 };
 
 use crate::{
-    driver,
+    buffers, driver,
     errno::{fail, would_block},
     lifecycle, region,
     state::Live,
@@ -196,6 +196,9 @@ pub fn milliseconds(timeout: c_int) -> Option<Duration> {
 pub unsafe fn timespec(time: *const libc::timespec) -> io::Result<Option<Duration>> {
     if time.is_null() {
         return Ok(None);
+    }
+    if buffers::is_bad(time) {
+        return fail(libc::EFAULT);
     }
     // SAFETY: not NULL; the caller vouches for the rest.
     let time = unsafe { time.read() };

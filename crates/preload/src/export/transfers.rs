@@ -33,12 +33,10 @@ unsafe fn receive(
     match received.from {
         // SAFETY: the caller's.
         Some(peer) => unsafe { address::write(peer, live.state.domain, from, from_len) }?,
-        None => {
-            // SAFETY: the caller's.
-            if let Some(len) = unsafe { from_len.as_mut() } {
-                *len = 0;
-            }
-        }
+        None if from.is_null() || from_len.is_null() => {}
+        None if buffers::is_bad(from_len) => return errno::fail(libc::EFAULT),
+        // SAFETY: not NULL; the caller vouches for the rest.
+        None => unsafe { from_len.write_unaligned(0) },
     }
     Ok(received.len)
 }
@@ -347,7 +345,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    if !SOCKETS.is_vacant(fd) && !messages.is_null() && count > 0 {
+    if !SOCKETS.is_vacant(fd) && !buffers::is_bad(messages) && count > 0 {
         // SAFETY: the first of `count` entries.
         let first = unsafe { &raw const (*messages).msg_hdr };
         // SAFETY: the caller's.

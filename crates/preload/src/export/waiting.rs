@@ -5,6 +5,7 @@ use std::{slice, time::Duration};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use crate::{
+    buffers,
     epoll::{self, EPOLLS, Wait},
     errno, lifecycle,
     poll::{self, Sets},
@@ -23,7 +24,7 @@ unsafe fn entries<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd
     let count = usize::try_from(count)
         .ok()
         .filter(|count| (1..=1 << 20).contains(count))?;
-    if fds.is_null() {
+    if buffers::is_bad(fds) {
         return None;
     }
     // SAFETY: not NULL, of a sane length; the caller vouches for the rest.
@@ -135,6 +136,10 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
 unsafe fn select_concerns_us(sets: Sets) -> bool {
     if lifecycle::running().is_none() && !lifecycle::is_forked() {
         return false;
+    }
+    let is_bad = |set: *mut fd_set| !set.is_null() && buffers::is_bad(set);
+    if sets.sets.into_iter().any(is_bad) {
+        return false; // the kernel says so
     }
     // SAFETY: the caller's.
     errno::int(|| Ok(c_int::from(unsafe { sets.concern_us() }))) == 1
@@ -273,7 +278,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
             let Some(instance) = epoll::instance(epfd) else {
                 return errno::fail(libc::EBADF);
             };
-            let event = if event.is_null() {
+            let event = if buffers::is_bad(event) {
                 None
             } else {
                 // SAFETY: not NULL; the caller vouches for the rest.
@@ -349,7 +354,7 @@ unsafe fn ours(request: Request, timeout: Option<Duration>) -> std::io::Result<W
             Ok(Wait::Kernel)
         };
     };
-    if request.events.is_null() {
+    if buffers::is_bad(request.events) {
         return errno::fail(libc::EFAULT);
     }
     if !epoll::is_watching(&instance) {

@@ -57,7 +57,7 @@ pub unsafe fn get(
             Domain::V6 => libc::ENOPROTOOPT,
         });
     }
-    if len.is_null() {
+    if buffers::is_bad(len) {
         return fail(libc::EFAULT);
     }
     // SAFETY: not NULL; the caller vouches for the rest. Linux asks for no alignment.

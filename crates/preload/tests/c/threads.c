@@ -56,6 +56,28 @@ static void closes(void) {
     close_under(floods, connected(PORT_SOURCE));
 }
 
+/* What waits under a number that comes to mean something else has nothing to do with that. */
+static void replaced(void) {
+    if (!on_netchan) return;
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    for (int round = 0; round < 20; round++) {
+        struct job job = {connected(PORT_SILENT), 0, 0};
+        pthread_t thread;
+        pthread_create(&thread, 0, reads, &job);
+        usleep(20000);
+        CHECK(write(ends[1], "x", 1) == 1);
+        CHECK(dup2(ends[0], job.fd) == job.fd);
+        pthread_join(thread, 0);
+        CHECK(job.result == -1 && job.error == EBADF);
+        char byte;
+        CHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && read(ends[0], &byte, 1) == 1);
+        CHECK(fcntl(ends[0], F_SETFL, 0) == 0);
+        close(job.fd);
+    }
+    close(ends[0]), close(ends[1]);
+}
+
 /* One writes, one reads, on one descriptor at once. */
 static void *writes_much(void *arg) {
     struct job *job = arg;
@@ -101,6 +123,7 @@ static void side_by_side(void) {
 
 void check_threads(void) {
     closes();
+    replaced();
     both_ways();
     side_by_side();
 }

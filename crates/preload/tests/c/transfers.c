@@ -1,7 +1,9 @@
 /* read, write, send, recv and their variants on a stream. */
 #define _GNU_SOURCE
 #include <limits.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 
@@ -230,6 +232,63 @@ static void files(void) {
     close(fd), close(file), close(ends[0]), close(ends[1]);
 }
 
+/* Addresses that no program has: of the first page, and of the kernel. */
+static void bad_pointers(void) {
+    struct sockaddr_in to = address_of(peer_ip, PORT_ECHO);
+    static const uintptr_t places[] = {8, 4095, 1ul << 63, -4096ul, -1ul};
+    char data[16];
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        void *bad = (void *)places[i];
+        int fd = connected(PORT_ECHO), udp = socket(AF_INET, SOCK_DGRAM, 0), value = 1;
+        socklen_t len = sizeof to;
+        CHECK(connect(udp, (void *)&to, sizeof to) == 0);
+        struct iovec io = {bad, 4}, good = {data, 4};
+        struct msghdr odd = {.msg_iov = &io, .msg_iovlen = 1}, wild = {.msg_iov = bad, .msg_iovlen = 1};
+        struct msghdr named = {.msg_name = bad, .msg_namelen = sizeof to, .msg_iov = &good, .msg_iovlen = 1};
+        FAILS(EFAULT, send(fd, bad, 4, 0));
+        FAILS(EFAULT, write(udp, bad, 4));
+        FAILS(EFAULT, sendto(udp, "abcd", 4, 0, bad, sizeof to));
+        FAILS(EFAULT, writev(fd, &io, 1));
+        FAILS(EFAULT, writev(fd, bad, 1));
+        FAILS(EFAULT, sendmsg(fd, &odd, 0));
+        FAILS(EFAULT, sendmsg(fd, &wild, 0));
+        FAILS(EFAULT, sendmsg(fd, bad, 0));
+        FAILS(EFAULT, sendmsg(udp, &named, 0));
+        FAILS(EFAULT, sendmmsg(udp, bad, 1, 0));
+        CHECK(send(fd, "abcd", 4, 0) == 4 && send(udp, "abcd", 4, 0) == 4);
+        CHECK(recv(fd, data, 1, MSG_PEEK) == 1 && recv(udp, data, 1, MSG_PEEK) == 1);
+        FAILS(EFAULT, recv(fd, bad, 4, 0));
+        FAILS(EFAULT, readv(fd, &io, 1));
+        FAILS(EFAULT, readv(fd, bad, 1));
+        FAILS(EFAULT, recvmsg(fd, bad, 0));
+        FAILS(EFAULT, recvmsg(fd, &odd, 0));
+        FAILS(EFAULT, recvfrom(udp, data, 1, MSG_PEEK, bad, &len));
+        FAILS(EFAULT, recvfrom(udp, data, 1, MSG_PEEK, (void *)&to, bad));
+        FAILS(EFAULT, recvmmsg(udp, bad, 1, MSG_DONTWAIT, 0));
+        FAILS(EFAULT, getsockname(fd, bad, &len));
+        FAILS(EFAULT, getpeername(fd, (void *)&to, bad));
+        FAILS(EFAULT, connect(udp, bad, sizeof to));
+        FAILS(EFAULT, bind(fd, bad, sizeof to));
+        FAILS(EFAULT, setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, bad, sizeof value));
+        FAILS(EFAULT, getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, bad, &len));
+        FAILS(EFAULT, getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &value, bad));
+        FAILS(EFAULT, ioctl(fd, FIONREAD, bad));
+        FAILS(EFAULT, poll(bad, 1, 0));
+        struct pollfd both[2] = {{fd, POLLIN, 0}};
+        CHECK(poll(both, 1, 0) == 1);
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(fd, &set);
+        FAILS(EFAULT, select(fd + 1, &set, bad, 0, 0));
+        int ep = epoll_create1(0);
+        FAILS(EFAULT, epoll_ctl(ep, EPOLL_CTL_ADD, fd, bad));
+        struct epoll_event event = {.events = EPOLLIN};
+        CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &event) == 0);
+        FAILS(EFAULT, epoll_wait(ep, bad, 1, 0));
+        close(ep), close(fd), close(udp);
+    }
+}
+
 void check_transfers(void) {
     round_trips();
     vectors();
@@ -240,4 +299,5 @@ void check_transfers(void) {
     big_transfers();
     full_buffers();
     files();
+    bad_pointers();
 }
