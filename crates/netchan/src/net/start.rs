@@ -51,11 +51,7 @@ impl Builder {
         } else {
             layout.without_threads()
         };
-        if self.threads == Threads::Own && matches!(self.clock, Clock::Virtual(_)) {
-            return Err(invalid(
-                "threads cannot sleep in virtual time: use Threads::Caller with a virtual clock",
-            ));
-        }
+        self.may_sleep()?;
         trace::prepare();
         if let Some(level) = self.trace {
             trace::set_level(level);
@@ -115,6 +111,15 @@ impl Builder {
             answer_from_outside(&stack);
         }
         Ok(Net::of(stack))
+    }
+
+    fn may_sleep(&self) -> io::Result<()> {
+        if self.threads == Threads::Own && matches!(self.clock, Clock::Virtual(_)) {
+            return Err(invalid(
+                "threads cannot sleep in virtual time: use Threads::Caller with a virtual clock",
+            ));
+        }
+        Ok(())
     }
 
     /// What its settings come to with these modules, and why it runs under Giant if it was not asked to.

@@ -164,6 +164,19 @@ const fn transmit_buffers(room: &Room, mtu: usize) -> usize {
     }
 }
 
+/// What it sends from: ordinary buffers and, where a link takes uncut text, large ones; how many the ordinary ones are.
+fn transmit_slabs(host: &Host, room: &Room) -> io::Result<(Slab, Option<Slab>, usize)> {
+    let mtu = host.interfaces.iter().map(|i| i.mtu).max().unwrap_or(1500);
+    let buffers = transmit_buffers(room, mtu);
+    let size = (HEADROOM + mtu).next_multiple_of(64);
+    let slab = Slab::with_ready(buffers, size, room.ready)?;
+    let takes_bursts = |i: &InterfaceFacts| i.segmentation != Segmentation::None;
+    let bursts = (host.interfaces.iter().any(takes_bursts))
+        .then(|| Slab::with_ready(limits::BURST_SLAB, BURST_BUFFER, 1))
+        .transpose()?;
+    Ok((slab, bursts, buffers))
+}
+
 /// Bytes, rather more than there are, that tables have for each connection beside itself, and for each received segment.
 const PER_CONNECTION: usize = 512;
 const PER_SEGMENT: usize = 256;
@@ -200,14 +213,7 @@ impl Shard {
             memory,
             room,
         } = settings;
-        let mtu = host.interfaces.iter().map(|i| i.mtu).max().unwrap_or(1500);
-        let buffers = transmit_buffers(&room, mtu);
-        let size = (HEADROOM + mtu).next_multiple_of(64);
-        let slab = Slab::with_ready(buffers, size, room.ready)?;
-        let takes_bursts = |i: &InterfaceFacts| i.segmentation != Segmentation::None;
-        let bursts = (host.interfaces.iter().any(takes_bursts))
-            .then(|| Slab::with_ready(limits::BURST_SLAB, BURST_BUFFER, 1))
-            .transpose()?;
+        let (slab, bursts, buffers) = transmit_slabs(&host, &room)?;
         let seed = host.seed.derive(number as u64 + 1000);
         let mut pool = Shelf::new(segments, room.shelf, room.connections)?.pool();
         let each = size_of::<TcpSocket>() + PER_CONNECTION;
