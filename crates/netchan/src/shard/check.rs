@@ -61,6 +61,10 @@ impl Shard {
         assert_eq!(datagrams, self.udp_queued, "datagrams that wait");
         self.check_udp_lookup();
         self.check_memory();
+        let waits = |socket: &super::TcpSocket| socket.listener().is_some() && socket.was_open();
+        let waiting = self.tcp.iter().filter(|(_, s)| waits(s)).count();
+        let ready: usize = self.listeners.iter().map(|(_, l)| l.depths().0).sum();
+        assert_eq!(waiting, ready, "connections that wait to be accepted");
         for (_, listener) in self.listeners.iter() {
             let (ready, embryos) = listener.depths();
             assert!(ready <= limits::CONNECTIONS_PER_SHARD && embryos <= limits::SYN_QUEUE);

@@ -289,15 +289,10 @@ impl Shard {
         self.tcp_output(number, now);
     }
 
-    /// An embryo ended, or was opened.
-    pub(super) fn embryo_gone(&mut self, listener: u32, connection: u32) {
+    /// An embryo ended. It is not in the accept queue: what is there stays until it is accepted, whatever became of it.
+    pub(super) fn embryo_gone(&mut self, listener: u32) {
         if let Some(listener) = self.listeners.get_mut(listener) {
-            match listener.ready.iter().position(|&n| n == connection) {
-                Some(at) => {
-                    listener.ready.remove(at);
-                }
-                None => listener.embryo_count = listener.embryo_count.saturating_sub(1),
-            }
+            listener.embryo_count = listener.embryo_count.saturating_sub(1);
         }
     }
 

@@ -144,7 +144,7 @@ impl Shard {
         self.memory_freed(waits.then_some(number));
         self.publish_load();
         if let Some(listener) = listener {
-            self.embryo_gone(listener, number);
+            self.embryo_gone(listener);
         }
     }
 }
