@@ -78,6 +78,10 @@ impl Net {
     pub fn is_local(&self, ip: IpAddr) -> bool {
         self.stack().host.is_local(ip)
     }
+    /// Whether `ip` is the broadcast address, or that of one of this stack's networks.
+    pub fn is_broadcast(&self, ip: IpAddr) -> bool {
+        self.stack().host.is_broadcast(ip)
+    }
     /// The attendant turns the shards at once instead of after two ticks: for event loops that wait by themselves (tokio).
     pub fn attend(&self) {
         self.stack().attend();

@@ -100,7 +100,8 @@ fn is_bindable(address: SocketAddr) -> bool {
     if address::is_kernels(ip, lifecycle::kernel_prefixes()) {
         return false;
     }
-    ip.is_unspecified() || ip.is_multicast() || lifecycle::net().is_local(ip)
+    let net = lifecycle::net();
+    ip.is_unspecified() || ip.is_multicast() || net.is_local(ip) || net.is_broadcast(ip)
 }
 
 /// Before bind(2): decides. What the caller does next goes to whom the number then belongs.

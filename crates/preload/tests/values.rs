@@ -98,3 +98,8 @@ fn when_the_last_datagram_came() {
 fn flags_without_effect() {
     alike("flags", "");
 }
+
+#[test]
+fn broadcast_addresses() {
+    alike("broadcast", "ip route add 224.0.0.0/4 dev lo");
+}

@@ -124,8 +124,8 @@ impl Shard {
         self.mail.slabs.as_mut()
     }
 
-    /// Before a datagram leaves by `interface`: sends a copy of it, a whole IP packet, to ourselves, if it is for a group that we are in
-    /// and the socket does not mind. False: the datagram itself must not leave this host (a TTL of 0).
+    /// Before a datagram leaves by `interface`: sends a copy of it, a whole IP packet, to ourselves, if it is a broadcast, or for a group that
+    /// we are in and the socket does not mind. False: the datagram itself must not leave this host (a TTL of 0).
     pub(super) fn mail_ourselves(
         &mut self,
         number: u32,
@@ -135,24 +135,30 @@ impl Shard {
     ) -> bool {
         let group = remote.ip();
         if !group.is_multicast() {
+            if self.host.is_broadcast(group) {
+                self.mail_copy(interface, bytes);
+            }
             return true;
         }
         let settings = self.udp.get(number).and_then(|s| s.multicast.clone());
         let settings = Settings::or_default(settings.as_deref());
         if settings.loops(group) && self.host.groups.is_member(interface, group) {
-            match self.buffer_for(bytes.len()) {
-                Some(mut copy) => {
-                    copy.bytes_mut().copy_from_slice(bytes);
-                    copy.meta.to_group = Flag::YES;
-                    copy.meta.interface = interface;
-                    if let Some(outbox) = self.outboxes.get_mut(usize::from(interface)) {
-                        outbox.push_back(copy);
-                    }
-                }
-                None => self.count(Counter::DropUdpCopy),
-            }
+            self.mail_copy(interface, bytes);
         }
         settings.ttl(group) > 0
+    }
+
+    #[cold]
+    fn mail_copy(&mut self, interface: u8, bytes: &[u8]) {
+        let Some(mut copy) = self.buffer_for(bytes.len()) else {
+            return self.count(Counter::DropUdpCopy);
+        };
+        copy.bytes_mut().copy_from_slice(bytes);
+        copy.meta.to_group = Flag::YES;
+        copy.meta.interface = interface;
+        if let Some(outbox) = self.outboxes.get_mut(usize::from(interface)) {
+            outbox.push_back(copy);
+        }
     }
 
     /// A packet of `len` bytes: ordinary ones from the buffers that wait for nothing but the link.

@@ -239,6 +239,9 @@ impl Socket {
 
     /// connect(2) on a datagram socket.
     pub(super) fn connect_datagram(&self, fresh: &mut Fresh, peer: SocketAddr) -> io::Result<()> {
+        if self.stack().host.is_broadcast(peer.ip()) && !fresh.may_broadcast() {
+            return Err(error(libc::EACCES));
+        }
         let (_, source) =
             (self.way_to(fresh, peer.ip())).ok_or_else(|| error(libc::ENETUNREACH))?;
         self.bind_datagram(fresh)?;
@@ -327,6 +330,14 @@ impl Socket {
             Some(to) => to,
             None => {
                 let remote = to.or(peer).ok_or_else(|| error(libc::EDESTADDRREQ))?;
+                // As Linux: of an IPv4 socket that is connected, connect has asked.
+                if remote.port() != 0
+                    && (to.is_some() || self.domain == Domain::V6)
+                    && self.stack().host.is_broadcast(remote.ip())
+                    && !self.fresh.lock().may_broadcast()
+                {
+                    return Err(error(libc::EACCES));
+                }
                 self.destination(local, remote, info)?
             }
         };
@@ -356,9 +367,6 @@ impl Socket {
             return Err(error(libc::EINVAL));
         }
         let host = &self.stack().host;
-        if host.is_broadcast(remote.ip()) && !self.fresh.lock().may_broadcast() {
-            return Err(error(libc::EACCES));
-        }
         let route = match info.interface {
             Some(number) => {
                 let interface = host.interfaces.get(usize::from(number));

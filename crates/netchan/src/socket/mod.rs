@@ -268,7 +268,7 @@ impl Socket {
             || remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST)
             || self.stack().host.is_broadcast(remote.ip())
         {
-            return Err(error(libc::EADDRNOTAVAIL)); // RFC 9293 MUST-46
+            return Err(error(libc::ENETUNREACH)); // RFC 9293 MUST-46, with Linux's errno
         }
         let stream = &self.stream;
         if stream.phase() != Phase::Idle {

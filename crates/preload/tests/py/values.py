@@ -320,4 +320,56 @@ def flags():
                 s.close()
 
 
+def broadcast():
+    """UDP and TCP with the broadcast address of the peer's network."""
+    probe = connected(ECHO, socket.SOCK_DGRAM)
+    own = probe.getsockname()[0]
+    all = "127.255.255.255" if own.startswith("127.") else "10.77.0.255"
+    name = lambda a: a and ({own: "own", all: "all", "::ffff:" + all: "all", "::ffff:" + own: "own"}.get(a[0], a[0]))
+    for mapped in (False, True):
+        family, prefix = (socket.AF_INET6, "::ffff:") if mapped else (socket.AF_INET, "")
+        hearers = {"wildcard": socket.socket(family, socket.SOCK_DGRAM)}
+        hearers["wildcard"].bind(("::" if mapped else "0.0.0.0", 5300 + mapped))
+        for n, (what, at) in enumerate((("all", all), ("limited", "255.255.255.255"), ("own", own))):
+            s = hearers[what] = socket.socket(family, socket.SOCK_DGRAM)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            print("bind", what, says(lambda: s.bind((prefix + at, 5310 + 10 * mapped))), name(s.getsockname()))
+        s = socket.socket(family, socket.SOCK_DGRAM)
+        to = lambda host, port: says(lambda: s.sendto(b"to " + name((host,)).encode(), (prefix + host, port)))
+        print("without", to(all, 5300), says(lambda: s.connect((prefix + all, 5300))))
+        print("no port", to(all, 0))
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        for port in (5300 + mapped, 5310 + 10 * mapped):
+            for host in (all, own):
+                print("with", to(host, port))
+        for what, hearer in hearers.items():
+            heard, wait = [], 5 if what != "limited" else 0.1
+            while select.select([hearer], [], [], wait)[0]:
+                data, peer = hearer.recvfrom(100)
+                heard.append((data, name(peer)))
+                wait = 0.1
+            print(what, sorted(heard))
+        # Linux has no way from a mapped broadcast address; netchan's source is its own then.
+        mapped or print("from there", says(lambda: hearers["all"].sendto(b"x", (prefix + own, 5300 + mapped))),
+              name(hearers["wildcard"].recvfrom(10)[1]) if select.select([hearers["wildcard"]], [], [], 5)[0] else None)
+        print("connect", says(lambda: s.connect((prefix + all, 5300 + mapped))), name(s.getpeername()), name(s.getsockname()))
+        print("send", says(lambda: s.send(b"connected")))
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 0)
+        print("send", says(lambda: s.send(b"still")))
+        heard = []
+        while select.select([hearers["wildcard"]], [], [], 0.2 if heard else 5)[0]:
+            heard.append(hearers["wildcard"].recv(10))
+        print(heard)
+        for on in (0, 1):
+            t = socket.socket(family)
+            t.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, on)
+            print("TCP connect", says(lambda: t.connect((prefix + all, ECHO))))
+        t = socket.socket(family)
+        print("TCP bind", says(lambda: t.bind((prefix + all, 0))), name(t.getsockname()), says(t.listen))
+        t = socket.socket(family)
+        print("TCP group", says(lambda: t.connect((prefix + "224.0.0.251", ECHO))))
+        for s in hearers.values():
+            s.close()
+
+
 globals()[sys.argv[2]]()
