@@ -44,6 +44,7 @@ mod path_mtu;
 mod payload;
 mod persist;
 mod port;
+mod portion;
 mod prr;
 mod rack;
 mod rate;
