@@ -13,7 +13,7 @@ use std::{fmt, fs, io, net::IpAddr, path::Path, time::Duration};
 use proto::tcp::SynCookies;
 
 pub use module::{ModuleConfig, ModuleKind};
-use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, MtuProbing};
+use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, IcmpWhileConnecting, MtuProbing};
 
 use crate::{
     link::specification::Specification,
@@ -74,6 +74,8 @@ pub struct TcpConfig {
     pub pacing: Option<bool>,
     /// Whether paths are probed for what they take (RFC 4821): `off`, `blackhole`, `always`.
     pub mtu_probing: Option<MtuProbing>,
+    /// What ICMP errors that may pass do to an attempt to connect (RFC 5461 §4.1): `end` (default), `note`.
+    pub icmp_while_connecting: Option<IcmpWhileConnecting>,
     /// Most a connection's receive buffer may grow to, bytes: 4 KiB to 1 GiB (RFC 7323 §2.3).
     pub receive_buffer_max: Option<usize>,
     /// The same for its send buffer.

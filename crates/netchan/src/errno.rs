@@ -14,6 +14,11 @@ pub const fn of_tcp(error: tcp::Error, open: bool) -> i32 {
         tcp::Error::HostUnreachable => libc::EHOSTUNREACH,
         tcp::Error::NetworkUnreachable => libc::ENETUNREACH,
         tcp::Error::ProtocolUnreachable => libc::ENOPROTOOPT,
+        tcp::Error::HostUnknown => libc::EHOSTDOWN,
+        tcp::Error::HostIsolated => libc::ENONET,
+        tcp::Error::SourceRoute => libc::EOPNOTSUPP,
+        tcp::Error::Prohibited => libc::EACCES,
+        tcp::Error::BadHeader => libc::EPROTO,
         tcp::Error::Aborted => libc::ECONNABORTED,
     }
 }

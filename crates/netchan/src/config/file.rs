@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, net::IpAddr, ops::Range, time::Duration};
 
-use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, MtuProbing, SynCookies};
+use proto::tcp::{
+    CongestionControl, EcnMode, FastOpenMode, IcmpWhileConnecting, MtuProbing, SynCookies,
+};
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
@@ -57,6 +59,7 @@ struct Tcp {
     ecn: Option<Spanned<String>>,
     pacing: Option<bool>,
     mtu_probing: Option<Spanned<String>>,
+    icmp_while_connecting: Option<Spanned<String>>,
     receive_buffer_max: Option<Spanned<Value>>,
     send_buffer_max: Option<Spanned<Value>>,
     memory_max: Option<Spanned<Value>>,
@@ -285,6 +288,9 @@ fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
         ecn: file.ecn.as_ref().map(ecn).transpose()?,
         pacing: file.pacing,
         mtu_probing: file.mtu_probing.as_ref().map(probing).transpose()?,
+        icmp_while_connecting: (file.icmp_while_connecting.as_ref())
+            .map(icmp_while_connecting)
+            .transpose()?,
         receive_buffer_max: size(file.receive_buffer_max.as_ref(), &buffer)?,
         send_buffer_max: size(file.send_buffer_max.as_ref(), &buffer)?,
         memory_max: memory(file.memory_max.as_ref())?,
@@ -295,6 +301,16 @@ fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
         fast_open: file.fast_open.as_ref().map(fast_open).transpose()?,
         nagle: file.nagle,
     })
+}
+
+fn icmp_while_connecting(name: &Spanned<String>) -> Result<IcmpWhileConnecting, Problem> {
+    let names = IcmpWhileConnecting::ALL.map(IcmpWhileConnecting::name);
+    word(
+        name,
+        "way to take ICMP errors",
+        IcmpWhileConnecting::called,
+        &names,
+    )
 }
 
 fn fast_open(name: &Spanned<String>) -> Result<FastOpenMode, Problem> {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, MtuProbing};
+use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, IcmpWhileConnecting, MtuProbing};
 
 use super::*;
 use crate::{
@@ -42,6 +42,7 @@ congestion = "newreno"
 ecn = "accurate"
 pacing = true
 mtu_probing = "always"
+icmp_while_connecting = "note"
 receive_buffer_max = "16 MiB"
 send_buffer_max = 4194304
 memory_max = "1 GiB"
@@ -95,6 +96,7 @@ fn whole_file() {
             ecn: Some(EcnMode::Accurate),
             pacing: Some(true),
             mtu_probing: Some(MtuProbing::Always),
+            icmp_while_connecting: Some(IcmpWhileConnecting::Note),
             receive_buffer_max: Some(16 << 20),
             send_buffer_max: Some(4 << 20),
             memory_max: Some(1 << 30),
@@ -216,6 +218,12 @@ fn bad_values_are_named() {
         2,
         "tcp.mtu_probing",
         &["off, blackhole, always"],
+    );
+    wrong(
+        "[tcp]\nicmp_while_connecting = \"ignore\"",
+        2,
+        "tcp.icmp_while_connecting",
+        &["`ignore`", "end, note"],
     );
     wrong(
         "[tcp]\necn = \"on\"",

@@ -60,6 +60,9 @@ impl Builder {
         if let Some(probing) = config.tcp.mtu_probing {
             builder.tcp.mtu_probing = probing;
         }
+        if let Some(mode) = config.tcp.icmp_while_connecting {
+            builder.tcp.icmp_while_connecting = mode;
+        }
         if config.tcp.user_timeout_option == Some(true) {
             builder.tcp.user_timeout_option = tcp::UserTimeoutOption::Negotiable;
         }

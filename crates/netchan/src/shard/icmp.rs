@@ -7,7 +7,7 @@ use proto::{
     ip::address::Destination,
     tcp::IcmpError,
     time::Instant,
-    wire::{ipv4::Protocol, tcp::SeqNum},
+    wire::{icmpv4, icmpv6, ipv4::Protocol, tcp::SeqNum},
 };
 
 use super::{Addresses, Shard, time_wait, udp::Report};
@@ -46,7 +46,10 @@ impl Shard {
                     None => self.count(Counter::DropIcmp),
                 }
             }
-            Ok(icmp::Incoming::Error(error)) => self.icmp_error(&error, now),
+            Ok(icmp::Incoming::Error(error)) => {
+                let code = message.first_chunk().copied().unwrap_or_default();
+                self.icmp_error(&error, code, now);
+            }
             _ => self.count(Counter::DropIcmp),
         }
     }
@@ -72,10 +75,16 @@ impl Shard {
         if error.protocol == Protocol::UDP {
             return self.udp_icmp(&Report::undeliverable(bytes, &error), now);
         }
-        self.icmp_error(&error, now);
+        let unreachable = if key.local.is_ipv4() {
+            [3, icmpv4::unreachable::HOST]
+        } else {
+            [1, icmpv6::unreachable::ADDRESS]
+        };
+        self.icmp_error(&error, unreachable, now);
     }
 
-    fn icmp_error(&mut self, error: &IncomingError, now: Instant) {
+    /// `code`: its type and code.
+    fn icmp_error(&mut self, error: &IncomingError, code: [u8; 2], now: Instant) {
         let (local, remote) = (
             SocketAddr::from(error.local),
             SocketAddr::from(error.remote),
@@ -92,13 +101,19 @@ impl Shard {
         let (Some(Ok(number)), Some(seq)) = (found, error.quoted_seq) else {
             return self.count(Counter::DropIcmp);
         };
-        self.tcp_icmp(number, error, seq, now);
-    }
-
-    fn tcp_icmp(&mut self, number: u32, error: &IncomingError, seq: SeqNum, now: Instant) {
-        let Some(what) = tcp_error_of(error) else {
+        let Some(what) = tcp_error_of(error, code) else {
             return self.count(Counter::DropIcmp);
         };
+        self.tcp_icmp(number, error, (what, seq), now);
+    }
+
+    fn tcp_icmp(
+        &mut self,
+        number: u32,
+        error: &IncomingError,
+        (what, seq): (IcmpError, SeqNum),
+        now: Instant,
+    ) {
         if self.ignores_icmp(number, error) {
             return;
         }
@@ -106,7 +121,8 @@ impl Shard {
             return;
         };
         let before = socket.connection.path_limit();
-        let events = socket.connection.on_icmp(what, seq);
+        let held = socket.attached;
+        let events = socket.connection.on_icmp(what, seq, held);
         let (size, remote) = (socket.connection.path_limit(), socket.key().remote);
         if size != before {
             self.remember_path(remote, size, now);
@@ -146,31 +162,23 @@ impl Shard {
     }
 }
 
-fn tcp_error_of(error: &IncomingError) -> Option<IcmpError> {
-    Some(match error.kind {
-        Kind::PortUnreachable => IcmpError::PortUnreachable,
-        Kind::ProtocolUnreachable => IcmpError::ProtocolUnreachable,
-        Kind::HostUnreachable => IcmpError::HostUnreachable,
-        Kind::NetUnreachable => IcmpError::NetworkUnreachable,
-        Kind::Prohibited => IcmpError::Prohibited,
-        Kind::TimeExceeded | Kind::ReassemblyTimeout => IcmpError::TimeExceeded,
-        Kind::ParameterProblem(_) => IcmpError::ParameterProblem,
-        Kind::PacketTooBig(mtu) => {
-            // 0: an old router did not say; RFC 1191 §5's table begins below the packet that was too long.
-            let mtu = if mtu == 0 {
-                u32::from(error.quoted_len).saturating_sub(1)
-            } else {
-                mtu
-            };
-            let (least, headers) = if error.remote.0.is_ipv4() {
-                (68, 40)
-            } else {
-                (1280, 60)
-            };
-            IcmpError::TooBig {
-                mss: u16::try_from(mtu.max(least) - headers).unwrap_or(u16::MAX),
-            }
-        }
-        Kind::Other { .. } => return None,
+fn tcp_error_of(error: &IncomingError, [kind, code]: [u8; 2]) -> Option<IcmpError> {
+    let is_v4 = error.remote.0.is_ipv4();
+    let Kind::PacketTooBig(mtu) = error.kind else {
+        return if is_v4 {
+            IcmpError::v4(kind, code)
+        } else {
+            IcmpError::v6(kind, code)
+        };
+    };
+    // 0: an old router did not say; RFC 1191 §5's table begins below the packet that was too long.
+    let mtu = if mtu == 0 {
+        u32::from(error.quoted_len).saturating_sub(1)
+    } else {
+        mtu
+    };
+    let (least, headers) = if is_v4 { (68, 40) } else { (1280, 60) };
+    Some(IcmpError::TooBig {
+        mss: u16::try_from(mtu.max(least) - headers).unwrap_or(u16::MAX),
     })
 }

@@ -90,6 +90,10 @@ fn tcp_settings(stack: &Stack) -> Vec<Value> {
         ("tcp.pacing", json!(tcp.pacing)),
         ("tcp.nagle", json!(tcp.nagle)),
         ("tcp.mtu_probing", json!(tcp.mtu_probing.name())),
+        (
+            "tcp.icmp_while_connecting",
+            json!(tcp.icmp_while_connecting.name()),
+        ),
         ("tcp.user_timeout_option", json!(tells_timeout)),
         ("tcp.syn_cookies", json!(tcp.syn_cookies.name())),
         ("tcp.fast_open", json!(tcp.fast_open.name())),

@@ -15,7 +15,10 @@ use proto::wire::{
     tcp::{FastOpen, Flags, Header, Options},
 };
 
-use crate::raw::{PEER, PORT, Raw, header};
+use crate::{
+    icmp::{connecting, icmp},
+    raw::{PEER, PORT, Raw, header},
+};
 
 /// A line, what it changes, and that without the line and with it.
 type Case = (
@@ -25,12 +28,18 @@ type Case = (
     &'static str,
 );
 
-const TCP: [Case; 17] = [
+const TCP: [Case; 18] = [
     ("congestion = \"bbr\"", congestion, "cubic", "bbr"),
     ("ecn = \"off\"", agrees_to_ecn, "true", "false"),
     ("ecn = \"classic\"", asks_for_ecn, "false", "true"),
     ("ecn = \"accurate\"", asks_for_ecn, "false", "true"),
     ("pacing = true", paced, "10 at once", "fewer"),
+    (
+        "icmp_while_connecting = \"note\"",
+        given_up,
+        "true",
+        "false",
+    ),
     ("mtu_probing = \"always\"", segment, "1460", "1024"),
     ("receive_buffer_max = \"8 KiB\"", window_scale, "7", "0"),
     ("send_buffer_max = \"8 KiB\"", taken, "262144", "8192"),
@@ -267,6 +276,12 @@ fn opens_fast(raw: &mut Raw) -> String {
     let socket = Socket::new(&raw.net, Domain::V4, Kind::Stream).unwrap();
     let set = socket.set_option(SocketOption::FastOpenConnect(true));
     format!("{:?}", set.map_err(|error| error.raw_os_error().unwrap()))
+}
+
+fn given_up(raw: &mut Raw) -> String {
+    let (socket, syn) = connecting(raw);
+    icmp(raw, (3, 1), &syn);
+    socket.take_error().is_some().to_string()
 }
 
 fn small_segments(raw: &mut Raw) -> String {

@@ -5,5 +5,6 @@ mod configured;
 mod cookies;
 mod each_option;
 mod fast_open;
+mod icmp;
 mod options;
 mod raw;

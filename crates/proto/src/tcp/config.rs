@@ -126,6 +126,35 @@ impl MtuProbing {
     }
 }
 
+/// What an ICMP error that tells of no more than a passing trouble does to an attempt to connect. Either way, an error that no waiting
+/// mends ends it, and none ends an open connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum IcmpWhileConnecting {
+    /// `end`: ends it at once (RFC 5461 §4.1), as Linux does.
+    #[default]
+    End,
+    /// `note`: it goes on, and the error is the reason given if it fails (RFC 1122 §4.2.3.9).
+    Note,
+}
+
+impl IcmpWhileConnecting {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::End, Self::Note];
+
+    /// Its name in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::End => "end",
+            Self::Note => "note",
+        }
+    }
+
+    /// The one with this name.
+    pub fn called(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+}
+
 /// The settings of one endpoint. Each connection keeps what it needs of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -200,6 +229,8 @@ pub struct Config {
     pub fast_open: FastOpenMode,
     /// Whether the path is probed.
     pub mtu_probing: MtuProbing,
+    /// What ICMP errors do to handshakes.
+    pub icmp_while_connecting: IcmpWhileConnecting,
     /// Most challenge acknowledgments in 5 s (RFC 5961 §7), for one connection.
     pub challenge_acks: u8,
 }
@@ -241,6 +272,7 @@ impl Default for Config {
             syn_cookies: SynCookies::default(),
             fast_open: FastOpenMode::default(),
             mtu_probing: MtuProbing::default(),
+            icmp_while_connecting: IcmpWhileConnecting::default(),
             challenge_acks: 10,
         }
     }

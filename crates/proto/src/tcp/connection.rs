@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use super::acknowledge::Talk;
 use super::busy::Busy;
-use super::config::{Config, CongestionControl, Keepalive, MtuProbing};
+use super::config::{Config, CongestionControl, IcmpWhileConnecting, Keepalive, MtuProbing};
 use super::congestion::Congestion;
 use super::ecn::EcnState;
 use super::fast_open::FastOpen;
@@ -185,6 +185,8 @@ pub struct Connection {
     pub(super) duplicate_block: bool,
     /// We announce urgent data up to `seldom.urgent_out`, or keep records apart (`seldom.records`).
     pub(super) sends_marks: bool,
+    /// What ICMP says while connecting is noted, where waiting may mend it.
+    pub(super) icmp_is_noted: bool,
     pub(super) error: Option<Error>,
     /// What ICMP said meanwhile (RFC 9293 SHLD-25); the reason given if the connection times out.
     pub(super) soft_error: Option<Error>,
@@ -311,6 +313,7 @@ impl Connection {
             probing: false,
             urgent: false,
             sends_marks: false,
+            icmp_is_noted: config.icmp_while_connecting == IcmpWhileConnecting::Note,
             duplicate_block: false,
             error: None,
             soft_error: None,

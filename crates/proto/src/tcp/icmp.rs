@@ -1,4 +1,4 @@
-//! What ICMP may do to a connection (RFC 9293 §3.9.2.2, RFC 5927): little.
+//! What ICMP may do to a connection: end an attempt to connect (RFC 5461 §4.1), else little (RFC 9293 §3.9.2.2, RFC 5927).
 
 use super::connection::Connection;
 use super::types::{Error, Events, State};
@@ -8,20 +8,8 @@ use crate::wire::tcp::SeqNum;
 /// here: it is dropped before (RFC 9293 MUST-55).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
-    /// Nobody listens on the port.
-    PortUnreachable,
-    /// The host does not speak TCP.
-    ProtocolUnreachable,
-    /// The host cannot be reached, now.
-    HostUnreachable,
-    /// The network cannot be reached, now.
-    NetworkUnreachable,
-    /// Forbidden by somebody on the way.
-    Prohibited,
-    /// TTL or reassembly time ran out.
-    TimeExceeded,
-    /// A header field was not understood.
-    ParameterProblem,
+    /// The segment did not arrive, for this reason.
+    Failed(Failure),
     /// The segment was too big; `mss` is the next hop's MTU less the IP and TCP headers, the MTU
     /// already raised to the least one (68, 1280).
     TooBig {
@@ -30,34 +18,104 @@ pub enum IcmpError {
     },
 }
 
+/// What a type and a code say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    reason: Error,
+    /// No waiting mends it (RFC 1122 §4.2.3.9).
+    hard: bool,
+    /// It ends a handshake that the peer began, as on Linux.
+    ends_request: bool,
+}
+
+impl IcmpError {
+    /// What an ICMP error of this type and code is, as in Linux's `icmp_err_convert`; `None`: no error, or not one that TCP hears of.
+    /// "Fragmentation needed" (3, 4) is [`Self::TooBig`].
+    #[must_use]
+    pub const fn v4(kind: u8, code: u8) -> Option<Self> {
+        let reason = match (kind, code) {
+            (3, 0 | 6 | 9 | 11) => Error::NetworkUnreachable,
+            (3, 1 | 10 | 12..=15) | (11, _) => Error::HostUnreachable,
+            (3, 2) => Error::ProtocolUnreachable,
+            (3, 3) => Error::Refused,
+            (3, 5) => Error::SourceRoute,
+            (3, 7) => Error::HostUnknown,
+            (3, 8) => Error::HostIsolated,
+            (12, _) => Error::BadHeader,
+            _ => return None,
+        };
+        Some(Self::Failed(Failure {
+            reason,
+            hard: matches!((kind, code), (3, 2 | 3 | 9 | 10 | 13)),
+            ends_request: matches!((kind, code), (3, 0 | 1) | (11 | 12, _)),
+        }))
+    }
+
+    /// The same of ICMPv6: Linux's `icmpv6_err_convert`. "Packet too big" (2) is [`Self::TooBig`].
+    #[must_use]
+    pub const fn v6(kind: u8, code: u8) -> Option<Self> {
+        let reason = match (kind, code) {
+            (2 | 128.., _) => return None,
+            (1, 0) => Error::NetworkUnreachable,
+            (1, 1 | 5 | 6) => Error::Prohibited,
+            (1, 2 | 3) | (3, _) => Error::HostUnreachable,
+            (1, 4) => Error::Refused,
+            _ => Error::BadHeader,
+        };
+        let hard = matches!((kind, code), (1, 1 | 4..) | (4, _));
+        Some(Self::Failed(Failure {
+            reason,
+            hard,
+            ends_request: hard,
+        }))
+    }
+}
+
 impl Connection {
-    /// Takes an ICMP error whose quotation matched this connection's addresses and ports.
+    /// Takes an ICMP error whose quotation matched this connection's addresses and ports. `held`: the application has the connection.
     ///
     /// `quoted_seq` must lie in what is in flight, or the error is ignored (RFC 5927 §4.1).
-    /// Hard errors end an attempt to connect, never an open connection (RFC 5927 §5.2,
+    /// Errors end an attempt to connect ([`super::IcmpWhileConnecting`]), never an open connection (RFC 5927 §5.2,
     /// RFC 9293 MUST-56).
-    pub fn on_icmp(&mut self, error: IcmpError, quoted_seq: SeqNum) -> Events {
-        if self.state == State::Closed || quoted_seq < self.snd.una || quoted_seq >= self.snd.nxt {
+    pub fn on_icmp(&mut self, error: IcmpError, quoted_seq: SeqNum, held: bool) -> Events {
+        // Text flows before the SYN-ACK of a Fast Open is acknowledged.
+        let oldest = if self.is_early() {
+            self.iss
+        } else {
+            self.snd.una
+        };
+        if self.state == State::Closed || quoted_seq < oldest || quoted_seq >= self.snd.nxt {
             return Events::NONE;
         }
-        let (reason, hard) = match error {
+        let failure = match error {
             IcmpError::TooBig { mss } => {
                 self.too_big(mss, quoted_seq);
                 self.syn_was_too_big();
                 return Events::NONE;
             }
-            IcmpError::PortUnreachable => (Error::Refused, true),
-            IcmpError::ProtocolUnreachable => (Error::ProtocolUnreachable, true),
-            IcmpError::Prohibited => (Error::HostUnreachable, true),
-            IcmpError::NetworkUnreachable => (Error::NetworkUnreachable, false),
-            IcmpError::HostUnreachable | IcmpError::TimeExceeded | IcmpError::ParameterProblem => {
-                (Error::HostUnreachable, false)
-            }
+            IcmpError::Failed(failure) => failure,
         };
-        if hard && matches!(self.state, State::SynSent | State::SynReceived) {
-            return self.finish(Some(reason));
+        if !self.ends_by(failure, held) {
+            self.soft_error = Some(failure.reason);
+            Events::NONE
+        } else if self.passive {
+            // Back to LISTEN: the application never heard of it.
+            self.fall_back_to_listen(failure.reason)
+        } else {
+            self.finish(Some(failure.reason))
         }
-        self.soft_error = Some(reason);
-        Events::NONE
+    }
+
+    /// Whether the handshake is given up. With Fast Open the application may have the connection by now: then it is an open one.
+    const fn ends_by(&self, failure: Failure, held: bool) -> bool {
+        let at_once = failure.hard || !self.icmp_is_noted;
+        match self.state {
+            State::SynSent => at_once,
+            State::SynReceived if !self.passive => at_once,
+            State::SynReceived if self.is_early() => at_once && !held,
+            State::SynReceived if self.icmp_is_noted => failure.hard,
+            State::SynReceived => failure.ends_request,
+            _ => false,
+        }
     }
 }

@@ -77,7 +77,7 @@ pub use ao::{
     AoVerdict, ao_ids, ao_isns_of,
 };
 pub use close::{listen, reset_for};
-pub use config::{Config, CongestionControl, EcnMode, Keepalive, MtuProbing};
+pub use config::{Config, CongestionControl, EcnMode, IcmpWhileConnecting, Keepalive, MtuProbing};
 pub use connection::Connection;
 pub use cookie::{CookieFlow, SynCookies};
 pub use fast_open::{FastOpenPeer, FastOpenResult};

@@ -53,6 +53,16 @@ pub enum Error {
     NetworkUnreachable,
     /// The host does not speak TCP.
     ProtocolUnreachable,
+    /// The network said that there is no such host.
+    HostUnknown,
+    /// The network said that the host is cut off (ICMP's "source host isolated").
+    HostIsolated,
+    /// The network said that a source route failed.
+    SourceRoute,
+    /// The network said that its rules forbid it (ICMPv6 alone; ICMP's codes count as unreachable).
+    Prohibited,
+    /// The network or the host did not understand a header.
+    BadHeader,
     /// Ended by [`super::Connection::abort`].
     Aborted,
 }

@@ -384,11 +384,11 @@ impl Machine {
                 let mss = bytes.u16();
                 let error = bytes.one_of(&[
                     IcmpError::TooBig { mss },
-                    IcmpError::HostUnreachable,
-                    IcmpError::PortUnreachable,
+                    IcmpError::v4(3, 1).unwrap(),
+                    IcmpError::v4(3, 3).unwrap(),
                 ]);
                 let quoted = bytes.near(&self.sent);
-                self.conn.on_icmp(error, quoted)
+                self.conn.on_icmp(error, quoted, true)
             }
         };
         self.note(events);

@@ -461,20 +461,20 @@ fn icmp() {
     let conn = pair.ends[0].conn();
     let una = conn.snd.una;
     for error in [
-        IcmpError::PortUnreachable,
-        IcmpError::HostUnreachable,
-        IcmpError::Prohibited,
+        IcmpError::v4(3, 3).unwrap(),
+        IcmpError::v4(3, 1).unwrap(),
+        IcmpError::v4(3, 13).unwrap(),
     ] {
-        assert_eq!(conn.on_icmp(error, una), Events::NONE);
+        assert_eq!(conn.on_icmp(error, una, true), Events::NONE);
         assert_eq!(conn.state(), State::Established);
     }
     assert_eq!(conn.soft_error(), Some(Error::HostUnreachable));
-    conn.on_icmp(IcmpError::TooBig { mss: 600 }, una - 1);
-    conn.on_icmp(IcmpError::TooBig { mss: 600 }, conn.snd.nxt);
+    conn.on_icmp(IcmpError::TooBig { mss: 600 }, una - 1, true);
+    conn.on_icmp(IcmpError::TooBig { mss: 600 }, conn.snd.nxt, true);
     assert_eq!(conn.send_mss(), 1460, "not about anything in flight");
-    conn.on_icmp(IcmpError::TooBig { mss: 9000 }, una);
+    conn.on_icmp(IcmpError::TooBig { mss: 9000 }, una, true);
     assert_eq!(conn.send_mss(), 1460, "never grows");
-    conn.on_icmp(IcmpError::TooBig { mss: 600 }, una);
+    conn.on_icmp(IcmpError::TooBig { mss: 600 }, una, true);
     assert_eq!(conn.send_mss(), 600);
     pair.ends[0].sent.clear();
     pair.drain();
@@ -482,7 +482,7 @@ fn icmp() {
     assert_eq!((again.offset, again.len), (0, 600), "sent again, smaller");
     pair.ends[0]
         .conn()
-        .on_icmp(IcmpError::TooBig { mss: 0 }, una);
+        .on_icmp(IcmpError::TooBig { mss: 0 }, una, true);
     assert_eq!(pair.ends[0].conn().send_mss(), 64);
     pair.run_for(Duration::from_secs(1));
     assert_eq!(pair.ends[1].received.len(), 10_000);
@@ -491,11 +491,11 @@ fn icmp() {
     pair.intercept();
     let conn = pair.ends[0].conn();
     assert_eq!(
-        conn.on_icmp(IcmpError::PortUnreachable, ISS[0] + 1),
+        conn.on_icmp(IcmpError::v4(3, 3).unwrap(), ISS[0] + 1, true),
         Events::NONE
     );
     assert!(
-        conn.on_icmp(IcmpError::PortUnreachable, ISS[0])
+        conn.on_icmp(IcmpError::v4(3, 3).unwrap(), ISS[0], true)
             .contains(Events::CLOSED)
     );
     assert_eq!(conn.error(), Some(Error::Refused));

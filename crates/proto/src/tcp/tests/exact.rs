@@ -199,7 +199,9 @@ fn progress_ends_what_was_said_before() {
     pair.ends[0].write(&[1; 100]);
     pair.intercept();
     let una = pair.ends[0].conn().snd.una;
-    pair.ends[0].conn().on_icmp(IcmpError::HostUnreachable, una);
+    pair.ends[0]
+        .conn()
+        .on_icmp(IcmpError::v4(3, 1).unwrap(), una, true);
     assert!(pair.ends[0].conn().soft_error().is_some());
     for (ack, is_urgent) in [(99, true), (100, false)] {
         let mut header = pair.forge(0, Flags::ACK);

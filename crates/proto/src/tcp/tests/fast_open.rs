@@ -306,3 +306,26 @@ fn bad_channels_deliver_what_was_sent() {
         assert_eq!(pair.ends[0].received, answer, "seed {seed}");
     }
 }
+
+/// As on Linux: ICMP ends a Fast Open connection whose handshake is not over while it waits to be accepted, which says why; then it is one that is open.
+#[test]
+fn icmp_ends_what_nobody_has_accepted() {
+    for held in [false, true] {
+        let mut pair = pair(b"GET /", Some(1460), true);
+        pair.run_for(Duration::from_millis(6));
+        let conn = pair.ends[1].conn();
+        assert!(conn.is_early());
+        let unreachable = IcmpError::v4(3, 1).unwrap();
+        assert_eq!(conn.on_icmp(unreachable, ISS[1] - 1, held), Events::NONE);
+        assert_eq!(conn.soft_error(), None);
+        let events = conn.on_icmp(unreachable, ISS[1], held);
+        if held {
+            assert_eq!((events, conn.error()), (Events::NONE, None));
+            pair.run_for(soon());
+            assert_eq!(pair.ends[1].state(), State::Established);
+        } else {
+            assert_eq!(events, Events::RESET | Events::CLOSED);
+            assert_eq!(conn.error(), Some(Error::HostUnreachable));
+        }
+    }
+}

@@ -130,12 +130,12 @@ fn arbitrary_call(rng: &mut Rng, end: &mut End, now: Instant) {
             let quoted = end.conn().snd.una + rng.below(10) as u32;
             let mss = rng.next() as u16;
             let error = [
-                IcmpError::PortUnreachable,
-                IcmpError::HostUnreachable,
+                IcmpError::v4(3, 3).unwrap(),
+                IcmpError::v4(3, 1).unwrap(),
                 IcmpError::TooBig { mss },
                 IcmpError::TooBig { mss: 0 },
             ][rng.below(4) as usize];
-            end.conn().on_icmp(error, quoted);
+            end.conn().on_icmp(error, quoted, true);
         }
         12 => end.conn().set_receive_buffer(rng.below(200_000) as u32),
         _ => end.conn().mark_urgent(),

@@ -379,7 +379,7 @@ fn user_timeout() {
             let una = pair.ends[0].conn().snd.una;
             pair.ends[0]
                 .conn()
-                .on_icmp(IcmpError::NetworkUnreachable, una);
+                .on_icmp(IcmpError::v4(3, 0).unwrap(), una, true);
         }
         while pair.ends[0].conn.is_some() {
             assert!(pair.step(Instant::FAR));

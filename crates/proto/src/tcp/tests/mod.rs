@@ -9,6 +9,7 @@ mod exact;
 mod fast_open;
 mod flow;
 mod hostile;
+mod icmp;
 mod loss;
 mod mutants;
 mod open;
@@ -306,7 +307,7 @@ impl Pair {
             let options = header.len() - 20;
             let mss = u16::try_from(most + options).unwrap();
             if let (true, Some(conn)) = (tells, &mut self.ends[1 - to].conn) {
-                conn.on_icmp(IcmpError::TooBig { mss }, header.seq);
+                conn.on_icmp(IcmpError::TooBig { mss }, header.seq, true);
             }
             return;
         }

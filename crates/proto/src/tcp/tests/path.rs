@@ -69,7 +69,7 @@ fn a_claim_below_what_arrived_waits_for_a_timeout() {
     let una = pair.ends[0].conn().snd.una;
     pair.ends[0]
         .conn()
-        .on_icmp(IcmpError::TooBig { mss: 600 }, una);
+        .on_icmp(IcmpError::TooBig { mss: 600 }, una, true);
     assert_eq!(pair.ends[0].conn().send_mss(), 1448);
     pair.run_for(Duration::from_secs(5));
     assert_eq!(pair.ends[0].conn().send_mss(), 1448);
