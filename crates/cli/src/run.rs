@@ -32,12 +32,15 @@ const LIBRARY: &str = "libnetchan_preload.so";
 #[derive(clap::Args, Default)]
 #[command(
     after_help = "The program's internet sockets live in a stack inside its own process; its process number, signals, files and exit \
-        status are its own. What netchan does not serve (UNIX sockets, netlink, 127.0.0.0/8) stays with the kernel. \
+        status are its own. What netchan does not serve (UNIX sockets, netlink, 127.0.0.0/8 without --loopback) stays with the kernel. \
         Without --link (and --config) it gets a TAP device of its own, nc0 or the next free name: the program is 10.77.0.2 and fd77::2 \
         there, this machine 10.77.0.1 and fd77::1 (10.77.1.x for nc1, and so on); with --address it is there, and this machine the first other \
-        address of that network, or the --gateway. That needs root, or CAP_NET_ADMIN.\n\n\
+        address of that network, or the --gateway. That needs root, or CAP_NET_ADMIN. With --loopback and nothing else that names a link or an address \
+        there is no TAP, only the program's own 127.0.0.0/8 and ::1, which no other process shares: with --kernel 127.0.0.53, say, \
+        a name server there stays within reach.\n\n\
         Examples:\n  netchan run -- python3 -m http.server 8000     then: curl http://10.77.0.2:8000/\n  \
         netchan run --link tap:nc5 --address 192.168.7.2/24 --gateway 192.168.7.1 -- curl http://example.org/\n  \
+        netchan run --loopback -- python3 -m test test_socket\n  \
         netchan run --regime locked --dispatch deferred -- iperf3 -s"
 )]
 pub struct Arguments {
@@ -50,7 +53,7 @@ pub struct Arguments {
     /// The default gateway; once for each family
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
     pub gateway: Vec<String>,
-    /// Addresses that stay with the kernel beside its loopback, such as 10.0.0.0/8 (may be repeated)
+    /// Addresses that stay with the kernel beside its loopback (and of that with --loopback), such as 10.0.0.0/8 (may be repeated)
     #[arg(long, value_name = "PREFIX")]
     pub kernel: Vec<String>,
     /// How work is placed on cores (default: app-channel)
@@ -65,6 +68,9 @@ pub struct Arguments {
     /// Pass packets for other hosts on between the links (of a --config file: --link names only one)
     #[arg(long)]
     pub forwarding: bool,
+    /// Make 127.0.0.0/8 and ::1 the program's own, on its stack: for programs that talk to themselves
+    #[arg(long)]
+    pub loopback: bool,
     /// Give up all rights but those of this user, named or by number, once the links are open (no_new_privs goes with it)
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
@@ -81,6 +87,13 @@ pub struct Arguments {
     pub command: Vec<OsString>,
 }
 
+impl Arguments {
+    /// Whether the loopback addresses are all that was asked for.
+    const fn is_loopback_alone(&self) -> bool {
+        self.loopback && self.address.is_empty() && self.gateway.is_empty()
+    }
+}
+
 /// Runs the command; returns only when it could not.
 pub fn run(arguments: &Arguments) -> Outcome {
     let (program, rest) = arguments
@@ -95,6 +108,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let mut settings = settings(arguments)?;
     let plan = match (&arguments.link, &arguments.config) {
+        (None, None) if arguments.is_loopback_alone() => None,
         (None, None) => Some(plan::default_link(&arguments.address, &arguments.gateway)?),
         _ => None,
     };
@@ -196,6 +210,9 @@ fn settings(arguments: &Arguments) -> Result<Vec<(&'static str, OsString)>, Fail
     if arguments.forwarding {
         given.push((environment::FORWARDING, "true".into()));
     }
+    if arguments.loopback {
+        given.push((environment::LOOPBACK, "true".into()));
+    }
     if let Some(dispatch) = &arguments.dispatch {
         given.push((environment::DISPATCH, dispatch.into()));
     }
@@ -234,7 +251,7 @@ const FOR_THE_PROGRAM: [&str; 4] = [
 ];
 
 /// The variables that the preload library reads, and the options that stand for them.
-const OPTIONS: [(&str, &str); 9] = [
+const OPTIONS: [(&str, &str); 10] = [
     (environment::LINK, "--link"),
     (environment::ADDRESS, "--address"),
     (environment::GATEWAY, "--gateway"),
@@ -242,6 +259,7 @@ const OPTIONS: [(&str, &str); 9] = [
     (environment::DISPATCH, "--dispatch"),
     (environment::GIANT, "--giant"),
     (environment::FORWARDING, "--forwarding"),
+    (environment::LOOPBACK, "--loopback"),
     (environment::KERNEL, "--kernel"),
     (environment::CONFIG, "--config"),
 ];

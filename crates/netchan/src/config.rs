@@ -32,6 +32,8 @@ pub struct Config {
     pub dispatch: Option<Dispatch>,
     /// `forwarding`: whether packets for other hosts are passed on between links.
     pub forwarding: Option<bool>,
+    /// `loopback`: whose 127.0.0.0/8 and ::1 are, `"netchan"` (true) or `"kernel"`, the default.
+    pub loopback: Option<bool>,
     /// `mss_clamp`: whether SYNs passed on offer no longer segments than their links take.
     pub mss_clamp: Option<bool>,
     /// `moderation`: packets wake a link's thread at most once in this time (D6), 0 to 10 ms.

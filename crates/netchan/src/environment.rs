@@ -29,9 +29,11 @@ pub const GIANT: &str = "NETCHAN_GIANT";
 pub const DISPATCH: &str = "NETCHAN_DISPATCH";
 /// `true` passes packets for other hosts on between the links.
 pub const FORWARDING: &str = "NETCHAN_FORWARDING";
-/// A configuration file, instead of link, addresses and gateways; [`REGIME`], [`GIANT`], [`DISPATCH`] and [`FORWARDING`] go before what it says.
+/// `true` makes 127.0.0.0/8 and ::1 the stack's own, instead of the kernel's. It needs no link then.
+pub const LOOPBACK: &str = "NETCHAN_LOOPBACK";
+/// A configuration file, instead of link, addresses and gateways; [`REGIME`], [`GIANT`], [`DISPATCH`], [`FORWARDING`] and [`LOOPBACK`] go before what it says.
 pub const CONFIG: &str = "NETCHAN_CONFIG";
-/// Further address prefixes that stay with the kernel's stack, separated by commas; loopback always does.
+/// Further address prefixes that stay with the kernel's stack, separated by commas; loopback does without [`LOOPBACK`].
 pub const KERNEL: &str = "NETCHAN_KERNEL";
 /// Set by a process that has started its stack, for its children: the id of the process that holds the links. While it
 /// lives, other processes use the kernel's stack.
@@ -49,22 +51,28 @@ pub const ANNOUNCE: &str = "NETCHAN_ANNOUNCE";
 /// A builder with the settings of the variables that `variable` looks up (`None`: not set).
 ///
 /// # Errors
-/// `InvalidInput` when neither [`LINK`] nor [`CONFIG`] is set or both are, and for every value that is not understood; the
+/// `InvalidInput` when neither [`LINK`] nor [`CONFIG`] nor [`LOOPBACK`] is set or both of the first two are, and for every value that is not understood; the
 /// message names the variable. The system's error, in words, for a link that cannot be opened.
 pub fn builder(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Builder> {
     let handed = || variable(DESCRIPTORS).map_or_else(|| Ok(Handed::default()), |v| take(&v));
     let link = match (variable(LINK), variable(CONFIG)) {
-        (Some(link), None) => link,
+        (Some(link), None) => Some(link),
         (None, Some(path)) => return finish(from_file(&path, handed()?)?, variable),
         (Some(_), Some(_)) => {
             return Err(invalid(format!("{LINK} and {CONFIG} exclude each other")));
         }
+        (None, None) if variable(LOOPBACK).is_some() => None,
         (None, None) => return Err(invalid(format!("neither {LINK} nor {CONFIG} is set"))),
     };
-    // What is wrong with a link names it.
-    let parsed = specification::parse(&link)?;
-    leads_somewhere(std::slice::from_ref(&parsed))?;
-    let mut builder = Net::builder().handed(handed()?).link(&link)?;
+    let mut builder = Net::builder();
+    if let Some(link) = link {
+        // What is wrong with a link names it.
+        let parsed = specification::parse(&link)?;
+        leads_somewhere(std::slice::from_ref(&parsed))?;
+        builder = builder.handed(handed()?).link(&link)?;
+    } else {
+        builder = builder.handed(handed()?);
+    }
     for address in list(variable(ADDRESS).as_deref()) {
         builder = builder
             .address(address)
@@ -93,6 +101,10 @@ fn finish(builder: Builder, variable: &dyn Fn(&str) -> Option<String>) -> io::Re
         let forwarding = switch(FORWARDING, &forwarding)?;
         builder = builder.said_by(FORWARDING).forwarding(forwarding);
     }
+    if let Some(loopback) = variable(LOOPBACK) {
+        let loopback = switch(LOOPBACK, &loopback)?;
+        builder = builder.said_by(LOOPBACK).loopback(loopback);
+    }
     if let Some(name) = variable(DISPATCH) {
         let dispatch = name.parse().map_err(invalid);
         let dispatch = dispatch.map_err(|e| in_variable(DISPATCH, &e))?;
@@ -100,6 +112,21 @@ fn finish(builder: Builder, variable: &dyn Fn(&str) -> Option<String>) -> io::Re
     }
     builder.check()?;
     Ok(builder.said_by("program"))
+}
+
+/// Whether the stack of these variables is to have the loopback addresses: to be asked before it is started.
+///
+/// # Errors
+/// As for [`builder`].
+pub fn has_loopback(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<bool> {
+    if let Some(loopback) = variable(LOOPBACK) {
+        return switch(LOOPBACK, &loopback);
+    }
+    let Some(path) = variable(CONFIG) else {
+        return Ok(false);
+    };
+    let handed = variable(DESCRIPTORS).and_then(|value| handed::config(&value));
+    Ok(config(&path, handed.as_deref())?.loopback == Some(true))
 }
 
 /// A wire has its two ends in one process, in which this stack is alone.
@@ -120,12 +147,14 @@ fn switch(name: &str, value: &str) -> io::Result<bool> {
     value.parse().map_err(what)
 }
 
+/// What a configuration file says, whose text may have been handed over.
+fn config(path: &str, text: Option<&str>) -> io::Result<Config> {
+    let config = text.map_or_else(|| Config::load(path), |text| Config::parse(text, path));
+    config.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))
+}
+
 fn from_file(path: &str, handed: Handed) -> io::Result<Builder> {
-    let config = match &handed.config {
-        Some(text) => Config::parse(text, path),
-        None => Config::load(path),
-    };
-    let config = config.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))?;
+    let config = config(path, handed.config.as_deref())?;
     let links: Vec<_> = (config.links.iter())
         .map(|link| link.specification.clone())
         .collect();

@@ -32,6 +32,8 @@ pub struct InterfaceFacts {
 pub struct Host {
     /// Interfaces by number.
     pub interfaces: Vec<InterfaceFacts>,
+    /// The interface of 127.0.0.0/8 and ::1, all of which are ours then; `None`: they are the kernel's.
+    pub loopback: Option<u8>,
     /// Where packets go.
     pub routes: route::Table,
     /// Packets for other hosts are passed on (RFC 1812, RFC 8200); else they are dropped.
@@ -60,7 +62,20 @@ impl Host {
     /// Whether `ip` is an address of ours.
     #[inline]
     pub fn is_local(&self, ip: IpAddr) -> bool {
-        self.interfaces.iter().any(|i| i.addresses.is_local(ip))
+        let mut interfaces = self.interfaces.iter();
+        interfaces.any(|i| i.addresses.is_local(ip)) || self.loopback_for(ip).is_some()
+    }
+
+    /// The interface for a loopback address that is ours.
+    #[inline]
+    fn loopback_for(&self, ip: IpAddr) -> Option<u8> {
+        self.loopback.filter(|_| ip.is_loopback())
+    }
+
+    /// Whether what comes from this address of ours may go there: a loopback address stays on this host (RFC 1122 §3.2.1.3 (g), RFC 4291 §2.5.3).
+    #[inline]
+    pub fn may_send(&self, source: IpAddr, destination: IpAddr) -> bool {
+        !source.is_loopback() || self.is_local(destination)
     }
 
     /// Whether `ip` is multicast or a broadcast address of ours: a socket may be bound to it.
@@ -75,6 +90,9 @@ impl Host {
 
     /// The interface that has this address of ours.
     pub fn interface_of(&self, ip: IpAddr) -> Option<usize> {
+        if let Some(number) = self.loopback_for(ip) {
+            return Some(number.into());
+        }
         self.interfaces
             .iter()
             .position(|i| i.addresses.is_local(ip))
@@ -87,8 +105,20 @@ impl Host {
             .map(|a| a.ip())
     }
 
+    /// What 0.0.0.0 and :: are as a destination.
+    pub fn this_host(&self, like: IpAddr) -> Option<IpAddr> {
+        let number = self.loopback.map(usize::from);
+        let loopback = number.and_then(|number| self.interfaces.get(number));
+        let own = loopback.and_then(|lo| lo.addresses.source_for(like));
+        own.or_else(|| self.source_for_family(like))
+    }
+
     /// The interface and source address for packets to `destination`; `None`: no route.
     pub fn route(&self, destination: IpAddr) -> Option<(u8, IpAddr)> {
+        if let Some(number) = self.loopback_for(destination) {
+            let facts = self.interfaces.get(usize::from(number))?;
+            return Some((number, facts.addresses.source_for(destination)?));
+        }
         if self.is_local(destination) {
             let number = self.interface_of(destination)?;
             return Some((u8::try_from(number).ok()?, destination));

@@ -15,7 +15,7 @@ use crate::{
     channel::ShardEnd,
     counters::Counter,
     forward::{self, Way},
-    interface::{Interface, Receive, host_work::FollowUp},
+    interface::{Interface, Receive, ends_of, host_work::FollowUp},
     limits::{self, BURSTS_PER_TURN},
     link::BURST,
     packet::{Flag, Meta, Packet},
@@ -260,7 +260,9 @@ fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp, now: Instant) {
         FollowUp::Done => {}
         FollowUp::Classify(mut packet) => {
             let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
-            match side.steer.classify_ip(&stack.host, &mut packet, v6, false) {
+            // Fragments in the name of an address of ours have passed as our own only.
+            let own = ends_of(packet.bytes()).is_some_and(|ends| stack.host.is_local(ends.0));
+            match side.steer.classify_ip(&stack.host, &mut packet, v6, own) {
                 Ok(verdict) if !side.modules.admit(verdict, &packet, now) => {}
                 Ok(verdict) => sort(stack, side, verdict, packet, now),
                 Err(reason) => stack.counters.add(side.writer, reason, 1),

@@ -110,6 +110,8 @@ pub(crate) struct Stack {
     pub degraded: Option<String>,
     /// Who said whether it forwards (`host.forwarding`).
     pub forwarding_by: &'static str,
+    /// The same for the loopback addresses (`host.loopback`).
+    pub loopback_by: &'static str,
     /// Who looks at packets.
     pub modules: Registry,
     pub host: Arc<Host>,

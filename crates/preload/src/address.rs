@@ -250,10 +250,10 @@ impl Prefix {
     }
 }
 
-/// Whether `ip` is the kernel's: loopback, or in one of `prefixes`.
-pub fn is_kernels(ip: IpAddr, prefixes: &[Prefix]) -> bool {
+/// Whether `ip` is the kernel's: in one of `prefixes`, or loopback, where `leaves_loopback` says so.
+pub fn is_kernels(ip: IpAddr, prefixes: &[Prefix], leaves_loopback: impl Fn() -> bool) -> bool {
     let ip = unmapped(ip);
-    ip.is_loopback() || prefixes.iter().any(|prefix| prefix.contains(ip))
+    (ip.is_loopback() && leaves_loopback()) || prefixes.iter().any(|prefix| prefix.contains(ip))
 }
 
 #[cfg(test)]

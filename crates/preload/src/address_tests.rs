@@ -86,10 +86,10 @@ fn loopback_and_named_prefixes_are_the_kernels() {
         "::ffff:10.0.0.1",
         "fd00:1:2::3",
     ] {
-        assert!(is_kernels(ip.parse().unwrap(), &prefixes), "{ip}");
+        assert!(is_kernels(ip.parse().unwrap(), &prefixes, || true), "{ip}");
     }
     for ip in ["11.0.0.1", "fd00:2::1", "192.168.1.1", "128.0.0.1"] {
-        assert!(!is_kernels(ip.parse().unwrap(), &prefixes), "{ip}");
+        assert!(!is_kernels(ip.parse().unwrap(), &prefixes, || true), "{ip}");
     }
     assert_eq!(
         unmapped("::ffff:1.2.3.4".parse().unwrap()).to_string(),

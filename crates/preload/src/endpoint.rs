@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{Shutdown, SocketAddr},
+    net::{Ipv4Addr, Shutdown, SocketAddr},
     os::fd::{AsRawFd, RawFd},
     sync::{OnceLock, atomic::Ordering::Relaxed},
 };
@@ -97,7 +97,7 @@ fn take_over(fd: RawFd, handle: &Handle<SocketState>) -> io::Result<()> {
 /// Whether netchan can serve a socket bound to `address`: a wildcard, or an address of its own.
 fn is_bindable(address: SocketAddr) -> bool {
     let ip = address::unmapped(address.ip());
-    if address::is_kernels(ip, lifecycle::kernel_prefixes()) {
+    if lifecycle::is_kernels(ip) {
         return false;
     }
     let net = lifecycle::net();
@@ -147,9 +147,11 @@ pub unsafe fn before_peer(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
     let Ok(Given::Inet(peer)) = (unsafe { address::read(pointer, len, handle.domain) }) else {
         return Ok(());
     };
-    // "This host" is the kernel's, as 127.0.0.1 is.
-    let ip = address::unmapped(peer.ip());
-    let kernels = ip.is_unspecified() || address::is_kernels(ip, lifecycle::kernel_prefixes());
+    let kernels = match address::unmapped(peer.ip()) {
+        // "This host" is whose 127.0.0.1 is.
+        ip if ip.is_unspecified() => lifecycle::is_kernels(Ipv4Addr::LOCALHOST.into()),
+        ip => lifecycle::is_kernels(ip),
+    };
     match (handle.socket.get(), kernels) {
         (None, true) => leave_to_kernel(fd, &handle),
         (None, false) => take_over(fd, &handle)?,

@@ -8,7 +8,7 @@
 //!
 //! | the address | the socket becomes |
 //! | --- | --- |
-//! | 127.0.0.0/8, ::1, 0.0.0.0 as a peer, the prefixes in `NETCHAN_KERNEL` | the kernel's: untouched from then on |
+//! | 127.0.0.0/8, ::1, 0.0.0.0 as a peer (all netchan's with `NETCHAN_LOOPBACK=true` or `loopback = "netchan"`), the prefixes in `NETCHAN_KERNEL` | the kernel's: untouched from then on |
 //! | an address to bind that is neither a wildcard nor the stack's own | the kernel's |
 //! | everything else | netchan's |
 //!

@@ -4,6 +4,7 @@ use std::{
     cell::Cell,
     ffi::{CStr, CString},
     io::{self, Write as _},
+    net::IpAddr,
     ptr,
     sync::{
         Mutex, OnceLock,
@@ -19,7 +20,7 @@ use libc::c_int;
 use netchan::{Net, environment};
 
 use crate::{
-    address::Prefix,
+    address::{self, Prefix},
     driver,
     epoll::EPOLLS,
     errno, program,
@@ -68,7 +69,13 @@ pub fn is_configured() -> bool {
 }
 
 fn asks_for_netchan() -> bool {
-    let named = variable(environment::LINK).is_some() || variable(environment::CONFIG).is_some();
+    let named = [
+        environment::LINK,
+        environment::CONFIG,
+        environment::LOOPBACK,
+    ]
+    .into_iter()
+    .any(|name| variable(name).is_some());
     named && !owned_elsewhere(variable(environment::OWNER).as_deref(), sys::pid())
 }
 
@@ -197,7 +204,7 @@ pub fn running() -> Option<&'static Net> {
 }
 
 /// The address ranges that stay with the kernel, beside loopback.
-pub fn kernel_prefixes() -> &'static [Prefix] {
+fn kernel_prefixes() -> &'static [Prefix] {
     PREFIXES.get_or_init(|| {
         let text = variable(environment::KERNEL).unwrap_or_default();
         let parts = text
@@ -214,6 +221,23 @@ pub fn kernel_prefixes() -> &'static [Prefix] {
             })
             .collect()
     })
+}
+
+/// Whether loopback addresses stay with the kernel, too. A driver's stack has none.
+fn leaves_loopback() -> bool {
+    static LEAVES: OnceLock<bool> = OnceLock::new();
+    *LEAVES.get_or_init(|| {
+        let ours = driver::driver().is_none() && {
+            let asked = environment::has_loopback(&variable);
+            asked.unwrap_or_else(|error| give_up(&error.to_string()))
+        };
+        !ours
+    })
+}
+
+/// Whether `ip` is the kernel's.
+pub fn is_kernels(ip: IpAddr) -> bool {
+    address::is_kernels(ip, kernel_prefixes(), leaves_loopback)
 }
 
 /// The stack, started on the first call. A start that fails ends the process with status 1: `netchan run` promises

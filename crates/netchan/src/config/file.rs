@@ -23,6 +23,7 @@ struct File {
     giant: Option<Spanned<bool>>,
     dispatch: Option<Spanned<String>>,
     forwarding: Option<bool>,
+    loopback: Option<Spanned<String>>,
     mss_clamp: Option<bool>,
     moderation: Option<Spanned<String>>,
     trace: Option<Spanned<String>>,
@@ -152,6 +153,7 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
         giant: file.giant.as_ref().map(|giant| *giant.get_ref()),
         dispatch: file.dispatch.as_ref().map(dispatch).transpose()?,
         forwarding: file.forwarding,
+        loopback: file.loopback.as_ref().map(loopback).transpose()?,
         mss_clamp: file.mss_clamp,
         moderation: file.moderation.as_ref().map(moderation).transpose()?,
         trace: file.trace.as_ref().map(level).transpose()?,
@@ -241,6 +243,20 @@ fn dispatch(name: &Spanned<String>) -> Result<Dispatch, Problem> {
         )
     };
     name.get_ref().parse().map_err(why)
+}
+
+fn loopback(whose: &Spanned<String>) -> Result<bool, Problem> {
+    let find = |name: &str| match name {
+        "netchan" => Some(true),
+        "kernel" => Some(false),
+        _ => None,
+    };
+    word(
+        whose,
+        "owner of the loopback addresses",
+        find,
+        &["netchan", "kernel"],
+    )
 }
 
 fn level(name: &Spanned<String>) -> Result<Level, Problem> {

@@ -18,6 +18,7 @@ const WHOLE: &str = r#"
 regime = "locked"            # boot-time
 giant = false
 forwarding = true
+loopback = "netchan"
 mss_clamp = true
 dispatch = "deferred"
 moderation = "50us"
@@ -69,8 +70,8 @@ fn whole_file() {
     assert_eq!(config.run.user.as_deref(), Some("www-data"));
     assert_eq!(config.dispatch, Some(Dispatch::Deferred));
     assert_eq!(
-        (config.forwarding, config.mss_clamp),
-        (Some(true), Some(true))
+        (config.forwarding, config.mss_clamp, config.loopback),
+        (Some(true), Some(true), Some(true))
     );
     assert_eq!(config.moderation, Some(Duration::from_micros(50)));
     assert_eq!(config.cores, [0, 1]);
@@ -191,6 +192,12 @@ fn bad_values_are_named() {
         1,
         "regime",
         &["gigant", "giant, locked, percpu, driver-channel"],
+    );
+    wrong(
+        "loopback = \"ours\"",
+        1,
+        "loopback",
+        &["ours", "netchan", "kernel"],
     );
     wrong("giant = \"yes\"", 1, "giant", &["boolean"]);
     wrong(

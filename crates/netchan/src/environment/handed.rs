@@ -150,6 +150,12 @@ fn text_of(number: RawFd) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
+/// The configuration file that `value` names, which stays where it is.
+pub(super) fn config(value: &str) -> Option<String> {
+    let mut own = value.split(';').next()?.split('/');
+    own.nth(1).and_then(find).and_then(text_of)
+}
+
 /// Takes over what `value` names. What the program has closed is missing: that link is opened by its name.
 ///
 /// # Errors
@@ -168,7 +174,7 @@ pub(super) fn take(value: &str) -> io::Result<Handed> {
         )
     };
     let mut handed = Handed {
-        config: own.next().and_then(find).and_then(text_of),
+        config: config(value),
         ..Handed::default()
     };
     if let Some(claim) = claim {

@@ -45,7 +45,9 @@ impl Groups {
     pub fn new(seed: Seed, facts: &InterfaceFacts) -> Self {
         let mut wishes: BTreeMap<IpAddr, Vec<(u64, Filter)>> = BTreeMap::new();
         for address in facts.addresses.iter() {
-            if let IpAddr::V6(ip) = address.ip() {
+            if let IpAddr::V6(ip) = address.ip()
+                && !ip.is_loopback()
+            {
                 let group = IpAddr::V6(address::solicited_node(ip));
                 wishes.insert(group, vec![(OURSELVES, Filter::EVERYBODY)]);
             }

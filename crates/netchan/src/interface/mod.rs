@@ -119,6 +119,7 @@ impl Interface {
         let claims = facts
             .addresses
             .iter()
+            .filter(|a| !a.ip().is_loopback())
             .map(|a| {
                 Claim::new(
                     a.ip(),
@@ -307,7 +308,8 @@ impl Interface {
     /// *check*: whether the sender may send this; then its destination.
     fn check(&self, packet: &Packet) -> Option<IpAddr> {
         let (source, destination) = ends_of(packet.bytes())?;
-        self.host.is_local(source).then_some(destination)
+        let may = self.host.is_local(source) && self.host.may_send(source, destination);
+        may.then_some(destination)
     }
 
     /// Sends what the host itself has to say, past the modules.
@@ -490,7 +492,7 @@ fn is_earlier(due: Option<Instant>, was: Option<Instant>) -> bool {
 }
 
 /// Source and destination of an IP packet.
-fn ends_of(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
+pub fn ends_of(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
     if bytes.first()? >> 4 == 4 {
         let [s0, s1, s2, s3, d0, d1, d2, d3] = *bytes.get(12..20)?.first_chunk::<8>()?;
         return Some(([s0, s1, s2, s3].into(), [d0, d1, d2, d3].into()));

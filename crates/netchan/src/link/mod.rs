@@ -5,6 +5,7 @@
 
 pub(crate) mod closed;
 mod datagrams;
+pub(crate) mod lo;
 pub mod loopback;
 pub(crate) mod mac;
 mod netlink;

@@ -35,6 +35,7 @@ pub struct Builder {
     pub(super) choice: Choice,
     /// With who said so.
     pub(super) forwarding: (bool, &'static str),
+    pub(super) loopback: (bool, &'static str),
     pub(super) mss_clamp: bool,
     /// Who speaks: where settings come from.
     source: &'static str,
@@ -60,6 +61,7 @@ impl Default for Builder {
             links: Vec::new(),
             choice: Choice::default(),
             forwarding: (false, "default"),
+            loopback: (false, "default"),
             mss_clamp: false,
             source: "program",
             threads: Threads::default(),
@@ -201,6 +203,14 @@ impl Builder {
     #[must_use]
     pub const fn forwarding(mut self, forwarding: bool) -> Self {
         self.forwarding = (forwarding, self.source);
+        self
+    }
+
+    /// Whether 127.0.0.0/8 and ::1 are this stack's own, on an interface `lo` behind the links that are named; it may be the only one. Else these
+    /// are no addresses of it, and it sends and takes nothing for them.
+    #[must_use]
+    pub const fn loopback(mut self, loopback: bool) -> Self {
+        self.loopback = (loopback, self.source);
         self
     }
 

@@ -100,6 +100,9 @@ impl Builder {
         if let Some(forwarding) = config.forwarding {
             self = self.forwarding(forwarding);
         }
+        if let Some(loopback) = config.loopback {
+            self = self.loopback(loopback);
+        }
         if let Some(mss_clamp) = config.mss_clamp {
             self = self.mss_clamp(mss_clamp);
         }

@@ -1,6 +1,9 @@
 //! A link as it was asked for, and what follows for the host: its addresses and its routes.
 
-use std::{io, net::IpAddr};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use proto::{
     ip::{
@@ -10,13 +13,32 @@ use proto::{
     wire::ethernet::MacAddr,
 };
 
-use crate::{errno::invalid, host::InterfaceFacts, link::Link};
+use crate::{
+    errno::invalid,
+    host::InterfaceFacts,
+    link::{Link, lo::Lo},
+};
 
 /// A link, its addresses and its gateways.
 pub struct LinkPlan {
     pub link: Box<dyn Link>,
     pub addresses: Vec<Address>,
     pub gateways: Vec<IpAddr>,
+}
+
+impl LinkPlan {
+    /// 127.0.0.0/8 and ::1.
+    pub fn loopback() -> io::Result<Self> {
+        let own = |ip: IpAddr, bits| Address::new(ip, bits).map_err(|e| invalid(e.to_string()));
+        Ok(Self {
+            link: Box::new(Lo::new()),
+            addresses: vec![
+                own(Ipv4Addr::LOCALHOST.into(), 8)?,
+                own(Ipv6Addr::LOCALHOST.into(), 128)?,
+            ],
+            gateways: Vec::new(),
+        })
+    }
 }
 
 /// What is known of an interface, and its routes.
@@ -42,7 +64,8 @@ pub fn facts(number: u8, plan: &LinkPlan, routes: &mut route::Table) -> io::Resu
             .map_err(|e| bad(format!("route to {address}: {e:?}")))?;
     }
     // Every IPv6 interface has a link-local address (RFC 4291 §2.8).
-    if plan.addresses.iter().any(|a| a.ip().is_ipv6())
+    let is_v6 = |a: &Address| a.ip().is_ipv6() && !a.ip().is_loopback();
+    if plan.addresses.iter().any(is_v6)
         && !addresses
             .iter()
             .any(|a| proto::ip::address::is_link_local(a.ip()))

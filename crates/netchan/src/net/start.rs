@@ -14,7 +14,11 @@ use proto::ip::{
     route,
 };
 
-use super::{Builder, Net, Threads, parts::Parts, plan::facts};
+use super::{
+    Builder, Net, Threads,
+    parts::Parts,
+    plan::{LinkPlan, facts},
+};
 use crate::{
     clock::Clock,
     control,
@@ -43,6 +47,9 @@ impl Builder {
     /// `InvalidInput` for settings that contradict each other or are not in this version; the system's when it has no memory or threads.
     pub fn start(mut self) -> io::Result<Net> {
         let modules = std::mem::take(&mut self.modules);
+        if self.loopback.0 {
+            self.links.push(LinkPlan::loopback()?);
+        }
         let claim = self.handed.claim.take();
         let (layout, degraded) = self.layout_for(&modules)?;
         let threaded = self.threads != Threads::Caller;
@@ -60,7 +67,7 @@ impl Builder {
         let moderation = self.moderation;
         let stepped = self.threads == Threads::Stepped;
         let (choice, most, now) = (self.choice, self.memory, clock.now());
-        let forwarding_by = self.forwarding.1;
+        let (forwarding_by, loopback_by) = (self.forwarding.1, self.loopback.1);
         memory::probe(limits::SPARE)?;
         let (host, links) = self.host(layout)?;
         let owns_links = !threaded && layout.shards == 1;
@@ -81,6 +88,7 @@ impl Builder {
             giant: layout.giant.then_some(giant),
             degraded,
             forwarding_by,
+            loopback_by,
             modules: registry,
             directory: Directory::new(
                 parts.host.seed.derive(0x0064_6972),
@@ -163,6 +171,10 @@ impl Builder {
         tcp.receive_buffer_max = tcp.receive_buffer_max.min(limits::receive_share(layout));
         let host = Host {
             groups: Groups::new(interfaces.len()),
+            // The last one: others come first where it is not asked for by an address.
+            loopback: (interfaces.len().checked_sub(1))
+                .filter(|_| self.loopback.0)
+                .and_then(|number| u8::try_from(number).ok()),
             interfaces,
             routes,
             forwarding: self.forwarding.0,

@@ -34,6 +34,15 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
             json!(stack.host.forwarding),
             stack.forwarding_by,
         ),
+        by(
+            "loopback",
+            json!(if stack.host.loopback.is_some() {
+                "netchan"
+            } else {
+                "kernel"
+            }),
+            stack.loopback_by,
+        ),
         row("mss_clamp", json!(stack.host.mss_clamp), "boot"),
         row("shards", json!(stack.layout.shards), "boot"),
         row(

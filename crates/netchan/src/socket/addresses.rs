@@ -88,14 +88,18 @@ impl Socket {
         }
     }
 
-    /// Whether what it is bound to lets it send to `remote`: an address of one family does not reach the other (IPv6 not IPv4: `refusal`),
-    /// and IPv6's wildcard as a mapped IPv4 address is IPv4 alone.
+    /// Whether what it is bound to lets it send to `remote`: a loopback address reaches this host only (EINVAL),
+    /// an address of one family does not reach the other (IPv6 not IPv4: `refusal`), and IPv6's wildcard as a mapped IPv4 address is IPv4 alone.
     pub(super) fn may_reach(
         &self,
         fresh: &Fresh,
         remote: SocketAddr,
         refusal: i32,
     ) -> io::Result<()> {
+        let bound = fresh.source().map(|source| source.ip());
+        if bound.is_some_and(|from| !self.stack().host.may_send(from, remote.ip())) {
+            return Err(error(libc::EINVAL));
+        }
         if self.domain == Domain::V4 {
             return Ok(());
         }
@@ -103,7 +107,6 @@ impl Socket {
             Some(Role::Datagram(datagram)) => Some(datagram.local(self.stack()).ip()),
             _ => fresh.source().map(|source| source.ip()),
         };
-        let bound = fresh.source().map(|source| source.ip());
         match (remote, local, bound) {
             (SocketAddr::V6(_), Some(IpAddr::V4(_)), _) => Err(error(libc::EAFNOSUPPORT)),
             (SocketAddr::V4(_), _, Some(IpAddr::V6(ip))) if !ip.is_unspecified() => {
@@ -115,7 +118,7 @@ impl Socket {
 
     /// What 0.0.0.0 and :: are as a destination, as everywhere: this host itself.
     pub(super) fn this_host(&self, unspecified: IpAddr) -> io::Result<IpAddr> {
-        let own = self.stack().host.source_for_family(unspecified);
+        let own = self.stack().host.this_host(unspecified);
         own.ok_or_else(|| error(libc::ENETUNREACH))
     }
 

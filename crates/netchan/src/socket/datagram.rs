@@ -388,6 +388,9 @@ impl Socket {
                 .filter(|ip| ip.is_ipv4() == remote.is_ipv4())
                 .unwrap_or(source),
         };
+        if !host.may_send(ip, remote.ip()) {
+            return Err(error(libc::EINVAL));
+        }
         Ok(Destination {
             local: SocketAddr::new(ip, local.port()),
             remote,

@@ -30,6 +30,7 @@ fn host() -> Host {
         }],
         routes: route::Table::new(),
         forwarding: false,
+        loopback: None,
         mss_clamp: false,
         flow_hash: FlowHash::new(&[7; 16]),
         secret: [1; 16],

@@ -140,16 +140,20 @@ pub fn receive_v6<'a>(
 }
 
 /// Whether one host can be behind `source`, so that it can be answered (RFC 1122 §3.2.2: not zero,
-/// loopback, broadcast, multicast or class E; RFC 4443 §2.4 e.6).
+/// another's loopback, broadcast, multicast or class E; RFC 4443 §2.4 e.6).
 fn is_one_host(source: IpAddr, ours: &Addresses) -> bool {
+    if source.is_loopback() {
+        // On the loopback interface these are ourselves.
+        return ours
+            .iter()
+            .any(|a| a.ip().is_loopback() && a.contains(source));
+    }
     match source {
         IpAddr::V4(ip) => {
             let class = ip.octets()[0];
-            !matches!(class, 0 | 127 | 224..)
-                && ip != Ipv4Addr::BROADCAST
-                && !ours.is_broadcast(source)
+            !matches!(class, 0 | 224..) && ip != Ipv4Addr::BROADCAST && !ours.is_broadcast(source)
         }
-        IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_loopback(),
+        IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast(),
     }
 }
 

@@ -1,0 +1,44 @@
+//! Programs that talk to themselves over 127.0.0.0/8 and ::1, on netchan and beside it on the kernel's stack.
+
+mod common;
+
+use common::{expect, has};
+
+/// Runs the program on the kernel's stack and with these variables; both must say the same.
+fn same(variables: &str, whose: &str) {
+    if !has("python3") {
+        eprintln!("skipped: not installed: python3");
+        return;
+    }
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/py/loopback.py");
+    let script = format!(
+        "mkdir -p $$ && cd $$\n\
+         ip route add default via 10.77.0.9\n\
+         timeout 60 python3 {program} > kernel 2> log; cat log; grep -q 'whose kernel' log || exit 1\n\
+         (exec env {variables} LD_PRELOAD=$LIBRARY timeout -k 1 60 python3 {program}) > netchan 2> log; cat log\n\
+         grep -q 'whose {whose}' log && diff kernel netchan && test $(wc -l < kernel) -gt 40 && echo the same"
+    );
+    expect(&script, "the same");
+}
+
+#[test]
+fn with_a_link() {
+    same("NETCHAN_LOOPBACK=true", "netchan");
+}
+
+#[test]
+fn alone() {
+    same(
+        "-u NETCHAN_LINK -u NETCHAN_ADDRESS -u NETCHAN_GATEWAY NETCHAN_LOOPBACK=true",
+        "netchan",
+    );
+}
+
+#[test]
+fn by_a_file() {
+    let file = "$(printf 'loopback = \"netchan\"\\n[[link]]\\nkind = \"tap\"\\nname = \"nc0\"\\naddress = [\"10.77.0.2/24\"]\\ngateway = \"10.77.0.1\"\\n' > file; echo file)";
+    same(
+        &format!("-u NETCHAN_LINK -u NETCHAN_ADDRESS -u NETCHAN_GATEWAY NETCHAN_CONFIG={file}"),
+        "netchan",
+    );
+}
