@@ -304,10 +304,10 @@ impl Socket {
             return Err(error(libc::EINVAL));
         };
         let mut to = to.map(|to| self.inward(to)).transpose()?;
-        // Port 0 is refused below, whatever the address is.
+        // As Linux: port 0 of an IPv6 destination is refused first, below.
         if let Some(remote) = to
             && self.domain == Domain::V6
-            && remote.port() != 0
+            && (remote.port() != 0 || remote.is_ipv4())
         {
             self.may_reach(&self.fresh.lock(), remote, libc::ENETUNREACH)?;
         }
