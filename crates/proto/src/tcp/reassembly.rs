@@ -163,25 +163,25 @@ impl<P: Payload> SegmentPool<P> {
         self.available
     }
 
+    /// Puts text into a node; with the memory that it holds there.
     #[inline(always)]
-    fn take(&mut self, payload: P, seq: SeqNum, why: Keep, little: bool) -> Option<u32> {
+    fn take(&mut self, payload: P, seq: SeqNum, why: Keep, little: bool) -> Option<(u32, u32)> {
         if self.available == 0 {
             return None;
         }
         let (payload, place) = self.shelf.keep(payload, why, little)?;
+        let memory = byte_count(payload.memory());
         let index = self.free;
         let Some(node) = self.nodes.get_mut(index as usize) else {
-            return self.make(payload, place, seq);
+            return Some((self.make(payload, place, seq)?, memory));
         };
-        self.memory.add(payload.memory());
+        self.memory.add(memory as usize);
         self.free = node.next;
         self.available -= 1;
-        // A free node holds nothing that would have to be dropped.
-        core::mem::forget(core::mem::replace(
-            node,
-            Node::new(payload, place, seq, index),
-        ));
-        Some(index)
+        // A free node holds nothing that would have to be dropped. What it says of a run is written where one begins.
+        core::mem::forget(node.payload.replace(payload));
+        (node.seq, node.next, node.place) = (seq, NIL, place);
+        Some((index, memory))
     }
 
     /// In a node that was never in use before, if there is one.
@@ -395,11 +395,12 @@ impl<P: Payload> ReceiveQueue<P> {
             if self.segments >= share.segments || !pool.has_room(payload.memory()) {
                 little = self.make_room(pool, share, &payload)?;
             }
-            let index = pool.take(payload, seq, why, little).ok_or(Drop::Memory)?;
+            let taken = pool.take(payload, seq, why, little);
+            let (index, memory) = taken.ok_or(Drop::Memory)?;
             if little {
                 len = self.settle_little(pool, index);
             }
-            self.memory += pool.node(index).memory();
+            self.memory += memory;
             self.segments += 1;
             self.link_in_order(pool, index, index);
         }
@@ -470,6 +471,9 @@ impl<P: Payload> ReceiveQueue<P> {
         seq: SeqNum,
         end: SeqNum,
     ) -> Option<(SeqNum, SeqNum)> {
+        if self.first_run == NIL {
+            return None;
+        }
         let (before, after) = self.find(pool, seq);
         let overlaps = |&run: &u32| {
             pool.nodes
@@ -529,9 +533,9 @@ impl<P: Payload> ReceiveQueue<P> {
     pub(super) fn append(&mut self, pool: &mut SegmentPool<P>, seq: SeqNum, payload: P) {
         self.bytes += byte_count(payload.len());
         if !self.append_to_node(pool, self.tail, &payload)
-            && let Some(index) = pool.take(payload, seq, self.why_in_order(), false)
+            && let Some((index, memory)) = pool.take(payload, seq, self.why_in_order(), false)
         {
-            self.memory += pool.node(index).memory();
+            self.memory += memory;
             self.segments += 1;
             self.link_in_order(pool, index, index);
         }
@@ -600,8 +604,7 @@ impl<P: Payload> ReceiveQueue<P> {
         let run = if joins_before {
             let tail = pool.node(before).run_tail;
             if !self.append_to_node(pool, tail, &payload) {
-                let index = self.take_out_of_order(pool, share, seq, payload)?;
-                let memory = pool.node(index).memory();
+                let (index, memory) = self.take_out_of_order(pool, share, seq, payload)?;
                 pool.node_mut(tail).next = index;
                 pool.node_mut(index).previous = tail;
                 let run = pool.node_mut(before);
@@ -609,14 +612,19 @@ impl<P: Payload> ReceiveQueue<P> {
                 run.run_memory += memory;
             }
             pool.node_mut(before).run_end = end;
-            self.give_held(pool, before, end);
+            if after != NIL {
+                self.give_held(pool, before, end);
+            }
             before
         } else {
-            let index = self.take_out_of_order(pool, share, seq, payload)?;
-            let after = self.give_held(pool, before, end);
+            let (index, memory) = self.take_out_of_order(pool, share, seq, payload)?;
+            let after = match after {
+                NIL => NIL,
+                _ => self.give_held(pool, before, end),
+            };
             let node = pool.node_mut(index);
             (node.run_end, node.run_next) = (end, after);
-            node.run_memory = node.memory();
+            (node.run_tail, node.run_memory) = (index, memory);
             self.link_run(pool, before, index);
             index
         };
@@ -673,7 +681,7 @@ impl<P: Payload> ReceiveQueue<P> {
         share: Share,
         seq: SeqNum,
         payload: P,
-    ) -> Result<u32, Drop> {
+    ) -> Result<(u32, u32), Drop> {
         let mine = share.segments - share.segments / 8;
         if pool.available <= pool.reserve || self.segments >= mine {
             return Err(Drop::Memory);
@@ -682,13 +690,12 @@ impl<P: Payload> ReceiveQueue<P> {
         if pool.memory.lacks(bytes) || pool.behind.lacks(bytes) {
             return Err(Drop::Limit);
         }
-        let index = pool.take(payload, seq, Keep::Behind, false);
-        let index = index.ok_or(Drop::Memory)?;
-        let memory = pool.node(index).memory();
+        let taken = pool.take(payload, seq, Keep::Behind, false);
+        let (index, memory) = taken.ok_or(Drop::Memory)?;
         pool.behind.add(memory as usize);
         self.memory += memory;
         self.segments += 1;
-        Ok(index)
+        Ok((index, memory))
     }
 
     /// Copies a small segment behind node `index`'s own text.

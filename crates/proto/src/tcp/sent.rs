@@ -405,6 +405,19 @@ impl Sent {
 
     /// The index of the record that holds `seq`; the number of records if none does.
     fn index_of(&self, seq: SeqNum) -> usize {
+        // What is lost is mostly the first that is under way, and what is sacked lies behind it.
+        let holds = |index| self.records.get(index).is_none_or(|r: &Record| r.end > seq);
+        if holds(0) {
+            return 0;
+        }
+        if holds(1) {
+            return 1;
+        }
+        self.index_among_many(seq)
+    }
+
+    #[inline(never)]
+    fn index_among_many(&self, seq: SeqNum) -> usize {
         self.records.partition_point(|record| record.end <= seq)
     }
 
@@ -440,16 +453,19 @@ impl Sent {
             return;
         };
         let before = core::mem::replace(&mut record.fate, fate);
-        let (bytes, segments) = (distance(start, record.end), record.segments(start));
+        let record = *record;
+        let bytes = distance(start, record.end);
         let again = u32::from(record.is_retransmission());
         *self.counter(before) -= bytes;
         *self.counter(fate) += bytes;
         if before == Fate::Sacked {
+            let segments = record.segments(start);
             let losses = self.losses();
             losses.sacked_segments -= segments;
             losses.unanswered += again;
         }
         if fate == Fate::Sacked {
+            let segments = record.segments(start);
             let losses = self.losses();
             losses.sacked_segments += segments;
             losses.unanswered -= again;

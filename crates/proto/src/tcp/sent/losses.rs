@@ -49,6 +49,9 @@ impl Losses {
 
     /// What begins at `start` is lost.
     pub fn lose(&mut self, start: SeqNum) {
+        if self.lost.back().is_none_or(|&last| last < start) {
+            return self.lost.push_back(start);
+        }
         let at = self.lost.partition_point(|&lost| lost < start);
         if self.lost.get(at) != Some(&start) {
             self.lost.insert(at, start);
@@ -73,8 +76,12 @@ impl Losses {
     /// What ends at `end` was sent again at `sent_us`, which is nearly always later than all others.
     pub fn resend(&mut self, end: SeqNum, sent_us: u32) {
         let later = |&(_, other): &(SeqNum, u32)| other.wrapping_sub(sent_us).cast_signed() > 0;
-        let at = self.again.partition_point(|other| !later(other));
-        self.again.insert(at, (end, sent_us));
+        if self.again.back().is_some_and(later) {
+            let at = self.again.partition_point(|other| !later(other));
+            self.again.insert(at, (end, sent_us));
+        } else {
+            self.again.push_back((end, sent_us));
+        }
     }
 
     /// The one at `index` of those that may have been sent again.

@@ -207,7 +207,9 @@ impl Sent {
         if last == first {
             return;
         }
-        self.records.drain(first..last - 1);
+        if last - first > 1 {
+            self.records.drain(first..last - 1);
+        }
         if let Some(record) = self.records.get_mut(first) {
             let traits = fresh.traits.and(Traits::AGAIN);
             *record = Record {

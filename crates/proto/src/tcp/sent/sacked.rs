@@ -72,7 +72,11 @@ impl Sent {
             segment = segment.max(record.segment);
             traits = traits.and(record.traits);
         }
-        self.records.drain(first..end - 1);
+        if end - first == 2 {
+            self.records.remove(first);
+        } else {
+            self.records.drain(first..end - 1);
+        }
         if let Some(record) = self.records.get_mut(first) {
             record.segment = segment;
             record.traits = traits;
