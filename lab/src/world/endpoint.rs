@@ -287,7 +287,7 @@ impl Endpoint {
     pub fn too_big(&mut self, mtu: u32, quoted: SeqNum) {
         if let Some(conn) = &mut self.conn {
             let mss = u16::try_from(mtu.saturating_sub(40)).unwrap_or(u16::MAX);
-            self.events |= conn.on_icmp(IcmpError::TooBig { mss }, quoted);
+            self.events |= conn.on_icmp(IcmpError::TooBig { mss }, quoted, true);
             self.output_at = Instant::ZERO;
         }
     }
