@@ -250,6 +250,10 @@ fn bad_values_are_named() {
         "tcp.send_buffer_max",
         &["-1"],
     );
+}
+
+#[test]
+fn memory_limits_out_of_range_are_named() {
     for table in ["tcp", "udp"] {
         for of in ["", "socket_", "peer_"] {
             let key = format!("{table}.{of}memory_max");

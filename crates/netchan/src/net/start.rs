@@ -47,18 +47,15 @@ impl Builder {
     /// `InvalidInput` for settings that contradict each other or are not in this version; the system's when it has no memory or threads.
     pub fn start(mut self) -> io::Result<Net> {
         let modules = std::mem::take(&mut self.modules);
-        if self.loopback.0 {
-            self.links.push(LinkPlan::loopback()?);
-        }
+        self.add_loopback()?;
         let claim = self.handed.claim.take();
         let (layout, degraded) = self.layout_for(&modules)?;
-        let threaded = self.threads != Threads::Caller;
-        let layout = if threaded {
-            layout
-        } else {
-            layout.without_threads()
-        };
         self.may_sleep()?;
+        let threaded = self.threads != Threads::Caller;
+        let layout = match threaded {
+            true => layout,
+            false => layout.without_threads(),
+        };
         trace::prepare();
         if let Some(level) = self.trace {
             trace::set_level(level);
@@ -119,6 +116,13 @@ impl Builder {
             answer_from_outside(&stack);
         }
         Ok(Net::of(stack))
+    }
+
+    fn add_loopback(&mut self) -> io::Result<()> {
+        if self.loopback.0 {
+            self.links.push(LinkPlan::loopback()?);
+        }
+        Ok(())
     }
 
     fn may_sleep(&self) -> io::Result<()> {
