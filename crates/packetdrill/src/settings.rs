@@ -16,10 +16,8 @@ use proto::{
 pub struct Settings {
     /// What connections start with.
     pub tcp: Config,
-    /// Bytes of a send buffer, and how far it may grow with the congestion window.
+    /// Bytes of a send buffer.
     pub send_buffer: usize,
-    /// See `send_buffer`.
-    pub send_buffer_max: usize,
     /// Largest IP packet, bytes.
     pub mtu: usize,
     /// Longest IP packet that the script may send, bytes, if that is more: a network card's merged segments.
@@ -43,7 +41,6 @@ impl Default for Settings {
                 ..Config::default()
             },
             send_buffer: limits::SEND_BUFFER,
-            send_buffer_max: limits::SEND_BUFFER_MAX,
             mtu: 1500,
             longest: 1500,
             seed: 1,
@@ -157,10 +154,8 @@ impl Settings {
                 self.tcp.receive_buffer = most.clamp(4096, 1 << 30);
             }
             "tcp_wmem" => {
-                let usual = usize::try_from(*numbers.get(1)?).ok()?;
                 let most = usize::try_from(*numbers.get(2)?).ok()?;
-                self.send_buffer_max = most.clamp(4096, 1 << 30);
-                self.send_buffer = usual.clamp(4096, self.send_buffer_max);
+                self.send_buffer = most.clamp(4096, 1 << 30);
             }
             "initcwnd" => self.tcp.initial_cwnd = count.clamp(1, 1 << 16),
             "mtu" => self.mtu = usize::try_from(first).ok()?.clamp(68, 65_535),

@@ -60,7 +60,6 @@ impl World {
             .shards(1)
             .seed(settings.seed)
             .tcp(settings.tcp)
-            .send_buffer_max(settings.send_buffer_max)
             .send_buffer(settings.send_buffer)
             .link_with(cable.link(settings.mtu, settings.longest, settings.trains))
             .address(&local_v4)?

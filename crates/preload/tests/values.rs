@@ -44,11 +44,6 @@ fn buffer_sizes() {
 }
 
 #[test]
-fn a_write_takes_what_it_takes_on_linux() {
-    alike("send_room", "");
-}
-
-#[test]
 fn linger_waits_for_the_answer_to_the_fin() {
     if !has("nft") {
         return eprintln!("skipped: no nft");

@@ -187,7 +187,7 @@ impl Builder {
             secret,
             seed,
             tcp: TcpNow::new(tcp),
-            send_buffer: self.send_buffer,
+            send_buffer: self.send_buffer.next_power_of_two(),
             send_buffer_max: self.send_buffer_max.next_power_of_two(),
             places: layout
                 .own_shards

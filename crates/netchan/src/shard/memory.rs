@@ -337,10 +337,10 @@ impl Shard {
         let Some(socket) = self.tcp.get_mut(number) else {
             return 0;
         };
-        if socket.may_append(total) < total {
+        if socket.may_append() < total {
             socket.widen_send_queue(most);
         }
-        let wanted = socket.may_append(total);
+        let wanted = total.min(socket.may_append());
         let (is_first, mss) = (socket.send.len() == 0, socket.connection.send_mss());
         let share = self.share_of(number, wanted);
         if wanted == 0 || (share > 0 && self.ask(share)) {

@@ -66,7 +66,7 @@ pub struct TcpSocket {
     urgent_taken: bool,
     /// Options that change when it is ready.
     pub(super) shape: OwnShape,
-    /// What the send queue is charged for until no portion of it is begun.
+    /// Most bytes in the send queue.
     send_limit: u32,
     /// More memory would let it send or receive more: it is on the shard's list.
     pub(super) waits_for_memory: bool,

@@ -25,7 +25,7 @@ pub enum SocketOption {
     Linger(Option<Duration>),
     /// SO_RCVBUF, bytes.
     ReceiveBuffer(usize),
-    /// SO_SNDBUF, bytes. As on Linux, a stream takes up to twice as much, with what its buffers cost, and fills the portion that it began.
+    /// SO_SNDBUF, bytes.
     SendBuffer(usize),
     V6Only(bool),
     NoDelay(bool),

@@ -72,24 +72,6 @@ def buffers():
             s.close()
 
 
-def send_room():
-    """How much one write takes that does not wait."""
-    for size in (5000, 10000, 30000, 100000):
-        for low in (0, 4000):
-            s = connected(SILENT)
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
-            s.setsockopt(socket.IPPROTO_TCP, 25, low)
-            s.setblocking(False)
-            e = select.epoll()
-            e.register(s, select.EPOLLOUT | select.EPOLLET)
-            print("writable", len(e.poll(0)), "and once", len(e.poll(0)))
-            taken = s.send(bytes(1 << 22))
-            # What may leave at once is taken, and two portions of the queue at most beyond twice the size.
-            print("takes", size, low, low > 0 or taken > size, 4000 <= taken <= 2 * size + 3 * 65536)
-            e.close()
-            s.close()
-
-
 def linger():
     """No FIN reaches the peer."""
     for blocking in (True, False):

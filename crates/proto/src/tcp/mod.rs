@@ -44,7 +44,6 @@ mod path_mtu;
 mod payload;
 mod persist;
 mod port;
-mod portion;
 mod prr;
 mod rack;
 mod rate;

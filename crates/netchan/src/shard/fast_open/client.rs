@@ -210,7 +210,7 @@ impl Shard {
 impl TcpSocket {
     /// The text of a SYN, which may leave now: what of `buffers` fits, how many bytes.
     fn append_first(&mut self, buffers: &[IoSlice<'_>], memory: &mut SendMemory) -> usize {
-        let most = self.may_append(self.connection.first_text_max() as usize);
+        let most = (self.connection.first_text_max() as usize).min(self.may_append());
         let n = self.send.append(buffers, memory, most);
         self.connection.written(u32::try_from(n).unwrap_or(0));
         self.connection.release();

@@ -63,11 +63,11 @@ impl Shard {
         if !socket.connection.can_send() {
             return self.tcp_send_first(number, buffers);
         }
-        let mut room = socket.may_append(most);
+        let mut room = socket.may_append();
         if room < most && socket.widen_send_queue(self.host.send_buffer_max) {
-            room = socket.may_append(most);
+            room = socket.may_append();
         }
-        let most = room;
+        let most = most.min(room);
         let n = socket.send.append(buffers, &mut self.send_memory, most);
         self.pool.memory_mut().add(n);
         socket.note_held(&mut self.memory.tcp_shares);
@@ -94,10 +94,10 @@ impl Shard {
         if !socket.connection.can_send() {
             return Some(0);
         }
-        if socket.may_append(1) == 0 {
+        if socket.may_append() == 0 {
             socket.widen_send_queue(most);
         }
-        Some(socket.may_append(usize::MAX))
+        Some(socket.may_append())
     }
 
     /// Copies received bytes out; 0 is the end of the stream (or empty buffers).

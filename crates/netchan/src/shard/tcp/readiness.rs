@@ -32,7 +32,7 @@ impl TcpSocket {
         if closed_for_writing
             || self.connection.is_held()
             || (self.connection.can_send()
-                && self.has_room_to_tell_of()
+                && self.may_append() > self.least_room()
                 && (has_memory || self.send.len() == 0))
         {
             ready = ready | Readiness::WRITABLE;

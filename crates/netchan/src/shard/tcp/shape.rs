@@ -5,17 +5,6 @@ use std::{io::IoSliceMut, ops::Deref};
 use super::{TcpSocket, notices::Notices};
 use crate::socket::Readiness;
 
-/// What Linux charges a socket for a portion of its send queue beside the text: the buffer's own structures.
-const PORTION_OVERHEAD: usize = 1280;
-
-/// Text is charged with no more than so many times its length, for the portions of usual segments.
-const CHARGED_MOST: usize = 4;
-
-/// What `queued` bytes count for.
-const fn charge(queued: usize, portion: usize) -> usize {
-    queued.saturating_add(queued.div_ceil(portion).saturating_mul(PORTION_OVERHEAD))
-}
-
 /// Options that change when a connection is readable or writable. Nearly all connections have none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -23,7 +12,7 @@ pub struct Shape {
     pub low_water: u32,
     /// TCP_NOTSENT_LOWAT: writable while fewer bytes wait to be sent for the first time.
     pub unsent_low_water: u32,
-    /// SO_SNDBUF, twice what was asked for: what the send queue is charged for until no portion is begun; 0: as many as the congestion window is worth.
+    /// SO_SNDBUF: most bytes in the send queue; 0: as many as the congestion window is worth.
     pub send_limit: u32,
     /// SO_OOBINLINE: urgent data is read like all other.
     pub urgent_inline: bool,
@@ -127,69 +116,32 @@ impl TcpSocket {
         grows
     }
 
-    /// Of `wanted` bytes, how many may be appended to the send queue, as far as options say.
+    /// Bytes that may be appended to the send queue, as far as options say.
     #[inline]
-    pub(in crate::shard) fn may_append(&self, wanted: usize) -> usize {
-        let at_most = (self.send.len().saturating_mul(CHARGED_MOST)).saturating_add(wanted);
-        if at_most <= self.send_limit as usize && !self.limits_unsent() {
-            return wanted;
+    pub(in crate::shard) fn may_append(&self) -> usize {
+        let room = (self.send_limit as usize).saturating_sub(self.send.len());
+        if self.shape.unsent_low_water == u32::MAX {
+            return room;
         }
-        wanted.min(self.room_in_portions())
+        room.min(self.below_unsent_low_water())
     }
 
-    /// As Linux counts: a portion of the queue is begun while less than the limit is charged, and less than TCP_NOTSENT_LOWAT waits; one that
-    /// was begun is filled. What may leave at once leaves while a write is under way, and does not wait.
+    /// What TCP_NOTSENT_LOWAT leaves; a segment at least if it leaves anything.
     #[cold]
-    fn room_in_portions(&self) -> usize {
-        let portion = self.connection.portion() as usize;
-        let unsent = self.connection.unsent() as usize;
-        let leaves = self.connection.may_leave() as usize;
-        let queued = self.send.len();
-        let at_once = leaves.saturating_sub(unsent);
-        let begun = self.portions_within_limit(queued, portion);
-        if begun.saturating_mul(portion) < at_once {
-            return (begun * portion).min(self.room_in_ring());
+    fn below_unsent_low_water(&self) -> usize {
+        let left = (self.shape.unsent_low_water).saturating_sub(self.connection.unsent()) as usize;
+        if left == 0 {
+            return 0;
         }
-        let when_gone = (queued + leaves).saturating_sub(unsent);
-        let begun = self.portions_within_limit(when_gone, portion);
-        let begun = if self.limits_unsent() {
-            begun.min((self.shape.unsent_low_water as usize).div_ceil(portion))
-        } else {
-            begun
-        };
-        let room = (leaves + begun.saturating_mul(portion)).saturating_sub(unsent);
-        room.min(self.room_in_ring())
+        left.max(self.connection.send_mss().into())
     }
 
-    /// Where no SO_SNDBUF asks for more, the queue stays in the memory that its limit comes to.
-    fn room_in_ring(&self) -> usize {
-        if self.shape.send_limit > 0 {
-            return usize::MAX;
+    /// As Linux: writable once a third of the buffer is free; with TCP_NOTSENT_LOWAT, once anything may be added.
+    pub(super) fn least_room(&self) -> usize {
+        if self.limits_unsent() {
+            return 0;
         }
-        let ring = (self.send_limit as usize).next_power_of_two();
-        ring.saturating_sub(self.send.len())
-    }
-
-    /// How many portions may be begun behind `queued` bytes.
-    fn portions_within_limit(&self, queued: usize, portion: usize) -> usize {
-        let left = (self.send_limit as usize).saturating_sub(charge(queued, portion));
-        left.div_ceil(portion + PORTION_OVERHEAD)
-    }
-
-    /// As Linux: writable once a third of the buffer is free, and with TCP_NOTSENT_LOWAT once less than half of that waits.
-    pub(super) fn has_room_to_tell_of(&self) -> bool {
-        let queued = self.send.len();
-        if self.limits_unsent()
-            && u64::from(self.connection.unsent()) * 2 >= self.shape.unsent_low_water.into()
-        {
-            return false;
-        }
-        let limit = self.send_limit as usize;
-        if queued.saturating_mul(2 * CHARGED_MOST) < limit {
-            return true;
-        }
-        let charged = charge(queued, self.connection.portion() as usize);
-        charged.saturating_add(charged / 2) <= limit && limit > 0
+        self.send.len() / 2
     }
 
     /// Whether so much text may wait to be sent, and no more than that.

@@ -255,16 +255,16 @@ impl Fresh {
 
     /// What changes readiness.
     pub fn shape(&self) -> Shape {
-        let limit = self.send_buffer.map_or(0, |bytes| {
-            bytes.saturating_mul(2).min(limits::SEND_BUFFER_LIMIT)
-        });
+        let limit = self
+            .send_buffer
+            .map_or(0, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         Shape {
             low_water: self.low_water,
             unsent_low_water: match self.unsent_low_water {
                 0 => u32::MAX,
                 bytes => bytes,
             },
-            send_limit: u32::try_from(limit).unwrap_or(u32::MAX),
+            send_limit: limit,
             urgent_inline: self.urgent_inline,
             mark: self.udp.mark,
         }
