@@ -117,9 +117,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         settings.extend(plan.settings());
     }
     let path = elf::check(program).map_err(failed)?;
-    let library = library()?;
     let user = user(arguments)?;
     let links = open(&settings)?;
+    let library = library()?;
     let mut command = Command::new(path);
     command.arg0(program).args(rest);
     for name in FOR_THE_PROGRAM.into_iter().chain(OPTIONS.map(|o| o.0)) {
