@@ -49,10 +49,13 @@ pub(crate) fn wait(
 ) -> io::Result<usize> {
     match driver() {
         Some(driver) => (driver.wait)(fds, timeout),
-        None if region::is_interrupted() => fail(libc::EINTR),
         None => {
             let waker = waiter.waker().clone();
-            region::waiting(&waker, || waiter.wait(fds, timeout))
+            // A signal that came before has woken nothing; one that comes from here on wakes the waiter.
+            region::waiting(&waker, || match region::is_interrupted() {
+                true => fail(libc::EINTR),
+                false => waiter.wait(fds, timeout),
+            })
         }
     }
 }
