@@ -185,8 +185,7 @@ fn programs_that_cannot_run_are_refused_with_the_reason() {
     }
     let done = netchan()
         .env("NETCHAN_PRELOAD", "/no/such/library.so")
-        .args(given)
-        .arg("true")
+        .args(["run", "--link", "loop", "--", "true"])
         .output()
         .unwrap();
     let (status, _, err) = parts(&done);
