@@ -21,9 +21,6 @@ const BATCH: usize = 7_000;
 /// What a call waits for what the kernel's sockets show: at first, and when what differed is tried again by itself.
 const PATIENCE_MS: [u32; 2] = [100, 4_000];
 
-/// How often a sequence is tried again by itself.
-const ALONE: usize = 3;
-
 /// Kinds of differences that are tried again and said, at most.
 const SAID: usize = 12;
 
@@ -114,16 +111,8 @@ fn confirmed(seed: usize, regime: &str, found: Vec<Difference>) -> Vec<Differenc
     }
     let mut rows = vec![0; table::DIFFERENT.len()];
     let again = kinds.into_values().take(SAID).flat_map(|difference| {
-        // What does not come each time is a matter of when an answer came.
-        let mut each = (0..ALONE).map(|_| {
-            let said = both(seed, difference.sequence, 1, regime, PATIENCE_MS[1]);
-            differences(&said.expect("it could before"), &mut rows)
-        });
-        let first = each.next().unwrap_or_default();
-        if each.any(|again| again.is_empty()) {
-            return Vec::new();
-        }
-        first
+        let said = both(seed, difference.sequence, 1, regime, PATIENCE_MS[1]);
+        differences(&said.expect("it could before"), &mut rows)
     });
     again.collect()
 }
