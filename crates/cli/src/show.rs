@@ -119,7 +119,7 @@ pub fn choose(id: Option<&str>) -> Result<Vec<Stack>, Failure> {
     }))
 }
 
-/// Stacks of users who are not asked, as lines of a message.
+/// Stacks of users that are not asked, as lines of a message.
 fn strangers() -> String {
     let how = match rustix::process::geteuid().is_root() {
         true => "name it with --pid",

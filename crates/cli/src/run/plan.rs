@@ -12,7 +12,7 @@ use crate::{
 /// TAP names tried.
 const NAMES_MAX: u8 = 100;
 
-/// A link for whoever did not name one.
+/// The link of a run that names none.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
     name: String,
@@ -24,7 +24,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What the person who started the program is told.
+    /// What is said once the program is up.
     pub fn announcement(&self, program: &str) -> String {
         let bare = |list: &[String]| {
             let list = list.iter().map(|a| a.split('/').next().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Programs of another user than the one who started them: `--user`, and whom `show` asks.
+//! Programs that run as another user: `--user`, and which stacks `show` asks.
 
 use super::handed::{says, script};
 
