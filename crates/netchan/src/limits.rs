@@ -169,6 +169,10 @@ pub const LINK_QUEUE_HOST: usize = 64;
 pub const QUEUED_EIGHTHS: usize = 6;
 /// Bursts that one turn of a shard or link takes before it looks at the other direction.
 pub const BURSTS_PER_TURN: usize = 4;
+/// Connections whose timers a shard serves in a turn. Each may send a segment: as much work as a burst of packets.
+pub const TIMERS_A_TURN: usize = 32;
+/// Records of TIME-WAIT that a shard forgets in a turn.
+pub const TIME_WAITS_A_TURN: usize = 64;
 /// How long output that found no transmit buffer waits before it is tried again, unless something happens earlier.
 pub const BUFFER_RETRY: Duration = Duration::from_millis(1);
 /// Threads of one process that have a trace ring: the stack's own come first, the application's as they make their first call. 32 × 1024 × 64 bytes = 2 MiB.

@@ -302,11 +302,14 @@ impl Shard {
         }
     }
 
-    /// Serves the timers that are due.
+    /// Serves timers that are due; of many only some: the rest stays due, and packets and socket calls have their turn in between.
     #[inline]
     pub fn run_timers(&mut self, now: Instant) {
         if self.timers.next() <= now {
-            while let Some(number) = self.timers.expire(now) {
+            for _ in 0..limits::TIMERS_A_TURN {
+                let Some(number) = self.timers.expire(now) else {
+                    break;
+                };
                 self.tcp_timer(number, now);
             }
         }

@@ -28,11 +28,17 @@ impl SendMemory {
         })
     }
 
+    /// For `needed` bytes at least, if they are no more than a ring of the shard's holds.
     #[inline]
-    fn take(&mut self) -> Ring {
+    fn take(&mut self, needed: usize) -> Ring {
         match self.slab.alloc() {
             Some(buffer) => Ring::Lent(buffer),
-            None => Ring::of(self.size),
+            // No more than needed: who sends a little must not clear a large ring each time, as others hold what the shard lends.
+            None => Ring::of(
+                needed
+                    .next_power_of_two()
+                    .clamp(OWN_MIN.min(self.size), self.size),
+            ),
         }
     }
 
@@ -43,6 +49,9 @@ impl SendMemory {
         }
     }
 }
+
+/// A ring of a queue's own has so many bytes at least.
+const OWN_MIN: usize = 2048;
 
 /// Where a queue's bytes lie. The length is a power of two, or 0.
 #[derive(Debug)]
@@ -158,7 +167,7 @@ impl SendQueue {
         let n = bytes.len().min(most);
         let needed = self.len() + n;
         if self.ring.is_none() {
-            self.ring = memory.take();
+            self.ring = memory.take(needed);
         }
         if needed > self.ring.len() {
             self.grow(needed, memory);
@@ -260,6 +269,17 @@ mod tests {
         assert!(other.ring.is_none());
         assert_eq!(other.append(&text, &mut memory, 600), 600);
         assert!(matches!(other.ring, Ring::Lent(_)), "the one given back");
+        // One of its own is as large as it must be, and grows.
+        let mut large = SendMemory::new(1 << 16, 1).unwrap();
+        let _lent = large.take(1);
+        let mut small = SendQueue::default();
+        assert_eq!(small.append(&text, &mut large, 600), 600);
+        assert_eq!(small.ring.len(), OWN_MIN);
+        for sent in (1200..60_000).step_by(600) {
+            assert_eq!(small.append(&text, &mut large, 600), 600);
+            assert!(small.len() == sent && small.ring.len() < 2 * sent.max(OWN_MIN));
+        }
+        assert!(small.ring.iter().take(small.len()).all(|&byte| byte == 7));
         // One that outgrows its ring gives that back, too.
         assert_eq!(other.append(&text, &mut memory, 600), 600);
         assert_eq!((other.len(), memory.slab.available()), (1200, 1));

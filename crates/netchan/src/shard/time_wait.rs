@@ -8,7 +8,7 @@ use proto::{
 };
 
 use super::{Auth, Reuse, Shard, table::Table, widen};
-use crate::{channel::Request, steer::flow::FlowKey};
+use crate::{channel::Request, limits, steer::flow::FlowKey};
 
 /// Marks the number of a TIME-WAIT record among flows.
 const MARK: u32 = 1 << 31;
@@ -195,7 +195,10 @@ impl Shard {
 
     #[inline(never)]
     fn expire_some(&mut self, now: Instant) {
-        while self.time_waits.next <= now {
+        for _ in 0..limits::TIME_WAITS_A_TURN {
+            if self.time_waits.next > now {
+                break;
+            }
             let waits = &mut self.time_waits;
             let Some((number, serial)) = waits.order.pop_front() else {
                 break;

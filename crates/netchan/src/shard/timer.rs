@@ -196,6 +196,32 @@ impl Wheel {
 mod tests {
     use super::*;
 
+    /// Who takes only some of what is due finds the rest due at once, in the order of their ticks.
+    #[test]
+    fn what_was_not_taken_stays_due() {
+        let (begin, now) = (Instant(0), Instant(50 * TICK_NS));
+        let mut wheel = Wheel::new(64, begin);
+        for number in 0..64 {
+            wheel.arm(number, Instant((1 + u64::from(number) % 4) * 10 * TICK_NS));
+        }
+        let (mut taken, mut turns) = (Vec::new(), 0);
+        while wheel.next() <= now {
+            turns += 1;
+            for _ in 0..5 {
+                if let Some(number) = wheel.expire(now) {
+                    taken.push(number % 4);
+                    // One that is armed anew has its turn after the others.
+                    if taken.len() == 1 {
+                        wheel.arm(number, Instant(60 * TICK_NS));
+                    }
+                }
+            }
+            assert!(turns < 20);
+        }
+        assert!(taken.is_sorted() && taken.len() == 64, "{taken:?}");
+        assert!(wheel.next() > now && wheel.next() <= Instant(60 * TICK_NS));
+    }
+
     /// Against a plain list: everything comes up within a tick of its time, in spite of moves, and `next` is never late.
     #[test]
     fn agrees_with_a_list() {
