@@ -5,7 +5,7 @@ mod common;
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 /// Where they differ: words of the line's beginning, the last calls tried (none: any), and why.
-const DIFFERENT: [(&str, &[&str], &str); 7] = [
+const DIFFERENT: [(&str, &[&str], &str); 6] = [
     (
         "tcp v4",
         &["shut-wr connect", "shut connect", "shut connect-full"],
@@ -37,21 +37,13 @@ const DIFFERENT: [(&str, &[&str], &str); 7] = [
         "Linux shows a mapped address for one that was given up, and finds no way to IPv6 any more",
     ),
     ("udp mapped", &["connect-unspec"], "the same"),
-    (
-        "udp refused",
-        &[],
-        "with several shards an error waits in that of the peer it is about: a datagram to another does not meet it",
-    ),
 ];
 
-/// Of these the last is for several shards alone.
-const FOR_ONE_SHARD: usize = DIFFERENT.len() - 1;
-
-/// The number of the reason why a line may differ; `known`: how many count.
-fn allowed(line: &str, known: usize) -> Option<usize> {
+/// The number of the reason why a line may differ.
+fn allowed(line: &str) -> Option<usize> {
     let (name, calls) = line.split_once(": ")?;
     let (calls, _) = calls.split_once(": ")?;
-    DIFFERENT[..known].iter().position(|(of, few, _)| {
+    DIFFERENT.iter().position(|(of, few, _)| {
         let is_one = |call: &&str| calls == *call || calls.ends_with(&format!(" {call}"));
         let has = |word: &str| name.split(' ').any(|of_name| of_name.starts_with(word));
         of.split(' ').all(has) && (few.is_empty() || few.iter().any(is_one))
@@ -81,7 +73,7 @@ const SCRIPT: &str = "echo 0 > /proc/sys/net/ipv4/icmp_ratelimit; echo 0 > /proc
      kill $S $N; exit $R";
 
 /// What differs is tried again, three times at most, with patience; what differs then is said.
-fn compare(regime: &str, known: usize) {
+fn compare(regime: &str) {
     let script = format!(
         "mkdir -p states-{regime}; cd states-{regime}; export NETCHAN_REGIME={regime} STATES='{}'\n{SCRIPT}",
         program().display()
@@ -112,23 +104,23 @@ fn compare(regime: &str, known: usize) {
     let (linux, netchan) = (read("of-linux"), read("of-netchan"));
     let (mut wrong, mut seen) = (Vec::new(), BTreeSet::new());
     for (linux, ours) in linux.lines().zip(netchan.lines()).filter(|(a, b)| a != b) {
-        match allowed(linux, known) {
+        match allowed(linux) {
             Some(reason) => drop(seen.insert(reason)),
             None => wrong.push(format!("Linux   {linux}\nnetchan {ours}")),
         }
     }
     let all = wrong.join("\n");
     assert!(wrong.is_empty(), "{} of {tried} lines:\n{all}", wrong.len());
-    let reasons = (0..known).collect();
+    let reasons = (0..DIFFERENT.len()).collect();
     assert_eq!(seen, reasons, "each difference that is allowed is there");
 }
 
 #[test]
 fn every_call_in_every_state_answers_as_linux_does() {
-    compare("app-channel", FOR_ONE_SHARD);
+    compare("app-channel");
 }
 
 #[test]
 fn every_call_in_every_state_answers_as_linux_does_under_locks() {
-    compare("locked", DIFFERENT.len());
+    compare("locked");
 }

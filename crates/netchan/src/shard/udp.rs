@@ -8,7 +8,10 @@ mod uncut;
 use std::{
     collections::VecDeque,
     net::{IpAddr, SocketAddr},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Release},
+    },
     task::Waker,
 };
 
@@ -58,6 +61,8 @@ pub struct UdpSocket {
     /// Datagrams dropped because there was no room for them.
     drops: u32,
     error: Option<i32>,
+    /// Shared with its other parts, if there are any: some part has an error.
+    raised: Option<Arc<AtomicBool>>,
     /// IP_RECVERR.
     errors: Option<Box<ErrorQueue>>,
     /// UDP_CORK, MSG_MORE.
@@ -178,6 +183,14 @@ impl UdpSocket {
             ready = ready | Readiness::ERROR;
         }
         ready
+    }
+
+    /// The next call answers `errno`, whatever part it comes to.
+    fn raise(&mut self, errno: i32) {
+        self.error = Some(errno);
+        if let Some(raised) = &self.raised {
+            raised.store(true, Release); // pairs with Acquire in Datagram::gather
+        }
     }
 
     /// Whether nobody with this interest need wait. An error queue that holds something is no news to who waits for datagrams.
@@ -370,6 +383,7 @@ impl Shard {
         &mut self,
         binding: &Binding,
         (fields, options): (IpFields, UdpOptions),
+        raised: Option<Arc<AtomicBool>>,
     ) -> Option<u32> {
         let mut socket = UdpSocket {
             local: binding.address,
@@ -382,6 +396,7 @@ impl Shard {
             memory: 0,
             drops: 0,
             error: None,
+            raised,
             errors: None,
             corked: None,
             wakers: Wakers::default(),
@@ -466,9 +481,16 @@ impl Shard {
         self.udp.get_mut(number)?.error.take()
     }
 
+    /// An error that another part had.
+    pub(crate) fn udp_raise(&mut self, number: u32, errno: i32) {
+        if let Some(socket) = self.udp.get_mut(number) {
+            socket.raise(errno);
+        }
+    }
+
     pub(super) fn wake_datagrams(&mut self) {
         for socket in self.udp.iter_mut() {
-            socket.error = Some(libc::ENETDOWN);
+            socket.raise(libc::ENETDOWN);
             socket.wakers.wake(Readiness(!0), &mut self.woken);
         }
     }

@@ -5,7 +5,10 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{
+            AtomicBool, AtomicUsize,
+            Ordering::{Acquire, Relaxed},
+        },
     },
     task::Waker,
 };
@@ -32,12 +35,27 @@ pub(super) struct Datagram {
     parts: Vec<u32>,
     /// Where receive looks first: each shard gets its turn.
     next: AtomicUsize,
+    /// Where there are several parts: one of them has an error.
+    raised: Option<Arc<AtomicBool>>,
 }
 
 impl Datagram {
     fn each(&self, stack: &Stack, mut f: impl FnMut(&mut Shard, u32) + Send) {
         for (shard, &part) in (self.begin..).zip(&self.parts) {
             stack.with_shard(shard, |shard, _| f(shard, part));
+        }
+    }
+
+    /// As a socket has one error, which the next call answers: the part at `at` gets what any part has.
+    fn gather(&self, stack: &Stack, at: usize) {
+        let Some(raised) = (self.raised.as_ref()).filter(|raised| raised.load(Acquire)) else {
+            return;
+        };
+        raised.store(false, Relaxed); // set again by a part that has one
+        if let Some(errno) = self.take_error(stack) {
+            stack.with_shard(self.begin + at, |shard, _| {
+                shard.udp_raise(self.parts[at], errno);
+            });
         }
     }
 
@@ -65,6 +83,7 @@ impl Datagram {
                 spread(stack.host.flow_hash.hash(&key), count)
             }
         };
+        self.gather(stack, at);
         let part = self.parts[at];
         stack.with_shard(self.begin + at, |shard, now| f(shard, part, now))
     }
@@ -188,11 +207,12 @@ impl Socket {
             begin: shards.start,
             parts: Vec::with_capacity(shards.len()),
             next: AtomicUsize::new(0),
+            raised: (shards.len() > 1).then(Arc::default),
         };
         let options = fresh.udp_options(&self.stack().host);
         for shard in shards {
             let part = self.stack().with_shard(shard, |shard, _| {
-                shard.udp_open(&binding, (fresh.fields(), options))
+                shard.udp_open(&binding, (fresh.fields(), options), datagram.raised.clone())
             });
             match part {
                 Some(part) => datagram.parts.push(part),
@@ -343,6 +363,7 @@ impl Socket {
         };
         // What several sends make up is put together in one place.
         if info.more || is_corked {
+            datagram.gather(self.stack(), 0);
             let send =
                 |shard: &mut Shard, now| shard.udp_send(datagram.parts[0], to, info, buffers, now);
             return (self.stack())
@@ -469,15 +490,22 @@ impl Socket {
         } else {
             datagram.next.fetch_add(1, Relaxed)
         };
+        datagram.gather(self.stack(), first % count);
         let mut result = Err(libc::EAGAIN);
         for step in 0..count {
             let at = (first + step) % count;
             let (shard, part) = (datagram.begin + at, datagram.parts[at]);
-            result = self.stack().with_shard_fresh(shard, |shard, now| {
+            let found = self.stack().with_shard_fresh(shard, |shard, now| {
                 shard.udp_receive(part, buffers, flags, now)
             });
-            if result != Err(libc::EAGAIN) {
-                break;
+            match found {
+                Err(libc::EAGAIN) => {}
+                // The end of what comes in: what another part has goes before.
+                Ok(end) if end.from.is_none() => result = Ok(end),
+                found => {
+                    result = found;
+                    break;
+                }
             }
         }
         let mut received = result.map_err(error)?;

@@ -259,7 +259,7 @@ impl Shard {
             None if !is_told || socket.peer.is_none() => return,
             None => {}
         }
-        socket.error = Some(errno);
+        socket.raise(errno);
         socket.wakers.wake(Readiness::ERROR, &mut self.woken);
         if is_lost {
             self.count(Counter::DropUdpErrorQueue);
@@ -301,7 +301,10 @@ impl Shard {
         let received = queue.pop(buffers).ok_or(libc::EAGAIN)?;
         // As Linux: the pending error is the one that comes next.
         if received.error.origin != ErrorOrigin::Local {
-            socket.error = queue.next_pending();
+            match queue.next_pending() {
+                Some(next) => socket.raise(next),
+                None => socket.error = None,
+            }
         }
         Ok(received)
     }
