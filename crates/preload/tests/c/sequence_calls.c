@@ -347,6 +347,11 @@ void step_descriptor(int s) {
     say("ioctl(%c, %s) = %s, %d", name_of(s), names[which], code(result), which == 2 ? 0 : value);
 }
 
+int unacknowledged(int s) {
+    int bytes = 0;
+    return ioctl(slots[s].fd, TIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
+
 int observe(int s, char *into, size_t room) {
     struct pollfd p = {slots[s].fd, POLLIN | POLLPRI | POLLOUT | POLLRDHUP, 0};
     struct tcp_info info = {0};

@@ -63,4 +63,6 @@ enum { ADDRESS_OWN, ADDRESS_WILDCARD, ADDRESS_OTHER_END };
 
 /* What can be seen of a socket without changing it. */
 int observe(int s, char *into, size_t room);
+/* Bytes of a stream that the far end has not acknowledged. */
+int unacknowledged(int s);
 void abandon(int s);
