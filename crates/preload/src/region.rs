@@ -211,6 +211,8 @@ impl Region {
         let Some(face) = self.face() else {
             return false;
         };
+        // Another signal's handler may come in between, and would note it in the same place.
+        let _held = sys::SignalsHeld::new();
         let count = self.count.load(Relaxed);
         let place = face.noted.get().cast::<Noted>();
         for at in 0..count {
