@@ -6,6 +6,11 @@ use common::{expect, has};
 
 /// Runs the program on the kernel's stack and with these variables; both must say the same.
 fn same(variables: &str, whose: &str) {
+    same_with("", 40, variables, whose);
+}
+
+/// The same for the program with an argument, which makes it say more than so many lines.
+fn same_with(argument: &str, lines: usize, variables: &str, whose: &str) {
     if !has("python3") {
         eprintln!("skipped: not installed: python3");
         return;
@@ -14,9 +19,9 @@ fn same(variables: &str, whose: &str) {
     let script = format!(
         "mkdir -p $$ && cd $$\n\
          ip route add default via 10.77.0.9\n\
-         timeout 60 python3 {program} > kernel 2> log; cat log; grep -q 'whose kernel' log || exit 1\n\
-         (exec env {variables} LD_PRELOAD=$LIBRARY timeout -k 1 60 python3 {program}) > netchan 2> log; cat log\n\
-         grep -q 'whose {whose}' log && diff kernel netchan && test $(wc -l < kernel) -gt 40 && echo the same"
+         timeout 60 python3 {program} {argument} > kernel 2> log; cat log; grep -q 'whose kernel' log || exit 1\n\
+         (exec env {variables} LD_PRELOAD=$LIBRARY timeout -k 1 60 python3 {program} {argument}) > netchan 2> log; cat log\n\
+         grep -q 'whose {whose}' log && diff kernel netchan && test $(wc -l < kernel) -gt {lines} && echo the same"
     );
     expect(&script, "the same");
 }
@@ -40,5 +45,17 @@ fn by_a_file() {
     same(
         &format!("-u NETCHAN_LINK -u NETCHAN_ADDRESS -u NETCHAN_GATEWAY NETCHAN_CONFIG={file}"),
         "netchan",
+    );
+}
+
+/// A server bound to a wildcard address is netchan's and hears the stack's links only, so these servers name their address.
+#[test]
+fn unless_they_are_the_kernels() {
+    same_with("named", 25, "NETCHAN_LOOPBACK=false", "kernel");
+    same_with(
+        "named",
+        25,
+        "NETCHAN_LOOPBACK=true NETCHAN_KERNEL=127.0.0.0/8,::1/128",
+        "kernel",
     );
 }

@@ -79,14 +79,21 @@ def refusals():
 
 
 V4, V6 = socket.AF_INET, socket.AF_INET6
+ROWS = [
+    (V4, "127.0.0.1", "127.0.0.1"),
+    (V4, "127.4.5.6", "127.4.5.6"),
+    (V4, "0.0.0.0", "127.0.0.9"),
+    (V4, "127.0.0.1", "0.0.0.0"),
+    (V6, "::1", "::1"),
+    (V6, "::", "::1"),
+]
+if named := "named" in sys.argv:  # only servers that say at which address
+    ROWS = [row for row in ROWS if row[1] not in ("0.0.0.0", "::")]
 for kind in (streams, datagrams):
-    kind(V4, "127.0.0.1", "127.0.0.1")
-    kind(V4, "127.4.5.6", "127.4.5.6")
-    kind(V4, "0.0.0.0", "127.0.0.9")
-    kind(V4, "127.0.0.1", "0.0.0.0")
-    kind(V6, "::1", "::1")
-    kind(V6, "::", "::1")
-datagrams(V6, "::", "::ffff:127.0.0.1")
+    for row in ROWS:
+        kind(*row)
+if not named:
+    datagrams(V6, "::", "::ffff:127.0.0.1")
 refusals()
 ours = socket.create_server(("127.0.0.1", 0))
 with open("/proc/net/tcp") as file:
