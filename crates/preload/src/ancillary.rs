@@ -141,7 +141,8 @@ pub unsafe fn tell(message: &mut msghdr, received: &Received, live: Live<'_>) ->
     // SAFETY: the caller's.
     unsafe {
         fill(message, |control| {
-            put_info(control, &info, asked, (domain, stamped))
+            put_info(control, &info, asked, (domain, stamped));
+            put_v4(control, &info, asked, || live.socket.answer_from(received));
         })
     }
 }
@@ -200,19 +201,26 @@ fn put_info(
     if domain == Domain::V6 && asked.get(Ask::PacketInfoV6) {
         put_packet_info_v6(control, info, index);
     }
-    put_v4(control, info, asked, index);
 }
 
-fn put_v4(control: &mut Control<'_>, info: &DatagramInfo, asked: &Asked, index: u32) {
+fn put_v4(
+    control: &mut Control<'_>,
+    info: &DatagramInfo,
+    asked: &Asked,
+    answer_from: impl FnOnce() -> Option<IpAddr>,
+) {
     let IpAddr::V4(to) = address::unmapped(info.destination.ip()) else {
         return;
     };
     if asked.get(Ask::PacketInfo) {
-        let to = to.octets();
+        let own = match answer_from() {
+            Some(IpAddr::V4(own)) => own,
+            _ => to,
+        };
         let mut data = [0; 12];
-        data[..4].copy_from_slice(&index.to_ne_bytes());
-        data[4..8].copy_from_slice(&to); // an address of ours, unless it is a group's
-        data[8..].copy_from_slice(&to);
+        data[..4].copy_from_slice(&(u32::from(info.interface) + 1).to_ne_bytes());
+        data[4..8].copy_from_slice(&own.octets());
+        data[8..].copy_from_slice(&to.octets());
         control.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &data);
     }
     if asked.get(Ask::Ttl) {

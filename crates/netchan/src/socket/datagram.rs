@@ -475,6 +475,19 @@ impl Socket {
         self.outward(SocketAddr::new(ip, 0)).ip()
     }
 
+    /// The address of ours that an answer to a datagram goes out from (`ipi_spec_dst`): what it was sent to, or if that is no host's (a
+    /// group, a broadcast address) ours toward the sender.
+    pub fn answer_from(&self, received: &Received) -> Option<IpAddr> {
+        let (info, from) = (received.info?, received.from?);
+        let host = &self.stack().host;
+        let to = info.destination.ip().to_canonical();
+        if !host.is_group(to) {
+            return Some(to);
+        }
+        let interface = host.interfaces.get(usize::from(info.interface))?;
+        interface.addresses.source_for(from.ip().to_canonical())
+    }
+
     pub(super) fn receive_datagram(
         &self,
         buffers: &mut [IoSliceMut<'_>],

@@ -252,6 +252,14 @@ static void mail(void) {
     CHECK(recvfrom(a, text, 4, 0, (void *)&from, &len) == 1 && text[0] == '1');
     CHECK(from.sin_addr.s_addr == own.s_addr && len == sizeof from);
     CHECK(heard(b) == '1'); /* each member gets it */
+    struct iovec piece = {text, sizeof text};
+    union { struct cmsghdr head; char room[64]; } control;
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    CHECK(set(b, IPPROTO_IP, IP_PKTINFO, 1) == 0);
+    CHECK(sendto(sender, "p", 1, 0, (void *)&to, sizeof to) == 1 && recvmsg(b, &message, 0) == 1 && heard(a) == 'p');
+    struct in_pktinfo *where = (void *)CMSG_DATA(&control.head); /* an answer goes out from an address of ours */
+    CHECK(where->ipi_addr.s_addr == inet_addr(GROUP) && where->ipi_spec_dst.s_addr == own.s_addr);
+    CHECK(set(b, IPPROTO_IP, IP_PKTINFO, 0) == 0);
     /* What is not looped back is not heard: the next one comes first. (The kernel's loopback device brings back whatever leaves by it.) */
     CHECK(set(sender, IPPROTO_IP, IP_MULTICAST_LOOP, 0) == 0);
     if (on_netchan) CHECK(sendto(sender, "2", 1, 0, (void *)&to, sizeof to) == 1);
