@@ -51,3 +51,5 @@ pub use percore::{checks, own, raw};
 pub use proto::tcp::{CongestionControl, EcnMode, Info as TcpInfo, State as TcpState};
 pub use regime::{Dispatch, Regime};
 pub use socket::{TcpListener, TcpStream, UdpSocket};
+#[doc(hidden)]
+pub use sys::spawn;

@@ -52,7 +52,7 @@ impl Drop for SignalsHeld {
 ///
 /// # Errors
 /// When the system has no thread left.
-pub(crate) fn spawn<T: Send + 'static>(
+pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {

@@ -62,9 +62,14 @@ pub fn first_own(first: RawFd, last: RawFd) -> Option<RawFd> {
     None
 }
 
-/// In a forked child, whose parent has the stack: closes ours there, so that the child keeps no link open.
-pub fn abandon() {
-    while let Some(fd) = first_own(0, RawFd::MAX) {
+/// In a forked child, whose parent has the stack: closes ours there but one, so that the child keeps no link open.
+pub fn abandon(kept: Option<RawFd>) {
+    let mut from = 0;
+    while let Some(fd) = first_own(from, RawFd::MAX) {
+        from = fd.saturating_add(1);
+        if kept == Some(fd) {
+            continue;
+        }
         unmark(fd);
         // SAFETY: the child's copy of a descriptor that nothing in the child uses.
         unsafe { rustix::io::close(fd) };

@@ -56,6 +56,8 @@
 //!
 //! * **fork.** The stack stays with the process that started it. In a forked child the sockets it inherited answer EBADF (poll: POLLNVAL),
 //!   the first use of one says so on the standard error, closing them is safe and concerns the child only, and its new sockets are the kernel's.
+//!   The parent's stack learns of the first use: a listener that the parent does not wait at resets what comes, until the parent accepts or waits there
+//!   (`drop_tcp_listener_unserved`); a connection that was accepted for the child is reset.
 //!   A program that is exec'd finds plain unconnected kernel sockets under inherited numbers. `vfork` and `posix_spawn` are safe.
 //!   A program that forks before its first `bind` or `connect` (a shell, say) starts the stack in whichever child comes first.
 //! * **close** by one thread while another waits in a call on the same descriptor: the other one gets EBADF at once.
@@ -89,6 +91,7 @@ mod epoll;
 mod errno;
 pub mod export;
 mod fast_open;
+mod forked;
 mod lifecycle;
 mod multicast;
 mod options;

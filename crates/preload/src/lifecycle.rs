@@ -23,9 +23,9 @@ use crate::{
     address::{self, Prefix},
     driver,
     epoll::EPOLLS,
-    errno, program,
+    errno, forked, program,
     region::{self, Held, hold},
-    state::SOCKETS,
+    state::{self, SOCKETS},
     stdio, sys,
 };
 
@@ -160,6 +160,9 @@ thread_local! {
 }
 
 extern "C" fn before_fork() {
+    if has_children_to_hear() {
+        forked::before();
+    }
     let all: ForFork = [
         Box::new(hold(&STARTING)),
         Box::new(region::held_for_fork()),
@@ -171,15 +174,27 @@ extern "C" fn before_fork() {
     let _ = HELD.try_with(|held| held.set(Some(all)));
 }
 
-extern "C" fn after_fork() {
+/// Whether the stack is this process's, and its sockets a program's.
+fn has_children_to_hear() -> bool {
+    running().is_some() && owns_table() && driver::driver().is_none()
+}
+
+fn let_go() {
     let _ = HELD.try_with(Cell::take);
+}
+
+extern "C" fn after_fork() {
+    let_go();
+    if has_children_to_hear() {
+        forked::after();
+    }
 }
 
 /// The child has no stack: what the parent's has open is closed, so that a link ends with the parent.
 extern "C" fn in_child() {
-    after_fork();
+    let_go();
     if is_forked() {
-        netchan::own::abandon();
+        netchan::own::abandon(forked::childs_end());
     } else {
         let _ = claim();
     }
@@ -187,12 +202,13 @@ extern "C" fn in_child() {
 
 /// A forked child used a socket of its parent: says so, once. The error that its calls answer.
 #[cold]
-pub fn orphan() -> io::Error {
+pub fn orphan(fd: c_int) -> io::Error {
+    state::tell_parent(fd);
     let own = own_id();
     if TOLD.swap(own, Relaxed) != own {
         let owner = OWNER.load(Relaxed);
         sys::complain(&format!(
-            "netchan: sockets made before fork() stay with process {owner}; process {own} cannot use them\n"
+            "netchan: sockets made before fork() stay with process {owner}; process {own} cannot use them, and their clients are refused\n"
         ));
     }
     errno::error(libc::EBADF)

@@ -64,7 +64,7 @@ impl Scratch {
             if let Some(handle) = state::netchan(entry.fd) {
                 self.ours.push((at, handle));
             } else if state::is_ours(entry.fd) {
-                lifecycle::orphan();
+                lifecycle::orphan(entry.fd);
                 entry.revents = libc::POLLNVAL; // the parent's
             } else {
                 epoll::expose(entry.fd);

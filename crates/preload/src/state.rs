@@ -21,7 +21,7 @@ use crate::{
     ancillary::Asked,
     descriptor,
     epoll::{self, Watch},
-    errno, lifecycle,
+    errno, forked, lifecycle,
     options::Setting,
     stamping::Arrival,
     sys,
@@ -37,6 +37,10 @@ pub struct SocketState {
     pub domain: Domain,
     /// SOCK_STREAM or SOCK_DGRAM.
     pub kind: Kind,
+    /// What a forked child calls it.
+    pub name: forked::Name,
+    /// accept(2) made it.
+    pub accepted: bool,
     /// netchan's socket, once decided.
     pub socket: OnceLock<Socket>,
     /// Options set while undecided, in order; locked while the decision is made.
@@ -71,6 +75,8 @@ impl SocketState {
         Self {
             domain,
             kind,
+            name: forked::Name::new(),
+            accepted: false,
             socket: OnceLock::new(),
             undecided: Mutex::new(Vec::new()),
             returnable: AtomicBool::new(false),
@@ -90,7 +96,8 @@ impl SocketState {
 
     /// An accepted connection: decided from birth.
     pub fn decided(domain: Domain, kind: Kind, socket: Socket, nonblocking: bool) -> Self {
-        let state = Self::new(domain, kind);
+        let mut state = Self::new(domain, kind);
+        state.accepted = true;
         state.nonblocking.store(nonblocking, Relaxed);
         // A fresh OnceLock takes its first value.
         let _ = state.socket.set(socket);
@@ -141,6 +148,11 @@ impl SocketState {
         if let Some(at) = sleepers.iter().position(|other| other.will_wake(waker)) {
             sleepers.swap_remove(at);
         }
+    }
+
+    /// Whether a call or an epoll instance waits for it.
+    pub fn is_waited_for(&self) -> bool {
+        !self.sleepers.lock().is_empty() || self.watch.is_watched()
     }
 
     /// It listens or connects now: what waits for it looks again, since a socket that was nothing yet wakes nobody.
@@ -214,13 +226,13 @@ impl Meaning {
     }
 
     /// The record, if the stack is in this process; `None`, and `kernels` set, if the kernel serves the number.
-    fn here(self, kernels: &Cell<bool>) -> std::io::Result<Option<Handle<SocketState>>> {
+    fn here(self, fd: RawFd, kernels: &Cell<bool>) -> std::io::Result<Option<Handle<SocketState>>> {
         match self {
             Self::Kernel => {
                 kernels.set(true);
                 Ok(None)
             }
-            Self::Orphan => Err(lifecycle::orphan()),
+            Self::Orphan => Err(lifecycle::orphan(fd)),
             Self::Netchan(handle) => Ok(Some(handle)),
         }
     }
@@ -267,7 +279,7 @@ fn serve_waiting(
 ) -> Option<isize> {
     let kernels = Cell::new(false);
     let served = || {
-        let Some(handle) = Meaning::of(fd).here(&kernels)? else {
+        let Some(handle) = Meaning::of(fd).here(fd, &kernels)? else {
             return Ok(0);
         };
         call(live(fd, &handle)?)
@@ -302,7 +314,7 @@ pub fn ask(
         return None;
     }
     let kernels = Cell::new(false);
-    let result = errno::long(|| match Meaning::of(fd).here(&kernels)? {
+    let result = errno::long(|| match Meaning::of(fd).here(fd, &kernels)? {
         Some(handle) => call(live(fd, &handle)?),
         None => Ok(0),
     });
@@ -350,6 +362,16 @@ pub fn netchan(fd: RawFd) -> Option<Handle<SocketState>> {
 /// Whether `fd` is a socket of the parent process, where the stack is.
 pub fn is_orphan(fd: RawFd) -> bool {
     lifecycle::is_forked() && matches!(Meaning::of(fd), Meaning::Orphan)
+}
+
+/// In a forked child, which would use `fd`: lets the parent know.
+pub fn tell_parent(fd: RawFd) {
+    if let Some(handle) = SOCKETS.get(fd) {
+        if handle.socket.get().is_some() {
+            handle.name.tell();
+        }
+        std::mem::forget(handle);
+    }
 }
 
 /// Whether a call about `fd` must look closer: netchan serves it, or the parent of this process did.

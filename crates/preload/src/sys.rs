@@ -83,6 +83,28 @@ pub fn socket() -> io::Result<Own> {
     Own::open(|| unsafe { made(libc::SYS_socket, arguments) })
 }
 
+/// Two connected AF_UNIX sockets of ours that keep messages apart.
+pub fn socket_pair() -> io::Result<(Own, Own)> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    let mut ends: [c_int; 2] = [-1; 2];
+    let to = ends.as_mut_ptr().expose_provenance();
+    let arguments = [integer(libc::AF_UNIX), integer(kind), 0, to, 0, 0];
+    // SAFETY: `ends` has room for two numbers.
+    unsafe { raw::call(libc::SYS_socketpair, arguments) }?;
+    // SAFETY: made just now.
+    let own = |fd| Own::keep(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) });
+    Ok((own(ends[0]), own(ends[1])))
+}
+
+/// send(2) that never waits and raises no signal.
+pub fn send_now(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
+    let flags = integer(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    let from = bytes.as_ptr().expose_provenance();
+    let arguments = [integer(fd), from, bytes.len(), flags, 0, 0];
+    // SAFETY: `bytes` is readable for its length.
+    unsafe { raw::call(libc::SYS_sendto, arguments) }
+}
+
 /// An eventfd of ours, non-blocking and closed on exec.
 pub fn eventfd() -> io::Result<Own> {
     let flags = integer(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);

@@ -35,6 +35,8 @@ pub struct Listener {
     v6_only: bool,
     /// Its socket was shut down: it hears nobody until it listens again.
     shut: bool,
+    /// No process serves it: see [`Shard::refuse_at`].
+    unserved: bool,
     backlog: usize,
     options: TcpOptions,
     /// What its connections begin with, if its socket wants that otherwise than the stack's settings say.
@@ -110,6 +112,7 @@ impl Shard {
             port: binding.address.port(),
             v6_only: binding.v6_only,
             shut: false,
+            unserved: false,
             backlog,
             options,
             own: None,
@@ -154,6 +157,7 @@ impl Shard {
             (listener.v6_only, listener.backlog) = (binding.v6_only, backlog);
             listener.options = options;
             listener.shut = false;
+            listener.unserved = false;
             listener.begin_with(&self.defaults.config);
             self.enter_listener(number, binding);
         }
@@ -419,8 +423,40 @@ impl Shard {
         if !std::mem::replace(&mut listener.shut, true) {
             self.lookup.listeners.remove(listener.place(), number);
         }
-        listener.embryo_count = 0;
         listener.wakers.wake(Readiness(!0), &mut self.woken);
+        self.reset_unaccepted(number, now);
+    }
+
+    /// Another process was to accept here, and cannot: resets what was not accepted, and every SYN until [`serve_at`](Self::serve_at).
+    pub fn refuse_at(&mut self, number: u32, now: Instant) {
+        let Some(listener) = self.listeners.get_mut(number) else {
+            return;
+        };
+        listener.unserved = true;
+        let (ready, embryos) = listener.depths();
+        for _ in 0..ready + embryos {
+            self.count(Counter::DropTcpUnserved);
+        }
+        self.forget_early(number);
+        self.reset_unaccepted(number, now);
+    }
+
+    /// This process accepts here, or is about to.
+    pub fn serve_at(&mut self, number: u32) {
+        if let Some(listener) = self.listeners.get_mut(number) {
+            listener.unserved = false;
+        }
+    }
+
+    pub(super) fn is_unserved(&self, number: u32) -> bool {
+        self.listeners.get(number).is_some_and(|l| l.unserved)
+    }
+
+    fn reset_unaccepted(&mut self, number: u32, now: Instant) {
+        let Some(listener) = self.listeners.get_mut(number) else {
+            return;
+        };
+        listener.embryo_count = 0;
         let ready = listener.ready.drain(..);
         let embryos = listener.embryos.drain(..).map(|embryo| embryo.0);
         for connection in ready.chain(embryos).collect::<Vec<_>>() {

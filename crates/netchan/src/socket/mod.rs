@@ -315,6 +315,14 @@ impl Socket {
         }
     }
 
+    /// A listener that another process was to serve, and cannot: connections that wait are reset, and SYNs answered with RST, until this
+    /// process accepts or waits here. Other sockets do not change.
+    pub fn refuse(&self) {
+        if let Some(Role::Listening(listening)) = self.role() {
+            listening.refuse(self.stack());
+        }
+    }
+
     /// accept(2) without waiting.
     ///
     /// # Errors

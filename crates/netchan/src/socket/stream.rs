@@ -541,6 +541,13 @@ impl Listening {
         }
     }
 
+    /// Refuses everyone until it is asked about again.
+    pub fn refuse(&self, stack: &Stack) {
+        for (shard, &part) in self.parts.iter().enumerate() {
+            stack.with_shard(shard, |shard, now| shard.refuse_at(part, now));
+        }
+    }
+
     /// Listens again.
     pub fn again(&self, stack: &Stack, backlog: usize, fresh: &Fresh) {
         let Some(binding) = fresh.as_bound() else {
@@ -594,9 +601,10 @@ impl Listening {
         for step in 0..count {
             let shard = (first + step) % count;
             let part = self.parts[shard];
-            if let Some((number, key)) =
-                stack.with_shard_fresh(shard, |shard, _| shard.accept(part))
-            {
+            if let Some((number, key)) = stack.with_shard_fresh(shard, |shard, _| {
+                shard.serve_at(part);
+                shard.accept(part)
+            }) {
                 let remote = SocketAddr::new(key.remote, key.remote_port);
                 return Some((Stream::at(shard, number, true), remote));
             }
@@ -607,7 +615,8 @@ impl Listening {
     pub fn readiness(&self, stack: &Stack) -> Readiness {
         let mut ready = Readiness::NONE;
         self.each(stack, |shard, part| {
-            ready = ready | shard.listener_readiness(part)
+            shard.serve_at(part);
+            ready = ready | shard.listener_readiness(part);
         });
         ready
     }
@@ -615,6 +624,7 @@ impl Listening {
     pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) -> bool {
         let mut ready = false;
         self.each(stack, |shard, part| {
+            shard.serve_at(part);
             ready |= shard.listener_register(part, interest, waker);
         });
         ready

@@ -268,6 +268,11 @@ impl Interest {
 }
 
 impl Watch {
+    /// Whether an epoll instance waits for it.
+    pub fn is_watched(&self) -> bool {
+        self.interests.lock().iter().any(|i| i.strong_count() > 0)
+    }
+
     /// After a receive or accept. While something is left to take, only what arrives is worth telling.
     #[inline]
     pub fn taken(&self, socket: &Socket) {

@@ -271,7 +271,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
 ) -> c_int {
     if lifecycle::is_forked() {
         if operation != libc::EPOLL_CTL_DEL && (state::is_orphan(fd) || epoll::is_orphan(epfd)) {
-            return errno::unit(|| Err(lifecycle::orphan()));
+            return errno::unit(|| Err(lifecycle::orphan(fd)));
         }
     } else if !EPOLLS.is_vacant(epfd) {
         return errno::unit(|| {
@@ -349,7 +349,7 @@ unsafe fn epoll_wait_tracked(
 unsafe fn ours(request: Request, timeout: Option<Duration>) -> std::io::Result<Wait> {
     let Some(instance) = epoll::instance(request.epfd) else {
         return if epoll::is_orphan(request.epfd) {
-            Err(lifecycle::orphan())
+            Err(lifecycle::orphan(request.epfd))
         } else {
             Ok(Wait::Kernel)
         };

@@ -224,7 +224,9 @@ impl Shard {
         now: Instant,
     ) {
         let text_len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        if let Some(listener) = self.listener_for(key.local, key.local_port, packet.meta.flow) {
+        let listener = self.listener_for(key.local, key.local_port, packet.meta.flow);
+        let unserved = listener.is_some_and(|number| self.is_unserved(number));
+        if let Some(listener) = listener.filter(|_| !unserved) {
             match tcp::listen(header, text_len) {
                 tcp::Listen::Open => self.open_passive(listener, key, header, packet, iss, now),
                 tcp::Listen::Reset(_) if self.takes_cookies(listener, header, now) => {
@@ -235,7 +237,11 @@ impl Shard {
             }
             return;
         }
-        self.count(Counter::DropTcpNoSocket);
+        self.count(if unserved {
+            Counter::DropTcpUnserved
+        } else {
+            Counter::DropTcpNoSocket
+        });
         if let Some(reset) = tcp::reset_for(header, text_len) {
             self.answer(key, &reset, packet.meta.interface, now);
         }

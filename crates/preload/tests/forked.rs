@@ -1,0 +1,47 @@
+//! Clients of servers that fork, on the kernel's stack: what a child was to serve is refused or reset, not left to wait.
+
+mod common;
+
+use common::{has, in_namespace};
+
+const WANTED: &str = "\
+accept waiting: ECONNRESET
+accept new: refused
+accept parent: b'here'
+poll waiting: ECONNRESET
+poll new: refused
+poll parent: b'here'
+epoll waiting: ECONNRESET
+epoll new: refused
+epoll parent: b'here'
+served: b'here' b'here' b'here' b'here'
+handed: ECONNRESET
+ends: ECONNRESET
+";
+
+fn clients_learn_it(regime: &str) {
+    if !has("python3") {
+        eprintln!("skipped: not installed: python3");
+        return;
+    }
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/py/forking_clients.py");
+    let script = format!("export NETCHAN_REGIME={regime}\ntimeout 140 python3 {program}");
+    let Some(output) = in_namespace(&script) else {
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said, WANTED, "{complained}");
+    let lines = complained.matches("cannot use them").count();
+    assert_eq!(lines, 5, "each child says it once: {complained}");
+}
+
+#[test]
+fn clients_of_children_are_refused_in_app_channel() {
+    clients_learn_it("app-channel");
+}
+
+#[test]
+fn clients_of_children_are_refused_in_percpu() {
+    clients_learn_it("percpu");
+}

@@ -1,0 +1,109 @@
+"""The kernel's clients of forking.py, which it starts; what they learn is printed."""
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+import time
+
+ADDRESS = "10.77.0.2"
+LIMIT_S = 30
+
+
+def start(how):
+    program = os.path.join(os.path.dirname(__file__), "forking.py")
+    environment = dict(os.environ, LD_PRELOAD=os.environ["LIBRARY"])
+    server = subprocess.Popen(
+        [sys.executable, program, how, ADDRESS],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    await_line(server, "ready")
+    return server
+
+
+def await_line(server, wanted):
+    line = server.stdout.readline().strip()
+    assert line == wanted, (line, wanted)
+
+
+def go_on(server):
+    server.stdin.write("\n")
+    server.stdin.flush()
+
+
+def connect():
+    return socket.create_connection((ADDRESS, 7000), LIMIT_S)
+
+
+def learn(stream):
+    """What an open connection hears."""
+    try:
+        return stream.recv(10) or "end"
+    except OSError as error:
+        return errno.errorcode.get(error.errno, repr(error))
+
+
+def attempt():
+    """Connecting, and what comes of it."""
+    try:
+        with connect() as stream:
+            return learn(stream)
+    except OSError as error:
+        return errno.errorcode.get(error.errno, repr(error))
+
+
+def prefork(how):
+    server = start(how)
+    waiting = connect()
+    go_on(server)
+    await_line(server, "used")
+    print(how, "waiting:", learn(waiting))
+    # A shard that learns it a moment later than the first one's resets.
+    new = {attempt() for _ in range(4)}
+    print(how, "new:", "refused" if new <= {"ECONNREFUSED", "ECONNRESET"} else new)
+    go_on(server)
+    await_line(server, "serving")
+    deadline = time.monotonic() + LIMIT_S
+    while (came := attempt()) != b"here" and time.monotonic() < deadline:
+        pass
+    print(how, "parent:", came)
+    await_line(server, "served")
+    server.wait(LIMIT_S)
+
+
+def served():
+    server = start("served")
+    first = connect()
+    go_on(server)
+    heard = [learn(first)]
+    await_line(server, "used")
+    print("served:", *heard, *(attempt() for _ in range(3)))
+    server.wait(LIMIT_S)
+
+
+def handed():
+    server = start("handed")
+    stream = connect()
+    await_line(server, "used")
+    print("handed:", learn(stream))
+    go_on(server)
+    server.wait(LIMIT_S)
+
+
+def ends():
+    server = start("ends")
+    waiting = connect()
+    go_on(server)
+    print("ends:", learn(waiting))
+    server.wait(LIMIT_S)
+
+
+for how in ("accept", "poll", "epoll"):
+    prefork(how)
+served()
+handed()
+ends()
