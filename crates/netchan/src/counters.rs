@@ -142,7 +142,7 @@ counters! {
     DropTcpAoIcmp = "drop_tcp_ao_icmp",
     /// Drop: a segment for no connection and no listener (answered with RST).
     DropTcpNoSocket = "drop_tcp_no_socket",
-    /// Drop: a SYN, or a connection not accepted yet, for a listener that a forked child was to serve, which cannot (answered with RST).
+    /// Drop: a segment, or a connection not accepted yet, for a listener that a forked child was to serve, which cannot (answered with RST).
     DropTcpUnserved = "drop_tcp_listener_unserved",
     /// Drop: a segment or its text that the connection's rules refuse (sequence, ACK, PAWS, duplicate text).
     DropTcpUnacceptable = "drop_tcp_unacceptable",
