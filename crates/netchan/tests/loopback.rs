@@ -4,10 +4,14 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use netchan::{Net, Regime, link::wire};
+use netchan::{
+    Net, Regime,
+    link::wire,
+    socket::{Domain, Kind, Socket},
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const REGIMES: [Regime; 3] = [Regime::Locked, Regime::PerCpu, Regime::AppChannel];
@@ -153,4 +157,53 @@ fn it_may_be_the_only_interface() {
         Some(ErrorKind::NetworkUnreachable)
     );
     assert!(Net::builder().start().is_err());
+}
+
+/// What a socket at `from` is told when it connects to port 9 of `to`, where nobody listens.
+fn refusal(net: &Net, from: &str, to: &str) -> Option<ErrorKind> {
+    let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
+    let domain = if from.is_ipv4() {
+        Domain::V4
+    } else {
+        Domain::V6
+    };
+    let socket = Socket::new(net, domain, Kind::Stream).unwrap();
+    socket.bind(SocketAddr::new(from, 0)).unwrap();
+    let _ = socket.connect(SocketAddr::new(to, 9)); // is under way
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        if let Some(error) = socket.take_error() {
+            return Some(error.kind());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    None
+}
+
+/// An answer finds its way between any two addresses of the host, and 0.0.0.0 is the one that the socket has.
+#[test]
+fn between_any_two_addresses() {
+    let v4 = ["127.0.0.1", "127.9.8.7", "10.0.0.1", "0.0.0.0"];
+    let v6 = ["::1", "fd00::1", "::"];
+    for regime in REGIMES {
+        let (net, _end) = start(regime);
+        for family in [&v4[..], &v6[..]] {
+            for (from, to) in family
+                .iter()
+                .flat_map(|&a| family.iter().map(move |&b| (a, b)))
+            {
+                let told = refusal(&net, from, to);
+                assert_eq!(
+                    told,
+                    Some(ErrorKind::ConnectionRefused),
+                    "{regime:?}: from {from} to {to}"
+                );
+            }
+        }
+        let socket = Socket::new(&net, Domain::V4, Kind::Datagram).unwrap();
+        socket.bind("10.0.0.1:0".parse().unwrap()).unwrap();
+        socket.connect("0.0.0.0:9".parse().unwrap()).unwrap();
+        let peer = socket.peer_address().unwrap();
+        assert_eq!(peer, "10.0.0.1:9".parse().unwrap());
+    }
 }

@@ -116,8 +116,13 @@ impl Socket {
         }
     }
 
-    /// What 0.0.0.0 and :: are as a destination, as everywhere: this host itself.
-    pub(super) fn this_host(&self, unspecified: IpAddr) -> io::Result<IpAddr> {
+    /// What 0.0.0.0 and :: are as a destination, as everywhere: this host itself; as in Linux, of IPv4 at the address that the socket is bound to.
+    pub(super) fn this_host(&self, fresh: &Fresh, unspecified: IpAddr) -> io::Result<IpAddr> {
+        let bound = fresh.source().map(|source| source.ip());
+        let bound = bound.filter(|ip| unspecified.is_ipv4() && ip.is_ipv4());
+        if let Some(ip) = bound.filter(|&ip| self.stack().host.is_local(ip)) {
+            return Ok(ip);
+        }
         let own = self.stack().host.this_host(unspecified);
         own.ok_or_else(|| error(libc::ENETUNREACH))
     }

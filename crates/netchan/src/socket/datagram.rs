@@ -332,7 +332,7 @@ impl Socket {
             self.may_reach(&self.fresh.lock(), remote, libc::ENETUNREACH)?;
         }
         if let Some(remote) = to.as_mut().filter(|to| to.ip().is_unspecified()) {
-            remote.set_ip(self.this_host(remote.ip())?);
+            remote.set_ip(self.this_host(&self.fresh.lock(), remote.ip())?);
         }
         let facts = |shard: &mut Shard, part| {
             let socket = shard.udp(part)?;

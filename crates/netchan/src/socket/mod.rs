@@ -251,10 +251,10 @@ impl Socket {
             return result;
         }
         let mut remote = self.inward(address)?;
-        if remote.ip().is_unspecified() {
-            remote.set_ip(self.this_host(remote.ip())?);
-        }
         let mut fresh = self.fresh.lock();
+        if remote.ip().is_unspecified() {
+            remote.set_ip(self.this_host(&fresh, remote.ip())?);
+        }
         let refusal = if address.is_ipv4() {
             libc::EAFNOSUPPORT
         } else {

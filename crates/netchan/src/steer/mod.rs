@@ -518,6 +518,10 @@ impl Steer {
             Err(Martian::NotOurs) if host.groups.is_member(self.interface, destination) => {
                 Ok(Ok(Destination::Group))
             }
+            // Our own packet has come back by the interface of its source, or of what it answers: the host's other addresses are ours.
+            Err(Martian::NotOurs) if loopback && host.is_local(destination) => {
+                Ok(Ok(Destination::Ours))
+            }
             Err(Martian::NotOurs) if host.forwarding && !loopback => {
                 passes(host, packet, source, destination).map_err(reason)?;
                 Ok(Err(Verdict::Forward))
