@@ -4,6 +4,7 @@ mod errors;
 mod raw;
 mod segments;
 mod strange;
+mod unspecified;
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
