@@ -61,7 +61,7 @@ fn both(
     let linux = common::in_namespace_for(limit_s, &format!("{variables}linux"))?;
     assert!(linux.status.success(), "{linux:?}");
     let ours = format!(
-        "{variables}calm nc0 1\nexport NETCHAN_REGIME={regime} NETCHAN_PATIENCE_MS={patience_ms}\n\
+        "{variables}calm nc0 1\nexport NETCHAN_REGIME={regime} NETCHAN_LOOPBACK=true NETCHAN_PATIENCE_MS={patience_ms}\n\
          LD_PRELOAD=$LIBRARY $SEQUENCES $SEED $FIRST $COUNT netchan - linux.txt > netchan.txt"
     );
     let output = common::in_namespace_for(limit_s, &ours)?;

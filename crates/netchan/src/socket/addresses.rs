@@ -116,11 +116,15 @@ impl Socket {
         }
     }
 
-    /// What 0.0.0.0 and :: are as a destination, as everywhere: this host itself; as in Linux, of IPv4 at the address that the socket is bound to.
+    /// What 0.0.0.0 and :: are as a destination, as everywhere: this host itself; as in Linux, of IPv4 at the address that the socket has.
     pub(super) fn this_host(&self, fresh: &Fresh, unspecified: IpAddr) -> io::Result<IpAddr> {
-        let bound = fresh.source().map(|source| source.ip());
-        let bound = bound.filter(|ip| unspecified.is_ipv4() && ip.is_ipv4());
-        if let Some(ip) = bound.filter(|&ip| self.stack().host.is_local(ip)) {
+        let has = match self.role() {
+            Some(Role::Datagram(datagram)) => Some(datagram.local(self.stack())),
+            _ => fresh.source(),
+        };
+        let has = has.map(|address| address.ip());
+        let has = has.filter(|&ip| ip.is_ipv4() && self.stack().host.is_local(ip));
+        if let Some(ip) = has.filter(|_| unspecified.is_ipv4()) {
             return Ok(ip);
         }
         let own = self.stack().host.this_host(unspecified);
