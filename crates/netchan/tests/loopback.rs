@@ -4,7 +4,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use netchan::{
@@ -170,14 +170,10 @@ fn refusal(net: &Net, from: &str, to: &str) -> Option<ErrorKind> {
     let socket = Socket::new(net, domain, Kind::Stream).unwrap();
     socket.bind(SocketAddr::new(from, 0)).unwrap();
     let _ = socket.connect(SocketAddr::new(to, 9)); // is under way
-    let begin = Instant::now();
-    while begin.elapsed() < PATIENCE {
-        if let Some(error) = socket.take_error() {
-            return Some(error.kind());
-        }
+    (0..PATIENCE.as_millis()).find_map(|_| {
         thread::sleep(Duration::from_millis(1));
-    }
-    None
+        socket.take_error().map(|error| error.kind())
+    })
 }
 
 /// An answer finds its way between any two addresses of the host, and 0.0.0.0 is the one that the socket has.
