@@ -59,6 +59,33 @@ impl Datagram {
         }
     }
 
+    /// From whichever part has something.
+    fn receive(
+        &self,
+        stack: &Stack,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> Result<Received, i32> {
+        let count = self.parts.len();
+        let first = self.next.fetch_add(1, Relaxed); // only spreads the load
+        self.gather(stack, first % count);
+        let mut result = Err(libc::EAGAIN);
+        for step in 0..count {
+            let at = (first + step) % count;
+            let part = self.parts[at];
+            let found = stack.with_shard_fresh(self.begin + at, |shard, now| {
+                shard.udp_receive(part, buffers, flags, now)
+            });
+            match found {
+                Err(libc::EAGAIN) => {}
+                // The end of what comes in: what another part has goes before.
+                Ok(end) if end.from.is_none() => result = Ok(end),
+                found => return found,
+            }
+        }
+        result
+    }
+
     fn first<R: Send>(&self, stack: &Stack, f: impl FnOnce(&mut Shard, u32) -> R + Send) -> R {
         stack.with_shard(self.begin, |shard, _| f(shard, self.parts[0]))
     }
@@ -496,31 +523,12 @@ impl Socket {
         let Some(Role::Datagram(datagram)) = self.role() else {
             return Err(error(libc::EINVAL));
         };
-        let count = datagram.parts.len();
-        // Relaxed: only spreads the load.
-        let first = if count == 1 {
-            0
-        } else {
-            datagram.next.fetch_add(1, Relaxed)
-        };
-        datagram.gather(self.stack(), first % count);
-        let mut result = Err(libc::EAGAIN);
-        for step in 0..count {
-            let at = (first + step) % count;
-            let (shard, part) = (datagram.begin + at, datagram.parts[at]);
-            let found = self.stack().with_shard_fresh(shard, |shard, now| {
+        let result = match datagram.parts.as_slice() {
+            &[part] => (self.stack()).with_shard_fresh(datagram.begin, |shard, now| {
                 shard.udp_receive(part, buffers, flags, now)
-            });
-            match found {
-                Err(libc::EAGAIN) => {}
-                // The end of what comes in: what another part has goes before.
-                Ok(end) if end.from.is_none() => result = Ok(end),
-                found => {
-                    result = found;
-                    break;
-                }
-            }
-        }
+            }),
+            _ => datagram.receive(self.stack(), buffers, flags),
+        };
         let mut received = result.map_err(error)?;
         received.from = received.from.map(|from| self.outward(from));
         if let Some(info) = &mut received.info {
