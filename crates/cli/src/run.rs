@@ -12,7 +12,7 @@ use std::{
 use clap::builder::PossibleValuesParser;
 use netchan::{
     Dispatch, Regime,
-    config::Config,
+    config::{Config, RunConfig},
     environment::{self, HandedOn},
     link::specification::{Kind, Specification},
 };
@@ -24,6 +24,7 @@ use crate::{
 };
 
 mod plan;
+mod sandbox;
 
 /// The preload library's file.
 const LIBRARY: &str = "libnetchan_preload.so";
@@ -74,6 +75,13 @@ pub struct Arguments {
     /// Give up all rights but those of this user, named or by number, once the links are open (no_new_privs goes with it)
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
+    /// Confine the program once the links are open: it writes only to /tmp, /var/tmp, its terminal and --writable, and calls that change the
+    /// machine or look into other processes are refused
+    #[arg(long)]
+    pub sandbox: bool,
+    /// A file or directory that a confined program may write to, with all beneath (may be repeated)
+    #[arg(long, value_name = "PATH")]
+    pub writable: Vec<PathBuf>,
     /// Take everything from this file instead
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -117,7 +125,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         settings.extend(plan.settings());
     }
     let path = elf::check(program).map_err(failed)?;
-    let user = user(arguments)?;
+    let run = run_config(arguments)?;
+    let user = user(arguments, &run)?;
     let links = open(&settings)?;
     let library = library()?;
     let mut command = Command::new(path);
@@ -139,20 +148,41 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(user) = user {
         give_up_rights(&user, &library, &mut command)?;
     }
+    if run.sandbox == Some(true) {
+        sandbox::enter(&run.writable).map_err(|why| failed(format!("--sandbox: {why}")))?;
+    }
     Err(failed(format!("{program}: {}", command.exec())))
 }
 
-/// The user that the program is to run as: the option's, else the configuration's.
-fn user(arguments: &Arguments) -> Result<Option<User>, Failure> {
-    let (wanted, by) = match (&arguments.user, &arguments.config) {
-        (Some(user), _) => (Some(user.clone()), "--user"),
-        (None, Some(file)) => (Config::load(file).map_err(failed)?.run.user, "run.user"),
-        (None, None) => (None, ""),
+/// What the options say of the program's process, else the configuration.
+fn run_config(arguments: &Arguments) -> Result<RunConfig, Failure> {
+    let mut run = match &arguments.config {
+        Some(file) => Config::load(file).map_err(failed)?.run,
+        None => RunConfig::default(),
     };
-    let Some(wanted) = wanted else {
+    if arguments.user.is_some() {
+        run.user.clone_from(&arguments.user);
+    }
+    if arguments.sandbox {
+        run.sandbox = Some(true);
+    }
+    if !arguments.writable.is_empty() && run.sandbox != Some(true) {
+        return Err(usage("--writable is for a confined program: --sandbox"));
+    }
+    run.writable.extend(arguments.writable.iter().cloned());
+    Ok(run)
+}
+
+/// The user that the program is to run as.
+fn user(arguments: &Arguments, run: &RunConfig) -> Result<Option<User>, Failure> {
+    let Some(wanted) = &run.user else {
         return Ok(None);
     };
-    let found = user::find(&wanted);
+    let by = match arguments.user {
+        Some(_) => "--user",
+        None => "run.user",
+    };
+    let found = user::find(wanted);
     found.map_or_else(
         || Err(usage(format!("{by}: there is no user {wanted}"))),
         |user| Ok(Some(user)),

@@ -8,7 +8,12 @@ mod module;
 mod tests;
 pub(crate) mod units;
 
-use std::{fmt, fs, io, net::IpAddr, path::Path, time::Duration};
+use std::{
+    fmt, fs, io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use proto::tcp::SynCookies;
 
@@ -114,6 +119,10 @@ pub struct UdpConfig {
 pub struct RunConfig {
     /// The user, by name or number, that the program runs as once its links are open.
     pub user: Option<String>,
+    /// Whether the program is confined by Landlock and seccomp once its links are open.
+    pub sandbox: Option<bool>,
+    /// What it may write to nevertheless: files, and directories with all beneath.
+    pub writable: Vec<PathBuf>,
 }
 
 impl Config {

@@ -1,6 +1,6 @@
 //! The TOML of a configuration file: its shape for serde, and the checks that a shape cannot express.
 
-use std::{collections::BTreeMap, net::IpAddr, ops::Range, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, ops::Range, path::PathBuf, time::Duration};
 
 use proto::tcp::{
     CongestionControl, EcnMode, FastOpenMode, IcmpWhileConnecting, MtuProbing, SynCookies,
@@ -84,6 +84,9 @@ struct Udp {
 #[serde(deny_unknown_fields)]
 struct Run {
     user: Option<String>,
+    sandbox: Option<bool>,
+    #[serde(default)]
+    writable: Vec<PathBuf>,
 }
 
 /// What is wrong, and which bytes of the text it is about.
@@ -165,6 +168,8 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
         },
         run: RunConfig {
             user: file.run.user,
+            sandbox: file.run.sandbox,
+            writable: file.run.writable,
         },
         ..Config::default()
     };

@@ -61,6 +61,8 @@ peer_memory_max = 65537
 
 [run]
 user = "www-data"
+sandbox = true
+writable = ["/var/lib/program"]
 "#;
 
 #[test]
@@ -68,6 +70,8 @@ fn whole_file() {
     let config = Config::parse(WHOLE, "netchan.toml").unwrap();
     assert_eq!(config.regime, Some(Regime::Locked));
     assert_eq!(config.run.user.as_deref(), Some("www-data"));
+    assert_eq!(config.run.sandbox, Some(true));
+    assert_eq!(config.run.writable, [Path::new("/var/lib/program")]);
     assert_eq!(config.dispatch, Some(Dispatch::Deferred));
     assert_eq!(
         (config.forwarding, config.mss_clamp, config.loopback),
