@@ -83,6 +83,8 @@ pub struct TcpConfig {
     pub mtu_probing: Option<MtuProbing>,
     /// What ICMP errors that may pass do to an attempt to connect (RFC 5461 §4.1): `end` (default), `note`.
     pub icmp_while_connecting: Option<IcmpWhileConnecting>,
+    /// Whether a segment without a timestamp is dropped where they were agreed upon (RFC 7323 §3.2); it passes by default, as in Linux.
+    pub timestamps_required: Option<bool>,
     /// Most a connection's receive buffer may grow to, bytes: 4 KiB to 1 GiB (RFC 7323 §2.3).
     pub receive_buffer_max: Option<usize>,
     /// The same for its send buffer.

@@ -61,6 +61,7 @@ struct Tcp {
     pacing: Option<bool>,
     mtu_probing: Option<Spanned<String>>,
     icmp_while_connecting: Option<Spanned<String>>,
+    timestamps_required: Option<bool>,
     receive_buffer_max: Option<Spanned<Value>>,
     send_buffer_max: Option<Spanned<Value>>,
     memory_max: Option<Spanned<Value>>,
@@ -312,6 +313,7 @@ fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
         icmp_while_connecting: (file.icmp_while_connecting.as_ref())
             .map(icmp_while_connecting)
             .transpose()?,
+        timestamps_required: file.timestamps_required,
         receive_buffer_max: size(file.receive_buffer_max.as_ref(), &buffer)?,
         send_buffer_max: size(file.send_buffer_max.as_ref(), &buffer)?,
         memory_max: memory(file.memory_max.as_ref())?,

@@ -44,6 +44,7 @@ ecn = "accurate"
 pacing = true
 mtu_probing = "always"
 icmp_while_connecting = "note"
+timestamps_required = true
 receive_buffer_max = "16 MiB"
 send_buffer_max = 4194304
 memory_max = "1 GiB"
@@ -102,6 +103,7 @@ fn whole_file() {
             pacing: Some(true),
             mtu_probing: Some(MtuProbing::Always),
             icmp_while_connecting: Some(IcmpWhileConnecting::Note),
+            timestamps_required: Some(true),
             receive_buffer_max: Some(16 << 20),
             send_buffer_max: Some(4 << 20),
             memory_max: Some(1 << 30),

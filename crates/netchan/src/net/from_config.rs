@@ -63,6 +63,9 @@ impl Builder {
         if let Some(mode) = config.tcp.icmp_while_connecting {
             builder.tcp.icmp_while_connecting = mode;
         }
+        if let Some(required) = config.tcp.timestamps_required {
+            builder.tcp.timestamps_required = required;
+        }
         if config.tcp.user_timeout_option == Some(true) {
             builder.tcp.user_timeout_option = tcp::UserTimeoutOption::Negotiable;
         }

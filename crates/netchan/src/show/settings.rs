@@ -103,6 +103,7 @@ fn tcp_settings(stack: &Stack) -> Vec<Value> {
             "tcp.icmp_while_connecting",
             json!(tcp.icmp_while_connecting.name()),
         ),
+        ("tcp.timestamps_required", json!(tcp.timestamps_required)),
         ("tcp.user_timeout_option", json!(tells_timeout)),
         ("tcp.syn_cookies", json!(tcp.syn_cookies.name())),
         ("tcp.fast_open", json!(tcp.fast_open.name())),

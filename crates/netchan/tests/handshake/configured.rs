@@ -12,7 +12,7 @@ use netchan::{
 };
 use proto::wire::{
     ipv4::Protocol,
-    tcp::{FastOpen, Flags, Header, Options},
+    tcp::{FastOpen, Flags, Header, Options, Timestamps},
 };
 
 use crate::{
@@ -28,7 +28,7 @@ type Case = (
     &'static str,
 );
 
-const TCP: [Case; 18] = [
+const TCP: [Case; 19] = [
     ("congestion = \"bbr\"", congestion, "cubic", "bbr"),
     ("ecn = \"off\"", agrees_to_ecn, "true", "false"),
     ("ecn = \"classic\"", asks_for_ecn, "false", "true"),
@@ -40,6 +40,7 @@ const TCP: [Case; 18] = [
         "true",
         "false",
     ),
+    ("timestamps_required = true", takes_bare, "true", "false"),
     ("mtu_probing = \"always\"", segment, "1460", "1024"),
     ("receive_buffer_max = \"8 KiB\"", window_scale, "7", "0"),
     ("send_buffer_max = \"8 KiB\"", taken, "262144", "8192"),
@@ -282,6 +283,26 @@ fn given_up(raw: &mut Raw) -> String {
     let (socket, syn) = connecting(raw);
     icmp(raw, (3, 1), &syn);
     socket.take_error().is_some().to_string()
+}
+
+/// Whether text comes in whose segment lacks the timestamp that was agreed upon.
+fn takes_bare(raw: &mut Raw) -> String {
+    let listener = listener(raw);
+    let mut with = syn(Flags::NONE);
+    with.options.timestamps = Some(Timestamps { value: 1, echo: 0 });
+    let echoed = answer(raw, &with);
+    let theirs = echoed.options.timestamps.expect("agreed upon").value;
+    let mut ack = header(1000, Flags::ACK, 101, (echoed.seq + 1).0);
+    ack.window = 60_000;
+    ack.options.timestamps = Some(Timestamps {
+        value: 2,
+        echo: theirs,
+    });
+    assert!(raw.ask(PEER, &ack, b"").is_empty());
+    let socket = listener.accept().unwrap().0;
+    ack.options.timestamps = None;
+    raw.ask(PEER, &ack, b"bare");
+    (socket.available() == 4).to_string()
 }
 
 fn small_segments(raw: &mut Raw) -> String {

@@ -176,6 +176,9 @@ pub struct Config {
     pub window_scale: bool,
     /// Offer timestamps (RFC 7323 §3).
     pub timestamps: bool,
+    /// Drop a segment without a timestamp where they were agreed upon (RFC 7323 §3.2, SHOULD). Off, it passes, as in Linux: there are
+    /// hosts and boxes on the way that leave them out of some segments.
+    pub timestamps_required: bool,
     /// Offer selective acknowledgment (RFC 2018).
     pub sack: bool,
     /// With SACK: find losses by time and probe silent tails (RACK-TLP, RFC 8985). Off, what arrived above a gap is counted (RFC 6675) and
@@ -246,6 +249,7 @@ impl Default for Config {
             max_gaps: 256,
             window_scale: true,
             timestamps: true,
+            timestamps_required: false,
             sack: true,
             rack: true,
             nagle: true,

@@ -165,6 +165,8 @@ pub struct Connection {
     pub(super) quick_ack: bool,
     pub(super) talk: Talk,
     pub(super) timestamps: bool,
+    /// A segment without one is dropped, once they were agreed upon.
+    pub(super) timestamps_required: bool,
     pub(super) sack: bool,
     /// Window scaling: offered, then agreed upon.
     pub(super) scaling: bool,
@@ -303,6 +305,7 @@ impl Connection {
             quick_ack: config.quick_ack,
             talk: Talk::default(),
             timestamps: config.timestamps,
+            timestamps_required: config.timestamps_required,
             sack: config.sack,
             scaling: config.window_scale,
             keepalive: config.keepalive.is_some(),

@@ -95,15 +95,18 @@ impl Connection {
         self.congestion.mss_changed(u32::from(self.snd.mss));
     }
 
-    /// PAWS (RFC 7323 §5.3 R1) and the rule that timestamps, once agreed upon, are in every
-    /// segment (§3.2). A RST is judged by its sequence number alone.
+    /// PAWS (RFC 7323 §5.3 R1), and the rule that timestamps, once agreed upon, are in every segment (§3.2), where it is insisted
+    /// upon ([`super::Config::timestamps_required`]). A RST is judged by its sequence number alone.
     #[inline]
     pub(super) fn check_timestamp(&self, header: &Header, now: Instant) -> Result<(), Drop> {
         if !self.timestamps || header.flags.contains(Flags::RST) {
             return Ok(());
         }
         let Some(ts) = header.options.timestamps else {
-            return Err(Drop::TimestampMissing);
+            return match self.timestamps_required {
+                true => Err(Drop::TimestampMissing),
+                false => Ok(()),
+            };
         };
         let older = ts.value.wrapping_sub(self.ts_recent).cast_signed() < 0;
         if older && now.coarse().wrapping_sub(self.ts_recent_at) <= TS_RECENT_LIFE {

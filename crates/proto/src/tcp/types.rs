@@ -139,7 +139,7 @@ pub enum Drop {
     Duplicate,
     /// Older than the last timestamp (RFC 7323 §5.3); of a SYN-ACK: an echo of what no SYN of ours said.
     Paws,
-    /// No timestamp although they were agreed upon (RFC 7323 §3.2).
+    /// No timestamp although they were agreed upon and are insisted upon (RFC 7323 §3.2).
     TimestampMissing,
     /// A RST that is not exactly at RCV.NXT (RFC 5961 §3).
     Reset,
