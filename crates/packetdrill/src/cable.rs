@@ -22,8 +22,6 @@ use proto::{
     },
 };
 
-use crate::train;
-
 /// Our end.
 const OURS: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 /// Every neighbour's.
@@ -53,18 +51,21 @@ struct Under {
 pub struct Cable(Arc<Mutex<Under>>);
 
 impl Cable {
-    /// The stack's end, for IP packets of at most `mtu` bytes, and up to `longest` from the script; `trains` as in [`train`].
+    /// The stack's end, for IP packets of at most `mtu` bytes, and up to `longest` from the script; with `trains` the script also gets several
+    /// segments in one packet, as from a host whose network card cuts them.
     pub fn link(&self, mtu: usize, longest: usize, trains: bool) -> Box<dyn Link> {
         Box::new(End {
             under: self.0.clone(),
-            trains: trains.then(train::Yard::default),
             properties: Properties {
                 name: "script".to_owned(),
                 kind: "script",
                 mac: OURS,
                 mtu,
                 frame_max: longest.max(mtu) + FRAME_OVERHEAD,
-                segmentation: Segmentation::None,
+                segmentation: match trains {
+                    true => Segmentation::Carried,
+                    false => Segmentation::None,
+                },
             },
             counts: Statistics::default(),
         })
@@ -182,7 +183,6 @@ pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
 /// The stack's end.
 struct End {
     under: Arc<Mutex<Under>>,
-    trains: Option<train::Yard>,
     properties: Properties,
     counts: Statistics,
 }
@@ -264,16 +264,10 @@ impl Link for End {
         frames: &mut VecDeque<Packet>,
     ) -> Result<usize, LinkError> {
         let count = frames.len();
-        let old = lock(&self.under).outbound.len();
         for packet in frames.drain(..) {
             self.counts.tx_packets += 1;
             self.counts.tx_bytes += packet.len() as u64;
             self.sent(now, packet.bytes());
-        }
-        if let Some(yard) = &mut self.trains {
-            let mut under = lock(&self.under);
-            let fresh = under.outbound.iter_mut().skip(old);
-            train::mark(yard, fresh.map(|sent| sent.bytes.as_mut_slice()));
         }
         Ok(count)
     }

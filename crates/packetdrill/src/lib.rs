@@ -23,6 +23,5 @@ pub mod cable;
 pub mod script;
 pub mod settings;
 pub mod table;
-pub mod train;
 pub mod turns;
 pub mod world;

@@ -26,7 +26,7 @@ pub struct Settings {
     pub seed: u64,
     /// Our IPv4 address, where it is not the one that packetdrill uses by default.
     pub local_v4: Option<std::net::Ipv4Addr>,
-    /// Segments that leave together look as they do where a network card cuts them: see [`crate::train`].
+    /// The cable takes several segments in one packet, as a link does behind which a network card cuts them.
     pub trains: bool,
     /// What was known of peers is to be forgotten: `tcp_metrics=flush`.
     pub forget_peers: bool,
@@ -156,6 +156,9 @@ impl Settings {
             "tcp_wmem" => {
                 let most = usize::try_from(*numbers.get(2)?).ok()?;
                 self.send_buffer = most.clamp(4096, 1 << 30);
+            }
+            "tcp_min_tso_segs" => {
+                self.tcp.burst_segments_min = u16::try_from(first).unwrap_or(u16::MAX);
             }
             "initcwnd" => self.tcp.initial_cwnd = count.clamp(1, 1 << 16),
             "mtu" => self.mtu = usize::try_from(first).ok()?.clamp(68, 65_535),

@@ -222,8 +222,10 @@ pub struct Config {
     /// New text leaves at the rate of the window, not at once, whatever the congestion control; BBR always does so.
     pub pacing: bool,
     /// Most bytes of text that one [`super::Transmit`] holds where the link, or whoever emits, cuts it into segments. One segment
-    /// at least, whatever this says.
+    /// at least, whatever this says; less while windows are small or the path is slow.
     pub burst: u32,
+    /// Segments that leave together if there is text for them, however slow the path (Linux's `tcp_min_tso_segs`).
+    pub burst_segments_min: u16,
     /// Whether the peer is told of `retry_timeout`, and what it says is heard (RFC 5482).
     pub user_timeout_option: UserTimeoutOption,
     /// When listeners answer SYNs with cookies (RFC 4987 §3.6).
@@ -272,6 +274,7 @@ impl Default for Config {
             ecn: EcnMode::default(),
             pacing: false,
             burst: 0,
+            burst_segments_min: 2,
             user_timeout_option: UserTimeoutOption::default(),
             syn_cookies: SynCookies::default(),
             fast_open: FastOpenMode::default(),

@@ -21,6 +21,7 @@ mod accecn;
 mod ack;
 mod acknowledge;
 mod ao;
+mod burst;
 mod busy;
 mod close;
 mod config;

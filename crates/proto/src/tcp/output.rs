@@ -81,17 +81,6 @@ impl Connection {
         Some(self.send::<true>(stretch, now))
     }
 
-    /// Bytes of text that may leave together, in whole segments of `full` bytes: one, or as many as [`super::Config::burst`] and the
-    /// `room` in both windows allow.
-    #[inline(always)]
-    fn segments_that_may_go(&self, text: u32, room: u32, full: u32) -> u32 {
-        if text <= full || self.settings.burst < 2 * full {
-            return full;
-        }
-        let most = self.settings.burst.min(room).min(text);
-        (most - most % full).max(full)
-    }
-
     #[inline(never)]
     pub(super) fn next_segment(&mut self, now: Instant) -> Option<Transmit> {
         if self
@@ -467,6 +456,16 @@ impl Connection {
         if stretch.len > 0 && stretch.start + stretch.len == self.snd.end {
             flags = flags | Flags::PSH; // RFC 9293 MUST-61
         }
+        // The header, with its SACK blocks, is repeated in every segment of a burst (and may forget a block: before it is written).
+        let segment = u16::try_from(self.full::<PLAIN>()).unwrap_or(self.snd.mss);
+        let segment = match PLAIN {
+            true => segment,
+            false => self.path.segment(stretch.start, segment),
+        };
+        if stretch.len > u32::from(segment) {
+            // As in Linux: a receiver that merges a burst's segments need not wait for more.
+            flags = flags | Flags::PSH;
+        }
         if !PLAIN && self.up_to_record(stretch.start, stretch.len).1 {
             flags = flags | Flags::PSH;
         }
@@ -475,17 +474,11 @@ impl Connection {
         }
         self.counters.data_segments = self.counters.data_segments.wrapping_add(1);
         let offset = (stretch.start - self.snd.una).max(0).unsigned_abs();
-        // The header, with its SACK blocks, is repeated in every segment of a burst (and may forget a block: before it is written).
-        let segment = u16::try_from(self.full::<PLAIN>()).unwrap_or(self.snd.mss);
         Transmit {
             header: self.header::<PLAIN>(stretch.start, flags, now),
             offset,
             len: stretch.len,
-            segment: if PLAIN {
-                segment
-            } else {
-                self.path.segment(stretch.start, segment)
-            },
+            segment,
             ecn: Ecn::NotEct,
         }
     }

@@ -107,6 +107,8 @@ pub(super) struct Periods {
     pub challenge_acks: u8,
     /// Segments.
     pub initial_cwnd: u16,
+    /// The same.
+    pub burst_segments_min: u16,
 }
 
 impl Periods {
@@ -120,6 +122,7 @@ impl Periods {
             keepalive_probes: keepalive.probes.max(1),
             challenge_acks: config.challenge_acks,
             initial_cwnd: u16::try_from(config.initial_cwnd).unwrap_or(u16::MAX),
+            burst_segments_min: config.burst_segments_min,
         }
     }
 }
@@ -133,6 +136,7 @@ impl Usual for Periods {
         keepalive_probes: 9,
         challenge_acks: 10,
         initial_cwnd: 10,
+        burst_segments_min: 2,
     };
 }
 

@@ -120,17 +120,35 @@ impl Congestion {
 
     /// For algorithms without a pace of their own: twice the window a round trip in slow start, 1.2 times afterwards, so that the
     /// window, not the pace, is the limit.
+    fn rate_of_window(&self, srtt_us: u32) -> u64 {
+        let percent = if self.window.in_slow_start() {
+            200
+        } else {
+            120
+        };
+        let per_round = u64::from(self.window.cwnd) * percent / 100;
+        (per_round * 1_000_000)
+            .checked_div(srtt_us.into())
+            .unwrap_or(0)
+    }
+
+    /// Bytes per second at which text leaves, or would with pacing.
+    pub fn rate(&self, srtt_us: u32) -> u64 {
+        match self.window.pacing_rate {
+            0 => self.rate_of_window(srtt_us),
+            rate => rate,
+        }
+    }
+
+    /// The pace, where there is one.
     fn set_pace(&mut self, srtt_us: u32) {
-        let window = &mut self.window;
         if !self.control.owns_window() {
-            let percent = if window.in_slow_start() { 200 } else { 120 };
-            let per_round = u64::from(window.cwnd) * percent / 100;
-            window.pacing_rate = match u64::from(srtt_us) {
-                0 => 0,
-                _ if !window.is_paced => 0,
-                srtt => per_round * 1_000_000 / srtt,
+            self.window.pacing_rate = match self.window.is_paced {
+                true => self.rate_of_window(srtt_us),
+                false => 0,
             };
         }
+        let window = &mut self.window;
         if self.pacing_rate_max > 0 {
             window.pacing_rate = match window.pacing_rate {
                 0 => self.pacing_rate_max,

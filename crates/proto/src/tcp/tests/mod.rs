@@ -2,6 +2,7 @@
 
 mod ambiguous;
 mod arrival;
+mod burst;
 mod close;
 mod cut;
 mod ecn;
