@@ -29,15 +29,15 @@ fn number(name: &str) -> Option<usize> {
 }
 
 /// The far end in a namespace of its own, behind a veth. Acknowledgments at once, no limit for ICMP: an answer must not depend on the time.
-const ON_LINUX: &str = "calm() { sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_msgs_per_sec=1000000 net.ipv4.icmp_msgs_burst=100000 net.ipv6.icmp.ratelimit=0; \
-     ip route replace 10.77.0.0/24 dev $1 proto kernel scope link src 10.77.0.$2 quickack 1; ip -6 route replace fd77::/64 dev $1 proto kernel metric 256 quickack 1; }\n\
-     linux() {\nip link del nc0\nunshare -n sleep 3600 > slept & far=$!\nhere=$(readlink /proc/self/ns/net)\n\
+const ON_LINUX: &str = "CALM='calm() { sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv4.icmp_msgs_per_sec=1000000 net.ipv4.icmp_msgs_burst=100000 net.ipv6.icmp.ratelimit=0; \
+     ip route replace 10.77.0.0/24 dev $1 proto kernel scope link src 10.77.0.$2 quickack 1; ip -6 route replace fd77::/64 dev $1 proto kernel metric 256 quickack 1; }'\n\
+     eval \"$CALM\"\nlinux() {\nip link del nc0\nunshare -n sleep 3600 > slept & far=$!\nhere=$(readlink /proc/self/ns/net)\n\
      until [ \"$(readlink /proc/$far/ns/net)\" != \"$here\" ]; do sleep 0.01; done\n\
      ip link add nc0 type veth peer name far\nip link set far netns $far\n\
      ip addr add 10.77.0.2/24 dev nc0; ip addr add fd77::2/64 dev nc0 nodad; ip link set nc0 up\n\
      on_far() { nsenter -t $far -n \"$@\"; }\n\
      on_far ip link set lo up; on_far ip addr add 10.77.0.1/24 dev far; on_far ip addr add fd77::1/64 dev far nodad; on_far ip link set far up\n\
-     calm nc0 2; on_far sh -c \"$(type calm | tail -n +2); calm far 1\"\n\
+     calm nc0 2; on_far sh -ec \"$CALM; calm far 1\" || return 1\n\
      ip route replace local 10.77.0.2 dev nc0 table local proto kernel scope host src 10.77.0.2 quickack 1\n\
      ip -6 route replace local fd77::2 dev nc0 table local proto kernel metric 0 quickack 1\n\
      $SEQUENCES $SEED $FIRST $COUNT kernel /proc/$far/ns/net > linux.txt; R=$?\nkill $far; return $R; }\n";
