@@ -75,6 +75,8 @@ pub struct LinkConfig {
 pub struct TcpConfig {
     /// How the congestion window moves.
     pub congestion: Option<CongestionControl>,
+    /// Segments that one acknowledgment may add in slow start without pacing (RFC 9406 §4.2 has 8); 0 (default): all, as in Linux.
+    pub slow_start_limit: Option<u8>,
     /// Explicit congestion notification: `off`, `passive`, `classic`, `accurate`.
     pub ecn: Option<EcnMode>,
     /// Text leaves at the rate of the window, whatever the congestion control.

@@ -57,6 +57,7 @@ struct Link {
 #[serde(deny_unknown_fields)]
 struct Tcp {
     congestion: Option<Spanned<String>>,
+    slow_start_limit: Option<u8>,
     ecn: Option<Spanned<String>>,
     pacing: Option<bool>,
     mtu_probing: Option<Spanned<String>>,
@@ -307,6 +308,7 @@ fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
     let buffer = (4 << 10)..=(1 << 30);
     Ok(TcpConfig {
         congestion: file.congestion.as_ref().map(congestion).transpose()?,
+        slow_start_limit: file.slow_start_limit,
         ecn: file.ecn.as_ref().map(ecn).transpose()?,
         pacing: file.pacing,
         mtu_probing: file.mtu_probing.as_ref().map(probing).transpose()?,

@@ -40,6 +40,7 @@ loss = "1%"
 
 [tcp]
 congestion = "newreno"
+slow_start_limit = 8
 ecn = "accurate"
 pacing = true
 mtu_probing = "always"
@@ -99,6 +100,7 @@ fn whole_file() {
         config.tcp,
         TcpConfig {
             congestion: Some(CongestionControl::NewReno),
+            slow_start_limit: Some(8),
             ecn: Some(EcnMode::Accurate),
             pacing: Some(true),
             mtu_probing: Some(MtuProbing::Always),

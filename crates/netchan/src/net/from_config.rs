@@ -45,6 +45,9 @@ impl Builder {
         if let Some(congestion) = config.tcp.congestion {
             builder.tcp.congestion = congestion;
         }
+        if let Some(limit) = config.tcp.slow_start_limit {
+            builder.tcp.slow_start_limit = limit;
+        }
         if let Some(ecn) = config.tcp.ecn {
             builder.tcp.ecn = ecn;
         }

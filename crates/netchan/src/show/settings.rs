@@ -95,6 +95,7 @@ fn tcp_settings(stack: &Stack) -> Vec<Value> {
         ("tcp.send_buffer_bytes", json!(host.send_buffer)),
         ("tcp.send_buffer_max_bytes", json!(host.send_buffer_max)),
         ("tcp.congestion", json!(tcp.congestion.name())),
+        ("tcp.slow_start_limit", json!(tcp.slow_start_limit)),
         ("tcp.ecn", json!(tcp.ecn.name())),
         ("tcp.pacing", json!(tcp.pacing)),
         ("tcp.nagle", json!(tcp.nagle)),

@@ -28,8 +28,9 @@ type Case = (
     &'static str,
 );
 
-const TCP: [Case; 19] = [
+const TCP: [Case; 20] = [
     ("congestion = \"bbr\"", congestion, "cubic", "bbr"),
+    ("slow_start_limit = 2", grown, "20", "12"),
     ("ecn = \"off\"", agrees_to_ecn, "true", "false"),
     ("ecn = \"classic\"", asks_for_ecn, "false", "true"),
     ("ecn = \"accurate\"", asks_for_ecn, "false", "true"),
@@ -199,6 +200,19 @@ fn of(count: usize, most: usize, what: &str) -> String {
 fn congestion(raw: &mut Raw) -> String {
     let info = open(raw).0.tcp_info().unwrap();
     info.sending.congestion.name().into()
+}
+
+/// Segments of the window, once all of the first ten are acknowledged at once.
+fn grown(raw: &mut Raw) -> String {
+    let (socket, mut ack) = open(raw);
+    assert_eq!(send(&socket, &[1; 29_200]), 29_200);
+    let heard = raw.turn();
+    let last = &heard.last().unwrap().header;
+    assert_eq!(heard.len(), 10);
+    ack.ack = last.seq + 1460;
+    raw.ask(PEER, &ack, b"");
+    let info = socket.tcp_info().unwrap();
+    (info.cwnd_bytes / 1460).to_string()
 }
 
 fn agrees_to_ecn(raw: &mut Raw) -> String {

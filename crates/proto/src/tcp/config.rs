@@ -217,6 +217,9 @@ pub struct Config {
     pub initial_cwnd: u32,
     /// How the congestion window moves.
     pub congestion: CongestionControl,
+    /// Segments that one acknowledgment may add in slow start where text does not leave paced (RFC 9406 §4.2 has 8, RFC 3465 §2.3 2);
+    /// 0: all that it acknowledges, as in Linux: receivers with receive offload acknowledge many at once.
+    pub slow_start_limit: u8,
     /// Explicit congestion notification.
     pub ecn: EcnMode,
     /// New text leaves at the rate of the window, not at once, whatever the congestion control; BBR always does so.
@@ -271,6 +274,7 @@ impl Default for Config {
             fin_wait_2: Duration::from_secs(60),
             initial_cwnd: 10,
             congestion: CongestionControl::default(),
+            slow_start_limit: 0,
             ecn: EcnMode::default(),
             pacing: false,
             burst: 0,

@@ -339,7 +339,7 @@ impl Connection {
             ecn: EcnState::new(config.ecn),
             path: PathMtu::new(SeqNum(0)),
             rtt: RttEstimator::new(config),
-            congestion: Congestion::new(config.congestion, config.pacing),
+            congestion: Congestion::new(config.congestion, config.pacing, config.slow_start_limit),
             recovery: Recovery::new(SeqNum(0)),
             sent: Sent::new(SeqNum(0)),
             rate: Rate::default(),

@@ -19,6 +19,8 @@ pub(in super::super) struct Window {
     pub pacing_rate: u64,
     /// Paced even if the algorithm does not ask for it.
     pub is_paced: bool,
+    /// Segments that one acknowledgment may add in slow start, if what it allows does not leave paced; 0: any number.
+    pub slow_start_limit: u8,
 }
 
 impl Window {

@@ -19,8 +19,6 @@ const SAMPLES: u8 = 8;
 const CSS_DIVISOR: u32 = 4;
 /// Rounds of it before the window counts as found.
 const CSS_ROUNDS: u8 = 5;
-/// L: segments that one acknowledgment may add, if they do not leave paced.
-const LIMIT: u32 = 8;
 /// Nothing measured.
 const NONE: u32 = u32::MAX;
 
@@ -73,7 +71,7 @@ impl HyStart {
     /// congestion avoidance.
     #[inline(always)]
     pub fn on_ack(&mut self, window: &mut Window, ack: &Ack) -> u32 {
-        let limit = reno::slow_start_limit(window, ack.phase, LIMIT);
+        let limit = reno::slow_start_limit(window, ack.phase);
         if self.mode == Mode::Conservative {
             let counted = ack.acked.min(window.mss.saturating_mul(limit));
             return reno::slow_start(window, counted / CSS_DIVISOR, limit);

@@ -40,7 +40,7 @@ pub(super) fn initial_window(segments: u32, mss: u32) -> u32 {
 }
 
 impl Congestion {
-    pub fn new(control: CongestionControl, is_paced: bool) -> Self {
+    pub fn new(control: CongestionControl, is_paced: bool, slow_start_limit: u8) -> Self {
         Self {
             window: Window {
                 cwnd: 0,
@@ -48,6 +48,7 @@ impl Congestion {
                 mss: 1,
                 pacing_rate: 0,
                 is_paced,
+                slow_start_limit,
             },
             control: Control::new(control),
             pacing_rate_max: 0,

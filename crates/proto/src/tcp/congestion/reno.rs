@@ -9,11 +9,6 @@ use crate::time::Instant;
 /// The largest window kept: the sequence space allows no more in flight (RFC 7323 §2.3).
 pub(super) const CWND_MAX: u32 = 1 << 30;
 
-/// Segments that one acknowledgment may add in slow start, if what it allows does not leave paced. RFC 3465 §2.3 has 2, for receivers
-/// that acknowledge every second segment; ours, and those behind receive offload, acknowledge a burst at once. What is counted are
-/// bytes, so splitting acknowledgments gains nothing (`negative 64`).
-const SLOW_START_LIMIT: u32 = 16;
-
 /// What one connection's NewReno knows.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(test, derive(PartialEq))]
@@ -50,13 +45,15 @@ pub(super) fn slow_start(window: &mut Window, bytes: u32, limit: u32) -> u32 {
     counted.saturating_sub(room)
 }
 
-/// Segments that this acknowledgment may add in slow start, of `usual` ones. RFC 3465 §2.3: one while a timeout is repaired, when
-/// much of what is acknowledged arrived long ago; RFC 9406 §4.2: any number where pacing spreads them.
-pub(super) fn slow_start_limit(window: &Window, phase: Phase, usual: u32) -> u32 {
+/// Segments that this acknowledgment may add in slow start. RFC 3465 §2.3: one while a timeout is repaired, when much of what is
+/// acknowledged arrived long ago; RFC 9406 §4.2: any number where pacing spreads them. Else, as in Linux, any number, too, unless there is
+/// a limit: receivers behind receive offload acknowledge a burst at once. What is counted are bytes, so splitting acknowledgments gains
+/// nothing (`negative 64`).
+pub(super) fn slow_start_limit(window: &Window, phase: Phase) -> u32 {
     match phase {
         Phase::Loss => 1,
-        _ if window.pacing_rate > 0 => u32::MAX,
-        _ => usual,
+        _ if window.pacing_rate > 0 || window.slow_start_limit == 0 => u32::MAX,
+        _ => window.slow_start_limit.into(),
     }
 }
 
@@ -93,7 +90,7 @@ impl Algorithm for NewReno {
         }
         let mut bytes = ack.acked;
         if window.in_slow_start() {
-            let limit = slow_start_limit(window, ack.phase, SLOW_START_LIMIT);
+            let limit = slow_start_limit(window, ack.phase);
             bytes = slow_start(window, bytes, limit);
         }
         if bytes > 0 {

@@ -59,6 +59,7 @@ mod tests {
             mss: 1000,
             pacing_rate: 0,
             is_paced: false,
+            slow_start_limit: 0,
         }
     }
 

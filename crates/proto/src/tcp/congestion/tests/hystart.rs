@@ -72,11 +72,12 @@ fn is_not_led_astray_by_little() {
     }
 }
 
-/// RFC 9406 §4.2: L is eight segments, and without a limit where they leave paced.
+/// RFC 9406 §4.2: L, where there is a limit, and without one where they leave paced. There is none by default, as in Linux.
 #[test]
 fn limits_bursts_that_are_not_paced() {
-    for (rate, grown) in [(0, 8), (1, 40)] {
+    for (limit, rate, grown) in [(0, 0, 40), (8, 0, 8), (16, 0, 16), (8, 1, 40)] {
         let (mut hystart, mut window) = (HyStart::new(), beginning());
+        window.slow_start_limit = limit;
         window.pacing_rate = rate;
         hystart.on_ack(&mut window, &ack(0, 40 * MSS, 1_000));
         assert_eq!(window.cwnd, (10 + grown) * MSS);

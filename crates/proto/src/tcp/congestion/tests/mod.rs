@@ -22,6 +22,7 @@ fn avoiding(segments: u32) -> Window {
         mss: MSS,
         pacing_rate: 0,
         is_paced: false,
+        slow_start_limit: 0,
     }
 }
 
@@ -33,6 +34,7 @@ fn beginning() -> Window {
         mss: MSS,
         pacing_rate: 0,
         is_paced: false,
+        slow_start_limit: 0,
     }
 }
 

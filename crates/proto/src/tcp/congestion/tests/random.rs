@@ -106,6 +106,7 @@ fn nothing_is_too_strange() {
                 mss,
                 pacing_rate: 0,
                 is_paced: false,
+                slow_start_limit: 0,
             };
             control.on_open(&mut window, random.number(), Instant::ZERO);
             let mut now = Instant::ZERO;

@@ -35,6 +35,17 @@ fn does_not_overshoot_the_threshold() {
     assert_eq!(window.cwnd, 23 * MSS, "six and sixteen are a window");
 }
 
+/// RFC 3465 §2.3: an acknowledgment of many segments adds them all, unless there is a limit or the threshold.
+#[test]
+fn slow_start_may_be_limited() {
+    for (limit, cwnd) in [(0, 50), (2, 12), (16, 26)] {
+        let (mut reno, mut window) = (NewReno::default(), beginning());
+        window.slow_start_limit = limit;
+        reno.on_ack(&mut window, &ack(1, 40 * MSS, 100));
+        assert_eq!(window.cwnd, cwnd * MSS, "{limit}");
+    }
+}
+
 /// RFC 3465 §2.3: no more than one segment for each acknowledgment while a timeout is repaired.
 #[test]
 fn slow_start_after_a_timeout_is_by_one_segment() {
