@@ -19,6 +19,7 @@ mod path;
 mod pruning;
 mod quick;
 mod random;
+mod recorded;
 mod rows;
 mod scoreboard;
 mod sent;
