@@ -22,6 +22,7 @@ struct Binding {
     v6_only: bool,
     reuse_address: bool,
     reuse_port: bool,
+    device: Option<u8>,
     listening: bool,
 }
 
@@ -38,6 +39,8 @@ pub struct BindRequest {
     pub reuse_address: bool,
     /// SO_REUSEPORT.
     pub reuse_port: bool,
+    /// SO_BINDTODEVICE.
+    pub device: Option<u8>,
 }
 
 impl BindRequest {
@@ -103,6 +106,7 @@ impl Directory {
             v6_only: request.v6_only,
             reuse_address: request.reuse_address,
             reuse_port: request.reuse_port,
+            device: request.device,
             listening: false,
         });
         if request.kind == Kind::Stream {
@@ -139,6 +143,14 @@ impl Directory {
             binding.listening = true;
         }
         Ok(())
+    }
+
+    /// A bound socket hears one link only from now on, or all. As in Linux nobody is asked whether that stands against others.
+    pub fn set_device(&self, id: u64, device: Option<u8>) {
+        let mut guard = self.bindings.lock();
+        if let Some(binding) = guard.0.iter_mut().find(|b| b.id == id) {
+            binding.device = device;
+        }
     }
 
     /// Releases what `bind` gave.
@@ -184,6 +196,7 @@ fn conflicts(there: &Binding, request: &BindRequest) -> bool {
         v6_only: request.v6_only,
         reuse_address: request.reuse_address,
         reuse_port: request.reuse_port,
+        device: request.device,
         listening: false,
     };
     if there.kind != wanted.kind || !overlap(there, &wanted) {
@@ -195,7 +208,8 @@ fn conflicts(there: &Binding, request: &BindRequest) -> bool {
 }
 
 fn overlap(a: &Binding, b: &Binding) -> bool {
-    if a.address.port() != b.address.port() {
+    let are_apart = a.device.is_some() && b.device.is_some() && a.device != b.device;
+    if a.address.port() != b.address.port() || are_apart {
         return false;
     }
     let covers = |x: &Binding, y: &Binding| match (x.address.ip(), y.address.ip()) {

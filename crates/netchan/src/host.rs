@@ -27,6 +27,17 @@ pub struct InterfaceFacts {
     pub addresses: Addresses,
 }
 
+impl InterfaceFacts {
+    /// Its name as programs know interfaces (SO_BINDTODEVICE, SIOCGIFNAME): without the kind of link.
+    pub fn device(&self) -> &str {
+        let name = self
+            .name
+            .split_once(':')
+            .map_or(&*self.name, |(_, name)| name);
+        name.split(',').next().unwrap_or(name)
+    }
+}
+
 /// Facts of one stack, fixed at its start and shared by everyone without a lock, but for those that say otherwise.
 #[derive(Debug)]
 pub struct Host {
@@ -111,6 +122,19 @@ impl Host {
         let loopback = number.and_then(|number| self.interfaces.get(number));
         let own = loopback.and_then(|lo| lo.addresses.source_for(like));
         own.or_else(|| self.source_for_family(like))
+    }
+
+    /// As [`route`](Self::route), for a socket that is bound to an interface: what is not for this host leaves there, if any route leads to it.
+    pub fn route_by(&self, device: Option<u8>, destination: IpAddr) -> Option<(u8, IpAddr)> {
+        let Some(number) = device.filter(|_| !self.is_local(destination)) else {
+            return self.route(destination);
+        };
+        let addresses = &self.interfaces.get(usize::from(number))?.addresses;
+        let is_group = destination.is_multicast() || addresses.is_broadcast(destination);
+        if !is_group && self.routes.lookup(destination).is_none() {
+            return None;
+        }
+        Some((number, addresses.source_for(destination)?))
     }
 
     /// The interface and source address for packets to `destination`; `None`: no route.

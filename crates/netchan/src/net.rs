@@ -78,6 +78,17 @@ impl Net {
     pub fn is_local(&self, ip: IpAddr) -> bool {
         self.stack().host.is_local(ip)
     }
+    /// The number of the link with this name, as `netchan show` has it, with its kind or without (`tap:nc0`, `nc0`).
+    pub fn link_named(&self, name: &str) -> Option<u8> {
+        let mut all = self.stack().host.interfaces.iter();
+        let number = all.position(|link| link.name == name || link.device() == name)?;
+        u8::try_from(number).ok().filter(|_| !name.is_empty())
+    }
+    /// A link's name without its kind; `None`: there is no link with this number.
+    pub fn link_name(&self, number: u8) -> Option<&str> {
+        let link = self.stack().host.interfaces.get(usize::from(number))?;
+        Some(link.device())
+    }
     /// Whether `ip` is the broadcast address, or that of one of this stack's networks.
     pub fn is_broadcast(&self, ip: IpAddr) -> bool {
         self.stack().host.is_broadcast(ip)

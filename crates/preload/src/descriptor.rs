@@ -13,7 +13,7 @@ use crate::{
     epoll::{self, EPOLLS},
     errno::fail,
     lifecycle,
-    options::Setting,
+    options::{Setting, device},
     state::{self, Live, SOCKETS, SocketState},
     sys,
 };
@@ -188,7 +188,8 @@ pub unsafe fn device_control(
         libc::FIONBIO => return Some(unsafe { set_nonblocking(live.state, argument) }),
         // SAFETY: the caller's.
         SIOCGSTAMP | SIOCGSTAMPNS => return Some(unsafe { arrival(live, request, argument) }),
-        _ => return None,
+        // SAFETY: the caller's.
+        _ => return unsafe { device::control(request, argument) },
     };
     let place = argument as *mut c_int;
     if buffers::is_bad(place) {

@@ -7,7 +7,7 @@ use std::{
     sync::{OnceLock, atomic::Ordering::Relaxed},
 };
 
-use libc::{c_int, sockaddr, socklen_t};
+use libc::{c_int, c_void, sockaddr, socklen_t};
 use netchan::{
     own::Own,
     socket::{Domain, Kind, Readiness, Socket, SocketOption},
@@ -18,7 +18,7 @@ use crate::{
     buffers, descriptor, epoll,
     errno::{self, fail},
     lifecycle, multicast,
-    options::{self, Setting},
+    options::{self, Setting, device},
     real,
     state::{Live, SOCKETS, SocketState},
     sys,
@@ -128,10 +128,35 @@ pub unsafe fn before_bind(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
 }
 
 /// Before setsockopt(2): an option that names one of netchan's interfaces decides.
-pub fn before_option(fd: RawFd, level: c_int, name: c_int) -> io::Result<()> {
-    match open_question(fd).filter(|handle| handle.socket.get().is_none()) {
-        Some(handle) if multicast::decides(level, name, handle.kind) => take_over(fd, &handle),
-        _ => Ok(()),
+///
+/// # Safety
+/// `value` must be readable for `len` bytes, or NULL.
+pub unsafe fn before_option(
+    fd: RawFd,
+    (level, name): (c_int, c_int),
+    value: *const c_void,
+    len: socklen_t,
+) -> io::Result<()> {
+    let Some(handle) = open_question(fd) else {
+        return Ok(());
+    };
+    // SAFETY: the caller's.
+    let value = unsafe { buffers::readable(value, len as usize) };
+    let to_link = device::decides(level, name, value.unwrap_or_default());
+    if to_link {
+        handle.returnable.store(false, Relaxed);
+    }
+    let is_open = handle.socket.get().is_none();
+    if is_open && (to_link || multicast::decides(level, name, handle.kind)) {
+        return take_over(fd, &handle);
+    }
+    Ok(())
+}
+
+/// A socket that is not decided is the kernel's from now on.
+pub fn leave(fd: RawFd) {
+    if let Some(handle) = open_question(fd).filter(|handle| handle.socket.get().is_none()) {
+        leave_to_kernel(fd, &handle);
     }
 }
 

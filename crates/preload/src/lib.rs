@@ -21,7 +21,7 @@
 //! `socket bind listen accept accept4 connect shutdown getsockname getpeername getsockopt setsockopt`,
 //! `read write readv writev send recv sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg sendfile sendfile64`,
 //! `poll ppoll select pselect epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2`,
-//! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK, SIOCGSTAMP, SIOCGSTAMPNS; others go to the kernel's socket of
+//! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK, SIOCGSTAMP, SIOCGSTAMPNS, SIOCGIFNAME and SIOCGIFINDEX of netchan's links; others go to the kernel's socket of
 //! that number), `splice` (copies), `fdopen fileno` (on a socket that is netchan's by then), `sigaction signal bsd_signal
 //! sysv_signal sigset pthread_cancel` (see Signals), `syscall` (for all of these), `open openat pipe pipe2 socketpair eventfd
 //! timerfd_create` (only to see which numbers are given out anew), `io_uring_setup` (ENOSYS), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
@@ -31,7 +31,7 @@
 //!
 //! | level | served | taken without effect | ENOPROTOOPT |
 //! | --- | --- | --- | --- |
-//! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE MARK MAX_PACING_RATE INCOMING_CPU (asked: the shard's number) TIMESTAMP TIMESTAMPNS TIMESTAMPING (software; of sends those of streams, without their text); for datagrams RXQ_OVFL; for streams ZEROCOPY (sends are copied, and told of as such at once) | PRIORITY DEBUG DONTROUTE NO_CHECK (read back) BUSY_POLL PREFER_BUSY_POLL, INCOMING_CPU (set); for streams RXQ_OVFL | the rest (BINDTODEVICE, ATTACH_FILTER …) |
+//! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE MARK BINDTODEVICE BINDTOIFINDEX (netchan's links; one of the kernel's other interfaces leaves an undecided socket to the kernel) MAX_PACING_RATE INCOMING_CPU (asked: the shard's number) TIMESTAMP TIMESTAMPNS TIMESTAMPING (software; of sends those of streams, without their text); for datagrams RXQ_OVFL; for streams ZEROCOPY (sends are copied, and told of as such at once) | PRIORITY DEBUG DONTROUTE NO_CHECK (read back) BUSY_POLL PREFER_BUSY_POLL, INCOMING_CPU (set); for streams RXQ_OVFL | the rest (ATTACH_FILTER …) |
 //! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT WINDOW_CLAMP NOTSENT_LOWAT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT FASTOPEN FASTOPEN_CONNECT FASTOPEN_NO_COOKIE FASTOPEN_KEY INQ MD5SIG MD5SIG_EXT AO_ADD_KEY AO_DEL_KEY AO_INFO AO_GET_KEYS (no interfaces; "hmac(sha1)" and "cmac(aes128)", others ENOENT; before it is decided keys are taken, checked one by one, whatever the kernel says, but not listed) | THIN_* | the rest (AO_REPAIR, ULP, SAVED_SYN, REPAIR …) |
 //! | `IPPROTO_UDP` | CORK SEGMENT GRO NO_CHECK6_TX NO_CHECK6_RX | | the rest |
 //! | `IPPROTO_IP` | TOS TTL MULTICAST_IF MULTICAST_TTL MULTICAST_LOOP MULTICAST_ALL ADD_MEMBERSHIP DROP_MEMBERSHIP ADD_SOURCE_MEMBERSHIP DROP_SOURCE_MEMBERSHIP BLOCK_SOURCE UNBLOCK_SOURCE MSFILTER MCAST_JOIN_GROUP … MCAST_LEAVE_SOURCE_GROUP MCAST_MSFILTER; for datagrams RECVERR MTU_DISCOVER MTU PKTINFO RECVTTL RECVTOS RECVORIGDSTADDR | BIND_ADDRESS_NO_PORT; for streams those for datagrams, MULTICAST_LOOP and MULTICAST_ALL | the rest |
@@ -66,6 +66,9 @@
 //!   was installed by a bare system call runs in the middle, and its own calls answer EAGAIN then.
 //! * **Cancellation** (`pthread_cancel`) acts as on the kernel's calls. A call that has done something by then returns; the next one ends the thread.
 //! * **Bad pointers.** NULL, the first page and the kernel's half are EFAULT; other addresses that are not mapped fault.
+//! * **SO_BINDTODEVICE** knows links by their names in `netchan show`, with their kind or without (`tap:nc0`, `nc0`), and by the stack's numbers, from 1, which
+//!   are not the kernel's; an index that no link has is ENODEV at once. A connection stays on its link: another is EINVAL. What a host sends to
+//!   itself comes in by the link that has the address.
 //! * **Beside the symbols.** Calls that the C library makes inside itself, statically linked programs, and those that make system calls
 //!   themselves go past this library: they see the kernel's unconnected socket. A number that was closed that way is found out at the end
 //!   of the stream, at an error, and when one of the functions above gives it out anew. A socket passed over a UNIX socket arrives as

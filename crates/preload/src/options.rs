@@ -2,6 +2,7 @@
 
 mod answer;
 mod ao;
+pub mod device;
 mod limits;
 mod parse;
 
@@ -20,7 +21,7 @@ pub use self::{
 };
 use crate::{
     ancillary::Ask,
-    buffers, descriptor, errno,
+    buffers, descriptor, endpoint, errno,
     errno::fail,
     lifecycle,
     multicast::filter,
@@ -42,6 +43,8 @@ pub enum Setting {
     Ask(Ask, bool),
     /// SO_TIMESTAMPING.
     Stamping(u32),
+    /// SO_BINDTODEVICE, SO_BINDTOIFINDEX.
+    Device(device::Device),
     /// Keys of TCP-AO.
     Keys(ao::Command),
     /// shutdown(2), which has an effect although it fails.
@@ -92,7 +95,7 @@ pub unsafe fn set(
         Setting::Ask(what, on) => live.state.asked.set(what, on),
         Setting::Stamping(flags) => stamping::set(live, flags)?,
         Setting::Shutdown(_) | Setting::Ignored => {}
-        Setting::Keys(_) | Setting::Option(_) => {
+        Setting::Keys(_) | Setting::Option(_) | Setting::Device(_) => {
             apply(live.socket, setting)?;
             if let Setting::Option(SocketOption::FastOpenConnect(on)) = setting {
                 live.state.fast_connect.store(on, Relaxed);
@@ -138,6 +141,7 @@ pub fn apply(socket: &Socket, setting: Setting) -> io::Result<()> {
     match setting {
         Setting::Option(option) => socket.set_option(option).map_err(unsupported),
         Setting::Keys(command) => command.apply(socket),
+        Setting::Device(device) => device.apply(socket),
         Setting::Shutdown(how) => socket.shutdown(how),
         _ => Ok(()),
     }
@@ -234,7 +238,11 @@ pub unsafe fn note(
         Ok(Setting::Stamping(flags)) => {
             descriptor::note(fd, |state| state.stamping.store(flags, Relaxed));
         }
-        Ok(Setting::Shutdown(_) | Setting::Ignored) | Err(_) => {}
+        // One of netchan's links would have decided: of the kernel's interfaces netchan has none.
+        Ok(Setting::Device(device)) if device != device::Device::Any => {
+            endpoint::leave(fd);
+        }
+        Ok(Setting::Device(_) | Setting::Shutdown(_) | Setting::Ignored) | Err(_) => {}
     }
     is_ours
 }

@@ -393,7 +393,14 @@ impl Interface {
         if self.facts().addresses.is_on_link(destination) {
             return Some(destination);
         }
-        Some(self.host.routes.lookup(destination)?.neighbor(destination))
+        let routes = &self.host.routes;
+        let next = routes.lookup(destination)?;
+        if next.interface == u16::from(self.number) {
+            return Some(next.neighbor(destination));
+        }
+        // It leaves here because its socket said so: as Linux, by a route of this link's, else its destination is a neighbour.
+        let next = routes.lookup_by(destination, self.number.into());
+        Some(next.map_or(destination, |next| next.neighbor(destination)))
     }
 
     /// The link address of a multicast group or of broadcast.

@@ -14,6 +14,8 @@ pub struct Place {
     port: u16,
     /// IPv6's wildcard that takes IPv4, too.
     dual: bool,
+    /// SO_BINDTODEVICE: only what comes in there.
+    device: Option<u8>,
 }
 
 impl Place {
@@ -24,18 +26,36 @@ impl Place {
             ip,
             port: address.port(),
             dual: ip.is_ipv6() && ip.is_unspecified() && !v6_only,
+            device: None,
         }
+    }
+
+    /// The same, of what comes in by one interface.
+    pub const fn on(self, device: Option<u8>) -> Self {
+        Self { device, ..self }
     }
 
     /// Those that a packet to `ip` and `port` may be for, the best first: the address itself, the wildcard of its family, the one of both.
     fn of_destination(ip: IpAddr, port: u16) -> [Self; 3] {
-        let at = |ip, dual| Self { ip, port, dual };
+        let at = |ip, dual| Self {
+            ip,
+            port,
+            dual,
+            device: None,
+        };
         let own = match ip {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
         let both = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         [at(ip, false), at(own, false), at(both, true)]
+    }
+
+    /// The same where sockets are bound to interfaces, too: as in Linux such a one goes before others at its address, and before any wildcard.
+    fn of_interface(ip: IpAddr, port: u16, interface: u8) -> [Self; 6] {
+        let [address, own, both] = Self::of_destination(ip, port);
+        let here = |place: Self| place.on(Some(interface));
+        [here(address), address, here(own), here(both), own, both]
     }
 
     /// Programs choose what they bind to, not peers: no key.
@@ -49,7 +69,8 @@ impl Place {
                 high.rotate_left(17) ^ low ^ 1 << 40
             }
         };
-        let word = ip ^ u64::from(self.port) << 44 ^ u64::from(self.dual) << 43;
+        let device = self.device.map_or(0, |number| u64::from(number) + 1);
+        let word = ip ^ u64::from(self.port) << 44 ^ u64::from(self.dual) << 43 ^ device << 32;
         let mixed = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed ^ mixed >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -66,6 +87,8 @@ pub struct Binding {
     pub order: u64,
     /// SO_REUSEPORT.
     pub shares: bool,
+    /// SO_BINDTODEVICE.
+    pub device: Option<u8>,
 }
 
 /// A socket among those of one place.
@@ -120,12 +143,16 @@ pub struct Lookup {
 #[derive(Debug, Default)]
 pub struct Bound {
     groups: HashTable<Group>,
+    /// How many of them have an interface.
+    on_devices: usize,
 }
 
 impl Bound {
     /// A socket is bound, or connected, or no longer connected.
     pub fn set(&mut self, place: Place, member: Member) {
         let same = |group: &Group| group.place == place;
+        let is_new = self.groups.find(place.hash(), same).is_none();
+        self.on_devices += usize::from(is_new && place.device.is_some());
         let new = || Group {
             place,
             members: Vec::new(),
@@ -141,35 +168,46 @@ impl Bound {
         group.choose_takers();
     }
 
-    /// A socket is gone from there.
-    pub fn remove(&mut self, place: Place, number: u32) {
+    /// A socket is gone from there: what it was.
+    pub fn remove(&mut self, place: Place, number: u32) -> Option<Member> {
         let same = |group: &Group| group.place == place;
-        let Ok(mut entry) = self.groups.find_entry(place.hash(), same) else {
-            return;
-        };
+        let mut entry = self.groups.find_entry(place.hash(), same).ok()?;
         let group = entry.get_mut();
+        let was = group.members.iter().find(|m| m.number == number).copied();
         group.members.retain(|m| m.number != number);
         group.choose_takers();
         if group.members.is_empty() {
             entry.remove();
+            self.on_devices -= usize::from(place.device.is_some());
         }
+        was
     }
 
-    fn groups_for(&self, ip: IpAddr, port: u16) -> impl Iterator<Item = &Group> {
-        let places = Place::of_destination(ip, port).into_iter();
-        places.filter_map(|place| self.groups.find(place.hash(), |g| g.place == place))
+    fn at(&self, place: Place) -> Option<&Group> {
+        self.groups.find(place.hash(), |g| g.place == place)
     }
 
-    /// The socket that takes what is for this address and port, and belongs to the flow of this (short) hash.
-    pub fn find(&self, ip: IpAddr, port: u16, flow: u32) -> Option<u32> {
-        let mut groups = self.groups_for(ip, port);
-        let takers = &groups.find(|group| !group.takers.is_empty())?.takers;
+    /// The socket that takes what comes in by an interface for this address and port, and belongs to the flow of this (short) hash.
+    pub fn find(&self, ip: IpAddr, port: u16, flow: u32, interface: u8) -> Option<u32> {
+        let takes = |group: &&Group| !group.takers.is_empty();
+        let takers = if self.on_devices == 0 {
+            let mut places = Place::of_destination(ip, port).into_iter();
+            &places
+                .find_map(|place| self.at(place).filter(takes))?
+                .takers
+        } else {
+            let mut places = Place::of_interface(ip, port, interface).into_iter();
+            &places
+                .find_map(|place| self.at(place).filter(takes))?
+                .takers
+        };
         takers.get(among(flow, takers.len())).copied()
     }
 
-    /// All sockets that hear what is for this address and port, connected or not.
-    pub fn hearers(&self, ip: IpAddr, port: u16) -> impl Iterator<Item = u32> {
-        let groups = self.groups_for(ip, port);
+    /// All sockets that hear what comes in by an interface for this address and port, connected or not.
+    pub fn hearers(&self, ip: IpAddr, port: u16, interface: u8) -> impl Iterator<Item = u32> {
+        let places = Place::of_interface(ip, port, interface).into_iter();
+        let groups = places.filter_map(|place| self.at(place));
         groups.flat_map(|group| group.members.iter().map(|m| m.number))
     }
 }
@@ -205,7 +243,7 @@ mod tests {
     }
 
     fn find(bound: &Bound, ip: &str) -> Option<u32> {
-        bound.find(ip.parse().unwrap(), PORT, 1)
+        bound.find(ip.parse().unwrap(), PORT, 1, 0)
     }
 
     #[test]
@@ -227,7 +265,7 @@ mod tests {
         assert_eq!(find(&bound, "10.0.0.2"), Some(0), "both families'");
         bound.remove(place("::", true), 1);
         assert_eq!(find(&bound, "fd00::1"), Some(0));
-        assert_eq!(bound.find([10, 0, 0, 1].into(), PORT + 1, 1), None);
+        assert_eq!(bound.find([10, 0, 0, 1].into(), PORT + 1, 1, 0), None);
         bound.remove(place("::", false), 0);
         bound.remove(place("10.0.0.1", false), 3);
         assert!(bound.groups.is_empty());
@@ -245,7 +283,7 @@ mod tests {
         assert_eq!(find(&bound, "10.0.0.1"), Some(1));
         bound.set(here, member(5, true));
         bound.set(here, member(6, true));
-        let found = [1, u32::MAX].map(|flow| bound.find([10, 0, 0, 1].into(), PORT, flow));
+        let found = [1, u32::MAX].map(|flow| bound.find([10, 0, 0, 1].into(), PORT, flow, 0));
         assert_eq!(
             found,
             [Some(5), Some(6)],
@@ -256,10 +294,41 @@ mod tests {
             ..member(6, true)
         };
         bound.set(here, connected);
-        let found = [1, u32::MAX].map(|flow| bound.find([10, 0, 0, 1].into(), PORT, flow));
+        let found = [1, u32::MAX].map(|flow| bound.find([10, 0, 0, 1].into(), PORT, flow, 0));
         assert_eq!(found, [Some(5); 2]);
-        let hearers: Vec<_> = bound.hearers([10, 0, 0, 1].into(), PORT).collect();
+        let hearers: Vec<_> = bound.hearers([10, 0, 0, 1].into(), PORT, 0).collect();
         assert_eq!(hearers, [0, 1, 5, 6]);
+    }
+
+    /// As Linux scores them.
+    #[test]
+    fn of_an_interface_goes_before_the_others_at_its_address() {
+        let (mut bound, ip) = (Bound::default(), [10, 0, 0, 1].into());
+        let there = [
+            (place("10.0.0.1", false), None),
+            (place("0.0.0.0", false), Some(1)),
+            (place("::", false), Some(1)),
+            (place("0.0.0.0", false), None),
+            (place("10.0.0.1", false), Some(1)),
+        ];
+        for (number, (place, device)) in (0..).zip(there) {
+            bound.set(place.on(device), member(number, false));
+        }
+        let hears = |bound: &Bound, interface| -> Vec<u32> {
+            let mut all: Vec<_> = bound.hearers(ip, PORT, interface).collect();
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(hears(&bound, 1), [0, 1, 2, 3, 4]);
+        assert_eq!(hears(&bound, 0), [0, 3]);
+        for (first, here, elsewhere) in [(4, 4, 0), (0, 0, 0), (1, 1, 3), (2, 2, 3), (3, 3, 3)] {
+            assert_eq!(bound.find(ip, PORT, 1, 1), Some(here));
+            assert_eq!(bound.find(ip, PORT, 1, 2), Some(elsewhere));
+            let (place, device) = there[first];
+            let was = bound.remove(place.on(device), here);
+            assert_eq!(was, Some(member(here, false)));
+        }
+        assert_eq!((bound.find(ip, PORT, 1, 1), bound.on_devices), (None, 0));
     }
 
     /// However many share a port in however many shards: each gets its part, within four standard deviations, in each shard.
@@ -282,7 +351,7 @@ mod tests {
                             protocol,
                         };
                         let flow = hash.hash(&key);
-                        let number = bound.find(key.local, PORT, short(flow)).unwrap();
+                        let number = bound.find(key.local, PORT, short(flow), 0).unwrap();
                         got[spread(flow, shards)][number as usize] += 1;
                     }
                     let parts = f64::from(sockets) * shards as f64;

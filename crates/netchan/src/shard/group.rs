@@ -65,7 +65,7 @@ impl Shard {
         let mut hearers = std::mem::take(&mut self.mail.hearers);
         let interface = packet.meta.interface;
         let hears = |socket: &UdpSocket| {
-            socket.score(local, remote).is_some()
+            socket.score(local, remote, interface).is_some()
                 && (!local.ip().is_multicast()
                     || Settings::or_default(socket.multicast.as_deref()).hears(
                         &self.host,
@@ -74,7 +74,7 @@ impl Shard {
                         remote.ip(),
                     ))
         };
-        let there = self.lookup.datagrams.hearers(local.ip(), local.port());
+        let there = (self.lookup.datagrams).hearers(local.ip(), local.port(), interface);
         hearers.extend(there.filter(|&number| self.udp.get(number).is_some_and(hears)));
         if hearers.is_empty() {
             self.count(Counter::DropUdpNoSocket); // and no ICMP error (RFC 1122 §3.2.2)

@@ -58,7 +58,8 @@ pub struct Listener {
 
 impl Listener {
     fn place(&self) -> Place {
-        Place::new(SocketAddr::new(self.address, self.port), self.v6_only)
+        let place = Place::new(SocketAddr::new(self.address, self.port), self.v6_only);
+        place.on(self.options.device)
     }
 
     /// Connections to be accepted, and handshakes in progress.
@@ -178,15 +179,29 @@ impl Shard {
     /// An option of a listening socket was set: what its connections begin with from now on.
     pub fn set_listener_options(&mut self, number: u32, options: TcpOptions) {
         self.keyed |= options.keys.is_some();
-        if let Some(listener) = self.listeners.get_mut(number) {
-            listener.options = options;
-            listener.begin_with(&self.defaults.config);
+        let Some(listener) = self.listeners.get_mut(number) else {
+            return;
+        };
+        let (place, moves) = (listener.place(), listener.options.device != options.device);
+        listener.options = options;
+        listener.begin_with(&self.defaults.config);
+        let to = listener.place();
+        let listeners = &mut self.lookup.listeners;
+        if moves && let Some(member) = listeners.remove(place, number) {
+            listeners.set(to, member);
         }
     }
 
-    /// The listener for an address and port; of several that share them (SO_REUSEPORT) the one that `flow` falls to.
-    pub(super) fn listener_for(&self, local: IpAddr, port: u16, flow: u32) -> Option<u32> {
-        self.lookup.listeners.find(local, port, flow)
+    /// The listener for what comes in by an interface to an address and port; of several that share them (SO_REUSEPORT) the one that
+    /// `flow` falls to.
+    pub(super) fn listener_for(
+        &self,
+        local: IpAddr,
+        port: u16,
+        flow: u32,
+        interface: u8,
+    ) -> Option<u32> {
+        self.lookup.listeners.find(local, port, flow, interface)
     }
 
     /// LISTEN took a SYN.

@@ -26,8 +26,13 @@ pub struct Peer {
 
 impl Peer {
     /// Finds it all out, for connections from `source`, or from the address that the route suggests. `None`: no route.
-    fn find(host: &Host, remote: SocketAddr, source: Option<IpAddr>) -> Option<Self> {
-        let (interface, suggested) = host.route(remote.ip())?;
+    fn find(
+        host: &Host,
+        remote: SocketAddr,
+        source: Option<IpAddr>,
+        device: Option<u8>,
+    ) -> Option<Self> {
+        let (interface, suggested) = host.route_by(device, remote.ip())?;
         let source = source.unwrap_or(suggested);
         Some(Self {
             remote,
@@ -49,17 +54,24 @@ impl Peers {
         Self(vec![None; PLACES])
     }
 
-    /// What there is to know before a connect to `remote`, from `source` if the socket is bound to an address. `None`: no route.
+    /// What there is to know before a connect to `remote`, from `source` if the socket is bound to an address, by `device` if it is bound
+    /// to a link. `None`: no route.
     #[inline]
-    pub fn get(&mut self, host: &Host, remote: SocketAddr, source: Option<IpAddr>) -> Option<Peer> {
-        if source.is_some() {
-            return Peer::find(host, remote, source);
+    pub fn get(
+        &mut self,
+        host: &Host,
+        remote: SocketAddr,
+        source: Option<IpAddr>,
+        device: Option<u8>,
+    ) -> Option<Peer> {
+        if source.is_some() || device.is_some() {
+            return Peer::find(host, remote, source, device);
         }
         let place = &mut self.0[place_of(remote)];
         match place {
             Some(peer) if peer.remote == remote => Some(*peer),
             _ => {
-                let peer = Peer::find(host, remote, None)?;
+                let peer = Peer::find(host, remote, None, None)?;
                 *place = Some(peer);
                 Some(peer)
             }

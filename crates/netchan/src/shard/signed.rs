@@ -101,7 +101,8 @@ impl Shard {
             return None;
         }
         let flow = short(self.host.flow_hash.hash(key));
-        let number = self.listener_for(key.local, key.local_port, flow)?;
+        let interface = u8::try_from(self.host.interface_of(key.local)?).ok()?;
+        let number = self.listener_for(key.local, key.local_port, flow, interface)?;
         self.listeners.get(number)?.options().keys.as_deref()
     }
 

@@ -111,6 +111,8 @@ pub struct TcpOptions {
     pub max_segment: Option<u16>,
     /// SO_MARK.
     pub mark: u32,
+    /// SO_BINDTODEVICE.
+    pub device: Option<u8>,
     /// TCP_FASTOPEN.
     pub fast_open: FastOpenOptions,
     /// SO_REUSEADDR, SO_REUSEPORT.
@@ -159,6 +161,11 @@ impl TcpSocket {
             shares.change(self.peer, self.noted.into(), held.into());
             self.noted = held;
         }
+    }
+
+    /// The link that it runs over.
+    pub const fn interface(&self) -> u8 {
+        self.interface
     }
 
     /// Whether the handshake has been completed.

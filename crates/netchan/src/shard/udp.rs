@@ -79,8 +79,9 @@ pub struct UdpSocket {
 
 impl UdpSocket {
     /// How well it fits a datagram; `None`: not at all.
-    pub(super) fn score(&self, local: SocketAddr, remote: SocketAddr) -> Option<u8> {
-        if self.local.port() != local.port() {
+    pub(super) fn score(&self, local: SocketAddr, remote: SocketAddr, interface: u8) -> Option<u8> {
+        let device = self.options.device.unwrap_or(interface);
+        if self.local.port() != local.port() || device != interface {
             return None;
         }
         let mut score = match (self.local.ip(), local.ip()) {
@@ -106,7 +107,8 @@ impl UdpSocket {
             shares: self.shares,
             connected: self.peer.is_some(),
         };
-        (Place::new(self.local, self.v6_only), member)
+        let place = Place::new(self.local, self.v6_only);
+        (place.on(self.options.device), member)
     }
 
     /// The flow of a connected one.
@@ -151,8 +153,12 @@ impl UdpSocket {
         (self.options.cork || to.is_some(), to)
     }
 
-    /// Takes over what the socket's options say.
-    pub(crate) fn set_options(&mut self, fields: IpFields, options: UdpOptions) {
+    /// SO_BINDTODEVICE.
+    pub(crate) const fn device(&self) -> Option<u8> {
+        self.options.device
+    }
+
+    fn set_options(&mut self, fields: IpFields, options: UdpOptions) {
         self.fields = fields;
         self.options = options;
         self.keep_errors(options.errors);
@@ -239,7 +245,8 @@ impl Shard {
         if self.is_for_many(&packet, destination) {
             return self.udp_to_hearers(packet, &header, (local, remote), is_bare, now);
         }
-        let Some(number) = self.udp_socket_for(local, remote, packet.meta.flow) else {
+        let (flow, interface) = (packet.meta.flow, packet.meta.interface);
+        let Some(number) = self.udp_socket_for(local, remote, flow, interface) else {
             if is_bare {
                 return self.count(Counter::DropUdpChecksum);
             }
@@ -302,18 +309,24 @@ impl Shard {
 
     /// The socket for a datagram of the flow with this (short) hash: the one that is connected to its sender, or one that is bound to its
     /// destination.
-    fn udp_socket_for(&self, local: SocketAddr, remote: SocketAddr, flow: u32) -> Option<u32> {
-        let is_connected = |&number: &u32| {
-            let socket = self.udp.get(number);
-            socket.is_some_and(|s| s.peer == Some(remote) && s.score(local, remote).is_some())
-        };
+    fn udp_socket_for(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        flow: u32,
+        interface: u8,
+    ) -> Option<u32> {
+        let is_its =
+            |s: &UdpSocket| s.peer == Some(remote) && s.score(local, remote, interface).is_some();
+        let is_connected = |&number: &u32| self.udp.get(number).is_some_and(is_its);
         if !self.lookup.connected.is_empty()
             && let Some(&number) = self.lookup.connected.find(widen(flow), is_connected)
         {
             return Some(number);
         }
         // Port 0 is that of sockets which lost theirs.
-        (local.port() != 0).then(|| self.lookup.datagrams.find(local.ip(), local.port(), flow))?
+        let (ip, port) = (local.ip(), local.port());
+        (port != 0).then(|| self.lookup.datagrams.find(ip, port, flow, interface))?
     }
 
     /// Enters a socket where it is found, by its address and its peer.
@@ -348,6 +361,21 @@ impl Shard {
         }
     }
 
+    /// Takes over what the socket's options say.
+    pub(crate) fn udp_set_options(&mut self, number: u32, fields: IpFields, options: UdpOptions) {
+        let device = |socket: &UdpSocket| socket.options.device;
+        let moves = self.udp.get(number).map(device) != Some(options.device);
+        if moves {
+            self.udp_take_out(number);
+        }
+        if let Some(socket) = self.udp.get_mut(number) {
+            socket.set_options(fields, options);
+        }
+        if moves {
+            self.udp_enter(number);
+        }
+    }
+
     /// Connects it to `peer`, or to nobody, with `local` as its address.
     pub fn udp_connect(&mut self, number: u32, local: SocketAddr, peer: Option<SocketAddr>) {
         self.udp_take_out(number);
@@ -371,7 +399,8 @@ impl Shard {
     pub(super) fn check_udp_lookup(&self) {
         for (number, socket) in self.udp.iter() {
             let (ip, port) = (socket.local.ip(), socket.local.port());
-            let mut found = self.lookup.datagrams.hearers(ip, port);
+            let interface = socket.options.device.unwrap_or(0);
+            let mut found = self.lookup.datagrams.hearers(ip, port, interface);
             assert!(found.any(|n| n == number), "a socket is not at its address");
         }
         let connected = self.udp.iter().filter(|(_, s)| s.peer.is_some()).count();

@@ -137,9 +137,7 @@ impl Datagram {
     pub fn set_options(&self, stack: &Stack, option: SocketOption, fresh: &Fresh) {
         let options = fresh.udp_options(&stack.host);
         self.each(stack, |shard, part| {
-            if let Some(socket) = shard.udp_mut(part) {
-                socket.set_options(fresh.fields(), options);
-            }
+            shard.udp_set_options(part, fresh.fields(), options);
         });
         if option == SocketOption::Udp(UdpOption::Cork(false)) {
             // As Linux: what becomes of it is not told.
@@ -363,9 +361,10 @@ impl Socket {
         }
         let facts = |shard: &mut Shard, part| {
             let socket = shard.udp(part)?;
-            Some((socket.local, socket.peer, socket.corked()))
+            let ends = (socket.local, socket.peer);
+            Some((ends, socket.device(), socket.corked()))
         };
-        let (mut local, peer, (is_corked, under_way)) = datagram
+        let ((mut local, peer), device, (is_corked, under_way)) = datagram
             .first(self.stack(), facts)
             .ok_or_else(|| error(libc::EBADF))?;
         if local.port() == 0 {
@@ -385,7 +384,7 @@ impl Socket {
                 {
                     return Err(error(libc::EACCES));
                 }
-                self.destination(local, remote, info)?
+                self.destination(local, remote, info, device)?
             }
         };
         // What several sends make up is put together in one place.
@@ -410,8 +409,11 @@ impl Socket {
         local: SocketAddr,
         remote: SocketAddr,
         info: &SendInfo,
+        device: Option<u8>,
     ) -> io::Result<Destination> {
-        if remote.port() == 0 {
+        let strays = device.is_some() && info.interface.is_some() && info.interface != device;
+        // As Linux: of IPv4 what the call says counts.
+        if remote.port() == 0 || (strays && remote.is_ipv6()) {
             return Err(error(libc::EINVAL));
         }
         let host = &self.stack().host;
@@ -422,6 +424,7 @@ impl Socket {
                 let source = interface.addresses.source_for(remote.ip());
                 source.map(|source| (number, source))
             }
+            None if device.is_some() => host.route_by(device, remote.ip()),
             None if remote.ip().is_multicast() => self.way_to(&self.fresh.lock(), remote.ip()),
             None => host.route(remote.ip()),
         };

@@ -125,6 +125,8 @@ pub(crate) struct UdpOptions {
     pub no_checksum_in: bool,
     /// SO_MARK, of streams as well.
     pub mark: u32,
+    /// SO_BINDTODEVICE, of streams as well.
+    pub device: Option<u8>,
 }
 
 impl UdpOptions {

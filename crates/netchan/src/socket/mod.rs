@@ -177,6 +177,7 @@ impl Socket {
             v6_only: fresh.v6_only,
             reuse_address: fresh.reuse_address,
             reuse_port: fresh.reuse_port,
+            device: fresh.udp.device,
         };
         let (id, address) = self.stack().bind(request).map_err(error)?;
         fresh.bind(id, address);

@@ -78,6 +78,8 @@ pub enum SocketOption {
     TypeOfService(u8),
     /// SO_MARK: a number that modules see with each packet.
     Mark(u32),
+    /// SO_BINDTODEVICE: the number of the link that it receives from and sends to, from 0 on; `None`: any.
+    Device(Option<u8>),
     /// One that datagram sockets have.
     Udp(UdpOption),
 }
@@ -146,10 +148,25 @@ impl Socket {
             {
                 return Err(error(libc::EINVAL));
             }
+            SocketOption::Device(Some(number)) => return self.check_device(number),
             SocketOption::KeepCount(0)
             | SocketOption::Ttl(0)
             | SocketOption::SynCount(0 | 128..) => return Err(error(libc::EINVAL)),
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// A link that there is, and of a connection the one that it runs over.
+    fn check_device(&self, number: u8) -> io::Result<()> {
+        if usize::from(number) >= self.stack().host.interfaces.len() {
+            return Err(error(libc::ENODEV));
+        }
+        if let Some(Role::Stream(stream)) = self.role() {
+            let leaves = |socket: &TcpSocket| socket.interface() != number && !socket.is_over();
+            if stream.hold(self.stack(), |shard, at| shard.tcp(at).is_some_and(leaves)) {
+                return Err(error(libc::EINVAL));
+            }
         }
         Ok(())
     }
@@ -177,6 +194,9 @@ impl Socket {
         let mut fresh = self.fresh.lock();
         fresh.set_key(option)?;
         fresh.apply(option);
+        if let (SocketOption::Device(device), Some((id, _))) = (option, fresh.binding()) {
+            self.stack().directory.set_device(id, device);
+        }
         let fresh = &*fresh;
         match self.role() {
             Some(Role::Stream(stream)) => {

@@ -456,6 +456,9 @@ fn start(
     let same_family = |ip: &IpAddr| !ip.is_unspecified() && ip.is_ipv4() == remote.ip().is_ipv4();
     let source = bound.map(|b| b.ip()).filter(same_family);
     let port = bound.map_or(0, |b| b.port());
+    let device = fresh.udp.device;
+    let by_device = || Some(stack.host.route_by(Some(device?), remote.ip())?.1);
+    let source = source.or_else(by_device);
     let shard = stack
         .shard_for_connect(source, port, remote)
         .ok_or_else(|| error(libc::ENETUNREACH))?;

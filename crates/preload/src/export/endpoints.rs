@@ -200,9 +200,12 @@ pub unsafe extern "C-unwind" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    if !state::SOCKETS.is_vacant(fd) && errno::unit(|| endpoint::before_option(fd, level, name)) < 0
-    {
-        return -1;
+    if !state::SOCKETS.is_vacant(fd) {
+        // SAFETY: the caller's.
+        let decided = || unsafe { endpoint::before_option(fd, (level, name), value, len) };
+        if errno::unit(decided) < 0 {
+            return -1;
+        }
     }
     let served = state::ask(fd, |live| {
         // SAFETY: the caller's.

@@ -10,7 +10,7 @@ use netchan::{
 
 use super::{
     NAME_MAX, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE, TCP_INQ,
-    TCP_NOTSENT_LOWAT, ao, has_level, unsupported,
+    TCP_NOTSENT_LOWAT, ao, device, has_level, parse::SO_BINDTOIFINDEX, unsupported,
 };
 use crate::{
     address,
@@ -102,6 +102,11 @@ unsafe fn answer(
                 room,
             )
         };
+    }
+    if (level, name) == (libc::SOL_SOCKET, libc::SO_BINDTODEVICE) {
+        let name = device::name_of(live, room as usize)?;
+        // SAFETY: the caller's.
+        return unsafe { give(&name, value, room) };
     }
     let known = match datagram_options::get(live, level, name) {
         Some(number) => Some(number.map(Value::Int).map_err(unsupported)?),
@@ -200,6 +205,7 @@ fn get_socket(live: Live<'_>, name: c_int) -> io::Result<Value> {
             let cpu = live.socket.incoming_cpu().map(c_int::try_from);
             Value::Int(cpu.and_then(Result::ok).unwrap_or(-1))
         }
+        SO_BINDTOIFINDEX => Value::Int(device::index_of(live)?),
         libc::SO_TIMESTAMPING => Value::Bytes(stamping::answer(live)),
         libc::SO_ZEROCOPY => Value::Int(live.state.asked.get(Ask::ZeroCopy).into()),
         libc::SO_NO_CHECK => Value::Int(live.state.asked.get(Ask::NoCheck).into()),
@@ -276,7 +282,9 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
         | O::UrgentInline(on)
         | O::FastOpenConnect(on)
         | O::FastOpenNoCookie(on) => Value::Int(c_int::from(on)),
-        O::Md5Key { .. } | O::Udp(_) | O::Multicast(_) => return fail(libc::ENOPROTOOPT),
+        O::Md5Key { .. } | O::Udp(_) | O::Multicast(_) | O::Device(_) => {
+            return fail(libc::ENOPROTOOPT);
+        }
         O::Linger(time) => {
             let seconds = time.map_or(0, |time| {
                 c_int::try_from(time.as_secs()).unwrap_or(c_int::MAX)

@@ -8,6 +8,7 @@ use netchan::{
     socket::{Md5Key, SocketOption},
 };
 
+use super::device::Device;
 use super::limits;
 use super::{
     NAME_MAX, Setting, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE, TCP_INQ,
@@ -19,6 +20,7 @@ const IP_BIND_ADDRESS_NO_PORT: c_int = 24;
 const TCP_THIN_LINEAR_TIMEOUTS: c_int = 16;
 const TCP_THIN_DUPACK: c_int = 17;
 const TCP_MD5SIG_EXT: c_int = 32;
+pub const SO_BINDTOIFINDEX: c_int = 62;
 const SO_PREFER_BUSY_POLL: c_int = 69;
 
 /// Reads one option as setsockopt passes it: ENOPROTOOPT (not served), EINVAL (too short, out of range).
@@ -48,6 +50,9 @@ fn parse_datagrams(level: c_int, name: c_int, value: &[u8]) -> io::Result<Settin
 
 fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
     use SocketOption as O;
+    if name == libc::SO_BINDTODEVICE {
+        return Ok(Setting::Device(Device::named(value)));
+    }
     int(value)?; // whatever it is
     Ok(Setting::Option(match name {
         libc::SO_REUSEADDR => O::ReuseAddress(flag(value)?),
@@ -72,6 +77,7 @@ fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
             let on = in_range(value, 0, 1)? != 0;
             return Ok(Setting::Ask(Ask::ZeroCopy, on));
         }
+        SO_BINDTOIFINDEX => return Device::numbered(int(value)?).map(Setting::Device),
         libc::SO_NO_CHECK => return Ok(Setting::Ask(Ask::NoCheck, flag(value)?)),
         // Linux has them for UNIX sockets alone, since 6.16.
         libc::SO_PASSCRED | libc::SO_PASSSEC => return fail(libc::EOPNOTSUPP),

@@ -177,6 +177,22 @@ impl Table {
         }
     }
 
+    /// As [`lookup`](Self::lookup), among the routes through one interface.
+    #[must_use]
+    pub fn lookup_by(&self, destination: IpAddr, interface: u16) -> Option<NextHop> {
+        let masked = |route: &Route| match (route.network, destination) {
+            (IpAddr::V4(network), IpAddr::V4(ip)) => {
+                ip.to_bits() & mask4(route.prefix_len) == network.to_bits()
+            }
+            (IpAddr::V6(network), IpAddr::V6(ip)) => {
+                ip.to_bits() & mask6(route.prefix_len) == network.to_bits()
+            }
+            _ => false,
+        };
+        let mut routes = self.iter().filter(|r| r.next.interface == interface);
+        routes.find(masked).map(|route| route.next)
+    }
+
     /// All routes, IPv4 first, longest prefix first.
     pub fn iter(&self) -> impl Iterator<Item = Route> {
         let v4 = self.v4.iter().take(self.len4).flatten().map(|e| Route {

@@ -224,7 +224,8 @@ impl Shard {
         now: Instant,
     ) {
         let text_len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        let listener = self.listener_for(key.local, key.local_port, packet.meta.flow);
+        let (flow, interface) = (packet.meta.flow, packet.meta.interface);
+        let listener = self.listener_for(key.local, key.local_port, flow, interface);
         let unserved = listener.is_some_and(|number| self.is_unserved(number));
         if let Some(listener) = listener.filter(|_| !unserved) {
             match tcp::listen(header, text_len) {

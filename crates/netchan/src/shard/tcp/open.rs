@@ -86,7 +86,7 @@ impl Shard {
             fast,
             options,
         } = *connect;
-        let peer = self.peers.get(&self.host, remote, source);
+        let peer = self.peers.get(&self.host, remote, source, options.device);
         let peer = peer.ok_or(libc::ENETUNREACH)?;
         may_take(peer.interface, port)?;
         let mut key = FlowKey {

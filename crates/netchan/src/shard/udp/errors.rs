@@ -208,7 +208,9 @@ impl Shard {
             protocol: Protocol::UDP,
         };
         let flow = short(self.host.flow_hash.hash(&flow));
-        let number = self.udp_socket_for(report.local, report.remote, flow);
+        let interface = self.host.interface_of(report.local.ip()).unwrap_or(0);
+        let interface = u8::try_from(interface).unwrap_or(u8::MAX);
+        let number = self.udp_socket_for(report.local, report.remote, flow, interface);
         let Some(socket) = number.and_then(|number| self.udp.get_mut(number)) else {
             return self.count(Counter::DropIcmp);
         };
@@ -328,8 +330,9 @@ impl Shard {
 
     /// IP_MTU of a connected socket.
     pub fn udp_path_mtu(&self, number: u32, now: Instant) -> Option<usize> {
-        let peer = self.udp.get(number)?.peer?;
-        let (interface, _) = self.host.route(peer.ip())?;
+        let socket = self.udp.get(number)?;
+        let peer = socket.peer?;
+        let (interface, _) = self.host.route_by(socket.device(), peer.ip())?;
         let mtu = self.host.interfaces.get(usize::from(interface))?.mtu;
         Some(self.udp_path(peer.ip(), mtu, now))
     }

@@ -136,6 +136,7 @@ impl Fresh {
             v6_only: self.v6_only,
             order,
             shares: self.reuse_port,
+            device: self.udp.device,
         })
     }
 
@@ -204,6 +205,7 @@ impl Fresh {
             keys: self.keys.clone(),
             max_segment: self.max_segment,
             mark: self.udp.mark,
+            device: self.udp.device,
             fast_open: self.fast_open,
             reuse: Reuse::new(self.reuse_address, self.reuse_port),
         }
@@ -328,6 +330,7 @@ impl Fresh {
             SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
             SocketOption::TypeOfService(tos) => self.fields.tos = tos,
             SocketOption::Mark(mark) => self.udp.mark = mark,
+            SocketOption::Device(device) => self.udp.device = device,
             SocketOption::Udp(option) => {
                 self.udp.set(option);
                 self.fields.may_be_cut = !self.udp.discovery.sets_df();
@@ -400,6 +403,7 @@ impl Fresh {
             SocketOption::Ttl(_) => SocketOption::Ttl(self.fields.ttl),
             SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
             SocketOption::Mark(_) => SocketOption::Mark(self.udp.mark),
+            SocketOption::Device(_) => SocketOption::Device(self.udp.device),
             SocketOption::Udp(like) => SocketOption::Udp(self.udp.get(like)),
         }
     }
