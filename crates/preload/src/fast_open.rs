@@ -29,6 +29,9 @@ pub fn send(
         Err(error) if nonblocking || errno::code(&error) != libc::EINPROGRESS => return Err(error),
         first => first.unwrap_or(0),
     };
+    if sent < wanted {
+        live.socket.text_follows();
+    }
     connected(live)?;
     if sent == wanted {
         return Ok(sent);

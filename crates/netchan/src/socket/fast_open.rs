@@ -41,6 +41,14 @@ impl Socket {
         }
     }
 
+    /// More text than [`send_fast`](Self::send_fast) took waits for the end of the handshake, in a call that blocks: it carries the
+    /// acknowledgment of the SYN-ACK then.
+    pub fn text_follows(&self) {
+        if let Some(Role::Stream(stream)) = self.role() {
+            stream.text_follows(self.stack());
+        }
+    }
+
     /// What became of connecting: EALREADY while it goes on, then `Ok`, or the error.
     ///
     /// # Errors

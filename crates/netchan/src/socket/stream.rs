@@ -204,6 +204,11 @@ impl Stream {
         is_held
     }
 
+    /// A write waits for the end of the handshake.
+    pub fn text_follows(&self, stack: &Stack) {
+        self.hold(stack, |shard, number| shard.text_follows(number));
+    }
+
     /// That it is connected was told nobody: its connection began with a write.
     pub fn report_later(&self) {
         self.place.fetch_and(!REPORTED, Relaxed); // one call's own answer: nothing is read through it

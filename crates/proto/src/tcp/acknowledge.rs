@@ -65,7 +65,7 @@ impl Connection {
     }
 
     /// What may wait for company, `delayed_ack` at most.
-    fn delay_acknowledgment(&mut self, now: Instant) {
+    pub(super) fn delay_acknowledgment(&mut self, now: Instant) {
         if self.timers.delayed_ack == Instant::FAR {
             self.timers.delayed_ack = now.plus_micros(u64::from(self.settings.delayed_ack_us));
         }

@@ -61,6 +61,8 @@ pub(super) struct FastOpen {
     text_max: u32,
     /// The SYN waits for the first write.
     held: bool,
+    /// A write waits for the end of the handshake.
+    followed: bool,
     /// Bytes of text that our SYN carried.
     sent: u32,
     /// When our SYN or SYN-ACK first left.
@@ -78,6 +80,7 @@ impl FastOpen {
             option,
             text_max: 0,
             held: false,
+            followed: false,
             sent: 0,
             at: Instant::ZERO,
             syn_data: false,
@@ -122,6 +125,24 @@ impl Connection {
             && core::mem::take(&mut fast.held)
         {
             self.pending.set(Pending::SYN);
+        }
+    }
+
+    /// A write with more text than the SYN takes waits for the end of the handshake: as in Linux that text carries the acknowledgment of the
+    /// SYN-ACK, and the peer is taken for one that answers.
+    pub fn text_follows(&mut self) {
+        if let Some(fast) = &mut self.fast_open {
+            fast.followed = self.state == State::SynSent;
+        }
+    }
+
+    /// The SYN-ACK came.
+    pub(super) fn acknowledge_syn_ack(&mut self, now: Instant) {
+        if self.fast_open.as_ref().is_some_and(|fast| fast.followed) {
+            self.talk.heard = true;
+            self.delay_acknowledgment(now);
+        } else {
+            self.acknowledge_control(now);
         }
     }
 

@@ -100,7 +100,7 @@ impl Connection {
             return Ok(());
         }
         self.establish(header, segment.now, out);
-        self.acknowledge_control(segment.now);
+        self.acknowledge_syn_ack(segment.now);
         if self.ecn.accurate.answers_syn_ack {
             self.pending.set(Pending::SYN); // a segment of its own
         }

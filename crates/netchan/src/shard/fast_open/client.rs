@@ -152,6 +152,13 @@ impl Shard {
         self.tcp(number).is_some_and(|s| s.connection.is_held())
     }
 
+    /// A write waits for the end of the handshake.
+    pub fn text_follows(&mut self, number: u32) {
+        if let Some(socket) = self.tcp_mut(number) {
+            socket.connection.text_follows();
+        }
+    }
+
     /// A write to a connection whose handshake is not over: the SYN takes what fits, if it waits for that. EINPROGRESS where there is
     /// nothing to take.
     #[cold]

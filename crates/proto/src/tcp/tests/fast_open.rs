@@ -78,6 +78,53 @@ fn text_that_was_not_taken_is_sent_again_at_once() {
     assert!(pair.ends[0].send.is_empty());
 }
 
+/// A write that waits for the handshake carries the acknowledgment of the SYN-ACK, and the peer's answer waits for company then; without
+/// one both are acknowledged at once.
+#[test]
+fn a_waiting_write_carries_the_acknowledgment() {
+    for waits in [false, true] {
+        let mut pair = pair(&[1; 1420], Some(1460), true);
+        if waits {
+            pair.ends[0].conn().text_follows();
+        }
+        pair.drain();
+        pair.intercept();
+        pair.now = pair.now + Duration::from_millis(10);
+        let mut header = Header {
+            source_port: 80,
+            destination_port: 1000,
+            seq: SeqNum(5000),
+            ack: ISS[0] + 1421,
+            flags: Flags::SYN | Flags::ACK,
+            window: 10_000,
+            ..Header::default()
+        };
+        pair.deliver(0, &header, Vec::new()).unwrap();
+        assert_eq!(pair.intercept().len(), usize::from(!waits));
+        pair.ends[0].write(b"the rest");
+        let sent = pair.intercept();
+        assert_eq!(sent.len(), 1);
+        assert_eq!(
+            (sent[0].1.ack, &sent[0].2[..]),
+            (SeqNum(5001), &b"the rest"[..])
+        );
+        pair.now = pair.now + Duration::from_millis(10);
+        header.flags = Flags::ACK | Flags::PSH;
+        (header.seq, header.ack) = (header.seq + 1, header.ack + 8);
+        pair.deliver(0, &header, b"answer".to_vec()).unwrap();
+        assert_eq!(pair.intercept().len(), usize::from(!waits));
+    }
+}
+
+/// Text that is announced and does not come: the SYN-ACK is acknowledged late, but it is.
+#[test]
+fn a_waiting_write_may_fail() {
+    let mut pair = pair(&[1; 1420], Some(1460), true);
+    pair.ends[0].conn().text_follows();
+    pair.run_for(Duration::from_millis(200));
+    assert_eq!(pair.ends[1].state(), State::Established);
+}
+
 /// A part of the text is acknowledged: the rest follows from there.
 #[test]
 fn a_part_may_be_taken() {
