@@ -302,7 +302,8 @@ impl Connection {
     }
 
     /// The peer's SYN again, in SYN-RECEIVED: it has not seen our SYN-ACK. Or its SYN-ACK, in a
-    /// simultaneous open (RFC 9293 §3.5, figure 7): take it without its SYN.
+    /// simultaneous open (RFC 9293 §3.5, figure 7): take it without its SYN, and answer as to all that comes twice: should our SYN-ACK be
+    /// lost, the peer waits for nothing else.
     fn repeated_syn(&mut self, segment: &mut Segment<'_>) -> Result<(), Drop> {
         let header = segment.header;
         if header.flags.contains(Flags::RST) {
@@ -310,6 +311,8 @@ impl Connection {
         }
         let acknowledges = header.flags.contains(Flags::ACK) && self.acknowledges_syn(header.ack);
         if acknowledges && !self.passive {
+            self.note_duplicate(self.irs, self.irs + 1);
+            self.pending.set(Pending::ACK);
             segment.begin_after_syn();
             return Ok(());
         }
