@@ -4,8 +4,10 @@
 
 mod filter;
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use core::ops::Bound;
 
 pub use self::filter::{Filter, Mode, SOURCES_MAX};
 use crate::ip::keyed::{Random, Seed};
@@ -25,6 +27,11 @@ const UNSOLICITED_INTERVAL: Duration = Duration::from_secs(1);
 const UNSOLICITED_INTERVAL_OLD: Duration = Duration::from_secs(10);
 /// No query is answered sooner than within this time, whatever it says: a flood of queries shares its answers.
 const RESPONSE_LEAST: Duration = Duration::from_millis(10);
+
+/// Groups that one call does something for: what a query asks of all of them is done bit by bit, or one packet would cost as much as thousands.
+pub const GROUPS_A_TURN: usize = 32;
+/// Then the next ones have their turn: 4,096 groups in 128 ms.
+const NEXT_TURN: Duration = Duration::from_millis(1);
 
 /// What is to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +55,6 @@ struct Answer {
 /// What is known of one group.
 #[derive(Clone, Debug)]
 struct Group {
-    address: IpAddr,
     filter: Filter,
     /// Reports that still have to say the new mode (RFC 9776 §5.1); in an older version, reports still to be sent unasked.
     mode_left: u8,
@@ -59,18 +65,23 @@ struct Group {
     answer: Option<Answer>,
     /// Of an older version: we were the last to report, and have to say when we leave (RFC 2236 §6).
     reported_last: bool,
+    /// Where it stands in [`Membership::due`]; [`Instant::FAR`]: nowhere.
+    listed: Instant,
+    /// The [`Membership::era`] that what is to be sent is of: of an earlier one, nothing is.
+    era: u32,
 }
 
 impl Group {
-    const fn new(address: IpAddr) -> Self {
+    const fn new(era: u32) -> Self {
         Self {
-            address,
             filter: Filter::NOBODY,
             mode_left: 0,
             changed: Vec::new(),
             resend_at: Instant::FAR,
             answer: None,
             reported_last: false,
+            listed: Instant::FAR,
+            era,
         }
     }
 
@@ -88,14 +99,6 @@ impl Group {
     fn calm(&mut self) {
         (self.mode_left, self.resend_at, self.answer) = (0, Instant::FAR, None);
         self.changed = Vec::new();
-    }
-
-    fn record(&self, kind: Kind, sources: Vec<IpAddr>) -> Record {
-        Record {
-            kind,
-            group: self.address,
-            sources,
-        }
     }
 
     /// Notes the change from `old` to the filter now, to be reported `times` (RFC 9776 §5.1).
@@ -121,14 +124,14 @@ impl Group {
     }
 
     /// The state-change records that go now; each report of a change counts.
-    fn take_change(&mut self, out: &mut Vec<Record>) {
+    fn take_change(&mut self, group: IpAddr, out: &mut Vec<Record>) {
         if self.mode_left > 0 {
             self.mode_left -= 1;
             let kind = match self.filter.mode() {
                 Mode::Include => Kind::ChangeToInclude,
                 Mode::Exclude => Kind::ChangeToExclude,
             };
-            return out.push(self.record(kind, self.filter.sources().to_vec()));
+            return out.push(record(kind, group, self.filter.sources().to_vec()));
         }
         let heard = |heard: bool| {
             let sources = self.changed.iter().map(|c| c.0);
@@ -141,7 +144,7 @@ impl Group {
             (Kind::BlockOldSources, block),
         ] {
             if !sources.is_empty() {
-                out.push(self.record(kind, sources));
+                out.push(record(kind, group, sources));
             }
         }
         self.changed.iter_mut().for_each(|c| c.1 -= 1);
@@ -149,42 +152,68 @@ impl Group {
     }
 
     /// What a general or a group-specific query is told.
-    fn current(&self) -> Record {
+    fn current(&self, group: IpAddr) -> Record {
         let kind = match self.filter.mode() {
             Mode::Include => Kind::ModeIsInclude,
             Mode::Exclude => Kind::ModeIsExclude,
         };
-        self.record(kind, self.filter.sources().to_vec())
+        record(kind, group, self.filter.sources().to_vec())
     }
 
     /// What a query for `asked` is told, if anything (RFC 9776 §5.2).
-    fn current_of(&self, asked: &[IpAddr]) -> Option<Record> {
+    fn current_of(&self, group: IpAddr, asked: &[IpAddr]) -> Option<Record> {
         if asked.is_empty() {
-            return (!self.filter.is_nobody()).then(|| self.current());
+            return (!self.filter.is_nobody()).then(|| self.current(group));
         }
         let heard = asked.iter().copied().filter(|s| self.filter.hears(*s));
         let sources: Vec<IpAddr> = heard.collect();
-        (!sources.is_empty()).then(|| self.record(Kind::ModeIsInclude, sources))
+        (!sources.is_empty()).then(|| record(Kind::ModeIsInclude, group, sources))
     }
+}
+
+const fn record(kind: Kind, group: IpAddr, sources: Vec<IpAddr>) -> Record {
+    Record {
+        kind,
+        group,
+        sources,
+    }
+}
+
+/// All groups are being gone through, some in each turn: for the answer to a general query or, in the older versions, to give each its moment.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// The last that had its turn.
+    behind: Option<IpAddr>,
+    /// When the next ones have theirs.
+    at: Instant,
+    /// Of the older versions: within which time each answers.
+    within: Duration,
 }
 
 /// The membership of one interface in one family.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// By address.
-    groups: Vec<Group>,
+    groups: BTreeMap<IpAddr, Group>,
+    /// Groups that have something to send, by its time: a packet looks at none but those that it is about.
+    due: BTreeSet<(Instant, IpAddr)>,
     /// Queriers of older versions are there until then (RFC 9776 §7.2.1).
     first_until: Instant,
     second_until: Instant,
     /// The version we speak.
     version: Version,
+    /// Grows with each change of the version.
+    era: u32,
     /// When a general query is answered.
     general: Instant,
+    round: Option<Round>,
     robustness: u8,
     query_interval: Duration,
     random: Random,
     /// When [`Self::on_timer`] has something to do.
     next: Instant,
+    /// Groups looked at.
+    #[cfg(test)]
+    looked: usize,
 }
 
 impl Membership {
@@ -192,15 +221,20 @@ impl Membership {
     #[must_use]
     pub fn new(seed: Seed) -> Self {
         Self {
-            groups: Vec::new(),
+            groups: BTreeMap::new(),
+            due: BTreeSet::new(),
             first_until: Instant::ZERO,
             second_until: Instant::ZERO,
             version: Version::Third,
+            era: 0,
             general: Instant::FAR,
+            round: None,
             robustness: ROBUSTNESS,
             query_interval: QUERY_INTERVAL,
             random: Random::new(seed),
             next: Instant::FAR,
+            #[cfg(test)]
+            looked: 0,
         }
     }
 
@@ -211,8 +245,11 @@ impl Membership {
 
     /// The groups and what is heard in each.
     pub fn groups(&self) -> impl Iterator<Item = (IpAddr, &Filter)> {
-        let members = self.groups.iter().filter(|g| !g.filter.is_nobody());
-        members.map(|g| (g.address, &g.filter))
+        let all = self
+            .groups
+            .iter()
+            .map(|(group, entry)| (*group, &entry.filter));
+        all.filter(|(_, filter)| !filter.is_nobody())
     }
 
     /// When [`Self::on_timer`] wants to be called; [`Instant::FAR`]: never.
@@ -229,84 +266,121 @@ impl Membership {
         out: &mut impl FnMut(Say),
     ) -> bool {
         self.grow_young(now);
-        let at = match self.groups.binary_search_by_key(&group, |g| g.address) {
-            Ok(at) => at,
-            Err(_) if filter.is_nobody() => return true,
-            Err(_) if self.groups.len() >= GROUPS_MAX => return false,
-            Err(at) => {
-                self.groups.insert(at, Group::new(group));
-                at
+        if !self.groups.contains_key(&group) {
+            if filter.is_nobody() {
+                return true;
             }
-        };
+            if !self.has_room() {
+                return false;
+            }
+            self.groups.insert(group, Group::new(self.era));
+        }
         let times = self.robustness;
-        let entry = &mut self.groups[at];
+        let Some(entry) = self.entry(group) else {
+            return false;
+        };
         let old = core::mem::replace(&mut entry.filter, filter);
         if old != entry.filter && !is_silent(group) {
             match self.version {
                 Version::Third => {
-                    entry.note_change(&old, times);
                     let mut records = Vec::new();
-                    self.say_change(at, now, &mut records);
+                    if let Some(entry) = self.entry(group) {
+                        entry.note_change(&old, times);
+                    }
+                    self.say_change(group, now, &mut records);
                     out(Say::Report(records));
                 }
-                older => self.change_old(at, &old, older, now, out),
+                older => self.change_old(group, &old, older, now, out),
             }
         }
-        self.settle();
+        self.settle(group);
         true
     }
 
-    /// Adds the state-change records of the group at `at` that go now, and says when the next ones go.
-    fn say_change(&mut self, at: usize, now: Instant, out: &mut Vec<Record>) {
-        let entry = &mut self.groups[at];
-        entry.take_change(out);
-        let more = entry.mode_left > 0 || !entry.changed.is_empty();
-        entry.resend_at = if more {
-            soon(&mut self.random, UNSOLICITED_INTERVAL, now)
-        } else {
-            Instant::FAR
+    /// Whether there may be one more group. Those of which all is said are looked for where there may not.
+    fn has_room(&mut self) -> bool {
+        if self.groups.len() >= GROUPS_MAX {
+            let all: Vec<IpAddr> = self.groups.keys().copied().collect();
+            for group in all {
+                self.entry(group);
+                self.settle(group);
+            }
+        }
+        self.groups.len() < GROUPS_MAX
+    }
+
+    /// What is known of a group. A change of the version cancels all that was to be sent (RFC 9776 §7.2.1).
+    fn entry(&mut self, group: IpAddr) -> Option<&mut Group> {
+        #[cfg(test)]
+        {
+            self.looked += 1;
+        }
+        let entry = self.groups.get_mut(&group)?;
+        if entry.era != self.era {
+            entry.calm();
+            entry.era = self.era;
+        }
+        Some(entry)
+    }
+
+    /// Adds the state-change records of a group that go now, and says when the next ones go.
+    fn say_change(&mut self, group: IpAddr, now: Instant, out: &mut Vec<Record>) {
+        let again = soon(&mut self.random, UNSOLICITED_INTERVAL, now);
+        let Some(entry) = self.entry(group) else {
+            return;
         };
+        entry.take_change(group, out);
+        let more = entry.mode_left > 0 || !entry.changed.is_empty();
+        entry.resend_at = if more { again } else { Instant::FAR };
     }
 
     /// A change in the manner of the older versions, which know no sources.
     fn change_old(
         &mut self,
-        at: usize,
+        group: IpAddr,
         old: &Filter,
         version: Version,
         now: Instant,
         out: &mut impl FnMut(Say),
     ) {
         let times = self.robustness;
-        let entry = &mut self.groups[at];
+        let Some(entry) = self.entry(group) else {
+            return;
+        };
         match (old.is_nobody(), entry.filter.is_nobody()) {
             (true, false) => {
                 // RFC 2236 §3: at once, and once or twice more.
                 entry.mode_left = times;
-                self.join_old(at, version, now, out);
+                self.join_old(group, version, now, out);
             }
             (false, true) => {
                 let says = entry.reported_last && version == Version::Second;
                 entry.calm();
                 if says {
-                    out(Say::Leave(entry.address));
+                    out(Say::Leave(group));
                 }
             }
             _ => {}
         }
     }
 
-    /// Reports the group at `at` unasked, in the manner of the older versions.
-    fn join_old(&mut self, at: usize, version: Version, now: Instant, out: &mut impl FnMut(Say)) {
-        let entry = &mut self.groups[at];
+    /// Reports a group unasked, in the manner of the older versions.
+    fn join_old(
+        &mut self,
+        group: IpAddr,
+        version: Version,
+        now: Instant,
+        out: &mut impl FnMut(Say),
+    ) {
+        let again = soon(&mut self.random, UNSOLICITED_INTERVAL_OLD, now);
+        let Some(entry) = self.entry(group) else {
+            return;
+        };
         entry.mode_left = entry.mode_left.saturating_sub(1);
         entry.reported_last = true;
-        out(Say::Join(version, entry.address));
-        entry.resend_at = if entry.mode_left > 0 {
-            soon(&mut self.random, UNSOLICITED_INTERVAL_OLD, now)
-        } else {
-            Instant::FAR
-        };
+        out(Say::Join(version, group));
+        let more = entry.mode_left > 0;
+        entry.resend_at = if more { again } else { Instant::FAR };
     }
 
     /// A router asks.
@@ -329,12 +403,15 @@ impl Membership {
         }
         self.grow_young(now);
         let within = query.max_response.max(RESPONSE_LEAST);
-        if self.version == Version::Third {
-            self.ask(query, within, now);
-        } else {
-            self.ask_old(query.group, within, now);
+        match (self.version, query.group) {
+            (Version::Third, _) => self.ask(query, within, now),
+            (_, Some(group)) => self.ask_old(group, within, now),
+            (_, None) => self.ask_all_old(within, now),
         }
-        self.settle();
+        match query.group {
+            Some(group) => self.settle(group),
+            None => self.look(),
+        }
     }
 
     /// RFC 9776 §5.2, RFC 9777 §6.2: when the answer goes, by the rules' own numbers.
@@ -347,10 +424,9 @@ impl Membership {
             self.general = at; // 2
             return;
         };
-        let Ok(index) = self.groups.binary_search_by_key(&group, |g| g.address) else {
+        let Some(entry) = self.entry(group) else {
             return;
         };
-        let entry = &mut self.groups[index];
         if entry.filter.is_nobody() || is_silent(group) {
             return;
         }
@@ -379,20 +455,30 @@ impl Membership {
     }
 
     /// RFC 2236 §3, RFC 2710 §4: a timer for each group, which a later query can only shorten.
-    fn ask_old(&mut self, group: Option<IpAddr>, within: Duration, now: Instant) {
-        let asked = |g: &&mut Group| {
-            group.is_none_or(|group| group == g.address)
-                && !g.filter.is_nobody()
-                && !is_silent(g.address)
+    fn ask_old(&mut self, group: IpAddr, within: Duration, now: Instant) {
+        let at = soon(&mut self.random, within, now);
+        let Some(entry) = self.entry(group) else {
+            return;
         };
-        for entry in self.groups.iter_mut().filter(asked) {
-            if entry.answer.as_ref().is_none_or(|a| a.at > now + within) {
-                entry.answer = Some(Answer {
-                    at: soon(&mut self.random, within, now),
-                    sources: Vec::new(),
-                });
-            }
+        let asked = !entry.filter.is_nobody() && !is_silent(group);
+        if asked && entry.answer.as_ref().is_none_or(|a| a.at > now + within) {
+            let sources = Vec::new();
+            entry.answer = Some(Answer { at, sources });
         }
+    }
+
+    /// The same for all groups. Queries that come while these have their turns share them, or the last groups would never have theirs.
+    fn ask_all_old(&mut self, within: Duration, now: Instant) {
+        if let Some(round) = &mut self.round {
+            round.within = round.within.min(within);
+            return;
+        }
+        self.round = Some(Round {
+            behind: None,
+            at: now,
+            within,
+        });
+        self.go_on(now, &mut Vec::new());
     }
 
     /// Another host has reported `group` in an older version: then we need not (RFC 2236 §3, RFC 2710 §4).
@@ -401,49 +487,103 @@ impl Membership {
         if self.version == Version::Third {
             return;
         }
-        if let Ok(at) = self.groups.binary_search_by_key(&group, |g| g.address) {
-            self.groups[at].calm();
-            self.groups[at].reported_last = false;
+        if let Some(entry) = self.entry(group) {
+            entry.calm();
+            entry.reported_last = false;
         }
-        self.settle();
+        self.settle(group);
     }
 
-    /// Lets time pass.
+    /// Lets time pass. What is due and has not had its turn stays due.
     pub fn on_timer(&mut self, now: Instant, out: &mut impl FnMut(Say)) {
         if now < self.next {
             return;
         }
         self.grow_young(now);
         let (mut answers, mut changes) = (Vec::new(), Vec::new());
-        if self.general <= now {
+        if self.general <= now && self.round.is_none() {
             self.general = Instant::FAR;
-            let members = self.groups.iter().filter(|g| !is_silent(g.address));
-            answers.extend(members.filter_map(|g| g.current_of(&[])));
+            self.round = Some(Round {
+                behind: None,
+                at: now,
+                within: Duration::ZERO,
+            });
         }
-        for at in 0..self.groups.len() {
-            let entry = &mut self.groups[at];
-            if let Some(answer) = entry.answer.take_if(|a| a.at <= now) {
-                match self.version {
-                    Version::Third => answers.extend(entry.current_of(&answer.sources)),
-                    older => {
-                        entry.reported_last = true;
-                        out(Say::Join(older, entry.address));
-                    }
-                }
-            }
-            if self.groups[at].resend_at <= now {
-                match self.version {
-                    Version::Third => self.say_change(at, now, &mut changes),
-                    older => self.join_old(at, older, now, out),
-                }
-            }
+        self.go_on(now, &mut answers);
+        for _ in 0..GROUPS_A_TURN {
+            let first = self.due.first().filter(|due| due.0 <= now);
+            let Some(&(_, group)) = first else {
+                break;
+            };
+            self.serve(group, now, (&mut answers, &mut changes), out);
+            self.settle(group);
         }
         for records in [answers, changes] {
             if !records.is_empty() {
                 out(Say::Report(records));
             }
         }
-        self.settle();
+        self.look();
+    }
+
+    /// Sends what a group has to send by now.
+    fn serve(
+        &mut self,
+        group: IpAddr,
+        now: Instant,
+        (answers, changes): (&mut Vec<Record>, &mut Vec<Record>),
+        out: &mut impl FnMut(Say),
+    ) {
+        let version = self.version;
+        let Some(entry) = self.entry(group) else {
+            return;
+        };
+        if let Some(answer) = entry.answer.take_if(|a| a.at <= now) {
+            match version {
+                Version::Third => answers.extend(entry.current_of(group, &answer.sources)),
+                older => {
+                    entry.reported_last = true;
+                    out(Say::Join(older, group));
+                }
+            }
+        }
+        if entry.resend_at <= now {
+            match version {
+                Version::Third => self.say_change(group, now, changes),
+                older => self.join_old(group, older, now, out),
+            }
+        }
+    }
+
+    /// The next groups have their turn, if a round is under way.
+    fn go_on(&mut self, now: Instant, answers: &mut Vec<Record>) {
+        let Some(mut round) = self.round.take_if(|round| round.at <= now) else {
+            return;
+        };
+        let mut work = 0;
+        while work < GROUPS_A_TURN {
+            let from = round.behind.map_or(Bound::Unbounded, Bound::Excluded);
+            let mut others = self.groups.range((from, Bound::Unbounded));
+            let Some((&group, entry)) = others.next() else {
+                return;
+            };
+            #[cfg(test)]
+            {
+                self.looked += 1;
+            }
+            // Of lists of sources, some are as much work as a group.
+            work += 1 + entry.filter.sources().len() / 8;
+            if self.version == Version::Third {
+                let says = Some(entry).filter(|_| !is_silent(group));
+                answers.extend(says.and_then(|entry| entry.current_of(group, &[])));
+            } else {
+                self.ask_old(group, round.within, now);
+                self.file(group);
+            }
+            round.behind = Some(group);
+        }
+        round.at = now + NEXT_TURN;
+        self.round = Some(round);
     }
 
     /// Finds out which version is spoken now; a change cancels all that was to be sent (RFC 9776 §7.2.1).
@@ -458,15 +598,45 @@ impl Membership {
         if version != self.version {
             self.version = version;
             self.general = Instant::FAR;
-            self.groups.iter_mut().for_each(Group::calm);
+            self.round = None;
+            self.era = self.era.wrapping_add(1);
         }
     }
 
-    /// Forgets groups of which all is said, and finds out when something is due.
-    fn settle(&mut self) {
-        self.groups.retain(|g| !g.is_spent());
-        let groups = self.groups.iter().map(Group::deadline);
-        self.next = groups.min().unwrap_or(Instant::FAR).min(self.general);
+    /// Puts a group where it is found when it is due, or forgets it, if all is said of it.
+    fn file(&mut self, group: IpAddr) {
+        let Some(entry) = self.groups.get_mut(&group) else {
+            return;
+        };
+        let spent = entry.is_spent();
+        let at = if spent {
+            Instant::FAR
+        } else {
+            entry.deadline()
+        };
+        let before = core::mem::replace(&mut entry.listed, at);
+        if before != at {
+            self.due.remove(&(before, group));
+            if at != Instant::FAR {
+                self.due.insert((at, group));
+            }
+        }
+        if spent {
+            self.groups.remove(&group);
+        }
+    }
+
+    /// Something was done with a group.
+    fn settle(&mut self, group: IpAddr) {
+        self.file(group);
+        self.look();
+    }
+
+    /// Finds out when something is due.
+    fn look(&mut self) {
+        let first = self.due.first().map_or(Instant::FAR, |due| due.0);
+        let general = self.round.map_or(self.general, |round| round.at);
+        self.next = first.min(general);
     }
 }
 
