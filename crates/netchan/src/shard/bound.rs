@@ -59,6 +59,7 @@ impl Place {
     }
 
     /// Programs choose what they bind to, not peers: no key.
+    #[inline]
     fn hash(&self) -> u64 {
         let ip = match self.ip {
             IpAddr::V4(ip) => u64::from(ip.to_bits()),
@@ -189,19 +190,25 @@ impl Bound {
 
     /// The socket that takes what comes in by an interface for this address and port, and belongs to the flow of this (short) hash.
     pub fn find(&self, ip: IpAddr, port: u16, flow: u32, interface: u8) -> Option<u32> {
-        let takes = |group: &&Group| !group.takers.is_empty();
-        let takers = if self.on_devices == 0 {
-            let mut places = Place::of_destination(ip, port).into_iter();
-            &places
-                .find_map(|place| self.at(place).filter(takes))?
-                .takers
-        } else {
-            let mut places = Place::of_interface(ip, port, interface).into_iter();
-            &places
-                .find_map(|place| self.at(place).filter(takes))?
-                .takers
-        };
-        takers.get(among(flow, takers.len())).copied()
+        if self.on_devices == 0 {
+            return self.taker(&Place::of_destination(ip, port), flow);
+        }
+        self.taker(&Place::of_interface(ip, port, interface), flow)
+    }
+
+    #[inline]
+    fn taker(&self, places: &[Place], flow: u32) -> Option<u32> {
+        for place in places {
+            if let Some(group) = self.at(*place) {
+                // Nearly always there is one, bound to the address itself or to its family's wildcard.
+                match group.takers.as_slice() {
+                    [] => {}
+                    &[only] => return Some(only),
+                    takers => return takers.get(among(flow, takers.len())).copied(),
+                }
+            }
+        }
+        None
     }
 
     /// All sockets that hear what comes in by an interface for this address and port, connected or not.

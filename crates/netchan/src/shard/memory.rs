@@ -216,15 +216,12 @@ impl Shard {
         may
     }
 
-    /// Whether [`Self::make_way`] has something to do for a packet of so much memory.
+    /// Whether [`Self::make_way`] has something to do for a packet of so much memory that is for `socket`.
     #[inline(always)]
-    pub(super) fn needs_way(&self, number: u32, size: usize) -> bool {
-        let lacks = |socket: &super::TcpSocket| {
-            (self.memory.tcp_shares).lacks(socket.peer, socket.held().into(), size)
-        };
+    pub(super) fn needs_way(&self, socket: &super::TcpSocket, size: usize) -> bool {
         self.pool.is_short_behind(size)
             || self.pool.shelf().is_busy()
-            || self.tcp.get(number).is_some_and(lacks)
+            || (self.memory.tcp_shares).lacks(socket.peer, socket.held().into(), size)
     }
 
     /// Text that is not taken as a matter of course: memory is claimed for it, text behind gaps gives way to it, the worst holder's first, and

@@ -167,15 +167,22 @@ impl tcp::Shelf<Packet> for Shelf {
         self.own > 0
     }
 
-    #[inline]
-    fn keep(&mut self, packet: Packet, why: Keep, little: bool) -> Option<(Packet, u8)> {
-        let (len, size) = (packet.len(), packet.true_size());
-        let stays = len * 8 >= size || (size <= ORDINARY && why != Keep::Behind);
-        if stays && self.own > 0 && !little {
-            self.own -= 1;
-            return Some((packet, AS_IT_CAME));
+    #[inline(always)]
+    fn keep_as_it_came(&mut self, packet: &Packet, why: Keep, little: bool) -> Option<u8> {
+        let size = packet.true_size();
+        let stays = (size <= ORDINARY && why != Keep::Behind) || packet.len() * 8 >= size;
+        if !stays || self.own == 0 || little {
+            return None;
         }
-        self.keep_elsewhere(packet, why, little)
+        self.own -= 1;
+        Some(AS_IT_CAME)
+    }
+
+    fn keep(&mut self, packet: Packet, why: Keep, little: bool) -> Option<(Packet, u8)> {
+        match self.keep_as_it_came(&packet, why, little) {
+            Some(place) => Some((packet, place)),
+            None => self.keep_elsewhere(packet, why, little),
+        }
     }
 
     #[inline]

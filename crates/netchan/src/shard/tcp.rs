@@ -154,7 +154,7 @@ impl TcpSocket {
     }
 
     /// Books what it holds now with its peer.
-    #[inline]
+    #[inline(always)]
     pub(super) fn note_held(&mut self, shares: &mut Shares) {
         let held = self.held();
         if held != self.noted {

@@ -147,6 +147,11 @@ impl UdpSocket {
         self.queue.front().map_or(0, |first| first.packet.len())
     }
 
+    /// Whether a send adds to a datagram.
+    pub fn is_corked(&self) -> bool {
+        self.options.cork || self.corked.is_some()
+    }
+
     /// Whether a send adds to a datagram, and where the one under way goes.
     pub fn corked(&self) -> (bool, Option<Destination>) {
         let to = self.corked.as_ref().and_then(|corked| corked.to());

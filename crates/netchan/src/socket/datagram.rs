@@ -359,6 +359,9 @@ impl Socket {
         if let Some(remote) = to.as_mut().filter(|to| to.ip().is_unspecified()) {
             remote.set_ip(self.this_host(&self.fresh.lock(), remote.ip())?);
         }
+        if let Some(sent) = self.send_at_once(datagram, buffers, to, info) {
+            return sent;
+        }
         let facts = |shard: &mut Shard, part| {
             let socket = shard.udp(part)?;
             let ends = (socket.local, socket.peer);
@@ -401,6 +404,38 @@ impl Socket {
                 shard.udp_send(part, to, info, buffers, now)
             })
             .map_err(error)
+    }
+
+    /// The ordinary datagram: of a socket that lives in one shard, whole, to one host. The shard is held once. `None`: it is not that.
+    fn send_at_once(
+        &self,
+        datagram: &Datagram,
+        buffers: &[IoSlice<'_>],
+        to: Option<SocketAddr>,
+        info: &SendInfo,
+    ) -> Option<io::Result<usize>> {
+        let &[part] = datagram.parts.as_slice() else {
+            return None;
+        };
+        if info.more {
+            return None;
+        }
+        (self.stack()).with_shard(datagram.begin, |shard, now| {
+            let socket = shard.udp(part)?;
+            let (local, device) = (socket.local, socket.device());
+            let remote = to.or(socket.peer)?;
+            // What several sends make up, a port to be found, and what asks for a right to send, which the socket's lock guards.
+            if socket.is_corked()
+                || local.port() == 0
+                || remote.ip().is_multicast()
+                || self.stack().host.is_broadcast(remote.ip())
+            {
+                return None;
+            }
+            let sent = (self.destination(local, remote, info, device))
+                .and_then(|to| (shard.udp_send(part, to, info, buffers, now)).map_err(error));
+            Some(sent)
+        })
     }
 
     /// From where to where a datagram goes, by the socket's own address, the route, and what the program says.

@@ -29,16 +29,16 @@ impl Connection {
     }
 
     /// A predicted acknowledgment in accurate ECN: the counter is what it was, but may have come round. True: so it is taken to have, and the rest
-    /// is done.
+    /// is done. (The delivery by value: see [`Self::acknowledged`].)
     #[inline(never)]
     fn hears_of_marks(
         &mut self,
         ack: SeqNum,
         timestamps: Option<Timestamps>,
-        delivery: &mut Delivery,
+        mut delivery: Delivery,
         now: Instant,
     ) -> bool {
-        self.note_ecn_feedback(self.ecn.usual, None, delivery, now);
+        self.note_ecn_feedback(self.ecn.usual, None, &mut delivery, now);
         if delivery.marked == 0 {
             return false;
         }
@@ -50,7 +50,7 @@ impl Connection {
             },
             ..Header::default()
         };
-        self.react(&header, delivery, now);
+        self.react(&header, &mut delivery, now);
         self.note_more_to_send();
         true
     }
@@ -131,7 +131,7 @@ impl Connection {
             return self.acknowledged_piece_by_piece(ack, timestamps, delivery, now, out);
         }
         self.advance(ack, now, &mut delivery, out);
-        if self.has_accurate_ecn() && self.hears_of_marks(ack, timestamps, &mut delivery, now) {
+        if self.has_accurate_ecn() && self.hears_of_marks(ack, timestamps, delivery, now) {
             return;
         }
         self.measure(timestamps, &delivery, now);
@@ -154,7 +154,7 @@ impl Connection {
     ) {
         self.take_pieces(ack, timestamps, &mut delivery);
         self.advance(ack, now, &mut delivery, out);
-        if self.has_accurate_ecn() && self.hears_of_marks(ack, timestamps, &mut delivery, now) {
+        if self.has_accurate_ecn() && self.hears_of_marks(ack, timestamps, delivery, now) {
             return;
         }
         self.measure(timestamps, &delivery, now);

@@ -173,7 +173,8 @@ impl Connection {
     /// The next loss to repair (RFC 6675 §5, NextSeg rule 1), within the peer's window
     /// (RFC 9293 SHLD-16).
     fn lost_stretch(&mut self, now: Instant) -> Result<Stretch, Hold> {
-        let (start, end) = self.sent.next_lost(self.full_segment()).ok_or(Hold::Wait)?;
+        let full = self.full_segment();
+        let (start, end) = self.sent.next_lost(full).ok_or(Hold::Wait)?;
         let edge = self.snd.una + self.snd.wnd;
         let room = (edge - start).max(0).unsigned_abs();
         let text_end = if end > self.snd.end {
@@ -182,7 +183,7 @@ impl Connection {
             end
         };
         let text = (text_end - start).max(0).unsigned_abs();
-        let len = text.min(self.full_segment()).min(room);
+        let len = text.min(full).min(room);
         let (len, _) = self.up_to_record(start, len);
         let fin = end > self.snd.end && len == text && room > len;
         if len == 0 && !fin {
@@ -380,11 +381,10 @@ impl Connection {
         if in_flight == 0 && start == self.snd.una {
             self.recovery.rack.forget_newest();
         }
-        let mut record = self.rate.record(end, len, in_flight, micros_of(now));
+        let segment = if probe || len <= full + 1 { len } else { full };
+        let mut record = (self.rate).record(end, len, segment, in_flight, micros_of(now));
         if probe {
             record.traits = record.traits.and(Traits::PROBE);
-        } else if len > full + 1 {
-            record.segment = u16::try_from(full).unwrap_or(self.snd.mss);
         }
         let joins = len < full && self.sent.is_crowded(full) && self.sent.push_together(end, full);
         if !joins {
@@ -401,7 +401,7 @@ impl Connection {
     pub(super) fn record_again(&mut self, start: SeqNum, end: SeqNum, now: Instant) {
         let len = (end - start).unsigned_abs();
         let in_flight = self.sent.in_flight();
-        let fresh = self.rate.record(end, len, in_flight, micros_of(now));
+        let fresh = (self.rate).record(end, len, len, in_flight, micros_of(now));
         self.sent.resent(start, end, fresh);
         self.seldom.prr.out = self.seldom.prr.out.saturating_add(len);
     }

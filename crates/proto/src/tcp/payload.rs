@@ -44,6 +44,8 @@ pub enum Keep {
 pub trait Shelf<P> {
     /// Whether anything finds a place as it came.
     fn is_roomy(&self) -> bool;
+    /// A place for what is kept as it came, if it is one of those that are: nearly all.
+    fn keep_as_it_came(&mut self, payload: &P, why: Keep, little: bool) -> Option<u8>;
     /// Finds a place for what is kept for long: as it came or in less memory, and if it is the first or is to hold `little`, maybe without its
     /// end. With the place that it takes; `None`: there is none.
     fn keep(&mut self, payload: P, why: Keep, little: bool) -> Option<(P, u8)>;
@@ -59,6 +61,10 @@ impl<P> Shelf<P> for NoShelf {
     #[inline]
     fn is_roomy(&self) -> bool {
         true
+    }
+    #[inline]
+    fn keep_as_it_came(&mut self, _payload: &P, _why: Keep, _little: bool) -> Option<u8> {
+        Some(0)
     }
     #[inline]
     fn keep(&mut self, payload: P, _why: Keep, _little: bool) -> Option<(P, u8)> {

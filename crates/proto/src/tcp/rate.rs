@@ -49,9 +49,16 @@ impl Rate {
         self.delivered_us = not_too_old(self.delivered_us, now_us);
     }
 
-    /// The record of `len` bytes, one segment, that leave now, up to `end`, with `in_flight` bytes under way before it.
-    #[inline]
-    pub fn record(&mut self, end: SeqNum, len: u32, in_flight: u32, now_us: u32) -> Record {
+    /// The record of `len` bytes, in segments of `segment`, that leave now, up to `end`, with `in_flight` bytes under way before it.
+    #[inline(always)]
+    pub fn record(
+        &mut self,
+        end: SeqNum,
+        len: u32,
+        segment: u32,
+        in_flight: u32,
+        now_us: u32,
+    ) -> Record {
         if in_flight == 0 {
             self.first_sent_us = now_us;
             self.delivered_us = now_us;
@@ -64,7 +71,7 @@ impl Rate {
             delivered_us: self.delivered_us,
             tx_in_flight: in_flight.saturating_add(len),
             lost: self.lost,
-            segment: u16::try_from(len).unwrap_or(u16::MAX),
+            segment: u16::try_from(segment).unwrap_or(u16::MAX),
             fate: Fate::InFlight,
             traits: if self.is_limited {
                 Traits::APP_LIMITED

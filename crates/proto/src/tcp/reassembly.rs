@@ -169,7 +169,27 @@ impl<P: Payload> SegmentPool<P> {
         if self.available == 0 {
             return None;
         }
+        match self.shelf.keep_as_it_came(&payload, why, little) {
+            Some(place) => self.place(payload, place, seq),
+            None => self.take_elsewhere(payload, seq, why, little),
+        }
+    }
+
+    /// Puts text somewhere else than where it came.
+    #[inline(never)]
+    fn take_elsewhere(
+        &mut self,
+        payload: P,
+        seq: SeqNum,
+        why: Keep,
+        little: bool,
+    ) -> Option<(u32, u32)> {
         let (payload, place) = self.shelf.keep(payload, why, little)?;
+        self.place(payload, place, seq)
+    }
+
+    #[inline(always)]
+    fn place(&mut self, payload: P, place: u8, seq: SeqNum) -> Option<(u32, u32)> {
         let memory = byte_count(payload.memory());
         let index = self.free;
         let Some(node) = self.nodes.get_mut(index as usize) else {

@@ -280,7 +280,7 @@ impl Sent {
     }
 
     /// Something new left: up to `record.end`.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, start: SeqNum, record: Record) {
         if self.records.is_empty() {
             self.una = start;

@@ -136,11 +136,12 @@ impl Shard {
         let Some(socket) = self.tcp.get(number) else {
             return false;
         };
+        let needs_way = self.needs_way(socket, packet.true_size());
         if socket.came_by.is_some() && self.puts_off(number, header.flags, &packet) {
             return false;
         }
         let mut refusal = None;
-        if self.needs_way(number, packet.true_size()) {
+        if needs_way {
             refusal = self.make_way(number, &packet, header.seq);
         }
         let Some(mut socket) = self.tcp.get_mut(number) else {

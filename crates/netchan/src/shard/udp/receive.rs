@@ -167,8 +167,10 @@ impl Shard {
             peer = waiting.peer; // of one sender, all
         }
         if !flags.peek {
-            for waiting in socket.queue.drain(..count) {
-                self.pool.shelf_mut().free(waiting.place);
+            for _ in 0..count {
+                if let Some(waiting) = socket.queue.pop_front() {
+                    self.pool.shelf_mut().free(waiting.place);
+                }
             }
             socket.queued -= whole + count * limits::UDP_OVERHEAD;
             socket.memory -= memory;

@@ -141,8 +141,7 @@ impl Sent {
 
     /// Nothing was lost after all.
     pub fn revive(&mut self) {
-        while let Some(index) = self.first_lost() {
-            let start = self.start(index);
+        while let Some((index, start)) = self.first_lost() {
             self.set_fate(index, start, Fate::InFlight);
             let Some(&record) = self.records.get(index) else {
                 return;
@@ -155,8 +154,9 @@ impl Sent {
         }
     }
 
-    /// The index of the first lost record.
-    fn first_lost(&mut self) -> Option<usize> {
+    /// The index of the first lost record, and where it begins.
+    #[inline]
+    fn first_lost(&mut self) -> Option<(usize, SeqNum)> {
         while self.lost > 0 {
             let lost = self.losses.as_ref()?.first()?;
             let at = if lost < self.una { self.una } else { lost };
@@ -164,7 +164,7 @@ impl Sent {
             let index = self.index_of(at);
             let is_there = |r: &&Record| r.fate == Fate::Lost && self.start(index) == at;
             if self.records.get(index).filter(is_there).is_some() {
-                return Some(index);
+                return Some((index, at));
             }
             self.losses().forget_first();
         }
@@ -177,23 +177,27 @@ impl Sent {
     /// The first that is lost: its first sequence number and its end. Records that are lost one behind the other are told of together up to
     /// `full` bytes, or more.
     pub fn next_lost(&mut self, full: u32) -> Option<(SeqNum, SeqNum)> {
-        let index = self.first_lost()?;
-        let start = self.start(index);
-        let mut end = start;
-        for record in self.records.range(index..) {
-            if record.fate != Fate::Lost || distance(start, end) >= full {
-                break;
-            }
+        let (index, start) = self.first_lost()?;
+        let (mut end, mut next) = (start, index);
+        while distance(start, end) < full
+            && let Some(record) = self.records.get(next)
+            && record.fate == Fate::Lost
+        {
             self.visit();
             end = record.end;
+            next += 1;
         }
         Some((start, end))
     }
 
     /// What lies between `start` and `end` was sent again in one segment, as `fresh` says. One record is left of it; what is sacked ends it.
     pub fn resent(&mut self, start: SeqNum, end: SeqNum, fresh: Record) {
-        self.split(end);
-        let first = self.split(start);
+        let mut first = self.index_of(start);
+        let is_one = |r: &Record| r.end == end && self.start(first) == start;
+        if !self.records.get(first).is_some_and(is_one) {
+            self.split(end);
+            first = self.split(start);
+        }
         let (mut last, mut at) = (first, start);
         while let Some(&record) = self.records.get(last).filter(|_| at < end) {
             if record.fate == Fate::Sacked && last > first {

@@ -53,7 +53,7 @@ impl Side {
                     self.rate.limited_by_application(in_flight);
                 }
                 let end = *nxt + len;
-                let record = self.rate.record(end, len, in_flight, now_us);
+                let record = (self.rate).record(end, len, len, in_flight, now_us);
                 self.sent.push(*nxt, record);
                 *nxt = end;
             }
@@ -78,9 +78,8 @@ impl Side {
             }
             _ => {
                 if let Some((start, end)) = self.sent.next_lost(20) {
-                    let fresh =
-                        self.rate
-                            .record(end, (end - start).unsigned_abs(), in_flight, now_us);
+                    let len = (end - start).unsigned_abs();
+                    let fresh = (self.rate).record(end, len, len, in_flight, now_us);
                     self.sent.resent(start, end, fresh);
                 }
             }
