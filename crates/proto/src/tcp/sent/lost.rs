@@ -5,6 +5,8 @@ use crate::wire::tcp::SeqNum;
 
 /// Most records looked at for what an acknowledgment says of others than those it tells of: what is left waits for the next, or for a moment.
 const VISITS_MAX: u32 = 128;
+/// Of records that the peer may have dropped, those looked at: what losses are found beside has its own share of the work.
+const RENEGED_MAX: usize = 32;
 /// Of segments that wait out the reordering window, those whose time is looked at.
 const WAITING_MAX: u32 = 32;
 impl Sent {
@@ -126,7 +128,7 @@ impl Sent {
     /// found out when SND.UNA stands before it.
     pub fn renege(&mut self) {
         let mut start = self.una;
-        for index in 0..self.records.len().min(VISITS_MAX as usize) {
+        for index in 0..self.records.len().min(RENEGED_MAX) {
             self.visit();
             let Some(record) = self.records.get(index) else {
                 return;

@@ -255,6 +255,9 @@ fn no_acknowledgment_is_dear() {
             [1460, 200][seed as usize / 2 % 2],
         );
     }
+    for (seed, burst, mss) in [(2, 0, 64), (21, 65_000, 200)] {
+        hostile(seed, burst, mss);
+    }
 }
 
 /// An application that writes single bytes to a peer that acknowledges nothing: records are bounded by segments, not by writes.
