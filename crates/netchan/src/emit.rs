@@ -328,6 +328,12 @@ pub fn cut_again(
     emit_pieces(slab, pieces, payload, mtu, available, out)
 }
 
+/// Buffers that must be free before a payload of `len` bytes is cut: as many as there may be pieces.
+pub fn pieces_max(len: usize, mtu: usize) -> usize {
+    // Headers have at most 60 octets, and 7 more may be left over at the end of a piece.
+    len.div_ceil(mtu.saturating_sub(67).max(8)) + 1
+}
+
 fn emit_pieces(
     slab: &mut Slab,
     pieces: fragment::Fragments,
@@ -336,8 +342,7 @@ fn emit_pieces(
     available: usize,
     mut out: impl FnMut(Packet),
 ) -> bool {
-    // Headers have at most 60 octets, and 7 more may be left over at the end of a piece.
-    if available < payload.len().div_ceil(mtu.saturating_sub(67).max(8)) + 1 {
+    if available < pieces_max(payload.len(), mtu) {
         return false;
     }
     for piece in pieces {

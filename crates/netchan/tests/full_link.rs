@@ -2,13 +2,16 @@
 
 use std::{
     collections::VecDeque,
+    io::{ErrorKind, IoSlice},
+    net::SocketAddr,
     sync::{
         Arc, Mutex,
         atomic::{
-            AtomicUsize,
+            AtomicBool, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
         },
     },
+    task::{Wake, Waker},
     time::Duration,
 };
 
@@ -16,6 +19,7 @@ use netchan::{
     Net, Regime, UdpSocket,
     link::{Link, LinkError, Properties, Segmentation, Statistics},
     packet::Packet,
+    socket::{Domain, Kind, Readiness, SendInfo, Socket},
 };
 use percore::slab::Slab;
 use proto::{time::Instant, wire::ethernet::MacAddr};
@@ -78,8 +82,7 @@ impl Link for Gate {
     }
 }
 
-/// A stack of so many shards with a gate, of whose sockets each has sent `each` datagrams; some of these wait in the channels.
-fn full(sockets: usize, each: usize) -> (Net, Arc<Seen>, Vec<UdpSocket>) {
+fn gate() -> (Gate, Arc<Seen>) {
     let seen = Arc::new(Seen::default());
     let gate = Gate {
         properties: Properties {
@@ -93,6 +96,12 @@ fn full(sockets: usize, each: usize) -> (Net, Arc<Seen>, Vec<UdpSocket>) {
         seen: seen.clone(),
         now: Instant::ZERO,
     };
+    (gate, seen)
+}
+
+/// A stack of so many shards with a gate, of whose sockets each has sent `each` datagrams; some of these wait in the channels.
+fn full(sockets: usize, each: usize) -> (Net, Arc<Seen>, Vec<UdpSocket>) {
+    let (gate, seen) = gate();
     let net = Net::builder().link_with(Box::new(gate)).shards(sockets);
     let net = net.regime(Regime::SocketChannel).address("10.0.0.2/24");
     let net = net.unwrap().start().unwrap();
@@ -156,5 +165,94 @@ fn a_full_link_serves_all_shards_in_turn() {
             "{port}: {served} of {}",
             late.len()
         );
+    }
+}
+
+/// Wakes a test.
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// A socket of a stack whose buffers to send from wait for a link that takes nothing; how many datagrams it sent before.
+fn exhausted(
+    regime: Regime,
+    shards: usize,
+    kind: SendInfo,
+    len: usize,
+) -> (Net, Arc<Seen>, Socket, usize) {
+    let (gate, seen) = gate();
+    let builder = Net::builder().link_with(Box::new(gate)).regime(regime);
+    let net = builder
+        .shards(shards)
+        .address("10.0.0.2/24")
+        .unwrap()
+        .start()
+        .unwrap();
+    let socket = Socket::new(&net, Domain::V4, Kind::Datagram).unwrap();
+    socket.bind(([0, 0, 0, 0], 0).into()).unwrap();
+    let text = vec![0; len];
+    let mut sent = 0;
+    for port in (9..29).cycle().take(200_000) {
+        let ready = socket.readiness().contains(Readiness::WRITABLE);
+        match socket.send_message(&[IoSlice::new(&text)], to(port), &kind) {
+            Ok(_) => sent += 1,
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::WouldBlock, "{regime}");
+                // Only one that needs more buffers than a usual one may find this out by trying.
+                assert!(
+                    !ready || len > 1400 || shards > 1,
+                    "{regime}: it was writable after {sent}"
+                );
+                return (net, seen, socket, sent);
+            }
+        }
+    }
+    panic!("{regime}: more than there are buffers");
+}
+
+fn to(port: u16) -> Option<SocketAddr> {
+    Some(([239, 1, 1, 1], port).into())
+}
+
+/// POLLOUT is taken back with EAGAIN, and comes with the buffers.
+#[test]
+fn a_datagram_socket_without_buffers_is_not_writable() {
+    let segmented = SendInfo::segmented(1000);
+    let all = Regime::ALL.into_iter().map(|regime| (regime, 1));
+    for (regime, shards) in all.chain([(Regime::AppChannel, 2), (Regime::PerCpu, 2)]) {
+        for (kind, len) in [
+            (SendInfo::default(), 4),
+            (SendInfo::default(), 9000),
+            (segmented, 20_000),
+        ] {
+            let (net, seen, socket, sent) = exhausted(regime, shards, kind, len);
+            assert!(sent > 50, "{regime}: {sent}");
+            assert!(
+                !socket.readiness().contains(Readiness::WRITABLE),
+                "{regime}, {len}"
+            );
+            let flag = Arc::new(Flag(AtomicBool::new(false)));
+            let waker = Waker::from(flag.clone());
+            assert!(
+                !socket.register(Readiness::WRITABLE, &waker),
+                "{regime}, {len}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!flag.0.load(SeqCst), "{regime}, {len}: woken for nothing");
+            seen.most.store(64, SeqCst);
+            wait_until(&net, &format!("{regime}, {len}: woken"), || {
+                flag.0.load(SeqCst)
+            });
+            // Of several shards another may be short still.
+            wait_until(&net, "writable", || {
+                socket.readiness().contains(Readiness::WRITABLE)
+            });
+            let again = socket.send_message(&[IoSlice::new(&vec![0; len])], to(9), &kind);
+            assert_eq!(again.unwrap(), len, "{regime}");
+        }
     }
 }

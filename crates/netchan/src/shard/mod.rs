@@ -142,6 +142,8 @@ pub struct Shard {
     /// The key ids of the segment for no connection that is being taken.
     asked: Option<AoIds>,
     segments: usize,
+    /// UDP sockets that found no buffers to send from.
+    udp_waiting: Vec<u32>,
     /// Datagrams that wait in all UDP sockets together.
     udp_queued: usize,
     ports: Ports,
@@ -258,6 +260,7 @@ impl Shard {
             all_gone: false,
             keyed: false,
             asked: None,
+            udp_waiting: Vec::with_capacity(limits::UDP_SOCKETS_PER_SHARD),
             udp_queued: 0,
             ports: Ports::new(),
             errors: Limiter::new(limit::Config::default(), seed.derive(1)),
@@ -322,6 +325,9 @@ impl Shard {
         if !self.dirty.is_empty() {
             self.finish_dirty(now);
         }
+        if !self.udp_waiting.is_empty() {
+            self.udp_wake_senders();
+        }
     }
 
     /// Whether there are packets in the outboxes.
@@ -355,7 +361,7 @@ impl Shard {
     /// When [`Self::run_timers`] has something to do; [`Instant::FAR`] if never. At once while output waits for buffers.
     #[inline]
     pub fn next_timer(&self, now: Instant) -> Instant {
-        let retry = if self.dirty.is_empty() {
+        let retry = if self.dirty.is_empty() && self.udp_waiting.is_empty() {
             Instant::FAR
         } else {
             now + limits::BUFFER_RETRY

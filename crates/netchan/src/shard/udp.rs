@@ -2,6 +2,7 @@
 
 mod errors;
 mod receive;
+mod room;
 mod send;
 mod uncut;
 
@@ -73,6 +74,8 @@ pub struct UdpSocket {
     options: UdpOptions,
     read_shut: bool,
     write_shut: bool,
+    /// Buffers that its last send needed and did not find; 0: it found them.
+    lacks: u16,
     /// Its groups, and how it sends to any, if it ever said so.
     pub(super) multicast: Option<Arc<Settings>>,
 }
@@ -179,8 +182,13 @@ impl UdpSocket {
             || (queued <= room(self.options) && self.queue.len() < places(self.options))
     }
 
-    fn readiness(&self) -> Readiness {
-        let mut ready = Readiness::WRITABLE;
+    /// `has_buffers`: to send from.
+    fn readiness(&self, has_buffers: bool) -> Readiness {
+        let mut ready = Readiness::NONE;
+        // And where a send would answer at once with an error.
+        if has_buffers || self.write_shut || self.error.is_some() {
+            ready = ready | Readiness::WRITABLE;
+        }
         if !self.queue.is_empty() {
             ready = ready | Readiness::READABLE;
         }
@@ -205,9 +213,9 @@ impl UdpSocket {
     }
 
     /// Whether nobody with this interest need wait. An error queue that holds something is no news to who waits for datagrams.
-    fn meets(&self, interest: Readiness) -> bool {
+    fn meets(&self, interest: Readiness, has_buffers: bool) -> bool {
         let queued_only = self.error.is_none() && !interest.contains(Readiness::ERROR);
-        let mut ready = self.readiness();
+        let mut ready = self.readiness(has_buffers);
         if queued_only {
             ready.0 &= !Readiness::ERROR.0;
         }
@@ -438,6 +446,7 @@ impl Shard {
             options,
             read_shut: false,
             write_shut: false,
+            lacks: 0,
             multicast: None,
         };
         socket.keep_errors(options.errors);
@@ -483,16 +492,17 @@ impl Shard {
     }
 
     /// What it is ready for.
-    pub fn udp_readiness(&self, number: u32) -> Readiness {
-        self.udp
-            .get(number)
-            .map_or(Readiness::HANGUP, UdpSocket::readiness)
+    pub fn udp_readiness(&mut self, number: u32) -> Readiness {
+        let has_buffers = self.udp_has_buffers(number);
+        let socket = self.udp.get(number);
+        socket.map_or(Readiness::HANGUP, |s| s.readiness(has_buffers))
     }
 
     /// Registers a waker, or wakes it at once: then true.
     pub fn udp_register(&mut self, number: u32, interest: Readiness, waker: &Waker) -> bool {
+        let has_buffers = !interest.contains(Readiness::WRITABLE) || self.udp_has_buffers(number);
         match self.udp.get_mut(number) {
-            Some(socket) if !socket.meets(interest) => {
+            Some(socket) if !socket.meets(interest, has_buffers) => {
                 socket.wakers.register(interest, waker);
                 false
             }

@@ -162,17 +162,41 @@ impl Datagram {
     }
 
     pub fn readiness(&self, stack: &Stack) -> Readiness {
-        let mut ready = Readiness::NONE;
+        let (mut ready, mut writable) = (Readiness::NONE, true);
         self.each(stack, |shard, part| {
-            ready = ready | shard.udp_readiness(part)
+            let part = shard.udp_readiness(part);
+            ready = ready | part;
+            writable &= part.contains(Readiness::WRITABLE);
         });
+        // Where the next datagram goes says which part sends it.
+        if !writable {
+            ready.0 &= !Readiness::WRITABLE.0;
+        }
         ready
     }
 
-    pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) -> bool {
-        let mut ready = false;
+    /// A part that is not writable, if any is.
+    fn stuck(&self, stack: &Stack) -> Option<usize> {
+        let mut stuck = None;
+        let mut at = 0;
         self.each(stack, |shard, part| {
-            ready |= shard.udp_register(part, interest, waker);
+            if !shard.udp_readiness(part).contains(Readiness::WRITABLE) {
+                stuck = Some(at);
+            }
+            at += 1;
+        });
+        stuck
+    }
+
+    pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) -> bool {
+        let asks_all = self.parts.len() > 1 && interest.contains(Readiness::WRITABLE);
+        let stuck = if asks_all { self.stuck(stack) } else { None };
+        let rest = Readiness(interest.0 & !Readiness::WRITABLE.0);
+        let (mut ready, mut at) = (false, 0);
+        self.each(stack, |shard, part| {
+            let wants = stuck.is_none_or(|stuck| stuck == at);
+            ready |= shard.udp_register(part, if wants { interest } else { rest }, waker);
+            at += 1;
         });
         ready
     }

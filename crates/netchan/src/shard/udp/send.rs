@@ -19,7 +19,7 @@ use proto::{
 use super::Shard;
 use crate::{
     counters::Counter,
-    emit::{IpFields, fragments, ip_header_len},
+    emit::{IpFields, fragments, ip_header_len, pieces_max},
     limits,
     packet::{HEADROOM, Packet},
     socket::SendInfo,
@@ -332,11 +332,14 @@ impl Shard {
     ) -> Result<(), i32> {
         let mut left = text.len();
         if left > size && self.slab.available() < left.div_ceil(size) {
-            return Err(libc::EAGAIN);
+            return Err(self.udp_lacks(number, left.div_ceil(size)));
         }
         loop {
             let len = left.min(size);
-            let mut packet = Packet::new(self.slab.alloc().ok_or(libc::EAGAIN)?, HEADROOM);
+            let Some(buffer) = self.slab.alloc() else {
+                return Err(self.udp_lacks(number, 1));
+            };
+            let mut packet = Packet::new(buffer, HEADROOM);
             packet.set_len(head.ip_len() + HEADER_LEN + len);
             let ident = if head.may_be_cut { self.ident(head) } else { 0 };
             #[allow(clippy::cast_possible_truncation)] // the field of IPv4 has 16 bits
@@ -386,7 +389,8 @@ impl Shard {
         self.datagram = whole;
         built?;
         if !sent {
-            return Err(libc::EAGAIN);
+            let count = pieces_max(HEADER_LEN + len, mtu);
+            return Err(self.udp_lacks(number, count));
         }
         self.count(Counter::UdpOut);
         Ok(())

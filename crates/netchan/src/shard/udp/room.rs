@@ -1,0 +1,59 @@
+//! Buffers to send datagrams from: a socket whose send found too few is not writable until there are so many.
+
+use super::{Shard, UdpSocket};
+use crate::socket::Readiness;
+
+impl UdpSocket {
+    /// Free buffers that its next send may need, as far as is known.
+    fn wanted(&self) -> usize {
+        usize::from(self.lacks).max(1)
+    }
+}
+
+impl Shard {
+    /// A send would have needed `count` buffers, and did not find them: EAGAIN, and what waits is woken when there are.
+    #[cold]
+    pub(super) fn udp_lacks(&mut self, number: u32, count: usize) -> i32 {
+        let count = count.min(self.slab.capacity()); // or it would wait for ever
+        if let Some(socket) = self.udp.get_mut(number) {
+            socket.lacks = u16::try_from(count).unwrap_or(u16::MAX);
+        }
+        self.udp_waits(number);
+        libc::EAGAIN
+    }
+
+    /// Whether a send would find its buffers; if not, the socket is told when it would: a program that asks once may never register.
+    pub(super) fn udp_has_buffers(&mut self, number: u32) -> bool {
+        let Some(socket) = self.udp.get(number) else {
+            return true;
+        };
+        let has = self.slab.available() >= socket.wanted();
+        if !has {
+            self.udp_waits(number);
+        }
+        has
+    }
+
+    fn udp_waits(&mut self, number: u32) {
+        if !self.udp_waiting.contains(&number) {
+            self.udp_waiting.push(number);
+        }
+    }
+
+    /// Tells those whose buffers have come home. The holder looks again in a while, as for streams.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::shard) fn udp_wake_senders(&mut self) {
+        let free = self.slab.available();
+        for number in std::mem::take(&mut self.udp_waiting) {
+            match self.udp.get_mut(number) {
+                Some(socket) if free >= socket.wanted() => {
+                    socket.lacks = 0;
+                    socket.wakers.wake(Readiness::WRITABLE, &mut self.woken);
+                }
+                Some(_) => self.udp_waiting.push(number),
+                None => {}
+            }
+        }
+    }
+}
