@@ -103,3 +103,9 @@ fn flags_without_effect() {
 fn broadcast_addresses() {
     alike("broadcast", "ip route add 224.0.0.0/4 dev lo");
 }
+
+/// EMSGSIZE, and what the error queue has of it.
+#[test]
+fn datagrams_that_are_too_long() {
+    alike("too_long", "ip link set lo mtu 1500");
+}

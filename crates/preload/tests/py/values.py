@@ -372,4 +372,60 @@ def broadcast():
             s.close()
 
 
+def queued_error(s):
+    """The first error in the queue, without what depends on the host: its MTU is said to be that."""
+    try:
+        data, told, flags, about = s.recvmsg(100, 512, socket.MSG_ERRQUEUE)
+    except OSError as e:
+        return errno.errorcode[e.errno]
+    level, kind, said = told[0]
+    code, origin, what, extra, info, more = struct.unpack("IBBBxII", said[:16])
+    mtu = s.getsockopt(level, 14 if level == socket.IPPROTO_IP else 24)
+    offender = struct.unpack("H", said[16:18])[0] if len(said) > 16 else None
+    return (level, kind, errno.errorcode[code], origin, what, extra, info == mtu, info if info > 10000 else 0, more,
+            offender, data, flags & ~socket.MSG_ERRQUEUE, about[1], len(told))
+
+
+def too_long():
+    v6 = "::1" if PEER.startswith("127.") else "fd77::1"
+    for family, address, level, discover, receive_errors in (
+            (socket.AF_INET, PEER, socket.IPPROTO_IP, 10, 11),
+            (socket.AF_INET6, v6, socket.IPPROTO_IPV6, 23, 25),
+            (socket.AF_INET6, "::ffff:" + PEER, socket.IPPROTO_IP, 10, 11)):
+        # The longest payload of a packet, and of this link's.
+        limits = (65507, 1472) if level == socket.IPPROTO_IP else (65527, 1452)
+        for told in (0, 1):
+            for mode in (0, 1, 2, 3):
+                s = socket.socket(family, socket.SOCK_DGRAM)
+                s.connect((address, SILENT))
+                s.setsockopt(level, receive_errors, told)
+                if family == socket.AF_INET6:
+                    s.setsockopt(socket.IPPROTO_IPV6, 25, told)
+                s.setsockopt(level, discover, mode)
+                lens = [limits[0] + 1, 65535, 65536, 100000]
+                if mode >= 2:
+                    lens = [limits[1] + 1, limits[0]] + lens
+                for len in lens:
+                    result = says(lambda: s.send(bytes(len)))
+                    ready = select.select([s], [], [], 0)[0] == [s]
+                    p = select.poll()
+                    p.register(s, select.POLLERR)
+                    print(family.name, told, mode, len, result, ready, p.poll(0) != [], queued_error(s), queued_error(s),
+                          s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+                # Put together from two: what is too long with the second forgets both.
+                first = says(lambda: s.send(bytes(60000) if mode < 2 else bytes(1000), socket.MSG_MORE))
+                print("corked", first, says(lambda: s.send(bytes(60000))), queued_error(s))
+                s.close()
+        s = socket.socket(family, socket.SOCK_DGRAM)
+        s.setsockopt(level, receive_errors, 1)
+        for len in (limits[0] + 1, 70000):
+            print("not connected", says(lambda: s.sendto(bytes(len), (address, SILENT))))
+            try:
+                data, told, flags, about = s.recvmsg(100, 512, socket.MSG_ERRQUEUE)
+                print(about[1], flags & ~socket.MSG_ERRQUEUE, told[0][2][:8])
+            except OSError as e:
+                print(errno.errorcode[e.errno])
+        s.close()
+
+
 globals()[sys.argv[2]]()

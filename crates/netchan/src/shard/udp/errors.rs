@@ -12,7 +12,7 @@ use proto::{
     wire::{icmpv4, icmpv6, ipv4::Protocol, udp::HEADER_LEN},
 };
 
-use super::{Shard, UdpSocket};
+use super::{Destination, Shard, UdpSocket};
 use crate::{
     counters::Counter,
     limits,
@@ -268,19 +268,28 @@ impl Shard {
         }
     }
 
-    /// A datagram of ours is longer than `mtu` allows: EMSGSIZE, for the error queue, too.
+    /// A datagram of ours is longer than may be: EMSGSIZE, for the error queue, too.
     #[cold]
-    pub(super) fn udp_too_long(&mut self, number: u32, remote: SocketAddr, mtu: usize) -> i32 {
+    pub(super) fn udp_too_long(&mut self, number: u32, to: &Destination, now: Instant) -> i32 {
+        let Some(socket) = self.udp.get(number) else {
+            return libc::EMSGSIZE;
+        };
+        let (_, mtu) = self.udp_mtu(socket.options.discovery, to, now);
         if let Some(socket) = self.udp.get_mut(number)
             && let Some(queue) = &mut socket.errors
         {
+            let mut destination = to.remote;
+            // As Linux, which takes the port of IPv4 from the socket.
+            if destination.is_ipv4() && socket.peer.is_none() {
+                destination.set_port(0);
+            }
             let error = SocketError {
                 errno: libc::EMSGSIZE,
                 origin: ErrorOrigin::Local,
                 kind: 0,
                 code: 0,
                 info: u32::try_from(mtu).unwrap_or(u32::MAX),
-                destination: remote,
+                destination,
                 offender: None,
             };
             queue.push(error, &[]);
@@ -309,6 +318,21 @@ impl Shard {
             }
         }
         Ok(received)
+    }
+
+    /// What the interface takes, and what the path there is known to take, if that counts.
+    pub(super) fn udp_mtu(
+        &mut self,
+        discovery: Discovery,
+        to: &Destination,
+        now: Instant,
+    ) -> (usize, usize) {
+        let interface = self.host.interfaces.get(usize::from(to.interface));
+        let mtu = interface.map_or(0, |facts| facts.mtu);
+        if discovery.heeds_path() {
+            return (mtu, self.udp_path(to.remote.ip(), mtu, now));
+        }
+        (mtu, mtu)
     }
 
     /// What the path to `remote` is known to take, of an interface's `mtu`.

@@ -195,12 +195,19 @@ impl Shard {
     ) -> Result<usize, i32> {
         let text = Text::new(buffers);
         let len = text.len();
-        if len > usize::from(u16::MAX) {
-            return Err(libc::EMSGSIZE);
+        let is_long = len > usize::from(u16::MAX);
+        if is_long && to.remote.is_ipv4() {
+            return Err(libc::EMSGSIZE); // as Linux, without a word in the error queue
         }
         let socket = self.udp.get_mut(number).ok_or(libc::EBADF)?;
         if socket.write_shut {
             return Err(socket.error.take().unwrap_or(libc::EPIPE));
+        }
+        if is_long {
+            if let Some(corked) = &mut socket.corked {
+                corked.forget();
+            }
+            return Err(self.udp_too_long(number, &to, now));
         }
         if info.more || socket.corked().0 {
             return self.udp_cork(number, to, info, buffers, now);
@@ -230,9 +237,8 @@ impl Shard {
         let is_v4 = first.remote.is_ipv4();
         let most = usize::from(u16::MAX) - HEADER_LEN - if is_v4 { ipv4::HEADER_LEN } else { 0 };
         if corked.text.len() + len > most {
-            corked.text.clear();
-            corked.first = None;
-            return Err(self.udp_too_long(number, first.remote, usize::from(u16::MAX)));
+            corked.forget();
+            return Err(self.udp_too_long(number, &first, now));
         }
         for buffer in buffers {
             corked.text.extend_from_slice(buffer);
@@ -285,21 +291,14 @@ impl Shard {
             mark: options.mark,
             no_checksum: options.no_checksum_out && to.remote.is_ipv6(),
         };
-        let interface = self.host.interfaces.get(usize::from(to.interface));
-        let mtu = interface.ok_or(libc::ENETUNREACH)?.mtu;
-        let path = if options.discovery.heeds_path() {
-            let path = self.udp_path(to.remote.ip(), mtu, now);
-            head.may_be_cut |= path < mtu && Self::udp_path_is_odd(to.remote.ip(), path);
-            path
-        } else {
-            mtu
-        };
+        let (mtu, path) = self.udp_mtu(options.discovery, &to, now);
+        head.may_be_cut |= path < mtu && Self::udp_path_is_odd(to.remote.ip(), path);
         let len = text.len();
         let room = path.saturating_sub(head.ip_len() + HEADER_LEN);
         let segment = usize::from(info.segment.unwrap_or(options.segment));
         let is_cut = segment == 0 && options.discovery.may_cut() && len > room;
         if len > head.payload_max() || (segment == 0 && len > room && !is_cut) {
-            return Err(self.udp_too_long(number, to.remote, path));
+            return Err(self.udp_too_long(number, &to, now));
         }
         if segment > 0 && len.min(segment) > room {
             return Err(libc::EMSGSIZE);
@@ -398,6 +397,12 @@ impl Shard {
 }
 
 impl Corked {
+    /// An error: nothing of it is sent.
+    fn forget(&mut self) {
+        self.text.clear();
+        self.first = None;
+    }
+
     /// Where the datagram under way goes.
     pub(super) fn to(&self) -> Option<Destination> {
         self.first.map(|(to, _)| to)
