@@ -4,7 +4,7 @@ use super::connection::{Connection, Pending, from_millis, millis};
 use super::seldom::Periods;
 use super::types::{Drop, Error, Events, Listen, State};
 use crate::time::{Duration, Instant};
-use crate::wire::tcp::{Flags, Header, Options, SeqNum};
+use crate::wire::tcp::{Flags, Header, SeqNum};
 
 impl Connection {
     /// No more will be written: a FIN follows what is queued (RFC 9293 §3.10.4). Receiving goes on.
@@ -77,7 +77,6 @@ pub fn reset_for(header: &Header, payload_len: u32) -> Option<Header> {
     let mut reset = Header {
         source_port: header.destination_port,
         destination_port: header.source_port,
-        options: Options::default(),
         ..Header::default()
     };
     if header.flags.contains(Flags::ACK) {

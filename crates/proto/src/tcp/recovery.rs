@@ -248,9 +248,6 @@ impl Connection {
             }
         }
         if self.recovery.phase == Phase::Open && delivery.acked > 0 && self.sent.lost() == 0 {
-            if !self.sack {
-                self.recovery.duplicates = 0;
-            }
             // RFC 6582 §3.2: the condition "not before recover" then holds for every later loss.
             self.recovery.recover = header.ack - 1;
         }
@@ -341,8 +338,7 @@ impl Connection {
             .sent
             .in_flight()
             .saturating_add(u32::from(self.snd.mss));
-        let tests = self.snd.una < self.snd.nxt && was != Phase::Recovery;
-        self.recovery.frto = if tests && first {
+        self.recovery.frto = if first && was != Phase::Recovery {
             Frto::Resent
         } else {
             Frto::Off

@@ -109,3 +109,6 @@ impl Losses {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ mod burst;
 mod close;
 mod cut;
 mod ecn;
+mod edges;
 mod exact;
 mod fast_open;
 mod flow;
