@@ -262,7 +262,11 @@ pub fn before_listen(fd: RawFd) -> io::Result<()> {
 pub unsafe fn bind(live: Live<'_>, pointer: *const sockaddr, len: socklen_t) -> io::Result<usize> {
     // SAFETY: the caller's.
     match unsafe { address::read_own(pointer, len, live.state.domain) }? {
-        Given::Inet(address) => live.socket.bind(address).map(|()| 0),
+        Given::Inet(address) => {
+            live.socket.bind(address)?;
+            live.state.changed();
+            Ok(0)
+        }
         Given::Unspecified => fail(libc::EAFNOSUPPORT),
     }
 }

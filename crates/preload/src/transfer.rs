@@ -239,6 +239,7 @@ fn send_datagram(
     flags: c_int,
 ) -> io::Result<usize> {
     let timeout = live.state.send_timeout();
+    let was_idle = live.socket.is_idle();
     let result = wait::until(
         live,
         Readiness::WRITABLE,
@@ -246,6 +247,9 @@ fn send_datagram(
         timeout,
         || live.socket.send_message(buffers, to, info),
     );
+    if was_idle {
+        live.state.changed(); // sending has bound it
+    }
     if result.as_ref().is_err_and(would_block) {
         live.state.watch.used(Readiness::WRITABLE);
     }

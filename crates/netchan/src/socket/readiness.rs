@@ -61,7 +61,7 @@ impl Socket {
 
     /// Wakes `waker` once when any of `interest` (errors and hang-ups always) may hold; at once where it holds already.
     /// One registration for each waker (`Waker::will_wake`): a later one adds to it. Spurious wakes are allowed.
-    /// A socket that is neither bound nor connected wakes nobody.
+    /// A socket that [is idle](Self::is_idle) wakes nobody.
     ///
     /// True if it may hold already, and the waker was woken; false: nothing of it holds, no need to look again.
     pub fn register(&self, interest: Readiness, waker: &Waker) -> bool {
@@ -72,6 +72,11 @@ impl Socket {
             self.stack().hand_over(number);
         }
         self.register_in_place(interest, waker)
+    }
+
+    /// Whether it neither connects, nor listens, nor (if it is for datagrams) was ever bound.
+    pub fn is_idle(&self) -> bool {
+        self.role().is_none()
     }
 
     /// The one shard where it lives, if there is one.

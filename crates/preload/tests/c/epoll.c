@@ -192,6 +192,20 @@ static void before_connect(int ep) {
     close(fd);
 }
 
+/* Datagram sockets that something waits for before they are bound, by bind or by a send. */
+static void before_bind(int ep) {
+    struct sockaddr_in to = address_of(peer_ip, PORT_ECHO), any = {.sin_family = AF_INET};
+    for (int binds = 0; binds < 2; binds++) {
+        int fd = socket(AF_INET, SOCK_DGRAM, 0);
+        add(ep, fd, EPOLLIN, 6);
+        none(ep, __LINE__);
+        if (binds) CHECK(bind(fd, (void *)&any, sizeof any) == 0);
+        CHECK(sendto(fd, "x", 1, 0, (void *)&to, sizeof to) == 1);
+        one(ep, __LINE__, EPOLLIN, 6);
+        close(fd);
+    }
+}
+
 static int shared_ep;
 static void *waits(void *arg) {
     struct epoll_event e;
@@ -248,6 +262,7 @@ void check_epoll(void) {
     mixed(ep);
     nested(ep);
     before_connect(ep);
+    before_bind(ep);
     while_waiting();
     crowd(ep);
     int copy = dup(ep), fd = connected(PORT_ECHO);
