@@ -7,10 +7,12 @@ use std::{
     sync::{
         OnceLock,
         atomic::{
-            AtomicBool, AtomicU64,
+            AtomicBool, AtomicU32, AtomicU64,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
+    thread,
+    time::Duration,
 };
 
 use libc::c_int;
@@ -21,14 +23,45 @@ use crate::{
     sys,
 };
 
-/// The parent's end and the children's, made before the first fork. What a child says has a bound in the socket's buffer, and is looked
+/// The parent's end and the children's, made with the stack. What a child says has a bound in the socket's buffer, and is looked
 /// up here: it names sockets, and gets nothing.
 static LINE: OnceLock<(Own, Own)> = OnceLock::new();
-/// The parent listens.
-static HEARD: AtomicBool = AtomicBool::new(false);
 static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Names below it were given before the last fork.
 static INHERITED: AtomicU64 = AtomicU64::new(0);
+
+/// As often a child is answered at once that it cannot use a socket. One that does not listen would ask for ever, as fast as it can: from then on it
+/// waits before an answer, twice as long each time, and no poll reports the socket any more.
+const AT_ONCE: u32 = 16;
+/// The longest of these waits, doublings of a millisecond.
+const DOUBLINGS_MAX: u32 = 10;
+/// A parent that forks and then begins to wait for its listener has begun within that time. Clients of one that does not are refused as much later,
+/// which nobody notices.
+const TO_BEGIN: Duration = Duration::from_millis(50);
+
+/// How often a child was answered that it cannot use something of its parent's.
+#[derive(Debug, Default)]
+pub struct Answers(AtomicU32);
+
+impl Answers {
+    /// One more: whether poll reports it.
+    pub fn is_reported(&self) -> bool {
+        self.next() < AT_ONCE
+    }
+
+    /// One more, in a call that answers an error each time.
+    pub fn hold_back(&self) {
+        if let Some(late) = self.next().checked_sub(AT_ONCE) {
+            sys::nap(Duration::from_millis(1 << late.min(DOUBLINGS_MAX)));
+        }
+    }
+
+    fn next(&self) -> u32 {
+        let before = self.0.load(Relaxed);
+        self.0.store(before.saturating_add(1), Relaxed); // what another thread adds meanwhile is as good
+        before
+    }
+}
 
 /// What parent and child call a socket.
 #[derive(Debug)]
@@ -36,6 +69,8 @@ pub struct Name {
     number: u64,
     /// In a child: said already.
     told: AtomicBool,
+    /// In a child.
+    pub answers: Answers,
 }
 
 impl Name {
@@ -44,6 +79,7 @@ impl Name {
         Self {
             number: NEXT.fetch_add(1, Relaxed), // only has to differ
             told: AtomicBool::new(false),
+            answers: Answers::default(),
         }
     }
 
@@ -59,29 +95,17 @@ impl Name {
     }
 }
 
-/// Before a fork of the process that has the stack. Without descriptors to spare children are not heard.
-pub fn before() {
-    if LINE.get().is_none()
-        && let Ok(ends) = sys::socket_pair()
-    {
-        let _ = LINE.set(ends); // another thread's serves as well
-    }
-    // Release pairs with Acquire in hear; read back from a message, later still.
-    INHERITED.store(NEXT.load(Relaxed), Release);
+/// With the stack: a thread hears what children will say. Not with the first of them, which may be made in a signal handler.
+pub fn begin() -> io::Result<()> {
+    let ends = sys::socket_pair()?;
+    let (from, _) = LINE.get_or_init(|| ends);
+    netchan::spawn("netchan-forked", || hear(from.as_raw_fd())).map(drop)
 }
 
-/// After it, in the parent: a thread hears what children say.
-pub fn after() {
-    if LINE.get().is_some() && !HEARD.swap(true, Relaxed) {
-        let heard = netchan::spawn("netchan-forked", || {
-            if let Some((from, _)) = LINE.get() {
-                hear(from.as_raw_fd());
-            }
-        });
-        if heard.is_err() {
-            HEARD.store(false, Relaxed); // at the next fork
-        }
-    }
+/// Before a fork of the process that has the stack.
+pub fn before() {
+    // Release pairs with Acquire in hear; read back from a message, later still.
+    INHERITED.store(NEXT.load(Relaxed), Release);
 }
 
 /// In a child: the one descriptor that it keeps.
@@ -112,11 +136,13 @@ fn hear(from: RawFd) {
 
 /// A child was to serve this socket. If this process does not either, its clients learn it.
 fn forsake(state: &SocketState) {
-    let Some(socket) = state.socket.get().filter(|_| !state.is_waited_for()) else {
+    let Some(socket) = state.socket.get().filter(|_| !is_served(state)) else {
         return;
     };
     if socket.is_listening() {
-        return socket.refuse();
+        socket.refuse();
+        // What waits at an instance from now on looks at the listener, and so ends that.
+        return state.watch.look_again();
     }
     // One that was accepted for the child: nothing was said or read here.
     let is_fresh = socket.tcp_info().is_some_and(|info| {
@@ -128,4 +154,13 @@ fn forsake(state: &SocketState) {
         let _ = socket.disconnect(); // a stream's has no error
         state.changed();
     }
+}
+
+/// Whether this process waits for the socket. An instance that watches it, and at which nothing has ever waited here, may be the child's.
+fn is_served(state: &SocketState) -> bool {
+    let served = || state.is_slept_at() || state.watch.is_used() == Some(true);
+    if !served() && state.watch.is_used().is_some() {
+        thread::sleep(TO_BEGIN);
+    }
+    served()
 }

@@ -23,7 +23,7 @@
 //! `poll ppoll select pselect epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2`,
 //! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK, SIOCGSTAMP, SIOCGSTAMPNS, SIOCGIFNAME and SIOCGIFINDEX of netchan's links; others go to the kernel's socket of
 //! that number), `splice` (copies), `fdopen fileno` (on a socket that is netchan's by then), `sigaction signal bsd_signal
-//! sysv_signal sigset pthread_cancel` (see Signals), `syscall` (for all of these), `open openat pipe pipe2 socketpair eventfd
+//! sysv_signal sigset pthread_cancel` (see Signals), `_Fork clone` (see fork), `syscall` (for all of these), `open openat pipe pipe2 socketpair eventfd
 //! timerfd_create` (only to see which numbers are given out anew), `io_uring_setup` (ENOSYS), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
 //!
 //! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE MSG_EOR` (streams: no segment spans it) `MSG_OOB` (streams; RFC 6093: POLLPRI and SIOCATMARK go with it, SIGURG does
@@ -55,10 +55,12 @@
 //! # What is different from the kernel's sockets
 //!
 //! * **fork.** The stack stays with the process that started it. In a forked child the sockets it inherited answer EBADF (poll: POLLNVAL),
-//!   the first use of one says so on the standard error, closing them is safe and concerns the child only, and its new sockets are the kernel's.
+//!   the first use of one, or of an epoll instance that watches one, says so on the standard error, closing them is safe and concerns the child only, and its
+//!   new sockets are the kernel's. A child that asks again and again waits for its answer, up to a second, and poll does not report the socket any more.
 //!   The parent's stack learns of the first use: a listener that the parent does not wait at resets what comes, until the parent accepts or waits there
 //!   (`drop_tcp_listener_unserved`); a connection that was accepted for the child is reset.
 //!   A program that is exec'd finds plain unconnected kernel sockets under inherited numbers. `vfork` and `posix_spawn` are safe.
+//!   `_Fork`, `clone` and `syscall` are as `fork`; a child that was made by the bare instruction keeps the link open, and the rest goes for it, too.
 //!   A program that forks before its first `bind` or `connect` (a shell, say) starts the stack in whichever child comes first.
 //! * **close** by one thread while another waits in a call on the same descriptor: the other one gets EBADF at once.
 //! * **Signals.** A handler that was installed by the C library's functions and comes in the middle of a call runs at the call's end, which

@@ -7,7 +7,7 @@ use std::{
     net::IpAddr,
     ptr,
     sync::{
-        Mutex, OnceLock,
+        Mutex, MutexGuard, OnceLock,
         atomic::{
             AtomicPtr, AtomicU8, AtomicU32,
             Ordering::{Acquire, Relaxed, Release},
@@ -22,11 +22,13 @@ use netchan::{Net, environment};
 use crate::{
     address::{self, Prefix},
     driver,
-    epoll::EPOLLS,
-    errno, forked, program,
-    region::{self, Held, hold},
-    state::{self, SOCKETS},
-    stdio, sys,
+    epoll::{EPOLLS, Instance},
+    errno,
+    forked::{self, Answers},
+    program,
+    region::{self, hold},
+    state::{self, SOCKETS, SocketState},
+    stdio, sys, table,
 };
 
 static NET: OnceLock<Net> = OnceLock::new();
@@ -152,26 +154,75 @@ fn claim_held() -> io::Result<()> {
     Ok(())
 }
 
-/// What no other thread may hold at the moment of a fork, because the child needs it.
-type ForFork = [Box<dyn Held>; 6];
+/// What no other thread may hold at the moment of a fork, because the child needs it. It takes no memory: _Fork(3) may be called in a
+/// handler that has interrupted malloc(3).
+pub struct ForFork {
+    _starting: Guard<()>,
+    _threads: region::ForFork,
+    _streams: stdio::ForFork,
+    _sockets: table::ForFork<SocketState>,
+    _instances: table::ForFork<Instance>,
+    _numbers: Guard<()>,
+}
+
+type Guard<T> = MutexGuard<'static, T>;
 
 thread_local! {
     static HELD: Cell<Option<ForFork>> = const { Cell::new(None) };
 }
 
 extern "C" fn before_fork() {
+    let all = before();
+    let _ = HELD.try_with(|held| held.set(Some(all)));
+}
+
+/// Before a fork: what the child needs is held by this thread.
+pub fn before() -> ForFork {
     if has_children_to_hear() {
         forked::before();
     }
-    let all: ForFork = [
-        Box::new(hold(&STARTING)),
-        Box::new(region::held_for_fork()),
-        Box::new(stdio::held_for_fork()),
-        Box::new(SOCKETS.held_for_fork()),
-        Box::new(EPOLLS.held_for_fork()),
-        Box::new(netchan::own::held_for_fork()),
-    ];
-    let _ = HELD.try_with(|held| held.set(Some(all)));
+    ForFork {
+        _starting: hold(&STARTING),
+        _threads: region::held_for_fork(),
+        _streams: stdio::held_for_fork(),
+        _sockets: SOCKETS.held_for_fork(),
+        _instances: EPOLLS.held_for_fork(),
+        _numbers: netchan::own::held_for_fork(),
+    }
+}
+
+/// After it, in the parent.
+pub fn goes_on(held: ForFork) {
+    drop(held);
+}
+
+/// After it, in the child.
+pub fn begins(held: ForFork) {
+    drop(held);
+    become_child();
+}
+
+/// Whether numbers are tracked, so that a fork concerns us.
+pub fn is_claimed() -> bool {
+    !ALIVE.load(Acquire).is_null() // pairs with Release in claim
+}
+
+/// A fork that runs no handler of pthread_atfork(3): ours run around it.
+pub fn forks(fork: impl FnOnce() -> c_int) -> c_int {
+    if !is_claimed() {
+        return fork();
+    }
+    let held = before();
+    match fork() {
+        0 => begins(held),
+        child => {
+            let code = errno::get();
+            goes_on(held);
+            errno::set(code);
+            return child;
+        }
+    }
+    0
 }
 
 /// Whether the stack is this process's, and its sockets a program's.
@@ -185,14 +236,15 @@ fn let_go() {
 
 extern "C" fn after_fork() {
     let_go();
-    if has_children_to_hear() {
-        forked::after();
-    }
 }
 
 /// The child has no stack: what the parent's has open is closed, so that a link ends with the parent.
 extern "C" fn in_child() {
     let_go();
+    become_child();
+}
+
+fn become_child() {
     if is_forked() {
         netchan::own::abandon(forked::childs_end());
     } else {
@@ -200,9 +252,22 @@ extern "C" fn in_child() {
     }
 }
 
-/// A forked child used a socket of its parent: says so, once. The error that its calls answer.
+/// A forked child used a socket of its parent, or an epoll instance with such: says so, once. The error that its calls answer.
 #[cold]
 pub fn orphan(fd: c_int) -> io::Error {
+    say_orphan(fd);
+    state::with_answers(fd, Answers::hold_back);
+    errno::error(libc::EBADF)
+}
+
+/// The same, for poll: whether it reports `fd`.
+#[cold]
+pub fn is_reported(fd: c_int) -> bool {
+    say_orphan(fd);
+    state::with_answers(fd, Answers::is_reported).unwrap_or(true)
+}
+
+fn say_orphan(fd: c_int) {
     state::tell_parent(fd);
     let own = own_id();
     if TOLD.swap(own, Relaxed) != own {
@@ -211,7 +276,6 @@ pub fn orphan(fd: c_int) -> io::Error {
             "netchan: sockets made before fork() stay with process {owner}; process {own} cannot use them, and their clients are refused\n"
         ));
     }
-    errno::error(libc::EBADF)
 }
 
 /// The running stack, if it runs in this process.
@@ -279,6 +343,9 @@ fn start() -> io::Result<Net> {
     };
     claim_held()?;
     mark_owner();
+    if driver::driver().is_none() {
+        let _ = forked::begin(); // without descriptors to spare children are not heard
+    }
     // SAFETY: at_exit lives as long as the process.
     unsafe { libc::atexit(at_exit) };
     program::announce();

@@ -32,12 +32,17 @@ thread_local! {
 
 /// Whether any of `fds` needs more than the kernel's poll.
 pub fn concerns_us(fds: &[pollfd]) -> bool {
-    fds.iter().any(|entry| state::is_ours(entry.fd)) || {
+    fds.iter().any(|entry| is_ours(entry.fd)) || {
         for entry in fds {
             epoll::expose(entry.fd);
         }
         false
     }
+}
+
+/// Whether it is netchan's, or of the parent of this process.
+fn is_ours(fd: c_int) -> bool {
+    state::is_ours(fd) || epoll::is_orphan(fd)
 }
 
 /// poll(2) with at least one of netchan's sockets among `fds`: the number of entries with `revents`.
@@ -63,9 +68,10 @@ impl Scratch {
             }
             if let Some(handle) = state::netchan(entry.fd) {
                 self.ours.push((at, handle));
-            } else if state::is_ours(entry.fd) {
-                lifecycle::orphan(entry.fd);
-                entry.revents = libc::POLLNVAL; // the parent's
+            } else if is_ours(entry.fd) {
+                if lifecycle::is_reported(entry.fd) {
+                    entry.revents = libc::POLLNVAL; // the parent's
+                }
             } else {
                 epoll::expose(entry.fd);
                 self.kernel.push(*entry);
@@ -84,6 +90,10 @@ impl Scratch {
         let orphans = fds.iter().any(|entry| entry.revents != 0);
         if orphans || self.look(fds) || timeout.is_some_and(|time| time.is_zero()) {
             sys::poll_now(&mut self.kernel)?;
+            return Ok(self.collect(fds));
+        }
+        if lifecycle::is_forked() {
+            sys::poll(&mut self.kernel, timeout)?; // what this thread waited with is the parent's
             return Ok(self.collect(fds));
         }
         let deadline = Deadline::after(timeout);
@@ -231,7 +241,7 @@ impl Sets {
                 while bits != 0 {
                     let fd = base + bits.trailing_zeros().cast_signed();
                     epoll::expose(fd);
-                    ours |= state::is_ours(fd);
+                    ours |= is_ours(fd);
                     bits &= bits - 1;
                 }
             });

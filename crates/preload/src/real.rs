@@ -93,7 +93,8 @@ mod number {
     use libc::c_long;
     #[cfg(target_arch = "x86_64")]
     pub use libc::{
-        SYS_dup2, SYS_epoll_create, SYS_epoll_wait, SYS_open, SYS_poll, SYS_select, SYS_sendfile,
+        SYS_dup2, SYS_epoll_create, SYS_epoll_wait, SYS_fork, SYS_open, SYS_poll, SYS_select,
+        SYS_sendfile,
     };
     /// No such call: the kernel answers ENOSYS.
     pub const NONE: c_long = 0xffff;
@@ -104,6 +105,7 @@ mod number {
         pub const SYS_dup2: c_long = NONE;
         pub const SYS_epoll_create: c_long = NONE;
         pub const SYS_epoll_wait: c_long = NONE;
+        pub const SYS_fork: c_long = NONE;
         pub const SYS_open: c_long = NONE;
         pub const SYS_poll: c_long = NONE;
         pub const SYS_select: c_long = NONE;
@@ -277,10 +279,25 @@ pub static FEXECVE: Symbol<
     unsafe extern "C-unwind" fn(c_int, *const *const c_char, *const *const c_char) -> c_int,
 > = Symbol::new(c"fexecve", raw::<{ number::NONE }>);
 
+type Start = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+pub static FORK: Symbol<unsafe extern "C-unwind" fn() -> c_int> =
+    Symbol::new(c"_Fork", raw::<{ number::SYS_fork }>);
+pub static CLONE: Symbol<
+    unsafe extern "C-unwind" fn(
+        Option<Start>,
+        *mut c_void,
+        c_int,
+        *mut c_void,
+        *mut c_int,
+        *mut c_void,
+        *mut c_int,
+    ) -> c_int,
+> = Symbol::new(c"clone", raw::<{ number::NONE }>);
+
 /// Looks the functions up that a forked child calls, in which a lookup might wait for a lock that nothing there gives back.
 pub fn prepare_for_children() {
     let _ = (EXECVE.get(), EXECV.get(), EXECVP.get(), EXECVPE.get());
-    let _ = FEXECVE.get();
+    let _ = (FEXECVE.get(), FORK.get(), CLONE.get());
 }
 
 pub static FDOPEN: Symbol<unsafe extern "C-unwind" fn(c_int, *const c_char) -> *mut libc::FILE> =

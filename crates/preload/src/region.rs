@@ -104,14 +104,16 @@ pub fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A lock that is held.
-pub trait Held {}
-
-impl<T> Held for MutexGuard<'static, T> {}
+/// The list of threads, held.
+pub struct ForFork {
+    _faces: MutexGuard<'static, Vec<Arc<Face>>>,
+}
 
 /// The list of threads, for the time of a fork.
-pub fn held_for_fork() -> impl Held {
-    hold(&FACES)
+pub fn held_for_fork() -> ForFork {
+    ForFork {
+        _faces: hold(&FACES),
+    }
 }
 
 struct Listed(Arc<Face>);

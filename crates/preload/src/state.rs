@@ -150,9 +150,9 @@ impl SocketState {
         }
     }
 
-    /// Whether a call or an epoll instance waits for it.
-    pub fn is_waited_for(&self) -> bool {
-        !self.sleepers.lock().is_empty() || self.watch.is_watched()
+    /// Whether a call waits for it.
+    pub fn is_slept_at(&self) -> bool {
+        !self.sleepers.lock().is_empty()
     }
 
     /// It listens or connects now: what waits for it looks again, since a socket that was nothing yet wakes nobody.
@@ -372,6 +372,16 @@ pub fn tell_parent(fd: RawFd) {
         }
         std::mem::forget(handle);
     }
+}
+
+/// In a forked child: what its calls about `fd`, a socket of its parent or an instance with such, were answered.
+pub fn with_answers<T>(fd: RawFd, ask: impl FnOnce(&forked::Answers) -> T) -> Option<T> {
+    if let Some(handle) = SOCKETS.get(fd) {
+        let answer = ask(&handle.name.answers);
+        std::mem::forget(handle);
+        return Some(answer);
+    }
+    epoll::with_answers(fd, ask)
 }
 
 /// Whether a call about `fd` must look closer: netchan serves it, or the parent of this process did.

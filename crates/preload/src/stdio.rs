@@ -6,17 +6,14 @@
 use std::{
     ffi::CStr,
     sync::{
-        Mutex,
+        Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 
-use crate::{
-    descriptor, errno, export,
-    region::{Held, hold},
-};
+use crate::{descriptor, errno, export, region::hold};
 
 /// glibc's cookie_io_functions_t.
 #[repr(C)]
@@ -38,8 +35,15 @@ static STREAMS: Mutex<Vec<(usize, c_int)>> = Mutex::new(Vec::new());
 static MADE: AtomicBool = AtomicBool::new(false);
 
 /// The list of streams, for the time of a fork.
-pub fn held_for_fork() -> impl Held {
-    hold(&STREAMS)
+pub fn held_for_fork() -> ForFork {
+    ForFork {
+        _streams: hold(&STREAMS),
+    }
+}
+
+/// The list of streams, held.
+pub struct ForFork {
+    _streams: MutexGuard<'static, Vec<(usize, c_int)>>,
 }
 
 /// The cookie is the number itself.

@@ -166,11 +166,17 @@ pub fn poll_now(fds: &mut [pollfd]) -> io::Result<usize> {
     if fds.is_empty() {
         return Ok(0);
     }
-    let mut zero = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let time = ptr::from_mut(&mut zero).expose_provenance();
+    poll(fds, Some(Duration::ZERO))
+}
+
+/// poll(2) of the kernel's descriptors alone.
+pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> io::Result<usize> {
+    let mut time = timeout.map(|time| libc::timespec {
+        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let time = time.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    let time = time.expose_provenance();
     let arguments = [
         fds.as_mut_ptr().expose_provenance(),
         fds.len(),
@@ -179,7 +185,7 @@ pub fn poll_now(fds: &mut [pollfd]) -> io::Result<usize> {
         8,
         0,
     ];
-    // SAFETY: `fds` and `zero` outlive the call.
+    // SAFETY: `fds` and `time` outlive the call.
     unsafe { raw::call(libc::SYS_ppoll, arguments) }
 }
 
@@ -319,6 +325,17 @@ impl Drop for SignalsHeld {
         // SAFETY: the mask that this very thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
+}
+
+/// nanosleep(2), which a signal ends.
+pub fn nap(time: Duration) {
+    let mut time = libc::timespec {
+        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    let at = ptr::from_mut(&mut time).expose_provenance();
+    // SAFETY: `time` is readable; nothing is written back.
+    let _ = unsafe { raw::call(libc::SYS_nanosleep, [at, 0, 0, 0, 0, 0]) };
 }
 
 /// Writes one line to the standard error, whatever stands there.

@@ -12,7 +12,7 @@ use std::{
     ops::Deref,
     ptr::{self, NonNull},
     sync::{
-        Mutex,
+        Mutex, MutexGuard,
         atomic::{
             AtomicPtr, AtomicUsize,
             Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -23,7 +23,7 @@ use std::{
 
 use libc::c_int;
 
-use crate::region::{Held, hold};
+use crate::region::hold;
 
 const CHUNK: usize = 1024;
 /// 1,048,576 numbers: Linux's default fs.nr_open. Sockets above stay with the kernel.
@@ -44,6 +44,11 @@ struct Spare<T: 'static>(NonNull<Record<T>>);
 
 // SAFETY: a spare record has no holder but the list; it is memory, not a value.
 unsafe impl<T> Send for Spare<T> {}
+
+/// The lock that making and dropping records takes, held.
+pub struct ForFork<T: 'static> {
+    _spare: MutexGuard<'static, Vec<Spare<T>>>,
+}
 
 struct Record<T: 'static> {
     /// Holders: one for all numbers together, one for each handle. 0: spare, the value is gone.
@@ -135,8 +140,10 @@ impl<T: Send + Sync> Table<T> {
     }
 
     /// The lock that making and dropping records takes, for the time of a fork.
-    pub fn held_for_fork(&'static self) -> impl Held {
-        hold(&self.spare)
+    pub fn held_for_fork(&'static self) -> ForFork<T> {
+        ForFork {
+            _spare: hold(&self.spare),
+        }
     }
 
     /// A new record that no number leads to yet.

@@ -265,12 +265,29 @@ impl Interest {
             woken: AtomicBool::new(false),
         })
     }
+
+    /// In a forked child: tells the parent that the socket is waited for here.
+    pub fn tell_parent(&self) {
+        let settings = self.settings.try_lock();
+        let target = settings
+            .as_ref()
+            .and_then(|settings| settings.target.as_ref());
+        if let Some(target) = target.filter(|target| target.socket.get().is_some()) {
+            target.name.tell();
+        }
+    }
 }
 
 impl Watch {
-    /// Whether an epoll instance waits for it.
-    pub fn is_watched(&self) -> bool {
-        self.interests.lock().iter().any(|i| i.strong_count() > 0)
+    /// Whether an epoll instance that a thread of this process has waited at watches it; `None` if none watches it at all.
+    pub fn is_used(&self) -> Option<bool> {
+        let interests = self.interests.lock();
+        let watching = interests.iter().filter_map(Weak::upgrade);
+        let used = watching.map(|interest| {
+            let instance = interest.instance.upgrade();
+            instance.is_some_and(|instance| instance.is_used.load(Relaxed))
+        });
+        used.reduce(|one, other| one || other)
     }
 
     /// After a receive or accept. While something is left to take, only what arrives is worth telling.

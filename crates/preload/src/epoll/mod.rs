@@ -20,6 +20,7 @@ use libc::{c_int, epoll_event};
 
 use crate::{
     errno::fail,
+    forked::Answers,
     lifecycle,
     state::SocketState,
     sys,
@@ -109,6 +110,7 @@ pub fn closed(fd: RawFd) {
 /// to know about its queue.
 pub fn expose(fd: RawFd) {
     if let Some(instance) = instance(fd) {
+        instance.shared.is_used.store(true, Relaxed);
         instance.shared.settle();
         let _ = instance.shared.hang_bell(); // without descriptors to spare it shows the kernel's side only
     }
@@ -181,15 +183,27 @@ pub fn is_watching(instance: &Handle<Instance>) -> bool {
     lifecycle::running().is_some() && instance.shared.has_ours()
 }
 
-/// Whether an instance of the parent process is about the parent's sockets: the kernel's half of it would report its bell.
+/// Whether an instance of the parent process is about the parent's sockets: the kernel's half of it would report its bell. The parent is told.
 pub fn is_orphan(epfd: RawFd) -> bool {
     if !lifecycle::is_forked() {
         return false;
     }
     EPOLLS.get(epfd).is_some_and(|instance| {
         let orphan = instance.shared.is_rung_or_full();
+        if orphan {
+            instance.shared.tell_parent();
+        }
         std::mem::forget(instance); // nothing of the parent's may be dropped here
         orphan
+    })
+}
+
+/// In a forked child: what its calls about an instance of its parent were answered.
+pub fn with_answers<T>(epfd: RawFd, ask: impl FnOnce(&Answers) -> T) -> Option<T> {
+    EPOLLS.get(epfd).map(|instance| {
+        let answer = ask(&instance.shared.answers);
+        std::mem::forget(instance);
+        answer
     })
 }
 
@@ -204,6 +218,7 @@ pub unsafe fn wait(
     timeout: Option<Duration>,
 ) -> io::Result<Wait> {
     let shared = &instance.shared;
+    shared.is_used.store(true, Relaxed);
     let max = usize::try_from(max).ok().filter(|max| *max > 0);
     let Some(max) = max else {
         return fail(libc::EINVAL);
@@ -223,6 +238,7 @@ pub fn enter_kernel(epfd: RawFd) -> bool {
     let Some(instance) = instance(epfd) else {
         return true;
     };
+    instance.shared.is_used.store(true, Relaxed);
     instance.shared.kernel_waiters.fetch_add(1, SeqCst);
     lifecycle::running().is_none() || !instance.shared.has_ours()
 }

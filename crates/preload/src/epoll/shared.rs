@@ -22,6 +22,7 @@ use super::interest::Interest;
 use crate::{
     driver,
     errno::fail,
+    forked::Answers,
     sys,
     wait::{Deadline, with_waiter},
 };
@@ -34,11 +35,15 @@ pub struct Shared {
     queue: Mutex<Queue>,
     /// Interests that the kernel may hold: an upper bound, the kernel drops closed ones by itself.
     pub kernel_members: AtomicUsize,
+    /// A thread of this process has waited here.
+    pub is_used: AtomicBool,
     /// Threads inside the kernel's epoll_wait, which does not see our queue.
     pub kernel_waiters: AtomicUsize,
     /// An eventfd inside the kernel's instance, readable while the queue is not empty: made when somebody looks at
     /// the instance from outside (poll on it, another epoll around it) or must be called out of the kernel.
     bell: OnceLock<Own>,
+    /// In a forked child.
+    pub answers: Answers,
     /// Which side goes first when both have more than the caller has room for.
     kernel_first: AtomicBool,
 }
@@ -58,8 +63,10 @@ impl Shared {
             interests: Mutex::default(),
             queue: Mutex::default(),
             kernel_members: AtomicUsize::new(0),
+            is_used: AtomicBool::new(false),
             kernel_waiters: AtomicUsize::new(0),
             bell: OnceLock::new(),
+            answers: Answers::default(),
             kernel_first: AtomicBool::new(false),
         }
     }
@@ -207,6 +214,16 @@ impl Shared {
             let ours = unsafe { self.drain(out, max) };
             // SAFETY: ours <= max.
             Ok(ours + unsafe { self.drain_kernel(out.wrapping_add(ours), max - ours) }?)
+        }
+    }
+
+    /// In a forked child: tells the parent which of its sockets are watched here. Where the lock is held for ever, of none.
+    pub fn tell_parent(&self) {
+        let Some(interests) = self.interests.try_lock() else {
+            return;
+        };
+        for interest in interests.values() {
+            interest.tell_parent();
         }
     }
 

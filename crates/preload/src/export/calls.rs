@@ -2,7 +2,7 @@
 
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t};
 
-use super::{descriptors, endpoints, transfers, waiting};
+use super::{descriptors, endpoints, processes, transfers, waiting};
 use crate::{descriptor, errno, lifecycle, real, sys};
 
 /// What a call that makes a descriptor returned: what the tables knew of the number is past.
@@ -167,6 +167,12 @@ pub unsafe extern "C-unwind" fn syscall(
         libc::SYS_io_uring_setup if lifecycle::is_configured() => {
             errno::set(libc::ENOSYS);
             return -1;
+        }
+        // SAFETY: the caller's.
+        _ if unsafe { processes::is_fork(number, a, b) } => {
+            // SAFETY: the caller's.
+            let fork = || unsafe { sys::as_c(number, [a, b, c, d, e, f]) };
+            return lifecycle::forks(|| int(fork().cast_unsigned())).into();
         }
         _ if concerns_us(number, a, b) => about_numbers(number),
         _ => making_numbers(number),

@@ -270,7 +270,8 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     event: *mut epoll_event,
 ) -> c_int {
     if lifecycle::is_forked() {
-        if operation != libc::EPOLL_CTL_DEL && (state::is_orphan(fd) || epoll::is_orphan(epfd)) {
+        let is_orphan = |fd| state::is_orphan(fd) || epoll::is_orphan(fd);
+        if operation != libc::EPOLL_CTL_DEL && (is_orphan(fd) || epoll::is_orphan(epfd)) {
             return errno::unit(|| Err(lifecycle::orphan(fd)));
         }
     } else if !EPOLLS.is_vacant(epfd) {

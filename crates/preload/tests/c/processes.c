@@ -1,7 +1,13 @@
 /* fork, vfork, exec. */
 #define _GNU_SOURCE
+#include <dirent.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include "check.h"
@@ -56,6 +62,84 @@ static void forks(void) {
     close(fd), close(ep);
 }
 
+/* Children that no handler of pthread_atfork is run for. */
+static int bare_child(void *fd) {
+    char byte, name[300], target[64];
+    if (on_netchan && (read(*(int *)fd, &byte, 1) != -1 || errno != EBADF)) return 1;
+    /* The link ends with the parent. */
+    DIR *folder = opendir("/proc/self/fd");
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        snprintf(name, sizeof name, "/proc/self/fd/%s", entry->d_name);
+        ssize_t len = readlink(name, target, sizeof target - 1);
+        if (len > 0 && (target[len] = 0, strstr(target, "/tun"))) return 2;
+    }
+    /* Locks are free. */
+    int own = socket(AF_INET, SOCK_STREAM, 0), copy = dup(own);
+    return close(own) || close(copy) || close(*(int *)fd) ? 3 : 0;
+}
+
+static void forks_barely(void) {
+    static char stack[1 << 16] __attribute__((aligned(16)));
+    struct clone_args wanted = {.exit_signal = SIGCHLD};
+    int status, fd = connected(PORT_ECHO);
+    for (int how = 0; how < 4; how++) {
+        pid_t child = how == 0 ? _Fork()
+            : how == 1 ? syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)
+            : how == 2 ? syscall(SYS_clone3, &wanted, sizeof wanted)
+                       : clone(bare_child, stack + sizeof stack, SIGCHLD, &fd);
+        if (child == 0) _exit(bare_child(&fd));
+        status = -1;
+        CHECK(child > 0 && waitpid(child, &status, 0) == child);
+        if (status) printf("FAIL bare child %d: status %x\n", how, status), failures++;
+        CHECK(echoes(fd));
+    }
+    close(fd);
+}
+
+static volatile int over;
+
+static void ends_it(int signal) { over = 1; }
+
+/* A child that does not listen to what it is told: how often it asks in a third of a second. */
+static int asks(int how, int fd, int ep) {
+    struct sigaction action = {.sa_handler = ends_it};
+    struct itimerval third = {{0, 0}, {0, 333333}};
+    struct pollfd p = {fd, POLLIN, 0}, q = {ep, POLLIN, 0};
+    struct epoll_event e;
+    fd_set set;
+    char byte;
+    int count = 0;
+    sigaction(SIGALRM, &action, 0);
+    setitimer(ITIMER_REAL, &third, 0);
+    for (over = 0; !over && count < 2000; count++) {
+        FD_ZERO(&set);
+        FD_SET(fd, &set);
+        if (how == 0) read(fd, &byte, 1);
+        if (how == 1) poll(&p, 1, -1);
+        if (how == 2) select(fd + 1, &set, 0, 0, 0);
+        if (how == 3) epoll_wait(ep, &e, 1, -1);
+        if (how == 4) poll(&q, 1, -1);
+        if (how == 5) accept(fd, 0, 0);
+        if (how == 6) epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e);
+    }
+    return count;
+}
+
+static void asks_for_ever(void) {
+    int status, fd = connected(PORT_ECHO), ep = epoll_create1(0);
+    struct epoll_event e = {.events = EPOLLIN};
+    CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e) == 0);
+    for (int how = 0; on_netchan && how < 7; how++) {
+        pid_t child = fork();
+        if (child == 0) _exit(asks(how, fd, ep) >= 1000);
+        status = -1;
+        CHECK(waitpid(child, &status, 0) == child);
+        if (status) printf("FAIL asks in way %d: status %x\n", how, status), failures++;
+    }
+    CHECK(echoes(fd));
+    close(fd), close(ep);
+}
+
 static void vforks(void) {
     int status = -1, fd = connected(PORT_ECHO), ends[2];
     CHECK(pipe(ends) == 0);
@@ -90,6 +174,8 @@ static void execs(void) {
 
 void check_processes(void) {
     forks();
+    forks_barely();
+    asks_for_ever();
     vforks();
     execs();
 }

@@ -1,5 +1,6 @@
 """Servers that fork. Their children cannot serve on netchan; clients must learn that at once."""
 
+import ctypes
 import os
 import select
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 
 PORT = 7000
+HOW = "accept", "poll", "epoll", "inherited", "nested"
 
 
 def listen():
@@ -18,7 +20,7 @@ def listen():
     return server
 
 
-def use(server, how):
+def use(server, how, queue):
     """A child's first use of the listener."""
     try:
         if how == "accept":
@@ -29,16 +31,36 @@ def use(server, how):
             poll.poll(60_000)
         elif how == "epoll":
             select.epoll().register(server, select.EPOLLIN)
+        elif how == "inherited":
+            queue.poll(60)
+        elif how == "nested":
+            poll = select.poll()
+            poll.register(queue, select.POLLIN)
+            poll.poll(60_000)
     except OSError:
         pass
 
 
-def child_of(how, server):
+SYS_CLONE, SYS_CLONE3 = {"x86_64": (56, 435), "aarch64": (220, 435)}[os.uname().machine]
+
+
+def bare(how):
+    """A fork that runs no pthread_atfork handler."""
+    libc = ctypes.CDLL(None)
+    if how == "_Fork":
+        return libc._Fork()
+    if how == "SYS_clone":
+        return libc.syscall(SYS_CLONE, signal.SIGCHLD, 0, 0, 0, 0)
+    arguments = (ctypes.c_uint64 * 8)(0, 0, 0, 0, signal.SIGCHLD)
+    return libc.syscall(SYS_CLONE3, arguments, ctypes.sizeof(arguments))
+
+
+def child_of(how, server, queue=None):
     """The parent goes on once the child has used the listener, and tells the clients."""
-    pid = os.fork()
+    pid = bare(how) if how in ("_Fork", "SYS_clone", "SYS_clone3") else os.fork()
     if pid == 0:
         signal.alarm(60)
-        use(server, how)
+        use(server, how if how in HOW else "accept", queue)
         print("used", flush=True)
         time.sleep(60)
         os._exit(0)
@@ -47,13 +69,18 @@ def child_of(how, server):
 
 def prefork(how):
     server = listen()
+    queue = select.epoll()  # the parent itself does not wait at it yet
+    if how in ("inherited", "nested"):
+        queue.register(server, select.EPOLLIN)
     print("ready", flush=True)
     input()  # the first client is in the accept queue
-    child = child_of(how, server)
+    child = child_of(how, server, queue)
     input()
     os.kill(child, signal.SIGKILL)
     # The parent itself serves, and so is heard again.
     print("serving", flush=True)
+    if how in ("inherited", "nested"):
+        queue.poll(60)
     stream, _ = server.accept()
     stream.sendall(b"here")
     stream.close()

@@ -102,7 +102,7 @@ def ends():
     server.wait(LIMIT_S)
 
 
-for how in ("accept", "poll", "epoll"):
+for how in ("accept", "poll", "epoll", "inherited", "nested", "_Fork", "SYS_clone", "SYS_clone3"):
     prefork(how)
 served()
 handed()
