@@ -5,7 +5,12 @@ use std::io;
 use proto::{ip::address::Address, tcp};
 
 use super::Builder;
-use crate::{config::Config, errno::invalid, link::specification, memory::Limits};
+use crate::{
+    config::{Config, TcpConfig},
+    errno::invalid,
+    link::specification,
+    memory::Limits,
+};
 
 impl Builder {
     /// Everything that a configuration says.
@@ -36,45 +41,7 @@ impl Builder {
         for module in &config.modules {
             builder = builder.module(module.make()?);
         }
-        if let Some(bytes) = config.tcp.receive_buffer_max {
-            builder = builder.receive_buffer_max(bytes);
-        }
-        if let Some(bytes) = config.tcp.send_buffer_max {
-            builder = builder.send_buffer_max(bytes);
-        }
-        if let Some(congestion) = config.tcp.congestion {
-            builder.tcp.congestion = congestion;
-        }
-        if let Some(limit) = config.tcp.slow_start_limit {
-            builder.tcp.slow_start_limit = limit;
-        }
-        if let Some(ecn) = config.tcp.ecn {
-            builder.tcp.ecn = ecn;
-        }
-        if let Some(pacing) = config.tcp.pacing {
-            builder.tcp.pacing = pacing;
-        }
-        if let Some(syn_cookies) = config.tcp.syn_cookies {
-            builder.tcp.syn_cookies = syn_cookies;
-        }
-        if let Some(fast_open) = config.tcp.fast_open {
-            builder.tcp.fast_open = fast_open;
-        }
-        if let Some(probing) = config.tcp.mtu_probing {
-            builder.tcp.mtu_probing = probing;
-        }
-        if let Some(mode) = config.tcp.icmp_while_connecting {
-            builder.tcp.icmp_while_connecting = mode;
-        }
-        if let Some(required) = config.tcp.timestamps_required {
-            builder.tcp.timestamps_required = required;
-        }
-        if config.tcp.user_timeout_option == Some(true) {
-            builder.tcp.user_timeout_option = tcp::UserTimeoutOption::Negotiable;
-        }
-        if let Some(nagle) = config.tcp.nagle {
-            builder.tcp.nagle = nagle;
-        }
+        builder = builder.with_tcp(&config.tcp);
         let bytes = |limit: Option<usize>| limit.map(|bytes| bytes as u64);
         builder.memory = Limits {
             tcp: bytes(config.tcp.memory_max),
@@ -90,6 +57,50 @@ impl Builder {
             ));
         }
         Ok(builder)
+    }
+
+    fn with_tcp(self, config: &TcpConfig) -> Self {
+        let mut builder = self;
+        if let Some(bytes) = config.receive_buffer_max {
+            builder = builder.receive_buffer_max(bytes);
+        }
+        if let Some(bytes) = config.send_buffer_max {
+            builder = builder.send_buffer_max(bytes);
+        }
+        if let Some(congestion) = config.congestion {
+            builder.tcp.congestion = congestion;
+        }
+        if let Some(limit) = config.slow_start_limit {
+            builder.tcp.slow_start_limit = limit;
+        }
+        if let Some(ecn) = config.ecn {
+            builder.tcp.ecn = ecn;
+        }
+        if let Some(pacing) = config.pacing {
+            builder.tcp.pacing = pacing;
+        }
+        if let Some(syn_cookies) = config.syn_cookies {
+            builder.tcp.syn_cookies = syn_cookies;
+        }
+        if let Some(fast_open) = config.fast_open {
+            builder.tcp.fast_open = fast_open;
+        }
+        if let Some(probing) = config.mtu_probing {
+            builder.tcp.mtu_probing = probing;
+        }
+        if let Some(mode) = config.icmp_while_connecting {
+            builder.tcp.icmp_while_connecting = mode;
+        }
+        if let Some(required) = config.timestamps_required {
+            builder.tcp.timestamps_required = required;
+        }
+        if config.user_timeout_option == Some(true) {
+            builder.tcp.user_timeout_option = tcp::UserTimeoutOption::Negotiable;
+        }
+        if let Some(nagle) = config.nagle {
+            builder.tcp.nagle = nagle;
+        }
+        builder
     }
 
     fn chosen(mut self, config: &Config) -> Self {

@@ -28,7 +28,8 @@ impl Connection {
         let nxt = self.snd.nxt;
         let (sent, mut taker) = self.taker(delivery, false);
         for &(left, right) in blocks.as_slice() {
-            if left < right && left > una && right <= nxt {
+            // All four: sequence numbers are in order only within half their space, and a block may span more.
+            if left < right && left > una && right <= nxt && left < nxt {
                 sent.sack(left, right, |record, bytes| taker.sacked(record, bytes));
             }
         }
@@ -42,7 +43,7 @@ impl Connection {
             return false;
         }
         let within = |&(l, r): &(SeqNum, SeqNum)| l <= left && right <= r;
-        right <= ack || blocks.as_slice().get(1).is_some_and(within)
+        left < ack && right <= ack || blocks.as_slice().get(1).is_some_and(within)
     }
 
     /// RFC 2018 §8: what begins at SND.UNA and was sacked would have been acknowledged, had the peer kept it.

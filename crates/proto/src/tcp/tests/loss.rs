@@ -222,6 +222,7 @@ fn sack_nonsense() {
         (una + 1460, max + 1),
         (max, max + 1460),
         (una + (1 << 31), una + 1460),
+        (una + ((1 << 31) - 1), una - 2),
     ];
     for block in blocks {
         let mut header = pair.forge(0, Flags::ACK);
