@@ -151,7 +151,7 @@ impl Side {
             let ecn = Ecn::NotEct;
             let follows = conn.may_follow(seq, frame.text, ecn, text.memory(), queue, pool);
             if follows {
-                conn.follow(ecn, text, queue, pool, now);
+                conn.follow(ecn, &mut Some(text), queue, pool, now);
             }
             follows
         })

@@ -190,25 +190,32 @@ impl Bound {
 
     /// The socket that takes what comes in by an interface for this address and port, and belongs to the flow of this (short) hash.
     pub fn find(&self, ip: IpAddr, port: u16, flow: u32, interface: u8) -> Option<u32> {
-        if self.on_devices == 0 {
-            return self.taker(&Place::of_destination(ip, port), flow);
+        if self.on_devices > 0 {
+            let places = Place::of_interface(ip, port, interface);
+            return places.iter().find_map(|place| self.taker(place, flow));
         }
-        self.taker(&Place::of_interface(ip, port, interface), flow)
+        // Nearly always the address itself, or the wildcard of its family.
+        let exact = Place {
+            ip,
+            port,
+            dual: false,
+            device: None,
+        };
+        self.taker(&exact, flow).or_else(|| {
+            let [_, own, both] = Place::of_destination(ip, port);
+            let own = self.taker(&own, flow);
+            own.or_else(|| self.taker(&both, flow))
+        })
     }
 
+    /// The socket of one place that takes what belongs to a flow.
     #[inline]
-    fn taker(&self, places: &[Place], flow: u32) -> Option<u32> {
-        for place in places {
-            if let Some(group) = self.at(*place) {
-                // Nearly always there is one, bound to the address itself or to its family's wildcard.
-                match group.takers.as_slice() {
-                    [] => {}
-                    &[only] => return Some(only),
-                    takers => return takers.get(among(flow, takers.len())).copied(),
-                }
-            }
+    fn taker(&self, place: &Place, flow: u32) -> Option<u32> {
+        match self.at(*place)?.takers.as_slice() {
+            [] => None,
+            &[only] => Some(only),
+            takers => takers.get(among(flow, takers.len())).copied(),
         }
-        None
     }
 
     /// All sockets that hear what comes in by an interface for this address and port, connected or not.

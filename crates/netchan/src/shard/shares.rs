@@ -13,7 +13,7 @@ use crate::memory::{Account, PEERS};
 #[derive(Debug)]
 pub struct Shares {
     account: Arc<Account>,
-    peers: Vec<Allowance>,
+    peers: Box<[Allowance; PEERS]>,
     keys: [u64; 2],
     socket_max: u64,
     /// More than so much to spare is given back.
@@ -26,7 +26,7 @@ impl Shares {
         let mut none = Allowance::default();
         none.allow(0);
         Self {
-            peers: vec![none; PEERS],
+            peers: Box::new([none; PEERS]),
             keys: seed.0.map(|key| key | 1),
             socket_max: account.socket_max(),
             slack: 2 * account.peer_chunk().unsigned_abs(),

@@ -122,13 +122,16 @@ impl Shelf {
         Err(packet)
     }
 
-    /// A place for a datagram, headers included. Where there is none it stays in its own buffer.
+    /// Whether a datagram is not to stay in its own buffer.
     #[inline]
-    pub fn keep_datagram(&mut self, packet: Packet, is_first: bool) -> (Packet, u8) {
-        let wastes = packet.len() * 8 < packet.true_size();
-        if !wastes || (is_first && packet.true_size() <= ORDINARY) {
-            return (packet, UNCOUNTED);
-        }
+    pub fn moves_datagram(packet: &Packet, is_first: bool) -> bool {
+        let size = packet.true_size();
+        packet.len() * 8 < size && !(is_first && size <= ORDINARY)
+    }
+
+    /// A place for a datagram that does not, headers included. Where there is none it does.
+    #[inline(never)]
+    pub fn keep_datagram(&mut self, packet: Packet) -> (Packet, u8) {
         // The reserve is TCP's.
         self.copy(packet, Keep::InOrder)
             .unwrap_or_else(|packet| (packet, UNCOUNTED))

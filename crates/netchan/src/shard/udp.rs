@@ -17,7 +17,7 @@ use std::{
 };
 
 use proto::{
-    tcp::Shelf,
+    tcp::Shelf as _,
     time::Instant,
     wire::{
         ipv4::Protocol,
@@ -31,6 +31,7 @@ use self::{errors::ErrorQueue, receive::Waiting, send::Corked};
 use super::{
     Addresses, Binding, Shard,
     bound::{Member, Place},
+    shelf::{Shelf, UNCOUNTED},
     wakers::Wakers,
     widen,
 };
@@ -291,8 +292,10 @@ impl Shard {
             return self.count(Counter::DropUdpQueue);
         }
         let held = socket.memory as u64;
-        let place;
-        (packet, place) = (self.pool.shelf_mut()).keep_datagram(packet, held == 0);
+        let mut place = UNCOUNTED;
+        if Shelf::moves_datagram(&packet, held == 0) {
+            (packet, place) = (self.pool.shelf_mut()).keep_datagram(packet);
+        }
         let peer = self.memory.udp_shares.peer(remote.ip());
         let memory = packet.true_size();
         let is_kept = self.may_keep_datagram(memory, held, peer);

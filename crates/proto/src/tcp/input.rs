@@ -56,12 +56,30 @@ impl Connection {
         pool: &mut SegmentPool<P>,
         now: Instant,
     ) -> Input {
+        self.input_from(header, ecn, &mut Some(payload), queue, pool, now)
+    }
+
+    /// The same with the text in a place from which it is taken: handed on from call to call, it would be copied each time.
+    #[inline(always)]
+    pub fn input_from<P: Payload>(
+        &mut self,
+        header: &Header,
+        ecn: Ecn,
+        slot: &mut Option<P>,
+        queue: &mut ReceiveQueue<P>,
+        pool: &mut SegmentPool<P>,
+        now: Instant,
+    ) -> Input {
         self.counters.segments_in = self.counters.segments_in.wrapping_add(1);
-        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX >> 2);
+        let len = slot.as_ref().map_or(0, Payload::len);
+        let len = u32::try_from(len).unwrap_or(u32::MAX >> 2);
         let mut receiver = Receiver { queue, pool };
         if self.is_predicted(header, len, receiver.queue, now) {
-            return self.take_predicted(header, ecn, len, payload, &mut receiver, now);
+            return self.take_predicted(header, ecn, len, slot, &mut receiver, now);
         }
+        let Some(payload) = slot.take() else {
+            return Input::default();
+        };
         self.input_in_full(*header, ecn, len, payload, &mut receiver, now)
     }
 
@@ -106,7 +124,7 @@ impl Connection {
         header: &Header,
         ecn: Ecn,
         len: u32,
-        payload: P,
+        slot: &mut Option<P>,
         receiver: &mut Receiver<'_, P>,
         now: Instant,
     ) -> Input {
@@ -120,7 +138,7 @@ impl Connection {
         if len > 0 {
             self.busy.last_text = ticks(now);
             let end = header.seq + len;
-            match self.take_in_order(payload, receiver) {
+            match self.take_in_order(slot, receiver) {
                 Ok(()) => {
                     // Else what overtook this one said what the window is, and the next one may say otherwise.
                     out.predicted = self.snd.wl1 == header.seq;
@@ -158,18 +176,18 @@ impl Connection {
     pub fn follow<P: Payload>(
         &mut self,
         ecn: Ecn,
-        payload: P,
+        slot: &mut Option<P>,
         queue: &mut ReceiveQueue<P>,
         pool: &mut SegmentPool<P>,
         now: Instant,
     ) {
-        let (seq, len) = (self.rcv.nxt, payload.len());
+        let (seq, len) = (self.rcv.nxt, slot.as_ref().map_or(0, Payload::len));
         let full = u16::try_from(len).unwrap_or(u16::MAX);
         let len = u32::try_from(len).unwrap_or(u32::MAX >> 2);
         if self.ecn.is_on() {
             self.note_ecn(ecn, Flags::ACK, len);
         }
-        queue.append(pool, seq, payload);
+        queue.append(pool, seq, slot);
         let end = seq + len;
         self.rcv.nxt = end;
         self.snd.wl1 = seq;
@@ -410,7 +428,7 @@ impl Connection {
             receiver.queue.first_held(receiver.pool, seq, end)
         };
         let taken = if seq == before {
-            self.take_in_order(payload, receiver)
+            self.take_in_order(&mut Some(payload), receiver)
         } else {
             self.take_out_of_order(seq, payload, receiver)
         };
@@ -471,18 +489,19 @@ impl Connection {
     #[inline(always)]
     fn take_in_order<P: Payload>(
         &mut self,
-        payload: P,
+        slot: &mut Option<P>,
         receiver: &mut Receiver<'_, P>,
     ) -> Result<(), Drop> {
-        if payload.is_empty() {
+        let len = slot.as_ref().map_or(0, Payload::len);
+        if len == 0 {
             return Ok(());
         }
         let before = self.rcv.nxt;
-        let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
+        let len = u16::try_from(len).unwrap_or(u16::MAX);
         let (gaps, pruned) = (receiver.queue.gaps(), receiver.pool.pruned());
         let pushed = receiver
             .queue
-            .push(receiver.pool, self.share(), before, payload);
+            .push(receiver.pool, self.share(), before, slot);
         if gaps > 0 {
             self.note_pruning(pruned, receiver);
         }

@@ -326,6 +326,7 @@ impl Connection {
         } else {
             if self.snd.una == self.snd.nxt {
                 self.stalled_since = now;
+                self.recovery.rack.forget_newest();
             }
             if stretch.len < self.full::<PLAIN>() && !self.was_in_syn(end) {
                 self.snd.small = end;
@@ -378,16 +379,12 @@ impl Connection {
     ) {
         let len = (end - start).unsigned_abs();
         let in_flight = self.sent.in_flight();
-        if in_flight == 0 && start == self.snd.una {
-            self.recovery.rack.forget_newest();
-        }
-        let segment = if probe || len <= full + 1 { len } else { full };
-        let mut record = (self.rate).record(end, len, segment, in_flight, micros_of(now));
-        if probe {
-            record.traits = record.traits.and(Traits::PROBE);
-        }
         let joins = len < full && self.sent.is_crowded(full) && self.sent.push_together(end, full);
         if !joins {
+            let segment = if probe || len <= full + 1 { len } else { full };
+            let traits = if probe { Traits::PROBE } else { Traits::NONE };
+            let (now_us, what) = (micros_of(now), (segment, traits));
+            let record = self.rate.record(end, len, what, in_flight, now_us);
             self.sent.push(start, record);
         }
         self.congestion.sent();
@@ -401,7 +398,8 @@ impl Connection {
     pub(super) fn record_again(&mut self, start: SeqNum, end: SeqNum, now: Instant) {
         let len = (end - start).unsigned_abs();
         let in_flight = self.sent.in_flight();
-        let fresh = (self.rate).record(end, len, len, in_flight, micros_of(now));
+        let (now_us, what) = (micros_of(now), (len, Traits::NONE));
+        let fresh = self.rate.record(end, len, what, in_flight, now_us);
         self.sent.resent(start, end, fresh);
         self.seldom.prr.out = self.seldom.prr.out.saturating_add(len);
     }

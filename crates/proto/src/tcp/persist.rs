@@ -47,6 +47,9 @@ impl Connection {
         let end = stretch.end();
         if end > self.snd.nxt {
             let start = self.snd.nxt;
+            if self.snd.una == start {
+                self.recovery.rack.forget_newest();
+            }
             self.record_new(start, end, self.full_segment(), false, now);
         } else {
             self.record_again(stretch.start, end, now);

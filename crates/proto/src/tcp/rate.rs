@@ -49,13 +49,13 @@ impl Rate {
         self.delivered_us = not_too_old(self.delivered_us, now_us);
     }
 
-    /// The record of `len` bytes, in segments of `segment`, that leave now, up to `end`, with `in_flight` bytes under way before it.
+    /// The record of `len` bytes, in segments of `segment` and with these traits, that leave now, up to `end`, with `in_flight` bytes under way before it.
     #[inline(always)]
     pub fn record(
         &mut self,
         end: SeqNum,
         len: u32,
-        segment: u32,
+        (segment, traits): (u32, Traits),
         in_flight: u32,
         now_us: u32,
     ) -> Record {
@@ -74,9 +74,9 @@ impl Rate {
             segment: u16::try_from(segment).unwrap_or(u16::MAX),
             fate: Fate::InFlight,
             traits: if self.is_limited {
-                Traits::APP_LIMITED
+                traits.and(Traits::APP_LIMITED)
             } else {
-                Traits::NONE
+                traits
             },
         }
     }

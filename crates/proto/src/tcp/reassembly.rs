@@ -163,15 +163,21 @@ impl<P: Payload> SegmentPool<P> {
         self.available
     }
 
-    /// Puts text into a node; with the memory that it holds there.
+    /// Puts text into a node; with the memory that it holds there. (By reference, or it would be copied from call to call.)
     #[inline(always)]
-    fn take(&mut self, payload: P, seq: SeqNum, why: Keep, little: bool) -> Option<(u32, u32)> {
+    fn take(
+        &mut self,
+        slot: &mut Option<P>,
+        seq: SeqNum,
+        why: Keep,
+        little: bool,
+    ) -> Option<(u32, u32)> {
         if self.available == 0 {
             return None;
         }
-        match self.shelf.keep_as_it_came(&payload, why, little) {
-            Some(place) => self.place(payload, place, seq),
-            None => self.take_elsewhere(payload, seq, why, little),
+        match (self.shelf).keep_as_it_came(slot.as_ref()?, why, little) {
+            Some(place) => self.place(slot, place, seq),
+            None => self.take_elsewhere(slot, seq, why, little),
         }
     }
 
@@ -179,27 +185,28 @@ impl<P: Payload> SegmentPool<P> {
     #[inline(never)]
     fn take_elsewhere(
         &mut self,
-        payload: P,
+        slot: &mut Option<P>,
         seq: SeqNum,
         why: Keep,
         little: bool,
     ) -> Option<(u32, u32)> {
-        let (payload, place) = self.shelf.keep(payload, why, little)?;
-        self.place(payload, place, seq)
+        let (payload, place) = self.shelf.keep(slot.take()?, why, little)?;
+        *slot = Some(payload);
+        self.place(slot, place, seq)
     }
 
     #[inline(always)]
-    fn place(&mut self, payload: P, place: u8, seq: SeqNum) -> Option<(u32, u32)> {
-        let memory = byte_count(payload.memory());
+    fn place(&mut self, slot: &mut Option<P>, place: u8, seq: SeqNum) -> Option<(u32, u32)> {
+        let memory = byte_count(slot.as_ref()?.memory());
         let index = self.free;
         let Some(node) = self.nodes.get_mut(index as usize) else {
-            return Some((self.make(payload, place, seq)?, memory));
+            return Some((self.make(slot.take()?, place, seq)?, memory));
         };
         self.memory.add(memory as usize);
         self.free = node.next;
         self.available -= 1;
         // A free node holds nothing that would have to be dropped. What it says of a run is written where one begins.
-        core::mem::forget(node.payload.replace(payload));
+        core::mem::forget(core::mem::replace(&mut node.payload, slot.take()));
         (node.seq, node.next, node.place) = (seq, NIL, place);
         Some((index, memory))
     }
@@ -401,21 +408,44 @@ impl<P: Payload> ReceiveQueue<P> {
         pool: &mut SegmentPool<P>,
         share: Share,
         seq: SeqNum,
-        mut payload: P,
+        slot: &mut Option<P>,
     ) -> Result<SeqNum, Drop> {
+        let Some(payload) = slot else {
+            return Ok(seq);
+        };
+        if self.first_run == NIL && self.has_room(pool, share, payload.memory()) {
+            let end = seq + byte_count(payload.len());
+            self.append(pool, seq, slot);
+            return Ok(end);
+        }
+        self.push_in_full(pool, share, seq, slot)
+    }
+
+    /// The same with gaps behind it, or too little room.
+    #[inline(never)]
+    fn push_in_full(
+        &mut self,
+        pool: &mut SegmentPool<P>,
+        share: Share,
+        seq: SeqNum,
+        slot: &mut Option<P>,
+    ) -> Result<SeqNum, Drop> {
+        let Some(payload) = slot else {
+            return Ok(seq);
+        };
         let mut len = byte_count(payload.len());
         if self.first_run != NIL {
             let end = Self::end_of_new(pool, self.first_run, seq + len);
-            cut_at(&mut payload, seq, end);
+            cut_at(payload, seq, end);
             len = byte_count(payload.len());
         }
-        if !self.append_to_node(pool, self.tail, &payload) {
+        if !self.append_to_node(pool, self.tail, payload) {
             let why = self.why_in_order();
             let mut little = false;
             if self.segments >= share.segments || !pool.has_room(payload.memory()) {
-                little = self.make_room(pool, share, &payload)?;
+                little = self.make_room(pool, share, payload)?;
             }
-            let taken = pool.take(payload, seq, why, little);
+            let taken = pool.take(slot, seq, why, little);
             let (index, memory) = taken.ok_or(Drop::Memory)?;
             if little {
                 len = self.settle_little(pool, index);
@@ -550,10 +580,13 @@ impl<P: Payload> ReceiveQueue<P> {
 
     /// [`Self::push`] where there are no gaps, and room ([`Self::has_room`]).
     #[inline(always)]
-    pub(super) fn append(&mut self, pool: &mut SegmentPool<P>, seq: SeqNum, payload: P) {
+    pub(super) fn append(&mut self, pool: &mut SegmentPool<P>, seq: SeqNum, slot: &mut Option<P>) {
+        let Some(payload) = slot else {
+            return;
+        };
         self.bytes += byte_count(payload.len());
-        if !self.append_to_node(pool, self.tail, &payload)
-            && let Some((index, memory)) = pool.take(payload, seq, self.why_in_order(), false)
+        if !self.append_to_node(pool, self.tail, payload)
+            && let Some((index, memory)) = pool.take(slot, seq, self.why_in_order(), false)
         {
             self.memory += memory;
             self.segments += 1;
@@ -710,7 +743,7 @@ impl<P: Payload> ReceiveQueue<P> {
         if pool.memory.lacks(bytes) || pool.behind.lacks(bytes) {
             return Err(Drop::Limit);
         }
-        let taken = pool.take(payload, seq, Keep::Behind, false);
+        let taken = pool.take(&mut Some(payload), seq, Keep::Behind, false);
         let (index, memory) = taken.ok_or(Drop::Memory)?;
         pool.behind.add(memory as usize);
         self.memory += memory;

@@ -101,7 +101,7 @@ impl Shard {
         }
         self.count(Counter::SynCookiesTaken);
         let ecn = Ecn::of(packet.meta.ecn);
-        self.segment(opened, ack, ecn, packet, now);
+        self.segment(opened, ack, ecn, &mut Some(packet), now);
     }
 
     /// Does something with what a listener's connections begin with.

@@ -21,11 +21,14 @@ use crate::{
 
 impl Intake<'_> {
     #[inline(never)]
-    pub(in crate::shard) fn tcp_input(&mut self, mut packet: Packet) {
-        if let Some((text, ecn)) = self.follows(&packet) {
-            packet.pull(text);
-            return self.follow(ecn, packet);
+    pub(in crate::shard) fn tcp_input(&mut self, packet: Packet) {
+        let mut slot = Some(packet);
+        if self.follow(&mut slot) {
+            return;
         }
+        let Some(packet) = &mut slot else {
+            return;
+        };
         let (shard, now) = (&mut *self.shard, self.now);
         shard.count(Counter::TcpIn);
         let upper = usize::from(packet.meta.upper);
@@ -42,13 +45,15 @@ impl Intake<'_> {
             let ecn = Ecn::of_packet(bytes);
             self.train = Alike::of(segment, text);
             packet.pull(upper + text);
-            if !shard.segment(shard.recent, &header, ecn, packet, now) {
+            if !shard.segment(shard.recent, &header, ecn, &mut slot, now) {
                 self.train = None;
             }
             return;
         }
         self.train = None;
-        self.shard.any_tcp_input(packet, now);
+        if let Some(packet) = slot {
+            self.shard.any_tcp_input(packet, now);
+        }
     }
 }
 
@@ -83,7 +88,7 @@ impl Shard {
                 }
                 self.recent = number;
                 packet.pull(upper + text);
-                self.segment(number, &header, ecn, packet, now);
+                self.segment(number, &header, ecn, &mut Some(packet), now);
             }
             other => self.segment_elsewhere(other, &header, upper + text, packet, now),
         }
@@ -130,27 +135,27 @@ impl Shard {
         number: u32,
         header: &Header,
         ecn: Ecn,
-        packet: Packet,
+        slot: &mut Option<Packet>,
         now: Instant,
     ) -> bool {
-        let Some(socket) = self.tcp.get(number) else {
+        let (Some(socket), Some(packet)) = (self.tcp.get(number), &*slot) else {
             return false;
         };
         let needs_way = self.needs_way(socket, packet.true_size());
-        if socket.came_by.is_some() && self.puts_off(number, header.flags, &packet) {
+        if socket.came_by.is_some() && self.puts_off(number, header.flags, packet) {
             return false;
         }
         let mut refusal = None;
         if needs_way {
-            refusal = self.make_way(number, &packet, header.seq);
+            refusal = self.make_way(number, packet, header.seq);
         }
         let Some(mut socket) = self.tcp.get_mut(number) else {
             return false;
         };
-        let input = socket.connection.input(
+        let input = socket.connection.input_from(
             header,
             ecn,
-            packet,
+            slot,
             &mut socket.receive,
             &mut self.pool,
             now,

@@ -5,37 +5,40 @@ use proto::{ip::Ecn, tcp::Events};
 use crate::{packet::Packet, shard::Intake};
 
 impl Intake<'_> {
-    /// Whether a packet is the next segment of the train: then what its text comes behind, and what its IP header says of congestion.
+    /// Takes a packet if it is the next segment of the train: what is asked of it, and all that is done with it.
     #[inline(always)]
-    pub(super) fn follows(&self, packet: &Packet) -> Option<(usize, Ecn)> {
-        let train = self.train.as_ref()?;
-        let shard = &*self.shard;
-        let upper = usize::from(packet.meta.upper);
-        let bytes = packet.bytes();
-        let segment = bytes.get(upper..)?;
-        let (seq, text) = train.read(segment)?;
-        let socket = shard.tcp.get(shard.recent)?;
+    pub(super) fn follow(&mut self, packet: &mut Option<Packet>) -> bool {
+        let (Some(train), Some(next)) = (&self.train, packet.as_mut()) else {
+            return false;
+        };
+        let (shard, now) = (&mut *self.shard, self.now);
+        let number = shard.recent;
+        let upper = usize::from(next.meta.upper);
+        let bytes = next.bytes();
+        let Some(segment) = bytes.get(upper..) else {
+            return false;
+        };
+        let Some((seq, text)) = train.read(segment) else {
+            return false;
+        };
+        let Some(socket) = shard.tcp.get_mut(number) else {
+            return false;
+        };
         let ecn = Ecn::of_packet(bytes);
-        let len = u32::try_from(segment.len() - text).ok()?;
-        let memory = packet.true_size();
+        // What is longer than any packet does not fit the window either.
+        let len = u32::try_from(segment.len() - text).unwrap_or(u32::MAX >> 2);
+        let memory = next.true_size();
         let (conn, queue, pool) = (&socket.connection, &socket.receive, &shard.pool);
         let follows = socket.tuple().names(bytes, upper)
             && conn.may_follow(seq, len, ecn, memory, queue, pool)
             && !pool.shelf().is_busy()
-            && !(shard.memory.tcp_shares).lacks(socket.peer, socket.held().into(), memory)
-            && (packet.meta.checksum_verified.get() || socket.template.is_valid(segment));
-        follows.then_some((upper + text, ecn))
-    }
-
-    /// Takes the next segment of the train.
-    #[inline(always)]
-    pub(super) fn follow(&mut self, ecn: Ecn, packet: Packet) {
+            && !(shard.memory.tcp_shares).lacks(socket.peer, socket.noted.into(), memory)
+            && (next.meta.checksum_verified.get() || socket.template.is_valid(segment));
+        if !follows {
+            return false;
+        }
+        next.pull(upper + text);
         self.followed += 1;
-        let (shard, now) = (&mut *self.shard, self.now);
-        let number = shard.recent;
-        let Some(socket) = shard.tcp.get_mut(number) else {
-            return;
-        };
         let (queue, pool) = (&mut socket.receive, &mut shard.pool);
         socket.connection.follow(ecn, packet, queue, pool, now);
         socket.note_held(&mut shard.memory.tcp_shares);
@@ -50,6 +53,7 @@ impl Intake<'_> {
         if !socket.wakers.is_empty() {
             shard.events(number, Events::READABLE, now);
         }
+        true
     }
 }
 

@@ -93,7 +93,7 @@ impl UdpSocket {
     /// How many of the datagrams that wait go into one receive with room for `room` bytes: those of one sender that are as long as the
     /// first, and maybe a shorter one after them, as Linux's GRO merges them. Only what fits: none is cut that would not be alone.
     fn merged(&self, room: usize) -> usize {
-        let Some(first) = self.queue.front().filter(|_| self.options.merge) else {
+        let Some(first) = self.queue.front() else {
             return 1;
         };
         let (size, facts) = (first.packet.len(), first.facts());
@@ -152,7 +152,11 @@ impl Shard {
             }
             return Err(libc::EAGAIN);
         };
-        let count = socket.merged(buffers.iter().map(|buffer| buffer.len()).sum());
+        let count = if socket.options.merge {
+            socket.merged(buffers.iter().map(|buffer| buffer.len()).sum())
+        } else {
+            1
+        };
         let info = socket.info(count, now);
         let mut room = Room {
             buffers,
@@ -160,7 +164,7 @@ impl Shard {
             at: 0,
         };
         let (mut whole, mut copied, mut memory, mut peer) = (0, 0, 0, 0);
-        for waiting in socket.queue.iter().take(count) {
+        for waiting in (0..count).map_while(|at| socket.queue.get(at)) {
             whole += waiting.packet.len();
             copied += room.put(waiting.packet.bytes());
             memory += waiting.packet.true_size();

@@ -109,7 +109,7 @@ fn follows_as_input_would(
             assert_eq!(ecn, Ecn::Ce, "in order, and within the window");
             return false;
         }
-        quick.follow(ecn, piece(), queue, pool, now);
+        quick.follow(ecn, &mut Some(piece()), queue, pool, now);
         let expected = Input {
             events: Events::READABLE,
             predicted: true,

@@ -3,7 +3,7 @@
 use super::super::delivery::{Delivery, Taker};
 use super::super::rack::Rack;
 use super::super::rate::Rate;
-use super::super::sent::{Fate, Record, Sent};
+use super::super::sent::{Fate, Record, Sent, Traits};
 use super::*;
 
 /// One side of the comparison.
@@ -53,7 +53,7 @@ impl Side {
                     self.rate.limited_by_application(in_flight);
                 }
                 let end = *nxt + len;
-                let record = (self.rate).record(end, len, len, in_flight, now_us);
+                let record = (self.rate).record(end, len, (len, Traits::NONE), in_flight, now_us);
                 self.sent.push(*nxt, record);
                 *nxt = end;
             }
@@ -79,7 +79,8 @@ impl Side {
             _ => {
                 if let Some((start, end)) = self.sent.next_lost(20) {
                     let len = (end - start).unsigned_abs();
-                    let fresh = (self.rate).record(end, len, len, in_flight, now_us);
+                    let fresh =
+                        (self.rate).record(end, len, (len, Traits::NONE), in_flight, now_us);
                     self.sent.resent(start, end, fresh);
                 }
             }

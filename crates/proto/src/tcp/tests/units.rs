@@ -32,7 +32,7 @@ fn reassembly_equals_its_model() {
             let result = if seq <= next && seq + len as u32 > next {
                 let mut fresh = text.clone();
                 fresh.drain(..(next - seq) as usize);
-                let pushed = queue.push(&mut pool, SHARE, next, fresh);
+                let pushed = queue.push(&mut pool, SHARE, next, &mut Some(fresh));
                 pushed.map(|reached| next = reached)
             } else if seq > next {
                 let inserted = queue.insert(&mut pool, SHARE, seq, text.clone());
@@ -106,7 +106,7 @@ fn the_pool_has_a_reserve() {
     let mut honest = ReceiveQueue::new();
     assert!(
         honest
-            .push(&mut pool, SHARE, SeqNum(0), [2_u8].to_vec())
+            .push(&mut pool, SHARE, SeqNum(0), &mut Some([2_u8].to_vec()))
             .is_ok()
     );
     // And with the pool empty its own gaps make room.
@@ -116,13 +116,13 @@ fn the_pool_has_a_reserve() {
                 &mut pool,
                 SHARE,
                 SeqNum(0),
-                Vec::with_capacity(0).into_iter().chain([3; 600]).collect(),
+                &mut Some(Vec::with_capacity(0).into_iter().chain([3; 600]).collect()),
             )
             .unwrap();
     }
     assert!(
         greedy
-            .push(&mut pool, SHARE, SeqNum(0), [4_u8; 600].to_vec())
+            .push(&mut pool, SHARE, SeqNum(0), &mut Some([4_u8; 600].to_vec()))
             .is_ok()
     );
     greedy.clear(&mut pool);
@@ -139,7 +139,7 @@ fn small_segments_share_nodes() {
     for n in 0..1000 {
         let mut text = Vec::with_capacity(2000);
         text.push(n as u8);
-        seq = queue.push(&mut pool, SHARE, seq, text).unwrap();
+        seq = queue.push(&mut pool, SHARE, seq, &mut Some(text)).unwrap();
     }
     assert_eq!((queue.segments_held(), queue.readable_bytes()), (1, 1000));
     assert_eq!(drop_bytes(&mut queue, &mut pool, 10), 10);
@@ -247,22 +247,37 @@ fn text_beyond_the_limit_of_all_memory() {
     let (mut one, mut other) = (ReceiveQueue::new(), ReceiveQueue::new());
     pool.memory_mut().allow(3000);
     let at = |n: u32| SeqNum(1000 * n);
-    assert_eq!(one.push(&mut pool, share, at(0), text()), Ok(at(1)));
-    assert_eq!(one.push(&mut pool, share, at(1), text()), Ok(at(2)));
+    assert_eq!(
+        one.push(&mut pool, share, at(0), &mut Some(text())),
+        Ok(at(1))
+    );
+    assert_eq!(
+        one.push(&mut pool, share, at(1), &mut Some(text())),
+        Ok(at(2))
+    );
     assert!(one.insert(&mut pool, share, at(5), text()).is_ok());
     assert_eq!(pool.memory().spare(), 0);
     let behind = one.insert(&mut pool, share, at(7), text());
     assert_eq!(behind, Err(Drop::Limit));
     // In order: what lies behind the gap gives way, and then there is nothing left to give.
-    assert_eq!(one.push(&mut pool, share, at(2), text()), Ok(at(3)));
+    assert_eq!(
+        one.push(&mut pool, share, at(2), &mut Some(text())),
+        Ok(at(3))
+    );
     assert_eq!((one.gaps(), pool.memory().held()), (0, 3000));
     assert_eq!(pool.pruned(), 1);
-    let more = one.push(&mut pool, share, at(3), text());
+    let more = one.push(&mut pool, share, at(3), &mut Some(text()));
     assert_eq!(more, Err(Drop::Limit));
     // Somebody with nothing to read, and then with one segment: two, whatever the limit.
-    assert_eq!(other.push(&mut pool, share, at(0), text()), Ok(at(1)));
-    assert_eq!(other.push(&mut pool, share, at(1), text()), Ok(at(2)));
-    let third = other.push(&mut pool, share, at(2), text());
+    assert_eq!(
+        other.push(&mut pool, share, at(0), &mut Some(text())),
+        Ok(at(1))
+    );
+    assert_eq!(
+        other.push(&mut pool, share, at(1), &mut Some(text())),
+        Ok(at(2))
+    );
+    let third = other.push(&mut pool, share, at(2), &mut Some(text()));
     assert_eq!(third, Err(Drop::Limit));
     assert_eq!(one.memory() + other.memory(), 5000);
     one.clear(&mut pool);
@@ -284,7 +299,9 @@ fn what_lies_farthest_is_given_up_first() {
     pool.memory_mut().allow(22_000);
     for n in [0, 1, 3, 4].into_iter().chain(10..26) {
         let taken = if n < 2 {
-            queue.push(&mut pool, share, at(n), text()).map(|_| ())
+            queue
+                .push(&mut pool, share, at(n), &mut Some(text()))
+                .map(|_| ())
         } else {
             queue.insert(&mut pool, share, at(n), text()).map(|_| ())
         };
@@ -298,7 +315,10 @@ fn what_lies_farthest_is_given_up_first() {
     };
     assert_eq!(runs(&queue, &pool), [(at(3), at(5)), (at(10), at(26))]);
     // What was kept goes on where it was cut.
-    assert_eq!(queue.push(&mut pool, share, at(2), text()), Ok(at(5)));
+    assert_eq!(
+        queue.push(&mut pool, share, at(2), &mut Some(text())),
+        Ok(at(5))
+    );
     assert_eq!(
         (pool.pruned(), runs(&queue, &pool)),
         (1, vec![(at(10), at(25))])
@@ -309,7 +329,10 @@ fn what_lies_farthest_is_given_up_first() {
     assert_eq!(queue.segments_held(), 21);
     // As much as is needed.
     pool.memory_mut().allow(11_000);
-    assert_eq!(queue.push(&mut pool, share, at(5), text()), Ok(at(6)));
+    assert_eq!(
+        queue.push(&mut pool, share, at(5), &mut Some(text())),
+        Ok(at(6))
+    );
     assert_eq!(
         (pool.pruned(), runs(&queue, &pool)),
         (12, vec![(at(10), at(15))])
@@ -318,7 +341,7 @@ fn what_lies_farthest_is_given_up_first() {
     assert_eq!(u64::from(queue.memory()), pool.memory().held());
     assert_eq!(queue.memory_behind(&pool), pool.behind().held());
     pool.memory_mut().allow(1000);
-    let refused = queue.push(&mut pool, share, at(6), text());
+    let refused = queue.push(&mut pool, share, at(6), &mut Some(text()));
     assert_eq!(
         (refused, queue.gaps()),
         (Err(Drop::Limit), 0),
