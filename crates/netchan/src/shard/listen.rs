@@ -1,6 +1,7 @@
 //! Listeners: the SYN queue (handshakes in progress) and the accept queue (finished ones), both bounded.
 
 mod cookies;
+mod queue;
 
 use std::{
     collections::VecDeque,
@@ -15,11 +16,13 @@ use proto::{
     wire::tcp::{Flags, Header, SeqNum},
 };
 
+use self::queue::{Embryo, LOOKS_MAX, SynQueue};
 use super::{
-    Binding, Shard,
+    Binding, Shard, TcpSocket,
     bound::{Member, Place},
     defaults::Defaults,
     fast_open::EarlyLimit,
+    table::Table,
     tcp::TcpOptions,
     wakers::Wakers,
 };
@@ -44,7 +47,7 @@ pub struct Listener {
     /// TCP_DEFER_ACCEPT, in retransmissions of the SYN-ACK.
     defer_accept: u8,
     /// Handshakes in progress, oldest first, with the sequence numbers they began at; some may be over, and their places taken.
-    embryos: VecDeque<(u32, SeqNum)>,
+    embryos: SynQueue,
     /// How many of them are not over.
     embryo_count: usize,
     /// SYN cookies sent may come back until then.
@@ -99,6 +102,13 @@ impl Listener {
     }
 }
 
+/// Whether a handshake that began with `listener` is still in progress.
+fn is_embryo_of(tcp: &Table<TcpSocket>, (connection, iss): Embryo, listener: u32) -> bool {
+    tcp.get(connection).is_some_and(|s| {
+        s.listener() == Some(listener) && !s.was_open() && s.connection.iss() == iss
+    })
+}
+
 impl Shard {
     /// Listens. `None`: too many listeners.
     pub fn listen(
@@ -118,7 +128,7 @@ impl Shard {
             options,
             own: None,
             defer_accept: 0,
-            embryos: VecDeque::with_capacity(64),
+            embryos: SynQueue::new(),
             embryo_count: 0,
             cookies_until: Instant::ZERO,
             early: EarlyLimit::default(),
@@ -221,7 +231,9 @@ impl Shard {
         if iss.is_none() && self.wants_cookie(number) {
             return self.send_cookie(number, key, syn, &packet, now);
         }
-        self.make_room_for_embryo(number, now);
+        if !self.make_room_for_embryo(number, now) {
+            return self.count(Counter::DropSynQueue);
+        }
         let verdict = self.judge_fast_open(number, key, syn, &packet, now);
         let Some(listener) = self.listeners.get(number) else {
             return;
@@ -259,44 +271,32 @@ impl Shard {
             return self.open_early(number, embryo, syn, packet, now);
         }
         self.sign_with(embryo, self.key_for(key));
+        let tcp = &self.tcp;
         if let Some(listener) = self.listeners.get_mut(number) {
-            listener.embryos.push_back((embryo, connection.iss()));
+            let begun = (embryo, connection.iss());
+            (listener.embryos).push(begun, |other| !is_embryo_of(tcp, other, number));
             listener.embryo_count += 1;
         }
         self.mark_dirty(embryo);
     }
 
-    /// A full SYN queue gives up its oldest handshake: under a flood honest peers still have the time of a whole queue to answer.
-    fn make_room_for_embryo(&mut self, number: u32, now: Instant) {
-        self.forget_ended_handshakes(number);
+    /// A full SYN queue gives up its oldest handshake: under a flood honest peers still have the time of a whole queue to answer. False: it is
+    /// hidden behind very many that are over, of which fewer are left for the next SYN.
+    fn make_room_for_embryo(&mut self, number: u32, now: Instant) -> bool {
+        let mut looks = LOOKS_MAX;
         while let Some(listener) = self.listeners.get_mut(number)
             && listener.embryo_count >= limits::SYN_QUEUE
-            && let Some(oldest) = listener.embryos.pop_front()
+            && let Some(oldest) = listener.embryos.pop()
         {
-            if self.is_embryo_of(oldest, number) {
+            if is_embryo_of(&self.tcp, oldest, number) {
                 self.count(Counter::DropSynQueue);
                 self.discard(oldest.0, now);
+            } else if looks == 0 {
+                return false;
             }
+            looks = looks.saturating_sub(1);
         }
-    }
-
-    /// Takes out of the SYN queue what is over, once that is half of it: a peer may be slow, and many handshakes done since its own began.
-    fn forget_ended_handshakes(&mut self, number: u32) {
-        let listener = self.listeners.get_mut(number);
-        let Some(listener) = listener.filter(|l| l.embryos.len() >= 2 * limits::SYN_QUEUE) else {
-            return;
-        };
-        let mut embryos = std::mem::take(&mut listener.embryos);
-        embryos.retain(|&embryo| self.is_embryo_of(embryo, number));
-        if let Some(listener) = self.listeners.get_mut(number) {
-            listener.embryos = embryos;
-        }
-    }
-
-    fn is_embryo_of(&self, (connection, iss): (u32, SeqNum), listener: u32) -> bool {
-        self.tcp(connection).is_some_and(|s| {
-            s.listener() == Some(listener) && !s.was_open() && s.connection.iss() == iss
-        })
+        true
     }
 
     /// Forgets a connection without a word to its peer.
@@ -358,10 +358,8 @@ impl Shard {
             listener.wakers.wake(Readiness::READABLE, &mut self.woken);
         }
         // In the SYN queue the number stays until it comes up: most handshakes are done in order.
-        if let Some(listener) = self.listeners.get_mut(number)
-            && listener.embryos.front().is_some_and(|e| e.0 == connection)
-        {
-            listener.embryos.pop_front();
+        if let Some(listener) = self.listeners.get_mut(number) {
+            listener.embryos.remove_first(connection);
         }
     }
 
@@ -473,7 +471,7 @@ impl Shard {
         };
         listener.embryo_count = 0;
         let ready = listener.ready.drain(..);
-        let embryos = listener.embryos.drain(..).map(|embryo| embryo.0);
+        let embryos = listener.embryos.drain().map(|embryo| embryo.0);
         for connection in ready.chain(embryos).collect::<Vec<_>>() {
             let Some(socket) = self.tcp_mut(connection) else {
                 continue;
