@@ -39,6 +39,8 @@ pub enum Ask {
     ZeroCopy,
     /// SO_NO_CHECK, which is only kept: what is sent has its checksum.
     NoCheck,
+    /// SO_PREFER_BUSY_POLL, which is only kept.
+    PreferBusyPoll,
     /// SIOCGSTAMP was called: when a datagram came is kept.
     Arrival,
 }

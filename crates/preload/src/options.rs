@@ -43,6 +43,10 @@ pub enum Setting {
     Ask(Ask, bool),
     /// SO_TIMESTAMPING.
     Stamping(u32),
+    /// SO_BUSY_POLL, in microseconds.
+    BusyPoll(u32),
+    /// SO_INCOMING_CPU.
+    IncomingCpu(c_int),
     /// SO_BINDTODEVICE, SO_BINDTOIFINDEX.
     Device(device::Device),
     /// Keys of TCP-AO.
@@ -94,6 +98,8 @@ pub unsafe fn set(
         Setting::SendTimeout(timeout) => live.state.set_send_timeout(timeout),
         Setting::Ask(what, on) => live.state.asked.set(what, on),
         Setting::Stamping(flags) => stamping::set(live, flags)?,
+        Setting::BusyPoll(us) => live.state.busy_poll_us.store(us, Relaxed),
+        Setting::IncomingCpu(cpu) => live.state.set_incoming_cpu(cpu),
         Setting::Shutdown(_) | Setting::Ignored => {}
         Setting::Keys(_) | Setting::Option(_) | Setting::Device(_) => {
             apply(live.socket, setting)?;
@@ -235,6 +241,10 @@ pub unsafe fn note(
             descriptor::note(fd, |state| state.set_send_timeout(timeout));
         }
         Ok(Setting::Ask(what, on)) => descriptor::note(fd, |state| state.asked.set(what, on)),
+        Ok(Setting::BusyPoll(us)) => {
+            descriptor::note(fd, |state| state.busy_poll_us.store(us, Relaxed));
+        }
+        Ok(Setting::IncomingCpu(cpu)) => descriptor::note(fd, |state| state.set_incoming_cpu(cpu)),
         Ok(Setting::Stamping(flags)) => {
             descriptor::note(fd, |state| state.stamping.store(flags, Relaxed));
         }

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use libc::c_int;
 use netchan::socket::{Domain, Kind, Socket, SocketOption};
 use parking_lot::Mutex;
 
@@ -59,6 +60,10 @@ pub struct SocketState {
     pub asked: Asked,
     /// SO_TIMESTAMPING.
     pub stamping: AtomicU32,
+    /// SO_BUSY_POLL, in microseconds.
+    pub busy_poll_us: AtomicU32,
+    /// SO_INCOMING_CPU, once it was set: its number, and a bit above it.
+    incoming_cpu: AtomicU64,
     /// When the datagram came that was read last, for SIOCGSTAMP.
     pub arrival: Arrival,
     receive_timeout_ns: AtomicU64,
@@ -86,6 +91,8 @@ impl SocketState {
             fast_connect: AtomicBool::new(false),
             asked: Asked::default(),
             stamping: AtomicU32::new(0),
+            busy_poll_us: AtomicU32::new(0),
+            incoming_cpu: AtomicU64::new(0),
             arrival: Arrival::default(),
             receive_timeout_ns: AtomicU64::new(0),
             send_timeout_ns: AtomicU64::new(0),
@@ -110,9 +117,29 @@ impl SocketState {
         copy(&self.receive_timeout_ns, &listener.receive_timeout_ns);
         copy(&self.send_timeout_ns, &listener.send_timeout_ns);
         self.asked.copy(&listener.asked);
+        let busy_poll_us = listener.busy_poll_us.load(Relaxed);
+        self.busy_poll_us.store(busy_poll_us, Relaxed);
         // Plain loads and stores: the new one is nobody's yet.
         self.stamping
             .store(listener.stamping.load(Relaxed), Relaxed);
+    }
+
+    /// SO_BUSY_POLL: how long a call looks before it sleeps.
+    pub fn busy_poll(&self) -> Duration {
+        Duration::from_micros(self.busy_poll_us.load(Relaxed).into())
+    }
+
+    /// Sets SO_INCOMING_CPU.
+    pub fn set_incoming_cpu(&self, cpu: c_int) {
+        let cpu = u64::from(cpu.cast_unsigned());
+        self.incoming_cpu.store(cpu | 1 << 32, Relaxed); // stands for itself
+    }
+
+    /// SO_INCOMING_CPU, if it was set.
+    pub fn incoming_cpu(&self) -> Option<c_int> {
+        let word = self.incoming_cpu.load(Relaxed);
+        let [a, b, c, d, is_set, ..] = word.to_le_bytes();
+        (is_set != 0).then(|| c_int::from_le_bytes([a, b, c, d]))
     }
 
     /// SO_RCVTIMEO; `None` waits for ever, no time not at all.

@@ -121,6 +121,7 @@ fn sleep_until<T>(
             if deadline.passed() {
                 break fail(libc::EAGAIN);
             }
+            waiter.spin(live.state.busy_poll());
             if let Err(error) = driver::wait(waiter, &mut [], deadline.left()) {
                 break Err(error);
             }

@@ -109,3 +109,8 @@ fn broadcast_addresses() {
 fn datagrams_that_are_too_long() {
     alike("too_long", "ip link set lo mtu 1500");
 }
+
+#[test]
+fn busy_polls() {
+    alike("busy_polls", "");
+}

@@ -191,6 +191,8 @@ pub struct Waiter {
     shards: u64,
     /// It is for sockets that live in no one shard, too.
     elsewhere: bool,
+    /// How long it looks before it sleeps.
+    spin: Duration,
 }
 
 impl Waiter {
@@ -221,6 +223,7 @@ impl Waiter {
             fds: Vec::with_capacity(16),
             shards: 0,
             elsewhere: false,
+            spin: Duration::ZERO,
         })
     }
 
@@ -238,6 +241,11 @@ impl Waiter {
             Some(number) => self.shards |= 1 << (number % SHARDS_MAX),
             None => self.elsewhere = true,
         }
+    }
+
+    /// SO_BUSY_POLL: the next wait looks for so long before it sleeps, if that is longer than the stack's `spin`.
+    pub fn spin(&mut self, time: Duration) {
+        self.spin = time;
     }
 
     /// Ends the wait when woken; see [`Self::register`].
@@ -264,16 +272,19 @@ impl Waiter {
             return Err(io::ErrorKind::WouldBlock.into()); // nobody would come
         }
         let deadline = timeout.map_or(Instant::FAR, |t| self.stack.clock.now() + t);
+        let spin = std::mem::take(&mut self.spin);
         if !self.stack.threaded {
             return self.wait_turning(fds, deadline);
         }
         if self.stack.layout.holder != Holder::Application {
+            self.spin_parked(spin, deadline);
             return self.wait_parked(fds, deadline);
         }
         let several = self.stack.cells.len() > 1;
         let (shards, elsewhere) = (std::mem::take(&mut self.shards), self.elsewhere);
         self.elsewhere = false;
         if several && (elsewhere || shards.count_ones() != 1) {
+            self.spin_parked(spin, deadline);
             return self.wait_elsewhere(shards, fds, deadline);
         }
         let number = if several {
@@ -282,8 +293,10 @@ impl Waiter {
             0
         };
         if Seat::take(&self.stack.cells[number]) {
-            return self.wait_sitting(number, fds, deadline);
+            let spin = spin.max(Duration::from_nanos(self.stack.spin_ns));
+            return self.wait_sitting(number, spin, fds, deadline);
         }
+        self.spin_parked(spin, deadline);
         self.wait_standing(number, fds, deadline)
     }
 
@@ -320,6 +333,7 @@ impl Waiter {
     fn wait_sitting(
         &mut self,
         number: usize,
+        spin: Duration,
         fds: &mut [libc::pollfd],
         deadline: Instant,
     ) -> io::Result<usize> {
@@ -330,7 +344,7 @@ impl Waiter {
         // From the first sleep on: one that comes between two sleeps, while the shard is turned, ends the wait as well.
         let mut held = None;
         let result = loop {
-            self.turn_and_spin(number);
+            self.turn_and_spin(number, spin, deadline);
             if self.parker.take_wake() {
                 break look(fds);
             }
@@ -358,15 +372,26 @@ impl Waiter {
         result
     }
 
-    fn turn_and_spin(&self, number: usize) {
+    fn turn_and_spin(&self, number: usize, spin: Duration, deadline: Instant) {
         self.stack.turn_shard(number);
-        if self.stack.spin_ns == 0 || self.parker.has_wake() {
+        if spin.is_zero() || self.parker.has_wake() {
             return;
         }
-        let end = self.stack.clock.now() + Duration::from_nanos(self.stack.spin_ns);
+        let end = deadline.min(self.stack.clock.now() + spin);
         while !self.parker.has_wake() && self.stack.clock.now() < end {
             std::hint::spin_loop();
             self.stack.turn_shard(number);
+        }
+    }
+
+    /// Looks whether others have woken it, before a sleep.
+    fn spin_parked(&self, spin: Duration, deadline: Instant) {
+        if spin.is_zero() {
+            return;
+        }
+        let end = deadline.min(self.stack.clock.now() + spin);
+        while !self.parker.has_wake() && self.stack.clock.now() < end {
+            std::hint::spin_loop();
         }
     }
 
@@ -389,7 +414,8 @@ impl Waiter {
         };
         cell.seat.standing.fetch_sub(1, Ordering::SeqCst);
         if sits {
-            return self.wait_sitting(number, fds, deadline);
+            let spin = Duration::from_nanos(stack.spin_ns);
+            return self.wait_sitting(number, spin, fds, deadline);
         }
         waited
     }

@@ -1,6 +1,6 @@
 //! What getsockopt answers.
 
-use std::{io, time::Duration};
+use std::{io, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use libc::{c_int, c_void, socklen_t};
 use netchan::{
@@ -10,7 +10,9 @@ use netchan::{
 
 use super::{
     NAME_MAX, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE, TCP_INQ,
-    TCP_NOTSENT_LOWAT, ao, device, has_level, parse::SO_BINDTOIFINDEX, unsupported,
+    TCP_NOTSENT_LOWAT, ao, device, has_level,
+    parse::{SO_BINDTOIFINDEX, SO_PREFER_BUSY_POLL},
+    unsupported,
 };
 use crate::{
     address,
@@ -202,17 +204,17 @@ fn get_socket(live: Live<'_>, name: c_int) -> io::Result<Value> {
         libc::SO_MARK => ask(live, O::Mark(0))?,
         libc::SO_MAX_PACING_RATE => ask(live, O::PacingRateMax(0))?,
         libc::SO_INCOMING_CPU => {
-            let cpu = live.socket.incoming_cpu().map(c_int::try_from);
-            Value::Int(cpu.and_then(Result::ok).unwrap_or(-1))
+            let shard = || c_int::try_from(live.socket.incoming_cpu()?).ok();
+            Value::Int(live.state.incoming_cpu().or_else(shard).unwrap_or(-1))
         }
         SO_BINDTOIFINDEX => Value::Int(device::index_of(live)?),
         libc::SO_TIMESTAMPING => Value::Bytes(stamping::answer(live)),
         libc::SO_ZEROCOPY => Value::Int(live.state.asked.get(Ask::ZeroCopy).into()),
         libc::SO_NO_CHECK => Value::Int(live.state.asked.get(Ask::NoCheck).into()),
         libc::SO_PASSCRED | libc::SO_PASSSEC => return fail(libc::EOPNOTSUPP),
-        libc::SO_PRIORITY | libc::SO_DEBUG | libc::SO_DONTROUTE | libc::SO_BUSY_POLL => {
-            Value::Int(0)
-        }
+        libc::SO_BUSY_POLL => Value::Int(live.state.busy_poll_us.load(Relaxed).cast_signed()),
+        SO_PREFER_BUSY_POLL => Value::Int(live.state.asked.get(Ask::PreferBusyPoll).into()),
+        libc::SO_PRIORITY | libc::SO_DEBUG | libc::SO_DONTROUTE => Value::Int(0),
         _ => return fail(libc::ENOPROTOOPT),
     })
 }

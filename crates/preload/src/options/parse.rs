@@ -21,7 +21,8 @@ const TCP_THIN_LINEAR_TIMEOUTS: c_int = 16;
 const TCP_THIN_DUPACK: c_int = 17;
 const TCP_MD5SIG_EXT: c_int = 32;
 pub const SO_BINDTOIFINDEX: c_int = 62;
-const SO_PREFER_BUSY_POLL: c_int = 69;
+pub const SO_PREFER_BUSY_POLL: c_int = 69;
+const SO_BUSY_POLL_BUDGET: c_int = 70;
 
 /// Reads one option as setsockopt passes it: ENOPROTOOPT (not served), EINVAL (too short, out of range).
 pub fn parse(level: c_int, name: c_int, value: &[u8]) -> io::Result<Setting> {
@@ -81,12 +82,16 @@ fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
         libc::SO_NO_CHECK => return Ok(Setting::Ask(Ask::NoCheck, flag(value)?)),
         // Linux has them for UNIX sockets alone, since 6.16.
         libc::SO_PASSCRED | libc::SO_PASSSEC => return fail(libc::EOPNOTSUPP),
-        libc::SO_PRIORITY
-        | libc::SO_DEBUG
-        | libc::SO_DONTROUTE
-        | libc::SO_BUSY_POLL
-        | SO_PREFER_BUSY_POLL
-        | libc::SO_INCOMING_CPU => return Ok(Setting::Ignored),
+        libc::SO_PRIORITY | libc::SO_DEBUG | libc::SO_DONTROUTE => return Ok(Setting::Ignored),
+        libc::SO_BUSY_POLL => {
+            let us = u32::try_from(int(value)?).map_err(|_| invalid())?;
+            return Ok(Setting::BusyPoll(us));
+        }
+        SO_PREFER_BUSY_POLL => return Ok(Setting::Ask(Ask::PreferBusyPoll, flag(value)?)),
+        SO_BUSY_POLL_BUDGET => {
+            return in_range(value, 0, c_int::from(u16::MAX)).map(|_| Setting::Ignored);
+        }
+        libc::SO_INCOMING_CPU => return Ok(Setting::IncomingCpu(int(value)?)),
         _ => return parse_datagrams(libc::SOL_SOCKET, name, value),
     }))
 }

@@ -428,4 +428,33 @@ def too_long():
         s.close()
 
 
+def busy_polls():
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        for early in (True, False):
+            s = socket.socket(socket.AF_INET, kind)
+            early or s.connect((PEER, ECHO))
+            get = lambda name: says(lambda: s.getsockopt(socket.SOL_SOCKET, name))
+            set_ = lambda name, value: says(lambda: s.setsockopt(socket.SOL_SOCKET, name, value))
+            # SO_BUSY_POLL, SO_PREFER_BUSY_POLL, SO_BUSY_POLL_BUDGET, SO_INCOMING_CPU
+            for name in (46, 69, 70, 49):
+                print(kind, early, name, get(name) if name != 49 else "a processor")
+                for value in (-2, -1, 0, 1, 2, 50, 65535, 65536, 1 << 30, b"\0", b"\1\0\0\0\0"):
+                    print(value, set_(name, value), get(name))
+            early and s.connect((PEER, ECHO))
+            print("kept", get(46), get(69))
+            # Waits as long as is asked, whether it looks or sleeps.
+            set_(46, 20000)
+            s.send(b"text")
+            print(s.recv(10))
+            s.settimeout(None)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval(0, 5000))
+            print(says(lambda: s.recv(10)))
+            s.close()
+    listener = socket.create_server(("", 0) if PEER.startswith("127.") else ("10.77.0.2", 0))
+    listener.setsockopt(socket.SOL_SOCKET, 46, 77)
+    client = socket.create_connection(listener.getsockname() if listener.getsockname()[0] != "0.0.0.0" else (PEER, listener.getsockname()[1]))
+    accepted, _ = listener.accept()
+    print("inherited", accepted.getsockopt(socket.SOL_SOCKET, 46))
+
+
 globals()[sys.argv[2]]()
