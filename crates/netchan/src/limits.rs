@@ -95,8 +95,8 @@ pub const UDP_OVERHEAD: usize = 512;
 /// Datagrams that wait in one part of a UDP socket, whatever SO_RCVBUF says: more than all sockets may have of one link's buffers.
 pub const UDP_QUEUE_MAX: usize = RECEIVE_SLAB * QUEUED_EIGHTHS / 8 / UDP_SHARE;
 /// Errors that wait in one UDP socket with IP_RECVERR, and bytes of payload that they hold together: 16 datagrams of Ethernet's
-/// Time stamps of sends that wait for a stream's program, and as many sends that wait for them.
-pub const STREAM_NOTICES: usize = 256;
+/// Time stamps of sends that wait for a socket's program, and as many sends that wait for them.
+pub const SEND_NOTICES: usize = 256;
 /// size, or what four times as many ICMP errors of IPv4 quote at most.
 pub const UDP_ERRORS: usize = 64;
 /// See [`UDP_ERRORS`].

@@ -127,9 +127,7 @@ fn lacks(state: &SocketState, level: c_int, name: c_int) -> Option<c_int> {
         return Some(libc::ENOPROTOOPT);
     }
     if state.kind == Kind::Datagram {
-        // Linux has it, too: here nothing would ever be told of it.
-        let is_zero_copy = (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY);
-        return is_zero_copy.then_some(libc::EOPNOTSUPP);
+        return None;
     }
     match (level, name) {
         (libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP | libc::IP_DROP_MEMBERSHIP) => {

@@ -41,8 +41,8 @@ pub fn parse(flags: u32) -> io::Result<u32> {
 /// SO_TIMESTAMPING: identifiers count from the moment at which they are asked for.
 pub fn set(live: Live<'_>, flags: u32) -> io::Result<()> {
     let before = live.state.stamping.load(Relaxed);
-    let begins = live.state.kind == Kind::Stream && flags & OPT_ID & !before != 0;
-    if begins && live.socket.peer_address().is_err() {
+    let begins = flags & OPT_ID & !before != 0;
+    if begins && live.state.kind == Kind::Stream && live.socket.peer_address().is_err() {
         return fail(libc::EINVAL);
     }
     if flags & BIND_PHC != 0 {
@@ -138,7 +138,33 @@ pub fn sent(live: Live<'_>, flags: c_int) {
     }
 }
 
-/// recvmsg(2) with MSG_ERRQUEUE on a stream.
+/// A datagram was sent. What more is to be added to is stamped, and told of, with what ends it.
+#[inline]
+pub fn sent_datagram(live: Live<'_>, flags: c_int) {
+    let asked = live.state.stamping.load(Relaxed) & (TX_SOFTWARE | TX_SCHED);
+    if asked != 0 || flags & libc::MSG_ZEROCOPY != 0 {
+        tell_datagram(live, flags);
+    }
+}
+
+#[cold]
+fn tell_datagram(live: Live<'_>, flags: c_int) {
+    if flags & libc::MSG_ZEROCOPY != 0 && live.state.asked.get(Ask::ZeroCopy) {
+        live.socket.complete_zero_copy();
+    }
+    let asked = live.state.stamping.load(Relaxed);
+    if asked & (TX_SOFTWARE | TX_SCHED) != 0 && flags & libc::MSG_MORE == 0 {
+        live.socket.stamp_send(StampRequest {
+            scheduled: asked & TX_SCHED != 0,
+            sent: asked & TX_SOFTWARE != 0,
+            acknowledged: false,
+            with_id: asked & OPT_ID != 0,
+        });
+    }
+    live.state.watch.used(netchan::socket::Readiness::ERROR);
+}
+
+/// recvmsg(2) with MSG_ERRQUEUE: what is told of sends.
 ///
 /// # Safety
 /// `message` must be a valid msghdr for receiving.
@@ -162,7 +188,7 @@ pub unsafe fn receive(live: Live<'_>, message: &mut msghdr) -> io::Result<usize>
             };
             let at = driver::wall_clock().saturating_sub(age);
             let time = (asked & SOFTWARE != 0).then_some(at);
-            // Linux would show the text, which is not kept here.
+            // Linux would show the text, or the packet, which is not kept here.
             let cut = asked & OPT_TSONLY == 0;
             (time, extended((libc::ENOMSG, 4, 0), what, id), cut)
         }

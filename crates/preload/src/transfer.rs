@@ -46,6 +46,16 @@ pub fn receive(
     flags: c_int,
 ) -> io::Result<Received> {
     if flags & libc::MSG_ERRQUEUE != 0 {
+        if live.socket.take_notice().is_some() {
+            live.state.watch.used(Readiness::ERROR);
+            // What it says is in the ancillary data.
+            return Ok(Received {
+                len: 0,
+                from: None,
+                truncated: false,
+                info: None,
+            });
+        }
         let received = receive_error(live, buffers)?;
         return Ok(Received {
             len: received.len,
@@ -211,8 +221,10 @@ fn send_with(
             send_datagram(live, buffers, (to, &info), flags)
         }
     };
-    if live.state.kind == Kind::Stream && result.as_ref().is_ok_and(|sent| *sent > 0) {
-        stamping::sent(live, flags);
+    match (live.state.kind, &result) {
+        (Kind::Stream, Ok(1..)) => stamping::sent(live, flags),
+        (Kind::Datagram, Ok(_)) => stamping::sent_datagram(live, flags),
+        _ => {}
     }
     if let Err(error) = &result {
         let quiet = flags & libc::MSG_NOSIGNAL != 0 || live.state.kind == Kind::Datagram;
@@ -331,12 +343,14 @@ pub unsafe fn receive_message(
     // SAFETY: not NULL; the caller vouches for the rest.
     let message = unsafe { &mut *message };
     if flags & libc::MSG_ERRQUEUE != 0 {
-        if live.state.kind == Kind::Stream {
-            // SAFETY: the caller's.
-            return unsafe { stamping::receive(live, message) };
-        }
         // SAFETY: the caller's.
-        return unsafe { receive_error_message(live, message) };
+        return match unsafe { stamping::receive(live, message) } {
+            Err(error) if would_block(&error) && live.state.kind == Kind::Datagram => {
+                // SAFETY: the caller's.
+                unsafe { receive_error_message(live, message) }
+            }
+            told => told,
+        };
     }
     let count = message.msg_iovlen;
     let receive = |buffers: &mut [IoSliceMut<'_>]| receive(live, buffers, flags);

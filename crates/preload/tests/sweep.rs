@@ -5,12 +5,7 @@ mod common;
 use std::{collections::BTreeSet, process::Output};
 
 /// Where they differ: options (of states that begin so), what was tried, and why. A line begins with a state and an option.
-const DIFFERENT: [(&str, &[&str], &str); 9] = [
-    (
-        "datagrams:SO_ZEROCOPY",
-        &[""],
-        "only streams are told of what they sent",
-    ),
+const DIFFERENT: [(&str, &[&str], &str); 8] = [
     (
         "SO_RCVBUF SO_SNDBUF",
         &["at first"],

@@ -114,3 +114,8 @@ fn datagrams_that_are_too_long() {
 fn busy_polls() {
     alike("busy_polls", "");
 }
+
+#[test]
+fn datagrams_sent_are_told_of() {
+    alike("datagrams_sent", "");
+}

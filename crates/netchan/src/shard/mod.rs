@@ -22,6 +22,7 @@ mod table;
 mod tcp;
 mod time_wait;
 mod timer;
+mod told;
 mod udp;
 mod wakers;
 

@@ -1,6 +1,7 @@
 //! UDP sockets in a shard.
 
 mod errors;
+mod notices;
 mod receive;
 mod room;
 mod send;
@@ -27,7 +28,7 @@ use proto::{
 
 pub(super) use self::errors::Report;
 pub use self::send::Destination;
-use self::{errors::ErrorQueue, receive::Waiting, send::Corked};
+use self::{errors::ErrorQueue, notices::Notices, receive::Waiting, send::Corked};
 use super::{
     Addresses, Binding, Shard,
     bound::{Member, Place},
@@ -67,6 +68,8 @@ pub struct UdpSocket {
     raised: Option<Arc<AtomicBool>>,
     /// IP_RECVERR.
     errors: Option<Box<ErrorQueue>>,
+    /// What it has to tell of its sends.
+    notices: Option<Box<Notices>>,
     /// UDP_CORK, MSG_MORE.
     corked: Option<Box<Corked>>,
     wakers: Wakers,
@@ -199,7 +202,7 @@ impl UdpSocket {
                 ready = ready | Readiness::HANGUP;
             }
         }
-        if self.error.is_some() || self.has_errors() {
+        if self.error.is_some() || self.has_errors() || self.has_notices() {
             ready = ready | Readiness::ERROR;
         }
         ready
@@ -443,6 +446,7 @@ impl Shard {
             error: None,
             raised,
             errors: None,
+            notices: None,
             corked: None,
             wakers: Wakers::default(),
             fields,

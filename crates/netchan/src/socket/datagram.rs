@@ -86,7 +86,7 @@ impl Datagram {
         result
     }
 
-    fn first<R: Send>(&self, stack: &Stack, f: impl FnOnce(&mut Shard, u32) -> R + Send) -> R {
+    pub fn first<R: Send>(&self, stack: &Stack, f: impl FnOnce(&mut Shard, u32) -> R + Send) -> R {
         stack.with_shard(self.begin, |shard, _| f(shard, self.parts[0]))
     }
 

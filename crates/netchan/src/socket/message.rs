@@ -214,7 +214,7 @@ pub enum Stamp {
     Acknowledged,
 }
 
-/// What a stream tells of its sends.
+/// What a socket tells of its sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Zero-copy sends, by their numbers: what they sent was copied, their memory is free.
@@ -228,7 +228,7 @@ pub enum Notice {
     Stamp {
         /// What.
         stamp: Stamp,
-        /// The byte's place, from where identifiers count.
+        /// The byte's place, from where identifiers count, or the datagram's number.
         id: u32,
         /// How long ago.
         age: Duration,

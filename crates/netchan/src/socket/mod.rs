@@ -46,7 +46,7 @@ use self::{
     options::Fresh,
     stream::{Listening, Phase, Stream},
 };
-use crate::{directory::BindRequest, errno::error, locks, net::Net, stack::Stack};
+use crate::{directory::BindRequest, errno::error, locks, net::Net, shard::Shard, stack::Stack};
 
 /// One socket, as socket(2) makes it. Every call returns at once (`WouldBlock`, `InProgress`); waiting is [`Waiter`]'s.
 /// Usable from any thread; dropping it closes it (a graceful close goes on in the stack).
@@ -549,7 +549,7 @@ impl Socket {
         }
     }
 
-    /// A stream's send took what it takes: its last byte gets these time stamps, for [`take_notice`](Self::take_notice).
+    /// A stream's send took what it takes: its last byte gets these time stamps, for [`take_notice`](Self::take_notice). Or a datagram was sent.
     pub fn stamp_send(&self, request: StampRequest) {
         if let Some(Role::Stream(stream)) = self.role() {
             let now = self.stack().clock.now();
@@ -557,30 +557,48 @@ impl Socket {
                 shard.tcp_stamp(number, request, now);
             });
         }
+        if let Some(Role::Datagram(datagram)) = self.role() {
+            let now = self.stack().clock.now();
+            datagram.first(self.stack(), |shard, part| {
+                shard.udp_stamp(part, request, now)
+            });
+        }
     }
 
-    /// Identifiers of a stream's time stamps count from here: the first byte that is not acknowledged, or the next to be written.
+    /// Identifiers of a stream's time stamps count from here: the first byte that is not acknowledged, or the next to be written; those of
+    /// datagrams from the next one.
     pub fn number_stamps(&self, from_end: bool) {
         if let Some(Role::Stream(stream)) = self.role() {
             stream.hold(self.stack(), |shard, number| {
                 shard.tcp_number_stamps(number, from_end);
             });
         }
+        if let Some(Role::Datagram(datagram)) = self.role() {
+            datagram.first(self.stack(), Shard::udp_number_stamps);
+        }
     }
 
-    /// A stream's send with MSG_ZEROCOPY returned: it is told of as done, since what is sent is copied.
+    /// A send with MSG_ZEROCOPY returned: it is told of as done, since what is sent is copied.
     pub fn complete_zero_copy(&self) {
         if let Some(Role::Stream(stream)) = self.role() {
             stream.hold(self.stack(), |shard, number| shard.tcp_copied(number));
         }
+        if let Some(Role::Datagram(datagram)) = self.role() {
+            datagram.first(self.stack(), Shard::udp_copied);
+        }
     }
 
-    /// MSG_ERRQUEUE of a stream: what there is to tell of its sends.
+    /// MSG_ERRQUEUE: what there is to tell of sends.
     pub fn take_notice(&self) -> Option<Notice> {
-        let Some(Role::Stream(stream)) = self.role() else {
-            return None;
-        };
         let now = self.stack().clock.now();
+        let stream = match self.role()? {
+            Role::Stream(stream) => stream,
+            Role::Datagram(datagram) => {
+                return datagram
+                    .first(self.stack(), |shard, part| shard.udp_take_notice(part, now));
+            }
+            Role::Listening(_) => return None,
+        };
         stream.hold(self.stack(), |shard, number| {
             shard.tcp_take_notice(number, now)
         })

@@ -457,4 +457,63 @@ def busy_polls():
     print("inherited", accepted.getsockopt(socket.SOL_SOCKET, 46))
 
 
+def datagrams_sent():
+    """Time stamps and completions of datagrams."""
+    TX, SOFT, ID, SCHED, ACK, ONLY = 2, 16, 128, 256, 512, 2048
+    ZERO_COPY = 0x4000000
+    nothing = lambda s: says(lambda: s.recvmsg(0, 100, 0x2000))
+    for family, peer in ((socket.AF_INET, PEER), (socket.AF_INET6, "::ffff:" + PEER)):
+        for flags in (TX | SOFT | ONLY, TX | SCHED | ACK | SOFT | ID | ONLY, SCHED | ID | ONLY, TX | ONLY, ACK | SOFT | ID | ONLY):
+            s = socket.socket(family, socket.SOCK_DGRAM)
+            s.connect((peer, ECHO))
+            s.send(b"before")
+            s.setsockopt(socket.SOL_SOCKET, 37, flags)
+            kinds = bin(flags & (TX | SCHED)).count("1")
+            for size in (1, 0, 1400):
+                s.send(bytes(size))
+                print(flags, size, errors(s, kinds), nothing(s))
+            # Asked for again they count from 0.
+            s.setsockopt(socket.SOL_SOCKET, 37, flags & ~ID)
+            s.send(b"x")
+            print("without", errors(s, kinds), nothing(s))
+            s.setsockopt(socket.SOL_SOCKET, 37, flags)
+            s.sendto(b"y", (peer, ECHO))
+            s.sendmsg([b"z"])
+            print("again", errors(s, 2 * kinds), nothing(s))
+            s.setsockopt(socket.SOL_SOCKET, 37, 0)
+            s.send(b"x")
+            print("no more", nothing(s))
+            s.close()
+        s = socket.socket(family, socket.SOCK_DGRAM)
+        s.connect((peer, ECHO))
+        print("ignored", s.send(b"abc", ZERO_COPY), nothing(s))
+        print("option", says(lambda: s.setsockopt(socket.SOL_SOCKET, 60, 1)), s.getsockopt(socket.SOL_SOCKET, 60),
+              says(lambda: s.setsockopt(socket.SOL_SOCKET, 60, 2)))
+        for size in (1, 0, 1400, 20000):
+            print(size, s.send(bytes(size), ZERO_COPY), errors(s, 1))
+        print("too long", says(lambda: s.send(bytes(70000), ZERO_COPY)), nothing(s))
+        s.send(b"x", ZERO_COPY)
+        poll = select.poll()
+        poll.register(s, select.POLLOUT)
+        while not dict(poll.poll())[s.fileno()] & select.POLLERR:
+            time.sleep(0.001)
+        # It is no error of the socket.
+        print(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), s.recv(100) != b"")
+        print(errors(s, 1), poll.poll(0)[0][1] & select.POLLERR)
+        for n in range(5):
+            s.send(b"x")
+        print("taken by recv", len(says(lambda: s.recv(10))) >= 0)
+        # Both at a time, and an error of another kind among them.
+        s.setsockopt(socket.SOL_SOCKET, 37, TX | SOFT | ID | ONLY)
+        s.send(b"both", ZERO_COPY)
+        print("both", errors(s, 2))
+        s.setsockopt(socket.IPPROTO_IP, 11, 1)
+        family == socket.AF_INET or s.setsockopt(socket.IPPROTO_IPV6, 25, 1)
+        print(errno.errorcode[s.connect_ex((peer, 1)) or 1], s.send(b"nobody"), errors(s, 1))
+        while not dict(poll.poll(20000)).get(s.fileno(), 0) & select.POLLERR:
+            pass
+        print("refused", says(lambda: s.recvmsg(100, 500, 0x2000))[0][-6:])
+        s.close()
+
+
 globals()[sys.argv[2]]()

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use proto::time::Instant;
 
-use super::{Shard, TcpSocket};
+use super::{super::told::Told, Shard, TcpSocket};
 use crate::{
     counters::Counter,
     limits,
@@ -25,9 +25,7 @@ pub(in crate::shard) struct Notices {
     acked_at: Option<Instant>,
     /// Sends whose time stamps are not complete.
     waiting: VecDeque<Waiting>,
-    stamps: VecDeque<(Stamp, u32, Instant)>,
-    /// Zero-copy sends that were not told of yet, as their numbers: the first, and how many.
-    copies: (u32, u32),
+    told: Told,
 }
 
 #[derive(Debug)]
@@ -40,7 +38,7 @@ struct Waiting {
 
 impl Notices {
     pub fn is_empty(&self) -> bool {
-        self.stamps.is_empty() && self.copies.1 == 0
+        self.told.is_empty()
     }
 
     /// Moves what is known by now from those that wait to those that are told; how many found no place.
@@ -49,12 +47,9 @@ impl Notices {
         for waiting in &mut self.waiting {
             let asked = std::mem::take(&mut waiting.request);
             let mut tell = |stamp, is_asked: bool, at: Option<Instant>| match at {
-                Some(at) if is_asked && self.stamps.len() < limits::STREAM_NOTICES => {
-                    self.stamps.push_back((stamp, waiting.id, at));
-                    false
-                }
-                Some(_) => {
-                    lost += u64::from(is_asked);
+                Some(at) => {
+                    let is_lost = is_asked && !self.told.stamp(stamp, waiting.id, at);
+                    lost += u64::from(is_lost);
                     false
                 }
                 None => is_asked,
@@ -70,18 +65,6 @@ impl Notices {
         }
         self.waiting.retain(|waiting| waiting.request.is_any());
         lost
-    }
-
-    fn take(&mut self, now: Instant) -> Option<Notice> {
-        let (first, count) = self.copies;
-        if count > 0 {
-            self.copies = (first.wrapping_add(count), 0);
-            let last = first.wrapping_add(count - 1);
-            return Some(Notice::ZeroCopy { first, last });
-        }
-        let (stamp, id, at) = self.stamps.pop_front()?;
-        let age = now.since(at);
-        Some(Notice::Stamp { stamp, id, age })
     }
 }
 
@@ -157,7 +140,7 @@ impl Shard {
         // What was acknowledged before anything was asked has left no time.
         notices.left_at.get_or_insert(now);
         notices.acked_at.get_or_insert(now);
-        if notices.waiting.len() < limits::STREAM_NOTICES {
+        if notices.waiting.len() < limits::SEND_NOTICES {
             notices.waiting.push_back(Waiting { end, id, request });
         } else {
             self.count(Counter::DropNotice);
@@ -168,13 +151,18 @@ impl Shard {
     /// A zero-copy send returned: what it sent was copied, its memory is free.
     pub fn tcp_copied(&mut self, number: u32) {
         if let Some(socket) = self.tcp.get_mut(number) {
-            socket.shape.make_notices().copies.1 += 1;
+            socket.shape.make_notices().told.copied();
             socket.wakers.wake(Readiness::ERROR, &mut self.woken);
         }
     }
 
     /// MSG_ERRQUEUE.
     pub fn tcp_take_notice(&mut self, number: u32, now: Instant) -> Option<Notice> {
-        self.tcp.get_mut(number)?.shape.notices_mut()?.take(now)
+        self.tcp
+            .get_mut(number)?
+            .shape
+            .notices_mut()?
+            .told
+            .take(now)
     }
 }

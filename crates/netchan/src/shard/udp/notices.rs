@@ -1,0 +1,74 @@
+//! What a UDP socket tells of its sends: time stamps and completions, both known once the send is done.
+//!
+//! A datagram has left the shard by then, whose turn ended with the send; what waits for a neighbour or for its link has its stamps all the same.
+
+use proto::time::Instant;
+
+use super::{super::told::Told, Shard, UdpSocket};
+use crate::{
+    counters::Counter,
+    socket::{Notice, Readiness, Stamp, StampRequest},
+};
+
+/// Of one socket, since its program first asked for any.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    told: Told,
+    /// SOF_TIMESTAMPING_OPT_ID: of the next send.
+    next_id: u32,
+}
+
+impl UdpSocket {
+    /// Whether MSG_ERRQUEUE has something to say of sends.
+    pub(super) fn has_notices(&self) -> bool {
+        self.notices.as_ref().is_some_and(|n| !n.told.is_empty())
+    }
+
+    fn make_notices(&mut self) -> &mut Notices {
+        self.notices.get_or_insert_default()
+    }
+}
+
+impl Shard {
+    /// From now on identifiers of time stamps count from 0.
+    pub fn udp_number_stamps(&mut self, number: u32) {
+        if let Some(socket) = self.udp.get_mut(number) {
+            socket.make_notices().next_id = 0;
+        }
+    }
+
+    /// A datagram was sent that is to have these time stamps.
+    pub fn udp_stamp(&mut self, number: u32, request: StampRequest, now: Instant) {
+        let Some(socket) = self.udp.get_mut(number) else {
+            return;
+        };
+        let notices = socket.make_notices();
+        let mut id = 0;
+        if request.with_id {
+            id = notices.next_id;
+            notices.next_id = id.wrapping_add(1);
+        }
+        let all = [
+            (request.scheduled, Stamp::Scheduled),
+            (request.sent, Stamp::Sent),
+        ];
+        let asked = all.into_iter().filter(|(is_asked, _)| *is_asked);
+        let lost = asked.filter(|(_, stamp)| !notices.told.stamp(*stamp, id, now));
+        let lost = lost.count() as u64;
+        socket.wakers.wake(Readiness::ERROR, &mut self.woken);
+        self.counters.add(self.number, Counter::DropNotice, lost);
+    }
+
+    /// A zero-copy send returned: what it sent was copied, its memory is free.
+    pub fn udp_copied(&mut self, number: u32) {
+        if let Some(socket) = self.udp.get_mut(number) {
+            socket.make_notices().told.copied();
+            socket.wakers.wake(Readiness::ERROR, &mut self.woken);
+        }
+    }
+
+    /// MSG_ERRQUEUE.
+    pub fn udp_take_notice(&mut self, number: u32, now: Instant) -> Option<Notice> {
+        self.udp.get_mut(number)?.notices.as_mut()?.told.take(now)
+    }
+}
