@@ -166,6 +166,17 @@ impl Shard {
 
     /// Sends a segment that belongs to no connection, signed if a listener has a key for the peer; resets are limited.
     pub(super) fn answer(&mut self, key: &FlowKey, header: &Header, interface: u8, now: Instant) {
+        self.answer_marked(key, header, (interface, 0), now);
+    }
+
+    /// The same of a listener's, with its SO_MARK.
+    pub(super) fn answer_marked(
+        &mut self,
+        key: &FlowKey,
+        header: &Header,
+        leaves: (u8, u32),
+        now: Instant,
+    ) {
         let isns = ao::isns_of_answer(header);
         let auth = self.key_for(key);
         // RFC 5925 §7.7: without a connection no reset can be signed.
@@ -173,7 +184,7 @@ impl Shard {
             return;
         }
         let auth = auth.map(|auth| (auth, isns.unwrap_or_default()));
-        self.answer_signed(key, header, interface, auth, now);
+        self.answer_signed(key, header, leaves, auth, now);
     }
 
     /// The same with this.
@@ -181,7 +192,7 @@ impl Shard {
         &mut self,
         key: &FlowKey,
         header: &Header,
-        interface: u8,
+        (interface, mark): (u8, u32),
         mut auth: Option<(Box<Auth>, AoIsns)>,
         now: Instant,
     ) {
@@ -202,6 +213,7 @@ impl Shard {
                 let signed = auth
                     .as_mut()
                     .is_none_or(|(auth, isns)| auth.sign(*isns, &template, key, &mut packet));
+                packet.meta.flow = mark;
                 signed.then_some(packet)
             });
         self.send(packet, interface, Counter::TcpOut);

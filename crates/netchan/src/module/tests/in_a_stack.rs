@@ -14,7 +14,7 @@ use std::{
 };
 
 use percore::{doorbell::Doorbell, slab::Slab};
-use proto::time::Instant;
+use proto::{tcp::SynCookies, time::Instant};
 
 use crate::{
     Clock, Net, Regime, Threads,
@@ -162,6 +162,13 @@ fn a_mark_is_matched() {
         }
         assert_eq!(listener.accept().is_ok(), opens, "{mark}");
     }
+    for cookies in [SynCookies::Off, SynCookies::Always] {
+        marked
+            .tcp()
+            .configure(|config| config.syn_cookies = cookies)
+            .unwrap();
+        a_listeners_mark_is_its_connections(&peer, &marked);
+    }
     assert!(
         "drop out mark x"
             .parse::<crate::module::filter::Rule>()
@@ -172,6 +179,41 @@ fn a_mark_is_matched() {
             .parse::<crate::module::filter::Rule>()
             .is_ok()
     );
+}
+
+/// SO_MARK of a listener: its SYN-ACKs carry it, and what it accepts has it.
+fn a_listeners_mark_is_its_connections(peer: &Net, marked: &Net) {
+    use crate::socket::{Domain, Kind, Socket, SocketOption};
+    let turn = || {
+        for _ in 0..20 {
+            marked.poll();
+            peer.poll();
+        }
+    };
+    for (mark, opens) in [(7, false), (6, true)] {
+        let listener = Socket::new(marked, Domain::V4, Kind::Stream).unwrap();
+        listener.set_option(SocketOption::Mark(mark)).unwrap();
+        listener.bind("10.0.0.2:0".parse().unwrap()).unwrap();
+        listener.listen(4).unwrap();
+        let client = Socket::new(peer, Domain::V4, Kind::Stream).unwrap();
+        let _ = client.connect(listener.local_address());
+        turn();
+        assert_eq!(client.connect_again().unwrap().is_ok(), opens, "{mark}");
+        let Ok((accepted, _)) = listener.accept() else {
+            assert!(!opens);
+            continue;
+        };
+        let own = accepted.option(SocketOption::Mark(0)).unwrap();
+        assert_eq!(own, SocketOption::Mark(mark));
+        // What it sends goes by the mark that it has at that moment.
+        let gets = |mark: u32| {
+            accepted.set_option(SocketOption::Mark(mark)).unwrap();
+            accepted.send(&[std::io::IoSlice::new(b"x")], None).unwrap();
+            turn();
+            client.available()
+        };
+        assert_eq!((gets(6), gets(7), gets(7)), (1, 1, 1));
+    }
 }
 
 #[test]

@@ -43,8 +43,9 @@ impl Shard {
             return;
         };
         listener.cookies_until = now + LIFE;
+        let mark = listener.options.mark;
         self.count(Counter::SynCookies);
-        self.answer(key, &answer, interface, now);
+        self.answer_marked(key, &answer, (interface, mark), now);
     }
 
     /// Whether a segment that LISTEN refuses may be the ACK of a cookie.
@@ -89,11 +90,13 @@ impl Shard {
         };
         let options = &listener.options;
         let kept = (options.fields, options.linger, options.reuse);
+        let mark = options.mark;
         let hash = packet.meta.flow;
         let opened = self.insert_tcp(key, hash, &connection, interface, kept, Some(number));
         let Some(opened) = opened else {
             return self.count(Counter::DropConnectionTable);
         };
+        self.mark_with(opened, mark);
         self.sign_with(opened, self.key_for(key));
         if let Some(listener) = self.listeners.get_mut(number) {
             // Until its first segment, which follows, has opened it.

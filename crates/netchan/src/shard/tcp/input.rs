@@ -271,7 +271,7 @@ impl Shard {
             TimeWaitVerdict::Drop => self.count(Counter::DropTcpUnacceptable),
             TimeWaitVerdict::Acknowledge(header) => {
                 let auth = self.time_waits.auth(number);
-                self.answer_signed(key, &header, interface, auth, now);
+                self.answer_signed(key, &header, (interface, 0), auth, now);
             }
             TimeWaitVerdict::Reuse { iss } => {
                 self.remove_time_wait(number);

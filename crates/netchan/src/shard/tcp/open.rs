@@ -128,13 +128,18 @@ impl Shard {
         if let Some(keys) = &options.keys {
             self.sign_with(number, keys.auth(local, remote, None));
         }
-        if let Some(socket) = self.tcp.get_mut(number).filter(|_| options.mark != 0) {
-            socket.set_mark(options.mark);
-        }
+        self.mark_with(number, options.mark);
         self.count(Counter::ActiveOpens);
         self.tell_ports(trace::TCP_CONNECT, number);
         self.mark_dirty(number);
         Ok(number)
+    }
+
+    /// What a connection sends has SO_MARK from now on.
+    pub(in crate::shard) fn mark_with(&mut self, number: u32, mark: u32) {
+        if let Some(socket) = self.tcp.get_mut(number).filter(|_| mark != 0) {
+            socket.set_mark(mark);
+        }
     }
 
     /// Gives `key` a local port whose flow is free and whose answers will be steered to this shard; the flow's hash.
