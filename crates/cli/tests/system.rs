@@ -16,6 +16,8 @@ use serde_json::Value;
 
 #[path = "system/handed.rs"]
 mod handed;
+#[path = "system/pings.rs"]
+mod pings;
 #[path = "system/sandbox.rs"]
 mod sandbox;
 #[path = "system/users.rs"]

@@ -120,7 +120,7 @@ counters! {
     DropFragment = "drop_ip_fragment",
     /// Drop: an IGMP or MLD message that breaks the rules, or that RFC 9776 and RFC 9777 want ignored.
     DropMembership = "drop_membership",
-    /// Drop: an ICMP message that breaks the rules.
+    /// Drop: an ICMP message that breaks the rules, or is about nothing that this host sent.
     DropIcmp = "drop_icmp",
     /// Drop: a neighbor discovery message that breaks RFC 4861.
     DropNdp = "drop_ndp",
@@ -172,13 +172,17 @@ counters! {
     DropUdpNoSocket = "drop_udp_no_socket",
     /// Drop: a datagram while its socket's queue is full.
     DropUdpQueue = "drop_udp_queue_full",
+    /// Drop: an echo reply with an identifier that no ping socket of its address has.
+    DropPingNoSocket = "drop_ping_no_socket",
+    /// Drop: an echo reply while its ping socket's queue is full.
+    DropPingQueue = "drop_ping_queue_full",
     /// Drop: a datagram to a group for one more of its members, for which no buffer was left.
     DropUdpCopy = "drop_udp_group_copy",
-    /// Drop: a datagram while all UDP sockets together hold as much memory as they may.
+    /// Drop: a datagram, or an echo reply, while all UDP and ping sockets together hold as much memory as they may.
     DropUdpLimit = "drop_udp_memory_limit",
-    /// Drop: a datagram for a socket that holds as much memory as one may.
+    /// Drop: a datagram, or an echo reply, for a socket that holds as much memory as one may.
     DropUdpSocketShare = "drop_udp_socket_share",
-    /// Drop: a datagram from a peer whose datagrams together hold as much memory as one peer's may.
+    /// Drop: a datagram, or an echo reply, from a peer whose datagrams together hold as much memory as one peer's may.
     DropUdpPeerShare = "drop_udp_peer_share",
     /// Drop: an ICMP error about a datagram while its socket's error queue is full.
     DropUdpErrorQueue = "drop_udp_error_queue_full",

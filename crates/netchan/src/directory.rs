@@ -29,7 +29,7 @@ struct Binding {
 /// How a socket wants to be bound.
 #[derive(Clone, Copy, Debug)]
 pub struct BindRequest {
-    /// Stream or datagram.
+    /// Of the socket.
     pub kind: Kind,
     /// Address and port; port 0: any.
     pub address: SocketAddr,
@@ -162,7 +162,8 @@ impl Directory {
         };
         let gone = bindings.swap_remove(at);
         let port = gone.address.port();
-        let same = |b: &Binding| b.kind == gone.kind && b.address.port() == port;
+        let is_stream = |b: &Binding| b.kind == Kind::Stream;
+        let same = |b: &Binding| is_stream(b) == is_stream(&gone) && b.address.port() == port;
         if bindings.iter().any(same) {
             return;
         }
@@ -187,7 +188,7 @@ const fn place(port: u16) -> (usize, u64) {
 }
 
 /// As Linux: two bindings of one port conflict unless both reuse the port, or both reuse the address and neither listens
-/// (for datagrams: unless both reuse one or the other).
+/// (for datagrams: unless both reuse one or the other; for ping sockets: unless both reuse the address).
 fn conflicts(there: &Binding, request: &BindRequest) -> bool {
     let wanted = Binding {
         id: 0,
@@ -202,7 +203,7 @@ fn conflicts(there: &Binding, request: &BindRequest) -> bool {
     if there.kind != wanted.kind || !overlap(there, &wanted) {
         return false;
     }
-    let by_port = there.reuse_port && wanted.reuse_port;
+    let by_port = there.reuse_port && wanted.reuse_port && wanted.kind != Kind::Ping;
     let by_address = there.reuse_address && wanted.reuse_address && !there.listening;
     !(by_port || by_address)
 }
@@ -211,6 +212,10 @@ fn overlap(a: &Binding, b: &Binding) -> bool {
     let are_apart = a.device.is_some() && b.device.is_some() && a.device != b.device;
     if a.address.port() != b.address.port() || are_apart {
         return false;
+    }
+    // As Linux: an identifier is one, whatever the addresses and families.
+    if a.kind == Kind::Ping {
+        return true;
     }
     let covers = |x: &Binding, y: &Binding| match (x.address.ip(), y.address.ip()) {
         (IpAddr::V4(x4), IpAddr::V4(_)) => x4.is_unspecified(),

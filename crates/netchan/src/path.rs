@@ -253,7 +253,8 @@ fn into_inbox(side: &mut Receive, number: usize, packet: Packet) {
     side.has_sorted = true;
 }
 
-/// What the host's own work leads to: a whole datagram to be classified, an ICMP error for the shard of the flow it quotes.
+/// What the host's own work leads to: a whole datagram to be classified, an ICMP error for the shard of the flow it quotes, an echo reply for that of its
+/// identifier.
 #[cold]
 fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp, now: Instant) {
     match more {

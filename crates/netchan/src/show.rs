@@ -183,7 +183,7 @@ fn sockets_of(shard: &Shard, shard_number: usize, rows: &mut Vec<Value>) {
     }
     for (_, u) in shard.udp_sockets() {
         rows.push(json!({
-            "protocol": "udp", "shard": shard_number, "state": null,
+            "protocol": u.protocol_name(), "shard": shard_number, "state": null,
             "local": u.local.to_string(), "remote": u.peer.map(|p| p.to_string()),
             "receive_datagrams": u.depth(),
         }));

@@ -219,7 +219,7 @@ impl Stack {
                 reuse_port: request.reuse_port && !any_port,
                 ..request
             };
-            let is_free = request.kind == Kind::Datagram
+            let is_free = request.kind != Kind::Stream
                 || (0..self.cells.len())
                     .all(|number| !self.with_shard(number, |s, _| s.stands_against(&request)));
             if is_free {

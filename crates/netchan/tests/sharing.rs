@@ -132,7 +132,7 @@ impl Side for Kernel {
     fn socket(&self, kind: Kind, reuse: Reuse) -> OwnedFd {
         let kind = match kind {
             Kind::Stream => SocketType::STREAM,
-            Kind::Datagram => SocketType::DGRAM,
+            Kind::Datagram | Kind::Ping => SocketType::DGRAM,
         };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, kind, flags, None).unwrap();

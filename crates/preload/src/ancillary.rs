@@ -2,13 +2,13 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::atomic::{AtomicU32, Ordering::Relaxed},
     time::Duration,
 };
 
 use libc::{c_int, cmsghdr, msghdr, sockaddr, socklen_t};
-use netchan::socket::{DatagramInfo, Domain, ErrorOrigin, Received, SendInfo, SocketError};
+use netchan::socket::{DatagramInfo, Domain, ErrorOrigin, Kind, Received, SendInfo, SocketError};
 
 use crate::{address, buffers, driver, errno::fail, stamping, state::Live};
 
@@ -144,7 +144,10 @@ pub unsafe fn tell(message: &mut msghdr, received: &Received, live: Live<'_>) ->
     unsafe {
         fill(message, |control| {
             put_info(control, &info, asked, (domain, stamped));
-            put_v4(control, &info, asked, || live.socket.answer_from(received));
+            put_v4(control, &info, asked, || match live.state.kind {
+                Kind::Ping => Some(Ipv4Addr::UNSPECIFIED.into()), // as Linux
+                Kind::Stream | Kind::Datagram => live.socket.answer_from(received),
+            });
         })
     }
 }

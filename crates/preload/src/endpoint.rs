@@ -37,6 +37,12 @@ pub fn kind_of(domain: c_int, kind: c_int, protocol: c_int) -> Option<(Domain, K
     match (plain, protocol) {
         (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Some((domain, Kind::Stream)),
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Some((domain, Kind::Datagram)),
+        (libc::SOCK_DGRAM, libc::IPPROTO_ICMP) if domain == Domain::V4 => {
+            Some((domain, Kind::Ping))
+        }
+        (libc::SOCK_DGRAM, libc::IPPROTO_ICMPV6) if domain == Domain::V6 => {
+            Some((domain, Kind::Ping))
+        }
         _ => None,
     }
 }
@@ -47,6 +53,28 @@ pub fn created(fd: RawFd, domain: Domain, kind: Kind) -> io::Result<()> {
     descriptor::renewed(fd);
     let _ = SOCKETS.insert(fd, &SOCKETS.create(SocketState::new(domain, kind)));
     Ok(())
+}
+
+/// A number for a ping socket that the kernel does not allow (`net.ipv4.ping_group_range`): what that says is about the kernel's stack, so
+/// it is netchan's from the start. Behind the number lies a UDP socket that is never used.
+pub fn ping_without_kernel(domain: Domain, flags: c_int) -> io::Result<c_int> {
+    let family = address::family(domain);
+    let kind = libc::SOCK_DGRAM | flags & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    // SAFETY: numbers only.
+    let fd = unsafe { (real::SOCKET.get())(family, kind, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    created(fd, domain, Kind::Ping)?;
+    let taken = match open_question(fd) {
+        Some(handle) => take_over(fd, &handle),
+        None => fail(libc::EACCES), // out of the table's range
+    };
+    if let Err(error) = taken {
+        descriptor::close_ours(fd);
+        return Err(error);
+    }
+    Ok(fd)
 }
 
 /// The record of `fd` while it is undecided or may still be handed back.
@@ -299,7 +327,7 @@ pub unsafe fn connect(
         // SAFETY: the caller's.
         Kind::Stream => unsafe { address::read_own(pointer, len, live.state.domain) },
         // SAFETY: the caller's.
-        Kind::Datagram => unsafe { address::read(pointer, len, live.state.domain) },
+        Kind::Datagram | Kind::Ping => unsafe { address::read(pointer, len, live.state.domain) },
     };
     let peer = match given {
         Ok(Given::Inet(peer)) => peer,

@@ -13,7 +13,8 @@
 //! | everything else | netchan's |
 //!
 //! A socket that was bound to a wildcard address is netchan's, but a `connect` to a kernel address hands it back (a datagram socket only if the
-//! port was left open). Other families and types, files and pipes never come near netchan: `read`, `write` and `close` cost them
+//! port was left open). Ping sockets (`SOCK_DGRAM` with `IPPROTO_ICMP` or `IPPROTO_ICMPV6`) are such datagram sockets, whose port is the echo's
+//! identifier; where `net.ipv4.ping_group_range` forbids the kernel's, one is netchan's from the start. Other families and types, files and pipes never come near netchan: `read`, `write` and `close` cost them
 //! two loads. The stack is started by the first socket that becomes netchan's.
 //!
 //! # What is served

@@ -85,7 +85,7 @@ pub fn decides(level: c_int, name: c_int, kind: Kind) -> bool {
         ),
         _ => false,
     };
-    names && kind == Kind::Datagram
+    names && kind != Kind::Stream
 }
 
 /// Reads an option; `None`: none of multicast.

@@ -126,8 +126,10 @@ fn lacks(state: &SocketState, level: c_int, name: c_int) -> Option<c_int> {
     if !has_level(state, level) {
         return Some(libc::ENOPROTOOPT);
     }
-    if state.kind == Kind::Datagram {
-        return None;
+    if state.kind != Kind::Stream {
+        // As Linux: of datagram sockets only UDP's have it.
+        let is_zero_copy = (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY);
+        return (is_zero_copy && state.kind == Kind::Ping).then_some(libc::EOPNOTSUPP);
     }
     match (level, name) {
         (libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP | libc::IP_DROP_MEMBERSHIP) => {

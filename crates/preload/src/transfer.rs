@@ -64,6 +64,9 @@ pub fn receive(
             info: None,
         });
     }
+    if flags & libc::MSG_OOB != 0 && live.state.kind == Kind::Ping {
+        return fail(libc::EOPNOTSUPP);
+    }
     if flags & libc::MSG_OOB != 0 && live.state.kind == Kind::Stream {
         let how = ReceiveFlags {
             peek: flags & libc::MSG_PEEK != 0,
@@ -204,7 +207,7 @@ fn send_with(
 ) -> io::Result<usize> {
     let urgent = flags & libc::MSG_OOB != 0;
     let fast = flags & libc::MSG_FASTOPEN != 0;
-    if urgent && live.state.kind == Kind::Datagram {
+    if urgent && live.state.kind != Kind::Stream {
         return fail(libc::EOPNOTSUPP);
     }
     let result = match live.state.kind {
@@ -216,7 +219,7 @@ fn send_with(
                 false => send_stream(live, buffers, flags),
             }
         }
-        Kind::Datagram => {
+        Kind::Datagram | Kind::Ping => {
             info.more = flags & libc::MSG_MORE != 0;
             send_datagram(live, buffers, (to, &info), flags)
         }
@@ -227,7 +230,7 @@ fn send_with(
         _ => {}
     }
     if let Err(error) = &result {
-        let quiet = flags & libc::MSG_NOSIGNAL != 0 || live.state.kind == Kind::Datagram;
+        let quiet = flags & libc::MSG_NOSIGNAL != 0 || live.state.kind != Kind::Stream;
         // No signal for a number that is no socket any more: the kernel answers for it.
         if errno::code(error) == libc::EPIPE && !quiet && sys::is_socket(live.fd) {
             sys::raise_sigpipe();

@@ -27,7 +27,7 @@ pub enum FollowUp {
     Done,
     /// A whole datagram, put together from fragments: to be classified.
     Classify(Packet),
-    /// An ICMP error about this flow: for its shard.
+    /// An ICMP error about this flow, or an echo reply that belongs to it: for its shard.
     Flow(FlowKey, Packet),
 }
 
@@ -88,9 +88,7 @@ impl Interface {
                     now,
                 );
             }
-            (Ok(icmp::Incoming::Error(error)), _)
-                if matches!(error.protocol, Protocol::TCP | Protocol::UDP) =>
-            {
+            (Ok(icmp::Incoming::Error(error)), _) => {
                 let key = FlowKey {
                     local: error.local.0,
                     remote: error.remote.0,
@@ -100,7 +98,14 @@ impl Interface {
                 };
                 return FollowUp::Flow(key, packet);
             }
-            // Nobody here asks for echoes.
+            // For the ping socket with this identifier, in the shard that sent the request.
+            (Ok(icmp::Incoming::EchoReply { ident, .. }), v6) => {
+                let key = FlowKey::of_echo_reply(bytes, ident, v6.is_some());
+                match key.filter(|key| !host.is_group(key.local)) {
+                    Some(key) => return FollowUp::Flow(key, packet),
+                    None => self.count(Counter::DropIcmp),
+                }
+            }
             _ => self.count(Counter::DropIcmp),
         }
         FollowUp::Done

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use hashbrown::HashTable;
+use proto::wire::ipv4::Protocol;
 
 /// What a socket is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,8 @@ pub struct Binding {
     pub shares: bool,
     /// SO_BINDTODEVICE.
     pub device: Option<u8>,
+    /// Of the socket.
+    pub protocol: Protocol,
 }
 
 /// A socket among those of one place.
@@ -136,8 +139,21 @@ pub struct Lookup {
     pub listeners: Bound,
     /// UDP sockets.
     pub datagrams: Bound,
+    /// Ping sockets.
+    pub pings: Bound,
     /// From a flow's (short) hash to the UDP socket that is connected so.
     pub connected: HashTable<u32>,
+}
+
+impl Lookup {
+    /// UDP sockets, or ping sockets.
+    pub const fn of_datagrams(&mut self, are_pings: bool) -> &mut Bound {
+        if are_pings {
+            &mut self.pings
+        } else {
+            &mut self.datagrams
+        }
+    }
 }
 
 /// The bound sockets of one kind in a shard.
@@ -239,7 +255,6 @@ mod tests {
         flow::{FlowHash, FlowKey},
         short, spread,
     };
-    use proto::wire::ipv4::Protocol;
 
     const PORT: u16 = 53;
 

@@ -40,7 +40,7 @@ impl Shard {
             _ => icmp::receive_v4(message, Destination::Ours, ours),
         };
         match incoming {
-            Ok(icmp::Incoming::Error(error)) if error.protocol == Protocol::UDP => {
+            Ok(icmp::Incoming::Error(error)) if error.protocol != Protocol::TCP => {
                 match Report::new(message, &error, addresses.source) {
                     Some(report) => self.udp_icmp(&report, now),
                     None => self.count(Counter::DropIcmp),
@@ -72,7 +72,7 @@ impl Shard {
             quoted_seq: seq.map(|&bytes| SeqNum(u32::from_be_bytes(bytes))),
             quoted_len: u16::try_from(bytes.len()).unwrap_or(u16::MAX),
         };
-        if error.protocol == Protocol::UDP {
+        if error.protocol != Protocol::TCP {
             return self.udp_icmp(&Report::undeliverable(bytes, &error), now);
         }
         let unreachable = if key.local.is_ipv4() {

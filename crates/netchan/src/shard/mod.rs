@@ -35,7 +35,7 @@ use proto::{
     ip::{ident, path_mtu},
     tcp::{AoIds, SegmentPool},
     time::Instant,
-    wire::ipv4::Protocol,
+    wire::{icmpv4, icmpv6, ipv4::Protocol},
 };
 
 pub use self::{
@@ -48,7 +48,7 @@ pub use self::{
     shelf::{Shelf, size_kept},
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, Shape, TcpOptions, TcpSocket},
-    udp::{Destination, UdpSocket},
+    udp::{Destination, Echo, UdpSocket},
 };
 use self::{
     bound::Lookup,
@@ -302,6 +302,7 @@ impl Shard {
         }
         match packet.meta.protocol {
             Protocol::UDP => self.udp_input(packet, addresses, now),
+            _ if is_echo_reply(&packet) => self.ping_input(packet, addresses, now),
             _ => self.icmp_input(&packet, addresses, now),
         }
     }
@@ -454,6 +455,15 @@ impl Shard {
 #[inline]
 const fn widen(hash: u32) -> u64 {
     (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Whether an ICMP message for this shard is for a ping socket; if not it is an error.
+fn is_echo_reply(packet: &Packet) -> bool {
+    let kind = packet.bytes().get(usize::from(packet.meta.upper));
+    match packet.meta.protocol {
+        Protocol::ICMP => kind == Some(&icmpv4::ECHO_REPLY),
+        _ => kind == Some(&icmpv6::ECHO_REPLY),
+    }
 }
 
 /// Reads the addresses that `steer` has checked already.

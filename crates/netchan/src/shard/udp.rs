@@ -1,7 +1,8 @@
-//! UDP sockets in a shard.
+//! UDP sockets in a shard, and ping sockets, which are the same but for what a datagram is.
 
 mod errors;
 mod notices;
+mod ping;
 mod receive;
 mod room;
 mod send;
@@ -27,7 +28,7 @@ use proto::{
 };
 
 pub(super) use self::errors::Report;
-pub use self::send::Destination;
+pub use self::{ping::Echo, send::Destination};
 use self::{errors::ErrorQueue, notices::Notices, receive::Waiting, send::Corked};
 use super::{
     Addresses, Binding, Shard,
@@ -50,7 +51,9 @@ use crate::{
 pub struct UdpSocket {
     /// Unspecified: every address of the family (of both, if IPv6 and not `v6_only`).
     pub local: SocketAddr,
-    /// Set by connect(2): only this peer is heard.
+    /// UDP, or of a ping socket ICMP or ICMPv6.
+    protocol: Protocol,
+    /// Set by connect(2): only this peer is heard (a ping socket hears all).
     pub peer: Option<SocketAddr>,
     v6_only: bool,
     /// As [`Binding`] has them.
@@ -108,19 +111,34 @@ impl UdpSocket {
 
     /// Where it is found, and as what.
     fn member(&self, number: u32) -> (Place, Member) {
+        let is_ping = self.is_ping();
         let member = Member {
             number,
             order: self.order,
-            shares: self.shares,
-            connected: self.peer.is_some(),
+            shares: self.shares && !is_ping,
+            connected: self.peer.is_some() && !is_ping,
         };
-        let place = Place::new(self.local, self.v6_only);
+        let place = Place::new(self.local, self.v6_only || is_ping);
         (place.on(self.options.device), member)
+    }
+
+    /// Whether it is a ping socket.
+    pub fn is_ping(&self) -> bool {
+        self.protocol != Protocol::UDP
+    }
+
+    /// What it speaks, for people.
+    pub fn protocol_name(&self) -> &'static str {
+        match self.protocol {
+            Protocol::UDP => "udp",
+            Protocol::ICMP => "icmp",
+            _ => "icmpv6",
+        }
     }
 
     /// The flow of a connected one.
     fn flow(&self) -> Option<FlowKey> {
-        let peer = self.peer?;
+        let peer = self.peer.filter(|_| !self.is_ping())?;
         Some(FlowKey {
             local: self.local.ip(),
             remote: peer.ip(),
@@ -277,7 +295,7 @@ impl Shard {
     pub(super) fn udp_keep(
         &mut self,
         number: u32,
-        mut packet: Packet,
+        packet: Packet,
         header: &Header,
         remote: SocketAddr,
         is_bare: bool,
@@ -289,10 +307,32 @@ impl Shard {
         if is_bare && !socket.options.no_checksum_in {
             return self.count(Counter::DropUdpChecksum);
         }
+        let headers = usize::from(packet.meta.upper) + HEADER_LEN;
         let len = usize::from(header.length) - HEADER_LEN;
+        self.datagram_keep(number, packet, (headers, len), remote, now);
+    }
+
+    /// Gives what a datagram brings, `len` bytes behind its headers, to a socket, if it has room for it.
+    #[inline]
+    fn datagram_keep(
+        &mut self,
+        number: u32,
+        mut packet: Packet,
+        (headers, len): (usize, usize),
+        remote: SocketAddr,
+        now: Instant,
+    ) {
+        let Some(socket) = self.udp.get_mut(number) else {
+            return;
+        };
         if !socket.has_room_for(len) {
             socket.drops = socket.drops.wrapping_add(1);
-            return self.count(Counter::DropUdpQueue);
+            let is_ping = socket.is_ping();
+            return self.count(if is_ping {
+                Counter::DropPingQueue
+            } else {
+                Counter::DropUdpQueue
+            });
         }
         let held = socket.memory as u64;
         let mut place = UNCOUNTED;
@@ -311,7 +351,7 @@ impl Shard {
             return self.pool.shelf_mut().free(place);
         }
         self.udp_queued += 1;
-        packet.pull(usize::from(packet.meta.upper) + HEADER_LEN);
+        packet.pull(headers);
         packet.truncate(len);
         socket.queued += len + limits::UDP_OVERHEAD;
         socket.memory += memory;
@@ -354,7 +394,8 @@ impl Shard {
             return;
         };
         let (place, member) = socket.member(number);
-        self.lookup.datagrams.set(place, member);
+        let is_ping = socket.is_ping();
+        self.lookup.of_datagrams(is_ping).set(place, member);
         let Some(flow) = socket.flow() else { return };
         let (udp, hash) = (&self.udp, &self.host.flow_hash);
         let of = |key: &FlowKey| widen(short(hash.hash(key)));
@@ -369,9 +410,8 @@ impl Shard {
         let Some(socket) = self.udp.get(number) else {
             return;
         };
-        self.lookup
-            .datagrams
-            .remove(socket.member(number).0, number);
+        let bound = self.lookup.of_datagrams(socket.is_ping());
+        bound.remove(socket.member(number).0, number);
         if let Some(flow) = socket.flow() {
             let hash = widen(short(self.host.flow_hash.hash(&flow)));
             if let Ok(entry) = self.lookup.connected.find_entry(hash, |&n| n == number) {
@@ -418,11 +458,16 @@ impl Shard {
     pub(super) fn check_udp_lookup(&self) {
         for (number, socket) in self.udp.iter() {
             let (ip, port) = (socket.local.ip(), socket.local.port());
+            let bound = if socket.is_ping() {
+                &self.lookup.pings
+            } else {
+                &self.lookup.datagrams
+            };
             let interface = socket.options.device.unwrap_or(0);
-            let mut found = self.lookup.datagrams.hearers(ip, port, interface);
+            let mut found = bound.hearers(ip, port, interface);
             assert!(found.any(|n| n == number), "a socket is not at its address");
         }
-        let connected = self.udp.iter().filter(|(_, s)| s.peer.is_some()).count();
+        let connected = self.udp.iter().filter(|(_, s)| s.flow().is_some()).count();
         assert_eq!(connected, self.lookup.connected.len(), "connected sockets");
     }
 
@@ -435,6 +480,7 @@ impl Shard {
     ) -> Option<u32> {
         let mut socket = UdpSocket {
             local: binding.address,
+            protocol: binding.protocol,
             peer: None,
             v6_only: binding.v6_only,
             order: binding.order,

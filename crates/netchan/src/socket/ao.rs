@@ -259,7 +259,7 @@ impl Socket {
 
     /// A listener has many peers, each with a current key of its own.
     fn ao_may_choose(&self, choice: AoChoice) -> io::Result<()> {
-        if self.kind == Kind::Datagram {
+        if self.kind != Kind::Stream {
             return Err(error(libc::ENOPROTOOPT));
         }
         let chooses = choice != AoChoice::default();

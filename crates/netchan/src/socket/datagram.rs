@@ -1,4 +1,4 @@
-//! A socket that speaks UDP.
+//! A socket that speaks UDP, or a ping socket.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -23,13 +23,15 @@ use super::{
 };
 use crate::{
     errno::error,
-    shard::{Destination, Shard},
+    shard::{Destination, Echo, Shard},
     stack::Stack,
     steer::{flow::FlowKey, spread},
 };
 
-/// A UDP socket: a part of it in each shard, since anyone may send to it; or in one, where each socket has a shard of its own.
+/// A UDP or a ping socket: a part of it in each shard, since anyone may send to it; or in one, where each socket has a shard of its own.
 pub(super) struct Datagram {
+    /// UDP, or ICMP or ICMPv6.
+    protocol: Protocol,
     /// The shard of the first part.
     begin: usize,
     parts: Vec<u32>,
@@ -100,12 +102,13 @@ impl Datagram {
         let at = match self.parts.len() {
             1 => 0,
             count => {
+                let is_ping = self.protocol != Protocol::UDP;
                 let key = FlowKey {
                     local: to.local.ip(),
                     remote: to.remote.ip(),
                     local_port: to.local.port(),
-                    remote_port: to.remote.port(),
-                    protocol: Protocol::UDP,
+                    remote_port: if is_ping { 0 } else { to.remote.port() },
+                    protocol: self.protocol,
                 };
                 spread(stack.host.flow_hash.hash(&key), count)
             }
@@ -235,7 +238,8 @@ impl Datagram {
 impl Socket {
     /// A bound datagram socket starts to receive.
     pub(super) fn open_datagram(&self, fresh: &Fresh) -> io::Result<()> {
-        let Some(binding) = fresh.as_bound() else {
+        let protocol = self.kind.protocol(self.domain);
+        let Some(binding) = fresh.as_bound(protocol) else {
             return Err(error(libc::EINVAL));
         };
         if let Some(Role::Datagram(datagram)) = self.role() {
@@ -253,6 +257,7 @@ impl Socket {
             None => 0..self.stack().cells.len(),
         };
         let mut datagram = Datagram {
+            protocol,
             begin: shards.start,
             parts: Vec::with_capacity(shards.len()),
             next: AtomicUsize::new(0),
@@ -360,13 +365,36 @@ impl Socket {
         if self.role().is_none() {
             self.bind_datagram(&mut self.fresh.lock())?;
         }
-        self.send_datagram(buffers, to, info)
+        if self.kind == Kind::Ping {
+            return self.send_echo(buffers, to, info);
+        }
+        self.send_datagram(buffers, (to, None), info)
+    }
+
+    /// A ping socket's send: what more there may be of a message is not waited for, and it is never cut into many.
+    fn send_echo(
+        &self,
+        buffers: &[IoSlice<'_>],
+        to: Option<SocketAddr>,
+        info: &SendInfo,
+    ) -> io::Result<usize> {
+        let echo = Echo::read(self.kind.protocol(self.domain), buffers).map_err(error)?;
+        let is_mapped = |to: SocketAddr| to.is_ipv4() || to.ip().to_canonical().is_ipv4();
+        if self.domain == Domain::V6 && to.is_some_and(is_mapped) {
+            return Err(error(libc::EINVAL));
+        }
+        let info = SendInfo {
+            more: false,
+            segment: None,
+            ..*info
+        };
+        self.send_datagram(buffers, (to, Some(echo)), &info)
     }
 
     fn send_datagram(
         &self,
         buffers: &[IoSlice<'_>],
-        to: Option<SocketAddr>,
+        (to, echo): (Option<SocketAddr>, Option<Echo>),
         info: &SendInfo,
     ) -> io::Result<usize> {
         let Some(Role::Datagram(datagram)) = self.role() else {
@@ -376,14 +404,16 @@ impl Socket {
         // As Linux: port 0 of an IPv6 destination is refused first, below.
         if let Some(remote) = to
             && self.domain == Domain::V6
-            && (remote.port() != 0 || remote.is_ipv4())
+            && (remote.port() != 0 || remote.is_ipv4() || echo.is_some())
         {
             self.may_reach(&self.fresh.lock(), remote, libc::ENETUNREACH)?;
         }
         if let Some(remote) = to.as_mut().filter(|to| to.ip().is_unspecified()) {
             remote.set_ip(self.this_host(&self.fresh.lock(), remote.ip())?);
         }
-        if let Some(sent) = self.send_at_once(datagram, buffers, to, info) {
+        if echo.is_none()
+            && let Some(sent) = self.send_at_once(datagram, buffers, to, info)
+        {
             return sent;
         }
         let facts = |shard: &mut Shard, part| {
@@ -404,8 +434,8 @@ impl Socket {
             None => {
                 let remote = to.or(peer).ok_or_else(|| error(libc::EDESTADDRREQ))?;
                 // As Linux: of an IPv4 socket that is connected, connect has asked.
-                if remote.port() != 0
-                    && (to.is_some() || self.domain == Domain::V6)
+                if (remote.port() != 0 && (to.is_some() || self.domain == Domain::V6)
+                    || echo.is_some())
                     && self.stack().host.is_broadcast(remote.ip())
                     && !self.fresh.lock().may_broadcast()
                 {
@@ -415,6 +445,12 @@ impl Socket {
             }
         };
         // What several sends make up is put together in one place.
+        if let Some(echo) = echo {
+            let send = |shard: &mut Shard, part, now| {
+                shard.ping_send(part, (to, echo), info, buffers, now)
+            };
+            return datagram.toward(self.stack(), &to, send).map_err(error);
+        }
         if info.more || is_corked {
             datagram.gather(self.stack(), 0);
             let send =
@@ -472,7 +508,8 @@ impl Socket {
     ) -> io::Result<Destination> {
         let strays = device.is_some() && info.interface.is_some() && info.interface != device;
         // As Linux: of IPv4 what the call says counts.
-        if remote.port() == 0 || (strays && remote.is_ipv6()) {
+        let lacks_port = remote.port() == 0 && self.kind != Kind::Ping;
+        if lacks_port || (strays && remote.is_ipv6()) {
             return Err(error(libc::EINVAL));
         }
         let host = &self.stack().host;

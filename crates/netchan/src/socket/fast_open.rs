@@ -16,7 +16,7 @@ impl Socket {
     /// # Errors
     /// As said and as there; EALREADY while it connects, EISCONN, EOPNOTSUPP for a datagram socket and where Fast Open is off.
     pub fn send_fast(&self, buffers: &[IoSlice<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
-        if self.kind == Kind::Datagram || !self.stack().host.tcp.get().fast_open.client {
+        if self.kind != Kind::Stream || !self.stack().host.tcp.get().fast_open.client {
             return Err(error(libc::EOPNOTSUPP));
         }
         match self.role() {

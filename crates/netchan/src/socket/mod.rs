@@ -93,7 +93,7 @@ impl Socket {
             kind,
             stream: Stream::idle(),
             other: OnceLock::new(),
-            fresh: mutex(&locks::FRESH, Fresh::default()),
+            fresh: mutex(&locks::FRESH, Fresh::new(kind, domain)),
         }
     }
 
@@ -136,7 +136,7 @@ impl Socket {
         if address.port() != 0 {
             fresh.port_is_named();
         }
-        if self.kind == Kind::Datagram {
+        if self.kind != Kind::Stream {
             self.open_datagram(&fresh)?;
         }
         Ok(())
@@ -165,6 +165,14 @@ impl Socket {
 
     fn bind_fresh(&self, fresh: &mut Fresh, address: SocketAddr) -> io::Result<()> {
         let ip = address.ip();
+        if self.kind == Kind::Ping && self.stack().host.is_group(ip) {
+            let refusal = if ip.is_ipv4() {
+                libc::EADDRNOTAVAIL
+            } else {
+                libc::EINVAL
+            };
+            return Err(error(refusal));
+        }
         if !ip.is_unspecified()
             && !self.stack().host.is_local(ip)
             && !self.stack().host.is_group(ip)
@@ -189,7 +197,7 @@ impl Socket {
     /// # Errors
     /// `AddrInUse`, `Unsupported` for a datagram socket, `InvalidInput` for a connected one.
     pub fn listen(&self, backlog: usize) -> io::Result<()> {
-        if self.kind == Kind::Datagram {
+        if self.kind != Kind::Stream {
             return Err(error(libc::EOPNOTSUPP));
         }
         let mut fresh = self.fresh.lock();
@@ -262,7 +270,7 @@ impl Socket {
             libc::ENETUNREACH
         };
         self.may_reach(&fresh, remote, refusal)?;
-        if self.kind == Kind::Datagram {
+        if self.kind != Kind::Stream {
             return self.connect_datagram(&mut fresh, remote);
         }
         if remote.ip().is_multicast()
@@ -289,7 +297,7 @@ impl Socket {
     /// For a datagram socket, as connect.
     pub fn disconnect(&self) -> io::Result<()> {
         let mut fresh = self.fresh.lock();
-        if self.kind == Kind::Datagram {
+        if self.kind != Kind::Stream {
             return self.disconnect_datagram(&mut fresh);
         }
         self.disconnect_stream(&mut fresh);
@@ -383,7 +391,7 @@ impl Socket {
     pub fn send_urgent(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         match self.role() {
             Some(Role::Stream(stream)) => stream.send_urgent(self.stack(), buffers).map_err(error),
-            _ if self.kind == Kind::Datagram => Err(error(libc::EOPNOTSUPP)),
+            _ if self.kind != Kind::Stream => Err(error(libc::EOPNOTSUPP)),
             _ => Err(error(libc::EPIPE)),
         }
     }
@@ -420,7 +428,7 @@ impl Socket {
             }
             Some(Role::Datagram(_)) => self.receive_datagram(buffers, flags),
             Some(Role::Listening(_)) => Err(error(libc::ENOTCONN)),
-            None if self.kind == Kind::Datagram => Err(error(libc::EAGAIN)),
+            None if self.kind != Kind::Stream => Err(error(libc::EAGAIN)),
             // There is no urgent byte; as in Linux the pending error waits for another call.
             None if flags.urgent => Err(error(libc::EINVAL)),
             None => match self.take_error() {

@@ -121,6 +121,7 @@ impl Socket {
         match self.kind {
             Kind::Stream => !is_for_datagrams(option),
             Kind::Datagram => !is_for_streams(option),
+            Kind::Ping => !is_for_streams(option) && !is_for_datagrams(option),
         }
     }
 

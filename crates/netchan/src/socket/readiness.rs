@@ -42,7 +42,7 @@ impl Socket {
             Some(Role::Stream(stream)) => stream.readiness(self.stack()),
             Some(Role::Listening(listening)) => listening.readiness(self.stack()),
             Some(Role::Datagram(datagram)) => datagram.readiness(self.stack()),
-            None if self.kind == Kind::Datagram => Readiness::WRITABLE,
+            None if self.kind != Kind::Stream => Readiness::WRITABLE,
             None => self.idle_readiness(),
         }
     }

@@ -7,6 +7,8 @@ use std::{
     task::Waker,
 };
 
+use proto::wire::ipv4::Protocol;
+
 use super::{Readiness, ReceiveFlags, options::Fresh};
 use crate::{
     errno::error,
@@ -514,7 +516,7 @@ pub(super) struct Listening {
 
 impl Listening {
     pub fn open(stack: &Stack, backlog: usize, fresh: &Fresh) -> io::Result<Self> {
-        let Some(binding) = fresh.as_bound() else {
+        let Some(binding) = fresh.as_bound(Protocol::TCP) else {
             return Err(error(libc::EINVAL));
         };
         let backlog = backlog.min(limits::BACKLOG_MAX);
@@ -558,7 +560,7 @@ impl Listening {
 
     /// Listens again.
     pub fn again(&self, stack: &Stack, backlog: usize, fresh: &Fresh) {
-        let Some(binding) = fresh.as_bound() else {
+        let Some(binding) = fresh.as_bound(Protocol::TCP) else {
             return;
         };
         let backlog = backlog.min(limits::BACKLOG_MAX);

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use proto::wire::ipv4::Protocol;
+
 use super::DatagramInfo;
 
 /// Address family.
@@ -20,6 +22,21 @@ pub enum Kind {
     Stream,
     /// SOCK_DGRAM over UDP.
     Datagram,
+    /// SOCK_DGRAM over ICMP, or ICMPv6: a ping socket. It sends echo requests, whole messages whose identifier is its port, and receives
+    /// the replies to them.
+    Ping,
+}
+
+impl Kind {
+    /// The protocol that a socket of this kind and family speaks.
+    pub(crate) const fn protocol(self, domain: Domain) -> Protocol {
+        match (self, domain) {
+            (Self::Stream, _) => Protocol::TCP,
+            (Self::Datagram, _) => Protocol::UDP,
+            (Self::Ping, Domain::V4) => Protocol::ICMP,
+            (Self::Ping, Domain::V6) => Protocol::ICMPV6,
+        }
+    }
 }
 
 /// Flags of one receive call.

@@ -8,8 +8,16 @@ use std::{
 use percore::lines::{Line, Lines};
 use proto::{
     siphash::Key,
-    wire::{checksum, ipv4::Protocol},
+    wire::{checksum, icmpv4, icmpv6, ipv4, ipv4::Protocol, ipv6},
 };
+
+/// The type of an echo request.
+pub const fn echo_request(protocol: Protocol) -> u8 {
+    match protocol {
+        Protocol::ICMP => icmpv4::ECHO_REQUEST,
+        _ => icmpv6::ECHO_REQUEST,
+    }
+}
 
 /// The five numbers that name a flow, seen from us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +30,7 @@ pub struct FlowKey {
     pub local_port: u16,
     /// The peer's port.
     pub remote_port: u16,
-    /// TCP or UDP.
+    /// TCP or UDP; ICMP or ICMPv6 of a ping socket, whose port is the identifier, and the peer's 0.
     pub protocol: Protocol,
 }
 
@@ -61,13 +69,45 @@ impl FlowKey {
                     40,
                 )
             };
-        let [s0, s1, d0, d1] = *bytes.get(upper..)?.first_chunk::<4>()?;
         let protocol = Protocol(protocol);
-        matches!(protocol, Protocol::TCP | Protocol::UDP).then_some(Self {
+        let (local_port, remote_port) = match protocol {
+            Protocol::TCP | Protocol::UDP => {
+                let [s0, s1, d0, d1] = *bytes.get(upper..)?.first_chunk::<4>()?;
+                (u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1]))
+            }
+            Protocol::ICMP | Protocol::ICMPV6 => {
+                let [kind, _, _, _, i0, i1] = *bytes.get(upper..)?.first_chunk::<6>()?;
+                if kind != echo_request(protocol) {
+                    return None;
+                }
+                (u16::from_be_bytes([i0, i1]), 0)
+            }
+            _ => return None,
+        };
+        Some(Self {
             local: source,
             remote: destination,
-            local_port: u16::from_be_bytes([s0, s1]),
-            remote_port: u16::from_be_bytes([d0, d1]),
+            local_port,
+            remote_port,
+            protocol,
+        })
+    }
+
+    /// The flow that an echo reply for an address of one host belongs to.
+    pub fn of_echo_reply(bytes: &[u8], ident: u16, v6: bool) -> Option<Self> {
+        let (local, remote): (IpAddr, IpAddr) = if v6 {
+            let header = ipv6::Header::parse(bytes).ok()?;
+            (header.destination.into(), header.source.into())
+        } else {
+            let header = ipv4::Header::parse(bytes).ok()?;
+            (header.destination.into(), header.source.into())
+        };
+        let protocol = if v6 { Protocol::ICMPV6 } else { Protocol::ICMP };
+        Some(Self {
+            local,
+            remote,
+            local_port: ident,
+            remote_port: 0,
             protocol,
         })
     }

@@ -311,7 +311,7 @@ impl Steer {
             Placement::Single => Verdict::Shard(0),
             Placement::Hash { shards } => Verdict::Shard(spread(hash, *shards)),
             Placement::Lease { flows, .. } => {
-                if protocol == Protocol::UDP
+                if protocol != Protocol::TCP
                     && let Some(places) = &host.places
                 {
                     return Verdict::Shard(places.of_port(local_port));

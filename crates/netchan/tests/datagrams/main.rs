@@ -1,6 +1,7 @@
 //! UDP as programs see it: errors, ancillary data, many datagrams at once, several sends in one. RFC 768, RFC 1122 §4.1, RFC 8085.
 
 mod errors;
+mod pings;
 mod raw;
 mod segments;
 mod strange;

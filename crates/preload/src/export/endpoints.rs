@@ -1,6 +1,9 @@
 //! socket, bind, listen, accept, connect, shutdown, names, options.
 
+use std::io;
+
 use libc::{c_int, c_void, sockaddr, socklen_t};
+use netchan::socket::Kind;
 
 use crate::{endpoint, errno, lifecycle, options, real, state};
 
@@ -12,12 +15,17 @@ use crate::{endpoint, errno, lifecycle, options, real, state};
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: numbers only.
     let fd = unsafe { (real::SOCKET.get())(domain, kind, protocol) };
-    if fd >= 0
-        && let Some((domain, kind)) = endpoint::kind_of(domain, kind, protocol)
+    let is_refused = fd < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EACCES);
+    if (fd >= 0 || is_refused)
+        && let Some((domain, what)) = endpoint::kind_of(domain, kind, protocol)
+        && (fd >= 0 || what == Kind::Ping)
         && lifecycle::is_configured()
     {
         return errno::int(|| {
-            endpoint::created(fd, domain, kind)?;
+            if is_refused {
+                return endpoint::ping_without_kernel(domain, kind);
+            }
+            endpoint::created(fd, domain, what)?;
             Ok(fd)
         });
     }

@@ -183,7 +183,9 @@ fn get_socket(live: Live<'_>, name: c_int) -> io::Result<Value> {
         libc::SO_TYPE => Value::Int(libc::SOCK_DGRAM),
         libc::SO_DOMAIN => Value::Int(address::family(live.state.domain)),
         libc::SO_PROTOCOL if stream => Value::Int(libc::IPPROTO_TCP),
-        libc::SO_PROTOCOL => Value::Int(libc::IPPROTO_UDP),
+        libc::SO_PROTOCOL if live.state.kind == Kind::Datagram => Value::Int(libc::IPPROTO_UDP),
+        libc::SO_PROTOCOL if live.state.domain == Domain::V4 => Value::Int(libc::IPPROTO_ICMP),
+        libc::SO_PROTOCOL => Value::Int(libc::IPPROTO_ICMPV6),
         libc::SO_ERROR => Value::Int(
             live.socket
                 .take_error()

@@ -27,6 +27,11 @@ pub mod time_exceeded {
     pub const REASSEMBLY: u8 = 1;
 }
 
+/// Type of an echo request.
+pub const ECHO_REQUEST: u8 = kind::ECHO_REQUEST;
+/// Type of the reply to one.
+pub const ECHO_REPLY: u8 = kind::ECHO_REPLY;
+
 /// Message types.
 mod kind {
     pub const ECHO_REPLY: u8 = 0;

@@ -36,6 +36,11 @@ pub mod parameter {
     pub const FIRST_FRAGMENT_INCOMPLETE: u8 = 3;
 }
 
+/// Type of an echo request.
+pub const ECHO_REQUEST: u8 = kind::ECHO_REQUEST;
+/// Type of the reply to one.
+pub const ECHO_REPLY: u8 = kind::ECHO_REPLY;
+
 /// Message types.
 mod kind {
     pub const DESTINATION_UNREACHABLE: u8 = 1;

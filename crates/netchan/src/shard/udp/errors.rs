@@ -26,6 +26,8 @@ const PATH_MIN_V4: u16 = 552;
 
 /// An ICMP error about a datagram that this host sent, as far as steering has matched it.
 pub(in crate::shard) struct Report<'a> {
+    /// UDP, or ICMP or ICMPv6 of an echo request, whose identifier is its port.
+    pub protocol: Protocol,
     /// Our end and the other.
     pub local: SocketAddr,
     pub remote: SocketAddr,
@@ -55,6 +57,7 @@ impl<'a> Report<'a> {
             _ => rest,
         };
         Some(Self {
+            protocol: error.protocol,
             local: error.local.into(),
             remote: error.remote.into(),
             kind,
@@ -62,7 +65,7 @@ impl<'a> Report<'a> {
             info,
             quoted_len: error.quoted_len,
             offender,
-            payload: payload_of(quote),
+            payload: payload_of(quote, error),
         })
     }
 
@@ -74,6 +77,7 @@ impl<'a> Report<'a> {
             (1, icmpv6::unreachable::ADDRESS)
         };
         Self {
+            protocol: error.protocol,
             local: error.local.into(),
             remote: error.remote.into(),
             kind,
@@ -81,18 +85,23 @@ impl<'a> Report<'a> {
             info: 0,
             quoted_len: error.quoted_len,
             offender: error.local.0,
-            payload: payload_of(packet),
+            payload: payload_of(packet, error),
         }
     }
 }
 
-/// The UDP payload of a packet of ours, which may be cut anywhere. What we send has no header before UDP's but that of a fragment.
-fn payload_of(packet: &[u8]) -> &[u8] {
+/// The UDP payload of a packet of ours, which may be cut anywhere, or the echo request that it is. What we send has no header before that
+/// but a fragment's.
+fn payload_of<'a>(packet: &'a [u8], error: &IncomingError) -> &'a [u8] {
     let upper = match packet {
         [first, ..] if first >> 4 == 4 => usize::from(first & 15) * 4,
         [_, _, _, _, _, _, next, ..] if *next == Protocol::FRAGMENT.0 => 48,
         _ => 40,
     };
+    if error.protocol != Protocol::UDP {
+        let len = packet.len().min(usize::from(error.quoted_len));
+        return packet.get(upper..len).unwrap_or_default();
+    }
     let Some((header, rest)) = (packet.get(upper..)).and_then(|d| d.split_at_checked(HEADER_LEN))
     else {
         return &[];
@@ -200,17 +209,21 @@ impl UdpSocket {
 impl Shard {
     /// An ICMP error about a datagram. It must name a socket of ours; one without an error queue must be connected to that peer.
     pub(in crate::shard) fn udp_icmp(&mut self, report: &Report<'_>, now: Instant) {
-        let flow = FlowKey {
-            local: report.local.ip(),
-            remote: report.remote.ip(),
-            local_port: report.local.port(),
-            remote_port: report.remote.port(),
-            protocol: Protocol::UDP,
-        };
-        let flow = short(self.host.flow_hash.hash(&flow));
         let interface = self.host.interface_of(report.local.ip()).unwrap_or(0);
         let interface = u8::try_from(interface).unwrap_or(u8::MAX);
-        let number = self.udp_socket_for(report.local, report.remote, flow, interface);
+        let number = if report.protocol == Protocol::UDP {
+            let flow = FlowKey {
+                local: report.local.ip(),
+                remote: report.remote.ip(),
+                local_port: report.local.port(),
+                remote_port: report.remote.port(),
+                protocol: Protocol::UDP,
+            };
+            let flow = short(self.host.flow_hash.hash(&flow));
+            self.udp_socket_for(report.local, report.remote, flow, interface)
+        } else {
+            self.ping_socket_for(report.local, interface)
+        };
         let Some(socket) = number.and_then(|number| self.udp.get_mut(number)) else {
             return self.count(Counter::DropIcmp);
         };

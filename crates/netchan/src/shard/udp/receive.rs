@@ -2,7 +2,11 @@
 
 use std::{io::IoSliceMut, net::SocketAddr};
 
-use proto::{tcp::Shelf, time::Instant, wire::udp::HEADER_LEN};
+use proto::{
+    tcp::Shelf,
+    time::Instant,
+    wire::{ipv4::Protocol, udp::HEADER_LEN},
+};
 
 use super::{Shard, UdpSocket};
 use crate::{
@@ -38,9 +42,16 @@ struct Facts {
 impl Waiting {
     fn facts(&self) -> Option<Facts> {
         let upper = usize::from(self.packet.meta.upper);
-        let headers = self.packet.before(upper + HEADER_LEN)?;
-        let (ip, udp) = headers.split_at_checked(upper)?;
-        let port = u16::from_be_bytes([udp[2], udp[3]]);
+        let (ip, port) = if self.packet.meta.protocol == Protocol::UDP {
+            let headers = self.packet.before(upper + HEADER_LEN)?;
+            let (ip, udp) = headers.split_at_checked(upper)?;
+            (ip, [udp[2], udp[3]])
+        } else {
+            // As Linux: where a port would stand.
+            let [_, _, port @ ..] = *self.packet.bytes().first_chunk::<4>()?;
+            (self.packet.before(upper)?, port)
+        };
+        let port = u16::from_be_bytes(port);
         Some(match *ip.first()? >> 4 {
             4 => {
                 let ip = ip.first_chunk::<20>()?;
@@ -157,7 +168,7 @@ impl Shard {
         } else {
             1
         };
-        let info = socket.info(count, now);
+        let (info, is_ping) = (socket.info(count, now), socket.is_ping());
         let mut room = Room {
             buffers,
             buffer: 0,
@@ -182,7 +193,12 @@ impl Shard {
             self.datagrams_gone(peer, memory);
         }
         Ok(Received {
-            len: if flags.truncate { whole } else { copied },
+            // As Linux: ping sockets say what they copied.
+            len: if flags.truncate && !is_ping {
+                whole
+            } else {
+                copied
+            },
             from: Some(from),
             truncated: copied < whole,
             info,

@@ -16,7 +16,7 @@ use proto::{
     },
 };
 
-use super::Shard;
+use super::{Shard, ping::Echo};
 use crate::{
     counters::Counter,
     emit::{IpFields, fragments, ip_header_len, pieces_max},
@@ -46,11 +46,24 @@ pub(super) struct Head {
     /// Without DF: identifications are drawn (RFC 6864 §4.1 asks it of what may be cut).
     pub(super) may_be_cut: bool,
     no_checksum: bool,
+    /// Of a ping socket, instead of a UDP header.
+    echo: Option<Echo>,
 }
 
 impl Head {
     pub(super) const fn ip_len(&self) -> usize {
         ip_header_len(self.to.remote.ip())
+    }
+
+    const fn counter(&self) -> Counter {
+        match self.echo {
+            Some(_) => Counter::IcmpOut,
+            None => Counter::UdpOut,
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        self.echo.map_or(Protocol::UDP, |echo| echo.protocol())
     }
 
     /// Bytes of payload that the longest IP packet takes.
@@ -63,7 +76,7 @@ impl Head {
         u16::MAX as usize - ip - HEADER_LEN
     }
 
-    /// Writes IP and UDP headers to `room`, which is as long as they are, for a payload of `len` bytes that sums to `sum`.
+    /// Writes IP and UDP (or ICMP) headers to `room`, which is as long as they are, for a payload of `len` bytes that sums to `sum`.
     pub(super) fn emit(
         &self,
         room: &mut [u8],
@@ -75,21 +88,15 @@ impl Head {
         let (ip, udp) = room
             .split_at_mut_checked(self.ip_len())
             .ok_or(libc::EMSGSIZE)?;
-        let header = Header {
-            source_port: local.port(),
-            destination_port: remote.port(),
-            ..Header::default()
-        };
-        header.emit(local.ip(), remote.ip(), sum, len, udp);
-        if self.no_checksum
-            && let Some(field) = udp.get_mut(6..8)
-        {
-            field.fill(0);
+        if let Some(echo) = self.echo {
+            echo.emit((local, remote), sum, len, udp)?;
+        } else {
+            self.emit_udp(udp, sum, len);
         }
         let len = HEADER_LEN + len;
         let written = match (local.ip(), remote.ip()) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                let mut header = ipv4::Header::new(Protocol::UDP, local, remote);
+                let mut header = ipv4::Header::new(self.protocol(), local, remote);
                 header.ttl = self.fields.ttl;
                 header.tos = self.fields.tos;
                 if self.may_be_cut {
@@ -99,7 +106,7 @@ impl Head {
                 header.emit(len, ip)
             }
             (IpAddr::V6(local), IpAddr::V6(remote)) => {
-                let mut header = ipv6::Header::new(Protocol::UDP, local, remote);
+                let mut header = ipv6::Header::new(self.protocol(), local, remote);
                 header.hop_limit = self.fields.ttl;
                 header.traffic_class = self.fields.tos;
                 header.emit(len, ip)
@@ -110,6 +117,21 @@ impl Head {
             return Err(libc::EAFNOSUPPORT);
         }
         Ok(())
+    }
+
+    fn emit_udp(&self, room: &mut [u8], sum: Partial, len: usize) {
+        let (local, remote) = (self.to.local, self.to.remote);
+        let header = Header {
+            source_port: local.port(),
+            destination_port: remote.port(),
+            ..Header::default()
+        };
+        header.emit(local.ip(), remote.ip(), sum, len, room);
+        if self.no_checksum
+            && let Some(field) = room.get_mut(6..8)
+        {
+            field.fill(0);
+        }
     }
 
     /// Writes a whole IP packet with the next `len` bytes of `text` to `room`, which is as long as that.
@@ -136,12 +158,13 @@ pub(super) struct Text<'a, 'b> {
 }
 
 impl<'a, 'b> Text<'a, 'b> {
-    const fn new(buffers: &'a [IoSlice<'b>]) -> Self {
+    pub(super) const fn new(buffers: &'a [IoSlice<'b>]) -> Self {
         Self { buffers, at: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.buffers.iter().map(|buffer| buffer.len()).sum()
+        let all: usize = self.buffers.iter().map(|buffer| buffer.len()).sum();
+        all - self.at
     }
 
     /// Copies all of it, of which nothing was read yet, to `to`, which is as long.
@@ -154,7 +177,7 @@ impl<'a, 'b> Text<'a, 'b> {
     }
 
     /// Copies as much as `to` takes; its sum.
-    fn copy_to(&mut self, to: &mut [u8]) -> Partial {
+    pub(super) fn copy_to(&mut self, to: &mut [u8]) -> Partial {
         let (mut done, mut sum) = (0, Partial::default());
         while let Some((first, others)) = self.buffers.split_first() {
             let rest = first.get(self.at..).unwrap_or_default();
@@ -212,7 +235,29 @@ impl Shard {
         if info.more || socket.corked().0 {
             return self.udp_cork(number, to, info, buffers, now);
         }
-        self.udp_emit(number, to, info, text, now)
+        self.udp_emit(number, (to, None), info, text, now)
+    }
+
+    /// Sends an echo request, which `buffers` hold whole, with the identifier of a ping socket.
+    ///
+    /// # Errors
+    /// As [`Self::udp_send`].
+    pub fn ping_send(
+        &mut self,
+        number: u32,
+        (to, echo): (Destination, Echo),
+        info: &SendInfo,
+        buffers: &[IoSlice<'_>],
+        now: Instant,
+    ) -> Result<usize, i32> {
+        let socket = self.udp.get_mut(number).ok_or(libc::EBADF)?;
+        if socket.write_shut {
+            return Err(socket.error.take().unwrap_or(libc::EPIPE));
+        }
+        let mut text = Text::new(buffers);
+        text.copy_to(&mut [0; HEADER_LEN]);
+        let sent = self.udp_emit(number, (to, Some(echo)), info, text, now)?;
+        Ok(HEADER_LEN + sent)
     }
 
     /// Adds to the datagram under way, and sends it if no more is to come. As Linux: an error forgets all of it.
@@ -261,7 +306,7 @@ impl Shard {
         let mut result = Ok(0);
         if let Some((to, info)) = corked.first.take() {
             let buffers = [IoSlice::new(&corked.text)];
-            result = self.udp_emit(number, to, &info, Text::new(&buffers), now);
+            result = self.udp_emit(number, (to, None), &info, Text::new(&buffers), now);
         }
         corked.text.clear();
         if let Some(socket) = self.udp.get_mut(number) {
@@ -273,7 +318,7 @@ impl Shard {
     fn udp_emit(
         &mut self,
         number: u32,
-        to: Destination,
+        (to, echo): (Destination, Option<Echo>),
         info: &SendInfo,
         text: Text<'_, '_>,
         now: Instant,
@@ -290,6 +335,7 @@ impl Shard {
             may_be_cut: !options.discovery.sets_df(),
             mark: options.mark,
             no_checksum: options.no_checksum_out && to.remote.is_ipv6(),
+            echo,
         };
         let (mtu, path) = self.udp_mtu(options.discovery, &to, now);
         head.may_be_cut |= path < mtu && Self::udp_path_is_odd(to.remote.ip(), path);
@@ -345,7 +391,7 @@ impl Shard {
             head.build(packet.bytes_mut(), ident as u16, &mut text, len)?;
             packet.meta.flow = head.mark;
             if self.mail_ourselves(number, head.to.remote, head.to.interface, packet.bytes()) {
-                self.send(Some(packet), head.to.interface, Counter::UdpOut);
+                self.send(Some(packet), head.to.interface, head.counter());
             }
             left -= len;
             if left == 0 {
@@ -356,7 +402,7 @@ impl Shard {
 
     fn ident(&mut self, head: &Head) -> u32 {
         let (local, remote) = (head.to.local.ip(), head.to.remote.ip());
-        self.idents.next(local, remote, Protocol::UDP.0)
+        self.idents.next(local, remote, head.protocol().0)
     }
 
     /// A datagram longer than `mtu`: built whole, then cut.
@@ -391,7 +437,7 @@ impl Shard {
             let count = pieces_max(HEADER_LEN + len, mtu);
             return Err(self.udp_lacks(number, count));
         }
-        self.count(Counter::UdpOut);
+        self.count(head.counter());
         Ok(())
     }
 }

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use proto::tcp::{Keepalive, Md5Key, patience, retries_in, time_of};
+use proto::{
+    tcp::{Keepalive, Md5Key, patience, retries_in, time_of},
+    wire::ipv4::Protocol,
+};
 
 use super::SocketOption;
 use crate::{
@@ -17,7 +20,7 @@ use crate::{
     host::Host,
     limits,
     shard::{Binding, FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Reuse, Shape, TcpOptions, Wishes},
-    socket::{UdpOptions, ao, multicast},
+    socket::{Domain, Kind, UdpOptions, ao, multicast},
 };
 
 /// A socket's options and binding.
@@ -122,6 +125,15 @@ impl Default for Seldom {
 }
 
 impl Fresh {
+    /// Of a new socket. As Linux: one ping socket does not mind another with its identifier, and one of IPv6 has nothing to do with IPv4.
+    pub fn new(kind: Kind, domain: Domain) -> Self {
+        Self {
+            reuse_address: kind == Kind::Ping,
+            v6_only: kind == Kind::Ping && domain == Domain::V6,
+            ..Self::default()
+        }
+    }
+
     /// Id in the directory, and address, once it is bound.
     pub fn binding(&self) -> Option<(u64, SocketAddr)> {
         let bound = self.binding.as_deref()?;
@@ -129,7 +141,7 @@ impl Fresh {
     }
 
     /// The same for a shard.
-    pub fn as_bound(&self) -> Option<Binding> {
+    pub fn as_bound(&self, protocol: Protocol) -> Option<Binding> {
         let (order, address) = self.binding()?;
         Some(Binding {
             address,
@@ -137,6 +149,7 @@ impl Fresh {
             order,
             shares: self.reuse_port,
             device: self.udp.device,
+            protocol,
         })
     }
 
