@@ -89,6 +89,13 @@ pub unsafe fn set(
     }
     // SAFETY: the caller's.
     let value = unsafe { bytes(value, len) }?;
+    // As Linux, once it has read the value.
+    if live.state.kind == Kind::Ping
+        && is_zero_copy(level, name)
+        && value.len() >= size_of::<c_int>()
+    {
+        return fail(libc::EOPNOTSUPP);
+    }
     if let Some(layout) = filter::layout(level, name) {
         return filter::set(live.socket, layout, value).map(|()| 0);
     }
@@ -121,15 +128,17 @@ const fn has_level(state: &SocketState, level: c_int) -> bool {
     }
 }
 
+const fn is_zero_copy(level: c_int, name: c_int) -> bool {
+    level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY
+}
+
 /// What setsockopt says, as Linux, before it looks at a value: of levels that a socket does not have, and to streams of groups.
 fn lacks(state: &SocketState, level: c_int, name: c_int) -> Option<c_int> {
     if !has_level(state, level) {
         return Some(libc::ENOPROTOOPT);
     }
     if state.kind != Kind::Stream {
-        // As Linux: of datagram sockets only UDP's have it.
-        let is_zero_copy = (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY);
-        return (is_zero_copy && state.kind == Kind::Ping).then_some(libc::EOPNOTSUPP);
+        return None;
     }
     match (level, name) {
         (libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP | libc::IP_DROP_MEMBERSHIP) => {

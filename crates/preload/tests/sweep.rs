@@ -73,11 +73,11 @@ fn lines(output: &Output) -> (Vec<String>, Vec<String>) {
     (own(kernel), own(netchan))
 }
 
-/// On streams, listeners, connections and datagram sockets of both families: 22 values and 14 lengths of each option, NULL, addresses that
+/// On streams, listeners, connections, datagram and ping sockets of both families: 22 values and 14 lengths of each option, NULL, addresses that
 /// are not aligned.
 #[test]
 fn every_value_and_length_is_answered_as_linux_does() {
-    let script = "ip route add default via 10.77.0.2\n$PEER 10.77.0.1 > up & P=$!\nawait grep -q ready up\n\
+    let script = "echo '0 2147483647' > /proc/sys/net/ipv4/ping_group_range\nip route add default via 10.77.0.2\n$PEER 10.77.0.1 > up & P=$!\nawait grep -q ready up\n\
                   $SWEEP 10.77.0.1 && echo '--- netchan' && (on_netchan $SWEEP 10.77.0.1); R=$?; kill $P; exit $R";
     let Some(output) = common::in_namespace(script) else {
         return;

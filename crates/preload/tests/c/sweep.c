@@ -107,17 +107,21 @@ static void sweep(const struct option *o, int fd) {
 
 static struct sockaddr_in peer;
 
-static int bound(int domain, int kind) {
-    int fd = socket(domain, kind, 0);
+static int bound_as(int domain, int kind, int protocol) {
+    int fd = socket(domain, kind, protocol);
     struct sockaddr_in6 any = {.sin6_family = domain};
     if (bind(fd, (void *)&any, domain == AF_INET ? sizeof(struct sockaddr_in) : sizeof any)) abort();
     return fd;
 }
 
+static int bound(int domain, int kind) { return bound_as(domain, kind, 0); }
+
 static int bound_v4_stream(void) { return bound(AF_INET, SOCK_STREAM); }
 static int bound_v4_datagram(void) { return bound(AF_INET, SOCK_DGRAM); }
 static int bound_v6_stream(void) { return bound(AF_INET6, SOCK_STREAM); }
 static int bound_v6_datagram(void) { return bound(AF_INET6, SOCK_DGRAM); }
+static int bound_v4_ping(void) { return bound_as(AF_INET, SOCK_DGRAM, IPPROTO_ICMP); }
+static int bound_v6_ping(void) { return bound_as(AF_INET6, SOCK_DGRAM, IPPROTO_ICMPV6); }
 
 static int listening(void) {
     int fd = bound_v4_stream();
@@ -125,14 +129,15 @@ static int listening(void) {
     return fd;
 }
 
-static int connected(int kind) {
-    int fd = socket(AF_INET, kind, 0);
+static int connected_as(int kind, int protocol) {
+    int fd = socket(AF_INET, kind, protocol);
     if (connect(fd, (void *)&peer, sizeof peer)) abort();
     return fd;
 }
 
-static int connected_stream(void) { return connected(SOCK_STREAM); }
-static int connected_datagram(void) { return connected(SOCK_DGRAM); }
+static int connected_stream(void) { return connected_as(SOCK_STREAM, 0); }
+static int connected_datagram(void) { return connected_as(SOCK_DGRAM, 0); }
+static int connected_ping(void) { return connected_as(SOCK_DGRAM, IPPROTO_ICMP); }
 
 static void all(int (*make)(void), const struct option *options, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -155,7 +160,8 @@ int main(int argc, char **argv) {
         {"stream", bound_v4_stream, 1, 0},       {"listener", listening, 1, 0},
         {"connected", connected_stream, 1, 0},   {"datagrams", bound_v4_datagram, 0, 0},
         {"datagrams-connected", connected_datagram, 0, 0}, {"stream-v6", bound_v6_stream, 1, 1},
-        {"datagrams-v6", bound_v6_datagram, 0, 1},
+        {"datagrams-v6", bound_v6_datagram, 0, 1}, {"pings", bound_v4_ping, 0, 0},
+        {"pings-connected", connected_ping, 0, 0}, {"pings-v6", bound_v6_ping, 0, 1},
     };
     for (size_t i = 0; i < sizeof states / sizeof *states; i++) {
         state = states[i].state;
