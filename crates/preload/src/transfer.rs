@@ -324,11 +324,16 @@ pub unsafe fn destination(
         return Ok(None);
     }
     // SAFETY: the caller's.
-    match unsafe { address::read(pointer, len, live.state.domain) }? {
-        Given::Inet(address) => Ok(Some(address)),
-        Given::Unspecified if stream => fail(libc::EOPNOTSUPP),
-        Given::Unspecified => fail(libc::EAFNOSUPPORT),
+    let wrong = match unsafe { address::read(pointer, len, live.state.domain) } {
+        Ok(Given::Inet(address)) => return Ok(Some(address)),
+        Ok(Given::Unspecified) if stream => errno::error(libc::EOPNOTSUPP),
+        Ok(Given::Unspecified) => errno::error(libc::EAFNOSUPPORT),
+        Err(wrong) => wrong,
+    };
+    if errno::code(&wrong) != libc::EFAULT {
+        live.socket.bind_to_send()?;
     }
+    Err(wrong)
 }
 
 /// recvmsg(2) on netchan's socket.

@@ -365,10 +365,27 @@ impl Socket {
         if self.role().is_none() {
             self.bind_datagram(&mut self.fresh.lock())?;
         }
-        if self.kind == Kind::Ping {
-            return self.send_echo(buffers, to, info);
+        let sent = if self.kind == Kind::Ping {
+            self.send_echo(buffers, to, info)
+        } else {
+            self.send_datagram(buffers, (to, None), info)
+        };
+        if sent.is_err() {
+            let _ = self.bind_to_send(); // the first error is the one to tell
         }
-        self.send_datagram(buffers, (to, None), info)
+        sent
+    }
+
+    /// Gives a datagram socket that is bound to nothing, or lost its port with its peer, a port, as on Linux any send does, whatever becomes
+    /// of it.
+    ///
+    /// # Errors
+    /// `AddrInUse`: no port is free.
+    pub fn bind_to_send(&self) -> io::Result<()> {
+        if self.kind == Kind::Stream {
+            return Ok(());
+        }
+        self.bind_datagram(&mut self.fresh.lock())
     }
 
     /// A ping socket's send: what more there may be of a message is not waited for, and it is never cut into many.

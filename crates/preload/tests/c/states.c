@@ -86,7 +86,10 @@ static int serve(void) {
 
 enum family { V4, V6, MAPPED };
 static enum family family;
-static int stream, blocking, wait_ms = 40;
+static int stream, pings, blocking, wait_ms = 40;
+/* What is sent: a ping socket takes echo requests only. */
+static const char *text = "x";
+static size_t text_len = 1;
 static const char *address[4]; /* own and peer, of IPv4 and of IPv6 */
 static char *only; /* names of the lines to try, each behind and before a newline */
 static volatile sig_atomic_t pipes;
@@ -183,21 +186,23 @@ static long o_bind_short(int fd) {
 static long o_listen(int fd) { return listen(fd, 4); }
 static long o_accept(int fd) { return accept(fd, 0, 0); }
 static long o_send(int fd) {
-    long result = send(fd, "x", 1, 0);
+    long result = send(fd, text, text_len, 0);
     settle_datagram(fd, result);
     return result;
 }
 static long o_sendto(int fd) {
     struct sockaddr_in6 to;
     socklen_t len = make(&to, PEER, PORT_STAY);
-    long result = sendto(fd, "x", 1, 0, (void *)&to, len);
+    long result = sendto(fd, text, text_len, 0, (void *)&to, len);
     settle_datagram(fd, result);
     return result;
 }
 static long o_sendto_zero(int fd) {
     struct sockaddr_in6 to;
     socklen_t len = make(&to, PEER, 0);
-    return sendto(fd, "x", 1, 0, (void *)&to, len);
+    long result = sendto(fd, text, text_len, 0, (void *)&to, len);
+    settle_datagram(fd, result);
+    return result;
 }
 static long to_others(int fd, int how) {
     enum family was = family;
@@ -213,7 +218,7 @@ static long o_sendto_v6(int fd) { return to_others(fd, V6); }
 static long o_sendto_mapped(int fd) { return to_others(fd, MAPPED); }
 static long o_sendto_short(int fd) {
     struct sockaddr_in6 to;
-    return sendto(fd, "x", 1, 0, (void *)&to, make(&to, PEER, PORT_STAY) - 9);
+    return sendto(fd, text, text_len, 0, (void *)&to, make(&to, PEER, PORT_STAY) - 9);
 }
 static long o_recv(int fd) {
     char data[2];
@@ -275,7 +280,7 @@ static void s_connecting(int fd) { to_peer(fd, PORT_FULL); }
 static void s_connected(int fd) { to_peer(fd, PORT_STAY), await(fd, POLLOUT); }
 static void s_bound_connected(int fd) { bind_to(fd, ANY), s_connected(fd); }
 static void after_byte(int fd, int port, int events) {
-    to_peer(fd, port), await(fd, POLLOUT), send(fd, "x", 1, 0), await(fd, events);
+    to_peer(fd, port), await(fd, POLLOUT), send(fd, text, text_len, 0), await(fd, events);
 }
 static void s_peer_closed(int fd) { after_byte(fd, PORT_FIN, POLLIN); }
 static void s_peer_closed_seen(int fd) { s_peer_closed(fd), o_recv(fd); }
@@ -289,7 +294,7 @@ static void s_both_closed(int fd) { s_peer_closed(fd), o_shut_wr(fd); }
 static void s_unread_shut(int fd) { s_unread(fd), o_shut(fd); }
 static void s_refused(int fd) {
     to_peer(fd, PORT_NONE);
-    if (!stream) send(fd, "x", 1, 0);
+    if (!stream) send(fd, text, text_len, 0);
     await(fd, POLLERR);
 }
 static void s_refused_seen(int fd) { s_refused(fd), o_error(fd); }
@@ -387,14 +392,15 @@ static void try(const struct state *state, const struct op *first, const struct 
     static const char *const families[] = {"v4", "v6", "mapped"};
     int flag = blocking ? 0 : SOCK_NONBLOCK;
     used = 0;
-    SAY("%s %s%s %s: %s%s%s:", stream ? "tcp" : "udp", families[family], blocking ? " blocking" : "", state->name, first->name,
+    SAY("%s %s%s %s: %s%s%s:", stream ? "tcp" : pings ? "ping" : "udp", families[family], blocking ? " blocking" : "", state->name, first->name,
         second ? " " : "", second ? second->name : "");
     if (only) {
         char name[256];
         snprintf(name, sizeof name, "\n%s\n", line);
         if (!strstr(only, name)) return;
     }
-    int fd = socket(family == V4 ? AF_INET : AF_INET6, (stream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK, 0);
+    int protocol = !pings ? 0 : family == V4 ? IPPROTO_ICMP : IPPROTO_ICMPV6;
+    int fd = socket(family == V4 ? AF_INET : AF_INET6, (stream ? SOCK_STREAM : SOCK_DGRAM) | SOCK_NONBLOCK, protocol);
     unanswered = 0;
     state->enter(fd);
     if (blocking) {
@@ -413,10 +419,15 @@ static void try(const struct state *state, const struct op *first, const struct 
     puts(line);
 }
 
+/* Ping sockets have no ports that could be closed. */
+static int refuses(const struct state *state) {
+    return state->enter == s_refused || state->enter == s_refused_seen;
+}
+
 static void all(void) {
     int kind = stream ? 1 : 2, pairs = family == V4 && !blocking;
     for (size_t s = 0; s < STATES; s++) {
-        if (!(states[s].kinds & kind)) continue;
+        if (!(states[s].kinds & kind) || (pings && refuses(&states[s]))) continue;
         for (size_t a = 0; a < OPS; a++) {
             if (!(ops[a].kinds & kind)) continue;
             try(&states[s], &ops[a], 0);
@@ -447,5 +458,10 @@ int main(int argc, char **argv) {
     for (stream = 1; stream >= 0; stream--)
         for (blocking = 0; blocking <= 1; blocking++)
             for (family = V4; family <= MAPPED; family++) all();
+    for (pings = 1, stream = 0, blocking = 0; blocking <= 1; blocking++)
+        for (family = V4; family <= V6; family++) {
+            text = family == V4 ? "\x08\0\0\0\0\0\0\1x" : "\x80\0\0\0\0\0\0\1x", text_len = 9;
+            all();
+        }
     return 0;
 }
