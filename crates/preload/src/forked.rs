@@ -16,9 +16,10 @@ use std::{
 };
 
 use libc::c_int;
-use netchan::own::Own;
+use netchan::{own::Own, socket::Kind};
 
 use crate::{
+    ending, lifecycle,
     state::{SOCKETS, SocketState},
     sys,
 };
@@ -26,6 +27,10 @@ use crate::{
 /// The parent's end and the children's, made with the stack. What a child says has a bound in the socket's buffer, and is looked
 /// up here: it names sockets, and gets nothing.
 static LINE: OnceLock<(Own, Own)> = OnceLock::new();
+/// There is a thread that hears.
+static HEARD: AtomicBool = AtomicBool::new(false);
+/// There was a socket by which others are served, at a fork.
+static SERVING: AtomicBool = AtomicBool::new(false);
 static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Names below it were given before the last fork.
 static INHERITED: AtomicU64 = AtomicU64::new(0);
@@ -99,13 +104,43 @@ impl Name {
 pub fn begin() -> io::Result<()> {
     let ends = sys::socket_pair()?;
     let (from, _) = LINE.get_or_init(|| ends);
-    netchan::spawn("netchan-forked", || hear(from.as_raw_fd())).map(drop)
+    netchan::spawn("netchan-forked", || hear(from.as_raw_fd()))?;
+    HEARD.store(true, Relaxed); // a hint: without it nothing is said
+    Ok(())
+}
+
+/// Wakes the thread that hears; false where there is none.
+pub fn wake() -> bool {
+    let line = LINE.get().filter(|_| HEARD.load(Relaxed));
+    line.is_some_and(|(_, to)| sys::send_now(to.as_raw_fd(), &u64::MAX.to_ne_bytes()).is_ok())
+}
+
+/// At the end of this process: whether children go on that were forked from a server and have not become other programs. What they say is not
+/// heard any more.
+pub fn has_children() -> bool {
+    let Some((from, to)) = LINE.get().filter(|_| SERVING.load(Relaxed)) else {
+        return false;
+    };
+    let _ = sys::close(to.as_raw_fd());
+    let mut line = [libc::pollfd {
+        fd: from.as_raw_fd(),
+        events: 0,
+        revents: 0,
+    }];
+    sys::poll_now(&mut line).is_ok() && line[0].revents & libc::POLLHUP == 0
 }
 
 /// Before a fork of the process that has the stack.
 pub fn before() {
     // Release pairs with Acquire in hear; read back from a message, later still.
     INHERITED.store(NEXT.load(Relaxed), Release);
+    if !SERVING.load(Relaxed) {
+        let serves = |state: &SocketState| {
+            let socket = state.socket.get();
+            socket.is_some_and(|socket| state.kind == Kind::Datagram || socket.is_listening())
+        };
+        SERVING.store(SOCKETS.any(serves), Relaxed); // read by whichever thread ends the process
+    }
 }
 
 /// In a child: the one descriptor that it keeps.
@@ -117,6 +152,12 @@ fn hear(from: RawFd) {
     let mut name = [0; size_of::<u64>()];
     loop {
         match sys::read(from, &mut name) {
+            Ok(0) => return,
+            Ok(_) if ending::is_asked() => {
+                lifecycle::end();
+                ending::done();
+                return;
+            }
             Ok(len) if len == name.len() => {
                 let number = u64::from_ne_bytes(name);
                 if number < INHERITED.load(Acquire) {

@@ -24,7 +24,7 @@
 //! `poll ppoll select pselect epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2`,
 //! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK, SIOCGSTAMP, SIOCGSTAMPNS, SIOCGIFNAME and SIOCGIFINDEX of netchan's links; others go to the kernel's socket of
 //! that number), `splice` (copies), `fdopen fileno` (on a socket that is netchan's by then), `sigaction signal bsd_signal
-//! sysv_signal sigset pthread_cancel` (see Signals), `_Fork clone` (see fork), `syscall` (for all of these), `open openat pipe pipe2 socketpair eventfd
+//! sysv_signal sigset pthread_cancel` (see Signals), `_Fork clone` (see fork), `_exit _Exit daemon` (see Exit), `syscall` (for all of these), `open openat pipe pipe2 socketpair eventfd
 //! timerfd_create` (only to see which numbers are given out anew), `io_uring_setup` (ENOSYS), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
 //!
 //! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE MSG_EOR` (streams: no segment spans it) `MSG_OOB` (streams; RFC 6093: POLLPRI and SIOCATMARK go with it, SIGURG does
@@ -79,8 +79,9 @@
 //! * **Ancillary data** with a stream: what it is told is as its options ask (the time is that of the newest text that came); sending any is EOPNOTSUPP.
 //! * **ICMP errors**: a connected datagram socket is told of hosts and networks that are unreachable for now without asking for it (`IP_RECVERR`), too, as
 //!   RFC 1122 §4.1.3.3 has it; Linux tells only of what is final.
-//! * **Exit.** A program that ends by `exit` or by returning from `main` waits up to 5 s until its peers have what it sent; `_exit` and fatal
-//!   signals do not.
+//! * **Exit.** A program that ends by `exit`, by returning from `main`, by `_exit`, or by SIGHUP, SIGINT or SIGTERM that it does not handle (our handler
+//!   stands for SIG_DFL then; a second one ends it at once) waits up to 5 s until its peers have what it sent; other fatal signals do not. Where children that it forked while it served
+//!   go on, as of a server that puts itself into the background (`daemon`), it says so.
 //! * **Numbers.** The stack's own descriptors stand above the program's soft limit (`RLIMIT_NOFILE`), or above 16,384 where that is higher, and close-on-exec.
 //!   To the program they are not open: `close`, `dup` and `fcntl` answer EBADF, as does `dup2` onto one, and ranges leave them out. Where the hard
 //!   limit is no higher they take numbers below it, eight of which are put aside for threads that begin to wait when no other is left.
@@ -92,6 +93,7 @@ mod datagram_options;
 mod descriptor;
 mod diagnosis;
 pub mod driver;
+mod ending;
 mod endpoint;
 mod epoll;
 mod errno;

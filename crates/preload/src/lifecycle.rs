@@ -21,7 +21,7 @@ use netchan::{Net, environment};
 
 use crate::{
     address::{self, Prefix},
-    driver,
+    driver, ending,
     epoll::{EPOLLS, Instance},
     errno,
     forked::{self, Answers},
@@ -30,6 +30,10 @@ use crate::{
     state::{self, SOCKETS, SocketState},
     stdio, sys, table,
 };
+
+unsafe extern "C" {
+    fn at_quick_exit(handler: extern "C" fn()) -> c_int;
+}
 
 static NET: OnceLock<Net> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
@@ -55,7 +59,7 @@ thread_local! {
 }
 
 /// How long a program that ends waits for what it has sent to be acknowledged.
-const DRAIN: Duration = Duration::from_secs(5);
+pub const DRAIN: Duration = Duration::from_secs(5);
 
 /// Whether new sockets of this process may come to netchan.
 pub fn is_configured() -> bool {
@@ -327,13 +331,17 @@ pub fn net() -> &'static Net {
         return net;
     }
     let _starting = hold(&STARTING);
-    NET.get_or_init(|| {
+    let net = NET.get_or_init(|| {
         INSIDE.set(true);
         let complete = program::is_complete();
         let started = start();
         INSIDE.set(false);
         started.unwrap_or_else(|error| give_up(&program::why(&error, complete)))
-    })
+    });
+    if driver::driver().is_none() {
+        ending::begin();
+    }
+    net
 }
 
 fn start() -> io::Result<Net> {
@@ -348,6 +356,8 @@ fn start() -> io::Result<Net> {
     }
     // SAFETY: at_exit lives as long as the process.
     unsafe { libc::atexit(at_exit) };
+    // SAFETY: as above.
+    unsafe { at_quick_exit(at_exit) };
     program::announce();
     Ok(net)
 }
@@ -415,12 +425,33 @@ fn give_up(reason: &str) -> ! {
     unsafe { libc::_exit(1) }
 }
 
-/// The program ends: closes its sockets and lets the peers have what was sent.
+/// Whether this process has sockets that end with it.
+pub fn has_sockets() -> bool {
+    // What a driver owns, it ends.
+    running().is_some() && owns_table() && driver::driver().is_none()
+}
+
 extern "C" fn at_exit() {
-    if is_forked() || !owns_table() || driver::driver().is_some() {
-        return; // what a driver owns, it ends
+    if has_sockets() {
+        end();
+        ending::done();
     }
+}
+
+/// Children that were forked while something was served go on without it: says so.
+fn say_what_ends() {
+    if forked::has_children() {
+        let own = own_id();
+        sys::complain(&format!(
+            "netchan: process {own} ends, and with it the sockets that it made before fork(): its children go on without them: a server has to stay in the foreground\n"
+        ));
+    }
+}
+
+/// The program ends: closes its sockets and lets the peers have what was sent.
+pub fn end() {
     errno::unit(|| {
+        say_what_ends();
         for fd in SOCKETS.occupied(0, c_int::MAX) {
             crate::descriptor::close_at_exit(fd);
         }

@@ -294,10 +294,12 @@ pub static CLONE: Symbol<
     ) -> c_int,
 > = Symbol::new(c"clone", raw::<{ number::NONE }>);
 
+pub static DAEMON: Symbol<Fd2> = Symbol::new(c"daemon", raw::<{ number::NONE }>);
+
 /// Looks the functions up that a forked child calls, in which a lookup might wait for a lock that nothing there gives back.
 pub fn prepare_for_children() {
     let _ = (EXECVE.get(), EXECV.get(), EXECVP.get(), EXECVPE.get());
-    let _ = (FEXECVE.get(), FORK.get(), CLONE.get());
+    let _ = (FEXECVE.get(), FORK.get(), CLONE.get(), DAEMON.get());
 }
 
 pub static FDOPEN: Symbol<unsafe extern "C-unwind" fn(c_int, *const c_char) -> *mut libc::FILE> =

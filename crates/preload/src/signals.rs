@@ -1,7 +1,7 @@
 //! The program's signal handlers, called through one of ours: it puts off those that come while their thread is inside netchan (`region`).
 //!
-//! The kernel keeps what was asked of it (flags, mask) but for the address, and the program is told its own. SIG_DFL and SIG_IGN are the
-//! kernel's alone. Faults are never put off, nor is SIGABRT. Handlers that were installed by a bare system call are not known here.
+//! The kernel keeps what was asked of it (flags, mask) but for the address, and the program is told its own. SIG_IGN is the kernel's alone, and
+//! SIG_DFL but for the few signals before whose effect sockets are closed (`ending`). Faults are never put off, nor is SIGABRT. Handlers that were installed by a bare system call are not known here.
 
 use std::{
     mem::{self, MaybeUninit},
@@ -12,7 +12,7 @@ use std::{
 use libc::{c_int, c_void, sighandler_t, siginfo_t};
 
 use crate::{
-    errno, real,
+    ending, errno, real,
     region::{self, Noted},
 };
 
@@ -79,7 +79,10 @@ unsafe extern "C-unwind" fn stand_in(
 /// # Safety
 /// As the handler wants it.
 unsafe fn call(handler: usize, signal: c_int, information: *mut siginfo_t, context: *mut c_void) {
-    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+    if handler == libc::SIG_DFL {
+        return ending::by_default(signal);
+    }
+    if handler == libc::SIG_IGN {
         return;
     }
     // SAFETY: the program installed it as a handler; one of one argument leaves the others alone.
@@ -152,7 +155,8 @@ pub unsafe fn action(
 
 /// The handler that the kernel gets for `handler`, which is remembered.
 fn stand_before(signal: c_int, handler: sighandler_t) -> sighandler_t {
-    let plain = handler == libc::SIG_DFL || handler == libc::SIG_IGN || handler == ours();
+    let kept = handler == libc::SIG_DFL && !ending::stands_for_default(signal);
+    let plain = kept || handler == libc::SIG_IGN || handler == ours();
     match place(signal).filter(|_| !plain) {
         Some(place) => {
             place.store(handler, Relaxed);
@@ -160,6 +164,23 @@ fn stand_before(signal: c_int, handler: sighandler_t) -> sighandler_t {
         }
         None => handler,
     }
+}
+
+/// Where `signal` has SIG_DFL, our handler stands for it from now on.
+pub fn stand_for_default(signal: c_int) {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: only asks.
+    unsafe { (real::SIGACTION.get())(signal, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: zeroed is valid, too.
+    let mut action = unsafe { action.assume_init() };
+    if action.sa_sigaction != libc::SIG_DFL || !ending::stands_for_default(signal) {
+        return;
+    }
+    action.sa_sigaction = stand_before(signal, libc::SIG_DFL);
+    // A second one comes through while the first one's handler waits.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_NODEFER;
+    // SAFETY: a handler of ours, which lives as long as the process.
+    unsafe { (real::SIGACTION.get())(signal, &raw const action, ptr::null_mut()) };
 }
 
 /// What the program calls the handler that the kernel calls `handler`.

@@ -348,6 +348,17 @@ pub fn ask(
     (!kernels.get()).then(|| int(result))
 }
 
+/// As [`ask`], for names. A child that asks for them is not about to serve: Python does when it ends, to say which socket was left open.
+pub fn ask_name(
+    fd: RawFd,
+    call: impl FnOnce(Live<'_>) -> std::io::Result<usize>,
+) -> Option<libc::c_int> {
+    if is_orphan(fd) {
+        return Some(errno::unit(|| errno::fail(libc::EBADF)));
+    }
+    ask(fd, call)
+}
+
 /// As [`ask`], but a socket of the parent process is the kernel's: for calls about the number rather than the socket.
 #[inline]
 pub fn ask_here(

@@ -276,9 +276,23 @@ pub fn process_exists(pid: c_int) -> bool {
 
 /// Raises SIGPIPE in this thread.
 pub fn raise_sigpipe() {
+    raise(libc::SIGPIPE);
+}
+
+/// Raises `signal` in this thread, and lets it in.
+pub fn raise_now(signal: c_int) {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: zeroed is the empty set.
+    unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+    raise(signal);
+    // SAFETY: a set.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut()) };
+}
+
+fn raise(signal: c_int) {
     // SAFETY: takes nothing.
     let thread = unsafe { raw::call(libc::SYS_gettid, [0; 6]) }.unwrap_or(0);
-    let arguments = [integer(pid()), thread, integer(libc::SIGPIPE), 0, 0, 0];
+    let arguments = [integer(pid()), thread, integer(signal), 0, 0, 0];
     // SAFETY: numbers only; the handler, if any, is the program's own.
     let _ = unsafe { raw::call(libc::SYS_tgkill, arguments) };
 }
@@ -324,6 +338,14 @@ impl Drop for SignalsHeld {
     fn drop(&mut self) {
         // SAFETY: the mask that this very thread had.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
+/// Ends the process, without handlers.
+pub fn exit_group(status: c_int) -> ! {
+    loop {
+        // SAFETY: a number only; does not return.
+        let _ = unsafe { raw::call(libc::SYS_exit_group, [integer(status), 0, 0, 0, 0, 0]) };
     }
 }
 

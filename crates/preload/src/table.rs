@@ -223,6 +223,15 @@ impl<T: Send + Sync> Table<T> {
         found
     }
 
+    /// Whether `is_it` of any record. Takes no memory.
+    pub fn any(&'static self, is_it: impl Fn(&T) -> bool) -> bool {
+        let mut any = false;
+        self.each(0, c_int::MAX, |fd, _| {
+            any = any || self.get(fd).is_some_and(|handle| is_it(&handle));
+        });
+        any
+    }
+
     /// The numbers in use in `first..=last`.
     pub fn occupied(&'static self, first: c_int, last: c_int) -> Vec<c_int> {
         let mut numbers = Vec::new();

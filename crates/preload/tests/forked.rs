@@ -30,8 +30,18 @@ SYS_clone3 waiting: ECONNRESET
 SYS_clone3 new: refused
 SYS_clone3 parent: b'here'
 served: b'here' b'here' b'here' b'here'
+named: b'here'
 handed: ECONNRESET
-ends: ECONNRESET
+exit: b'the rest' end ECONNRESET 0
+_exit: b'the rest' end ECONNRESET 0
+quick_exit: b'the rest' end ECONNRESET 0
+exit_group: b'the rest' end ECONNRESET 0
+SIGHUP: b'the rest' end ECONNRESET -1
+SIGINT: b'the rest' end ECONNRESET -2
+SIGTERM: b'the rest' end ECONNRESET -15
+waiting: b'the rest' end ECONNRESET -15
+daemon: b'the rest' end ECONNRESET 0
+background: b'the rest' end ECONNRESET 0
 ";
 
 fn clients_learn_it(regime: &str) {
@@ -49,6 +59,10 @@ fn clients_learn_it(regime: &str) {
     assert_eq!(said, WANTED, "{complained}");
     let lines = complained.matches("cannot use them").count();
     assert_eq!(lines, 10, "each child says it once: {complained}");
+    let lines = complained
+        .matches("its children go on without them")
+        .count();
+    assert_eq!(lines, 2, "in the background: {complained}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t};
 
 use super::{descriptors, endpoints, processes, transfers, waiting};
-use crate::{descriptor, errno, lifecycle, real, sys};
+use crate::{descriptor, ending, errno, lifecycle, real, sys};
 
 /// What a call that makes a descriptor returned: what the tables knew of the number is past.
 #[inline]
@@ -167,6 +167,10 @@ pub unsafe extern "C-unwind" fn syscall(
         libc::SYS_io_uring_setup if lifecycle::is_configured() => {
             errno::set(libc::ENOSYS);
             return -1;
+        }
+        libc::SYS_exit_group => {
+            ending::finish();
+            None
         }
         // SAFETY: the caller's.
         _ if unsafe { processes::is_fork(number, a, b) } => {

@@ -151,7 +151,7 @@ pub unsafe extern "C-unwind" fn getsockname(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    let served = state::ask(fd, |live| unsafe {
+    let served = state::ask_name(fd, |live| unsafe {
         endpoint::local_name(live, address, len)
     });
     // SAFETY: the caller's.
@@ -169,7 +169,7 @@ pub unsafe extern "C-unwind" fn getpeername(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    let served = state::ask(fd, |live| unsafe {
+    let served = state::ask_name(fd, |live| unsafe {
         endpoint::peer_name(live, address, len)
     });
     // SAFETY: the caller's.

@@ -1,10 +1,10 @@
-//! _Fork and clone: ways to make a process that run no handler of pthread_atfork(3).
+//! _Fork and clone, which run no handler of pthread_atfork(3), and _exit and daemon, which run none of atexit(3).
 
 use std::{mem::ManuallyDrop, ptr};
 
 use libc::{c_int, c_void, pid_t};
 
-use crate::{buffers, lifecycle, real};
+use crate::{buffers, ending, lifecycle, real, sys};
 
 /// clone(2)'s start of a child.
 type Start = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
@@ -95,4 +95,44 @@ pub unsafe fn is_fork(number: libc::c_long, a: usize, b: usize) -> bool {
         }
         _ => false,
     }
+}
+
+/// _exit(2).
+///
+/// # Safety
+/// As _exit(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn _exit(status: c_int) -> ! {
+    ending::finish();
+    sys::exit_group(status)
+}
+
+/// _Exit(3).
+///
+/// # Safety
+/// As _Exit(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn _Exit(status: c_int) -> ! {
+    // SAFETY: the caller's.
+    unsafe { _exit(status) }
+}
+
+/// daemon(3). The C library's own ends the parent where we do not see it.
+///
+/// # Safety
+/// Numbers only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn daemon(stay: c_int, keep: c_int) -> c_int {
+    if lifecycle::has_sockets() {
+        // SAFETY: takes nothing.
+        match unsafe { libc::fork() } {
+            -1 => return -1,
+            0 => {}
+            // SAFETY: a number.
+            _ => unsafe { _exit(0) },
+        }
+    }
+    // Forks again, which leaves the child's child where it is to be.
+    // SAFETY: numbers only.
+    unsafe { (real::DAEMON.get())(stay, keep) }
 }

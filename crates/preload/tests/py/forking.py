@@ -103,6 +103,21 @@ def served():
     os.kill(child, signal.SIGKILL)
 
 
+def named():
+    """A child that only asks for a listener's name is not about to serve, as Python's that says which socket was left open."""
+    server = listen()
+    child = os.fork()
+    if child == 0:
+        try:
+            repr(server), server.getsockname()
+        except OSError as error:
+            os._exit(error.errno)
+        os._exit(0)
+    print("ready", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    input()  # the client is in the accept queue
+    server.accept()[0].sendall(b"here")
+
+
 def handed():
     server = listen()
     print("ready", flush=True)
@@ -120,13 +135,43 @@ def handed():
     os.kill(child, signal.SIGKILL)
 
 
-def ends():
+def ends(how):
+    """A process that ends: its connections hear the rest and the end of the stream, its accept queue a reset."""
     server = listen()
     print("ready", flush=True)
-    input()
-    print("used", flush=True)
+    stream, _ = server.accept()
+    print("accepted", flush=True)
+    input()  # another one is in the accept queue
+    stream.sendall(b"the rest")
+    libc = ctypes.CDLL(None)
+    if how == "_exit":
+        os._exit(0)
+    elif how in ("SIGHUP", "SIGINT", "SIGTERM"):
+        number = getattr(signal, how)
+        assert signal.signal(number, signal.SIG_DFL) in (signal.SIG_DFL, signal.default_int_handler)
+        assert signal.getsignal(number) == signal.SIG_DFL
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+    elif how == "waiting":  # in a call of netchan's
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        stream.recv(10)
+        time.sleep(60)
+    elif how == "quick_exit":
+        libc.quick_exit(0)
+    elif how == "exit_group":
+        libc.syscall({"x86_64": 231, "aarch64": 94}[os.uname().machine], 0)
+    elif how == "daemon":
+        libc.daemon(1, 1)
+        sys.stdin.read()
+    elif how == "background":
+        if os.fork() == 0:
+            sys.stdin.read()
 
 
 if __name__ == "__main__":
     how = sys.argv[1]
-    {"served": served, "handed": handed, "ends": ends}.get(how, lambda: prefork(how))()
+    if how.startswith("ends "):
+        ends(how.removeprefix("ends "))
+    else:
+        {"served": served, "handed": handed, "named": named}.get(how, lambda: prefork(how))()

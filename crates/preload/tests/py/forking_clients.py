@@ -11,7 +11,7 @@ ADDRESS = "10.77.0.2"
 LIMIT_S = 30
 
 
-def start(how):
+def start(how, wanted="ready"):
     program = os.path.join(os.path.dirname(__file__), "forking.py")
     environment = dict(os.environ, LD_PRELOAD=os.environ["LIBRARY"])
     server = subprocess.Popen(
@@ -21,7 +21,7 @@ def start(how):
         stdout=subprocess.PIPE,
         text=True,
     )
-    await_line(server, "ready")
+    await_line(server, wanted)
     return server
 
 
@@ -85,6 +85,14 @@ def served():
     server.wait(LIMIT_S)
 
 
+def named():
+    server = start("named", "ready 9")
+    first = connect()
+    go_on(server)
+    print("named:", learn(first))
+    server.wait(LIMIT_S)
+
+
 def handed():
     server = start("handed")
     stream = connect()
@@ -94,16 +102,20 @@ def handed():
     server.wait(LIMIT_S)
 
 
-def ends():
-    server = start("ends")
+def ends(how):
+    server = start("ends " + how)
+    stream = connect()
+    await_line(server, "accepted")
     waiting = connect()
     go_on(server)
-    print("ends:", learn(waiting))
-    server.wait(LIMIT_S)
+    print(how + ":", learn(stream), learn(stream), learn(waiting), server.wait(LIMIT_S))
+    server.stdin.close()  # what is left in the background ends
 
 
 for how in ("accept", "poll", "epoll", "inherited", "nested", "_Fork", "SYS_clone", "SYS_clone3"):
     prefork(how)
 served()
+named()
 handed()
-ends()
+for how in ("exit", "_exit", "quick_exit", "exit_group", "SIGHUP", "SIGINT", "SIGTERM", "waiting", "daemon", "background"):
+    ends(how)
