@@ -273,8 +273,9 @@ fn open(settings: &[(&'static str, OsString)]) -> Result<HandedOn, Failure> {
 }
 
 /// Variables that tell the program's process more than options say.
-const FOR_THE_PROGRAM: [&str; 4] = [
+const FOR_THE_PROGRAM: [&str; 5] = [
     environment::OWNER,
+    environment::SERVED,
     environment::DESCRIPTORS,
     environment::PROGRAM,
     environment::ANNOUNCE,

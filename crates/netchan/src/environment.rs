@@ -39,6 +39,9 @@ pub const KERNEL: &str = "NETCHAN_KERNEL";
 /// lives, other processes use the kernel's stack.
 pub const OWNER: &str = "NETCHAN_OWNER";
 
+/// Set by a process that has served others and becomes another program, for that: its id. What comes for the old program is to be refused.
+pub const SERVED: &str = "NETCHAN_SERVED";
+
 /// Links that are open already, as [`hand_on`] names them. Each is still said by [`LINK`] or [`CONFIG`], and opened by its name where the
 /// program has closed it.
 pub const DESCRIPTORS: &str = "NETCHAN_DESCRIPTORS";

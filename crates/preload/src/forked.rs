@@ -29,7 +29,7 @@ use crate::{
 static LINE: OnceLock<(Own, Own)> = OnceLock::new();
 /// There is a thread that hears.
 static HEARD: AtomicBool = AtomicBool::new(false);
-/// There was a socket by which others are served, at a fork.
+/// There was a socket by which others are served, at a fork or an exec.
 static SERVING: AtomicBool = AtomicBool::new(false);
 static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Names below it were given before the last fork.
@@ -134,13 +134,21 @@ pub fn has_children() -> bool {
 pub fn before() {
     // Release pairs with Acquire in hear; read back from a message, later still.
     INHERITED.store(NEXT.load(Relaxed), Release);
-    if !SERVING.load(Relaxed) {
-        let serves = |state: &SocketState| {
-            let socket = state.socket.get();
-            socket.is_some_and(|socket| state.kind == Kind::Datagram || socket.is_listening())
-        };
-        SERVING.store(SOCKETS.any(serves), Relaxed); // read by whichever thread ends the process
+    has_served();
+}
+
+/// Whether there is a socket by which others are served, or was one at a fork.
+pub fn has_served() -> bool {
+    if SERVING.load(Relaxed) {
+        return true;
     }
+    let serves = |state: &SocketState| {
+        let socket = state.socket.get();
+        socket.is_some_and(|socket| state.kind == Kind::Datagram || socket.is_listening())
+    };
+    let serves = SOCKETS.any(serves);
+    SERVING.store(serves, Relaxed); // read by whichever thread ends the process
+    serves
 }
 
 /// In a child: the one descriptor that it keeps.

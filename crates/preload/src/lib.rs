@@ -60,7 +60,8 @@
 //!   new sockets are the kernel's. A child that asks again and again waits for its answer, up to a second, and poll does not report the socket any more.
 //!   The parent's stack learns of the first use: a listener that the parent does not wait at resets what comes, until the parent accepts or waits there
 //!   (`drop_tcp_listener_unserved`); a connection that was accepted for the child is reset.
-//!   A program that is exec'd finds plain unconnected kernel sockets under inherited numbers. `vfork` and `posix_spawn` are safe.
+//!   A program that is exec'd finds plain unconnected kernel sockets under inherited numbers, and says so where its standard input or output is one. Where the stack's
+//!   own process becomes another program after it has served, that says so, and starts a stack at once, which refuses what still comes. `vfork` and `posix_spawn` are safe.
 //!   `_Fork`, `clone` and `syscall` are as `fork`; a child that was made by the bare instruction keeps the link open, and the rest goes for it, too.
 //!   A program that forks before its first `bind` or `connect` (a shell, say) starts the stack in whichever child comes first.
 //! * **close** by one thread while another waits in a call on the same descriptor: the other one gets EBADF at once.

@@ -74,6 +74,26 @@ pub fn is_configured() -> bool {
     (known == YES || driver::driver().is_some()) && !is_forked() && !INSIDE.get() && owns_table()
 }
 
+/// The process that has the stack, where that is another one.
+pub fn stack_elsewhere() -> Option<String> {
+    variable(environment::OWNER).filter(|owner| owned_elsewhere(Some(owner), sys::pid()))
+}
+
+/// Whether this process had a stack as another program.
+pub fn has_started_before() -> bool {
+    static BEFORE: OnceLock<bool> = OnceLock::new();
+    *BEFORE.get_or_init(|| names_this(environment::OWNER))
+}
+
+/// Whether it served others then.
+pub fn has_served_before() -> bool {
+    names_this(environment::SERVED)
+}
+
+fn names_this(name: &str) -> bool {
+    variable(name) == Some(sys::pid().to_string())
+}
+
 fn asks_for_netchan() -> bool {
     let named = [
         environment::LINK,
@@ -344,6 +364,16 @@ pub fn net() -> &'static Net {
     net
 }
 
+/// The stack of a process that had one as another program. Where it cannot be had, the first socket says why.
+pub fn start_again() {
+    let _starting = hold(&STARTING);
+    INSIDE.set(true);
+    if let Ok(net) = start() {
+        let _ = NET.set(net);
+    }
+    INSIDE.set(false);
+}
+
 fn start() -> io::Result<Net> {
     let net = match driver::driver() {
         Some(driver) => (driver.start)()?,
@@ -381,7 +411,11 @@ fn wiped_page() -> io::Result<*mut AtomicU32> {
 
 /// Tells the programs that this process starts that the links are taken.
 fn mark_owner() {
-    let Ok(name) = CString::new(environment::OWNER) else {
+    set_own_id(environment::OWNER);
+}
+
+fn set_own_id(name: &str) {
+    let Ok(name) = CString::new(name) else {
         return;
     };
     let Ok(value) = CString::new(sys::pid().to_string()) else {
@@ -404,6 +438,9 @@ pub fn keep_links() -> Kept {
     let handed = variable(environment::DESCRIPTORS);
     if let Some(handed) = &handed {
         environment::inherit(handed, true);
+    }
+    if forked::has_served() {
+        set_own_id(environment::SERVED);
     }
     Kept(handed)
 }

@@ -19,9 +19,46 @@ extern "C" fn begin() {
     if let Some(handed) = lifecycle::variable(environment::DESCRIPTORS) {
         environment::guard(&handed);
     }
+    become_next();
+    say_whose_stdio();
     if is_the_one_started() {
         // SAFETY: `end` lives as long as the process.
         unsafe { libc::atexit(end) };
+    }
+}
+
+/// Where this process had a stack as another program, and served with it, or left sockets of it open for this one: they are not to be had any more. A
+/// new stack, at once, refuses their clients, who would find nobody otherwise.
+fn become_next() {
+    if !lifecycle::has_started_before() || !(lifecycle::has_served_before() || has_relics()) {
+        return;
+    }
+    let own = sys::pid();
+    sys::complain(&format!(
+        "netchan: process {own} has become another program, which cannot use the sockets that it made before exec(), and their clients are refused\n"
+    ));
+    lifecycle::start_again();
+}
+
+/// Whether any number is what the kernel has of a socket of netchan's.
+fn has_relics() -> bool {
+    let open = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    let open: Vec<_> = open.flatten().filter_map(number).collect();
+    open.into_iter().any(sys::is_blank_socket)
+}
+
+/// A child that finds a socket of another process's stack where its input or output should be, as servers started for a connection do: it is not served.
+fn say_whose_stdio() {
+    let Some(owner) = lifecycle::stack_elsewhere() else {
+        return;
+    };
+    // Not each program that a shell starts there.
+    if owner == sys::parent().to_string() && (0..=2).any(sys::is_blank_socket) {
+        let own = sys::pid();
+        sys::complain(&format!(
+            "netchan: sockets stay with process {owner}; process {own}, which has one as its standard input or output, cannot use it\n"
+        ));
     }
 }
 
@@ -34,6 +71,9 @@ fn is_the_one_started() -> bool {
 
 /// The stack is up: its address can be used from now on.
 pub fn announce() {
+    if lifecycle::has_started_before() {
+        return;
+    }
     if let Some(text) = lifecycle::variable(environment::ANNOUNCE) {
         let _ = writeln!(io::stderr(), "netchan: {text}");
     }

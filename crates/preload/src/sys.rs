@@ -265,6 +265,36 @@ pub fn is_socket(fd: RawFd) -> bool {
     asked.is_ok() && facts.st_mode & libc::S_IFMT == libc::S_IFSOCK
 }
 
+/// Whether `fd` is a socket that leads nowhere: what the kernel has of one that netchan serves. An internet socket without a port, or, where it was
+/// accepted, a UNIX one without a peer.
+pub fn is_blank_socket(fd: RawFd) -> bool {
+    if !is_socket(fd) {
+        return false;
+    }
+    let mut name = MaybeUninit::<libc::sockaddr_in6>::zeroed();
+    let mut len = size_of::<libc::sockaddr_in6>();
+    let at = name.as_mut_ptr().expose_provenance();
+    let len = ptr::from_mut(&mut len).expose_provenance();
+    let ask = |call| {
+        // SAFETY: `name` is writable for `len` bytes; the kernel reads and writes the first half of `len`, a little-endian number.
+        unsafe { raw::call(call, [integer(fd), at, len, 0, 0, 0]) }.is_ok()
+    };
+    let (named, has_peer) = (ask(libc::SYS_getsockname), ask(libc::SYS_getpeername));
+    // SAFETY: zeroed is valid, too.
+    let name = unsafe { name.assume_init() };
+    match c_int::from(name.sin6_family) {
+        // The port stands at the same place in both families' names, a UNIX name's first bytes there.
+        libc::AF_INET | libc::AF_INET6 | libc::AF_UNIX => named && !has_peer && name.sin6_port == 0,
+        _ => false,
+    }
+}
+
+/// getppid(2).
+pub fn parent() -> c_int {
+    // SAFETY: takes nothing.
+    small(unsafe { raw::call(libc::SYS_getppid, [0; 6]) }).unwrap_or(0)
+}
+
 /// Whether a process `pid` exists.
 pub fn process_exists(pid: c_int) -> bool {
     // SAFETY: signal 0 is only a question.

@@ -32,6 +32,9 @@ SYS_clone3 parent: b'here'
 served: b'here' b'here' b'here' b'here'
 named: b'here'
 handed: ECONNRESET
+replaced: ECONNRESET ECONNREFUSED
+left: ECONNRESET ECONNREFUSED
+spawned: end
 exit: b'the rest' end ECONNRESET 0
 _exit: b'the rest' end ECONNRESET 0
 quick_exit: b'the rest' end ECONNRESET 0
@@ -59,6 +62,12 @@ fn clients_learn_it(regime: &str) {
     assert_eq!(said, WANTED, "{complained}");
     let lines = complained.matches("cannot use them").count();
     assert_eq!(lines, 10, "each child says it once: {complained}");
+    for said in [
+        "which has one as its standard input",
+        "has become another program",
+    ] {
+        assert!(complained.contains(said), "{said}: {complained}");
+    }
     let lines = complained
         .matches("its children go on without them")
         .count();

@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 
@@ -118,6 +119,28 @@ def named():
     server.accept()[0].sendall(b"here")
 
 
+def replaced(inheritable):
+    """A process that becomes another program, to which it leaves its sockets or not."""
+    server = listen()
+    print("ready", flush=True)
+    stream, _ = server.accept()
+    server.set_inheritable(inheritable)
+    program = "print('used', flush=True); input()"
+    os.execv(sys.executable, [sys.executable, "-c", program])
+
+
+def spawned():
+    """A server that starts a program for each connection, which is its standard input."""
+    server = listen()
+    print("ready", flush=True)
+    stream, _ = server.accept()
+    child = subprocess.Popen(["sh", "-c", "cat"], stdin=stream, stdout=stream)
+    stream.close()
+    print("used", flush=True)
+    child.wait()
+    input()
+
+
 def handed():
     server = listen()
     print("ready", flush=True)
@@ -174,4 +197,4 @@ if __name__ == "__main__":
     if how.startswith("ends "):
         ends(how.removeprefix("ends "))
     else:
-        {"served": served, "handed": handed, "named": named}.get(how, lambda: prefork(how))()
+        {"served": served, "handed": handed, "named": named, "replaced": lambda: replaced(False), "left": lambda: replaced(True), "spawned": spawned}.get(how, lambda: prefork(how))()

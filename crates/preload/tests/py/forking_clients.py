@@ -93,6 +93,25 @@ def named():
     server.wait(LIMIT_S)
 
 
+def replaced(how):
+    server = start(how)
+    stream = connect()
+    await_line(server, "used")
+    stream.sendall(b"x")
+    print(how + ":", learn(stream), attempt())
+    go_on(server)
+    server.wait(LIMIT_S)
+
+
+def spawned():
+    server = start("spawned")
+    stream = connect()
+    await_line(server, "used")
+    print("spawned:", learn(stream))
+    go_on(server)
+    server.wait(LIMIT_S)
+
+
 def handed():
     server = start("handed")
     stream = connect()
@@ -117,5 +136,8 @@ for how in ("accept", "poll", "epoll", "inherited", "nested", "_Fork", "SYS_clon
 served()
 named()
 handed()
+replaced("replaced")
+replaced("left")
+spawned()
 for how in ("exit", "_exit", "quick_exit", "exit_group", "SIGHUP", "SIGINT", "SIGTERM", "waiting", "daemon", "background"):
     ends(how)
