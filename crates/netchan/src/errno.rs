@@ -4,9 +4,10 @@ use std::io;
 
 use proto::tcp;
 
-/// What a connection's error is to its socket; `open`: the handshake had been completed.
-pub const fn of_tcp(error: tcp::Error, open: bool) -> i32 {
+/// What a connection's error is to its socket; `open`: the handshake had been completed; `ended`: the peer's FIN had come.
+pub const fn of_tcp(error: tcp::Error, open: bool, ended: bool) -> i32 {
     match error {
+        tcp::Error::Reset if ended => libc::EPIPE, // as Linux in CLOSE-WAIT
         tcp::Error::Refused => libc::ECONNREFUSED,
         tcp::Error::Reset if !open => libc::ECONNREFUSED,
         tcp::Error::Reset => libc::ECONNRESET,

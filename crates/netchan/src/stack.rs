@@ -219,15 +219,26 @@ impl Stack {
                 reuse_port: request.reuse_port && !any_port,
                 ..request
             };
-            let is_free = request.kind != Kind::Stream
-                || (0..self.cells.len())
-                    .all(|number| !self.with_shard(number, |s, _| s.stands_against(&request)));
-            if is_free {
+            if request.kind != Kind::Stream || self.has_no_connection_at(&request) {
                 return Ok((id, address));
             }
             self.directory.release(id);
         }
         Err(libc::EADDRINUSE)
+    }
+
+    /// What is bound as `wish` says starts to listen.
+    pub fn listen(&self, id: u64, wish: &BindRequest) -> Result<(), i32> {
+        // As Linux, which asks for the port anew: it may have been lent to connections of an earlier listener.
+        if !self.has_no_connection_at(wish) {
+            return Err(libc::EADDRINUSE);
+        }
+        self.directory.listen(id)
+    }
+
+    fn has_no_connection_at(&self, wish: &BindRequest) -> bool {
+        (0..self.cells.len())
+            .all(|number| !self.with_shard(number, |shard, _| shard.stands_against(wish)))
     }
 
     /// The attendant shall turn shards at once.

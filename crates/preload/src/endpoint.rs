@@ -197,8 +197,13 @@ pub unsafe fn before_peer(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
         return Ok(());
     };
     // SAFETY: the caller's.
-    let Ok(Given::Inet(peer)) = (unsafe { address::read(pointer, len, handle.domain) }) else {
-        return Ok(());
+    let peer = match unsafe { address::read(pointer, len, handle.domain) } {
+        Ok(Given::Inet(peer)) => peer,
+        Ok(Given::Unspecified) => {
+            forget_shutdown(&handle);
+            return Ok(());
+        }
+        Err(_) => return Ok(()),
     };
     let kernels = match address::unmapped(peer.ip()) {
         // "This host" is whose 127.0.0.1 is.
@@ -212,6 +217,14 @@ pub unsafe fn before_peer(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
         (Some(_), false) => handle.returnable.store(false, Relaxed),
     }
     Ok(())
+}
+
+/// connect(2) with AF_UNSPEC of one that is the kernel's as yet: a stream that was shut is so no more.
+fn forget_shutdown(handle: &Handle<SocketState>) {
+    if handle.kind == Kind::Stream {
+        let is_other = |setting: &Setting| !matches!(setting, Setting::Shutdown(_));
+        handle.undecided.lock().retain(is_other);
+    }
 }
 
 /// As [`before_peer`], for sendto(2), which connects a stream only with MSG_FASTOPEN.

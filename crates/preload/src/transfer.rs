@@ -120,6 +120,20 @@ fn receive_some(
         live.state.arrival.note(live, info.age);
     }
     match received {
+        // As Linux: a stream's read of nothing waits as any other, and then has all of it.
+        Err(error)
+            if how.enough
+                && would_block(&error)
+                && live.state.kind == Kind::Stream
+                && buffers.iter().all(|buffer| buffer.is_empty()) =>
+        {
+            Ok(Received {
+                len: 0,
+                from: None,
+                truncated: false,
+                info: None,
+            })
+        }
         // Less than SO_RCVLOWAT in all this time: what there is.
         Err(error) if how.enough && would_block(&error) => {
             how.enough = false;
@@ -142,7 +156,8 @@ fn receive_all(
     let mut all = receive_some(live, buffers, flags)?;
     let mut rest = buffers;
     IoSliceMut::advance_slices(&mut rest, all.len);
-    while all.len < wanted && all.len > 0 {
+    // As Linux: whatever it waits for, it stops at the urgent byte.
+    while all.len < wanted && all.len > 0 && !live.socket.is_at_mark() {
         match receive_some(live, rest, flags) {
             Ok(more) if more.len > 0 => {
                 all.len += more.len;

@@ -60,6 +60,16 @@ fn endpoints_on_netchan() {
 }
 
 #[test]
+fn ends_on_netchan() {
+    on_netchan("ends", "app-channel");
+}
+
+#[test]
+fn ends_on_netchan_when_locked() {
+    on_netchan("ends", "locked");
+}
+
+#[test]
 fn waiting_on_netchan() {
     on_netchan("waiting", "app-channel");
 }

@@ -262,13 +262,14 @@ impl Shard {
             connection.grant_cookie(cookie);
         }
         let kept = (options.fields, options.linger, options.reuse);
-        let mark = options.mark;
+        let (mark, shut) = (options.mark, options.shut);
         let hash = packet.meta.flow;
         let embryo = self.insert_tcp(key, hash, &connection, interface, kept, Some(number));
         let Some(embryo) = embryo else {
             return self.count(Counter::DropConnectionTable);
         };
         self.mark_with(embryo, mark);
+        self.tcp_begin_shut(embryo, shut);
         if verdict.takes_text {
             return self.open_early(number, embryo, syn, packet, now);
         }

@@ -37,6 +37,7 @@ use super::{
 };
 use crate::{
     emit::{self, IpFields},
+    errno,
     link::Segmentation,
     packet::{Hint, Packet},
     steer::flow::{FlowKey, Tuple},
@@ -117,6 +118,8 @@ pub struct TcpOptions {
     pub fast_open: FastOpenOptions,
     /// SO_REUSEADDR, SO_REUSEPORT.
     pub reuse: Reuse,
+    /// What shutdown(2) said before there was a connection: reading, writing.
+    pub shut: (bool, bool),
 }
 
 /// What connect(2) asks for.
@@ -191,6 +194,12 @@ impl TcpSocket {
     /// It is accepted, or its listener closed.
     pub(super) const fn leave_listener(&mut self) {
         self.came_by = None;
+    }
+
+    /// The errno of what its connection ended by, if not by FINs.
+    fn end(&self) -> Option<i32> {
+        let (error, ended) = (self.connection.error()?, self.connection.peer_closed());
+        Some(errno::of_tcp(error, self.was_open, ended))
     }
 
     /// The pending error, left in place.

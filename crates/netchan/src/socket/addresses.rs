@@ -25,7 +25,7 @@ impl Socket {
                 match (role, bound, was) {
                     (Some(Role::Stream(_)), None, Some(was)) => was,
                     (Some(Role::Stream(_)), Some(bound), Some(was))
-                        if bound.port() == was.port() =>
+                        if bound.port() == was.port() && !fresh.is_bound_anew() =>
                     {
                         was
                     }

@@ -133,6 +133,7 @@ impl Socket {
             return Err(error(libc::EINVAL));
         }
         self.bind_fresh(&mut fresh, address)?;
+        fresh.bound_anew(self.role().is_some());
         if address.port() != 0 {
             fresh.port_is_named();
         }
@@ -179,17 +180,21 @@ impl Socket {
         {
             return Err(error(libc::EADDRNOTAVAIL));
         }
-        let request = BindRequest {
+        let request = self.wish(fresh, address);
+        let (id, address) = self.stack().bind(request).map_err(error)?;
+        fresh.bind(id, address);
+        Ok(())
+    }
+
+    fn wish(&self, fresh: &Fresh, address: SocketAddr) -> BindRequest {
+        BindRequest {
             kind: self.kind,
             address,
             v6_only: fresh.v6_only,
             reuse_address: fresh.reuse_address,
             reuse_port: fresh.reuse_port,
             device: fresh.udp.device,
-        };
-        let (id, address) = self.stack().bind(request).map_err(error)?;
-        fresh.bind(id, address);
-        Ok(())
+        }
     }
 
     /// listen(2); again changes the backlog.
@@ -212,10 +217,11 @@ impl Socket {
         if fresh.binding().is_none() {
             self.bind_any(&mut fresh)?;
         }
-        let Some((id, _)) = fresh.binding() else {
+        let Some((id, address)) = fresh.binding() else {
             return Err(error(libc::EINVAL));
         };
-        self.stack().directory.listen(id).map_err(error)?;
+        let wish = self.wish(&fresh, address);
+        self.stack().listen(id, &wish).map_err(error)?;
         if let Some(Other::Listening(listening)) = self.other.get().map(Box::as_ref) {
             listening.again(self.stack(), backlog, &fresh);
         } else {
@@ -284,6 +290,7 @@ impl Socket {
             return Err(error(libc::EALREADY)); // another thread was first
         }
         stream.connect(self.stack(), remote, &fresh, fast)?;
+        fresh.bound_anew(false);
         if fast && stream.is_held(self.stack()) {
             return Ok(());
         }
@@ -392,7 +399,7 @@ impl Socket {
         match self.role() {
             Some(Role::Stream(stream)) => stream.send_urgent(self.stack(), buffers).map_err(error),
             _ if self.kind != Kind::Stream => Err(error(libc::EOPNOTSUPP)),
-            _ => Err(error(libc::EPIPE)),
+            _ => Err(self.take_error().unwrap_or_else(|| error(libc::EPIPE))),
         }
     }
 

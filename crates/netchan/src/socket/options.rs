@@ -125,11 +125,25 @@ impl Socket {
         }
     }
 
+    /// Whether it has a port: one that bind(2) or listen(2) gave it, or its connection's, as long as that lives.
+    fn has_port(&self) -> bool {
+        let mut fresh = self.fresh.lock();
+        if let Some(Role::Stream(stream)) = self.role() {
+            if !stream.is_over(self.stack()) {
+                return true;
+            }
+            self.release_ended(stream, &mut fresh);
+        }
+        fresh.binding().is_some()
+            || self
+                .role()
+                .is_some_and(|role| !matches!(role, Role::Stream(_)))
+    }
+
     /// Whether an option's value is in range, and not too late.
     fn check_option(&self, option: SocketOption) -> io::Result<()> {
-        let late = self.role().is_some() || self.fresh.lock().binding().is_some();
         match option {
-            SocketOption::V6Only(_) if late => return Err(error(libc::EINVAL)),
+            SocketOption::V6Only(_) if self.has_port() => return Err(error(libc::EINVAL)),
             SocketOption::MaxSegment(bytes) if bytes > 0 && !MAX_SEGMENT.contains(&bytes) => {
                 return Err(error(libc::EINVAL));
             }

@@ -124,10 +124,6 @@ impl Stream {
         // Its place is taken by others from now on: nobody is sent there any more.
         old.close(stack);
         self.begin(stack, fresh);
-        if fresh.shut.0 {
-            // That nothing may be read was said before there was anything.
-            let _ = stack.with_shard(shard, |shard, _| shard.tcp_shut_reading(number));
-        }
         Ok(())
     }
 

@@ -58,6 +58,7 @@ void check_fastopen(void);
 void check_signals(void);
 void check_cancels(void);
 void check_numbers(void);
+void check_ends(void);
 void check_exhausted(void);
 void check_exhausted_hard(void);
 void check_vfork_first(void);

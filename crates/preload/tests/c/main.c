@@ -17,7 +17,7 @@ int main(int argc, char **argv) {
         {"datagrams", check_datagrams}, {"messages", check_messages},
         {"threads", check_threads},     {"processes", check_processes}, {"groups", check_groups},
         {"fastopen", check_fastopen}, {"signals", check_signals}, {"cancels", check_cancels},
-        {"numbers", check_numbers},     {"exhausted", check_exhausted},
+        {"numbers", check_numbers}, {"ends", check_ends}, {"exhausted", check_exhausted},
         /* Those that want a process to themselves run when they are named. */
         {"exhausted-hard", check_exhausted_hard, 1}, {"vfork-first", check_vfork_first, 1},
         {"fork-first", check_fork_first, 1}, {"leaves-child", check_leaves_child, 1},

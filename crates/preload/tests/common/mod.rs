@@ -85,6 +85,7 @@ pub fn calls() -> &'static Path {
             "signals.c",
             "cancels.c",
             "numbers.c",
+            "ends.c",
         ];
         compile("calls", &files)
     })

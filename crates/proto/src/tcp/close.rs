@@ -25,6 +25,20 @@ impl Connection {
         Events::NONE
     }
 
+    /// No more will be read, but what comes is taken (RFC 9293 has no name for it) until our FIN, too, says that nobody is here.
+    pub const fn shut_reading(&mut self) {
+        self.read_shut = true;
+    }
+
+    /// No more will be written, as was said before the connection begins. As Linux: a FIN follows the handshake of one that answers
+    /// a SYN, or crosses one; of one that was connected only [`Self::shutdown`].
+    pub fn shut_writing_before(&mut self) {
+        self.no_writer = true;
+        if self.state == State::SynReceived {
+            self.shutdown();
+        }
+    }
+
     /// Nobody will write or read any more. With `unread` bytes that the application has not taken,
     /// the peer learns that data was lost: RST (RFC 9293 SHLD-3). Otherwise as [`Self::shutdown`],
     /// with a limit on FIN-WAIT-2; text that still comes is answered with RST.

@@ -179,6 +179,10 @@ pub struct Connection {
     pub(super) peer_fin_reached: bool,
     /// Nobody reads any more: text is answered with RST.
     pub(super) no_reader: bool,
+    /// The receive side is shut: once the send side is, too, text is answered with RST.
+    pub(super) read_shut: bool,
+    /// The send side was shut before there was a connection: no FIN says so, and nothing is written.
+    pub(super) no_writer: bool,
     /// The window is closed; the retransmission timer is the persist timer.
     pub(super) probing: bool,
     /// The peer announced urgent data up to `seldom.urgent_end`.
@@ -313,6 +317,8 @@ impl Connection {
             peer_fin_known: false,
             peer_fin_reached: false,
             no_reader: false,
+            read_shut: false,
+            no_writer: false,
             probing: false,
             urgent: false,
             sends_marks: false,
@@ -435,10 +441,16 @@ impl Connection {
     /// Whether writes are accepted now or, once the handshake is over, later.
     #[inline]
     pub const fn is_open_for_writing(&self) -> bool {
-        matches!(
-            self.state,
-            State::SynSent | State::SynReceived | State::Established | State::CloseWait
-        ) && !self.fin_queued
+        match self.state {
+            State::SynSent | State::SynReceived => !self.fin_queued,
+            State::Established | State::CloseWait => !self.fin_queued && !self.no_writer,
+            _ => false,
+        }
+    }
+
+    /// Whether the send side was shut before there was a connection.
+    pub const fn has_no_writer(&self) -> bool {
+        self.no_writer
     }
 
     /// Whether the peer's FIN was reached: end of stream once the receive queue is empty.

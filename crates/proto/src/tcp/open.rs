@@ -97,6 +97,9 @@ impl Connection {
             self.state = State::SynReceived;
             self.pending.set(Pending::SYN);
             self.attempts = 0;
+            if self.no_writer {
+                self.shutdown();
+            }
             return Ok(());
         }
         self.establish(header, segment.now, out);

@@ -90,13 +90,14 @@ impl Shard {
         };
         let options = &listener.options;
         let kept = (options.fields, options.linger, options.reuse);
-        let mark = options.mark;
+        let (mark, shut) = (options.mark, options.shut);
         let hash = packet.meta.flow;
         let opened = self.insert_tcp(key, hash, &connection, interface, kept, Some(number));
         let Some(opened) = opened else {
             return self.count(Counter::DropConnectionTable);
         };
         self.mark_with(opened, mark);
+        self.tcp_begin_shut(opened, shut);
         self.sign_with(opened, self.key_for(key));
         if let Some(listener) = self.listeners.get_mut(number) {
             // Until its first segment, which follows, has opened it.

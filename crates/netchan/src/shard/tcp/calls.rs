@@ -116,17 +116,7 @@ impl Shard {
         }
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         if socket.receive.readable_bytes() == 0 {
-            if let Some(error) = socket.take_error() {
-                return Err(error);
-            }
-            if socket.end_of_stream() {
-                return Ok(0);
-            }
-            return Err(if socket.was_open || !socket.is_over() {
-                libc::EAGAIN
-            } else {
-                libc::ENOTCONN
-            });
+            return socket.nothing_to_read();
         }
         if flags.enough && socket.is_short_of_low_water(buffers) {
             return Err(libc::EAGAIN);
@@ -209,11 +199,26 @@ impl Shard {
     pub fn tcp_shut_reading(&mut self, number: u32) -> Result<(), i32> {
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         socket.read_shut = true;
+        socket.connection.shut_reading();
         socket.wakers.wake(
             Readiness::READABLE | Readiness::READ_HANGUP,
             &mut self.woken,
         );
         Ok(())
+    }
+
+    /// What was shut before there was a connection.
+    pub(in crate::shard) fn tcp_begin_shut(&mut self, number: u32, (read, write): (bool, bool)) {
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        if read {
+            socket.read_shut = true;
+            socket.connection.shut_reading();
+        }
+        if write {
+            socket.connection.shut_writing_before();
+        }
     }
 
     /// connect(2) with AF_UNSPEC: an abort; the socket keeps the place, and ECONNRESET to tell once.

@@ -8,7 +8,7 @@ use proto::{
 };
 
 use super::Shard;
-use crate::{channel::Request, errno, shard::time_wait::Waiting, socket::Readiness};
+use crate::{channel::Request, shard::time_wait::Waiting, socket::Readiness};
 
 /// Events that change more than readiness to read and write.
 pub(super) const RARE: Events = Events(!(Events::READABLE.0 | Events::WRITABLE.0));
@@ -66,8 +66,7 @@ impl Shard {
             ready = ready | Readiness::PRIORITY;
         }
         if events.contains(Events::RESET) {
-            let error = socket.connection.error();
-            socket.error = error.and_then(|e| NonZero::new(errno::of_tcp(e, socket.was_open)));
+            socket.error = socket.end().and_then(NonZero::new);
             ready = Readiness(!0);
         }
         if events.intersects(Events::RESET | Events::CLOSED) {

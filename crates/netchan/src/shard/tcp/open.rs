@@ -129,6 +129,7 @@ impl Shard {
             self.sign_with(number, keys.auth(local, remote, None));
         }
         self.mark_with(number, options.mark);
+        self.tcp_begin_shut(number, options.shut);
         self.count(Counter::ActiveOpens);
         self.tell_ports(trace::TCP_CONNECT, number);
         self.mark_dirty(number);

@@ -14,6 +14,19 @@ impl TcpSocket {
             || self.detached_flow
     }
 
+    /// What a read says where there is no text: as Linux, a stream that its peer ended has no error to tell.
+    pub(super) fn nothing_to_read(&mut self) -> Result<usize, i32> {
+        if self.connection.peer_closed() {
+            return Ok(0);
+        }
+        match self.take_error() {
+            Some(error) => Err(error),
+            None if self.end_of_stream() => Ok(0),
+            None if self.was_open || !self.is_over() => Err(libc::EAGAIN),
+            None => Err(libc::ENOTCONN),
+        }
+    }
+
     /// `has_memory`: connections may hold more than they do.
     pub(in crate::shard) fn readiness(&self, has_memory: bool) -> Readiness {
         let mut ready = Readiness::NONE;
@@ -40,7 +53,8 @@ impl TcpSocket {
         if self.error.is_some() {
             ready = ready | Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE;
         }
-        if over || (self.end_of_stream() && closed_for_writing) {
+        if over || (self.end_of_stream() && (closed_for_writing || self.connection.has_no_writer()))
+        {
             ready = ready | Readiness::HANGUP;
         }
         ready

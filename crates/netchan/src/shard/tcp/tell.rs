@@ -4,7 +4,7 @@ use percore::trace::Event;
 use proto::tcp::Events;
 
 use super::{Shard, TcpSocket};
-use crate::{counters::Counter, errno, trace};
+use crate::{counters::Counter, trace};
 
 impl Shard {
     /// Counts a segment whose text was not taken.
@@ -57,8 +57,7 @@ impl Shard {
         };
         let (shard, connection) = (self.number as u64, number.into());
         if events.contains(Events::RESET) {
-            let error = socket.connection.error();
-            let errno = error.map_or(0, |e| errno::of_tcp(e, socket.was_open));
+            let errno = socket.end().unwrap_or(0);
             let (errno, port) = (
                 errno.unsigned_abs().into(),
                 socket.connection.remote_port().into(),

@@ -91,8 +91,10 @@ impl Shard {
             Some(mark) if mark > 0 => mark as usize,
             _ => usize::MAX,
         };
-        let mut skip = usize::from(socket.is_at_mark() && !socket.shape.urgent_inline);
         let mut to = Filling { buffers, filled: 0 };
+        // Only on the way to what is behind it: a read of nothing leaves it.
+        let passes = socket.is_at_mark() && !socket.shape.urgent_inline && to.has_room();
+        let mut skip = usize::from(passes);
         let mut copied = 0;
         let mut take = |bytes: &[u8]| {
             let passed = skip.min(bytes.len());
@@ -116,10 +118,6 @@ impl Shard {
             return Ok(copied);
         }
         // As if nothing were there, which an urgent byte that is passed over is not.
-        match socket.take_error() {
-            Some(error) => Err(error),
-            None if socket.end_of_stream() => Ok(0),
-            None => Err(libc::EAGAIN),
-        }
+        socket.nothing_to_read()
     }
 }

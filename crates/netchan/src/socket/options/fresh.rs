@@ -54,6 +54,8 @@ struct Bound {
     address: SocketAddr,
     /// bind(2) named the port: it stays when a connection ends.
     names_port: bool,
+    /// It was bound after a connection had ended, whose address is shown no more.
+    is_anew: bool,
 }
 
 /// Options that are set seldom: read through [`Fresh`], which makes a copy of its own when one is set.
@@ -161,7 +163,20 @@ impl Fresh {
             id,
             address,
             names_port,
+            is_anew: false,
         }));
+    }
+
+    /// Whether it was bound after its last connection had ended.
+    pub fn is_bound_anew(&self) -> bool {
+        self.binding.as_deref().is_some_and(|bound| bound.is_anew)
+    }
+
+    /// Notes that, or with a new connection the end of it.
+    pub fn bound_anew(&mut self, is_anew: bool) {
+        if let Some(bound) = self.binding.as_mut().filter(|b| b.is_anew != is_anew) {
+            Arc::make_mut(bound).is_anew = is_anew;
+        }
     }
 
     /// bind(2) named the port.
@@ -221,6 +236,7 @@ impl Fresh {
             device: self.udp.device,
             fast_open: self.fast_open,
             reuse: Reuse::new(self.reuse_address, self.reuse_port),
+            shut: self.shut,
         }
     }
 
