@@ -109,6 +109,13 @@ impl Host {
             .position(|i| i.addresses.is_local(ip))
     }
 
+    /// The addresses of the interface with `ip`, which is ours, or of the one with this number: what we send ourselves from one of our
+    /// addresses to another comes in by either's.
+    pub fn addresses_with(&self, ip: IpAddr, number: u8) -> &Addresses {
+        let number = self.interface_of(ip).unwrap_or(number.into());
+        &self.interfaces[number].addresses
+    }
+
     /// Our first address of the family of `like`.
     pub fn source_for_family(&self, like: IpAddr) -> Option<IpAddr> {
         let mut all = self.interfaces.iter().flat_map(|i| i.addresses.iter());

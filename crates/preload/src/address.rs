@@ -64,31 +64,26 @@ pub unsafe fn read_own(
 /// # Safety
 /// `pointer` must be readable for `len` bytes, or NULL.
 pub unsafe fn read(pointer: *const sockaddr, len: socklen_t, domain: Domain) -> io::Result<Given> {
-    let len = len as usize; // socklen_t is 32 bits
     if buffers::is_bad(pointer) {
         return fail(libc::EFAULT);
     }
-    if len < FAMILY_LEN {
+    if (len as usize) < FAMILY_LEN {
         return fail(libc::EINVAL);
     }
     // SAFETY: at least the family is readable.
     let family = c_int::from(unsafe { pointer.cast::<sa_family_t>().read_unaligned() });
     match (family, domain) {
         (libc::AF_UNSPEC, _) => Ok(Given::Unspecified),
-        (libc::AF_INET, _) if len < V4_LEN => fail(libc::EINVAL),
-        (libc::AF_INET6, Domain::V6) if len < V6_LEN_MIN => fail(libc::EINVAL),
-        (libc::AF_INET, _) => {
-            // SAFETY: long enough for sockaddr_in.
-            let raw = unsafe { pointer.cast::<sockaddr_in>().read_unaligned() };
-            let ip = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
-            let port = u16::from_be(raw.sin_port);
-            Ok(Given::Inet(SocketAddr::V4(SocketAddrV4::new(ip, port))))
-        }
+        // As Linux: of an IPv4 socket the length comes before the family.
+        (_, Domain::V4) if (len as usize) < V4_LEN => fail(libc::EINVAL),
+        (libc::AF_INET6, Domain::V6) if (len as usize) < V6_LEN_MIN => fail(libc::EINVAL),
+        // SAFETY: the caller's.
+        (libc::AF_INET, _) => unsafe { read_v4(pointer, len) }.map(Given::Inet),
         (libc::AF_INET6, Domain::V6) => {
             let mut raw = mem::MaybeUninit::<sockaddr_in6>::zeroed();
             let target = raw.as_mut_ptr().cast::<u8>();
             // SAFETY: the lesser of both sizes is readable there and writable here.
-            unsafe { target.copy_from_nonoverlapping(pointer.cast(), len.min(V6_LEN)) };
+            unsafe { target.copy_from_nonoverlapping(pointer.cast(), V6_LEN.min(len as usize)) };
             // SAFETY: all bytes are initialised, and any bytes are a sockaddr_in6.
             let raw = unsafe { raw.assume_init() };
             Ok(Given::Inet(SocketAddr::V6(SocketAddrV6::new(
@@ -100,6 +95,46 @@ pub unsafe fn read(pointer: *const sockaddr, len: socklen_t, domain: Domain) -> 
         }
         _ => fail(libc::EAFNOSUPPORT),
     }
+}
+
+/// The address that bind(2) is given: as [`read_own`], and as Linux AF_UNSPEC with IPv4's wildcard.
+///
+/// # Safety
+/// As there.
+pub unsafe fn read_bound(
+    pointer: *const sockaddr,
+    len: socklen_t,
+    domain: Domain,
+) -> io::Result<SocketAddr> {
+    // SAFETY: the caller's.
+    match (unsafe { read_own(pointer, len, domain) }?, domain) {
+        (Given::Inet(address), _) => Ok(address),
+        (Given::Unspecified, Domain::V4) => {
+            // SAFETY: the caller's.
+            let address = unsafe { read_v4(pointer, len) }?;
+            match address.ip().is_unspecified() {
+                true => Ok(address),
+                false => fail(libc::EAFNOSUPPORT),
+            }
+        }
+        (Given::Unspecified, Domain::V6) if (len as usize) < V6_LEN_MIN => fail(libc::EINVAL),
+        (Given::Unspecified, Domain::V6) => fail(libc::EAFNOSUPPORT),
+    }
+}
+
+/// The IPv4 address at `pointer`, whatever family stands there: EINVAL (too short).
+///
+/// # Safety
+/// `pointer` must be readable for `len` bytes.
+pub unsafe fn read_v4(pointer: *const sockaddr, len: socklen_t) -> io::Result<SocketAddr> {
+    if (len as usize) < V4_LEN {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: long enough for sockaddr_in.
+    let raw = unsafe { pointer.cast::<sockaddr_in>().read_unaligned() };
+    let ip = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
+    let port = u16::from_be(raw.sin_port);
+    Ok(SocketAddr::V4(SocketAddrV4::new(ip, port)))
 }
 
 /// Writes `address` as a socket of `domain` shows it, cut to `*len` bytes; `*len` becomes its whole length.

@@ -43,9 +43,8 @@ pub fn parse(level: c_int, name: c_int, value: c_int) -> Option<io::Result<Setti
     }
     let on = value != 0;
     let option = match (level, name) {
-        (libc::IPPROTO_IP, IP_RECVERR) | (libc::IPPROTO_IPV6, IPV6_RECVERR) => {
-            UdpOption::ReceiveErrors(on)
-        }
+        (libc::IPPROTO_IP, IP_RECVERR) => UdpOption::ReceiveErrors(on),
+        (libc::IPPROTO_IPV6, IPV6_RECVERR) => UdpOption::ReceiveErrorsV6(on),
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) | (libc::IPPROTO_IPV6, IPV6_MTU_DISCOVER) => {
             match discovery(value) {
                 Ok(mode) => UdpOption::Discovery(mode),
@@ -115,6 +114,7 @@ fn number(option: UdpOption) -> c_int {
             Discovery::Omit => 5,
         },
         UdpOption::ReceiveErrors(on)
+        | UdpOption::ReceiveErrorsV6(on)
         | UdpOption::Merge(on)
         | UdpOption::Cork(on)
         | UdpOption::NoChecksumOut(on)

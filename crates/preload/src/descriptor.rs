@@ -6,7 +6,7 @@
 use std::{io, os::fd::RawFd, sync::atomic::Ordering::Relaxed};
 
 use libc::{c_int, c_uint, c_ulong};
-use netchan::own;
+use netchan::{own, socket::Kind};
 
 use crate::{
     buffers,
@@ -183,6 +183,7 @@ pub unsafe fn device_control(
         libc::FIONREAD => live.socket.available(),
         libc::TIOCOUTQ if live.socket.is_listening() => return Some(fail(libc::EINVAL)),
         libc::TIOCOUTQ => live.socket.unacknowledged(),
+        SIOCATMARK if live.state.kind == Kind::Datagram => return Some(fail(libc::ENOTTY)),
         SIOCATMARK => usize::from(live.socket.is_at_mark()),
         // SAFETY: the caller's.
         libc::FIONBIO => return Some(unsafe { set_nonblocking(live.state, argument) }),

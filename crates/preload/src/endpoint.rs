@@ -141,16 +141,16 @@ pub unsafe fn before_bind(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
         return Ok(());
     };
     // SAFETY: the caller's.
-    match unsafe { address::read(pointer, len, handle.domain) } {
-        Ok(Given::Inet(address)) if is_bindable(address) => {
+    match unsafe { address::read_bound(pointer, len, handle.domain) } {
+        Ok(address) if is_bindable(address) => {
             take_over(fd, &handle)?;
             let open = handle.kind == Kind::Stream || address.port() == 0;
             handle
                 .returnable
                 .store(open && address.ip().is_unspecified(), Relaxed);
         }
-        Ok(Given::Inet(_)) => leave_to_kernel(fd, &handle),
-        Ok(Given::Unspecified) | Err(_) => {} // the kernel says what is wrong with it
+        Ok(_) => leave_to_kernel(fd, &handle),
+        Err(_) => {} // the kernel says what is wrong with it
     }
     Ok(())
 }
@@ -203,6 +203,9 @@ pub unsafe fn before_peer(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
             forget_shutdown(&handle);
             return Ok(());
         }
+        Err(wrong) if errno::code(&wrong) != libc::EFAULT && len >= FAMILY => {
+            return without_peer(fd, &handle);
+        }
         Err(_) => return Ok(()),
     };
     let kernels = match address::unmapped(peer.ip()) {
@@ -224,6 +227,24 @@ fn forget_shutdown(handle: &Handle<SocketState>) {
     if handle.kind == Kind::Stream {
         let is_other = |setting: &Setting| !matches!(setting, Setting::Shutdown(_));
         handle.undecided.lock().retain(is_other);
+    }
+}
+
+/// A datagram socket is sent from or connected without an address of use, and gets a port, as on Linux: netchan's, since a bind that
+/// comes behind it must say so. Where a peer is the kernel's it is handed back.
+fn without_peer(fd: RawFd, handle: &Handle<SocketState>) -> io::Result<()> {
+    if handle.kind == Kind::Datagram && handle.socket.get().is_none() {
+        take_over(fd, handle)?;
+        handle.returnable.store(true, Relaxed);
+    }
+    Ok(())
+}
+
+/// Before a send without a destination: of a datagram socket that is undecided.
+pub fn before_unaddressed(fd: RawFd) -> io::Result<()> {
+    match open_question(fd) {
+        Some(handle) => without_peer(fd, &handle),
+        None => Ok(()),
     }
 }
 
@@ -302,14 +323,10 @@ pub fn before_listen(fd: RawFd) -> io::Result<()> {
 /// `pointer` must be readable for `len` bytes, or NULL.
 pub unsafe fn bind(live: Live<'_>, pointer: *const sockaddr, len: socklen_t) -> io::Result<usize> {
     // SAFETY: the caller's.
-    match unsafe { address::read_own(pointer, len, live.state.domain) }? {
-        Given::Inet(address) => {
-            live.socket.bind(address)?;
-            live.state.changed();
-            Ok(0)
-        }
-        Given::Unspecified => fail(libc::EAFNOSUPPORT),
-    }
+    let address = unsafe { address::read_bound(pointer, len, live.state.domain) }?;
+    live.socket.bind(address)?;
+    live.state.changed();
+    Ok(0)
 }
 
 /// listen(2) on netchan's socket.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use libc::{c_int, c_uint, mmsghdr, msghdr, sockaddr, socklen_t};
-use netchan::socket::{Kind, Readiness, ReceiveFlags, Received, ReceivedError, SendInfo};
+use netchan::socket::{Domain, Kind, Readiness, ReceiveFlags, Received, ReceivedError, SendInfo};
 
 use crate::{
     address::{self, Given},
@@ -220,9 +220,8 @@ fn send_with(
     mut info: SendInfo,
     flags: c_int,
 ) -> io::Result<usize> {
-    let urgent = flags & libc::MSG_OOB != 0;
     let fast = flags & libc::MSG_FASTOPEN != 0;
-    if urgent && live.state.kind != Kind::Stream {
+    if flags & libc::MSG_OOB != 0 && live.state.kind == Kind::Ping {
         return fail(libc::EOPNOTSUPP);
     }
     let result = match live.state.kind {
@@ -236,6 +235,7 @@ fn send_with(
         }
         Kind::Datagram | Kind::Ping => {
             info.more = flags & libc::MSG_MORE != 0;
+            info.urgent = flags & libc::MSG_OOB != 0;
             send_datagram(live, buffers, (to, &info), flags)
         }
     };
@@ -339,16 +339,29 @@ pub unsafe fn destination(
         return Ok(None);
     }
     // SAFETY: the caller's.
-    let wrong = match unsafe { address::read(pointer, len, live.state.domain) } {
-        Ok(Given::Inet(address)) => return Ok(Some(address)),
-        Ok(Given::Unspecified) if stream => errno::error(libc::EOPNOTSUPP),
-        Ok(Given::Unspecified) => errno::error(libc::EAFNOSUPPORT),
-        Err(wrong) => wrong,
-    };
-    if errno::code(&wrong) != libc::EFAULT {
-        live.socket.bind_to_send()?;
+    let given = unsafe { address::read(pointer, len, live.state.domain) };
+    match (given, live.state.domain) {
+        (Ok(Given::Inet(address)), _) => Ok(Some(address)),
+        (Ok(Given::Unspecified), _) if stream => fail(libc::EOPNOTSUPP),
+        (Ok(Given::Unspecified), _) if live.state.kind == Kind::Ping => {
+            live.socket.bind_to_send()?;
+            fail(libc::EAFNOSUPPORT)
+        }
+        // As Linux: to IPv6 it is no address, to IPv4 one of its own.
+        (Ok(Given::Unspecified), Domain::V6) => Ok(None),
+        // SAFETY: the caller's.
+        (Ok(Given::Unspecified), Domain::V4) => unsafe { address::read_v4(pointer, len) }.map(Some),
+        (Err(wrong), _) if stream || errno::code(&wrong) == libc::EFAULT => Err(wrong),
+        (Err(wrong), domain) => {
+            // As Linux, which looks at the address later, and IPv6 at its length first.
+            live.socket.bind_to_send()?;
+            let urgent = domain == Domain::V4 && flags & libc::MSG_OOB != 0;
+            fail(match errno::code(&wrong) {
+                _ if urgent => libc::EOPNOTSUPP,
+                code => code,
+            })
+        }
     }
-    Err(wrong)
 }
 
 /// recvmsg(2) on netchan's socket.

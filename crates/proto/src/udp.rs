@@ -44,9 +44,11 @@ pub fn receive(
 ) -> Result<Datagram<'_>, DropReason> {
     let header = Header::parse(bytes).map_err(|error| match error {
         Error::Truncated => DropReason::Truncated,
-        Error::Value => DropReason::PortZero,
         _ => DropReason::Length,
     })?;
+    if header.destination_port == 0 {
+        return Err(DropReason::PortZero);
+    }
     // A link's word counts for a sum that is there; a missing one is the family's question.
     let vouched = checked && header.checksum != 0;
     if !vouched && !header.verify(source, destination, bytes) {

@@ -276,7 +276,9 @@ fn negative_53_port_zero() {
         "means: do not answer"
     );
     bytes[2..4].fill(0);
-    assert_eq!(udp::Header::parse(&bytes), Err(Error::Value));
+    assert_eq!(udp::Header::parse(&bytes).unwrap().destination_port, 0);
+    let none = proto::udp::receive(A, B, &bytes, true);
+    assert_eq!(none, Err(proto::udp::DropReason::PortZero));
 }
 
 /// A segment with these flags and this option area, and two bytes of payload.

@@ -54,13 +54,14 @@ impl Interface {
             .get(usize::from(packet.meta.upper)..)
             .unwrap_or_default();
         let host = self.host.clone();
-        let ours = &host.interfaces[usize::from(self.number)].addresses;
         let (incoming, v6) = if let Ok(header) = ipv4::Header::parse(bytes) {
+            let ours = host.addresses_with(header.destination.into(), self.number);
             (
                 icmp::receive_v4(message, ours.classify(header.destination.into()), ours),
                 None,
             )
         } else if let Ok(header) = ipv6::Header::parse(bytes) {
+            let ours = host.addresses_with(header.destination.into(), self.number);
             let to = ours.classify(header.destination.into());
             let (source, destination) = (header.source, header.destination);
             (
@@ -289,7 +290,9 @@ impl Interface {
         let host = self.host.clone();
         let ours = &host.interfaces[usize::from(link)].addresses;
         let room = packet.room_mut();
-        match error::respond(kind, about, to_group, ours, &mut self.limiter, now, room) {
+        let is_own = super::ends_of(about).is_some_and(|(source, _)| host.is_local(source));
+        let limiter = (!is_own).then_some(&mut self.limiter);
+        match error::respond(kind, about, to_group, ours, limiter, now, room) {
             Ok(response) => {
                 packet.set_len(response.len);
                 self.count(Counter::IcmpOut);

@@ -143,6 +143,8 @@ pub struct Lookup {
     pub pings: Bound,
     /// From a flow's (short) hash to the UDP socket that is connected so.
     pub connected: HashTable<u32>,
+    /// How many UDP sockets are connected to all ports of a host: to port 0.
+    pub of_hosts: usize,
 }
 
 impl Lookup {

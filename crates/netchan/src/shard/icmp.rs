@@ -1,6 +1,6 @@
 //! ICMP as connections and sockets see it: errors that come back about what they sent, and the error that a closed port is.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use proto::{
     icmp::{self, IncomingError, Kind, error},
@@ -24,12 +24,10 @@ impl Shard {
             .bytes()
             .get(usize::from(packet.meta.upper)..)
             .unwrap_or_default();
-        let Some(facts) = self.host.interfaces.get(usize::from(packet.meta.interface)) else {
-            return;
-        };
-        let ours = &facts.addresses;
+        let host = self.host.clone();
+        let ours = host.addresses_with(addresses.destination, packet.meta.interface);
         let incoming = match (addresses.source, addresses.destination) {
-            (std::net::IpAddr::V6(from), std::net::IpAddr::V6(to)) => icmp::receive_v6(
+            (IpAddr::V6(from), IpAddr::V6(to)) => icmp::receive_v6(
                 from,
                 to,
                 message,
@@ -132,7 +130,7 @@ impl Shard {
     }
 
     /// A datagram came for a port that nobody has.
-    pub(super) fn port_unreachable(&mut self, packet: &Packet, now: Instant) {
+    pub(super) fn port_unreachable(&mut self, packet: &Packet, source: IpAddr, now: Instant) {
         let Some(buffer) = self.slab.alloc() else {
             return self.count(Counter::NoTransmitBuffer);
         };
@@ -149,7 +147,7 @@ impl Shard {
             bytes,
             group,
             ours,
-            &mut self.errors,
+            (!host.is_local(source)).then_some(&mut self.errors),
             now,
             room,
         ) {

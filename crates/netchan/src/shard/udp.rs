@@ -69,7 +69,7 @@ pub struct UdpSocket {
     error: Option<i32>,
     /// Shared with its other parts, if there are any: some part has an error.
     raised: Option<Arc<AtomicBool>>,
-    /// IP_RECVERR.
+    /// IP_RECVERR, IPV6_RECVERR.
     errors: Option<Box<ErrorQueue>>,
     /// What it has to tell of its sends.
     notices: Option<Box<Notices>>,
@@ -91,7 +91,8 @@ impl UdpSocket {
     /// How well it fits a datagram; `None`: not at all.
     pub(super) fn score(&self, local: SocketAddr, remote: SocketAddr, interface: u8) -> Option<u8> {
         let device = self.options.device.unwrap_or(interface);
-        if self.local.port() != local.port() || device != interface {
+        // Port 0 is that of one that lost its own.
+        if self.local.port() != local.port() || local.port() == 0 || device != interface {
             return None;
         }
         let mut score = match (self.local.ip(), local.ip()) {
@@ -103,10 +104,16 @@ impl UdpSocket {
         };
         match self.peer {
             Some(peer) if peer == remote => score += 4,
+            Some(_) if self.hears_host(remote.ip()) => score += 4,
             Some(_) => return None,
             None => {}
         }
         Some(score)
+    }
+
+    /// Whether its peer is all of this host: one without a port is (as on Linux).
+    fn hears_host(&self, host: IpAddr) -> bool {
+        self.peer == Some(SocketAddr::new(host, 0))
     }
 
     /// Where it is found, and as what.
@@ -190,8 +197,10 @@ impl UdpSocket {
 
     fn set_options(&mut self, fields: IpFields, options: UdpOptions) {
         self.fields = fields;
+        let is_off = |family: usize| self.options.errors[family] && !options.errors[family];
+        let was = is_off(0) || is_off(1);
         self.options = options;
-        self.keep_errors(options.errors);
+        self.keep_errors(was);
         // Not in the path of packets.
         let more = places(options).saturating_sub(self.queue.len());
         self.queue.reserve(more);
@@ -286,7 +295,7 @@ impl Shard {
                 return self.count(Counter::DropUdpChecksum);
             }
             self.count(Counter::DropUdpNoSocket);
-            return self.port_unreachable(&packet, now);
+            return self.port_unreachable(&packet, source, now);
         };
         self.udp_keep(number, packet, &header, remote, is_bare, now);
     }
@@ -383,9 +392,24 @@ impl Shard {
         {
             return Some(number);
         }
-        // Port 0 is that of sockets which lost theirs.
+        if local.port() == 0 {
+            return None;
+        }
+        if self.lookup.of_hosts > 0
+            && let Some(number) = self.udp_socket_of_host(local, remote.ip(), interface)
+        {
+            return Some(number);
+        }
+        (self.lookup.datagrams).find(local.ip(), local.port(), flow, interface)
+    }
+
+    /// The socket at `local` whose peer is all of `host`.
+    #[cold]
+    fn udp_socket_of_host(&self, local: SocketAddr, host: IpAddr, interface: u8) -> Option<u32> {
+        let is_so = |s: &UdpSocket| s.local == local && s.hears_host(host);
         let (ip, port) = (local.ip(), local.port());
-        (port != 0).then(|| self.lookup.datagrams.find(ip, port, flow, interface))?
+        let mut hearers = self.lookup.datagrams.hearers(ip, port, interface);
+        hearers.find(|&number| self.udp.get(number).is_some_and(is_so))
     }
 
     /// Enters a socket where it is found, by its address and its peer.
@@ -397,6 +421,7 @@ impl Shard {
         let is_ping = socket.is_ping();
         self.lookup.of_datagrams(is_ping).set(place, member);
         let Some(flow) = socket.flow() else { return };
+        self.lookup.of_hosts += usize::from(flow.remote_port == 0);
         let (udp, hash) = (&self.udp, &self.host.flow_hash);
         let of = |key: &FlowKey| widen(short(hash.hash(key)));
         let again = |&n: &u32| udp.get(n).and_then(UdpSocket::flow).map_or(0, |f| of(&f));
@@ -413,6 +438,7 @@ impl Shard {
         let bound = self.lookup.of_datagrams(socket.is_ping());
         bound.remove(socket.member(number).0, number);
         if let Some(flow) = socket.flow() {
+            self.lookup.of_hosts -= usize::from(flow.remote_port == 0);
             let hash = widen(short(self.host.flow_hash.hash(&flow)));
             if let Ok(entry) = self.lookup.connected.find_entry(hash, |&n| n == number) {
                 entry.remove();
@@ -469,6 +495,9 @@ impl Shard {
         }
         let connected = self.udp.iter().filter(|(_, s)| s.flow().is_some()).count();
         assert_eq!(connected, self.lookup.connected.len(), "connected sockets");
+        let is_of_host = |s: &UdpSocket| s.peer.is_some_and(|peer| peer.port() == 0);
+        let of_hosts = self.udp.iter().filter(|(_, s)| is_of_host(s)).count();
+        assert_eq!(of_hosts, self.lookup.of_hosts, "sockets of a whole host");
     }
 
     /// Opens a bound socket. `None`: too many.
@@ -502,7 +531,7 @@ impl Shard {
             lacks: 0,
             multicast: None,
         };
-        socket.keep_errors(options.errors);
+        socket.keep_errors(false);
         let number = self.udp.insert(socket).ok()?;
         self.udp_enter(number);
         self.publish_load();

@@ -68,66 +68,65 @@ impl Socket {
 
     /// An address as callers write it to one as the stack uses it: mapped IPv4 becomes IPv4.
     pub(super) fn inward(&self, address: SocketAddr) -> io::Result<SocketAddr> {
+        self.inward_by(&self.fresh.lock(), address)
+    }
+
+    pub(super) fn inward_by(&self, fresh: &Fresh, address: SocketAddr) -> io::Result<SocketAddr> {
         match (self.domain, address) {
             (Domain::V4, SocketAddr::V4(_)) => Ok(address),
             (Domain::V6, SocketAddr::V6(v6)) => match v6.ip().to_ipv4_mapped() {
-                Some(v4) if self.fresh.lock().v6_only => {
-                    let _ = v4;
-                    Err(error(libc::ENETUNREACH))
-                }
+                Some(_) if fresh.v6_only => Err(error(libc::ENETUNREACH)),
                 Some(v4) => Ok(SocketAddr::new(v4.into(), v6.port())),
                 None => Ok(SocketAddr::new((*v6.ip()).into(), v6.port())),
             },
             // As Linux, of a datagram's destination.
-            (Domain::V6, SocketAddr::V4(_))
-                if self.kind == Kind::Datagram && !self.fresh.lock().v6_only =>
-            {
+            (Domain::V6, SocketAddr::V4(_)) if self.kind == Kind::Datagram && !fresh.v6_only => {
                 Ok(address)
             }
             _ => Err(error(libc::EAFNOSUPPORT)),
         }
     }
 
-    /// Whether what it is bound to lets it send to `remote`: a loopback address reaches this host only (EINVAL),
-    /// an address of one family does not reach the other (IPv6 not IPv4: `refusal`), and IPv6's wildcard as a mapped IPv4 address is IPv4 alone.
-    pub(super) fn may_reach(
-        &self,
-        fresh: &Fresh,
-        remote: SocketAddr,
-        refusal: i32,
-    ) -> io::Result<()> {
-        let bound = fresh.source().map(|source| source.ip());
-        if bound.is_some_and(|from| !self.stack().host.may_send(from, remote.ip())) {
+    /// Whether its address lets it send to `remote`: an IPv4 address, or IPv6's wildcard as a mapped one, does not reach IPv6
+    /// (EAFNOSUPPORT), a loopback address reaches this host only (EINVAL). (One bound to an IPv6 address is of IPv6 alone: [`Self::inward`].)
+    pub(super) fn may_reach(&self, fresh: &Fresh, remote: SocketAddr) -> io::Result<()> {
+        let Some(local) = self.address_of(fresh) else {
+            return Ok(());
+        };
+        if local.is_ipv4() && remote.is_ipv6() {
+            return Err(error(libc::EAFNOSUPPORT));
+        }
+        let is_one_family = local.is_ipv4() == remote.is_ipv4();
+        if is_one_family && self.stays(local, remote.ip()) {
             return Err(error(libc::EINVAL));
         }
-        if self.domain == Domain::V4 {
-            return Ok(());
-        }
-        let local = match self.role() {
-            Some(Role::Datagram(datagram)) => Some(datagram.local(self.stack()).ip()),
-            _ => fresh.source().map(|source| source.ip()),
-        };
-        match (remote, local, bound) {
-            (SocketAddr::V6(_), Some(IpAddr::V4(_)), _) => Err(error(libc::EAFNOSUPPORT)),
-            (SocketAddr::V4(_), _, Some(IpAddr::V6(ip))) if !ip.is_unspecified() => {
-                Err(error(refusal))
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
-    /// What 0.0.0.0 and :: are as a destination, as everywhere: this host itself; as in Linux, of IPv4 at the address that the socket has.
-    pub(super) fn this_host(&self, fresh: &Fresh, unspecified: IpAddr) -> io::Result<IpAddr> {
+    /// Whether what comes from `local` may not leave this host, and a send says so. As Linux: of an IPv6 datagram it does not.
+    pub(super) fn stays(&self, local: IpAddr, remote: IpAddr) -> bool {
+        let is_silent = self.kind == Kind::Datagram && remote.is_ipv6();
+        !is_silent && !self.stack().host.may_send(local, remote)
+    }
+
+    /// The address that it has, by bind(2) or by a connect.
+    fn address_of(&self, fresh: &Fresh) -> Option<IpAddr> {
         let has = match self.role() {
             Some(Role::Datagram(datagram)) => Some(datagram.local(self.stack())),
             _ => fresh.source(),
         };
-        let has = has.map(|address| address.ip());
-        let has = has.filter(|&ip| ip.is_ipv4() && self.stack().host.is_local(ip));
-        if let Some(ip) = has.filter(|_| unspecified.is_ipv4()) {
-            return Ok(ip);
-        }
-        let own = self.stack().host.this_host(unspecified);
+        has.map(|address| address.ip())
+    }
+
+    /// What 0.0.0.0 and :: are as a destination, as everywhere: this host itself; as in Linux, of IPv4 at the address that the socket has,
+    /// and :: is IPv4's loopback to a socket with an IPv4 address.
+    pub(super) fn this_host(&self, fresh: &Fresh, unspecified: IpAddr) -> io::Result<IpAddr> {
+        let has = self.address_of(fresh).filter(IpAddr::is_ipv4);
+        let own = match has {
+            Some(ip) if unspecified.is_ipv4() && self.stack().host.is_local(ip) => Some(ip),
+            Some(ip) => self.stack().host.this_host(ip),
+            None => self.stack().host.this_host(unspecified),
+        };
         own.ok_or_else(|| error(libc::ENETUNREACH))
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{
@@ -304,33 +304,32 @@ impl Socket {
         if self.stack().host.places.is_none() {
             self.release(fresh);
         }
-        let local = (fresh.source()).unwrap_or_else(|| SocketAddr::new(self.wildcard(), 0));
+        let mut local = (fresh.source()).unwrap_or_else(|| SocketAddr::new(self.wildcard(), 0));
+        if self.domain == Domain::V6 && local.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
+            // As Linux: the mapped wildcard counts as an address, and what a connect made of it stays.
+            local.set_ip(datagram.local(self.stack()).ip());
+        }
         datagram.each(self.stack(), |shard, part| {
             shard.udp_connect(part, local, None);
         });
         Ok(())
     }
 
-    /// connect(2) on a datagram socket.
+    /// connect(2) on a datagram socket, which has a port.
     pub(super) fn connect_datagram(&self, fresh: &mut Fresh, peer: SocketAddr) -> io::Result<()> {
         if self.stack().host.is_broadcast(peer.ip()) && !fresh.may_broadcast() {
             return Err(error(libc::EACCES));
         }
         let (_, source) =
             (self.way_to(fresh, peer.ip())).ok_or_else(|| error(libc::ENETUNREACH))?;
-        self.bind_datagram(fresh)?;
         let Some(Role::Datagram(datagram)) = self.role() else {
             return Err(error(libc::EINVAL));
         };
-        let Some((_, bound)) = fresh.binding() else {
-            return Err(error(libc::EINVAL));
-        };
-        // As Linux: a connected socket has the source address that its route gives it.
-        let local = if bound.ip().is_unspecified() {
-            SocketAddr::new(source, bound.port())
-        } else {
-            bound
-        };
+        // As Linux: a connected socket has the source address that its first route gives it, until it is disconnected.
+        let mut local = datagram.local(self.stack());
+        if local.ip().is_unspecified() {
+            local.set_ip(source);
+        }
         datagram.each(self.stack(), |shard, part| {
             shard.udp_connect(part, local, Some(peer));
         });
@@ -417,17 +416,6 @@ impl Socket {
         let Some(Role::Datagram(datagram)) = self.role() else {
             return Err(error(libc::EINVAL));
         };
-        let mut to = to.map(|to| self.inward(to)).transpose()?;
-        // As Linux: port 0 of an IPv6 destination is refused first, below.
-        if let Some(remote) = to
-            && self.domain == Domain::V6
-            && (remote.port() != 0 || remote.is_ipv4() || echo.is_some())
-        {
-            self.may_reach(&self.fresh.lock(), remote, libc::ENETUNREACH)?;
-        }
-        if let Some(remote) = to.as_mut().filter(|to| to.ip().is_unspecified()) {
-            remote.set_ip(self.this_host(&self.fresh.lock(), remote.ip())?);
-        }
         if echo.is_none()
             && let Some(sent) = self.send_at_once(datagram, buffers, to, info)
         {
@@ -446,18 +434,13 @@ impl Socket {
             self.bind_datagram(&mut self.fresh.lock())?;
             local = datagram.local(self.stack());
         }
+        if info.urgent && self.domain == Domain::V4 {
+            return Err(error(libc::EOPNOTSUPP));
+        }
         let to = match under_way {
             Some(to) => to,
             None => {
-                let remote = to.or(peer).ok_or_else(|| error(libc::EDESTADDRREQ))?;
-                // As Linux: of an IPv4 socket that is connected, connect has asked.
-                if (remote.port() != 0 && (to.is_some() || self.domain == Domain::V6)
-                    || echo.is_some())
-                    && self.stack().host.is_broadcast(remote.ip())
-                    && !self.fresh.lock().may_broadcast()
-                {
-                    return Err(error(libc::EACCES));
-                }
+                let remote = self.remote(to, peer, info)?;
                 self.destination(local, remote, info, device)?
             }
         };
@@ -494,18 +477,24 @@ impl Socket {
         let &[part] = datagram.parts.as_slice() else {
             return None;
         };
-        if info.more {
+        // Of IPv6 an address may mean IPv4, which the socket's lock knows.
+        if info.more || info.urgent || (self.domain == Domain::V6 && to.is_some()) {
             return None;
         }
         (self.stack()).with_shard(datagram.begin, |shard, now| {
             let socket = shard.udp(part)?;
             let (local, device) = (socket.local, socket.device());
             let remote = to.or(socket.peer)?;
-            // What several sends make up, a port to be found, and what asks for a right to send, which the socket's lock guards.
+            let ip = remote.ip();
+            // What several sends make up, a port to be found, what asks for a right to send, and what is refused.
             if socket.is_corked()
                 || local.port() == 0
-                || remote.ip().is_multicast()
-                || self.stack().host.is_broadcast(remote.ip())
+                || remote.port() == 0
+                || local.is_ipv4() != remote.is_ipv4()
+                || ip.is_unspecified()
+                || ip.is_multicast()
+                || self.stack().host.is_broadcast(ip)
+                || self.stays(local.ip(), ip)
             {
                 return None;
             }
@@ -513,6 +502,43 @@ impl Socket {
                 .and_then(|to| (shard.udp_send(part, to, info, buffers, now)).map_err(error));
             Some(sent)
         })
+    }
+
+    /// Where a datagram goes: `to`, or to the peer. Linux's refusals in Linux's order.
+    fn remote(
+        &self,
+        to: Option<SocketAddr>,
+        peer: Option<SocketAddr>,
+        info: &SendInfo,
+    ) -> io::Result<SocketAddr> {
+        let fresh = self.fresh.lock();
+        let mut remote = match to {
+            Some(to) if to.is_ipv4() && fresh.v6_only => return Err(error(libc::ENETUNREACH)),
+            Some(to) => self.inward_by(&fresh, to)?,
+            None => peer.ok_or_else(|| error(libc::EDESTADDRREQ))?,
+        };
+        // `::` may be IPv4's this host.
+        let this_host = (remote.ip().is_unspecified())
+            .then(|| self.this_host(&fresh, remote.ip()))
+            .transpose()?;
+        let is_ipv4 = this_host.unwrap_or(remote.ip()).is_ipv4();
+        if info.urgent && is_ipv4 {
+            return Err(error(libc::EOPNOTSUPP));
+        }
+        // As Linux: what connect took is not asked again, but of an IPv6 socket's IPv4 peer.
+        let is_ping = self.kind == Kind::Ping;
+        let is_asked = to.is_some() || (self.domain == Domain::V6 && is_ipv4) || is_ping;
+        if is_asked && remote.port() == 0 && !is_ping {
+            return Err(error(libc::EINVAL));
+        }
+        if let Some(this_host) = this_host {
+            remote.set_ip(this_host);
+        }
+        self.may_reach(&fresh, remote)?;
+        if is_asked && self.stack().host.is_broadcast(remote.ip()) && !fresh.may_broadcast() {
+            return Err(error(libc::EACCES));
+        }
+        Ok(remote)
     }
 
     /// From where to where a datagram goes, by the socket's own address, the route, and what the program says.
@@ -525,8 +551,7 @@ impl Socket {
     ) -> io::Result<Destination> {
         let strays = device.is_some() && info.interface.is_some() && info.interface != device;
         // As Linux: of IPv4 what the call says counts.
-        let lacks_port = remote.port() == 0 && self.kind != Kind::Ping;
-        if lacks_port || (strays && remote.is_ipv6()) {
+        if strays && remote.is_ipv6() {
             return Err(error(libc::EINVAL));
         }
         let host = &self.stack().host;
@@ -552,7 +577,7 @@ impl Socket {
                 .filter(|ip| ip.is_ipv4() == remote.is_ipv4())
                 .unwrap_or(source),
         };
-        if !host.may_send(ip, remote.ip()) {
+        if self.stays(ip, remote.ip()) {
             return Err(error(libc::EINVAL));
         }
         Ok(Destination {

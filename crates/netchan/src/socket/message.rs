@@ -20,6 +20,8 @@ pub struct SendInfo {
     pub segment: Option<u16>,
     /// MSG_MORE: the datagram goes with the next send that does not say so.
     pub more: bool,
+    /// MSG_OOB: no datagram over IPv4 is urgent (EOPNOTSUPP); over IPv6 it means nothing, as on Linux.
+    pub urgent: bool,
 }
 
 impl SendInfo {
@@ -91,12 +93,14 @@ impl Discovery {
     }
 }
 
-/// Options of datagram sockets (udp(7), ip(7)). Of a stream the second says whether its packets have DF; the first is taken without effect.
+/// Options of datagram sockets (udp(7), ip(7)). Of a stream `Discovery` says whether its packets have DF; those above it are taken without effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UdpOption {
-    /// IP_RECVERR, IPV6_RECVERR: errors are kept with what they are about, for [`Socket::receive_error`](super::Socket::receive_error),
+    /// IP_RECVERR: errors about IPv4 are kept with what they are about, for [`Socket::receive_error`](super::Socket::receive_error),
     /// and an unconnected socket hears of them, too.
     ReceiveErrors(bool),
+    /// IPV6_RECVERR: the same of those about IPv6.
+    ReceiveErrorsV6(bool),
     /// IP_MTU_DISCOVER, IPV6_MTU_DISCOVER.
     Discovery(Discovery),
     /// UDP_SEGMENT: each send is cut into datagrams of so many bytes; 0 is off.
@@ -116,7 +120,8 @@ pub enum UdpOption {
 pub(crate) struct UdpOptions {
     /// SO_RCVBUF, bytes.
     pub receive_buffer: usize,
-    pub errors: bool,
+    /// Of IPv4, of IPv6.
+    pub errors: [bool; 2],
     pub discovery: Discovery,
     pub segment: u16,
     pub merge: bool,
@@ -132,7 +137,8 @@ pub(crate) struct UdpOptions {
 impl UdpOptions {
     pub const fn set(&mut self, option: UdpOption) {
         match option {
-            UdpOption::ReceiveErrors(on) => self.errors = on,
+            UdpOption::ReceiveErrors(on) => self.errors[0] = on,
+            UdpOption::ReceiveErrorsV6(on) => self.errors[1] = on,
             UdpOption::Discovery(mode) => self.discovery = mode,
             UdpOption::Segment(bytes) => self.segment = bytes,
             UdpOption::Merge(on) => self.merge = on,
@@ -144,7 +150,8 @@ impl UdpOptions {
 
     pub const fn get(&self, like: UdpOption) -> UdpOption {
         match like {
-            UdpOption::ReceiveErrors(_) => UdpOption::ReceiveErrors(self.errors),
+            UdpOption::ReceiveErrors(_) => UdpOption::ReceiveErrors(self.errors[0]),
+            UdpOption::ReceiveErrorsV6(_) => UdpOption::ReceiveErrorsV6(self.errors[1]),
             UdpOption::Discovery(_) => UdpOption::Discovery(self.discovery),
             UdpOption::Segment(_) => UdpOption::Segment(self.segment),
             UdpOption::Merge(_) => UdpOption::Merge(self.merge),

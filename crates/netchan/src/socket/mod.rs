@@ -120,7 +120,6 @@ impl Socket {
         if address.is_ipv4() != (self.domain == Domain::V4) {
             return Err(error(libc::EAFNOSUPPORT));
         }
-        let address = self.inward(address)?;
         let mut fresh = self.fresh.lock();
         if let Some(Role::Stream(stream)) = self.role()
             && stream.is_over(self.stack())
@@ -129,14 +128,18 @@ impl Socket {
         } else if fresh.binding().is_some() || matches!(self.role(), Some(Role::Stream(_))) {
             return Err(error(libc::EINVAL));
         }
-        if fresh.binding().is_some() {
+        let ip = address.ip().to_canonical();
+        let is_mapped = ip.is_ipv4() != address.is_ipv4();
+        if fresh.binding().is_some() || (is_mapped && fresh.v6_only) {
             return Err(error(libc::EINVAL));
         }
-        self.bind_fresh(&mut fresh, address)?;
+        self.bind_fresh(&mut fresh, SocketAddr::new(ip, address.port()))?;
         fresh.bound_anew(self.role().is_some());
         if address.port() != 0 {
             fresh.port_is_named();
         }
+        // As Linux: an IPv6 address is of IPv6 alone, from now on.
+        fresh.v6_only |= ip.is_ipv6() && !ip.is_unspecified();
         if self.kind != Kind::Stream {
             self.open_datagram(&fresh)?;
         }
@@ -270,12 +273,7 @@ impl Socket {
         if remote.ip().is_unspecified() {
             remote.set_ip(self.this_host(&fresh, remote.ip())?);
         }
-        let refusal = if address.is_ipv4() {
-            libc::EAFNOSUPPORT
-        } else {
-            libc::ENETUNREACH
-        };
-        self.may_reach(&fresh, remote, refusal)?;
+        self.may_reach(&fresh, remote)?;
         if self.kind != Kind::Stream {
             return self.connect_datagram(&mut fresh, remote);
         }
@@ -435,7 +433,12 @@ impl Socket {
             }
             Some(Role::Datagram(_)) => self.receive_datagram(buffers, flags),
             Some(Role::Listening(_)) => Err(error(libc::ENOTCONN)),
-            None if self.kind != Kind::Stream => Err(error(libc::EAGAIN)),
+            // As Linux: shut down is the end to a call that would wait.
+            None if self.kind != Kind::Stream => {
+                let ends = flags.enough && self.fresh.lock().shut.0;
+                ends.then(|| Received::stream(0))
+                    .ok_or_else(|| error(libc::EAGAIN))
+            }
             // There is no urgent byte; as in Linux the pending error waits for another call.
             None if flags.urgent => Err(error(libc::EINVAL)),
             None => match self.take_error() {

@@ -112,7 +112,7 @@ const fn is_for_streams(option: SocketOption) -> bool {
 
 const fn is_for_datagrams(option: SocketOption) -> bool {
     use UdpOption as U;
-    matches!(option, SocketOption::Udp(udp) if !matches!(udp, U::ReceiveErrors(_) | U::Discovery(_)))
+    matches!(option, SocketOption::Udp(udp) if !matches!(udp, U::ReceiveErrors(_) | U::ReceiveErrorsV6(_) | U::Discovery(_)))
 }
 
 impl Socket {

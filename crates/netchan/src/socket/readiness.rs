@@ -42,16 +42,19 @@ impl Socket {
             Some(Role::Stream(stream)) => stream.readiness(self.stack()),
             Some(Role::Listening(listening)) => listening.readiness(self.stack()),
             Some(Role::Datagram(datagram)) => datagram.readiness(self.stack()),
-            None if self.kind != Kind::Stream => Readiness::WRITABLE,
             None => self.idle_readiness(),
         }
     }
 
-    /// As Linux says of a stream that is not connected.
+    /// As Linux says of a stream that is not connected, and of a datagram socket that is not bound.
     fn idle_readiness(&self) -> Readiness {
-        let mut ready = Readiness::WRITABLE | Readiness::HANGUP;
-        if self.fresh.lock().shut.0 {
+        let mut ready = Readiness::WRITABLE;
+        let shut = self.fresh.lock().shut;
+        if shut.0 {
             ready = ready | Readiness::READABLE | Readiness::READ_HANGUP;
+        }
+        if self.kind == Kind::Stream || shut == (true, true) {
+            ready = ready | Readiness::HANGUP;
         }
         if self.stream.has_error(self.stack()) {
             ready = ready | Readiness::ERROR;

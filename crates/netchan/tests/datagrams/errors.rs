@@ -155,7 +155,7 @@ fn rfc_1191_the_path_is_learned_and_heeded() {
 fn rfc_4443_errors_over_ipv6() {
     let pair = Pair::new();
     let [socket, _other] = pair.sockets(Domain::V6);
-    udp(&socket, UdpOption::ReceiveErrors(true));
+    udp(&socket, UdpOption::ReceiveErrorsV6(true));
     let closed: SocketAddr = "[fd77::2]:9".parse().unwrap();
     send(&socket, b"six", closed).unwrap();
     pair.turn();

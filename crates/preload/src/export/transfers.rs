@@ -166,13 +166,30 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
     unsafe { recvfrom(fd, buffer, len, flags, from, from_len) }
 }
 
+/// As [`state::serve`], for sends without a destination: they may be what decides who serves a datagram socket.
+#[inline]
+fn serve_send(
+    fd: c_int,
+    mut call: impl FnMut(Live<'_>) -> std::io::Result<usize>,
+) -> Option<isize> {
+    if SOCKETS.is_vacant(fd) {
+        return None;
+    }
+    state::serve(fd, &mut call).or_else(|| {
+        if errno::unit(|| endpoint::before_unaddressed(fd)) < 0 {
+            return Some(-1);
+        }
+        state::serve(fd, call)
+    })
+}
+
 /// write(2).
 ///
 /// # Safety
 /// As write(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
-    let served = state::serve(fd, |live| {
+    let served = serve_send(fd, |live| {
         // SAFETY: the caller's.
         let buffer = unsafe { buffers::readable(buffer, len) }?;
         transfer::send(live, &mut [IoSlice::new(buffer)], None, 0)
@@ -192,7 +209,7 @@ pub unsafe extern "C-unwind" fn send(
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    let served = state::serve(fd, |live| {
+    let served = serve_send(fd, |live| {
         // SAFETY: the caller's.
         let buffer = unsafe { buffers::readable(buffer, len) }?;
         transfer::send(live, &mut [IoSlice::new(buffer)], None, flags)
@@ -220,7 +237,7 @@ pub unsafe extern "C-unwind" fn sendto(
             return -1;
         }
     }
-    let served = state::serve(fd, |live| {
+    let served = serve_send(fd, |live| {
         // SAFETY: the caller's.
         let buffer = unsafe { buffers::readable(buffer, len) }?;
         // SAFETY: the caller's.
@@ -260,7 +277,7 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, vectors: *const iovec, count: c
 /// As writev(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
-    let served = state::serve(fd, |live| {
+    let served = serve_send(fd, |live| {
         let count = usize::try_from(count).map_err(|_| errno::error(libc::EINVAL))?;
         let send = |buffers: &mut [IoSlice<'_>]| transfer::send(live, buffers, None, 0);
         // SAFETY: the caller's.
@@ -304,7 +321,7 @@ pub unsafe extern "C-unwind" fn sendmsg(
             return -1;
         }
     }
-    let served = state::serve(fd, |live| {
+    let served = serve_send(fd, |live| {
         // SAFETY: the caller's.
         unsafe { transfer::send_message(live, message, flags) }
     });
@@ -353,10 +370,11 @@ pub unsafe extern "C-unwind" fn sendmmsg(
             return -1;
         }
     }
-    let served = state::serve_int(fd, |live| {
+    let served = serve_send(fd, |live| {
         // SAFETY: the caller's.
         unsafe { transfer::send_messages(live, messages, count, flags) }
     });
+    let served = served.map(|sent| c_int::try_from(sent).unwrap_or(c_int::MAX));
     // SAFETY: the caller's.
     served.unwrap_or_else(|| unsafe { (real::SENDMMSG.get())(fd, messages, count, flags) })
 }

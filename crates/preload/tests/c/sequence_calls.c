@@ -241,6 +241,7 @@ void step_send(int s) {
     long result = raw(s) ? PAST(sendto, slots[s].fd, bytes, size, flags[flag].flag, where, len)
                          : sendto(slots[s].fd, bytes, size, flags[flag].flag, where, len);
     const char *why = code(result);
+    datagram_sent = !slots[s].stream && result >= 0;
     say("send(%c, %d%s%s%s) = %s", name_of(s), size, flags[flag].name, to ? " to " : "", to ? address_text(where, sizeof a.room) : "", why);
 }
 

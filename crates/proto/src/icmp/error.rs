@@ -83,7 +83,7 @@ pub struct Response {
 
 /// Writes the IP packet with an error about `packet` (IP header first, as it was received) to the
 /// front of `buf` (1280 octets are always enough). `link_group`: its frame was a link-layer
-/// broadcast or multicast.
+/// broadcast or multicast. `limiter`: `None` for a packet of our own, whose sender waits for it.
 ///
 /// # Errors
 /// All the rules of silence: see [`Silent`].
@@ -92,7 +92,7 @@ pub fn respond(
     packet: &[u8],
     link_group: bool,
     ours: &Addresses,
-    limiter: &mut Limiter,
+    limiter: Option<&mut Limiter>,
     now: Instant,
     buf: &mut [u8],
 ) -> Result<Response, Silent> {
@@ -103,6 +103,9 @@ pub fn respond(
     };
     let seen = seen.ok_or(Silent::Malformed)?;
     check(kind, &seen, link_group, ours)?;
+    if limiter.is_some() && !is_one_host(seen.source, ours) {
+        return Err(Silent::SourceNotUnique); // e.6
+    }
     // Ethernet's padding is not quoted.
     let packet = packet.get(..usize::from(seen.total_len)).unwrap_or(packet);
     // RFC 1122 §3.2.2: from the address the packet was sent to, if that is ours.
@@ -111,7 +114,7 @@ pub fn respond(
     } else {
         ours.source_for(seen.source).ok_or(Silent::NoRoom)?
     };
-    if !limiter.allow(seen.source, now) {
+    if limiter.is_some_and(|limiter| !limiter.allow(seen.source, now)) {
         return Err(Silent::RateLimited);
     }
     let len = match (source, seen.source) {
@@ -168,9 +171,6 @@ fn check(kind: Kind, seen: &Seen<'_>, link_group: bool, ours: &Addresses) -> Res
     // 8200 §4.5).
     if seen.later_fragment && !(v6 && matches!(kind, Kind::ParameterProblem { .. })) {
         return Err(Silent::LaterFragment);
-    }
-    if !is_one_host(seen.source, ours) {
-        return Err(Silent::SourceNotUnique); // e.6
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ fn answer(kind: Kind, packet: &[u8], link_group: bool) -> Result<Vec<u8>, Silent
         packet,
         link_group,
         &ours(),
-        &mut limiter(),
+        Some(&mut limiter()),
         T0,
         &mut buf,
     );
@@ -84,7 +84,7 @@ fn an_error_quotes_no_more_than_its_family_allows_and_no_padding() {
         &long,
         false,
         &ours(),
-        &mut limiter(),
+        Some(&mut limiter()),
         T0,
         &mut [0; 100],
     );
@@ -232,7 +232,18 @@ fn negative_17_errors_are_rate_limited() {
     let (mut limiter, mut buf) = (limiter(), [0; 1280]);
     let kind = Kind::ProtocolUnreachable { pointer: 9 };
     let sent = (0..1000)
-        .filter(|_| respond(kind, &packet, false, &ours(), &mut limiter, T0, &mut buf).is_ok())
+        .filter(|_| {
+            respond(
+                kind,
+                &packet,
+                false,
+                &ours(),
+                Some(&mut limiter),
+                T0,
+                &mut buf,
+            )
+            .is_ok()
+        })
         .count();
     assert_eq!(sent, 10);
 }

@@ -348,11 +348,11 @@ proptest! {
         for (at, byte) in noise {
             if let Some(b) = packet.get_mut(at) { *b = byte }
         }
-        let sent = respond(error::Kind::PortUnreachable, &packet, false, &ours, &mut limiter, T0, &mut buf);
+        let sent = respond(error::Kind::PortUnreachable, &packet, false, &ours, Some(&mut limiter), T0, &mut buf);
         if let Ok(sent) = sent {
             let len_max = if sent.destination.is_ipv4() { 576 } else { 1280 };
             prop_assert!(sent.len <= len_max);
-            let again = respond(error::Kind::PortUnreachable, &{ buf }[..sent.len], false, &ours, &mut limiter, T0, &mut buf);
+            let again = respond(error::Kind::PortUnreachable, &{ buf }[..sent.len], false, &ours, Some(&mut limiter), T0, &mut buf);
             prop_assert_eq!(again, Err(Silent::AboutError));
         }
         // As a message, with its checksum made right.

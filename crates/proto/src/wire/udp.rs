@@ -26,8 +26,7 @@ impl Header {
     /// The header at the front of `datagram`, an IP payload, which may be longer than the datagram.
     ///
     /// # Errors
-    /// `Truncated` below 8 bytes; `Length` if the length field is below 8 or more than is there;
-    /// `Value` if the destination port is 0.
+    /// `Truncated` below 8 bytes; `Length` if the length field is below 8 or more than is there.
     #[inline]
     pub fn parse(datagram: &[u8]) -> Result<Self, Error> {
         let [s0, s1, d0, d1, l0, l1, c0, c1] = *datagram
@@ -37,13 +36,9 @@ impl Header {
         if usize::from(length) < HEADER_LEN || usize::from(length) > datagram.len() {
             return Err(Error::Length);
         }
-        let destination_port = u16::from_be_bytes([d0, d1]);
-        if destination_port == 0 {
-            return Err(Error::Value);
-        }
         Ok(Self {
             source_port: u16::from_be_bytes([s0, s1]),
-            destination_port,
+            destination_port: u16::from_be_bytes([d0, d1]),
             length,
             checksum: u16::from_be_bytes([c0, c1]),
         })

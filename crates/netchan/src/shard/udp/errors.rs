@@ -191,13 +191,21 @@ impl ErrorQueue {
 }
 
 impl UdpSocket {
-    /// An error queue is made with the option that asks for it, and goes with it, as does what it holds.
-    pub(super) fn keep_errors(&mut self, keep: bool) {
-        match (keep, &self.errors) {
-            (true, None) => self.errors = Some(Box::new(ErrorQueue::new())),
-            (false, Some(_)) => self.errors = None,
-            _ => {}
+    /// An error queue is made with the option that asks for it, and goes with it. What it holds goes when an option does (`is_emptied`).
+    pub(super) fn keep_errors(&mut self, is_emptied: bool) {
+        let is_kept = self.options.errors != [false, false];
+        if is_emptied || !is_kept {
+            self.errors = None;
         }
+        if is_kept && self.errors.is_none() {
+            self.errors = Some(Box::new(ErrorQueue::new()));
+        }
+    }
+
+    /// Where errors about one family go, if the socket asked for them.
+    fn errors_about(&mut self, is_v4: bool) -> Option<&mut ErrorQueue> {
+        let is_asked = self.options.errors[usize::from(!is_v4)];
+        self.errors.as_deref_mut().filter(|_| is_asked)
     }
 
     /// Whether there is something for MSG_ERRQUEUE.
@@ -253,7 +261,8 @@ impl Shard {
             return;
         };
         let mut is_lost = false;
-        match &mut socket.errors {
+        let is_connected = socket.peer.is_some();
+        match socket.errors_about(is_v4) {
             Some(queue) => {
                 let origin = if is_v4 {
                     ErrorOrigin::Icmp
@@ -271,7 +280,7 @@ impl Shard {
                 };
                 is_lost = !queue.push(error, report.payload);
             }
-            None if !is_told || socket.peer.is_none() => return,
+            None if !is_told || !is_connected => return,
             None => {}
         }
         socket.raise(errno);
@@ -287,13 +296,14 @@ impl Shard {
         let Some(socket) = self.udp.get(number) else {
             return libc::EMSGSIZE;
         };
+        let is_connected = socket.peer.is_some();
         let (_, mtu) = self.udp_mtu(socket.options.discovery, to, now);
         if let Some(socket) = self.udp.get_mut(number)
-            && let Some(queue) = &mut socket.errors
+            && let Some(queue) = socket.errors_about(to.remote.is_ipv4())
         {
             let mut destination = to.remote;
             // As Linux, which takes the port of IPv4 from the socket.
-            if destination.is_ipv4() && socket.peer.is_none() {
+            if destination.is_ipv4() && !is_connected {
                 destination.set_port(0);
             }
             let error = SocketError {
