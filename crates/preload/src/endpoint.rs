@@ -233,7 +233,7 @@ fn forget_shutdown(handle: &Handle<SocketState>) {
 /// A datagram socket is sent from or connected without an address of use, and gets a port, as on Linux: netchan's, since a bind that
 /// comes behind it must say so. Where a peer is the kernel's it is handed back.
 fn without_peer(fd: RawFd, handle: &Handle<SocketState>) -> io::Result<()> {
-    if handle.kind == Kind::Datagram && handle.socket.get().is_none() {
+    if handle.kind != Kind::Stream && handle.socket.get().is_none() {
         take_over(fd, handle)?;
         handle.returnable.store(true, Relaxed);
     }
