@@ -23,7 +23,7 @@
 //! `read write readv writev send recv sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg sendfile sendfile64`,
 //! `poll ppoll select pselect epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2`,
 //! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK, SIOCGSTAMP, SIOCGSTAMPNS, SIOCGIFNAME and SIOCGIFINDEX of netchan's links; others go to the kernel's socket of
-//! that number), `splice` (copies), `fdopen fileno` (on a socket that is netchan's by then), `sigaction signal bsd_signal
+//! that number), `splice` (copies; `tee` and `vmsplice` are for pipes alone, as on the kernel), `fdopen fileno` (on a socket that is netchan's by then), `sigaction signal bsd_signal
 //! sysv_signal sigset pthread_cancel` (see Signals), `_Fork clone` (see fork), `_exit _Exit daemon` (see Exit), `syscall` (for all of these), `open openat pipe pipe2 socketpair eventfd
 //! timerfd_create` (only to see which numbers are given out anew), `io_uring_setup` (ENOSYS), and the fortified `__read_chk __recv_chk __recvfrom_chk __poll_chk __ppoll_chk`.
 //!

@@ -1,4 +1,4 @@
-//! splice(2) between a pipe and netchan's stream: what a pipe holds leaves it only once the socket has room for it, what a socket holds only once
+//! splice(2) between a pipe and netchan's socket: what a pipe holds leaves it only once the socket has room for it, what a stream holds only once
 //! the pipe took it. The bytes are copied.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -16,9 +16,11 @@ use crate::{
 /// PIPE_BUF: what a pipe takes without waiting once poll(2) says that it takes anything.
 const WITHOUT_WAITING: usize = 4096;
 
-fn check(live: Live<'_>, pipe: c_int) -> io::Result<()> {
-    // Of Linux's sockets streams alone can be read so; others say EINVAL.
-    if live.state.kind != Kind::Stream || !sys::is_pipe(pipe) {
+/// UDP payload that the longest packet of IPv4 and of IPv6 takes.
+const DATAGRAM_MAX: [usize; 2] = [65_507, 65_527];
+
+fn check(pipe: c_int) -> io::Result<()> {
+    if !sys::is_pipe(pipe) {
         return fail(libc::EINVAL);
     }
     Ok(())
@@ -56,13 +58,16 @@ fn await_pipe(pipe: c_int, events: libc::c_short, may_wait: bool) -> io::Result<
 
 /// From a socket to a pipe: 0 at the end of the stream, and where the next byte is urgent.
 pub fn out_of(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::Result<usize> {
-    check(live, pipe)?;
+    check(pipe)?;
     if len == 0 {
         return Ok(0);
     }
     let may_wait = may_wait(pipe, flags);
     // As Linux: for room in the pipe first.
     await_pipe(pipe, libc::POLLOUT, may_wait)?;
+    if live.state.kind == Kind::Datagram {
+        return datagram_out_of(live, pipe, len);
+    }
     let nonblocking = transfer::is_nonblocking(live, 0); // SPLICE_F_NONBLOCK is about the pipe
     let timeout = live.state.receive_timeout();
     let peek = ReceiveFlags {
@@ -89,7 +94,7 @@ pub fn out_of(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::Res
         )?;
         let mut moved = 0;
         while moved < seen {
-            let most = if sys::is_empty_pipe(pipe) {
+            let most = if sys::in_pipe(pipe) == Some(0) {
                 sys::pipe_size(pipe)
             } else {
                 WITHOUT_WAITING
@@ -130,11 +135,14 @@ fn take(live: Live<'_>, count: usize) -> io::Result<usize> {
 
 /// From a pipe to a socket: 0 where nothing is in the pipe and nobody writes to it.
 pub fn into(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::Result<usize> {
-    check(live, pipe)?;
+    check(pipe)?;
     if len == 0 {
         return Ok(0);
     }
     await_pipe(pipe, libc::POLLIN, may_wait(pipe, flags))?;
+    if live.state.kind == Kind::Datagram {
+        return datagram_into(live, pipe, len, flags);
+    }
     let nonblocking = transfer::is_nonblocking(live, 0); // SPLICE_F_NONBLOCK is about the pipe
     let timeout = live.state.send_timeout();
     let room = wait::until(live, Readiness::WRITABLE, nonblocking, timeout, || {
@@ -170,5 +178,60 @@ pub fn into(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::Resul
             rest = rest.get(sent..).unwrap_or(&[]);
         }
         Ok(filled)
+    })
+}
+
+/// One datagram; as in Linux what the pipe has no room for is lost.
+fn datagram_out_of(live: Live<'_>, pipe: c_int, len: usize) -> io::Result<usize> {
+    let most = match sys::in_pipe(pipe) {
+        Some(0) => sys::pipe_size(pipe),
+        _ => WITHOUT_WAITING,
+    };
+    transfer::with_chunk(|chunk| {
+        let most = chunk.len().min(len).min(most);
+        let room = chunk.get_mut(..most).unwrap_or(&mut []);
+        let received = transfer::receive(live, &mut [IoSliceMut::new(room)], 0)?;
+        let mut rest = room.get(..received.len).unwrap_or(&[]);
+        while !rest.is_empty() {
+            let written = sys::write(pipe, rest)?;
+            rest = rest.get(written..).unwrap_or(&[]);
+        }
+        Ok(received.len)
+    })
+}
+
+/// All that is in the pipe, or `len` bytes of it, as one datagram. What is known to fail leaves it there.
+fn datagram_into(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::Result<usize> {
+    if let Some(pending) = live.socket.take_error() {
+        return Err(pending);
+    }
+    let Ok(peer) = live.socket.peer_address() else {
+        return fail(libc::EDESTADDRREQ);
+    };
+    let longest = DATAGRAM_MAX[usize::from(peer.ip().to_canonical().is_ipv6())];
+    let there = sys::in_pipe(pipe).unwrap_or(0).min(len);
+    if there > longest {
+        return fail(libc::EMSGSIZE);
+    }
+    let nonblocking = transfer::is_nonblocking(live, 0);
+    let timeout = live.state.send_timeout();
+    wait::until(live, Readiness::WRITABLE, nonblocking, timeout, || {
+        let is_writable = live.socket.readiness().contains(Readiness::WRITABLE);
+        if is_writable {
+            Ok(())
+        } else {
+            fail(libc::EAGAIN)
+        }
+    })?;
+    let more = flags & libc::SPLICE_F_MORE != 0;
+    transfer::with_chunk(|chunk| {
+        let piece = chunk.get_mut(..there).unwrap_or(&mut []);
+        let filled = sys::read(pipe, piece)?;
+        if filled == 0 {
+            return Ok(0); // nobody writes to it any more
+        }
+        let piece = piece.get(..filled).unwrap_or(&[]);
+        let msg = if more { libc::MSG_MORE } else { 0 };
+        transfer::send(live, &mut [IoSlice::new(piece)], None, msg)
     })
 }

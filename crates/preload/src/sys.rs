@@ -214,14 +214,15 @@ pub fn pipe_size(fd: RawFd) -> usize {
     usize::try_from(size).unwrap_or(0)
 }
 
-/// Whether nothing is in a pipe.
-pub fn is_empty_pipe(fd: RawFd) -> bool {
+/// Bytes in a pipe, as far as they can be counted.
+pub fn in_pipe(fd: RawFd) -> Option<usize> {
     let mut count: c_int = 0;
     let at = ptr::from_mut(&mut count).expose_provenance();
     let request = usize::from_ne_bytes(libc::FIONREAD.to_ne_bytes());
     // SAFETY: `count` is writable.
     let asked = unsafe { raw::call(libc::SYS_ioctl, [integer(fd), request, at, 0, 0, 0]) };
-    asked.is_ok() && count == 0
+    asked.ok()?;
+    usize::try_from(count).ok()
 }
 
 /// pread64(2) into `buffer`.

@@ -119,3 +119,13 @@ fn busy_polls() {
 fn datagrams_sent_are_told_of() {
     alike("datagrams_sent", "");
 }
+
+#[test]
+fn tee_and_vmsplice_are_for_pipes() {
+    alike("pipes_only", "");
+}
+
+#[test]
+fn a_splice_is_a_datagram() {
+    alike("datagram_splices", "");
+}

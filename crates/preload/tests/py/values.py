@@ -1,5 +1,6 @@
 # Facts about socket options and their effects, a line each, the same on the kernel's sockets and on netchan's.
 # Usage: values.py PEER-ADDRESS TOPIC; the services of peer.h are there.
+import ctypes
 import errno
 import fcntl
 import os
@@ -513,6 +514,77 @@ def datagrams_sent():
         while not dict(poll.poll(20000)).get(s.fileno(), 0) & select.POLLERR:
             pass
         print("refused", says(lambda: s.recvmsg(100, 500, 0x2000))[0][-6:])
+        s.close()
+
+
+def pipes_only():
+    """tee and vmsplice, which are for pipes, on sockets of each kind; and the way they serve one: by splice from the pipe."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    vector = struct.pack("PN", ctypes.addressof(text := ctypes.create_string_buffer(b"from memory")), 11)
+
+    def tee(a, b, flags=2):
+        n = libc.tee(a, b, 100, flags)
+        return n if n >= 0 else errno.errorcode[ctypes.get_errno()]
+
+    def vmsplice(fd):
+        n = libc.vmsplice(fd, vector, 1, 2)
+        return n if n >= 0 else errno.errorcode[ctypes.get_errno()]
+
+    listener = socket.create_server(("0.0.0.0", 0))
+    sockets = [socket.socket(), connected(ECHO), connected(ECHO, socket.SOCK_DGRAM), listener]
+    r, w = os.pipe()
+    r2, w2 = os.pipe()
+    os.write(w, b"in the pipe")
+    for s in sockets:
+        fd = s.fileno()
+        print(tee(r, fd), tee(fd, w), tee(fd, fd), tee(sockets[1].fileno(), fd), tee(r, fd, 99), vmsplice(fd))
+        others = (lambda: os.splice(fd, fd, 10), lambda: os.splice(fd, sockets[2].fileno(), 10),
+                  lambda: os.splice(r, fd, 10, offset_dst=0), lambda: os.splice(fd, w, 10, offset_src=0))
+        print([says(other) for other in others])
+    # A copy of what is in a pipe goes to the socket; the pipe keeps it.
+    print(tee(r, w2), os.splice(r2, sockets[1].fileno(), 100), sockets[1].recv(100), os.read(r, 100))
+    print(vmsplice(w), os.splice(r, sockets[1].fileno(), 100), sockets[1].recv(100))
+    print(vmsplice(w), os.splice(r, sockets[2].fileno(), 100), sockets[2].recv(100))
+    sockets[1].send(b"echoed")
+    select.select([sockets[1]], [], [])
+    print(os.splice(sockets[1].fileno(), w, 100), tee(r, w2), os.read(r, 100), os.read(r2, 100))
+
+
+def datagram_splices():
+    """splice to and from datagram sockets: a call is a datagram."""
+    for family, peer in ((socket.AF_INET, PEER), (socket.AF_INET6, "::ffff:" + PEER)):
+        s = socket.socket(family, socket.SOCK_DGRAM)
+        r, w = os.pipe()
+        fcntl.fcntl(w, 1031, 1 << 20)  # F_SETPIPE_SZ
+        into = lambda len: says(lambda: os.splice(r, s.fileno(), len))
+        out = lambda len: says(lambda: os.splice(s.fileno(), w, len))
+        os.write(w, b"abc")
+        s.bind(("", 0) if family == socket.AF_INET else ("::", 0))
+        family == socket.AF_INET and print("without a peer", into(100))
+        s.connect((peer, ECHO))
+        print(into(2), s.recv(100), into(0), into(100), s.recv(100))
+        os.write(w, b"x" * 5000)
+        os.write(w, b"y" * 3000)
+        print(into(100000), len(s.recv(65536)))
+        os.write(w, bytes(70000))
+        os.set_blocking(r, False)
+        print("too long", into(70000), len(os.read(r, 100000)), into(100))
+        for text in (b"A" * 1400, b"", b"BB"):
+            s.send(text)
+        print(out(1000), len(os.read(r, 10000)), out(100), out(1), os.read(r, 10))
+        s.setblocking(False)
+        print("nothing", out(100))
+        s.send(b"z")
+        select.select([s], [], [])
+        os.set_blocking(w, False)
+        while not isinstance(says(lambda: os.write(w, bytes(4096))), str):
+            pass
+        print("full pipe", out(100), s.recv(100))
+        os.close(w)
+        os.set_blocking(r, True)
+        while os.read(r, 1 << 20):
+            pass
+        print("closed pipe", into(100))
         s.close()
 
 
