@@ -82,9 +82,11 @@ fn open_question(fd: RawFd) -> Option<Handle<SocketState>> {
     if SOCKETS.is_vacant(fd) || lifecycle::is_forked() {
         return None;
     }
-    SOCKETS
-        .get(fd)
-        .filter(|handle| handle.socket.get().is_none() || handle.returnable.load(Relaxed))
+    SOCKETS.get(fd).filter(|handle| is_open(handle))
+}
+
+fn is_open(handle: &SocketState) -> bool {
+    handle.socket.get().is_none() || handle.returnable.load(Relaxed)
 }
 
 /// The kernel keeps the socket: its numbers are watched no more.
@@ -193,7 +195,11 @@ pub fn leave(fd: RawFd) {
 /// # Safety
 /// `pointer` must be readable for `len` bytes, or NULL.
 pub unsafe fn before_peer(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -> io::Result<()> {
-    let Some(handle) = open_question(fd) else {
+    if SOCKETS.is_vacant(fd) || lifecycle::is_forked() {
+        return Ok(());
+    }
+    let handle = SOCKETS.get(fd);
+    let Some(handle) = handle.filter(|handle| is_open(handle) || handle.kind == Kind::Ping) else {
         return Ok(());
     };
     // SAFETY: the caller's.
@@ -216,6 +222,8 @@ pub unsafe fn before_peer(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
     match (handle.socket.get(), kernels) {
         (None, true) => leave_to_kernel(fd, &handle),
         (None, false) => take_over(fd, &handle)?,
+        // The kernel may have none for us: better than an echo request that nothing answers.
+        (Some(_), true) if !is_open(&handle) => return fail(libc::ENETUNREACH),
         (Some(socket), true) => hand_back(fd, &handle, socket)?,
         (Some(_), false) => handle.returnable.store(false, Relaxed),
     }

@@ -67,3 +67,22 @@ fn where_each_socket_has_a_shard() {
 fn where_the_kernel_has_none_for_us() {
     alike("percpu", false);
 }
+
+/// There it says so instead of asking nobody.
+#[test]
+fn an_address_of_the_kernels_is_out_of_reach_then() {
+    if !has("python3") {
+        return eprintln!("skipped: not installed: python3");
+    }
+    let script = "sysctl -qw net.ipv4.ping_group_range='1 0'\n\
+        cat > nobody.py <<'END'\n\
+import socket\n\
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)\n\
+for call in (s.connect, lambda to: s.sendto(bytes([8] + [0] * 7), to)):\n  \
+  for to in '10.77.0.1', '127.0.0.1':\n    \
+    try: call((to, 0)); print('well')\n    \
+    except OSError as error: print(error.errno)\n\
+END\n\
+        (on_netchan python3 nobody.py) | tr '\\n' ' '";
+    expect(script, "well 101 well 101");
+}

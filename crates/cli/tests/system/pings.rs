@@ -15,6 +15,8 @@ fn ping_runs_in_every_regime() {
              grep -q '3 packets transmitted, 3 received, 0% packet loss' said && echo \"$regime $to: 3 of 3\"\n\
            done\n\
          done\n\
+         sysctl -qw net.ipv4.ping_group_range='0 1000'\n\
+         $netchan run --link tap:nc8 --address 10.7.8.2/24 -- ping -c 1 -W 5 127.0.0.1 && echo the kernel answers\n\
          $netchan run --link tap:nc8 --address 10.7.8.2/24 -- ping -c 1 -W 5 10.7.8.77\n\
          $netchan run --link tap:nc8 --address 10.7.8.2/24 -- ping -M do -s 2000 -c 1 -W 1 10.7.8.1",
     );
@@ -37,6 +39,7 @@ fn ping_runs_in_every_regime() {
             wanted.push(format!("{regime} {to}: 3 of 3"));
         }
     }
+    wanted.push("the kernel answers".into());
     wanted.push("From 10.7.8.2 icmp_seq=1 Destination Host Unreachable".into());
     wanted.push("local error: message too long, mtu=1500".into());
     says(
