@@ -2,14 +2,14 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
 use netchan::{
     Clock, Net, Regime, Threads,
     link::wire::{self, Options},
-    socket::{Domain, Kind, ReceiveFlags, Socket},
+    socket::{Domain, Kind, Multicast, ReceiveFlags, Socket, SocketOption, Via},
 };
 use proto::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
@@ -27,6 +27,8 @@ pub const SINK: u16 = 9;
 pub const DEAF: u16 = 11;
 /// Says one thing and closes.
 pub const BRIEF: u16 = 13;
+/// Listens, and never accepts.
+pub const LAZY: u16 = 15;
 /// Says as much as it can.
 pub const TALKER: u16 = 19;
 
@@ -44,6 +46,8 @@ pub struct Host {
     /// This host's ends of the echo's connection.
     echoes: Vec<Socket>,
     client: Option<Socket>,
+    /// Sockets in groups.
+    members: Vec<Socket>,
     pub outside: Outside,
     /// What was worked in the stack for what came in and for its timers.
     pub polled_ns: u64,
@@ -91,10 +95,11 @@ impl Host {
             connections: Vec::new(),
             echoes: Vec::new(),
             client: None,
+            members: Vec::new(),
             outside: outside.clone(),
             polled_ns: 0,
         };
-        for port in [ECHO, SINK, DEAF, BRIEF, TALKER] {
+        for port in [ECHO, SINK, DEAF, BRIEF, LAZY, TALKER] {
             let socket = Socket::new(&host.net, Domain::V4, Kind::Stream)?;
             socket.bind(SocketAddr::from(([0, 0, 0, 0], port)))?;
             socket.listen(4096)?;
@@ -120,10 +125,38 @@ impl Host {
             .advance_to(Instant(now.0 + u64::try_from(time.as_nanos()).unwrap_or(0)));
     }
 
+    /// Becomes a member of so many groups on the attacker's link, and tells all that is to be told of it.
+    pub fn join(&mut self, groups: u32) {
+        let all: Vec<u32> = (0..groups).collect();
+        for some in all.chunks(20) {
+            let socket = Socket::new(&self.net, Domain::V4, Kind::Datagram).expect("a socket");
+            for group in some {
+                let [_, _, high, low] = group.to_be_bytes();
+                let join = Multicast::Join {
+                    group: Ipv4Addr::new(239, 1, high, low).into(),
+                    via: Via::Address(Ipv4Addr::new(10, 77, 0, 2)),
+                    source: None,
+                };
+                (socket.set_option(SocketOption::Multicast(join))).expect("a membership");
+            }
+            self.members.push(socket);
+            self.settle();
+            self.outside.said();
+        }
+        for _ in 0..200 {
+            self.pass(Duration::from_millis(100));
+            self.settle();
+            self.outside.said();
+        }
+    }
+
     /// Takes what is there, and lets the programs do their work; true if something moved.
     pub fn turn(&mut self) -> bool {
         let mut moved = self.turn_for_echo();
         for (port, listener) in &self.listeners {
+            if *port == LAZY {
+                continue;
+            }
             while let Ok((socket, _)) = listener.accept() {
                 moved = true;
                 match *port {

@@ -2,7 +2,7 @@
 
 use crate::{
     attacker::{ACK, Attacker, FIN, RST, SYN},
-    host::{BRIEF, DEAF, Host, SINK, TALKER},
+    host::{BRIEF, DEAF, Host, LAZY, SINK, TALKER},
 };
 
 pub struct Row {
@@ -16,6 +16,8 @@ pub struct Row {
 
 const NOTHING: fn(&mut Attacker, &mut Host) = |_, _| {};
 const MIB: u64 = 1 << 20;
+/// Nearly as many as an interface may be in.
+const GROUPS: u32 = 4_000;
 
 /// Opens `count` connections, some at a time, and hears what comes.
 fn open(
@@ -176,17 +178,78 @@ fn questions(attacker: &mut Attacker, tick: u32) {
         message.extend([2, 10, 0, 20]);
         (0..20u32)
             .for_each(|source| message.extend((0x0a4d_0000 + tick * 20 + source).to_be_bytes()));
-        let sum = crate::frames::checksum(&[&message]);
-        message[2..4].copy_from_slice(&sum);
-        let target = std::mem::replace(&mut attacker.ends.target, [224, 0, 0, 1]);
-        let mac = std::mem::replace(&mut attacker.ends.target_mac, [1, 0, 0x5e, 0, 0, 1]);
-        let mut frame = crate::frames::ipv4_with(&attacker.ends, 2, 0, &[0x94, 4, 0, 0], &message);
-        frame[22] = 1; // hops
-        frame[24..26].fill(0);
-        let sum = crate::frames::checksum(&[&frame[14..38]]);
-        frame[24..26].copy_from_slice(&sum);
-        (attacker.ends.target, attacker.ends.target_mac) = (target, mac);
-        attacker.send(frame);
+        igmp(attacker, [224, 0, 0, 1], message);
+    }
+}
+
+/// An IGMP message to a group, with the router alert that it must have.
+fn igmp(attacker: &mut Attacker, group: [u8; 4], mut message: Vec<u8>) {
+    let sum = crate::frames::checksum(&[&message]);
+    message[2..4].copy_from_slice(&sum);
+    let target = std::mem::replace(&mut attacker.ends.target, group);
+    let to = [1, 0, 0x5e, group[1] & 0x7f, group[2], group[3]];
+    let mac = std::mem::replace(&mut attacker.ends.target_mac, to);
+    let mut frame = crate::frames::ipv4_with(&attacker.ends, 2, 0, &[0x94, 4, 0, 0], &message);
+    frame[22] = 1; // hops
+    frame[24..26].fill(0);
+    let sum = crate::frames::checksum(&[&frame[14..38]]);
+    frame[24..26].copy_from_slice(&sum);
+    (attacker.ends.target, attacker.ends.target_mac) = (target, mac);
+    attacker.send(frame);
+}
+
+/// IGMPv2, of a host in thousands of groups: questions about all of them and about one, and what others say they are in.
+fn old_questions(attacker: &mut Attacker, tick: u32) {
+    for turn in 0..60_u32 {
+        let [_, _, high, low] = ((tick * 60 + turn) % GROUPS).to_be_bytes();
+        let group = [239, 1, high, low];
+        let [a, b, c, d] = group;
+        match turn % 3 {
+            0 => igmp(attacker, [224, 0, 0, 1], vec![0x11, 1, 0, 0, 0, 0, 0, 0]),
+            1 => igmp(attacker, group, vec![0x11, 1, 0, 0, a, b, c, d]),
+            _ => igmp(attacker, group, vec![0x16, 0, 0, 0, a, b, c, d]),
+        }
+    }
+    attacker.hear();
+}
+
+/// Handshakes that are over as soon as they have begun.
+fn broken_handshakes(attacker: &mut Attacker, _: u32) {
+    for _ in 0..30 {
+        let port = attacker.open(SINK, 65535, &[]);
+        let peer = attacker.peers[&port];
+        attacker.segment(&peer, peer.next, 0, RST, &[], &[]);
+        attacker.peers.remove(&port);
+    }
+    attacker.hear();
+}
+
+/// Connections that are made, and are never accepted.
+fn unaccepted(attacker: &mut Attacker, _: u32) {
+    for _ in 0..30 {
+        attacker.open(LAZY, 65535, &[]);
+    }
+    attacker.hear();
+}
+
+/// What a SYN says that is to have timestamps.
+const STAMPED: &[u8] = &[1, 1, 8, 10, 0, 0, 3, 232, 0, 0, 0, 0];
+
+/// Text in order, ahead and repeated, with timestamps from everywhere.
+fn timestamps(attacker: &mut Attacker, tick: u32) {
+    attacker.hear();
+    for port in attacker.ports().into_iter().take(1) {
+        let peer = attacker.peers[&port];
+        for turn in 0..60_u32 {
+            let value = (tick * 60 + turn).wrapping_mul(2_654_435_761);
+            let mut options = vec![1, 1, 8, 10];
+            options.extend(value.to_be_bytes());
+            options.extend(value.rotate_left(7).to_be_bytes());
+            let at = peer
+                .next
+                .wrapping_add([0, 1000, u32::MAX][turn as usize % 3]);
+            attacker.segment(&peer, at, peer.expected, ACK, &options, b"t");
+        }
     }
 }
 
@@ -292,6 +355,30 @@ pub const ROWS: &[Row] = &[
         name: "Fast Open with cookies that are none",
         prepare: NOTHING,
         tick: cookies,
+        holds_anyway: 4 * MIB,
+    },
+    Row {
+        name: "handshakes that are over as soon as they have begun",
+        prepare: NOTHING,
+        tick: broken_handshakes,
+        holds_anyway: 4 * MIB,
+    },
+    Row {
+        name: "connections that nobody accepts",
+        prepare: NOTHING,
+        tick: unaccepted,
+        holds_anyway: 4 * MIB,
+    },
+    Row {
+        name: "timestamps from everywhere",
+        prepare: |attacker, host| open(attacker, host, 1, SINK, 65535, STAMPED),
+        tick: timestamps,
+        holds_anyway: 4 * MIB,
+    },
+    Row {
+        name: "old questions about groups, of a host in thousands",
+        prepare: |_, host| host.join(GROUPS),
+        tick: old_questions,
         holds_anyway: 4 * MIB,
     },
     Row {
