@@ -227,7 +227,7 @@ impl Bound {
     }
 
     /// The socket of one place that takes what belongs to a flow.
-    #[inline]
+    #[inline(always)]
     fn taker(&self, place: &Place, flow: u32) -> Option<u32> {
         match self.at(*place)?.takers.as_slice() {
             [] => None,

@@ -90,7 +90,7 @@ impl Shares {
     }
 
     /// What a socket of a peer holds is now `after`, and was `before`.
-    #[inline]
+    #[inline(always)]
     pub fn change(&mut self, peer: u16, before: u64, after: u64) {
         let Some(mine) = self.peers.get_mut(usize::from(peer)) else {
             return;
