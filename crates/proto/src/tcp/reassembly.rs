@@ -8,6 +8,7 @@
 //! later segment holds as a whole: it takes their place, so that one segment can fill many gaps
 //! without being taken apart.
 
+mod full;
 mod prune;
 
 use alloc::vec::Vec;
@@ -421,59 +422,6 @@ impl<P: Payload> ReceiveQueue<P> {
         self.push_in_full(pool, share, seq, slot)
     }
 
-    /// The same with gaps behind it, or too little room.
-    #[inline(never)]
-    fn push_in_full(
-        &mut self,
-        pool: &mut SegmentPool<P>,
-        share: Share,
-        seq: SeqNum,
-        slot: &mut Option<P>,
-    ) -> Result<SeqNum, Drop> {
-        let Some(payload) = slot else {
-            return Ok(seq);
-        };
-        let mut len = byte_count(payload.len());
-        if self.first_run != NIL {
-            let end = Self::end_of_new(pool, self.first_run, seq + len);
-            cut_at(payload, seq, end);
-            len = byte_count(payload.len());
-        }
-        if !self.append_to_node(pool, self.tail, payload) {
-            let why = self.why_in_order();
-            let mut little = false;
-            if self.segments >= share.segments || !pool.has_room(payload.memory()) {
-                little = self.make_room(pool, share, payload)?;
-            }
-            let taken = pool.take(slot, seq, why, little);
-            let (index, memory) = taken.ok_or(Drop::Memory)?;
-            if little {
-                len = self.settle_little(pool, index);
-            }
-            self.memory += memory;
-            self.segments += 1;
-            self.link_in_order(pool, index, index);
-        }
-        self.bytes += len;
-        if self.first_run != NIL {
-            self.give_held(pool, NIL, seq + len);
-        }
-        Ok(self.absorb_run(pool, seq + len))
-    }
-
-    /// How much of a segment is left that was maybe cut where it was put: what ends within a run once more ends before it.
-    #[cold]
-    fn settle_little(&self, pool: &mut SegmentPool<P>, index: u32) -> u32 {
-        let node = pool.node(index);
-        let seq = node.seq;
-        let len = node.payload.as_ref().map_or(0, |p| byte_count(p.len()));
-        let end = Self::end_of_new(pool, self.first_run, seq + len);
-        if let Some(payload) = &mut pool.node_mut(index).payload {
-            cut_at(payload, seq, end);
-        }
-        (end - seq).unsigned_abs()
-    }
-
     /// Where text that ends at `end` is cut: where a run begins that goes on behind it. The first run that it can reach is `run`.
     fn end_of_new(pool: &SegmentPool<P>, mut run: u32, end: SeqNum) -> SeqNum {
         while run != NIL {
@@ -549,29 +497,6 @@ impl<P: Payload> ReceiveQueue<P> {
         }
     }
 
-    /// For text in order that is not taken as a matter of course: its own text behind gaps gives way. Refused where that is not enough,
-    /// but first text never, and beyond the limit of all memory a second segment neither: of these only a little is taken, then.
-    #[cold]
-    fn make_room(
-        &mut self,
-        pool: &mut SegmentPool<P>,
-        share: Share,
-        payload: &P,
-    ) -> Result<bool, Drop> {
-        if self.segments >= share.segments || pool.available == 0 || !pool.shelf.is_roomy() {
-            self.prune(pool, 1);
-        }
-        if self.segments >= share.segments {
-            return Err(Drop::Memory);
-        }
-        let bytes = payload.memory_kept();
-        if !pool.memory.lacks(bytes) {
-            return Ok(false);
-        }
-        self.push_beyond_limit(pool, bytes)?;
-        Ok(pool.memory.lacks(bytes))
-    }
-
     /// Whether text in a packet that holds `memory` is taken as a matter of course.
     #[inline(always)]
     pub(super) fn has_room(&self, pool: &SegmentPool<P>, share: Share, memory: usize) -> bool {
@@ -591,21 +516,6 @@ impl<P: Payload> ReceiveQueue<P> {
             self.memory += memory;
             self.segments += 1;
             self.link_in_order(pool, index, index);
-        }
-    }
-
-    /// Text in order that is more than all connections may hold together: what lies behind gaps gives way, as a last resort. A connection
-    /// that has nothing to read, or holds but one segment, may take it all the same: with nothing taken no reader would ever be woken to
-    /// make room.
-    #[cold]
-    fn push_beyond_limit(&mut self, pool: &mut SegmentPool<P>, bytes: usize) -> Result<(), Drop> {
-        let wanted = (pool.memory.held() + bytes as u64).saturating_sub(pool.memory.allowed());
-        self.prune(pool, usize::try_from(wanted).unwrap_or(usize::MAX));
-        let must = self.bytes == 0 || self.segments < 2;
-        if must || !pool.memory.lacks(bytes) {
-            Ok(())
-        } else {
-            Err(Drop::Limit)
         }
     }
 
