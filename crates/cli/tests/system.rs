@@ -14,6 +14,8 @@ use std::{
 use netchan::Regime;
 use serde_json::Value;
 
+#[path = "system/forking.rs"]
+mod forking;
 #[path = "system/handed.rs"]
 mod handed;
 #[path = "system/pings.rs"]

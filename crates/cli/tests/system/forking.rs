@@ -1,0 +1,193 @@
+//! Servers as people start them: what forks with its sockets is refused at once, with a line that says why; what is one process serves.
+
+use super::handed::{says, script};
+use std::process::Command;
+
+/// Asks port 8 until the answer is as wanted: `served` is some text, `refused` a reset, a refusal or an end at once.
+const ASK: &str = "\
+cat > try.py <<'END'
+import socket, sys
+wanted, kind, question = sys.argv[1], sys.argv[2], sys.argv[3].encode().decode('unicode_escape').encode('latin1')
+s = socket.socket(type=socket.SOCK_DGRAM if kind == 'udp' else socket.SOCK_STREAM)
+s.settimeout(2)
+try:
+    s.connect(('10.7.8.2', 8))
+    s.sendall(question)
+    answer = s.recv(500)
+    got = 'served' if answer and not answer.startswith(b'SSH') else 'refused'
+except (ConnectionRefusedError, ConnectionResetError, BrokenPipeError):
+    got = 'refused'
+except OSError as error:
+    got = repr(error)
+if got != wanted: sys.exit(got)
+print('clients are', got)
+END
+";
+
+struct Server {
+    /// Needed, and how it is told apart.
+    programs: &'static [&'static str],
+    name: &'static str,
+    /// Shell, in a folder of its own.
+    prepare: &'static str,
+    command: &'static str,
+    wanted: &'static str,
+    kind: &'static str,
+    question: &'static str,
+    /// What netchan says.
+    says: &'static str,
+}
+
+const HTTP: &str = "GET / HTTP/1.0\\r\\n\\r\\n";
+/// The address of x.test.
+const DNS: &str = "\\x12\\x34\\x01\\0\\0\\x01\\0\\0\\0\\0\\0\\0\\x01x\\x04test\\0\\0\\x01\\0\\x01";
+const BEFORE_FORK: &str = "sockets made before fork() stay with process";
+const NGINX: &str = "cat > nginx.conf <<END\n\
+    daemon off; user root; $HOW pid nginx.pid; error_log stderr; events { worker_connections 64; }\n\
+    http { access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;\n\
+    server { listen 8; return 200 ok; } }\nEND";
+const HAPROXY: &str = "cat > ha.cfg <<END\n\
+    defaults\n mode http\n timeout connect 2s\n timeout client 2s\n timeout server 2s\n\
+    frontend f\n bind 0.0.0.0:8\n http-request return status 200 content-type text/plain string ok\nEND";
+
+const fn server(
+    name: &'static str,
+    programs: &'static [&'static str],
+    prepare: &'static str,
+    command: &'static str,
+) -> Server {
+    Server {
+        programs,
+        name,
+        prepare,
+        command,
+        wanted: "served",
+        kind: "tcp",
+        question: HTTP,
+        says: "",
+    }
+}
+
+impl Server {
+    const fn refused(mut self, says: &'static str) -> Self {
+        self.wanted = "refused";
+        self.says = says;
+        self
+    }
+
+    const fn asked(mut self, kind: &'static str, question: &'static str) -> Self {
+        self.kind = kind;
+        self.question = question;
+        self
+    }
+
+    fn run(&self) {
+        let there = |program: &&&str| {
+            let found = Command::new("sh")
+                .args(["-c", &format!("command -v {program}")])
+                .output();
+            found.is_ok_and(|found| found.status.success())
+        };
+        if let Some(missing) = self.programs.iter().find(|program| !there(program)) {
+            eprintln!("skipped: {}: no {missing}", self.name);
+            return;
+        }
+        let Self {
+            prepare,
+            command,
+            wanted,
+            kind,
+            question,
+            ..
+        } = self;
+        let output = script(
+            self.name,
+            &format!(
+                "chmod 755 .; {ASK}{prepare}\n$RUN {command} > log 2>&1 & S=$!\n\
+                 await python3 try.py {wanted} {kind} '{question}'; python3 try.py {wanted} {kind} '{question}'\n\
+                 kill $S; [ -e pid ] && kill $(cat pid); wait $S\n\
+                 [ $(wc -c < log) -lt 50000 ] && echo a short log; head -c 3000 log"
+            ),
+        );
+        says(
+            output,
+            &[&format!("clients are {wanted}"), "a short log", self.says],
+        );
+    }
+}
+
+#[test]
+fn nginx_in_one_process_serves_and_its_workers_are_refused() {
+    const ALONE: &str = "HOW='master_process off;'";
+    const WORKERS: &str = "HOW='worker_processes 2;'";
+    for (name, how) in [("nginx", ALONE), ("nginx-workers", WORKERS)] {
+        let prepare = format!("{how}\n{NGINX}").leak();
+        let command = "nginx -p $PWD/ -c nginx.conf";
+        let server = server(name, &["nginx"], prepare, command);
+        match how {
+            ALONE => server.run(),
+            _ => server.refused(BEFORE_FORK).run(),
+        }
+    }
+}
+
+#[test]
+fn haproxy_serves_and_as_master_is_refused() {
+    let needs = &["haproxy"];
+    server("haproxy", needs, HAPROXY, "haproxy -db -f ha.cfg").run();
+    server("haproxy-w", needs, HAPROXY, "haproxy -W -f ha.cfg")
+        .refused("has become another program")
+        .run();
+}
+
+/// Its stack ends with the process that goes away; what is left of the link nobody answers.
+#[test]
+fn haproxy_in_the_background_says_that_its_sockets_end() {
+    let there = Command::new("haproxy").arg("-v").output().is_ok();
+    if !there {
+        eprintln!("skipped: no haproxy");
+        return;
+    }
+    let output = script(
+        "haproxy-d",
+        &format!(
+            "{HAPROXY}\n$RUN haproxy -D -p pid -f ha.cfg > log 2>&1\nawait [ -s pid ]; kill $(cat pid); cat log"
+        ),
+    );
+    says(output, &["a server has to stay in the foreground"]);
+}
+
+#[test]
+fn socats_children_are_refused() {
+    let needs = &["socat"];
+    let forking = "socat TCP-LISTEN:8,reuseaddr,fork PIPE";
+    server("socat-fork", needs, "", forking)
+        .refused(BEFORE_FORK)
+        .run();
+}
+
+#[test]
+fn sshd_is_refused() {
+    const KEY: &str = "ssh-keygen -q -t ed25519 -N '' -f key; mkdir -p /run/sshd";
+    const COMMAND: &str =
+        "/usr/sbin/sshd -D -e -f /dev/null -h $PWD/key -p 8 -o PidFile=none -o UsePAM=no";
+    server("sshd", &["/usr/sbin/sshd", "ssh-keygen"], KEY, COMMAND)
+        .refused("has one as its standard input or output")
+        .run();
+}
+
+#[test]
+fn servers_in_one_process_serve() {
+    let memcached = "memcached -u nobody -t 4 -l 0.0.0.0 -p 8";
+    server("memcached", &["memcached"], "", memcached)
+        .asked("tcp", "version\\r\\n")
+        .run();
+    let redis = "redis-server --port 8 --bind 0.0.0.0 --protected-mode no --save ''";
+    server("redis", &["redis-server"], "", redis)
+        .asked("tcp", "PING\\r\\n")
+        .run();
+    let dnsmasq = "dnsmasq -k -C /dev/null -p 8 --address=/x.test/1.2.3.4 --no-resolv --no-hosts --user=root --pid-file=";
+    server("dnsmasq", &["dnsmasq"], "", dnsmasq)
+        .asked("udp", DNS)
+        .run();
+}
