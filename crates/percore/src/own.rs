@@ -62,12 +62,12 @@ pub fn first_own(first: RawFd, last: RawFd) -> Option<RawFd> {
     None
 }
 
-/// In a forked child, whose parent has the stack: closes ours there but one, so that the child keeps no link open.
-pub fn abandon(kept: Option<RawFd>) {
+/// In a forked child, whose parent has the stack: closes ours there but `kept`, so that the child keeps no link open.
+pub fn abandon(kept: &[RawFd]) {
     let mut from = 0;
     while let Some(fd) = first_own(from, RawFd::MAX) {
         from = fd.saturating_add(1);
-        if kept == Some(fd) {
+        if kept.contains(&fd) {
             continue;
         }
         unmark(fd);

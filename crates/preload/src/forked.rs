@@ -151,9 +151,9 @@ pub fn has_served() -> bool {
     serves
 }
 
-/// In a child: the one descriptor that it keeps.
-pub fn childs_end() -> Option<RawFd> {
-    LINE.get().map(|(_, to)| to.as_raw_fd())
+/// In a child: the end that it keeps; -1 for none.
+pub fn childs_end() -> RawFd {
+    LINE.get().map_or(-1, |(_, to)| to.as_raw_fd())
 }
 
 fn hear(from: RawFd) {

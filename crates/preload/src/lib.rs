@@ -56,7 +56,7 @@
 //! # What is different from the kernel's sockets
 //!
 //! * **fork.** The stack stays with the process that started it. In a forked child the sockets it inherited answer EBADF (poll: POLLNVAL),
-//!   the first use of one, or of an epoll instance that watches one, says so on the standard error, closing them is safe and concerns the child only, and its
+//!   the first use of one, or of an epoll instance that watches one, says so on the standard error (where that is /dev/null by now, on the file or terminal that it was when the stack started), closing them is safe and concerns the child only, and its
 //!   new sockets are the kernel's. A child that asks again and again waits for its answer, up to a second, and poll does not report the socket any more.
 //!   The parent's stack learns of the first use: a listener that the parent does not wait at resets what comes, until the parent accepts or waits there
 //!   (`drop_tcp_listener_unserved`); a connection that was accepted for the child is reset.

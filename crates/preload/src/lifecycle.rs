@@ -270,7 +270,7 @@ extern "C" fn in_child() {
 
 fn become_child() {
     if is_forked() {
-        netchan::own::abandon(forked::childs_end());
+        netchan::own::abandon(&[forked::childs_end(), sys::complaints()]);
     } else {
         let _ = claim();
     }
@@ -382,6 +382,7 @@ fn start() -> io::Result<Net> {
     claim_held()?;
     mark_owner();
     if driver::driver().is_none() {
+        sys::keep_complaints();
         let _ = forked::begin(); // without descriptors to spare children are not heard
     }
     // SAFETY: at_exit lives as long as the process.

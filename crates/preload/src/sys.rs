@@ -5,6 +5,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsRawFd, OwnedFd, RawFd},
     ptr,
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -255,15 +256,19 @@ pub fn pid() -> c_int {
     small(unsafe { raw::call(libc::SYS_getpid, [0; 6]) }).unwrap_or(0)
 }
 
-/// Whether `fd` is open, and a socket.
-pub fn is_socket(fd: RawFd) -> bool {
+/// fstat(2); `None` where nothing is open.
+fn facts(fd: RawFd) -> Option<libc::stat> {
     let mut facts = MaybeUninit::<libc::stat>::zeroed();
     let at = facts.as_mut_ptr().expose_provenance();
     // SAFETY: `facts` is writable.
     let asked = unsafe { raw::call(libc::SYS_fstat, [integer(fd), at, 0, 0, 0, 0]) };
     // SAFETY: zeroed is valid, too.
-    let facts = unsafe { facts.assume_init() };
-    asked.is_ok() && facts.st_mode & libc::S_IFMT == libc::S_IFSOCK
+    asked.is_ok().then(|| unsafe { facts.assume_init() })
+}
+
+/// Whether `fd` is open, and a socket.
+pub fn is_socket(fd: RawFd) -> bool {
+    facts(fd).is_some_and(|facts| facts.st_mode & libc::S_IFMT == libc::S_IFSOCK)
 }
 
 /// Whether `fd` is a socket that leads nowhere: what the kernel has of one that netchan serves. An internet socket without a port, or, where it was
@@ -391,9 +396,34 @@ pub fn nap(time: Duration) {
     let _ = unsafe { raw::call(libc::SYS_nanosleep, [at, 0, 0, 0, 0, 0]) };
 }
 
-/// Writes one line to the standard error, whatever stands there.
+/// The standard error as it was when the stack started.
+static COMPLAINTS: OnceLock<Own> = OnceLock::new();
+
+/// A file or a terminal is kept for complaints: a server may send its standard error to /dev/null, and what cannot be served would never be said. A
+/// pipe is not, since what reads it waits for its end.
+pub fn keep_complaints() {
+    let kind = facts(2).map(|facts| facts.st_mode & libc::S_IFMT);
+    if matches!(kind, Some(libc::S_IFREG | libc::S_IFCHR)) {
+        // SAFETY: makes a descriptor.
+        let open = || unsafe { made(libc::SYS_dup, [2, 0, 0, 0, 0, 0]) };
+        if let Ok(copy) = Own::open(open) {
+            let _ = COMPLAINTS.set(copy);
+        }
+    }
+}
+
+/// Its number; -1 for none.
+pub fn complaints() -> RawFd {
+    COMPLAINTS.get().map_or(-1, |copy| copy.as_raw_fd())
+}
+
+/// Writes one line to the standard error, whatever stands there; where that is closed or /dev/null, to what stood there before.
 pub fn complain(line: &str) {
-    let from = line.as_ptr().expose_provenance();
-    // SAFETY: a readable string.
-    let _ = unsafe { raw::call(libc::SYS_write, [2, from, line.len(), 0, 0, 0]) };
+    /// /dev/null.
+    const NULL: libc::dev_t = libc::makedev(1, 3);
+    let is_heard = facts(2).is_some_and(|facts| {
+        facts.st_mode & libc::S_IFMT != libc::S_IFCHR || facts.st_rdev != NULL
+    });
+    let to = COMPLAINTS.get().filter(|_| !is_heard);
+    let _ = write(to.map_or(2, |copy| copy.as_raw_fd()), line.as_bytes());
 }

@@ -31,6 +31,7 @@ SYS_clone3 new: refused
 SYS_clone3 parent: b'here'
 served: b'here' b'here' b'here' b'here'
 named: b'here'
+silent: 1
 handed: ECONNRESET
 replaced: ECONNRESET ECONNREFUSED
 left: ECONNRESET ECONNREFUSED

@@ -141,6 +141,17 @@ def spawned():
     input()
 
 
+def silent():
+    """A server whose standard error goes to /dev/null once it serves."""
+    server = listen()
+    print("ready", flush=True)
+    input()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    child = child_of("accept", server)
+    input()
+    os.kill(child, signal.SIGKILL)
+
+
 def handed():
     server = listen()
     print("ready", flush=True)
@@ -197,4 +208,4 @@ if __name__ == "__main__":
     if how.startswith("ends "):
         ends(how.removeprefix("ends "))
     else:
-        {"served": served, "handed": handed, "named": named, "replaced": lambda: replaced(False), "left": lambda: replaced(True), "spawned": spawned}.get(how, lambda: prefork(how))()
+        {"served": served, "handed": handed, "named": named, "silent": silent, "replaced": lambda: replaced(False), "left": lambda: replaced(True), "spawned": spawned}.get(how, lambda: prefork(how))()

@@ -5,13 +5,14 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 ADDRESS = "10.77.0.2"
 LIMIT_S = 30
 
 
-def start(how, wanted="ready"):
+def start(how, wanted="ready", errors=None):
     program = os.path.join(os.path.dirname(__file__), "forking.py")
     environment = dict(os.environ, LD_PRELOAD=os.environ["LIBRARY"])
     server = subprocess.Popen(
@@ -19,6 +20,7 @@ def start(how, wanted="ready"):
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=errors,
         text=True,
     )
     await_line(server, wanted)
@@ -112,6 +114,17 @@ def spawned():
     server.wait(LIMIT_S)
 
 
+def silent():
+    with tempfile.TemporaryFile("w+") as errors:
+        server = start("silent", errors=errors)
+        go_on(server)
+        await_line(server, "used")
+        errors.seek(0)
+        print("silent:", errors.read().count("sockets made before fork()"))
+        go_on(server)
+        server.wait(LIMIT_S)
+
+
 def handed():
     server = start("handed")
     stream = connect()
@@ -135,6 +148,7 @@ for how in ("accept", "poll", "epoll", "inherited", "nested", "_Fork", "SYS_clon
     prefork(how)
 served()
 named()
+silent()
 handed()
 replaced("replaced")
 replaced("left")
