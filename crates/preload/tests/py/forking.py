@@ -156,6 +156,7 @@ def handed():
     server = listen()
     print("ready", flush=True)
     stream, _ = server.accept()
+    input()  # the client knows that it is connected
     child = os.fork()
     if child == 0:
         signal.alarm(60)

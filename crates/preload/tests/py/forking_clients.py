@@ -128,6 +128,7 @@ def silent():
 def handed():
     server = start("handed")
     stream = connect()
+    go_on(server)
     await_line(server, "used")
     print("handed:", learn(stream))
     go_on(server)
