@@ -176,7 +176,7 @@ fn the_newest_that_arrived_does_not_become_younger() {
     let mut pair = Pair::established(&patient, &patient);
     pair.ends[0].write(&[1; 1460]);
     pair.run_for(Duration::from_millis(100));
-    pair.ends[0].write(&[1; 1460]);
+    pair.ends[0].write(&[1; 2 * 1460]);
     pair.faults.loss = 1000;
     for minutes in 1..100 {
         pair.run_for(Duration::from_secs(60));
@@ -185,6 +185,9 @@ fn the_newest_that_arrived_does_not_become_younger() {
         let front = *conn.sent.front().expect("it is outstanding");
         let wait = conn.recovery.rack.remaining_us(&front, 0, now_us);
         assert_eq!(wait, None, "it left after all that arrived, {minutes} min");
+        let (_, last) = conn.sent.last().expect("that, too");
+        let age = crate::tcp::sent::elapsed_us(now_us, last.sent_us);
+        assert!(age > 900_000_000 || minutes < 20, "{age} us, {minutes} min");
     }
 }
 
@@ -323,11 +326,12 @@ fn time_wait_answers_twice_a_second() {
     stray.seq = stray.seq - 10;
     let start = pair.now;
     let record = pair.ends[0].time_wait.as_mut().unwrap();
-    let answers = [0, 1, 499, 500, 999, 1000].map(|ms| {
-        let verdict = record.input(&stray, 5, start + Duration::from_millis(ms));
+    let mut answers = |header: &Header, ms: u64| {
+        let verdict = record.input(header, 5, start + Duration::from_millis(ms));
         matches!(verdict, TimeWaitVerdict::Acknowledge(_))
-    });
-    assert_eq!(answers, [true, false, false, true, false, true]);
+    };
+    let all = [0, 1, 499, 500, 999, 1000].map(|ms| answers(&stray, ms));
+    assert_eq!(all, [true, false, false, true, false, true]);
 }
 
 /// Header prediction of an acknowledgment that ends within a segment, with accurate ECN: all that follows from it is done.
@@ -349,4 +353,155 @@ fn a_part_of_a_segment_is_acknowledged() {
     let conn = pair.ends[0].conn();
     assert_eq!(conn.recovery.recover, ack - 1);
     assert!(conn.rtt.srtt_us > 10_000, "30 ms were measured");
+}
+
+/// An acknowledgment of all, in order, is what ends the handshake of closing: TIME-WAIT has nothing to say to it, but to one of anything else.
+#[test]
+fn time_wait_does_not_answer_the_last_acknowledgment() {
+    for (apart, is_answered) in [(0, false), (1, true)] {
+        let mut pair = pair();
+        pair.ends[0].conn().shutdown();
+        pair.run_for(Duration::from_millis(20));
+        pair.ends[1].conn().shutdown();
+        pair.run_for(Duration::from_millis(20));
+        let mut last = pair.ends[1].sent.last().unwrap().1.header;
+        last.flags = Flags::ACK;
+        (last.seq, last.ack) = (last.seq + 1, last.ack - apart);
+        let now = pair.now;
+        let verdict = pair.ends[0]
+            .time_wait
+            .as_mut()
+            .unwrap()
+            .input(&last, 0, now);
+        let answered = matches!(verdict, TimeWaitVerdict::Acknowledge(_));
+        assert_eq!(answered, is_answered);
+    }
+}
+
+/// Until its record takes over, a connection in TIME-WAIT has the time that this lasts, and no other timer.
+#[test]
+fn time_wait_begins_with_its_timer() {
+    let mut pair = pair();
+    let now = pair.now;
+    let conn = pair.ends[0].conn();
+    conn.set_keepalive(Some(Keepalive::default()), now);
+    assert_eq!(conn.enter_time_wait(now), Events::TIME_WAIT);
+    assert_eq!(conn.deadline(), now + Duration::from_secs(60));
+}
+
+/// RFC 9293 §3.8.5: what is urgent ends before the octet that is named; if all of that was received, nothing is.
+#[test]
+fn urgent_text_is_yet_to_come() {
+    for (urgent, is_news) in [(5, false), (6, true)] {
+        let mut pair = pair();
+        pair.ends[0].write(&[1; 5]);
+        pair.run_for(Duration::from_millis(100));
+        let mut header = pair.forge(1, Flags::ACK | Flags::URG);
+        (header.seq, header.urgent) = (header.seq - 5, urgent);
+        let input = pair.deliver(1, &header, std::vec![1; 10]).unwrap();
+        assert_eq!(input.events.contains(Events::URGENT), is_news);
+        assert_eq!(pair.ends[1].received.len(), 10);
+    }
+}
+
+/// RFC 9293 §3.4, §3.10.7.4, seventh and eighth: a FIN behind text that fills the window to its end is taken; behind more, it is not; behind text
+/// that came before, it is what is new.
+#[test]
+fn a_fin_at_the_edge_of_the_window() {
+    for (before, beyond, takes) in [(0, 0, true), (0, 1, false), (5, 0, true)] {
+        let mut pair = Pair::established(
+            &plain(),
+            &Config {
+                receive_buffer: 3000,
+                ..plain()
+            },
+        );
+        pair.ends[0].write(&[1; 5]);
+        pair.run_for(Duration::from_millis(100));
+        let rcv = pair.ends[1].conn().rcv;
+        let room = if before > 0 { 0 } else { rcv.edge - rcv.nxt };
+        let mut header = pair.forge(1, Flags::ACK | Flags::FIN);
+        header.seq = header.seq - before;
+        let len = before + room.cast_unsigned() + beyond;
+        pair.deliver(1, &header, std::vec![1; len as usize]);
+        let closed = pair.ends[1].events.contains(Events::PEER_CLOSED);
+        assert_eq!(closed, takes, "{before} before, {beyond} beyond");
+    }
+}
+
+/// RFC 6298 §5.7 is for a SYN that was sent again: a clock that stood still, or went back, costs no more than the measurement.
+#[test]
+fn a_handshake_that_cannot_be_measured_keeps_the_first_timeout() {
+    for (again, ms) in [(false, 1000), (true, 3000)] {
+        let mut pair = Pair::listening(1, &plain(), &plain());
+        pair.intercept();
+        let now = pair.now;
+        let conn = pair.ends[0].conn();
+        conn.last_sent = now + Duration::from_millis(1);
+        conn.attempts = u8::from(again);
+        let mut header = pair.forge(0, Flags::SYN | Flags::ACK);
+        header.ack = ISS[0] + 1;
+        pair.deliver(0, &header, Vec::new());
+        assert_eq!(pair.ends[0].state(), State::Established);
+        assert_eq!(pair.ends[0].conn().rto().as_millis(), ms);
+    }
+}
+
+/// Two segments leave together as soon as they may.
+#[test]
+fn a_burst_is_of_whole_segments() {
+    for (burst, lens) in [(2919, [1460, 1460]), (2920, [2920, 80]), (4000, [2920, 80])] {
+        let mut pair = pair();
+        pair.ends[0].conn().set_burst(burst);
+        pair.ends[0].write(&[1; 3000]);
+        pair.intercept();
+        let sent: Vec<u32> = pair.ends[0].sent.iter().map(|(_, t)| t.len).collect();
+        assert_eq!(sent[..2], lens, "{burst}");
+    }
+}
+
+/// RFC 5681 §4.1: after more than a timeout of silence the window begins small.
+#[test]
+fn a_window_is_used_for_a_timeout_after_the_last_segment() {
+    for (late, cwnd) in [(0, 40), (1, 10)] {
+        let mut pair = pair();
+        pair.ends[0].write(&[1]);
+        pair.run_for(Duration::from_millis(50));
+        let conn = pair.ends[0].conn();
+        conn.congestion.window.cwnd = 40 * 1460;
+        let silence = conn.rtt.rto_us() + late;
+        pair.now = pair.ends[0].conn().last_sent.plus_micros(silence);
+        pair.ends[0].write(&[1]);
+        pair.intercept();
+        let now = pair.ends[0].conn().cwnd() / 1460;
+        assert!(if late == 0 { now == cwnd } else { now <= 20 }, "{now}");
+    }
+}
+
+/// What a queue and its pool say of themselves.
+#[test]
+fn a_queue_knows_what_it_holds() {
+    let mut pair = pair();
+    pair.ends[1].paused = true;
+    assert!(pair.ends[1].queue.is_idle());
+    for n in 0..3 {
+        pair.ends[0].write(&std::vec![n; 1460]);
+    }
+    pair.run_for(Duration::from_millis(50));
+    let end = &pair.ends[1];
+    assert!(!end.queue.is_idle());
+    let held: Vec<u8> = end.queue.iter(&end.pool).map(|text| text[0]).collect();
+    assert_eq!(held, [0, 1, 2]);
+    assert!(!end.pool.is_short_behind(1460));
+    assert!(SegmentPool::<Vec<u8>>::with_capacity(0).is_short_behind(1));
+}
+
+/// Times of records wrap: the later half of them is the future.
+#[test]
+fn ages_wrap() {
+    use crate::tcp::sent::elapsed_us;
+    assert_eq!(elapsed_us(0x7fff_ffff, 0), 0x7fff_ffff);
+    assert_eq!(elapsed_us(0x8000_0000, 0), 0);
+    assert_eq!(elapsed_us(4, u32::MAX), 5);
+    assert_eq!(elapsed_us(u32::MAX, 4), 0);
 }

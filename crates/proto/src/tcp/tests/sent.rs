@@ -262,3 +262,20 @@ fn a_probe_stays_by_itself() {
     assert!(!sent.push_together(SeqNum(150), 100), "too long for one");
     sent.check(SeqNum(0), SeqNum(21));
 }
+
+/// Small pieces are many if they are less than a quarter of a segment each, whatever became of them.
+#[test]
+fn small_pieces_crowd() {
+    let mut sent = Sent::new(SeqNum(0));
+    for n in 0..80 {
+        let start = SeqNum(n * 100);
+        sent.push(start, record(start + 100, 0));
+    }
+    sent.sack(SeqNum(1000), SeqNum(2700), |_, _| {});
+    sent.condemn_front(500, |_, _| {});
+    let sizes = (sent.in_flight(), sent.sacked(), sent.lost());
+    assert_eq!(sizes, (5800, 1700, 500));
+    assert_eq!(sent.iter().count(), 64, "of 125 bytes on average");
+    assert!(!sent.is_crowded(500));
+    assert!(sent.is_crowded(504));
+}

@@ -46,3 +46,25 @@ fn what_was_sent_again_is_bounded() {
     assert_eq!(losses.resent(37), Some((SeqNum(74), 74)));
     assert_eq!(losses.resent(38), None);
 }
+
+#[test]
+fn what_was_sent_again_long_ago_stays_in_the_past() {
+    let mut losses = Losses::new(SeqNum(0));
+    let now_us = 3 << 29;
+    losses.resend(SeqNum(1), 0);
+    losses.resend(SeqNum(2), now_us - 5);
+    losses.limit_ages(now_us);
+    assert_eq!(losses.resent(0), Some((SeqNum(1), 1 << 29)));
+    assert_eq!(losses.resent(1), Some((SeqNum(2), now_us - 5)));
+}
+
+#[test]
+fn heap_is_what_the_lists_take() {
+    let mut losses = Losses::new(SeqNum(0));
+    assert_eq!(losses.heap_bytes(), size_of::<Losses>());
+    losses.lose(SeqNum(1));
+    losses.resend(SeqNum(2), 1);
+    let (lost, again) = (losses.lost.capacity(), losses.again.capacity());
+    let lists = lost * size_of::<SeqNum>() + again * size_of::<(SeqNum, u32)>();
+    assert_eq!(losses.heap_bytes(), size_of::<Losses>() + lists);
+}
