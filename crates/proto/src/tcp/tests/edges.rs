@@ -246,7 +246,7 @@ fn acknowledged_text_makes_room() {
 
 /// One segment may always be in flight, however small the window is (RFC 9293 §3.8.6.2.1 is about the peer's).
 #[test]
-fn a_small_congestion_window_stops_nobody_who_has_nothing_in_flight() {
+fn a_small_congestion_window_lets_one_segment_go() {
     let mut pair = pair();
     pair.ends[0].conn().congestion.window.cwnd = 0;
     pair.ends[0].write(&[1; 3000]);
@@ -300,7 +300,7 @@ fn a_closed_connection_takes_nothing() {
     assert_eq!(queue.readable_bytes(), 0);
 }
 
-/// [`Connection::set_fin_wait_2`] is how long FIN-WAIT-2 lasts once nobody reads.
+/// [`Connection::set_fin_wait_2`] is how long FIN-WAIT-2 lasts once the application has closed.
 #[test]
 fn fin_wait_2_lasts_as_long_as_was_said() {
     let mut pair = pair();

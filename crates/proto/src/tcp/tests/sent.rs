@@ -279,3 +279,33 @@ fn small_pieces_crowd() {
     assert!(!sent.is_crowded(500));
     assert!(sent.is_crowded(504));
 }
+
+/// Of very many records 128 are looked at, and it is said that there are more: of those sent once, and of those sent again.
+#[test]
+fn very_many_losses_are_found_in_parts() {
+    let mut sent = Sent::new(SeqNum(0));
+    for n in 0..300 {
+        let start = SeqNum(n * 10);
+        sent.push(start, record(start + 10, n));
+    }
+    sent.sack(SeqNum(2990), SeqNum(3000), |_, _| {});
+    let look = |sent: &mut Sent, left: u32| {
+        let mut found = 0;
+        let (wait, more) = sent.condemn_late(|_| Some(left), |_, _| found += 1);
+        (found, wait, more)
+    };
+    let parts = |sent: &mut Sent| [0; 4].map(|left| look(sent, left));
+    let once = parts(&mut sent);
+    assert_eq!(once[..2], [(128, 0, true), (128, 0, true)]);
+    assert_eq!(once[2..], [(43, 0, false), (0, 0, false)]);
+    for n in 0..299 {
+        let (start, end) = sent.next_lost(1).expect("it is lost");
+        sent.resent(start, end, record(end, 300 + n));
+    }
+    assert_eq!((sent.lost(), sent.sent_again()), (0, 299));
+    assert_eq!(look(&mut sent, 7), (0, 7, false), "all may yet arrive");
+    let again = parts(&mut sent);
+    let found: u32 = again.iter().map(|part| part.0).sum();
+    assert!(again[0].2 && !again[3].2, "{again:?}");
+    assert_eq!(found, 299, "{again:?}");
+}
