@@ -47,6 +47,7 @@ fn blocks_lie_above_the_acknowledgment() {
         let mut pair = pair();
         pair.ends[0].write(&[1; 4 * 1460]);
         pair.intercept();
+        pair.now = pair.now + Duration::from_millis(10);
         let mut header = pair.forge(0, Flags::ACK);
         let una = header.ack;
         header.ack = una + ack * 1460;
@@ -56,14 +57,15 @@ fn blocks_lie_above_the_acknowledgment() {
             .sack
             .push(una + left * 1460, una + right * 1460);
         pair.deliver(0, &header, Vec::new());
-        pair.ends[0].conn().sent.sacked() / 1460
+        let sent = &pair.ends[0].conn().sent;
+        (sent.sacked() / 1460, sent.lost() / 1460)
     };
-    assert_eq!(sacked(2, 1, 4), 0, "the acknowledgment ends within it");
-    assert_eq!(sacked(2, 2, 4), 0, "it begins where that ends");
-    assert_eq!(sacked(2, 3, 4), 1);
-    assert_eq!(sacked(0, 2, 2), 0);
-    assert_eq!(sacked(0, 1, 4), 3, "to the end");
-    assert_eq!(sacked(0, 1, 5), 0, "never sent");
+    assert_eq!(sacked(2, 1, 4), (0, 0), "the acknowledgment ends within it");
+    assert_eq!(sacked(2, 2, 4), (0, 0), "it begins where that ends");
+    assert_eq!(sacked(2, 3, 4), (1, 0));
+    assert_eq!(sacked(0, 2, 2), (0, 0));
+    assert_eq!(sacked(0, 1, 4), (3, 1), "to the end");
+    assert_eq!(sacked(0, 1, 5), (0, 0), "never sent");
 }
 
 /// RFC 8985 §6.2, step 4: more than two segments' worth above a hole make it urgent, also in segments that are larger than they may be now.
@@ -113,6 +115,7 @@ fn a_timeout_after_window_probes_halves_the_flight() {
     let info = pair.ends[0].conn().info();
     assert_eq!(info.sending.repair, Repair::Loss);
     assert!(info.cwnd_bytes <= 1460, "{info:?}");
+    assert!(info.ssthresh_bytes <= flight * 1460 / 2, "{info:?}");
 }
 
 /// RFC 5682 §3.1, step 3: any acknowledgment that does not show an original ends the test; step 2b needs text, and room for it.
@@ -298,6 +301,17 @@ fn a_closed_connection_takes_nothing() {
     );
     assert_eq!(input.drop, Some(Drop::Closed));
     assert_eq!(queue.readable_bytes(), 0);
+}
+
+/// RFC 9293 §3.10.7.1: the answer goes where the segment came from.
+#[test]
+fn a_reset_goes_back() {
+    let mut pair = pair();
+    let header = pair.forge(0, Flags::ACK);
+    let reset = reset_for(&header, 0).unwrap();
+    assert_eq!(reset.source_port, header.destination_port);
+    assert_eq!(reset.destination_port, header.source_port);
+    assert_eq!((reset.seq, reset.flags), (header.ack, Flags::RST));
 }
 
 /// [`Connection::set_fin_wait_2`] is how long FIN-WAIT-2 lasts once the application has closed.
