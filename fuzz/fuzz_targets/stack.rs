@@ -6,6 +6,8 @@ use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
 
+#[path = "../../crates/proto/tests/tcp_script/bytes.rs"]
+mod bytes;
 #[path = "../../lab/tests/system/frames.rs"]
 #[allow(dead_code)]
 mod frames;

@@ -4,6 +4,9 @@
 //! `NETCHAN_SEEDS` says how many seeds are tried: without it 6, of small worlds 200 (`make soak` tries thousands).
 
 mod accounting;
+#[path = "../../../crates/proto/tests/tcp_script/bytes.rs"]
+mod bytes;
+mod calls;
 mod flow;
 #[path = "../system/frames.rs"]
 mod frames;
@@ -128,5 +131,20 @@ fn a_stack_survives_any_script() {
     for script in scripts {
         println!("{script:?}");
         host.run(&script);
+    }
+}
+
+/// Random sequences of calls: as the fuzz target `calls` has them, some for each seed.
+#[test]
+fn two_stacks_survive_any_sequence_of_calls() {
+    let mut hosts = calls::Hosts::new();
+    for seed in seeds() {
+        let mut random = frames::Random::new(seed);
+        for _ in 0..40 {
+            let len = random.below(200);
+            let sequence = random.bytes(len);
+            println!("{sequence:?}");
+            hosts.run(&sequence);
+        }
     }
 }

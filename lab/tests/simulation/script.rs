@@ -1,9 +1,6 @@
 //! A whole stack that does what bytes say: frames of any kind, segments near what its connections expect, calls and time, in any order. Nothing
 //! panics or spins, and afterwards the stack still answers a SYN. The fuzz target `stack` and a test run these scripts.
 
-#[path = "../../../crates/proto/tests/tcp_script/bytes.rs"]
-mod bytes;
-
 use std::{
     collections::VecDeque,
     io::{IoSlice, IoSliceMut},
@@ -22,7 +19,7 @@ use netchan::{
 };
 use percore::slab::Slab;
 
-use self::bytes::Bytes;
+use super::bytes::Bytes;
 use super::frames::{Ends, Random, Segment, arp, corpus, mutate, tcp};
 
 const PORT: u16 = 8000;
