@@ -128,9 +128,9 @@ static struct address address_for(int s, int which, int form, int port) {
 }
 
 static void patience(int s) {
-    struct timeval limit = {0, PATIENCE_US};
     for (int i = 0; i < 2; i++) {
         int option = i ? SO_RCVTIMEO : SO_SNDTIMEO;
+        struct timeval limit = {0, i ? PATIENCE_US : PATIENCE_TO_SEND_US};
         if (raw(s)) PAST(setsockopt, slots[s].fd, SOL_SOCKET, option, &limit, sizeof limit, 0);
         else setsockopt(slots[s].fd, SOL_SOCKET, option, &limit, sizeof limit);
     }

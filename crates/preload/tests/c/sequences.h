@@ -28,6 +28,8 @@ extern int datagram_sent; /* in this step */
 extern volatile int pipes; /* SIGPIPEs since the last call */
 
 #define PATIENCE_US 15000
+/* No answer of a connect that gets one depends on how quick it is. */
+#define PATIENCE_TO_SEND_US 300000
 
 /* Numbers from the seed; the same ones whatever the calls answer. */
 uint32_t draw(uint32_t below);
