@@ -15,6 +15,18 @@ pub const DIFFERENT: &[(&str, &str)] = &[
 
 const IN_VAIN: &str = "Linux: after a failed connect to a mapped address, one to an IPv6 address waits in vain for any answer";
 
+/// Where several shards receive, a UDP socket has a queue in each: what came of one peer is read in order, of several in any.
+pub fn is_other_order(kind: &str) -> bool {
+    let Some((linux, ours)) = kind.split_once(" ### ") else {
+        return false;
+    };
+    let answers =
+        |text: &str| text.starts_with(|c: char| c.is_ascii_digit()) && text.contains(", sum ");
+    let read =
+        kind.starts_with("recv(") && linux.split_once(" = ").is_some_and(|(_, one)| answers(one));
+    (read && answers(ours)) || super::compare::matches("5/*/0->5/*/0", ours)
+}
+
 /// What is not mended yet: calls with both answers, without what they were given; `*` is anything. Lines only ever go from here. (`NETCHAN_OPEN=FILE` has the test
 /// write down what it finds beyond it.)
 const OPEN: &str = include_str!("open.txt");
