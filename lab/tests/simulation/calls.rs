@@ -236,7 +236,7 @@ fn send(socket: &Socket, bytes: &mut Bytes<'_>) {
     let result = match socket.kind() {
         Kind::Stream if urgent => socket.send_urgent(&buffers),
         Kind::Stream => socket.send(&buffers, None),
-        Kind::Datagram => {
+        Kind::Datagram | Kind::Ping => {
             let mut info = SendInfo::default();
             (info.urgent, info.more) = (urgent, how & 6 == 4);
             let result = socket.send_message(&buffers, to, &info);

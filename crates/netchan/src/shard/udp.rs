@@ -28,8 +28,8 @@ use proto::{
 };
 
 pub(super) use self::errors::Report;
-pub use self::{ping::Echo, send::Destination};
 use self::{errors::ErrorQueue, notices::Notices, receive::Waiting, send::Corked};
+pub use self::{ping::Echo, send::Destination};
 use super::{
     Addresses, Binding, Shard,
     bound::{Member, Place},
