@@ -381,7 +381,7 @@ pub unsafe fn receive_message(
     if flags & libc::MSG_ERRQUEUE != 0 {
         // SAFETY: the caller's.
         return match unsafe { stamping::receive(live, message) } {
-            Err(error) if would_block(&error) && live.state.kind == Kind::Datagram => {
+            Err(error) if would_block(&error) && live.state.kind != Kind::Stream => {
                 // SAFETY: the caller's.
                 unsafe { receive_error_message(live, message) }
             }
