@@ -1,7 +1,8 @@
 # netchan: what a person types. `make demo` and `make test` are all a fresh machine needs (a Rust toolchain and a C linker).
 
 CARGO ?= cargo
-export PATH := $(PATH):$(HOME)/.cargo/bin
+# ethtool and others are in sbin, which is not on every PATH.
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 
 # Debian packages the tests use; the build itself needs none of them.
 TEST_PACKAGES = iproute2 iputils-ping tcpdump iperf3 netcat-openbsd nftables curl libpcap-dev ethtool valgrind python3 rsync
