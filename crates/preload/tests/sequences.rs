@@ -166,11 +166,18 @@ fn sequences_of_calls_answer_as_on_linux_when_locked() {
 
 #[test]
 fn only_successes_come_in_another_order() {
-    let other = |kind| table::is_other_order(kind);
+    let other = |kind: &str| table::is_other_order(kind);
     assert!(other(
         "recv(S, 1) = 1, sum 103 from OWN P0 ### 1, sum 109 from OWN some"
     ));
     assert!(other("send(S, 10) = 10 ### 5/10/0->5/100/0"));
+    let accepted = "S = accept(S) from OWN6 some ### ";
+    assert!(other(&format!("{accepted}accept(S) from ::ffff:OWN some")));
+    assert!(other(&format!(
+        "{accepted}201d/0/7->4/0/1 2005/0/8->5/10/1"
+    )));
+    assert!(!other(&format!("{accepted}EAGAIN")));
+    assert!(!other("accept(S) = EAGAIN ### accept(S) from OWN some"));
     assert!(!other("recv(S, 1) = 1, sum 103 ### EAGAIN, sum 0"));
     assert!(!other("recv(S, 1) = EAGAIN, sum 0 ### 1, sum 103"));
     assert!(!other("send(S, 10) = 10 ### 5/10/0->4/0/0"));

@@ -15,11 +15,16 @@ pub const DIFFERENT: &[(&str, &str)] = &[
 
 const IN_VAIN: &str = "Linux: after a failed connect to a mapped address, one to an IPv6 address waits in vain for any answer";
 
-/// Where several shards receive, a UDP socket has a queue in each: what came of one peer is read in order, of several in any.
+/// Where several shards receive, a UDP socket and a listener have a queue in each: what came of one peer is read in order, of several in any, and
+/// connections are accepted in any.
 pub fn is_other_order(kind: &str) -> bool {
     let Some((linux, ours)) = kind.split_once(" ### ") else {
         return false;
     };
+    if kind.starts_with("S = accept(") && linux.contains(") from ") {
+        // Another connection: by its name, or by what is seen of it.
+        return ours.contains(") from ") || ours.contains("->");
+    }
     let answers =
         |text: &str| text.starts_with(|c: char| c.is_ascii_digit()) && text.contains(", sum ");
     let read =
