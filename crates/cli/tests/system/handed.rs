@@ -39,7 +39,7 @@ for step in sys.argv[1:]:\n  \
     stream.sendall(b'hello'); print('uid', os.getuid(), 'from', stream.getsockname()[0], stream.recv(9), flush=True); stream.close()\n  \
   if step == 'show':\n    \
     line = lambda name: [l.split()[1] for l in open('/proc/self/status') if l.startswith(name)][0]\n    \
-    print('rights', line('CapBnd') if os.getuid() == 0 else line('CapEff'), line('NoNewPrivs'), os.getgroups(), os.environ['USER'])\n  \
+    print('rights', line('CapBnd') if os.getuid() == 0 else line('CapEff'), line('NoNewPrivs'), os.getgroups(), os.environ['USER'], flush=True)\n  \
   if step == 'wait': sys.stdin.readline()\n  \
   if step == 'exec': os.execv('/usr/bin/python3', ['python3', 'ask.py', 'ask'])\n\
 END\n\
