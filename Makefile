@@ -66,7 +66,7 @@ test-tools:
 test-unit:
 	$(CARGO) test --workspace
 	$(CARGO) test -p percore --features witness
-	PERCORE_WITNESS=abort $(CARGO) test -p netchan --features witness,invariants --lib --test path --test witness
+	PERCORE_WITNESS=abort $(CARGO) test -p netchan --features witness,invariants --lib --test path --test witness --test datagrams
 	PERCORE_WITNESS=abort NETCHAN_SEEDS=1 $(CARGO) test -p netchan-lab --features witness,invariants --test simulation
 
 # The models of percore's primitives: every interleaving within loom's bounds.

@@ -145,7 +145,7 @@ impl Directory {
         Ok(())
     }
 
-    /// A bound socket hears one link only from now on, or all. As in Linux nobody is asked whether that stands against others.
+    /// A bound socket hears one link only from now on, or all. As in Linux, that it stands against others is not looked at.
     pub fn set_device(&self, id: u64, device: Option<u8>) {
         let mut guard = self.bindings.lock();
         if let Some(binding) = guard.0.iter_mut().find(|b| b.id == id) {

@@ -95,12 +95,12 @@ pub const UDP_OVERHEAD: usize = 512;
 /// Datagrams that wait in one part of a UDP socket, whatever SO_RCVBUF says: more than all sockets may have of one link's buffers.
 pub const UDP_QUEUE_MAX: usize = RECEIVE_SLAB * QUEUED_EIGHTHS / 8 / UDP_SHARE;
 /// Errors that wait in one UDP socket with IP_RECVERR, and bytes of payload that they hold together: 16 datagrams of Ethernet's
-/// Time stamps of sends that wait for a socket's program, and as many sends that wait for them.
-pub const SEND_NOTICES: usize = 256;
 /// size, or what four times as many ICMP errors of IPv4 quote at most.
 pub const UDP_ERRORS: usize = 64;
 /// See [`UDP_ERRORS`].
 pub const UDP_ERROR_BYTES: usize = 24 << 10;
+/// Time stamps of sends that wait for a socket's program, and as many sends that wait for them.
+pub const SEND_NOTICES: usize = 256;
 /// Datagrams that one send with UDP_SEGMENT may make: as Linux (UDP_MAX_SEGMENTS).
 pub const UDP_SEGMENTS: usize = 128;
 /// Datagrams that one receive with UDP_GRO may bring: as Linux (UDP_GRO_CNT_MAX).

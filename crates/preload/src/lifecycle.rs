@@ -370,6 +370,7 @@ pub fn start_again() {
     INSIDE.set(true);
     if let Ok(net) = start() {
         let _ = NET.set(net);
+        ending::begin();
     }
     INSIDE.set(false);
 }

@@ -140,7 +140,7 @@ fn haproxy_serves_and_as_master_is_refused() {
         .run();
 }
 
-/// Its stack ends with the process that goes away; what is left of the link nobody answers.
+/// Its stack ends with the process that goes away; nothing answers on what is left of the link.
 #[test]
 fn haproxy_in_the_background_says_that_its_sockets_end() {
     let there = Command::new("haproxy").arg("-v").output().is_ok();

@@ -239,7 +239,8 @@ impl Bound {
     /// All sockets that hear what comes in by an interface for this address and port, connected or not.
     pub fn hearers(&self, ip: IpAddr, port: u16, interface: u8) -> impl Iterator<Item = u32> {
         let places = Place::of_interface(ip, port, interface).into_iter();
-        let groups = places.filter_map(|place| self.at(place));
+        let may_be = |place: &Place| place.device.is_none() || self.on_devices > 0;
+        let groups = places.filter(may_be).filter_map(|place| self.at(place));
         groups.flat_map(|group| group.members.iter().map(|m| m.number))
     }
 }

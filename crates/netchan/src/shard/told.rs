@@ -33,7 +33,7 @@ impl Told {
 
     /// A zero-copy send returned: what it sent was copied, its memory is free.
     pub const fn copied(&mut self) {
-        self.copies.1 += 1;
+        self.copies.1 = self.copies.1.saturating_add(1);
     }
 
     /// The next thing to tell.

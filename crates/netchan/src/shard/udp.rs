@@ -83,6 +83,8 @@ pub struct UdpSocket {
     write_shut: bool,
     /// Buffers that its last send needed and did not find; 0: it found them.
     lacks: u16,
+    /// It is among those that are told when there are buffers.
+    waits: bool,
     /// Its groups, and how it sends to any, if it ever said so.
     pub(super) multicast: Option<Arc<Settings>>,
 }
@@ -495,7 +497,7 @@ impl Shard {
         }
         let connected = self.udp.iter().filter(|(_, s)| s.flow().is_some()).count();
         assert_eq!(connected, self.lookup.connected.len(), "connected sockets");
-        let is_of_host = |s: &UdpSocket| s.peer.is_some_and(|peer| peer.port() == 0);
+        let is_of_host = |s: &UdpSocket| s.flow().is_some_and(|flow| flow.remote_port == 0);
         let of_hosts = self.udp.iter().filter(|(_, s)| is_of_host(s)).count();
         assert_eq!(of_hosts, self.lookup.of_hosts, "sockets of a whole host");
     }
@@ -529,6 +531,7 @@ impl Shard {
             read_shut: false,
             write_shut: false,
             lacks: 0,
+            waits: false,
             multicast: None,
         };
         socket.keep_errors(false);

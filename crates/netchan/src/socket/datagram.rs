@@ -444,13 +444,13 @@ impl Socket {
                 self.destination(local, remote, info, device)?
             }
         };
-        // What several sends make up is put together in one place.
         if let Some(echo) = echo {
             let send = |shard: &mut Shard, part, now| {
                 shard.ping_send(part, (to, echo), info, buffers, now)
             };
             return datagram.toward(self.stack(), &to, send).map_err(error);
         }
+        // What several sends make up is put together in one place.
         if info.more || is_corked {
             datagram.gather(self.stack(), 0);
             let send =

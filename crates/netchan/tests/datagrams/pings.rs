@@ -1,5 +1,7 @@
 //! Ping sockets: echoes between hosts and to oneself, and what comes that nobody asked for.
 
+use std::io::IoSlice;
+
 use netchan::socket::{Domain, Kind, Socket, SocketOption};
 use proto::wire::{
     checksum,
@@ -63,6 +65,26 @@ fn echoes_come_back_to_the_socket_that_asked() {
             }
             assert_eq!(errno(receive(&udp, &mut [0; 9])), libc::EAGAIN);
         }
+    }
+}
+
+/// A connected one has a peer without a port, and hears all the same: it is no UDP socket of a whole host.
+#[test]
+fn a_connected_one_is_found_as_any() {
+    let pair = Pair::new();
+    for domain in [Domain::V4, Domain::V6] {
+        let socket = Socket::new(&pair.nets[0], domain, Kind::Ping).unwrap();
+        let mut to = pair.at(domain, 1);
+        to.set_port(0);
+        socket.connect(to).unwrap();
+        let message = request(domain, 1, b"here");
+        assert_eq!(socket.send(&[IoSlice::new(&message)], None).unwrap(), 12);
+        for _ in 0..4 {
+            pair.turn();
+        }
+        assert_eq!(receive(&socket, &mut [0; 20]).unwrap().from, Some(to));
+        socket.disconnect().unwrap();
+        pair.turn();
     }
 }
 

@@ -4,7 +4,7 @@ use std::{mem::ManuallyDrop, ptr};
 
 use libc::{c_int, c_void, pid_t};
 
-use crate::{buffers, ending, lifecycle, real, sys};
+use crate::{buffers, ending, errno, lifecycle, real, sys};
 
 /// clone(2)'s start of a child.
 type Start = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
@@ -65,8 +65,10 @@ pub unsafe extern "C-unwind" fn clone(
     let at = ptr::from_mut(&mut beginning).cast();
     // SAFETY: the caller's, but for the start, which fits its argument.
     let child = unsafe { real(Some(begin), stack, flags, at, parents, tls, childs) };
+    let code = errno::get();
     // SAFETY: the parent's guards, dropped once.
     lifecycle::goes_on(unsafe { ManuallyDrop::take(&mut beginning.held) });
+    errno::set(code);
     child
 }
 

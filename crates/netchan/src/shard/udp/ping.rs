@@ -75,8 +75,8 @@ impl Echo {
 }
 
 impl Shard {
-    /// An echo reply, which the interface has found right: for the socket with its identifier at the address that it came to, whoever sent
-    /// it, as in Linux.
+    /// An echo reply, which the interface has found right: for the socket with its identifier at the address that it came to, from any
+    /// sender, as in Linux.
     pub(in crate::shard) fn ping_input(
         &mut self,
         packet: Packet,

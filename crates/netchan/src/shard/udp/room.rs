@@ -35,7 +35,8 @@ impl Shard {
     }
 
     fn udp_waits(&mut self, number: u32) {
-        if !self.udp_waiting.contains(&number) {
+        if let Some(socket) = self.udp.get_mut(number).filter(|socket| !socket.waits) {
+            socket.waits = true;
             self.udp_waiting.push(number);
         }
     }
@@ -45,15 +46,18 @@ impl Shard {
     #[inline(never)]
     pub(in crate::shard) fn udp_wake_senders(&mut self) {
         let free = self.slab.available();
-        for number in std::mem::take(&mut self.udp_waiting) {
-            match self.udp.get_mut(number) {
-                Some(socket) if free >= socket.wanted() => {
-                    socket.lacks = 0;
-                    socket.wakers.wake(Readiness::WRITABLE, &mut self.woken);
-                }
-                Some(_) => self.udp_waiting.push(number),
-                None => {}
+        let (udp, woken) = (&mut self.udp, &mut self.woken);
+        self.udp_waiting.retain(|&number| {
+            // One that is gone, or whose number another has that does not wait.
+            let Some(socket) = udp.get_mut(number).filter(|socket| socket.waits) else {
+                return false;
+            };
+            if free < socket.wanted() {
+                return true;
             }
-        }
+            (socket.lacks, socket.waits) = (0, false);
+            socket.wakers.wake(Readiness::WRITABLE, woken);
+            false
+        });
     }
 }
