@@ -152,9 +152,10 @@ impl Process {
     pub fn finish(mut self, patience: Duration) -> Result<Finished, String> {
         if !eventually(patience, || !self.is_running()) {
             return Err(format!(
-                "`{}` did not end within {patience:?}: {}",
+                "`{}` did not end within {patience:?}: {}\n    {}",
                 self.what,
-                self.said()
+                self.said(),
+                self.threads().join("\n    ")
             ));
         }
         let status = self.ended.ok_or("no status")?;
@@ -167,6 +168,23 @@ impl Process {
             output,
             errors,
         })
+    }
+
+    /// What the kernel says of each of its threads: state, where it sleeps, and which signals wait for it, are blocked, and are caught.
+    fn threads(&self) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid()));
+        let describe = |task: fs::DirEntry| {
+            let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            let status = read("status");
+            let wanted = ["Name", "State", "SigPnd", "ShdPnd", "SigBlk", "SigCgt"];
+            let lines = status
+                .lines()
+                .filter(|line| wanted.iter().any(|name| line.starts_with(name)));
+            let lines: Vec<_> = lines.map(|line| line.replace('\t', " ")).collect();
+            format!("{}, in {}", lines.join(", "), read("wchan"))
+        };
+        let tasks = tasks.into_iter().flatten().flatten();
+        tasks.map(describe).collect()
     }
 
     /// Asks it to end as a person at the keyboard does (SIGINT) and waits.
