@@ -128,13 +128,17 @@ fn kernel_now(drawn: usize) -> u64 {
 /// The counter is behind the line's start, or has run so far that it is time for the next line.
 #[cold]
 fn off_the_line(line: &Line, cycles: u64, drawn: usize) -> u64 {
-    if line.start().saturating_sub(cycles) > BACKWARDS_CYCLES_MAX {
+    if was_reset(line, cycles) {
         KERNEL_ONLY.store(true, Ordering::Relaxed);
         DRAWN.store(0, Ordering::Release);
         return monotonic_ns();
     }
     draw(drawn);
     line.extrapolate(cycles)
+}
+
+fn was_reset(line: &Line, cycles: u64) -> bool {
+    line.start().saturating_sub(cycles) > BACKWARDS_CYCLES_MAX
 }
 
 /// Draws line number `drawn`, if its time has come and nobody else is at it.

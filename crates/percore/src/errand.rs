@@ -203,9 +203,12 @@ impl<T> Desk<T> {
         self.0.full.load(Ordering::Relaxed)
     }
 
-    /// Errands that wait to be begun, about.
+    /// Errands that wait to be begun, about; none once the owner has ended, whose end gave them back.
     pub fn waiting(&self) -> usize {
-        let posted = self.0.posted.load(Ordering::Relaxed) & !CLOSED;
+        let posted = self.0.posted.load(Ordering::Relaxed);
+        if posted & CLOSED != 0 {
+            return 0;
+        }
         posted.count_ones() as usize
     }
 }

@@ -103,6 +103,28 @@ pub(crate) const fn lines(items: usize, size: usize) -> u64 {
     (items * size).div_ceil(64) as u64
 }
 
+#[cfg(all(test, not(loom)))]
+mod line_tests {
+    use super::{COUNT, Operation, lines};
+
+    #[test]
+    fn items_in_lines() {
+        let of = [(0, 8), (1, 8), (8, 8), (9, 8), (3, 64), (2, 100)];
+        assert_eq!(
+            of.map(|(items, size)| lines(items, size)),
+            [0, 1, 1, 2, 3, 4]
+        );
+    }
+
+    #[test]
+    fn each_has_a_name_of_its_own() {
+        let mut names = Operation::ALL.map(Operation::name).to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert!(names.len() == COUNT && names.iter().all(|name| name.len() >= 3));
+    }
+}
+
 #[cfg(all(test, feature = "operations", not(loom)))]
 mod tests {
     use super::{Operation, leave_out_this_thread, read};
@@ -128,6 +150,21 @@ mod tests {
         let moved = since(Operation::LockMoved);
         std::thread::scope(|scope| scope.spawn(|| drop(lock.lock())).join().unwrap());
         assert!(since(Operation::Lock) >= 2 && since(Operation::LockMoved) > moved);
-        leave_out_this_thread();
+    }
+
+    /// A kind that nothing else counts in so large steps.
+    #[test]
+    fn a_thread_that_is_left_out() {
+        let rings = || read()[Operation::Ring as usize];
+        let before = rings();
+        std::thread::spawn(|| {
+            leave_out_this_thread();
+            super::count(Operation::Ring, 1 << 40);
+        })
+        .join()
+        .unwrap();
+        assert!(rings() - before < 1 << 40);
+        super::count(Operation::Ring, 1 << 40);
+        assert!(rings() - before >= 1 << 40);
     }
 }

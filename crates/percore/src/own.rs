@@ -245,4 +245,135 @@ mod tests {
         assert_eq!(getrlimit(Resource::Nofile), limit, "as before");
         assert!(first_own(high, high).is_none());
     }
+
+    /// Beside each other, in one word of the table and in several, at a word's end and at the table's; of numbers that no descriptor has.
+    #[test]
+    fn the_lowest_of_a_stretch() {
+        let end = RawFd::try_from(NUMBERS).unwrap();
+        let marked = [
+            end - 200,
+            end - 199,
+            end - 129,
+            end - 128,
+            end - 70,
+            end - 1,
+        ];
+        marked.into_iter().for_each(mark);
+        for first in end - 210..end + 2 {
+            for last in [
+                first - 1,
+                first,
+                first + 1,
+                first + 63,
+                first + 130,
+                RawFd::MAX,
+            ] {
+                let lowest = marked
+                    .into_iter()
+                    .find(|number| (first..=last).contains(number));
+                assert_eq!(first_own(first, last), lowest, "{first} to {last}");
+            }
+        }
+        marked.into_iter().for_each(unmark);
+        assert_eq!(first_own(end - 210, RawFd::MAX), None);
+    }
+
+    #[test]
+    fn it_is_read_and_written_as_what_it_is() {
+        let (from, to) = rustix::pipe::pipe().unwrap();
+        let (mut from, mut to) = (Own::keep(File::from(from)), Own::keep(File::from(to)));
+        assert_eq!(io::Write::write(&mut to, b"seven").unwrap(), 5);
+        let mut bytes = [0; 9];
+        assert_eq!(io::Read::read(&mut from, &mut bytes).unwrap(), 5);
+        assert_eq!(&bytes[..5], b"seven");
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_tried_once() {
+        let tries = std::cell::Cell::new(0);
+        let opened = Own::open(|| {
+            tries.set(tries.get() + 1);
+            File::open("/no such file")
+        });
+        assert_eq!(
+            opened.err().map(|error| error.kind()),
+            Some(io::ErrorKind::NotFound)
+        );
+        assert_eq!(tries.get(), 1);
+    }
+
+    /// Runs one of the tests below in a process of its own: limits and marks are a whole process's.
+    fn alone(test: &str) {
+        let program = std::env::current_exe().unwrap();
+        let name = format!("own::tests::{test}");
+        let child = std::process::Command::new(program)
+            .args(["--exact", &name, "--ignored", "--nocapture"])
+            .output()
+            .unwrap();
+        let said = [child.stdout, child.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(
+            child.status.success() && said.contains("1 passed"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn where_numbers_stand_by_the_limits() {
+        alone("by_the_limits");
+    }
+
+    #[test]
+    fn what_is_abandoned_is_closed_but_for_what_is_kept() {
+        alone("abandoned");
+    }
+
+    fn limits(soft: u64, hard: u64) -> bool {
+        let limit = Rlimit {
+            current: Some(soft),
+            maximum: Some(hard),
+        };
+        setrlimit(Resource::Nofile, limit).is_ok()
+    }
+
+    /// The number that a file gets by such limits, which stand afterwards as before.
+    fn number_by(soft: u64, hard: u64) -> u64 {
+        assert!(limits(soft, hard));
+        let kept = Own::open(|| File::open("/dev/null")).unwrap();
+        let now = getrlimit(Resource::Nofile);
+        assert_eq!((now.current, now.maximum), (Some(soft), Some(hard)));
+        u64::try_from(kept.as_raw_fd()).unwrap()
+    }
+
+    #[test]
+    #[ignore = "changes its process: another test runs it in one of its own"]
+    fn by_the_limits() {
+        let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20);
+        // A higher one needs a right that not everybody has.
+        let hard = if limits(64, 40_000) { 40_000 } else { hard };
+        if hard > FROM_MAX + 2 * ROOM {
+            assert_eq!(number_by(FROM_MAX + ROOM, hard), FROM_MAX + ROOM);
+            assert_eq!(number_by(FROM_MAX + ROOM + 1, hard), FROM_MAX);
+        }
+        assert_eq!(number_by(100, hard), 100);
+        // The program has used up its numbers: it is opened above them, and stands there.
+        let free = u64::try_from(File::open("/dev/null").unwrap().as_raw_fd()).unwrap();
+        assert_eq!(number_by(free, hard), free + 1);
+        // No room above: high at least.
+        assert_eq!(number_by(80, 80), 70);
+    }
+
+    #[test]
+    #[ignore = "closes what its process has: another test runs it in one of its own"]
+    fn abandoned() {
+        let open = || Own::keep(File::open("/dev/null").unwrap());
+        let (first, kept, last) = (open(), open(), open());
+        abandon(&[kept.as_raw_fd()]);
+        let there = |fd: RawFd| std::path::Path::new(&format!("/proc/self/fd/{fd}")).exists();
+        assert!(is_own(kept.as_raw_fd()) && there(kept.as_raw_fd()));
+        for gone in [first, last] {
+            assert!(!is_own(gone.as_raw_fd()) && !there(gone.as_raw_fd()));
+            mem::forget(gone);
+        }
+    }
 }

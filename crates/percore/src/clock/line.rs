@@ -24,18 +24,26 @@ impl Sample {
         let once = |_| {
             let before = tsc::cycles();
             let ns = monotonic_ns();
-            let width = tsc::cycles().saturating_sub(before);
-            let cycles = before + width / 2;
-            Self { cycles, ns, width }
+            Self::between(before, ns, tsc::cycles())
         };
         let first = once(0);
-        (1..10).map(once).fold(first, |best, sample| {
-            if sample.width < best.width {
-                sample
-            } else {
-                best
-            }
-        })
+        (1..10).map(once).fold(first, Self::sharper)
+    }
+
+    /// The clock said `ns` between these two readings of the counter.
+    pub fn between(before: u64, ns: u64, after: u64) -> Self {
+        let width = after.saturating_sub(before);
+        let cycles = before + width / 2;
+        Self { cycles, ns, width }
+    }
+
+    /// Of two the sharper; of equal ones the first.
+    pub fn sharper(self, other: Self) -> Self {
+        if other.width < self.width {
+            other
+        } else {
+            self
+        }
     }
 
     /// Whether nothing came between: no counter is faster than 10 GHz.

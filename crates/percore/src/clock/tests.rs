@@ -1,7 +1,7 @@
 //! Tests of the clock: the line's arithmetic, and the real thing against the kernel's.
 
 use super::{
-    cycles, cycles_to_ns, hz, is_tsc,
+    BACKWARDS_CYCLES_MAX, cycles, cycles_to_ns, hz, is_tsc,
     line::{self, Line, Sample},
     monotonic_ns, now_ns, tsc,
 };
@@ -9,6 +9,42 @@ use super::{
 fn sample(cycles: u64, ns: u64) -> Sample {
     let width = 40;
     Sample { cycles, ns, width }
+}
+
+#[test]
+fn a_sample_is_in_the_middle_and_the_sharpest_is_taken() {
+    let wide = Sample::between(100, 7, 141);
+    assert_eq!((wide.cycles, wide.ns, wide.width), (120, 7, 41));
+    let back = Sample::between(100, 8, 90);
+    assert_eq!(
+        (back.cycles, back.width),
+        (100, 0),
+        "another core's counter"
+    );
+    let [sharp, equal] = [9, 10].map(|ns| Sample::between(100, ns, 140));
+    assert_eq!((wide.sharper(sharp).ns, sharp.sharper(wide).ns), (9, 9));
+    assert_eq!((sharp.sharper(equal).ns, equal.sharper(sharp).ns), (9, 10));
+    let of_width = |width| Sample::between(0, 0, width);
+    assert!(of_width(4_999).is_sharp() && !of_width(5_000).is_sharp());
+}
+
+#[test]
+fn rates_are_rounded_to_the_nearest() {
+    let thirds = |thirds: u64| line::hz((thirds << 52) / 3);
+    assert_eq!(line::hz(3 << 52), 333_333_333);
+    assert_eq!((thirds(1), thirds(2)), (3_000_000_000, 1_500_000_000));
+    assert_eq!(line::hz(3 << 51), 666_666_667);
+}
+
+#[test]
+fn a_counter_that_is_far_behind_was_reset() {
+    let line = Line::new();
+    let start = 3 * BACKWARDS_CYCLES_MAX;
+    line.draw(sample(0, 0), sample(start, 1_000_000), None, None);
+    let was_reset = |behind| super::was_reset(&line, start - behind);
+    assert!(!was_reset(0) && !was_reset(BACKWARDS_CYCLES_MAX));
+    assert!(was_reset(BACKWARDS_CYCLES_MAX + 1));
+    assert!(!super::was_reset(&line, 2 * start), "far ahead");
 }
 
 #[test]
@@ -127,4 +163,36 @@ fn cycles_convert() {
         "{converted} for {measured}"
     );
     assert!((10_000_000..10_000_000_000).contains(&hz()));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn whether_the_counter_can_be_a_clock() {
+    let says = |highest, power| {
+        tsc::says_invariant(|leaf| match leaf {
+            0x8000_0000 => (highest, 0),
+            0x8000_0007 => (0, power),
+            other => unreachable!("leaf {other:x}"),
+        })
+    };
+    assert!(says(0x8000_0007, 0x100) && says(0x8000_001f, 0x101));
+    assert!(!says(0x8000_0006, 0x100), "there is no such leaf");
+    assert!(!says(0x8000_0008, 0xeff) && !says(0x8000_0008, 0));
+    assert!(tsc::names_tsc(b"kvm-clock tsc acpi_pm\n") && tsc::names_tsc(b"tsc \n"));
+    assert!(!tsc::names_tsc(b"tsc-early hpet\n") && !tsc::names_tsc(b""));
+    // Where the kernel tells of the processor and of its clocks, that is what we found.
+    let told = |path| std::fs::read_to_string(path).ok();
+    let list = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
+    if let (Some(cpu), Some(list)) = (told("/proc/cpuinfo"), told(list)) {
+        let invariant = cpu.split_whitespace().any(|flag| flag == "nonstop_tsc");
+        let trusted = list.split_whitespace().any(|name| name == "tsc");
+        assert_eq!(tsc::is_invariant(), invariant && trusted);
+    }
+}
+
+/// Between two readings as between two that wait for each other, time goes on.
+#[test]
+fn readings_in_order() {
+    let (before, now, after) = (cycles(), super::cycles_in_order(), cycles());
+    assert!(before > 1 && now >= before && after >= now && after > before);
 }

@@ -35,10 +35,17 @@ pub(super) fn cycles() -> u64 {
 /// Whether the counter runs at one rate in all power states, is the same on all cores as far as the kernel knows, and is what we read.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn is_invariant() -> bool {
-    use core::arch::x86_64::__cpuid;
+    says_invariant(|leaf| {
+        let answer = core::arch::x86_64::__cpuid(leaf);
+        (answer.eax, answer.edx)
+    }) && kernel_trusts_it()
+}
+
+/// What the processor says; `cpuid`: EAX and EDX of a leaf.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn says_invariant(cpuid: impl Fn(u32) -> (u32, u32)) -> bool {
     const POWER: u32 = 0x8000_0007; // AMD APM 3, Intel SDM 2: EDX bit 8 is "TSC invariant"
-    let invariant = __cpuid(0x8000_0000).eax >= POWER && __cpuid(POWER).edx & 1 << 8 != 0;
-    invariant && kernel_trusts_it()
+    cpuid(0x8000_0000).0 >= POWER && cpuid(POWER).1 & 1 << 8 != 0
 }
 
 /// The kernel takes `tsc` off this list when it finds that the cores' counters disagree. Where the list cannot be read, cpuid's word
@@ -51,7 +58,13 @@ fn kernel_trusts_it() -> bool {
     let read = open(list, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
         .and_then(|list| rustix::io::read(&list, &mut names));
     let Ok(len) = read else { return true };
-    let mut names = names[..len.min(names.len())].split(|byte| byte.is_ascii_whitespace());
+    names_tsc(&names[..len.min(names.len())])
+}
+
+/// Whether `tsc` is one of the names in the kernel's list.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn names_tsc(list: &[u8]) -> bool {
+    let mut names = list.split(|byte| byte.is_ascii_whitespace());
     names.any(|name| name == b"tsc")
 }
 

@@ -48,6 +48,7 @@ fn beside(work: impl FnOnce(&Desk<Log>)) -> Log {
 fn the_owner_runs_it_and_the_caller_has_the_answer() {
     let here = thread::current().id();
     let log = beside(|desk| {
+        assert_eq!((desk.full(), desk.waiting()), (0, 0));
         let text = String::from("seven");
         let there = desk.run(|log| {
             log.push(text.len());
@@ -124,6 +125,7 @@ fn the_owners_end_gives_everything_back() {
     });
     assert_eq!(back.load(SeqCst), SLOTS + 5);
     assert!(desk.run(|_| ()).is_err());
+    assert_eq!(desk.waiting(), 0);
 }
 
 /// The owner unwinds: its end is an end like any other.

@@ -1,6 +1,9 @@
 //! Tests of the adaptive mutex.
 
-use super::{Class, Mutex, MutexGuard, ReentrantMutex, mutex, reentrant, stats};
+use super::{
+    Class, Mutex, MutexGuard, ReentrantMutex, mutex, reentrant, stats,
+    thread::{Futex, ThreadNumber, asleep, core, is_asleep, may_spin, number},
+};
 use crate::witness;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -65,8 +68,10 @@ fn sleepers_are_woken() {
             thread::yield_now();
         }
         thread::sleep(Duration::from_millis(20));
+        assert_eq!(*guard, 0, "nobody comes in before it is unlocked");
         drop(guard);
     });
+    assert!(!mutex.is_locked());
     assert_eq!(*mutex.lock(), 5);
     let stats = stats(&mutex);
     assert!(stats.contended >= 1 && stats.waited_cycles > 0, "{stats:?}");
@@ -137,4 +142,58 @@ fn one_without_a_class() {
     static LEAF: Mutex<u32> = Mutex::new(3);
     assert_eq!(*LEAF.lock(), 3);
     assert_eq!((Class::LEAF.name(), Class::LEAF.rank()), ("leaf", u16::MAX));
+}
+
+/// Numbers far above those of the threads here.
+#[test]
+fn who_sleeps_in_a_mutex_is_known_for_so_long() {
+    let (one, other) = (4_000_000_006, 4_000_000_007);
+    let known = || (is_asleep(one), is_asleep(other));
+    assert_eq!(known(), (false, false));
+    asleep(one, || {
+        assert_eq!(known(), (true, false));
+        asleep(other, || assert_eq!(known(), (true, true)));
+        assert_eq!(known(), (true, false));
+    });
+    assert_eq!(known(), (false, false));
+    assert!(!is_asleep(0), "nobody");
+}
+
+#[test]
+fn each_thread_has_a_number_and_knows_its_core() {
+    use lock_api::GetThreadId;
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let numbers = || (number() as usize, ThreadNumber.nonzero_thread_id().get());
+    let here = numbers();
+    let there = thread::spawn(move || {
+        let may = sched_getaffinity(None).unwrap();
+        for at in (0..CpuSet::MAX_CPU).filter(|&at| may.is_set(at)).take(8) {
+            let mut one = CpuSet::new();
+            one.set(at);
+            sched_setaffinity(None, &one).unwrap();
+            assert_eq!(core() as usize, at);
+        }
+        numbers()
+    });
+    let there = there.join().unwrap();
+    assert!(here.0 == here.1 && there.0 == there.1 && here.0 != there.0);
+    let several = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+    assert!(
+        may_spin() || !several,
+        "a spinning thread keeps nobody from running"
+    );
+}
+
+/// It may wake for nothing, but hardly each time.
+#[test]
+fn a_futex_is_slept_on_until_its_time() {
+    let word = Futex::new();
+    let sleeps = |expected| {
+        let start = crate::clock::now_ns();
+        word.wait(expected, Some(Duration::from_millis(2)));
+        crate::clock::now_ns() - start >= 1_900_000 // the counter's rate is known to 1 ppm only
+    };
+    assert!((0..3).any(|_| sleeps(0)));
+    word.0.store(1, Ordering::Relaxed);
+    word.wait(0, None); // changed: no sleep
 }

@@ -80,14 +80,14 @@ mod here {
     /// the calling thread may use: it may be pinned, and the owner elsewhere.
     pub fn may_spin() -> bool {
         static CORES: AtomicU32 = AtomicU32::new(0);
-        let cores = CORES.load(Ordering::Relaxed);
-        if cores != 0 {
-            return cores > 1;
+        let mut cores = CORES.load(Ordering::Relaxed);
+        if cores == 0 {
+            // SAFETY: asks for a number.
+            let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+            cores = u32::try_from(online).unwrap_or(1).max(1);
+            CORES.store(cores, Ordering::Relaxed);
         }
-        // SAFETY: asks for a number.
-        let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-        CORES.store(u32::try_from(online).unwrap_or(1).max(1), Ordering::Relaxed);
-        online > 1
+        cores > 1
     }
 
     /// The core that the calling thread is on, at this moment.

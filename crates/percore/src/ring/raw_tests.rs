@@ -67,6 +67,7 @@ fn a_layout_holds_header_and_slots() {
     assert_eq!(Layout::of::<u8>(usize::MAX), None);
     assert_eq!(Layout::of::<Item>(1 << 60), None);
     assert_eq!(Layout::of::<Item>(1 << 57), None);
+    assert!(Layout::of::<u8>(1 << 60).is_some_and(|layout| layout.capacity() == 1 << 60));
 }
 
 #[test]

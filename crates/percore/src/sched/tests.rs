@@ -467,6 +467,65 @@ fn the_watch_notices_who_does_not_give_way() {
     });
 }
 
+/// What a core says of itself; what comes from another by each way; and what is in a queue is looked at when the core is rung.
+#[test]
+fn two_cores_and_one_who_rings() {
+    let (seats, watch) = machine::<u32>(2, &Settings::default()).unwrap();
+    assert_eq!(
+        seats.iter().map(super::Seat::core).collect::<Vec<_>>(),
+        [0, 1]
+    );
+    let (came, filled) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    thread::scope(|scope| {
+        for seat in seats {
+            let (came, filled) = (came.clone(), filled.clone());
+            let count = came.clone();
+            let start = move |core: &Core<u32>| {
+                let (me, other) = (core.number(), 1 - core.number());
+                let core_too = core.clone();
+                spawn(core, async move {
+                    core_too.tsleep(A).await;
+                    assert_eq!((core_too.cores(), core_too.number()), (2, me));
+                    assert_eq!(
+                        format!("{core_too:?}"),
+                        format!("Core {{ {me} of 2, 1 tasks }}")
+                    );
+                    assert_eq!(core_too.send_passive(other, 10), Ok(()));
+                    assert_eq!(core_too.send(other, 100), Ok(()));
+                });
+                spawn(core, async {});
+                if me == 1 {
+                    core.add_source(move |core, _| {
+                        let filled = filled.swap(false, Ordering::Relaxed);
+                        if filled {
+                            core.wakeup_everywhere(A);
+                        }
+                        usize::from(filled)
+                    });
+                }
+            };
+            scope.spawn(move || {
+                seat.run(start, move |_, _, n| {
+                    _ = count.fetch_add(n.into(), Ordering::Relaxed)
+                });
+            });
+        }
+        while watch.cores().iter().any(|core| core.doing != Doing::Asleep) {
+            thread::yield_now();
+        }
+        filled.store(true, Ordering::Relaxed);
+        watch.ring(1);
+        while came.load(Ordering::Relaxed) < 220 {
+            thread::yield_now();
+        }
+        watch.stop();
+    });
+    assert_eq!(came.load(Ordering::Relaxed), 220);
+}
+
 /// The seed of a random test: `NETCHAN_SEED`, or of the clock. Printed, so that a failure can be seen again.
 fn seed() -> u64 {
     let given = std::env::var("NETCHAN_SEED").ok();

@@ -32,6 +32,7 @@ fn buffers_are_distinct_whole_and_run_out() {
         }
         for (buffer, mark) in out.iter().zip(1u8..) {
             assert!(buffer.iter().all(|&byte| byte == mark));
+            assert_eq!(buffer.as_ref(), &buffer[..]);
         }
         while let Some(buffer) = out.pop() {
             slab.free(buffer);
@@ -148,6 +149,38 @@ fn threads_beyond_the_lanes_use_the_overflow_and_are_counted() {
     });
     assert_eq!(slab.overflowed(), extra as u64);
     assert_eq!(slab.available(), LANES + extra);
+}
+
+/// All lanes are taken; one thread ends, the next has its lane, and the one after that none.
+#[test]
+fn a_thread_that_ends_leaves_its_own_lane_and_no_other() {
+    let _turn = turn();
+    let mut slab = Slab::new(LANES + 2, 64).unwrap();
+    let mut buffers = all(&mut slab).into_iter();
+    let frees = |buffer: Buffer| {
+        let (end, ended) = mpsc::channel::<()>();
+        let (freed, was_freed) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            drop(buffer);
+            freed.send(()).unwrap();
+            let _ = ended.recv();
+        });
+        was_freed.recv().unwrap();
+        (end, thread)
+    };
+    let mut threads: Vec<_> = buffers.by_ref().take(LANES).map(frees).collect();
+    let (end, thread) = threads.remove(LANES / 2);
+    drop(end);
+    thread.join().unwrap();
+    threads.extend(buffers.next().map(frees));
+    assert_eq!(slab.overflowed(), 0);
+    threads.extend(buffers.next().map(frees));
+    assert_eq!(slab.overflowed(), 1);
+    for (end, thread) in threads {
+        drop(end);
+        thread.join().unwrap();
+    }
+    assert_eq!(slab.available(), LANES + 2);
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub(super) struct Found {
 
 /// The tag of record `number`, which is never 0 in the lifetime of a machine (2^48 records).
 #[inline(always)]
-fn tag(number: u64, event: u16) -> u64 {
+pub(super) fn tag(number: u64, event: u16) -> u64 {
     number.wrapping_add(1) << EVENT_BITS | u64::from(event)
 }
 

@@ -92,6 +92,16 @@ fn a_thread_has_its_own_trace_or_none() {
 }
 
 #[test]
+fn a_slot_says_whose_record_it_holds() {
+    let tag = super::place::tag;
+    assert_eq!(
+        (tag(0, 0), tag(0, 7), tag(1, 0)),
+        (0x1_0000, 0x1_0007, 0x2_0000)
+    );
+    assert_ne!(tag(3, u16::MAX), tag(4, u16::MAX));
+}
+
+#[test]
 fn an_event_of_another_table() {
     let record = Record {
         number: 0,

@@ -79,6 +79,7 @@ impl Connection {
             self.advance(header.ack, segment.now, &mut delivery, out);
         } else {
             delivery.duplicate = self.is_duplicate_ack(segment, window, delivery.news);
+            self.note_second_answer(segment, window);
         }
         if self.ecn.is_on() {
             let (flags, option) = (header.flags, header.options.accecn);

@@ -3,6 +3,7 @@
 use super::congestion::{Cause, Phase};
 use super::connection::{Connection, Pending};
 use super::delivery::Delivery;
+use super::input::Segment;
 use super::output::Stretch;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
@@ -108,16 +109,28 @@ impl Connection {
             return;
         }
         let (una, end) = (self.snd.una, self.recovery.tail_end);
-        let again = self.recovery.tail == TailProbe::Again;
-        let answered_both =
-            una == end && delivery.acked == 0 && !delivery.news && delivery.duplicate;
         // New text arrived, or the original as well as the probe.
-        let nothing_lost = !again || delivery.dsack || answered_both;
+        let nothing_lost = self.recovery.tail == TailProbe::New || delivery.dsack;
         if una >= end && (nothing_lost || una > end) {
             self.recovery.tail = TailProbe::None;
             if !nothing_lost && self.recovery.phase == Phase::Open {
                 self.enter_reducing(Cause::Loss, now);
             }
+        }
+    }
+
+    /// RFC 8985 §7.4.2, "a DUPACK without any SACK option": a peer without D-SACK that got the original as well as the probe acknowledges it a second
+    /// time. There need be nothing in flight by then, so this is more than a duplicate of RFC 5681. `window`: what it announces.
+    pub(super) fn note_second_answer(&mut self, segment: &Segment<'_>, window: u32) {
+        let ack = segment.header.ack;
+        if self.recovery.tail == TailProbe::Again
+            && ack == self.recovery.tail_end
+            && ack == self.snd.una
+            && segment.space() == 0
+            && segment.header.options.sack.is_empty()
+            && window == self.snd.wnd
+        {
+            self.recovery.tail = TailProbe::None;
         }
     }
 }

@@ -95,3 +95,31 @@ fn deadlines_do_not_pile_up() {
     assert!(sleepers.deadlines.len() < 70 && sleepers.timed == 0);
     assert_eq!(sleepers.waiters.len(), 1);
 }
+
+/// With more who sleep, more may wait to be thrown away, so that looking for them is seldom.
+#[test]
+fn deadlines_may_be_twice_as_many_as_sleepers_and_some() {
+    let mut sleepers = Sleepers::new(4);
+    for _ in 0..99 {
+        sleepers.sleep(1, Some(Key::new(2)), Some(u64::MAX));
+    }
+    let mut most = 0;
+    for _ in 0..1_000 {
+        let at = sleepers.sleep(1, Some(Key::new(1)), Some(u64::MAX));
+        most = most.max(sleepers.deadlines.len());
+        assert_eq!(sleepers.wakeup(Key::new(1), 9, |_| ()), 1);
+        end(&mut sleepers, at, Woken::ByKey);
+    }
+    assert_eq!(most, 2 * 100 + 64 + 1);
+}
+
+#[test]
+fn keys_are_spread_over_the_buckets() {
+    let sleepers = Sleepers::new(256);
+    let mut buckets: Vec<_> = (0..64)
+        .map(|key| sleepers.bucket(Key::new(8 * key)))
+        .collect();
+    buckets.sort_unstable();
+    buckets.dedup();
+    assert!(buckets.len() > 32, "{buckets:?}");
+}

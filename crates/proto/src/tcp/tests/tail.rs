@@ -145,3 +145,51 @@ fn a_loss_after_a_long_silence() {
         );
     }
 }
+
+/// RFC 8985 §7.4.2: the probe was not needed, since what it repeats had only been late. A peer tells of it by D-SACK, or, without that, by a second
+/// acknowledgment of the same, whether or not something new has been sent meanwhile. Told by neither, the probe has hidden a loss.
+#[test]
+fn a_probe_that_was_not_needed() {
+    let cases = [
+        (true, true, false),
+        (false, true, false),
+        (false, false, true),
+    ];
+    for ((dsack, twice, reduces), more_first) in cases.iter().flat_map(|&c| [(c, false), (c, true)])
+    {
+        // Else what is late is dropped by its timestamp.
+        let config = Config {
+            timestamps: false,
+            ..Config::default()
+        };
+        let mut pair = Pair::established(&config, &config);
+        pair.ends[0].write(&[7; 1000]);
+        let (_, late, text) = pair.intercept().remove(0);
+        pair.run_for(Duration::from_millis(500));
+        let info = pair.ends[0].conn().info();
+        assert_eq!((info.timeouts, info.sending.tail_probes), (0, 1));
+        assert_eq!(pair.ends[1].received.len(), 1000, "the probe came");
+        pair.deliver(1, &late, text);
+        let (_, mut again, _) = pair.intercept().remove(0);
+        assert!(!again.options.sack.is_empty());
+        if !dsack {
+            again.options.sack = Default::default();
+        }
+        let before = pair.ends[0].conn().cwnd();
+        if more_first {
+            pair.ends[0].write(&[8; 1000]);
+            pair.drain();
+        }
+        if twice {
+            pair.deliver(0, &again, Vec::new());
+        }
+        pair.ends[0].write(&[9; 1000]);
+        pair.run_for(Duration::from_millis(100));
+        let after = pair.ends[0].conn().cwnd();
+        assert_eq!(
+            after < before,
+            reduces,
+            "{dsack} {twice} {more_first}: {before}, {after}"
+        );
+    }
+}
