@@ -4,6 +4,7 @@
 
 mod file;
 mod module;
+mod route;
 #[cfg(test)]
 mod tests;
 pub(crate) mod units;
@@ -19,6 +20,7 @@ use proto::tcp::SynCookies;
 
 pub use module::{ModuleConfig, ModuleKind};
 use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, IcmpWhileConnecting, MtuProbing};
+pub use route::RouteConfig;
 
 use crate::{
     link::specification::Specification,
@@ -68,6 +70,8 @@ pub struct LinkConfig {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Default gateways, at most one a family.
     pub gateways: Vec<IpAddr>,
+    /// `[[link.route]]`.
+    pub routes: Vec<RouteConfig>,
 }
 
 /// `[tcp]`. What is `None` is left to the stack.

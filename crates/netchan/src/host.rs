@@ -132,20 +132,25 @@ impl Host {
     }
 
     /// As [`route`](Self::route), for a socket that is bound to an interface: what is not for this host leaves there, if any route leads to it.
-    pub fn route_by(&self, device: Option<u8>, destination: IpAddr) -> Option<(u8, IpAddr)> {
+    pub fn route_by(
+        &self,
+        device: Option<u8>,
+        destination: IpAddr,
+        mark: u32,
+    ) -> Option<(u8, IpAddr)> {
         let Some(number) = device.filter(|_| !self.is_local(destination)) else {
-            return self.route(destination);
+            return self.route(destination, mark);
         };
         let addresses = &self.interfaces.get(usize::from(number))?.addresses;
         let is_group = destination.is_multicast() || addresses.is_broadcast(destination);
-        if !is_group && self.routes.lookup(destination).is_none() {
+        if !is_group && self.routes.lookup_marked(destination, mark).is_none() {
             return None;
         }
         Some((number, addresses.source_for(destination)?))
     }
 
-    /// The interface and source address for packets to `destination`; `None`: no route.
-    pub fn route(&self, destination: IpAddr) -> Option<(u8, IpAddr)> {
+    /// The interface and source address for packets to `destination` that are marked so (SO_MARK; 0: not at all); `None`: no route.
+    pub fn route(&self, destination: IpAddr, mark: u32) -> Option<(u8, IpAddr)> {
         if let Some(number) = self.loopback_for(destination) {
             let facts = self.interfaces.get(usize::from(number))?;
             return Some((number, facts.addresses.source_for(destination)?));
@@ -154,7 +159,7 @@ impl Host {
             let number = self.interface_of(destination)?;
             return Some((u8::try_from(number).ok()?, destination));
         }
-        let next = self.routes.lookup(destination)?;
+        let next = self.routes.lookup_marked(destination, mark)?;
         let source = self
             .interfaces
             .get(usize::from(next.interface))?

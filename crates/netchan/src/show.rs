@@ -109,7 +109,7 @@ fn routes(stack: &Stack) -> Vec<Value> {
                 proto::ip::route::Via::OnLink => "on link".to_owned(),
                 proto::ip::route::Via::Gateway(gateway) => gateway.to_string(),
             };
-            json!({"network": format!("{}/{}", r.network, r.prefix_len), "via": via, "link": name(r.next.interface)})
+            json!({"network": format!("{}/{}", r.network, r.prefix_len), "via": via, "link": name(r.next.interface), "mark": r.mark})
         })
         .collect()
 }

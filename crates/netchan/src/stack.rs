@@ -173,6 +173,7 @@ impl Stack {
         source: Option<IpAddr>,
         port: u16,
         remote: SocketAddr,
+        mark: u32,
     ) -> Option<usize> {
         if self.cells.len() == 1 {
             return Some(0);
@@ -183,7 +184,7 @@ impl Stack {
         }
         let local = match source {
             Some(source) => source,
-            None => self.host.route(remote.ip())?.1,
+            None => self.host.route(remote.ip(), mark)?.1,
         };
         let key = FlowKey {
             local,

@@ -34,6 +34,8 @@ pub struct Attacker {
     pub peers: BTreeMap<u16, Peer>,
     /// Whether text is acknowledged as it comes.
     pub acknowledges: bool,
+    /// The Fast Open cookie that came last.
+    pub cookie: Vec<u8>,
     pub sent_bytes: u64,
     pub sent_frames: u64,
     next_port: u16,
@@ -47,6 +49,7 @@ impl Attacker {
             random: Random::new(1),
             peers: BTreeMap::new(),
             acknowledges: false,
+            cookie: Vec::new(),
             sent_bytes: 0,
             sent_frames: 0,
             next_port: 1024,
@@ -96,6 +99,11 @@ impl Attacker {
 
     /// SYN; the rest of the handshake is `hear`'s.
     pub fn open(&mut self, service: u16, window: u16, options: &[u8]) -> u16 {
+        self.open_with(service, window, options, &[])
+    }
+
+    /// The same with text behind the SYN.
+    pub fn open_with(&mut self, service: u16, window: u16, options: &[u8], text: &[u8]) -> u16 {
         let port = self.next_port;
         self.next_port = if port == u16::MAX { 1024 } else { port + 1 };
         let start = self.random.next().to_le_bytes();
@@ -109,7 +117,7 @@ impl Attacker {
             open: false,
             window,
         };
-        self.segment(&peer, start, 0, SYN, options, &[]);
+        self.segment(&peer, start, 0, SYN, options, text);
         self.peers.insert(port, peer);
         port
     }
@@ -172,6 +180,10 @@ impl Attacker {
             return;
         }
         if flags & SYN != 0 && !peer.open {
+            let options = 54..34 + usize::from(header[12] >> 4) * 4;
+            if let Some(cookie) = frame.get(options).and_then(cookie_in) {
+                self.cookie = cookie;
+            }
             peer.expected = number(4).wrapping_add(1);
             (peer.highest, peer.open) = (peer.expected, true);
             self.segment(&peer, peer.next, peer.expected, ACK, &[], &[]);
@@ -212,4 +224,20 @@ impl Attacker {
         frame[24..26].copy_from_slice(&sum);
         self.send(frame);
     }
+}
+
+/// The cookie among a SYN-ACK's options.
+fn cookie_in(mut options: &[u8]) -> Option<Vec<u8>> {
+    while let Some(&kind) = options.first() {
+        let len = match kind {
+            0 => return None,
+            1 => 1,
+            _ => usize::from(*options.get(1)?).max(2),
+        };
+        if kind == 34 {
+            return options.get(2..len).map(<[u8]>::to_vec);
+        }
+        options = options.get(len..)?;
+    }
+    None
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
 
@@ -31,6 +31,12 @@ pub const BRIEF: u16 = 13;
 pub const LAZY: u16 = 15;
 /// Says as much as it can.
 pub const TALKER: u16 = 19;
+/// Reads all, also what opens a connection (TCP Fast Open).
+pub const QUICK_SINK: u16 = 21;
+/// Accepts, with what opens a connection, and never reads.
+pub const QUICK_DEAF: u16 = 23;
+/// Openings that its listener and the one before it take before their handshake.
+const QUICK_MAX: u32 = 256;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
@@ -51,6 +57,11 @@ pub struct Host {
     pub outside: Outside,
     /// What was worked in the stack for what came in and for its timers.
     pub polled_ns: u64,
+}
+
+/// A group of IPv6 that hosts may be in, by its number.
+pub const fn group_v6(high: u8, low: u8) -> [u8; 16] {
+    [0xff, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, high, low]
 }
 
 /// What this thread has worked, nanoseconds: other programs' work is not in it.
@@ -80,7 +91,8 @@ impl Host {
         };
         let builder = Net::builder()
             .link_with(Box::new(door))
-            .address("10.77.0.2/16")?;
+            .address("10.77.0.2/16")?
+            .address("fd77::2/64")?;
         let net = start(builder.link_with(Box::new(first)).address("10.78.0.1/24")?)?;
         let peer = start(
             Net::builder()
@@ -99,9 +111,14 @@ impl Host {
             outside: outside.clone(),
             polled_ns: 0,
         };
-        for port in [ECHO, SINK, DEAF, BRIEF, LAZY, TALKER] {
+        for port in [
+            ECHO, SINK, DEAF, BRIEF, LAZY, TALKER, QUICK_SINK, QUICK_DEAF,
+        ] {
             let socket = Socket::new(&host.net, Domain::V4, Kind::Stream)?;
             socket.bind(SocketAddr::from(([0, 0, 0, 0], port)))?;
+            if matches!(port, QUICK_SINK | QUICK_DEAF) {
+                socket.set_option(SocketOption::FastOpen(QUICK_MAX))?;
+            }
             socket.listen(4096)?;
             host.listeners.push((port, socket));
         }
@@ -127,14 +144,27 @@ impl Host {
 
     /// Becomes a member of so many groups on the attacker's link, and tells all that is to be told of it.
     pub fn join(&mut self, groups: u32) {
+        self.join_all(Domain::V4, groups, |high, low| {
+            Ipv4Addr::new(239, 1, high, low).into()
+        });
+    }
+
+    /// The same of IPv6.
+    pub fn join_v6(&mut self, groups: u32) {
+        self.join_all(Domain::V6, groups, |high, low| {
+            Ipv6Addr::from(group_v6(high, low)).into()
+        });
+    }
+
+    fn join_all(&mut self, domain: Domain, groups: u32, group: impl Fn(u8, u8) -> IpAddr) {
         let all: Vec<u32> = (0..groups).collect();
         for some in all.chunks(20) {
-            let socket = Socket::new(&self.net, Domain::V4, Kind::Datagram).expect("a socket");
-            for group in some {
-                let [_, _, high, low] = group.to_be_bytes();
+            let socket = Socket::new(&self.net, domain, Kind::Datagram).expect("a socket");
+            for number in some {
+                let [_, _, high, low] = number.to_be_bytes();
                 let join = Multicast::Join {
-                    group: Ipv4Addr::new(239, 1, high, low).into(),
-                    via: Via::Address(Ipv4Addr::new(10, 77, 0, 2)),
+                    group: group(high, low),
+                    via: Via::Index(1),
                     source: None,
                 };
                 (socket.set_option(SocketOption::Multicast(join))).expect("a membership");
@@ -170,11 +200,11 @@ impl Host {
         self.connections.retain(|(port, socket)| {
             let served = match *port {
                 TALKER => socket.send(&[IoSlice::new(&[b'x'; 4096])], None),
-                SINK => read(socket, &mut room),
+                SINK | QUICK_SINK => read(socket, &mut room),
                 _ => return true,
             };
             moved |= served.is_ok();
-            !matches!((*port, &served), (SINK, Ok(0)))
+            !matches!((*port, &served), (SINK | QUICK_SINK, Ok(0)))
                 && (served.is_ok() || served.is_err_and(|e| is_not_now(&e)))
         });
         moved | self.poll()

@@ -9,6 +9,7 @@ mod frames;
 mod attacker;
 mod door;
 mod host;
+mod more;
 mod table;
 
 use attacker::Attacker;
@@ -163,12 +164,18 @@ fn once(row: &Row, frame_max: usize) -> Result<String, String> {
     if figures.echo > ECHO_MAX || figures.frame > FRAME_MAX || figures.held > figures.allowed {
         return Err(said);
     }
+    if std::env::var_os("SHOWALL").is_some() {
+        println!("{}", pair.attacked.0.counters());
+    }
     Ok(said)
 }
 
 fn under_attack(frame_max: usize) {
     let mut failed = Vec::new();
-    for row in ROWS {
+    // `NETCHAN_ROW=words` tries those whose name has them.
+    let wanted = std::env::var("NETCHAN_ROW").unwrap_or_default();
+    let rows = ROWS.iter().chain(more::ROWS);
+    for row in rows.filter(|row| row.name.contains(&wanted)) {
         match verdict(row, frame_max) {
             Ok(said) => println!("{}: {said}", row.name),
             Err(why) => {

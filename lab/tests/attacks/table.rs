@@ -14,8 +14,8 @@ pub struct Row {
     pub holds_anyway: u64,
 }
 
-const NOTHING: fn(&mut Attacker, &mut Host) = |_, _| {};
-const MIB: u64 = 1 << 20;
+pub const NOTHING: fn(&mut Attacker, &mut Host) = |_, _| {};
+pub const MIB: u64 = 1 << 20;
 /// Nearly as many as an interface may be in.
 const GROUPS: u32 = 4_000;
 
@@ -183,7 +183,7 @@ fn questions(attacker: &mut Attacker, tick: u32) {
 }
 
 /// An IGMP message to a group, with the router alert that it must have.
-fn igmp(attacker: &mut Attacker, group: [u8; 4], mut message: Vec<u8>) {
+pub fn igmp(attacker: &mut Attacker, group: [u8; 4], mut message: Vec<u8>) {
     let sum = crate::frames::checksum(&[&message]);
     message[2..4].copy_from_slice(&sum);
     let target = std::mem::replace(&mut attacker.ends.target, group);

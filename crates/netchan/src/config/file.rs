@@ -8,7 +8,9 @@ use proto::tcp::{
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::{Config, ConfigError, LinkConfig, RunConfig, TcpConfig, UdpConfig, module, units};
+use super::{
+    Config, ConfigError, LinkConfig, RouteConfig, RunConfig, TcpConfig, UdpConfig, module, units,
+};
 use crate::{
     limits,
     link::specification::{self, Kind, Specification},
@@ -50,7 +52,17 @@ struct Link {
     address: Vec<Spanned<String>>,
     gateway: Option<Spanned<Value>>,
     #[serde(default)]
+    route: Vec<Spanned<Route>>,
+    #[serde(default)]
     options: BTreeMap<String, Spanned<Value>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Route {
+    to: Option<Spanned<String>>,
+    gateway: Option<Spanned<String>>,
+    mark: Option<Spanned<u32>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -410,6 +422,12 @@ fn link(file: &Link) -> Result<LinkConfig, Problem> {
             options.push((key.clone(), text));
         }
     }
+    if let Some(name) = file.name.as_ref().filter(|name| name.get_ref().is_empty()) {
+        return Err(problem(
+            name,
+            "the name is empty; write one, or leave `name` out",
+        ));
+    }
     let named = file.name.as_ref().unwrap_or(&file.kind);
     let name = file
         .name
@@ -438,11 +456,42 @@ fn link(file: &Link) -> Result<LinkConfig, Problem> {
         .gateway
         .as_ref()
         .map_or(Ok(Vec::new()), |value| gateways(value, &addresses))?;
+    let mut routes = Vec::new();
+    for text in &file.route {
+        routes.push(route(text, &addresses)?);
+    }
     Ok(LinkConfig {
         specification,
         addresses,
         gateways,
+        routes,
     })
+}
+
+fn route(file: &Spanned<Route>, addresses: &[(IpAddr, u8)]) -> Result<RouteConfig, Problem> {
+    let Route { to, gateway, mark } = file.get_ref();
+    if let Some(mark) = mark.as_ref().filter(|mark| *mark.get_ref() == 0) {
+        let what = "a mark of 0 is none; leave it out, or write 1 to 4294967295";
+        return Err(problem(mark, what));
+    }
+    let text = |of: &Option<Spanned<String>>| of.as_ref().map(|text| text.get_ref().clone());
+    let route = RouteConfig::read(
+        &text(to).unwrap_or_default(),
+        text(gateway).as_deref(),
+        mark.as_ref().map_or(0, |mark| *mark.get_ref()),
+    )
+    .map_err(|what| Problem {
+        span: Some(
+            to.as_ref()
+                .or(gateway.as_ref())
+                .map_or(file.span(), Spanned::span),
+        ),
+        what,
+    })?;
+    match (route.gateway, gateway) {
+        (Some(ip), Some(at)) if !is_reachable(ip, addresses) => Err(problem(at, unreachable(ip))),
+        _ => Ok(route),
+    }
 }
 
 /// A value as the text (or texts) that the option has on the command line.
@@ -479,22 +528,28 @@ fn gateways(value: &Spanned<Value>, addresses: &[(IpAddr, u8)]) -> Result<Vec<Ip
                 "a second gateway of one family; a link has at most one for each",
             ));
         }
-        let reachable = |&(address, prefix): &(IpAddr, u8)| match (address, gateway) {
-            (IpAddr::V4(a), IpAddr::V4(g)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-                a.to_bits() & mask == g.to_bits() & mask
-            }
-            // An IPv6 router is on the link whatever its address says (RFC 4861 §5.1): most are link-local.
-            (IpAddr::V6(_), IpAddr::V6(_)) => true,
-            _ => false,
-        };
-        if !addresses.iter().any(reachable) {
-            return Err(problem(
-                value,
-                format!("`{gateway}` is not within the network of any address of this link"),
-            ));
+        if !is_reachable(gateway, addresses) {
+            return Err(problem(value, unreachable(gateway)));
         }
         found.push(gateway);
     }
     Ok(found)
+}
+
+/// Whether a link with these addresses leads to `gateway`.
+fn is_reachable(gateway: IpAddr, addresses: &[(IpAddr, u8)]) -> bool {
+    let reaches = |&(address, prefix): &(IpAddr, u8)| match (address, gateway) {
+        (IpAddr::V4(a), IpAddr::V4(g)) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+            a.to_bits() & mask == g.to_bits() & mask
+        }
+        // An IPv6 router is on the link whatever its address says (RFC 4861 §5.1): most are link-local.
+        (IpAddr::V6(_), IpAddr::V6(_)) => true,
+        _ => false,
+    };
+    addresses.iter().any(reaches)
+}
+
+fn unreachable(gateway: IpAddr) -> String {
+    format!("`{gateway}` is not within the network of any address of this link")
 }

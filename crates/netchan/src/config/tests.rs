@@ -29,6 +29,7 @@ name = "nc0"
 kind = "tap"
 address = ["10.77.0.2/24", "fd77::2/64"]
 gateway = "10.77.0.1"
+route = [{ gateway = "10.77.0.254", mark = 7 }, { to = "fd00::/8" }]
 options = { mtu = 9000, offload = false, peer = ["10.77.0.1/24", "fd77::1/64"] }
 
 [[link]]
@@ -87,6 +88,17 @@ fn whole_file() {
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
     assert_eq!(tap.addresses, [(ip("10.77.0.2"), 24), (ip("fd77::2"), 64)]);
     assert_eq!(tap.gateways, [ip("10.77.0.1")]);
+    let marked = RouteConfig {
+        mark: 7,
+        ..RouteConfig::default_via(ip("10.77.0.254"))
+    };
+    let on_link = RouteConfig {
+        network: ip("fd00::"),
+        prefix_len: 8,
+        gateway: None,
+        mark: 0,
+    };
+    assert_eq!(tap.routes, [marked, on_link]);
     assert_eq!(
         (tap.specification.kind, tap.specification.name.as_str()),
         (Kind::Tap, "nc0")
@@ -272,6 +284,43 @@ fn memory_limits_out_of_range_are_named() {
         }
     }
     wrong("[tcp]\nmemory_max = true", 2, "tcp.memory_max", &["true"]);
+}
+
+#[test]
+fn bad_names_and_routes_of_links_are_named() {
+    wrong(
+        "[[link]]\nkind = \"tap\"\nname = \"\"",
+        3,
+        "link.name",
+        &["empty"],
+    );
+    wrong(
+        "[[link]]\nkind = \"tap\"\nname = \"nc0;mtu=9000\"",
+        3,
+        "link.name",
+        &["no interface can have the name", "behind commas"],
+    );
+    let route = "[[link]]\nkind = \"tap\"\naddress = [\"10.0.0.2/24\"]\n[[link.route]]\n";
+    for (rest, key, says) in [
+        ("gateway = \"10.0.1.1\"", "gateway", "not within"),
+        ("to = \"10.0.0.1/8\"", "to", "bits beyond"),
+        (
+            "gateway = \"10.0.0.1\"\nmark = 0",
+            "mark",
+            "a mark of 0 is none",
+        ),
+        ("gateway = \"10.0.0.1\"\nmark = 4294967296", "mark", "u32"),
+        (
+            "to = \"fd00::/8\"\ngateway = \"10.0.0.1\"",
+            "to",
+            "two families",
+        ),
+        ("gateway = \"x\"", "gateway", "not an IP address"),
+    ] {
+        let line = 4 + rest.lines().position(|l| l.starts_with(key)).unwrap_or(0) + 1;
+        let key = format!("link.route.{key}");
+        wrong(&format!("{route}{rest}"), line, &key, &[says]);
+    }
 }
 
 #[test]

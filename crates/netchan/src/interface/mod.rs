@@ -334,7 +334,9 @@ impl Interface {
         if self.host.is_local(destination) {
             return self.loop_back(packet);
         }
-        let Some(hop) = self.next_hop(destination) else {
+        // What is sent on its own account carries its socket's mark there.
+        let mark = packet.meta.flow;
+        let Some(hop) = self.next_hop(destination, mark) else {
             return self.count(Counter::DropNoRoute);
         };
         let due = self.neighbors.deadline();
@@ -351,7 +353,9 @@ impl Interface {
         let Some((mac, packet)) = resolved else {
             return;
         };
-        if let Some(settled) = self.neighbors.settled(hop, now) {
+        // The hop cache does not know marks.
+        let is_sure = !self.host.routes.depends_on_mark(destination);
+        if let Some(settled) = self.neighbors.settled(hop, now).filter(|_| is_sure) {
             self.hops.put(
                 &packet,
                 self.host.interfaces[usize::from(self.number)].mac,
@@ -389,17 +393,17 @@ impl Interface {
     }
 
     #[inline]
-    fn next_hop(&self, destination: IpAddr) -> Option<IpAddr> {
+    fn next_hop(&self, destination: IpAddr, mark: u32) -> Option<IpAddr> {
         if self.facts().addresses.is_on_link(destination) {
             return Some(destination);
         }
         let routes = &self.host.routes;
-        let next = routes.lookup(destination)?;
+        let next = routes.lookup_marked(destination, mark)?;
         if next.interface == u16::from(self.number) {
             return Some(next.neighbor(destination));
         }
         // It leaves here because its socket said so: as Linux, by a route of this link's, else its destination is a neighbour.
-        let next = routes.lookup_by(destination, self.number.into());
+        let next = routes.lookup_by(destination, self.number.into(), mark);
         Some(next.map_or(destination, |next| next.neighbor(destination)))
     }
 

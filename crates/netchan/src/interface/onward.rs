@@ -24,7 +24,9 @@ impl Interface {
             return self.loop_back(packet);
         }
         // It was there when the packet came in.
-        let hop = self.next_hop(destination).filter(|_| self.gone.is_none());
+        let hop = self
+            .next_hop(destination, 0)
+            .filter(|_| self.gone.is_none());
         let Some(hop) = hop else {
             return self.count(Counter::DropNoRoute);
         };

@@ -37,6 +37,9 @@ const KERNEL_QUEUE: usize = 8 << 20;
 /// Frames dropped from a socket's queue before its first use: more than fit.
 const STALE_MAX: usize = 100_000;
 
+/// A program for the kernel: which frames we get.
+type Filter = [sys::Instruction; 27];
+
 /// The filter's instruction that ends it: how much of the frame to take.
 const RETURN: u16 = 0x06;
 
@@ -508,7 +511,6 @@ fn connect(name: &str, index: u32, own: bool) -> io::Result<Own> {
         sys::attach_filter(socket.as_fd(), &[(RETURN, 0, 0, 0)])?;
         sys::packet_switch_on(socket.as_fd(), libc::PACKET_AUXDATA)?;
         sys::packet_switch_on(socket.as_fd(), libc::PACKET_VNET_HDR)?;
-        sys::packet_switch_on(socket.as_fd(), libc::PACKET_IGNORE_OUTGOING)?;
         let membership = if own {
             libc::PACKET_MR_ALLMULTI
         } else {
@@ -527,29 +529,63 @@ fn connect(name: &str, index: u32, own: bool) -> io::Result<Own> {
 }
 
 /// Accepts frames whose destination has the group bit or is `mac`: the kernel drops the rest before they cost us anything.
-fn filter(mac: MacAddr) -> [sys::Instruction; 8] {
+///
+/// Of what others send on this interface, which is on its way out, it lets in only what says to all who has an address (an announcement of ARP,
+/// an advertisement of NDP): another netchan on it hears us in no other way, nor the kernel. All else is not for us and cannot be answered.
+fn filter(mac: MacAddr) -> Filter {
     const LOAD_BYTE: u16 = 0x30;
     const LOAD_HALF: u16 = 0x28;
     const LOAD_WORD: u16 = 0x20;
+    const KEEP: u16 = 0x07;
     const IF_BITS: u16 = 0x45;
     const IF_EQUAL: u16 = 0x15;
+    const IF_KEPT: u16 = 0x1d;
+    // SKF_AD_OFF + SKF_AD_PKTTYPE: whether a frame comes or goes.
+    const DIRECTION: u32 = 0_u32.wrapping_sub(0x1000) + 4;
     let [a, b, c, d, e, f] = mac.0;
+    let (first, last) = (
+        u32::from_be_bytes([a, b, c, d]),
+        u32::from_be_bytes([0, 0, e, f]),
+    );
     [
+        (LOAD_WORD, 0, 0, DIRECTION),
+        (IF_EQUAL, 6, 0, u32::from(libc::PACKET_OUTGOING)),
+        // In: for a group, or for us.
         (LOAD_BYTE, 0, 0, 0),
-        (IF_BITS, 4, 0, 1),
+        (IF_BITS, 21, 0, 1),
         (LOAD_WORD, 0, 0, 0),
-        (IF_EQUAL, 0, 3, u32::from_be_bytes([a, b, c, d])),
+        (IF_EQUAL, 0, 20, first),
         (LOAD_HALF, 0, 0, 4),
-        (IF_EQUAL, 0, 1, u32::from(u16::from_be_bytes([e, f]))),
+        (IF_EQUAL, 17, 18, last),
+        // Out: to a group, and not from our own address, which may be the kernel's, too.
+        (LOAD_BYTE, 0, 0, 0),
+        (IF_BITS, 0, 16, 1),
+        (LOAD_WORD, 0, 0, 6),
+        (IF_EQUAL, 0, 2, first),
+        (LOAD_HALF, 0, 0, 10),
+        (IF_EQUAL, 12, 0, last),
+        (LOAD_HALF, 0, 0, 12),
+        (IF_EQUAL, 0, 4, 0x0806),
+        // ARP: the sender's address is the one that is asked for.
+        (LOAD_WORD, 0, 0, 28),
+        (KEEP, 0, 0, 0),
+        (LOAD_WORD, 0, 0, 38),
+        (IF_KEPT, 5, 6, 0),
+        // IPv6 with ICMPv6 of this link (255 hops), of it a neighbour advertisement.
+        (IF_EQUAL, 0, 5, 0x86dd),
+        (LOAD_HALF, 0, 0, 20),
+        (IF_EQUAL, 0, 3, 0x3aff),
+        (LOAD_BYTE, 0, 0, 54),
+        (IF_EQUAL, 0, 1, 136),
         (RETURN, 0, 0, u32::MAX),
         (RETURN, 0, 0, 0),
     ]
 }
 
 /// The station that [`filter`] was made for.
-fn station(filter: &[sys::Instruction; 8]) -> Option<MacAddr> {
-    let [a, b, c, d] = filter[3].3.to_be_bytes();
-    let [e, f] = u16::try_from(filter[5].3).ok()?.to_be_bytes();
+fn station(filter: &Filter) -> Option<MacAddr> {
+    let [a, b, c, d] = filter[5].3.to_be_bytes();
+    let [e, f] = u16::try_from(filter[7].3).ok()?.to_be_bytes();
     let mac = MacAddr([a, b, c, d, e, f]);
     (*filter == self::filter(mac)).then_some(mac)
 }

@@ -1,5 +1,6 @@
 //! Links as people write them: `KIND[:NAME][,option=value]...`, checked and opened.
 
+pub(super) mod names;
 mod nearest;
 #[cfg(test)]
 mod tests;
@@ -58,6 +59,17 @@ impl Kind {
             Self::Packet => &["offload"],
             Self::Pcap => &["pace"],
             Self::Loop => &["checksum"],
+        }
+    }
+
+    /// What is wrong with a colon and no name behind it.
+    fn nothing_behind_colon(self) -> String {
+        match self {
+            Self::Loop => "there is nothing behind the `:`; `loop` has no name, write `loop`".into(),
+            Self::Tap => "there is no name behind the `:`; write `tap:nc0`, or `tap` for a name that the kernel chooses".into(),
+            Self::Wire => "there is no name behind the `:`; write `wire:NAME`, or `wire`".into(),
+            Self::Packet => "there is no name behind the `:`; which interface? Write `packet:eth0`".into(),
+            Self::Pcap => "there is no name behind the `:`; which file? Write `pcap:FILE`".into(),
         }
     }
 
@@ -144,8 +156,17 @@ pub fn parse(text: &str) -> Result<Specification, SpecificationError> {
     };
     let mut parts = text.split(',');
     let head = parts.next().unwrap_or_default();
+    if let Some(meant) = names::misplaced_option(head) {
+        let meant = text.replacen(head, &meant, 1);
+        return Err(error(format!(
+            "options stand behind commas; write `{meant}`"
+        )));
+    }
     let (kind, name) = head.split_once(':').unwrap_or((head, ""));
     let kind = Kind::parse(kind.trim()).map_err(error)?;
+    if head.contains(':') && name.trim().is_empty() {
+        return Err(error(kind.nothing_behind_colon()));
+    }
     let mut options = Vec::new();
     for part in parts {
         let Some((key, value)) = part.split_once('=') else {
@@ -275,6 +296,7 @@ impl Specification {
             (Kind::Loop, name) if !name.is_empty() => {
                 return Err(format!("`loop` has no name, but here it is `{name}`"));
             }
+            (Kind::Tap | Kind::Packet, name) => names::interface(name)?,
             _ => {}
         }
         if self.get("capture") == Some("") {

@@ -213,10 +213,8 @@ pub fn packet_bind(socket: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
 /// Makes a bound packet socket the only member that the group `id` of its interface can have (PACKET_FANOUT, since Linux 5.11 with a limit):
 /// what other sockets can find out is taken as long as this one is open anywhere. False: another one is.
 pub fn packet_claim(socket: BorrowedFd<'_>, id: u16) -> io::Result<bool> {
-    const IGNORE_OUTGOING: u16 = 0x4000; // as the socket itself does
     // A group deals frames out to its members; by processor costs least, where there is one.
     let kind = u16::try_from(libc::PACKET_FANOUT_CPU).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let kind = kind | IGNORE_OUTGOING;
     // `struct fanout_args`: both halves of the first word, in the order of its bytes, then the most members.
     let word = u32::from(kind) << 16 | u32::from(id);
     match set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &[word, 1]) {

@@ -22,7 +22,9 @@ use rustix::{
 use super::{
     FRAME_OVERHEAD, HEADER_MIN, IP_MAX, Link, LinkError, Properties, Segmentation, Statistics,
     datagrams::{Datagrams, NoBuffer},
-    mac, netlink, sys,
+    mac, netlink,
+    specification::names,
+    sys,
     virtio::{self, Frame},
 };
 use crate::packet::{Flag, Meta, Packet};
@@ -66,7 +68,7 @@ impl Tap {
     /// # Errors
     /// Each says what to do: no permission, no `/dev/net/tun`, busy, a bad name, a refused MTU or address.
     pub fn open(name: &str, options: &Options) -> io::Result<Self> {
-        check_name(name)?;
+        names::interface(name).map_err(|what| invalid(name, &what))?;
         let wanted = if name.is_empty() { "nc%d" } else { name };
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let device = || Ok(rustix::fs::open("/dev/net/tun", flags, Mode::empty())?);
@@ -409,24 +411,6 @@ fn find(name: &str) -> io::Result<netlink::Interface> {
     netlink::find(name)
         .and_then(|found| found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV)))
         .map_err(|e| explain(name, "cannot look at the device", e))
-}
-
-/// Whether the kernel would take `name`, or the user means it to choose one.
-fn check_name(name: &str) -> io::Result<()> {
-    if name.len() >= libc::IFNAMSIZ {
-        return Err(invalid(
-            name,
-            "the name is too long: an interface's has at most 15 bytes",
-        ));
-    }
-    let bad = |c: char| c == '/' || c == ':' || c == '%' || c.is_whitespace() || c.is_control();
-    if name == "." || name == ".." || name.contains(bad) {
-        return Err(invalid(
-            name,
-            "no interface can have this name (no `/`, `:`, `%`, blank)",
-        ));
-    }
-    Ok(())
 }
 
 fn invalid(name: &str, what: &str) -> io::Error {

@@ -5,6 +5,7 @@ use std::{io, time::Duration};
 use proto::{ip::address::Address, tcp};
 
 use super::plan::LinkPlan;
+use crate::config::RouteConfig;
 use crate::{
     clock::Clock,
     environment::handed::Handed,
@@ -132,6 +133,7 @@ impl Builder {
             link,
             addresses: Vec::new(),
             gateways: Vec::new(),
+            routes: Vec::new(),
         });
         self
     }
@@ -157,6 +159,19 @@ impl Builder {
             .parse()
             .map_err(|_| invalid(format!("gateway '{text}': not an IPv4 or IPv6 address")))?;
         self.last("gateway")?.gateways.push(gateway);
+        Ok(self)
+    }
+
+    /// A route over the link named last, to the network `to` (`10.0.0.0/8`; empty: everything of the gateway's family), by `gateway` unless all
+    /// of that is on the link. With a `mark` other than 0 it is for what is marked so (SO_MARK) only; such a route goes before all without a
+    /// mark, and among equals the longest prefix counts.
+    ///
+    /// # Errors
+    /// `InvalidInput`: not a route, or no link was named. A gateway that is on none of the link's networks is told at the start.
+    pub fn route(mut self, to: &str, gateway: Option<&str>, mark: u32) -> io::Result<Self> {
+        let bad = |what| invalid(format!("route to '{to}': {what}"));
+        let route = RouteConfig::read(to, gateway, mark).map_err(bad)?;
+        self.last("route")?.routes.push(route);
         Ok(self)
     }
 

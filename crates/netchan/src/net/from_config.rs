@@ -37,6 +37,7 @@ impl Builder {
                 );
             }
             plan.gateways.clone_from(&link.gateways);
+            plan.routes.clone_from(&link.routes);
         }
         for module in &config.modules {
             builder = builder.module(module.make()?);

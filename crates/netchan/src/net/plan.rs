@@ -14,16 +14,18 @@ use proto::{
 };
 
 use crate::{
+    config::RouteConfig,
     errno::invalid,
     host::InterfaceFacts,
     link::{Link, lo::Lo},
 };
 
-/// A link, its addresses and its gateways.
+/// A link, its addresses, its gateways and its other routes.
 pub struct LinkPlan {
     pub link: Box<dyn Link>,
     pub addresses: Vec<Address>,
     pub gateways: Vec<IpAddr>,
+    pub routes: Vec<RouteConfig>,
 }
 
 impl LinkPlan {
@@ -37,6 +39,7 @@ impl LinkPlan {
                 own(Ipv6Addr::LOCALHOST.into(), 128)?,
             ],
             gateways: Vec::new(),
+            routes: Vec::new(),
         })
     }
 }
@@ -57,6 +60,7 @@ pub fn facts(number: u8, plan: &LinkPlan, routes: &mut route::Table) -> io::Resu
         let route = Route {
             network: address.network(),
             prefix_len: address.prefix_len(),
+            mark: 0,
             next,
         };
         routes
@@ -83,29 +87,29 @@ pub fn facts(number: u8, plan: &LinkPlan, routes: &mut route::Table) -> io::Resu
         let _ = routes.add(Route {
             network: address.network(),
             prefix_len: 64,
+            mark: 0,
             next,
         });
     }
-    for &gateway in &plan.gateways {
-        if !addresses.is_on_link(gateway) {
+    let defaults = plan.gateways.iter().map(|&g| RouteConfig::default_via(g));
+    for route in defaults.chain(plan.routes.iter().copied()) {
+        if let Some(gateway) = route.gateway.filter(|&g| !addresses.is_on_link(g)) {
             return Err(bad(format!("gateway {gateway} is on none of its networks")));
         }
-        let network = if gateway.is_ipv4() {
-            IpAddr::from([0; 4])
-        } else {
-            IpAddr::from([0; 16])
-        };
         let next = NextHop {
             interface: number.into(),
-            via: Via::Gateway(gateway),
+            via: route.gateway.map_or(Via::OnLink, Via::Gateway),
+        };
+        let (network, prefix_len, mark) = (route.network, route.prefix_len, route.mark);
+        let route = Route {
+            network,
+            prefix_len,
+            mark,
+            next,
         };
         routes
-            .add(Route {
-                network,
-                prefix_len: 0,
-                next,
-            })
-            .map_err(|e| bad(format!("gateway {gateway}: {e:?}")))?;
+            .add(route)
+            .map_err(|e| bad(format!("route to {network}/{prefix_len}: {e:?}")))?;
     }
     Ok(InterfaceFacts {
         name: properties.name.clone(),

@@ -466,7 +466,9 @@ impl Shard {
         let of = |socket: &super::TcpSocket| {
             let received = socket.receive.memory_counted(&self.pool);
             assert_eq!(received, socket.receive.memory() as usize);
-            received + socket.send.len()
+            let known = socket.dirty || socket.records_bytes() == socket.records;
+            assert!(known, "records of what was sent: {socket:?}");
+            received + socket.send.len() + socket.records as usize
         };
         let behind = |socket: &super::TcpSocket| socket.receive.memory_behind(&self.pool);
         let behind: u64 = self.tcp.iter().map(|(_, socket)| behind(socket)).sum();

@@ -30,9 +30,9 @@ impl Peer {
         host: &Host,
         remote: SocketAddr,
         source: Option<IpAddr>,
-        device: Option<u8>,
+        (device, mark): (Option<u8>, u32),
     ) -> Option<Self> {
-        let (interface, suggested) = host.route_by(device, remote.ip())?;
+        let (interface, suggested) = host.route_by(device, remote.ip(), mark)?;
         let source = source.unwrap_or(suggested);
         Some(Self {
             remote,
@@ -55,23 +55,23 @@ impl Peers {
     }
 
     /// What there is to know before a connect to `remote`, from `source` if the socket is bound to an address, by `device` if it is bound
-    /// to a link. `None`: no route.
+    /// to a link, with its mark. `None`: no route.
     #[inline]
     pub fn get(
         &mut self,
         host: &Host,
         remote: SocketAddr,
         source: Option<IpAddr>,
-        device: Option<u8>,
+        (device, mark): (Option<u8>, u32),
     ) -> Option<Peer> {
-        if source.is_some() || device.is_some() {
-            return Peer::find(host, remote, source, device);
+        if source.is_some() || device.is_some() || mark != 0 {
+            return Peer::find(host, remote, source, (device, mark));
         }
         let place = &mut self.0[place_of(remote)];
         match place {
             Some(peer) if peer.remote == remote => Some(*peer),
             _ => {
-                let peer = Peer::find(host, remote, None, None)?;
+                let peer = Peer::find(host, remote, None, (None, 0))?;
                 *place = Some(peer);
                 Some(peer)
             }

@@ -24,6 +24,7 @@ use std::{
 };
 
 use proto::{
+    allowance::Allowance,
     tcp::{Connection, ReceiveQueue},
     time::Duration,
 };
@@ -84,6 +85,8 @@ pub struct TcpSocket {
     pub(super) peer: u16,
     /// What it holds, as booked with its peer.
     noted: u32,
+    /// Of that, what the records of what it sent take.
+    pub(super) records: u32,
     /// What its link does with more text than fits a packet.
     pub(super) segmentation: Segmentation,
     pub(super) kept: Kept,
@@ -148,12 +151,43 @@ impl TcpSocket {
         self.send.len()
     }
 
-    /// Memory that it holds: of what it received, and of what it has to send.
+    /// Memory that it holds: of what it received, of what it has to send, and of the records of what it sent.
     #[inline]
     pub(super) fn held(&self) -> u32 {
-        // A send queue counts its bytes in 32 bits; both together are far less in practice, and saturate else.
+        // A send queue counts its bytes in 32 bits; all together are far less in practice, and saturate else.
         let queued = u32::try_from(self.send.len()).unwrap_or(u32::MAX);
-        self.receive.memory().saturating_add(queued)
+        let text = self.receive.memory().saturating_add(queued);
+        text.saturating_add(self.records)
+    }
+
+    /// What the records of what it sent take.
+    #[inline]
+    pub(super) fn records_bytes(&self) -> u32 {
+        u32::try_from(self.connection.records_bytes()).unwrap_or(u32::MAX)
+    }
+
+    /// Counts what these take now; true if that has changed, which is seldom, since they grow by doubling.
+    #[inline(always)]
+    pub(super) fn note_records(&mut self, memory: &mut Allowance) -> bool {
+        let now = self.records_bytes();
+        let changed = now != self.records;
+        if changed {
+            self.count_records(now, memory);
+        }
+        changed
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_records(&mut self, now: u32, memory: &mut Allowance) {
+        let before = std::mem::replace(&mut self.records, now);
+        memory.add(now as usize);
+        memory.remove(before as usize);
+    }
+
+    /// They are free, with the connection.
+    fn forget_records(&mut self, memory: &mut Allowance) {
+        self.count_records(0, memory);
     }
 
     /// Books what it holds now with its peer.

@@ -197,6 +197,11 @@ impl UdpSocket {
         self.options.device
     }
 
+    /// SO_MARK.
+    pub(crate) const fn mark(&self) -> u32 {
+        self.options.mark
+    }
+
     fn set_options(&mut self, fields: IpFields, options: UdpOptions) {
         self.fields = fields;
         let is_off = |family: usize| self.options.errors[family] && !options.errors[family];

@@ -424,9 +424,9 @@ impl Socket {
         let facts = |shard: &mut Shard, part| {
             let socket = shard.udp(part)?;
             let ends = (socket.local, socket.peer);
-            Some((ends, socket.device(), socket.corked()))
+            Some((ends, (socket.device(), socket.mark()), socket.corked()))
         };
-        let ((mut local, peer), device, (is_corked, under_way)) = datagram
+        let ((mut local, peer), wish, (is_corked, under_way)) = datagram
             .first(self.stack(), facts)
             .ok_or_else(|| error(libc::EBADF))?;
         if local.port() == 0 {
@@ -441,7 +441,7 @@ impl Socket {
             Some(to) => to,
             None => {
                 let remote = self.remote(to, peer, info)?;
-                self.destination(local, remote, info, device)?
+                self.destination(local, remote, info, wish)?
             }
         };
         if let Some(echo) = echo {
@@ -483,7 +483,7 @@ impl Socket {
         }
         (self.stack()).with_shard(datagram.begin, |shard, now| {
             let socket = shard.udp(part)?;
-            let (local, device) = (socket.local, socket.device());
+            let (local, wish) = (socket.local, (socket.device(), socket.mark()));
             let remote = to.or(socket.peer)?;
             let ip = remote.ip();
             // What several sends make up, a port to be found, what asks for a right to send, and what is refused.
@@ -498,7 +498,7 @@ impl Socket {
             {
                 return None;
             }
-            let sent = (self.destination(local, remote, info, device))
+            let sent = (self.destination(local, remote, info, wish))
                 .and_then(|to| (shard.udp_send(part, to, info, buffers, now)).map_err(error));
             Some(sent)
         })
@@ -547,7 +547,7 @@ impl Socket {
         local: SocketAddr,
         remote: SocketAddr,
         info: &SendInfo,
-        device: Option<u8>,
+        (device, mark): (Option<u8>, u32),
     ) -> io::Result<Destination> {
         let strays = device.is_some() && info.interface.is_some() && info.interface != device;
         // As Linux: of IPv4 what the call says counts.
@@ -562,9 +562,9 @@ impl Socket {
                 let source = interface.addresses.source_for(remote.ip());
                 source.map(|source| (number, source))
             }
-            None if device.is_some() => host.route_by(device, remote.ip()),
+            None if device.is_some() => host.route_by(device, remote.ip(), mark),
             None if remote.ip().is_multicast() => self.way_to(&self.fresh.lock(), remote.ip()),
-            None => host.route(remote.ip()),
+            None => host.route(remote.ip(), mark),
         };
         let (interface, source) = route.ok_or_else(|| error(libc::ENETUNREACH))?;
         let ip = match info.source.map(|ip| ip.to_canonical()) {

@@ -456,13 +456,14 @@ impl Socket {
     /// The interface and source address for packets to `ip`; `None`: no route.
     pub(super) fn way_to(&self, fresh: &Fresh, ip: IpAddr) -> Option<(u8, IpAddr)> {
         let host = &self.stack().host;
+        let mark = fresh.udp.mark;
         if let Some(device) = fresh.udp.device {
-            return host.route_by(Some(device), ip);
+            return host.route_by(Some(device), ip, mark);
         }
         if ip.is_multicast() {
             return Settings::or_default(fresh.multicast.as_deref()).way(host, ip);
         }
-        host.route(ip)
+        host.route(ip, mark)
     }
 }
 

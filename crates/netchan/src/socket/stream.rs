@@ -459,11 +459,11 @@ fn start(
     let same_family = |ip: &IpAddr| !ip.is_unspecified() && ip.is_ipv4() == remote.ip().is_ipv4();
     let source = bound.map(|b| b.ip()).filter(same_family);
     let port = bound.map_or(0, |b| b.port());
-    let device = fresh.udp.device;
-    let by_device = || Some(stack.host.route_by(Some(device?), remote.ip())?.1);
+    let (device, mark) = (fresh.udp.device, fresh.udp.mark);
+    let by_device = || Some(stack.host.route_by(Some(device?), remote.ip(), mark)?.1);
     let source = source.or_else(by_device);
     let shard = stack
-        .shard_for_connect(source, port, remote)
+        .shard_for_connect(source, port, remote, mark)
         .ok_or_else(|| error(libc::ENETUNREACH))?;
     let options = &fresh.tcp_options();
     let connect = Connect {

@@ -16,7 +16,7 @@ fn net(threads: Threads) -> Net {
 /// The shards of `count` connections.
 fn shards_of(net: &Net, count: usize) -> Vec<usize> {
     let remote = ([10, 0, 0, 2], 80).into();
-    let shard = |_| net.stack().shard_for_connect(None, 0, remote).unwrap();
+    let shard = |_| net.stack().shard_for_connect(None, 0, remote, 0).unwrap();
     (0..count).map(shard).collect()
 }
 

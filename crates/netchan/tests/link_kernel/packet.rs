@@ -8,7 +8,7 @@ use std::{
 };
 
 use netchan::{
-    Clock,
+    Clock, Net, Threads,
     link::{Link, LinkError, specification},
 };
 
@@ -131,6 +131,52 @@ fn two_stacks_on_one_interface_have_two_addresses() {
             let _own = [open("packet:v0,mac=own"), open("packet:v0,mac=own")];
         },
     );
+}
+
+/// What a packet socket sends, another one on its interface does not receive but sees go out. Two stacks with one address hear each other's
+/// announcements by that, each counts, and neither hears anything else.
+#[test]
+fn two_stacks_with_one_address_on_one_interface_notice_each_other() {
+    namespace::with(
+        "packet::two_stacks_with_one_address_on_one_interface_notice_each_other",
+        || {
+            veth();
+            let start = |addresses: &[&str]| {
+                let mut builder = Net::builder().threads(Threads::Caller);
+                builder = builder.link("packet:v0").expect("a link");
+                for address in addresses {
+                    builder = builder.address(address).expect("an address");
+                }
+                builder.start().expect("a stack")
+            };
+            for address in ["10.77.0.2/24", "fd77::2/64"] {
+                let (first, second) = (start(&[address]), start(&[address]));
+                let third = start(&["10.77.0.3/24", "fd77::3/64"]);
+                let nets = [&first, &second, &third];
+                let conflicts = || nets.map(|net| counter(net, "address_conflicts"));
+                // Announcements come within two seconds, the defence at once.
+                for _ in 0..600 {
+                    for net in nets {
+                        net.poll();
+                    }
+                    if conflicts()[..2].iter().all(|&n| n > 0) {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                let now = conflicts();
+                assert!(now[0] > 0 && now[1] > 0, "{address}: {now:?}");
+                assert_eq!(now[2], 0, "{address}: its address is its own");
+            }
+        },
+    );
+}
+
+fn counter(net: &Net, name: &str) -> u64 {
+    let counters = net.show("counters").expect("counters");
+    let mut rows = counters.as_array().into_iter().flatten();
+    let row = rows.find(|row| row["name"] == name);
+    row.and_then(|row| row["value"].as_u64()).expect(name)
 }
 
 /// R1: what the kernel's queue had no room for is counted and visible.

@@ -1,6 +1,7 @@
 //! The route table: longest prefix first, at most [`ROUTES_MAX`] of each family.
 
 use super::address::{bits, mask4, mask6};
+use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Routes of one family that a table holds. 64: a host's table; a lookup walks it in order.
@@ -43,8 +44,33 @@ pub struct Route {
     pub network: IpAddr,
     /// The prefix' length in bits; 0 is the default route.
     pub prefix_len: u8,
+    /// It is for packets with this mark (SO_MARK) only, and goes before all routes without one; 0: for all.
+    pub mark: u32,
     /// What to do with its packets.
     pub next: NextHop,
+}
+
+impl Route {
+    /// Whether `destination` is of its network.
+    fn leads_to(&self, destination: IpAddr) -> bool {
+        match (self.network, destination) {
+            (IpAddr::V4(network), IpAddr::V4(ip)) => {
+                ip.to_bits() & mask4(self.prefix_len) == network.to_bits()
+            }
+            (IpAddr::V6(network), IpAddr::V6(ip)) => {
+                ip.to_bits() & mask6(self.prefix_len) == network.to_bits()
+            }
+            _ => false,
+        }
+    }
+
+    /// Its network, bits past the prefix cleared.
+    fn masked(&self) -> IpAddr {
+        match self.network {
+            IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() & mask4(self.prefix_len)).into(),
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & mask6(self.prefix_len)).into(),
+        }
+    }
 }
 
 /// Why a route was not added.
@@ -74,6 +100,8 @@ pub struct Table {
     v6: [Option<Entry<u128>>; ROUTES_MAX],
     len4: usize,
     len6: usize,
+    /// Those for one mark each, of both families, in order of falling prefix length: nearly always none.
+    marked: Vec<Route>,
 }
 
 impl Default for Table {
@@ -83,6 +111,7 @@ impl Default for Table {
             v6: [None; ROUTES_MAX],
             len4: 0,
             len6: 0,
+            marked: Vec::new(),
         }
     }
 }
@@ -94,7 +123,7 @@ impl Table {
         Self::default()
     }
 
-    /// Adds a route, or replaces the one with the same network, prefix length and interface.
+    /// Adds a route, or replaces the one with the same network, prefix length, mark and interface.
     ///
     /// # Errors
     /// See [`RouteError`].
@@ -110,6 +139,9 @@ impl Table {
             {
                 return Err(RouteError::Gateway);
             }
+        }
+        if route.mark != 0 {
+            return self.add_marked(route);
         }
         let (prefix_len, next) = (route.prefix_len, route.next);
         match route.network {
@@ -136,8 +168,45 @@ impl Table {
         }
     }
 
-    /// Removes the routes to this network, whatever their next hop; returns how many there were.
+    fn add_marked(&mut self, route: Route) -> Result<(), RouteError> {
+        let new = Route {
+            network: route.masked(),
+            ..route
+        };
+        let key = |r: &Route| (r.network, r.prefix_len, r.mark, r.next.interface);
+        if let Some(old) = self.marked.iter_mut().find(|old| key(old) == key(&new)) {
+            *old = new;
+            return Ok(());
+        }
+        if self.marked.len() == ROUTES_MAX {
+            return Err(RouteError::Full);
+        }
+        let longer = |old: &Route| old.prefix_len >= new.prefix_len;
+        let at = self.marked.partition_point(longer);
+        self.marked.insert(at, new);
+        Ok(())
+    }
+
+    /// Removes the routes to this network, whatever their next hop and mark; returns how many there were.
     pub fn remove(&mut self, network: IpAddr, prefix_len: u8) -> usize {
+        let marked = self.marked.len();
+        let whole = Route {
+            network,
+            prefix_len,
+            mark: 0,
+            next: NextHop {
+                via: Via::OnLink,
+                interface: 0,
+            },
+        };
+        let network = whole.masked();
+        let is = |r: &Route| r.network == network && r.prefix_len == prefix_len;
+        self.marked.retain(|route| !is(route));
+        let marked = marked - self.marked.len();
+        marked + self.remove_unmarked(network, prefix_len)
+    }
+
+    fn remove_unmarked(&mut self, network: IpAddr, prefix_len: u8) -> usize {
         match network {
             IpAddr::V4(ip) => {
                 let network = ip.to_bits() & mask4(prefix_len);
@@ -152,7 +221,37 @@ impl Table {
         }
     }
 
-    /// The next hop of the longest prefix that contains `destination`; `None`: no route (report
+    /// As [`lookup`](Self::lookup), for what is marked: a route for its mark goes before those for all, and those for other marks are not
+    /// for it. The most specific one of these. A mark of 0 is none.
+    #[inline]
+    #[must_use]
+    pub fn lookup_marked(&self, destination: IpAddr, mark: u32) -> Option<NextHop> {
+        let by_mark = self.find_marked(destination, mark, |_| true);
+        by_mark.or_else(|| self.lookup(destination))
+    }
+
+    #[inline]
+    fn find_marked(
+        &self,
+        destination: IpAddr,
+        mark: u32,
+        may: impl Fn(&Route) -> bool,
+    ) -> Option<NextHop> {
+        if self.marked.is_empty() || mark == 0 {
+            return None;
+        }
+        let is = |r: &&Route| r.mark == mark && may(r) && r.leads_to(destination);
+        self.marked.iter().find(is).map(|route| route.next)
+    }
+
+    /// Whether there may be two ways to `destination`, by what a packet is marked with.
+    #[inline]
+    #[must_use]
+    pub fn depends_on_mark(&self, destination: IpAddr) -> bool {
+        !self.marked.is_empty() && self.marked.iter().any(|r| r.leads_to(destination))
+    }
+
+    /// The next hop of the longest prefix that contains `destination`, among the routes for all; `None`: no route (report
     /// network unreachable).
     #[inline]
     #[must_use]
@@ -177,35 +276,33 @@ impl Table {
         }
     }
 
-    /// As [`lookup`](Self::lookup), among the routes through one interface.
+    /// As [`lookup_marked`](Self::lookup_marked), among the routes through one interface.
     #[must_use]
-    pub fn lookup_by(&self, destination: IpAddr, interface: u16) -> Option<NextHop> {
-        let masked = |route: &Route| match (route.network, destination) {
-            (IpAddr::V4(network), IpAddr::V4(ip)) => {
-                ip.to_bits() & mask4(route.prefix_len) == network.to_bits()
-            }
-            (IpAddr::V6(network), IpAddr::V6(ip)) => {
-                ip.to_bits() & mask6(route.prefix_len) == network.to_bits()
-            }
-            _ => false,
-        };
-        let mut routes = self.iter().filter(|r| r.next.interface == interface);
-        routes.find(masked).map(|route| route.next)
+    pub fn lookup_by(&self, destination: IpAddr, interface: u16, mark: u32) -> Option<NextHop> {
+        let by_mark = self.find_marked(destination, mark, |r| r.next.interface == interface);
+        by_mark.or_else(|| {
+            let mut routes = self
+                .iter()
+                .filter(|r| r.mark == 0 && r.next.interface == interface);
+            routes.find(|r| r.leads_to(destination)).map(|r| r.next)
+        })
     }
 
-    /// All routes, IPv4 first, longest prefix first.
+    /// All routes: those for a mark, then those for all, IPv4 first; longest prefix first.
     pub fn iter(&self) -> impl Iterator<Item = Route> {
         let v4 = self.v4.iter().take(self.len4).flatten().map(|e| Route {
             network: IpAddr::V4(Ipv4Addr::from_bits(e.network)),
             prefix_len: e.prefix_len,
+            mark: 0,
             next: e.next,
         });
         let v6 = self.v6.iter().take(self.len6).flatten().map(|e| Route {
             network: IpAddr::V6(Ipv6Addr::from_bits(e.network)),
             prefix_len: e.prefix_len,
+            mark: 0,
             next: e.next,
         });
-        v4.chain(v6)
+        self.marked.iter().copied().chain(v4).chain(v6)
     }
 }
 

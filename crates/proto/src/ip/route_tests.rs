@@ -9,6 +9,7 @@ fn route(network: &str, prefix_len: u8, gateway: Option<&str>, interface: u16) -
     Route {
         network: network.parse().unwrap(),
         prefix_len,
+        mark: 0,
         next: NextHop { via, interface },
     }
 }
@@ -87,7 +88,7 @@ proptest! {
         let mut model: Vec<Route> = Vec::new();
         for (net, prefix_len, interface) in routes {
             let network = IpAddr::V4(Ipv4Addr::from_bits(net & mask4(prefix_len)));
-            let new = Route { network, prefix_len, next: NextHop { via: Via::OnLink, interface } };
+            let new = Route { network, prefix_len, mark: 0, next: NextHop { via: Via::OnLink, interface } };
             prop_assert_eq!(table.add(new), Ok(()));
             if !model.contains(&new) {
                 model.push(new);
@@ -114,4 +115,94 @@ proptest! {
             }
         }
     }
+}
+
+fn marked(network: &str, prefix_len: u8, gateway: &str, mark: u32) -> Route {
+    let gateway = (!gateway.is_empty()).then_some(gateway);
+    Route {
+        mark,
+        ..route(network, prefix_len, gateway, 1)
+    }
+}
+
+/// A route for a packet's mark goes before those for all, however specific these are; one for another mark is none for it.
+#[test]
+fn a_mark_goes_first_and_another_mark_is_no_way() {
+    let mut table = Table::new();
+    table
+        .add(route("0.0.0.0", 0, Some("10.77.0.1"), 1))
+        .unwrap();
+    table
+        .add(route("10.0.0.0", 8, Some("10.77.0.2"), 1))
+        .unwrap();
+    assert!(!table.depends_on_mark(ip("192.0.2.1")));
+    for (network, len, gateway, mark) in [
+        ("0.0.0.0", 0, "10.77.0.7", 7),
+        ("192.0.2.200", 24, "10.77.0.8", 7),
+        ("0.0.0.0", 0, "10.77.0.9", 9),
+        ("fd00::", 8, "fe80::7", 7),
+    ] {
+        table.add(marked(network, len, gateway, mark)).unwrap();
+    }
+    let hop = |to: &str, mark| {
+        let next = table.lookup_marked(ip(to), mark);
+        next.map(|n| n.neighbor(ip(to)))
+    };
+    for (mark, near, far, v6) in [
+        (0, "10.77.0.2", "10.77.0.1", None),
+        (7, "10.77.0.7", "10.77.0.8", Some(ip("fe80::7"))),
+        (9, "10.77.0.9", "10.77.0.9", None),
+        (8, "10.77.0.2", "10.77.0.1", None),
+    ] {
+        assert_eq!(hop("10.1.1.1", mark), Some(ip(near)), "{mark}");
+        assert_eq!(hop("192.0.2.1", mark), Some(ip(far)), "{mark}");
+        assert_eq!(hop("fd00::1", mark), v6, "{mark}");
+    }
+    assert_eq!(
+        table.lookup(ip("fd00::1")),
+        None,
+        "for nobody without a mark"
+    );
+    assert!(table.depends_on_mark(ip("192.0.2.1")) && table.depends_on_mark(ip("fd00::1")));
+    assert!(!table.depends_on_mark(ip("2001:db8::1")));
+    assert_eq!(table.iter().filter(|r| r.mark != 0).count(), 4);
+    // Replaced; one for another interface stands beside it.
+    table.add(marked("0.0.0.0", 0, "10.77.0.6", 7)).unwrap();
+    let other = Route {
+        next: NextHop {
+            via: Via::Gateway(ip("10.78.0.6")),
+            interface: 2,
+        },
+        ..marked("0.0.0.0", 0, "", 7)
+    };
+    table.add(other).unwrap();
+    assert_eq!(table.iter().filter(|r| r.mark != 0).count(), 5);
+    let by = |mark, interface| {
+        let to = ip("198.51.100.1");
+        table.lookup_by(to, interface, mark).map(|n| n.neighbor(to))
+    };
+    assert_eq!(by(7, 2), Some(ip("10.78.0.6")));
+    assert_eq!((by(9, 2), by(0, 2)), (None, None), "another mark's");
+    assert_eq!(
+        (by(7, 1), by(0, 1)),
+        (Some(ip("10.77.0.6")), Some(ip("10.77.0.1")))
+    );
+    // All to a network go together.
+    assert_eq!(table.remove(ip("0.0.0.0"), 0), 4);
+    assert_eq!(table.lookup_marked(ip("198.51.100.1"), 7), None);
+}
+
+#[test]
+fn marked_routes_have_the_same_bounds() {
+    let mut table = Table::new();
+    let refused = table.add(marked("10.0.0.0", 33, "10.77.0.1", 1));
+    assert_eq!(refused, Err(RouteError::Mismatch));
+    let refused = table.add(marked("10.0.0.0", 8, "224.0.0.1", 1));
+    assert_eq!(refused, Err(RouteError::Gateway));
+    for mark in 1..=u32::try_from(ROUTES_MAX).unwrap() {
+        table.add(marked("0.0.0.0", 0, "10.77.0.1", mark)).unwrap();
+    }
+    let refused = table.add(marked("0.0.0.0", 0, "10.77.0.1", 1 << 31));
+    assert_eq!(refused, Err(RouteError::Full));
+    assert!(table.add(route("0.0.0.0", 0, Some("10.77.0.1"), 1)).is_ok());
 }

@@ -1,7 +1,7 @@
 //! What to send next, and what is noted of it: text and FIN, what was lost, and the order in which these and all else leave.
 
 use super::congestion::Phase;
-use super::connection::{Connection, Pending};
+use super::connection::{Connection, Pending, TIMESTAMPS_LEN};
 use super::sent::{Traits, micros_of};
 use super::timer::Waiting;
 use super::types::{State, Transmit};
@@ -209,13 +209,9 @@ impl Connection {
     /// Bytes of text in a full segment, now that SACK blocks may take their place.
     #[inline]
     pub(super) fn full_segment(&self) -> u32 {
-        let blocks =
-            u32::from(
-                self.seldom
-                    .sack_blocks
-                    .len
-                    .min(if self.timestamps { 3 } else { 4 }),
-            );
+        let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 } + u16::from(self.signature);
+        let fit = 36_u16.saturating_sub(options) / 8;
+        let blocks = u32::from(u16::from(self.seldom.sack_blocks.len).min(fit));
         let sack = if blocks > 0 { 4 + 8 * blocks } else { 0 };
         u32::from(self.snd.mss) - sack
     }

@@ -294,7 +294,9 @@ impl Sent {
     pub fn is_crowded(&self, full: u32) -> bool {
         let records = self.records.len();
         let under_way = (self.in_flight + self.sacked + self.lost) as usize;
-        records >= FEW && under_way < records * (full / 4) as usize
+        // Where segments are tiny no quarter of one, but half, or what a record takes: records take a few times their text at most.
+        let piece = (full as usize / 4).max((full as usize / 2).min(size_of::<Record>()));
+        records >= FEW && under_way < records * piece
     }
 
     /// Takes the record that is about to be pushed, up to `end`, together with the last one: from now on they are one segment of at most
@@ -395,6 +397,11 @@ impl Sent {
             self.records = VecDeque::new();
             self.losses = None;
         }
+    }
+
+    /// Nothing is under way any more.
+    pub fn forget(&mut self) {
+        *self = Self::new(self.una);
     }
 
     fn losses(&mut self) -> &mut Losses {

@@ -89,6 +89,84 @@ fn mistakes_are_named() {
     wrong("wire,checksum=maybe", &["`checksum`", "trusted"]);
 }
 
+/// A comma that is missing or another sign is named, and what was meant; it does not become a part of a name.
+#[test]
+fn a_wrong_separator_is_named() {
+    for (text, meant) in [
+        ("tap:nc0;mtu=9000", "`tap:nc0,mtu=9000`"),
+        ("tap:nc0 mtu=9000", "`tap:nc0,mtu=9000`"),
+        ("tap:nc0:mtu=9000", "`tap:nc0,mtu=9000`"),
+        (
+            "tap:nc0&offload=off,mtu=9000",
+            "`tap:nc0,offload=off,mtu=9000`",
+        ),
+        ("tap;mtu=9000", "`tap,mtu=9000`"),
+        ("tap:mtu=9000", "`tap,mtu=9000`"),
+        ("packet:eth0; mac = own", "`packet:eth0,mac= own`"),
+        ("wire:a;loss=1%", "`wire:a,loss=1%`"),
+        ("loop;mtu=100", "`loop,mtu=100`"),
+        ("pcap:a b.pcap;pace=fast", "`pcap:a b.pcap,pace=fast`"),
+    ] {
+        wrong(text, &["behind commas", meant]);
+    }
+    // A file's name may have nearly everything in it.
+    let file = parse("pcap:/tmp/a:b mtu=9.pcap").unwrap();
+    assert_eq!(file.name, "/tmp/a:b mtu=9.pcap");
+}
+
+#[test]
+fn nothing_behind_a_colon_is_no_name() {
+    wrong("tap:", &["no name behind the `:`", "`tap:nc0`", "`tap`"]);
+    wrong("tap: ,mtu=9000", &["no name behind the `:`"]);
+    wrong("packet:", &["which interface?"]);
+    wrong("wire:,loss=1%", &["no name behind the `:`", "`wire:NAME`"]);
+    wrong("pcap:", &["which file?"]);
+    wrong("loop:", &["nothing behind the `:`"]);
+    assert!(parse("tap").is_ok() && parse("tap,mtu=9000").is_ok());
+}
+
+/// What cannot be in the name of an interface: `/`, `:`, white space (dev_valid_name), more than 15 bytes; and what is a slip of the hand.
+#[test]
+fn an_interface_has_a_name_that_it_can_have() {
+    for kind in ["tap", "packet"] {
+        let signs = "/:;%=\"'\u{a0}\u{7f}\u{2003}";
+        for sign in signs.chars().chain([' ', '\t', '\n', '\u{b}', '\r']) {
+            wrong(
+                &format!("{kind}:nc{sign}0"),
+                &[&format!(
+                    "no interface can have the name `nc{sign}0`, because of its {sign:?}"
+                )],
+            );
+        }
+        wrong(
+            &format!("{kind}:."),
+            &["no interface can have the name `.`"],
+        );
+        wrong(
+            &format!("{kind}:.."),
+            &["no interface can have the name `..`"],
+        );
+        wrong(
+            &format!("{kind}:abcdefghijklmnop"),
+            &["too long", "at most 15 bytes, this has 16"],
+        );
+        wrong(
+            &format!("{kind}:ääääääää"),
+            &["too long", "at most 15 bytes, this has 16"],
+        );
+        for name in [
+            "abcdefghijklmno",
+            "eth0.100",
+            "br-lan",
+            "veth@x",
+            "äääääää",
+            "a!#~",
+        ] {
+            assert!(parse(&format!("{kind}:{name}")).is_ok(), "{kind}:{name}");
+        }
+    }
+}
+
 #[test]
 fn error_is_one_of_input() {
     let error = io::Error::from(parse("nothing").unwrap_err());

@@ -135,6 +135,7 @@ impl Shard {
             .send
             .advance(socket.send.len(), &mut self.send_memory);
         self.pool.memory_mut().remove(queued);
+        socket.forget_records(self.pool.memory_mut());
         socket.note_held(&mut self.memory.tcp_shares);
         let waits = socket.waits_for_memory;
         self.detach_flow(number);

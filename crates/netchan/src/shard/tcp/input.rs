@@ -184,6 +184,7 @@ impl Shard {
                 socket = same;
             }
         }
+        socket.note_records(self.pool.memory_mut());
         socket.note_held(&mut self.memory.tcp_shares);
         // Who is on the list for output already has its timer set there.
         let (wants, dirty) = (socket.connection.wants_output(), socket.dirty);

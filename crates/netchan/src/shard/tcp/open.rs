@@ -59,6 +59,7 @@ impl Shard {
             interface,
             peer,
             noted: 0,
+            records: 0,
             segmentation: facts.map_or(Segmentation::None, |i| i.segmentation),
             kept: Kept::new(linger == Some(Duration::ZERO), reuse),
             auth: None,
@@ -86,7 +87,8 @@ impl Shard {
             fast,
             options,
         } = *connect;
-        let peer = self.peers.get(&self.host, remote, source, options.device);
+        let wish = (options.device, options.mark);
+        let peer = self.peers.get(&self.host, remote, source, wish);
         let peer = peer.ok_or(libc::ENETUNREACH)?;
         may_take(peer.interface, port)?;
         let mut key = FlowKey {

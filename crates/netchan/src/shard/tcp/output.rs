@@ -72,6 +72,7 @@ impl Shard {
             }
         }
         self.timers.arm(number, socket.connection.deadline());
+        let grew = socket.note_records(self.pool.memory_mut());
         // A connection in TIME-WAIT lives on as its record.
         let over = (socket.connection.is_finished() || socket.detached_flow) && !socket.dirty;
         if sent > 0 && socket.shape.is_made() {
@@ -87,12 +88,27 @@ impl Shard {
         }
         let is_short = self.memory.limits_windows() && socket.connection.is_short_of_window();
         self.counters.add(self.number, Counter::TcpOut, sent);
+        if grew {
+            self.records_changed(number);
+        }
         if is_short {
             self.wait_for_memory(number);
         }
         if over {
             self.detach_flow(number);
             self.reap(number);
+        }
+    }
+
+    /// The records of what a connection sent take more or less memory than before.
+    #[cold]
+    #[inline(never)]
+    fn records_changed(&mut self, number: u32) {
+        if let Some(socket) = self.tcp.get_mut(number) {
+            socket.note_held(&mut self.memory.tcp_shares);
+        }
+        if self.memory.tcp.is_off(self.pool.memory()) {
+            self.memory.settle(self.pool.memory_mut());
         }
     }
 

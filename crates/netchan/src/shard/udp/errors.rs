@@ -379,7 +379,9 @@ impl Shard {
     pub fn udp_path_mtu(&self, number: u32, now: Instant) -> Option<usize> {
         let socket = self.udp.get(number)?;
         let peer = socket.peer?;
-        let (interface, _) = self.host.route_by(socket.device(), peer.ip())?;
+        let (interface, _) = self
+            .host
+            .route_by(socket.device(), peer.ip(), socket.mark())?;
         let mtu = self.host.interfaces.get(usize::from(interface))?.mtu;
         Some(self.udp_path(peer.ip(), mtu, now))
     }

@@ -295,23 +295,120 @@ fn answer_with_time(pair: &mut Pair, ack: SeqNum) {
     pair.deliver(0, &header, Vec::new());
 }
 
-/// The least segment that a peer can ask for (Linux: 48 bytes of options and text): a full buffer is a bounded number of records, the text
-/// of a segment no less than half of it.
+/// A connection whose peer announced `mss`, with a window of `wnd` bytes.
+fn to_a_peer_of(mss: u16, timestamps: bool, wnd: u32) -> Pair {
+    let config = Config {
+        nagle: false,
+        timestamps,
+        ..Config::default()
+    };
+    let mut pair = Pair::established(&config, &config);
+    let conn = pair.ends[0].conn();
+    let now = conn.last_sent;
+    let mut syn = pair.forge(0, Flags::SYN);
+    syn.options.mss = Some(mss);
+    syn.options.sack_permitted = true;
+    let conn = pair.ends[0].conn();
+    conn.negotiate(&syn, now);
+    (conn.timestamps, conn.snd.wnd, conn.snd.wnd_max) = (timestamps, wnd, wnd);
+    conn.snd.scale = 7;
+    conn.update_send_mss();
+    conn.congestion.window.cwnd = 1 << 24;
+    pair
+}
+
+/// The least segment that a peer can ask for, options included, is longer than Linux's (48 bytes, CVE-2019-11479), and whatever stands in
+/// its header, 24 bytes of text fit.
 #[test]
 fn tiny_segments_are_bounded() {
-    for mss in [0, 1, 48, 64] {
-        let mut pair = Pair::listening(1, &Config::default(), &Config::default());
-        let (_, syn, _) = pair.intercept().remove(0);
-        let config = Config {
-            burst: 65_000,
-            nagle: false,
-            ..Config::default()
-        };
-        let mut header = syn;
-        header.options.mss = Some(mss);
-        let now = pair.now;
-        let conn = Connection::open_passive(&config, &header, ISS[1], 99, now);
-        assert!(conn.send_mss() >= 48, "{}", conn.send_mss());
-        assert!(conn.full_segment() >= 48);
+    let mut least = u32::MAX;
+    for mss in (0..=100).chain([536, 1460]) {
+        for (timestamps, signature) in [(false, 0), (true, 0), (false, 20), (true, 20)] {
+            let mut pair = to_a_peer_of(mss, timestamps, 65_535);
+            let conn = pair.ends[0].conn();
+            conn.keep_free(signature);
+            let options = 12 * u16::from(timestamps) + u16::from(signature);
+            assert_eq!(conn.send_mss(), mss.clamp(64, 1460) - options);
+            for blocks in 0..=4 {
+                conn.seldom.sack_blocks.len = blocks;
+                least = least.min(conn.full_segment());
+            }
+        }
+    }
+    assert_eq!(least, 24);
+}
+
+/// Single bytes to a peer that acknowledges nothing, whatever MSS it announced, also where most of a header is options: what is remembered
+/// of them takes six times as much at most.
+#[test]
+fn records_are_bounded_whatever_the_mss() {
+    for mss in [
+        0, 1, 2, 3, 4, 8, 48, 64, 65, 80, 100, 128, 200, 400, 536, 1460,
+    ] {
+        for (timestamps, blocks, signature) in
+            [(false, 0, 0), (true, 3, 0), (true, 3, 20), (false, 4, 20)]
+        {
+            let mut pair = to_a_peer_of(mss, timestamps, 1 << 20);
+            let conn = pair.ends[0].conn();
+            conn.keep_free(signature);
+            let mut most = 0;
+            for n in 1..=12_000_usize {
+                pair.ends[0].write(&[1]);
+                let now = pair.now;
+                let conn = pair.ends[0].conn();
+                conn.seldom.sack_blocks.len = blocks;
+                assert!(conn.output(now).is_some());
+                most = most.max((conn.records_bytes() - 4096.min(conn.records_bytes())) * 100 / n);
+            }
+            assert!(
+                most <= 600,
+                "mss {mss}: {most} per cent of what is under way"
+            );
+            pair.ends[0].conn().check();
+        }
+    }
+}
+
+/// Windows of a few bytes, tiny segments, and SACK blocks: what is remembered is a few times what is under way, for a peer of any MSS.
+#[test]
+fn records_are_bounded_whatever_is_acknowledged() {
+    for seed in 0..40 {
+        let mss = [0, 1, 64, 90, 536][seed as usize % 5];
+        let mut pair = to_a_peer_of(mss, seed % 2 == 0, 1 << 16);
+        let mut rng = Rng(seed);
+        let mut most = 0;
+        for _ in 0..600 {
+            let len = [1, 1, 10, 60, 1000][rng.below(5) as usize];
+            pair.ends[0].write(&[7; 1000][..len]);
+            pair.intercept();
+            pair.now = pair.now + Duration::from_micros(rng.below(20_000));
+            let now = pair.now;
+            let conn = pair.ends[0].conn();
+            let full = conn.full_segment();
+            let (una, nxt) = (conn.snd.una, conn.snd.nxt);
+            let step = [0, 0, 0, 1, full][rng.below(5) as usize];
+            let ack = if una + step > nxt { nxt } else { una + step };
+            let mut header = pair.forge(0, Flags::ACK);
+            header.ack = ack;
+            header.window = [0, 1, 2, 7, 64, 65_535][rng.below(6) as usize];
+            pair.ends[0].conn().snd.scale = 0;
+            header.options.sack = SackBlocks::NONE;
+            for _ in 0..rng.below(4) {
+                let (left, right) = block(&mut rng, ack, nxt, full);
+                header.options.sack.push(left, right);
+            }
+            pair.deliver(0, &header, Vec::new());
+            let conn = pair.ends[0].conn();
+            if conn.deadline() <= now {
+                conn.on_timer(now);
+            }
+            conn.check();
+            let under_way = (conn.snd.nxt - conn.snd.una).max(0) as usize;
+            most = most.max(conn.records_bytes().saturating_sub(8192) * 100 / under_way.max(1));
+        }
+        assert!(
+            most <= 600,
+            "seed {seed}, mss {mss}: {most} per cent of what is under way"
+        );
     }
 }
