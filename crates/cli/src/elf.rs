@@ -2,15 +2,13 @@
 
 use std::{
     fs,
-    io::{self, Read, Seek, SeekFrom},
+    io::Read,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 /// Interpreters named by `#!` are followed this far.
 const DEPTH_MAX: usize = 4;
-/// Bytes read of a table or a section.
-const PART_MAX: u64 = 256 << 10;
 /// Program headers looked at; a real program has about a dozen.
 const HEADERS_MAX: usize = 256;
 
@@ -90,57 +88,11 @@ fn check_file(path: &Path, depth: usize) -> Result<(), String> {
         Linkage::Foreign => Err(format!(
             "{shown} is a program for another processor or word size than netchan"
         )),
-        Linkage::Dynamic if is_go(&mut file) => Err(format!(
+        Linkage::Dynamic if netchan::environment::is_go(&mut file) => Err(format!(
             "{shown} is a Go program: it makes its system calls itself and not through the C library, so no library can be put in front of them"
         )),
         Linkage::Dynamic | Linkage::Unknown => Ok(()),
     }
-}
-
-/// Whether an ELF64 file is a program of Go's linker: it has a section `.go.buildinfo` (Go's debug/buildinfo), and was not built into a C program as
-/// a library, whose sockets are the C library's.
-fn is_go<F: Read + Seek>(file: &mut F) -> bool {
-    build_information(file).is_ok_and(|found| {
-        let has = |text: &[u8]| found.windows(text.len()).any(|part| part == text);
-        found.starts_with(b"\xff Go buildinf:") && !has(b"-buildmode=c-archive")
-    })
-}
-
-/// The contents of the section `.go.buildinfo`; an error where there is none, as for a file that ends too early.
-fn build_information<F: Read + Seek>(file: &mut F) -> io::Result<Vec<u8>> {
-    let mut part = |at: u64, len: u64| {
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(at))?;
-        file.take(len.min(PART_MAX)).read_to_end(&mut bytes)?;
-        io::Result::Ok(bytes)
-    };
-    let missing = || io::Error::from(io::ErrorKind::UnexpectedEof);
-    let header = part(0, 64)?;
-    let number = |bytes: &[u8], at: usize, len: usize| {
-        let bytes = bytes.get(at..at + len).ok_or_else(missing)?;
-        let value = bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
-        io::Result::Ok(value)
-    };
-    let (size, count) = (number(&header, 58, 2)?, number(&header, 60, 2)?);
-    let sections = part(number(&header, 40, 8)?, size * count)?;
-    let size = usize::try_from(size).unwrap_or(0).max(64);
-    let contents =
-        |section: &[u8]| io::Result::Ok((number(section, 24, 8)?, number(section, 32, 8)?));
-    let names = usize::try_from(number(&header, 62, 2)?).unwrap_or(0);
-    let names = sections.chunks_exact(size).nth(names).ok_or_else(missing)?;
-    let (at, len) = contents(names)?;
-    let names = part(at, len)?;
-    for section in sections.chunks_exact(size) {
-        let name = usize::try_from(number(section, 0, 4)?).unwrap_or(usize::MAX);
-        if names
-            .get(name..)
-            .is_some_and(|name| name.starts_with(b".go.buildinfo\0"))
-        {
-            let (at, len) = contents(section)?;
-            return part(at, len);
-        }
-    }
-    Err(missing())
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -202,6 +154,10 @@ fn linkage(start: &[u8]) -> Linkage {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use netchan::environment::is_go;
+
     use super::*;
 
     #[test]

@@ -9,10 +9,12 @@ use crate::{
     link::specification::{self, Kind, Specification},
 };
 
+mod go;
 pub(crate) mod handed;
 
 use handed::{Handed, take};
 
+pub use go::is_go;
 pub use handed::{HandedOn, guard, hand_on, inherit, is_incomplete, is_unused};
 
 /// The link's specification, `KIND[:NAME][,option=value]...`.

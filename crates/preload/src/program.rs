@@ -21,6 +21,7 @@ extern "C" fn begin() {
     }
     become_next();
     say_whose_stdio();
+    say_it_is_go();
     if is_the_one_started() {
         // SAFETY: `end` lives as long as the process.
         unsafe { libc::atexit(end) };
@@ -58,6 +59,19 @@ fn say_whose_stdio() {
         let own = sys::pid();
         sys::complain(&format!(
             "netchan: sockets stay with process {owner}; process {own}, which has one as its standard input or output, cannot use it\n"
+        ));
+    }
+}
+
+/// A program of Go that another one started (`netchan run` itself starts none): with cgo it is linked dynamically and has this library, but goes past it.
+fn say_it_is_go() {
+    let path = fs::read_link("/proc/self/exe").unwrap_or_default();
+    if lifecycle::is_configured()
+        && fs::File::open("/proc/self/exe").is_ok_and(|mut file| environment::is_go(&mut file))
+    {
+        sys::complain(&format!(
+            "netchan: {} is a Go program: it makes its system calls itself and not through the C library, and its sockets are the kernel's\n",
+            path.display()
         ));
     }
 }

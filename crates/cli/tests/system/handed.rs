@@ -160,6 +160,22 @@ fn a_program_that_never_came_to_netchan_is_named_at_its_end() {
 }
 
 #[test]
+fn a_program_of_go_behind_another_one_is_named() {
+    let output = script(
+        "go",
+        "cat > fake.c <<'END'\n\
+static const char info[] __attribute__((section(\".go.buildinfo\"), used)) = \"\\377 Go buildinf:\";\n\
+int main(void) { return 0; }\n\
+END\n\
+         cc -o fake fake.c\n\
+         $RUN ./fake; $RUN env ./fake; $RUN sh -c './fake; python3 ask.py ask'",
+    );
+    let Some(text) = &output else { return };
+    assert_eq!(text.matches("fake is a Go program").count(), 3, "{text}");
+    assert!(text.contains("from 10.7.8.2"), "{text}");
+}
+
+#[test]
 fn an_address_without_a_link_is_on_a_tap_of_its_own() {
     let output = script(
         "address",

@@ -88,6 +88,13 @@ impl Shelf {
         (self.own_all / 2) as u64 * size as u64
     }
 
+    /// Bytes of text from ourselves that are always taken: such segments stay in the small buffers they were sent in, and no more of them than
+    /// [`Self::half`] counts.
+    pub fn own_share(&self) -> u32 {
+        let packets = u32::try_from(self.own_all / 2).unwrap_or(u32::MAX);
+        packets.saturating_mul(limits::SEGMENT_EXPECTED)
+    }
+
     /// A pool with a node for each of its places, those in packets' own buffers included.
     pub fn pool(self) -> SegmentPool<Packet> {
         SegmentPool::with_shelf(self.places, self)

@@ -203,7 +203,7 @@ fn deleted_device_is_gone() {
             ip("link delete nc0");
         });
         // Asleep on the descriptor while the device goes.
-        let mut patience = 100;
+        let mut patience = 300;
         let error = loop {
             match host.receive(Duration::from_millis(100)) {
                 Err(e) => break e,

@@ -39,6 +39,19 @@ static inline int connected(int port) {
     return fd;
 }
 
+/* Until a thread of this process, by its number for the kernel, has been asleep for a while: it waits in the call that it was to make. At most half
+ * a minute, since a machine may be busy. */
+static inline void await_sleep(const volatile int *thread) {
+    char path[64], line[256] = "";
+    for (int tries = 0, seen = 0; seen < 5 && tries < 60000; tries++, usleep(500)) {
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", *thread);
+        FILE *file = *thread ? fopen(path, "r") : 0;
+        char *told = file && fgets(line, sizeof line, file) ? strrchr(line, ')') : 0;
+        seen = told && told[2] == 'S' ? seen + 1 : 0;
+        if (file) fclose(file);
+    }
+}
+
 static inline void nonblocking(int fd) {
     CHECK(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);
 }

@@ -37,7 +37,7 @@ static void connects(void) {
     fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     FAILS(EINPROGRESS, connect(fd, (void *)&to, sizeof to));
     struct pollfd p = {fd, POLLOUT, 0};
-    CHECK(poll(&p, 1, 5000) == 1 && (p.revents & POLLERR) && (p.revents & POLLHUP));
+    CHECK(poll(&p, 1, 30000) == 1 && (p.revents & POLLERR) && (p.revents & POLLHUP));
     CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ECONNREFUSED);
     CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0);
     close(fd);
@@ -48,7 +48,7 @@ static void connects(void) {
     int first = connect(fd, (void *)&to, sizeof to), why = errno;
     CHECK(first == 0 || why == EINPROGRESS);
     p = (struct pollfd){fd, POLLOUT, 0};
-    CHECK(poll(&p, 1, 5000) == 1 && p.revents == POLLOUT);
+    CHECK(poll(&p, 1, 30000) == 1 && p.revents == POLLOUT);
     CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0);
     if (first) CHECK(connect(fd, (void *)&to, sizeof to) == 0);
     FAILS(EISCONN, connect(fd, (void *)&to, sizeof to));
@@ -106,11 +106,11 @@ static void accepts(void) {
 
     order = call_back(port);
     struct pollfd p = {listener, POLLIN, 0};
-    CHECK(poll(&p, 1, 5000) == 1 && p.revents == POLLIN);
+    CHECK(poll(&p, 1, 30000) == 1 && p.revents == POLLIN);
     fd = accept4(listener, 0, 0, SOCK_NONBLOCK | SOCK_CLOEXEC);
     CHECK((fcntl(fd, F_GETFL) & O_NONBLOCK) && (fcntl(fd, F_GETFD) & FD_CLOEXEC));
     p = (struct pollfd){fd, POLLIN, 0};
-    CHECK(poll(&p, 1, 5000) == 1 && read(fd, data, 8) == 4);
+    CHECK(poll(&p, 1, 30000) == 1 && read(fd, data, 8) == 4);
     FAILS(EAGAIN, read(fd, data, 8));
     close(fd), close(order);
 
@@ -128,7 +128,7 @@ static void accepts_without_numbers(void) {
     int port, listener = listening(&port), order = call_back(port);
     struct pollfd p = {listener, POLLIN, 0};
     struct rlimit limit, tight;
-    CHECK(poll(&p, 1, 5000) == 1);
+    CHECK(poll(&p, 1, 30000) == 1);
     getrlimit(RLIMIT_NOFILE, &limit);
     int lowest = dup(0);
     tight = limit;

@@ -18,7 +18,7 @@ static void change(int ep, int fd, unsigned events, uint64_t data) {
 /* Exactly one event, with this in it. */
 static void one(int ep, int line, unsigned events, uint64_t data) {
     struct epoll_event e[4];
-    int n = epoll_wait(ep, e, 4, 3000);
+    int n = epoll_wait(ep, e, 4, 30000);
     if (n != 1 || e[0].events != events || e[0].data.u64 != data) {
         printf("FAIL epoll.c:%d: %d events, %x for %llu\n", line, n, n > 0 ? e[0].events : 0,
                n > 0 ? (unsigned long long)e[0].data.u64 : 0);
@@ -149,12 +149,12 @@ static void mixed(int ep) {
     CHECK(write(bell, &count, 8) == 8);
     one(ep, __LINE__, EPOLLIN, 1);
     CHECK(write(fd, "x", 1) == 1);
-    usleep(50000);
+    CHECK(poll(&(struct pollfd){fd, POLLIN, 0}, 1, 30000) == 1);
     CHECK(epoll_wait(ep, e, 4, 1000) == 2);
     /* With room for one at a time, neither starves. */
     int seen[3] = {0};
     for (int i = 0; i < 8; i++)
-        if (epoll_wait(ep, e, 1, 1000) == 1) seen[e[0].data.u64]++;
+        if (epoll_wait(ep, e, 1, 30000) == 1) seen[e[0].data.u64]++;
     CHECK(seen[1] >= 2 && seen[2] >= 2);
     CHECK(read(bell, &count, 8) == 8);
     one(ep, __LINE__, EPOLLIN, 2);
@@ -172,7 +172,7 @@ static void nested(int ep) {
     none(ep, __LINE__);
     CHECK(poll(&p, 1, 0) == 0);
     CHECK(write(fd, "x", 1) == 1);
-    CHECK(poll(&p, 1, 3000) == 1 && p.revents == POLLIN);
+    CHECK(poll(&p, 1, 30000) == 1 && p.revents == POLLIN);
     one(ep, __LINE__, EPOLLIN, 2);
     one(inner, __LINE__, EPOLLIN, 1);
     CHECK(read(fd, data, 4) == 1);
@@ -209,7 +209,7 @@ static void before_bind(int ep) {
 static int shared_ep;
 static void *waits(void *arg) {
     struct epoll_event e;
-    *(int *)arg = epoll_wait(shared_ep, &e, 1, 5000);
+    *(int *)arg = epoll_wait(shared_ep, &e, 1, 30000);
     return 0;
 }
 

@@ -75,7 +75,7 @@ static ssize_t send_with(int fd, struct sockaddr_in *to, const void *data, size_
 
 static int error_comes(int fd) {
     struct pollfd p = {fd, 0, 0};
-    return poll(&p, 1, 2000) == 1 && p.revents == POLLERR;
+    return poll(&p, 1, 30000) == 1 && p.revents == POLLERR;
 }
 
 static void errors(void) {

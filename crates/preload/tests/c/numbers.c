@@ -164,8 +164,8 @@ static void *waits_first(void *arg) {
     struct sockaddr_in to = address_of(peer_ip, PORT_ECHO);
     switch ((long)arg) {
     case 0: CHECK(echoes(ready[0])); break;
-    case 1: CHECK(write(ready[0], "x", 1) == 1 && poll(&p, 1, 5000) == 1 && read(ready[0], &byte, 1) == 1); break;
-    case 2: CHECK(write(ready[0], "x", 1) == 1 && epoll_wait(ready[1], &event, 1, 5000) == 1 && read(ready[0], &byte, 1) == 1); break;
+    case 1: CHECK(write(ready[0], "x", 1) == 1 && poll(&p, 1, 30000) == 1 && read(ready[0], &byte, 1) == 1); break;
+    case 2: CHECK(write(ready[0], "x", 1) == 1 && epoll_wait(ready[1], &event, 1, 30000) == 1 && read(ready[0], &byte, 1) == 1); break;
     case 3: CHECK(connect(late, (void *)&to, sizeof to) == 0 && echoes(late)); break;
     }
     return 0;
@@ -275,8 +275,8 @@ void check_counts(void) {
     struct pollfd both[] = {{fd, POLLIN, 0}, {more, POLLIN, 0}, {0, 0, 0}};
     CHECK(sendto(udp, "hello", 5, 0, (void *)&to, sizeof to) == 5);
     CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &event) == 0 && epoll_wait(ep, &event, 1, 50) == 0);
-    CHECK(write(fd, "x", 1) == 1 && epoll_wait(ep, &event, 1, 5000) == 1);
-    CHECK(poll(both, 3, 5000) == 1 && read(fd, data, 16) == 1 && poll(both, 3, 30) == 0);
+    CHECK(write(fd, "x", 1) == 1 && epoll_wait(ep, &event, 1, 30000) == 1);
+    CHECK(poll(both, 3, 30000) == 1 && read(fd, data, 16) == 1 && poll(both, 3, 30) == 0);
     CHECK(bind(listener, (void *)&any, sizeof any) == 0 && listen(listener, 3) == 0);
     nonblocking(listener);
     FAILS(EAGAIN, accept(listener, 0, 0));

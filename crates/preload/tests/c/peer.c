@@ -63,7 +63,7 @@ static void urgent(int fd) {
     char byte;
     if (send(fd, "abc", 3, MSG_OOB) != 3 || !writes(fd, "def", 3)) return;
     struct pollfd p = {fd, POLLPRI, 0};
-    if (poll(&p, 1, 5000) != 1 || recv(fd, &byte, 1, MSG_OOB) != 1) return;
+    if (poll(&p, 1, 30000) != 1 || recv(fd, &byte, 1, MSG_OOB) != 1) return;
     writes(fd, &byte, 1);
     silent(fd);
 }

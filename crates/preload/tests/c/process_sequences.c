@@ -100,7 +100,7 @@ static long echoes(int fd) {
     char byte = 0;
     struct pollfd p = {fd, POLLIN, 0};
     if (send(fd, "x", 1, MSG_NOSIGNAL) != 1) return -1;
-    if (poll(&p, 1, 5000) != 1) return errno = ETIME, -1;
+    if (poll(&p, 1, 30000) != 1) return errno = ETIME, -1;
     return recv(fd, &byte, 1, 0) == 1 ? byte : -1;
 }
 

@@ -24,7 +24,7 @@ static int in_child(int fd, int ep) {
     if (on_netchan) {
         if (read(fd, &byte, 1) != -1 || errno != EBADF) return 1;
         if (write(fd, "x", 1) != -1 || errno != EBADF) return 2;
-        if (poll(&p, 1, 1000) != 1 || p.revents != POLLNVAL) return 3;
+        if (poll(&p, 1, 30000) != 1 || p.revents != POLLNVAL) return 3;
         if (epoll_wait(ep, &e, 1, 10) != -1 || errno != EBADF) return 4;
         int copy = dup(fd);
         if (read(copy, &byte, 1) != -1 || errno != EBADF) return 5;
@@ -58,7 +58,7 @@ static void forks(void) {
     if (child == 0) exit(0); /* with the exit handlers */
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     CHECK(echoes(fd));
-    CHECK(write(fd, "y", 1) == 1 && epoll_wait(ep, &e, 1, 3000) == 1);
+    CHECK(write(fd, "y", 1) == 1 && epoll_wait(ep, &e, 1, 30000) == 1);
     close(fd), close(ep);
 }
 

@@ -72,15 +72,17 @@ static void tells(int number, siginfo_t *info, void *context) {
 }
 
 static void *kills(void *arg) {
-    usleep(100000);
+    int first = getpid();
+    await_sleep(&first); /* the thread that this process began with is the one that waits */
     pthread_kill(*(pthread_t *)arg, SIGUSR1);
     usleep(100000);
     return 0;
 }
 
-/* A peer's socket that says something after 0.3 s. */
+/* A peer's socket that says something 0.1 s after a signal came. */
 static void *answers_late(void *arg) {
-    usleep(300000);
+    for (int tries = 0; !came && tries < 30000; tries++) usleep(1000);
+    usleep(100000);
     return (void *)(long)send(*(int *)arg, "x", 1, 0);
 }
 
@@ -118,7 +120,7 @@ static void interrupts(void) {
     CHECK(recv(fd, &byte, 1, 0) == 1 && byte == 'x' && came == 1);
     pthread_join(killer, 0), pthread_join(talker, 0);
     /* One with a limit of time ends all the same. */
-    struct timeval limit = {5, 0};
+    struct timeval limit = {30, 0};
     CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
     pthread_create(&killer, 0, kills, &self);
     FAILS(EINTR, read(fd, &byte, 1));
@@ -126,7 +128,7 @@ static void interrupts(void) {
     /* And poll. */
     struct pollfd p = {fd, POLLIN, 0};
     pthread_create(&killer, 0, kills, &self);
-    FAILS(EINTR, poll(&p, 1, 5000));
+    FAILS(EINTR, poll(&p, 1, 30000));
     pthread_join(killer, 0);
     /* A mask for the wait alone: what is pending ends it. */
     sigset_t one, none;

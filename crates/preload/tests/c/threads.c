@@ -8,11 +8,13 @@ struct job {
     int fd;
     long result;
     int error;
+    volatile int thread;
 };
 
 static void *reads(void *arg) {
     struct job *job = arg;
     char byte;
+    job->thread = gettid();
     job->result = read(job->fd, &byte, 1);
     job->error = errno;
     return 0;
@@ -65,7 +67,7 @@ static void replaced(void) {
         struct job job = {connected(PORT_SILENT), 0, 0};
         pthread_t thread;
         pthread_create(&thread, 0, reads, &job);
-        usleep(20000);
+        await_sleep(&job.thread);
         CHECK(write(ends[1], "x", 1) == 1);
         CHECK(dup2(ends[0], job.fd) == job.fd);
         pthread_join(thread, 0);

@@ -10,7 +10,7 @@
 #include "check.h"
 
 static void wait_for(int fd, int bytes) {
-    for (int n = 0, i = 0; n < bytes && i < 2000; i++) {
+    for (int n = 0, i = 0; n < bytes && i < 30000; i++) {
         usleep(1000);
         if (ioctl(fd, FIONREAD, &n)) return;
     }
@@ -91,7 +91,7 @@ static void urgent_data(void) {
     char data[8];
     int mark = -1, n = -1, fd = connected(PORT_URGENT);
     struct pollfd p = {fd, POLLPRI, 0};
-    CHECK(poll(&p, 1, 5000) == 1 && p.revents == POLLPRI);
+    CHECK(poll(&p, 1, 30000) == 1 && p.revents == POLLPRI);
     while (n < 2) CHECK(ioctl(fd, FIONREAD, &n) == 0);
     CHECK(n == 2); /* to the mark */
     CHECK(ioctl(fd, SIOCATMARK, &mark) == 0 && mark == 0);
@@ -120,7 +120,7 @@ static void low_water(void) {
     CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon) == 0);
     CHECK(recv(fd, data, 100, 0) == 5); /* waits for ten, and takes what there is */
     CHECK(send(fd, data, 10, 0) == 10);
-    CHECK(poll(&p, 1, 5000) == 1 && p.revents == POLLIN);
+    CHECK(poll(&p, 1, 30000) == 1 && p.revents == POLLIN);
     CHECK(recv(fd, data, 100, MSG_DONTWAIT) == 10);
     close(fd);
 }

@@ -134,6 +134,12 @@ impl Connection {
         self.consumed(0);
     }
 
+    /// The buffer is not to hold more than `bytes`, now or by its own growth: the place that there is for what its peer was promised.
+    pub fn bound_receive_buffer(&mut self, bytes: u32) {
+        self.settings.receive_buffer = self.settings.receive_buffer.min(bytes.max(1));
+        self.tuning.most = self.tuning.most.min(bytes);
+    }
+
     /// The application waits for so many bytes at once: there is room for them, unless its buffer has a fixed size.
     pub fn expect_at_once(&mut self, bytes: u32) {
         let room = bytes.min(self.tuning.most / 2);

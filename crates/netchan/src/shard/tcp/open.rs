@@ -64,10 +64,21 @@ impl Shard {
             kept: Kept::new(linger == Some(Duration::ZERO), reuse),
             auth: None,
         })?;
+        self.bound_own(number);
         self.insert_flow(hash, number);
         self.ports.take(key.local_port);
         self.request(Request::Add, key);
         Some(number)
+    }
+
+    /// A connection to an address of our own offers no more than there is place for in the buffers of its kind.
+    pub(in crate::shard) fn bound_own(&mut self, number: u32) {
+        if let Some(socket) = self.tcp.get_mut(number)
+            && self.host.is_local(socket.key().remote)
+        {
+            let share = self.pool.shelf().own_share();
+            socket.connection.bound_receive_buffer(share);
+        }
     }
 
     /// Opens a connection: route, local address and port, and the SYN. The number of the connection.
