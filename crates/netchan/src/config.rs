@@ -4,9 +4,9 @@
 
 mod file;
 mod module;
+mod problem;
 #[cfg(test)]
 mod tests;
-pub(crate) mod units;
 
 use std::{
     fmt, fs, io,

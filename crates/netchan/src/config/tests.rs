@@ -6,12 +6,13 @@ use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, IcmpWhileConnecting, 
 
 use super::*;
 use crate::{
-    link::specification::Kind,
-    module::{
-        Concurrency, Point, Verdict,
+    driver::module::{
+        Point, Verdict,
         filter::Rules,
         limiter::{Limit, Unit},
     },
+    giant::Concurrency,
+    link::specification::Kind,
 };
 
 const WHOLE: &str = r#"

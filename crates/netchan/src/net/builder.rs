@@ -7,12 +7,12 @@ use proto::{ip::address::Address, tcp};
 use super::plan::LinkPlan;
 use crate::{
     clock::Clock,
+    driver::module::Boxed,
     environment::handed::Handed,
     errno::invalid,
     limits,
     link::{Link, specification},
     memory,
-    module::Boxed,
     regime::{Dispatch, Regime, choice::Choice},
     trace,
 };

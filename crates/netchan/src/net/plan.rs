@@ -14,8 +14,8 @@ use proto::{
 };
 
 use crate::{
+    driver::host::InterfaceFacts,
     errno::invalid,
-    host::InterfaceFacts,
     link::{Link, lo::Lo},
 };
 
