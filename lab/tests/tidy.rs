@@ -352,6 +352,38 @@ fn links_in_documents_lead_somewhere() {
 }
 
 #[test]
+fn documents_stay_short() {
+    let read = |name: &str| fs::read_to_string(root().join(name)).expect("a document of the tree");
+    let (readme, architecture) = (read("README.md"), read("ARCHITECTURE.md"));
+    let mut findings = Vec::new();
+    for (name, text, lines) in [
+        ("README.md", &readme, 120),
+        ("ARCHITECTURE.md", &architecture, 150),
+    ] {
+        let found = text.lines().count();
+        if found > lines {
+            findings.push(format!("{name}: {found} lines, at most {lines}"));
+        }
+        for (number, line) in text.lines().enumerate() {
+            let wide = line.chars().count() > 120;
+            let cells = line.split('|').filter(|_| line.starts_with('|'));
+            let long = cells.map(|cell| cell.split_whitespace().count()).max() > Some(20);
+            if wide || long {
+                findings.push(format!(
+                    "{name}:{}: wider than 120, or a cell of more than 20 words",
+                    number + 1
+                ));
+            }
+        }
+    }
+    let words = architecture.split_whitespace().count();
+    if words > 1500 {
+        findings.push(format!("ARCHITECTURE.md: {words} words, at most 1,500"));
+    }
+    report("a document that nobody reads helps nobody", &findings);
+}
+
+#[test]
 fn nothing_is_left_over() {
     // Put together here, so that this file does not name them itself.
     let marks = [
