@@ -41,8 +41,9 @@ pub mod steps;
 
 pub use clock::Clock;
 pub use net::{Builder, Net, Tcp, Threads, Udp};
-pub use percore::{checks, own, raw};
+pub use percore::{checks, doorbell::Doorbell, own, raw, slab::Slab};
 pub use proto::tcp::{CongestionControl, EcnMode, Info as TcpInfo, State as TcpState};
+pub use proto::{time::Instant, wire::ethernet::MacAddr};
 pub use regime::{Dispatch, Regime};
 pub use socket::{TcpListener, TcpStream, UdpSocket};
 #[doc(hidden)]
