@@ -4,7 +4,11 @@ mod tidy_scan;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use tidy_scan::{Source, allowed_prefix, code_of, files, root, sources, words};
+use tidy_scan::{
+    Source, allowed_prefix, code_of, files,
+    imports::{circles, imports},
+    root, sources, words,
+};
 
 /// A file of code longer than this wants to be two (house rule 2).
 const LINES_MAX: usize = 800;
@@ -36,6 +40,48 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("crates/cli", &["netchan", "netchan-lab"]),
     ("lab", &["netchan", "percore", "proto"]),
+];
+
+/// The layers of `netchan`: what stands in one may name what stands in it and above it, nothing below.
+const LAYERS: &[(&str, &[&str])] = &[
+    (
+        "nouns",
+        &[
+            "clock", "counters", "emit", "errno", "flow", "giant", "limits", "locks", "memory",
+            "packet", "places", "sys", "trace", "units",
+        ],
+    ),
+    ("link", &["link"]),
+    ("channel", &["channel"]),
+    ("driver", &["driver"]),
+    ("api", &["api"]),
+    ("shard", &["shard"]),
+    ("regime", &["regime"]),
+    ("stack", &["stack"]),
+    (
+        "outside",
+        &[
+            "config",
+            "control",
+            "environment",
+            "net",
+            "show",
+            "socket",
+            "steps",
+        ],
+    ),
+];
+
+/// Files in import circles when the rule came, by crate: the numbers may only shrink, to 0.
+const CIRCLES: &[(&str, usize)] = &[
+    ("crates/cli/src/", 0),
+    ("crates/netchan/src/", 0),
+    ("crates/packetdrill/src/", 0),
+    ("crates/percore/src/", 4),
+    ("crates/preload/src/", 34),
+    ("crates/proto/src/", 27),
+    ("crates/tokio/src/", 0),
+    ("lab/src/", 17),
 ];
 
 /// Panics with all findings at once, one a line.
@@ -220,6 +266,124 @@ fn crates_depend_as_the_architecture_says() {
 }
 
 #[test]
+fn layers_name_only_what_stands_above_them() {
+    const SRC: &str = "crates/netchan/src/";
+    let layer_of = |path: &str| {
+        let inside = path.strip_prefix(SRC)?;
+        let top = inside.split(['/', '.']).next()?;
+        LAYERS
+            .iter()
+            .position(|(_, modules)| modules.contains(&top))
+    };
+    let mut findings = Vec::new();
+    let mut arrows = 0;
+    for (file, named) in imports(&sources(), SRC) {
+        if file.ends_with("src/lib.rs") {
+            continue; // declares them, and gives their names to users
+        }
+        let Some(own) = layer_of(&file) else {
+            findings.push(format!(
+                "{file} stands in no layer: give its module a place in LAYERS"
+            ));
+            continue;
+        };
+        for other in named {
+            arrows += 1;
+            if let Some(below) = layer_of(&other).filter(|below| *below > own) {
+                let (own, below) = (LAYERS[own].0, LAYERS[below].0);
+                findings.push(format!("{file} ({own}) names {other} ({below})"));
+            }
+        }
+    }
+    println!("netchan: {arrows} arrows, {} upward", findings.len());
+    assert!(arrows > 300, "the scan sees only {arrows} imports");
+    report(
+        "a layer names what stands above it (ARCHITECTURE.md)",
+        &findings,
+    );
+}
+
+#[test]
+fn files_import_each_other_in_no_circle() {
+    let sources = sources();
+    let mut findings = Vec::new();
+    for &(src, most) in CIRCLES {
+        let all = imports(&sources, src);
+        assert!(!all.is_empty(), "no file in {src}");
+        let found = circles(&all, src);
+        let files: usize = found.iter().map(Vec::len).sum();
+        println!("{src}: {} circles, {files} files in them", found.len());
+        if files > most {
+            let lists: Vec<_> = found.iter().map(|circle| circle.join(", ")).collect();
+            findings.push(format!(
+                "{src}: {files} files, at most {most}: {}",
+                lists.join("; ")
+            ));
+        } else if files < most {
+            findings.push(format!(
+                "{src}: shrank to {files} files: lower its entry in CIRCLES from {most}"
+            ));
+        }
+    }
+    report(
+        "files that name each other in a circle are one file in pieces",
+        &findings,
+    );
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let mut findings = Vec::new();
+    for path in files().into_iter().filter(|path| path.ends_with(".md")) {
+        let text = fs::read_to_string(root().join(&path)).unwrap_or_default();
+        let folder = Path::new(&path).parent().unwrap_or(Path::new(""));
+        for part in text.split("](").skip(1) {
+            let target = part.split([')', '#']).next().unwrap_or_default();
+            let is_file = !target.is_empty() && !target.contains("://") && !target.contains(' ');
+            if is_file && !root().join(folder).join(target).exists() {
+                findings.push(format!("{path}: {target}"));
+            }
+        }
+    }
+    report(
+        "a link in a document leads to a file of the tree",
+        &findings,
+    );
+}
+
+#[test]
+fn documents_stay_short() {
+    let read = |name: &str| fs::read_to_string(root().join(name)).expect("a document of the tree");
+    let (readme, architecture) = (read("README.md"), read("ARCHITECTURE.md"));
+    let mut findings = Vec::new();
+    for (name, text, lines) in [
+        ("README.md", &readme, 120),
+        ("ARCHITECTURE.md", &architecture, 150),
+    ] {
+        let found = text.lines().count();
+        if found > lines {
+            findings.push(format!("{name}: {found} lines, at most {lines}"));
+        }
+        for (number, line) in text.lines().enumerate() {
+            let wide = line.chars().count() > 120;
+            let cells = line.split('|').filter(|_| line.starts_with('|'));
+            let long = cells.map(|cell| cell.split_whitespace().count()).max() > Some(20);
+            if wide || long {
+                findings.push(format!(
+                    "{name}:{}: wider than 120, or a cell of more than 20 words",
+                    number + 1
+                ));
+            }
+        }
+    }
+    let words = architecture.split_whitespace().count();
+    if words > 1500 {
+        findings.push(format!("ARCHITECTURE.md: {words} words, at most 1,500"));
+    }
+    report("a document that nobody reads helps nobody", &findings);
+}
+
+#[test]
 fn nothing_is_left_over() {
     // Put together here, so that this file does not name them itself.
     let marks = [
@@ -297,6 +461,39 @@ fn what_a_fresh_machine_needs_is_there() {
     ] {
         assert!(Path::new(&root()).join(name).is_file(), "{name} is missing");
     }
+}
+
+#[test]
+fn the_scanner_follows_imports() {
+    let source = |path: &str, code: &str| Source {
+        path: path.into(),
+        text: code.into(),
+        code: code.into(),
+        shipped: code.into(),
+        is_test: false,
+    };
+    let sources = [
+        source("x/src/lib.rs", "mod a; mod b;"),
+        source(
+            "x/src/a.rs",
+            "use crate::{b::{self, c::Deep as D}, nothing}; use std::io;",
+        ),
+        source("x/src/b.rs", "mod c; fn f() { super::a::g(); }"),
+        source(
+            "x/src/b/c.rs",
+            "use super::*; fn f() -> crate::a::T { self::g() }",
+        ),
+    ];
+    let found = imports(&sources, "x/src/");
+    let of = |path: &str| found[path].iter().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(
+        of("x/src/a.rs"),
+        ["x/src/b.rs", "x/src/b/c.rs", "x/src/lib.rs"]
+    );
+    assert_eq!(of("x/src/b.rs"), ["x/src/a.rs"]);
+    assert_eq!(of("x/src/b/c.rs"), ["x/src/a.rs", "x/src/b.rs"]);
+    let circle = ["x/src/a.rs", "x/src/b.rs", "x/src/b/c.rs"].map(str::to_owned);
+    assert_eq!(circles(&found, "x/src/"), [circle.to_vec()]);
 }
 
 #[test]

@@ -4,10 +4,10 @@
 
 mod file;
 mod module;
+mod problem;
 mod route;
 #[cfg(test)]
 mod tests;
-pub(crate) mod units;
 
 use std::{
     fmt, fs, io,

@@ -11,8 +11,8 @@ use proto::wire::{
 };
 
 use crate::{
+    flow::{FlowKey, Tuple},
     packet::{HEADROOM, Packet},
-    steer::flow::{FlowKey, Tuple},
 };
 
 /// Where the checksum stands in a TCP header (RFC 9293 §3.1).

@@ -1,54 +1,49 @@
 //! netchan: a multicore TCP/IP stack for Linux that lives in user space.
 //!
-//! The modules stand in the order in which a packet meets them.
-
-pub mod link;
-pub mod packet;
-
-pub mod steer;
-
-pub mod module;
-
-pub mod channel;
-pub mod shard;
-
-pub mod socket;
-
-mod forward;
-mod giant;
-mod path;
-pub mod regime;
-mod stack;
-pub mod steps;
-mod watch;
-mod worker;
-
-pub mod host;
-pub mod interface;
+//! The modules stand in layers: each names only what stands above it (`lab/tests/tidy.rs`).
 
 pub mod clock;
-pub mod config;
-pub mod control;
 pub mod counters;
-mod directory;
 pub mod emit;
-pub mod environment;
 pub mod errno;
-pub mod groups;
+pub mod flow;
+mod giant;
 pub mod limits;
 pub mod locks;
 pub mod memory;
-mod net;
-pub mod settings;
-mod show;
-pub mod stages;
+pub mod packet;
+mod places;
 mod sys;
 pub mod trace;
+pub mod units;
+
+pub mod link;
+
+pub mod channel;
+
+pub mod driver;
+
+pub mod api;
+
+pub mod shard;
+
+pub mod regime;
+
+mod stack;
+
+pub mod config;
+pub mod control;
+pub mod environment;
+mod net;
+mod show;
+pub mod socket;
+pub mod steps;
 
 pub use clock::Clock;
-pub use net::{Builder, Net, Threads};
-pub use percore::{checks, own, raw};
+pub use net::{Builder, Net, Tcp, Threads, Udp};
+pub use percore::{checks, doorbell::Doorbell, own, raw, slab::Slab};
 pub use proto::tcp::{CongestionControl, EcnMode, Info as TcpInfo, State as TcpState};
+pub use proto::{time::Instant, wire::ethernet::MacAddr};
 pub use regime::{Dispatch, Regime};
 pub use socket::{TcpListener, TcpStream, UdpSocket};
 #[doc(hidden)]

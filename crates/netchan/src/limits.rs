@@ -4,11 +4,10 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use proto::icmp::limit;
 
-use crate::{
-    link::BURST,
-    regime::{Layout, SHARDS_MAX},
-};
-
+/// Packets handed over at a time. 32: lab/experiments will say.
+pub const BURST: usize = 32;
+/// Shards that a stack can have: a bit each of a word (`channel::Attendant`).
+pub const SHARDS_MAX: usize = 64;
 /// Hosts with a path narrower than their link that a shard remembers for connections to come.
 pub const PATHS: usize = 256;
 /// Peers whose Fast Open cookies a shard remembers.
@@ -48,17 +47,6 @@ pub const SEND_BUFFER: usize = 256 << 10;
 pub const SEND_BUFFER_MAX: usize = 8 << 20;
 /// What a setting may make of either: a send queue counts its bytes in 32 bits, and no window is wider (RFC 7323 §2.3).
 pub const SEND_BUFFER_LIMIT: usize = 1 << 30;
-/// Bytes of text that the receive buffers of one shard hold: no window need be wider.
-pub fn receive_share(layout: Layout) -> u32 {
-    let slab = if layout.own_shards {
-        RECEIVE_SLAB_SOCKETS
-    } else {
-        RECEIVE_SLAB
-    };
-    let share = slab * QUEUED_EIGHTHS / 8 / layout.shards.max(1) * 1448;
-    u32::try_from(share).unwrap_or(u32::MAX).max(RECEIVE_BUFFER)
-}
-
 /// Bytes of a segment that a receive queue is expected to hold at least: what many segments its buffer may consist of.
 pub const SEGMENT_EXPECTED: u32 = 1024;
 /// Local ports that connect(2) and bind(2) choose from: as Linux (RFC 6056 would allow 1024–65535).

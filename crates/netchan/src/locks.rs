@@ -44,7 +44,7 @@ pub static THREADS: Class = Class::new(160, "threads");
 /// Who shall own a shard, until its thread has begun.
 pub static OWNER: Class = Class::new(165, "owner");
 /// Who answers questions from outside.
-pub static CONTROL: Class = Class::new(170, "control");
+pub static COMPANIONS: Class = Class::new(170, "companions");
 /// The name of a control socket, while it is chosen.
 pub static NAMING: Class = Class::new(180, "naming");
 
@@ -68,7 +68,7 @@ pub static ALL: &[&Class] = &[
     &PULSES,
     &THREADS,
     &OWNER,
-    &CONTROL,
+    &COMPANIONS,
     &NAMING,
 ];
 

@@ -193,33 +193,14 @@ impl Packet {
     }
 }
 
-impl proto::tcp::Payload for Packet {
-    type Shelf = crate::shard::Shelf;
-    fn len(&self) -> usize {
-        Self::len(self)
-    }
-    fn trim_front(&mut self, n: usize) {
-        self.pull(n);
-    }
-    fn truncate(&mut self, len: usize) {
-        Self::truncate(self, len);
-    }
+impl Packet {
+    /// Copies the bytes of `next` behind its own, if there is room, and they are few against the buffer that they came in: an eighth,
+    /// so that what is copied stays little and no buffer is kept for less than an eighth of itself (SegmentSmack, negative 67).
     #[inline]
-    fn memory(&self) -> usize {
-        self.true_size()
-    }
-    /// Where the text is small against the buffer that it came in: an eighth, so that what is copied stays little
-    /// and no buffer is kept for less than an eighth of itself (SegmentSmack, negative 67).
-    #[inline]
-    fn try_append(&mut self, next: &Self) -> bool {
+    pub fn try_append(&mut self, next: &Self) -> bool {
         next.len() * 8 <= next.buffer.len() && self.append(next)
     }
-    fn memory_kept(&self) -> usize {
-        crate::shard::size_kept(self.len(), self.true_size())
-    }
-}
 
-impl Packet {
     /// Copies the bytes of `next` behind its own, if there is room.
     fn append(&mut self, next: &Self) -> bool {
         let len = next.len();

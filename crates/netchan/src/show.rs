@@ -6,25 +6,25 @@ use percore::ring::{Consumer, Producer};
 use proto::{tcp::State, time::Instant};
 use serde_json::{Value, json};
 
+mod groups;
 pub(crate) mod look;
 mod settings;
 
 use self::look::Look;
 use crate::{
     counters::Counter,
-    groups,
-    host::InterfaceFacts,
+    driver::{host::InterfaceFacts, module::registry::Entry},
+    giant::Concurrency,
     limits, locks as classes,
-    module::{Concurrency, registry::Entry},
     packet::Packet,
-    regime::{
-        Holder,
-        cell::{Cell, Held},
-    },
+    regime::Holder,
     shard::{Shard, TcpSocket},
-    stack::Stack,
-    stages::{self, Stage},
-    watch::{self, State as Doing},
+    stack::{
+        Stack,
+        cell::{Cell, Held},
+        watch::{self, State as Doing},
+    },
+    trace::stages::{self, Stage},
 };
 
 /// A topic's facts; `None`: no such topic.

@@ -1,10 +1,19 @@
 //! A running stack: its shards, its interfaces, and what it knows of them as a whole.
 
+pub(crate) mod attendant;
 mod backlog;
+pub(crate) mod cell;
+pub(crate) mod directory;
 mod hold;
+pub(crate) mod path;
+pub(crate) mod seat;
+mod settings;
+pub(crate) mod sleep;
 #[cfg(test)]
 mod tests;
 mod turn;
+pub(crate) mod watch;
+pub(crate) mod worker;
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -32,30 +41,31 @@ use proto::{
 
 pub(crate) use self::turn::Core;
 use crate::{
+    api::{Kind, binding::BindRequest},
+    channel::Attendant,
     clock::Clock,
-    control::Control,
     counters::Counters,
-    directory::{BindRequest, Directory},
-    giant::Giant,
-    host::Host,
-    interface::{Interface, Receive},
+    driver::{
+        host::Host,
+        interface::{Interface, Receive},
+        module::{Giant, registry::Registry},
+        steer::spread,
+    },
+    flow::FlowKey,
     limits, locks,
     memory::Account,
-    module::registry::Registry,
-    regime::{
-        Layout, Regime,
+    places::Places,
+    regime::{Layout, Regime, choice::Choice},
+    stack::{
         cell::{Cell, OwnLink},
-        choice::Choice,
-        places::Places,
+        directory::Directory,
+        watch::Watch,
     },
-    socket::{Kind, attendant::Attendant},
-    steer::{flow::FlowKey, spread},
-    watch::Watch,
 };
 
 /// An interface as all can see it.
 pub(crate) struct Port {
-    /// Its two halves; `None`: they are under the shard's lock (`regime::cell::Ways::Own`).
+    /// Its two halves; `None`: they are under the shard's lock (`stack::cell::Ways::Own`).
     pub halves: Option<Halves>,
     /// Wakes the link's thread.
     pub doorbell: Arc<Doorbell>,
@@ -134,8 +144,8 @@ pub(crate) struct Stack {
     /// Spins of this long come before a sleep, ns.
     pub spin_ns: u64,
     pub started: Instant,
-    /// Answers questions from outside.
-    pub control: Mutex<Option<Control>>,
+    /// What ends with the stack, before its threads do: what answers questions from outside.
+    pub companions: Mutex<Vec<Box<dyn Send>>>,
     /// Keeps links that were handed over from other programs of the same run; its lock ends when it is closed.
     #[expect(dead_code, reason = "held, not read")]
     pub claim: Option<Own>,

@@ -8,9 +8,7 @@ use proto::time::Instant;
 use crate::{
     net::Net,
     regime::{Handoff, Holder},
-    socket::attendant::Rounds,
-    stack::{Core, Stack},
-    worker,
+    stack::{Core, Stack, attendant::Rounds, worker},
 };
 
 /// The roles of a stack that was started with [`crate::Threads::Stepped`]: its links, then the protocol threads or the attendant.

@@ -8,6 +8,7 @@
 
 mod log;
 mod rings;
+pub mod stages;
 #[cfg(test)]
 mod tests;
 

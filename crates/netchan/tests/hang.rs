@@ -14,8 +14,8 @@ use percore::clock::now_ns;
 use netchan::{
     Net,
     control::{self, TOPICS},
+    driver::module::{Boxed, Module, Point, Verdict, View},
     link::wire,
-    module::{Boxed, Module, Point, Verdict, View},
 };
 
 /// Set for the process that hangs.

@@ -10,7 +10,7 @@ use std::{
 use netchan::{
     Dispatch, Net, Regime, Threads,
     link::wire,
-    stages::{self, COUNT},
+    trace::stages::{self, COUNT},
 };
 use percore::operations;
 use rustix::{

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use netchan::{Regime, stages::Stage};
+use netchan::{Regime, trace::stages::Stage};
 
 use self::{
     child::{Carrier, Job, Outcome, Work},

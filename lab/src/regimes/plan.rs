@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netchan::{Regime, stages::Stage};
+use netchan::{Regime, trace::stages::Stage};
 
 use super::{
     Contest, Figure,

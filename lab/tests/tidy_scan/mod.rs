@@ -1,5 +1,7 @@
 //! What the tidy test reads: the tree's files, and Rust source with comments and strings taken out.
 
+pub mod imports;
+
 use std::{
     fs,
     path::{Path, PathBuf},

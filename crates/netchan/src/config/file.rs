@@ -1,6 +1,6 @@
 //! The TOML of a configuration file: its shape for serde, and the checks that a shape cannot express.
 
-use std::{collections::BTreeMap, net::IpAddr, ops::Range, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
 
 use proto::tcp::{
     CongestionControl, EcnMode, FastOpenMode, IcmpWhileConnecting, MtuProbing, SynCookies,
@@ -9,13 +9,15 @@ use serde::Deserialize;
 use toml::{Spanned, Value};
 
 use super::{
-    Config, ConfigError, LinkConfig, RouteConfig, RunConfig, TcpConfig, UdpConfig, module, units,
+    Config, LinkConfig, RouteConfig, RunConfig, TcpConfig, UdpConfig, module,
+    problem::{Problem, problem, size},
 };
 use crate::{
     limits,
     link::specification::{self, Kind, Specification},
     regime::{Dispatch, Regime},
     trace::Level,
+    units,
 };
 
 #[derive(Deserialize)]
@@ -101,62 +103,6 @@ struct Run {
     sandbox: Option<bool>,
     #[serde(default)]
     writable: Vec<PathBuf>,
-}
-
-/// What is wrong, and which bytes of the text it is about.
-pub struct Problem {
-    span: Option<Range<usize>>,
-    what: String,
-}
-
-pub(super) fn problem<T>(at: &Spanned<T>, what: impl Into<String>) -> Problem {
-    Problem {
-        span: Some(at.span()),
-        what: what.into(),
-    }
-}
-
-impl Problem {
-    /// As an error of `file`, whose text is `text`.
-    pub fn located(self, text: &str, file: &str) -> ConfigError {
-        // A span at the end of the text (a file that stops too early) is about its last line.
-        let at = self
-            .span
-            .map(|span| span.start.min(text.len().saturating_sub(1)));
-        ConfigError {
-            file: file.to_owned(),
-            line: at.map(|at| text.bytes().take(at).filter(|&b| b == b'\n').count() + 1),
-            key: at.and_then(|at| key_at(text, at)),
-            what: self.what,
-        }
-    }
-}
-
-/// The key that byte `at` of `text` belongs to, with its tables. A guess from the text, good enough to find the place:
-/// the last `key =` up to that line, under the last `[table]`.
-fn key_at(text: &str, at: usize) -> Option<String> {
-    let end = text
-        .bytes()
-        .skip(at)
-        .position(|b| b == b'\n')
-        .map_or(text.len(), |n| at + n);
-    let mut key = None;
-    for line in text.get(..end)?.lines().rev() {
-        let line = line.trim();
-        if let Some(table) = line.strip_prefix('[').filter(|_| !line.contains('=')) {
-            let table = table
-                .trim_start_matches('[')
-                .split(']')
-                .next()
-                .unwrap_or_default()
-                .trim();
-            return Some(key.map_or_else(|| table.to_owned(), |key| format!("{table}.{key}")));
-        }
-        if key.is_none() && !line.starts_with('#') {
-            key = line.split_once('=').map(|(key, _)| key.trim().to_owned());
-        }
-    }
-    key
 }
 
 /// Reads and checks a whole file.
@@ -370,40 +316,6 @@ fn syn_cookies(name: &Spanned<String>) -> Result<SynCookies, Problem> {
 /// A limit of memory.
 fn memory(value: Option<&Spanned<Value>>) -> Result<Option<usize>, Problem> {
     size(value, &limits::MEMORY)
-}
-
-/// Bytes, as a number or as text with a unit.
-pub(super) fn size(
-    value: Option<&Spanned<Value>>,
-    range: &std::ops::RangeInclusive<u64>,
-) -> Result<Option<usize>, Problem> {
-    let Some(value) = value else { return Ok(None) };
-    let bytes = match value.get_ref() {
-        Value::String(text) => units::size(text).map_err(|what| problem(value, what))?,
-        Value::Integer(n) => {
-            u64::try_from(*n).map_err(|_| problem(value, format!("{n} is less than nothing")))?
-        }
-        other => {
-            return Err(problem(
-                value,
-                format!("{other} is not a size; write bytes or \"16 MiB\""),
-            ));
-        }
-    };
-    let fits = usize::try_from(bytes)
-        .ok()
-        .filter(|_| range.contains(&bytes));
-    let out = || {
-        problem(
-            value,
-            format!(
-                "{bytes} bytes is out of range: {} to {}",
-                range.start(),
-                range.end()
-            ),
-        )
-    };
-    fits.map(Some).ok_or_else(out)
 }
 
 fn link(file: &Link) -> Result<LinkConfig, Problem> {

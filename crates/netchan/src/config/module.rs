@@ -5,12 +5,15 @@ use std::io;
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::file::{Problem, problem, size};
-use crate::module::{
-    Boxed, Concurrency, Point, Verdict,
-    filter::{Filter, RULES_MAX, Rule, Rules},
-    ledger::{self, Ledger},
-    limiter::{self, Limit, Limiter, Unit},
+use super::problem::{Problem, problem, size};
+use crate::{
+    driver::module::{
+        Boxed, Point, Verdict,
+        filter::{Filter, RULES_MAX, Rule, Rules},
+        ledger::{self, Ledger},
+        limiter::{self, Limit, Limiter, Unit},
+    },
+    giant::Concurrency,
 };
 
 /// One `[[module]]`.
@@ -84,7 +87,7 @@ pub(super) fn read(file: &Module, others: &[ModuleConfig]) -> Result<ModuleConfi
     if others.iter().any(|other| other.name == *name) {
         return Err(problem(&file.name, format!("a second module `{name}`")));
     }
-    if !crate::module::is_name(name) {
+    if !crate::driver::module::is_name(name) {
         return Err(problem(
             &file.name,
             format!(

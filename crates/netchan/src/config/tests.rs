@@ -6,12 +6,13 @@ use proto::tcp::{CongestionControl, EcnMode, FastOpenMode, IcmpWhileConnecting, 
 
 use super::*;
 use crate::{
-    link::specification::Kind,
-    module::{
-        Concurrency, Point, Verdict,
+    driver::module::{
+        Point, Verdict,
         filter::Rules,
         limiter::{Limit, Unit},
     },
+    giant::Concurrency,
+    link::specification::Kind,
 };
 
 const WHOLE: &str = r#"
@@ -594,4 +595,47 @@ fn modules_that_cannot_be_meant_are_refused() {
         let text = format!("[[module]]\n{body}");
         wrong(&text, line, &format!("module.{key}"), named);
     }
+}
+
+/// The keys that the parser knows in the table that `header` opens: it names them when it meets one that it does not know.
+fn keys_of(header: &str) -> Vec<String> {
+    let error =
+        Config::parse(&format!("{header}\nno_such_key = 1\n"), "x").expect_err("an unknown key");
+    let said = error.to_string();
+    let (_, names) = said.split_once("expected").expect("the keys are named");
+    let quoted = names.split('`').skip(1).step_by(2);
+    quoted.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_document_names_every_key() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let document = std::fs::read_to_string(path).expect("docs/configuration.md");
+    let tables = [
+        ("", "## Top level"),
+        ("[[link]]", "## `[[link]]`"),
+        ("[tcp]", "## `[tcp]`"),
+        ("[udp]", "## `[udp]`"),
+        ("[run]", "## `[run]`"),
+        ("[[module]]", "## `[[module]]`"),
+    ];
+    for (header, title) in tables {
+        let (_, part) = document.split_once(title).expect("a part for each table");
+        let part = part.split("\n## ").next().unwrap_or_default();
+        let keys = keys_of(header);
+        assert!(keys.len() > 2, "{header}: {keys:?}");
+        let own_tables = ["link", "tcp", "udp", "run", "module"];
+        for key in keys
+            .iter()
+            .filter(|key| !(header.is_empty() && own_tables.contains(&&***key)))
+        {
+            assert!(part.contains(&format!("`{key}`")), "{title} has no `{key}`");
+        }
+    }
+    // And its example is one.
+    let example = document
+        .split("```toml")
+        .nth(1)
+        .and_then(|text| text.split("```").next());
+    Config::parse(example.expect("an example"), "x").expect("the example is valid");
 }

@@ -1,6 +1,6 @@
 //! The small generator behind a wire's impairments: seeded, so that every run replays. Not for secrets.
 
-use std::fmt;
+use crate::units::Probability;
 
 /// SplitMix64 (Steele, Lea, Flood 2014): one addition and two multiplications a number, any seed is good.
 #[derive(Clone, Debug)]
@@ -44,41 +44,4 @@ pub const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
-}
-
-/// A probability in units of 2⁻⁶⁴; 0 is never, `u64::MAX` always.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Probability(u64);
-
-impl Probability {
-    /// Never.
-    pub const NEVER: Self = Self(0);
-    /// Always.
-    pub const ALWAYS: Self = Self(u64::MAX);
-
-    /// `fraction` (0 to 1); what lies outside is clamped, not-a-number is never.
-    #[must_use]
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a float-to-int cast saturates: that is the clamp
-    pub fn new(fraction: f64) -> Self {
-        Self((fraction * 18_446_744_073_709_551_616.0) as u64)
-    }
-
-    /// Whether it never happens.
-    #[must_use]
-    pub const fn is_never(self) -> bool {
-        self.0 == 0
-    }
-
-    /// As a fraction, 0 to 1.
-    #[must_use]
-    #[allow(clippy::cast_precision_loss)] // for people to read
-    pub fn fraction(self) -> f64 {
-        self.0 as f64 / 18_446_744_073_709_551_616.0
-    }
-}
-
-impl fmt::Debug for Probability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} %", self.fraction() * 100.0)
-    }
 }

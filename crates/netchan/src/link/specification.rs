@@ -12,7 +12,7 @@ use std::{
 use proto::wire::ethernet::MacAddr;
 
 use super::{Link, loopback, packet, pcap, tap, wire};
-use crate::{clock::Clock, config::units};
+use crate::{clock::Clock, units};
 
 /// What a link is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -31,9 +31,9 @@ use proto::time::Instant;
 
 use self::direction::{Direction, Incoming, Outgoing, direction};
 pub use self::{options::Options, shape::Impairments};
-pub use super::random::Probability;
 use super::{FRAME_OVERHEAD, IP_MAX, Link, LinkError, Properties, Segmentation, Statistics, mac};
 use crate::packet::Packet;
+pub use crate::units::Probability;
 
 /// Both ends of a wire that treats the frames of each direction as `options` says.
 #[must_use]

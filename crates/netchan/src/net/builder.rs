@@ -8,12 +8,12 @@ use super::plan::LinkPlan;
 use crate::config::RouteConfig;
 use crate::{
     clock::Clock,
+    driver::module::Boxed,
     environment::handed::Handed,
     errno::invalid,
     limits,
     link::{Link, specification},
     memory,
-    module::Boxed,
     regime::{Dispatch, Regime, choice::Choice},
     trace,
 };

@@ -14,25 +14,26 @@ use percore::{
 };
 
 use crate::{
-    channel::{LinkEnd, ShardEnd, TransmitEnd, backlog, channel},
+    channel::{Attendant, Line, LinkEnd, ShardEnd, TransmitEnd, backlog, channel},
     counters::Counters,
+    driver::{
+        host::Host,
+        interface::{Interface, Receive},
+        module::registry::Registry,
+        steer::{Placement, Steer, openings::Openings, table::FlowTable},
+    },
     errno::invalid,
-    giant,
-    host::Host,
-    interface::{Interface, Receive},
     limits,
     link::Link,
+    link::giant_shim,
     memory::{self, Account},
-    module::registry::Registry,
     packet::Packet,
-    regime::{
-        Handoff, Layout,
+    regime::{Handoff, Holder, Layout},
+    shard::{Shard, ShardSettings},
+    stack::{
+        Halves, Port,
         cell::{Cell, OwnLink, Ways},
     },
-    shard::{Shard, ShardSettings},
-    socket::attendant::{Attendant, Line},
-    stack::{Halves, Port},
-    steer::{Placement, Steer, flow::FlowTable, openings::Openings},
 };
 
 /// The moving parts of a stack.
@@ -60,14 +61,14 @@ impl Parts {
         let counters = Arc::new(Counters::new(layout.shards + 2 * links.len()));
         let doorbells = doorbells(layout)?;
         let attendant = Arc::new(Attendant::new()?);
-        let lines = Line::of_each(layout, &attendant);
+        let lines = lines(layout, &attendant);
         let mut ends = Ends::new(layout);
         let (mut ports, mut own_links, mut buffers) = (Vec::new(), Vec::new(), usize::MAX);
         let mut ways = ways(if host.forwarding { links.len() } else { 0 });
         let mut slabs = 0;
         for (number, link) in links.into_iter().enumerate() {
             let doorbell = Arc::new(Doorbell::new()?);
-            let mut link = giant::shim(link, layout.giant, &modules.giant);
+            let mut link = giant_shim::shim(link, layout.giant, &modules.giant);
             prepare(&mut *link, host, &doorbell)?;
             let (link_ends, transmit_ends, left) =
                 ends.join(layout, &doorbell, doorbells.iter().zip(&lines));
@@ -75,7 +76,14 @@ impl Parts {
             let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
             let steer = Steer::new(id, placement(layout)?);
             let writer = layout.shards + 2 * number;
-            let mut receive = Receive::new(frame_max, layout, steer, link_ends, left, writer)?;
+            let mut receive = Receive::new(
+                frame_max,
+                (layout.shards, layout.own_shards),
+                steer,
+                link_ends,
+                left,
+                writer,
+            )?;
             let mut interface = Interface::new(
                 id,
                 writer + 1,
@@ -90,8 +98,7 @@ impl Parts {
             // The scarcest link decides: all of a shard's connections may hang on it.
             buffers = buffers.min(receive.slab.capacity());
             slabs += receive.slab.capacity() as u64 * receive.slab.buffer_size() as u64;
-            let mut own = OwnLink { receive, interface };
-            modules.look(number, &mut own);
+            let own = OwnLink::new(receive, interface, modules.lists(number));
             ports.push(Port {
                 halves: Halves::unless(owns_links, own, &mut own_links),
                 doorbell,
@@ -248,4 +255,13 @@ fn placement(layout: Layout) -> io::Result<Placement> {
             openings: layout.own_shards.then(|| Openings::new(shards)),
         },
     })
+}
+
+/// The line of each shard that is the application's to turn.
+fn lines(layout: Layout, attendant: &Arc<Attendant>) -> Vec<Option<Arc<Line>>> {
+    let line = |number| Arc::new(Line::new(attendant.clone(), number));
+    let attended = layout.holder == Holder::Application;
+    (0..layout.shards)
+        .map(|number| attended.then(|| line(number)))
+        .collect()
 }

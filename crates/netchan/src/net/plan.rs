@@ -15,8 +15,8 @@ use proto::{
 
 use crate::{
     config::RouteConfig,
+    driver::host::InterfaceFacts,
     errno::invalid,
-    host::InterfaceFacts,
     link::{Link, lo::Lo},
 };
 

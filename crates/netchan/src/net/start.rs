@@ -22,22 +22,23 @@ use super::{
 use crate::{
     clock::Clock,
     control,
-    directory::Directory,
+    driver::module::Giant,
+    driver::{
+        groups::Groups,
+        host::Host,
+        module::{Boxed, registry::Registry},
+        settings::TcpNow,
+    },
     errno::invalid,
-    giant::Giant,
-    groups::Groups,
-    host::Host,
+    flow::FlowHash,
     limits,
     link::Link,
     locks, memory,
-    module::{Boxed, load, registry::Registry},
-    regime::{Layout, SHARDS_MAX, places::Places},
-    settings::TcpNow,
-    stack::Stack,
-    steer::flow::FlowHash,
+    net::modules,
+    places::Places,
+    regime::Layout,
+    stack::{Stack, directory::Directory, watch::Watch, worker},
     trace,
-    watch::Watch,
-    worker,
 };
 
 impl Builder {
@@ -70,7 +71,7 @@ impl Builder {
         let owns_links = !threaded && layout.shards == 1;
         let giant = Arc::new(Giant::new(layout.giant));
         let registry = Registry::new(links.len(), giant.clone());
-        load::at_boot(&registry, modules, host.forwarding)?;
+        modules::at_boot(&registry, modules, host.forwarding)?;
         let (host, own) = (Arc::new(host), owns_links);
         let parts = Parts::make(&host, links, layout, own, &registry, most, now)?;
         let stack = Arc::new(Stack {
@@ -104,7 +105,7 @@ impl Builder {
             moderation,
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
             started: now,
-            control: mutex(&locks::CONTROL, None),
+            companions: mutex(&locks::COMPANIONS, Vec::new()),
             claim,
         });
         memory::probe(limits::SPARE)?;
@@ -138,12 +139,12 @@ impl Builder {
     fn layout_for(&mut self, modules: &[Boxed]) -> io::Result<(Layout, Option<String>)> {
         self.check()?;
         let mut layout = self.choice.layout().map_err(invalid)?;
-        let degraded = load::need_giant(modules, self.choice.regime(), layout);
+        let degraded = modules::need_giant(modules, self.choice.regime(), layout);
         if degraded.is_some() {
             self.choice.degrade();
             layout = self.choice.layout().map_err(invalid)?;
         }
-        if self.links.is_empty() || self.links.len() > 64 || layout.shards > SHARDS_MAX {
+        if self.links.is_empty() || self.links.len() > 64 || layout.shards > limits::SHARDS_MAX {
             return Err(invalid("a stack needs 1 to 64 links and at most 64 shards"));
         }
         Ok((layout, degraded))
@@ -172,7 +173,7 @@ impl Builder {
         let (flow_hash, secret) = (FlowHash::new(&key()), key());
         let seed = Seed([random.next_u64(), random.next_u64()]);
         let mut tcp = self.tcp;
-        tcp.receive_buffer_max = tcp.receive_buffer_max.min(limits::receive_share(layout));
+        tcp.receive_buffer_max = tcp.receive_buffer_max.min(layout.receive_share());
         let host = Host {
             groups: Groups::new(interfaces.len()),
             // The last one: others come first where it is not asked for by an address.
@@ -203,7 +204,7 @@ fn answer_from_outside(stack: &Arc<Stack>) {
     let answer = move |topic: &str| crate::show::topic(&*weak.upgrade()?, topic);
     // Who cannot be watched can still serve.
     match control::serve(answer) {
-        Ok(control) => *stack.control.lock() = Some(control),
+        Ok(control) => stack.companions.lock().push(Box::new(control)),
         Err(e) => eprintln!("netchan: `netchan show` will not see this stack: {e}"),
     }
 }

@@ -248,15 +248,15 @@ impl Bound {
 /// Maps a short hash evenly to `0..n`: by its upper bits, since the lowest one is always set (`FlowHash`), and those of the long hash
 /// that choose the shard are not among them.
 const fn among(flow: u32, n: usize) -> usize {
-    crate::steer::spread((flow as u64) << 32, n)
+    crate::driver::steer::spread((flow as u64) << 32, n)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::steer::{
+    use crate::{
+        driver::steer::{short, spread},
         flow::{FlowHash, FlowKey},
-        short, spread,
     };
 
     const PORT: u16 = 53;

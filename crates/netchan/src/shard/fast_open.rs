@@ -15,7 +15,7 @@ use proto::{
 
 use self::client::{BlackHole, Cookies};
 use super::{Shard, TcpSocket};
-use crate::{counters::Counter, packet::Packet, steer::flow::FlowKey};
+use crate::{counters::Counter, flow::FlowKey, packet::Packet};
 
 /// How long a connection that its peer reset before its handshake was over counts against the listener's limit, as in Linux
 /// (RFC 7413 §5.1: whoever forges addresses shall not get rid of the limit by resets).

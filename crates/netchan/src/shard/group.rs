@@ -11,11 +11,11 @@ use proto::{time::Instant, wire::udp::Header};
 
 use super::{Shard, UdpSocket};
 use crate::{
+    api::multicast::Settings,
     counters::Counter,
     emit::IpFields,
     limits,
     packet::{Flag, HEADROOM, Packet},
-    socket::multicast::Settings,
 };
 
 /// What a shard needs for groups; made when the first datagram has more than one hearer.

@@ -13,8 +13,9 @@ use proto::{
 use super::{Addresses, Shard, time_wait, udp::Report};
 use crate::{
     counters::Counter,
+    driver::steer::short,
+    flow::FlowKey,
     packet::{HEADROOM, Packet},
-    steer::{flow::FlowKey, short},
 };
 
 impl Shard {

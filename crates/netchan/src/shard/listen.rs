@@ -26,7 +26,7 @@ use super::{
     tcp::TcpOptions,
     wakers::Wakers,
 };
-use crate::{counters::Counter, limits, packet::Packet, socket::Readiness, steer::flow::FlowKey};
+use crate::{api::Readiness, counters::Counter, flow::FlowKey, limits, packet::Packet};
 
 /// A listening socket's part in one shard.
 #[derive(Debug)]

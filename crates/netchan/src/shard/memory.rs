@@ -17,7 +17,7 @@ use super::{
     behind::Holders,
     shares::{Shares, Whose},
 };
-use crate::{counters::Counter, limits, memory::Account, packet::Packet, socket::Readiness};
+use crate::{api::Readiness, counters::Counter, limits, memory::Account, packet::Packet};
 
 /// What a shard has claimed of one account. How much that is stands in the allowance that goes with it.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use proto::tcp;
 
-use crate::host::Host;
+use crate::driver::host::Host;
 
 /// Peers kept, each at one place: 64 × 96 bytes.
 const PLACES: usize = 64;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::Shard;
-use crate::directory::BindRequest;
+use crate::api::binding::BindRequest;
 
 /// What a connection's socket said of sharing its port, in a byte: SO_REUSEADDR and SO_REUSEPORT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,10 +17,11 @@ pub use self::keys::{AoSettings, Keys, Network};
 use super::{Shard, TcpSocket};
 use crate::{
     counters::Counter,
+    driver::steer::short,
     emit::{self, IpFields},
+    flow::FlowKey,
     link::Segmentation,
     packet::Packet,
-    steer::{flow::FlowKey, short},
 };
 
 /// What a connection's segments are signed with.

@@ -12,7 +12,7 @@ mod output;
 mod readiness;
 mod shape;
 #[cfg(test)]
-mod size;
+mod size_tests;
 mod tell;
 mod train;
 mod urgent;
@@ -39,9 +39,9 @@ use super::{
 use crate::{
     emit::{self, IpFields},
     errno,
+    flow::{FlowKey, Tuple},
     link::Segmentation,
     packet::{Hint, Packet},
-    steer::flow::{FlowKey, Tuple},
 };
 
 /// A connection with what surrounds it.

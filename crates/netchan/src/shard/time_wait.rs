@@ -8,7 +8,7 @@ use proto::{
 };
 
 use super::{Auth, Reuse, Shard, table::Table, widen};
-use crate::{channel::Request, limits, steer::flow::FlowKey};
+use crate::{channel::Request, flow::FlowKey, limits};
 
 /// Marks the number of a TIME-WAIT record among flows.
 const MARK: u32 = 1 << 31;

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use proto::time::Instant;
 
 use crate::{
+    api::{Notice, Stamp},
     limits,
-    socket::{Notice, Stamp},
 };
 
 /// Of one socket, until its program takes it.

@@ -6,6 +6,7 @@ mod ping;
 mod receive;
 mod room;
 mod send;
+mod text;
 mod uncut;
 
 use std::{
@@ -38,12 +39,13 @@ use super::{
     widen,
 };
 use crate::{
+    api::{Readiness, UdpOptions, multicast::Settings},
     counters::Counter,
+    driver::steer::short,
     emit::IpFields,
+    flow::FlowKey,
     limits,
     packet::Packet,
-    socket::{Readiness, UdpOptions, multicast::Settings},
-    steer::{flow::FlowKey, short},
 };
 
 /// A UDP socket's part in one shard.

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use crate::socket::Readiness;
+use crate::api::Readiness;
 
 /// Registered wakers of one socket: few, each with what it waits for. Most sockets never have any, and most others one at a time: the list
 /// is made when somebody first waits, for one.

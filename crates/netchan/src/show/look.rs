@@ -7,11 +7,9 @@ use percore::{clock::now_ns, errand::Refusal};
 use serde_json::{Value, json};
 
 use crate::{
-    interface::{Interface, Receive},
-    module::Concurrency,
-    regime::cell::Held,
-    stack::Stack,
-    watch,
+    driver::interface::{Interface, Receive},
+    giant::Concurrency,
+    stack::{Stack, cell::Held, watch},
 };
 
 /// For all locks of one answer together, nanoseconds. Longer than any turn of a healthy stack, short for a person.
@@ -73,7 +71,9 @@ impl<'a> Look<'a> {
         Busy(watch::suspects(self.stack, self.stack.clock.now()))
     }
 
-    fn giant(&self) -> Result<Option<crate::giant::Held<'_>>, Busy> {
+    fn giant(
+        &self,
+    ) -> Result<Option<crate::giant::Held<'_, crate::driver::module::Guarded>>, Busy> {
         let giant = self.stack.giant.as_deref();
         giant
             .map(|giant| self.lock(|| giant.try_enter()))

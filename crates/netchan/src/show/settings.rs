@@ -5,7 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use proto::{tcp::UserTimeoutOption, time::Instant};
 use serde_json::{Value, json};
 
-use crate::{stack::Stack, stages, trace};
+use crate::{
+    stack::Stack,
+    trace::{self, stages},
+};
 
 /// A row for each.
 pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {

@@ -16,8 +16,8 @@ use serde_json::Value;
 use crate::{
     Net, Regime,
     control::TOPICS,
+    driver::module::{Boxed, Module, Point, Verdict, View},
     link::wire,
-    module::{Boxed, Module, Point, Verdict, View},
 };
 
 /// Does not come back from the first packet until it is let go.

@@ -5,7 +5,8 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use super::{Domain, Kind, Role, Socket, options::Fresh};
+use super::{Role, Socket, options::Fresh};
+use crate::api::{Domain, Kind};
 use crate::errno::error;
 
 impl Socket {

@@ -5,7 +5,8 @@ use std::{io, net::IpAddr, sync::Arc};
 
 use proto::tcp::{AoCounts, AoKey, AoSession};
 
-use super::{Kind, Role, Socket};
+use super::{Role, Socket};
+use crate::api::Kind;
 use crate::{
     errno::error,
     shard::{AoSettings, Network, TcpSocket},

@@ -15,17 +15,17 @@ use std::{
 
 use proto::{time::Instant, wire::ipv4::Protocol};
 
-use super::{
-    Domain, Kind, Other, Readiness, ReceiveFlags, Received, ReceivedError, Role, SendInfo, Socket,
-    SocketOption, UdpOption,
-    multicast::{Settings, bound_source},
-    options::Fresh,
+use super::{Other, Role, Socket, SocketOption, multicast::bound_source, options::Fresh};
+use crate::api::multicast::Settings;
+use crate::api::{
+    Domain, Kind, Readiness, ReceiveFlags, Received, ReceivedError, SendInfo, UdpOption,
 };
 use crate::{
+    driver::steer::spread,
     errno::error,
+    flow::FlowKey,
     shard::{Destination, Echo, Shard},
     stack::Stack,
-    steer::{flow::FlowKey, spread},
 };
 
 /// A UDP or a ping socket: a part of it in each shard, since anyone may send to it; or in one, where each socket has a shard of its own.

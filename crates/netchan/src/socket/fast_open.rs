@@ -5,7 +5,8 @@ use std::{
     net::SocketAddr,
 };
 
-use super::{Kind, Role, Socket};
+use super::{Role, Socket};
+use crate::api::Kind;
 use crate::errno::error;
 
 impl Socket {

@@ -7,7 +7,9 @@ use std::{io, net::IpAddr, time::Duration};
 use proto::tcp::{CongestionControl, FastOpenKeys, Md5Key};
 
 pub(in crate::socket) use self::fresh::Fresh;
-use super::{Kind, Multicast, Role, Socket, UdpOption};
+use super::{Role, Socket};
+use crate::api::multicast::Multicast;
+use crate::api::{Kind, UdpOption};
 use crate::{errno::error, shard::TcpSocket};
 
 /// What TCP_MAXSEG may be, as in Linux.

@@ -14,7 +14,8 @@ pub use self::{
     listener::{Incoming, TcpListener},
     stream::TcpStream,
 };
-use super::{Domain, Readiness, Socket, Waiter};
+use super::{Socket, Waiter};
+use crate::api::{Domain, Readiness};
 use crate::stack::Stack;
 
 thread_local! {

@@ -9,13 +9,14 @@ use std::{
 
 use proto::wire::ipv4::Protocol;
 
-use super::{Readiness, ReceiveFlags, options::Fresh};
+use super::options::Fresh;
+use crate::api::{Readiness, ReceiveFlags};
 use crate::{
     errno::error,
+    flow::FlowKey,
     limits,
     shard::{Connect, TcpOptions, TcpSocket},
     stack::Stack,
-    steer::flow::FlowKey,
 };
 
 /// A connection: the shard where it lives, and its number there. Or a listener, or neither, having been one of them.

@@ -11,10 +11,9 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Wake, Waker},
     time::Duration,
@@ -26,115 +25,23 @@ use percore::{
 };
 use proto::time::Instant;
 
-use super::{Readiness, Socket};
+use super::Socket;
+use crate::api::Readiness;
 use crate::{
     clock::Clock,
-    interface::Interface,
+    driver::interface::Interface,
+    limits::SHARDS_MAX,
     net::Net,
-    regime::{Holder, SHARDS_MAX, cell::Cell},
-    stack::Stack,
-    stages,
+    regime::Holder,
+    stack::{
+        Stack,
+        cell::Cell,
+        seat::Left,
+        sleep::{asleep, ppoll, readable, timeout},
+    },
     sys::{self, SignalsHeld},
     trace,
 };
-
-const FREE: u32 = 0;
-const TAKEN: u32 = 1;
-const ATTENDED: u32 = 2;
-
-/// Who turns a channel-fed shard.
-#[derive(Debug)]
-pub struct Seat {
-    state: AtomicU32,
-    /// Those who came second.
-    standing: AtomicUsize,
-    /// Somebody waits for this shard elsewhere: who gets up leaves it to the attendant (where there are several shards).
-    wanted: AtomicBool,
-}
-
-impl Default for Seat {
-    fn default() -> Self {
-        Self {
-            state: AtomicU32::new(FREE),
-            standing: AtomicUsize::new(0),
-            wanted: AtomicBool::new(false),
-        }
-    }
-}
-
-impl Seat {
-    /// Takes a shard's seat, if no other thread sits there.
-    fn take(cell: &Cell) -> bool {
-        count(Operation::Rmw, 1);
-        // SeqCst throughout: changes hands a few thousand times a second at most, and is read with `standing` and `wanted`.
-        let taken = cell.seat.state.swap(TAKEN, Ordering::SeqCst) != TAKEN;
-        if taken && let Some(line) = &cell.line {
-            line.close();
-        }
-        taken
-    }
-
-    /// For who waits elsewhere: whether the attendant has the shard now. If not, it will when the one who sits there gets up.
-    pub fn hand_over(&self) -> bool {
-        // SeqCst: before the look at `state`; pairs with `leave`, which looks the other way round.
-        self.wanted.store(true, Ordering::SeqCst);
-        self.attend()
-    }
-
-    /// For the attendant: whether it has the shard now.
-    pub fn attend(&self) -> bool {
-        let order = Ordering::SeqCst;
-        let was = self.state.compare_exchange(FREE, ATTENDED, order, order);
-        matches!(was, Ok(_) | Err(ATTENDED))
-    }
-
-    /// Gets up. SeqCst: of this and the look at those who stand, and who wait elsewhere, their own look at `state` is before or after both.
-    fn leave(&self) -> Left {
-        self.state.store(FREE, Ordering::SeqCst);
-        if self.wanted.load(Ordering::SeqCst) && self.wanted.swap(false, Ordering::SeqCst) {
-            Left::Wanted
-        } else if self.standing.load(Ordering::SeqCst) > 0 {
-            Left::Crowded
-        } else {
-            Left::Empty
-        }
-    }
-
-    /// Nobody sits here.
-    pub fn is_free(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == FREE // a hint, as the next two
-    }
-
-    /// A thread of the application sits here.
-    pub fn is_taken(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == TAKEN
-    }
-
-    /// The attendant looks after it.
-    pub fn is_attended(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == ATTENDED
-    }
-
-    /// Whether anybody turns the shard, for `netchan show`.
-    pub fn holder(&self) -> &'static str {
-        match self.state.load(Ordering::Relaxed) {
-            FREE => "nobody",
-            TAKEN => "application",
-            _ => "attendant",
-        }
-    }
-}
-
-/// What somebody who got up left behind.
-#[derive(Debug, PartialEq, Eq)]
-enum Left {
-    /// A shard for which nobody waits.
-    Empty,
-    /// Others who wait for it and do not sit.
-    Crowded,
-    /// Somebody who waits for it elsewhere.
-    Wanted,
-}
 
 const NOT_SITTING: usize = usize::MAX;
 
@@ -292,7 +199,7 @@ impl Waiter {
         } else {
             0
         };
-        if Seat::take(&self.stack.cells[number]) {
+        if take_seat(&self.stack.cells[number]) {
             let spin = spin.max(Duration::from_nanos(self.stack.spin_ns));
             return self.wait_sitting(number, spin, fds, deadline);
         }
@@ -406,7 +313,7 @@ impl Waiter {
         let cell = &stack.cells[number];
         // SeqCst: before the look at the seat; pairs with `Seat::leave`.
         cell.seat.standing.fetch_add(1, Ordering::SeqCst);
-        let sits = Seat::take(cell);
+        let sits = take_seat(cell);
         let waited = if sits {
             Ok(0)
         } else {
@@ -544,24 +451,6 @@ impl Waiter {
     }
 }
 
-/// Runs `sleep`, and tells the trace and the stages of it.
-pub(crate) fn asleep<R>(
-    stack: &Stack,
-    until: Instant,
-    now: Instant,
-    sleep: impl FnOnce() -> R,
-) -> R {
-    if !trace::is_watched() {
-        return sleep();
-    }
-    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    trace::detail(trace::ASLEEP, [micros(until.since(now))]);
-    let result = stages::sleeping(sleep);
-    let slept = stack.clock.now().since(now);
-    trace::detail(trace::AWAKE, [micros(slept)]);
-    result
-}
-
 /// Whether any of `fds` is ready at this moment.
 fn look(fds: &mut [libc::pollfd]) -> io::Result<usize> {
     if fds.is_empty() {
@@ -570,43 +459,6 @@ fn look(fds: &mut [libc::pollfd]) -> io::Result<usize> {
     ppoll(fds, Instant::ZERO, Instant::ZERO)
 }
 
-/// An entry for poll(2) that waits for input.
-pub(crate) fn readable(fd: BorrowedFd<'_>) -> libc::pollfd {
-    libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    }
-}
-
-/// poll(2) until `until`.
-pub(crate) fn ppoll(fds: &mut [libc::pollfd], until: Instant, now: Instant) -> io::Result<usize> {
-    sys::ppoll(fds, timeout(until, now), None)
-}
-
-fn timeout(until: Instant, now: Instant) -> Option<Duration> {
-    (until != Instant::FAR).then(|| until.since(now))
-}
-
-/// 10 ms: a peer's retransmission timer is 200 ms at least, so that two of these go unnoticed, and a hundred wake-ups a second cost 0.05 % of a core.
-pub(super) const TICK: Duration = Duration::from_millis(10);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_gets_up_learns_who_is_left() {
-        let seat = Seat::default();
-        seat.state.store(TAKEN, Ordering::SeqCst);
-        assert!(!seat.attend(), "somebody sits there");
-        assert_eq!(seat.leave(), Left::Empty);
-        seat.standing.store(1, Ordering::SeqCst);
-        assert_eq!(seat.leave(), Left::Crowded);
-        assert!(seat.attend() && seat.is_attended());
-        seat.state.store(TAKEN, Ordering::SeqCst);
-        assert!(!seat.hand_over(), "later, then");
-        assert_eq!(seat.leave(), Left::Wanted);
-        assert_eq!(seat.leave(), Left::Crowded, "once");
-    }
+fn take_seat(cell: &Cell) -> bool {
+    cell.seat.take(cell.line.as_deref())
 }

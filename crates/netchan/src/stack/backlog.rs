@@ -14,9 +14,11 @@ use super::{
     hold::{lock, try_lock},
 };
 use crate::{
-    path,
-    regime::cell::{Cell, Held},
     shard::Shard,
+    stack::{
+        cell::{Cell, Held},
+        path,
+    },
 };
 
 /// How often one who has let go of a shard takes it again for what was left meanwhile, before that is handed on to the first link's

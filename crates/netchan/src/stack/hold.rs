@@ -7,16 +7,18 @@ use proto::time::Instant;
 
 use super::Stack;
 use crate::{
-    giant::Giant,
-    interface::Interface,
-    path,
-    regime::{
-        Holder,
-        cell::{Cell, Held, Ways, wake_all},
-    },
+    driver::interface::Interface,
+    driver::module::Giant,
+    regime::Holder,
     shard::Shard,
-    stages::{self, Stage},
-    trace,
+    stack::{
+        cell::{Cell, Held, Ways, wake_all},
+        path,
+    },
+    trace::{
+        self,
+        stages::{self, Stage},
+    },
 };
 
 thread_local! {

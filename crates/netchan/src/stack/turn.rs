@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Halves, Stack, hold::lock};
 use crate::{
-    giant::Giant,
-    interface::{Interface, Receive},
-    path,
-    regime::{
-        Handoff, Holder,
+    driver::interface::{Interface, Receive},
+    driver::module::Giant,
+    regime::{Handoff, Holder},
+    stack::{
         cell::{Held, Ways},
+        path,
     },
-    stages::{self, Stage},
+    trace::stages::{self, Stage},
 };
 
 /// What a core's thread has in its hands.

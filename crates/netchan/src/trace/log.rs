@@ -10,7 +10,7 @@ use percore::{
 use serde_json::{Value, json};
 
 use super::{DROP, EVENTS, Level, level, rings, set_level};
-use crate::{counters::Counter, stages};
+use crate::{counters::Counter, trace::stages};
 
 /// Answers one request.
 ///

@@ -34,7 +34,7 @@ pub(crate) struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
     /// In cycles.
-    pub cycles: [AtomicU64; crate::stages::COUNT],
+    pub cycles: [AtomicU64; crate::trace::stages::COUNT],
     /// Processor time in sleeps, by the kernel's clock, nanoseconds.
     pub asleep_ns: AtomicU64,
 }

@@ -12,9 +12,10 @@ use serde_json::Value;
 use super::{EVENTS, Level, answer, here, level, note, set_level};
 use crate::{
     Clock, Net, Regime, Threads,
+    api::{Domain, Kind, ReceiveFlags},
     link::wire,
-    socket::{Domain, Kind, ReceiveFlags, Socket, SocketOption},
-    stages::{self, Stage},
+    socket::{Socket, SocketOption},
+    trace::stages::{self, Stage},
 };
 
 /// Level and stages are the process's: one test at a time, which leaves them as it found them.

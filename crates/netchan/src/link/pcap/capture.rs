@@ -40,8 +40,8 @@ use rustix::{
 
 use crate::{
     clock::Clock,
+    giant::Concurrency,
     link::{BURST, Link, LinkError, Properties, Statistics},
-    module::Concurrency,
     packet::Packet,
 };
 

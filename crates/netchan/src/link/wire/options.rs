@@ -4,7 +4,7 @@ use std::{num::NonZeroU64, time::Duration};
 
 use proto::wire::ethernet::MacAddr;
 
-use crate::link::{Segmentation, random::Probability};
+use crate::{link::Segmentation, units::Probability};
 
 /// What a wire does to the frames that one end sends. [`Options::default`] is a perfect wire: no delay, no loss, no limit but its ring.
 #[derive(Clone, Debug, PartialEq, Eq)]

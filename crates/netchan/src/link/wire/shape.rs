@@ -10,10 +10,7 @@ use std::{
 use proto::time::Instant;
 
 use super::Options;
-use crate::{
-    link::random::{Probability, Random},
-    packet::Packet,
-};
+use crate::{link::random::Random, packet::Packet, units::Probability};
 
 /// Frames of a queue at most, whatever was asked for: 65536 × 16 bytes.
 const QUEUE_MAX: usize = 1 << 16;

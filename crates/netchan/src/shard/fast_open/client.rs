@@ -11,9 +11,9 @@ use proto::{
 use super::{FastOpenOptions, Pair, pair};
 use crate::{
     counters::Counter,
+    flow::FlowKey,
     limits,
     shard::{Shard, TcpSocket, send_queue::SendMemory},
-    steer::flow::FlowKey,
 };
 
 /// What is remembered of a peer.

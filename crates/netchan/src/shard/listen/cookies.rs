@@ -8,7 +8,7 @@ use proto::{
 };
 
 use super::Shard;
-use crate::{counters::Counter, limits, packet::Packet, steer::flow::FlowKey};
+use crate::{counters::Counter, flow::FlowKey, limits, packet::Packet};
 
 /// No cookie is good for longer.
 const LIFE: Duration = Duration::from_secs(120);

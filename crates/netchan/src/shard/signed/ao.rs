@@ -9,7 +9,7 @@ use proto::{
 };
 
 use super::{Auth, Shard, TcpSocket};
-use crate::{counters::Counter, steer::flow::FlowKey};
+use crate::{counters::Counter, flow::FlowKey};
 
 /// Both ends of a flow, ours first.
 pub fn ends(key: &FlowKey) -> (SocketAddr, SocketAddr) {

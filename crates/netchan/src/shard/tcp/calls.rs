@@ -9,7 +9,7 @@ use std::{
 use proto::{tcp::Events, time::Instant};
 
 use super::{Filling, Shard, TcpSocket, Wakers};
-use crate::socket::{Readiness, ReceiveFlags};
+use crate::api::{Readiness, ReceiveFlags};
 
 impl Shard {
     /// The connection with this number.

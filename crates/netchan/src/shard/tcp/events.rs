@@ -8,7 +8,7 @@ use proto::{
 };
 
 use super::Shard;
-use crate::{channel::Request, shard::time_wait::Waiting, socket::Readiness};
+use crate::{api::Readiness, channel::Request, shard::time_wait::Waiting};
 
 /// Events that change more than readiness to read and write.
 pub(super) const RARE: Events = Events(!(Events::READABLE.0 | Events::WRITABLE.0));

@@ -14,9 +14,9 @@ use proto::{
 use super::{Shard, events::RARE};
 use crate::{
     counters::Counter,
+    flow::{FlowKey, Tuple},
     packet::{Hint, Packet},
     shard::{Addresses, Intake, memory::Refusal, read_addresses, time_wait},
-    steer::flow::{FlowKey, Tuple},
 };
 
 impl Intake<'_> {

@@ -7,9 +7,9 @@ use proto::time::Instant;
 
 use super::{super::told::Told, Shard, TcpSocket};
 use crate::{
+    api::{Notice, Readiness, Stamp, StampRequest},
     counters::Counter,
     limits,
-    socket::{Notice, Readiness, Stamp, StampRequest},
 };
 
 /// Of one connection, since its program first asked for any. Places in the stream are bytes since then.

@@ -12,13 +12,13 @@ use super::{Connect, OwnShape, SendQueue, Shard, TcpOptions, TcpSocket, Wakers};
 use crate::{
     channel::Request,
     counters::Counter,
+    driver::{host::Host, steer::short},
     emit::{self, IpFields},
-    host::Host,
+    flow::FlowKey,
     limits,
     link::Segmentation,
     packet::Hint,
     shard::{Reuse, ports::Kept},
-    steer::{flow::FlowKey, short},
     trace,
 };
 
@@ -169,7 +169,7 @@ impl Shard {
         tcp::ephemeral_port(offset, range, &mut counter, |port| {
             key.local_port = port;
             hash = self.free_flow(key).filter(|&hash| {
-                crate::steer::spread(hash, self.shards) == self.number && may_take(port)
+                crate::driver::steer::spread(hash, self.shards) == self.number && may_take(port)
             });
             hash.is_some()
         });

@@ -8,9 +8,9 @@ use proto::{
 
 use super::{Shard, TcpSocket};
 use crate::{
+    api::Readiness,
     counters::Counter,
     packet::{Hint, Packet},
-    socket::Readiness,
 };
 
 impl Shard {

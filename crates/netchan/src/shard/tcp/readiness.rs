@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use super::TcpSocket;
-use crate::socket::Readiness;
+use crate::api::Readiness;
 
 impl TcpSocket {
     /// Nothing more will come, or be taken.

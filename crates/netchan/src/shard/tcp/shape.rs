@@ -3,7 +3,7 @@
 use std::{io::IoSliceMut, ops::Deref};
 
 use super::{TcpSocket, notices::Notices};
-use crate::socket::Readiness;
+use crate::api::Readiness;
 
 /// Options that change when a connection is readable or writable. Nearly all connections have none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 use std::io::IoSliceMut;
 
 use super::{Filling, Shard, TcpSocket};
-use crate::socket::ReceiveFlags;
+use crate::api::ReceiveFlags;
 
 impl TcpSocket {
     /// Bytes to be read before the urgent byte, if there is one ahead.

@@ -14,10 +14,11 @@ use proto::{
 
 use super::{Destination, Shard, UdpSocket};
 use crate::{
+    api::{Discovery, ErrorOrigin, Readiness, ReceivedError, SocketError},
     counters::Counter,
+    driver::steer::short,
+    flow::FlowKey,
     limits,
-    socket::{Discovery, ErrorOrigin, Readiness, ReceivedError, SocketError},
-    steer::{flow::FlowKey, short},
 };
 
 /// No shorter IPv4 path is believed in for UDP, as in Linux (`min_pmtu`): below it datagrams go without DF, so that a forged ICMP error

@@ -6,8 +6,8 @@ use proto::time::Instant;
 
 use super::{super::told::Told, Shard, UdpSocket};
 use crate::{
+    api::{Notice, Readiness, Stamp, StampRequest},
     counters::Counter,
-    socket::{Notice, Readiness, Stamp, StampRequest},
 };
 
 /// Of one socket, since its program first asked for any.

@@ -10,8 +10,8 @@ use proto::{
     },
 };
 
-use super::{Addresses, Shard, send::Text};
-use crate::{counters::Counter, packet::Packet, steer::flow::echo_request};
+use super::{Addresses, Shard, text::Text};
+use crate::{counters::Counter, flow::echo_request, packet::Packet};
 
 /// Bytes of type, code, checksum, identifier and sequence number: as many as UDP's header has.
 pub(super) const HEADER_LEN: usize = proto::wire::udp::HEADER_LEN;

@@ -10,9 +10,9 @@ use proto::{
 
 use super::{Shard, UdpSocket};
 use crate::{
+    api::{DatagramInfo, ReceiveFlags, Received},
     limits,
     packet::Packet,
-    socket::{DatagramInfo, ReceiveFlags, Received},
 };
 
 /// A datagram that waits.

@@ -1,7 +1,7 @@
 //! Buffers to send datagrams from: a socket whose send found too few is not writable until there are so many.
 
 use super::{Shard, UdpSocket};
-use crate::socket::Readiness;
+use crate::api::Readiness;
 
 impl UdpSocket {
     /// Free buffers that its next send may need, as far as is known.

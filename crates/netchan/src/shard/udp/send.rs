@@ -8,7 +8,7 @@ use std::{
 use proto::{
     time::Instant,
     wire::{
-        checksum::{Partial, combine, copy_and_sum},
+        checksum::Partial,
         ipv4,
         ipv4::Protocol,
         ipv6,
@@ -16,13 +16,13 @@ use proto::{
     },
 };
 
-use super::{Shard, ping::Echo};
+use super::{Shard, ping::Echo, text::Text};
 use crate::{
+    api::SendInfo,
     counters::Counter,
     emit::{IpFields, fragments, ip_header_len, pieces_max},
     limits,
     packet::{HEADROOM, Packet},
-    socket::SendInfo,
 };
 
 /// Where a datagram goes.
@@ -147,50 +147,6 @@ impl Head {
             .ok_or(libc::EMSGSIZE)?;
         let sum = text.copy_to(payload);
         self.emit(headers, ident, sum, len)
-    }
-}
-
-/// What a program's buffers hold, read from front to back.
-pub(super) struct Text<'a, 'b> {
-    buffers: &'a [IoSlice<'b>],
-    /// Bytes of the first one that are read already.
-    at: usize,
-}
-
-impl<'a, 'b> Text<'a, 'b> {
-    pub(super) const fn new(buffers: &'a [IoSlice<'b>]) -> Self {
-        Self { buffers, at: 0 }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        let all: usize = self.buffers.iter().map(|buffer| buffer.len()).sum();
-        all - self.at
-    }
-
-    /// Copies all of it, of which nothing was read yet, to `to`, which is as long.
-    pub(super) fn copy_unsummed(&self, mut to: &mut [u8]) {
-        for buffer in self.buffers {
-            let (place, rest) = to.split_at_mut(buffer.len().min(to.len()));
-            place.copy_from_slice(&buffer[..place.len()]);
-            to = rest;
-        }
-    }
-
-    /// Copies as much as `to` takes; its sum.
-    pub(super) fn copy_to(&mut self, to: &mut [u8]) -> Partial {
-        let (mut done, mut sum) = (0, Partial::default());
-        while let Some((first, others)) = self.buffers.split_first() {
-            let rest = first.get(self.at..).unwrap_or_default();
-            let n = rest.len().min(to.len() - done);
-            sum = combine(sum, done, copy_and_sum(&rest[..n], &mut to[done..done + n]));
-            done += n;
-            if n < rest.len() {
-                self.at += n;
-                break;
-            }
-            (self.buffers, self.at) = (others, 0);
-        }
-        sum
     }
 }
 

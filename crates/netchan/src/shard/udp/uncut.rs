@@ -7,10 +7,7 @@ use proto::wire::{
     udp::HEADER_LEN,
 };
 
-use super::{
-    Shard,
-    send::{Head, Text},
-};
+use super::{Shard, send::Head, text::Text};
 use crate::{
     counters::Counter,
     link::{IP_MAX, Segmentation},

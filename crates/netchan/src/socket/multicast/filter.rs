@@ -4,7 +4,8 @@ use std::{io, net::IpAddr};
 
 use proto::membership::{Filter, Mode};
 
-use super::{Change, Settings, Via, link_of};
+use super::Change;
+use crate::api::multicast::{Settings, Via, link_of};
 use crate::{errno::error, limits, socket::Socket};
 
 /// IP_MSFILTER, MCAST_MSFILTER: whom a socket hears in a group.

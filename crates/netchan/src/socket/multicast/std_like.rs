@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-use super::{Multicast, Via};
+use crate::api::multicast::{Multicast, Via};
 use crate::{
     errno::error,
     socket::{SocketOption, UdpSocket},

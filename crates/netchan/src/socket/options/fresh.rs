@@ -15,12 +15,13 @@ use proto::{
 
 use super::SocketOption;
 use crate::{
+    api::{Domain, Kind, UdpOptions, multicast::Settings},
+    driver::host::Host,
     emit::IpFields,
     errno::error,
-    host::Host,
     limits,
     shard::{Binding, FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Reuse, Shape, TcpOptions, Wishes},
-    socket::{Domain, Kind, UdpOptions, ao, multicast},
+    socket::ao,
 };
 
 /// A socket's options and binding.
@@ -74,7 +75,7 @@ pub(in crate::socket) struct Seldom {
     /// TCP_MD5SIG, TCP_AO_ADD_KEY.
     keys: Option<Arc<Keys>>,
     /// Groups, if it ever said anything of them.
-    pub multicast: Option<Arc<multicast::Settings>>,
+    pub multicast: Option<Arc<Settings>>,
     /// Those of datagram sockets.
     pub udp: UdpOptions,
 }

@@ -9,8 +9,9 @@ use std::{
 
 use super::{Shared, checked, domain_of};
 use crate::{
+    api::{DatagramInfo, Kind, ReceiveFlags, ReceivedError, SendInfo},
     net::Net,
-    socket::{DatagramInfo, Kind, ReceiveFlags, ReceivedError, SendInfo, Socket},
+    socket::Socket,
 };
 
 /// A UDP socket, as `std::net::UdpSocket`.

@@ -4,8 +4,9 @@ use std::{io, net::SocketAddr, sync::Arc};
 
 use super::{Shared, TcpStream, domain_of};
 use crate::{
+    api::Kind,
     net::Net,
-    socket::{Kind, Socket, SocketOption},
+    socket::{Socket, SocketOption},
 };
 
 /// A TCP listener, as `std::net::TcpListener`.

@@ -10,8 +10,9 @@ use std::{
 
 use super::{Shared, block, block_in_call, checked, domain_of};
 use crate::{
+    api::{Kind, Readiness, ReceiveFlags},
     net::Net,
-    socket::{Kind, Readiness, ReceiveFlags, Socket, SocketOption},
+    socket::{Socket, SocketOption},
 };
 
 /// A TCP connection, as `std::net::TcpStream`. Clones are handles to one connection.

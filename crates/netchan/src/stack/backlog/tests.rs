@@ -11,11 +11,8 @@ use std::{
 use proto::{time::Instant, wire::ipv4::Protocol};
 
 use crate::{
-    Dispatch, Net, Regime, UdpSocket,
-    counters::Counter,
-    limits,
-    link::wire,
-    steer::{flow::FlowKey, spread},
+    Dispatch, Net, Regime, UdpSocket, counters::Counter, driver::steer::spread, flow::FlowKey,
+    limits, link::wire,
 };
 
 /// Waits, at most ten seconds, until `is`.

@@ -15,9 +15,9 @@ use proto::{
 use super::*;
 use crate::{
     emit::{IpFields, Template},
+    flow::FlowKey,
     link::virtio,
     shard::send_queue::{SendMemory, SendQueue},
-    steer::flow::FlowKey,
 };
 
 fn burst(flags: Flags, len: u32) -> Transmit {

@@ -18,13 +18,15 @@ use proto::{tcp::EcnMode, wire::ipv4::Protocol};
 
 use crate::{
     Clock, Net, Threads,
+    api::{Domain, Kind, Readiness, ReceiveFlags},
+    driver::steer::short,
+    flow::FlowKey,
     link::{
         Link,
         wire::{self, Wire},
     },
     packet::{Flag, Meta, Packet},
-    socket::{Domain, Kind, Readiness, ReceiveFlags, Socket, SocketOption},
-    steer::{flow::FlowKey, short},
+    socket::{Socket, SocketOption},
 };
 
 const ETHERNET: usize = 14;

@@ -1,0 +1,90 @@
+//! A shard's line to the attendant, the thread that turns channel-fed shards which nobody else turns (`stack::attendant`).
+
+use std::sync::{
+    Arc,
+    atomic::{
+        AtomicBool, AtomicU64,
+        Ordering::{Relaxed, SeqCst},
+        fence,
+    },
+};
+
+use percore::doorbell::Doorbell;
+
+/// How the attendant is called.
+#[derive(Debug)]
+pub struct Attendant {
+    /// Rung to wake it.
+    pub bell: Doorbell,
+    /// Shards that called (a bit each).
+    calls: AtomicU64,
+}
+
+impl Attendant {
+    /// An attendant whom nobody calls yet.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left for its doorbell.
+    pub fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            bell: Doorbell::new()?,
+            calls: AtomicU64::new(0),
+        })
+    }
+
+    /// The shards that called since the last time, a bit each.
+    pub fn take_calls(&self) -> u64 {
+        // SeqCst: pairs with `Line::call`; after the bell's `arm`, so that a call which is not seen here rings.
+        self.calls.swap(0, SeqCst)
+    }
+}
+
+/// A shard's line to the attendant.
+#[derive(Debug)]
+pub struct Line {
+    attendant: Arc<Attendant>,
+    shard: usize,
+    open: AtomicBool,
+}
+
+impl Line {
+    /// The line of shard number `shard`, closed.
+    pub const fn new(attendant: Arc<Attendant>, shard: usize) -> Self {
+        Self {
+            attendant,
+            shard,
+            open: AtomicBool::new(false),
+        }
+    }
+
+    /// Packets were put into a channel, and the shard's doorbell was rung after that: calls the attendant if the line is open, or `anyway`.
+    #[inline]
+    pub fn ring(&self, anyway: bool) {
+        // Relaxed: ordered by the fence in the doorbell's `ring`; partner: the fence in `open`. Either we see the line open, or who
+        // opened it sees the packets.
+        if anyway || self.open.load(Relaxed) {
+            self.call();
+        }
+    }
+
+    #[cold]
+    fn call(&self) {
+        // One call for each time that it is opened. SeqCst: before `calls`, so that who finds the call may open it again.
+        self.open.store(false, SeqCst);
+        // SeqCst: pairs with `Attendant::take_calls`.
+        self.attendant.calls.fetch_or(1 << self.shard, SeqCst);
+        self.attendant.bell.ring();
+    }
+
+    /// Opens it; the caller looks into the channels after that.
+    pub fn open(&self) {
+        self.open.store(true, Relaxed);
+        fence(SeqCst); // partner: the fence in the doorbell's `ring`, before our `ring`
+    }
+
+    /// Closes it. A call that is on its way finds somebody sitting there.
+    pub fn close(&self) {
+        // Relaxed: late, it costs a call for nothing.
+        self.open.store(false, Relaxed);
+    }
+}

@@ -1,0 +1,10 @@
+//! The links' side of a stack: the classifier, the interfaces with their neighbours and groups, the modules that look at packets, and
+//! forwarding. It knows nothing of shards and sockets.
+
+pub mod forward;
+pub mod groups;
+pub mod host;
+pub mod interface;
+pub mod module;
+pub mod settings;
+pub mod steer;

@@ -1,0 +1,404 @@
+//! The modules of one stack, and the list that each half of an interface keeps of those that look there.
+//!
+//! The list is read for every packet and changes when a module is loaded or unloaded. Each half owns its copy and reads it under the lock
+//! that it holds anyway: no atomic, no shared line. Who loads a module passes through all halves; once that is done, it sees every packet.
+
+use std::{
+    collections::VecDeque,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU8, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+};
+
+use percore::{
+    counter::PerCore,
+    lock::{Mutex, mutex},
+};
+use proto::{time::Instant, wire::ipv4::Protocol};
+
+use super::{Boxed, Module, Point, Verdict, View, is_name};
+use crate::giant::Concurrency;
+use crate::{
+    driver::{
+        module::{Giant, Guarded},
+        steer,
+    },
+    errno::invalid,
+    giant::Held,
+    locks,
+    packet::Packet,
+    trace,
+};
+
+/// Modules of one stack: what a list of rules that nobody audits would be long before.
+pub const MODULES_MAX: usize = 64;
+
+const SEEN: usize = 0;
+const DROPPED: usize = 1;
+
+/// A loaded module.
+pub struct Entry {
+    /// From 1; never given twice.
+    id: u64,
+    pub name: String,
+    pub points: Vec<Point>,
+    /// It was there when the stack began.
+    pub at_boot: bool,
+    counts: PerCore<2>,
+    /// `GOOD`, `FAILED` or `WITHDRAWN`.
+    state: AtomicU8,
+    body: Body,
+}
+
+const GOOD: u8 = 0;
+/// It panicked: whatever it should have seen is dropped.
+const FAILED: u8 = 1;
+/// It is not to be asked any more; a half that could not be reached still has it on its list.
+const WITHDRAWN: u8 = 2;
+
+enum Body {
+    Any(Box<dyn Module + Send + Sync>),
+    /// Its place inside Giant.
+    Giant(usize, Arc<Giant>),
+}
+
+impl Entry {
+    pub const fn concurrency(&self) -> Concurrency {
+        match self.body {
+            Body::Any(_) => Concurrency::Any,
+            Body::Giant(..) => Concurrency::Giant,
+        }
+    }
+
+    pub fn seen(&self) -> u64 {
+        self.counts.read(SEEN)
+    }
+
+    pub fn dropped(&self) -> u64 {
+        self.counts.read(DROPPED)
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.state.load(Relaxed) == FAILED
+    }
+
+    /// From now on it sees nothing, whoever still has it on a list.
+    pub fn withdraw(&self) {
+        self.state.store(WITHDRAWN, Relaxed);
+    }
+
+    /// Its line about itself; `None`: it is under Giant, and somebody holds that.
+    pub fn describe(&self) -> Option<String> {
+        match &self.body {
+            Body::Any(module) => Some(module.describe()),
+            Body::Giant(place, giant) => {
+                let held = giant.try_enter()?;
+                let modules = held.modules.try_borrow().ok()?;
+                Some(modules.get(*place)?.as_deref()?.describe())
+            }
+        }
+    }
+
+    fn ask(&self, point: Point, view: &View<'_>, now: Instant) -> Verdict {
+        // Relaxed: the flag alone. Late by a packet, it is late by a panic.
+        match self.state.load(Relaxed) {
+            GOOD => {}
+            WITHDRAWN => return Verdict::Pass,
+            _ => return Verdict::Drop,
+        }
+        let call = || match &self.body {
+            Body::Any(module) => module.packet(point, view, now),
+            Body::Giant(place, giant) => {
+                let held = giant.enter();
+                let modules = held.modules.borrow();
+                // Unloaded while the packet was on its way to it: then it has nothing to say.
+                let module = modules.get(*place).and_then(Option::as_deref);
+                module.map_or(Verdict::Pass, |module| module.packet(point, view, now))
+            }
+        };
+        // Its state may be halfway between two others now: it is not asked again.
+        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+            // Relaxed: withdrawn meanwhile, it stays so.
+            let _ = (self.state).compare_exchange(GOOD, FAILED, Relaxed, Relaxed);
+            let name = &self.name;
+            eprintln!(
+                "netchan: module '{name}' panicked: what it should see is dropped from now on"
+            );
+            Verdict::Drop
+        })
+    }
+}
+
+/// Which module a half is in just now, for those who ask from outside when it does not come out again.
+#[derive(Debug, Default)]
+pub struct Inside {
+    /// Its id; 0: in none.
+    id: AtomicU64,
+    /// On the stack's clock.
+    since: AtomicU64,
+}
+
+impl Inside {
+    fn enter(&self, id: u64, now: Instant) {
+        // Release, pairs with `read`: who sees the id sees its time.
+        self.since.store(now.0, Relaxed);
+        self.id.store(id, Release);
+    }
+
+    fn leave(&self) {
+        self.id.store(0, Relaxed);
+    }
+
+    fn read(&self) -> Option<(u64, Instant)> {
+        let id = self.id.load(Acquire); // pairs with Release in `enter`
+        (id != 0).then(|| (id, Instant(self.since.load(Relaxed))))
+    }
+}
+
+/// One half's list, and what it needs to call those on it.
+pub struct Eyes {
+    entries: Vec<Arc<Entry>>,
+    point: Point,
+    /// Its own slot among each module's counts.
+    slot: usize,
+    inside: Arc<Inside>,
+}
+
+impl Eyes {
+    /// Nobody looks.
+    pub fn closed(point: Point) -> Self {
+        Self {
+            entries: Vec::new(),
+            point,
+            slot: 0,
+            inside: Arc::default(),
+        }
+    }
+
+    /// Whether anybody looks here: the one branch that modules cost where there are none.
+    #[inline(always)]
+    pub fn are_open(&self) -> bool {
+        !self.entries.is_empty()
+    }
+
+    /// Shows a received packet; false: it shall be dropped. What `steer` refused, ARP, neighbor discovery, IGMP, MLD and fragments pass.
+    #[inline(never)]
+    pub fn admit(&self, verdict: steer::Verdict, packet: &Packet, now: Instant) -> bool {
+        use steer::{HostWork, Verdict};
+        match verdict {
+            Verdict::Drop(_)
+            | Verdict::Forward
+            | Verdict::Host(HostWork::Arp | HostWork::Fragment) => true,
+            Verdict::Shard(_) | Verdict::Flow(_) | Verdict::Host(_) => self.pass(packet, now),
+        }
+    }
+
+    /// Shows a packet; false: it shall be dropped.
+    #[inline(never)]
+    pub fn pass(&self, packet: &Packet, now: Instant) -> bool {
+        let Some(mut view) = View::parse(packet.bytes()) else {
+            // No IP packet: *check* lets none pass, and steer has let none.
+            return true;
+        };
+        let is_of_socket = matches!(view.protocol(), Protocol::TCP | Protocol::UDP);
+        if self.point == Point::Out && is_of_socket {
+            view = view.marked(packet.meta.flow);
+        }
+        // What leaves its link is none, whatever it says (RFC 4861 §6.1: such have come over a router).
+        let links_own = view.is_neighbor_discovery() || view.is_membership();
+        if self.point != Point::Forward && links_own {
+            return true;
+        }
+        for entry in &self.entries {
+            self.inside.enter(entry.id, now);
+            let verdict = entry.ask(self.point, &view, now);
+            self.inside.leave();
+            entry.counts.add(self.slot, SEEN, 1);
+            if verdict == Verdict::Drop {
+                entry.counts.add(self.slot, DROPPED, 1);
+                trace::note(trace::MODULE_DROP, [entry.id, self.slot as u64]);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Shows packets, and drops those that it shall.
+    #[cold]
+    pub fn screen(&self, packets: &mut VecDeque<Packet>, now: Instant) {
+        packets.retain(|packet| self.pass(packet, now));
+    }
+
+    /// Adds a module that wants to look here.
+    pub fn open(&mut self, entry: &Arc<Entry>) {
+        if entry.points.contains(&self.point) {
+            self.entries.push(entry.clone());
+        }
+    }
+
+    /// Takes a module away.
+    pub fn close(&mut self, entry: &Arc<Entry>) {
+        self.entries.retain(|other| !Arc::ptr_eq(other, entry));
+    }
+}
+
+/// All modules of a stack.
+pub struct Registry {
+    pub giant: Arc<Giant>,
+    entries: Mutex<Vec<Arc<Entry>>>,
+    /// Where each half is, for each interface: receiving, transmitting, and receiving with what is passed on.
+    insides: Vec<[Arc<Inside>; 3]>,
+    next_id: AtomicU64,
+    /// One at a time loads or unloads.
+    pub changing: Mutex<()>,
+}
+
+impl Registry {
+    /// No modules, for a stack with so many interfaces.
+    pub fn new(interfaces: usize, giant: Arc<Giant>) -> Self {
+        Self {
+            giant,
+            entries: mutex(&locks::MODULES, Vec::new()),
+            insides: (0..interfaces).map(|_| Default::default()).collect(),
+            next_id: AtomicU64::new(1),
+            changing: mutex(&locks::CHANGING, ()),
+        }
+    }
+
+    /// Takes a module in; nobody shows it packets yet. One that needs Giant is put into what `enter` gives.
+    ///
+    /// # Errors
+    /// `InvalidInput`: no name, a name that there is already, or too many; `WouldBlock`: called from within a module; and `enter`'s.
+    pub fn add<'a>(
+        &'a self,
+        module: Boxed,
+        at_boot: bool,
+        enter: impl FnOnce() -> io::Result<Held<'a, Guarded>>,
+    ) -> io::Result<Arc<Entry>> {
+        let name = module.module().name().to_owned();
+        if !is_name(&name) {
+            return Err(invalid(format!(
+                "module '{}': a name is 1 to 32 of a-z, 0-9, - and _",
+                name.escape_debug()
+            )));
+        }
+        // One at a time comes here (`changing`), so that the list need not be held while we wait for Giant.
+        let entries = self.entries();
+        if entries.iter().any(|other| other.name == name) {
+            return Err(invalid(format!("there is a module '{name}' already")));
+        }
+        if entries.len() >= MODULES_MAX {
+            return Err(invalid(format!("a stack takes {MODULES_MAX} modules")));
+        }
+        let points = module.module().points().to_vec();
+        let body = match module {
+            Boxed::Any(module) => Body::Any(module),
+            Boxed::Giant(module) => {
+                Body::Giant(put_under_giant(&enter()?, module)?, self.giant.clone())
+            }
+        };
+        let entry = Arc::new(Entry {
+            // Relaxed: only that no two are equal.
+            id: self.next_id.fetch_add(1, Relaxed),
+            name,
+            points,
+            at_boot,
+            counts: PerCore::new(2 * self.insides.len()),
+            state: AtomicU8::new(GOOD),
+            body,
+        });
+        self.entries.lock().push(entry.clone());
+        Ok(entry)
+    }
+
+    /// Gives a module up; nobody shows it packets any more. One that is under Giant, which `enter` cannot give, stays in its memory.
+    pub fn remove<'a>(
+        &'a self,
+        entry: &Arc<Entry>,
+        enter: impl FnOnce() -> Option<Held<'a, Guarded>>,
+    ) {
+        self.entries
+            .lock()
+            .retain(|other| !Arc::ptr_eq(other, entry));
+        if let Body::Giant(place, _) = &entry.body
+            && let Some(held) = enter()
+        {
+            let module = held
+                .modules
+                .try_borrow_mut()
+                .ok()
+                .and_then(|mut all| all.get_mut(*place)?.take());
+            drop(module);
+        }
+    }
+
+    /// The modules, in the order in which they are asked.
+    pub fn entries(&self) -> Vec<Arc<Entry>> {
+        self.entries.lock().clone()
+    }
+
+    /// The lists of an interface: of what it receives, of what it passes on, of what it sends.
+    pub fn lists(&self, interface: usize) -> [Eyes; 3] {
+        [Point::In, Point::Forward, Point::Out].map(|point| self.eyes(interface, point))
+    }
+
+    /// The list of an interface's half, with all modules that there are.
+    fn eyes(&self, interface: usize, point: Point) -> Eyes {
+        // The receiving half has two lists, and one slot among the counts.
+        let (inside, half) = match point {
+            Point::In => (0, 0),
+            Point::Out => (1, 1),
+            Point::Forward => (2, 0),
+        };
+        let mut eyes = Eyes {
+            entries: Vec::with_capacity(MODULES_MAX),
+            point,
+            slot: 2 * interface + half,
+            inside: self.insides[interface][inside].clone(),
+        };
+        for entry in self.entries() {
+            eyes.open(&entry);
+        }
+        eyes
+    }
+
+    /// The module that a half of this interface is in just now, the point and since when; of the two halves, the receiving one.
+    pub fn inside(&self, interface: usize) -> Option<(String, Point, Instant)> {
+        let halves =
+            self.insides
+                .get(interface)?
+                .iter()
+                .zip([Point::In, Point::Out, Point::Forward]);
+        let (id, point, since) = halves
+            .filter_map(|(half, point)| half.read().map(|(id, since)| (id, point, since)))
+            .next()?;
+        let name = self
+            .entries()
+            .into_iter()
+            .find(|e| e.id == id)?
+            .name
+            .clone();
+        Some((name, point, since))
+    }
+}
+
+fn put_under_giant(held: &Held<'_, Guarded>, module: Box<dyn Module + Send>) -> io::Result<usize> {
+    // Borrowed already: we are inside a module's call.
+    let mut modules = held
+        .modules
+        .try_borrow_mut()
+        .map_err(|_| io::ErrorKind::WouldBlock)?;
+    let place = modules.iter().position(Option::is_none);
+    let place = place.unwrap_or_else(|| {
+        modules.push(None);
+        modules.len() - 1
+    });
+    modules[place] = Some(module);
+    Ok(place)
+}

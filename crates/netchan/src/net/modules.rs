@@ -1,0 +1,153 @@
+//! Loading and unloading: at boot from a [`Builder`](crate::Builder), later through a running [`Net`].
+
+use std::{io, sync::Arc};
+
+use crate::{
+    driver::module::{
+        Boxed, Point,
+        registry::{Entry, Eyes, Registry},
+    },
+    giant::Concurrency,
+};
+use crate::{
+    errno::invalid,
+    net::Net,
+    regime::{Layout, Regime},
+    show::look::{Busy, Look},
+    stack::Stack,
+};
+
+/// How long loading waits for the halves of the interfaces, nanoseconds: they are free thousands of times a second, unless a worker hangs.
+const PATIENCE: u64 = 3_000_000_000;
+
+/// Why a stack with these modules gets the regime `giant` (F3, degraded mode): one that needs Giant, where not everything is under it
+/// anyway. A warning names it; the reason is for `netchan show settings`.
+pub(crate) fn need_giant(modules: &[Boxed], regime: Regime, layout: Layout) -> Option<String> {
+    let needs = |module: &&Boxed| module.concurrency() == Concurrency::Giant;
+    let names: Vec<_> = modules
+        .iter()
+        .filter(needs)
+        .map(|m| m.module().name().to_owned())
+        .collect();
+    if names.is_empty() || layout.giant {
+        return None;
+    }
+    let (names, need) = (
+        names.join("', '"),
+        if names.len() == 1 { "needs" } else { "need" },
+    );
+    let why = format!("module '{names}' {need} Giant; the regime would be {regime}");
+    eprintln!("netchan: warning: {why}: the whole stack runs under Giant (degraded mode)");
+    Some(why)
+}
+
+/// Takes in the modules that are there at boot.
+pub(crate) fn at_boot(
+    registry: &Registry,
+    modules: Vec<Boxed>,
+    forwarding: bool,
+) -> io::Result<()> {
+    for module in modules {
+        let entry = registry.add(module, true, || Ok(registry.giant.enter()))?;
+        warn_forward(&entry, forwarding);
+    }
+    Ok(())
+}
+
+/// One that looks nowhere else waits for packets that never come, where none are forwarded.
+fn warn_forward(entry: &Entry, forwarding: bool) {
+    if !forwarding && entry.points == [Point::Forward] {
+        eprintln!(
+            "netchan: warning: module '{}' wants to see forwarded packets, but forwarding is off",
+            entry.name
+        );
+    }
+}
+
+impl Net {
+    /// Loads a module into the running stack, behind those that are there. When this returns, it sees every packet.
+    ///
+    /// One that needs Giant runs under Giant alone, with a warning on stderr; the rest of the stack does not (F3).
+    /// Waits until each half of each interface has a moment; not to be called from within a module.
+    ///
+    /// # Errors
+    /// `InvalidInput`: its name is none or is taken, or there are too many modules. `TimedOut`: a half has had no moment for three seconds,
+    /// since a worker hangs; the message names it. Then the module is not loaded, nowhere.
+    pub fn load_module(&self, module: Boxed) -> io::Result<()> {
+        let stack = self.stack();
+        let _changing = stack.modules.changing.lock();
+        let look = Look::with_patience(stack, PATIENCE);
+        let name = module.module().name().to_owned();
+        let giant = || look.lock(|| stack.modules.giant.try_enter());
+        let not_loaded = |busy: Busy| late(&format!("module '{name}' is not loaded: {busy}"));
+        let entry = (stack.modules).add(module, false, || giant().map_err(&not_loaded))?;
+        warn_forward(&entry, stack.host.forwarding);
+        if entry.concurrency() == Concurrency::Giant && stack.giant.is_none() {
+            eprintln!(
+                "netchan: warning: module '{}' needs Giant: it runs under Giant alone, the rest of the stack without it",
+                entry.name
+            );
+        }
+        if let Err(busy) = each_half(stack, &look, &entry, true) {
+            entry.withdraw(); // where it cannot be taken off the list again
+            let _ = each_half(stack, &look, &entry, false);
+            stack.modules.remove(&entry, || giant().ok());
+            return Err(not_loaded(busy));
+        }
+        Ok(())
+    }
+
+    /// Unloads a module. When this returns, it sees no packet any more, and is dropped as soon as nobody looks at it.
+    ///
+    /// # Errors
+    /// `InvalidInput`: there is none of this name. `TimedOut`: a worker hangs, as for [`Self::load_module`]; the module sees nothing more, but stays
+    /// in memory.
+    pub fn unload_module(&self, name: &str) -> io::Result<()> {
+        let stack = self.stack();
+        let _changing = stack.modules.changing.lock();
+        let entry = stack
+            .modules
+            .entries()
+            .into_iter()
+            .find(|entry| entry.name == name);
+        let entry = entry.ok_or_else(|| invalid(format!("there is no module '{name}'")))?;
+        let look = Look::with_patience(stack, PATIENCE);
+        let closed = each_half(stack, &look, &entry, false);
+        if closed.is_err() {
+            entry.withdraw();
+        }
+        let giant = || look.lock(|| stack.modules.giant.try_enter()).ok();
+        stack.modules.remove(&entry, giant);
+        let stays = |busy| {
+            late(&format!(
+                "module '{name}' sees nothing more, but stays in memory: {busy}"
+            ))
+        };
+        closed.map_err(stays)
+    }
+}
+
+fn late(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
+/// Puts a module on the list of each half that wants it, or takes it off; the first half that could not be had.
+fn each_half(stack: &Stack, look: &Look<'_>, entry: &Arc<Entry>, open: bool) -> Result<(), Busy> {
+    let change = |eyes: &mut Eyes| {
+        if open {
+            eyes.open(entry);
+        } else {
+            eyes.close(entry);
+        }
+    };
+    let mut all = Ok(());
+    for number in 0..stack.ports.len() {
+        let received = look.receive(number, |half| {
+            change(&mut half.modules);
+            change(&mut half.forward_modules);
+        });
+        let sent = look.interface(number, |half| change(&mut half.modules));
+        all = all.and(received).and(sent);
+    }
+    all
+}

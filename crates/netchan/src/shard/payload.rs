@@ -1,0 +1,30 @@
+//! Packets as payload of TCP: what a connection keeps of them.
+
+use proto::tcp::Payload;
+
+use super::shelf::{Shelf, size_kept};
+use crate::packet::Packet;
+
+impl Payload for Packet {
+    type Shelf = Shelf;
+    fn len(&self) -> usize {
+        Self::len(self)
+    }
+    fn trim_front(&mut self, n: usize) {
+        self.pull(n);
+    }
+    fn truncate(&mut self, len: usize) {
+        Self::truncate(self, len);
+    }
+    #[inline]
+    fn memory(&self) -> usize {
+        self.true_size()
+    }
+    #[inline]
+    fn try_append(&mut self, next: &Self) -> bool {
+        Self::try_append(self, next)
+    }
+    fn memory_kept(&self) -> usize {
+        size_kept(self.len(), self.true_size())
+    }
+}

@@ -1,0 +1,688 @@
+//! The application's end: BSD sockets, non-blocking at the core; blocking, async and epoll stand on the same three calls.
+
+mod addresses;
+mod ao;
+mod datagram;
+mod fast_open;
+pub(crate) mod multicast;
+mod options;
+mod register;
+mod std_like;
+mod stream;
+mod tcp_info;
+pub(crate) mod wait;
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr},
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
+    task::Waker,
+};
+
+use percore::lock::{Mutex, mutex};
+pub use proto::membership::Mode as FilterMode;
+pub use proto::tcp::{AoAlgorithm, AoCounts, AoKey, FastOpenKeys, FastOpenMode, Md5Key};
+
+pub use self::{
+    ao::{AoChoice, AoInfo, AoKeyInfo, AoPeerKey},
+    multicast::GroupFilter,
+    options::SocketOption,
+    std_like::{Incoming, TcpListener, TcpStream, UdpSocket},
+    tcp_info::LEN as TCP_INFO_LEN,
+    wait::Waiter,
+};
+use self::{
+    datagram::Datagram,
+    options::Fresh,
+    stream::{Listening, Phase, Stream},
+};
+pub use crate::api::{
+    DatagramInfo, Discovery, Domain, ErrorOrigin, Kind, Notice, ReceiveFlags, Received,
+    ReceivedError, SendInfo, SocketError, Stamp, StampRequest, UdpOption,
+};
+pub use crate::api::{
+    Readiness,
+    multicast::{Multicast, Via},
+};
+use crate::{api::binding::BindRequest, errno::error, locks, net::Net, shard::Shard, stack::Stack};
+
+/// One socket, as socket(2) makes it. Every call returns at once (`WouldBlock`, `InProgress`); waiting is [`Waiter`]'s.
+/// Usable from any thread; dropping it closes it (a graceful close goes on in the stack).
+pub struct Socket {
+    /// Keeps the stack running.
+    net: Net,
+    domain: Domain,
+    kind: Kind,
+    /// The connection that a stream is or was.
+    stream: Stream,
+    /// What else it has become.
+    other: OnceLock<Box<Other>>,
+    /// Options and the binding, before it became anything and for those who ask later.
+    fresh: Mutex<Fresh>,
+}
+
+/// What is made once, and stays: a stream may end listening, and listen again.
+enum Other {
+    Listening(Listening),
+    Datagram(Datagram),
+}
+
+/// What a socket is at the moment.
+#[derive(Clone, Copy)]
+enum Role<'a> {
+    Stream(&'a Stream),
+    Listening(&'a Listening),
+    Datagram(&'a Datagram),
+}
+
+impl Socket {
+    /// socket(2).
+    ///
+    /// # Errors
+    /// None yet: a socket costs nothing until it is bound or connected.
+    pub fn new(net: &Net, domain: Domain, kind: Kind) -> io::Result<Self> {
+        Ok(Self::on(net.clone(), domain, kind))
+    }
+
+    fn on(net: Net, domain: Domain, kind: Kind) -> Self {
+        Self {
+            net,
+            domain,
+            kind,
+            stream: Stream::idle(),
+            other: OnceLock::new(),
+            fresh: mutex(&locks::FRESH, Fresh::new(kind, domain)),
+        }
+    }
+
+    /// What it is at the moment; `None`: neither connects, nor listens, nor was ever bound.
+    #[inline]
+    fn role(&self) -> Option<Role<'_>> {
+        let phase = self.stream.phase();
+        if phase == Phase::Connection {
+            return Some(Role::Stream(&self.stream));
+        }
+        match self.other.get()?.as_ref() {
+            Other::Listening(listening) => {
+                (phase == Phase::Listening).then_some(Role::Listening(listening))
+            }
+            Other::Datagram(datagram) => Some(Role::Datagram(datagram)),
+        }
+    }
+
+    /// bind(2).
+    ///
+    /// # Errors
+    /// `AddrInUse`, `AddrNotAvailable`, `InvalidInput` (bound already), EAFNOSUPPORT.
+    pub fn bind(&self, address: SocketAddr) -> io::Result<()> {
+        if address.is_ipv4() != (self.domain == Domain::V4) {
+            return Err(error(libc::EAFNOSUPPORT));
+        }
+        let mut fresh = self.fresh.lock();
+        if let Some(Role::Stream(stream)) = self.role()
+            && stream.is_over(self.stack())
+        {
+            self.release_ended(stream, &mut fresh);
+        } else if fresh.binding().is_some() || matches!(self.role(), Some(Role::Stream(_))) {
+            return Err(error(libc::EINVAL));
+        }
+        let ip = address.ip().to_canonical();
+        let is_mapped = ip.is_ipv4() != address.is_ipv4();
+        if fresh.binding().is_some() || (is_mapped && fresh.v6_only) {
+            return Err(error(libc::EINVAL));
+        }
+        self.bind_fresh(&mut fresh, SocketAddr::new(ip, address.port()))?;
+        fresh.bound_anew(self.role().is_some());
+        if address.port() != 0 {
+            fresh.port_is_named();
+        }
+        // As Linux: an IPv6 address is of IPv6 alone, from now on.
+        fresh.v6_only |= ip.is_ipv6() && !ip.is_unspecified();
+        if self.kind != Kind::Stream {
+            self.open_datagram(&fresh)?;
+        }
+        Ok(())
+    }
+
+    /// Binds to a port that is free, and to the address that bind(2) named before, if it did.
+    fn bind_any(&self, fresh: &mut Fresh) -> io::Result<()> {
+        let any = SocketAddr::new(self.wildcard(), 0);
+        self.bind_fresh(fresh, fresh.source().unwrap_or(any))
+    }
+
+    /// A connection is over: with it goes its port, as in Linux, where it may be another's already.
+    fn release_ended(&self, stream: &Stream, fresh: &mut Fresh) {
+        let port = stream.local(self.stack()).map(|local| local.port());
+        if port == Some(fresh.last_port()) {
+            self.release(fresh);
+        }
+    }
+
+    /// Gives up the port, unless bind(2) named it.
+    fn release(&self, fresh: &mut Fresh) {
+        if let Some(id) = fresh.unbind() {
+            self.stack().directory.release(id);
+        }
+    }
+
+    fn bind_fresh(&self, fresh: &mut Fresh, address: SocketAddr) -> io::Result<()> {
+        let ip = address.ip();
+        if self.kind == Kind::Ping && self.stack().host.is_group(ip) {
+            let refusal = if ip.is_ipv4() {
+                libc::EADDRNOTAVAIL
+            } else {
+                libc::EINVAL
+            };
+            return Err(error(refusal));
+        }
+        if !ip.is_unspecified()
+            && !self.stack().host.is_local(ip)
+            && !self.stack().host.is_group(ip)
+        {
+            return Err(error(libc::EADDRNOTAVAIL));
+        }
+        let request = self.wish(fresh, address);
+        let (id, address) = self.stack().bind(request).map_err(error)?;
+        fresh.bind(id, address);
+        Ok(())
+    }
+
+    fn wish(&self, fresh: &Fresh, address: SocketAddr) -> BindRequest {
+        BindRequest {
+            kind: self.kind,
+            address,
+            v6_only: fresh.v6_only,
+            reuse_address: fresh.reuse_address,
+            reuse_port: fresh.reuse_port,
+            device: fresh.udp.device,
+        }
+    }
+
+    /// listen(2); again changes the backlog.
+    ///
+    /// # Errors
+    /// `AddrInUse`, `Unsupported` for a datagram socket, `InvalidInput` for a connected one.
+    pub fn listen(&self, backlog: usize) -> io::Result<()> {
+        if self.kind != Kind::Stream {
+            return Err(error(libc::EOPNOTSUPP));
+        }
+        let mut fresh = self.fresh.lock();
+        match self.role() {
+            None => {}
+            Some(Role::Listening(listening)) => {
+                listening.set_backlog(self.stack(), backlog);
+                return Ok(());
+            }
+            Some(_) => return Err(error(libc::EINVAL)),
+        }
+        if fresh.binding().is_none() {
+            self.bind_any(&mut fresh)?;
+        }
+        let Some((id, address)) = fresh.binding() else {
+            return Err(error(libc::EINVAL));
+        };
+        let wish = self.wish(&fresh, address);
+        self.stack().listen(id, &wish).map_err(error)?;
+        if let Some(Other::Listening(listening)) = self.other.get().map(Box::as_ref) {
+            listening.again(self.stack(), backlog, &fresh);
+        } else {
+            let listening = Listening::open(self.stack(), backlog, &fresh)?;
+            let _ = self.other.set(Box::new(Other::Listening(listening))); // `fresh` is locked
+        }
+        self.stream.listens();
+        Ok(())
+    }
+
+    /// connect(2) without waiting: a stream answers EINPROGRESS, then EALREADY, then (once writable) `Ok` or the error; EISCONN later.
+    ///
+    /// # Errors
+    /// As said, and ENETUNREACH, EADDRNOTAVAIL, EAFNOSUPPORT.
+    pub fn connect(&self, address: SocketAddr) -> io::Result<()> {
+        let fast = self.kind == Kind::Stream && self.fresh.lock().fast_connect;
+        self.connect_as(address, fast)
+    }
+
+    /// What connect(2) says whatever the address is: of a stream that was connected, connects or listens; `None`: of another the address
+    /// decides. (A datagram socket gets a port by it, as in Linux.)
+    pub fn connect_again(&self) -> Option<io::Result<()>> {
+        let mut fresh = self.fresh.lock();
+        match self.role() {
+            Some(Role::Stream(stream)) => {
+                let result = stream.connect_again(self.stack()).map_err(error);
+                if self.role().is_none() {
+                    // As Linux: what shutdown said before is forgotten, too.
+                    fresh.shut = (false, false);
+                    self.release_ended(stream, &mut fresh);
+                }
+                Some(result)
+            }
+            Some(Role::Listening(_)) => Some(Err(error(libc::EISCONN))),
+            None if self.kind == Kind::Stream => None,
+            Some(Role::Datagram(_)) | None => self.bind_datagram(&mut fresh).err().map(Err),
+        }
+    }
+
+    fn connect_as(&self, address: SocketAddr, fast: bool) -> io::Result<()> {
+        if let Some(result) = self.connect_again() {
+            return result;
+        }
+        let mut remote = self.inward(address)?;
+        let mut fresh = self.fresh.lock();
+        if remote.ip().is_unspecified() {
+            remote.set_ip(self.this_host(&fresh, remote.ip())?);
+        }
+        self.may_reach(&fresh, remote)?;
+        if self.kind != Kind::Stream {
+            return self.connect_datagram(&mut fresh, remote);
+        }
+        if remote.ip().is_multicast()
+            || remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST)
+            || self.stack().host.is_broadcast(remote.ip())
+        {
+            return Err(error(libc::ENETUNREACH)); // RFC 9293 MUST-46, with Linux's errno
+        }
+        let stream = &self.stream;
+        if stream.phase() != Phase::Idle {
+            return Err(error(libc::EALREADY)); // another thread was first
+        }
+        stream.connect(self.stack(), remote, &fresh, fast)?;
+        fresh.bound_anew(false);
+        if fast && stream.is_held(self.stack()) {
+            return Ok(());
+        }
+        Err(error(libc::EINPROGRESS))
+    }
+
+    /// connect(2) with AF_UNSPEC: a datagram socket forgets its peer; a connection is reset, a listener closed, and the socket may do
+    /// either again. A port that bind(2) did not name is given up.
+    ///
+    /// # Errors
+    /// For a datagram socket, as connect.
+    pub fn disconnect(&self) -> io::Result<()> {
+        let mut fresh = self.fresh.lock();
+        if self.kind != Kind::Stream {
+            return self.disconnect_datagram(&mut fresh);
+        }
+        self.disconnect_stream(&mut fresh);
+        Ok(())
+    }
+
+    fn disconnect_stream(&self, fresh: &mut Fresh) {
+        fresh.shut = (false, false);
+        match self.role() {
+            Some(Role::Stream(stream)) if stream.is_over(self.stack()) => {
+                self.release_ended(stream, fresh);
+                stream.disconnect(self.stack());
+            }
+            Some(Role::Stream(stream)) => {
+                self.release(fresh);
+                stream.disconnect(self.stack());
+            }
+            Some(Role::Listening(listening)) => {
+                self.release(fresh);
+                self.stream.rests(); // before those who wait are woken, by the shard's lock
+                listening.shut(self.stack());
+            }
+            Some(Role::Datagram(_)) | None => {}
+        }
+    }
+
+    /// A listener that another process was to serve, and cannot: connections that wait are reset, and SYNs answered with RST, until this
+    /// process accepts or waits here. Other sockets do not change.
+    pub fn refuse(&self) {
+        if let Some(Role::Listening(listening)) = self.role() {
+            listening.refuse(self.stack());
+        }
+    }
+
+    /// accept(2) without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock`, `InvalidInput` if it does not listen.
+    pub fn accept(&self) -> io::Result<(Self, SocketAddr)> {
+        let Some(Role::Listening(listening)) = self.role() else {
+            return Err(error(libc::EINVAL));
+        };
+        let Some((stream, remote)) = listening.accept(self.stack()) else {
+            let cut_off = self
+                .stack()
+                .ports
+                .iter()
+                .all(|port| port.gone.load(Relaxed));
+            return Err(error(if cut_off {
+                libc::ENETDOWN
+            } else {
+                libc::EAGAIN
+            }));
+        };
+        let remote = self.outward(remote);
+        let inherited = self.fresh.lock().inherited();
+        stream.begin(self.stack(), &inherited);
+        let socket = Self {
+            net: self.net.clone(),
+            domain: self.domain,
+            kind: Kind::Stream,
+            stream,
+            other: OnceLock::new(),
+            fresh: mutex(&locks::FRESH, inherited),
+        };
+        Ok((socket, remote))
+    }
+
+    /// sendmsg(2) without waiting: as much of a stream as there is room for (at least 1 byte or `WouldBlock`), a datagram whole.
+    ///
+    /// # Errors
+    /// `WouldBlock`, `NotConnected`, `BrokenPipe`, EMSGSIZE, ENETUNREACH, or the pending error.
+    #[inline]
+    pub fn send(&self, buffers: &[IoSlice<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream.send(self.stack(), buffers, None).map_err(error),
+            None if self.kind == Kind::Stream => {
+                Err(self.take_error().unwrap_or_else(|| error(libc::EPIPE)))
+            }
+            Some(Role::Listening(_)) => {
+                Err(self.take_error().unwrap_or_else(|| error(libc::EPIPE)))
+            }
+            _ => self.send_message(buffers, to, &SendInfo::default()),
+        }
+    }
+
+    /// As [`send`](Self::send) on a stream; the last byte is urgent (MSG_OOB). New programs have better ways (RFC 6093 §5).
+    ///
+    /// # Errors
+    /// As there; `Unsupported` for a datagram.
+    pub fn send_urgent(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream.send_urgent(self.stack(), buffers).map_err(error),
+            _ if self.kind != Kind::Stream => Err(error(libc::EOPNOTSUPP)),
+            _ => Err(self.take_error().unwrap_or_else(|| error(libc::EPIPE))),
+        }
+    }
+
+    /// SIOCATMARK: whether the next byte of a stream is the urgent one.
+    pub fn is_at_mark(&self) -> bool {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream.is_at_mark(self.stack()),
+            _ => false,
+        }
+    }
+
+    /// SO_INCOMING_CPU: the number of the shard where it lives, if that is one.
+    pub fn incoming_cpu(&self) -> Option<usize> {
+        self.shard()
+    }
+
+    /// recvmsg(2) without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock`, `NotConnected`, or the pending error.
+    #[inline]
+    pub fn receive(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> io::Result<Received> {
+        match self.role() {
+            Some(Role::Stream(stream)) => {
+                let len = stream
+                    .receive(self.stack(), buffers, flags, None)
+                    .map_err(error)?;
+                Ok(Received::stream(len))
+            }
+            Some(Role::Datagram(_)) => self.receive_datagram(buffers, flags),
+            Some(Role::Listening(_)) => Err(error(libc::ENOTCONN)),
+            // As Linux: shut down is the end to a call that would wait.
+            None if self.kind != Kind::Stream => {
+                let ends = flags.enough && self.fresh.lock().shut.0;
+                ends.then(|| Received::stream(0))
+                    .ok_or_else(|| error(libc::EAGAIN))
+            }
+            // There is no urgent byte; as in Linux the pending error waits for another call.
+            None if flags.urgent => Err(error(libc::EINVAL)),
+            None => match self.take_error() {
+                Some(pending) => Err(pending),
+                None if self.fresh.lock().shut.0 => Ok(Received::stream(0)),
+                None => Err(error(libc::ENOTCONN)),
+            },
+        }
+    }
+
+    /// shutdown(2).
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let (read, write) = (how != Shutdown::Write, how != Shutdown::Read);
+        let mut fresh = self.fresh.lock();
+        match self.role() {
+            Some(Role::Stream(stream)) if stream.is_connecting(self.stack()) => {
+                self.disconnect_stream(&mut fresh);
+                Ok(())
+            }
+            Some(Role::Stream(stream)) => stream.shutdown(self.stack(), read, write).map_err(error),
+            Some(Role::Datagram(datagram)) => {
+                datagram.shutdown(self.stack(), read, write).map_err(error)
+            }
+            Some(Role::Listening(_)) => {
+                if read {
+                    self.disconnect_stream(&mut fresh);
+                }
+                Ok(())
+            }
+            None => {
+                // As Linux: it has an effect all the same.
+                fresh.shut = (fresh.shut.0 || read, fresh.shut.1 || write);
+                Err(error(libc::ENOTCONN))
+            }
+        }
+    }
+
+    /// A stream's [`receive`](Self::receive) by a thread that will sit down to wait for more: registers its waker where the call would
+    /// block, else forgets it, all in one turn of the shard.
+    fn receive_or_wait(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+        waker: &Waker,
+    ) -> io::Result<usize> {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream
+                .receive(self.stack(), buffers, flags, Some(waker))
+                .map_err(error),
+            _ => self.receive(buffers, flags).map(|received| received.len),
+        }
+    }
+
+    /// The same for [`send`](Self::send).
+    fn send_or_wait(&self, buffers: &[IoSlice<'_>], waker: &Waker) -> io::Result<usize> {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream
+                .send(self.stack(), buffers, Some(waker))
+                .map_err(error),
+            _ => self.send(buffers, None),
+        }
+    }
+
+    /// SO_ERROR: takes the pending error.
+    pub fn take_error(&self) -> Option<io::Error> {
+        let errno = match self.role() {
+            Some(Role::Datagram(datagram)) => datagram.take_error(self.stack()),
+            // One that was disconnected says so once, whatever became of it.
+            Some(Role::Stream(_) | Role::Listening(_)) | None => {
+                self.stream.take_error(self.stack())
+            }
+        };
+        errno.map(error)
+    }
+
+    /// FIONREAD: bytes of a stream, or of the first datagram.
+    pub fn available(&self) -> usize {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream.available(self.stack()),
+            Some(Role::Datagram(datagram)) => datagram.available(self.stack()),
+            _ => 0,
+        }
+    }
+
+    /// SIOCOUTQ: bytes not yet acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream.unacknowledged(self.stack()),
+            _ => 0,
+        }
+    }
+
+    /// Whether a stream's end was sent, or is about to be, and the peer has not acknowledged it.
+    pub fn awaits_answer_to_fin(&self) -> bool {
+        use proto::tcp::State;
+        let state = self.tcp_info().map(|info| info.state);
+        matches!(
+            state,
+            Some(State::FinWait1 | State::Closing | State::LastAck)
+        )
+    }
+
+    /// How many bytes a stream takes at this moment; `None` where sending says why it takes none.
+    pub fn send_room(&self) -> Option<usize> {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream.send_room(self.stack()),
+            _ => None,
+        }
+    }
+
+    /// TCP_INQ: what can be read without a wait, and 1 for the end of the stream, once it came.
+    pub fn unread(&self) -> usize {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream.unread(self.stack()),
+            _ => 0,
+        }
+    }
+
+    /// What a stream was given so far ends a record (MSG_EOR): no segment has text from before and from behind it.
+    pub fn end_record(&self) {
+        if let Some(Role::Stream(stream)) = self.role() {
+            stream.with(self.stack(), |socket| socket.connection.end_record());
+        }
+    }
+
+    /// A stream's send took what it takes: its last byte gets these time stamps, for [`take_notice`](Self::take_notice). Or a datagram was sent.
+    pub fn stamp_send(&self, request: StampRequest) {
+        if let Some(Role::Stream(stream)) = self.role() {
+            let now = self.stack().clock.now();
+            stream.hold(self.stack(), |shard, number| {
+                shard.tcp_stamp(number, request, now);
+            });
+        }
+        if let Some(Role::Datagram(datagram)) = self.role() {
+            let now = self.stack().clock.now();
+            datagram.first(self.stack(), |shard, part| {
+                shard.udp_stamp(part, request, now)
+            });
+        }
+    }
+
+    /// Identifiers of a stream's time stamps count from here: the first byte that is not acknowledged, or the next to be written; those of
+    /// datagrams from the next one.
+    pub fn number_stamps(&self, from_end: bool) {
+        if let Some(Role::Stream(stream)) = self.role() {
+            stream.hold(self.stack(), |shard, number| {
+                shard.tcp_number_stamps(number, from_end);
+            });
+        }
+        if let Some(Role::Datagram(datagram)) = self.role() {
+            datagram.first(self.stack(), Shard::udp_number_stamps);
+        }
+    }
+
+    /// A send with MSG_ZEROCOPY returned: it is told of as done, since what is sent is copied.
+    pub fn complete_zero_copy(&self) {
+        if let Some(Role::Stream(stream)) = self.role() {
+            stream.hold(self.stack(), |shard, number| shard.tcp_copied(number));
+        }
+        if let Some(Role::Datagram(datagram)) = self.role() {
+            datagram.first(self.stack(), Shard::udp_copied);
+        }
+    }
+
+    /// MSG_ERRQUEUE: what there is to tell of sends.
+    pub fn take_notice(&self) -> Option<Notice> {
+        let now = self.stack().clock.now();
+        let stream = match self.role()? {
+            Role::Stream(stream) => stream,
+            Role::Datagram(datagram) => {
+                return datagram
+                    .first(self.stack(), |shard, part| shard.udp_take_notice(part, now));
+            }
+            Role::Listening(_) => return None,
+        };
+        stream.hold(self.stack(), |shard, number| {
+            shard.tcp_take_notice(number, now)
+        })
+    }
+
+    /// How long ago a stream's newest text came.
+    pub fn since_text(&self) -> Option<std::time::Duration> {
+        self.tcp_info().map(|info| info.since_text)
+    }
+
+    /// TCP_INFO's facts for a stream.
+    pub fn tcp_info(&self) -> Option<proto::tcp::Info> {
+        match self.role()? {
+            Role::Stream(stream) => stream.info(self.stack()),
+            _ => None,
+        }
+    }
+
+    /// TCP_INFO as Linux's `struct tcp_info` has it, up to `tcpi_total_rto_time`; `None` for datagrams.
+    pub fn tcp_info_as_linux(&self) -> Option<[u8; TCP_INFO_LEN]> {
+        match self.role() {
+            Some(Role::Stream(stream)) => {
+                let info = stream.info(self.stack())?;
+                let pace_max = self.fresh.lock().pacing_limit();
+                let now = self.stack().clock.now();
+                Some(tcp_info::encode(&info, pace_max, now))
+            }
+            Some(Role::Listening(listening)) => {
+                let (waiting, backlog) = listening.depth(self.stack());
+                Some(tcp_info::of_listener(waiting, backlog))
+            }
+            Some(Role::Datagram(_)) => None,
+            None => (self.kind == Kind::Stream).then(tcp_info::of_closed),
+        }
+    }
+
+    /// Its family.
+    pub const fn domain(&self) -> Domain {
+        self.domain
+    }
+
+    /// Its type.
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether listen(2) was called.
+    pub fn is_listening(&self) -> bool {
+        matches!(self.role(), Some(Role::Listening(_)))
+    }
+
+    /// The stack it lives on.
+    pub(crate) fn stack(&self) -> &Arc<Stack> {
+        self.net.stack()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.leave_groups();
+        match self.other.get().map(Box::as_ref) {
+            Some(Other::Listening(listening)) => listening.close(self.stack()),
+            Some(Other::Datagram(datagram)) => datagram.close(self.stack()),
+            None => {}
+        }
+        self.stream.close(self.stack());
+        if let Some((id, _)) = self.fresh.get_mut().binding() {
+            self.stack().directory.release(id);
+        }
+    }
+}

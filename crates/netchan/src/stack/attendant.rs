@@ -1,0 +1,146 @@
+//! The attendant of channel-fed shards: turns those that nobody sits at.
+//!
+//! Each such shard has a *line* to the attendant. While the line is open, whoever puts a packet into one of the shard's channels calls the
+//! attendant; while it is closed the packet waits for the owner's next call. A line is opened
+//! * of several shards, by who waits for several sockets, or in an event loop of its own, and so sits nowhere ([`Stack::hand_over`]);
+//! * by who gets up while others stand, waiting for the same shard;
+//! * by the attendant, for a shard where nobody has sat for two ticks;
+//! * by the attendant, for a packet that no connection has asked for: a SYN, which nobody waits for in the shard that it was given.
+//!
+//! It is closed by who sits down. A silent shard costs a look at its seat and its next timer, a hundred times a second.
+
+use std::time::Duration;
+
+use percore::doorbell::Sleep;
+use proto::time::Instant;
+
+use super::{
+    Stack,
+    sleep::{TICK, asleep},
+    watch,
+};
+use crate::limits::SHARDS_MAX;
+
+impl Stack {
+    /// Leaves a shard to the attendant, unless somebody sits there: then it will be left to it when that one gets up. For those who
+    /// wait without sitting down; they look into the shard after this.
+    pub fn hand_over(&self, number: usize) {
+        let cell = &self.cells[number];
+        if let Some(line) = &cell.line
+            && cell.seat.hand_over()
+        {
+            line.open();
+        }
+    }
+
+    /// Leaves a shard to the attendant, if nobody sits there; whether it has it now. The caller looks into the shard after this.
+    pub fn leave_to_attendant(&self, number: usize) -> bool {
+        let cell = &self.cells[number];
+        match &cell.line {
+            Some(line) if cell.seat.attend() => {
+                line.open();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Turns a shard on the attendant's behalf, if nobody sits there, and leaves its line open.
+    fn serve(&self, number: usize) {
+        if self.leave_to_attendant(number) {
+            self.turn_shard(number);
+        }
+    }
+}
+
+/// The attendant's life.
+pub(crate) fn attend(stack: &Stack) {
+    let bell = &stack.attendant.bell;
+    let mut rounds = Rounds::new(stack.clock.now());
+    while !stack.is_stopping() {
+        let now = stack.clock.now();
+        watch::turning(now);
+        if rounds.turn(stack, now).0 {
+            continue;
+        }
+        bell.arm(Sleep::Futex);
+        // Once more after arming: what came before it may have rung nobody.
+        let now = stack.clock.now();
+        let (called, until) = rounds.turn(stack, now);
+        if !called && until > now && !stack.is_stopping() {
+            watch::asleep(now);
+            asleep(stack, until, now, || bell.wait(Some(until.since(now))));
+        }
+        bell.disarm();
+    }
+}
+
+/// The attendant's rounds.
+pub(crate) struct Rounds {
+    /// For how many ticks nobody has sat there.
+    free: [u8; SHARDS_MAX],
+    next_tick: Instant,
+}
+
+impl Rounds {
+    /// The first begins now.
+    pub const fn new(now: Instant) -> Self {
+        Self {
+            free: [0; SHARDS_MAX],
+            next_tick: now,
+        }
+    }
+
+    /// When the next tick is due.
+    pub const fn next_tick(&self) -> Instant {
+        self.next_tick
+    }
+
+    /// Serves who called and what is due. Whether somebody called, and when the next round is due.
+    pub fn turn(&mut self, stack: &Stack, now: Instant) -> (bool, Instant) {
+        let mut calls = stack.attendant.take_calls();
+        let called = calls != 0;
+        while calls != 0 {
+            stack.serve(calls.trailing_zeros() as usize);
+            calls &= calls - 1;
+        }
+        if now >= self.next_tick || stack.is_attended() {
+            self.next_tick = now + TICK;
+            for (number, free) in self.free.iter_mut().enumerate().take(stack.cells.len()) {
+                tick(stack, number, free);
+            }
+        }
+        (called, serve_timers(stack, now).min(self.next_tick))
+    }
+}
+
+/// Takes a shard where nobody has sat for two ticks.
+fn tick(stack: &Stack, number: usize, free: &mut u8) {
+    if !stack.cells[number].seat.is_free() {
+        *free = 0;
+        return;
+    }
+    *free += 1;
+    if *free >= 2 || stack.is_attended() {
+        *free = 0;
+        stack.serve(number);
+    }
+}
+
+/// Serves the timers of shards where nobody sits; when the next one is due.
+fn serve_timers(stack: &Stack, now: Instant) -> Instant {
+    let mut next = Instant::FAR;
+    for (number, cell) in stack.cells.iter().enumerate() {
+        if cell.next_timer() <= now && !cell.seat.is_taken() {
+            stack.turn_shard(number);
+        }
+        if cell.seat.is_attended() {
+            // As of the turn that may just have been.
+            next = next.min(cell.next_timer().max(now + LEAST));
+        }
+    }
+    next
+}
+
+/// Between two looks at timers: a shard that another thread is about to serve must not keep the attendant awake.
+const LEAST: Duration = Duration::from_millis(1);

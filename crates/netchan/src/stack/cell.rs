@@ -1,0 +1,210 @@
+//! The cell: a shard with the ends of its channels, under the lock by which its holders take turns, and the seat of whoever waits for it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    task::Waker,
+};
+
+use percore::{
+    doorbell::Doorbell,
+    errand::{Desk, Owner, errands},
+    lock::{Backlog, Mutex, mutex},
+    ring::Consumer,
+};
+use proto::time::Instant;
+
+use crate::{
+    channel::{Line, ShardEnd},
+    driver::{
+        interface::{Interface, Receive},
+        module::registry::Eyes,
+    },
+    limits, locks,
+    packet::Packet,
+    regime::Holder,
+    shard::Shard,
+    stack::seat::Seat,
+};
+
+/// What one holder at a time holds.
+pub struct Held {
+    /// The shard.
+    pub shard: Shard,
+    /// How it reaches its links.
+    pub ways: Ways,
+}
+
+/// How a shard reaches its links.
+pub enum Ways {
+    /// By a call, under the interface's lock (`stack::Halves`).
+    Calls,
+    /// As above; and what links brought while somebody held the shard lies here, for each interface.
+    Backlogs(Vec<Consumer<Packet>>),
+    /// By the ends of its channels, one for each interface.
+    Channels(Vec<ShardEnd>),
+    /// They are its own, under its lock: where there is one shard, and its callers turn the links, too.
+    Own(Vec<OwnLink>),
+}
+
+/// Both halves of an interface.
+pub struct OwnLink {
+    /// The receiving half.
+    pub receive: Receive,
+    /// The transmitting half.
+    pub interface: Interface,
+}
+
+impl OwnLink {
+    /// Both halves, with the modules that look at what is received, passed on and sent.
+    pub fn new(mut receive: Receive, mut interface: Interface, modules: [Eyes; 3]) -> Self {
+        [receive.modules, receive.forward_modules, interface.modules] = modules;
+        Self { receive, interface }
+    }
+}
+
+impl Held {
+    /// The ends of its channels.
+    pub fn channels(&mut self) -> &mut [ShardEnd] {
+        match &mut self.ways {
+            Ways::Channels(ends) => ends,
+            Ways::Calls | Ways::Backlogs(_) | Ways::Own(_) => &mut [],
+        }
+    }
+
+    /// Its backlog, a part for each interface.
+    pub fn backlogs(&mut self) -> &mut [Consumer<Packet>] {
+        match &mut self.ways {
+            Ways::Backlogs(ends) => ends,
+            Ways::Calls | Ways::Channels(_) | Ways::Own(_) => &mut [],
+        }
+    }
+
+    /// Panics if the books of what is held do not balance: for builds that check them.
+    #[cold]
+    pub fn check(&mut self) {
+        self.shard.check();
+        for end in self.channels() {
+            let (used, room) = (end.received.len(), end.outgoing.room());
+            assert!(used <= limits::CHANNEL_RX && room <= limits::CHANNEL_TX);
+        }
+        for end in self.backlogs() {
+            assert!(end.len() <= limits::CHANNEL_RX);
+        }
+        for link in self.own_links() {
+            let slab = &mut link.receive.slab;
+            assert!(slab.available() <= slab.capacity(), "receive buffers");
+        }
+    }
+
+    /// The links that are the shard's own.
+    pub fn own_links(&mut self) -> &mut [OwnLink] {
+        match &mut self.ways {
+            Ways::Own(links) => links,
+            Ways::Calls | Ways::Backlogs(_) | Ways::Channels(_) => &mut [],
+        }
+    }
+}
+
+/// A shard and the way to it.
+pub struct Cell {
+    /// In the regimes of one lock or many: the lock that links and applications share. In the channel regimes: how the threads of an
+    /// application take turns; no link ever touches it. Where the shard is its core's, only that core's thread takes it, as long as
+    /// it lives.
+    pub held: Mutex<Held>,
+    /// Whether links have left packets with whoever holds it, where they do: each unlock is followed by a look here (`Stack::leave`).
+    pub backlog: Option<Backlog>,
+    /// Rung when a packet was put into one of the channels.
+    pub doorbell: Arc<Doorbell>,
+    /// Who waits for this shard's packets and timers.
+    pub seat: Seat,
+    /// Where a shard that is its core's alone takes errands.
+    pub desk: Option<Desk<Held>>,
+    /// The other end, until its thread takes it.
+    owner: Mutex<Option<Owner<Held>>>,
+    /// To the attendant, where the shard is the application's to turn.
+    pub line: Option<Arc<Line>>,
+    /// The watchdog found that packets wait for it and nobody takes them.
+    pub forsaken: AtomicBool,
+    next_timer: AtomicU64,
+}
+
+thread_local! {
+    /// The address of the cell whose owner this thread is; 0: of none.
+    static OWN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+impl Cell {
+    /// A cell.
+    pub fn new(shard: Shard, ways: Ways, doorbell: Arc<Doorbell>, line: Option<Arc<Line>>) -> Self {
+        let backlog = matches!(ways, Ways::Backlogs(_)).then(Backlog::new);
+        Self {
+            held: mutex(&locks::SHARD, Held { shard, ways }),
+            backlog,
+            doorbell,
+            seat: Seat::default(),
+            line,
+            desk: None,
+            owner: mutex(&locks::OWNER, None),
+            forsaken: AtomicBool::new(false),
+            next_timer: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// With a desk, where one thread alone holds the shard.
+    pub fn held_by(mut self, holder: Holder) -> Self {
+        if holder != Holder::Core {
+            return self;
+        }
+        let (desk, owner) = errands(self.doorbell.clone());
+        self.desk = Some(desk);
+        self.owner = mutex(&locks::OWNER, Some(owner));
+        self
+    }
+
+    /// Makes the calling thread the owner; `None` if it has one already.
+    pub fn own(&self) -> Option<Owner<Held>> {
+        let owner = self.owner.lock().take()?;
+        OWN.set(std::ptr::from_ref(self).addr());
+        Some(owner)
+    }
+
+    /// Has the owner do it. Gives `f` back where that is nobody: the shard is not one thread's, or that thread has ended; and where it is
+    /// the calling thread itself, outside of a turn (in a waker, say). Then the lock says whose the shard is.
+    ///
+    /// # Errors
+    /// `f`, not called.
+    pub fn ask<R: Send, F: FnOnce(&mut Held) -> R + Send>(&self, f: F) -> Result<R, F> {
+        match &self.desk {
+            Some(desk) if OWN.get() != std::ptr::from_ref(self).addr() => desk.run(f),
+            _ => Err(f),
+        }
+    }
+
+    /// When the shard's timers want to be served, as of the last holder. A hint: the lock decides.
+    #[inline]
+    pub fn next_timer(&self) -> Instant {
+        // Relaxed: a hint; who acts on it takes the lock.
+        Instant(self.next_timer.load(Relaxed))
+    }
+
+    /// Publishes when timers are due; true if that is earlier than it was.
+    #[inline]
+    pub fn publish_timer(&self, at: Instant) -> bool {
+        // Relaxed, and no exchange: written under the lock only.
+        let before = self.next_timer.load(Relaxed);
+        if before != at.0 {
+            self.next_timer.store(at.0, Relaxed);
+        }
+        at.0 < before
+    }
+}
+
+/// Wakers collected under the lock, to be woken after it.
+pub fn wake_all(woken: &mut Vec<Waker>) {
+    for waker in woken.drain(..) {
+        waker.wake();
+    }
+}

@@ -1,0 +1,201 @@
+//! Which ports are bound, for bind(2)'s errors and for the choice of ports. Control plane: no packet comes here.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use percore::lock::{Mutex, mutex};
+use proto::ip::keyed::{Random, Seed};
+
+use crate::{api::Kind, api::binding::BindRequest, limits::EPHEMERAL_PORTS, locks, places::Places};
+
+/// A bound port.
+#[derive(Clone, Copy, Debug)]
+struct Binding {
+    id: u64,
+    kind: Kind,
+    address: SocketAddr,
+    v6_only: bool,
+    reuse_address: bool,
+    reuse_port: bool,
+    device: Option<u8>,
+    listening: bool,
+}
+
+/// The bound ports of one stack.
+pub struct Directory {
+    bindings: Mutex<(Vec<Binding>, u64, Random)>,
+    /// A bit for each bound TCP port, read by connect without the lock.
+    tcp_ports: Vec<AtomicU64>,
+    /// Where datagram sockets live, if each has a shard of its own.
+    places: Option<Arc<Places>>,
+}
+
+impl Directory {
+    /// None bound.
+    pub fn new(seed: Seed, places: Option<Arc<Places>>) -> Self {
+        Self {
+            bindings: mutex(&locks::BINDINGS, (Vec::new(), 0, Random::new(seed))),
+            tcp_ports: (0..1024).map(|_| AtomicU64::new(0)).collect(),
+            places,
+        }
+    }
+
+    /// Binds; returns the id to release, and the address with its port.
+    ///
+    /// # Errors
+    /// EADDRINUSE.
+    pub fn bind(&self, request: BindRequest) -> Result<(u64, SocketAddr), i32> {
+        let mut guard = self.bindings.lock();
+        let (bindings, next, random) = &mut *guard;
+        let mut address = request.address;
+        if address.port() == 0 {
+            let (first, last) = (*EPHEMERAL_PORTS.start(), *EPHEMERAL_PORTS.end());
+            let count = u64::from(last - first) + 1;
+            let start = random.below(count);
+            let free = (0..count).find_map(|step| {
+                let port = first + u16::try_from((start + step) % count).ok()?;
+                address.set_port(port);
+                let request = BindRequest {
+                    address,
+                    reuse_address: false,
+                    reuse_port: false,
+                    ..request
+                };
+                (!bindings.iter().any(|b| conflicts(b, &request))).then_some(port)
+            });
+            address.set_port(free.ok_or(libc::EADDRINUSE)?);
+        } else if bindings.iter().any(|b| conflicts(b, &request)) {
+            return Err(libc::EADDRINUSE);
+        }
+        *next += 1;
+        bindings.push(Binding {
+            id: *next,
+            kind: request.kind,
+            address,
+            v6_only: request.v6_only,
+            reuse_address: request.reuse_address,
+            reuse_port: request.reuse_port,
+            device: request.device,
+            listening: false,
+        });
+        if request.kind == Kind::Stream {
+            let (word, bit) = place(address.port());
+            // Relaxed: a hint for the choice of ports; the flow table decides.
+            self.tcp_ports[word].fetch_or(bit, Relaxed);
+        } else if let Some(places) = &self.places {
+            places.settle_port(address.port());
+        }
+        Ok((*next, address))
+    }
+
+    /// A bound stream socket starts to listen.
+    ///
+    /// # Errors
+    /// EADDRINUSE: somebody else listens there.
+    pub fn listen(&self, id: u64) -> Result<(), i32> {
+        let mut guard = self.bindings.lock();
+        let bindings = &mut guard.0;
+        let Some(me) = bindings.iter().find(|b| b.id == id).copied() else {
+            return Err(libc::EINVAL);
+        };
+        let taken = bindings.iter().any(|b| {
+            b.id != id
+                && b.kind == Kind::Stream
+                && b.listening
+                && overlap(b, &me)
+                && !(b.reuse_port && me.reuse_port)
+        });
+        if taken {
+            return Err(libc::EADDRINUSE);
+        }
+        if let Some(binding) = bindings.iter_mut().find(|b| b.id == id) {
+            binding.listening = true;
+        }
+        Ok(())
+    }
+
+    /// A bound socket hears one link only from now on, or all. As in Linux, that it stands against others is not looked at.
+    pub fn set_device(&self, id: u64, device: Option<u8>) {
+        let mut guard = self.bindings.lock();
+        if let Some(binding) = guard.0.iter_mut().find(|b| b.id == id) {
+            binding.device = device;
+        }
+    }
+
+    /// Releases what `bind` gave.
+    pub fn release(&self, id: u64) {
+        let mut guard = self.bindings.lock();
+        let bindings = &mut guard.0;
+        let Some(at) = bindings.iter().position(|b| b.id == id) else {
+            return;
+        };
+        let gone = bindings.swap_remove(at);
+        let port = gone.address.port();
+        let is_stream = |b: &Binding| b.kind == Kind::Stream;
+        let same = |b: &Binding| is_stream(b) == is_stream(&gone) && b.address.port() == port;
+        if bindings.iter().any(same) {
+            return;
+        }
+        if gone.kind == Kind::Stream {
+            let (word, bit) = place(port);
+            self.tcp_ports[word].fetch_and(!bit, Relaxed);
+        } else if let Some(places) = &self.places {
+            places.leave_port(port);
+        }
+    }
+
+    /// Whether a TCP port is bound by anyone.
+    #[inline]
+    pub fn is_tcp_port_bound(&self, port: u16) -> bool {
+        let (word, bit) = place(port);
+        self.tcp_ports[word].load(Relaxed) & bit != 0
+    }
+}
+
+const fn place(port: u16) -> (usize, u64) {
+    (port as usize / 64, 1 << (port % 64))
+}
+
+/// As Linux: two bindings of one port conflict unless both reuse the port, or both reuse the address and neither listens
+/// (for datagrams: unless both reuse one or the other; for ping sockets: unless both reuse the address).
+fn conflicts(there: &Binding, request: &BindRequest) -> bool {
+    let wanted = Binding {
+        id: 0,
+        kind: request.kind,
+        address: request.address,
+        v6_only: request.v6_only,
+        reuse_address: request.reuse_address,
+        reuse_port: request.reuse_port,
+        device: request.device,
+        listening: false,
+    };
+    if there.kind != wanted.kind || !overlap(there, &wanted) {
+        return false;
+    }
+    let by_port = there.reuse_port && wanted.reuse_port && wanted.kind != Kind::Ping;
+    let by_address = there.reuse_address && wanted.reuse_address && !there.listening;
+    !(by_port || by_address)
+}
+
+fn overlap(a: &Binding, b: &Binding) -> bool {
+    let are_apart = a.device.is_some() && b.device.is_some() && a.device != b.device;
+    if a.address.port() != b.address.port() || are_apart {
+        return false;
+    }
+    // As Linux: an identifier is one, whatever the addresses and families.
+    if a.kind == Kind::Ping {
+        return true;
+    }
+    let covers = |x: &Binding, y: &Binding| match (x.address.ip(), y.address.ip()) {
+        (IpAddr::V4(x4), IpAddr::V4(_)) => x4.is_unspecified(),
+        (IpAddr::V6(x6), IpAddr::V6(_)) => x6.is_unspecified(),
+        (IpAddr::V6(x6), IpAddr::V4(_)) => x6.is_unspecified() && !x.v6_only,
+        (IpAddr::V4(_), IpAddr::V6(_)) => false,
+    };
+    a.address.ip() == b.address.ip() || covers(a, b) || covers(b, a)
+}

@@ -1,0 +1,125 @@
+//! The seat of a channel-fed shard: which thread turns it.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+use percore::operations::{Operation, count};
+
+use crate::channel::Line;
+
+const FREE: u32 = 0;
+const TAKEN: u32 = 1;
+const ATTENDED: u32 = 2;
+
+/// Who turns a channel-fed shard.
+#[derive(Debug)]
+pub struct Seat {
+    state: AtomicU32,
+    /// Those who came second.
+    pub standing: AtomicUsize,
+    /// Somebody waits for this shard elsewhere: who gets up leaves it to the attendant (where there are several shards).
+    wanted: AtomicBool,
+}
+
+impl Default for Seat {
+    fn default() -> Self {
+        Self {
+            state: AtomicU32::new(FREE),
+            standing: AtomicUsize::new(0),
+            wanted: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Seat {
+    /// Takes the seat, if no other thread sits there, and closes the shard's line to the attendant.
+    pub fn take(&self, line: Option<&Line>) -> bool {
+        count(Operation::Rmw, 1);
+        // SeqCst throughout: changes hands a few thousand times a second at most, and is read with `standing` and `wanted`.
+        let taken = self.state.swap(TAKEN, Ordering::SeqCst) != TAKEN;
+        if taken && let Some(line) = line {
+            line.close();
+        }
+        taken
+    }
+
+    /// For who waits elsewhere: whether the attendant has the shard now. If not, it will when the one who sits there gets up.
+    pub fn hand_over(&self) -> bool {
+        // SeqCst: before the look at `state`; pairs with `leave`, which looks the other way round.
+        self.wanted.store(true, Ordering::SeqCst);
+        self.attend()
+    }
+
+    /// For the attendant: whether it has the shard now.
+    pub fn attend(&self) -> bool {
+        let order = Ordering::SeqCst;
+        let was = self.state.compare_exchange(FREE, ATTENDED, order, order);
+        matches!(was, Ok(_) | Err(ATTENDED))
+    }
+
+    /// Gets up. SeqCst: of this and the look at those who stand, and who wait elsewhere, their own look at `state` is before or after both.
+    pub fn leave(&self) -> Left {
+        self.state.store(FREE, Ordering::SeqCst);
+        if self.wanted.load(Ordering::SeqCst) && self.wanted.swap(false, Ordering::SeqCst) {
+            Left::Wanted
+        } else if self.standing.load(Ordering::SeqCst) > 0 {
+            Left::Crowded
+        } else {
+            Left::Empty
+        }
+    }
+
+    /// Nobody sits here.
+    pub fn is_free(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == FREE // a hint, as the next two
+    }
+
+    /// A thread of the application sits here.
+    pub fn is_taken(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == TAKEN
+    }
+
+    /// The attendant looks after it.
+    pub fn is_attended(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == ATTENDED
+    }
+
+    /// Whether anybody turns the shard, for `netchan show`.
+    pub fn holder(&self) -> &'static str {
+        match self.state.load(Ordering::Relaxed) {
+            FREE => "nobody",
+            TAKEN => "application",
+            _ => "attendant",
+        }
+    }
+}
+
+/// What somebody who got up left behind.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Left {
+    /// A shard for which nobody waits.
+    Empty,
+    /// Others who wait for it and do not sit.
+    Crowded,
+    /// Somebody who waits for it elsewhere.
+    Wanted,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gets_up_learns_who_is_left() {
+        let seat = Seat::default();
+        seat.state.store(TAKEN, Ordering::SeqCst);
+        assert!(!seat.attend(), "somebody sits there");
+        assert_eq!(seat.leave(), Left::Empty);
+        seat.standing.store(1, Ordering::SeqCst);
+        assert_eq!(seat.leave(), Left::Crowded);
+        assert!(seat.attend() && seat.is_attended());
+        seat.state.store(TAKEN, Ordering::SeqCst);
+        assert!(!seat.hand_over(), "later, then");
+        assert_eq!(seat.leave(), Left::Wanted);
+        assert_eq!(seat.leave(), Left::Crowded, "once");
+    }
+}

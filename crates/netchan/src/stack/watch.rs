@@ -1,0 +1,321 @@
+//! What a stack's threads are doing (F8), for `netchan show threads` and for the watchdog, which notices one that stopped turning.
+//!
+//! Each thread writes one word, relaxed, each time round its loop: what it does and since when. Nobody waits for it, so that the answer is
+//! there when it hangs. A thread beats each time it turns and says when it goes to sleep; one that neither beats nor sleeps for a second is
+//! stuck in a turn, with work in its hands. The watchdog (`netchan-watch`) looks four times a second and says so once on stderr.
+//! It counts its own looks, not the clock: a process that was stopped and goes on has not hung.
+
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU32, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+    time::Duration,
+};
+
+use percore::{
+    doorbell::{Doorbell, Sleep},
+    lock::{Mutex, mutex},
+};
+use proto::time::Instant;
+
+use crate::{
+    locks,
+    regime::Handoff,
+    stack::{Port, Stack},
+    trace::{
+        self,
+        stages::{self, Stage},
+    },
+};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(250);
+/// Looks at the same word after which a thread counts as stuck: more than a second.
+const LOOKS: u32 = 5;
+
+/// The low bits of the word; the others are a time in nanoseconds.
+const MASK: u64 = 3;
+const TURNING: u64 = 1;
+const ASLEEP: u64 = 2;
+const ENDED: u64 = 3;
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has just been made.
+    Starting,
+    /// In a turn.
+    Turning,
+    /// Waiting for its doorbell, its link or a timer.
+    Asleep,
+    /// It has ended.
+    Ended,
+}
+
+/// One thread's word.
+#[derive(Debug)]
+pub struct Pulse {
+    /// Its name.
+    pub name: String,
+    /// What it turns, in words.
+    pub work: String,
+    /// Its link, if it is one's.
+    pub link: Option<usize>,
+    thread: AtomicU32,
+    word: AtomicU64,
+    stuck: AtomicBool,
+}
+
+impl Pulse {
+    fn write(&self, state: u64, now: Instant) {
+        // Relaxed: one word, for who looks from outside.
+        self.word.store(now.0 & !MASK | state, Relaxed);
+    }
+
+    /// What it does, and since when: the begin of this turn, of this sleep.
+    pub fn read(&self) -> (State, Instant) {
+        let word = self.word.load(Relaxed);
+        let state = match word & MASK {
+            TURNING => State::Turning,
+            ASLEEP => State::Asleep,
+            ENDED => State::Ended,
+            _ => State::Starting,
+        };
+        (state, Instant(word & !MASK))
+    }
+
+    /// Whether the watchdog found it stuck, and it has not turned since.
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.load(Relaxed)
+    }
+
+    /// What the kernel says of it: state letter (R: it runs, S: it sleeps in the kernel) and processor time, seconds.
+    pub fn kernel(&self) -> Option<(char, f64)> {
+        let thread = self.thread.load(Acquire); // pairs with Release in `begin`
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
+        // The name in parentheses may hold anything. proc(5): state is field 3, utime and stime 14 and 15, in ticks of 10 ms.
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        let state = fields.next()?.chars().next()?;
+        let mut ticks = fields.skip(10).map_while(|f| f.parse::<u32>().ok());
+        Some((state, f64::from(ticks.next()? + ticks.next()?) / 100.0))
+    }
+}
+
+/// The threads of a stack.
+pub struct Watch {
+    pulses: Mutex<Vec<Arc<Pulse>>>,
+    /// Wakes the watchdog.
+    pub bell: Doorbell,
+}
+
+thread_local! {
+    static OWN: RefCell<Option<Arc<Pulse>>> = const { RefCell::new(None) };
+}
+
+impl Watch {
+    /// No threads yet.
+    ///
+    /// # Errors
+    /// When the process has no descriptor left for a doorbell.
+    pub fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            pulses: mutex(&locks::PULSES, Vec::new()),
+            bell: Doorbell::new()?,
+        })
+    }
+
+    /// The word of a thread that is about to be made.
+    pub fn pulse(&self, name: &str, work: String, link: Option<usize>, now: Instant) -> Arc<Pulse> {
+        let pulse = Arc::new(Pulse {
+            name: name.to_owned(),
+            work,
+            link,
+            thread: AtomicU32::new(0),
+            word: AtomicU64::new(now.0 & !MASK),
+            stuck: AtomicBool::new(false),
+        });
+        self.pulses.lock().push(pulse.clone());
+        pulse
+    }
+
+    /// All threads, in the order in which they were made.
+    pub fn pulses(&self) -> Vec<Arc<Pulse>> {
+        self.pulses.lock().clone()
+    }
+}
+
+/// Runs a thread's work under its word.
+pub fn run(stack: &Stack, pulse: Arc<Pulse>, work: impl FnOnce(&Stack)) {
+    /// Says that the thread has ended, however it did.
+    struct End<'a>(&'a Stack, Arc<Pulse>);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.1.write(ENDED, self.0.clock.now());
+        }
+    }
+    let id = rustix::thread::gettid().as_raw_nonzero().get();
+    pulse.thread.store(id.unsigned_abs(), Release);
+    OWN.set(Some(pulse.clone()));
+    trace::join();
+    stages::belongs_to(Stage::Link);
+    let _end = End(stack, pulse);
+    work(stack);
+}
+
+/// The calling thread begins a turn.
+#[inline]
+pub fn turning(now: Instant) {
+    say(TURNING, now);
+}
+
+/// The calling thread goes to sleep.
+#[inline]
+pub fn asleep(now: Instant) {
+    say(ASLEEP, now);
+}
+
+#[inline]
+fn say(state: u64, now: Instant) {
+    OWN.with_borrow(|own| {
+        if let Some(pulse) = own {
+            pulse.write(state, now);
+        }
+    });
+}
+
+/// What the watchdog saw last, and at how many looks since: of each thread its word, of each shard that packets can wait for what it has counted.
+pub struct Seen {
+    threads: Vec<(Arc<Pulse>, (u64, u32))>,
+    shards: Vec<(u64, u32)>,
+}
+
+impl Seen {
+    /// Of the threads that there are.
+    pub fn new(stack: &Stack) -> Self {
+        let fed = stack.layout.handoff == Handoff::Channel || stack.layout.backlogs;
+        let pulses = stack.watch.pulses().into_iter();
+        Self {
+            threads: pulses.map(|pulse| (pulse, (0, 0))).collect(),
+            shards: vec![(0, 0); if fed { stack.cells.len() } else { 0 }],
+        }
+    }
+}
+
+/// The watchdog's thread.
+pub fn guard(stack: &Stack, mut seen: Seen) {
+    while !stack.is_stopping() {
+        asleep(stack.clock.now());
+        stack.watch.bell.arm(Sleep::Futex);
+        if !stack.is_stopping() {
+            stack.watch.bell.wait(Some(LOOK));
+        }
+        stack.watch.bell.disarm();
+        let now = stack.clock.now();
+        turning(now);
+        for (pulse, seen) in &mut seen.threads {
+            look(stack, pulse, seen, now);
+        }
+        for (number, seen) in seen.shards.iter_mut().enumerate() {
+            look_at_shard(stack, number, seen);
+        }
+    }
+}
+
+/// Whether somebody takes what waits in a shard's channels, or its backlog: no thread of its own turns it, so that none of them need hang.
+fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
+    let cell = &stack.cells[number];
+    let (counted, waiting) = (stack.counters.of(number), waiting(stack, number));
+    if waiting == 0 || counted != seen.0 {
+        *seen = (counted, 0);
+        if cell.forsaken.swap(false, Relaxed) {
+            eprintln!("netchan: shard {number} is turned again");
+        }
+        return;
+    }
+    seen.1 = seen.1.saturating_add(1);
+    if seen.1 >= LOOKS && !cell.forsaken.swap(true, Relaxed) {
+        let who = match &cell.backlog {
+            Some(_) => format!("its lock: {}", suspects(stack, stack.clock.now())),
+            None => format!("its seat: {}", cell.seat.holder()),
+        };
+        eprintln!(
+            "netchan: watchdog: {waiting} packets wait for shard {number}, and nobody has taken one for more than a second ({who}); \
+             see netchan show threads"
+        );
+    }
+}
+
+/// Packets in a shard's channels or its backlog, by the links' ends; those of a link that is being turned just now are not looked at.
+fn waiting(stack: &Stack, number: usize) -> usize {
+    let of = |port: &Port| {
+        let mut half = port.halves.as_ref()?.receive.try_lock()?;
+        let half = &mut *half;
+        let ring = match half.backlogs.get_mut(number) {
+            Some(backlog) => backlog,
+            None => &mut half.channels.get_mut(number)?.received,
+        };
+        Some(ring.capacity() - ring.room())
+    };
+    stack.ports.iter().filter_map(of).sum()
+}
+
+fn look(stack: &Stack, pulse: &Pulse, seen: &mut (u64, u32), now: Instant) {
+    let word = pulse.word.load(Relaxed);
+    if *seen != (word, seen.1) {
+        *seen = (word, 0);
+        if pulse.stuck.swap(false, Relaxed) {
+            eprintln!("netchan: {} turns again", pulse.name);
+        }
+        return;
+    }
+    seen.1 = seen.1.saturating_add(1);
+    if word & MASK == TURNING && seen.1 >= LOOKS && !pulse.stuck.swap(true, Relaxed) {
+        eprintln!(
+            "netchan: watchdog: {} has not come out of its turn for {} ms: {}; see netchan show threads",
+            pulse.name,
+            now.since(pulse.read().1).as_millis(),
+            describe(stack, pulse, now)
+        );
+    }
+}
+
+/// What a thread does, in words.
+pub fn describe(stack: &Stack, pulse: &Pulse, now: Instant) -> String {
+    let (state, since) = pulse.read();
+    let ms = now.since(since).as_millis();
+    match state {
+        State::Starting => "starting".into(),
+        State::Ended => "ended".into(),
+        State::Asleep => format!("asleep for {ms} ms"),
+        State::Turning => {
+            let inside = pulse.link.and_then(|link| stack.modules.inside(link));
+            let inside = inside.map_or(String::new(), |(module, point, since)| {
+                let ms = now.since(since).as_millis();
+                format!(", in module '{module}' ({}) for {ms} ms", point.name())
+            });
+            format!("turning {} for {ms} ms{inside}", pulse.work)
+        }
+    }
+}
+
+/// Who may hold a lock that cannot be had: the threads that have been in one turn for long; else somebody in a socket call.
+pub fn suspects(stack: &Stack, now: Instant) -> String {
+    let long = |pulse: &Arc<Pulse>| {
+        let (state, since) = pulse.read();
+        state == State::Turning && now.since(since) >= Duration::from_millis(50)
+    };
+    let pulses = stack.watch.pulses().into_iter().filter(long);
+    let all: Vec<_> = pulses
+        .map(|pulse| format!("{} ({})", pulse.name, describe(stack, &pulse, now)))
+        .collect();
+    if all.is_empty() {
+        "a thread in a socket call".into()
+    } else {
+        all.join(", ")
+    }
+}

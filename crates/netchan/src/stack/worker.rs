@@ -1,0 +1,275 @@
+//! The threads that a configuration names: one for each link, those that turn channel-fed shards or attend to them, and the watchdog.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
+};
+
+use percore::doorbell::{Doorbell, Sleep};
+use proto::time::{Duration, Instant};
+
+use crate::{
+    driver::interface::Interface,
+    regime::{Handoff, Holder},
+    stack::{
+        Core, Port, Stack, attendant,
+        sleep::{asleep, ppoll, readable},
+        watch,
+    },
+    sys,
+};
+
+/// Starts a stack's threads.
+///
+/// # Errors
+/// When the system has no thread left.
+pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
+    for number in 0..stack.ports.len() {
+        let (name, work) = (format!("netchan-link{number}"), format!("link {number}"));
+        spawn(stack, &name, work, Some(number), move |stack| {
+            turn_link(stack, number)
+        })?;
+    }
+    for number in 0..stack.layout.workers {
+        if stack.layout.holder == Holder::Core {
+            let (name, work) = (format!("netchan-core{number}"), format!("shard {number}"));
+            spawn(stack, &name, work, None, move |stack| {
+                turn_core(stack, number)
+            })?;
+            continue;
+        }
+        let name = format!("netchan-proto{number}");
+        let shards: Vec<_> = own_shards(stack, number).map(|n| n.to_string()).collect();
+        let work = format!("shard {}", shards.join(", "));
+        spawn(stack, &name, work, None, move |stack| {
+            turn_shards(stack, number)
+        })?;
+    }
+    if stack.layout.holder == Holder::Application {
+        let work = "shards that nobody sits at".to_owned();
+        spawn(stack, "netchan-attend", work, None, attendant::attend)?;
+    }
+    // Made here, so that its thread allocates nothing.
+    let seen = watch::Seen::new(stack);
+    let work = "the watch".to_owned();
+    spawn(stack, "netchan-watch", work, None, move |stack| {
+        watch::guard(stack, seen)
+    })?;
+    Ok(())
+}
+
+fn spawn(
+    stack: &Arc<Stack>,
+    name: &str,
+    work: String,
+    link: Option<usize>,
+    run: impl FnOnce(&Stack) + Send + 'static,
+) -> io::Result<()> {
+    let pulse = stack.watch.pulse(name, work, link, stack.clock.now());
+    let own = stack.clone();
+    let body = move || watch::run(&own, pulse, run);
+    let thread = sys::spawn(name, body)?;
+    stack.threads.lock().push(thread);
+    Ok(())
+}
+
+/// A link's thread: turns it while there is work, then sleeps on the link and its doorbell.
+fn turn_link(stack: &Stack, number: usize) {
+    // The first link's thread also serves the timers of shards that are called.
+    let timers = number == 0 && stack.layout.handoff == Handoff::Call;
+    let (mut idle_since, mut rests_until) = (None, Instant::ZERO);
+    while !stack.is_stopping() {
+        let now = stack.clock.now();
+        watch::turning(now);
+        let work = stack.turn_link(number, now);
+        if timers {
+            stack.run_called_timers(now, work);
+        }
+        if work {
+            idle_since = None;
+            continue;
+        }
+        let since = *idle_since.get_or_insert(now);
+        if now.since(since) < Duration::from_nanos(stack.spin_ns) {
+            std::hint::spin_loop();
+            continue;
+        }
+        sleep(stack, number, timers, &mut rests_until);
+        idle_since = None;
+    }
+}
+
+/// Until `rests_until` packets do not end the sleep (D6): what they wake after that serves all that came meanwhile.
+fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) {
+    let port = &stack.ports[number];
+    // A link without a descriptor rings the doorbell, and a futex is the shorter way to sleep on that.
+    let how = match watched(stack, number) {
+        Some(_) => Sleep::Fd,
+        None => Sleep::Futex,
+    };
+    port.doorbell.arm(how);
+    let now = stack.clock.now();
+    // Once more after arming: what came before it may have rung nobody.
+    if !stack.turn_link(number, now) && !stack.is_stopping() {
+        if timers {
+            stack.take_backlogs(now);
+        }
+        let mut until = stack.with_interface(number, |interface| interface.next_event());
+        if timers {
+            until = stack
+                .cells
+                .iter()
+                .map(|cell| cell.next_timer())
+                .fold(until, Instant::min);
+        }
+        let until = until.min(now + LONGEST_SLEEP);
+        if until > now {
+            watch::asleep(now);
+            asleep(stack, until, now, || {
+                sleep_on(stack, number, how, until, now, rests_until)
+            });
+        }
+    }
+    port.doorbell.disarm();
+}
+
+/// A link's descriptor, where it has one and is not gone.
+fn watched(stack: &Stack, number: usize) -> Option<libc::pollfd> {
+    stack.with_interface(number, |interface| {
+        let fd = interface.link.fd().filter(|_| interface.gone.is_none());
+        fd.map(readable)
+    })
+}
+
+/// Sleeps on a link's doorbell and its descriptor.
+fn sleep_on(
+    stack: &Stack,
+    number: usize,
+    how: Sleep,
+    until: Instant,
+    now: Instant,
+    rests_until: &mut Instant,
+) {
+    let Port {
+        doorbell: bell,
+        wakeups,
+        ..
+    } = &stack.ports[number];
+    if how == Sleep::Futex {
+        bell.wait(Some(until.since(now)));
+        return;
+    }
+    let bell = readable(bell.fd());
+    // An error (EINTR) ends the sleep, nothing more.
+    match watched(stack, number) {
+        Some(link) if *rests_until <= now => {
+            let mut fds = [bell, link];
+            if ppoll(&mut fds, until, now).is_ok() && fds[1].revents != 0 {
+                wakeups.store(wakeups.load(Relaxed) + 1, Relaxed); // ours alone
+                *rests_until = stack.clock.now() + stack.moderation;
+            }
+        }
+        Some(_) => _ = ppoll(&mut [bell], until.min(*rests_until), now),
+        None => _ = ppoll(&mut [bell], until, now),
+    }
+}
+
+/// The shards of a protocol thread: every so manieth.
+fn own_shards(stack: &Stack, worker: usize) -> impl Iterator<Item = usize> {
+    (worker..stack.cells.len()).step_by(stack.layout.workers)
+}
+
+/// One turn of a protocol thread. True if there was work.
+pub(crate) fn turn_own_shards(stack: &Stack, worker: usize) -> bool {
+    own_shards(stack, worker).fold(false, |work, n| stack.turn_shard(n) | work)
+}
+
+/// A protocol thread: turns its shards while there is work, then sleeps on their doorbell.
+fn turn_shards(stack: &Stack, worker: usize) {
+    let turn = |_| turn_own_shards(stack, worker);
+    turn_and_sleep(stack, &stack.cells[worker].doorbell, turn, || {
+        let timers = own_shards(stack, worker).map(|n| stack.cells[n].next_timer());
+        timers.min().unwrap_or(Instant::FAR)
+    });
+}
+
+/// A core's thread: the owner of its shard.
+fn turn_core(stack: &Stack, number: usize) {
+    let cell = &stack.cells[number];
+    let Some(owner) = cell.own() else { return };
+    let mut core = Core::of(stack, Some(owner));
+    let turn = |now| stack.turn_owned(number, &mut core, now);
+    turn_and_sleep(stack, &cell.doorbell, turn, || cell.next_timer());
+}
+
+/// Turns while there is work, then sleeps on the doorbell until it is rung or a timer is due, and so on until the stack ends.
+fn turn_and_sleep(
+    stack: &Stack,
+    bell: &Doorbell,
+    mut turn: impl FnMut(Instant) -> bool,
+    next_timer: impl Fn() -> Instant,
+) {
+    let mut idle_since = None;
+    while !stack.is_stopping() {
+        let now = stack.clock.now();
+        watch::turning(now);
+        if turn(now) {
+            idle_since = None;
+            continue;
+        }
+        let since = *idle_since.get_or_insert(now);
+        if now.since(since) < Duration::from_nanos(stack.spin_ns) {
+            std::hint::spin_loop();
+            continue;
+        }
+        idle_since = None;
+        bell.arm(Sleep::Futex);
+        // Once more after arming: what came before it may have rung nobody.
+        if !turn(stack.clock.now()) && !stack.is_stopping() {
+            // A socket call that moves a timer forward after this look rings.
+            let now = stack.clock.now();
+            let until = next_timer().min(now + LONGEST_SLEEP);
+            if until > now {
+                watch::asleep(now);
+                asleep(stack, until, now, || bell.wait(Some(until.since(now))));
+            }
+        }
+        bell.disarm();
+    }
+}
+
+/// Nothing needs it; it bounds the harm of a lost wake-up, which no test has seen.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// Tells all threads to end, and waits for them.
+pub(crate) fn stop(stack: &Stack) {
+    // SeqCst: before the rings that follow.
+    stack.stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    // Not under its lock: its thread ends first.
+    let companions = std::mem::take(&mut *stack.companions.lock());
+    drop(companions);
+    let ring = |doorbell: &Doorbell| doorbell.ring();
+    stack.ports.iter().for_each(|port| {
+        ring(&port.doorbell);
+    });
+    stack.cells.iter().for_each(|cell| {
+        ring(&cell.doorbell);
+    });
+    ring(&stack.attendant.bell);
+    ring(&stack.watch.bell);
+    let threads: Vec<_> = stack.threads.lock().drain(..).collect();
+    let me = thread::current().id();
+    for handle in threads {
+        if handle.thread().id() != me {
+            // A thread that panicked has said so on stderr.
+            let _ = handle.join();
+        }
+    }
+    for number in 0..stack.ports.len() {
+        stack.with_interface(number, |interface| interface.ending = true);
+        // What connections still had to say (a FIN, a RST) goes out first.
+        stack.turn_link(number, stack.clock.now());
+        stack.with_interface(number, Interface::close);
+    }
+}
