@@ -184,7 +184,7 @@ counters! {
     DropUdpSocketShare = "drop_udp_socket_share",
     /// Drop: a datagram, or an echo reply, from a peer whose datagrams together hold as much memory as one peer's may.
     DropUdpPeerShare = "drop_udp_peer_share",
-    /// Drop: an ICMP error about a datagram while its socket's error queue is full.
+    /// Drop: an ICMP error about a datagram, or a time stamp of one that was sent, while its socket's error queue is full.
     DropUdpErrorQueue = "drop_udp_error_queue_full",
     /// Drop: a time stamp of a stream's send while its error queue is full.
     DropNotice = "drop_tcp_error_queue_full",

@@ -89,6 +89,8 @@ pub const UDP_ERRORS: usize = 64;
 pub const UDP_ERROR_BYTES: usize = 24 << 10;
 /// Time stamps of sends that wait for a socket's program, and as many sends that wait for them.
 pub const SEND_NOTICES: usize = 256;
+/// UDP sockets without buffers that a turn looks at: with every socket of a shard waiting, each has its look after 64 turns.
+pub const SENDERS_A_TURN: usize = 64;
 /// Datagrams that one send with UDP_SEGMENT may make: as Linux (UDP_MAX_SEGMENTS).
 pub const UDP_SEGMENTS: usize = 128;
 /// Datagrams that one receive with UDP_GRO may bring: as Linux (UDP_GRO_CNT_MAX).

@@ -16,6 +16,7 @@ pub use self::{
 };
 use crate::{
     clock::Clock,
+    driver::host::{InterfaceFacts, LinkFacts},
     regime::Regime,
     stack::{Stack, worker},
 };
@@ -75,6 +76,22 @@ impl Net {
     pub fn link_name(&self, number: u8) -> Option<&str> {
         let link = self.stack().host.interfaces.get(usize::from(number))?;
         Some(link.device())
+    }
+    /// The links, in the order of their numbers.
+    pub fn links(&self) -> Vec<LinkFacts> {
+        let facts = |link: &InterfaceFacts| LinkFacts {
+            name: link.device().to_owned(),
+            mac: link.mac.0,
+            mtu: link.mtu,
+            addresses: (link.addresses.iter())
+                .map(|address| (address.ip(), address.prefix_len()))
+                .collect(),
+            is_loopback: link
+                .addresses
+                .iter()
+                .any(|address| address.ip().is_loopback()),
+        };
+        self.stack().host.interfaces.iter().map(facts).collect()
     }
     /// Whether `ip` is the broadcast address, or that of one of this stack's networks.
     pub fn is_broadcast(&self, ip: IpAddr) -> bool {

@@ -44,12 +44,12 @@ pub use self::{
     defaults::{RECEIVE_BUFFER_MIN, Wishes},
     fast_open::FastOpenOptions,
     intake::Intake,
-    listen::Listener,
+    listen::{Listener, Parts},
     ports::Reuse,
     shelf::{Shelf, size_kept},
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, Shape, TcpOptions, TcpSocket},
-    udp::{Destination, Echo, UdpSocket},
+    udp::{Destination, Echo, Together, UdpSocket},
 };
 use self::{
     bound::Lookup,
@@ -145,7 +145,7 @@ pub struct Shard {
     asked: Option<AoIds>,
     segments: usize,
     /// UDP sockets that found no buffers to send from.
-    udp_waiting: Vec<u32>,
+    udp_waiting: VecDeque<u32>,
     /// Datagrams that wait in all UDP sockets together.
     udp_queued: usize,
     ports: Ports,
@@ -262,7 +262,7 @@ impl Shard {
             all_gone: false,
             keyed: false,
             asked: None,
-            udp_waiting: Vec::with_capacity(limits::UDP_SOCKETS_PER_SHARD),
+            udp_waiting: VecDeque::with_capacity(limits::UDP_SOCKETS_PER_SHARD),
             udp_queued: 0,
             ports: Ports::new(),
             errors: Limiter::new(limit::Config::default(), seed.derive(1)),

@@ -131,7 +131,16 @@ impl Socket {
         if fresh.binding().is_some() || (is_mapped && fresh.v6_only) {
             return Err(error(libc::EINVAL));
         }
-        self.bind_fresh(&mut fresh, SocketAddr::new(ip, address.port()))?;
+        if let Err(error) = self.bind_fresh(&mut fresh, SocketAddr::new(ip, address.port())) {
+            let had_one = self.role().is_some() || fresh.source().is_some();
+            if had_one
+                && self.kind == Kind::Stream
+                && error.raw_os_error() == Some(libc::EADDRINUSE)
+            {
+                fresh.lose_address(self.wildcard());
+            }
+            return Err(error);
+        }
         fresh.bound_anew(self.role().is_some());
         if address.port() != 0 {
             fresh.port_is_named();
@@ -148,6 +157,25 @@ impl Socket {
     fn bind_any(&self, fresh: &mut Fresh) -> io::Result<()> {
         let any = SocketAddr::new(self.wildcard(), 0);
         self.bind_fresh(fresh, fresh.source().unwrap_or(any))
+    }
+
+    /// The address that counts for others' binds: of a connected socket that of its connection.
+    fn stands_at(&self, fresh: &Fresh, ip: IpAddr) {
+        if let Some((id, _)) = fresh.binding() {
+            self.stack().directory.set_address(id, ip);
+        }
+    }
+
+    /// It is connected no more.
+    fn stands_where_bound(&self, fresh: &mut Fresh) {
+        if self.domain == Domain::V6
+            && let Some(was) = self.stream.local(self.stack()).filter(SocketAddr::is_ipv4)
+        {
+            fresh.keep_mapped(was.ip());
+        }
+        if let Some((_, address)) = fresh.binding() {
+            self.stands_at(fresh, address.ip());
+        }
     }
 
     /// A connection is over: with it goes its port, as in Linux, where it may be another's already.
@@ -253,6 +281,7 @@ impl Socket {
                     // As Linux: what shutdown said before is forgotten, too.
                     fresh.shut = (false, false);
                     self.release_ended(stream, &mut fresh);
+                    self.stands_where_bound(&mut fresh);
                 }
                 Some(result)
             }
@@ -287,6 +316,9 @@ impl Socket {
         }
         stream.connect(self.stack(), remote, &fresh, fast)?;
         fresh.bound_anew(false);
+        if let Some(local) = stream.local(self.stack()) {
+            self.stands_at(&fresh, local.ip());
+        }
         if fast && stream.is_held(self.stack()) {
             return Ok(());
         }
@@ -325,6 +357,7 @@ impl Socket {
             }
             Some(Role::Datagram(_)) | None => {}
         }
+        self.stands_where_bound(fresh);
     }
 
     /// A listener that another process was to serve, and cannot: connections that wait are reset, and SYNs answered with RST, until this
@@ -444,6 +477,37 @@ impl Socket {
                 None if self.fresh.lock().shut.0 => Ok(Received::stream(0)),
                 None => Err(error(libc::ENOTCONN)),
             },
+        }
+    }
+
+    /// Receives more on a stream, for a call that has something already: 0 where its pending error is next, which waits for another call.
+    ///
+    /// # Errors
+    /// `WouldBlock`, `NotConnected`.
+    pub fn receive_rest(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> io::Result<Received> {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream
+                .receive_rest(self.stack(), buffers, flags)
+                .map(Received::stream)
+                .map_err(error),
+            _ => Ok(Received::stream(0)),
+        }
+    }
+
+    /// The same for [`send`](Self::send), or for [`send_urgent`](Self::send_urgent).
+    ///
+    /// # Errors
+    /// `WouldBlock`, `BrokenPipe`, `NotConnected`.
+    pub fn send_rest(&self, buffers: &[IoSlice<'_>], urgent: bool) -> io::Result<usize> {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream
+                .send_rest(self.stack(), buffers, urgent)
+                .map_err(error),
+            _ => Ok(0),
         }
     }
 

@@ -91,6 +91,13 @@ pub(crate) fn ppoll(
     unsafe { raw::call(libc::SYS_ppoll, arguments) }
 }
 
+/// The processor on which this thread runs at the moment, as Linux numbers them.
+pub(crate) fn processor() -> Option<u16> {
+    // SAFETY: it takes nothing.
+    let number = unsafe { libc::sched_getcpu() };
+    u16::try_from(number).ok()
+}
+
 /// Eight random bytes from the system.
 ///
 /// # Errors

@@ -22,6 +22,7 @@
 //! `socket bind listen accept accept4 connect shutdown getsockname getpeername getsockopt setsockopt`,
 //! `read write readv writev send recv sendto recvfrom sendmsg recvmsg sendmmsg recvmmsg sendfile sendfile64`,
 //! `poll ppoll select pselect epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2`,
+//! `getifaddrs freeifaddrs if_nametoindex if_indextoname` (netchan's links behind the kernel's interfaces, see Interfaces),
 //! `close close_range closefrom dup dup2 dup3 fcntl fcntl64 ioctl` (FIONREAD, FIONBIO, SIOCOUTQ, SIOCATMARK, SIOCGSTAMP, SIOCGSTAMPNS, SIOCGIFNAME and SIOCGIFINDEX of netchan's links; others go to the kernel's socket of
 //! that number), `splice` (copies; `tee` and `vmsplice` are for pipes alone, as on the kernel), `fdopen fileno` (on a socket that is netchan's by then), `sigaction signal bsd_signal
 //! sysv_signal sigset pthread_cancel` (see Signals), `_Fork clone` (see fork), `_exit _Exit daemon` (see Exit), `syscall` (for all of these), `open openat pipe pipe2 socketpair eventfd
@@ -32,7 +33,7 @@
 //!
 //! | level | served | taken without effect | ENOPROTOOPT |
 //! | --- | --- | --- | --- |
-//! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE MARK BINDTODEVICE BINDTOIFINDEX (netchan's links; one of the kernel's other interfaces leaves an undecided socket to the kernel) MAX_PACING_RATE BUSY_POLL (how long a call that waits for this socket alone looks before it sleeps; not poll and epoll) INCOMING_CPU (what was set, else the shard's number; it chooses no listener, since shards are not processors) TIMESTAMP TIMESTAMPNS TIMESTAMPING (software; of sends without what was sent, as with OPT_TSONLY; of a datagram those of the end of the call, also where it waits for a neighbour or the link; not as ancillary data); ZEROCOPY (sends are copied, and told of as such at once); for datagrams RXQ_OVFL | PRIORITY DEBUG DONTROUTE NO_CHECK PREFER_BUSY_POLL (both read back) BUSY_POLL_BUDGET; for streams RXQ_OVFL | the rest (ATTACH_FILTER …) |
+//! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE MARK BINDTODEVICE BINDTOIFINDEX (netchan's links; one of the kernel's other interfaces leaves an undecided socket to the kernel) MAX_PACING_RATE BUSY_POLL (how long a call that waits for the socket looks before it sleeps; poll and epoll as long as any of their sockets says, or as Linux's `net.core.busy_poll`, where that is set) INCOMING_CPU (what was set, else the shard's number; of sockets that share a port, one that names the processor goes first on which the thread runs that takes the packet in: the link's, or, where callers turn the shard, the one that does) TIMESTAMP TIMESTAMPNS TIMESTAMPING (software; of sends without what was sent, as with OPT_TSONLY; of a datagram those of the end of the call, also where it waits for a neighbour or the link; not as ancillary data); ZEROCOPY (sends are copied, and told of as such at once); for datagrams RXQ_OVFL | PRIORITY DEBUG DONTROUTE NO_CHECK PREFER_BUSY_POLL (both read back) BUSY_POLL_BUDGET; for streams RXQ_OVFL | the rest (ATTACH_FILTER …) |
 //! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT WINDOW_CLAMP NOTSENT_LOWAT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT FASTOPEN FASTOPEN_CONNECT FASTOPEN_NO_COOKIE FASTOPEN_KEY INQ MD5SIG MD5SIG_EXT AO_ADD_KEY AO_DEL_KEY AO_INFO AO_GET_KEYS (no interfaces; "hmac(sha1)" and "cmac(aes128)", others ENOENT; before it is decided keys are taken, checked one by one, whatever the kernel says, but not listed) | THIN_* | the rest (AO_REPAIR, ULP, SAVED_SYN, REPAIR …) |
 //! | `IPPROTO_UDP` | CORK SEGMENT GRO NO_CHECK6_TX NO_CHECK6_RX | | the rest |
 //! | `IPPROTO_IP` | TOS TTL MULTICAST_IF MULTICAST_TTL MULTICAST_LOOP MULTICAST_ALL ADD_MEMBERSHIP DROP_MEMBERSHIP ADD_SOURCE_MEMBERSHIP DROP_SOURCE_MEMBERSHIP BLOCK_SOURCE UNBLOCK_SOURCE MSFILTER MCAST_JOIN_GROUP … MCAST_LEAVE_SOURCE_GROUP MCAST_MSFILTER; for datagrams RECVERR MTU_DISCOVER MTU PKTINFO RECVTTL RECVTOS RECVORIGDSTADDR | BIND_ADDRESS_NO_PORT; for streams those for datagrams, MULTICAST_LOOP and MULTICAST_ALL | the rest |
@@ -52,6 +53,14 @@
 //! `netchan run` opens them, with the rights it has, and hands their descriptors on (`netchan::environment::hand_on`): a program that gives up root
 //! before its first socket has them. Programs of one run have them one after the other; who starts a stack keeps them from its children. Without
 //! `netchan run`, or where the program closed the descriptors, the stack opens its links by their names, with the rights of that moment.
+//!
+//! # Interfaces
+//!
+//! A program that binds each address of its machine finds netchan's by getifaddrs(3): an `AF_PACKET` entry for each link, named as SO_BINDTODEVICE names
+//! it (`nc0` of `tap:nc0`), then one for each of its addresses, behind the kernel's interfaces, whose addresses stay the kernel's. An address that the kernel
+//! has, too (127.0.0.1), is listed once. if_nametoindex(3) and if_indextoname(3) answer with the stack's own numbers, from 1, as `in_pktinfo` has them: a
+//! kernel's interface of a link's name or number is not found by it. The stack is started by the first of these calls as by a socket. if_nameindex(3),
+//! netlink and /proc show the kernel's interfaces alone.
 //!
 //! # What is different from the kernel's sockets
 //!
@@ -101,6 +110,7 @@ mod errno;
 pub mod export;
 mod fast_open;
 mod forked;
+mod interfaces;
 mod lifecycle;
 mod multicast;
 mod options;

@@ -25,7 +25,7 @@ use crate::{
     epoll::{EPOLLS, Instance},
     errno,
     forked::{self, Answers},
-    program,
+    options, program,
     region::{self, hold},
     state::{self, SOCKETS, SocketState},
     stdio, sys, table,
@@ -390,6 +390,7 @@ fn start() -> io::Result<Net> {
     unsafe { libc::atexit(at_exit) };
     // SAFETY: as above.
     unsafe { at_quick_exit(at_exit) };
+    options::limits::busy_poll(); // read now: no later call opens a file for it
     program::announce();
     Ok(net)
 }

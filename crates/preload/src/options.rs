@@ -3,7 +3,7 @@
 mod answer;
 mod ao;
 pub mod device;
-mod limits;
+pub mod limits;
 mod parse;
 
 use std::{
@@ -105,8 +105,11 @@ pub unsafe fn set(
         Setting::SendTimeout(timeout) => live.state.set_send_timeout(timeout),
         Setting::Ask(what, on) => live.state.asked.set(what, on),
         Setting::Stamping(flags) => stamping::set(live, flags)?,
-        Setting::BusyPoll(us) => live.state.busy_poll_us.store(us, Relaxed),
-        Setting::IncomingCpu(cpu) => live.state.set_incoming_cpu(cpu),
+        Setting::BusyPoll(us) => live.state.set_busy_poll(us),
+        Setting::IncomingCpu(cpu) => {
+            live.state.set_incoming_cpu(cpu);
+            live.socket.set_option(incoming_cpu(cpu))?;
+        }
         Setting::Shutdown(_) | Setting::Ignored => {}
         Setting::Keys(_) | Setting::Option(_) | Setting::Device(_) => {
             apply(live.socket, setting)?;
@@ -116,6 +119,11 @@ pub unsafe fn set(
         }
     }
     Ok(0)
+}
+
+/// SO_INCOMING_CPU: a number that no processor has names none.
+fn incoming_cpu(cpu: c_int) -> SocketOption {
+    SocketOption::IncomingCpu(u16::try_from(cpu).ok())
 }
 
 /// Whether sockets of this kind and family have options of a level.
@@ -251,9 +259,12 @@ pub unsafe fn note(
         }
         Ok(Setting::Ask(what, on)) => descriptor::note(fd, |state| state.asked.set(what, on)),
         Ok(Setting::BusyPoll(us)) => {
-            descriptor::note(fd, |state| state.busy_poll_us.store(us, Relaxed));
+            descriptor::note(fd, |state| state.set_busy_poll(us));
         }
-        Ok(Setting::IncomingCpu(cpu)) => descriptor::note(fd, |state| state.set_incoming_cpu(cpu)),
+        Ok(Setting::IncomingCpu(cpu)) => {
+            descriptor::note(fd, |state| state.set_incoming_cpu(cpu));
+            descriptor::note_setting(fd, Setting::Option(incoming_cpu(cpu)));
+        }
         Ok(Setting::Stamping(flags)) => {
             descriptor::note(fd, |state| state.stamping.store(flags, Relaxed));
         }

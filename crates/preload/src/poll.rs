@@ -129,12 +129,22 @@ impl Scratch {
             } else {
                 deadline.left()
             };
+            waiter.spin(self.busy_poll());
             let kernel = driver::wait(waiter, &mut self.kernel, left)?;
             let ready = self.look(fds);
             if ready || kernel > 0 || deadline.passed() {
                 return Ok(self.collect(fds));
             }
         }
+    }
+
+    /// SO_BUSY_POLL: how long it looks before it sleeps, the longest that any of its sockets asks for.
+    fn busy_poll(&self) -> Duration {
+        let asked = self
+            .ours
+            .iter()
+            .map(|(_, handle)| handle.busy_poll_among_others());
+        asked.max().unwrap_or(Duration::ZERO)
     }
 
     /// Registers once for each socket, for all that its entries ask: a later registration would replace an earlier one.

@@ -323,6 +323,15 @@ pub static EVENTFD: Symbol<unsafe extern "C-unwind" fn(c_uint, c_int) -> c_int> 
 pub static TIMERFD_CREATE: Symbol<Fd2> =
     Symbol::new(c"timerfd_create", raw::<{ libc::SYS_timerfd_create }>);
 
+pub static GETIFADDRS: Symbol<unsafe extern "C-unwind" fn(*mut *mut libc::ifaddrs) -> c_int> =
+    Symbol::new(c"getifaddrs", raw::<{ number::NONE }>);
+pub static FREEIFADDRS: Symbol<unsafe extern "C-unwind" fn(*mut libc::ifaddrs)> =
+    Symbol::new(c"freeifaddrs", raw::<{ number::NONE }>);
+pub static IF_NAMETOINDEX: Symbol<unsafe extern "C-unwind" fn(*const c_char) -> c_uint> =
+    Symbol::new(c"if_nametoindex", no_stream);
+pub static IF_INDEXTONAME: Symbol<unsafe extern "C-unwind" fn(c_uint, *mut c_char) -> *mut c_char> =
+    Symbol::new(c"if_indextoname", no_stream);
+
 pub static SIGACTION: Symbol<
     unsafe extern "C-unwind" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int,
 > = Symbol::new(c"sigaction", raw::<{ number::NONE }>);
@@ -333,7 +342,7 @@ pub static SIGSET: Symbol<SetHandler> = Symbol::new(c"sigset", raw::<{ number::N
 pub static PTHREAD_CANCEL: Symbol<unsafe extern "C-unwind" fn(libc::pthread_t) -> c_int> =
     Symbol::new(c"pthread_cancel", raw::<{ number::NONE }>);
 
-/// There is no system call that makes a stream: NULL.
+/// There is no system call that makes a stream, or knows a name: NULL, or 0.
 unsafe extern "C-unwind" fn no_stream(
     _: usize,
     _: usize,

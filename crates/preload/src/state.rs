@@ -23,7 +23,7 @@ use crate::{
     descriptor,
     epoll::{self, Watch},
     errno, forked, lifecycle,
-    options::Setting,
+    options::{Setting, limits},
     stamping::Arrival,
     sys,
     table::{Handle, Removed, Table},
@@ -127,6 +127,21 @@ impl SocketState {
     /// SO_BUSY_POLL: how long a call looks before it sleeps.
     pub fn busy_poll(&self) -> Duration {
         Duration::from_micros(self.busy_poll_us.load(Relaxed).into())
+    }
+
+    /// How long poll and epoll look for it before they sleep: as its calls do, or as Linux's `net.core.busy_poll` says, if that is set.
+    pub fn busy_poll_among_others(&self) -> Duration {
+        match (self.busy_poll(), limits::busy_poll()) {
+            (Duration::ZERO, _) => Duration::ZERO,
+            (own, Duration::ZERO) => own,
+            (_, all) => all,
+        }
+    }
+
+    /// Sets SO_BUSY_POLL.
+    pub fn set_busy_poll(&self, us: u32) {
+        self.busy_poll_us.store(us, Relaxed); // stands for itself
+        self.watch.busy_poll_changed();
     }
 
     /// Sets SO_INCOMING_CPU.

@@ -102,6 +102,16 @@ fn receive_some(
     buffers: &mut [IoSliceMut<'_>],
     flags: c_int,
 ) -> io::Result<Received> {
+    receive_part(live, buffers, flags, false)
+}
+
+/// The same; a call that has something already (`goes_on`) leaves a pending error to the next one.
+fn receive_part(
+    live: Live<'_>,
+    buffers: &mut [IoSliceMut<'_>],
+    flags: c_int,
+    goes_on: bool,
+) -> io::Result<Received> {
     let timeout = live.state.receive_timeout();
     let nonblocking = is_nonblocking(live, flags);
     let mut how = ReceiveFlags {
@@ -111,7 +121,11 @@ fn receive_some(
         ..ReceiveFlags::default()
     };
     let received = wait::until(live, Readiness::READABLE, nonblocking, timeout, || {
-        live.socket.receive(buffers, how)
+        if goes_on {
+            live.socket.receive_rest(buffers, how)
+        } else {
+            live.socket.receive(buffers, how)
+        }
     });
     if let Ok(Received {
         info: Some(info), ..
@@ -158,7 +172,7 @@ fn receive_all(
     IoSliceMut::advance_slices(&mut rest, all.len);
     // As Linux: whatever it waits for, it stops at the urgent byte.
     while all.len < wanted && all.len > 0 && !live.socket.is_at_mark() {
-        match receive_some(live, rest, flags) {
+        match receive_part(live, rest, flags, true) {
             Ok(more) if more.len > 0 => {
                 all.len += more.len;
                 IoSliceMut::advance_slices(&mut rest, more.len);
@@ -298,7 +312,9 @@ pub fn send_stream(
     let mut sent = 0;
     loop {
         let step = wait::until(live, Readiness::WRITABLE, nonblocking, timeout, || {
-            if urgent {
+            if sent > 0 {
+                live.socket.send_rest(buffers, urgent)
+            } else if urgent {
                 live.socket.send_urgent(buffers)
             } else {
                 live.socket.send(buffers, None)

@@ -70,6 +70,20 @@ fn ends_on_netchan_when_locked() {
 }
 
 #[test]
+fn interfaces_on_netchan() {
+    on_netchan("interfaces", "app-channel");
+}
+
+/// Which of several sockets a packet goes to by the processor that takes it in.
+#[test]
+fn processors_on_linux_and_netchan() {
+    expect("$CALLS 127.0.0.1 kernel cpus", "all right");
+    for regime in ["app-channel", "locked", "percpu"] {
+        on_netchan("cpus", regime);
+    }
+}
+
+#[test]
 fn waiting_on_netchan() {
     on_netchan("waiting", "app-channel");
 }

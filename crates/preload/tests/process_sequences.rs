@@ -63,7 +63,7 @@ fn differences(
     let none = Vec::new();
     let found = linux.sequences.iter().filter_map(|(number, lines)| {
         let netchan = ours.sequences.get(number).unwrap_or(&none);
-        compare::sequence(*number, lines, netchan, is_known)
+        compare::sequence(*number, lines, netchan, |kind, _| is_known(kind))
     });
     Some((found.collect(), read("words.txt")))
 }

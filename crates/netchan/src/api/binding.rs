@@ -22,10 +22,21 @@ pub struct BindRequest {
 }
 
 impl BindRequest {
-    /// Whether it takes in an address of this host.
-    pub fn covers(&self, ip: IpAddr) -> bool {
+    /// Whether it takes in an address of this host that a connection has, whose socket is of IPv6 alone or not. As Linux: IPv4's wildcard
+    /// stands against IPv6's addresses, too, where it is not.
+    pub fn covers(&self, ip: IpAddr, v6_only: bool) -> bool {
         let mine = self.address.ip();
-        let takes_both = mine.is_ipv6() && !self.v6_only;
+        let takes_both = if mine.is_ipv6() {
+            !self.v6_only
+        } else {
+            !v6_only
+        };
         mine == ip || (mine.is_unspecified() && (mine.is_ipv4() == ip.is_ipv4() || takes_both))
+    }
+
+    /// As Linux: whoever names an IPv6 address wants IPv6 alone.
+    pub fn is_v6_only(&self) -> bool {
+        let ip = self.address.ip();
+        self.v6_only || (ip.is_ipv6() && !ip.is_unspecified())
     }
 }

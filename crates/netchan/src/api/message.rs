@@ -130,6 +130,8 @@ pub(crate) struct UdpOptions {
     pub no_checksum_in: bool,
     /// SO_MARK, of streams as well.
     pub mark: u32,
+    /// SO_INCOMING_CPU, of streams as well.
+    pub cpu: Option<u16>,
     /// SO_BINDTODEVICE, of streams as well.
     pub device: Option<u8>,
 }

@@ -40,6 +40,21 @@ impl InterfaceFacts {
     }
 }
 
+/// A link as a program is told of it.
+#[derive(Clone, Debug)]
+pub struct LinkFacts {
+    /// Its name without its kind.
+    pub name: String,
+    /// Our link address.
+    pub mac: [u8; 6],
+    /// Largest IP packet, bytes.
+    pub mtu: usize,
+    /// Our addresses, and the bits of their networks' prefixes.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// It is this host's own: 127.0.0.0/8 and ::1.
+    pub is_loopback: bool,
+}
+
 /// Facts of one stack, fixed at its start and shared by everyone without a lock, but for those that say otherwise.
 #[derive(Debug)]
 pub struct Host {

@@ -1,7 +1,8 @@
 //! Sockets by the address and port that they are bound to: found by a packet's destination without a look at any other socket.
 //!
 //! Of several that share one address (SO_REUSEPORT), the flow's hash names one: evenly, and always the same. Where they share it by
-//! SO_REUSEADDR alone, the last one bound has it, as on Linux.
+//! SO_REUSEADDR alone, the last one bound has it, as on Linux. One that names the processor which takes the packet in (SO_INCOMING_CPU) goes
+//! before the others; only where one names any is it looked at.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -106,6 +107,8 @@ pub struct Member {
     pub shares: bool,
     /// Connected: found by its flow, not by its address.
     pub connected: bool,
+    /// SO_INCOMING_CPU.
+    pub cpu: Option<u16>,
 }
 
 /// The sockets of one place.
@@ -116,6 +119,8 @@ struct Group {
     members: Vec<Member>,
     /// Which of them take what is for the address: all that share the port, or the last one bound.
     takers: Vec<u32>,
+    /// The processors that these name, if one of them names any.
+    cpus: Vec<Option<u16>>,
 }
 
 impl Group {
@@ -129,6 +134,22 @@ impl Group {
             }
             last => self.takers.extend(last.map(|m| m.number)),
         }
+        self.cpus.clear();
+        if self.takers.len() > 1 && open().any(|m| m.cpu.is_some()) {
+            self.cpus.extend(open().filter(|m| m.shares).map(|m| m.cpu));
+        }
+    }
+
+    /// As Linux: of those that name this processor the first from the one on that the flow falls to, else that one.
+    #[cold]
+    #[inline(never)]
+    fn taker_on(&self, cpu: Option<u16>, flow: u32) -> Option<u32> {
+        let first = among(flow, self.takers.len());
+        let all = self.takers.iter().zip(&self.cpus).cycle().skip(first);
+        let named = |(_, named): &(&u32, &Option<u16>)| cpu.is_some() && **named == cpu;
+        let mut round = all.take(self.takers.len());
+        let taker = round.find(named).map(|(number, _)| *number);
+        taker.or_else(|| self.takers.get(first).copied())
     }
 }
 
@@ -176,6 +197,7 @@ impl Bound {
             place,
             members: Vec::new(),
             takers: Vec::new(),
+            cpus: Vec::new(),
         };
         let hash = |group: &Group| group.place.hash();
         let entry = self.groups.entry(place.hash(), same, hash);
@@ -229,9 +251,11 @@ impl Bound {
     /// The socket of one place that takes what belongs to a flow.
     #[inline(always)]
     fn taker(&self, place: &Place, flow: u32) -> Option<u32> {
-        match self.at(*place)?.takers.as_slice() {
+        let group = self.at(*place)?;
+        match group.takers.as_slice() {
             [] => None,
             &[only] => Some(only),
+            _ if !group.cpus.is_empty() => group.taker_on(crate::sys::processor(), flow),
             takers => takers.get(among(flow, takers.len())).copied(),
         }
     }
@@ -271,6 +295,7 @@ mod tests {
             order: u64::from(number),
             shares,
             connected: false,
+            cpu: None,
         }
     }
 
@@ -330,6 +355,32 @@ mod tests {
         assert_eq!(found, [Some(5); 2]);
         let hearers: Vec<_> = bound.hearers([10, 0, 0, 1].into(), PORT, 0).collect();
         assert_eq!(hearers, [0, 1, 5, 6]);
+    }
+
+    #[test]
+    fn who_names_the_processor_goes_first() {
+        let (mut bound, here) = (Bound::default(), place("0.0.0.0", false));
+        let names = [Some(3), None, Some(3), Some(4)];
+        for (number, cpu) in (0..).zip(names) {
+            bound.set(
+                here,
+                Member {
+                    cpu,
+                    ..member(number, true)
+                },
+            );
+        }
+        // Flows that fall to each of the four.
+        let flows = [1, 1 << 30 | 1, 1 << 31 | 1, u32::MAX];
+        let on = |bound: &Bound, cpu| flows.map(|flow| bound.at(here).unwrap().taker_on(cpu, flow));
+        assert_eq!(on(&bound, None), [0, 1, 2, 3].map(Some));
+        assert_eq!(on(&bound, Some(9)), [0, 1, 2, 3].map(Some), "named by none");
+        assert_eq!(on(&bound, Some(3)), [0, 2, 2, 0].map(Some));
+        assert_eq!(on(&bound, Some(4)), [3; 4].map(Some));
+        for (number, _) in (0..).zip(names) {
+            bound.set(here, member(number, true));
+        }
+        assert!(bound.at(here).unwrap().cpus.is_empty(), "nobody asks");
     }
 
     /// As Linux scores them.

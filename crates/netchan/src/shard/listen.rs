@@ -1,11 +1,13 @@
 //! Listeners: the SYN queue (handshakes in progress) and the accept queue (finished ones), both bounded.
 
 mod cookies;
+mod parts;
 mod queue;
 
 use std::{
     collections::VecDeque,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
     task::Waker,
 };
 
@@ -16,6 +18,7 @@ use proto::{
     wire::tcp::{Flags, Header, SeqNum},
 };
 
+pub use self::parts::Parts;
 use self::queue::{Embryo, LOOKS_MAX, SynQueue};
 use super::{
     Binding, Shard, TcpSocket,
@@ -54,8 +57,10 @@ pub struct Listener {
     cookies_until: Instant,
     /// Connections that may be read before their handshake is over.
     early: EarlyLimit,
-    /// Connections to be accepted.
-    ready: VecDeque<u32>,
+    /// Connections to be accepted, with the tickets that they have of `parts`.
+    ready: VecDeque<(u32, u64)>,
+    /// Where there are several shards.
+    parts: Option<Arc<Parts>>,
     wakers: Wakers,
 }
 
@@ -68,6 +73,22 @@ impl Listener {
     /// Connections to be accepted, and handshakes in progress.
     pub fn depths(&self) -> (usize, usize) {
         (self.ready.len(), self.embryo_count)
+    }
+
+    /// Connections to be accepted, in all shards.
+    fn waiting(&self) -> usize {
+        match &self.parts {
+            Some(parts) => parts.waiting(),
+            None => self.ready.len(),
+        }
+    }
+
+    /// Tells the other shards' parts what has become of the queue of this one: `gone` connections have left it.
+    fn show_queue(&self, shard: usize, gone: usize) {
+        if let Some(parts) = &self.parts {
+            parts.leave(gone);
+            parts.show(shard, self.ready.front().map(|(_, ticket)| *ticket));
+        }
     }
 
     /// What its socket says.
@@ -110,12 +131,13 @@ fn is_embryo_of(tcp: &Table<TcpSocket>, (connection, iss): Embryo, listener: u32
 }
 
 impl Shard {
-    /// Listens. `None`: too many listeners.
+    /// Listens, with a part in each of several shards, or in one. `None`: too many listeners.
     pub fn listen(
         &mut self,
         binding: &Binding,
         backlog: usize,
         options: TcpOptions,
+        parts: Option<Arc<Parts>>,
     ) -> Option<u32> {
         self.keyed |= options.keys.is_some();
         let mut listener = Listener {
@@ -133,6 +155,7 @@ impl Shard {
             cookies_until: Instant::ZERO,
             early: EarlyLimit::default(),
             ready: VecDeque::with_capacity(backlog.min(limits::BACKLOG_MAX) + 1),
+            parts,
             wakers: Wakers::default(),
         };
         listener.begin_with(&self.defaults.config);
@@ -143,13 +166,14 @@ impl Shard {
 
     /// Lets it be found.
     fn enter_listener(&mut self, number: u32, binding: &Binding) {
-        let member = Member {
-            number,
-            order: binding.order,
-            shares: binding.shares,
-            connected: false,
-        };
         if let Some(listener) = self.listeners.get(number) {
+            let member = Member {
+                number,
+                order: binding.order,
+                shares: binding.shares,
+                connected: false,
+                cpu: listener.options.cpu,
+            };
             self.lookup.listeners.set(listener.place(), member);
         }
     }
@@ -192,13 +216,15 @@ impl Shard {
         let Some(listener) = self.listeners.get_mut(number) else {
             return;
         };
-        let (place, moves) = (listener.place(), listener.options.device != options.device);
+        let was = &listener.options;
+        let moves = (was.device, was.cpu) != (options.device, options.cpu);
+        let (place, cpu) = (listener.place(), options.cpu);
         listener.options = options;
         listener.begin_with(&self.defaults.config);
         let to = listener.place();
         let listeners = &mut self.lookup.listeners;
         if moves && let Some(member) = listeners.remove(place, number) {
-            listeners.set(to, member);
+            listeners.set(to, Member { cpu, ..member });
         }
     }
 
@@ -345,11 +371,11 @@ impl Shard {
         says_nothing && repeated < defer
     }
 
-    /// Whether a handshake's end must wait. As Linux, a backlog of n takes n + 1.
+    /// Whether a handshake's end must wait. As Linux, a backlog of n takes n + 1, in whatever shards.
     pub(super) fn accept_queue_is_full(&self, listener: u32) -> bool {
         self.listeners
             .get(listener)
-            .is_some_and(|l| l.ready.len() > l.backlog)
+            .is_some_and(|l| l.waiting() > l.backlog)
     }
 
     /// A handshake is done: to the accept queue.
@@ -357,7 +383,9 @@ impl Shard {
         self.count(Counter::PassiveOpens);
         if let Some(listener) = self.listeners.get_mut(number) {
             listener.embryo_count = listener.embryo_count.saturating_sub(1);
-            listener.ready.push_back(connection);
+            let ticket = listener.parts.as_ref().map_or(0, |parts| parts.join());
+            listener.ready.push_back((connection, ticket));
+            listener.show_queue(self.number, 0);
             listener.wakers.wake(Readiness::READABLE, &mut self.woken);
         }
         // In the SYN queue the number stays until it comes up: most handshakes are done in order.
@@ -368,7 +396,9 @@ impl Shard {
 
     /// accept(2): the number of a connection that the application now holds.
     pub fn accept(&mut self, number: u32) -> Option<(u32, FlowKey)> {
-        let connection = self.listeners.get_mut(number)?.ready.pop_front()?;
+        let listener = self.listeners.get_mut(number)?;
+        let (connection, _) = listener.ready.pop_front()?;
+        listener.show_queue(self.number, 1);
         let socket = self.tcp_mut(connection)?;
         socket.leave_listener();
         socket.attached = true;
@@ -473,9 +503,11 @@ impl Shard {
             return;
         };
         listener.embryo_count = 0;
-        let ready = listener.ready.drain(..);
-        let embryos = listener.embryos.drain().map(|embryo| embryo.0);
-        for connection in ready.chain(embryos).collect::<Vec<_>>() {
+        let ready = listener.ready.drain(..).map(|(connection, _)| connection);
+        let mut unaccepted: Vec<u32> = ready.collect();
+        listener.show_queue(self.number, unaccepted.len());
+        unaccepted.extend(listener.embryos.drain().map(|embryo| embryo.0));
+        for connection in unaccepted {
             let Some(socket) = self.tcp_mut(connection) else {
                 continue;
             };

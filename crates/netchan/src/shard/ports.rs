@@ -5,19 +5,28 @@ use std::net::IpAddr;
 use super::Shard;
 use crate::api::binding::BindRequest;
 
-/// What a connection's socket said of sharing its port, in a byte: SO_REUSEADDR and SO_REUSEPORT.
+/// What a connection's socket said of sharing its port, in a byte: SO_REUSEADDR, SO_REUSEPORT and IPV6_V6ONLY.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reuse(u8);
 
 impl Reuse {
+    const ADDRESS: u8 = 1;
+    const PORT: u8 = 2;
+    /// Beside [`Kept::RESETS`].
+    const V6_ONLY: u8 = 8;
+
     /// Of a socket.
-    pub const fn new(address: bool, port: bool) -> Self {
-        Self(address as u8 | (port as u8) << 1)
+    pub const fn new(address: bool, port: bool, v6_only: bool) -> Self {
+        Self(address as u8 | (port as u8) << 1 | (v6_only as u8) << 3)
     }
 
     /// Whether a bind that says this, too, may share the port with it.
     const fn shares_with(self, other: Self) -> bool {
-        self.0 & other.0 != 0
+        self.0 & other.0 & (Self::ADDRESS | Self::PORT) != 0
+    }
+
+    const fn is_v6_only(self) -> bool {
+        self.0 & Self::V6_ONLY != 0
     }
 }
 
@@ -41,6 +50,11 @@ impl Kept {
     /// Changes that.
     pub const fn set_resets(&mut self, resets: bool) {
         *self = Self::new(resets, self.reuse());
+    }
+
+    /// Changes how it shares its port.
+    pub const fn set_reuse(&mut self, reuse: Reuse) {
+        *self = Self::new(self.resets(), reuse);
     }
 
     /// How it shares its port.
@@ -96,8 +110,10 @@ impl Shard {
         if self.ports.uses[usize::from(port)] == 0 {
             return false;
         }
-        let wanted = Reuse::new(request.reuse_address, request.reuse_port);
-        let stands = |ip: IpAddr, reuse: Reuse| request.covers(ip) && !reuse.shares_with(wanted);
+        let wanted = Reuse::new(request.reuse_address, request.reuse_port, request.v6_only);
+        let stands = |ip: IpAddr, reuse: Reuse| {
+            request.covers(ip, reuse.is_v6_only()) && !reuse.shares_with(wanted)
+        };
         let mut sockets = self.tcp.iter().map(|(_, socket)| socket);
         let connected = sockets.any(|socket| {
             let key = socket.key();

@@ -117,6 +117,8 @@ pub struct TcpOptions {
     pub mark: u32,
     /// SO_BINDTODEVICE.
     pub device: Option<u8>,
+    /// SO_INCOMING_CPU.
+    pub cpu: Option<u16>,
     /// TCP_FASTOPEN.
     pub fast_open: FastOpenOptions,
     /// SO_REUSEADDR, SO_REUSEPORT.
@@ -260,6 +262,11 @@ impl TcpSocket {
     #[inline]
     pub(super) const fn tuple(&self) -> &Tuple {
         self.template.tuple()
+    }
+
+    /// Sets SO_REUSEADDR and SO_REUSEPORT: who may be bound beside it.
+    pub const fn set_reuse(&mut self, reuse: Reuse) {
+        self.kept.set_reuse(reuse);
     }
 
     /// Sets SO_LINGER: how long close(2) waits is its caller's business, but not at all is a reset.

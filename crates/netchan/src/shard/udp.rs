@@ -7,15 +7,13 @@ mod receive;
 mod room;
 mod send;
 mod text;
+mod together;
 mod uncut;
 
 use std::{
     collections::VecDeque,
     net::{IpAddr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Release},
-    },
+    sync::Arc,
     task::Waker,
 };
 
@@ -30,7 +28,7 @@ use proto::{
 
 pub(super) use self::errors::Report;
 use self::{errors::ErrorQueue, notices::Notices, receive::Waiting, send::Corked};
-pub use self::{ping::Echo, send::Destination};
+pub use self::{ping::Echo, send::Destination, together::Together};
 use super::{
     Addresses, Binding, Shard,
     bound::{Member, Place},
@@ -69,8 +67,8 @@ pub struct UdpSocket {
     /// Datagrams dropped because there was no room for them.
     drops: u32,
     error: Option<i32>,
-    /// Shared with its other parts, if there are any: some part has an error.
-    raised: Option<Arc<AtomicBool>>,
+    /// Shared with its other parts, if there are any.
+    together: Option<Arc<Together>>,
     /// IP_RECVERR, IPV6_RECVERR.
     errors: Option<Box<ErrorQueue>>,
     /// What it has to tell of its sends.
@@ -128,6 +126,7 @@ impl UdpSocket {
             order: self.order,
             shares: self.shares && !is_ping,
             connected: self.peer.is_some() && !is_ping,
+            cpu: self.options.cpu,
         };
         let place = Place::new(self.local, self.v6_only || is_ping);
         (place.on(self.options.device), member)
@@ -247,8 +246,15 @@ impl UdpSocket {
     /// The next call answers `errno`, whatever part it comes to.
     fn raise(&mut self, errno: i32) {
         self.error = Some(errno);
-        if let Some(raised) = &self.raised {
-            raised.store(true, Release); // pairs with Acquire in Datagram::gather
+        if let Some(together) = &self.together {
+            together.raise();
+        }
+    }
+
+    /// Its queue in this shard has another first datagram, or none.
+    fn show_first(&self, shard: usize) {
+        if let Some(together) = &self.together {
+            together.show(shard, self.queue.front().map(|first| first.at));
         }
     }
 
@@ -381,6 +387,9 @@ impl Shard {
             at: now,
             drops: socket.drops,
         });
+        if socket.queue.len() == 1 {
+            socket.show_first(self.number);
+        }
         socket.wakers.wake(Readiness::READABLE, &mut self.woken);
     }
 
@@ -457,8 +466,8 @@ impl Shard {
 
     /// Takes over what the socket's options say.
     pub(crate) fn udp_set_options(&mut self, number: u32, fields: IpFields, options: UdpOptions) {
-        let device = |socket: &UdpSocket| socket.options.device;
-        let moves = self.udp.get(number).map(device) != Some(options.device);
+        let place = |socket: &UdpSocket| (socket.options.device, socket.options.cpu);
+        let moves = self.udp.get(number).map(place) != Some((options.device, options.cpu));
         if moves {
             self.udp_take_out(number);
         }
@@ -514,7 +523,7 @@ impl Shard {
         &mut self,
         binding: &Binding,
         (fields, options): (IpFields, UdpOptions),
-        raised: Option<Arc<AtomicBool>>,
+        together: Option<Arc<Together>>,
     ) -> Option<u32> {
         let mut socket = UdpSocket {
             local: binding.address,
@@ -528,7 +537,7 @@ impl Shard {
             memory: 0,
             drops: 0,
             error: None,
-            raised,
+            together,
             errors: None,
             notices: None,
             corked: None,

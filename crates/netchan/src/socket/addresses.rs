@@ -24,7 +24,7 @@ impl Socket {
                 let was = self.stream.local(self.stack());
                 let bound = fresh.binding().map(|(_, bound)| bound);
                 match (role, bound, was) {
-                    (Some(Role::Stream(_)), None, Some(was)) => was,
+                    (Some(Role::Stream(_)), None, Some(was)) if !fresh.is_bound_anew() => was,
                     (Some(Role::Stream(_)), Some(bound), Some(was))
                         if bound.port() == was.port() && !fresh.is_bound_anew() =>
                     {

@@ -5,10 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{
         Arc,
-        atomic::{
-            AtomicBool, AtomicUsize,
-            Ordering::{Acquire, Relaxed},
-        },
+        atomic::{AtomicUsize, Ordering::Relaxed},
     },
     task::Waker,
 };
@@ -24,7 +21,7 @@ use crate::{
     driver::steer::spread,
     errno::error,
     flow::FlowKey,
-    shard::{Destination, Echo, Shard},
+    shard::{Destination, Echo, Shard, Together},
     stack::Stack,
 };
 
@@ -37,8 +34,8 @@ pub(super) struct Datagram {
     parts: Vec<u32>,
     /// Where receive looks first: each shard gets its turn.
     next: AtomicUsize,
-    /// Where there are several parts: one of them has an error.
-    raised: Option<Arc<AtomicBool>>,
+    /// What they share, where there are several.
+    together: Option<Arc<Together>>,
 }
 
 impl Datagram {
@@ -50,10 +47,9 @@ impl Datagram {
 
     /// As a socket has one error, which the next call answers: the part at `at` gets what any part has.
     fn gather(&self, stack: &Stack, at: usize) {
-        let Some(raised) = (self.raised.as_ref()).filter(|raised| raised.load(Acquire)) else {
+        if !(self.together.as_ref()).is_some_and(|together| together.take_raised()) {
             return;
-        };
-        raised.store(false, Relaxed); // set again by a part that has one
+        }
         if let Some(errno) = self.take_error(stack) {
             stack.with_shard(self.begin + at, |shard, _| {
                 shard.udp_raise(self.parts[at], errno);
@@ -69,7 +65,7 @@ impl Datagram {
         flags: ReceiveFlags,
     ) -> Result<Received, i32> {
         let count = self.parts.len();
-        let first = self.next.fetch_add(1, Relaxed); // only spreads the load
+        let first = self.turn();
         self.gather(stack, first % count);
         let mut result = Err(libc::EAGAIN);
         for step in 0..count {
@@ -86,6 +82,12 @@ impl Datagram {
             }
         }
         result
+    }
+
+    /// The part whose turn it is to receive: that with what came first, as far as is known.
+    fn turn(&self) -> usize {
+        let first = (self.together.as_ref()).and_then(|together| together.first());
+        first.unwrap_or_else(|| self.next.fetch_add(1, Relaxed)) // only spreads the load
     }
 
     pub fn first<R: Send>(&self, stack: &Stack, f: impl FnOnce(&mut Shard, u32) -> R + Send) -> R {
@@ -219,15 +221,18 @@ impl Datagram {
     }
 
     pub fn available(&self, stack: &Stack) -> usize {
-        let mut available = 0;
-        self.each(stack, |shard, part| {
-            if available == 0 {
-                available = shard
-                    .udp(part)
-                    .map_or(0, crate::shard::UdpSocket::first_len);
-            }
-        });
-        available
+        let of = |at: usize| {
+            stack.with_shard(self.begin + at, |shard, _| {
+                let socket = shard.udp(self.parts[at]);
+                socket.map_or(0, crate::shard::UdpSocket::first_len)
+            })
+        };
+        let Some(together) = &self.together else {
+            return of(0);
+        };
+        // What has come and is not taken in yet becomes known by the look at it.
+        (0..self.parts.len()).for_each(|at| _ = of(at));
+        together.first().map_or(0, of)
     }
 
     pub fn close(&self, stack: &Stack) {
@@ -261,12 +266,16 @@ impl Socket {
             begin: shards.start,
             parts: Vec::with_capacity(shards.len()),
             next: AtomicUsize::new(0),
-            raised: (shards.len() > 1).then(Arc::default),
+            together: (shards.len() > 1).then(|| Arc::new(Together::new(shards.len()))),
         };
         let options = fresh.udp_options(&self.stack().host);
         for shard in shards {
             let part = self.stack().with_shard(shard, |shard, _| {
-                shard.udp_open(&binding, (fresh.fields(), options), datagram.raised.clone())
+                shard.udp_open(
+                    &binding,
+                    (fresh.fields(), options),
+                    datagram.together.clone(),
+                )
             });
             match part {
                 Some(part) => datagram.parts.push(part),
@@ -312,6 +321,7 @@ impl Socket {
         datagram.each(self.stack(), |shard, part| {
             shard.udp_connect(part, local, None);
         });
+        self.stands_at(fresh, local.ip());
         Ok(())
     }
 
@@ -333,6 +343,7 @@ impl Socket {
         datagram.each(self.stack(), |shard, part| {
             shard.udp_connect(part, local, Some(peer));
         });
+        self.stands_at(fresh, local.ip());
         Ok(())
     }
 

@@ -82,6 +82,9 @@ pub enum SocketOption {
     Mark(u32),
     /// SO_BINDTODEVICE: the number of the link that it receives from and sends to, from 0 on; `None`: any.
     Device(Option<u8>),
+    /// SO_INCOMING_CPU: among sockets that share a port (SO_REUSEPORT) one that names the processor on which a packet is taken in goes before
+    /// the others; `None`: it names none.
+    IncomingCpu(Option<u16>),
     /// One that datagram sockets have.
     Udp(UdpOption),
 }
@@ -136,10 +139,8 @@ impl Socket {
             }
             self.release_ended(stream, &mut fresh);
         }
-        fresh.binding().is_some()
-            || self
-                .role()
-                .is_some_and(|role| !matches!(role, Role::Stream(_)))
+        // One that was connected and is no more may have none, though it is a datagram socket still.
+        fresh.binding().is_some() || matches!(self.role(), Some(Role::Listening(_)))
     }
 
     /// Whether an option's value is in range, and not too late.
@@ -311,6 +312,9 @@ fn apply_to(
         | SocketOption::Mark(_)
         | SocketOption::SendBuffer(_) => socket.set_shape(fresh.shape()),
         SocketOption::Linger(linger) => socket.set_linger(linger),
+        SocketOption::ReuseAddress(_) | SocketOption::ReusePort(_) => {
+            socket.set_reuse(fresh.reuse());
+        }
         SocketOption::Ttl(_)
         | SocketOption::TypeOfService(_)
         | SocketOption::Udp(UdpOption::Discovery(_)) => socket.set_fields(fresh.fields()),

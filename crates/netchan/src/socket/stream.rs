@@ -3,7 +3,10 @@
 use std::{
     io::{self, IoSlice, IoSliceMut},
     net::{IpAddr, SocketAddr},
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
     task::Waker,
 };
 
@@ -15,7 +18,7 @@ use crate::{
     errno::error,
     flow::FlowKey,
     limits,
-    shard::{Connect, TcpOptions, TcpSocket},
+    shard::{Connect, Parts, TcpOptions, TcpSocket},
     stack::Stack,
 };
 
@@ -300,6 +303,40 @@ impl Stream {
         })
     }
 
+    /// The rest of what was sent in part: a pending error waits for the next call, and this one takes nothing more.
+    pub fn send_rest(
+        &self,
+        stack: &Stack,
+        buffers: &[IoSlice<'_>],
+        urgent: bool,
+    ) -> Result<usize, i32> {
+        self.hold(stack, |shard, number| {
+            let is_pending = |socket: &TcpSocket| socket.pending_error().is_some();
+            match shard.tcp(number).is_some_and(is_pending) {
+                true => Ok(0),
+                false if urgent => shard.tcp_send_urgent(number, buffers),
+                false => shard.tcp_send(number, buffers),
+            }
+        })
+    }
+
+    /// The same of what was received.
+    pub fn receive_rest(
+        &self,
+        stack: &Stack,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: ReceiveFlags,
+    ) -> Result<usize, i32> {
+        let Place { shard, number } = self.place();
+        stack.with_shard_fresh(shard, |shard, _| {
+            let ends = |s: &TcpSocket| s.readable_bytes() == 0 && s.pending_error().is_some();
+            match shard.tcp(number).is_some_and(ends) {
+                true => Ok(0),
+                false => shard.tcp_receive(number, buffers, flags),
+            }
+        })
+    }
+
     pub fn send_urgent(&self, stack: &Stack, buffers: &[IoSlice<'_>]) -> Result<usize, i32> {
         self.hold(stack, |shard, number| {
             shard.tcp_send_urgent(number, buffers)
@@ -507,8 +544,10 @@ fn start(
 pub(super) struct Listening {
     /// Its number in each shard.
     parts: Vec<u32>,
-    /// Where accept looks first: each shard gets its turn.
+    /// Where accept looks first if it does not know better: each shard gets its turn.
     next: AtomicUsize,
+    /// What the parts share, where there are several.
+    shared: Option<Arc<Parts>>,
 }
 
 impl Listening {
@@ -518,27 +557,26 @@ impl Listening {
         };
         let backlog = backlog.min(limits::BACKLOG_MAX);
         let options = fresh.tcp_options();
-        let mut parts = Vec::with_capacity(stack.cells.len());
-        for shard in 0..stack.cells.len() {
+        let shards = stack.cells.len();
+        let mut listening = Self {
+            parts: Vec::with_capacity(shards),
+            next: AtomicUsize::new(0),
+            shared: (shards > 1).then(|| Arc::new(Parts::new(shards))),
+        };
+        for shard in 0..shards {
+            let shared = &listening.shared;
             let part = stack.with_shard(shard, |shard, _| {
-                shard.listen(&binding, backlog, options.clone())
+                shard.listen(&binding, backlog, options.clone(), shared.clone())
             });
             match part {
-                Some(part) => parts.push(part),
+                Some(part) => listening.parts.push(part),
                 None => {
-                    let so_far = Self {
-                        parts,
-                        next: AtomicUsize::new(0),
-                    };
-                    so_far.close(stack);
+                    listening.close(stack);
                     return Err(error(libc::ENOBUFS));
                 }
             }
         }
-        Ok(Self {
-            parts,
-            next: AtomicUsize::new(0),
-        })
+        Ok(listening)
     }
 
     /// Nobody is heard any more; the parts stay.
@@ -599,11 +637,10 @@ impl Listening {
     /// A connection, and whose.
     pub fn accept(&self, stack: &Stack) -> Option<(Stream, SocketAddr)> {
         let count = self.parts.len();
-        // Relaxed: only spreads the load.
-        let first = if count == 1 {
-            0
-        } else {
-            self.next.fetch_add(1, Relaxed)
+        let first = match &self.shared {
+            // Relaxed: only spreads the load.
+            Some(shared) => (shared.first()).unwrap_or_else(|| self.next.fetch_add(1, Relaxed)),
+            None => 0,
         };
         for step in 0..count {
             let shard = (first + step) % count;

@@ -184,14 +184,14 @@ impl Waiter {
             return self.wait_turning(fds, deadline);
         }
         if self.stack.layout.holder != Holder::Application {
-            self.spin_parked(spin, deadline);
+            self.spin_parked(spin, fds, deadline);
             return self.wait_parked(fds, deadline);
         }
         let several = self.stack.cells.len() > 1;
         let (shards, elsewhere) = (std::mem::take(&mut self.shards), self.elsewhere);
         self.elsewhere = false;
         if several && (elsewhere || shards.count_ones() != 1) {
-            self.spin_parked(spin, deadline);
+            self.spin_parked(spin, fds, deadline);
             return self.wait_elsewhere(shards, fds, deadline);
         }
         let number = if several {
@@ -203,7 +203,7 @@ impl Waiter {
             let spin = spin.max(Duration::from_nanos(self.stack.spin_ns));
             return self.wait_sitting(number, spin, fds, deadline);
         }
-        self.spin_parked(spin, deadline);
+        self.spin_parked(spin, fds, deadline);
         self.wait_standing(number, fds, deadline)
     }
 
@@ -251,7 +251,7 @@ impl Waiter {
         // From the first sleep on: one that comes between two sleeps, while the shard is turned, ends the wait as well.
         let mut held = None;
         let result = loop {
-            self.turn_and_spin(number, spin, deadline);
+            self.turn_and_spin(number, spin, fds, deadline);
             if self.parker.take_wake() {
                 break look(fds);
             }
@@ -279,25 +279,31 @@ impl Waiter {
         result
     }
 
-    fn turn_and_spin(&self, number: usize, spin: Duration, deadline: Instant) {
+    fn turn_and_spin(
+        &self,
+        number: usize,
+        spin: Duration,
+        fds: &mut [libc::pollfd],
+        deadline: Instant,
+    ) {
         self.stack.turn_shard(number);
         if spin.is_zero() || self.parker.has_wake() {
             return;
         }
         let end = deadline.min(self.stack.clock.now() + spin);
-        while !self.parker.has_wake() && self.stack.clock.now() < end {
+        while !self.parker.has_wake() && self.stack.clock.now() < end && !has_news(fds) {
             std::hint::spin_loop();
             self.stack.turn_shard(number);
         }
     }
 
     /// Looks whether others have woken it, before a sleep.
-    fn spin_parked(&self, spin: Duration, deadline: Instant) {
+    fn spin_parked(&self, spin: Duration, fds: &mut [libc::pollfd], deadline: Instant) {
         if spin.is_zero() {
             return;
         }
         let end = deadline.min(self.stack.clock.now() + spin);
-        while !self.parker.has_wake() && self.stack.clock.now() < end {
+        while !self.parker.has_wake() && self.stack.clock.now() < end && !has_news(fds) {
             std::hint::spin_loop();
         }
     }
@@ -457,6 +463,11 @@ fn look(fds: &mut [libc::pollfd]) -> io::Result<usize> {
         return Ok(0);
     }
     ppoll(fds, Instant::ZERO, Instant::ZERO)
+}
+
+/// Whether the sleep that comes next would end at once, by one of `fds` or by an error.
+fn has_news(fds: &mut [libc::pollfd]) -> bool {
+    !matches!(look(fds), Ok(0))
 }
 
 fn take_seat(cell: &Cell) -> bool {

@@ -77,7 +77,7 @@ impl Directory {
             id: *next,
             kind: request.kind,
             address,
-            v6_only: request.v6_only,
+            v6_only: request.is_v6_only(),
             reuse_address: request.reuse_address,
             reuse_port: request.reuse_port,
             device: request.device,
@@ -127,6 +127,15 @@ impl Directory {
         }
     }
 
+    /// A bound socket has another address from now on: a connected one that of its connection, as in Linux, where others may be bound
+    /// beside it.
+    pub fn set_address(&self, id: u64, ip: IpAddr) {
+        let mut guard = self.bindings.lock();
+        if let Some(binding) = guard.0.iter_mut().find(|b| b.id == id) {
+            binding.address.set_ip(ip);
+        }
+    }
+
     /// Releases what `bind` gave.
     pub fn release(&self, id: u64) {
         let mut guard = self.bindings.lock();
@@ -168,7 +177,7 @@ fn conflicts(there: &Binding, request: &BindRequest) -> bool {
         id: 0,
         kind: request.kind,
         address: request.address,
-        v6_only: request.v6_only,
+        v6_only: request.is_v6_only(),
         reuse_address: request.reuse_address,
         reuse_port: request.reuse_port,
         device: request.device,
@@ -195,7 +204,8 @@ fn overlap(a: &Binding, b: &Binding) -> bool {
         (IpAddr::V4(x4), IpAddr::V4(_)) => x4.is_unspecified(),
         (IpAddr::V6(x6), IpAddr::V6(_)) => x6.is_unspecified(),
         (IpAddr::V6(x6), IpAddr::V4(_)) => x6.is_unspecified() && !x.v6_only,
-        (IpAddr::V4(_), IpAddr::V6(_)) => false,
+        // As Linux: IPv4's wildcard stands against all that is not of IPv6 alone, as one is not that has an IPv6 address by its connection.
+        (IpAddr::V4(x4), IpAddr::V6(_)) => x4.is_unspecified() && !y.v6_only,
     };
     a.address.ip() == b.address.ip() || covers(a, b) || covers(b, a)
 }

@@ -85,6 +85,7 @@ fn control_ours(
             target.watch.add(&interest);
             interest.arm(event);
             shared.call_out();
+            note_busy_poll(shared, &target);
             Ok(())
         }
         (libc::EPOLL_CTL_MOD, Some(interest)) => {
@@ -94,10 +95,18 @@ fn control_ours(
         (libc::EPOLL_CTL_DEL, Some(interest)) => {
             shared.interests.lock().remove(&fd);
             interest.detach();
+            note_busy_poll(shared, &target);
             Ok(())
         }
         (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, None) => fail(libc::ENOENT),
         _ => fail(libc::EINVAL),
+    }
+}
+
+/// A socket came or went: nearly none asks for anything.
+fn note_busy_poll(shared: &Shared, target: &SocketState) {
+    if !target.busy_poll().is_zero() {
+        shared.busy_poll_changed();
     }
 }
 
@@ -119,6 +128,7 @@ fn note_undecided(
         let interest = Interest::new(shared, fd, target, event, true);
         shared.interests.lock().insert(fd, Arc::clone(&interest));
         target.watch.add(&interest);
+        note_busy_poll(shared, target);
     } else if let Some(interest) = shared.interests.lock().get(&fd) {
         let mut settings = interest.settings.lock();
         settings.events = event.events;

@@ -10,6 +10,7 @@ use std::{
         },
     },
     task::{Wake, Waker},
+    time::Duration,
 };
 
 use libc::{c_short, epoll_event};
@@ -186,6 +187,12 @@ impl Interest {
         }
     }
 
+    /// How long its socket asks poll and epoll to look before they sleep, if there is one still.
+    pub fn busy_poll(&self) -> Option<Duration> {
+        let settings = self.settings.lock();
+        Some(settings.target.as_ref()?.busy_poll_among_others())
+    }
+
     /// Whether there is something to report, reporting nothing; arms it if not.
     pub fn is_ready(self: &Arc<Self>) -> bool {
         let settings = self.settings.lock();
@@ -288,6 +295,15 @@ impl Watch {
             instance.is_some_and(|instance| instance.is_used.load(Relaxed))
         });
         used.reduce(|one, other| one || other)
+    }
+
+    /// SO_BUSY_POLL was set: the instances that watch the socket look for as long from now on.
+    pub fn busy_poll_changed(&self) {
+        let interests: Vec<_> = self.interests.lock().clone();
+        let interests = interests.iter().filter_map(Weak::upgrade);
+        for instance in interests.filter_map(|interest| interest.instance.upgrade()) {
+            instance.busy_poll_changed();
+        }
     }
 
     /// After a receive or accept. While something is left to take, only what arrives is worth telling.

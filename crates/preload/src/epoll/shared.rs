@@ -7,11 +7,12 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{
-            AtomicBool, AtomicI32, AtomicUsize,
+            AtomicBool, AtomicI32, AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
         },
     },
     task::Waker,
+    time::Duration,
 };
 
 use libc::{c_int, epoll_event, pollfd};
@@ -44,6 +45,8 @@ pub struct Shared {
     bell: OnceLock<Own>,
     /// In a forked child.
     pub answers: Answers,
+    /// How long a wait looks before it sleeps, in microseconds: the longest SO_BUSY_POLL among its sockets.
+    busy_poll_us: AtomicU64,
     /// Which side goes first when both have more than the caller has room for.
     kernel_first: AtomicBool,
 }
@@ -67,6 +70,7 @@ impl Shared {
             kernel_waiters: AtomicUsize::new(0),
             bell: OnceLock::new(),
             answers: Answers::default(),
+            busy_poll_us: AtomicU64::new(0),
             kernel_first: AtomicBool::new(false),
         }
     }
@@ -217,6 +221,17 @@ impl Shared {
         }
     }
 
+    /// A socket came or went that asks for a look before the sleep, or asks for another one.
+    pub fn busy_poll_changed(&self) {
+        let interests = self.interests.lock();
+        let asked = interests
+            .values()
+            .filter_map(|interest| interest.busy_poll());
+        let longest = asked.max().unwrap_or(Duration::ZERO);
+        let us = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
+        self.busy_poll_us.store(us, Relaxed);
+    }
+
     /// In a forked child: tells the parent which of its sockets are watched here. Where the lock is held for ever, of none.
     pub fn tell_parent(&self) {
         let Some(interests) = self.interests.try_lock() else {
@@ -271,6 +286,8 @@ impl Shared {
                     events: libc::POLLIN,
                     revents: 0,
                 }];
+                // Stands for itself: a wait that has begun keeps the time that it began with.
+                waiter.spin(Duration::from_micros(self.busy_poll_us.load(Relaxed)));
                 let waited = driver::wait(waiter, &mut kernel, deadline.left());
                 self.leave(&waker);
                 // SAFETY: the caller's.

@@ -286,7 +286,7 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
         | O::UrgentInline(on)
         | O::FastOpenConnect(on)
         | O::FastOpenNoCookie(on) => Value::Int(c_int::from(on)),
-        O::Md5Key { .. } | O::Udp(_) | O::Multicast(_) | O::Device(_) => {
+        O::Md5Key { .. } | O::Udp(_) | O::Multicast(_) | O::Device(_) | O::IncomingCpu(_) => {
             return fail(libc::ENOPROTOOPT);
         }
         O::Linger(time) => {

@@ -124,6 +124,11 @@ fn padded(number: u8) -> io::Result<[u8; NAME]> {
     Ok(bytes)
 }
 
+/// A link's name by its number for programs.
+pub fn name_by_number(number: u32) -> Option<[u8; NAME]> {
+    padded(Device::Numbered(number).find(lifecycle::net())?).ok()
+}
+
 const SIOCGIFNAME: c_ulong = 0x8910;
 const SIOCGIFINDEX: c_ulong = 0x8933;
 

@@ -1,15 +1,25 @@
-//! How large SO_RCVBUF and SO_SNDBUF may be made: what this machine grants its programs, who know the figures' place.
+//! What this machine grants its programs, which know the figures' place: how large SO_RCVBUF and SO_SNDBUF may be made, how long they look
+//! before they sleep.
 
-use std::{fs, sync::OnceLock};
+use std::{fs, sync::OnceLock, time::Duration};
 
 /// Linux's before 6.18.
 const USUAL: usize = 212_992;
 
-fn read(name: &str) -> usize {
+fn number<T: std::str::FromStr>(name: &str) -> Option<T> {
     let text = fs::read_to_string(format!("/proc/sys/net/core/{name}"));
-    let number = text.ok().and_then(|text| text.trim().parse().ok());
+    text.ok().and_then(|text| text.trim().parse().ok())
+}
+
+fn read(name: &str) -> usize {
     // As Linux: twice as much is an int.
-    number.unwrap_or(USUAL).min(i32::MAX as usize / 2)
+    number(name).unwrap_or(USUAL).min(i32::MAX as usize / 2)
+}
+
+/// `net.core.busy_poll`: how long poll and epoll look; zero where it is not set, or not to be seen (in a network namespace).
+pub fn busy_poll() -> Duration {
+    static TIME: OnceLock<Duration> = OnceLock::new();
+    *TIME.get_or_init(|| Duration::from_micros(number("busy_poll").unwrap_or(0)))
 }
 
 /// `net.core.rmem_max`, bytes.

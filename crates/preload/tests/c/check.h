@@ -78,3 +78,5 @@ void check_vfork_first(void);
 void check_fork_first(void);
 void check_leaves_child(void);
 void check_counts(void);
+void check_interfaces(void);
+void check_cpus(void);

@@ -18,10 +18,11 @@ int main(int argc, char **argv) {
         {"threads", check_threads},     {"processes", check_processes}, {"groups", check_groups},
         {"fastopen", check_fastopen}, {"signals", check_signals}, {"cancels", check_cancels},
         {"numbers", check_numbers}, {"ends", check_ends}, {"exhausted", check_exhausted},
+        {"interfaces", check_interfaces},
         /* Those that want a process to themselves run when they are named. */
         {"exhausted-hard", check_exhausted_hard, 1}, {"vfork-first", check_vfork_first, 1},
         {"fork-first", check_fork_first, 1}, {"leaves-child", check_leaves_child, 1},
-        {"counts", check_counts, 1},
+        {"counts", check_counts, 1}, {"cpus", check_cpus, 1},
     };
     if (argc < 3) return 2;
     setvbuf(stdout, 0, _IONBF, 0);

@@ -139,6 +139,7 @@ static void patience(int s) {
 static long closing(int s) {
     int fd = slots[s].fd;
     slots[s].fd = -1;
+    unseen |= slots[s].stream && with_peer;
     return raw(s) ? PAST(close, fd, 0, 0, 0, 0, 0) : close(fd);
 }
 
@@ -241,7 +242,7 @@ void step_send(int s) {
     long result = raw(s) ? PAST(sendto, slots[s].fd, bytes, size, flags[flag].flag, where, len)
                          : sendto(slots[s].fd, bytes, size, flags[flag].flag, where, len);
     const char *why = code(result);
-    datagram_sent = !slots[s].stream && result >= 0;
+    unseen = !slots[s].stream && result >= 0;
     say("send(%c, %d%s%s%s) = %s", name_of(s), size, flags[flag].name, to ? " to " : "", to ? address_text(where, sizeof a.room) : "", why);
 }
 
@@ -349,7 +350,12 @@ void step_descriptor(int s) {
 }
 
 int unacknowledged(int s) {
+    struct tcp_info info = {0};
+    socklen_t len = sizeof info;
     int bytes = 0;
+    getsockopt(slots[s].fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+    /* Of one that is closed Linux counts what nobody will acknowledge any more. */
+    if (info.tcpi_state != TCP_ESTABLISHED && info.tcpi_state != TCP_CLOSE_WAIT) return 0;
     return ioctl(slots[s].fd, TIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 

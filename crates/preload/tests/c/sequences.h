@@ -24,7 +24,7 @@ extern int with_peer;  /* the far end is a kernel at PEER, else this same host *
 extern int blocking;   /* sockets block, for PATIENCE at most */
 extern int peer_namespace; /* where the far end's sockets are made, -1: here */
 extern int port_base;
-extern int datagram_sent; /* in this step */
+extern int unseen; /* something was sent in this step that may change what is not looked at */
 extern volatile int pipes; /* SIGPIPEs since the last call */
 
 #define PATIENCE_US 15000

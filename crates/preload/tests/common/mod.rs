@@ -86,6 +86,8 @@ pub fn calls() -> &'static Path {
             "cancels.c",
             "numbers.c",
             "ends.c",
+            "interfaces.c",
+            "cpus.c",
         ];
         compile("calls", &files)
     })

@@ -97,7 +97,7 @@ pub fn sequence(
     sequence: usize,
     linux: &[Line],
     ours: &[Line],
-    mut explained: impl FnMut(&str) -> bool,
+    mut explained: impl FnMut(&str, &str) -> bool,
 ) -> Option<Difference> {
     let mut story = String::new();
     for (at, line) in linux.iter().enumerate() {
@@ -106,7 +106,7 @@ pub fn sequence(
         let Some(kind) = kind(line, other) else {
             continue;
         };
-        if !explained(&kind) {
+        if !explained(&kind, &story) {
             let said = other.map_or("nothing".to_owned(), |o| format!("{} | {}", o.call, o.seen));
             let _ = writeln!(story, "    -- {said}");
             return Some(Difference {

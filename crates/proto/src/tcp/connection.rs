@@ -502,7 +502,7 @@ impl Connection {
     }
 
     /// What the application reads next. The peer's FIN, once reached, has a number and no text.
-    fn read_next(&self) -> SeqNum {
+    pub(super) fn read_next(&self) -> SeqNum {
         self.rcv.nxt - self.unread - u32::from(self.peer_fin_reached)
     }
 

@@ -387,6 +387,10 @@ impl Connection {
         }
         let end = segment.seq + u32::from(header.urgent);
         if end > self.rcv.nxt && (!self.urgent || end > self.seldom.urgent_end) {
+            let (was, read) = (self.seldom.urgent_end, self.read_next());
+            if self.urgent && was == read + 1 && self.rcv.nxt > read {
+                out.events |= Events::URGENT_MISSED;
+            }
             self.urgent = true;
             self.seldom.urgent_end = end;
             out.events |= Events::URGENT;

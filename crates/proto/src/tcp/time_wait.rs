@@ -67,6 +67,12 @@ impl TimeWait {
         self.expires
     }
 
+    /// Where a connection of the application's from the same port to the same peer's begins, if timestamps keep what is left of the
+    /// old one out of it (RFC 7323 §5.3; RFC 6191 for the peer's end).
+    pub fn reopens(&self) -> Option<SeqNum> {
+        self.timestamps.then(|| self.snd_nxt + ISS_GAP)
+    }
+
     /// Takes a segment for the old connection's addresses and ports.
     ///
     /// A RST is ignored (RFC 1337 §3); a SYN that must be newer, by its sequence number or its

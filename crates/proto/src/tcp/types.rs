@@ -92,6 +92,8 @@ impl Events {
     pub const FIN_ACKED: Self = Self(1 << 7);
     /// A new urgent pointer (RFC 9293 MUST-32).
     pub const URGENT: Self = Self(1 << 8);
+    /// With [`Self::URGENT`]: the octet of the urgent pointer before it is the next that the application would read.
+    pub const URGENT_MISSED: Self = Self(1 << 11);
     /// R1 was passed: repeated retransmissions without an answer (RFC 9293 MUST-20, SHLD-9).
     /// A good moment to doubt the next hop.
     pub const STALLED: Self = Self(1 << 9);

@@ -64,7 +64,13 @@ impl Shard {
         if events.contains(Events::URGENT) {
             socket.urgent_announced();
             ready = ready | Readiness::PRIORITY;
+            if events.contains(Events::URGENT_MISSED) {
+                self.tcp_urgent_missed(number);
+            }
         }
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return ready;
+        };
         if events.contains(Events::RESET) {
             socket.error = socket.end().and_then(NonZero::new);
             ready = Readiness(!0);

@@ -18,7 +18,7 @@ use crate::{
     limits,
     link::Segmentation,
     packet::Hint,
-    shard::{Reuse, ports::Kept},
+    shard::{Reuse, ports::Kept, time_wait},
     trace,
 };
 
@@ -109,16 +109,19 @@ impl Shard {
             remote_port: remote.port(),
             protocol: Protocol::TCP,
         };
+        let mut after = None;
         let hash = if port == 0 {
             self.choose_port(&mut key, peer.port_offset, |port| {
                 may_take(peer.interface, port).is_ok_and(|may| may)
             })
         } else {
+            after = self.end_time_wait(&key);
             self.free_flow(&key)
         };
         let hash = short(hash.ok_or(libc::EADDRNOTAVAIL)?);
         let local = SocketAddr::new(key.local, key.local_port);
-        let iss = tcp::initial_sequence(&self.host.secret, local, remote, now);
+        let iss =
+            after.unwrap_or_else(|| tcp::initial_sequence(&self.host.secret, local, remote, now));
         let defaults = &self.defaults.config;
         let start = options.start(
             &self.host,
@@ -175,6 +178,15 @@ impl Shard {
         });
         self.ports.counter = counter;
         hash
+    }
+
+    /// As Linux, for a port that bind(2) named: a TIME-WAIT with timestamps gives way to a new connection. Where that begins.
+    fn end_time_wait(&mut self, key: &FlowKey) -> Option<SeqNum> {
+        let found = self.find(short(self.host.flow_hash.hash(key)), key)?;
+        let number = time_wait::split(found).err()?;
+        let iss = self.time_waits.get(number)?.record.reopens()?;
+        self.remove_time_wait(number);
+        Some(iss)
     }
 
     /// The hash of a flow, if it is free.

@@ -56,6 +56,10 @@ impl Shard {
             Some(mark) if !socket.shape.urgent_inline && !socket.urgent_taken => mark as usize,
             _ => return Err(libc::EINVAL),
         };
+        // As Linux: after a reset, but not after the peer's end.
+        if socket.is_over() && !socket.connection.peer_closed() {
+            return Err(libc::ENOTCONN);
+        }
         let mut before = 0;
         let byte = socket.receive.iter(&self.pool).find_map(|packet| {
             let byte = packet.bytes().get(mark - before).copied();
@@ -75,6 +79,25 @@ impl Shard {
             *room = byte;
             1
         }))
+    }
+
+    /// Another byte is urgent now, and the one before, out of line, is the next in the queue. As Linux: nobody reads it any more.
+    #[cold]
+    pub(super) fn tcp_urgent_missed(&mut self, number: u32) {
+        let Some(socket) = self.tcp.get_mut(number) else {
+            return;
+        };
+        if socket.shape.urgent_inline {
+            return;
+        }
+        let mut left = 1;
+        let take = |packet: &crate::packet::Packet| {
+            let n = left.min(packet.len());
+            left -= n;
+            n
+        };
+        let n = (socket.receive).consume(&mut self.pool, take);
+        self.tcp_consumed(number, n);
     }
 
     /// A read while urgent data is ahead: up to the mark, or from behind it.

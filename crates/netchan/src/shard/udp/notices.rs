@@ -56,7 +56,8 @@ impl Shard {
         let lost = asked.filter(|(_, stamp)| !notices.told.stamp(*stamp, id, now));
         let lost = lost.count() as u64;
         socket.wakers.wake(Readiness::ERROR, &mut self.woken);
-        self.counters.add(self.number, Counter::DropNotice, lost);
+        self.counters
+            .add(self.number, Counter::DropUdpErrorQueue, lost);
     }
 
     /// A zero-copy send returned: what it sent was copied, its memory is free.

@@ -187,6 +187,7 @@ impl Shard {
                     self.pool.shelf_mut().free(waiting.place);
                 }
             }
+            socket.show_first(self.number);
             socket.queued -= whole + count * limits::UDP_OVERHEAD;
             socket.memory -= memory;
             self.udp_queued -= count;

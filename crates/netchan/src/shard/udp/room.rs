@@ -1,7 +1,7 @@
 //! Buffers to send datagrams from: a socket whose send found too few is not writable until there are so many.
 
 use super::{Shard, UdpSocket};
-use crate::api::Readiness;
+use crate::{api::Readiness, limits};
 
 impl UdpSocket {
     /// Free buffers that its next send may need, as far as is known.
@@ -35,29 +35,47 @@ impl Shard {
     }
 
     fn udp_waits(&mut self, number: u32) {
+        // Sockets that were closed leave an entry behind. Twice as many as there are sockets: the list is made anew, once in as many calls.
+        if self.udp_waiting.len() >= 2 * self.udp.len().max(limits::SENDERS_A_TURN) {
+            let waits = |(number, socket): (u32, &UdpSocket)| socket.waits.then_some(number);
+            self.udp_waiting = self.udp.iter().filter_map(waits).collect();
+        }
         if let Some(socket) = self.udp.get_mut(number).filter(|socket| !socket.waits) {
             socket.waits = true;
-            self.udp_waiting.push(number);
+            self.udp_waiting.push_back(number);
         }
     }
 
-    /// Tells those whose buffers have come home. The holder looks again in a while, as for streams.
+    /// Tells those whose buffers have come home, first come, first served, and no more of them than there are buffers for. One that needs
+    /// more than there are goes to the end, so that it keeps nobody from what is enough for others. The holder looks again in a while, as for
+    /// streams. How many were looked at.
     #[cold]
     #[inline(never)]
-    pub(in crate::shard) fn udp_wake_senders(&mut self) {
-        let free = self.slab.available();
-        let (udp, woken) = (&mut self.udp, &mut self.woken);
-        self.udp_waiting.retain(|&number| {
+    pub(in crate::shard) fn udp_wake_senders(&mut self) -> usize {
+        let mut free = self.slab.available();
+        let mut looks = 0;
+        while looks < self.udp_waiting.len().min(limits::SENDERS_A_TURN)
+            && free > 0
+            && let Some(number) = self.udp_waiting.pop_front()
+        {
+            looks += 1;
             // One that is gone, or whose number another has that does not wait.
-            let Some(socket) = udp.get_mut(number).filter(|socket| socket.waits) else {
-                return false;
+            let Some(socket) = self.udp.get_mut(number).filter(|socket| socket.waits) else {
+                continue;
             };
-            if free < socket.wanted() {
-                return true;
+            let wanted = socket.wanted();
+            if free < wanted {
+                self.udp_waiting.push_back(number);
+                continue;
             }
+            free -= wanted;
             (socket.lacks, socket.waits) = (0, false);
-            socket.wakers.wake(Readiness::WRITABLE, woken);
-            false
-        });
+            socket.wakers.wake(Readiness::WRITABLE, &mut self.woken);
+        }
+        looks
     }
 }
+
+#[cfg(test)]
+#[path = "room_tests.rs"]
+mod tests;

@@ -41,6 +41,8 @@ pub(in crate::socket) struct Fresh {
     urgent_inline: bool,
     fields: IpFields,
     binding: Option<Arc<Bound>>,
+    /// It was accepted: `binding` is its listener's, of which it has the address, as in Linux, but not the port.
+    is_lent: bool,
     /// shutdown(2) of what was neither connected nor anything else: reading, writing.
     pub shut: (bool, bool),
     /// What nearly no socket sets: an accepted one shares it with its listener until it does.
@@ -139,7 +141,7 @@ impl Fresh {
 
     /// Id in the directory, and address, once it is bound.
     pub fn binding(&self) -> Option<(u64, SocketAddr)> {
-        let bound = self.binding.as_deref()?;
+        let bound = self.binding.as_deref().filter(|_| !self.is_lent)?;
         Some((bound.id?, bound.address))
     }
 
@@ -158,23 +160,34 @@ impl Fresh {
 
     /// It is bound.
     pub fn bind(&mut self, id: u64, address: SocketAddr) {
-        let names_port = false;
-        let id = Some(id);
+        self.set_bound(Some(id), address, false);
+    }
+
+    fn set_bound(&mut self, id: Option<u64>, address: SocketAddr, is_anew: bool) {
+        self.is_lent = false;
         self.binding = Some(Arc::new(Bound {
             id,
             address,
-            names_port,
-            is_anew: false,
+            names_port: false,
+            is_anew,
         }));
+    }
+
+    /// A bind that failed leaves it without an address, as in Linux; the port that it had is shown still.
+    pub fn lose_address(&mut self, wildcard: IpAddr) {
+        self.set_bound(None, SocketAddr::new(wildcard, self.last_port()), true);
     }
 
     /// Whether it was bound after its last connection had ended.
     pub fn is_bound_anew(&self) -> bool {
-        self.binding.as_deref().is_some_and(|bound| bound.is_anew)
+        !self.is_lent && self.binding.as_deref().is_some_and(|bound| bound.is_anew)
     }
 
     /// Notes that, or with a new connection the end of it.
     pub fn bound_anew(&mut self, is_anew: bool) {
+        if self.is_lent {
+            return; // only a bind makes it anew, and gives it a binding of its own
+        }
         if let Some(bound) = self.binding.as_mut().filter(|b| b.is_anew != is_anew) {
             Arc::make_mut(bound).is_anew = is_anew;
         }
@@ -190,8 +203,19 @@ impl Fresh {
     /// The address to connect from: with a port, if it is bound.
     pub fn source(&self) -> Option<SocketAddr> {
         let bound = self.binding.as_deref()?;
-        let port = bound.id.map_or(0, |_| bound.address.port());
+        let port = match bound.id {
+            Some(_) if !self.is_lent => bound.address.port(),
+            _ => 0,
+        };
         Some(SocketAddr::new(bound.address.ip(), port))
+    }
+
+    /// As Linux: one that was bound to IPv4's wildcard as a mapped address keeps the address that a connection gave it.
+    pub fn keep_mapped(&mut self, was: IpAddr) {
+        let mapped = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+        if let Some(bound) = self.binding.as_mut().filter(|b| b.address.ip() == mapped) {
+            Arc::make_mut(bound).address.set_ip(was);
+        }
     }
 
     /// The port that it has, or had last.
@@ -201,14 +225,16 @@ impl Fresh {
 
     /// Gives up the port, unless bind(2) named it, and keeps the address: the id to release.
     pub fn unbind(&mut self) -> Option<u64> {
-        let bound = self.binding.as_mut().filter(|bound| !bound.names_port)?;
+        let is_lent = self.is_lent;
+        let bound = self.binding.as_mut();
+        let bound = bound.filter(|bound| !is_lent && !bound.names_port)?;
         Arc::make_mut(bound).id.take()
     }
 
-    /// What an accepted socket takes over from its listener: everything but the binding.
+    /// What an accepted socket takes over from its listener: everything, of the binding the address.
     pub fn inherited(&self) -> Self {
         Self {
-            binding: None,
+            is_lent: true,
             ..self.clone()
         }
     }
@@ -235,8 +261,9 @@ impl Fresh {
             max_segment: self.max_segment,
             mark: self.udp.mark,
             device: self.udp.device,
+            cpu: self.udp.cpu,
             fast_open: self.fast_open,
-            reuse: Reuse::new(self.reuse_address, self.reuse_port),
+            reuse: self.reuse(),
             shut: self.shut,
         }
     }
@@ -248,6 +275,11 @@ impl Fresh {
         };
         let network = ao::canonical(peer, prefix);
         self.keys_mut().set(network, key).map_err(error)
+    }
+
+    /// How it shares its port.
+    pub const fn reuse(&self) -> Reuse {
+        Reuse::new(self.reuse_address, self.reuse_port, self.v6_only)
     }
 
     /// Its keys.
@@ -361,6 +393,7 @@ impl Fresh {
             SocketOption::TypeOfService(tos) => self.fields.tos = tos,
             SocketOption::Mark(mark) => self.udp.mark = mark,
             SocketOption::Device(device) => self.udp.device = device,
+            SocketOption::IncomingCpu(cpu) => self.udp.cpu = cpu,
             SocketOption::Udp(option) => {
                 self.udp.set(option);
                 self.fields.may_be_cut = !self.udp.discovery.sets_df();
@@ -434,6 +467,7 @@ impl Fresh {
             SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
             SocketOption::Mark(_) => SocketOption::Mark(self.udp.mark),
             SocketOption::Device(_) => SocketOption::Device(self.udp.device),
+            SocketOption::IncomingCpu(_) => SocketOption::IncomingCpu(self.udp.cpu),
             SocketOption::Udp(like) => SocketOption::Udp(self.udp.get(like)),
         }
     }
