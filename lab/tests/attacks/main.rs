@@ -164,9 +164,6 @@ fn once(row: &Row, frame_max: usize) -> Result<String, String> {
     if figures.echo > ECHO_MAX || figures.frame > FRAME_MAX || figures.held > figures.allowed {
         return Err(said);
     }
-    if std::env::var_os("SHOWALL").is_some() {
-        println!("{}", pair.attacked.0.counters());
-    }
     Ok(said)
 }
 

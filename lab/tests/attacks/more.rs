@@ -106,7 +106,7 @@ fn old_mld(attacker: &mut Attacker, tick: u32) {
     attacker.hear();
 }
 
-/// IGMPv3 reports of others, with sources: nothing that a host has to do with.
+/// IGMPv3 reports of others, with sources, to a group that the host is in: nothing that it has to do with.
 fn reports_of_others(attacker: &mut Attacker, tick: u32) {
     for turn in 0..60_u32 {
         let [_, _, high, low] = (tick * 60 + turn).to_be_bytes();
@@ -117,7 +117,7 @@ fn reports_of_others(attacker: &mut Attacker, tick: u32) {
                 message.extend([10, 77, high, low ^ source]);
             }
         }
-        crate::table::igmp(attacker, [224, 0, 0, 22], message);
+        crate::table::igmp(attacker, [239, 1, 0, low % 16], message);
     }
     attacker.hear();
 }
