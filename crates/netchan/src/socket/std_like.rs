@@ -25,7 +25,11 @@ thread_local! {
 
 /// Whether this thread has waited on `stack` before, and on no other since.
 fn has_waiter(stack: &Arc<Stack>) -> bool {
-    WAITER.with_borrow(|kept| (kept.as_ref()).is_some_and(|w| Arc::ptr_eq(w.stack(), stack)))
+    let is_kept = |kept: &RefCell<Option<Waiter>>| {
+        (kept.borrow().as_ref()).is_some_and(|w| Arc::ptr_eq(w.stack(), stack))
+    };
+    // None in a thread whose values are gone.
+    WAITER.try_with(is_kept).unwrap_or(false)
 }
 
 /// Runs `f` with this thread's waiter on `stack`.
@@ -33,15 +37,14 @@ fn with_waiter<R>(
     stack: &Arc<Stack>,
     f: impl FnOnce(&mut Waiter) -> io::Result<R>,
 ) -> io::Result<R> {
-    let kept = WAITER
-        .take()
-        .filter(|waiter| Arc::ptr_eq(waiter.stack(), stack));
+    let kept = WAITER.try_with(RefCell::take).unwrap_or_default();
+    let kept = kept.filter(|waiter| Arc::ptr_eq(waiter.stack(), stack));
     let mut waiter = match kept {
         Some(waiter) => waiter,
         None => Waiter::on(stack.clone())?,
     };
     let result = f(&mut waiter);
-    WAITER.set(Some(waiter));
+    let _ = WAITER.try_with(|place| place.replace(Some(waiter)));
     result
 }
 

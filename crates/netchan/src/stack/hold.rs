@@ -224,13 +224,14 @@ impl Stack {
             drop(held);
         } else {
             // Woken after the lock is free, or they would wake up only to wait for it.
-            let mut woken = WOKEN.take();
+            // A thread in its last moments (an exit handler, the end of a thread-local value) has none of its own any more.
+            let mut woken = WOKEN.try_with(RefCell::take).unwrap_or_default();
             std::mem::swap(&mut woken, &mut held.shard.woken);
             drop(held);
             let before = stages::enter(Stage::Scheduler);
             wake_all(&mut woken);
             stages::back(before);
-            WOKEN.set(woken);
+            let _ = WOKEN.try_with(|place| place.replace(woken));
         }
         if earlier && self.threaded {
             self.timer_moved(cell);
