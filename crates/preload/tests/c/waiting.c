@@ -141,11 +141,14 @@ static long slept(int fd, int by_epoll) {
 /* SO_BUSY_POLL: they look before they sleep; of the kernel's descriptors, too. */
 static void busy_polls(void) {
     int fd = connected(PORT_SILENT), ends[2], us = 10000000, none = 0;
+    const char *regime = getenv("NETCHAN_REGIME");
+    int messages = regime && !strcmp(regime, "percpu");
     for (int by_epoll = 0; by_epoll < 2; by_epoll++) {
         CHECK(slept(fd, by_epoll) >= 20);
         CHECK(setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL, &us, sizeof us) == 0);
-        /* On Linux that is for network cards, and an administrator's to allow. */
-        if (on_netchan) CHECK(slept(fd, by_epoll) < 10);
+        /* On Linux that is for network cards, and an administrator's to allow. In percpu each look is a message to the core, for whose answer
+           the thread sleeps. */
+        if (on_netchan && !messages) CHECK(slept(fd, by_epoll) < 10);
         CHECK(pipe(ends) == 0 && write(ends[1], "x", 1) == 1);
         struct pollfd both[2] = {{fd, POLLIN, 0}, {ends[0], POLLIN, 0}};
         CHECK(poll(both, 2, -1) == 1 && both[1].revents == POLLIN);
