@@ -192,9 +192,13 @@ impl Place {
 
     /// A command for a program in the namespace.
     pub fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(find("ip").unwrap_or_else(|| "ip".into()));
+        // With SIGINT as a shell in the foreground gives it: under nohup or in a script's background it is ignored, a program that is started so
+        // leaves it so (POSIX, XCU 2.12), and nothing would end it.
+        let mut command = Command::new("env");
         let path = find(program).unwrap_or_else(|| PathBuf::from(program));
         command
+            .arg("--default-signal=INT")
+            .arg(find("ip").unwrap_or_else(|| "ip".into()))
             .args(["netns", "exec", &self.name])
             .arg(path)
             .current_dir(&self.folder);
