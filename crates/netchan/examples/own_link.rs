@@ -84,7 +84,7 @@ fn main() -> io::Result<()> {
         .link_with(Box::new(Mirror::new(frames.clone())))
         .address("10.0.0.1/24")?
         .start()?;
-    // Nobody has this address: the question for it comes back, and is no answer.
+    // No host has this address: the question for it comes back, and is no answer.
     let peer = ([10, 0, 0, 9], 80).into();
     let refused = net.tcp().connect_timeout(peer, Duration::from_millis(200));
     println!(

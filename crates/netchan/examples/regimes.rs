@@ -1,4 +1,4 @@
-//! The same exchange under every regime: what differs is who runs the protocol. Needs no rights. For figures: `netchan lab run regimes`.
+//! The same exchange under every regime: what differs is which thread runs the protocol. Needs no rights. For figures: `netchan lab run regimes`.
 
 use std::{
     io::{self, Read, Write},

@@ -12,7 +12,7 @@ use netchan::{
     socket::{Domain, Kind, ReceiveFlags, Socket},
 };
 
-/// A stack without threads whose time stands still until somebody turns it.
+/// A stack without threads whose time stands still until the program turns it.
 fn stack(clock: &Clock, link: wire::Wire, address: &str) -> io::Result<Net> {
     Net::builder()
         .link_with(Box::new(link))

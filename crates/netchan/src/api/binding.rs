@@ -34,7 +34,7 @@ impl BindRequest {
         mine == ip || (mine.is_unspecified() && (mine.is_ipv4() == ip.is_ipv4() || takes_both))
     }
 
-    /// As Linux: whoever names an IPv6 address wants IPv6 alone.
+    /// As Linux: a bind that names an IPv6 address is for IPv6 alone.
     pub fn is_v6_only(&self) -> bool {
         let ip = self.address.ip();
         self.v6_only || (ip.is_ipv6() && !ip.is_unspecified())
