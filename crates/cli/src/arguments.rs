@@ -2,17 +2,13 @@
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::{demo, doctor, lab, run, show, trace, work};
+use crate::{change, demo, doctor, lab, run, show, trace, work};
 
 /// Commands of the contract that this version does not have, and what stands in until it does.
-const PLANNED: [(&str, &str); 8] = [
+const PLANNED: [(&str, &str); 7] = [
     (
         "daemon",
         "a stack lives inside the program that `netchan run` starts",
-    ),
-    (
-        "set",
-        "settings are given at the start, in the file that `netchan run --config` names",
     ),
     (
         "capture",
@@ -50,6 +46,10 @@ pub enum Command {
     Demo(demo::Arguments),
     Run(run::Arguments),
     Show(show::Arguments),
+    Address(change::Address),
+    Route(change::Route),
+    Set(change::Set),
+    Module(change::Module),
     Trace(trace::Arguments),
     Doctor(doctor::Arguments),
     Lab(lab::Arguments),
@@ -65,6 +65,10 @@ impl Command {
             Self::Demo(_) => "demo",
             Self::Run(_) => "run",
             Self::Show(_) => "show",
+            Self::Address(_) => "address",
+            Self::Route(_) => "route",
+            Self::Set(_) => "set",
+            Self::Module(_) => "module",
             Self::Trace(_) => "trace",
             Self::Doctor(_) => "doctor",
             Self::Lab(_) => "lab",

@@ -1,6 +1,7 @@
 //! The netchan program: one file for each command, and what they share.
 
 mod arguments;
+mod change;
 mod demo;
 mod doctor;
 mod elf;
@@ -33,6 +34,10 @@ fn dispatch(command: Command) -> Outcome {
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Show(arguments) => show::show(&arguments),
+        Command::Address(arguments) => change::address(&arguments),
+        Command::Route(arguments) => change::route(&arguments),
+        Command::Set(arguments) => change::set(&arguments),
+        Command::Module(arguments) => change::module(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Lab(arguments) => lab::lab(&arguments),

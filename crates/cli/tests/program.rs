@@ -257,8 +257,8 @@ fn a_stack_that_says_nothing_does_not_delay_the_one_that_was_named() {
 #[test]
 fn show_tells_several_stacks_apart() {
     let runtime = Runtime::new("two");
-    let _one = control::serve_in(&runtime.sockets(), |_| Some(json!([{ "n": 1 }]))).unwrap();
-    let _two = control::serve_in(&runtime.sockets(), |_| Some(json!([{ "n": 2 }]))).unwrap();
+    let _one = control::serve_in(&runtime.sockets(), |_: &str| Some(json!([{ "n": 1 }]))).unwrap();
+    let _two = control::serve_in(&runtime.sockets(), |_: &str| Some(json!([{ "n": 2 }]))).unwrap();
     let pid = std::process::id().to_string();
     let (status, out, _) = runtime.run(&["show", "links", "--pid", &pid]);
     assert_eq!(status, 0);
@@ -280,7 +280,8 @@ fn show_tells_several_stacks_apart() {
 #[test]
 fn watch_goes_on_until_the_stack_ends() {
     let runtime = Runtime::new("watch");
-    let control = control::serve_in(&runtime.sockets(), |_| Some(json!([{ "n": 1 }]))).unwrap();
+    let control =
+        control::serve_in(&runtime.sockets(), |_: &str| Some(json!([{ "n": 1 }]))).unwrap();
     let child = netchan()
         .env("XDG_RUNTIME_DIR", &runtime.0)
         .args([
@@ -310,7 +311,7 @@ fn trace_reads_what_a_stack_has_recorded() {
         .and_then(|builder| builder.address("10.0.0.1/24"))
         .and_then(netchan::Builder::start)
         .unwrap();
-    let _control = control::serve_in(&runtime.sockets(), |_| None).unwrap();
+    let _control = control::serve_in(&runtime.sockets(), |_: &str| None).unwrap();
     let nobody = std::time::Duration::from_millis(50);
     let refused = net
         .tcp()

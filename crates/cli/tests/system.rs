@@ -14,6 +14,8 @@ use std::{
 use netchan::Regime;
 use serde_json::Value;
 
+#[path = "system/changes.rs"]
+mod changes;
 #[path = "system/forking.rs"]
 mod forking;
 #[path = "system/handed.rs"]

@@ -176,6 +176,33 @@ impl Config {
     }
 }
 
+/// One key of `[tcp]` with a value as a person types it, a word without quotes included.
+///
+/// # Errors
+/// What is wrong with the value, in a sentence.
+pub(crate) fn tcp_setting(key: &str, value: &str) -> Result<TcpConfig, String> {
+    let is_plain = value.parse::<bool>().is_ok() || value.parse::<u64>().is_ok();
+    let value = match is_plain {
+        true => value.to_owned(),
+        false => toml::Value::from(value).to_string(),
+    };
+    let read = Config::parse(&format!("[tcp]\n{key} = {value}\n"), "");
+    read.map(|config| config.tcp).map_err(|e| e.what)
+}
+
+/// The modules that `text` describes, a configuration that says nothing else.
+///
+/// # Errors
+/// What is wrong with it, in a sentence.
+pub(crate) fn modules(text: &str) -> Result<Vec<ModuleConfig>, String> {
+    let mut config = Config::parse(text, "").map_err(|e| e.what)?;
+    let modules = std::mem::take(&mut config.modules);
+    match config == Config::default() {
+        true => Ok(modules),
+        false => Err("it says more than [[module]]".to_owned()),
+    }
+}
+
 /// What is wrong with a configuration, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {

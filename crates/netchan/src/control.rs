@@ -1,8 +1,9 @@
-//! The control socket: how `netchan show` and `netchan trace` ask a running stack for facts from outside. All that it can change is how much the trace records.
+//! The control socket: how `netchan show` and `netchan trace` ask a running stack for facts from outside, and `netchan address`, `route`, `set` and `module`
+//! for changes.
 //!
 //! A stack that was told to [`serve`] answers on a UNIX socket `PID.sock` in a directory that only its user can enter:
 //! `$XDG_RUNTIME_DIR/netchan`, else (root) `/run/netchan`, else `/tmp/netchan-UID`. A request is one line, `hello`,
-//! `show TOPIC` or `trace REQUEST`; the answer is one line of JSON, `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
+//! `show TOPIC`, `trace REQUEST` or `change JSON` (a [`Change`]); the answer is one line of JSON, `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
 //!
 //! Only sockets of root and of the user who asks are asked, and one that is named by its process. Neither side trusts the other: lengths are bounded, each exchange has a deadline, a client that says nothing is
 //! dropped, and the thread that answers is not one that carries packets (F8: it answers when the application hangs).
@@ -20,7 +21,8 @@ use std::{
 };
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 mod server;
 #[cfg(test)]
@@ -51,8 +53,8 @@ pub const TOPICS: [&str; 16] = [
     "taps",
 ];
 
-/// Longest request, bytes, its line feed included.
-const REQUEST_MAX: usize = 256;
+/// Longest request, bytes, its line feed included: the rules of a module.
+const REQUEST_MAX: usize = 64 << 10;
 /// Longest answer, bytes: some 80,000 sockets; of more, as many as fit.
 const ANSWER_MAX: usize = 16 << 20;
 /// Stacks looked for in one directory.
@@ -60,7 +62,7 @@ const STACKS_MAX: usize = 1024;
 /// Sockets in one directory that may say nothing before the rest of it is passed over.
 const SILENT_MAX: usize = 4;
 /// How long a client waits for a whole answer. A stack answers in milliseconds; its process may be stopped.
-const ANSWER_TIME: Duration = Duration::from_secs(3);
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// A stack that seems to run on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +107,96 @@ impl fmt::Display for AskError {
 
 impl std::error::Error for AskError {}
 
+/// A change that a running stack is asked for. The library's calls of the same names say what each takes ([`Net`](crate::Net)).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Change {
+    /// [`Net::add_address`](crate::Net::add_address).
+    AddAddress {
+        /// Its name; empty: the only one.
+        link: String,
+        /// `10.0.0.2/24`.
+        address: String,
+    },
+    /// [`Net::remove_address`](crate::Net::remove_address).
+    RemoveAddress {
+        /// As above.
+        link: String,
+        /// With its prefix length or without.
+        address: String,
+    },
+    /// [`Net::add_route`](crate::Net::add_route).
+    AddRoute {
+        /// As above.
+        link: String,
+        /// `10.0.0.0/8`; empty: all of the gateway's family.
+        to: String,
+        /// The router's address; `None`: all of it is on the link.
+        gateway: Option<String>,
+        /// For what is marked so only; 0: for all.
+        mark: u32,
+    },
+    /// [`Net::remove_route`](crate::Net::remove_route).
+    RemoveRoute {
+        /// Its name; empty: whichever link.
+        link: String,
+        /// As above, but never empty.
+        to: String,
+        /// As above.
+        mark: u32,
+    },
+    /// [`Net::set`](crate::Net::set).
+    Set {
+        /// As `netchan show settings` has it.
+        name: String,
+        /// As in a configuration file.
+        value: String,
+    },
+    /// [`Net::load_module`](crate::Net::load_module).
+    LoadModule {
+        /// `[[module]]` tables of a configuration file.
+        toml: String,
+    },
+    /// [`Net::unload_module`](crate::Net::unload_module).
+    UnloadModule {
+        /// The module's name.
+        name: String,
+    },
+}
+
+/// What answers at a control socket. Its calls are made by the socket's own thread: let it hold a `Weak` of the stack, and no lock for long.
+pub trait Answers: Send + 'static {
+    /// The facts about a topic; `None`: there are none, or the stack has ended.
+    fn show(&self, topic: &str) -> Option<Value>;
+
+    /// Makes a change; what was done, in a sentence.
+    ///
+    /// # Errors
+    /// Why not, in a sentence; then nothing has changed.
+    fn change(&self, change: &Change) -> Result<String, String>;
+}
+
+/// One that can be asked, but not changed.
+impl<F: Fn(&str) -> Option<Value> + Send + 'static> Answers for F {
+    fn show(&self, topic: &str) -> Option<Value> {
+        self(topic)
+    }
+
+    fn change(&self, _: &Change) -> Result<String, String> {
+        Err("this stack takes no changes".to_owned())
+    }
+}
+
 impl Stack {
+    /// Asks for a change; what was done, in a sentence.
+    ///
+    /// # Errors
+    /// See [`AskError`]; what cannot be done is [`AskError::Refused`], with the reason.
+    pub fn change(&self, change: &Change) -> Result<String, AskError> {
+        let done = self.ask(&format!("change {}", json!(change)))?;
+        Ok(done.as_str().unwrap_or_default().to_owned())
+    }
+
     /// The facts about `topic`.
     ///
     /// # Errors

@@ -6,5 +6,6 @@ pub mod groups;
 pub mod host;
 pub mod interface;
 pub mod module;
+pub mod network;
 pub mod settings;
 pub mod steer;

@@ -40,6 +40,7 @@ pub mod socket;
 pub mod steps;
 
 pub use clock::Clock;
+pub use driver::network::LinkFacts;
 pub use net::{Builder, Net, Tcp, Threads, Udp};
 pub use percore::{checks, doorbell::Doorbell, own, raw, slab::Slab};
 pub use proto::tcp::{CongestionControl, EcnMode, Info as TcpInfo, State as TcpState};

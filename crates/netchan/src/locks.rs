@@ -8,8 +8,6 @@ use percore::lock::Class;
 
 /// One thread at a time loads or unloads modules; it passes through all halves of interfaces meanwhile.
 pub static CHANGING: Class = Class::new(10, "changing modules");
-/// One thread at a time changes TCP's settings; it passes through all shards meanwhile.
-pub static CHANGING_TCP: Class = Class::new(15, "changing settings").across_sleep();
 /// A socket's options and binding, while it becomes something. Held while a core's thread runs an errand for it (`percpu`): that thread
 /// does not take this lock.
 pub static FRESH: Class = Class::new(20, "socket").across_sleep();
@@ -31,12 +29,8 @@ pub static WIRE_SLOT: Class = Class::new(100, "wire slot");
 pub static MODULES: Class = Class::new(110, "modules");
 /// The bound ports.
 pub static BINDINGS: Class = Class::new(120, "bindings");
-/// The multicast groups that interfaces are in.
-pub static GROUPS: Class = Class::new(130, "groups");
 /// How the blocking calls of a socket wait.
 pub static SETTINGS: Class = Class::new(140, "settings");
-/// What TCP connections start with.
-pub static TCP_NOW: Class = Class::new(145, "tcp settings");
 /// What the stack's threads are doing.
 pub static PULSES: Class = Class::new(150, "pulses");
 /// The stack's threads, to wait for them.
@@ -51,7 +45,6 @@ pub static NAMING: Class = Class::new(180, "naming");
 /// All of them, the outermost first.
 pub static ALL: &[&Class] = &[
     &CHANGING,
-    &CHANGING_TCP,
     &FRESH,
     &GIANT,
     &RECEIVE,
@@ -62,9 +55,7 @@ pub static ALL: &[&Class] = &[
     &WIRE_SLOT,
     &MODULES,
     &BINDINGS,
-    &GROUPS,
     &SETTINGS,
-    &TCP_NOW,
     &PULSES,
     &THREADS,
     &OWNER,

@@ -2,6 +2,7 @@
 
 mod builder;
 mod from_config;
+pub(crate) mod live;
 mod modules;
 mod parts;
 mod plan;
@@ -16,7 +17,7 @@ pub use self::{
 };
 use crate::{
     clock::Clock,
-    driver::host::{InterfaceFacts, LinkFacts},
+    driver::network::{InterfaceFacts, LinkFacts},
     regime::Regime,
     stack::{Stack, worker},
 };
@@ -64,18 +65,20 @@ impl Net {
     }
     /// Whether `ip` is one of this stack's own addresses.
     pub fn is_local(&self, ip: IpAddr) -> bool {
-        self.stack().host.is_local(ip)
+        self.stack().host.network().is_local(ip)
     }
     /// The number of the link with this name, as `netchan show` has it, with its kind or without (`tap:nc0`, `nc0`).
     pub fn link_named(&self, name: &str) -> Option<u8> {
-        let mut all = self.stack().host.interfaces.iter();
+        let net = self.stack().host.network();
+        let mut all = net.interfaces.iter();
         let number = all.position(|link| link.name == name || link.device() == name)?;
         u8::try_from(number).ok().filter(|_| !name.is_empty())
     }
     /// A link's name without its kind; `None`: there is no link with this number.
-    pub fn link_name(&self, number: u8) -> Option<&str> {
-        let link = self.stack().host.interfaces.get(usize::from(number))?;
-        Some(link.device())
+    pub fn link_name(&self, number: u8) -> Option<String> {
+        let net = self.stack().host.network();
+        let link = net.interfaces.get(usize::from(number))?;
+        Some(link.device().to_owned())
     }
     /// The links, in the order of their numbers.
     pub fn links(&self) -> Vec<LinkFacts> {
@@ -91,11 +94,17 @@ impl Net {
                 .iter()
                 .any(|address| address.ip().is_loopback()),
         };
-        self.stack().host.interfaces.iter().map(facts).collect()
+        self.stack()
+            .host
+            .network()
+            .interfaces
+            .iter()
+            .map(facts)
+            .collect()
     }
     /// Whether `ip` is the broadcast address, or that of one of this stack's networks.
     pub fn is_broadcast(&self, ip: IpAddr) -> bool {
-        self.stack().host.is_broadcast(ip)
+        self.stack().host.network().is_broadcast(ip)
     }
     /// The attendant turns the shards at once instead of after two ticks: for event loops that wait by themselves (tokio).
     pub fn attend(&self) {

@@ -10,6 +10,7 @@ mod group;
 mod icmp;
 mod intake;
 mod listen;
+mod live;
 mod memory;
 mod path;
 mod payload;
@@ -66,7 +67,10 @@ use self::{
 use crate::{
     channel::Request,
     counters::{Counter, Counters},
-    driver::host::{Host, InterfaceFacts},
+    driver::{
+        host::{Host, HostView},
+        network::InterfaceFacts,
+    },
     flow::{FlowKey, Tuple},
     limits::{self, Room},
     link::{IP_MAX, Segmentation},
@@ -103,7 +107,7 @@ pub struct Shard {
     shards: usize,
     /// The latest time that it has seen.
     latest: Instant,
-    host: Arc<Host>,
+    host: HostView,
     defaults: Defaults,
     counters: Arc<Counters>,
     slab: Slab,
@@ -169,13 +173,19 @@ const fn transmit_buffers(room: &Room, mtu: usize) -> usize {
 }
 
 /// What it sends from: ordinary buffers and, where a link takes uncut text, large ones; how many the ordinary ones are.
-fn transmit_slabs(host: &Host, room: &Room) -> io::Result<(Slab, Option<Slab>, usize)> {
-    let mtu = host.interfaces.iter().map(|i| i.mtu).max().unwrap_or(1500);
+fn transmit_slabs(host: &HostView, room: &Room) -> io::Result<(Slab, Option<Slab>, usize)> {
+    let mtu = host
+        .net
+        .interfaces
+        .iter()
+        .map(|i| i.mtu)
+        .max()
+        .unwrap_or(1500);
     let buffers = transmit_buffers(room, mtu);
     let size = (HEADROOM + mtu).next_multiple_of(64);
     let slab = Slab::with_ready(buffers, size, room.ready)?;
     let takes_bursts = |i: &InterfaceFacts| i.segmentation != Segmentation::None;
-    let bursts = (host.interfaces.iter().any(takes_bursts))
+    let bursts = (host.net.interfaces.iter().any(takes_bursts))
         .then(|| Slab::with_ready(limits::BURST_SLAB, BURST_BUFFER, 1))
         .transpose()?;
     Ok((slab, bursts, buffers))
@@ -195,10 +205,14 @@ struct Addresses {
 }
 
 impl Shard {
-    /// `now`, or the time of an earlier turn where that was later: its holders look at the clock before they hold it.
+    /// A turn begins: by the networks as they are now. At `now`, or the time of an earlier turn where that was later: its holders look at the
+    /// clock before they hold it.
     #[inline(always)]
     pub(crate) fn no_earlier(&mut self, now: Instant) -> Instant {
         self.latest = self.latest.max(now);
+        if let Some(before) = self.host.refresh() {
+            self.live_changed(&before);
+        }
         self.latest
     }
 
@@ -217,12 +231,13 @@ impl Shard {
             memory,
             room,
         } = settings;
+        let host = host.view();
         let (slab, bursts, buffers) = transmit_slabs(&host, &room)?;
         let seed = host.seed.derive(number as u64 + 1000);
         let mut pool = Shelf::new(segments, room.shelf, room.connections)?.pool();
         let each = size_of::<TcpSocket>() + PER_CONNECTION;
         crate::memory::probe(room.connections * each + segments * PER_SEGMENT + TABLES)?;
-        let defaults = Defaults::new(&host.tcp.get());
+        let defaults = Defaults::new(&host.tcp);
         let memory = Memory::new(
             memory,
             number,
@@ -254,7 +269,7 @@ impl Shard {
             peers: Peers::new(),
             send_memory: SendMemory::new(host.send_buffer, room.send_buffers)?,
             dirty: Vec::with_capacity(room.connections),
-            outboxes: host.interfaces.iter().map(|_| outbox()).collect(),
+            outboxes: host.net.interfaces.iter().map(|_| outbox()).collect(),
             requests: VecDeque::with_capacity(64),
             woken: Vec::with_capacity(64),
             checked: 0,

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 mod groups;
 pub(crate) mod look;
-mod settings;
+pub(crate) mod settings;
 
 use self::look::Look;
 use crate::{
     counters::Counter,
-    driver::{host::InterfaceFacts, module::registry::Entry},
+    driver::{module::registry::Entry, network::InterfaceFacts},
     giant::Concurrency,
     limits, locks as classes,
     packet::Packet,
@@ -54,7 +54,8 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
 }
 
 fn links(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
-    let facts = stack.host.interfaces.iter().enumerate();
+    let net = stack.host.network();
+    let facts = net.interfaces.iter().enumerate();
     let row = |(number, facts): (usize, &InterfaceFacts)| {
         let row = look.interface(number, |interface| {
             let s = interface.link.statistics();
@@ -83,8 +84,8 @@ fn links(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
 }
 
 fn addresses(stack: &Stack) -> Vec<Value> {
-    let all = stack
-        .host
+    let net = stack.host.network();
+    let all = net
         .interfaces
         .iter()
         .flat_map(|i| i.addresses.iter().map(move |a| (i, a)));
@@ -93,16 +94,12 @@ fn addresses(stack: &Stack) -> Vec<Value> {
 }
 
 fn routes(stack: &Stack) -> Vec<Value> {
+    let net = stack.host.network();
     let name = |number: u16| {
-        stack
-            .host
-            .interfaces
-            .get(usize::from(number))
-            .map(|i| i.name.as_str())
+        let link = net.interfaces.get(usize::from(number));
+        link.map(|i| i.name.as_str())
     };
-    stack
-        .host
-        .routes
+    net.routes
         .iter()
         .map(|r| {
             let via = match r.next.via {
@@ -116,7 +113,7 @@ fn routes(stack: &Stack) -> Vec<Value> {
 
 fn neighbors(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (number, facts) in stack.host.interfaces.iter().enumerate() {
+    for (number, facts) in stack.host.network().interfaces.iter().enumerate() {
         let row = |n: proto::neighbor::Neighbor| {
             json!({
                 "link": facts.name,
@@ -193,7 +190,8 @@ fn sockets_of(shard: &Shard, shard_number: usize, rows: &mut Vec<Value>) {
 /// Depth of every channel, both ways, from whichever end can be looked at; then those between links, where packets are forwarded.
 fn channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = shard_channels(stack, look);
-    for (to, facts) in stack.host.interfaces.iter().enumerate() {
+    let net = stack.host.network();
+    for (to, facts) in net.interfaces.iter().enumerate() {
         let depths = look.interface(to, |half| {
             half.ways
                 .iter_mut()
@@ -201,14 +199,12 @@ fn channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
                 .collect::<Vec<_>>()
         });
         match depths {
-            Ok(depths) => rows.extend(depths.iter().zip(&stack.host.interfaces).map(
-                |(depth, from)| {
-                    json!({
-                        "link": from.name, "next_link": facts.name,
-                        "forwarded_packets": depth, "forwarded_slots": limits::FORWARD_RING,
-                    })
-                },
-            )),
+            Ok(depths) => rows.extend(depths.iter().zip(&net.interfaces).map(|(depth, from)| {
+                json!({
+                    "link": from.name, "next_link": facts.name,
+                    "forwarded_packets": depth, "forwarded_slots": limits::FORWARD_RING,
+                })
+            })),
             Err(busy) => rows.push(busy.row("link", json!(facts.name))),
         }
     }
@@ -222,7 +218,7 @@ fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     }
     let mut rows = Vec::new();
     for number in 0..stack.cells.len() {
-        for (link, facts) in stack.host.interfaces.iter().enumerate() {
+        for (link, facts) in stack.host.network().interfaces.iter().enumerate() {
             let from_shard = |held: &mut Held| {
                 let channel = held.channels().get_mut(link)?;
                 Some((
@@ -261,7 +257,7 @@ fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
 /// How many packets of each link wait for each shard that somebody holds: by the links' ends, which know it meanwhile.
 fn backlogs(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (link, facts) in stack.host.interfaces.iter().enumerate() {
+    for (link, facts) in stack.host.network().interfaces.iter().enumerate() {
         let row = |(number, ring): (usize, &mut Producer<Packet>)| {
             json!({
                 "link": facts.name, "shard": number,
@@ -450,7 +446,7 @@ fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
     giant["waits"] = json!(cost.waits);
     giant["wait_ns"] = json!(cost.wait_ns);
     let mut rows = vec![giant];
-    for (port, facts) in stack.ports.iter().zip(&stack.host.interfaces) {
+    for (port, facts) in stack.ports.iter().zip(&stack.host.network().interfaces) {
         if let Some(halves) = &port.halves {
             rows.push(row(
                 format!("{} receive", facts.name),
@@ -483,7 +479,7 @@ fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
 
 fn memory(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (number, facts) in stack.host.interfaces.iter().enumerate() {
+    for (number, facts) in stack.host.network().interfaces.iter().enumerate() {
         let found = look.receive(number, |receive| {
             let slab = &mut receive.slab;
             let buffers = (slab.available(), slab.capacity(), slab.buffer_size());

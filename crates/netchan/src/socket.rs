@@ -195,7 +195,7 @@ impl Socket {
 
     fn bind_fresh(&self, fresh: &mut Fresh, address: SocketAddr) -> io::Result<()> {
         let ip = address.ip();
-        if self.kind == Kind::Ping && self.stack().host.is_group(ip) {
+        if self.kind == Kind::Ping && self.stack().host.network().is_group(ip) {
             let refusal = if ip.is_ipv4() {
                 libc::EADDRNOTAVAIL
             } else {
@@ -204,8 +204,8 @@ impl Socket {
             return Err(error(refusal));
         }
         if !ip.is_unspecified()
-            && !self.stack().host.is_local(ip)
-            && !self.stack().host.is_group(ip)
+            && !self.stack().host.network().is_local(ip)
+            && !self.stack().host.network().is_group(ip)
         {
             return Err(error(libc::EADDRNOTAVAIL));
         }
@@ -306,7 +306,7 @@ impl Socket {
         }
         if remote.ip().is_multicast()
             || remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST)
-            || self.stack().host.is_broadcast(remote.ip())
+            || self.stack().host.network().is_broadcast(remote.ip())
         {
             return Err(error(libc::ENETUNREACH)); // RFC 9293 MUST-46, with Linux's errno
         }

@@ -7,7 +7,6 @@ pub(crate) mod directory;
 mod hold;
 pub(crate) mod path;
 pub(crate) mod seat;
-mod settings;
 pub(crate) mod sleep;
 #[cfg(test)]
 mod tests;
@@ -120,7 +119,7 @@ pub(crate) struct Stack {
     pub degraded: Option<String>,
     /// Who said whether it forwards (`host.forwarding`).
     pub forwarding_by: &'static str,
-    /// The same for the loopback addresses (`host.loopback`).
+    /// The same for the loopback addresses (`host.network().loopback`).
     pub loopback_by: &'static str,
     /// Who looks at packets.
     pub modules: Registry,
@@ -194,7 +193,7 @@ impl Stack {
         }
         let local = match source {
             Some(source) => source,
-            None => self.host.route(remote.ip(), mark)?.1,
+            None => self.host.network().route(remote.ip(), mark)?.1,
         };
         let key = FlowKey {
             local,

@@ -16,7 +16,6 @@ pub mod counter;
 pub mod crossbar;
 pub mod doorbell;
 #[cfg(not(loom))]
-pub mod epoch;
 pub mod errand;
 #[cfg(not(loom))]
 pub mod lines;
@@ -30,6 +29,7 @@ mod region;
 pub mod ring;
 pub mod sched;
 pub mod slab;
+pub mod snapshot;
 pub mod sync;
 pub mod trace;
 pub mod witness;

@@ -6,11 +6,11 @@ use percore::{
     counter::{Batched, Flip, PerCore},
     crossbar::{Port, crossbar},
     doorbell::{Doorbell, Sleep},
-    epoch::List,
     lock::{self, Class, mutex},
     ring::ring,
     sched::{Core, Key, Settings, machine},
     slab::{self, Buffer, Slab},
+    snapshot::Snapshot,
     trace::{self, Event, Writer},
     witness,
 };
@@ -107,7 +107,7 @@ const BURST: Event<2> = Event::new(0, "burst", "a burst of {messages} in {time c
 struct Shared {
     batched: Batched,
     flip: Flip<2>,
-    list: List<u64>,
+    list: Snapshot<Vec<u64>>,
     locked: lock::Mutex<u64>,
 }
 
@@ -130,7 +130,7 @@ fn nothing_is_allocated_after_the_start_by_the_others_either() {
     let shared = Shared {
         batched: Batched::new(1, 64),
         flip: Flip::new(1),
-        list: List::from(vec![1, 2, 3]),
+        list: Snapshot::new(vec![1, 2, 3]),
         locked: mutex(&CLASS, 0),
     };
     let mut ports = crossbar(2, 32).unwrap();

@@ -10,7 +10,7 @@ use std::{
 };
 
 use libc::{c_char, c_int, c_uint, ifaddrs, sockaddr};
-use netchan::{Net, driver::host::LinkFacts};
+use netchan::{LinkFacts, Net};
 
 use crate::{errno, lifecycle, options::device};
 

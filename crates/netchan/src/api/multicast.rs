@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use proto::membership::{Filter, Mode};
 
 use crate::{
-    driver::host::{Host, InterfaceFacts},
+    driver::host::HostView,
+    driver::network::{InterfaceFacts, Network},
     limits,
 };
 
@@ -141,7 +142,7 @@ impl Settings {
     }
 
     /// Whether what came by `interface` from `source` to `group` is wanted.
-    pub fn hears(&self, host: &Host, interface: u8, group: IpAddr, source: IpAddr) -> bool {
+    pub fn hears(&self, host: &HostView, interface: u8, group: IpAddr, source: IpAddr) -> bool {
         let here = |m: &&Member| m.group == group && m.interface == interface;
         if let Some(member) = self.members.iter().find(here) {
             return member.filter.hears(source);
@@ -151,21 +152,21 @@ impl Settings {
             IpAddr::V6(_) => self.all_v6,
         };
         // As Linux: whatever the interface lets in, by whomever; all hosts' groups are always joined.
-        let facts = &host.interfaces[usize::from(interface)];
+        let facts = &host.net.interfaces[usize::from(interface)];
         all && (facts.addresses.is_member(group) || host.groups.takes(interface, group, source))
     }
 
     /// Where what is sent to `group` leaves, and from which address; `None`: nowhere.
-    pub(crate) fn way(&self, host: &Host, group: IpAddr) -> Option<(u8, IpAddr)> {
+    pub(crate) fn way(&self, net: &Network, group: IpAddr) -> Option<(u8, IpAddr)> {
         let (chosen, address) = match group {
             IpAddr::V4(_) => (self.interface_v4, self.address_v4),
             IpAddr::V6(_) => (self.interface_v6, Ipv4Addr::UNSPECIFIED),
         };
-        let interface = chosen.or_else(|| leading_to(host, group))?;
+        let interface = chosen.or_else(|| leading_to(net, group))?;
         if !address.is_unspecified() {
             return Some((interface, address.into()));
         }
-        let facts = host.interfaces.get(usize::from(interface))?;
+        let facts = net.interfaces.get(usize::from(interface))?;
         Some((interface, facts.addresses.source_for(group)?))
     }
 
@@ -214,23 +215,23 @@ impl Settings {
 }
 
 /// The link for a group where nobody has said which: by the routes; else the first one with an address of the group's family.
-pub(crate) fn leading_to(host: &Host, group: IpAddr) -> Option<u8> {
-    let by_route = (host.routes.lookup(group)).and_then(|next| u8::try_from(next.interface).ok());
+pub(crate) fn leading_to(net: &Network, group: IpAddr) -> Option<u8> {
+    let by_route = (net.routes.lookup(group)).and_then(|next| u8::try_from(next.interface).ok());
     let has_family = |facts: &InterfaceFacts| {
         (facts.addresses.iter()).any(|a| a.ip().is_ipv4() == group.is_ipv4())
     };
-    by_route.or_else(|| u8::try_from(host.interfaces.iter().position(has_family)?).ok())
+    by_route.or_else(|| u8::try_from(net.interfaces.iter().position(has_family)?).ok())
 }
 
 /// The link that a call means, for `group`.
-pub(crate) fn link_of(host: &Host, group: IpAddr, via: Via) -> Option<u8> {
+pub(crate) fn link_of(net: &Network, group: IpAddr, via: Via) -> Option<u8> {
     match via {
-        Via::Index(0) => leading_to(host, group),
-        Via::Address(ip) if ip.is_unspecified() => leading_to(host, group),
-        Via::Address(ip) => u8::try_from(host.interface_of(ip.into())?).ok(),
+        Via::Index(0) => leading_to(net, group),
+        Via::Address(ip) if ip.is_unspecified() => leading_to(net, group),
+        Via::Address(ip) => u8::try_from(net.interface_of(ip.into())?).ok(),
         Via::Index(index) => {
             let at = usize::try_from(index).ok()?.checked_sub(1)?;
-            u8::try_from(at).ok().filter(|_| at < host.interfaces.len())
+            u8::try_from(at).ok().filter(|_| at < net.interfaces.len())
         }
     }
 }

@@ -20,7 +20,9 @@ use percore::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-use super::{ANSWER_MAX, REQUEST_MAX, STACKS_MAX, TOPICS, make_private, own_directories, sweep};
+use super::{
+    ANSWER_MAX, Answers, REQUEST_MAX, STACKS_MAX, TOPICS, make_private, own_directories, sweep,
+};
 use crate::{locks, sys};
 
 /// Clients served at a time; more wait in the listen queue.
@@ -63,12 +65,11 @@ impl Drop for Control {
     }
 }
 
-/// Answers `netchan show` from a thread of its own, `netchan-control`, with what `provider` says about a topic
-/// (`None`: unknown). The provider runs on that thread; let it hold a `Weak` of the stack, and no lock for long.
+/// Answers `netchan show` and others from a thread of its own, `netchan-control`, with what `provider` says.
 ///
 /// # Errors
 /// When no directory can be had for the socket: every place tried and why not.
-pub fn serve(provider: impl Fn(&str) -> Option<Value> + Send + 'static) -> io::Result<Control> {
+pub fn serve(provider: impl Answers) -> io::Result<Control> {
     let mut refused = Vec::new();
     for directory in own_directories() {
         match bind_in(&directory) {
@@ -89,10 +90,7 @@ pub fn serve(provider: impl Fn(&str) -> Option<Value> + Send + 'static) -> io::R
 ///
 /// # Errors
 /// When it is open to others, or the socket cannot be made.
-pub fn serve_in(
-    directory: &Path,
-    provider: impl Fn(&str) -> Option<Value> + Send + 'static,
-) -> io::Result<Control> {
+pub fn serve_in(directory: &Path, provider: impl Answers) -> io::Result<Control> {
     let (listener, path) = bind_in(directory)?;
     start(listener, path, provider)
 }
@@ -126,7 +124,7 @@ fn bind_in(directory: &Path) -> io::Result<(Own<UnixListener>, PathBuf)> {
 fn start(
     listener: Own<UnixListener>,
     path: PathBuf,
-    provider: impl Fn(&str) -> Option<Value> + Send + 'static,
+    provider: impl Answers,
 ) -> io::Result<Control> {
     let (stop, stopped) = UnixStream::pair()?;
     let (stop, stopped) = (Own::keep(stop), Own::keep(stopped));
@@ -163,7 +161,7 @@ struct Client {
     deadline: u64,
 }
 
-impl<P: Fn(&str) -> Option<Value>> Server<P> {
+impl<P: Answers> Server<P> {
     fn run(mut self) {
         loop {
             let ready = match self.wait() {
@@ -263,7 +261,7 @@ impl<P: Fn(&str) -> Option<Value>> Server<P> {
                     Err(_) => json!({ "error": "the stack failed while it read its trace" }),
                 }
             }
-            ("show", topic) => match catch_unwind(AssertUnwindSafe(|| (self.provider)(topic))) {
+            ("show", topic) => match catch_unwind(AssertUnwindSafe(|| self.provider.show(topic))) {
                 Ok(Some(facts)) => json!({ "ok": facts }),
                 Ok(None) if TOPICS.contains(&topic) => {
                     json!({ "error": format!("this stack has nothing to say about {topic}") })
@@ -273,7 +271,22 @@ impl<P: Fn(&str) -> Option<Value>> Server<P> {
                 }
                 Err(_) => json!({ "error": "the stack failed while it gathered the facts" }),
             },
-            _ => json!({ "error": "the request is none of `hello`, `show TOPIC` and `trace …`" }),
+            ("change", text) => self.change(text),
+            _ => {
+                json!({ "error": "the request is none of `hello`, `show TOPIC`, `trace …` and `change …`" })
+            }
+        }
+    }
+
+    fn change(&self, text: &str) -> Value {
+        let change = match serde_json::from_str(text) {
+            Ok(change) => change,
+            Err(e) => return json!({ "error": format!("no change that this stack knows: {e}") }),
+        };
+        match catch_unwind(AssertUnwindSafe(|| self.provider.change(&change))) {
+            Ok(Ok(done)) => json!({ "ok": done }),
+            Ok(Err(why)) => json!({ "error": why }),
+            Err(_) => json!({ "error": "the stack failed while it made the change" }),
         }
     }
 
@@ -325,7 +338,7 @@ struct Ready {
 impl Client {
     /// The request's line once it is whole.
     fn read_request(&mut self) -> io::Result<Option<String>> {
-        let mut block = [0; REQUEST_MAX];
+        let mut block = [0; 4096];
         loop {
             match self.stream.read(&mut block) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

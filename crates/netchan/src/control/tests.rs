@@ -14,7 +14,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{AskError, Stack, serve_in, stacks_in, sweep};
+use super::{Answers, AskError, Change, Stack, serve_in, stacks_in, sweep};
 
 /// A directory of its own for one test, removed in the end.
 struct Place(PathBuf);
@@ -37,12 +37,26 @@ impl Drop for Place {
     }
 }
 
-fn provider(topic: &str) -> Option<Value> {
-    match topic {
-        "links" => Some(json!([{ "name": "tap:nc0", "mtu_bytes": 1500 }])),
-        "sockets" => Some(json!(vec![json!({ "filler": "x".repeat(1000) }); 5000])),
-        "locks" => panic!("on purpose"),
-        _ => None,
+/// A made-up stack.
+struct MadeUp;
+
+impl Answers for MadeUp {
+    fn show(&self, topic: &str) -> Option<Value> {
+        match topic {
+            "links" => Some(json!([{ "name": "tap:nc0", "mtu_bytes": 1500 }])),
+            "sockets" => Some(json!(vec![json!({ "filler": "x".repeat(1000) }); 5000])),
+            "locks" => panic!("on purpose"),
+            _ => None,
+        }
+    }
+
+    fn change(&self, change: &Change) -> Result<String, String> {
+        match change {
+            Change::Set { name, value } if name == "tcp.nagle" => Ok(format!("it is {value}")),
+            Change::Set { name, .. } => Err(format!("`{name}` is none")),
+            Change::LoadModule { toml } => Ok(toml.len().to_string()),
+            _ => panic!("on purpose"),
+        }
     }
 }
 
@@ -55,7 +69,7 @@ fn only(place: &Path) -> Stack {
 #[test]
 fn facts_come_out_whole() {
     let place = Place::new();
-    let control = serve_in(&place.0, provider).unwrap();
+    let control = serve_in(&place.0, MadeUp).unwrap();
     let mode = fs::metadata(&place.0).unwrap().mode();
     assert_eq!(mode & 0o777, 0o700);
     let stack = only(&place.0);
@@ -79,7 +93,7 @@ fn facts_come_out_whole() {
 #[test]
 fn unknown_topics_and_a_failing_stack_are_told_apart() {
     let place = Place::new();
-    let _control = serve_in(&place.0, provider).unwrap();
+    let _control = serve_in(&place.0, MadeUp).unwrap();
     let stack = only(&place.0);
     let why = |topic| match stack.show(topic) {
         Err(AskError::Refused(why)) => why,
@@ -94,7 +108,7 @@ fn unknown_topics_and_a_failing_stack_are_told_apart() {
 #[test]
 fn rude_clients_harm_nobody() {
     let place = Place::new();
-    let control = serve_in(&place.0, provider).unwrap();
+    let control = serve_in(&place.0, MadeUp).unwrap();
     let connect = || UnixStream::connect(control.path()).unwrap();
     let _silent: Vec<_> = (0..8).map(|_| connect()).collect();
     let mut endless = connect();
@@ -124,8 +138,8 @@ fn rude_clients_harm_nobody() {
 #[test]
 fn several_stacks_of_one_process_have_names_of_their_own() {
     let place = Place::new();
-    let first = serve_in(&place.0, provider).unwrap();
-    let second = serve_in(&place.0, |_| Some(json!("second"))).unwrap();
+    let first = serve_in(&place.0, MadeUp).unwrap();
+    let second = serve_in(&place.0, |_: &str| Some(json!("second"))).unwrap();
     let found = stacks_in(&[place.0.clone(), place.0.clone()]);
     let pid = std::process::id();
     let ids: Vec<_> = found.iter().map(|s| s.id.as_str()).collect();
@@ -140,7 +154,7 @@ fn what_the_dead_left_behind_goes_away() {
     let place = Place::new();
     let mut child = std::process::Command::new("true").spawn().unwrap();
     child.wait().unwrap();
-    let _control = serve_in(&place.0, provider).unwrap();
+    let _control = serve_in(&place.0, MadeUp).unwrap();
     let dead = place.0.join(format!("{}.sock", child.id()));
     drop(UnixListener::bind(&dead).unwrap());
     fs::write(place.0.join("notes.txt"), "not a socket").unwrap();
@@ -250,7 +264,7 @@ fn another_users_socket_is_not_asked() {
         return;
     }
     let place = Place::new();
-    let control = serve_in(&place.0, provider).unwrap();
+    let control = serve_in(&place.0, MadeUp).unwrap();
     let path = control.path().to_owned();
     let stack = |user| Stack {
         id: "1".to_owned(),
@@ -280,11 +294,11 @@ fn a_directory_open_to_others_is_not_used() {
     let place = Place::new();
     fs::create_dir(&place.0).unwrap();
     fs::set_permissions(&place.0, fs::Permissions::from_mode(0o777)).unwrap();
-    let refused = serve_in(&place.0, provider).unwrap_err();
+    let refused = serve_in(&place.0, MadeUp).unwrap_err();
     assert!(refused.to_string().contains("mode 0700"), "{refused}");
     let link = Place::new();
     std::os::unix::fs::symlink("/", &link.0).unwrap();
-    assert!(serve_in(&link.0, provider).is_err());
+    assert!(serve_in(&link.0, MadeUp).is_err());
     fs::remove_file(&link.0).unwrap();
 }
 
@@ -294,7 +308,7 @@ fn the_last_holder_may_be_the_control_thread() {
     let place = Place::new();
     let slot = std::sync::Arc::new(std::sync::Mutex::new(None));
     let inside = slot.clone();
-    let control = serve_in(&place.0, move |_| {
+    let control = serve_in(&place.0, move |_: &str| {
         drop(inside.lock().unwrap().take());
         Some(json!("bye"))
     })
@@ -303,4 +317,40 @@ fn the_last_holder_may_be_the_control_thread() {
     *slot.lock().unwrap() = Some(control);
     assert_eq!(stack.show("links").unwrap(), "bye");
     assert!(!stack.path.exists());
+}
+
+#[test]
+fn changes_are_made_refused_or_not_understood() {
+    let place = Place::new();
+    let _control = serve_in(&place.0, MadeUp).unwrap();
+    let stack = only(&place.0);
+    let set = |name: &str| Change::Set {
+        name: name.to_owned(),
+        value: "a \"quoted\"\nword".to_owned(),
+    };
+    assert_eq!(
+        stack.change(&set("tcp.nagle")).unwrap(),
+        "it is a \"quoted\"\nword"
+    );
+    let why = |change: &Change| stack.change(change).unwrap_err().to_string();
+    assert_eq!(why(&set("tcp.nagel")), "`tcp.nagel` is none");
+    let name = String::new();
+    assert!(why(&Change::UnloadModule { name }).contains("failed while it made the change"));
+    let long = Change::LoadModule {
+        toml: "x".repeat(60_000),
+    };
+    assert_eq!(stack.change(&long).unwrap(), "60000");
+    for bad in [
+        "",
+        "{}",
+        "{\"set\":{\"name\":\"x\"}}",
+        "{\"reboot\":{}}",
+        "[1",
+    ] {
+        let answer = stack.ask(&format!("change {bad}")).unwrap_err().to_string();
+        assert!(
+            answer.contains("no change that this stack knows"),
+            "{answer}"
+        );
+    }
 }

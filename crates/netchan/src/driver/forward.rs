@@ -17,7 +17,7 @@ use proto::{
 
 use crate::{
     counters::Counter,
-    driver::host::Host,
+    driver::host::HostView,
     packet::{Flag, Packet},
 };
 
@@ -39,20 +39,20 @@ pub enum Way {
 ///
 /// # Errors
 /// What to count, and the ICMP error.
-pub fn check(host: &Host, packet: &mut Packet, from: usize) -> Result<Way, Refusal> {
+pub fn check(host: &HostView, packet: &mut Packet, from: usize) -> Result<Way, Refusal> {
     let passing = forward::check(packet.bytes()).map_err(refusal)?;
     packet.truncate(passing.len);
     packet.meta.through = Flag::YES;
-    if let Some(interface) = host.interface_of(passing.destination) {
+    if let Some(interface) = host.net.interface_of(passing.destination) {
         return Ok(Way::Ours(interface));
     }
     if passing.hops <= 1 {
         return Err((Counter::DropForwardHops, Some(Kind::HopsSpent)));
     }
-    let route = host.routes.lookup(passing.destination);
+    let route = host.net.routes.lookup(passing.destination);
     let next = route.and_then(|next| {
         let number = usize::from(next.interface);
-        Some((number, host.interfaces.get(number)?))
+        Some((number, host.net.interfaces.get(number)?))
     });
     let Some((number, facts)) = next else {
         return Err(NO_ROUTE);
@@ -67,7 +67,7 @@ pub fn check(host: &Host, packet: &mut Packet, from: usize) -> Result<Way, Refus
     }
     if host.mss_clamp {
         // Text comes back by the link that the SYN goes out by, and leaves by the one that the SYN came in by.
-        let back = host.interfaces.get(from);
+        let back = host.net.interfaces.get(from);
         clamp::clamp(
             packet.bytes_mut(),
             back.map_or(facts.mtu, |i| i.mtu.min(facts.mtu)),

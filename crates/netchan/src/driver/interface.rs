@@ -6,6 +6,7 @@ mod groups;
 mod hops;
 pub mod host_work;
 mod neighbors;
+mod networks;
 mod onward;
 
 use std::{
@@ -36,8 +37,9 @@ use crate::{
     channel::TransmitEnd,
     counters::{Counter, Counters},
     driver::{
-        host::{Host, InterfaceFacts},
+        host::{Host, HostView},
         module::{Point, registry::Eyes},
+        network::InterfaceFacts,
     },
     limits,
     link::{BURST, Link, LinkError, closed::Closed},
@@ -51,7 +53,7 @@ pub struct Interface {
     writer: usize,
     /// The link.
     pub link: Box<dyn Link>,
-    host: Arc<Host>,
+    host: HostView,
     counters: Arc<Counters>,
     neighbors: neighbor::Table<Packet>,
     hops: Hops,
@@ -109,26 +111,18 @@ impl Interface {
         number: u8,
         writer: usize,
         link: Box<dyn Link>,
-        host: Arc<Host>,
+        host: &Arc<Host>,
         counters: Arc<Counters>,
         channels: Vec<TransmitEnd>,
         now: Instant,
     ) -> io::Result<Self> {
+        let host = host.view();
         let seed = Seed([u64::from(number) ^ host.seed.0[0], host.seed.0[1]]);
         let mut random = Random::new(seed.derive(1));
-        let facts = &host.interfaces[usize::from(number)];
-        let claims = facts
-            .addresses
-            .iter()
+        let facts = &host.net.interfaces[usize::from(number)];
+        let claims = (facts.addresses.iter())
             .filter(|a| !a.ip().is_loopback())
-            .map(|a| {
-                Claim::new(
-                    a.ip(),
-                    neighbor::claim::Policy::of(a.ip()).without_probes(),
-                    now,
-                    &mut random,
-                )
-            })
+            .map(|a| claim(a.ip(), now, &mut random))
             .collect();
         let (buffers, elsewhere) = if host.forwarding {
             (limits::HOST_SLAB + limits::FORWARD_SLAB, limits::ELSEWHERE)
@@ -172,7 +166,7 @@ impl Interface {
     }
 
     fn facts(&self) -> &InterfaceFacts {
-        &self.host.interfaces[usize::from(self.number)]
+        &self.host.net.interfaces[usize::from(self.number)]
     }
 
     /// Its number.
@@ -190,6 +184,14 @@ impl Interface {
             .get_or_insert_with(|| "the stack was stopped".into());
         self.frames.clear();
         self.link = Box::new(Closed::of(&*self.link));
+    }
+
+    /// Goes by the networks as they are now.
+    #[inline(always)]
+    pub fn refresh(&mut self, now: Instant) {
+        if let Some(before) = self.host.refresh() {
+            self.networks_changed(&before.net, now);
+        }
     }
 
     /// Whether frames wait for the link.
@@ -309,7 +311,7 @@ impl Interface {
     /// *check*: whether the sender may send this; then its destination.
     fn check(&self, packet: &Packet) -> Option<IpAddr> {
         let (source, destination) = ends_of(packet.bytes())?;
-        let may = self.host.is_local(source) && self.host.may_send(source, destination);
+        let may = self.host.net.is_local(source) && self.host.net.may_send(source, destination);
         may.then_some(destination)
     }
 
@@ -332,7 +334,7 @@ impl Interface {
             }
             return self.frame(mac, packet);
         }
-        if self.host.is_local(destination) {
+        if self.host.net.is_local(destination) {
             return self.loop_back(packet);
         }
         // What is sent on its own account carries its socket's mark there.
@@ -355,11 +357,11 @@ impl Interface {
             return;
         };
         // The hop cache does not know marks.
-        let is_sure = !self.host.routes.depends_on_mark(destination);
+        let is_sure = !self.host.net.routes.depends_on_mark(destination);
         if let Some(settled) = self.neighbors.settled(hop, now).filter(|_| is_sure) {
             self.hops.put(
                 &packet,
-                self.host.interfaces[usize::from(self.number)].mac,
+                self.host.net.interfaces[usize::from(self.number)].mac,
                 &settled,
             );
         }
@@ -398,7 +400,7 @@ impl Interface {
         if self.facts().addresses.is_on_link(destination) {
             return Some(destination);
         }
-        let routes = &self.host.routes;
+        let routes = &self.host.net.routes;
         let next = routes.lookup_marked(destination, mark)?;
         if next.interface == u16::from(self.number) {
             return Some(next.neighbor(destination));
@@ -498,6 +500,16 @@ impl Interface {
     }
 }
 
+/// An address is said to be ours; it is not asked first whether another station has it.
+fn claim(ip: IpAddr, now: Instant, random: &mut Random) -> Claim {
+    Claim::new(
+        ip,
+        neighbor::claim::Policy::of(ip).without_probes(),
+        now,
+        random,
+    )
+}
+
 /// Whether a timer is due earlier than it was.
 fn is_earlier(due: Option<Instant>, was: Option<Instant>) -> bool {
     due.is_some_and(|due| was.is_none_or(|was| due < was))
@@ -515,6 +527,8 @@ pub fn ends_of(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
 
 /// The receiving half of an interface.
 pub struct Receive {
+    /// What it knows of the stack.
+    pub host: HostView,
     /// Buffers for what comes in.
     pub slab: Slab,
     /// A burst on its way.
@@ -556,6 +570,7 @@ impl Receive {
     /// # Errors
     /// When the machine has no memory for its slab.
     pub fn new(
+        host: HostView,
         frame_max: usize,
         (shards, own_shards): (usize, bool),
         steer: crate::driver::steer::Steer,
@@ -573,6 +588,7 @@ impl Receive {
         };
         let buffers = if own_shards { for_sockets } else { ready };
         Ok(Self {
+            host,
             slab: Slab::with_ready(buffers, frame_max.next_multiple_of(64), ready)?,
             burst: VecDeque::with_capacity(BURST),
             steer,

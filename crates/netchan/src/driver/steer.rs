@@ -28,7 +28,7 @@ use crate::flow::FlowKey;
 use crate::{
     channel::Request,
     counters::Counter,
-    driver::host::Host,
+    driver::host::HostView,
     packet::{Flag, Packet},
 };
 
@@ -104,6 +104,16 @@ struct LastFlow {
     hash: u64,
 }
 
+impl LastFlow {
+    /// No packet that passes has this protocol.
+    const NONE: Self = Self {
+        ends: 0,
+        ports: 0,
+        protocol: Protocol(0),
+        hash: 0,
+    };
+}
+
 /// What the checks of the internet layer found.
 struct Checked {
     source: IpAddr,
@@ -127,18 +137,18 @@ impl Steer {
         Self {
             placement,
             interface,
-            last: LastFlow {
-                ends: 0,
-                ports: 0,
-                protocol: Protocol(0),
-                hash: 0,
-            },
+            last: LastFlow::NONE,
         }
+    }
+
+    /// The addresses have changed: what was found out for the last flow holds no more.
+    pub const fn forget(&mut self) {
+        self.last = LastFlow::NONE;
     }
 
     /// Checks a frame and says where it goes.
     #[inline(always)]
-    pub fn classify(&mut self, host: &Host, packet: &mut Packet) -> Verdict {
+    pub fn classify(&mut self, host: &HostView, packet: &mut Packet) -> Verdict {
         if let Some(verdict) = self.quick(host, packet) {
             return verdict;
         }
@@ -151,8 +161,8 @@ impl Steer {
     /// The way of almost every packet: TCP or UDP in a whole IPv4 datagram without options, from an ordinary address to one of ours.
     /// `None`, and nothing is changed: the long way decides. Both say the same of the same frame (a test compares them).
     #[inline(always)]
-    fn quick(&mut self, host: &Host, packet: &mut Packet) -> Option<Verdict> {
-        let facts = &host.interfaces[usize::from(self.interface)];
+    fn quick(&mut self, host: &HostView, packet: &mut Packet) -> Option<Verdict> {
+        let facts = &host.net.interfaces[usize::from(self.interface)];
         let frame = packet.bytes();
         let head = frame.first_chunk::<{ ethernet::HEADER_LEN + ipv4::HEADER_LEN + 4 }>()?;
         let (link, rest) = head.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
@@ -197,12 +207,12 @@ impl Steer {
     #[inline(never)]
     fn first_of_train(
         &mut self,
-        host: &Host,
+        host: &HostView,
         ends: u64,
         ports: u32,
         protocol: Protocol,
     ) -> Option<u64> {
-        let ours = &host.interfaces[usize::from(self.interface)].addresses;
+        let ours = &host.net.interfaces[usize::from(self.interface)].addresses;
         let [s0, s1, s2, s3, d0, d1, d2, d3] = ends.to_le_bytes();
         let (source, destination) = ([s0, s1, s2, s3], [d0, d1, d2, d3]);
         if !ours.is_local_v4(destination.into())
@@ -222,8 +232,8 @@ impl Steer {
     }
 
     #[inline(never)]
-    fn try_classify(&self, host: &Host, packet: &mut Packet) -> Result<Verdict, Counter> {
-        let facts = &host.interfaces[usize::from(self.interface)];
+    fn try_classify(&self, host: &HostView, packet: &mut Packet) -> Result<Verdict, Counter> {
+        let facts = &host.net.interfaces[usize::from(self.interface)];
         let (header, len) =
             ethernet::Header::parse(packet.bytes()).map_err(|_| Counter::DropEthernet)?;
         if header.destination != facts.mac && !header.destination.is_multicast() {
@@ -248,7 +258,7 @@ impl Steer {
     /// A packet that starts at its IP header: from a frame, put together from fragments, or (`loopback`) from ourselves.
     pub fn classify_ip(
         &self,
-        host: &Host,
+        host: &HostView,
         packet: &mut Packet,
         v6: bool,
         loopback: bool,
@@ -304,7 +314,7 @@ impl Steer {
 
     /// Where a flow's packet goes: at once where that takes no memory but the packet's.
     #[inline(always)]
-    fn verdict(&self, host: &Host, hash: u64, protocol: Protocol, local_port: u16) -> Verdict {
+    fn verdict(&self, host: &HostView, hash: u64, protocol: Protocol, local_port: u16) -> Verdict {
         match &self.placement {
             Placement::Single => Verdict::Shard(0),
             Placement::Hash { shards } => Verdict::Shard(spread(hash, *shards)),
@@ -370,7 +380,7 @@ impl Steer {
     }
 
     /// The shard for a flow that has no packet here: of an ICMP error, or of a packet of ours that came back.
-    pub fn shard_of_key(&self, host: &Host, key: &FlowKey, hash: u64) -> usize {
+    pub fn shard_of_key(&self, host: &HostView, key: &FlowKey, hash: u64) -> usize {
         match self.verdict(host, hash, key.protocol, key.local_port) {
             Verdict::Shard(number) => number,
             _ => self.shard_of(hash),
@@ -393,7 +403,7 @@ impl Steer {
     #[cold]
     pub fn place(
         &mut self,
-        host: &Host,
+        host: &HostView,
         hash: u64,
         packet: &Packet,
         is_bound: impl FnOnce(u16) -> bool,
@@ -418,7 +428,7 @@ impl Steer {
 
     fn check_v4(
         &self,
-        host: &Host,
+        host: &HostView,
         packet: &Packet,
         loopback: bool,
     ) -> Result<Result<Checked, Verdict>, Counter> {
@@ -451,7 +461,7 @@ impl Steer {
 
     fn check_v6(
         &self,
-        host: &Host,
+        host: &HostView,
         packet: &Packet,
         loopback: bool,
     ) -> Result<Result<Checked, Verdict>, Counter> {
@@ -496,12 +506,12 @@ impl Steer {
     /// What the destination is to us; or the verdict, if it is another host's.
     fn addresses(
         &self,
-        host: &Host,
+        host: &HostView,
         packet: &Packet,
         (source, destination): (IpAddr, IpAddr),
         loopback: bool,
     ) -> Result<Result<Destination, Verdict>, Counter> {
-        let ours = &host.interfaces[usize::from(self.interface)].addresses;
+        let ours = &host.net.interfaces[usize::from(self.interface)].addresses;
         match validate::addresses(source, destination, ours, loopback) {
             Ok(to) => Ok(Ok(to)),
             Err(Martian::UnspecifiedSource) if is_proxys_query(packet, destination) => {
@@ -517,7 +527,7 @@ impl Steer {
                 Ok(Ok(Destination::Group))
             }
             // Our own packet has come back by the interface of its source, or of what it answers: the host's other addresses are ours.
-            Err(Martian::NotOurs) if loopback && host.is_local(destination) => {
+            Err(Martian::NotOurs) if loopback && host.net.is_local(destination) => {
                 Ok(Ok(Destination::Ours))
             }
             Err(Martian::NotOurs) if host.forwarding && !loopback => {
@@ -577,17 +587,17 @@ const fn reason(martian: Martian) -> Counter {
 #[cold]
 #[inline(never)]
 fn passes(
-    host: &Host,
+    host: &HostView,
     packet: &Packet,
     source: IpAddr,
     destination: IpAddr,
 ) -> Result<(), Martian> {
     forward::addresses(source, destination)?;
-    if host.is_local(source) || host.is_broadcast(source) {
+    if host.net.is_local(source) || host.net.is_broadcast(source) {
         return Err(Martian::OwnSource);
     }
     // A directed broadcast (RFC 2644), or a frame that was not for us alone (RFC 1812 §5.3.4).
-    if host.is_broadcast(destination) || packet.meta.to_group.get() {
+    if host.net.is_broadcast(destination) || packet.meta.to_group.get() {
         return Err(Martian::BadDestination);
     }
     Ok(())

@@ -2,7 +2,10 @@
 
 use std::io;
 
-use proto::{ip::address::Address, tcp};
+use proto::{
+    ip::address::Address,
+    tcp::{self, UserTimeoutOption},
+};
 
 use super::Builder;
 use crate::{
@@ -62,44 +65,12 @@ impl Builder {
 
     fn with_tcp(self, config: &TcpConfig) -> Self {
         let mut builder = self;
+        set_tcp(&mut builder.tcp, config);
         if let Some(bytes) = config.receive_buffer_max {
             builder = builder.receive_buffer_max(bytes);
         }
         if let Some(bytes) = config.send_buffer_max {
             builder = builder.send_buffer_max(bytes);
-        }
-        if let Some(congestion) = config.congestion {
-            builder.tcp.congestion = congestion;
-        }
-        if let Some(limit) = config.slow_start_limit {
-            builder.tcp.slow_start_limit = limit;
-        }
-        if let Some(ecn) = config.ecn {
-            builder.tcp.ecn = ecn;
-        }
-        if let Some(pacing) = config.pacing {
-            builder.tcp.pacing = pacing;
-        }
-        if let Some(syn_cookies) = config.syn_cookies {
-            builder.tcp.syn_cookies = syn_cookies;
-        }
-        if let Some(fast_open) = config.fast_open {
-            builder.tcp.fast_open = fast_open;
-        }
-        if let Some(probing) = config.mtu_probing {
-            builder.tcp.mtu_probing = probing;
-        }
-        if let Some(mode) = config.icmp_while_connecting {
-            builder.tcp.icmp_while_connecting = mode;
-        }
-        if let Some(required) = config.timestamps_required {
-            builder.tcp.timestamps_required = required;
-        }
-        if config.user_timeout_option == Some(true) {
-            builder.tcp.user_timeout_option = tcp::UserTimeoutOption::Negotiable;
-        }
-        if let Some(nagle) = config.nagle {
-            builder.tcp.nagle = nagle;
         }
         builder
     }
@@ -128,5 +99,46 @@ impl Builder {
             self = self.moderation(moderation);
         }
         self.said_by("program")
+    }
+}
+
+/// The settings of `[tcp]` that may change while a stack runs.
+pub(super) const fn set_tcp(tcp: &mut tcp::Config, config: &TcpConfig) {
+    if let Some(congestion) = config.congestion {
+        tcp.congestion = congestion;
+    }
+    if let Some(limit) = config.slow_start_limit {
+        tcp.slow_start_limit = limit;
+    }
+    if let Some(ecn) = config.ecn {
+        tcp.ecn = ecn;
+    }
+    if let Some(pacing) = config.pacing {
+        tcp.pacing = pacing;
+    }
+    if let Some(syn_cookies) = config.syn_cookies {
+        tcp.syn_cookies = syn_cookies;
+    }
+    if let Some(fast_open) = config.fast_open {
+        tcp.fast_open = fast_open;
+    }
+    if let Some(probing) = config.mtu_probing {
+        tcp.mtu_probing = probing;
+    }
+    if let Some(mode) = config.icmp_while_connecting {
+        tcp.icmp_while_connecting = mode;
+    }
+    if let Some(required) = config.timestamps_required {
+        tcp.timestamps_required = required;
+    }
+    if let Some(tells) = config.user_timeout_option {
+        tcp.user_timeout_option = if tells {
+            UserTimeoutOption::Negotiable
+        } else {
+            UserTimeoutOption::Off
+        };
+    }
+    if let Some(nagle) = config.nagle {
+        tcp.nagle = nagle;
     }
 }

@@ -3,18 +3,19 @@
 use std::{io, sync::Arc};
 
 use crate::{
-    driver::module::{
-        Boxed, Point,
-        registry::{Entry, Eyes, Registry},
-    },
-    giant::Concurrency,
-};
-use crate::{
+    config,
     errno::invalid,
     net::Net,
     regime::{Layout, Regime},
     show::look::{Busy, Look},
     stack::Stack,
+};
+use crate::{
+    driver::module::{
+        Boxed, Point,
+        registry::{Entry, Eyes, Registry},
+    },
+    giant::Concurrency,
 };
 
 /// How long loading waits for the halves of the interfaces, nanoseconds: they are free thousands of times a second, unless a worker hangs.
@@ -74,27 +75,7 @@ impl Net {
     /// `InvalidInput`: its name is none or is taken, or there are too many modules. `TimedOut`: a half has had no moment for three seconds,
     /// since a worker hangs; the message names it. Then the module is not loaded, nowhere.
     pub fn load_module(&self, module: Boxed) -> io::Result<()> {
-        let stack = self.stack();
-        let _changing = stack.modules.changing.lock();
-        let look = Look::with_patience(stack, PATIENCE);
-        let name = module.module().name().to_owned();
-        let giant = || look.lock(|| stack.modules.giant.try_enter());
-        let not_loaded = |busy: Busy| late(&format!("module '{name}' is not loaded: {busy}"));
-        let entry = (stack.modules).add(module, false, || giant().map_err(&not_loaded))?;
-        warn_forward(&entry, stack.host.forwarding);
-        if entry.concurrency() == Concurrency::Giant && stack.giant.is_none() {
-            eprintln!(
-                "netchan: warning: module '{}' needs Giant: it runs under Giant alone, the rest of the stack without it",
-                entry.name
-            );
-        }
-        if let Err(busy) = each_half(stack, &look, &entry, true) {
-            entry.withdraw(); // where it cannot be taken off the list again
-            let _ = each_half(stack, &look, &entry, false);
-            stack.modules.remove(&entry, || giant().ok());
-            return Err(not_loaded(busy));
-        }
-        Ok(())
+        load(self.stack(), module)
     }
 
     /// Unloads a module. When this returns, it sees no packet any more, and is dropped as soon as nobody looks at it.
@@ -103,27 +84,72 @@ impl Net {
     /// `InvalidInput`: there is none of this name. `TimedOut`: a worker hangs, as for [`Self::load_module`]; the module sees nothing more, but stays
     /// in memory.
     pub fn unload_module(&self, name: &str) -> io::Result<()> {
-        let stack = self.stack();
-        let _changing = stack.modules.changing.lock();
-        let entry = stack
-            .modules
-            .entries()
-            .into_iter()
-            .find(|entry| entry.name == name);
-        let entry = entry.ok_or_else(|| invalid(format!("there is no module '{name}'")))?;
-        let look = Look::with_patience(stack, PATIENCE);
-        let closed = each_half(stack, &look, &entry, false);
-        if closed.is_err() {
-            entry.withdraw();
-        }
-        let giant = || look.lock(|| stack.modules.giant.try_enter()).ok();
-        stack.modules.remove(&entry, giant);
-        let stays = |busy| {
-            late(&format!(
-                "module '{name}' sees nothing more, but stays in memory: {busy}"
-            ))
-        };
-        closed.map_err(stays)
+        unload(self.stack(), name)
+    }
+}
+
+fn load(stack: &Stack, module: Boxed) -> io::Result<()> {
+    let _changing = stack.modules.changing.lock();
+    let look = Look::with_patience(stack, PATIENCE);
+    let name = module.module().name().to_owned();
+    let giant = || look.lock(|| stack.modules.giant.try_enter());
+    let not_loaded = |busy: Busy| late(&format!("module '{name}' is not loaded: {busy}"));
+    let entry = (stack.modules).add(module, false, || giant().map_err(&not_loaded))?;
+    warn_forward(&entry, stack.host.forwarding);
+    if entry.concurrency() == Concurrency::Giant && stack.giant.is_none() {
+        eprintln!(
+            "netchan: warning: module '{}' needs Giant: it runs under Giant alone, the rest of the stack without it",
+            entry.name
+        );
+    }
+    if let Err(busy) = each_half(stack, &look, &entry, true) {
+        entry.withdraw(); // where it cannot be taken off the list again
+        let _ = each_half(stack, &look, &entry, false);
+        stack.modules.remove(&entry, || giant().ok());
+        return Err(not_loaded(busy));
+    }
+    Ok(())
+}
+
+pub(super) fn unload(stack: &Stack, name: &str) -> io::Result<()> {
+    let _changing = stack.modules.changing.lock();
+    let entry = stack
+        .modules
+        .entries()
+        .into_iter()
+        .find(|entry| entry.name == name);
+    let entry = entry.ok_or_else(|| invalid(format!("there is no module '{name}'")))?;
+    let look = Look::with_patience(stack, PATIENCE);
+    let closed = each_half(stack, &look, &entry, false);
+    if closed.is_err() {
+        entry.withdraw();
+    }
+    let giant = || look.lock(|| stack.modules.giant.try_enter()).ok();
+    stack.modules.remove(&entry, giant);
+    let stays = |busy| {
+        late(&format!(
+            "module '{name}' sees nothing more, but stays in memory: {busy}"
+        ))
+    };
+    closed.map_err(stays)
+}
+
+/// Loads the modules that `[[module]]` tables of a configuration describe; what was done.
+///
+/// # Errors
+/// Why not, in a sentence. Those before the one that fails are loaded.
+pub(super) fn load_toml(stack: &Stack, toml: &str) -> Result<String, String> {
+    let modules = config::modules(toml)?;
+    let mut names = Vec::new();
+    for module in modules {
+        let made = module.make().and_then(|made| load(stack, made));
+        made.map_err(|e| e.to_string())?;
+        names.push(module.name);
+    }
+    match names.as_slice() {
+        [] => Err("there is no [[module]] in it".to_owned()),
+        [name] => Ok(format!("module {name} is loaded")),
+        names => Ok(format!("modules {} are loaded", names.join(", "))),
     }
 }
 

@@ -77,6 +77,7 @@ impl Parts {
             let steer = Steer::new(id, placement(layout)?);
             let writer = layout.shards + 2 * number;
             let mut receive = Receive::new(
+                host.view(),
                 frame_max,
                 (layout.shards, layout.own_shards),
                 steer,
@@ -88,7 +89,7 @@ impl Parts {
                 id,
                 writer + 1,
                 link,
-                host.clone(),
+                host,
                 counters.clone(),
                 transmit_ends,
                 now,

@@ -3,38 +3,40 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicUsize},
     },
 };
 
-use percore::lock::mutex;
+use percore::{lock::mutex, snapshot::Snapshot};
 use proto::ip::{
     keyed::{Random, Seed},
     route,
 };
 
+use serde_json::Value;
+
 use super::{
     Builder, Net, Threads,
     parts::Parts,
-    plan::{LinkPlan, facts},
+    plan::{LinkPlan, add_interface},
 };
 use crate::{
     clock::Clock,
-    control,
+    control::{self, Answers, Change},
     driver::module::Giant,
     driver::{
         groups::Groups,
-        host::Host,
+        host::{Host, Live},
         module::{Boxed, registry::Registry},
-        settings::TcpNow,
+        network::Network,
     },
     errno::invalid,
     flow::FlowHash,
     limits,
     link::Link,
     locks, memory,
-    net::modules,
+    net::{live, modules},
     places::Places,
     regime::Layout,
     stack::{Stack, directory::Directory, watch::Watch, worker},
@@ -156,12 +158,18 @@ impl Builder {
             Some(seed) => Random::new(Seed([seed, !seed])),
             None => Random::new(Seed([crate::sys::random_u64()?, crate::sys::random_u64()?])),
         };
-        let mut routes = route::Table::new();
-        let mut interfaces = Vec::new();
+        let mut net = Network {
+            interfaces: Vec::new(),
+            // The last one: others come first where it is not asked for by an address.
+            loopback: (self.loopback.0)
+                .then(|| self.links.len().checked_sub(1))
+                .flatten()
+                .and_then(|number| u8::try_from(number).ok()),
+            routes: route::Table::new(),
+        };
         let mut links = Vec::new();
-        for (number, plan) in self.links.into_iter().enumerate() {
-            let number = u8::try_from(number).map_err(|_| invalid("too many links"))?;
-            interfaces.push(facts(number, &plan, &mut routes)?);
+        for plan in self.links {
+            add_interface(&mut net, &plan)?;
             links.push(plan.link);
         }
         let mut key = || {
@@ -175,19 +183,16 @@ impl Builder {
         let mut tcp = self.tcp;
         tcp.receive_buffer_max = tcp.receive_buffer_max.min(layout.receive_share());
         let host = Host {
-            groups: Groups::new(interfaces.len()),
-            // The last one: others come first where it is not asked for by an address.
-            loopback: (interfaces.len().checked_sub(1))
-                .filter(|_| self.loopback.0)
-                .and_then(|number| u8::try_from(number).ok()),
-            interfaces,
-            routes,
+            live: Arc::new(Snapshot::new(Live {
+                groups: Arc::new(Groups::new(links.len())),
+                net: Arc::new(net),
+                tcp: Arc::new(tcp),
+            })),
             forwarding: self.forwarding.0,
             mss_clamp: self.mss_clamp,
             flow_hash,
             secret,
             seed,
-            tcp: TcpNow::new(tcp),
             send_buffer: self.send_buffer.next_power_of_two(),
             send_buffer_max: self.send_buffer_max.next_power_of_two(),
             places: layout
@@ -198,12 +203,24 @@ impl Builder {
     }
 }
 
+/// What answers at a stack's control socket.
+struct Outside(Weak<Stack>);
+
+impl Answers for Outside {
+    fn show(&self, topic: &str) -> Option<Value> {
+        crate::show::topic(&*self.0.upgrade()?, topic)
+    }
+
+    fn change(&self, change: &Change) -> Result<String, String> {
+        let stack = self.0.upgrade().ok_or("the stack is ending")?;
+        live::change(&stack, change)
+    }
+}
+
 /// Opens the control socket.
 fn answer_from_outside(stack: &Arc<Stack>) {
-    let weak = Arc::downgrade(stack);
-    let answer = move |topic: &str| crate::show::topic(&*weak.upgrade()?, topic);
     // Who cannot be watched can still serve.
-    match control::serve(answer) {
+    match control::serve(Outside(Arc::downgrade(stack))) {
         Ok(control) => stack.companions.lock().push(Box::new(control)),
         Err(e) => eprintln!("netchan: `netchan show` will not see this stack: {e}"),
     }

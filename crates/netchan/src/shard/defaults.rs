@@ -136,15 +136,20 @@ impl Wishes {
 }
 
 impl Shard {
-    /// The stack's TCP settings are `config` now: connections that are opened from now on, actively or by a listener, begin with them.
-    pub fn set_tcp(&mut self, config: &Config) {
-        let before = self.defaults.config.fast_open.black_hole;
-        if before != config.fast_open.black_hole {
+    /// Connections that are opened from now on, actively or by a listener, begin with what TCP's settings are now.
+    pub(super) fn tcp_changed(&mut self) {
+        let Self {
+            host,
+            defaults,
+            listeners,
+            ..
+        } = self;
+        if defaults.config.fast_open.black_hole != host.tcp.fast_open.black_hole {
             self.fast_opens.forget_black_hole();
         }
-        self.defaults = Defaults::new(config);
-        for listener in self.listeners.iter_mut() {
-            listener.begin_with(config);
+        *defaults = Defaults::new(&host.tcp);
+        for listener in listeners.iter_mut() {
+            listener.begin_with(&host.tcp);
         }
     }
 

@@ -48,7 +48,7 @@ impl Shard {
     #[inline]
     pub(super) fn is_for_many(&self, packet: &Packet, destination: IpAddr) -> bool {
         destination.is_multicast()
-            || (packet.meta.to_group.get() && self.host.is_broadcast(destination))
+            || (packet.meta.to_group.get() && self.host.net.is_broadcast(destination))
     }
 
     /// Gives a datagram to every socket that wants it.
@@ -80,7 +80,7 @@ impl Shard {
             self.count(Counter::DropUdpNoSocket); // and no ICMP error (RFC 1122 §3.2.2)
         }
         // What we sent ourselves is in a buffer that we need for sending: all get copies.
-        let last = if self.host.is_local(remote.ip()) {
+        let last = if self.host.net.is_local(remote.ip()) {
             None
         } else {
             hearers.pop()
@@ -135,7 +135,7 @@ impl Shard {
     ) -> bool {
         let group = remote.ip();
         if !group.is_multicast() {
-            if self.host.is_broadcast(group) {
+            if self.host.net.is_broadcast(group) {
                 self.mail_copy(interface, bytes);
             }
             return true;

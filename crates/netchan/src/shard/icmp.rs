@@ -26,7 +26,9 @@ impl Shard {
             .get(usize::from(packet.meta.upper)..)
             .unwrap_or_default();
         let host = self.host.clone();
-        let ours = host.addresses_with(addresses.destination, packet.meta.interface);
+        let ours = host
+            .net
+            .addresses_with(addresses.destination, packet.meta.interface);
         let incoming = match (addresses.source, addresses.destination) {
             (IpAddr::V6(from), IpAddr::V6(to)) => icmp::receive_v6(
                 from,
@@ -137,7 +139,7 @@ impl Shard {
         };
         let interface = packet.meta.interface;
         let host = self.host.clone();
-        let Some(facts) = host.interfaces.get(usize::from(interface)) else {
+        let Some(facts) = host.net.interfaces.get(usize::from(interface)) else {
             return;
         };
         let mut answer = Packet::new(buffer, HEADROOM);
@@ -148,7 +150,7 @@ impl Shard {
             bytes,
             group,
             ours,
-            (!host.is_local(source)).then_some(&mut self.errors),
+            (!host.net.is_local(source)).then_some(&mut self.errors),
             now,
             room,
         ) {

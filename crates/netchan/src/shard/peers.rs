@@ -1,11 +1,11 @@
 //! Whom a shard connected to lately, with what a connect would have to find out each time: route, our address, and the keyed
-//! hashes of the two. A hint: routes, addresses and keys do not change while a stack runs.
+//! hashes of the two. A hint, which is forgotten when addresses or routes change.
 
 use std::net::{IpAddr, SocketAddr};
 
 use proto::tcp;
 
-use crate::driver::host::Host;
+use crate::driver::host::HostView;
 
 /// Peers kept, each at one place: 64 × 96 bytes.
 const PLACES: usize = 64;
@@ -27,12 +27,12 @@ pub struct Peer {
 impl Peer {
     /// Finds it all out, for connections from `source`, or from the address that the route suggests. `None`: no route.
     fn find(
-        host: &Host,
+        host: &HostView,
         remote: SocketAddr,
         source: Option<IpAddr>,
         (device, mark): (Option<u8>, u32),
     ) -> Option<Self> {
-        let (interface, suggested) = host.route_by(device, remote.ip(), mark)?;
+        let (interface, suggested) = host.net.route_by(device, remote.ip(), mark)?;
         let source = source.unwrap_or(suggested);
         Some(Self {
             remote,
@@ -54,12 +54,17 @@ impl Peers {
         Self(vec![None; PLACES])
     }
 
+    /// The routes have changed.
+    pub fn forget(&mut self) {
+        self.0.fill(None);
+    }
+
     /// What there is to know before a connect to `remote`, from `source` if the socket is bound to an address, by `device` if it is bound
     /// to a link, with its mark. `None`: no route.
     #[inline]
     pub fn get(
         &mut self,
-        host: &Host,
+        host: &HostView,
         remote: SocketAddr,
         source: Option<IpAddr>,
         (device, mark): (Option<u8>, u32),

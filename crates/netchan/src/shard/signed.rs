@@ -102,7 +102,7 @@ impl Shard {
             return None;
         }
         let flow = short(self.host.flow_hash.hash(key));
-        let interface = u8::try_from(self.host.interface_of(key.local)?).ok()?;
+        let interface = u8::try_from(self.host.net.interface_of(key.local)?).ok()?;
         let number = self.listener_for(key.local, key.local_port, flow, interface)?;
         self.listeners.get(number)?.options().keys.as_deref()
     }

@@ -80,7 +80,7 @@ pub struct TcpSocket {
     hint: Hint,
     /// Its flow, and the IP header fields of what it sends, with all else that does not change.
     pub(super) template: emit::Template,
-    interface: u8,
+    pub(super) interface: u8,
     /// Its peer's number among those that share memory.
     pub(super) peer: u16,
     /// What it holds, as booked with its peer.
@@ -199,6 +199,15 @@ impl TcpSocket {
         if held != self.noted {
             shares.change(self.peer, self.noted.into(), held.into());
             self.noted = held;
+        }
+    }
+
+    /// SO_MARK; 0: none.
+    pub(super) fn packet_mark(&self) -> u32 {
+        if self.shape.is_made() {
+            self.shape.mark
+        } else {
+            0
         }
     }
 

@@ -11,11 +11,12 @@ use crate::stack::Stack;
 /// What `netchan show groups` says: each group of each link, and the version of IGMP or MLD that its routers want.
 pub(crate) fn rows(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (number, facts) in stack.host.interfaces.iter().enumerate() {
+    let live = stack.host.live.read();
+    for (number, facts) in live.net.interfaces.iter().enumerate() {
         let versions = look.interface(number, |interface| interface.membership_versions());
-        for (group, filter) in stack.host.groups.of(number) {
+        for (group, filter) in live.groups.of(number) {
             let sources: Vec<_> = filter.sources().iter().map(IpAddr::to_string).collect();
-            let version = |of: &[Version; 2]| name(of[usize::from(group.is_ipv6())], group);
+            let version = |of: &[Version; 2]| name(of[usize::from(group.is_ipv6())], *group);
             rows.push(json!({
                 "link": facts.name,
                 "group": group.to_string(),

@@ -39,7 +39,7 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
         ),
         by(
             "loopback",
-            json!(if stack.host.loopback.is_some() {
+            json!(if stack.host.network().loopback.is_some() {
                 "netchan"
             } else {
                 "kernel"
@@ -78,8 +78,107 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
     rows
 }
 
+/// Settings that `netchan set` changes.
+const RUN: [&str; 12] = [
+    "trace",
+    "tcp.congestion",
+    "tcp.slow_start_limit",
+    "tcp.ecn",
+    "tcp.pacing",
+    "tcp.nagle",
+    "tcp.mtu_probing",
+    "tcp.icmp_while_connecting",
+    "tcp.timestamps_required",
+    "tcp.user_timeout_option",
+    "tcp.syn_cookies",
+    "tcp.fast_open",
+];
+
+/// Those of the start, and where they are said.
+const BOOT: [(&str, &str); 21] = [
+    (
+        "regime",
+        "`regime` in the configuration file, --regime or NETCHAN_REGIME",
+    ),
+    (
+        "giant",
+        "`giant` in the configuration file, --giant or NETCHAN_GIANT",
+    ),
+    ("degraded", "the modules that are loaded at the start"),
+    (
+        "dispatch",
+        "`dispatch` in the configuration file, --dispatch or NETCHAN_DISPATCH",
+    ),
+    (
+        "forwarding",
+        "`forwarding` in the configuration file, --forwarding or NETCHAN_FORWARDING",
+    ),
+    (
+        "loopback",
+        "`loopback` in the configuration file, --loopback or NETCHAN_LOOPBACK",
+    ),
+    ("mss_clamp", "`mss_clamp` in the configuration file"),
+    ("shards", "the regime, or Builder::shards"),
+    ("threads", "Builder::threads"),
+    ("spin_ns", "Builder::spin"),
+    ("moderation_us", "`moderation` in the configuration file"),
+    (
+        "tcp.memory_bytes",
+        "`tcp.memory_max` in the configuration file",
+    ),
+    (
+        "tcp.socket_memory_bytes",
+        "`tcp.socket_memory_max` in the configuration file",
+    ),
+    (
+        "tcp.peer_memory_bytes",
+        "`tcp.peer_memory_max` in the configuration file",
+    ),
+    (
+        "udp.memory_bytes",
+        "`udp.memory_max` in the configuration file",
+    ),
+    (
+        "udp.socket_memory_bytes",
+        "`udp.socket_memory_max` in the configuration file",
+    ),
+    (
+        "udp.peer_memory_bytes",
+        "`udp.peer_memory_max` in the configuration file",
+    ),
+    ("tcp.receive_buffer_bytes", "Builder::tcp"),
+    (
+        "tcp.receive_buffer_max_bytes",
+        "`tcp.receive_buffer_max` in the configuration file",
+    ),
+    ("tcp.send_buffer_bytes", "Builder::send_buffer"),
+    (
+        "tcp.send_buffer_max_bytes",
+        "`tcp.send_buffer_max` in the configuration file",
+    ),
+];
+
+/// Whether `netchan set` changes this one.
+///
+/// # Errors
+/// Why not, and where it is said instead.
+pub fn may_change(name: &str) -> Result<(), String> {
+    if RUN.contains(&name) {
+        return Ok(());
+    }
+    if let Some((_, place)) = BOOT.iter().find(|(boot, _)| *boot == name) {
+        return Err(format!(
+            "{name} is boot-time: it is said before the start, by {place}"
+        ));
+    }
+    Err(format!(
+        "there is no setting `{name}` that can be changed; there are {}",
+        RUN.join(", ")
+    ))
+}
+
 fn tcp_settings(stack: &Stack) -> Vec<Value> {
-    let (tcp, host) = (stack.host.tcp.get(), &stack.host);
+    let (tcp, host) = (stack.host.tcp(), &stack.host);
     let tells_timeout = tcp.user_timeout_option != UserTimeoutOption::Off;
     let row = |(name, value): (&str, Value)| {
         let changes = if name.ends_with("_bytes") {

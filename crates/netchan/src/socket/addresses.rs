@@ -107,7 +107,7 @@ impl Socket {
     /// Whether what comes from `local` may not leave this host, and a send says so. As Linux: of an IPv6 datagram it does not.
     pub(super) fn stays(&self, local: IpAddr, remote: IpAddr) -> bool {
         let is_silent = self.kind == Kind::Datagram && remote.is_ipv6();
-        !is_silent && !self.stack().host.may_send(local, remote)
+        !is_silent && !self.stack().host.network().may_send(local, remote)
     }
 
     /// The address that it has, by bind(2) or by a connect.
@@ -124,9 +124,11 @@ impl Socket {
     pub(super) fn this_host(&self, fresh: &Fresh, unspecified: IpAddr) -> io::Result<IpAddr> {
         let has = self.address_of(fresh).filter(IpAddr::is_ipv4);
         let own = match has {
-            Some(ip) if unspecified.is_ipv4() && self.stack().host.is_local(ip) => Some(ip),
-            Some(ip) => self.stack().host.this_host(ip),
-            None => self.stack().host.this_host(unspecified),
+            Some(ip) if unspecified.is_ipv4() && self.stack().host.network().is_local(ip) => {
+                Some(ip)
+            }
+            Some(ip) => self.stack().host.network().this_host(ip),
+            None => self.stack().host.network().this_host(unspecified),
         };
         own.ok_or_else(|| error(libc::ENETUNREACH))
     }

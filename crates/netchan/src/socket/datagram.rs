@@ -327,7 +327,7 @@ impl Socket {
 
     /// connect(2) on a datagram socket, which has a port.
     pub(super) fn connect_datagram(&self, fresh: &mut Fresh, peer: SocketAddr) -> io::Result<()> {
-        if self.stack().host.is_broadcast(peer.ip()) && !fresh.may_broadcast() {
+        if self.stack().host.network().is_broadcast(peer.ip()) && !fresh.may_broadcast() {
             return Err(error(libc::EACCES));
         }
         let (_, source) =
@@ -504,7 +504,7 @@ impl Socket {
                 || local.is_ipv4() != remote.is_ipv4()
                 || ip.is_unspecified()
                 || ip.is_multicast()
-                || self.stack().host.is_broadcast(ip)
+                || self.stack().host.network().is_broadcast(ip)
                 || self.stays(local.ip(), ip)
             {
                 return None;
@@ -546,7 +546,10 @@ impl Socket {
             remote.set_ip(this_host);
         }
         self.may_reach(&fresh, remote)?;
-        if is_asked && self.stack().host.is_broadcast(remote.ip()) && !fresh.may_broadcast() {
+        if is_asked
+            && self.stack().host.network().is_broadcast(remote.ip())
+            && !fresh.may_broadcast()
+        {
             return Err(error(libc::EACCES));
         }
         Ok(remote)
@@ -565,26 +568,26 @@ impl Socket {
         if strays && remote.is_ipv6() {
             return Err(error(libc::EINVAL));
         }
-        let host = &self.stack().host;
+        let net = self.stack().host.network();
         let route = match info.interface {
             Some(number) => {
-                let interface = host.interfaces.get(usize::from(number));
+                let interface = net.interfaces.get(usize::from(number));
                 let interface = interface.ok_or_else(|| error(libc::ENODEV))?;
                 let source = interface.addresses.source_for(remote.ip());
                 source.map(|source| (number, source))
             }
-            None if device.is_some() => host.route_by(device, remote.ip(), mark),
+            None if device.is_some() => net.route_by(device, remote.ip(), mark),
             None if remote.ip().is_multicast() => self.way_to(&self.fresh.lock(), remote.ip()),
-            None => host.route(remote.ip(), mark),
+            None => net.route(remote.ip(), mark),
         };
         let (interface, source) = route.ok_or_else(|| error(libc::ENETUNREACH))?;
         let ip = match info.source.map(|ip| ip.to_canonical()) {
             Some(ip) if ip.is_unspecified() => source,
-            Some(ip) if host.is_local(ip) && ip.is_ipv4() == remote.is_ipv4() => ip,
+            Some(ip) if net.is_local(ip) && ip.is_ipv4() == remote.is_ipv4() => ip,
             // As Linux, which looks for a route from there.
             Some(IpAddr::V4(_)) if remote.is_ipv4() => return Err(error(libc::ENETUNREACH)),
             Some(_) => return Err(error(libc::EINVAL)),
-            None => bound_source(host, local)
+            None => bound_source(&net, local)
                 .filter(|ip| ip.is_ipv4() == remote.is_ipv4())
                 .unwrap_or(source),
         };
@@ -658,12 +661,12 @@ impl Socket {
     /// group, a broadcast address) ours toward the sender.
     pub fn answer_from(&self, received: &Received) -> Option<IpAddr> {
         let (info, from) = (received.info?, received.from?);
-        let host = &self.stack().host;
+        let net = self.stack().host.network();
         let to = info.destination.ip().to_canonical();
-        if !host.is_group(to) {
+        if !net.is_group(to) {
             return Some(to);
         }
-        let interface = host.interfaces.get(usize::from(info.interface))?;
+        let interface = net.interfaces.get(usize::from(info.interface))?;
         interface.addresses.source_for(from.ip().to_canonical())
     }
 

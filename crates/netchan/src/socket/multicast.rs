@@ -19,7 +19,7 @@ use super::{Role, Socket, options::Fresh};
 use crate::api::Kind;
 use crate::api::multicast::{Member, Multicast, Settings, Via, link_of};
 use crate::{
-    driver::host::Host,
+    driver::network::Network,
     errno::error,
     limits,
     stack::{Stack, path},
@@ -27,7 +27,7 @@ use crate::{
 
 /// What one call changes.
 struct Change<'a> {
-    host: &'a Host,
+    net: &'a Network,
     settings: &'a mut Settings,
 }
 
@@ -57,7 +57,7 @@ impl Change<'_> {
             }
             Multicast::InterfaceV4(via) => {
                 let any = matches!(via, Via::Index(0) | Via::Address(Ipv4Addr::UNSPECIFIED));
-                let link = link_of(self.host, Ipv4Addr::UNSPECIFIED.into(), via);
+                let link = link_of(self.net, Ipv4Addr::UNSPECIFIED.into(), via);
                 if !any && link.is_none() {
                     return Err(libc::EADDRNOTAVAIL);
                 }
@@ -70,7 +70,7 @@ impl Change<'_> {
             Multicast::InterfaceV6(0) => settings.interface_v6 = None,
             Multicast::InterfaceV6(index) => {
                 let any = Ipv6Addr::UNSPECIFIED.into();
-                let link = link_of(self.host, any, Via::Index(index)).ok_or(libc::ENODEV)?;
+                let link = link_of(self.net, any, Via::Index(index)).ok_or(libc::ENODEV)?;
                 settings.interface_v6 = Some(link);
             }
             Multicast::Ttl(ttl) => settings.ttl = ttl,
@@ -92,7 +92,7 @@ impl Change<'_> {
         if !group.is_multicast() {
             return Err(libc::EINVAL);
         }
-        let link = link_of(self.host, group, via).ok_or(libc::ENODEV)?;
+        let link = link_of(self.net, group, via).ok_or(libc::ENODEV)?;
         let settings = &mut *self.settings;
         let at = match (settings.find(group, Some(link)), source) {
             (Some(_), None) => return Err(libc::EADDRINUSE),
@@ -125,7 +125,7 @@ impl Change<'_> {
             return Err(libc::EINVAL);
         }
         let any = matches!(via, Via::Index(0) | Via::Address(Ipv4Addr::UNSPECIFIED));
-        let link = link_of(self.host, group, via);
+        let link = link_of(self.net, group, via);
         let settings = &mut *self.settings;
         let found = if any {
             settings.find(group, None)
@@ -146,7 +146,7 @@ impl Change<'_> {
         if !group.is_multicast() {
             return Err(libc::EINVAL);
         }
-        let link = link_of(self.host, group, via).ok_or(libc::ENODEV)?;
+        let link = link_of(self.net, group, via).ok_or(libc::ENODEV)?;
         let at = (self.settings.find(group, Some(link))).ok_or(libc::EINVAL)?;
         change(self.settings, at)?;
         Ok(Some((group, link)))
@@ -187,8 +187,9 @@ impl Socket {
         let stack = self.stack();
         let mut fresh = self.fresh.lock();
         let mut settings = Settings::or_default(fresh.multicast.as_deref()).clone();
+        let net = stack.host.network();
         let mut change = Change {
-            host: &stack.host,
+            net: &net,
             settings: &mut settings,
         };
         let changed = apply(&mut change).map_err(error)?;
@@ -224,15 +225,15 @@ impl Socket {
 
     /// The interface and source address for packets to `ip`; `None`: no route.
     pub(super) fn way_to(&self, fresh: &Fresh, ip: IpAddr) -> Option<(u8, IpAddr)> {
-        let host = &self.stack().host;
+        let net = self.stack().host.network();
         let mark = fresh.udp.mark;
         if let Some(device) = fresh.udp.device {
-            return host.route_by(Some(device), ip, mark);
+            return net.route_by(Some(device), ip, mark);
         }
         if ip.is_multicast() {
-            return Settings::or_default(fresh.multicast.as_deref()).way(host, ip);
+            return Settings::or_default(fresh.multicast.as_deref()).way(&net, ip);
         }
-        host.route(ip, mark)
+        net.route(ip, mark)
     }
 }
 
@@ -273,7 +274,7 @@ impl Fresh {
 }
 
 /// The source address of what a socket sends that is bound to `local`: a group's or broadcast address is nobody's (as Linux).
-pub(super) fn bound_source(host: &Host, local: SocketAddr) -> Option<IpAddr> {
+pub(super) fn bound_source(net: &Network, local: SocketAddr) -> Option<IpAddr> {
     let ip = local.ip();
-    (!ip.is_unspecified() && !host.is_group(ip)).then_some(ip)
+    (!ip.is_unspecified() && !net.is_group(ip)).then_some(ip)
 }

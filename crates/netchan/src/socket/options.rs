@@ -153,9 +153,7 @@ impl Socket {
             SocketOption::WindowClamp(0) if self.role().is_some() => {
                 return Err(error(libc::EINVAL));
             }
-            SocketOption::FastOpenConnect(true)
-                if !self.stack().host.tcp.get().fast_open.client =>
-            {
+            SocketOption::FastOpenConnect(true) if !self.stack().host.tcp().fast_open.client => {
                 return Err(error(libc::EOPNOTSUPP));
             }
             SocketOption::FastOpenConnect(_) if self.role().is_some() => {
@@ -177,7 +175,7 @@ impl Socket {
 
     /// A link that there is, and of a connection the one that it runs over.
     fn check_device(&self, number: u8) -> io::Result<()> {
-        if usize::from(number) >= self.stack().host.interfaces.len() {
+        if usize::from(number) >= self.stack().host.network().interfaces.len() {
             return Err(error(libc::ENODEV));
         }
         if let Some(Role::Stream(stream)) = self.role() {
@@ -219,11 +217,11 @@ impl Socket {
         match self.role() {
             Some(Role::Stream(stream)) => {
                 let now = self.stack().clock.now();
-                let tcp = &self.stack().host.tcp;
+                let tcp = self.stack().host.tcp();
                 let fin_wait_2 = matches!(option, SocketOption::Linger2(_))
-                    .then(|| fresh.wishes.fin_wait_2(&tcp.get()));
+                    .then(|| fresh.wishes.fin_wait_2(&tcp));
                 let syn_timeout = matches!(option, SocketOption::SynCount(_))
-                    .then(|| fresh.wishes.syn_timeout(&tcp.get()));
+                    .then(|| fresh.wishes.syn_timeout(&tcp));
                 stream.with(self.stack(), |socket| {
                     if let Some(fin_wait_2) = fin_wait_2 {
                         socket.connection.set_fin_wait_2(fin_wait_2);

@@ -498,7 +498,15 @@ fn start(
     let source = bound.map(|b| b.ip()).filter(same_family);
     let port = bound.map_or(0, |b| b.port());
     let (device, mark) = (fresh.udp.device, fresh.udp.mark);
-    let by_device = || Some(stack.host.route_by(Some(device?), remote.ip(), mark)?.1);
+    let by_device = || {
+        Some(
+            stack
+                .host
+                .network()
+                .route_by(Some(device?), remote.ip(), mark)?
+                .1,
+        )
+    };
     let source = source.or_else(by_device);
     let shard = stack
         .shard_for_connect(source, port, remote, mark)

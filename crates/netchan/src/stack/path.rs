@@ -111,6 +111,10 @@ fn receive_burst(
     now: Instant,
     mut deliver: impl FnMut(&mut Receive, usize, Packet),
 ) -> usize {
+    if side.host.refresh().is_some() {
+        side.steer.forget();
+    }
+    interface.refresh(now);
     if interface.has_returns() {
         classify_returns(stack, side, interface, now);
     }
@@ -126,7 +130,7 @@ fn receive_burst(
     }
     while let Some(mut packet) = side.burst.pop_front() {
         //                                                                                 tap: later, one relaxed load
-        match side.steer.classify(&stack.host, &mut packet) {
+        match side.steer.classify(&side.host, &mut packet) {
             //                                                                             steer
             Verdict::Shard(number) => deliver(side, number, packet),
             Verdict::Flow(hash) => side.by_flow.push_back((hash, packet)),
@@ -159,7 +163,7 @@ fn receive_burst(
 #[cold]
 fn steer_past_modules(stack: &Stack, side: &mut Receive, now: Instant) {
     while let Some(mut packet) = side.burst.pop_front() {
-        let verdict = side.steer.classify(&stack.host, &mut packet);
+        let verdict = side.steer.classify(&side.host, &mut packet);
         if side.modules.admit(verdict, &packet, now) {
             sort(stack, side, verdict, packet, now);
         }
@@ -190,7 +194,7 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
             packet.meta.checksum_verified = Flag::YES; // our own
         }
         let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
-        match side.steer.classify_ip(&stack.host, &mut packet, v6, true) {
+        match side.steer.classify_ip(&side.host, &mut packet, v6, true) {
             Ok(verdict) if !side.modules.admit(verdict, &packet, now) => {}
             Ok(verdict) => sort(stack, side, verdict, packet, now),
             Err(reason) => interface.count(reason),
@@ -207,7 +211,7 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
             protocol: key.protocol,
             ..packet.meta
         };
-        let number = side.steer.shard_of_key(&stack.host, &key, hash);
+        let number = side.steer.shard_of_key(&side.host, &key, hash);
         into_inbox(side, number, packet);
     }
     while let Some((link, packet)) = interface.elsewhere.pop_front() {
@@ -246,7 +250,7 @@ fn sort(stack: &Stack, side: &mut Receive, verdict: Verdict, packet: Packet, now
 #[cold]
 fn place(stack: &Stack, side: &mut Receive, hash: u64, packet: &Packet, now: Instant) -> usize {
     let is_bound = |port| stack.directory.is_tcp_port_bound(port);
-    let number = side.steer.place(&stack.host, hash, packet, is_bound, now);
+    let number = side.steer.place(&side.host, hash, packet, is_bound, now);
     side.unowned |= 1 << (number % SHARDS_MAX);
     number
 }
@@ -267,8 +271,9 @@ fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp, now: Instant) {
         FollowUp::Classify(mut packet) => {
             let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
             // Fragments in the name of an address of ours have passed as our own only.
-            let own = ends_of(packet.bytes()).is_some_and(|ends| stack.host.is_local(ends.0));
-            match side.steer.classify_ip(&stack.host, &mut packet, v6, own) {
+            let own =
+                ends_of(packet.bytes()).is_some_and(|ends| stack.host.network().is_local(ends.0));
+            match side.steer.classify_ip(&side.host, &mut packet, v6, own) {
                 Ok(verdict) if !side.modules.admit(verdict, &packet, now) => {}
                 Ok(verdict) => sort(stack, side, verdict, packet, now),
                 Err(reason) => stack.counters.add(side.writer, reason, 1),
@@ -276,7 +281,7 @@ fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp, now: Instant) {
         }
         FollowUp::Flow(key, packet) => {
             let hash = stack.host.flow_hash.hash(&key);
-            let number = side.steer.shard_of_key(&stack.host, &key, hash);
+            let number = side.steer.shard_of_key(&side.host, &key, hash);
             into_inbox(side, number, packet);
         }
     }
@@ -410,7 +415,7 @@ pub(crate) fn take_backlog(held: &mut Held, now: Instant) {
 fn forward(stack: &Stack, side: &mut Receive, interface: &mut Interface, now: Instant) {
     let from = usize::from(side.steer.interface());
     while let Some(mut packet) = side.onward.pop_front() {
-        match forward::check(&stack.host, &mut packet, from) {
+        match forward::check(&side.host, &mut packet, from) {
             //                                                                             check
             Ok(Way::On(link)) if stack.ports[link].gone.load(Relaxed) => {
                 interface.refuse(forward::NO_ROUTE, &packet, now);
@@ -502,6 +507,7 @@ fn hand_requests(shard: &mut Shard, channels: &mut [ShardEnd]) {
 /// channel ──► modules ──► check ──► tap ──► link, for all shards of an interface. Returns how many packets were taken.
 #[inline]
 pub(crate) fn transmit_from_channels(interface: &mut Interface, now: Instant) -> usize {
+    interface.refresh(now);
     let mut taken = 0;
     let mut channels = std::mem::take(&mut interface.channels);
     let first = interface.first_channel.min(channels.len());
@@ -556,6 +562,7 @@ fn transmit_from_links(interface: &mut Interface, now: Instant) -> usize {
 /// modules ──► check ──► tap ──► link, for packets that were handed over by a call.
 #[inline(always)]
 fn transmit(interface: &mut Interface, packets: &mut VecDeque<Packet>, now: Instant) {
+    interface.refresh(now);
     if interface.modules.are_open() {
         interface.modules.screen(packets, now); //                                         modules
     }

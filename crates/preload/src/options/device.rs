@@ -117,7 +117,8 @@ pub fn index_of(live: Live<'_>) -> io::Result<c_int> {
 /// A link's name as struct ifreq has it.
 fn padded(number: u8) -> io::Result<[u8; NAME]> {
     let name = lifecycle::net().link_name(number);
-    let name = name.ok_or_else(|| errno::error(libc::ENODEV))?.as_bytes();
+    let name = name.ok_or_else(|| errno::error(libc::ENODEV))?;
+    let name = name.as_bytes();
     let mut bytes = [0; NAME];
     let len = name.len().min(NAME - 1);
     bytes[..len].copy_from_slice(&name[..len]);

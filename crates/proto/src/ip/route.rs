@@ -65,7 +65,8 @@ impl Route {
     }
 
     /// Its network, bits past the prefix cleared.
-    fn masked(&self) -> IpAddr {
+    #[must_use]
+    pub fn masked(&self) -> IpAddr {
         match self.network {
             IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() & mask4(self.prefix_len)).into(),
             IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & mask6(self.prefix_len)).into(),
@@ -187,38 +188,17 @@ impl Table {
         Ok(())
     }
 
-    /// Removes the routes to this network, whatever their next hop and mark; returns how many there were.
-    pub fn remove(&mut self, network: IpAddr, prefix_len: u8) -> usize {
-        let marked = self.marked.len();
-        let whole = Route {
-            network,
-            prefix_len,
-            mark: 0,
-            next: NextHop {
-                via: Via::OnLink,
-                interface: 0,
-            },
-        };
-        let network = whole.masked();
-        let is = |r: &Route| r.network == network && r.prefix_len == prefix_len;
-        self.marked.retain(|route| !is(route));
-        let marked = marked - self.marked.len();
-        marked + self.remove_unmarked(network, prefix_len)
-    }
-
-    fn remove_unmarked(&mut self, network: IpAddr, prefix_len: u8) -> usize {
-        match network {
-            IpAddr::V4(ip) => {
-                let network = ip.to_bits() & mask4(prefix_len);
-                let is = |e: &Entry<u32>| e.network == network && e.prefix_len == prefix_len;
-                remove(&mut self.v4, &mut self.len4, is)
-            }
-            IpAddr::V6(ip) => {
-                let network = ip.to_bits() & mask6(prefix_len);
-                let is = |e: &Entry<u128>| e.network == network && e.prefix_len == prefix_len;
-                remove(&mut self.v6, &mut self.len6, is)
+    /// Keeps the routes for which `keep` says so; returns how many went.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Route) -> bool) -> usize {
+        let (all, mut kept) = (self.iter().collect::<Vec<_>>(), Self::new());
+        let mut gone = 0;
+        for route in &all {
+            if !keep(route) || kept.add(*route).is_err() {
+                gone += 1;
             }
         }
+        *self = kept;
+        gone
     }
 
     /// As [`lookup`](Self::lookup), for what is marked: a route for its mark goes before those for all, and those for other marks are not
@@ -329,25 +309,6 @@ fn insert<A: Copy + PartialEq>(
     entries[at] = Some(new);
     *len += 1;
     Ok(())
-}
-
-fn remove<A: Copy>(
-    entries: &mut [Option<Entry<A>>; ROUTES_MAX],
-    len: &mut usize,
-    is: impl Fn(&Entry<A>) -> bool,
-) -> usize {
-    let before = *len;
-    let mut kept = 0;
-    for at in 0..before {
-        if entries[at].as_ref().is_some_and(&is) {
-            continue;
-        }
-        entries[kept] = entries[at];
-        kept += 1;
-    }
-    entries[kept..before].fill(None);
-    *len = kept;
-    before - kept
 }
 
 #[cfg(test)]

@@ -20,12 +20,12 @@ use proto::{
 use super::{Interface, ends_of};
 use crate::{
     counters::Counter,
-    driver::host::InterfaceFacts,
+    driver::network::InterfaceFacts,
     packet::{HEADROOM, Packet},
 };
 
 /// Who is in a group for the interface's own sake (the solicited-node groups); sockets have other numbers.
-const OURSELVES: u64 = 0;
+pub(super) const OURSELVES: u64 = 0;
 
 /// The groups of one interface.
 #[derive(Debug)]
@@ -110,7 +110,8 @@ impl Interface {
             said.push(say);
         });
         if fits {
-            self.host.groups.set(self.number, group, &merged);
+            let number = self.number;
+            (self.host).change_groups(|groups| groups.set(number, group, &merged));
         }
         self.say_all(said, now);
         fits

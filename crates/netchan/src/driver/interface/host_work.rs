@@ -56,13 +56,17 @@ impl Interface {
             .unwrap_or_default();
         let host = self.host.clone();
         let (incoming, v6) = if let Ok(header) = ipv4::Header::parse(bytes) {
-            let ours = host.addresses_with(header.destination.into(), self.number);
+            let ours = host
+                .net
+                .addresses_with(header.destination.into(), self.number);
             (
                 icmp::receive_v4(message, ours.classify(header.destination.into()), ours),
                 None,
             )
         } else if let Ok(header) = ipv6::Header::parse(bytes) {
-            let ours = host.addresses_with(header.destination.into(), self.number);
+            let ours = host
+                .net
+                .addresses_with(header.destination.into(), self.number);
             let to = ours.classify(header.destination.into());
             let (source, destination) = (header.source, header.destination);
             (
@@ -103,7 +107,7 @@ impl Interface {
             // For the ping socket with this identifier, in the shard that sent the request.
             (Ok(icmp::Incoming::EchoReply { ident, .. }), v6) => {
                 let key = FlowKey::of_echo_reply(bytes, ident, v6.is_some());
-                match key.filter(|key| !host.is_group(key.local)) {
+                match key.filter(|key| !host.net.is_group(key.local)) {
                     Some(key) => return FollowUp::Flow(key, packet),
                     None => self.count(Counter::DropIcmp),
                 }
@@ -115,7 +119,7 @@ impl Interface {
 
     fn echo(&mut self, packet: &Packet, now: Instant) {
         let host = self.host.clone();
-        let facts = &host.interfaces[usize::from(self.number)];
+        let facts = &host.net.interfaces[usize::from(self.number)];
         let bytes = packet.bytes();
         let message = bytes
             .get(usize::from(packet.meta.upper)..)
@@ -289,9 +293,9 @@ impl Interface {
         };
         let mut packet = Packet::new(buffer, HEADROOM);
         let host = self.host.clone();
-        let ours = &host.interfaces[usize::from(link)].addresses;
+        let ours = &host.net.interfaces[usize::from(link)].addresses;
         let room = packet.room_mut();
-        let is_own = super::ends_of(about).is_some_and(|(source, _)| host.is_local(source));
+        let is_own = super::ends_of(about).is_some_and(|(source, _)| host.net.is_local(source));
         let limiter = (!is_own).then_some(&mut self.limiter);
         match error::respond(kind, about, to_group, ours, limiter, now, room) {
             Ok(response) => {

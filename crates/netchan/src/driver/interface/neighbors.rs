@@ -134,7 +134,7 @@ impl Interface {
             return self.count(Counter::DropArp);
         };
         self.hops.forget();
-        let facts = &self.host.interfaces[usize::from(self.number)];
+        let facts = &self.host.net.interfaces[usize::from(self.number)];
         match self
             .neighbors
             .on_arp(&message, &facts.addresses, facts.mac, now)
@@ -207,7 +207,7 @@ impl Interface {
             return self.count(Counter::DropNdp);
         };
         self.hops.forget();
-        let facts = &self.host.interfaces[usize::from(self.number)];
+        let facts = &self.host.net.interfaces[usize::from(self.number)];
         match self
             .neighbors
             .on_ndp(&message, source, &facts.addresses, facts.mac, now)

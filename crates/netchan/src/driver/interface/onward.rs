@@ -19,7 +19,7 @@ impl Interface {
         let Some((_, destination)) = ends_of(packet.bytes()) else {
             return self.count(Counter::DropIpHeader);
         };
-        if self.host.is_local(destination) {
+        if self.host.net.is_local(destination) {
             return self.loop_back(packet);
         }
         // It was there when the packet came in.
@@ -103,7 +103,7 @@ impl Interface {
         if !self.host.forwarding || self.facts().addresses.is_on_link(destination) {
             return self.number;
         }
-        let next = self.host.routes.lookup(destination);
+        let next = self.host.net.routes.lookup(destination);
         next.and_then(|next| u8::try_from(next.interface).ok())
             .unwrap_or(self.number)
     }

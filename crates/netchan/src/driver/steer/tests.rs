@@ -1,26 +1,31 @@
 //! The quick way and the long way of the classifier say the same.
 
-use percore::slab::Slab;
-use proto::{
-    ip::{
-        address::{Address, Addresses},
-        keyed::{Random, Seed},
-        route,
-    },
-    tcp,
+use std::sync::Arc;
+
+use percore::{slab::Slab, snapshot::Snapshot};
+use proto::ip::{
+    address::{Address, Addresses},
+    keyed::{Random, Seed},
+    route,
 };
 
 use super::*;
-use crate::{driver::host::InterfaceFacts, flow::FlowHash};
+use crate::{
+    driver::{
+        host::{Host, Live},
+        network::{InterfaceFacts, Network},
+    },
+    flow::FlowHash,
+};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-fn host() -> Host {
+fn host() -> HostView {
     let mut addresses = Addresses::new();
     let address: Address = "10.0.0.2/24".parse().unwrap();
     addresses.add(address).unwrap();
     addresses.add("fd00::2/64".parse().unwrap()).unwrap();
-    Host {
+    let networks = Network {
         interfaces: vec![InterfaceFacts {
             name: "test".into(),
             mac: MacAddr(MAC),
@@ -29,18 +34,24 @@ fn host() -> Host {
             addresses,
         }],
         routes: route::Table::new(),
-        forwarding: false,
         loopback: None,
+    };
+    let host = Host {
+        live: Arc::new(Snapshot::new(Live {
+            net: Arc::new(networks),
+            groups: Arc::new(crate::driver::groups::Groups::new(1)),
+            tcp: Arc::default(),
+        })),
+        forwarding: false,
         mss_clamp: false,
         flow_hash: FlowHash::new(&[7; 16]),
         secret: [1; 16],
         seed: Seed([1, 2]),
-        tcp: crate::driver::settings::TcpNow::new(tcp::Config::default()),
         send_buffer: 1 << 16,
         send_buffer_max: 1 << 16,
-        groups: crate::driver::groups::Groups::new(1),
         places: None,
-    }
+    };
+    Arc::new(host).view()
 }
 
 /// A frame that is a segment or a datagram for us, but for up to three changed bytes; every other one has its IP checksum mended after the change.

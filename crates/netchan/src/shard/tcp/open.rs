@@ -12,7 +12,7 @@ use super::{Connect, OwnShape, SendQueue, Shard, TcpOptions, TcpSocket, Wakers};
 use crate::{
     channel::Request,
     counters::Counter,
-    driver::{host::Host, steer::short},
+    driver::{host::HostView, steer::short},
     emit::{self, IpFields},
     flow::FlowKey,
     limits,
@@ -34,7 +34,7 @@ impl Shard {
         (fields, linger, reuse): (IpFields, Option<Duration>, Reuse),
         listener: Option<u32>,
     ) -> Option<u32> {
-        let facts = self.host.interfaces.get(usize::from(interface));
+        let facts = self.host.net.interfaces.get(usize::from(interface));
         let peer = self.memory.tcp_shares.peer(key.remote);
         let number = self.tcp.insert_with(|| TcpSocket {
             hash,
@@ -74,7 +74,7 @@ impl Shard {
     /// A connection to an address of our own offers no more than there is place for in the buffers of its kind.
     pub(in crate::shard) fn bound_own(&mut self, number: u32) {
         if let Some(socket) = self.tcp.get_mut(number)
-            && self.host.is_local(socket.key().remote)
+            && self.host.net.is_local(socket.key().remote)
         {
             let share = self.pool.shelf().own_share();
             socket.connection.bound_receive_buffer(share);
@@ -200,7 +200,7 @@ impl TcpOptions {
     /// What a connection of `key` begins with: what fits the MTU, what a silent peer can take (RFC 9293 MUST-15, MUST-67).
     pub(in crate::shard) fn start(
         &self,
-        host: &Host,
+        host: &HostView,
         defaults: &tcp::Config,
         key: &FlowKey,
         interface: u8,
@@ -211,7 +211,7 @@ impl TcpOptions {
         } else {
             (60, 1220)
         };
-        let facts = host.interfaces.get(usize::from(interface));
+        let facts = host.net.interfaces.get(usize::from(interface));
         let mtu = facts.map_or(1500, |i| i.mtu);
         let mss = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX - 40);
         let mss = mss.min(self.max_segment.unwrap_or(u16::MAX));

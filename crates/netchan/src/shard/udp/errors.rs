@@ -218,7 +218,7 @@ impl UdpSocket {
 impl Shard {
     /// An ICMP error about a datagram. It must name a socket of ours; one without an error queue must be connected to that peer.
     pub(in crate::shard) fn udp_icmp(&mut self, report: &Report<'_>, now: Instant) {
-        let interface = self.host.interface_of(report.local.ip()).unwrap_or(0);
+        let interface = self.host.net.interface_of(report.local.ip()).unwrap_or(0);
         let interface = u8::try_from(interface).unwrap_or(u8::MAX);
         let number = if report.protocol == Protocol::UDP {
             let flow = FlowKey {
@@ -351,7 +351,7 @@ impl Shard {
         to: &Destination,
         now: Instant,
     ) -> (usize, usize) {
-        let interface = self.host.interfaces.get(usize::from(to.interface));
+        let interface = self.host.net.interfaces.get(usize::from(to.interface));
         let mtu = interface.map_or(0, |facts| facts.mtu);
         if discovery.heeds_path() {
             return (mtu, self.udp_path(to.remote.ip(), mtu, now));
@@ -382,8 +382,9 @@ impl Shard {
         let peer = socket.peer?;
         let (interface, _) = self
             .host
+            .net
             .route_by(socket.device(), peer.ip(), socket.mark())?;
-        let mtu = self.host.interfaces.get(usize::from(interface))?.mtu;
+        let mtu = self.host.net.interfaces.get(usize::from(interface))?.mtu;
         Some(self.udp_path(peer.ip(), mtu, now))
     }
 }

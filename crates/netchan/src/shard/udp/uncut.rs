@@ -29,10 +29,10 @@ impl Shard {
     ) -> Result<bool, i32> {
         let (to, len) = (head.to, text.len());
         let headers = head.ip_len() + HEADER_LEN;
-        let link = self.host.interfaces.get(usize::from(to.interface));
+        let link = self.host.net.interfaces.get(usize::from(to.interface));
         let link = link.map(|i| i.segmentation);
         let fits = headers + len <= IP_MAX;
-        let is_own = to.remote.ip().is_multicast() || self.host.is_local(to.remote.ip());
+        let is_own = to.remote.ip().is_multicast() || self.host.net.is_local(to.remote.ip());
         let is_plain = !head.may_be_cut && !is_own;
         if link != Some(Segmentation::Offloaded { datagrams: true }) || !fits || !is_plain {
             return Ok(false);

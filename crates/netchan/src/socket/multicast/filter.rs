@@ -61,7 +61,8 @@ impl Socket {
         if !group.is_multicast() {
             return Err(error(libc::EINVAL));
         }
-        let link = link_of(&self.stack().host, group, via).ok_or_else(|| error(libc::ENODEV))?;
+        let link =
+            link_of(&self.stack().host.network(), group, via).ok_or_else(|| error(libc::ENODEV))?;
         let fresh = self.fresh.lock();
         let settings = Settings::or_default(fresh.multicast.as_deref());
         let at = settings.find(group, Some(link));
@@ -82,7 +83,7 @@ impl Change<'_> {
         filter: Filter,
     ) -> Result<Option<(IpAddr, u8)>, i32> {
         if filter.is_nobody() && group.is_multicast() {
-            link_of(self.host, group, via).ok_or(libc::ENODEV)?;
+            link_of(self.net, group, via).ok_or(libc::ENODEV)?;
             return self.leave(group, via);
         }
         self.with_member(group, via, |settings, at| {

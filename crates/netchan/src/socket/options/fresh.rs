@@ -241,7 +241,7 @@ impl Fresh {
 
     /// TCP_CORK.
     pub fn corked(&self, host: &Host) -> bool {
-        self.cork.unwrap_or_else(|| host.tcp.get().cork)
+        self.cork.unwrap_or_else(|| host.tcp().cork)
     }
 
     /// What a connection starts with.
@@ -310,7 +310,7 @@ impl Fresh {
 
     /// What a datagram socket starts with.
     pub fn udp_options(&self, host: &Host) -> UdpOptions {
-        let default = host.tcp.get().receive_buffer as usize;
+        let default = host.tcp().receive_buffer as usize;
         UdpOptions {
             receive_buffer: self.wishes.receive_buffer.unwrap_or(default),
             ..self.udp
@@ -403,7 +403,7 @@ impl Fresh {
 
     /// What is kept of the option that `like` names.
     pub fn read(&self, host: &Host, like: SocketOption) -> SocketOption {
-        let tcp = &host.tcp.get();
+        let tcp = &host.tcp();
         match like {
             SocketOption::ReuseAddress(_) => SocketOption::ReuseAddress(self.reuse_address),
             SocketOption::ReusePort(_) => SocketOption::ReusePort(self.reuse_port),

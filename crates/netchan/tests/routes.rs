@@ -1,4 +1,5 @@
-//! Routes that are for a mark (SO_MARK): which way marked datagrams and connections take, in virtual time, frame by frame.
+//! Routes, and addresses: which way datagrams and connections take, by their marks (SO_MARK) and as routes and addresses change under them; in
+//! virtual time, frame by frame.
 
 use std::{collections::VecDeque, io::IoSlice, net::Ipv4Addr, time::Duration};
 
@@ -18,6 +19,8 @@ use proto::wire::{
 struct Far {
     wire: wire::Wire,
     slab: Slab,
+    /// Addresses that were announced (RFC 5227).
+    announced: Vec<Ipv4Addr>,
 }
 
 /// An IP packet as it left: by which link, to which station, from where.
@@ -45,7 +48,11 @@ impl World {
         for (number, routes) in links.iter().enumerate() {
             let (near, wire) = wire::pair(&wire::Options::default());
             let slab = Slab::new(256, 2048).unwrap();
-            far.push(Far { wire, slab });
+            far.push(Far {
+                wire,
+                slab,
+                announced: Vec::new(),
+            });
             builder = builder.link_with(Box::new(near));
             builder = builder.address(&format!("10.77.{number}.2/24")).unwrap();
             for &(to, gateway, mark) in *routes {
@@ -108,6 +115,7 @@ impl Far {
             return;
         };
         if asked.sender_ip == asked.target_ip {
+            self.announced.push(asked.sender_ip);
             return;
         }
         let station = MacAddr([2, 0, 0, 0, 9, asked.target_ip.octets()[3]]);
@@ -247,11 +255,155 @@ fn routes_are_shown_and_checked() {
     let builder = builder.route("", Some("10.78.0.1"), 7).unwrap();
     let refused = builder.start().err().map(|e| e.to_string()).unwrap();
     assert!(
-        refused.contains("10.78.0.1 is on none of its networks"),
+        refused.contains("10.78.0.1 is on none of wire's networks"),
         "{refused}"
     );
     assert!(
         Net::builder().route("10.0.0.0/8", None, 0).is_err(),
         "of no link"
     );
+}
+
+/// A socket goes by the routes as they are at each packet; so does a connection, from the address that it has.
+#[test]
+fn routes_that_change_are_followed() {
+    for regime in REGIMES {
+        let first: Routes<'_> = &[("", Some("10.77.0.1"), 0)];
+        let mut world = World::new(regime, &[first, &[]]);
+        let net = world.net.clone();
+        let plain = world.socket(Kind::Datagram, 0);
+        assert_eq!(world.send(&plain, "192.0.2.1"), by(0, 1), "{regime}");
+        net.add_route("#0", "192.0.2.0/24", Some("10.77.0.3"), 0)
+            .unwrap();
+        assert_eq!(world.send(&plain, "192.0.2.1"), by(0, 3), "{regime}");
+        net.add_route("#0", "192.0.2.0/24", Some("10.77.0.4"), 0)
+            .unwrap();
+        assert_eq!(world.send(&plain, "192.0.2.1"), by(0, 4), "{regime}");
+        let stream = world.socket(Kind::Stream, 0);
+        let _ = stream.connect("192.0.2.1:80".parse().unwrap());
+        assert_eq!(world.pass(), by(0, 4), "{regime}");
+        net.remove_route("", "192.0.2.0/24", 0).unwrap();
+        net.add_route("#1", "192.0.0.0/8", Some("10.77.1.9"), 0)
+            .unwrap();
+        assert_eq!(world.send(&plain, "192.0.2.1"), by(1, 9), "{regime}");
+        // The SYN comes again after a second.
+        let again: Vec<Sent> = (0..5).flat_map(|_| world.pass()).collect();
+        let moved = Sent {
+            link: 1,
+            station: 9,
+            source: Ipv4Addr::new(10, 77, 0, 2),
+        };
+        assert_eq!(again, vec![moved], "{regime}");
+        // Another socket is bound to its link, whatever the routes.
+        let bound = world.socket(Kind::Datagram, 0);
+        bound.set_option(SocketOption::Device(Some(0))).unwrap();
+        assert_eq!(world.send(&bound, "192.0.2.1"), by(0, 1), "{regime}");
+        net.remove_route("", "0.0.0.0/0", 0).unwrap();
+        let nowhere = plain.send(
+            &[IoSlice::new(b"x")],
+            Some("198.51.100.1:9".parse().unwrap()),
+        );
+        let nowhere = nowhere.err().and_then(|e| e.raw_os_error());
+        assert_eq!(nowhere, Some(libc::ENETUNREACH), "{regime}");
+    }
+}
+
+/// An address that comes is announced, with a route to its network; one that goes takes the routes along that need it.
+#[test]
+fn addresses_that_change_are_announced_and_given_up() {
+    for regime in REGIMES {
+        let routes: Routes<'_> = &[("", Some("10.77.0.1"), 0)];
+        let mut world = World::new(regime, &[routes]);
+        let net = world.net.clone();
+        let shown = |net: &Net| {
+            let shown = net.show("routes").unwrap();
+            let rows = shown.as_array().into_iter().flatten();
+            let text = |row: &serde_json::Value| row["network"].as_str().unwrap().to_owned();
+            rows.map(text).collect::<Vec<_>>()
+        };
+        let new = Ipv4Addr::new(10, 78, 0, 2);
+        let socket = world.socket(Kind::Datagram, 0);
+        assert_eq!(world.send(&socket, "10.78.0.9"), by(0, 1), "{regime}");
+        net.add_address("", "10.78.0.2/24").unwrap();
+        let sent = world.send(&socket, "10.78.0.9");
+        let way = (sent[0].station, sent[0].source);
+        assert_eq!(way, (9, new), "{regime}");
+        (0..10).for_each(|_| _ = world.pass());
+        assert!(world.far[0].announced.contains(&new), "{regime}");
+        assert!(net.is_local(new.into()));
+        net.add_route("", "10.79.0.0/16", Some("10.78.0.7"), 0)
+            .unwrap();
+        assert_eq!(
+            shown(&net),
+            ["10.77.0.0/24", "10.78.0.0/24", "10.79.0.0/16", "0.0.0.0/0"],
+            "{regime}"
+        );
+        net.remove_address("", "10.78.0.2").unwrap();
+        assert_eq!(shown(&net), ["10.77.0.0/24", "0.0.0.0/0"], "{regime}");
+        assert!(!net.is_local(new.into()));
+        assert_eq!(world.send(&socket, "10.78.0.9"), by(0, 1), "{regime}");
+        let bound = world.socket(Kind::Datagram, 0);
+        let refused = bound.bind("10.78.0.2:7".parse().unwrap()).err();
+        let refused = refused.and_then(|e| e.raw_os_error());
+        assert_eq!(refused, Some(libc::EADDRNOTAVAIL), "{regime}");
+    }
+}
+
+/// What cannot be is refused in a sentence, and nothing is changed.
+#[test]
+fn changes_that_cannot_be_are_refused() {
+    let world = World::new(Regime::AppChannel, &[&[], &[]]);
+    let net = &world.net;
+    let before = (net.show("addresses"), net.show("routes"));
+    let says = |result: std::io::Result<()>, says: &str| {
+        let error = result.expect_err(says);
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(says), "{error}");
+    };
+    says(net.add_address("", "10.78.0.2/24"), "which link?");
+    says(
+        net.add_address("nc0", "10.78.0.2/24"),
+        "there is no link `nc0`",
+    );
+    says(net.add_address("wire", "10.78.0.2/24"), "which `wire`?");
+    says(net.add_address("#2", "10.78.0.2/24"), "no link `#2`");
+    says(net.add_address("#0", "10.78.0.2/33"), "no address");
+    says(net.add_address("#0", "ten"), "no address");
+    says(net.add_address("#0", "224.0.0.1/4"), "no address");
+    says(
+        net.add_address("#0", "10.77.1.2/24"),
+        "has 10.77.1.2 already",
+    );
+    says(
+        net.remove_address("#0", "10.77.1.2"),
+        "does not have 10.77.1.2",
+    );
+    says(net.remove_address("#0", "10.77.0.2/25"), "has 10.77.0.2/24");
+    says(net.remove_address("#0", "x"), "no IPv4 or IPv6 address");
+    says(net.add_route("#0", "", None, 0), "needs a gateway");
+    says(net.add_route("#0", "10.1.1.1/8", None, 0), "bits beyond");
+    says(
+        net.add_route("#0", "10.0.0.0/8", Some("10.77.1.9"), 0),
+        "on none of wire's networks",
+    );
+    says(
+        net.add_route("#0", "10.0.0.0/8", Some("10.77.0.2"), 0),
+        "own address",
+    );
+    says(
+        net.remove_route("", "10.0.0.0/8", 0),
+        "no route to 10.0.0.0/8",
+    );
+    says(net.remove_route("#1", "10.77.0.0/24", 0), "no route to");
+    says(net.remove_route("", "10.77.0.0/24", 7), "no route to");
+    assert_eq!(before, (net.show("addresses"), net.show("routes")));
+    for n in 1..16 {
+        let address = format!("10.90.{n}.1/24");
+        net.add_address("#0", &address).unwrap();
+    }
+    says(
+        net.add_address("#0", "10.91.0.1/24"),
+        "has 16 addresses already",
+    );
+    assert!(!net.is_local(Ipv4Addr::new(10, 91, 0, 1).into()));
 }

@@ -1,0 +1,111 @@
+//! Addresses and routes that come and go.
+
+use super::*;
+use crate::link::Segmentation;
+
+fn network() -> Network {
+    let interface = |number: u8| InterfaceFacts {
+        name: format!("tap:nc{number}"),
+        mac: MacAddr([2, 0, 0, 0, 0, number]),
+        mtu: 1500,
+        segmentation: Segmentation::None,
+        addresses: Addresses::new(),
+    };
+    Network {
+        interfaces: vec![interface(0), interface(1)],
+        loopback: None,
+        routes: route::Table::new(),
+    }
+}
+
+fn address(text: &str) -> Address {
+    text.parse().unwrap()
+}
+
+fn routes(net: &Network) -> Vec<String> {
+    let text = |r: Route| format!("{}/{} #{}", r.network, r.prefix_len, r.next.interface);
+    net.routes.iter().map(text).collect()
+}
+
+#[test]
+fn a_network_stays_while_an_address_is_in_it() {
+    let mut net = network();
+    net.add_address(0, address("10.0.0.1/24")).unwrap();
+    net.add_address(0, address("10.0.0.2/24")).unwrap();
+    net.add_address(1, address("10.0.0.3/24")).unwrap();
+    assert_eq!(routes(&net), ["10.0.0.0/24 #0", "10.0.0.0/24 #1"]);
+    net.remove_address(0, "10.0.0.1".parse().unwrap()).unwrap();
+    assert_eq!(routes(&net), ["10.0.0.0/24 #0", "10.0.0.0/24 #1"]);
+    net.remove_address(0, "10.0.0.2".parse().unwrap()).unwrap();
+    assert_eq!(routes(&net), ["10.0.0.0/24 #1"]);
+    assert_eq!(net.interface_of("10.0.0.3".parse().unwrap()), Some(1));
+}
+
+#[test]
+fn routes_go_with_the_network_of_their_gateway() {
+    let mut net = network();
+    net.add_address(0, address("10.0.0.1/24")).unwrap();
+    net.add_address(0, address("10.0.1.1/24")).unwrap();
+    net.add_address(1, address("10.0.2.1/24")).unwrap();
+    let to = |text: &str| (text.parse().unwrap(), 16, 0);
+    for (number, network, gateway) in [
+        (0, "10.1.0.0", Some("10.0.0.9")),
+        (0, "10.2.0.0", Some("10.0.1.9")),
+        (0, "10.3.0.0", None),
+        (1, "10.4.0.0", Some("10.0.2.9")),
+    ] {
+        let gateway = gateway.map(|gateway| gateway.parse().unwrap());
+        net.add_route(number, to(network), gateway).unwrap();
+    }
+    net.remove_address(0, "10.0.1.1".parse().unwrap()).unwrap();
+    let left = [
+        "10.0.0.0/24 #0",
+        "10.0.2.0/24 #1",
+        "10.1.0.0/16 #0",
+        "10.3.0.0/16 #0",
+        "10.4.0.0/16 #1",
+    ];
+    assert_eq!(routes(&net), left);
+}
+
+#[test]
+fn the_first_address_of_ipv6_brings_the_link_local_one() {
+    let mut net = network();
+    net.add_address(0, address("fd00::1/64")).unwrap();
+    net.add_address(0, address("fd01::1/64")).unwrap();
+    let own: Vec<String> = (net.interfaces[0].addresses.iter())
+        .map(|a| a.to_string())
+        .collect();
+    assert_eq!(own, ["fd00::1/64", "fe80::ff:fe00:0/64", "fd01::1/64"]);
+    // One that says its own has no other.
+    net.add_address(1, address("fe80::7/64")).unwrap();
+    assert_eq!(net.interfaces[1].addresses.iter().count(), 1);
+}
+
+#[test]
+fn a_full_table_says_so() {
+    let mut net = network();
+    net.add_address(0, address("10.0.0.1/24")).unwrap();
+    let route = |n: u8| (IpAddr::from([10, 1, n, 0]), 24, 0);
+    for n in 1..64 {
+        net.add_route(0, route(n), None).unwrap();
+    }
+    let why = net.add_route(0, route(64), None).unwrap_err();
+    assert_eq!(why, "route to 10.1.64.0/24: there are 64 routes already");
+    // Another gateway of the same route takes no place.
+    let gateway = Some("10.0.0.9".parse().unwrap());
+    net.add_route(0, route(63), gateway).unwrap();
+    let family = net.add_route(0, ("fd00::".parse().unwrap(), 8, 0), gateway);
+    assert!(family.unwrap_err().contains("of another family"));
+}
+
+#[test]
+fn loopback_keeps_its_addresses_and_takes_no_others() {
+    let mut net = network();
+    net.loopback = Some(1);
+    net.add_address(1, address("127.0.0.1/8")).unwrap();
+    let why = net.add_address(1, address("10.0.0.1/8")).unwrap_err();
+    assert!(why.contains("loopback addresses only"), "{why}");
+    let why = net.remove_address(1, "127.0.0.1".parse().unwrap());
+    assert_eq!(why, Err("a loopback address stays".to_owned()));
+}

@@ -1,0 +1,202 @@
+//! What changes while packets flow: addresses, routes and settings, by the library ([`Net`]) or from outside (`netchan address`, `route`, `set`,
+//! `module`, which come through the control socket). Each side of the stack goes by it from its next turn on.
+
+use std::{io, net::IpAddr};
+
+use proto::ip::address::Address;
+
+use crate::{
+    config::{self, RouteConfig},
+    control::Change,
+    errno::invalid,
+    net::{Net, from_config::set_tcp, modules},
+    show::settings,
+    stack::Stack,
+};
+
+impl Net {
+    /// Gives a link (`nc0`, `tap:nc0`, `#0` by its number; empty where there is only one) an address with its prefix length, `10.0.0.2/24`, and the route to its network. The
+    /// link announces it.
+    ///
+    /// # Errors
+    /// `InvalidInput`, and nothing is changed: no such link; not an address; a link has it already, or this one has 16.
+    pub fn add_address(&self, link: &str, address: &str) -> io::Result<()> {
+        add_address(self.stack(), link, address)
+            .map(drop)
+            .map_err(invalid)
+    }
+
+    /// Takes an address away from a link, with or without its prefix length, and the routes that need it. Connections from it stay, as in Linux: what
+    /// they send is dropped.
+    ///
+    /// # Errors
+    /// `InvalidInput`: the link does not have it.
+    pub fn remove_address(&self, link: &str, address: &str) -> io::Result<()> {
+        remove_address(self.stack(), link, address)
+            .map(drop)
+            .map_err(invalid)
+    }
+
+    /// Adds a route, as [`Builder::route`](crate::Builder::route); it replaces the link's route to the same network for the same mark. Connections
+    /// that go where their route leads follow it.
+    ///
+    /// # Errors
+    /// `InvalidInput`, and nothing is changed: no such link; not a route; the gateway is no neighbour; there are 64 of the family.
+    pub fn add_route(
+        &self,
+        link: &str,
+        to: &str,
+        gateway: Option<&str>,
+        mark: u32,
+    ) -> io::Result<()> {
+        add_route(self.stack(), link, to, gateway, mark)
+            .map(drop)
+            .map_err(invalid)
+    }
+
+    /// Removes the route to a network for a mark (0: the one for all) by a link, or with an empty `link` by whatever link.
+    ///
+    /// # Errors
+    /// `InvalidInput`: there is none.
+    pub fn remove_route(&self, link: &str, to: &str, mark: u32) -> io::Result<()> {
+        remove_route(self.stack(), link, to, mark)
+            .map(drop)
+            .map_err(invalid)
+    }
+
+    /// Changes a setting by its name in `netchan show settings` (`tcp.congestion`), to what a configuration file would say.
+    ///
+    /// # Errors
+    /// `InvalidInput`, and nothing is changed: no such setting; one of the start, with where it is said; a value that it does not take.
+    pub fn set(&self, name: &str, value: &str) -> io::Result<()> {
+        set(self.stack(), name, value).map(drop).map_err(invalid)
+    }
+}
+
+/// Does what is asked from outside; what was done, in a sentence.
+///
+/// # Errors
+/// Why not, in a sentence; nothing is changed then.
+pub(crate) fn change(stack: &Stack, change: &Change) -> Result<String, String> {
+    match change {
+        Change::AddAddress { link, address } => add_address(stack, link, address),
+        Change::RemoveAddress { link, address } => remove_address(stack, link, address),
+        Change::AddRoute {
+            link,
+            to,
+            gateway,
+            mark,
+        } => add_route(stack, link, to, gateway.as_deref(), *mark),
+        Change::RemoveRoute { link, to, mark } => remove_route(stack, link, to, *mark),
+        Change::Set { name, value } => set(stack, name, value),
+        Change::LoadModule { toml } => modules::load_toml(stack, toml),
+        Change::UnloadModule { name } => {
+            modules::unload(stack, name).map_err(|e| e.to_string())?;
+            Ok(format!("module {name} is unloaded"))
+        }
+    }
+}
+
+/// The number and the name of the link that `name` names, `#N` by its number; an empty one: the only link that there is, loopback's apart.
+fn link(stack: &Stack, name: &str) -> Result<(usize, String), String> {
+    let net = stack.host.network();
+    let loopback = net.loopback.map(usize::from);
+    let by_number: Option<usize> = name.strip_prefix('#').and_then(|n| n.parse().ok());
+    let all = net.interfaces.iter().enumerate();
+    let mut meant = all.filter(|(number, facts)| match (by_number, name) {
+        (Some(wanted), _) => *number == wanted,
+        (None, "") => Some(*number) != loopback,
+        (None, name) => facts.name == name || facts.device() == name,
+    });
+    let (first, is_one) = (meant.next(), meant.next().is_none());
+    if let (Some((number, facts)), true) = (first, is_one) {
+        return Ok((number, facts.name.clone()));
+    }
+    let names = net.interfaces.iter().enumerate();
+    let names: Vec<String> = names.map(|(n, i)| format!("{} (#{n})", i.name)).collect();
+    let names = names.join(", ");
+    Err(match (name, first) {
+        ("", _) => format!("which link? there are {names}"),
+        (name, Some(_)) => format!("which `{name}`? there are {names}"),
+        (name, None) => format!("there is no link `{name}`; there are {names}"),
+    })
+}
+
+/// The links look at what is new at once: an address is announced, one that is gone is not answered for.
+fn wake_links(stack: &Stack) {
+    stack.ports.iter().for_each(|port| _ = port.doorbell.ring());
+}
+
+fn add_address(stack: &Stack, name: &str, text: &str) -> Result<String, String> {
+    let address: Address = text
+        .parse()
+        .map_err(|e| format!("`{text}` is no address: {e}"))?;
+    let (number, name) = link(stack, name)?;
+    (stack.host).change_network(|net| net.add_address(number, address))?;
+    wake_links(stack);
+    Ok(format!("{name} has {address}"))
+}
+
+fn remove_address(stack: &Stack, name: &str, text: &str) -> Result<String, String> {
+    let (ip, prefix_len) = match text.split_once('/') {
+        Some((ip, len)) => (ip, Some(len)),
+        None => (text, None),
+    };
+    let ip: IpAddr = (ip.parse()).map_err(|_| format!("`{text}` is no IPv4 or IPv6 address"))?;
+    let (number, name) = link(stack, name)?;
+    stack.host.change_network(|net| {
+        let has = {
+            let mut all = net.interfaces[number].addresses.iter();
+            all.find(|a| a.ip() == ip)
+                .map(|a| a.prefix_len().to_string())
+        };
+        match (has, prefix_len) {
+            (Some(has), Some(said)) if has != said => Err(format!("{name} has {ip}/{has}")),
+            _ => net.remove_address(number, ip),
+        }
+    })?;
+    wake_links(stack);
+    Ok(format!("{name} no longer has {ip}"))
+}
+
+fn add_route(
+    stack: &Stack,
+    name: &str,
+    to: &str,
+    gateway: Option<&str>,
+    mark: u32,
+) -> Result<String, String> {
+    let route = RouteConfig::read(to, gateway, mark)?;
+    let (number, name) = link(stack, name)?;
+    let key = (route.network, route.prefix_len, route.mark);
+    (stack.host).change_network(|net| net.add_route(number, key, route.gateway))?;
+    Ok(format!("{}/{} is reached by {name}", key.0, key.1))
+}
+
+fn remove_route(stack: &Stack, name: &str, to: &str, mark: u32) -> Result<String, String> {
+    let route = RouteConfig::read(to, None, mark)?;
+    let number = match name {
+        "" => None,
+        name => Some(link(stack, name)?.0),
+    };
+    let key = (route.network, route.prefix_len, route.mark);
+    (stack.host).change_network(|net| net.remove_route(number, key))?;
+    Ok(format!("the route to {}/{} is gone", key.0, key.1))
+}
+
+fn set(stack: &Stack, name: &str, value: &str) -> Result<String, String> {
+    settings::may_change(name)?;
+    match name {
+        "trace" => crate::trace::set_level(value.parse()?),
+        _ => {
+            let key = name.strip_prefix("tcp.").unwrap_or(name);
+            let tcp = config::tcp_setting(key, value)?;
+            let changed = stack.host.change_tcp(|config| set_tcp(config, &tcp));
+            changed.map_err(|e| e.to_string())?;
+        }
+    }
+    Ok(format!("{name} is {value}"))
+}
+
+#[cfg(test)]
+mod tests;
