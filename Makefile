@@ -27,7 +27,7 @@ FULL_MUTANTS_MINUTES ?= 5
 MUTANTS_MINUTES ?= 1200
 MUTANTS_LEAST ?= 95
 
-.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint soak fuzz packetdrill
+.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint doc soak fuzz packetdrill
 
 help:
 	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
@@ -35,7 +35,8 @@ help:
 	@echo 'make test-full  longer tests, a quarter of an hour or two: FULL_SEQUENCES=$(FULL_SEQUENCES) FULL_MUTANTS_MINUTES=$(FULL_MUTANTS_MINUTES)'
 	@echo 'make mutants    mutation testing of what docs/mutants.md names, hours (MUTANTS_MINUTES at most; needs cargo-mutants)'
 	@echo 'make build  the release binaries, under target/release'
-	@echo 'make lint   formatting and clippy, warnings are errors'
+	@echo 'make lint   formatting, clippy and rustdoc, warnings are errors'
+	@echo 'make doc    the pages of the public items, under target/doc (those of the program: target/cli/doc)'
 	@echo 'make bench  the micro-benchmarks and the experiments of the lab'
 	@echo 'make packetdrill SUITE=DIR   the public packetdrill scripts of a checkout; fails on one that passed before'
 	@echo 'make fuzz   every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs a nightly toolchain and cargo-fuzz)'
@@ -115,6 +116,13 @@ bench-contention:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(MAKE) doc
+
+# The program and the library are both called netchan: the program's pages have a place of their own.
+doc: export RUSTDOCFLAGS = -D warnings -D rustdoc::broken_intra_doc_links
+doc:
+	$(CARGO) doc --workspace --no-deps
+	$(CARGO) rustdoc -p netchan-cli --bin netchan --config 'build.build-dir="target"' --target-dir target/cli
 
 # Its programs are the tests' and nmap; servers (redis, nginx, sshd) are tried where somebody installed them, as installing starts them on some systems.
 soak: TEST_PACKAGES += nmap
