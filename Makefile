@@ -6,6 +6,9 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 
 # Debian packages the tests use; the build itself needs none of them.
 TEST_PACKAGES = iproute2 iputils-ping tcpdump iperf3 netcat-openbsd nftables curl libpcap-dev ethtool valgrind python3 rsync
+# Where tests write down that they were skipped (lab/tests/skips); an absolute path, as each crate's tests run in its folder.
+export NETCHAN_SKIPS ?= $(CURDIR)/target/skips
+
 # What of them is looked for on the PATH (libpcap-dev has no program).
 TEST_PROGRAMS = ip ping tcpdump iperf3 nc nft curl ethtool valgrind python3 rsync
 
@@ -27,7 +30,7 @@ FULL_MUTANTS_MINUTES ?= 5
 MUTANTS_MINUTES ?= 1200
 MUTANTS_LEAST ?= 95
 
-.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint doc soak fuzz packetdrill
+.PHONY: help build demo test skips-none test-tools test-unit test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint doc soak fuzz packetdrill
 
 help:
 	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
@@ -48,7 +51,12 @@ build:
 demo: build
 	target/release/netchan demo
 
-test: test-tools test-unit test-loom build test-system
+test: skips-none test-tools test-unit test-loom build test-system
+	@.ci/skips count $(NETCHAN_SKIPS)
+
+skips-none:
+	@mkdir -p $(dir $(NETCHAN_SKIPS))
+	@: > $(NETCHAN_SKIPS)
 
 # Quiet when nothing is missing; tolerant of a machine without apt or without root: the tests that need a tool then say so.
 test-tools:
@@ -90,12 +98,13 @@ packetdrill:
 		exec $(CARGO) test -p netchan-packetdrill --test suite -- --nocapture'
 
 # What takes minutes: after `make test`, whose builds it uses.
-test-full: test-tools
+test-full: skips-none test-tools
 	NETCHAN_SEEDS=$(FULL_SEQUENCES) $(CARGO) test -p netchan-preload --test sequences
 	NETCHAN_SEEDS=$(FULL_PROCESSES) $(CARGO) test -p netchan-preload --test process_sequences
 	NETCHAN_FULL=1 $(CARGO) test -p netchan-lab --test attacks -- --nocapture
 	NETCHAN_SEEDS=$(FULL_WORLDS) $(CARGO) test --release -p netchan-lab --test tcp_world
 	.ci/mutants changed $(FULL_MUTANTS_MINUTES)
+	@.ci/skips count $(NETCHAN_SKIPS)
 
 mutants:
 	MUTANTS_LEAST=$(MUTANTS_LEAST) .ci/mutants all $(MUTANTS_MINUTES)
