@@ -99,6 +99,7 @@ packetdrill:
 
 # What takes minutes: after `make test`, whose builds it uses.
 test-full: skips-none test-tools
+	$(CARGO) test -p netchan --no-default-features --test unsigned
 	NETCHAN_SEEDS=$(FULL_SEQUENCES) $(CARGO) test -p netchan-preload --test sequences
 	NETCHAN_SEEDS=$(FULL_PROCESSES) $(CARGO) test -p netchan-preload --test process_sequences
 	NETCHAN_FULL=1 $(CARGO) test -p netchan-lab --test attacks -- --nocapture
@@ -125,6 +126,9 @@ bench-contention:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p proto -p netchan --lib --no-default-features -- -D warnings
+	@! $(CARGO) tree -p netchan --no-default-features --edges normal | grep -E ' (aes|cmac|hmac|md-5|sha1) ' \
+	|| { echo 'make lint: without tcp-auth netchan takes cryptography'; exit 1; }
 	$(MAKE) doc
 
 # The program and the library are both called netchan: the program's pages have a place of their own.
