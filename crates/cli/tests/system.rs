@@ -1,5 +1,5 @@
 //! The program against the real system: namespaces, devices, signals. Runs where `NETCHAN_SYSTEM=1` is set (`make test`),
-//! with the preload library built beside the program.
+//! with the preload library built beside the program (`make test-all` lays it there).
 
 use std::{
     fs,
