@@ -6,8 +6,14 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 
 # Debian packages the tests use; the build itself needs none of them.
 TEST_PACKAGES = iproute2 iputils-ping tcpdump iperf3 netcat-openbsd nftables curl libpcap-dev ethtool valgrind python3 rsync
+# Where tests write down that they were skipped (lab/tests/skips); an absolute path, as each crate's tests run in its folder.
+export NETCHAN_SKIPS ?= $(CURDIR)/target/skips
+
 # What of them is looked for on the PATH (libpcap-dev has no program).
 TEST_PROGRAMS = ip ping tcpdump iperf3 nc nft curl ethtool valgrind python3 rsync
+
+# Where cargo lays what it builds for tests.
+DEBUG = $(or $(CARGO_TARGET_DIR),target)/debug
 
 # `make soak` takes these; a seed that failed is replayed with NETCHAN_SEED=<seed> NETCHAN_SEEDS=1.
 SOAK_SEEDS ?= 2000
@@ -27,15 +33,16 @@ FULL_MUTANTS_MINUTES ?= 5
 MUTANTS_MINUTES ?= 1200
 MUTANTS_LEAST ?= 95
 
-.PHONY: help build demo test test-tools test-unit test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint soak fuzz packetdrill
+.PHONY: help build demo test skips-none test-tools test-all test-witness test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint doc soak fuzz packetdrill
 
 help:
 	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
-	@echo 'make test   every test (as root also the ones that need network namespaces)'
-	@echo 'make test-full  longer tests, a quarter of an hour or two: FULL_SEQUENCES=$(FULL_SEQUENCES) FULL_MUTANTS_MINUTES=$(FULL_MUTANTS_MINUTES)'
+	@echo 'make test   every crate'\''s tests and unmodified programs (as root also what needs network namespaces)'
+	@echo 'make test-full  lock order, models, optimised builds, longer tests: FULL_SEQUENCES=$(FULL_SEQUENCES) FULL_MUTANTS_MINUTES=$(FULL_MUTANTS_MINUTES)'
 	@echo 'make mutants    mutation testing of what docs/mutants.md names, hours (MUTANTS_MINUTES at most; needs cargo-mutants)'
 	@echo 'make build  the release binaries, under target/release'
-	@echo 'make lint   formatting and clippy, warnings are errors'
+	@echo 'make lint   formatting, clippy and rustdoc, warnings are errors'
+	@echo 'make doc    the pages of the public items, under target/doc (those of the program: target/cli/doc)'
 	@echo 'make bench  the micro-benchmarks and the experiments of the lab'
 	@echo 'make packetdrill SUITE=DIR   the public packetdrill scripts of a checkout; fails on one that passed before'
 	@echo 'make fuzz   every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs a nightly toolchain and cargo-fuzz)'
@@ -47,7 +54,12 @@ build:
 demo: build
 	target/release/netchan demo
 
-test: test-tools test-unit test-loom build test-system
+test: skips-none test-tools test-all
+	@.ci/skips count $(NETCHAN_SKIPS)
+
+skips-none:
+	@mkdir -p $(dir $(NETCHAN_SKIPS))
+	@: > $(NETCHAN_SKIPS)
 
 # Quiet when nothing is missing; tolerant of a machine without apt or without root: the tests that need a tool then say so.
 test-tools:
@@ -63,8 +75,15 @@ test-tools:
 	(apt-get -qq update; apt-get -qq install -y --no-install-recommends $(TEST_PACKAGES)) >/dev/null 2>&1 \
 	|| echo "make test: could not install all of: $(TEST_PACKAGES)"
 
-test-unit:
-	$(CARGO) test --workspace
+# Everything in one build: the system tests use its program, and the preload library that cargo otherwise lays beside the program only where it is
+# asked to build (which has other features, and takes minutes).
+test-all:
+	$(CARGO) test --workspace --no-run
+	ln -f $(DEBUG)/deps/libnetchan_preload.so $(DEBUG)/
+	NETCHAN_SYSTEM=1 $(CARGO) test --workspace
+
+# With lock order and internal books checked: builds of their own.
+test-witness:
 	$(CARGO) test -p percore --features witness
 	PERCORE_WITNESS=abort $(CARGO) test -p netchan --features witness,invariants --lib --test path --test witness --test datagrams
 	PERCORE_WITNESS=abort NETCHAN_SEEDS=1 $(CARGO) test -p netchan-lab --features witness,invariants --test simulation
@@ -78,8 +97,8 @@ test-tsan:
 	RUSTFLAGS='-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer' TSAN_OPTIONS="suppressions=$(CURDIR)/crates/percore/tsan.suppressions" \
 	$(CARGO) +nightly test -p percore --lib --target x86_64-unknown-linux-gnu --target-dir target/tsan
 
-# Real programs and the real Linux stack, in network namespaces.
-test-system:
+# Real programs and the real Linux stack, in network namespaces: all cases, optimised.
+test-system: build
 	NETCHAN_SYSTEM=1 $(CARGO) test --release --workspace --test system
 
 # packetdrill's public TCP scripts: SUITE is a checkout of the public project with packetdrill built in it. As root: in a mount namespace where sh is bash.
@@ -89,12 +108,14 @@ packetdrill:
 		exec $(CARGO) test -p netchan-packetdrill --test suite -- --nocapture'
 
 # What takes minutes: after `make test`, whose builds it uses.
-test-full: test-tools
+test-full: skips-none test-tools test-witness test-loom test-system
+	$(CARGO) test -p netchan --no-default-features --test unsigned
 	NETCHAN_SEEDS=$(FULL_SEQUENCES) $(CARGO) test -p netchan-preload --test sequences
 	NETCHAN_SEEDS=$(FULL_PROCESSES) $(CARGO) test -p netchan-preload --test process_sequences
 	NETCHAN_FULL=1 $(CARGO) test -p netchan-lab --test attacks -- --nocapture
 	NETCHAN_SEEDS=$(FULL_WORLDS) $(CARGO) test --release -p netchan-lab --test tcp_world
 	.ci/mutants changed $(FULL_MUTANTS_MINUTES)
+	@.ci/skips count $(NETCHAN_SKIPS)
 
 mutants:
 	MUTANTS_LEAST=$(MUTANTS_LEAST) .ci/mutants all $(MUTANTS_MINUTES)
@@ -115,6 +136,16 @@ bench-contention:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p proto -p netchan --lib --no-default-features -- -D warnings
+	@! $(CARGO) tree -p netchan --no-default-features --edges normal | grep -E ' (aes|cmac|hmac|md-5|sha1) ' \
+	|| { echo 'make lint: without tcp-auth netchan takes cryptography'; exit 1; }
+	$(MAKE) doc
+
+# The program and the library are both called netchan: the program's pages have a place of their own.
+doc: export RUSTDOCFLAGS = -D warnings -D rustdoc::broken_intra_doc_links
+doc:
+	$(CARGO) doc --workspace --no-deps
+	$(CARGO) rustdoc -p netchan-cli --bin netchan --config 'build.build-dir="target"' --target-dir target/cli
 
 # Its programs are the tests' and nmap; servers (redis, nginx, sshd) are tried where somebody installed them, as installing starts them on some systems.
 soak: TEST_PACKAGES += nmap

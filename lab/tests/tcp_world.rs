@@ -3,6 +3,8 @@
 //! `NETCHAN_SEEDS=n` tries n seeds (from `NETCHAN_SEED` on); a failing one is made smaller and printed as an entry for [`REGRESSIONS`].
 //! `NETCHAN_TRACE=1` shows the segments.
 
+mod skips;
+
 use std::time::Duration;
 
 use netchan_lab::world::{
@@ -50,7 +52,7 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn random_worlds_keep_the_rules() {
     let first = number("NETCHAN_SEED").unwrap_or(1);
-    let count = number("NETCHAN_SEEDS").unwrap_or(1_000);
+    let count = skips::seeds_or(1_000);
     let failed: Vec<_> = (first..first + count).filter_map(fails).take(5).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

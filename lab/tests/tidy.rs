@@ -421,6 +421,21 @@ fn a_test_that_is_switched_off_says_why() {
 }
 
 #[test]
+fn a_test_that_is_skipped_counts_as_one() {
+    let print = concat!("print", "ln!(");
+    each_source(
+        "say it with `skipped` of lab/tests/skips, which `.ci/run` hears",
+        |s| {
+            each_line(&s.text, |line| {
+                let said = line.split_once(print)?.1.to_lowercase();
+                let words = ["skipped", "not run:", "not done:"];
+                (words.iter().any(|word| said.contains(word))).then(|| "only printed".to_owned())
+            })
+        },
+    );
+}
+
+#[test]
 fn no_file_names_a_path_of_somebodys_machine() {
     let bad = [
         concat!("/ho", "me/"),

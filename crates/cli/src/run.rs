@@ -45,8 +45,13 @@ const LIBRARY: &str = "libnetchan_preload.so";
         netchan run --regime locked --dispatch deferred -- iperf3 -s"
 )]
 pub struct Arguments {
-    /// Where packets enter and leave: KIND[:NAME][,option=value]..., such as tap:nc0 or packet:eth0
-    #[arg(long, value_name = "LINK", conflicts_with = "config")]
+    /// Where packets enter and leave. The text for people has brackets, which rustdoc would take for a link.
+    #[arg(
+        long,
+        value_name = "LINK",
+        conflicts_with = "config",
+        help = "Where packets enter and leave: KIND[:NAME][,option=value]..., such as tap:nc0 or packet:eth0"
+    )]
     pub link: Option<String>,
     /// An address with its prefix length, such as 10.77.0.2/24 or fd77::2/64 (may be repeated)
     #[arg(long, value_name = "ADDRESS/PREFIX", conflicts_with = "config")]

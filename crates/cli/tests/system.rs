@@ -1,5 +1,5 @@
 //! The program against the real system: namespaces, devices, signals. Runs where `NETCHAN_SYSTEM=1` is set (`make test`),
-//! with the preload library built beside the program.
+//! with the preload library built beside the program (`make test-all` lays it there).
 
 use std::{
     fs,
@@ -24,8 +24,12 @@ mod handed;
 mod pings;
 #[path = "system/sandbox.rs"]
 mod sandbox;
+#[path = "../../../lab/tests/skips/mod.rs"]
+mod skips;
 #[path = "system/users.rs"]
 mod users;
+
+use skips::skipped_here;
 
 fn now_ns() -> u64 {
     netchan::Clock::Real.now().0
@@ -35,7 +39,7 @@ fn now_ns() -> u64 {
 fn wanted() -> bool {
     let wanted = std::env::var_os("NETCHAN_SYSTEM").is_some_and(|v| v == "1");
     if !wanted {
-        eprintln!("skipped: NETCHAN_SYSTEM=1 is not set");
+        skipped_here("NETCHAN_SYSTEM=1 is not set");
     }
     wanted
 }
@@ -181,7 +185,7 @@ fn the_demo_runs_on_every_link() {
     }
     for link in ["tap", "packet", "wire"] {
         if link == "tap" && !has_tun() {
-            eprintln!("skipped: no /dev/net/tun");
+            skipped_here("no /dev/net/tun for the link tap");
             continue;
         }
         let scratch = Scratch::new(link);
@@ -210,8 +214,7 @@ fn the_demo_needs_neither_root_nor_python_nor_curl() {
     }
     let done = match command.output() {
         Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-            eprintln!("skipped: the program lies where another user cannot reach it");
-            return;
+            return skipped_here("the program lies where another user cannot reach it");
         }
         done => done.unwrap(),
     };
@@ -357,7 +360,7 @@ fn programs_out_of_the_loaders_reach_are_refused() {
     }
     for (program, reason, as_nobody) in tried {
         if !Path::new(program).exists() {
-            eprintln!("skipped: no {program}");
+            skipped_here(&format!("no {program}"));
             continue;
         }
         let mut command = netchan(&scratch);
@@ -373,7 +376,10 @@ fn programs_out_of_the_loaders_reach_are_refused() {
         if as_nobody {
             command.uid(65_534).gid(65_534);
         }
-        let Ok(done) = command.output() else { continue };
+        let Ok(done) = command.output() else {
+            skipped_here("the program lies where another user cannot reach it");
+            continue;
+        };
         assert_eq!(done.status.code(), Some(1));
         assert!(
             text(&done.stderr).contains(reason),
@@ -395,9 +401,11 @@ impl Drop for Guard {
 
 #[test]
 fn a_run_can_be_looked_into_and_its_device_is_its_own() {
-    if !wanted() || !is_root() || !has_tun() {
-        eprintln!("skipped: needs root and /dev/net/tun");
+    if !wanted() {
         return;
+    }
+    if !is_root() || !has_tun() {
+        return skipped_here("needs root and /dev/net/tun");
     }
     let scratch = Scratch::new("look");
     // A shell in a namespace starts two runs on one device; the first serves, the second must be refused.
@@ -432,9 +440,11 @@ fn a_run_can_be_looked_into_and_its_device_is_its_own() {
 
 #[test]
 fn a_run_without_a_link_makes_one() {
-    if !wanted() || !is_root() || !has_tun() {
-        eprintln!("skipped: needs root and /dev/net/tun");
+    if !wanted() {
         return;
+    }
+    if !is_root() || !has_tun() {
+        return skipped_here("needs root and /dev/net/tun");
     }
     let scratch = Scratch::new("default");
     let child = netchan_apart(&scratch)
@@ -478,7 +488,9 @@ fn whoever_may_not_is_told_what_to_do() {
         std::os::unix::fs::chown(&scratch.0, Some(65_534), Some(65_534)).unwrap();
         command.uid(65_534).gid(65_534);
     }
-    let Ok(done) = command.output() else { return };
+    let Ok(done) = command.output() else {
+        return skipped_here("the program lies where another user cannot reach it");
+    };
     let err = text(&done.stderr);
     assert_eq!(done.status.code(), Some(1), "{err}");
     assert!(

@@ -123,7 +123,7 @@ pub fn moved() {
     settle();
 }
 
-/// Rests until the world moves; false if it does not within [`PATIENCE`].
+/// Rests until the world moves; false if it does not within `PATIENCE`.
 pub fn await_move() -> bool {
     WAITED.set(true);
     let mut turns = lock();

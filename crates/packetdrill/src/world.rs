@@ -46,7 +46,7 @@ impl World {
     /// A fresh stack in the time of `clock`, which must be virtual. The same settings and the same script give the same packets.
     ///
     /// # Errors
-    /// As [`netchan::net::Builder::start`].
+    /// As [`netchan::Builder::start`].
     pub fn start(settings: &Settings, clock: Clock) -> io::Result<Self> {
         let cable = Cable::default();
         let local_v4 = match settings.local_v4 {
@@ -81,7 +81,7 @@ impl World {
     /// while it runs.
     ///
     /// # Errors
-    /// As [`netchan::net::Tcp::configure`], which takes all that is left here.
+    /// As [`netchan::Tcp::configure`], which takes all that is left here.
     pub fn change(&self, settings: &Settings) -> io::Result<()> {
         self.net.tcp().configure(|tcp| {
             let before = *tcp;

@@ -2,7 +2,7 @@
 //!
 //! A program closes what it does not know ("all from 3 up"), and opens what it expects at the lowest number. Ours are
 //! therefore moved above its soft limit (`RLIMIT_NOFILE`, which bounds what the kernel gives out, not what is open), or, where the limit is
-//! very high, above [`FROM_MAX`]. A library that serves the program's `close` asks [`is_own`] and leaves ours alone.
+//! very high, above `FROM_MAX`. A library that serves the program's `close` asks [`is_own`] and leaves ours alone.
 
 use std::{
     fmt, io,

@@ -7,8 +7,8 @@ use std::path::Path;
 
 /// Runs a topic of `datagrams.py` on both, in two regimes.
 fn alike(topic: &str) {
-    if !common::has("python3") {
-        return eprintln!("skipped: no python3");
+    if !common::have(&["python3"]) {
+        return;
     }
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/py/datagrams.py");
     for regime in ["app-channel", "locked"] {

@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::has;
+use common::have;
 
 /// Two links to a kernel that has 10.99.0.1 behind both. The kernel's program has a namespace of its own, joined by a veth for each link.
 const NAMESPACES: &str = "\
@@ -37,8 +37,8 @@ export NETCHAN_CONFIG=links.toml
 ";
 
 fn alike(regime: &str) {
-    if !has("python3") || !has("nsenter") {
-        return eprintln!("skipped: no python3, or no nsenter");
+    if !have(&["python3", "nsenter"]) {
+        return;
     }
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/py/devices.py");
     let program = program.display();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{has, in_namespace};
+use common::{have, in_namespace};
 
 const WANTED: &str = "\
 accept waiting: ECONNRESET
@@ -49,8 +49,7 @@ background: b'the rest' end ECONNRESET 0
 ";
 
 fn clients_learn_it(regime: &str) {
-    if !has("python3") {
-        eprintln!("skipped: not installed: python3");
+    if !have(&["python3"]) {
         return;
     }
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/py/forking_clients.py");

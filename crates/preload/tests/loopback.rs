@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{expect, has};
+use common::{expect, have};
 
 /// Runs the program on the kernel's stack and with these variables; both must say the same.
 fn same(variables: &str, whose: &str) {
@@ -11,8 +11,7 @@ fn same(variables: &str, whose: &str) {
 
 /// The same for the program with an argument, which makes it say more than so many lines.
 fn same_with(argument: &str, lines: usize, variables: &str, whose: &str) {
-    if !has("python3") {
-        eprintln!("skipped: not installed: python3");
+    if !have(&["python3"]) {
         return;
     }
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/py/loopback.py");

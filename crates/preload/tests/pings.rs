@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{expect, has};
+use common::{expect, have};
 
 /// A namespace `$K` whose kernel is for a while what netchan is later: 10.77.0.2 and fd77::2, behind this one.
 const KERNEL: &str = "unshare -n sleep 100 & K=$!\n\
@@ -24,8 +24,8 @@ const KERNEL: &str = "unshare -n sleep 100 & K=$!\n\
     in_kernel sysctl -qw net.ipv4.ping_group_range='0 2147483647'\n";
 
 fn alike(regime: &str, allowed: bool) {
-    if !has("python3") || !has("ping") || !has("nsenter") {
-        return eprintln!("skipped: not installed: python3, ping or nsenter");
+    if !have(&["python3", "ping", "nsenter"]) {
+        return;
     }
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/py/pings.py");
     let range = if allowed { "0 2147483647" } else { "1 0" };
@@ -71,8 +71,8 @@ fn where_the_kernel_has_none_for_us() {
 /// There it says so instead of asking nobody.
 #[test]
 fn an_address_of_the_kernels_is_out_of_reach_then() {
-    if !has("python3") {
-        return eprintln!("skipped: not installed: python3");
+    if !have(&["python3"]) {
+        return;
     }
     let script = "sysctl -qw net.ipv4.ping_group_range='1 0'\n\
         cat > nobody.py <<'END'\n\

@@ -71,7 +71,10 @@ fn differences(
 fn as_on_linux(regime: &str, default: usize) {
     let seed = number("NETCHAN_SEED").unwrap_or(1);
     let first = number("NETCHAN_FIRST").unwrap_or(0);
-    let count = number("NETCHAN_SEEDS").unwrap_or(default);
+    let count = common::skips::seeds_or(default);
+    if count == 0 {
+        return;
+    }
     let Some((found, words)) = differences(seed, first, count, regime) else {
         return;
     };

@@ -2,16 +2,7 @@
 
 mod common;
 
-use common::{expect, has};
-
-/// Says which program is missing; a machine without it tests the rest.
-fn have(programs: &[&str]) -> bool {
-    let missing: Vec<_> = programs.iter().filter(|program| !has(program)).collect();
-    if !missing.is_empty() {
-        eprintln!("skipped: not installed: {missing:?}");
-    }
-    missing.is_empty()
-}
+use common::{expect, have};
 
 const FILE: &str = "mkdir -p $$ && cd $$ && head -c 20000000 /dev/urandom > file\n";
 

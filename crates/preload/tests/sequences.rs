@@ -120,7 +120,10 @@ fn as_on_linux(regime: &str, default: usize) {
         number("NETCHAN_SEED").unwrap_or(1),
         number("NETCHAN_FIRST").unwrap_or(0),
     );
-    let count = number("NETCHAN_SEEDS").unwrap_or(default);
+    let count = common::skips::seeds_or(default);
+    if count == 0 {
+        return;
+    }
     let mut rows = vec![0; table::DIFFERENT.len()];
     for begin in (first..first + count).step_by(BATCH) {
         let some = BATCH.min(first + count - begin);

@@ -4,12 +4,12 @@ mod common;
 
 use std::path::Path;
 
-use common::has;
+use common::have;
 
 /// Runs a topic of `values.py` on both; `before` prepares the namespace.
 fn alike(topic: &str, before: &str) {
-    if !has("python3") {
-        return eprintln!("skipped: no python3");
+    if !have(&["python3"]) {
+        return;
     }
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/py/values.py");
     let script = format!(
@@ -45,8 +45,8 @@ fn buffer_sizes() {
 
 #[test]
 fn linger_waits_for_the_answer_to_the_fin() {
-    if !has("nft") {
-        return eprintln!("skipped: no nft");
+    if !have(&["nft"]) {
+        return;
     }
     let no_fin = "nft add table ip t\nnft add chain ip t in '{ type filter hook input priority 0; }'\n\
                   nft add rule ip t in tcp dport 9001 tcp flags '& fin == fin' drop";
@@ -57,8 +57,8 @@ fn linger_waits_for_the_answer_to_the_fin() {
 /// Without DF nothing that is forbidden to be cut comes to the peer, and nothing else with it: dropped, neither would be answered.
 #[test]
 fn df_is_set_as_discovery_says() {
-    if !has("nft") {
-        return eprintln!("skipped: no nft");
+    if !have(&["nft"]) {
+        return;
     }
     let table =
         "nft add table ip t\nnft add chain ip t in '{ type filter hook input priority 0; }'\n";

@@ -1,5 +1,8 @@
 //! netchan beside smoltcp, in virtual time: a seed gives the same run again.
 
+#[path = "../../tests/skips/mod.rs"]
+mod skips;
+
 use netchan::{Clock, link::wire};
 use proto::time::{Duration, Instant};
 
@@ -60,7 +63,7 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn netchan_and_smoltcp_understand_each_other() {
     let first = number("NETCHAN_SEED").unwrap_or(1);
-    let count = number("NETCHAN_SEEDS").map_or(6, |n| n.min(2_000));
+    let count = skips::seeds_or(6).min(2_000);
     let failed: Vec<_> = (first..first + count)
         .filter_map(|seed| {
             let failed = run(&for_smoltcp(seed)).err()?;

@@ -3,7 +3,7 @@
 //!
 //! Three nouns: an *end* (one side of a connection with its application), a *link* (one way, [`link`]), a *flow* (two ends and the links
 //! that its segments pass each way; links may be shared by many). [`World::run`] takes the next thing that happens until nothing does.
-//! What may not happen, panics: [`run`] of a [`shape::Shape`] catches that and says where.
+//! What may not happen, panics: [`run`](shape::Shape::run) of a [`shape::Shape`] catches that and says where.
 
 pub mod app;
 mod codel;

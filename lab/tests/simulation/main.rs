@@ -12,6 +12,8 @@ mod flow;
 mod frames;
 mod plan;
 mod script;
+#[path = "../skips/mod.rs"]
+mod skips;
 mod steps;
 mod world;
 
@@ -36,7 +38,7 @@ fn seeds() -> impl Iterator<Item = u64> {
 fn seeds_or(usual: u64) -> impl Iterator<Item = u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let first = number("NETCHAN_SEED").unwrap_or(1);
-    (0..number("NETCHAN_SEEDS").unwrap_or(usual)).map(move |i| first.wrapping_add(i))
+    (0..skips::seeds_or(usual)).map(move |i| first.wrapping_add(i))
 }
 
 /// Runs `plan` under `regime`; a panic inside says which seed it was.

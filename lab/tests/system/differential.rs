@@ -12,6 +12,7 @@ use proto::time::Instant;
 use crate::{
     Case, Outcome,
     place::{Knobs, Place, SOON},
+    skips::seeds_or,
 };
 
 pub const CASES: &[Case] = &[
@@ -25,7 +26,7 @@ const SOAK: u64 = 60;
 fn groups(knobs: &Knobs, kind: &str, quick: u64) -> Outcome {
     let number = |name| std::env::var(name).ok()?.parse().ok();
     let first: u64 = number("NETCHAN_SEED").unwrap_or(1);
-    let count = number("NETCHAN_SEEDS").unwrap_or(if knobs.soak { SOAK } else { quick });
+    let count = seeds_or(if knobs.soak { SOAK } else { quick });
     let failed: Vec<_> = (first..first + count)
         .filter_map(|seed| one(kind, seed, knobs.soak).err())
         .collect();

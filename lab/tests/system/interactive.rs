@@ -6,6 +6,7 @@ use std::{fs, time::Duration};
 use crate::{
     Case, Outcome,
     loss::lose,
+    not_done,
     place::{KERNEL, Knobs, OURS, Place, SOON, find},
     process::Process,
     transfer::{kernel_device, place_for},
@@ -130,8 +131,10 @@ fn shell(link: &str, serving: bool, lines: &str, lost_percent: usize) -> Outcome
 /// are not served: see the README.)
 fn ssh(knobs: &Knobs) -> Outcome {
     if !knobs.soak || find("sshd").is_none() || find("ssh").is_none() {
-        println!("    not done: a case of the long form, which takes openssh's client and server");
-        return Ok(());
+        return not_done(
+            "ssh_on_netchan",
+            "a case of the long form, which takes openssh's client and server",
+        );
     }
     let place = place_for("tap:nc0")?;
     let mut server = sshd(&place)?;

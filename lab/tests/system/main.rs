@@ -1,7 +1,8 @@
 //! The system tests: unmodified programs on netchan, against the real Linux stack, in network namespaces made for each case.
 //!
-//! `make test` runs them after the release build (they need root, and say so where it is missing); `NETCHAN_SOAK=1` gives the
-//! long forms. One case: `NETCHAN_SYSTEM=1 cargo test --release --workspace --test system -- curl`.
+//! They need root, and say so where it is missing. `make test` runs them in the build of all other tests, without those of `OPTIMISED`;
+//! `make test-full` runs all in the release build; `NETCHAN_SOAK=1` gives the long forms. One case, after `make build`:
+//! `NETCHAN_SYSTEM=1 cargo test --release --workspace --test system -- curl`.
 //! The same binary, started with `--inner WORK ...` inside a namespace, is the other end of a case.
 
 mod crowd;
@@ -26,6 +27,8 @@ mod programs;
 mod regimes;
 mod rsync;
 mod servers;
+#[path = "../skips/mod.rs"]
+mod skips;
 mod transfer;
 
 use std::{
@@ -40,6 +43,38 @@ type Outcome = Result<(), String>;
 
 /// A case: its name and what it does.
 type Case = (&'static str, fn(&Knobs) -> Outcome);
+
+/// Cases that count instructions, move much or take long: only an optimised build runs them unasked.
+const OPTIMISED: &[&str] = &[
+    "instructions_are_as_recorded",
+    "every_regime_takes_and_gives",
+    "every_regime_with_1_percent_loss",
+    "every_regime_restarts_under_load",
+    "every_regime_outlives_mutated_frames",
+    "every_regime_soaks",
+    "linux_to_linux_through_every_regime",
+    "nc_both_ways_tap",
+    "nc_both_ways_veth",
+    "curl_with_1_percent_loss",
+    "curl_with_1_percent_loss_veth",
+    "sixteen_streams",
+    "differential_veth",
+    "connections_open_at_once",
+    "ten_thousand_connections",
+    "syn_flood",
+    "fuzzed_frames",
+];
+
+/// Whether `make test`, whose build is not optimised, leaves a case to `make test-full`.
+fn is_left(name: &str) -> bool {
+    cfg!(debug_assertions) && OPTIMISED.contains(&name)
+}
+
+/// What a case returns that cannot do its work here.
+fn not_done(name: &str, why: &str) -> Outcome {
+    skips::skipped(name, why);
+    Ok(())
+}
 
 /// All cases, the quick ones first.
 fn cases() -> Vec<Case> {
@@ -70,9 +105,7 @@ fn cases() -> Vec<Case> {
 /// Why the cases cannot run here, if so.
 fn obstacle() -> Option<String> {
     if std::env::var_os("NETCHAN_SYSTEM").is_none() {
-        return Some(
-            "NETCHAN_SYSTEM is not set (make test sets it, after the release build)".to_owned(),
-        );
+        return Some("NETCHAN_SYSTEM is not set (make test sets it)".to_owned());
     }
     if !rustix::process::geteuid().is_root() {
         return Some("they make network namespaces and TAP devices, which takes root".to_owned());
@@ -111,15 +144,16 @@ fn main() -> ExitCode {
         return inner::main(&arguments[1..]);
     }
     if let Some(why) = obstacle() {
-        println!("system tests SKIPPED: {why}");
+        skips::skipped("all", &why);
         return ExitCode::SUCCESS;
     }
     place::remove_leftovers();
     let wanted: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
     let knobs = Knobs::from_environment();
-    let chosen = cases()
-        .into_iter()
-        .filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str())));
+    let chosen = cases().into_iter().filter(|(name, _)| match wanted[..] {
+        [] => !is_left(name),
+        _ => wanted.iter().any(|w| name.contains(w.as_str())),
+    });
     let mut failed = Vec::new();
     let mut count = 0;
     for (name, case) in chosen {
@@ -136,6 +170,9 @@ fn main() -> ExitCode {
     }
     if failed.is_empty() {
         println!("system tests: all {count} ok");
+        if wanted.is_empty() && cfg!(debug_assertions) {
+            println!("  left to make test-full: {}", OPTIMISED.join(", "));
+        }
         return ExitCode::SUCCESS;
     }
     println!(

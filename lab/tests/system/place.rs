@@ -40,7 +40,12 @@ impl Knobs {
     pub fn from_environment() -> Self {
         let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
         let soak = std::env::var_os("NETCHAN_SOAK").is_some();
-        let bulk_mib = number("NETCHAN_BULK_MIB").unwrap_or(if soak { 1024 } else { 512 });
+        let usual = match soak {
+            true => 1024,
+            false if cfg!(debug_assertions) => 64,
+            false => 512,
+        };
+        let bulk_mib = number("NETCHAN_BULK_MIB").unwrap_or(usual);
         let fuzz = Duration::from_secs(number("NETCHAN_FUZZ_SECONDS").unwrap_or(if soak {
             600
         } else {
@@ -65,13 +70,13 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .find(|p| p.is_file())
 }
 
-/// The release build of netchan, which lies beside this test's own.
+/// The program netchan of this build, which lies beside this test's own.
 pub fn netchan() -> Result<PathBuf, String> {
     let here = std::env::current_exe().map_err(|e| e.to_string())?;
-    let release = here.ancestors().find(|p| p.join("netchan").is_file());
-    release
+    let built = here.ancestors().find(|p| p.join("netchan").is_file());
+    built
         .map(|p| p.join("netchan"))
-        .ok_or_else(|| "target/release/netchan is not built (make build)".to_owned())
+        .ok_or_else(|| "the program netchan is not built (make build)".to_owned())
 }
 
 /// What the names of places begin with; the number of their process and a count follow.

@@ -13,6 +13,7 @@ use crate::{
     Case, Outcome,
     frames::Random,
     loss::lose,
+    not_done,
     place::{KERNEL, Knobs, OURS, Place, find, netchan, socket_address},
     process::Process,
     transfer::place_for,
@@ -110,8 +111,7 @@ fn compare(there: &Path, here: &Path) -> Outcome {
 
 fn tree(knobs: &Knobs) -> Outcome {
     if find("rsync").is_none() {
-        println!("    not done: rsync is not installed");
-        return Ok(());
+        return not_done("rsync_of_a_tree", "rsync is not installed");
     }
     let (count, lost_percent) = if knobs.soak { (20_000, 1) } else { (400, 0) };
     netchan_sends(count, lost_percent).map_err(|e| format!("netchan sends: {e}"))?;

@@ -5,16 +5,20 @@ use std::{fs, time::Duration};
 use crate::{
     Case, Outcome,
     place::{KERNEL, Knobs, OURS, SOON, find, socket_address},
+    skips::skipped,
     transfer::{fetch, make_file, place_for},
 };
 
 pub const CASES: &[Case] = &[("nginx_serves", nginx), ("redis_serves_and_asks", redis)];
 
 /// Whether the long form was asked for and its programs are there.
-fn can(knobs: &Knobs, programs: &[&str]) -> bool {
+fn can(name: &str, knobs: &Knobs, programs: &[&str]) -> bool {
     let can = knobs.soak && programs.iter().all(|p| find(p).is_some());
     if !can {
-        println!("    not done: a case of the long form, which takes {programs:?}");
+        skipped(
+            name,
+            &format!("a case of the long form, which takes {programs:?}"),
+        );
     }
     can
 }
@@ -46,7 +50,7 @@ http {
 ";
 
 fn nginx(knobs: &Knobs) -> Outcome {
-    if !can(knobs, &["nginx"]) {
+    if !can("nginx_serves", knobs, &["nginx"]) {
         return Ok(());
     }
     let place = place_for("tap:nc0")?;
@@ -85,7 +89,11 @@ fn nginx(knobs: &Knobs) -> Outcome {
 }
 
 fn redis(knobs: &Knobs) -> Outcome {
-    if !can(knobs, &["redis-server", "redis-benchmark", "redis-cli"]) {
+    if !can(
+        "redis_serves_and_asks",
+        knobs,
+        &["redis-server", "redis-benchmark", "redis-cli"],
+    ) {
         return Ok(());
     }
     for serving in [true, false] {

@@ -1,6 +1,9 @@
 //! Servers as people start them: what forks with its sockets is refused at once, with a line that says why; what is one process serves.
 
-use super::handed::{says, script};
+use super::{
+    handed::{says, script},
+    skipped_here,
+};
 use std::process::Command;
 
 /// Asks port 8 until the answer is as wanted: `served` is some text, `refused` a reset, a refusal or an end at once.
@@ -89,8 +92,7 @@ impl Server {
             found.is_ok_and(|found| found.status.success())
         };
         if let Some(missing) = self.programs.iter().find(|program| !there(program)) {
-            eprintln!("skipped: {}: no {missing}", self.name);
-            return;
+            return skipped_here(&format!("{}: no {missing}", self.name));
         }
         let Self {
             prepare,
@@ -145,8 +147,7 @@ fn haproxy_serves_and_as_master_is_refused() {
 fn haproxy_in_the_background_says_that_its_sockets_end() {
     let there = Command::new("haproxy").arg("-v").output().is_ok();
     if !there {
-        eprintln!("skipped: no haproxy");
-        return;
+        return skipped_here("no haproxy");
     }
     let output = script(
         "haproxy-d",

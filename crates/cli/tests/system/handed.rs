@@ -1,6 +1,6 @@
 //! Links that `netchan run` opens and its program uses: servers that give up root before their first socket, programs that start others.
 
-use super::{PROGRAM, Scratch, has_tun, is_root, prepare, text, wanted};
+use super::{PROGRAM, Scratch, has_tun, is_root, prepare, skipped_here, text, wanted};
 use std::process::Command;
 
 /// Runs a shell script in network and mount namespaces of its own; what it printed. `RUN` starts a program at 10.7.8.2, `PEER` is an echo server of
@@ -12,8 +12,11 @@ pub fn script(name: &str, script: &str) -> Option<String> {
             .status()
             .is_ok_and(|status| status.success())
     };
-    if !wanted() || !is_root() || !has_tun() || !has("python3") {
-        eprintln!("skipped: needs NETCHAN_SYSTEM=1, root, /dev/net/tun and python3");
+    if !wanted() {
+        return None;
+    }
+    if !is_root() || !has_tun() || !has("python3") {
+        skipped_here("needs root, /dev/net/tun and python3");
         return None;
     }
     let scratch = Scratch::new(name);
@@ -200,8 +203,7 @@ END\n\
 fn mosquitto_serves() {
     let there = Command::new("mosquitto").arg("-h").output().is_ok();
     if !there {
-        eprintln!("skipped: no mosquitto");
-        return;
+        return skipped_here("no mosquitto");
     }
     let output = script(
         "mosquitto",

@@ -11,7 +11,7 @@ use crate::api::DatagramInfo;
 pub enum Domain {
     /// AF_INET.
     V4,
-    /// AF_INET6; takes IPv4 peers as mapped addresses unless [`SocketOption::V6Only`].
+    /// AF_INET6; takes IPv4 peers as mapped addresses unless IPV6_V6ONLY is set.
     V6,
 }
 

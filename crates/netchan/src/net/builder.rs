@@ -24,7 +24,7 @@ pub enum Threads {
     /// A link thread of its own, and an attendant for shards whose application is away.
     #[default]
     Own,
-    /// None: each socket call and [`Net::poll`] turn the link and the shards. For in-memory links, tests and one core.
+    /// None: each socket call and [`Net::poll`](super::Net::poll) turn the link and the shards. For in-memory links, tests and one core.
     Caller,
     /// None, but everything is handed over as with threads, whose turns [`crate::steps::Steps`] takes. For simulations.
     Stepped,
@@ -119,7 +119,7 @@ impl Builder {
     }
 
     /// Adds a module behind those that are there. One that needs Giant puts the whole stack under it, with a warning on stderr that
-    /// names it (F3): [`Net::load_module`] after the start does not.
+    /// names it (F3): [`Net::load_module`](super::Net::load_module) after the start does not.
     #[must_use]
     pub fn module(mut self, module: Boxed) -> Self {
         self.modules.push(module);

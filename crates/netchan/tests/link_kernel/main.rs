@@ -8,4 +8,6 @@ mod namespace;
 mod packet;
 mod segments;
 mod signed;
+#[path = "../../../../lab/tests/skips/mod.rs"]
+mod skips;
 mod tap;

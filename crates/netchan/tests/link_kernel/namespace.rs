@@ -2,19 +2,21 @@
 
 use std::process::Command;
 
+use crate::skips::skipped;
+
 const INSIDE: &str = "NETCHAN_TEST_NAMESPACE";
 
 /// Runs `body` in a network namespace that has nothing but a loopback. `test` is the path of the calling test function.
-/// Prints why and returns where this machine does not permit that.
+/// A skipped test where this machine does not permit that.
 pub fn with(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
     }
     let Some(flags) = permitted() else {
-        eprintln!(
-            "SKIPPED {test}: `unshare -n` is not permitted here, not even in a user namespace"
+        return skipped(
+            test,
+            "`unshare -n` is not permitted here, not even in a user namespace",
         );
-        return;
     };
     let output = Command::new("unshare")
         .args([flags, "--"])
@@ -42,8 +44,7 @@ pub fn with_tap(test: &str, body: impl FnOnce()) {
         .write(true)
         .open("/dev/net/tun")
     {
-        eprintln!("SKIPPED {test}: /dev/net/tun cannot be opened here: {e}");
-        return;
+        return skipped(test, &format!("/dev/net/tun cannot be opened here: {e}"));
     }
     with(test, body);
 }

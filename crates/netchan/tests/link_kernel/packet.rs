@@ -15,6 +15,7 @@ use netchan::{
 use crate::{
     frames::Host,
     namespace::{self, ip},
+    skips::skipped,
 };
 
 fn try_open(text: &str) -> std::io::Result<Box<dyn Link>> {
@@ -387,8 +388,10 @@ fn merged_datagrams_are_cut_apart() {
             .args(["-c", script])
             .status()
         else {
-            eprintln!("SKIPPED: no python3 to send with UDP_SEGMENT");
-            return;
+            return skipped(
+                "packet::merged_datagrams_are_cut_apart",
+                "no python3 to send with UDP_SEGMENT",
+            );
         };
         assert!(sent.success());
         let mut payloads = Vec::new();

@@ -12,6 +12,7 @@ use percore::slab::Slab;
 use crate::{
     frames::Host,
     namespace::{self, ip},
+    skips::skipped,
 };
 
 fn open(text: &str) -> Host {
@@ -169,8 +170,10 @@ fn without_permission_the_way_out_is_named() {
             ])
             .output();
         let Ok(output) = output else {
-            eprintln!("SKIPPED: no setpriv(1)");
-            return;
+            return skipped(
+                "tap::without_permission_the_way_out_is_named",
+                "no setpriv(1)",
+            );
         };
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);

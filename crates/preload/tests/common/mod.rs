@@ -2,6 +2,9 @@
 
 #![allow(dead_code)] // each test binary uses its part
 
+#[path = "../../../../lab/tests/skips/mod.rs"]
+pub mod skips;
+
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -138,6 +141,15 @@ fn unshare() -> Option<&'static [&'static str]> {
     })
 }
 
+/// Whether all of `programs` are installed; where not, the test is a skipped one.
+pub fn have(programs: &[&str]) -> bool {
+    let missing: Vec<_> = programs.iter().filter(|program| !has(program)).collect();
+    if !missing.is_empty() {
+        skips::skipped_here(&format!("not installed: {missing:?}"));
+    }
+    missing.is_empty()
+}
+
 /// Whether `program` is installed.
 pub fn has(program: &str) -> bool {
     let found = Command::new("sh")
@@ -171,7 +183,7 @@ fn prelude() -> String {
     )
 }
 
-/// Runs a shell script in a network namespace of its own; `None` (said on stderr) where none can be had.
+/// Runs a shell script in a network namespace of its own; `None` (a skipped test) where none can be had.
 pub fn in_namespace(script: &str) -> Option<Output> {
     in_namespace_for(150, script)
 }
@@ -179,7 +191,9 @@ pub fn in_namespace(script: &str) -> Option<Output> {
 /// The same with `limit_s` seconds to end in.
 pub fn in_namespace_for(limit_s: u64, script: &str) -> Option<Output> {
     let Some(way) = unshare() else {
-        eprintln!("skipped: no network namespace with a TAP can be made here (unshare, ip)");
+        skips::skipped_here(
+            "no network namespace with a TAP can be made here (unshare, ip, /dev/net/tun)",
+        );
         return None;
     };
     let script = prelude() + script;

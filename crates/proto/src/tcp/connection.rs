@@ -626,7 +626,7 @@ impl Connection {
     }
 
     /// What was written so far ends a record: no segment has text from before and from behind it (Linux's MSG_EOR). Beyond
-    /// [`RECORDS_MAX`] that are not acknowledged it is forgotten.
+    /// `RECORDS_MAX` that are not acknowledged it is forgotten.
     pub fn end_record(&mut self) {
         let end = self.snd.end;
         if end <= self.snd.una || self.seldom.records.len() >= RECORDS_MAX {

@@ -171,7 +171,7 @@ impl Connection {
             && queue.has_room(pool, self.share(), memory)
     }
 
-    /// Takes the text of a segment for which [`Self::may_follow`] holds: what [`Self::take_predicted`] does where the header has no news.
+    /// Takes the text of a segment for which [`Self::may_follow`] holds: what `take_predicted` does where the header has no news.
     #[inline(always)]
     pub fn follow<P: Payload>(
         &mut self,

@@ -5,9 +5,10 @@
 use core::fmt;
 use core::net::IpAddr;
 
-use md5::{Digest, Md5};
-
-use super::connection::Connection;
+use super::{
+    connection::Connection,
+    digests::{CAN_SIGN, md5},
+};
 use crate::wire::tcp::{HEADER_LEN, option};
 
 /// Longest key: as Linux (TCP_MD5SIG_MAXKEYLEN).
@@ -32,11 +33,11 @@ impl fmt::Debug for Md5Key {
 }
 
 impl Md5Key {
-    /// `None`: empty, or longer than [`MD5_KEY_MAX`].
+    /// `None`: empty, or longer than [`MD5_KEY_MAX`], or this build signs nothing ([`CAN_SIGN`]).
     pub fn new(key: &[u8]) -> Option<Self> {
         let mut bytes = [0; MD5_KEY_MAX];
         bytes.get_mut(..key.len())?.copy_from_slice(key);
-        (!key.is_empty()).then_some(Self {
+        (CAN_SIGN && !key.is_empty()).then_some(Self {
             bytes,
             len: key.len(),
         })
@@ -47,26 +48,38 @@ impl Md5Key {
         let (header, _) = segment.split_first_chunk::<HEADER_LEN>()?;
         let text = segment.get(usize::from(header[12] >> 4) * 4..)?;
         let len = u16::try_from(segment.len()).ok()?.to_be_bytes();
-        let mut md5 = Md5::new();
+        let key = self.bytes.get(..self.len)?;
+        let (before, behind) = (&header[..16], &header[18..]);
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                md5.update(source.octets());
-                md5.update(destination.octets());
-                md5.update([0, 6, len[0], len[1]]);
+                let (from, to) = (source.octets(), destination.octets());
+                Some(md5(&[
+                    &from,
+                    &to,
+                    &[0, 6, len[0], len[1]],
+                    before,
+                    &[0, 0],
+                    behind,
+                    text,
+                    key,
+                ]))
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                md5.update(source.octets());
-                md5.update(destination.octets());
-                md5.update([0, 0, len[0], len[1], 0, 0, 0, 6]);
+                let (from, to) = (source.octets(), destination.octets());
+                let rest = [0, 0, len[0], len[1], 0, 0, 0, 6];
+                Some(md5(&[
+                    &from,
+                    &to,
+                    &rest,
+                    before,
+                    &[0, 0],
+                    behind,
+                    text,
+                    key,
+                ]))
             }
-            _ => return None,
+            _ => None,
         }
-        md5.update(&header[..16]);
-        md5.update([0, 0]);
-        md5.update(&header[18..]);
-        md5.update(text);
-        md5.update(self.bytes.get(..self.len)?);
-        Some(md5.finalize().into())
     }
 
     /// Signs a segment whose options end with [`SIGNATURE_LEN`] bytes kept free. Its checksum is to be made again. False: there are none.
@@ -115,7 +128,7 @@ pub fn is_signed(segment: &[u8]) -> bool {
     option(segment, KIND).is_some()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "tcp-auth"))]
 mod tests {
     use super::*;
     use crate::wire::tcp::{Flags, Header, Options, SeqNum};
@@ -165,7 +178,7 @@ mod tests {
                 IpAddr::V6(_) => [&pseudo[..32], &[0, 0, 0, 44, 0, 0, 0, 6]].concat(),
             };
             let whole = [&pseudo[..], &header, b"text", b"secret"].concat();
-            let expected: [u8; 16] = Md5::digest(&whole).into();
+            let expected: [u8; 16] = md5(&[&whole]);
             let mut signed = bytes.clone();
             assert!(key.sign(from, to, &mut signed));
             assert_eq!(signed[20..24], LEAD);

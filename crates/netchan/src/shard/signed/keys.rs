@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use proto::tcp::{AoIds, AoKey, AoSession, Md5Key};
+use proto::tcp::{AoIds, AoKey, AoSession, CAN_SIGN, Md5Key};
 
 use super::Auth;
 
@@ -41,9 +41,14 @@ impl Keys {
     /// Sets the key of a network, or takes it away.
     ///
     /// # Errors
-    /// An errno: EINVAL (no such prefix), ENOENT (nothing to take away), ENOMEM (too many), EKEYREJECTED (a peer has a key of RFC 5925).
+    /// An errno: EINVAL (no such prefix), ENOENT (nothing to take away), ENOMEM (too many), EKEYREJECTED (a peer has a key of RFC 5925),
+    /// ENOPROTOOPT (a build without the feature `tcp-auth`).
     pub fn set(&mut self, network: Network, key: Option<Md5Key>) -> Result<(), i32> {
         check(network)?;
+        // Without it no key is a key, and none to be set would look like one to be taken away.
+        if !CAN_SIGN {
+            return Err(libc::ENOPROTOOPT);
+        }
         let at = self.md5.iter().position(|(n, _)| is_same(*n, network));
         if key.is_some() && self.ao.iter().any(|(n, _)| overlaps(*n, network)) {
             return Err(libc::EKEYREJECTED);
@@ -164,7 +169,7 @@ fn covers((network, prefix): Network, ip: IpAddr) -> bool {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "tcp-auth"))]
 mod tests {
     use super::*;
     use proto::tcp::AoAlgorithm;

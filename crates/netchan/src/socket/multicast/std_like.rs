@@ -26,7 +26,7 @@ impl UdpSocket {
     /// IP_ADD_MEMBERSHIP: hears `group` on the link with our address `interface`; 0.0.0.0: the one that leads there.
     ///
     /// # Errors
-    /// `AddrInUse` (it does already), ENODEV, `InvalidInput`, ENOBUFS (more than [`limits::MEMBERSHIPS`]).
+    /// `AddrInUse` (it does already), ENODEV, `InvalidInput`, ENOBUFS (more than [`MEMBERSHIPS`](crate::limits::MEMBERSHIPS)).
     pub fn join_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         self.set(Multicast::Join {
             group: (*group).into(),

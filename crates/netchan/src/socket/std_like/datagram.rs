@@ -77,7 +77,7 @@ impl UdpSocket {
             .write(|| self.0.socket.send_message(&[IoSlice::new(buf)], to, &info))
     }
 
-    /// Receives a datagram (several of one size with [`UdpOption::Merge`](super::UdpOption)), where it came from, and what else is known of
+    /// Receives a datagram (several of one size with [`UdpOption::Merge`](crate::api::UdpOption::Merge)), where it came from, and what else is known of
     /// it.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl UdpSocket {
         }
     }
 
-    /// Takes the oldest error that was kept ([`UdpOption::ReceiveErrors`](super::UdpOption)), and in `buf` what the datagram carried. Never
+    /// Takes the oldest error that was kept ([`UdpOption::ReceiveErrors`](crate::api::UdpOption::ReceiveErrors)), and in `buf` what the datagram carried. Never
     /// waits.
     ///
     /// # Errors

@@ -2,13 +2,11 @@
 
 use core::{fmt, net::IpAddr, net::SocketAddr, ops::Range};
 
-use aes::Aes128;
-use cmac::Cmac;
-use hmac::{Hmac, KeyInit, Mac};
-use sha1::Sha1;
-
 use super::{AO_KEY_MAX, AO_MAC_MAX, LEAD};
-use crate::wire::tcp::{HEADER_LEN, SeqNum};
+use crate::{
+    tcp::digests::{self, CAN_SIGN, hmac_sha1},
+    wire::tcp::{HEADER_LEN, SeqNum},
+};
 
 /// The length of a code that both algorithms of RFC 5926 ask for.
 const MAC_LEN: u8 = 12;
@@ -47,11 +45,14 @@ impl fmt::Debug for AoKey {
 }
 
 impl AoKey {
-    /// A key with codes of 96 bits that cover all options. `None`: the secret is empty, or longer than [`AO_KEY_MAX`].
+    /// A key with codes of 96 bits that cover all options. `None`: the secret is empty, or longer than [`AO_KEY_MAX`], or this build
+    /// signs nothing ([`CAN_SIGN`]).
     pub fn new(algorithm: AoAlgorithm, secret: &[u8], send_id: u8, receive_id: u8) -> Option<Self> {
         let mut bytes = [0; AO_KEY_MAX];
         bytes.get_mut(..secret.len())?.copy_from_slice(secret);
-        let len = u8::try_from(secret.len()).ok().filter(|&len| len > 0)?;
+        let len = u8::try_from(secret.len())
+            .ok()
+            .filter(|&len| len > 0 && CAN_SIGN)?;
         Some(Self {
             secret: bytes,
             len,
@@ -230,19 +231,8 @@ fn first_16(bytes: &TrafficKey) -> [u8; 16] {
     first
 }
 
-/// Zero for a key that it does not take; it takes every one.
-fn hmac_sha1(key: &[u8], parts: &[&[u8]]) -> TrafficKey {
-    let Ok(mut mac) = Hmac::<Sha1>::new_from_slice(key) else {
-        return [0; 20];
-    };
-    parts.iter().for_each(|part| mac.update(part));
-    mac.finalize().into_bytes().into()
-}
-
 fn aes_cmac(key: &[u8; 16], parts: &[&[u8]]) -> TrafficKey {
-    let mut mac = Cmac::<Aes128>::new(key.into());
-    parts.iter().for_each(|part| mac.update(part));
     let mut code = [0; 20];
-    code[..16].copy_from_slice(&mac.finalize().into_bytes());
+    code[..16].copy_from_slice(&digests::aes_cmac(key, parts));
     code
 }

@@ -5,7 +5,7 @@
 
 mod key;
 mod sne;
-#[cfg(test)]
+#[cfg(all(test, feature = "tcp-auth"))]
 mod tests;
 
 use alloc::{sync::Arc, vec::Vec};

@@ -139,6 +139,7 @@ fn bytes_arrive_exactly_once_in_order() {
         return transfer(seed.parse().expect("a number"));
     }
     let seeds = std::env::var("TCP_SEEDS").map_or(1000, |n| n.parse().expect("a number"));
+    assert!(seeds > 0, "nothing to try");
     for seed in 0..seeds {
         if let Err(panic) = std::panic::catch_unwind(|| transfer(seed)) {
             eprintln!("replay with TCP_SEED={seed}");
