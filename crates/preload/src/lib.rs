@@ -79,6 +79,7 @@
 //!   comes at once where the call waits: EINTR, or with SA_RESTART the call goes on, as in Linux. The alternate stack is not used then. A handler that
 //!   was installed by a bare system call runs in the middle, and its own calls answer EAGAIN then.
 //! * **Cancellation** (`pthread_cancel`) acts as on the kernel's calls; `syscall` and `sendfile` are no cancellation points. A call that has done something by then returns; the next one ends the thread.
+//! * **SO_RCVTIMEO, SO_SNDTIMEO** are read back as they were set; Linux rounds them up to its tick, 1 to 10 ms by its build.
 //! * **Bad pointers.** NULL, the first page and the kernel's half are EFAULT; other addresses that are not mapped fault.
 //! * **SO_BINDTODEVICE** knows links by their names in `netchan show`, with their kind or without (`tap:nc0`, `nc0`), and by the stack's numbers, from 1, which
 //!   are not the kernel's; an index that no link has is ENODEV at once. A connection stays on its link: another is EINVAL. What a host sends to
