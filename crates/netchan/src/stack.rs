@@ -1,5 +1,7 @@
 //! A running stack: its shards, its interfaces, and what it knows of them as a whole.
 
+#[cfg(test)]
+mod answer_tests;
 pub(crate) mod attendant;
 mod backlog;
 pub(crate) mod cell;

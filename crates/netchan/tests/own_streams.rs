@@ -112,6 +112,20 @@ impl World {
 }
 
 #[test]
+fn a_buffer_that_an_open_stream_asks_for_promises_no_more() {
+    for regime in [Regime::Locked, Regime::AppChannel, Regime::SocketChannel] {
+        let world = World::new(regime, "10.0.0.1:80", None);
+        let wide = SocketOption::ReceiveBuffer(16 << 20);
+        world.far.set_option(wide).unwrap();
+        for _ in 0..3 {
+            world.sends(WAITS * 2, false);
+        }
+        let drops = world.drops();
+        assert!(drops.is_empty(), "{regime:?}: {drops:?}");
+    }
+}
+
+#[test]
 fn what_a_window_promised_is_taken_of_ourselves_too() {
     for regime in [Regime::Locked, Regime::AppChannel, Regime::SocketChannel] {
         for own in ["10.0.0.1:80", "[fd00::1]:80"] {

@@ -46,7 +46,8 @@
 //! UDP_SEGMENT`, EINVAL for others. The interface in `in_pktinfo` is the stack's own number for it, from 1.
 //! A datagram socket that joins a group, or names the interface for what it sends to groups, is netchan's from then on.
 //!
-//! `execve execv execvp execvpe fexecve` leave the links open for the program that the stack's process becomes.
+//! `execve execv execvp execvpe fexecve` leave the links open for the program that the stack's process becomes. These and `posix_spawn posix_spawnp` say so where the
+//! new program is out of this library's reach: statically linked, or with rights that it is to gain.
 //!
 //! # Links
 //!
@@ -77,7 +78,8 @@
 //! * **Signals.** A handler that was installed by the C library's functions and comes in the middle of a call runs at the call's end, which
 //!   comes at once where the call waits: EINTR, or with SA_RESTART the call goes on, as in Linux. The alternate stack is not used then. A handler that
 //!   was installed by a bare system call runs in the middle, and its own calls answer EAGAIN then.
-//! * **Cancellation** (`pthread_cancel`) acts as on the kernel's calls. A call that has done something by then returns; the next one ends the thread.
+//! * **Cancellation** (`pthread_cancel`) acts as on the kernel's calls; `syscall` and `sendfile` are no cancellation points. A call that has done something by then returns; the next one ends the thread.
+//! * **SO_RCVTIMEO, SO_SNDTIMEO** are read back as they were set; Linux rounds them up to its tick, 1 to 10 ms by its build.
 //! * **Bad pointers.** NULL, the first page and the kernel's half are EFAULT; other addresses that are not mapped fault.
 //! * **SO_BINDTODEVICE** knows links by their names in `netchan show`, with their kind or without (`tap:nc0`, `nc0`), and by the stack's numbers, from 1, which
 //!   are not the kernel's; an index that no link has is ENODEV at once. A connection stays on its link: another is EINVAL. What a host sends to
@@ -116,6 +118,7 @@ mod multicast;
 mod options;
 mod poll;
 mod program;
+mod reach;
 mod real;
 mod region;
 mod signals;

@@ -74,6 +74,13 @@ pub fn is_configured() -> bool {
     (known == YES || driver::driver().is_some()) && !is_forked() && !INSIDE.get() && owns_table()
 }
 
+/// Whether a program that this process becomes now would come to netchan. A child of the process that has the stack, vforked or forked, would not.
+/// To be asked between vfork and exec: no lock, no memory.
+pub fn would_be_served() -> bool {
+    let is_asked = CONFIGURED.load(Relaxed) == YES;
+    is_asked && (NET.get().is_none() || own_id() == OWNER.load(Relaxed))
+}
+
 /// The process that has the stack, where that is another one.
 pub fn stack_elsewhere() -> Option<String> {
     variable(environment::OWNER).filter(|owner| owned_elsewhere(Some(owner), sys::pid()))

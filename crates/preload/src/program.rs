@@ -3,8 +3,10 @@
 use std::{
     fs,
     io::{self, Write as _},
+    sync::OnceLock,
 };
 
+use libc::c_int;
 use netchan::environment;
 
 use crate::{driver, lifecycle, real, sys};
@@ -22,7 +24,36 @@ extern "C" fn begin() {
     become_next();
     say_whose_stdio();
     say_it_is_go();
-    if is_the_one_started() {
+    remember_what_was_started();
+}
+
+/// What is said where the program ends and no stack was started, in the process that `netchan run` became.
+struct Unused {
+    process: c_int,
+    handed: String,
+    text: String,
+}
+
+static UNUSED: OnceLock<Unused> = OnceLock::new();
+
+fn remember_what_was_started() {
+    let started = lifecycle::variable(environment::PROGRAM);
+    let Some((number, name)) = started.as_deref().and_then(|text| text.split_once(' ')) else {
+        return;
+    };
+    let handed = lifecycle::variable(environment::DESCRIPTORS);
+    let process = sys::pid();
+    if let Some(handed) = handed
+        && number.parse() == Ok(process)
+    {
+        let text = format!(
+            "netchan: {name} has ended, and no stack was started: no internet socket of it came to netchan\n"
+        );
+        let _ = UNUSED.set(Unused {
+            process,
+            handed,
+            text,
+        });
         // SAFETY: `end` lives as long as the process.
         unsafe { libc::atexit(end) };
     }
@@ -76,13 +107,6 @@ fn say_it_is_go() {
     }
 }
 
-/// Whether this process is the one that `netchan run` became, and not a child of it.
-fn is_the_one_started() -> bool {
-    let started = lifecycle::variable(environment::PROGRAM);
-    let number = started.as_deref().and_then(|text| text.split(' ').next());
-    number.and_then(|n| n.parse().ok()) == Some(sys::pid())
-}
-
 /// The stack is up: its address can be used from now on.
 pub fn announce() {
     if lifecycle::has_started_before() {
@@ -93,32 +117,22 @@ pub fn announce() {
     }
 }
 
-/// The program ends. Where neither it nor another one that it started has come to netchan, it may have gone past it.
 extern "C" fn end() {
-    let unused = || {
-        let handed = lifecycle::variable(environment::DESCRIPTORS)?;
-        environment::is_unused(&handed).then_some(())
-    };
-    if driver::driver().is_some() || !is_the_one_started() || unused().is_none() || has_children() {
-        return;
-    }
-    let text = lifecycle::variable(environment::PROGRAM).unwrap_or_default();
-    let name = text.split_once(' ').map_or("the program", |(_, name)| name);
-    let _ = writeln!(
-        io::stderr(),
-        "netchan: {name} has ended, and no stack was started: no internet socket of it came to netchan"
-    );
+    say_unused();
 }
 
-/// Whether processes that this one started go on (a daemon that has put itself into the background): they may still use the links.
-fn has_children() -> bool {
-    let tasks = fs::read_dir("/proc/self/task");
-    let mut children = tasks
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|task| fs::read(task.path().join("children")).ok());
-    children.any(|list| !list.is_empty())
+/// The program ends. Where neither it nor another one that it started has come to netchan, it may have gone past it. A daemon that it put into the
+/// background may still come. Takes no lock and no memory: see [`crate::ending`].
+pub fn say_unused() {
+    let Some(unused) = UNUSED.get().filter(|_| driver::driver().is_none()) else {
+        return;
+    };
+    if sys::pid() == unused.process
+        && environment::is_unused(&unused.handed)
+        && !sys::has_children()
+    {
+        sys::complain(&unused.text);
+    }
 }
 
 /// Why no stack could be started, in words for somebody who knows nothing of this library.

@@ -279,6 +279,17 @@ pub static FEXECVE: Symbol<
     unsafe extern "C-unwind" fn(c_int, *const *const c_char, *const *const c_char) -> c_int,
 > = Symbol::new(c"fexecve", raw::<{ number::NONE }>);
 
+type Spawn = unsafe extern "C-unwind" fn(
+    *mut c_int,
+    *const c_char,
+    *const c_void,
+    *const c_void,
+    *const *const c_char,
+    *const *const c_char,
+) -> c_int;
+pub static POSIX_SPAWN: Symbol<Spawn> = Symbol::new(c"posix_spawn", raw::<{ number::NONE }>);
+pub static POSIX_SPAWNP: Symbol<Spawn> = Symbol::new(c"posix_spawnp", raw::<{ number::NONE }>);
+
 type Start = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 pub static FORK: Symbol<unsafe extern "C-unwind" fn() -> c_int> =
     Symbol::new(c"_Fork", raw::<{ number::SYS_fork }>);

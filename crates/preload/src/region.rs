@@ -262,6 +262,19 @@ pub fn cancellation_point() {
     unsafe { pthread_testcancel() };
 }
 
+/// Runs `call` as no cancellation point, as what the C library itself has for none.
+///
+/// `T` needs no drop: a handler may leave by longjmp.
+pub fn uncancelled<T: Copy>(call: impl FnOnce() -> T) -> T {
+    let mut before = CANCEL_ENABLE;
+    // SAFETY: `before` is writable.
+    unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
+    let result = call();
+    // SAFETY: NULL: the state is known.
+    unsafe { pthread_setcancelstate(before, ptr::null_mut()) };
+    result
+}
+
 /// In here: whether the call should end with EINTR now.
 pub fn is_interrupted() -> bool {
     REGION.with(|region| {

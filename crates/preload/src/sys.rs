@@ -1,6 +1,7 @@
 //! System calls that this library makes for itself: never a symbol that it exports, never a cancellation point.
 
 use std::{
+    ffi::CStr,
     io,
     mem::MaybeUninit,
     os::fd::{AsRawFd, OwnedFd, RawFd},
@@ -65,10 +66,10 @@ pub fn dup3(old: RawFd, new: RawFd, flags: c_int) -> io::Result<c_int> {
     small(unsafe { raw::call(libc::SYS_dup3, arguments) })
 }
 
-/// A number that a system call without pointers has made, as the owner of it.
+/// A number that a system call has made, as the owner of it.
 ///
 /// # Safety
-/// The call must make a descriptor.
+/// The call must make a descriptor, and its pointers must be valid.
 unsafe fn made(number: libc::c_long, arguments: [usize; 6]) -> io::Result<OwnedFd> {
     // SAFETY: the caller's.
     let fd = small(unsafe { raw::call(number, arguments) })?;
@@ -264,6 +265,43 @@ fn facts(fd: RawFd) -> Option<libc::stat> {
     let asked = unsafe { raw::call(libc::SYS_fstat, [integer(fd), at, 0, 0, 0, 0]) };
     // SAFETY: zeroed is valid, too.
     asked.is_ok().then(|| unsafe { facts.assume_init() })
+}
+
+/// The file at `path`, opened so that a FIFO does not wait for its writer.
+pub fn open_to_read(path: &CStr) -> io::Result<OwnedFd> {
+    let flags = integer(libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC);
+    let at = path.as_ptr().expose_provenance();
+    let arguments = [integer(libc::AT_FDCWD), at, flags, 0, 0, 0];
+    // SAFETY: a C string.
+    unsafe { made(libc::SYS_openat, arguments) }
+}
+
+/// stat(2).
+pub fn facts_of(path: &CStr) -> Option<libc::stat> {
+    let mut facts = MaybeUninit::<libc::stat>::zeroed();
+    let to = facts.as_mut_ptr().expose_provenance();
+    let at = path.as_ptr().expose_provenance();
+    let arguments = [integer(libc::AT_FDCWD), at, to, 0, 0, 0];
+    // SAFETY: a C string, and room for the answer.
+    let asked = unsafe { raw::call(libc::SYS_newfstatat, arguments) };
+    // SAFETY: zeroed is valid, too.
+    asked.is_ok().then(|| unsafe { facts.assume_init() })
+}
+
+/// Whether access(2) lets this process execute `path`.
+pub fn may_execute(path: &CStr) -> bool {
+    let at = path.as_ptr().expose_provenance();
+    let arguments = [integer(libc::AT_FDCWD), at, integer(libc::X_OK), 0, 0, 0];
+    // SAFETY: a C string.
+    unsafe { raw::call(libc::SYS_faccessat, arguments) }.is_ok()
+}
+
+/// Whether this process has children, which may go on when it ends.
+pub fn has_children() -> bool {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    let kind = usize::try_from(libc::P_ALL).unwrap_or(0);
+    // SAFETY: nothing is to be written.
+    unsafe { raw::call(libc::SYS_waitid, [kind, 0, 0, integer(flags), 0, 0]) }.is_ok()
 }
 
 /// Whether `fd` is open, and a socket.

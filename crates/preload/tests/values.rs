@@ -85,6 +85,11 @@ fn zero_copy_sends_are_told_of() {
 }
 
 #[test]
+fn streams_leave_their_peers() {
+    alike("unspecified", "");
+}
+
+#[test]
 fn time_stamps_of_what_is_sent_and_received() {
     alike("stamps", "");
 }

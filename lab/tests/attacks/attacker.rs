@@ -34,6 +34,8 @@ pub struct Attacker {
     pub peers: BTreeMap<u16, Peer>,
     /// Whether text is acknowledged as it comes.
     pub acknowledges: bool,
+    /// Whether its segments are of IPv6.
+    pub v6: bool,
     /// The Fast Open cookie that came last.
     pub cookie: Vec<u8>,
     pub sent_bytes: u64,
@@ -49,6 +51,7 @@ impl Attacker {
             random: Random::new(1),
             peers: BTreeMap::new(),
             acknowledges: false,
+            v6: false,
             cookie: Vec::new(),
             sent_bytes: 0,
             sent_frames: 0,
@@ -81,7 +84,7 @@ impl Attacker {
         message.extend([0, 0, 0, 0]);
         message.extend(options);
         message.extend(text);
-        let frame = transport(&self.ends, false, 6, 16, message);
+        let frame = transport(&self.ends, self.v6, 6, 16, message);
         self.send(frame);
     }
 
@@ -135,7 +138,15 @@ impl Attacker {
         for frame in self.outside.said() {
             match frame.get(12..14) {
                 Some([0x08, 0x06]) => self.hear_arp(&frame),
-                Some([0x08, 0x00]) if frame.get(23) == Some(&6) => self.hear_tcp(&frame),
+                Some([0x08, 0x00]) if frame.get(23) == Some(&6) => {
+                    let total = usize::from(frame[16]) << 8 | usize::from(frame[17]);
+                    self.hear_tcp(frame.get(34..14 + total).unwrap_or_default());
+                }
+                Some([0x86, 0xdd]) if frame.get(20) == Some(&6) => {
+                    let len = usize::from(frame[18]) << 8 | usize::from(frame[19]);
+                    self.hear_tcp(frame.get(54..54 + len).unwrap_or_default());
+                }
+                Some([0x86, 0xdd]) if frame.get(20) == Some(&58) => self.hear_neighbor(&frame),
                 _ => {}
             }
         }
@@ -158,8 +169,22 @@ impl Attacker {
         self.send(frame);
     }
 
-    fn hear_tcp(&mut self, frame: &[u8]) {
-        let Some(header) = frame.get(34..54) else {
+    /// A neighbor solicitation for this address (RFC 4861 §4.3) is answered.
+    fn hear_neighbor(&mut self, frame: &[u8]) {
+        let own = self.ends.source6;
+        if frame.get(54) != Some(&135) || frame.get(62..78) != Some(&own[..]) {
+            return;
+        }
+        let mut message = vec![136, 0, 0, 0, 0x60, 0, 0, 0];
+        message.extend(own);
+        message.extend([2, 1]);
+        message.extend(self.ends.source_mac);
+        let frame = transport(&self.ends, true, 58, 2, message);
+        self.send(frame);
+    }
+
+    fn hear_tcp(&mut self, segment: &[u8]) {
+        let Some(header) = segment.get(..20) else {
             return;
         };
         let number = |at: usize| {
@@ -169,8 +194,8 @@ impl Attacker {
         let Some(mut peer) = self.peers.get(&port).copied() else {
             return;
         };
-        let total = usize::from(frame[16]) << 8 | usize::from(frame[17]);
-        let text = total.saturating_sub(20 + usize::from(header[12] >> 4) * 4);
+        let options_end = usize::from(header[12] >> 4) * 4;
+        let text = segment.len().saturating_sub(options_end);
         let flags = header[13];
         let end = number(4)
             .wrapping_add(u32::try_from(text).unwrap_or(0))
@@ -180,8 +205,7 @@ impl Attacker {
             return;
         }
         if flags & SYN != 0 && !peer.open {
-            let options = 54..34 + usize::from(header[12] >> 4) * 4;
-            if let Some(cookie) = frame.get(options).and_then(cookie_in) {
+            if let Some(cookie) = segment.get(20..options_end).and_then(cookie_in) {
                 self.cookie = cookie;
             }
             peer.expected = number(4).wrapping_add(1);

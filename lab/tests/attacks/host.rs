@@ -122,6 +122,11 @@ impl Host {
             socket.listen(4096)?;
             host.listeners.push((port, socket));
         }
+        let socket = Socket::new(&host.net, Domain::V6, Kind::Stream)?;
+        socket.set_option(SocketOption::V6Only(true))?;
+        socket.bind(SocketAddr::from(([0_u16; 8], TALKER)))?;
+        socket.listen(4096)?;
+        host.listeners.push((TALKER, socket));
         let client = Socket::new(&host.peer, Domain::V4, Kind::Stream)?;
         match client.connect(SocketAddr::from(([10, 78, 0, 1], ECHO))) {
             Err(e) if !is_not_now(&e) => return Err(e),

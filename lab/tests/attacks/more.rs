@@ -3,7 +3,7 @@
 use crate::{
     attacker::Attacker,
     frames::{checksum, ethernet, ipv6, transport},
-    host::{Host, QUICK_DEAF, QUICK_SINK, group_v6},
+    host::{Host, QUICK_DEAF, QUICK_SINK, TALKER, group_v6},
     table::{MIB, NOTHING, Row},
 };
 
@@ -166,6 +166,52 @@ fn fragments(attacker: &mut Attacker, tick: u32) {
     attacker.hear();
 }
 
+/// A connection over IPv6 to a program that talks.
+fn listens_to_a_talker(attacker: &mut Attacker, host: &mut Host) {
+    attacker.v6 = true;
+    attacker.open(TALKER, 65535, &[]);
+    for _ in 0..4 {
+        host.settle();
+        attacker.hear();
+    }
+    assert_eq!(attacker.ports().len(), 1, "a connection over IPv6");
+}
+
+/// Packet Too Big (RFC 4443 §3.2), 6,000 a second: of three one quotes what is under way, with an MTU that gets smaller and is a router's to say; one
+/// a segment that never was of that connection; and one a connection that there is not, to a host of its own.
+fn too_big(attacker: &mut Attacker, tick: u32) {
+    attacker.hear();
+    let Some(peer) = attacker.peers.values().next().copied() else {
+        return;
+    };
+    for turn in 0..60_u32 {
+        let number = tick * 60 + turn;
+        let mut other = attacker.ends.source6;
+        other[12..].copy_from_slice(&number.to_be_bytes());
+        let (remote, port, sequence) = match turn % 3 {
+            0 => (attacker.ends.source6, peer.port, peer.expected),
+            1 => (attacker.ends.source6, peer.port, peer.expected ^ 1 << 31),
+            _ => (other, 1024 + low_half(number), number),
+        };
+        let mtu = 1_500 - number / 60 % 220; // 1,280 at least
+        let mut message = vec![2, 0, 0, 0];
+        message.extend(mtu.to_be_bytes());
+        message.extend([0x60, 0, 0, 0, 5, 180, 6, 64]);
+        message.extend(attacker.ends.target6);
+        message.extend(remote);
+        message.extend(peer.service.to_be_bytes());
+        message.extend(port.to_be_bytes());
+        message.extend(sequence.to_be_bytes());
+        message.extend([0; 12]);
+        let frame = transport(&attacker.ends, true, 58, 2, message);
+        attacker.send(frame);
+    }
+}
+
+fn low_half(number: u32) -> u16 {
+    u16::try_from(number % 60_000).unwrap_or(0)
+}
+
 pub const ROWS: &[Row] = &[
     Row {
         name: "Fast Open with good cookies, read at once and never acknowledged",
@@ -214,5 +260,11 @@ pub const ROWS: &[Row] = &[
         prepare: NOTHING,
         tick: fragments,
         holds_anyway: 4 * MIB,
+    },
+    Row {
+        name: "packets too big of IPv6, forged and not",
+        prepare: listens_to_a_talker,
+        tick: too_big,
+        holds_anyway: 8 * MIB,
     },
 ];

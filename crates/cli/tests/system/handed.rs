@@ -179,6 +179,48 @@ END\n\
 }
 
 #[test]
+fn a_program_out_of_reach_behind_another_one_is_named_at_once() {
+    let output = script(
+        "static",
+        "echo 'int main(void) { return 0; }' > main.c\n\
+         cc -static -o still main.c; cc -static-pie -o pie main.c; cc -o gained main.c; cc -o moving main.c; chown 65534 gained; chmod 4755 gained\n\
+         echo '#!./still' > script; chmod 755 script\n\
+         for command in './still' 'exec ./pie' './script' './still; :' './gained'; do $RUN sh -c \"$command\"; done\n\
+         PATH=.:$PATH $RUN env still\n\
+         $RUN python3 -c 'import os\n\
+for start in os.posix_spawn, os.posix_spawnp: os.waitpid(start(\"./still\", [\"still\"], os.environ), 0)\n\
+os.execve(os.open(\"still\", os.O_RDONLY), [\"still\"], os.environ)'\n\
+         echo quiet; $RUN sh -c '/lib64/ld-linux-x86-64.so.2 ./moving; ./moving; python3 ask.py ask; ./still'; echo loud",
+    );
+    let Some(text) = &output else { return };
+    assert_eq!(
+        text.matches("is statically linked: it runs on the kernel's stack, not on netchan's")
+            .count(),
+        9,
+        "{text}"
+    );
+    assert_eq!(text.matches("./gained is set-user-ID").count(), 1, "{text}");
+    says(
+        output,
+        &[
+            "netchan: ./script is statically",
+            "netchan: ./pie is statically",
+        ],
+    );
+}
+
+#[test]
+fn a_shell_that_ends_at_once_is_named_at_its_end() {
+    // dash ends by _exit(2), which runs no handlers.
+    let output = script(
+        "shell",
+        "$RUN sh -c ':'; $RUN python3 -c 'import os; os._exit(0)'; $RUN sh -c 'sleep 3 &'",
+    );
+    let Some(text) = &output else { return };
+    assert_eq!(text.matches("no stack was started").count(), 2, "{text}");
+}
+
+#[test]
 fn an_address_without_a_link_is_on_a_tap_of_its_own() {
     let output = script(
         "address",

@@ -3,7 +3,7 @@
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t};
 
 use super::{descriptors, endpoints, processes, transfers, waiting};
-use crate::{descriptor, ending, errno, lifecycle, real, sys};
+use crate::{descriptor, ending, errno, lifecycle, real, region, sys};
 
 /// What a call that makes a descriptor returned: what the tables knew of the number is past.
 #[inline]
@@ -206,8 +206,9 @@ enum Function {
 unsafe fn call(function: *const c_void, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     // SAFETY: one of the functions below: at most six arguments, each in a register.
     let function = unsafe { std::mem::transmute::<*const c_void, real::Raw>(function) };
+    // syscall(2) is no cancellation point, whatever it calls.
     // SAFETY: the caller's.
-    unsafe { function(a, b, c, d, e, f) }
+    region::uncancelled(|| unsafe { function(a, b, c, d, e, f) })
 }
 
 /// Whether a call about a descriptor is about one of netchan's; ranges are looked at closer.

@@ -4,17 +4,18 @@ use libc::{c_int, c_uint, c_ulong};
 use netchan::own;
 
 use crate::{
-    descriptor, errno, real,
+    descriptor, errno, real, region,
     state::{self, Live},
 };
 
-/// close(2).
+/// close(2), a cancellation point: a thread that was cancelled before leaves the number open.
 ///
 /// # Safety
 /// As close(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if descriptor::is_tracked(fd) {
+        region::cancellation_point();
         return errno::int(|| descriptor::close(fd));
     }
     if own::is_own(fd) {

@@ -4,7 +4,7 @@ use std::{mem::ManuallyDrop, ptr};
 
 use libc::{c_int, c_void, pid_t};
 
-use crate::{buffers, ending, errno, lifecycle, real, sys};
+use crate::{buffers, ending, errno, lifecycle, program, real, sys};
 
 /// clone(2)'s start of a child.
 type Start = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
@@ -105,6 +105,7 @@ pub unsafe fn is_fork(number: libc::c_long, a: usize, b: usize) -> bool {
 /// As _exit(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn _exit(status: c_int) -> ! {
+    program::say_unused();
     ending::finish();
     sys::exit_group(status)
 }

@@ -1,11 +1,11 @@
-//! exec: a program that becomes another one leaves it the links, as `netchan run` left them to it.
+//! exec: a program that becomes another one leaves it the links, as `netchan run` left them to it. What goes past this library is named first.
 //!
 //! A child that it starts has nothing to do with them, and does not inherit them. execl and its like, whose arguments cannot be handed on from
 //! Rust, are not here: what they start opens its links by their names.
 
-use libc::{c_char, c_int};
+use libc::{c_char, c_int, c_void, pid_t};
 
-use crate::{lifecycle, real};
+use crate::{lifecycle, reach, real};
 
 type Strings = *const *const c_char;
 
@@ -19,6 +19,8 @@ pub unsafe extern "C-unwind" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { reach::judge(path) };
     let kept = lifecycle::keep_links();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECVE.get())(path, arguments, environment) };
@@ -32,6 +34,8 @@ pub unsafe extern "C-unwind" fn execve(
 /// As execv(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { reach::judge(path) };
     let kept = lifecycle::keep_links();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECV.get())(path, arguments) };
@@ -45,6 +49,8 @@ pub unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -
 /// As execvp(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { reach::judge_named(file) };
     let kept = lifecycle::keep_links();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECVP.get())(file, arguments) };
@@ -62,6 +68,8 @@ pub unsafe extern "C-unwind" fn execvpe(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { reach::judge_named(file) };
     let kept = lifecycle::keep_links();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECVPE.get())(file, arguments, environment) };
@@ -79,9 +87,50 @@ pub unsafe extern "C-unwind" fn fexecve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
+    reach::judge_open(fd);
     let kept = lifecycle::keep_links();
     // SAFETY: the caller's.
     let result = unsafe { (real::FEXECVE.get())(fd, arguments, environment) };
     kept.take_back();
     result
+}
+
+/// posix_spawn(3).
+///
+/// # Safety
+/// As posix_spawn(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn posix_spawn(
+    child: *mut pid_t,
+    path: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { reach::judge(path) };
+    let real = real::POSIX_SPAWN.get();
+    // SAFETY: the caller's.
+    unsafe { real(child, path, actions, attributes, arguments, environment) }
+}
+
+/// posix_spawnp(3).
+///
+/// # Safety
+/// As posix_spawnp(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn posix_spawnp(
+    child: *mut pid_t,
+    file: *const c_char,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { reach::judge_named(file) };
+    let real = real::POSIX_SPAWNP.get();
+    // SAFETY: the caller's.
+    unsafe { real(child, file, actions, attributes, arguments, environment) }
 }

@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use libc::{c_int, c_uint, c_void, iovec, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::{
-    address, buffers, endpoint, errno, real, splice,
+    address, buffers, endpoint, errno, real, region, splice,
     state::{self, Live, SOCKETS},
     transfer,
 };
@@ -379,7 +379,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     served.unwrap_or_else(|| unsafe { (real::SENDMMSG.get())(fd, messages, count, flags) })
 }
 
-/// sendfile(2) to netchan's socket; from one is EINVAL, as from any socket.
+/// sendfile(2) to netchan's socket; from one is EINVAL, as from any socket. No cancellation point in the C library.
 ///
 /// # Safety
 /// As sendfile(2).
@@ -390,13 +390,17 @@ pub unsafe extern "C-unwind" fn sendfile(
     offset: *mut i64,
     count: size_t,
 ) -> ssize_t {
-    let served = state::serve(out, |live| {
+    let send = |live: Live<'_>| {
         if !SOCKETS.is_vacant(input) {
             return errno::fail(libc::EINVAL);
         }
         // SAFETY: the caller's.
         unsafe { transfer::send_file(live, input, offset, count) }
-    });
+    };
+    let served = match SOCKETS.is_vacant(out) {
+        true => None,
+        false => region::uncancelled(|| state::serve(out, send)),
+    };
     // SAFETY: the caller's.
     served.unwrap_or_else(|| unsafe { (real::SENDFILE.get())(out, input, offset, count) })
 }

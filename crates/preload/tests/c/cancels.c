@@ -1,7 +1,10 @@
 /* pthread_cancel of threads that wait in a call. */
 #define _GNU_SOURCE
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/syscall.h>
 
 #include "check.h"
 
@@ -83,6 +86,90 @@ static void *holds(void *ends) {
     return 0;
 }
 
+static int quick, spare, file, pipes[2];
+static volatile int came_back;
+
+/* None of these has to wait. */
+static void calls(long which) {
+    char byte = 0;
+    struct pollfd p = {quick, POLLIN, 0};
+    struct epoll_event event;
+    struct iovec vector = {&byte, 1};
+    struct mmsghdr many = {{.msg_iov = &vector, .msg_iovlen = 1}, 0};
+    struct timeval now = {0, 0};
+    struct timespec none = {0, 0};
+    struct sockaddr_in name;
+    socklen_t len = sizeof name;
+    int number = 0;
+    fd_set set;
+    FD_ZERO(&set); FD_SET(quick, &set);
+    switch (which) {
+    /* Cancellation points (POSIX.1-2017, 2.9.5.2; splice is Linux's). */
+    case 0: read(quick, &byte, 1); break;
+    case 1: write(quick, &byte, 1); break;
+    case 2: readv(quick, &vector, 1); break;
+    case 3: writev(quick, &vector, 1); break;
+    case 4: recv(quick, &byte, 1, 0); break;
+    case 5: send(quick, &byte, 1, 0); break;
+    case 6: recvfrom(quick, &byte, 1, 0, 0, 0); break;
+    case 7: sendto(quick, &byte, 1, 0, 0, 0); break;
+    case 8: recvmsg(quick, &many.msg_hdr, 0); break;
+    case 9: sendmsg(quick, &many.msg_hdr, 0); break;
+    case 10: recvmmsg(udp, &many, 1, MSG_DONTWAIT, 0); break;
+    case 11: sendmmsg(quick, &many, 1, 0); break;
+    case 12: accept(listener, 0, 0); break;
+    case 13: accept4(listener, 0, 0, 0); break;
+    case 14: connect(quick, (void *)&name, sizeof name); break;
+    case 15: poll(&p, 1, 0); break;
+    case 16: ppoll(&p, 1, &none, 0); break;
+    case 17: select(quick + 1, &set, 0, 0, &now); break;
+    case 18: pselect(quick + 1, &set, 0, 0, &none, 0); break;
+    case 19: epoll_wait(watch, &event, 1, 0); break;
+    case 20: epoll_pwait(watch, &event, 1, 0, 0); break;
+    case 21: splice(pipes[0], 0, quick, 0, 1, SPLICE_F_NONBLOCK); break;
+    case 22: close(spare); break;
+    /* None. */
+    case 23: sendfile(quick, file, 0, 1); break;
+    case 24: sendfile64(quick, file, 0, 1); break;
+    case 25: getsockname(quick, (void *)&name, &len); break;
+    case 26: ioctl(quick, FIONREAD, &number); break;
+    case 27: listen(listener, 3); break;
+    case 28: shutdown(udp, SHUT_RD); break;
+    case 29: syscall(SYS_read, quick, &byte, 1); break;
+    case 30: syscall(SYS_write, quick, &byte, 1); break;
+    case 31: syscall(SYS_recvfrom, quick, &byte, 1, 0, 0, 0); break;
+    case 32: syscall(SYS_sendto, quick, &byte, 1, 0, 0, 0); break;
+    case 33: syscall(SYS_recvmsg, quick, &many.msg_hdr, 0); break;
+    case 34: syscall(SYS_sendmsg, quick, &many.msg_hdr, 0); break;
+    case 35: syscall(SYS_accept4, listener, 0, 0, 0); break;
+    case 36: syscall(SYS_ppoll, &p, 1, &none, 0, 8); break;
+    case 37: syscall(SYS_epoll_pwait, watch, &event, 1, 0, 0, 8); break;
+    case 38: syscall(SYS_close, spare); break;
+    }
+}
+enum { POINTS = 23, CALLS = 39 };
+
+static void *marked(void *which) {
+    pthread_cancel(pthread_self());
+    calls((long)which);
+    came_back = 1;
+    return 0;
+}
+
+/* Which calls end a thread that was cancelled before. */
+static void check_points(void) {
+    pthread_t thread;
+    nonblocking(quick), nonblocking(listener);
+    for (long i = 0; i < CALLS; i++) {
+        came_back = 0, spare = dup(quick);
+        pthread_create(&thread, 0, marked, (void *)i);
+        joined(thread, i);
+        if (came_back != (i >= POINTS))
+            printf("FAIL call %ld is %s cancellation point\n", i, came_back ? "no" : "a"), failures++;
+        close(spare);
+    }
+}
+
 void check_cancels(void) {
     struct sockaddr_in any = {.sin_family = AF_INET};
     struct epoll_event event = {.events = EPOLLIN};
@@ -110,5 +197,9 @@ void check_cancels(void) {
     /* Nothing is held that the thread has taken with it. */
     int fd = connected(PORT_ECHO);
     CHECK(write(fd, "x", 1) == 1 && read(fd, &byte, 1) == 1 && byte == 'x');
+    quick = connected(PORT_SILENT), file = open("/proc/self/exe", O_RDONLY);
+    CHECK(pipe(pipes) == 0 && write(pipes[1], "x", 1) == 1);
+    check_points();
+    close(quick), close(file), close(pipes[0]), close(pipes[1]);
     close(fd), close(silent), close(listener), close(watch), close(udp);
 }

@@ -243,6 +243,54 @@ def zero_copy():
     u.setsockopt(socket.SOL_SOCKET, 60, 1)
     u.connect((PEER, ECHO))
     print(u.send(b"abc", 0x4000000), errors(u, 1))
+    # What is told of sends that follow each other is one range, up to what was read of it.
+    for count in (5, 2):
+        left = 3 if count == 5 else 0
+        for _ in range(count):
+            left += u.send(bytes(4000), 0x4000000)
+        while left:
+            left -= len(u.recv(left))
+        print("a range", errors(u, 1), says(lambda: u.recvmsg(0, 100, 0x2000)))
+
+
+def unspecified():
+    """connect(2) to AF_UNSPEC of streams in each state."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def leave(s):
+        failed = libc.connect(s.fileno(), struct.pack("H14x", socket.AF_UNSPEC), 16)
+        return errno.errorcode[ctypes.get_errno()] if failed else "left"
+
+    def events(s):
+        poll = select.poll()
+        poll.register(s, select.POLLIN | select.POLLOUT | select.POLLRDHUP)
+        return [hex(event) for _, event in poll.poll(0)]
+
+    s = connected(ECHO)
+    port = s.getsockname()[1]
+    print(leave(s), says(s.getpeername), s.getsockname()[0], s.getsockname()[1] == port)
+    print(says(lambda: s.send(b"x")), says(lambda: s.recv(1)), events(s), s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+    print("again", says(lambda: s.connect((PEER, ECHO))), s.send(b"abc"), s.recv(3))
+    s.send(b"unread")
+    select.select([s], [], [])
+    print("with text to read", leave(s))
+    s.setblocking(False)
+    print(says(lambda: s.recv(9)), says(lambda: s.recv(9)), events(s), says(lambda: s.shutdown(socket.SHUT_RDWR)), leave(s))
+    print("listens", says(s.listen), leave(s), s.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    s = connected(ECHO)
+    s.shutdown(socket.SHUT_WR)
+    print("half closed", s.recv(1), leave(s), says(lambda: s.recv(1)), says(lambda: s.connect((PEER, ECHO))), s.send(b"y"), s.recv(1))
+    s = socket.socket()
+    print("fresh", leave(s), says(s.getpeername))
+    s.bind(("0.0.0.0", 0))
+    print("bound", leave(s), s.getsockname()[1] != 0)
+    s = connected(SILENT)
+    s.setblocking(False)
+    while isinstance(says(lambda: s.send(bytes(1 << 16))), int):
+        pass
+    print("with text that waits", leave(s), says(lambda: s.send(b"x")), says(lambda: s.connect((PEER, ECHO))))
+    select.select([], [s], [])
+    print(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
 
 def stamps():

@@ -272,11 +272,19 @@ impl fmt::Debug for Recorder {
 
 /// Makes or empties the file.
 fn create(file: &Path) -> io::Result<File> {
+    // NONBLOCK: a FIFO that nothing reads would keep the program from its start, for ever.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = flags | OFlags::NONBLOCK;
     let opened = rustix::fs::open(file, flags, Mode::RUSR | Mode::WUSR).map_err(|e| match e {
         Errno::LOOP => io::Error::other("is a symbolic link; name the file itself"),
+        Errno::NXIO => {
+            io::Error::other("is a FIFO that nothing reads, or no file: start its reader first")
+        }
         e => e.into(),
     })?;
+    // But what is written waits for its reader.
+    let rest = rustix::fs::fcntl_getfl(&opened)?.difference(OFlags::NONBLOCK);
+    rustix::fs::fcntl_setfl(&opened, rest)?;
     let opened = File::from(opened);
     let found = opened.metadata()?;
     if found.is_file() {

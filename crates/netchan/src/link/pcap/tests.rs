@@ -314,6 +314,38 @@ fn what_is_no_capture_is_told() {
     told("not of Ethernet");
 }
 
+#[test]
+fn a_fifo_that_nothing_reads_is_refused_at_once() {
+    let file = Scratch::new("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&file.0).status();
+    assert!(made.unwrap().success());
+    let (tell, told) = std::sync::mpsc::channel();
+    let path = file.0.clone();
+    let opens = std::thread::spawn(move || {
+        let (link, _peer) = wire::pair(&wire::Options::default());
+        let opened = Capture::new(Box::new(link), &path, &Clock::new_virtual());
+        tell.send(opened.map(drop).map_err(|e| e.to_string()))
+    });
+    // It comes at once, or never.
+    let opened = told
+        .recv_timeout(Duration::from_secs(10))
+        .expect("it waits");
+    assert!(
+        opened.is_err_and(|e| e.contains(file.text()) && e.contains("a FIFO that nothing reads"))
+    );
+    opens.join().unwrap().unwrap();
+
+    // With a reader, what is written waits for it: nothing of it is lost where the FIFO is full.
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+    let reader = rustix::fs::open(&file.0, flags, rustix::fs::Mode::empty()).unwrap();
+    let (link, _peer) = wire::pair(&wire::Options::default());
+    let opened = Capture::new(Box::new(link), &file.0, &Clock::new_virtual());
+    let mut start = [0; 4];
+    assert_eq!(rustix::io::read(&reader, &mut start).unwrap(), 4);
+    assert_eq!(start, [0x0a, 0x0d, 0x0d, 0x0a]);
+    assert!(opened.is_ok());
+}
+
 /// Every byte of a file changed and every length cut off: errors or packets, no panic, no endless loop.
 #[test]
 fn broken_files_end_in_an_error_or_in_order() {

@@ -34,6 +34,7 @@ impl Shard {
             socket.wakers.wake(Readiness(!0), &mut self.woken);
             self.mark_dirty(number);
         }
+        self.bound_own(number); // whatever buffer it asked for
     }
 
     /// Appends to a connection's send queue; how many bytes.
