@@ -31,7 +31,7 @@ fn main() -> io::Result<()> {
         }
     });
 
-    let mut stream = client.tcp().connect(([10, 0, 0, 1], 7).into())?;
+    let mut stream = client.tcp().connect("10.0.0.1:7")?;
     stream.write_all(b"is anybody there?")?;
     let mut answer = [0; 17];
     stream.read_exact(&mut answer)?;

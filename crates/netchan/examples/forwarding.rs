@@ -30,7 +30,7 @@ fn main() -> io::Result<()> {
         let (mut stream, peer) = listener.accept()?;
         write!(stream, "you are {}", peer.ip())
     });
-    let mut stream = client.tcp().connect(([10, 0, 2, 2], 80).into())?;
+    let mut stream = client.tcp().connect("10.0.2.2:80")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     println!("the server says: {text}");

@@ -65,7 +65,7 @@ fn main() -> io::Result<()> {
     println!("{} packets were dropped", refused.load(Relaxed));
     assert!(refused.load(Relaxed) > 0);
     server.unload_module("no-telnet")?;
-    client.tcp().connect(([10, 0, 0, 1], 23).into())?;
+    client.tcp().connect("10.0.0.1:23")?;
     println!("port 23, without the module: a connection");
     Ok(())
 }

@@ -26,7 +26,7 @@ fn exchange(regime: Regime) -> io::Result<()> {
         }
         Ok(())
     });
-    let mut stream = client.tcp().connect(([10, 0, 0, 1], 7).into())?;
+    let mut stream = client.tcp().connect("10.0.0.1:7")?;
     for round in 0..ROUNDS {
         let sent = [u8::try_from(round % 256).unwrap_or(0); 64];
         let mut back = [0; 64];

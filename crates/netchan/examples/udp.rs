@@ -22,7 +22,7 @@ fn main() -> io::Result<()> {
     let receiver = there.udp().bind("[::]:5000")?;
     receiver.set_read_timeout(Some(Duration::from_millis(500)))?;
     let sender = here.udp().bind("[::]:0")?;
-    let to = "[fd00::2]:5000".parse().expect("an address");
+    let to = "[fd00::2]:5000";
     let mut byte = [0; 1];
     // Until the neighbour is known, few datagrams wait for it: the first one comes before all others.
     while receiver.recv_from(&mut byte).is_err() {

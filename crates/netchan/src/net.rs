@@ -9,8 +9,9 @@ mod plan;
 mod sockets;
 mod start;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
+pub(crate) use self::sockets::first_of;
 pub use self::{
     builder::{Builder, Threads},
     sockets::{Tcp, Udp},
@@ -34,6 +35,17 @@ impl Drop for Guard {
 /// A running stack; clones share it. It ends with the last clone and the last socket.
 #[derive(Clone)]
 pub struct Net(Arc<Guard>);
+
+impl fmt::Debug for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let net = self.stack().host.network();
+        let links: Vec<_> = net.interfaces.iter().map(|i| &i.name).collect();
+        f.debug_struct("Net")
+            .field("regime", &self.regime())
+            .field("links", &links)
+            .finish_non_exhaustive()
+    }
+}
 
 impl Net {
     /// Settings before the start.

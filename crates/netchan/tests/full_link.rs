@@ -111,7 +111,7 @@ fn full(sockets: usize, each: usize) -> (Net, Arc<Seen>, Vec<UdpSocket>) {
         .collect();
     for _ in 0..each {
         for socket in &sockets {
-            let sent = socket.send_to(b"here", ([239, 1, 1, 1], 9).into());
+            let sent = socket.send_to(b"here", "239.1.1.1:9");
             assert_eq!(sent.unwrap(), 4);
         }
     }

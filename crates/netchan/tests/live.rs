@@ -42,7 +42,7 @@ fn every_regime_goes_on_while_addresses_and_routes_change() {
                 }
             });
             let source = scope.spawn(|| {
-                let mut stream = client.tcp().connect("10.0.0.2:7".parse().unwrap()).unwrap();
+                let mut stream = client.tcp().connect("10.0.0.2:7").unwrap();
                 let mut bytes = 0;
                 while !over.load(Relaxed) {
                     stream.write_all(&BLOCK).unwrap();
@@ -69,9 +69,7 @@ fn change(regime: Regime, client: &Net, server: &Net) {
     client.add_route("", "10.9.0.0/24", None, 0).unwrap();
     let hearer = server.udp().bind("10.9.0.2:9").unwrap();
     let asker = client.udp().bind("10.0.0.1:0").unwrap();
-    asker
-        .send_to(b"ask", "10.9.0.2:9".parse().unwrap())
-        .unwrap();
+    asker.send_to(b"ask", "10.9.0.2:9").unwrap();
     let mut block = [0; 16];
     let (n, from) = hearer.recv_from(&mut block).unwrap();
     assert_eq!(&block[..n], b"ask", "{regime}");
@@ -82,10 +80,7 @@ fn change(regime: Regime, client: &Net, server: &Net) {
         (&b"answer"[..], "10.9.0.2".into())
     );
     client.remove_route("", "10.9.0.0/24", 0).unwrap();
-    let refused = asker
-        .send_to(b"ask", "10.9.0.2:9".parse().unwrap())
-        .err()
-        .unwrap();
+    let refused = asker.send_to(b"ask", "10.9.0.2:9").err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::NetworkUnreachable, "{regime}");
     server.remove_address("", "10.9.0.2").unwrap();
 }

@@ -151,7 +151,7 @@ fn it_may_be_the_only_interface() {
     let net = Net::builder().loopback(true).start().unwrap();
     echo(&net, "127.0.0.1:0", "127.0.0.1:0", b"alone");
     echo(&net, "[::]:0", "[::1]:0", b"alone");
-    let beyond = net.tcp().connect("192.0.2.1:9".parse().unwrap());
+    let beyond = net.tcp().connect("192.0.2.1:9");
     assert_eq!(
         beyond.err().map(|e| e.kind()),
         Some(ErrorKind::NetworkUnreachable)

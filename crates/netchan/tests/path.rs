@@ -115,7 +115,7 @@ fn bytes_pass_between_threads() {
             stream.write_all(&sum.to_le_bytes())?;
             Ok(sum)
         });
-        let mut stream = a.tcp().connect("10.0.0.2:80".parse().unwrap()).unwrap();
+        let mut stream = a.tcp().connect("10.0.0.2:80").unwrap();
         let data: Vec<u8> = (0..total)
             .map(|i| (i * 7 + i / 251).to_le_bytes()[0])
             .collect();
@@ -162,10 +162,7 @@ fn flows_are_leased_while_they_last() {
     let listener = server.tcp().listen("0.0.0.0:80").unwrap();
     let mut pairs = Vec::new();
     for i in 0..32_u8 {
-        let mut stream = client
-            .tcp()
-            .connect("10.0.0.2:80".parse().unwrap())
-            .unwrap();
+        let mut stream = client.tcp().connect("10.0.0.2:80").unwrap();
         let (mut accepted, _) = listener.accept().unwrap();
         stream.write_all(&[i]).unwrap();
         let mut byte = [0];
@@ -192,7 +189,7 @@ fn a_vanished_link_ends_what_hangs_on_it() {
     for mode in modes() {
         let (a, b) = pair(mode, Threads::Own, &Clock::Real);
         let listener = b.tcp().listen("0.0.0.0:80").unwrap();
-        let mut stream = a.tcp().connect("10.0.0.2:80".parse().unwrap()).unwrap();
+        let mut stream = a.tcp().connect("10.0.0.2:80").unwrap();
         let (accepted, _) = listener.accept().unwrap();
         let waiting = thread::spawn(move || listener.accept().err().and_then(|e| e.raw_os_error()));
         let reading = thread::spawn(move || {
@@ -213,7 +210,7 @@ fn a_vanished_link_ends_what_hangs_on_it() {
         assert_eq!(waiting.join().unwrap(), Some(libc::ENETDOWN), "{mode:?}");
         assert_eq!(
             b.tcp()
-                .connect("10.0.0.1:80".parse().unwrap())
+                .connect("10.0.0.1:80")
                 .err()
                 .and_then(|e| e.raw_os_error()),
             Some(libc::ENETDOWN)

@@ -46,7 +46,10 @@ fn echo_once(mut stream: &TcpStream, mut peer: &TcpStream, byte: u8) {
 }
 
 fn connect(client: &Net, listener: &TcpListener) -> (TcpStream, TcpStream) {
-    let stream = client.tcp().connect(SERVER.into()).unwrap();
+    let stream = client
+        .tcp()
+        .connect(std::net::SocketAddr::from(SERVER))
+        .unwrap();
     (stream, listener.accept().unwrap().0)
 }
 
@@ -85,7 +88,10 @@ fn thousands_of_short_connections() {
             });
             scope.spawn(|| {
                 for number in 0..1000_u32 {
-                    let mut stream = client.tcp().connect(SERVER.into()).unwrap();
+                    let mut stream = client
+                        .tcp()
+                        .connect(std::net::SocketAddr::from(SERVER))
+                        .unwrap();
                     stream.write_all(&number.to_le_bytes()).unwrap();
                     let mut answer = Vec::new();
                     stream.read_to_end(&mut answer).unwrap();

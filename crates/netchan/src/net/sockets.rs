@@ -1,6 +1,10 @@
 //! A stack's TCP and UDP: sockets as in std, and what can be set for all of them.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::{SocketAddr, ToSocketAddrs},
+    time::Duration,
+};
 
 use proto::tcp;
 
@@ -22,7 +26,7 @@ impl Net {
 }
 
 /// TCP of one stack.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Tcp<'a> {
     net: &'a Net,
 }
@@ -32,15 +36,20 @@ impl Tcp<'_> {
     ///
     /// # Errors
     /// `InvalidInput` for what is no address; `AddrInUse`, `AddrNotAvailable`.
-    pub fn listen(&self, address: &str) -> io::Result<TcpListener> {
-        TcpListener::bind(self.net, parse(address)?, 1024)
+    pub fn listen(&self, address: impl ToSocketAddrs) -> io::Result<TcpListener> {
+        first_of(address, |address| {
+            TcpListener::bind(self.net, address, 1024)
+        })
     }
-    /// Opens a connection and waits for it.
+    /// Opens a connection and waits for it. Of several addresses the first that answers. A name is looked up as std does it: by the C library,
+    /// over the kernel's network.
     ///
     /// # Errors
     /// `ConnectionRefused`, `TimedOut`, `NetworkUnreachable`, `HostUnreachable`.
-    pub fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        TcpStream::connect(self.net, address, None)
+    pub fn connect(&self, address: impl ToSocketAddrs) -> io::Result<TcpStream> {
+        first_of(address, |address| {
+            TcpStream::connect(self.net, address, None)
+        })
     }
     /// Opens a connection and waits for it at most `timeout`.
     ///
@@ -78,7 +87,7 @@ impl Tcp<'_> {
 }
 
 /// UDP of one stack.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Udp<'a> {
     net: &'a Net,
 }
@@ -88,15 +97,22 @@ impl Udp<'_> {
     ///
     /// # Errors
     /// `InvalidInput` for what is no address; `AddrInUse`, `AddrNotAvailable`.
-    pub fn bind(&self, address: &str) -> io::Result<UdpSocket> {
-        UdpSocket::bind(self.net, parse(address)?)
+    pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<UdpSocket> {
+        first_of(address, |address| UdpSocket::bind(self.net, address))
     }
 }
 
-fn parse(address: &str) -> io::Result<SocketAddr> {
-    address.parse().map_err(|_| {
-        invalid(format!(
-            "'{address}' is no address: write it like 0.0.0.0:80 or [::]:80"
-        ))
-    })
+/// What `call` gives for the first of the addresses for which it works; its last error where there is none.
+pub(crate) fn first_of<T>(
+    addresses: impl ToSocketAddrs,
+    mut call: impl FnMut(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut last = None;
+    for address in addresses.to_socket_addrs()? {
+        match call(address) {
+            Ok(done) => return Ok(done),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| invalid("no address was given")))
 }

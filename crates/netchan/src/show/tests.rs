@@ -116,7 +116,7 @@ fn a_worker_that_hangs_is_noticed_and_everything_is_answered() {
             .load_module(if giant { hang.under_giant() } else { hang })
             .unwrap();
         let sender = client.udp().bind("0.0.0.0:0").unwrap();
-        sender.send_to(b"x", "10.0.0.2:9".parse().unwrap()).unwrap();
+        sender.send_to(b"x", "10.0.0.2:9").unwrap();
         let begin = now_ns();
         soon("noticed", || {
             thread_of(&server, "netchan-link0")["state"] == "stuck"
@@ -216,7 +216,7 @@ fn a_shard_that_nobody_turns_is_noticed() {
     let _end = LetGo(let_go.clone());
     soon("it is held", || held.load(SeqCst));
     assert!(!server.stack().cells[0].forsaken.load(SeqCst));
-    sender.send_to(b"x", "10.0.0.2:9".parse().unwrap()).unwrap();
+    sender.send_to(b"x", "10.0.0.2:9").unwrap();
     let begin = now_ns();
     soon("noticed", || server.stack().cells[0].forsaken.load(SeqCst));
     assert!(

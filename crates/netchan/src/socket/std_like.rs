@@ -14,7 +14,7 @@ pub use self::{
     listener::{Incoming, TcpListener},
     stream::TcpStream,
 };
-use super::{Socket, Waiter};
+use super::{Socket, SocketOption, Waiter};
 use crate::api::{Domain, Readiness};
 use crate::stack::Stack;
 
@@ -147,6 +147,20 @@ impl Shared {
             socket,
             settings: mutex(&crate::locks::SETTINGS, Settings::default()),
         })
+    }
+
+    /// IP_TTL, IPV6_UNICAST_HOPS.
+    fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        let ttl = u8::try_from(ttl).ok().filter(|&ttl| ttl > 0);
+        let ttl = ttl.ok_or_else(|| crate::errno::invalid("a TTL is 1 to 255"))?;
+        self.socket.set_option(SocketOption::Ttl(ttl))
+    }
+
+    fn ttl(&self) -> io::Result<u32> {
+        match self.socket.option(SocketOption::Ttl(0))? {
+            SocketOption::Ttl(ttl) => Ok(ttl.into()),
+            _ => Ok(0),
+        }
     }
 
     fn read<R>(&self, call: impl FnMut() -> io::Result<R>) -> io::Result<R> {

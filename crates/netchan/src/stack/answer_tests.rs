@@ -61,7 +61,7 @@ fn gateway(net: &Net, far: &mut wire::Wire, question: &[u8]) -> Option<Ipv4Addr>
     while net.poll() {}
     let mut frame = Packet::new(slab.alloc().unwrap(), 0);
     let len = ethernet::HEADER_LEN + question.len();
-    let ours = net.stack().host.interfaces[0].mac;
+    let ours = net.stack().host.network().interfaces[0].mac;
     let header = ethernet::Header::new(ours, MacAddr([2, 0, 0, 0, 0, 9]), EtherType::IPV4);
     header.emit(frame.room_mut());
     frame.room_mut()[ethernet::HEADER_LEN..len].copy_from_slice(question);

@@ -71,7 +71,11 @@ fn what_only_a_link_can_do_calls_its_thread() {
         };
         let socket = net.udp().bind("10.0.0.1:7").unwrap();
         assert!(!calls(&|| ()), "{regime} {dispatch:?}");
-        let send = |to: [u8; 4]| _ = socket.send_to(b"?", (to, 7).into()).unwrap();
+        let send = |to: [u8; 4]| {
+            _ = socket
+                .send_to(b"?", std::net::SocketAddr::from((to, 7)))
+                .unwrap()
+        };
         assert!(
             calls(&|| send([10, 0, 0, 1])),
             "{regime} {dispatch:?}: to itself"

@@ -1,8 +1,9 @@
 //! A UDP socket, as `std::net::UdpSocket`.
 
 use std::{
+    fmt,
     io::{self, IoSlice, IoSliceMut},
-    net::SocketAddr,
+    net::{SocketAddr, ToSocketAddrs},
     sync::Arc,
     time::Duration,
 };
@@ -10,8 +11,9 @@ use std::{
 use super::{Shared, checked, domain_of};
 use crate::{
     api::{DatagramInfo, Kind, ReceiveFlags, ReceivedError, SendInfo},
-    net::Net,
-    socket::Socket,
+    errno::invalid,
+    net::{Net, first_of},
+    socket::{Socket, SocketOption},
 };
 
 /// A UDP socket, as `std::net::UdpSocket`.
@@ -39,8 +41,16 @@ impl UdpSocket {
     ///
     /// # Errors
     /// ENETUNREACH.
-    pub fn connect(&self, peer: SocketAddr) -> io::Result<()> {
-        self.0.socket.connect(peer)
+    pub fn connect(&self, peer: impl ToSocketAddrs) -> io::Result<()> {
+        first_of(peer, |peer| self.0.socket.connect(peer))
+    }
+
+    /// Address and port of the peer.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.socket.peer_address()
     }
 
     /// Sends a datagram to the peer.
@@ -52,11 +62,13 @@ impl UdpSocket {
             .write(|| self.0.socket.send(&[IoSlice::new(buf)], None))
     }
 
-    /// Sends a datagram.
+    /// Sends a datagram, to the first of several addresses.
     ///
     /// # Errors
-    /// EMSGSIZE, ENETUNREACH, what an ICMP error said.
-    pub fn send_to(&self, buf: &[u8], to: SocketAddr) -> io::Result<usize> {
+    /// `InvalidInput` where there is no address; EMSGSIZE, ENETUNREACH, what an ICMP error said.
+    pub fn send_to(&self, buf: &[u8], to: impl ToSocketAddrs) -> io::Result<usize> {
+        let to = to.to_socket_addrs()?.next();
+        let to = to.ok_or_else(|| invalid("no address was given"))?;
         self.0
             .write(|| self.0.socket.send(&[IoSlice::new(buf)], Some(to)))
     }
@@ -144,6 +156,81 @@ impl UdpSocket {
         Ok(())
     }
 
+    /// The same, as it is.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.settings.lock().read_timeout)
+    }
+
+    /// How long a send waits; `None`: for ever.
+    ///
+    /// # Errors
+    /// `InvalidInput` for zero.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.0.settings.lock().write_timeout = checked(timeout)?;
+        Ok(())
+    }
+
+    /// The same, as it is.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.settings.lock().write_timeout)
+    }
+
+    /// Another handle to the same socket.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(self.clone())
+    }
+
+    /// IP_TTL, IPV6_UNICAST_HOPS: hops that its packets go at most.
+    ///
+    /// # Errors
+    /// `InvalidInput`: not 1 to 255.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.0.set_ttl(ttl)
+    }
+
+    /// The same, as it is.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.0.ttl()
+    }
+
+    /// SO_BROADCAST: it may send to broadcast addresses.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn set_broadcast(&self, broadcast: bool) -> io::Result<()> {
+        let option = SocketOption::Broadcast(broadcast);
+        self.0.socket.set_option(option)
+    }
+
+    /// The same, as it is.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn broadcast(&self) -> io::Result<bool> {
+        let like = SocketOption::Broadcast(false);
+        Ok(self.0.socket.option(like)? == SocketOption::Broadcast(true))
+    }
+
+    /// SO_ERROR.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.0.socket.take_error())
+    }
+
     /// Calls do not wait.
     ///
     /// # Errors
@@ -151,5 +238,14 @@ impl UdpSocket {
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.0.settings.lock().nonblocking = nonblocking;
         Ok(())
+    }
+}
+
+impl fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UdpSocket")
+            .field("local", &self.local_addr().ok())
+            .field("peer", &self.peer_addr().ok())
+            .finish()
     }
 }

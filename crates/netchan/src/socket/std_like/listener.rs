@@ -1,6 +1,6 @@
 //! A TCP listener, as `std::net::TcpListener`.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{fmt, io, net::SocketAddr, sync::Arc};
 
 use super::{Shared, TcpStream, domain_of};
 use crate::{
@@ -50,6 +50,38 @@ impl TcpListener {
         Ok(self.0.socket.local_address())
     }
 
+    /// Another handle to the same listener.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(self.clone())
+    }
+
+    /// IP_TTL, IPV6_UNICAST_HOPS of connections that are accepted.
+    ///
+    /// # Errors
+    /// `InvalidInput`: not 1 to 255.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.0.set_ttl(ttl)
+    }
+
+    /// The same, as it is.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.0.ttl()
+    }
+
+    /// SO_ERROR.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.0.socket.take_error())
+    }
+
     /// Calls do not wait.
     ///
     /// # Errors
@@ -60,7 +92,16 @@ impl TcpListener {
     }
 }
 
+impl fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpListener")
+            .field("local", &self.local_addr().ok())
+            .finish()
+    }
+}
+
 /// Connections of a listener, as they come.
+#[derive(Debug)]
 pub struct Incoming<'a>(&'a TcpListener);
 
 impl Iterator for Incoming<'_> {

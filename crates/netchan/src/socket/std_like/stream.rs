@@ -1,6 +1,7 @@
 //! A TCP connection, as `std::net::TcpStream`.
 
 use std::{
+    fmt,
     io::{self, IoSlice, IoSliceMut, Read, Write},
     net::{Shutdown, SocketAddr},
     sync::Arc,
@@ -38,6 +39,11 @@ impl TcpStream {
             Err(e) => Err(e),
             Ok(()) => Ok(Self(Shared::new(socket))),
         }
+    }
+
+    /// Of a socket of kind [`Kind::Stream`] that is connected, or about to be.
+    pub fn from_socket(socket: Socket) -> Self {
+        Self(Shared::new(socket))
     }
 
     /// The socket underneath (async, options).
@@ -163,12 +169,64 @@ impl TcpStream {
         self.0.socket.set_option(SocketOption::NoDelay(nodelay))
     }
 
+    /// Whether TCP_NODELAY is set.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        match self.0.socket.option(SocketOption::NoDelay(false))? {
+            SocketOption::NoDelay(nodelay) => Ok(nodelay),
+            _ => Ok(false),
+        }
+    }
+
+    /// How long a read waits; `None`: for ever.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.settings.lock().read_timeout)
+    }
+
+    /// How long a write waits; `None`: for ever.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.0.settings.lock().write_timeout)
+    }
+
+    /// IP_TTL, IPV6_UNICAST_HOPS: hops that its packets go at most.
+    ///
+    /// # Errors
+    /// `InvalidInput`: not 1 to 255.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.0.set_ttl(ttl)
+    }
+
+    /// The same, as it is.
+    ///
+    /// # Errors
+    /// Never; as in `std::net`.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.0.ttl()
+    }
+
     /// SO_ERROR.
     ///
     /// # Errors
     /// Never; as in `std::net`.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(self.0.socket.take_error())
+    }
+}
+
+impl fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpStream")
+            .field("local", &self.local_addr().ok())
+            .field("peer", &self.peer_addr().ok())
+            .finish()
     }
 }
 

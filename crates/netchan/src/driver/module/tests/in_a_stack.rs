@@ -272,7 +272,7 @@ fn the_hosts_own_packets_are_seen() {
             "0.0.0.0:0"
         };
         let socket = a.udp().bind(any).unwrap();
-        socket.connect(target.parse().unwrap()).unwrap();
+        socket.connect(target).unwrap();
         socket.set_nonblocking(true).unwrap();
         for _ in 0..10 {
             // An ICMP error that came through would be its error.
@@ -301,7 +301,7 @@ fn datagrams_in_fragments_are_seen_whole() {
             "0.0.0.0:0"
         };
         let socket = a.udp().bind(any).unwrap();
-        socket.send_to(&[7; 4000], target.parse().unwrap()).unwrap();
+        socket.send_to(&[7; 4000], target).unwrap();
         for _ in 0..10 {
             a.poll();
             b.poll();
@@ -431,7 +431,7 @@ fn transfer(a: &Net, b: &Net, bytes: usize) {
         stream.read_to_end(&mut all).unwrap();
         all.len()
     });
-    let mut stream = a.tcp().connect("10.0.0.2:80".parse().unwrap()).unwrap();
+    let mut stream = a.tcp().connect("10.0.0.2:80").unwrap();
     stream.write_all(&vec![7; bytes]).unwrap();
     drop(stream);
     assert_eq!(server.join().unwrap(), bytes);
@@ -491,7 +491,7 @@ fn giant_keeps_plain_cells_whole_and_counts_the_wait() {
         .map(|net| net.udp().bind("0.0.0.0:0").unwrap())
         .collect();
     let send = |n: usize| {
-        let target = format!("10.0.{n}.2:9").parse().unwrap();
+        let target = format!("10.0.{n}.2:9");
         senders[n].send_to(b"x", target).unwrap();
     };
     let receive = |n| {
@@ -603,10 +603,7 @@ fn giant_is_taken_around_a_driver_that_needs_it_and_around_nothing_else() {
             .enumerate()
             .map(|(n, client)| {
                 thread::spawn(move || {
-                    let mut stream = client
-                        .tcp()
-                        .connect(format!("10.0.{n}.2:80").parse().unwrap())
-                        .unwrap();
+                    let mut stream = client.tcp().connect(format!("10.0.{n}.2:80")).unwrap();
                     let mut buf = [0; 1000];
                     for _ in 0..200 {
                         stream.write_all(&[1; 1000]).unwrap();
