@@ -174,7 +174,7 @@ fn netchan_stream(job: &Job, bytes: usize) -> io::Result<Outcome> {
     // The generator is one thread, which does everything of its stack: what it costs can be told apart.
     let generator = Net::builder().link_with(Box::new(ours)).address(CLIENT)?;
     let generator = generator.threads(Threads::Caller).start()?;
-    let listener = receiver.tcp().listen(&server().to_string())?;
+    let listener = receiver.tcp().listen(server().to_string())?;
     stages::switch(job.stages);
     let connect = || generator.tcp().connect(server());
     let look = || Look {
@@ -269,7 +269,7 @@ fn netchan_service(job: &Job, clients: usize, transactions: usize) -> io::Result
     let (ours, theirs) = wire::pair(&wire::Options::default());
     let net = stack(job.carrier, theirs, SERVER)?;
     let client = stack(job.carrier, ours, CLIENT)?;
-    let listener = net.tcp().listen(&server().to_string())?;
+    let listener = net.tcp().listen(server().to_string())?;
     stages::switch(job.stages);
     let connect = || {
         let stream = client.tcp().connect(server())?;

@@ -71,7 +71,7 @@ impl Pair {
             .address(&format!("{CLIENT}/24"))?
             .regime(regime)
             .start()?;
-        let listener = server.tcp().listen(&format!("{SERVER}:{PORT}"))?;
+        let listener = server.tcp().listen(format!("{SERVER}:{PORT}"))?;
         thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
                 let _ = stream.set_nodelay(true);

@@ -28,7 +28,7 @@ fn said(net: &Net, name: &str, what: &str) -> u64 {
 }
 
 fn listen(net: &Net, any: &str, port: u16) -> UdpSocket {
-    let socket = net.udp().bind(&format!("{any}:{port}")).unwrap();
+    let socket = net.udp().bind(format!("{any}:{port}")).unwrap();
     socket.set_nonblocking(true).unwrap();
     socket
 }

@@ -28,7 +28,7 @@ fn each(mtu: usize, case: impl Fn(Raw)) {
 }
 
 fn listen(server: &Net, any: &str) -> UdpSocket {
-    let socket = server.udp().bind(&format!("{any}:9")).unwrap();
+    let socket = server.udp().bind(format!("{any}:9")).unwrap();
     socket.set_nonblocking(true).unwrap();
     socket
 }
@@ -274,7 +274,7 @@ fn turned_around_and_taken_in() {
         }
         assert_eq!(counter(&raw.router, "forwarded"), 2);
         for (own, far, any) in [(OWN[0], "10.2.0.1", "0.0.0.0"), (OWN[1], "fd02::1", "[::]")] {
-            let socket = raw.router.udp().bind(&format!("{any}:9")).unwrap();
+            let socket = raw.router.udp().bind(format!("{any}:9")).unwrap();
             socket.set_nonblocking(true).unwrap();
             // RFC 1812 §5.2.3: what is for us has arrived, whatever its hops say.
             raw.ask(&datagram(own, far, 20, |fields| fields.hops = 1));

@@ -21,7 +21,7 @@ fn raw(syn_cookies: SynCookies) -> (Raw, TcpListener) {
             ..Config::default()
         })
     });
-    let listener = raw.net.tcp().listen(&format!("0.0.0.0:{PORT}")).unwrap();
+    let listener = raw.net.tcp().listen(format!("0.0.0.0:{PORT}")).unwrap();
     listener.set_nonblocking(true).unwrap();
     (raw, listener)
 }

@@ -16,7 +16,7 @@ use crate::raw::{PEER, PORT, Raw, Segment, header};
 
 fn listening(options: &[SocketOption]) -> (Raw, TcpListener) {
     let raw = Raw::new(|builder| builder);
-    let listener = raw.net.tcp().listen(&format!("0.0.0.0:{PORT}")).unwrap();
+    let listener = raw.net.tcp().listen(format!("0.0.0.0:{PORT}")).unwrap();
     listener.set_nonblocking(true).unwrap();
     for option in options {
         listener.socket().set_option(*option).unwrap();

@@ -61,7 +61,7 @@ impl World {
                 .unwrap();
         }
         let server = server.start().unwrap();
-        let socket = server.udp().bind(&format!("0.0.0.0:{PORT}")).unwrap();
+        let socket = server.udp().bind(format!("0.0.0.0:{PORT}")).unwrap();
         socket
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();
@@ -84,7 +84,7 @@ impl World {
         let [a, b, c, _] = ours(link);
         let find = (0..64).find_map(|_| {
             let client = &self.clients[usize::from(link)];
-            let socket = client.udp().bind(&format!("{a}.{b}.{c}.1:0")).unwrap();
+            let socket = client.udp().bind(format!("{a}.{b}.{c}.1:0")).unwrap();
             let from = socket.local_addr().unwrap();
             let key = FlowKey {
                 local: ours(link).into(),

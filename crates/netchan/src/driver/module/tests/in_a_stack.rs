@@ -100,7 +100,7 @@ fn datagrams(a: &Net, b: &Net, count: usize, target: &str) -> usize {
     let target: SocketAddr = target.parse().unwrap();
     let bound = |net: &Net, port| {
         let any = if target.is_ipv4() { "0.0.0.0" } else { "[::]" };
-        let socket = net.udp().bind(&format!("{any}:{port}")).unwrap();
+        let socket = net.udp().bind(format!("{any}:{port}")).unwrap();
         socket.set_nonblocking(true).unwrap();
         socket
     };
