@@ -106,6 +106,26 @@ fn nothing_in_a_cookie_stands_for_something_else() {
     }
 }
 
+/// SipHash-2-4 of 55 bytes: both addresses, both ports, the peer's number, period, options, size, and what it is for.
+#[test]
+fn a_cookie_is_siphash_but_for_its_size() {
+    use siphasher::sip::SipHasher24;
+    let flow = flow(&[9; 16]);
+    let mut text = alloc::vec::Vec::new();
+    for word in [words(flow.local.ip()), words(flow.remote.ip())].concat() {
+        text.extend(word.to_le_bytes());
+    }
+    text.extend(80_u16.to_le_bytes());
+    text.extend(1_000_u16.to_le_bytes());
+    text.extend(0xfedc_ba98_u32.to_le_bytes());
+    text.extend(0x89ab_cdef_u32.to_le_bytes());
+    text.extend([0x7f, 5, 0, 0, Purpose::Cookie as u8, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(text.len(), 55);
+    let hash = low_half(SipHasher24::new_with_key(flow.secret).hash(&text));
+    let cookie = flow.cookie(SeqNum(0xfedc_ba98), 0x89ab_cdef, 5, 0x7f);
+    assert_eq!((cookie.0 >> 3, cookie.0 & 7), (hash >> 3, 5));
+}
+
 /// The six bits are those of the options, the clock is set back for them by less than 64 ms, never forward.
 #[test]
 fn the_timestamp_keeps_the_options() {

@@ -192,6 +192,14 @@ fn a_claim_after_a_timeout() {
     }
 }
 
+/// Most connections hear no claim, and hold no memory for one.
+#[test]
+fn no_claim_takes_no_memory() {
+    let mut conn = open(MtuProbing::Off);
+    conn.path_timed_out(NOW);
+    assert!(!conn.seldom.is_made());
+}
+
 /// RFC 4821 §7.7: with the third timeout in a row, 1024 bytes, with the fifth, 512, if so much waits; then larger ones are looked for.
 #[test]
 fn silence_shortens() {

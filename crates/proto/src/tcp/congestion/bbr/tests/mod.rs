@@ -8,7 +8,7 @@ mod reference;
 
 use alloc::collections::VecDeque;
 
-use super::{AckPhase, Bbr};
+use super::{AckPhase, Bbr, State};
 use crate::tcp::congestion::algorithm::{
     Ack, Algorithm, Cause, LostSegment, Phase, RateSample, Window,
 };
@@ -380,4 +380,35 @@ fn eventful_lives() {
         seen = core::array::from_fn(|state| seen[state] + life.seen[state]);
     }
     assert!(seen.iter().all(|times| *times > 50), "{seen:?}");
+}
+
+/// §5.3.4.3: after a pause the path is measured without ProbeRTT, until something is delivered; what only tells of losses delivers nothing.
+#[test]
+fn a_pause_is_no_time_for_probe_rtt() {
+    let mut life = Life::new(CALM, 1);
+    life.live(800);
+    let later = Instant((life.now_us + 60_000_000) * 1_000);
+    life.bbr.on_restart(&mut life.window, 0, 0, later);
+    let states = [0, 0, CALM.mss, CALM.mss].map(|delivered| {
+        life.total += u64::from(delivered);
+        let ack = Ack {
+            now: later,
+            acked: delivered,
+            delivered,
+            delivered_total: life.total as u32,
+            lost: CALM.mss - delivered,
+            marked: 0,
+            in_flight: life.window.cwnd,
+            rtt_us: None,
+            srtt_us: CALM.rtt_us,
+            una: SeqNum(1),
+            nxt: SeqNum(2),
+            phase: Phase::Open,
+            is_cwnd_limited: true,
+            rate: RateSample::default(),
+        };
+        life.bbr.on_ack(&mut life.window, &ack);
+        life.bbr.state == State::ProbeRtt
+    });
+    assert_eq!(states, [false, false, false, true]);
 }
