@@ -87,7 +87,9 @@ fn what_was_written_and_not_sent() {
 
 #[test]
 fn what_comes_next_or_came_before() {
-    let conn = open(State::Established);
+    let mut conn = open(State::Established);
+    conn.attempts = 3;
+    assert_eq!(conn.attempts(), 3);
     let next = [5_000, 5_001, 5_002].map(|seq| conn.is_next(SeqNum(seq)));
     assert_eq!(next, [true, true, false]);
     assert_eq!(

@@ -232,7 +232,7 @@ fn without_timestamps_little_is_agreed_upon() {
     let conn = conn.expect("our cookie");
     assert!(!conn.scaling && !conn.sack && !conn.timestamps);
     assert_eq!((conn.state, conn.peer_mss), (State::SynReceived, 1_300));
-    assert_eq!(conn.irs, SeqNum(77));
+    assert_eq!((conn.irs, conn.iss()), (SeqNum(77), answer.seq));
 }
 
 /// RFC 9768 §3.1.2: asked for accurate ECN, a cookie agrees to the classic one at most, for which it has a bit.
