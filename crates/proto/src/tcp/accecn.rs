@@ -12,8 +12,6 @@ const PACKETS: u8 = 5;
 const BYTES: u32 = 1;
 /// Counters have 24 bits in the option.
 const LOW: u32 = (1 << 24) - 1;
-/// Bytes of options in a segment.
-const OPTIONS_MAX: usize = 40;
 /// Of CE, packets that are acknowledged at once: while text waits to be acknowledged, and else (§3.2.2.5.1).
 const MARKS: (u8, u8) = (2, 3);
 /// Who tells of more packets with each acknowledgment does so always, or another between us does: then one of many packets says nothing
@@ -180,8 +178,8 @@ impl Accurate {
             accecn: Some(option),
             ..*options
         };
-        // §3.2.3.3: SACK goes first.
-        if whole.len(false) > OPTIONS_MAX {
+        // §3.2.3.3: SACK goes first. What finds no room is left out of the header, and has to be told with a later one.
+        if whole.len(false) == options.len(false) {
             return None;
         }
         self.told = sum;
@@ -293,3 +291,7 @@ impl Accurate {
         [self.ect0, self.ce, self.ect1]
     }
 }
+
+#[cfg(test)]
+#[path = "tests/accecn.rs"]
+mod tests;

@@ -161,4 +161,71 @@ mod tests {
         busy.rests(ms(400));
         assert_eq!(millis(busy.times(ms(900))), [300, 200, 30]);
     }
+
+    /// Clocks of several threads: a step back is no time, up to half of what the count can hold forward is.
+    #[test]
+    fn a_step_back_is_no_time() {
+        let half = u64::from(u32::MAX / 2) << 16;
+        for (from, to, spent) in [
+            (0, half, half),
+            (0, half + (1 << 16), 0),
+            (1 << 20, 0, 0),
+            (1 << 20, 3 << 20, 2 << 20),
+        ] {
+            let mut busy = Busy::NONE;
+            busy.sends(Instant(from));
+            let [all, window, buffer] = busy.times(Instant(to));
+            assert_eq!(all, Duration::from_nanos(spent));
+            assert_eq!((window, buffer), (Duration::ZERO, Duration::ZERO));
+        }
+    }
+
+    /// The peer's window is what holds text back if it has no room for the next segment, and the congestion window has.
+    #[test]
+    fn the_window_or_the_path() {
+        use crate::tcp::config::Config;
+        use crate::wire::tcp::SeqNum;
+        for (unsent, in_flight, wnd, cwnd, work) in [
+            (0, 0, 0, 10_000, Work::None),
+            (500, 0, 499, 10_000, Work::Window),
+            (500, 0, 500, 10_000, Work::Path),
+            (5_000, 0, 999, 10_000, Work::Window),
+            (5_000, 0, 1_000, 10_000, Work::Path),
+            (500, 0, 499, 500, Work::Window),
+            (500, 0, 499, 499, Work::Path),
+            (500, 3_000, 3_499, 10_000, Work::Window),
+            (500, 3_000, 3_500, 10_000, Work::Path),
+            (500, 3_000, 2_000, 10_000, Work::Window),
+        ] {
+            let config = Config::default();
+            let mut conn = Connection::open_active(&config, 1, 2, SeqNum(9), 0, ms(0));
+            conn.snd.una = SeqNum(10);
+            conn.snd.nxt = SeqNum(10 + in_flight);
+            conn.snd.end = conn.snd.nxt + unsent;
+            (conn.snd.wnd, conn.snd.mss) = (wnd, 1_000);
+            conn.congestion.open(cwnd, 1_000);
+            conn.note_hold(ms(5));
+            assert_eq!(conn.busy.work, work, "{unsent} {in_flight} {wnd} {cwnd}");
+        }
+        let mut busy = Busy::NONE;
+        busy.is_full = true;
+        busy.drained(ms(1));
+        assert_eq!(busy.work, Work::None, "nothing was to be sent");
+    }
+
+    /// A write that met a full queue makes its size the limit once all is sent; one that did not, does not.
+    #[test]
+    fn a_full_queue_is_the_limit_once_all_is_sent() {
+        use crate::tcp::config::Config;
+        use crate::wire::tcp::SeqNum;
+        for (is_full, work) in [(true, Work::Buffer), (false, Work::Path)] {
+            let config = Config::default();
+            let mut conn = Connection::open_active(&config, 1, 2, SeqNum(9), 0, ms(0));
+            conn.busy.is_full = !is_full;
+            conn.send_queue_is_full(is_full);
+            conn.busy.sends(ms(1));
+            conn.busy.drained(ms(2));
+            assert_eq!(conn.busy.work, work);
+        }
+    }
 }

@@ -288,3 +288,7 @@ impl Default for Config {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tests/config.rs"]
+mod tests;

@@ -214,3 +214,7 @@ fn syn_of(ack: &Header, mss: u16, options: u32) -> Header {
         ..Header::default()
     }
 }
+
+#[cfg(test)]
+#[path = "tests/cookie.rs"]
+mod tests;

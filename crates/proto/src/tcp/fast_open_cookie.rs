@@ -198,4 +198,87 @@ mod tests {
         assert_eq!(new.check(server, client, &is), None, "of another address");
         assert_eq!(new.check(client, server, &Cookie::request(false)), None);
     }
+
+    #[test]
+    fn modes_have_names() {
+        for (name, client, server) in [
+            ("off", false, false),
+            ("client", true, false),
+            ("server", false, true),
+            ("both", true, true),
+        ] {
+            let mode = FastOpenMode::called(name).expect("a mode");
+            assert_eq!(
+                (mode.client, mode.server, mode.name()),
+                (client, server, name)
+            );
+            let others = FastOpenMode {
+                client,
+                server,
+                ..FastOpenMode::default()
+            };
+            assert_eq!(mode, others);
+            assert!(FastOpenMode::NAMES.contains(&name));
+        }
+        assert_eq!(FastOpenMode::called("on"), None);
+        let hour = FastOpenMode::default().black_hole.as_secs();
+        assert_eq!(
+            hour,
+            60 * 60,
+            "RFC 7413 has no number; Linux's first is an hour"
+        );
+    }
+
+    /// RFC 7413 §4.1.2: a cookie is SipHash-2-4 of the addresses alone, as they stand in headers.
+    #[test]
+    fn cookies_are_siphash_of_the_addresses() {
+        use siphasher::sip::SipHasher24;
+        let key = [7; 16];
+        let keys = FastOpenKeys {
+            current: key,
+            previous: None,
+        };
+        let six = |n: u8| {
+            let mut octets = [n; 16];
+            (n..)
+                .zip(&mut octets)
+                .for_each(|(value, octet)| *octet = value);
+            IpAddr::from(octets)
+        };
+        let four = |n: u8| IpAddr::from([10, n, 3, 4]);
+        for (client, server) in [(four(1), four(9)), (six(1), six(90)), (six(90), six(1))] {
+            let mut bytes = alloc::vec::Vec::new();
+            for ip in [client, server] {
+                match ip {
+                    IpAddr::V4(ip) => bytes.extend(ip.octets()),
+                    IpAddr::V6(ip) => bytes.extend(ip.octets()),
+                }
+            }
+            let hash = SipHasher24::new_with_key(&key).hash(&bytes).to_le_bytes();
+            let cookie = keys.cookie(client, server, false).unwrap();
+            assert_eq!(*cookie.cookie(), hash);
+        }
+        // Of two families, where one of them is mapped: not the same as two of the larger.
+        assert_ne!(
+            keys.cookie(four(1), six(1), false),
+            keys.cookie(four(2), six(1), false)
+        );
+    }
+
+    /// The stack's own key has two halves that tell nothing of each other, and differs with each secret.
+    #[test]
+    fn keys_of_secrets_differ() {
+        let keys = [1, 2].map(|n| FastOpenKeys::of_secret(&[n; 16]).current);
+        assert_ne!(keys[0], keys[1]);
+        // SipHash-2-4 of 15 bytes: eight zeros, what it is for, which half, and five zeros.
+        use siphasher::sip::SipHasher24;
+        for (n, key) in (1..).zip(keys) {
+            for (half, bytes) in (0..).zip(key.chunks(8)) {
+                let mut text = [0; 15];
+                (text[8], text[9]) = (Purpose::FastOpenKey as u8, half);
+                let hash = SipHasher24::new_with_key(&[n; 16]).hash(&text);
+                assert_eq!(bytes, hash.to_le_bytes());
+            }
+        }
+    }
 }

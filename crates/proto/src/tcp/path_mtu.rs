@@ -396,3 +396,7 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tests/path_mtu.rs"]
+mod tests;

@@ -148,3 +148,7 @@ impl Rate {
         sample
     }
 }
+
+#[cfg(test)]
+#[path = "tests/rate.rs"]
+mod tests;

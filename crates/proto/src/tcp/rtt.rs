@@ -149,3 +149,7 @@ impl RttEstimator {
         self.rto_us = self.srtt_us.saturating_add(variation).min(self.rto_max_us);
     }
 }
+
+#[cfg(test)]
+#[path = "tests/rtt.rs"]
+mod tests;

@@ -8,6 +8,10 @@
 mod model;
 mod probing;
 mod states;
+#[cfg(test)]
+#[allow(clippy::cast_possible_truncation)]
+// totals that wrap, and what the reference keeps in 64 bits
+mod tests;
 
 use super::algorithm::{Ack, Algorithm, Cause, LostSegment, Window};
 use super::reno::CWND_MAX;

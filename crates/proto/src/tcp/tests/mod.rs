@@ -2,6 +2,7 @@
 
 mod ambiguous;
 mod arrival;
+mod asked;
 mod burst;
 mod close;
 mod cut;
