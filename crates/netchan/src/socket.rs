@@ -220,6 +220,7 @@ impl Socket {
             kind: self.kind,
             address,
             v6_only: fresh.v6_only,
+            mapped: self.domain == Domain::V6 && address.is_ipv4(),
             reuse_address: fresh.reuse_address,
             reuse_port: fresh.reuse_port,
             device: fresh.udp.device,

@@ -1,0 +1,89 @@
+"""What bind, connect and accept make of a socket's options and addresses; what it prints is compared with the kernel's."""
+
+import ctypes
+import errno
+import itertools
+import select
+import socket
+import struct
+import sys
+
+# On the link, but nobody; whose address a datagram to it has is the stack's own.
+ELSEWHERE = "10.77.0.9"
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def says(call, *arguments):
+    try:
+        result = call(*arguments)
+    except OSError as e:
+        return errno.errorcode[e.errno]
+    return "ok" if result is None else result
+
+
+def disconnect(s):
+    return LIBC.connect(s.fileno(), (ctypes.c_char * 28)(), 28)
+
+
+def named(address):
+    return "own" if "10.77." in address else address
+
+
+def reuse():
+    """SO_REUSEADDR and SO_REUSEPORT count as they are when another is bound, not as they were when the first one was."""
+    port = 20000
+    times = {socket.SOCK_DGRAM: ["bound"], socket.SOCK_STREAM: ["bound", "listens later", "listens"]}
+    for kind, time in ((kind, time) for kind in times for time in times[kind]):
+        for values in itertools.product((0, 1), repeat=6):
+            first, then, other = values[:2], values[2:4], values[4:]
+            port += 1
+            with socket.socket(socket.AF_INET, kind) as a, socket.socket(socket.AF_INET, kind) as b:
+                for s, (address, shared) in ((a, first), (b, other)):
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, address)
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, shared)
+                a.bind(("127.0.0.1", port))
+                if time == "listens":
+                    a.listen(1)
+                a.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, then[0])
+                a.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, then[1])
+                said = says(a.listen, 1) if time == "listens later" else ""
+                print(kind.name, time, first, then, other, said, says(b.bind, ("127.0.0.1", port)))
+
+
+def listens_anew():
+    """Two share a port until one of them says no more that it does."""
+    for port, value in ((20500, 0), (20501, 1)):
+        with socket.socket() as a, socket.socket() as b:
+            for s in (a, b):
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                s.bind(("127.0.0.1", port))
+            a.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, value)
+            print("listen beside one that reuses", value, says(b.listen, 1), says(a.listen, 1))
+
+
+def pair(family, host, port):
+    with socket.socket(family) as listener:
+        listener.bind((host, port))
+        listener.listen(2)
+        client = socket.create_connection(("::1" if family == socket.AF_INET6 else "127.0.0.1", port))
+        return client, listener.accept()[0]
+
+
+def mapped_wildcard():
+    """An IPv6 socket's IPv4 wildcard does not stand against an IPv6 address, IPv4's own does, where that is not of IPv6 alone."""
+    for port, family, host in ((20600, socket.AF_INET6, "::ffff:0.0.0.0"), (20601, socket.AF_INET, "0.0.0.0"), (20602, socket.AF_INET6, "::")):
+        for closed in (False, True):
+            client, server = pair(socket.AF_INET6, "::", port)
+            if closed:
+                server.close()  # a TIME-WAIT
+                client.close()
+            with socket.socket(family) as other:
+                print("bind", host, "closed" if closed else "open", says(other.bind, (host, port)))
+            # It lingers at the port: the next one has another.
+            server.close()
+            client.close()
+            port += 10
+
+
+for topic in sys.argv[1:]:
+    globals()[topic]()
