@@ -169,6 +169,7 @@ impl Socket {
     /// It is connected no more.
     fn stands_where_bound(&self, fresh: &mut Fresh) {
         if self.domain == Domain::V6
+            && !fresh.is_bound_anew()
             && let Some(was) = self.stream.local(self.stack()).filter(SocketAddr::is_ipv4)
         {
             fresh.keep_mapped(was.ip());

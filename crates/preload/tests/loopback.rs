@@ -84,4 +84,5 @@ fn ports_are_shared_as_sockets_say_by_then() {
 #[test]
 fn a_mapped_wildcard_is_of_ipv4_alone() {
     binds("mapped_wildcard", 5);
+    binds("name_after_a_failure", 11);
 }

@@ -85,5 +85,18 @@ def mapped_wildcard():
             port += 10
 
 
+def name_after_a_failure():
+    """Bound to IPv4's mapped wildcard after a connect has failed, it shows that, also once the failure was told."""
+    for bound in ("::ffff:0.0.0.0", "::", "::ffff:127.0.0.1"):
+        with socket.socket(socket.AF_INET6) as s:
+            s.setblocking(False)
+            print("refused", says(s.connect, ("::ffff:127.0.0.1", 20700)))
+            failed = select.poll()
+            failed.register(s, 0)
+            print(len(failed.poll(10_000)), s.getsockname()[0])
+            print("bind", bound, says(s.bind, (bound, 20701)), s.getsockname()[:2])
+            print("told", says(s.connect, ("::ffff:127.0.0.1", 20700)), s.getsockname()[:2])
+
+
 for topic in sys.argv[1:]:
     globals()[topic]()
