@@ -86,3 +86,8 @@ fn a_mapped_wildcard_is_of_ipv4_alone() {
     binds("mapped_wildcard", 5);
     binds("name_after_a_failure", 11);
 }
+
+#[test]
+fn a_connect_to_a_mapped_address_gives_a_source() {
+    binds("mapped_sources", 200);
+}

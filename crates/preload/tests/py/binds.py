@@ -98,5 +98,29 @@ def name_after_a_failure():
             print("told", says(s.connect, ("::ffff:127.0.0.1", 20700)), s.getsockname()[:2])
 
 
+def mapped_sources():
+    """An IPv6 datagram socket that has an IPv6 address has an IPv4 one beside it from its first connect to IPv4 on."""
+    to = {"any": "::ffff:0.0.0.0", "loopback": "::ffff:127.0.0.1", "elsewhere": "::ffff:" + ELSEWHERE, "v6": "::1", "v6 any": "::"}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("0.0.0.0", 20800))
+        receiver.settimeout(10)
+        for steps in itertools.chain(itertools.product([*to, "none"], repeat=3), itertools.product(["v6"], ["loopback", "elsewhere"], to, to)):
+            with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
+                line = []
+                for step in steps:
+                    if step == "none":
+                        disconnect(s)
+                        line.append("none")
+                        continue
+                    said = says(s.connect, (to[step], 20800))
+                    source = ""
+                    if said == "ok" and step in ("any", "loopback") and named(s.getsockname()[0]) != "own":
+                        source = says(s.send, b"x")
+                        if source == 1:
+                            source = named(receiver.recvfrom(10)[1][0])
+                    line.append(f"{step}: {said} {named(s.getsockname()[0])} {source}")
+                print(" | ".join(line), "| sendto", says(s.sendto, b"x", (to["elsewhere"], 20801)))
+
+
 for topic in sys.argv[1:]:
     globals()[topic]()

@@ -80,6 +80,8 @@ pub(in crate::socket) struct Seldom {
     pub multicast: Option<Arc<Settings>>,
     /// Those of datagram sockets.
     pub udp: UdpOptions,
+    /// The IPv4 address that a datagram socket sends from which has an IPv6 one: a connect to IPv4 gave it.
+    pub mapped_source: Option<IpAddr>,
 }
 
 /// What a socket has that set none of them.
@@ -125,6 +127,7 @@ impl Default for Seldom {
             keys: None,
             multicast: None,
             udp: UdpOptions::default(),
+            mapped_source: None,
         }
     }
 }
