@@ -3,6 +3,7 @@
 mod addresses;
 mod ao;
 mod datagram;
+mod earlier;
 mod fast_open;
 pub(crate) mod multicast;
 mod options;
@@ -356,6 +357,7 @@ impl Socket {
                 self.release(fresh);
                 self.stream.rests(); // before those who wait are woken, by the shard's lock
                 listening.shut(self.stack());
+                fresh.forget_waiting();
             }
             Some(Role::Datagram(_)) | None => {}
         }
@@ -367,6 +369,7 @@ impl Socket {
     pub fn refuse(&self) {
         if let Some(Role::Listening(listening)) = self.role() {
             listening.refuse(self.stack());
+            self.fresh.lock().forget_waiting();
         }
     }
 
@@ -391,7 +394,7 @@ impl Socket {
             }));
         };
         let remote = self.outward(remote);
-        let inherited = self.fresh.lock().inherited();
+        let inherited = self.fresh.lock().inherited_in(stream.shard());
         stream.begin(self.stack(), &inherited);
         let socket = Self {
             net: self.net.clone(),

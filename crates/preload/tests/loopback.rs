@@ -91,3 +91,8 @@ fn a_mapped_wildcard_is_of_ipv4_alone() {
 fn a_connect_to_a_mapped_address_gives_a_source() {
     binds("mapped_sources", 200);
 }
+
+#[test]
+fn listeners_options_are_those_of_the_time_of_connecting() {
+    binds("inherited", 6);
+}

@@ -210,6 +210,9 @@ impl Socket {
         self.check_option(option)?;
         // Held to the end: of two calls at a time the later one must not be told to the shard before the other.
         let mut fresh = self.fresh.lock();
+        if let Some(Role::Listening(listening)) = self.role() {
+            fresh.keep_for(&listening.waiting(self.stack()));
+        }
         fresh.set_key(option)?;
         fresh.apply(option);
         if let Some((id, _)) = fresh.binding() {

@@ -122,5 +122,36 @@ def mapped_sources():
                 print(" | ".join(line), "| sendto", says(s.sendto, b"x", (to["elsewhere"], 20801)))
 
 
+def inherited():
+    """What is accepted has the options that its listener had when it connected."""
+    options = [(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+               (socket.IPPROTO_IP, socket.IP_TOS, 16), (socket.SOL_SOCKET, socket.SO_RCVLOWAT, 20)]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 20900))
+        listener.listen(10)
+        clients = [socket.create_connection(("127.0.0.1", 20900))]
+        # Not before it waits to be accepted.
+        listener.settimeout(10)
+        for level, name, value in options:
+            await_waiting(listener, len(clients))
+            listener.setsockopt(level, name, value)
+            clients.append(socket.create_connection(("127.0.0.1", 20900)))
+        await_waiting(listener, len(clients))
+        for _ in clients:
+            accepted, _ = listener.accept()
+            print("accepted", [accepted.getsockopt(level, name) for level, name, _ in options])
+            accepted.close()
+        clients.append(socket.create_connection(("127.0.0.1", 20900)))
+        print("later", [listener.accept()[0].getsockopt(level, name) for level, name, _ in options[:1]])
+
+
+def await_waiting(listener, count):
+    """TCP_INFO's tcpi_unacked of a listener are the connections that wait."""
+    for _ in range(1_000_000):
+        if struct.unpack_from("I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 28), 24)[0] >= count:
+            return
+    sys.exit("they do not come")
+
+
 for topic in sys.argv[1:]:
     globals()[topic]()

@@ -21,7 +21,7 @@ use crate::{
     errno::error,
     limits,
     shard::{Binding, FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Reuse, Shape, TcpOptions, Wishes},
-    socket::ao,
+    socket::{ao, earlier::Earlier},
 };
 
 /// A socket's options and binding.
@@ -45,6 +45,8 @@ pub(in crate::socket) struct Fresh {
     is_lent: bool,
     /// shutdown(2) of what was neither connected nor anything else: reading, writing.
     pub shut: (bool, bool),
+    /// A listener's.
+    pub(in crate::socket) earlier: Earlier,
     /// What nearly no socket sets: an accepted one shares it with its listener until it does.
     seldom: Option<Arc<Seldom>>,
 }
@@ -238,6 +240,7 @@ impl Fresh {
     pub fn inherited(&self) -> Self {
         Self {
             is_lent: true,
+            earlier: Earlier::default(),
             ..self.clone()
         }
     }
