@@ -85,9 +85,8 @@ pub fn explains(kind: &str, story: &str) -> Option<usize> {
         let pattern = format!("*{part}*");
         (story.lines()).any(|line| super::compare::matches(&pattern, line))
     };
-    let is_it = |row: &Row| {
-        super::compare::matches(row.pattern, kind) && row.after.iter().all(&stands)
-    };
+    let is_it =
+        |row: &Row| super::compare::matches(row.pattern, kind) && row.after.iter().all(&stands);
     DIFFERENT.iter().position(is_it)
 }
 
