@@ -3,6 +3,7 @@
 mod addresses;
 mod ao;
 mod datagram;
+mod earlier;
 mod fast_open;
 pub(crate) mod multicast;
 mod options;
@@ -169,6 +170,7 @@ impl Socket {
     /// It is connected no more.
     fn stands_where_bound(&self, fresh: &mut Fresh) {
         if self.domain == Domain::V6
+            && !fresh.is_bound_anew()
             && let Some(was) = self.stream.local(self.stack()).filter(SocketAddr::is_ipv4)
         {
             fresh.keep_mapped(was.ip());
@@ -220,6 +222,7 @@ impl Socket {
             kind: self.kind,
             address,
             v6_only: fresh.v6_only,
+            mapped: self.domain == Domain::V6 && address.is_ipv4(),
             reuse_address: fresh.reuse_address,
             reuse_port: fresh.reuse_port,
             device: fresh.udp.device,
@@ -354,6 +357,7 @@ impl Socket {
                 self.release(fresh);
                 self.stream.rests(); // before those who wait are woken, by the shard's lock
                 listening.shut(self.stack());
+                fresh.forget_waiting();
             }
             Some(Role::Datagram(_)) | None => {}
         }
@@ -365,6 +369,7 @@ impl Socket {
     pub fn refuse(&self) {
         if let Some(Role::Listening(listening)) = self.role() {
             listening.refuse(self.stack());
+            self.fresh.lock().forget_waiting();
         }
     }
 
@@ -389,7 +394,7 @@ impl Socket {
             }));
         };
         let remote = self.outward(remote);
-        let inherited = self.fresh.lock().inherited();
+        let inherited = self.fresh.lock().inherited_in(stream.shard());
         stream.begin(self.stack(), &inherited);
         let socket = Self {
             net: self.net.clone(),

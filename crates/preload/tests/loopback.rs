@@ -58,3 +58,40 @@ fn unless_they_are_the_kernels() {
         "kernel",
     );
 }
+
+/// Runs topics of `binds.py` on the kernel's stack and on netchan's; both must say the same, in more than so many lines.
+fn binds(topic: &str, lines: usize) {
+    if !has("python3") {
+        return eprintln!("skipped: not installed: python3");
+    }
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/py/binds.py");
+    let script = format!(
+        "mkdir -p $$ && cd $$\nip route add default via 10.77.0.9\n\
+         timeout 60 python3 {program} {topic} > kernel || exit 1\n\
+         (exec env NETCHAN_LOOPBACK=true LD_PRELOAD=$LIBRARY timeout -k 1 60 python3 {program} {topic}) > netchan\n\
+         diff kernel netchan && test $(wc -l < kernel) -gt {lines} && echo the same"
+    );
+    expect(&script, "the same");
+}
+
+#[test]
+fn ports_are_shared_as_sockets_say_by_then() {
+    binds("reuse", 255);
+    binds("listens_anew", 1);
+}
+
+#[test]
+fn a_mapped_wildcard_is_of_ipv4_alone() {
+    binds("mapped_wildcard", 5);
+    binds("name_after_a_failure", 11);
+}
+
+#[test]
+fn a_connect_to_a_mapped_address_gives_a_source() {
+    binds("mapped_sources", 200);
+}
+
+#[test]
+fn listeners_options_are_those_of_the_time_of_connecting() {
+    binds("inherited", 6);
+}

@@ -13,6 +13,8 @@ pub struct BindRequest {
     pub address: SocketAddr,
     /// An IPv6 wildcard that leaves IPv4 alone.
     pub v6_only: bool,
+    /// An IPv4 address that an IPv6 socket names.
+    pub mapped: bool,
     /// SO_REUSEADDR.
     pub reuse_address: bool,
     /// SO_REUSEPORT.
@@ -23,13 +25,13 @@ pub struct BindRequest {
 
 impl BindRequest {
     /// Whether it takes in an address of this host that a connection has, whose socket is of IPv6 alone or not. As Linux: IPv4's wildcard
-    /// stands against IPv6's addresses, too, where it is not.
+    /// stands against IPv6's addresses, too, where it is not; but as an IPv6 socket's mapped address.
     pub fn covers(&self, ip: IpAddr, v6_only: bool) -> bool {
         let mine = self.address.ip();
         let takes_both = if mine.is_ipv6() {
             !self.v6_only
         } else {
-            !v6_only
+            !v6_only && !self.mapped
         };
         mine == ip || (mine.is_unspecified() && (mine.is_ipv4() == ip.is_ipv4() || takes_both))
     }

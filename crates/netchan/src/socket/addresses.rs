@@ -91,7 +91,7 @@ impl Socket {
     /// Whether its address lets it send to `remote`: an IPv4 address, or IPv6's wildcard as a mapped one, does not reach IPv6
     /// (EAFNOSUPPORT), a loopback address reaches this host only (EINVAL). (One bound to an IPv6 address is of IPv6 alone: [`Self::inward`].)
     pub(super) fn may_reach(&self, fresh: &Fresh, remote: SocketAddr) -> io::Result<()> {
-        let Some(local) = self.address_of(fresh) else {
+        let Some(local) = self.source_of(fresh, remote.ip()) else {
             return Ok(());
         };
         if local.is_ipv4() && remote.is_ipv6() {
@@ -119,10 +119,16 @@ impl Socket {
         has.map(|address| address.ip())
     }
 
+    /// The same, toward this address: of an IPv6 datagram socket with an IPv6 address, what a connect to IPv4 gave it beside that.
+    fn source_of(&self, fresh: &Fresh, remote: IpAddr) -> Option<IpAddr> {
+        let mapped = fresh.mapped_source.filter(|_| remote.is_ipv4());
+        mapped.or_else(|| self.address_of(fresh))
+    }
+
     /// What 0.0.0.0 and :: are as a destination, as everywhere: this host itself; as in Linux, of IPv4 at the address that the socket has,
     /// and :: is IPv4's loopback to a socket with an IPv4 address.
     pub(super) fn this_host(&self, fresh: &Fresh, unspecified: IpAddr) -> io::Result<IpAddr> {
-        let has = self.address_of(fresh).filter(IpAddr::is_ipv4);
+        let has = self.source_of(fresh, unspecified).filter(IpAddr::is_ipv4);
         let own = match has {
             Some(ip) if unspecified.is_ipv4() && self.stack().host.network().is_local(ip) => {
                 Some(ip)

@@ -318,6 +318,9 @@ impl Socket {
             // As Linux: the mapped wildcard counts as an address, and what a connect made of it stays.
             local.set_ip(datagram.local(self.stack()).ip());
         }
+        if fresh.mapped_source.is_some() {
+            fresh.mapped_source = None;
+        }
         datagram.each(self.stack(), |shard, part| {
             shard.udp_connect(part, local, None);
         });
@@ -339,6 +342,9 @@ impl Socket {
         let mut local = datagram.local(self.stack());
         if local.ip().is_unspecified() {
             local.set_ip(source);
+        } else if local.is_ipv6() && peer.is_ipv4() && fresh.mapped_source.is_none() {
+            // The same of IPv4, beside its IPv6 address.
+            fresh.mapped_source = Some(source);
         }
         datagram.each(self.stack(), |shard, part| {
             shard.udp_connect(part, local, Some(peer));
@@ -452,6 +458,12 @@ impl Socket {
             Some(to) => to,
             None => {
                 let remote = self.remote(to, peer, info)?;
+                if local.is_ipv6()
+                    && remote.is_ipv4()
+                    && let Some(source) = self.fresh.lock().mapped_source
+                {
+                    local.set_ip(source);
+                }
                 self.destination(local, remote, info, wish)?
             }
         };

@@ -208,10 +208,13 @@ impl Socket {
         self.check_option(option)?;
         // Held to the end: of two calls at a time the later one must not be told to the shard before the other.
         let mut fresh = self.fresh.lock();
+        if let Some(Role::Listening(listening)) = self.role() {
+            fresh.keep_for(&listening.waiting(self.stack()));
+        }
         fresh.set_key(option)?;
         fresh.apply(option);
-        if let (SocketOption::Device(device), Some((id, _))) = (option, fresh.binding()) {
-            self.stack().directory.set_device(id, device);
+        if let Some((id, _)) = fresh.binding() {
+            self.tell_directory(id, option, &fresh);
         }
         let fresh = &*fresh;
         match self.role() {
@@ -242,6 +245,18 @@ impl Socket {
             None => {}
         }
         Ok(())
+    }
+
+    /// What stands against others' binds.
+    fn tell_directory(&self, id: u64, option: SocketOption, fresh: &Fresh) {
+        let directory = &self.stack().directory;
+        match option {
+            SocketOption::Device(device) => directory.set_device(id, device),
+            SocketOption::ReuseAddress(_) | SocketOption::ReusePort(_) => {
+                directory.set_reuse(id, fresh.reuse_address, fresh.reuse_port);
+            }
+            _ => {}
+        }
     }
 
     /// MSG_MORE of a stream: until it is told `false` small segments wait as with TCP_CORK, which stays as it is.

@@ -642,6 +642,15 @@ impl Listening {
         depth
     }
 
+    /// Connections that wait to be accepted, in each shard.
+    pub fn waiting(&self, stack: &Stack) -> Vec<usize> {
+        let mut waiting = Vec::with_capacity(self.parts.len());
+        self.each(stack, |shard, part| {
+            waiting.push(shard.listener(part).map_or(0, |l| l.depths().0));
+        });
+        waiting
+    }
+
     /// A connection, and whose.
     pub fn accept(&self, stack: &Stack) -> Option<(Stream, SocketAddr)> {
         let count = self.parts.len();

@@ -20,10 +20,31 @@ struct Binding {
     kind: Kind,
     address: SocketAddr,
     v6_only: bool,
+    /// An IPv6 socket's, whose address is a mapped one.
+    mapped: bool,
     reuse_address: bool,
     reuse_port: bool,
+    /// A stream said SO_REUSEPORT when it was bound, or began to listen: as Linux remembers of the port.
+    shared: bool,
     device: Option<u8>,
     listening: bool,
+}
+
+impl Binding {
+    fn new(id: u64, request: &BindRequest, address: SocketAddr) -> Self {
+        Self {
+            id,
+            kind: request.kind,
+            address,
+            v6_only: request.is_v6_only(),
+            mapped: request.mapped,
+            reuse_address: request.reuse_address,
+            reuse_port: request.reuse_port,
+            shared: request.reuse_port && request.kind == Kind::Stream,
+            device: request.device,
+            listening: false,
+        }
+    }
 }
 
 /// The bound ports of one stack.
@@ -66,23 +87,18 @@ impl Directory {
                     reuse_port: false,
                     ..request
                 };
-                (!bindings.iter().any(|b| conflicts(b, &request))).then_some(port)
+                let wanted = Binding::new(0, &request, address);
+                (!bindings.iter().any(|b| conflicts(b, &wanted))).then_some(port)
             });
             address.set_port(free.ok_or(libc::EADDRINUSE)?);
-        } else if bindings.iter().any(|b| conflicts(b, &request)) {
-            return Err(libc::EADDRINUSE);
+        } else {
+            let wanted = Binding::new(0, &request, address);
+            if bindings.iter().any(|b| conflicts(b, &wanted)) {
+                return Err(libc::EADDRINUSE);
+            }
         }
         *next += 1;
-        bindings.push(Binding {
-            id: *next,
-            kind: request.kind,
-            address,
-            v6_only: request.is_v6_only(),
-            reuse_address: request.reuse_address,
-            reuse_port: request.reuse_port,
-            device: request.device,
-            listening: false,
-        });
+        bindings.push(Binding::new(*next, &request, address));
         if request.kind == Kind::Stream {
             let (word, bit) = place(address.port());
             // Relaxed: a hint for the choice of ports; the flow table decides.
@@ -96,27 +112,29 @@ impl Directory {
     /// A bound stream socket starts to listen.
     ///
     /// # Errors
-    /// EADDRINUSE: somebody else listens there.
+    /// EADDRINUSE: another is there, and not both share the port. As Linux, which asks for it anew.
     pub fn listen(&self, id: u64) -> Result<(), i32> {
         let mut guard = self.bindings.lock();
         let bindings = &mut guard.0;
         let Some(me) = bindings.iter().find(|b| b.id == id).copied() else {
             return Err(libc::EINVAL);
         };
-        let taken = bindings.iter().any(|b| {
-            b.id != id
-                && b.kind == Kind::Stream
-                && b.listening
-                && overlap(b, &me)
-                && !(b.reuse_port && me.reuse_port)
-        });
-        if taken {
+        if bindings.iter().any(|b| b.id != id && conflicts(b, &me)) {
             return Err(libc::EADDRINUSE);
         }
         if let Some(binding) = bindings.iter_mut().find(|b| b.id == id) {
             binding.listening = true;
+            binding.shared = binding.reuse_port;
         }
         Ok(())
+    }
+
+    /// A bound socket says SO_REUSEADDR and SO_REUSEPORT so from now on: what counts is what it says when another is bound.
+    pub fn set_reuse(&self, id: u64, address: bool, port: bool) {
+        let mut guard = self.bindings.lock();
+        if let Some(binding) = guard.0.iter_mut().find(|b| b.id == id) {
+            (binding.reuse_address, binding.reuse_port) = (address, port);
+        }
     }
 
     /// A bound socket hears one link only from now on, or all. As in Linux, that it stands against others is not looked at.
@@ -172,21 +190,12 @@ const fn place(port: u16) -> (usize, u64) {
 
 /// As Linux: two bindings of one port conflict unless both reuse the port, or both reuse the address and neither listens
 /// (for datagrams: unless both reuse one or the other; for ping sockets: unless both reuse the address).
-fn conflicts(there: &Binding, request: &BindRequest) -> bool {
-    let wanted = Binding {
-        id: 0,
-        kind: request.kind,
-        address: request.address,
-        v6_only: request.is_v6_only(),
-        reuse_address: request.reuse_address,
-        reuse_port: request.reuse_port,
-        device: request.device,
-        listening: false,
-    };
-    if there.kind != wanted.kind || !overlap(there, &wanted) {
+fn conflicts(there: &Binding, wanted: &Binding) -> bool {
+    if there.kind != wanted.kind || !overlap(there, wanted) {
         return false;
     }
-    let by_port = there.reuse_port && wanted.reuse_port && wanted.kind != Kind::Ping;
+    let shares = there.reuse_port || there.shared;
+    let by_port = shares && wanted.reuse_port && wanted.kind != Kind::Ping;
     let by_address = there.reuse_address && wanted.reuse_address && !there.listening;
     !(by_port || by_address)
 }
@@ -204,8 +213,9 @@ fn overlap(a: &Binding, b: &Binding) -> bool {
         (IpAddr::V4(x4), IpAddr::V4(_)) => x4.is_unspecified(),
         (IpAddr::V6(x6), IpAddr::V6(_)) => x6.is_unspecified(),
         (IpAddr::V6(x6), IpAddr::V4(_)) => x6.is_unspecified() && !x.v6_only,
-        // As Linux: IPv4's wildcard stands against all that is not of IPv6 alone, as one is not that has an IPv6 address by its connection.
-        (IpAddr::V4(x4), IpAddr::V6(_)) => x4.is_unspecified() && !y.v6_only,
+        // As Linux: IPv4's wildcard stands against all that is not of IPv6 alone, as one is not that has an IPv6 address by its connection;
+        // not so as an IPv6 socket's mapped address.
+        (IpAddr::V4(x4), IpAddr::V6(_)) => x4.is_unspecified() && !y.v6_only && !x.mapped,
     };
     a.address.ip() == b.address.ip() || covers(a, b) || covers(b, a)
 }

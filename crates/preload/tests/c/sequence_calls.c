@@ -139,7 +139,7 @@ static void patience(int s) {
 static long closing(int s) {
     int fd = slots[s].fd;
     slots[s].fd = -1;
-    unseen |= slots[s].stream && with_peer;
+    unseen |= slots[s].stream;
     return raw(s) ? PAST(close, fd, 0, 0, 0, 0, 0) : close(fd);
 }
 
@@ -242,7 +242,7 @@ void step_send(int s) {
     long result = raw(s) ? PAST(sendto, slots[s].fd, bytes, size, flags[flag].flag, where, len)
                          : sendto(slots[s].fd, bytes, size, flags[flag].flag, where, len);
     const char *why = code(result);
-    unseen = !slots[s].stream && result >= 0;
+    unseen = (!slots[s].stream || raw(s)) && result >= 0; /* text behind an urgent mark is not counted */
     say("send(%c, %d%s%s%s) = %s", name_of(s), size, flags[flag].name, to ? " to " : "", to ? address_text(where, sizeof a.room) : "", why);
 }
 

@@ -21,7 +21,7 @@ use crate::{
     errno::error,
     limits,
     shard::{Binding, FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Reuse, Shape, TcpOptions, Wishes},
-    socket::ao,
+    socket::{ao, earlier::Earlier},
 };
 
 /// A socket's options and binding.
@@ -45,6 +45,8 @@ pub(in crate::socket) struct Fresh {
     is_lent: bool,
     /// shutdown(2) of what was neither connected nor anything else: reading, writing.
     pub shut: (bool, bool),
+    /// A listener's.
+    pub(in crate::socket) earlier: Earlier,
     /// What nearly no socket sets: an accepted one shares it with its listener until it does.
     seldom: Option<Arc<Seldom>>,
 }
@@ -80,6 +82,8 @@ pub(in crate::socket) struct Seldom {
     pub multicast: Option<Arc<Settings>>,
     /// Those of datagram sockets.
     pub udp: UdpOptions,
+    /// The IPv4 address that a datagram socket sends from which has an IPv6 one: a connect to IPv4 gave it.
+    pub mapped_source: Option<IpAddr>,
 }
 
 /// What a socket has that set none of them.
@@ -125,6 +129,7 @@ impl Default for Seldom {
             keys: None,
             multicast: None,
             udp: UdpOptions::default(),
+            mapped_source: None,
         }
     }
 }
@@ -235,6 +240,7 @@ impl Fresh {
     pub fn inherited(&self) -> Self {
         Self {
             is_lent: true,
+            earlier: Earlier::default(),
             ..self.clone()
         }
     }

@@ -1,0 +1,109 @@
+//! What connections began with that a listener has not accepted yet: as on Linux, its options when they connected.
+
+use std::sync::Arc;
+
+use super::options::Fresh;
+
+/// The options of some connections at the head of one shard's accept queue, behind those of the entries before it.
+#[derive(Clone, Debug)]
+struct Begun {
+    shard: usize,
+    /// At least 1.
+    connections: usize,
+    with: Arc<Fresh>,
+}
+
+/// Of a listener whose options changed while connections waited.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Earlier(Option<Box<Vec<Begun>>>);
+
+impl Earlier {
+    /// Options change: of the connections that wait in each shard, those that are not noted yet began with `with`.
+    fn note(&mut self, waiting: &[usize], with: &Arc<Fresh>) {
+        let begun = self.0.get_or_insert_default();
+        for (shard, &count) in waiting.iter().enumerate() {
+            let here = begun.iter().filter(|b| b.shard == shard);
+            let noted: usize = here.map(|b| b.connections).sum();
+            if count > noted {
+                let with = with.clone();
+                let connections = count - noted;
+                begun.push(Begun {
+                    shard,
+                    connections,
+                    with,
+                });
+            }
+        }
+    }
+
+    /// A connection of that shard is accepted: what it began with, if that is not what the listener says now.
+    fn take(&mut self, shard: usize) -> Option<Arc<Fresh>> {
+        let begun = self.0.as_mut()?;
+        let at = begun.iter().position(|b| b.shard == shard)?;
+        begun[at].connections -= 1;
+        let with = begun[at].with.clone();
+        if begun[at].connections == 0 {
+            begun.remove(at);
+        }
+        if begun.is_empty() {
+            self.0 = None;
+        }
+        Some(with)
+    }
+}
+
+impl Fresh {
+    /// An option is about to change, of a listener with so many connections waiting in each shard.
+    pub(super) fn keep_for(&mut self, waiting: &[usize]) {
+        if waiting.iter().any(|&count| count > 0) {
+            let mut earlier = std::mem::take(&mut self.earlier);
+            earlier.note(waiting, &Arc::new(self.inherited()));
+            self.earlier = earlier;
+        }
+    }
+
+    /// What a connection takes over that is accepted from that shard's queue.
+    pub(super) fn inherited_in(&mut self, shard: usize) -> Self {
+        match self.earlier.take(shard) {
+            Some(with) => Self::clone(&with),
+            None => self.inherited(),
+        }
+    }
+
+    /// The connections that waited are gone.
+    pub(super) fn forget_waiting(&mut self) {
+        self.earlier = Earlier::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::{Domain, Kind},
+        socket::SocketOption,
+    };
+
+    /// Each gets what counted when it came, whatever was set since, in whatever order the shards are asked.
+    #[test]
+    fn a_connection_has_the_options_of_its_time() {
+        let mut fresh = Fresh::new(Kind::Stream, Domain::V4);
+        let marked = |fresh: &Fresh| fresh.udp.mark;
+        let set = |fresh: &mut Fresh, waiting: &[usize], mark| {
+            fresh.keep_for(waiting);
+            fresh.apply(SocketOption::Mark(mark));
+        };
+        set(&mut fresh, &[0, 0], 1);
+        assert!(fresh.earlier.0.is_none(), "nobody waits");
+        set(&mut fresh, &[1, 2], 2);
+        set(&mut fresh, &[1, 2], 3); // nobody came with 2
+        set(&mut fresh, &[3, 2], 4);
+        let marks = [0, 0, 1, 0, 1, 1, 0].map(|shard| marked(&fresh.inherited_in(shard)));
+        assert_eq!(marks, [1, 3, 1, 3, 1, 4, 4]);
+        assert!(fresh.earlier.0.is_none(), "all are accepted");
+        set(&mut fresh, &[1, 0], 5);
+        assert!(fresh.inherited().earlier.0.is_none());
+        fresh.forget_waiting();
+        assert_eq!(marked(&fresh.inherited_in(0)), 5);
+    }
+}
