@@ -61,8 +61,8 @@ fn unless_they_are_the_kernels() {
 
 /// Runs topics of `binds.py` on the kernel's stack and on netchan's; both must say the same, in more than so many lines.
 fn binds(topic: &str, lines: usize) {
-    if !has("python3") {
-        return eprintln!("skipped: not installed: python3");
+    if !have(&["python3"]) {
+        return;
     }
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/py/binds.py");
     let script = format!(
