@@ -48,7 +48,7 @@ pub async fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let client = stack("wire:hyper", "10.0.0.1/24")?;
     let serving = tokio::spawn(serve(TcpListener::bind(&server, "0.0.0.0:80")?));
 
-    let stream = TcpStream::connect(&client, "10.0.0.2:80".parse()?).await?;
+    let stream = TcpStream::connect(&client, "10.0.0.2:80").await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);

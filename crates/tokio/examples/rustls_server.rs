@@ -58,7 +58,7 @@ pub async fn run() -> Result<(), Failure> {
     let listener = TcpListener::bind(&server, "[::]:443")?;
     let serving = tokio::spawn(echo(listener, TlsAcceptor::from(Arc::new(server_config))));
 
-    let stream = TcpStream::connect(&client, "[fd77::2]:443".parse()?).await?;
+    let stream = TcpStream::connect(&client, "[fd77::2]:443").await?;
     let name = ServerName::try_from("netchan.test")?;
     let stream = TlsConnector::from(Arc::new(client_config))
         .connect(name, stream)

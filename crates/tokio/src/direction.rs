@@ -55,6 +55,18 @@ impl Direction {
         }
     }
 
+    /// Whether an operation would have something to do; else it registers.
+    pub fn ready(&self, socket: &Socket, cx: &Context<'_>) -> Poll<()> {
+        match &mut *self.slot.lock() {
+            Some(task) if task.will_wake(cx.waker()) => {}
+            task => *task = Some(cx.waker().clone()),
+        }
+        match socket.register(self.interest, &self.waker) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
     /// Tries `operation`; where it would block, registers, and tries again if it became ready in between; what becomes ready later wakes.
     pub fn poll<T>(
         &self,
@@ -66,11 +78,7 @@ impl Direction {
             Err(e) if would_block(&e) => {}
             done => return Poll::Ready(done),
         }
-        match &mut *self.slot.lock() {
-            Some(task) if task.will_wake(cx.waker()) => {}
-            task => *task = Some(cx.waker().clone()),
-        }
-        if !socket.register(self.interest, &self.waker) {
+        if self.ready(socket, cx).is_pending() {
             return Poll::Pending;
         }
         match operation(socket) {

@@ -14,12 +14,18 @@
 //! # }
 //! ```
 //!
+//! Feature `axum`: `axum::serve` takes a [`TcpListener`].
+//!
 //! Nothing here depends on tokio's reactor: the stack wakes the task. Any executor will do; only the traits are tokio's.
 //! The stack must turn by itself, that is, run with [`netchan::Threads::Own`]; its attendant serves the tasks (`Net::attend`).
 
+mod addresses;
 mod direction;
 mod tcp;
 mod udp;
 
-pub use tcp::{OwnedReadHalf, OwnedWriteHalf, TcpListener, TcpStream};
+pub use tcp::{
+    OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, TcpListener, TcpSocket, TcpStream,
+    WriteHalf,
+};
 pub use udp::UdpSocket;

@@ -1,10 +1,14 @@
-//! TCP: the listener, the stream and its halves.
+//! TCP: the stream, its halves, the listener, and the socket before it is either.
+
+mod listener;
+mod socket;
+mod split;
 
 use std::{
+    fmt,
     future::poll_fn,
     io::{self, IoSlice, IoSliceMut},
-    net::{Shutdown, SocketAddr},
-    pin::Pin,
+    net::{Shutdown, SocketAddr, ToSocketAddrs},
     sync::Arc,
     task::{Context, Poll},
 };
@@ -13,12 +17,14 @@ use netchan::{
     Net,
     socket::{Domain, Kind, Readiness, ReceiveFlags, Socket, SocketOption},
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 
-use crate::direction::Direction;
-
-/// Connections that wait to be accepted (std's figure is 128; ours is `netchan::TcpListener`'s).
-const BACKLOG: usize = 1024;
+pub use self::{
+    listener::TcpListener,
+    socket::TcpSocket,
+    split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf},
+};
+use crate::{addresses, direction::Direction};
 
 /// A socket with a waiting place for each direction.
 struct Shared {
@@ -73,14 +79,6 @@ fn domain_of(address: SocketAddr) -> Domain {
     }
 }
 
-pub(crate) fn parse(address: &str) -> io::Result<SocketAddr> {
-    address.parse().map_err(|_| {
-        let message =
-            format!("{address:?} is not an address with a port, like 0.0.0.0:80 or [::]:80");
-        io::Error::new(io::ErrorKind::InvalidInput, message)
-    })
-}
-
 /// A TCP connection.
 ///
 /// Dropping it closes it; what was written is still delivered.
@@ -89,13 +87,24 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    /// Opens a connection from `net` to `address`.
+    /// Opens a connection from `net`; of several addresses to the first that answers. A name is looked up as std does it, which blocks.
     ///
     /// # Errors
     /// Those of connect(2): `ConnectionRefused`, `TimedOut`, `NetworkUnreachable`, `AddrNotAvailable` …
-    pub async fn connect(net: &Net, address: SocketAddr) -> io::Result<Self> {
+    pub async fn connect(net: &Net, address: impl ToSocketAddrs) -> io::Result<Self> {
+        let mut last = addresses::none();
+        for address in address.to_socket_addrs()? {
+            let socket = Socket::new(net, domain_of(address), Kind::Stream)?;
+            match Self::connect_by(net, socket, address).await {
+                Err(error) => last = error,
+                done => return done,
+            }
+        }
+        Err(last)
+    }
+
+    async fn connect_by(net: &Net, socket: Socket, address: SocketAddr) -> io::Result<Self> {
         net.attend();
-        let socket = Socket::new(net, domain_of(address), Kind::Stream)?;
         let shared = Shared::new(socket);
         poll_fn(|cx| {
             shared
@@ -144,165 +153,97 @@ impl TcpStream {
         self.socket().set_option(SocketOption::NoDelay(on))
     }
 
+    /// Whether `TCP_NODELAY` is set.
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn nodelay(&self) -> io::Result<bool> {
+        let like = SocketOption::NoDelay(false);
+        Ok(self.socket().option(like)? == SocketOption::NoDelay(true))
+    }
+
+    /// `SO_ERROR`.
+    ///
+    /// # Errors
+    /// None today; a `Result` as in std.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.socket().take_error())
+    }
+
+    /// Waits for text and copies it without taking it; 0: the peer has ended its stream.
+    ///
+    /// # Errors
+    /// Those of recv(2).
+    pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let flags = ReceiveFlags {
+            peek: true,
+            ..ReceiveFlags::default()
+        };
+        let (reading, socket) = (&self.shared.reading, self.socket());
+        let peeked = poll_fn(|cx| {
+            reading.poll(socket, cx, |socket| {
+                socket.receive(&mut [IoSliceMut::new(buf)], flags)
+            })
+        });
+        Ok(peeked.await?.len)
+    }
+
+    /// Waits until [`try_read`](Self::try_read) has something to say.
+    ///
+    /// # Errors
+    /// None today; a `Result` as in tokio.
+    pub async fn readable(&self) -> io::Result<()> {
+        poll_fn(|cx| self.shared.reading.ready(self.socket(), cx)).await;
+        Ok(())
+    }
+
+    /// Waits until [`try_write`](Self::try_write) takes something.
+    ///
+    /// # Errors
+    /// None today; a `Result` as in tokio.
+    pub async fn writable(&self) -> io::Result<()> {
+        poll_fn(|cx| self.shared.writing.ready(self.socket(), cx)).await;
+        Ok(())
+    }
+
+    /// Reads what is there.
+    ///
+    /// # Errors
+    /// `WouldBlock` where there is nothing; those of recv(2).
+    pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut buffers = [IoSliceMut::new(buf)];
+        let received = self
+            .socket()
+            .receive(&mut buffers, ReceiveFlags::default())?;
+        Ok(received.len)
+    }
+
+    /// Writes what there is room for.
+    ///
+    /// # Errors
+    /// `WouldBlock` where there is none; those of send(2).
+    pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        self.socket().send(&[IoSlice::new(buf)], None)
+    }
+
+    /// Both halves, for one task.
+    pub const fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+        (ReadHalf(&self.shared), WriteHalf(&self.shared))
+    }
+
     /// Both halves, to be moved into different tasks. The write half shuts its direction down when dropped.
     #[must_use]
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         let shared = Arc::new(self.shared);
-        (
-            OwnedReadHalf {
-                shared: shared.clone(),
-            },
-            OwnedWriteHalf { shared },
-        )
+        (OwnedReadHalf(shared.clone()), OwnedWriteHalf::new(shared))
     }
 }
 
-impl AsyncRead for TcpStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.shared.poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for TcpStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.shared.poll_write(cx, &[IoSlice::new(buf)])
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.shared.poll_write(cx, buffers)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.shared.shutdown_write())
-    }
-}
-
-/// The reading half of a [`TcpStream`].
-pub struct OwnedReadHalf {
-    shared: Arc<Shared>,
-}
-
-impl AsyncRead for OwnedReadHalf {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.shared.poll_read(cx, buf)
-    }
-}
-
-/// The writing half of a [`TcpStream`]; dropped, it ends what we send.
-pub struct OwnedWriteHalf {
-    shared: Arc<Shared>,
-}
-
-impl AsyncWrite for OwnedWriteHalf {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.shared.poll_write(cx, &[IoSlice::new(buf)])
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.shared.poll_write(cx, buffers)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.shared.shutdown_write())
-    }
-}
-
-impl Drop for OwnedWriteHalf {
-    fn drop(&mut self) {
-        // An error means that there is no connection left to shut down.
-        let _ = self.shared.shutdown_write();
-    }
-}
-
-/// A TCP listener.
-pub struct TcpListener {
-    socket: Socket,
-    accepting: Direction,
-}
-
-impl TcpListener {
-    /// Listens on `address` (`"0.0.0.0:80"`, `"[::]:80"`, port 0 for any).
-    ///
-    /// # Errors
-    /// `InvalidInput` for what is no address, `AddrInUse`, `AddrNotAvailable`.
-    pub fn bind(net: &Net, address: &str) -> io::Result<Self> {
-        let address = parse(address)?;
-        net.attend();
-        let socket = Socket::new(net, domain_of(address), Kind::Stream)?;
-        socket.set_option(SocketOption::ReuseAddress(true))?;
-        socket.bind(address)?;
-        socket.listen(BACKLOG)?;
-        Ok(Self {
-            socket,
-            accepting: Direction::new(Readiness::READABLE),
-        })
-    }
-
-    /// Waits for a connection. Cancel-safe: a connection that nobody took stays in the queue.
-    ///
-    /// # Errors
-    /// Those of accept(2).
-    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        poll_fn(|cx| self.poll_accept(cx)).await
-    }
-
-    /// The same for a hand-written future. One task at a time: the one that polled last is woken.
-    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        let accepted = self.accepting.poll(&self.socket, cx, Socket::accept);
-        accepted.map_ok(|(socket, peer)| (TcpStream::from_socket(socket), peer))
-    }
-
-    /// The socket underneath.
-    #[must_use]
-    pub const fn socket(&self) -> &Socket {
-        &self.socket
-    }
-
-    /// Our address.
-    ///
-    /// # Errors
-    /// None today; a `Result` as in std.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.socket.local_address())
+impl fmt::Debug for TcpStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpStream")
+            .field("local", &self.local_addr().ok())
+            .field("peer", &self.peer_addr().ok())
+            .finish()
     }
 }

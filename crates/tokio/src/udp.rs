@@ -1,9 +1,10 @@
 //! UDP: one socket, many peers or one.
 
 use std::{
+    fmt,
     future::poll_fn,
     io::{self, IoSlice, IoSliceMut},
-    net::SocketAddr,
+    net::{SocketAddr, ToSocketAddrs},
 };
 
 use netchan::{
@@ -11,7 +12,7 @@ use netchan::{
     socket::{Domain, Kind, Readiness, ReceiveFlags, Received, Socket},
 };
 
-use crate::{direction::Direction, tcp::parse};
+use crate::{addresses, direction::Direction};
 
 /// A UDP socket. One task may wait for each direction; of two that wait for the same, the later one is woken.
 pub struct UdpSocket {
@@ -25,8 +26,11 @@ impl UdpSocket {
     ///
     /// # Errors
     /// `InvalidInput` for what is no address, `AddrInUse`, `AddrNotAvailable`.
-    pub fn bind(net: &Net, address: &str) -> io::Result<Self> {
-        let address = parse(address)?;
+    pub fn bind(net: &Net, address: impl ToSocketAddrs) -> io::Result<Self> {
+        addresses::first_of(address, |address| Self::bind_to(net, address))
+    }
+
+    fn bind_to(net: &Net, address: SocketAddr) -> io::Result<Self> {
         let domain = if address.is_ipv4() {
             Domain::V4
         } else {
@@ -47,16 +51,68 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Those of connect(2) on a datagram socket.
-    pub fn connect(&self, address: SocketAddr) -> io::Result<()> {
-        self.socket.connect(address)
+    pub fn connect(&self, address: impl ToSocketAddrs) -> io::Result<()> {
+        addresses::first_of(address, |address| self.socket.connect(address))
     }
 
-    /// Sends a datagram to `to`.
+    /// Sends a datagram to the first of these addresses.
     ///
     /// # Errors
-    /// Those of sendto(2).
-    pub async fn send_to(&self, data: &[u8], to: SocketAddr) -> io::Result<usize> {
+    /// Those of sendto(2); `InvalidInput` where there is no address.
+    pub async fn send_to(&self, data: &[u8], to: impl ToSocketAddrs) -> io::Result<usize> {
+        let to = to.to_socket_addrs()?.next().ok_or_else(addresses::none)?;
         self.transmit(data, Some(to)).await
+    }
+
+    /// Waits until there is a datagram, or an error.
+    ///
+    /// # Errors
+    /// None today; a `Result` as in tokio.
+    pub async fn readable(&self) -> io::Result<()> {
+        poll_fn(|cx| self.reading.ready(&self.socket, cx)).await;
+        Ok(())
+    }
+
+    /// Waits until a datagram can be sent.
+    ///
+    /// # Errors
+    /// None today; a `Result` as in tokio.
+    pub async fn writable(&self) -> io::Result<()> {
+        poll_fn(|cx| self.writing.ready(&self.socket, cx)).await;
+        Ok(())
+    }
+
+    /// Sends a datagram to the connected peer, if there is room.
+    ///
+    /// # Errors
+    /// `WouldBlock`; those of send(2).
+    pub fn try_send(&self, data: &[u8]) -> io::Result<usize> {
+        self.socket.send(&[IoSlice::new(data)], None)
+    }
+
+    /// The same to this address.
+    ///
+    /// # Errors
+    /// `WouldBlock`; those of sendto(2).
+    pub fn try_send_to(&self, data: &[u8], to: SocketAddr) -> io::Result<usize> {
+        self.socket.send(&[IoSlice::new(data)], Some(to))
+    }
+
+    /// Receives a datagram, if there is one.
+    ///
+    /// # Errors
+    /// `WouldBlock`; as [`recv_from`](Self::recv_from).
+    pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let mut buffers = [IoSliceMut::new(buf)];
+        let received = self.socket.receive(&mut buffers, ReceiveFlags::default())?;
+        self.from(received)
+    }
+
+    fn from(&self, received: Received) -> io::Result<(usize, SocketAddr)> {
+        match received.from {
+            Some(from) => Ok((received.len, from)),
+            None => Ok((received.len, self.socket.peer_address()?)),
+        }
     }
 
     /// Sends a datagram to the connected peer.
@@ -81,11 +137,21 @@ impl UdpSocket {
     /// # Errors
     /// Those of recvfrom(2), such as `ConnectionRefused` after an ICMP error on a connected socket.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let received = self.receive(buf).await?;
-        match received.from {
-            Some(from) => Ok((received.len, from)),
-            None => Ok((received.len, self.socket.peer_address()?)),
-        }
+        let received = self.receive(buf, ReceiveFlags::default()).await?;
+        self.from(received)
+    }
+
+    /// The same, and it stays there.
+    ///
+    /// # Errors
+    /// As [`recv_from`](Self::recv_from).
+    pub async fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let flags = ReceiveFlags {
+            peek: true,
+            ..ReceiveFlags::default()
+        };
+        let received = self.receive(buf, flags).await?;
+        self.from(received)
     }
 
     /// Receives a datagram from the connected peer.
@@ -93,13 +159,13 @@ impl UdpSocket {
     /// # Errors
     /// As [`recv_from`](Self::recv_from).
     pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        Ok(self.receive(buf).await?.len)
+        Ok(self.receive(buf, ReceiveFlags::default()).await?.len)
     }
 
-    async fn receive(&self, buf: &mut [u8]) -> io::Result<Received> {
+    async fn receive(&self, buf: &mut [u8], flags: ReceiveFlags) -> io::Result<Received> {
         poll_fn(|cx| {
             self.reading.poll(&self.socket, cx, |socket| {
-                socket.receive(&mut [IoSliceMut::new(buf)], ReceiveFlags::default())
+                socket.receive(&mut [IoSliceMut::new(buf)], flags)
             })
         })
         .await
@@ -111,11 +177,28 @@ impl UdpSocket {
         &self.socket
     }
 
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.peer_address()
+    }
+
     /// Our address.
     ///
     /// # Errors
     /// None today; a `Result` as in std.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.socket.local_address())
+    }
+}
+
+impl fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UdpSocket")
+            .field("local", &self.local_addr().ok())
+            .field("peer", &self.peer_addr().ok())
+            .finish()
     }
 }

@@ -1,9 +1,9 @@
 //! The async sockets against each other, and the examples as they stand.
 
-use std::{io, time::Duration};
+use std::{io, net::SocketAddr, time::Duration};
 
 use netchan::Net;
-use netchan_tokio::{TcpListener, TcpStream, UdpSocket};
+use netchan_tokio::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,
@@ -65,7 +65,7 @@ fn one_task_reads_and_writes_at_once() {
             let (mut reader, mut writer) = stream.into_split();
             tokio::io::copy(&mut reader, &mut writer).await
         });
-        let address = "10.0.0.2:7".parse().expect("an address");
+        let address = SocketAddr::from(([10, 0, 0, 2], 7));
         let stream = TcpStream::connect(&client, address).await?;
         assert_eq!(stream.peer_addr()?, address);
         let (mut reader, mut writer) = stream.into_split();
@@ -101,7 +101,7 @@ fn many_connections_at_once() {
                 });
             }
         });
-        let address = "[fd77::2]:9".parse().expect("an address");
+        let address = "[fd77::2]:9";
         let mut tasks = Vec::new();
         for i in 0..100u8 {
             let client = client.clone();
@@ -124,7 +124,7 @@ fn many_connections_at_once() {
 fn a_refused_connection_says_so() {
     block_on(async {
         let (client, _server) = stacks("tokio-refused")?;
-        let refused = TcpStream::connect(&client, "10.0.0.2:1".parse().expect("an address")).await;
+        let refused = TcpStream::connect(&client, "10.0.0.2:1").await;
         assert_eq!(
             refused.err().map(|e| e.kind()),
             Some(io::ErrorKind::ConnectionRefused)
@@ -148,8 +148,7 @@ fn an_accept_that_was_dropped_loses_nothing() {
                 .await
                 .is_err()
         );
-        let mut stream =
-            TcpStream::connect(&client, "10.0.0.2:7".parse().expect("an address")).await?;
+        let mut stream = TcpStream::connect(&client, "10.0.0.2:7").await?;
         stream.write_all(b"x").await?;
         let (mut accepted, _) = listener.accept().await?;
         let mut byte = [0];
@@ -165,7 +164,7 @@ fn datagrams_keep_their_bounds() {
         let (client, server) = stacks("tokio-udp")?;
         let server = UdpSocket::bind(&server, "0.0.0.0:53")?;
         let client = UdpSocket::bind(&client, "0.0.0.0:0")?;
-        client.connect("10.0.0.2:53".parse().expect("an address"))?;
+        client.connect("10.0.0.2:53")?;
         let mut buffer = [0; 100];
         for round in 0..50u8 {
             client.send(&[round; 3]).await?;
@@ -178,6 +177,178 @@ fn datagrams_keep_their_bounds() {
             assert_eq!(client.recv(&mut buffer).await?, 1);
             assert_eq!(buffer[0], round);
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_stream_is_looked_at_before_it_is_read() {
+    block_on(async {
+        let (client, server) = stacks("tokio-ready")?;
+        let listener = TcpListener::bind(&server, "0.0.0.0:7")?;
+        let stream = TcpStream::connect(&client, "10.0.0.2:7").await?;
+        let (mut peer, _) = listener.accept().await?;
+        let mut block = [0; 16];
+        let nothing = stream.try_read(&mut block).err().map(|e| e.kind());
+        assert_eq!(nothing, Some(io::ErrorKind::WouldBlock));
+        assert!(
+            timeout(Duration::from_millis(20), stream.readable())
+                .await
+                .is_err()
+        );
+        peer.write_all(b"text").await?;
+        stream.readable().await?;
+        assert_eq!(stream.peek(&mut block[..2]).await?, 2);
+        assert_eq!(stream.peek(&mut block).await?, 4);
+        assert_eq!(stream.try_read(&mut block)?, 4);
+        assert_eq!(&block[..4], b"text");
+        // Until there is no room, and again once the peer has read.
+        stream.writable().await?;
+        let mut written = 0;
+        loop {
+            match stream.try_write(&[7; 64 << 10]) {
+                Ok(n) => written += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e),
+            }
+        }
+        let reads = async {
+            let mut all = vec![0; written];
+            peer.read_exact(&mut all).await.map(|_| all)
+        };
+        let (writable, all) = tokio::join!(stream.writable(), reads);
+        writable?;
+        assert!(all?.iter().all(|&b| b == 7));
+        assert!(!stream.nodelay()?);
+        stream.set_nodelay(true)?;
+        assert!(stream.nodelay()? && stream.take_error()?.is_none());
+        Ok(())
+    });
+}
+
+#[test]
+fn halves_become_a_stream_again() {
+    block_on(async {
+        let (client, server) = stacks("tokio-halves")?;
+        let listener = TcpListener::bind(&server, "0.0.0.0:7")?;
+        let mut stream = TcpStream::connect(&client, "10.0.0.2:7").await?;
+        let (mut peer, _) = listener.accept().await?;
+        let mut block = [0; 4];
+        let (mut reader, mut writer) = stream.split();
+        let (sent, echoed, read) = tokio::join!(
+            writer.write_all(b"once"),
+            async {
+                let mut block = [0; 4];
+                peer.read_exact(&mut block).await?;
+                peer.write_all(&block).await
+            },
+            reader.read_exact(&mut block)
+        );
+        sent.and(echoed)?;
+        read?;
+        assert_eq!(&block, b"once");
+        let (reader, writer) = stream.into_split();
+        let other = TcpStream::connect(&client, "10.0.0.2:7").await?;
+        let (others, theirs) = other.into_split();
+        let error = reader.reunite(theirs).expect_err("of two streams");
+        assert_eq!(error.to_string(), "the two halves are of two streams");
+        let (reader, theirs) = (error.0, error.1);
+        others.reunite(theirs).expect("of one stream");
+        let mut stream = writer.reunite(reader).expect("of one stream");
+        // Nothing was shut meanwhile.
+        stream.write_all(b"more").await?;
+        peer.read_exact(&mut block).await?;
+        assert_eq!(&block, b"more");
+        let (reader, writer) = stream.into_split();
+        writer.forget();
+        assert!(
+            timeout(Duration::from_millis(20), peer.read(&mut block))
+                .await
+                .is_err()
+        );
+        drop(reader);
+        assert_eq!(peer.read(&mut block).await?, 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn options_come_before_connect_and_listen() {
+    block_on(async {
+        let (client, server) = stacks("tokio-options")?;
+        let two: [io::Result<TcpListener>; 2] = [(); 2].map(|()| {
+            let socket = TcpSocket::new_v4(&server)?;
+            socket.set_reuseport(true)?;
+            socket.bind("0.0.0.0:7".parse().expect("an address"))?;
+            socket.listen(8)
+        });
+        let [first, second] = two;
+        let (first, second) = (first?, second?);
+        let socket = TcpSocket::new_v4(&client)?;
+        socket.set_nodelay(true)?;
+        socket.set_keepalive(true)?;
+        socket.set_recv_buffer_size(32 << 10)?;
+        socket.set_send_buffer_size(32 << 10)?;
+        socket.bind("10.0.0.1:1234".parse().expect("an address"))?;
+        let stream = socket
+            .connect("10.0.0.2:7".parse().expect("an address"))
+            .await?;
+        assert_eq!(stream.local_addr()?.port(), 1234);
+        assert!(stream.nodelay()?);
+        let (_accepted, from) = tokio::select! {
+            accepted = first.accept() => accepted?,
+            accepted = second.accept() => accepted?,
+        };
+        assert_eq!(from.port(), 1234);
+        assert!(format!("{stream:?} {first:?}").contains("TcpStream { local: Some(10.0.0.1:1234)"));
+        Ok(())
+    });
+}
+
+#[test]
+fn datagrams_are_tried_and_peeked() {
+    block_on(async {
+        let (client, server) = stacks("tokio-tried")?;
+        let server = UdpSocket::bind(&server, "0.0.0.0:53")?;
+        let client = UdpSocket::bind(&client, ("10.0.0.1", 0))?;
+        let mut block = [0; 16];
+        let nothing = server.try_recv_from(&mut block).err().map(|e| e.kind());
+        assert_eq!(nothing, Some(io::ErrorKind::WouldBlock));
+        client.writable().await?;
+        client.try_send_to(b"one", "10.0.0.2:53".parse().expect("an address"))?;
+        server.readable().await?;
+        assert_eq!(server.peek_from(&mut block).await?.0, 3);
+        let (n, from) = server.try_recv_from(&mut block)?;
+        assert_eq!((&block[..n], from), (&b"one"[..], client.local_addr()?));
+        client.connect("10.0.0.2:53")?;
+        assert_eq!(client.peer_addr()?.port(), 53);
+        client.try_send(b"two")?;
+        assert_eq!(server.recv(&mut block).await?, 3);
+        let none: &[SocketAddr] = &[];
+        let kind = client.send_to(b"x", none).await.err().map(|e| e.kind());
+        assert_eq!(kind, Some(io::ErrorKind::InvalidInput));
+        Ok(())
+    });
+}
+
+/// As `axum::serve` asks it.
+#[cfg(feature = "axum")]
+#[test]
+fn axum_takes_the_listener() {
+    use axum::serve::Listener;
+    block_on(async {
+        let (client, server) = stacks("tokio-axum")?;
+        let listener = TcpListener::bind(&server, "0.0.0.0:80")?;
+        assert_eq!(Listener::local_addr(&listener)?.port(), 80);
+        let hello = axum::Router::new().fallback(|| async { "hello" });
+        tokio::spawn(axum::serve(listener, hello).into_future());
+        let mut stream = TcpStream::connect(&client, "10.0.0.2:80").await?;
+        stream
+            .write_all(b"GET / HTTP/1.0\r\nhost: x\r\n\r\n")
+            .await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
         Ok(())
     });
 }

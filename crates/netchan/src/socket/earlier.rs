@@ -15,16 +15,15 @@ struct Begun {
 
 /// Of a listener whose options changed while connections waited.
 #[derive(Clone, Debug, Default)]
-#[expect(
-    clippy::box_collection,
-    reason = "every socket has one, and nearly every one is empty: eight bytes"
-)]
-pub(super) struct Earlier(Option<Box<Vec<Begun>>>);
+pub(super) struct Earlier(Vec<Begun>);
 
 impl Earlier {
+    /// None.
+    pub const NONE: Self = Self(Vec::new());
+
     /// Options change: of the connections that wait in each shard, those that are not noted yet began with `with`.
     fn note(&mut self, waiting: &[usize], with: &Arc<Fresh>) {
-        let begun = self.0.get_or_insert_default();
+        let begun = &mut self.0;
         for (shard, &count) in waiting.iter().enumerate() {
             let here = begun.iter().filter(|b| b.shard == shard);
             let noted: usize = here.map(|b| b.connections).sum();
@@ -42,15 +41,12 @@ impl Earlier {
 
     /// A connection of that shard is accepted: what it began with, if that is not what the listener says now.
     fn take(&mut self, shard: usize) -> Option<Arc<Fresh>> {
-        let begun = self.0.as_mut()?;
+        let begun = &mut self.0;
         let at = begun.iter().position(|b| b.shard == shard)?;
         begun[at].connections -= 1;
         let with = begun[at].with.clone();
         if begun[at].connections == 0 {
             begun.remove(at);
-        }
-        if begun.is_empty() {
-            self.0 = None;
         }
         Some(with)
     }
@@ -68,15 +64,25 @@ impl Fresh {
 
     /// What a connection takes over that is accepted from that shard's queue.
     pub(super) fn inherited_in(&mut self, shard: usize) -> Self {
-        match self.earlier.take(shard) {
-            Some(with) => Self::clone(&with),
-            None => self.inherited(),
-        }
+        // Looked at before it is changed: nearly no listener has any.
+        let with = match self.earlier.0.is_empty() {
+            true => None,
+            false => self.earlier.take(shard),
+        };
+        with.map_or_else(|| self.inherited(), |with| Self::clone(&with))
+    }
+
+    /// The same for what an accepted socket takes over: it is no listener.
+    pub(super) fn without_waiting(mut self) -> Self {
+        self.forget_waiting();
+        self
     }
 
     /// The connections that waited are gone.
     pub(super) fn forget_waiting(&mut self) {
-        self.earlier = Earlier::default();
+        if !self.earlier.0.is_empty() {
+            self.earlier = Earlier::NONE;
+        }
     }
 }
 
@@ -98,15 +104,15 @@ mod tests {
             fresh.apply(SocketOption::Mark(mark));
         };
         set(&mut fresh, &[0, 0], 1);
-        assert!(fresh.earlier.0.is_none(), "nobody waits");
+        assert!(fresh.earlier.0.is_empty(), "nobody waits");
         set(&mut fresh, &[1, 2], 2);
         set(&mut fresh, &[1, 2], 3); // nobody came with 2
         set(&mut fresh, &[3, 2], 4);
         let marks = [0, 0, 1, 0, 1, 1, 0].map(|shard| marked(&fresh.inherited_in(shard)));
         assert_eq!(marks, [1, 3, 1, 3, 1, 4, 4]);
-        assert!(fresh.earlier.0.is_none(), "all are accepted");
+        assert!(fresh.earlier.0.is_empty(), "all are accepted");
         set(&mut fresh, &[1, 0], 5);
-        assert!(fresh.inherited().earlier.0.is_none());
+        assert!(fresh.inherited().earlier.0.is_empty());
         fresh.forget_waiting();
         assert_eq!(marked(&fresh.inherited_in(0)), 5);
     }

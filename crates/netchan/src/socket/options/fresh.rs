@@ -45,8 +45,6 @@ pub(in crate::socket) struct Fresh {
     is_lent: bool,
     /// shutdown(2) of what was neither connected nor anything else: reading, writing.
     pub shut: (bool, bool),
-    /// A listener's.
-    pub(in crate::socket) earlier: Earlier,
     /// What nearly no socket sets: an accepted one shares it with its listener until it does.
     seldom: Option<Arc<Seldom>>,
 }
@@ -84,6 +82,8 @@ pub(in crate::socket) struct Seldom {
     pub udp: UdpOptions,
     /// The IPv4 address that a datagram socket sends from which has an IPv6 one: a connect to IPv4 gave it.
     pub mapped_source: Option<IpAddr>,
+    /// A listener's.
+    pub earlier: Earlier,
 }
 
 /// What a socket has that set none of them.
@@ -130,6 +130,7 @@ impl Default for Seldom {
             multicast: None,
             udp: UdpOptions::default(),
             mapped_source: None,
+            earlier: Earlier::NONE,
         }
     }
 }
@@ -238,11 +239,11 @@ impl Fresh {
 
     /// What an accepted socket takes over from its listener: everything, of the binding the address.
     pub fn inherited(&self) -> Self {
-        Self {
+        let new = Self {
             is_lent: true,
-            earlier: Earlier::default(),
             ..self.clone()
-        }
+        };
+        new.without_waiting()
     }
 
     /// TCP_CORK.
