@@ -355,6 +355,9 @@ impl Socket {
             }
             Some(Role::Listening(listening)) => {
                 self.release(fresh);
+                if let Some((id, _)) = fresh.binding() {
+                    self.stack().directory.listens_no_more(id);
+                }
                 self.stream.rests(); // before those who wait are woken, by the shard's lock
                 listening.shut(self.stack());
                 fresh.forget_waiting();

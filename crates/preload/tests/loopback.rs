@@ -76,7 +76,7 @@ fn binds(topic: &str, lines: usize) {
 
 #[test]
 fn ports_are_shared_as_sockets_say_by_then() {
-    binds("reuse", 255);
+    binds("reuse", 319);
     binds("listens_anew", 1);
 }
 

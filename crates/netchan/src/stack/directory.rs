@@ -129,6 +129,14 @@ impl Directory {
         Ok(())
     }
 
+    /// A listener that was shut: it is bound still, and stands against others as what does not listen.
+    pub fn listens_no_more(&self, id: u64) {
+        let mut guard = self.bindings.lock();
+        if let Some(binding) = guard.0.iter_mut().find(|b| b.id == id) {
+            binding.listening = false;
+        }
+    }
+
     /// A bound socket says SO_REUSEADDR and SO_REUSEPORT so from now on: what counts is what it says when another is bound.
     pub fn set_reuse(&self, id: u64, address: bool, port: bool) {
         let mut guard = self.bindings.lock();

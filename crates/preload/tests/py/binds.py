@@ -32,7 +32,7 @@ def named(address):
 def reuse():
     """SO_REUSEADDR and SO_REUSEPORT count as they are when another is bound, not as they were when the first one was."""
     port = 20000
-    times = {socket.SOCK_DGRAM: ["bound"], socket.SOCK_STREAM: ["bound", "listens later", "listens"]}
+    times = {socket.SOCK_DGRAM: ["bound"], socket.SOCK_STREAM: ["bound", "listens later", "listens", "shut"]}
     for kind, time in ((kind, time) for kind in times for time in times[kind]):
         for values in itertools.product((0, 1), repeat=6):
             first, then, other = values[:2], values[2:4], values[4:]
@@ -42,8 +42,10 @@ def reuse():
                     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, address)
                     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, shared)
                 a.bind(("127.0.0.1", port))
-                if time == "listens":
+                if time in ("listens", "shut"):
                     a.listen(1)
+                if time == "shut":
+                    a.shutdown(socket.SHUT_RDWR)
                 a.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, then[0])
                 a.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, then[1])
                 said = says(a.listen, 1) if time == "listens later" else ""
