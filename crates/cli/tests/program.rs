@@ -160,7 +160,7 @@ fn what_is_wrong_with_a_link_is_said_before_what_is_missing() {
 #[test]
 fn what_is_to_come_says_so() {
     for command in [
-        "daemon", "set", "capture", "suspend", "resume", "upgrade", "top", "web",
+        "daemon", "capture", "suspend", "resume", "upgrade", "top", "web",
     ] {
         let (status, out, err) = run(&[command, "--help", "x", "-y"]);
         assert_eq!(status, 1, "{command}");
