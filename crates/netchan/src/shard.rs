@@ -69,7 +69,7 @@ use crate::{
     counters::{Counter, Counters},
     driver::{
         host::{Host, HostView},
-        network::InterfaceFacts,
+        network::{InterfaceFacts, Network as Networks},
     },
     flow::{FlowKey, Tuple},
     limits::{self, Room},
@@ -289,6 +289,12 @@ impl Shard {
             defaults,
             counters,
         })
+    }
+
+    /// The networks as they were at the beginning of the turn.
+    #[inline]
+    pub fn network(&self) -> &Networks {
+        &self.host.net
     }
 
     /// Its number.

@@ -7,6 +7,7 @@ use std::{
 
 use super::{Role, Socket, options::Fresh};
 use crate::api::{Domain, Kind};
+use crate::driver::network::Network;
 use crate::errno::error;
 
 impl Socket {
@@ -98,16 +99,16 @@ impl Socket {
             return Err(error(libc::EAFNOSUPPORT));
         }
         let is_one_family = local.is_ipv4() == remote.is_ipv4();
-        if is_one_family && self.stays(local, remote.ip()) {
+        if is_one_family && self.stays(&self.stack().host.network(), local, remote.ip()) {
             return Err(error(libc::EINVAL));
         }
         Ok(())
     }
 
     /// Whether what comes from `local` may not leave this host, and a send says so. As Linux: of an IPv6 datagram it does not.
-    pub(super) fn stays(&self, local: IpAddr, remote: IpAddr) -> bool {
+    pub(super) fn stays(&self, net: &Network, local: IpAddr, remote: IpAddr) -> bool {
         let is_silent = self.kind == Kind::Datagram && remote.is_ipv6();
-        !is_silent && !self.stack().host.network().may_send(local, remote)
+        !is_silent && !net.may_send(local, remote)
     }
 
     /// The address that it has, by bind(2) or by a connect.

@@ -18,7 +18,7 @@ use crate::api::{
     Domain, Kind, Readiness, ReceiveFlags, Received, ReceivedError, SendInfo, UdpOption,
 };
 use crate::{
-    driver::steer::spread,
+    driver::{network::Network, steer::spread},
     errno::error,
     flow::FlowKey,
     shard::{Destination, Echo, Shard, Together},
@@ -464,7 +464,8 @@ impl Socket {
                 {
                     local.set_ip(source);
                 }
-                self.destination(local, remote, info, wish)?
+                let net = self.stack().host.network();
+                self.destination(&net, (local, remote), info, wish)?
             }
         };
         if let Some(echo) = echo {
@@ -516,12 +517,12 @@ impl Socket {
                 || local.is_ipv4() != remote.is_ipv4()
                 || ip.is_unspecified()
                 || ip.is_multicast()
-                || self.stack().host.network().is_broadcast(ip)
-                || self.stays(local.ip(), ip)
+                || shard.network().is_broadcast(ip)
+                || self.stays(shard.network(), local.ip(), ip)
             {
                 return None;
             }
-            let sent = (self.destination(local, remote, info, wish))
+            let sent = (self.destination(shard.network(), (local, remote), info, wish))
                 .and_then(|to| (shard.udp_send(part, to, info, buffers, now)).map_err(error));
             Some(sent)
         })
@@ -570,8 +571,8 @@ impl Socket {
     /// From where to where a datagram goes, by the socket's own address, the route, and what the program says.
     fn destination(
         &self,
-        local: SocketAddr,
-        remote: SocketAddr,
+        net: &Network,
+        (local, remote): (SocketAddr, SocketAddr),
         info: &SendInfo,
         (device, mark): (Option<u8>, u32),
     ) -> io::Result<Destination> {
@@ -580,7 +581,6 @@ impl Socket {
         if strays && remote.is_ipv6() {
             return Err(error(libc::EINVAL));
         }
-        let net = self.stack().host.network();
         let route = match info.interface {
             Some(number) => {
                 let interface = net.interfaces.get(usize::from(number));
@@ -599,11 +599,11 @@ impl Socket {
             // As Linux, which looks for a route from there.
             Some(IpAddr::V4(_)) if remote.is_ipv4() => return Err(error(libc::ENETUNREACH)),
             Some(_) => return Err(error(libc::EINVAL)),
-            None => bound_source(&net, local)
+            None => bound_source(net, local)
                 .filter(|ip| ip.is_ipv4() == remote.is_ipv4())
                 .unwrap_or(source),
         };
-        if self.stays(ip, remote.ip()) {
+        if self.stays(net, ip, remote.ip()) {
             return Err(error(libc::EINVAL));
         }
         Ok(Destination {
