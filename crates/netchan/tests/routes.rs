@@ -368,6 +368,7 @@ fn changes_that_cannot_be_are_refused() {
     says(net.add_address("wire", "10.78.0.2/24"), "which `wire`?");
     says(net.add_address("#2", "10.78.0.2/24"), "no link `#2`");
     says(net.add_address("#0", "10.78.0.2/33"), "no address");
+    says(net.add_address("#0", "127.0.0.9/8"), "of the start");
     says(net.add_address("#0", "ten"), "no address");
     says(net.add_address("#0", "224.0.0.1/4"), "no address");
     says(

@@ -42,7 +42,7 @@ fn a_listener_that_is_refused_resets_until_it_is_accepted_on() {
         let learned = waits.read(&mut [0; 8]).unwrap_err();
         assert_eq!(learned.kind(), ErrorKind::ConnectionReset, "{regime:?}");
         assert_eq!(count(&net), 1, "{regime:?}: the one that waited");
-        let refused = connect().expect_err("nobody serves it");
+        let refused = connect().expect_err("no stack serves it");
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{regime:?}");
         assert_eq!(count(&net), 2, "{regime:?}: its SYN");
 

@@ -34,8 +34,8 @@ pub struct Host {
     pub places: Option<Arc<Places>>,
 }
 
-/// What changes while packets flow: one way from the control plane to each side of the data plane. Whoever changes a part of it puts another in its
-/// place; a side takes all of it at the beginning of its next turn ([`HostView::refresh`]), so that a turn goes by one state of everything.
+/// What changes while packets flow: one way from the control plane to each side of the data plane. A change puts another part in the place of
+/// one; a side takes all of it at the beginning of its next turn ([`HostView::refresh`]), so that a turn goes by one state of everything.
 #[derive(Clone, Debug)]
 pub struct Live {
     /// Interfaces with their addresses, and the routes.

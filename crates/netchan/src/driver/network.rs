@@ -170,13 +170,14 @@ impl Network {
     /// Adds an address to a link, with the route to its network; of IPv6, the link-local address, too, that every interface has (RFC 4291 §2.8).
     ///
     /// # Errors
-    /// A link has it already, or this one has [`ADDRESSES_MAX`]; it is a loopback address; the route table is full.
+    /// A link has it already, or this one has [`ADDRESSES_MAX`]; the link is loopback's, and it is no loopback address; the route table is full.
     pub fn add_address(&mut self, number: usize, new: Address) -> Result<(), String> {
         let ip = new.ip();
-        if let Some(other) = self
-            .interfaces
-            .iter()
-            .find(|i| i.addresses.iter().any(|a| a.ip() == ip))
+        // A link-local address is its link's alone (RFC 4291 §2.5.6): another link may have the same.
+        let counts = |at: usize| at == number || !address::is_link_local(ip);
+        let mut all = self.interfaces.iter().enumerate();
+        if let Some((_, other)) =
+            all.find(|(at, i)| counts(*at) && i.addresses.iter().any(|a| a.ip() == ip))
         {
             return Err(format!("{} has {ip} already", other.name));
         }

@@ -131,6 +131,11 @@ fn add_address(stack: &Stack, name: &str, text: &str) -> Result<String, String> 
     let address: Address = text
         .parse()
         .map_err(|e| format!("`{text}` is no address: {e}"))?;
+    if address.ip().is_loopback() {
+        return Err(format!(
+            "{address} is loopback's, which is of the start: --loopback"
+        ));
+    }
     let (number, name) = link(stack, name)?;
     (stack.host).change_network(|net| net.add_address(number, address))?;
     wake_links(stack);

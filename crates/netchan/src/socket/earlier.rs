@@ -104,9 +104,9 @@ mod tests {
             fresh.apply(SocketOption::Mark(mark));
         };
         set(&mut fresh, &[0, 0], 1);
-        assert!(fresh.earlier.0.is_empty(), "nobody waits");
+        assert!(fresh.earlier.0.is_empty(), "no connection waits");
         set(&mut fresh, &[1, 2], 2);
-        set(&mut fresh, &[1, 2], 3); // nobody came with 2
+        set(&mut fresh, &[1, 2], 3); // none came with 2
         set(&mut fresh, &[3, 2], 4);
         let marks = [0, 0, 1, 0, 1, 1, 0].map(|shard| marked(&fresh.inherited_in(shard)));
         assert_eq!(marks, [1, 3, 1, 3, 1, 4, 4]);

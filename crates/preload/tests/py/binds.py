@@ -8,7 +8,7 @@ import socket
 import struct
 import sys
 
-# On the link, but nobody; whose address a datagram to it has is the stack's own.
+# On the link, but no host; whose address a datagram to it has is the stack's own.
 ELSEWHERE = "10.77.0.9"
 LIBC = ctypes.CDLL(None, use_errno=True)
 

@@ -26,7 +26,7 @@ const LOOPBACK: &str = "Linux: a stream that was bound to an IPv6 address, and f
 const MISLED: &str = "Linux: after a connect that found no route, all datagrams to the peer that it had but the first one bear the address of that connect";
 const ROUTELESS: &[&str] = &["connect(*) = EINVAL"];
 
-const FORMER_PEER: &str = "Linux: an IPv6 datagram socket that was disconnected hears nobody but the host that was its peer (POSIX: its peer is reset)";
+const FORMER_PEER: &str = "Linux: an IPv6 datagram socket that was disconnected hears only the host that was its peer (POSIX: its peer is reset)";
 const DISCONNECTED: &[&str] = &["= socket(v6, datagrams)", "connect(*, family 0, *) = 0"];
 
 pub const DIFFERENT: &[Row] = &[

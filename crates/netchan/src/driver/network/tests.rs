@@ -80,6 +80,10 @@ fn the_first_address_of_ipv6_brings_the_link_local_one() {
     // One that says its own has no other.
     net.add_address(1, address("fe80::7/64")).unwrap();
     assert_eq!(net.interfaces[1].addresses.iter().count(), 1);
+    // Another link may have the same; one link not twice.
+    net.add_address(0, address("fe80::7/64")).unwrap();
+    let why = net.add_address(0, address("fe80::7/64")).unwrap_err();
+    assert_eq!(why, "tap:nc0 has fe80::7 already");
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn the_end_of_the_handshake() {
     accurate.deaf = true;
     assert!(
         !accurate.handshake_done(ace(0b110), true),
-        "who clears flags is not heard"
+        "a peer that clears flags is not heard"
     );
     for (ecn, packets) in [(Ecn::Ce, 6), (Ecn::Ect0, 5), (Ecn::NotEct, 5)] {
         let mut accurate = Accurate::new();
@@ -218,7 +218,7 @@ fn marked_bytes_are_exact() {
     assert_eq!(accurate.heard().1, 0x100_0010);
 }
 
-/// §3.2.3.2.4: counters begin with one; a zero in the first option is somebody's who clears fields, and the option is not believed.
+/// §3.2.3.2.4: counters begin with one; a zero in the first option comes from a station that clears fields, and the option is not believed.
 #[test]
 fn a_cleared_option_is_not_believed() {
     let option = |first, third, len| {
