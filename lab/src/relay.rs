@@ -3,18 +3,21 @@
 //! It is a link itself, of a stack on one side; on the other may be Linux (behind a TAP or a packet socket) or anybody (behind a wire). Time
 //! is the stack's, real or virtual. What neighbours ask each other passes untouched: that is not what is tried.
 
-use std::{collections::VecDeque, os::fd::BorrowedFd};
+use std::{collections::VecDeque, io, os::fd::BorrowedFd, sync::Arc};
 
 use netchan::{
-    link::{FRAME_OVERHEAD, Link, LinkError, Properties, Segmentation, Statistics},
+    link::{
+        FRAME_OVERHEAD, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics,
+        Segmentation, TxStatistics,
+    },
     packet::Packet,
 };
-use percore::slab::Slab;
+use percore::{doorbell::Doorbell, slab::Slab};
 use proto::{ip::Ecn, time::Instant, wire::checksum::checksum};
 
 use crate::world::{
     dice::Dice,
-    link::{self, LinkCounts, LinkShape},
+    link::{self, LinkShape},
 };
 
 /// Frames taken from the device at once.
@@ -115,6 +118,14 @@ pub struct Relay {
     out: Way,
     back: Way,
     slab: Slab,
+}
+
+/// What is between the stack and a device that was started: the state of both directions.
+struct Running {
+    device: Queue,
+    out: Way,
+    back: Way,
+    slab: Slab,
     burst: VecDeque<Packet>,
     lost: u64,
 }
@@ -143,20 +154,33 @@ impl Relay {
             out: Way::new(out, seed),
             back: Way::new(back, !seed),
             slab,
-            burst: VecDeque::new(),
-            lost: 0,
         })
     }
+}
 
-    /// What became of packets, out and back. Broken ones arrived.
-    #[must_use]
-    pub fn counts(&self) -> [LinkCounts; 2] {
-        [&self.out, &self.back].map(|way| LinkCounts {
-            corrupted: way.corrupted,
-            ..*way.link.counts()
-        })
+impl Link for Relay {
+    fn properties(&self) -> &Properties {
+        &self.properties
     }
 
+    fn start(self: Box<Self>, bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        let one = bells.get(..1).unwrap_or_default();
+        let mut queues = Vec::new();
+        if let Some(device) = self.device.start(one)?.into_iter().next() {
+            queues.push(Queue::of_one(Running {
+                device,
+                out: self.out,
+                back: self.back,
+                slab: self.slab,
+                burst: VecDeque::new(),
+                lost: 0,
+            })?);
+        }
+        Ok(queues)
+    }
+}
+
+impl Running {
     /// A frame into a packet of `slab`; lost and counted where there is no room.
     fn packet(&mut self, frame: &[u8], slab: Option<&mut Slab>) -> Option<Packet> {
         let buffer = slab.unwrap_or(&mut self.slab).alloc();
@@ -174,18 +198,16 @@ impl Relay {
     fn push_out(&mut self, now: Instant) -> Result<(), LinkError> {
         while let Some(frame) = self.out.leave(now) {
             if let Some(packet) = self.packet(&frame, None) {
-                self.device.transmit(now, &mut VecDeque::from([packet]))?;
+                self.device
+                    .tx
+                    .transmit(now, &mut VecDeque::from([packet]))?;
             }
         }
         Ok(())
     }
 }
 
-impl Link for Relay {
-    fn properties(&self) -> &Properties {
-        &self.properties
-    }
-
+impl LinkRx for Running {
     fn receive(
         &mut self,
         now: Instant,
@@ -200,7 +222,7 @@ impl Link for Relay {
             burst: taken,
             ..
         } = self;
-        device.receive(now, &mut self.slab, taken, most)?;
+        device.rx.receive(now, &mut self.slab, taken, most)?;
         let mut n = 0;
         while let Some(packet) = self.burst.pop_front() {
             if !is_of_neighbours(packet.bytes()) {
@@ -221,6 +243,24 @@ impl Link for Relay {
         Ok(n)
     }
 
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.device.rx.fd()
+    }
+
+    fn next_event(&mut self) -> Instant {
+        let ways = self.out.link.next().min(self.back.link.next());
+        ways.min(self.device.rx.next_event())
+    }
+
+    fn statistics(&self) -> RxStatistics {
+        RxStatistics {
+            missed: self.lost,
+            ..self.device.rx.statistics()
+        }
+    }
+}
+
+impl LinkTx for Running {
     fn transmit(
         &mut self,
         now: Instant,
@@ -230,7 +270,9 @@ impl Link for Relay {
         while let Some(packet) = frames.pop_front() {
             n += 1;
             if is_of_neighbours(packet.bytes()) {
-                self.device.transmit(now, &mut VecDeque::from([packet]))?;
+                self.device
+                    .tx
+                    .transmit(now, &mut VecDeque::from([packet]))?;
             } else {
                 self.out.enter(packet.bytes(), now);
             }
@@ -239,19 +281,7 @@ impl Link for Relay {
         Ok(n)
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.device.fd()
-    }
-
-    fn next_event(&self) -> Instant {
-        let ways = self.out.link.next().min(self.back.link.next());
-        ways.min(self.device.next_event())
-    }
-
-    fn statistics(&self) -> Statistics {
-        Statistics {
-            rx_missed: self.lost,
-            ..self.device.statistics()
-        }
+    fn statistics(&self) -> TxStatistics {
+        self.device.tx.statistics()
     }
 }

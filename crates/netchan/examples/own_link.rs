@@ -6,20 +6,22 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     time::Duration,
 };
 
 use netchan::{
     Doorbell, Instant, MacAddr, Net, Slab,
-    link::{FRAME_OVERHEAD, Link, LinkError, Properties, Segmentation, Statistics},
+    link::{
+        FRAME_OVERHEAD, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics,
+        Segmentation, TxStatistics,
+    },
     packet::{Meta, Packet},
 };
 
 struct Mirror {
     properties: Properties,
-    queue: VecDeque<Packet>,
-    bell: Option<Arc<Doorbell>>,
     frames: Arc<AtomicU64>,
 }
 
@@ -33,13 +35,7 @@ impl Mirror {
             frame_max: 1500 + FRAME_OVERHEAD,
             segmentation: Segmentation::None,
         };
-        let (queue, bell) = (VecDeque::with_capacity(64), None);
-        Self {
-            properties,
-            queue,
-            bell,
-            frames,
-        }
+        Self { properties, frames }
     }
 }
 
@@ -47,9 +43,19 @@ impl Link for Mirror {
     fn properties(&self) -> &Properties {
         &self.properties
     }
-    fn attach(&mut self, doorbell: Arc<Doorbell>) {
-        self.bell = Some(doorbell);
+    fn start(self: Box<Self>, bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        let (tx, rx) = sync_channel(64);
+        let (bell, frames) = (bells[0].clone(), self.frames);
+        Ok(vec![Queue {
+            rx: Box::new(Rx(rx)),
+            tx: Box::new(Tx { tx, bell, frames }),
+        }])
     }
+}
+
+struct Rx(Receiver<Packet>);
+
+impl LinkRx for Rx {
     fn receive(
         &mut self,
         _: Instant,
@@ -57,24 +63,44 @@ impl Link for Mirror {
         burst: &mut VecDeque<Packet>,
         max: usize,
     ) -> Result<usize, LinkError> {
-        let n = self.queue.len().min(max);
-        burst.extend(self.queue.drain(..n).map(|mut packet| {
+        let before = burst.len();
+        burst.extend(self.0.try_iter().take(max).map(|mut packet| {
             packet.meta = Meta::default(); // nothing is known of what comes in
             packet
         }));
-        Ok(n)
+        Ok(burst.len() - before)
     }
+    fn statistics(&self) -> RxStatistics {
+        RxStatistics::default()
+    }
+}
+
+struct Tx {
+    tx: SyncSender<Packet>,
+    bell: Arc<Doorbell>,
+    frames: Arc<AtomicU64>,
+}
+
+impl LinkTx for Tx {
     fn transmit(&mut self, _: Instant, frames: &mut VecDeque<Packet>) -> Result<usize, LinkError> {
-        let n = frames.len().min(64 - self.queue.len());
-        self.queue.extend(frames.drain(..n));
-        self.frames.fetch_add(n as u64, Relaxed);
-        if let Some(bell) = self.bell.as_ref().filter(|_| n > 0) {
-            bell.ring();
+        let offered = frames.len();
+        while let Some(packet) = frames.pop_front() {
+            if let Err(TrySendError::Full(packet) | TrySendError::Disconnected(packet)) =
+                self.tx.try_send(packet)
+            {
+                frames.push_front(packet); // the stack keeps it, and offers it again
+                break;
+            }
         }
-        Ok(n)
+        let taken = offered - frames.len();
+        self.frames.fetch_add(taken as u64, Relaxed);
+        if taken > 0 {
+            self.bell.ring();
+        }
+        Ok(taken)
     }
-    fn statistics(&self) -> Statistics {
-        Statistics::default()
+    fn statistics(&self) -> TxStatistics {
+        TxStatistics::default()
     }
 }
 

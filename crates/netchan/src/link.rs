@@ -5,6 +5,7 @@
 
 pub(crate) mod closed;
 mod datagrams;
+pub(crate) mod device;
 pub(crate) mod giant_shim;
 pub(crate) mod lo;
 pub mod loopback;
@@ -99,42 +100,40 @@ impl fmt::Display for LinkError {
 
 impl std::error::Error for LinkError {}
 
-/// What a link counts by itself (R1: running out of buffers is counted where it happens).
+/// What a receiving half counts by itself (R1: running out of buffers is counted where it happens).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Frames in (merged datagrams of one sender count as the one frame they came in).
-    pub rx_packets: u64,
-    /// Bytes in.
-    pub rx_bytes: u64,
-    /// Frames out.
-    pub tx_packets: u64,
-    /// Bytes out.
-    pub tx_bytes: u64,
+pub struct RxStatistics {
+    /// Frames (merged datagrams of one sender count as the one frame they came in).
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
     /// Dropped because the slab had no buffer.
-    pub rx_no_buffer: u64,
+    pub no_buffer: u64,
     /// Dropped by the device or the kernel's queue before we saw it; on a wire, what it lost or had no room for.
-    pub rx_missed: u64,
+    pub missed: u64,
     /// Dropped because it was longer than a buffer or shorter than a header, or merged in a way we cannot undo.
-    pub rx_length: u64,
-    /// Refused by the device for good (not "try again").
-    pub tx_errors: u64,
+    pub length: u64,
 }
 
-/// A place where Ethernet frames enter and leave.
-///
-/// Order of calls: `attach` once; then `receive` and `transmit` at will, from one thread at a time; sleep only when
-/// `receive` gave nothing, on `fd` (or, without one, on the doorbell given to `attach`) and not beyond `next_event`.
+/// What a transmitting half counts by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TxStatistics {
+    /// Frames.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Refused by the device for good (not "try again").
+    pub errors: u64,
+}
+
+/// A place where Ethernet frames enter and leave: a device that was opened, with its facts. [`Self::start`] makes its queues, which are all
+/// that is left of it then.
 pub trait Link: Send {
     /// What does not change.
     fn properties(&self) -> &Properties;
 
-    /// The bell to ring when something can be received, for a link without a descriptor.
-    fn attach(&mut self, doorbell: Arc<Doorbell>) {
-        let _ = doorbell;
-    }
-
     /// Asks that frames come in as they may go out of another link: no segments merged, no checksum left to be made. Called at most
-    /// once, before `attach`; [`Self::properties`] may be others after it. What a link cannot do of that, it leaves.
+    /// once; [`Self::properties`] may be others after it. What a link cannot do of that, it leaves.
     ///
     /// # Errors
     /// The system's.
@@ -142,6 +141,37 @@ pub trait Link: Send {
         Ok(())
     }
 
+    /// The descriptors with which another process goes on with this link, needing none of the rights that opening it took; none where
+    /// it needs none. In the order in which `specification::adopt` takes them.
+    fn handed_on(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    /// Whether the driver may run beside other drivers and modules of its stack. [`Concurrency::Giant`]: it shares something with them
+    /// that nothing else guards (a foreign library's globals, say); a shim takes Giant around each call of its queues (F4).
+    fn concurrency(&self) -> Concurrency {
+        Concurrency::Any
+    }
+
+    /// Its queues: at least one, at most one for each of `bells`, of which there is at least one. A queue without a descriptor rings
+    /// its bell when something can be received; all ring it when a full queue has room again, where they can tell.
+    ///
+    /// # Errors
+    /// The system's.
+    fn start(self: Box<Self>, bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>>;
+}
+
+/// A queue of a link: one half for each direction. Two threads may use the halves at the same time.
+pub struct Queue {
+    /// The receiving half.
+    pub rx: Box<dyn LinkRx>,
+    /// The transmitting half.
+    pub tx: Box<dyn LinkTx>,
+}
+
+/// The receiving half of a queue, used by one thread at a time. Sleep only when [`Self::receive`] gave nothing, on [`Self::fd`] (or,
+/// without one, on the queue's bell), and not beyond [`Self::next_event`].
+pub trait LinkRx: Send {
     /// Appends up to `max` frames to `burst`; returns how many. Never blocks. `0` means nothing now.
     ///
     /// A frame's `meta.checksum_verified` says that the transport checksum need not be looked at. It may not even be there: a
@@ -158,37 +188,31 @@ pub trait Link: Send {
         max: usize,
     ) -> Result<usize, LinkError>;
 
-    /// Takes frames from the front of `frames` until it is empty or the link is full; returns how many it took.
-    /// What it leaves may be offered again. Never blocks. What is longer than the MTU, or lacks its checksum, comes only where
-    /// [`Properties::segmentation`] says so.
-    ///
-    /// # Errors
-    /// As for `receive`; the frames stay.
-    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<Packet>)
-    -> Result<usize, LinkError>;
-
     /// Readable when `receive` would give something.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// The descriptors with which another process goes on with this link, needing none of the rights that opening it took; none where
-    /// it needs none. In the order in which `specification::adopt` takes them.
-    fn handed_on(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
-    }
-
     /// When `receive` may give something without being told (a delayed frame falls due); [`Instant::FAR`] if never.
-    fn next_event(&self) -> Instant {
+    fn next_event(&mut self) -> Instant {
         Instant::FAR
     }
 
-    /// Its own counters.
-    fn statistics(&self) -> Statistics;
+    /// What it counted.
+    fn statistics(&self) -> RxStatistics;
+}
 
-    /// Whether the driver may run beside other drivers and modules of its stack. [`Concurrency::Giant`]: it shares something with them
-    /// that nothing else guards (a foreign library's globals, say); a shim takes Giant around each call of it (F4).
-    fn concurrency(&self) -> Concurrency {
-        Concurrency::Any
-    }
+/// The transmitting half of a queue, used by one thread at a time.
+pub trait LinkTx: Send {
+    /// Takes frames from the front of `frames` until it is empty or the link is full; returns how many it took.
+    /// What it leaves may be offered again. Never blocks. What is longer than the MTU, or lacks its checksum, comes only where
+    /// [`Properties::segmentation`] says so.
+    ///
+    /// # Errors
+    /// As for [`LinkRx::receive`]; the frames stay.
+    fn transmit(&mut self, now: Instant, frames: &mut VecDeque<Packet>)
+    -> Result<usize, LinkError>;
+
+    /// What it counted.
+    fn statistics(&self) -> TxStatistics;
 }

@@ -21,6 +21,10 @@ pub static SHARD: Class = Class::new(60, "shard");
 pub static TRANSMIT: Class = Class::new(70, "transmit");
 /// Giant, where only some modules and link drivers run under it.
 pub static GIANT_INSIDE: Class = Class::new(80, "giant (inside)");
+/// The file that records a link, with what of the link is being recorded.
+pub static CAPTURE: Class = Class::new(82, "capture");
+/// A device that has one state for both directions.
+pub static DEVICE: Class = Class::new(85, "device");
 /// The names of in-memory wires.
 pub static WIRE_NAMES: Class = Class::new(90, "wire names");
 /// What the second opener of a wire leaves for the first.
@@ -51,6 +55,8 @@ pub static ALL: &[&Class] = &[
     &SHARD,
     &TRANSMIT,
     &GIANT_INSIDE,
+    &CAPTURE,
+    &DEVICE,
     &WIRE_NAMES,
     &WIRE_SLOT,
     &MODULES,

@@ -57,28 +57,37 @@ fn links(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let net = stack.host.network();
     let facts = net.interfaces.iter().enumerate();
     let row = |(number, facts): (usize, &InterfaceFacts)| {
-        let row = look.interface(number, |interface| {
-            let s = interface.link.statistics();
-            json!({
-                "name": facts.name,
-                "kind": interface.link.properties().kind,
-                "state": interface.gone.as_deref().map_or("up".to_owned(), |why| format!("gone: {why}")),
-                "mac": facts.mac.to_string(),
-                "mtu_bytes": facts.mtu,
-                "rx_packets": s.rx_packets,
-                "rx_bytes": s.rx_bytes,
-                "tx_packets": s.tx_packets,
-                "tx_bytes": s.tx_bytes,
-                "rx_no_buffer": s.rx_no_buffer,
-                "rx_missed": s.rx_missed,
-                "rx_length": s.rx_length,
-                "tx_errors": s.tx_errors,
-                "queued_frames": interface.queued(),
-                // Of a link without a descriptor nobody can tell what rang.
-                "wakeups": interface.link.fd().map(|_| stack.ports[number].wakeups.load(Relaxed)),
-            })
+        let port = &stack.ports[number];
+        let received = look.receive(number, |receive| {
+            (receive.link.statistics(), receive.link.fd().is_some())
         });
-        row.unwrap_or_else(|busy| busy.row("name", json!(facts.name)))
+        let sent = look.interface(number, |interface| {
+            let state =
+                (interface.gone.as_deref()).map_or("up".to_owned(), |why| format!("gone: {why}"));
+            (interface.statistics(), interface.queued(), state)
+        });
+        let ((rx, has_fd), (tx, queued, state)) = match (received, sent) {
+            (Ok(received), Ok(sent)) => (received, sent),
+            (Err(busy), _) | (_, Err(busy)) => return busy.row("name", json!(facts.name)),
+        };
+        json!({
+            "name": facts.name,
+            "kind": port.kind,
+            "state": state,
+            "mac": facts.mac.to_string(),
+            "mtu_bytes": facts.mtu,
+            "rx_packets": rx.packets,
+            "rx_bytes": rx.bytes,
+            "tx_packets": tx.packets,
+            "tx_bytes": tx.bytes,
+            "rx_no_buffer": rx.no_buffer,
+            "rx_missed": rx.missed,
+            "rx_length": rx.length,
+            "tx_errors": tx.errors,
+            "queued_frames": queued,
+            // Of a link without a descriptor nobody can tell what rang.
+            "wakeups": has_fd.then(|| port.wakeups.load(Relaxed)),
+        })
     };
     facts.map(row).collect()
 }

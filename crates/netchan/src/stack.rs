@@ -53,6 +53,7 @@ use crate::{
         steer::spread,
     },
     flow::FlowKey,
+    giant::Concurrency,
     limits, locks,
     memory::Account,
     places::Places,
@@ -60,12 +61,17 @@ use crate::{
     stack::{
         cell::{Cell, OwnLink},
         directory::Directory,
+        sleep::readable,
         watch::Watch,
     },
 };
 
 /// An interface as all can see it.
 pub(crate) struct Port {
+    /// Of its link: `tap`, `packet`, `wire`, …
+    pub kind: &'static str,
+    /// Whether its link's driver runs under Giant.
+    pub concurrency: Concurrency,
     /// Its two halves; `None`: they are under the shard's lock (`stack::cell::Ways::Own`).
     pub halves: Option<Halves>,
     /// Wakes the link's thread.
@@ -171,9 +177,21 @@ impl Stack {
     /// When something is due by time alone.
     pub fn next_event(&self) -> Instant {
         let timers = self.cells.iter().map(Cell::next_timer);
-        let links = (0..self.ports.len())
-            .map(|number| self.with_interface(number, |interface| interface.next_event()));
+        let links = (0..self.ports.len()).map(|number| self.next_event_of(number));
         timers.chain(links).min().unwrap_or(Instant::FAR)
+    }
+
+    /// When something is due at a link by time alone.
+    pub fn next_event_of(&self, link: usize) -> Instant {
+        let receives = self.with_receive(link, |receive| receive.link.next_event());
+        receives.min(self.with_interface(link, |interface| interface.next_event()))
+    }
+
+    /// An entry for poll(2) with a link's descriptor, where it has one and is not gone.
+    pub fn pollfd_of(&self, link: usize) -> Option<libc::pollfd> {
+        // Relaxed: the flag alone.
+        let here = !self.ports[link].gone.load(Relaxed);
+        here.then(|| self.with_receive(link, |receive| receive.link.fd().map(readable)))?
     }
 
     /// The shard where a connection from `local` to `remote` shall live: where its answers are steered, if its port is chosen already;

@@ -8,7 +8,7 @@ use std::{
 
 use netchan::{
     Clock, Net, Regime, Threads,
-    link::{Link, wire},
+    link::{LinkRx, LinkTx, wire},
     packet::Packet,
 };
 use percore::slab::Slab;

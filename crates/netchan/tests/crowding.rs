@@ -15,7 +15,7 @@ use std::{
 
 use netchan::{
     Clock, Net, Threads,
-    link::{Link, wire},
+    link::{Link, LinkRx, LinkTx, wire},
     packet::Packet,
     socket::{Domain, Kind, Readiness, ReceiveFlags, Socket, SocketOption},
 };

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    io::{ErrorKind, IoSlice},
+    io::{self, ErrorKind, IoSlice},
     net::SocketAddr,
     sync::{
         Arc, Mutex,
@@ -17,11 +17,14 @@ use std::{
 
 use netchan::{
     Net, Regime, UdpSocket,
-    link::{Link, LinkError, Properties, Segmentation, Statistics},
+    link::{
+        Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics, Segmentation,
+        TxStatistics,
+    },
     packet::Packet,
     socket::{Domain, Kind, Readiness, SendInfo, Socket},
 };
-use percore::slab::Slab;
+use percore::{doorbell::Doorbell, slab::Slab};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 
 /// What a gate lets through, and what became of that.
@@ -44,13 +47,26 @@ impl Seen {
 struct Gate {
     properties: Properties,
     seen: Arc<Seen>,
-    now: Instant,
 }
 
 impl Link for Gate {
     fn properties(&self) -> &Properties {
         &self.properties
     }
+    fn start(self: Box<Self>, _: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        Ok(vec![Queue {
+            rx: Box::new(Silent { now: Instant::ZERO }),
+            tx: self,
+        }])
+    }
+}
+
+/// Receives nothing, and wants to be asked again in a millisecond.
+struct Silent {
+    now: Instant,
+}
+
+impl LinkRx for Silent {
     fn receive(
         &mut self,
         now: Instant,
@@ -61,6 +77,15 @@ impl Link for Gate {
         self.now = now;
         Ok(0)
     }
+    fn next_event(&mut self) -> Instant {
+        self.now + Duration::from_millis(1)
+    }
+    fn statistics(&self) -> RxStatistics {
+        RxStatistics::default()
+    }
+}
+
+impl LinkTx for Gate {
     fn transmit(&mut self, _: Instant, frames: &mut VecDeque<Packet>) -> Result<usize, LinkError> {
         self.seen.offered.fetch_max(frames.len(), Relaxed);
         let n = frames.len().min(self.seen.most.load(SeqCst));
@@ -74,11 +99,8 @@ impl Link for Gate {
         }
         Ok(n)
     }
-    fn next_event(&self) -> Instant {
-        self.now + Duration::from_millis(1)
-    }
-    fn statistics(&self) -> Statistics {
-        Statistics::default()
+    fn statistics(&self) -> TxStatistics {
+        TxStatistics::default()
     }
 }
 
@@ -94,7 +116,6 @@ fn gate() -> (Gate, Arc<Seen>) {
             segmentation: Segmentation::None,
         },
         seen: seen.clone(),
-        now: Instant::ZERO,
     };
     (gate, seen)
 }

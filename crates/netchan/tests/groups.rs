@@ -10,7 +10,7 @@ use std::{
 
 use netchan::{
     Clock, Net, Regime, Threads, UdpSocket,
-    link::{Link, wire},
+    link::{LinkRx, LinkTx, wire},
     packet::Packet,
     socket::{Domain, Kind, Multicast, ReceiveFlags, Socket, SocketOption, Via},
 };

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, io::IoSlice, net::Ipv4Addr, time::Duration};
 
 use netchan::{
     Clock, Net, Regime, Threads,
-    link::{Link, wire},
+    link::{LinkRx, LinkTx, wire},
     packet::Packet,
     socket::{Domain, Kind, Socket, SocketOption},
 };

@@ -3,12 +3,16 @@
 
 use std::{
     collections::VecDeque,
+    io,
     net::{IpAddr, Ipv6Addr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use netchan::{
-    link::{FRAME_OVERHEAD, Link, LinkError, Properties, Segmentation, Statistics},
+    link::{
+        FRAME_OVERHEAD, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics,
+        Segmentation, TxStatistics,
+    },
     packet::Packet,
 };
 use percore::{doorbell::Doorbell, slab::Slab};
@@ -67,7 +71,8 @@ impl Cable {
                     false => Segmentation::None,
                 },
             },
-            counts: Statistics::default(),
+            rx: RxStatistics::default(),
+            tx: TxStatistics::default(),
         })
     }
 
@@ -184,7 +189,8 @@ pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
 struct End {
     under: Arc<Mutex<Under>>,
     properties: Properties,
-    counts: Statistics,
+    rx: RxStatistics,
+    tx: TxStatistics,
 }
 
 impl End {
@@ -221,10 +227,13 @@ impl Link for End {
         &self.properties
     }
 
-    fn attach(&mut self, doorbell: Arc<Doorbell>) {
-        lock(&self.under).bell = Some(doorbell);
+    fn start(self: Box<Self>, bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        lock(&self.under).bell = bells.first().cloned();
+        Ok(vec![Queue::of_one(*self)?])
     }
+}
 
+impl LinkRx for End {
     fn receive(
         &mut self,
         _now: Instant,
@@ -239,41 +248,27 @@ impl Link for End {
                 break;
             };
             let Some(buffer) = slab.alloc() else {
-                self.counts.rx_no_buffer += 1;
+                self.rx.no_buffer += 1;
                 break;
             };
             let mut packet = Packet::new(buffer, 0);
             let Some(room) = packet.room_mut().get_mut(..bytes.len()) else {
-                self.counts.rx_length += 1;
+                self.rx.length += 1;
                 slab.free(packet.into_buffer());
                 continue;
             };
             room.copy_from_slice(&bytes);
             packet.set_len(bytes.len());
-            self.counts.rx_packets += 1;
-            self.counts.rx_bytes += bytes.len() as u64;
+            self.rx.packets += 1;
+            self.rx.bytes += bytes.len() as u64;
             burst.push_back(packet);
             count += 1;
         }
         Ok(count)
     }
 
-    fn transmit(
-        &mut self,
-        now: Instant,
-        frames: &mut VecDeque<Packet>,
-    ) -> Result<usize, LinkError> {
-        let count = frames.len();
-        for packet in frames.drain(..) {
-            self.counts.tx_packets += 1;
-            self.counts.tx_bytes += packet.len() as u64;
-            self.sent(now, packet.bytes());
-        }
-        Ok(count)
-    }
-
     /// What is under way arrives at once.
-    fn next_event(&self) -> Instant {
+    fn next_event(&mut self) -> Instant {
         if lock(&self.under).inbound.is_empty() {
             Instant::FAR
         } else {
@@ -281,7 +276,27 @@ impl Link for End {
         }
     }
 
-    fn statistics(&self) -> Statistics {
-        self.counts
+    fn statistics(&self) -> RxStatistics {
+        self.rx
+    }
+}
+
+impl LinkTx for End {
+    fn transmit(
+        &mut self,
+        now: Instant,
+        frames: &mut VecDeque<Packet>,
+    ) -> Result<usize, LinkError> {
+        let count = frames.len();
+        for packet in frames.drain(..) {
+            self.tx.packets += 1;
+            self.tx.bytes += packet.len() as u64;
+            self.sent(now, packet.bytes());
+        }
+        Ok(count)
+    }
+
+    fn statistics(&self) -> TxStatistics {
+        self.tx
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use netchan::{
-    link::{Link, wire::Wire},
+    link::{LinkRx, LinkTx, wire::Wire},
     packet::Packet,
 };
 use percore::slab::Slab;

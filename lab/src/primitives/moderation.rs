@@ -2,17 +2,21 @@
 
 use std::{
     collections::VecDeque,
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::mpsc,
+    sync::{Arc, mpsc},
     time::Duration,
 };
 
 use netchan::{
     Net, Regime,
-    link::{Link, LinkError, Properties, Segmentation, Statistics},
+    link::{
+        Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics, Segmentation,
+        TxStatistics,
+    },
     packet::Packet,
 };
-use percore::slab::Slab;
+use percore::{doorbell::Doorbell, slab::Slab};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 use rustix::{
     io::Errno,
@@ -38,7 +42,8 @@ const LONG: &str = "200 us";
 struct Socket {
     properties: Properties,
     socket: OwnedFd,
-    counts: Statistics,
+    rx: RxStatistics,
+    tx: TxStatistics,
 }
 
 const MTU: usize = 1500;
@@ -64,7 +69,8 @@ impl Socket {
         Self {
             properties,
             socket,
-            counts: Statistics::default(),
+            rx: RxStatistics::default(),
+            tx: TxStatistics::default(),
         }
     }
 }
@@ -74,6 +80,12 @@ impl Link for Socket {
         &self.properties
     }
 
+    fn start(self: Box<Self>, _bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        Ok(vec![Queue::of_one(*self)?])
+    }
+}
+
+impl LinkRx for Socket {
     fn receive(
         &mut self,
         _now: Instant,
@@ -92,30 +104,36 @@ impl Link for Socket {
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(n),
                 Err(e) => return Err(LinkError::Io(e.into())),
             }
-            self.counts.rx_packets += 1;
-            self.counts.rx_bytes += packet.len() as u64; // widening
+            self.rx.packets += 1;
+            self.rx.bytes += packet.len() as u64; // widening
             burst.push_back(packet);
         }
         Ok(max)
-    }
-
-    fn transmit(
-        &mut self,
-        _now: Instant,
-        frames: &mut VecDeque<Packet>,
-    ) -> Result<usize, LinkError> {
-        let taken = frames.len();
-        self.counts.tx_errors += taken as u64; // widening; nobody listens
-        frames.clear();
-        Ok(taken)
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
     }
 
-    fn statistics(&self) -> Statistics {
-        self.counts
+    fn statistics(&self) -> RxStatistics {
+        self.rx
+    }
+}
+
+impl LinkTx for Socket {
+    fn transmit(
+        &mut self,
+        _now: Instant,
+        frames: &mut VecDeque<Packet>,
+    ) -> Result<usize, LinkError> {
+        let taken = frames.len();
+        self.tx.errors += taken as u64; // widening; nobody listens
+        frames.clear();
+        Ok(taken)
+    }
+
+    fn statistics(&self) -> TxStatistics {
+        self.tx
     }
 }
 

@@ -2,14 +2,18 @@
 
 use std::{
     collections::VecDeque,
+    io,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use netchan::{
-    link::{FRAME_OVERHEAD, Link, LinkError, Properties, Segmentation, Statistics},
+    link::{
+        FRAME_OVERHEAD, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics,
+        Segmentation, TxStatistics,
+    },
     packet::Packet,
 };
-use percore::slab::Slab;
+use percore::{doorbell::Doorbell, slab::Slab};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 
 /// Frames that wait for the test to read them, at most: a flood of answers is not to take the test's memory.
@@ -48,7 +52,8 @@ impl Outside {
 pub struct Door {
     properties: Properties,
     outside: Outside,
-    counts: Statistics,
+    rx: RxStatistics,
+    tx: TxStatistics,
 }
 
 impl Door {
@@ -66,7 +71,8 @@ impl Door {
         let door = Self {
             properties,
             outside: outside.clone(),
-            counts: Statistics::default(),
+            rx: RxStatistics::default(),
+            tx: TxStatistics::default(),
         };
         (door, outside)
     }
@@ -77,6 +83,12 @@ impl Link for Door {
         &self.properties
     }
 
+    fn start(self: Box<Self>, _bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        Ok(vec![Queue::of_one(*self)?])
+    }
+}
+
+impl LinkRx for Door {
     fn receive(
         &mut self,
         _: Instant,
@@ -90,9 +102,9 @@ impl Link for Door {
         });
         let mut given = 0;
         for frame in frames {
-            self.counts.rx_packets += 1;
+            self.rx.packets += 1;
             let Some(buffer) = slab.alloc() else {
-                self.counts.rx_no_buffer += 1;
+                self.rx.no_buffer += 1;
                 continue;
             };
             let mut packet = Packet::new(buffer, 0);
@@ -104,9 +116,15 @@ impl Link for Door {
         Ok(given)
     }
 
+    fn statistics(&self) -> RxStatistics {
+        self.rx
+    }
+}
+
+impl LinkTx for Door {
     fn transmit(&mut self, _: Instant, frames: &mut VecDeque<Packet>) -> Result<usize, LinkError> {
         let count = frames.len();
-        self.counts.tx_packets += count as u64;
+        self.tx.packets += count as u64;
         self.outside.with(|queues| {
             let taken = frames.drain(..).map(|packet| packet.bytes().to_vec());
             queues.outward.extend(taken);
@@ -116,7 +134,7 @@ impl Link for Door {
         Ok(count)
     }
 
-    fn statistics(&self) -> Statistics {
-        self.counts
+    fn statistics(&self) -> TxStatistics {
+        self.tx
     }
 }

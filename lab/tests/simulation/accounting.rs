@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use netchan::{
     Clock, Net, Regime, Threads,
-    link::{Link, wire},
+    link::{Link, LinkRx, LinkTx, wire},
     packet::Packet,
 };
 use percore::slab::Slab;

@@ -11,7 +11,7 @@ use std::{
 use netchan::{
     Clock, Net, Regime, Threads,
     link::{
-        Link as _,
+        LinkRx, LinkTx,
         wire::{self, Wire},
     },
     packet::Packet,

@@ -11,7 +11,7 @@ use std::{
 
 use netchan::{
     Clock,
-    link::{Link, specification},
+    link::{Queue, specification},
     packet::Packet,
 };
 use percore::slab::Slab;
@@ -140,7 +140,7 @@ pub fn mac(text: &str) -> Result<[u8; 6], String> {
 
 /// A raw sender: frames leave as they are, through a packet socket on the kernel's end.
 struct Sender {
-    link: Box<dyn Link>,
+    link: Queue,
     slab: Slab,
     clock: Clock,
     burst: VecDeque<Packet>,
@@ -154,7 +154,7 @@ impl Sender {
         let link = specification::open(&specification, &clock).map_err(|e| e.to_string())?;
         let slab = Slab::new(4096, 2048).map_err(|e| e.to_string())?;
         Ok(Self {
-            link,
+            link: Queue::of(link).map_err(|e| e.to_string())?,
             slab,
             clock,
             burst: VecDeque::new(),
@@ -174,7 +174,7 @@ impl Sender {
             return Ok(());
         }
         let before = self.burst.len();
-        let sent = self.link.transmit(self.clock.now(), &mut self.burst);
+        let sent = self.link.tx.transmit(self.clock.now(), &mut self.burst);
         sent.map_err(|e| e.to_string())?;
         self.sent += (before - self.burst.len()) as u64;
         // What the device would not take is not worth waiting for.

@@ -8,7 +8,7 @@ use std::{
 
 use netchan::{
     Clock,
-    link::{Link, specification},
+    link::{Queue, specification},
     packet::Packet,
 };
 use percore::slab::Slab;
@@ -138,7 +138,7 @@ const BROKEN: &[&[u8]] = &[
 
 /// A station of its own beside the kernel's, at a packet socket.
 struct Station {
-    link: Box<dyn Link>,
+    link: Queue,
     slab: Slab,
     ends: Ends,
     port: u16,
@@ -166,7 +166,7 @@ impl Station {
                 source_mac,
                 ..Ends::new(mac(target)?)
             },
-            link,
+            link: Queue::of(link).map_err(|e| e.to_string())?,
             port: 20_000,
         })
     }
@@ -177,7 +177,7 @@ impl Station {
         packet.room_mut()[..frame.len()].copy_from_slice(frame);
         packet.set_len(frame.len());
         let mut one = VecDeque::from([packet]);
-        let sent = self.link.transmit(Clock::Real.now(), &mut one);
+        let sent = self.link.tx.transmit(Clock::Real.now(), &mut one);
         sent.map(drop).map_err(|e| e.to_string())
     }
 
@@ -209,6 +209,7 @@ impl Station {
         let mut burst = VecDeque::new();
         let came = self
             .link
+            .rx
             .receive(Clock::Real.now(), &mut self.slab, &mut burst, 64);
         came.map_err(|e| e.to_string())?;
         let mut heard = Vec::new();

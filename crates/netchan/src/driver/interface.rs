@@ -42,7 +42,7 @@ use crate::{
         network::InterfaceFacts,
     },
     limits,
-    link::{BURST, Link, LinkError, closed::Closed},
+    link::{BURST, LinkError, LinkRx, LinkTx, TxStatistics, closed::Closed},
     packet::{HEADROOM, Hint, Packet},
 };
 
@@ -51,8 +51,8 @@ pub struct Interface {
     number: u8,
     /// Its slot among the counters.
     writer: usize,
-    /// The link.
-    pub link: Box<dyn Link>,
+    /// The link's transmitting half.
+    link: Box<dyn LinkTx>,
     host: HostView,
     counters: Arc<Counters>,
     neighbors: neighbor::Table<Packet>,
@@ -110,7 +110,7 @@ impl Interface {
     pub fn new(
         number: u8,
         writer: usize,
-        link: Box<dyn Link>,
+        link: Box<dyn LinkTx>,
         host: &Arc<Host>,
         counters: Arc<Counters>,
         channels: Vec<TransmitEnd>,
@@ -183,7 +183,12 @@ impl Interface {
         self.gone
             .get_or_insert_with(|| "the stack was stopped".into());
         self.frames.clear();
-        self.link = Box::new(Closed::of(&*self.link));
+        self.link = Box::new(Closed(self.link.statistics()));
+    }
+
+    /// What the link has taken.
+    pub fn statistics(&self) -> TxStatistics {
+        self.link.statistics()
     }
 
     /// Goes by the networks as they are now.
@@ -482,7 +487,7 @@ impl Interface {
         }
     }
 
-    /// When timers or the link want to be looked at again. Timers that are due wait for the next look: who asked before it would find
+    /// When timers, or frames that wait for the link, want to be looked at again. Timers that are due wait for the next look: who asked before it would find
     /// nothing to do and ask again, for a millisecond.
     pub fn next_event(&self) -> Instant {
         let claims = self.claims.iter().filter_map(Claim::deadline);
@@ -491,12 +496,11 @@ impl Interface {
             .chain(self.reassembler.deadline())
             .fold(self.groups.deadline(), Instant::min);
         // A link that was full is tried again: not all of them can say when they have room.
-        let timers = if self.has_frames() {
+        if self.has_frames() {
             self.look_at
         } else {
             timers.max(self.look_at)
-        };
-        timers.min(self.link.next_event())
+        }
     }
 }
 
@@ -529,6 +533,8 @@ pub fn ends_of(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
 pub struct Receive {
     /// What it knows of the stack.
     pub host: HostView,
+    /// The link's receiving half.
+    pub link: Box<dyn LinkRx>,
     /// Buffers for what comes in.
     pub slab: Slab,
     /// A burst on its way.
@@ -571,7 +577,7 @@ impl Receive {
     /// When the machine has no memory for its slab.
     pub fn new(
         host: HostView,
-        frame_max: usize,
+        (link, frame_max): (Box<dyn LinkRx>, usize),
         (shards, own_shards): (usize, bool),
         steer: crate::driver::steer::Steer,
         channels: Vec<crate::channel::LinkEnd>,
@@ -589,6 +595,7 @@ impl Receive {
         let buffers = if own_shards { for_sockets } else { ready };
         Ok(Self {
             host,
+            link,
             slab: Slab::with_ready(buffers, frame_max.next_multiple_of(64), ready)?,
             burst: VecDeque::with_capacity(BURST),
             steer,
@@ -608,5 +615,15 @@ impl Receive {
             forward_modules: Eyes::closed(Point::Forward),
             writer,
         })
+    }
+
+    /// The stack ends: the device is closed now, whoever still holds a handle to the stack's memory.
+    pub fn close(&mut self) {
+        self.link = Box::new(Closed(self.link.statistics()));
+    }
+
+    /// Whether a burst brought something that the transmitting half has to see.
+    pub fn has_host_work(&self) -> bool {
+        !self.host_work.is_empty() || !self.onward.is_empty()
     }
 }

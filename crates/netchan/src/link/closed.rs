@@ -1,38 +1,21 @@
-//! What stands in a stopped stack's place of a link: the device is closed, and says so to whoever still asks.
+//! What stands in the place of a stopped stack's queue: the device is closed, and says so to whoever still asks.
 
 use std::collections::VecDeque;
 
 use percore::slab::Slab;
 use proto::time::Instant;
 
-use super::{Link, LinkError, Properties, Statistics};
+use super::{LinkError, LinkRx, LinkTx, RxStatistics, TxStatistics};
 use crate::packet::Packet;
 
-/// A link that was closed, with the facts and counters it had.
-pub struct Closed {
-    properties: Properties,
-    statistics: Statistics,
+/// A half of a queue that was closed, with the counters it had.
+pub struct Closed<S>(pub S);
+
+fn gone() -> LinkError {
+    LinkError::Gone("the stack was stopped".into())
 }
 
-impl Closed {
-    /// What is left of `link`.
-    pub fn of(link: &dyn Link) -> Self {
-        Self::with(link.properties().clone(), link.statistics())
-    }
-
-    /// One with these facts.
-    pub const fn with(properties: Properties, statistics: Statistics) -> Self {
-        Self {
-            properties,
-            statistics,
-        }
-    }
-}
-
-impl Link for Closed {
-    fn properties(&self) -> &Properties {
-        &self.properties
-    }
+impl LinkRx for Closed<RxStatistics> {
     fn receive(
         &mut self,
         _now: Instant,
@@ -40,16 +23,24 @@ impl Link for Closed {
         _burst: &mut VecDeque<Packet>,
         _max: usize,
     ) -> Result<usize, LinkError> {
-        Err(LinkError::Gone("the stack was stopped".into()))
+        Err(gone())
     }
+
+    fn statistics(&self) -> RxStatistics {
+        self.0
+    }
+}
+
+impl LinkTx for Closed<TxStatistics> {
     fn transmit(
         &mut self,
         _now: Instant,
         _frames: &mut VecDeque<Packet>,
     ) -> Result<usize, LinkError> {
-        Err(LinkError::Gone("the stack was stopped".into()))
+        Err(gone())
     }
-    fn statistics(&self) -> Statistics {
-        self.statistics
+
+    fn statistics(&self) -> TxStatistics {
+        self.0
     }
 }

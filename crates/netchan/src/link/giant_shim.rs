@@ -5,50 +5,56 @@ use std::{collections::VecDeque, io, os::fd::BorrowedFd, sync::Arc};
 use percore::{doorbell::Doorbell, slab::Slab};
 use proto::time::Instant;
 
-use super::{Link, LinkError, Properties, Statistics, closed::Closed};
+use super::{Link, LinkError, LinkRx, LinkTx, Queue, RxStatistics, TxStatistics};
 use crate::{
     giant::{Concurrency, Giant},
     packet::Packet,
 };
 
-/// `link` as the rest of the stack may use it: behind a shim that takes Giant around the driver, and around nothing else, where the
-/// link declares that it needs it (F4). Where everything is done under Giant, the driver is, too.
-pub fn shim<T: Default + Send + 'static>(
+/// The queues of `link` as the rest of the stack may use them: behind a shim that takes Giant around the driver, and around nothing else, where
+/// the link declares that it needs it (F4). Where `everything` is done under Giant, the driver is, too.
+///
+/// # Errors
+/// The link's.
+pub fn start<T: Default + Send + 'static>(
     link: Box<dyn Link>,
+    bells: &[Arc<Doorbell>],
     everything: bool,
     giant: &Arc<Giant<T>>,
-) -> Box<dyn Link> {
+) -> io::Result<Vec<Queue>> {
     if everything || link.concurrency() == Concurrency::Any {
-        return link;
+        return link.start(bells);
     }
-    Box::new(Shim {
-        properties: link.properties().clone(),
-        link,
-        giant: giant.clone(),
-    })
+    let _inside = giant.enter();
+    let queues = link.start(bells)?.into_iter();
+    let shim = |queue: Queue| Queue {
+        rx: Box::new(Shim::around(queue.rx, giant)),
+        tx: Box::new(Shim::around(queue.tx, giant)),
+    };
+    Ok(queues.map(shim).collect())
 }
 
-/// A link whose driver is called under Giant only.
-struct Shim<T: Default> {
-    properties: Properties,
-    link: Box<dyn Link>,
+/// A half of a queue whose driver is called under Giant only.
+struct Shim<T: Default, H> {
+    /// Not there once it is being dropped.
+    half: Option<H>,
     giant: Arc<Giant<T>>,
 }
 
-impl<T: Default + Send> Link for Shim<T> {
-    fn properties(&self) -> &Properties {
-        &self.properties
+impl<T: Default, H> Shim<T, H> {
+    fn around(half: H, giant: &Arc<Giant<T>>) -> Self {
+        Self {
+            half: Some(half),
+            giant: giant.clone(),
+        }
     }
-    fn attach(&mut self, doorbell: Arc<Doorbell>) {
-        let _giant = self.giant.enter();
-        self.link.attach(doorbell);
+
+    fn gone() -> LinkError {
+        LinkError::Gone("it was closed".into())
     }
-    fn for_forwarding(&mut self) -> io::Result<()> {
-        let _giant = self.giant.enter();
-        self.link.for_forwarding()?;
-        self.properties = self.link.properties().clone();
-        Ok(())
-    }
+}
+
+impl<T: Default + Send> LinkRx for Shim<T, Box<dyn LinkRx>> {
     fn receive(
         &mut self,
         now: Instant,
@@ -57,38 +63,51 @@ impl<T: Default + Send> Link for Shim<T> {
         max: usize,
     ) -> Result<usize, LinkError> {
         let _giant = self.giant.enter();
-        self.link.receive(now, slab, burst, max)
+        let half = self.half.as_mut().ok_or_else(Self::gone)?;
+        half.receive(now, slab, burst, max)
     }
+
+    /// Not the driver's work: the descriptor does not change.
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.half.as_ref()?.fd()
+    }
+
+    fn next_event(&mut self) -> Instant {
+        let _giant = self.giant.enter();
+        (self.half.as_mut()).map_or(Instant::FAR, |half| half.next_event())
+    }
+
+    fn statistics(&self) -> RxStatistics {
+        let _giant = self.giant.enter();
+        (self.half.as_ref())
+            .map(|half| half.statistics())
+            .unwrap_or_default()
+    }
+}
+
+impl<T: Default + Send> LinkTx for Shim<T, Box<dyn LinkTx>> {
     fn transmit(
         &mut self,
         now: Instant,
         frames: &mut VecDeque<Packet>,
     ) -> Result<usize, LinkError> {
         let _giant = self.giant.enter();
-        self.link.transmit(now, frames)
+        let half = self.half.as_mut().ok_or_else(Self::gone)?;
+        half.transmit(now, frames)
     }
-    /// Not the driver's work: the descriptor does not change.
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.link.fd()
-    }
-    fn next_event(&self) -> Instant {
+
+    fn statistics(&self) -> TxStatistics {
         let _giant = self.giant.enter();
-        self.link.next_event()
-    }
-    fn statistics(&self) -> Statistics {
-        let _giant = self.giant.enter();
-        self.link.statistics()
-    }
-    fn concurrency(&self) -> Concurrency {
-        Concurrency::Giant
+        (self.half.as_ref())
+            .map(|half| half.statistics())
+            .unwrap_or_default()
     }
 }
 
-impl<T: Default> Drop for Shim<T> {
+impl<T: Default, H> Drop for Shim<T, H> {
     fn drop(&mut self) {
         // A driver may have to let go of what it shares with others of its kind: that, too, is its work.
         let _giant = self.giant.enter();
-        let properties = self.properties.clone();
-        self.link = Box::new(Closed::with(properties, Statistics::default()));
+        self.half = None;
     }
 }

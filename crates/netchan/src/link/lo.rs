@@ -1,11 +1,14 @@
 //! The interface of 127.0.0.0/8 and ::1. What is for addresses of ours never comes as far as a link, and nothing else is behind it.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, io, sync::Arc};
 
-use percore::slab::Slab;
+use percore::{doorbell::Doorbell, slab::Slab};
 use proto::time::Instant;
 
-use super::{FRAME_OVERHEAD, Link, LinkError, Properties, Segmentation, Statistics, mac};
+use super::{
+    FRAME_OVERHEAD, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics, Segmentation,
+    TxStatistics, mac,
+};
 use crate::packet::Packet;
 
 /// Largest IP packet, bytes. Less than Linux's 65,536: what waits in a socket's queue lies in the buffer it was sent in, and of larger
@@ -18,7 +21,6 @@ const FRAME_MAX: usize = 1_500 + FRAME_OVERHEAD;
 #[derive(Debug)]
 pub struct Lo {
     properties: Properties,
-    counts: Statistics,
 }
 
 impl Lo {
@@ -32,10 +34,7 @@ impl Lo {
             frame_max: FRAME_MAX,
             segmentation: Segmentation::None,
         };
-        Self {
-            properties,
-            counts: Statistics::default(),
-        }
+        Self { properties }
     }
 }
 
@@ -44,6 +43,19 @@ impl Link for Lo {
         &self.properties
     }
 
+    fn start(self: Box<Self>, _bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        Ok(vec![Queue {
+            rx: Box::new(Nothing),
+            // Groups' and broadcast packets: our own members have their copy.
+            tx: Box::new(Sink::default()),
+        }])
+    }
+}
+
+/// The receiving half: nothing comes.
+struct Nothing;
+
+impl LinkRx for Nothing {
     fn receive(
         &mut self,
         _now: Instant,
@@ -54,21 +66,30 @@ impl Link for Lo {
         Ok(0)
     }
 
-    /// Groups' and broadcast packets: our own members have their copy, and there is no one else.
+    fn statistics(&self) -> RxStatistics {
+        RxStatistics::default()
+    }
+}
+
+/// A transmitting half behind which nothing is: what it takes is counted and gone.
+#[derive(Debug, Default)]
+pub(super) struct Sink(TxStatistics);
+
+impl LinkTx for Sink {
     fn transmit(
         &mut self,
         _now: Instant,
         frames: &mut VecDeque<Packet>,
     ) -> Result<usize, LinkError> {
         let sent = frames.len();
-        for frame in frames.drain(..) {
-            self.counts.tx_packets += 1;
-            self.counts.tx_bytes += frame.len() as u64;
-        }
+        self.0.packets += sent as u64;
+        self.0.bytes += (frames.drain(..))
+            .map(|frame| frame.len() as u64)
+            .sum::<u64>();
         Ok(sent)
     }
 
-    fn statistics(&self) -> Statistics {
-        self.counts
+    fn statistics(&self) -> TxStatistics {
+        self.0
     }
 }

@@ -1,11 +1,18 @@
 //! The loopback: what is transmitted is received.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, io, sync::Arc};
 
-use percore::{doorbell::Doorbell, slab::Slab};
+use percore::{
+    doorbell::Doorbell,
+    ring::{Consumer, Producer, ring},
+    slab::Slab,
+};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 
-use super::{FRAME_OVERHEAD, Link, LinkError, Properties, Segmentation, Statistics, mac};
+use super::{
+    FRAME_OVERHEAD, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics, Segmentation,
+    TxStatistics, mac,
+};
 use crate::packet::{Meta, Packet};
 
 /// Frames it holds; more stay with the sender.
@@ -37,9 +44,6 @@ impl Default for Options {
 pub struct Loopback {
     properties: Properties,
     trusted: bool,
-    queue: VecDeque<Packet>,
-    bell: Option<Arc<Doorbell>>,
-    counts: Statistics,
 }
 
 impl Loopback {
@@ -57,9 +61,6 @@ impl Loopback {
         Self {
             properties,
             trusted: options.trusted,
-            queue: VecDeque::with_capacity(QUEUE),
-            bell: None,
-            counts: Statistics::default(),
         }
     }
 }
@@ -69,10 +70,33 @@ impl Link for Loopback {
         &self.properties
     }
 
-    fn attach(&mut self, doorbell: Arc<Doorbell>) {
-        self.bell = Some(doorbell);
+    fn start(self: Box<Self>, bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        let (tx, rx) = ring(QUEUE);
+        let rx = Rx {
+            ring: rx,
+            trusted: self.trusted,
+            counts: RxStatistics::default(),
+        };
+        let tx = Tx {
+            ring: tx,
+            bell: bells.first().cloned(),
+            frame_max: self.properties.frame_max,
+            counts: TxStatistics::default(),
+        };
+        Ok(vec![Queue {
+            rx: Box::new(rx),
+            tx: Box::new(tx),
+        }])
     }
+}
 
+struct Rx {
+    ring: Consumer<Packet>,
+    trusted: bool,
+    counts: RxStatistics,
+}
+
+impl LinkRx for Rx {
     fn receive(
         &mut self,
         _now: Instant,
@@ -80,50 +104,71 @@ impl Link for Loopback {
         burst: &mut VecDeque<Packet>,
         max: usize,
     ) -> Result<usize, LinkError> {
-        let n = self.queue.len().min(max);
-        for mut packet in self.queue.drain(..n) {
+        let (trusted, counts) = (self.trusted, &mut self.counts);
+        Ok(self.ring.pop_batch(max, |mut packet| {
             packet.meta = Meta {
-                checksum_verified: self.trusted.into(),
+                checksum_verified: trusted.into(),
                 ..Meta::default()
             };
-            self.counts.rx_packets += 1;
-            self.counts.rx_bytes += packet.len() as u64;
+            counts.packets += 1;
+            counts.bytes += packet.len() as u64;
             burst.push_back(packet);
-        }
-        Ok(n)
-    }
-
-    fn transmit(
-        &mut self,
-        _now: Instant,
-        frames: &mut VecDeque<Packet>,
-    ) -> Result<usize, LinkError> {
-        let n = frames.len().min(QUEUE - self.queue.len());
-        for packet in frames.drain(..n) {
-            if packet.len() > self.properties.frame_max {
-                self.counts.tx_errors += 1;
-                continue;
-            }
-            self.counts.tx_packets += 1;
-            self.counts.tx_bytes += packet.len() as u64;
-            self.queue.push_back(packet);
-        }
-        if let Some(bell) = self.bell.as_ref().filter(|_| n > 0) {
-            bell.ring();
-        }
-        Ok(n)
+        }))
     }
 
     /// What was sent is there at once.
-    fn next_event(&self) -> Instant {
-        if self.queue.is_empty() {
+    fn next_event(&mut self) -> Instant {
+        if self.ring.is_empty() {
             Instant::FAR
         } else {
             Instant::ZERO
         }
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self) -> RxStatistics {
+        self.counts
+    }
+}
+
+struct Tx {
+    ring: Producer<Packet>,
+    bell: Option<Arc<Doorbell>>,
+    frame_max: usize,
+    counts: TxStatistics,
+}
+
+impl LinkTx for Tx {
+    fn transmit(
+        &mut self,
+        _now: Instant,
+        frames: &mut VecDeque<Packet>,
+    ) -> Result<usize, LinkError> {
+        let mut taken = 0;
+        while let Some(frame) = frames.front() {
+            let len = frame.len();
+            let fits = len <= self.frame_max;
+            if fits && self.ring.room() == 0 {
+                break;
+            }
+            let Some(packet) = frames.pop_front() else {
+                break;
+            };
+            taken += 1;
+            if fits && self.ring.stage(packet).is_ok() {
+                self.counts.packets += 1;
+                self.counts.bytes += len as u64;
+            } else {
+                self.counts.errors += 1;
+            }
+        }
+        self.ring.publish();
+        if let Some(bell) = self.bell.as_ref().filter(|_| taken > 0) {
+            bell.ring();
+        }
+        Ok(taken)
+    }
+
+    fn statistics(&self) -> TxStatistics {
         self.counts
     }
 }

@@ -4,30 +4,24 @@
 //! as its own TCP made them, up to 64 KiB, and datagrams merged by their sender (since Linux 6.2), and leaves out checksums that nothing
 //! on the way could break.
 
+mod queue;
+
 use std::{
-    collections::VecDeque,
-    io::{self, ErrorKind, IoSlice},
+    io::{self, ErrorKind},
     net::IpAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
     time::Duration,
 };
 
-use percore::{own::Own, slab::Slab};
-use proto::{time::Instant, wire::ethernet::MacAddr};
-use rustix::{
-    fs::{Mode, OFlags},
-    io::Errno,
-};
+use percore::{doorbell::Doorbell, own::Own};
+use proto::wire::ethernet::MacAddr;
+use rustix::fs::{Mode, OFlags};
 
 use super::{
-    FRAME_OVERHEAD, HEADER_MIN, IP_MAX, Link, LinkError, Properties, Segmentation, Statistics,
-    datagrams::{Datagrams, NoBuffer},
-    mac, netlink,
-    specification::names,
-    sys,
-    virtio::{self, Frame},
+    FRAME_OVERHEAD, IP_MAX, Link, Properties, Queue, Segmentation, mac, netlink,
+    specification::names, sys, virtio,
 };
-use crate::packet::{Flag, Meta, Packet};
 
 /// How long to wait for the kernel to take an address into use, milliseconds. It takes one or two.
 const SETTLE_MS_MAX: u32 = 500;
@@ -55,10 +49,6 @@ pub struct Tap {
     properties: Properties,
     /// Whether each frame has a [`virtio`] header before it.
     header: bool,
-    /// Datagrams that came merged and are not all cut yet.
-    merged: Option<Datagrams>,
-    gone: Option<String>,
-    counts: Statistics,
 }
 
 impl Tap {
@@ -139,9 +129,6 @@ impl Tap {
             tun,
             properties,
             header: !options.plain,
-            merged: None,
-            gone: None,
-            counts: Statistics::default(),
         })
     }
 
@@ -152,113 +139,6 @@ impl Tap {
                 break;
             }
         }
-    }
-
-    /// Takes one frame into a buffer of `slab`; `None` when there is none now.
-    fn receive_one(&mut self, slab: &mut Slab) -> Result<Option<Packet>, Errno> {
-        loop {
-            let Some(buffer) = slab.alloc() else {
-                // Read it nevertheless: what is dropped is counted here (R1), and the descriptor does not stay readable.
-                rustix::io::read(&self.tun, &mut [0; 64][..])?;
-                self.counts.rx_no_buffer += 1;
-                continue;
-            };
-            let mut packet = Packet::new(buffer, 0);
-            let room = packet.room_mut().len();
-            let n = match rustix::io::read(&self.tun, packet.room_mut()) {
-                Ok(n) => n,
-                Err(e) => {
-                    slab.free(packet.into_buffer());
-                    return Err(e);
-                }
-            };
-            packet.set_len(n);
-            if let Some(packet) = self.accept(packet, n == room, slab) {
-                return Ok(Some(packet));
-            }
-        }
-    }
-
-    /// The next of the datagrams that came merged; one that finds no buffer is counted and lost.
-    fn next_merged(&mut self, slab: &mut Slab) -> Option<Packet> {
-        loop {
-            match self.merged.as_mut()?.next(slab) {
-                Some(Ok(packet)) => return Some(packet),
-                Some(Err(NoBuffer)) => self.counts.rx_no_buffer += 1,
-                None => self.merged = None,
-            }
-        }
-    }
-
-    /// Takes the header off a frame just read; `None` if it is none of ours (counted), or datagrams that are to be cut.
-    fn accept(&mut self, mut packet: Packet, cut: bool, slab: &mut Slab) -> Option<Packet> {
-        let mut meta = Meta::default();
-        let mut datagrams = None;
-        if self.header {
-            match virtio::read(packet.bytes()) {
-                Some(Frame::Plain) => {}
-                Some(Frame::Verified) => meta.checksum_verified = Flag::YES,
-                Some(Frame::Datagrams { start, size }) => {
-                    meta.checksum_verified = Flag::YES;
-                    datagrams = Some((start, size));
-                }
-                Some(Frame::Unknown) | None => packet.set_len(0),
-            }
-            packet.pull(virtio::LEN);
-        }
-        packet.meta = meta;
-        let len = packet.len();
-        let accepted = match datagrams {
-            _ if cut || len < HEADER_MIN => Err(packet),
-            None => Ok(Some(packet)),
-            Some((start, size)) => Datagrams::new(packet, start, size).map(|datagrams| {
-                self.merged = Some(datagrams);
-                None
-            }),
-        };
-        match accepted {
-            Ok(packet) => {
-                self.counts.rx_packets += 1;
-                self.counts.rx_bytes += len as u64;
-                packet.or_else(|| self.next_merged(slab))
-            }
-            Err(packet) => {
-                self.counts.rx_length += 1;
-                slab.free(packet.into_buffer());
-                None
-            }
-        }
-    }
-
-    fn send_one(&self, frame: &Packet) -> Result<(), Errno> {
-        if self.header {
-            let header = virtio::header_for(frame);
-            rustix::io::writev(
-                &self.tun,
-                &[IoSlice::new(&header), IoSlice::new(frame.bytes())],
-            )?;
-        } else {
-            rustix::io::write(&self.tun, frame.bytes())?;
-        }
-        Ok(())
-    }
-
-    /// Sorts an error: the device is gone for good, or something of this moment.
-    fn fail(&mut self, error: Errno) -> LinkError {
-        match error {
-            // tun.c: a descriptor whose device was deleted is "in a bad state".
-            Errno::BADFD | Errno::NODEV | Errno::NXIO => {
-                let name = &self.properties.name;
-                LinkError::Gone(self.gone.insert(format!("{name} was deleted")).clone())
-            }
-            e => LinkError::Io(e.into()),
-        }
-    }
-
-    fn still_there(&self) -> Result<(), LinkError> {
-        self.gone
-            .as_ref()
-            .map_or(Ok(()), |what| Err(LinkError::Gone(what.clone())))
     }
 }
 
@@ -277,85 +157,17 @@ impl Link for Tap {
         Ok(())
     }
 
-    fn receive(
-        &mut self,
-        _now: Instant,
-        slab: &mut Slab,
-        burst: &mut VecDeque<Packet>,
-        max: usize,
-    ) -> Result<usize, LinkError> {
-        self.still_there()?;
-        let mut n = 0;
-        while n < max {
-            if let Some(packet) = self.next_merged(slab) {
-                burst.push_back(packet);
-                n += 1;
-                continue;
-            }
-            match self.receive_one(slab) {
-                Ok(Some(packet)) => burst.push_back(packet),
-                Ok(None) | Err(Errno::AGAIN | Errno::INTR) => break,
-                Err(e) => {
-                    let error = self.fail(e);
-                    // What came before it is not lost: the error comes again with the next call.
-                    return if n > 0 { Ok(n) } else { Err(error) };
-                }
-            }
-            n += 1;
-        }
-        Ok(n)
-    }
-
-    fn transmit(
-        &mut self,
-        _now: Instant,
-        frames: &mut VecDeque<Packet>,
-    ) -> Result<usize, LinkError> {
-        self.still_there()?;
-        let longest = self.properties.mtu + FRAME_OVERHEAD;
-        let mut n = 0;
-        while let Some(frame) = frames.front() {
-            let len = frame.len();
-            let sent = if len <= longest || (frame.meta.segment != 0 && self.header) {
-                self.send_one(frame)
-            } else {
-                Err(Errno::MSGSIZE)
-            };
-            match sent {
-                Ok(()) => {
-                    self.counts.tx_packets += 1;
-                    self.counts.tx_bytes += len as u64;
-                }
-                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => break,
-                Err(e @ (Errno::BADFD | Errno::NODEV | Errno::NXIO)) => return Err(self.fail(e)),
-                // EIO: the kernel's end is down; EINVAL: the kernel takes it for no frame. Sending it again would not help.
-                Err(_) => self.counts.tx_errors += 1,
-            }
-            frames.pop_front();
-            n += 1;
-        }
-        Ok(n)
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.tun.as_fd())
-    }
-
     fn handed_on(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.tun.as_fd()]
     }
 
-    /// At once while datagrams wait to be cut.
-    fn next_event(&self) -> Instant {
-        if self.merged.is_some() {
-            Instant::ZERO
-        } else {
-            Instant::FAR
-        }
-    }
-
-    fn statistics(&self) -> Statistics {
-        self.counts
+    fn start(self: Box<Self>, _bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        let Self {
+            tun,
+            properties,
+            header,
+        } = *self;
+        Ok(vec![queue::of(Arc::new(tun), &properties, header)])
     }
 }
 

@@ -31,7 +31,10 @@ use proto::time::Instant;
 
 use self::direction::{Direction, Incoming, Outgoing, direction};
 pub use self::{options::Options, shape::Impairments};
-use super::{FRAME_OVERHEAD, IP_MAX, Link, LinkError, Properties, Segmentation, Statistics, mac};
+use super::{
+    FRAME_OVERHEAD, IP_MAX, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics,
+    Segmentation, TxStatistics, mac,
+};
 use crate::packet::Packet;
 pub use crate::units::Probability;
 
@@ -52,23 +55,36 @@ pub fn pair_with(first: &Options, second: &Options) -> (Wire, Wire) {
     );
     let frame_max = a.properties.frame_max.max(b.properties.frame_max);
     (a.properties.frame_max, b.properties.frame_max) = (frame_max, frame_max);
-    (a.incoming, b.incoming) = (Some(in0), Some(in1));
+    (a.rx.incoming, b.rx.incoming) = (Some(in0), Some(in1));
     (a, b)
 }
 
-/// One end of a wire.
+/// One end of a wire. It may be used as it is, by one thread, or be started, for the two halves of its queue.
 #[derive(Debug)]
 pub struct Wire {
     properties: Properties,
-    out: Outgoing,
+    rx: Rx,
+    tx: Tx,
+}
+
+/// The receiving half of an end.
+#[derive(Debug, Default)]
+struct Rx {
     /// `None` while nobody has opened the other end of a wire with a name.
     incoming: Option<Incoming>,
     /// Where the half that `incoming` waits for will be put.
     slot: Option<Arc<registry::Slot>>,
     bell: Option<Arc<Doorbell>>,
+    counts: RxStatistics,
+}
+
+/// The transmitting half of an end.
+#[derive(Debug)]
+struct Tx {
+    out: Outgoing,
     /// Longest frame this end sends, bytes.
     longest: usize,
-    counts: Statistics,
+    counts: TxStatistics,
 }
 
 impl Wire {
@@ -96,12 +112,12 @@ impl Wire {
         };
         Self {
             properties,
-            out,
-            incoming: None,
-            slot: None,
-            bell: None,
-            longest,
-            counts: Statistics::default(),
+            rx: Rx::default(),
+            tx: Tx {
+                out,
+                longest,
+                counts: TxStatistics::default(),
+            },
         }
     }
 
@@ -109,10 +125,22 @@ impl Wire {
     #[must_use]
     pub fn impairments(&self) -> WireView {
         WireView {
-            direction: self.out.direction.clone(),
+            direction: self.tx.out.direction.clone(),
         }
     }
 
+    /// The bell to ring when there is something to receive, or room again.
+    pub fn attach(&mut self, bell: &Arc<Doorbell>) {
+        // A second bell for one end is not rung.
+        let _ = self.tx.out.direction.sender.set(bell.clone());
+        if let Some(incoming) = &self.rx.incoming {
+            let _ = incoming.direction.receiver.set(bell.clone());
+        }
+        self.rx.bell = Some(bell.clone());
+    }
+}
+
+impl Rx {
     /// Takes the receiving half once the other end has been opened; false before that.
     fn join(&mut self) -> bool {
         let Some(incoming) = self.slot.as_ref().and_then(|slot| slot.take()) else {
@@ -150,15 +178,6 @@ impl Link for Wire {
         &self.properties
     }
 
-    fn attach(&mut self, doorbell: Arc<Doorbell>) {
-        // A second bell for one end is not rung: `attach` is called once.
-        let _ = self.out.direction.sender.set(doorbell.clone());
-        if let Some(incoming) = &self.incoming {
-            let _ = incoming.direction.receiver.set(doorbell.clone());
-        }
-        self.bell = Some(doorbell);
-    }
-
     fn for_forwarding(&mut self) -> io::Result<()> {
         if self.properties.segmentation == Segmentation::None {
             return Ok(());
@@ -171,6 +190,19 @@ impl Link for Wire {
         Err(io::Error::new(io::ErrorKind::InvalidInput, what))
     }
 
+    fn start(mut self: Box<Self>, bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        if let Some(bell) = bells.first() {
+            self.attach(bell);
+        }
+        let Self { rx, tx, .. } = *self;
+        Ok(vec![Queue {
+            rx: Box::new(rx),
+            tx: Box::new(tx),
+        }])
+    }
+}
+
+impl LinkRx for Rx {
     fn receive(
         &mut self,
         now: Instant,
@@ -193,6 +225,28 @@ impl Link for Wire {
         Ok(n)
     }
 
+    fn next_event(&mut self) -> Instant {
+        (self.incoming.as_ref()).map_or(Instant::FAR, Incoming::next_event)
+    }
+
+    fn statistics(&self) -> RxStatistics {
+        let seen = (self.incoming.as_ref()).map(|incoming| &incoming.direction.seen);
+        RxStatistics {
+            missed: seen.map_or(0, |seen| seen.missed()),
+            ..self.counts
+        }
+    }
+}
+
+impl Drop for Rx {
+    fn drop(&mut self) {
+        if self.slot.take().is_some() {
+            registry::sweep();
+        }
+    }
+}
+
+impl LinkTx for Tx {
     fn transmit(
         &mut self,
         now: Instant,
@@ -217,28 +271,41 @@ impl Link for Wire {
         Ok(taken)
     }
 
-    fn next_event(&self) -> Instant {
-        self.incoming
-            .as_ref()
-            .map_or(Instant::FAR, Incoming::next_event)
-    }
-
-    fn statistics(&self) -> Statistics {
-        let missed = self
-            .incoming
-            .as_ref()
-            .map_or(0, |incoming| incoming.direction.seen.missed());
-        Statistics {
-            rx_missed: missed,
-            ..self.counts
-        }
+    fn statistics(&self) -> TxStatistics {
+        self.counts
     }
 }
 
-impl Drop for Wire {
-    fn drop(&mut self) {
-        if self.slot.take().is_some() {
-            registry::sweep();
-        }
+impl LinkRx for Wire {
+    fn receive(
+        &mut self,
+        now: Instant,
+        slab: &mut Slab,
+        burst: &mut VecDeque<Packet>,
+        max: usize,
+    ) -> Result<usize, LinkError> {
+        self.rx.receive(now, slab, burst, max)
+    }
+
+    fn next_event(&mut self) -> Instant {
+        self.rx.next_event()
+    }
+
+    fn statistics(&self) -> RxStatistics {
+        self.rx.statistics()
+    }
+}
+
+impl LinkTx for Wire {
+    fn transmit(
+        &mut self,
+        now: Instant,
+        frames: &mut VecDeque<Packet>,
+    ) -> Result<usize, LinkError> {
+        self.tx.transmit(now, frames)
+    }
+
+    fn statistics(&self) -> TxStatistics {
+        self.tx.statistics()
     }
 }

@@ -24,8 +24,8 @@ use crate::{
     },
     errno::invalid,
     limits,
-    link::Link,
     link::giant_shim,
+    link::{Link, Queue},
     memory::{self, Account},
     packet::Packet,
     regime::{Handoff, Holder, Layout},
@@ -66,19 +66,27 @@ impl Parts {
         let (mut ports, mut own_links, mut buffers) = (Vec::new(), Vec::new(), usize::MAX);
         let mut ways = ways(if host.forwarding { links.len() } else { 0 });
         let mut slabs = 0;
-        for (number, link) in links.into_iter().enumerate() {
+        for (number, mut link) in links.into_iter().enumerate() {
             let doorbell = Arc::new(Doorbell::new()?);
-            let mut link = giant_shim::shim(link, layout.giant, &modules.giant);
-            prepare(&mut *link, host, &doorbell)?;
+            if host.forwarding {
+                link.for_forwarding()?;
+            }
+            let (concurrency, kind) = (link.concurrency(), link.properties().kind);
             let (link_ends, transmit_ends, left) =
                 ends.join(layout, &doorbell, doorbells.iter().zip(&lines));
             let frame_max = link.properties().frame_max;
+            let bells = std::slice::from_ref(&doorbell);
+            let queues = giant_shim::start(link, bells, layout.giant, &modules.giant)?;
+            let mut queues = queues.into_iter();
+            let Queue { rx, tx } = queues
+                .next()
+                .ok_or_else(|| invalid("a link has no queue"))?;
             let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
             let steer = Steer::new(id, placement(layout)?);
             let writer = layout.shards + 2 * number;
             let mut receive = Receive::new(
                 host.view(),
-                frame_max,
+                (rx, frame_max),
                 (layout.shards, layout.own_shards),
                 steer,
                 link_ends,
@@ -88,7 +96,7 @@ impl Parts {
             let mut interface = Interface::new(
                 id,
                 writer + 1,
-                link,
+                tx,
                 host,
                 counters.clone(),
                 transmit_ends,
@@ -101,6 +109,8 @@ impl Parts {
             slabs += receive.slab.capacity() as u64 * receive.slab.buffer_size() as u64;
             let own = OwnLink::new(receive, interface, modules.lists(number));
             ports.push(Port {
+                kind,
+                concurrency,
                 halves: Halves::unless(owns_links, own, &mut own_links),
                 doorbell,
                 gone,
@@ -219,15 +229,6 @@ fn doorbells(layout: Layout) -> io::Result<Vec<Arc<Doorbell>>> {
         .map(|_| Doorbell::new().map(Arc::new))
         .collect::<Result<_, _>>()?;
     Ok(bells.into_iter().cycle().take(layout.shards).collect())
-}
-
-/// What a link is told before its first frame.
-fn prepare(link: &mut dyn Link, host: &Host, doorbell: &Arc<Doorbell>) -> io::Result<()> {
-    if host.forwarding {
-        link.for_forwarding()?;
-    }
-    link.attach(doorbell.clone());
-    Ok(())
 }
 
 /// The channels between links that forward to each other: for each link, its ends of those to all links and of those from all links.

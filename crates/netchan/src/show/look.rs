@@ -115,11 +115,7 @@ impl<'a> Look<'a> {
             return self.shard(0, |held| f(&mut held.own_links()[number].interface));
         };
         let mut interface = self.lock(|| halves.interface.try_lock())?;
-        // Its driver may want Giant by itself.
-        let _giant = match interface.link.concurrency() {
-            Concurrency::Any => None,
-            Concurrency::Giant => Some(self.lock(|| self.stack.modules.giant.try_enter())?),
-        };
+        let _giant = self.giant_of_driver(number)?;
         Ok(f(&mut interface))
     }
 
@@ -130,9 +126,19 @@ impl<'a> Look<'a> {
         f: impl FnOnce(&mut Receive) -> R + Send,
     ) -> Result<R, Busy> {
         let _giant = self.giant()?;
-        match &self.stack.ports[number].halves {
-            Some(halves) => Ok(f(&mut *self.lock(|| halves.receive.try_lock())?)),
-            None => self.shard(0, |held| f(&mut held.own_links()[number].receive)),
+        let Some(halves) = &self.stack.ports[number].halves else {
+            return self.shard(0, |held| f(&mut held.own_links()[number].receive));
+        };
+        let mut receive = self.lock(|| halves.receive.try_lock())?;
+        let _giant = self.giant_of_driver(number)?;
+        Ok(f(&mut receive))
+    }
+
+    /// Giant, where a link's driver takes it by itself.
+    fn giant_of_driver(&self, number: usize) -> Result<Option<impl Drop>, Busy> {
+        match self.stack.ports[number].concurrency {
+            Concurrency::Any => Ok(None),
+            Concurrency::Giant => self.lock(|| self.stack.modules.giant.try_enter()).map(Some),
         }
     }
 }

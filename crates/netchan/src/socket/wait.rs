@@ -29,7 +29,6 @@ use super::Socket;
 use crate::api::Readiness;
 use crate::{
     clock::Clock,
-    driver::interface::Interface,
     limits::SHARDS_MAX,
     net::Net,
     regime::Holder,
@@ -410,8 +409,7 @@ impl Waiter {
         for (number, port) in stack.ports.iter().enumerate() {
             port.doorbell.arm(Sleep::Fd);
             self.fds.push(readable(port.doorbell.fd()));
-            let fd = |interface: &mut Interface| interface.link.fd().map(readable);
-            self.fds.extend(stack.with_interface(number, fd));
+            self.fds.extend(stack.pollfd_of(number));
         }
         // After arming once more: what came before it may have rung nobody.
         let work = stack.turn_links();

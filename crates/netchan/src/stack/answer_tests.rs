@@ -17,7 +17,7 @@ use crate::{
     Clock, Net, Regime, TcpListener, Threads,
     driver::steer::short,
     flow::FlowKey,
-    link::{Link, wire},
+    link::{LinkRx, LinkTx, wire},
     packet::Packet,
 };
 

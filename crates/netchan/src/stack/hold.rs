@@ -7,8 +7,10 @@ use proto::time::Instant;
 
 use super::Stack;
 use crate::{
-    driver::interface::Interface,
-    driver::module::Giant,
+    driver::{
+        interface::{Interface, Receive},
+        module::Giant,
+    },
     regime::Holder,
     shard::Shard,
     stack::{
@@ -85,6 +87,15 @@ impl Stack {
             port.doorbell.ring(); // the link's own thread is awake: that costs nothing
         }
         result
+    }
+
+    /// An interface's receiving half.
+    pub fn with_receive<R>(&self, number: usize, f: impl FnOnce(&mut Receive) -> R) -> R {
+        let _giant = self.giant.as_deref().map(Giant::enter);
+        match &self.ports[number].halves {
+            Some(halves) => f(&mut halves.receive.lock()),
+            None => f(&mut self.cells[0].held.lock().own_links()[number].receive),
+        }
     }
 
     /// `f` is given the time to go by: no earlier than what the shard has seen. The clock was looked at before the lock was had, and meanwhile another

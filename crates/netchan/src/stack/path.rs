@@ -8,7 +8,7 @@
 
 use std::{collections::VecDeque, sync::atomic::Ordering::Relaxed};
 
-use percore::lock::MutexGuard;
+use percore::lock::Mutex;
 use proto::time::Instant;
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     },
     flow::FlowKey,
     limits::{self, BURSTS_PER_TURN, SHARDS_MAX},
-    link::BURST,
+    link::{BURST, LinkError},
     packet::{Flag, Meta, Packet},
     regime::Handoff,
     shard::Shard,
@@ -37,23 +37,28 @@ use crate::{
 
 // ================================================= receive =================================================
 
-/// link ──► tap ──► steer ──► channel, or the shard itself where the regime calls. True if there was work.
+/// link ──► tap ──► steer ──► channel, or the shard itself where the regime calls. The transmitting half's lock is taken for the host's own
+/// work only. True if there was work.
 pub(crate) fn receive(
     stack: &Stack,
     side: &mut Receive,
-    interface: &mut MutexGuard<'_, Interface>,
+    interface: &Mutex<Interface>,
     now: Instant,
 ) -> bool {
     let mut work = false;
     for _ in 0..BURSTS_PER_TURN {
-        let n = receive_burst(stack, side, interface, now, into_inbox);
-        work |= n > 0;
+        let received = receive_burst(stack, side, now, into_inbox);
+        if received.is_err() || side.has_host_work() {
+            do_host_work(stack, side, &mut interface.lock(), &received, now);
+        }
         if std::mem::take(&mut side.has_sorted) {
             match stack.layout.handoff {
                 Handoff::Channel => hand_in(stack, side), //                               channel
-                Handoff::Call => MutexGuard::unlocked(interface, || call_in(stack, side, now)), // shard
+                Handoff::Call => call_in(stack, side, now), //                             shard
             }
         }
+        let n = received.unwrap_or(0);
+        work |= n > 0;
         if n < BURST {
             break;
         }
@@ -72,18 +77,23 @@ pub(crate) fn receive_own(
     stages::enter(Stage::Link);
     let mut work = false;
     for (number, OwnLink { receive, interface }) in links.iter_mut().enumerate() {
+        take_returns(stack, receive, interface, now);
         for _ in 0..BURSTS_PER_TURN {
             let mut intake = shard.intake(now);
             let into_shard = |_: &mut Receive, _, packet| intake.input(packet);
-            let n = receive_burst(stack, receive, interface, now, into_shard);
+            let received = receive_burst(stack, receive, now, into_shard);
             drop(intake);
-            work |= n > 0;
+            if received.is_err() || receive.has_host_work() {
+                do_host_work(stack, receive, interface, &received, now);
+            }
             if std::mem::take(&mut receive.has_sorted) {
                 // What was not on the link, or was put together from fragments.
                 for inbox in &mut receive.inboxes {
                     take_in(shard, inbox, now);
                 }
             }
+            let n = received.unwrap_or(0);
+            work |= n > 0;
             if n < BURST {
                 break;
             }
@@ -101,30 +111,22 @@ pub(crate) fn receive_own(
     work
 }
 
-/// link ──► tap ──► steer: one burst, each packet given to `deliver` with its shard's number; the host's own work is done at
-/// once. How many packets were taken.
+/// link ──► tap ──► steer: one burst, each packet given to `deliver` with its shard's number; what is the host's own work waits for
+/// [`do_host_work`]. How many packets were taken.
 #[inline(always)]
 fn receive_burst(
     stack: &Stack,
     side: &mut Receive,
-    interface: &mut Interface,
     now: Instant,
     mut deliver: impl FnMut(&mut Receive, usize, Packet),
-) -> usize {
+) -> Result<usize, LinkError> {
     if side.host.refresh().is_some() {
         side.steer.forget();
     }
-    interface.refresh(now);
-    if interface.has_returns() {
-        classify_returns(stack, side, interface, now);
-    }
     take_requests(stack, side);
-    let received = interface
+    let received = side
         .link
         .receive(now, &mut side.slab, &mut side.burst, BURST); //                          link
-    if let Err(error) = &received {
-        interface.link_failed(error);
-    }
     if side.modules.are_open() {
         steer_past_modules(stack, side, now); //                                           steer, modules
     }
@@ -144,6 +146,27 @@ fn receive_burst(
         };
         deliver(side, number, packet);
     }
+    if let Ok(n @ 1..) = received {
+        stack.counters.add(side.writer, Counter::FramesIn, n as u64);
+        trace::detail(trace::LINK_IN, [side.steer.interface().into(), n as u64]);
+    }
+    received
+}
+
+/// What of a burst concerns the transmitting half: the link's failure, the host's own work, packets for other hosts.
+#[cold]
+#[inline(never)]
+fn do_host_work(
+    stack: &Stack,
+    side: &mut Receive,
+    interface: &mut Interface,
+    received: &Result<usize, LinkError>,
+    now: Instant,
+) {
+    interface.refresh(now);
+    if let Err(error) = received {
+        interface.link_failed(error);
+    }
     while let Some((work, packet)) = side.host_work.pop_front() {
         let more = interface.host_input(work, packet, now);
         follow_up(stack, side, more, now);
@@ -151,12 +174,9 @@ fn receive_burst(
     if !side.onward.is_empty() {
         forward(stack, side, interface, now); //                                           check, modules, channel to another link
     }
-    let n = received.unwrap_or(0);
-    if n > 0 {
-        stack.counters.add(side.writer, Counter::FramesIn, n as u64);
-        trace::detail(trace::LINK_IN, [interface.number().into(), n as u64]);
+    if interface.has_frames() {
+        flush(interface, now);
     }
-    n
 }
 
 /// steer ──► modules: the same for a burst that modules look at. What they let pass waits in the inboxes.
@@ -182,8 +202,22 @@ fn take_requests(stack: &Stack, side: &mut Receive) {
     }
 }
 
-/// What comes back without having been on the link: packets to our own addresses, packets whose next hop did not answer, and what another
-/// link has to send.
+/// What comes back without having been on the link waits in the inboxes. Whether there was any.
+#[inline]
+pub(crate) fn take_returns(
+    stack: &Stack,
+    side: &mut Receive,
+    interface: &mut Interface,
+    now: Instant,
+) -> bool {
+    let has_returns = interface.has_returns();
+    if has_returns {
+        classify_returns(stack, side, interface, now);
+    }
+    has_returns
+}
+
+/// Packets to our own addresses, packets whose next hop did not answer, and what another link has to send.
 #[cold]
 fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface, now: Instant) {
     for _ in 0..BURST {

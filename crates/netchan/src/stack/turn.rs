@@ -94,15 +94,19 @@ impl Stack {
         now: Instant,
     ) -> bool {
         let before = stages::enter(Stage::Link);
-        let mut interface = interface.lock();
-        let mut work = path::transmit_from_channels(&mut interface, now) > 0;
-        work |= path::receive(self, side, &mut interface, now);
-        self.look_after(&mut interface, now);
-        work |= interface.has_returns();
-        interface.take_call(); // that was this turn
-        drop(interface);
+        let mut work = self.turn_interface(side, &mut interface.lock(), now);
+        work |= path::receive(self, side, interface, now);
         stages::back(before);
         work
+    }
+
+    /// What the transmitting half has to do of itself: packets of its shards, timers, and packets that come back from it.
+    #[inline]
+    fn turn_interface(&self, side: &mut Receive, interface: &mut Interface, now: Instant) -> bool {
+        let sent = path::transmit_from_channels(interface, now) > 0;
+        self.look_after(interface, now);
+        interface.take_call(); // this is that turn
+        path::take_returns(self, side, interface, now) || sent
     }
 
     /// The shards learn that a link is gone.

@@ -104,7 +104,7 @@ fn turn_link(stack: &Stack, number: usize) {
 fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) {
     let port = &stack.ports[number];
     // A link without a descriptor rings the doorbell, and a futex is the shorter way to sleep on that.
-    let how = match watched(stack, number) {
+    let how = match stack.pollfd_of(number) {
         Some(_) => Sleep::Fd,
         None => Sleep::Futex,
     };
@@ -115,7 +115,7 @@ fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) 
         if timers {
             stack.take_backlogs(now);
         }
-        let mut until = stack.with_interface(number, |interface| interface.next_event());
+        let mut until = stack.next_event_of(number);
         if timers {
             until = stack
                 .cells
@@ -132,14 +132,6 @@ fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) 
         }
     }
     port.doorbell.disarm();
-}
-
-/// A link's descriptor, where it has one and is not gone.
-fn watched(stack: &Stack, number: usize) -> Option<libc::pollfd> {
-    stack.with_interface(number, |interface| {
-        let fd = interface.link.fd().filter(|_| interface.gone.is_none());
-        fd.map(readable)
-    })
 }
 
 /// Sleeps on a link's doorbell and its descriptor.
@@ -162,7 +154,7 @@ fn sleep_on(
     }
     let bell = readable(bell.fd());
     // An error (EINTR) ends the sleep, nothing more.
-    match watched(stack, number) {
+    match stack.pollfd_of(number) {
         Some(link) if *rests_until <= now => {
             let mut fds = [bell, link];
             if ppoll(&mut fds, until, now).is_ok() && fds[1].revents != 0 {
@@ -270,6 +262,7 @@ pub(crate) fn stop(stack: &Stack) {
         stack.with_interface(number, |interface| interface.ending = true);
         // What connections still had to say (a FIN, a RST) goes out first.
         stack.turn_link(number, stack.clock.now());
+        stack.with_receive(number, |receive| receive.close());
         stack.with_interface(number, Interface::close);
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, net::Ipv4Addr};
 
 use netchan::{
     Clock, Net, Threads,
-    link::{Link, wire},
+    link::{Link, LinkRx, LinkTx, wire},
     packet::Packet,
 };
 use percore::slab::Slab;

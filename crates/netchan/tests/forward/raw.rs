@@ -4,7 +4,7 @@ use std::{collections::VecDeque, net::IpAddr, time::Duration};
 
 use netchan::{
     Builder, Clock, Net, Threads,
-    link::{Link, wire},
+    link::{Link, LinkRx, LinkTx, wire},
     packet::Packet,
 };
 use percore::slab::Slab;

@@ -9,7 +9,7 @@ use std::{
 
 use netchan::{
     Builder, Clock, Net, Threads,
-    link::{Link, wire},
+    link::{Link, LinkRx, LinkTx, wire},
     packet::Packet,
 };
 use percore::slab::Slab;

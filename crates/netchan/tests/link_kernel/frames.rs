@@ -8,7 +8,7 @@ use std::{
 
 use netchan::{
     Clock,
-    link::{Link, LinkError},
+    link::{Link, LinkError, Properties, Queue},
     packet::{HEADROOM, Packet},
 };
 use percore::slab::Slab;
@@ -18,7 +18,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Host {
-    pub link: Box<dyn Link>,
+    pub properties: Properties,
+    pub queue: Queue,
     pub slab: Slab,
     pub clock: Clock,
     pub seen: VecDeque<Packet>,
@@ -26,10 +27,11 @@ pub struct Host {
 
 impl Host {
     pub fn new(link: Box<dyn Link>) -> Self {
-        let slab =
-            Slab::new(64, link.properties().frame_max + HEADROOM).expect("memory for 64 buffers");
+        let properties = link.properties().clone();
+        let slab = Slab::new(64, properties.frame_max + HEADROOM).expect("memory for 64 buffers");
         Self {
-            link,
+            properties,
+            queue: Queue::of(link).expect("the link starts"),
             slab,
             clock: Clock::Real,
             seen: VecDeque::new(),
@@ -37,7 +39,7 @@ impl Host {
     }
 
     pub fn mac(&self) -> [u8; 6] {
-        self.link.properties().mac.0
+        self.properties.mac.0
     }
 
     pub fn send(&mut self, to: [u8; 6], kind: u16, body: &[u8]) {
@@ -50,7 +52,8 @@ impl Host {
         packet.set_len(frame.len());
         let mut out = VecDeque::from([packet]);
         assert_eq!(
-            self.link
+            self.queue
+                .tx
                 .transmit(self.clock.now(), &mut out)
                 .expect("the link is up"),
             1
@@ -76,12 +79,13 @@ impl Host {
     pub fn receive(&mut self, patience: Duration) -> Result<usize, LinkError> {
         let (now, max) = (self.clock.now(), 32);
         let n = self
-            .link
+            .queue
+            .rx
             .receive(now, &mut self.slab, &mut self.seen, max)?;
         if n > 0 {
             return Ok(n);
         }
-        if let Some(fd) = self.link.fd() {
+        if let Some(fd) = self.queue.rx.fd() {
             let patience = patience.try_into().expect("milliseconds");
             poll(
                 &mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)],
@@ -89,7 +93,8 @@ impl Host {
             )
             .expect("poll");
         }
-        self.link
+        self.queue
+            .rx
             .receive(self.clock.now(), &mut self.slab, &mut self.seen, max)
     }
 

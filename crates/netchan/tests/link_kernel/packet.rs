@@ -10,6 +10,7 @@ use std::{
 use netchan::{
     Clock, Net, Threads,
     link::{Link, LinkError, specification},
+    packet::{HEADROOM, Packet},
 };
 
 use crate::{
@@ -60,15 +61,12 @@ fn kernel_answers_on_both_families() {
                     "no long echo {options}"
                 );
             }
-            let counts = host.link.statistics();
-            assert!(
-                counts.rx_packets >= 6 && counts.tx_packets == 6,
-                "{counts:?}"
-            );
+            let (rx, tx) = (host.queue.rx.statistics(), host.queue.tx.statistics());
+            assert!(rx.packets >= 6 && tx.packets == 6, "{rx:?} {tx:?}");
             assert_eq!(
-                (counts.rx_missed, counts.rx_length, counts.tx_errors),
+                (rx.missed, rx.length, tx.errors),
                 (0, 0, 0),
-                "{counts:?}"
+                "{rx:?} {tx:?}"
             );
             host.seen.clear();
             assert_eq!(
@@ -88,7 +86,7 @@ fn frames_for_others_do_not_reach_us() {
         ip("neighbor add 10.77.0.9 lladdr 02:00:00:00:00:09 dev v1");
         ip(&format!(
             "neighbor add 10.77.0.2 lladdr {} dev v1",
-            host.link.properties().mac
+            host.properties.mac
         ));
         let socket = UdpSocket::bind("10.77.0.1:0").expect("a socket of the kernel");
         socket.send_to(b"theirs", "10.77.0.9:9").expect("sent");
@@ -188,7 +186,7 @@ fn overrun_is_counted() {
         let mut host = open("packet:v0");
         ip(&format!(
             "neighbor add 10.77.0.2 lladdr {} dev v1",
-            host.link.properties().mac
+            host.properties.mac
         ));
         let socket = UdpSocket::bind("10.77.0.1:0").expect("a socket of the kernel");
         const SENT: u64 = 30_000;
@@ -199,13 +197,13 @@ fn overrun_is_counted() {
         while host.receive(Duration::ZERO).expect("the link is up") > 0 {
             seen += host.seen.drain(..).filter(|p| p.len() == 1442).count() as u64;
         }
-        let missed = host.link.statistics().rx_missed;
+        let missed = host.queue.rx.statistics().missed;
         assert!(
             missed > 0 && seen > 0 && seen + missed >= SENT,
             "{seen} seen, {missed} missed"
         );
         assert_eq!(
-            host.link.statistics().rx_missed,
+            host.queue.rx.statistics().missed,
             missed,
             "asking twice changed the answer"
         );
@@ -221,7 +219,7 @@ fn without_buffers_frames_are_counted_as_dropped() {
             let mut host = open("packet:v0");
             ip(&format!(
                 "neighbor add 10.77.0.2 lladdr {} dev v1",
-                host.link.properties().mac
+                host.properties.mac
             ));
             let held: Vec<_> = std::iter::from_fn(|| host.slab.alloc()).collect();
             let socket = UdpSocket::bind("10.77.0.1:0").expect("a socket of the kernel");
@@ -230,9 +228,9 @@ fn without_buffers_frames_are_counted_as_dropped() {
             }
             assert_eq!(host.receive(Duration::from_millis(100)).unwrap(), 0);
             assert!(
-                host.link.statistics().rx_no_buffer >= 10,
+                host.queue.rx.statistics().no_buffer >= 10,
                 "{:?}",
-                host.link.statistics()
+                host.queue.rx.statistics()
             );
             drop(held);
             assert_eq!(
@@ -256,7 +254,7 @@ fn kernel_hands_over_merged_segments() {
         let mut host = open("packet:v0");
         ip(&format!(
             "neighbor add 10.77.0.2 lladdr {} dev v1",
-            host.link.properties().mac
+            host.properties.mac
         ));
         let sender = std::thread::spawn(|| {
             use std::io::Write;
@@ -278,7 +276,7 @@ fn vlan_tag_is_put_back() {
         veth();
         // Sent as bytes at the other end, the tag is taken out by the kernel on the way in.
         let (mut host, mut other) = (open("packet:v0"), open("packet:v1"));
-        let mac = host.link.properties().mac;
+        let mac = host.properties.mac;
         other.send(
             mac.0,
             0x8100,
@@ -337,9 +335,12 @@ fn deleted_interface_is_gone() {
             host.receive(Duration::ZERO),
             Err(LinkError::Gone(_))
         ));
-        let mut out = VecDeque::new();
+        let buffer = host.slab.alloc().expect("the test holds few buffers");
+        let mut packet = Packet::new(buffer, HEADROOM);
+        packet.set_len(60);
+        let mut out = VecDeque::from([packet]);
         assert!(matches!(
-            host.link.transmit(host.clock.now(), &mut out),
+            host.queue.tx.transmit(host.clock.now(), &mut out),
             Err(LinkError::Gone(_))
         ));
     });
@@ -352,13 +353,13 @@ fn downed_interface_drops_and_comes_back() {
         let mut host = open("packet:v0");
         ip("link set v0 down");
         host.send([0xff; 6], 0x0806, &[0; 28]);
-        assert_eq!(host.link.statistics().tx_errors, 1);
+        assert_eq!(host.queue.tx.statistics().errors, 1);
         for _ in 0..3 {
             host.receive(Duration::from_millis(10))
                 .expect("down, not gone");
         }
         assert_ne!(
-            host.link.next_event(),
+            host.queue.rx.next_event(),
             proto::time::Instant::FAR,
             "nobody will look whether it is gone"
         );
@@ -378,7 +379,7 @@ fn merged_datagrams_are_cut_apart() {
         let mut host = open("packet:v0");
         ip(&format!(
             "neighbor add 10.77.0.2 lladdr {} dev v1",
-            host.link.properties().mac
+            host.properties.mac
         ));
         // 17, 103: SOL_UDP, UDP_SEGMENT. 40 datagrams of 1000 bytes and a short one, then an ordinary one.
         let script = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setsockopt(17, 103, 1000); \

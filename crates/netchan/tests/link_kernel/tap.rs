@@ -54,15 +54,12 @@ fn kernel_answers_on_both_families() {
                     "no long echo {options}"
                 );
             }
-            let counts = host.link.statistics();
-            assert!(
-                counts.rx_packets >= 6 && counts.tx_packets == 6,
-                "{counts:?}"
-            );
+            let (rx, tx) = (host.queue.rx.statistics(), host.queue.tx.statistics());
+            assert!(rx.packets >= 6 && tx.packets == 6, "{rx:?} {tx:?}");
             assert_eq!(
-                (counts.rx_no_buffer, counts.rx_length, counts.tx_errors),
+                (rx.no_buffer, rx.length, tx.errors),
                 (0, 0, 0),
-                "{counts:?}"
+                "{rx:?} {tx:?}"
             );
         }
     });
@@ -74,11 +71,11 @@ fn mtu_is_the_devices_or_sets_it() {
         ip("tuntap add dev nc7 mode tap");
         ip("link set nc7 mtu 1400");
         let host = open("tap:nc7,offload=off");
-        assert_eq!(host.link.properties().mtu, 1400);
-        assert!(host.link.properties().frame_max < 1500);
+        assert_eq!(host.properties.mtu, 1400);
+        assert!(host.properties.frame_max < 1500);
         drop(host);
         let mut host = open("tap:nc7,mtu=4000,peer=10.7.0.1/24");
-        assert_eq!(host.link.properties().mtu, 4000);
+        assert_eq!(host.properties.mtu, 4000);
         let (me, kernel) = (addr("10.7.0.2"), addr("10.7.0.1"));
         let mac = host.resolve(me, kernel).expect("an answer");
         assert!(
@@ -87,8 +84,11 @@ fn mtu_is_the_devices_or_sets_it() {
         );
         // Too long for the link is refused for good, and said so.
         let mut out = VecDeque::from([long(&mut host.slab, 4100)]);
-        assert_eq!(host.link.transmit(host.clock.now(), &mut out).unwrap(), 1);
-        assert_eq!(host.link.statistics().tx_errors, 1);
+        assert_eq!(
+            host.queue.tx.transmit(host.clock.now(), &mut out).unwrap(),
+            1
+        );
+        assert_eq!(host.queue.tx.statistics().errors, 1);
     });
 }
 
@@ -102,7 +102,7 @@ fn long(slab: &mut Slab, len: usize) -> Packet {
 fn kernel_chooses_a_name_and_addresses_are_ours() {
     namespace::with_tap("tap::kernel_chooses_a_name_and_addresses_are_ours", || {
         let (a, b) = (open("tap"), open("tap"));
-        let names = [&a, &b].map(|h| h.link.properties().name.clone());
+        let names = [&a, &b].map(|h| h.properties.name.clone());
         assert_eq!(names, ["tap:nc0", "tap:nc1"]);
         assert_ne!(a.mac(), b.mac());
         for host in [&a, &b] {
@@ -227,7 +227,7 @@ fn deleted_device_is_gone() {
         }
         let mut out = VecDeque::from([long(&mut host.slab, 60)]);
         assert!(matches!(
-            host.link.transmit(host.clock.now(), &mut out),
+            host.queue.tx.transmit(host.clock.now(), &mut out),
             Err(LinkError::Gone(_))
         ));
         assert_eq!(out.len(), 1, "the frames stay");
@@ -240,7 +240,7 @@ fn downed_device_drops_and_comes_back() {
         let mut host = open("tap:nc0,peer=10.77.0.1/24");
         ip("link set nc0 down");
         host.send([0xff; 6], 0x0806, &[0; 28]);
-        assert_eq!(host.link.statistics().tx_errors, 1);
+        assert_eq!(host.queue.tx.statistics().errors, 1);
         assert!(host.receive(Duration::from_millis(10)).is_ok());
         ip("link set nc0 up");
         assert!(
@@ -266,9 +266,9 @@ fn without_buffers_frames_are_counted_as_dropped() {
         }
         assert_eq!(host.receive(Duration::from_millis(100)).unwrap(), 0);
         assert!(
-            host.link.statistics().rx_no_buffer >= 10,
+            host.queue.rx.statistics().no_buffer >= 10,
             "{:?}",
-            host.link.statistics()
+            host.queue.rx.statistics()
         );
         drop(held);
         assert!(
@@ -290,7 +290,7 @@ fn kernel_hands_over_merged_segments() {
     namespace::with_tap("tap::kernel_hands_over_merged_segments", || {
         for (options, offload) in [("", true), (",offload=off", false)] {
             let mut host = open(&format!("tap:nc0,peer=10.77.0.1/24{options}"));
-            let mac = host.link.properties().mac;
+            let mac = host.properties.mac;
             ip(&format!("neighbor add 10.77.0.2 lladdr {mac} dev nc0"));
             let sender = std::thread::spawn(|| {
                 use std::io::Write;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use netchan::{
-    link::{Link as _, tap::Tap},
+    link::{Queue, tap::Tap},
     packet::Packet as Frame,
 };
 use percore::{clock::now_ns, slab::Slab};
@@ -51,7 +51,7 @@ struct Lane {
 
 /// All flows, and the kernels.
 pub(super) struct Relay {
-    taps: [Tap; 2],
+    taps: [Queue; 2],
     bottlenecks: Vec<Link<Body>>,
     lanes: Vec<Lane>,
     slab: Slab,
@@ -75,8 +75,10 @@ fn flow_of(frame: &[u8], flows: usize) -> Option<usize> {
 
 impl Relay {
     pub fn new(taps: [Tap; 2]) -> Result<Self, String> {
+        let [first, second] = taps.map(|tap| Queue::of(Box::new(tap)));
+        let started = |queue: std::io::Result<Queue>| queue.map_err(|e| e.to_string());
         Ok(Self {
-            taps,
+            taps: [started(first)?, started(second)?],
             bottlenecks: Vec::new(),
             lanes: Vec::new(),
             slab: Slab::new(4096, 2048).map_err(|e| e.to_string())?,
@@ -157,7 +159,9 @@ impl Relay {
     /// What the kernels sent enters.
     fn take_frames(&mut self, now: Instant) -> Result<(), String> {
         for side in [0, 1] {
-            let taken = self.taps[side].receive(now, &mut self.slab, &mut self.burst, 256);
+            let taken = self.taps[side]
+                .rx
+                .receive(now, &mut self.slab, &mut self.burst, 256);
             taken.map_err(|e| e.to_string())?;
             while let Some(frame) = self.burst.pop_front() {
                 let bytes = frame.bytes().to_vec();
@@ -224,7 +228,7 @@ impl Relay {
         frame.room_mut()[..bytes.len()].copy_from_slice(bytes);
         frame.set_len(bytes.len());
         let mut one = VecDeque::from([frame]);
-        let sent = self.taps[side].transmit(now, &mut one);
+        let sent = self.taps[side].tx.transmit(now, &mut one);
         sent.map(|_| ()).map_err(|e| e.to_string())
     }
 
@@ -264,7 +268,7 @@ impl Relay {
     pub fn sleep(&self) {
         let most = self.next().since(Instant(now_ns()));
         let timeout = Timespec::try_from(most.min(Duration::from_millis(10))).ok();
-        let fds = self.taps.each_ref().map(|tap| tap.fd());
+        let fds = self.taps.each_ref().map(|tap| tap.rx.fd());
         let mut fds: Vec<_> = fds
             .iter()
             .flatten()

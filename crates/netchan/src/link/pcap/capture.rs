@@ -31,7 +31,12 @@ use pcap_file::{
         },
     },
 };
-use percore::{doorbell::Doorbell, own::Own, slab::Slab};
+use percore::{
+    doorbell::Doorbell,
+    lock::{Mutex, mutex},
+    own::Own,
+    slab::Slab,
+};
 use proto::time::Instant;
 use rustix::{
     fs::{Mode, OFlags},
@@ -41,7 +46,8 @@ use rustix::{
 use crate::{
     clock::Clock,
     giant::Concurrency,
-    link::{BURST, Link, LinkError, Properties, Statistics},
+    link::{BURST, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics, TxStatistics},
+    locks,
     packet::Packet,
 };
 
@@ -58,12 +64,7 @@ enum Way {
 /// A link and the file that records it.
 pub struct Capture {
     link: Box<dyn Link>,
-    recorder: Option<Recorder>,
-    /// Frames on their way to the link: a burst at a time.
-    burst: VecDeque<Packet>,
-    /// Their bytes, one after the other, and where each ends: a link takes a frame away, and only what it takes is recorded.
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    recorder: Recorder,
 }
 
 impl fmt::Debug for Capture {
@@ -85,8 +86,9 @@ impl Capture {
     /// When the file cannot be made, or is a symbolic link or one file of several names, which another user may have laid there; the error names it.
     pub fn new(link: Box<dyn Link>, file: &Path, clock: &Clock) -> io::Result<Self> {
         let recorder = create(file)
-            .and_then(|opened| Recorder::new(link.properties(), opened, true, file, clock));
-        Ok(Self::over(link, recorder.map_err(|e| named(file, &e))?))
+            .and_then(|opened| Recorder::new(link.properties(), opened, true, file, clock))
+            .map_err(|e| named(file, &e))?;
+        Ok(Self { link, recorder })
     }
 
     /// Goes on in a file that another process opened in this way, of the same link.
@@ -99,34 +101,9 @@ impl Capture {
         file: &Path,
         clock: &Clock,
     ) -> io::Result<Self> {
-        let recorder = Recorder::new(link.properties(), opened, false, file, clock);
-        Ok(Self::over(link, recorder.map_err(|e| named(file, &e))?))
-    }
-
-    fn over(link: Box<dyn Link>, recorder: Recorder) -> Self {
-        let frame_max = link.properties().frame_max;
-        Self {
-            link,
-            recorder: Some(recorder),
-            burst: VecDeque::with_capacity(BURST),
-            bytes: Vec::with_capacity(BURST * frame_max),
-            ends: Vec::with_capacity(BURST),
-        }
-    }
-
-    /// Does something with the file; the first error is the last.
-    fn record(&mut self, write: impl FnOnce(&mut Recorder, &[u8], &[usize]) -> io::Result<()>) {
-        let Some(recorder) = &mut self.recorder else {
-            return;
-        };
-        if let Err(e) = write(recorder, &self.bytes, &self.ends) {
-            eprintln!(
-                "netchan: the capture in {} ends here: {e}",
-                recorder.file.display()
-            );
-            // What is buffered would meet the same error when dropped.
-            self.recorder = None;
-        }
+        let recorder = Recorder::new(link.properties(), opened, false, file, clock)
+            .map_err(|e| named(file, &e))?;
+        Ok(Self { link, recorder })
     }
 }
 
@@ -135,14 +112,64 @@ impl Link for Capture {
         self.link.properties()
     }
 
-    fn attach(&mut self, doorbell: Arc<Doorbell>) {
-        self.link.attach(doorbell);
-    }
-
     fn for_forwarding(&mut self) -> io::Result<()> {
         self.link.for_forwarding()
     }
 
+    fn handed_on(&self) -> Vec<BorrowedFd<'_>> {
+        let file = self.recorder.writer.get_ref().get_ref().file.as_fd();
+        std::iter::once(file).chain(self.link.handed_on()).collect()
+    }
+
+    fn concurrency(&self) -> Concurrency {
+        self.link.concurrency()
+    }
+
+    fn start(self: Box<Self>, bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        let frame_max = self.link.properties().frame_max;
+        let Self { link, recorder } = *self;
+        let recorder = Arc::new(mutex(&locks::CAPTURE, Some(recorder)));
+        let recorded = |queue: Queue| Queue {
+            rx: Box::new(Rx {
+                link: queue.rx,
+                recorder: recorder.clone(),
+            }),
+            tx: Box::new(Tx {
+                link: queue.tx,
+                recorder: recorder.clone(),
+                burst: VecDeque::with_capacity(BURST),
+                bytes: Vec::with_capacity(BURST * frame_max),
+                ends: Vec::with_capacity(BURST),
+            }),
+        };
+        Ok(link.start(bells)?.into_iter().map(recorded).collect())
+    }
+}
+
+/// What both halves write to, until its first error.
+type Shared = Arc<Mutex<Option<Recorder>>>;
+
+/// Does something with the file; the first error is the last.
+fn record(recorder: &mut Option<Recorder>, write: impl FnOnce(&mut Recorder) -> io::Result<()>) {
+    let Some(open) = recorder else {
+        return;
+    };
+    if let Err(e) = write(open) {
+        eprintln!(
+            "netchan: the capture in {} ends here: {e}",
+            open.file.display()
+        );
+        // What is buffered would meet the same error when dropped.
+        *recorder = None;
+    }
+}
+
+struct Rx {
+    link: Box<dyn LinkRx>,
+    recorder: Shared,
+}
+
+impl LinkRx for Rx {
     fn receive(
         &mut self,
         now: Instant,
@@ -152,7 +179,7 @@ impl Link for Capture {
     ) -> Result<usize, LinkError> {
         let before = burst.len();
         let n = self.link.receive(now, slab, burst, max);
-        self.record(|recorder, _, _| {
+        record(&mut self.recorder.lock(), |recorder| {
             burst
                 .iter()
                 .skip(before)
@@ -162,12 +189,42 @@ impl Link for Capture {
         n
     }
 
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.link.fd()
+    }
+
+    fn next_event(&mut self) -> Instant {
+        let flush = match &*self.recorder.lock() {
+            Some(recorder) => recorder.flush_at,
+            None => Instant::FAR,
+        };
+        self.link.next_event().min(flush)
+    }
+
+    fn statistics(&self) -> RxStatistics {
+        self.link.statistics()
+    }
+}
+
+struct Tx {
+    link: Box<dyn LinkTx>,
+    recorder: Shared,
+    /// Frames on their way to the link: a burst at a time.
+    burst: VecDeque<Packet>,
+    /// Their bytes, one after the other, and where each ends: a link takes a frame away, and only what it takes is recorded.
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl LinkTx for Tx {
     fn transmit(
         &mut self,
         now: Instant,
         frames: &mut VecDeque<Packet>,
     ) -> Result<usize, LinkError> {
-        if self.recorder.is_none() {
+        // Held while the link takes them: an answer is not recorded before its question.
+        let mut recorder = self.recorder.lock();
+        if recorder.is_none() {
             return self.link.transmit(now, frames);
         }
         let mut total = 0;
@@ -185,7 +242,8 @@ impl Link for Capture {
                 frames.push_front(left);
             }
             let n = taken.as_ref().map_or(0, |&n| n);
-            self.record(|recorder, bytes, ends| {
+            let (bytes, ends) = (&self.bytes, &self.ends);
+            record(&mut recorder, |recorder| {
                 let starts = std::iter::once(0).chain(ends.iter().copied());
                 starts.zip(ends).take(n).try_for_each(|(start, &end)| {
                     recorder.write(now, Way::Out, bytes.get(start..end).unwrap_or_default())
@@ -199,30 +257,8 @@ impl Link for Capture {
         Ok(total)
     }
 
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.link.fd()
-    }
-
-    fn handed_on(&self) -> Vec<BorrowedFd<'_>> {
-        let file = self.recorder.as_ref();
-        let file = file.map(|recorder| recorder.writer.get_ref().get_ref().file.as_fd());
-        file.into_iter().chain(self.link.handed_on()).collect()
-    }
-
-    fn next_event(&self) -> Instant {
-        let flush = self
-            .recorder
-            .as_ref()
-            .map_or(Instant::FAR, |recorder| recorder.flush_at);
-        self.link.next_event().min(flush)
-    }
-
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self) -> TxStatistics {
         self.link.statistics()
-    }
-
-    fn concurrency(&self) -> Concurrency {
-        self.link.concurrency()
     }
 }
 

@@ -5,6 +5,7 @@ use std::{
     fmt,
     fs::File,
     io::{self, Read, Seek},
+    sync::Arc,
     time::Duration,
 };
 
@@ -13,12 +14,13 @@ use pcap_file::{
     pcap::PcapReader,
     pcapng::{Block, PcapNgReader, blocks::enhanced_packet::EnhancedPacketOption},
 };
-use percore::{own::Own, slab::Slab};
+use percore::{doorbell::Doorbell, own::Own, slab::Slab};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 
 use crate::{
     link::{
-        FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, Properties, Segmentation, Statistics, mac,
+        FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, LinkRx, Properties, Queue, RxStatistics,
+        Segmentation, lo::Sink, mac,
     },
     packet::Packet,
 };
@@ -82,7 +84,7 @@ pub struct Replay {
     number: u64,
     ended: bool,
     broken: Option<String>,
-    counts: Statistics,
+    counts: RxStatistics,
 }
 
 impl fmt::Debug for Replay {
@@ -139,7 +141,7 @@ impl Replay {
             number: 0,
             ended: false,
             broken: None,
-            counts: Statistics::default(),
+            counts: RxStatistics::default(),
         })
     }
 
@@ -156,7 +158,7 @@ impl Replay {
                     self.number += 1;
                     match record {
                         Record::Packet(stamp) => self.next = Some(stamp),
-                        _ => self.counts.rx_length += 1,
+                        _ => self.counts.length += 1,
                     }
                 }
                 Some(Err(what)) => {
@@ -247,6 +249,15 @@ impl Link for Replay {
         &self.properties
     }
 
+    fn start(self: Box<Self>, _bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        Ok(vec![Queue {
+            rx: self,
+            tx: Box::new(Sink::default()),
+        }])
+    }
+}
+
+impl LinkRx for Replay {
     fn receive(
         &mut self,
         now: Instant,
@@ -269,41 +280,27 @@ impl Link for Replay {
             }
             self.next = None;
             let Some(buffer) = slab.alloc() else {
-                self.counts.rx_no_buffer += 1;
+                self.counts.no_buffer += 1;
                 continue;
             };
             let mut packet = Packet::new(buffer, 0);
             let Some(room) = packet.room_mut().get_mut(..self.bytes.len()) else {
-                self.counts.rx_length += 1;
+                self.counts.length += 1;
                 slab.free(packet.into_buffer());
                 continue;
             };
             room.copy_from_slice(&self.bytes);
             packet.set_len(self.bytes.len());
-            self.counts.rx_packets += 1;
-            self.counts.rx_bytes += self.bytes.len() as u64;
+            self.counts.packets += 1;
+            self.counts.bytes += self.bytes.len() as u64;
             burst.push_back(packet);
             n += 1;
         }
         Ok(n)
     }
 
-    fn transmit(
-        &mut self,
-        _now: Instant,
-        frames: &mut VecDeque<Packet>,
-    ) -> Result<usize, LinkError> {
-        let n = frames.len();
-        self.counts.tx_packets += n as u64;
-        self.counts.tx_bytes += frames
-            .drain(..)
-            .map(|frame| frame.len() as u64)
-            .sum::<u64>();
-        Ok(n)
-    }
-
     /// When the next packet is due; at once before the first.
-    fn next_event(&self) -> Instant {
+    fn next_event(&mut self) -> Instant {
         match self.next {
             Some(stamp) => self.due(stamp),
             None if self.ended || self.broken.is_some() => Instant::FAR,
@@ -311,7 +308,7 @@ impl Link for Replay {
         }
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self) -> RxStatistics {
         self.counts
     }
 }

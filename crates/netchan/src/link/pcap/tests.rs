@@ -13,7 +13,7 @@ use proto::time::Instant;
 use super::*;
 use crate::{
     clock::Clock,
-    link::{Link, LinkError, specification, wire},
+    link::{LinkError, LinkRx, LinkTx, Queue, specification, wire},
     packet::Packet,
 };
 
@@ -70,12 +70,15 @@ fn both_directions_with_stamps_of_the_stacks_clock() {
         ring: 4,
         ..wire::Options::default()
     });
-    let mut a = Capture::new(Box::new(a), &file.0, &clock).unwrap();
+    let mut a = Queue::of(Box::new(
+        Capture::new(Box::new(a), &file.0, &clock).unwrap(),
+    ))
+    .unwrap();
     // More than the ring takes: what stays is not recorded before it goes.
     let mut out: VecDeque<_> = (0..6)
         .map(|n| frame(&mut slab, n, 60 + usize::from(n)))
         .collect();
-    assert_eq!(a.transmit(clock.now(), &mut out).unwrap(), 4);
+    assert_eq!(a.tx.transmit(clock.now(), &mut out).unwrap(), 4);
     assert_eq!(out.iter().map(Packet::len).collect::<Vec<_>>(), [64, 65]);
     clock.advance(Duration::from_nanos(1234));
     let mut burst = VecDeque::new();
@@ -83,19 +86,20 @@ fn both_directions_with_stamps_of_the_stacks_clock() {
         b.receive(clock.now(), &mut slab, &mut burst, 32).unwrap(),
         4
     );
-    assert_eq!(a.transmit(clock.now(), &mut out).unwrap(), 2);
+    assert_eq!(a.tx.transmit(clock.now(), &mut out).unwrap(), 2);
     burst.truncate(1);
     b.transmit(clock.now(), &mut burst).unwrap();
     assert_eq!(
-        a.receive(clock.now(), &mut slab, &mut burst, 32).unwrap(),
+        a.rx.receive(clock.now(), &mut slab, &mut burst, 32)
+            .unwrap(),
         1
     );
     assert_eq!(
-        a.next_event(),
+        a.rx.next_event(),
         Instant::FAR,
         "a capture woke a virtual clock"
     );
-    assert_eq!(a.statistics().tx_packets, 6);
+    assert_eq!(a.tx.statistics().packets, 6);
     drop(a);
     let (t0, t1) = (
         Duration::from_nanos(1_000_000_000),
@@ -119,16 +123,17 @@ fn both_directions_with_stamps_of_the_stacks_clock() {
 fn real_clock_stamps_wall_time_and_flushes_by_itself() {
     let (file, mut slab) = (Scratch::new("wall"), slab());
     let specification = specification::parse(&format!("loop,capture={}", file.text())).unwrap();
-    let mut link = specification::open(&specification, &Clock::Real).unwrap();
+    let mut link = Queue::of(specification::open(&specification, &Clock::Real).unwrap()).unwrap();
     let now = Clock::Real.now();
-    link.transmit(now, &mut VecDeque::from([frame(&mut slab, 1, 60)]))
+    link.tx
+        .transmit(now, &mut VecDeque::from([frame(&mut slab, 1, 60)]))
         .unwrap();
     let mut burst = VecDeque::new();
-    link.receive(now, &mut slab, &mut burst, 32).unwrap();
+    link.rx.receive(now, &mut slab, &mut burst, 32).unwrap();
     assert!(contents(&file).is_empty(), "written at once: slow");
-    let flush = link.next_event();
+    let flush = link.rx.next_event();
     assert!(flush > now && flush <= now + Duration::from_millis(100));
-    link.receive(flush, &mut slab, &mut burst, 32).unwrap();
+    link.rx.receive(flush, &mut slab, &mut burst, 32).unwrap();
     let found = contents(&file);
     assert_eq!(
         found.iter().map(|(_, way, _)| *way).collect::<Vec<_>>(),
@@ -188,24 +193,29 @@ fn capture_plays_back_what_was_received() {
         mtu: 65_535,
         ..wire::Options::default()
     });
-    let mut a = Capture::new(Box::new(a), &file.0, &clock).unwrap();
+    let mut a = Queue::of(Box::new(
+        Capture::new(Box::new(a), &file.0, &clock).unwrap(),
+    ))
+    .unwrap();
     let mut burst = VecDeque::new();
     for (n, len) in [(1u8, 60usize), (2, 1514), (3, 65_549)] {
         b.transmit(clock.now(), &mut VecDeque::from([frame(&mut slab, n, len)]))
             .unwrap();
-        a.transmit(clock.now(), &mut VecDeque::from([frame(&mut slab, 9, 60)]))
+        a.tx.transmit(clock.now(), &mut VecDeque::from([frame(&mut slab, 9, 60)]))
             .unwrap();
-        a.receive(clock.now(), &mut slab, &mut burst, 32).unwrap();
+        a.rx.receive(clock.now(), &mut slab, &mut burst, 32)
+            .unwrap();
         clock.advance(Duration::from_millis(10));
     }
     drop(a);
     burst.clear();
     for (pace, expected) in [("", [0, 10, 20]), (",pace=fast", [0, 0, 0])] {
         let specification = specification::parse(&format!("pcap:{}{pace}", file.text())).unwrap();
-        let mut link = specification::open(&specification, &clock).unwrap();
+        let mut link = Queue::of(specification::open(&specification, &clock).unwrap()).unwrap();
         let (start, mut seen) = (clock.now(), Vec::new());
         loop {
             while link
+                .rx
                 .receive(clock.now(), &mut slab, &mut burst, 32)
                 .unwrap()
                 > 0
@@ -213,10 +223,10 @@ fn capture_plays_back_what_was_received() {
                 let at = clock.now().since(start).as_millis();
                 seen.extend(burst.drain(..).map(|p| (at, p.bytes()[0], p.len())));
             }
-            if link.next_event() == Instant::FAR {
+            if link.rx.next_event() == Instant::FAR {
                 break;
             }
-            clock.advance_to(link.next_event());
+            clock.advance_to(link.rx.next_event());
         }
         let wanted = [(1u8, 60), (2, 1514), (3, 65_549)];
         assert_eq!(
@@ -228,17 +238,19 @@ fn capture_plays_back_what_was_received() {
                 .collect::<Vec<_>>()
         );
         assert_eq!(
-            link.receive(clock.now(), &mut slab, &mut burst, 32)
+            link.rx
+                .receive(clock.now(), &mut slab, &mut burst, 32)
                 .unwrap(),
             0
         );
         assert_eq!(
-            link.transmit(clock.now(), &mut VecDeque::from([frame(&mut slab, 1, 60)]))
+            link.tx
+                .transmit(clock.now(), &mut VecDeque::from([frame(&mut slab, 1, 60)]))
                 .unwrap(),
             1
         );
         assert_eq!(
-            (link.statistics().rx_packets, link.statistics().tx_packets),
+            (link.rx.statistics().packets, link.tx.statistics().packets),
             (3, 1)
         );
     }
@@ -273,7 +285,7 @@ fn classic_files_play_and_cut_packets_are_counted() {
     );
     assert_eq!(burst.iter().map(Packet::len).collect::<Vec<_>>(), [60, 100]);
     assert_eq!(
-        (link.statistics().rx_length, link.statistics().rx_packets),
+        (link.statistics().length, link.statistics().packets),
         (3, 2)
     );
     // Without buffers a packet is dropped and counted (R1).
@@ -284,7 +296,7 @@ fn classic_files_play_and_cut_packets_are_counted() {
         link.receive(Instant(5), &mut none, &mut burst, 32).unwrap(),
         0
     );
-    assert_eq!(link.statistics().rx_no_buffer, 2);
+    assert_eq!(link.statistics().no_buffer, 2);
 }
 
 #[test]
@@ -351,12 +363,16 @@ fn a_fifo_that_nothing_reads_is_refused_at_once() {
 fn broken_files_end_in_an_error_or_in_order() {
     let (file, clock, mut slab) = (Scratch::new("broken"), Clock::new_virtual(), slab());
     let (a, mut b) = wire::pair(&wire::Options::default());
-    let mut a = Capture::new(Box::new(a), &file.0, &clock).unwrap();
+    let mut a = Queue::of(Box::new(
+        Capture::new(Box::new(a), &file.0, &clock).unwrap(),
+    ))
+    .unwrap();
     let mut burst = VecDeque::new();
     for n in 0..3 {
         b.transmit(clock.now(), &mut VecDeque::from([frame(&mut slab, n, 60)]))
             .unwrap();
-        a.receive(clock.now(), &mut slab, &mut burst, 32).unwrap();
+        a.rx.receive(clock.now(), &mut slab, &mut burst, 32)
+            .unwrap();
     }
     drop(a);
     burst.clear();

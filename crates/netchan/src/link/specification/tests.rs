@@ -176,7 +176,8 @@ fn error_is_one_of_input() {
 #[test]
 fn loop_returns_what_it_was_given() {
     use std::collections::VecDeque;
-    let mut link = open(&parse("loop,mtu=100").unwrap(), &Clock::Real).unwrap();
+    let link = open(&parse("loop,mtu=100").unwrap(), &Clock::Real).unwrap();
+    let mut link = crate::link::Queue::of(link).unwrap();
     let mut slab = percore::slab::Slab::new(4, 256).unwrap();
     let mut packet = |len| {
         let mut packet = crate::packet::Packet::new(slab.alloc().unwrap(), 0);
@@ -185,10 +186,10 @@ fn loop_returns_what_it_was_given() {
     };
     let mut frames = VecDeque::from([packet(60), packet(200), packet(122)]);
     let now = proto::time::Instant::ZERO;
-    assert_eq!(link.next_event(), proto::time::Instant::FAR);
-    assert_eq!(link.transmit(now, &mut frames).unwrap(), 3);
-    assert_eq!(link.next_event(), proto::time::Instant::ZERO);
-    assert_eq!(link.receive(now, &mut slab, &mut frames, 32).unwrap(), 2);
+    assert_eq!(link.rx.next_event(), proto::time::Instant::FAR);
+    assert_eq!(link.tx.transmit(now, &mut frames).unwrap(), 3);
+    assert_eq!(link.rx.next_event(), proto::time::Instant::ZERO);
+    assert_eq!(link.rx.receive(now, &mut slab, &mut frames, 32).unwrap(), 2);
     assert_eq!(
         frames
             .iter()
@@ -196,14 +197,9 @@ fn loop_returns_what_it_was_given() {
             .collect::<Vec<_>>(),
         [60, 122]
     );
-    let counts = link.statistics();
+    let (rx, tx) = (link.rx.statistics(), link.tx.statistics());
     assert_eq!(
-        (
-            counts.tx_packets,
-            counts.rx_packets,
-            counts.tx_errors,
-            counts.rx_bytes
-        ),
+        (tx.packets, rx.packets, tx.errors, rx.bytes),
         (2, 2, 1, 182)
     );
 }

@@ -24,7 +24,7 @@ use super::{
     shape::{Impairments, Shape, Verdict},
 };
 use crate::{
-    link::Statistics,
+    link::{RxStatistics, TxStatistics},
     packet::{Meta, Packet},
 };
 
@@ -144,7 +144,7 @@ impl Outgoing {
         now: Instant,
         frames: &mut VecDeque<Packet>,
         longest: usize,
-        counts: &mut Statistics,
+        counts: &mut TxStatistics,
     ) {
         // A lone frame, the request or the response, without the machinery for many.
         if let (Out::Plain(ring), 1) = (&mut self.lane, frames.len())
@@ -152,8 +152,8 @@ impl Outgoing {
             && len <= longest
             && ring.push_batch(frames) == 1
         {
-            counts.tx_packets += 1;
-            counts.tx_bytes += len as u64;
+            counts.packets += 1;
+            counts.bytes += len as u64;
             return;
         }
         self.send_all(now, frames, longest, counts);
@@ -165,7 +165,7 @@ impl Outgoing {
         now: Instant,
         frames: &mut VecDeque<Packet>,
         longest: usize,
-        counts: &mut Statistics,
+        counts: &mut TxStatistics,
     ) {
         weigh(frames, longest, counts);
         let offered = frames.len();
@@ -200,9 +200,9 @@ impl Outgoing {
                 }
             }
         }
-        counts.tx_packets += (offered - frames.len()) as u64;
+        counts.packets += (offered - frames.len()) as u64;
         if !frames.is_empty() {
-            counts.tx_bytes -= frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+            counts.bytes -= frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         }
     }
 
@@ -214,7 +214,7 @@ impl Outgoing {
 }
 
 /// Counts the bytes of `frames`, and drops those that are longer than `longest`.
-fn weigh(frames: &mut VecDeque<Packet>, longest: usize, counts: &mut Statistics) {
+fn weigh(frames: &mut VecDeque<Packet>, longest: usize, counts: &mut TxStatistics) {
     let (mut bytes, mut most) = (0, 0);
     for frame in &*frames {
         bytes += frame.len() as u64;
@@ -223,10 +223,10 @@ fn weigh(frames: &mut VecDeque<Packet>, longest: usize, counts: &mut Statistics)
     if most > longest {
         let before = frames.len();
         frames.retain(|frame| frame.len() <= longest);
-        counts.tx_errors += (before - frames.len()) as u64;
+        counts.errors += (before - frames.len()) as u64;
         bytes = frames.iter().map(|frame| frame.len() as u64).sum();
     }
-    counts.tx_bytes += bytes;
+    counts.bytes += bytes;
 }
 
 impl Drop for Outgoing {
@@ -254,7 +254,7 @@ impl Incoming {
         slab: &mut Slab,
         burst: &mut VecDeque<Packet>,
         max: usize,
-        counts: &mut Statistics,
+        counts: &mut RxStatistics,
     ) -> usize {
         let meta = Meta {
             checksum_verified: self.trusted.into(),
@@ -281,8 +281,8 @@ impl Incoming {
                 receive_shaped(ring, waiting, now, slab, max, counts, &mut hand_over)
             }
         }
-        counts.rx_packets += n as u64;
-        counts.rx_bytes += bytes;
+        counts.packets += n as u64;
+        counts.bytes += bytes;
         self.unblock();
         n
     }
@@ -337,7 +337,7 @@ fn receive_shaped(
     now: Instant,
     slab: &mut Slab,
     max: usize,
-    counts: &mut Statistics,
+    counts: &mut RxStatistics,
     hand_over: &mut impl FnMut(Packet),
 ) {
     let mut given = 0;
@@ -365,15 +365,15 @@ fn receive_shaped(
 }
 
 /// A second copy of a frame, in a buffer of `slab`; `None` (counted) where there is none or it is too small.
-fn copy(timed: &Timed, slab: &mut Slab, counts: &mut Statistics) -> Option<Timed> {
+fn copy(timed: &Timed, slab: &mut Slab, counts: &mut RxStatistics) -> Option<Timed> {
     let Some(buffer) = slab.alloc() else {
-        counts.rx_no_buffer += 1;
+        counts.no_buffer += 1;
         return None;
     };
     let packet = match timed.packet.copy(buffer) {
         Ok(packet) => packet,
         Err(buffer) => {
-            counts.rx_length += 1;
+            counts.length += 1;
             slab.free(buffer);
             return None;
         }

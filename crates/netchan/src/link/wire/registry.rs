@@ -120,7 +120,7 @@ fn first(names: &mut Names, name: &str, options: Options) -> Wire {
         options,
     };
     names.insert(name.to_owned(), Entry::Half(Box::new(half)));
-    wire.slot = Some(slot);
+    wire.rx.slot = Some(slot);
     wire
 }
 
@@ -147,7 +147,7 @@ fn second(
     let directions = [&theirs, &half.incoming].map(|incoming| Arc::downgrade(&incoming.direction));
     names.insert(name.to_owned(), Entry::Whole(directions));
     let mut wire = Wire::new(&label(name), &options, 1, out);
-    wire.incoming = Some(half.incoming);
+    wire.rx.incoming = Some(half.incoming);
     // Where the first end was dropped this very moment, `theirs` goes with it, and we are told that it is gone.
     if let Some(slot) = half.slot.upgrade() {
         slot.put(theirs);

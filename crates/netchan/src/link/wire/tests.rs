@@ -45,7 +45,7 @@ fn run(
     frames: u32,
     len: usize,
     every: Duration,
-) -> (Trace, WireView, Statistics) {
+) -> (Trace, WireView, RxStatistics) {
     let (mut a, mut b) = pair(options);
     let (mut slab, mut copies) = (slab(), Slab::new(4096, 2048).unwrap());
     let mut trace = Trace::new();
@@ -74,7 +74,7 @@ fn run(
         now = now.max(b.next_event());
         drain(now, &mut b);
     }
-    let (view, statistics) = (a.impairments(), b.statistics());
+    let (view, statistics) = (a.impairments(), b.rx.statistics());
     drop((a, b, trace.len()));
     drop(out);
     assert_eq!(
@@ -112,10 +112,7 @@ fn perfect_wire_passes_everything_in_order() {
     assert_eq!(numbers(&trace), (0..5000).collect::<Vec<_>>());
     assert!(trace.iter().all(|(at, _)| *at == 0));
     assert_eq!(view.missed(), 0);
-    assert_eq!(
-        (statistics.rx_packets, statistics.rx_bytes),
-        (5000, 500_000)
-    );
+    assert_eq!((statistics.packets, statistics.bytes), (5000, 500_000));
 }
 
 #[test]
@@ -179,7 +176,7 @@ fn loss_is_what_was_asked_for() {
         let (trace, view, statistics) = run(&options, 20_000, 60, Duration::ZERO);
         about(20_000 - trace.len() as u64, 20_000, p);
         assert_eq!(view.missed(), 20_000 - trace.len() as u64);
-        assert_eq!(statistics.rx_missed, view.missed());
+        assert_eq!(statistics.missed, view.missed());
     }
     let (trace, ..) = run(
         &Options {
@@ -220,7 +217,7 @@ fn duplicate_without_a_buffer_is_counted() {
     let (mut out, mut burst) = (VecDeque::from([frame(&mut slab, 0, 60)]), VecDeque::new());
     a.transmit(START, &mut out).unwrap();
     assert_eq!(b.receive(START, &mut none, &mut burst, 32).unwrap(), 1);
-    assert_eq!(b.statistics().rx_no_buffer, 1);
+    assert_eq!(b.rx.statistics().no_buffer, 1);
 }
 
 #[test]
@@ -356,10 +353,7 @@ fn queue_drops_at_the_tail_and_counts() {
     };
     let (trace, view, statistics) = run(&frames, 100, 1000, Duration::ZERO);
     assert_eq!(numbers(&trace), (0..10).collect::<Vec<_>>());
-    assert_eq!(
-        (view.overflowed.load(Relaxed), statistics.rx_missed),
-        (90, 90)
-    );
+    assert_eq!((view.overflowed.load(Relaxed), statistics.missed), (90, 90));
     let bytes = Options {
         rate,
         queue_bytes: Some(5999),
@@ -389,7 +383,7 @@ fn queue_without_a_rate_limits_what_is_under_way() {
     let mut out: VecDeque<_> = (0..20).map(|n| frame(&mut slab, n, 60)).collect();
     assert_eq!(a.transmit(START, &mut out).unwrap(), 20);
     assert_eq!(
-        (a.impairments().missed(), b.statistics().rx_missed),
+        (a.impairments().missed(), b.rx.statistics().missed),
         (12, 12)
     );
 }
@@ -428,7 +422,7 @@ fn full_leaves_the_frames_and_rings_when_there_is_room() {
             ..Options::default()
         });
         let bell = Arc::new(Doorbell::new().unwrap());
-        a.attach(bell.clone());
+        a.attach(&bell);
         let mut slab = slab();
         let mut out: VecDeque<_> = (0..6).map(|n| frame(&mut slab, n, 60)).collect();
         assert_eq!(a.transmit(START, &mut out).unwrap(), 4);
@@ -448,7 +442,7 @@ fn full_leaves_the_frames_and_rings_when_there_is_room() {
             [0, 1, 2, 3, 4, 5]
         );
         assert_eq!(
-            (a.statistics().tx_packets, a.statistics().tx_bytes),
+            (a.tx.statistics().packets, a.tx.statistics().bytes),
             (6, 360)
         );
     }
@@ -465,9 +459,9 @@ fn too_long_a_frame_is_refused_for_good() {
     assert_eq!(a.transmit(START, &mut out).unwrap(), 3);
     assert_eq!(
         (
-            a.statistics().tx_errors,
-            a.statistics().tx_packets,
-            a.statistics().tx_bytes
+            a.tx.statistics().errors,
+            a.tx.statistics().packets,
+            a.tx.statistics().bytes
         ),
         (1, 2, 182)
     );
@@ -486,7 +480,7 @@ fn dropped_end_is_gone_after_what_it_sent() {
             ..Options::default()
         });
         let bell = Arc::new(Doorbell::new().unwrap());
-        b.attach(bell.clone());
+        b.attach(&bell);
         let mut slab = slab();
         let mut out = VecDeque::from([frame(&mut slab, 0, 60)]);
         a.transmit(START, &mut out).unwrap();
@@ -522,8 +516,8 @@ fn two_threads_sleep_and_wake() {
         ..Options::default()
     });
     let bells = [(); 2].map(|()| Arc::new(Doorbell::new().unwrap()));
-    a.attach(bells[0].clone());
-    b.attach(bells[1].clone());
+    a.attach(&bells[0]);
+    b.attach(&bells[1]);
     let sender = std::thread::spawn({
         let bell = bells[0].clone();
         move || {

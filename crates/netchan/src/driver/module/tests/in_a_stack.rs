@@ -25,7 +25,7 @@ use crate::{
         limiter::{Limit, Limiter},
     },
     giant::Concurrency,
-    link::{Link, LinkError, Properties, Statistics, wire},
+    link::{Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics, TxStatistics, wire},
     packet::Packet,
 };
 
@@ -513,18 +513,24 @@ fn giant_keeps_plain_cells_whole_and_counts_the_wait() {
 /// A driver that is not safe beside others of its kind: it notices when two are called at once.
 struct Fragile {
     link: Box<dyn Link>,
-    users: Arc<AtomicU64>,
+    users: Users,
+}
+
+/// How many are in a driver, and how often there were two.
+#[derive(Clone, Default)]
+struct Users {
+    now: Arc<AtomicU64>,
     together: Arc<AtomicU64>,
 }
 
-impl Fragile {
-    fn alone<R>(&mut self, work: impl FnOnce(&mut Box<dyn Link>) -> R) -> R {
-        if self.users.fetch_add(1, SeqCst) > 0 {
+impl Users {
+    fn alone<R>(&self, work: impl FnOnce() -> R) -> R {
+        if self.now.fetch_add(1, SeqCst) > 0 {
             self.together.fetch_add(1, SeqCst);
         }
-        let result = work(&mut self.link);
+        let result = work();
         thread::yield_now();
-        self.users.fetch_sub(1, SeqCst);
+        self.now.fetch_sub(1, SeqCst);
         result
     }
 }
@@ -533,9 +539,22 @@ impl Link for Fragile {
     fn properties(&self) -> &Properties {
         self.link.properties()
     }
-    fn attach(&mut self, doorbell: Arc<Doorbell>) {
-        self.link.attach(doorbell);
+    fn concurrency(&self) -> Concurrency {
+        Concurrency::Giant
     }
+    fn start(self: Box<Self>, bells: &[Arc<Doorbell>]) -> std::io::Result<Vec<Queue>> {
+        let Self { link, users } = *self;
+        let around = |queue: Queue| Queue {
+            rx: Box::new(FragileHalf(queue.rx, users.clone())),
+            tx: Box::new(FragileHalf(queue.tx, users.clone())),
+        };
+        Ok(link.start(bells)?.into_iter().map(around).collect())
+    }
+}
+
+struct FragileHalf<H>(H, Users);
+
+impl LinkRx for FragileHalf<Box<dyn LinkRx>> {
     fn receive(
         &mut self,
         now: Instant,
@@ -543,30 +562,33 @@ impl Link for Fragile {
         burst: &mut VecDeque<Packet>,
         max: usize,
     ) -> Result<usize, LinkError> {
-        self.alone(|link| link.receive(now, slab, burst, max))
+        self.1.alone(|| self.0.receive(now, slab, burst, max))
     }
+    fn next_event(&mut self) -> Instant {
+        self.0.next_event()
+    }
+    fn statistics(&self) -> RxStatistics {
+        self.0.statistics()
+    }
+}
+
+impl LinkTx for FragileHalf<Box<dyn LinkTx>> {
     fn transmit(
         &mut self,
         now: Instant,
         frames: &mut VecDeque<Packet>,
     ) -> Result<usize, LinkError> {
-        self.alone(|link| link.transmit(now, frames))
+        self.1.alone(|| self.0.transmit(now, frames))
     }
-    fn next_event(&self) -> Instant {
-        self.link.next_event()
-    }
-    fn statistics(&self) -> Statistics {
-        self.link.statistics()
-    }
-    fn concurrency(&self) -> Concurrency {
-        Concurrency::Giant
+    fn statistics(&self) -> TxStatistics {
+        self.0.statistics()
     }
 }
 
 #[test]
 fn giant_is_taken_around_a_driver_that_needs_it_and_around_nothing_else() {
     for regime in Regime::here() {
-        let (users, together) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let users = Users::default();
         let mut server = Net::builder().regime(regime);
         let mut clients = Vec::new();
         for n in 0..2 {
@@ -574,7 +596,6 @@ fn giant_is_taken_around_a_driver_that_needs_it_and_around_nothing_else() {
             let fragile = Fragile {
                 link: Box::new(theirs),
                 users: users.clone(),
-                together: together.clone(),
             };
             server = server
                 .link_with(Box::new(fragile))
@@ -614,7 +635,7 @@ fn giant_is_taken_around_a_driver_that_needs_it_and_around_nothing_else() {
             .collect();
         work.into_iter().for_each(|t| t.join().unwrap());
         echo.join().unwrap();
-        assert_eq!(together.load(SeqCst), 0, "{regime}");
+        assert_eq!(users.together.load(SeqCst), 0, "{regime}");
         assert!(counter(&server, "giant_taken") > 400, "{regime}");
         // Both can be asked for facts meanwhile, and close.
         assert_eq!(server.show("links").unwrap().as_array().unwrap().len(), 2);

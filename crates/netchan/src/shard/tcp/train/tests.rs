@@ -22,7 +22,7 @@ use crate::{
     driver::steer::short,
     flow::FlowKey,
     link::{
-        Link,
+        LinkRx, LinkTx,
         wire::{self, Wire},
     },
     packet::{Flag, Meta, Packet},
