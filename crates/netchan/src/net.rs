@@ -58,9 +58,14 @@ impl Net {
     pub(crate) fn stack(&self) -> &Arc<Stack> {
         &self.0.0
     }
-    /// Turns the links and shards once, without waiting: for [`Threads::Caller`]. True if there was work.
+    /// Turns the links and shards once, without waiting: for [`Threads::Caller`]. With threads of its own: looks at the links if no thread
+    /// polls them at the moment ([`Builder::background`]). True if there was work.
     pub fn poll(&self) -> bool {
-        self.stack().turn_all()
+        let stack = self.stack();
+        if !stack.threaded || stack.stepped {
+            return stack.turn_all();
+        }
+        stack.leader.is_away() && stack.turn_led(stack.clock.now())
     }
     /// When `poll` has something to do by time alone; `None` if never. For virtual time.
     pub fn next_event(&self) -> Option<proto::time::Instant> {

@@ -7,6 +7,7 @@ mod backlog;
 pub(crate) mod cell;
 pub(crate) mod directory;
 mod hold;
+pub(crate) mod lead;
 pub(crate) mod path;
 pub(crate) mod seat;
 pub(crate) mod sleep;
@@ -31,6 +32,7 @@ use std::{
 
 use percore::{
     doorbell::Doorbell,
+    leader::Leader,
     lock::{Mutex, mutex},
     own::Own,
 };
@@ -143,6 +145,14 @@ pub(crate) struct Stack {
     pub attended: AtomicBool,
     /// Wakes the attendant.
     pub attendant: Arc<Attendant>,
+    /// Which thread polls the links.
+    pub leader: Leader,
+    /// Whether threads that wait may do it.
+    pub can_lead: AtomicBool,
+    /// When an application's thread last looked at the links, ns of the stack's clock.
+    pub looked: AtomicU64,
+    /// A leader that is away for so long is replaced; zero: the links' threads poll always.
+    pub background: Duration,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     /// What they do.
     pub watch: Watch,

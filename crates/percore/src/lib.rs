@@ -17,6 +17,7 @@ pub mod crossbar;
 pub mod doorbell;
 #[cfg(not(loom))]
 pub mod errand;
+pub mod leader;
 #[cfg(not(loom))]
 pub mod lines;
 pub mod lock;

@@ -59,3 +59,21 @@ pub(crate) fn wait(
         }
     }
 }
+
+/// The same by [`Waiter::wait_for_either`].
+pub(crate) fn wait_for_either(
+    waiter: &mut Waiter,
+    fds: &mut [pollfd],
+    timeout: Option<Duration>,
+) -> io::Result<Option<usize>> {
+    match driver() {
+        Some(driver) => (driver.wait)(fds, timeout).map(Some),
+        None => {
+            let waker = waiter.waker().clone();
+            region::waiting(&waker, || match region::is_interrupted() {
+                true => fail(libc::EINTR),
+                false => waiter.wait_for_either(fds, timeout),
+            })
+        }
+    }
+}

@@ -3,7 +3,10 @@
 use std::{cell::Cell, io, mem, time::Duration};
 
 use libc::{c_int, c_short, pollfd};
-use netchan::socket::{Readiness, Waiter};
+use netchan::{
+    Net,
+    socket::{Readiness, Waiter},
+};
 
 use crate::{
     driver, epoll,
@@ -88,7 +91,11 @@ impl Scratch {
 
     fn wait(&mut self, fds: &mut [pollfd], timeout: Option<Duration>) -> io::Result<usize> {
         let orphans = fds.iter().any(|entry| entry.revents != 0);
-        if orphans || self.look(fds) || timeout.is_some_and(|time| time.is_zero()) {
+        let never_waits = timeout.is_some_and(|time| time.is_zero());
+        if never_waits && !self.ours.is_empty() {
+            lifecycle::running().map(Net::poll); // no thread may be polling the links
+        }
+        if orphans || self.look(fds) || never_waits {
             sys::poll_now(&mut self.kernel)?;
             return Ok(self.collect(fds));
         }

@@ -39,7 +39,8 @@ pub fn with_waiter<T>(call: impl FnOnce(&mut Waiter) -> io::Result<T>) -> io::Re
     let mut local = match kept {
         Some(local) => local,
         None => {
-            let waiter = Waiter::new(net()?)?;
+            let mut waiter = Waiter::new(net()?)?;
+            waiter.signals_wake(); // `region` sees to it
             region::introduce_waker(Some(waiter.waker()));
             Local(ManuallyDrop::new(waiter))
         }

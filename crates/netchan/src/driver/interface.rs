@@ -622,6 +622,14 @@ impl Receive {
         self.link = Box::new(Closed(self.link.statistics()));
     }
 
+    /// Goes by the networks and groups as they are now.
+    #[inline]
+    pub fn refresh(&mut self) {
+        if self.host.refresh().is_some() {
+            self.steer.forget();
+        }
+    }
+
     /// Whether a burst brought something that the transmitting half has to see.
     pub fn has_host_work(&self) -> bool {
         !self.host_work.is_empty() || !self.onward.is_empty()

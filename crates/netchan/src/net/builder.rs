@@ -48,6 +48,7 @@ pub struct Builder {
     pub(super) send_buffer_max: usize,
     pub(super) memory: memory::Limits,
     pub(super) spin: Duration,
+    pub(super) background: Duration,
     pub(super) moderation: Duration,
     pub(super) control: bool,
     pub(super) trace: Option<trace::Level>,
@@ -78,6 +79,7 @@ impl Default for Builder {
             send_buffer_max: limits::SEND_BUFFER_MAX,
             memory: memory::Limits::default(),
             spin: Duration::ZERO,
+            background: crate::stack::lead::INTERVAL,
             moderation: Duration::ZERO,
             control: false,
             trace: None,
@@ -362,6 +364,14 @@ impl Builder {
     #[must_use]
     pub const fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
+        self
+    }
+    /// In the regimes whose shards are the application's (`socket-channel`, `app-channel`): threads that wait for sockets poll the links
+    /// themselves, and where none has waited for so long, the links' threads do. Shorter, and a program that computes between its
+    /// calls answers its peers earlier; longer, and it is interrupted less. 5 ms if not said. Zero: the links' threads poll always.
+    #[must_use]
+    pub const fn background(mut self, interval: Duration) -> Self {
+        self.background = interval;
         self
     }
 

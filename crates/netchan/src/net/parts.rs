@@ -63,32 +63,22 @@ impl Parts {
         let attendant = Arc::new(Attendant::new()?);
         let lines = lines(layout, &attendant);
         let mut ends = Ends::new(layout);
-        let (mut ports, mut own_links, mut buffers) = (Vec::new(), Vec::new(), usize::MAX);
+        let (mut ports, mut own_links) = (Vec::new(), Vec::new());
+        let (mut buffers, mut slabs) = (usize::MAX, 0);
         let mut ways = ways(if host.forwarding { links.len() } else { 0 });
-        let mut slabs = 0;
-        for (number, mut link) in links.into_iter().enumerate() {
+        for (number, link) in links.into_iter().enumerate() {
+            let (kind, concurrency) = (link.properties().kind, link.concurrency());
             let doorbell = Arc::new(Doorbell::new()?);
-            if host.forwarding {
-                link.for_forwarding()?;
-            }
-            let (concurrency, kind) = (link.concurrency(), link.properties().kind);
+            let (frame_max, Queue { rx, tx }) = begin(link, host, &doorbell, layout, modules)?;
             let (link_ends, transmit_ends, left) =
                 ends.join(layout, &doorbell, doorbells.iter().zip(&lines));
-            let frame_max = link.properties().frame_max;
-            let bells = std::slice::from_ref(&doorbell);
-            let queues = giant_shim::start(link, bells, layout.giant, &modules.giant)?;
-            let mut queues = queues.into_iter();
-            let Queue { rx, tx } = queues
-                .next()
-                .ok_or_else(|| invalid("a link has no queue"))?;
             let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
-            let steer = Steer::new(id, placement(layout)?);
             let writer = layout.shards + 2 * number;
             let mut receive = Receive::new(
                 host.view(),
                 (rx, frame_max),
                 (layout.shards, layout.own_shards),
-                steer,
+                Steer::new(id, placement(layout)?),
                 link_ends,
                 left,
                 writer,
@@ -103,10 +93,10 @@ impl Parts {
                 now,
             )?;
             (receive.ways, interface.ways) = ways.next().unwrap_or_default();
-            let gone = interface.gone_flag.clone();
             // The scarcest link decides: all of a shard's connections may hang on it.
             buffers = buffers.min(receive.slab.capacity());
             slabs += receive.slab.capacity() as u64 * receive.slab.buffer_size() as u64;
+            let gone = interface.gone_flag.clone();
             let own = OwnLink::new(receive, interface, modules.lists(number));
             ports.push(Port {
                 kind,
@@ -114,13 +104,13 @@ impl Parts {
                 halves: Halves::unless(owns_links, own, &mut own_links),
                 doorbell,
                 gone,
-                told: AtomicBool::new(false),
+                told: AtomicBool::default(),
                 wakeups: AtomicU64::new(0),
             });
         }
         let sharing = buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards;
-        let memory = memory.accounts(slabs, layout.shards).map(Arc::new);
-        let mut cells = Vec::new();
+        let (memory, mut cells) = (memory.accounts(slabs, layout.shards), Vec::new());
+        let memory = memory.map(Arc::new);
         for (number, (doorbell, line)) in doorbells.into_iter().zip(lines).enumerate() {
             let settings = shard_settings(layout, number, host, &counters, sharing, &memory);
             let ways = if owns_links {
@@ -128,8 +118,8 @@ impl Parts {
             } else {
                 ends.ways(layout, number)
             };
-            let cell = Cell::new(Shard::new(settings, now)?, ways, doorbell, line);
-            cells.push(cell.held_by(layout.holder));
+            let shard = Shard::new(settings, now)?;
+            cells.push(Cell::new(shard, ways, doorbell, line).held_by(layout.holder));
         }
         Ok(Self {
             host: host.clone(),
@@ -140,6 +130,24 @@ impl Parts {
             memory,
         })
     }
+}
+
+/// Starts a link: the longest frame that it gives, and its queue.
+fn begin(
+    mut link: Box<dyn Link>,
+    host: &Host,
+    doorbell: &Arc<Doorbell>,
+    layout: Layout,
+    modules: &Registry,
+) -> io::Result<(usize, Queue)> {
+    if host.forwarding {
+        link.for_forwarding()?;
+    }
+    let frame_max = link.properties().frame_max;
+    let bells = std::slice::from_ref(doorbell);
+    let queues = giant_shim::start(link, bells, layout.giant, &modules.giant)?;
+    let none = || invalid("a link has no queue");
+    Ok((frame_max, queues.into_iter().next().ok_or_else(none)?))
 }
 
 /// What joins the shards to the links, by shard and link: channels, or backlogs where links call.

@@ -4,11 +4,11 @@ use std::{
     io,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicUsize},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
-use percore::{lock::mutex, snapshot::Snapshot};
+use percore::{leader::Leader, lock::mutex, snapshot::Snapshot};
 use proto::ip::{
     keyed::{Random, Seed},
     route,
@@ -64,7 +64,7 @@ impl Builder {
             trace::set_level(level);
         }
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
-        let moderation = self.moderation;
+        let (moderation, background) = (self.moderation, self.background);
         let stepped = self.threads == Threads::Stepped;
         let (choice, most, now) = (self.choice, self.memory, clock.now());
         let (forwarding_by, loopback_by) = (self.forwarding.1, self.loopback.1);
@@ -102,6 +102,10 @@ impl Builder {
             stop: AtomicBool::new(false),
             attended: AtomicBool::new(false),
             attendant: parts.attendant,
+            leader: Leader::default(),
+            can_lead: AtomicBool::new(false),
+            looked: AtomicU64::new(0),
+            background,
             threads: mutex(&locks::THREADS, Vec::new()),
             watch: Watch::new()?,
             moderation,
@@ -110,14 +114,7 @@ impl Builder {
             companions: mutex(&locks::COMPANIONS, Vec::new()),
             claim,
         });
-        memory::probe(limits::SPARE)?;
-        if threaded && !stepped {
-            percore::doorbell::reserve()?;
-            worker::start(&stack)?;
-        }
-        if control {
-            answer_from_outside(&stack);
-        }
+        run(&stack, control)?;
         Ok(Net::of(stack))
     }
 
@@ -224,4 +221,19 @@ fn answer_from_outside(stack: &Arc<Stack>) {
         Ok(control) => stack.companions.lock().push(Box::new(control)),
         Err(e) => eprintln!("netchan: `netchan show` will not see this stack: {e}"),
     }
+}
+
+/// Starts what a stack is turned by, and what answers for it.
+fn run(stack: &Arc<Stack>, control: bool) -> io::Result<()> {
+    memory::probe(limits::SPARE)?;
+    // Relaxed: before the threads.
+    stack.can_lead.store(stack.may_lead(), Relaxed);
+    if stack.threaded && !stack.stepped {
+        percore::doorbell::reserve()?;
+        worker::start(stack)?;
+    }
+    if control {
+        answer_from_outside(stack);
+    }
+    Ok(())
 }

@@ -99,6 +99,12 @@ pub struct Waiter {
     elsewhere: bool,
     /// How long it looks before it sleeps.
     spin: Duration,
+    /// Signal handlers wake it ([`Self::signals_wake`]).
+    signals_wake: bool,
+    /// A wait that was woken does not look at descriptors ([`Self::wait_for_either`]).
+    is_lazy: bool,
+    /// This wait has looked at its descriptors, and none was ready.
+    has_looked: bool,
 }
 
 impl Waiter {
@@ -130,6 +136,9 @@ impl Waiter {
             shards: 0,
             elsewhere: false,
             spin: Duration::ZERO,
+            signals_wake: false,
+            is_lazy: false,
+            has_looked: false,
         })
     }
 
@@ -152,6 +161,11 @@ impl Waiter {
     /// SO_BUSY_POLL: the next wait looks for so long before it sleeps, if that is longer than the stack's `spin`.
     pub fn spin(&mut self, time: Duration) {
         self.spin = time;
+    }
+
+    /// The caller sees to it that a signal handler which runs during a wait wakes the waker. Then a wait need not hold signals back to miss none.
+    pub const fn signals_wake(&mut self) {
+        self.signals_wake = true;
     }
 
     /// Ends the wait when woken; see [`Self::register`].
@@ -206,6 +220,26 @@ impl Waiter {
         self.wait_standing(number, fds, deadline)
     }
 
+    /// The same, but a wait that is woken does not look at `fds` again: `None` where it never has.
+    ///
+    /// # Errors
+    /// As for [`Self::wait`].
+    pub fn wait_for_either(
+        &mut self,
+        fds: &mut [libc::pollfd],
+        timeout: Option<Duration>,
+    ) -> io::Result<Option<usize>> {
+        (self.is_lazy, self.has_looked) = (true, false);
+        let waited = self.wait(fds, timeout);
+        self.is_lazy = false;
+        Ok(Some(waited?).filter(|&ready| ready > 0 || self.has_looked))
+    }
+
+    /// What a wait answers that was woken.
+    fn woken(&self, fds: &mut [libc::pollfd]) -> io::Result<usize> {
+        if self.is_lazy { Ok(0) } else { look(fds) }
+    }
+
     /// Waits for sockets of several shards: the attendant turns them.
     fn wait_elsewhere(
         &mut self,
@@ -235,7 +269,7 @@ impl Waiter {
         stack.turn_shard(number);
     }
 
-    /// Turns one shard, whose seat it has taken, until the wait is over; then gets up.
+    /// Turns one shard, whose seat it has taken, until the wait is over; then gets up. Where no other thread waits, it polls the links, too.
     fn wait_sitting(
         &mut self,
         number: usize,
@@ -247,25 +281,28 @@ impl Waiter {
         let cell = &stack.cells[number];
         trace::detail(trace::SEAT_TAKEN, [number as u64]);
         self.parker.sitting.store(number, Ordering::SeqCst);
+        let leads = !cell.seat.is_crowded() && stack.lead();
         // From the first sleep on: one that comes between two sleeps, while the shard is turned, ends the wait as well.
         let mut held = None;
         let result = loop {
-            self.turn_and_spin(number, spin, fds, deadline);
+            self.turn_and_spin(number, leads, spin, fds, deadline);
             if self.parker.take_wake() {
-                break look(fds);
+                break self.woken(fds);
             }
-            let held = &*held.get_or_insert_with(SignalsHeld::new);
+            if !self.signals_wake {
+                held.get_or_insert_with(SignalsHeld::new);
+            }
             cell.doorbell.arm(Sleep::Fd);
             // Once more after arming: what came before it may have rung nobody.
             stack.turn_shard(number);
             let now = stack.clock.now();
             if self.parker.has_wake() || now >= deadline {
                 cell.doorbell.disarm();
-                self.parker.take_wake();
-                break look(fds);
+                let woken = self.parker.take_wake();
+                break if woken { self.woken(fds) } else { look(fds) };
             }
             let until = deadline.min(cell.next_timer());
-            let slept = self.sleep(&cell.doorbell, Sleep::Fd, fds, until, now, Some(held));
+            let slept = self.sleep_sitting(&cell.doorbell, leads, fds, until, now, held.as_ref());
             cell.doorbell.disarm();
             match slept {
                 Ok(0) => {}
@@ -274,13 +311,54 @@ impl Waiter {
         };
         self.parker.sitting.store(NOT_SITTING, Ordering::SeqCst);
         trace::detail(trace::SEAT_LEFT, [number as u64]);
+        if leads {
+            stack.stop_leading(cell.seat.is_crowded());
+        }
         self.leave(number);
         result
+    }
+
+    /// Sleeps on a shard's doorbell and `fds`; a leader on the links, too, which it turns if they have something.
+    fn sleep_sitting(
+        &mut self,
+        doorbell: &Doorbell,
+        leads: bool,
+        fds: &mut [libc::pollfd],
+        until: Instant,
+        now: Instant,
+        held: Option<&SignalsHeld>,
+    ) -> io::Result<usize> {
+        if !leads {
+            return self.sleep(doorbell, Sleep::Fd, fds, until, now, held);
+        }
+        let stack = self.stack.clone();
+        let own = fds.len();
+        self.fds.clear();
+        self.fds.extend_from_slice(fds);
+        self.fds.push(readable(doorbell.fd()));
+        let mut link_event = Instant::FAR;
+        for link in 0..stack.ports.len() {
+            self.fds.extend(stack.pollfd_of(link));
+            link_event = link_event.min(stack.next_event_of(link));
+        }
+        let timeout = timeout(until.min(link_event), now);
+        asleep(&stack, until, now, || {
+            sys::ppoll(&mut self.fds, timeout, held)
+        })?;
+        self.has_looked = true;
+        doorbell.disarm(); // what follows is no news to the thread that does it
+        let (ours, links) = self.fds.split_at(own + 1);
+        if links.iter().any(|link| link.revents != 0) || link_event < Instant::FAR {
+            stack.turn_led(stack.clock.now());
+        }
+        fds.copy_from_slice(&ours[..own]);
+        Ok(fds.iter().filter(|fd| fd.revents != 0).count())
     }
 
     fn turn_and_spin(
         &self,
         number: usize,
+        leads: bool,
         spin: Duration,
         fds: &mut [libc::pollfd],
         deadline: Instant,
@@ -290,8 +368,15 @@ impl Waiter {
             return;
         }
         let end = deadline.min(self.stack.clock.now() + spin);
-        while !self.parker.has_wake() && self.stack.clock.now() < end && !has_news(fds) {
+        loop {
+            let now = self.stack.clock.now();
+            if self.parker.has_wake() || now >= end || has_news(fds) {
+                return;
+            }
             std::hint::spin_loop();
+            if leads {
+                self.stack.turn_led(now);
+            }
             self.stack.turn_shard(number);
         }
     }
@@ -337,7 +422,7 @@ impl Waiter {
         loop {
             let slept = self.sleep_parked(fds, deadline);
             if self.parker.take_wake() || self.stack.clock.now() >= deadline {
-                return slept.and_then(|n| if n > 0 { Ok(n) } else { look(fds) });
+                return slept.and_then(|n| if n > 0 { Ok(n) } else { self.woken(fds) });
             }
             if !matches!(slept, Ok(0)) {
                 return slept;
@@ -449,6 +534,7 @@ impl Waiter {
         asleep(&self.stack, until, now, || {
             sys::ppoll(&mut self.fds, timeout, held)
         })?;
+        self.has_looked = true;
         let own = fds.len();
         fds.copy_from_slice(&self.fds[..own]);
         Ok(fds.iter().filter(|fd| fd.revents != 0).count())

@@ -53,6 +53,8 @@ impl Stack {
         let now = self.clock.now();
         if !self.threaded && !self.owns_links {
             self.turn_links();
+        } else if self.leader.is_away() {
+            self.look_if_away(now);
         }
         self.hold(number, now, |held, now| {
             if let Ways::Own(links) = &mut held.ways {
@@ -221,11 +223,12 @@ impl Stack {
         now: Instant,
     ) {
         held.shard.finish(now);
+        let mut to_send = 0;
         if held.shard.has_output() {
             if WATCHED {
                 sends(&held.shard);
             }
-            path::hand_out(self, &mut held, now);
+            to_send = path::hand_out(self, &mut held, now);
         }
         if percore::checks::INVARIANTS {
             held.check();
@@ -243,6 +246,9 @@ impl Stack {
             wake_all(&mut woken);
             stages::back(before);
             let _ = WOKEN.try_with(|place| place.replace(woken));
+        }
+        if to_send != 0 {
+            self.send_led(to_send, now);
         }
         if earlier && self.threaded {
             self.timer_moved(cell);

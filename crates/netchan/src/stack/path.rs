@@ -120,9 +120,7 @@ fn receive_burst(
     now: Instant,
     mut deliver: impl FnMut(&mut Receive, usize, Packet),
 ) -> Result<usize, LinkError> {
-    if side.host.refresh().is_some() {
-        side.steer.forget();
-    }
+    side.refresh();
     take_requests(stack, side);
     let received = side
         .link
@@ -212,6 +210,7 @@ pub(crate) fn take_returns(
 ) -> bool {
     let has_returns = interface.has_returns();
     if has_returns {
+        side.refresh();
         classify_returns(stack, side, interface, now);
     }
     has_returns
@@ -497,10 +496,12 @@ fn publish(stack: &Stack, side: &mut Receive) {
 
 // ================================================= transmit =================================================
 
-/// shard ──► channel, or the link itself where the regime calls or the link is the shard's own.
+/// shard ──► channel, or the link itself where the regime calls or the link is the shard's own. The links (a bit each) into whose channels something
+/// was put that the caller sends, once it has let go of the shard ([`Stack::send_led`]).
 #[inline(always)]
-pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) {
+pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
     let Held { shard, ways } = held;
+    let (is_led, mut links) = (stack.leader.is_led(), 0);
     if let Ways::Channels(channels) = ways {
         hand_requests(shard, channels);
     }
@@ -516,12 +517,17 @@ pub(crate) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) {
             Ways::Channels(channels) => {
                 let channel = &mut channels[number];
                 channel.outgoing.push_batch(outbox);
+                if is_led {
+                    links |= 1 << number;
+                    continue;
+                }
                 let before = stages::enter(Stage::Scheduler);
                 channel.link.ring();
                 stages::back(before);
             }
         }
     }
+    links
 }
 
 /// Requests go to the classifiers of all links, ahead of the packets that they are about; where there is no room, they wait.

@@ -78,10 +78,14 @@ fn spawn(
 fn turn_link(stack: &Stack, number: usize) {
     // The first link's thread also serves the timers of shards that are called.
     let timers = number == 0 && stack.layout.handoff == Handoff::Call;
-    let (mut idle_since, mut rests_until) = (None, Instant::ZERO);
+    let (mut idle_since, mut rests_until, mut terms) = (None, Instant::ZERO, 0);
     while !stack.is_stopping() {
         let now = stack.clock.now();
         watch::turning(now);
+        if stack.leader.is_led() && !stack.leader.is_away() {
+            stack.rest(number, &mut terms);
+            continue;
+        }
         let work = stack.turn_link(number, now);
         if timers {
             stack.run_called_timers(now, work);
@@ -95,8 +99,12 @@ fn turn_link(stack: &Stack, number: usize) {
             std::hint::spin_loop();
             continue;
         }
-        sleep(stack, number, timers, &mut rests_until);
         idle_since = None;
+        if stack.leader.is_led() {
+            stack.rest(number, &mut terms);
+        } else {
+            sleep(stack, number, timers, &mut rests_until);
+        }
     }
 }
 

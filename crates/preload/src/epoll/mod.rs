@@ -17,6 +17,7 @@ use std::{
 };
 
 use libc::{c_int, epoll_event};
+use netchan::Net;
 
 use crate::{
     errno::fail,
@@ -223,9 +224,15 @@ pub unsafe fn wait(
     let Some(max) = max else {
         return fail(libc::EINVAL);
     };
+    if timeout.is_some_and(|time| time.is_zero()) {
+        // No thread may be polling the links.
+        lifecycle::running().map(Net::poll);
+        // SAFETY: the caller's.
+        return unsafe { shared.gather(out, max) }.map(Wait::Done);
+    }
     // SAFETY: the caller's.
-    let found = unsafe { shared.gather(out, max) }?;
-    if found > 0 || timeout.is_some_and(|time| time.is_zero()) {
+    let found = unsafe { shared.gather_before_sleep(out, max) }?;
+    if found > 0 {
         return Ok(Wait::Done(found));
     }
     // SAFETY: the caller's.

@@ -47,7 +47,7 @@ pub struct Shared {
     pub answers: Answers,
     /// How long a wait looks before it sleeps, in microseconds: the longest SO_BUSY_POLL among its sockets.
     busy_poll_us: AtomicU64,
-    /// Which side goes first when both have more than the caller has room for.
+    /// The kernel's side goes first: the last time netchan's left it no room.
     kernel_first: AtomicBool,
 }
 
@@ -208,16 +208,41 @@ impl Shared {
     /// # Safety
     /// `out` must be writable for `max` entries.
     pub unsafe fn gather(&self, out: *mut epoll_event, max: usize) -> io::Result<usize> {
-        if self.kernel_first.fetch_xor(true, Relaxed) {
+        if self.kernel_first.swap(false, Relaxed) {
             // SAFETY: the caller's.
             let kernel = unsafe { self.drain_kernel(out, max) }?;
             // SAFETY: kernel <= max.
-            Ok(kernel + unsafe { self.drain(out.wrapping_add(kernel), max - kernel) })
-        } else {
+            return Ok(kernel + unsafe { self.drain(out.wrapping_add(kernel), max - kernel) });
+        }
+        // SAFETY: the caller's.
+        let ours = unsafe { self.drain(out, max) };
+        // Those of the kernel that found no room are first the next time.
+        self.kernel_first.store(ours == max, Relaxed);
+        // SAFETY: ours <= max.
+        Ok(ours + unsafe { self.drain_kernel(out.wrapping_add(ours), max - ours) }?)
+    }
+
+    /// The same where a sleep follows if there is nothing of netchan's, which looks at the kernel's side.
+    ///
+    /// # Safety
+    /// `out` must be writable for `max` entries.
+    pub unsafe fn gather_before_sleep(
+        &self,
+        out: *mut epoll_event,
+        max: usize,
+    ) -> io::Result<usize> {
+        if self.kernel_first.load(Relaxed) {
             // SAFETY: the caller's.
-            let ours = unsafe { self.drain(out, max) };
-            // SAFETY: ours <= max.
-            Ok(ours + unsafe { self.drain_kernel(out.wrapping_add(ours), max - ours) }?)
+            return unsafe { self.gather(out, max) };
+        }
+        // SAFETY: the caller's.
+        match unsafe { self.drain(out, max) } {
+            0 => Ok(0),
+            ours => {
+                self.kernel_first.store(ours == max, Relaxed);
+                // SAFETY: ours <= max.
+                Ok(ours + unsafe { self.drain_kernel(out.wrapping_add(ours), max - ours) }?)
+            }
         }
     }
 
@@ -276,8 +301,8 @@ impl Shared {
             let waker = waiter.waker().clone();
             let result = loop {
                 self.queue.lock().sleepers.push(waker.clone());
-                // SAFETY: the caller's.
-                match unsafe { self.gather(out, max) } {
+                // The sleep sees the kernel's side. SAFETY: the caller's.
+                match unsafe { self.gather_before_sleep(out, max) } {
                     Ok(0) => {}
                     result => break result,
                 }
@@ -288,10 +313,15 @@ impl Shared {
                 }];
                 // Stands for itself: a wait that has begun keeps the time that it began with.
                 waiter.spin(Duration::from_micros(self.busy_poll_us.load(Relaxed)));
-                let waited = driver::wait(waiter, &mut kernel, deadline.left());
+                let waited = driver::wait_for_either(waiter, &mut kernel, deadline.left());
                 self.leave(&waker);
-                // SAFETY: the caller's.
-                match unsafe { self.gather(out, max) } {
+                let found = match waited {
+                    // SAFETY: the caller's.
+                    Ok(Some(0)) => Ok(unsafe { self.drain(out, max) }),
+                    // SAFETY: the caller's.
+                    _ => unsafe { self.gather(out, max) },
+                };
+                match found {
                     Ok(0) => {}
                     result => break result,
                 }

@@ -1,0 +1,134 @@
+//! Leader and followers ([`percore::leader`]): a thread that waits for a socket polls the links itself, so that a packet wakes one thread, not two.
+//!
+//! * The leader sleeps on the links' descriptors together with what else it waits for. It receives, classifies, and hands over to the shards'
+//!   channels as a link's thread does; then it turns its own shard.
+//! * While an application's thread leads, or is away for a moment, what shards send goes out in the thread that sends it.
+//! * The links' threads are the background pollers. They take over when the leader has been away for the stack's `background` interval, and at once
+//!   when it leaves while other threads wait.
+//!
+//! Where links have no descriptor to sleep on, or packets are to wake a thread only once in a while (`moderation`), the links' threads poll always.
+
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
+use percore::{
+    doorbell::Sleep,
+    leader::{Led, Rest},
+};
+use proto::time::Instant;
+
+use super::{Stack, path, sleep::asleep, watch};
+use crate::regime::Holder;
+
+/// How long a leader may be away before a background poller takes over, unless a setting says otherwise. Peers' timers are 40 ms (delayed
+/// acknowledgments) and 200 ms (retransmission) at least; taking the links over and giving them back costs two wake-ups.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(5);
+
+/// Between two looks at the links by calls that do not wait, while the leader is away.
+const LOOK: Duration = Duration::from_micros(100);
+
+/// Most links that one thread polls.
+const LINKS_MAX: usize = 8;
+
+impl Stack {
+    /// Whether threads that wait poll the links, as far as the regime and the links go.
+    pub fn may_lead(&self) -> bool {
+        let has_fd = |number: usize| {
+            self.ports[number].kind == "lo" || self.with_receive(number, |r| r.link.fd().is_some())
+        };
+        self.threaded
+            && !self.stepped
+            && !self.background.is_zero()
+            && self.layout.holder == Holder::Application
+            && self.moderation.is_zero()
+            && self.ports.len() <= LINKS_MAX
+            && (0..self.ports.len()).all(has_fd)
+    }
+
+    /// Makes the calling thread, which is about to wait, the leader; false if it may not be, or another one is.
+    pub fn lead(&self) -> bool {
+        if !self.can_lead.load(Relaxed) {
+            return false; // Relaxed: written once, before there are sockets
+        }
+        match self.leader.lead() {
+            None => return false,
+            Some(Led::Again) => {}
+            Some(Led::Anew) => self.tell_pollers(),
+        }
+        true
+    }
+
+    /// The leader has something else to do: for a moment, or for good.
+    pub fn stop_leading(&self, for_good: bool) {
+        if self.leader.leave(for_good) {
+            self.tell_pollers();
+        }
+    }
+
+    fn tell_pollers(&self) {
+        for port in &self.ports {
+            port.doorbell.ring();
+        }
+    }
+
+    /// For a link's thread, while another thread leads: rests until it has to look at its link. `seen` is its own.
+    pub fn rest(&self, link: usize, seen: &mut u32) {
+        let bell = &self.ports[link].doorbell;
+        bell.arm(Sleep::Futex);
+        let now = self.clock.now();
+        // Once more after arming: who sent before it knew of the leader has rung, or rang nobody.
+        self.send_led(1 << link, now);
+        let until = match self.leader.rest(seen) {
+            Rest::Poll => now,
+            Rest::TakeOver => {
+                let others = self
+                    .ports
+                    .iter()
+                    .enumerate()
+                    .filter(|&(other, _)| other != link);
+                others.for_each(|(_, port)| _ = port.doorbell.ring());
+                now
+            }
+            Rest::Interval => now + self.background,
+            Rest::Sleep => Instant::FAR,
+        };
+        if until > now && !self.is_stopping() {
+            watch::asleep(now);
+            let timeout = (until != Instant::FAR).then(|| until.since(now));
+            asleep(self, until, now, || bell.wait(timeout));
+        }
+        bell.disarm();
+    }
+
+    /// Sends what shards have put into the channels to `links` (a bit each), in the calling thread: for who leads, and while the leader is away.
+    #[inline(never)]
+    pub fn send_led(&self, mut links: u64, now: Instant) {
+        while links != 0 {
+            let number = links.trailing_zeros() as usize;
+            links &= links - 1;
+            let Some(halves) = &self.ports[number].halves else {
+                continue;
+            };
+            let mut interface = halves.interface.lock();
+            path::transmit_from_channels(&mut interface, now);
+            let calls = interface.take_call();
+            drop(interface);
+            if calls {
+                self.turn_link(number, now); // packets to ourselves, an earlier timer
+            }
+        }
+    }
+
+    /// For a call that does not wait, while no thread polls the links: looks at them, if that was not just done.
+    #[cold]
+    pub fn look_if_away(&self, now: Instant) {
+        if now >= Instant(self.looked.load(Relaxed)) + LOOK {
+            self.turn_led(now);
+        }
+    }
+
+    /// Turns the links, in the leader or in its place.
+    pub fn turn_led(&self, now: Instant) -> bool {
+        self.looked.store(now.0, Relaxed); // a hint
+        self.turn_links()
+    }
+}
