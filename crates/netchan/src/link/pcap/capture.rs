@@ -120,8 +120,10 @@ impl Capture {
             return;
         };
         if let Err(e) = write(recorder, &self.bytes, &self.ends) {
-            eprintln!(
-                "netchan: the capture in {} ends here: {e}",
+            tracing::error!(
+                target: "netchan::link",
+                file = %recorder.file.display(),
+                "the capture in {} ends here: {e}",
                 recorder.file.display()
             );
             // What is buffered would meet the same error when dropped.
