@@ -2,12 +2,15 @@
 //!
 //! What is wrong is said with file, line and key. What this release does not do is refused, not ignored.
 
+mod example;
 mod file;
+pub(crate) mod keys;
 mod module;
 mod problem;
 mod route;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::{
     fmt, fs, io,
@@ -24,6 +27,7 @@ pub use route::RouteConfig;
 
 use crate::{
     link::specification::Specification,
+    log::Verbosity,
     regime::{Dispatch, Regime, choice::Choice},
     trace::Level,
 };
@@ -57,6 +61,8 @@ pub struct Config {
     pub udp: UdpConfig,
     /// `[run]`.
     pub run: RunConfig,
+    /// `[log]`.
+    pub log: LogConfig,
     /// `[[module]]`, in the order of the file, which is the order in which they see a packet.
     pub modules: Vec<ModuleConfig>,
 }
@@ -133,6 +139,15 @@ pub struct RunConfig {
     pub writable: Vec<PathBuf>,
 }
 
+/// `[log]`: what `netchan run` does with what the stack tells by itself; a program of the library installs a subscriber ([`crate::log`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogConfig {
+    /// How much is told.
+    pub level: Option<Verbosity>,
+    /// The file that it is appended to, in place of stderr.
+    pub file: Option<PathBuf>,
+}
+
 impl Config {
     /// Reads and checks the file at `path`.
     ///
@@ -162,6 +177,13 @@ impl Config {
     /// [`ConfigError`] for the first thing that is wrong.
     pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
         file::parse(text).map_err(|problem| problem.located(text, file))
+    }
+
+    /// A file with every key, its default and what it does. Read as it is, it changes nothing: links, modules and what has no one
+    /// default stand behind `#`.
+    #[must_use]
+    pub fn example() -> String {
+        example::text()
     }
 
     /// What regime, Giant and dispatch come to.
