@@ -33,7 +33,7 @@ FULL_MUTANTS_MINUTES ?= 2
 MUTANTS_MINUTES ?= 1200
 MUTANTS_LEAST ?= 95
 
-.PHONY: help build demo test skips-none test-tools test-all test-witness test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint doc soak fuzz packetdrill
+.PHONY: help build demo test skips-none test-tools test-all test-witness test-loom test-tsan test-system test-full mutants mutants-changed bench bench-contention lint doc man soak fuzz packetdrill
 
 help:
 	@echo 'make demo   build, then serve a file with an unmodified program over netchan and check what arrived'
@@ -43,6 +43,7 @@ help:
 	@echo 'make build  the release binaries, under target/release'
 	@echo 'make lint   formatting, clippy and rustdoc, warnings are errors'
 	@echo 'make doc    the pages of the public items, under target/doc (those of the program: target/cli/doc)'
+	@echo 'make man    man pages, under target/man'
 	@echo 'make bench  the micro-benchmarks and the experiments of the lab'
 	@echo 'make packetdrill SUITE=DIR   the public packetdrill scripts of a checkout; fails on one that passed before'
 	@echo 'make fuzz   every fuzz target, FUZZ_SECONDS=$(FUZZ_SECONDS) each (needs a nightly toolchain and cargo-fuzz)'
@@ -146,6 +147,10 @@ doc: export RUSTDOCFLAGS = -D warnings -D rustdoc::broken_intra_doc_links
 doc:
 	$(CARGO) doc --workspace --no-deps
 	$(CARGO) rustdoc -p netchan-cli --bin netchan --config 'build.build-dir="target"' --target-dir target/cli
+
+man:
+	$(CARGO) run -p netchan-cli --quiet -- __man target/man
+	@echo 'man -l target/man/netchan.1'
 
 # Its programs are the tests' and nmap; servers (redis, nginx, sshd) are tried where somebody installed them, as installing starts them on some systems.
 soak: TEST_PACKAGES += nmap

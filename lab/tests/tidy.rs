@@ -47,8 +47,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "nouns",
         &[
-            "clock", "counters", "emit", "errno", "flow", "giant", "limits", "locks", "memory",
-            "packet", "places", "sys", "trace", "units",
+            "clock", "counters", "emit", "errno", "flow", "giant", "limits", "locks", "log",
+            "memory", "packet", "places", "sys", "trace", "units",
         ],
     ),
     ("link", &["link"]),

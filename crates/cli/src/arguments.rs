@@ -2,7 +2,7 @@
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::{change, demo, doctor, lab, run, show, trace, work};
+use crate::{change, completions, config, demo, doctor, lab, log, run, show, trace, work};
 
 /// Commands of the contract that this version does not have, and what stands in until it does.
 const PLANNED: [(&str, &str); 7] = [
@@ -36,6 +36,8 @@ const PLANNED: [(&str, &str); 7] = [
         netchan show sockets                         what it is doing"
 )]
 struct Cli {
+    #[command(flatten)]
+    log: log::Flags,
     #[command(subcommand)]
     command: Command,
 }
@@ -50,9 +52,14 @@ pub enum Command {
     Route(change::Route),
     Set(change::Set),
     Module(change::Module),
+    Config(config::Arguments),
     Trace(trace::Arguments),
     Doctor(doctor::Arguments),
     Lab(lab::Arguments),
+    Completions(completions::Arguments),
+    /// Man pages.
+    #[command(name = "__man", hide = true)]
+    Man(completions::Man),
     /// Parts of netchan's own that are separate processes.
     #[command(name = "__inner", hide = true)]
     Inner(work::Arguments),
@@ -69,16 +76,38 @@ impl Command {
             Self::Route(_) => "route",
             Self::Set(_) => "set",
             Self::Module(_) => "module",
+            Self::Config(_) => "config",
             Self::Trace(_) => "trace",
             Self::Doctor(_) => "doctor",
             Self::Lab(_) => "lab",
+            Self::Completions(_) => "completions",
+            Self::Man(_) => "__man",
             Self::Inner(_) => "__inner",
         }
     }
 }
 
+/// What a person may type, without what is only for netchan itself.
+pub fn visible() -> clap::Command {
+    let whole = Cli::command();
+    let visible = whole.get_subcommands().filter(|c| !c.is_hide_set());
+    let visible = visible.cloned();
+    let everywhere = whole.get_arguments().filter(|a| a.is_global_set()).cloned();
+    let mut only = clap::Command::new("netchan")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(everywhere)
+        .subcommands(visible);
+    if let Some(about) = whole.get_about() {
+        only = only.about(about.clone());
+    }
+    if let Some(help) = whole.get_after_help() {
+        only = only.after_help(help.clone());
+    }
+    only
+}
+
 /// The command line, or the end of the program: help (0), wrong usage (2), a command that is still to come (1).
-pub fn parse() -> Command {
+pub fn parse() -> (Command, log::Flags) {
     let mut whole = Cli::command();
     for (name, _) in PLANNED {
         let rest = clap::Arg::new("rest")
@@ -102,7 +131,7 @@ pub fn parse() -> Command {
         }
     }
     match Cli::from_arg_matches(&matches) {
-        Ok(cli) => cli.command,
+        Ok(cli) => (cli.command, cli.log),
         Err(e) => e.exit(),
     }
 }

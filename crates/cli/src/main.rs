@@ -2,11 +2,14 @@
 
 mod arguments;
 mod change;
+mod completions;
+mod config;
 mod demo;
 mod doctor;
 mod elf;
 mod failure;
 mod lab;
+mod log;
 mod namespace;
 mod netlink;
 mod output;
@@ -22,25 +25,33 @@ use std::process::ExitCode;
 
 use arguments::Command;
 use failure::Outcome;
+use netchan::config::LogConfig;
 
 fn main() -> ExitCode {
-    let command = arguments::parse();
+    let (command, log) = arguments::parse();
     let name = command.name();
-    failure::exit_code(name, dispatch(command))
+    failure::exit_code(name, dispatch(command, &log))
 }
 
-fn dispatch(command: Command) -> Outcome {
+fn dispatch(command: Command, log: &log::Flags) -> Outcome {
+    // The program that `netchan run` becomes opens its file itself, as the user that it is then.
+    if !matches!(command, Command::Run(_)) {
+        log::begin(&log.over(LogConfig::default()))?;
+    }
     match command {
         Command::Demo(arguments) => demo::demo(&arguments),
-        Command::Run(arguments) => run::run(&arguments),
+        Command::Run(arguments) => run::run(&arguments, log),
         Command::Show(arguments) => show::show(&arguments),
         Command::Address(arguments) => change::address(&arguments),
         Command::Route(arguments) => change::route(&arguments),
         Command::Set(arguments) => change::set(&arguments),
         Command::Module(arguments) => change::module(&arguments),
+        Command::Config(arguments) => config::config(&arguments),
         Command::Trace(arguments) => trace::trace(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Lab(arguments) => lab::lab(&arguments),
+        Command::Completions(of) => completions::completions(&of, arguments::visible()),
+        Command::Man(of) => completions::man(&of, arguments::visible()),
         Command::Inner(inner) => work::inner(inner),
     }
 }

@@ -12,14 +12,16 @@ use std::{
 use clap::builder::PossibleValuesParser;
 use netchan::{
     Dispatch, Regime,
-    config::{Config, RunConfig},
+    config::{Config, LogConfig, RunConfig},
     environment::{self, HandedOn},
     link::specification::{Kind, Specification},
+    log::Verbosity,
 };
 
 use crate::{
     elf,
     failure::{Failure, Outcome, at, failed, usage},
+    log,
     user::{self, User},
 };
 
@@ -108,7 +110,7 @@ impl Arguments {
 }
 
 /// Runs the command; returns only when it could not.
-pub fn run(arguments: &Arguments) -> Outcome {
+pub fn run(arguments: &Arguments, log: &log::Flags) -> Outcome {
     let (program, rest) = arguments
         .command
         .split_first()
@@ -130,7 +132,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         settings.extend(plan.settings());
     }
     let path = elf::check(program).map_err(failed)?;
-    let run = run_config(arguments)?;
+    let (mut run, log) = run_config(arguments, log)?;
     let user = user(arguments, &run)?;
     let links = open(&settings)?;
     let library = library()?;
@@ -139,7 +141,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     for name in FOR_THE_PROGRAM.into_iter().chain(OPTIONS.map(|o| o.0)) {
         command.env_remove(name); // what an outer `netchan run` had asked for
     }
-    if let Some(plan) = plan {
+    if let Some(plan) = plan.filter(|_| log.level != Some(Verbosity::Quiet)) {
         command.env(environment::ANNOUNCE, plan.announcement(program));
     }
     command
@@ -153,17 +155,39 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(user) = user {
         give_up_rights(&user, &library, &mut command)?;
     }
+    tell(&log, &mut run, &mut command)?;
     if run.sandbox == Some(true) {
         sandbox::enter(&run.writable).map_err(|why| failed(format!("--sandbox: {why}")))?;
     }
     Err(failed(format!("{program}: {}", command.exec())))
 }
 
+/// Tells the program's process how much to tell, and where to.
+fn tell(log: &LogConfig, run: &mut RunConfig, command: &mut Command) -> Outcome {
+    if let Some(level) = log.level {
+        command.env(environment::LOG, level.name());
+    }
+    if let Some(file) = &log.file {
+        let file = log::absolute(file)?;
+        // Here an error still stops what was asked for; and a confined program writes to a file that is there.
+        drop(log::open(&file)?);
+        command.env(environment::LOG_FILE, &file);
+        run.writable.push(file);
+    }
+    Ok(())
+}
+
 /// What the options say of the program's process, else the configuration.
-fn run_config(arguments: &Arguments) -> Result<RunConfig, Failure> {
-    let mut run = match &arguments.config {
-        Some(file) => Config::load(file).map_err(failed)?.run,
-        None => RunConfig::default(),
+fn run_config(
+    arguments: &Arguments,
+    flags: &log::Flags,
+) -> Result<(RunConfig, LogConfig), Failure> {
+    let (mut run, log) = match &arguments.config {
+        Some(file) => {
+            let config = Config::load(file).map_err(failed)?;
+            (config.run, config.log)
+        }
+        None => Default::default(),
     };
     if arguments.user.is_some() {
         run.user.clone_from(&arguments.user);
@@ -175,7 +199,7 @@ fn run_config(arguments: &Arguments) -> Result<RunConfig, Failure> {
         return Err(usage("--writable is for a confined program: --sandbox"));
     }
     run.writable.extend(arguments.writable.iter().cloned());
-    Ok(run)
+    Ok((run, flags.over(log)))
 }
 
 /// The user that the program is to run as.
@@ -287,7 +311,9 @@ const FOR_THE_PROGRAM: [&str; 5] = [
 ];
 
 /// The variables that the preload library reads, and the options that stand for them.
-const OPTIONS: [(&str, &str); 10] = [
+const OPTIONS: [(&str, &str); 12] = [
+    (environment::LOG_FILE, "--log-file"),
+    (environment::LOG, "--verbose"),
     (environment::LINK, "--link"),
     (environment::ADDRESS, "--address"),
     (environment::GATEWAY, "--gateway"),

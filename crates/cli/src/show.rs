@@ -1,13 +1,18 @@
 //! `netchan show`: asks running stacks for facts through their control sockets, and prints them.
 
-use std::{io::IsTerminal, thread, time::Duration};
+use std::{
+    io::{self, IsTerminal},
+    sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
+    thread,
+    time::Duration,
+};
 
 use netchan::control::{self, AskError, Stack, TOPICS};
 use serde_json::{Map, Value, json};
 
 use crate::{
     failure::{Failure, Outcome, failed, usage},
-    output::{print, print_json, printable},
+    output::{print, printable},
     table, units, user,
 };
 
@@ -16,7 +21,7 @@ use crate::{
 #[command(
     after_help = "Without TOPIC: the stacks that run. Yours and root's are asked; another user's (as root) if --pid names it. With several running and no --pid: every one, under its own heading \
         (with --json: an object with one member for each, named by its process).\n\n\
-        Examples:\n  netchan show\n  netchan show sockets\n  netchan show counters --watch=0.5 --pid 4711\n  netchan show links --json"
+        Examples:\n  netchan show\n  netchan show sockets\n  netchan show counters --watch 0.5 --pid 4711\n  netchan show links --json"
 )]
 pub struct Arguments {
     /// What to show
@@ -28,56 +33,125 @@ pub struct Arguments {
     /// Print JSON (with --watch: one line each time)
     #[arg(long)]
     json: bool,
-    /// Show again every so many seconds until interrupted
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
-    watch: Option<f64>,
+    /// Show again every so many seconds (one, if it is not said) until interrupted
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
+    watch: Option<String>,
+}
+
+/// What is shown.
+struct Wanted<'a> {
+    topic: Option<&'a str>,
+    pid: Option<&'a str>,
+    json: bool,
+    watched: bool,
 }
 
 /// Runs the command.
 pub fn show(arguments: &Arguments) -> Outcome {
-    let pause = match arguments.watch {
-        None => return show_once(arguments),
-        Some(s) if (0.05..=86_400.0).contains(&s) => Duration::from_secs_f64(s),
-        Some(s) => return Err(usage(format!("--watch={s}: give 0.05 to 86400 seconds"))),
+    let mut wanted = Wanted {
+        topic: arguments.topic.as_deref(),
+        pid: arguments.pid.as_deref(),
+        json: arguments.json,
+        watched: arguments.watch.is_some(),
     };
+    let Some(watch) = arguments.watch.as_deref() else {
+        return print(&page(&wanted)?);
+    };
+    let pause = match watch.parse::<f64>() {
+        Ok(s) if (0.05..=86_400.0).contains(&s) => Duration::from_secs_f64(s),
+        // `--watch links`: the pause was left out, and what follows is the topic.
+        Err(_) if wanted.topic.is_none() && TOPICS.contains(&watch) => {
+            wanted.topic = Some(watch);
+            Duration::from_secs(1)
+        }
+        _ => {
+            let what = format!("--watch={}: give 0.05 to 86400 seconds", printable(watch));
+            return Err(usage(what));
+        }
+    };
+    watch_until_interrupted(&wanted, pause)
+}
+
+fn watch_until_interrupted(wanted: &Wanted<'_>, pause: Duration) -> Outcome {
+    let interrupted = interruption()?;
     let mut seen = false;
     loop {
-        match show_once(arguments) {
+        let page = match page(wanted) {
             // What was watched has ended: that is an end, not a failure.
             Err(Failure::Failed(why)) if seen => return print(&format!("{why}\n")),
             other => other?,
-        }
+        };
+        print(&match io::stdout().is_terminal() && !wanted.json {
+            true => frame(&page, terminal_lines()),
+            false if wanted.json => page,
+            false => format!("{page}\n"),
+        })?;
         seen = true;
-        thread::sleep(pause);
+        match interrupted.recv_timeout(pause) {
+            Err(RecvTimeoutError::Timeout) => {}
+            // The terminal has printed `^C` where the cursor was: what comes next begins a line.
+            _ if io::stdout().is_terminal() => return print("\n"),
+            _ => return Ok(()),
+        }
     }
 }
 
-fn show_once(arguments: &Arguments) -> Outcome {
-    let stacks = choose(arguments.pid.as_deref())?;
-    let facts = match &arguments.topic {
+/// Says when the user (SIGINT) or the system (SIGTERM) wants an end.
+fn interruption() -> Result<Receiver<()>, Failure> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let (say, said) = sync_channel(1);
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
+        .map_err(crate::failure::at("signals"))?;
+    thread::spawn(move || {
+        for _ in &mut signals {
+            // Full: it was said already.
+            let _ = say.try_send(());
+        }
+    });
+    Ok(said)
+}
+
+/// Lines of the terminal; many where that is not known.
+fn terminal_lines() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    let lines = size.map_or(0, |size| usize::from(size.ws_row));
+    if lines == 0 { usize::MAX } else { lines }
+}
+
+/// `page` in the place of the one before, without a moment in which nothing is there: home, each line and the rest of the old one,
+/// and the rest of the screen. A page that is longer than the screen would scroll, and home would be in its middle.
+fn frame(page: &str, lines: usize) -> String {
+    let count = page.lines().count();
+    let fits = lines.saturating_sub(1).max(2);
+    let mut text = "\u{1b}[H".to_owned();
+    let shown = if count > fits { fits - 1 } else { count };
+    for line in page.lines().take(shown) {
+        text.push_str(line);
+        text.push_str("\u{1b}[K\n");
+    }
+    if shown < count {
+        let more = format!("... {} more lines\u{1b}[K\n", count - shown);
+        text.push_str(&more);
+    }
+    text.push_str("\u{1b}[J");
+    text
+}
+
+/// What there is to see now.
+fn page(wanted: &Wanted<'_>) -> Result<String, Failure> {
+    let stacks = choose(wanted.pid)?;
+    let facts = match wanted.topic {
         None => overview(&stacks),
         Some(topic) => ask_all(&stacks, topic)?,
     };
-    if arguments.json {
-        return if arguments.watch.is_some() {
-            print(&format!("{facts}\n"))
-        } else {
-            print_json(&facts)
-        };
+    match (wanted.topic, &facts) {
+        _ if wanted.json && wanted.watched => Ok(format!("{facts}\n")),
+        _ if wanted.json => serde_json::to_string_pretty(&facts)
+            .map(|text| text + "\n")
+            .map_err(failed),
+        (Some(_), Value::Object(each)) if stacks.len() > 1 => Ok(sections(&stacks, each)),
+        _ => Ok(table::render(&facts)),
     }
-    let mut text = match (&arguments.topic, &facts) {
-        (Some(_), Value::Object(each)) if stacks.len() > 1 => sections(&stacks, each),
-        _ => table::render(&facts),
-    };
-    if arguments.watch.is_some() {
-        let clear = std::io::stdout().is_terminal();
-        text = if clear {
-            format!("\u{1b}[H\u{1b}[2J{text}")
-        } else {
-            format!("{text}\n")
-        };
-    }
-    print(&text)
 }
 
 /// Those that the user means. Where some are named, no other is asked anything.
@@ -207,4 +281,31 @@ fn sections(stacks: &[Stack], each: &Map<String, Value>) -> String {
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::frame;
+
+    #[test]
+    fn a_frame_overwrites_the_one_before_and_clears_the_rest() {
+        assert_eq!(
+            frame("a\nb\n", usize::MAX),
+            "\u{1b}[Ha\u{1b}[K\nb\u{1b}[K\n\u{1b}[J"
+        );
+        // No clearing of the whole screen: that is what flickers.
+        assert!(!frame("a\n", 24).contains("[2J"));
+    }
+
+    #[test]
+    fn a_frame_fits_the_screen() {
+        let page = "line\n".repeat(50);
+        for lines in [3, 24, 51] {
+            let frame = frame(&page, lines);
+            let count = frame.lines().filter(|line| *line != "\u{1b}[J").count();
+            assert!(count < lines, "{count} lines on a screen of {lines}");
+            let cut = 50 - frame.matches("line\u{1b}[K").count();
+            assert_eq!(frame.contains(&format!("... {cut} more lines")), cut > 0);
+        }
+    }
 }

@@ -1,27 +1,46 @@
 //! Facts as text: JSON objects become aligned tables, names that end in a unit become headings and printed units.
 
+mod columns;
+
 use serde_json::{Map, Value};
 
 use crate::{output::printable, units};
+use columns::{WIDTH, layout, wrap};
 
 /// Longest text in a table's cell, characters.
-const CELL_MAX: usize = 90;
+const CELL_MAX: usize = 400;
 
 /// `facts` for a person. An array of objects is a table, an object a list of names and values.
+///
+/// No line is wider than [`WIDTH`].
 pub fn render(facts: &Value) -> String {
+    fitted(facts, WIDTH)
+}
+
+fn fitted(facts: &Value, fit: usize) -> String {
     match facts {
         Value::Array(rows) if rows.is_empty() => "(none)\n".to_owned(),
         Value::Array(rows) if rows.iter().all(Value::is_object) => {
-            objects(&rows.iter().filter_map(Value::as_object).collect::<Vec<_>>())
+            let rows: Vec<_> = rows.iter().filter_map(Value::as_object).collect();
+            objects(&rows, fit)
         }
-        Value::Array(rows) => rows.iter().map(|row| cell("", row) + "\n").collect(),
-        Value::Object(fields) => fields_of(fields),
-        scalar => cell("", scalar) + "\n",
+        Value::Array(rows) => rows.iter().map(|row| lines(row, fit)).collect(),
+        Value::Object(fields) => fields_of(fields, fit),
+        scalar => lines(scalar, fit),
     }
+}
+
+/// A value in lines of its own.
+fn lines(value: &Value, fit: usize) -> String {
+    wrap(&cell("", value), fit).join("\n") + "\n"
 }
 
 /// Rows of text under `headings`: columns aligned, numbers to the right.
 pub fn text(headings: &[&str], rows: &[Vec<String>]) -> String {
+    fitting(headings, rows, WIDTH)
+}
+
+fn fitting(headings: &[&str], rows: &[Vec<String>], fit: usize) -> String {
     let right: Vec<bool> = (0..headings.len())
         .map(|i| {
             let mut filled = rows
@@ -33,7 +52,7 @@ pub fn text(headings: &[&str], rows: &[Vec<String>]) -> String {
                 && filled.all(|c| c.starts_with(|c: char| c.is_ascii_digit()) && is_number(c))
         })
         .collect();
-    layout(headings, rows, &right)
+    layout(headings, rows, &right, fit)
 }
 
 fn is_blank(cell: &str) -> bool {
@@ -47,42 +66,7 @@ fn is_number(cell: &str) -> bool {
         .is_some_and(|number| number.parse::<f64>().is_ok())
 }
 
-fn layout(headings: &[&str], rows: &[Vec<String>], right: &[bool]) -> String {
-    let width = |i: usize| {
-        let cells = rows
-            .iter()
-            .filter_map(|row| row.get(i))
-            .map(|c| c.chars().count());
-        cells
-            .chain(headings.get(i).map(|h| h.chars().count()))
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
-    let mut out = String::new();
-    let mut line = |cells: &mut dyn Iterator<Item = &str>| {
-        let mut one = String::new();
-        for ((cell, width), right) in cells.zip(&widths).zip(right) {
-            let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
-            let cell = if *right {
-                pad + cell
-            } else {
-                cell.to_owned() + &pad
-            };
-            one.push_str(&cell);
-            one.push_str("  ");
-        }
-        out.push_str(one.trim_end());
-        out.push('\n');
-    };
-    line(&mut headings.iter().copied());
-    for row in rows {
-        line(&mut row.iter().map(String::as_str));
-    }
-    out
-}
-
-fn objects(rows: &[&Map<String, Value>]) -> String {
+fn objects(rows: &[&Map<String, Value>], fit: usize) -> String {
     let mut names: Vec<&str> = Vec::new();
     for name in rows.iter().flat_map(|row| row.keys()) {
         if !names.contains(&name.as_str()) {
@@ -116,13 +100,11 @@ fn objects(rows: &[&Map<String, Value>]) -> String {
         .iter()
         .map(|row| names.iter().map(|name| of(row, name)).collect())
         .collect();
-    text(
-        &headings.iter().map(String::as_str).collect::<Vec<_>>(),
-        &cells,
-    )
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+    fitting(&headings, &cells, fit)
 }
 
-/// What fits a line of a table; JSON has all of it.
+/// What a person still reads in a table; JSON has all of it.
 fn cut(cell: String) -> String {
     if cell.chars().count() <= CELL_MAX {
         return cell;
@@ -130,7 +112,7 @@ fn cut(cell: String) -> String {
     cell.chars().take(CELL_MAX - 1).chain(['…']).collect()
 }
 
-fn fields_of(fields: &Map<String, Value>) -> String {
+fn fields_of(fields: &Map<String, Value>, fit: usize) -> String {
     let mut out = String::new();
     let width = fields
         .keys()
@@ -141,11 +123,16 @@ fn fields_of(fields: &Map<String, Value>) -> String {
     for (name, value) in flat {
         let heading = heading(name);
         let pad = " ".repeat(width.saturating_sub(heading.chars().count()));
-        out.push_str(format!("{heading}{pad}  {}", cell(name, value)).trim_end());
-        out.push('\n');
+        let mut before = format!("{heading}{pad}  ");
+        let beside = fit.saturating_sub(width + 2).max(1);
+        for line in wrap(&cell(name, value), beside) {
+            out.push_str(format!("{before}{line}").trim_end());
+            out.push('\n');
+            before = " ".repeat(width + 2);
+        }
     }
     for (name, value) in nested {
-        let table = render(value)
+        let table = fitted(value, fit.saturating_sub(2))
             .lines()
             .map(|line| format!("  {line}\n"))
             .collect::<String>();
@@ -238,12 +225,9 @@ wire     64.0 KiB  -    -         12
             render(&facts),
             "name     value\nspin_ns  2.50 µs\nregime   giant\n"
         );
-        assert!(
-            render(&json!([{ "info": "x".repeat(1000) }]))
-                .chars()
-                .count()
-                < 120
-        );
+        let long = render(&json!([{ "info": "x".repeat(1000) }]));
+        assert!(long.lines().all(|line| line.chars().count() <= 100));
+        assert_eq!(long.matches('x').count(), 399, "a peer's text has a bound");
     }
 
     #[test]
@@ -254,6 +238,21 @@ wire     64.0 KiB  -    -         12
             render(&facts),
             "regime  giant\nup      4.00 s\ncores   0, 1\nlinks:\n  name\n  a\n"
         );
+    }
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal() {
+        let words = "word ".repeat(60);
+        let row = json!({ "name": "a", "note": words, "who": "y".repeat(150), "n_bytes": 7 });
+        let facts =
+            json!({ "list": ["z".repeat(150), words], "up_s": 4, "inner": { "rows": [row, row] } });
+        for facts in [&facts, &json!([row, row]), &json!([words, [words]])] {
+            let text = render(facts);
+            let widest = text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(100), "{widest:?}:\n{text}");
+            let expected = facts.to_string().matches("word").count();
+            assert_eq!(text.matches("word").count(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl Drop for Runtime {
 fn help_names_what_works_and_nothing_else() {
     let (status, out, _) = run(&["--help"]);
     assert_eq!(status, 0);
-    for command in ["demo", "run", "show", "trace", "doctor", "lab"] {
+    for command in ["demo", "run", "show", "config", "trace", "doctor", "lab"] {
         assert!(
             out.contains(&format!("  {command} ")),
             "{command} is missing:\n{out}"
@@ -92,12 +92,53 @@ fn help_names_what_works_and_nothing_else() {
 }
 
 #[test]
+fn the_example_configuration_passes_its_check() {
+    let (status, example, err) = run(&["config", "--example"]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(example.contains("\ncongestion = \"cubic\"\n"), "{example}");
+    let folder = Runtime::new("config");
+    let file = folder.0.join("netchan.toml");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, &example).unwrap();
+    let (status, out, err) = run(&["config", "check", path]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(out.contains("valid"), "{out}");
+    std::fs::write(&file, example.replace("cubic", "vegas")).unwrap();
+    let (status, out, err) = run(&["config", "check", path]);
+    assert_eq!((status, out.as_str()), (1, ""));
+    assert!(err.contains("tcp.congestion: unknown"), "{err}");
+    let (status, ..) = run(&["config", "check"]);
+    assert_eq!(status, 2);
+}
+
+#[test]
+fn a_log_file_that_cannot_be_opened_is_named() {
+    for command in [
+        &["config", "--example"][..],
+        &["run", "--link", "loop", "--", "true"],
+    ] {
+        let done = netchan()
+            .env("NETCHAN_PRELOAD", "/bin/true")
+            .args([&["--log-file", "/no/such/file"], command].concat())
+            .output()
+            .unwrap();
+        let (status, out, err) = parts(&done);
+        assert_eq!((status, out.as_str()), (1, ""), "{err}");
+        assert!(err.contains("--log-file: /no/such/file: "), "{err}");
+    }
+}
+
+#[test]
 fn wrong_usage_is_2() {
     for arguments in [
         &[][..],
         &["frobnicate"],
         &["show", "nonsense"],
         &["show", "links", "--watch=0"],
+        &["show", "links", "--watch", "sockets"],
+        &["show", "--watch", "x"],
+        &["completions", "tcsh"],
+        &["show", "-q", "-v"],
         &["run"],
         &["run", "--link", "tap:nc9", "--", "true"],
         &["run", "--address", "10.0.0.1/32", "--", "true"],
@@ -302,6 +343,48 @@ fn watch_goes_on_until_the_stack_ends() {
     let (status, out, _) = parts(&child.wait_with_output().unwrap());
     assert_eq!(status, 0);
     assert!(out.matches("[{\"n\":1}]\n").count() >= 2, "{out}");
+}
+
+/// Of a page that never ends, each form of the option, and how Ctrl-C ends it.
+#[test]
+fn watch_ends_with_an_interruption() {
+    use std::io::{BufRead, BufReader};
+    let runtime = Runtime::new("interrupted");
+    let _control =
+        control::serve_in(&runtime.sockets(), |_: &str| Some(json!([{ "n": 1 }]))).unwrap();
+    let pid = std::process::id().to_string();
+    for (arguments, heading) in [
+        (&["links", "--watch", "0.05"][..], "n"),
+        (&["--watch=0.05", "sockets"], "n"),
+        (&["--watch", "--json", "counters"], "[{\"n\":1}]"),
+        (&["--watch", "counters"], "n"),
+        (&["--watch"], "stack"),
+    ] {
+        let mut child = netchan()
+            .env("XDG_RUNTIME_DIR", &runtime.0)
+            .args(["show", "--pid", &pid])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut pages = 0;
+        while pages < 2 {
+            let mut line = String::new();
+            assert_ne!(
+                out.read_line(&mut line).unwrap(),
+                0,
+                "{arguments:?}: it ended"
+            );
+            pages += usize::from(line.trim_end().split("  ").next() == Some(heading));
+        }
+        let process = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+        let done = child.wait_with_output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{arguments:?}: {done:?}");
+        assert!(done.stderr.is_empty(), "{arguments:?}: {done:?}");
+    }
 }
 
 #[test]

@@ -2,12 +2,15 @@
 //!
 //! What is wrong is said with file, line and key. What this release does not do is refused, not ignored.
 
+mod example;
 mod file;
+pub(crate) mod keys;
 mod module;
 mod problem;
 mod route;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::{
     fmt, fs, io,
@@ -24,6 +27,7 @@ pub use route::RouteConfig;
 
 use crate::{
     link::specification::Specification,
+    log::Verbosity,
     regime::{Dispatch, Regime, choice::Choice},
     trace::Level,
 };
@@ -45,6 +49,10 @@ pub struct Config {
     pub mss_clamp: Option<bool>,
     /// `moderation`: packets wake a link's thread at most once in this time (D6), 0 to 10 ms.
     pub moderation: Option<Duration>,
+    /// `background`: a leader that is away for so long is replaced by the links' threads, 0 to 100 ms; 0: they poll always.
+    pub background: Option<Duration>,
+    /// `spin`: how long a thread that waits looks before it sleeps, 0 to 10 ms.
+    pub spin: Option<Duration>,
     /// `trace`: what is recorded; `None` leaves it as it is.
     pub trace: Option<Level>,
     /// `cores`: what threads are placed on, in this order; empty leaves it to the kernel.
@@ -57,6 +65,8 @@ pub struct Config {
     pub udp: UdpConfig,
     /// `[run]`.
     pub run: RunConfig,
+    /// `[log]`.
+    pub log: LogConfig,
     /// `[[module]]`, in the order of the file, which is the order in which they see a packet.
     pub modules: Vec<ModuleConfig>,
 }
@@ -133,6 +143,15 @@ pub struct RunConfig {
     pub writable: Vec<PathBuf>,
 }
 
+/// `[log]`: what `netchan run` does with what the stack tells by itself; a program of the library installs a subscriber ([`crate::log`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogConfig {
+    /// How much is told.
+    pub level: Option<Verbosity>,
+    /// The file that it is appended to, in place of stderr.
+    pub file: Option<PathBuf>,
+}
+
 impl Config {
     /// Reads and checks the file at `path`.
     ///
@@ -162,6 +181,13 @@ impl Config {
     /// [`ConfigError`] for the first thing that is wrong.
     pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
         file::parse(text).map_err(|problem| problem.located(text, file))
+    }
+
+    /// A file with every key, its default and what it does. Read as it is, it changes nothing: links, modules and what has no one
+    /// default stand behind `#`.
+    #[must_use]
+    pub fn example() -> String {
+        example::text()
     }
 
     /// What regime, Giant and dispatch come to.

@@ -7,6 +7,7 @@ use crate::{
     config::Config,
     errno::invalid,
     link::specification::{self, Kind, Specification},
+    log::Verbosity,
 };
 
 mod go;
@@ -37,6 +38,10 @@ pub const LOOPBACK: &str = "NETCHAN_LOOPBACK";
 pub const CONFIG: &str = "NETCHAN_CONFIG";
 /// Further address prefixes that stay with the kernel's stack, separated by commas; loopback does without [`LOOPBACK`].
 pub const KERNEL: &str = "NETCHAN_KERNEL";
+/// What it tells by itself: `quiet`, `usual` or `verbose` ([`Verbosity`]).
+pub const LOG: &str = "NETCHAN_LOG";
+/// The file that this is appended to, in place of stderr.
+pub const LOG_FILE: &str = "NETCHAN_LOG_FILE";
 /// Set by a process that has started its stack, for its children: the id of the process that holds the links. While it
 /// lives, other processes use the kernel's stack.
 pub const OWNER: &str = "NETCHAN_OWNER";
@@ -117,6 +122,19 @@ fn finish(builder: Builder, variable: &dyn Fn(&str) -> Option<String>) -> io::Re
     }
     builder.check()?;
     Ok(builder.said_by("program"))
+}
+
+/// How much is told.
+///
+/// # Errors
+/// `InvalidInput` where [`LOG`] names none.
+pub fn verbosity(variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Verbosity> {
+    let Some(name) = variable(LOG) else {
+        return Ok(Verbosity::default());
+    };
+    let names = || Verbosity::ALL.map(Verbosity::name).join(", ");
+    Verbosity::called(&name)
+        .ok_or_else(|| invalid(format!("{LOG}: `{name}` is none of {}", names())))
 }
 
 /// Whether the stack of these variables is to have the loopback addresses: to be asked before it is started.

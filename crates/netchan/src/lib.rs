@@ -10,6 +10,7 @@ pub mod flow;
 mod giant;
 pub mod limits;
 pub mod locks;
+pub mod log;
 pub mod memory;
 pub mod packet;
 mod places;

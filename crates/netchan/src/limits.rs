@@ -121,6 +121,10 @@ pub const RECEIVE_SLAB_SOCKETS_LARGE: usize = 8 * RECEIVE_SLAB_LARGE;
 pub const HOST_SLAB: usize = 512;
 /// Longest rest of a link's thread between two wake-ups by packets (D6): with a longer one a peer would see retransmission timers run.
 pub const MODERATION_MAX: Duration = Duration::from_millis(10);
+/// Longest time that a leader of the links' pollers is away before a link's thread takes its place: a peer's delayed acknowledgment takes 40 ms.
+pub const BACKGROUND_MAX: Duration = Duration::from_millis(100);
+/// Longest look before a sleep.
+pub const SPIN_MAX: Duration = Duration::from_millis(10);
 /// Slots of the channel from a link to each link, where packets are forwarded: 64 links would take 64 × 64 × 1,024 × 40 bytes = 160 MiB
 /// of address space, two take 160 KiB.
 pub const FORWARD_RING: usize = 1_024;

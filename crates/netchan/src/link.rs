@@ -85,6 +85,8 @@ pub struct Properties {
 pub enum LinkError {
     /// The device is gone; nothing will ever come again.
     Gone(String),
+    /// The other end let go of it in good order, as a stack does that is stopped. Nothing will ever come again, and nobody needs to be told.
+    Ended(String),
     /// An error of this moment.
     Io(io::Error),
 }
@@ -92,7 +94,7 @@ pub enum LinkError {
 impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone(what) => write!(f, "the link is gone: {what}"),
+            Self::Gone(what) | Self::Ended(what) => write!(f, "the link is gone: {what}"),
             Self::Io(e) => e.fmt(f),
         }
     }

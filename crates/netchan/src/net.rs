@@ -8,6 +8,8 @@ mod parts;
 mod plan;
 mod sockets;
 mod start;
+#[cfg(test)]
+mod told_tests;
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 

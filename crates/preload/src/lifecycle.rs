@@ -383,6 +383,7 @@ pub fn start_again() {
 }
 
 fn start() -> io::Result<Net> {
+    program::tell_events()?;
     let net = match driver::driver() {
         Some(driver) => (driver.start)()?,
         None => environment::builder(&variable)?.start()?,

@@ -280,3 +280,6 @@ pub unsafe fn note(
 #[cfg(test)]
 #[path = "options_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod document_tests;

@@ -1,8 +1,10 @@
 //! What the person who started a program is told of its stack: that it runs, why it could not, that it was never used.
 
 use std::{
+    ffi::CString,
     fs,
     io::{self, Write as _},
+    os::fd::AsRawFd,
     sync::OnceLock,
 };
 
@@ -115,6 +117,27 @@ pub fn announce() {
     if let Some(text) = lifecycle::variable(environment::ANNOUNCE) {
         let _ = writeln!(io::stderr(), "netchan: {text}");
     }
+}
+
+/// What the stack tells by itself goes to the file that the user named, else to where complaints go: by one write, without the locks of the
+/// standard library's streams.
+pub fn tell_events() -> io::Result<()> {
+    let verbosity = environment::verbosity(&lifecycle::variable)?;
+    let file = match lifecycle::variable(environment::LOG_FILE) {
+        None => None,
+        Some(path) => {
+            let said = |e: io::Error| io::Error::new(e.kind(), format!("{path}: {e}"));
+            let name = CString::new(path.as_str())?;
+            Some(sys::append_to(&name).map_err(said)?)
+        }
+    };
+    netchan::log::install(verbosity, move |line| match &file {
+        Some(file) => {
+            let _ = sys::write(file.as_raw_fd(), line.as_bytes());
+        }
+        None => sys::complain(line),
+    });
+    Ok(())
 }
 
 extern "C" fn end() {

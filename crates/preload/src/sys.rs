@@ -450,6 +450,16 @@ pub fn keep_complaints() {
     }
 }
 
+/// A file that lines are appended to, made if it is not there; netchan's own, which the program does not close.
+pub fn append_to(path: &CStr) -> io::Result<Own> {
+    const FLAGS: c_int =
+        libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOCTTY;
+    let at = path.as_ptr().expose_provenance();
+    let arguments = [integer(libc::AT_FDCWD), at, integer(FLAGS), 0o600, 0, 0];
+    // SAFETY: makes a descriptor; `path` is a C string.
+    Own::open(|| unsafe { made(libc::SYS_openat, arguments) })
+}
+
 /// Its number; -1 for none.
 pub fn complaints() -> RawFd {
     COMPLAINTS.get().map_or(-1, |copy| copy.as_raw_fd())

@@ -99,7 +99,7 @@ impl LinkRx for Socket {
             };
             let mut packet = Packet::new(buffer, 0);
             match recv(&self.socket, packet.room_mut(), RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(LinkError::Gone("its other end was closed".into())),
+                Ok((0, _)) => return Err(LinkError::Ended("its other end was closed".into())),
                 Ok((len, _)) => packet.set_len(len),
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(n),
                 Err(e) => return Err(LinkError::Io(e.into())),

@@ -117,6 +117,26 @@ fn an_address_conflict_is_reported() {
 }
 
 #[test]
+fn what_the_stack_tells_goes_to_the_log_file() {
+    let output = script(
+        "told",
+        "ip link add v0 type veth peer name v1; ip addr add 10.7.7.2/24 dev v0; ip link set v0 up; ip link set v1 up; mkfifo hold\n\
+         $netchan run -v --log-file told --link packet:v1 --address 10.7.7.2/24 -- python3 ask.py bind wait < hold 2> said & exec 9> hold\n\
+         echo 1 > /proc/sys/net/ipv4/conf/v0/arp_notify\n\
+         await sh -c \"ip link set v0 address 02:00:00:00:00:41; ip link set v0 address 02:00:00:00:00:42; grep conflict told\"; cat told; echo >&9; wait $!\n\
+         grep -q conflict said || echo stderr has nothing of it",
+    );
+    says(
+        output,
+        &[
+            "netchan: address conflict on packet:v1: 02:00:00:00:00:4",
+            "(error netchan::link link=packet:v1 address=10.7.7.2",
+            "stderr has nothing of it",
+        ],
+    );
+}
+
+#[test]
 fn programs_of_one_run_have_the_link_one_after_the_other() {
     let output = script(
         "chain",

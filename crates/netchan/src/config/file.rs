@@ -1,49 +1,18 @@
 //! The TOML of a configuration file: its shape for serde, and the checks that a shape cannot express.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr};
 
-use proto::tcp::{
-    CongestionControl, EcnMode, FastOpenMode, IcmpWhileConnecting, MtuProbing, SynCookies,
-};
 use serde::Deserialize;
-use toml::{Spanned, Value};
+use toml::{
+    Spanned, Value,
+    de::{DeString, DeTable, DeValue},
+};
 
 use super::{
-    Config, LinkConfig, RouteConfig, RunConfig, TcpConfig, UdpConfig, module,
-    problem::{Problem, problem, size},
+    Config, LinkConfig, RouteConfig, keys, module,
+    problem::{Problem, problem},
 };
-use crate::{
-    limits,
-    link::specification::{self, Kind, Specification},
-    regime::{Dispatch, Regime},
-    trace::Level,
-    units,
-};
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    regime: Option<Spanned<String>>,
-    giant: Option<Spanned<bool>>,
-    dispatch: Option<Spanned<String>>,
-    forwarding: Option<bool>,
-    loopback: Option<Spanned<String>>,
-    mss_clamp: Option<bool>,
-    moderation: Option<Spanned<String>>,
-    trace: Option<Spanned<String>>,
-    #[serde(default)]
-    cores: Vec<Spanned<usize>>,
-    #[serde(default)]
-    link: Vec<Link>,
-    #[serde(default)]
-    tcp: Tcp,
-    #[serde(default)]
-    udp: Udp,
-    #[serde(default)]
-    run: Run,
-    #[serde(default)]
-    module: Vec<module::Module>,
-}
+use crate::link::specification::{self, Kind, Specification};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,89 +36,70 @@ struct Route {
     mark: Option<Spanned<u32>>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Tcp {
-    congestion: Option<Spanned<String>>,
-    slow_start_limit: Option<u8>,
-    ecn: Option<Spanned<String>>,
-    pacing: Option<bool>,
-    mtu_probing: Option<Spanned<String>>,
-    icmp_while_connecting: Option<Spanned<String>>,
-    timestamps_required: Option<bool>,
-    receive_buffer_max: Option<Spanned<Value>>,
-    send_buffer_max: Option<Spanned<Value>>,
-    memory_max: Option<Spanned<Value>>,
-    socket_memory_max: Option<Spanned<Value>>,
-    peer_memory_max: Option<Spanned<Value>>,
-    user_timeout_option: Option<bool>,
-    syn_cookies: Option<Spanned<String>>,
-    fast_open: Option<Spanned<String>>,
-    nagle: Option<bool>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Udp {
-    memory_max: Option<Spanned<Value>>,
-    socket_memory_max: Option<Spanned<Value>>,
-    peer_memory_max: Option<Spanned<Value>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Run {
-    user: Option<String>,
-    sandbox: Option<bool>,
-    #[serde(default)]
-    writable: Vec<PathBuf>,
-}
-
-/// Reads and checks a whole file.
+/// Reads and checks a whole file, in its order.
 pub fn parse(text: &str) -> Result<Config, Problem> {
-    let file: File = toml::from_str(text).map_err(|e| Problem {
+    let whole = DeTable::parse(text).map_err(|e| Problem {
         span: e.span(),
         what: e.message().to_owned(),
     })?;
-    let mut config = Config {
-        regime: file.regime.as_ref().map(regime).transpose()?,
-        giant: file.giant.as_ref().map(|giant| *giant.get_ref()),
-        dispatch: file.dispatch.as_ref().map(dispatch).transpose()?,
-        forwarding: file.forwarding,
-        loopback: file.loopback.as_ref().map(loopback).transpose()?,
-        mss_clamp: file.mss_clamp,
-        moderation: file.moderation.as_ref().map(moderation).transpose()?,
-        trace: file.trace.as_ref().map(level).transpose()?,
-        tcp: tcp(&file.tcp)?,
-        udp: UdpConfig {
-            memory_max: memory(file.udp.memory_max.as_ref())?,
-            socket_memory_max: memory(file.udp.socket_memory_max.as_ref())?,
-            peer_memory_max: memory(file.udp.peer_memory_max.as_ref())?,
-        },
-        run: RunConfig {
-            user: file.run.user,
-            sandbox: file.run.sandbox,
-            writable: file.run.writable,
-        },
-        ..Config::default()
-    };
-    if let Err(what) = config.choice().layout() {
-        // It is about whatever was said beside the regime.
-        let (giant, dispatch) = (file.giant.as_ref(), file.dispatch.as_ref());
-        let giant = giant.filter(|giant| *giant.get_ref()).map(Spanned::span);
-        let span = giant.or_else(|| dispatch.map(Spanned::span));
-        return Err(Problem { span, what });
-    }
-    for core in file.cores {
-        if config.cores.contains(core.get_ref()) {
-            return Err(problem(
-                &core,
-                format!("core {} is listed twice", core.get_ref()),
-            ));
+    let mut config = Config::default();
+    // What makes the regime what it is, for a problem that is found when all is read.
+    let (mut giant, mut dispatch) = (None, None);
+    for (key, value) in in_order(whole.into_inner()) {
+        match key.get_ref().as_ref() {
+            "link" => links(&mut config, &keys::typed::<Vec<Link>>(value)?)?,
+            "module" => {
+                for file in &keys::typed::<Vec<module::Module>>(value)? {
+                    config.modules.push(module::read(file, &config.modules)?);
+                }
+            }
+            table @ ("tcp" | "udp" | "run" | "log") => read_table(&mut config, table, value)?,
+            name => {
+                match name {
+                    "giant" if value.get_ref().as_bool() == Some(true) => {
+                        giant = Some(value.span())
+                    }
+                    "dispatch" => dispatch = Some(value.span()),
+                    _ => {}
+                }
+                keys::read(&mut config, "", &key, value)?;
+            }
         }
-        config.cores.push(core.into_inner());
     }
-    for file in &file.link {
+    match config.choice().layout() {
+        Ok(_) => Ok(config),
+        // It is about whatever was said beside the regime.
+        Err(what) => Err(Problem {
+            span: giant.or(dispatch),
+            what,
+        }),
+    }
+}
+
+/// As they stand in the text: the first thing that is wrong is the one that is told.
+fn in_order<'t>(table: DeTable<'t>) -> Vec<(Spanned<DeString<'t>>, Spanned<DeValue<'t>>)> {
+    let mut keys: Vec<_> = table.into_iter().collect();
+    keys.sort_by_key(|(key, _)| key.span().start);
+    keys
+}
+
+fn read_table(config: &mut Config, name: &str, value: Spanned<DeValue<'_>>) -> Result<(), Problem> {
+    let span = value.span();
+    let DeValue::Table(table) = value.into_inner() else {
+        let what = format!("`{name}` is a table: write [{name}], and its keys below");
+        return Err(Problem {
+            span: Some(span),
+            what,
+        });
+    };
+    for (key, value) in in_order(table) {
+        keys::read(config, name, &key, value)?;
+    }
+    Ok(())
+}
+
+fn links(config: &mut Config, files: &[Link]) -> Result<(), Problem> {
+    for file in files {
         let link = link(file)?;
         let same = |other: &LinkConfig| {
             let (a, b) = (&other.specification, &link.specification);
@@ -163,159 +113,7 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
         }
         config.links.push(link);
     }
-    for file in &file.module {
-        config.modules.push(module::read(file, &config.modules)?);
-    }
-    Ok(config)
-}
-
-fn regime(name: &Spanned<String>) -> Result<Regime, Problem> {
-    let wanted = name.get_ref();
-    match wanted.parse::<Regime>() {
-        Ok(regime) if regime.layout(None).is_some() => Ok(regime),
-        Ok(later) => {
-            let what = format!(
-                "the regime `{later}` is not supported yet; this release has {}",
-                Regime::names()
-            );
-            Err(problem(name, what))
-        }
-        Err(_) => Err(problem(
-            name,
-            format!(
-                "unknown regime `{wanted}`; it is one of {}",
-                Regime::names()
-            ),
-        )),
-    }
-}
-
-fn moderation(time: &Spanned<String>) -> Result<Duration, Problem> {
-    let least = units::duration(time.get_ref()).map_err(|what| problem(time, what))?;
-    if least > limits::MODERATION_MAX {
-        let what = format!("{} is out of range: 0 to 10 ms", time.get_ref());
-        return Err(problem(time, what));
-    }
-    Ok(least)
-}
-
-fn dispatch(name: &Spanned<String>) -> Result<Dispatch, Problem> {
-    let why = |_| {
-        let (wanted, names) = (name.get_ref(), Dispatch::ALL.map(Dispatch::name).join(", "));
-        problem(
-            name,
-            format!("unknown dispatch `{wanted}`; it is one of {names}"),
-        )
-    };
-    name.get_ref().parse().map_err(why)
-}
-
-fn loopback(whose: &Spanned<String>) -> Result<bool, Problem> {
-    let find = |name: &str| match name {
-        "netchan" => Some(true),
-        "kernel" => Some(false),
-        _ => None,
-    };
-    word(
-        whose,
-        "owner of the loopback addresses",
-        find,
-        &["netchan", "kernel"],
-    )
-}
-
-fn level(name: &Spanned<String>) -> Result<Level, Problem> {
-    name.get_ref()
-        .parse()
-        .map_err(|what: String| problem(name, what))
-}
-
-/// A word of a list: the value that it names.
-fn word<T>(
-    text: &Spanned<String>,
-    what: &str,
-    find: impl Fn(&str) -> Option<T>,
-    names: &[&str],
-) -> Result<T, Problem> {
-    let wanted = text.get_ref();
-    let why = || {
-        let names = names.join(", ");
-        problem(
-            text,
-            format!("unknown {what} `{wanted}`; it is one of {names}"),
-        )
-    };
-    find(wanted).ok_or_else(why)
-}
-
-fn congestion(name: &Spanned<String>) -> Result<CongestionControl, Problem> {
-    let find = |name: &str| match name {
-        "newreno" => Some(CongestionControl::NewReno),
-        other => CongestionControl::called(other),
-    };
-    let names = CongestionControl::ALL.map(CongestionControl::name);
-    word(name, "congestion control", find, &names)
-}
-
-fn tcp(file: &Tcp) -> Result<TcpConfig, Problem> {
-    let modes = EcnMode::ALL.map(EcnMode::name);
-    let ecn = |mode| word(mode, "ECN mode", EcnMode::called, &modes);
-    let modes = MtuProbing::ALL.map(MtuProbing::name);
-    let probing = |mode| word(mode, "way to probe paths", MtuProbing::called, &modes);
-    // A window of 65535 bytes scaled by 2¹⁴ is 1 GiB (RFC 7323 §2.3).
-    let buffer = (4 << 10)..=(1 << 30);
-    Ok(TcpConfig {
-        congestion: file.congestion.as_ref().map(congestion).transpose()?,
-        slow_start_limit: file.slow_start_limit,
-        ecn: file.ecn.as_ref().map(ecn).transpose()?,
-        pacing: file.pacing,
-        mtu_probing: file.mtu_probing.as_ref().map(probing).transpose()?,
-        icmp_while_connecting: (file.icmp_while_connecting.as_ref())
-            .map(icmp_while_connecting)
-            .transpose()?,
-        timestamps_required: file.timestamps_required,
-        receive_buffer_max: size(file.receive_buffer_max.as_ref(), &buffer)?,
-        send_buffer_max: size(file.send_buffer_max.as_ref(), &buffer)?,
-        memory_max: memory(file.memory_max.as_ref())?,
-        socket_memory_max: memory(file.socket_memory_max.as_ref())?,
-        peer_memory_max: memory(file.peer_memory_max.as_ref())?,
-        user_timeout_option: file.user_timeout_option,
-        syn_cookies: file.syn_cookies.as_ref().map(syn_cookies).transpose()?,
-        fast_open: file.fast_open.as_ref().map(fast_open).transpose()?,
-        nagle: file.nagle,
-    })
-}
-
-fn icmp_while_connecting(name: &Spanned<String>) -> Result<IcmpWhileConnecting, Problem> {
-    let names = IcmpWhileConnecting::ALL.map(IcmpWhileConnecting::name);
-    word(
-        name,
-        "way to take ICMP errors",
-        IcmpWhileConnecting::called,
-        &names,
-    )
-}
-
-fn fast_open(name: &Spanned<String>) -> Result<FastOpenMode, Problem> {
-    let what = "side of Fast Open";
-    word(name, what, FastOpenMode::called, &FastOpenMode::NAMES)
-}
-
-fn syn_cookies(name: &Spanned<String>) -> Result<SynCookies, Problem> {
-    let wanted = name.get_ref();
-    let found = SynCookies::ALL.into_iter().find(|c| c.name() == wanted);
-    let names = || SynCookies::ALL.map(SynCookies::name).join(", ");
-    found.ok_or_else(|| {
-        problem(
-            name,
-            format!("unknown `{wanted}`; it is one of {}", names()),
-        )
-    })
-}
-
-/// A limit of memory.
-fn memory(value: Option<&Spanned<Value>>) -> Result<Option<usize>, Problem> {
-    size(value, &limits::MEMORY)
+    Ok(())
 }
 
 fn link(file: &Link) -> Result<LinkConfig, Problem> {

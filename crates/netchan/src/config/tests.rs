@@ -67,6 +67,10 @@ peer_memory_max = 65537
 user = "www-data"
 sandbox = true
 writable = ["/var/lib/program"]
+
+[log]
+level = "verbose"
+file = "/var/log/netchan.log"
 "#;
 
 #[test]
@@ -76,6 +80,9 @@ fn whole_file() {
     assert_eq!(config.run.user.as_deref(), Some("www-data"));
     assert_eq!(config.run.sandbox, Some(true));
     assert_eq!(config.run.writable, [Path::new("/var/lib/program")]);
+    assert_eq!(config.log.level, Some(crate::log::Verbosity::Verbose));
+    let file = config.log.file.as_deref();
+    assert_eq!(file, Some(Path::new("/var/log/netchan.log")));
     assert_eq!(config.dispatch, Some(Dispatch::Deferred));
     assert_eq!(
         (config.forwarding, config.mss_clamp, config.loopback),
@@ -608,28 +615,222 @@ fn keys_of(header: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_document_names_every_key() {
+fn the_parser_and_the_table_have_the_same_keys() {
+    for (table, header) in [
+        ("", ""),
+        ("link", "[[link]]"),
+        ("link.route", "[[link]]\nkind = \"tap\"\n[[link.route]]"),
+        ("tcp", "[tcp]"),
+        ("udp", "[udp]"),
+        ("run", "[run]"),
+        ("log", "[log]"),
+        ("module", "[[module]]"),
+    ] {
+        let mut known = keys_of(header);
+        known.retain(|key| !(table.is_empty() && keys::TABLES.contains(&&**key)));
+        known.sort();
+        let mut rows: Vec<&str> = keys::of(table).map(|key| key.name).collect();
+        rows.sort_unstable();
+        assert_eq!(known, rows, "{table}");
+    }
+}
+
+/// The words in quotes that a row's column has.
+fn words_of(key: &keys::Key) -> Vec<String> {
+    let column = example::column(key);
+    let quoted = column.split('`').skip(1).step_by(2);
+    quoted
+        .filter(|text| text.starts_with('"'))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_word_of_the_table_is_read_and_every_word_that_is_read_is_in_it() {
+    let mut words = 0;
+    for table in ["", "tcp", "log"] {
+        for key in keys::of(table).filter(|key| !words_of(key).is_empty()) {
+            let line = |value: &str| match table {
+                "" => format!("{} = {value}", key.name),
+                table => format!("[{table}]\n{} = {value}", key.name),
+            };
+            for word in words_of(key) {
+                // A dispatch that the default regime does not have is still a word.
+                let text = match key.name {
+                    "dispatch" => format!("regime = \"locked\"\n{}", line(&word)),
+                    _ => line(&word),
+                };
+                Config::parse(&text, "x").unwrap_or_else(|e| panic!("{text}: {e}"));
+                words += 1;
+            }
+            let error = Config::parse(&line("\"no such word\""), "x").expect_err(key.name);
+            let Some((_, names)) = error.what.split_once("one of ") else {
+                continue;
+            };
+            for name in names.split(", ") {
+                let quoted = format!("\"{name}\"");
+                assert!(words_of(key).contains(&quoted), "{name} of {}", key.path());
+            }
+        }
+    }
+    assert!(words > 25, "{words}");
+}
+
+/// What a person makes of the example by taking every `#` away that stands right before a key or table.
+fn switched_on(example: &str) -> String {
+    let line = |line: &str| {
+        let key = line.strip_prefix('#').filter(|l| !l.starts_with(' '));
+        format!("{}\n", key.unwrap_or(line))
+    };
+    example.lines().map(line).collect()
+}
+
+#[test]
+fn the_example_is_valid_and_has_every_key() {
+    let text = Config::example();
+    let as_it_is = Config::parse(&text, "example").unwrap();
+    assert!(as_it_is.links.is_empty() && as_it_is.modules.is_empty());
+    let on = switched_on(&text);
+    let whole = Config::parse(&on, "example").unwrap_or_else(|e| panic!("{e}\n{on}"));
+    assert_eq!((whole.links.len(), whole.modules.len()), (1, 3));
+    // The key that goes in place of another does.
+    let swapped = on
+        .lines()
+        .filter(|line| !line.starts_with("packets_per_second"));
+    let swapped: String = swapped
+        .map(|line| line.trim_start_matches("# in its place: ").to_owned() + "\n")
+        .collect();
+    let bytes = Config::parse(&swapped, "example").unwrap();
+    let ModuleKind::Limiter(limit) = &bytes.modules[1].kind else {
+        panic!("{:?}", bytes.modules)
+    };
+    assert_eq!(limit.unit, Unit::Bytes);
+    for key in keys::all().filter(|key| !matches!(key.value, keys::Given::Example(""))) {
+        let line = format!("{} = ", key.name);
+        let is_there = swapped.lines().chain(on.lines());
+        assert!(
+            is_there.filter(|l| l.starts_with(&line)).count() > 0,
+            "{line}"
+        );
+    }
+    for line in text.lines() {
+        assert!(line.chars().count() <= 120, "{line}");
+    }
+}
+
+/// The settings of a stack that starts with this configuration, by name.
+fn settings(text: &str) -> std::collections::BTreeMap<String, serde_json::Value> {
+    let text = format!("{text}\n[[link]]\nkind = \"loop\"\n");
+    let config = Config::parse(&text, "x").unwrap();
+    let net = crate::Builder::from_config(&config).unwrap();
+    let net = net.start().unwrap();
+    let rows = net.show("settings").unwrap();
+    let rows = rows.as_array().unwrap().iter();
+    let rows = rows.filter(|row| row["name"] != "up_s");
+    rows.map(|row| {
+        (
+            row["name"].as_str().unwrap().to_owned(),
+            row["value"].clone(),
+        )
+    })
+    .collect()
+}
+
+#[test]
+fn the_defaults_of_the_table_are_those_of_a_stack() {
+    let empty = settings("");
+    assert_eq!(empty, settings(&Config::example()));
+    // What they are compared by is there for every key that has a place in `show settings`.
+    for key in keys::all() {
+        let name = match key.changes {
+            keys::Changes::Run => key.path(),
+            keys::Changes::Boot { shown: "", .. } => continue,
+            keys::Changes::Boot { shown, .. } => shown.to_owned(),
+        };
+        assert!(empty.contains_key(&name), "{name}");
+    }
+    // And a key that is not the default is seen there: the comparison is not blind.
+    assert_ne!(empty, settings("[tcp]\nnagle = false"));
+    let default = Config::default();
+    let Config {
+        run, log, cores, ..
+    } = Config::parse(&Config::example(), "x").unwrap();
+    assert_eq!((run.writable, cores), (default.run.writable, default.cores));
+    assert_eq!(run.sandbox, Some(false));
+    assert_eq!(log.level, Some(crate::log::Verbosity::default()));
+}
+
+#[test]
+fn the_defaults_of_modules_are_those_of_the_table() {
+    let with = |body: &str, key: &str| {
+        let row = keys::of("module").find(|row| row.name == key).expect(key);
+        let keys::Given::Default(literal) = row.value else {
+            panic!("{key} has no default")
+        };
+        let read = |text: String| Config::parse(&text, "x").unwrap().modules;
+        let head = format!("[[module]]\n{body}\n");
+        assert_eq!(read(head.clone()), read(format!("{head}{key} = {literal}")));
+    };
+    let limiter = "name = 'limiter'\npackets_per_second = 9";
+    with("name = 'filter'", "concurrency");
+    with("name = 'filter'", "default");
+    with(limiter, "point");
+    with(limiter, "table");
+    with("name = 'ledger'", "peers");
+    let rows = keys::of("module");
+    let defaults = rows.filter(|row| matches!(row.value, keys::Given::Default(_)));
+    assert_eq!(defaults.count(), 5, "a default that nothing above looks at");
+}
+
+/// `NETCHAN_RECORD=1 cargo test -p netchan --lib config` writes the tables of the document anew.
+#[test]
+fn the_document_has_the_tables_of_keys() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
     let document = std::fs::read_to_string(path).expect("docs/configuration.md");
-    let tables = [
-        ("", "## Top level"),
-        ("[[link]]", "## `[[link]]`"),
-        ("[tcp]", "## `[tcp]`"),
-        ("[udp]", "## `[udp]`"),
-        ("[run]", "## `[run]`"),
-        ("[[module]]", "## `[[module]]`"),
-    ];
-    for (header, title) in tables {
-        let (_, part) = document.split_once(title).expect("a part for each table");
-        let part = part.split("\n## ").next().unwrap_or_default();
-        let keys = keys_of(header);
-        assert!(keys.len() > 2, "{header}: {keys:?}");
-        let own_tables = ["link", "tcp", "udp", "run", "module"];
-        for key in keys
-            .iter()
-            .filter(|key| !(header.is_empty() && own_tables.contains(&&***key)))
-        {
-            assert!(part.contains(&format!("`{key}`")), "{title} has no `{key}`");
+    let mut made = document.clone();
+    for (table, mark) in [
+        ("", "<!-- keys -->"),
+        ("link", "<!-- keys of link -->"),
+        ("link.route", "<!-- keys of link.route -->"),
+        ("tcp", "<!-- keys of tcp -->"),
+        ("udp", "<!-- keys of udp -->"),
+        ("run", "<!-- keys of run -->"),
+        ("log", "<!-- keys of log -->"),
+        ("module", "<!-- keys of module -->"),
+    ] {
+        let (before, rest) = made.split_once(mark).expect(mark);
+        let rest = rest.trim_start();
+        let end = rest.find("\n\n").map_or(rest.len(), |end| end + 1);
+        let first = match table {
+            "link.route" => "key of a `route`",
+            _ => "key",
+        };
+        let head = format!("| {first} | values (default first) | meaning |\n| --- | --- | --- |");
+        let rows = example::rows(table);
+        made = format!("{before}{mark}\n\n{head}\n{rows}{}", &rest[end..]);
+    }
+    if std::env::var_os("NETCHAN_RECORD").is_some() {
+        std::fs::write(path, &made).expect("the document can be written");
+    } else {
+        assert!(
+            made == document,
+            "docs/configuration.md is not what the table says: NETCHAN_RECORD=1 writes it anew"
+        );
+    }
+    for (whose, names) in example::options() {
+        let row = document
+            .lines()
+            .find(|line| line.starts_with(&format!("| {whose} |")))
+            .or_else(|| {
+                let quoted = format!("| `{whose}` |");
+                document.lines().find(|line| line.starts_with(&quoted))
+            })
+            .unwrap_or_else(|| panic!("no options of {whose}"));
+        for name in names {
+            assert!(
+                row.contains(&format!("`{name}`")) || row.contains(&format!("`{name}=")),
+                "{name} of {whose}"
+            );
         }
     }
     // And its example is one.

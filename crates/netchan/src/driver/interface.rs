@@ -473,17 +473,22 @@ impl Interface {
     /// The link failed: for good, then nothing is offered to it again.
     pub fn link_failed(&mut self, error: &LinkError) {
         match error {
-            LinkError::Gone(what) if self.gone.is_none() => {
+            LinkError::Gone(what) | LinkError::Ended(what) if self.gone.is_none() => {
                 self.gone = Some(what.clone());
                 // Relaxed: the flag alone.
                 self.gone_flag.store(true, Relaxed);
                 self.frames.clear();
-                // Where the stack itself is ending, that is no news.
-                if !self.ending {
-                    eprintln!("netchan: {}: {error}", self.facts().name);
+                let name = &self.facts().name;
+                match error {
+                    // Where the stack itself is ending, that is no news.
+                    _ if self.ending => {}
+                    LinkError::Ended(_) => {
+                        tracing::debug!(target: "netchan::link", link = %name, "{name}: {error}");
+                    }
+                    _ => tracing::error!(target: "netchan::link", link = %name, "{name}: {error}"),
                 }
             }
-            LinkError::Gone(_) | LinkError::Io(_) => {}
+            LinkError::Gone(_) | LinkError::Ended(_) | LinkError::Io(_) => {}
         }
     }
 

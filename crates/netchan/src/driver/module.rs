@@ -15,7 +15,7 @@
 //!
 //! A module says whether several threads may call it at once, and the compiler checks it: [`Boxed::any`] wants it `Sync`,
 //! [`Boxed::giant`] does not. One that needs Giant and is there at boot puts the whole stack under Giant (degraded mode); one that is
-//! loaded later runs under Giant alone. Both say so on stderr.
+//! loaded later runs under Giant alone. Both say so (`crate::log`).
 //!
 //! Cost where none is loaded: one compare and one branch for each packet received and each batch sent.
 

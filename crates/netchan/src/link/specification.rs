@@ -29,12 +29,12 @@ pub enum Kind {
     Loop,
 }
 
-/// Options every kind has.
-const COMMON: [&str; 3] = ["mtu", "mac", "capture"];
-
 impl Kind {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Wire, Self::Tap, Self::Packet, Self::Pcap, Self::Loop];
+
+    /// Options every kind has.
+    pub(crate) const COMMON: [&str; 3] = ["mtu", "mac", "capture"];
 
     /// As it is written.
     #[must_use]
@@ -49,7 +49,7 @@ impl Kind {
     }
 
     /// Options of this kind beside the common ones.
-    const fn options(self) -> &'static [&'static str] {
+    pub(crate) const fn options(self) -> &'static [&'static str] {
         match self {
             Self::Wire => &[
                 "delay", "jitter", "reorder", "extent", "loss", "dup", "corrupt", "rate", "queue",
@@ -281,8 +281,8 @@ impl Specification {
         let kind = self.kind.name();
         for (key, _) in &self.options {
             let own = self.kind.options();
-            if !COMMON.contains(&key.as_str()) && !own.contains(&key.as_str()) {
-                let allowed = [&COMMON, own].concat();
+            if !Kind::COMMON.contains(&key.as_str()) && !own.contains(&key.as_str()) {
+                let allowed = [&Kind::COMMON, own].concat();
                 let hint = nearest::hint(key, allowed.iter().copied());
                 let allowed = allowed.join(", ");
                 return Err(format!(

@@ -5,7 +5,7 @@
 //! overtake each other. Time is the `now` of each call, real or virtual; the same seed and the same calls give the same trace.
 //!
 //! Each end may be used by a thread of its own, or both by one: nothing blocks. A wire whose other end was dropped is
-//! [`LinkError::Gone`], once what was under way has arrived.
+//! [`LinkError::Ended`], once what was under way has arrived.
 
 mod direction;
 mod options;
@@ -169,8 +169,8 @@ impl std::ops::Deref for WireView {
     }
 }
 
-fn gone() -> LinkError {
-    LinkError::Gone("the other end of the wire was dropped".into())
+fn ended() -> LinkError {
+    LinkError::Ended("the other end of the wire was dropped".into())
 }
 
 impl Link for Wire {
@@ -220,7 +220,7 @@ impl LinkRx for Rx {
         // In this order: what was sent before the end was dropped is seen by the second look.
         // Acquire: pairs with Release in Outgoing::drop
         if n == 0 && incoming.direction.closed.load(Acquire) && incoming.is_empty() {
-            return Err(gone());
+            return Err(ended());
         }
         Ok(n)
     }
@@ -254,7 +254,7 @@ impl LinkTx for Tx {
     ) -> Result<usize, LinkError> {
         // Acquire: pairs with Release in Incoming::drop
         if self.out.direction.closed.load(Acquire) && !frames.is_empty() {
-            return Err(gone());
+            return Err(ended());
         }
         let offered = frames.len();
         self.out.send(now, frames, self.longest, &mut self.counts);

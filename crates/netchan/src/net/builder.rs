@@ -113,14 +113,14 @@ impl Builder {
     }
 
     /// Answers `netchan show` on a control socket (see [`crate::control`]), with a thread of its own. Where no such socket can be
-    /// had, a warning on stderr says so, and the stack runs without.
+    /// had, a warning (`netchan::log`) says so, and the stack runs without.
     #[must_use]
     pub const fn control(mut self, control: bool) -> Self {
         self.control = control;
         self
     }
 
-    /// Adds a module behind those that are there. One that needs Giant puts the whole stack under it, with a warning on stderr that
+    /// Adds a module behind those that are there. One that needs Giant puts the whole stack under it, with a warning that
     /// names it (F3): [`Net::load_module`](super::Net::load_module) after the start does not.
     #[must_use]
     pub fn module(mut self, module: Boxed) -> Self {

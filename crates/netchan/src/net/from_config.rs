@@ -98,6 +98,12 @@ impl Builder {
         if let Some(moderation) = config.moderation {
             self = self.moderation(moderation);
         }
+        if let Some(interval) = config.background {
+            self = self.background(interval);
+        }
+        if let Some(spin) = config.spin {
+            self = self.spin(spin);
+        }
         self.said_by("program")
     }
 }

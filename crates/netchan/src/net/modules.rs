@@ -38,7 +38,10 @@ pub(crate) fn need_giant(modules: &[Boxed], regime: Regime, layout: Layout) -> O
         if names.len() == 1 { "needs" } else { "need" },
     );
     let why = format!("module '{names}' {need} Giant; the regime would be {regime}");
-    eprintln!("netchan: warning: {why}: the whole stack runs under Giant (degraded mode)");
+    tracing::warn!(
+        target: "netchan::module",
+        "warning: {why}: the whole stack runs under Giant (degraded mode)"
+    );
     Some(why)
 }
 
@@ -58,8 +61,10 @@ pub(crate) fn at_boot(
 /// One that looks nowhere else waits for packets that never come, where none are forwarded.
 fn warn_forward(entry: &Entry, forwarding: bool) {
     if !forwarding && entry.points == [Point::Forward] {
-        eprintln!(
-            "netchan: warning: module '{}' wants to see forwarded packets, but forwarding is off",
+        tracing::warn!(
+            target: "netchan::module",
+            module = %entry.name,
+            "warning: module '{}' wants to see forwarded packets, but forwarding is off",
             entry.name
         );
     }
@@ -68,7 +73,7 @@ fn warn_forward(entry: &Entry, forwarding: bool) {
 impl Net {
     /// Loads a module into the running stack, behind those that are there. When this returns, it sees every packet.
     ///
-    /// One that needs Giant runs under Giant alone, with a warning on stderr; the rest of the stack does not (F3).
+    /// One that needs Giant runs under Giant alone, with a warning; the rest of the stack does not (F3).
     /// Waits until each half of each interface has a moment; not to be called from within a module.
     ///
     /// # Errors
@@ -97,8 +102,10 @@ fn load(stack: &Stack, module: Boxed) -> io::Result<()> {
     let entry = (stack.modules).add(module, false, || giant().map_err(&not_loaded))?;
     warn_forward(&entry, stack.host.forwarding);
     if entry.concurrency() == Concurrency::Giant && stack.giant.is_none() {
-        eprintln!(
-            "netchan: warning: module '{}' needs Giant: it runs under Giant alone, the rest of the stack without it",
+        tracing::warn!(
+            target: "netchan::module",
+            module = %entry.name,
+            "warning: module '{}' needs Giant: it runs under Giant alone, the rest of the stack without it",
             entry.name
         );
     }

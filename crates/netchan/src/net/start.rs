@@ -219,7 +219,9 @@ fn answer_from_outside(stack: &Arc<Stack>) {
     // Who cannot be watched can still serve.
     match control::serve(Outside(Arc::downgrade(stack))) {
         Ok(control) => stack.companions.lock().push(Box::new(control)),
-        Err(e) => eprintln!("netchan: `netchan show` will not see this stack: {e}"),
+        Err(e) => {
+            tracing::warn!(target: "netchan::control", "`netchan show` will not see this stack: {e}");
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use proto::{tcp::UserTimeoutOption, time::Instant};
 use serde_json::{Value, json};
 
 use crate::{
+    config::keys::{self, Changes, Key},
     stack::Stack,
     trace::{self, stages},
 };
@@ -59,6 +60,7 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
         ),
         row("spin_ns", json!(stack.spin_ns), "boot"),
         row("moderation_us", json!(stack.moderation.as_micros()), "boot"),
+        row("background_us", json!(stack.background.as_micros()), "boot"),
         row("trace", json!(trace::level().name()), "run"),
         row("stages", json!(stages::are_on()), "run"),
         row("attended", json!(stack.attended.load(Relaxed)), "run"),
@@ -78,84 +80,13 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
     rows
 }
 
-/// Settings that `netchan set` changes.
-const RUN: [&str; 12] = [
-    "trace",
-    "tcp.congestion",
-    "tcp.slow_start_limit",
-    "tcp.ecn",
-    "tcp.pacing",
-    "tcp.nagle",
-    "tcp.mtu_probing",
-    "tcp.icmp_while_connecting",
-    "tcp.timestamps_required",
-    "tcp.user_timeout_option",
-    "tcp.syn_cookies",
-    "tcp.fast_open",
-];
-
-/// Those of the start, and where they are said.
-const BOOT: [(&str, &str); 21] = [
-    (
-        "regime",
-        "`regime` in the configuration file, --regime or NETCHAN_REGIME",
-    ),
-    (
-        "giant",
-        "`giant` in the configuration file, --giant or NETCHAN_GIANT",
-    ),
+/// Those of the start that no configuration says, and what does.
+const BOOT: [(&str, &str); 5] = [
     ("degraded", "the modules that are loaded at the start"),
-    (
-        "dispatch",
-        "`dispatch` in the configuration file, --dispatch or NETCHAN_DISPATCH",
-    ),
-    (
-        "forwarding",
-        "`forwarding` in the configuration file, --forwarding or NETCHAN_FORWARDING",
-    ),
-    (
-        "loopback",
-        "`loopback` in the configuration file, --loopback or NETCHAN_LOOPBACK",
-    ),
-    ("mss_clamp", "`mss_clamp` in the configuration file"),
     ("shards", "the regime, or Builder::shards"),
     ("threads", "Builder::threads"),
-    ("spin_ns", "Builder::spin"),
-    ("moderation_us", "`moderation` in the configuration file"),
-    (
-        "tcp.memory_bytes",
-        "`tcp.memory_max` in the configuration file",
-    ),
-    (
-        "tcp.socket_memory_bytes",
-        "`tcp.socket_memory_max` in the configuration file",
-    ),
-    (
-        "tcp.peer_memory_bytes",
-        "`tcp.peer_memory_max` in the configuration file",
-    ),
-    (
-        "udp.memory_bytes",
-        "`udp.memory_max` in the configuration file",
-    ),
-    (
-        "udp.socket_memory_bytes",
-        "`udp.socket_memory_max` in the configuration file",
-    ),
-    (
-        "udp.peer_memory_bytes",
-        "`udp.peer_memory_max` in the configuration file",
-    ),
     ("tcp.receive_buffer_bytes", "Builder::tcp"),
-    (
-        "tcp.receive_buffer_max_bytes",
-        "`tcp.receive_buffer_max` in the configuration file",
-    ),
     ("tcp.send_buffer_bytes", "Builder::send_buffer"),
-    (
-        "tcp.send_buffer_max_bytes",
-        "`tcp.send_buffer_max` in the configuration file",
-    ),
 ];
 
 /// Whether `netchan set` changes this one.
@@ -163,18 +94,35 @@ const BOOT: [(&str, &str); 21] = [
 /// # Errors
 /// Why not, and where it is said instead.
 pub fn may_change(name: &str) -> Result<(), String> {
-    if RUN.contains(&name) {
+    let run = || keys::all().filter(|key| key.changes == Changes::Run);
+    if run().any(|key| key.path() == name) {
         return Ok(());
     }
-    if let Some((_, place)) = BOOT.iter().find(|(boot, _)| *boot == name) {
+    if let Some(place) = place(name) {
         return Err(format!(
             "{name} is boot-time: it is said before the start, by {place}"
         ));
     }
+    let names: Vec<String> = run().map(Key::path).collect();
     Err(format!(
         "there is no setting `{name}` that can be changed; there are {}",
-        RUN.join(", ")
+        names.join(", ")
     ))
+}
+
+/// Where a setting of the start is said.
+fn place(name: &str) -> Option<String> {
+    if let Some((_, place)) = BOOT.iter().find(|(boot, _)| *boot == name) {
+        return Some((*place).to_owned());
+    }
+    keys::all().find_map(|key| match key.changes {
+        Changes::Boot { shown, also } if !shown.is_empty() && shown == name => {
+            let or = if also.is_empty() { "" } else { ", " };
+            let path = key.path();
+            Some(format!("`{path}` in the configuration file{or}{also}"))
+        }
+        _ => None,
+    })
 }
 
 fn tcp_settings(stack: &Stack) -> Vec<Value> {

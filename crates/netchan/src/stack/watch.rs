@@ -2,7 +2,7 @@
 //!
 //! Each thread writes one word, relaxed, each time round its loop: what it does and since when. Nobody waits for it, so that the answer is
 //! there when it hangs. A thread beats each time it turns and says when it goes to sleep; one that neither beats nor sleeps for a second is
-//! stuck in a turn, with work in its hands. The watchdog (`netchan-watch`) looks four times a second and says so once on stderr.
+//! stuck in a turn, with work in its hands. The watchdog (`netchan-watch`) looks four times a second and says so once (`crate::log`).
 //! It counts its own looks, not the clock: a process that was stopped and goes on has not hung.
 
 use std::{
@@ -233,7 +233,7 @@ fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
     if waiting == 0 || counted != seen.0 {
         *seen = (counted, 0);
         if cell.forsaken.swap(false, Relaxed) {
-            eprintln!("netchan: shard {number} is turned again");
+            tracing::info!(target: "netchan::watch", shard = number, "shard {number} is turned again");
         }
         return;
     }
@@ -243,8 +243,11 @@ fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
             Some(_) => format!("its lock: {}", suspects(stack, stack.clock.now())),
             None => format!("its seat: {}", cell.seat.holder()),
         };
-        eprintln!(
-            "netchan: watchdog: {waiting} packets wait for shard {number}, and nobody has taken one for more than a second ({who}); \
+        tracing::error!(
+            target: "netchan::watch",
+            shard = number,
+            waiting,
+            "watchdog: {waiting} packets wait for shard {number}, and nobody has taken one for more than a second ({who}); \
              see netchan show threads"
         );
     }
@@ -269,14 +272,16 @@ fn look(stack: &Stack, pulse: &Pulse, seen: &mut (u64, u32), now: Instant) {
     if *seen != (word, seen.1) {
         *seen = (word, 0);
         if pulse.stuck.swap(false, Relaxed) {
-            eprintln!("netchan: {} turns again", pulse.name);
+            tracing::info!(target: "netchan::watch", thread = %pulse.name, "{} turns again", pulse.name);
         }
         return;
     }
     seen.1 = seen.1.saturating_add(1);
     if word & MASK == TURNING && seen.1 >= LOOKS && !pulse.stuck.swap(true, Relaxed) {
-        eprintln!(
-            "netchan: watchdog: {} has not come out of its turn for {} ms: {}; see netchan show threads",
+        tracing::error!(
+            target: "netchan::watch",
+            thread = %pulse.name,
+            "watchdog: {} has not come out of its turn for {} ms: {}; see netchan show threads",
             pulse.name,
             now.since(pulse.read().1).as_millis(),
             describe(stack, pulse, now)

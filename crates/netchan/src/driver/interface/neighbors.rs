@@ -162,8 +162,12 @@ impl Interface {
         let bit = 1 << at.unwrap_or(0).min(63);
         if self.conflicts & bit == 0 {
             self.conflicts |= bit;
-            eprintln!(
-                "netchan: address conflict on {}: {other} has our address {ip}, too; one of the two must change \
+            tracing::error!(
+                target: "netchan::link",
+                link = %self.facts().name,
+                address = %ip,
+                other = %other,
+                "address conflict on {}: {other} has our address {ip}, too; one of the two must change \
                  (address_conflicts counts how often)",
                 self.facts().name
             );

@@ -127,8 +127,10 @@ impl Entry {
             // Relaxed: withdrawn meanwhile, it stays so.
             let _ = (self.state).compare_exchange(GOOD, FAILED, Relaxed, Relaxed);
             let name = &self.name;
-            eprintln!(
-                "netchan: module '{name}' panicked: what it should see is dropped from now on"
+            tracing::error!(
+                target: "netchan::module",
+                module = %name,
+                "module '{name}' panicked: what it should see is dropped from now on"
             );
             Verdict::Drop
         })

@@ -155,8 +155,10 @@ fn record(recorder: &mut Option<Recorder>, write: impl FnOnce(&mut Recorder) -> 
         return;
     };
     if let Err(e) = write(open) {
-        eprintln!(
-            "netchan: the capture in {} ends here: {e}",
+        tracing::error!(
+            target: "netchan::link",
+            file = %open.file.display(),
+            "the capture in {} ends here: {e}",
             open.file.display()
         );
         // What is buffered would meet the same error when dropped.

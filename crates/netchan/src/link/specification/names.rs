@@ -1,6 +1,6 @@
 //! Names of interfaces as the kernel takes them, and what people write where a name ends and options begin.
 
-use super::{COMMON, Kind};
+use super::Kind;
 
 /// The longest name of an interface, bytes (IFNAMSIZ less the zero behind it).
 const NAME_MAX: usize = 15;
@@ -37,7 +37,7 @@ pub fn misplaced_option(head: &str) -> Option<String> {
     let (before, value) = head.split_once('=')?;
     let (front, key) = before.trim_end().rsplit_once(is_separator)?;
     let front = front.trim_end_matches(is_separator);
-    let mut known = COMMON
+    let mut known = Kind::COMMON
         .iter()
         .chain(Kind::ALL.iter().flat_map(|kind| kind.options()));
     known

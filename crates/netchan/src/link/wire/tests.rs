@@ -496,12 +496,12 @@ fn dropped_end_is_gone_after_what_it_sent() {
         for _ in 0..2 {
             assert!(matches!(
                 b.receive(later, &mut slab, &mut burst, 32),
-                Err(LinkError::Gone(_))
+                Err(LinkError::Ended(_))
             ));
             out.push_back(frame(&mut slab, 1, 60));
             assert!(matches!(
                 b.transmit(later, &mut out),
-                Err(LinkError::Gone(_))
+                Err(LinkError::Ended(_))
             ));
         }
         assert_eq!(out.len(), 2, "the frames stay");
