@@ -149,6 +149,8 @@ pub(crate) struct Stack {
     pub leader: Leader,
     /// Whether threads that wait may do it.
     pub can_lead: AtomicBool,
+    /// The application's threads that wait for its shards.
+    pub waiting: AtomicUsize,
     /// When an application's thread last looked at the links, ns of the stack's clock.
     pub looked: AtomicU64,
     /// A leader that is away for so long is replaced; zero: the links' threads poll always.

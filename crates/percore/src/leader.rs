@@ -104,6 +104,14 @@ impl Leader {
         for_good || has_sleeper
     }
 
+    /// Has the background pollers poll, if the leader is away; whether their bells have to be rung. For a leader that finds, once it has left, that
+    /// a thread came to wait meanwhile, and saw a leader.
+    pub fn give_up(&self) -> bool {
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        let given_up = (self.state).compare_exchange(AWAY, BACKGROUND, success, failure);
+        given_up.is_ok()
+    }
+
     /// Whether the background pollers leave the sources alone.
     #[inline]
     pub fn is_led(&self) -> bool {

@@ -104,6 +104,7 @@ impl Builder {
             attendant: parts.attendant,
             leader: Leader::default(),
             can_lead: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
             looked: AtomicU64::new(0),
             background,
             threads: mutex(&locks::THREADS, Vec::new()),

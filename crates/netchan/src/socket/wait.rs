@@ -200,6 +200,21 @@ impl Waiter {
             self.spin_parked(spin, fds, deadline);
             return self.wait_parked(fds, deadline);
         }
+        let stack = self.stack.clone();
+        // SeqCst: before the look at the leader.
+        stack.waiting.fetch_add(1, Ordering::SeqCst);
+        let waited = self.wait_at_shards(spin, fds, deadline);
+        stack.waiting.fetch_sub(1, Ordering::SeqCst);
+        waited
+    }
+
+    /// The application's threads turn the shards: this one turns that of the socket that it waits for.
+    fn wait_at_shards(
+        &mut self,
+        spin: Duration,
+        fds: &mut [libc::pollfd],
+        deadline: Instant,
+    ) -> io::Result<usize> {
         let several = self.stack.cells.len() > 1;
         let (shards, elsewhere) = (std::mem::take(&mut self.shards), self.elsewhere);
         self.elsewhere = false;
@@ -281,7 +296,7 @@ impl Waiter {
         let cell = &stack.cells[number];
         trace::detail(trace::SEAT_TAKEN, [number as u64]);
         self.parker.sitting.store(number, Ordering::SeqCst);
-        let leads = !cell.seat.is_crowded() && stack.lead();
+        let leads = stack.lead();
         // From the first sleep on: one that comes between two sleeps, while the shard is turned, ends the wait as well.
         let mut held = None;
         let result = loop {
@@ -312,7 +327,7 @@ impl Waiter {
         self.parker.sitting.store(NOT_SITTING, Ordering::SeqCst);
         trace::detail(trace::SEAT_LEFT, [number as u64]);
         if leads {
-            stack.stop_leading(cell.seat.is_crowded());
+            stack.stop_leading();
         }
         self.leave(number);
         result

@@ -8,7 +8,13 @@
 //!
 //! Where links have no descriptor to sleep on, or packets are to wake a thread only once in a while (`moderation`), the links' threads poll always.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    sync::atomic::{
+        Ordering::{Relaxed, SeqCst},
+        fence,
+    },
+    time::Duration,
+};
 
 use percore::{
     doorbell::Sleep,
@@ -44,10 +50,17 @@ impl Stack {
             && (0..self.ports.len()).all(has_fd)
     }
 
-    /// Makes the calling thread, which is about to wait, the leader; false if it may not be, or another one is.
+    /// Makes the calling thread, which waits, the leader; false if it may not be, or another one is. Nor where other threads wait: a leader that
+    /// leaves would have to wake one of them only to poll.
     pub fn lead(&self) -> bool {
-        if !self.can_lead.load(Relaxed) {
-            return false; // Relaxed: written once, before there are sockets
+        // Relaxed: written once, before there are sockets.
+        if !self.can_lead.load(Relaxed) || self.is_attended() {
+            return false;
+        }
+        // Partner: the fence in `Leader::leave`, before the leader's second look at those who wait.
+        fence(SeqCst);
+        if self.others_wait() && !self.leader.is_away() {
+            return false;
         }
         match self.leader.lead() {
             None => return false,
@@ -57,11 +70,20 @@ impl Stack {
         true
     }
 
-    /// The leader has something else to do: for a moment, or for good.
-    pub fn stop_leading(&self, for_good: bool) {
-        if self.leader.leave(for_good) {
+    /// The leader has something else to do: for a moment; for good if other threads wait.
+    pub fn stop_leading(&self) {
+        let for_good = self.others_wait();
+        let tell = self.leader.leave(for_good);
+        // One that came to wait after the first look saw a leader.
+        let given_up = !for_good && self.others_wait() && self.leader.give_up();
+        if tell || given_up {
             self.tell_pollers();
         }
+    }
+
+    /// Whether threads wait beside the calling one.
+    fn others_wait(&self) -> bool {
+        self.waiting.load(SeqCst) > 1
     }
 
     fn tell_pollers(&self) {

@@ -68,11 +68,6 @@ impl Seat {
         }
     }
 
-    /// Whether other threads wait for this shard and do not sit.
-    pub fn is_crowded(&self) -> bool {
-        self.standing.load(Ordering::SeqCst) > 0
-    }
-
     /// Nobody sits here.
     pub fn is_free(&self) -> bool {
         self.state.load(Ordering::Relaxed) == FREE // a hint, as the next two

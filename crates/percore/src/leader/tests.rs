@@ -17,6 +17,17 @@ fn a_leader_that_comes_back_tells_no_thread() {
 }
 
 #[test]
+fn a_leader_that_is_away_gives_up_once() {
+    let leader = Leader::default();
+    assert!(!leader.give_up(), "there is none");
+    leader.lead();
+    assert!(!leader.give_up(), "it is present");
+    leader.leave(false);
+    assert!(leader.give_up() && !leader.is_led());
+    assert!(!leader.give_up());
+}
+
+#[test]
 fn a_background_poller_rests_an_interval_and_takes_over() {
     let (leader, mut seen) = (Leader::default(), 0);
     assert_eq!(leader.rest(&mut seen), Rest::Poll);
