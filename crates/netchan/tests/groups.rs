@@ -412,6 +412,39 @@ fn an_ipv6_group_is_heard_and_left() {
     assert!(texts(&member).is_empty());
 }
 
+/// RFC 4861 §7.2.1: an address that comes has its solicited-node group joined, which is left with the last address of that group.
+#[test]
+fn solicited_node_groups_come_and_go_with_addresses() {
+    let mut router = Router::new(Regime::AppChannel);
+    router.wait(Duration::from_secs(3));
+    let group: Ipv6Addr = "ff02::1:ffab:cdef".parse().unwrap();
+    // RFC 3810 §5.2.12: 4, to exclude nobody; 3, to include nobody. Repeated as the robustness variable says.
+    let (joined, left) = (4, 3);
+    let mut said = |change: &dyn Fn(&Net)| {
+        change(&router.net);
+        let frames = router.wait(Duration::from_secs(3));
+        let mut records: Vec<u8> = Vec::new();
+        for (_, message) in mld_in(&frames) {
+            let (_, rest) = message.split_first_chunk::<8>().unwrap();
+            for record in rest.chunks_exact(20) {
+                assert_eq!(record[4..], group.octets());
+                records.push(record[0]);
+            }
+        }
+        records.dedup();
+        records
+    };
+    let (first, second) = ("fd00::ab:cdef", "fd00:0:0:1::ab:cdef");
+    let add = |address| move |net: &Net| net.add_address("", address).unwrap();
+    let remove = |address| move |net: &Net| net.remove_address("", address).unwrap();
+    assert_eq!(said(&add("fd00::ab:cdef/64")), [joined]);
+    let none: [u8; 0] = [];
+    assert_eq!(said(&add("fd00:0:0:1::ab:cdef/64")), none, "joined already");
+    assert_eq!(said(&add("10.0.7.2/24")), none, "IPv4 has none");
+    assert_eq!(said(&remove(first)), none, "the other one needs it");
+    assert_eq!(said(&remove(second)), [left]);
+}
+
 #[test]
 fn what_is_sent_to_a_group_leaves_and_comes_back() {
     for regime in REGIMES {

@@ -67,3 +67,6 @@ mod kernel {
         !is_prepared() || membarrier(MembarrierCommand::PrivateExpedited).is_ok()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

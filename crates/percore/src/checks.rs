@@ -25,3 +25,24 @@ pub const fn in_words() -> &'static str {
         (true, true, true) => "witness, invariants, debug assertions",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{ASSERTIONS, INVARIANTS, WITNESS, in_words};
+
+    #[test]
+    fn each_that_is_on_is_named() {
+        let all = [
+            (WITNESS, "witness"),
+            (INVARIANTS, "invariants"),
+            (ASSERTIONS, "debug assertions"),
+        ];
+        let on: Vec<_> = all.iter().filter(|one| one.0).map(|one| one.1).collect();
+        let words = if on.is_empty() {
+            "none".to_owned()
+        } else {
+            on.join(", ")
+        };
+        assert_eq!(in_words(), words);
+    }
+}

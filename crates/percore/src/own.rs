@@ -215,7 +215,7 @@ impl<T: AsRawFd + fmt::Debug> fmt::Debug for Own<T> {
 const _: () = assert!(mem::size_of::<Own>() == mem::size_of::<OwnedFd>());
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::fs::File;
 
@@ -302,12 +302,11 @@ mod tests {
         assert_eq!(tries.get(), 1);
     }
 
-    /// Runs one of the tests below in a process of its own: limits and marks are a whole process's.
-    fn alone(test: &str) {
+    /// Runs an ignored test in a process of its own: limits, marks and clocks are a whole process's.
+    pub(crate) fn alone(name: &str) {
         let program = std::env::current_exe().unwrap();
-        let name = format!("own::tests::{test}");
         let child = std::process::Command::new(program)
-            .args(["--exact", &name, "--ignored", "--nocapture"])
+            .args(["--exact", name, "--ignored", "--nocapture"])
             .output()
             .unwrap();
         let said = [child.stdout, child.stderr].concat();
@@ -320,12 +319,12 @@ mod tests {
 
     #[test]
     fn where_numbers_stand_by_the_limits() {
-        alone("by_the_limits");
+        alone("own::tests::by_the_limits");
     }
 
     #[test]
     fn what_is_abandoned_is_closed_but_for_what_is_kept() {
-        alone("abandoned");
+        alone("own::tests::abandoned");
     }
 
     fn limits(soft: u64, hard: u64) -> bool {

@@ -94,3 +94,42 @@ impl Drop for Region {
         debug_assert!(unmapped.is_ok());
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    /// How many of the pages from this address on the system holds for us (proc_pid_pagemap(5): bit 63).
+    pub(crate) fn resident_pages(at: usize, pages: usize) -> usize {
+        let map = std::fs::File::open("/proc/self/pagemap").unwrap();
+        let mut entries = vec![0; 8 * pages];
+        let from = u64::try_from(at / PAGE * 8).unwrap();
+        map.read_exact_at(&mut entries, from).unwrap();
+        entries
+            .as_chunks()
+            .0
+            .iter()
+            .filter(|entry| u64::from_ne_bytes(**entry) >> 63 != 0)
+            .count()
+    }
+
+    #[test]
+    fn as_many_pages_as_asked_for_are_there_at_once() {
+        let resident = |region: &Region| resident_pages(region.base().addr().get(), 16);
+        for (prefault, pages) in [
+            (0, 0),
+            (1, 1),
+            (5 * PAGE, 5),
+            (PAGE * 16, 16),
+            (1 << 40, 16),
+        ] {
+            let region = Region::new(16 * PAGE, prefault).unwrap();
+            assert_eq!(resident(&region), pages, "{prefault} bytes");
+        }
+        // As on a kernel that cannot do it in one call.
+        let region = Region::new(16 * PAGE, 0).unwrap();
+        region.touch(4 * PAGE + 1);
+        assert_eq!(resident(&region), 5);
+    }
+}

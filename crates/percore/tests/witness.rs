@@ -172,3 +172,77 @@ fn show_locks_says_who_holds_what() {
     });
     assert_eq!(faults, []);
 }
+
+/// What nobody can hold for less than it was held, and for longer than the test lasted.
+#[test]
+fn show_locks_says_for_how_long() {
+    let world = World::new();
+    let faults = faults_of(|| {
+        let start = percore::clock::now_ns();
+        let entry = world.entries[0].lock();
+        let taken = percore::clock::now_ns();
+        thread::sleep(Duration::from_millis(20));
+        let held = percore::clock::now_ns() - taken;
+        let shown = witness::show_locks();
+        let most = percore::clock::now_ns() - start;
+        let lock = format!("{:#x}", std::ptr::from_ref(&world.entries[0]).addr());
+        let mine = shown.lines().filter(|line| line.contains("entry"));
+        let mine = mine.min_by_key(|line| !line.contains(&lock)).unwrap();
+        let us = mine
+            .split(" µs")
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .next_back();
+        let us: u64 = us.unwrap().parse().unwrap();
+        assert!(
+            (held / 1000..=most / 1000).contains(&us),
+            "{held}, {most}: {shown}"
+        );
+        drop(entry);
+    });
+    assert_eq!(faults, []);
+}
+
+#[test]
+fn a_report_fails_a_test_at_its_end() {
+    let world = World::new();
+    let faults = faults_of(|| {
+        witness::assert_no_reports();
+        {
+            let _table = world.table.lock();
+            let _giant = world.giant.lock();
+        }
+        let panicked = catch_unwind(witness::assert_no_reports).unwrap_err();
+        let text = panicked.downcast::<String>().unwrap();
+        assert!(text.contains("1 reports"), "{text}");
+    });
+    assert_eq!(faults, [Fault::Reversal]);
+}
+
+/// The environment decides what a process does with a fault.
+#[test]
+fn a_fault_panics_or_aborts_as_the_environment_says() {
+    use std::os::unix::process::ExitStatusExt;
+    let end = |say: Option<&str>| {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "faulty", "--ignored"]);
+        child.env_remove("PERCORE_WITNESS");
+        say.map(|say| child.env("PERCORE_WITNESS", say));
+        let ended = child.output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout).contains("running 1 test");
+        assert!(said, "{ended:?}");
+        (ended.status.code(), ended.status.signal())
+    };
+    assert_eq!(end(None), (Some(101), None));
+    assert_eq!(end(Some("panic")), (Some(101), None));
+    assert_eq!(end(Some("abort")), (None, Some(6)));
+}
+
+#[test]
+#[ignore = "commits a fault: another test runs it in a process of its own"]
+fn faulty() {
+    let world = World::new();
+    let _table = world.table.lock();
+    let _giant = world.giant.lock();
+}

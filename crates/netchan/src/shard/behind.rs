@@ -86,3 +86,40 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_that_holds_most_is_known_by_what_it_said_last() {
+        let mut holders = Holders::default();
+        assert_eq!(holders.worst(), None);
+        holders.note(1, 100);
+        holders.note(2, 200);
+        assert_eq!(holders.worst(), Some((2, 200)));
+        holders.note(2, 50);
+        assert_eq!(holders.worst(), Some((1, 100)), "it holds less by now");
+        holders.note(1, 0);
+        assert_eq!(holders.worst(), Some((2, 50)));
+        holders.note(2, 0);
+        assert_eq!(holders.worst(), None);
+    }
+
+    /// Where the list is full, those who hold most stay on it, each once.
+    #[test]
+    fn who_holds_little_gives_its_place_up() {
+        let mut holders = Holders::default();
+        (0..40).for_each(|number| holders.note(number, 1000 + number % 7 * 100 + number));
+        holders.note(39, 1000); // the last, which has less now
+        let mut held = Vec::new();
+        while let Some((number, bytes)) = holders.worst() {
+            held.push((number, bytes));
+            holders.note(number, 0);
+        }
+        let mut most: Vec<_> = (0..39).map(|n| (n, 1000 + n % 7 * 100 + n)).collect();
+        most.sort_unstable_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        let listed = held.len().min(LISTED - 1);
+        assert_eq!(held[..listed], most[..listed]);
+    }
+}

@@ -49,3 +49,43 @@ impl Told {
         Some(Notice::Stamp { stamp, id, age })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::time::Duration;
+
+    /// As MSG_ERRQUEUE of Linux has it: one notice for all completions since the last, each number once, also where they come round.
+    #[test]
+    fn completions_come_as_one_range() {
+        let mut told = Told::default();
+        assert!(told.is_empty() && told.take(Instant::ZERO).is_none());
+        told.copies.0 = u32::MAX;
+        for (count, first, last) in [(1, u32::MAX, u32::MAX), (3, 0, 2), (1, 3, 3)] {
+            (0..count).for_each(|_| told.copied());
+            assert!(!told.is_empty());
+            assert_eq!(
+                told.take(Instant::ZERO),
+                Some(Notice::ZeroCopy { first, last })
+            );
+            assert!(told.is_empty() && told.take(Instant::ZERO).is_none());
+        }
+    }
+
+    #[test]
+    fn stamps_come_in_order_with_their_age_and_are_bounded() {
+        let mut told = Told::default();
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        assert!(told.stamp(Stamp::Scheduled, 7, at(1)) && told.stamp(Stamp::Sent, 8, at(3)));
+        assert!(!told.is_empty());
+        for (stamp, id, ms) in [(Stamp::Scheduled, 7, 9), (Stamp::Sent, 8, 7)] {
+            let age = Duration::from_millis(ms);
+            assert_eq!(told.take(at(10)), Some(Notice::Stamp { stamp, id, age }));
+        }
+        assert!(told.is_empty() && told.take(at(10)).is_none());
+        let places = (0..).take_while(|&id| told.stamp(Stamp::Sent, id, at(1)));
+        assert_eq!(places.count(), limits::SEND_NOTICES);
+        told.take(at(2));
+        assert!(told.stamp(Stamp::Sent, 1, at(1)) && !told.stamp(Stamp::Sent, 2, at(1)));
+    }
+}

@@ -3,6 +3,7 @@
 mod buffers;
 mod datagrams;
 mod information;
+mod notices;
 mod settings;
 mod tuning;
 mod urgent;

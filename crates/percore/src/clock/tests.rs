@@ -90,6 +90,7 @@ fn a_new_line_is_never_below_the_old_one_while_it_may_be_in_use() {
     // The second measurement says: slower, the same, faster, and the clock ahead or behind.
     for ns in [
         999_990_000,
+        999_999_990,
         999_999_000,
         1_000_000_000,
         1_000_001_000,
@@ -105,7 +106,7 @@ fn a_new_line_is_never_below_the_old_one_while_it_may_be_in_use() {
         );
         let now = sample(3_000_000_000, ns);
         new.draw(first, now, Some(&old), None);
-        for late in [0, 1, 1_000_000, 30_000_000] {
+        for late in [0, 1, 2, 3, 1_000_000, 30_000_000] {
             let at = now.cycles + late;
             let value = new.at(at).unwrap();
             assert!(value >= old.extrapolate(at), "at {ns}, {late} cycles later");
@@ -195,4 +196,40 @@ fn whether_the_counter_can_be_a_clock() {
 fn readings_in_order() {
     let (before, now, after) = (cycles(), super::cycles_in_order(), cycles());
     assert!(before > 1 && now >= before && after >= now && after > before);
+}
+
+#[test]
+fn the_counter_takes_over_and_not_before() {
+    crate::own::tests::alone("clock::tests::takes_over");
+}
+
+#[test]
+#[ignore = "needs a clock that nobody has asked yet: another test runs it in a process of its own"]
+fn takes_over() {
+    assert!(!is_tsc(), "nobody has asked");
+    let start = monotonic_ns();
+    while monotonic_ns() < start + 40_000_000 {
+        now_ns();
+    }
+    assert_eq!(is_tsc(), tsc::is_invariant());
+    // It is read as it is until the rate is measured again, a second after the first sample.
+    if is_tsc() && monotonic_ns() < start + 900_000_000 {
+        assert!(super::LINES[0].at(cycles()).is_some());
+    }
+}
+
+#[test]
+fn who_has_gone_back_to_the_kernel_measures_no_more() {
+    crate::own::tests::alone("clock::tests::kernel_only");
+}
+
+#[test]
+#[ignore = "changes its process: another test runs it in one of its own"]
+fn kernel_only() {
+    use std::sync::atomic::Ordering;
+    super::KERNEL_ONLY.store(true, Ordering::Relaxed);
+    super::draw(0); // of one that began when it was not yet so
+    assert!(super::FIRST.lock().unwrap().is_none());
+    let (before, now, after) = (monotonic_ns(), now_ns(), monotonic_ns());
+    assert!((before..=after).contains(&now) && !is_tsc());
 }

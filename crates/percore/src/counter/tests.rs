@@ -204,3 +204,13 @@ fn a_bad_index_does_not_hold_up_the_reader() {
     assert!(bad.is_err());
     assert_eq!(counts.read(), [0]);
 }
+
+/// Where the approximation is off by all that it may be, the limit is still exact.
+#[test]
+fn a_limit_as_far_away_as_the_error() {
+    let value = Batched::new(2, 100);
+    value.add(0, -99);
+    value.add(1, -99);
+    assert_eq!((value.approximate(), value.error_max()), (0, 198));
+    assert!(!value.exceeds(-198) && value.exceeds(-199));
+}

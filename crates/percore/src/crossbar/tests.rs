@@ -56,11 +56,11 @@ fn full_gives_the_message_back_and_counts_it() {
 fn each_ring_is_first_in_turn() {
     let mut ports = crossbar(3, 8).unwrap();
     for port in &mut ports {
-        (0..4).for_each(|_| assert!(port.to.send(0, ()).is_ok()));
+        (0..7).for_each(|_| assert!(port.to.send(0, ()).is_ok()));
         port.to.flush();
     }
-    let firsts: Vec<_> = (0..4).map(|_| all(&mut ports[0], 1)[0].0).collect();
-    assert_eq!(firsts, [0, 1, 2, 0]);
+    let firsts: Vec<_> = (0..7).map(|_| all(&mut ports[0], 1)[0].0).collect();
+    assert_eq!(firsts, [0, 1, 2, 0, 1, 2, 0]);
 }
 
 #[test]
@@ -109,4 +109,20 @@ fn what_was_staged_is_sent_at_the_end() {
     assert!(here.to.send(1, 5).is_ok());
     drop(here);
     assert_eq!(all(&mut there, 2), [(0, 5)]);
+}
+
+#[test]
+fn who_sleeps_is_woken_and_counted() {
+    use crate::doorbell::Sleep;
+    let mut ports = crossbar(3, 4).unwrap();
+    for core in 1..3 {
+        ports[core].from.doorbell().arm(Sleep::Futex);
+        assert!(ports[0].to.send(core, ()).is_ok());
+    }
+    assert_eq!(ports[0].to.flush(), 2);
+    assert!(ports[0].to.send(1, ()).is_ok());
+    assert_eq!(ports[0].to.flush(), 0, "it is awake already");
+    ports[1..]
+        .iter()
+        .for_each(|port| port.from.doorbell().disarm());
 }

@@ -164,3 +164,39 @@ fn a_peer_that_signals_without_need_or_is_gone_blocks_nobody() {
     ringer.arm(Sleep::Fd);
     ringer.disarm();
 }
+
+/// A counter adds up, a socket has a byte for each.
+#[test]
+fn as_many_signals_as_there_were_are_taken() {
+    let word = Word::default();
+    let (sleeper, ringer) = two_views(&word);
+    let bell = Doorbell::new().unwrap();
+    for (from, to) in [(&bell, &bell), (&ringer, &sleeper)] {
+        (0..3).for_each(|_| from.event.signal());
+        assert_eq!((to.event.drain(), to.event.drain()), (3, 0));
+    }
+}
+
+#[test]
+fn where_no_number_is_left_there_are_those_put_aside() {
+    crate::own::tests::alone("doorbell::tests::put_aside");
+}
+
+#[test]
+#[ignore = "changes its process: another test runs it in one of its own"]
+fn put_aside() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    super::reserve().unwrap();
+    let limit = Rlimit {
+        current: Some(1), // and 0 is in use; `poll` must be able to look at one
+        maximum: Some(1),
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let mut bells: Vec<_> = (0..8).map(|_| Doorbell::new().unwrap()).collect();
+    assert!(Doorbell::new().is_err(), "all are in use");
+    bells.pop();
+    let again = Doorbell::new().unwrap();
+    again.arm(Sleep::Fd);
+    assert!(!readable(&again, 0) && again.ring() && readable(&again, 0));
+    again.disarm();
+}

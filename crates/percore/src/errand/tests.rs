@@ -167,3 +167,62 @@ fn a_late_errand_is_taken_back() {
     });
     assert!(answer);
 }
+
+/// What was begun in time is waited for, also by one that fell asleep before and whose time is over meanwhile.
+#[test]
+fn an_errand_that_was_begun_is_waited_for() {
+    let (desk, mut owner) = errands::<Log>(Arc::new(Doorbell::new().unwrap()));
+    assert!(!owner.has_errands());
+    let begun = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            let errand = |_: &mut Log| {
+                begun.store(true, SeqCst);
+                thread::sleep(Duration::from_millis(60));
+                7
+            };
+            desk.run_within(errand, Duration::from_millis(30))
+                .map_err(|_| ())
+        });
+        while !owner.has_errands() {
+            thread::yield_now();
+        }
+        thread::sleep(Duration::from_millis(5)); // the caller sleeps by now
+        owner.serve(&mut Log::new());
+        // A machine that was busy for all that time may have taken it back before.
+        let expected = if begun.load(SeqCst) { Ok(7) } else { Err(()) };
+        assert_eq!(caller.join().unwrap(), expected);
+    });
+    assert!(!owner.has_errands());
+}
+
+/// Two threads that begin to look for a slot in the same place, at the first: each has its own.
+#[test]
+fn threads_that_look_in_the_same_place_first() {
+    let (desk, owner) = errands::<Log>(Arc::new(Doorbell::new().unwrap()));
+    let posts = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..100 * SLOTS {
+            if posts.load(SeqCst) == 2 {
+                break;
+            }
+            let (mark, marked) = std::sync::mpsc::channel();
+            let (desk, posts) = (&desk, &posts);
+            scope.spawn(move || {
+                let is_first = super::hint() == 0;
+                posts.fetch_add(usize::from(is_first), SeqCst);
+                mark.send(()).unwrap();
+                if is_first {
+                    assert!(desk.run(|_| ()).is_err());
+                }
+            });
+            marked.recv().unwrap();
+        }
+        assert_eq!(posts.load(SeqCst), 2);
+        while desk.waiting() < 2 && desk.full() == 0 {
+            thread::yield_now();
+        }
+        assert_eq!((desk.waiting(), desk.full()), (2, 0));
+        drop(owner);
+    });
+}

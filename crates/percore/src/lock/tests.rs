@@ -150,11 +150,17 @@ fn who_sleeps_in_a_mutex_is_known_for_so_long() {
     let (one, other) = (4_000_000_006, 4_000_000_007);
     let known = || (is_asleep(one), is_asleep(other));
     assert_eq!(known(), (false, false));
+    let mut slept = 0;
     asleep(one, || {
         assert_eq!(known(), (true, false));
-        asleep(other, || assert_eq!(known(), (true, true)));
+        asleep(other, || {
+            assert_eq!(known(), (true, true));
+            slept += 1;
+        });
         assert_eq!(known(), (true, false));
+        slept += 1;
     });
+    assert_eq!(slept, 2);
     assert_eq!(known(), (false, false));
     assert!(!is_asleep(0), "nobody");
 }
@@ -196,4 +202,26 @@ fn a_futex_is_slept_on_until_its_time() {
     assert!((0..3).any(|_| sleeps(0)));
     word.0.store(1, Ordering::Relaxed);
     word.wait(0, None); // changed: no sleep
+}
+
+/// Nobody spins for ever: whoever waits for long sleeps, and that is known.
+#[test]
+fn who_waits_for_long_sleeps() {
+    let mutex = mutex(&PLAIN, ());
+    let waiter = AtomicU32::new(0);
+    thread::scope(|scope| {
+        let guard = mutex.lock();
+        let thread = scope.spawn(|| {
+            waiter.store(number(), Ordering::Relaxed);
+            drop(mutex.lock());
+        });
+        let end = crate::clock::now_ns() + 10_000_000_000;
+        while !is_asleep(waiter.load(Ordering::Relaxed)) {
+            assert!(crate::clock::now_ns() < end, "it spins");
+            thread::yield_now();
+        }
+        drop(guard);
+        thread.join().unwrap();
+        assert!(!is_asleep(waiter.load(Ordering::Relaxed)));
+    });
 }

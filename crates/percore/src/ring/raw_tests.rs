@@ -291,3 +291,14 @@ fn a_heap_ring_does_not_need_plain_items() {
     tx.push("x".to_owned()).unwrap();
     assert_eq!(rx.pop().as_deref(), Some("x"));
 }
+
+#[test]
+fn items_that_must_stand_apart_do() {
+    #[repr(align(512))]
+    struct Wide(#[allow(dead_code)] u8);
+    let layout = Layout::of::<Wide>(4).unwrap();
+    assert_eq!((layout.align(), layout.capacity()), (512, 4));
+    assert!(layout.bytes() >= 5 * 512);
+    let narrow = Layout::of::<u8>(4).unwrap();
+    assert_eq!(narrow.align(), align_of::<Header>());
+}

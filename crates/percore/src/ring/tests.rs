@@ -190,3 +190,38 @@ fn two_threads_one_by_one_and_in_batches() {
         assert!(rx.is_abandoned() && rx.is_empty());
     }
 }
+
+/// A line for the other side's index where that has moved, and those of the items.
+#[cfg(feature = "operations")]
+#[test]
+fn a_line_is_counted_where_the_other_side_has_moved() {
+    crate::own::tests::alone("ring::tests::counted");
+}
+
+#[cfg(feature = "operations")]
+#[test]
+#[ignore = "counts all that its process does: another test runs it in one of its own"]
+fn counted() {
+    use crate::operations::{Operation, read};
+    let lines = || read()[Operation::Line as usize];
+    let (mut tx, mut rx) = ring::<[u64; 8]>(4);
+    let start = lines();
+    assert!(rx.is_empty() && rx.pop().is_none());
+    assert_eq!(lines() - start, 0, "nothing has moved");
+    (0..4).for_each(|i| tx.push([i; 8]).unwrap());
+    assert_eq!(
+        (rx.len(), lines() - start),
+        (4, 5),
+        "the index and four items"
+    );
+    assert_eq!((rx.len(), lines() - start), (4, 5), "the same ones");
+    assert!(tx.push([4; 8]).is_err());
+    assert_eq!(lines() - start, 5, "the other side has taken none");
+    assert!(rx.pop().is_some() && tx.push([4; 8]).is_ok());
+    assert_eq!(lines() - start, 6, "the index of who takes them");
+    assert_eq!(
+        (rx.len(), lines() - start),
+        (4, 8),
+        "one more, and the index"
+    );
+}

@@ -185,10 +185,13 @@ fn a_critical_section_postpones_what_interrupts() {
     on_one_core(|core| {
         let task = core.clone();
         let came = Rc::new(Cell::new(false));
-        let timer = (core.clone(), came.clone());
+        let (timer, other) = ((core.clone(), came.clone()), core.clone());
         spawn(core, async move {
             timer.0.tsleep_timeout(A, Duration::from_millis(1)).await;
             timer.1.set(true);
+        });
+        spawn(core, async move {
+            other.tsleep_timeout(B, Duration::from_millis(1)).await;
         });
         spawn(core, async move {
             let outer = task.critical();
@@ -200,6 +203,7 @@ fn a_critical_section_postpones_what_interrupts() {
             drop(inner);
             assert_eq!(task.wakeup(A), 1, "its time has come, and nobody looked");
             drop(outer);
+            assert_eq!(task.wakeup(B), 0, "awake since the section's end");
             task.yield_now().await;
             assert!(came.get());
             task.stop();
@@ -347,6 +351,44 @@ fn on_cores<M: Send + 'static>(
     watch
 }
 
+/// Work that comes between the end of a turn and the sleep: the second look, with the doorbell armed, finds it.
+#[test]
+fn what_comes_before_the_sleep_is_not_slept_over() {
+    let settings = Settings {
+        idle: Idle::Sleep,
+        ..Settings::default()
+    };
+    let (mut seats, _watch) = machine::<()>(1, &settings).unwrap();
+    let late = Rc::new(Cell::new(false));
+    let start = |core: &Core<()>| {
+        // Asked in the turn that runs the task, in one with nothing to do, before the sleep, and in the turn after that.
+        let mut asked = 0;
+        core.add_source(move |core, _| {
+            asked += 1;
+            if asked == 4 {
+                core.stop();
+            }
+            usize::from(asked == 3)
+        });
+        let (core_too, late) = (core.clone(), late.clone());
+        spawn(core, async move {
+            core_too.sleep(Duration::from_secs(20)).await;
+            late.set(true);
+            core_too.stop();
+        });
+    };
+    seats.remove(0).run(start, |_, _, ()| ());
+    assert!(!late.get());
+}
+
+#[test]
+fn what_a_wake_up_takes_is_measured() {
+    let Idle::SpinThenSleep(time) = Idle::measured().unwrap() else {
+        panic!("another way to wait");
+    };
+    assert!(time > Duration::ZERO);
+}
+
 fn ping_pong(idle: Idle) {
     const ROUNDS: u64 = 300;
     let settings = Settings {
@@ -446,6 +488,7 @@ fn the_watch_notices_who_does_not_give_way() {
             };
             assert!(core.spawn(&"the hog", hog).is_ok());
         };
+        let since = clock::now_ns();
         scope.spawn(move || busy.run(start, |_, _, ()| ()));
         let stuck = loop {
             let stuck = watch.check(clock::now_ns(), limit);
@@ -456,6 +499,7 @@ fn the_watch_notices_who_does_not_give_way() {
         };
         assert_eq!((stuck.len(), stuck[0].core), (1, 0), "{stuck:?}");
         assert_eq!(stuck[0].runs, Some("the hog"));
+        assert!(stuck[0].since_ns <= clock::now_ns() - since);
         assert!(stuck[0].to_string().contains("it runs 'the hog'"));
         assert_eq!(watch.cores()[1].doing, Doing::Asleep);
         free.store(true, Ordering::Relaxed);
@@ -463,6 +507,37 @@ fn the_watch_notices_who_does_not_give_way() {
             thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(watch.check(clock::now_ns(), limit), []);
+        // The one has run a task, the other none.
+        let run = watch
+            .cores()
+            .iter()
+            .map(|core| core.runs)
+            .collect::<Vec<_>>();
+        assert_eq!(run, [Some("the loop"), None]);
+        watch.stop();
+    });
+}
+
+/// By the watch's clock hours pass, in which it turned and turned.
+#[test]
+fn who_turns_is_not_stuck() {
+    let settings = Settings {
+        idle: Idle::Spin,
+        ..Settings::default()
+    };
+    let (mut seats, mut watch) = machine::<()>(1, &settings).unwrap();
+    let seat = seats.remove(0);
+    thread::scope(|scope| {
+        scope.spawn(move || seat.run(|_| (), |_, _, ()| ()));
+        let mut turns = 0;
+        for hour in 1..10 {
+            while watch.cores()[0].turns <= turns || watch.cores()[0].doing != Doing::Running {
+                thread::yield_now();
+            }
+            turns = watch.cores()[0].turns;
+            let now_ns = hour * 3_600_000_000_000;
+            assert_eq!(watch.check(now_ns, Duration::from_secs(60)), []);
+        }
         watch.stop();
     });
 }
@@ -491,12 +566,16 @@ fn two_cores_and_one_who_rings() {
                     assert_eq!((core_too.cores(), core_too.number()), (2, me));
                     assert_eq!(
                         format!("{core_too:?}"),
-                        format!("Core {{ {me} of 2, 1 tasks }}")
+                        format!("Core {{ {me} of 2, {} tasks }}", 1 + me)
                     );
                     assert_eq!(core_too.send_passive(other, 10), Ok(()));
                     assert_eq!(core_too.send(other, 100), Ok(()));
                 });
                 spawn(core, async {});
+                if me == 1 {
+                    let sleeper = core.clone();
+                    spawn(core, async move { _ = sleeper.tsleep(B).await });
+                }
                 if me == 1 {
                     core.add_source(move |core, _| {
                         let filled = filled.swap(false, Ordering::Relaxed);

@@ -58,6 +58,42 @@ fn who_holds_a_buffer_sees_that_they_are_scarce() {
     assert!(!out[0].is_scarce(), "724 are");
 }
 
+/// A quarter and a half themselves are still enough.
+#[test]
+fn scarce_is_less_than_a_quarter_until_it_is_half() {
+    let _turn = turn();
+    let mut slab = Slab::new(64, 64).unwrap();
+    slab.set_magazine(1); // each looks first
+    let mut out: Vec<_> = (0..49).filter_map(|_| slab.alloc()).collect();
+    assert!(!out[0].is_scarce(), "16 of 64 were at home");
+    out.extend(slab.alloc());
+    assert!(out[0].is_scarce(), "15 were");
+    out.truncate(33);
+    out.extend(slab.alloc());
+    assert!(out[0].is_scarce(), "31 were");
+    out.truncate(32);
+    out.extend(slab.alloc());
+    assert!(!out[0].is_scarce(), "32 were");
+}
+
+/// Of the buffers that are to be ready the memory is there, of the others not; their ways home take little.
+#[test]
+fn memory_of_those_that_are_ready() {
+    use crate::region::tests::resident_pages;
+    let _turn = turn();
+    const EACH: usize = 63 * 64; // an odd number of lines, so nothing between two of them
+    let pages = |ready| {
+        let mut slab = Slab::with_ready(100, EACH, ready).unwrap();
+        let at = slab.alloc().unwrap().as_ptr().addr(); // the first, at the start of it all
+        resident_pages(at, (100 * EACH) / 4096)
+    };
+    assert_eq!([0, 1, 50, 100].map(pages), [0, 1, 50, 98]);
+    let slab = Slab::with_ready(1000, 2048, 0).unwrap();
+    let maps = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let size: usize = maps.split(' ').next().unwrap().parse().unwrap();
+    assert!(size < 64 << 30 >> 12, "{size} pages for {slab:?}");
+}
+
 #[test]
 fn sixteen_bytes_and_send() {
     fn send<T: Send>() {}
@@ -313,6 +349,20 @@ fn memory_goes_back_to_the_system_and_buffers_stay() {
     assert!(kept.iter().all(|&byte| byte == 7));
 }
 
+/// All neighbours are at home: every page but the last, of which the next thing in memory has a part.
+#[test]
+fn of_a_whole_slab_all_pages_go_back() {
+    let _turn = turn();
+    let mut slab = Slab::new(1000, 2048).unwrap();
+    drop(all(&mut slab));
+    assert_eq!(slab.release_memory(0), 1000 * 33 * 64 / 4096 * 4096);
+}
+
+#[test]
+fn a_slab_that_never_was_is_not_there() {
+    assert!(!super::graveyard::lock().is_mapped(u64::MAX));
+}
+
 #[test]
 fn the_warmest_are_kept() {
     let _turn = turn();
@@ -354,4 +404,27 @@ fn a_small_magazine_takes_what_came_home_at_once() {
     let at = first.as_ptr();
     drop(first);
     assert_eq!(slab.alloc().unwrap().as_ptr(), at);
+}
+
+/// A line for the tail and those of the numbers, where something came home; nothing where nothing did.
+#[cfg(feature = "operations")]
+#[test]
+fn a_line_is_counted_where_something_came_home() {
+    crate::own::tests::alone("slab::tests::counted");
+}
+
+#[cfg(feature = "operations")]
+#[test]
+#[ignore = "counts all that its process does: another test runs it in one of its own"]
+fn counted() {
+    use crate::operations::{Operation, read};
+    let mut slab = Slab::new(40, 64).unwrap();
+    let mut out = all(&mut slab);
+    let start = read()[Operation::Line as usize];
+    // Numbers of four bytes, sixteen in a line.
+    for (home, lines) in [(0, 0), (1, 2), (1, 2), (18, 5), (40, 8)] {
+        out.truncate(40 - home);
+        assert_eq!(slab.available(), home);
+        assert_eq!(read()[Operation::Line as usize] - start, lines);
+    }
 }

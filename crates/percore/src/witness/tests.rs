@@ -141,3 +141,12 @@ fn everybody_sees_who_holds_what() {
         assert!(check::holders().iter().all(|h| h.lock != 0xabc));
     });
 }
+
+#[test]
+fn one_that_waits_for_itself_is_told_by_its_class() {
+    let text = super::self_deadlock(&OUTER);
+    assert!(
+        text.contains("'outer'") && text.contains("holds itself"),
+        "{text}"
+    );
+}

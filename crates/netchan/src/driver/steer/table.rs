@@ -185,7 +185,7 @@ mod tests {
             x ^= x >> 7;
             x ^= x << 17;
             // Few home buckets, so that they fill and flows pass on.
-            let hash = ((x % 300) << 14) | 1;
+            let hash = ((x % 300) << 12) | 1;
             if step % 3 == 0 {
                 assert_eq!(table.remove(hash), model.remove(&hash).is_some());
             } else if table.insert(hash, shard) {
@@ -194,7 +194,14 @@ mod tests {
                 assert!(model.len() == 200 && !model.contains_key(&hash));
             }
             assert_eq!(table.len(), model.len());
+            assert_eq!(table.is_empty(), model.is_empty());
             assert_eq!(table.get(hash), model.get(&hash).copied());
         }
+        // Whoever passes by a full bucket is counted there, until it goes: an empty table sends nobody on.
+        assert!(table.buckets.as_slice().iter().any(|b| passed(b) > 0));
+        for hash in model.into_keys() {
+            assert!(table.remove(hash));
+        }
+        assert!(table.buckets.as_slice().iter().all(|b| passed(b) == 0));
     }
 }

@@ -224,3 +224,115 @@ impl TcpSocket {
         n
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: FastOpenResult = FastOpenResult {
+        sent: Some(Cookie::request(false)),
+        received: None,
+        mss: 1400,
+        carried_text: false,
+        text_taken: false,
+        repeated: false,
+    };
+
+    fn to(host: u8) -> Pair {
+        ([10, 0, 0, 1].into(), [10, 0, 1, host].into())
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    /// What is known of one peer after these answers: cookie and tries.
+    fn after(results: &[FastOpenResult]) -> (Option<Cookie>, Tries) {
+        let mut cookies = Cookies::default();
+        for result in results {
+            cookies.learn(to(1), result, at(1));
+        }
+        let peer = cookies.of(to(1), at(2)).unwrap();
+        assert_eq!(peer.mss, 1400);
+        assert!(cookies.of(to(2), at(2)).is_none());
+        (peer.cookie, peer.tries)
+    }
+
+    /// RFC 7413 §4.1.3: the cookie and the segment size are kept; where none came, the experimental option is tried once.
+    #[test]
+    fn what_an_answer_teaches() {
+        let cookie = Cookie::new(&[7; 8], false);
+        let granted = FastOpenResult {
+            received: cookie,
+            ..ASKED
+        };
+        assert_eq!(after(&[granted]), (cookie, Tries::Usual));
+        let unasked = FastOpenResult {
+            sent: None,
+            ..granted
+        };
+        assert_eq!(after(&[unasked]), (None, Tries::Usual), "nobody asked");
+        // No cookie, or an empty one, which is no cookie.
+        let empty = FastOpenResult {
+            received: Some(Cookie::request(false)),
+            ..ASKED
+        };
+        for none in [ASKED, empty] {
+            assert_eq!(after(&[none]), (None, Tries::Experimental));
+            assert_eq!(
+                after(&[granted, none]),
+                (cookie, Tries::Usual),
+                "it knows one"
+            );
+        }
+        let experimental = FastOpenResult {
+            sent: Some(Cookie::request(true)),
+            ..ASKED
+        };
+        let gave_up = (None, Tries::UsualAgain);
+        assert_eq!(after(&[ASKED, experimental]), gave_up);
+        assert_eq!(after(&[ASKED, experimental, ASKED]), gave_up, "for good");
+        // What says nothing about the option: the SYN was lost, or had text.
+        for (repeated, carried_text) in [(true, false), (false, true)] {
+            let unclear = FastOpenResult {
+                repeated,
+                carried_text,
+                ..ASKED
+            };
+            assert_eq!(after(&[unclear]), (None, Tries::Usual));
+        }
+    }
+
+    #[test]
+    fn the_least_recently_used_peer_gives_way() {
+        let mut cookies = Cookies::default();
+        let peer = |n: usize| -> Pair {
+            let [high, low] = u16::try_from(n).unwrap().to_be_bytes();
+            ([10, 0, 0, 1].into(), [10, 9, high, low].into())
+        };
+        for n in 0..limits::FAST_OPEN_PEERS {
+            cookies.learn(peer(n), &ASKED, at(n as u64));
+        }
+        assert!(cookies.of(peer(0), at(1_000)).is_some(), "used once more");
+        cookies.learn(peer(limits::FAST_OPEN_PEERS), &ASKED, at(1_001));
+        let known = |n| cookies.0.iter().any(|known| known.of == peer(n));
+        assert!(known(0) && !known(1) && known(2) && known(limits::FAST_OPEN_PEERS));
+        assert_eq!(cookies.0.len(), limits::FAST_OPEN_PEERS);
+    }
+
+    /// As tcp_fastopen_blackhole_timeout_sec of Linux: each time in a row twice as long, 64 times at most.
+    #[test]
+    fn a_path_that_swallows_is_left_alone_for_longer_each_time() {
+        let mut hole = BlackHole::default();
+        assert!(!hole.is_open(at(0)));
+        let rest = Duration::from_secs(100);
+        for factor in [1, 2, 4, 8, 16, 32, 64, 64, 64] {
+            hole.found(rest, at(5_000));
+            let end = 5_000 + 100 * factor;
+            assert!(
+                hole.is_open(at(end - 1)) && !hole.is_open(at(end)),
+                "{factor}"
+            );
+        }
+    }
+}

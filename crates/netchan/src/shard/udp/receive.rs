@@ -206,3 +206,7 @@ impl Shard {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "score_tests.rs"]
+mod score_tests;

@@ -123,3 +123,16 @@ fn keys_are_spread_over_the_buckets() {
     buckets.dedup();
     assert!(buckets.len() > 32, "{buckets:?}");
 }
+
+/// The oldest deadlines first, so many and no more; the others the next time.
+#[test]
+fn not_all_at_once() {
+    let mut sleepers = Sleepers::new(4);
+    (1..=5).for_each(|task| _ = sleepers.sleep(task, None, Some(task.into())));
+    let mut woken = Vec::new();
+    assert_eq!(sleepers.expire(4, 2, |task| woken.push(task)), 2);
+    assert_eq!(woken, [1, 2]);
+    assert_eq!(sleepers.expire(4, 9, |task| woken.push(task)), 2);
+    assert_eq!(sleepers.expire(4, 9, |task| woken.push(task)), 0);
+    assert_eq!(woken, [1, 2, 3, 4]);
+}

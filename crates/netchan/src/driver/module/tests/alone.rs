@@ -283,3 +283,60 @@ proptest! {
         }
     }
 }
+
+/// What a view says of an IPv4 packet: whole, with options, cut into fragments (RFC 791), and broken.
+#[test]
+fn a_view_of_ipv4() {
+    let whole = packet("10.0.0.1", "10.0.0.2", Protocol::UDP, (700, 900));
+    let view = View::parse(&whole).unwrap();
+    assert!(!view.is_fragment() && !view.is_empty());
+    assert_eq!((view.len(), view.bytes().len(), view.mark()), (48, 48, 0));
+    assert_eq!((view.ports(), view.upper().len()), (Some((700, 900)), 28));
+    // Four bytes of options.
+    let mut options = whole.clone();
+    options[0] = 0x46;
+    options.splice(20..20, [1, 1, 1, 0]);
+    let view = View::parse(&options).unwrap();
+    assert_eq!((view.ports(), view.upper().len()), (Some((700, 900)), 28));
+    for (first, len) in [(0x44, 48), (0x4f, 48), (0x45, 19), (0x55, 48)] {
+        let mut broken = whole[..len].to_vec();
+        broken[0] = first;
+        assert!(View::parse(&broken).is_none(), "{first:x}, {len} bytes");
+    }
+    // Flags and offset: don't fragment, the first fragment, a later one, the last.
+    for (field, is_fragment, is_first) in [
+        ([0x40, 0], false, true),
+        ([0x20, 0], true, true),
+        ([0x20, 1], true, false),
+        ([0, 9], true, false),
+    ] {
+        let mut cut = whole.clone();
+        cut[6..8].copy_from_slice(&field);
+        let view = View::parse(&cut).unwrap();
+        assert_eq!(view.is_fragment(), is_fragment, "{field:?}");
+        assert_eq!(view.ports().is_some(), is_first, "{field:?}");
+        assert_eq!(view.upper().is_empty(), !is_first, "{field:?}");
+    }
+}
+
+/// What routers and hosts of a link say to each other, which no module may take from them.
+#[test]
+fn a_view_knows_what_belongs_to_the_link() {
+    let of = |from, to, protocol, kind: u16| {
+        let bytes = packet(from, to, protocol, (kind << 8, 0));
+        let view = View::parse(&bytes).unwrap();
+        (view.is_membership(), view.is_neighbor_discovery())
+    };
+    let v4 = |protocol, kind| of("10.0.0.1", "224.0.0.1", protocol, kind);
+    let v6 = |protocol, kind| of("fe80::1", "ff02::1", protocol, kind);
+    assert_eq!(v4(Protocol::IGMP, 0x11), (true, false));
+    assert_eq!(v6(Protocol::IGMP, 0x11), (false, false));
+    assert_eq!(v4(Protocol::UDP, 130), (false, false));
+    // MLD has 130 to 132 and 143 (RFC 3810 §5), neighbor discovery 133 to 137 (RFC 4861 §4).
+    for kind in 128..=145 {
+        let (is_mld, is_discovery) = v6(Protocol::ICMPV6, kind);
+        assert_eq!(is_mld, matches!(kind, 130..=132 | 143), "{kind}");
+        assert_eq!(is_discovery, matches!(kind, 133..=137), "{kind}");
+    }
+    assert_eq!(v4(Protocol::ICMPV6, 128), (false, false));
+}
