@@ -9,7 +9,7 @@ use serde::Deserialize;
 use toml::{Spanned, Value};
 
 use super::{
-    Config, LinkConfig, RouteConfig, RunConfig, TcpConfig, UdpConfig, module,
+    Config, IcmpConfig, LinkConfig, RouteConfig, RunConfig, TcpConfig, UdpConfig, module,
     problem::{Problem, problem, size},
 };
 use crate::{
@@ -39,6 +39,8 @@ struct File {
     tcp: Tcp,
     #[serde(default)]
     udp: Udp,
+    #[serde(default)]
+    icmp: Icmp,
     #[serde(default)]
     run: Run,
     #[serde(default)]
@@ -98,6 +100,12 @@ struct Udp {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct Icmp {
+    rate_limit: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Run {
     user: Option<String>,
     sandbox: Option<bool>,
@@ -125,6 +133,9 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
             memory_max: memory(file.udp.memory_max.as_ref())?,
             socket_memory_max: memory(file.udp.socket_memory_max.as_ref())?,
             peer_memory_max: memory(file.udp.peer_memory_max.as_ref())?,
+        },
+        icmp: IcmpConfig {
+            rate_limit: file.icmp.rate_limit,
         },
         run: RunConfig {
             user: file.run.user,

@@ -63,6 +63,9 @@ memory_max = "64 KiB"
 socket_memory_max = 65536
 peer_memory_max = 65537
 
+[icmp]
+rate_limit = false
+
 [run]
 user = "www-data"
 sandbox = true
@@ -134,6 +137,7 @@ fn whole_file() {
     assert_eq!(udp.memory_max, Some(64 << 10));
     let shares = (udp.socket_memory_max, udp.peer_memory_max);
     assert_eq!(shares, (Some(65_536), Some(65_537)));
+    assert_eq!(config.icmp.rate_limit, Some(false));
 }
 
 #[test]
@@ -616,6 +620,7 @@ fn the_document_names_every_key() {
         ("[[link]]", "## `[[link]]`"),
         ("[tcp]", "## `[tcp]`"),
         ("[udp]", "## `[udp]`"),
+        ("[icmp]", "## `[icmp]`"),
         ("[run]", "## `[run]`"),
         ("[[module]]", "## `[[module]]`"),
     ];
@@ -623,8 +628,11 @@ fn the_document_names_every_key() {
         let (_, part) = document.split_once(title).expect("a part for each table");
         let part = part.split("\n## ").next().unwrap_or_default();
         let keys = keys_of(header);
-        assert!(keys.len() > 2, "{header}: {keys:?}");
-        let own_tables = ["link", "tcp", "udp", "run", "module"];
+        assert!(
+            keys.len() > 2 || header == "[icmp]" && !keys.is_empty(),
+            "{header}: {keys:?}"
+        );
+        let own_tables = ["link", "tcp", "udp", "icmp", "run", "module"];
         for key in keys
             .iter()
             .filter(|key| !(header.is_empty() && own_tables.contains(&&***key)))

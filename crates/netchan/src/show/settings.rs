@@ -61,6 +61,7 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
         row("moderation_us", json!(stack.moderation.as_micros()), "boot"),
         row("trace", json!(trace::level().name()), "run"),
         row("stages", json!(stages::are_on()), "run"),
+        row("icmp.rate_limit", json!(stack.host.limits_icmp()), "run"),
         row("attended", json!(stack.attended.load(Relaxed)), "run"),
         limit("tcp.memory_bytes", 0),
         share("tcp.socket_memory_bytes", stack.memory[0].socket_max()),
@@ -79,7 +80,7 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
 }
 
 /// Settings that `netchan set` changes.
-const RUN: [&str; 12] = [
+const RUN: [&str; 13] = [
     "trace",
     "tcp.congestion",
     "tcp.slow_start_limit",
@@ -92,6 +93,7 @@ const RUN: [&str; 12] = [
     "tcp.user_timeout_option",
     "tcp.syn_cookies",
     "tcp.fast_open",
+    "icmp.rate_limit",
 ];
 
 /// Those of the start, and where they are said.
