@@ -63,6 +63,8 @@ pub struct Config {
     pub tcp: TcpConfig,
     /// `[udp]`.
     pub udp: UdpConfig,
+    /// `[icmp]`.
+    pub icmp: IcmpConfig,
     /// `[run]`.
     pub run: RunConfig,
     /// `[log]`.
@@ -130,6 +132,13 @@ pub struct UdpConfig {
     pub socket_memory_max: Option<usize>,
     /// Most of it that datagrams of one peer (an IPv4 address, an IPv6 /64) may hold; default: half.
     pub peer_memory_max: Option<usize>,
+}
+
+/// `[icmp]`. What is `None` is left to the stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IcmpConfig {
+    /// Whether ICMP errors are rate limited (RFC 1122 §3.2.2, RFC 4443 §2.4 f), as they are by default.
+    pub rate_limit: Option<bool>,
 }
 
 /// `[run]`: what `netchan run` does beside the stack, which it does not concern.

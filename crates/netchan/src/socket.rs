@@ -138,11 +138,11 @@ impl Socket {
                 && self.kind == Kind::Stream
                 && error.raw_os_error() == Some(libc::EADDRINUSE)
             {
-                fresh.lose_address(self.wildcard());
+                let port = self.port_shown(&fresh);
+                fresh.lose_address(self.wildcard(), port);
             }
             return Err(error);
         }
-        fresh.bound_anew(self.role().is_some());
         if address.port() != 0 {
             fresh.port_is_named();
         }
@@ -169,11 +169,13 @@ impl Socket {
 
     /// It is connected no more.
     fn stands_where_bound(&self, fresh: &mut Fresh) {
-        if self.domain == Domain::V6
-            && !fresh.is_bound_anew()
-            && let Some(was) = self.stream.local(self.stack()).filter(SocketAddr::is_ipv4)
+        if !fresh.is_bound_anew()
+            && let Some(was) = self.stream.local(self.stack())
         {
-            fresh.keep_mapped(was.ip());
+            if self.domain == Domain::V6 && was.is_ipv4() {
+                fresh.keep_mapped(was.ip());
+            }
+            fresh.keep_address(was.ip());
         }
         if let Some((_, address)) = fresh.binding() {
             self.stands_at(fresh, address.ip());
@@ -318,7 +320,7 @@ impl Socket {
             return Err(error(libc::EALREADY)); // another thread was first
         }
         stream.connect(self.stack(), remote, &fresh, fast)?;
-        fresh.bound_anew(false);
+        fresh.is_connected();
         if let Some(local) = stream.local(self.stack()) {
             self.stands_at(&fresh, local.ip());
         }

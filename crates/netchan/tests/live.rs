@@ -65,6 +65,30 @@ fn every_regime_goes_on_while_addresses_and_routes_change() {
     }
 }
 
+/// More errors at once than the limit lets pass, each of which reaches its sender.
+#[test]
+fn without_a_limit_every_sender_is_told() {
+    for regime in Regime::ALL {
+        let (client, server) = pair(regime);
+        server.set("icmp.rate_limit", "false").unwrap();
+        let asker = client.udp().bind("10.0.0.1:0").unwrap();
+        asker.connect("10.0.0.2:9").unwrap();
+        asker
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        for n in 0..30 {
+            asker.send(b"ask").unwrap();
+            let refused = asker.recv(&mut [0; 16]).err().unwrap();
+            let kind = refused.kind();
+            assert_eq!(
+                kind,
+                ErrorKind::ConnectionRefused,
+                "{regime}, {n}: {refused}"
+            );
+        }
+    }
+}
+
 /// One round: a second network is there, is used, and goes.
 fn change(regime: Regime, client: &Net, server: &Net) {
     let refused = server.udp().bind("10.9.0.2:9").err().unwrap();

@@ -63,6 +63,36 @@ pub fn judge_open(fd: c_int) {
     }
 }
 
+/// The same for what execveat(2) finds.
+///
+/// # Safety
+/// As [`judge`].
+pub unsafe fn judge_at(directory: c_int, path: *const c_char, flags: c_int) {
+    if !lifecycle::would_be_served() || buffers::is_bad(path) {
+        return;
+    }
+    // SAFETY: the caller's.
+    let path = unsafe { CStr::from_ptr(path) };
+    let bytes = path.to_bytes();
+    if directory == libc::AT_FDCWD || bytes.starts_with(b"/") {
+        return judge_file(path, path, 0);
+    }
+    if bytes.is_empty() {
+        if flags & libc::AT_EMPTY_PATH != 0 {
+            judge_open(directory);
+        }
+        return;
+    }
+    let mut whole: Path = [0; _];
+    let mut rest = &mut whole[..];
+    if write!(rest, "/proc/self/fd/{directory}/").is_ok()
+        && rest.write_all(path.to_bytes_with_nul()).is_ok()
+        && let Ok(whole) = CStr::from_bytes_until_nul(&whole)
+    {
+        judge_file(path, whole, 0);
+    }
+}
+
 /// As execvp(3) looks for a name without a slash.
 fn search<'a>(file: &CStr, found: &'a mut Path) -> Option<&'a CStr> {
     // SAFETY: a C string; nothing changes the environment meanwhile, as for execvp.
@@ -112,6 +142,8 @@ fn judge_file(shown: &CStr, path: &CStr, depth: usize) {
         }
     } else if changes_rights(path) {
         tell(shown, "is set-user-ID or set-group-ID");
+    } else if has_capabilities(path) {
+        tell(shown, "has file capabilities");
     } else if n >= 64 && is_static(fd, &start) && !is_loader(path) {
         tell(shown, "is statically linked");
     }
@@ -141,10 +173,32 @@ fn is_loader(path: &CStr) -> bool {
     name.is_some_and(|name| name.starts_with(b"ld-") || name.starts_with(b"ld."))
 }
 
+/// Whether this process said that it wants no more rights (PR_SET_NO_NEW_PRIVS).
+fn is_content() -> bool {
+    // SAFETY: numbers only.
+    unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 }
+}
+
+/// The same for file capabilities: to root they give nothing new, and one that is effective at once counts even where it is refused
+/// (linux/security/commoncap.c).
+fn has_capabilities(path: &CStr) -> bool {
+    const EFFECTIVE: u8 = 1;
+    // SAFETY: takes nothing.
+    let is_root = unsafe { libc::getuid() } == 0;
+    !is_root
+        && sys::capabilities_of(path).is_some_and(|data| {
+            // Little-endian words: revision and flag, then two times permitted and inheritable.
+            let permits = data[4..8]
+                .iter()
+                .chain(&data[12..16])
+                .any(|&byte| byte != 0);
+            data[0] & EFFECTIVE != 0 || permits && !is_content()
+        })
+}
+
 /// Whether the program gets rights that this process has not: the loader leaves out the libraries that a user names (ld.so(8), secure-execution mode).
 fn changes_rights(path: &CStr) -> bool {
-    // SAFETY: numbers only.
-    let refused = unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) } == 1;
+    let refused = is_content();
     // SAFETY: takes nothing.
     let user = unsafe { libc::getuid() };
     // SAFETY: as above.

@@ -272,6 +272,15 @@ pub static IOCTL: Symbol<unsafe extern "C-unwind" fn(c_int, libc::c_ulong, usize
     Symbol::new(c"ioctl", raw::<{ libc::SYS_ioctl }>);
 
 pub static EXECVE: Symbol<Exec2> = Symbol::new(c"execve", raw::<{ libc::SYS_execve }>);
+pub static EXECVEAT: Symbol<
+    unsafe extern "C-unwind" fn(
+        c_int,
+        *const c_char,
+        *const *const c_char,
+        *const *const c_char,
+        c_int,
+    ) -> c_int,
+> = Symbol::new(c"execveat", raw::<{ libc::SYS_execveat }>);
 pub static EXECV: Symbol<Exec1> = Symbol::new(c"execv", raw::<{ number::NONE }>);
 pub static EXECVP: Symbol<Exec1> = Symbol::new(c"execvp", raw::<{ number::NONE }>);
 pub static EXECVPE: Symbol<Exec2> = Symbol::new(c"execvpe", raw::<{ number::NONE }>);

@@ -288,6 +288,18 @@ pub fn facts_of(path: &CStr) -> Option<libc::stat> {
     asked.is_ok().then(|| unsafe { facts.assume_init() })
 }
 
+/// getxattr(2): the file capabilities of `path`, as they lie in its attribute (linux/capability.h, struct vfs_cap_data).
+pub fn capabilities_of(path: &CStr) -> Option<[u8; 20]> {
+    let mut data = [0; 20];
+    let name = c"security.capability".as_ptr().expose_provenance();
+    let to = data.as_mut_ptr().expose_provenance();
+    let at = path.as_ptr().expose_provenance();
+    let arguments = [at, name, to, data.len(), 0, 0];
+    // SAFETY: two C strings, and room for the answer.
+    unsafe { raw::call(libc::SYS_getxattr, arguments) }.ok()?;
+    Some(data)
+}
+
 /// Whether access(2) lets this process execute `path`.
 pub fn may_execute(path: &CStr) -> bool {
     let at = path.as_ptr().expose_provenance();

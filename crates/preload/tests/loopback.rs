@@ -92,6 +92,12 @@ fn a_connect_to_a_mapped_address_gives_a_source() {
 }
 
 #[test]
+fn a_port_is_shown_by_the_call_that_gave_it() {
+    binds("ports_shown", 4000);
+}
+
+#[test]
 fn listeners_options_are_those_of_the_time_of_connecting() {
     binds("inherited", 6);
+    binds("every_inherited", 90);
 }

@@ -230,6 +230,72 @@ os.execve(os.open(\"still\", os.O_RDONLY), [\"still\"], os.environ)'\n\
 }
 
 #[test]
+fn a_program_out_of_reach_by_a_system_call_is_named() {
+    let output = script(
+        "by-number",
+        "echo 'int main(void) { return 0; }' > main.c; cc -static -o still main.c\n\
+         cat > calls.py <<'END'\n\
+import ctypes, os\n\
+library = ctypes.CDLL(None)\n\
+words = (ctypes.c_char_p * 2)(b'still', None)\n\
+folder, file = os.open('.', os.O_PATH), os.open('still', os.O_RDONLY)\n\
+calls = (library.syscall, 59, b'./still', words, None), (library.syscall, 322, -100, b'./still', words, None, 0), \\\n\
+    (library.execveat, folder, b'still', words, None, 0), (library.execveat, file, b'', words, None, 0x1000), \\\n\
+    (library.execveat, folder, b'none', words, None, 0)\n\
+for call, *arguments in calls:\n  \
+  if (child := os.fork()) == 0: call(*arguments); os._exit(9)\n  \
+  print('child', os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)\n\
+END\n\
+         $RUN python3 calls.py",
+    );
+    let Some(text) = &output else { return };
+    assert_eq!(
+        text.matches("still is statically linked: it").count(),
+        3,
+        "{text}"
+    );
+    assert_eq!(text.matches("/proc/self/fd/").count(), 1, "{text}");
+    assert_eq!(text.matches("child 0").count(), 4, "{text}");
+    assert_eq!(text.matches("child 9").count(), 1, "{text}");
+}
+
+/// Named are those that the kernel runs in the loader's secure mode, and no others.
+#[test]
+fn a_program_with_file_capabilities_is_named() {
+    let output = script(
+        "capable",
+        "echo '#include <stdio.h>\n#include <sys/auxv.h>\nint main(int n, char **words) { printf(\"%s secure %lu\\n\", words[1], getauxval(AT_SECURE)); }' > main.c\n\
+         for name in effective permitted inheritable none; do cc -w -o $name main.c; done\n\
+         python3 -c 'import os, struct\n\
+for name, flag, permitted, inheritable in (\"effective\", 1, 1 << 10, 0), (\"permitted\", 0, 1 << 10, 0), (\"inheritable\", 0, 0, 1 << 10):\n\
+    os.setxattr(name, \"security.capability\", struct.pack(\"<5I\", 0x02000000 | flag, permitted, inheritable, 0, 0))' || exit\n\
+         for name in effective permitted inheritable none; do\n\
+             $RUN sh -c \"./$name $name-root; :\"\n\
+             $RUN setpriv --reuid 65534 --clear-groups ./$name $name-user\n\
+             $RUN setpriv --reuid 65534 --clear-groups --no-new-privs ./$name $name-content\n\
+         done",
+    );
+    let Some(text) = &output else { return };
+    let secure: Vec<_> = text
+        .lines()
+        .filter(|line| line.ends_with("secure 1"))
+        .collect();
+    let wanted = ["effective-user", "effective-content", "permitted-user"];
+    assert_eq!(
+        secure,
+        wanted.map(|name| format!("{name} secure 1")),
+        "{text}"
+    );
+    let named = |name: &str| {
+        text.matches(&format!("netchan: ./{name} has file capabilities: it runs"))
+            .count()
+    };
+    let counts = ["effective", "permitted", "inheritable", "none"].map(named);
+    assert_eq!(counts, [2, 1, 0, 0], "{text}");
+    assert_eq!(text.matches("secure 0").count(), 9, "{text}");
+}
+
+#[test]
 fn a_shell_that_ends_at_once_is_named_at_its_end() {
     // dash ends by _exit(2), which runs no handlers.
     let output = script(

@@ -25,7 +25,7 @@ const HEAD: &str = "\
 /// The example file: read as it is, it changes nothing.
 pub fn text() -> String {
     let mut out = HEAD.to_owned();
-    for table in ["", "tcp", "udp", "run", "log"] {
+    for table in ["", "tcp", "udp", "icmp", "run", "log"] {
         if !table.is_empty() {
             out.push_str(&format!("[{table}]\n\n"));
         }

@@ -53,7 +53,9 @@ pub fn parse(text: &str) -> Result<Config, Problem> {
                     config.modules.push(module::read(file, &config.modules)?);
                 }
             }
-            table @ ("tcp" | "udp" | "run" | "log") => read_table(&mut config, table, value)?,
+            table @ ("tcp" | "udp" | "icmp" | "run" | "log") => {
+                read_table(&mut config, table, value)?
+            }
             name => {
                 match name {
                     "giant" if value.get_ref().as_bool() == Some(true) => {

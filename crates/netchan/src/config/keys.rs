@@ -36,7 +36,7 @@ pub struct Key {
 }
 
 /// What stands in the file beside the keys of the top level: `keys` has theirs.
-pub const TABLES: [&str; 6] = ["link", "tcp", "udp", "run", "log", "module"];
+pub const TABLES: [&str; 7] = ["link", "tcp", "udp", "icmp", "run", "log", "module"];
 
 type Read = fn(&mut Config, Spanned<DeValue<'_>>) -> Result<(), Problem>;
 
@@ -77,7 +77,14 @@ impl Key {
 
 /// All of them, in the order in which they are written.
 pub fn all() -> impl Iterator<Item = &'static Key> {
-    let tables = [rows::TOP, rows::TCP, rows::UDP, rows::RUN, rows::LOG];
+    let tables = [
+        rows::TOP,
+        rows::TCP,
+        rows::UDP,
+        rows::ICMP,
+        rows::RUN,
+        rows::LOG,
+    ];
     let lists = [lists::LINK, lists::ROUTE, lists::MODULE];
     tables.into_iter().chain(lists).flatten()
 }

@@ -58,6 +58,9 @@ syn_cookies = "always"
 fast_open = "client"
 nagle = true
 
+[icmp]
+rate_limit = false
+
 [udp]
 memory_max = "64 KiB"
 socket_memory_max = 65536
@@ -137,6 +140,7 @@ fn whole_file() {
             nagle: Some(true),
         }
     );
+    assert_eq!(config.icmp.rate_limit, Some(false));
     let udp = config.udp;
     assert_eq!(udp.memory_max, Some(64 << 10));
     let shares = (udp.socket_memory_max, udp.peer_memory_max);
@@ -203,7 +207,7 @@ fn unknown_keys_are_named() {
         "link.mtu",
         &["unknown field", "options"],
     );
-    wrong("[icmp]\nx = 1", 1, "icmp", &["unknown field"]);
+    wrong("[icmp]\nx = 1", 2, "icmp.x", &["unknown field", "rate_limit"]);
     wrong("[udp]\nx = 1", 2, "udp.x", &["unknown field", "memory_max"]);
     wrong(
         "[[link]]\nkind = \"tap\"\n[link.options]\nmut = 9000",
@@ -622,6 +626,7 @@ fn the_parser_and_the_table_have_the_same_keys() {
         ("link.route", "[[link]]\nkind = \"tap\"\n[[link.route]]"),
         ("tcp", "[tcp]"),
         ("udp", "[udp]"),
+        ("icmp", "[icmp]"),
         ("run", "[run]"),
         ("log", "[log]"),
         ("module", "[[module]]"),
@@ -794,6 +799,7 @@ fn the_document_has_the_tables_of_keys() {
         ("link.route", "<!-- keys of link.route -->"),
         ("tcp", "<!-- keys of tcp -->"),
         ("udp", "<!-- keys of udp -->"),
+        ("icmp", "<!-- keys of icmp -->"),
         ("run", "<!-- keys of run -->"),
         ("log", "<!-- keys of log -->"),
         ("module", "<!-- keys of module -->"),

@@ -44,6 +44,8 @@ pub struct Live {
     pub groups: Arc<Groups>,
     /// What TCP connections start with; MSS and buffers are set for each interface and socket.
     pub tcp: Arc<tcp::Config>,
+    /// ICMP errors to others are rate limited.
+    pub limits_icmp: bool,
 }
 
 /// The networks as they were at one moment, for a socket call.
@@ -100,6 +102,16 @@ impl Host {
         })
     }
 
+    /// Whether ICMP errors to others are rate limited now.
+    pub fn limits_icmp(&self) -> bool {
+        self.live.read().limits_icmp
+    }
+
+    /// Changes that.
+    pub fn limit_icmp(&self, limited: bool) {
+        (self.live).update(|live| live.limits_icmp = limited);
+    }
+
     /// What one side of the stack keeps.
     pub fn view(self: &Arc<Self>) -> HostView {
         let view = self.live.view();
@@ -107,6 +119,7 @@ impl Host {
             net: view.net.clone(),
             groups: view.groups.clone(),
             tcp: view.tcp.clone(),
+            limits_icmp: view.limits_icmp,
             view,
             host: self.clone(),
         }
@@ -122,6 +135,8 @@ pub struct HostView {
     pub groups: Arc<Groups>,
     /// What TCP connections start with.
     pub tcp: Arc<tcp::Config>,
+    /// Whether ICMP errors to others are rate limited.
+    pub limits_icmp: bool,
     view: View<Live>,
     host: Arc<Host>,
 }
@@ -149,5 +164,6 @@ impl HostView {
         self.net.clone_from(&self.view.net);
         self.groups.clone_from(&self.view.groups);
         self.tcp.clone_from(&self.view.tcp);
+        self.limits_icmp = self.view.limits_icmp;
     }
 }

@@ -38,6 +38,7 @@ pub struct Builder {
     pub(super) forwarding: (bool, &'static str),
     pub(super) loopback: (bool, &'static str),
     pub(super) mss_clamp: bool,
+    pub(super) limits_icmp: bool,
     /// Who speaks: where settings come from.
     source: &'static str,
     pub(super) threads: Threads,
@@ -65,6 +66,7 @@ impl Default for Builder {
             forwarding: (false, "default"),
             loopback: (false, "default"),
             mss_clamp: false,
+            limits_icmp: true,
             source: "program",
             threads: Threads::default(),
             clock: Clock::default(),
@@ -236,6 +238,14 @@ impl Builder {
     #[must_use]
     pub const fn mss_clamp(mut self, mss_clamp: bool) -> Self {
         self.mss_clamp = mss_clamp;
+        self
+    }
+
+    /// Whether ICMP errors to others are rate limited (RFC 1122 §3.2.2, RFC 4443 §2.4 f). Default: on; off is for tests in which every sender
+    /// is to be told.
+    #[must_use]
+    pub const fn icmp_rate_limit(mut self, limited: bool) -> Self {
+        self.limits_icmp = limited;
         self
     }
 

@@ -95,6 +95,9 @@ impl Builder {
         if let Some(mss_clamp) = config.mss_clamp {
             self = self.mss_clamp(mss_clamp);
         }
+        if let Some(limited) = config.icmp.rate_limit {
+            self = self.icmp_rate_limit(limited);
+        }
         if let Some(moderation) = config.moderation {
             self = self.moderation(moderation);
         }

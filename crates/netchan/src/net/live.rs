@@ -193,6 +193,11 @@ fn set(stack: &Stack, name: &str, value: &str) -> Result<String, String> {
     settings::may_change(name)?;
     match name {
         "trace" => crate::trace::set_level(value.parse()?),
+        "icmp.rate_limit" => {
+            let limited =
+                (value.parse()).map_err(|_| format!("`{value}` is neither true nor false"))?;
+            stack.host.limit_icmp(limited);
+        }
         _ => {
             let key = name.strip_prefix("tcp.").unwrap_or(name);
             let tcp = config::tcp_setting(key, value)?;

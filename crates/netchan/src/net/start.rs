@@ -185,6 +185,7 @@ impl Builder {
                 groups: Arc::new(Groups::new(links.len())),
                 net: Arc::new(net),
                 tcp: Arc::new(tcp),
+                limits_icmp: self.limits_icmp,
             })),
             forwarding: self.forwarding.0,
             mss_clamp: self.mss_clamp,

@@ -145,6 +145,7 @@ impl Shard {
         let mut answer = Packet::new(buffer, HEADROOM);
         let (group, ours) = (packet.meta.to_group.get(), &facts.addresses);
         let (bytes, room) = (packet.bytes(), answer.room_mut());
+        self.errors.set_limits(host.limits_icmp);
         match error::respond(
             error::Kind::PortUnreachable,
             bytes,

@@ -63,6 +63,7 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
         row("background_us", json!(stack.background.as_micros()), "boot"),
         row("trace", json!(trace::level().name()), "run"),
         row("stages", json!(stages::are_on()), "run"),
+        row("icmp.rate_limit", json!(stack.host.limits_icmp()), "run"),
         row("attended", json!(stack.attended.load(Relaxed)), "run"),
         limit("tcp.memory_bytes", 0),
         share("tcp.socket_memory_bytes", stack.memory[0].socket_max()),

@@ -32,14 +32,20 @@ impl Socket {
                         was
                     }
                     (_, Some(bound), _) => bound,
-                    (_, None, was) => SocketAddr::new(
-                        fresh.source().unwrap_or(any).ip(),
-                        was.map_or(fresh.last_port(), |was| was.port()),
-                    ),
+                    (_, None, _) => {
+                        SocketAddr::new(fresh.source().unwrap_or(any).ip(), self.port_shown(&fresh))
+                    }
                 }
             }
         };
         self.outward(inner)
+    }
+
+    /// The port that getsockname shows of one that has none any more: as in Linux the last one, whichever call gave it.
+    pub(super) fn port_shown(&self, fresh: &Fresh) -> u16 {
+        let was = self.stream.local(self.stack());
+        let was = was.filter(|_| !fresh.is_bound_anew());
+        was.map_or(fresh.last_port(), |was| was.port())
     }
 
     /// getpeername(2).

@@ -2,7 +2,7 @@
 
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t};
 
-use super::{descriptors, endpoints, processes, transfers, waiting};
+use super::{descriptors, endpoints, processes, programs, transfers, waiting};
 use crate::{descriptor, ending, errno, lifecycle, real, region, sys};
 
 /// What a call that makes a descriptor returned: what the tables knew of the number is past.
@@ -148,6 +148,11 @@ fn int(value: usize) -> c_int {
     c_int::from_le_bytes([a, b, c, d])
 }
 
+/// A pointer, as it comes in a register.
+fn at<T>(value: usize) -> *const T {
+    std::ptr::with_exposed_provenance(value)
+}
+
 /// syscall(2): what concerns netchan goes where its function in the C library would go, all else to the kernel.
 ///
 /// # Safety
@@ -171,6 +176,20 @@ pub unsafe extern "C-unwind" fn syscall(
         libc::SYS_exit_group => {
             ending::finish();
             None
+        }
+        // Not as the others below: a call that does not come back leaves nothing to a parent whose memory it shares.
+        libc::SYS_execve => {
+            let [path, words, variables] = [a, b, c];
+            // SAFETY: the caller's.
+            let failed = unsafe { programs::execve(at(path), at(words), at(variables)) };
+            return failed.into();
+        }
+        libc::SYS_execveat => {
+            let [path, words, variables] = [b, c, d];
+            // SAFETY: the caller's.
+            let failed =
+                unsafe { programs::execveat(int(a), at(path), at(words), at(variables), int(e)) };
+            return failed.into();
         }
         // SAFETY: the caller's.
         _ if unsafe { processes::is_fork(number, a, b) } => {

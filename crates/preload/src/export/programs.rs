@@ -1,7 +1,7 @@
 //! exec: a program that becomes another one leaves it the links, as `netchan run` left them to it. What goes past this library is named first.
 //!
 //! A child that it starts has nothing to do with them, and does not inherit them. execl and its like, whose arguments cannot be handed on from
-//! Rust, are not here: what they start opens its links by their names.
+//! Rust, are not here: what they start opens its links by their names, and is not looked at.
 
 use libc::{c_char, c_int, c_void, pid_t};
 
@@ -24,6 +24,28 @@ pub unsafe extern "C-unwind" fn execve(
     let kept = lifecycle::keep_links();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECVE.get())(path, arguments, environment) };
+    kept.take_back();
+    result
+}
+
+/// execveat(2).
+///
+/// # Safety
+/// As execveat(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execveat(
+    directory: c_int,
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { reach::judge_at(directory, path, flags) };
+    let kept = lifecycle::keep_links();
+    let real = real::EXECVEAT.get();
+    // SAFETY: the caller's.
+    let result = unsafe { real(directory, path, arguments, environment, flags) };
     kept.take_back();
     result
 }

@@ -124,6 +124,52 @@ def mapped_sources():
                 print(" | ".join(line), "| sendto", says(s.sendto, b"x", (to["elsewhere"], 20801)))
 
 
+def step(s, name, server, port):
+    if name == "disconnect":
+        return disconnect(s)
+    if name == "listen":
+        return says(s.listen, 1)
+    if name == "connect":
+        return says(s.connect, server.getsockname()[:2])
+    host, at = {"any": (server.getsockname()[0], 0), "named": (server.getsockname()[0], port), "taken": server.getsockname()[:2]}[name]
+    return says(s.bind, (host, at))
+
+
+def ports_shown():
+    """The port that getsockname shows is the one that it had last, by whichever call it got it."""
+    names = ["disconnect", "listen", "connect", "any", "named", "taken"]
+    port = 21000
+    for host, start in itertools.product(("127.0.0.1", "::1", "::ffff:127.0.0.1"), ("new", "connected", "accepted")):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as server:
+            server.bind((host, 20950))
+            server.listen(64)
+            for names_now in itertools.product(names, repeat=4):
+                if start != "new" and names_now[0] != "disconnect":
+                    continue
+                port += 1
+                s, other = socket.socket(family), None
+                if start != "new":
+                    s.connect((host, 20950))
+                    other, _ = server.accept()
+                if start == "accepted":
+                    s, other = other, s
+                known, line = {0: "none", 20950: "server's", port: "named"}, []
+                for name in names_now:
+                    said = step(s, name, server, port)
+                    shown = s.getsockname()
+                    line.append(f"{name}: {said} {shown[0]} {known.setdefault(shown[1], f'some {len(known)}')}")
+                print(host, start, " | ".join(line))
+                for left in (s, other):
+                    if left:
+                        left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                        left.close()
+                server.setblocking(False)
+                while says(server.accept) != "EAGAIN":
+                    pass
+                server.setblocking(True)
+
+
 def inherited():
     """What is accepted has the options that its listener had when it connected."""
     options = [(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -145,6 +191,48 @@ def inherited():
             accepted.close()
         clients.append(socket.create_connection(("127.0.0.1", 20900)))
         print("later", [listener.accept()[0].getsockopt(level, name) for level, name, _ in options[:1]])
+
+
+# Level, number, values of what netchan keeps. Not here: SO_INCOMING_CPU and TCP_QUICKACK, which are another for each connection.
+INHERITED = {
+    "reuseaddr": (1, 2, (1,)), "broadcast": (1, 6, (1,)), "sndbuf": (1, 7, (20000,)), "rcvbuf": (1, 8, (20000,)), "keepalive": (1, 9, (1,)),
+    "oobinline": (1, 10, (1,)), "no_check": (1, 11, (1,)), "linger": (1, 13, ((1, 5), (1, 0))), "reuseport": (1, 15, (1,)),
+    "rcvlowat": (1, 18, (20,)), "rcvtimeo": (1, 20, ((5, 8000, "us"),)), "sndtimeo": (1, 21, ((6, 12000, "us"),)), "timestamp": (1, 29, (1,)),
+    "timestampns": (1, 35, (1,)), "mark": (1, 36, (7,)), "timestamping": (1, 37, (0x10,)), "rxq_ovfl": (1, 40, (1,)), "busy_poll": (1, 46, (50,)),
+    "max_pacing_rate": (1, 47, (100000,)), "zerocopy": (1, 60, (1,)), "tos": (0, 1, (16, 3)), "ttl": (0, 2, (9,)), "pktinfo": (0, 8, (1,)),
+    "mtu_discover": (0, 10, (0, 2, 3)), "recverr": (0, 11, (1,)), "recvttl": (0, 12, (1,)), "recvtos": (0, 13, (1,)), "multicast_loop": (0, 34, (0,)),
+    "recvpktinfo6": (41, 49, (1,)), "recvhoplimit": (41, 51, (1,)), "recverr6": (41, 25, (1,)), "mtu_discover6": (41, 23, (0, 2)),
+    "tclass": (41, 67, (16, 3)), "recvtclass": (41, 66, (1,)), "v6only": (41, 26, (1,)), "nodelay": (6, 1, (1,)), "maxseg": (6, 2, (600,)),
+    "cork": (6, 3, (1,)), "keepidle": (6, 4, (9,)), "keepintvl": (6, 5, (9,)), "keepcnt": (6, 6, (9,)), "syncnt": (6, 7, (3,)),
+    "linger2": (6, 8, (9, -1)), "defer_accept": (6, 9, (0,)), "window_clamp": (6, 10, (20000,)), "congestion": (6, 13, (b"reno",)),
+    "user_timeout": (6, 18, (9000,)), "fastopen": (6, 23, (5,)), "notsent_lowat": (6, 25, (9000,)), "inq": (6, 36, (1,)),
+}
+
+
+def as_bytes(value):
+    if isinstance(value, tuple):
+        return struct.pack("ii" if len(value) == 2 else "qq", *value[:2])
+    return value if isinstance(value, bytes) else struct.pack("i", value)
+
+
+def every_inherited():
+    """Which options of a listener an accepted socket has, and that it has them for itself."""
+    for host, (name, (level, number, values)) in itertools.product(("127.0.0.1", "::1"), INHERITED.items()):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        if level == 41 and family == socket.AF_INET:
+            continue
+        for value in values:
+            packed = as_bytes(value)
+            with socket.socket(family) as listener:
+                listener.bind((host, 0))
+                said = says(listener.setsockopt, level, number, packed)
+                listener.listen(1)
+                with socket.create_connection(listener.getsockname()[:2]), listener.accept()[0] as accepted:
+                    shown = [says(s.getsockopt, level, number, 16) for s in (listener, accepted)]
+                    shown = [s if isinstance(s, str) else s.hex() for s in shown]
+                    again = said if said != "ok" else says(listener.setsockopt, level, number, bytes(len(packed)))
+                    kept = says(accepted.getsockopt, level, number, 16)
+                    print(host, name, value, said, *shown, again, kept if isinstance(kept, str) else kept.hex())
 
 
 def await_waiting(listener, count):

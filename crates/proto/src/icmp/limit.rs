@@ -66,6 +66,7 @@ const BUCKETS: usize = 256;
 /// The limiter: see the head of this file.
 pub struct Limiter {
     config: Config,
+    limits: bool,
     interval: Duration,
     interval_each: Duration,
     common: Bucket,
@@ -82,6 +83,7 @@ impl Limiter {
         let interval = |rate: u32| Duration::from_nanos(1_000_000_000 / u64::from(rate.max(1)));
         Self {
             config,
+            limits: true,
             interval: interval(config.per_second),
             interval_each: interval(config.per_second_each),
             common: Bucket::FULL,
@@ -91,8 +93,16 @@ impl Limiter {
         }
     }
 
+    /// Whether it limits from now on, as it does at first; else every error may go.
+    pub const fn set_limits(&mut self, limits: bool) {
+        self.limits = limits;
+    }
+
     /// Whether an error may go to `destination` now; if so, it is charged.
     pub fn allow(&mut self, destination: IpAddr, now: Instant) -> bool {
+        if !self.limits {
+            return true;
+        }
         if self.config.per_second == 0 || self.config.per_second_each == 0 {
             return false;
         }
@@ -175,6 +185,16 @@ mod tests {
             (8_000..=12_000).contains(&sum),
             "{sum}: around 1000 a second"
         );
+    }
+
+    #[test]
+    fn without_a_limit_all_may_go_and_with_it_again_as_before() {
+        let mut limiter = Limiter::new(Config::default(), Seed([1, 2]));
+        assert_eq!(count(&mut limiter, one, 100, T0), 10);
+        limiter.set_limits(false);
+        assert_eq!(count(&mut limiter, one, 100, T0), 100);
+        limiter.set_limits(true);
+        assert_eq!(count(&mut limiter, one, 100, T0), 0);
     }
 
     #[test]

@@ -67,6 +67,11 @@ const OF_UDP: Key = Key {
     ..OF_TOP
 };
 
+const OF_ICMP: Key = Key {
+    table: "icmp",
+    ..OF_TCP
+};
+
 const OF_RUN: Key = Key {
     table: "run",
     ..OF_TOP
@@ -343,6 +348,15 @@ pub(super) const UDP: &[Key] = &[
         ..OF_UDP
     },
 ];
+
+pub(super) const ICMP: &[Key] = &[Key {
+    name: "rate_limit",
+    value: Default("true"),
+    values: ", `false`",
+    meaning: "ICMP errors to others are rate limited (RFC 1122 §3.2.2, RFC 4443 §2.4); off for tests",
+    read: Some(|c, v| plain(&mut c.icmp.rate_limit, v)),
+    ..OF_ICMP
+}];
 
 pub(super) const RUN: &[Key] = &[
     Key {

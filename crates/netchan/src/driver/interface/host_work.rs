@@ -296,6 +296,7 @@ impl Interface {
         let ours = &host.net.interfaces[usize::from(link)].addresses;
         let room = packet.room_mut();
         let is_own = super::ends_of(about).is_some_and(|(source, _)| host.net.is_local(source));
+        self.limiter.set_limits(host.limits_icmp);
         let limiter = (!is_own).then_some(&mut self.limiter);
         match error::respond(kind, about, to_group, ours, limiter, now, room) {
             Ok(response) => {

@@ -41,6 +41,7 @@ fn host() -> HostView {
             net: Arc::new(networks),
             groups: Arc::new(crate::driver::groups::Groups::new(1)),
             tcp: Arc::default(),
+            limits_icmp: true,
         })),
         forwarding: false,
         mss_clamp: false,

@@ -43,6 +43,7 @@ fn settings_are_changed_by_their_names() {
         ("tcp.user_timeout_option", "false", Value::from(false)),
         ("tcp.syn_cookies", "always", Value::from("always")),
         ("tcp.fast_open", "off", Value::from("off")),
+        ("icmp.rate_limit", "false", Value::from(false)),
         ("trace", level.name(), Value::from(level.name())),
     ] {
         net.set(name, value).unwrap();
@@ -62,6 +63,7 @@ fn every_setting_has_its_answer() {
         let refused = net.set(&name, "no such value").unwrap_err().to_string();
         let meant = match changes.as_str() {
             "boot" => "boot-time: it is said before the start, by",
+            "run" if name == "icmp.rate_limit" => "neither true nor false",
             "run" if name.starts_with("tcp.") || name == "trace" => "",
             _ => "no setting",
         };

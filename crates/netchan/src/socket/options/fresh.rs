@@ -57,8 +57,10 @@ struct Bound {
     address: SocketAddr,
     /// bind(2) named the port: it stays when a connection ends.
     names_port: bool,
-    /// It was bound after a connection had ended, whose address is shown no more.
+    /// It was bound after its last connection, whose address is shown no more.
     is_anew: bool,
+    /// A bind has named an address, this one or another before it: that of a connection stays when it ends.
+    keeps_address: bool,
 }
 
 /// Options that are set seldom: read through [`Fresh`], which makes a copy of its own when one is set.
@@ -164,38 +166,41 @@ impl Fresh {
         })
     }
 
-    /// It is bound.
+    /// It is bound, later than it was connected.
     pub fn bind(&mut self, id: u64, address: SocketAddr) {
-        self.set_bound(Some(id), address, false);
+        self.set_bound(Some(id), address);
     }
 
-    fn set_bound(&mut self, id: Option<u64>, address: SocketAddr, is_anew: bool) {
+    fn set_bound(&mut self, id: Option<u64>, address: SocketAddr) {
+        let before = self.binding.as_deref();
+        let kept = before.is_some_and(|b| b.keeps_address || !b.address.ip().is_unspecified());
         self.is_lent = false;
         self.binding = Some(Arc::new(Bound {
             id,
             address,
             names_port: false,
-            is_anew,
+            is_anew: true,
+            keeps_address: kept || !address.ip().is_unspecified(),
         }));
     }
 
     /// A bind that failed leaves it without an address, as in Linux; the port that it had is shown still.
-    pub fn lose_address(&mut self, wildcard: IpAddr) {
-        self.set_bound(None, SocketAddr::new(wildcard, self.last_port()), true);
+    pub fn lose_address(&mut self, wildcard: IpAddr, port: u16) {
+        self.set_bound(None, SocketAddr::new(wildcard, port));
     }
 
-    /// Whether it was bound after its last connection had ended.
+    /// Whether it was bound after its last connection, if it had any.
     pub fn is_bound_anew(&self) -> bool {
         !self.is_lent && self.binding.as_deref().is_some_and(|bound| bound.is_anew)
     }
 
-    /// Notes that, or with a new connection the end of it.
-    pub fn bound_anew(&mut self, is_anew: bool) {
+    /// There is a new connection.
+    pub fn is_connected(&mut self) {
         if self.is_lent {
             return; // only a bind makes it anew, and gives it a binding of its own
         }
-        if let Some(bound) = self.binding.as_mut().filter(|b| b.is_anew != is_anew) {
-            Arc::make_mut(bound).is_anew = is_anew;
+        if let Some(bound) = self.binding.as_mut().filter(|bound| bound.is_anew) {
+            Arc::make_mut(bound).is_anew = false;
         }
     }
 
@@ -224,6 +229,15 @@ impl Fresh {
         }
     }
 
+    /// As Linux: one that was bound to an address before, and is not now, keeps the one that a connection gave it.
+    pub fn keep_address(&mut self, was: IpAddr) {
+        let keeps =
+            |bound: &&mut Arc<Bound>| bound.keeps_address && bound.address.ip().is_unspecified();
+        if let Some(bound) = self.binding.as_mut().filter(keeps) {
+            Arc::make_mut(bound).address.set_ip(was);
+        }
+    }
+
     /// The port that it has, or had last.
     pub fn last_port(&self) -> u16 {
         (self.binding.as_deref()).map_or(0, |bound| bound.address.port())
@@ -237,12 +251,15 @@ impl Fresh {
         Arc::make_mut(bound).id.take()
     }
 
-    /// What an accepted socket takes over from its listener: everything, of the binding the address.
+    /// What an accepted socket takes over from its listener: everything, of the binding the address, and as in Linux nothing about its queue.
     pub fn inherited(&self) -> Self {
-        let new = Self {
+        let mut new = Self {
             is_lent: true,
             ..self.clone()
         };
+        if new.fast_open.queue > 0 || new.fast_open.keys.is_some() {
+            (new.fast_open.queue, new.fast_open.keys) = (0, None);
+        }
         new.without_waiting()
     }
 
