@@ -16,6 +16,7 @@ use netchan::{
     control::{self, TOPICS},
     driver::module::{Boxed, Module, Point, Verdict, View},
     link::wire,
+    log::Verbosity,
 };
 
 /// Set for the process that hangs.
@@ -54,6 +55,7 @@ fn child() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
+    netchan::log::install(Verbosity::Usual, |line| eprint!("{line}"));
     let (ours, theirs) = wire::pair(&wire::Options::default());
     let builder = |link, address: &str| Net::builder().link_with(link).address(address).unwrap();
     let client = builder(Box::new(ours), "10.0.0.1/24").start().unwrap();

@@ -207,7 +207,12 @@ fn unknown_keys_are_named() {
         "link.mtu",
         &["unknown field", "options"],
     );
-    wrong("[icmp]\nx = 1", 2, "icmp.x", &["unknown field", "rate_limit"]);
+    wrong(
+        "[icmp]\nx = 1",
+        2,
+        "icmp.x",
+        &["unknown field", "rate_limit"],
+    );
     wrong("[udp]\nx = 1", 2, "udp.x", &["unknown field", "memory_max"]);
     wrong(
         "[[link]]\nkind = \"tap\"\n[link.options]\nmut = 9000",

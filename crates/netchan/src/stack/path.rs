@@ -200,7 +200,8 @@ fn take_requests(stack: &Stack, side: &mut Receive) {
     }
 }
 
-/// What comes back without having been on the link waits in the inboxes. Whether there was any.
+/// Before a receive: the transmitting half goes by the networks as they are now, and what comes back from it, without having been on the link, waits
+/// in the inboxes. Whether there was any.
 #[inline]
 pub(crate) fn take_returns(
     stack: &Stack,
@@ -208,6 +209,7 @@ pub(crate) fn take_returns(
     interface: &mut Interface,
     now: Instant,
 ) -> bool {
+    interface.refresh(now);
     let has_returns = interface.has_returns();
     if has_returns {
         side.refresh();
