@@ -152,11 +152,14 @@ fn nothing_is_reported_of_code_that_is_right() {
 fn a_reversal_of_two_classes() {
     let reports = reports_of(|| {
         let (world, other) = (World::new(Regime::Locked, 2), World::new(Regime::Locked, 2));
-        // Under both halves' locks, a shard is taken.
+        // Under both halves' locks, where packets to an own address come back, a shard is taken.
         let socket = other.sockets[0].clone();
         let fault = move || assert!(socket.available() == 0);
-        world.nets[1].load_module(faulty(Point::In, fault)).unwrap();
-        world.send();
+        world.nets[0].load_module(faulty(Point::In, fault)).unwrap();
+        let to: SocketAddr = "10.0.0.1:9".parse().unwrap();
+        let data = [std::io::IoSlice::new(b"x")];
+        world.sockets[0].send(&data, Some(to)).unwrap();
+        (0..5).for_each(|_| _ = world.nets[0].poll());
     });
     let says = [
         "'shard' (rank 60) before 'transmit' (rank 70)",
