@@ -85,7 +85,7 @@ pub struct Properties {
 pub enum LinkError {
     /// The device is gone; nothing will ever come again.
     Gone(String),
-    /// The other end let go of it in good order, as a stack does that is stopped. Nothing will ever come again, and nobody needs to be told.
+    /// The other end let go of it in good order, as a stack does that is stopped. Nothing will ever come again, and people need not be told.
     Ended(String),
     /// An error of this moment.
     Io(io::Error),

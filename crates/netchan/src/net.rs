@@ -67,7 +67,11 @@ impl Net {
         if !stack.threaded || stack.stepped {
             return stack.turn_all();
         }
-        stack.leader.is_away() && stack.turn_led(stack.clock.now())
+        let work = stack.leader.is_away() && stack.turn_led(stack.clock.now());
+        if work {
+            (0..stack.cells.len()).for_each(|number| _ = stack.turn_shard(number));
+        }
+        work
     }
     /// When `poll` has something to do by time alone; `None` if never. For virtual time.
     pub fn next_event(&self) -> Option<proto::time::Instant> {

@@ -85,7 +85,7 @@ fn links(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
             "rx_length": rx.length,
             "tx_errors": tx.errors,
             "queued_frames": queued,
-            // Of a link without a descriptor nobody can tell what rang.
+            // Of a link without a descriptor it is not known what rang.
             "wakeups": has_fd.then(|| port.wakeups.load(Relaxed)),
         })
     };

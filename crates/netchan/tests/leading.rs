@@ -4,7 +4,12 @@ use std::{
     collections::VecDeque,
     io::{self, ErrorKind, Read, Write},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+    task::Wake,
     thread,
     time::Duration,
 };
@@ -16,10 +21,14 @@ use netchan::{
         Segmentation, TxStatistics,
     },
     packet::Packet,
+    socket::Readiness,
 };
 use rustix::{
     io::Errno,
-    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair},
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+        sockopt::{Timeout, set_socket_timeout},
+    },
 };
 
 /// Longer than anything here takes; a wait that ends by it has failed.
@@ -34,18 +43,20 @@ struct Pair {
 fn pair() -> [Box<dyn Link>; 2] {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let ends = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    [(ends.0, 1), (ends.1, 2)].map(|(socket, number)| {
-        let properties = Properties {
-            name: "pair".to_owned(),
-            kind: "pair",
-            mac: MacAddr([2, 0, 0, 0, 0, number]),
-            mtu: 1500,
-            frame_max: 1500 + FRAME_OVERHEAD,
-            segmentation: Segmentation::None,
-        };
-        let socket = Arc::new(socket);
-        Box::new(Pair { properties, socket }) as Box<dyn Link>
-    })
+    [end(ends.0, 1), end(ends.1, 2)]
+}
+
+fn end(socket: OwnedFd, number: u8) -> Box<dyn Link> {
+    let properties = Properties {
+        name: "pair".to_owned(),
+        kind: "pair",
+        mac: MacAddr([2, 0, 0, 0, 0, number]),
+        mtu: 1500,
+        frame_max: 1500 + FRAME_OVERHEAD,
+        segmentation: Segmentation::None,
+    };
+    let socket = Arc::new(socket);
+    Box::new(Pair { properties, socket })
 }
 
 impl Link for Pair {
@@ -265,4 +276,141 @@ fn packets_to_an_own_address_need_no_other_thread() {
         drop(stream);
         serving.join().unwrap();
     }
+}
+
+/// A stack of `regime` on one end of a pair, and the other end, whose receive gives up after [`PATIENCE`].
+fn alone(regime: Regime) -> (Net, OwnedFd) {
+    let flags = SocketFlags::CLOEXEC;
+    let ends = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    rustix::io::ioctl_fionbio(&ends.0, true).unwrap();
+    set_socket_timeout(&ends.1, Timeout::Recv, Some(PATIENCE)).unwrap();
+    let net = Net::builder().regime(regime).link_with(end(ends.0, 1));
+    (net.address("10.0.0.1/24").unwrap().start().unwrap(), ends.1)
+}
+
+/// A neighbour that does not answer is asked again, although the thread that polls the links knew of no timer when it fell asleep.
+fn asks_again(regime: Regime) {
+    let (net, far) = alone(regime);
+    let waits = net.udp().bind("0.0.0.0:9").unwrap();
+    let waiting = thread::spawn(move || waits.recv_from(&mut [0; 8]).unwrap());
+    // So that it leads, the links' threads rest, and the address was announced for the last time (RFC 5227 §2.3), as a rule.
+    thread::sleep(Duration::from_millis(2_500));
+    let sender = net.udp().bind("0.0.0.0:0").unwrap();
+    sender.send_to(b"x", "10.0.0.2:9").unwrap();
+    let mut asked = 0;
+    while asked < 2 {
+        let mut frame = [0; 1514];
+        let (len, _) = recv(&far, &mut frame, RecvFlags::empty()).expect("it asks again");
+        asked += u32::from(frame[..len].get(38..42) == Some(&[10, 0, 0, 2]));
+    }
+    sender.send_to(b"done", "10.0.0.1:9").unwrap();
+    waiting.join().unwrap();
+}
+
+#[test]
+fn timers_that_other_threads_start_run_while_a_thread_leads() {
+    let asking = REGIMES.map(|regime| thread::spawn(move || asks_again(regime)));
+    asking.into_iter().for_each(|one| one.join().unwrap());
+}
+
+/// A new address is announced at once, although the thread that polls the links sleeps.
+#[test]
+fn a_new_address_is_announced_while_a_thread_leads() {
+    for regime in REGIMES {
+        let (net, far) = alone(regime);
+        let waits = net.udp().bind("0.0.0.0:9").unwrap();
+        let waiting = thread::spawn(move || waits.recv_from(&mut [0; 8]).unwrap());
+        thread::sleep(Duration::from_millis(50)); // so that it leads, and the links' threads rest, as a rule
+        net.add_address("", "10.0.0.7/24").unwrap();
+        loop {
+            let mut frame = [0; 1514];
+            let (len, _) = recv(&far, &mut frame, RecvFlags::empty()).expect("it is announced");
+            if frame[..len].get(28..32) == Some(&[10, 0, 0, 7]) {
+                break;
+            }
+        }
+        let sender = net.udp().bind("0.0.0.0:0").unwrap();
+        sender.send_to(b"done", "10.0.0.1:9").unwrap();
+        waiting.join().unwrap();
+    }
+}
+
+/// What connections say whose link goes may be for ourselves: the leader, in the middle of that link's turn, must not wait for it.
+#[test]
+fn a_leader_whose_link_goes_tells_its_connections() {
+    for regime in REGIMES {
+        let (net, far_end) = alone(regime);
+        let listener = net.tcp().listen("0.0.0.0:7").unwrap();
+        let (ready, is_ready) = mpsc::channel();
+        let serving = thread::spawn(move || {
+            let mut near = net.tcp().connect("10.0.0.1:7").unwrap();
+            let (mut far, _) = listener.accept().unwrap();
+            far.set_read_timeout(Some(PATIENCE)).unwrap();
+            ask_between(&mut near, &mut far);
+            ready.send(()).unwrap();
+            let gone = far.read(&mut [0]).unwrap_err();
+            assert_eq!(gone.kind(), ErrorKind::NetworkDown, "{regime}");
+        });
+        is_ready.recv_timeout(PATIENCE).unwrap();
+        thread::sleep(Duration::from_millis(20)); // so that it waits, as a rule
+        drop(far_end);
+        serving.join().unwrap();
+    }
+}
+
+fn ask_between(near: &mut netchan::TcpStream, far: &mut netchan::TcpStream) {
+    near.write_all(&[7]).unwrap();
+    let mut byte = [0];
+    far.read_exact(&mut byte).unwrap();
+    assert_eq!(byte, [7]);
+}
+
+/// A loop of calls that never wait, right after one that did: [`Net::poll`] takes in what has come, and wakes what waits for it.
+#[test]
+fn a_poll_takes_in_what_has_come() {
+    struct Flag(AtomicBool);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    for regime in REGIMES {
+        let [ours, theirs] = pair();
+        let server = Net::builder().regime(regime).link_with(ours);
+        let server = server.background(Duration::from_millis(100));
+        let server = server.address("10.0.0.1/24").unwrap().start().unwrap();
+        let client = Net::builder().link_with(theirs);
+        let client = client.address("10.0.0.2/24").unwrap().start().unwrap();
+        let listener = server.tcp().listen("0.0.0.0:7").unwrap();
+        let connecting = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50)); // so that accept waits, as a rule
+            (connect(&client), client)
+        });
+        let (there, _) = listener.accept().unwrap(); // it led, and is away now
+        let (mut stream, _client) = connecting.join().unwrap();
+        let flag = Arc::new(Flag(AtomicBool::new(false)));
+        let waker = flag.clone().into();
+        assert!(!there.socket().register(Readiness::READABLE, &waker));
+        stream.write_all(&[7]).unwrap();
+        while !server.poll() && !flag.0.load(Relaxed) {
+            thread::yield_now();
+        }
+        // One frame has come: that byte. Where a link's thread was first, the attendant wakes it.
+        assert!(flag.0.load(Relaxed), "{regime}");
+    }
+}
+
+#[test]
+fn an_interval_out_of_range_is_refused() {
+    let [link, _far] = pair();
+    let builder = Net::builder()
+        .link_with(link)
+        .background(Duration::from_millis(101));
+    let refused = builder
+        .address("10.0.0.1/24")
+        .unwrap()
+        .start()
+        .err()
+        .unwrap();
+    assert!(refused.to_string().contains("0 to 100 ms"), "{refused}");
 }

@@ -7,7 +7,7 @@
 //!
 //! Guarantees:
 //! * At most one thread leads.
-//! * No source is left without one who polls it for longer than two intervals after the leader has left, whatever the order of events, if all keep
+//! * No source is left without a thread that polls it for longer than two intervals after the leader has left, whatever the order of events, if all keep
 //!   theirs (see [`Leader`]).
 //! * While a leader waits and nothing happens, the background pollers sleep without a limit; while no thread has led for an interval, they poll as
 //!   if there were no leader.
@@ -27,7 +27,7 @@ const PRESENT: u32 = 1;
 /// It has left, and may be back.
 const AWAY: u32 = 2;
 
-/// Who polls.
+/// Which thread polls.
 ///
 /// A leader's order: [`lead`](Self::lead); if that says so, ring the background pollers' bells; poll; [`leave`](Self::leave); if that says so, ring them.
 /// A background poller's order: arm its bell, [`rest`](Self::rest), sleep as that says, disarm.
@@ -128,7 +128,7 @@ impl Leader {
 
     /// For a background poller, after it has armed its bell; `seen` is its own, and kept from call to call.
     pub fn rest(&self, seen: &mut u32) -> Rest {
-        // The fence in the bell's `arm` came before: who has become the leader since then rings.
+        // The fence in the bell's `arm` came before: a thread that has become the leader since then rings.
         let state = self.state.load(Ordering::Acquire);
         if state == BACKGROUND {
             return Rest::Poll;

@@ -92,8 +92,8 @@ pub struct Interface {
     pub unreachable: Vec<Packet>,
     /// When timers are looked at again.
     look_at: Instant,
-    /// Its link's thread has something to do that it may not know of: packets to ourselves, or an earlier timer.
-    calls: bool,
+    /// A timer is due earlier than the thread knows that polls the link.
+    timer_moved: bool,
     /// Why the link is gone.
     pub gone: Option<String>,
     /// The stack is ending.
@@ -155,7 +155,7 @@ impl Interface {
             pieces: Vec::with_capacity(64),
             unreachable: Vec::with_capacity(limits::UNREACHABLE),
             look_at: now,
-            calls: false,
+            timer_moved: false,
             gone: None,
             ending: false,
             gone_flag: Arc::new(AtomicBool::new(false)),
@@ -217,8 +217,14 @@ impl Interface {
 
     /// Whether the link has to be turned for what was done here, once: asked by whoever lets go of this half.
     #[inline]
-    pub const fn take_call(&mut self) -> bool {
-        std::mem::replace(&mut self.calls, false)
+    pub fn take_call(&mut self) -> bool {
+        self.take_timer_moved() || self.has_returns()
+    }
+
+    /// Whether a timer is due earlier than the thread knows that polls the link, once.
+    #[inline]
+    pub const fn take_timer_moved(&mut self) -> bool {
+        std::mem::replace(&mut self.timer_moved, false)
     }
 
     /// Looks at the timers once a millisecond, which none of them notices; true if it was time.
@@ -357,7 +363,7 @@ impl Interface {
             _ => {}
         }
         let resolved = self.resolve(hop, packet, now);
-        self.calls |= is_earlier(self.neighbors.deadline(), due);
+        self.timer_moved |= is_earlier(self.neighbors.deadline(), due);
         let Some((mac, packet)) = resolved else {
             return;
         };
@@ -394,7 +400,6 @@ impl Interface {
     fn loop_back(&mut self, packet: Packet) {
         if self.local.len() < limits::LINK_QUEUE {
             self.local.push_back(packet);
-            self.calls = true;
         } else {
             self.count(Counter::DropLinkQueue);
         }
@@ -492,7 +497,7 @@ impl Interface {
         }
     }
 
-    /// When timers, or frames that wait for the link, want to be looked at again. Timers that are due wait for the next look: who asked before it would find
+    /// When timers, or frames that wait for the link, want to be looked at again. Timers that are due wait for the next look: a caller that asked before it would find
     /// nothing to do and ask again, for a millisecond.
     pub fn next_event(&self) -> Instant {
         let claims = self.claims.iter().filter_map(Claim::deadline);
@@ -622,7 +627,7 @@ impl Receive {
         })
     }
 
-    /// The stack ends: the device is closed now, whoever still holds a handle to the stack's memory.
+    /// The stack ends: the device is closed now, whatever handles to the stack's memory are left.
     pub fn close(&mut self) {
         self.link = Box::new(Closed(self.link.statistics()));
     }

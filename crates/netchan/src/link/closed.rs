@@ -1,4 +1,4 @@
-//! What stands in the place of a stopped stack's queue: the device is closed, and says so to whoever still asks.
+//! What stands in the place of a stopped stack's queue: the device is closed, and each call says so.
 
 use std::collections::VecDeque;
 

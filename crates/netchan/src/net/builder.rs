@@ -377,7 +377,7 @@ impl Builder {
         self
     }
     /// In the regimes whose shards are the application's (`socket-channel`, `app-channel`): threads that wait for sockets poll the links
-    /// themselves, and where none has waited for so long, the links' threads do. Shorter, and a program that computes between its
+    /// themselves, and where none has waited for so long (0 to 100 ms), the links' threads do. Shorter, and a program that computes between its
     /// calls answers its peers earlier; longer, and it is interrupted less. 5 ms if not said. Zero: the links' threads poll always.
     #[must_use]
     pub const fn background(mut self, interval: Duration) -> Self {
@@ -409,6 +409,9 @@ impl Builder {
         self.memory.check()?;
         if self.moderation > limits::MODERATION_MAX {
             return Err(invalid("moderation goes from 0 to 10 ms"));
+        }
+        if self.background > limits::BACKGROUND_MAX {
+            return Err(invalid("background goes from 0 to 100 ms"));
         }
         self.choice.layout().map(|_| ()).map_err(invalid)
     }

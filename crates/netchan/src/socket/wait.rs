@@ -363,8 +363,9 @@ impl Waiter {
         self.has_looked = true;
         doorbell.disarm(); // what follows is no news to the thread that does it
         let (ours, links) = self.fds.split_at(own + 1);
-        if links.iter().any(|link| link.revents != 0) || link_event < Instant::FAR {
-            stack.turn_led(stack.clock.now());
+        let now = stack.clock.now();
+        if links.iter().any(|link| link.revents != 0) || link_event <= now {
+            stack.turn_led(now);
         }
         fds.copy_from_slice(&ours[..own]);
         Ok(fds.iter().filter(|fd| fd.revents != 0).count())

@@ -97,8 +97,13 @@ impl Stack {
         let bell = &self.ports[link].doorbell;
         bell.arm(Sleep::Futex);
         let now = self.clock.now();
-        // Once more after arming: who sent before it knew of the leader has rung, or rang nobody.
+        // Once more after arming: a thread that sent before it knew of the leader has rung, perhaps in vain.
         self.send_led(1 << link, now);
+        // Another thread may have started a timer since the leader fell asleep.
+        let event = self.next_event_of(link);
+        if event <= now {
+            self.turn_link(link, now);
+        }
         let until = match self.leader.rest(seen) {
             Rest::Poll => now,
             Rest::TakeOver => {
@@ -113,6 +118,7 @@ impl Stack {
             Rest::Interval => now + self.background,
             Rest::Sleep => Instant::FAR,
         };
+        let until = until.min(event);
         if until > now && !self.is_stopping() {
             watch::asleep(now);
             let timeout = (until != Instant::FAR).then(|| until.since(now));
@@ -121,7 +127,7 @@ impl Stack {
         bell.disarm();
     }
 
-    /// Sends what shards have put into the channels to `links` (a bit each), in the calling thread: for who leads, and while the leader is away.
+    /// Sends what shards have put into the channels to `links` (a bit each), in the calling thread: while a thread leads, or is away.
     #[inline(never)]
     pub fn send_led(&self, mut links: u64, now: Instant) {
         while links != 0 {
@@ -132,10 +138,13 @@ impl Stack {
             };
             let mut interface = halves.interface.lock();
             path::transmit_from_channels(&mut interface, now);
-            let calls = interface.take_call();
+            let (has_returns, has_frames) = (interface.has_returns(), interface.has_frames());
+            let timer_moved = interface.take_timer_moved();
             drop(interface);
-            if calls {
-                self.turn_link(number, now); // packets to ourselves, an earlier timer
+            // The thread that is at the link (it may be this one) may be past its look at what comes back.
+            let is_left = has_returns && self.turn_if_free(number, halves, now).is_none();
+            if is_left || timer_moved || has_frames {
+                self.ports[number].doorbell.ring(); // the thread that rests sleeps until then
             }
         }
     }

@@ -66,12 +66,15 @@ impl Stack {
         }
     }
 
-    /// Turns a link, unless another thread is at it: then it is left to that one.
-    fn turn_if_free(&self, number: usize, halves: &Halves, now: Instant) -> bool {
-        match halves.receive.try_lock() {
-            Some(mut side) => self.turn(number, &mut side, &halves.interface, now),
-            None => false,
-        }
+    /// Turns a link, unless a thread is at it, which may be this one: then `None`.
+    pub(super) fn turn_if_free(
+        &self,
+        number: usize,
+        halves: &Halves,
+        now: Instant,
+    ) -> Option<bool> {
+        let mut side = halves.receive.try_lock()?;
+        Some(self.turn(number, &mut side, &halves.interface, now))
     }
 
     fn turn(
@@ -105,7 +108,7 @@ impl Stack {
     fn turn_interface(&self, side: &mut Receive, interface: &mut Interface, now: Instant) -> bool {
         let sent = path::transmit_from_channels(interface, now) > 0;
         self.look_after(interface, now);
-        interface.take_call(); // this is that turn
+        interface.take_timer_moved(); // this is that turn
         path::take_returns(self, side, interface, now) || sent
     }
 
@@ -184,7 +187,8 @@ impl Stack {
             work |= port
                 .halves
                 .as_ref()
-                .is_some_and(|halves| self.turn_if_free(number, halves, now));
+                .and_then(|halves| self.turn_if_free(number, halves, now))
+                .unwrap_or(false);
         }
         work
     }

@@ -31,7 +31,7 @@ impl Interface {
         }
         self.move_own_groups(&solicited_nodes(&old), &solicited_nodes(&new), now);
         self.look_at = now;
-        self.calls = true;
+        self.timer_moved = true;
     }
 
     /// Leaves and joins the solicited-node groups (RFC 4861 §7.2.1).

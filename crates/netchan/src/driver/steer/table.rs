@@ -197,7 +197,7 @@ mod tests {
             assert_eq!(table.is_empty(), model.is_empty());
             assert_eq!(table.get(hash), model.get(&hash).copied());
         }
-        // Whoever passes by a full bucket is counted there, until it goes: an empty table sends nobody on.
+        // A flow that passes by a full bucket is counted there, until it goes: an empty table sends none on.
         assert!(table.buckets.as_slice().iter().any(|b| passed(b) > 0));
         for hash in model.into_keys() {
             assert!(table.remove(hash));
