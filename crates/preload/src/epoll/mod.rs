@@ -224,15 +224,13 @@ pub unsafe fn wait(
     let Some(max) = max else {
         return fail(libc::EINVAL);
     };
-    if timeout.is_some_and(|time| time.is_zero()) {
-        // No thread may be polling the links.
-        lifecycle::running().map(Net::poll);
-        // SAFETY: the caller's.
-        return unsafe { shared.gather(out, max) }.map(Wait::Done);
+    let never_waits = timeout.is_some_and(|time| time.is_zero());
+    if never_waits {
+        lifecycle::running().map(Net::poll); // no thread may be polling the links
     }
     // SAFETY: the caller's.
-    let found = unsafe { shared.gather_before_sleep(out, max) }?;
-    if found > 0 {
+    let found = unsafe { shared.gather(out, max, !never_waits) }?;
+    if found > 0 || never_waits {
         return Ok(Wait::Done(found));
     }
     // SAFETY: the caller's.

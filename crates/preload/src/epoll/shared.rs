@@ -203,11 +203,17 @@ impl Shared {
         kept
     }
 
-    /// Everything there is at this moment.
+    /// Everything there is at this moment. Where `sleep_follows` and there is nothing of netchan's, the kernel's side is left to the sleep, which
+    /// looks at it anyway.
     ///
     /// # Safety
     /// `out` must be writable for `max` entries.
-    pub unsafe fn gather(&self, out: *mut epoll_event, max: usize) -> io::Result<usize> {
+    pub unsafe fn gather(
+        &self,
+        out: *mut epoll_event,
+        max: usize,
+        sleep_follows: bool,
+    ) -> io::Result<usize> {
         if self.kernel_first.swap(false, Relaxed) {
             // SAFETY: the caller's.
             let kernel = unsafe { self.drain_kernel(out, max) }?;
@@ -216,34 +222,13 @@ impl Shared {
         }
         // SAFETY: the caller's.
         let ours = unsafe { self.drain(out, max) };
+        if ours == 0 && sleep_follows {
+            return Ok(0);
+        }
         // Those of the kernel that found no room are first the next time.
         self.kernel_first.store(ours == max, Relaxed);
         // SAFETY: ours <= max.
         Ok(ours + unsafe { self.drain_kernel(out.wrapping_add(ours), max - ours) }?)
-    }
-
-    /// The same where a sleep follows if there is nothing of netchan's, which looks at the kernel's side.
-    ///
-    /// # Safety
-    /// `out` must be writable for `max` entries.
-    pub unsafe fn gather_before_sleep(
-        &self,
-        out: *mut epoll_event,
-        max: usize,
-    ) -> io::Result<usize> {
-        if self.kernel_first.load(Relaxed) {
-            // SAFETY: the caller's.
-            return unsafe { self.gather(out, max) };
-        }
-        // SAFETY: the caller's.
-        match unsafe { self.drain(out, max) } {
-            0 => Ok(0),
-            ours => {
-                self.kernel_first.store(ours == max, Relaxed);
-                // SAFETY: ours <= max.
-                Ok(ours + unsafe { self.drain_kernel(out.wrapping_add(ours), max - ours) }?)
-            }
-        }
     }
 
     /// A socket came or went that asks for a look before the sleep, or asks for another one.
@@ -301,8 +286,8 @@ impl Shared {
             let waker = waiter.waker().clone();
             let result = loop {
                 self.queue.lock().sleepers.push(waker.clone());
-                // The sleep sees the kernel's side. SAFETY: the caller's.
-                match unsafe { self.gather_before_sleep(out, max) } {
+                // SAFETY: the caller's.
+                match unsafe { self.gather(out, max, true) } {
                     Ok(0) => {}
                     result => break result,
                 }
@@ -319,7 +304,7 @@ impl Shared {
                     // SAFETY: the caller's.
                     Ok(Some(0)) => Ok(unsafe { self.drain(out, max) }),
                     // SAFETY: the caller's.
-                    _ => unsafe { self.gather(out, max) },
+                    _ => unsafe { self.gather(out, max, false) },
                 };
                 match found {
                     Ok(0) => {}
