@@ -94,6 +94,8 @@ pub struct Interface {
     look_at: Instant,
     /// A timer is due earlier than the thread knows that polls the link.
     timer_moved: bool,
+    /// A packet to ourselves has come since the last turn.
+    returned: bool,
     /// Why the link is gone.
     pub gone: Option<String>,
     /// The stack is ending.
@@ -156,6 +158,7 @@ impl Interface {
             unreachable: Vec::with_capacity(limits::UNREACHABLE),
             look_at: now,
             timer_moved: false,
+            returned: false,
             gone: None,
             ending: false,
             gone_flag: Arc::new(AtomicBool::new(false)),
@@ -217,8 +220,9 @@ impl Interface {
 
     /// Whether the link has to be turned for what was done here, once: asked by whoever lets go of this half.
     #[inline]
-    pub fn take_call(&mut self) -> bool {
-        self.take_timer_moved() || self.has_returns()
+    pub const fn take_call(&mut self) -> bool {
+        let returned = std::mem::replace(&mut self.returned, false);
+        self.take_timer_moved() || returned
     }
 
     /// Whether a timer is due earlier than the thread knows that polls the link, once.
@@ -400,6 +404,7 @@ impl Interface {
     fn loop_back(&mut self, packet: Packet) {
         if self.local.len() < limits::LINK_QUEUE {
             self.local.push_back(packet);
+            self.returned = true;
         } else {
             self.count(Counter::DropLinkQueue);
         }

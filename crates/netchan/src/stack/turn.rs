@@ -108,7 +108,7 @@ impl Stack {
     fn turn_interface(&self, side: &mut Receive, interface: &mut Interface, now: Instant) -> bool {
         let sent = path::transmit_from_channels(interface, now) > 0;
         self.look_after(interface, now);
-        interface.take_timer_moved(); // this is that turn
+        interface.take_call(); // this is that turn
         path::take_returns(self, side, interface, now) || sent
     }
 
