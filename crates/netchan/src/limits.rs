@@ -37,6 +37,8 @@ pub const SHARD: Room = Room {
     send_buffers: 256,
     shelf: [32_768, 16_384, 2_048],
 };
+/// Bytes that a connection may always hold, whatever others do: what its window offers at least. As Linux (the first of tcp_rmem).
+pub const LITTLE: u32 = 4096;
 /// Bytes of received data that a connection keeps for its application in the beginning, unless SO_RCVBUF says otherwise: as Linux.
 pub const RECEIVE_BUFFER: u32 = 128 << 10;
 /// What that grows to with what the application takes (R4), unless the setting says otherwise: as Linux. 500 Mbit/s over 50 ms.

@@ -259,6 +259,28 @@ fn serves(world: &mut World, victim: &mut (Peer, Socket), port: u16) {
     world.echoes(&mut new, &server, b"hello");
 }
 
+/// A peer that may not hold more is still heard on a connection that holds nothing: ordinary segments whole, of a longer one a good part. A
+/// program may read there before it reads what fills the others.
+fn hears_a_full_peer(world: &mut World, ip: Ipv4Addr, port: u16) {
+    let (mut peer, server) = world.opens(ip, port);
+    for _ in 0..20 {
+        world.echoes(&mut peer, &server, &[7; 1448]);
+    }
+    let mut left = vec![9; 60_000];
+    while !left.is_empty() {
+        let text = left.split_off(left.len().saturating_sub(40_000));
+        let before = peer.next;
+        world.segment(&peer, Flags::ACK | Flags::PSH, before, &text);
+        let mut room = vec![0; text.len()];
+        let mut buffers = [IoSliceMut::new(&mut room)];
+        let got = server.receive(&mut buffers, ReceiveFlags::default());
+        let len = got.expect("its beginning").len;
+        assert!(len >= 2048, "{len} bytes of {}", text.len());
+        peer.next = before + u32::try_from(len).unwrap();
+        left.extend(&text[len..]);
+    }
+}
+
 /// Connections with one byte each to a program that does not read.
 #[test]
 fn connections_with_an_unread_byte_each_leave_room_for_others() {
@@ -376,6 +398,7 @@ fn one_peer_gets_no_more_than_half_of_the_links_buffers() {
     assert!(world.counter("drop_tcp_peer_share") > 0);
     let held = world.held();
     assert!((700..1024).contains(&held), "{held}");
+    hears_a_full_peer(&mut world, Ipv4Addr::new(10, 0, 1, 10), 1999);
     // Whoever reads gets the rest of what was sent, as the peer sends it again.
     let first = &unread[0];
     let mut room = vec![0; 60_000];
@@ -407,6 +430,7 @@ fn a_socket_and_a_peer_have_a_share_each() {
         let used = world.account("tcp sockets");
         assert!(used <= (PEER + (192 << 10)) as u64, "{used}"); // two chunks are claimed ahead
     }
+    hears_a_full_peer(&mut world, Ipv4Addr::new(10, 0, 1, 10), 1999);
     // Later ones are told of narrow windows.
     let of_socket = world.counter("drop_tcp_socket_share");
     assert!(of_socket >= 3, "{of_socket}");

@@ -143,6 +143,8 @@ pub struct Memory {
     pub window_bound: u32,
     /// What has been counted of [`SegmentPool::pruned`](proto::tcp::SegmentPool::pruned).
     pub pruned: u32,
+    /// What one peer may hold while the link's buffers are scarce, as they were last.
+    peer_max: u64,
     /// Windows were limited once: connections are told the bound with each output, that it is gone, too.
     limits_windows: bool,
     /// Connections that could send or receive more if there was more memory, first come, first served. The first one's timer looks
@@ -173,6 +175,7 @@ impl Memory {
             datagrams,
             window_bound: u32::MAX,
             pruned: 0,
+            peer_max: u64::MAX,
             limits_windows: false,
             waiting: VecDeque::with_capacity(connections),
         };
@@ -186,11 +189,14 @@ impl Memory {
         self.limits_windows
     }
 
-    /// What the window of a socket that holds so much may offer at most.
+    /// What the window of a socket may offer at most, while the link's buffers are scarce or are not: a little always.
     #[cold]
-    pub fn window_bound_of(&self, peer: u16, held: u32) -> u32 {
-        let share = self.tcp_shares.window_bound(peer, held.into());
-        self.window_bound.min(share)
+    pub fn window_bound_of(&self, socket: &super::TcpSocket, are_scarce: bool) -> u32 {
+        let (peer, held) = (socket.peer, socket.held().into());
+        let peer_max = if are_scarce { self.peer_max } else { u64::MAX };
+        let share = self.tcp_shares.window_bound(peer, held, peer_max);
+        let little = limits::LITTLE.saturating_sub(socket.receive.memory());
+        self.window_bound.min(share).max(little)
     }
 
     /// More is held by streams than claimed, or far less.
@@ -253,12 +259,13 @@ impl Shard {
         }
         // The link's buffers are another thing that peers share.
         let shelf = self.pool.shelf();
-        let (size, of_peer) = (packet.true_size(), shares.held_by(peer));
-        if shelf.is_busy() && of_peer + bytes as u64 > shelf.half(size) {
+        let (is_busy, half) = (shelf.is_busy(), shelf.half(packet.true_size()));
+        if is_busy && shares.held_by(peer) + bytes as u64 > half {
             refused.get_or_insert((Whose::Peer, 0));
         }
+        self.memory.peer_max = half;
         // From now on windows are told what is left.
-        self.memory.limits_windows |= refused.is_some();
+        self.memory.limits_windows |= is_busy || refused.is_some();
         let reason = match refused?.0 {
             Whose::Socket => Counter::DropTcpSocketShare,
             Whose::Peer => Counter::DropTcpPeerShare,
@@ -398,7 +405,8 @@ impl Shard {
             return self.memory.waiting.push_back(number);
         }
         socket.waits_for_memory = false;
-        let bound = self.memory.window_bound_of(socket.peer, socket.held());
+        let are_scarce = self.pool.shelf().is_busy();
+        let bound = self.memory.window_bound_of(&socket, are_scarce);
         socket.connection.limit_window(bound);
         socket.connection.consumed(0); // a wider window, if the peer should hear of it
         let ready = socket.readiness(true);

@@ -120,11 +120,13 @@ impl Shares {
         }
     }
 
-    /// Most that a window may offer to a socket that holds so much: half of what is left of its share, and an eighth of its peer's.
+    /// Most that a window may offer to a socket that holds so much: half of what is left of its share, and an eighth of its peer's, which holds
+    /// no more than `peer_max` here.
     #[cold]
-    pub fn window_bound(&self, peer: u16, held: u64) -> u32 {
+    pub fn window_bound(&self, peer: u16, held: u64, peer_max: u64) -> u32 {
         let spare = (self.peers.get(usize::from(peer))).map_or(0, Allowance::spare);
         let left = self.account.left_for_peer(peer) + spare;
+        let left = left.min(peer_max.saturating_sub(self.held_by(peer)));
         let bound = (self.socket_max.saturating_sub(held) / 2).min(left / 8);
         u32::try_from(bound).unwrap_or(u32::MAX)
     }
@@ -183,7 +185,7 @@ mod tests {
         let other = { others }.find(|&other| other != peer).unwrap();
         assert_eq!(shares.ask(other, 0, 100_000), Ok(()));
         shares.change(other, 0, 100_000);
-        assert!(shares.window_bound(peer, 90_000) <= 5_000);
+        assert!(shares.window_bound(peer, 90_000, u64::MAX) <= 5_000);
         shares.change(peer, 90_000, 0);
         shares.change(other, 100_000, 0);
         assert_eq!((account.left_for_peer(peer), shares.held()), (150_000, 0));

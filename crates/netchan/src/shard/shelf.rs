@@ -4,6 +4,9 @@
 //! one byte. Packets that fill less than an eighth of theirs are copied, into the smallest of three sizes that takes them, before they are
 //! queued: so nobody holds more than eight times what it sent, and the link has its buffers back. Others stay where they are, but at most so
 //! many. The last places are for connections that have nothing to read: one for each connection that the shard can have.
+//!
+//! What is taken although its peer, or all of them, hold what they may is the beginning of a packet, a whole segment where there is a place for
+//! it: half of the larger places are never given for that.
 
 use std::io;
 
@@ -38,6 +41,17 @@ struct Row {
     free: usize,
     /// Of these, for first packets only.
     reserved: usize,
+}
+
+impl Row {
+    /// Free places that are not for such text.
+    fn spared(&self, why: Keep, little: bool) -> usize {
+        match why {
+            _ if little => self.slab.capacity() / 2,
+            Keep::First => 0,
+            Keep::InOrder | Keep::Behind => self.reserved,
+        }
+    }
 }
 
 /// All of a shard's.
@@ -110,9 +124,9 @@ impl Shelf {
 
     /// Copies a packet into the smallest place that is free for it; gives it back if there is none.
     #[inline(never)]
-    fn copy(&mut self, packet: Packet, why: Keep) -> Result<(Packet, u8), Packet> {
+    fn copy(&mut self, packet: Packet, why: Keep, little: bool) -> Result<(Packet, u8), Packet> {
         for (place, row) in (1_u8..).zip(&mut self.rows) {
-            let spare = if why == Keep::First { 0 } else { row.reserved };
+            let spare = row.spared(why, little && place > 1);
             if packet.len() > row.slab.buffer_size() || row.free <= spare {
                 continue;
             }
@@ -140,7 +154,7 @@ impl Shelf {
     #[inline(never)]
     pub fn keep_datagram(&mut self, packet: Packet) -> (Packet, u8) {
         // The reserve is TCP's.
-        self.copy(packet, Keep::InOrder)
+        self.copy(packet, Keep::InOrder, false)
             .unwrap_or_else(|packet| (packet, UNCOUNTED))
     }
 
@@ -153,7 +167,7 @@ impl Shelf {
         little: bool,
     ) -> Option<(Packet, u8)> {
         if !little {
-            packet = match self.copy(packet, why) {
+            packet = match self.copy(packet, why, little) {
                 Ok(kept) => return Some(kept),
                 Err(packet) => packet,
             };
@@ -165,9 +179,17 @@ impl Shelf {
                 return None;
             }
         }
-        // What is cut off comes again, as it is not acknowledged.
-        packet.truncate(SIZES[0]);
-        self.copy(packet, why).ok()
+        // What is cut off comes again, as it is not acknowledged: after a timeout, so that a segment is not cut if that can be.
+        packet.truncate(self.most_of_little());
+        self.copy(packet, why, true).ok()
+    }
+
+    /// Bytes of a packet of which only a little is taken.
+    fn most_of_little(&self) -> usize {
+        let large = self.rows.iter().zip(SIZES).skip(1).rev();
+        { large }
+            .find(|(row, _)| row.free > row.spared(Keep::First, true))
+            .map_or(SIZES[0], |(_, size)| size)
     }
 }
 
