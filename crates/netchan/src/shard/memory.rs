@@ -406,7 +406,7 @@ impl Shard {
         }
         socket.waits_for_memory = false;
         let are_scarce = self.pool.shelf().is_busy();
-        let bound = self.memory.window_bound_of(&socket, are_scarce);
+        let bound = self.memory.window_bound_of(socket, are_scarce);
         socket.connection.limit_window(bound);
         socket.connection.consumed(0); // a wider window, if the peer should hear of it
         let ready = socket.readiness(true);

@@ -32,7 +32,7 @@ impl Shard {
         socket.dirty = false;
         if self.memory.limits_windows() {
             let are_scarce = self.pool.shelf().is_busy();
-            let bound = self.memory.window_bound_of(&socket, are_scarce);
+            let bound = self.memory.window_bound_of(socket, are_scarce);
             socket.connection.limit_window(bound);
         }
         let mut sent = 0;
