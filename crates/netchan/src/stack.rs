@@ -22,7 +22,7 @@ use std::{
     sync::{
         Arc,
         atomic::{
-            AtomicBool, AtomicU64, AtomicUsize,
+            AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
         },
     },
@@ -151,6 +151,8 @@ pub(crate) struct Stack {
     pub can_lead: AtomicBool,
     /// The application's threads that wait for its shards.
     pub waiting: AtomicUsize,
+    /// How often threads that wait were woken; wraps.
+    pub wakes: Arc<AtomicU32>,
     /// When an application's thread last looked at the links, ns of the stack's clock.
     pub looked: AtomicU64,
     /// A leader that is away for so long is replaced; zero: the links' threads poll always.

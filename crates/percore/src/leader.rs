@@ -92,24 +92,14 @@ impl Leader {
         Some(led)
     }
 
-    /// The leader leaves: for a while, or for good if other threads wait that will not lead. Whether the background pollers' bells have to be rung.
-    pub fn leave(&self, for_good: bool) -> bool {
-        let state = if for_good { BACKGROUND } else { AWAY };
+    /// The leader leaves. Whether the background pollers' bells have to be rung.
+    pub fn leave(&self) -> bool {
         // Release: pairs with Acquire in `is_led`.
-        self.state.store(state, Ordering::Release);
+        self.state.store(AWAY, Ordering::Release);
         // Partner: the fence in `rest`. Either this sees the sleeper, or the sleeper sees the state.
         fence(Ordering::SeqCst);
-        let has_sleeper = self.has_sleeper.load(Ordering::Relaxed) != 0
-            && self.has_sleeper.swap(0, Ordering::Relaxed) != 0;
-        for_good || has_sleeper
-    }
-
-    /// Has the background pollers poll, if the leader is away; whether their bells have to be rung. For a leader that finds, once it has left, that
-    /// a thread came to wait meanwhile, and saw a leader.
-    pub fn give_up(&self) -> bool {
-        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
-        let given_up = (self.state).compare_exchange(AWAY, BACKGROUND, success, failure);
-        given_up.is_ok()
+        self.has_sleeper.load(Ordering::Relaxed) != 0
+            && self.has_sleeper.swap(0, Ordering::Relaxed) != 0
     }
 
     /// Whether the background pollers leave the sources alone.
@@ -152,7 +142,11 @@ impl Leader {
         // Partner: the fence in `leave`. Between that and the second look at the state.
         fence(Ordering::SeqCst);
         match self.state.load(Ordering::Acquire) {
-            PRESENT => Rest::Sleep,
+            PRESENT => {
+                // One that is told gives the leader an interval from then on.
+                *seen = terms.wrapping_sub(1);
+                Rest::Sleep
+            }
             BACKGROUND => Rest::Poll,
             _ => Rest::Interval,
         }

@@ -105,6 +105,7 @@ impl Builder {
             leader: Leader::default(),
             can_lead: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            wakes: Arc::default(),
             looked: AtomicU64::new(0),
             background,
             threads: mutex(&locks::THREADS, Vec::new()),

@@ -13,7 +13,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     task::{Wake, Waker},
     time::Duration,
@@ -52,11 +52,15 @@ pub struct Parker {
     /// The shard on whose doorbell it sleeps.
     sitting: AtomicUsize,
     seats: Vec<Arc<Doorbell>>,
+    /// How often threads of the stack were woken.
+    wakes: Arc<AtomicU32>,
 }
 
 impl Parker {
     fn signal(&self) {
-        count(Operation::Rmw, 1);
+        count(Operation::Rmw, 2);
+        // Relaxed: read by the thread that counts; where another one has, a leader retires for nothing.
+        self.wakes.fetch_add(1, Ordering::Relaxed);
         // SeqCst: pairs with the sleeper's order of arm (a fence in the doorbell), then look at `woken`.
         self.woken.store(true, Ordering::SeqCst);
         self.doorbell.ring();
@@ -126,6 +130,7 @@ impl Waiter {
                 .iter()
                 .map(|cell| cell.doorbell.clone())
                 .collect(),
+            wakes: stack.wakes.clone(),
         });
         let waker = Waker::from(parker.clone());
         Ok(Self {
@@ -198,7 +203,7 @@ impl Waiter {
         }
         if self.stack.layout.holder != Holder::Application {
             self.spin_parked(spin, fds, deadline);
-            return self.wait_parked(fds, deadline);
+            return self.wait_parked(fds, deadline, None);
         }
         let stack = self.stack.clone();
         // SeqCst: before the look at the leader.
@@ -227,12 +232,28 @@ impl Waiter {
         } else {
             0
         };
-        if take_seat(&self.stack.cells[number]) {
-            let spin = spin.max(Duration::from_nanos(self.stack.spin_ns));
-            return self.wait_sitting(number, spin, fds, deadline);
+        let stack = self.stack.clone();
+        let cell = &stack.cells[number];
+        // From the first sleep on: a signal that comes between two sleeps, while the shard is turned, ends the wait as well.
+        let mut held = None;
+        let mut has_retired = false;
+        if take_seat(cell) {
+            let spin = spin.max(Duration::from_nanos(stack.spin_ns));
+            match self.wait_sitting(number, spin, fds, deadline, &mut held) {
+                Some(waited) => return waited,
+                None => has_retired = true,
+            }
+        } else {
+            self.spin_parked(spin, fds, deadline);
         }
-        self.spin_parked(spin, fds, deadline);
-        self.wait_standing(number, fds, deadline)
+        // SeqCst: before the second look at the seat; pairs with `Seat::leave`.
+        cell.seat.standing.fetch_add(1, Ordering::SeqCst);
+        let sat = (!has_retired && take_seat(cell))
+            .then(|| self.wait_sitting(number, spin, fds, deadline, &mut held));
+        let waited = sat.flatten();
+        let waited = waited.unwrap_or_else(|| self.wait_parked(fds, deadline, held.as_ref()));
+        cell.seat.standing.fetch_sub(1, Ordering::SeqCst);
+        waited
     }
 
     /// The same, but a wait that is woken does not look at `fds` again: `None` where it never has.
@@ -269,14 +290,15 @@ impl Waiter {
             self.stack.turn_shard(number);
             shards &= shards - 1;
         }
-        self.wait_parked(fds, deadline)
+        self.wait_parked(fds, deadline, None)
     }
 
-    /// Gets up.
-    fn leave(&self, number: usize) {
+    /// Gets up; a leader's shard waits for the next leader, if it is the only one.
+    fn leave(&self, number: usize, led: bool) {
         let (stack, cell) = (&self.stack, &self.stack.cells[number]);
         match cell.seat.leave() {
             Left::Empty if !stack.is_attended() => return,
+            Left::Crowded if led && stack.cells.len() == 1 => return,
             Left::Crowded => _ = stack.leave_to_attendant(number),
             Left::Empty | Left::Wanted => stack.hand_over(number),
         }
@@ -284,25 +306,30 @@ impl Waiter {
         stack.turn_shard(number);
     }
 
-    /// Turns one shard, whose seat it has taken, until the wait is over; then gets up. Where no other thread waits, it polls the links, too.
+    /// Turns one shard, whose seat it has taken, until the wait is over; then gets up. Where no other thread does, it polls the links, too: then
+    /// `None` if another thread is to lead.
     fn wait_sitting(
         &mut self,
         number: usize,
         spin: Duration,
         fds: &mut [libc::pollfd],
         deadline: Instant,
-    ) -> io::Result<usize> {
+        held: &mut Option<SignalsHeld>,
+    ) -> Option<io::Result<usize>> {
         let stack = self.stack.clone();
         let cell = &stack.cells[number];
         trace::detail(trace::SEAT_TAKEN, [number as u64]);
         self.parker.sitting.store(number, Ordering::SeqCst);
         let leads = stack.lead();
-        // From the first sleep on: one that comes between two sleeps, while the shard is turned, ends the wait as well.
-        let mut held = None;
         let result = loop {
+            let wakes = stack.wakes.load(Ordering::Relaxed);
             self.turn_and_spin(number, leads, spin, fds, deadline);
             if self.parker.take_wake() {
-                break self.woken(fds);
+                break Some(self.woken(fds));
+            }
+            let woke = stack.wakes.load(Ordering::Relaxed) != wakes;
+            if woke && leads && stack.cells.len() == 1 && stack.others_wait() {
+                break None;
             }
             if !self.signals_wake {
                 held.get_or_insert_with(SignalsHeld::new);
@@ -314,14 +341,14 @@ impl Waiter {
             if self.parker.has_wake() || now >= deadline {
                 cell.doorbell.disarm();
                 let woken = self.parker.take_wake();
-                break if woken { self.woken(fds) } else { look(fds) };
+                break Some(if woken { self.woken(fds) } else { look(fds) });
             }
             let until = deadline.min(cell.next_timer());
             let slept = self.sleep_sitting(&cell.doorbell, leads, fds, until, now, held.as_ref());
             cell.doorbell.disarm();
             match slept {
                 Ok(0) => {}
-                other => break other,
+                other => break Some(other),
             }
         };
         self.parker.sitting.store(NOT_SITTING, Ordering::SeqCst);
@@ -329,7 +356,7 @@ impl Waiter {
         if leads {
             stack.stop_leading();
         }
-        self.leave(number);
+        self.leave(number, leads);
         result
     }
 
@@ -408,35 +435,15 @@ impl Waiter {
         }
     }
 
-    /// Somebody else turns the shard: sleeps until woken.
-    fn wait_standing(
+    /// Others turn everything: sleeps until woken.
+    fn wait_parked(
         &mut self,
-        number: usize,
         fds: &mut [libc::pollfd],
         deadline: Instant,
+        held: Option<&SignalsHeld>,
     ) -> io::Result<usize> {
-        let stack = self.stack.clone();
-        let cell = &stack.cells[number];
-        // SeqCst: before the look at the seat; pairs with `Seat::leave`.
-        cell.seat.standing.fetch_add(1, Ordering::SeqCst);
-        let sits = take_seat(cell);
-        let waited = if sits {
-            Ok(0)
-        } else {
-            self.wait_parked(fds, deadline)
-        };
-        cell.seat.standing.fetch_sub(1, Ordering::SeqCst);
-        if sits {
-            let spin = Duration::from_nanos(stack.spin_ns);
-            return self.wait_sitting(number, spin, fds, deadline);
-        }
-        waited
-    }
-
-    /// Others turn everything: sleeps until woken.
-    fn wait_parked(&mut self, fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<usize> {
         loop {
-            let slept = self.sleep_parked(fds, deadline);
+            let slept = self.sleep_parked(fds, deadline, held);
             if self.parker.take_wake() || self.stack.clock.now() >= deadline {
                 return slept.and_then(|n| if n > 0 { Ok(n) } else { self.woken(fds) });
             }
@@ -446,8 +453,13 @@ impl Waiter {
         }
     }
 
-    fn sleep_parked(&mut self, fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<usize> {
-        let how = if fds.is_empty() {
+    fn sleep_parked(
+        &mut self,
+        fds: &mut [libc::pollfd],
+        deadline: Instant,
+        held: Option<&SignalsHeld>,
+    ) -> io::Result<usize> {
+        let how = if fds.is_empty() && held.is_none() {
             Sleep::Futex
         } else {
             Sleep::Fd
@@ -458,7 +470,7 @@ impl Waiter {
         let slept = if parker.has_wake() || now >= deadline {
             Ok(0)
         } else {
-            self.sleep(&parker.doorbell, how, fds, deadline, now, None)
+            self.sleep(&parker.doorbell, how, fds, deadline, now, held)
         };
         parker.doorbell.disarm();
         slept

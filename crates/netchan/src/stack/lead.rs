@@ -3,18 +3,14 @@
 //! * The leader sleeps on the links' descriptors together with what else it waits for. It receives, classifies, and hands over to the shards'
 //!   channels as a link's thread does; then it turns its own shard.
 //! * While an application's thread leads, or is away for a moment, what shards send goes out in the thread that sends it.
-//! * The links' threads are the background pollers. They take over when the leader has been away for the stack's `background` interval, and at once
-//!   when it leaves while other threads wait.
+//! * A leader whose turn woke another thread, and nothing for itself, retires: the woken thread is mostly the next that waits, and leads then. So
+//!   the thread leads that has the traffic, and the other ones sleep until they have some.
+//! * The links' threads are the background pollers. They take over when the leader has been away for the stack's `background` interval, while other
+//!   threads wait for half a millisecond.
 //!
 //! Where links have no descriptor to sleep on, or packets are to wake a thread only once in a while (`moderation`), the links' threads poll always.
 
-use std::{
-    sync::atomic::{
-        Ordering::{Relaxed, SeqCst},
-        fence,
-    },
-    time::Duration,
-};
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use percore::{
     doorbell::Sleep,
@@ -28,6 +24,9 @@ use crate::regime::Holder;
 /// How long a leader may be away before a background poller takes over, unless a setting says otherwise. Peers' timers are 40 ms (delayed
 /// acknowledgments) and 200 ms (retransmission) at least; taking the links over and giving them back costs two wake-ups.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(5);
+
+/// The same while other threads wait, which could be served meanwhile.
+const CROWDED: Duration = Duration::from_micros(500);
 
 /// Between two looks at the links by calls that do not wait, while the leader is away.
 const LOOK: Duration = Duration::from_micros(100);
@@ -50,16 +49,10 @@ impl Stack {
             && (0..self.ports.len()).all(has_fd)
     }
 
-    /// Makes the calling thread, which waits, the leader; false if it may not be, or another one is. Nor where other threads wait: a leader that
-    /// leaves would have to wake one of them only to poll.
+    /// Makes the calling thread, which waits, the leader; false if it may not be, or another one is.
     pub fn lead(&self) -> bool {
         // Relaxed: written once, before there are sockets.
         if !self.can_lead.load(Relaxed) || self.is_attended() {
-            return false;
-        }
-        // Partner: the fence in `Leader::leave`, before the leader's second look at those who wait.
-        fence(SeqCst);
-        if self.others_wait() && !self.leader.is_away() {
             return false;
         }
         match self.leader.lead() {
@@ -70,20 +63,38 @@ impl Stack {
         true
     }
 
-    /// The leader has something else to do: for a moment; for good if other threads wait.
+    /// The leader has something else to do: it will be back, or another thread that comes to wait leads next. Else a link's thread takes over.
     pub fn stop_leading(&self) {
-        let for_good = self.others_wait();
-        let tell = self.leader.leave(for_good);
-        // One that came to wait after the first look saw a leader.
-        let given_up = !for_good && self.others_wait() && self.leader.give_up();
-        if tell || given_up {
+        if self.leader.leave() {
             self.tell_pollers();
         }
     }
 
-    /// Whether threads wait beside the calling one.
-    fn others_wait(&self) -> bool {
-        self.waiting.load(SeqCst) > 1
+    /// Whether threads wait beside the calling one, which does.
+    pub fn others_wait(&self) -> bool {
+        self.waiting.load(Relaxed) > 1 // a hint
+    }
+
+    /// How long a leader may be away.
+    fn interval(&self) -> Duration {
+        let leaders = usize::from(!self.leader.is_away());
+        if self.waiting.load(Relaxed) > leaders {
+            self.background.min(CROWDED)
+        } else {
+            self.background
+        }
+    }
+
+    /// A link's thread has taken the links over: where other threads wait, the attendant turns what no thread sits at.
+    fn leave_shards(&self) {
+        if self.waiting.load(Relaxed) == 0 {
+            return;
+        }
+        for number in 0..self.cells.len() {
+            if self.leave_to_attendant(number) {
+                self.turn_shard(number);
+            }
+        }
     }
 
     fn tell_pollers(&self) {
@@ -113,9 +124,10 @@ impl Stack {
                     .enumerate()
                     .filter(|&(other, _)| other != link);
                 others.for_each(|(_, port)| _ = port.doorbell.ring());
+                self.leave_shards();
                 now
             }
-            Rest::Interval => now + self.background,
+            Rest::Interval => now + self.interval(),
             Rest::Sleep => Instant::FAR,
         };
         let until = until.min(event);

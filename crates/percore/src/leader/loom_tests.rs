@@ -44,13 +44,13 @@ impl Shared {
     }
 }
 
-fn lead_and_leave(shared: &Shared, for_good: bool) {
+fn lead_and_leave(shared: &Shared) {
     match shared.leader.lead() {
         Some(Led::Anew) => _ = shared.bell().ring(),
         Some(Led::Again) => {}
         None => return,
     }
-    if shared.leader.leave(for_good) {
+    if shared.leader.leave() {
         shared.bell().ring();
     }
 }
@@ -61,12 +61,12 @@ fn checked(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-fn a_poller_takes_over(for_good: bool, terms: usize) {
+fn a_poller_takes_over(terms: usize) {
     checked(move || {
         let shared = Shared::new();
         let leader = {
             let shared = shared.clone();
-            thread::spawn(move || (0..terms).for_each(|_| lead_and_leave(&shared, for_good)))
+            thread::spawn(move || (0..terms).for_each(|_| lead_and_leave(&shared)))
         };
         let mut seen = 0;
         shared.rest(&mut seen);
@@ -78,17 +78,27 @@ fn a_poller_takes_over(for_good: bool, terms: usize) {
 
 #[test]
 fn a_poller_takes_over_from_a_leader_that_is_away() {
-    a_poller_takes_over(false, 1);
+    a_poller_takes_over(1);
 }
 
 #[test]
 fn a_poller_takes_over_from_one_that_comes_twice() {
-    a_poller_takes_over(false, 2);
+    a_poller_takes_over(2);
 }
 
+/// Two threads that wait in turns: at most one leads, and a poller takes over from either.
 #[test]
-fn a_poller_takes_over_from_one_that_leaves_for_good() {
-    a_poller_takes_over(true, 1);
+fn a_poller_takes_over_from_the_last_of_two_leaders() {
+    checked(|| {
+        let shared = Shared::new();
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || lead_and_leave(&shared))
+        };
+        lead_and_leave(&shared);
+        other.join().unwrap();
+        shared.rest(&mut 0);
+    });
 }
 
 /// A poller that sleeps on its source is called off it.

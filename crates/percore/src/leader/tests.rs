@@ -8,23 +8,10 @@ fn a_leader_that_comes_back_tells_no_thread() {
     assert!(!leader.is_led());
     assert_eq!(leader.lead(), Some(Led::Anew));
     assert_eq!(leader.lead(), None, "one at a time");
-    assert!(!leader.leave(false));
+    assert!(!leader.leave());
     assert!(leader.is_led() && leader.is_away());
     assert_eq!(leader.lead(), Some(Led::Again));
     assert!(leader.is_led() && !leader.is_away());
-    assert!(leader.leave(true));
-    assert!(!leader.is_led());
-}
-
-#[test]
-fn a_leader_that_is_away_gives_up_once() {
-    let leader = Leader::default();
-    assert!(!leader.give_up(), "there is none");
-    leader.lead();
-    assert!(!leader.give_up(), "it is present");
-    leader.leave(false);
-    assert!(leader.give_up() && !leader.is_led());
-    assert!(!leader.give_up());
 }
 
 #[test]
@@ -32,10 +19,10 @@ fn a_background_poller_rests_an_interval_and_takes_over() {
     let (leader, mut seen) = (Leader::default(), 0);
     assert_eq!(leader.rest(&mut seen), Rest::Poll);
     leader.lead();
-    leader.leave(false);
+    leader.leave();
     assert_eq!(leader.rest(&mut seen), Rest::Interval);
     leader.lead();
-    leader.leave(false);
+    leader.leave();
     assert_eq!(
         leader.rest(&mut seen),
         Rest::Interval,
@@ -51,8 +38,21 @@ fn a_background_poller_sleeps_while_a_leader_waits_and_is_told_once() {
     leader.lead();
     assert_eq!(leader.rest(&mut seen), Rest::Interval);
     assert_eq!(leader.rest(&mut seen), Rest::Sleep);
-    assert!(leader.leave(false), "it sleeps");
+    assert!(leader.leave(), "it sleeps");
     leader.lead();
-    assert!(!leader.leave(false), "it was told");
+    assert!(!leader.leave(), "it was told");
     assert_eq!(leader.rest(&mut seen), Rest::Interval);
+    assert_eq!(leader.rest(&mut seen), Rest::TakeOver);
+}
+
+/// A leader that waits for long and leaves for a moment keeps the sources.
+#[test]
+fn a_background_poller_that_is_told_gives_the_leader_an_interval() {
+    let (leader, mut seen) = (Leader::default(), 0);
+    leader.lead();
+    assert_eq!(leader.rest(&mut seen), Rest::Interval);
+    assert_eq!(leader.rest(&mut seen), Rest::Sleep);
+    assert!(leader.leave());
+    assert_eq!(leader.rest(&mut seen), Rest::Interval);
+    assert_eq!(leader.rest(&mut seen), Rest::TakeOver);
 }

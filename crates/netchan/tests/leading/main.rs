@@ -1,9 +1,11 @@
 //! A thread that waits for a socket polls the links itself, and the links' threads do where no thread waits.
 
+mod followers;
+mod pair;
+
 use std::{
-    collections::VecDeque,
-    io::{self, ErrorKind, Read, Write},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    io::{ErrorKind, Read, Write},
+    os::fd::OwnedFd,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -14,113 +16,16 @@ use std::{
     time::Duration,
 };
 
-use netchan::{
-    Doorbell, Instant, MacAddr, Net, Regime, Slab,
-    link::{
-        FRAME_OVERHEAD, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics,
-        Segmentation, TxStatistics,
-    },
-    packet::Packet,
-    socket::Readiness,
+use netchan::{Net, Regime, socket::Readiness};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair,
+    sockopt::{Timeout, set_socket_timeout},
 };
-use rustix::{
-    io::Errno,
-    net::{
-        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
-        sockopt::{Timeout, set_socket_timeout},
-    },
-};
+
+use pair::{end, pair};
 
 /// Longer than anything here takes; a wait that ends by it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// One end of a link over a socket pair: it has a descriptor to sleep on, as a TAP has.
-struct Pair {
-    properties: Properties,
-    socket: Arc<OwnedFd>,
-}
-
-fn pair() -> [Box<dyn Link>; 2] {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let ends = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    [end(ends.0, 1), end(ends.1, 2)]
-}
-
-fn end(socket: OwnedFd, number: u8) -> Box<dyn Link> {
-    let properties = Properties {
-        name: "pair".to_owned(),
-        kind: "pair",
-        mac: MacAddr([2, 0, 0, 0, 0, number]),
-        mtu: 1500,
-        frame_max: 1500 + FRAME_OVERHEAD,
-        segmentation: Segmentation::None,
-    };
-    let socket = Arc::new(socket);
-    Box::new(Pair { properties, socket })
-}
-
-impl Link for Pair {
-    fn properties(&self) -> &Properties {
-        &self.properties
-    }
-    fn start(self: Box<Self>, _: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
-        Ok(vec![Queue {
-            rx: Box::new(Rx(self.socket.clone(), RxStatistics::default())),
-            tx: Box::new(Tx(self.socket, TxStatistics::default())),
-        }])
-    }
-}
-
-struct Rx(Arc<OwnedFd>, RxStatistics);
-
-impl LinkRx for Rx {
-    fn receive(
-        &mut self,
-        _: Instant,
-        slab: &mut Slab,
-        burst: &mut VecDeque<Packet>,
-        max: usize,
-    ) -> Result<usize, LinkError> {
-        for n in 0..max {
-            let mut packet = Packet::new(slab.alloc().expect("a buffer"), 0);
-            match recv(&self.0, packet.room_mut(), RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(LinkError::Gone("the other end was closed".into())),
-                Ok((len, _)) => packet.set_len(len),
-                Err(Errno::AGAIN) => return Ok(n),
-                Err(e) => return Err(LinkError::Io(e.into())),
-            }
-            self.1.packets += 1;
-            burst.push_back(packet);
-        }
-        Ok(max)
-    }
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
-    }
-    fn statistics(&self) -> RxStatistics {
-        self.1
-    }
-}
-
-struct Tx(Arc<OwnedFd>, TxStatistics);
-
-impl LinkTx for Tx {
-    fn transmit(&mut self, _: Instant, frames: &mut VecDeque<Packet>) -> Result<usize, LinkError> {
-        let offered = frames.len();
-        while let Some(frame) = frames.front() {
-            match send(&self.0, frame.bytes(), SendFlags::NOSIGNAL) {
-                Ok(_) => self.1.packets += 1,
-                Err(Errno::AGAIN) => break,
-                Err(_) => return Err(LinkError::Gone("the other end was closed".into())),
-            }
-            frames.pop_front();
-        }
-        Ok(offered - frames.len())
-    }
-    fn statistics(&self) -> TxStatistics {
-        self.1
-    }
-}
 
 const REGIMES: [Regime; 2] = [Regime::AppChannel, Regime::SocketChannel];
 
@@ -240,27 +145,6 @@ fn a_call_that_never_waits_gets_what_comes() {
         let mut stream = connect(&client);
         (0..100).for_each(|n| ask(&mut stream, n));
         serving.join().unwrap();
-    }
-}
-
-#[test]
-fn each_of_several_that_wait_gets_its_own() {
-    for regime in REGIMES {
-        let (server, client) = stacks(regime);
-        let listener = server.tcp().listen("0.0.0.0:7").unwrap();
-        let accepting = thread::spawn(move || {
-            let streams = (0..4).map(|_| listener.accept().unwrap().0);
-            let serving: Vec<_> = streams.map(|s| thread::spawn(move || echo(s))).collect();
-            serving.into_iter().for_each(|one| one.join().unwrap());
-        });
-        let asking: Vec<_> = (0..4)
-            .map(|_| {
-                let mut stream = connect(&client);
-                thread::spawn(move || (0..200).for_each(|n| ask(&mut stream, n)))
-            })
-            .collect();
-        asking.into_iter().for_each(|one| one.join().unwrap());
-        accepting.join().unwrap();
     }
 }
 
