@@ -10,7 +10,7 @@ use crate::{
     primitives::{channels, counters, crossbar, epoch, interrupts, locks, sched, slab, trace},
     regimes,
     report::{ChecksOn, Report, Row},
-    steer, tcp,
+    services, steer, tcp,
 };
 
 /// How to run.
@@ -114,6 +114,7 @@ const EXPERIMENTS: &[Experiment] = &[
     regimes::EXPERIMENT,
     contention::EXPERIMENT,
     tcp::EXPERIMENT,
+    services::EXPERIMENT,
 ];
 
 /// All experiments.

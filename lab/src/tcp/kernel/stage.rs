@@ -1,9 +1,9 @@
-//! Two network namespaces with a TAP and a kernel's TCP each, and the programs in them. The namespaces have no names: each is a process's, which ends with
-//! the pipe that this process holds, and so do the programs. However this process ends, nothing stays.
+//! Two network namespaces with a TAP and a kernel's TCP each, and the programs in them, which end with the pipe that this process holds: however it
+//! ends, nothing stays.
 
 use std::{
     io::Read as _,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     thread::{self, JoinHandle},
 };
 
@@ -12,13 +12,12 @@ use netchan::link::{
     tap::{Options, Tap},
 };
 
+use crate::namespace::{Namespace, need_root};
+
 /// Addresses of the sending and the receiving kernel.
 const ADDRESSES: [&str; 2] = ["10.91.0.1", "10.91.0.2"];
 /// Bytes that a socket's buffer may grow to: more than four times the path.
 const BUFFER: u32 = 16 << 20;
-
-/// Stays in a namespace of its own until its input ends.
-const HOLDER: &str = "echo; exec cat > /dev/null";
 
 /// Before each program: it ends when its input does.
 const ENDS: &str = "
@@ -123,51 +122,13 @@ impl Answer {
 
 /// The namespaces, and what runs in them.
 pub(super) struct Stage {
-    holders: Vec<Child>,
+    namespaces: Vec<Namespace>,
     children: Vec<Child>,
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
-    let out = Command::new(program)
-        .args(arguments)
-        .output()
-        .map_err(|e| format!("{program}: {e}"))?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    match out.status.success() {
-        true => Ok(()),
-        false => Err(format!(
-            "{program} {}: {}",
-            arguments.join(" "),
-            said.trim()
-        )),
-    }
-}
-
-/// A namespace, which lasts as long as the process's input.
-fn namespace() -> Result<Child, String> {
-    let mut holder = Command::new("unshare")
-        .args(["-n", "sh", "-c", HOLDER])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|e| format!("unshare: {e}"))?;
-    let said = holder.stdout.as_mut().map(|out| out.read_exact(&mut [0]));
-    match said {
-        Some(Ok(())) => Ok(holder),
-        _ => {
-            // It may have ended already.
-            let _ = holder.kill();
-            let _ = holder.wait();
-            Err("no network namespace".to_owned())
-        }
-    }
 }
 
 /// A TAP for each side, still in this process's namespace.
 pub(super) fn open_taps() -> Result<[Tap; 2], String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("it takes root to make network namespaces".to_owned());
-    }
+    need_root()?;
     let options = Options {
         mtu: Some(1500),
         plain: true,
@@ -182,33 +143,26 @@ pub(super) fn open_taps() -> Result<[Tap; 2], String> {
 impl Stage {
     pub fn new(taps: &[Tap; 2]) -> Result<Self, String> {
         let mut stage = Self {
-            holders: Vec::new(),
+            namespaces: Vec::new(),
             children: Vec::new(),
         };
         for (side, tap) in taps.iter().enumerate() {
             let name = &tap.properties().name;
             let device = name.rsplit(':').next().unwrap_or(name);
-            stage.holders.push(namespace()?);
+            stage.namespaces.push(Namespace::new()?);
             stage.place(side, device)?;
         }
         Ok(stage)
     }
 
-    /// Arguments of nsenter for a side's namespace.
-    fn within(&self, side: usize) -> String {
-        format!("--net=/proc/{}/ns/net", self.holders[side].id())
-    }
-
     /// One TAP and one address in a namespace. What one connection learned of the path is not told to the next: each figure is a connection's own.
     fn place(&self, side: usize, tap: &str) -> Result<(), String> {
-        let within = self.within(side);
-        let inside = |arguments: &[&str]| run("nsenter", &[&[within.as_str()], arguments].concat());
+        let inside = &self.namespaces[side];
         let address = format!("{}/24", ADDRESSES[side]);
-        let holder = self.holders[side].id().to_string();
-        run("ip", &["link", "set", tap, "netns", &holder])?;
-        inside(&["ip", "link", "set", tap, "txqueuelen", "10000"])?;
-        inside(&["ip", "addr", "add", &address, "dev", tap])?;
-        inside(&["ip", "link", "set", tap, "up"])?;
+        inside.take_in(tap)?;
+        inside.run("ip", &["link", "set", tap, "txqueuelen", "10000"])?;
+        inside.run("ip", &["addr", "add", &address, "dev", tap])?;
+        inside.run("ip", &["link", "set", tap, "up"])?;
         let buffers = format!("4096 131072 {BUFFER}");
         let settings = [
             ("net.ipv4.tcp_rmem", buffers.as_str()),
@@ -216,15 +170,15 @@ impl Stage {
             ("net.ipv4.tcp_no_metrics_save", "1"),
         ];
         for (key, value) in settings {
-            inside(&["sysctl", "-qw", &format!("{key}={value}")])?;
+            inside.run("sysctl", &["-qw", &format!("{key}={value}")])?;
         }
         Ok(())
     }
 
     fn start(&mut self, side: usize, program: &str, arguments: &[&str]) -> Result<Answer, String> {
         let program = format!("{ENDS}{program}");
-        let mut child = Command::new("nsenter")
-            .args([&self.within(side), "python3", "-c", &program])
+        let mut child = (self.namespaces[side].command("python3"))
+            .args(["-c", &program])
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -267,7 +221,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        for child in self.children.iter_mut().chain(&mut self.holders) {
+        for child in &mut self.children {
             // Gone is what it shall be, by itself or by us.
             let _ = child.kill();
             let _ = child.wait();

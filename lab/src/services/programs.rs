@@ -1,0 +1,202 @@
+//! The servers, unmodified, and what clients ask of them.
+
+use std::{net::SocketAddr, path::Path};
+
+use super::stage::{find, write};
+
+/// A server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Program {
+    Redis,
+    Memcached {
+        threads: usize,
+    },
+    Nginx,
+    Asyncio,
+    /// For bulk.
+    Iperf,
+}
+
+/// An echo server of Python's own event loop.
+const ASYNCIO: &str = "
+import asyncio, sys
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport): self.transport = transport
+    def data_received(self, data): self.transport.write(data)
+async def main():
+    server = await asyncio.get_running_loop().create_server(Echo, sys.argv[1], int(sys.argv[2]))
+    await server.serve_forever()
+asyncio.run(main())
+";
+
+/// Bytes of a value, and of an echo.
+const VALUE: usize = 100;
+
+impl Program {
+    /// How many threads serve.
+    pub const fn threads(self) -> usize {
+        match self {
+            Self::Memcached { threads } => threads,
+            Self::Redis | Self::Nginx | Self::Asyncio | Self::Iperf => 1,
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis-server",
+            Self::Memcached { .. } => "memcached",
+            Self::Nginx => "nginx",
+            Self::Asyncio => "python3",
+            Self::Iperf => "iperf3",
+        }
+    }
+
+    /// Its command line; what it needs of files is written.
+    pub fn command(
+        self,
+        address: SocketAddr,
+        folder: &Path,
+    ) -> Result<(&'static str, Vec<String>), String> {
+        find(self.name()).ok_or_else(|| format!("{} is not installed", self.name()))?;
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        let words = |line: String| line.split(' ').map(str::to_owned).collect();
+        let place = folder.display();
+        let arguments = match self {
+            Self::Redis => {
+                let quiet = format!("--bind {ip} --port {port} --protected-mode no --dir {place}");
+                let mut arguments: Vec<_> = words(quiet);
+                arguments.extend(["--save".to_owned(), String::new()]);
+                arguments
+            }
+            Self::Memcached { threads } => words(format!(
+                "-u root -l {ip} -p {port} -U 0 -t {threads} -c 2048"
+            )),
+            Self::Nginx => {
+                write(folder, "1k", &[b'x'; 1 << 10])?;
+                write(folder, "1m", &vec![b'x'; 1 << 20])?;
+                let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+                    .map(|kind| format!("{kind}_temp_path {place}/{kind};"))
+                    .concat();
+                let text = format!(
+                    "user root; daemon off; master_process off; pid {place}/pid; error_log {place}/errors;
+                    events {{ worker_connections 2048; }}
+                    http {{ access_log off; keepalive_requests 1000000000; {temporary}
+                    server {{ listen {ip}:{port}; root {place}; }} }}"
+                );
+                let file = write(folder, "nginx.conf", text.as_bytes())?;
+                words(format!("-c {}", file.display()))
+            }
+            Self::Iperf => words(format!("-s -B {ip} -p {port}")),
+            Self::Asyncio => vec!["-c".to_owned(), ASYNCIO.to_owned(), ip, port],
+        };
+        Ok((self.name(), arguments))
+    }
+
+    /// What is asked before all else, once, and how its answer ends.
+    pub fn preparation(self) -> Option<(Vec<u8>, &'static [u8])> {
+        let value = "x".repeat(VALUE);
+        match self {
+            Self::Redis => Some((format!("SET k {value}\r\n").into(), b"OK\r\n")),
+            Self::Memcached { .. } => {
+                let text = format!("set k 0 0 {VALUE}\r\n{value}\r\n");
+                Some((text.into(), b"STORED\r\n"))
+            }
+            Self::Nginx | Self::Asyncio | Self::Iperf => None,
+        }
+    }
+
+    /// Whether an answer is there as a whole. A web server's tells its length.
+    pub fn is_whole(self, answer: &[u8]) -> bool {
+        match self {
+            Self::Redis => answer.len() == b"$100\r\n".len() + VALUE + 2,
+            Self::Memcached { .. } => answer.ends_with(b"END\r\n"),
+            Self::Asyncio => answer.len() == VALUE,
+            Self::Iperf => true,
+            Self::Nginx => {
+                let text = String::from_utf8_lossy(answer);
+                let Some((head, _)) = text.split_once("\r\n\r\n") else {
+                    return false;
+                };
+                let length = head
+                    .lines()
+                    .find_map(|l| l.strip_prefix("Content-Length: "));
+                let length = length.and_then(|l| l.parse::<usize>().ok());
+                length.is_some_and(|length| answer.len() == head.len() + 4 + length)
+            }
+        }
+    }
+}
+
+/// Something to measure.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Service {
+    /// What the names of its rows begin with.
+    pub id: &'static str,
+    pub program: Program,
+    pub clients: usize,
+    pub depth: usize,
+    pub fresh: bool,
+    pub request: &'static [u8],
+    /// Keys of netchan's configuration.
+    pub settings: &'static str,
+    /// What its rate is to be, over the kernel's.
+    pub target: &'static str,
+    /// Quick runs have it, too.
+    pub quick: bool,
+}
+
+const GET: &[u8] = b"GET k\r\n";
+const ECHO: &[u8] = &[b'x'; VALUE];
+
+const PLAIN: Service = Service {
+    id: "",
+    program: Program::Redis,
+    clients: 1,
+    depth: 1,
+    fresh: false,
+    request: GET,
+    settings: "",
+    target: "",
+    quick: false,
+};
+
+/// All of them. `over_kernel`'s targets are issue 17's.
+#[rustfmt::skip]
+pub(super) const SERVICES: &[Service] = &[
+    Service { id: "redis_1_veth", target: "1.0", quick: true, ..PLAIN },
+    Service { id: "redis_1_spin", settings: "spin = \"20us\"", target: "1.7", ..PLAIN },
+    Service { id: "redis_50_veth", clients: 50, target: "1.3", quick: true, ..PLAIN },
+    Service { id: "redis_500_veth", clients: 500, ..PLAIN },
+    Service { id: "redis_50_pipeline_16_veth", clients: 50, depth: 16, ..PLAIN },
+    Service { id: "memcached_1_thread", program: Program::Memcached { threads: 1 }, clients: 8, request: b"get k\r\n", target: "1.2", ..PLAIN },
+    Service { id: "memcached_4_threads", program: Program::Memcached { threads: 4 }, clients: 8, request: b"get k\r\n", target: "1.2", quick: true, ..PLAIN },
+    Service { id: "nginx_1k_veth", program: Program::Nginx, clients: 8, request: b"GET /1k HTTP/1.1\r\nHost: n\r\n\r\n", target: "1.3", quick: true, ..PLAIN },
+    Service { id: "nginx_1m_veth", program: Program::Nginx, clients: 8, request: b"GET /1m HTTP/1.1\r\nHost: n\r\n\r\n", target: "1.2", ..PLAIN },
+    Service { id: "nginx_1k_fresh_veth", program: Program::Nginx, clients: 8, fresh: true, request: b"GET /1k HTTP/1.0\r\n\r\n", target: "1.3", ..PLAIN },
+    Service { id: "asyncio_8_veth", program: Program::Asyncio, clients: 8, request: ECHO, ..PLAIN },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_whole_at_their_end() {
+        let value = "x".repeat(VALUE);
+        let memcached = Program::Memcached { threads: 1 };
+        let http = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
+        for (program, answer) in [
+            (Program::Redis, format!("$100\r\n{value}\r\n")),
+            (memcached, format!("VALUE k 0 100\r\n{value}\r\nEND\r\n")),
+            (Program::Asyncio, value.clone()),
+            (Program::Nginx, http.to_owned()),
+        ] {
+            let answer = answer.as_bytes();
+            assert!(program.is_whole(answer), "{program:?}");
+            assert!(
+                !program.is_whole(&answer[..answer.len() - 1]),
+                "{program:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Where servers run: two network namespaces with a veth between them, the server's and the clients', and a folder for files.
+
+use std::{
+    env, fs,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use super::programs::Program;
+use crate::{kit::cores, namespace::Namespace};
+
+/// The clients' end of the veth, and the servers'.
+const CLIENTS: &str = "10.91.0.1/24";
+pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 2);
+/// The same of a TAP.
+const TAP_CLIENTS: &str = "10.92.0.1/24";
+const TAP_SERVER: Ipv4Addr = Ipv4Addr::new(10, 92, 0, 2);
+/// Every server's.
+pub(super) const PORT: u16 = 7379;
+
+/// How a server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The kernel's TCP, over the veth.
+    Kernel,
+    /// The kernel's TCP, over the clients' loopback.
+    Loopback,
+    /// netchan on the servers' end of the veth.
+    Packet,
+    /// netchan on a TAP in the clients' namespace.
+    Tap,
+}
+
+impl Way {
+    pub const fn address(self) -> SocketAddr {
+        let ip = match self {
+            Self::Loopback => Ipv4Addr::LOCALHOST,
+            Self::Kernel | Self::Packet => SERVER,
+            Self::Tap => TAP_SERVER,
+        };
+        SocketAddr::new(std::net::IpAddr::V4(ip), PORT)
+    }
+
+    const fn is_netchan(self) -> bool {
+        matches!(self, Self::Packet | Self::Tap)
+    }
+}
+
+/// The namespaces and the folder.
+pub(super) struct Stage {
+    pub servers: Namespace,
+    pub clients: Namespace,
+    pub folder: PathBuf,
+    /// The core of servers with one thread; the clients have the last one.
+    core: usize,
+}
+
+/// Where a program is: Debian's folders for it before what stands in PATH.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    ["/usr/bin", "/usr/sbin", "/bin", "/sbin"]
+        .iter()
+        .map(PathBuf::from)
+        .chain(env::split_paths(&path))
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// The kernel's TCP has netchan's congestion control on a route, whatever its default is.
+fn cubic(side: &Namespace, route: &[&str]) -> Result<(), String> {
+    let line = [&["route", "replace"], route, &["congctl", "cubic"]].concat();
+    side.run("ip", &line)
+}
+
+impl Stage {
+    pub fn new() -> Result<Self, String> {
+        let (servers, clients) = (Namespace::new()?, Namespace::new()?);
+        Namespace::connect([&servers, &clients], ["v0", "v1"])?;
+        clients.run("ip", &["addr", "add", CLIENTS, "dev", "v1"])?;
+        cubic(&clients, &["10.91.0.0/24", "dev", "v1"])?;
+        cubic(
+            &clients,
+            &["local", "127.0.0.1", "dev", "lo", "table", "local"],
+        )?;
+        let folder = env::temp_dir().join(format!("netchan-services-{}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        Ok(Self {
+            servers,
+            clients,
+            folder,
+            core: cores().first().copied().unwrap_or(0),
+        })
+    }
+
+    /// Starts a server, and waits until it takes connections. The calling thread must be in the clients' namespace.
+    ///
+    /// # Errors
+    /// What it said last, if it did not come up.
+    pub fn serve(&self, way: Way, program: &Program, settings: &str) -> Result<Server<'_>, String> {
+        let (name, arguments) = program.command(way.address(), &self.folder)?;
+        let mut command = self.command(way, program.threads() == 1, settings)?;
+        command.arg(name).args(arguments);
+        let log = self.folder.join("log");
+        let file = fs::File::create(&log).map_err(|e| e.to_string())?;
+        let errors = file.try_clone().map_err(|e| e.to_string())?;
+        command.stdin(Stdio::null()).stdout(file).stderr(errors);
+        if way == Way::Kernel {
+            let ours = format!("{SERVER}/24");
+            (self.servers).run("ip", &["addr", "add", &ours, "dev", "v0"])?;
+            cubic(&self.servers, &["10.91.0.0/24", "dev", "v0"])?;
+        }
+        // netchan's MAC is another one than the kernel's.
+        (self.clients).run("ip", &["neigh", "flush", "all"])?;
+        let child = command.spawn().map_err(|e| format!("{name}: {e}"))?;
+        let stage = self;
+        let mut server = Server { stage, way, child };
+        for _ in 0..200 {
+            if TcpStream::connect_timeout(&way.address(), Duration::from_millis(200)).is_ok() {
+                if way == Way::Tap {
+                    cubic(&self.clients, &["10.92.0.0/24", "dev", "t0"])?;
+                }
+                return Ok(server);
+            }
+            if !matches!(server.child.try_wait(), Ok(None)) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        let last = said.lines().last().unwrap_or("nothing").to_owned();
+        Err(format!("{name} did not come up; it said: {last}"))
+    }
+
+    /// A program's beginning: where, on which core, on whose TCP. It ends when this process does.
+    fn command(&self, way: Way, is_pinned: bool, settings: &str) -> Result<Command, String> {
+        let side = match way {
+            Way::Kernel | Way::Packet => &self.servers,
+            Way::Loopback | Way::Tap => &self.clients,
+        };
+        let mut command = side.command("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
+        if is_pinned {
+            command.args(["taskset", "-c", &self.core.to_string()]);
+        }
+        if way.is_netchan() {
+            let link = match way {
+                Way::Tap => {
+                    format!(
+                        "kind = \"tap\"\nname = \"t0\"\noptions = {{ peer = \"{TAP_CLIENTS}\" }}"
+                    )
+                }
+                _ => "kind = \"packet\"\nname = \"v0\"".to_owned(),
+            };
+            let config = self.config(
+                "server",
+                &link,
+                &format!("{}/24", way.address().ip()),
+                settings,
+            )?;
+            command
+                .arg(netchan()?)
+                .args(["run", "--config"])
+                .arg(config)
+                .arg("--");
+        }
+        Ok(command)
+    }
+
+    /// A configuration file.
+    pub fn config(
+        &self,
+        name: &str,
+        link: &str,
+        address: &str,
+        settings: &str,
+    ) -> Result<PathBuf, String> {
+        let file = self.folder.join(format!("{name}.toml"));
+        let text = format!("{settings}\n[[link]]\n{link}\naddress = [\"{address}\"]\n");
+        fs::write(&file, text).map_err(|e| e.to_string())?;
+        Ok(file)
+    }
+}
+
+/// The program that this library is linked into, which has `run`.
+pub(super) fn netchan() -> Result<PathBuf, String> {
+    env::current_exe().map_err(|e| e.to_string())
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // What cannot be removed lies in a folder for such things.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A server that runs; dropped, it is stopped.
+pub(super) struct Server<'a> {
+    stage: &'a Stage,
+    way: Way,
+    child: Child,
+}
+
+impl Server<'_> {
+    /// nsenter, setpriv, taskset and `netchan run` become the program that they start.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub const fn address(&self) -> SocketAddr {
+        self.way.address()
+    }
+}
+
+impl Drop for Server<'_> {
+    fn drop(&mut self) {
+        // It has nothing to save.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if self.way == Way::Kernel {
+            let _ = self
+                .stage
+                .servers
+                .run("ip", &["addr", "flush", "dev", "v0"]);
+        }
+        if self.way == Way::Tap {
+            // The TAP goes with its last descriptor, a moment later.
+            for _ in 0..100 {
+                if self
+                    .stage
+                    .clients
+                    .run("ip", &["link", "show", "t0"])
+                    .is_err()
+                {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}
+
+/// Whether a folder's file was written.
+pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, String> {
+    let file = folder.join(name);
+    fs::write(&file, bytes).map_err(|e| format!("{}: {e}", file.display()))?;
+    Ok(file)
+}

@@ -1,0 +1,71 @@
+//! What a process has used: processor time and thread switches, of all its threads.
+
+use std::{fs, io, ops};
+
+/// Totals, or their difference, or what each of many requests took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usage {
+    pub processor_ns: f64,
+    /// Voluntary and involuntary.
+    pub switches: f64,
+}
+
+impl Usage {
+    /// Of a process until now. Threads that have ended are not in it.
+    ///
+    /// # Errors
+    /// When the process is no more.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let mut sum = Self::default();
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let task = task?.path();
+            // proc(5): time on a processor, ns, is the first of schedstat's.
+            let (Ok(times), Ok(status)) = (
+                fs::read_to_string(task.join("schedstat")),
+                fs::read_to_string(task.join("status")),
+            ) else {
+                continue; // it has just ended
+            };
+            let number = |word: Option<&str>| word.and_then(|w| w.parse::<f64>().ok());
+            sum.processor_ns += number(times.split_whitespace().next()).unwrap_or(0.0);
+            let lines = status.lines().filter(|l| l.contains("ctxt_switches"));
+            let counts = lines.filter_map(|l| number(l.split_whitespace().last()));
+            sum.switches += counts.sum::<f64>();
+        }
+        Ok(sum)
+    }
+}
+
+impl ops::Sub for Usage {
+    type Output = Self;
+    fn sub(self, before: Self) -> Self {
+        Self {
+            processor_ns: self.processor_ns - before.processor_ns,
+            switches: self.switches - before.switches,
+        }
+    }
+}
+
+impl ops::Div<f64> for Usage {
+    type Output = Self;
+    fn div(self, n: f64) -> Self {
+        Self {
+            processor_ns: self.processor_ns / n,
+            switches: self.switches / n,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_and_sleeps_are_counted() {
+        let before = Usage::of(std::process::id()).unwrap();
+        while (Usage::of(std::process::id()).unwrap() - before).processor_ns < 1e6 {}
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let used = Usage::of(std::process::id()).unwrap() - before;
+        assert!(used.switches >= 1.0, "{used:?}");
+    }
+}
