@@ -31,7 +31,8 @@ const UNSAFE_ROOMS: &[&str] = &[
 const EDGES: &[(&str, &[&str])] = &[
     ("crates/percore", &[]),
     ("crates/proto", &[]),
-    ("crates/netchan", &["percore", "proto"]),
+    ("crates/base", &["percore", "proto"]),
+    ("crates/netchan", &["netchan-base", "percore", "proto"]),
     ("crates/tokio", &["netchan"]),
     ("crates/preload", &["netchan"]),
     (
@@ -47,8 +48,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "nouns",
         &[
-            "clock", "counters", "emit", "errno", "flow", "giant", "limits", "locks", "log",
-            "memory", "packet", "places", "sys", "trace", "units",
+            "counters", "emit", "errno", "flow", "giant", "log", "memory", "places", "sys", "trace",
         ],
     ),
     ("link", &["link"]),
@@ -74,6 +74,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// Files in import circles when the rule came, by crate: the numbers may only shrink, to 0.
 const CIRCLES: &[(&str, usize)] = &[
+    ("crates/base/src/", 0),
     ("crates/cli/src/", 0),
     ("crates/netchan/src/", 0),
     ("crates/packetdrill/src/", 0),
@@ -232,6 +233,7 @@ fn crates_depend_as_the_architecture_says() {
     let siblings: BTreeSet<&str> = [
         "percore",
         "proto",
+        "netchan-base",
         "netchan",
         "netchan-tokio",
         "netchan-preload",
@@ -262,7 +264,7 @@ fn crates_depend_as_the_architecture_says() {
             ));
         }
     }
-    report("only netchan knows both percore and proto", &findings);
+    report("a crate knows those below it (ARCHITECTURE.md)", &findings);
 }
 
 #[test]

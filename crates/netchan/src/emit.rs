@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Where the checksum stands in a TCP header (RFC 9293 §3.1).
-pub const TCP_CHECKSUM: usize = 16;
+pub const TCP_CHECKSUM: usize = tcp::CHECKSUM_AT;
 
 /// Of the IPv4 header's byte 6.
 const DF: u8 = 0x40;

@@ -5,12 +5,9 @@
 //!
 //! Lock order: where the whole stack runs under it, before every other lock; else after them all. It is recursive, as FreeBSD's was.
 
-use std::{
-    fmt,
-    sync::atomic::{
-        AtomicU64,
-        Ordering::{Relaxed, Release},
-    },
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, Release},
 };
 
 use percore::{
@@ -24,24 +21,7 @@ use crate::{
     trace::stages::{self, Stage},
 };
 
-/// Who may call at once (F3, F4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Concurrency {
-    /// Any number of threads.
-    #[default]
-    Any,
-    /// Only who holds Giant.
-    Giant,
-}
-
-impl fmt::Display for Concurrency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Any => "any",
-            Self::Giant => "giant",
-        })
-    }
-}
+pub use netchan_base::Concurrency;
 
 /// Holds Giant, and with it what lies in it.
 pub type Held<'a, T> = ReentrantMutexGuard<'a, T>;

@@ -2,21 +2,16 @@
 //!
 //! The modules stand in layers: each names only what stands above it (`lab/tests/tidy.rs`).
 
-pub mod clock;
 pub mod counters;
 pub mod emit;
 pub mod errno;
 pub mod flow;
 mod giant;
-pub mod limits;
-pub mod locks;
 pub mod log;
 pub mod memory;
-pub mod packet;
 mod places;
 mod sys;
 pub mod trace;
-pub mod units;
 
 pub mod link;
 
@@ -40,9 +35,10 @@ mod show;
 pub mod socket;
 pub mod steps;
 
-pub use clock::Clock;
 pub use driver::network::LinkFacts;
 pub use net::{Builder, Net, Tcp, Threads, Udp};
+#[doc(inline)]
+pub use netchan_base::{Clock, clock, limits, locks, packet, units};
 pub use percore::{checks, doorbell::Doorbell, own, raw, slab::Slab};
 pub use proto::tcp::{CongestionControl, EcnMode, Info as TcpInfo, State as TcpState};
 pub use proto::{time::Instant, wire::ethernet::MacAddr};

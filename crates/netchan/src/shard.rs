@@ -13,12 +13,10 @@ mod listen;
 mod live;
 mod memory;
 mod path;
-mod payload;
 mod peers;
 mod ports;
 mod send_queue;
 mod shares;
-mod shelf;
 mod signed;
 mod table;
 mod tcp;
@@ -31,6 +29,7 @@ mod wakers;
 use std::{collections::VecDeque, io, net::IpAddr, sync::Arc, task::Waker};
 
 use hashbrown::HashTable;
+pub use netchan_base::shelf::{Shelf, size_kept};
 use percore::slab::Slab;
 use proto::{
     icmp::limit::{self, Limiter},
@@ -47,7 +46,6 @@ pub use self::{
     intake::Intake,
     listen::{Listener, Parts},
     ports::Reuse,
-    shelf::{Shelf, size_kept},
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, Shape, TcpOptions, TcpSocket},
     udp::{Destination, Echo, Together, UdpSocket},

@@ -30,7 +30,7 @@ impl Random {
     /// True with probability `p`. Draws nothing where the answer is certain.
     #[inline]
     pub const fn hit(&mut self, p: Probability) -> bool {
-        match p.0 {
+        match p.threshold() {
             0 => false,
             u64::MAX => true,
             threshold => self.next() < threshold,

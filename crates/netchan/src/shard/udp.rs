@@ -17,6 +17,7 @@ use std::{
     task::Waker,
 };
 
+use netchan_base::shelf::UNCOUNTED;
 use proto::{
     tcp::Shelf as _,
     time::Instant,
@@ -30,9 +31,8 @@ pub(super) use self::errors::Report;
 use self::{errors::ErrorQueue, notices::Notices, receive::Waiting, send::Corked};
 pub use self::{ping::Echo, send::Destination, together::Together};
 use super::{
-    Addresses, Binding, Shard,
+    Addresses, Binding, Shard, Shelf,
     bound::{Member, Place},
-    shelf::{Shelf, UNCOUNTED},
     wakers::Wakers,
     widen,
 };

@@ -18,6 +18,8 @@ pub use parse::verify_checksum;
 pub const HEADER_LEN: usize = 20;
 /// Bytes of the longest header, which the data offset can say (RFC 9293 §3.1).
 pub const HEADER_LEN_MAX: usize = 60;
+/// Where the checksum stands in the header, bytes from its first (RFC 9293 §3.1).
+pub const CHECKSUM_AT: usize = 16;
 
 /// A sequence number; compares modulo 2³² (RFC 9293 §3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

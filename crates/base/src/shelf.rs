@@ -25,6 +25,7 @@ const SIZES: [usize; 3] = [256, 2048, 8192];
 const ORDINARY: usize = 4096;
 
 /// Bytes of memory that a packet of `len` bytes holds, which came in `size`, once it is kept.
+#[inline]
 pub fn size_kept(len: usize, size: usize) -> usize {
     if len * 8 >= size {
         return size;
@@ -98,12 +99,14 @@ impl Shelf {
     }
 
     /// Of buffers of `size` bytes, what half of them come to: no more is one peer's while it is busy.
+    #[inline]
     pub const fn half(&self, size: usize) -> u64 {
         (self.own_all / 2) as u64 * size as u64
     }
 
     /// Bytes of text from ourselves that are always taken: such segments stay in the small buffers they were sent in, and no more of them than
     /// [`Self::half`] counts.
+    #[inline]
     pub fn own_share(&self) -> u32 {
         let packets = u32::try_from(self.own_all / 2).unwrap_or(u32::MAX);
         packets.saturating_mul(limits::SEGMENT_EXPECTED)

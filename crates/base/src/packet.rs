@@ -55,7 +55,7 @@ pub struct Meta {
     /// Bytes from the IP header's first to the upper layer's header, from `steer`.
     pub upper: u16,
     /// Of an outgoing TCP segment, or many datagrams in one (then `protocol` says UDP), that its link shall finish
-    /// ([`Segmentation::Offloaded`](crate::link::Segmentation)): most bytes of payload in each segment that it has to be cut into. Its checksum
+    /// (`netchan_link::Segmentation::Offloaded`): most bytes of payload in each segment that it has to be cut into. Its checksum
     /// field holds the sum of the pseudo-header. 0: nothing is left to be done.
     pub segment: u16,
     /// The interface it leaves by, or came in by.
@@ -157,6 +157,7 @@ impl Packet {
         self.buffer.get_mut(start..start + n)
     }
     /// The `n` bytes of old room before the first: headers that were pulled off. `None`: there was not so much.
+    #[inline]
     pub fn before(&self, n: usize) -> Option<&[u8]> {
         let start = self.start as usize;
         self.buffer.get(start.checked_sub(n)?..start)
@@ -188,6 +189,7 @@ impl Packet {
         Ok(packet)
     }
     /// Its buffer, for a local free.
+    #[inline]
     pub fn into_buffer(self) -> Buffer {
         self.buffer
     }

@@ -2,17 +2,22 @@
 
 use proto::tcp::Payload;
 
-use super::shelf::{Shelf, size_kept};
-use crate::packet::Packet;
+use crate::{
+    packet::Packet,
+    shelf::{Shelf, size_kept},
+};
 
 impl Payload for Packet {
     type Shelf = Shelf;
+    #[inline]
     fn len(&self) -> usize {
         Self::len(self)
     }
+    #[inline]
     fn trim_front(&mut self, n: usize) {
         self.pull(n);
     }
+    #[inline]
     fn truncate(&mut self, len: usize) {
         Self::truncate(self, len);
     }
@@ -24,6 +29,7 @@ impl Payload for Packet {
     fn try_append(&mut self, next: &Self) -> bool {
         Self::try_append(self, next)
     }
+    #[inline]
     fn memory_kept(&self) -> usize {
         size_kept(self.len(), self.true_size())
     }

@@ -133,7 +133,7 @@ pub fn number(text: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, S
 
 /// A probability in units of 2⁻⁶⁴; 0 is never, `u64::MAX` always.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Probability(pub(crate) u64);
+pub struct Probability(u64);
 
 impl Probability {
     /// Never.
@@ -148,7 +148,15 @@ impl Probability {
         Self((fraction * 18_446_744_073_709_551_616.0) as u64)
     }
 
+    /// In units of 2⁻⁶⁴: how many of all 64-bit numbers, but for 0 (never) and `u64::MAX` (always).
+    #[inline]
+    #[must_use]
+    pub const fn threshold(self) -> u64 {
+        self.0
+    }
+
     /// Whether it never happens.
+    #[inline]
     #[must_use]
     pub const fn is_never(self) -> bool {
         self.0 == 0

@@ -2,7 +2,7 @@
 //!
 //! A thread that holds a lock takes only locks of a higher rank: from top to bottom. In a build with the feature `witness` each acquisition
 //! is checked against this list, whether or not another thread is in the way ([`percore::witness`]); without it a class costs nothing.
-//! ARCHITECTURE.md, *Who runs what*, says who takes them.
+//! ARCHITECTURE.md, *Threads*, says which threads there are.
 
 use percore::lock::Class;
 
