@@ -2,6 +2,7 @@
 //! forwarding. It knows nothing of shards and sockets.
 
 pub mod forward;
+pub(crate) mod giant_shim;
 pub mod groups;
 pub mod host;
 pub mod interface;

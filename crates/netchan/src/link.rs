@@ -6,7 +6,6 @@
 pub(crate) mod closed;
 mod datagrams;
 pub(crate) mod device;
-pub(crate) mod giant_shim;
 pub(crate) mod lo;
 pub mod loopback;
 pub(crate) mod mac;
@@ -16,7 +15,6 @@ pub mod pcap;
 pub(crate) mod random;
 pub mod specification;
 mod sys;
-pub(crate) mod sys_handed;
 pub mod tap;
 pub(crate) mod virtio;
 pub mod wire;
@@ -26,7 +24,7 @@ use std::{collections::VecDeque, fmt, io, os::fd::BorrowedFd, sync::Arc};
 use percore::{doorbell::Doorbell, slab::Slab};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 
-use crate::{giant::Concurrency, packet::Packet};
+use netchan_base::{Concurrency, packet::Packet};
 
 pub use crate::limits::BURST;
 

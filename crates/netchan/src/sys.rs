@@ -1,5 +1,7 @@
 //! System calls that no library wraps as the waiters need them.
 
+pub(crate) mod handed;
+
 use std::{
     io,
     marker::PhantomData,

@@ -23,7 +23,7 @@ use rustix::{
 
 use crate::{
     Builder,
-    link::sys_handed::{identity, read_at, set_inherited, take_over},
+    sys::handed::{identity, read_at, set_inherited, take_over},
 };
 
 /// Below 1,024, for select(2), and under the limit by this much.

@@ -17,6 +17,7 @@ use crate::{
     channel::{Attendant, Line, LinkEnd, ShardEnd, TransmitEnd, backlog, channel},
     counters::Counters,
     driver::{
+        giant_shim,
         host::Host,
         interface::{Interface, Receive},
         module::registry::Registry,
@@ -24,7 +25,6 @@ use crate::{
     },
     errno::invalid,
     limits,
-    link::giant_shim,
     link::{Link, Queue},
     memory::{self, Account},
     packet::Packet,

@@ -5,9 +5,9 @@ use std::{collections::VecDeque, io, os::fd::BorrowedFd, sync::Arc};
 use percore::{doorbell::Doorbell, slab::Slab};
 use proto::time::Instant;
 
-use super::{Link, LinkError, LinkRx, LinkTx, Queue, RxStatistics, TxStatistics};
 use crate::{
     giant::{Concurrency, Giant},
+    link::{Link, LinkError, LinkRx, LinkTx, Queue, RxStatistics, TxStatistics},
     packet::Packet,
 };
 
