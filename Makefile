@@ -87,6 +87,7 @@ test-all:
 test-witness:
 	$(CARGO) test -p percore --features witness
 	PERCORE_WITNESS=abort $(CARGO) test -p netchan --features witness,invariants --lib --test path --test witness --test datagrams
+	PERCORE_WITNESS=abort $(CARGO) test -p netchan-link --features witness --lib
 	PERCORE_WITNESS=abort NETCHAN_SEEDS=1 $(CARGO) test -p netchan-lab --features witness,invariants --test simulation
 
 # The models of percore's primitives: every interleaving within loom's bounds.

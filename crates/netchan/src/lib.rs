@@ -13,8 +13,6 @@ mod places;
 mod sys;
 pub mod trace;
 
-pub mod link;
-
 pub mod channel;
 
 pub mod driver;
@@ -39,6 +37,8 @@ pub use driver::network::LinkFacts;
 pub use net::{Builder, Net, Tcp, Threads, Udp};
 #[doc(inline)]
 pub use netchan_base::{Clock, clock, limits, locks, packet, units};
+#[doc(inline)]
+pub use netchan_link as link;
 pub use percore::{checks, doorbell::Doorbell, own, raw, slab::Slab};
 pub use proto::tcp::{CongestionControl, EcnMode, Info as TcpInfo, State as TcpState};
 pub use proto::{time::Instant, wire::ethernet::MacAddr};

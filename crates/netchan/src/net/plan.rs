@@ -27,7 +27,7 @@ impl LinkPlan {
     pub fn loopback() -> io::Result<Self> {
         let own = |ip: IpAddr, bits| Address::new(ip, bits).map_err(|e| invalid(e.to_string()));
         Ok(Self {
-            link: Box::new(Lo::new()),
+            link: Box::new(Lo::default()),
             addresses: vec![
                 own(Ipv4Addr::LOCALHOST.into(), 8)?,
                 own(Ipv6Addr::LOCALHOST.into(), 128)?,

@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, io, sync::Arc};
 
+use netchan_base::packet::Packet;
 use percore::{doorbell::Doorbell, slab::Slab};
 use proto::time::Instant;
 
@@ -9,7 +10,6 @@ use super::{
     FRAME_OVERHEAD, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics, Segmentation,
     TxStatistics, mac,
 };
-use crate::packet::Packet;
 
 /// Largest IP packet, bytes. Less than Linux's 65,536: what waits in a socket's queue lies in the buffer it was sent in, and of larger
 /// ones a shard has few.
@@ -23,9 +23,8 @@ pub struct Lo {
     properties: Properties,
 }
 
-impl Lo {
-    /// One.
-    pub fn new() -> Self {
+impl Default for Lo {
+    fn default() -> Self {
         let properties = Properties {
             name: "lo".into(),
             kind: "lo",

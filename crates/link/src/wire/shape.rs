@@ -7,10 +7,12 @@ use std::{
     time::Duration,
 };
 
+use netchan_base::{packet::Packet, units::Probability};
 use proto::time::Instant;
 
 use super::Options;
-use crate::{link::random::Random, packet::Packet, units::Probability};
+
+use crate::random::Random;
 
 /// Frames of a queue at most, whatever was asked for: 65536 × 16 bytes.
 const QUEUE_MAX: usize = 1 << 16;

@@ -2,10 +2,9 @@
 //!
 //! Unlike TCP's segments they cannot be taken as they come: where a datagram ends means something to who receives it.
 
+use netchan_base::packet::Packet;
 use percore::slab::Slab;
 use proto::wire::checksum;
-
-use crate::packet::Packet;
 
 /// No buffer for a datagram: it is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The kernel's calls that no safe wrapper has: the one room of `link` where unsafe stands.
+//! The kernel's calls that no safe wrapper has: the one room of this crate where unsafe stands.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},

@@ -3,9 +3,12 @@
 /// Its length, bytes. Numbers in it are in this machine's order: what a device older than virtio 1.0 has.
 pub const LEN: usize = 10;
 
-use proto::wire::{ethernet, ipv4, tcp::Flags, udp};
-
-use crate::{emit::TCP_CHECKSUM, packet::Packet};
+use netchan_base::packet::Packet;
+use proto::wire::{
+    ethernet, ipv4,
+    tcp::{self, Flags},
+    udp,
+};
 
 /// A header that says: nothing to do.
 pub const PLAIN: [u8; LEN] = [0; LEN];
@@ -21,7 +24,7 @@ const GSO_UDP: u8 = 5;
 const UDP_CHECKSUM: usize = 6;
 const GSO_ECN: u8 = 0x80;
 
-/// The header for a frame of ours: what [`Meta::segment`](crate::packet::Meta::segment) says is left to be done.
+/// The header for a frame of ours: what [`Meta::segment`](netchan_base::packet::Meta::segment) says is left to be done.
 pub fn header_for(frame: &Packet) -> [u8; LEN] {
     match frame.meta.segment {
         0 => PLAIN,
@@ -42,7 +45,7 @@ fn unfinished(frame: &Packet, segment: u16) -> Option<[u8; LEN]> {
         return None;
     };
     let headers = start + usize::from(offset >> 4) * 4;
-    let places = [headers, start, TCP_CHECKSUM];
+    let places = [headers, start, tcp::CHECKSUM_AT];
     if frame.len().checked_sub(headers)? <= usize::from(segment) {
         return header(GSO_NONE, places, 0);
     }

@@ -11,10 +11,10 @@ use std::{
     },
 };
 
+use netchan_base::locks;
 use percore::lock::{Mutex, mutex};
 
 use super::{Direction, Incoming, Options, Wire, direction};
-use crate::locks;
 
 /// Where the second opener leaves the half that the first one receives on.
 #[derive(Debug)]

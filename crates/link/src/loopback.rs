@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, io, sync::Arc};
 
+use netchan_base::packet::{Meta, Packet};
 use percore::{
     doorbell::Doorbell,
     ring::{Consumer, Producer, ring},
@@ -13,7 +14,6 @@ use super::{
     FRAME_OVERHEAD, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics, Segmentation,
     TxStatistics, mac,
 };
-use crate::packet::{Meta, Packet};
 
 /// Frames it holds; more stay with the sender.
 const QUEUE: usize = 1024;

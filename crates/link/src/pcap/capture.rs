@@ -19,6 +19,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
+use netchan_base::{Concurrency, clock::Clock, locks, packet::Packet};
 use pcap_file::{
     DataLink,
     pcapng::{
@@ -44,11 +45,7 @@ use rustix::{
 };
 
 use crate::{
-    clock::Clock,
-    giant::Concurrency,
-    link::{BURST, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics, TxStatistics},
-    locks,
-    packet::Packet,
+    BURST, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics, TxStatistics,
 };
 
 /// How long at most something lies here before it is in the file.

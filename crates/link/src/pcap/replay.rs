@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use netchan_base::packet::Packet;
 use pcap_file::{
     DataLink,
     pcap::PcapReader,
@@ -18,11 +19,8 @@ use percore::{doorbell::Doorbell, own::Own, slab::Slab};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 
 use crate::{
-    link::{
-        FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, LinkRx, Properties, Queue, RxStatistics,
-        Segmentation, lo::Sink, mac,
-    },
-    packet::Packet,
+    FRAME_OVERHEAD, HEADER_MIN, Link, LinkError, LinkRx, Properties, Queue, RxStatistics,
+    Segmentation, lo::Sink, mac,
 };
 
 /// The longest frame a file may hold: an IP packet of 65535 bytes.

@@ -1,6 +1,6 @@
 //! The small generator behind a wire's impairments: seeded, so that every run replays. Not for secrets.
 
-use crate::units::Probability;
+use netchan_base::units::Probability;
 
 /// SplitMix64 (Steele, Lea, Flood 2014): one addition and two multiplications a number, any seed is good.
 #[derive(Clone, Debug)]

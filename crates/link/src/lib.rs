@@ -2,31 +2,60 @@
 //!
 //! `specification` reads what a person writes and opens it: [`wire`] (in memory), [`tap`] and [`packet`](mod@packet) (over the
 //! kernel), [`pcap`] (files), [`loopback`]. A link of your own is any `impl Link`.
+//!
+//! Programs take this crate from `netchan`, which has it as `netchan::link`.
+//!
+//! ```
+//! use std::collections::VecDeque;
+//!
+//! use netchan_base::packet::Packet;
+//! use netchan_link::{Queue, wire};
+//! use percore::slab::Slab;
+//! use proto::time::Instant;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (here, there) = wire::pair(&wire::Options::default());
+//! let (mut here, mut there) = (Queue::of(Box::new(here))?, Queue::of(Box::new(there))?);
+//!
+//! let mut slab = Slab::new(4, 2048)?;
+//! let mut frame = Packet::new(slab.alloc().expect("four are free"), 0);
+//! frame.set_len(60);
+//! frame.bytes_mut().fill(0xff);
+//! let mut frames = VecDeque::from([frame]);
+//! assert_eq!(here.tx.transmit(Instant::ZERO, &mut frames)?, 1);
+//!
+//! assert_eq!(there.rx.receive(Instant::ZERO, &mut slab, &mut frames, 32)?, 1);
+//! assert_eq!(frames[0].bytes(), [0xff; 60]);
+//! # Ok(())
+//! # }
+//! ```
 
-pub(crate) mod closed;
+#[doc(hidden)] // what netchan puts in the place of a queue, beside the public names
+pub mod closed;
 mod datagrams;
-pub(crate) mod device;
-pub(crate) mod lo;
+mod device;
+#[doc(hidden)]
+pub mod lo;
 pub mod loopback;
-pub(crate) mod mac;
+mod mac;
 mod netlink;
 pub mod packet;
 pub mod pcap;
-pub(crate) mod random;
+mod random;
 pub mod specification;
 mod sys;
 pub mod tap;
-pub(crate) mod virtio;
+#[doc(hidden)]
+pub mod virtio;
 pub mod wire;
 
 use std::{collections::VecDeque, fmt, io, os::fd::BorrowedFd, sync::Arc};
 
+use netchan_base::{Concurrency, packet::Packet};
 use percore::{doorbell::Doorbell, slab::Slab};
 use proto::{time::Instant, wire::ethernet::MacAddr};
 
-use netchan_base::{Concurrency, packet::Packet};
-
-pub use crate::limits::BURST;
+pub use netchan_base::limits::BURST;
 
 /// Bytes a frame may have beside its IP packet: an Ethernet header and two VLAN tags.
 pub const FRAME_OVERHEAD: usize = 14 + 8;
@@ -37,7 +66,7 @@ const HEADER_MIN: usize = 14;
 /// The longest IP packet there is, jumbograms aside (RFC 791, RFC 8200).
 pub const IP_MAX: usize = 65_535;
 
-/// What a link does with more payload than its MTU allows ([`Meta::segment`](crate::packet::Meta::segment)).
+/// What a link does with more payload than its MTU allows ([`Meta::segment`](netchan_base::packet::Meta::segment)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segmentation {
     /// Nothing: who emits has to cut it.

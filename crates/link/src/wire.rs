@@ -26,6 +26,7 @@ use std::{
     },
 };
 
+use netchan_base::packet::Packet;
 use percore::{doorbell::Doorbell, slab::Slab};
 use proto::time::Instant;
 
@@ -35,8 +36,7 @@ use super::{
     FRAME_OVERHEAD, IP_MAX, Link, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics,
     Segmentation, TxStatistics, mac,
 };
-use crate::packet::Packet;
-pub use crate::units::Probability;
+pub use netchan_base::units::Probability;
 
 /// Both ends of a wire that treats the frames of each direction as `options` says.
 #[must_use]

@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use netchan_base::packet::{Meta, Packet};
 use percore::{
     doorbell::Doorbell,
     ring::{Consumer, Producer, ring},
@@ -23,10 +24,8 @@ use super::{
     Options,
     shape::{Impairments, Shape, Verdict},
 };
-use crate::{
-    link::{RxStatistics, TxStatistics},
-    packet::{Meta, Packet},
-};
+
+use crate::{RxStatistics, TxStatistics};
 
 /// Frames that can be on their way to one end behind its ring; more wait in the ring, then at the sender.
 /// 16384 × 56 bytes, once for frames in order and once for those that are not.

@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use netchan_base::{locks, packet::Packet};
 use percore::{
     doorbell::Doorbell,
     lock::{Mutex, mutex},
@@ -16,7 +17,6 @@ use percore::{
 use proto::time::Instant;
 
 use super::{Link, LinkError, LinkRx, LinkTx, Queue, RxStatistics, TxStatistics};
-use crate::{locks, packet::Packet};
 
 impl Queue {
     /// The only queue of `link`, started for use without a stack.

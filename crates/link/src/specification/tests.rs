@@ -177,10 +177,10 @@ fn error_is_one_of_input() {
 fn loop_returns_what_it_was_given() {
     use std::collections::VecDeque;
     let link = open(&parse("loop,mtu=100").unwrap(), &Clock::Real).unwrap();
-    let mut link = crate::link::Queue::of(link).unwrap();
+    let mut link = crate::Queue::of(link).unwrap();
     let mut slab = percore::slab::Slab::new(4, 256).unwrap();
     let mut packet = |len| {
-        let mut packet = crate::packet::Packet::new(slab.alloc().unwrap(), 0);
+        let mut packet = netchan_base::packet::Packet::new(slab.alloc().unwrap(), 0);
         packet.set_len(len);
         packet
     };
@@ -193,7 +193,7 @@ fn loop_returns_what_it_was_given() {
     assert_eq!(
         frames
             .iter()
-            .map(crate::packet::Packet::len)
+            .map(netchan_base::packet::Packet::len)
             .collect::<Vec<_>>(),
         [60, 122]
     );

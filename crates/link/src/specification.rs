@@ -9,10 +9,10 @@ use std::{
     fmt, fs::File, io, net::IpAddr, num::NonZeroU64, os::fd::OwnedFd, path::Path, str::FromStr,
 };
 
+use netchan_base::{clock::Clock, units};
 use proto::wire::ethernet::MacAddr;
 
 use super::{Link, loopback, packet, pcap, tap, wire};
-use crate::{clock::Clock, units};
 
 /// What a link is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ impl Kind {
     pub const ALL: [Self; 5] = [Self::Wire, Self::Tap, Self::Packet, Self::Pcap, Self::Loop];
 
     /// Options every kind has.
-    pub(crate) const COMMON: [&str; 3] = ["mtu", "mac", "capture"];
+    pub const COMMON: [&str; 3] = ["mtu", "mac", "capture"];
 
     /// As it is written.
     #[must_use]
@@ -49,7 +49,8 @@ impl Kind {
     }
 
     /// Options of this kind beside the common ones.
-    pub(crate) const fn options(self) -> &'static [&'static str] {
+    #[must_use]
+    pub const fn options(self) -> &'static [&'static str] {
         match self {
             Self::Wire => &[
                 "delay", "jitter", "reorder", "extent", "loss", "dup", "corrupt", "rate", "queue",
@@ -74,7 +75,10 @@ impl Kind {
     }
 
     /// What a user means by `name`.
-    pub(crate) fn parse(name: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// A sentence that names the kinds there are, and the one that is likely meant.
+    pub fn parse(name: &str) -> Result<Self, String> {
         let known = || Self::ALL.map(Self::name).join(", ");
         match name {
             "xdp" | "shm" => Err(format!(
@@ -480,7 +484,10 @@ fn mac(value: &str) -> Result<MacAddr, String> {
 }
 
 /// An address with its prefix length, `10.77.0.1/24`.
-pub(crate) fn address(value: &str) -> Result<(IpAddr, u8), String> {
+///
+/// # Errors
+/// A sentence: what was expected, or why it is not the address of one host.
+pub fn address(value: &str) -> Result<(IpAddr, u8), String> {
     let bad = || {
         format!(
             "`{value}` is not an address with its prefix length; write `10.77.0.1/24` or `fd77::1/64`"

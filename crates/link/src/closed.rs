@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
+use netchan_base::packet::Packet;
 use percore::slab::Slab;
 use proto::time::Instant;
 
 use super::{LinkError, LinkRx, LinkTx, RxStatistics, TxStatistics};
-use crate::packet::Packet;
 
 /// A half of a queue that was closed, with the counters it had.
 pub struct Closed<S>(pub S);

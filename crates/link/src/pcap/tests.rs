@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, fs, path::PathBuf, time::Duration};
 
+use netchan_base::{clock::Clock, packet::Packet};
 use pcap_file::{
     DataLink,
     pcap::{PcapHeader, PcapPacket, PcapWriter},
@@ -11,11 +12,7 @@ use percore::slab::Slab;
 use proto::time::Instant;
 
 use super::*;
-use crate::{
-    clock::Clock,
-    link::{LinkError, LinkRx, LinkTx, Queue, specification, wire},
-    packet::Packet,
-};
+use crate::{LinkError, LinkRx, LinkTx, Queue, specification, wire};
 
 /// A file of this test, gone with it.
 struct Scratch(PathBuf);

@@ -7,18 +7,16 @@ use std::{
     sync::Arc,
 };
 
+use netchan_base::packet::{Flag, Meta, Packet};
 use percore::{own::Own, slab::Slab};
 use proto::time::Instant;
 use rustix::io::Errno;
 
 use crate::{
-    link::{
-        FRAME_OVERHEAD, HEADER_MIN, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics,
-        TxStatistics,
-        datagrams::{Datagrams, NoBuffer},
-        virtio::{self, Frame},
-    },
-    packet::{Flag, Meta, Packet},
+    FRAME_OVERHEAD, HEADER_MIN, LinkError, LinkRx, LinkTx, Properties, Queue, RxStatistics,
+    TxStatistics,
+    datagrams::{Datagrams, NoBuffer},
+    virtio::{self, Frame},
 };
 
 /// The queue over an end that is attached.

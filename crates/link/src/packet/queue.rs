@@ -9,18 +9,16 @@ use std::{
     time::Duration,
 };
 
+use netchan_base::packet::{Meta, Packet};
 use percore::{own::Own, slab::Slab};
 use proto::time::Instant;
 use rustix::net::{RecvFlags, recv};
 
 use crate::{
-    link::{
-        BURST, HEADER_MIN, LinkError, LinkRx, LinkTx, Queue, RxStatistics, TxStatistics,
-        datagrams::{Datagrams, NoBuffer},
-        netlink, sys,
-        virtio::{self, Frame},
-    },
-    packet::{Meta, Packet},
+    BURST, HEADER_MIN, LinkError, LinkRx, LinkTx, Queue, RxStatistics, TxStatistics,
+    datagrams::{Datagrams, NoBuffer},
+    netlink, sys,
+    virtio::{self, Frame},
 };
 
 /// Bytes of a VLAN tag.

@@ -2,9 +2,10 @@
 
 use std::{num::NonZeroU64, time::Duration};
 
+use netchan_base::units::Probability;
 use proto::wire::ethernet::MacAddr;
 
-use crate::{link::Segmentation, units::Probability};
+use crate::Segmentation;
 
 /// What a wire does to the frames that one end sends. [`Options::default`] is a perfect wire: no delay, no loss, no limit but its ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
