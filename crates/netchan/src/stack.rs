@@ -6,14 +6,16 @@ pub(crate) mod attendant;
 mod backlog;
 pub(crate) mod cell;
 pub(crate) mod directory;
+mod forward;
 mod hold;
 pub(crate) mod lead;
-pub(crate) mod path;
+mod rx;
 pub(crate) mod seat;
 pub(crate) mod sleep;
 #[cfg(test)]
 mod tests;
 mod turn;
+pub(crate) mod tx;
 pub(crate) mod watch;
 pub(crate) mod worker;
 

@@ -1,5 +1,5 @@
 //! Forwarding, the decision: whether a packet for another host goes on, by which link, and what its sender is told if not
-//! (RFC 1812 §5, RFC 8200, RFC 4443). It is made by the link that received the packet; the way it is part of is `path::forward`.
+//! (RFC 1812 §5, RFC 8200, RFC 4443). It is made by the link that received the packet; the way it is part of is `stack::forward`.
 
 mod clamp;
 

@@ -22,7 +22,7 @@ use crate::{
     driver::network::Network,
     errno::error,
     limits,
-    stack::{Stack, path},
+    stack::{Stack, tx},
 };
 
 /// What one call changes.
@@ -159,7 +159,7 @@ fn tell(stack: &Stack, number: u64, (group, link): (IpAddr, u8), filter: Filter)
     let at = usize::from(link);
     let taken = stack.with_interface(at, |interface| {
         let taken = interface.wish(number, group, filter, now);
-        path::flush(interface, now);
+        tx::flush(interface, now);
         taken
     });
     // Its timers have changed.

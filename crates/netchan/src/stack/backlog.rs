@@ -17,7 +17,7 @@ use crate::{
     shard::Shard,
     stack::{
         cell::{Cell, Held},
-        path,
+        rx,
     },
 };
 
@@ -58,7 +58,7 @@ impl Stack {
     #[inline(never)]
     pub(super) fn take_backlog(cell: &Cell, held: &mut Held, now: Instant) {
         if cell.backlog.as_ref().is_some_and(Backlog::take) {
-            path::take_backlog(held, now);
+            rx::take_backlog(held, now);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::{
     shard::Shard,
     stack::{
         cell::{Cell, Held, Ways, wake_all},
-        path,
+        rx, tx,
     },
     trace::{
         self,
@@ -58,7 +58,7 @@ impl Stack {
         }
         self.hold(number, now, |held, now| {
             if let Ways::Own(links) = &mut held.ways {
-                path::receive_own(self, &mut held.shard, links, now);
+                rx::receive_own(self, &mut held.shard, links, now);
             }
             stages::enter(Stage::Socket);
             f(&mut held.shard, now)
@@ -178,7 +178,7 @@ impl Stack {
     pub(super) fn enter(&self, cell: &Cell, held: &mut Held, now: Instant) -> Instant {
         let now = held.shard.no_earlier(now);
         if self.layout.holder == Holder::Application {
-            path::take_received(held, now);
+            rx::take_received(held, now);
         } else if cell.backlog.is_some() {
             Self::take_backlog(cell, held, now);
         }
@@ -228,7 +228,7 @@ impl Stack {
             if WATCHED {
                 sends(&held.shard);
             }
-            to_send = path::hand_out(self, &mut held, now);
+            to_send = tx::hand_out(self, &mut held, now);
         }
         if percore::checks::INVARIANTS {
             held.check();

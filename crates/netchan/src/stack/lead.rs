@@ -18,7 +18,7 @@ use percore::{
 };
 use proto::time::Instant;
 
-use super::{Stack, path, sleep::asleep, watch};
+use super::{Stack, sleep::asleep, tx, watch};
 use crate::regime::Holder;
 
 /// How long a leader may be away before a background poller takes over, unless a setting says otherwise. Peers' timers are 40 ms (delayed
@@ -149,7 +149,7 @@ impl Stack {
                 continue;
             };
             let mut interface = halves.interface.lock();
-            path::transmit_from_channels(&mut interface, now);
+            tx::transmit_from_channels(&mut interface, now);
             let (has_returns, has_frames) = (interface.has_returns(), interface.has_frames());
             let timer_moved = interface.take_timer_moved();
             drop(interface);

@@ -11,7 +11,7 @@ use crate::{
     regime::{Handoff, Holder},
     stack::{
         cell::{Held, Ways},
-        path,
+        rx, tx,
     },
     trace::stages::{self, Stage},
 };
@@ -38,7 +38,7 @@ impl Stack {
         let cell = &self.cells[number];
         let mut held = lock(cell, number);
         let now = held.shard.no_earlier(now);
-        let mut work = path::take_received(&mut held, now);
+        let mut work = rx::take_received(&mut held, now);
         if held.shard.timers_are_due(now) {
             held.shard.run_timers(now);
         }
@@ -98,7 +98,7 @@ impl Stack {
     ) -> bool {
         let before = stages::enter(Stage::Link);
         let mut work = self.turn_interface(side, &mut interface.lock(), now);
-        work |= path::receive(self, side, interface, now);
+        work |= rx::receive(self, side, interface, now);
         stages::back(before);
         work
     }
@@ -106,10 +106,10 @@ impl Stack {
     /// What the transmitting half has to do of itself: packets of its shards, timers, and packets that come back from it.
     #[inline]
     fn turn_interface(&self, side: &mut Receive, interface: &mut Interface, now: Instant) -> bool {
-        let sent = path::transmit_from_channels(interface, now) > 0;
+        let sent = tx::transmit_from_channels(interface, now) > 0;
         self.look_after(interface, now);
         interface.take_call(); // this is that turn
-        path::take_returns(self, side, interface, now) || sent
+        rx::take_returns(self, side, interface, now) || sent
     }
 
     /// The shards learn that a link is gone.
@@ -142,10 +142,10 @@ impl Stack {
             else {
                 return false;
             };
-            let work = path::receive_own(self, shard, links, now);
+            let work = rx::receive_own(self, shard, links, now);
             // What that led to goes out before the last look: it may be for ourselves.
             shard.finish(now);
-            path::hand_out(self, held, now);
+            tx::hand_out(self, held, now);
             work | held
                 .own_links()
                 .iter()
@@ -171,7 +171,7 @@ impl Stack {
             interface.run_timers(now);
         }
         if interface.has_frames() {
-            path::flush(interface, now);
+            tx::flush(interface, now);
         }
     }
 
@@ -213,7 +213,7 @@ impl Stack {
         let now = self.clock.now();
         self.hold(number, now, |held, now| {
             // What the application holds has taken them by now.
-            self.layout.holder == Holder::Network && path::take_received(held, now)
+            self.layout.holder == Holder::Network && rx::take_received(held, now)
         })
     }
 

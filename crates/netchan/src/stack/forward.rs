@@ -1,0 +1,101 @@
+//! The way of packets for other hosts.
+//!
+//! ```text
+//! link ──► tap ──► steer ──► check ──► modules ──► channel ──► tap ──► link
+//! ```
+//!
+//! The receiving link's thread goes as far as the channel ([`pass_on`]), the other link's from there ([`transmit_from_links`]).
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use proto::time::Instant;
+
+use super::Stack;
+use crate::{
+    counters::Counter,
+    driver::{
+        forward::{self, Way},
+        interface::{Interface, Receive},
+    },
+    limits::{self, BURSTS_PER_TURN},
+    link::BURST,
+    packet::Packet,
+    trace::{
+        self,
+        stages::{self, Stage},
+    },
+};
+
+/// steer ──► check ──► modules ──► channel: what is for other hosts goes to the link of its route, which passes it on like what shards send
+/// ([`transmit_from_channels`](super::tx::transmit_from_channels)). The same in every regime: a ring for each pair of links, whose ends two
+/// halves of interfaces have.
+/// No lock but the receiving link's own is held, so that two links that forward to each other never wait for each other.
+#[cold]
+#[inline(never)]
+pub(super) fn pass_on(stack: &Stack, side: &mut Receive, interface: &mut Interface, now: Instant) {
+    let from = usize::from(side.steer.interface());
+    while let Some(mut packet) = side.onward.pop_front() {
+        match forward::check(&side.host, &mut packet, from) {
+            //                                                                             check
+            Ok(Way::On(link)) if stack.ports[link].gone.load(Relaxed) => {
+                interface.refuse(forward::NO_ROUTE, &packet, now);
+            }
+            Ok(Way::On(link)) => {
+                let eyes = &side.forward_modules;
+                if !eyes.are_open() || eyes.pass(&packet, now) {
+                    stage(stack, side, link, packet); //                                   modules
+                }
+            }
+            // Modules see it there, at `in`.
+            Ok(Way::Ours(link)) => stage(stack, side, link, packet),
+            Err(refusal) => interface.refuse(refusal, &packet, now),
+        }
+    }
+    publish(stack, side); //                                                               channel
+}
+
+/// channel ──► tap ──► link, for what other links have received or say. Returns how many packets were taken.
+#[cold]
+#[inline(never)]
+pub(super) fn transmit_from_links(interface: &mut Interface, now: Instant) -> usize {
+    let mut taken = 0;
+    let mut ways = std::mem::take(&mut interface.ways);
+    for way in &mut ways {
+        taken += way.pop_batch(BURST * BURSTS_PER_TURN, |packet| {
+            if packet.meta.through.get() {
+                interface.forward(packet, now); //          channel, next hop, frame header
+            } else if !interface.modules.are_open() || interface.modules.pass(&packet, now) {
+                interface.send(packet, now); //             the host's own: modules, check
+            }
+        });
+    }
+    interface.ways = ways;
+    taken
+}
+
+/// Puts a packet into the channel to another link, where it is seen after [`publish`].
+pub(super) fn stage(stack: &Stack, side: &mut Receive, link: usize, packet: Packet) {
+    let has_room = side.slab.available() * limits::FORWARD_SPARE >= side.slab.capacity();
+    if has_room && side.ways[link].stage(packet).is_ok() {
+        side.staged |= 1 << link;
+    } else {
+        (stack.counters).add(side.writer, Counter::DropForwardQueue, 1);
+    }
+}
+
+/// Shows the links what was put into their channels, and wakes each once.
+pub(super) fn publish(stack: &Stack, side: &mut Receive) {
+    let own = usize::from(side.steer.interface());
+    let mut staged = std::mem::take(&mut side.staged);
+    while staged != 0 {
+        let link = staged.trailing_zeros() as usize;
+        staged &= staged - 1;
+        side.ways[link].publish();
+        trace::detail(trace::HANDED_ON, [own as u64, link as u64]);
+        let before = stages::enter(Stage::Scheduler);
+        if link != own {
+            stack.ports[link].doorbell.ring(); // its own turn comes anyway: there was work
+        }
+        stages::back(before);
+    }
+}

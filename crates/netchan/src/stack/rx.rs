@@ -1,0 +1,141 @@
+//! The receive path.
+//!
+//! ```text
+//! link ──► tap ──► steer ──► modules ──► channel ──► shard ──► socket
+//! ```
+//!
+//! A link's thread goes from the link to the channel ([`receive`]), the shard's holder from the channel on ([`take_received`]). Where the
+//! regime calls, the link's thread goes all the way; where the links are the shard's own, the shard's holder does ([`receive_own`]).
+
+mod classify;
+mod hand_over;
+mod host;
+
+use percore::lock::Mutex;
+use proto::time::Instant;
+
+use self::{
+    classify::{classify, into_inbox, note_received, take_requests},
+    hand_over::{call_in, hand_in, take_in},
+    host::do_host_work,
+};
+pub(super) use self::{hand_over::take_backlog, host::take_returns};
+use super::{
+    Stack,
+    cell::{Held, OwnLink, Ways},
+    tx,
+};
+use crate::{
+    driver::interface::{Interface, Receive},
+    limits::BURSTS_PER_TURN,
+    link::BURST,
+    regime::Handoff,
+    shard::Shard,
+    trace::stages::{self, Stage},
+};
+
+/// link ──► tap ──► steer ──► modules ──► channel, or the shard itself where the regime calls. The transmitting half's lock is taken
+/// for the host's own work only. True if there was work.
+pub(super) fn receive(
+    stack: &Stack,
+    side: &mut Receive,
+    interface: &Mutex<Interface>,
+    now: Instant,
+) -> bool {
+    let mut work = false;
+    for _ in 0..BURSTS_PER_TURN {
+        side.refresh();
+        take_requests(stack, side);
+        let received = side
+            .link
+            .receive(now, &mut side.slab, &mut side.burst, BURST); //                      link
+        classify(stack, side, now, into_inbox); //                                         tap, steer, modules
+        note_received(stack, side, &received);
+        if received.is_err() || side.has_host_work() {
+            do_host_work(stack, side, &mut interface.lock(), &received, now); //           host, forward
+        }
+        if std::mem::take(&mut side.has_sorted) {
+            match stack.layout.handoff {
+                Handoff::Channel => hand_in(stack, side), //                               channel
+                Handoff::Call => call_in(stack, side, now), //                             shard
+            }
+        }
+        let n = received.unwrap_or(0);
+        work |= n > 0;
+        if n < BURST {
+            break;
+        }
+    }
+    work
+}
+
+/// link ──► tap ──► steer ──► modules ──► shard, where the links are the shard's own: nothing is handed over. True if there was work.
+#[inline(never)]
+pub(super) fn receive_own(
+    stack: &Stack,
+    shard: &mut Shard,
+    links: &mut [OwnLink],
+    now: Instant,
+) -> bool {
+    stages::enter(Stage::Link);
+    let mut work = false;
+    for (number, OwnLink { receive, interface }) in links.iter_mut().enumerate() {
+        take_returns(stack, receive, interface, now);
+        for _ in 0..BURSTS_PER_TURN {
+            receive.refresh();
+            take_requests(stack, receive);
+            let received = receive
+                .link
+                .receive(now, &mut receive.slab, &mut receive.burst, BURST); //            link
+            let mut intake = shard.intake(now);
+            let into_shard = |_: &mut Receive, _, packet| intake.input(packet);
+            classify(stack, receive, now, into_shard); //                                  tap, steer, modules; shard
+            note_received(stack, receive, &received);
+            drop(intake);
+            if received.is_err() || receive.has_host_work() {
+                do_host_work(stack, receive, interface, &received, now); //                host, forward
+            }
+            if std::mem::take(&mut receive.has_sorted) {
+                // What was not on the link, or was put together from fragments.
+                for inbox in &mut receive.inboxes {
+                    take_in(shard, inbox, now);
+                }
+            }
+            let n = received.unwrap_or(0);
+            work |= n > 0;
+            if n < BURST {
+                break;
+            }
+        }
+        stack.look_after(interface, now);
+        if let Some(last) = stack.newly_gone(number) {
+            shard.link_gone(number, last, now);
+        }
+    }
+    if stack.host.forwarding {
+        for OwnLink { interface, .. } in links.iter_mut() {
+            work |= tx::transmit_from_channels(interface, now) > 0; //                     forward
+        }
+    }
+    work
+}
+
+/// shard: runs the protocol on packets that came through its channels. True if there were any.
+#[inline]
+pub(super) fn take_received(held: &mut Held, now: Instant) -> bool {
+    let Held {
+        shard,
+        ways: Ways::Channels(channels),
+    } = held
+    else {
+        return false;
+    };
+    let mut taken = 0;
+    let mut intake = shard.intake(now);
+    for channel in channels {
+        taken += channel
+            .received
+            .pop_batch(BURST * BURSTS_PER_TURN, |packet| intake.input(packet));
+    }
+    taken > 0
+}

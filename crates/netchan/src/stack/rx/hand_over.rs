@@ -1,0 +1,119 @@
+//! From the link's side to the shard's: through channels, by calls, or by what is left to a holder.
+
+use std::collections::VecDeque;
+
+use proto::time::Instant;
+
+use crate::{
+    counters::Counter,
+    driver::interface::Receive,
+    limits::SHARDS_MAX,
+    packet::Packet,
+    shard::Shard,
+    stack::{
+        Stack,
+        cell::{Held, Ways},
+    },
+    trace::{
+        self,
+        stages::{self, Stage},
+    },
+};
+
+/// channel: gives each shard what `steer` found for it.
+#[inline]
+pub(super) fn hand_in(stack: &Stack, side: &mut Receive) {
+    let link = side.steer.interface().into();
+    let unowned = std::mem::take(&mut side.unowned);
+    for (number, (inbox, channel)) in side.inboxes.iter_mut().zip(&mut side.channels).enumerate() {
+        if inbox.is_empty() {
+            continue;
+        }
+        let shard = number as u64;
+        trace::detail(trace::HANDED_CHANNEL, [link, inbox.len() as u64, shard]);
+        channel.received.push_batch(inbox);
+        if !inbox.is_empty() {
+            trace::note(trace::CHANNEL_FULL, [link, inbox.len() as u64, shard]);
+            // The last place where a packet may be lost, and it is counted (R1).
+            stack
+                .counters
+                .add(side.writer, Counter::DropChannelFull, inbox.len() as u64);
+            inbox.clear();
+        }
+        let before = stages::enter(Stage::Scheduler);
+        channel.shard.ring();
+        if let Some(line) = &channel.line {
+            line.ring(unowned >> (number % SHARDS_MAX) & 1 != 0);
+        }
+        stages::back(before);
+    }
+}
+
+/// shard: calls each shard for which `steer` found something.
+#[inline]
+pub(super) fn call_in(stack: &Stack, side: &mut Receive, now: Instant) {
+    if stack.layout.backlogs {
+        return call_or_leave(stack, side, now);
+    }
+    for (number, inbox) in side.inboxes.iter_mut().enumerate() {
+        if !inbox.is_empty() {
+            trace::detail(trace::HANDED_CALL, [number as u64, inbox.len() as u64]);
+            stack.with_shard_at(number, now, |shard, now| take_in(shard, inbox, now));
+        }
+    }
+}
+
+/// shard, or its backlog: calls each shard that is free; to whoever holds one its packets are left. Behind those that wait there already,
+/// since who comes to hold the shard takes these first.
+#[inline(never)]
+fn call_or_leave(stack: &Stack, side: &mut Receive, now: Instant) {
+    let link = side.steer.interface().into();
+    let inboxes = side.inboxes.iter_mut().zip(&mut side.backlogs).enumerate();
+    for (number, (inbox, backlog)) in inboxes.filter(|(_, (inbox, _))| !inbox.is_empty()) {
+        let (shard, packets) = (number as u64, inbox.len() as u64);
+        let call = |held: &mut Shard, now| {
+            trace::detail(trace::HANDED_CALL, [shard, packets]);
+            take_in(held, inbox, now);
+        };
+        if stack.try_shard_at(number, now, call) {
+            continue;
+        }
+        let left = backlog.push_batch(inbox) as u64;
+        trace::detail(trace::HANDED_BACKLOG, [link, left, shard]);
+        stack.counters.add(side.writer, Counter::Backlogged, left);
+        if !inbox.is_empty() {
+            let lost = inbox.len() as u64;
+            trace::note(trace::BACKLOG_FULL, [link, lost, shard]);
+            stack
+                .counters
+                .add(side.writer, Counter::DropBacklogFull, lost);
+            inbox.clear();
+        }
+        stack.leave_with_holder(number, now);
+    }
+}
+
+/// shard: runs the protocol on packets that were handed over by a call.
+#[inline]
+pub(super) fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Instant) {
+    let mut intake = shard.intake(now);
+    while let Some(packet) = inbox.pop_front() {
+        intake.input(packet);
+    }
+}
+
+/// shard: runs the protocol on packets that were left to its holder, all of it: what comes by a call stays behind it.
+#[inline]
+pub(in crate::stack) fn take_backlog(held: &mut Held, now: Instant) {
+    let Held {
+        shard,
+        ways: Ways::Backlogs(backlogs),
+    } = held
+    else {
+        return;
+    };
+    let mut intake = shard.intake(now);
+    for backlog in backlogs {
+        backlog.pop_batch(usize::MAX, |packet| intake.input(packet));
+    }
+}

@@ -1,0 +1,133 @@
+//! The transmit path.
+//!
+//! ```text
+//! link ◄── tap ◄── check ◄── modules ◄── channel ◄── shard ◄── socket
+//! ```
+//!
+//! The shard's holder goes as far as the channel ([`hand_out`]), the link's thread from there ([`transmit_from_channels`]). Where the regime
+//! calls, or the links are the shard's own, its holder goes all the way.
+
+use std::collections::VecDeque;
+
+use proto::time::Instant;
+
+use super::{
+    Stack,
+    cell::{Held, Ways},
+    forward,
+};
+use crate::{
+    channel::ShardEnd,
+    driver::interface::Interface,
+    limits::BURSTS_PER_TURN,
+    link::BURST,
+    packet::Packet,
+    shard::Shard,
+    trace::{
+        self,
+        stages::{self, Stage},
+    },
+};
+
+/// shard ──► channel, or the link itself where the regime calls or the link is the shard's own. The links (a bit each) into whose channels something
+/// was put that the caller sends, once it has let go of the shard ([`Stack::send_led`]).
+#[inline(always)]
+pub(super) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
+    let Held { shard, ways } = held;
+    let (is_led, mut links) = (stack.leader.is_led(), 0);
+    if let Ways::Channels(channels) = ways {
+        hand_requests(shard, channels);
+    }
+    for (number, outbox) in shard.outboxes.iter_mut().enumerate() {
+        if outbox.is_empty() {
+            continue;
+        }
+        match ways {
+            Ways::Own(links) => transmit(&mut links[number].interface, outbox, now),
+            Ways::Calls | Ways::Backlogs(_) => {
+                stack.with_interface(number, |link| transmit(link, outbox, now))
+            }
+            Ways::Channels(channels) => {
+                let channel = &mut channels[number];
+                channel.outgoing.push_batch(outbox);
+                if is_led {
+                    links |= 1 << number;
+                    continue;
+                }
+                let before = stages::enter(Stage::Scheduler);
+                channel.link.ring();
+                stages::back(before);
+            }
+        }
+    }
+    links
+}
+
+/// channel ──► modules ──► check ──► tap ──► link, for all shards of an interface. Returns how many packets were taken.
+#[inline]
+pub(super) fn transmit_from_channels(interface: &mut Interface, now: Instant) -> usize {
+    interface.refresh(now);
+    let mut taken = 0;
+    let mut channels = std::mem::take(&mut interface.channels);
+    let first = interface.first_channel.min(channels.len());
+    let (later, sooner) = channels.split_at_mut(first);
+    for (number, channel) in (first + 1..).zip(sooner).chain((1..).zip(later)) {
+        // What a full link has no room for stays in the channels, which are as long as their shards have buffers: so they are pushed back.
+        let most = interface.room().min(BURST * BURSTS_PER_TURN);
+        taken += channel.outgoing.pop_batch(most, |packet| {
+            if !interface.modules.are_open() || interface.modules.pass(&packet, now) {
+                interface.send(packet, now); // channel, modules, check, next hop, frame header
+            }
+        });
+        if interface.room() == 0 {
+            if taken > 0 {
+                interface.first_channel = number; // those behind it got nothing: it is their turn next
+            }
+            break;
+        }
+    }
+    interface.channels = channels;
+    if !interface.ways.is_empty() {
+        taken += forward::transmit_from_links(interface, now);
+    }
+    if taken > 0 {
+        trace::detail(trace::LINK_OUT, [interface.number().into(), taken as u64]);
+    }
+    if taken > 0 || interface.has_frames() {
+        flush(interface, now);
+    }
+    taken
+}
+
+/// modules ──► check ──► tap ──► link, for packets that were handed over by a call.
+#[inline(always)]
+fn transmit(interface: &mut Interface, packets: &mut VecDeque<Packet>, now: Instant) {
+    interface.refresh(now);
+    if interface.modules.are_open() {
+        interface.modules.screen(packets, now); //                                         modules
+    }
+    if let Err(error) = interface.send_all(packets, now) {
+        interface.link_failed(&error); //                                                  check, next hop, frame header; tap, link
+    }
+}
+
+/// Requests go to the classifiers of all links, ahead of the packets that they are about; where there is no room, they wait.
+#[inline]
+fn hand_requests(shard: &mut Shard, channels: &mut [ShardEnd]) {
+    while let Some(&request) = shard.requests.front()
+        && channels.iter_mut().all(|c| c.requests.room() > 0)
+    {
+        for channel in channels.iter_mut() {
+            // There is room.
+            let _ = channel.requests.push(request);
+        }
+        shard.requests.pop_front();
+    }
+}
+
+/// tap ──► link: gives the link the frames that wait for it.
+pub(crate) fn flush(interface: &mut Interface, now: Instant) {
+    if let Err(error) = interface.flush(now) {
+        interface.link_failed(&error); //                                                  tap, link
+    }
+}
