@@ -1,0 +1,124 @@
+//! The receiving half of an interface: its link's, the slab, the classifier, and where packets are kept until a burst is through.
+
+use std::{collections::VecDeque, io};
+
+use percore::{ring::Producer, slab::Slab};
+
+use crate::{
+    channel::LinkEnd,
+    driver::{
+        host::HostView,
+        module::{Point, registry::Eyes},
+        steer::{HostWork, Steer},
+    },
+    limits,
+    link::{BURST, LinkRx, closed::Closed},
+    packet::Packet,
+};
+
+/// The receiving half of an interface.
+pub struct Receive {
+    /// What it knows of the stack.
+    pub host: HostView,
+    /// The link's receiving half.
+    pub link: Box<dyn LinkRx>,
+    /// Buffers for what comes in.
+    pub slab: Slab,
+    /// A burst on its way.
+    pub burst: VecDeque<Packet>,
+    /// The classifier.
+    pub steer: Steer,
+    /// Shards for which a packet without an owner was found: the attendant is called, whoever may be away (a bit each).
+    pub unowned: u64,
+    /// Classified packets, for each shard.
+    pub inboxes: Vec<VecDeque<Packet>>,
+    /// Whether the inboxes or the host's work hold anything.
+    pub has_sorted: bool,
+    /// Packets whose shard the flow table names, until the burst is through.
+    pub by_flow: VecDeque<(u64, Packet)>,
+    /// Packets for the host's own work.
+    pub host_work: VecDeque<(HostWork, Packet)>,
+    /// Packets for other hosts, until the burst is through.
+    pub onward: VecDeque<Packet>,
+    /// The ends of the channels to the links, one for each, where packets are forwarded.
+    pub ways: Vec<Producer<Packet>>,
+    /// Links into whose channel something was put and not published yet (a bit each).
+    pub staged: u64,
+    /// The ends of the shards' channels, in regimes that have them.
+    pub channels: Vec<LinkEnd>,
+    /// This link's parts of the shards' backlogs, where there are such.
+    pub backlogs: Vec<Producer<Packet>>,
+    /// Who looks at what comes in.
+    pub modules: Eyes,
+    /// Who looks at what came in and is passed on.
+    pub forward_modules: Eyes,
+    /// Its slot among the counters.
+    pub writer: usize,
+}
+
+impl Receive {
+    /// The receiving half for a link with frames of at most `frame_max` bytes for `shards` shards; with room for sockets of which each has a
+    /// shard of its own, or not.
+    ///
+    /// # Errors
+    /// When the machine has no memory for its slab.
+    pub fn new(
+        host: HostView,
+        (link, frame_max): (Box<dyn LinkRx>, usize),
+        (shards, own_shards): (usize, bool),
+        steer: Steer,
+        channels: Vec<LinkEnd>,
+        backlogs: Vec<Producer<Packet>>,
+        writer: usize,
+    ) -> io::Result<Self> {
+        let (ready, for_sockets) = if frame_max > 9200 {
+            (
+                limits::RECEIVE_SLAB_LARGE,
+                limits::RECEIVE_SLAB_SOCKETS_LARGE,
+            )
+        } else {
+            (limits::RECEIVE_SLAB, limits::RECEIVE_SLAB_SOCKETS)
+        };
+        let buffers = if own_shards { for_sockets } else { ready };
+        Ok(Self {
+            host,
+            link,
+            slab: Slab::with_ready(buffers, frame_max.next_multiple_of(64), ready)?,
+            burst: VecDeque::with_capacity(BURST),
+            steer,
+            unowned: 0,
+            inboxes: (0..shards)
+                .map(|_| VecDeque::with_capacity(BURST))
+                .collect(),
+            has_sorted: false,
+            by_flow: VecDeque::with_capacity(BURST),
+            host_work: VecDeque::with_capacity(BURST),
+            onward: VecDeque::with_capacity(BURST),
+            ways: Vec::new(),
+            staged: 0,
+            channels,
+            backlogs,
+            modules: Eyes::closed(Point::In),
+            forward_modules: Eyes::closed(Point::Forward),
+            writer,
+        })
+    }
+
+    /// The stack ends: the device is closed now, whatever handles to the stack's memory are left.
+    pub fn close(&mut self) {
+        self.link = Box::new(Closed(self.link.statistics()));
+    }
+
+    /// Goes by the networks and groups as they are now.
+    #[inline]
+    pub fn refresh(&mut self) {
+        if self.host.refresh().is_some() {
+            self.steer.forget();
+        }
+    }
+
+    /// Whether a burst brought something that the transmitting half has to see.
+    pub fn has_host_work(&self) -> bool {
+        !self.host_work.is_empty() || !self.onward.is_empty()
+    }
+}

@@ -1,0 +1,151 @@
+//! From a shard's packet to a frame that the link took: *check*, the hop cache, the queue of a link that is full.
+
+use std::{collections::VecDeque, net::IpAddr};
+
+use proto::{
+    time::Instant,
+    wire::ethernet::{self, EtherType, MacAddr},
+};
+
+use super::{Interface, ends_of};
+use crate::{counters::Counter, limits, link::LinkError, packet::Packet};
+
+impl Interface {
+    /// Sends a shard's packet: *check*, the next hop's link address, the frame header; all three by the hop cache where it knows.
+    #[inline]
+    pub fn send(&mut self, mut packet: Packet, now: Instant) {
+        if self.frames.len() < limits::LINK_QUEUE && self.hops.stamp(&mut packet, now) {
+            return self.frames.push_back(packet);
+        }
+        self.send_slowly(packet, now);
+    }
+
+    /// Sends packets of a shard. Where nothing waits for the link and the hop cache knows them all, the link takes them right
+    /// from where they are.
+    ///
+    /// # Errors
+    /// The link's.
+    pub fn send_all(
+        &mut self,
+        packets: &mut VecDeque<Packet>,
+        now: Instant,
+    ) -> Result<(), LinkError> {
+        if !self.frames.is_empty() {
+            return self.send_one_by_one(packets, 0, now);
+        }
+        let mut stamped = 0;
+        for packet in packets.iter_mut() {
+            if !self.hops.stamp(packet, now) {
+                break;
+            }
+            stamped += 1;
+        }
+        if stamped < packets.len() {
+            return self.send_one_by_one(packets, stamped, now);
+        }
+        let sent = self.link.transmit(now, packets);
+        if !packets.is_empty() {
+            self.queue(packets, stamped);
+        }
+        let sent = sent? as u64;
+        self.counters.add(self.writer, Counter::FramesOut, sent);
+        Ok(())
+    }
+
+    /// [`Self::send_all`], the first `stamped` having their frame header already.
+    #[inline(never)]
+    fn send_one_by_one(
+        &mut self,
+        packets: &mut VecDeque<Packet>,
+        stamped: usize,
+        now: Instant,
+    ) -> Result<(), LinkError> {
+        self.queue(packets, stamped);
+        while let Some(packet) = packets.pop_front() {
+            self.send(packet, now);
+        }
+        self.flush(now).map(|_| ())
+    }
+
+    /// Queues up to `most` frames for the link.
+    #[cold]
+    fn queue(&mut self, frames: &mut VecDeque<Packet>, most: usize) {
+        let most = most.min(frames.len());
+        for frame in frames.drain(..most) {
+            if self.frames.len() < limits::LINK_QUEUE {
+                self.frames.push_back(frame);
+            } else {
+                self.count(Counter::DropLinkQueue);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn send_slowly(&mut self, packet: Packet, now: Instant) {
+        match self.check(&packet) {
+            Some(destination) => self.stamp(destination, packet, now),
+            None => self.count(Counter::DropCheck),
+        }
+    }
+
+    /// *check*: whether the sender may send this; then its destination.
+    fn check(&self, packet: &Packet) -> Option<IpAddr> {
+        let (source, destination) = ends_of(packet.bytes())?;
+        let may = self.host.net.is_local(source) && self.host.net.may_send(source, destination);
+        may.then_some(destination)
+    }
+
+    /// Sends what the host itself has to say, past the modules.
+    pub(super) fn say(&mut self, destination: IpAddr, packet: Packet, now: Instant) {
+        let link = self.link_to(destination);
+        if link != self.number {
+            return self.say_elsewhere(link, packet);
+        }
+        if !self.modules.are_open() || self.modules.pass(&packet, now) {
+            self.stamp(destination, packet, now);
+        }
+    }
+
+    /// Puts the frame header in front and queues the frame for the link.
+    pub(super) fn frame(&mut self, destination: MacAddr, packet: Packet) {
+        let ethertype = match packet.bytes().first().map(|b| b >> 4) {
+            Some(4) => EtherType::IPV4,
+            Some(6) => EtherType::IPV6,
+            _ => EtherType::ARP,
+        };
+        let header = ethernet::Header::new(destination, self.facts().mac, ethertype);
+        self.enqueue(packet, |room| {
+            header.emit(room);
+        });
+    }
+
+    /// Queues a packet for the link, with the frame header that `write` puts in front.
+    #[inline]
+    pub(super) fn enqueue(&mut self, mut packet: Packet, write: impl FnOnce(&mut [u8])) {
+        if self.frames.len() >= limits::LINK_QUEUE {
+            return self.count(Counter::DropLinkQueue);
+        }
+        match packet.push(ethernet::HEADER_LEN) {
+            Some(room) => {
+                write(room);
+                self.frames.push_back(packet);
+            }
+            None => self.count(Counter::DropCheck),
+        }
+    }
+
+    /// Gives waiting frames to the link.
+    ///
+    /// # Errors
+    /// The link's.
+    #[inline]
+    pub fn flush(&mut self, now: Instant) -> Result<usize, LinkError> {
+        if self.frames.is_empty() {
+            return Ok(0);
+        }
+        let sent = self.link.transmit(now, &mut self.frames)?;
+        self.counters
+            .add(self.writer, Counter::FramesOut, sent as u64);
+        Ok(sent)
+    }
+}
