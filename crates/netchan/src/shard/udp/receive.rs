@@ -40,6 +40,7 @@ struct Facts {
 }
 
 impl Waiting {
+    #[inline]
     fn facts(&self) -> Option<Facts> {
         let upper = usize::from(self.packet.meta.upper);
         let (ip, port) = if self.packet.meta.protocol == Protocol::UDP {
