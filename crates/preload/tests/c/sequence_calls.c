@@ -192,6 +192,7 @@ static void connect_address(int s, struct address a) {
     long result = raw(s) ? PAST(connect, slots[s].fd, &a.room, a.len, 0, 0, 0) : connect(slots[s].fd, &a.plain, a.len);
     /* Nobody waits: whether the answer came before the call did is not the call's business. */
     const char *why = code(result);
+    unseen |= slots[s].stream && a.plain.sa_family == AF_UNSPEC; /* a reset, of what the far end may have closed */
     say("connect(%c, %s, %d) = %s", name_of(s), address_text(&a.room, sizeof a.room), (int)a.len, why);
 }
 
@@ -269,6 +270,7 @@ void step_receive(int s) {
 void step_shutdown(int s) {
     int how = draw(13) % 4; /* 3 is none */
     long result = raw(s) ? PAST(shutdown, slots[s].fd, how, 0, 0, 0, 0) : shutdown(slots[s].fd, how);
+    unseen |= slots[s].stream; /* of a listener resets, of what waited for it */
     say("shutdown(%c, %d) = %s", name_of(s), how, code(result));
 }
 
@@ -353,10 +355,43 @@ int unacknowledged(int s) {
     struct tcp_info info = {0};
     socklen_t len = sizeof info;
     int bytes = 0;
-    getsockopt(slots[s].fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+    if (raw(s)) PAST(getsockopt, slots[s].fd, IPPROTO_TCP, TCP_INFO, &info, &len, 0);
+    else getsockopt(slots[s].fd, IPPROTO_TCP, TCP_INFO, &info, &len);
     /* Of one that is closed Linux counts what nobody will acknowledge any more. */
     if (info.tcpi_state != TCP_ESTABLISHED && info.tcpi_state != TCP_CLOSE_WAIT) return 0;
-    return ioctl(slots[s].fd, TIOCOUTQ, &bytes) == 0 ? bytes : 0;
+    long result = raw(s) ? PAST(ioctl, slots[s].fd, TIOCOUTQ, &bytes, 0, 0, 0) : ioctl(slots[s].fd, TIOCOUTQ, &bytes);
+    return result == 0 ? bytes : 0;
+}
+
+/* Ours, another of ours, and the far end's: what was sent before a datagram from one to the other has come when it has. A reset of a connection
+   that nobody has a descriptor of any more, for one, is seen only when its port is asked for. */
+static int barrier_here = -1, barrier_there = -1, barrier_far = -1;
+enum { BARRIER_HERE = 900, BARRIER_THERE, BARRIER_FAR };
+
+void open_barrier(void) {
+    struct address here = make_address(FORM_V4, own[0], own[1], BARRIER_HERE), there = make_address(FORM_V4, own[0], own[1], BARRIER_THERE),
+                   beyond = make_address(FORM_V4, peer[0], peer[1], BARRIER_FAR);
+    barrier_here = socket(AF_INET, SOCK_DGRAM, 0), barrier_there = socket(AF_INET, SOCK_DGRAM, 0);
+    barrier_far = made_at_peer(AF_INET, SOCK_DGRAM);
+    if (bind(barrier_here, &here.plain, here.len) || bind(barrier_there, &there.plain, there.len)) abort();
+    if (PAST(bind, barrier_far, &beyond.room, beyond.len, 0, 0, 0)) abort();
+}
+
+static void crosses(int from, int from_raw, struct address to, int at, int at_raw) {
+    struct pollfd p = {at, POLLIN, 0};
+    char byte = 'b';
+    if (from_raw) PAST(sendto, from, &byte, 1, 0, &to.room, to.len);
+    else sendto(from, &byte, 1, 0, &to.plain, to.len);
+    if (at_raw ? PAST(poll, &p, 1, 1000, 0, 0, 0) == 1 : poll(&p, 1, 1000) == 1) {
+        if (at_raw) PAST(recvfrom, at, &byte, 1, MSG_DONTWAIT, 0, 0);
+        else recv(at, &byte, 1, MSG_DONTWAIT);
+    }
+}
+
+void all_has_come(void) {
+    if (!with_peer) return crosses(barrier_here, 0, make_address(FORM_V4, own[0], own[1], BARRIER_THERE), barrier_there, 0);
+    crosses(barrier_here, 0, make_address(FORM_V4, peer[0], peer[1], BARRIER_FAR), barrier_far, 1);
+    crosses(barrier_far, 1, make_address(FORM_V4, own[0], own[1], BARRIER_HERE), barrier_here, 0);
 }
 
 int observe(int s, char *into, size_t room) {

@@ -61,6 +61,15 @@ static int under_way(void) {
     return sum > 0;
 }
 
+/* The same of the far end's sockets: their text waits for an acknowledgment, of ours or, of one that is connected to itself, of its own; and
+   behind an urgent mark nobody sees that it has not come yet. */
+static int under_way_here(void) {
+    int sum = 0;
+    for (int s = 0; s < SLOTS; s++)
+        if (slots[s].fd >= 0 && slots[s].stream && raw(s)) sum += unacknowledged(s);
+    return sum > 0;
+}
+
 /* Whether a SYN of netchan's waits for its answer, which may be under way. */
 static int connecting(const char *seen) { return expected && strstr(seen, "/2 "); }
 
@@ -74,11 +83,19 @@ static void settle(char *into, size_t room) {
     if (wanted) {
         /* Where others wait before it nothing shows that a datagram came, and of what is closed nothing that its FIN was acknowledged; of the
            kernel's own sockets both came within the call. */
-        if (unseen) usleep(patience * 20000), see(into, room);
+        if (unseen) {
+            all_has_come();
+            while (under_way_here() && seconds() - begin < 0.06) usleep(200);
+            usleep(patience * 20000), see(into, room);
+        }
         for (;;) {
             double waited = seconds() - begin;
             int differs = strcmp(wanted + 3, into);
-            if (diverged || (!differs && (!connecting(into) || waited > 0.01))) break;
+            if (!differs && connecting(into)) {
+                all_has_come(), see(into, room);
+                differs = strcmp(wanted + 3, into);
+            }
+            if (diverged || !differs) break;
             if (waited > patience) diverged = 1;
             if (waited > 0.001) usleep(200);
             else sched_yield();
@@ -92,7 +109,7 @@ static void settle(char *into, size_t room) {
         strcpy(before, into);
         sched_yield();
         see(into, room);
-    } while (strcmp(before, into) || ((closing_down(into) || under_way()) && seconds() - begin < 0.1));
+    } while (strcmp(before, into) || ((closing_down(into) || under_way() || under_way_here()) && seconds() - begin < 0.1));
 }
 
 static void finish(void) {
@@ -192,7 +209,7 @@ int main(int argc, char **argv) {
     signal(SIGPIPE, on_pipe);
     if (strcmp(argv[5], "-") && (peer_namespace = open(argv[5], O_RDONLY | O_CLOEXEC)) < 0) return 2;
     begin();
-    if (argc > 6) read_expected(argv[6], first, count);
+    if (argc > 6) read_expected(argv[6], first, count), open_barrier();
     for (sequence = first; sequence < first + count; sequence++) {
         alarm(60); /* a call that hangs */
         run(seed);

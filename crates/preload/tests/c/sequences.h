@@ -28,8 +28,9 @@ extern int unseen; /* something was sent in this step that may change what is no
 extern volatile int pipes; /* SIGPIPEs since the last call */
 
 #define PATIENCE_US 15000
-/* No answer of a connect that gets one depends on how quick it is. */
-#define PATIENCE_TO_SEND_US 300000
+/* No answer of a connect that gets one depends on how quick it is; nor does a SYN that gets none (the accept queue is full) become one of two
+   by calls that wait: the second would come after a second, and tell what has become of the listener. */
+#define PATIENCE_TO_SEND_US 100000
 
 /* Numbers from the seed; the same ones whatever the calls answer. */
 uint32_t draw(uint32_t below);
@@ -66,6 +67,9 @@ enum { ADDRESS_OWN, ADDRESS_WILDCARD, ADDRESS_OTHER_END };
 
 /* What can be seen of a socket without changing it. */
 int observe(int s, char *into, size_t room);
+/* Sockets by which to wait until all that was sent has come, and that wait (a second at most). */
+void open_barrier(void);
+void all_has_come(void);
 /* Bytes of a stream that the far end has not acknowledged. */
 int unacknowledged(int s);
 void abandon(int s);
