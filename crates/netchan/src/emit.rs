@@ -24,10 +24,14 @@ const DF: u8 = 0x40;
 /// What the IP header of a flow's packets says beside the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpFields {
-    /// TTL or hop limit.
+    /// IPv4's TTL.
     pub ttl: u8,
-    /// Type of service or traffic class.
+    /// IPv4's type of service.
     pub tos: u8,
+    /// IPv6's hop limit: a socket may send packets of both, and says of each what it likes.
+    pub hops: u8,
+    /// IPv6's traffic class.
+    pub class: u8,
     /// No DF in a connection's packets, which are numbered then (RFC 6864 §4.2).
     pub may_be_cut: bool,
 }
@@ -37,6 +41,8 @@ impl Default for IpFields {
         Self {
             ttl: 64,
             tos: 0,
+            hops: 64,
+            class: 0,
             may_be_cut: false,
         }
     }
@@ -70,8 +76,8 @@ pub fn emit_ip(
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             let mut header = ipv6::Header::new(protocol, source, destination);
-            header.hop_limit = fields.ttl;
-            header.traffic_class = fields.tos;
+            header.hop_limit = fields.hops;
+            header.traffic_class = fields.class;
             header.emit(payload_len, buf) != 0
         }
         _ => false,
@@ -96,6 +102,7 @@ impl Template {
     pub fn new(key: &FlowKey, mut fields: IpFields) -> Self {
         let (local, remote) = (key.local, key.remote);
         fields.tos = Ecn::NotEct.in_tos(fields.tos);
+        fields.class = Ecn::NotEct.in_tos(fields.class);
         let mut ip = [0; ipv6::HEADER_LEN];
         let ip_len = ip_header_len(remote);
         emit_ip(&mut ip, local, remote, Protocol::TCP, fields, 0);

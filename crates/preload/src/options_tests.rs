@@ -42,7 +42,11 @@ fn flags_and_numbers() {
     );
     assert_eq!(
         int(IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, -1),
-        option(SocketOption::Ttl(64))
+        option(SocketOption::HopLimit(64))
+    );
+    assert_eq!(
+        int(IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, 0),
+        option(SocketOption::HopLimit(0))
     );
 }
 

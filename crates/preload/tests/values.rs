@@ -134,3 +134,8 @@ fn tee_and_vmsplice_are_for_pipes() {
 fn a_splice_is_a_datagram() {
     alike("datagram_splices", "");
 }
+
+#[test]
+fn the_fields_of_ipv4_and_of_ipv6() {
+    alike("header_fields", "");
+}

@@ -16,6 +16,8 @@ fn the_ip_header_says_what_tcp_says_of_congestion() {
                 let fields = IpFields {
                     ttl: 9,
                     tos,
+                    hops: 9,
+                    class: tos,
                     may_be_cut: false,
                 };
                 let key = FlowKey::between(local, remote);

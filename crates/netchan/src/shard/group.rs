@@ -39,7 +39,11 @@ impl UdpSocket {
             return self.fields;
         }
         let ttl = Settings::or_default(self.multicast.as_deref()).ttl(ip);
-        IpFields { ttl, ..self.fields }
+        IpFields {
+            ttl,
+            hops: ttl,
+            ..self.fields
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use proto::tcp::{CongestionControl, FastOpenKeys, Md5Key};
 pub(in crate::socket) use self::fresh::Fresh;
 use super::{Role, Socket};
 use crate::api::multicast::Multicast;
-use crate::api::{Kind, UdpOption};
+use crate::api::{Domain, Kind, UdpOption};
 use crate::{errno::error, shard::TcpSocket};
 
 /// What TCP_MAXSEG may be, as in Linux.
@@ -74,10 +74,14 @@ pub enum SocketOption {
     FastOpenKeys(Option<FastOpenKeys>),
     /// Groups, and what is sent to them.
     Multicast(Multicast),
-    /// IP_TTL / IPV6_UNICAST_HOPS.
+    /// IP_TTL: hops that packets of IPv4 go at most, 1 to 255.
     Ttl(u8),
-    /// IP_TOS / IPV6_TCLASS.
+    /// IP_TOS, of packets of IPv4.
     TypeOfService(u8),
+    /// IPV6_UNICAST_HOPS, of IPv6 sockets: hops that packets of IPv6 go at most, 0 to 255 (0: they reach this link's hosts, as those of 1 do).
+    HopLimit(u8),
+    /// IPV6_TCLASS, of IPv6 sockets and their packets of IPv6.
+    TrafficClass(u8),
     /// SO_MARK: a number that modules see with each packet.
     Mark(u32),
     /// SO_BINDTODEVICE: the number of the link that it receives from and sends to, from 0 on; `None`: any.
@@ -115,6 +119,11 @@ const fn is_for_streams(option: SocketOption) -> bool {
     )
 }
 
+const fn is_for_ipv6(option: SocketOption) -> bool {
+    use SocketOption as O;
+    matches!(option, O::HopLimit(_) | O::TrafficClass(_))
+}
+
 const fn is_for_datagrams(option: SocketOption) -> bool {
     use UdpOption as U;
     matches!(option, SocketOption::Udp(udp) if !matches!(udp, U::ReceiveErrors(_) | U::ReceiveErrorsV6(_) | U::Discovery(_)))
@@ -123,6 +132,9 @@ const fn is_for_datagrams(option: SocketOption) -> bool {
 impl Socket {
     /// Whether this kind of socket has the option.
     fn has(&self, option: SocketOption) -> bool {
+        if is_for_ipv6(option) && self.domain == Domain::V4 {
+            return false;
+        }
         match self.kind {
             Kind::Stream => !is_for_datagrams(option),
             Kind::Datagram => !is_for_streams(option),
@@ -202,6 +214,9 @@ impl Socket {
             // The two bits of ECN are TCP's own (RFC 3168 §5).
             (Kind::Stream, SocketOption::TypeOfService(tos)) => {
                 SocketOption::TypeOfService(tos & !3)
+            }
+            (Kind::Stream, SocketOption::TrafficClass(class)) => {
+                SocketOption::TrafficClass(class & !3)
             }
             (_, option) => option,
         };
@@ -330,6 +345,8 @@ fn apply_to(
         }
         SocketOption::Ttl(_)
         | SocketOption::TypeOfService(_)
+        | SocketOption::HopLimit(_)
+        | SocketOption::TrafficClass(_)
         | SocketOption::Udp(UdpOption::Discovery(_)) => socket.set_fields(fresh.fields()),
         _ => {}
     }

@@ -153,6 +153,9 @@ impl Shared {
     fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         let ttl = u8::try_from(ttl).ok().filter(|&ttl| ttl > 0);
         let ttl = ttl.ok_or_else(|| crate::errno::invalid("a TTL is 1 to 255"))?;
+        if self.socket.domain() == Domain::V6 {
+            self.socket.set_option(SocketOption::HopLimit(ttl))?;
+        }
         self.socket.set_option(SocketOption::Ttl(ttl))
     }
 

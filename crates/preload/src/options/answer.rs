@@ -265,8 +265,8 @@ fn get_ip(live: Live<'_>, name: c_int) -> io::Result<Value> {
 fn get_ipv6(live: Live<'_>, name: c_int) -> io::Result<Value> {
     match name {
         libc::IPV6_V6ONLY => ask(live, SocketOption::V6Only(false)),
-        libc::IPV6_TCLASS => ask(live, SocketOption::TypeOfService(0)),
-        libc::IPV6_UNICAST_HOPS => ask(live, SocketOption::Ttl(0)),
+        libc::IPV6_TCLASS => ask(live, SocketOption::TrafficClass(0)),
+        libc::IPV6_UNICAST_HOPS => ask(live, SocketOption::HopLimit(0)),
         _ => fail(libc::ENOPROTOOPT),
     }
 }
@@ -319,7 +319,9 @@ fn ask(live: Live<'_>, like: SocketOption) -> io::Result<Value> {
         O::FastOpenKeys(keys) => Value::Bytes(fast_open::bytes_of(keys)),
         O::PacingRateMax(rate) => Value::Rate(rate),
         O::KeepCount(count) => Value::Int(c_int::try_from(count).unwrap_or(c_int::MAX)),
-        O::Ttl(value) | O::TypeOfService(value) => Value::Int(c_int::from(value)),
+        O::Ttl(value) | O::TypeOfService(value) | O::HopLimit(value) | O::TrafficClass(value) => {
+            Value::Int(c_int::from(value))
+        }
     })
 }
 

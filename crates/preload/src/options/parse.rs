@@ -152,18 +152,24 @@ fn parse_ipv6(name: c_int, value: &[u8]) -> io::Result<Setting> {
     match name {
         libc::IPV6_V6ONLY => Ok(Setting::Option(SocketOption::V6Only(flag(value)?))),
         libc::IPV6_TCLASS => match int(value)? {
-            -1 => Ok(Setting::Option(SocketOption::TypeOfService(0))),
+            -1 => Ok(Setting::Option(SocketOption::TrafficClass(0))),
             class => {
                 let class = u8::try_from(class).map_err(|_| invalid())?;
-                Ok(Setting::Option(SocketOption::TypeOfService(class)))
+                Ok(Setting::Option(SocketOption::TrafficClass(class)))
             }
         },
-        libc::IPV6_UNICAST_HOPS => ttl(int(value)?),
+        libc::IPV6_UNICAST_HOPS => {
+            let hops = match int(value)? {
+                -1 => 64,
+                hops => u8::try_from(hops).map_err(|_| invalid())?,
+            };
+            Ok(Setting::Option(SocketOption::HopLimit(hops)))
+        }
         _ => parse_datagrams(libc::IPPROTO_IPV6, name, value),
     }
 }
 
-/// IP_TTL and IPV6_UNICAST_HOPS: -1 is the default, else 1..=255.
+/// IP_TTL: -1 is the default, else 1..=255.
 fn ttl(value: c_int) -> io::Result<Setting> {
     let hops = match value {
         -1 => 64,

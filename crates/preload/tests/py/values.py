@@ -636,4 +636,128 @@ def datagram_splices():
         s.close()
 
 
+# The levels and names that Python does not have all of.
+IP, V6, SOL = 0, 41, socket.SOL_SOCKET
+TOS, TTL, CLASS, HOPS, PRIORITY, QUICK_ACK = (IP, 1), (IP, 2), (V6, 67), (V6, 16), (SOL, 12), (6, 12)
+
+
+def told(s, options):
+    return [says(lambda: s.getsockopt(*option)) for option in options]
+
+
+def own(family):
+    """An address of this host's, and what IPv4 is called there."""
+    v4 = PEER if PEER.startswith("127.") else "10.77.0.2"
+    if family == socket.AF_INET:
+        return v4, v4
+    return "::1" if PEER.startswith("127.") else "fd77::2", "::ffff:" + v4
+
+
+def header_fields():
+    """IPv4's fields and IPv6's are not the same ones, and a hop limit may be 0."""
+    asked = (TOS, TTL, CLASS, HOPS)
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        s = socket.socket(socket.AF_INET6, kind)
+        s.bind(("::", 0))
+        print("at first", told(s, asked))
+        for option, value in ((TOS, 0x28), (CLASS, 0x50), (TTL, 9), (HOPS, 0), (HOPS, 7), (CLASS, 3), (TOS, 0x2b), (HOPS, -1), (TTL, -1),
+                              (TTL, 0), (CLASS, -1), (HOPS, -2), (HOPS, 256), (CLASS, 256), (TOS, 0)):
+            print(option, value, says(lambda: s.setsockopt(*option, value)), told(s, asked))
+    s = socket.socket()
+    s.bind(("", 0))
+    print("of IPv4", says(lambda: s.setsockopt(*TTL, 0)), says(lambda: s.setsockopt(*HOPS, 0)))
+    # What another one sees of it.
+    hears = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    hears.bind(("::", 0))
+    for option in ((V6, 51), (V6, 66), (IP, 12), (IP, 13)):  # RECVHOPLIMIT, RECVTCLASS, RECVTTL, RECVTOS
+        hears.setsockopt(*option, 1)
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    s.bind(("::", 0))
+    for option, value in ((TOS, 0x28), (TTL, 9), (CLASS, 0x50), (HOPS, 0)):
+        s.setsockopt(*option, value)
+        for address in own(socket.AF_INET6):
+            s.sendto(b"x", (address, hears.getsockname()[1]))
+            ancillary = hears.recvmsg(10, 200)[1]
+            print(option, address[:8] == "::ffff:", sorted((level, name, value.hex()) for level, name, value in ancillary))
+    # A connection of which each packet may go no hop.
+    listener = socket.socket(socket.AF_INET6)
+    listener.bind(("::", 0))
+    listener.setsockopt(*HOPS, 0)
+    listener.listen()
+    for address in own(socket.AF_INET6):
+        client = socket.socket(socket.AF_INET6)
+        client.setsockopt(*HOPS, 0)
+        client.connect((address, listener.getsockname()[1]))
+        accepted, _ = listener.accept()
+        client.send(b"there")
+        print(accepted.recv(10), accepted.send(b"back"), client.recv(10), told(accepted, asked), told(client, asked))
+
+
+def priorities():
+    for family in (socket.AF_INET, socket.AF_INET6):
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            for before in (True, False):
+                s = socket.socket(family, kind)
+                before or s.bind(("", 0))
+                for value in (0, 1, 6, 7, 255, -1, (1 << 31) - 1, -(1 << 31), 5):
+                    print(says(lambda: s.setsockopt(*PRIORITY, value)), told(s, (PRIORITY,)))
+                # Linux has it from the type of service, once that is another one.
+                for tos in (0, 0x10, 0x10, *range(0, 256, 3), -1, 0x110):
+                    print(tos, says(lambda: s.setsockopt(*TOS, tos)), told(s, (PRIORITY, TOS)))
+                s.setsockopt(*PRIORITY, 3)
+                print("again", says(lambda: s.setsockopt(*TOS, 0x110)), told(s, (PRIORITY,)))
+                print("as a byte", says(lambda: s.setsockopt(*TOS, b"\x08")), told(s, (PRIORITY, TOS)))
+                if family == socket.AF_INET6:
+                    print("class", says(lambda: s.setsockopt(*CLASS, 0x10)), told(s, (PRIORITY,)))
+                before and s.bind(("", 0))
+                print("bound", told(s, (PRIORITY, TOS)), told(s.dup(), (PRIORITY,)))
+
+
+def quick_acks():
+    """listen(2) and connect(2) forget what was said of it before."""
+    for value in (-1, 0, 1, 2, 3):
+        for before in (True, False):
+            listener = socket.socket()
+            listener.bind((own(socket.AF_INET)[0], 0))
+            before and listener.setsockopt(*QUICK_ACK, value)
+            first = told(listener, (QUICK_ACK,))
+            listener.listen()
+            before or listener.setsockopt(*QUICK_ACK, value)
+            client = socket.socket()
+            client.setsockopt(*QUICK_ACK, value)
+            fresh = told(client, (QUICK_ACK,))
+            client.connect(listener.getsockname())
+            accepted, _ = listener.accept()
+            print(value, before, first, told(listener, (QUICK_ACK,)), told(accepted, (QUICK_ACK,)), fresh, told(client, (QUICK_ACK,)))
+            for s in (accepted, client):
+                s.setsockopt(*QUICK_ACK, value)
+                print("connected", told(s, (QUICK_ACK,)))
+            listener.listen(3)
+            print("listens again", told(listener, (QUICK_ACK,)))
+
+
+def accepted_options():
+    """What an accepted stream has of its listener, and of the packet that opened it."""
+    asked = (TOS, TTL, (IP, 33), (IP, 34), CLASS, HOPS, (V6, 17), (V6, 18), (V6, 19), (V6, 29), PRIORITY, (SOL, 36), QUICK_ACK)
+    settings = (TOS, 0x10), (TTL, 33), (CLASS, 0x20), (HOPS, 44), (PRIORITY, 3), ((SOL, 36), 9), ((IP, 34), 0), ((V6, 19), 0), ((V6, 29), 0), ((IP, 49), 0)
+    for family in (socket.AF_INET, socket.AF_INET6):
+        for address in dict.fromkeys(own(family)):
+            for said in ((), settings):
+                listener = socket.socket(family)
+                listener.bind(("", 0))
+                print([says(lambda: listener.setsockopt(*option, value)) for option, value in said])
+                listener.listen()
+                for hops in (64, 77, 1):
+                    client = socket.socket(family)
+                    client.setsockopt(*TTL, hops)
+                    family == socket.AF_INET6 and client.setsockopt(*HOPS, hops + 1)
+                    client.connect((address, listener.getsockname()[1]))
+                    accepted, _ = listener.accept()
+                    print(family, hops, told(listener, asked), told(accepted, asked), told(client, asked))
+                    # From the packets that come later it has nothing.
+                    client.setsockopt(*TTL, 99)
+                    client.send(b"x")
+                    print(accepted.recv(1), told(accepted, asked), says(lambda: accepted.setsockopt(IP, 33, 5)))
+
+
 globals()[sys.argv[2]]()

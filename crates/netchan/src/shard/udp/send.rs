@@ -107,8 +107,8 @@ impl Head {
             }
             (IpAddr::V6(local), IpAddr::V6(remote)) => {
                 let mut header = ipv6::Header::new(self.protocol(), local, remote);
-                header.hop_limit = self.fields.ttl;
-                header.traffic_class = self.fields.tos;
+                header.hop_limit = self.fields.hops;
+                header.traffic_class = self.fields.class;
                 header.emit(len, ip)
             }
             _ => 0,
@@ -281,11 +281,14 @@ impl Shard {
     ) -> Result<usize, i32> {
         let socket = self.udp.get_mut(number).ok_or(libc::EBADF)?;
         let options = socket.options;
+        let fields = socket.fields_to(to.remote.ip());
         let mut head = Head {
             to,
             fields: IpFields {
-                ttl: (info.ttl).unwrap_or_else(|| socket.fields_to(to.remote.ip()).ttl),
-                tos: info.tos.unwrap_or(socket.fields.tos),
+                ttl: info.ttl.unwrap_or(fields.ttl),
+                tos: info.tos.unwrap_or(fields.tos),
+                hops: info.ttl.unwrap_or(fields.hops),
+                class: info.tos.unwrap_or(fields.class),
                 may_be_cut: false,
             },
             may_be_cut: !options.discovery.sets_df(),

@@ -39,7 +39,7 @@ pub(in crate::socket) struct Fresh {
     /// TCP_FASTOPEN_CONNECT.
     pub fast_connect: bool,
     urgent_inline: bool,
-    fields: IpFields,
+    fields: Fields,
     binding: Option<Arc<Bound>>,
     /// It was accepted: `binding` is its listener's, of which it has the address, as in Linux, but not the port.
     is_lent: bool,
@@ -47,6 +47,30 @@ pub(in crate::socket) struct Fresh {
     pub shut: (bool, bool),
     /// What nearly no socket sets: an accepted one shares it with its listener until it does.
     seldom: Option<Arc<Seldom>>,
+}
+
+/// What the IP header says beside the addresses, but for what only IPv6 has.
+#[derive(Clone, Copy, Debug)]
+struct Fields {
+    ttl: u8,
+    tos: u8,
+    may_be_cut: bool,
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        let IpFields {
+            ttl,
+            tos,
+            may_be_cut,
+            ..
+        } = IpFields::default();
+        Self {
+            ttl,
+            tos,
+            may_be_cut,
+        }
+    }
 }
 
 /// What a socket is bound to.
@@ -70,6 +94,9 @@ pub(in crate::socket) struct Seldom {
     /// Without keep-alive, which is there once it is switched on.
     pub wishes: Wishes,
     linger: Option<Duration>,
+    /// Of IPv6.
+    hops: u8,
+    class: u8,
     send_buffer: Option<usize>,
     max_segment: Option<u16>,
     fast_open: FastOpenOptions,
@@ -118,7 +145,10 @@ impl DerefMut for Fresh {
 
 impl Default for Seldom {
     fn default() -> Self {
+        let IpFields { hops, class, .. } = IpFields::default();
         Self {
+            hops,
+            class,
             keepalive: Keepalive::default(),
             wishes: Wishes::default(),
             linger: None,
@@ -279,7 +309,7 @@ impl Fresh {
             nagle: self.no_delay.map(|no_delay| !no_delay),
             cork: self.cork,
             quick_ack: self.quick_ack,
-            fields: self.fields,
+            fields: self.fields(),
             linger: self.linger,
             keys: self.keys.clone(),
             max_segment: self.max_segment,
@@ -359,8 +389,19 @@ impl Fresh {
     }
 
     /// Fields of the IP header.
-    pub const fn fields(&self) -> IpFields {
-        self.fields
+    pub fn fields(&self) -> IpFields {
+        let Fields {
+            ttl,
+            tos,
+            may_be_cut,
+        } = self.fields;
+        IpFields {
+            ttl,
+            tos,
+            hops: self.hops,
+            class: self.class,
+            may_be_cut,
+        }
     }
 
     /// SO_BROADCAST.
@@ -415,6 +456,8 @@ impl Fresh {
             SocketOption::Multicast(_) => {}
             SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
             SocketOption::TypeOfService(tos) => self.fields.tos = tos,
+            SocketOption::HopLimit(hops) => self.hops = hops,
+            SocketOption::TrafficClass(class) => self.class = class,
             SocketOption::Mark(mark) => self.udp.mark = mark,
             SocketOption::Device(device) => self.udp.device = device,
             SocketOption::IncomingCpu(cpu) => self.udp.cpu = cpu,
@@ -489,6 +532,8 @@ impl Fresh {
             SocketOption::Multicast(like) => SocketOption::Multicast(self.read_multicast(like)),
             SocketOption::Ttl(_) => SocketOption::Ttl(self.fields.ttl),
             SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
+            SocketOption::HopLimit(_) => SocketOption::HopLimit(self.hops),
+            SocketOption::TrafficClass(_) => SocketOption::TrafficClass(self.class),
             SocketOption::Mark(_) => SocketOption::Mark(self.udp.mark),
             SocketOption::Device(_) => SocketOption::Device(self.udp.device),
             SocketOption::IncomingCpu(_) => SocketOption::IncomingCpu(self.udp.cpu),
