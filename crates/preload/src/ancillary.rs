@@ -41,6 +41,11 @@ pub enum Ask {
     NoCheck,
     /// SO_PREFER_BUSY_POLL, which is only kept.
     PreferBusyPoll,
+    /// SO_DEBUG, SO_DONTROUTE, TCP_THIN_LINEAR_TIMEOUTS and IP_BIND_ADDRESS_NO_PORT, which are only kept.
+    Debug,
+    DontRoute,
+    ThinLinearTimeouts,
+    BindAddressNoPort,
     /// SIOCGSTAMP was called: when a datagram came is kept.
     Arrival,
 }

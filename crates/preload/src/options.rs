@@ -27,6 +27,7 @@ use crate::{
     multicast::filter,
     stamping,
     state::{Live, SocketState},
+    sys,
 };
 
 /// What a program sets.
@@ -47,6 +48,8 @@ pub enum Setting {
     BusyPoll(u32),
     /// SO_INCOMING_CPU.
     IncomingCpu(c_int),
+    /// SO_PRIORITY.
+    Priority(c_int),
     /// SO_BINDTODEVICE, SO_BINDTOIFINDEX.
     Device(device::Device),
     /// Keys of TCP-AO.
@@ -103,7 +106,14 @@ pub unsafe fn set(
     match setting {
         Setting::ReceiveTimeout(timeout) => live.state.set_receive_timeout(timeout),
         Setting::SendTimeout(timeout) => live.state.set_send_timeout(timeout),
-        Setting::Ask(what, on) => live.state.asked.set(what, on),
+        Setting::Ask(what, on) => {
+            may_set(live, (level, name), value)?;
+            live.state.asked.set(what, on);
+        }
+        Setting::Priority(priority) => {
+            may_set(live, (level, name), value)?;
+            live.state.set_priority(priority);
+        }
         Setting::Stamping(flags) => stamping::set(live, flags)?,
         Setting::BusyPoll(us) => live.state.set_busy_poll(us),
         Setting::IncomingCpu(cpu) => {
@@ -112,13 +122,45 @@ pub unsafe fn set(
         }
         Setting::Shutdown(_) | Setting::Ignored => {}
         Setting::Keys(_) | Setting::Option(_) | Setting::Device(_) => {
+            let before = type_of_service(live.socket);
             apply(live.socket, setting)?;
+            let tos = type_of_service(live.socket);
+            // As Linux, which compares what it was given, whatever of it a type of service has room for.
+            let is_wide = || !matches!(int_or_byte(value), Ok(0..=255));
+            if matches!(setting, Setting::Option(SocketOption::TypeOfService(_)))
+                && (tos != before || is_wide())
+            {
+                live.state.set_priority(priority_of(tos));
+            }
             if let Setting::Option(SocketOption::FastOpenConnect(on)) = setting {
                 live.state.fast_connect.store(on, Relaxed);
             }
         }
     }
     Ok(0)
+}
+
+/// Whether this process may set what Linux grants not to all: the kernel's socket of this number, which serves nobody, is asked.
+fn may_set(live: Live<'_>, (level, name): (c_int, c_int), value: &[u8]) -> io::Result<()> {
+    match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_PRIORITY | libc::SO_DEBUG) => {
+            sys::set_of_socket(live.fd, name, value)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// IP_TOS as it is.
+fn type_of_service(socket: &Socket) -> u8 {
+    match socket.option(SocketOption::TypeOfService(0)) {
+        Ok(SocketOption::TypeOfService(tos)) => tos,
+        _ => 0,
+    }
+}
+
+/// The priority that Linux gives a type of service (`rt_tos2priority`): best effort, bulk, interactive, interactive bulk.
+fn priority_of(tos: u8) -> c_int {
+    [0, 2, 6, 4][usize::from(tos >> 3 & 3)]
 }
 
 /// SO_INCOMING_CPU: a number that no processor has names none.
@@ -247,6 +289,13 @@ pub unsafe fn note(
     };
     let setting = parse(level, name, value);
     let is_ours = setting.is_ok();
+    if matches!(
+        setting,
+        Ok(Setting::Priority(_) | Setting::Option(SocketOption::TypeOfService(_)))
+    ) && let Some(priority) = sys::priority(fd)
+    {
+        descriptor::note(fd, |state| state.set_priority(priority));
+    }
     match setting {
         Ok(setting @ (Setting::Option(_) | Setting::Keys(_))) => {
             descriptor::note_setting(fd, setting);
@@ -272,7 +321,8 @@ pub unsafe fn note(
         Ok(Setting::Device(device)) if device != device::Device::Any => {
             endpoint::leave(fd);
         }
-        Ok(Setting::Device(_) | Setting::Shutdown(_) | Setting::Ignored) | Err(_) => {}
+        Ok(Setting::Device(_) | Setting::Shutdown(_) | Setting::Priority(_) | Setting::Ignored)
+        | Err(_) => {}
     }
     is_ours
 }

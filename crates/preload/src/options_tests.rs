@@ -193,7 +193,10 @@ fn what_is_not_served_says_so() {
         assert_eq!(int(SOL_SOCKET, name, 1), Err(libc::ENOPROTOOPT), "{name}");
     }
     assert_eq!(int(IPPROTO_TCP, libc::TCP_ULP, 1), Err(libc::ENOPROTOOPT));
-    assert_eq!(int(SOL_SOCKET, libc::SO_PRIORITY, 6), Ok(Setting::Ignored));
+    assert_eq!(
+        int(SOL_SOCKET, libc::SO_PRIORITY, 6),
+        Ok(Setting::Priority(6))
+    );
     assert_eq!(
         bytes(IPPROTO_TCP, libc::TCP_CONGESTION, b"reno\0"),
         option(SocketOption::Congestion(CongestionControl::NewReno))

@@ -6,7 +6,7 @@ use std::{
     sync::{
         OnceLock,
         atomic::{
-            AtomicBool, AtomicU32, AtomicU64,
+            AtomicBool, AtomicI32, AtomicU32, AtomicU64,
             Ordering::{Relaxed, SeqCst},
         },
     },
@@ -64,6 +64,8 @@ pub struct SocketState {
     pub busy_poll_us: AtomicU32,
     /// SO_INCOMING_CPU, once it was set: its number, and a bit above it.
     incoming_cpu: AtomicU64,
+    /// SO_PRIORITY, which is only kept.
+    priority: AtomicI32,
     /// When the datagram came that was read last, for SIOCGSTAMP.
     pub arrival: Arrival,
     receive_timeout_ns: AtomicU64,
@@ -93,6 +95,7 @@ impl SocketState {
             stamping: AtomicU32::new(0),
             busy_poll_us: AtomicU32::new(0),
             incoming_cpu: AtomicU64::new(0),
+            priority: AtomicI32::new(0),
             arrival: Arrival::default(),
             receive_timeout_ns: AtomicU64::new(0),
             send_timeout_ns: AtomicU64::new(0),
@@ -155,6 +158,16 @@ impl SocketState {
         let word = self.incoming_cpu.load(Relaxed);
         let [a, b, c, d, is_set, ..] = word.to_le_bytes();
         (is_set != 0).then(|| c_int::from_le_bytes([a, b, c, d]))
+    }
+
+    /// SO_PRIORITY, or what the type of service made of it since.
+    pub fn priority(&self) -> c_int {
+        self.priority.load(Relaxed)
+    }
+
+    /// Sets SO_PRIORITY.
+    pub fn set_priority(&self, priority: c_int) {
+        self.priority.store(priority, Relaxed); // stands for itself
     }
 
     /// SO_RCVTIMEO; `None` waits for ever, no time not at all.

@@ -316,6 +316,32 @@ pub fn has_children() -> bool {
     unsafe { raw::call(libc::SYS_waitid, [kind, 0, 0, integer(flags), 0, 0]) }.is_ok()
 }
 
+/// Sets an option of SOL_SOCKET of the kernel's socket `fd`.
+pub fn set_of_socket(fd: RawFd, name: c_int, value: &[u8]) -> io::Result<()> {
+    let (at, len) = (value.as_ptr().expose_provenance(), value.len());
+    let arguments = [
+        integer(fd),
+        integer(libc::SOL_SOCKET),
+        integer(name),
+        at,
+        len,
+        0,
+    ];
+    // SAFETY: `value` is readable for its length.
+    unsafe { raw::call(libc::SYS_setsockopt, arguments) }.map(|_| ())
+}
+
+/// SO_PRIORITY of the kernel's socket `fd`.
+pub fn priority(fd: RawFd) -> Option<c_int> {
+    let (mut value, mut len) = (0_i32, size_of::<c_int>());
+    let at = ptr::from_mut(&mut value).expose_provenance();
+    let len = ptr::from_mut(&mut len).expose_provenance();
+    let (level, name) = (integer(libc::SOL_SOCKET), integer(libc::SO_PRIORITY));
+    // SAFETY: `value` is writable for `len` bytes; the kernel reads and writes the first half of `len`, a little-endian number.
+    let asked = unsafe { raw::call(libc::SYS_getsockopt, [integer(fd), level, name, at, len, 0]) };
+    asked.ok().map(|_| value)
+}
+
 /// Whether `fd` is open, and a socket.
 pub fn is_socket(fd: RawFd) -> bool {
     facts(fd).is_some_and(|facts| facts.st_mode & libc::S_IFMT == libc::S_IFSOCK)

@@ -139,3 +139,8 @@ fn a_splice_is_a_datagram() {
 fn the_fields_of_ipv4_and_of_ipv6() {
     alike("header_fields", "");
 }
+
+#[test]
+fn priorities() {
+    alike("priorities", "");
+}

@@ -11,7 +11,10 @@ use netchan::{
 use super::{
     NAME_MAX, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE, TCP_INQ,
     TCP_NOTSENT_LOWAT, ao, device, has_level,
-    parse::{SO_BINDTOIFINDEX, SO_PREFER_BUSY_POLL},
+    parse::{
+        IP_BIND_ADDRESS_NO_PORT, SO_BINDTOIFINDEX, SO_PREFER_BUSY_POLL, TCP_THIN_DUPACK,
+        TCP_THIN_LINEAR_TIMEOUTS,
+    },
     unsupported,
 };
 use crate::{
@@ -216,7 +219,9 @@ fn get_socket(live: Live<'_>, name: c_int) -> io::Result<Value> {
         libc::SO_PASSCRED | libc::SO_PASSSEC => return fail(libc::EOPNOTSUPP),
         libc::SO_BUSY_POLL => Value::Int(live.state.busy_poll_us.load(Relaxed).cast_signed()),
         SO_PREFER_BUSY_POLL => Value::Int(live.state.asked.get(Ask::PreferBusyPoll).into()),
-        libc::SO_PRIORITY | libc::SO_DEBUG | libc::SO_DONTROUTE => Value::Int(0),
+        libc::SO_PRIORITY => Value::Int(live.state.priority()),
+        libc::SO_DEBUG => Value::Int(live.state.asked.get(Ask::Debug).into()),
+        libc::SO_DONTROUTE => Value::Int(live.state.asked.get(Ask::DontRoute).into()),
         _ => return fail(libc::ENOPROTOOPT),
     })
 }
@@ -247,6 +252,10 @@ fn get_tcp(live: Live<'_>, name: c_int) -> io::Result<Value> {
         libc::TCP_DEFER_ACCEPT => ask(live, O::DeferAccept(Duration::ZERO))?,
         libc::TCP_WINDOW_CLAMP => ask(live, O::WindowClamp(0))?,
         TCP_NOTSENT_LOWAT => ask(live, O::UnsentLowWater(0))?,
+        TCP_THIN_LINEAR_TIMEOUTS => {
+            Value::Int(live.state.asked.get(Ask::ThinLinearTimeouts).into())
+        }
+        TCP_THIN_DUPACK => Value::Int(0),
         TCP_INQ => Value::Int(live.state.asked.get(Ask::Unread).into()),
         _ => return fail(libc::ENOPROTOOPT),
     })
@@ -256,6 +265,9 @@ fn get_ip(live: Live<'_>, name: c_int) -> io::Result<Value> {
     match name {
         libc::IP_TOS => ask(live, SocketOption::TypeOfService(0)),
         libc::IP_TTL => ask(live, SocketOption::Ttl(0)),
+        IP_BIND_ADDRESS_NO_PORT => Ok(Value::Int(
+            live.state.asked.get(Ask::BindAddressNoPort).into(),
+        )),
         // No options: as many bytes of them.
         libc::IP_OPTIONS => Ok(Value::Bytes(Vec::new())),
         _ => fail(libc::ENOPROTOOPT),

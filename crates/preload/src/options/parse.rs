@@ -16,9 +16,9 @@ use super::{
 };
 use crate::{ancillary::Ask, datagram_options, errno, errno::fail, fast_open, multicast, stamping};
 
-const IP_BIND_ADDRESS_NO_PORT: c_int = 24;
-const TCP_THIN_LINEAR_TIMEOUTS: c_int = 16;
-const TCP_THIN_DUPACK: c_int = 17;
+pub const IP_BIND_ADDRESS_NO_PORT: c_int = 24;
+pub const TCP_THIN_LINEAR_TIMEOUTS: c_int = 16;
+pub const TCP_THIN_DUPACK: c_int = 17;
 const TCP_MD5SIG_EXT: c_int = 32;
 pub const SO_BINDTOIFINDEX: c_int = 62;
 pub const SO_PREFER_BUSY_POLL: c_int = 69;
@@ -82,7 +82,9 @@ fn parse_socket(name: c_int, value: &[u8]) -> io::Result<Setting> {
         libc::SO_NO_CHECK => return Ok(Setting::Ask(Ask::NoCheck, flag(value)?)),
         // Linux has them for UNIX sockets alone, since 6.16.
         libc::SO_PASSCRED | libc::SO_PASSSEC => return fail(libc::EOPNOTSUPP),
-        libc::SO_PRIORITY | libc::SO_DEBUG | libc::SO_DONTROUTE => return Ok(Setting::Ignored),
+        libc::SO_PRIORITY => return int(value).map(Setting::Priority),
+        libc::SO_DEBUG => return Ok(Setting::Ask(Ask::Debug, flag(value)?)),
+        libc::SO_DONTROUTE => return Ok(Setting::Ask(Ask::DontRoute, flag(value)?)),
         libc::SO_BUSY_POLL => {
             let us = u32::try_from(int(value)?).map_err(|_| invalid())?;
             return Ok(Setting::BusyPoll(us));
@@ -132,9 +134,12 @@ fn parse_tcp(name: c_int, value: &[u8]) -> io::Result<Setting> {
             return Ok(Setting::Ask(Ask::Unread, on));
         }
         ao::TCP_AO_ADD_KEY..=ao::TCP_AO_INFO => return ao::parse(name, value).map(Setting::Keys),
-        TCP_THIN_LINEAR_TIMEOUTS | TCP_THIN_DUPACK => {
-            return int(value).map(|_| Setting::Ignored);
+        TCP_THIN_LINEAR_TIMEOUTS => {
+            let on = in_range(value, 0, 1)? != 0;
+            return Ok(Setting::Ask(Ask::ThinLinearTimeouts, on));
         }
+        // Of no effect in Linux, too, and read as 0.
+        TCP_THIN_DUPACK => return in_range(value, 0, 1).map(|_| Setting::Ignored),
         _ => return fail(libc::ENOPROTOOPT),
     }))
 }
@@ -143,7 +148,10 @@ fn parse_ip(name: c_int, value: &[u8]) -> io::Result<Setting> {
     match name {
         libc::IP_TOS => Ok(Setting::Option(SocketOption::TypeOfService(octet(value)?))),
         libc::IP_TTL => ttl(int_or_byte(value)?),
-        IP_BIND_ADDRESS_NO_PORT => int_or_byte(value).map(|_| Setting::Ignored),
+        IP_BIND_ADDRESS_NO_PORT => {
+            let on = int_or_byte(value)? != 0;
+            Ok(Setting::Ask(Ask::BindAddressNoPort, on))
+        }
         _ => parse_datagrams(libc::IPPROTO_IP, name, value),
     }
 }
