@@ -256,6 +256,7 @@ impl Socket {
         };
         let wish = self.wish(&fresh, address);
         self.stack().listen(id, &wish).map_err(error)?;
+        fresh.begins_anew();
         if let Some(Other::Listening(listening)) = self.other.get().map(Box::as_ref) {
             listening.again(self.stack(), backlog, &fresh);
         } else {
@@ -319,6 +320,7 @@ impl Socket {
         if stream.phase() != Phase::Idle {
             return Err(error(libc::EALREADY)); // another thread was first
         }
+        fresh.begins_anew();
         stream.connect(self.stack(), remote, &fresh, fast)?;
         fresh.is_connected();
         if let Some(local) = stream.local(self.stack()) {

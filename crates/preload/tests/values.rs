@@ -144,3 +144,8 @@ fn the_fields_of_ipv4_and_of_ipv6() {
 fn priorities() {
     alike("priorities", "");
 }
+
+#[test]
+fn acknowledgments_at_once() {
+    alike("quick_acks", "");
+}

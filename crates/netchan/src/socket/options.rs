@@ -32,6 +32,7 @@ pub enum SocketOption {
     V6Only(bool),
     NoDelay(bool),
     Cork(bool),
+    /// TCP_QUICKACK. listen and connect forget what was set before, as in Linux.
     QuickAck(bool),
     /// TCP_MAXSEG, bytes.
     MaxSegment(u16),

@@ -106,6 +106,11 @@ impl Open {
             set(&listener, options);
         }
         listener.listen(8).unwrap();
+        if when == When::Before && options == [O::QuickAck(false)] {
+            let forgotten = listener.option(O::QuickAck(false)).unwrap();
+            assert_eq!(forgotten, O::QuickAck(true), "as Linux's listen(2) does");
+            set(&listener, options);
+        }
         let syn = Header {
             options: Options {
                 mss: Some(1460),

@@ -293,6 +293,11 @@ impl Fresh {
         new.without_waiting()
     }
 
+    /// As Linux: it listens or connects, and what TCP_QUICKACK said before is forgotten.
+    pub const fn begins_anew(&mut self) {
+        self.quick_ack = None;
+    }
+
     /// TCP_CORK.
     pub fn corked(&self, host: &Host) -> bool {
         self.cork.unwrap_or_else(|| host.tcp().cork)
