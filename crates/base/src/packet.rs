@@ -72,6 +72,8 @@ pub struct Meta {
     pub hint: Hint,
     /// What its IP header said of congestion (the two bits of `Ecn`), where a connection may be opened for it.
     pub ecn: u8,
+    /// Its TTL or hop limit, likewise.
+    pub hops: u8,
     /// The link vouches for the transport checksum (it never left this host's memory, or hardware verified it).
     pub checksum_verified: Flag,
 }

@@ -149,3 +149,8 @@ fn priorities() {
 fn acknowledgments_at_once() {
     alike("quick_acks", "");
 }
+
+#[test]
+fn options_of_accepted_streams() {
+    alike("accepted_options", "");
+}

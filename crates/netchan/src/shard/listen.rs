@@ -295,6 +295,7 @@ impl Shard {
             return self.count(Counter::DropConnectionTable);
         };
         self.mark_with(embryo, mark);
+        self.came_with(embryo, &packet);
         self.tcp_begin_shut(embryo, shut);
         if verdict.takes_text {
             return self.open_early(number, embryo, syn, packet, now);

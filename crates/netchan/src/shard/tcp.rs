@@ -81,6 +81,8 @@ pub struct TcpSocket {
     /// Its flow, and the IP header fields of what it sends, with all else that does not change.
     pub(super) template: emit::Template,
     pub(super) interface: u8,
+    /// TTL or hop limit of the packet that opened it, where that was the peer's; else 0.
+    pub(super) hops: u8,
     /// Its peer's number among those that share memory.
     pub(super) peer: u16,
     /// What it holds, as booked with its peer.
@@ -214,6 +216,11 @@ impl TcpSocket {
     /// The link that it runs over.
     pub const fn interface(&self) -> u8 {
         self.interface
+    }
+
+    /// TTL or hop limit of the packet by which the peer opened it, if it was the peer: its address, and they.
+    pub fn came_with(&self) -> Option<(IpAddr, u8)> {
+        (self.hops > 0).then(|| (self.key().remote, self.hops))
     }
 
     /// Whether the handshake has been completed.

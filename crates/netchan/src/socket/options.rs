@@ -305,6 +305,12 @@ impl Socket {
         {
             return Ok(SocketOption::Congestion(info.sending.congestion));
         }
+        if let SocketOption::Multicast(like) = like
+            && let Some(Role::Stream(stream)) = self.role()
+            && let Some(answer) = stream.multicast_option(self.stack(), like)
+        {
+            return Ok(SocketOption::Multicast(answer));
+        }
         Ok(self.fresh.lock().read(&self.stack().host, like))
     }
 }

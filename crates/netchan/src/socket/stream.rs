@@ -13,7 +13,7 @@ use std::{
 use proto::wire::ipv4::Protocol;
 
 use super::options::Fresh;
-use crate::api::{Readiness, ReceiveFlags};
+use crate::api::{Readiness, ReceiveFlags, multicast::Multicast};
 use crate::{
     errno::error,
     flow::FlowKey,
@@ -453,6 +453,20 @@ impl Stream {
         self.hold(stack, |shard, number| {
             shard.tcp(number).map(|s| s.connection.send_mss())
         })
+    }
+
+    /// What an accepted connection, which sends to no group, says of how it would: as in Linux by the link and with the hops of
+    /// the packet that opened it. None of these can be set.
+    pub fn multicast_option(&self, stack: &Stack, like: Multicast) -> Option<Multicast> {
+        let came = |socket: &TcpSocket| socket.came_with().map(|with| (with, socket.interface()));
+        let ((peer, hops), interface) =
+            self.hold(stack, |shard, number| came(shard.tcp(number)?))?;
+        match like {
+            Multicast::Ttl(_) if peer.is_ipv4() => Some(Multicast::Ttl(hops)),
+            Multicast::Hops(_) => Some(Multicast::Hops(hops)),
+            Multicast::InterfaceV6(_) => Some(Multicast::InterfaceV6(u32::from(interface) + 1)),
+            _ => None,
+        }
     }
 
     pub fn with(&self, stack: &Stack, change: impl FnOnce(&mut TcpSocket) + Send) {

@@ -97,6 +97,7 @@ impl Shard {
             return self.count(Counter::DropConnectionTable);
         };
         self.mark_with(opened, mark);
+        self.came_with(opened, &packet);
         self.tcp_begin_shut(opened, shut);
         self.sign_with(opened, self.key_for(key));
         if let Some(listener) = self.listeners.get_mut(number) {

@@ -19,6 +19,16 @@ use crate::{
     shard::{Addresses, Intake, memory::Refusal, read_addresses, time_wait},
 };
 
+/// The TTL or hop limit of an IP packet, whose header has been checked.
+fn hops_of(packet: &[u8]) -> u8 {
+    let at = if packet.first().is_some_and(|first| first >> 4 == 4) {
+        8
+    } else {
+        7
+    };
+    packet.get(at).copied().unwrap_or_default()
+}
+
 impl Intake<'_> {
     #[inline(never)]
     pub(in crate::shard) fn tcp_input(&mut self, packet: Packet) {
@@ -77,6 +87,7 @@ impl Shard {
         };
         let ecn = Ecn::of_packet(packet.bytes());
         packet.meta.ecn = ecn as u8;
+        packet.meta.hops = hops_of(packet.bytes());
         match self
             .find_tuple(packet.meta.flow, &tuple)
             .map(time_wait::split)

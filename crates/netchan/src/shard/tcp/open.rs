@@ -17,7 +17,7 @@ use crate::{
     flow::FlowKey,
     limits,
     link::Segmentation,
-    packet::Hint,
+    packet::{Hint, Packet},
     shard::{Reuse, ports::Kept, time_wait},
     trace,
 };
@@ -57,6 +57,7 @@ impl Shard {
             hint: Hint::NONE,
             template: emit::Template::new(key, fields),
             interface,
+            hops: 0,
             peer,
             noted: 0,
             records: 0,
@@ -156,6 +157,13 @@ impl Shard {
     pub(in crate::shard) fn mark_with(&mut self, number: u32, mark: u32) {
         if let Some(socket) = self.tcp.get_mut(number).filter(|_| mark != 0) {
             socket.set_mark(mark);
+        }
+    }
+
+    /// A packet of the peer's opened a connection.
+    pub(in crate::shard) fn came_with(&mut self, number: u32, packet: &Packet) {
+        if let Some(socket) = self.tcp.get_mut(number) {
+            socket.hops = packet.meta.hops;
         }
     }
 
