@@ -46,7 +46,7 @@
 //! UDP_SEGMENT`, EINVAL for others. The interface in `in_pktinfo` is the stack's own number for it, from 1.
 //! A datagram socket that joins a group, or names the interface for what it sends to groups, is netchan's from then on.
 //!
-//! `execve execveat execv execvp execvpe fexecve` leave the links open for the program that the stack's process becomes. These and `posix_spawn posix_spawnp` say so where the
+//! `execve execveat execv execvp execvpe execl execle execlp fexecve` leave the links open for the program that the stack's process becomes. These and `posix_spawn posix_spawnp` say so where the
 //! new program is out of this library's reach: statically linked, or with rights that it is to gain (set-user-ID, file capabilities).
 //!
 //! # Links

@@ -11,6 +11,7 @@ pub mod calls;
 pub mod descriptors;
 pub mod endpoints;
 pub mod interfaces;
+pub mod lists;
 pub mod processes;
 pub mod programs;
 pub mod signals;

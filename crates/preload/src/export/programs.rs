@@ -1,13 +1,13 @@
 //! exec: a program that becomes another one leaves it the links, as `netchan run` left them to it. What goes past this library is named first.
 //!
-//! A child that it starts has nothing to do with them, and does not inherit them. execl and its like, whose arguments cannot be handed on from
-//! Rust, are not here: what they start opens its links by their names, and is not looked at.
+//! A child that it starts has nothing to do with them, and does not inherit them. execl and its like are in `lists`.
 
 use libc::{c_char, c_int, c_void, pid_t};
 
 use crate::{lifecycle, reach, real};
 
-type Strings = *const *const c_char;
+/// An array of C strings, a NULL behind them.
+pub type Strings = *const *const c_char;
 
 /// execve(2).
 ///

@@ -172,10 +172,58 @@ static void execs(void) {
     close(fd);
 }
 
+/* What a child writes before it ends. */
+static int writes_lines(void (*become)(void), const char *wanted) {
+    char text[64] = "";
+    size_t len = 0;
+    int ends[2], status = -1;
+    if (pipe(ends)) return 0;
+    pid_t child = vfork();
+    if (child == 0) {
+        dup2(ends[1], 1);
+        become();
+        _exit(9);
+    }
+    close(ends[1]);
+    for (ssize_t n; len < sizeof text - 1 && (n = read(ends[0], text + len, sizeof text - 1 - len)) > 0;) len += n;
+    close(ends[0]);
+    return waitpid(child, &status, 0) == child && status == 0 && strcmp(text, wanted) == 0;
+}
+
+static void lists_one(void) { execl("/bin/echo", "echo", (char *)0); }
+static void lists_many(void) { execl("/bin/echo", "echo", "1", "2", "3", "4", "5", "6", "7", "8", "9", (char *)0); }
+static void lists_five(void) { execlp("echo", "echo", "1", "2", "3", (char *)0); }
+static void lists_a_few_more(void) { execlp("echo", "echo", "1", "2", "3", "4", "5", "6", (char *)0); }
+static void with_environment(void) {
+    char *const environment[] = {"A=b", 0};
+    execle("/bin/sh", "sh", "-c", "echo $A $*", "sh", "1", "2", "3", "4", "5", "6", (char *)0, environment);
+}
+static void with_environment_alone(void) {
+    char *const environment[] = {"C=d", 0};
+    execle("/usr/bin/env", "env", (char *)0, environment);
+}
+
+/* execl and its like. */
+static void lists(void) {
+    int fd = connected(PORT_ECHO);
+    CHECK(writes_lines(lists_one, "\n"));
+    CHECK(writes_lines(lists_many, "1 2 3 4 5 6 7 8 9\n"));
+    CHECK(writes_lines(lists_five, "1 2 3\n"));
+    CHECK(writes_lines(lists_a_few_more, "1 2 3 4 5 6\n"));
+    CHECK(writes_lines(with_environment, "b 1 2 3 4 5 6\n"));
+    CHECK(writes_lines(with_environment_alone, "C=d\n"));
+    FAILS(ENOENT, execl("/nothing", "a", "b", "c", "d", "e", "f", "g", "h", (char *)0));
+    FAILS(ENOENT, execlp("nothing-there", "a", (char *)0));
+    FAILS(ENOENT, execle("/nothing", "a", "b", (char *)0, environ));
+    CHECK(echoes(fd));
+    close(fd);
+}
+
 void check_processes(void) {
     forks();
     forks_barely();
     asks_for_ever();
     vforks();
     execs();
+    lists();
 }
