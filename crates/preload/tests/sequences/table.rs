@@ -25,6 +25,11 @@ const LOOPBACK: &str = "Linux: a stream that was bound to an IPv6 address, and f
 /// Tried: of a peer that is there only the first datagram arrives, what follows is counted as "no port"; nothing of it is meant.
 const MISLED: &str = "Linux: after a connect that found no route, all datagrams to the peer that it had but the first one bear the address of that connect";
 const ROUTELESS: &[&str] = &["connect(*) = EINVAL"];
+const ROUTELESS_QUEUE: &[&str] = &[
+    "connect(*) = EINVAL",
+    "= socket(*, datagrams)",
+    "IP_RECVERR, 1) = 0",
+];
 
 const FORMER_PEER: &str = "Linux: an IPv6 datagram socket that was disconnected hears only the host that was its peer (POSIX: its peer is reset)";
 const DISCONNECTED: &[&str] = &["= socket(v6, datagrams)", "connect(*, family 0, *) = 0"];
@@ -59,6 +64,19 @@ pub const DIFFERENT: &[Row] = &[
     ),
     row("send(*) = * ### *4/0/0->c/0/0*", ROUTELESS, MISLED),
     row("send(*) = * ### *2005/0/0->200d/0/0*", ROUTELESS, MISLED),
+    row("send(*) = * ### *5/*/0->d/*/0*", ROUTELESS, MISLED),
+    // Where the error queue has an earlier refusal nothing is seen of the next one until somebody asks.
+    row("send(*) = * ### ECONNREFUSED", ROUTELESS_QUEUE, MISLED),
+    row(
+        "recv(*) = EAGAIN* ### ECONNREFUSED*",
+        ROUTELESS_QUEUE,
+        MISLED,
+    ),
+    row(
+        "getsockopt(*, SO_ERROR) = 0 ### ECONNREFUSED",
+        ROUTELESS_QUEUE,
+        MISLED,
+    ),
     row("send(*) = * ### *4/0/0->5/*/0*", DISCONNECTED, FORMER_PEER),
     // The datagram that Linux refuses waits at a socket that is shut.
     row("send(*) = * ### *c/0/0->4/0/0*", DISCONNECTED, FORMER_PEER),
