@@ -19,6 +19,10 @@ const fn row(pattern: &'static str, after: &'static [&'static str], reason: &'st
 const IN_VAIN: &str = "Linux: after a failed connect to a mapped address, one to an IPv6 address waits in vain for any answer";
 const TO_MAPPED: &[&str] = &["connect(*, ::ffff:"];
 
+/// Tried: the same listener without that connect resets it.
+const NO_RESET: &str = "Linux: a listener that failed to connect to a mapped address before resets no IPv6 connection that nobody has accepted";
+const LISTENS_AFTER_MAPPED: &[&str] = &["connect(*, ::ffff:*) = ECONNREFUSED", "listen(*) = 0"];
+
 /// Tried with a program of its own: the peer sees that address.
 const LOOPBACK: &str = "Linux: a stream that was bound to an IPv6 address, and for which IPV6_V6ONLY was taken back, connects to IPv4 from 127.0.0.6";
 
@@ -57,6 +61,7 @@ pub const DIFFERENT: &[Row] = &[
         IN_VAIN,
     ),
     row("connect(*, :: *) = EINPROGRESS ### 0", TO_MAPPED, IN_VAIN),
+    row("* ### *4/*/1->20*", LISTENS_AFTER_MAPPED, NO_RESET),
     row(
         "connect(*, ::ffff:*) = EINVAL ### EINPROGRESS",
         &["setsockopt(*, IPV6_V6ONLY, 0) = 0"],
