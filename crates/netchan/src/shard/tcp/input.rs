@@ -87,7 +87,6 @@ impl Shard {
         };
         let ecn = Ecn::of_packet(packet.bytes());
         packet.meta.ecn = ecn as u8;
-        packet.meta.hops = hops_of(packet.bytes());
         match self
             .find_tuple(packet.meta.flow, &tuple)
             .map(time_wait::split)
@@ -132,6 +131,7 @@ impl Shard {
         if !self.is_authentic_elsewhere(found, &key, &packet) {
             return;
         }
+        packet.meta.hops = hops_of(packet.bytes());
         packet.pull(text);
         match found {
             Some(Err(number)) => self.segment_in_time_wait(number, &key, header, packet, now),
