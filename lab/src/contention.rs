@@ -6,7 +6,7 @@ use netchan::Regime;
 use percore::operations::{self, Operation};
 
 use crate::{
-    experiments::{Experiment, LabError, Options},
+    experiment::{Experiment, LabError, Options},
     kit::{Sample, cores},
     machine::Watch,
     regimes::{

@@ -1,103 +1,14 @@
 //! The register of experiments.
 
-use std::fmt;
-
 use crate::{
     contention,
-    kit::Pinned,
-    machine::{Machine, Watch},
+    experiment::{Experiment, LabError, Options},
     path,
     primitives::{channels, counters, crossbar, epoch, interrupts, locks, sched, slab, trace},
     regimes,
-    report::{ChecksOn, Report, Row},
+    report::Report,
     services, steer, tcp,
 };
-
-/// How to run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Fewer rounds: ends within 20 seconds on two cores.
-    pub quick: bool,
-}
-
-impl Options {
-    /// The one of two amounts of work that they ask for.
-    pub(crate) const fn choose<T: Copy>(&self, quick: T, whole: T) -> T {
-        if self.quick { quick } else { whole }
-    }
-}
-
-/// One question with its way to an answer.
-#[derive(Clone, Copy)]
-pub struct Experiment {
-    /// The name on the command line.
-    pub name: &'static str,
-    /// What is asked.
-    pub question: &'static str,
-    /// What was expected before the first run.
-    pub prediction: &'static str,
-    /// Asks the machine.
-    pub(crate) run: fn(&Experiment, &Options) -> Result<Report, LabError>,
-}
-
-impl Experiment {
-    /// The report of what `rows` find, on the core that `pin` stays on.
-    pub(crate) fn on_one_core(
-        &self,
-        pin: impl FnOnce() -> Pinned,
-        rows: impl FnOnce() -> Result<Vec<Row>, LabError>,
-    ) -> Result<Report, LabError> {
-        let watch = Watch::start();
-        let pinned = pin();
-        let rows = rows()?;
-        Ok(self.report(watch.machine(pinned.is_pinned()), rows))
-    }
-
-    /// The report of what was found on `machine`.
-    pub(crate) fn report(&self, machine: Machine, rows: Vec<Row>) -> Report {
-        Report {
-            name: self.name,
-            question: self.question,
-            machine,
-            checks_on: ChecksOn::here(),
-            prediction: self.prediction,
-            rows,
-        }
-    }
-}
-
-/// Why an experiment gave no report.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LabError {
-    /// No experiment has this name.
-    Unknown(String),
-    /// It began and could not go on: what failed, in words.
-    Failed(String),
-}
-
-impl fmt::Display for LabError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(name) => {
-                let names: Vec<_> = list().iter().map(|e| e.name).collect();
-                write!(
-                    f,
-                    "no experiment is called {name:?}; there are: {}",
-                    names.join(", ")
-                )
-            }
-            Self::Failed(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for LabError {}
-
-impl From<std::io::Error> for LabError {
-    fn from(e: std::io::Error) -> Self {
-        Self::Failed(e.to_string())
-    }
-}
 
 const EXPERIMENTS: &[Experiment] = &[
     path::EXPERIMENT,
@@ -123,12 +34,24 @@ pub const fn list() -> &'static [Experiment] {
     EXPERIMENTS
 }
 
+/// The experiment called `name`.
+///
+/// # Errors
+/// [`LabError::Unknown`] for a name that [`list`] does not have.
+pub fn find(name: &str) -> Result<&'static Experiment, LabError> {
+    let found = list().iter().find(|e| e.name == name);
+    found.ok_or_else(|| {
+        let names: Vec<_> = list().iter().map(|e| e.name).collect();
+        let (name, names) = (name.to_owned(), names.join(", "));
+        LabError::Unknown { name, names }
+    })
+}
+
 /// Runs the experiment called `name`.
 ///
 /// # Errors
-/// [`LabError::Unknown`] for a name that [`list`] does not have, [`LabError::Failed`] when it could not run to its end.
+/// As [`find`], and [`LabError::Failed`] when it could not run to its end.
 pub fn run(name: &str, options: &Options) -> Result<Report, LabError> {
-    let found = list().iter().find(|e| e.name == name);
-    let experiment = found.ok_or_else(|| LabError::Unknown(name.to_owned()))?;
+    let experiment = find(name)?;
     (experiment.run)(experiment, options)
 }

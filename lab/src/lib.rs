@@ -5,6 +5,7 @@
 
 mod contention;
 pub mod differential;
+mod experiment;
 mod experiments;
 pub mod instructions;
 pub mod kit;
@@ -20,6 +21,7 @@ mod steer;
 pub mod tcp;
 pub mod world;
 
-pub use experiments::{Experiment, LabError, Options, list, run};
+pub use experiment::{Experiment, LabError, Options};
+pub use experiments::{find, list, run};
 pub use regimes::child::child;
 pub use report::{Report, Row};

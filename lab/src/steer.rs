@@ -10,7 +10,7 @@ use netchan::{
 use proto::wire::ipv4::Protocol;
 
 use crate::{
-    experiments::{Experiment, LabError, Options},
+    experiment::{Experiment, LabError, Options},
     kit::{Pinned, interleave, seconds},
     report::{Report, Row},
 };

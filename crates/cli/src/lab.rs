@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use indicatif::ProgressBar;
-use netchan_lab::{LabError, Options};
+use netchan_lab::Options;
 use serde_json::{Value, json};
 
 use crate::{
@@ -74,9 +74,8 @@ fn list(as_json: bool) -> Outcome {
 }
 
 fn run(names: &[String], options: Options, file: Option<&PathBuf>) -> Outcome {
-    let known = |name: &String| netchan_lab::list().iter().any(|e| e.name == name);
-    if let Some(unknown) = names.iter().find(|name| !known(name)) {
-        return Err(usage(LabError::Unknown(unknown.clone())));
+    for name in names {
+        netchan_lab::find(name).map_err(usage)?;
     }
     let to_stdout = file.is_some_and(|file| file.as_os_str() == "-");
     if let Some(file) = file.filter(|_| !to_stdout) {

@@ -11,7 +11,7 @@ use self::{
     smoltcp_side::{SmoltcpPair, Tuning},
 };
 use crate::{
-    experiments::{Experiment, LabError, Options},
+    experiment::{Experiment, LabError, Options},
     kit::{Pinned, interleave, seconds},
     report::{Report, Row},
 };

@@ -9,7 +9,7 @@ use super::{
     traffic::{CAPACITY, Channel, Place, Tally, Terms, messages, ping_pong, stream},
 };
 use crate::{
-    experiments::{Experiment, LabError},
+    experiment::{Experiment, LabError},
     report::Row,
 };
 pub(super) use peers::{ArrayQueueWay, CrossbeamWay, MpscWay};

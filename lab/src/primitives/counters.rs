@@ -10,7 +10,7 @@ use percore::counter::{Atomic, Batched, Flip, PerCore};
 
 use super::{Bench, Player, Scores, report};
 use crate::{
-    experiments::{Experiment, LabError},
+    experiment::{Experiment, LabError},
     kit::Sample,
     report::Row,
 };

@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::{Bench, Player};
-use crate::{experiments::LabError, kit::Stopwatch, report::Row};
+use crate::{experiment::LabError, kit::Stopwatch, report::Row};
 
 /// So long the sleeper is left alone to fall asleep.
 const ASLEEP_AFTER: f64 = 50e-6;

@@ -12,7 +12,7 @@ use percore::snapshot::{Snapshot, section};
 
 use super::{Bench, Player, report};
 use crate::{
-    experiments::{Experiment, LabError},
+    experiment::{Experiment, LabError},
     report::Row,
 };
 

@@ -17,7 +17,7 @@ use percore::{
 
 use super::{Bench, Player, doorbell, moderation, per_operation, report};
 use crate::{
-    experiments::{Experiment, LabError},
+    experiment::{Experiment, LabError},
     kit::{Stopwatch, processor_seconds, seconds},
     report::Row,
 };

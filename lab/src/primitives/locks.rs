@@ -9,7 +9,7 @@ use percore::lock::{Class, mutex, reentrant};
 
 use super::{Bench, Player, Scores, report};
 use crate::{
-    experiments::{Experiment, LabError},
+    experiment::{Experiment, LabError},
     report::Row,
 };
 

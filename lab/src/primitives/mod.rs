@@ -23,7 +23,7 @@ use std::{
 };
 
 use crate::{
-    experiments::{Experiment, LabError, Options},
+    experiment::{Experiment, LabError, Options},
     kit::{self, Pinned, Sample, Stopwatch},
     machine::involuntary_switches,
     report::{Report, Row},

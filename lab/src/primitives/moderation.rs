@@ -25,7 +25,7 @@ use rustix::{
 
 use super::{Bench, Player, per_operation};
 use crate::{
-    experiments::LabError,
+    experiment::LabError,
     kit::{Stopwatch, process_seconds, processor_seconds},
     report::Row,
 };

@@ -16,7 +16,7 @@ use rustix::thread::futex;
 
 use super::{Bench, Player, per_operation, report};
 use crate::{
-    experiments::{Experiment, LabError},
+    experiment::{Experiment, LabError},
     kit::{Stopwatch, seconds},
     report::Row,
 };

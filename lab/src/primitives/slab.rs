@@ -18,7 +18,7 @@ use percore::{
 
 use super::{Bench, Player, per_operation, report};
 use crate::{
-    experiments::{Experiment, LabError},
+    experiment::{Experiment, LabError},
     kit::seconds,
     report::Row,
 };

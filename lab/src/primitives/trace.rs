@@ -9,7 +9,7 @@ use percore::{
 
 use super::{Bench, Player, report};
 use crate::{
-    experiments::{Experiment, LabError},
+    experiment::{Experiment, LabError},
     kit::Sample,
     report::Row,
 };

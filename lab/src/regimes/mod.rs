@@ -20,7 +20,7 @@ use self::{
     plan::{Effort, Player, players},
 };
 use crate::{
-    experiments::{Experiment, LabError, Options},
+    experiment::{Experiment, LabError, Options},
     kit::{Sample, Stopwatch, cores},
     machine::Watch,
     report::{Report, Row},

@@ -9,7 +9,7 @@ use super::{
     child::{Carrier, DISPATCHES},
     regime,
 };
-use crate::{experiments::Options, kit::Sample, report::Row};
+use crate::{experiment::Options, kit::Sample, report::Row};
 
 /// One who takes turns.
 pub(super) struct Player {

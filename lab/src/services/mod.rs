@@ -1,5 +1,6 @@
 //! Experiment `services`: real servers, unmodified, under `netchan run` and on the kernel's TCP in turns, with the same clients.
 
+mod files;
 mod load;
 mod others;
 mod programs;
@@ -9,13 +10,14 @@ mod usage;
 use std::{collections::BTreeMap, io, thread, time::Duration};
 
 use self::{
+    files::find,
     load::{Load, Outcome, one_answer},
     programs::{SERVICES, Service},
-    stage::{Stage, Way, find},
+    stage::{Stage, Way},
     usage::Usage,
 };
 use crate::{
-    experiments::{Experiment, LabError, Options},
+    experiment::{Experiment, LabError, Options},
     kit::{Pinned, Sample},
     machine::Watch,
     report::Row,

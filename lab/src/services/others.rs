@@ -9,11 +9,12 @@ use std::{
 
 use super::{
     Effort, Figures,
+    files::find,
     load::{Load, one_answer},
     measure,
     programs::{Program, SERVICES, Service},
     ratio,
-    stage::{PORT, SERVER, Server, Stage, Way, find, netchan},
+    stage::{PORT, SERVER, Server, Stage, Way, netchan},
     usage::Usage,
 };
 use crate::{kit::Sample, report::Row};

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::Path};
 
-use super::stage::{find, write};
+use super::files::{find, write};
 
 /// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     net::{Ipv4Addr, SocketAddr, TcpStream},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
@@ -56,17 +56,6 @@ pub(super) struct Stage {
     pub folder: PathBuf,
     /// The core of servers with one thread; the clients have the last one.
     core: usize,
-}
-
-/// Where a program is: Debian's folders for it before what stands in PATH.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    ["/usr/bin", "/usr/sbin", "/bin", "/sbin"]
-        .iter()
-        .map(PathBuf::from)
-        .chain(env::split_paths(&path))
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file())
 }
 
 /// The kernel's TCP has netchan's congestion control on a route, whatever its default is.
@@ -240,11 +229,4 @@ impl Drop for Server<'_> {
             }
         }
     }
-}
-
-/// Whether a folder's file was written.
-pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, String> {
-    let file = folder.join(name);
-    fs::write(&file, bytes).map_err(|e| format!("{}: {e}", file.display()))?;
-    Ok(file)
 }

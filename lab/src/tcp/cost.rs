@@ -4,7 +4,7 @@ use proto::tcp::TimeWait;
 
 use super::{Effort, count, fast_path::FastPath};
 use crate::{
-    experiments::LabError,
+    experiment::LabError,
     kit::{Pinned, Sample},
     path::{
         Pair as _, Setup,

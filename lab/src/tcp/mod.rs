@@ -14,7 +14,7 @@ use std::{thread, time::Duration};
 use proto::tcp::CongestionControl;
 
 use crate::{
-    experiments::{Experiment, LabError, Options},
+    experiment::{Experiment, LabError, Options},
     kit::Sample,
     machine::Watch,
     report::Report,
