@@ -58,14 +58,30 @@ impl ops::Div<f64> for Usage {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{Read, Write},
+        process::{Command, Stdio},
+    };
+
     use super::*;
 
+    /// Of a process with one thread: where threads end, what they used is no longer in the sum.
     #[test]
     fn work_and_sleeps_are_counted() {
-        let before = Usage::of(std::process::id()).unwrap();
-        while (Usage::of(std::process::id()).unwrap() - before).processor_ns < 1e6 {}
-        std::thread::sleep(std::time::Duration::from_millis(1));
-        let used = Usage::of(std::process::id()).unwrap() - before;
-        assert!(used.switches >= 1.0, "{used:?}");
+        let work = "read x; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo; read x";
+        let mut child = Command::new("sh")
+            .args(["-c", work])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let before = Usage::of(child.id()).unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let used = Usage::of(child.id()).unwrap() - before;
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(used.processor_ns > 1e6 && used.switches >= 1.0, "{used:?}");
+        assert!(Usage::of(child.id()).is_err(), "it is no more");
     }
 }
