@@ -109,6 +109,8 @@ pub struct Waiter {
     is_lazy: bool,
     /// This wait has looked at its descriptors, and none was ready.
     has_looked: bool,
+    /// [`Seat::arrivals`](crate::stack::seat::Seat::arrivals) before the last turn in the seat.
+    arrivals: u32,
 }
 
 impl Waiter {
@@ -144,6 +146,7 @@ impl Waiter {
             signals_wake: false,
             is_lazy: false,
             has_looked: false,
+            arrivals: 0,
         })
     }
 
@@ -236,23 +239,33 @@ impl Waiter {
         let cell = &stack.cells[number];
         // From the first sleep on: a signal that comes between two sleeps, while the shard is turned, ends the wait as well.
         let mut held = None;
-        let mut has_retired = false;
-        if take_seat(cell) {
-            let spin = spin.max(Duration::from_nanos(stack.spin_ns));
-            match self.wait_sitting(number, spin, fds, deadline, &mut held) {
-                Some(waited) => return waited,
-                None => has_retired = true,
+        let mut stands = false;
+        let waited = loop {
+            let mut has_retired = false;
+            if take_seat(cell) {
+                let spin = spin.max(Duration::from_nanos(stack.spin_ns));
+                if let Some(waited) = self.wait_sitting(number, spin, fds, deadline, &mut held) {
+                    break waited;
+                }
+                // A thread that came before this one had left the seat may be the one that was to lead, and sleeps.
+                if cell.seat.arrivals() != self.arrivals {
+                    continue;
+                }
+                has_retired = true;
+            } else if !stands {
+                self.spin_parked(spin, fds, deadline);
             }
-        } else {
-            self.spin_parked(spin, fds, deadline);
+            if !std::mem::replace(&mut stands, true) {
+                cell.seat.stand();
+                if !has_retired {
+                    continue;
+                }
+            }
+            break self.wait_parked(fds, deadline, held.as_ref());
+        };
+        if stands {
+            cell.seat.standing.fetch_sub(1, Ordering::SeqCst);
         }
-        // SeqCst: before the second look at the seat; pairs with `Seat::leave`.
-        cell.seat.standing.fetch_add(1, Ordering::SeqCst);
-        let sat = (!has_retired && take_seat(cell))
-            .then(|| self.wait_sitting(number, spin, fds, deadline, &mut held));
-        let waited = sat.flatten();
-        let waited = waited.unwrap_or_else(|| self.wait_parked(fds, deadline, held.as_ref()));
-        cell.seat.standing.fetch_sub(1, Ordering::SeqCst);
         waited
     }
 
@@ -323,6 +336,7 @@ impl Waiter {
         let leads = stack.lead();
         let result = loop {
             let wakes = stack.wakes.load(Ordering::Relaxed);
+            self.arrivals = cell.seat.arrivals();
             self.turn_and_spin(number, leads, spin, fds, deadline);
             if self.parker.take_wake() {
                 break Some(self.woken(fds));

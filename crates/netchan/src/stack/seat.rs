@@ -16,6 +16,8 @@ pub struct Seat {
     state: AtomicU32,
     /// Those who came second.
     pub standing: AtomicUsize,
+    /// How often one came second; wraps.
+    arrivals: AtomicU32,
     /// Somebody waits for this shard elsewhere: who gets up leaves it to the attendant (where there are several shards).
     wanted: AtomicBool,
 }
@@ -25,6 +27,7 @@ impl Default for Seat {
         Self {
             state: AtomicU32::new(FREE),
             standing: AtomicUsize::new(0),
+            arrivals: AtomicU32::new(0),
             wanted: AtomicBool::new(false),
         }
     }
@@ -40,6 +43,17 @@ impl Seat {
             line.close();
         }
         taken
+    }
+
+    /// Comes second. The caller looks at the seat once more after this. SeqCst: pairs with [`Self::leave`] and the look at [`Self::arrivals`] after it.
+    pub fn stand(&self) {
+        self.arrivals.fetch_add(1, Ordering::SeqCst);
+        self.standing.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often a thread came second.
+    pub fn arrivals(&self) -> u32 {
+        self.arrivals.load(Ordering::SeqCst)
     }
 
     /// For who waits elsewhere: whether the attendant has the shard now. If not, it will when the one who sits there gets up.
