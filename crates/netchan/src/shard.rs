@@ -15,11 +15,15 @@ mod memory;
 mod path;
 mod peers;
 mod ports;
+#[cfg(test)]
+mod pressure_tests;
 mod send_queue;
 mod shares;
 mod signed;
 mod table;
 mod tcp;
+#[cfg(test)]
+mod tests;
 mod time_wait;
 mod timer;
 mod told;

@@ -3,6 +3,8 @@
 
 mod burst;
 mod calls;
+#[cfg(test)]
+mod calls_tests;
 mod events;
 mod filling;
 mod input;

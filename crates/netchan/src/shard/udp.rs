@@ -6,6 +6,10 @@ mod ping;
 mod receive;
 mod room;
 mod send;
+#[cfg(test)]
+mod send_tests;
+#[cfg(test)]
+mod tests;
 mod text;
 mod together;
 mod uncut;
