@@ -67,11 +67,18 @@ impl Net {
         if !stack.threaded || stack.stepped {
             return stack.turn_all();
         }
+        stack.end_batch();
         let work = stack.leader.is_away() && stack.turn_led(stack.clock.now());
         if work {
             (0..stack.cells.len()).for_each(|number| _ = stack.turn_shard(number));
         }
         work
+    }
+    /// The calling thread has found `ready` sockets ready, and serves them before it waits again. What it sends to them may be held meanwhile, so that the link
+    /// takes it in one call: until as many sends were made, or 16, or it waits ([`Waiter`](crate::socket::Waiter)) or calls [`Self::poll`]; for
+    /// [`Builder::background`] at most. Where threads that wait poll the links; elsewhere without effect.
+    pub fn more_follows(&self, ready: usize) {
+        self.stack().begin_batch(ready);
     }
     /// When `poll` has something to do by time alone; `None` if never. For virtual time.
     pub fn next_event(&self) -> Option<proto::time::Instant> {

@@ -4,6 +4,7 @@
 mod answer_tests;
 pub(crate) mod attendant;
 mod backlog;
+mod batch;
 pub(crate) mod cell;
 pub(crate) mod directory;
 mod forward;

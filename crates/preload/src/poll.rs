@@ -57,6 +57,9 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> io::Result<usize> 
     scratch.split(fds);
     let result = scratch.wait(fds, timeout);
     scratch.clear();
+    if let (Some(net), Ok(ready)) = (lifecycle::running(), &result) {
+        net.more_follows(*ready);
+    }
     let _ = SCRATCH.try_with(|place| place.set(Some(scratch)));
     result
 }

@@ -199,6 +199,7 @@ impl Waiter {
         if self.stack.stepped {
             return Err(io::ErrorKind::WouldBlock.into()); // nobody would come
         }
+        self.stack.end_batch();
         let deadline = timeout.map_or(Instant::FAR, |t| self.stack.clock.now() + t);
         let spin = std::mem::take(&mut self.spin);
         if !self.stack.threaded {

@@ -248,7 +248,7 @@ impl Stack {
             let _ = WOKEN.try_with(|place| place.replace(woken));
         }
         if to_send != 0 {
-            self.send_led(to_send, now);
+            self.send_or_hold(to_send, now);
         }
         if earlier && self.threaded {
             self.timer_moved(cell);

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// shard ──► channel, or the link itself where the regime calls or the link is the shard's own. The links (a bit each) into whose channels something
-/// was put that the caller sends, once it has let go of the shard ([`Stack::send_led`]).
+/// was put that the caller sends, once it has let go of the shard ([`Stack::send_or_hold`]).
 #[inline(always)]
 pub(super) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
     let Held { shard, ways } = held;

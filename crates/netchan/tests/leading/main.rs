@@ -1,5 +1,6 @@
 //! A thread that waits for a socket polls the links itself, and the links' threads do where no thread waits.
 
+mod batches;
 mod followers;
 mod pair;
 
@@ -16,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use netchan::{Net, Regime, socket::Readiness};
+use netchan::{Net, Regime, link::Link, socket::Readiness};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair,
     sockopt::{Timeout, set_socket_timeout},
@@ -31,7 +32,11 @@ const REGIMES: [Regime; 2] = [Regime::AppChannel, Regime::SocketChannel];
 
 /// A server of `regime`, and a client whose links' threads poll always.
 fn stacks(regime: Regime) -> (Net, Net) {
-    let [ours, theirs] = pair();
+    between(pair(), regime)
+}
+
+/// The same at both ends of a link.
+fn between([ours, theirs]: [Box<dyn Link>; 2], regime: Regime) -> (Net, Net) {
     let server = Net::builder().regime(regime).link_with(ours);
     let client = Net::builder().link_with(theirs).background(Duration::ZERO);
     (

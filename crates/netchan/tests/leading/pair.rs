@@ -4,7 +4,10 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use netchan::{
@@ -24,15 +27,26 @@ use rustix::{
 struct Pair {
     properties: Properties,
     socket: Arc<OwnedFd>,
+    batches: Arc<AtomicU64>,
 }
 
 pub fn pair() -> [Box<dyn Link>; 2] {
+    counted_pair(Arc::default())
+}
+
+/// The same; `batches` counts the first one's calls that brought it several frames to send.
+pub fn counted_pair(batches: Arc<AtomicU64>) -> [Box<dyn Link>; 2] {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let ends = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    [end(ends.0, 1), end(ends.1, 2)]
+    [counted_end(ends.0, 1, batches), end(ends.1, 2)]
 }
 
 pub fn end(socket: OwnedFd, number: u8) -> Box<dyn Link> {
+    counted_end(socket, number, Arc::default())
+}
+
+/// The same; `batches` counts the calls that brought it several frames to send.
+fn counted_end(socket: OwnedFd, number: u8, batches: Arc<AtomicU64>) -> Box<dyn Link> {
     let properties = Properties {
         name: "pair".to_owned(),
         kind: "pair",
@@ -42,7 +56,11 @@ pub fn end(socket: OwnedFd, number: u8) -> Box<dyn Link> {
         segmentation: Segmentation::None,
     };
     let socket = Arc::new(socket);
-    Box::new(Pair { properties, socket })
+    Box::new(Pair {
+        properties,
+        socket,
+        batches,
+    })
 }
 
 impl Link for Pair {
@@ -52,7 +70,7 @@ impl Link for Pair {
     fn start(self: Box<Self>, _: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
         Ok(vec![Queue {
             rx: Box::new(Rx(self.socket.clone(), RxStatistics::default())),
-            tx: Box::new(Tx(self.socket, TxStatistics::default())),
+            tx: Box::new(Tx(self.socket, TxStatistics::default(), self.batches)),
         }])
     }
 }
@@ -88,11 +106,15 @@ impl LinkRx for Rx {
     }
 }
 
-struct Tx(Arc<OwnedFd>, TxStatistics);
+/// Counts the calls that bring it several frames.
+struct Tx(Arc<OwnedFd>, TxStatistics, Arc<AtomicU64>);
 
 impl LinkTx for Tx {
     fn transmit(&mut self, _: Instant, frames: &mut VecDeque<Packet>) -> Result<usize, LinkError> {
         let offered = frames.len();
+        if offered > 1 {
+            self.2.fetch_add(1, Relaxed);
+        }
         while let Some(frame) = frames.front() {
             match send(&self.0, frame.bytes(), SendFlags::NOSIGNAL) {
                 Ok(_) => self.1.packets += 1,

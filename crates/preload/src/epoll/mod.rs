@@ -229,12 +229,15 @@ pub unsafe fn wait(
         lifecycle::running().map(Net::poll); // no thread may be polling the links
     }
     // SAFETY: the caller's.
-    let found = unsafe { shared.gather(out, max, !never_waits) }?;
-    if found > 0 || never_waits {
-        return Ok(Wait::Done(found));
+    let mut found = unsafe { shared.gather(out, max, !never_waits) }?;
+    if found == 0 && !never_waits {
+        // SAFETY: the caller's.
+        found = unsafe { shared.sleep(out, max, Deadline::after(timeout)) }?;
     }
-    // SAFETY: the caller's.
-    unsafe { shared.sleep(out, max, Deadline::after(timeout)) }.map(Wait::Done)
+    if let Some(net) = lifecycle::running() {
+        net.more_follows(found);
+    }
+    Ok(Wait::Done(found))
 }
 
 /// Brackets a wait in the kernel: while it lasts, a first interest of netchan's calls the thread out. False if one is there
