@@ -18,6 +18,8 @@ pub struct Attendant {
     pub bell: Doorbell,
     /// Shards that called (a bit each).
     calls: AtomicU64,
+    /// It does not look at seats by itself: who leaves one free tells it.
+    rests: AtomicBool,
 }
 
 impl Attendant {
@@ -29,7 +31,34 @@ impl Attendant {
         Ok(Self {
             bell: Doorbell::new()?,
             calls: AtomicU64::new(0),
+            rests: AtomicBool::new(false),
         })
+    }
+
+    /// It does not look at seats any more until it is told. It looks at them once more after this.
+    pub fn rest(&self) {
+        self.rests.store(true, SeqCst); // before that look; pairs with `tell`
+    }
+
+    /// It looks at seats again.
+    pub fn rouse(&self) {
+        self.rests.store(false, SeqCst);
+    }
+
+    /// A seat was left free, by a SeqCst store: wakes the attendant if it rests.
+    #[inline]
+    pub fn tell(&self) {
+        // SeqCst: either this sees that it rests, or its look after that sees the seat free.
+        if self.rests.load(SeqCst) {
+            self.rouse_and_ring();
+        }
+    }
+
+    #[cold]
+    fn rouse_and_ring(&self) {
+        if self.rests.swap(false, SeqCst) {
+            self.bell.ring();
+        }
     }
 
     /// The shards that called since the last time, a bit each.

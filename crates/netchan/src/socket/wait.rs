@@ -311,7 +311,13 @@ impl Waiter {
     fn leave(&self, number: usize, led: bool) {
         let (stack, cell) = (&self.stack, &self.stack.cells[number]);
         match cell.seat.leave() {
-            Left::Empty if !stack.is_attended() => return,
+            Left::Empty if !stack.is_attended() => {
+                // A link's thread finds a leader's only shard forsaken by itself.
+                if !led || stack.cells.len() > 1 {
+                    stack.attendant.tell();
+                }
+                return;
+            }
             Left::Crowded if led && stack.cells.len() == 1 => return,
             Left::Crowded => _ = stack.leave_to_attendant(number),
             Left::Empty | Left::Wanted => stack.hand_over(number),

@@ -7,7 +7,8 @@
 //! * by the attendant, for a shard where nobody has sat for two ticks;
 //! * by the attendant, for a packet that no connection has asked for: a SYN, which nobody waits for in the shard that it was given.
 //!
-//! It is closed by who sits down. A silent shard costs a look at its seat and its next timer, a hundred times a second.
+//! It is closed by who sits down. The attendant looks at seats a hundred times a second; where for two ticks no seat was free, or changed hands, it rests until it
+//! is told of a free one.
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ use proto::time::Instant;
 
 use super::{
     Stack,
-    sleep::{TICK, asleep},
+    seat::Seat,
+    sleep::{TICK, asleep, timeout},
     watch,
 };
 use crate::limits::SHARDS_MAX;
@@ -67,11 +69,17 @@ pub(crate) fn attend(stack: &Stack) {
         // Once more after arming: what came before it may have rung nobody.
         let now = stack.clock.now();
         let (called, until) = rounds.turn(stack, now);
-        if !called && until > now && !stack.is_stopping() {
+        let until = if called {
+            now
+        } else {
+            rounds.rest(stack, until)
+        };
+        if until > now && !stack.is_stopping() {
             watch::asleep(now);
-            asleep(stack, until, now, || bell.wait(Some(until.since(now))));
+            asleep(stack, until, now, || bell.wait(timeout(until, now)));
         }
         bell.disarm();
+        stack.attendant.rouse();
     }
 }
 
@@ -80,6 +88,12 @@ pub(crate) struct Rounds {
     /// For how many ticks nobody has sat there.
     free: [u8; SHARDS_MAX],
     next_tick: Instant,
+    /// The timers of the shards that it has.
+    next_timer: Instant,
+    /// How often seats had been taken by the last tick, all together; wraps.
+    terms: u32,
+    /// Between the last two ticks none was, nor was one free.
+    is_quiet: bool,
 }
 
 impl Rounds {
@@ -88,6 +102,9 @@ impl Rounds {
         Self {
             free: [0; SHARDS_MAX],
             next_tick: now,
+            next_timer: Instant::FAR,
+            terms: 0,
+            is_quiet: false,
         }
     }
 
@@ -109,8 +126,29 @@ impl Rounds {
             for (number, free) in self.free.iter_mut().enumerate().take(stack.cells.len()) {
                 tick(stack, number, free);
             }
+            self.look_for_quiet(stack);
         }
-        (called, serve_timers(stack, now).min(self.next_tick))
+        self.next_timer = serve_timers(stack, now);
+        (called, self.next_timer.min(self.next_tick))
+    }
+
+    fn look_for_quiet(&mut self, stack: &Stack) {
+        let seats = || stack.cells.iter().map(|cell| &cell.seat);
+        let terms = seats().fold(0, |sum: u32, seat| sum.wrapping_add(seat.terms()));
+        self.is_quiet = terms == self.terms && !seats().any(Seat::is_free);
+        self.terms = terms;
+    }
+
+    /// When the attendant, which has nothing to do until `until`, is to wake: without ticks, if nothing happens.
+    fn rest(&self, stack: &Stack, until: Instant) -> Instant {
+        if !self.is_quiet {
+            return until;
+        }
+        stack.attendant.rest();
+        if stack.cells.iter().any(|cell| cell.seat.is_free_now()) {
+            return until; // that one may not have been told of
+        }
+        self.next_timer
     }
 }
 

@@ -85,8 +85,9 @@ impl Stack {
         }
     }
 
-    /// A link's thread has taken the links over: where other threads wait, the attendant turns what no thread sits at.
+    /// A link's thread has taken the links over: the attendant turns what no thread sits at, at once where other threads wait.
     fn leave_shards(&self) {
+        self.attendant.tell();
         if self.waiting.load(Relaxed) == 0 {
             return;
         }

@@ -18,6 +18,8 @@ pub struct Seat {
     pub standing: AtomicUsize,
     /// How often one came second; wraps.
     arrivals: AtomicU32,
+    /// How often it was taken; wraps. Written by who has taken it.
+    terms: AtomicU32,
     /// Somebody waits for this shard elsewhere: who gets up leaves it to the attendant (where there are several shards).
     wanted: AtomicBool,
 }
@@ -28,6 +30,7 @@ impl Default for Seat {
             state: AtomicU32::new(FREE),
             standing: AtomicUsize::new(0),
             arrivals: AtomicU32::new(0),
+            terms: AtomicU32::new(0),
             wanted: AtomicBool::new(false),
         }
     }
@@ -39,10 +42,16 @@ impl Seat {
         count(Operation::Rmw, 1);
         // SeqCst throughout: changes hands a few thousand times a second at most, and is read with `standing` and `wanted`.
         let taken = self.state.swap(TAKEN, Ordering::SeqCst) != TAKEN;
-        if taken && let Some(line) = line {
+        if !taken {
+            return false;
+        }
+        // Relaxed: one after the other; a tick that sees it late is one more.
+        let terms = self.terms.load(Ordering::Relaxed);
+        self.terms.store(terms.wrapping_add(1), Ordering::Relaxed);
+        if let Some(line) = line {
             line.close();
         }
-        taken
+        true
     }
 
     /// Comes second. The caller looks at the seat once more after this. SeqCst: pairs with [`Self::leave`] and the look at [`Self::arrivals`] after it.
@@ -80,6 +89,16 @@ impl Seat {
         } else {
             Left::Empty
         }
+    }
+
+    /// How often it was taken, for who looks whether it has been since.
+    pub fn terms(&self) -> u32 {
+        self.terms.load(Ordering::Relaxed)
+    }
+
+    /// Nobody sits here, whatever was to be seen before. SeqCst: pairs with [`Self::leave`], as [`Attendant::rest`](crate::channel::Attendant::rest) says.
+    pub fn is_free_now(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == FREE
     }
 
     /// Nobody sits here.

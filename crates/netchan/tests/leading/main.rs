@@ -3,6 +3,7 @@
 mod batches;
 mod followers;
 mod pair;
+mod quiet;
 
 use std::{
     io::{ErrorKind, Read, Write},

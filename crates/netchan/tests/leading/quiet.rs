@@ -1,0 +1,73 @@
+//! Where nothing happens, no thread of a stack wakes up for it, and still none is missed when something does.
+
+use std::{
+    io::{Read, Write},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use netchan::Net;
+
+use super::{PATIENCE, REGIMES, ask, connect, echo, stacks};
+
+/// For how long a thread of the stack has slept, ms; `None`: it does not.
+fn asleep_for(net: &Net, name: &str) -> Option<u64> {
+    let threads = net.show("threads").unwrap();
+    let mut rows = threads.as_array().unwrap().iter();
+    let row = rows.find(|row| row["name"] == name).unwrap();
+    (row["state"] == "asleep").then(|| row["since_ms"].as_u64().unwrap())
+}
+
+/// Until the attendant and the link's thread have slept for longer than any tick or interval.
+fn await_quiet(net: &Net) {
+    let end = Instant::now() + PATIENCE;
+    let sleeps = |name| asleep_for(net, name).is_some_and(|ms| ms > 200);
+    while !(sleeps("netchan-attend") && sleeps("netchan-link0")) {
+        assert!(Instant::now() < end, "{:?}", net.show("threads").unwrap());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn no_thread_wakes_up_while_one_waits_and_nothing_comes() {
+    for regime in REGIMES {
+        let (server, client) = stacks(regime);
+        let listener = server.tcp().listen("0.0.0.0:7").unwrap();
+        let serving = thread::spawn(move || echo(listener.accept().unwrap().0));
+        let mut stream = connect(&client);
+        for n in 0..3 {
+            ask(&mut stream, n);
+            await_quiet(&server);
+        }
+        drop(stream);
+        serving.join().unwrap();
+    }
+}
+
+/// The only thread that waited computes: what comes is acknowledged although the attendant rested when it went.
+#[test]
+fn a_shard_that_is_left_in_the_quiet_is_turned() {
+    for regime in REGIMES {
+        let (server, client) = stacks(regime);
+        let listener = server.tcp().listen("0.0.0.0:7").unwrap();
+        let (done, computed) = mpsc::channel();
+        let serving = thread::spawn(move || {
+            let (mut first, _) = listener.accept().unwrap();
+            first.read_exact(&mut [0]).unwrap();
+            computed.recv_timeout(PATIENCE).unwrap();
+        });
+        let mut first = connect(&client);
+        await_quiet(&server);
+        first.write_all(&[1]).unwrap();
+        // More than an initial window: it needs acknowledgments.
+        first.write_all(&[2; 100_000]).unwrap();
+        let end = Instant::now() + PATIENCE;
+        while first.socket().unacknowledged() > 0 {
+            assert!(Instant::now() < end, "{regime}: no acknowledgment");
+            thread::sleep(Duration::from_millis(1));
+        }
+        done.send(()).unwrap();
+        serving.join().unwrap();
+    }
+}
