@@ -4,7 +4,7 @@ use std::{
     io::{Read, Write},
     sync::mpsc,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use netchan::Net;
@@ -19,14 +19,22 @@ fn asleep_for(net: &Net, name: &str) -> Option<u64> {
     (row["state"] == "asleep").then(|| row["since_ms"].as_u64().unwrap())
 }
 
+fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
+    let step = Duration::from_millis(5);
+    let steps = PATIENCE.as_nanos() / step.as_nanos();
+    let came = (0..steps).any(|_| {
+        thread::sleep(step);
+        is_so()
+    });
+    assert!(came, "not within {PATIENCE:?}: {what}");
+}
+
 /// Until the attendant and the link's thread have slept for longer than any tick or interval.
 fn await_quiet(net: &Net) {
-    let end = Instant::now() + PATIENCE;
     let sleeps = |name| asleep_for(net, name).is_some_and(|ms| ms > 200);
-    while !(sleeps("netchan-attend") && sleeps("netchan-link0")) {
-        assert!(Instant::now() < end, "{:?}", net.show("threads").unwrap());
-        thread::sleep(Duration::from_millis(10));
-    }
+    await_that("no thread of the stack wakes up", || {
+        sleeps("netchan-attend") && sleeps("netchan-link0")
+    });
 }
 
 #[test]
@@ -62,11 +70,9 @@ fn a_shard_that_is_left_in_the_quiet_is_turned() {
         first.write_all(&[1]).unwrap();
         // More than an initial window: it needs acknowledgments.
         first.write_all(&[2; 100_000]).unwrap();
-        let end = Instant::now() + PATIENCE;
-        while first.socket().unacknowledged() > 0 {
-            assert!(Instant::now() < end, "{regime}: no acknowledgment");
-            thread::sleep(Duration::from_millis(1));
-        }
+        await_that("all is acknowledged", || {
+            first.socket().unacknowledged() == 0
+        });
         done.send(()).unwrap();
         serving.join().unwrap();
     }
