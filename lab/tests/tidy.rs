@@ -82,9 +82,9 @@ const CIRCLES: &[(&str, usize)] = &[
     ("crates/link/src/", 0),
     ("crates/netchan/src/", 0),
     ("crates/packetdrill/src/", 0),
-    ("crates/percore/src/", 4),
+    ("crates/percore/src/", 0),
     ("crates/preload/src/", 34),
-    ("crates/proto/src/", 27),
+    ("crates/proto/src/", 0),
     ("crates/tokio/src/", 0),
     ("lab/src/", 0),
 ];

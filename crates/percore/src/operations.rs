@@ -103,8 +103,8 @@ pub(crate) const fn lines(items: usize, size: usize) -> u64 {
     (items * size).div_ceil(64) as u64
 }
 
-#[cfg(all(test, not(loom)))]
-mod line_tests {
+#[cfg(test)]
+mod tests {
     use super::{COUNT, Operation, lines};
 
     #[test]
@@ -123,48 +123,50 @@ mod line_tests {
         names.dedup();
         assert!(names.len() == COUNT && names.iter().all(|name| name.len() >= 3));
     }
-}
 
-#[cfg(all(test, feature = "operations", not(loom)))]
-mod tests {
-    use super::{Operation, leave_out_this_thread, read};
-    use crate::{
-        lock::{Class, mutex},
-        ring::ring,
-    };
+    #[cfg(all(feature = "operations", not(loom)))]
+    mod counted {
 
-    /// Other tests count meanwhile: at least so many.
-    #[test]
-    fn a_ring_and_a_lock_are_counted() {
-        static CLASS: Class = Class::new(7, "counted");
-        let before = read();
-        let since = |operation: Operation| read()[operation as usize] - before[operation as usize];
-        let (mut tx, mut rx) = ring::<[u64; 8]>(8);
-        (0..4).for_each(|i| tx.push([i; 8]).unwrap());
-        assert_eq!(rx.pop_batch(8, drop), 4);
-        assert!(since(Operation::RingStore) >= 5);
-        // Four slots of a line each, and the index.
-        assert!(since(Operation::Line) >= 5);
-        let lock = mutex(&CLASS, 0);
-        drop(lock.lock());
-        let moved = since(Operation::LockMoved);
-        std::thread::scope(|scope| scope.spawn(|| drop(lock.lock())).join().unwrap());
-        assert!(since(Operation::Lock) >= 2 && since(Operation::LockMoved) > moved);
-    }
+        use crate::{
+            lock::{Class, mutex},
+            operations::{Operation, count, leave_out_this_thread, read},
+            ring::ring,
+        };
 
-    /// A kind that nothing else counts in so large steps.
-    #[test]
-    fn a_thread_that_is_left_out() {
-        let rings = || read()[Operation::Ring as usize];
-        let before = rings();
-        std::thread::spawn(|| {
-            leave_out_this_thread();
-            super::count(Operation::Ring, 1 << 40);
-        })
-        .join()
-        .unwrap();
-        assert!(rings() - before < 1 << 40);
-        super::count(Operation::Ring, 1 << 40);
-        assert!(rings() - before >= 1 << 40);
+        /// Other tests count meanwhile: at least so many.
+        #[test]
+        fn a_ring_and_a_lock_are_counted() {
+            static CLASS: Class = Class::new(7, "counted");
+            let before = read();
+            let since =
+                |operation: Operation| read()[operation as usize] - before[operation as usize];
+            let (mut tx, mut rx) = ring::<[u64; 8]>(8);
+            (0..4).for_each(|i| tx.push([i; 8]).unwrap());
+            assert_eq!(rx.pop_batch(8, drop), 4);
+            assert!(since(Operation::RingStore) >= 5);
+            // Four slots of a line each, and the index.
+            assert!(since(Operation::Line) >= 5);
+            let lock = mutex(&CLASS, 0);
+            drop(lock.lock());
+            let moved = since(Operation::LockMoved);
+            std::thread::scope(|scope| scope.spawn(|| drop(lock.lock())).join().unwrap());
+            assert!(since(Operation::Lock) >= 2 && since(Operation::LockMoved) > moved);
+        }
+
+        /// A kind that nothing else counts in so large steps.
+        #[test]
+        fn a_thread_that_is_left_out() {
+            let rings = || read()[Operation::Ring as usize];
+            let before = rings();
+            std::thread::spawn(|| {
+                leave_out_this_thread();
+                count(Operation::Ring, 1 << 40);
+            })
+            .join()
+            .unwrap();
+            assert!(rings() - before < 1 << 40);
+            count(Operation::Ring, 1 << 40);
+            assert!(rings() - before >= 1 << 40);
+        }
     }
 }

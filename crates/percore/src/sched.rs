@@ -34,6 +34,7 @@ mod core;
 mod idle;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod shared;
 mod sleepers;
 mod tasks;
 #[cfg(all(test, not(loom)))]
@@ -48,8 +49,8 @@ pub use tasks::YieldNow;
 pub use watch::{CoreState, Doing, Stuck, Watch};
 
 use crate::crossbar::{Port, crossbar};
+use shared::Shared;
 use std::{fmt, io, sync::Arc};
-use watch::Shared;
 
 /// How the cores' loops behave.
 #[derive(Clone, Debug)]

@@ -2,9 +2,9 @@
 
 use super::{
     Message, Settings,
+    shared::Shared,
     sleepers::{Key, Sleepers, TSleep},
     tasks::{Tasks, YieldNow},
-    watch::Shared,
 };
 use crate::{
     clock,

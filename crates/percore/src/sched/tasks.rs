@@ -1,14 +1,14 @@
 //! The tasks of one core: where they are kept, which are ready, and how a stranger wakes one.
 
-use super::watch::{Beat, Shared};
-use crate::sync::{AtomicU32, Mutex, Ordering};
+use super::shared::{Beat, Shared, Stranger};
+use crate::sync::AtomicU32;
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     fmt,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll, Waker},
 };
 
 /// No task runs.
@@ -205,84 +205,5 @@ impl Future for YieldNow<'_> {
         self.gave_way = true;
         self.tasks.make_ready(self.tasks.current());
         Poll::Pending
-    }
-}
-
-/// What a future of somebody else's keeps, to wake a task from any thread: slower than `wakeup`, since it takes a mutex.
-struct Stranger {
-    shared: Arc<Shared>,
-    core: usize,
-    task: u32,
-    /// Not 0 while it is in the core's list, once.
-    queued: AtomicU32,
-}
-
-impl Wake for Stranger {
-    fn wake(self: Arc<Self>) {
-        // Acquire and Release: whoever finds it queued has what he did before seen by the poll that follows (pairs with `drain`).
-        if self.queued.swap(1, Ordering::AcqRel) == 0 {
-            let (shared, core) = (self.shared.clone(), self.core);
-            shared.strangers[core].push(self);
-            shared.ring(core);
-        }
-    }
-}
-
-/// Tasks that strangers woke.
-#[derive(Default)]
-pub(super) struct Strangers {
-    /// `None` once the core has ended.
-    list: Mutex<Option<Vec<Arc<Stranger>>>>,
-    /// Not 0 while there is something in it, to spare the core the lock.
-    some: AtomicU32,
-}
-
-impl Strangers {
-    pub fn new() -> Self {
-        Self {
-            list: Mutex::new(Some(Vec::new())),
-            some: AtomicU32::new(0),
-        }
-    }
-
-    fn with<R>(&self, f: impl FnOnce(&mut Option<Vec<Arc<Stranger>>>) -> R) -> R {
-        #[cfg(not(loom))]
-        let list = self.list.lock();
-        #[cfg(not(loom))]
-        let mut list = list.unwrap_or_else(std::sync::PoisonError::into_inner); // a list has no broken state
-        #[cfg(loom)]
-        let mut list = self.list.lock().expect("a model that panicked is over");
-        f(&mut list)
-    }
-
-    fn push(&self, stranger: Arc<Stranger>) {
-        self.with(|list| list.as_mut().map(|list| list.push(stranger)));
-        self.some.store(1, Ordering::Release); // pairs with Acquire in `drain`; then the doorbell
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.some.load(Ordering::Acquire) == 0 // pairs with Release in `push`
-    }
-
-    /// Makes ready what was woken. How many.
-    pub fn drain(&self, tasks: &Tasks) -> usize {
-        if self.is_empty() {
-            return 0;
-        }
-        self.some.store(0, Ordering::Relaxed); // before the list is read: who comes later sets it again
-        let mut woken = self.with(|list| list.as_mut().map(std::mem::take).unwrap_or_default());
-        let n = woken.len();
-        for stranger in woken.drain(..) {
-            // Pairs with `wake`: from here on it can be queued again.
-            stranger.queued.swap(0, Ordering::AcqRel);
-            tasks.make_ready(stranger.task);
-        }
-        n
-    }
-
-    /// From now on nobody is kept.
-    pub fn close(&self) {
-        let left = self.with(Option::take);
-        drop(left); // outside the lock: it may be the last of a task's waker
     }
 }

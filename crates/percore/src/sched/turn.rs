@@ -54,7 +54,7 @@ impl<M: 'static> Core<M> {
     /// Messages, strangers and timers: what makes tasks ready.
     pub(super) fn interrupts(&self) -> usize {
         let mut work = self.take_messages();
-        work += self.0.shared.strangers[self.number()].drain(&self.0.tasks);
+        work += self.0.shared.strangers[self.number()].drain(|task| self.0.tasks.make_ready(task));
         let mut sleepers = self.0.sleepers.borrow_mut();
         if sleepers.next_deadline().is_some() {
             let ready = |task| self.0.tasks.make_ready(task);

@@ -2,11 +2,12 @@
 //!
 //! The option goes with acknowledgments without text, where it takes no room from any; with SACK blocks if it fits.
 
-use super::ecn::ECN_FLAGS;
 use super::seldom::Usual;
 use crate::ip::Ecn;
 use crate::wire::tcp::{AccEcn, Flags, Options};
 
+/// The three flags of ECN.
+pub(super) const ECN_FLAGS: Flags = Flags(Flags::AE.0 | Flags::CWR.0 | Flags::ECE.0);
 /// Where the counters of packets and of bytes begin (RFC 9768 §3.2.1), so that a zero tells of somebody who clears fields.
 const PACKETS: u8 = 5;
 const BYTES: u32 = 1;

@@ -1,12 +1,11 @@
 //! How long a connection had something to send, and what held it back meanwhile: the peer's window, or a send queue too small for the path.
 //! Linux's `tcpi_busy_time` and its parts, which tell an operator whose fault a slow transfer is.
 
-use super::connection::Connection;
 use crate::time::{Duration, Instant};
 
 /// What time is spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
+pub(super) enum Work {
     /// Nothing is queued, nothing under way.
     None,
     /// Text waits or is under way; if anything, the path or congestion control is the limit.
@@ -21,9 +20,9 @@ enum Work {
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct Busy {
-    work: Work,
+    pub work: Work,
     /// The last write found no room for all of it.
-    is_full: bool,
+    pub is_full: bool,
     /// When text last came.
     pub last_text: u32,
     since: u32,
@@ -111,28 +110,6 @@ impl Busy {
     }
 }
 
-impl Connection {
-    /// Whether the last write met a full send queue: from the moment on when all of it is sent, its size is the limit.
-    #[inline]
-    pub const fn send_queue_is_full(&mut self, is_full: bool) {
-        self.busy.is_full = is_full;
-    }
-
-    /// Nothing more can leave now: is it the peer's window?
-    pub(super) fn note_hold(&mut self, now: Instant) {
-        let unsent = (self.snd.end - self.snd.nxt).max(0).unsigned_abs();
-        if unsent == 0 {
-            return;
-        }
-        let next = unsent.min(self.snd.mss.into());
-        let room = (self.snd.una + self.snd.wnd - self.snd.nxt).max(0);
-        let for_window = room.unsigned_abs() < next
-            && self.sent.lost() == 0
-            && self.pipe().saturating_add(next) <= self.congestion.window.cwnd;
-        self.busy.waits(for_window, now);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,55 +154,6 @@ mod tests {
             let [all, window, buffer] = busy.times(Instant(to));
             assert_eq!(all, Duration::from_nanos(spent));
             assert_eq!((window, buffer), (Duration::ZERO, Duration::ZERO));
-        }
-    }
-
-    /// The peer's window is what holds text back if it has no room for the next segment, and the congestion window has.
-    #[test]
-    fn the_window_or_the_path() {
-        use crate::tcp::config::Config;
-        use crate::wire::tcp::SeqNum;
-        for (unsent, in_flight, wnd, cwnd, work) in [
-            (0, 0, 0, 10_000, Work::None),
-            (500, 0, 499, 10_000, Work::Window),
-            (500, 0, 500, 10_000, Work::Path),
-            (5_000, 0, 999, 10_000, Work::Window),
-            (5_000, 0, 1_000, 10_000, Work::Path),
-            (500, 0, 499, 500, Work::Window),
-            (500, 0, 499, 499, Work::Path),
-            (500, 3_000, 3_499, 10_000, Work::Window),
-            (500, 3_000, 3_500, 10_000, Work::Path),
-            (500, 3_000, 2_000, 10_000, Work::Window),
-        ] {
-            let config = Config::default();
-            let mut conn = Connection::open_active(&config, 1, 2, SeqNum(9), 0, ms(0));
-            conn.snd.una = SeqNum(10);
-            conn.snd.nxt = SeqNum(10 + in_flight);
-            conn.snd.end = conn.snd.nxt + unsent;
-            (conn.snd.wnd, conn.snd.mss) = (wnd, 1_000);
-            conn.congestion.open(cwnd, 1_000);
-            conn.note_hold(ms(5));
-            assert_eq!(conn.busy.work, work, "{unsent} {in_flight} {wnd} {cwnd}");
-        }
-        let mut busy = Busy::NONE;
-        busy.is_full = true;
-        busy.drained(ms(1));
-        assert_eq!(busy.work, Work::None, "nothing was to be sent");
-    }
-
-    /// A write that met a full queue makes its size the limit once all is sent; one that did not, does not.
-    #[test]
-    fn a_full_queue_is_the_limit_once_all_is_sent() {
-        use crate::tcp::config::Config;
-        use crate::wire::tcp::SeqNum;
-        for (is_full, work) in [(true, Work::Buffer), (false, Work::Path)] {
-            let config = Config::default();
-            let mut conn = Connection::open_active(&config, 1, 2, SeqNum(9), 0, ms(0));
-            conn.busy.is_full = !is_full;
-            conn.send_queue_is_full(is_full);
-            conn.busy.sends(ms(1));
-            conn.busy.drained(ms(2));
-            assert_eq!(conn.busy.work, work);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! What one endpoint's TCP may do: the settings a connection is opened with.
 
-use super::cookie::SynCookies;
 use super::fast_open_cookie::FastOpenMode;
 use super::user_timeout::UserTimeoutOption;
 use crate::time::Duration;
@@ -123,6 +122,32 @@ impl MtuProbing {
     /// The one with this name.
     pub fn called(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+}
+
+/// When listeners answer with cookies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SynCookies {
+    /// Never: a full SYN queue gives up its oldest handshake.
+    Off,
+    /// While the SYN queue is full.
+    #[default]
+    WhenFull,
+    /// Always.
+    Always,
+}
+
+impl SynCookies {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Off, Self::WhenFull, Self::Always];
+
+    /// Its name in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::WhenFull => "when-full",
+            Self::Always => "always",
+        }
     }
 }
 

@@ -9,37 +9,11 @@ use core::net::SocketAddr;
 
 use super::connection::Connection;
 use super::isn::{Purpose, low_half, words};
-use super::options::timestamp_clock;
 use super::template::{Start, Template};
+use super::variables::timestamp_clock;
 use crate::siphash::Key;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, SeqNum, Timestamps};
-
-/// When listeners answer with cookies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum SynCookies {
-    /// Never: a full SYN queue gives up its oldest handshake.
-    Off,
-    /// While the SYN queue is full.
-    #[default]
-    WhenFull,
-    /// Always.
-    Always,
-}
-
-impl SynCookies {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Off, Self::WhenFull, Self::Always];
-
-    /// Its name in configurations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::WhenFull => "when-full",
-            Self::Always => "always",
-        }
-    }
-}
 
 /// Whose cookie it is.
 #[derive(Clone, Copy, Debug)]

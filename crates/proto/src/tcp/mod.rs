@@ -14,16 +14,15 @@
 //! first, then [`Connection::output`] until it says `None`. Several segments may be put in before
 //! output is asked: acknowledgments aggregate (RFC 9293 MUST-58, MUST-59).
 //!
+//! The files of this folder are the parts of a connection, and know nothing of it: variables, timers, records of what was sent, congestion control. What a
+//! connection does with them, event by event, is in the files of `connection`.
+//!
 //! LISTEN and CLOSED hold no connection; what they answer are the functions [`listen`] and
 //! [`reset_for`]. TIME-WAIT holds a [`TimeWait`] record instead of a connection.
 
 mod accecn;
-mod ack;
-mod acknowledge;
 mod ao;
-mod burst;
 mod busy;
-mod close;
 mod config;
 mod congestion;
 mod connection;
@@ -33,18 +32,10 @@ mod digests;
 mod ecn;
 mod fast_open;
 mod fast_open_cookie;
-mod headers;
-mod icmp;
-mod info;
-mod input;
 mod isn;
-mod open;
-mod options;
-mod output;
 mod pacing;
 mod path_mtu;
 mod payload;
-mod persist;
 mod port;
 mod prr;
 mod rack;
@@ -54,21 +45,17 @@ mod receive_buffer;
 mod recovery;
 mod retries;
 mod rtt;
-mod sack;
-mod scoreboard;
 mod seldom;
 mod sent;
 mod signature;
-mod tail_probe;
 mod template;
 mod time_wait;
 mod timer;
 mod types;
 mod undo;
 mod user_timeout;
-mod window;
+mod variables;
 
-mod check;
 #[cfg(test)]
 #[allow(clippy::cast_possible_truncation)] // lengths and random numbers of tests
 mod tests;
@@ -77,15 +64,17 @@ pub use ao::{
     AO_KEY_MAX, AO_MAC_MAX, AoAlgorithm, AoCounts, AoIds, AoIsns, AoKey, AoKeyState, AoSession,
     AoVerdict, ao_ids, ao_isns_of,
 };
-pub use close::{listen, reset_for};
-pub use config::{Config, CongestionControl, EcnMode, IcmpWhileConnecting, Keepalive, MtuProbing};
+pub use config::{
+    Config, CongestionControl, EcnMode, IcmpWhileConnecting, Keepalive, MtuProbing, SynCookies,
+};
 pub use connection::Connection;
-pub use cookie::{CookieFlow, SynCookies};
+pub use connection::close::{listen, reset_for};
+pub use connection::icmp::IcmpError;
+pub use connection::info::{Info, Repair, Sending};
+pub use cookie::CookieFlow;
 pub use digests::CAN_SIGN;
 pub use fast_open::{FastOpenPeer, FastOpenResult};
 pub use fast_open_cookie::{CookieMatch, FastOpenKeys, FastOpenMode};
-pub use icmp::IcmpError;
-pub use info::{Info, Repair, Sending};
 pub use isn::{initial_sequence, timestamp_offset};
 pub use payload::{Keep, NoShelf, Payload, Shelf};
 pub use port::{ephemeral_port, port_offset};

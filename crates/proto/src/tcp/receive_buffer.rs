@@ -8,9 +8,8 @@
 //! The round trip is that of the timestamps that the peer echoes (RFC 7323 §4.1), as the receiver sees it; without them it is what the send side
 //! measured, which is the handshake's for who only receives.
 
-use super::connection::{Connection, RECEIVE_BUFFER_MAX};
-use crate::time::{Duration, Instant};
-use crate::wire::tcp::{SeqNum, Timestamps};
+use crate::time::Instant;
+use crate::wire::tcp::SeqNum;
 
 /// Segments for which there is room beside what was taken, against small variations.
 const CUSHION: u32 = 16;
@@ -22,17 +21,17 @@ const INITIAL: u32 = 10;
 #[cfg_attr(test, derive(PartialEq))]
 pub(super) struct ReceiveTuning {
     /// Nothing is to be looked at before.
-    look_at: Instant,
+    pub look_at: Instant,
     /// When the round trip began that is being watched.
     began: Instant,
     /// The first byte that the application takes in it.
     from: SeqNum,
     /// Bytes that it took in the best one.
-    taken: u32,
+    pub taken: u32,
     /// The round trip, smoothed; 0: not known.
-    rtt_us: u32,
+    pub rtt_us: u32,
     /// Where growth ends; 0: the buffer stays as it is.
-    most: u32,
+    pub most: u32,
 }
 
 impl ReceiveTuning {
@@ -53,14 +52,14 @@ impl ReceiveTuning {
     }
 
     /// The buffer for an application that took so much in a round trip, and `before` in the best one until then.
-    fn room_for(taken: u32, before: u32, mss: u32) -> u64 {
+    pub fn room_for(taken: u32, before: u32, mss: u32) -> u64 {
         let room = 2 * u64::from(taken) + u64::from(CUSHION * mss);
         let more = u64::from(taken.saturating_sub(before));
         room + 2 * room * more / u64::from(before.max(1))
     }
 
     /// A round trip was measured (RFC 6298's weight).
-    fn measured(&mut self, sample_us: u32) {
+    pub fn measured(&mut self, sample_us: u32) {
         self.rtt_us = match self.rtt_us {
             0 => sample_us,
             old => old - old / 8 + sample_us / 8,
@@ -68,7 +67,7 @@ impl ReceiveTuning {
     }
 
     /// The stream was read up to `read`, at `now`: the size that the buffer is to have, if another than `buffer`.
-    fn look(&mut self, read: SeqNum, buffer: u32, mss: u32, now: Instant) -> Option<u32> {
+    pub fn look(&mut self, read: SeqNum, buffer: u32, mss: u32, now: Instant) -> Option<u32> {
         let rtt = u64::from(self.rtt_us);
         if self.began == Instant::FAR {
             self.taken = INITIAL * mss;
@@ -89,73 +88,3 @@ impl ReceiveTuning {
         u32::try_from(room).ok().filter(|&room| room > buffer)
     }
 }
-
-impl Connection {
-    /// Text arrived in order: once a round trip its buffer is looked at.
-    #[inline(always)]
-    pub(super) fn tune_receive_buffer(&mut self, timestamps: Option<Timestamps>, now: Instant) {
-        if now >= self.tuning.look_at {
-            self.look_at_receive_buffer(timestamps, now);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn look_at_receive_buffer(&mut self, timestamps: Option<Timestamps>, now: Instant) {
-        match self.receiver_rtt_us(timestamps, now) {
-            Some(sample) => self.tuning.measured(sample),
-            None if self.tuning.rtt_us == 0 => self.tuning.rtt_us = self.rtt.srtt_us,
-            None => {}
-        }
-        if self.tuning.rtt_us == 0 {
-            return;
-        }
-        let read = self.rcv.nxt - self.unread;
-        let (buffer, mss) = (self.settings.receive_buffer, u32::from(self.rcv.mss));
-        if let Some(room) = self.tuning.look(read, buffer, mss, now) {
-            self.settings.receive_buffer = room;
-        }
-    }
-
-    /// The time since we sent what the peer's timestamp echoes.
-    fn receiver_rtt_us(&self, timestamps: Option<Timestamps>, now: Instant) -> Option<u32> {
-        let echo = timestamps.filter(|_| self.timestamps)?.echo;
-        let elapsed = self.timestamp_value(now).wrapping_sub(echo);
-        // The clock ticks in milliseconds. Longer than an hour is nonsense.
-        (echo != 0 && elapsed < 1 << 22).then(|| elapsed.max(1) * 1000)
-    }
-
-    /// Bytes kept for the application from now on, whatever it takes. A window already offered is not taken back
-    /// (RFC 9293 SHLD-14); the shift stays as agreed upon.
-    pub fn set_receive_buffer(&mut self, bytes: u32) {
-        let most = 65535_u32 << self.rcv.scale;
-        self.settings.receive_buffer = bytes.clamp(1, RECEIVE_BUFFER_MAX.min(most));
-        self.tuning = ReceiveTuning::new(0);
-        self.consumed(0);
-    }
-
-    /// The buffer is not to hold more than `bytes`, now or by its own growth: the place that there is for what its peer was promised.
-    pub fn bound_receive_buffer(&mut self, bytes: u32) {
-        self.settings.receive_buffer = self.settings.receive_buffer.min(bytes.max(1));
-        self.tuning.most = self.tuning.most.min(bytes);
-    }
-
-    /// The application waits for so many bytes at once: there is room for them, unless its buffer has a fixed size.
-    pub fn expect_at_once(&mut self, bytes: u32) {
-        let room = bytes.min(self.tuning.most / 2);
-        if room > self.settings.receive_buffer {
-            self.settings.receive_buffer = room;
-            self.consumed(0);
-        }
-    }
-
-    /// The round trip as the receiver sees it, and what the application took in the best one.
-    pub(super) const fn receive_space(&self) -> (Duration, u32) {
-        let rtt = Duration::from_micros(self.tuning.rtt_us as u64);
-        (rtt, self.tuning.taken)
-    }
-}
-
-#[cfg(test)]
-#[path = "tests/receive_buffer.rs"]
-mod tests;

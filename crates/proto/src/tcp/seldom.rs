@@ -7,10 +7,10 @@ use alloc::{boxed::Box, collections::VecDeque};
 use core::ops::{Deref, DerefMut};
 
 use super::config::Config;
-use super::connection::millis;
 use super::pacing::Pacer;
 use super::prr::Prr;
 use super::undo::Undo;
+use super::variables::millis;
 use crate::time::Instant;
 use crate::wire::tcp::{SackBlocks, SeqNum};
 

@@ -5,10 +5,7 @@
 use core::fmt;
 use core::net::IpAddr;
 
-use super::{
-    connection::Connection,
-    digests::{CAN_SIGN, md5},
-};
+use super::digests::{CAN_SIGN, md5};
 use crate::wire::tcp::{HEADER_LEN, option};
 
 /// Longest key: as Linux (TCP_MD5SIG_MAXKEYLEN).
@@ -112,14 +109,6 @@ impl Md5Key {
             .zip(digest)
             .fold(0, |all, (a, b)| all | (a ^ b));
         differences == 0
-    }
-}
-
-impl Connection {
-    /// From now on so many bytes of each header are a signature's: text has to leave room for them (RFC 9293 MUST-16).
-    pub fn keep_free(&mut self, bytes: u8) {
-        self.signature = bytes;
-        self.update_send_mss();
     }
 }
 

@@ -2,8 +2,9 @@
 //! few fields that differ; making one ready takes several hundred instructions.
 
 use super::config::Config;
-use super::connection::{Connection, MSS_MIN, QUICK_ACKS, millis};
+use super::connection::Connection;
 use super::types::State;
+use super::variables::{MSS_MIN, QUICK_ACKS, millis};
 use crate::time::Instant;
 use crate::wire::tcp::{Header, SeqNum};
 

@@ -1,7 +1,8 @@
 //! TIME-WAIT, apart from the connection: a small record that answers what still arrives.
 
-use super::connection::{Connection, from_millis};
-use super::options::timestamp_clock;
+use super::connection::Connection;
+use super::variables::from_millis;
+use super::variables::timestamp_clock;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, SeqNum, Timestamps};
 

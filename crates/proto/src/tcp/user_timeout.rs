@@ -1,9 +1,6 @@
 //! The user timeout option (RFC 5482): each end says for how long it goes on without an answer, and both do so for as long as the more
 //! patient one, within limits. Off unless asked for.
 
-use super::connection::{Connection, Pending};
-use crate::wire::tcp::{Header, Options};
-
 /// What a connection does with the option.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum UserTimeoutOption {
@@ -16,9 +13,6 @@ pub enum UserTimeoutOption {
     Fixed,
 }
 
-/// L_LIMIT and U_LIMIT of RFC 5482 §3.1: R2's least (RFC 1122 §4.2.3.5), and what a peer may keep our memory for.
-const LEAST_MS: u32 = 100_000;
-const MOST_MS: u32 = 3_600_000;
 /// The granularity bit: minutes instead of seconds.
 const MINUTES: u16 = 1 << 15;
 
@@ -28,9 +22,9 @@ const MINUTES: u16 = 1 << 15;
 pub(super) struct UserTimeout {
     pub option: UserTimeoutOption,
     /// The next acknowledgment says it.
-    tell: bool,
+    pub tell: bool,
     /// ADV_UTO, as on the wire.
-    own: u16,
+    pub own: u16,
 }
 
 impl UserTimeout {
@@ -53,56 +47,10 @@ fn to_wire(ms: u32) -> u16 {
     }
 }
 
-fn from_wire(value: u16) -> Option<u32> {
+pub(super) fn from_wire(value: u16) -> Option<u32> {
     let unit = if value & MINUTES == 0 { 1_000 } else { 60_000 };
     let count = u32::from(value & !MINUTES);
     (count > 0).then_some(count * unit)
-}
-
-impl Connection {
-    /// RFC 5482 §3.1: USER_TIMEOUT = min(U_LIMIT, max(ADV_UTO, REMOTE_UTO, L_LIMIT)). The segment is acceptable.
-    pub(super) fn take_user_timeout(&mut self, header: &Header) {
-        if self.user_timeout.option != UserTimeoutOption::Negotiable {
-            return;
-        }
-        if let Some(remote) = from_wire(header.options.user_timeout) {
-            let own = from_wire(self.user_timeout.own).unwrap_or(0);
-            let most = own.max(remote).max(LEAST_MS);
-            self.settings.retry_ms = most.min(MOST_MS);
-        }
-    }
-
-    /// The application has set a timeout: it counts, and the peer is told.
-    pub(super) fn user_timeout_was_set(&mut self) {
-        if self.user_timeout.option == UserTimeoutOption::Off {
-            return;
-        }
-        let own_ms = self.settings.retry_ms;
-        self.user_timeout = UserTimeout::new(UserTimeoutOption::Fixed, own_ms);
-        if self.state.is_synchronized() {
-            self.pending.set(Pending::ACK);
-        }
-    }
-
-    /// What a SYN says of it; a signature leaves it no room.
-    pub(super) fn user_timeout_of_syn(&self) -> u16 {
-        match self.user_timeout.option {
-            UserTimeoutOption::Off => 0,
-            _ if self.signature > 0 => 0,
-            _ => self.user_timeout.own,
-        }
-    }
-
-    /// What an acknowledgment says, once, if its other options leave room.
-    pub(super) fn tell_user_timeout(&mut self, options: &mut Options) {
-        let off = self.user_timeout.option == UserTimeoutOption::Off;
-        let free = 40 - usize::from(self.signature);
-        if off || !self.user_timeout.tell || options.len(false) + 4 > free {
-            return;
-        }
-        self.user_timeout.tell = false;
-        options.user_timeout = self.user_timeout.own;
-    }
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use super::algorithm::{Ack, Algorithm, Cause, LostSegment, Window};
 use super::reno::CWND_MAX;
 use crate::time::Instant;
 use model::{MaxFilter, RoundFilter};
-use probing::{AckPhase, Undo};
-pub(super) use states::State;
+use probing::Undo;
+pub(super) use states::{AckPhase, State};
 
 /// No limit known.
 const INFINITE: u32 = u32::MAX;

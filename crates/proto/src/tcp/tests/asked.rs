@@ -1,8 +1,9 @@
 //! What can be asked of a connection and set on it, each by itself: tables of states and numbers on both sides of what they are compared with.
 
 use super::*;
-use crate::tcp::connection::{Pending, QUICK_ACKS, RECORDS_MAX, Settings, TIMESTAMPS_LEN, millis};
+use crate::tcp::connection::RECORDS_MAX;
 use crate::tcp::seldom::{Periods, Seldom};
+use crate::tcp::variables::{Pending, QUICK_ACKS, Settings, TIMESTAMPS_LEN, millis};
 
 /// In SYN-SENT, with sequence number 1,000.
 fn opening(config: &Config) -> Connection {

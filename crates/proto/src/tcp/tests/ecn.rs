@@ -1,7 +1,8 @@
 //! ECN (RFC 3168), DCTCP's use of it (RFC 8257) and accurate ECN (RFC 9768).
 
 use super::*;
-use crate::tcp::ecn::{ECN_FLAGS, Feedback};
+use crate::tcp::accecn::ECN_FLAGS;
+use crate::tcp::ecn::Feedback;
 use crate::wire::tcp::{AccEcn, Options};
 
 const SETUP: Flags = Flags(Flags::CWR.0 | Flags::ECE.0);

@@ -79,7 +79,7 @@ fn the_window_opens_by_a_segment_at_least() {
         pair.ends[1].read(read);
         let now = pair.now;
         let conn = pair.ends[1].conn();
-        conn.pending.set(super::super::connection::Pending::ACK);
+        conn.pending.set(super::super::variables::Pending::ACK);
         conn.output(now).unwrap().header.window
     };
     assert_eq!(window(&mut pair, 0), 0);

@@ -1,6 +1,6 @@
 //! The quick ways of input and output do what the long ones do. Every segment of every test in this directory is put to it.
 
-use super::super::input::Receiver;
+use super::super::connection::input::Receiver;
 use super::*;
 use crate::ip::Ecn;
 

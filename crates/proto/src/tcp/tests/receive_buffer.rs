@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::tcp::config::Config;
+use crate::wire::tcp::SeqNum;
 
 const MSS: u32 = 1448;
 const RTT: Duration = Duration::from_millis(100);

@@ -1,7 +1,7 @@
 //! A segment that any of the checks of RFC 9293 §3.10.7.4 refuses changes nothing: no timestamp, mark, option, time, window, urgent pointer, text
 //! or FIN of it is taken. Each field is tried by itself and with all others, in each state, against the whole connection.
 
-use super::super::connection::Pending;
+use super::super::variables::Pending;
 use super::*;
 use crate::ip::Ecn;
 use crate::wire::tcp::{AccEcn, Timestamps};

@@ -1,7 +1,7 @@
 //! ProbeBW (draft-ietf-ccwg-bbr §5.3.3): down, cruise, refill, up, and what losses teach on the way (§5.5.10).
 
 use super::model::{BETA, part_of};
-use super::states::State;
+use super::states::{AckPhase, State};
 use super::{Bbr, INFINITE};
 use crate::tcp::congestion::algorithm::{Ack, LostSegment, Window};
 
@@ -15,21 +15,6 @@ const RENO_ROUNDS_MAX: u32 = 63;
 const PROBE_WAIT_US: u32 = 2_000_000;
 /// Growth doubles so often.
 const UP_ROUNDS_MAX: u8 = 30;
-
-/// BBR.ack_phase: what the acknowledgments that come now are about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AckPhase {
-    /// Nothing special.
-    Init,
-    /// The pipe being filled.
-    Refilling,
-    /// More in flight, nothing heard of it yet.
-    ProbeStarting,
-    /// What came of more in flight.
-    ProbeFeedback,
-    /// No more, but still to be heard of.
-    ProbeStopping,
-}
 
 /// What a recovery for nothing gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

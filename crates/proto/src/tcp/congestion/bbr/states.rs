@@ -2,7 +2,6 @@
 //! queue away that this made, ProbeRTT now and then shows the path without one.
 
 use super::Bbr;
-use super::probing::AckPhase;
 use crate::tcp::congestion::algorithm::{Ack, Phase, Window};
 
 /// Rounds without much growth after which the pipe counts as full (§5.3.1.2).
@@ -24,6 +23,21 @@ pub(in super::super) enum State {
     ProbeRefill,
     ProbeUp,
     ProbeRtt,
+}
+
+/// BBR.ack_phase: what the acknowledgments that come now are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum AckPhase {
+    /// Nothing special.
+    Init,
+    /// The pipe being filled.
+    Refilling,
+    /// More in flight, nothing heard of it yet.
+    ProbeStarting,
+    /// What came of more in flight.
+    ProbeFeedback,
+    /// No more, but still to be heard of.
+    ProbeStopping,
 }
 
 impl State {

@@ -1,9 +1,10 @@
 //! What goes at a segment's head: SYN, RST, and the fields that every segment of an open connection carries.
 
-use super::connection::{Connection, Pending};
-use super::ecn::Feedback;
-use super::types::{State, Transmit};
+use super::Connection;
 use crate::ip::Ecn;
+use crate::tcp::ecn::Feedback;
+use crate::tcp::types::{State, Transmit};
+use crate::tcp::variables::Pending;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, SeqNum};
 

@@ -1,17 +1,18 @@
 //! What to send next, and what is noted of it: text and FIN, what was lost, and the order in which these and all else leave.
 
-use super::congestion::Phase;
-use super::connection::{Connection, Pending, TIMESTAMPS_LEN};
-use super::sent::{Traits, micros_of};
-use super::timer::Waiting;
-use super::types::{State, Transmit};
+use super::Connection;
 use crate::ip::Ecn;
+use crate::tcp::congestion::Phase;
+use crate::tcp::sent::{Traits, micros_of};
+use crate::tcp::timer::Waiting;
+use crate::tcp::types::{State, Transmit};
+use crate::tcp::variables::{Pending, TIMESTAMPS_LEN};
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, SeqNum};
 
 /// A stretch of sequence space to send: text, and the FIN behind it.
 #[derive(Clone, Copy)]
-pub(super) struct Stretch {
+pub(in crate::tcp) struct Stretch {
     pub start: SeqNum,
     pub len: u32,
     pub fin: bool,
@@ -208,7 +209,7 @@ impl Connection {
 
     /// Bytes of text in a full segment, now that SACK blocks may take their place.
     #[inline]
-    pub(super) fn full_segment(&self) -> u32 {
+    pub(in crate::tcp) fn full_segment(&self) -> u32 {
         let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 } + u16::from(self.signature);
         let fit = 36_u16.saturating_sub(options) / 8;
         let blocks = u32::from(u16::from(self.seldom.sack_blocks.len).min(fit));

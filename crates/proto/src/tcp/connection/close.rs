@@ -1,8 +1,9 @@
 //! The ends of a connection, and what CLOSED and LISTEN answer.
 
-use super::connection::{Connection, Pending, from_millis, millis};
-use super::seldom::Periods;
-use super::types::{Drop, Error, Events, Listen, State};
+use super::Connection;
+use crate::tcp::seldom::Periods;
+use crate::tcp::types::{Drop, Error, Events, Listen, State};
+use crate::tcp::variables::{Pending, from_millis, millis};
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::{Flags, Header, SeqNum};
 

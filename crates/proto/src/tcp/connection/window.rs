@@ -1,6 +1,6 @@
 //! The window we offer: receiver silly-window avoidance, and when the peer should hear of room.
 
-use super::connection::Connection;
+use super::Connection;
 
 impl Connection {
     /// A window of `window` bytes was announced.
@@ -15,7 +15,7 @@ impl Connection {
     /// The window field: receiver SWS avoidance (RFC 9293 MUST-39), and never less than what was
     /// announced before (SHLD-14), but for what the scale cannot express.
     #[inline]
-    pub(super) fn window_to_announce(&self) -> u16 {
+    pub(in crate::tcp) fn window_to_announce(&self) -> u16 {
         let (free, offered) = self.receive_room();
         let step = (self.settings.receive_buffer / 2).min(u32::from(self.rcv.mss));
         let window = if free >= offered.saturating_add(step) {
@@ -46,7 +46,7 @@ impl Connection {
 
     /// What the limit of all memory leaves: two segments if nothing waits to be read, as much as [`ReceiveQueue`] always takes.
     ///
-    /// [`ReceiveQueue`]: super::ReceiveQueue
+    /// [`ReceiveQueue`]: crate::tcp::ReceiveQueue
     #[cold]
     fn limited_room(&self) -> u32 {
         let least = if self.unread == 0 {

@@ -1,20 +1,21 @@
 //! Opens, active, passive and simultaneous (RFC 9293 §3.10.1, §3.10.7.2, §3.10.7.3).
 
-use super::busy::ticks;
-use super::config::Config;
-use super::connection::{Connection, Pending};
+use super::Connection;
 use super::input::{Receiver, Segment};
-use super::payload::Payload;
-use super::template::{Start, Template};
-use super::types::{Drop, Error, Events, Input, State};
+use crate::tcp::busy::ticks;
+use crate::tcp::config::Config;
+use crate::tcp::payload::Payload;
+use crate::tcp::template::{Start, Template};
+use crate::tcp::types::{Drop, Error, Events, Input, State};
+use crate::tcp::variables::Pending;
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNum};
 
 impl Connection {
     /// Begins an active open: SYN-SENT; `output` emits the SYN.
     ///
-    /// `iss` comes from [`super::initial_sequence`], `ts_offset` from
-    /// [`super::timestamp_offset`].
+    /// `iss` comes from [`crate::tcp::initial_sequence`], `ts_offset` from
+    /// [`crate::tcp::timestamp_offset`].
     pub fn open_active(
         config: &Config,
         local_port: u16,
@@ -27,7 +28,7 @@ impl Connection {
         Template::new(config).active(&start, now)
     }
 
-    /// Answers a SYN for which [`super::listen`] said `Open`: SYN-RECEIVED; `output` emits the
+    /// Answers a SYN for which [`crate::tcp::listen`] said `Open`: SYN-RECEIVED; `output` emits the
     /// SYN-ACK. Text in the SYN is left to be sent again.
     pub fn open_passive(
         config: &Config,
@@ -42,7 +43,7 @@ impl Connection {
     }
 
     /// The peer's initial sequence number and options.
-    pub(super) fn take_syn(&mut self, syn: &Header, now: Instant) {
+    pub(in crate::tcp) fn take_syn(&mut self, syn: &Header, now: Instant) {
         // As far as a SYN of ours said, which was before its answer said where counting begins.
         let offered = (self.rcv.edge - self.rcv.nxt).max(0).unsigned_abs();
         self.irs = syn.seq;

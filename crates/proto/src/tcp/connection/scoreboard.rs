@@ -1,9 +1,9 @@
-//! Loss found by counting (RFC 6675 §4), the way before RACK-TLP: what [`super::Config::rack`] falls back to, so that the two can be compared.
+//! Loss found by counting (RFC 6675 §4), the way before RACK-TLP: what [`crate::tcp::Config::rack`] falls back to, so that the two can be compared.
 
-use super::connection::Connection;
-use super::delivery::Delivery;
-use super::rack::DUPLICATE_THRESHOLD;
-use super::sent::{Fate, Record, Sent};
+use super::Connection;
+use crate::tcp::delivery::Delivery;
+use crate::tcp::rack::DUPLICATE_THRESHOLD;
+use crate::tcp::sent::{Fate, Record, Sent};
 use crate::time::Instant;
 
 impl Connection {

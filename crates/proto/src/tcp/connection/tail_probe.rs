@@ -1,29 +1,23 @@
 //! Tail loss probes (RFC 8985 §7): when a flight's end is silent, one segment asks for an answer before the timeout has to.
 
-use super::congestion::{Cause, Phase};
-use super::connection::{Connection, Pending};
-use super::delivery::Delivery;
+use super::Connection;
 use super::input::Segment;
 use super::output::Stretch;
+use crate::tcp::congestion::{Cause, Phase};
+use crate::tcp::delivery::Delivery;
+use crate::tcp::recovery::TailProbe;
+use crate::tcp::variables::Pending;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
 
 /// How long a peer may delay the acknowledgment of a single segment (RFC 8985 §7.2, WCDelAckT), in microseconds.
 const DELAYED_ACK_US: u64 = 200_000;
+
 /// What timers and the peer's scheduling may add to a round trip, in microseconds.
 const SLACK_US: u64 = 2_000;
+
 /// The wait for a probe before anything was measured.
 const UNMEASURED_US: u64 = 1_000_000;
-
-/// A probe on its way (RFC 8985 §7.1: TLP.is_retrans); where it ends is `Recovery::tail_end` (TLP.end_seq).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TailProbe {
-    None,
-    /// Of new text.
-    New,
-    /// Of what had been sent before.
-    Again,
-}
 
 impl Connection {
     /// RFC 8985 §7.2: whether a probe may be scheduled, and after how many microseconds. `CALM`: [`Self::is_calm`].

@@ -1,11 +1,12 @@
 //! The fifth check of RFC 9293 §3.10.7.4: what an acknowledgment does to the send side.
 
-use super::congestion::Phase;
-use super::connection::{Connection, Pending, from_millis};
-use super::delivery::Delivery;
+use super::Connection;
 use super::input::Segment;
-use super::timer::Waiting;
-use super::types::{Drop, Events, Input, State};
+use crate::tcp::congestion::Phase;
+use crate::tcp::delivery::Delivery;
+use crate::tcp::timer::Waiting;
+use crate::tcp::types::{Drop, Events, Input, State};
+use crate::tcp::variables::{Pending, from_millis};
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, SeqNum, Timestamps};
 

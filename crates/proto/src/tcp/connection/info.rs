@@ -1,11 +1,11 @@
 //! What can be told of a connection: the source of TCP_INFO and of `show`.
 
-use super::busy::{of_ticks, ticks};
-use super::config::CongestionControl;
-use super::congestion::Phase;
-use super::connection::Connection;
-use super::rack::DUPLICATE_THRESHOLD;
-use super::types::State;
+use super::Connection;
+use crate::tcp::busy::{of_ticks, ticks};
+use crate::tcp::config::CongestionControl;
+use crate::tcp::congestion::Phase;
+use crate::tcp::rack::DUPLICATE_THRESHOLD;
+use crate::tcp::types::State;
 use crate::time::{Duration, Instant};
 
 /// Where loss recovery stands, in the order of Linux's `tcpi_ca_state`.

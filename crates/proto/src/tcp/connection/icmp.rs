@@ -1,7 +1,7 @@
 //! What ICMP may do to a connection: end an attempt to connect (RFC 5461 §4.1), else little (RFC 9293 §3.9.2.2, RFC 5927).
 
-use super::connection::Connection;
-use super::types::{Error, Events, State};
+use super::Connection;
+use crate::tcp::types::{Error, Events, State};
 use crate::wire::tcp::SeqNum;
 
 /// An ICMP or ICMPv6 error that quoted a segment of this connection. Source Quench has no place
@@ -75,7 +75,7 @@ impl Connection {
     /// Takes an ICMP error whose quotation matched this connection's addresses and ports. `held`: the application has the connection.
     ///
     /// `quoted_seq` must lie in what is in flight, or the error is ignored (RFC 5927 §4.1).
-    /// Errors end an attempt to connect ([`super::IcmpWhileConnecting`]), never an open connection (RFC 5927 §5.2,
+    /// Errors end an attempt to connect ([`crate::tcp::IcmpWhileConnecting`]), never an open connection (RFC 5927 §5.2,
     /// RFC 9293 MUST-56).
     pub fn on_icmp(&mut self, error: IcmpError, quoted_seq: SeqNum, held: bool) -> Events {
         // Text flows before the SYN-ACK of a Fast Open is acknowledged.

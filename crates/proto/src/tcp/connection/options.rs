@@ -1,10 +1,10 @@
 //! The options a connection negotiates and then sends and reads: segment size, window scale, SACK
 //! permitted (RFC 2018), timestamps with PAWS (RFC 7323).
 
-use super::congestion::initial_window;
-use super::connection::{Connection, MSS_MIN, TIMESTAMPS_LEN};
-use super::isn::low_half;
-use super::types::Drop;
+use super::Connection;
+use crate::tcp::congestion::initial_window;
+use crate::tcp::types::Drop;
+use crate::tcp::variables::{MSS_MIN, TIMESTAMPS_LEN, timestamp_clock};
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, Options, Timestamps};
 
@@ -14,15 +14,9 @@ const SHIFT_MAX: u8 = 14;
 /// [`Instant::coarse`], which are longer than a second.
 const TS_RECENT_LIFE: u32 = 24 * 24 * 3600 / 108 * 100;
 
-/// The timestamp clock ticks in milliseconds (RFC 7323 §5.4), so that PAWS holds for 24 days.
-#[inline]
-pub(super) fn timestamp_clock(now: Instant) -> u32 {
-    low_half(now.as_millis())
-}
-
 impl Connection {
     #[inline]
-    pub(super) fn timestamp_value(&self, now: Instant) -> u32 {
+    pub(in crate::tcp) fn timestamp_value(&self, now: Instant) -> u32 {
         timestamp_clock(now).wrapping_add(self.ts_offset)
     }
 
@@ -59,7 +53,7 @@ impl Connection {
     }
 
     /// Takes the options of the peer's SYN or SYN-ACK, and sets what follows from them.
-    pub(super) fn negotiate(&mut self, syn: &Header, now: Instant) {
+    pub(in crate::tcp) fn negotiate(&mut self, syn: &Header, now: Instant) {
         let options = &syn.options;
         if let Some(mss) = options.mss {
             self.peer_mss = mss.max(MSS_MIN);
@@ -88,7 +82,7 @@ impl Connection {
     }
 
     /// RFC 9293 §3.7.1 MUST-16: what peer and path take, less the options in every segment.
-    pub(super) fn update_send_mss(&mut self) {
+    pub(in crate::tcp) fn update_send_mss(&mut self) {
         let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 };
         let options = options + u16::from(self.signature);
         self.snd.mss = self.segment_size() - options;
@@ -96,7 +90,7 @@ impl Connection {
     }
 
     /// PAWS (RFC 7323 §5.3 R1), and the rule that timestamps, once agreed upon, are in every segment (§3.2), where it is insisted
-    /// upon ([`super::Config::timestamps_required`]). A RST is judged by its sequence number alone.
+    /// upon ([`crate::tcp::Config::timestamps_required`]). A RST is judged by its sequence number alone.
     #[inline]
     pub(super) fn check_timestamp(&self, header: &Header, now: Instant) -> Result<(), Drop> {
         if !self.timestamps || header.flags.contains(Flags::RST) {

@@ -1,7 +1,7 @@
 //! What must hold of a connection at any time, and of its queues; asserted by the tests, and by builds that check themselves.
 
-use super::connection::Connection;
-use super::types::State;
+use super::Connection;
+use crate::tcp::types::State;
 use crate::time::Instant;
 
 impl Connection {
@@ -57,7 +57,11 @@ impl Connection {
             }
         }
         let front = self.sent.front().map(|record| record.fate);
-        assert_ne!(front, Some(super::sent::Fate::Sacked), "reneging: {self:?}");
+        assert_ne!(
+            front,
+            Some(crate::tcp::sent::Fate::Sacked),
+            "reneging: {self:?}"
+        );
         // Not each time: it goes through all records.
         let counted = self.counters.segments_in ^ self.counters.segments_out;
         if self.state.is_synchronized() && counted.is_multiple_of(8) {

@@ -1,6 +1,6 @@
 //! How much text leaves together, where whoever emits it cuts it into segments, or the link does.
 
-use super::connection::Connection;
+use super::Connection;
 
 /// What a rate in bytes per second is shifted by for the bytes of a burst: those of about a millisecond, as in Linux.
 const RATE_SHIFT: u32 = 10;
@@ -22,7 +22,7 @@ impl Connection {
     }
 
     /// Most bytes of a burst at this moment, as in Linux: half of either window, so that while one is under way there is another whose
-    /// acknowledgment lets the next one leave; and, from [`super::Config::burst_segments_min`] on, no more than about a millisecond of
+    /// acknowledgment lets the next one leave; and, from [`crate::tcp::Config::burst_segments_min`] on, no more than about a millisecond of
     /// the path's rate, so that queues on it stay short. A near peer's come back so soon that they may be larger.
     fn burst_limit(&self, full: u32) -> u32 {
         let most = self.settings.burst;

@@ -1,11 +1,12 @@
 //! A segment arrives (RFC 9293 §3.10.7.4): the RFC's eight checks as eight functions, in its order.
 
-use super::busy::ticks;
-use super::connection::{Connection, Pending, QUICK_ACKS, from_millis};
-use super::payload::Payload;
-use super::reassembly::{ReceiveQueue, SegmentPool, Share};
-use super::types::{Drop, Error, Events, Input, State};
+use super::Connection;
 use crate::ip::Ecn;
+use crate::tcp::busy::ticks;
+use crate::tcp::payload::Payload;
+use crate::tcp::reassembly::{ReceiveQueue, SegmentPool, Share};
+use crate::tcp::types::{Drop, Error, Events, Input, State};
+use crate::tcp::variables::{Pending, QUICK_ACKS, from_millis};
 use crate::time::Instant;
 use crate::wire::tcp::{Flags, Header, SeqNum};
 
@@ -37,7 +38,7 @@ impl Segment<'_> {
 }
 
 /// Where text goes.
-pub(super) struct Receiver<'a, P: Payload> {
+pub(in crate::tcp) struct Receiver<'a, P: Payload> {
     pub queue: &'a mut ReceiveQueue<P>,
     pub pool: &'a mut SegmentPool<P>,
 }
@@ -87,7 +88,7 @@ impl Connection {
     /// nothing but ACK and PSH, while the connection is open both ways and nothing is lost, probed or urgent. All eight checks
     /// would pass, and do no more than [`Self::take_predicted`].
     #[inline(always)]
-    pub(super) fn is_predicted<P>(
+    pub(in crate::tcp) fn is_predicted<P>(
         &self,
         header: &Header,
         len: u32,
@@ -202,7 +203,7 @@ impl Connection {
 
     /// Whatever was not predicted. (The header by value: one that is never pointed to stays in registers.)
     #[inline(never)]
-    pub(super) fn input_in_full<P: Payload>(
+    pub(in crate::tcp) fn input_in_full<P: Payload>(
         &mut self,
         header: Header,
         ecn: Ecn,
@@ -598,9 +599,9 @@ impl Connection {
     }
 
     /// Both FINs are acknowledged, ours came first: wait for what is still under way.
-    pub(super) fn enter_time_wait(&mut self, now: Instant) -> Events {
+    pub(in crate::tcp) fn enter_time_wait(&mut self, now: Instant) -> Events {
         self.state = State::TimeWait;
-        self.timers = super::timer::Timers::new();
+        self.timers = crate::tcp::timer::Timers::new();
         self.timers.linger = now + from_millis(self.periods.time_wait_ms);
         Events::TIME_WAIT
     }

@@ -1,8 +1,8 @@
 //! The peer's SACK option (RFC 2018, RFC 2883), taken into the records of what was sent.
 
-use super::connection::Connection;
-use super::delivery::Delivery;
-use super::sent::Fate;
+use super::Connection;
+use crate::tcp::delivery::Delivery;
+use crate::tcp::sent::Fate;
 use crate::wire::tcp::{Header, SackBlocks, SeqNum};
 
 impl Connection {

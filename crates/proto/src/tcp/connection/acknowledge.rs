@@ -1,25 +1,16 @@
 //! What we tell the peer of what has arrived: when an acknowledgment is due, and which SACK blocks
 //! it carries.
 
-use super::connection::{Connection, Pending};
+use super::Connection;
 use super::input::{Receiver, Segment};
-use super::payload::Payload;
-use super::reassembly::{ReceiveQueue, SegmentPool};
+use crate::tcp::payload::Payload;
+use crate::tcp::reassembly::{ReceiveQueue, SegmentPool};
+use crate::tcp::variables::Pending;
 use crate::time::Instant;
 use crate::wire::tcp::{SackBlocks, SeqNum};
 
 /// RFC 5961 §7: challenge acknowledgments are counted over 5 s; in units of [`Instant::coarse`].
 const CHALLENGE_PERIOD: u32 = 5;
-
-/// Whether both ends talk in turn: acknowledgments ride along then.
-#[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(test, derive(PartialEq))]
-pub(super) struct Talk {
-    /// Text came, and none has left since.
-    pub heard: bool,
-    /// The application answers what comes: nothing is acknowledged at once for being among the first.
-    pub interactive: bool,
-}
 
 impl Connection {
     /// `<SEQ=SND.NXT><ACK=RCV.NXT>`: at once if sequence space was sent twice, at a limited rate
@@ -33,7 +24,7 @@ impl Connection {
     }
 
     /// RFC 5961 §7: an acknowledgment that makes an honest peer show itself, at a limited rate.
-    pub(super) fn challenge(&mut self, now: Instant) {
+    pub(in crate::tcp) fn challenge(&mut self, now: Instant) {
         let most = self.periods.challenge_acks;
         let seldom = &mut *self.seldom;
         if now.coarse().wrapping_sub(seldom.challenges_since) >= CHALLENGE_PERIOD {

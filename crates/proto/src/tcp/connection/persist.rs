@@ -1,8 +1,8 @@
 //! Zero-window probing (RFC 9293 §3.8.6.1): the persist timer asks a peer whether its window has opened.
 
-use super::connection::Connection;
+use super::Connection;
 use super::output::{Hold, Stretch};
-use super::types::Transmit;
+use crate::tcp::types::Transmit;
 use crate::time::Instant;
 
 impl Connection {
@@ -18,7 +18,7 @@ impl Connection {
 
     /// The window is open, or there is nothing to probe for. The persist timer becomes the retransmission timer of what is outstanding (RFC 6298
     /// §5.1), which may be lost, all of it, and wait for the pace.
-    pub(super) fn stop_probing(&mut self, now: Instant) {
+    pub(in crate::tcp) fn stop_probing(&mut self, now: Instant) {
         self.probing = false;
         if self.sent.in_flight() > 0 && self.snd.wnd > 0 {
             self.send_again(); // what the probes carried was most likely refused
@@ -32,7 +32,7 @@ impl Connection {
 
     /// A zero-window probe: one byte, or the FIN; or, where a small window was refused as silly,
     /// what it allows (the override of RFC 9293 §3.8.6.2.1).
-    pub(super) fn probe(&self) -> Option<Stretch> {
+    pub(in crate::tcp) fn probe(&self) -> Option<Stretch> {
         let start = self.snd.una;
         let text = (self.snd.end - start).max(0).unsigned_abs();
         let len = text.min(self.snd.wnd.max(1)).min(self.full_segment());
