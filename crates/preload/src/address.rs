@@ -29,6 +29,9 @@ const V4_LEN: usize = size_of::<sockaddr_in>();
 const V6_LEN_MIN: usize = 24;
 const V6_LEN: usize = size_of::<sockaddr_in6>();
 
+/// Bytes of an address that say its family.
+pub const FAMILY: socklen_t = 2;
+
 /// AF_INET or AF_INET6.
 pub fn family(domain: Domain) -> c_int {
     match domain {

@@ -3,14 +3,19 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
     time::Duration,
 };
 
 use libc::{c_int, cmsghdr, msghdr, sockaddr, socklen_t};
 use netchan::socket::{DatagramInfo, Domain, ErrorOrigin, Kind, Received, SendInfo, SocketError};
 
-use crate::{address, buffers, driver, errno::fail, stamping, state::Live};
+use crate::{
+    address,
+    asked::{Ask, Asked},
+    buffers, driver,
+    errno::fail,
+    state::Live,
+};
 
 const UDP_SEGMENT: c_int = 103;
 const UDP_GRO: c_int = 104;
@@ -18,73 +23,6 @@ const IP_RECVERR: c_int = 11;
 const IPV6_RECVERR: c_int = 25;
 const IPV6_ORIGDSTADDR: c_int = 74;
 const TCP_CM_INQ: c_int = 36;
-
-/// What recvmsg(2) shall tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Ask {
-    Timestamp,
-    TimestampNs,
-    Drops,
-    PacketInfo,
-    Ttl,
-    Tos,
-    OriginalDestination,
-    PacketInfoV6,
-    HopLimit,
-    TrafficClass,
-    OriginalDestinationV6,
-    Unread,
-    /// SO_ZEROCOPY: of sends with MSG_ZEROCOPY that their memory is free.
-    ZeroCopy,
-    /// SO_NO_CHECK, which is only kept: what is sent has its checksum.
-    NoCheck,
-    /// SO_PREFER_BUSY_POLL, which is only kept.
-    PreferBusyPoll,
-    /// SO_DEBUG, SO_DONTROUTE, TCP_THIN_LINEAR_TIMEOUTS and IP_BIND_ADDRESS_NO_PORT, which are only kept.
-    Debug,
-    DontRoute,
-    ThinLinearTimeouts,
-    BindAddressNoPort,
-    /// SIOCGSTAMP was called: when a datagram came is kept.
-    Arrival,
-}
-
-/// All that it shall tell.
-#[derive(Debug, Default)]
-pub struct Asked(AtomicU32);
-
-impl Asked {
-    /// Asks, or asks no more.
-    pub fn set(&self, what: Ask, on: bool) {
-        let bit = 1 << what as u32;
-        if on {
-            self.0.fetch_or(bit, Relaxed);
-        } else {
-            self.0.fetch_and(!bit, Relaxed);
-        }
-        // Of the two there is one (sock_set_timestamp).
-        match what {
-            Ask::Timestamp if on => self.set(Ask::TimestampNs, false),
-            Ask::TimestampNs if on => self.set(Ask::Timestamp, false),
-            _ => {}
-        }
-    }
-
-    /// As another.
-    pub fn copy(&self, other: &Self) {
-        self.0.store(other.0.load(Relaxed), Relaxed);
-    }
-
-    /// Whether it is asked.
-    pub fn get(&self, what: Ask) -> bool {
-        self.0.load(Relaxed) & 1 << what as u32 != 0
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.load(Relaxed) == 0
-    }
-}
 
 /// Bytes of a `struct cmsghdr`: the length as a word, level and type as ints.
 const HEADER: usize = size_of::<cmsghdr>();
@@ -139,7 +77,7 @@ unsafe fn fill(message: &mut msghdr, tell: impl FnOnce(&mut Control<'_>)) -> c_i
 /// `message` must be a valid msghdr for receiving.
 pub unsafe fn tell(message: &mut msghdr, received: &Received, live: Live<'_>) -> c_int {
     let (asked, domain) = (&live.state.asked, live.state.domain);
-    let stamped = stamping::tells_arrivals(live);
+    let stamped = live.state.tells_arrivals();
     let info = (received.info).filter(|info| info.segment > 0 || !asked.is_empty() || stamped);
     let Some(info) = info else {
         message.msg_controllen = 0;
@@ -162,7 +100,7 @@ pub unsafe fn tell(message: &mut msghdr, received: &Received, live: Live<'_>) ->
 /// # Safety
 /// `message` must be a valid msghdr for receiving.
 pub unsafe fn tell_of_stream(message: &mut msghdr, live: Live<'_>) -> c_int {
-    let (asked, stamped) = (&live.state.asked, stamping::tells_arrivals(live));
+    let (asked, stamped) = (&live.state.asked, live.state.tells_arrivals());
     if asked.is_empty() && !stamped {
         message.msg_controllen = 0;
         return 0;

@@ -5,7 +5,7 @@ use std::io;
 use libc::c_int;
 use netchan::socket::{Discovery, Kind, SocketOption, UdpOption};
 
-use crate::{ancillary::Ask, errno::fail, options::Setting, state::Live};
+use crate::{asked::Ask, errno::fail, setting::Setting, state::Live};
 
 const IP_RECVERR: c_int = 11;
 const IPV6_RECVERR: c_int = 25;

@@ -1,134 +1,18 @@
-//! close, dup, fcntl and ioctl: what happens to numbers.
-//!
-//! Every number of ours is a number of the kernel's too, so the kernel does its half of each call. A vfork child has
-//! descriptors of its own but its parent's memory: there only the kernel's half is done.
+//! fcntl and ioctl on netchan's sockets.
 
 use std::{io, os::fd::RawFd, sync::atomic::Ordering::Relaxed};
 
-use libc::{c_int, c_uint, c_ulong};
-use netchan::{own, socket::Kind};
+use libc::{c_int, c_ulong};
+use netchan::socket::Kind;
 
 use crate::{
     buffers,
-    epoll::{self, EPOLLS},
     errno::fail,
-    lifecycle,
-    options::{Setting, device},
-    state::{self, Live, SOCKETS, SocketState},
+    numbers::duplicated,
+    options::device,
+    state::{Live, SocketState},
     sys,
 };
-
-/// Whether `fd` leads to anything of ours.
-#[inline]
-pub fn is_tracked(fd: RawFd) -> bool {
-    !SOCKETS.is_vacant(fd) || !EPOLLS.is_vacant(fd)
-}
-
-/// close(2) on a tracked number.
-pub fn close(fd: RawFd) -> io::Result<c_int> {
-    forget(fd);
-    sys::close(fd).map(|()| 0)
-}
-
-/// Takes a number out of the tables, before the kernel may give it to somebody else.
-fn forget(fd: RawFd) {
-    if !lifecycle::owns_table() {
-        return;
-    }
-    if let Some(removed) = SOCKETS.remove(fd) {
-        state::forget_number(fd, removed);
-    }
-    epoll::closed(fd);
-}
-
-/// The kernel gave out `fd` anew: what the tables say of it is of a number that was closed where this library did not see it.
-pub fn renewed(fd: RawFd) {
-    if is_tracked(fd) {
-        forget(fd);
-    }
-}
-
-/// Closes a number that this library made.
-pub fn close_ours(fd: RawFd) {
-    let _ = close(fd);
-}
-
-/// The process ends: netchan's sockets are closed, numbers stay.
-pub fn close_at_exit(fd: RawFd) {
-    if let Some(removed) = SOCKETS.remove(fd) {
-        state::forget_number(fd, removed);
-    }
-}
-
-/// close_range(2), and with it closefrom(3): what is ours in the range is forgotten, netchan's own numbers are left out.
-pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> io::Result<()> {
-    let flags_known = libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC;
-    if first > last || flags.cast_unsigned() & !flags_known != 0 {
-        return fail(libc::EINVAL);
-    }
-    let number = |n: c_uint| c_int::try_from(n).unwrap_or(c_int::MAX);
-    if flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0 {
-        let (first, last) = (number(first), number(last));
-        for fd in SOCKETS.occupied(first, last) {
-            forget(fd);
-        }
-        for fd in EPOLLS.occupied(first, last) {
-            forget(fd);
-        }
-    }
-    let mut from = first;
-    while let Some(kept) = own::first_own(number(from), number(last)) {
-        let kept = kept.cast_unsigned();
-        if kept > from {
-            sys::close_range(from, kept - 1, flags)?;
-        }
-        if kept == last {
-            return Ok(());
-        }
-        from = kept + 1;
-    }
-    sys::close_range(from, last, flags)
-}
-
-/// `new` is a duplicate of `old` now: it means the same.
-pub fn duplicated(old: RawFd, new: RawFd) {
-    if !lifecycle::owns_table() {
-        return;
-    }
-    if lifecycle::is_forked() {
-        share_orphan(old, new);
-        return;
-    }
-    if let Some(handle) = SOCKETS.get(old) {
-        // Out of the table's range it would be a dead number; nobody dups so far up.
-        if let Ok(Some(before)) = SOCKETS.insert(new, &handle) {
-            state::forget_number(new, before);
-        }
-    }
-    if let Some(handle) = EPOLLS.get(old) {
-        let _ = EPOLLS.insert(new, &handle);
-    }
-}
-
-/// In a forked child: the duplicate of a parent's socket is one too.
-fn share_orphan(old: RawFd, new: RawFd) {
-    if let Some(handle) = SOCKETS.get(old) {
-        if let Ok(Some(before)) = SOCKETS.insert(new, &handle) {
-            std::mem::forget(before.handle);
-        }
-        std::mem::forget(handle);
-    }
-}
-
-/// dup2(2) and dup3(2) with a tracked number on either side; `old` differs from `new`.
-pub fn dup_onto(old: RawFd, new: RawFd, flags: c_int) -> io::Result<c_int> {
-    let number = sys::dup3(old, new, flags)?; // what fails leaves `new` alone
-    if is_tracked(new) {
-        forget(new);
-    }
-    duplicated(old, number);
-    Ok(number)
-}
 
 /// fcntl(2) on netchan's socket; `None` where the kernel's half is all there is.
 pub fn control(
@@ -166,7 +50,9 @@ pub fn duplicates(command: c_int) -> bool {
 }
 
 const SIOCATMARK: c_ulong = 0x8905;
+
 const SIOCGSTAMP: c_ulong = 0x8906;
+
 const SIOCGSTAMPNS: c_ulong = 0x8907;
 
 /// ioctl(2) on netchan's socket; `None` where the kernel's twin may answer (interfaces, FIOCLEX).
@@ -206,7 +92,7 @@ pub unsafe fn device_control(
 /// # Safety
 /// `argument` must be a pointer to one, or NULL.
 unsafe fn arrival(live: Live<'_>, request: c_ulong, argument: usize) -> io::Result<usize> {
-    let time = live.state.arrival.ask(live)?;
+    let time = live.state.arrival.ask(&live.state.asked)?;
     let fraction = match request {
         SIOCGSTAMP => time.subsec_micros(),
         _ => time.subsec_nanos(),
@@ -232,27 +118,4 @@ unsafe fn set_nonblocking(state: &SocketState, argument: usize) -> io::Result<us
     let on = unsafe { place.read_unaligned() } != 0;
     state.nonblocking.store(on, Relaxed);
     Ok(0)
-}
-
-/// Remembers a setting of a socket while it is undecided.
-pub fn note_setting(fd: RawFd, setting: Setting) {
-    if lifecycle::is_forked() {
-        return;
-    }
-    if let Some(handle) = SOCKETS
-        .get(fd)
-        .filter(|handle| handle.socket.get().is_none())
-    {
-        handle.undecided.lock().push(setting);
-    }
-}
-
-/// Notes something else about a socket that is undecided.
-pub fn note(fd: RawFd, change: impl FnOnce(&SocketState)) {
-    if lifecycle::is_forked() {
-        return;
-    }
-    if let Some(handle) = SOCKETS.get(fd) {
-        change(&handle);
-    }
 }

@@ -4,9 +4,9 @@
 use std::{io, sync::OnceLock, time::Duration};
 
 use libc::pollfd;
-use netchan::{Net, socket::Waiter};
+use netchan::Net;
 
-use crate::{errno::fail, region, sys};
+use crate::sys;
 
 /// What takes the place of the environment and of the machine's clock.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub struct Driver {
     pub start: fn() -> io::Result<Net>,
     /// Time since any origin; timeouts go by it.
     pub now: fn() -> Duration,
-    /// Waits until something may have changed, or the time has passed: as [`Waiter::wait`], in vain sometimes. The descriptors are the kernel's.
+    /// Waits until something may have changed, or the time has passed: as [`netchan::socket::Waiter::wait`], in vain sometimes. The descriptors are the kernel's.
     pub wait: fn(&mut [pollfd], Option<Duration>) -> io::Result<usize>,
 }
 
@@ -39,41 +39,4 @@ pub(crate) fn now() -> Duration {
 /// CLOCK_REALTIME, or what takes its place.
 pub(crate) fn wall_clock() -> Duration {
     driver().map_or_else(sys::wall_clock, |driver| (driver.now)())
-}
-
-/// [`Waiter::wait`], unless somebody else decides what waiting is. A signal that came since the call began ends it, too.
-pub(crate) fn wait(
-    waiter: &mut Waiter,
-    fds: &mut [pollfd],
-    timeout: Option<Duration>,
-) -> io::Result<usize> {
-    match driver() {
-        Some(driver) => (driver.wait)(fds, timeout),
-        None => {
-            let waker = waiter.waker().clone();
-            // A signal that came before has woken nothing; one that comes from here on wakes the waiter.
-            region::waiting(&waker, || match region::is_interrupted() {
-                true => fail(libc::EINTR),
-                false => waiter.wait(fds, timeout),
-            })
-        }
-    }
-}
-
-/// The same by [`Waiter::wait_for_either`].
-pub(crate) fn wait_for_either(
-    waiter: &mut Waiter,
-    fds: &mut [pollfd],
-    timeout: Option<Duration>,
-) -> io::Result<Option<usize>> {
-    match driver() {
-        Some(driver) => (driver.wait)(fds, timeout).map(Some),
-        None => {
-            let waker = waiter.waker().clone();
-            region::waiting(&waker, || match region::is_interrupted() {
-                true => fail(libc::EINTR),
-                false => waiter.wait_for_either(fds, timeout),
-            })
-        }
-    }
 }

@@ -13,10 +13,13 @@ use std::{
 
 use libc::c_int;
 
-use crate::{forked, lifecycle, real, sys};
+use crate::{line, process, real, sys};
+
+/// How long a program that ends waits for what it has sent to be acknowledged.
+pub const DRAIN: Duration = Duration::from_secs(5);
 
 /// How long is waited for the other thread: what it takes at most, and a second.
-const PATIENCE: Duration = Duration::from_secs(lifecycle::DRAIN.as_secs() + 1);
+const PATIENCE: Duration = Duration::from_secs(DRAIN.as_secs() + 1);
 const STEP: Duration = Duration::from_millis(1);
 
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -34,11 +37,11 @@ pub fn done() {
 
 /// Before the process ends without exit handlers: its sockets are closed, and peers have what was sent. Takes no lock and no memory.
 pub fn finish() {
-    if !lifecycle::has_sockets() || DONE.load(Acquire) {
+    if !process::has_sockets() || DONE.load(Acquire) {
         return;
     }
     ASKED.store(true, Release); // pairs with Acquire in is_asked
-    if !forked::wake() {
+    if !line::wake() {
         return;
     }
     let steps = PATIENCE.as_nanos() / STEP.as_nanos();
@@ -51,18 +54,18 @@ pub fn finish() {
 }
 
 /// The signals by which people, terminals and service managers end a program.
-const ENDING: [c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
+pub const SIGNALS: [c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
 
 static DYING: AtomicBool = AtomicBool::new(false);
 
 /// Whether a handler of ours stands for SIG_DFL of `signal`. Not in the first process of a namespace, which no SIG_DFL ends.
 pub fn stands_for_default(signal: c_int) -> bool {
-    ENDING.contains(&signal) && lifecycle::running().is_some() && sys::pid() != 1
+    SIGNALS.contains(&signal) && process::running().is_some() && sys::pid() != 1
 }
 
 /// As SIG_DFL would; a second one does not wait for the first.
 pub fn by_default(signal: c_int) {
-    if !ENDING.contains(&signal) {
+    if !SIGNALS.contains(&signal) {
         return;
     }
     if !DYING.swap(true, Relaxed) {
@@ -73,11 +76,4 @@ pub fn by_default(signal: c_int) {
     // SAFETY: `action` is one.
     unsafe { (real::SIGACTION.get())(signal, &raw const action, std::ptr::null_mut()) };
     sys::raise_now(signal);
-}
-
-/// With the stack: SIG_DFL is ours from now on.
-pub fn begin() {
-    for signal in ENDING {
-        crate::signals::stand_for_default(signal);
-    }
 }

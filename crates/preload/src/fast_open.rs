@@ -8,7 +8,7 @@ use std::{
 use libc::c_int;
 use netchan::socket::{FastOpenKeys, Readiness};
 
-use crate::{endpoint, errno, errno::fail, state::Live, transfer, wait};
+use crate::{errno, errno::fail, state::Live, streams, wait};
 
 /// sendto(2) with MSG_FASTOPEN on a stream. A blocking call connects, and takes everything before it returns.
 pub fn send(
@@ -18,7 +18,7 @@ pub fn send(
     flags: c_int,
 ) -> io::Result<usize> {
     let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-    let nonblocking = transfer::is_nonblocking(live, flags);
+    let nonblocking = streams::is_nonblocking(live, flags);
     let first = live.socket.send_fast(buffers, to);
     live.state.changed();
     let sent = match first {
@@ -37,7 +37,7 @@ pub fn send(
         return Ok(sent);
     }
     IoSlice::advance_slices(&mut buffers, sent);
-    match transfer::send_stream(live, buffers, flags & !libc::MSG_FASTOPEN) {
+    match streams::send_stream(live, buffers, flags & !libc::MSG_FASTOPEN) {
         Err(_) if sent > 0 => Ok(sent),
         rest => rest.map(|rest| sent + rest),
     }
@@ -49,7 +49,7 @@ pub fn send_first(live: Live<'_>, buffers: &mut [IoSlice<'_>], flags: c_int) -> 
     if live.socket.waits_for_first_write() {
         return send(live, buffers, None, flags);
     }
-    transfer::send_stream(live, buffers, flags)
+    streams::send_stream(live, buffers, flags)
 }
 
 /// Waits for the end of the handshake.
@@ -57,7 +57,7 @@ fn connected(live: Live<'_>) -> io::Result<()> {
     let timeout = live.state.send_timeout();
     let waited = wait::until(live, Readiness::WRITABLE, false, timeout, || {
         match live.socket.finish_connect() {
-            Err(error) if endpoint::is_under_way(&error) => fail(libc::EAGAIN),
+            Err(error) if errno::is_under_way(&error) => fail(libc::EAGAIN),
             result => result,
         }
     });

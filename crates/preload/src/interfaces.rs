@@ -12,7 +12,7 @@ use std::{
 use libc::{c_char, c_int, c_uint, ifaddrs, sockaddr};
 use netchan::{LinkFacts, Net};
 
-use crate::{errno, lifecycle, options::device};
+use crate::{errno, options::device, process, start};
 
 /// IFNAMSIZ.
 const NAME: usize = 16;
@@ -52,7 +52,7 @@ enum What {
 
 /// The stack, for a program that is netchan's: with its first question it begins, as with its first socket.
 fn net() -> Option<&'static Net> {
-    lifecycle::is_configured().then(lifecycle::net)
+    process::is_configured().then(start::net)
 }
 
 /// Linux's flags of a link.

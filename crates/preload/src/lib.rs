@@ -97,36 +97,83 @@
 //! * **Numbers.** The stack's own descriptors stand above the program's soft limit (`RLIMIT_NOFILE`), or above 16,384 where that is higher, and close-on-exec.
 //!   To the program they are not open: `close`, `dup` and `fcntl` answer EBADF, as does `dup2` onto one, and ranges leave them out. Where the hard
 //!   limit is no higher they take numbers below it, eight of which are put aside for threads that begin to wait when no other is left.
+//!
+//! # Layers
+//!
+//! A file names only what stands in its own layer or above it, and no files import each other in a circle (`cargo test -p netchan-lab --test tidy`); the
+//! list of modules below is sorted by them.
+//!
+//! | layer | what stands there |
+//! | --- | --- |
+//! | ground | system calls and the C library's functions, errno, the program's memory and values, addresses, the table of numbers |
+//! | process | whether this process has the stack or was forked from one that has it; the region in which no handler runs and no thread is cancelled; signals; the edge at which results become return values and errno |
+//! | numbers | what stands behind a descriptor: a socket's state, epoll instances, what was set and asked, waiting; who serves a call about it; what happens to the number |
+//! | life | the stack's start, what becomes of it at fork, exec and exit |
+//! | calls | by subject: the decision which stack serves a socket, connections and names, options, transfers and ancillary data, poll and epoll, interfaces |
+//! | outside | the exported functions, and what runs as a program begins and ends |
 
+// The ground.
 mod address;
-mod ancillary;
 mod buffers;
+pub mod driver;
+mod errno;
+mod limits;
+mod locks;
+mod readiness;
+mod real;
+mod sys;
+mod table;
+mod values;
+
+// The process.
+mod edge;
+mod ending;
+mod handlers;
+mod line;
+mod process;
+mod region;
+mod signals;
+mod stdio;
+
+// Numbers.
+mod asked;
+mod instances;
+mod numbers;
+mod orphan;
+mod queue;
+mod serve;
+mod setting;
+mod state;
+mod wait;
+
+// The stack's life.
+mod children;
+mod exit;
+mod fork;
+mod hearing;
+mod notices;
+mod start;
+
+// Calls.
+mod ancillary;
 mod datagram_options;
+mod decide;
 mod descriptor;
 mod diagnosis;
-pub mod driver;
-mod ending;
 mod endpoint;
 mod epoll;
-mod errno;
-pub mod export;
 mod fast_open;
-mod forked;
 mod interfaces;
-mod lifecycle;
+mod messages;
 mod multicast;
 mod options;
 mod poll;
-mod program;
 mod reach;
-mod real;
-mod region;
-mod signals;
 mod splice;
 mod stamping;
-mod state;
-mod stdio;
-mod sys;
-mod table;
+mod streams;
 mod transfer;
-mod wait;
+
+// Outside.
+pub mod export;
+mod program;

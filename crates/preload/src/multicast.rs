@@ -10,7 +10,12 @@ use netchan::socket::{Kind, Multicast, SocketOption, Via};
 
 pub mod filter;
 
-use crate::{errno, errno::fail, options, state::Live};
+use crate::{
+    errno,
+    errno::fail,
+    state::Live,
+    values::{self, int, invalid},
+};
 
 // As Linux has them; the libc crate lacks some.
 const IP_MULTICAST_ALL: c_int = 49;
@@ -217,21 +222,12 @@ fn answer(value: Multicast) -> Answer {
     }
 }
 
-fn invalid() -> io::Error {
-    errno::error(libc::EINVAL)
-}
-
-fn int(value: &[u8]) -> io::Result<c_int> {
-    let bytes = value.first_chunk::<4>().ok_or_else(invalid)?;
-    Ok(c_int::from_ne_bytes(*bytes))
-}
-
 /// As IPPROTO_IP has it, but not nothing.
 fn int_or_byte(value: &[u8]) -> io::Result<c_int> {
     if value.is_empty() {
         return fail(libc::EINVAL);
     }
-    options::int_or_byte(value)
+    values::int_or_byte(value)
 }
 
 /// A flag that may be 0 or 1 only.

@@ -3,62 +3,26 @@
 mod answer;
 mod ao;
 pub mod device;
-pub mod limits;
 mod parse;
 
-use std::{
-    io::{self, ErrorKind},
-    sync::atomic::Ordering::Relaxed,
-    time::Duration,
-};
+use std::{io, os::fd::RawFd, sync::atomic::Ordering::Relaxed};
 
 use libc::{c_int, c_void, socklen_t};
 use netchan::socket::{Domain, Kind, Socket, SocketOption};
 
-pub use self::{
-    answer::get,
-    parse::{int_or_byte, parse},
-};
+pub use self::answer::get;
+use self::parse::parse;
 use crate::{
-    ancillary::Ask,
-    buffers, descriptor, endpoint, errno,
+    buffers, decide, errno,
     errno::fail,
-    lifecycle,
-    multicast::filter,
-    stamping,
+    multicast::{self, filter},
+    process,
+    setting::{Device, Setting, apply},
+    stamping, start,
     state::{Live, SocketState},
     sys,
+    values::int_or_byte,
 };
-
-/// What a program sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant)] // few, and short-lived
-pub enum Setting {
-    /// netchan's own.
-    Option(SocketOption),
-    /// SO_RCVTIMEO.
-    ReceiveTimeout(Option<Duration>),
-    /// SO_SNDTIMEO.
-    SendTimeout(Option<Duration>),
-    /// What recvmsg(2) shall tell.
-    Ask(Ask, bool),
-    /// SO_TIMESTAMPING.
-    Stamping(u32),
-    /// SO_BUSY_POLL, in microseconds.
-    BusyPoll(u32),
-    /// SO_INCOMING_CPU.
-    IncomingCpu(c_int),
-    /// SO_PRIORITY.
-    Priority(c_int),
-    /// SO_BINDTODEVICE, SO_BINDTOIFINDEX.
-    Device(device::Device),
-    /// Keys of TCP-AO.
-    Keys(ao::Command),
-    /// shutdown(2), which has an effect although it fails.
-    Shutdown(std::net::Shutdown),
-    /// Taken without effect.
-    Ignored,
-}
 
 const TCP_NOTSENT_LOWAT: c_int = 25;
 const TCP_FASTOPEN_CONNECT: c_int = 30;
@@ -69,8 +33,43 @@ const TCP_INQ: c_int = 36;
 /// TCP_CA_NAME_MAX.
 const NAME_MAX: usize = 16;
 
-fn invalid() -> io::Error {
-    errno::error(libc::EINVAL)
+/// Before setsockopt(2): an option that names one of netchan's interfaces decides.
+///
+/// # Safety
+/// `value` must be readable for `len` bytes, or NULL.
+pub unsafe fn before(
+    fd: RawFd,
+    (level, name): (c_int, c_int),
+    value: *const c_void,
+    len: socklen_t,
+) -> io::Result<()> {
+    let Some(handle) = decide::open_question(fd) else {
+        return Ok(());
+    };
+    // SAFETY: the caller's.
+    let value = unsafe { buffers::readable(value, len as usize) };
+    let to_link = names_link(level, name, value.unwrap_or_default());
+    if to_link {
+        handle.returnable.store(false, Relaxed);
+    }
+    let is_open = handle.socket.get().is_none();
+    if is_open && (to_link || multicast::decides(level, name, handle.kind)) {
+        return decide::take_over(fd, &handle);
+    }
+    Ok(())
+}
+
+/// Whether an option names one of netchan's links: the socket is netchan's from then on.
+fn names_link(level: c_int, name: c_int, value: &[u8]) -> bool {
+    let is_it = matches!(name, libc::SO_BINDTODEVICE | parse::SO_BINDTOIFINDEX);
+    if level != libc::SOL_SOCKET || !is_it {
+        return false;
+    }
+    match parse(level, name, value) {
+        Ok(Setting::Device(Device::Any)) | Err(_) => false,
+        Ok(Setting::Device(device)) => device.find(start::net()).is_some(),
+        Ok(_) => false,
+    }
 }
 
 /// setsockopt(2) on netchan's socket.
@@ -201,27 +200,6 @@ fn lacks(state: &SocketState, level: c_int, name: c_int) -> Option<c_int> {
     }
 }
 
-/// Hands a setting to netchan's socket.
-pub fn apply(socket: &Socket, setting: Setting) -> io::Result<()> {
-    match setting {
-        Setting::Option(option) => socket.set_option(option).map_err(unsupported),
-        Setting::Keys(command) => command.apply(socket),
-        Setting::Device(device) => device.apply(socket),
-        Setting::Shutdown(how) => socket.shutdown(how),
-        _ => Ok(()),
-    }
-}
-
-/// An option that this kind of socket does not have.
-fn unsupported(error: io::Error) -> io::Error {
-    match error.kind() {
-        ErrorKind::Unsupported if errno::code(&error) != libc::EOPNOTSUPP => {
-            errno::error(libc::ENOPROTOOPT)
-        }
-        _ => error,
-    }
-}
-
 /// # Safety
 /// `value` must be readable for `len` bytes, or NULL.
 unsafe fn bytes<'a>(value: *const c_void, len: socklen_t) -> io::Result<&'a [u8]> {
@@ -259,7 +237,7 @@ pub unsafe fn refusal(
     len: socklen_t,
 ) -> Option<io::Error> {
     let is_it = (level, name) == (libc::IPPROTO_TCP, TCP_FASTOPEN_CONNECT);
-    if !is_it || lifecycle::is_forked() {
+    if !is_it || process::is_forked() {
         return None;
     }
     // SAFETY: the caller's.
@@ -268,7 +246,7 @@ pub unsafe fn refusal(
         setting,
         Ok(Setting::Option(SocketOption::FastOpenConnect(true)))
     );
-    let lacks = asks && !lifecycle::net().tcp().settings().fast_open.client;
+    let lacks = asks && !start::net().tcp().settings().fast_open.client;
     lacks.then(|| errno::error(libc::EOPNOTSUPP))
 }
 
@@ -294,32 +272,32 @@ pub unsafe fn note(
         Ok(Setting::Priority(_) | Setting::Option(SocketOption::TypeOfService(_)))
     ) && let Some(priority) = sys::priority(fd)
     {
-        descriptor::note(fd, |state| state.set_priority(priority));
+        decide::note(fd, |state| state.set_priority(priority));
     }
     match setting {
         Ok(setting @ (Setting::Option(_) | Setting::Keys(_))) => {
-            descriptor::note_setting(fd, setting);
+            decide::note_setting(fd, setting);
         }
         Ok(Setting::ReceiveTimeout(timeout)) => {
-            descriptor::note(fd, |state| state.set_receive_timeout(timeout));
+            decide::note(fd, |state| state.set_receive_timeout(timeout));
         }
         Ok(Setting::SendTimeout(timeout)) => {
-            descriptor::note(fd, |state| state.set_send_timeout(timeout));
+            decide::note(fd, |state| state.set_send_timeout(timeout));
         }
-        Ok(Setting::Ask(what, on)) => descriptor::note(fd, |state| state.asked.set(what, on)),
+        Ok(Setting::Ask(what, on)) => decide::note(fd, |state| state.asked.set(what, on)),
         Ok(Setting::BusyPoll(us)) => {
-            descriptor::note(fd, |state| state.set_busy_poll(us));
+            decide::note(fd, |state| state.set_busy_poll(us));
         }
         Ok(Setting::IncomingCpu(cpu)) => {
-            descriptor::note(fd, |state| state.set_incoming_cpu(cpu));
-            descriptor::note_setting(fd, Setting::Option(incoming_cpu(cpu)));
+            decide::note(fd, |state| state.set_incoming_cpu(cpu));
+            decide::note_setting(fd, Setting::Option(incoming_cpu(cpu)));
         }
         Ok(Setting::Stamping(flags)) => {
-            descriptor::note(fd, |state| state.stamping.store(flags, Relaxed));
+            decide::note(fd, |state| state.stamping.store(flags, Relaxed));
         }
         // One of netchan's links would have decided: of the kernel's interfaces netchan has none.
-        Ok(Setting::Device(device)) if device != device::Device::Any => {
-            endpoint::leave(fd);
+        Ok(Setting::Device(device)) if device != Device::Any => {
+            decide::leave(fd);
         }
         Ok(Setting::Device(_) | Setting::Shutdown(_) | Setting::Priority(_) | Setting::Ignored)
         | Err(_) => {}

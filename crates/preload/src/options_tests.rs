@@ -5,8 +5,12 @@ use std::time::Duration;
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 use netchan::{CongestionControl, socket::SocketOption};
 
-use super::{Setting, TCP_INQ, device::Device, parse};
-use crate::{ancillary::Ask, errno};
+use super::{TCP_INQ, parse};
+use crate::{
+    asked::Ask,
+    errno,
+    setting::{Device, Setting},
+};
 
 fn int(level: i32, name: i32, value: i32) -> Result<Setting, i32> {
     bytes(level, name, &value.to_ne_bytes())

@@ -9,13 +9,15 @@ use netchan::{
 };
 
 use crate::{
-    driver, epoll,
+    epoll,
     errno::fail,
-    lifecycle,
-    state::{self, SocketState},
+    orphan, process,
+    readiness::{READ_BITS, WRITE_BITS, answer, interest},
+    serve,
+    state::SocketState,
     sys,
     table::Handle,
-    wait::{Deadline, with_waiter},
+    wait::{self, Deadline, with_waiter},
 };
 
 /// Room for one call, kept by the thread so that no call allocates in the steady state.
@@ -45,7 +47,7 @@ pub fn concerns_us(fds: &[pollfd]) -> bool {
 
 /// Whether it is netchan's, or of the parent of this process.
 fn is_ours(fd: c_int) -> bool {
-    state::is_ours(fd) || epoll::is_orphan(fd)
+    serve::is_ours(fd) || epoll::is_orphan(fd)
 }
 
 /// poll(2) with at least one of netchan's sockets among `fds`: the number of entries with `revents`.
@@ -57,7 +59,7 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> io::Result<usize> 
     scratch.split(fds);
     let result = scratch.wait(fds, timeout);
     scratch.clear();
-    if let (Some(net), Ok(ready)) = (lifecycle::running(), &result) {
+    if let (Some(net), Ok(ready)) = (process::running(), &result) {
         net.more_follows(*ready);
     }
     let _ = SCRATCH.try_with(|place| place.set(Some(scratch)));
@@ -72,10 +74,10 @@ impl Scratch {
             if entry.fd < 0 {
                 continue;
             }
-            if let Some(handle) = state::netchan(entry.fd) {
+            if let Some(handle) = serve::netchan(entry.fd) {
                 self.ours.push((at, handle));
             } else if is_ours(entry.fd) {
-                if lifecycle::is_reported(entry.fd) {
+                if orphan::is_reported(entry.fd) {
                     entry.revents = libc::POLLNVAL; // the parent's
                 }
             } else {
@@ -96,13 +98,13 @@ impl Scratch {
         let orphans = fds.iter().any(|entry| entry.revents != 0);
         let never_waits = timeout.is_some_and(|time| time.is_zero());
         if never_waits && !self.ours.is_empty() {
-            lifecycle::running().map(Net::poll); // no thread may be polling the links
+            process::running().map(Net::poll); // no thread may be polling the links
         }
         if orphans || self.look(fds) || never_waits {
             sys::poll_now(&mut self.kernel)?;
             return Ok(self.collect(fds));
         }
-        if lifecycle::is_forked() {
+        if process::is_forked() {
             sys::poll(&mut self.kernel, timeout)?; // what this thread waited with is the parent's
             return Ok(self.collect(fds));
         }
@@ -140,7 +142,7 @@ impl Scratch {
                 deadline.left()
             };
             waiter.spin(self.busy_poll());
-            let kernel = driver::wait(waiter, &mut self.kernel, left)?;
+            let kernel = wait::once(waiter, &mut self.kernel, left)?;
             let ready = self.look(fds);
             if ready || kernel > 0 || deadline.passed() {
                 return Ok(self.collect(fds));
@@ -198,34 +200,6 @@ impl Scratch {
         }
         fds.iter().filter(|entry| entry.revents != 0).count()
     }
-}
-
-const READ_BITS: c_short = libc::POLLIN | libc::POLLRDNORM;
-const WRITE_BITS: c_short = libc::POLLOUT | libc::POLLWRNORM;
-const ALWAYS: c_short = libc::POLLERR | libc::POLLHUP;
-
-/// What to wait for, for the `events` of a pollfd: the "normal" bits are the plain ones.
-pub fn interest(events: c_short) -> Readiness {
-    let mut plain = events & (libc::POLLIN | libc::POLLOUT | libc::POLLPRI | libc::POLLRDHUP);
-    if events & READ_BITS != 0 {
-        plain |= libc::POLLIN;
-    }
-    if events & WRITE_BITS != 0 {
-        plain |= libc::POLLOUT;
-    }
-    Readiness(plain.cast_unsigned())
-}
-
-/// `revents` for a socket that is `ready` when `events` were asked for.
-pub fn answer(ready: Readiness, events: c_short) -> c_short {
-    let mut all = ready.0.cast_signed();
-    if all & libc::POLLIN != 0 {
-        all |= READ_BITS;
-    }
-    if all & libc::POLLOUT != 0 {
-        all |= WRITE_BITS;
-    }
-    all & (events | ALWAYS)
 }
 
 /// The three sets of a select call.

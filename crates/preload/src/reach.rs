@@ -10,7 +10,7 @@ use std::{
 
 use libc::{c_char, c_int};
 
-use crate::{buffers, lifecycle, sys};
+use crate::{buffers, process, sys};
 
 /// Interpreters named by `#!` are followed this far (linux/fs/exec.c allows five).
 const DEPTH_MAX: usize = 5;
@@ -27,7 +27,7 @@ type Path = [u8; libc::PATH_MAX as usize];
 /// # Safety
 /// `path` must be a C string or NULL.
 pub unsafe fn judge(path: *const c_char) {
-    if lifecycle::would_be_served() && !buffers::is_bad(path) {
+    if process::would_be_served() && !buffers::is_bad(path) {
         // SAFETY: the caller's.
         let path = unsafe { CStr::from_ptr(path) };
         judge_file(path, path, 0);
@@ -39,7 +39,7 @@ pub unsafe fn judge(path: *const c_char) {
 /// # Safety
 /// As [`judge`].
 pub unsafe fn judge_named(file: *const c_char) {
-    if !lifecycle::would_be_served() || buffers::is_bad(file) {
+    if !process::would_be_served() || buffers::is_bad(file) {
         return;
     }
     // SAFETY: the caller's.
@@ -55,7 +55,7 @@ pub unsafe fn judge_named(file: *const c_char) {
 /// The same for an open file.
 pub fn judge_open(fd: c_int) {
     let mut path = [0; 32];
-    if lifecycle::would_be_served()
+    if process::would_be_served()
         && write!(&mut path[..], "/proc/self/fd/{fd}").is_ok()
         && let Ok(path) = CStr::from_bytes_until_nul(&path)
     {
@@ -68,7 +68,7 @@ pub fn judge_open(fd: c_int) {
 /// # Safety
 /// As [`judge`].
 pub unsafe fn judge_at(directory: c_int, path: *const c_char, flags: c_int) {
-    if !lifecycle::would_be_served() || buffers::is_bad(path) {
+    if !process::would_be_served() || buffers::is_bad(path) {
         return;
     }
     // SAFETY: the caller's.

@@ -21,9 +21,14 @@ use std::{
     task::Waker,
 };
 
-use libc::{c_int, siginfo_t};
+use libc::c_int;
 
-use crate::{errno, real, signals, sys};
+use crate::{
+    errno,
+    handlers::{self, Noted},
+    locks::hold,
+    real, sys,
+};
 
 const CANCEL_ENABLE: c_int = 0;
 const CANCEL_DISABLE: c_int = 1;
@@ -37,14 +42,6 @@ unsafe extern "C-unwind" {
 const NOTED_EACH: usize = 32;
 /// Room for all 64 beyond that.
 const NOTED_MAX: usize = NOTED_EACH + 64;
-
-/// A signal that came while its thread was in here.
-#[derive(Clone, Copy)]
-pub struct Noted {
-    pub signal: c_int,
-    pub handler: usize,
-    pub information: siginfo_t,
-}
 
 /// One thread's state. Touched by the thread alone, and by its signal handlers: relaxed, in program order.
 struct Region {
@@ -98,11 +95,6 @@ thread_local! {
 
 /// Every thread that has called netchan.
 static FACES: Mutex<Vec<Arc<Face>>> = Mutex::new(Vec::new());
-
-/// Locks what a forked child needs as well: `lifecycle` holds all these for the time of a fork.
-pub fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The list of threads, held.
 pub struct ForFork {
@@ -186,7 +178,7 @@ impl Region {
         };
         while let Some(noted) = self.take() {
             interrupted.any = true;
-            interrupted.ends |= !signals::deliver(&noted);
+            interrupted.ends |= !handlers::deliver(&noted);
         }
         interrupted
     }

@@ -4,7 +4,7 @@
 //! SIG_DFL but for the few signals before whose effect sockets are closed (`ending`). Faults are never put off, nor is SIGABRT. Handlers that were installed by a bare system call are not known here.
 
 use std::{
-    mem::{self, MaybeUninit},
+    mem::MaybeUninit,
     ptr,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
@@ -12,20 +12,15 @@ use std::{
 use libc::{c_int, c_void, sighandler_t, siginfo_t};
 
 use crate::{
-    ending, errno, real,
-    region::{self, Noted},
+    ending,
+    handlers::{self, Handler, Noted},
+    real, region,
 };
-
-type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
 const SIGNALS: usize = 65;
 
 /// The program's handlers. Relaxed: who installs one while the signal comes gets either.
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
-
-unsafe extern "C" {
-    fn getcontext(context: *mut libc::ucontext_t) -> c_int;
-}
 
 fn place(signal: c_int) -> Option<&'static AtomicUsize> {
     HANDLERS.get(usize::try_from(signal).ok()?)
@@ -73,52 +68,7 @@ unsafe extern "C-unwind" fn stand_in(
         }
     }
     // SAFETY: as the kernel would.
-    unsafe { call(handler, signal, information, context) };
-}
-
-/// # Safety
-/// As the handler wants it.
-unsafe fn call(handler: usize, signal: c_int, information: *mut siginfo_t, context: *mut c_void) {
-    if handler == libc::SIG_DFL {
-        return ending::by_default(signal);
-    }
-    if handler == libc::SIG_IGN {
-        return;
-    }
-    // SAFETY: the program installed it as a handler; one of one argument leaves the others alone.
-    let handler = unsafe { mem::transmute::<usize, Handler>(handler) };
-    // SAFETY: the caller's.
-    unsafe { handler(signal, information, context) };
-}
-
-/// Runs the handler of a signal that was put off, under the mask that it was installed with. Whether it was installed with SA_RESTART.
-#[cold]
-pub fn deliver(noted: &Noted) -> bool {
-    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: only asks.
-    unsafe { (real::SIGACTION.get())(noted.signal, ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: zeroed is valid, too.
-    let mut action = unsafe { action.assume_init() };
-    if action.sa_flags & libc::SA_NODEFER == 0 {
-        // SAFETY: a set of the system's.
-        unsafe { libc::sigaddset(&raw mut action.sa_mask, noted.signal) };
-    }
-    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-    let (set, old) = (&raw const action.sa_mask, before.as_mut_ptr());
-    // SAFETY: two sets.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set, old) };
-    let code = errno::get();
-    let mut context = MaybeUninit::<libc::ucontext_t>::zeroed();
-    // SAFETY: writable.
-    unsafe { getcontext(context.as_mut_ptr()) };
-    let mut information = noted.information;
-    let (information, context) = (&raw mut information, context.as_mut_ptr().cast());
-    // SAFETY: as the kernel would.
-    unsafe { call(noted.handler, noted.signal, information, context) };
-    errno::set(code);
-    // SAFETY: written by the call before.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
-    action.sa_flags & libc::SA_RESTART != 0
+    unsafe { handlers::call(handler, signal, information, context) };
 }
 
 /// sigaction(2).
@@ -166,8 +116,13 @@ fn stand_before(signal: c_int, handler: sighandler_t) -> sighandler_t {
     }
 }
 
+/// With the stack: SIG_DFL of the signals that end a program is ours from now on.
+pub fn stand_for_defaults() {
+    ending::SIGNALS.into_iter().for_each(stand_for_default);
+}
+
 /// Where `signal` has SIG_DFL, our handler stands for it from now on.
-pub fn stand_for_default(signal: c_int) {
+fn stand_for_default(signal: c_int) {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: only asks.
     unsafe { (real::SIGACTION.get())(signal, ptr::null(), action.as_mut_ptr()) };

@@ -7,10 +7,9 @@ use libc::{c_int, c_uint, pollfd};
 use netchan::socket::{Kind, Readiness, ReceiveFlags};
 
 use crate::{
-    driver,
     errno::{fail, would_block},
     state::Live,
-    sys, transfer, wait,
+    streams, sys, transfer, wait,
 };
 
 /// PIPE_BUF: what a pipe takes without waiting once poll(2) says that it takes anything.
@@ -52,7 +51,7 @@ fn await_pipe(pipe: c_int, events: libc::c_short, may_wait: bool) -> io::Result<
         if !may_wait {
             return fail(libc::EAGAIN);
         }
-        wait::with_waiter(|waiter| driver::wait(waiter, &mut fds, None))?;
+        wait::with_waiter(|waiter| wait::once(waiter, &mut fds, None))?;
     }
 }
 
@@ -68,13 +67,13 @@ pub fn out_of(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::Res
     if live.state.kind == Kind::Datagram {
         return datagram_out_of(live, pipe, len);
     }
-    let nonblocking = transfer::is_nonblocking(live, 0); // SPLICE_F_NONBLOCK is about the pipe
+    let nonblocking = streams::is_nonblocking(live, 0); // SPLICE_F_NONBLOCK is about the pipe
     let timeout = live.state.receive_timeout();
     let peek = ReceiveFlags {
         peek: true,
         ..ReceiveFlags::default()
     };
-    transfer::with_chunk(|chunk| {
+    streams::with_chunk(|chunk| {
         let room = chunk.len().min(len);
         let room = chunk.get_mut(..room).unwrap_or(&mut []);
         let seen = wait::until(
@@ -143,7 +142,7 @@ pub fn into(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::Resul
     if live.state.kind == Kind::Datagram {
         return datagram_into(live, pipe, len, flags);
     }
-    let nonblocking = transfer::is_nonblocking(live, 0); // SPLICE_F_NONBLOCK is about the pipe
+    let nonblocking = streams::is_nonblocking(live, 0); // SPLICE_F_NONBLOCK is about the pipe
     let timeout = live.state.send_timeout();
     let room = wait::until(live, Readiness::WRITABLE, nonblocking, timeout, || {
         match live.socket.send_room() {
@@ -165,7 +164,7 @@ pub fn into(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::Resul
     if live.socket.send_room().is_none() {
         return transfer::send(live, &mut [IoSlice::new(&[0])], None, msg);
     }
-    transfer::with_chunk(|chunk| {
+    streams::with_chunk(|chunk| {
         let most = chunk.len().min(len).min(room);
         let piece = chunk.get_mut(..most).unwrap_or(&mut []);
         let filled = sys::read(pipe, piece)?;
@@ -187,7 +186,7 @@ fn datagram_out_of(live: Live<'_>, pipe: c_int, len: usize) -> io::Result<usize>
         Some(0) => sys::pipe_size(pipe),
         _ => WITHOUT_WAITING,
     };
-    transfer::with_chunk(|chunk| {
+    streams::with_chunk(|chunk| {
         let most = chunk.len().min(len).min(most);
         let room = chunk.get_mut(..most).unwrap_or(&mut []);
         let received = transfer::receive(live, &mut [IoSliceMut::new(room)], 0)?;
@@ -213,7 +212,7 @@ fn datagram_into(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::
     if there > longest {
         return fail(libc::EMSGSIZE);
     }
-    let nonblocking = transfer::is_nonblocking(live, 0);
+    let nonblocking = streams::is_nonblocking(live, 0);
     let timeout = live.state.send_timeout();
     wait::until(live, Readiness::WRITABLE, nonblocking, timeout, || {
         let is_writable = live.socket.readiness().contains(Readiness::WRITABLE);
@@ -224,7 +223,7 @@ fn datagram_into(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::
         }
     })?;
     let more = flags & libc::SPLICE_F_MORE != 0;
-    transfer::with_chunk(|chunk| {
+    streams::with_chunk(|chunk| {
         let piece = chunk.get_mut(..there).unwrap_or(&mut []);
         let filled = sys::read(pipe, piece)?;
         if filled == 0 {

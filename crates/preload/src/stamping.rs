@@ -1,24 +1,19 @@
 //! SO_TIMESTAMPING and SO_ZEROCOPY: what a program is told of its own sends, and of the time at which something came. Software's times only.
 
-use std::{
-    io,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
-};
+use std::{io, sync::atomic::Ordering::Relaxed};
 
 use libc::{c_int, msghdr};
 use netchan::socket::{Kind, Notice, Stamp, StampRequest};
 
 use crate::{
-    ancillary::{self, Ask},
+    ancillary,
+    asked::{Ask, SOFTWARE},
     driver,
     errno::fail,
     state::Live,
 };
 
 const TX_SOFTWARE: u32 = 1 << 1;
-pub const RX_SOFTWARE: u32 = 1 << 3;
-pub const SOFTWARE: u32 = 1 << 4;
 const OPT_ID: u32 = 1 << 7;
 const TX_SCHED: u32 = 1 << 8;
 const TX_ACK: u32 = 1 << 9;
@@ -53,61 +48,6 @@ pub fn set(live: Live<'_>, flags: u32) -> io::Result<()> {
     }
     live.state.stamping.store(flags, Relaxed);
     Ok(())
-}
-
-/// When the datagram came that was read last, in nanoseconds since 1970: as in Linux only once a program has asked for it.
-#[derive(Debug)]
-pub struct Arrival(AtomicU64);
-
-impl Arrival {
-    const NEVER: u64 = u64::MAX;
-    /// Something came that had no time.
-    const UNKNOWN: u64 = 0;
-
-    /// A datagram was read, or looked at, that came `age` ago.
-    #[inline]
-    pub fn note(&self, live: Live<'_>, age: Duration) {
-        // Each of these stands for itself: a caller that reads beside it may have either time.
-        if self.0.load(Relaxed) != Self::UNKNOWN {
-            self.keep(live, age);
-        }
-    }
-
-    #[cold]
-    fn keep(&self, live: Live<'_>, age: Duration) {
-        let time = match live.state.asked.get(Ask::Arrival) {
-            true => nanoseconds(driver::wall_clock().saturating_sub(age)),
-            false => Self::UNKNOWN,
-        };
-        self.0.store(time, Relaxed);
-    }
-
-    /// SIOCGSTAMP: from now on times are kept; now, if what came had none.
-    ///
-    /// # Errors
-    /// ENOENT: nothing came.
-    pub fn ask(&self, live: Live<'_>) -> io::Result<Duration> {
-        live.state.asked.set(Ask::Arrival, true);
-        match self.0.load(Relaxed) {
-            Self::NEVER => fail(libc::ENOENT),
-            Self::UNKNOWN => {
-                let now = driver::wall_clock();
-                self.0.store(nanoseconds(now), Relaxed);
-                Ok(now)
-            }
-            time => Ok(Duration::from_nanos(time)),
-        }
-    }
-}
-
-impl Default for Arrival {
-    fn default() -> Self {
-        Self(AtomicU64::new(Self::NEVER))
-    }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(Arrival::NEVER - 1)
 }
 
 /// What getsockopt says: the flags, and no hardware clock.
@@ -208,9 +148,4 @@ fn extended((errno, origin, code): (c_int, u8, u8), info: u32, data: u32) -> [u8
     bytes[8..12].copy_from_slice(&info.to_ne_bytes());
     bytes[12..].copy_from_slice(&data.to_ne_bytes());
     bytes
-}
-
-/// Whether what comes shall be told with its time.
-pub fn tells_arrivals(live: Live<'_>) -> bool {
-    live.state.stamping.load(Relaxed) & (RX_SOFTWARE | SOFTWARE) == RX_SOFTWARE | SOFTWARE
 }

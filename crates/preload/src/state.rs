@@ -1,7 +1,6 @@
 //! What stands behind a socket's number: undecided at first (the kernel's socket of that number serves), then netchan's socket.
 
 use std::{
-    cell::Cell,
     os::fd::RawFd,
     sync::{
         OnceLock,
@@ -15,19 +14,19 @@ use std::{
 };
 
 use libc::c_int;
-use netchan::socket::{Domain, Kind, Socket, SocketOption};
+use netchan::socket::{Domain, Kind, Socket};
 use parking_lot::Mutex;
 
 use crate::{
-    ancillary::Asked,
-    descriptor,
-    epoll::{self, Watch},
-    errno, forked, lifecycle,
-    options::{Setting, limits},
-    stamping::Arrival,
-    sys,
-    table::{Handle, Removed, Table},
+    asked::{Arrival, Asked, RX_SOFTWARE, SOFTWARE},
+    limits, line,
+    setting::Setting,
+    table::Table,
 };
+
+pub mod watch;
+
+use watch::Watch;
 
 /// Every socket number that netchan serves or may come to serve.
 pub static SOCKETS: Table<SocketState> = Table::new();
@@ -39,7 +38,7 @@ pub struct SocketState {
     /// SOCK_STREAM or SOCK_DGRAM.
     pub kind: Kind,
     /// What a forked child calls it.
-    pub name: forked::Name,
+    pub name: line::Name,
     /// accept(2) made it.
     pub accepted: bool,
     /// netchan's socket, once decided.
@@ -82,7 +81,7 @@ impl SocketState {
         Self {
             domain,
             kind,
-            name: forked::Name::new(),
+            name: line::Name::new(),
             accepted: false,
             socket: OnceLock::new(),
             undecided: Mutex::new(Vec::new()),
@@ -145,6 +144,11 @@ impl SocketState {
     pub fn set_busy_poll(&self, us: u32) {
         self.busy_poll_us.store(us, Relaxed); // stands for itself
         self.watch.busy_poll_changed();
+    }
+
+    /// Whether what comes shall be told with its time.
+    pub fn tells_arrivals(&self) -> bool {
+        self.stamping.load(Relaxed) & (RX_SOFTWARE | SOFTWARE) == RX_SOFTWARE | SOFTWARE
     }
 
     /// Sets SO_INCOMING_CPU.
@@ -219,7 +223,7 @@ impl SocketState {
     }
 
     /// The last number is gone: wakes everybody who waits.
-    fn close(&self) {
+    pub fn close(&self) {
         self.closed.store(true, SeqCst);
         for waker in self.sleepers.lock().iter() {
             waker.wake_by_ref();
@@ -255,235 +259,4 @@ pub struct Live<'a> {
     pub state: &'a SocketState,
     /// netchan's socket in it.
     pub socket: &'a Socket,
-}
-
-/// What a number means to the calls that netchan serves.
-enum Meaning {
-    Kernel,
-    /// Inherited from the parent process, where the stack is.
-    Orphan,
-    Netchan(Handle<SocketState>),
-}
-
-impl Meaning {
-    fn of(fd: RawFd) -> Self {
-        let Some(handle) = SOCKETS.get(fd) else {
-            return Self::Kernel;
-        };
-        if handle.socket.get().is_none() {
-            return Self::Kernel;
-        }
-        if lifecycle::is_forked() {
-            std::mem::forget(handle); // nothing of the parent's may be dropped here
-            return Self::Orphan;
-        }
-        Self::Netchan(handle)
-    }
-
-    /// The record, if the stack is in this process; `None`, and `kernels` set, if the kernel serves the number.
-    fn here(self, fd: RawFd, kernels: &Cell<bool>) -> std::io::Result<Option<Handle<SocketState>>> {
-        match self {
-            Self::Kernel => {
-                kernels.set(true);
-                Ok(None)
-            }
-            Self::Orphan => Err(lifecycle::orphan(fd)),
-            Self::Netchan(handle) => Ok(Some(handle)),
-        }
-    }
-}
-
-/// Runs `call` on netchan's socket behind `fd`, at the C edge; `None` if `fd` is the kernel's. The call may wait: a cancellation point.
-#[inline]
-pub fn serve(fd: RawFd, call: impl FnMut(Live<'_>) -> std::io::Result<usize>) -> Option<isize> {
-    if SOCKETS.is_vacant(fd) {
-        return None;
-    }
-    let result = serve_waiting(fd, call)?;
-    // The end of a stream is as rare as an error.
-    if result <= 0 && is_past(fd, result) {
-        return None;
-    }
-    Some(result)
-}
-
-/// After a call that told of an end or an error: whether the number was closed where this library does not see it, and means something
-/// else by now. Then it is the kernel's.
-#[cold]
-fn is_past(fd: RawFd, result: isize) -> bool {
-    let code = errno::get();
-    // Of a call that waited while its number was closed EBADF is all there is to say, whatever that number is by now.
-    let usual = matches!(
-        code,
-        libc::EAGAIN | libc::EINTR | libc::EINPROGRESS | libc::EBADF
-    );
-    if (result < 0 && usual) || lifecycle::is_forked() || sys::is_socket(fd) {
-        return false;
-    }
-    errno::unit(|| {
-        descriptor::renewed(fd);
-        Ok(())
-    });
-    errno::set(code);
-    true
-}
-
-fn serve_waiting(
-    fd: RawFd,
-    mut call: impl FnMut(Live<'_>) -> std::io::Result<usize>,
-) -> Option<isize> {
-    let kernels = Cell::new(false);
-    let served = || {
-        let Some(handle) = Meaning::of(fd).here(fd, &kernels)? else {
-            return Ok(0);
-        };
-        call(live(fd, &handle)?)
-    };
-    let result = errno::waiting(served);
-    (!kernels.get()).then_some(result)
-}
-
-/// As [`serve`], for calls that return an int.
-#[inline]
-pub fn serve_int(
-    fd: RawFd,
-    call: impl FnMut(Live<'_>) -> std::io::Result<usize>,
-) -> Option<libc::c_int> {
-    if SOCKETS.is_vacant(fd) {
-        return None;
-    }
-    let result = serve_waiting(fd, call)?;
-    if result < 0 && is_past(fd, result) {
-        return None;
-    }
-    Some(int(result))
-}
-
-/// As [`serve_int`], for calls that never wait.
-#[inline]
-pub fn ask(
-    fd: RawFd,
-    call: impl FnOnce(Live<'_>) -> std::io::Result<usize>,
-) -> Option<libc::c_int> {
-    if SOCKETS.is_vacant(fd) {
-        return None;
-    }
-    let kernels = Cell::new(false);
-    let result = errno::long(|| match Meaning::of(fd).here(fd, &kernels)? {
-        Some(handle) => call(live(fd, &handle)?),
-        None => Ok(0),
-    });
-    (!kernels.get()).then(|| int(result))
-}
-
-/// As [`ask`], for names. A child that asks for them is not about to serve: Python does when it ends, to say which socket was left open.
-pub fn ask_name(
-    fd: RawFd,
-    call: impl FnOnce(Live<'_>) -> std::io::Result<usize>,
-) -> Option<libc::c_int> {
-    if is_orphan(fd) {
-        return Some(errno::unit(|| errno::fail(libc::EBADF)));
-    }
-    ask(fd, call)
-}
-
-/// As [`ask`], but a socket of the parent process is the kernel's: for calls about the number rather than the socket.
-#[inline]
-pub fn ask_here(
-    fd: RawFd,
-    call: impl FnOnce(Live<'_>) -> std::io::Result<usize>,
-) -> Option<libc::c_int> {
-    if SOCKETS.is_vacant(fd) || lifecycle::is_forked() {
-        return None;
-    }
-    ask(fd, call)
-}
-
-fn int(value: isize) -> libc::c_int {
-    libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX)
-}
-
-fn live(fd: RawFd, handle: &Handle<SocketState>) -> std::io::Result<Live<'_>> {
-    match handle.socket.get() {
-        Some(socket) => Ok(Live {
-            fd,
-            state: handle,
-            socket,
-        }),
-        None => errno::fail(libc::EBADF),
-    }
-}
-
-/// The record behind `fd` if netchan serves it in this process.
-pub fn netchan(fd: RawFd) -> Option<Handle<SocketState>> {
-    if SOCKETS.is_vacant(fd) {
-        return None;
-    }
-    match Meaning::of(fd) {
-        Meaning::Netchan(handle) => Some(handle),
-        Meaning::Kernel | Meaning::Orphan => None,
-    }
-}
-
-/// Whether `fd` is a socket of the parent process, where the stack is.
-pub fn is_orphan(fd: RawFd) -> bool {
-    lifecycle::is_forked() && matches!(Meaning::of(fd), Meaning::Orphan)
-}
-
-/// In a forked child, which would use `fd`: lets the parent know.
-pub fn tell_parent(fd: RawFd) {
-    if let Some(handle) = SOCKETS.get(fd) {
-        if handle.socket.get().is_some() {
-            handle.name.tell();
-        }
-        std::mem::forget(handle);
-    }
-}
-
-/// In a forked child: what its calls about `fd`, a socket of its parent or an instance with such, were answered.
-pub fn with_answers<T>(fd: RawFd, ask: impl FnOnce(&forked::Answers) -> T) -> Option<T> {
-    if let Some(handle) = SOCKETS.get(fd) {
-        let answer = ask(&handle.name.answers);
-        std::mem::forget(handle);
-        return Some(answer);
-    }
-    epoll::with_answers(fd, ask)
-}
-
-/// Whether a call about `fd` must look closer: netchan serves it, or the parent of this process did.
-pub fn is_ours(fd: RawFd) -> bool {
-    !SOCKETS.is_vacant(fd) && !matches!(Meaning::of(fd), Meaning::Kernel)
-}
-
-/// Ends what a number meant: with the last one, waiting threads are woken and epoll forgets it.
-pub fn forget_number(fd: RawFd, removed: Removed<SocketState>) {
-    if lifecycle::is_forked() {
-        std::mem::forget(removed.handle);
-        return;
-    }
-    epoll::forget_number(fd, &removed.handle);
-    if removed.last {
-        linger(&removed.handle);
-        removed.handle.close();
-    }
-}
-
-/// SO_LINGER: close waits until the peer has everything, the FIN as well, or for the time set; in Linux also where the socket is non-blocking.
-fn linger(state: &SocketState) {
-    let Some(socket) = state.socket.get() else {
-        return;
-    };
-    if state.kind != Kind::Stream {
-        return;
-    }
-    let Ok(SocketOption::Linger(Some(limit))) = socket.option(SocketOption::Linger(None)) else {
-        return;
-    };
-    // What is unread makes the close a reset, which nothing answers.
-    if limit.is_zero() || socket.available() > 0 {
-        return;
-    }
-    if socket.shutdown(std::net::Shutdown::Write).is_ok() {
-        crate::wait::until_closed(socket, limit);
-    }
 }

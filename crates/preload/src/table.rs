@@ -23,7 +23,7 @@ use std::{
 
 use libc::c_int;
 
-use crate::region::hold;
+use crate::locks::hold;
 
 const CHUNK: usize = 1024;
 /// 1,048,576 numbers: Linux's default fs.nr_open. Sockets above stay with the kernel.

@@ -1,43 +1,22 @@
 //! Sending and receiving on netchan's sockets, with the flags and the blocking of socket(7).
 
 use std::{
-    cell::Cell,
     io::{self, IoSlice, IoSliceMut},
     net::SocketAddr,
     sync::atomic::Ordering::Relaxed,
 };
 
-use libc::{c_int, c_uint, mmsghdr, msghdr, sockaddr, socklen_t};
+use libc::{c_int, sockaddr, socklen_t};
 use netchan::socket::{Domain, Kind, Readiness, ReceiveFlags, Received, ReceivedError, SendInfo};
 
 use crate::{
     address::{self, Given},
-    ancillary, buffers,
     errno::{self, fail, would_block},
     fast_open, stamping,
     state::Live,
+    streams::{hold_back, is_nonblocking, send_stream, with_chunk},
     sys, wait,
 };
-
-/// Bytes that MSG_TRUNC on a stream and sendfile move at a time.
-pub const CHUNK: usize = 64 * 1024;
-
-thread_local! {
-    static SPARE: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
-}
-
-/// Lends this thread's 64 KiB buffer.
-pub fn with_chunk<T>(call: impl FnOnce(&mut [u8]) -> T) -> T {
-    let kept = SPARE.try_with(Cell::take).unwrap_or(None);
-    let mut chunk = kept.unwrap_or_else(|| vec![0; CHUNK].into_boxed_slice());
-    let result = call(&mut chunk);
-    let _ = SPARE.try_with(|place| place.set(Some(chunk)));
-    result
-}
-
-pub fn is_nonblocking(live: Live<'_>, flags: c_int) -> bool {
-    flags & libc::MSG_DONTWAIT != 0 || live.state.nonblocking.load(Relaxed)
-}
 
 /// recvmsg(2)'s heart: `flags` are MSG_*.
 pub fn receive(
@@ -91,7 +70,7 @@ pub fn receive(
 }
 
 /// MSG_ERRQUEUE: never waits. A stream keeps no errors.
-fn receive_error(live: Live<'_>, buffers: &mut [IoSliceMut<'_>]) -> io::Result<ReceivedError> {
+pub fn receive_error(live: Live<'_>, buffers: &mut [IoSliceMut<'_>]) -> io::Result<ReceivedError> {
     let received = live.socket.receive_error(buffers);
     live.state.watch.used(Readiness::ERROR);
     received
@@ -131,7 +110,7 @@ fn receive_part(
         info: Some(info), ..
     }) = &received
     {
-        live.state.arrival.note(live, info.age);
+        live.state.arrival.note(&live.state.asked, info.age);
     }
     match received {
         // As Linux: a stream's read of nothing waits as any other, and then has all of it.
@@ -227,7 +206,7 @@ pub fn send(
 }
 
 /// The same with what goes along with a datagram.
-fn send_with(
+pub fn send_with(
     live: Live<'_>,
     buffers: &mut [IoSlice<'_>],
     to: Option<SocketAddr>,
@@ -268,14 +247,6 @@ fn send_with(
     result
 }
 
-/// MSG_MORE holds small segments back until a send without it.
-fn hold_back(live: Live<'_>, more: bool) {
-    if live.state.more.load(Relaxed) != more {
-        live.state.more.store(more, Relaxed);
-        live.socket.set_more(more);
-    }
-}
-
 fn send_datagram(
     live: Live<'_>,
     buffers: &[IoSlice<'_>],
@@ -298,46 +269,6 @@ fn send_datagram(
         live.state.watch.used(Readiness::WRITABLE);
     }
     result
-}
-
-pub fn send_stream(
-    live: Live<'_>,
-    mut buffers: &mut [IoSlice<'_>],
-    flags: c_int,
-) -> io::Result<usize> {
-    let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-    let timeout = live.state.send_timeout();
-    let nonblocking = is_nonblocking(live, flags);
-    let urgent = flags & libc::MSG_OOB != 0;
-    let mut sent = 0;
-    loop {
-        let step = wait::until(live, Readiness::WRITABLE, nonblocking, timeout, || {
-            if sent > 0 {
-                live.socket.send_rest(buffers, urgent)
-            } else if urgent {
-                live.socket.send_urgent(buffers)
-            } else {
-                live.socket.send(buffers, None)
-            }
-        });
-        match step {
-            Ok(len) => {
-                sent += len;
-                if sent >= wanted {
-                    return Ok(sent);
-                }
-                if nonblocking || len == 0 {
-                    live.state.watch.used(Readiness::WRITABLE);
-                    return Ok(sent);
-                }
-                IoSlice::advance_slices(&mut buffers, len);
-            }
-            Err(error) => {
-                live.state.watch.used(Readiness::WRITABLE);
-                return if sent > 0 { Ok(sent) } else { Err(error) };
-            }
-        }
-    }
 }
 
 /// Where a datagram goes, or a stream with MSG_FASTOPEN. Else a stream ignores the address, as Linux does once it is connected.
@@ -378,177 +309,6 @@ pub unsafe fn destination(
             })
         }
     }
-}
-
-/// recvmsg(2) on netchan's socket.
-///
-/// # Safety
-/// `message` must be a valid msghdr for receiving, or NULL.
-pub unsafe fn receive_message(
-    live: Live<'_>,
-    message: *mut msghdr,
-    flags: c_int,
-) -> io::Result<usize> {
-    if buffers::is_bad(message) {
-        return fail(libc::EFAULT);
-    }
-    // SAFETY: not NULL; the caller vouches for the rest.
-    let message = unsafe { &mut *message };
-    if flags & libc::MSG_ERRQUEUE != 0 {
-        // SAFETY: the caller's.
-        return match unsafe { stamping::receive(live, message) } {
-            Err(error) if would_block(&error) && live.state.kind != Kind::Stream => {
-                // SAFETY: the caller's.
-                unsafe { receive_error_message(live, message) }
-            }
-            told => told,
-        };
-    }
-    let count = message.msg_iovlen;
-    let receive = |buffers: &mut [IoSliceMut<'_>]| receive(live, buffers, flags);
-    // SAFETY: the caller's.
-    let received =
-        unsafe { buffers::with_writable(message.msg_iov, count, libc::EMSGSIZE, receive) }?;
-    match received.from {
-        Some(from) => {
-            let len = &raw mut message.msg_namelen;
-            // SAFETY: the caller's.
-            unsafe { address::write(from, live.state.domain, message.msg_name.cast(), len) }?;
-        }
-        None => message.msg_namelen = 0,
-    }
-    let told = if live.state.kind == Kind::Stream {
-        // SAFETY: the caller's.
-        unsafe { ancillary::tell_of_stream(message, live) }
-    } else {
-        // SAFETY: the caller's.
-        unsafe { ancillary::tell(message, &received, live) }
-    };
-    message.msg_flags = told | truncated(received.truncated) | flags & libc::MSG_OOB;
-    Ok(received.len)
-}
-
-const fn truncated(is: bool) -> c_int {
-    if is { libc::MSG_TRUNC } else { 0 }
-}
-
-/// recvmsg(2) with MSG_ERRQUEUE: the payload of the datagram that an error is about, and the error as ancillary data.
-///
-/// # Safety
-/// `message` must be a valid msghdr for receiving.
-unsafe fn receive_error_message(live: Live<'_>, message: &mut msghdr) -> io::Result<usize> {
-    let receive = |buffers: &mut [IoSliceMut<'_>]| receive_error(live, buffers);
-    let count = message.msg_iovlen;
-    // SAFETY: the caller's.
-    let received =
-        unsafe { buffers::with_writable(message.msg_iov, count, libc::EMSGSIZE, receive) }?;
-    let (error, domain) = (&received.error, live.state.domain);
-    let len = &raw mut message.msg_namelen;
-    // SAFETY: the caller's.
-    unsafe { address::write(error.destination, domain, message.msg_name.cast(), len) }?;
-    // SAFETY: the caller's.
-    let told = unsafe { ancillary::tell_error(message, error, domain) };
-    message.msg_flags = told | truncated(received.truncated);
-    Ok(received.len)
-}
-
-/// sendmsg(2) on netchan's socket. A stream's ancillary data is refused: none is served.
-///
-/// # Safety
-/// `message` must be a valid msghdr for sending, or NULL.
-pub unsafe fn send_message(
-    live: Live<'_>,
-    message: *const msghdr,
-    flags: c_int,
-) -> io::Result<usize> {
-    if buffers::is_bad(message) {
-        return fail(libc::EFAULT);
-    }
-    // SAFETY: not NULL; the caller vouches for the rest.
-    let message = unsafe { &*message };
-    let info = if message.msg_controllen == 0 || message.msg_control.is_null() {
-        SendInfo::default()
-    } else if live.state.kind == Kind::Stream {
-        return fail(libc::EOPNOTSUPP);
-    } else {
-        // SAFETY: the caller's.
-        unsafe { ancillary::read(message, live.state.domain) }?
-    };
-    // SAFETY: the caller's.
-    let to = unsafe { destination(live, message.msg_name.cast(), message.msg_namelen, flags) }?;
-    let count = message.msg_iovlen;
-    let send = |buffers: &mut [IoSlice<'_>]| send_with(live, buffers, to, info, flags);
-    // SAFETY: the caller's.
-    unsafe { buffers::with_readable(message.msg_iov, count, libc::EMSGSIZE, send) }
-}
-
-/// sendmmsg(2): how many messages went; an error only if the first failed.
-///
-/// # Safety
-/// `messages` must hold `count` valid entries, or be NULL.
-pub unsafe fn send_messages(
-    live: Live<'_>,
-    messages: *mut mmsghdr,
-    count: c_uint,
-    flags: c_int,
-) -> io::Result<usize> {
-    if buffers::is_bad(messages) && count > 0 {
-        return fail(libc::EFAULT);
-    }
-    let count = (count as usize).min(buffers::VECTORS_MAX);
-    for at in 0..count {
-        let entry = messages.wrapping_add(at);
-        // SAFETY: at < count; the caller vouches for the entries.
-        let header = unsafe { &raw mut (*entry).msg_hdr };
-        // SAFETY: the caller's.
-        match unsafe { send_message(live, header, flags) } {
-            // SAFETY: at < count.
-            Ok(len) => unsafe { (*entry).msg_len = c_uint::try_from(len).unwrap_or(c_uint::MAX) },
-            Err(error) if at == 0 => return Err(error),
-            Err(_) => return Ok(at),
-        }
-    }
-    Ok(count)
-}
-
-/// recvmmsg(2): how many messages came; an error only if the first failed. As in Linux, `timeout` is looked at after each
-/// message.
-///
-/// # Safety
-/// `messages` must hold `count` valid entries, or be NULL; `timeout` must be readable, or NULL.
-pub unsafe fn receive_messages(
-    live: Live<'_>,
-    messages: *mut mmsghdr,
-    count: c_uint,
-    flags: c_int,
-    timeout: *const libc::timespec,
-) -> io::Result<usize> {
-    if buffers::is_bad(messages) && count > 0 {
-        return fail(libc::EFAULT);
-    }
-    // SAFETY: the caller's.
-    let deadline = wait::Deadline::after(unsafe { wait::timespec(timeout) }?);
-    let mut flags = flags;
-    let count = (count as usize).min(buffers::VECTORS_MAX);
-    for at in 0..count {
-        let entry = messages.wrapping_add(at);
-        // SAFETY: at < count; the caller vouches for the entries.
-        let header = unsafe { &raw mut (*entry).msg_hdr };
-        // SAFETY: the caller's.
-        match unsafe { receive_message(live, header, flags & !libc::MSG_WAITFORONE) } {
-            // SAFETY: at < count.
-            Ok(len) => unsafe { (*entry).msg_len = c_uint::try_from(len).unwrap_or(c_uint::MAX) },
-            Err(error) if at == 0 => return Err(error),
-            Err(_) => return Ok(at),
-        }
-        if flags & libc::MSG_WAITFORONE != 0 {
-            flags |= libc::MSG_DONTWAIT;
-        }
-        if deadline.passed() {
-            return Ok(at + 1);
-        }
-    }
-    Ok(count)
 }
 
 /// sendfile(2) from a file to netchan's socket. EINVAL unless `input` can be read at an offset (files, block devices).

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, io, mem::ManuallyDrop, time::Duration};
 
-use libc::c_int;
+use libc::{c_int, pollfd};
 use netchan::{
     Net,
     socket::{Readiness, Socket, Waiter},
@@ -11,7 +11,7 @@ use netchan::{
 use crate::{
     buffers, driver,
     errno::{fail, would_block},
-    lifecycle, region,
+    process, region,
     state::Live,
 };
 
@@ -20,7 +20,7 @@ struct Local(ManuallyDrop<Waiter>);
 
 impl Drop for Local {
     fn drop(&mut self) {
-        if !lifecycle::is_forked() {
+        if !process::is_forked() {
             region::introduce_waker(None);
             // SAFETY: dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) };
@@ -52,7 +52,44 @@ pub fn with_waiter<T>(call: impl FnOnce(&mut Waiter) -> io::Result<T>) -> io::Re
 }
 
 fn net() -> io::Result<&'static Net> {
-    lifecycle::running().map_or_else(|| fail(libc::ENETDOWN), Ok)
+    process::running().map_or_else(|| fail(libc::ENETDOWN), Ok)
+}
+
+/// [`Waiter::wait`], unless somebody else decides what waiting is. A signal that came since the call began ends it, too.
+pub fn once(
+    waiter: &mut Waiter,
+    fds: &mut [pollfd],
+    timeout: Option<Duration>,
+) -> io::Result<usize> {
+    match driver::driver() {
+        Some(driver) => (driver.wait)(fds, timeout),
+        None => {
+            let waker = waiter.waker().clone();
+            // A signal that came before has woken nothing; one that comes from here on wakes the waiter.
+            region::waiting(&waker, || match region::is_interrupted() {
+                true => fail(libc::EINTR),
+                false => waiter.wait(fds, timeout),
+            })
+        }
+    }
+}
+
+/// The same by [`Waiter::wait_for_either`].
+pub fn for_either(
+    waiter: &mut Waiter,
+    fds: &mut [pollfd],
+    timeout: Option<Duration>,
+) -> io::Result<Option<usize>> {
+    match driver::driver() {
+        Some(driver) => (driver.wait)(fds, timeout).map(Some),
+        None => {
+            let waker = waiter.waker().clone();
+            region::waiting(&waker, || match region::is_interrupted() {
+                true => fail(libc::EINTR),
+                false => waiter.wait_for_either(fds, timeout),
+            })
+        }
+    }
 }
 
 /// A point in time to wait for; `None` is never.
@@ -123,7 +160,7 @@ fn sleep_until<T>(
                 break fail(libc::EAGAIN);
             }
             waiter.spin(live.state.busy_poll());
-            if let Err(error) = driver::wait(waiter, &mut [], deadline.left()) {
+            if let Err(error) = once(waiter, &mut [], deadline.left()) {
                 break Err(error);
             }
             match attempt() {
@@ -140,7 +177,7 @@ fn sleep_until<T>(
 
 /// Pauses for at most `time`, turning what nobody else turns.
 pub fn pause(time: Duration) -> io::Result<()> {
-    with_waiter(|waiter| driver::wait(waiter, &mut [], Some(time)).map(|_| ()))
+    with_waiter(|waiter| once(waiter, &mut [], Some(time)).map(|_| ()))
 }
 
 /// Waits until a FIN that was sent is acknowledged, at most `limit`.

@@ -8,10 +8,14 @@ use std::{
 
 use libc::{c_int, epoll_event};
 
-use super::{Instance, expose, interest::Interest, shared::Shared};
+use super::expose;
 use crate::{
     errno::fail,
-    state::{SOCKETS, SocketState},
+    instances::Instance,
+    state::{
+        SOCKETS, SocketState,
+        watch::{Interest, Shared},
+    },
     sys,
     table::Handle,
 };

@@ -21,90 +21,28 @@ use netchan::Net;
 
 use crate::{
     errno::fail,
-    forked::Answers,
-    lifecycle,
-    state::SocketState,
+    fork,
+    instances::{EPOLLS, Instance, instance},
+    numbers, process,
+    state::{SocketState, watch::Shared},
     sys,
-    table::{Handle, Table},
+    table::Handle,
     wait::Deadline,
 };
 
 mod control;
-mod interest;
-mod shared;
+mod gather;
 
 pub use control::control;
-pub use interest::Watch;
-use shared::Shared;
-
-/// Every epoll instance's number.
-pub static EPOLLS: Table<Instance> = Table::new();
-
-/// One epoll instance.
-pub struct Instance {
-    shared: Arc<Shared>,
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        let interests = std::mem::take(&mut *self.shared.interests.lock());
-        for interest in interests.into_values() {
-            interest.detach();
-        }
-    }
-}
 
 /// Follows epoll_create: `epfd` is the kernel's new instance.
 pub fn created(epfd: RawFd) -> io::Result<()> {
-    lifecycle::claim()?;
-    crate::descriptor::renewed(epfd);
+    fork::claim()?;
+    numbers::renewed(epfd);
     let shared = Arc::new(Shared::new(epfd));
     // Out of the table's range: the kernel's instance alone serves it.
     let _ = EPOLLS.insert(epfd, &EPOLLS.create(Instance { shared }));
     Ok(())
-}
-
-/// The instance behind `epfd`, if it is watched here and by this process.
-pub fn instance(epfd: RawFd) -> Option<Handle<Instance>> {
-    if EPOLLS.is_vacant(epfd) || lifecycle::is_forked() {
-        return None;
-    }
-    EPOLLS.get(epfd)
-}
-
-/// The number `fd` was closed or means something else now: no instance watches it any more.
-pub fn forget_number(fd: RawFd, handle: &Handle<SocketState>) {
-    let interests = std::mem::take(&mut *handle.watch.interests.lock());
-    for interest in interests.iter().filter_map(Weak::upgrade) {
-        if interest.fd == fd {
-            if let Some(instance) = interest.instance.upgrade() {
-                instance.interests.lock().remove(&fd);
-            }
-            interest.detach();
-        } else {
-            handle
-                .watch
-                .interests
-                .lock()
-                .push(Arc::downgrade(&interest));
-        }
-    }
-}
-
-/// An instance's number was closed; it may go on under another.
-pub fn closed(fd: RawFd) {
-    let Some(removed) = EPOLLS.remove(fd) else {
-        return;
-    };
-    if lifecycle::is_forked() {
-        std::mem::forget(removed.handle);
-        return;
-    }
-    if !removed.last
-        && let Some(other) = EPOLLS.find(&removed.handle)
-    {
-        removed.handle.shared.epfd.store(other, Relaxed);
-    }
 }
 
 /// Somebody is about to look at `fd` with poll, or to put it into another epoll: if it is an instance, the kernel has
@@ -181,12 +119,12 @@ pub enum Wait {
 
 /// Whether there is anything of netchan's in an instance.
 pub fn is_watching(instance: &Handle<Instance>) -> bool {
-    lifecycle::running().is_some() && instance.shared.has_ours()
+    process::running().is_some() && instance.shared.has_ours()
 }
 
 /// Whether an instance of the parent process is about the parent's sockets: the kernel's half of it would report its bell. The parent is told.
 pub fn is_orphan(epfd: RawFd) -> bool {
-    if !lifecycle::is_forked() {
+    if !process::is_forked() {
         return false;
     }
     EPOLLS.get(epfd).is_some_and(|instance| {
@@ -196,15 +134,6 @@ pub fn is_orphan(epfd: RawFd) -> bool {
         }
         std::mem::forget(instance); // nothing of the parent's may be dropped here
         orphan
-    })
-}
-
-/// In a forked child: what its calls about an instance of its parent were answered.
-pub fn with_answers<T>(epfd: RawFd, ask: impl FnOnce(&Answers) -> T) -> Option<T> {
-    EPOLLS.get(epfd).map(|instance| {
-        let answer = ask(&instance.shared.answers);
-        std::mem::forget(instance);
-        answer
     })
 }
 
@@ -226,7 +155,7 @@ pub unsafe fn wait(
     };
     let never_waits = timeout.is_some_and(|time| time.is_zero());
     if never_waits {
-        lifecycle::running().map(Net::poll); // no thread may be polling the links
+        process::running().map(Net::poll); // no thread may be polling the links
     }
     // SAFETY: the caller's.
     let mut found = unsafe { shared.gather(out, max, !never_waits) }?;
@@ -234,7 +163,7 @@ pub unsafe fn wait(
         // SAFETY: the caller's.
         found = unsafe { shared.sleep(out, max, Deadline::after(timeout)) }?;
     }
-    if let Some(net) = lifecycle::running() {
+    if let Some(net) = process::running() {
         net.more_follows(found);
     }
     Ok(Wait::Done(found))
@@ -248,7 +177,7 @@ pub fn enter_kernel(epfd: RawFd) -> bool {
     };
     instance.shared.is_used.store(true, Relaxed);
     instance.shared.kernel_waiters.fetch_add(1, SeqCst);
-    lifecycle::running().is_none() || !instance.shared.has_ours()
+    process::running().is_none() || !instance.shared.has_ours()
 }
 
 /// Ends what [`enter_kernel`] began: how many of `count` events are the program's.

@@ -3,21 +3,9 @@
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t};
 
 use super::{descriptors, endpoints, processes, programs, transfers, waiting};
-use crate::{descriptor, ending, errno, lifecycle, real, region, sys};
+use crate::{ending, errno, fork, numbers, process, real, region, sys};
 
-/// What a call that makes a descriptor returned: what the tables knew of the number is past.
-#[inline]
-pub fn fresh(fd: c_int) -> c_int {
-    if fd >= 0 && descriptor::is_tracked(fd) {
-        return errno::int(|| {
-            descriptor::renewed(fd);
-            Ok(fd)
-        });
-    }
-    fd
-}
-
-/// The same for a call that makes two.
+/// What a call that makes two descriptors returned: what the tables knew of the numbers is past.
 ///
 /// # Safety
 /// `pair` must be readable for two numbers if `result` is 0.
@@ -25,8 +13,8 @@ unsafe fn fresh_pair(result: c_int, pair: *const c_int) -> c_int {
     if result == 0 && !pair.is_null() {
         // SAFETY: the call has written them.
         let [one, other] = unsafe { pair.cast::<[c_int; 2]>().read_unaligned() };
-        fresh(one);
-        fresh(other);
+        numbers::fresh(one);
+        numbers::fresh(other);
     }
     result
 }
@@ -38,7 +26,7 @@ unsafe fn fresh_pair(result: c_int, pair: *const c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the caller's.
-    fresh(unsafe { (real::OPEN.get())(path, flags, mode) })
+    numbers::fresh(unsafe { (real::OPEN.get())(path, flags, mode) })
 }
 
 /// open(2) as programs with 64-bit file offsets call it.
@@ -48,7 +36,7 @@ pub unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: mo
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the caller's.
-    fresh(unsafe { (real::OPEN64.get())(path, flags, mode) })
+    numbers::fresh(unsafe { (real::OPEN64.get())(path, flags, mode) })
 }
 
 /// openat(2).
@@ -63,7 +51,7 @@ pub unsafe extern "C-unwind" fn openat(
     mode: mode_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    fresh(unsafe { (real::OPENAT.get())(folder, path, flags, mode) })
+    numbers::fresh(unsafe { (real::OPENAT.get())(folder, path, flags, mode) })
 }
 
 /// openat(2) as programs with 64-bit file offsets call it.
@@ -78,7 +66,7 @@ pub unsafe extern "C-unwind" fn openat64(
     mode: mode_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    fresh(unsafe { (real::OPENAT64.get())(folder, path, flags, mode) })
+    numbers::fresh(unsafe { (real::OPENAT64.get())(folder, path, flags, mode) })
 }
 
 /// pipe(2).
@@ -129,7 +117,7 @@ pub unsafe extern "C-unwind" fn socketpair(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn eventfd(start: c_uint, flags: c_int) -> c_int {
     // SAFETY: numbers only.
-    fresh(unsafe { (real::EVENTFD.get())(start, flags) })
+    numbers::fresh(unsafe { (real::EVENTFD.get())(start, flags) })
 }
 
 /// timerfd_create(2).
@@ -139,7 +127,7 @@ pub unsafe extern "C-unwind" fn eventfd(start: c_uint, flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn timerfd_create(clock: c_int, flags: c_int) -> c_int {
     // SAFETY: numbers only.
-    fresh(unsafe { (real::TIMERFD_CREATE.get())(clock, flags) })
+    numbers::fresh(unsafe { (real::TIMERFD_CREATE.get())(clock, flags) })
 }
 
 /// A C int, as it comes in a register: the upper half is anything.
@@ -169,7 +157,7 @@ pub unsafe extern "C-unwind" fn syscall(
 ) -> c_long {
     let served = match number {
         libc::SYS_futex | libc::SYS_gettid | libc::SYS_getrandom => None,
-        libc::SYS_io_uring_setup if lifecycle::is_configured() => {
+        libc::SYS_io_uring_setup if process::is_configured() => {
             errno::set(libc::ENOSYS);
             return -1;
         }
@@ -195,7 +183,7 @@ pub unsafe extern "C-unwind" fn syscall(
         _ if unsafe { processes::is_fork(number, a, b) } => {
             // SAFETY: the caller's.
             let fork = || unsafe { sys::as_c(number, [a, b, c, d, e, f]) };
-            return lifecycle::forks(|| int(fork().cast_unsigned())).into();
+            return fork::forks(|| int(fork().cast_unsigned())).into();
         }
         _ if concerns_us(number, a, b) => about_numbers(number),
         _ => making_numbers(number),
@@ -232,7 +220,7 @@ unsafe fn call(function: *const c_void, [a, b, c, d, e, f]: [usize; 6]) -> isize
 
 /// Whether a call about a descriptor is about one of netchan's; ranges are looked at closer.
 fn concerns_us(number: c_long, a: usize, b: usize) -> bool {
-    let tracked = |fd: usize| descriptor::is_tracked(int(fd)) || netchan::own::is_own(int(fd));
+    let tracked = |fd: usize| numbers::is_tracked(int(fd)) || netchan::own::is_own(int(fd));
     let second = match number {
         #[cfg(target_arch = "x86_64")]
         libc::SYS_dup2 => true,
@@ -317,7 +305,7 @@ fn making_numbers(number: c_long) -> Option<Function> {
 /// As io_uring_setup(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn io_uring_setup(entries: c_uint, parameters: usize) -> c_int {
-    if lifecycle::is_configured() {
+    if process::is_configured() {
         return -libc::ENOSYS;
     }
     let arguments = [entries as usize, parameters, 0, 0, 0, 0];

@@ -3,10 +3,7 @@
 use libc::{c_int, c_uint, c_ulong};
 use netchan::own;
 
-use crate::{
-    descriptor, errno, real, region,
-    state::{self, Live},
-};
+use crate::{descriptor, edge, errno, numbers, real, region, serve, state::Live};
 
 /// close(2), a cancellation point: a thread that was cancelled before leaves the number open.
 ///
@@ -14,9 +11,9 @@ use crate::{
 /// As close(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if descriptor::is_tracked(fd) {
+    if numbers::is_tracked(fd) {
         region::cancellation_point();
-        return errno::int(|| descriptor::close(fd));
+        return edge::int(|| numbers::close(fd));
     }
     if own::is_own(fd) {
         return not_theirs();
@@ -38,7 +35,7 @@ fn not_theirs() -> c_int {
 /// As close_range(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    errno::unit(|| descriptor::close_range(first, last, flags))
+    edge::unit(|| numbers::close_range(first, last, flags))
 }
 
 /// closefrom(3).
@@ -66,9 +63,9 @@ pub unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
 }
 
 fn note_duplicate(old: c_int, new: c_int) -> c_int {
-    if new >= 0 && descriptor::is_tracked(old) {
-        return errno::int(|| {
-            descriptor::duplicated(old, new);
+    if new >= 0 && numbers::is_tracked(old) {
+        return edge::int(|| {
+            numbers::duplicated(old, new);
             Ok(new)
         });
     }
@@ -84,9 +81,9 @@ pub unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
     if own::is_own(old) || own::is_own(new) {
         return not_theirs();
     }
-    let tracked = descriptor::is_tracked(old) || descriptor::is_tracked(new);
+    let tracked = numbers::is_tracked(old) || numbers::is_tracked(new);
     if tracked && old != new {
-        return errno::int(|| descriptor::dup_onto(old, new, 0));
+        return edge::int(|| numbers::dup_onto(old, new, 0));
     }
     // SAFETY: numbers only.
     unsafe { (real::DUP2.get())(old, new) }
@@ -101,9 +98,9 @@ pub unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_
     if own::is_own(old) || own::is_own(new) {
         return not_theirs();
     }
-    let tracked = descriptor::is_tracked(old) || descriptor::is_tracked(new);
+    let tracked = numbers::is_tracked(old) || numbers::is_tracked(new);
     if tracked && old != new {
-        return errno::int(|| descriptor::dup_onto(old, new, flags));
+        return edge::int(|| numbers::dup_onto(old, new, flags));
     }
     // SAFETY: numbers only.
     unsafe { (real::DUP3.get())(old, new, flags) }
@@ -117,9 +114,9 @@ unsafe fn control(fd: c_int, command: c_int, argument: usize, kernels: Control) 
     if own::is_own(fd) {
         return not_theirs();
     }
-    if descriptor::is_tracked(fd) {
+    if numbers::is_tracked(fd) {
         let mut answered = false;
-        let served = state::ask_here(fd, |live: Live<'_>| {
+        let served = serve::ask_here(fd, |live: Live<'_>| {
             match descriptor::control(fd, live, command, argument) {
                 Some(result) => {
                     answered = true;
@@ -167,7 +164,7 @@ pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: usi
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     let mut answered = false;
-    let served = state::ask_here(fd, |live| {
+    let served = serve::ask_here(fd, |live| {
         // SAFETY: the caller's.
         match unsafe { descriptor::device_control(live, request, argument) } {
             Some(result) => {

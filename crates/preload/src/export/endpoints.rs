@@ -5,7 +5,7 @@ use std::io;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use netchan::socket::Kind;
 
-use crate::{endpoint, errno, lifecycle, options, real, state};
+use crate::{decide, edge, endpoint, numbers, options, process, real, serve, state};
 
 /// socket(2).
 ///
@@ -19,17 +19,17 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
     if (fd >= 0 || is_refused)
         && let Some((domain, what)) = endpoint::kind_of(domain, kind, protocol)
         && (fd >= 0 || what == Kind::Ping)
-        && lifecycle::is_configured()
+        && process::is_configured()
     {
-        return errno::int(|| {
+        return edge::int(|| {
             if is_refused {
-                return endpoint::ping_without_kernel(domain, kind);
+                return decide::ping_without_kernel(domain, kind);
             }
-            endpoint::created(fd, domain, what)?;
+            decide::created(fd, domain, what)?;
             Ok(fd)
         });
     }
-    super::calls::fresh(fd)
+    numbers::fresh(fd)
 }
 
 /// bind(2).
@@ -40,12 +40,12 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
 pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     if !state::SOCKETS.is_vacant(fd) {
         // SAFETY: the caller's.
-        if errno::unit(|| unsafe { endpoint::before_bind(fd, address, len) }) < 0 {
+        if edge::unit(|| unsafe { decide::before_bind(fd, address, len) }) < 0 {
             return -1;
         }
     }
     // SAFETY: the caller's.
-    let served = state::ask(fd, |live| unsafe { endpoint::bind(live, address, len) });
+    let served = serve::ask(fd, |live| unsafe { endpoint::bind(live, address, len) });
     // SAFETY: the caller's.
     served.unwrap_or_else(|| unsafe { (real::BIND.get())(fd, address, len) })
 }
@@ -56,10 +56,10 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: s
 /// Numbers only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
-    if !state::SOCKETS.is_vacant(fd) && errno::unit(|| endpoint::before_listen(fd)) < 0 {
+    if !state::SOCKETS.is_vacant(fd) && edge::unit(|| decide::before_listen(fd)) < 0 {
         return -1;
     }
-    let served = state::ask(fd, |live| endpoint::listen(live, backlog));
+    let served = serve::ask(fd, |live| endpoint::listen(live, backlog));
     // SAFETY: numbers only.
     served.unwrap_or_else(|| unsafe { (real::LISTEN.get())(fd, backlog) })
 }
@@ -76,12 +76,12 @@ pub unsafe extern "C-unwind" fn connect(
 ) -> c_int {
     if !state::SOCKETS.is_vacant(fd) {
         // SAFETY: the caller's.
-        if errno::unit(|| unsafe { endpoint::before_peer(fd, address, len) }) < 0 {
+        if edge::unit(|| unsafe { decide::before_peer(fd, address, len) }) < 0 {
             return -1;
         }
     }
     // SAFETY: the caller's.
-    let served = state::serve_int(fd, |live| unsafe { endpoint::connect(live, address, len) });
+    let served = serve::serve_int(fd, |live| unsafe { endpoint::connect(live, address, len) });
     // SAFETY: the caller's.
     served.unwrap_or_else(|| unsafe { (real::CONNECT.get())(fd, address, len) })
 }
@@ -97,11 +97,11 @@ pub unsafe extern "C-unwind" fn accept(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    let served = state::serve_int(fd, |live| unsafe {
+    let served = serve::serve_int(fd, |live| unsafe {
         endpoint::accept(live, address, len, 0)
     });
     // SAFETY: the caller's.
-    served.unwrap_or_else(|| super::calls::fresh(unsafe { (real::ACCEPT.get())(fd, address, len) }))
+    served.unwrap_or_else(|| numbers::fresh(unsafe { (real::ACCEPT.get())(fd, address, len) }))
 }
 
 /// accept4(2).
@@ -115,14 +115,14 @@ pub unsafe extern "C-unwind" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    let served = state::serve_int(fd, |live| {
+    let served = serve::serve_int(fd, |live| {
         // SAFETY: the caller's.
         unsafe { endpoint::accept(live, address, len, flags) }
     });
     served.unwrap_or_else(|| {
         // SAFETY: the caller's.
         let new = unsafe { (real::ACCEPT4.get())(fd, address, len, flags) };
-        super::calls::fresh(new)
+        numbers::fresh(new)
     })
 }
 
@@ -132,7 +132,7 @@ pub unsafe extern "C-unwind" fn accept4(
 /// Numbers only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
-    let served = state::ask(fd, |live| endpoint::shutdown(live, how));
+    let served = serve::ask(fd, |live| endpoint::shutdown(live, how));
     if served.is_none() && !state::SOCKETS.is_vacant(fd) {
         endpoint::note_shutdown(fd, how);
     }
@@ -151,7 +151,7 @@ pub unsafe extern "C-unwind" fn getsockname(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    let served = state::ask_name(fd, |live| unsafe {
+    let served = serve::ask_name(fd, |live| unsafe {
         endpoint::local_name(live, address, len)
     });
     // SAFETY: the caller's.
@@ -169,7 +169,7 @@ pub unsafe extern "C-unwind" fn getpeername(
     len: *mut socklen_t,
 ) -> c_int {
     // SAFETY: the caller's.
-    let served = state::ask_name(fd, |live| unsafe {
+    let served = serve::ask_name(fd, |live| unsafe {
         endpoint::peer_name(live, address, len)
     });
     // SAFETY: the caller's.
@@ -188,7 +188,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    let served = state::ask(fd, |live| {
+    let served = serve::ask(fd, |live| {
         // SAFETY: the caller's.
         unsafe { options::get(live, level, name, value, len) }
     });
@@ -210,12 +210,12 @@ pub unsafe extern "C-unwind" fn setsockopt(
 ) -> c_int {
     if !state::SOCKETS.is_vacant(fd) {
         // SAFETY: the caller's.
-        let decided = || unsafe { endpoint::before_option(fd, (level, name), value, len) };
-        if errno::unit(decided) < 0 {
+        let decided = || unsafe { options::before(fd, (level, name), value, len) };
+        if edge::unit(decided) < 0 {
             return -1;
         }
     }
-    let served = state::ask(fd, |live| {
+    let served = serve::ask(fd, |live| {
         // SAFETY: the caller's.
         unsafe { options::set(live, level, name, value, len) }
     });
@@ -226,13 +226,13 @@ pub unsafe extern "C-unwind" fn setsockopt(
         // SAFETY: the caller's.
         && let Some(refused) = unsafe { options::refusal(level, name, value, len) }
     {
-        return errno::unit(|| Err(refused));
+        return edge::unit(|| Err(refused));
     }
     // SAFETY: the caller's.
     let result = unsafe { (real::SETSOCKOPT.get())(fd, level, name, value, len) };
     if !state::SOCKETS.is_vacant(fd) && (result == 0 || options::is_only_ours(level, name)) {
         let refused = std::io::Error::last_os_error();
-        return errno::unit(|| {
+        return edge::unit(|| {
             // SAFETY: the caller's.
             let noted = unsafe { options::note(fd, level, name, value, len) };
             if result == 0 || noted {

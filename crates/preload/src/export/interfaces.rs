@@ -2,7 +2,7 @@
 
 use libc::{c_char, c_int, c_uint, ifaddrs};
 
-use crate::{buffers, errno, interfaces, real};
+use crate::{buffers, edge, interfaces, real};
 
 /// getifaddrs(3).
 ///
@@ -15,7 +15,7 @@ pub unsafe extern "C-unwind" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
     if result != 0 {
         return result;
     }
-    errno::int(|| {
+    edge::int(|| {
         // SAFETY: the call has filled it in.
         let list = unsafe { &mut *list };
         // SAFETY: as above.

@@ -4,7 +4,7 @@ use std::{mem::ManuallyDrop, ptr};
 
 use libc::{c_int, c_void, pid_t};
 
-use crate::{buffers, ending, errno, lifecycle, program, real, sys};
+use crate::{buffers, ending, errno, fork, process, program, real, sys};
 
 /// clone(2)'s start of a child.
 type Start = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
@@ -16,14 +16,14 @@ type Start = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn _Fork() -> pid_t {
     // SAFETY: takes nothing.
-    lifecycle::forks(|| unsafe { (real::FORK.get())() })
+    fork::forks(|| unsafe { (real::FORK.get())() })
 }
 
 /// What a cloned child begins with. It lies in the parent's frame, of which the child has a copy.
 struct Beginning {
     start: Start,
     argument: *mut c_void,
-    held: ManuallyDrop<lifecycle::ForFork>,
+    held: ManuallyDrop<fork::ForFork>,
 }
 
 /// # Safety
@@ -32,7 +32,7 @@ unsafe extern "C-unwind" fn begin(beginning: *mut c_void) -> c_int {
     // SAFETY: the caller's.
     let beginning = unsafe { &mut *beginning.cast::<Beginning>() };
     // SAFETY: the child's copies of the guards, dropped once.
-    lifecycle::begins(unsafe { ManuallyDrop::take(&mut beginning.held) });
+    fork::begins(unsafe { ManuallyDrop::take(&mut beginning.held) });
     // SAFETY: as the program's own call of it.
     unsafe { (beginning.start)(beginning.argument) }
 }
@@ -52,7 +52,7 @@ pub unsafe extern "C-unwind" fn clone(
     childs: *mut pid_t,
 ) -> c_int {
     let real = real::CLONE.get();
-    let Some(first) = start.filter(|_| flags & libc::CLONE_VM == 0 && lifecycle::is_claimed())
+    let Some(first) = start.filter(|_| flags & libc::CLONE_VM == 0 && process::is_tracking())
     else {
         // SAFETY: the caller's.
         return unsafe { real(start, stack, flags, argument, parents, tls, childs) };
@@ -60,14 +60,14 @@ pub unsafe extern "C-unwind" fn clone(
     let mut beginning = Beginning {
         start: first,
         argument,
-        held: ManuallyDrop::new(lifecycle::before()),
+        held: ManuallyDrop::new(fork::before()),
     };
     let at = ptr::from_mut(&mut beginning).cast();
     // SAFETY: the caller's, but for the start, which fits its argument.
     let child = unsafe { real(Some(begin), stack, flags, at, parents, tls, childs) };
     let code = errno::get();
     // SAFETY: the parent's guards, dropped once.
-    lifecycle::goes_on(unsafe { ManuallyDrop::take(&mut beginning.held) });
+    fork::goes_on(unsafe { ManuallyDrop::take(&mut beginning.held) });
     errno::set(code);
     child
 }
@@ -126,7 +126,7 @@ pub unsafe extern "C-unwind" fn _Exit(status: c_int) -> ! {
 /// Numbers only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn daemon(stay: c_int, keep: c_int) -> c_int {
-    if lifecycle::has_sockets() {
+    if process::has_sockets() {
         // SAFETY: takes nothing.
         match unsafe { libc::fork() } {
             -1 => return -1,

@@ -4,7 +4,7 @@
 
 use libc::{c_char, c_int, c_void, pid_t};
 
-use crate::{lifecycle, reach, real};
+use crate::{reach, real, start};
 
 /// An array of C strings, a NULL behind them.
 pub type Strings = *const *const c_char;
@@ -21,7 +21,7 @@ pub unsafe extern "C-unwind" fn execve(
 ) -> c_int {
     // SAFETY: the caller's.
     unsafe { reach::judge(path) };
-    let kept = lifecycle::keep_links();
+    let kept = start::keep_links();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECVE.get())(path, arguments, environment) };
     kept.take_back();
@@ -42,7 +42,7 @@ pub unsafe extern "C-unwind" fn execveat(
 ) -> c_int {
     // SAFETY: the caller's.
     unsafe { reach::judge_at(directory, path, flags) };
-    let kept = lifecycle::keep_links();
+    let kept = start::keep_links();
     let real = real::EXECVEAT.get();
     // SAFETY: the caller's.
     let result = unsafe { real(directory, path, arguments, environment, flags) };
@@ -58,7 +58,7 @@ pub unsafe extern "C-unwind" fn execveat(
 pub unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: the caller's.
     unsafe { reach::judge(path) };
-    let kept = lifecycle::keep_links();
+    let kept = start::keep_links();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECV.get())(path, arguments) };
     kept.take_back();
@@ -73,7 +73,7 @@ pub unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -
 pub unsafe extern "C-unwind" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: the caller's.
     unsafe { reach::judge_named(file) };
-    let kept = lifecycle::keep_links();
+    let kept = start::keep_links();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECVP.get())(file, arguments) };
     kept.take_back();
@@ -92,7 +92,7 @@ pub unsafe extern "C-unwind" fn execvpe(
 ) -> c_int {
     // SAFETY: the caller's.
     unsafe { reach::judge_named(file) };
-    let kept = lifecycle::keep_links();
+    let kept = start::keep_links();
     // SAFETY: the caller's.
     let result = unsafe { (real::EXECVPE.get())(file, arguments, environment) };
     kept.take_back();
@@ -110,7 +110,7 @@ pub unsafe extern "C-unwind" fn fexecve(
     environment: Strings,
 ) -> c_int {
     reach::judge_open(fd);
-    let kept = lifecycle::keep_links();
+    let kept = start::keep_links();
     // SAFETY: the caller's.
     let result = unsafe { (real::FEXECVE.get())(fd, arguments, environment) };
     kept.take_back();

@@ -5,8 +5,8 @@ use std::io::{IoSlice, IoSliceMut};
 use libc::{c_int, c_uint, c_void, iovec, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::{
-    address, buffers, endpoint, errno, real, region, splice,
-    state::{self, Live, SOCKETS},
+    address, buffers, decide, edge, errno, messages, real, region, serve, splice,
+    state::{Live, SOCKETS},
     transfer,
 };
 
@@ -47,7 +47,7 @@ unsafe fn receive(
 /// As read(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
-    let served = state::serve(fd, |live| {
+    let served = serve::serve(fd, |live| {
         let none = std::ptr::null_mut();
         if len == 0 {
             return Ok(0);
@@ -70,7 +70,7 @@ pub unsafe extern "C-unwind" fn recv(
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    let served = state::serve(fd, |live| {
+    let served = serve::serve(fd, |live| {
         let none = std::ptr::null_mut();
         // SAFETY: the caller's.
         unsafe { receive(live, buffer, len, flags, none, std::ptr::null_mut()) }
@@ -92,7 +92,7 @@ pub unsafe extern "C-unwind" fn recvfrom(
     from: *mut sockaddr,
     from_len: *mut socklen_t,
 ) -> ssize_t {
-    let served = state::serve(fd, |live| {
+    let served = serve::serve(fd, |live| {
         // SAFETY: the caller's.
         unsafe { receive(live, buffer, len, flags, from, from_len) }
     });
@@ -166,7 +166,7 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
     unsafe { recvfrom(fd, buffer, len, flags, from, from_len) }
 }
 
-/// As [`state::serve`], for sends without a destination: they may be what decides who serves a datagram socket.
+/// As [`serve::serve`], for sends without a destination: they may be what decides who serves a datagram socket.
 #[inline]
 fn serve_send(
     fd: c_int,
@@ -175,11 +175,11 @@ fn serve_send(
     if SOCKETS.is_vacant(fd) {
         return None;
     }
-    state::serve(fd, &mut call).or_else(|| {
-        if errno::unit(|| endpoint::before_unaddressed(fd)) < 0 {
+    serve::serve(fd, &mut call).or_else(|| {
+        if edge::unit(|| decide::before_unaddressed(fd)) < 0 {
             return Some(-1);
         }
-        state::serve(fd, call)
+        serve::serve(fd, call)
     })
 }
 
@@ -233,7 +233,7 @@ pub unsafe extern "C-unwind" fn sendto(
 ) -> ssize_t {
     if !to.is_null() && !SOCKETS.is_vacant(fd) {
         // SAFETY: the caller's.
-        if errno::unit(|| unsafe { endpoint::before_datagram(fd, to, to_len, flags) }) < 0 {
+        if edge::unit(|| unsafe { decide::before_datagram(fd, to, to_len, flags) }) < 0 {
             return -1;
         }
     }
@@ -256,7 +256,7 @@ pub unsafe extern "C-unwind" fn sendto(
 /// As readv(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
-    let served = state::serve(fd, |live| {
+    let served = serve::serve(fd, |live| {
         let count = usize::try_from(count).map_err(|_| errno::error(libc::EINVAL))?;
         let receive = |buffers: &mut [IoSliceMut<'_>]| {
             if buffers.iter().all(|buffer| buffer.is_empty()) {
@@ -297,9 +297,9 @@ pub unsafe extern "C-unwind" fn recvmsg(
     message: *mut libc::msghdr,
     flags: c_int,
 ) -> ssize_t {
-    let served = state::serve(fd, |live| {
+    let served = serve::serve(fd, |live| {
         // SAFETY: the caller's.
-        unsafe { transfer::receive_message(live, message, flags) }
+        unsafe { messages::receive_message(live, message, flags) }
     });
     // SAFETY: the caller's.
     served.unwrap_or_else(|| unsafe { (real::RECVMSG.get())(fd, message, flags) })
@@ -317,13 +317,13 @@ pub unsafe extern "C-unwind" fn sendmsg(
 ) -> ssize_t {
     if !SOCKETS.is_vacant(fd) {
         // SAFETY: the caller's.
-        if errno::unit(|| unsafe { endpoint::before_message(fd, message, flags) }) < 0 {
+        if edge::unit(|| unsafe { decide::before_message(fd, message, flags) }) < 0 {
             return -1;
         }
     }
     let served = serve_send(fd, |live| {
         // SAFETY: the caller's.
-        unsafe { transfer::send_message(live, message, flags) }
+        unsafe { messages::send_message(live, message, flags) }
     });
     // SAFETY: the caller's.
     served.unwrap_or_else(|| unsafe { (real::SENDMSG.get())(fd, message, flags) })
@@ -341,9 +341,9 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     flags: c_int,
     timeout: *mut libc::timespec,
 ) -> c_int {
-    let served = state::serve_int(fd, |live| {
+    let served = serve::serve_int(fd, |live| {
         // SAFETY: the caller's.
-        unsafe { transfer::receive_messages(live, messages, count, flags, timeout) }
+        unsafe { messages::receive_messages(live, messages, count, flags, timeout) }
     });
     served.unwrap_or_else(|| {
         // SAFETY: the caller's.
@@ -366,13 +366,13 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         // SAFETY: the first of `count` entries.
         let first = unsafe { &raw const (*messages).msg_hdr };
         // SAFETY: the caller's.
-        if errno::unit(|| unsafe { endpoint::before_message(fd, first, flags) }) < 0 {
+        if edge::unit(|| unsafe { decide::before_message(fd, first, flags) }) < 0 {
             return -1;
         }
     }
     let served = serve_send(fd, |live| {
         // SAFETY: the caller's.
-        unsafe { transfer::send_messages(live, messages, count, flags) }
+        unsafe { messages::send_messages(live, messages, count, flags) }
     });
     let served = served.map(|sent| c_int::try_from(sent).unwrap_or(c_int::MAX));
     // SAFETY: the caller's.
@@ -399,7 +399,7 @@ pub unsafe extern "C-unwind" fn sendfile(
     };
     let served = match SOCKETS.is_vacant(out) {
         true => None,
-        false => region::uncancelled(|| state::serve(out, send)),
+        false => region::uncancelled(|| serve::serve(out, send)),
     };
     // SAFETY: the caller's.
     served.unwrap_or_else(|| unsafe { (real::SENDFILE.get())(out, input, offset, count) })
@@ -438,12 +438,12 @@ pub unsafe extern "C-unwind" fn splice(
     flags: c_uint,
 ) -> ssize_t {
     let seeks = !input_offset.is_null() || !out_offset.is_null();
-    let served = state::serve(input, |live| match seeks {
+    let served = serve::serve(input, |live| match seeks {
         true => splice::refuse_offset(!out_offset.is_null()),
         false => splice::out_of(live, out, len, flags),
     });
     let served = served.or_else(|| {
-        state::serve(out, |live| match seeks {
+        serve::serve(out, |live| match seeks {
             true => splice::refuse_offset(!input_offset.is_null()),
             false => splice::into(live, input, len, flags),
         })

@@ -5,13 +5,15 @@ use std::{slice, time::Duration};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use crate::{
-    buffers,
-    epoll::{self, EPOLLS, Wait},
-    errno, lifecycle,
+    buffers, edge,
+    epoll::{self, Wait},
+    errno, instances,
+    instances::EPOLLS,
+    orphan,
     poll::{self, Sets},
-    real,
+    process, real,
     region::cancellation_point,
-    state,
+    serve,
     wait::{self, Deadline, SignalMask},
 };
 
@@ -29,7 +31,7 @@ unsafe fn entries<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd
     }
     // SAFETY: not NULL, of a sane length; the caller vouches for the rest.
     let fds = unsafe { slice::from_raw_parts_mut(fds, count) };
-    let concerned = errno::int(|| Ok(c_int::from(poll::concerns_us(fds))));
+    let concerned = edge::int(|| Ok(c_int::from(poll::concerns_us(fds))));
     (concerned == 1).then_some(fds)
 }
 
@@ -43,7 +45,7 @@ pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c
     match unsafe { entries(fds, count) } {
         Some(fds) => {
             cancellation_point();
-            count_of(errno::long(|| poll::poll(fds, wait::milliseconds(timeout))))
+            count_of(edge::long(|| poll::poll(fds, wait::milliseconds(timeout))))
         }
         // SAFETY: the caller's.
         None => unsafe { (real::POLL.get())(fds, count, timeout) },
@@ -69,7 +71,7 @@ pub unsafe extern "C-unwind" fn ppoll(
     match unsafe { entries(fds, count) } {
         Some(fds) => {
             cancellation_point();
-            count_of(errno::long(|| {
+            count_of(edge::long(|| {
                 // SAFETY: the caller's.
                 let timeout = unsafe { wait::timespec(timeout) }?;
                 // SAFETY: the caller's.
@@ -134,7 +136,7 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
 /// # Safety
 /// As select(2).
 unsafe fn select_concerns_us(sets: Sets) -> bool {
-    if lifecycle::running().is_none() && !lifecycle::is_forked() {
+    if process::running().is_none() && !process::is_forked() {
         return false;
     }
     let is_bad = |set: *mut fd_set| !set.is_null() && buffers::is_bad(set);
@@ -142,7 +144,7 @@ unsafe fn select_concerns_us(sets: Sets) -> bool {
         return false; // the kernel says so
     }
     // SAFETY: the caller's.
-    errno::int(|| Ok(c_int::from(unsafe { sets.concern_us() }))) == 1
+    edge::int(|| Ok(c_int::from(unsafe { sets.concern_us() }))) == 1
 }
 
 /// select(2). The time that is left is written back, as Linux does.
@@ -167,7 +169,7 @@ pub unsafe extern "C-unwind" fn select(
         return unsafe { (real::SELECT.get())(nfds, read, write, except, timeout) };
     }
     cancellation_point();
-    count_of(errno::long(|| {
+    count_of(edge::long(|| {
         // SAFETY: the caller's.
         let time = unsafe { timeout.as_mut() };
         let limit = match &time {
@@ -218,7 +220,7 @@ pub unsafe extern "C-unwind" fn pselect(
     }
     cancellation_point();
     cancellation_point();
-    count_of(errno::long(|| {
+    count_of(edge::long(|| {
         // SAFETY: the caller's.
         let timeout = unsafe { wait::timespec(timeout) }?;
         // SAFETY: the caller's.
@@ -229,8 +231,8 @@ pub unsafe extern "C-unwind" fn pselect(
 }
 
 fn note_epoll(epfd: c_int) -> c_int {
-    if epfd >= 0 && lifecycle::is_configured() {
-        return errno::int(|| {
+    if epfd >= 0 && process::is_configured() {
+        return edge::int(|| {
             epoll::created(epfd)?;
             Ok(epfd)
         });
@@ -269,14 +271,14 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    if lifecycle::is_forked() {
-        let is_orphan = |fd| state::is_orphan(fd) || epoll::is_orphan(fd);
+    if process::is_forked() {
+        let is_orphan = |fd| serve::is_orphan(fd) || epoll::is_orphan(fd);
         if operation != libc::EPOLL_CTL_DEL && (is_orphan(fd) || epoll::is_orphan(epfd)) {
-            return errno::unit(|| Err(lifecycle::orphan(fd)));
+            return edge::unit(|| Err(orphan::refusal(fd)));
         }
     } else if !EPOLLS.is_vacant(epfd) {
-        return errno::unit(|| {
-            let Some(instance) = epoll::instance(epfd) else {
+        return edge::unit(|| {
+            let Some(instance) = instances::instance(epfd) else {
                 return errno::fail(libc::EBADF);
             };
             let event = if buffers::is_bad(event) {
@@ -316,7 +318,7 @@ unsafe fn epoll_wait_tracked(
     loop {
         let left = deadline.left();
         let mut outcome = Wait::Done(0);
-        let result = errno::unit(|| {
+        let result = edge::unit(|| {
             // SAFETY: the caller's.
             outcome = unsafe { ours(request, left) }?;
             Ok(())
@@ -326,7 +328,7 @@ unsafe fn epoll_wait_tracked(
             Wait::Done(count) => return c_int::try_from(count).unwrap_or(c_int::MAX),
             Wait::Kernel => {}
         }
-        let left_alone = errno::int(|| Ok(c_int::from(epoll::enter_kernel(request.epfd))));
+        let left_alone = edge::int(|| Ok(c_int::from(epoll::enter_kernel(request.epfd))));
         if left_alone < 0 {
             return -1;
         }
@@ -334,7 +336,7 @@ unsafe fn epoll_wait_tracked(
         let failed = errno::get();
         // SAFETY: the kernel wrote `count` events.
         let leave = || unsafe { epoll::leave_kernel(request.epfd, request.events, count) };
-        let kept = errno::int(|| Ok(leave()));
+        let kept = edge::int(|| Ok(leave()));
         if count < 0 {
             errno::set(failed);
             return count;
@@ -348,9 +350,9 @@ unsafe fn epoll_wait_tracked(
 /// # Safety
 /// As epoll_pwait(2).
 unsafe fn ours(request: Request, timeout: Option<Duration>) -> std::io::Result<Wait> {
-    let Some(instance) = epoll::instance(request.epfd) else {
+    let Some(instance) = instances::instance(request.epfd) else {
         return if epoll::is_orphan(request.epfd) {
-            Err(lifecycle::orphan(request.epfd))
+            Err(orphan::refusal(request.epfd))
         } else {
             Ok(Wait::Kernel)
         };
@@ -450,7 +452,7 @@ pub unsafe extern "C-unwind" fn epoll_pwait2(
         return unsafe { (real::EPOLL_PWAIT2.get())(epfd, events, max, timeout, mask) };
     }
     let mut limit = None;
-    let understood = errno::unit(|| {
+    let understood = edge::unit(|| {
         // SAFETY: the caller's.
         limit = unsafe { wait::timespec(timeout) }?;
         Ok(())

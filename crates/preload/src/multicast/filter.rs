@@ -5,8 +5,8 @@ use std::{io, net::IpAddr};
 use libc::c_int;
 use netchan::socket::{FilterMode, GroupFilter, Socket, Via};
 
-use super::{BEHIND_INDEX, STORAGE, index, invalid, ipv4, storage};
-use crate::errno::fail;
+use super::{BEHIND_INDEX, STORAGE, index, ipv4, storage};
+use crate::{errno::fail, values::invalid};
 
 const IP_MSFILTER: c_int = 41;
 const MCAST_MSFILTER: c_int = 48;

@@ -15,15 +15,15 @@ use super::{
         IP_BIND_ADDRESS_NO_PORT, SO_BINDTOIFINDEX, SO_PREFER_BUSY_POLL, TCP_THIN_DUPACK,
         TCP_THIN_LINEAR_TIMEOUTS,
     },
-    unsupported,
 };
 use crate::{
     address,
-    ancillary::Ask,
+    asked::Ask,
     buffers, datagram_options, diagnosis, errno,
     errno::fail,
     fast_open, multicast,
     multicast::{Answer, filter},
+    setting::unsupported,
     stamping,
     state::Live,
 };

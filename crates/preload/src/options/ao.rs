@@ -4,12 +4,9 @@
 use std::{io, net::IpAddr};
 
 use libc::c_int;
-use netchan::socket::{
-    AoAlgorithm, AoChoice, AoCounts, AoInfo, AoKey, AoKeyInfo, AoPeerKey, Socket,
-};
+use netchan::socket::{AoAlgorithm, AoChoice, AoCounts, AoInfo, AoKey, AoKeyInfo, AoPeerKey};
 
-use super::invalid;
-use crate::errno::fail;
+use crate::{errno::fail, setting::Keys, values::invalid};
 
 pub const TCP_AO_ADD_KEY: c_int = 38;
 pub const TCP_AO_DEL_KEY: c_int = 39;
@@ -27,42 +24,6 @@ const MAC_LEN: u8 = 12;
 /// Bytes of struct tcp_ao_info_opt, and of struct tcp_ao_getsockopt.
 const INFO_LEN: usize = 48;
 pub const KEY_LEN: usize = 304;
-
-/// What a program does with keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant)] // few, and short-lived
-pub enum Command {
-    /// TCP_AO_ADD_KEY.
-    Add {
-        key: AoPeerKey,
-        current: bool,
-        next: bool,
-    },
-    /// TCP_AO_DEL_KEY.
-    Delete {
-        network: (IpAddr, u8),
-        /// Send id and receive id.
-        ids: (u8, u8),
-        choice: AoChoice,
-    },
-    /// TCP_AO_INFO.
-    Set { info: AoInfo, counts: bool },
-}
-
-impl Command {
-    /// Does it.
-    pub fn apply(&self, socket: &Socket) -> io::Result<()> {
-        match self {
-            Self::Add { key, current, next } => socket.ao_add_key(key, *current, *next),
-            Self::Delete {
-                network,
-                ids,
-                choice,
-            } => socket.ao_delete_key(*network, *ids, *choice),
-            Self::Set { info, counts } => socket.set_ao_info(*info, *counts),
-        }
-    }
-}
 
 /// Fields of a structure; those beyond its end are 0.
 struct Fields<'a>(&'a [u8]);
@@ -124,7 +85,7 @@ fn sized(value: &[u8], len: usize) -> io::Result<Fields<'_>> {
 }
 
 /// One of the three that setsockopt takes.
-pub fn parse(name: c_int, value: &[u8]) -> io::Result<Command> {
+pub fn parse(name: c_int, value: &[u8]) -> io::Result<Keys> {
     match name {
         TCP_AO_ADD_KEY => parse_add(value),
         TCP_AO_DEL_KEY => parse_delete(value),
@@ -133,7 +94,7 @@ pub fn parse(name: c_int, value: &[u8]) -> io::Result<Command> {
     }
 }
 
-fn parse_add(value: &[u8]) -> io::Result<Command> {
+fn parse_add(value: &[u8]) -> io::Result<Keys> {
     let fields = sized(value, 288)?;
     let (flags, key_flags, interface) = (fields.word(196), fields.byte(206), fields.word(192));
     if flags > 3 || key_flags & !EXCLUDE_OPT != 0 || interface != 0 {
@@ -167,7 +128,7 @@ fn parse_add(value: &[u8]) -> io::Result<Command> {
     } else {
         key
     };
-    Ok(Command::Add {
+    Ok(Keys::Add {
         key: AoPeerKey { peer, prefix, key },
         current: flags & 1 != 0,
         next: flags & 2 != 0,
@@ -181,7 +142,7 @@ fn choice(flags: u32, current: u8, next: u8) -> AoChoice {
     }
 }
 
-fn parse_delete(value: &[u8]) -> io::Result<Command> {
+fn parse_delete(value: &[u8]) -> io::Result<Keys> {
     let fields = sized(value, 144)?;
     // del_async, 4: it always goes at once.
     let (flags, interface, key_flags) = (fields.word(132), fields.word(128), fields.byte(143));
@@ -189,21 +150,21 @@ fn parse_delete(value: &[u8]) -> io::Result<Command> {
         return fail(libc::EINVAL);
     }
     fields.is_zero(136)?;
-    Ok(Command::Delete {
+    Ok(Keys::Delete {
         network: fields.network(fields.byte(138))?,
         ids: (fields.byte(139), fields.byte(140)),
         choice: choice(flags, fields.byte(141), fields.byte(142)),
     })
 }
 
-fn parse_info(value: &[u8]) -> io::Result<Command> {
+fn parse_info(value: &[u8]) -> io::Result<Keys> {
     let fields = sized(value, INFO_LEN)?;
     let flags = fields.word(0);
     if flags > 31 {
         return fail(libc::EINVAL);
     }
     fields.is_zero(4)?;
-    Ok(Command::Set {
+    Ok(Keys::Set {
         info: AoInfo {
             keys: choice(flags, fields.byte(6), fields.byte(7)),
             required: flags & 4 != 0,
@@ -352,7 +313,7 @@ mod tests {
                 key: key.with_mac_len(len).unwrap(),
             }
         };
-        let wanted = Command::Add {
+        let wanted = Keys::Add {
             key: made(AoAlgorithm::HmacSha1, 12),
             current: true,
             next: false,
@@ -368,7 +329,7 @@ mod tests {
         aes[205..207].copy_from_slice(&[16, 2]);
         let mut key = made(AoAlgorithm::Aes128Cmac, 16);
         key.key = key.key.excluding_options();
-        let wanted = Command::Add {
+        let wanted = Keys::Add {
             key,
             current: false,
             next: true,
@@ -405,7 +366,7 @@ mod tests {
         value[8] = 0xfd;
         value[132] = 3;
         value[138..143].copy_from_slice(&[128, 1, 2, 3, 4]);
-        let wanted = Command::Delete {
+        let wanted = Keys::Delete {
             network: ("fd00::".parse().unwrap(), 128),
             ids: (1, 2),
             choice: AoChoice {
@@ -432,7 +393,7 @@ mod tests {
         };
         let mut bytes = info(&wanted);
         let set = |bytes: &[u8], counts| {
-            let wanted = Command::Set {
+            let wanted = Keys::Set {
                 info: wanted,
                 counts,
             };
@@ -448,7 +409,7 @@ mod tests {
 
     #[test]
     fn keys_that_are_listed() {
-        let Command::Add { key, .. } = parse(38, &add()).unwrap() else {
+        let Keys::Add { key, .. } = parse(38, &add()).unwrap() else {
             panic!("no key")
         };
         let one = AoKeyInfo {

@@ -8,13 +8,22 @@ use netchan::{
     socket::{Md5Key, SocketOption},
 };
 
-use super::device::Device;
-use super::limits;
 use super::{
-    NAME_MAX, Setting, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE, TCP_INQ,
-    TCP_NOTSENT_LOWAT, ao, invalid,
+    NAME_MAX, TCP_FASTOPEN_CONNECT, TCP_FASTOPEN_KEY, TCP_FASTOPEN_NO_COOKIE, TCP_INQ,
+    TCP_NOTSENT_LOWAT, ao,
 };
-use crate::{ancillary::Ask, datagram_options, errno, errno::fail, fast_open, multicast, stamping};
+use crate::{
+    asked::Ask,
+    datagram_options, errno,
+    errno::fail,
+    fast_open, limits, multicast,
+    setting::{Device, Setting},
+    stamping,
+    values::{
+        flag, forced, in_range, int, int_or_byte, invalid, linger, low_water, octet, rate, seconds,
+        size, timeval, unsigned,
+    },
+};
 
 pub const IP_BIND_ADDRESS_NO_PORT: c_int = 24;
 pub const TCP_THIN_LINEAR_TIMEOUTS: c_int = 16;
@@ -187,81 +196,6 @@ fn ttl(value: c_int) -> io::Result<Setting> {
     Ok(Setting::Option(SocketOption::Ttl(hops)))
 }
 
-fn int(value: &[u8]) -> io::Result<c_int> {
-    match value.first_chunk::<4>() {
-        Some(bytes) => Ok(c_int::from_ne_bytes(*bytes)),
-        None => fail(libc::EINVAL),
-    }
-}
-
-/// The options of IPPROTO_IP may come as one byte; as none they are 0.
-pub fn int_or_byte(value: &[u8]) -> io::Result<c_int> {
-    match value {
-        [] => Ok(0),
-        [byte, ..] if value.len() < 4 => Ok(c_int::from(*byte)),
-        _ => int(value),
-    }
-}
-
-fn octet(value: &[u8]) -> io::Result<u8> {
-    u8::try_from(int_or_byte(value)? & 0xff).map_err(|_| invalid())
-}
-
-fn flag(value: &[u8]) -> io::Result<bool> {
-    int(value).map(|value| value != 0)
-}
-
-fn in_range(value: &[u8], least: c_int, most: c_int) -> io::Result<u32> {
-    let value = int(value)?;
-    if value < least || value > most {
-        return fail(libc::EINVAL);
-    }
-    u32::try_from(value).map_err(|_| invalid())
-}
-
-fn seconds(value: &[u8], most: c_int) -> io::Result<Duration> {
-    in_range(value, 1, most).map(|seconds| Duration::from_secs(u64::from(seconds)))
-}
-
-/// A buffer size. Negative sizes are huge to Linux, which cuts them to its limit.
-fn size(value: &[u8]) -> io::Result<usize> {
-    Ok(unsigned(int(value)?) as usize)
-}
-
-/// One beyond the limit: only so that twice as much is an int. Negative ones are none.
-fn forced(value: &[u8]) -> io::Result<usize> {
-    let most = c_int::MAX / 2;
-    Ok(usize::try_from(int(value)?.min(most)).unwrap_or(0))
-}
-
-/// A number that is unsigned in Linux, where C says int.
-const fn unsigned(value: c_int) -> u32 {
-    value.cast_unsigned()
-}
-
-/// SO_RCVLOWAT: negative is as much as there can be, 0 is 1.
-fn low_water(value: &[u8]) -> io::Result<u32> {
-    Ok(u32::try_from(int(value)?).unwrap_or(c_int::MAX.unsigned_abs()))
-}
-
-/// SO_MAX_PACING_RATE: an unsigned int or an unsigned long; all ones is no limit.
-fn rate(value: &[u8]) -> io::Result<u64> {
-    if let Some(bytes) = value.first_chunk::<8>() {
-        return Ok(u64::from_ne_bytes(*bytes));
-    }
-    Ok(match unsigned(int(value)?) {
-        u32::MAX => u64::MAX,
-        rate => rate.into(),
-    })
-}
-
-fn linger(value: &[u8]) -> io::Result<Option<Duration>> {
-    let (on, rest) = (int(value)?, value.get(4..).unwrap_or(&[]));
-    let time = int(rest)?;
-    let time = Duration::from_secs(u64::try_from(time).unwrap_or(u64::from(u32::MAX)));
-    Ok((on != 0).then_some(time))
-}
-
 /// A struct tcp_md5sig: a struct sockaddr_storage, flags, prefix length, key length (none: the key goes), interface, 80 bytes of key.
 fn md5_key(value: &[u8], extended: bool) -> io::Result<SocketOption> {
     const PREFIX: u8 = 1;
@@ -290,28 +224,6 @@ fn md5_key(value: &[u8], extended: bool) -> io::Result<SocketOption> {
         prefix,
         key: Md5Key::new(key),
     })
-}
-
-/// A struct timeval; zero waits for ever, a negative time not at all. EDOM as Linux has it.
-fn timeval(value: &[u8]) -> io::Result<Option<Duration>> {
-    let field = |at: usize| {
-        value
-            .get(at..)?
-            .first_chunk::<8>()
-            .map(|b| i64::from_ne_bytes(*b))
-    };
-    let (Some(seconds), Some(us)) = (field(0), field(8)) else {
-        return fail(libc::EINVAL);
-    };
-    if !(0..1_000_000).contains(&us) {
-        return fail(libc::EDOM);
-    }
-    let Ok(seconds) = u64::try_from(seconds) else {
-        return Ok(Some(Duration::ZERO));
-    };
-    let time = Duration::from_secs(seconds)
-        .saturating_add(Duration::from_micros(u64::try_from(us).unwrap_or(0)));
-    Ok(Some(time).filter(|time| !time.is_zero()))
 }
 
 /// A name as TCP_CONGESTION has it: up to 15 bytes, or to the first NUL.

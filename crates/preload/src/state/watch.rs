@@ -1,4 +1,4 @@
-//! One socket in one epoll instance: what was asked, what was told, and when it is looked at again.
+//! The epoll instances that watch a socket, and the socket in each: what was asked, what was told, and when it is looked at again.
 
 use std::{
     os::fd::RawFd,
@@ -17,8 +17,11 @@ use libc::{c_short, epoll_event};
 use netchan::socket::{Readiness, Socket};
 use parking_lot::Mutex;
 
-use super::shared::Shared;
-use crate::{poll, state::SocketState, table::Handle};
+use super::SocketState;
+use crate::{queue, readiness, table::Handle};
+
+/// An instance's own, with such interests.
+pub type Shared = queue::Shared<Interest>;
 
 const EDGE: u32 = libc::EPOLLET.cast_unsigned();
 const ONE_SHOT: u32 = libc::EPOLLONESHOT.cast_unsigned();
@@ -56,7 +59,7 @@ impl Settings {
 
     /// What to wait for: errors and hang-ups always.
     fn wanted(&self) -> Readiness {
-        poll::interest(self.asked()) | ALWAYS
+        readiness::interest(self.asked()) | ALWAYS
     }
 
     /// What to wait for where `spent` was reported: of what is readable the next arrival.
@@ -76,7 +79,7 @@ impl Settings {
 
     /// The event that says `ready`.
     fn event(&self, ready: Readiness) -> (u32, u64) {
-        let bits = poll::answer(ready, self.asked()).cast_unsigned();
+        let bits = readiness::answer(ready, self.asked()).cast_unsigned();
         (u32::from(bits), self.data)
     }
 }
@@ -282,6 +285,19 @@ impl Interest {
         if let Some(target) = target.filter(|target| target.socket.get().is_some()) {
             target.name.tell();
         }
+    }
+}
+
+impl Shared {
+    /// A socket came or went that asks for a look before the sleep, or asks for another one.
+    pub fn busy_poll_changed(&self) {
+        let interests = self.interests.lock();
+        let asked = interests
+            .values()
+            .filter_map(|interest| interest.busy_poll());
+        let longest = asked.max().unwrap_or(Duration::ZERO);
+        let us = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
+        self.busy_poll_us.store(us, Relaxed);
     }
 }
 

@@ -1,0 +1,137 @@
+//! What a program asked to be told beside what it reads and sends, and what is only kept for it.
+
+use std::{
+    io,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use crate::{driver, errno::fail};
+
+/// Flags of SO_TIMESTAMPING: the times of what comes are taken ...
+pub const RX_SOFTWARE: u32 = 1 << 3;
+/// ... and told.
+pub const SOFTWARE: u32 = 1 << 4;
+
+/// What recvmsg(2) shall tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Ask {
+    Timestamp,
+    TimestampNs,
+    Drops,
+    PacketInfo,
+    Ttl,
+    Tos,
+    OriginalDestination,
+    PacketInfoV6,
+    HopLimit,
+    TrafficClass,
+    OriginalDestinationV6,
+    Unread,
+    /// SO_ZEROCOPY: of sends with MSG_ZEROCOPY that their memory is free.
+    ZeroCopy,
+    /// SO_NO_CHECK, which is only kept: what is sent has its checksum.
+    NoCheck,
+    /// SO_PREFER_BUSY_POLL, which is only kept.
+    PreferBusyPoll,
+    /// SO_DEBUG, SO_DONTROUTE, TCP_THIN_LINEAR_TIMEOUTS and IP_BIND_ADDRESS_NO_PORT, which are only kept.
+    Debug,
+    DontRoute,
+    ThinLinearTimeouts,
+    BindAddressNoPort,
+    /// SIOCGSTAMP was called: when a datagram came is kept.
+    Arrival,
+}
+
+/// All that it shall tell.
+#[derive(Debug, Default)]
+pub struct Asked(AtomicU32);
+
+impl Asked {
+    /// Asks, or asks no more.
+    pub fn set(&self, what: Ask, on: bool) {
+        let bit = 1 << what as u32;
+        if on {
+            self.0.fetch_or(bit, Relaxed);
+        } else {
+            self.0.fetch_and(!bit, Relaxed);
+        }
+        // Of the two there is one (sock_set_timestamp).
+        match what {
+            Ask::Timestamp if on => self.set(Ask::TimestampNs, false),
+            Ask::TimestampNs if on => self.set(Ask::Timestamp, false),
+            _ => {}
+        }
+    }
+
+    /// As another.
+    pub fn copy(&self, other: &Self) {
+        self.0.store(other.0.load(Relaxed), Relaxed);
+    }
+
+    /// Whether it is asked.
+    pub fn get(&self, what: Ask) -> bool {
+        self.0.load(Relaxed) & 1 << what as u32 != 0
+    }
+
+    /// Whether nothing is asked.
+    pub fn is_empty(&self) -> bool {
+        self.0.load(Relaxed) == 0
+    }
+}
+
+/// When the datagram came that was read last, in nanoseconds since 1970: as in Linux only once a program has asked for it.
+#[derive(Debug)]
+pub struct Arrival(AtomicU64);
+
+impl Arrival {
+    const NEVER: u64 = u64::MAX;
+    /// Something came that had no time.
+    const UNKNOWN: u64 = 0;
+
+    /// A datagram was read, or looked at, that came `age` ago.
+    #[inline]
+    pub fn note(&self, asked: &Asked, age: Duration) {
+        // Each of these stands for itself: a caller that reads beside it may have either time.
+        if self.0.load(Relaxed) != Self::UNKNOWN {
+            self.keep(asked, age);
+        }
+    }
+
+    #[cold]
+    fn keep(&self, asked: &Asked, age: Duration) {
+        let time = match asked.get(Ask::Arrival) {
+            true => nanoseconds(driver::wall_clock().saturating_sub(age)),
+            false => Self::UNKNOWN,
+        };
+        self.0.store(time, Relaxed);
+    }
+
+    /// SIOCGSTAMP: from now on times are kept; now, if what came had none.
+    ///
+    /// # Errors
+    /// ENOENT: nothing came.
+    pub fn ask(&self, asked: &Asked) -> io::Result<Duration> {
+        asked.set(Ask::Arrival, true);
+        match self.0.load(Relaxed) {
+            Self::NEVER => fail(libc::ENOENT),
+            Self::UNKNOWN => {
+                let now = driver::wall_clock();
+                self.0.store(nanoseconds(now), Relaxed);
+                Ok(now)
+            }
+            time => Ok(Duration::from_nanos(time)),
+        }
+    }
+}
+
+impl Default for Arrival {
+    fn default() -> Self {
+        Self(AtomicU64::new(Self::NEVER))
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(Arrival::NEVER - 1)
+}

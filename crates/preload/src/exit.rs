@@ -1,0 +1,48 @@
+//! exit(3) of the process that has the stack: its sockets are closed in good order.
+
+use libc::c_int;
+
+use crate::{children, edge, ending, numbers, process, state::SOCKETS, sys};
+
+unsafe extern "C" {
+    fn at_quick_exit(handler: extern "C" fn()) -> c_int;
+}
+
+/// With the stack: the process does not end without this.
+pub fn begin() {
+    // SAFETY: at_exit lives as long as the process.
+    unsafe { libc::atexit(at_exit) };
+    // SAFETY: as above.
+    unsafe { at_quick_exit(at_exit) };
+}
+
+extern "C" fn at_exit() {
+    if process::has_sockets() {
+        end();
+        ending::done();
+    }
+}
+
+/// Children that were forked while something was served go on without it: says so.
+fn say_what_ends() {
+    if children::has_children() {
+        let own = process::own_id();
+        sys::complain(&format!(
+            "netchan: process {own} ends, and with it the sockets that it made before fork(): its children go on without them: a server has to stay in the foreground\n"
+        ));
+    }
+}
+
+/// The program ends: closes its sockets and lets the peers have what was sent.
+pub fn end() {
+    edge::unit(|| {
+        say_what_ends();
+        for fd in SOCKETS.occupied(0, c_int::MAX) {
+            numbers::close_at_exit(fd);
+        }
+        if let Some(net) = process::running() {
+            net.drain(ending::DRAIN); // what a peer does not take within that time it would not have taken
+        }
+        Ok(())
+    });
+}

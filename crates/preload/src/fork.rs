@@ -1,0 +1,119 @@
+//! fork(2): what is held for its time, so that the child finds it whole, and what becomes of the child.
+
+use std::{cell::Cell, io, sync::MutexGuard};
+
+use libc::c_int;
+
+use crate::{
+    children, errno,
+    instances::{EPOLLS, Instance},
+    line, process, region,
+    state::{SOCKETS, SocketState},
+    stdio, sys, table,
+};
+
+/// Before the first number is tracked, and after a fork without a stack: the table is this process's.
+pub fn claim() -> io::Result<()> {
+    if process::is_tracking() && !process::is_wiped() {
+        return Ok(());
+    }
+    let _starting = process::starting();
+    claim_held()
+}
+
+/// The same, with STARTING held.
+pub fn claim_held() -> io::Result<()> {
+    if process::track()? {
+        // SAFETY: three functions of ours, which live as long as the process.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+    }
+    Ok(())
+}
+
+/// What no other thread may hold at the moment of a fork, because the child needs it. It takes no memory: _Fork(3) may be called in a
+/// handler that has interrupted malloc(3).
+pub struct ForFork {
+    _starting: Guard<()>,
+    _threads: region::ForFork,
+    _streams: stdio::ForFork,
+    _sockets: table::ForFork<SocketState>,
+    _instances: table::ForFork<Instance>,
+    _numbers: Guard<()>,
+}
+
+type Guard<T> = MutexGuard<'static, T>;
+
+thread_local! {
+    static HELD: Cell<Option<ForFork>> = const { Cell::new(None) };
+}
+
+extern "C" fn before_fork() {
+    let all = before();
+    let _ = HELD.try_with(|held| held.set(Some(all)));
+}
+
+/// Before a fork: what the child needs is held by this thread.
+pub fn before() -> ForFork {
+    if process::has_sockets() {
+        children::before();
+    }
+    ForFork {
+        _starting: process::starting(),
+        _threads: region::held_for_fork(),
+        _streams: stdio::held_for_fork(),
+        _sockets: SOCKETS.held_for_fork(),
+        _instances: EPOLLS.held_for_fork(),
+        _numbers: netchan::own::held_for_fork(),
+    }
+}
+
+/// After it, in the parent.
+pub fn goes_on(held: ForFork) {
+    drop(held);
+}
+
+/// After it, in the child.
+pub fn begins(held: ForFork) {
+    drop(held);
+    become_child();
+}
+
+/// A fork that runs no handler of pthread_atfork(3): ours run around it.
+pub fn forks(fork: impl FnOnce() -> c_int) -> c_int {
+    if !process::is_tracking() {
+        return fork();
+    }
+    let held = before();
+    match fork() {
+        0 => begins(held),
+        child => {
+            let code = errno::get();
+            goes_on(held);
+            errno::set(code);
+            return child;
+        }
+    }
+    0
+}
+
+fn let_go() {
+    let _ = HELD.try_with(Cell::take);
+}
+
+extern "C" fn after_fork() {
+    let_go();
+}
+
+/// The child has no stack: what the parent's has open is closed, so that a link ends with the parent.
+extern "C" fn in_child() {
+    let_go();
+    become_child();
+}
+
+fn become_child() {
+    if process::is_forked() {
+        netchan::own::abandon(&[line::childs_end(), sys::complaints()]);
+    } else {
+        let _ = claim();
+    }
+}

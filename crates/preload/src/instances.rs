@@ -1,0 +1,82 @@
+//! epoll instances by their numbers.
+
+use std::{
+    os::fd::RawFd,
+    sync::{Arc, Weak, atomic::Ordering::Relaxed},
+};
+
+use crate::{
+    line::Answers,
+    process,
+    state::{SocketState, watch::Shared},
+    table::{Handle, Table},
+};
+
+/// Every epoll instance's number.
+pub static EPOLLS: Table<Instance> = Table::new();
+
+/// One epoll instance.
+pub struct Instance {
+    pub shared: Arc<Shared>,
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let interests = std::mem::take(&mut *self.shared.interests.lock());
+        for interest in interests.into_values() {
+            interest.detach();
+        }
+    }
+}
+
+/// The instance behind `epfd`, if it is watched here and by this process.
+pub fn instance(epfd: RawFd) -> Option<Handle<Instance>> {
+    if EPOLLS.is_vacant(epfd) || process::is_forked() {
+        return None;
+    }
+    EPOLLS.get(epfd)
+}
+
+/// The number `fd` was closed or means something else now: no instance watches it any more.
+pub fn forget_number(fd: RawFd, handle: &Handle<SocketState>) {
+    let interests = std::mem::take(&mut *handle.watch.interests.lock());
+    for interest in interests.iter().filter_map(Weak::upgrade) {
+        if interest.fd == fd {
+            if let Some(instance) = interest.instance.upgrade() {
+                instance.interests.lock().remove(&fd);
+            }
+            interest.detach();
+        } else {
+            handle
+                .watch
+                .interests
+                .lock()
+                .push(Arc::downgrade(&interest));
+        }
+    }
+}
+
+/// An instance's number was closed; it may go on under another.
+pub fn closed(fd: RawFd) {
+    let Some(removed) = EPOLLS.remove(fd) else {
+        return;
+    };
+    if process::is_forked() {
+        std::mem::forget(removed.handle);
+        return;
+    }
+    if !removed.last
+        && let Some(other) = EPOLLS.find(&removed.handle)
+    {
+        removed.handle.shared.epfd.store(other, Relaxed);
+    }
+}
+
+/// In a forked child: what its calls about an instance of its parent were answered.
+pub fn with_answers<T>(epfd: RawFd, ask: impl FnOnce(&Answers) -> T) -> Option<T> {
+    EPOLLS.get(epfd).map(|instance| {
+        let answer = ask(&instance.shared.answers);
+        std::mem::forget(instance);
+        answer
+    })
+}

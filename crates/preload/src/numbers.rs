@@ -1,0 +1,180 @@
+//! What numbers lead to, and when they lead to nothing any more: close, dup.
+//!
+//! Every number of ours is a number of the kernel's too, so the kernel does its half of each call. A vfork child has
+//! descriptors of its own but its parent's memory: there only the kernel's half is done.
+
+use std::{io, net::Shutdown, os::fd::RawFd};
+
+use libc::{c_int, c_uint};
+use netchan::{
+    own,
+    socket::{Kind, SocketOption},
+};
+
+use crate::{
+    edge,
+    errno::fail,
+    instances::{self, EPOLLS},
+    process,
+    state::{SOCKETS, SocketState},
+    sys,
+    table::Removed,
+    wait,
+};
+
+/// Whether `fd` leads to anything of ours.
+#[inline]
+pub fn is_tracked(fd: RawFd) -> bool {
+    !SOCKETS.is_vacant(fd) || !EPOLLS.is_vacant(fd)
+}
+
+/// close(2) on a tracked number.
+pub fn close(fd: RawFd) -> io::Result<c_int> {
+    forget(fd);
+    sys::close(fd).map(|()| 0)
+}
+
+/// Takes a number out of the tables, before the kernel may give it to somebody else.
+fn forget(fd: RawFd) {
+    if !process::owns_table() {
+        return;
+    }
+    if let Some(removed) = SOCKETS.remove(fd) {
+        end(fd, removed);
+    }
+    instances::closed(fd);
+}
+
+/// The kernel gave out `fd` anew: what the tables say of it is of a number that was closed where this library did not see it.
+pub fn renewed(fd: RawFd) {
+    if is_tracked(fd) {
+        forget(fd);
+    }
+}
+
+/// Ends what a number meant: with the last one, waiting threads are woken and epoll forgets it.
+fn end(fd: RawFd, removed: Removed<SocketState>) {
+    if process::is_forked() {
+        std::mem::forget(removed.handle);
+        return;
+    }
+    instances::forget_number(fd, &removed.handle);
+    if removed.last {
+        linger(&removed.handle);
+        removed.handle.close();
+    }
+}
+
+/// SO_LINGER: close waits until the peer has everything, the FIN as well, or for the time set; in Linux also where the socket is non-blocking.
+fn linger(state: &SocketState) {
+    let Some(socket) = state.socket.get() else {
+        return;
+    };
+    if state.kind != Kind::Stream {
+        return;
+    }
+    let Ok(SocketOption::Linger(Some(limit))) = socket.option(SocketOption::Linger(None)) else {
+        return;
+    };
+    // What is unread makes the close a reset, which nothing answers.
+    if limit.is_zero() || socket.available() > 0 {
+        return;
+    }
+    if socket.shutdown(Shutdown::Write).is_ok() {
+        wait::until_closed(socket, limit);
+    }
+}
+
+/// What a call that makes a descriptor returned: what the tables knew of the number is past.
+#[inline]
+pub fn fresh(fd: c_int) -> c_int {
+    if fd >= 0 && is_tracked(fd) {
+        return edge::int(|| {
+            renewed(fd);
+            Ok(fd)
+        });
+    }
+    fd
+}
+
+/// Closes a number that this library made.
+pub fn close_ours(fd: RawFd) {
+    let _ = close(fd);
+}
+
+/// The process ends: netchan's sockets are closed, numbers stay.
+pub fn close_at_exit(fd: RawFd) {
+    if let Some(removed) = SOCKETS.remove(fd) {
+        end(fd, removed);
+    }
+}
+
+/// close_range(2), and with it closefrom(3): what is ours in the range is forgotten, netchan's own numbers are left out.
+pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> io::Result<()> {
+    let flags_known = libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC;
+    if first > last || flags.cast_unsigned() & !flags_known != 0 {
+        return fail(libc::EINVAL);
+    }
+    let number = |n: c_uint| c_int::try_from(n).unwrap_or(c_int::MAX);
+    if flags.cast_unsigned() & libc::CLOSE_RANGE_CLOEXEC == 0 {
+        let (first, last) = (number(first), number(last));
+        for fd in SOCKETS.occupied(first, last) {
+            forget(fd);
+        }
+        for fd in EPOLLS.occupied(first, last) {
+            forget(fd);
+        }
+    }
+    let mut from = first;
+    while let Some(kept) = own::first_own(number(from), number(last)) {
+        let kept = kept.cast_unsigned();
+        if kept > from {
+            sys::close_range(from, kept - 1, flags)?;
+        }
+        if kept == last {
+            return Ok(());
+        }
+        from = kept + 1;
+    }
+    sys::close_range(from, last, flags)
+}
+
+/// `new` is a duplicate of `old` now: it means the same.
+pub fn duplicated(old: RawFd, new: RawFd) {
+    if !process::owns_table() {
+        return;
+    }
+    if process::is_forked() {
+        share_orphan(old, new);
+        return;
+    }
+    if let Some(handle) = SOCKETS.get(old) {
+        // Out of the table's range it would be a dead number; nobody dups so far up.
+        if let Ok(Some(before)) = SOCKETS.insert(new, &handle) {
+            end(new, before);
+        }
+    }
+    if let Some(handle) = EPOLLS.get(old) {
+        let _ = EPOLLS.insert(new, &handle);
+    }
+}
+
+/// In a forked child: the duplicate of a parent's socket is one too.
+fn share_orphan(old: RawFd, new: RawFd) {
+    if let Some(handle) = SOCKETS.get(old) {
+        if let Ok(Some(before)) = SOCKETS.insert(new, &handle) {
+            std::mem::forget(before.handle);
+        }
+        std::mem::forget(handle);
+    }
+}
+
+/// dup2(2) and dup3(2) with a tracked number on either side; `old` differs from `new`.
+pub fn dup_onto(old: RawFd, new: RawFd, flags: c_int) -> io::Result<c_int> {
+    let number = sys::dup3(old, new, flags)?; // what fails leaves `new` alone
+    if is_tracked(new) {
+        forget(new);
+    }
+    duplicated(old, number);
+    Ok(number)
+}

@@ -1,0 +1,235 @@
+//! Which process this is: the one that has the stack, a child of it, or one without; and what its environment asks for.
+
+use std::{
+    cell::Cell,
+    ffi::{CStr, CString},
+    io, ptr,
+    sync::{
+        Mutex, MutexGuard, OnceLock,
+        atomic::{
+            AtomicPtr, AtomicU8, AtomicU32,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+};
+
+use libc::c_int;
+use netchan::{Net, environment};
+
+use crate::{driver, locks::hold, sys};
+
+/// What the environment asks for: see [`is_configured`].
+static CONFIGURED: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const NO: u8 = 1;
+const YES: u8 = 2;
+
+/// 1 in the process whose numbers are tracked, 0 in its forked child: the kernel zeroes the page there (and shares it with a
+/// vfork child), so that no handler has to run in between. NULL before the first number.
+static ALIVE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// Which process that is: tells a vfork child, which shares all memory.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+static NET: OnceLock<Net> = OnceLock::new();
+static STARTING: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    /// This thread is starting the stack: the sockets it makes are the kernel's.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether new sockets of this process may come to netchan.
+pub fn is_configured() -> bool {
+    let known = match CONFIGURED.load(Relaxed) {
+        UNKNOWN => {
+            let found = if asks_for_netchan() { YES } else { NO };
+            CONFIGURED.store(found, Relaxed); // whoever comes at the same time finds the same
+            found
+        }
+        known => known,
+    };
+    (known == YES || driver::driver().is_some()) && !is_forked() && !INSIDE.get() && owns_table()
+}
+
+/// Whether a program that this process becomes now would come to netchan. A child of the process that has the stack, vforked or forked, would not.
+/// To be asked between vfork and exec: no lock, no memory.
+pub fn would_be_served() -> bool {
+    let is_asked = CONFIGURED.load(Relaxed) == YES;
+    is_asked && (NET.get().is_none() || own_id() == OWNER.load(Relaxed))
+}
+
+/// The process that has the stack, where that is another one.
+pub fn stack_elsewhere() -> Option<String> {
+    variable(environment::OWNER).filter(|owner| owned_elsewhere(Some(owner), sys::pid()))
+}
+
+/// Whether this process had a stack as another program.
+pub fn has_started_before() -> bool {
+    static BEFORE: OnceLock<bool> = OnceLock::new();
+    *BEFORE.get_or_init(|| names_this(environment::OWNER))
+}
+
+/// Whether it served others then.
+pub fn has_served_before() -> bool {
+    names_this(environment::SERVED)
+}
+
+fn names_this(name: &str) -> bool {
+    variable(name) == Some(sys::pid().to_string())
+}
+
+fn asks_for_netchan() -> bool {
+    let named = [
+        environment::LINK,
+        environment::CONFIG,
+        environment::LOOPBACK,
+    ]
+    .into_iter()
+    .any(|name| variable(name).is_some());
+    named && !owned_elsewhere(variable(environment::OWNER).as_deref(), sys::pid())
+}
+
+/// Whether `owner` (a process id as text) names another process that still lives and holds the stack.
+fn owned_elsewhere(owner: Option<&str>, own: c_int) -> bool {
+    let owner = owner.and_then(|owner| owner.parse::<c_int>().ok());
+    owner.is_some_and(|owner| owner > 0 && owner != own && sys::process_exists(owner))
+}
+
+/// An environment variable; read without the standard library's lock, which a forked child may find held.
+pub fn variable(name: &str) -> Option<String> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: a C string; the program may change its environment at its own risk, as ever.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: getenv returns a C string.
+    let value = unsafe { CStr::from_ptr(value) };
+    Some(value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
+}
+
+/// Whether this process was forked from the one that runs the stack.
+#[inline]
+pub fn is_forked() -> bool {
+    is_wiped() && NET.get().is_some()
+}
+
+/// Whether this process was forked from one that tracked numbers, with or without a stack.
+#[inline]
+pub fn is_wiped() -> bool {
+    let flag = ALIVE.load(Acquire); // pairs with Release in track
+    // SAFETY: the page is never unmapped.
+    unsafe { flag.as_ref() }.is_some_and(|alive| alive.load(Relaxed) == 0)
+}
+
+/// Whether the caller may change the descriptor table: not in a vfork child, whose descriptors are its own but whose memory is its parent's.
+pub fn owns_table() -> bool {
+    let owner = OWNER.load(Relaxed);
+    owner == 0 || own_id() == owner || is_wiped()
+}
+
+/// This process, by the number that the kernel has for it.
+pub fn own_id() -> u32 {
+    u32::try_from(sys::pid()).unwrap_or(0)
+}
+
+/// Whether numbers are tracked, so that a fork concerns us.
+pub fn is_tracking() -> bool {
+    !ALIVE.load(Acquire).is_null() // pairs with Release in track
+}
+
+/// The running stack, if it runs in this process.
+pub fn running() -> Option<&'static Net> {
+    NET.get().filter(|_| !is_forked())
+}
+
+/// Whether this process has sockets that end with it.
+pub fn has_sockets() -> bool {
+    // What a driver owns, it ends.
+    running().is_some() && owns_table() && driver::driver().is_none()
+}
+
+/// Tracks numbers from now on, if nobody did; in a child without a stack the table becomes its own. True the first time. With STARTING held.
+pub fn track() -> io::Result<bool> {
+    let known = ALIVE.load(Acquire); // pairs with Release below
+    // SAFETY: the page is never unmapped.
+    if let Some(alive) = unsafe { known.as_ref() } {
+        if is_wiped() && !is_forked() {
+            OWNER.store(own_id(), Relaxed);
+            alive.store(1, Relaxed);
+        }
+        return Ok(false);
+    }
+    let page = wiped_page()?;
+    OWNER.store(own_id(), Relaxed);
+    // SAFETY: a fresh, aligned, writable page that stays mapped.
+    unsafe { &*page }.store(1, Relaxed);
+    ALIVE.store(page, Release); // pairs with Acquire in is_wiped
+    Ok(true)
+}
+
+/// A page that is all zeroes in a forked child.
+fn wiped_page() -> io::Result<*mut AtomicU32> {
+    const SIZE: usize = 4096;
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new anonymous mapping disturbs nothing.
+    let page = unsafe { libc::mmap(ptr::null_mut(), SIZE, protection, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the page just mapped.
+    if unsafe { libc::madvise(page, SIZE, libc::MADV_WIPEONFORK) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(page.cast())
+}
+
+/// The process that tracked numbers first.
+pub fn owner() -> u32 {
+    OWNER.load(Relaxed)
+}
+
+/// Whether the stack was started by this very process, not by one that it was forked from.
+pub fn started() -> bool {
+    NET.get().is_some() && own_id() == owner()
+}
+
+/// The lock of whoever starts the stack or tracks the first number.
+pub fn starting() -> MutexGuard<'static, ()> {
+    hold(&STARTING)
+}
+
+/// The stack, which `start` makes if there is none. With STARTING held.
+pub fn net_or(start: impl FnOnce() -> Net) -> &'static Net {
+    NET.get_or_init(start)
+}
+
+/// The stack, also in a child that has it only as a copy.
+pub fn net() -> Option<&'static Net> {
+    NET.get()
+}
+
+/// While `start` runs the sockets that this thread makes are the kernel's.
+pub fn inside<T>(start: impl FnOnce() -> T) -> T {
+    INSIDE.set(true);
+    let result = start();
+    INSIDE.set(false);
+    result
+}
+
+/// Tells the programs that this process becomes or starts, by the variable `name`.
+pub fn set_own_id(name: &str) {
+    let Ok(name) = CString::new(name) else {
+        return;
+    };
+    let Ok(value) = CString::new(sys::pid().to_string()) else {
+        return;
+    };
+    // SAFETY: two C strings; setenv takes copies.
+    unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) };
+}
+
+#[cfg(test)]
+#[path = "process_tests.rs"]
+mod tests;
