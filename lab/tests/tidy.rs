@@ -132,7 +132,6 @@ const LAYERS: &[(&str, usize, Layers)] = &[
                 "calls",
                 &[
                     "ancillary",
-                    "datagram_options",
                     "decide",
                     "descriptor",
                     "diagnosis",

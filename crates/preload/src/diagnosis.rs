@@ -1,26 +1,15 @@
-//! What only tools ask a socket for: SO_MEMINFO and TCP_CC_INFO.
+//! What only tools ask a socket for: SO_MEMINFO.
 
-use libc::{c_int, socklen_t};
-use netchan::socket::{Kind, SocketOption};
+use libc::socklen_t;
+use netchan::socket::SocketOption;
 
 use crate::state::Live;
 
-const SO_MEMINFO: c_int = 55;
-const TCP_CC_INFO: c_int = 26;
 /// Words of SO_MEMINFO: received and held, most of that, sent and held, most of that, ahead, queued, options', backlog, drops.
 const WORDS: usize = 9;
 
-/// The answer to getsockopt, if the option is one of these.
-pub fn get(live: Live<'_>, level: c_int, name: c_int) -> Option<Vec<u8>> {
-    match (level, name) {
-        (libc::SOL_SOCKET, SO_MEMINFO) => Some(memory(live)),
-        // Empty, as for a congestion control that has nothing to tell.
-        (libc::IPPROTO_TCP, TCP_CC_INFO) if live.state.kind == Kind::Stream => Some(Vec::new()),
-        _ => None,
-    }
-}
-
-fn memory(live: Live<'_>) -> Vec<u8> {
+/// SO_MEMINFO.
+pub fn memory(live: Live<'_>) -> Vec<u8> {
     let size = |option| match live.socket.option(option) {
         Ok(SocketOption::ReceiveBuffer(bytes) | SocketOption::SendBuffer(bytes)) => bytes,
         _ => 0,

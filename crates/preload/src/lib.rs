@@ -31,13 +31,7 @@
 //! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE MSG_EOR` (streams: no segment spans it) `MSG_OOB` (streams; RFC 6093: POLLPRI and SIOCATMARK go with it, SIGURG does
 //! not), `MSG_WAITFORONE`, `MSG_ERRQUEUE` (errors of datagrams; completions and time stamps), `MSG_FASTOPEN`.
 //!
-//! | level | served | taken without effect | ENOPROTOOPT |
-//! | --- | --- | --- | --- |
-//! | `SOL_SOCKET` | TYPE DOMAIN PROTOCOL ERROR ACCEPTCONN REUSEADDR REUSEPORT KEEPALIVE BROADCAST LINGER RCVBUF SNDBUF (and FORCE) RCVTIMEO SNDTIMEO RCVLOWAT OOBINLINE MARK BINDTODEVICE BINDTOIFINDEX (netchan's links; one of the kernel's other interfaces leaves an undecided socket to the kernel) MAX_PACING_RATE BUSY_POLL (how long a call that waits for the socket looks before it sleeps; poll and epoll as long as any of their sockets says, or as Linux's `net.core.busy_poll`, where that is set) INCOMING_CPU (what was set, else the shard's number; of sockets that share a port, one that names the processor goes first on which the thread runs that takes the packet in: the link's, or, where callers turn the shard, the one that does) TIMESTAMP TIMESTAMPNS TIMESTAMPING (software; of sends without what was sent, as with OPT_TSONLY; of a datagram those of the end of the call, also where it waits for a neighbour or the link; not as ancillary data); ZEROCOPY (sends are copied, and told of as such at once); for datagrams RXQ_OVFL | PRIORITY DEBUG DONTROUTE NO_CHECK PREFER_BUSY_POLL (all read back) BUSY_POLL_BUDGET; for streams RXQ_OVFL | the rest (ATTACH_FILTER …) |
-//! | `IPPROTO_TCP` | NODELAY CORK QUICKACK MAXSEG KEEPIDLE KEEPINTVL KEEPCNT USER_TIMEOUT WINDOW_CLAMP NOTSENT_LOWAT INFO (Linux's layout up to `tcpi_total_rto_time`) CONGESTION ("reno", "cubic", "dctcp", "bbr"; others ENOENT; one that the kernel lacks is taken all the same before it is decided) SYNCNT LINGER2 DEFER_ACCEPT FASTOPEN FASTOPEN_CONNECT FASTOPEN_NO_COOKIE FASTOPEN_KEY INQ MD5SIG MD5SIG_EXT AO_ADD_KEY AO_DEL_KEY AO_INFO AO_GET_KEYS (no interfaces; "hmac(sha1)" and "cmac(aes128)", others ENOENT; before it is decided keys are taken, checked one by one, whatever the kernel says, but not listed) | THIN_* | the rest (AO_REPAIR, ULP, SAVED_SYN, REPAIR …) |
-//! | `IPPROTO_UDP` | CORK SEGMENT GRO NO_CHECK6_TX NO_CHECK6_RX | | the rest |
-//! | `IPPROTO_IP` | TOS TTL MULTICAST_IF MULTICAST_TTL MULTICAST_LOOP MULTICAST_ALL ADD_MEMBERSHIP DROP_MEMBERSHIP ADD_SOURCE_MEMBERSHIP DROP_SOURCE_MEMBERSHIP BLOCK_SOURCE UNBLOCK_SOURCE MSFILTER MCAST_JOIN_GROUP … MCAST_LEAVE_SOURCE_GROUP MCAST_MSFILTER; for datagrams RECVERR MTU_DISCOVER MTU PKTINFO RECVTTL RECVTOS RECVORIGDSTADDR | BIND_ADDRESS_NO_PORT; for streams those for datagrams, MULTICAST_LOOP and MULTICAST_ALL | the rest |
-//! | `IPPROTO_IPV6` | V6ONLY TCLASS UNICAST_HOPS MULTICAST_IF MULTICAST_HOPS MULTICAST_LOOP MULTICAST_ALL JOIN_GROUP LEAVE_GROUP MCAST_JOIN_GROUP … MCAST_LEAVE_SOURCE_GROUP MCAST_MSFILTER; for datagrams RECVERR MTU_DISCOVER MTU RECVPKTINFO RECVHOPLIMIT RECVTCLASS RECVORIGDSTADDR | for streams those for datagrams, MULTICAST_LOOP and MULTICAST_ALL | the rest |
+//! Socket options are in one table (`options/rows`), from which `docs/socket-options.md` is made.
 //!
 //! What other values and lengths are answered is compared with Linux, and where it differs said why, in `tests/sweep.rs`; so is every call in every state of
 //! a socket, in `tests/states.rs`.
@@ -156,7 +150,6 @@ mod start;
 
 // Calls.
 mod ancillary;
-mod datagram_options;
 mod decide;
 mod descriptor;
 mod diagnosis;

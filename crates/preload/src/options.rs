@@ -1,9 +1,11 @@
-//! getsockopt and setsockopt. What is served, and what is taken without effect, is listed in the crate's documentation.
+//! getsockopt and setsockopt. What is served is in the table of `rows`, from which docs/socket-options.md is made.
 
 mod answer;
 mod ao;
 pub mod device;
-mod parse;
+mod lacking;
+mod row;
+mod rows;
 
 use std::{io, os::fd::RawFd, sync::atomic::Ordering::Relaxed};
 
@@ -11,27 +13,45 @@ use libc::{c_int, c_void, socklen_t};
 use netchan::socket::{Domain, Kind, Socket, SocketOption};
 
 pub use self::answer::get;
-use self::parse::parse;
+use self::row::{Decides, Row, Set};
 use crate::{
     buffers, decide, errno,
     errno::fail,
-    multicast::{self, filter},
+    multicast::filter,
     process,
     setting::{Device, Setting, apply},
     stamping, start,
     state::{Live, SocketState},
     sys,
-    values::int_or_byte,
+    values::{int, int_or_byte},
 };
 
-const TCP_NOTSENT_LOWAT: c_int = 25;
-const TCP_FASTOPEN_CONNECT: c_int = 30;
-const TCP_FASTOPEN_KEY: c_int = 33;
-const TCP_FASTOPEN_NO_COOKIE: c_int = 34;
-const TCP_INQ: c_int = 36;
+/// What is said of an option that there is not.
+fn refusal_code(level: c_int, name: c_int) -> c_int {
+    let is_it = |lacking: &&lacking::Lacking| {
+        lacking.level == level && lacking.options.iter().any(|(number, _)| *number == name)
+    };
+    let lacking = lacking::LACKING.iter().find(is_it);
+    lacking.map_or(libc::ENOPROTOOPT, |lacking| lacking.code)
+}
 
-/// TCP_CA_NAME_MAX.
-const NAME_MAX: usize = 16;
+/// Reads one option as setsockopt passes it: ENOPROTOOPT (not served), EINVAL (too short, out of range).
+fn parse(level: c_int, name: c_int, value: &[u8]) -> io::Result<Setting> {
+    let row = rows::find(level, name);
+    // As Linux: whatever it is, also where there is no such option.
+    if level == libc::SOL_SOCKET && !row.is_some_and(|row| row.rules.may_be_short) {
+        int(value)?;
+    }
+    let Some(row) = row else {
+        return fail(refusal_code(level, name));
+    };
+    match row.set {
+        Set::No | Set::Filter(_) => fail(libc::ENOPROTOOPT),
+        Set::Ignored(check) => check(value).map(|()| Setting::Ignored),
+        Set::Asked(what, read) => read(value).map(|on| Setting::Ask(what, on)),
+        Set::To(read) => read(value),
+    }
+}
 
 /// Before setsockopt(2): an option that names one of netchan's interfaces decides.
 ///
@@ -46,25 +66,23 @@ pub unsafe fn before(
     let Some(handle) = decide::open_question(fd) else {
         return Ok(());
     };
+    let decides = rows::find(level, name).map_or(Decides::No, |row| row.rules.decides);
     // SAFETY: the caller's.
-    let value = unsafe { buffers::readable(value, len as usize) };
-    let to_link = names_link(level, name, value.unwrap_or_default());
+    let value = || unsafe { buffers::readable(value, len as usize) }.unwrap_or_default();
+    let to_link = decides == Decides::ByLink && names_link(level, name, value());
     if to_link {
         handle.returnable.store(false, Relaxed);
     }
     let is_open = handle.socket.get().is_none();
-    if is_open && (to_link || multicast::decides(level, name, handle.kind)) {
+    let to_group = decides == Decides::UnlessStream && handle.kind != Kind::Stream;
+    if is_open && (to_link || to_group) {
         return decide::take_over(fd, &handle);
     }
     Ok(())
 }
 
-/// Whether an option names one of netchan's links: the socket is netchan's from then on.
+/// Whether a value names one of netchan's links.
 fn names_link(level: c_int, name: c_int, value: &[u8]) -> bool {
-    let is_it = matches!(name, libc::SO_BINDTODEVICE | parse::SO_BINDTOIFINDEX);
-    if level != libc::SOL_SOCKET || !is_it {
-        return false;
-    }
     match parse(level, name, value) {
         Ok(Setting::Device(Device::Any)) | Err(_) => false,
         Ok(Setting::Device(device)) => device.find(start::net()).is_some(),
@@ -86,33 +104,36 @@ pub unsafe fn set(
     if c_int::try_from(len).is_err() {
         return fail(libc::EINVAL);
     }
-    if let Some(code) = lacks(live.state, level, name) {
+    if !has_level(live.state, level) {
+        return fail(libc::ENOPROTOOPT);
+    }
+    let row = rows::find(level, name);
+    let code_for = |kind, code: fn(&Row) -> Option<c_int>| {
+        row.filter(|_| live.state.kind == kind).and_then(code)
+    };
+    if let Some(code) = code_for(Kind::Stream, |row| row.rules.of_streams) {
         return fail(code);
     }
     // SAFETY: the caller's.
     let value = unsafe { bytes(value, len) }?;
     // As Linux, once it has read the value.
-    if live.state.kind == Kind::Ping
-        && is_zero_copy(level, name)
+    if let Some(code) = code_for(Kind::Ping, |row| row.rules.of_pings)
         && value.len() >= size_of::<c_int>()
     {
-        return fail(libc::EOPNOTSUPP);
+        return fail(code);
     }
-    if let Some(layout) = filter::layout(level, name) {
-        return filter::set(live.socket, layout, value).map(|()| 0);
+    if let Some(Set::Filter(layout)) = row.map(|row| &row.set) {
+        return filter::set(live.socket, *layout, value).map(|()| 0);
     }
     let setting = parse(level, name, value)?;
+    if row.is_some_and(|row| row.rules.is_privileged) {
+        sys::set_of_socket(live.fd, name, value)?;
+    }
     match setting {
         Setting::ReceiveTimeout(timeout) => live.state.set_receive_timeout(timeout),
         Setting::SendTimeout(timeout) => live.state.set_send_timeout(timeout),
-        Setting::Ask(what, on) => {
-            may_set(live, (level, name), value)?;
-            live.state.asked.set(what, on);
-        }
-        Setting::Priority(priority) => {
-            may_set(live, (level, name), value)?;
-            live.state.set_priority(priority);
-        }
+        Setting::Ask(what, on) => live.state.asked.set(what, on),
+        Setting::Priority(priority) => live.state.set_priority(priority),
         Setting::Stamping(flags) => stamping::set(live, flags)?,
         Setting::BusyPoll(us) => live.state.set_busy_poll(us),
         Setting::IncomingCpu(cpu) => {
@@ -137,16 +158,6 @@ pub unsafe fn set(
         }
     }
     Ok(0)
-}
-
-/// Whether this process may set what Linux grants not to all: the kernel's socket of this number, which serves nobody, is asked.
-fn may_set(live: Live<'_>, (level, name): (c_int, c_int), value: &[u8]) -> io::Result<()> {
-    match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_PRIORITY | libc::SO_DEBUG) => {
-            sys::set_of_socket(live.fd, name, value)
-        }
-        _ => Ok(()),
-    }
 }
 
 /// IP_TOS as it is.
@@ -177,29 +188,6 @@ const fn has_level(state: &SocketState, level: c_int) -> bool {
     }
 }
 
-const fn is_zero_copy(level: c_int, name: c_int) -> bool {
-    level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY
-}
-
-/// What setsockopt says, as Linux, before it looks at a value: of levels that a socket does not have, and to streams of groups.
-fn lacks(state: &SocketState, level: c_int, name: c_int) -> Option<c_int> {
-    if !has_level(state, level) {
-        return Some(libc::ENOPROTOOPT);
-    }
-    if state.kind != Kind::Stream {
-        return None;
-    }
-    match (level, name) {
-        (libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP | libc::IP_DROP_MEMBERSHIP) => {
-            Some(libc::EPROTO)
-        }
-        (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS | libc::IPV6_MULTICAST_IF) => {
-            Some(libc::ENOPROTOOPT)
-        }
-        _ => None,
-    }
-}
-
 /// # Safety
 /// `value` must be readable for `len` bytes, or NULL.
 unsafe fn bytes<'a>(value: *const c_void, len: socklen_t) -> io::Result<&'a [u8]> {
@@ -210,19 +198,9 @@ unsafe fn bytes<'a>(value: *const c_void, len: socklen_t) -> io::Result<&'a [u8]
     unsafe { buffers::readable(value, len as usize) }
 }
 
-/// What an undecided socket takes although the kernel may not: a congestion control that only netchan has, keys of TCP-AO, Fast
-/// Open where the kernel's is off.
-pub const fn is_only_ours(level: c_int, name: c_int) -> bool {
-    let is_ours = matches!(
-        name,
-        libc::TCP_CONGESTION | ao::TCP_AO_ADD_KEY
-            ..=ao::TCP_AO_INFO
-                | libc::TCP_FASTOPEN
-                | TCP_FASTOPEN_CONNECT
-                | TCP_FASTOPEN_NO_COOKIE
-                | TCP_FASTOPEN_KEY
-    );
-    level == libc::IPPROTO_TCP && is_ours
+/// What an undecided socket takes although the kernel may not: what netchan has, and the kernel's socket only if it was built or set so.
+pub fn is_only_ours(level: c_int, name: c_int) -> bool {
+    rows::find(level, name).is_some_and(|row| row.rules.is_only_ours)
 }
 
 /// Why an undecided socket does not take an option, whatever the kernel says: once the decision is made nobody listens any more, and a program
@@ -236,16 +214,12 @@ pub unsafe fn refusal(
     value: *const c_void,
     len: socklen_t,
 ) -> Option<io::Error> {
-    let is_it = (level, name) == (libc::IPPROTO_TCP, TCP_FASTOPEN_CONNECT);
-    if !is_it || process::is_forked() {
+    if process::is_forked() {
         return None;
     }
     // SAFETY: the caller's.
     let setting = parse(level, name, unsafe { bytes(value, len) }.ok()?);
-    let asks = matches!(
-        setting,
-        Ok(Setting::Option(SocketOption::FastOpenConnect(true)))
-    );
+    let asks = setting.ok() == Some(Setting::Option(SocketOption::FastOpenConnect(true)));
     let lacks = asks && !start::net().tcp().settings().fast_open.client;
     lacks.then(|| errno::error(libc::EOPNOTSUPP))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
 use netchan::{CongestionControl, socket::SocketOption};
 
-use super::{TCP_INQ, parse};
+use super::parse;
 use crate::{
     asked::Ask,
     errno,
@@ -178,8 +178,8 @@ fn what_is_asked_for() {
         ask(Ask::ZeroCopy, false)
     );
     assert_eq!(int(SOL_SOCKET, libc::SO_ZEROCOPY, 2), Err(libc::EINVAL));
-    assert_eq!(int(IPPROTO_TCP, TCP_INQ, 1), ask(Ask::Unread, true));
-    assert_eq!(int(IPPROTO_TCP, TCP_INQ, 2), Err(libc::EINVAL));
+    assert_eq!(int(IPPROTO_TCP, 36, 1), ask(Ask::Unread, true));
+    assert_eq!(int(IPPROTO_TCP, 36, 2), Err(libc::EINVAL));
     let software = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     assert_eq!(
         int(SOL_SOCKET, libc::SO_TIMESTAMPING, software.cast_signed()),

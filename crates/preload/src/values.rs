@@ -52,20 +52,25 @@ pub fn seconds(value: &[u8], most: c_int) -> io::Result<Duration> {
     in_range(value, 1, most).map(|seconds| Duration::from_secs(u64::from(seconds)))
 }
 
+/// An int that is unsigned in Linux, where C says int.
+pub fn word(value: &[u8]) -> io::Result<u32> {
+    int(value).map(c_int::cast_unsigned)
+}
+
+/// An int of 16 bits that is not negative.
+pub fn short(value: &[u8]) -> io::Result<u16> {
+    u16::try_from(int(value)?).map_err(|_| invalid())
+}
+
 /// A buffer size. Negative sizes are huge to Linux, which cuts them to its limit.
 pub fn size(value: &[u8]) -> io::Result<usize> {
-    Ok(unsigned(int(value)?) as usize)
+    Ok(word(value)? as usize)
 }
 
 /// One beyond the limit: only so that twice as much is an int. Negative ones are none.
 pub fn forced(value: &[u8]) -> io::Result<usize> {
     let most = c_int::MAX / 2;
     Ok(usize::try_from(int(value)?.min(most)).unwrap_or(0))
-}
-
-/// A number that is unsigned in Linux, where C says int.
-pub const fn unsigned(value: c_int) -> u32 {
-    value.cast_unsigned()
 }
 
 /// SO_RCVLOWAT: negative is as much as there can be, 0 is 1.
@@ -78,7 +83,7 @@ pub fn rate(value: &[u8]) -> io::Result<u64> {
     if let Some(bytes) = value.first_chunk::<8>() {
         return Ok(u64::from_ne_bytes(*bytes));
     }
-    Ok(match unsigned(int(value)?) {
+    Ok(match word(value)? {
         u32::MAX => u64::MAX,
         rate => rate.into(),
     })
@@ -112,4 +117,9 @@ pub fn timeval(value: &[u8]) -> io::Result<Option<Duration>> {
     let time = Duration::from_secs(seconds)
         .saturating_add(Duration::from_micros(u64::try_from(us).unwrap_or(0)));
     Ok(Some(time).filter(|time| !time.is_zero()))
+}
+
+/// A flag that may be 0 or 1 only.
+pub fn zero_or_one(value: &[u8]) -> io::Result<bool> {
+    in_range(value, 0, 1).map(|on| on != 0)
 }

@@ -8,8 +8,6 @@ use netchan::socket::{FilterMode, GroupFilter, Socket, Via};
 use super::{BEHIND_INDEX, STORAGE, index, ipv4, storage};
 use crate::{errno::fail, values::invalid};
 
-const IP_MSFILTER: c_int = 41;
-const MCAST_MSFILTER: c_int = 48;
 const MCAST_INCLUDE: u32 = 1;
 /// Linux's sysctl_optmem_max: no longer structure is looked at.
 const LONGEST: usize = 128 << 10;
@@ -29,16 +27,6 @@ struct Head {
     via: Via,
     mode: u32,
     count: usize,
-}
-
-/// Which structure an option has; `None`: none of these.
-pub const fn layout(level: c_int, name: c_int) -> Option<Layout> {
-    match (level, name) {
-        (libc::IPPROTO_IP, IP_MSFILTER) => Some(Layout::V4),
-        (libc::IPPROTO_IP, MCAST_MSFILTER) => Some(Layout::Group(libc::AF_INET)),
-        (libc::IPPROTO_IPV6, MCAST_MSFILTER) => Some(Layout::Group(libc::AF_INET6)),
-        _ => None,
-    }
 }
 
 impl Layout {

@@ -8,11 +8,6 @@ use netchan::socket::{AoAlgorithm, AoChoice, AoCounts, AoInfo, AoKey, AoKeyInfo,
 
 use crate::{errno::fail, setting::Keys, values::invalid};
 
-pub const TCP_AO_ADD_KEY: c_int = 38;
-pub const TCP_AO_DEL_KEY: c_int = 39;
-pub const TCP_AO_INFO: c_int = 40;
-pub const TCP_AO_GET_KEYS: c_int = 41;
-
 /// TCP_AO_KEYF_EXCLUDE_OPT; the other flag, TCP_AO_KEYF_IFINDEX, is 1.
 const EXCLUDE_OPT: u8 = 2;
 const ALGORITHMS: [(&str, AoAlgorithm, u8); 2] = [
@@ -84,17 +79,8 @@ fn sized(value: &[u8], len: usize) -> io::Result<Fields<'_>> {
     value.get(..len).map(Fields).ok_or_else(invalid)
 }
 
-/// One of the three that setsockopt takes.
-pub fn parse(name: c_int, value: &[u8]) -> io::Result<Keys> {
-    match name {
-        TCP_AO_ADD_KEY => parse_add(value),
-        TCP_AO_DEL_KEY => parse_delete(value),
-        TCP_AO_INFO => parse_info(value),
-        _ => fail(libc::ENOPROTOOPT),
-    }
-}
-
-fn parse_add(value: &[u8]) -> io::Result<Keys> {
+/// A struct tcp_ao_add.
+pub fn parse_add(value: &[u8]) -> io::Result<Keys> {
     let fields = sized(value, 288)?;
     let (flags, key_flags, interface) = (fields.word(196), fields.byte(206), fields.word(192));
     if flags > 3 || key_flags & !EXCLUDE_OPT != 0 || interface != 0 {
@@ -142,7 +128,8 @@ fn choice(flags: u32, current: u8, next: u8) -> AoChoice {
     }
 }
 
-fn parse_delete(value: &[u8]) -> io::Result<Keys> {
+/// A struct tcp_ao_del.
+pub fn parse_delete(value: &[u8]) -> io::Result<Keys> {
     let fields = sized(value, 144)?;
     // del_async, 4: it always goes at once.
     let (flags, interface, key_flags) = (fields.word(132), fields.word(128), fields.byte(143));
@@ -157,7 +144,8 @@ fn parse_delete(value: &[u8]) -> io::Result<Keys> {
     })
 }
 
-fn parse_info(value: &[u8]) -> io::Result<Keys> {
+/// A struct tcp_ao_info_opt, to be set.
+pub fn parse_info(value: &[u8]) -> io::Result<Keys> {
     let fields = sized(value, INFO_LEN)?;
     let flags = fields.word(0);
     if flags > 31 {
@@ -286,6 +274,14 @@ fn key(info: &AoKeyInfo) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::errno;
+
+    /// One of those that setsockopt takes, by its number.
+    fn parse(number: c_int, value: &[u8]) -> io::Result<Keys> {
+        match crate::options::parse(libc::IPPROTO_TCP, number, value)? {
+            crate::setting::Setting::Keys(keys) => Ok(keys),
+            other => panic!("{other:?}"),
+        }
+    }
 
     fn code<T: std::fmt::Debug>(result: io::Result<T>) -> c_int {
         errno::code(&result.unwrap_err())

@@ -1,87 +1,117 @@
-//! docs/socket-options.md, held against what the library does with each option and against Linux's headers.
+//! The table of options: the page that is made from it, what the library does with each row, and Linux's headers.
 
-use std::{collections::BTreeMap, ffi::c_void, ptr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::c_void,
+    fs,
+    path::Path,
+    ptr,
+};
 
 use libc::{c_int, socklen_t};
 use netchan::socket::{Domain, Kind, Socket};
 
-use super::{filter, get, parse};
+use super::{
+    get, has_level,
+    lacking::LACKING,
+    parse,
+    row::{Get, Row, Set},
+    rows::LEVELS,
+};
 use crate::{
     errno,
+    setting::Setting,
     state::{Live, SocketState},
 };
 
 #[path = "../../../../lab/tests/skips/mod.rs"]
 mod skips;
 
-/// A row of the page.
-#[derive(Debug)]
-struct Row {
-    level: c_int,
-    name: String,
-    number: c_int,
-    /// `None` for an option that is not supported: nothing of it is there.
-    does: Option<Does>,
+/// All rows, each with its level's number.
+fn rows() -> impl Iterator<Item = (c_int, &'static Row)> {
+    let of = |level: &'static super::rows::Level| level.rows.iter().map(|row| (level.number, row));
+    LEVELS.iter().flat_map(of)
 }
 
-#[derive(Debug)]
-struct Does {
-    set: String,
-    get: bool,
+/// Levels, numbers and names of what there is not, with what it is told.
+fn lacking() -> impl Iterator<Item = (c_int, c_int, &'static str, c_int)> {
+    LACKING.iter().flat_map(|lacking| {
+        let one = |&(number, name)| (lacking.level, number, name, lacking.code);
+        lacking.options.iter().map(one)
+    })
 }
 
-const LEVELS: [(&str, c_int); 5] = [
-    ("SOL_SOCKET", libc::SOL_SOCKET),
-    ("IPPROTO_TCP", libc::IPPROTO_TCP),
-    ("IPPROTO_IP", libc::IPPROTO_IP),
-    ("IPPROTO_IPV6", libc::IPPROTO_IPV6),
-    ("SOL_UDP", libc::SOL_UDP),
-];
-
-fn level(name: &str) -> c_int {
-    let found = LEVELS.iter().find(|(known, _)| *known == name);
-    found.unwrap_or_else(|| panic!("no level {name}")).1
+fn yes(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
 }
 
-/// All rows of the page.
-fn rows() -> Vec<Row> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/socket-options.md");
-    let page = std::fs::read_to_string(path).expect("docs/socket-options.md");
-    let mut rows = Vec::new();
-    for part in page.split("\n## ").skip(1) {
-        let title = part.lines().next().unwrap_or_default();
-        for line in part
-            .lines()
-            .filter(|line| line.starts_with('|') && line.contains('`'))
-        {
-            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-            let row = match (title, &cells[..]) {
-                ("Not supported", &[at, name, number, why]) => {
-                    assert!(why.len() > 5, "no reason: {line}");
-                    (at, name, number, None)
-                }
-                (at, &[name, number, _, set, get, _, _]) => {
-                    assert!(["yes", "no", "ignored"].contains(&set), "{line}");
-                    assert!(["yes", "no"].contains(&get), "{line}");
-                    let does = Does {
-                        set: set.to_owned(),
-                        get: get == "yes",
-                    };
-                    (at, name, number, Some(does))
-                }
-                _ => panic!("{title}: {line}"),
-            };
-            let (at, name, number, does) = row;
-            rows.push(Row {
-                level: level(at),
-                name: name.trim_matches('`').to_owned(),
-                number: number.parse().unwrap_or_else(|_| panic!("{line}")),
-                does,
-            });
+/// A level's table on the page.
+fn table_of(rows: &[Row]) -> String {
+    let line = |row: &Row| {
+        let set = match row.set {
+            Set::Ignored(_) => "ignored",
+            Set::No => "no",
+            _ => "yes",
+        };
+        let get = yes(!matches!(row.get, Get::No));
+        let Row {
+            name,
+            number,
+            value,
+            sockets,
+            note,
+            ..
+        } = row;
+        let end = match *note {
+            "" => "|".to_owned(),
+            note => format!(" {note} |").split_off(1),
+        };
+        format!("| `{name}` | {number} | {value} | {set} | {get} | {sockets} | {end}\n")
+    };
+    let head = "| name | number | value | set | get | sockets | |\n| --- | --- | --- | --- | --- | --- | --- |\n";
+    let lines: String = rows.iter().map(line).collect();
+    format!("{head}{lines}")
+}
+
+/// The table of what there is not.
+fn table_of_lacking() -> String {
+    let mut table = "| level | name | number | why |\n| --- | --- | --- | --- |\n".to_owned();
+    for lacking in LACKING {
+        let level = LEVELS.iter().find(|level| level.number == lacking.level);
+        let level = level.map_or("", |level| level.name);
+        for (number, name) in lacking.options {
+            let why = lacking.why;
+            table += &format!("| {level} | `{name}` | {number} | {why} |\n");
         }
     }
-    assert!(rows.len() > 150, "{}", rows.len());
-    rows
+    table
+}
+
+/// `NETCHAN_RECORD=1 cargo test -p netchan-preload --lib options` writes the tables of the page anew.
+#[test]
+fn the_page_has_the_tables() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/socket-options.md");
+    let page = fs::read_to_string(path).expect("docs/socket-options.md");
+    let mut made = page.clone();
+    let tables = LEVELS
+        .iter()
+        .map(|level| (level.name, table_of(level.rows)))
+        .chain([("Not supported", table_of_lacking())]);
+    for (title, table) in tables {
+        let mark = format!("<!-- options: {title} -->");
+        let (before, rest) = made.split_once(&mark).expect(title);
+        let rest = rest.trim_start();
+        let end = rest.find("\n\n").map_or(rest.len(), |end| end + 1);
+        made = format!("{before}{mark}\n\n{table}{}", &rest[end..]);
+    }
+    if std::env::var_os("NETCHAN_RECORD").is_some() {
+        fs::write(path, &made).expect("the page can be written");
+    } else {
+        assert!(
+            made == page,
+            "docs/socket-options.md is not what the table says: NETCHAN_RECORD=1 writes it anew"
+        );
+    }
 }
 
 /// What an option that nobody knows is told.
@@ -89,28 +119,30 @@ fn is_unknown(code: c_int) -> bool {
     [libc::ENOPROTOOPT, libc::EOPNOTSUPP].contains(&code)
 }
 
-/// Levels and numbers to be tried: those of RFC 3678 are at two levels.
-fn places(row: &Row) -> Vec<(c_int, c_int)> {
-    let mut places = vec![(row.level, row.number)];
-    if row.name.starts_with("MCAST_") {
-        places.push((libc::IPPROTO_IPV6, row.number));
-    }
-    places
-}
-
 #[test]
-fn what_is_set_is_what_the_page_says() {
-    for row in rows() {
-        for (level, name) in places(&row) {
-            // Long enough for every structure but the filters, which are read elsewhere.
-            let set = parse(level, name, &[0; 512]).map_err(|e| errno::code(&e));
-            let is_read = filter::layout(level, name).is_some() || !set.is_err_and(is_unknown);
-            let says = row.does.as_ref().is_some_and(|does| does.set != "no");
-            assert_eq!(is_read, says, "{row:?}: {set:?}");
-            let is_ignored = matches!(set, Ok(super::Setting::Ignored));
-            let says = row.does.as_ref().is_some_and(|does| does.set == "ignored");
-            assert_eq!(is_ignored, says, "{row:?}: {set:?}");
-        }
+fn each_row_is_set_as_it_says() {
+    // Long enough for every structure but the filters, which are read elsewhere.
+    let set = |level, number| parse(level, number, &[0; 512]).map_err(|e| errno::code(&e));
+    for (level, row) in rows() {
+        let answer = set(level, row.number);
+        let is_read = matches!(row.set, Set::Filter(_)) || !answer.is_err_and(is_unknown);
+        assert_eq!(
+            is_read,
+            !matches!(row.set, Set::No),
+            "{}: {answer:?}",
+            row.name
+        );
+        let is_ignored = matches!(answer, Ok(Setting::Ignored));
+        assert_eq!(
+            is_ignored,
+            matches!(row.set, Set::Ignored(_)),
+            "{}: {answer:?}",
+            row.name
+        );
+    }
+    for (level, number, name, code) in lacking() {
+        assert!(is_unknown(code), "{name}");
+        assert_eq!(set(level, number), Err(code), "{name}");
     }
 }
 
@@ -124,8 +156,18 @@ fn read(live: Live<'_>, level: c_int, name: c_int) -> Result<(), c_int> {
     got.map(|_| ()).map_err(|e| errno::code(&e))
 }
 
+/// Whether a row says that sockets of a kind have the option.
+fn is_said_of(row: &Row, kind: Kind) -> bool {
+    let name = match kind {
+        Kind::Stream => "tcp",
+        Kind::Datagram => "udp",
+        Kind::Ping => "ping",
+    };
+    row.sockets == "all" || row.sockets.split(", ").any(|known| known == name)
+}
+
 #[test]
-fn what_is_read_is_what_the_page_says() {
+fn each_row_is_read_as_it_says() {
     let net = netchan::Net::builder()
         .link("loop")
         .and_then(netchan::Builder::start)
@@ -139,22 +181,27 @@ fn what_is_read_is_what_the_page_says() {
             (SocketState::new(domain, kind), socket)
         })
         .collect();
-    for row in rows() {
-        for (level, name) in places(&row) {
-            let answers: Vec<Result<(), c_int>> = sockets
-                .iter()
-                .map(|(state, socket)| {
-                    let live = Live {
-                        fd: -1,
-                        state,
-                        socket,
-                    };
-                    read(live, level, name)
-                })
-                .collect();
-            let is_there = answers.iter().any(|answer| !answer.is_err_and(is_unknown));
-            let says = row.does.as_ref().is_some_and(|does| does.get);
-            assert_eq!(is_there, says, "{row:?}: {answers:?}");
+    for (state, socket) in &sockets {
+        let live = Live {
+            fd: -1,
+            state,
+            socket,
+        };
+        let who = (state.domain, state.kind);
+        for (level, row) in rows() {
+            let answer = read(live, level, row.number);
+            if matches!(row.get, Get::No) {
+                assert!(answer.is_err_and(is_unknown), "{}, {who:?}", row.name);
+            } else if is_said_of(row, state.kind) && has_level(state, level) {
+                assert!(!answer.is_err_and(is_unknown), "{}, {who:?}", row.name);
+            }
+        }
+        for (level, number, name, code) in lacking() {
+            let answer = read(live, level, number);
+            assert!(answer.is_err_and(is_unknown), "{name}, {who:?}");
+            if has_level(state, level) {
+                assert_eq!(answer, Err(code), "{name}, {who:?}");
+            }
         }
     }
 }
@@ -210,29 +257,104 @@ fn defined(text: &str, begin: &[&str]) -> BTreeMap<String, c_int> {
 }
 
 #[test]
-fn the_page_has_every_option_of_linux() {
-    let rows = rows();
+fn the_table_has_every_option_of_linux() {
+    let known: BTreeMap<(&str, c_int), c_int> = rows()
+        .map(|(level, row)| ((row.name, level), row.number))
+        .chain(lacking().map(|(level, number, name, _)| ((name, level), number)))
+        .collect();
+    assert!(known.len() > 200, "{}", known.len());
     for (header, level, begin) in HEADERS {
         let path = format!("/usr/include/{header}");
-        let Ok(text) = std::fs::read_to_string(&path) else {
+        let Ok(text) = fs::read_to_string(&path) else {
             skips::skipped_here(&format!("no {path}"));
             continue;
         };
         let defined = defined(&text, begin);
         assert!(defined.len() > 4, "{header}: {defined:?}");
         for (name, number) in &defined {
-            let row = rows.iter().find(|row| row.name == *name);
-            let row = row.unwrap_or_else(|| panic!("{header}: {name} {number} is not on the page"));
-            assert_eq!((row.level, row.number), (level, *number), "{name}");
+            let row = known.get(&(name.as_str(), level));
+            assert_eq!(row, Some(number), "{header}: {name} {number}");
         }
     }
 }
 
 #[test]
 fn no_option_has_two_rows() {
-    let mut seen = BTreeMap::new();
-    for row in rows() {
-        let before = seen.insert((row.level, row.number), row.name.clone());
-        assert_eq!(before, None, "{}", row.name);
+    let mut seen = BTreeSet::new();
+    for (level, row) in rows() {
+        assert!(seen.insert((level, row.number)), "{}", row.name);
     }
+    for (level, number, name, _) in lacking() {
+        assert!(seen.insert((level, number)), "{name}");
+    }
+}
+
+/// What C calls an option in code, where the headers' name has an ending of its own.
+fn name_in_code(name: &str) -> &str {
+    name.trim_end_matches("_OLD")
+}
+
+/// The library's files without tests, with their code in words, comments apart.
+fn words(folder: &Path, found: &mut Vec<(String, BTreeSet<String>)>) {
+    for entry in fs::read_dir(folder).expect("the sources") {
+        let path = entry.expect("an entry").path();
+        let name = path.to_string_lossy().into_owned();
+        if path.is_dir() {
+            words(&path, found);
+        } else if !name.contains("tests") {
+            let text = fs::read_to_string(&path).expect("a source");
+            let code = text
+                .lines()
+                .map(|line| line.split("//").next().unwrap_or(""));
+            let split = |line: &str| {
+                let of_word = |c: char| c.is_alphanumeric() || c == '_';
+                let parts = line.split(move |c| !of_word(c));
+                parts.map(str::to_owned).collect::<Vec<_>>()
+            };
+            found.push((name, code.flat_map(split).collect()));
+        }
+    }
+}
+
+/// Two places to touch for a new option, of which this library is one: its row. The other is the effect, `SocketOption` in netchan, where there is
+/// none of that kind yet.
+#[test]
+fn an_option_is_named_in_its_row_alone() {
+    /// Ancillary data bears names of options, the kernel's socket is asked for what it has, and a reason may say what to take instead.
+    const NAMESAKES: [&str; 3] = ["/ancillary.rs", "/sys.rs", "/lacking.rs"];
+    let mut files = Vec::new();
+    words(
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")),
+        &mut files,
+    );
+    assert!(files.len() > 50, "{}", files.len());
+    let of_table = |file: &str| file.contains("options/rows/");
+    let mut elsewhere = Vec::new();
+    for (_, row) in rows() {
+        let name = name_in_code(row.name);
+        let named = files.iter().filter(|(file, words)| {
+            let is_other = !NAMESAKES.iter().any(|other| file.ends_with(other));
+            !of_table(file) && is_other && words.contains(name)
+        });
+        elsewhere.extend(named.map(|(file, _)| (name, file)));
+    }
+    assert!(elsewhere.is_empty(), "{elsewhere:#?}");
+    let places = |files: &[(String, BTreeSet<String>)], word: &str| {
+        let named = files.iter().filter(|(_, words)| words.contains(word));
+        let file = |(file, _): &(String, _)| file.split("/src/").nth(1).map(str::to_owned);
+        named.filter_map(file).collect::<Vec<_>>()
+    };
+    // For example:
+    let row = "options/rows/tcp.rs";
+    assert_eq!(places(&files, "TCP_KEEPCNT"), [row]);
+    assert_eq!(places(&files, "KeepCount"), [row]);
+    let mut library = Vec::new();
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../netchan/src");
+    words(Path::new(sources), &mut library);
+    let effect = places(&library, "KeepCount");
+    assert!(!effect.is_empty(), "the effect");
+    assert!(
+        effect.iter().all(|file| file.starts_with("socket/options")),
+        "{effect:?}"
+    );
 }
