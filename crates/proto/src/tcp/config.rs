@@ -1,5 +1,6 @@
 //! What one endpoint's TCP may do: the settings a connection is opened with.
 
+use super::congestion::CongestionControl;
 use super::fast_open_cookie::FastOpenMode;
 use super::user_timeout::UserTimeoutOption;
 use crate::time::Duration;
@@ -23,40 +24,6 @@ impl Default for Keepalive {
             interval: Duration::from_secs(75),
             probes: 9,
         }
-    }
-}
-
-/// How the congestion window moves. Names are those of Linux's `TCP_CONGESTION`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum CongestionControl {
-    /// `reno`: RFC 5681, RFC 6582.
-    NewReno,
-    /// `cubic`: RFC 9438, with HyStart++ (RFC 9406).
-    #[default]
-    Cubic,
-    /// `dctcp`: RFC 8257. Only where all of the network marks (ECN).
-    Dctcp,
-    /// `bbr`: version 3 (draft-ietf-ccwg-bbr).
-    Bbr,
-}
-
-impl CongestionControl {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::NewReno, Self::Cubic, Self::Dctcp, Self::Bbr];
-
-    /// Its name in `TCP_CONGESTION` and in configurations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NewReno => "reno",
-            Self::Cubic => "cubic",
-            Self::Dctcp => "dctcp",
-            Self::Bbr => "bbr",
-        }
-    }
-
-    /// The one with this name.
-    pub fn called(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|control| control.name() == name)
     }
 }
 

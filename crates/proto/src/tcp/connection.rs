@@ -32,8 +32,8 @@ pub(super) mod window;
 use alloc::boxed::Box;
 
 use super::busy::Busy;
-use super::config::{Config, CongestionControl, IcmpWhileConnecting, Keepalive};
-use super::congestion::Congestion;
+use super::config::{Config, IcmpWhileConnecting, Keepalive};
+use super::congestion::{Congestion, CongestionControl};
 use super::ecn::EcnState;
 use super::fast_open::FastOpen;
 use super::path_mtu::PathMtu;

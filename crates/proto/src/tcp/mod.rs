@@ -64,9 +64,8 @@ pub use ao::{
     AO_KEY_MAX, AO_MAC_MAX, AoAlgorithm, AoCounts, AoIds, AoIsns, AoKey, AoKeyState, AoSession,
     AoVerdict, ao_ids, ao_isns_of,
 };
-pub use config::{
-    Config, CongestionControl, EcnMode, IcmpWhileConnecting, Keepalive, MtuProbing, SynCookies,
-};
+pub use config::{Config, EcnMode, IcmpWhileConnecting, Keepalive, MtuProbing, SynCookies};
+pub use congestion::CongestionControl;
 pub use connection::Connection;
 pub use connection::close::{listen, reset_for};
 pub use connection::icmp::IcmpError;

@@ -103,8 +103,8 @@ pub(super) struct Bbr {
     undo: Undo,
 }
 
-impl Bbr {
-    pub const fn new() -> Self {
+impl Default for Bbr {
+    fn default() -> Self {
         Self {
             state: State::Startup,
             now: Instant::ZERO,
@@ -159,7 +159,9 @@ impl Bbr {
             undo: Undo::NONE,
         }
     }
+}
 
+impl Bbr {
     /// §5.6.2, InitPacingRate: the initial window in a round trip, or in a millisecond if none was measured.
     fn init_pacing_rate(&self, window: &mut Window, srtt_us: u32) {
         let srtt_us = if srtt_us == 0 { 1_000 } else { srtt_us };

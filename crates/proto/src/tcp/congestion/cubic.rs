@@ -135,15 +135,17 @@ fn cube_root(of: u64) -> u32 {
     u32::try_from(root).unwrap_or(u32::MAX)
 }
 
-impl Cubic {
-    pub const fn new() -> Self {
+impl Default for Cubic {
+    fn default() -> Self {
         Self {
             initial: 0,
             hystart: HyStart::new(),
             avoidance: Lazy::USUAL,
         }
     }
+}
 
+impl Cubic {
     /// The threshold is passed, by `left` bytes of what was acknowledged.
     #[cold]
     #[inline(never)]

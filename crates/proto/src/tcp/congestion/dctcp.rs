@@ -29,8 +29,8 @@ pub(super) struct Dctcp {
     reno: NewReno,
 }
 
-impl Dctcp {
-    pub fn new() -> Self {
+impl Default for Dctcp {
+    fn default() -> Self {
         Self {
             // §4.2: begin with one, and know nothing of losses to come.
             alpha: ONE,
@@ -41,7 +41,9 @@ impl Dctcp {
             reno: NewReno::default(),
         }
     }
+}
 
+impl Dctcp {
     /// RFC 8257 §3.3, steps 4 to 7: at the end of a window, α = (1 - g) α + g M.
     fn end_window(&mut self, nxt: SeqNum) {
         if self.delivered > 0 {

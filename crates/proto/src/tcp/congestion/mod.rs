@@ -12,13 +12,29 @@ mod reno;
 mod tests;
 mod usage;
 
+use alloc::boxed::Box;
+
 use algorithm::Algorithm;
 pub(super) use algorithm::{Ack, Cause, LostSegment, Phase, RateSample, Window};
-use control::Control;
 use usage::Usage;
 
-use super::config::CongestionControl;
 use crate::time::Instant;
+
+// A new one is a file of its own, which implements `Algorithm`, and a row here. BBR's model is large, and lies elsewhere.
+control::controls! {
+    /// `reno`: RFC 5681, RFC 6582.
+    NewReno, "reno", reno::NewReno;
+    /// `cubic`: RFC 9438, with HyStart++ (RFC 9406).
+    #[default]
+    Cubic, "cubic", cubic::Cubic;
+    /// `dctcp`: RFC 8257. Only where all of the network marks (ECN).
+    Dctcp, "dctcp", dctcp::Dctcp;
+    /// `bbr`: version 3 (draft-ietf-ccwg-bbr).
+    Bbr, "bbr", Box<bbr::Bbr>;
+}
+
+/// An idle connection holds this much of it.
+const _: () = assert!(size_of::<Control>() <= 40);
 
 /// The congestion window and what moves it.
 #[derive(Clone, Debug)]

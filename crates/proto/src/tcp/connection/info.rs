@@ -2,7 +2,7 @@
 
 use super::Connection;
 use crate::tcp::busy::{of_ticks, ticks};
-use crate::tcp::config::CongestionControl;
+use crate::tcp::congestion::CongestionControl;
 use crate::tcp::congestion::Phase;
 use crate::tcp::rack::DUPLICATE_THRESHOLD;
 use crate::tcp::types::State;

@@ -2,7 +2,7 @@
 
 use super::MSS;
 use super::path::{Path, World};
-use crate::tcp::config::CongestionControl;
+use crate::tcp::congestion::CongestionControl;
 
 /// Bytes per second delivered from one time to another, in seconds.
 fn rate(world: &mut World, from: u64, to: u64) -> u64 {

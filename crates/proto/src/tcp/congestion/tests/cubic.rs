@@ -4,7 +4,7 @@ use super::super::algorithm::{Algorithm, Cause, Window};
 use super::super::cubic::Cubic;
 use super::path::{Path, World};
 use super::{MSS, ack, avoiding};
-use crate::tcp::config::CongestionControl;
+use crate::tcp::congestion::CongestionControl;
 use crate::time::Instant;
 
 /// Meets congestion at `segments`, as recovery would have it.
@@ -30,7 +30,7 @@ fn rounds(cubic: &mut Cubic, window: &mut Window, rtt_us: u32, from_us: u64, to_
 /// RFC 9438 §4.2, §4.4: concave up to the last window, then convex, within 2 % of the formula.
 #[test]
 fn follows_its_curve() {
-    let mut cubic = Cubic::new();
+    let mut cubic = Cubic::default();
     let mut window = reduced(&mut cubic, 10_000);
     assert_eq!(window.cwnd, 7_000 * MSS);
     let k = ((10_000.0 - 7_000.0) / 0.4_f64).cbrt();
@@ -52,7 +52,7 @@ fn follows_its_curve() {
 /// RFC 9438 §4.3: with short round trips the window is that of an additive increase by 9/17 segments, by one once it is where it was.
 #[test]
 fn is_no_slower_than_reno() {
-    let mut cubic = Cubic::new();
+    let mut cubic = Cubic::default();
     let mut window = reduced(&mut cubic, 100);
     assert_eq!(window.cwnd, 70 * MSS);
     let rounds_of = |cubic: &mut Cubic, window: &mut Window, from: u64, n: u64| {
@@ -72,7 +72,7 @@ fn is_no_slower_than_reno() {
 #[test]
 fn makes_room_for_others() {
     let plateau = |first: u32, second: u32| {
-        let mut cubic = Cubic::new();
+        let mut cubic = Cubic::default();
         reduced(&mut cubic, first);
         let mut window = reduced(&mut cubic, second);
         // In the middle of the curve it is flat: K is cbrt(0.3 W_max / 0.4).
@@ -88,7 +88,7 @@ fn makes_room_for_others() {
 /// RFC 9438 §4.8, §4.10: after a timeout, or slow start without a loss, the curve begins in its middle.
 #[test]
 fn begins_in_the_middle_where_nothing_is_known() {
-    let mut cubic = Cubic::new();
+    let mut cubic = Cubic::default();
     let mut window = avoiding(1_000);
     cubic.on_timeout(&mut window, true, 1_000 * MSS, Instant::ZERO);
     assert_eq!(window.ssthresh, 700 * MSS);
@@ -103,7 +103,7 @@ fn begins_in_the_middle_where_nothing_is_known() {
 #[test]
 fn does_not_grow_by_idle_time() {
     let run = |gap: bool| {
-        let mut cubic = Cubic::new();
+        let mut cubic = Cubic::default();
         let mut window = reduced(&mut cubic, 5_000);
         rounds(&mut cubic, &mut window, 100_000, 0, 5_000_000);
         let mut later = 5_000_000;
@@ -128,7 +128,7 @@ fn does_not_grow_by_idle_time() {
 /// RFC 9438 §4.9: a reduction for nothing is taken back, the curve included.
 #[test]
 fn takes_a_mistake_back() {
-    let mut cubic = Cubic::new();
+    let mut cubic = Cubic::default();
     let mut window = reduced(&mut cubic, 5_000);
     rounds(&mut cubic, &mut window, 100_000, 0, 5_000_000);
     let (known, before) = (cubic.clone(), window);

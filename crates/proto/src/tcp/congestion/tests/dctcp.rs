@@ -4,14 +4,14 @@ use super::super::algorithm::{Algorithm, Cause};
 use super::super::dctcp::Dctcp;
 use super::path::{Path, World};
 use super::{MSS, ack, avoiding};
-use crate::tcp::config::CongestionControl;
+use crate::tcp::congestion::CongestionControl;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
 
 /// RFC 8257 §3.3: α goes to the fraction of bytes that is marked, a sixteenth of the way in each window.
 #[test]
 fn alpha_is_the_fraction_marked() {
-    let (mut dctcp, mut window) = (Dctcp::new(), avoiding(100));
+    let (mut dctcp, mut window) = (Dctcp::default(), avoiding(100));
     assert!((dctcp.alpha() - 1.0).abs() < 1e-9);
     let mut expected = 1.0;
     for round in 0..200_u32 {

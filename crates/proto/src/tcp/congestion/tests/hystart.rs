@@ -4,7 +4,7 @@ use super::super::algorithm::Window;
 use super::super::hystart::HyStart;
 use super::path::{Path, World};
 use super::{MSS, ack, beginning};
-use crate::tcp::config::CongestionControl;
+use crate::tcp::congestion::CongestionControl;
 use crate::wire::tcp::SeqNum;
 
 /// One round of `n` acknowledgments that measure `rtt_us`. True if slow start ended.

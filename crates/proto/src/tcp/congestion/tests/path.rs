@@ -6,10 +6,10 @@
 
 use alloc::collections::VecDeque;
 
+use super::super::Control;
 use super::super::algorithm::{Ack, Algorithm, Cause, LostSegment, Phase, RateSample, Window};
-use super::super::control::Control;
 use super::{MSS, beginning};
-use crate::tcp::config::CongestionControl;
+use crate::tcp::congestion::CongestionControl;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
 

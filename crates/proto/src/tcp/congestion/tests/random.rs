@@ -1,9 +1,9 @@
 //! Anything at all, told to any congestion control in any order: nothing panics, and the window stays a window.
 
+use super::super::Control;
 use super::super::algorithm::{Ack, Algorithm, Cause, LostSegment, Phase, RateSample, Window};
-use super::super::control::Control;
 use super::super::reno::CWND_MAX;
-use crate::tcp::config::CongestionControl;
+use crate::tcp::congestion::CongestionControl;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
 

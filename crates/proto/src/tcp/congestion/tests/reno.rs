@@ -1,11 +1,11 @@
 //! NewReno alone, and on a path.
 
+use super::super::Control;
 use super::super::algorithm::{Algorithm, Cause, Phase};
-use super::super::control::Control;
 use super::super::reno::NewReno;
 use super::path::{Path, World};
 use super::{MSS, ack, avoiding, beginning};
-use crate::tcp::config::CongestionControl;
+use crate::tcp::congestion::CongestionControl;
 use crate::time::Instant;
 
 /// RFC 5681 §3.1: by what is acknowledged in slow start, by a segment a window afterwards.

@@ -59,7 +59,7 @@ impl Life {
             slow_start_limit: 0,
         };
         let mut draft_window = window;
-        let mut bbr = Bbr::new();
+        let mut bbr = Bbr::default();
         bbr.on_open(&mut window, kind.srtt_us, Instant(5_000_000_000));
         Self {
             draft: Reference::new(&mut draft_window, kind.srtt_us, 5_000_000),
