@@ -1,7 +1,7 @@
 //! What the wire layer costs per packet: sums, parse, emit; smoltcp beside it, in the same run.
 //!
 //! `cargo bench -p proto --bench wire [name]`. Each figure is the best of many batches of some
-//! 10 µs: on a machine that others use as well, the best batch is the one nobody disturbed.
+//! 10 µs: on a machine that others use as well, the best batch is the undisturbed one.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,5 +1,5 @@
-//! Memory that many queues hold together, and how much they may hold: two plain numbers. Whoever shares memory among several
-//! threads sets the second.
+//! Memory that many queues hold together, and how much they may hold: two plain numbers. The owner of memory that
+//! several threads share sets the second.
 
 /// What is held, and what may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_is_allowed_until_somebody_says_how_much() {
+    fn allowance_without_limit_allows_everything() {
         let mut memory = Allowance::default();
         memory.add(1 << 40);
         assert!(!memory.lacks(usize::MAX >> 2));

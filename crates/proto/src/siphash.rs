@@ -1,12 +1,12 @@
-//! SipHash (Aumasson and Bernstein, 2012) of messages that are words already: who does not know the key can neither guess a value
-//! nor choose messages that collide. General implementations have to gather their words first, which takes as long again.
+//! SipHash (Aumasson and Bernstein, 2012) of messages that are words already: without the key an attacker can neither guess
+//! a value nor choose messages that collide. General implementations have to gather their words first, which takes as long again.
 
 /// A secret key, as the four words that a hash begins with.
 #[derive(Clone, Debug)]
 pub struct Key([u64; 4]);
 
 impl Key {
-    /// Of 16 random bytes that nobody is told.
+    /// Of 16 random bytes that are kept secret.
     #[must_use]
     pub fn new(key: &[u8; 16]) -> Self {
         let [k0, k1] = halves(key);

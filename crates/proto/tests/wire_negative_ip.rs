@@ -126,7 +126,7 @@ fn negative_4_arp_of_other_shapes() {
 
 /// Whether the claim is believable at all; whether it was asked for is the neighbour table's.
 #[test]
-fn negative_5_and_6_arp_senders_that_nobody_is() {
+fn negative_5_and_6_arp_senders_of_no_host() {
     let good = Packet::parse(&arp_bytes()).unwrap();
     assert!(good.sender_is_plausible());
     for mac in [

@@ -500,22 +500,22 @@ fn negative_47_targets_and_sources() {
     let parse = |from, to, message: &[u8]| Message::parse(from, to, 255, message).map(drop);
     let multicast = solicitation(ALL_NODES, None);
     assert_eq!(parse(HOST, HOST, &multicast), Err(Error::Value));
-    // Duplicate address detection: from nobody, to the solicited-node group, without an address.
-    let nobody = Ipv6Addr::UNSPECIFIED;
+    // Duplicate address detection: from no address, to the solicited-node group, without an address.
+    let unspecified = Ipv6Addr::UNSPECIFIED;
     let group = ndp::solicited_node(HOST);
     assert_eq!(group, "ff02::1:ff00:2".parse::<Ipv6Addr>().unwrap());
     let asks = solicitation(HOST, None);
-    assert_eq!(parse(nobody, group, &asks), Ok(()));
-    assert_eq!(parse(nobody, HOST, &asks), Err(Error::Value));
-    assert_eq!(parse(nobody, ALL_NODES, &asks), Err(Error::Value));
+    assert_eq!(parse(unspecified, group, &asks), Ok(()));
+    assert_eq!(parse(unspecified, HOST, &asks), Err(Error::Value));
+    assert_eq!(parse(unspecified, ALL_NODES, &asks), Err(Error::Value));
     assert_eq!(
-        parse(nobody, group, &solicitation(HOST, Some(MAC))),
+        parse(unspecified, group, &solicitation(HOST, Some(MAC))),
         Err(Error::Value)
     );
     let routers = bytes(Message::RouterSolicitation {
         source_link: Some(MAC),
     });
-    assert_eq!(parse(nobody, ALL_NODES, &routers), Err(Error::Value));
+    assert_eq!(parse(unspecified, ALL_NODES, &routers), Err(Error::Value));
     assert_eq!(parse(HOST, ALL_NODES, &routers), Ok(()));
 
     let answer = |target, solicited| {

@@ -59,7 +59,7 @@ fn negative_30_truncated_huge_and_damaged_icmp() {
     );
 }
 
-/// An IPv4 packet as it was sent, cut to 28 bytes by whoever reports it.
+/// An IPv4 packet as it was sent, cut to 28 bytes by the host that reports it.
 fn sent() -> Vec<u8> {
     let mut packet = vec![0; 28];
     let (IpAddr::V4(a), IpAddr::V4(b)) = (A, B) else {
@@ -232,7 +232,7 @@ fn negative_51_udp_lengths() {
     for end in 0..8 {
         assert_eq!(udp::Header::parse(&good[..end]), Err(Error::Truncated));
     }
-    // Shorter than the IP payload: the rest is nobody's, and the checksum does not cover it.
+    // Shorter than the IP payload: the rest is padding, and the checksum does not cover it.
     let mut padded = good;
     padded.extend(b"padding");
     let header = udp::Header::parse(&padded).unwrap();
@@ -378,7 +378,7 @@ fn negative_58_option_lengths() {
     assert_eq!(
         options(Flags::SYN, &md5),
         Ok(Options::NONE),
-        "MD5 that nobody asked for"
+        "MD5 that was not asked for"
     );
     // Known ones of another length count as unknown.
     assert_eq!(options(Flags::SYN, &[2, 3, 5, 0]), Ok(Options::NONE));

@@ -240,7 +240,7 @@ impl Settings {
     /// Includes a source no more; the group is left with its last one.
     pub(crate) fn leave_source(&mut self, at: usize, source: IpAddr) -> Result<(), i32> {
         self.remove_source(at, Mode::Include, source)?;
-        if self.members[at].filter.is_nobody() {
+        if self.members[at].filter.admits_none() {
             self.members.remove(at);
         }
         Ok(())
@@ -249,6 +249,6 @@ impl Settings {
     /// What it hears of a group on a link now.
     pub(crate) fn wish(&self, group: IpAddr, link: u8) -> Filter {
         self.find(group, Some(link))
-            .map_or(Filter::NOBODY, |at| self.members[at].filter.clone())
+            .map_or(Filter::NO_SOURCE, |at| self.members[at].filter.clone())
     }
 }

@@ -42,11 +42,11 @@ impl Groups {
             return;
         };
         match table.binary_search_by_key(&group, |entry| entry.0) {
-            Ok(at) if filter.is_nobody() => {
+            Ok(at) if filter.admits_none() => {
                 table.remove(at);
             }
             Ok(at) => table[at].1.clone_from(filter),
-            Err(_) if filter.is_nobody() => {}
+            Err(_) if filter.admits_none() => {}
             Err(at) => table.insert(at, (group, filter.clone())),
         }
     }

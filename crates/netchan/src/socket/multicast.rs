@@ -109,7 +109,7 @@ impl Change<'_> {
                 settings.members.push(Member {
                     group,
                     interface: link,
-                    filter: source.map_or(Filter::EVERYBODY, |_| Filter::NOBODY),
+                    filter: source.map_or(Filter::ANY_SOURCE, |_| Filter::NO_SOURCE),
                 });
                 settings.members.len() - 1
             }
@@ -219,7 +219,7 @@ impl Socket {
         };
         for member in &settings.members {
             let place = (member.group, member.interface);
-            tell(self.stack(), settings.number, place, Filter::NOBODY);
+            tell(self.stack(), settings.number, place, Filter::NO_SOURCE);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::wire::{Protocol, icmpv4, icmpv6, ipv4, ipv6};
 pub enum Silent {
     /// It is no echo request.
     NotAnEcho,
-    /// It went to a broadcast or IPv4 multicast address (negative 36), or to nobody here.
+    /// It went to a broadcast or IPv4 multicast address (negative 36), or to no address of ours.
     NotOurs,
     /// Its source is not one host.
     SourceNotUnique,

@@ -13,24 +13,24 @@ use crate::wire::{Protocol, icmpv4, icmpv6, ipv4, ipv6};
 /// What went wrong with a packet we received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Nobody listens on the port.
+    /// No socket listens on the port.
     PortUnreachable,
-    /// Nobody speaks the protocol; `pointer` is the offset of the octet that names it (IPv6).
+    /// The protocol is not spoken here; `pointer` is the offset of the octet that names it (IPv6).
     ProtocolUnreachable {
         /// From the start of the IPv6 header; of no matter for IPv4.
         pointer: u32,
     },
-    /// The neighbour does not answer (to be sent by who forwards).
+    /// The neighbour does not answer (sent by a router).
     HostUnreachable,
-    /// There is no route (to be sent by who forwards).
+    /// There is no route (sent by a router).
     NetUnreachable,
     /// A filter refuses it.
     Prohibited,
-    /// Its last hop was ours (to be sent by who forwards).
+    /// Its last hop was ours (sent by a router).
     HopsSpent,
     /// Fragments were missing when their time was over. The packet must be the first fragment.
     ReassemblyTimeout,
-    /// Too long for the next link (to be sent by who forwards).
+    /// Too long for the next link (sent by a router).
     PacketTooBig {
         /// What the link carries, in octets.
         mtu: u16,

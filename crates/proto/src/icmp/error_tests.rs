@@ -1,4 +1,4 @@
-//! Errors out: to whom they get, and all the rules of silence; negative 17, 32.
+//! Errors out: where they go, and all the rules of silence; negative 17, 32.
 
 use super::super::tests::{T0, limiter, message4, ours, v4, v6};
 use super::super::{DropReason, Incoming, incoming, receive_v4, receive_v6};

@@ -14,9 +14,9 @@ use crate::wire::{Protocol, icmpv4, icmpv6};
 /// What happened to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Nobody listens on the port.
+    /// No socket listens on the port.
     PortUnreachable,
-    /// Nobody speaks the protocol.
+    /// The host does not speak the protocol.
     ProtocolUnreachable,
     /// The host does not answer.
     HostUnreachable,

@@ -1,8 +1,8 @@
 //! How often we may talk about errors (RFC 1122 §3.2.2, RFC 4443 §2.4 f): token buckets, one for
 //! all and a coarse one per destination.
 //!
-//! The bucket for all is a counter that strangers can observe: who drains it with invented senders
-//! and then looks whether he still gets an answer learns whether others got one (the port scan of
+//! The bucket for all is a counter that an attacker can observe: it drains it with invented senders,
+//! looks whether it still gets an answer, and so learns whether others got one (the port scan of
 //! CVE-2020-25705). So a destination's own bucket is asked first, and what the common bucket
 //! charges is random.
 
@@ -19,7 +19,7 @@ pub struct Config {
     pub per_second: u32,
     /// Errors at once, after a silence.
     pub burst: u32,
-    /// Errors a second to one destination (IPv6: one /64; and whoever shares its bucket).
+    /// Errors a second to one destination (IPv6: one /64; and all that share its bucket).
     pub per_second_each: u32,
     /// Errors at once to one destination.
     pub burst_each: u32,

@@ -21,7 +21,7 @@ pub use incoming::{IncomingError, Kind};
 pub enum Incoming<'a> {
     /// To be answered with [`echo::reply_v4`] or [`echo::reply_v6`].
     EchoRequest,
-    /// Somebody answered an echo request: for the socket that asked.
+    /// An echo request was answered: for the socket that asked.
     EchoReply {
         /// Which socket.
         ident: u16,
@@ -61,8 +61,8 @@ pub enum DropReason {
     QuoteNotOurs,
     /// The packet quoted is a fragment without ports.
     QuoteFragment,
-    /// The packet quoted is itself an ICMP error (negative 32), or of a protocol that nobody here
-    /// sends.
+    /// The packet quoted is itself an ICMP error (negative 32), or of a protocol that is not
+    /// sent here.
     QuoteProtocol,
     /// The MTU reported is one that no link has (negative 33).
     Mtu,

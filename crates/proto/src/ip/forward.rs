@@ -48,9 +48,9 @@ pub fn addresses(source: IpAddr, destination: IpAddr) -> Result<(), Martian> {
     if is_link_local(source) {
         return Err(Martian::LinkLocalSource);
     }
-    // 224/4 are groups, 240/4 is nobody's.
-    let nobody = matches!(destination, IpAddr::V4(ip) if ip.octets()[0] >= 224);
-    if nobody || destination.is_multicast() || is_link_local(destination) {
+    // 224/4 are groups, 240/4 is reserved.
+    let no_host = matches!(destination, IpAddr::V4(ip) if ip.octets()[0] >= 224);
+    if no_host || destination.is_multicast() || is_link_local(destination) {
         return Err(Martian::BadDestination);
     }
     Ok(())

@@ -1,5 +1,5 @@
 //! Identifications for datagrams that are fragmented: unique for long (RFC 6864 §4.2), and of no
-//! use to whoever would guess them (RFC 7739 §5.3).
+//! use to an attacker that guesses them (RFC 7739 §5.3).
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -22,7 +22,7 @@ impl Generator {
     #[must_use]
     pub fn new(seed: Seed) -> Self {
         let bunch = seed.derive(0x4944_0002);
-        // What a counter starts at is nobody's business either.
+        // The value a counter starts at is secret, too.
         let counters = (0..COUNTERS as u64)
             .map(|n| low(bunch.hash(&n.to_le_bytes())))
             .collect();

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 
-/// The secret of one table's hash. Whoever does not know it cannot aim at a bucket.
+/// The secret of one table's hash. Without it no sender can aim at a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub [u64; 2]);
 

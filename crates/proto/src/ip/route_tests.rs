@@ -163,11 +163,7 @@ fn a_mark_goes_first_and_another_mark_is_no_way() {
         assert_eq!(hop("192.0.2.1", mark), Some(ip(far)), "{mark}");
         assert_eq!(hop("fd00::1", mark), v6, "{mark}");
     }
-    assert_eq!(
-        table.lookup(ip("fd00::1")),
-        None,
-        "for nobody without a mark"
-    );
+    assert_eq!(table.lookup(ip("fd00::1")), None, "no route without a mark");
     assert!(table.depends_on_mark(ip("192.0.2.1")) && table.depends_on_mark(ip("fd00::1")));
     assert!(!table.depends_on_mark(ip("2001:db8::1")));
     assert_eq!(table.iter().filter(|r| r.mark != 0).count(), 4);

@@ -25,13 +25,13 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Nobody is heard: no member.
-    pub const NOBODY: Self = Self {
+    /// No source is heard: no member.
+    pub const NO_SOURCE: Self = Self {
         mode: Mode::Include,
         sources: Vec::new(),
     };
-    /// Everybody is heard.
-    pub const EVERYBODY: Self = Self {
+    /// Every source is heard.
+    pub const ANY_SOURCE: Self = Self {
         mode: Mode::Exclude,
         sources: Vec::new(),
     };
@@ -54,8 +54,8 @@ impl Filter {
         &self.sources
     }
 
-    /// Whether nobody is heard.
-    pub const fn is_nobody(&self) -> bool {
+    /// Whether no source is heard.
+    pub const fn admits_none(&self) -> bool {
         matches!(self.mode, Mode::Include) && self.sources.is_empty()
     }
 
@@ -101,7 +101,7 @@ impl Filter {
             sources.sort_unstable();
             sources.dedup();
             if sources.len() > SOURCES_MAX {
-                return Self::EVERYBODY;
+                return Self::ANY_SOURCE;
             }
             return Self {
                 mode: Mode::Include,

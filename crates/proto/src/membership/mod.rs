@@ -74,7 +74,7 @@ struct Group {
 impl Group {
     const fn new(era: u32) -> Self {
         Self {
-            filter: Filter::NOBODY,
+            filter: Filter::NO_SOURCE,
             mode_left: 0,
             changed: Vec::new(),
             resend_at: Instant::FAR,
@@ -87,7 +87,7 @@ impl Group {
 
     /// All that is to be said of it has been said.
     const fn is_spent(&self) -> bool {
-        self.filter.is_nobody() && self.mode_left == 0 && self.changed.is_empty()
+        self.filter.admits_none() && self.mode_left == 0 && self.changed.is_empty()
     }
 
     fn deadline(&self) -> Instant {
@@ -163,7 +163,7 @@ impl Group {
     /// What a query for `asked` is told, if anything (RFC 9776 §5.2).
     fn current_of(&self, group: IpAddr, asked: &[IpAddr]) -> Option<Record> {
         if asked.is_empty() {
-            return (!self.filter.is_nobody()).then(|| self.current(group));
+            return (!self.filter.admits_none()).then(|| self.current(group));
         }
         let heard = asked.iter().copied().filter(|s| self.filter.hears(*s));
         let sources: Vec<IpAddr> = heard.collect();
@@ -249,7 +249,7 @@ impl Membership {
             .groups
             .iter()
             .map(|(group, entry)| (*group, &entry.filter));
-        all.filter(|(_, filter)| !filter.is_nobody())
+        all.filter(|(_, filter)| !filter.admits_none())
     }
 
     /// When [`Self::on_timer`] wants to be called; [`Instant::FAR`]: never.
@@ -267,7 +267,7 @@ impl Membership {
     ) -> bool {
         self.grow_young(now);
         if !self.groups.contains_key(&group) {
-            if filter.is_nobody() {
+            if filter.admits_none() {
                 return true;
             }
             if !self.has_room() {
@@ -347,7 +347,7 @@ impl Membership {
         let Some(entry) = self.entry(group) else {
             return;
         };
-        match (old.is_nobody(), entry.filter.is_nobody()) {
+        match (old.admits_none(), entry.filter.admits_none()) {
             (true, false) => {
                 // RFC 2236 §3: at once, and once or twice more.
                 entry.mode_left = times;
@@ -386,7 +386,7 @@ impl Membership {
     /// A router asks.
     pub fn on_query(&mut self, query: &Query<'_>, now: Instant) {
         if query.version == Version::Third {
-            // RFC 9776 §4.1.6, §4.1.7: the Querier's values are everyone's.
+            // RFC 9776 §4.1.6, §4.1.7: the Querier's values hold for every host.
             if query.robustness > 0 {
                 self.robustness = query.robustness;
             }
@@ -427,7 +427,7 @@ impl Membership {
         let Some(entry) = self.entry(group) else {
             return;
         };
-        if entry.filter.is_nobody() || is_silent(group) {
+        if entry.filter.admits_none() || is_silent(group) {
             return;
         }
         let mut asked: Vec<IpAddr> = query.sources.iter().take(ASKED_MAX + 1).collect();
@@ -460,7 +460,7 @@ impl Membership {
         let Some(entry) = self.entry(group) else {
             return;
         };
-        let asked = !entry.filter.is_nobody() && !is_silent(group);
+        let asked = !entry.filter.admits_none() && !is_silent(group);
         if asked && entry.answer.as_ref().is_none_or(|a| a.at > now + within) {
             let sources = Vec::new();
             entry.answer = Some(Answer { at, sources });

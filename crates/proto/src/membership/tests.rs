@@ -106,7 +106,7 @@ fn reports(said: Vec<(Duration, Say)>) -> Vec<Vec<Record>> {
 #[test]
 fn the_interfaces_state_is_made_of_all_sockets_by_rfc_9776_section_3_2() {
     let merged = |filters: &[Filter]| Filter::merge(filters.iter());
-    assert_eq!(merged(&[]), Filter::NOBODY);
+    assert_eq!(merged(&[]), Filter::NO_SOURCE);
     // The RFC's own examples.
     assert_eq!(
         merged(&[
@@ -121,8 +121,8 @@ fn the_interfaces_state_is_made_of_all_sockets_by_rfc_9776_section_3_2() {
         only(&[1, 2, 3, 4, 5, 6])
     );
     assert_eq!(
-        merged(&[Filter::EVERYBODY, all_but(&[1])]),
-        Filter::EVERYBODY
+        merged(&[Filter::ANY_SOURCE, all_but(&[1])]),
+        Filter::ANY_SOURCE
     );
     for (filter, hears) in [(only(&[1]), [true, false]), (all_but(&[1]), [false, true])] {
         assert_eq!([filter.hears(host(1)), filter.hears(host(2))], hears);
@@ -135,7 +135,7 @@ fn the_interfaces_state_is_made_of_all_sockets_by_rfc_9776_section_3_2() {
         }
         filter
     };
-    assert_eq!(merged(&[many(1 << 24), many(1 << 25)]), Filter::EVERYBODY);
+    assert_eq!(merged(&[many(1 << 24), many(1 << 25)]), Filter::ANY_SOURCE);
 }
 
 #[test]
@@ -143,11 +143,11 @@ fn a_join_and_a_leave_are_reported_robustness_times_within_a_second_rfc_9776_sec
     let mut world = World::new();
     let join = record(Kind::ChangeToExclude, &[]);
     assert_eq!(
-        world.set(Filter::EVERYBODY),
+        world.set(Filter::ANY_SOURCE),
         [Say::Report([join.clone()].into())]
     );
     assert!(
-        world.set(Filter::EVERYBODY).is_empty(),
+        world.set(Filter::ANY_SOURCE).is_empty(),
         "no change, no report"
     );
     let again = world.wait(SECOND);
@@ -158,7 +158,7 @@ fn a_join_and_a_leave_are_reported_robustness_times_within_a_second_rfc_9776_sec
 
     let leave = record(Kind::ChangeToInclude, &[]);
     assert_eq!(
-        world.set(Filter::NOBODY),
+        world.set(Filter::NO_SOURCE),
         [Say::Report([leave.clone()].into())]
     );
     assert_eq!(world.membership.groups().count(), 0, "it is left at once");
@@ -268,7 +268,7 @@ fn queries_are_answered_within_their_time_by_the_five_rules_of_rfc_9776_section_
         reports(world.wait(SECOND)),
         [[record(Kind::ModeIsExclude, &[1])]]
     );
-    // Of a group that nobody is in nothing is said.
+    // Of a group without a member nothing is said.
     world.ask(three, Some("239.9.9.9".parse().unwrap()), &[], SECOND);
     assert!(world.wait(SECOND).is_empty());
 }
@@ -276,7 +276,7 @@ fn queries_are_answered_within_their_time_by_the_five_rules_of_rfc_9776_section_
 #[test]
 fn response_times_are_spread_over_the_whole_interval() {
     let mut world = World::new();
-    let _ = world.set(Filter::EVERYBODY);
+    let _ = world.set(Filter::ANY_SOURCE);
     world.wait(SECOND * 2);
     let mut times = Vec::new();
     for _ in 0..64 {
@@ -304,22 +304,22 @@ fn the_queriers_robustness_is_taken_over_rfc_9776_section_4_1_6() {
     };
     world.membership.on_query(&query, world.now);
     world.wait(SECOND);
-    assert_eq!(world.set(Filter::EVERYBODY).len(), 1);
+    assert_eq!(world.set(Filter::ANY_SOURCE).len(), 1);
     assert_eq!(world.wait(SECOND * 4).len(), 3);
     // And counts for how long an older querier is believed to be there (§8.12): 4 × 20 s + 1 s.
     world.ask(Version::Second, None, &[], SECOND);
     world.wait(SECOND * 80);
-    let _ = world.set(Filter::NOBODY);
+    let _ = world.set(Filter::NO_SOURCE);
     assert_eq!(world.membership.version(), Version::Second);
     world.wait(SECOND);
-    let _ = world.set(Filter::EVERYBODY);
+    let _ = world.set(Filter::ANY_SOURCE);
     assert_eq!(world.membership.version(), Version::Third);
 }
 
 #[test]
 fn with_a_version_2_querier_version_2_is_spoken_rfc_9776_section_7_2_1() {
     let mut world = World::new();
-    let _ = world.set(Filter::EVERYBODY);
+    let _ = world.set(Filter::ANY_SOURCE);
     // The change of version cancels what was to be sent.
     world.ask(
         Version::Second,
@@ -337,18 +337,18 @@ fn with_a_version_2_querier_version_2_is_spoken_rfc_9776_section_7_2_1() {
     world.ask(Version::Second, None, &[], SECOND * 10);
     world.membership.on_report(group(), world.now);
     assert!(world.wait(SECOND * 10).is_empty());
-    assert!(world.set(Filter::NOBODY).is_empty());
+    assert!(world.set(Filter::NO_SOURCE).is_empty());
     // A join is said at once and again within ten seconds (§3, §8.10), whatever its sources; the last reporter says that it leaves.
     assert_eq!(world.set(only(&[1])), [Say::Join(Version::Second, group())]);
     assert!(world.set(only(&[1, 2])).is_empty(), "it knows no sources");
     assert_eq!(world.wait(SECOND * 10).len(), 1);
-    assert_eq!(world.set(Filter::NOBODY), [Say::Leave(group())]);
+    assert_eq!(world.set(Filter::NO_SOURCE), [Say::Leave(group())]);
     // A query of version 3 changes nothing while the old querier is there; 2 × 125 s + 10 s later it is gone.
     world.ask(Version::Third, None, &[], SECOND);
     assert_eq!(world.membership.version(), Version::Second);
     world.wait(SECOND * 270);
     assert_eq!(
-        world.set(Filter::EVERYBODY),
+        world.set(Filter::ANY_SOURCE),
         [Say::Report([record(Kind::ChangeToExclude, &[])].into())]
     );
 }
@@ -358,11 +358,11 @@ fn a_version_1_querier_hears_no_leaves_rfc_2236_section_4() {
     let mut world = World::new();
     world.ask(Version::First, None, &[], SECOND * 10);
     assert_eq!(
-        world.set(Filter::EVERYBODY),
+        world.set(Filter::ANY_SOURCE),
         [Say::Join(Version::First, group())]
     );
     world.wait(SECOND * 10);
-    assert!(world.set(Filter::NOBODY).is_empty());
+    assert!(world.set(Filter::NO_SOURCE).is_empty());
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn all_systems_and_all_nodes_are_never_reported() {
     let mut said = 0;
     for silent in ["224.0.0.1", "ff02::1", "ff01::99", "ff00::1"] {
         let group = silent.parse().unwrap();
-        assert!(membership.set(group, Filter::EVERYBODY, START, &mut |_| said += 1));
+        assert!(membership.set(group, Filter::ANY_SOURCE, START, &mut |_| said += 1));
     }
     let query = Query {
         version: Version::Third,
@@ -394,12 +394,12 @@ fn memory_is_bounded() {
     let mut membership = Membership::new(Seed([1, 2]));
     let nth = |n: usize| IpAddr::V4(Ipv4Addr::from_bits(0xef00_0000 + u32::try_from(n).unwrap()));
     for n in 0..GROUPS_MAX {
-        assert!(membership.set(nth(n), Filter::EVERYBODY, START, &mut |_| {}));
+        assert!(membership.set(nth(n), Filter::ANY_SOURCE, START, &mut |_| {}));
     }
-    assert!(!membership.set(nth(GROUPS_MAX), Filter::EVERYBODY, START, &mut |_| {}));
+    assert!(!membership.set(nth(GROUPS_MAX), Filter::ANY_SOURCE, START, &mut |_| {}));
     // Queries for ever more sources end as one for the group.
     let mut world = World::new();
-    let _ = world.set(Filter::EVERYBODY);
+    let _ = world.set(Filter::ANY_SOURCE);
     world.wait(SECOND * 2);
     for first in 0..60_u8 {
         let asked: Vec<u8> = (0..4).map(|n| first * 4 + n).collect();

@@ -5,7 +5,7 @@ use super::{Action, State, Table};
 use crate::time::{Duration, Instant};
 
 /// Shortest time between two sweeps over all deadlines: one over 64 K entries takes 0.15 ms, so 2 %
-/// of a core at worst, and nobody minds a solicitation 10 ms late.
+/// of a core at worst, and a solicitation 10 ms late does no harm.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(10);
 
 impl<P> Table<P> {
@@ -73,7 +73,7 @@ impl<P> Table<P> {
             State::Stale if entry.used + config.idle > now => {
                 entry.deadline = entry.used + config.idle;
             }
-            State::Stale => drop(self.map.remove(place)), // nobody waits: nothing to tell
+            State::Stale => drop(self.map.remove(place)), // no packet waits: nothing to tell
             State::Incomplete | State::Probe | State::Delay => self.give_up(place, emit),
             State::Permanent => entry.deadline = Instant::FAR,
         }

@@ -21,12 +21,12 @@ pub struct Heard {
 /// Why an ARP packet was not listened to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refused {
-    /// The sender's addresses are nobody's: group or zero MAC, broadcast, multicast or loopback IP
+    /// The sender's addresses are no host's: group or zero MAC, broadcast, multicast or loopback IP
     /// (negative 5, 6).
     Implausible,
     /// It is our own packet, come back.
     Echo,
-    /// Somebody else claims our address (negative 5): see [`super::claim::Claim::on_conflict`].
+    /// Another host claims our address (negative 5): see [`super::claim::Claim::on_conflict`].
     Conflict(Ipv4Addr),
 }
 
@@ -81,7 +81,7 @@ impl<P> Table<P> {
     }
 }
 
-/// Who has `target`? To be sent to all, or to the address known so far (a unicast probe, RFC 1122
+/// Asks which host has `target`. To be sent to all, or to the address known so far (a unicast probe, RFC 1122
 /// §2.3.2.1 (2)).
 #[must_use]
 pub const fn request(our_mac: MacAddr, our_ip: Ipv4Addr, target: Ipv4Addr) -> Packet {
@@ -94,7 +94,7 @@ pub const fn request(our_mac: MacAddr, our_ip: Ipv4Addr, target: Ipv4Addr) -> Pa
     }
 }
 
-/// Has anybody `ip`, which we would like? (RFC 5227 §2.1.1.) To be sent to all.
+/// Asks whether a host has `ip`, which we would like (RFC 5227 §2.1.1). To be sent to all.
 #[must_use]
 pub const fn probe(our_mac: MacAddr, ip: Ipv4Addr) -> Packet {
     request(our_mac, Ipv4Addr::UNSPECIFIED, ip)

@@ -113,7 +113,7 @@ fn negative_5_conflicts_unasked_replies_and_group_senders() {
 }
 
 #[test]
-fn negative_6_nobodys_addresses() {
+fn negative_6_addresses_of_no_host() {
     let mut t = table();
     for ip in ["10.77.0.255", "255.255.255.255", "127.0.0.1", "224.0.0.1"] {
         let packet = request(A, ip.parse().unwrap(), OUR_IP);
@@ -129,10 +129,10 @@ fn negative_6_nobodys_addresses() {
     assert!(heard.reply.is_some() && heard.learned == Learned::NotAsked && t.is_empty());
 }
 
-/// A forged answer may change an entry, as any word may (RFC 826), but is not believed for as long as a confirmed one: whoever was
-/// asked must say it.
+/// A forged answer may change an entry, as any word may (RFC 826), but is not believed for as long as a confirmed one: the host
+/// that was asked must say it.
 #[test]
-fn answers_nobody_asked_for_do_not_confirm() {
+fn unasked_answers_do_not_confirm() {
     let peer = IpAddr::V4(PEER);
     let state = |t: &Table<u32>, now| t.iter(now).next().map(|n| (n.mac, n.state));
     let mut t = table();

@@ -193,7 +193,7 @@ impl Claim {
         }
     }
 
-    /// Somebody else used or probed our address. `uses`: it uses it (its ARP sender address or its
+    /// Another host used or probed our address. `uses`: it uses it (its ARP sender address or its
     /// advertisement); false: it only probes for it, which conflicts while we probe too (RFC 5227
     /// §2.1.1, RFC 4862 §5.4.3). `None`: no conflict, answer the probe as any request.
     pub fn on_conflict(&mut self, uses: bool, now: Instant) -> Option<Verdict> {
@@ -203,7 +203,7 @@ impl Claim {
                 Some(Verdict::Lost)
             }
             Phase::Announcing { .. } | Phase::Held if uses => {
-                // RFC 5227 §2.4 (b): defend once, yield to whoever insists. IPv6 never yields an
+                // RFC 5227 §2.4 (b): defend once, yield to a host that insists. IPv6 never yields an
                 // address that has passed detection (RFC 4862 §5.4.5 asks to log it): its defence
                 // is the answer to every solicitation.
                 let insists = self

@@ -3,17 +3,17 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use super::{Entry, State, Table, usefulness_to_strangers};
+use super::{Entry, State, Table, usefulness_to_unasked};
 use crate::time::Instant;
 use crate::wire::ethernet::MacAddr;
 
-/// What somebody said about a neighbour's hardware address.
+/// What a message said about a neighbour's hardware address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Evidence {
     /// It asked us: ARP request for our address, neighbour or router solicitation, router
     /// advertisement or redirect with a link-layer address. May make an entry.
     Asked,
-    /// ARP for somebody else, or a gratuitous one: updates what is there (RFC 826's merge), makes
+    /// ARP for another host, or a gratuitous one: updates what is there (RFC 826's merge), makes
     /// nothing.
     Overheard,
     /// It answered: ARP reply to us (solicited), or a neighbour advertisement with these flags.
@@ -30,7 +30,7 @@ pub enum Evidence {
 /// What became of the evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Learned {
-    /// Nobody asked, and there is no entry: none is made (RFC 4861 §7.2.5; negative 5).
+    /// It was not asked for, and there is no entry: none is made (RFC 4861 §7.2.5; negative 5).
     NotAsked,
     /// The address cannot be a neighbour's.
     Refused,
@@ -64,7 +64,7 @@ impl<P> Table<P> {
         evidence: Evidence,
         now: Instant,
     ) -> Learned {
-        // RFC 1122 §2.3.2: a group address is nobody's; negative 5.
+        // RFC 1122 §2.3.2: a group address is no host's; negative 5.
         if !can_be_neighbor(ip) || mac.is_some_and(|mac| !mac.is_unicast()) {
             return Learned::Refused;
         }
@@ -145,8 +145,8 @@ impl<P> Table<P> {
             .is_some()
     }
 
-    /// Whether `mac` may answer for `ip`: all were asked, or this one was. Another's word, or one nobody asked for, is no more than
-    /// overheard: else a forged answer would be believed for as long as a confirmed one.
+    /// Whether `mac` may answer for `ip`: all were asked, or this one was. Another's word, or one that was not asked for, is no more
+    /// than overheard: else a forged answer would be believed for as long as a confirmed one.
     pub(super) fn awaits(&self, ip: IpAddr, mac: MacAddr) -> bool {
         self.map.get(&ip).is_some_and(|entry| match entry.state {
             State::Incomplete => true,
@@ -155,7 +155,7 @@ impl<P> Table<P> {
         })
     }
 
-    /// Evidence about somebody there is no entry for.
+    /// Evidence about a host there is no entry for.
     fn hear_new(
         &mut self,
         ip: IpAddr,
@@ -163,7 +163,7 @@ impl<P> Table<P> {
         evidence: Evidence,
         now: Instant,
     ) -> Learned {
-        // Only who wants something of us gets an entry unasked: it is about to hear from us.
+        // Only a host that wants something of us gets an entry unasked: it is about to hear from us.
         let (Evidence::Asked, Some(mac)) = (evidence, mac) else {
             return Learned::NotAsked;
         };
@@ -171,7 +171,7 @@ impl<P> Table<P> {
         let entry = Entry::heard(State::Stale, mac, now, deadline);
         if self
             .map
-            .insert(ip, entry, usefulness_to_strangers(now))
+            .insert(ip, entry, usefulness_to_unasked(now))
             .is_none()
         {
             return Learned::Full;
@@ -186,7 +186,7 @@ impl<P> Table<P> {
     }
 }
 
-/// RFC 4861 §7.2.3, RFC 826: somebody names its own address. The state to enter, if any.
+/// RFC 4861 §7.2.3, RFC 826: a host names its own address. The state to enter, if any.
 fn told(entry: &mut Entry, mac: Option<MacAddr>) -> Option<State> {
     let mac = mac?;
     if entry.state != State::Incomplete && entry.mac == mac {

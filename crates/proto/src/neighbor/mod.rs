@@ -73,7 +73,7 @@ pub enum State {
     Stale,
     /// Used while stale; the layers above get a moment to confirm.
     Delay,
-    /// Nobody confirmed: being asked directly.
+    /// Not confirmed: being asked directly.
     Probe,
     /// Configured; never asked, never forgotten.
     Permanent,
@@ -98,7 +98,7 @@ pub enum Resolution<P> {
 /// Why a packet could not wait for its neighbour's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
-    /// Half of the table waits for answers already: somebody makes us talk to hosts that are not
+    /// Half of the table waits for answers already: a sender makes us talk to hosts that are not
     /// there.
     TooManyUnresolved,
     /// No entry could make room.
@@ -313,7 +313,7 @@ impl<P> Table<P> {
         (entry.state != State::Incomplete).then_some(entry.mac)
     }
 
-    /// What the caller may remember of a reachable neighbour, for at most a second, so that the table still hears who is in use;
+    /// What the caller may remember of a reachable neighbour, for at most a second, so that the table still hears which are in use;
     /// `None` for others. It must be forgotten after whatever was heard ([`Self::hear`] and its callers) and after
     /// [`Self::on_timer`], [`Self::set_permanent`] and [`Self::remove`].
     #[must_use]
@@ -460,7 +460,7 @@ impl<P> Table<P> {
         self.map.len()
     }
 
-    /// Whether nothing is known of anybody.
+    /// Whether the table is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.map.len() == 0
@@ -475,7 +475,7 @@ impl<P> Table<P> {
 }
 
 impl Entry {
-    /// An entry that somebody's word makes, not a packet of ours.
+    /// An entry that another host's word makes, not a packet of ours.
     const fn heard(state: State, mac: MacAddr, now: Instant, deadline: Instant) -> Self {
         Self {
             state,
@@ -509,9 +509,9 @@ fn usefulness(_: &IpAddr, entry: &Entry) -> Option<u64> {
     )
 }
 
-/// The same for entries made by a stranger's word: those never push out whom we sent something in
+/// Rank of an entry among those that an unasked word may push out: never one that we sent something in
 /// the last minute, so a flood of requests with invented senders fights over the rest.
-fn usefulness_to_strangers(now: Instant) -> impl Fn(&IpAddr, &Entry) -> Option<u64> {
+fn usefulness_to_unasked(now: Instant) -> impl Fn(&IpAddr, &Entry) -> Option<u64> {
     const SPARED: Duration = Duration::from_secs(60);
     move |ip, entry| {
         let spared = entry.wanted && now.since(entry.used) < SPARED;

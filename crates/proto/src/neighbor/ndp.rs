@@ -72,7 +72,7 @@ pub struct Heard {
 pub enum Refused {
     /// A solicitation for an address that is not ours.
     NotOurs,
-    /// Somebody advertises our address (negative 47): see [`super::claim::Claim::on_conflict`].
+    /// Another host advertises our address (negative 47): see [`super::claim::Claim::on_conflict`].
     Conflict(Ipv6Addr),
     /// The sender is no neighbour: its address is outside our networks.
     NotOnLink,
@@ -173,7 +173,7 @@ impl<P> Table<P> {
     }
 }
 
-/// "We have `ip`": to the one who asked (with the hardware address, if known), or to all (RFC 4861
+/// "We have `ip`": to the host that asked (with the hardware address, if known), or to all (RFC 4861
 /// §7.2.4, §7.2.6).
 #[must_use]
 pub const fn advertisement(
@@ -199,7 +199,7 @@ pub const fn advertisement(
     }
 }
 
-/// Who has `target`? To its solicited-node group, or to the address known so far (RFC 4861 §7.2.2,
+/// Asks which host has `target`. To its solicited-node group, or to the address known so far (RFC 4861 §7.2.2,
 /// §7.3.3).
 #[must_use]
 pub const fn solicitation(
@@ -223,7 +223,7 @@ pub const fn solicitation(
     }
 }
 
-/// Has anybody `ip`, which we would like? (RFC 4862 §5.4.2.)
+/// Asks whether a host has `ip`, which we would like (RFC 4862 §5.4.2).
 #[must_use]
 pub const fn probe(ip: Ipv6Addr) -> Outgoing {
     let message = Message::NeighborSolicitation {

@@ -352,7 +352,7 @@ fn router_flag_gone_is_reported() {
 }
 
 #[test]
-fn a_scan_cannot_push_out_who_answers() {
+fn scan_does_not_evict_answering_neighbors() {
     let mut t = small(64);
     for n in 0..16 {
         t.hear(ip(n), Some(A), Evidence::Asked, T0);
@@ -375,7 +375,7 @@ fn a_scan_cannot_push_out_who_answers() {
 }
 
 #[test]
-fn a_flood_of_askers_cannot_push_out_who_is_used() {
+fn request_flood_does_not_evict_used_neighbors() {
     let mut t = small(64);
     for n in 0..16 {
         t.hear(ip(n), Some(A), Evidence::Asked, T0);
@@ -412,16 +412,16 @@ enum Event {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let who = 0u16..12;
+    let host = 0u16..12;
     prop_oneof![
-        5 => who.clone().prop_map(Event::Packet),
-        4 => (who.clone(), any::<bool>(), prop::option::of(0u8..3), 0u8..6)
+        5 => host.clone().prop_map(Event::Packet),
+        4 => (host.clone(), any::<bool>(), prop::option::of(0u8..3), 0u8..6)
             .prop_map(|(w, v, m, k)| Event::Hear(w, v, m, k)),
-        1 => who.clone().prop_map(Event::Confirm),
+        1 => host.clone().prop_map(Event::Confirm),
         4 => (0u64..20_000).prop_map(Event::Timer),
-        2 => who.clone().prop_map(Event::Drain),
-        1 => who.clone().prop_map(Event::Remove),
-        1 => who.prop_map(Event::Pin),
+        2 => host.clone().prop_map(Event::Drain),
+        1 => host.clone().prop_map(Event::Remove),
+        1 => host.prop_map(Event::Pin),
     ]
 }
 
@@ -512,5 +512,5 @@ fn doubt_asks_at_once_unless_confirmed_just_now() {
         t.doubt(one, T0 + secs(1) / 2);
         assert_eq!(state(&t, one), Some(begun));
     }
-    small(8).doubt(one, T0); // nobody known: nothing to doubt
+    small(8).doubt(one, T0); // no neighbour known: nothing to doubt
 }

@@ -8,15 +8,15 @@ use crate::wire::tcp::{AccEcn, Flags, Options};
 
 /// The three flags of ECN.
 pub(super) const ECN_FLAGS: Flags = Flags(Flags::AE.0 | Flags::CWR.0 | Flags::ECE.0);
-/// Where the counters of packets and of bytes begin (RFC 9768 §3.2.1), so that a zero tells of somebody who clears fields.
+/// Where the counters of packets and of bytes begin (RFC 9768 §3.2.1), so that a zero shows that a hop clears fields.
 const PACKETS: u8 = 5;
 const BYTES: u32 = 1;
 /// Counters have 24 bits in the option.
 const LOW: u32 = (1 << 24) - 1;
 /// Of CE, packets that are acknowledged at once: while text waits to be acknowledged, and else (§3.2.2.5.1).
 const MARKS: (u8, u8) = (2, 3);
-/// Who tells of more packets with each acknowledgment does so always, or another between us does: then one of many packets says nothing
-/// (Linux: `ACK_COMP_THRESH`; the weights are Linux's, too).
+/// A peer that reports more packets than this with each acknowledgment always does, or a hop between us does: then one of many packets says
+/// nothing (Linux: `ACK_COMP_THRESH`; the weights are Linux's, too).
 const PER_ACK_FEW: u16 = 4 << 6;
 const PER_ACK_WEIGHT: u32 = 64;
 
@@ -204,7 +204,7 @@ impl Accurate {
         let ace = Flags(flags.0 & ECN_FLAGS.0);
         self.deaf |= ace == Flags::NONE;
         let was_marked = ace == Self::handshake_flags(Ecn::Ce);
-        // Our SYN-ACK was not ECN-capable: nobody may have changed that (§3.2.2.3).
+        // Our SYN-ACK was not ECN-capable: no hop may have changed that (§3.2.2.3).
         self.mangled |= was_marked
             || ace == Self::handshake_flags(Ecn::Ect0)
             || ace == Self::handshake_flags(Ecn::Ect1);
@@ -223,7 +223,7 @@ impl Accurate {
     ) -> u32 {
         let ace = u32::from((flags.0 & ECN_FLAGS.0) >> 6);
         let is_first = !core::mem::replace(&mut self.heard, true);
-        // §3.2.2.4: counters begin with 5; a zero at once is somebody's who clears flags.
+        // §3.2.2.4: counters begin with 5; a zero at once means that a hop clears flags.
         self.deaf |= is_first && ace == 0;
         let mut packets = ace.wrapping_sub(u32::from(self.heard_packets)) & 7;
         let most = delivered.div_ceil(mss.max(1));

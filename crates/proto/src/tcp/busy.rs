@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(millis(busy.times(ms(200))), [100, 100, 0]);
         busy.sends(ms(300));
         assert_eq!(millis(busy.times(ms(310))), [210, 200, 0]);
-        busy.drained(ms(310)); // nobody waits for room
+        busy.drained(ms(310)); // no writer waits for room
         busy.is_full = true;
         busy.drained(ms(320));
         busy.sends(ms(350));

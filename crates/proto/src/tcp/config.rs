@@ -17,7 +17,7 @@ pub struct Keepalive {
 }
 
 impl Default for Keepalive {
-    /// Two hours (RFC 9293 MUST-28), then nine probes 75 s apart, as everyone does.
+    /// Two hours (RFC 9293 MUST-28), then nine probes 75 s apart, as is common.
     fn default() -> Self {
         Self {
             idle: Duration::from_secs(7200),
@@ -216,7 +216,7 @@ pub struct Config {
     pub ecn: EcnMode,
     /// New text leaves at the rate of the window, not at once, whatever the congestion control; BBR always does so.
     pub pacing: bool,
-    /// Most bytes of text that one [`super::Transmit`] holds where the link, or whoever emits, cuts it into segments. One segment
+    /// Most bytes of text that one [`super::Transmit`] holds where the link, or the caller that emits, cuts it into segments. One segment
     /// at least, whatever this says; less while windows are small or the path is slow.
     pub burst: u32,
     /// Segments that leave together if there is text for them, however slow the path (Linux's `tcp_min_tso_segs`).
@@ -225,7 +225,7 @@ pub struct Config {
     pub user_timeout_option: UserTimeoutOption,
     /// When listeners answer SYNs with cookies (RFC 4987 §3.6).
     pub syn_cookies: SynCookies,
-    /// Which side of Fast Open is there for those who ask (RFC 7413).
+    /// Which side of Fast Open is there for sockets that ask (RFC 7413).
     pub fast_open: FastOpenMode,
     /// Whether the path is probed.
     pub mtu_probing: MtuProbing,

@@ -58,7 +58,7 @@ pub const RECORDS_MAX: usize = 1024;
 
 /// One TCP connection, without its data.
 ///
-/// See the module's documentation for who keeps what, and the order of calls. `Clone` is for [`super::Template`] alone.
+/// See the module's documentation for what each side keeps, and the order of calls. `Clone` is for [`super::Template`] alone.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
 #[allow(clippy::struct_excessive_bools)] // each is one of the RFC's own facts
@@ -85,7 +85,7 @@ pub struct Connection {
     pub(super) peer_fin_known: bool,
     /// The peer's FIN was reached.
     pub(super) peer_fin_reached: bool,
-    /// Nobody reads any more: text is answered with RST.
+    /// The application reads no more: text is answered with RST.
     pub(super) no_reader: bool,
     /// The receive side is shut: once the send side is, too, text is answered with RST.
     pub(super) read_shut: bool,
@@ -550,7 +550,7 @@ impl Connection {
         self.pending = Pending::default();
         self.timers = Timers::new();
         self.duplicate_acks_owed = 0;
-        self.sent.forget(); // nobody will acknowledge it
+        self.sent.forget(); // it will not be acknowledged
         if error.is_some() {
             self.error = error;
             Events::RESET | Events::CLOSED

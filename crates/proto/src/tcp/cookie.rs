@@ -18,7 +18,7 @@ use crate::wire::tcp::{Flags, Header, Options, SeqNum, Timestamps};
 /// Whose cookie it is.
 #[derive(Clone, Copy, Debug)]
 pub struct CookieFlow<'a> {
-    /// Random, chosen once at start-up and told to nobody.
+    /// Random, chosen once at start-up and kept secret.
     pub secret: &'a [u8; 16],
     /// Our address and port.
     pub local: SocketAddr,

@@ -30,7 +30,7 @@ pub(super) struct Delivery {
     pub duplicate: bool,
     /// Something has arrived that was sent once, before recovery began.
     pub original: bool,
-    /// SND.UNA moved past something that was sent again: then nobody knows when the rest of it arrived.
+    /// SND.UNA moved past something that was sent again: then it is not known when the rest of it arrived.
     pub resent: bool,
     /// RACK.fack and the bytes under way before it.
     pub prior_fack: SeqNum,

@@ -115,7 +115,7 @@ impl EcnState {
             (EcnMode::Off, _) | (_, Flags::NONE) => Feedback::Off,
             (EcnMode::Accurate, SETUP) => Feedback::Classic,
             (EcnMode::Accurate, _) => Feedback::Accurate,
-            // To who does not know AE, it is a reserved bit.
+            // To a stack that does not know AE, it is a reserved bit.
             _ if asked.contains(SETUP) => Feedback::Classic,
             _ => Feedback::Off,
         };
@@ -147,7 +147,7 @@ impl EcnState {
                 // §3.1.3: 101 is for the future, and says that the SYN arrived as it left.
                 let as_it_left = Accurate::handshake_flags(Ecn::NotEct);
                 if answer != as_it_left && answer != Flags::AE | Flags::ECE {
-                    // §3.2.2.3: somebody on the way writes into the field.
+                    // §3.2.2.3: a hop on the way writes into the field.
                     self.codepoint = Ecn::NotEct;
                 }
                 self.accurate.syn_ack_arrived(self.syn_ecn);
@@ -162,7 +162,7 @@ impl EcnState {
         if feedback == Feedback::Off {
             return;
         }
-        // RFC 3168 §6.1.1: who was silent once sends nothing ECN-capable. In accurate ECN that binds servers only (RFC 9768 §3.1.5).
+        // RFC 3168 §6.1.1: an end that did not ask sends nothing ECN-capable. In accurate ECN that binds servers only (RFC 9768 §3.1.5).
         if !self.silent || feedback == Feedback::Accurate {
             self.codepoint = Ecn::Ect0;
         }

@@ -1,4 +1,4 @@
-//! Initial sequence numbers and timestamp offsets that nobody outside can predict (RFC 6528,
+//! Initial sequence numbers and timestamp offsets that an attacker cannot predict (RFC 6528,
 //! RFC 7323 §7.1).
 
 use core::net::{IpAddr, SocketAddr};
@@ -54,7 +54,7 @@ pub(super) fn words(address: IpAddr) -> [u64; 2] {
 /// The initial sequence number of a connection opened now: a clock of 4 µs plus a keyed hash of
 /// the connection's addresses and ports (RFC 6528 §3; RFC 9293 MUST-8, MUST-9).
 ///
-/// `secret` is random, chosen once at start-up and told to nobody.
+/// `secret` is random, chosen once at start-up and kept secret.
 pub fn initial_sequence(
     secret: &[u8; 16],
     local: SocketAddr,

@@ -1,7 +1,7 @@
 //! Pacing: text leaves at the pace that congestion control says, in small bursts, by one time kept for each connection.
 //!
-//! A bucket of tokens whose level is a time: `next` is when what was sent so far is paid for. Who comes late finds the tokens of the time
-//! that has passed, up to a burst: neither a coarse timer nor a turn that comes late costs rate.
+//! A bucket of tokens whose level is a time: `next` is when what was sent so far is paid for. A sender that comes late finds the tokens
+//! of the time that has passed, up to a burst: neither a coarse timer nor a turn that comes late costs rate.
 
 use crate::time::Instant;
 

@@ -1,5 +1,5 @@
 //! How much one segment may carry on its path: what ICMP says of that, believed with care (RFC 1191, RFC 8201, RFC 5927 §7.2), and what
-//! probes find out where nobody says anything (RFC 4821, RFC 8899).
+//! probes find out where no ICMP comes (RFC 4821, RFC 8899).
 //!
 //! Sizes here are what an MSS option counts: bytes of text and TCP options. A probe is new text, sent alone and longer than other segments;
 //! its loss says nothing about congestion.
@@ -57,7 +57,7 @@ pub(super) struct PathMtu {
 }
 
 impl PathMtu {
-    /// Bytes of text and options that fit, as far as anyone has said.
+    /// Bytes of text and options that fit, as far as is known.
     pub const fn limit(&self) -> u16 {
         self.limit
     }

@@ -6,7 +6,7 @@
 //! offered is not taken back (RFC 9293 SHLD-14), and it ends where the caller says.
 //!
 //! The round trip is that of the timestamps that the peer echoes (RFC 7323 §4.1), as the receiver sees it; without them it is what the send side
-//! measured, which is the handshake's for who only receives.
+//! measured: in an end that only receives, the handshake's.
 
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;

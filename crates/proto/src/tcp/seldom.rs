@@ -95,8 +95,8 @@ impl<T: Usual + PartialEq> PartialEq for Lazy<T> {
     }
 }
 
-/// What of a connection's [`Config`] is asked for once in its life or less: at its beginning, at its end, by a keep-alive timer, by a
-/// stranger. Durations in milliseconds. Usual are the defaults: who configures others pays for them with each connection.
+/// What of a connection's [`Config`] is asked for once in its life or less: at its beginning, at its end, by a keep-alive timer, by an
+/// untrusted peer. Durations in milliseconds. The defaults cost nothing; other values cost memory in each connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Periods {
     pub time_wait_ms: u32,

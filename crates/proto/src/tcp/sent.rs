@@ -17,7 +17,7 @@ use losses::Losses;
 /// What became of a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Under way, as far as anyone knows.
+    /// Under way, as far as is known.
     InFlight,
     /// The peer has it (RFC 2018); it could still drop it.
     Sacked,
@@ -235,7 +235,7 @@ impl Sent {
             .sum()
     }
 
-    /// Records sent more than once of which nobody has said that they arrived.
+    /// Records sent more than once that are not acknowledged.
     pub fn sent_again(&self) -> u32 {
         self.losses.as_ref().map_or(0, |l| l.unanswered)
     }

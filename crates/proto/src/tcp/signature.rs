@@ -1,6 +1,6 @@
 //! Segments signed with a key that both ends were given: TCP MD5 (RFC 2385), as BGP peers use it.
 //!
-//! MD5 is broken as a hash, and this is no HMAC; it keeps out who cannot see the segments, and is what routers speak.
+//! MD5 is broken as a hash, and this is no HMAC; it keeps out an attacker that cannot see the segments, and is what routers speak.
 
 use core::fmt;
 use core::net::IpAddr;

@@ -43,7 +43,7 @@ impl State {
 pub enum Error {
     /// The peer sent RST on an open connection (RFC 9293 MUST-12).
     Reset,
-    /// The peer answered our SYN with RST, or its host said that nobody listens.
+    /// The peer answered our SYN with RST, or its host said that the port is unreachable.
     Refused,
     /// No answer within R2, the user timeout, or the keep-alive probes.
     TimedOut,
@@ -157,7 +157,7 @@ pub enum Drop {
     Window,
     /// Text after the peer's FIN.
     AfterFin,
-    /// Text that nobody will read: the connection was closed.
+    /// Text that will not be read: the connection was closed.
     NoReader,
     /// No room for another segment (pool, or this connection's share of it).
     Memory,

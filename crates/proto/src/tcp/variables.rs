@@ -14,7 +14,7 @@ impl Pending {
     pub const SYN: u8 = 1 << 0;
     /// A RST that ends the connection.
     pub const RST: u8 = 1 << 1;
-    /// A RST for a segment of somebody else's connection; ours goes on.
+    /// A RST for a segment of another connection; ours goes on.
     pub const REFUSE: u8 = 1 << 2;
     /// Text, FIN or a retransmission may be possible.
     pub const SEND: u8 = 1 << 3;

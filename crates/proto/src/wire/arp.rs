@@ -11,7 +11,7 @@ pub const LEN: usize = 28;
 /// What a packet wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Who has the target protocol address?
+    /// Asks which host has the target protocol address.
     Request,
     /// The sender has it.
     Reply,
@@ -66,7 +66,7 @@ impl Packet {
     pub fn sender_is_plausible(&self) -> bool {
         let ip = self.sender_ip;
         let probe = ip.is_unspecified() && self.operation == Operation::Request;
-        // 0/8 (but for probes), 127/8, multicast, class E and broadcast are nobody's address.
+        // 0/8 (but for probes), 127/8, multicast, class E and broadcast are no host's address.
         let host = !matches!(ip.octets()[0], 0 | 127 | 224..);
         self.sender_mac.is_unicast() && (host || probe)
     }

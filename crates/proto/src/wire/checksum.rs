@@ -1,6 +1,6 @@
 //! The internet checksum (RFC 1071): partial sums that combine, a copy that sums, RFC 1624 updates.
 //!
-//! The one's-complement sum does not care about byte order as long as everybody swaps together
+//! The one's-complement sum does not care about byte order as long as all words are swapped
 //! (RFC 1071 §2 B), so all sums here are taken over native words and swapped once, in [`fold`].
 //!
 //! The long loops use only what any x86-64 has. A 64-bit word `x` holds two 32-bit halves; with

@@ -128,7 +128,7 @@ impl Tag {
 pub struct Header {
     /// Where the frame goes.
     pub destination: MacAddr,
-    /// Who sent it.
+    /// The sender's address.
     pub source: MacAddr,
     /// What it carries, behind any tags.
     pub ethertype: EtherType,

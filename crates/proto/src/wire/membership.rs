@@ -17,7 +17,7 @@ pub enum Version {
     Third,
 }
 
-/// A router asks who listens.
+/// A router asks which hosts listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query<'a> {
     /// Of the message.
@@ -125,7 +125,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its list names who is *not* heard: cut short it still says the truth to a router, which sends more than is heard.
+    /// Whether its list names the sources *not* heard: cut short it is still true for a router, which sends more than is heard.
     const fn excludes(self) -> bool {
         matches!(self, Self::ModeIsExclude | Self::ChangeToExclude)
     }

@@ -4,7 +4,7 @@
 //!   returns values that later code may trust as far as the field's documentation goes.
 //! * `emit` writes a header into the front of a buffer and returns how many bytes it wrote; 0 means
 //!   that the buffer (or a length field) is too small, and then the contents are unspecified.
-//! * What needs more than the bytes (our addresses, a cache, the clock) is somebody else's check.
+//! * What needs more than the bytes (our addresses, a cache, the clock) is the caller's check.
 
 pub mod arp;
 pub mod checksum;

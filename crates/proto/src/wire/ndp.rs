@@ -28,16 +28,16 @@ mod kind {
 pub enum Message<'a> {
     /// Type 133: routers, speak up.
     RouterSolicitation {
-        /// Who asks.
+        /// The asking host's address.
         source_link: Option<MacAddr>,
     },
     /// Type 134: a router and what it says of the link.
     RouterAdvertisement(RouterAdvertisement<'a>),
-    /// Type 135: who has the target?
+    /// Type 135: asks which host has the target.
     NeighborSolicitation {
         /// The address asked for; never multicast.
         target: Ipv6Addr,
-        /// Who asks; none in duplicate address detection.
+        /// The asking host's address; none in duplicate address detection.
         source_link: Option<MacAddr>,
     },
     /// Type 136: this one has it.
@@ -58,7 +58,7 @@ pub enum Message<'a> {
     Redirect {
         /// The better first hop: link-local, or the destination itself.
         target: Ipv6Addr,
-        /// For whom; never multicast.
+        /// The destination it is for; never multicast.
         destination: Ipv6Addr,
         /// The target's hardware address.
         target_link: Option<MacAddr>,

@@ -12,9 +12,9 @@ use super::{Error, Protocol, ipv4, ipv6};
 /// What a quote says. The source is the host it came back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quote<'a> {
-    /// Who sent the packet: us, if the error is true.
+    /// The packet's sender: us, if the error is true.
     pub source: IpAddr,
-    /// Whom it was for.
+    /// The packet's destination.
     pub destination: IpAddr,
     /// The upper layer's protocol.
     pub protocol: Protocol,
@@ -91,7 +91,7 @@ impl<'a> Quote<'a> {
         Some((u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])))
     }
 
-    /// The sequence number of a TCP segment: whoever did not see the segment has to guess it
+    /// The sequence number of a TCP segment: a sender that did not see the segment has to guess it
     /// (RFC 5927 §4.1).
     pub fn tcp_seq(&self) -> Option<SeqNum> {
         let [.., a, b, c, d] = *self.upper.first_chunk::<8>()?;

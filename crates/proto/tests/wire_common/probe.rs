@@ -447,7 +447,7 @@ pub fn tcp(segment: &[u8]) {
     };
     assert!((20..=60).contains(&len) && len % 4 == 0 && len <= segment.len());
     if header.flags.contains(Flags::SYN) {
-        // Taken where they stand, not sent: nobody has blocks before there is a connection.
+        // Taken where they stand, not sent: there are no blocks before there is a connection.
         header.options.sack = SackBlocks::NONE;
     }
     as_sent(&mut header);

@@ -49,7 +49,7 @@ impl Groups {
                 && !ip.is_loopback()
             {
                 let group = IpAddr::V6(address::solicited_node(ip));
-                wishes.insert(group, vec![(OURSELVES, Filter::EVERYBODY)]);
+                wishes.insert(group, vec![(OURSELVES, Filter::ANY_SOURCE)]);
             }
         }
         Self {
@@ -83,11 +83,11 @@ impl Interface {
         let wishes = self.groups.wishes.entry(group).or_default();
         let old = wishes.iter().position(|wish| wish.0 == who);
         match old {
-            Some(at) if filter.is_nobody() => {
+            Some(at) if filter.admits_none() => {
                 wishes.swap_remove(at);
             }
             Some(at) => wishes[at].1 = filter,
-            None if filter.is_nobody() => {}
+            None if filter.admits_none() => {}
             None => wishes.push((who, filter)),
         }
         if self.tell(group, now) {
@@ -102,7 +102,7 @@ impl Interface {
     fn tell(&mut self, group: IpAddr, now: Instant) -> bool {
         let wishes = self.groups.wishes.get(&group);
         let merged = Filter::merge(wishes.into_iter().flatten().map(|wish| &wish.1));
-        if merged.is_nobody() {
+        if merged.admits_none() {
             self.groups.wishes.remove(&group);
         }
         let mut said = std::mem::take(&mut self.groups.said);

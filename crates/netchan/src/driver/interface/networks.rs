@@ -37,10 +37,10 @@ impl Interface {
     /// Leaves and joins the solicited-node groups (RFC 4861 §7.2.1).
     fn move_own_groups(&mut self, old: &[IpAddr], new: &[IpAddr], now: Instant) {
         for &group in old.iter().filter(|group| !new.contains(group)) {
-            self.wish(OURSELVES, group, Filter::NOBODY, now);
+            self.wish(OURSELVES, group, Filter::NO_SOURCE, now);
         }
         for &group in new.iter().filter(|group| !old.contains(group)) {
-            self.wish(OURSELVES, group, Filter::EVERYBODY, now);
+            self.wish(OURSELVES, group, Filter::ANY_SOURCE, now);
         }
     }
 }

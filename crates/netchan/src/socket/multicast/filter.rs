@@ -82,7 +82,7 @@ impl Change<'_> {
         via: Via,
         filter: Filter,
     ) -> Result<Option<(IpAddr, u8)>, i32> {
-        if filter.is_nobody() && group.is_multicast() {
+        if filter.admits_none() && group.is_multicast() {
             link_of(self.net, group, via).ok_or(libc::ENODEV)?;
             return self.leave(group, via);
         }

@@ -2,7 +2,7 @@
 //! much as any other can have.
 //!
 //! A sender is a source address, of IPv6 its /64 network (but for link-local ones). Senders are told apart by a keyed hash, 256 ways: that two
-//! have one share between them is rare, and nobody can arrange it.
+//! have one share between them is rare, and no sender can arrange it.
 
 use core::net::IpAddr;
 
@@ -84,7 +84,7 @@ impl Holders {
         self.at(holder).bytes -= bytes;
     }
 
-    /// Who holds most; of equals `asking`, which so never pushes out what holds no more than itself. `spared` has nothing to give.
+    /// The sender that holds most; of equals `asking`, which so never pushes out one that holds no more than itself. `spared` has nothing to give.
     fn worst(&self, short: Short, asking: u8, spared: Option<u8>) -> Option<&Holder> {
         let first = usize::from(asking) % WAYS;
         let mut worst: Option<&Holder> = None;

@@ -178,7 +178,7 @@ impl Reassembler {
         let Some(header) = self.store(header, place) else {
             return false;
         };
-        // It is the datagram's from now on, whatever comes of the data: who empties it gives it back.
+        // It is the datagram's from now on, whatever comes of the data: it is given back when the datagram is emptied.
         if let Some((_, datagram)) = self.map.at_mut(place)
             && fragment.offset == 0
         {

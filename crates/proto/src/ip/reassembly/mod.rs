@@ -4,7 +4,7 @@
 //! All memory is taken at construction, and its size is a sum: [`Config::memory`]. Fragments may
 //! come in any order. A datagram whose fragments overlap, contradict each other about its end, or
 //! are too many dies whole and stays dead until its time is over (RFC 5722 §4), for IPv4 as well:
-//! nobody honest sends overlaps. An exact copy of a fragment is passed over. When memory or places
+//! no honest sender makes overlaps. An exact copy of a fragment is passed over. When memory or places
 //! run out the oldest datagram of the sender that holds most goes (`holders`): a flood of
 //! fragments that lead nowhere pushes out its own, and other senders' datagrams complete.
 

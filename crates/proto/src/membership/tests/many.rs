@@ -12,7 +12,7 @@ fn numbered(n: u16) -> IpAddr {
 fn crowd() -> World {
     let mut world = World::new();
     for n in 0..MANY {
-        let fits = (world.membership).set(numbered(n), Filter::EVERYBODY, world.now, &mut |_| {});
+        let fits = (world.membership).set(numbered(n), Filter::ANY_SOURCE, world.now, &mut |_| {});
         assert!(fits);
     }
     // All is told of the joins.
@@ -80,7 +80,7 @@ fn what_is_about_one_group_looks_at_one() {
     }
 }
 
-/// What was to be told before the version changed is told no more, although nobody has gone through the groups.
+/// What was to be told before the version changed is told no more, although no pass has gone through the groups.
 #[test]
 fn a_change_of_the_version_cancels_what_waits() {
     let mut world = crowd();

@@ -24,7 +24,7 @@ pub enum AoAlgorithm {
 /// A key of one connection, one direction and one kind of segment, or a code: 20 bytes of SHA-1, or 16 of AES.
 pub type TrafficKey = [u8; 20];
 
-/// A master key tuple (RFC 5925 §3.1) but for whom it is for: ids, algorithm and secret.
+/// A master key tuple (RFC 5925 §3.1) without its peer: ids, algorithm and secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AoKey {
     secret: [u8; AO_KEY_MAX],

@@ -208,7 +208,7 @@ impl AoSession {
         true
     }
 
-    /// One key less; false: there is none with these ids, or it is in use (RFC 5925 §7.1: who takes it away names another first).
+    /// One key less; false: there is none with these ids, or it is in use (RFC 5925 §7.1: name another current key first).
     pub fn remove(&mut self, send_id: u8, receive_id: u8) -> bool {
         let is = |h: &Held| h.key.send_id() == send_id && h.key.receive_id() == receive_id;
         match self.keys.iter().position(is) {

@@ -326,7 +326,7 @@ fn a_forgery_changes_nothing() {
     assert_eq!((b.counts().good, b.counts().bad), (1, 3));
 }
 
-/// RFC 5925 §7.5 (2) e, §8: whoever asks for another key is answered with it, by an end that has it.
+/// RFC 5925 §7.5 (2) e, §8: a peer that asks for another key is answered with it, by an end that has it.
 #[test]
 fn keys_roll_over() {
     let ([mut a, mut b], [at_a, at_b]) = pair(&[[1, 2], [3, 4]], [7, 9]);
@@ -431,7 +431,7 @@ fn what_is_not_taken() {
     assert!(!a.sign(at_a, &mut []));
 }
 
-/// SYN-SENT (RFC 5925 §7.4, §7.5): who knows nothing of the peer takes a SYN, its answer or a reset, and nothing else.
+/// SYN-SENT (RFC 5925 §7.4, §7.5): an end that knows nothing of the peer takes a SYN, its answer or a reset, and nothing else.
 #[test]
 fn before_the_peer_is_known() {
     let ([mut a, b], [_, at_b]) = pair(&[[1, 2]], [100, 200]);

@@ -267,7 +267,7 @@ impl Connection {
     #[cold]
     fn probe_answered(&mut self, now: Instant) {
         if !self.no_reader {
-            // Once closed, it is a resource that the peer holds for nobody: R2 goes on counting
+            // Once closed, it is a resource that the peer holds for nothing: R2 goes on counting
             // (RFC 6429 §4, `negative 66`).
             self.attempts = 0;
             self.stalled_since = now;

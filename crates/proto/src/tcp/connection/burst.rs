@@ -1,4 +1,4 @@
-//! How much text leaves together, where whoever emits it cuts it into segments, or the link does.
+//! How much text leaves together, where the caller that emits it cuts it into segments, or the link does.
 
 use super::Connection;
 

@@ -38,7 +38,7 @@ impl Connection {
         );
         assert!(
             self.fin_queued || self.snd.nxt <= self.snd.end || self.snd.nxt == self.iss,
-            "no FIN that nobody asked for: {self:?}"
+            "no FIN that was not asked for: {self:?}"
         );
         assert!(self.snd.mss >= 12, "{self:?}");
         assert!(

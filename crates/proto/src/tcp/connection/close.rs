@@ -26,7 +26,7 @@ impl Connection {
         Events::NONE
     }
 
-    /// No more will be read, but what comes is taken (RFC 9293 has no name for it) until our FIN, too, says that nobody is here.
+    /// No more will be read, but what comes is taken (RFC 9293 has no name for it) until our FIN, too, is queued.
     pub const fn shut_reading(&mut self) {
         self.read_shut = true;
     }
@@ -40,7 +40,7 @@ impl Connection {
         }
     }
 
-    /// Nobody will write or read any more. With `unread` bytes that the application has not taken,
+    /// The application will neither write nor read. With `unread` bytes that the application has not taken,
     /// the peer learns that data was lost: RST (RFC 9293 SHLD-3). Otherwise as [`Self::shutdown`],
     /// with a limit on FIN-WAIT-2; text that still comes is answered with RST.
     pub fn close(&mut self, unread: u32, now: Instant) -> Events {
@@ -54,7 +54,7 @@ impl Connection {
         self.shutdown()
     }
 
-    /// How long FIN-WAIT-2 waits for the peer's FIN once nobody reads any more; zero: not at all.
+    /// How long FIN-WAIT-2 waits for the peer's FIN once the application reads no more; zero: not at all.
     pub fn set_fin_wait_2(&mut self, limit: Duration) {
         self.periods.set(Periods {
             fin_wait_2_ms: millis(limit),
@@ -108,7 +108,7 @@ pub fn reset_for(header: &Header, payload_len: u32) -> Option<Header> {
 }
 
 /// What LISTEN makes of a segment (RFC 9293 §3.10.7.2): RST is ignored, ACK refused, SYN opens.
-/// A SYN with FIN is nobody's (`negative 57`).
+/// A SYN with FIN is ignored (`negative 57`).
 pub fn listen(header: &Header, payload_len: u32) -> Listen {
     if header.flags.contains(Flags::RST) {
         return Listen::Drop(Drop::Reset);

@@ -19,7 +19,7 @@ impl Connection {
         self.ecn.syn_ecn = ecn;
     }
 
-    /// Whether accurate ECN was agreed upon (RFC 9768): then all three flags are a number, which nobody may change on the way.
+    /// Whether accurate ECN was agreed upon (RFC 9768): then all three flags are a number, which no hop on the way may change.
     pub fn has_accurate_ecn(&self) -> bool {
         self.ecn.feedback == Feedback::Accurate
     }

@@ -414,9 +414,9 @@ impl Connection {
         if segment.len == 0 || !receives {
             return Ok(());
         }
-        let nobody = self.no_reader || self.read_shut && self.fin_queued;
-        if nobody && segment.seq + segment.len > self.rcv.nxt {
-            // RFC 9293 §3.6.1: data that nobody will read is answered with a RST; as a closed port would (§3.10.7.1): where the peer expects
+        let unread = self.no_reader || self.read_shut && self.fin_queued;
+        if unread && segment.seq + segment.len > self.rcv.nxt {
+            // RFC 9293 §3.6.1: data that will not be read is answered with a RST; as a closed port would (§3.10.7.1): where the peer expects
             // our next octet, so that it need not challenge it (RFC 5961 §3.2).
             out.events |= self.finish(Some(Error::Reset));
             self.refuse(segment.header.ack);

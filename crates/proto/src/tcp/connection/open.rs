@@ -80,7 +80,7 @@ impl Connection {
             self.refuse(header.ack);
             return Err(Drop::Paws);
         }
-        // Second, the RST bit. Without an acceptable ACK it could be anybody's.
+        // Second, the RST bit. Without an acceptable ACK it could be forged.
         if header.flags.contains(Flags::RST) {
             if ack {
                 out.events |= self.finish(Some(Error::Refused));
@@ -120,7 +120,7 @@ impl Connection {
         let (was_retransmitted, more_than_once) = (self.attempts > 0, self.attempts > 1);
         self.note_mended(now);
         self.syn_acknowledged(header, out);
-        // Behind a cookie nobody knows when the SYN-ACK left.
+        // Behind a cookie it is not known when the SYN-ACK left.
         let sent_at = match &self.fast_open {
             Some(fast) => fast.at,
             None => self.last_sent,

@@ -21,7 +21,7 @@ impl Connection {
     }
 
     /// Whether the timestamp that a SYN-ACK echoes (RFC 7323 §3.2: TSecr is the TSval of the SYN that it answers) can have been in a SYN of ours.
-    /// One that cannot is an old duplicate's, or from somebody who has not seen the SYN; Linux refuses it, too. None, or zero, says nothing.
+    /// One that cannot is an old duplicate's, or from a sender that has not seen the SYN; Linux refuses it, too. None, or zero, says nothing.
     pub(super) fn echoes_syn(&self, header: &Header, now: Instant) -> bool {
         let Some(echo) = header.options.timestamps.map(|ts| ts.echo) else {
             return true;

@@ -326,7 +326,7 @@ impl Connection {
         });
     }
 
-    /// What is under way did not fit, or was refused: it goes out again without anybody being blamed for congestion.
+    /// What is under way did not fit, or was refused: it goes out again, and congestion is not blamed.
     pub(super) fn send_again(&mut self) {
         self.sent.condemn(self.snd.nxt, |_, _| true, |_, _| {});
         if self.sent.lost() > 0 && !self.recovery.is_repairing() {

@@ -71,7 +71,7 @@ impl Connection {
         receives && room >= two_segments && self.offered() < two_segments
     }
 
-    /// Whether the peer may send one segment at most: who waits for more text than that waits in vain.
+    /// Whether the peer may send one segment at most: a receiver that waits for more text than that waits in vain.
     pub fn is_window_nearly_closed(&self) -> bool {
         self.offered() <= u32::from(self.rcv.mss)
     }
@@ -79,7 +79,7 @@ impl Connection {
     /// Whether reading has opened the window by so much that the peer should hear of it: by half
     /// the buffer; or by two segments, if it is either a quarter of the buffer or what was
     /// offered is nearly used up. Not before the first text is acknowledged: what a SYN could offer
-    /// (64 KiB, RFC 7323 §2.2) is less than the buffer without anyone having read, and that
+    /// (64 KiB, RFC 7323 §2.2) is less than the buffer without a read, and that
     /// acknowledgment, which is due soon, says more.
     #[inline]
     pub(super) fn window_update_is_due(&self) -> bool {

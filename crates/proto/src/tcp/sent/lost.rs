@@ -117,7 +117,7 @@ impl Sent {
         (wait, wait == 0)
     }
 
-    /// The first `bytes` of what is under way are lost, whatever the records say: without SACK nobody knows more.
+    /// The first `bytes` of what is under way are lost, whatever the records say: without SACK no more is known.
     pub fn condemn_front(&mut self, bytes: u32, lost: impl FnMut(&Record, u32)) {
         let to = self.una + bytes;
         self.split(to);

@@ -139,7 +139,7 @@ fn a_short_connection_is_six_segments() {
     assert_eq!((pair.ends[0].sent.len(), pair.ends[1].sent.len()), (3, 3));
 }
 
-/// Nobody answers: the acknowledgments that waited for company go out alone, in time
+/// The application does not answer: the acknowledgments that waited for data go out alone, in time
 /// (RFC 9293 MUST-40).
 #[test]
 fn waiting_acknowledgments_do_not_wait_for_ever() {
@@ -218,7 +218,7 @@ fn text_after_close() {
     let now = pair.now;
     pair.ends[1].conn().close(0, now);
     pair.run_for(Duration::from_millis(100));
-    pair.ends[0].write(b"for nobody");
+    pair.ends[0].write(b"not read");
     pair.run_for(Duration::from_millis(100));
     assert!(pair.ends[1].drops.contains(&Drop::NoReader));
     assert_eq!(pair.ends[0].error, Some(Error::Reset));

@@ -40,7 +40,7 @@ fn handshake(client: EcnMode, server: EcnMode) -> (u16, u16, Feedback, Ecn) {
     )
 }
 
-/// RFC 3168 §6.1.1, RFC 9768 §3.1.2, table 2: who asks for what, and what comes of it.
+/// RFC 3168 §6.1.1, RFC 9768 §3.1.2, table 2: what each end asks for, and what comes of it.
 #[test]
 fn both_agree_or_neither() {
     use EcnMode::{Accurate, Classic, Off, Passive};
@@ -74,7 +74,7 @@ fn answered(mode: EcnMode, flags: Flags) -> Connection {
     pair.ends[0].conn().clone()
 }
 
-/// RFC 9768 table 2 and §3.1.3: a mirror of our SYN is nobody's who knows ECN; 101 is somebody's of the future. §3.2.2.3: a SYN that
+/// RFC 9768 table 2 and §3.1.3: a mirror of our SYN comes from no stack that knows ECN; 101 is reserved. §3.2.2.3: a SYN that
 /// arrived other than it left was changed on the way, so nothing ECN-capable is sent, but the mode stays.
 #[test]
 fn other_answers_of_a_server() {
@@ -217,7 +217,7 @@ fn a_mark_is_told_until_it_is_heard() {
     assert_eq!(pair.ends[1].received.len(), 200_100);
 }
 
-/// RFC 3168 §6.1.3: what is outside the window, and who never agreed, is not listened to.
+/// RFC 3168 §6.1.3: marks outside the window, and of a peer that never agreed, do not count.
 #[test]
 fn marks_of_nothing_acceptable_do_not_count() {
     for mode in [EcnMode::Off, EcnMode::Classic, EcnMode::Accurate] {
@@ -274,7 +274,7 @@ fn dctcp_tells_each_mark() {
 }
 
 /// RFC 9768 table 2 and table 3: how the SYN arrived stands in the SYN-ACK, and how that arrived in a pure ACK; CE on the SYN-ACK is
-/// counted (§3.2.2.2). Table 4: what the server makes of it; §3.2.2.3: a codepoint that nobody set was set on the way.
+/// counted (§3.2.2.2). Table 4: what the server makes of it; §3.2.2.3: a codepoint that the sender did not set was set on the way.
 #[test]
 fn the_handshake_tells_how_it_arrived() {
     for (ecn, number, count) in [

@@ -356,7 +356,7 @@ fn bad_channels_deliver_what_was_sent() {
 
 /// As on Linux: ICMP ends a Fast Open connection whose handshake is not over while it waits to be accepted, which says why; then it is one that is open.
 #[test]
-fn icmp_ends_what_nobody_has_accepted() {
+fn icmp_ends_unaccepted_connection() {
     for held in [false, true] {
         let mut pair = pair(b"GET /", Some(1460), true);
         pair.run_for(Duration::from_millis(6));

@@ -156,7 +156,7 @@ fn zero_window_for_hours() {
     assert_eq!(pair.ends[1].received.len(), 10_000);
 }
 
-/// Probes that nobody answers end the connection after R2.
+/// Unanswered probes end the connection after R2.
 #[test]
 fn zero_window_and_no_answer() {
     let mut pair = pair(3000);
@@ -351,7 +351,7 @@ fn answers_carry_acknowledgments() {
         pair.deliver(1, &header, b"question".to_vec());
         pair.intercept().len()
     };
-    assert_eq!([ask(&mut pair), ask(&mut pair)], [1, 1], "nobody talks yet");
+    assert_eq!([ask(&mut pair), ask(&mut pair)], [1, 1], "no text yet");
     pair.now = pair.now + Duration::from_millis(39);
     pair.ends[1].write(b"answer");
     assert_eq!(pair.intercept().len(), 1);

@@ -195,7 +195,7 @@ fn reneging() {
     header.options.sack.push(una + 2 * 1460, una + 10 * 1460);
     pair.deliver(0, &header, Vec::new());
     assert_eq!(pair.ends[0].conn().sent.sacked(), 8 * 1460);
-    // The first two arrive; of the others nobody knows any more.
+    // The first two arrive; the others are forgotten.
     for (to, header, text) in segments.into_iter().take(2) {
         pair.launch(to, header, text);
     }

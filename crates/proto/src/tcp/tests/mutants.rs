@@ -44,9 +44,9 @@ fn a_fin_alone_pushes_nothing() {
     assert!(fin.header.flags.contains(Flags::FIN) && !fin.header.flags.contains(Flags::PSH));
 }
 
-/// A peer that could be offered more is found by whoever frees memory; one that has enough, or has closed, is not.
+/// A peer that could be offered more is found when memory is freed; one that has enough, or has closed, is not.
 #[test]
-fn who_is_short_of_window_is_known() {
+fn peer_short_of_window_is_known() {
     let mut pair = pair(14_600);
     assert!(
         !pair.ends[1].conn().is_short_of_window(),

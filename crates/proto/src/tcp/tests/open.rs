@@ -170,7 +170,7 @@ fn refused() {
 
 /// RFC 9293 MUST-22, MUST-23: a SYN is retransmitted with back-off, for three minutes.
 #[test]
-fn nobody_answers() {
+fn syn_without_answer_times_out() {
     let mut pair = Pair::listening(1, &Config::default(), &Config::default());
     pair.faults.loss = 1000;
     let start = pair.now;
@@ -264,7 +264,7 @@ fn an_echo_that_no_syn_said_is_refused() {
     }
 }
 
-/// A RST without an acceptable ACK could be anybody's.
+/// A RST without an acceptable ACK could be forged.
 #[test]
 fn blind_reset_in_syn_sent() {
     let mut pair = Pair::listening(1, &Config::default(), &Config::default());

@@ -92,7 +92,7 @@ fn a_black_hole_is_found_and_measured() {
         );
     }
     let mut pair = narrow(&config(MtuProbing::Off), 1100, false);
-    assert!(!transfer(&mut pair, 300_000, 60), "nobody looks for it");
+    assert!(!transfer(&mut pair, 300_000, 60), "no probe looks for it");
 }
 
 /// RFC 8200 §5: IPv6 paths take 1280 bytes, so that nothing shorter is tried.
@@ -109,7 +109,7 @@ fn no_path_is_asked_for_less_than_its_family_guarantees() {
 
 /// RFC 4821 §7.6, §7.7: with `always` a connection begins small and finds what fits; a lost probe is no congestion.
 #[test]
-fn probes_find_the_path_and_blame_nobody() {
+fn path_probes_find_mtu_without_congestion() {
     for most in [1448, 1300, 1200] {
         let mut pair = narrow(&config(MtuProbing::Always), most, false);
         assert_eq!(pair.ends[0].conn().send_mss(), 1012);

@@ -51,7 +51,7 @@ fn sizes_that_are_probed() {
     }
 }
 
-/// What another connection found is kept, but no less than is believed of anyone, and for ten minutes.
+/// What another connection found is kept, but no less than is believed of any path, and for ten minutes.
 #[test]
 fn a_size_found_by_another_connection() {
     for (state, size, limit, mss) in [

@@ -1,4 +1,4 @@
-//! Memory is full of text behind gaps: it gives way to text in order, and nobody is told any more that it is there (RFC 2018 §8).
+//! Memory is full of text behind gaps: it gives way to text in order, and is reported no more (RFC 2018 §8).
 
 use std::vec;
 

@@ -265,7 +265,7 @@ fn a_size_asked_for_has_limits() {
             (buffer, most)
         );
     }
-    // Who waits for so much at once gets room for it, up to half of the most; the peer is told.
+    // A reader that waits for so much at once gets room for it, up to half of the most; the peer is told.
     for (bytes, buffer) in [
         (3_000, 3_000),
         (3_001, 3_001),

@@ -213,7 +213,7 @@ fn one(pair: &mut Pair, how: Refused, field: usize, seen: &mut Vec<State>) {
 
 /// The finding: one blind segment with a wrong acknowledgment and a timestamp far ahead, and PAWS drops the real peer for ever.
 #[test]
-fn a_strangers_timestamp_shuts_nobody_out() {
+fn forged_timestamp_does_not_shut_peer_out() {
     for how in [Refused::Future, Refused::Old, Refused::None] {
         let mut pair = in_state(1, EcnMode::Off);
         let conn = pair.ends[0].conn().clone();

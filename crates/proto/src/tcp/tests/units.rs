@@ -268,7 +268,7 @@ fn text_beyond_the_limit_of_all_memory() {
     assert_eq!(pool.pruned(), 1);
     let more = one.push(&mut pool, share, at(3), &mut Some(text()));
     assert_eq!(more, Err(Drop::Limit));
-    // Somebody with nothing to read, and then with one segment: two, whatever the limit.
+    // A connection with nothing to read, and then with one segment: two, whatever the limit.
     assert_eq!(
         other.push(&mut pool, share, at(0), &mut Some(text())),
         Ok(at(1))

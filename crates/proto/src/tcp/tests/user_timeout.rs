@@ -43,7 +43,7 @@ fn the_more_patient_end_counts() {
 
 /// RFC 5482 §3.1: ENABLED is false unless asked for, and CHANGEABLE once the application has set a timeout itself.
 #[test]
-fn who_does_not_take_part_is_left_alone() {
+fn user_timeout_is_adapted_only_by_negotiation() {
     use UserTimeoutOption::{Fixed, Negotiable, Off};
     let [client, server] = after(&config(Off, 200), &config(Negotiable, 400));
     assert_eq!((client, server), ((200, 0), (400, 400)));
@@ -53,7 +53,7 @@ fn who_does_not_take_part_is_left_alone() {
     assert_eq!(client, (200, 200));
 }
 
-/// RFC 5482 §3.2: a change is told at once, in any segment; zero is nobody's timeout (§3.3).
+/// RFC 5482 §3.2: a change is told at once, in any segment; zero is no timeout (§3.3).
 #[test]
 fn a_change_is_told() {
     let both = config(UserTimeoutOption::Negotiable, 200);

@@ -36,7 +36,7 @@ pub struct Problem {
 /// What a host wants to know of options that passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// A loose or strict source route is there; whoever drops those looks here.
+    /// A loose or strict source route is there; a caller that drops those looks here.
     pub source_route: bool,
     /// The source route has hops left: we are not its last stop.
     pub route_unfinished: bool,

@@ -60,7 +60,7 @@ impl FragmentHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper {
     /// The upper-layer protocol; of a fragment, what its header names, perhaps another extension
-    /// header. Whether anybody speaks it is the caller's question; if not, the answer is a
+    /// header. Whether it is spoken here is the caller's question; if not, the answer is a
     /// Parameter Problem with code 1 at `protocol_pointer`.
     pub protocol: Protocol,
     /// Where the upper layer (or the fragment's data) starts, from the start of the payload.
@@ -83,7 +83,7 @@ pub enum Drop {
     Truncated,
     /// More than [`HEADERS_MAX`] headers.
     TooManyHeaders,
-    /// No next header: what follows is nobody's (RFC 8200 §4.7).
+    /// No next header: what follows is ignored (RFC 8200 §4.7).
     NoNextHeader,
     /// An unknown option that asks to be dropped in silence (type bits 01).
     UnknownOption,

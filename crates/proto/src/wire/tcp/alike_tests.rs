@@ -22,7 +22,7 @@ fn segment(timestamps: bool) -> ([u8; 60], usize) {
     (bytes, header.len())
 }
 
-/// Ports are the flow's, which somebody else compares; the checksum differs with the text, and so may PSH; without URG the urgent pointer means nothing.
+/// Ports are the flow's, which the caller compares; the checksum differs with the text, and so may PSH; without URG the urgent pointer means nothing.
 #[test]
 fn one_bit_makes_a_difference_but_in_some_fields() {
     const PSH: (usize, u8) = (13, 8);

@@ -146,7 +146,7 @@ impl Header {
         }
     }
 
-    /// [`Header::emit_with_checksum`] for who has summed the pseudo header, too: `rest` is its sum and the payload's.
+    /// [`Header::emit_with_checksum`] for a caller that has summed the pseudo header, too: `rest` is its sum and the payload's.
     #[inline(always)]
     pub fn emit_with_sum(&self, buf: &mut [u8], rest: Partial) -> usize {
         let Some((len, sum)) = self.write(buf) else {
