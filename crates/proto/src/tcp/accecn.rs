@@ -2,7 +2,7 @@
 //!
 //! The option goes with acknowledgments without text, where it takes no room from any; with SACK blocks if it fits.
 
-use super::seldom::Usual;
+use super::cold::HasDefault;
 use crate::ip::Ecn;
 use crate::wire::tcp::{AccEcn, Flags, Options};
 
@@ -57,8 +57,8 @@ const fn ace_of(count: u8) -> Flags {
     Flags(((count & 7) as u16) << 6)
 }
 
-impl Usual for Accurate {
-    const USUAL: &'static Self = &Self::new();
+impl HasDefault for Accurate {
+    const DEFAULT: &'static Self = &Self::new();
 }
 
 impl Accurate {

@@ -32,6 +32,7 @@ pub(super) mod window;
 use alloc::boxed::Box;
 
 use super::busy::Busy;
+use super::cold::{BoxedDefault, Cold, Periods};
 use super::config::{Config, IcmpWhileConnecting, Keepalive};
 use super::congestion::{Congestion, CongestionControl};
 use super::ecn::EcnState;
@@ -41,7 +42,6 @@ use super::rate::Rate;
 use super::receive_buffer::ReceiveTuning;
 use super::recovery::Recovery;
 use super::rtt::RttEstimator;
-use super::seldom::{Lazy, Periods, Seldom};
 use super::sent::Sent;
 use super::timer::Timers;
 use super::types::{Error, Events, State};
@@ -93,11 +93,11 @@ pub struct Connection {
     pub(super) no_writer: bool,
     /// The window is closed; the retransmission timer is the persist timer.
     pub(super) probing: bool,
-    /// The peer announced urgent data up to `seldom.urgent_end`.
+    /// The peer announced urgent data up to `cold.urgent_end`.
     pub(super) urgent: bool,
-    /// The first of `seldom.sack_blocks` tells of a duplicate, once.
+    /// The first of `cold.sack_blocks` tells of a duplicate, once.
     pub(super) duplicate_block: bool,
-    /// We announce urgent data up to `seldom.urgent_out`, or keep records apart (`seldom.records`).
+    /// We announce urgent data up to `cold.urgent_out`, or keep records apart (`cold.records`).
     pub(super) sends_marks: bool,
     /// What ICMP says while connecting is noted, where waiting may mend it.
     pub(super) icmp_is_noted: bool,
@@ -153,11 +153,11 @@ pub struct Connection {
     pub(super) local_port: u16,
     pub(super) remote_port: u16,
     pub(super) settings: Settings,
-    pub(super) periods: Lazy<Periods>,
+    pub(super) periods: BoxedDefault<Periods>,
     pub(super) tuning: ReceiveTuning,
     pub(super) user_timeout: UserTimeout,
     pub(super) counters: Counters,
-    pub(super) seldom: Lazy<Seldom>,
+    pub(super) cold: BoxedDefault<Cold>,
 }
 
 impl Connection {
@@ -227,11 +227,11 @@ impl Connection {
             local_port: 0,
             remote_port: 0,
             settings,
-            periods: Lazy::of(Periods::new(config)),
+            periods: BoxedDefault::of(Periods::new(config)),
             tuning: ReceiveTuning::new(config.receive_buffer_max.min(RECEIVE_BUFFER_MAX)),
             user_timeout: UserTimeout::new(config.user_timeout_option, settings.retry_ms),
             counters: Counters::default(),
-            seldom: Lazy::USUAL,
+            cold: BoxedDefault::DEFAULT,
         }
     }
 
@@ -363,8 +363,8 @@ impl Connection {
     /// (RFC 9293 MUST-33).
     pub fn urgent_remaining(&self) -> Option<u32> {
         let read = self.read_next();
-        (self.urgent && self.seldom.urgent_end > read)
-            .then(|| (self.seldom.urgent_end - read).unsigned_abs())
+        (self.urgent && self.cold.urgent_end > read)
+            .then(|| (self.cold.urgent_end - read).unsigned_abs())
     }
 
     /// What the application reads next. The peer's FIN, once reached, has a number and no text.
@@ -437,7 +437,7 @@ impl Connection {
 
     /// Bytes of heap that the connection takes beside itself.
     pub fn heap_bytes(&self) -> usize {
-        self.sent.heap_bytes() + self.seldom.heap_bytes() + self.periods.heap_bytes()
+        self.sent.heap_bytes() + self.cold.heap_bytes() + self.periods.heap_bytes()
     }
 
     /// Turns keep-alive probes on (`Some`) or off (RFC 9293 MUST-24).
@@ -487,7 +487,7 @@ impl Connection {
     /// names the octet after it. New programs have better ways (SHLD-13).
     pub fn mark_urgent(&mut self) {
         self.sends_marks = true;
-        self.seldom.urgent_out = self.snd.end;
+        self.cold.urgent_out = self.snd.end;
         self.pending.set(Pending::SEND);
     }
 
@@ -495,22 +495,22 @@ impl Connection {
     /// `RECORDS_MAX` that are not acknowledged it is forgotten.
     pub fn end_record(&mut self) {
         let end = self.snd.end;
-        if end <= self.snd.una || self.seldom.records.len() >= RECORDS_MAX {
+        if end <= self.snd.una || self.cold.records.len() >= RECORDS_MAX {
             return;
         }
         if !self.sends_marks {
             self.sends_marks = true;
-            self.seldom.urgent_out = self.snd.una; // nothing is urgent
+            self.cold.urgent_out = self.snd.una; // nothing is urgent
         }
-        if self.seldom.records.back() != Some(&end) {
-            self.seldom.records.push_back(end);
+        if self.cold.records.back() != Some(&end) {
+            self.cold.records.push_back(end);
         }
     }
 
     /// Of `len` bytes from `start` on, those of one record; whether it ends with them.
     #[cold]
     pub(super) fn within_record(&self, start: SeqNum, len: u32) -> (u32, bool) {
-        let records = &self.seldom.records;
+        let records = &self.cold.records;
         let next = records.partition_point(|end| *end <= start);
         match records.get(next).map(|end| (*end - start).unsigned_abs()) {
             Some(left) if left <= len => (left, true),
@@ -522,18 +522,18 @@ impl Connection {
     #[cold]
     pub(super) fn forget_marks(&mut self) {
         let una = self.snd.una;
-        self.seldom.urgent_out = una;
-        while self.seldom.records.front().is_some_and(|end| *end <= una) {
-            self.seldom.records.pop_front();
+        self.cold.urgent_out = una;
+        while self.cold.records.front().is_some_and(|end| *end <= una) {
+            self.cold.records.pop_front();
         }
-        self.sends_marks = !self.seldom.records.is_empty();
+        self.sends_marks = !self.cold.records.is_empty();
     }
 
     /// The application took `n` bytes out of the receive queue.
     #[inline]
     pub fn consumed(&mut self, n: u32) {
         self.unread = self.unread.saturating_sub(n);
-        if self.urgent && self.seldom.urgent_end <= self.read_next() {
+        if self.urgent && self.cold.urgent_end <= self.read_next() {
             self.urgent = false;
         }
         if self.window_update_is_due() {

@@ -5,8 +5,8 @@
 //! (RFC 3168 §6.1.1, §6.1.4 to §6.1.6; RFC 5562 would change that for the SYN-ACK, and is not offered).
 
 use super::accecn::{Accurate, ECN_FLAGS};
+use super::cold::BoxedDefault;
 use super::config::EcnMode;
-use super::seldom::Lazy;
 use crate::ip::Ecn;
 use crate::wire::tcp::{Flags, SeqNum};
 
@@ -50,7 +50,7 @@ pub(super) struct EcnState {
     pub seen: bool,
     /// Marks told before this is acknowledged have been answered.
     pub answered: SeqNum,
-    pub accurate: Lazy<Accurate>,
+    pub accurate: BoxedDefault<Accurate>,
 }
 
 impl EcnState {
@@ -67,7 +67,7 @@ impl EcnState {
             silent: false,
             seen: false,
             answered: SeqNum(0),
-            accurate: Lazy::USUAL,
+            accurate: BoxedDefault::DEFAULT,
         }
     }
 

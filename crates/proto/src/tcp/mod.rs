@@ -23,6 +23,7 @@
 mod accecn;
 mod ao;
 mod busy;
+mod cold;
 mod config;
 mod congestion;
 mod connection;
@@ -45,7 +46,6 @@ mod receive_buffer;
 mod recovery;
 mod retries;
 mod rtt;
-mod seldom;
 mod sent;
 mod signature;
 mod template;

@@ -6,7 +6,7 @@
 use super::algorithm::{Ack, Algorithm, Cause, Window};
 use super::hystart::HyStart;
 use super::reno::{self, CWND_MAX};
-use crate::tcp::seldom::{Lazy, Usual};
+use crate::tcp::cold::{BoxedDefault, HasDefault};
 use crate::time::Instant;
 
 /// RFC 9438 §4.6: β_cubic, 0.7, as a fraction.
@@ -27,7 +27,7 @@ pub(super) struct Cubic {
     initial: u32,
     hystart: HyStart,
     /// Made when slow start ends: most connections never come so far.
-    avoidance: Lazy<Avoidance>,
+    avoidance: BoxedDefault<Avoidance>,
 }
 
 /// What congestion avoidance needs.
@@ -45,8 +45,8 @@ struct Avoidance {
     reno_credit: u32,
 }
 
-impl Usual for Avoidance {
-    const USUAL: &'static Self = &Self {
+impl HasDefault for Avoidance {
+    const DEFAULT: &'static Self = &Self {
         curve: Curve::NONE,
         before: Curve::NONE,
         last_ack: Instant::ZERO,
@@ -140,7 +140,7 @@ impl Default for Cubic {
         Self {
             initial: 0,
             hystart: HyStart::new(),
-            avoidance: Lazy::USUAL,
+            avoidance: BoxedDefault::DEFAULT,
         }
     }
 }

@@ -189,7 +189,7 @@ impl Connection {
         if out.acked > 0 {
             out.events |= Events::WRITABLE;
         }
-        if self.sends_marks && self.snd.una >= self.seldom.urgent_out {
+        if self.sends_marks && self.snd.una >= self.cold.urgent_out {
             self.forget_marks();
         }
         if self.path_learns() {

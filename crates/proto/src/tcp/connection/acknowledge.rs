@@ -26,13 +26,13 @@ impl Connection {
     /// RFC 5961 §7: an acknowledgment that makes an honest peer show itself, at a limited rate.
     pub(in crate::tcp) fn challenge(&mut self, now: Instant) {
         let most = self.periods.challenge_acks;
-        let seldom = &mut *self.seldom;
-        if now.coarse().wrapping_sub(seldom.challenges_since) >= CHALLENGE_PERIOD {
-            seldom.challenges_since = now.coarse();
-            seldom.challenges_sent = 0;
+        let cold = &mut *self.cold;
+        if now.coarse().wrapping_sub(cold.challenges_since) >= CHALLENGE_PERIOD {
+            cold.challenges_since = now.coarse();
+            cold.challenges_sent = 0;
         }
-        if seldom.challenges_sent < most {
-            seldom.challenges_sent += 1;
+        if cold.challenges_sent < most {
+            cold.challenges_sent += 1;
             self.pending.set(Pending::ACK);
         }
     }
@@ -105,15 +105,15 @@ impl Connection {
         if receiver.queue.gaps() > 0 {
             // A block at the very end of the run is the peer's FIN: text would have joined it.
             let covered = |left: SeqNum| run.is_some_and(|run| run.0 <= left && left <= run.1);
-            for &(left, right) in self.seldom.sack_blocks.as_slice() {
+            for &(left, right) in self.cold.sack_blocks.as_slice() {
                 if left > self.rcv.nxt && !covered(left) {
                     blocks.push(left, right);
                 }
             }
             receiver.queue.fill_sack(receiver.pool, &mut blocks);
         }
-        if !blocks.is_empty() || !self.seldom.sack_blocks.is_empty() {
-            self.seldom.sack_blocks = blocks;
+        if !blocks.is_empty() || !self.cold.sack_blocks.is_empty() {
+            self.cold.sack_blocks = blocks;
         }
     }
 
@@ -125,22 +125,22 @@ impl Connection {
         self.forget_duplicate();
         let mut blocks = SackBlocks::NONE;
         blocks.push(self.peer_fin, self.peer_fin + 1);
-        for &(left, right) in self.seldom.sack_blocks.as_slice() {
+        for &(left, right) in self.cold.sack_blocks.as_slice() {
             blocks.push(left, right);
         }
-        self.seldom.sack_blocks = blocks;
+        self.cold.sack_blocks = blocks;
     }
 
     /// Everything has come, the FIN as well: only a duplicate is still to be told of.
     pub(super) fn drop_blocks(&mut self) {
-        if !self.seldom.sack_blocks.is_empty() {
-            self.seldom.sack_blocks.len = u8::from(self.duplicate_block);
+        if !self.cold.sack_blocks.is_empty() {
+            self.cold.sack_blocks.len = u8::from(self.duplicate_block);
         }
     }
 
     /// The blocks as they are told: at most `most`, and the peer's FIN belongs to what lies before it, or it would seem lost.
     pub(super) fn told_blocks(&self, most: u8) -> SackBlocks {
-        let mut blocks = self.seldom.sack_blocks;
+        let mut blocks = self.cold.sack_blocks;
         blocks.len = blocks.len.min(most);
         if self.peer_fin_known && !self.peer_fin_reached {
             let held = &mut blocks.blocks[usize::from(self.duplicate_block)..];
@@ -154,8 +154,8 @@ impl Connection {
     /// Text in order came, before which `before` segments had been given up: if more are now, the blocks are made anew, as none may tell of
     /// text that is not held any more but the one of what has just arrived (RFC 2018 §8).
     pub(super) fn note_pruning<P: Payload>(&mut self, before: u32, receiver: &Receiver<'_, P>) {
-        if receiver.pool.pruned() != before && !self.seldom.sack_blocks.is_empty() {
-            self.seldom.sack_blocks = SackBlocks::NONE;
+        if receiver.pool.pruned() != before && !self.cold.sack_blocks.is_empty() {
+            self.cold.sack_blocks = SackBlocks::NONE;
             self.duplicate_block = false;
             self.refresh_sack(None, receiver);
             self.pending.set(Pending::ACK);
@@ -172,8 +172,8 @@ impl Connection {
         bytes: usize,
     ) -> usize {
         let freed = queue.prune(pool, bytes);
-        if freed > 0 && !self.seldom.sack_blocks.is_empty() {
-            self.seldom.sack_blocks = SackBlocks::NONE;
+        if freed > 0 && !self.cold.sack_blocks.is_empty() {
+            self.cold.sack_blocks = SackBlocks::NONE;
             self.duplicate_block = false;
             self.refresh_sack(None, &Receiver { queue, pool });
         }
@@ -190,12 +190,12 @@ impl Connection {
         let mut blocks = SackBlocks::NONE;
         blocks.push(left, right);
         let holds = |block: &&(SeqNum, SeqNum)| block.0 <= left && right <= block.1;
-        let known = self.seldom.sack_blocks.as_slice();
+        let known = self.cold.sack_blocks.as_slice();
         let rest = known.iter().filter(|block| !holds(block));
         for &(left, right) in known.iter().filter(holds).chain(rest) {
             blocks.push(left, right);
         }
-        self.seldom.sack_blocks = blocks;
+        self.cold.sack_blocks = blocks;
         self.duplicate_block = true;
     }
 
@@ -203,10 +203,10 @@ impl Connection {
     pub(super) fn forget_duplicate(&mut self) {
         if core::mem::take(&mut self.duplicate_block) {
             let mut blocks = SackBlocks::NONE;
-            for &(left, right) in self.seldom.sack_blocks.as_slice().iter().skip(1) {
+            for &(left, right) in self.cold.sack_blocks.as_slice().iter().skip(1) {
                 blocks.push(left, right);
             }
-            self.seldom.sack_blocks = blocks;
+            self.cold.sack_blocks = blocks;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The ends of a connection, and what CLOSED and LISTEN answer.
 
 use super::Connection;
-use crate::tcp::seldom::Periods;
+use crate::tcp::cold::Periods;
 use crate::tcp::types::{Drop, Error, Events, Listen, State};
 use crate::tcp::variables::{Pending, from_millis, millis};
 use crate::time::{Duration, Instant};

@@ -77,7 +77,7 @@ impl Connection {
             }
         }
         if delivery.marked > 0 {
-            let bytes = &mut self.seldom.bytes_marked;
+            let bytes = &mut self.cold.bytes_marked;
             *bytes = bytes.wrapping_add(delivery.marked);
         }
         if delivery.marked > 0 && self.snd.una > self.ecn.answered {

@@ -13,7 +13,7 @@ impl Connection {
     pub(super) fn special_segment(&mut self, now: Instant) -> Option<Transmit> {
         if self.pending.has(Pending::REFUSE) {
             self.pending.clear(Pending::REFUSE);
-            let header = self.plain_header(self.seldom.refuse_seq, Flags::RST);
+            let header = self.plain_header(self.cold.refuse_seq, Flags::RST);
             return Some(self.without_text(header));
         }
         if self.pending.has(Pending::RST) {
@@ -96,13 +96,13 @@ impl Connection {
         header.ack = self.rcv.nxt;
         header.window = self.window_to_announce();
         header.options.timestamps = self.timestamps_option(now);
-        if !PLAIN && !self.seldom.sack_blocks.is_empty() {
+        if !PLAIN && !self.cold.sack_blocks.is_empty() {
             // RFC 2018 §3: with timestamps three blocks fit.
             header.options.sack = self.told_blocks(if self.timestamps { 3 } else { 4 });
             self.forget_duplicate();
         }
-        if !PLAIN && self.sends_marks && self.seldom.urgent_out > seq {
-            let distance = (self.seldom.urgent_out - seq).unsigned_abs();
+        if !PLAIN && self.sends_marks && self.cold.urgent_out > seq {
+            let distance = (self.cold.urgent_out - seq).unsigned_abs();
             header.flags = header.flags | Flags::URG;
             header.urgent = u16::try_from(distance).unwrap_or(u16::MAX);
         }

@@ -142,7 +142,7 @@ impl Connection {
     /// The connection in figures. Looks at every segment under way: not for the path of packets.
     pub fn info_at(&self, now: Instant) -> Info {
         let micros = |us: u32| Duration::from_micros(u64::from(us));
-        let (c, s) = (&self.counters, &*self.seldom);
+        let (c, s) = (&self.counters, &*self.cold);
         Info {
             state: self.state,
             timestamps: self.timestamps,
@@ -206,7 +206,7 @@ impl Connection {
             }
             Phase::Open => Repair::Open,
         };
-        let (c, s) = (&self.counters, &*self.seldom);
+        let (c, s) = (&self.counters, &*self.cold);
         let outstanding = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
         let (bytes, interval_us) = self.rate.last;
         let going_on = now.since(s.timeout_since);

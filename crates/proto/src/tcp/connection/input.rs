@@ -113,7 +113,7 @@ impl Connection {
     #[inline(always)]
     pub(super) fn is_calm(&self) -> bool {
         !(self.probing || self.no_reader || self.peer_fin_known || self.sends_marks)
-            && self.seldom.sack_blocks.is_empty()
+            && self.cold.sack_blocks.is_empty()
             && self.recovery.is_calm()
             && self.sent.is_plain()
     }
@@ -297,7 +297,7 @@ impl Connection {
             self.answer_unacceptable(segment);
         }
         if old && segment.space() > 0 {
-            self.seldom.duplicate_segments = self.seldom.duplicate_segments.wrapping_add(1);
+            self.cold.duplicate_segments = self.cold.duplicate_segments.wrapping_add(1);
             // What is told of it shall be true: a stranger's text did not come twice.
             if self.acknowledges_within_range(segment.header) {
                 self.note_duplicate(segment.seq, segment.seq + segment.len);
@@ -387,13 +387,13 @@ impl Connection {
             return;
         }
         let end = segment.seq + u32::from(header.urgent);
-        if end > self.rcv.nxt && (!self.urgent || end > self.seldom.urgent_end) {
-            let (was, read) = (self.seldom.urgent_end, self.read_next());
+        if end > self.rcv.nxt && (!self.urgent || end > self.cold.urgent_end) {
+            let (was, read) = (self.cold.urgent_end, self.read_next());
             if self.urgent && was == read + 1 && self.rcv.nxt > read {
                 out.events |= Events::URGENT_MISSED;
             }
             self.urgent = true;
-            self.seldom.urgent_end = end;
+            self.cold.urgent_end = end;
             out.events |= Events::URGENT;
         }
     }
@@ -539,7 +539,7 @@ impl Connection {
             self.duplicate_acks_owed = self.duplicate_acks_owed.saturating_add(1).min(8);
         }
         self.pending.set(Pending::ACK);
-        self.seldom.out_of_order = self.seldom.out_of_order.wrapping_add(1);
+        self.cold.out_of_order = self.cold.out_of_order.wrapping_add(1);
         self.counters.data_segments_in = self.counters.data_segments_in.wrapping_add(1);
         let result = receiver
             .queue

@@ -168,7 +168,7 @@ impl Connection {
 
     /// RFC 9293 §3.10.7.3 and .4: a segment that acknowledges what we never sent.
     pub(super) fn refuse(&mut self, seq: SeqNum) {
-        self.seldom.refuse_seq = seq;
+        self.cold.refuse_seq = seq;
         self.pending.set(Pending::REFUSE);
     }
 }

@@ -160,8 +160,8 @@ impl Connection {
         self.pending.clear(Pending::SEND);
         self.note_hold(now);
         let by_pace = matches!(hold, Hold::Pace(_));
-        if by_pace || self.seldom.is_made() {
-            self.seldom.pacer.held(by_pace);
+        if by_pace || self.cold.is_made() {
+            self.cold.pacer.held(by_pace);
         }
         match hold {
             Hold::Wait => self.limit_cork(now),
@@ -201,7 +201,7 @@ impl Connection {
         if pipe > 0 && pipe.saturating_add(len) > self.congestion.window.cwnd {
             return Err(Hold::Wait);
         }
-        match self.seldom.pacer.wait(self.congestion.pacing_rate(), now) {
+        match self.cold.pacer.wait(self.congestion.pacing_rate(), now) {
             Some(at) => Err(Hold::Pace(at)),
             None => Ok(()),
         }
@@ -212,7 +212,7 @@ impl Connection {
     pub(in crate::tcp) fn full_segment(&self) -> u32 {
         let options = if self.timestamps { TIMESTAMPS_LEN } else { 0 } + u16::from(self.signature);
         let fit = 36_u16.saturating_sub(options) / 8;
-        let blocks = u32::from(u16::from(self.seldom.sack_blocks.len).min(fit));
+        let blocks = u32::from(u16::from(self.cold.sack_blocks.len).min(fit));
         let sack = if blocks > 0 { 4 + 8 * blocks } else { 0 };
         u32::from(self.snd.mss) - sack
     }
@@ -334,7 +334,7 @@ impl Connection {
         self.busy.sends(now);
         let rate = self.congestion.pacing_rate();
         if !PLAIN && rate > 0 {
-            self.seldom.pacer.sent(stretch.len, rate, now);
+            self.cold.pacer.sent(stretch.len, rate, now);
         }
         self.last_sent = now;
         if self.timers.retransmit == Instant::FAR {
@@ -387,7 +387,7 @@ impl Connection {
         self.congestion.sent();
         self.snd.nxt = end;
         if self.recovery.phase != Phase::Open {
-            self.seldom.prr.out = self.seldom.prr.out.saturating_add(len);
+            self.cold.prr.out = self.cold.prr.out.saturating_add(len);
         }
     }
 
@@ -398,7 +398,7 @@ impl Connection {
         let (now_us, what) = (micros_of(now), (len, Traits::NONE));
         let fresh = self.rate.record(end, len, what, in_flight, now_us);
         self.sent.resent(start, end, fresh);
-        self.seldom.prr.out = self.seldom.prr.out.saturating_add(len);
+        self.cold.prr.out = self.cold.prr.out.saturating_add(len);
     }
 
     /// What was sent before leaves again.
@@ -406,8 +406,8 @@ impl Connection {
     fn send_lost(&mut self, stretch: Stretch, now: Instant) {
         self.note_retransmission(now);
         let ts = self.timestamp_value(now);
-        self.seldom.undo.resent(ts);
-        self.seldom.bytes_retransmitted += u64::from(stretch.len);
+        self.cold.undo.resent(ts);
+        self.cold.bytes_retransmitted += u64::from(stretch.len);
         self.record_again(stretch.start, stretch.end(), now);
         self.path.resent(stretch.start);
         // RFC 6298 §5.1: the timer runs from now for what was just repaired at the front.
@@ -420,7 +420,7 @@ impl Connection {
     /// timestamp says which of them was answered.
     #[inline(never)]
     pub(super) fn note_retransmission(&mut self, now: Instant) {
-        self.seldom.retransmits = self.seldom.retransmits.wrapping_add(1);
+        self.cold.retransmits = self.cold.retransmits.wrapping_add(1);
         self.ts_retransmitted = self.timestamp_value(now);
     }
 

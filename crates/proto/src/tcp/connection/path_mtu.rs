@@ -86,7 +86,7 @@ impl Connection {
         }
         if size < self.path.low && self.state.is_synchronized() {
             // RFC 5927 §7.2: longer ones have arrived. It is believed once the one that it quotes stays away.
-            (self.seldom.claim, self.seldom.quoted) = (size, quoted);
+            (self.cold.claim, self.cold.quoted) = (size, quoted);
             return;
         }
         self.shorten(size, self.last_sent);
@@ -94,9 +94,9 @@ impl Connection {
 
     /// What a router said and was not believed yet; it is forgotten.
     fn take_claim(&mut self) -> u16 {
-        let claim = self.seldom.claim;
+        let claim = self.cold.claim;
         if claim > 0 {
-            self.seldom.claim = 0;
+            self.cold.claim = 0;
         }
         claim
     }
@@ -121,7 +121,7 @@ impl Connection {
     /// Nothing was heard for a timeout. A claim that waited is believed; long segments may be what does not arrive (RFC 4821 §7.7).
     pub(super) fn path_timed_out(&mut self, now: Instant) {
         let claim = self.take_claim();
-        if claim > 0 && self.seldom.quoted >= self.snd.una && claim < self.segment_size() {
+        if claim > 0 && self.cold.quoted >= self.snd.una && claim < self.segment_size() {
             return self.shorten_after_timeout(claim, now);
         }
         self.path.probe = Probe::NONE;
@@ -192,7 +192,7 @@ impl Connection {
     #[cold]
     #[inline(never)]
     pub(super) fn probe_due(&mut self, text: u32, room: u32) -> Option<u32> {
-        if !self.is_calm() || !self.sack || self.fin_queued || !self.seldom.sack_blocks.is_empty() {
+        if !self.is_calm() || !self.sack || self.fin_queued || !self.cold.sack_blocks.is_empty() {
             return None;
         }
         let Some(size) = self.probe_size() else {

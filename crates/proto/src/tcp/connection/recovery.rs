@@ -48,9 +48,9 @@ impl Connection {
     fn note_reordering(&mut self, distance: u32, mss: u32) {
         let segments = distance.div_ceil(mss.max(1)).min(REORDERING_MAX);
         let segments = u16::try_from(segments).unwrap_or(u16::MAX);
-        let seldom = &mut *self.seldom;
-        seldom.reordering = seldom.reordering.max(segments);
-        seldom.reorderings = seldom.reorderings.saturating_add(1);
+        let cold = &mut *self.cold;
+        cold.reordering = cold.reordering.max(segments);
+        cold.reorderings = cold.reorderings.saturating_add(1);
     }
 
     /// An acknowledgment with news, or a duplicate, outside of the quick way: what it means for recovery and for the window.
@@ -213,7 +213,7 @@ impl Connection {
 
     fn arm_undo(&mut self) {
         let open = self.sent.sent_again();
-        self.seldom
+        self.cold
             .undo
             .arm(&self.congestion.window, self.snd.una, open);
     }
@@ -225,12 +225,12 @@ impl Connection {
             self.arm_undo();
             let flight = delivery.prior_flight;
             self.congestion.reduce(Cause::Loss, flight, now);
-            self.seldom.prr = Prr::begin(delivery.prior_flight, delivery.prior_sacked);
+            self.cold.prr = Prr::begin(delivery.prior_flight, delivery.prior_sacked);
         }
         self.recovery.phase = Phase::Recovery;
         self.recovery.recover = self.snd.nxt;
         self.recovery.tail = TailProbe::None;
-        self.seldom.recoveries = self.seldom.recoveries.saturating_add(1);
+        self.cold.recoveries = self.cold.recoveries.saturating_add(1);
         self.pending.set(Pending::SEND);
     }
 
@@ -240,9 +240,9 @@ impl Connection {
             return;
         }
         let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
-        self.seldom.undo.disarm();
+        self.cold.undo.disarm();
         self.congestion.reduce(cause, flight, now);
-        self.seldom.prr = Prr::begin(flight, self.sent.sacked());
+        self.cold.prr = Prr::begin(flight, self.sent.sacked());
         self.recovery.phase = Phase::Reducing;
         self.recovery.recover = self.snd.nxt;
     }
@@ -270,7 +270,7 @@ impl Connection {
         };
         let window = &mut self.congestion.window;
         window.cwnd = self
-            .seldom
+            .cold
             .prr
             .window(told, window.ssthresh, window.mss)
             .max(window.mss);
@@ -332,7 +332,7 @@ impl Connection {
         if self.sent.lost() > 0 && !self.recovery.is_repairing() {
             self.recovery.phase = Phase::Loss;
             self.recovery.recover = self.snd.nxt;
-            self.seldom.undo.disarm();
+            self.cold.undo.disarm();
             self.recovery.frto = Frto::Off;
         }
         self.recovery.duplicates = 0;
@@ -345,7 +345,7 @@ impl Connection {
         if !self.recovery.is_repairing() {
             self.recovery.phase = Phase::Loss;
             self.recovery.recover = self.snd.nxt;
-            self.seldom.undo.disarm();
+            self.cold.undo.disarm();
         }
         self.pending.set(Pending::SEND);
     }

@@ -17,8 +17,8 @@ impl Connection {
             delivery.dsack = true;
             let (una, nxt) = (self.snd.una, self.snd.nxt);
             self.recovery.rack.on_dsack(una, nxt);
-            self.seldom.undo.on_dsack(blocks.as_slice()[0].1);
-            self.seldom.dsacks = self.seldom.dsacks.saturating_add(1);
+            self.cold.undo.on_dsack(blocks.as_slice()[0].1);
+            self.cold.dsacks = self.cold.dsacks.saturating_add(1);
         }
         let una = if header.ack > self.snd.una {
             header.ack

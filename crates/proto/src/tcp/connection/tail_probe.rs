@@ -94,7 +94,7 @@ impl Connection {
         } else {
             TailProbe::New
         };
-        self.seldom.tail_probes = self.seldom.tail_probes.saturating_add(1);
+        self.cold.tail_probes = self.cold.tail_probes.saturating_add(1);
     }
 
     /// RFC 8985 §7.4: what an acknowledgment says of the probe. One that only filled the hole that it was sent for has hidden a loss.

@@ -137,25 +137,25 @@ impl Connection {
 
     /// For [`super::Sending`], as Linux counts: of a row of timeouts in which nothing was acknowledged the first begins a recovery.
     fn note_timeout(&mut self, first: bool, now: Instant) {
-        let seldom = &mut *self.seldom;
-        seldom.timeouts = seldom.timeouts.saturating_add(1);
+        let cold = &mut *self.cold;
+        cold.timeouts = cold.timeouts.saturating_add(1);
         if first {
-            seldom.timeout_recoveries = seldom.timeout_recoveries.saturating_add(1);
+            cold.timeout_recoveries = cold.timeout_recoveries.saturating_add(1);
         }
-        if seldom.timeout_since == Instant::FAR {
-            seldom.timeout_since = now;
+        if cold.timeout_since == Instant::FAR {
+            cold.timeout_since = now;
         }
     }
 
     /// What a timeout found lost has arrived, or was not lost.
     pub(super) fn note_mended(&mut self, now: Instant) {
-        let since = self.seldom.timeout_since;
+        let since = self.cold.timeout_since;
         if since == Instant::FAR {
             return;
         }
         let took = u32::try_from(now.since(since).as_millis()).unwrap_or(u32::MAX);
-        self.seldom.timeout_ms = self.seldom.timeout_ms.saturating_add(took);
-        self.seldom.timeout_since = Instant::FAR;
+        self.cold.timeout_ms = self.cold.timeout_ms.saturating_add(took);
+        self.cold.timeout_since = Instant::FAR;
     }
 
     /// The window is closed, maybe over data already sent (RFC 9293 MUST-34 to MUST-36): ask for it.

@@ -14,7 +14,7 @@ impl Connection {
     pub(super) fn try_undo(&mut self, header: &Header, delivery: &Delivery, now: Instant) -> bool {
         let echo = header.options.timestamps.filter(|_| self.timestamps);
         let echo = echo.map(|ts| ts.echo).filter(|&echo| echo != 0);
-        let undo = &self.seldom.undo;
+        let undo = &self.cold.undo;
         let by_frto = self.recovery.phase == Phase::Loss
             && self.recovery.frto != Frto::Off
             && delivery.original
@@ -30,13 +30,13 @@ impl Connection {
     }
 
     fn undo(&mut self, now: Instant) {
-        let undo = self.seldom.undo;
+        let undo = self.cold.undo;
         let window = &mut self.congestion.window;
         window.cwnd = window.cwnd.max(undo.cwnd);
         window.ssthresh = window.ssthresh.max(undo.ssthresh);
         self.congestion.undone();
         self.sent.revive();
-        self.seldom.undo.disarm();
+        self.cold.undo.disarm();
         self.recovery.frto = Frto::Off;
         self.recovery.phase = Phase::Open;
         self.recovery.duplicates = 0;
@@ -44,7 +44,7 @@ impl Connection {
         // What is taken for lost now and turns up later was reordered (RFC 8985 §6.2, step 3).
         self.recovery.rack.reordering_seen = true;
         self.rtt.end_back_off();
-        self.seldom.undos = self.seldom.undos.saturating_add(1);
+        self.cold.undos = self.cold.undos.saturating_add(1);
         self.arm_retransmit(now);
         self.pending.set(Pending::SEND);
     }

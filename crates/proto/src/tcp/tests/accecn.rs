@@ -248,7 +248,7 @@ fn a_cleared_option_is_not_believed() {
 
 /// The mean of packets that an acknowledgment tells of, in 64ths, of which each new one is a 64th (Linux).
 #[test]
-fn usual_packets_of_an_acknowledgment() {
+fn average_packets_of_an_acknowledgment() {
     let mut accurate = Accurate::new();
     for (packets, mean) in [(1, 64), (65, 128), (2, 128), (0, 126), (u32::MAX, u16::MAX)] {
         accurate.note_packets(packets);

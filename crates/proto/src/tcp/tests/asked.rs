@@ -1,8 +1,8 @@
 //! What can be asked of a connection and set on it, each by itself: tables of states and numbers on both sides of what they are compared with.
 
 use super::*;
+use crate::tcp::cold::{Cold, Periods};
 use crate::tcp::connection::RECORDS_MAX;
-use crate::tcp::seldom::{Periods, Seldom};
 use crate::tcp::variables::{Pending, QUICK_ACKS, Settings, TIMESTAMPS_LEN, millis};
 
 /// In SYN-SENT, with sequence number 1,000.
@@ -130,7 +130,7 @@ fn urgent_data_that_is_left() {
     ] {
         let mut conn = open(State::Established);
         conn.urgent = true;
-        conn.seldom.urgent_end = SeqNum(end);
+        conn.cold.urgent_end = SeqNum(end);
         conn.unread = unread;
         conn.peer_fin_reached = fin;
         assert_eq!(conn.urgent_remaining(), left, "{end}");
@@ -138,7 +138,7 @@ fn urgent_data_that_is_left() {
         assert_eq!(conn.urgent_remaining(), None);
     }
     let mut conn = open(State::Established);
-    (conn.urgent, conn.unread, conn.seldom.urgent_end) = (true, 10, SeqNum(4_996));
+    (conn.urgent, conn.unread, conn.cold.urgent_end) = (true, 10, SeqNum(4_996));
     conn.consumed(4);
     assert!(conn.urgent, "one is left");
     conn.consumed(1);
@@ -256,7 +256,7 @@ fn records_end_where_it_was_said() {
     let mut conn = open(State::Established);
     conn.end_record();
     assert!(
-        !conn.sends_marks && conn.seldom.records.is_empty(),
+        !conn.sends_marks && conn.cold.records.is_empty(),
         "nothing was written"
     );
     conn.written(10);
@@ -264,8 +264,8 @@ fn records_end_where_it_was_said() {
     conn.end_record();
     conn.written(5);
     conn.end_record();
-    assert_eq!(conn.seldom.records, [SeqNum(1_011), SeqNum(1_016)]);
-    assert_eq!(conn.seldom.urgent_out, conn.snd.una, "nothing is urgent");
+    assert_eq!(conn.cold.records, [SeqNum(1_011), SeqNum(1_016)]);
+    assert_eq!(conn.cold.urgent_out, conn.snd.una, "nothing is urgent");
     for (start, len, found) in [
         (1_001, 9, (9, false)),
         (1_001, 10, (10, true)),
@@ -285,21 +285,21 @@ fn records_end_where_it_was_said() {
         conn.snd.una = SeqNum(una);
         conn.forget_marks();
         assert_eq!(
-            (conn.seldom.records.len(), conn.sends_marks),
+            (conn.cold.records.len(), conn.sends_marks),
             (left, left > 0)
         );
-        assert_eq!(conn.seldom.urgent_out, SeqNum(una));
+        assert_eq!(conn.cold.urgent_out, SeqNum(una));
     }
     for _ in 0..=RECORDS_MAX {
         conn.written(1);
         conn.end_record();
     }
-    assert_eq!(conn.seldom.records.len(), RECORDS_MAX);
+    assert_eq!(conn.cold.records.len(), RECORDS_MAX);
     let mut conn = open(State::Established);
     conn.written(10);
     conn.mark_urgent();
     conn.end_record();
-    assert_eq!(conn.seldom.urgent_out, SeqNum(1_011), "it is urgent still");
+    assert_eq!(conn.cold.urgent_out, SeqNum(1_011), "it is urgent still");
 }
 
 /// The end says why, once, and leaves nothing to do.
@@ -338,10 +338,7 @@ fn memory_is_counted() {
     conn.state = State::Established;
     conn.written(10);
     conn.end_record();
-    assert_eq!(
-        conn.heap_bytes(),
-        size_of::<Periods>() + size_of::<Seldom>()
-    );
+    assert_eq!(conn.heap_bytes(), size_of::<Periods>() + size_of::<Cold>());
     let mut pair = Pair::established(&Config::default(), &Config::default());
     for _ in 0..300 {
         pair.ends[0].write(&[1; 100]);
@@ -350,7 +347,7 @@ fn memory_is_counted() {
     let conn = pair.ends[0].conn();
     let records = conn.records_bytes();
     assert!(records > 10, "{records}");
-    assert_eq!(conn.heap_bytes(), records + conn.seldom.heap_bytes());
+    assert_eq!(conn.heap_bytes(), records + conn.cold.heap_bytes());
 }
 
 /// RFC 7323 §2.2: the least shift with which 16 bits hold the buffer, or what it may grow to; 14 at most.

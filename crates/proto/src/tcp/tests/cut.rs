@@ -330,7 +330,7 @@ fn tiny_segments_are_bounded() {
             let options = 12 * u16::from(timestamps) + u16::from(signature);
             assert_eq!(conn.send_mss(), mss.clamp(64, 1460) - options);
             for blocks in 0..=4 {
-                conn.seldom.sack_blocks.len = blocks;
+                conn.cold.sack_blocks.len = blocks;
                 least = least.min(conn.full_segment());
             }
         }
@@ -356,7 +356,7 @@ fn records_are_bounded_whatever_the_mss() {
                 pair.ends[0].write(&[1]);
                 let now = pair.now;
                 let conn = pair.ends[0].conn();
-                conn.seldom.sack_blocks.len = blocks;
+                conn.cold.sack_blocks.len = blocks;
                 assert!(conn.output(now).is_some());
                 most = most.max((conn.records_bytes() - 4096.min(conn.records_bytes())) * 100 / n);
             }

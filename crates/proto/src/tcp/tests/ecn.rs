@@ -191,7 +191,7 @@ fn a_mark_is_told_until_it_is_heard() {
     let conn = pair.ends[0].conn();
     assert!(conn.congestion.window.ssthresh < u32::MAX);
     assert!(conn.congestion.window.cwnd < before * 3);
-    assert_eq!(conn.seldom.retransmits, 0);
+    assert_eq!(conn.cold.retransmits, 0);
     // And TCP_INFO knows of it.
     let [sender, receiver] = [0, 1].map(|end| pair.ends[end].conn().info().sending);
     assert!(sender.ecn && sender.delivered_marked >= 3);
@@ -410,7 +410,7 @@ fn accurate_counters_follow() {
     assert_eq!(pair.ends[0].conn().ecn.accurate.heard().1, told[1]);
     assert_eq!(told[0] + told[1], 400_100 + 1, "all text was ECN-capable");
     assert!(pair.ends[0].conn().congestion.window.ssthresh < u32::MAX);
-    assert_eq!(pair.ends[0].conn().seldom.retransmits, 0);
+    assert_eq!(pair.ends[0].conn().cold.retransmits, 0);
 }
 
 /// RFC 9768 §3.2.2.5.2 and appendix A.2: where acknowledgments of few packets are usual, one of many may hide that the counter came round: the

@@ -25,11 +25,11 @@ fn a_duplicate_is_reported_of_what_was_sent() {
     let conn = pair.ends[0].conn();
     let (una, memory) = (conn.snd.una, conn.snd.wnd_max);
     let mut is_believed = |left: SeqNum, right: SeqNum| {
-        let before = pair.ends[0].conn().seldom.dsacks;
+        let before = pair.ends[0].conn().cold.dsacks;
         let mut header = pair.forge(0, Flags::ACK);
         header.options.sack.push(left, right);
         pair.deliver(0, &header, Vec::new());
-        pair.ends[0].conn().seldom.dsacks > before
+        pair.ends[0].conn().cold.dsacks > before
     };
     let oldest = una - memory;
     assert!(is_believed(oldest, oldest + 10));

@@ -155,11 +155,7 @@ fn which_messages_are_believed() {
         conn.path.low = low;
         conn.last_sent = NOW;
         conn.too_big(size, SeqNum(1_001));
-        assert_eq!(
-            (conn.path.limit, conn.seldom.claim),
-            (limit, claim),
-            "{size}"
-        );
+        assert_eq!((conn.path.limit, conn.cold.claim), (limit, claim), "{size}");
         if limit < u16::MAX {
             assert_eq!((conn.path.high, conn.path.low), (limit, low.min(limit)));
             assert_eq!(conn.path.raise_at, 50 + TEN_MINUTES);
@@ -178,11 +174,11 @@ fn a_claim_after_a_timeout() {
         (1_001, 0, u16::MAX),
     ] {
         let mut conn = open(MtuProbing::Off);
-        conn.seldom.claim = claim;
-        conn.seldom.quoted = SeqNum(quoted);
+        conn.cold.claim = claim;
+        conn.cold.quoted = SeqNum(quoted);
         conn.path_timed_out(NOW);
         assert_eq!(
-            (conn.path.limit, conn.seldom.claim),
+            (conn.path.limit, conn.cold.claim),
             (limit, 0),
             "{quoted} {claim}"
         );
@@ -197,7 +193,7 @@ fn a_claim_after_a_timeout() {
 fn no_claim_takes_no_memory() {
     let mut conn = open(MtuProbing::Off);
     conn.path_timed_out(NOW);
-    assert!(!conn.seldom.is_made());
+    assert!(!conn.cold.is_made());
 }
 
 /// RFC 4821 §7.7: with the third timeout in a row, 1024 bytes, with the fifth, 512, if so much waits; then larger ones are looked for.
@@ -276,7 +272,7 @@ fn when_a_probe_goes() {
     assert_eq!(due(&|conn| conn.sack = false, text, 1_460), None);
     assert_eq!(due(&|conn| conn.fin_queued = true, text, 1_460), None);
     let blocks = |conn: &mut Connection| {
-        conn.seldom.sack_blocks.push(SeqNum(1), SeqNum(2));
+        conn.cold.sack_blocks.push(SeqNum(1), SeqNum(2));
     };
     assert_eq!(due(&blocks, text, 1_460), None);
     // Options in each segment leave less of it to text.

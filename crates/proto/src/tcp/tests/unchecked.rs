@@ -96,10 +96,10 @@ fn assert_unchanged(before: &Connection, after: &Connection, told: &str) {
     expected.pending.set(Pending::ACK | Pending::REFUSE);
     let mut after = after.clone();
     after.pending.set(Pending::ACK | Pending::REFUSE);
-    expected.seldom.refuse_seq = after.seldom.refuse_seq;
-    expected.seldom.challenges_sent = after.seldom.challenges_sent;
-    expected.seldom.challenges_since = after.seldom.challenges_since;
-    expected.seldom.duplicate_segments = after.seldom.duplicate_segments;
+    expected.cold.refuse_seq = after.cold.refuse_seq;
+    expected.cold.challenges_sent = after.cold.challenges_sent;
+    expected.cold.challenges_since = after.cold.challenges_since;
+    expected.cold.duplicate_segments = after.cold.duplicate_segments;
     assert!(expected == after, "{told}\n{expected:?}\n{after:?}");
 }
 

@@ -1,4 +1,4 @@
-//! What few connections ever need, made when it is first written: a connection that nothing happens to holds a pointer instead.
+//! Cold state: what few connections ever need, allocated when it is first written. Until then a connection holds a null pointer.
 //!
 //! Reading what was never written reads a constant. Nothing here may be written on the path of packets that arrive in order: an idle connection
 //! is to hold 1 KiB at most, and the packet path is to allocate nothing.
@@ -14,19 +14,19 @@ use super::variables::millis;
 use crate::time::Instant;
 use crate::wire::tcp::{SackBlocks, SeqNum};
 
-/// Something with a value that nearly every connection has.
-pub(super) trait Usual: Clone + 'static {
-    /// That value.
-    const USUAL: &'static Self;
+/// A type with a default that nearly every connection keeps.
+pub(super) trait HasDefault: Clone + 'static {
+    /// The default.
+    const DEFAULT: &'static Self;
 }
 
-/// A value that lies elsewhere once it is not the usual one.
+/// A value that is boxed once it differs from the default.
 #[derive(Clone, Debug)]
-pub(super) struct Lazy<T>(Option<Box<T>>);
+pub(super) struct BoxedDefault<T>(Option<Box<T>>);
 
-impl<T: Usual> Lazy<T> {
-    /// The usual value.
-    pub const USUAL: Self = Self(None);
+impl<T: HasDefault> BoxedDefault<T> {
+    /// The default, not boxed.
+    pub const DEFAULT: Self = Self(None);
 
     /// Whether it was ever written.
     #[inline]
@@ -34,12 +34,12 @@ impl<T: Usual> Lazy<T> {
         self.0.is_some()
     }
 
-    /// `value`, elsewhere if it is not the usual one.
+    /// `value`, boxed if it is not the default.
     pub fn of(value: T) -> Self
     where
         T: PartialEq,
     {
-        Self((value != *T::USUAL).then(|| Box::new(value)))
+        Self((value != *T::DEFAULT).then(|| Box::new(value)))
     }
 
     /// Makes it `value`.
@@ -60,22 +60,22 @@ impl<T: Usual> Lazy<T> {
     #[cold]
     #[inline(never)]
     fn make(&mut self) -> &mut T {
-        self.0.insert(Box::new(T::USUAL.clone()))
+        self.0.insert(Box::new(T::DEFAULT.clone()))
     }
 }
 
-impl<T: Usual> Deref for Lazy<T> {
+impl<T: HasDefault> Deref for BoxedDefault<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
         match &self.0 {
             Some(value) => value,
-            None => T::USUAL,
+            None => T::DEFAULT,
         }
     }
 }
 
-impl<T: Usual> DerefMut for Lazy<T> {
+impl<T: HasDefault> DerefMut for BoxedDefault<T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         if self.0.is_none() {
@@ -89,7 +89,7 @@ impl<T: Usual> DerefMut for Lazy<T> {
 }
 
 #[cfg(test)]
-impl<T: Usual + PartialEq> PartialEq for Lazy<T> {
+impl<T: HasDefault + PartialEq> PartialEq for BoxedDefault<T> {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
@@ -107,7 +107,7 @@ pub(super) struct Periods {
     pub challenge_acks: u8,
     /// Segments.
     pub initial_cwnd: u16,
-    /// The same.
+    /// Segments.
     pub burst_segments_min: u16,
 }
 
@@ -127,8 +127,8 @@ impl Periods {
     }
 }
 
-impl Usual for Periods {
-    const USUAL: &'static Self = &Self {
+impl HasDefault for Periods {
+    const DEFAULT: &'static Self = &Self {
         time_wait_ms: 60_000,
         fin_wait_2_ms: 60_000,
         keepalive_idle_ms: 7_200_000,
@@ -142,15 +142,15 @@ impl Usual for Periods {
 
 #[cfg(test)]
 #[test]
-fn usual_periods_are_the_defaults() {
-    assert_eq!(Periods::new(&Config::default()), *Periods::USUAL);
-    assert!(!Lazy::of(Periods::new(&Config::default())).is_made());
+fn default_periods_are_those_of_the_default_config() {
+    assert_eq!(Periods::new(&Config::default()), *Periods::DEFAULT);
+    assert!(!BoxedDefault::of(Periods::new(&Config::default())).is_made());
 }
 
-/// The part of a connection that pacing, loss, reordering, duplicates, urgent data and strangers make.
+/// The part of a connection that pacing, loss, reordering, duplicates, urgent data and untrusted peers make.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(PartialEq))]
-pub(super) struct Seldom {
+pub(super) struct Cold {
     /// When the next text may leave, of a connection that is paced.
     pub pacer: Pacer,
     pub prr: Prr,
@@ -163,7 +163,7 @@ pub(super) struct Seldom {
     pub urgent_out: SeqNum,
     /// Where records end that are not acknowledged, in order.
     pub records: VecDeque<SeqNum>,
-    /// The RST owed to a stranger (`Pending::REFUSE`).
+    /// Sequence number of the RST owed for a segment of another connection (`Pending::REFUSE`).
     pub refuse_seq: SeqNum,
     /// Challenge acknowledgments of this period, and when that began, by [`crate::time::Instant::coarse`].
     pub challenges_sent: u8,
@@ -171,7 +171,7 @@ pub(super) struct Seldom {
     /// What a router said of the path's MTU (0: nothing), to be believed if the segment that it quoted stays unanswered.
     pub claim: u16,
     pub quoted: SeqNum,
-    // What has been counted, for [`super::Info`].
+    // Counters, for [`super::Info`].
     pub bytes_retransmitted: u64,
     /// Delivered with a mark (RFC 3168).
     pub bytes_marked: u32,
@@ -193,8 +193,8 @@ pub(super) struct Seldom {
     pub tail_probes: u16,
 }
 
-impl Usual for Seldom {
-    const USUAL: &'static Self = &Self {
+impl HasDefault for Cold {
+    const DEFAULT: &'static Self = &Self {
         pacer: Pacer::new(),
         prr: Prr::begin(0, 0),
         undo: Undo::NONE,
