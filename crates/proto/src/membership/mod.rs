@@ -95,8 +95,8 @@ impl Group {
         self.resend_at.min(answer)
     }
 
-    /// Forgets what was to be sent.
-    fn calm(&mut self) {
+    /// Cancels the reports that were to be sent.
+    fn cancel_reports(&mut self) {
         (self.mode_left, self.resend_at, self.answer) = (0, Instant::FAR, None);
         self.changed = Vec::new();
     }
@@ -317,7 +317,7 @@ impl Membership {
         }
         let entry = self.groups.get_mut(&group)?;
         if entry.era != self.era {
-            entry.calm();
+            entry.cancel_reports();
             entry.era = self.era;
         }
         Some(entry)
@@ -355,7 +355,7 @@ impl Membership {
             }
             (false, true) => {
                 let says = entry.reported_last && version == Version::Second;
-                entry.calm();
+                entry.cancel_reports();
                 if says {
                     out(Say::Leave(group));
                 }
@@ -488,7 +488,7 @@ impl Membership {
             return;
         }
         if let Some(entry) = self.entry(group) {
-            entry.calm();
+            entry.cancel_reports();
             entry.reported_last = false;
         }
         self.settle(group);

@@ -50,7 +50,7 @@ impl Recovery {
 
     /// Whether nothing is lost and nothing hints at it.
     #[inline]
-    pub const fn is_calm(&self) -> bool {
+    pub const fn is_steady(&self) -> bool {
         matches!(self.phase, Phase::Open)
             && self.duplicates == 0
             && matches!(self.tail, TailProbe::None)

@@ -101,7 +101,7 @@ impl Connection {
             && header.seq + len <= self.rcv.edge
             && header.ack <= self.snd.nxt
             && (header.ack > self.snd.una || (header.ack == self.snd.una && len > 0))
-            && self.is_calm()
+            && self.is_steady()
             && queue.gaps() == 0
             && header.options.sack.is_empty()
             && header.options.accecn.is_none()
@@ -111,10 +111,10 @@ impl Connection {
 
     /// Whether nothing is under way but text and acknowledgments.
     #[inline(always)]
-    pub(super) fn is_calm(&self) -> bool {
+    pub(super) fn is_steady(&self) -> bool {
         !(self.probing || self.no_reader || self.peer_fin_known || self.sends_marks)
             && self.cold.sack_blocks.is_empty()
-            && self.recovery.is_calm()
+            && self.recovery.is_steady()
             && self.sent.is_plain()
     }
 

@@ -61,7 +61,7 @@ impl Connection {
         let held = self.corked || (self.nagle && self.snd.small > self.snd.una);
         let is_plain = self.pending.0 & !Pending::ACK == Pending::SEND
             && self.state == State::Established
-            && self.is_calm()
+            && self.is_steady()
             && !self.fin_queued
             && len > 0
             && flight + len <= self.snd.wnd

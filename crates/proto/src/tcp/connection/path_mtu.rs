@@ -192,7 +192,7 @@ impl Connection {
     #[cold]
     #[inline(never)]
     pub(super) fn probe_due(&mut self, text: u32, room: u32) -> Option<u32> {
-        if !self.is_calm() || !self.sack || self.fin_queued || !self.cold.sack_blocks.is_empty() {
+        if !self.is_steady() || !self.sack || self.fin_queued || !self.cold.sack_blocks.is_empty() {
             return None;
         }
         let Some(size) = self.probe_size() else {

@@ -20,15 +20,15 @@ const SLACK_US: u64 = 2_000;
 const UNMEASURED_US: u64 = 1_000_000;
 
 impl Connection {
-    /// RFC 8985 §7.2: whether a probe may be scheduled, and after how many microseconds. `CALM`: [`Self::is_calm`].
+    /// RFC 8985 §7.2: whether a probe may be scheduled, and after how many microseconds. `STEADY`: [`Self::is_steady`].
     #[inline(always)]
-    pub(super) fn probe_timeout_us<const CALM: bool>(&self) -> Option<u64> {
+    pub(super) fn probe_timeout_us<const STEADY: bool>(&self) -> Option<u64> {
         // First what ends it most often.
         let may = self.sent.in_flight() > 0
             && self.sack
             && self.settings.rack
             && self.attempts == 0
-            && (CALM
+            && (STEADY
                 || (matches!(self.recovery.phase, Phase::Open | Phase::Reducing)
                     && self.recovery.tail == TailProbe::None
                     && self.sent.is_plain()

@@ -58,14 +58,14 @@ impl Connection {
         };
     }
 
-    /// Starts the wait for a tail loss probe anew; one for reordering goes on. `CALM`: [`Self::is_calm`].
+    /// Starts the wait for a tail loss probe anew; one for reordering goes on. `STEADY`: [`Self::is_steady`].
     #[inline(always)]
-    pub(super) fn arm_early<const CALM: bool>(&mut self, now: Instant) {
+    pub(super) fn arm_early<const STEADY: bool>(&mut self, now: Instant) {
         if self.recovery.waiting == Waiting::Reordering {
             return;
         }
         self.recovery.waiting = Waiting::TailProbe;
-        self.timers.early = match self.probe_timeout_us::<CALM>() {
+        self.timers.early = match self.probe_timeout_us::<STEADY>() {
             Some(wait) => sooner(now.plus_micros(wait), self.timers.retransmit),
             None if self.sent.holds_spare() => {
                 self.recovery.waiting = Waiting::Silence;

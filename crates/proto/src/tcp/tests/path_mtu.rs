@@ -256,7 +256,7 @@ fn suspicions_without_sack() {
     }
 }
 
-/// RFC 4821 §7.4: a probe goes while all is calm, with SACK, if windows have room for it and five segments wait behind it.
+/// RFC 4821 §7.4: a probe goes while the connection is steady, with SACK, if windows have room for it and five segments wait behind it.
 #[test]
 fn when_a_probe_goes() {
     let due = |change: &dyn Fn(&mut Connection), text, room| {

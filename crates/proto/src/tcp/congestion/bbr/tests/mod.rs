@@ -326,7 +326,7 @@ fn phase(acks: Acks) -> AckPhase {
     }
 }
 
-const CALM: Kind = Kind {
+const STEADY: Kind = Kind {
     mss: 1_000,
     rate: 10_000_000,
     rtt_us: 40_000,
@@ -338,7 +338,7 @@ const CALM: Kind = Kind {
 
 /// Lives in peace: from Startup through Drain into the cycle of ProbeBW, with ProbeRTT every five seconds.
 #[test]
-fn calm_lives() {
+fn steady_lives() {
     let mut seen = [0; 7];
     for (n, (rate, rtt_us, srtt_us)) in [
         (10_000_000, 40_000, 40_000),
@@ -353,7 +353,7 @@ fn calm_lives() {
             rate,
             rtt_us,
             srtt_us,
-            ..CALM
+            ..STEADY
         };
         let mut life = Life::new(kind, n as u64 + 1);
         life.live(12_000);
@@ -369,11 +369,11 @@ fn eventful_lives() {
     for seed in 1..60 {
         let kind = Kind {
             mss: [536, 1_000, 1_448, 8_948][seed as usize % 4],
-            rate: CALM.rate << (seed % 5),
+            rate: STEADY.rate << (seed % 5),
             losses: [5, 30, 150, 400][seed as usize / 2 % 4],
             accidents: [4, 40][seed as usize % 2],
             edges: [10, 100, 300][seed as usize % 3],
-            ..CALM
+            ..STEADY
         };
         let mut life = Life::new(kind, seed);
         life.live(2_000);
@@ -385,22 +385,22 @@ fn eventful_lives() {
 /// §5.3.4.3: after a pause the path is measured without ProbeRTT, until something is delivered; what only tells of losses delivers nothing.
 #[test]
 fn a_pause_is_no_time_for_probe_rtt() {
-    let mut life = Life::new(CALM, 1);
+    let mut life = Life::new(STEADY, 1);
     life.live(800);
     let later = Instant((life.now_us + 60_000_000) * 1_000);
     life.bbr.on_restart(&mut life.window, 0, 0, later);
-    let states = [0, 0, CALM.mss, CALM.mss].map(|delivered| {
+    let states = [0, 0, STEADY.mss, STEADY.mss].map(|delivered| {
         life.total += u64::from(delivered);
         let ack = Ack {
             now: later,
             acked: delivered,
             delivered,
             delivered_total: life.total as u32,
-            lost: CALM.mss - delivered,
+            lost: STEADY.mss - delivered,
             marked: 0,
             in_flight: life.window.cwnd,
             rtt_us: None,
-            srtt_us: CALM.rtt_us,
+            srtt_us: STEADY.rtt_us,
             una: SeqNum(1),
             nxt: SeqNum(2),
             phase: Phase::Open,
