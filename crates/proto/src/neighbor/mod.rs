@@ -237,11 +237,11 @@ impl<P> Table<P> {
             entry.wanted = true;
             return Resolution::Ready(entry.mac, packet);
         }
-        self.resolve_slowly(ip, packet, now)
+        self.resolve_slow(ip, packet, now)
     }
 
     #[inline(never)]
-    fn resolve_slowly(&mut self, ip: IpAddr, packet: P, now: Instant) -> Resolution<P> {
+    fn resolve_slow(&mut self, ip: IpAddr, packet: P, now: Instant) -> Resolution<P> {
         let Some(place) = self.place(ip) else {
             return self.start(ip, packet, now);
         };
@@ -338,11 +338,11 @@ impl<P> Table<P> {
         {
             return;
         }
-        self.confirm_slowly(ip, now);
+        self.confirm_slow(ip, now);
     }
 
     #[inline(never)]
-    fn confirm_slowly(&mut self, ip: IpAddr, now: Instant) {
+    fn confirm_slow(&mut self, ip: IpAddr, now: Instant) {
         let until = self.reachable_until(now);
         let Some(place) = self.place(ip) else { return };
         let Some((_, entry)) = self.map.at_mut(place) else {

@@ -138,7 +138,7 @@ impl Connection {
         }
         self.measure(timestamps, &delivery, now);
         self.recovery.recover = ack - 1;
-        self.tell_congestion(&delivery, now);
+        self.update_congestion(&delivery, now);
         self.recovery.waiting = Waiting::TailProbe; // nothing overtook anything
         self.arm_early::<true>(now);
     }
@@ -161,7 +161,7 @@ impl Connection {
         }
         self.measure(timestamps, &delivery, now);
         self.recovery.recover = ack - 1;
-        self.tell_congestion_slowly(&delivery, now);
+        self.update_congestion_slow(&delivery, now);
         self.recovery.waiting = Waiting::TailProbe;
         self.arm_early::<true>(now);
     }

@@ -62,15 +62,15 @@ impl Connection {
         }
     }
 
-    /// [`Self::tell_congestion`] in code of its own, for the ways that are not the quick one.
+    /// [`Self::update_congestion`] in code of its own, for the slow path.
     #[inline(never)]
-    pub(super) fn tell_congestion_slowly(&mut self, delivery: &Delivery, now: Instant) {
-        self.tell_congestion(delivery, now);
+    pub(super) fn update_congestion_slow(&mut self, delivery: &Delivery, now: Instant) {
+        self.update_congestion(delivery, now);
     }
 
     /// Congestion control hears of it, and moves the window.
     #[inline(always)]
-    pub(super) fn tell_congestion(&mut self, delivery: &Delivery, now: Instant) {
+    pub(super) fn update_congestion(&mut self, delivery: &Delivery, now: Instant) {
         let min_rtt_us = self.rtt.min_us();
         let rate = self.rate.sample(&delivery.newest, min_rtt_us);
         let acknowledged = delivery.last_sent_us.filter(|_| !delivery.resent);

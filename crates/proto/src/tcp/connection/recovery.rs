@@ -53,7 +53,7 @@ impl Connection {
         cold.reorderings = cold.reorderings.saturating_add(1);
     }
 
-    /// An acknowledgment with news, or a duplicate, outside of the quick way: what it means for recovery and for the window.
+    /// An acknowledgment with news, or a duplicate, on the slow path: what it means for recovery and for the window.
     pub(super) fn react(&mut self, header: &Header, delivery: &mut Delivery, now: Instant) {
         self.measure(header.options.timestamps, delivery, now);
         if let Some(from) = delivery.late_from {
@@ -68,7 +68,7 @@ impl Connection {
             self.find_losses(delivery, now);
             self.move_phase(header, delivery, now);
         }
-        self.tell_congestion_slowly(delivery, now);
+        self.update_congestion_slow(delivery, now);
         self.reduce_proportionally(delivery);
         if self.recovery.phase != Phase::Loss {
             self.note_mended(now);

@@ -491,12 +491,12 @@ fn marks_are_told_at_once() {
     assert_eq!(at_once, [false, true, false, true, false, true]);
 }
 
-/// Without marks, ECN does not leave the quick ways of input and output.
+/// Without marks, ECN does not leave the fast paths of input and output.
 #[test]
-fn the_quick_ways_stay_quick() {
+fn ecn_without_marks_stays_on_the_fast_path() {
     let count = |mode| {
         let mut pair = established(mode);
-        pair.seen = quick::Seen::default();
+        pair.seen = fast_path::Seen::default();
         for _ in 0..20 {
             pair.ends[0].write(&[1; 3_000]);
             pair.run_for(Duration::from_millis(30));

@@ -10,6 +10,7 @@ mod ecn;
 mod edges;
 mod exact;
 mod fast_open;
+mod fast_path;
 mod flow;
 mod hostile;
 mod icmp;
@@ -19,7 +20,6 @@ mod open;
 mod overlap;
 mod path;
 mod pruning;
-mod quick;
 mod random;
 mod recorded;
 mod rows;
@@ -199,7 +199,7 @@ pub(super) struct Pair {
     pub quiet: bool,
     /// A segment with text that the channel loses so many times.
     pub unlucky: (SeqNum, u32),
-    pub seen: quick::Seen,
+    pub seen: fast_path::Seen,
     /// So many of the next ECN-capable segments arrive marked.
     pub marks: u32,
     /// Most bytes of text that the path takes in a segment; whether it says so.
@@ -225,7 +225,7 @@ impl Pair {
             listener: Some(*server),
             quiet: true,
             unlucky: (SeqNum(0), 0),
-            seen: quick::Seen::default(),
+            seen: fast_path::Seen::default(),
             marks: 0,
             narrow: None,
             fast: false,
@@ -259,7 +259,7 @@ impl Pair {
         for from in 0..2 {
             let mut count = 0;
             while let Some(conn) = &mut self.ends[from].conn
-                && let Some(transmit) = quick::output(conn, self.now, &mut self.seen)
+                && let Some(transmit) = fast_path::output(conn, self.now, &mut self.seen)
             {
                 conn.check();
                 count += 1;
@@ -385,7 +385,7 @@ impl Pair {
             }
             return None;
         }
-        let input = quick::input(end, header, ecn, text, now, &mut self.seen)?;
+        let input = fast_path::input(end, header, ecn, text, now, &mut self.seen)?;
         let conn = end.conn.as_mut()?;
         conn.check();
         assert_eq!(

@@ -1,10 +1,10 @@
-//! The quick ways of input and output do what the long ones do. Every segment of every test in this directory is put to it.
+//! The fast paths of input and output do what the slow ones do. Every segment of every test in this directory is put to it.
 
 use super::super::connection::input::Receiver;
 use super::*;
 use crate::ip::Ecn;
 
-/// What quick ways a [`Pair`] has seen.
+/// Which fast paths a [`Pair`] has seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Seen {
     pub inputs: u32,
@@ -19,7 +19,7 @@ fn is_heavy(conn: &Connection, seen: &mut Seen) -> bool {
     conn.sent.heap_bytes() > 2048 && !seen.asked.is_multiple_of(16)
 }
 
-/// `conn.output`, by the quick way if that decides: then the long way, from the same state, must say and leave the same.
+/// `conn.output`, by the fast path if that decides: then the slow path, from the same state, must say and leave the same.
 pub(in super::super) fn output(
     conn: &mut Connection,
     now: Instant,
@@ -28,18 +28,18 @@ pub(in super::super) fn output(
     if is_heavy(conn, seen) {
         return conn.output_text(now).or_else(|| conn.output(now));
     }
-    let mut long = conn.clone();
+    let mut slow = conn.clone();
     let Some(transmit) = conn.output_text(now) else {
-        assert!(*conn == long, "changed though not decided: {long:?}");
+        assert!(*conn == slow, "changed though not decided: {slow:?}");
         return conn.output(now);
     };
-    assert_eq!(Some(transmit), long.output(now));
-    assert!(*conn == long, "quick: {conn:?}\nlong: {long:?}");
+    assert_eq!(Some(transmit), slow.output(now));
+    assert!(*conn == slow, "fast: {conn:?}\nslow: {slow:?}");
     seen.outputs += 1;
     Some(transmit)
 }
 
-/// `conn.input`; what was predicted is also taken the long way. (Into a queue of its own, so refusals for want of memory are not
+/// `conn.input`; what was predicted is also taken by the slow path. (Into a queue of its own, so refusals for want of memory are not
 /// compared.)
 pub(in super::super) fn input(
     end: &mut End,
@@ -55,24 +55,24 @@ pub(in super::super) fn input(
     if predicted && len > 2 {
         seen.followed += u32::from(follows_as_input_would(conn, header, ecn, &text, now));
     }
-    let mut long = predicted.then(|| (conn.clone(), text.clone()));
+    let mut slow = predicted.then(|| (conn.clone(), text.clone()));
     let input = conn.input(header, ecn, text, &mut end.queue, &mut end.pool, now);
-    if let Some((long, text)) = &mut long
+    if let Some((slow, text)) = &mut slow
         && input.drop.is_none()
     {
-        long.counters.segments_in = long.counters.segments_in.wrapping_add(1);
+        slow.counters.segments_in = slow.counters.segments_in.wrapping_add(1);
         let (mut queue, mut pool) = (ReceiveQueue::new(), SegmentPool::with_capacity(8));
         let mut receiver = Receiver {
             queue: &mut queue,
             pool: &mut pool,
         };
         let text = core::mem::take(text);
-        let in_full = long.input_in_full(*header, ecn, len, text, &mut receiver, now);
+        let in_full = slow.input_in_full(*header, ecn, len, text, &mut receiver, now);
         assert_eq!(
             (input.acked, input.events, None),
             (in_full.acked, in_full.events, in_full.drop)
         );
-        assert!(conn == long, "quick: {conn:?}\nlong: {long:?}");
+        assert!(conn == slow, "fast: {conn:?}\nslow: {slow:?}");
         seen.inputs += 1;
     }
     Some(input)
@@ -89,15 +89,15 @@ fn follows_as_input_would(
 ) -> bool {
     let cuts = [0, text.len() / 3, text.len() / 3 * 2, text.len()];
     let pieces = [0, 1, 2].map(|i| (header.seq + cuts[i] as u32, &text[cuts[i]..cuts[i + 1]]));
-    let [mut quick, mut long] = [conn.clone(), conn.clone()];
+    let [mut fast, mut slow] = [conn.clone(), conn.clone()];
     let mut ends = [0, 1].map(|_| (ReceiveQueue::new(), SegmentPool::with_capacity(8)));
-    let [(queue, pool), (long_queue, long_pool)] = &mut ends;
+    let [(queue, pool), (slow_queue, slow_pool)] = &mut ends;
     for (i, (seq, text)) in pieces.into_iter().enumerate() {
         let header = Header { seq, ..*header };
         let piece = || text.to_vec();
-        let input = long.input(&header, ecn, piece(), long_queue, long_pool, now);
+        let input = slow.input(&header, ecn, piece(), slow_queue, slow_pool, now);
         if i == 0 {
-            let first = quick.input(&header, ecn, piece(), queue, pool, now);
+            let first = fast.input(&header, ecn, piece(), queue, pool, now);
             assert_eq!(first, input);
             if !first.predicted {
                 return false;
@@ -105,22 +105,22 @@ fn follows_as_input_would(
             continue;
         }
         let len = text.len() as u32;
-        if !quick.may_follow(seq, len, ecn, text.len(), queue, pool) {
+        if !fast.may_follow(seq, len, ecn, text.len(), queue, pool) {
             assert_eq!(ecn, Ecn::Ce, "in order, and within the window");
             return false;
         }
-        quick.follow(ecn, &mut Some(piece()), queue, pool, now);
+        fast.follow(ecn, &mut Some(piece()), queue, pool, now);
         let expected = Input {
             events: Events::READABLE,
             predicted: true,
             ..Input::default()
         };
         assert_eq!(input, expected, "nothing but text");
-        assert!(quick == long, "followed: {quick:?}\nin full: {long:?}");
+        assert!(fast == slow, "followed: {fast:?}\nin full: {slow:?}");
         let held =
             |queue: &ReceiveQueue<Vec<u8>>, pool| queue.iter(pool).flatten().copied().collect();
-        let [quick, long]: [Vec<u8>; 2] = [held(queue, pool), held(long_queue, long_pool)];
-        assert_eq!(quick, long);
+        let [fast, slow]: [Vec<u8>; 2] = [held(queue, pool), held(slow_queue, slow_pool)];
+        assert_eq!(fast, slow);
     }
     true
 }
@@ -157,7 +157,7 @@ fn only_the_next_text_follows() {
 
 /// The comparisons above do take place.
 #[test]
-fn an_exchange_goes_the_quick_ways() {
+fn exchange_takes_the_fast_paths() {
     let mut pair = Pair::established(&Config::default(), &Config::default());
     pair.seen = Seen::default();
     for n in 0..100_u8 {
