@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proto::tcp::{
-    Config, CongestionControl, Keepalive, Template, UserTimeoutOption, patience, retries_in,
+    Config, CongestionControl, Keepalive, Template, UserTimeoutOption, retries_in, retry_budget,
 };
 
 use super::Shard;
@@ -98,7 +98,7 @@ impl Wishes {
         config.fin_wait_2 = self.fin_wait_2(config);
         // A listener that waits for data has to wait that long.
         let retries = retries_in(config, self.defer_accept);
-        let least = patience(config, retries);
+        let least = retry_budget(config, retries);
         if retries > 0 && config.syn_received_timeout < least {
             config.syn_received_timeout = least;
         }
@@ -108,7 +108,7 @@ impl Wishes {
     pub fn syn_timeout(&self, config: &Config) -> Duration {
         match self.syn_count {
             0 => config.syn_timeout,
-            retries => patience(config, retries),
+            retries => retry_budget(config, retries),
         }
     }
 

@@ -78,7 +78,7 @@ pub use isn::{initial_sequence, timestamp_offset};
 pub use payload::{Keep, NoShelf, Payload, Shelf};
 pub use port::{ephemeral_port, port_offset};
 pub use reassembly::{ReceiveQueue, SegmentPool, Segments};
-pub use retries::{patience, retries_in, time_of};
+pub use retries::{retries_in, retry_budget, time_of};
 pub use signature::{MD5_KEY_MAX, Md5Key, SIGNATURE_LEN, is_signed};
 pub use template::{Start, Template};
 pub use time_wait::{TimeWait, TimeWaitVerdict};

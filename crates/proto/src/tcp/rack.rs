@@ -160,7 +160,7 @@ impl Rack {
         if !self.is_set || !sent_after(arrived, (record.sent_us, record.end)) {
             return None;
         }
-        let patience = self.rtt_us.saturating_add(window_us);
-        Some(patience.saturating_sub(elapsed_us(now_us, record.sent_us)))
+        let wait_us = self.rtt_us.saturating_add(window_us);
+        Some(wait_us.saturating_sub(elapsed_us(now_us, record.sent_us)))
     }
 }

@@ -3,8 +3,8 @@
 use super::config::Config;
 use crate::time::Duration;
 
-/// From the first transmission until `retries` retransmissions have gone unanswered, the last for as long as its timeout.
-pub fn patience(config: &Config, retries: u8) -> Duration {
+/// Time from the first transmission until `retries` retransmissions have gone unanswered, the last for as long as its timeout.
+pub fn retry_budget(config: &Config, retries: u8) -> Duration {
     timeouts(config).take(usize::from(retries) + 1).sum()
 }
 
@@ -41,8 +41,8 @@ mod tests {
     fn as_linux_counts() {
         let config = Config::default();
         let s = Duration::from_secs;
-        assert_eq!(patience(&config, 6), s(127));
-        assert_eq!(patience(&config, 1), s(3));
+        assert_eq!(retry_budget(&config, 6), s(127));
+        assert_eq!(retry_budget(&config, 1), s(3));
         for (asked, retries, told) in [
             (0, 0, 0),
             (1, 1, 1),

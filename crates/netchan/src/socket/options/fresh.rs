@@ -9,7 +9,7 @@ use std::{
 };
 
 use proto::{
-    tcp::{Keepalive, Md5Key, patience, retries_in, time_of},
+    tcp::{Keepalive, Md5Key, retries_in, retry_budget, time_of},
     wire::ipv4::Protocol,
 };
 
@@ -509,7 +509,7 @@ impl Fresh {
             SocketOption::SynCount(_) => SocketOption::SynCount(match self.wishes.syn_count {
                 // How many fit into the time that the setting grants.
                 0 => (1..=127)
-                    .rfind(|&n| patience(tcp, n) <= tcp.syn_timeout)
+                    .rfind(|&n| retry_budget(tcp, n) <= tcp.syn_timeout)
                     .unwrap_or(1),
                 count => count,
             }),

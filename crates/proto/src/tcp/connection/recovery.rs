@@ -307,7 +307,7 @@ impl Connection {
     /// Everything under way is lost but what left so lately that it may still be; the first segment is in any case.
     fn condemn_all(&mut self, now: Instant) {
         let una = self.snd.una;
-        let patience = self.recovery.rack.rtt_us;
+        let rtt_us = self.recovery.rack.rtt_us;
         let now_us = micros_of(now);
         let knows_times = self.sack && self.settings.rack;
         let Self {
@@ -318,7 +318,7 @@ impl Connection {
         } = self;
         let is_lost = |start, record: &Record| {
             let age = elapsed_us(now_us, record.sent_us);
-            start == una || !knows_times || age >= patience
+            start == una || !knows_times || age >= rtt_us
         };
         sent.condemn(self.snd.nxt, is_lost, |record, bytes| {
             rate.lost = rate.lost.wrapping_add(bytes);

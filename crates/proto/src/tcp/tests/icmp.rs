@@ -1,4 +1,4 @@
-//! ICMP while connecting: each code has the reason that Linux has, and ends what it ends there; the other mode is RFC 1122's patience.
+//! ICMP while connecting: each code has the reason that Linux has, and ends what it ends there; the other mode waits, as RFC 1122 says.
 
 use super::*;
 use Error::{

@@ -20,7 +20,7 @@ fn random_config(rng: &mut Rng) -> Config {
         nagle: rng.per_mille(500),
         max_segments: [16, 100, 4096][rng.below(3) as usize],
         max_gaps: [1, 4, 256][rng.below(3) as usize],
-        // At 30 % loss every second round trip fails: patience is not what is tested here.
+        // At 30 % loss every second round trip fails: the retry budget is not what is tested here.
         rto_max: Duration::from_secs(60),
         retry_timeout: Duration::from_secs(1_000_000),
         syn_timeout: Duration::from_secs(1_000_000),

@@ -66,7 +66,7 @@ fn holes_are_mended_one_by_one_without_sack() {
     compare("holes-without-sack", &recorder.lines);
 }
 
-/// RFC 8985 §6.2: the first time reordering looks like loss and is taken back (RFC 3708), later there is patience.
+/// RFC 8985 §6.2: the first time reordering looks like loss and is taken back (RFC 3708), later RACK waits longer.
 #[test]
 fn reordering_is_learnt() {
     let mut pair = wide(&config(), 20);
