@@ -68,7 +68,7 @@ pub struct IncomingError {
     /// Of a TCP segment: its sequence number, to be looked for in what is unacknowledged (RFC 5927
     /// §4.1).
     pub quoted_seq: Option<SeqNum>,
-    /// Octets of the packet as it was sent, by its own header (which a stranger may have invented).
+    /// Octets of the packet as it was sent, by its own header (which an attacker may have invented).
     pub quoted_len: u16,
 }
 

@@ -1,4 +1,4 @@
-//! A keyed hash, and a map of fixed size on top of it: what every table that a stranger can fill is
+//! A keyed hash, and a map of fixed size on top of it: what every table that an untrusted peer can fill is
 //! made of. Nothing here allocates after construction; a full map gives up its least useful entry.
 
 use alloc::vec::Vec;

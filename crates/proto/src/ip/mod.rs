@@ -1,5 +1,5 @@
 //! The internet layer: addresses, routes, fragments out, reassembly in. Everything here is bounded,
-//! and every table that a stranger can fill is keyed by a secret.
+//! and every table that an untrusted peer can fill is keyed by a secret.
 
 pub mod address;
 mod ecn;

@@ -1,4 +1,4 @@
-//! What is known of the largest packet a path carries: RFC 1191, RFC 8201. Bounded; a stranger can
+//! What is known of the largest packet a path carries: RFC 1191, RFC 8201. Bounded; an attacker can
 //! fill it only with entries that make room for the next.
 
 use super::keyed::{Map, Seed};

@@ -11,7 +11,7 @@ use crate::wire::ethernet::MacAddr;
 
 /// What an ARP packet led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct Observation {
     /// What the table made of its sender.
     pub learned: Learned,
     /// To be sent to `reply.target_mac`.
@@ -42,7 +42,7 @@ impl<P> Table<P> {
         ours: &Addresses,
         our_mac: MacAddr,
         now: Instant,
-    ) -> Result<Heard, Refused> {
+    ) -> Result<Observation, Refused> {
         let sender = IpAddr::V4(packet.sender_ip);
         if packet.sender_mac == our_mac {
             return Err(Refused::Echo);
@@ -58,7 +58,7 @@ impl<P> Table<P> {
             // RFC 5227 §2.1.1: a probe's sender has no address yet to be learned.
             _ if packet.sender_ip.is_unspecified() => Learned::NotAsked,
             Operation::Request if for_us && ours.is_on_link(sender) => {
-                self.hear(sender, Some(packet.sender_mac), Evidence::Asked, now)
+                self.observe(sender, Some(packet.sender_mac), Evidence::Asked, now)
             }
             Operation::Reply if for_us && self.awaits(sender, packet.sender_mac) => {
                 let answer = Evidence::Answered {
@@ -66,9 +66,9 @@ impl<P> Table<P> {
                     over: true,
                     router: None,
                 };
-                self.hear(sender, Some(packet.sender_mac), answer, now)
+                self.observe(sender, Some(packet.sender_mac), answer, now)
             }
-            _ => self.hear(sender, Some(packet.sender_mac), Evidence::Overheard, now),
+            _ => self.observe(sender, Some(packet.sender_mac), Evidence::Overheard, now),
         };
         let reply = (for_us && packet.operation == Operation::Request).then_some(Packet {
             operation: Operation::Reply,
@@ -77,7 +77,7 @@ impl<P> Table<P> {
             target_mac: packet.sender_mac,
             target_ip: packet.sender_ip,
         });
-        Ok(Heard { learned, reply })
+        Ok(Observation { learned, reply })
     }
 }
 

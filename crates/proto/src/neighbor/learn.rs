@@ -57,7 +57,7 @@ pub enum Learned {
 
 impl<P> Table<P> {
     /// Takes in evidence: `mac` is the hardware address it names (`None`: it names none).
-    pub fn hear(
+    pub fn observe(
         &mut self,
         ip: IpAddr,
         mac: Option<MacAddr>,
@@ -69,7 +69,7 @@ impl<P> Table<P> {
             return Learned::Refused;
         }
         let Some(place) = self.map.find(&ip) else {
-            return self.hear_new(ip, mac, evidence, now);
+            return self.observe_new(ip, mac, evidence, now);
         };
         let until = self.reachable_until(now);
         let stale_until = now + self.config.idle;
@@ -156,19 +156,19 @@ impl<P> Table<P> {
     }
 
     /// Evidence about a host there is no entry for.
-    fn hear_new(
+    fn observe_new(
         &mut self,
         ip: IpAddr,
         mac: Option<MacAddr>,
         evidence: Evidence,
         now: Instant,
     ) -> Learned {
-        // Only a host that wants something of us gets an entry unasked: it is about to hear from us.
+        // Only a host that wants something of us gets an entry unasked: we are about to answer it.
         let (Evidence::Asked, Some(mac)) = (evidence, mac) else {
             return Learned::NotAsked;
         };
         let deadline = now + self.config.idle;
-        let entry = Entry::heard(State::Stale, mac, now, deadline);
+        let entry = Entry::observed(State::Stale, mac, now, deadline);
         if self
             .map
             .insert(ip, entry, usefulness_to_unasked(now))

@@ -313,8 +313,8 @@ impl<P> Table<P> {
         (entry.state != State::Incomplete).then_some(entry.mac)
     }
 
-    /// What the caller may remember of a reachable neighbour, for at most a second, so that the table still hears which are in use;
-    /// `None` for others. It must be forgotten after whatever was heard ([`Self::hear`] and its callers) and after
+    /// What the caller may remember of a reachable neighbour, for at most a second, so that the table still learns which are in use;
+    /// `None` for others. It must be forgotten after each observation ([`Self::observe`] and its callers) and after
     /// [`Self::on_timer`], [`Self::set_permanent`] and [`Self::remove`].
     #[must_use]
     pub fn settled(&self, ip: IpAddr, now: Instant) -> Option<Settled> {
@@ -414,7 +414,7 @@ impl<P> Table<P> {
             return false;
         }
         let place = self.map.find(&ip).or_else(|| {
-            let entry = Entry::heard(State::Permanent, mac, now, Instant::FAR);
+            let entry = Entry::observed(State::Permanent, mac, now, Instant::FAR);
             self.map.insert(ip, entry, usefulness)
         });
         let Some((_, entry)) = place.and_then(|place| self.map.at_mut(place)) else {
@@ -476,7 +476,7 @@ impl<P> Table<P> {
 
 impl Entry {
     /// An entry that another host's word makes, not a packet of ours.
-    const fn heard(state: State, mac: MacAddr, now: Instant, deadline: Instant) -> Self {
+    const fn observed(state: State, mac: MacAddr, now: Instant, deadline: Instant) -> Self {
         Self {
             state,
             mac,

@@ -60,7 +60,7 @@ impl Outgoing {
 
 /// What a neighbour discovery message led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct Observation {
     /// What the table made of it.
     pub learned: Learned,
     /// The answer.
@@ -98,7 +98,7 @@ impl<P> Table<P> {
         ours: &Addresses,
         our_mac: MacAddr,
         now: Instant,
-    ) -> Result<Heard, Refused> {
+    ) -> Result<Observation, Refused> {
         match *message {
             Message::NeighborSolicitation {
                 target,
@@ -119,17 +119,17 @@ impl<P> Table<P> {
                     over: replace,
                     router: Some(router),
                 };
-                let learned = self.hear(IpAddr::V6(target), target_link, evidence, now);
-                Ok(Heard {
+                let learned = self.observe(IpAddr::V6(target), target_link, evidence, now);
+                Ok(Observation {
                     learned,
                     reply: None,
                 })
             }
             Message::RouterAdvertisement(advertisement) => {
                 let mac = advertisement.options.source_link().unwrap_or(None);
-                let learned = self.hear(IpAddr::V6(source), mac, Evidence::Asked, now);
+                let learned = self.observe(IpAddr::V6(source), mac, Evidence::Asked, now);
                 self.set_router(IpAddr::V6(source), true); // RFC 4861 §6.3.4
-                Ok(Heard {
+                Ok(Observation {
                     learned,
                     reply: None,
                 })
@@ -148,14 +148,14 @@ impl<P> Table<P> {
         ours: &Addresses,
         our_mac: MacAddr,
         now: Instant,
-    ) -> Result<Heard, Refused> {
+    ) -> Result<Observation, Refused> {
         if !ours.is_local_v6(target) {
             return Err(Refused::NotOurs);
         }
         if source.is_unspecified() {
             // Duplicate address detection for what is ours: all are told (RFC 4861 §7.2.4).
             let reply = Some(advertisement(target, our_mac, None));
-            return Ok(Heard {
+            return Ok(Observation {
                 learned: Learned::NotAsked,
                 reply,
             });
@@ -166,10 +166,10 @@ impl<P> Table<P> {
         if !ours.is_on_link(IpAddr::V6(source)) {
             return Err(Refused::NotOnLink);
         }
-        let learned = self.hear(IpAddr::V6(source), source_link, Evidence::Asked, now);
+        let learned = self.observe(IpAddr::V6(source), source_link, Evidence::Asked, now);
         let to = source_link.or_else(|| self.lookup(IpAddr::V6(source)));
         let reply = Some(advertisement(target, our_mac, Some((source, to))));
-        Ok(Heard { learned, reply })
+        Ok(Observation { learned, reply })
     }
 }
 

@@ -161,7 +161,7 @@ fn routers_are_marked_and_unmarked() {
     let router = router_solicitation(B, ip("fe80::1"));
     assert_eq!(over_the_wire(&router).destination, ip("ff02::2"));
     over_the_wire(&router_solicitation(B, Ipv6Addr::UNSPECIFIED));
-    t.hear(IpAddr::V6(ip("fe80::1")), Some(A), Evidence::Asked, T0);
+    t.observe(IpAddr::V6(ip("fe80::1")), Some(A), Evidence::Asked, T0);
     let says = Message::RouterAdvertisement(crate::wire::ndp::RouterAdvertisement::default());
     t.on_ndp(&says, ip("fe80::1"), &ours(), US, T0).unwrap();
     assert!(t.iter(T0).all(|n| n.router));

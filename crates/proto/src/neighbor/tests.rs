@@ -59,7 +59,7 @@ fn in_state(wanted: State) -> Table<u32> {
         assert_eq!(t.take_queued(one).count(), 1);
         return t;
     }
-    t.hear(one, Some(A), Evidence::Asked, T0);
+    t.observe(one, Some(A), Evidence::Asked, T0);
     if wanted == State::Reachable {
         t.confirm(one, T0);
     }
@@ -133,7 +133,7 @@ fn rfc_4861_appendix_c_received_messages() {
     ];
     for (before, evidence, names, after, mac) in table {
         let mut t = in_state(before);
-        let learned = t.hear(ip(1), names, evidence, T0);
+        let learned = t.observe(ip(1), names, evidence, T0);
         let entry = t.map.get(&ip(1)).map(|e| (e.state, e.mac));
         assert_eq!(
             entry,
@@ -178,7 +178,7 @@ fn resolution_from_first_packet_to_answer() {
             }
         );
         assert_eq!(t.lookup(to), None);
-        let learned = t.hear(to, Some(A), answered(true, true), T0);
+        let learned = t.observe(to, Some(A), answered(true, true), T0);
         let known = Learned::Known {
             mac: A,
             queued: true,
@@ -302,16 +302,19 @@ fn negative_5_nothing_unasked_makes_an_entry() {
         answered(true, true),
         answered(false, true),
     ] {
-        assert_eq!(t.hear(ip(1), Some(A), evidence, T0), Learned::NotAsked);
+        assert_eq!(t.observe(ip(1), Some(A), evidence, T0), Learned::NotAsked);
     }
-    assert_eq!(t.hear(ip(1), None, Evidence::Asked, T0), Learned::NotAsked);
+    assert_eq!(
+        t.observe(ip(1), None, Evidence::Asked, T0),
+        Learned::NotAsked
+    );
     for mac in [
         MacAddr::BROADCAST,
         MacAddr::UNSPECIFIED,
         MacAddr([1, 0, 0x5e, 0, 0, 1]),
     ] {
         assert_eq!(
-            t.hear(ip(1), Some(mac), Evidence::Asked, T0),
+            t.observe(ip(1), Some(mac), Evidence::Asked, T0),
             Learned::Refused
         );
     }
@@ -325,7 +328,10 @@ fn negative_5_nothing_unasked_makes_an_entry() {
         "ff02::1",
     ] {
         let bad = bad.parse().unwrap();
-        assert_eq!(t.hear(bad, Some(A), Evidence::Asked, T0), Learned::Refused);
+        assert_eq!(
+            t.observe(bad, Some(A), Evidence::Asked, T0),
+            Learned::Refused
+        );
         assert_eq!(
             t.resolve(bad, 1, T0),
             Resolution::Dropped(1, DropReason::NotUnicast)
@@ -343,7 +349,7 @@ fn router_flag_gone_is_reported() {
         left_routing,
         changed,
         ..
-    } = t.hear(ip(1), Some(A), answered(false, true), T0)
+    } = t.observe(ip(1), Some(A), answered(false, true), T0)
     else {
         panic!("must be told")
     };
@@ -355,7 +361,7 @@ fn router_flag_gone_is_reported() {
 fn scan_does_not_evict_answering_neighbors() {
     let mut t = small(64);
     for n in 0..16 {
-        t.hear(ip(n), Some(A), Evidence::Asked, T0);
+        t.observe(ip(n), Some(A), Evidence::Asked, T0);
         let _ = t.resolve(ip(n), 0, T0);
         t.confirm(ip(n), T0);
     }
@@ -378,13 +384,13 @@ fn scan_does_not_evict_answering_neighbors() {
 fn request_flood_does_not_evict_used_neighbors() {
     let mut t = small(64);
     for n in 0..16 {
-        t.hear(ip(n), Some(A), Evidence::Asked, T0);
+        t.observe(ip(n), Some(A), Evidence::Asked, T0);
         let _ = t.resolve(ip(n), 0, T0);
     }
     for n in 1000..5000 {
         let now = T0 + Duration::from_millis(u64::from(n));
         assert!(matches!(
-            t.hear(ip(n), Some(B), Evidence::Asked, now),
+            t.observe(ip(n), Some(B), Evidence::Asked, now),
             Learned::Known { .. }
         ));
     }
@@ -392,7 +398,7 @@ fn request_flood_does_not_evict_used_neighbors() {
     assert!((0..16).all(|n| t.lookup(ip(n)) == Some(A)));
     let later = T0 + secs(700);
     for n in 1000..5000 {
-        t.hear(ip(n), Some(B), Evidence::Asked, later);
+        t.observe(ip(n), Some(B), Evidence::Asked, later);
     }
     assert!(
         (0..16).all(|n| t.lookup(ip(n)).is_none()),
@@ -403,7 +409,7 @@ fn request_flood_does_not_evict_used_neighbors() {
 #[derive(Clone, Debug)]
 enum Event {
     Packet(u16),
-    Hear(u16, bool, Option<u8>, u8),
+    Observe(u16, bool, Option<u8>, u8),
     Confirm(u16),
     Timer(u64),
     Drain(u16),
@@ -416,7 +422,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         5 => host.clone().prop_map(Event::Packet),
         4 => (host.clone(), any::<bool>(), prop::option::of(0u8..3), 0u8..6)
-            .prop_map(|(w, v, m, k)| Event::Hear(w, v, m, k)),
+            .prop_map(|(w, v, m, k)| Event::Observe(w, v, m, k)),
         1 => host.clone().prop_map(Event::Confirm),
         4 => (0u64..20_000).prop_map(Event::Timer),
         2 => host.clone().prop_map(Event::Drain),
@@ -445,10 +451,10 @@ proptest! {
                         }
                     }
                 }
-                Event::Hear(w, asked, mac, k) => {
+                Event::Observe(w, asked, mac, k) => {
                     let mac = mac.map(|m| MacAddr([2, 0, 0, 0, 0, m]));
                     let evidence = if asked { Evidence::Asked } else { answered(k & 1 > 0, k & 2 > 0) };
-                    let learned = t.hear(ip(w), mac, evidence, now);
+                    let learned = t.observe(ip(w), mac, evidence, now);
                     if let Learned::Known { queued: true, .. } = learned {
                         for p in t.take_queued(ip(w)) { prop_assert!(inside.remove(&p)); }
                     }

@@ -298,7 +298,7 @@ impl Connection {
         }
         if old && segment.space() > 0 {
             self.cold.duplicate_segments = self.cold.duplicate_segments.wrapping_add(1);
-            // What is told of it shall be true: a stranger's text did not come twice.
+            // The counter shall be true: the text of an untrusted peer did not come twice.
             if self.acknowledges_within_range(segment.header) {
                 self.note_duplicate(segment.seq, segment.seq + segment.len);
             }

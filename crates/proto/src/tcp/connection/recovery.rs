@@ -22,7 +22,7 @@ const REORDERING_MAX: u32 = 300;
 /// When the rest of very many records is looked at, in microseconds.
 const SOON_US: u32 = 1000;
 
-/// Tells the books of a segment that was found lost.
+/// What congestion control needs of a segment that was found lost.
 fn lost_segment(record: &Record, bytes: u32, lost_total: u32) -> LostSegment {
     LostSegment {
         bytes,

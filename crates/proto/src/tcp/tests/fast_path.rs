@@ -78,7 +78,7 @@ pub(in super::super) fn input(
     Some(input)
 }
 
-/// A segment that is predicted, as a train of three that bring its text in pieces: those behind the first must lead to the same by
+/// A segment that is predicted, as a GRO run of three that bring its text in pieces: those behind the first must lead to the same by
 /// [`Connection::follow`] as by [`Connection::input`]. False: they may not be taken so.
 fn follows_as_input_would(
     conn: &Connection,

@@ -188,7 +188,7 @@ fn a_claim_after_a_timeout() {
     }
 }
 
-/// Most connections hear no claim, and hold no memory for one.
+/// Most connections receive no claim, and hold no memory for one.
 #[test]
 fn no_claim_takes_no_memory() {
     let mut conn = open(MtuProbing::Off);

@@ -10,7 +10,7 @@ use super::HEADER_LEN;
 /// Bytes of a fragment header.
 pub const FRAGMENT_HEADER_LEN: usize = 8;
 /// Extension headers walked before a packet is dropped. RFC 8200 §4.1 recommends at most six (five
-/// kinds, destination options twice); two more are for strangers.
+/// kinds, destination options twice); two more are for unknown kinds.
 pub const HEADERS_MAX: usize = 8;
 
 /// A fragment header (RFC 8200 §4.5).

@@ -1,4 +1,4 @@
-//! What the segments of one train have alike: all of their headers but the sequence number, PSH and the checksum.
+//! Run key: what the segments of one GRO run have in common, which is all of their headers but the sequence number, PSH and the checksum.
 //!
 //! A sender that has much to say sends many full segments at once, and what they say beside their text is the same. A receiver that knows what one of
 //! them led to, and took nothing else in between, knows it for the next one by comparing twenty bytes.

@@ -1,4 +1,4 @@
-//! Which bits of a header make another train.
+//! Which bits of a header begin another GRO run.
 
 use super::*;
 use crate::wire::tcp::{Header, Timestamps};

@@ -183,7 +183,7 @@ fn a_conversation() {
     compare("conversation", &recorder.lines);
 }
 
-/// RFC 9768, RFC 3168: marks, told of and heeded.
+/// RFC 9768, RFC 3168: marks, reported and obeyed.
 #[test]
 fn marks_are_told_of() {
     for (name, ecn) in [
