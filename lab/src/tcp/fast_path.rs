@@ -7,7 +7,7 @@ use proto::{
     time::{Duration, Instant},
     wire::{
         ipv4,
-        tcp::{Alike, Header, SeqNum},
+        tcp::{Header, RunKey, SeqNum},
     },
 };
 
@@ -125,7 +125,7 @@ impl Side {
         self.take_header(&header, frame.text, now);
     }
 
-    /// Takes frames as a train, as a shard does: the first by header prediction, the others by comparing them with it. False if one of them does not
+    /// Takes frames as a GRO run, as a shard does: the first by header prediction, the others by comparing them with it. False if one of them does not
     /// follow the one before it; it and what comes behind it are not taken.
     #[inline(always)]
     pub(crate) fn take_train(&mut self, frames: &[Frame], now: Instant) -> bool {
@@ -136,14 +136,14 @@ impl Side {
         let Some((header, text)) = Header::parse_usual(tcp) else {
             return false;
         };
-        let Some(train) = Alike::of(tcp, text) else {
+        let Some(run_key) = RunKey::of(tcp, text) else {
             return false;
         };
         if !self.take_header(&header, first.text, now) {
             return false;
         }
         others.iter().all(|frame| {
-            let Some((seq, _)) = train.read(&frame.headers[ipv4::HEADER_LEN..]) else {
+            let Some((seq, _)) = run_key.read(&frame.headers[ipv4::HEADER_LEN..]) else {
                 return false;
             };
             let text = text_of(frame.text);

@@ -6,7 +6,7 @@
 
 use proto::{
     time::Instant,
-    wire::{ipv4::Protocol, tcp::Alike},
+    wire::{ipv4::Protocol, tcp::RunKey},
 };
 
 use super::Shard;
@@ -17,7 +17,7 @@ pub struct Intake<'a> {
     pub(super) shard: &'a mut Shard,
     /// The last packet was text of the connection `Shard::recent`, and was predicted, or followed one that was: what the next one is to
     /// have alike.
-    pub(super) train: Option<Alike>,
+    pub(super) train: Option<RunKey>,
     /// Segments that were not the first of their train.
     pub(super) followed: u32,
     pub(super) now: Instant,

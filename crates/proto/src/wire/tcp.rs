@@ -2,17 +2,17 @@
 
 use core::cmp::Ordering;
 
-mod alike;
 mod emit;
 mod fast_open;
 mod options;
 mod parse;
+mod run_key;
 
-pub use alike::Alike;
 pub use emit::fill_checksum;
 pub use fast_open::FastOpen;
 pub use options::{option, option_at};
 pub use parse::verify_checksum;
+pub use run_key::RunKey;
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;

@@ -7,7 +7,7 @@ use proto::{
     wire::{
         checksum,
         ipv4::Protocol,
-        tcp::{Alike, Header, SeqNum},
+        tcp::{Header, RunKey, SeqNum},
     },
 };
 
@@ -53,7 +53,7 @@ impl Intake<'_> {
             && let Some((header, text)) = Header::parse_usual(segment)
         {
             let ecn = Ecn::of_packet(bytes);
-            self.train = Alike::of(segment, text);
+            self.train = RunKey::of(segment, text);
             packet.pull(upper + text);
             if !shard.segment(shard.recent, &header, ecn, &mut slot, now) {
                 self.train = None;

@@ -153,7 +153,7 @@ impl Connection {
         out
     }
 
-    /// Whether a segment whose header is like that of the one before ([`Alike`](crate::wire::tcp::Alike)) can be taken by [`Self::follow`]:
+    /// Whether a segment whose header is like that of the one before ([`RunKey`](crate::wire::tcp::RunKey)) can be taken by [`Self::follow`]:
     /// that one was predicted, or taken so itself, and nothing was done with this connection since. What was compared then need not be again.
     #[inline(always)]
     pub fn may_follow<P: Payload>(

@@ -28,7 +28,7 @@ fn one_bit_makes_a_difference_but_in_some_fields() {
     const PSH: (usize, u8) = (13, 8);
     for timestamps in [false, true] {
         let (first, text) = segment(timestamps);
-        let alike = Alike::of(&first, text).unwrap();
+        let alike = RunKey::of(&first, text).unwrap();
         assert_eq!(alike.read(&first), Some((SeqNum(0x89ab_cdef), text)));
         for (byte, bit) in (0..first.len()).flat_map(|byte| (0..8).map(move |n| (byte, 1 << n))) {
             let mut other = first;
@@ -47,7 +47,7 @@ fn one_bit_makes_a_difference_but_in_some_fields() {
         );
     }
     let (plain, with) = (segment(false), segment(true));
-    assert_eq!(Alike::of(&plain.0, plain.1).unwrap().read(&with.0), None);
-    assert_eq!(Alike::of(&with.0, with.1).unwrap().read(&plain.0), None);
-    assert_eq!(Alike::of(&with.0[..31], 32), None, "no such segment");
+    assert_eq!(RunKey::of(&plain.0, plain.1).unwrap().read(&with.0), None);
+    assert_eq!(RunKey::of(&with.0, with.1).unwrap().read(&plain.0), None);
+    assert_eq!(RunKey::of(&with.0[..31], 32), None, "no such segment");
 }

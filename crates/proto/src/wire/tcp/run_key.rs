@@ -17,12 +17,12 @@ const TIMESTAMPS: usize = 12;
 
 /// One segment's header, for comparison with those behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alike {
+pub struct RunKey {
     fixed: u64,
     timestamps: Option<[u8; TIMESTAMPS]>,
 }
 
-impl Alike {
+impl RunKey {
     /// Of a segment that [`Header::parse_usual`](super::Header::parse_usual) read and whose text begins at `text`.
     #[inline(always)]
     pub fn of(segment: &[u8], text: usize) -> Option<Self> {
@@ -59,5 +59,5 @@ fn fixed(header: &[u8; HEADER_LEN]) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[path = "alike_tests.rs"]
+#[path = "run_key_tests.rs"]
 mod tests;
