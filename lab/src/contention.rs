@@ -26,7 +26,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 
 /// What the model takes for given; see the experiment's README.
 mod assumed {
-    /// Work on a packet that touches nobody else's lines, ns: what `regimes` measures for `locked`.
+    /// Work on a packet that touches no other core's lines, ns: what `regimes` measures for `locked`.
     pub const WORK_NS: f64 = 400.0;
     /// The part of it that is done under the shard's lock, or in the one network thread.
     pub const HELD: f64 = 0.75;

@@ -1,6 +1,6 @@
 //! A relay before a link: what passes it is delayed, lost, late, repeated and broken as by the [world](crate::world)'s links, which decide by a seed.
 //!
-//! It is a link itself, of a stack on one side; on the other may be Linux (behind a TAP or a packet socket) or anybody (behind a wire). Time
+//! It is a link itself, of a stack on one side; on the other may be Linux (behind a TAP or a packet socket) or any stack (behind a wire). Time
 //! is the stack's, real or virtual. What neighbours ask each other passes untouched: that is not what is tried.
 
 use std::{collections::VecDeque, io, os::fd::BorrowedFd, sync::Arc};
@@ -34,7 +34,7 @@ struct Way {
 
 impl Way {
     fn new(shape: LinkShape, seed: u64) -> Self {
-        // Here a packet has bytes to break, and whoever gets it shall find out.
+        // Here a packet has bytes to break, and its receiver shall find out.
         let whole = LinkShape {
             corrupt_ppm: 0,
             ..shape

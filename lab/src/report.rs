@@ -48,7 +48,7 @@ pub struct Row {
     pub min: f64,
     /// Greatest over the rounds.
     pub max: f64,
-    /// Who was measured beside it, in the same run.
+    /// The contender measured beside it, in the same run.
     pub peer: Option<String>,
     /// The peer's median.
     pub peer_value: Option<f64>,

@@ -27,7 +27,7 @@ fn bytes(loss_ppm: u32, stack: Stack) -> u64 {
     let (mut world, ends) = dumbbell(&path, stack, &[Flow::at_once(ENDLESS)], 1);
     let (from, to) = (Duration::from_secs(2), Duration::from_secs(5));
     let got = bytes_read(&mut world, &ends, from, to)[0];
-    // Nothing overtakes anything here, and acknowledgments all arrive: who takes a reduction back is wrong. But F-RTO only guesses.
+    // Nothing overtakes anything here, and acknowledgments all arrive: a sender that takes a reduction back is wrong. But F-RTO only guesses.
     let info = world.end(ends[0] - 1).info().expect("a connection");
     let may_guess = info.timeouts > 0;
     assert!(

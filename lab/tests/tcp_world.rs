@@ -1,4 +1,4 @@
-//! Random worlds of TCP connections: whatever links and applications do, every byte arrives once and in order, and everybody ends.
+//! Random worlds of TCP connections: whatever links and applications do, every byte arrives once and in order, and every end closes.
 //!
 //! `NETCHAN_SEEDS=n` tries n seeds (from `NETCHAN_SEED` on); a failing one is made smaller and printed as an entry for [`REGRESSIONS`].
 //! `NETCHAN_TRACE=1` shows the segments.

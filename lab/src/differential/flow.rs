@@ -13,8 +13,8 @@ use super::{
 };
 use crate::world::app::Reading;
 
-/// How long a listener waits for somebody who gave up.
-const NOBODY_COMES: Duration = Duration::from_millis(1500);
+/// How long a listener waits for a client that gave up.
+const NO_CLIENT_COMES: Duration = Duration::from_millis(1500);
 
 /// The byte at `offset` of a stream.
 fn byte(stream: u64, offset: u64) -> u8 {
@@ -91,7 +91,7 @@ impl Flow {
                 sides[side].listen(addresses[side], manners)?,
             ))
         };
-        // Who listens first, or the SYN finds nobody.
+        // The listener first, or the SYN finds none.
         let stages = match plan.opening {
             Opening::Theirs => [stage(0, false)?, stage(1, true)?],
             Opening::Ours => {
@@ -151,7 +151,7 @@ impl Flow {
     pub fn next_events(&self) -> [Instant; 4] {
         let gives_up = |half: usize| {
             let over = self.halves[1 - half].over_at;
-            over.map_or(self.halves[half].gives_up_at(), |at| at + NOBODY_COMES)
+            over.map_or(self.halves[half].gives_up_at(), |at| at + NO_CLIENT_COMES)
         };
         let reads = [0, 1].map(|half: usize| self.halves[half].read_at);
         [reads[0], reads[1], gives_up(0), gives_up(1)]
@@ -225,7 +225,7 @@ impl Half {
                     self.stage = Stage::Open(end);
                     return Ok(true);
                 }
-                if peer.over_at.is_some_and(|at| now >= at + NOBODY_COMES) {
+                if peer.over_at.is_some_and(|at| now >= at + NO_CLIENT_COMES) {
                     self.over(now);
                 }
                 Ok(false)

@@ -98,7 +98,7 @@ pub trait Side {
         to: SocketAddr,
         ends: &plan::Manners,
     ) -> io::Result<Box<dyn End>>;
-    /// Turns the stack, if somebody has to; whether something moved.
+    /// Turns the stack, if it does not turn itself; whether something moved.
     fn turn(&mut self, now: Instant) -> bool;
     /// When it has something to do by time alone.
     fn next_event(&self) -> Instant;
@@ -142,7 +142,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Everybody acts. `Ok(None)`: all is over and well; else whether something moved.
+    /// All ends act. `Ok(None)`: all is over and well; else whether something moved.
     ///
     /// # Errors
     /// What went wrong, in words.

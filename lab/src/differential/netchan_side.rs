@@ -21,7 +21,7 @@ use super::{
 };
 use crate::relay::Relay;
 
-/// Who left without a word, in a reset that was lost, is found out by asking: seconds before the first question, and between questions.
+/// A peer that left without a word, in a reset that was lost, is found out by asking: seconds before the first question, and between questions.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(1);
 /// How many questions may be lost.
 pub(super) const KEEPALIVES: u32 = 30;

@@ -7,7 +7,7 @@ use proto::{
 
 use crate::world::{app::Reading, dice::Dice, link::LinkShape};
 
-/// Who opens.
+/// Which end opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
     /// netchan; the other listens.
@@ -105,7 +105,7 @@ impl Manners {
 pub struct FlowPlan {
     /// Over IPv6.
     pub v6: bool,
-    /// Who opens.
+    /// Which end opens.
     pub opening: Opening,
     /// netchan's, and the other's.
     pub ends: [Manners; 2],

@@ -278,7 +278,7 @@ fn open(
     Ok((socket, accepted))
 }
 
-/// Established connections that nobody will use.
+/// Established connections that stay idle.
 fn open_idle(
     client: &Net,
     server: &Net,

@@ -71,7 +71,7 @@ fn netchan_does_the_work() {
     }
 }
 
-/// Who closes first keeps a record in TIME-WAIT, not the connection: the table does not fill up.
+/// The end that closes first keeps a record in TIME-WAIT, not the connection: the table does not fill up.
 #[test]
 fn connections_that_are_over_leave_room() {
     let mut pair = NetchanPair::new(Setup::default()).expect("a pair");

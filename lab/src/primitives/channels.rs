@@ -67,7 +67,7 @@ const PEERS: [(&str, &str); 5] = [
     ("std mpsc", "mpsc"),
 ];
 
-/// Everybody sends a stream of messages of `N` words.
+/// Every channel sends a stream of messages of `N` words.
 fn streams<const N: usize>(bench: &Bench, terms: Terms) -> Scores {
     let [rtrb, ringbuf, array_queue, crossbeam, mpsc] = PEERS.map(|(name, _)| name);
     bench.contest(vec![
@@ -80,7 +80,7 @@ fn streams<const N: usize>(bench: &Bench, terms: Terms) -> Scores {
     ])
 }
 
-/// Everybody sends one message of `N` words there and back.
+/// Every channel sends one message of `N` words there and back.
 fn latencies<const N: usize>(bench: &Bench, cores: [usize; 2]) -> Scores {
     let trips = bench.work / 10;
     let [rtrb, ringbuf, array_queue, crossbeam, mpsc] = PEERS.map(|(name, _)| name);

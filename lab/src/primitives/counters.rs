@@ -76,7 +76,7 @@ const FLIP: &str = "N3";
 const ATOMIC: &str = "one atomic (N1)";
 const OWN: &str = "an atomic for each core";
 
-/// Everybody does what `measure` says with an addition on behalf of a slot.
+/// Every counter does what `measure` says with an addition on behalf of a slot.
 fn contest<const K: usize>(
     counters: &Counters,
     bench: &Bench,
@@ -155,7 +155,7 @@ fn adding(bench: &Bench, counters: &Counters) -> Vec<Row> {
     rows
 }
 
-/// What a reader pays, while nobody writes and while the other core does.
+/// What a reader pays, without a writer and while the other core writes.
 fn reading(bench: &Bench, counters: &Counters) -> Vec<Row> {
     let n = bench.work;
     let c = black_box(counters);

@@ -80,7 +80,7 @@ const PASSIVE: &str = "passive";
 const OF_8: &str = "active, of 8 cores";
 const BARE: &str = "bare ring";
 
-/// Everybody does `measure`.
+/// Every contender does `measure`.
 fn contest(bench: &Bench, measure: impl Measure) -> Scores {
     bench.contest(vec![
         Player::own(ACTIVE, || measure.of::<CrossbarWay<2, true>>()),
@@ -118,7 +118,12 @@ impl Measure for OneWay<'_> {
 
 /// The rows of one contest, the document's figure beside them.
 fn add_rows(scores: &Scores, name: &str, reference: &str, target: &str, rows: &mut Vec<Row>) {
-    let row = |id: String, who| scores.row(&id, who).reference(reference).target(target);
+    let row = |id: String, contender| {
+        scores
+            .row(&id, contender)
+            .reference(reference)
+            .target(target)
+    };
     rows.extend([
         row(format!("crossbar64_{name}_ns"), ACTIVE),
         row(format!("crossbar64_{name}_passive_ns"), PASSIVE),

@@ -1,4 +1,4 @@
-//! The doorbell on its own, for the experiment `interrupts`: ringing for somebody who is awake, and waking a sleeper, beside a bare futex.
+//! The doorbell on its own, for the experiment `interrupts`: ringing for a thread that is awake, and waking a sleeper, beside a bare futex.
 
 use std::{
     hint::{black_box, spin_loop},
@@ -20,7 +20,7 @@ use crate::{experiment::LabError, kit::Stopwatch, report::Row};
 /// So long the sleeper is left alone to fall asleep.
 const ASLEEP_AFTER: f64 = 50e-6;
 
-/// Nobody sleeps: what the busy side pays.
+/// No thread sleeps: what the busy side pays.
 pub(super) fn awake(bench: &Bench) -> Result<[Row; 2], LabError> {
     const BELL: &str = "doorbell";
     const FENCE: &str = "fence";

@@ -101,7 +101,7 @@ const SECTION: &str = "a section for each";
 const BURSTS: &str = "a section for a burst";
 const VIEW: &str = "a view";
 
-/// Everybody reads; on two cores, if there are two in `cores`.
+/// Every contender reads; on two cores, if there are two in `cores`.
 fn contest(bench: &Bench, lists: &Lists, cores: Option<[usize; 2]>) -> super::Scores {
     let l = black_box(lists);
     let read = || sum(&black_box(l).list.read());
@@ -111,7 +111,7 @@ fn contest(bench: &Bench, lists: &Lists, cores: Option<[usize; 2]>) -> super::Sc
         sums.fold(0, u64::wrapping_add)
     };
     let parking_lot = || sum(&black_box(l).parking_lot.read());
-    // Nobody panics under them.
+    // No thread panics under them.
     let std = || {
         sum(&black_box(l)
             .std
@@ -147,7 +147,7 @@ pub(super) fn rows(bench: &Bench) -> Result<Vec<Row>, LabError> {
     let lists = Lists::new();
     let mut rows = Vec::new();
     let mut add = |scores: &super::Scores, state: &str| {
-        let row = |name: &str, who| scores.row(&format!("epoch_{name}{state}_ns"), who);
+        let row = |name: &str, contender| scores.row(&format!("epoch_{name}{state}_ns"), contender);
         rows.extend([
             row("read", SECTION).target("not behind"),
             row("read_in_burst", BURSTS).target("not behind"),

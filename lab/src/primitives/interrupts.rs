@@ -195,7 +195,7 @@ fn bursts<W: Way>(bench: &Bench, terms: Terms) -> Result<f64, LabError> {
             }
             let first = i * terms.burst;
             let mut send = || W::send(&mut tx, first as u64, terms.burst, terms.each); // widening
-            // Reading the clock is part of neither figure where nobody sleeps.
+            // Reading the clock is part of neither figure where no thread sleeps.
             if terms.asleep {
                 sending += seconds(send);
             } else {

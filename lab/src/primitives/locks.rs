@@ -15,9 +15,9 @@ use crate::{
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "locks",
-    question: "What does a lock cost that nobody else wants, and how much gets through when two cores want it?",
+    question: "What does a lock cost without contention, and how much gets through when two cores want it?",
     prediction: "Alone: 3 to 4 ns, ahead of parking_lot and std (6 to 7 ns), since unlocking has no locked instruction; counting adds 1 ns. Two cores: 20 to 60 ns a round in all, \
-        within 20 % of the best peer; who barges most wins there, because a lock that stays with one core moves no line.",
+        within 20 % of the best peer; the lock that barges most wins there, because a lock that stays with one core moves no line.",
     run: |experiment, options| report(experiment, options, rows),
 };
 
@@ -46,7 +46,7 @@ impl Locks {
         }
     }
 
-    /// Everybody does `work`, in the way that `measure` says.
+    /// Every lock does `work`, in the way that `measure` says.
     fn contest(&self, bench: &Bench, work: Work, measure: impl Measure) -> Scores {
         let ours = || work.once(|inside| inside(&mut black_box(&self.ours).lock()));
         let counted = || work.once(|inside| inside(&mut black_box(&self.counted).lock()));
@@ -54,7 +54,7 @@ impl Locks {
         let std = || {
             work.once(|inside| {
                 let lock = black_box(&self.std).lock();
-                // Nobody panics under it.
+                // No thread panics under it.
                 inside(&mut lock.unwrap_or_else(std::sync::PoisonError::into_inner));
             });
         };
@@ -90,7 +90,7 @@ trait Measure {
     fn of(&self, bench: &Bench, round: impl Fn() + Sync) -> f64;
 }
 
-/// Its nanoseconds, with nobody else there.
+/// Its nanoseconds, without contention.
 struct Alone;
 
 impl Measure for Alone {
@@ -99,7 +99,7 @@ impl Measure for Alone {
     }
 }
 
-/// Wall time for one round of either core, while both go on: what gets through, whoever gets more of it.
+/// Wall time for one round of either core, while both go on: what gets through, whichever core gets more of it.
 struct Both {
     cores: [usize; 2],
     rounds: usize,

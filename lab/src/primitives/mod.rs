@@ -1,7 +1,7 @@
 //! percore's primitives, each beside what else there is for the same thing, in the same run: what they have in common.
 //!
 //! The players of a contest take turns, many times; a figure is the median of its turns. Turns in which the kernel gave one of
-//! the player's cores to somebody else are left out, as far as enough others are left, and counted (`disturbed_percent`).
+//! the player's cores to other work are left out, as far as enough others are left, and counted (`disturbed_percent`).
 
 pub(crate) mod channels;
 pub(crate) mod counters;
@@ -51,7 +51,7 @@ pub(crate) struct Bench {
     disturbed: AtomicU64,
 }
 
-/// One who takes turns, each of which gives `K` figures.
+/// A contender that takes turns, each of which gives `K` figures.
 pub(crate) struct Player<'a, const K: usize = 1> {
     name: &'static str,
     is_peer: bool,

@@ -127,7 +127,7 @@ impl LinkTx for Socket {
         frames: &mut VecDeque<Packet>,
     ) -> Result<usize, LinkError> {
         let taken = frames.len();
-        self.tx.errors += taken as u64; // widening; nobody listens
+        self.tx.errors += taken as u64; // widening; no link listens
         frames.clear();
         Ok(taken)
     }

@@ -56,7 +56,7 @@ fn on_one_core<F: Future<Output = f64> + 'static>(
     let start = move |core: &Core<()>| {
         let (task, core_too) = (task(core.clone()), core.clone());
         let all = async move {
-            answer.send(task.await).expect("somebody waits");
+            answer.send(task.await).expect("a receiver");
             core_too.stop();
         };
         assert!(core.spawn(&"bench", all).is_ok(), "room for a task");
@@ -150,7 +150,7 @@ async fn timed(core: Core<()>, n: usize, ready: Arc<AtomicU32>, answer: mpsc::Se
         core.tsleep(KEY).await;
     }
     let each = per_operation(watch.seconds(), 2 * n);
-    answer.send(each).expect("somebody waits");
+    answer.send(each).expect("a receiver");
     core.stop();
 }
 
@@ -189,7 +189,7 @@ fn unpark(bench: &Bench, cores: [usize; 2], n: usize) -> f64 {
     let (turn, first) = (AtomicU32::new(0), thread::current());
     let (tell, told) = mpsc::channel();
     let there = || {
-        tell.send(thread::current()).expect("somebody waits");
+        tell.send(thread::current()).expect("a receiver");
         for _ in 0..n {
             while turn.load(Ordering::Acquire) == 0 {
                 thread::park();
@@ -199,7 +199,7 @@ fn unpark(bench: &Bench, cores: [usize; 2], n: usize) -> f64 {
         }
     };
     let here = || {
-        let second = told.recv().expect("somebody tells");
+        let second = told.recv().expect("a sender");
         let all = || {
             for _ in 0..n {
                 turn.store(1, Ordering::Release);

@@ -35,7 +35,7 @@ const BUFFERS: usize = 4096;
 const BURST: usize = 32;
 const SIZE: usize = 2048;
 
-/// What malloc gives: 2 KiB that nobody has zeroed.
+/// What malloc gives: 2 KiB, not zeroed.
 type Bytes = Box<[MaybeUninit<u8>]>;
 
 fn malloc() -> Bytes {

@@ -84,11 +84,11 @@ pub(super) struct Terms {
 /// Where the ends are.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
-    /// Two threads on two cores; who waits spins.
+    /// Two threads on two cores; one that waits spins.
     Cores([usize; 2]),
-    /// Two threads on one core; who waits gives it to the other.
+    /// Two threads on one core; one that waits gives it to the other.
     OneCore(usize),
-    /// One thread, a batch in and a batch out: what the instructions cost when nobody is waited for.
+    /// One thread, a batch in and a batch out: what the instructions cost without waiting.
     OneThread,
 }
 

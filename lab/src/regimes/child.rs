@@ -25,7 +25,7 @@ use crate::{
     kit::{Stopwatch, process_seconds, processor_seconds},
 };
 
-/// Who carries the bytes.
+/// The stack that carries the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Carrier {
     /// netchan: a place in [`Regime::ALL`], shards (0: the regime's own choice), and how work is dispatched (a place in [`DISPATCHES`]).
@@ -97,7 +97,7 @@ const SEGMENT: f64 = 1448.0;
 pub fn child(text: &str) -> Result<String, LabError> {
     let failed = |e: serde_json::Error| LabError::Failed(e.to_string());
     let job: Job = serde_json::from_str(text).map_err(failed)?;
-    // Whoever started this ends it in time; if that one ends first, this must not go on alone.
+    // The parent ends this process in time; if the parent ends first, this must not go on alone.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut set = CpuSet::new();
     job.cores.iter().for_each(|&core| set.set(core));
@@ -212,7 +212,7 @@ fn stream<C: Read + Write, S: Read + Write>(
             let begin = processor_seconds();
             pour(&mut stream, &block, bytes)?;
             let took = processor_seconds() - begin;
-            // Until the reader has read its clocks: who ends early takes its stack along.
+            // Until the reader has read its clocks: a process that ends early takes its stack along.
             quiet.wait();
             Ok(took)
         };

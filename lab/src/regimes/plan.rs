@@ -1,4 +1,4 @@
-//! Who takes part in `regimes`, how much work it is, and which rows come of it.
+//! The players of `regimes`, how much work it is, and which rows come of it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{experiment::Options, kit::Sample, report::Row};
 
-/// One who takes turns.
+/// A contender that takes turns.
 pub(super) struct Player {
     pub carrier: Carrier,
 }
@@ -200,12 +200,12 @@ fn with(row: Row, reference: &str, target: &str) -> Row {
 }
 
 fn packet_row(contest: &Contest, player: usize) -> Option<Row> {
-    let who = &contest.players[player];
+    let measured = &contest.players[player];
     let sample = contest.sample(player, Figure::Packet)?;
-    let row = Row::new(&format!("cpu_per_packet_{}_ns", who.id()), &sample);
-    let mut said = reference(regime(who.carrier)).to_owned();
-    if regime(who.carrier) == Some(Regime::Locked) {
-        said = format!("{said}; best of its settings: {}", who.name());
+    let row = Row::new(&format!("cpu_per_packet_{}_ns", measured.id()), &sample);
+    let mut said = reference(regime(measured.carrier)).to_owned();
+    if regime(measured.carrier) == Some(Regime::Locked) {
+        said = format!("{said}; best of its settings: {}", measured.name());
     }
     Some(with(row, &said, ""))
 }
@@ -229,11 +229,11 @@ fn speedup_row(
     one: Figure,
     two: Figure,
 ) -> Option<Row> {
-    let who = &contest.players[player];
+    let measured = &contest.players[player];
     let one = contest.sample(player, one)?.median();
     let ratio = contest.sample(player, two)?.map(|v| v / one);
-    let row = Row::new(&format!("speedup_{many}{}_ratio", who.id()), &ratio);
-    let (reference, target) = speedup_target(regime(who.carrier));
+    let row = Row::new(&format!("speedup_{many}{}_ratio", measured.id()), &ratio);
+    let (reference, target) = speedup_target(regime(measured.carrier));
     Some(with(row, reference, target))
 }
 
@@ -251,8 +251,8 @@ fn stage_rows(contest: &Contest, id: &str) -> Vec<Row> {
 
 /// The figures that the others were made of, for every setting.
 fn explaining(contest: &Contest, player: usize) -> Vec<Row> {
-    let who = &contest.players[player];
-    let id = who.id_with_settings();
+    let measured = &contest.players[player];
+    let id = measured.id_with_settings();
     [
         (format!("cpu_{id}_ns"), Figure::Packet),
         (
@@ -273,19 +273,19 @@ fn explaining(contest: &Contest, player: usize) -> Vec<Row> {
         ),
     ]
     .into_iter()
-    .filter(|(_, figure)| *figure != Figure::Packet || id != who.id())
+    .filter(|(_, figure)| *figure != Figure::Packet || id != measured.id())
     .filter_map(|(id, figure)| Some(Row::new(&id, &contest.sample(player, figure)?)))
     .collect()
 }
 
-/// Who could not be measured, and why.
+/// The players that could not be measured, and why.
 fn failures(contest: &Contest) -> impl Iterator<Item = Row> {
     contest.failed.iter().map(|(&player, why)| {
-        let who = &contest.players[player];
+        let measured = &contest.players[player];
         let row = Row::new(
-            &format!("left_out_{}", who.id_with_settings()),
+            &format!("left_out_{}", measured.id_with_settings()),
             &Sample::of(vec![1.0]),
         );
-        row.reference(&format!("{}: {why}", who.name()))
+        row.reference(&format!("{}: {why}", measured.name()))
     })
 }

@@ -1,4 +1,4 @@
-//! One end of a connection on netchan's TCP: the connection, its queues, its application, and the referee who looks at its segments.
+//! One end of a connection on netchan's TCP: the connection, its queues, its application, and the referee that looks at its segments.
 
 use proto::{
     ip::Ecn,

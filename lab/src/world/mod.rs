@@ -57,7 +57,7 @@ struct Host {
     segments: u32,
 }
 
-/// Who is at an end.
+/// What is at an end.
 #[derive(Clone, Debug)]
 pub enum Party {
     /// netchan's TCP.
@@ -118,7 +118,7 @@ pub struct World {
     links: Vec<Link<Travelling>>,
     changes: Vec<(usize, LinkShape)>,
     notices: BinaryHeap<Reverse<(Instant, Notice)>>,
-    /// Who acts when; an entry that is later than what `armed` says is stale.
+    /// Which end acts when; an entry that is later than what `armed` says is stale.
     agenda: BinaryHeap<Reverse<(Instant, usize)>>,
     armed: Vec<Instant>,
     /// After how long routers' complaints about size arrive; `None`: they keep silent.
@@ -343,7 +343,7 @@ impl World {
         self.steps += 1;
         assert!(
             self.steps < self.steps_max,
-            "too many steps: somebody talks without end"
+            "too many steps: an end talks without end"
         );
         let notice_at = self.notices.peek().map(|Reverse((at, _))| *at);
         let actor_at = self.agenda.peek().map(|Reverse((at, _))| *at);

@@ -98,7 +98,7 @@ impl Referee {
         self.offered.as_ref().is_some_and(has) && self.heard.as_ref().is_some_and(has)
     }
 
-    /// The shift of windows that the one who offered `of` announces.
+    /// The shift of windows that the end that offered `of` announces.
     fn shift(&self, of: Option<Offer>) -> u32 {
         if self.both(|o| o.scale.is_some()) {
             of.and_then(|o| o.scale).map_or(0, |s| u32::from(s.min(14)))

@@ -137,7 +137,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Everything that was written was read, unless somebody left early; nothing is left over.
+    /// Everything that was written was read, unless an end left early; nothing is left over.
     fn check_end(&self, world: &World) -> Result<(), String> {
         world.check_memory();
         for (index, end) in world.ends().enumerate() {
@@ -246,7 +246,7 @@ impl<'a> Plan<'a> {
         if self.has(Faults::MTU) {
             world.set_icmp(Some(Duration::from_millis(3)));
         }
-        // Everybody on two hosts that are short of memory, or on hosts of their own.
+        // All ends on two hosts that are short of memory, or on hosts of their own.
         let tight = self.has(Faults::TIGHT);
         let two = tight.then(|| [world.host(64 * 8), world.host(64 * 8)]);
         for flow in 0..u64::from(self.shape.flows) {
@@ -382,7 +382,7 @@ impl<'a> Plan<'a> {
             retry_timeout: NEVER,
             syn_timeout: NEVER,
             syn_received_timeout: NEVER,
-            // Who left without a word must be found out.
+            // A peer that left without a word must be found out.
             keepalive: self.has(Faults::RUDE).then_some(Keepalive {
                 idle: Duration::from_secs(30),
                 interval: Duration::from_secs(10),

@@ -74,7 +74,7 @@ fn a_seed_replays_a_run() {
 /// A referee that never whistles is none: an application that claims less than it wrote is caught.
 #[test]
 #[should_panic(expected = "only what was written is sent")]
-fn the_referee_sees_text_that_nobody_wrote() {
+fn referee_sees_text_that_was_not_written() {
     use super::referee::{Claims, Referee};
     let config = Config::default();
     let mut referee = Referee::new(&config, SeqNum(5));

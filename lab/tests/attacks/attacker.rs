@@ -156,7 +156,7 @@ impl Attacker {
         let (Some(asked), Some([0, 1])) = (frame.get(38..42), frame.get(20..22)) else {
             return;
         };
-        // Of the neighbours that flood, nobody answers.
+        // Of the neighbours that flood, none answers.
         if asked != self.ends.source {
             return;
         }
@@ -221,7 +221,7 @@ impl Attacker {
         self.peers.insert(port, peer);
     }
 
-    /// Someone else on this network.
+    /// Becomes another host of this network.
     pub fn move_elsewhere(&mut self) {
         let r = self.random.next().to_le_bytes();
         self.ends.source = [10, 77, r[0].max(1), r[1].clamp(1, 254)];

@@ -235,7 +235,7 @@ impl Host {
         moved | self.poll()
     }
 
-    /// Until nothing moves, or nobody knows what for.
+    /// Runs until nothing moves, or the steps are used up.
     pub fn settle(&mut self) {
         for _ in 0..200 {
             let moved = self.turn();

@@ -122,7 +122,7 @@ fn reports_of_others(attacker: &mut Attacker, tick: u32) {
     attacker.hear();
 }
 
-/// A neighbour of IPv6 that nobody has heard of wants an answer.
+/// An unknown neighbour of IPv6 wants an answer.
 fn strangers(attacker: &mut Attacker, _: u32) {
     let home = attacker.ends.source6;
     for _ in 0..60 {
@@ -136,7 +136,7 @@ fn strangers(attacker: &mut Attacker, _: u32) {
     attacker.hear();
 }
 
-/// Those who ask for us, each with an address and a station of its own.
+/// Hosts that ask for us, each with an address and a station of its own.
 fn askers(attacker: &mut Attacker, _: u32) {
     let home = (attacker.ends.source6, attacker.ends.target6);
     for _ in 0..60 {
@@ -244,7 +244,7 @@ pub const ROWS: &[Row] = &[
         holds_anyway: 4 * MIB,
     },
     Row {
-        name: "neighbours of IPv6 that nobody knows",
+        name: "unknown neighbours of IPv6",
         prepare: NOTHING,
         tick: strangers,
         holds_anyway: 4 * MIB,

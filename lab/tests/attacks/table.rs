@@ -74,7 +74,7 @@ fn slow_readers(attacker: &mut Attacker, _: u32) {
     }
 }
 
-/// A neighbour that nobody has heard of wants an answer.
+/// An unknown neighbour wants an answer.
 fn strangers(attacker: &mut Attacker, _: u32) {
     for _ in 0..60 {
         attacker.move_elsewhere();
@@ -107,7 +107,7 @@ fn cookies(attacker: &mut Attacker, tick: u32) {
     syns(attacker, &options, b"hello");
 }
 
-/// A smaller MTU for what is under way, and for hosts that nobody talks to.
+/// A smaller MTU for what is under way, and for hosts without a connection.
 fn path_mtus(attacker: &mut Attacker, tick: u32) {
     attacker.hear();
     let peers: Vec<_> = attacker.peers.values().copied().take(1).collect();
@@ -255,7 +255,7 @@ fn timestamps(attacker: &mut Attacker, tick: u32) {
 
 pub const ROWS: &[Row] = &[
     Row {
-        name: "1,700 connections of one byte that nobody reads",
+        name: "1,700 connections of one byte that is not read",
         prepare: |attacker, host| {
             open(attacker, host, 1700, DEAF, 65535, &[]);
             attacker
@@ -328,7 +328,7 @@ pub const ROWS: &[Row] = &[
         holds_anyway: 4 * MIB,
     },
     Row {
-        name: "neighbours that nobody knows",
+        name: "unknown neighbours",
         prepare: NOTHING,
         tick: strangers,
         holds_anyway: 4 * MIB,
@@ -364,7 +364,7 @@ pub const ROWS: &[Row] = &[
         holds_anyway: 4 * MIB,
     },
     Row {
-        name: "connections that nobody accepts",
+        name: "connections that are not accepted",
         prepare: NOTHING,
         tick: unaccepted,
         holds_anyway: 4 * MIB,

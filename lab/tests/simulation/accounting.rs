@@ -18,7 +18,7 @@ struct Host {
     wire: wire::Wire,
     slab: Slab,
     ends: Ends,
-    // Held open for the frames to meet somebody.
+    // Held open for the frames to meet a socket.
     _tcp: netchan::socket::TcpListener,
     udp: netchan::socket::UdpSocket,
 }

@@ -110,7 +110,7 @@ impl End {
     }
 }
 
-/// One connection: the opener, the listener, and who took it.
+/// One connection: the opener, the listener, and the role that took it.
 pub struct Stream {
     plan: StreamPlan,
     target: SocketAddr,
@@ -335,7 +335,7 @@ impl Datagrams {
             Some(n) if bytes == self.content(n) => self.arrived[n] += 1,
             _ => {
                 return Err(format!(
-                    "{:?}: a datagram arrived that nobody sent",
+                    "{:?}: a datagram arrived that was not sent",
                     self.plan
                 ));
             }

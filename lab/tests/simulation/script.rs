@@ -51,7 +51,7 @@ struct Heard {
     acknowledgement: u32,
 }
 
-/// A stack, its sockets and its peer, who serve script after script.
+/// A stack, its sockets and its peer, which serve script after script.
 pub struct Host {
     // Before the wire: a stack complains of a link that is gone.
     listener: Socket,
@@ -141,7 +141,7 @@ impl Host {
             .transmit(self.clock.now(), &mut VecDeque::from([packet]));
     }
 
-    /// Everybody acts until nothing moves.
+    /// All act until nothing moves.
     fn settle(&mut self) {
         let mut burst = VecDeque::new();
         for _ in 0..TURNS_MAX {
@@ -256,7 +256,7 @@ impl Host {
         self.put(&frame);
     }
 
-    /// Connects to the peer, who may say what it likes.
+    /// Connects to the peer, which may say what it likes.
     fn open(&mut self, bytes: &mut Bytes<'_>) {
         let address = match bytes.u8() & 1 {
             0 => SocketAddr::from((self.ends.source, 9)),
@@ -316,7 +316,7 @@ impl Host {
         assert_eq!(rows, 2, "a listener and a datagram socket: {sockets}");
     }
 
-    /// A SYN of somebody new is answered.
+    /// A SYN of a new peer is answered.
     fn answers_still(&mut self) {
         let ends = Ends {
             source: Ipv4Addr::new(10, 77, 0, 77).octets(),

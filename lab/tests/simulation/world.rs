@@ -61,11 +61,11 @@ impl Mode {
     }
 }
 
-/// Who acts in a stepped world.
+/// What acts in a stepped world.
 #[derive(Clone, Copy)]
 enum Actor {
     Role(usize, usize),
-    /// A stack's link, while somebody holds one of its shards.
+    /// A stack's link, while one of its shards is held.
     Held(usize),
     Stream(usize),
     Datagrams(usize),
@@ -257,7 +257,7 @@ impl<'a> World<'a> {
         }
         let waiting: Vec<_> = self.streams.iter().map(Stream::status).collect();
         Err(format!(
-            "somebody still waits for it: {}",
+            "a caller still waits for it: {}",
             waiting.join("\n  ")
         ))
     }

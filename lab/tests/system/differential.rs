@@ -99,7 +99,7 @@ pub fn inner(link: &str, seed: &str, rough: &str) -> Result<String, String> {
         match run.turn(now)? {
             None => return Ok(format!("seed {seed}: {:?}", now.since(began))),
             Some(true) => {}
-            // The kernel's sockets and device tell nobody when they move.
+            // The kernel's sockets and device do not report when they move.
             Some(false) => std::thread::sleep(Duration::from_micros(200)),
         }
     }

@@ -157,7 +157,7 @@ fn privileges(_: &Knobs) -> Outcome {
             "--",
             "/bin/true",
         ]);
-        // The program is run where nobody's files may be seen.
+        // From `/`: the user that it runs as may not enter our folder.
         command.current_dir("/");
         let process = Process::start(command, &place.folder, "nobody")?;
         expect(process, 1, &["permi"]).map_err(|e| format!("{link}: {e}"))?;

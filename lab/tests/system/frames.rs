@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// Who sends to whom.
+/// Which host sends to which.
 #[derive(Clone, Copy)]
 pub struct Ends {
     pub source_mac: [u8; 6],

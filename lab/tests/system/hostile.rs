@@ -247,7 +247,7 @@ fn flood(knobs: &Knobs) -> Outcome {
     if !eventually(SOON, is_flooded) {
         return Err(format!("no flood: {}; {:?}", flood.said(), target.growth()));
     }
-    // While it lasts, who means it still gets through, with some patience: there is room for so many half-open connections.
+    // While it lasts, an honest client still gets through, if it tries again: there is room for so many half-open connections.
     for address in OURS {
         let at = socket_address(address, 8000);
         let through = eventually(Duration::from_secs(60), || {
@@ -258,7 +258,7 @@ fn flood(knobs: &Knobs) -> Outcome {
             inner.is_ok_and(|done| done.status.success())
         });
         if !through {
-            return Err(format!("{address}: nobody got through during the flood"));
+            return Err(format!("{address}: no client got through during the flood"));
         }
     }
     let sent = flood.finish(Duration::from_secs(120))?.success()?;

@@ -52,7 +52,7 @@ fn parse<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text:?} makes no sense"))
 }
 
-/// Whether somebody accepts connections there.
+/// Whether a server accepts connections there.
 fn probe(address: &str) -> Result<String, String> {
     let address: SocketAddr = parse(address)?;
     TcpStream::connect_timeout(&address, Duration::from_secs(2)).map_err(|e| e.to_string())?;

@@ -1,7 +1,7 @@
 //! Instructions of the packet path's steps, counted by callgrind and held against recorded figures: what a clock on a busy machine cannot see.
 //!
 //! `NETCHAN_INSTRUCTIONS=write` writes `instructions.txt` anew, from the build that `make test-system` makes (thin LTO: others inline
-//! otherwise); who changes a figure on purpose says in the commit why. Another compiler than the recorded one has more latitude.
+//! otherwise); a commit that changes a figure on purpose says why. Another compiler than the recorded one has more latitude.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::Path, process::Command};
 

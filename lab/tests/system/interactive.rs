@@ -39,7 +39,7 @@ while True:
     threading.Thread(target=serve, args=(s, number // 2), daemon=True).start()
 ";
 
-/// Who types: a byte a write, waits for the echo at times and types ahead at others, and ends when the other end does. The arguments: lines, seed, hosts.
+/// The typist: a byte a write, waits for the echo at times and types ahead at others, and ends when the other end does. The arguments: lines, seed, hosts.
 const TYPIST: &str = "\
 import random, socket, sys, threading
 failed = []

@@ -115,7 +115,7 @@ const OPTIONS: &[(&[u8], Answer)] = &[
         &[2, 4, 1, 9, 4, 2, 8, 10, 255, 255, 255, 255, 0, 0, 0, 0],
         SynAck,
     ),
-    // The least segment, none, a shift too far, an end before the rest, kinds nobody knows, the same thrice.
+    // The least segment, none, a shift too far, an end before the rest, unknown kinds, the same thrice.
     (&[2, 4, 0, 0], SynAck),
     (&[2, 4, 0, 1], SynAck),
     (&[3, 3, 255, 1], SynAck),
@@ -181,7 +181,7 @@ impl Station {
         sent.map(drop).map_err(|e| e.to_string())
     }
 
-    /// Says who we are, so that nobody has to ask.
+    /// Announces our address, so that no host has to ask.
     fn introduce(&mut self) -> Outcome {
         let ends = self.ends;
         self.transmit(&arp(&ends, 1))?;
@@ -204,7 +204,7 @@ impl Station {
         self.port
     }
 
-    /// What has come for us; who asks for our address is told.
+    /// What has come for us; a host that asks for our address is told.
     fn listen(&mut self, v6: bool) -> Result<Vec<Heard>, String> {
         let mut burst = VecDeque::new();
         let came = self
@@ -240,7 +240,7 @@ impl Station {
     }
 }
 
-/// ARP requests and neighbour solicitations: not worth a look at whom they ask for.
+/// ARP requests and neighbour solicitations: not worth a look at the address they ask for.
 fn asks_for_us(frame: &[u8]) -> bool {
     match frame.get(12..14) {
         Some([8, 6]) => frame.get(21) == Some(&1),
@@ -357,7 +357,7 @@ pub fn inner(link: &str, target: &str) -> Result<String, String> {
     station.introduce()?;
     let text = [0x41; 16];
     for v6 in [false, true] {
-        // Whoever has to ask for our address first keeps a few answers only until it knows.
+        // A host that has to ask for our address first keeps a few answers only until it knows.
         ask(&mut station, v6, &[])?;
         for to in [CLOSED, OPEN] {
             let knocks: Vec<_> = KNOCKS

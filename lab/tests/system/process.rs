@@ -1,4 +1,4 @@
-//! Programs that a case starts: output into files, a deadline for each, and nobody left behind.
+//! Programs that a case starts: output into files, a deadline for each, and none left behind.
 
 use std::{
     fs,

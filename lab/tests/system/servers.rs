@@ -56,7 +56,7 @@ fn nginx(knobs: &Knobs) -> Outcome {
     let place = place_for("tap:nc0")?;
     let files = place.folder.join("files");
     fs::create_dir(&files).map_err(|e| e.to_string())?;
-    // nginx reads as somebody else where it is started by root.
+    // nginx reads as another user where it is started by root.
     let sum = make_file(&files.join("large"), 256)?;
     fs::write(place.folder.join("nginx.conf"), NGINX).map_err(|e| e.to_string())?;
     let prefix = place.folder.to_string_lossy().into_owned();

@@ -16,7 +16,7 @@ use self::{
 };
 use super::paths::Path;
 
-/// Who sends, and how much farther away than the path says.
+/// The sender, and how much farther away it is than the path says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Player {
     /// Ours, or Linux's by this name.
@@ -38,7 +38,7 @@ impl From<Control> for Player {
     }
 }
 
-/// A bottleneck and who shares it.
+/// A bottleneck and the flows that share it.
 pub(super) struct Scene {
     pub path: Path,
     pub seed: u64,

@@ -146,7 +146,7 @@ impl Relay {
                 self.arrive(1, packet.body, now)?;
             }
         }
-        // What is due in the same turn comes at the same time; who is first is everybody's turn, or a full queue would spare one kind.
+        // What is due in the same turn comes at the same time; the kinds go first by turns, or a full queue would spare one.
         if self.turns.is_multiple_of(2) {
             self.take_frames(now)?;
             self.return_acknowledgments(now)
