@@ -10,9 +10,9 @@ use crate::wire::{Protocol, icmpv4, icmpv6, ipv4, ipv6};
 /// Why an echo request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Silent {
-    /// It is no echo request.
+    /// Not an echo request.
     NotAnEcho,
-    /// It went to a broadcast or IPv4 multicast address (negative 36), or to no address of ours.
+    /// Sent to a broadcast or IPv4 multicast address (negative 36), or to no address of ours.
     NotOurs,
     /// Its source is not one host.
     SourceNotUnique,
@@ -53,7 +53,7 @@ pub fn reply_v4(
     finish(len, answer.emit(len, head))
 }
 
-/// The same for IPv6. A request to a group is answered from our own address.
+/// [`reply_v4`] for IPv6. A request to a group is answered from our own address.
 ///
 /// # Errors
 /// See [`Silent`].

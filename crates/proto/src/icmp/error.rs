@@ -51,13 +51,13 @@ pub enum Kind {
 pub enum Silent {
     /// The packet is too short to be answered, or malformed in a way that leaves its sender unsure.
     Malformed,
-    /// It is an ICMP error, or a redirect (negative 32).
+    /// An ICMP error, or a redirect (negative 32).
     AboutError,
-    /// It went to a broadcast or multicast address.
+    /// Sent to a broadcast or multicast address.
     ToGroup,
-    /// It came in a link-layer broadcast or multicast frame.
+    /// Received in a link-layer broadcast or multicast frame.
     LinkGroup,
-    /// It is not the first fragment.
+    /// Not the first fragment.
     LaterFragment,
     /// Its source is not one host (negative 11, 32, 50).
     SourceNotUnique,
@@ -69,7 +69,7 @@ pub enum Silent {
 
 /// Longest error packet over IPv4, IP header included (RFC 1812 §4.3.2.3: 576).
 const LEN_MAX_V4: usize = 576;
-/// The same over IPv6 (RFC 4443 §2.4 c: the minimum MTU).
+/// Longest error packet over IPv6 (RFC 4443 §2.4 c: the minimum MTU).
 const LEN_MAX_V6: usize = ipv6::MTU_MIN;
 
 /// What [`respond`] wrote.

@@ -106,7 +106,7 @@ pub fn parse_v4(
     matched(kind, see_v4(quote).ok_or(DropReason::QuoteMalformed)?, ours)
 }
 
-/// The same for ICMPv6.
+/// [`parse_v4`] for ICMPv6.
 ///
 /// # Errors
 /// As [`parse_v4`].

@@ -22,7 +22,7 @@ pub enum Refused {
         /// For the Parameter Problem.
         pointer: u8,
     },
-    /// It wants to choose its own way. RFC 1812 §5.2.4.1 lets a router discard such; RFC 6274 §3.13.2.3 advises it.
+    /// A source route. RFC 1812 §5.2.4.1 lets a router discard such; RFC 6274 §3.13.2.3 advises it.
     SourceRoute,
 }
 

@@ -44,7 +44,7 @@ pub struct Route {
     pub network: IpAddr,
     /// The prefix' length in bits; 0 is the default route.
     pub prefix_len: u8,
-    /// It is for packets with this mark (SO_MARK) only, and goes before all routes without one; 0: for all.
+    /// For packets with this mark (SO_MARK) only, before all routes without one; 0: for all.
     pub mark: u32,
     /// What to do with its packets.
     pub next: NextHop,

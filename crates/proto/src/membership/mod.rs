@@ -467,7 +467,7 @@ impl Membership {
         }
     }
 
-    /// The same for all groups. Queries that come while these have their turns share them, or the last groups would never have theirs.
+    /// [`Self::ask_old`] for all groups. Queries that come while these have their turns share them, or the last groups would never have theirs.
     fn ask_all_old(&mut self, within: Duration, now: Instant) {
         if let Some(round) = &mut self.round {
             round.within = round.within.min(within);

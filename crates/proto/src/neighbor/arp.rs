@@ -24,7 +24,7 @@ pub enum Refused {
     /// The sender's addresses are no host's: group or zero MAC, broadcast, multicast or loopback IP
     /// (negative 5, 6).
     Implausible,
-    /// It is our own packet, come back.
+    /// Our own packet, come back.
     Echo,
     /// Another host claims our address (negative 5): see [`super::claim::Claim::on_conflict`].
     Conflict(Ipv4Addr),

@@ -50,7 +50,7 @@ impl Policy {
         defend_interval: Duration::from_secs(10),
     };
 
-    /// The same, but the address is used at once and only announced: for a wire whose owner gave
+    /// These timings, but the address is used at once and only announced: for a wire whose owner gave
     /// out the addresses.
     #[must_use]
     pub const fn without_probes(self) -> Self {

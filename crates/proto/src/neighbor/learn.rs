@@ -10,19 +10,19 @@ use crate::wire::ethernet::MacAddr;
 /// What a message said about a neighbour's hardware address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Evidence {
-    /// It asked us: ARP request for our address, neighbour or router solicitation, router
+    /// Asked us: ARP request for our address, neighbour or router solicitation, router
     /// advertisement or redirect with a link-layer address. May make an entry.
     Asked,
     /// ARP for another host, or a gratuitous one: updates what is there (RFC 826's merge), makes
     /// nothing.
     Overheard,
-    /// It answered: ARP reply to us (solicited), or a neighbour advertisement with these flags.
+    /// Answered us: ARP reply to us (solicited), or a neighbour advertisement with these flags.
     Answered {
         /// The answer to a solicitation: proof that packets reach it.
         solicited: bool,
         /// The address given replaces the one known.
         over: bool,
-        /// It is a router (`None`: ARP does not say).
+        /// Whether it is a router (`None`: ARP does not say).
         router: Option<bool>,
     },
 }
@@ -30,7 +30,7 @@ pub enum Evidence {
 /// What became of the evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Learned {
-    /// It was not asked for, and there is no entry: none is made (RFC 4861 §7.2.5; negative 5).
+    /// Not asked for, and there is no entry: none is made (RFC 4861 §7.2.5; negative 5).
     NotAsked,
     /// The address cannot be a neighbour's.
     Refused,
@@ -46,7 +46,7 @@ pub enum Learned {
         queued: bool,
         /// The hardware address is new or another one than before.
         changed: bool,
-        /// It was a router and says it is one no longer: drop it from the default routes (RFC 4861
+        /// Whether it was a router and says it is one no longer: drop it from the default routes (RFC 4861
         /// §7.2.5).
         left_routing: bool,
     },

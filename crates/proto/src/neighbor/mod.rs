@@ -84,14 +84,14 @@ pub enum State {
 pub enum Resolution<P> {
     /// Send it there.
     Ready(MacAddr, P),
-    /// It waits.
+    /// Waits for an answer.
     Queued {
         /// A solicitation to all must go out now (broadcast, or the solicited-node group).
         solicit: bool,
         /// The queue was full: its oldest packet made room and is to be dropped and counted.
         displaced: Option<P>,
     },
-    /// It cannot wait here.
+    /// Cannot wait here.
     Dropped(P, DropReason),
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Delivery {
     /// RACK.fack and the bytes under way before it.
     pub prior_fack: SeqNum,
     pub prior_pipe: u32,
-    /// It is the first of a round trip.
+    /// Whether it is the first of a round trip.
     pub round_ends: bool,
     /// Where the lowest begins that has arrived after what was sent later.
     pub late_from: Option<SeqNum>,

@@ -192,7 +192,7 @@ impl EcnState {
         self.out != was || flags.contains(Flags::CWR)
     }
 
-    /// The same where DCTCP answers: ECE says whether the last packet was marked (RFC 8257 §3.2).
+    /// [`Self::arrived_classic`] where DCTCP answers: ECE says whether the last packet was marked (RFC 8257 §3.2).
     pub fn arrived_dctcp(&mut self, ecn: Ecn, len: u32) -> bool {
         let marked = ecn == Ecn::Ce;
         let changes = len > 0 && marked != self.out.contains(Flags::ECE);

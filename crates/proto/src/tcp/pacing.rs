@@ -7,7 +7,7 @@ use crate::time::Instant;
 
 /// Tokens that gather while nothing is sent, as a time, in nanoseconds: what a timer may be late.
 const BURST_NS: u64 = 1_000_000;
-/// The same while something waited to be sent: what a turn may be late on a busy machine. It was this late, not idle.
+/// Tokens that gather while something waits to be sent: what a turn may be late on a busy machine. It was this late, not idle.
 const LATE_NS: u64 = 20_000_000;
 
 /// When the next text may leave.

@@ -17,7 +17,7 @@ pub(super) struct Probe {
     pub start: SeqNum,
     /// Bytes of text; 0: there is none.
     pub len: u16,
-    /// The same with its options.
+    /// Bytes of text and options.
     pub size: u16,
 }
 

@@ -34,9 +34,9 @@ pub trait Payload: Sized {
 pub enum Keep {
     /// Its connection has nothing to read: there is always a place, if for the beginning of the text only.
     First,
-    /// It is next in order.
+    /// Next in order.
     InOrder,
-    /// It lies behind a gap.
+    /// Behind a gap.
     Behind,
 }
 

@@ -102,7 +102,7 @@ impl Rack {
         late
     }
 
-    /// The same for each record of a row, all of which were sent once. True if the first, and maybe others, show reordering.
+    /// Takes the delivery of each record of a row, all of which were sent once. True if the first, and maybe others, show reordering.
     #[inline(always)]
     pub fn delivered_row(&mut self, row: &Row, fack: SeqNum, now_us: u32) -> bool {
         let late = row.first_end < fack;

@@ -34,7 +34,7 @@ struct Node<P> {
     run_end: SeqNum,
     run_tail: u32,
     run_next: u32,
-    /// The same: memory of its nodes.
+    /// In the first node of a run: memory of its nodes.
     run_memory: u32,
     /// In a run's others: the node before it.
     previous: u32,
@@ -90,7 +90,7 @@ impl<P: Payload> SegmentPool<P> {
         Self::with_shelf(capacity, P::Shelf::default())
     }
 
-    /// The same with a shelf that has fewer places than that.
+    /// A pool with a shelf that has fewer places than that.
     pub fn with_shelf(capacity: usize, shelf: P::Shelf) -> Self {
         let count = u32::try_from(capacity).unwrap_or(NIL - 1).min(NIL - 1);
         Self {
@@ -111,7 +111,7 @@ impl<P: Payload> SegmentPool<P> {
         &self.shelf
     }
 
-    /// The same, to keep something else there.
+    /// The shelf, to keep something else there.
     #[inline]
     pub const fn shelf_mut(&mut self) -> &mut P::Shelf {
         &mut self.shelf
@@ -153,7 +153,7 @@ impl<P: Payload> SegmentPool<P> {
         &self.memory
     }
 
-    /// The same, to set a limit, or to count something else with it (what the connections have to send).
+    /// The memory, to set a limit, or to count something else with it (what the connections have to send).
     #[inline]
     pub const fn memory_mut(&mut self) -> &mut Allowance {
         &mut self.memory

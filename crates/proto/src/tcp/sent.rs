@@ -54,11 +54,11 @@ pub(super) struct Traits(pub u8);
 
 impl Traits {
     pub const NONE: Self = Self(0);
-    /// It was sent more than once.
+    /// Sent more than once.
     pub const AGAIN: Self = Self(1);
     /// The application was the limit when it was sent.
     pub const APP_LIMITED: Self = Self(2);
-    /// It asks whether the path takes so much (RFC 4821): its loss is no congestion.
+    /// Asks whether the path takes so much (RFC 4821): its loss is no congestion.
     pub const PROBE: Self = Self(4);
 
     /// These as well.

@@ -130,7 +130,7 @@ pub enum DropReason {
     /// The first one, and the upper layer's header is not all in it (RFC 1858, RFC 7112 §5;
     /// negative 21).
     Tiny,
-    /// It overlaps another, or they differ about the end: the datagram is dead now (RFC 5722;
+    /// Overlaps another, or they differ about the end: the datagram is dead now (RFC 5722;
     /// negative 20, 24, 43).
     Overlap,
     /// The datagram died earlier.
@@ -406,7 +406,7 @@ fn finish_v4(packet: &mut [u8], header_len: usize, congested: bool) -> Option<()
     Some(())
 }
 
-/// The same for IPv6; the next header is set already.
+/// Finishes an IPv6 header; the next header is set already.
 fn finish_v6(packet: &mut [u8], congested: bool) -> Option<()> {
     let (fixed, payload) = packet.split_first_chunk_mut::<{ ipv6::HEADER_LEN }>()?;
     if congested {

@@ -33,7 +33,7 @@ const LEAD: usize = 4;
 pub enum AoVerdict {
     /// Its code is right.
     Good,
-    /// It has no option though one is asked for.
+    /// No option though one is asked for.
     Missing,
     /// None of the keys has its id.
     NoKey,

@@ -25,7 +25,7 @@ pub(super) struct Dctcp {
     window_end: SeqNum,
     /// Whether that is set.
     watching: bool,
-    /// It grows as Reno does, and meets losses as Reno does (§3.5).
+    /// Growth and reaction to loss, as in Reno (§3.5).
     reno: NewReno,
 }
 

@@ -180,7 +180,7 @@ impl Congestion {
         self.window.ssthresh = ssthresh.max(self.window.mss);
     }
 
-    /// It is over (RFC 9937 §6: the window is set to ssthresh).
+    /// Recovery is over (RFC 9937 §6: the window is set to ssthresh).
     pub fn recovered(&mut self, now: Instant) {
         if !self.control.owns_window() {
             self.window.cwnd = self.window.ssthresh.clamp(self.window.mss, CWND_MAX);

@@ -143,7 +143,7 @@ impl Connection {
         self.arm_early::<true>(now);
     }
 
-    /// The same where something was sent twice, or is acknowledged in part. (The delivery by value: see [`Self::acknowledged`].)
+    /// Acknowledgment where something was sent twice, or is acknowledged in part. (The delivery by value: see [`Self::acknowledged`].)
     #[cold]
     #[inline(never)]
     fn acknowledged_piece_by_piece(

@@ -24,7 +24,7 @@ pub struct Failure {
     reason: Error,
     /// No waiting mends it (RFC 1122 §4.2.3.9).
     hard: bool,
-    /// It ends a handshake that the peer began, as on Linux.
+    /// Ends a handshake that the peer began, as on Linux.
     ends_request: bool,
 }
 
@@ -51,7 +51,7 @@ impl IcmpError {
         }))
     }
 
-    /// The same of ICMPv6: Linux's `icmpv6_err_convert`. "Packet too big" (2) is [`Self::TooBig`].
+    /// Failure that an ICMPv6 error reports: Linux's `icmpv6_err_convert`. "Packet too big" (2) is [`Self::TooBig`].
     #[must_use]
     pub const fn v6(kind: u8, code: u8) -> Option<Self> {
         let reason = match (kind, code) {

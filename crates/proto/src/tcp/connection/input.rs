@@ -60,7 +60,7 @@ impl Connection {
         self.input_from(header, ecn, &mut Some(payload), queue, pool, now)
     }
 
-    /// The same with the text in a place from which it is taken: handed on from call to call, it would be copied each time.
+    /// [`Self::input`] with the text in a place from which it is taken: handed on from call to call, it would be copied each time.
     #[inline(always)]
     pub fn input_from<P: Payload>(
         &mut self,

@@ -217,7 +217,7 @@ impl Connection {
         u32::from(self.snd.mss) - sack
     }
 
-    /// The same; `PLAIN`: no SACK blocks wait.
+    /// Text that fits in a segment; `PLAIN`: no SACK blocks wait.
     #[inline(always)]
     fn full<const PLAIN: bool>(&self) -> u32 {
         if PLAIN {

@@ -4,7 +4,7 @@ use super::{Drop, NIL, Payload, ReceiveQueue, SegmentPool, Share, Shelf, byte_co
 use crate::wire::tcp::SeqNum;
 
 impl<P: Payload> ReceiveQueue<P> {
-    /// The same with gaps behind it, or too little room.
+    /// Push with gaps behind it, or too little room.
     #[inline(never)]
     pub(super) fn push_in_full(
         &mut self,

@@ -63,7 +63,7 @@ impl Losses {
         self.lost.front().copied()
     }
 
-    /// It is not, or no longer.
+    /// Forgets the first, which is not lost, or no longer.
     pub fn forget_first(&mut self) {
         self.lost.pop_front();
     }
@@ -89,7 +89,7 @@ impl Losses {
         self.again.get(index).copied()
     }
 
-    /// It has arrived, is lost, or was sent once more.
+    /// Forgets one that has arrived, is lost, or was sent once more.
     pub fn forget(&mut self, index: usize) {
         self.again.remove(index);
     }

@@ -81,7 +81,7 @@ impl Sent {
         (wait.max(again), more || (visits == 0 && waiting == 0))
     }
 
-    /// The same for what was sent again.
+    /// Condemns what was sent again and is late.
     fn condemn_late_again(
         &mut self,
         most: u32,

@@ -75,7 +75,7 @@ fn strike(pair: &mut Pair, end: usize, error: IcmpError, held: bool) -> Events {
     conn.on_icmp(error, una, held)
 }
 
-/// It ended, for that reason; or it goes on, and the reason is noted.
+/// The connection ended, for that reason; or it goes on, and the reason is noted.
 fn is_so(pair: &mut Pair, end: usize, events: Events, reason: Error, ends: bool) {
     let conn = pair.ends[end].conn();
     let gone = Events::RESET | Events::CLOSED;

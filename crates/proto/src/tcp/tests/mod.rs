@@ -282,7 +282,7 @@ impl Pair {
         self.launch_with(to, header, Ecn::NotEct, text);
     }
 
-    /// The same with something to be said of congestion.
+    /// [`Self::launch`] with an ECN codepoint.
     pub fn launch_with(&mut self, to: usize, header: Header, ecn: Ecn, text: Vec<u8>) {
         let mut ecn = ecn;
         if ecn != Ecn::NotEct && self.marks > 0 {
@@ -342,7 +342,7 @@ impl Pair {
         self.deliver_with(to, header, Ecn::NotEct, text)
     }
 
-    /// The same with what its IP header says of congestion.
+    /// [`Self::deliver`] with the ECN codepoint of its IP header.
     pub fn deliver_with(
         &mut self,
         to: usize,

@@ -170,7 +170,7 @@ pub(super) struct Recording {
     path: PathBuf,
     kept: Vec<String>,
     taken: Vec<String>,
-    /// It is being made.
+    /// Being made.
     is_new: bool,
 }
 

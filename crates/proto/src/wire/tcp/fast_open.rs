@@ -62,7 +62,7 @@ impl FastOpen {
         head + self.len as usize
     }
 
-    /// The same, padding included.
+    /// Length, padding included.
     pub(super) const fn padded(self) -> usize {
         self.len().next_multiple_of(4)
     }
