@@ -71,7 +71,7 @@ pub enum LabError {
         /// What there is.
         names: String,
     },
-    /// It began and could not go on: what failed, in words.
+    /// Began and could not go on: what failed, in words.
     Failed(String),
 }
 

@@ -1,6 +1,6 @@
 //! A relay before a link: what passes it is delayed, lost, late, repeated and broken as by the [world](crate::world)'s links, which decide by a seed.
 //!
-//! It is a link itself, of a stack on one side; on the other may be Linux (behind a TAP or a packet socket) or any stack (behind a wire). Time
+//! The relay is a link itself, of a stack on one side; on the other may be Linux (behind a TAP or a packet socket) or any stack (behind a wire). Time
 //! is the stack's, real or virtual. What neighbours ask each other passes untouched: that is not what is tried.
 
 use std::{collections::VecDeque, io, os::fd::BorrowedFd, sync::Arc};

@@ -42,7 +42,7 @@ pub enum When {
 pub enum Ending {
     /// No more is written after the last byte; reading goes on.
     Shut,
-    /// The same, but not before the peer ended.
+    /// Shut, but not before the peer ended.
     ShutAfterPeer,
     /// Closed after the last byte and so many of the peer's.
     Close {
@@ -62,7 +62,7 @@ pub struct Manners {
     pub chunk: usize,
     /// The byte at this offset is urgent.
     pub urgent: Option<u64>,
-    /// It reads urgent bytes like all others.
+    /// Whether it reads urgent bytes like all others.
     pub inline: bool,
     /// How it reads.
     pub reading: Reading,

@@ -291,7 +291,7 @@ impl End for Handle {
         }
     }
 
-    /// It has none: a byte like others, which is never sent.
+    /// smoltcp has none: a byte like others, which is never sent.
     fn write_urgent(&mut self, byte: u8) -> io::Result<usize> {
         self.write(&[byte])
     }

@@ -103,7 +103,7 @@ fn round_trip_ns(pair: &mut dyn Pair, n: usize) -> f64 {
     seconds(|| pair.round_trips(n, 1)) * 1e9 / count(n)
 }
 
-/// The same for a kibibyte each way.
+/// Nanoseconds of a round trip, a kibibyte each way.
 fn round_trip_1024_ns(pair: &mut dyn Pair, n: usize) -> f64 {
     seconds(|| pair.round_trips(n, MESSAGE_MAX)) * 1e9 / count(n)
 }

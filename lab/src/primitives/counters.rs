@@ -54,7 +54,7 @@ fn alone<F: Fn(usize)>(bench: &Bench, add: &F) -> f64 {
     bench.repeat(bench.work, || add(0))
 }
 
-/// The same while the other core adds too, from start to end.
+/// [`alone`] while the other core adds too, from start to end.
 fn both<F: Fn(usize) + Sync>(bench: &Bench, cores: [usize; 2], add: &F) -> f64 {
     let done = AtomicBool::new(false);
     let there = || {

@@ -27,7 +27,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
 /// Reads in one section, where a burst shares one.
 const BURST: usize = 32;
 
-/// The same four numbers, guarded in every way.
+/// Four numbers, guarded in every way.
 struct Lists {
     list: Arc<Snapshot<Vec<u64>>>,
     parking_lot: parking_lot::RwLock<Vec<u64>>,
@@ -62,7 +62,7 @@ fn alone(bench: &Bench, reads_each: usize, mut read: impl FnMut() -> u64) -> f64
     })
 }
 
-/// The same while the other core reads too, from start to end; each with a reader that `make` gives it.
+/// [`alone`] while the other core reads too, from start to end; each with a reader that `make` gives it.
 fn both<R: FnMut() -> u64>(
     bench: &Bench,
     cores: [usize; 2],

@@ -154,7 +154,7 @@ async fn timed(core: Core<()>, n: usize, ready: Arc<AtomicU32>, answer: mpsc::Se
     core.stop();
 }
 
-/// The same with nothing but a word for each side.
+/// Switches between cores with nothing but a futex word for each side.
 fn bare_futex(bench: &Bench, cores: [usize; 2], n: usize) -> f64 {
     let words = [AtomicU32::new(0), AtomicU32::new(0)];
     let wait = |word: &AtomicU32| {
@@ -184,7 +184,7 @@ fn bare_futex(bench: &Bench, cores: [usize; 2], n: usize) -> f64 {
     bench.together(cores, here, there)
 }
 
-/// The same with std's parking.
+/// Switches between cores with std's parking.
 fn unpark(bench: &Bench, cores: [usize; 2], n: usize) -> f64 {
     let (turn, first) = (AtomicU32::new(0), thread::current());
     let (tell, told) = mpsc::channel();

@@ -49,7 +49,7 @@ fn touch(mut buffer: Buffer) -> Buffer {
     buffer
 }
 
-/// The same with malloc's.
+/// [`touch`] for malloc's buffers.
 #[inline(always)]
 fn touch_bytes(mut bytes: Bytes) -> Bytes {
     bytes[0].write(7);

@@ -65,7 +65,7 @@ fn contest<const N: usize>(
     ])
 }
 
-/// The same cache lines written with a stamp and the arguments, in a form that cannot be read while it is written.
+/// Writes as many cache lines with a stamp and the arguments, in a form that cannot be read while it is written.
 fn stores<const N: usize>(bench: &Bench, args: impl Fn() -> [u64; N]) -> impl FnMut() -> f64 {
     #[derive(Clone, Copy)]
     #[repr(align(64))]

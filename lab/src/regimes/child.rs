@@ -338,7 +338,7 @@ fn transact(stream: &mut (impl Read + Write), times: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The same over the kernel's loopback.
+/// Performs `work` over the kernel's loopback.
 fn linux(work: Work) -> io::Result<Outcome> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = listener.local_addr()?;

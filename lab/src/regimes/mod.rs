@@ -45,7 +45,7 @@ fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
 enum Figure {
     /// Processor time a packet, ns.
     Packet,
-    /// The same with the generator's.
+    /// Processor time a packet with the generator's, ns.
     BothEnds,
     /// Gbit/s of text.
     Rate,

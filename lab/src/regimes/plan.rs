@@ -22,7 +22,7 @@ impl Player {
         regime(self.carrier).map_or_else(|| "linux".to_owned(), |r| r.name().replace('-', "_"))
     }
 
-    /// The same with the settings that tell it from the regime's other players.
+    /// [`Self::id`] with the settings that tell it from the regime's other players.
     pub fn id_with_settings(&self) -> String {
         match self.carrier {
             Carrier::Netchan {

@@ -15,7 +15,7 @@ use crate::{kit::cores, namespace::Namespace};
 /// The clients' end of the veth, and the servers'.
 const CLIENTS: &str = "10.91.0.1/24";
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 2);
-/// The same of a TAP.
+/// The two ends of a TAP.
 const TAP_CLIENTS: &str = "10.92.0.1/24";
 const TAP_SERVER: Ipv4Addr = Ipv4Addr::new(10, 92, 0, 2);
 /// Every server's.

@@ -33,12 +33,12 @@ const LOSSY: Path = Path {
     spared: 60,
     ..Path::WIDE
 };
-/// The same without chance: packets are lost by their numbers.
+/// [`LOSSY`] without chance: packets are lost by their numbers.
 const SURE: Path = Path {
     loss_ppm: 0,
     ..LOSSY
 };
-/// The same, with the handshake.
+/// [`LOSSY`] from the handshake on.
 const LOSSY_FROM_THE_FIRST: Path = Path { spared: 0, ..LOSSY };
 
 /// `fct_<size>_loss1_p<percent>_ms`: from the first SYN to the last byte read, CUBIC, Linux in real time beside it; `_without_rack`: losses found by
@@ -169,7 +169,7 @@ fn beside(id: &str, ours: &Sample, linux: Result<Sample, &String>) -> Row {
     }
 }
 
-/// The same of Linux, of fewer seeds where a transfer takes long.
+/// [`times`] of Linux, of fewer seeds where a transfer takes long.
 fn linux(effort: &Effort, path: &Path, bytes: u64) -> Result<Vec<Vec<f64>>, String> {
     effort.kernel_seconds.ok_or("not with --quick")?;
     let count = usize::try_from(effort.transfers).unwrap_or(WORKERS) / WORKERS;

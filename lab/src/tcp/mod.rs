@@ -91,7 +91,7 @@ impl Effort {
         })
     }
 
-    /// The same with fewer seeds, for what takes long.
+    /// This effort with fewer seeds, for what takes long.
     fn at_most(self, seeds: u64) -> Self {
         Self {
             seeds: self.seeds.min(seeds),

@@ -86,7 +86,7 @@ impl Path {
 pub enum Stack {
     /// netchan's, with this congestion control.
     Netchan(CongestionControl),
-    /// The same, with losses found by counting (RFC 6675): no RACK, no tail loss probes.
+    /// netchan's, with losses found by counting (RFC 6675): no RACK, no tail loss probes.
     NetchanWithoutRack(CongestionControl),
     /// smoltcp's, with its CUBIC.
     Smoltcp,

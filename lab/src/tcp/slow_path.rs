@@ -1,4 +1,4 @@
-//! The same two connections off the fast path: what header prediction and `output_text` leave to the RFC's eight checks and to the whole of
+//! Two connections off the fast path: what header prediction and `output_text` leave to the RFC's eight checks and to the whole of
 //! `output`, each kind of segment timed by itself.
 
 use proto::time::Instant;

@@ -39,7 +39,7 @@ pub enum Reading {
 pub enum Ending {
     /// No more is written after the last burst; reading goes on.
     Shut,
-    /// The same, but not before the peer has ended.
+    /// Shut, but not before the peer has ended.
     ShutAfterPeer,
     /// Nothing is written or read after the last burst and the peer's `needs` bytes.
     Close {

@@ -1,6 +1,6 @@
 //! A link, one way: a queue before a transmitter of some rate, and a wire behind it that delays, loses, repeats, corrupts and reorders.
 //!
-//! It knows no clock but the times it is told, and no packet but its size and ECN field, so that it serves virtual time and, between two real
+//! A link knows no clock but the times it is told, and no packet but its size and ECN field, so that it serves virtual time and, between two real
 //! stacks, real time.
 
 use std::{

@@ -105,7 +105,7 @@ impl Attacker {
         self.open_with(service, window, options, &[])
     }
 
-    /// The same with text behind the SYN.
+    /// [`Self::open`] with text behind the SYN.
     pub fn open_with(&mut self, service: u16, window: u16, options: &[u8], text: &[u8]) -> u16 {
         let port = self.next_port;
         self.next_port = if port == u16::MAX { 1024 } else { port + 1 };

@@ -154,7 +154,7 @@ impl Host {
         });
     }
 
-    /// The same of IPv6.
+    /// Joins groups of IPv6.
     pub fn join_v6(&mut self, groups: u32) {
         self.join_all(Domain::V6, groups, |high, low| {
             Ipv6Addr::from(group_v6(high, low)).into()

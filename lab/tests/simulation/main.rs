@@ -34,7 +34,7 @@ fn seeds() -> impl Iterator<Item = u64> {
     seeds_or(6)
 }
 
-/// The same; so many, if it was not said how many.
+/// The seeds of this run; `usual` many, if it was not said how many.
 fn seeds_or(usual: u64) -> impl Iterator<Item = u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let first = number("NETCHAN_SEED").unwrap_or(1);

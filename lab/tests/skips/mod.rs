@@ -27,7 +27,7 @@ pub fn skipped(name: &str, reason: &str) {
     }
 }
 
-/// The same for the test whose thread this is.
+/// [`skipped`] for the test whose thread this is.
 pub fn skipped_here(reason: &str) {
     skipped(thread::current().name().unwrap_or("unnamed"), reason);
 }

@@ -101,7 +101,7 @@ impl Target {
         })
     }
 
-    /// It still serves both families; else what its stack looks like.
+    /// Asserts that it still serves both families; else what its stack looks like.
     pub fn serves(&mut self) -> Outcome {
         self.answers().map_err(|why| {
             let pid = self.server.pid();

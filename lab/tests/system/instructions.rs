@@ -17,7 +17,7 @@ pub const CASES: &[Case] = &[("instructions_are_as_recorded", compare)];
 /// How many more a step may take than recorded, in percent. What inlines elsewhere moved them by up to 5, as does the C library's choice of
 /// memcpy.
 const LATITUDE: u64 = 10;
-/// The same where another compiler made the program.
+/// Latitude where another compiler made the program, in percent.
 const LATITUDE_ABROAD: u64 = 30;
 
 /// The work that is counted, in a process of its own.

@@ -1,4 +1,4 @@
-//! The same transfers when one packet in a hundred, or in twenty, is lost at random (nftables).
+//! Transfers when one packet in a hundred, or in twenty, is lost at random (nftables).
 
 use crate::{
     Case, Outcome,

@@ -3,7 +3,7 @@
 //! They need root, and say so where it is missing. `make test` runs them in the build of all other tests, without those of `OPTIMISED`;
 //! `make test-full` runs all in the release build; `NETCHAN_SOAK=1` gives the long forms. One case, after `make build`:
 //! `NETCHAN_SYSTEM=1 cargo test --release --workspace --test system -- curl`.
-//! The same binary, started with `--inner WORK ...` inside a namespace, is the other end of a case.
+//! This binary, started with `--inner WORK ...` inside a namespace, is the other end of a case.
 
 mod crowd;
 mod differential;

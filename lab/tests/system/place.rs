@@ -266,7 +266,7 @@ impl Place {
         self.netchan_run_in("app-channel", link, program, arguments)
     }
 
-    /// The same in `regime`, which may name a dispatch, too: `locked/hybrid`.
+    /// Runs a program in `regime`, which may name a dispatch, too: `locked/hybrid`.
     pub fn netchan_run_in(
         &self,
         regime: &str,
@@ -285,7 +285,7 @@ impl Place {
         Ok(command)
     }
 
-    /// The same, started.
+    /// Starts netchan and returns.
     pub fn start_netchan(
         &self,
         link: &str,

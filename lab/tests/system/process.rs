@@ -92,7 +92,7 @@ impl Process {
         Self::spawn(command, output, errors)
     }
 
-    /// The same with `stdout` going to the caller: see [`Process::stdout`].
+    /// Starts a command with `stdout` going to the caller: see [`Process::stdout`].
     pub fn start_piped(mut command: Command, folder: &Path, name: &str) -> Result<Self, String> {
         let (output, errors) = (
             folder.join(format!("{name}.out")),

@@ -31,7 +31,7 @@ fn each(case: impl Fn(&str) -> Outcome) -> Outcome {
     Ok(())
 }
 
-/// The same for a quarter of an hour.
+/// A soak of a quarter of an hour.
 fn soak(knobs: &Knobs) -> Outcome {
     if !knobs.soak {
         return not_done("every_regime_soaks", "a case of the long form");

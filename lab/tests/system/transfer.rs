@@ -196,7 +196,7 @@ pub fn nc(
     nc_in("app-channel", link, mib, v6, (serving, sending), prepare)
 }
 
-/// The same in `regime`.
+/// [`nc`] in `regime`.
 pub fn nc_in(
     regime: &str,
     link: &str,
@@ -282,7 +282,7 @@ pub fn iperf3_once(
     run_iperf3(&place, link, amount, v6, serving, reverse, patience)
 }
 
-/// The same in a place made before.
+/// Runs iperf3 in a place made before.
 pub fn run_iperf3(
     place: &Place,
     link: &str,

@@ -206,7 +206,7 @@ fn send_each<C: Channel<N>, const N: usize>(tx: &mut C::Tx, first: u64, n: usize
         .count()
 }
 
-/// The same at the other end.
+/// [`send_each`] at the other end.
 #[inline(always)]
 fn take_each<C: Channel<N>, const N: usize>(rx: &mut C::Rx, max: usize, tally: &mut Tally) {
     std::iter::from_fn(|| C::take_one(rx))
