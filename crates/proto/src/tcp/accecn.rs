@@ -37,7 +37,7 @@ pub(super) struct Accurate {
     last: Ecn,
     /// The next acknowledgment without text says how the SYN-ACK arrived (§3.2.2.1).
     pub answers_syn_ack: bool,
-    /// As a sender: packets that an acknowledgment tells of, the running mean in 64ths.
+    /// As a sender: packets that an acknowledgment reports, the running mean in 64ths.
     per_ack: u16,
     /// s.cep and s.ceb.
     heard_packets: u8,
@@ -144,7 +144,7 @@ impl Accurate {
         self.marks = 0;
     }
 
-    /// Whether the acknowledgment that leaves is to be told of by [`Self::acknowledged`].
+    /// Whether the acknowledgment that leaves is to be reported by [`Self::acknowledged`].
     #[inline]
     pub const fn has_marks(&self) -> bool {
         self.marks > 0
@@ -253,7 +253,7 @@ impl Accurate {
         bytes.max(1)
     }
 
-    /// An acknowledgment told of `packets`.
+    /// An acknowledgment reported `packets`.
     fn note_packets(&mut self, packets: u32) {
         let (mean, told) = (u32::from(self.per_ack), packets.saturating_mul(64));
         let mean = match mean {

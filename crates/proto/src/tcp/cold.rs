@@ -155,7 +155,7 @@ pub(super) struct Cold {
     pub pacer: Pacer,
     pub prr: Prr,
     pub undo: Undo,
-    /// What the next acknowledgment tells of text behind gaps.
+    /// Text behind gaps that the next acknowledgment reports.
     pub sack_blocks: SackBlocks,
     /// The urgent data that the peer announced ends here.
     pub urgent_end: SeqNum,

@@ -118,7 +118,7 @@ impl SynCookies {
     }
 }
 
-/// What an ICMP error that tells of no more than a passing trouble does to an attempt to connect. Either way, an error that no waiting
+/// What an ICMP error that reports no more than a passing trouble does to an attempt to connect. Either way, an error that no waiting
 /// mends ends it, and none ends an open connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IcmpWhileConnecting {

@@ -95,7 +95,7 @@ pub struct Connection {
     pub(super) probing: bool,
     /// The peer announced urgent data up to `cold.urgent_end`.
     pub(super) urgent: bool,
-    /// The first of `cold.sack_blocks` tells of a duplicate, once.
+    /// The first of `cold.sack_blocks` reports a duplicate, once.
     pub(super) duplicate_block: bool,
     /// We announce urgent data up to `cold.urgent_out`, or keep records apart (`cold.records`).
     pub(super) sends_marks: bool,

@@ -1,5 +1,5 @@
-//! Explicit congestion notification (RFC 3168): what the handshake agrees upon, what is told of marked packets, and what is done when
-//! the peer tells of them. Accurate ECN's own counters are in `accecn`.
+//! Explicit congestion notification (RFC 3168): what the handshake agrees upon, how marked packets are reported, and what is done when
+//! the peer reports them. Accurate ECN's own counters are in `accecn`.
 //!
 //! Packets are ECN-capable only if they carry text that was never sent before: no SYN, acknowledgment, probe or retransmission is
 //! (RFC 3168 §6.1.1, §6.1.4 to §6.1.6; RFC 5562 would change that for the SYN-ACK, and is not offered).

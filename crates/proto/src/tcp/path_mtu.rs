@@ -43,7 +43,7 @@ pub(super) struct PathMtu {
     pub low: u16,
     /// The largest that may still be possible (RFC 4821 search_high); `u16::MAX`: what link and peer take.
     pub high: u16,
-    /// Only segments from here on tell of the size in use.
+    /// Only segments from here on show the size in use.
     pub mark: SeqNum,
     pub probe: Probe,
     /// Probes of this size that were lost.

@@ -359,7 +359,7 @@ impl Sent {
         Some(row)
     }
 
-    /// SND.UNA is now `una`: `gone` is told of each record that is acknowledged, in whole or in part, with the bytes of it that are.
+    /// SND.UNA is now `una`: `gone` observes each record that is acknowledged, in whole or in part, with the bytes of it that are.
     pub fn acknowledge(&mut self, una: SeqNum, mut gone: impl FnMut(&Record, u32)) {
         while let Some(&record) = self.records.front() {
             let whole = record.end <= una;

@@ -15,7 +15,7 @@ fn crowd() -> World {
         let fits = (world.membership).set(numbered(n), Filter::ANY_SOURCE, world.now, &mut |_| {});
         assert!(fits);
     }
-    // All is told of the joins.
+    // All of the joins is reported.
     let end = world.now + SECOND * 60;
     while world.membership.deadline() <= end {
         world.now = world.membership.deadline().max(world.now);

@@ -117,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// The peer's FIN came before text that is missing, alone or behind a run that was told of: a block for it, unless a run ends there.
+    /// The peer's FIN came before text that is missing, alone or behind a run that was reported: a block for it, unless a run ends there.
     pub(super) fn note_early_fin<P: Payload>(&mut self, receiver: &Receiver<'_, P>) {
         if !self.sack || receiver.queue.end_of_runs(receiver.pool) == Some(self.peer_fin) {
             return;
@@ -131,7 +131,7 @@ impl Connection {
         self.cold.sack_blocks = blocks;
     }
 
-    /// Everything has come, the FIN as well: only a duplicate is still to be told of.
+    /// Everything has come, the FIN as well: only a duplicate is still to be reported.
     pub(super) fn drop_blocks(&mut self) {
         if !self.cold.sack_blocks.is_empty() {
             self.cold.sack_blocks.len = u8::from(self.duplicate_block);

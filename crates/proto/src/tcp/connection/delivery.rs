@@ -42,7 +42,7 @@ impl Connection {
 
     /// Round trips (RFC 6298 §4, RFC 7323 §4.1): of the first segment acknowledged now that was sent once, which includes the peer's
     /// delay; or by its timestamp of one that was sent again (Karn's algorithm, RFC 9293 MUST-18). Where a retransmission closed a gap, what
-    /// lay behind it has waited for that: it tells of no round trip (RFC 6298 §3).
+    /// lay behind it has waited for that: it gives no round trip (RFC 6298 §3).
     #[inline(always)]
     pub(super) fn measure(
         &mut self,
@@ -68,7 +68,7 @@ impl Connection {
         self.update_congestion(delivery, now);
     }
 
-    /// Congestion control hears of it, and moves the window.
+    /// Applies the delivery to congestion control, which moves the window.
     #[inline(always)]
     pub(super) fn update_congestion(&mut self, delivery: &Delivery, now: Instant) {
         let min_rtt_us = self.rtt.min_us();

@@ -1,4 +1,4 @@
-//! ECN on the way in and out: marks are told of, and what the peer tells of them is answered. `tcp::ecn` has the state.
+//! ECN on the way in and out: marks are reported, and the peer's reports are answered. `tcp::ecn` has the state.
 
 use super::Connection;
 use super::input::Segment;

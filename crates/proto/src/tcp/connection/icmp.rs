@@ -29,7 +29,7 @@ pub struct Failure {
 }
 
 impl IcmpError {
-    /// What an ICMP error of this type and code is, as in Linux's `icmp_err_convert`; `None`: no error, or not one that TCP hears of.
+    /// What an ICMP error of this type and code is, as in Linux's `icmp_err_convert`; `None`: no error, or not one for TCP.
     /// "Fragmentation needed" (3, 4) is [`Self::TooBig`].
     #[must_use]
     pub const fn v4(kind: u8, code: u8) -> Option<Self> {

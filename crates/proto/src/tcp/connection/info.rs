@@ -19,7 +19,7 @@ pub enum Repair {
     Disorder,
     /// The window is being reduced because the network marked segments (ECN).
     Reduced,
-    /// Losses that acknowledgments told of are repaired.
+    /// Losses that acknowledgments reported are repaired.
     Recovery,
     /// The retransmission timer expired.
     Loss,

@@ -216,7 +216,7 @@ impl Connection {
         };
     }
 
-    /// Whether SND.UNA's move may tell of the path: a full segment's worth since the last small one, a probe, or a size to be tried again.
+    /// Whether SND.UNA's move may show the path's size: a full segment's worth since the last small one, a probe, or a size to be tried again.
     #[inline]
     pub(super) fn path_learns(&self) -> bool {
         self.path.watches

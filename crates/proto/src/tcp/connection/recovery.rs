@@ -16,7 +16,7 @@ use crate::tcp::variables::Pending;
 use crate::time::Instant;
 use crate::wire::tcp::Header;
 
-/// More segments than this are not told of (Linux's `tcp_max_reordering`).
+/// More segments than this are not reported (Linux's `tcp_max_reordering`).
 const REORDERING_MAX: u32 = 300;
 
 /// When the rest of very many records is looked at, in microseconds.
@@ -44,7 +44,7 @@ impl Connection {
         in_flight.saturating_sub(arrived)
     }
 
-    /// An acknowledgment told of something late that begins `distance` bytes below RACK.fack.
+    /// An acknowledgment reported something late that begins `distance` bytes below RACK.fack.
     fn note_reordering(&mut self, distance: u32, mss: u32) {
         let segments = distance.div_ceil(mss.max(1)).min(REORDERING_MAX);
         let segments = u16::try_from(segments).unwrap_or(u16::MAX);
@@ -156,7 +156,7 @@ impl Connection {
         }
     }
 
-    /// Takes for lost what `find` tells of.
+    /// Takes for lost what `find` reports.
     pub(super) fn take_for_lost<T>(
         &mut self,
         find: impl FnOnce(&mut Sent, &mut dyn FnMut(&Record, u32)) -> T,

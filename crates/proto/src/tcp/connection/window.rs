@@ -1,4 +1,4 @@
-//! The window we offer: receiver silly-window avoidance, and when the peer should hear of room.
+//! The window we offer: receiver silly-window avoidance, and when room is reported to the peer.
 
 use super::Connection;
 
@@ -76,7 +76,7 @@ impl Connection {
         self.offered() <= u32::from(self.rcv.mss)
     }
 
-    /// Whether reading has opened the window by so much that the peer should hear of it: by half
+    /// Whether reading has opened the window by so much that it is reported to the peer: by half
     /// the buffer; or by two segments, if it is either a quarter of the buffer or what was
     /// offered is nearly used up. Not before the first text is acknowledged: what a SYN could offer
     /// (64 KiB, RFC 7323 §2.2) is less than the buffer without a read, and that
@@ -92,7 +92,7 @@ impl Connection {
         is_much && self.hears_of_room(offered)
     }
 
-    /// Whether a peer that was offered so much is to hear of more.
+    /// Whether more is reported to a peer that was offered so much.
     fn hears_of_room(&self, offered: u32) -> bool {
         if self.peer_fin_reached || !self.state.is_synchronized() {
             return false;

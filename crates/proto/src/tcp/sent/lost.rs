@@ -1,16 +1,16 @@
-//! What is lost: found among the records, told of, sent again, or alive after all. With each acknowledgment few records are looked at.
+//! What is lost: found among the records, reported, sent again, or alive after all. With each acknowledgment few records are looked at.
 
 use super::{Fate, Record, Sent, Traits, distance};
 use crate::wire::tcp::SeqNum;
 
-/// Most records looked at for what an acknowledgment says of others than those it tells of: what is left waits for the next, or for a moment.
+/// Most records looked at for what an acknowledgment says of others than those it reports: what is left waits for the next, or for a moment.
 const VISITS_MAX: u32 = 128;
 /// Of records that the peer may have dropped, those looked at: what losses are found beside has its own share of the work.
 const RENEGED_MAX: usize = 32;
 /// Of segments that wait out the reordering window, those whose time is looked at.
 const WAITING_MAX: u32 = 32;
 impl Sent {
-    /// Takes each record under way that begins below `to` and that `is_lost` for lost; `lost` is told of each, with its bytes.
+    /// Takes each record under way that begins below `to` and that `is_lost` for lost; `lost` observes each, with its bytes.
     pub fn condemn(
         &mut self,
         to: SeqNum,
@@ -176,7 +176,7 @@ impl Sent {
         None
     }
 
-    /// The first that is lost: its first sequence number and its end. Records that are lost one behind the other are told of together up to
+    /// The first that is lost: its first sequence number and its end. Records that are lost one behind the other are reported together up to
     /// `full` bytes, or more.
     pub fn next_lost(&mut self, full: u32) -> Option<(SeqNum, SeqNum)> {
         let (index, start) = self.first_lost()?;

@@ -4,7 +4,7 @@ use super::{Fate, Record, Sent, Traits, distance};
 use crate::wire::tcp::SeqNum;
 
 impl Sent {
-    /// The peer has `left..right`, which lies above SND.UNA and below SND.NXT: `told` hears of each record for which that is news.
+    /// The peer has `left..right`, which lies above SND.UNA and below SND.NXT: `told` observes each record for which that is news.
     ///
     /// Only whole segments count, as they were sent: of any other block a part is not believed, or a peer could cut the records to single bytes.
     pub fn sack(&mut self, left: SeqNum, right: SeqNum, mut told: impl FnMut(&Record, u32)) {

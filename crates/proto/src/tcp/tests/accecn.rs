@@ -246,7 +246,7 @@ fn a_cleared_option_is_not_believed() {
     }
 }
 
-/// The mean of packets that an acknowledgment tells of, in 64ths, of which each new one is a 64th (Linux).
+/// The mean of packets that an acknowledgment reports, in 64ths, of which each new one is a 64th (Linux).
 #[test]
 fn average_packets_of_an_acknowledgment() {
     let mut accurate = Accurate::new();

@@ -183,7 +183,7 @@ fn close_in_syn_sent() {
     assert_eq!(pair.ends[0].state(), State::Closed);
 }
 
-/// RFC 9293 §3.10.5, MUST-12: abort tells the peer, whose application hears of it.
+/// RFC 9293 §3.10.5, MUST-12: abort sends a reset to the peer, whose application gets an error.
 #[test]
 fn abort() {
     let mut pair = pair();

@@ -446,7 +446,7 @@ fn an_unchanged_counter_over_many_packets_came_round() {
     }
 }
 
-/// RFC 9768 §3.2.3.3: the option tells of counters that ever moved, with acknowledgments that tell something new.
+/// RFC 9768 §3.2.3.3: the option reports counters that ever moved, with acknowledgments that tell something new.
 #[test]
 fn the_option_has_what_moved() {
     let mut pair = established(EcnMode::Accurate);

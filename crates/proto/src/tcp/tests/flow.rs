@@ -208,7 +208,7 @@ fn probes_carry_the_end() {
     pair.ends[0].write(&[7; 1001]);
     pair.ends[0].conn().shutdown();
     pair.run_for(Duration::from_secs(3));
-    // One byte of room, that no update tells of.
+    // One byte of room, that no update reports.
     pair.ends[1].conn().rcv.edge = pair.ends[1].conn().rcv.nxt + 1;
     pair.run_for(Duration::from_secs(30));
     assert_eq!(pair.ends[1].queue.readable_bytes(), 1001);

@@ -315,7 +315,7 @@ fn duplicates_are_told_once() {
     assert_eq!(
         answer(&mut pair, 150, 100),
         [(150, 200), (500, 600), (300, 400)],
-        "what is partly old is told of"
+        "what is partly old is reported"
     );
 }
 

@@ -64,7 +64,7 @@ impl Recorder {
         }
     }
 
-    /// All that both ends tell of themselves.
+    /// All that both ends report of themselves.
     pub fn note_in_full(&mut self, pair: &Pair) {
         for (at, end) in pair.ends.iter().enumerate() {
             let state = end.state();

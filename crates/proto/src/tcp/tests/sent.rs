@@ -53,7 +53,7 @@ fn step(rng: &mut Rng, base: SeqNum, sent: &mut Sent, model: &mut Model) {
                 sent.sack(base + left, base + right, |_, bytes| told += bytes);
                 let range = model.range(left, right);
                 let news = range.iter().filter(|&&f| f != Fate::Sacked).count();
-                assert_eq!(told as usize, news, "each byte is told of once");
+                assert_eq!(told as usize, news, "each byte is reported once");
                 range.fill(Fate::Sacked);
             }
         }

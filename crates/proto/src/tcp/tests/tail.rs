@@ -54,7 +54,7 @@ fn losses_before_a_short_last_segment() {
     assert_eq!(times[0], times[1], "both within one round trip");
 }
 
-/// The last segment and the one before it: the tail loss probe's answer tells of the other.
+/// The last segment and the one before it: the tail loss probe's answer reports the other.
 #[test]
 fn the_last_two() {
     let (mut pair, data) = transfer(&[5, 6]);
@@ -66,13 +66,13 @@ fn the_last_two() {
     assert_eq!(again, [SHORT as u32, 1448]);
 }
 
-/// The blocks that the receiver has told of, last.
+/// The blocks that the receiver reported last.
 fn told(pair: &Pair) -> Vec<(SeqNum, SeqNum)> {
     let (_, last) = pair.ends[1].sent.last().expect("an acknowledgment");
     last.header.options.sack.as_slice().to_vec()
 }
 
-/// RFC 2018 §3: a FIN behind a gap has been received, and is told of like text: with the text that it came with, by itself, with the text that
+/// RFC 2018 §3: a FIN behind a gap has been received, and is reported like text: with the text that it came with, by itself, with the text that
 /// comes between, and no more once it counts.
 #[test]
 fn a_fin_behind_a_gap_is_sacked() {
@@ -146,7 +146,7 @@ fn a_loss_after_a_long_silence() {
     }
 }
 
-/// RFC 8985 §7.4.2: the probe was not needed, since what it repeats had only been late. A peer tells of it by D-SACK, or, without that, by a second
+/// RFC 8985 §7.4.2: the probe was not needed, since what it repeats had only been late. A peer reports it by D-SACK, or, without that, by a second
 /// acknowledgment of the same, whether or not something new has been sent meanwhile. Told by neither, the probe has hidden a loss.
 #[test]
 fn a_probe_that_was_not_needed() {

@@ -1,4 +1,4 @@
-//! The lists themselves: in order, nothing twice, and no longer than what they tell of.
+//! The lists themselves: in order, nothing twice, and no longer than what they list.
 
 use super::*;
 use alloc::vec::Vec;

@@ -382,7 +382,7 @@ fn eventful_lives() {
     assert!(seen.iter().all(|times| *times > 50), "{seen:?}");
 }
 
-/// §5.3.4.3: after a pause the path is measured without ProbeRTT, until something is delivered; what only tells of losses delivers nothing.
+/// §5.3.4.3: after a pause the path is measured without ProbeRTT, until something is delivered; what only reports losses delivers nothing.
 #[test]
 fn a_pause_is_no_time_for_probe_rtt() {
     let mut life = Life::new(STEADY, 1);
