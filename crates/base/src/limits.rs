@@ -91,6 +91,8 @@ pub const UDP_ERRORS: usize = 64;
 pub const UDP_ERROR_BYTES: usize = 24 << 10;
 /// Time stamps of sends that wait for a socket's program, and as many sends that wait for them.
 pub const SEND_NOTICES: usize = 256;
+/// Bytes of the packets that they show: two stamps of the longest datagram fit.
+pub const SEND_NOTICE_BYTES: usize = 2 * (66 << 10);
 /// UDP sockets without buffers that a turn looks at: with every socket of a shard waiting, each has its look after 64 turns.
 pub const SENDERS_A_TURN: usize = 64;
 /// Datagrams that one send with UDP_SEGMENT may make: as Linux (UDP_MAX_SEGMENTS).

@@ -9,8 +9,8 @@ mod types;
 pub(crate) use self::message::UdpOptions;
 pub use self::{
     message::{
-        DatagramInfo, Discovery, ErrorOrigin, Notice, ReceivedError, SendInfo, SocketError, Stamp,
-        StampRequest, UdpOption,
+        DatagramInfo, Discovery, ErrorOrigin, Notice, ReceivedError, SendInfo, SentPacket,
+        SocketError, Stamp, StampRequest, UdpOption,
     },
     readiness::Readiness,
     types::{Domain, Kind, ReceiveFlags, Received},

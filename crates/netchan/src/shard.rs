@@ -52,7 +52,7 @@ pub use self::{
     ports::Reuse,
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, Shape, TcpOptions, TcpSocket},
-    udp::{Destination, Echo, Together, UdpSocket},
+    udp::{Destination, Echo, Stamped, Together, UdpSocket},
 };
 use self::{
     bound::Lookup,
@@ -163,6 +163,9 @@ pub struct Shard {
     paths: path_mtu::Cache,
     /// Where a datagram longer than the MTU is built.
     datagram: Vec<u8>,
+    /// The first packet of a datagram that is to be shown with its time stamps, as a frame.
+    kept: Vec<u8>,
+    stamped: Option<Stamped>,
 }
 
 /// How many buffers to send from: fewer where each is large.
@@ -287,6 +290,8 @@ impl Shard {
             idents: ident::Generator::new(seed.derive(3)),
             paths: path_mtu::Cache::new(limits::PATHS, seed.derive(4)),
             datagram: Vec::with_capacity(1 << 16),
+            kept: Vec::new(),
+            stamped: None,
             host,
             defaults,
             counters,

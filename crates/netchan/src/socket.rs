@@ -39,7 +39,7 @@ use self::{
 };
 pub use crate::api::{
     DatagramInfo, Discovery, Domain, ErrorOrigin, Kind, Notice, ReceiveFlags, Received,
-    ReceivedError, SendInfo, SocketError, Stamp, StampRequest, UdpOption,
+    ReceivedError, SendInfo, SentPacket, SocketError, Stamp, StampRequest, UdpOption,
 };
 pub use crate::api::{
     Readiness,
@@ -641,18 +641,13 @@ impl Socket {
         }
     }
 
-    /// A stream's send took what it takes: its last byte gets these time stamps, for [`take_notice`](Self::take_notice). Or a datagram was sent.
+    /// A stream's send took what it takes: its last byte gets these time stamps, for [`take_notice`](Self::take_notice).
+    /// Datagrams get what [`SendInfo::stamps`] says.
     pub fn stamp_send(&self, request: StampRequest) {
         if let Some(Role::Stream(stream)) = self.role() {
             let now = self.stack().clock.now();
             stream.hold(self.stack(), |shard, number| {
                 shard.tcp_stamp(number, request, now);
-            });
-        }
-        if let Some(Role::Datagram(datagram)) = self.role() {
-            let now = self.stack().clock.now();
-            datagram.first(self.stack(), |shard, part| {
-                shard.udp_stamp(part, request, now)
             });
         }
     }
@@ -682,6 +677,11 @@ impl Socket {
 
     /// MSG_ERRQUEUE: what there is to tell of sends.
     pub fn take_notice(&self) -> Option<Notice> {
+        self.take_notice_with_packet().map(|(notice, _)| notice)
+    }
+
+    /// The same, and the packet that it is about, if [`StampRequest::with_packet`] asked for it.
+    pub fn take_notice_with_packet(&self) -> Option<(Notice, Option<Arc<SentPacket>>)> {
         let now = self.stack().clock.now();
         let stream = match self.role()? {
             Role::Stream(stream) => stream,

@@ -7,11 +7,13 @@ use std::{
 };
 
 use libc::{c_int, cmsghdr, msghdr, sockaddr, socklen_t};
-use netchan::socket::{DatagramInfo, Domain, ErrorOrigin, Kind, Received, SendInfo, SocketError};
+use netchan::socket::{
+    DatagramInfo, Domain, ErrorOrigin, Kind, Received, SendInfo, SentPacket, SocketError,
+};
 
 use crate::{
     address,
-    asked::{Ask, Asked},
+    asked::{Ask, Asked, OF_A_SEND},
     buffers, driver,
     errno::fail,
     state::Live,
@@ -23,6 +25,7 @@ const IP_RECVERR: c_int = 11;
 const IPV6_RECVERR: c_int = 25;
 const IPV6_ORIGDSTADDR: c_int = 74;
 const TCP_CM_INQ: c_int = 36;
+const SCM_TS_OPT_ID: c_int = 81;
 
 /// Bytes of a `struct cmsghdr`: the length as a word, level and type as ints.
 const HEADER: usize = size_of::<cmsghdr>();
@@ -142,6 +145,11 @@ fn put_info(
         let size = c_int::from(info.segment).to_ne_bytes();
         control.put(libc::SOL_UDP, UDP_GRO, &size);
     }
+    put_way(control, info, asked, domain);
+}
+
+/// Where it went, and by which of this host's interfaces.
+fn put_way(control: &mut Control<'_>, info: &DatagramInfo, asked: &Asked, domain: Domain) {
     let index = u32::from(info.interface) + 1;
     let IpAddr::V4(_) = address::unmapped(info.destination.ip()) else {
         return put_v6(control, info, asked, index);
@@ -192,8 +200,9 @@ fn put_v4(
 }
 
 fn put_packet_info_v6(control: &mut Control<'_>, info: &DatagramInfo, index: u32) {
-    let IpAddr::V6(to) = info.destination.ip() else {
-        return;
+    let to = match info.destination.ip() {
+        IpAddr::V4(to) => to.to_ipv6_mapped(),
+        IpAddr::V6(to) => to,
     };
     let mut data = [0; 20];
     data[..16].copy_from_slice(&to.octets());
@@ -228,7 +237,7 @@ fn put_stamp(control: &mut Control<'_>, at: Duration) {
     control.put(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &data);
 }
 
-/// Tells what a stream says of its sends; flags for `msg_flags`.
+/// Tells what a socket says of its sends, and of the packet that it shows; flags for `msg_flags`.
 ///
 /// # Safety
 /// `message` must be a valid msghdr for receiving.
@@ -236,20 +245,45 @@ pub unsafe fn tell_notice(
     message: &mut msghdr,
     time: Option<Duration>,
     error: &[u8; 16],
-    domain: Domain,
+    (packet, live): (Option<&SentPacket>, Live<'_>),
 ) -> c_int {
-    let (what, room) = error_place(domain);
+    let (domain, asked) = (live.state.domain, &live.state.asked);
+    // As Linux: an IPv6 socket need not ask.
+    let packet = packet.filter(|_| domain == Domain::V6 || live.state.tells_of_packets());
     let tell = |control: &mut Control| {
         if let Some(at) = time {
             put_stamp(control, at);
         }
-        let mut data = [0; 16 + size_of::<libc::sockaddr_in6>()];
-        data[..16].copy_from_slice(error);
-        control.put(what.0, what.1, &data[..16 + room]);
+        if let Some(SentPacket { source, info, .. }) = packet {
+            put_way(control, info, asked, domain);
+            let spec = match domain {
+                Domain::V4 => *source,
+                Domain::V6 => Ipv4Addr::UNSPECIFIED.into(), // as Linux
+            };
+            put_v4(control, info, asked, || Some(spec));
+        }
+        let source = packet.map(|packet| packet.source);
+        put_error(control, error, source, domain);
     };
     // SAFETY: the caller's.
     let flags = unsafe { fill(message, tell) };
     flags | libc::MSG_ERRQUEUE
+}
+
+/// An error, and whom it is of.
+fn put_error(
+    control: &mut Control<'_>,
+    error: &[u8; 16],
+    offender: Option<IpAddr>,
+    domain: Domain,
+) {
+    let (what, room) = error_place(domain);
+    if let Some(ip) = offender {
+        return put_address(control, what, error, SocketAddr::new(ip, 0), domain);
+    }
+    let mut data = [0; 16 + size_of::<libc::sockaddr_in6>()];
+    data[..16].copy_from_slice(error);
+    control.put(what.0, what.1, &data[..16 + room]);
 }
 
 /// The level and type that errors have, and the bytes of an address behind them.
@@ -314,29 +348,31 @@ pub unsafe fn tell_error(message: &mut msghdr, error: &SocketError, domain: Doma
     extended[..4].copy_from_slice(&error.errno.to_ne_bytes());
     extended[4..7].copy_from_slice(&[origin, error.kind, error.code]);
     extended[8..12].copy_from_slice(&error.info.to_ne_bytes());
-    let (what, room) = error_place(domain);
-    let tell = |control: &mut Control| match error.offender {
-        Some(ip) => put_address(control, what, &extended, SocketAddr::new(ip, 0), domain),
-        None => {
-            let mut data = [0; 16 + size_of::<libc::sockaddr_in6>()];
-            data[..16].copy_from_slice(&extended);
-            control.put(what.0, what.1, &data[..16 + room]);
-        }
-    };
+    let tell = |control: &mut Control| put_error(control, &extended, error.offender, domain);
     // SAFETY: the caller's.
     let flags = unsafe { fill(message, tell) };
     flags | libc::MSG_ERRQUEUE
 }
 
-/// What a program sends along with a datagram: EINVAL where it makes no sense.
+/// What a program sends along.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Along {
+    pub info: SendInfo,
+    /// SO_TIMESTAMPING's flags for this send, instead of the socket's.
+    pub stamping: Option<u32>,
+    /// SCM_TS_OPT_ID.
+    pub stamp_id: Option<u32>,
+}
+
+/// What a program sends along: EINVAL where it makes no sense. Of a stream's, what is not SOL_SOCKET's is nothing to it, as to Linux.
 ///
 /// # Safety
 /// `message` must be a valid msghdr for sending.
-pub unsafe fn read(message: &msghdr, domain: Domain) -> io::Result<SendInfo> {
+pub unsafe fn read(message: &msghdr, live: Live<'_>) -> io::Result<Along> {
     // SAFETY: the caller's.
     let mut rest: &[u8] =
         unsafe { buffers::readable(message.msg_control, message.msg_controllen) }?;
-    let mut info = SendInfo::default();
+    let mut along = Along::default();
     while let Some((header, data)) = rest.split_at_checked(HEADER) {
         let word = |at: usize| header[at..].first_chunk().copied().unwrap_or_default();
         let len = usize::from_ne_bytes(*header.first_chunk().unwrap_or(&[0; 8]));
@@ -347,12 +383,34 @@ pub unsafe fn read(message: &msghdr, domain: Domain) -> io::Result<SendInfo> {
         let Some(data) = len.checked_sub(HEADER).and_then(|len| data.get(..len)) else {
             return fail(libc::EINVAL);
         };
-        take(&mut info, what, data, domain)?;
+        if what.0 == libc::SOL_SOCKET {
+            take_of_socket(&mut along, what.1, data, live)?;
+        } else if live.state.kind != Kind::Stream {
+            take(&mut along.info, what, data, live.state.domain)?;
+        }
         rest = rest
             .get(len.next_multiple_of(size_of::<usize>())..)
             .unwrap_or_default();
     }
-    Ok(info)
+    Ok(along)
+}
+
+fn take_of_socket(along: &mut Along, kind: c_int, data: &[u8], live: Live<'_>) -> io::Result<()> {
+    match kind {
+        libc::SO_TIMESTAMPING => {
+            let flags = int(data)?.cast_unsigned();
+            if flags & !OF_A_SEND != 0 {
+                return fail(libc::EINVAL);
+            }
+            along.stamping = Some(flags);
+        }
+        SCM_TS_OPT_ID if live.state.kind != Kind::Stream && live.state.numbers_stamps() => {
+            along.stamp_id = Some(int(data)?.cast_unsigned());
+        }
+        libc::SCM_RIGHTS | libc::SCM_CREDENTIALS => {} // of Unix sockets
+        _ => return fail(libc::EINVAL),
+    }
+    Ok(())
 }
 
 fn take(info: &mut SendInfo, what: (c_int, c_int), data: &[u8], domain: Domain) -> io::Result<()> {
@@ -390,7 +448,7 @@ fn take(info: &mut SendInfo, what: (c_int, c_int), data: &[u8], domain: Domain) 
         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) if domain == Domain::V6 => {
             info.tos = default_or(int(data)?)?;
         }
-        (libc::IPPROTO_IP | libc::SOL_SOCKET, _) => return fail(libc::EINVAL),
+        (libc::IPPROTO_IP, _) => return fail(libc::EINVAL),
         (libc::IPPROTO_IPV6, _) if domain == Domain::V6 => return fail(libc::EINVAL),
         _ => {} // other levels are other protocols'
     }

@@ -12,6 +12,12 @@ use crate::{driver, errno::fail};
 pub const RX_SOFTWARE: u32 = 1 << 3;
 /// ... and told.
 pub const SOFTWARE: u32 = 1 << 4;
+/// Stamps of sends have numbers.
+pub const OPT_ID: u32 = 1 << 7;
+/// The error queue tells of the packets that it shows what recvmsg tells of those that come.
+pub const OPT_CMSG: u32 = 1 << 10;
+/// Those that one send may have for itself: TX_HARDWARE, TX_SOFTWARE, TX_SCHED, TX_ACK.
+pub const OF_A_SEND: u32 = 1 | 1 << 1 | 1 << 8 | 1 << 9;
 
 /// What recvmsg(2) shall tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,7 +37,7 @@
 //! a socket, in `tests/states.rs`.
 //!
 //! Ancillary data comes with datagrams as these options ask for it, and goes with them: `IP_PKTINFO IP_TTL IP_TOS IPV6_PKTINFO IPV6_HOPLIMIT IPV6_TCLASS
-//! UDP_SEGMENT`, EINVAL for others. The interface in `in_pktinfo` is the stack's own number for it, from 1.
+//! UDP_SEGMENT SO_TIMESTAMPING SCM_TS_OPT_ID`, EINVAL for others. The interface in `in_pktinfo` is the stack's own number for it, from 1.
 //! A datagram socket that joins a group, or names the interface for what it sends to groups, is netchan's from then on.
 //!
 //! `execve execveat execv execvp execvpe execl execle execlp fexecve` leave the links open for the program that the stack's process becomes. These and `posix_spawn posix_spawnp` say so where the
@@ -82,7 +82,7 @@
 //!   themselves go past this library: they see the kernel's unconnected socket. A number that was closed that way is found out at the end
 //!   of the stream, at an error, and when one of the functions above gives it out anew. A socket passed over a UNIX socket arrives as
 //!   one of the kernel's, too.
-//! * **Ancillary data** with a stream: what it is told is as its options ask (the time is that of the newest text that came); sending any is EOPNOTSUPP.
+//! * **Ancillary data** with a stream: what it is told is as its options ask (the time is that of the newest text that came); of what it sends along SO_TIMESTAMPING counts.
 //! * **ICMP errors**: a connected datagram socket is told of hosts and networks that are unreachable for now without asking for it (`IP_RECVERR`), too, as
 //!   RFC 1122 §4.1.3.3 has it; Linux tells only of what is final.
 //! * **Exit.** A program that ends by `exit`, by returning from `main`, by `_exit`, or by SIGHUP, SIGINT or SIGTERM that it does not handle (our handler

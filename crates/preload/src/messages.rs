@@ -3,10 +3,12 @@
 use std::io::{self, IoSlice, IoSliceMut};
 
 use libc::{c_int, c_uint, mmsghdr, msghdr};
-use netchan::socket::{Kind, SendInfo};
+use netchan::socket::Kind;
 
 use crate::{
-    address, ancillary, buffers,
+    address,
+    ancillary::{self, Along},
+    buffers,
     errno::{fail, would_block},
     stamping,
     state::Live,
@@ -86,7 +88,7 @@ unsafe fn receive_error_message(live: Live<'_>, message: &mut msghdr) -> io::Res
     Ok(received.len)
 }
 
-/// sendmsg(2) on netchan's socket. A stream's ancillary data is refused: none is served.
+/// sendmsg(2) on netchan's socket.
 ///
 /// # Safety
 /// `message` must be a valid msghdr for sending, or NULL.
@@ -100,18 +102,16 @@ pub unsafe fn send_message(
     }
     // SAFETY: not NULL; the caller vouches for the rest.
     let message = unsafe { &*message };
-    let info = if message.msg_controllen == 0 || message.msg_control.is_null() {
-        SendInfo::default()
-    } else if live.state.kind == Kind::Stream {
-        return fail(libc::EOPNOTSUPP);
+    let along = if message.msg_controllen == 0 || message.msg_control.is_null() {
+        Along::default()
     } else {
         // SAFETY: the caller's.
-        unsafe { ancillary::read(message, live.state.domain) }?
+        unsafe { ancillary::read(message, live) }?
     };
     // SAFETY: the caller's.
     let to = unsafe { destination(live, message.msg_name.cast(), message.msg_namelen, flags) }?;
     let count = message.msg_iovlen;
-    let send = |buffers: &mut [IoSlice<'_>]| send_with(live, buffers, to, info, flags);
+    let send = |buffers: &mut [IoSlice<'_>]| send_with(live, buffers, to, along, flags);
     // SAFETY: the caller's.
     unsafe { buffers::with_readable(message.msg_iov, count, libc::EMSGSIZE, send) }
 }

@@ -1,20 +1,22 @@
 //! SO_TIMESTAMPING and SO_ZEROCOPY: what a program is told of its own sends, and of the time at which something came. Software's times only.
 
-use std::{io, sync::atomic::Ordering::Relaxed};
+use std::{
+    io::{self, IoSliceMut},
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use libc::{c_int, msghdr};
-use netchan::socket::{Kind, Notice, Stamp, StampRequest};
+use netchan::socket::{Kind, Notice, SentPacket, Stamp, StampRequest};
 
 use crate::{
-    ancillary,
-    asked::{Ask, SOFTWARE},
-    driver,
+    ancillary::{self, Along},
+    asked::{Ask, OPT_ID, SOFTWARE},
+    buffers, driver,
     errno::fail,
     state::Live,
 };
 
 const TX_SOFTWARE: u32 = 1 << 1;
-const OPT_ID: u32 = 1 << 7;
 const TX_SCHED: u32 = 1 << 8;
 const TX_ACK: u32 = 1 << 9;
 const OPT_TSONLY: u32 = 1 << 11;
@@ -57,8 +59,30 @@ pub fn answer(live: Live<'_>) -> Vec<u8> {
     bytes
 }
 
+/// The time stamps that a send gets.
+#[inline]
+pub fn request(live: Live<'_>, along: &Along) -> StampRequest {
+    match (live.state.stamping.load(Relaxed), along.stamping) {
+        (0, None) => StampRequest::default(),
+        (of_socket, of_send) => ask(live.state.kind, of_socket, of_send, along.stamp_id),
+    }
+}
+
+#[cold]
+fn ask(kind: Kind, of_socket: u32, of_send: Option<u32>, id: Option<u32>) -> StampRequest {
+    let asked = of_send.unwrap_or(of_socket);
+    StampRequest {
+        scheduled: asked & TX_SCHED != 0,
+        sent: asked & TX_SOFTWARE != 0,
+        acknowledged: asked & TX_ACK != 0 && kind == Kind::Stream,
+        with_id: of_socket & OPT_ID != 0,
+        id,
+        with_packet: of_socket & OPT_TSONLY == 0,
+    }
+}
+
 /// A stream's send took something.
-pub fn sent(live: Live<'_>, flags: c_int) {
+pub fn sent(live: Live<'_>, flags: c_int, request: StampRequest) {
     if flags & libc::MSG_EOR != 0 {
         live.socket.end_record();
     }
@@ -67,41 +91,56 @@ pub fn sent(live: Live<'_>, flags: c_int) {
         // Each completion is an event of its own.
         live.state.watch.used(netchan::socket::Readiness::ERROR);
     }
-    let asked = live.state.stamping.load(Relaxed);
-    if asked & (TX_SOFTWARE | TX_SCHED | TX_ACK) != 0 {
-        live.socket.stamp_send(StampRequest {
-            scheduled: asked & TX_SCHED != 0,
-            sent: asked & TX_SOFTWARE != 0,
-            acknowledged: asked & TX_ACK != 0,
-            with_id: asked & OPT_ID != 0,
-        });
+    if request.is_any() {
+        live.socket.stamp_send(request);
     }
 }
 
-/// A datagram was sent. What more is to be added to is stamped, and told of, with what ends it.
+/// A datagram was sent.
 #[inline]
-pub fn sent_datagram(live: Live<'_>, flags: c_int) {
-    let asked = live.state.stamping.load(Relaxed) & (TX_SOFTWARE | TX_SCHED);
-    if asked != 0 || flags & libc::MSG_ZEROCOPY != 0 {
-        tell_datagram(live, flags);
-    }
-}
-
-#[cold]
-fn tell_datagram(live: Live<'_>, flags: c_int) {
+pub fn sent_datagram(live: Live<'_>, flags: c_int, request: StampRequest) {
     if flags & libc::MSG_ZEROCOPY != 0 && live.state.asked.get(Ask::ZeroCopy) {
         live.socket.complete_zero_copy();
     }
-    let asked = live.state.stamping.load(Relaxed);
-    if asked & (TX_SOFTWARE | TX_SCHED) != 0 && flags & libc::MSG_MORE == 0 {
-        live.socket.stamp_send(StampRequest {
-            scheduled: asked & TX_SCHED != 0,
-            sent: asked & TX_SOFTWARE != 0,
-            acknowledged: false,
-            with_id: asked & OPT_ID != 0,
-        });
+    if request.is_any() || flags & libc::MSG_ZEROCOPY != 0 {
+        live.state.watch.used(netchan::socket::Readiness::ERROR);
     }
+}
+
+/// What there is to tell of sends.
+#[derive(Debug)]
+pub struct Told {
+    notice: Notice,
+    packet: Option<Arc<SentPacket>>,
+    /// Bytes of it that found room.
+    pub len: usize,
+    /// It is longer.
+    pub is_cut: bool,
+}
+
+/// Takes what is told of sends, the packet to `buffers`.
+pub fn take(live: Live<'_>, buffers: &mut [IoSliceMut<'_>]) -> Option<Told> {
+    let taken = live.socket.take_notice_with_packet();
     live.state.watch.used(netchan::socket::Readiness::ERROR);
+    let (notice, packet) = taken?;
+    let mut rest = (packet.as_ref()).map_or(&[][..], |packet| packet.frame.as_slice());
+    let whole = rest.len();
+    for buffer in buffers {
+        let (here, more) = rest.split_at(buffer.len().min(rest.len()));
+        buffer[..here.len()].copy_from_slice(here);
+        rest = more;
+    }
+    // Linux would show a stream's text, or its packet, which is not kept here.
+    let asked = live.state.stamping.load(Relaxed);
+    let is_stamp = matches!(notice, Notice::Stamp { .. });
+    let lacks = is_stamp && live.state.kind == Kind::Stream && asked & OPT_TSONLY == 0;
+    let (len, is_cut) = (whole - rest.len(), !rest.is_empty() || lacks);
+    Some(Told {
+        notice,
+        packet,
+        len,
+        is_cut,
+    })
 }
 
 /// recvmsg(2) with MSG_ERRQUEUE: what is told of sends.
@@ -109,16 +148,15 @@ fn tell_datagram(live: Live<'_>, flags: c_int) {
 /// # Safety
 /// `message` must be a valid msghdr for receiving.
 pub unsafe fn receive(live: Live<'_>, message: &mut msghdr) -> io::Result<usize> {
-    let notice = live.socket.take_notice();
-    live.state.watch.used(netchan::socket::Readiness::ERROR);
-    let Some(notice) = notice else {
-        return fail(libc::EAGAIN);
-    };
-    let asked = live.state.stamping.load(Relaxed);
-    let (time, error, cut) = match notice {
+    let count = message.msg_iovlen;
+    let take =
+        |buffers: &mut [IoSliceMut<'_>]| take(live, buffers).map_or_else(|| fail(libc::EAGAIN), Ok);
+    // SAFETY: the caller's.
+    let told = unsafe { buffers::with_writable(message.msg_iov, count, libc::EMSGSIZE, take) }?;
+    let (time, error) = match told.notice {
         Notice::ZeroCopy { first, last } => {
             const COPIED: u8 = 1;
-            (None, extended((0, 5, COPIED), first, last), false)
+            (None, extended((0, 5, COPIED), first, last))
         }
         Notice::Stamp { stamp, id, age } => {
             let what = match stamp {
@@ -127,17 +165,17 @@ pub unsafe fn receive(live: Live<'_>, message: &mut msghdr) -> io::Result<usize>
                 Stamp::Acknowledged => 2,
             };
             let at = driver::wall_clock().saturating_sub(age);
-            let time = (asked & SOFTWARE != 0).then_some(at);
-            // Linux would show the text, or the packet, which is not kept here.
-            let cut = asked & OPT_TSONLY == 0;
-            (time, extended((libc::ENOMSG, 4, 0), what, id), cut)
+            let is_asked = live.state.stamping.load(Relaxed) & SOFTWARE != 0;
+            let error = extended((libc::ENOMSG, 4, 0), what, id);
+            (is_asked.then_some(at), error)
         }
     };
     message.msg_namelen = 0;
+    let packet = (told.packet.as_deref(), live);
     // SAFETY: the caller's.
-    let told = unsafe { ancillary::tell_notice(message, time, &error, live.state.domain) };
-    message.msg_flags = told | if cut { libc::MSG_TRUNC } else { 0 };
-    Ok(0)
+    let flags = unsafe { ancillary::tell_notice(message, time, &error, packet) };
+    message.msg_flags = flags | if told.is_cut { libc::MSG_TRUNC } else { 0 };
+    Ok(told.len)
 }
 
 /// A struct sock_extended_err.

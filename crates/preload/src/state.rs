@@ -18,7 +18,7 @@ use netchan::socket::{Domain, Kind, Socket};
 use parking_lot::Mutex;
 
 use crate::{
-    asked::{Arrival, Asked, RX_SOFTWARE, SOFTWARE},
+    asked::{Arrival, Asked, OPT_CMSG, OPT_ID, RX_SOFTWARE, SOFTWARE},
     limits, line,
     setting::Setting,
     table::Table,
@@ -149,6 +149,16 @@ impl SocketState {
     /// Whether what comes shall be told with its time.
     pub fn tells_arrivals(&self) -> bool {
         self.stamping.load(Relaxed) & (RX_SOFTWARE | SOFTWARE) == RX_SOFTWARE | SOFTWARE
+    }
+
+    /// Whether time stamps of sends have numbers.
+    pub fn numbers_stamps(&self) -> bool {
+        self.stamping.load(Relaxed) & OPT_ID != 0
+    }
+
+    /// Whether the error queue tells of the packets that it shows what recvmsg tells of those that come.
+    pub fn tells_of_packets(&self) -> bool {
+        self.stamping.load(Relaxed) & OPT_CMSG != 0
     }
 
     /// Sets SO_INCOMING_CPU.

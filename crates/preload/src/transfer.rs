@@ -11,6 +11,7 @@ use netchan::socket::{Domain, Kind, Readiness, ReceiveFlags, Received, ReceivedE
 
 use crate::{
     address::{self, Given},
+    ancillary::Along,
     errno::{self, fail, would_block},
     fast_open, stamping,
     state::Live,
@@ -25,13 +26,12 @@ pub fn receive(
     flags: c_int,
 ) -> io::Result<Received> {
     if flags & libc::MSG_ERRQUEUE != 0 {
-        if live.socket.take_notice().is_some() {
-            live.state.watch.used(Readiness::ERROR);
-            // What it says is in the ancillary data.
+        // What it says is in the ancillary data.
+        if let Some(told) = stamping::take(live, buffers) {
             return Ok(Received {
-                len: 0,
+                len: told.len,
                 from: None,
-                truncated: false,
+                truncated: told.is_cut,
                 info: None,
             });
         }
@@ -202,17 +202,18 @@ pub fn send(
     to: Option<SocketAddr>,
     flags: c_int,
 ) -> io::Result<usize> {
-    send_with(live, buffers, to, SendInfo::default(), flags)
+    send_with(live, buffers, to, Along::default(), flags)
 }
 
-/// The same with what goes along with a datagram.
+/// The same with what goes along.
 pub fn send_with(
     live: Live<'_>,
     buffers: &mut [IoSlice<'_>],
     to: Option<SocketAddr>,
-    mut info: SendInfo,
+    along: Along,
     flags: c_int,
 ) -> io::Result<usize> {
+    let stamps = stamping::request(live, &along);
     let fast = flags & libc::MSG_FASTOPEN != 0;
     if flags & libc::MSG_OOB != 0 && live.state.kind == Kind::Ping {
         return fail(libc::EOPNOTSUPP);
@@ -227,14 +228,18 @@ pub fn send_with(
             }
         }
         Kind::Datagram | Kind::Ping => {
-            info.more = flags & libc::MSG_MORE != 0;
-            info.urgent = flags & libc::MSG_OOB != 0;
+            let info = SendInfo {
+                more: flags & libc::MSG_MORE != 0,
+                urgent: flags & libc::MSG_OOB != 0,
+                stamps,
+                ..along.info
+            };
             send_datagram(live, buffers, (to, &info), flags)
         }
     };
     match (live.state.kind, &result) {
-        (Kind::Stream, Ok(1..)) => stamping::sent(live, flags),
-        (Kind::Datagram, Ok(_)) => stamping::sent_datagram(live, flags),
+        (Kind::Stream, Ok(1..)) => stamping::sent(live, flags, stamps),
+        (Kind::Datagram | Kind::Ping, Ok(_)) => stamping::sent_datagram(live, flags, stamps),
         _ => {}
     }
     if let Err(error) = &result {

@@ -8,10 +8,16 @@ use common::have;
 
 /// Runs a topic of `values.py` on both; `before` prepares the namespace.
 fn alike(topic: &str, before: &str) {
+    alike_by("values.py", topic, before);
+}
+
+fn alike_by(program: &str, topic: &str, before: &str) {
     if !have(&["python3"]) {
         return;
     }
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/py/values.py");
+    let program = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/py")
+        .join(program);
     let script = format!(
         "{before}\n$PEER 0.0.0.0 > up & P=$!\nawait grep -q ready up\n\
          timeout 50 python3 {0} 127.0.0.1 {topic} || {{ kill $P; exit 1; }}\necho '--- netchan'\n\
@@ -123,6 +129,19 @@ fn busy_polls() {
 #[test]
 fn datagrams_sent_are_told_of() {
     alike("datagrams_sent", "");
+}
+
+/// With the packet, which is cut where it is longer than the link takes.
+#[test]
+fn stamps_show_what_was_sent() {
+    alike_by("sent_packets.py", "packets", "ip link set lo mtu 1500");
+    alike_by("sent_packets.py", "pieces", "ip link set lo mtu 1500");
+    alike_by("sent_packets.py", "controls", "");
+}
+
+#[test]
+fn a_send_asks_for_its_own_stamps() {
+    alike_by("sent_packets.py", "along", "");
 }
 
 #[test]

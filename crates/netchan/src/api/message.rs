@@ -22,6 +22,9 @@ pub struct SendInfo {
     pub more: bool,
     /// MSG_OOB: no datagram over IPv4 is urgent (EOPNOTSUPP); over IPv6 it means nothing, as on Linux.
     pub urgent: bool,
+    /// The time stamps it gets, for [`Socket::take_notice`](crate::socket::Socket::take_notice). Of a datagram that several sends make up, the
+    /// first one's count.
+    pub stamps: StampRequest,
 }
 
 impl SendInfo {
@@ -194,7 +197,7 @@ pub struct SocketError {
     pub offender: Option<IpAddr>,
 }
 
-/// Which time stamps the last byte of a stream's send gets (SO_TIMESTAMPING).
+/// Which time stamps the last byte of a stream's send gets, or a datagram (SO_TIMESTAMPING).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StampRequest {
     /// When it was handed on to be sent.
@@ -203,8 +206,23 @@ pub struct StampRequest {
     pub sent: bool,
     /// When the peer had acknowledged it.
     pub acknowledged: bool,
-    /// They carry its place in the stream ([`Socket::number_stamps`](crate::socket::Socket::number_stamps)).
+    /// They carry its place in the stream, or the datagram's number ([`Socket::number_stamps`](crate::socket::Socket::number_stamps)).
     pub with_id: bool,
+    /// This number, and none is used up (SCM_TS_OPT_ID). For datagrams.
+    pub id: Option<u32>,
+    /// They carry the packet, of several the first ([`Socket::take_notice_with_packet`](crate::socket::Socket::take_notice_with_packet)). For datagrams.
+    pub with_packet: bool,
+}
+
+/// A packet that was sent, as a time stamp of it shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentPacket {
+    /// An Ethernet header, whose addresses are zero, and the IP packet.
+    pub frame: Vec<u8>,
+    /// The address of ours that it came from.
+    pub source: IpAddr,
+    /// Where to and how it went.
+    pub info: DatagramInfo,
 }
 
 impl StampRequest {

@@ -1,18 +1,23 @@
 //! What a socket has to tell of its sends (MSG_ERRQUEUE): time stamps, and which of its zero-copy sends are done.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use proto::time::Instant;
 
 use crate::{
-    api::{Notice, Stamp},
+    api::{Notice, SentPacket, Stamp},
     limits,
 };
+
+/// What there is to tell, and the packet that it is about, where that is kept.
+pub type ToldOf = (Notice, Option<Arc<SentPacket>>);
 
 /// Of one socket, until its program takes it.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    stamps: VecDeque<(Stamp, u32, Instant)>,
+    stamps: VecDeque<(Stamp, u32, Instant, Option<Arc<SentPacket>>)>,
+    /// Bytes of the packets that they show, those of one that several show as often.
+    packets: usize,
     /// Zero-copy sends that were not told of yet, as their numbers: the first, and how many.
     copies: (u32, u32),
 }
@@ -24,9 +29,23 @@ impl Told {
 
     /// False: no place is left.
     pub fn stamp(&mut self, stamp: Stamp, id: u32, at: Instant) -> bool {
-        let has_room = self.stamps.len() < limits::SEND_NOTICES;
+        self.stamp_packet(stamp, id, at, None)
+    }
+
+    /// The same with the packet.
+    pub fn stamp_packet(
+        &mut self,
+        stamp: Stamp,
+        id: u32,
+        at: Instant,
+        packet: Option<Arc<SentPacket>>,
+    ) -> bool {
+        let bytes = self.packets + len_of(packet.as_ref());
+        let has_room =
+            self.stamps.len() < limits::SEND_NOTICES && bytes <= limits::SEND_NOTICE_BYTES;
         if has_room {
-            self.stamps.push_back((stamp, id, at));
+            self.stamps.push_back((stamp, id, at, packet));
+            self.packets = bytes;
         }
         has_room
     }
@@ -37,17 +56,22 @@ impl Told {
     }
 
     /// The next thing to tell.
-    pub fn take(&mut self, now: Instant) -> Option<Notice> {
+    pub fn take(&mut self, now: Instant) -> Option<ToldOf> {
         let (first, count) = self.copies;
         if count > 0 {
             self.copies = (first.wrapping_add(count), 0);
             let last = first.wrapping_add(count - 1);
-            return Some(Notice::ZeroCopy { first, last });
+            return Some((Notice::ZeroCopy { first, last }, None));
         }
-        let (stamp, id, at) = self.stamps.pop_front()?;
+        let (stamp, id, at, packet) = self.stamps.pop_front()?;
+        self.packets -= len_of(packet.as_ref());
         let age = now.since(at);
-        Some(Notice::Stamp { stamp, id, age })
+        Some((Notice::Stamp { stamp, id, age }, packet))
     }
+}
+
+fn len_of(packet: Option<&Arc<SentPacket>>) -> usize {
+    packet.map_or(0, |packet| packet.frame.len())
 }
 
 #[cfg(test)]
@@ -66,7 +90,7 @@ mod tests {
             assert!(!told.is_empty());
             assert_eq!(
                 told.take(Instant::ZERO),
-                Some(Notice::ZeroCopy { first, last })
+                Some((Notice::ZeroCopy { first, last }, None))
             );
             assert!(told.is_empty() && told.take(Instant::ZERO).is_none());
         }
@@ -80,7 +104,8 @@ mod tests {
         assert!(!told.is_empty());
         for (stamp, id, ms) in [(Stamp::Scheduled, 7, 9), (Stamp::Sent, 8, 7)] {
             let age = Duration::from_millis(ms);
-            assert_eq!(told.take(at(10)), Some(Notice::Stamp { stamp, id, age }));
+            let told = told.take(at(10));
+            assert_eq!(told, Some((Notice::Stamp { stamp, id, age }, None)));
         }
         assert!(told.is_empty() && told.take(at(10)).is_none());
         let places = (0..).take_while(|&id| told.stamp(Stamp::Sent, id, at(1)));

@@ -33,7 +33,7 @@ use proto::{
 
 pub(super) use self::errors::Report;
 use self::{errors::ErrorQueue, notices::Notices, receive::Waiting, send::Corked};
-pub use self::{ping::Echo, send::Destination, together::Together};
+pub use self::{notices::Stamped, ping::Echo, send::Destination, together::Together};
 use super::{
     Addresses, Binding, Shard, Shelf,
     bound::{Member, Place},

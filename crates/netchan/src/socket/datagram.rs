@@ -21,7 +21,7 @@ use crate::{
     driver::{network::Network, steer::spread},
     errno::error,
     flow::FlowKey,
-    shard::{Destination, Echo, Shard, Together},
+    shard::{Destination, Echo, Shard, Stamped, Together},
     stack::Stack,
 };
 
@@ -120,6 +120,15 @@ impl Datagram {
         stack.with_shard(self.begin + at, |shard, now| f(shard, part, now))
     }
 
+    /// A send's result; its first part, which tells of sends, gets the time stamps that it asked for.
+    fn stamp<T>(&self, stack: &Stack, (sent, stamped): (T, Option<Stamped>)) -> T {
+        if let Some(stamped) = stamped {
+            let now = stack.clock.now();
+            self.first(stack, |shard, part| shard.udp_stamp(part, stamped, now));
+        }
+        sent
+    }
+
     /// The shard where it lives, if that is one.
     pub const fn shard(&self) -> Option<usize> {
         if self.parts.len() == 1 {
@@ -146,9 +155,11 @@ impl Datagram {
         });
         if option == SocketOption::Udp(UdpOption::Cork(false)) {
             // As Linux: what becomes of it is not told.
-            let _ = stack.with_shard(self.begin, |shard, now| {
-                shard.udp_uncork(self.parts[0], now)
+            let sent = stack.with_shard(self.begin, |shard, now| {
+                let sent = shard.udp_uncork(self.parts[0], now);
+                (sent, shard.udp_take_stamped())
             });
+            let _ = self.stamp(stack, sent);
         }
     }
 
@@ -470,24 +481,27 @@ impl Socket {
         };
         if let Some(echo) = echo {
             let send = |shard: &mut Shard, part, now| {
-                shard.ping_send(part, (to, echo), info, buffers, now)
+                let sent = shard.ping_send(part, (to, echo), info, buffers, now);
+                (sent, shard.udp_take_stamped())
             };
-            return datagram.toward(self.stack(), &to, send).map_err(error);
+            let sent = datagram.toward(self.stack(), &to, send);
+            return datagram.stamp(self.stack(), sent).map_err(error);
         }
         // What several sends make up is put together in one place.
         if info.more || is_corked {
             datagram.gather(self.stack(), 0);
-            let send =
-                |shard: &mut Shard, now| shard.udp_send(datagram.parts[0], to, info, buffers, now);
-            return (self.stack())
-                .with_shard(datagram.begin, send)
-                .map_err(error);
+            let send = |shard: &mut Shard, now| {
+                let sent = shard.udp_send(datagram.parts[0], to, info, buffers, now);
+                (sent, shard.udp_take_stamped())
+            };
+            let sent = self.stack().with_shard(datagram.begin, send);
+            return datagram.stamp(self.stack(), sent).map_err(error);
         }
-        datagram
-            .toward(self.stack(), &to, |shard, part, now| {
-                shard.udp_send(part, to, info, buffers, now)
-            })
-            .map_err(error)
+        let sent = datagram.toward(self.stack(), &to, |shard, part, now| {
+            let sent = shard.udp_send(part, to, info, buffers, now);
+            (sent, shard.udp_take_stamped())
+        });
+        datagram.stamp(self.stack(), sent).map_err(error)
     }
 
     /// The ordinary datagram: of a socket that lives in one shard, whole, to one host. The shard is held once. `None`: it is not that.
@@ -524,6 +538,9 @@ impl Socket {
             }
             let sent = (self.destination(shard.network(), (local, remote), info, wish))
                 .and_then(|to| (shard.udp_send(part, to, info, buffers, now)).map_err(error));
+            if let Some(stamped) = shard.udp_take_stamped() {
+                shard.udp_stamp(part, stamped, now);
+            }
             Some(sent)
         })
     }

@@ -1,10 +1,10 @@
 //! What a socket tells of its sends (MSG_ERRQUEUE): time stamps of a stream's bytes and of datagrams, zero-copy sends that are done.
 
-use std::time::Duration;
+use std::{io::IoSlice, time::Duration};
 
 use netchan::{
     link::wire,
-    socket::{Kind, Notice, Readiness, Socket, Stamp, StampRequest},
+    socket::{Kind, Notice, Readiness, SendInfo, Socket, Stamp, StampRequest},
 };
 
 use super::{World, receive, send};
@@ -14,6 +14,8 @@ const ALL: StampRequest = StampRequest {
     sent: true,
     acknowledged: true,
     with_id: true,
+    id: None,
+    with_packet: false,
 };
 
 fn far() -> World {
@@ -136,8 +138,7 @@ fn text_that_waits_has_no_stamps() {
 fn zero_copy_sends_are_told_of_as_ranges() {
     let world = World::plain();
     let (client, _server) = world.pair(&[]);
-    let datagram = world.socket(0, Kind::Datagram);
-    datagram.bind("10.0.0.1:900".parse().unwrap()).unwrap();
+    let datagram = datagram(&world);
     for socket in [&client, &datagram] {
         assert!(!has_error(socket) && socket.take_notice().is_none());
         for (count, first, last) in [(3, 0, 2), (1, 3, 3)] {
@@ -149,29 +150,105 @@ fn zero_copy_sends_are_told_of_as_ranges() {
     }
 }
 
+fn datagram(world: &World) -> Socket {
+    let socket = world.socket(0, Kind::Datagram);
+    socket.bind("10.0.0.1:900".parse().unwrap()).unwrap();
+    socket.connect("10.0.0.2:9".parse().unwrap()).unwrap();
+    socket
+}
+
+fn lost(world: &World) -> u64 {
+    let rows = world.nets[0].show("counters").unwrap();
+    let mut rows = rows.as_array().unwrap().iter();
+    let row = rows.find(|row| row["name"] == "drop_udp_error_queue_full");
+    row.unwrap()["value"].as_u64().unwrap()
+}
+
+fn send_stamped(socket: &Socket, text: &[u8], stamps: StampRequest) {
+    let info = SendInfo {
+        stamps,
+        ..SendInfo::default()
+    };
+    let sent = socket.send_message(&[IoSlice::new(text)], None, &info);
+    assert_eq!(sent.unwrap(), text.len());
+}
+
 /// Datagrams are numbered one by one, and nobody acknowledges them.
 #[test]
 fn datagrams_have_numbers() {
     let world = World::plain();
-    let socket = world.socket(0, Kind::Datagram);
-    socket.bind("10.0.0.1:900".parse().unwrap()).unwrap();
+    let socket = datagram(&world);
+    let stamp_send = |stamps| send_stamped(&socket, b"text", stamps);
     let numbered = |id| [(Stamp::Scheduled, id), (Stamp::Sent, id)];
     for id in [0, 1] {
-        socket.stamp_send(ALL);
+        stamp_send(ALL);
         assert!(has_error(&socket));
         assert_eq!(stamps(&socket), numbered(id));
     }
     let with_id = false;
-    socket.stamp_send(StampRequest { with_id, ..ALL });
+    stamp_send(StampRequest { with_id, ..ALL });
     assert_eq!(stamps(&socket), numbered(0), "it has none");
+    let id = Some(77);
+    stamp_send(StampRequest { id, ..ALL });
+    assert_eq!(stamps(&socket), numbered(77), "its own");
     let (scheduled, acknowledged) = (false, true);
-    socket.stamp_send(StampRequest {
+    stamp_send(StampRequest {
         scheduled,
         acknowledged,
         ..ALL
     });
     assert_eq!(stamps(&socket), [(Stamp::Sent, 2)]);
     socket.number_stamps(false);
-    socket.stamp_send(ALL);
+    stamp_send(ALL);
     assert_eq!(stamps(&socket), numbered(0), "from the start");
+    // What was not sent is not told of, and has no number.
+    let info = SendInfo {
+        stamps: ALL,
+        ..SendInfo::default()
+    };
+    let refused = socket.send_message(&[IoSlice::new(&[0; 70_000])], None, &info);
+    assert!(refused.is_err() && stamps(&socket).is_empty());
+    stamp_send(ALL);
+    assert_eq!(stamps(&socket), numbered(1));
+}
+
+/// The packet as it left, of many datagrams of one send the first; what there is no room for is counted.
+#[test]
+fn a_stamp_shows_its_packet() {
+    let world = World::plain();
+    let socket = datagram(&world);
+    let request = StampRequest {
+        with_packet: true,
+        ..ALL
+    };
+    for (text, segment, first) in [(&b"text"[..], 0, &b"text"[..]), (b"abcdefgh", 3, b"abc")] {
+        let info = SendInfo {
+            stamps: request,
+            ..SendInfo::segmented(segment)
+        };
+        let sent = socket.send_message(&[IoSlice::new(text)], None, &info);
+        assert_eq!(sent.unwrap(), text.len());
+        for _ in 0..2 {
+            let (_, packet) = socket.take_notice_with_packet().unwrap();
+            let packet = packet.unwrap();
+            let (header, ip) = packet.frame.split_at(14);
+            assert_eq!(header[12..], [8, 0]);
+            assert_eq!(ip[12..20], [10, 0, 0, 1, 10, 0, 0, 2]);
+            assert_eq!(ip[28..], *first);
+            assert_eq!(packet.source.to_string(), "10.0.0.1");
+            assert_eq!(packet.info.destination.to_string(), "10.0.0.2:9");
+        }
+        assert!(socket.take_notice().is_none());
+    }
+    let before = lost(&world);
+    // One without a packet has room still.
+    let count = 200;
+    for _ in 0..count {
+        send_stamped(&socket, &[7; 1400], request);
+    }
+    send_stamped(&socket, b"x", ALL);
+    let told = std::iter::from_fn(|| socket.take_notice()).count();
+    let whole = 14 + 28 + 1400;
+    assert_eq!(told, 2 * (66 << 10) / whole + 2);
+    assert_eq!(lost(&world) - before, 2 * count + 2 - told as u64);
 }

@@ -1,4 +1,4 @@
-/* The kernel-side services of peer.h, TCP and (echo) UDP. Usage: peer ADDRESS; prints "ready". */
+/* The kernel-side services of peer.h, TCP and (echo) UDP; over IPv6 UDP alone, on all addresses. Usage: peer ADDRESS; prints "ready". */
 #include "peer.h"
 
 static int reads(int fd, void *to, size_t len) {
@@ -120,6 +120,16 @@ static void *accept_all(void *arg) {
     }
 }
 
+static void *answer(void *arg) {
+    for (int udp = *(int *)arg;;) {
+        char data[65536];
+        struct sockaddr_in6 from;
+        socklen_t len = sizeof from;
+        ssize_t n = recvfrom(udp, data, sizeof data, 0, (void *)&from, &len);
+        if (n >= 0) sendto(udp, data, n, 0, (void *)&from, len);
+    }
+}
+
 int main(int argc, char **argv) {
     static struct service services[] = {
         {PORT_ECHO, echo},     {PORT_SOURCE, source}, {PORT_SINK, sink},
@@ -144,12 +154,12 @@ int main(int argc, char **argv) {
     at = address_of(ip, PORT_ECHO);
     int udp = socket(AF_INET, SOCK_DGRAM, 0);
     if (bind(udp, (void *)&at, sizeof at)) return 1;
+    struct sockaddr_in6 at6 = {AF_INET6, htons(PORT_ECHO)};
+    int udp6 = socket(AF_INET6, SOCK_DGRAM, 0);
+    pthread_t thread;
+    setsockopt(udp6, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    if (udp6 >= 0 && bind(udp6, (void *)&at6, sizeof at6) == 0) pthread_create(&thread, 0, answer, &udp6);
     puts("ready");
     fflush(stdout);
-    for (;;) {
-        char data[65536];
-        socklen_t len = sizeof at;
-        ssize_t n = recvfrom(udp, data, sizeof data, 0, (void *)&at, &len);
-        if (n >= 0) sendto(udp, data, n, 0, (void *)&at, len);
-    }
+    answer(&udp);
 }

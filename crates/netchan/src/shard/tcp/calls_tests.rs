@@ -223,6 +223,7 @@ fn notices_wake_only_who_asks_for_them() {
         sent: true,
         acknowledged: true,
         with_id: true,
+        ..StampRequest::default()
     };
     send(&client, b"hello", None).unwrap();
     client.stamp_send(request);

@@ -5,9 +5,12 @@ use std::collections::VecDeque;
 
 use proto::time::Instant;
 
-use super::{super::told::Told, Shard, TcpSocket};
+use super::{
+    super::told::{Told, ToldOf},
+    Shard, TcpSocket,
+};
 use crate::{
-    api::{Notice, Readiness, Stamp, StampRequest},
+    api::{Readiness, Stamp, StampRequest},
     counters::Counter,
     limits,
 };
@@ -60,7 +63,7 @@ impl Notices {
                 scheduled: tell(Stamp::Scheduled, asked.scheduled, left),
                 sent: tell(Stamp::Sent, asked.sent, left),
                 acknowledged: tell(Stamp::Acknowledged, asked.acknowledged, acked),
-                with_id: asked.with_id,
+                ..asked
             };
         }
         self.waiting.retain(|waiting| waiting.request.is_any());
@@ -157,7 +160,7 @@ impl Shard {
     }
 
     /// MSG_ERRQUEUE.
-    pub fn tcp_take_notice(&mut self, number: u32, now: Instant) -> Option<Notice> {
+    pub fn tcp_take_notice(&mut self, number: u32, now: Instant) -> Option<ToldOf> {
         self.tcp
             .get_mut(number)?
             .shape

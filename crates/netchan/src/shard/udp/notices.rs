@@ -2,11 +2,16 @@
 //!
 //! A datagram has left the shard by then, whose turn ended with the send; what waits for a neighbour or for its link has its stamps all the same.
 
+use std::{net::IpAddr, sync::Arc};
+
 use proto::time::Instant;
 
-use super::{super::told::Told, Shard, UdpSocket};
+use super::{
+    super::told::{Told, ToldOf},
+    Shard, UdpSocket,
+};
 use crate::{
-    api::{Notice, Readiness, Stamp, StampRequest},
+    api::{DatagramInfo, Readiness, SentPacket, Stamp, StampRequest},
     counters::Counter,
 };
 
@@ -16,6 +21,13 @@ pub(super) struct Notices {
     told: Told,
     /// SOF_TIMESTAMPING_OPT_ID: of the next send.
     next_id: u32,
+}
+
+/// A datagram that was sent and is to have time stamps, until its socket is told of it: it may have left by another shard than that tells.
+#[derive(Debug)]
+pub struct Stamped {
+    request: StampRequest,
+    packet: Option<SentPacket>,
 }
 
 impl UdpSocket {
@@ -37,14 +49,38 @@ impl Shard {
         }
     }
 
-    /// A datagram was sent that is to have these time stamps.
-    pub fn udp_stamp(&mut self, number: u32, request: StampRequest, now: Instant) {
+    /// What was sent is to have time stamps.
+    #[cold]
+    pub(super) fn udp_keep_stamped(
+        &mut self,
+        request: StampRequest,
+        (source, info): (IpAddr, DatagramInfo),
+    ) {
+        let frame = std::mem::take(&mut self.kept);
+        let packet = (!frame.is_empty()).then_some(SentPacket {
+            frame,
+            source,
+            info,
+        });
+        self.stamped = Some(Stamped { request, packet });
+    }
+
+    /// What the last send is to be told of, if it asked for that.
+    #[inline]
+    pub const fn udp_take_stamped(&mut self) -> Option<Stamped> {
+        self.stamped.take()
+    }
+
+    /// A datagram was sent that is to have time stamps.
+    pub fn udp_stamp(&mut self, number: u32, stamped: Stamped, now: Instant) {
         let Some(socket) = self.udp.get_mut(number) else {
             return;
         };
+        let Stamped { request, packet } = stamped;
+        let packet = packet.map(Arc::new);
         let notices = socket.make_notices();
-        let mut id = 0;
-        if request.with_id {
+        let mut id = request.id.unwrap_or(0);
+        if request.with_id && request.id.is_none() {
             id = notices.next_id;
             notices.next_id = id.wrapping_add(1);
         }
@@ -53,7 +89,8 @@ impl Shard {
             (request.sent, Stamp::Sent),
         ];
         let asked = all.into_iter().filter(|(is_asked, _)| *is_asked);
-        let lost = asked.filter(|(_, stamp)| !notices.told.stamp(*stamp, id, now));
+        let told = &mut notices.told;
+        let lost = asked.filter(|(_, stamp)| !told.stamp_packet(*stamp, id, now, packet.clone()));
         let lost = lost.count() as u64;
         socket.wakers.wake(Readiness::ERROR, &mut self.woken);
         self.counters
@@ -69,7 +106,7 @@ impl Shard {
     }
 
     /// MSG_ERRQUEUE.
-    pub fn udp_take_notice(&mut self, number: u32, now: Instant) -> Option<Notice> {
+    pub fn udp_take_notice(&mut self, number: u32, now: Instant) -> Option<ToldOf> {
         self.udp.get_mut(number)?.notices.as_mut()?.told.take(now)
     }
 }

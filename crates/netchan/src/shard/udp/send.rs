@@ -3,12 +3,14 @@
 use std::{
     io::IoSlice,
     net::{IpAddr, SocketAddr},
+    time::Duration,
 };
 
 use proto::{
     time::Instant,
     wire::{
         checksum::Partial,
+        ethernet::{self, EtherType, MacAddr},
         ipv4,
         ipv4::Protocol,
         ipv6,
@@ -18,7 +20,7 @@ use proto::{
 
 use super::{Shard, ping::Echo, text::Text};
 use crate::{
-    api::SendInfo,
+    api::{DatagramInfo, SendInfo},
     counters::Counter,
     emit::{IpFields, fragments, ip_header_len, pieces_max},
     limits,
@@ -48,6 +50,8 @@ pub(super) struct Head {
     no_checksum: bool,
     /// Of a ping socket, instead of a UDP header.
     echo: Option<Echo>,
+    /// Its time stamps show the packet.
+    pub(super) is_shown: bool,
 }
 
 impl Head {
@@ -59,6 +63,38 @@ impl Head {
         match self.echo {
             Some(_) => Counter::IcmpOut,
             None => Counter::UdpOut,
+        }
+    }
+
+    /// Keeps the first packet of a send for its time stamps, as a frame.
+    pub(super) fn keep(&self, packet: &[u8], kept: &mut Vec<u8>) {
+        if !self.is_shown || !kept.is_empty() {
+            return;
+        }
+        let ethertype = match self.to.remote.is_ipv4() {
+            true => EtherType::IPV4,
+            false => EtherType::IPV6,
+        };
+        let nobody = MacAddr([0; 6]);
+        kept.resize(ethernet::HEADER_LEN, 0);
+        ethernet::Header::new(nobody, nobody, ethertype).emit(kept);
+        kept.extend_from_slice(packet);
+    }
+
+    /// What time stamps say of it.
+    pub(super) const fn as_info(&self) -> DatagramInfo {
+        let (ttl, tos) = match self.to.remote {
+            SocketAddr::V4(_) => (self.fields.ttl, self.fields.tos),
+            SocketAddr::V6(_) => (self.fields.hops, self.fields.class),
+        };
+        DatagramInfo {
+            destination: self.to.remote,
+            interface: self.to.interface,
+            ttl,
+            tos,
+            segment: 0,
+            age: Duration::ZERO,
+            drops: 0,
         }
     }
 
@@ -295,6 +331,7 @@ impl Shard {
             mark: options.mark,
             no_checksum: options.no_checksum_out && to.remote.is_ipv6(),
             echo,
+            is_shown: info.stamps.with_packet && info.stamps.is_any(),
         };
         let (mtu, path) = self.udp_mtu(options.discovery, &to, now);
         head.may_be_cut |= path < mtu && Self::udp_path_is_odd(to.remote.ip(), path);
@@ -315,6 +352,7 @@ impl Shard {
         if let Some(error) = socket.error.take() {
             return Err(error);
         }
+        self.kept.clear();
         if is_cut {
             self.udp_send_fragments(number, &head, path, text)?;
         } else {
@@ -322,6 +360,9 @@ impl Shard {
             if len <= size || !self.udp_send_uncut(&head, &text, size)? {
                 self.udp_send_each(number, &head, text, size)?;
             }
+        }
+        if info.stamps.is_any() {
+            self.udp_keep_stamped(info.stamps, (to.local.ip(), head.as_info()));
         }
         Ok(len)
     }
@@ -349,6 +390,7 @@ impl Shard {
             #[allow(clippy::cast_possible_truncation)] // the field of IPv4 has 16 bits
             head.build(packet.bytes_mut(), ident as u16, &mut text, len)?;
             packet.meta.flow = head.mark;
+            head.keep(packet.bytes(), &mut self.kept);
             if self.mail_ourselves(number, head.to.remote, head.to.interface, packet.bytes()) {
                 self.send(Some(packet), head.to.interface, head.counter());
             }
@@ -384,10 +426,12 @@ impl Shard {
             .outboxes
             .get_mut(usize::from(interface))
             .ok_or(libc::ENETUNREACH)?;
+        let kept = &mut self.kept;
         let sent = !leaves
             || fragments(&mut self.slab, &whole, mtu, ident, |mut packet| {
                 packet.meta.interface = interface;
                 packet.meta.flow = head.mark;
+                head.keep(packet.bytes(), kept);
                 outbox.push_back(packet);
             });
         self.datagram = whole;

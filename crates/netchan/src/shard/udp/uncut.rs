@@ -56,6 +56,7 @@ impl Shard {
         packet.meta.upper = u16::try_from(head.ip_len()).map_err(|_| libc::EMSGSIZE)?;
         packet.meta.protocol = Protocol::UDP;
         packet.meta.flow = head.mark;
+        head.keep(packet.bytes(), &mut self.kept);
         self.send(Some(packet), to.interface, Counter::UdpOut);
         let others = len.div_ceil(size.max(1)) as u64 - 1;
         self.counters.add(self.number, Counter::UdpOut, others);

@@ -65,8 +65,8 @@ pub static ROWS: &[Row] = &[
     row(36, "SO_MARK", "int", ALL, option!(Mark, word)).note("routes and modules see it"),
     row(37, "SO_TIMESTAMPING_OLD", "flags", ALL, both(read_stamping, stamping))
         .note(
-            "SO_TIMESTAMPING: software's times; of sends without what was sent, as with OPT_TSONLY, and of a \
-             datagram those of the end of the call; not as ancillary data",
+            "SO_TIMESTAMPING: software's times; of a stream's sends without what was sent, as with OPT_TSONLY; of a datagram \
+             those of the end of the call, with the packet, whose frame header names no addresses; a send may have flags of its own",
         ),
     row(38, "SO_PROTOCOL", "int", ALL, get(protocol)),
     row(39, "SO_DOMAIN", "int", ALL, get(domain)),
