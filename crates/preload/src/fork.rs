@@ -31,8 +31,13 @@ pub fn claim_held() -> io::Result<()> {
 }
 
 /// What no other thread may hold at the moment of a fork, because the child needs it. It takes no memory: _Fork(3) may be called in a
-/// handler that has interrupted malloc(3).
+/// handler that has interrupted malloc(3), or another fork, so that no handler runs meanwhile.
 pub struct ForFork {
+    locks: Locks,
+    signals: sys::SignalsHeld,
+}
+
+struct Locks {
     _starting: Guard<()>,
     _threads: region::ForFork,
     _streams: stdio::ForFork,
@@ -57,14 +62,16 @@ pub fn before() -> ForFork {
     if process::has_sockets() {
         children::before();
     }
-    ForFork {
+    let signals = sys::SignalsHeld::new();
+    let locks = Locks {
         _starting: process::starting(),
         _threads: region::held_for_fork(),
         _streams: stdio::held_for_fork(),
         _sockets: SOCKETS.held_for_fork(),
         _instances: EPOLLS.held_for_fork(),
         _numbers: netchan::own::held_for_fork(),
-    }
+    };
+    ForFork { locks, signals }
 }
 
 /// After it, in the parent.
@@ -74,8 +81,10 @@ pub fn goes_on(held: ForFork) {
 
 /// After it, in the child.
 pub fn begins(held: ForFork) {
-    drop(held);
+    let ForFork { locks, signals } = held;
+    drop(locks);
     become_child();
+    drop(signals);
 }
 
 /// A fork that runs no handler of pthread_atfork(3): ours run around it.
@@ -96,18 +105,20 @@ pub fn forks(fork: impl FnOnce() -> c_int) -> c_int {
     0
 }
 
-fn let_go() {
-    let _ = HELD.try_with(Cell::take);
+fn take_held() -> Option<ForFork> {
+    HELD.try_with(Cell::take).ok().flatten()
 }
 
 extern "C" fn after_fork() {
-    let_go();
+    drop(take_held());
 }
 
 /// The child has no stack: what the parent's has open is closed, so that a link ends with the parent.
 extern "C" fn in_child() {
-    let_go();
-    become_child();
+    match take_held() {
+        Some(held) => begins(held),
+        None => become_child(),
+    }
 }
 
 fn become_child() {

@@ -3,10 +3,16 @@
 #include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <net/if.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <sys/uio.h>
 
@@ -166,7 +172,7 @@ static void jumps(void) {
 }
 
 /* Every function, from the program and from a handler that comes in between. */
-static int stream[2], packets[2], watch[2], listeners[2];
+static int stream[2], packets[2], watch[2], listeners[2], zero;
 
 static void call(int which, int side) {
     char data[64] = "0123456789";
@@ -219,9 +225,48 @@ static void call(int which, int side) {
         connect(other, (void *)&to, sizeof to), shutdown(other, SHUT_RD), close(other);
         break;
     }
+    case 31: accept4(listeners[side], 0, 0, SOCK_CLOEXEC); break;
+    case 32: {
+        int other = socket(AF_INET, SOCK_DGRAM, 0);
+        to.sin_addr.s_addr = INADDR_ANY, to.sin_port = 0;
+        bind(other, (void *)&to, sizeof to), close_range(other, other, 0);
+        break;
+    }
+    case 33: dup3(fd, 322 + side, O_CLOEXEC), close(322 + side); break;
+    case 34: epoll_pwait2(watch[side], &event, 1, &now, 0); break;
+    case 35: close(epoll_create(1)), close(eventfd(0, 0)), close(timerfd_create(CLOCK_MONOTONIC, 0)); break;
+    case 36: close(open("/dev/null", O_RDONLY)), close(openat(AT_FDCWD, "/dev/null", O_RDONLY)); break;
+    case 37: {
+        int both[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, both) == 0) close(both[0]), close(both[1]);
+        if (pipe(both) == 0) close(both[0]), close(both[1]);
+        break;
+    }
+    case 38: sendfile(fd, zero, 0, 100); break;
+    case 39: {
+        int both[2];
+        if (pipe2(both, O_NONBLOCK)) break;
+        if (write(both[1], data, 10) == 10) splice(both[0], 0, fd, 0, 10, SPLICE_F_NONBLOCK);
+        splice(fd, 0, both[1], 0, 10, SPLICE_F_NONBLOCK);
+        close(both[0]), close(both[1]);
+        break;
+    }
+    case 40: {
+        struct sigaction old;
+        sigaction(SIGUSR2, 0, &old), sigaction(SIGUSR2, &old, 0), signal(SIGUSR2, SIG_IGN);
+        break;
+    }
+    case 41: syscall(SYS_sendto, fd, data, 8, flags, 0, 0), syscall(SYS_recvfrom, fd, data, 64, flags, 0, 0); break;
+    case 42: fileno(stdin), if_nametoindex("nc0"), if_indextoname(1, data); break;
+    case 43: {
+        pid_t child = _Fork(); /* fork() takes the C library's locks, which a handler may not wait for */
+        if (child == 0) send(fd, data, 1, flags), _exit(0);
+        waitpid(child, 0, 0);
+        break;
+    }
     }
 }
-enum { CALLS = 31 };
+enum { CALLS = 44 };
 
 static volatile int handled;
 
@@ -245,19 +290,25 @@ static void handler_calls(void) {
         listeners[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
         CHECK(bind(listeners[i], (void *)&any, sizeof any) == 0 && listen(listeners[i], 2) == 0);
     }
+    zero = open("/dev/zero", O_RDONLY);
     struct sigaction act = {.sa_handler = calls_all, .sa_flags = SA_RESTART};
     CHECK(sigaction(SIGALRM, &act, 0) == 0);
     handled = 0;
     setitimer(ITIMER_REAL, &often, 0);
     /* As many rounds as it takes: a fast machine gets through a hundred before the timer has come two hundred times. */
     for (time_t end = time(0) + 30; handled < 1000 && time(0) < end;)
-        for (int i = 0; i < CALLS; i++)
+        for (int i = 0; i < CALLS; i++) {
             for (int n = 0; n < 30; n++) call(i, n & 1);
+            pid_t child = fork(); /* in between comes _Fork */
+            if (child == 0) _exit(0);
+            waitpid(child, 0, 0);
+        }
     setitimer(ITIMER_REAL, &never, 0);
     signal(SIGALRM, SIG_DFL);
     alarm(60);
     CHECK(handled >= 1000);
     for (int i = 0; i < 2; i++) close(stream[i]), close(packets[i]), close(watch[i]), close(listeners[i]);
+    close(zero);
     int fd = connected(PORT_ECHO);
     CHECK(echoes(fd));
     close(fd);
