@@ -154,6 +154,28 @@ fn nothing_sent_over_a_tap_is_dropped() {
     }
 }
 
+/// The TAP's kernel end is bridged to a device that lets a packet a second go, and takes some ten of ours before it takes no more.
+#[test]
+fn a_full_tap_holds_no_call_up_and_loses_nothing() {
+    if have(&["python3", "tc"]) {
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/py/full_tap.py");
+        let script = format!(
+            "mkdir -p $$ && cd $$\nunshare -n sh -c 'echo > apart; exec sleep 140' & N=$!\nawait test -s apart\n\
+             ip link add br0 type bridge; ip link add v0 type veth peer name v1 netns $N\n\
+             ip addr flush dev nc0; ip link set nc0 master br0; ip link set v0 master br0\n\
+             for one in br0 v0; do ip link set $one up; done\n\
+             nsenter -t $N -n sh -c 'ip addr add 10.77.0.9/24 dev v1; ip link set v1 up'\n\
+             nsenter -t $N -n timeout 100 python3 {program} count > counted & C=$!\nawait grep -q counts counted\n\
+             SLOW='tbf rate 8kbit burst 3000 limit 100000000'; tc qdisc add dev v0 root $SLOW\n\
+             mkfifo hold; (on_netchan python3 {program} send) < hold > said & P=$!\nexec 9> hold\n\
+             await grep -q own said\ntc qdisc change dev v0 root tbf rate 100mbit burst 30000 limit 100000000\necho >&9\n\
+             wait $P; echo $?; wait $C; cat said counted; kill $N\n\
+             awk '/came/ {{ if ($2 == $4) print \"all came\" }}' counted"
+        );
+        expect(&script, "all came");
+    }
+}
+
 #[test]
 fn iperf_connects_over_ipv6() {
     iperf("exec timeout 60", "on_netchan", "fd77::1");
