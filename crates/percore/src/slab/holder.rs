@@ -199,7 +199,7 @@ impl Slab {
     }
 
     /// Buffers at home, without looking what came there.
-    fn at_home(&self) -> usize {
+    pub fn at_home(&self) -> usize {
         self.free.len() + (self.capacity() - self.fresh)
     }
 

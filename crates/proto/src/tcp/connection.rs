@@ -429,6 +429,20 @@ impl Connection {
         self.settings.burst = bytes;
     }
 
+    /// Whether these may be more than so many segments.
+    #[inline]
+    pub fn bursts_beyond(&self, segments: usize) -> bool {
+        segments.saturating_mul(self.full_segment() as usize) < self.settings.burst as usize
+    }
+
+    /// From now on they are no more than so many; how many bytes they were.
+    pub fn shorten_burst(&mut self, segments: u32) -> u32 {
+        let before = self.settings.burst;
+        let most = segments.saturating_mul(self.full_segment());
+        self.settings.burst = before.min(most);
+        before
+    }
+
     /// Bytes of heap that the records of what was sent take: they grow with what is under way, and with it the peer decides how many they are.
     #[inline]
     pub fn records_bytes(&self) -> usize {

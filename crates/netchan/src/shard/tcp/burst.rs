@@ -20,7 +20,7 @@ impl TcpSocket {
     }
 
     /// Puts the packets of `transmit` into `outbox`: one if its link takes it uncut, else one for each segment. `buffer` is for the first
-    /// of these. How many segments they are. What finds no buffer is lost, as on a network.
+    /// of these. How many segments they are.
     #[inline(never)]
     pub(super) fn burst(
         &mut self,
@@ -53,6 +53,14 @@ impl TcpSocket {
             }
             None => self.cut(buffer, &transmit, is_number, (slab, outbox)),
         }
+    }
+
+    /// What the connection sends next is no more than there are buffers for, beside the first, if it has to be cut. Bytes of a burst before.
+    #[cold]
+    pub(super) fn fit_burst(&mut self, slab: &mut Slab) -> u32 {
+        let buffers = 1 + slab.available();
+        let segments = u32::try_from(buffers).unwrap_or(u32::MAX);
+        self.connection.shorten_burst(segments)
     }
 
     /// A peer in memory keeps the buffer it is sent until the text is read: no large one for little text.

@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     api::{Readiness, ReceiveFlags, StampRequest},
+    link::wire,
     shard::tests::{Bell, World, code, receive, send, to},
     socket::{Kind, Socket, SocketOption},
 };
@@ -323,4 +324,42 @@ fn a_connection_that_is_over_hangs_up() {
     let (bell, waker) = Bell::new();
     server.register(Readiness::READABLE, &waker);
     assert_eq!(bell.rang(), 1);
+}
+
+/// A burst is no longer than the buffers that it may be cut into: what found none would be lost, on a link that loses nothing.
+#[test]
+fn a_burst_that_finds_few_buffers_loses_nothing() {
+    let wire = wire::Options {
+        offload: true,
+        ..wire::Options::default()
+    };
+    for few in 0..6 {
+        let world = World::over(&wire, |builder| builder);
+        let (client, server) = world.connection();
+        let mut taken = world.shard(0, |shard, _| {
+            let large = shard.bursts.as_mut().unwrap();
+            let large: Vec<_> = std::iter::from_fn(|| large.alloc()).collect();
+            let mut ordinary: Vec<_> = std::iter::from_fn(|| shard.slab.alloc()).collect();
+            ordinary.truncate(ordinary.len() - few);
+            (large, ordinary)
+        });
+        let text = vec![7; 100_000];
+        assert_eq!(send(&client, &text, None), Ok(text.len()));
+        let mut read = Vec::new();
+        let mut wait = |ms: u64| {
+            for _ in 0..ms {
+                world.pass(1);
+                while let Ok(more) = receive(&server) {
+                    read.extend(more);
+                }
+            }
+            read.len()
+        };
+        assert_eq!(wait(100) > 0, few > 0, "{few}");
+        taken.0.clear();
+        taken.1.clear();
+        assert_eq!(wait(100), text.len(), "{few}");
+        // The answer to a lone segment is late, and may be probed for.
+        assert!(client.tcp_info().unwrap().retransmits <= 1, "{few}");
+    }
 }

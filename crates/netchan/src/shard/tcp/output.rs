@@ -35,15 +35,19 @@ impl Shard {
             let bound = self.memory.window_bound_of(socket, are_scarce);
             socket.connection.limit_window(bound);
         }
-        let mut sent = 0;
+        let (mut sent, mut burst) = (0, None);
         while socket.connection.wants_output() {
-            // The buffer first: what `output` has given must be sent.
+            // The buffer first, and those that a burst may be cut into: what `output` has given must be sent.
             let Some(buffer) = self.slab.alloc() else {
                 socket.dirty = true;
                 self.dirty.push(number);
                 self.counters.add(self.number, Counter::NoTransmitBuffer, 1);
                 break;
             };
+            if socket.connection.bursts_beyond(self.slab.at_home() + 1) {
+                let before = socket.fit_burst(&mut self.slab);
+                burst.get_or_insert(before);
+            }
             let Some(outbox) = self.outboxes.get_mut(usize::from(socket.interface)) else {
                 self.slab.free(buffer);
                 break;
@@ -71,6 +75,9 @@ impl Shard {
                 outbox.push_back(packet);
                 sent += 1;
             }
+        }
+        if let Some(burst) = burst {
+            socket.connection.set_burst(burst);
         }
         self.timers.arm(number, socket.connection.deadline());
         let grew = socket.note_records(self.pool.memory_mut());
