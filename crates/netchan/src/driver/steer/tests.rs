@@ -18,31 +18,41 @@ use crate::{
     flow::FlowHash,
 };
 
+mod placed;
+mod ways;
+
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-fn host() -> HostView {
+fn interface(number: u8, own: &[&str]) -> InterfaceFacts {
     let mut addresses = Addresses::new();
-    let address: Address = "10.0.0.2/24".parse().unwrap();
-    addresses.add(address).unwrap();
-    addresses.add("fd00::2/64".parse().unwrap()).unwrap();
+    for address in own {
+        let address: Address = address.parse().unwrap();
+        addresses.add(address).unwrap();
+    }
+    InterfaceFacts {
+        name: format!("test{number}"),
+        mac: MacAddr([2, 0, 0, 0, 0, number + 1]),
+        mtu: 1500,
+        segmentation: crate::link::Segmentation::None,
+        addresses,
+    }
+}
+
+/// A host with one interface, but for what is changed.
+fn host_with(change: impl FnOnce(&mut Host, &mut Live)) -> HostView {
     let networks = Network {
-        interfaces: vec![InterfaceFacts {
-            name: "test".into(),
-            mac: MacAddr(MAC),
-            mtu: 1500,
-            segmentation: crate::link::Segmentation::None,
-            addresses,
-        }],
+        interfaces: vec![interface(0, &["10.0.0.2/24", "fd00::2/64"])],
         routes: route::Table::new(),
         loopback: None,
     };
-    let host = Host {
-        live: Arc::new(Snapshot::new(Live {
-            net: Arc::new(networks),
-            groups: Arc::new(crate::driver::groups::Groups::new(1)),
-            tcp: Arc::default(),
-            limits_icmp: true,
-        })),
+    let mut live = Live {
+        net: Arc::new(networks),
+        groups: Arc::new(crate::driver::groups::Groups::new(1)),
+        tcp: Arc::default(),
+        limits_icmp: true,
+    };
+    let mut host = Host {
+        live: Arc::new(Snapshot::new(live.clone())),
         forwarding: false,
         mss_clamp: false,
         flow_hash: FlowHash::new(&[7; 16]),
@@ -52,7 +62,13 @@ fn host() -> HostView {
         send_buffer_max: 1 << 16,
         places: None,
     };
+    change(&mut host, &mut live);
+    host.live = Arc::new(Snapshot::new(live));
     Arc::new(host).view()
+}
+
+fn host() -> HostView {
+    host_with(|_, _| ())
 }
 
 /// A frame that is a segment or a datagram for us, but for up to three changed bytes; every other one has its IP checksum mended after the change.
