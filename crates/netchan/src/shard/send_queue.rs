@@ -249,6 +249,11 @@ impl SendQueue {
 
 #[cfg(test)]
 mod tests {
+    use proto::{
+        ip::keyed::{Random, Seed},
+        wire::checksum::fold,
+    };
+
     use super::*;
 
     /// What a queue no longer needs is there for others: an empty one holds no ring, however it became empty.
@@ -283,5 +288,55 @@ mod tests {
         // One that outgrows its ring gives that back, too.
         assert_eq!(other.append(&text, &mut memory, 600), 600);
         assert_eq!((other.len(), memory.slab.available()), (1200, 1));
+    }
+
+    /// Whatever is written and acknowledged in whatever pieces: what is copied out is what was written, with its sum, round the end of a ring
+    /// and through larger ones, too; and nothing that was not written.
+    #[test]
+    fn what_was_written_is_what_is_copied_out() {
+        let mut memory = SendMemory::new(4096, 1).unwrap();
+        let mut queue = SendQueue::default();
+        let mut model = std::collections::VecDeque::<u8>::new();
+        let mut random = Random::new(Seed([3, 4]));
+        let mut below = |n: usize| usize::try_from(random.below(n as u64)).unwrap();
+        let (mut next, mut in_two) = (0_u32, 0);
+        for _ in 0..4000 {
+            let text: Vec<u8> = (0..below(900))
+                .map(|_| {
+                    next = next.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    next.to_be_bytes()[0]
+                })
+                .collect();
+            let (front, back) = text.split_at(below(text.len() + 1));
+            let most = below(1000).min(6000 - queue.len());
+            let n = queue.append(
+                &[IoSlice::new(front), IoSlice::new(back)],
+                &mut memory,
+                most,
+            );
+            assert_eq!(n, most.min(text.len()));
+            model.extend(&text[..n]);
+            let n = below(800);
+            assert_eq!(queue.advance(n, &mut memory), n.min(model.len()));
+            model.drain(..n.min(model.len()));
+            assert_eq!(queue.len(), model.len());
+            let offset = below(queue.len() + 1);
+            let len = below(queue.len() - offset + 1);
+            let (mut plain, mut summed) = (vec![0; len], vec![0; len]);
+            assert!(queue.copy_out_unsummed(offset, &mut plain).is_some());
+            let sum = queue.copy_out(offset, &mut summed).unwrap();
+            assert!(model.range(offset..offset + len).eq(&plain) && plain == summed);
+            let whole = copy_and_sum(&plain, &mut summed);
+            assert_eq!(fold(sum), fold(whole));
+            let start = queue.head as usize + offset;
+            in_two += usize::from(start < queue.ring.len() && start + len > queue.ring.len());
+            // All of it, and a byte that is not there.
+            let mut all = vec![0; queue.len()];
+            assert!(queue.copy_out_unsummed(0, &mut all).is_some());
+            all.push(0);
+            assert!(queue.copy_out_unsummed(0, &mut all).is_none());
+            assert!(queue.copy_out(0, &mut all).is_none());
+        }
+        assert!(in_two > 50, "round the end: {in_two}");
     }
 }

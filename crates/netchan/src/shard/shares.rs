@@ -191,6 +191,31 @@ mod tests {
         assert_eq!((account.left_for_peer(peer), shares.held()), (150_000, 0));
     }
 
+    /// Half of what a socket has left, an eighth of what its peer has, whether that is claimed already or not.
+    #[test]
+    fn a_window_is_a_part_of_what_is_left() {
+        let (account, mut shares) = shares(Limits {
+            tcp_socket: Some(100_000),
+            tcp_peer: Some(400_000),
+            ..Limits::default()
+        });
+        let peer = shares.peer([10, 0, 0, 1].into());
+        let bound = |shares: &Shares, held| shares.window_bound(peer, held, u64::MAX);
+        assert_eq!(bound(&shares, 0), 50_000);
+        assert_eq!(bound(&shares, 40_000), 30_000);
+        assert_eq!(bound(&shares, 100_000), 0);
+        // Of its sockets together: claimed, and in use.
+        assert_eq!(shares.ask(peer, 0, 80_000), Ok(()));
+        assert!(account.left_for_peer(peer) <= 320_000);
+        assert_eq!(bound(&shares, 0), 50_000, "claimed is not used");
+        shares.change(peer, 0, 80_000);
+        assert_eq!(bound(&shares, 0), 40_000);
+        // Where the link's buffers are scarce.
+        assert_eq!(shares.window_bound(peer, 0, 160_000), 10_000);
+        assert_eq!(shares.window_bound(peer, 0, 70_000), 0);
+        assert_eq!((shares.held_by(peer), shares.held()), (80_000, 80_000));
+    }
+
     #[test]
     fn peers_are_told_apart() {
         let (_, shares) = shares(Limits::default());

@@ -25,10 +25,15 @@ use crate::{
     Builder, Clock, Net, Threads,
     driver::steer::short,
     flow::FlowKey,
-    link::wire,
+    link::{Link, wire},
     packet::{Flag, Meta, Packet},
     socket::{Domain, Kind, ReceiveFlags, Socket},
 };
+
+mod known;
+mod ports;
+mod ready;
+mod uncut;
 
 /// Two hosts: 10.0.0.1 and 10.0.0.2, fd77::1 and fd77::2; the first is 10.0.0.3, too.
 pub struct World {
@@ -49,9 +54,14 @@ impl World {
     /// Over a wire of this kind.
     pub fn over(options: &wire::Options, settings: impl Fn(Builder) -> Builder) -> Self {
         let (a, b) = wire::pair(options);
+        Self::of([Box::new(a), Box::new(b)], settings)
+    }
+
+    /// With these links.
+    pub fn of([a, b]: [Box<dyn Link>; 2], settings: impl Fn(Builder) -> Builder) -> Self {
         let clock = Clock::new_virtual();
         let start = |link, number: u8| {
-            let mut builder = Net::builder().link_with(Box::new(link));
+            let mut builder = Net::builder().link_with(link);
             let also = (number == 1).then_some("10.0.0.3/24".to_owned());
             let own = [format!("10.0.0.{number}/24"), format!("fd77::{number}/64")];
             for address in own.into_iter().chain(also) {

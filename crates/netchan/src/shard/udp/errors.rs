@@ -388,3 +388,6 @@ impl Shard {
         Some(self.udp_path(peer.ip(), mtu, now))
     }
 }
+
+#[cfg(test)]
+mod tests;

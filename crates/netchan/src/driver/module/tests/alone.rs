@@ -197,6 +197,13 @@ fn limits_out_of_range_are_refused() {
         let error = Limiter::new("limiter", limit.clone()).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{limit:?}");
     }
+    // The longest prefixes there are, and as much as may be asked for.
+    let widest = Limit {
+        each: Some((32, 128)),
+        ..Limit::packets(1_000_000_000)
+    };
+    assert!(Limiter::new("limiter", widest).is_ok());
+    assert!(Limiter::new("limiter", Limit::packets(1)).is_ok());
 }
 
 /// Threads that share a bucket take exactly what is in it.
