@@ -383,6 +383,29 @@ mod tests {
         assert!(bound.at(here).unwrap().cpus.is_empty(), "nobody asks");
     }
 
+    /// SO_INCOMING_CPU at the lookup itself: whoever names the processor that looks, whatever flow it is.
+    #[test]
+    fn the_processor_that_looks_is_the_one_that_is_named() {
+        let (mut bound, here) = (Bound::default(), place("0.0.0.0", false));
+        for number in 0..512 {
+            let named = Member {
+                cpu: Some(u16::try_from(number).unwrap()),
+                ..member(number, true)
+            };
+            bound.set(here, named);
+        }
+        let find = |flow| bound.find([10, 0, 0, 1].into(), PORT, flow, 0);
+        // The thread may be moved in between.
+        let stayed = (0..1000).any(|_| {
+            let before = crate::sys::processor();
+            let found = [1, 1 << 30 | 1, u32::MAX].map(find);
+            let stays = before == crate::sys::processor();
+            assert!(!stays || found == [before.map(u32::from); 3], "{found:?}");
+            stays
+        });
+        assert!(stayed);
+    }
+
     /// As Linux scores them.
     #[test]
     fn of_an_interface_goes_before_the_others_at_its_address() {

@@ -159,3 +159,93 @@ impl Shard {
         self.paths.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn config() -> Config {
+        Config {
+            rto_initial: seconds(1),
+            rto_max: seconds(60),
+            syn_timeout: seconds(100),
+            syn_received_timeout: seconds(30),
+            fin_wait_2: seconds(50),
+            receive_buffer: 1 << 16,
+            receive_buffer_max: 1 << 20,
+            ..Config::default()
+        }
+    }
+
+    fn patient(wishes: Wishes) -> Config {
+        let mut config = config();
+        wishes.set_patience(&mut config);
+        config
+    }
+
+    /// tcp(7): TCP_SYNCNT counts SYNs that are sent again, TCP_LINGER2 is two minutes at most, or none.
+    #[test]
+    fn who_wishes_nothing_waits_as_the_stack_does() {
+        let as_it_is = patient(Wishes::default());
+        assert_eq!(as_it_is.syn_timeout, seconds(100));
+        assert_eq!(as_it_is.fin_wait_2, seconds(50));
+        assert_eq!(as_it_is.syn_received_timeout, seconds(30));
+        let syns = |syn_count| {
+            let wishes = Wishes {
+                syn_count,
+                ..Wishes::default()
+            };
+            patient(wishes).syn_timeout
+        };
+        assert_eq!([syns(1), syns(3)], [seconds(1 + 2), seconds(1 + 2 + 4 + 8)]);
+        let linger = |linger2| {
+            let wishes = Wishes {
+                linger2,
+                ..Wishes::default()
+            };
+            patient(wishes).fin_wait_2
+        };
+        let lingers = [None, Some(seconds(7)), Some(seconds(500))].map(linger);
+        assert_eq!(lingers, [Duration::ZERO, seconds(7), seconds(120)]);
+    }
+
+    /// TCP_DEFER_ACCEPT: a listener that waits for data waits at least so long for the end of a handshake, and never less than without it.
+    #[test]
+    fn who_waits_for_data_waits_long_enough() {
+        let deferred = |defer_accept| {
+            let wishes = Wishes {
+                defer_accept,
+                ..Wishes::default()
+            };
+            patient(wishes).syn_received_timeout
+        };
+        assert_eq!(deferred(Duration::ZERO), seconds(30));
+        // Four retransmissions begin within 15 s, and the last one has its time.
+        assert_eq!(deferred(seconds(15)), seconds(31));
+        assert_eq!(deferred(seconds(20)), seconds(63));
+        assert_eq!(deferred(seconds(3)), seconds(30), "no less");
+    }
+
+    /// SO_RCVBUF ends growth, TCP_WINDOW_CLAMP bounds it.
+    #[test]
+    fn a_size_that_was_asked_for_stays() {
+        let room = |receive_buffer, window_clamp| {
+            let wishes = Wishes {
+                receive_buffer,
+                window_clamp,
+                ..Wishes::default()
+            };
+            wishes.receive_room(1 << 16)
+        };
+        assert_eq!(room(None, 0), 1 << 16);
+        assert_eq!(room(Some(5000), 0), 5000);
+        assert_eq!(room(Some(1), 0), RECEIVE_BUFFER_MIN);
+        assert_eq!(room(Some(usize::MAX), 0), RECEIVE_BUFFER_MAX);
+        assert_eq!([room(None, 900), room(Some(5000), 3000)], [900, 3000]);
+        assert_eq!(room(Some(5000), 9000), 5000);
+    }
+}

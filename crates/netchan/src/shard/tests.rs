@@ -30,7 +30,10 @@ use crate::{
     socket::{Domain, Kind, ReceiveFlags, Socket},
 };
 
+mod early;
 mod known;
+mod left;
+mod listening;
 mod ports;
 mod ready;
 mod uncut;

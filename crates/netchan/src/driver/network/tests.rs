@@ -113,3 +113,38 @@ fn loopback_keeps_its_addresses_and_takes_no_others() {
     let why = net.remove_address(1, "127.0.0.1".parse().unwrap());
     assert_eq!(why, Err("a loopback address stays".to_owned()));
 }
+
+/// A route of its own that an application's packets take by their mark is not the network's.
+#[test]
+fn a_marked_route_to_the_network_stays() {
+    let mut net = network();
+    net.add_address(0, address("10.0.0.1/24")).unwrap();
+    let marked = ("10.0.0.0".parse().unwrap(), 24, 7);
+    net.add_route(0, marked, None).unwrap();
+    net.remove_address(0, "10.0.0.1".parse().unwrap()).unwrap();
+    let left: Vec<u32> = net.routes.iter().map(|r| r.mark).collect();
+    assert_eq!(left, [7]);
+}
+
+/// SO_BINDTODEVICE: by that link where any route leads there; a group and a broadcast need none, and what is ours comes back.
+#[test]
+fn a_socket_of_a_device_leaves_by_it() {
+    let mut net = network();
+    net.add_address(0, address("10.0.0.1/24")).unwrap();
+    net.add_address(1, address("10.0.1.1/24")).unwrap();
+    let by = |net: &Network, device, to: &str| {
+        let found = net.route_by(device, to.parse().unwrap(), 0);
+        found.map(|(number, source)| (number, source.to_string()))
+    };
+    let by_0 = Some((0, "10.0.0.1".to_owned()));
+    let by_1 = Some((1, "10.0.1.1".to_owned()));
+    assert_eq!(by(&net, None, "10.0.0.9"), by_0);
+    assert_eq!(by(&net, Some(1), "10.0.0.9"), by_1, "a route leads there");
+    assert_eq!(by(&net, Some(1), "192.0.2.1"), None);
+    for group in ["224.0.0.1", "10.0.1.255", "255.255.255.255"] {
+        assert_eq!(by(&net, Some(1), group), by_1, "{group}");
+    }
+    let own = Some((0, "10.0.0.1".to_owned()));
+    assert_eq!(by(&net, Some(1), "10.0.0.1"), own, "this host");
+    assert_eq!(by(&net, Some(7), "10.0.0.9"), None, "no such link");
+}

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// What went out: a packet from its IP header on, and how long the pieces are to be that it is cut into.
-type Sent = Arc<Mutex<Vec<(Vec<u8>, u16)>>>;
+pub type Sent = Arc<Mutex<Vec<(Vec<u8>, u16)>>>;
 
 /// A wire that says it cuts: what is to be cut is kept and goes no further.
 struct Cutter {
@@ -65,7 +65,7 @@ impl LinkTx for CutterTx {
     }
 }
 
-fn world(segmentation: Segmentation) -> (World, Sent) {
+pub fn world(segmentation: Segmentation) -> (World, Sent) {
     let (a, b) = wire::pair(&wire::Options::default());
     let sent = Sent::default();
     let mut properties = a.properties().clone();
@@ -86,7 +86,7 @@ fn world(segmentation: Segmentation) -> (World, Sent) {
     (world, sent)
 }
 
-fn take(sent: &Sent) -> Vec<(Vec<u8>, u16)> {
+pub fn take(sent: &Sent) -> Vec<(Vec<u8>, u16)> {
     std::mem::take(&mut *sent.lock().unwrap())
 }
 
