@@ -34,8 +34,10 @@ mod early;
 mod known;
 mod left;
 mod listening;
+mod paths;
 mod ports;
 mod ready;
+mod told;
 mod uncut;
 
 /// Two hosts: 10.0.0.1 and 10.0.0.2, fd77::1 and fd77::2; the first is 10.0.0.3, too.

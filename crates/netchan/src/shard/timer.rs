@@ -222,6 +222,30 @@ mod tests {
         assert!(wheel.next() > now && wheel.next() <= Instant(60 * TICK_NS));
     }
 
+    /// Once the first one came up, the time of the second is known to the tick, however far it is, from wherever in the wheel.
+    #[test]
+    fn the_next_one_is_known_to_the_tick() {
+        let ticks = |n: u64| Instant(n * TICK_NS);
+        for begin in [0, 1, 63, 64, 100, 511, 1000, 5000] {
+            for far in (1..SLOTS as u64 - 2).step_by(7) {
+                let mut wheel = Wheel::new(4, ticks(begin));
+                wheel.arm(0, ticks(begin + 1));
+                wheel.arm(1, ticks(begin + 1 + far));
+                assert_eq!(wheel.expire(ticks(begin + 2)), Some(0));
+                assert_eq!(wheel.expire(ticks(begin + 2)), (far == 1).then_some(1));
+                let due = wheel.next();
+                let wanted = begin + 1 + far;
+                if far > 1 {
+                    assert!(
+                        due >= ticks(wanted) && due <= ticks(wanted + 1),
+                        "{begin} {far}"
+                    );
+                    assert!(wheel.is_armed(1) && !wheel.is_armed(0));
+                }
+            }
+        }
+    }
+
     /// Against a plain list: everything comes up within a tick of its time, in spite of moves, and `next` is never late.
     #[test]
     fn agrees_with_a_list() {

@@ -1,7 +1,7 @@
 //! Who gives way at a listener, and what a listener tells when it hears no more.
 
 use super::*;
-use crate::limits;
+use crate::{limits, shard::bound::Place};
 
 fn port_80(world: &World, backlog: usize) -> Socket {
     let listener = world.bound(1, Kind::Stream, "10.0.0.2:80");
@@ -91,7 +91,12 @@ fn who_waits_is_told_that_the_link_is_gone() {
     let listener = world.bound(0, Kind::Stream, "10.0.0.1:90");
     listener.listen(8).unwrap();
     let datagrams = world.bound(0, Kind::Datagram, "10.0.0.1:90");
-    let waits = [&listener, &datagrams].map(|socket| {
+    // A connection with ourselves, by the link's addresses.
+    let own = world.socket(0, Kind::Stream);
+    let _ = own.connect(to("10.0.0.1:90"));
+    world.pass(5);
+    let (_accepted, _) = listener.accept().unwrap();
+    let waits = [&listener, &datagrams, &own].map(|socket| {
         let (bell, waker) = Bell::new();
         socket.register(crate::api::Readiness::READABLE, &waker);
         assert_eq!(bell.rang(), 0);
@@ -104,6 +109,80 @@ fn who_waits_is_told_that_the_link_is_gone() {
         clock.advance(std::time::Duration::from_millis(1));
         ours.poll();
     }
-    assert_eq!(waits.map(|bell| bell.rang() > 0), [true; 2]);
+    assert_eq!(waits.map(|bell| bell.rang() > 0), [true; 3]);
     assert!(code(listener.accept().map(|_| ())).is_err_and(|code| code != libc::EAGAIN));
+}
+
+/// listen(2) again: another backlog; after shutdown(2) it hears again, with what its options say by then.
+#[test]
+fn a_listener_listens_again() {
+    let world = World::new();
+    let listener = port_80(&world, 0);
+    let calls = |port: u16| {
+        let (mut peer, before) = (begin(&world, port), depths(&world).0);
+        let iss = world.shard(1, |shard, _| {
+            let mut all = shard.connections();
+            let found = all.find(|(_, s)| s.key().remote_port == port);
+            found.map(|(_, socket)| socket.connection.iss())
+        });
+        let Some(iss) = iss else {
+            return false;
+        };
+        (peer.next, peer.acked) = (peer.next + 1, iss + 1);
+        world.segment(&peer, Flags::ACK, peer.next, &[]);
+        depths(&world).0 > before
+    };
+    assert!(calls(5000) && !calls(5001), "a backlog of 0 takes one");
+    listener.listen(1).unwrap();
+    assert!(calls(5002) && !calls(5003));
+    listener.shutdown(std::net::Shutdown::Read).unwrap();
+    world.settle();
+    let refused = |world: &World| {
+        let client = world.socket(0, Kind::Stream);
+        let _ = client.connect(to("10.0.0.2:80"));
+        world.pass(5);
+        code(client.finish_connect())
+    };
+    assert_eq!(refused(&world), Err(libc::ECONNREFUSED));
+    listener.listen(4).unwrap();
+    assert_eq!(refused(&world), Ok(()));
+    assert!(listener.accept().is_ok());
+    assert_eq!(
+        world.shard(1, |shard, _| shard.listeners().next().unwrap().1.backlog()),
+        4
+    );
+}
+
+/// SO_INCOMING_CPU and SO_BINDTODEVICE of a listener count from the moment they are set.
+#[test]
+fn a_listener_moves_with_its_options() {
+    let world = World::new();
+    let listener = port_80(&world, 8);
+    let heard = |world: &World| {
+        let client = world.socket(0, Kind::Stream);
+        let _ = client.connect(to("10.0.0.2:80"));
+        world.pass(5);
+        listener.accept().is_ok()
+    };
+    assert!(heard(&world));
+    let member = |world: &World, device| {
+        let place = Place::new(to("10.0.0.2:80"), false).on(device);
+        world.shard(1, |shard, _| {
+            let (number, _) = shard.listeners().next().unwrap();
+            let member = shard.lookup.listeners.remove(place, number).unwrap();
+            shard.lookup.listeners.set(place, member);
+            member.cpu
+        })
+    };
+    assert_eq!(member(&world, None), None);
+    listener
+        .set_option(crate::socket::SocketOption::IncomingCpu(Some(3)))
+        .unwrap();
+    assert_eq!(member(&world, None), Some(3));
+    assert!(heard(&world));
+    listener
+        .set_option(crate::socket::SocketOption::Device(Some(0)))
+        .unwrap();
+    assert!(heard(&world));
+    assert_eq!(member(&world, Some(0)), Some(3));
 }

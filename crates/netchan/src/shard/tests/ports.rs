@@ -207,3 +207,51 @@ fn many_that_end_at_once_take_several_turns() {
     world.settle();
     assert_eq!(left(&world), 0);
 }
+
+/// What an open connection says of sharing its port counts from then on.
+#[test]
+fn a_connection_may_change_its_mind() {
+    let world = World::new();
+    let (client, _server, port) = connected(&world, [false; 2]);
+    let wanted = BindRequest {
+        reuse_address: true,
+        ..request(SocketAddr::new([10, 0, 0, 1].into(), port))
+    };
+    assert!(stands(&world, &wanted));
+    client.set_option(SocketOption::ReuseAddress(true)).unwrap();
+    assert!(!stands(&world, &wanted));
+}
+
+/// As Linux: whoever binds the port of a connection that is in TIME-WAIT, with timestamps, may connect to the same peer at once.
+#[test]
+fn a_bound_port_connects_again_out_of_time_wait() {
+    let world = World::new();
+    let listener = world.bound(1, Kind::Stream, "10.0.0.2:80");
+    listener.listen(8).unwrap();
+    let begin = |address: &str| {
+        let client = world.socket(0, Kind::Stream);
+        client.set_option(SocketOption::ReuseAddress(true)).unwrap();
+        client.bind(to(address)).unwrap();
+        let begun = code(client.connect(to("10.0.0.2:80")));
+        (client, begun)
+    };
+    let (client, begun) = begin("10.0.0.1:7000");
+    assert_eq!(begun, Err(libc::EINPROGRESS));
+    world.pass(5);
+    let (server, _) = listener.accept().unwrap();
+    // While it is open, nobody else has it.
+    assert_eq!(begin("10.0.0.1:7000").1, Err(libc::EADDRNOTAVAIL));
+    drop(client);
+    world.pass(2);
+    drop(server);
+    world.pass(20);
+    assert_eq!(world.shard(0, |shard, _| shard.time_waits().count()), 1);
+    let (client, begun) = begin("10.0.0.1:7000");
+    assert_eq!(begun, Err(libc::EINPROGRESS));
+    assert_eq!(world.shard(0, |shard, _| shard.time_waits().count()), 0);
+    world.pass(5);
+    let (server, _) = listener.accept().unwrap();
+    assert_eq!(send(&client, b"again", None), Ok(5));
+    world.pass(1);
+    assert_eq!(receive(&server), Ok(b"again".to_vec()));
+}

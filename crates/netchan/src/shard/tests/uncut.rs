@@ -232,3 +232,94 @@ fn a_stream_leaves_uncut() {
     let segments = world.counter(0, "tcp_segments_out") - before;
     assert_eq!(segments, 5);
 }
+
+/// What is short of half a kilobyte has its checksum made here; above it the link finishes a single segment, too.
+#[test]
+fn a_single_segment_is_finished_by_the_link_if_it_is_long() {
+    for (len, left_to_it) in [(511, false), (512, true), (1448, true)] {
+        let (world, sent) = world(CUTS_ALL);
+        let (client, _server) = world.connection();
+        take(&sent);
+        assert_eq!(send(&client, &vec![7; len], None), Ok(len));
+        while world.nets[0].poll() {}
+        let [(packet, segment)] = take(&sent).try_into().unwrap();
+        assert_eq!((packet.len() - 52, segment != 0), (len, left_to_it));
+        let pseudo = checksum::pseudo_header(
+            [10, 0, 0, 1].into(),
+            [10, 0, 0, 2].into(),
+            Protocol::TCP,
+            packet.len() - 20,
+        );
+        let whole = checksum::fold(pseudo.unwrap() + checksum::sum(&packet[20..]));
+        assert_eq!(whole == 0xffff, !left_to_it, "{len}");
+    }
+}
+
+/// Where no large buffer is free, text is cut here, each segment in a packet of its own, and counted.
+#[test]
+fn without_a_large_buffer_text_is_cut_here() {
+    for kind in [CUTS_ALL, Segmentation::Carried] {
+        let (world, sent) = world(kind);
+        let (client, _server) = world.connection();
+        let taken = world.shard(0, |shard, _| {
+            let bursts = shard.bursts.as_mut().unwrap();
+            std::iter::from_fn(|| bursts.alloc()).collect::<Vec<_>>()
+        });
+        assert!(!taken.is_empty());
+        take(&sent);
+        let before = world.counter(0, "tcp_segments_out");
+        let text: Vec<u8> = (0..5000_u32).map(|i| (i * 7).to_le_bytes()[0]).collect();
+        assert_eq!(send(&client, &text, None), Ok(5000));
+        while world.nets[0].poll() {}
+        let packets = take(&sent);
+        let lengths: Vec<_> = packets.iter().map(|(p, _)| p.len() - 52).collect();
+        assert_eq!(lengths, [1448, 1448, 1448, 656], "{kind:?}");
+        let numbers: Vec<u32> = (packets.iter())
+            .map(|(p, _)| u32::from_be_bytes(*p[24..28].first_chunk().unwrap()))
+            .collect();
+        assert!(numbers.windows(2).all(|two| two[1] - two[0] == 1448));
+        let all: Vec<u8> = packets.iter().flat_map(|(p, _)| p[52..].to_vec()).collect();
+        assert_eq!(all, text);
+        assert_eq!(world.counter(0, "tcp_segments_out") - before, 4);
+        world.shard(0, |shard, _| {
+            let bursts = shard.bursts.as_mut().unwrap();
+            taken.into_iter().for_each(|buffer| bursts.free(buffer));
+        });
+    }
+}
+
+/// A peer in memory keeps the buffer until the text is read: a large one is for much text only.
+#[test]
+fn little_text_for_a_peer_in_memory_takes_no_large_buffer() {
+    let options = wire::Options {
+        offload: true,
+        ..wire::Options::default()
+    };
+    let world = World::over(&options, |builder| builder);
+    let (client, server) = world.connection();
+    let free =
+        |world: &World| world.shard(0, |shard, _| shard.bursts.as_mut().unwrap().available());
+    let all = free(&world);
+    let reads = || {
+        let mut got = 0;
+        for _ in 0..20 {
+            world.pass(1);
+            got += receive(&server).map_or(0, |text| text.len());
+        }
+        got
+    };
+    // The congestion window widens first.
+    for _ in 0..5 {
+        assert_eq!(send(&client, &[7; 14_000], None), Ok(14_000));
+        assert_eq!(reads(), 14_000);
+    }
+    for (len, large) in [(3000, 0), (16_000, 0), (17_000, 1)] {
+        let before = world.counter(0, "tcp_segments_out");
+        assert_eq!(send(&client, &vec![7; len], None), Ok(len));
+        while world.nets[0].poll() {}
+        assert_eq!(all - free(&world), large, "{len}");
+        let segments = world.counter(0, "tcp_segments_out") - before;
+        assert_eq!(segments, len.div_ceil(1448) as u64, "{len}");
+        assert_eq!((reads(), free(&world)), (len, all));
+    }
+}
