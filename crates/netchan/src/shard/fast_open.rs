@@ -246,3 +246,27 @@ type Pair = (IpAddr, IpAddr);
 const fn pair(key: &FlowKey) -> Pair {
     (key.local, key.remote)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 7413 §5.1: handshakes that are not over and those that were reset lately have places; a reset that is long past gives up its own.
+    #[test]
+    fn a_reset_has_its_place_for_a_while() {
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let mut limit = EarlyLimit::default();
+        assert!(!limit.has_room(0, at(1)) && limit.has_room(1, at(1)));
+        limit.early = 1;
+        assert!(!limit.has_room(1, at(1)) && limit.has_room(2, at(1)));
+        limit.resets.extend([at(10), at(20)]);
+        assert!(limit.has_room(4, at(1)) && !limit.has_room(3, at(1)));
+        assert!(!limit.has_room(2, at(9)), "none is past");
+        assert_eq!(limit.resets.len(), 2);
+        assert!(limit.has_room(3, at(10)), "the first one is");
+        assert_eq!(limit.resets, [at(20)]);
+        // One place is free again, but two are too many.
+        assert!(!limit.has_room(1, at(30)));
+        assert!(limit.resets.is_empty() && !limit.has_room(1, at(30)));
+    }
+}

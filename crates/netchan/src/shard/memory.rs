@@ -533,6 +533,7 @@ mod tests {
         assert_eq!(account.claimed(), 61_442);
         first.add(60_000);
         assert!(!two.ask(&mut second, 60_000) && two.is_short());
+        assert_eq!(account.pressed(), 1);
         assert_eq!(account.claimed(), 65_536, "what was left, for a part of it");
         assert!(!two.ask(&mut second, 60_000));
         assert_eq!(account.pressed(), 1, "once, until there was some again");

@@ -133,6 +133,7 @@ fn who_waits_for_memory_is_told_soon() {
         for _ in 0..2 {
             shard.wait_for_memory(number);
             assert!(waits(shard, number) && shard.timers.is_armed(number));
+            shard.check(); // it is on the list, once
         }
         number
     });
@@ -177,4 +178,23 @@ fn datagrams_beyond_their_memory_are_refused_with_a_reason() {
     .map(|name| world.counter(1, name))
     .sum();
     assert_eq!(refused, 1200 - 3 * counts[0] as u64);
+}
+
+/// However many connections there are, the hand that goes round comes to all of them.
+#[test]
+fn the_hand_goes_all_the_way_round() {
+    let world = World::new();
+    let mut pieces = [0; 90];
+    pieces[80] = 6;
+    let (_listener, peers) = holders(&world, &pieces);
+    let numbers: Vec<u32> = peers.iter().map(|(_, _, number)| *number).collect();
+    let forget = |world: &World| {
+        world.shard(1, |shard, _| {
+            shard.memory.behind = super::behind::Holders::default();
+            shard.tcp.places()
+        })
+    };
+    assert!(forget(&world) >= 90);
+    let looks = (0..8).take_while(|_| lost(&world, &[numbers[80]], numbers[1], false) == [0]);
+    assert!((1..4).contains(&looks.count()), "not in the first look");
 }

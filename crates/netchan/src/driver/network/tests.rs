@@ -148,3 +148,18 @@ fn a_socket_of_a_device_leaves_by_it() {
     assert_eq!(by(&net, Some(1), "10.0.0.1"), own, "this host");
     assert_eq!(by(&net, Some(7), "10.0.0.9"), None, "no such link");
 }
+
+/// SO_BINDTODEVICE and SIOCGIFNAME: neither the kind of link nor what it was opened with is part of its name.
+#[test]
+fn a_device_is_called_by_its_name_alone() {
+    let mut facts = network().interfaces.remove(0);
+    for (name, device) in [
+        ("tap:nc0,peer=10.0.0.1/24", "nc0"),
+        ("packet:eth0", "eth0"),
+        ("wire", "wire"),
+        ("lo,x", "lo"),
+    ] {
+        name.clone_into(&mut facts.name);
+        assert_eq!(facts.device(), device);
+    }
+}

@@ -144,4 +144,14 @@ mod tests {
             (Some(0), None, Some(1))
         );
     }
+
+    /// An entry without the mark is somebody's, whoever told of it: an opening that took too long does not take it out.
+    #[test]
+    fn what_a_shard_took_is_not_taken_back() {
+        let mut case = Case::new();
+        assert_eq!((case.begin(1, 0), case.begin(3, 0)), (Some(0), Some(1)));
+        assert!(case.flows.insert(1, 1));
+        assert_eq!(case.begin(5, 2000), Some(0));
+        assert_eq!((case.shard(1), case.shard(3)), (Some(1), None));
+    }
 }

@@ -267,12 +267,17 @@ fn only_resets_keep_their_place_in_the_limit() {
             };
             world.segment(&peer, Flags::RST, peer.next, &[]);
         } else {
-            // Nobody answers: it is given up.
-            world.clock.advance(Duration::from_secs(1));
-            for _ in 0..600 {
+            // Its neighbour does not answer: it is given up.
+            let over = |world: &World| {
+                world.shard(1, |shard, _| shard.connections().all(|(_, s)| s.is_over()))
+            };
+            let seconds = (0..600).take_while(|_| {
                 world.clock.advance(Duration::from_secs(1));
                 world.settle();
-            }
+                !over(&world)
+            });
+            let seconds = seconds.count();
+            assert!((1..50).contains(&seconds), "{seconds}");
         }
         world.settle();
         assert_eq!(begins(&world, 5002), !is_reset);
@@ -304,4 +309,26 @@ fn another_listeners_end_frees_no_place_here() {
     assert!(begins(&world, 5002), "now it is");
     let depths = world.shard(1, |shard, _| shard.listeners().next().unwrap().1.depths());
     assert_eq!(depths, (2, 1), "two to be accepted, one not over");
+}
+
+/// Where the stack's setting says that every listener takes text, none has to ask for it.
+#[test]
+fn a_listener_need_not_ask_where_all_take_text() {
+    for every_listener in [false, true] {
+        let mode = FastOpenMode {
+            server_without_cookie: true,
+            every_listener,
+            ..FastOpenMode::default()
+        };
+        let config = proto::tcp::Config {
+            fast_open: mode,
+            ..proto::tcp::Config::default()
+        };
+        let world = World::with(|builder| builder.tcp(config));
+        let listener = world.bound(1, Kind::Stream, "10.0.0.2:80");
+        listener.listen(2).unwrap();
+        assert_eq!(begins(&world, 5000), every_listener);
+        assert_eq!(begins(&world, 5001), every_listener);
+        assert!(!begins(&world, 5002), "its backlog is the limit");
+    }
 }

@@ -82,6 +82,115 @@ fn datagrams_of_one_sender_are_read_together() {
         got.unwrap().len
     };
     assert_eq!([read(), read()], [20, 10]);
+    // And room for just two.
+    sends(&[10, 10, 10]);
+    let mut read = || {
+        let mut buffers = [std::io::IoSliceMut::new(&mut room[..20])];
+        let got = reader.receive(&mut buffers, ReceiveFlags::default());
+        got.unwrap().len
+    };
+    assert_eq!([read(), read()], [20, 10]);
+}
+
+/// MSG_MORE: to the byte as much as a datagram takes; a byte more is refused at once, and all of it forgotten.
+#[test]
+fn a_byte_too_many_forgets_what_was_corked() {
+    for (domain, here, most) in [
+        (Domain::V4, "10.0.0.2:700", 65_507),
+        (Domain::V6, "[fd77::2]:700", 65_527),
+    ] {
+        let world = World::new();
+        let reader = Socket::new(&world.nets[1], domain, Kind::Datagram).unwrap();
+        reader.bind(to(here)).unwrap();
+        let writer = Socket::new(&world.nets[0], domain, Kind::Datagram).unwrap();
+        send(&writer, b"first", Some(to(here))).unwrap();
+        world.settle();
+        assert!(receive(&reader).is_ok());
+        let add = |len: usize, more| {
+            let info = SendInfo {
+                more,
+                ..SendInfo::default()
+            };
+            let text = vec![7; len];
+            code(writer.send_message(&[IoSlice::new(&text)], Some(to(here)), &info))
+        };
+        assert_eq!(add(60_000, true), Ok(60_000));
+        assert_eq!(add(most - 60_000, true), Ok(most - 60_000));
+        assert_eq!(add(1, true), Err(libc::EMSGSIZE));
+        assert_eq!(add(5, false), Ok(5));
+        world.settle();
+        assert_eq!(receive(&reader).map(|text| text.len()), Ok(5));
+        assert_eq!(add(60_000, true), Ok(60_000));
+        assert_eq!(add(most - 60_000, false), Ok(most - 60_000));
+        world.settle();
+        assert_eq!(receive(&reader).map(|text| text.len()), Ok(most));
+    }
+}
+
+/// As Linux: a socket that lost its port with its peer may be bound again, and hears there.
+#[test]
+fn a_socket_that_lost_its_port_is_bound_again() {
+    let world = World::new();
+    let socket = world.socket(1, Kind::Datagram);
+    socket.connect(to("10.0.0.1:900")).unwrap();
+    socket.disconnect().unwrap();
+    socket.bind(to("10.0.0.2:700")).unwrap();
+    let writer = world.bound(0, Kind::Datagram, "10.0.0.1:901");
+    send(&writer, b"text", Some(to("10.0.0.2:700"))).unwrap();
+    world.settle();
+    assert_eq!(receive(&socket), Ok(b"text".to_vec()));
+}
+
+/// An echo request of a program: whole, of its family, code 0, and no longer than an IP packet.
+#[test]
+fn only_echo_requests_are_sent_by_ping_sockets() {
+    use crate::shard::udp::Echo;
+    let read = |protocol, kind: u8, code: u8, len: usize| {
+        let mut text = vec![0; len];
+        text.iter_mut()
+            .zip([kind, code])
+            .for_each(|(to, byte)| *to = byte);
+        Echo::read(protocol, &[IoSlice::new(&text)]).map(|_| ())
+    };
+    for (protocol, request) in [(Protocol::ICMP, 8), (Protocol::ICMPV6, 128)] {
+        assert_eq!(read(protocol, request, 0, 8), Ok(()));
+        assert_eq!(read(protocol, request, 0, 65_535), Ok(()));
+        assert_eq!(read(protocol, request, 0, 65_536), Err(libc::EMSGSIZE));
+        assert_eq!(read(protocol, request, 0, 70_000), Err(libc::EMSGSIZE));
+        for (kind, code, len) in [
+            (request, 0, 7),
+            (request, 1, 8),
+            (request ^ 1, 0, 8),
+            (0, 0, 8),
+        ] {
+            assert_eq!(read(protocol, kind, code, len), Err(libc::EINVAL));
+        }
+    }
+}
+
+/// Sockets that were closed while they waited for buffers are forgotten in time.
+#[test]
+fn the_list_of_those_who_wait_has_a_bound() {
+    let world = World::new();
+    let taken = world.shard(0, |shard, _| {
+        std::iter::from_fn(|| shard.slab.alloc()).collect::<Vec<_>>()
+    });
+    let most = 2 * limits::SENDERS_A_TURN;
+    let mut seen = 0;
+    for _ in 0..3 * most {
+        let socket = world.socket(0, Kind::Datagram);
+        assert_eq!(
+            send(&socket, b"x", Some(to("10.0.0.2:700"))),
+            Err(libc::EAGAIN)
+        );
+        let waiting = world.shard(0, |shard, _| shard.udp_waiting.len());
+        assert!(waiting <= most);
+        seen = seen.max(waiting);
+    }
+    assert_eq!(seen, most, "it is made anew no sooner than it has to be");
+    world.shard(0, |shard, _| {
+        taken.into_iter().for_each(|b| shard.slab.free(b))
+    });
 }
 
 /// Of many datagrams all are sent or none; just as many buffers as they need are enough.

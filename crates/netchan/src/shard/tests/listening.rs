@@ -51,6 +51,24 @@ fn the_oldest_handshake_gives_way_and_no_connection() {
     assert_eq!(world.counter(1, "drop_tcp_syn_queue_full"), 1);
     assert!(!there(&world, 5000) && there(&world, 5001) && there(&world, 9000));
     assert!(there(&world, 4000) && send(&accepted, b"x", None) == Ok(1));
+    // One that was done before an older one is still in the queue, and is passed over.
+    let mut peer = Paper {
+        port: 5002,
+        next: SeqNum(1001),
+        acked: SeqNum(0),
+    };
+    let number = world.number_of(5002);
+    let iss = world.shard(1, |shard, _| shard.tcp(number).unwrap().connection.iss());
+    peer.acked = iss + 1;
+    world.segment(&peer, Flags::ACK, peer.next, &[]);
+    assert_eq!(depths(&world), (1, limits::SYN_QUEUE - 1));
+    for port in 9001..9005 {
+        begin(&world, port);
+    }
+    let left = [5001, 5002, 5004, 5005, 9004].map(|port| there(&world, port));
+    assert_eq!(left, [false, true, false, true, true]);
+    assert_eq!(depths(&world), (1, limits::SYN_QUEUE));
+    assert!(listener.accept().is_ok());
 }
 
 /// Another process was to accept here: what waits and what begins is counted and reset, until somebody serves again.

@@ -114,3 +114,31 @@ fn the_limit_of_icmp_errors_is_shown_as_it_is() {
         assert_eq!(host.limits_icmp(), limited);
     }
 }
+
+/// IPV6_MULTICAST_HOPS and IP_MULTICAST_TTL are of what goes to groups, and of nothing else.
+#[test]
+fn groups_have_hops_of_their_own() {
+    use crate::socket::Multicast;
+    let (world, sent) = recorded(Segmentation::None);
+    for (domain, group, other, at) in [
+        (Domain::V4, "224.0.0.251:700", "10.0.0.2:700", 8),
+        (Domain::V6, "[ff02::fb]:700", "[fd77::2]:700", 7),
+    ] {
+        let socket = Socket::new(&world.nets[0], domain, Kind::Datagram).unwrap();
+        let hops = if domain == Domain::V4 {
+            Multicast::Ttl(5)
+        } else {
+            Multicast::Hops(5)
+        };
+        socket.set_option(SocketOption::Multicast(hops)).unwrap();
+        let hops_to = |there: &str| {
+            take(&sent);
+            send(&socket, b"x", Some(to(there))).unwrap();
+            world.settle();
+            let all = take(&sent);
+            let (packet, _) = all.iter().find(|(p, _)| p[0] >> 4 != 0).unwrap();
+            packet[at]
+        };
+        assert_eq!((hops_to(group), hops_to(other)), (5, 64), "{group}");
+    }
+}

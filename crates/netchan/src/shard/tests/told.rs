@@ -243,3 +243,22 @@ fn a_time_stamp_wakes_who_asks_for_errors() {
     quiet.register(Readiness::ERROR, &waker);
     assert_eq!(bell.rang(), 0);
 }
+
+/// Text of several segments fills several buffers, one behind the other.
+#[test]
+fn segments_fill_buffers_without_a_gap() {
+    let world = World::new();
+    let (client, server) = world.connection();
+    for text in [&b"abcde"[..], b"fgh", b"ij"] {
+        send(&client, text, None).unwrap();
+        world.pass(60);
+    }
+    let (mut one, mut two, mut three) = ([b'.'; 3], [b'.'; 6], [b'.'; 4]);
+    let mut buffers = [&mut one[..], &mut two, &mut three].map(IoSliceMut::new);
+    let got = server
+        .receive(&mut buffers, ReceiveFlags::default())
+        .unwrap();
+    assert_eq!(got.len, 10);
+    let all = [&one[..], &two, &three].concat();
+    assert_eq!(all, b"abcdefghij...");
+}

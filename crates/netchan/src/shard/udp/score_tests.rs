@@ -136,3 +136,24 @@ fn a_host_as_peer_and_its_own_link() {
     let scores = scores(&same);
     assert!(scores[0].is_some() && scores[1..].iter().all(|score| *score == scores[0]));
 }
+
+/// An address of IPv6 that is not its own is no wildcard.
+#[test]
+fn another_address_of_its_family_is_not_its_own() {
+    let (a, _b) = wire::pair(&wire::Options::default());
+    let builder = Net::builder()
+        .threads(Threads::Caller)
+        .link_with(Box::new(a));
+    let net = builder.address("fd77::1/64").unwrap().start().unwrap();
+    let bound = Socket::new(&net, Domain::V6, Kind::Datagram).unwrap();
+    bound.bind("[fd77::1]:700".parse().unwrap()).unwrap();
+    net.stack().with_shard(0, |shard, _| {
+        let (_, socket) = shard.udp_sockets().next().unwrap();
+        let remote = "[fd77::9]:900".parse().unwrap();
+        let score = |local: &str| socket.score(local.parse().unwrap(), remote, 0);
+        assert_eq!(
+            (score("[fd77::1]:700"), score("[fd77::2]:700")),
+            (Some(3), None)
+        );
+    });
+}

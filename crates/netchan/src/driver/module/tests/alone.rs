@@ -192,6 +192,10 @@ fn limits_out_of_range_are_refused() {
             table: 3,
             ..Limit::packets(1)
         },
+        Limit {
+            table: 1 << 25,
+            ..Limit::packets(1)
+        },
     ];
     for limit in wrong {
         let error = Limiter::new("limiter", limit.clone()).unwrap_err();
