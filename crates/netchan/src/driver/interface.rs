@@ -307,3 +307,6 @@ pub fn ends_of(bytes: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let (source, rest) = bytes.get(8..40)?.split_first_chunk::<16>()?;
     Some(((*source).into(), (*rest.first_chunk::<16>()?).into()))
 }
+
+#[cfg(test)]
+mod tests;

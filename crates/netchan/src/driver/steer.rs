@@ -628,4 +628,4 @@ pub const fn short(hash: u64) -> u32 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

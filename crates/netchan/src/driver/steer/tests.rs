@@ -38,8 +38,12 @@ fn interface(number: u8, own: &[&str]) -> InterfaceFacts {
     }
 }
 
-/// A host with one interface, but for what is changed.
 fn host_with(change: impl FnOnce(&mut Host, &mut Live)) -> HostView {
+    made(change).view()
+}
+
+/// A host with one interface, but for what is changed.
+pub(in crate::driver) fn made(change: impl FnOnce(&mut Host, &mut Live)) -> Arc<Host> {
     let networks = Network {
         interfaces: vec![interface(0, &["10.0.0.2/24", "fd00::2/64"])],
         routes: route::Table::new(),
@@ -64,7 +68,7 @@ fn host_with(change: impl FnOnce(&mut Host, &mut Live)) -> HostView {
     };
     change(&mut host, &mut live);
     host.live = Arc::new(Snapshot::new(live));
-    Arc::new(host).view()
+    Arc::new(host)
 }
 
 fn host() -> HostView {
