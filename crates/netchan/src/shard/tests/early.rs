@@ -330,5 +330,11 @@ fn a_listener_need_not_ask_where_all_take_text() {
         assert_eq!(begins(&world, 5000), every_listener);
         assert_eq!(begins(&world, 5001), every_listener);
         assert!(!begins(&world, 5002), "its backlog is the limit");
+        let full = world.counter(1, "tcp_fast_open_listen_overflow");
+        assert_eq!(
+            full,
+            u64::from(every_listener),
+            "who takes none is not full"
+        );
     }
 }

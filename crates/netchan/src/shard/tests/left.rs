@@ -255,3 +255,28 @@ fn time_stamps_without_a_place_are_counted() {
     let all = 2 * (1 + limits::SEND_NOTICES) as u64;
     assert_eq!(lost(&world), all - kept as u64);
 }
+
+/// As Linux: with MSG_TRUNC a datagram socket says how long the datagram was, a ping socket what it copied.
+#[test]
+fn a_ping_socket_says_what_it_copied() {
+    let world = World::new();
+    let read = |socket: &Socket| {
+        let mut room = [0; 10];
+        let flags = ReceiveFlags {
+            truncate: true,
+            ..ReceiveFlags::default()
+        };
+        let got = socket.receive(&mut [std::io::IoSliceMut::new(&mut room)], flags);
+        got.map(|got| (got.len, got.truncated)).unwrap()
+    };
+    let ping = world.socket(0, Kind::Ping);
+    let request = [&[8, 0, 0, 0, 0, 0, 0, 1][..], &[7; 20]].concat();
+    assert_eq!(send(&ping, &request, Some(to("10.0.0.2:0"))), Ok(28));
+    world.pass(5);
+    assert_eq!(read(&ping), (10, true));
+    let reader = world.bound(1, Kind::Datagram, "10.0.0.2:700");
+    let writer = world.socket(0, Kind::Datagram);
+    send(&writer, &[7; 20], Some(to("10.0.0.2:700"))).unwrap();
+    world.settle();
+    assert_eq!(read(&reader), (20, true));
+}

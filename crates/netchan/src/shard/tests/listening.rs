@@ -68,7 +68,9 @@ fn the_oldest_handshake_gives_way_and_no_connection() {
     let left = [5001, 5002, 5004, 5005, 9004].map(|port| there(&world, port));
     assert_eq!(left, [false, true, false, true, true]);
     assert_eq!(depths(&world), (1, limits::SYN_QUEUE));
-    assert!(listener.accept().is_ok());
+    let (done, from) = listener.accept().unwrap();
+    assert_eq!(from.port(), 5002);
+    assert_eq!(send(&done, b"x", None), Ok(1), "it is open");
 }
 
 /// Another process was to accept here: what waits and what begins is counted and reset, until somebody serves again.

@@ -249,16 +249,50 @@ fn a_time_stamp_wakes_who_asks_for_errors() {
 fn segments_fill_buffers_without_a_gap() {
     let world = World::new();
     let (client, server) = world.connection();
-    for text in [&b"abcde"[..], b"fgh", b"ij"] {
-        send(&client, text, None).unwrap();
-        world.pass(60);
-    }
-    let (mut one, mut two, mut three) = ([b'.'; 3], [b'.'; 6], [b'.'; 4]);
-    let mut buffers = [&mut one[..], &mut two, &mut three].map(IoSliceMut::new);
+    let text = numbered(5000);
+    assert_eq!(send(&client, &text, None), Ok(5000));
+    world.pass(60);
+    let mut room = [vec![0; 1000], vec![0; 3000], vec![0; 1100]];
+    let mut buffers: Vec<_> = room.iter_mut().map(|part| IoSliceMut::new(part)).collect();
     let got = server
         .receive(&mut buffers, ReceiveFlags::default())
         .unwrap();
-    assert_eq!(got.len, 10);
-    let all = [&one[..], &two, &three].concat();
-    assert_eq!(all, b"abcdefghij...");
+    assert_eq!(got.len, 5000);
+    assert_eq!(room.concat()[..5000], text);
+}
+
+/// Bytes that differ from their neighbours near and far.
+fn numbered(len: u32) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i * 7 + i / 256).to_le_bytes()[0])
+        .collect()
+}
+
+/// The same marks in text of many segments, each with a buffer of its own.
+#[test]
+fn a_mark_is_found_in_another_segment() {
+    let world = World::new();
+    let (client, server) = world.connection();
+    let text = numbered(5000);
+    urgent(&client, &[&text[..], b"!"].concat());
+    world.pass(60);
+    assert_eq!(send(&client, &text[..3000], None), Ok(3000));
+    world.pass(60);
+    assert_eq!(server.available(), 5000);
+    assert_eq!(out_of_band(&server), Ok(Some(b'!')));
+    assert_eq!(receive(&server), Ok(text.clone()), "up to the mark");
+    assert_eq!(
+        receive(&server),
+        Ok(text[..3000].to_vec()),
+        "from behind it"
+    );
+    // A byte that nobody took fills what is left of its segment; the next one's text is whole.
+    urgent(&client, &[&text[..1447], b"!"].concat());
+    world.pass(60);
+    assert_eq!(receive(&server), Ok(text[..1447].to_vec()));
+    assert!(server.is_at_mark());
+    urgent(&client, &[&text[..1447], b"?"].concat());
+    world.pass(60);
+    assert_eq!(receive(&server), Ok(text[..1447].to_vec()));
+    assert_eq!(out_of_band(&server), Ok(Some(b'?')));
 }

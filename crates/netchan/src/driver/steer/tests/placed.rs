@@ -4,9 +4,10 @@ use super::*;
 use crate::places::Places;
 
 const PORT: u16 = 80;
-const SYN: u8 = Flags::SYN.0 as u8;
-const ACK: u8 = Flags::ACK.0 as u8;
-const RST: u8 = Flags::RST.0 as u8;
+// Flags, in the low byte of their word.
+const SYN: u8 = 0x02;
+const ACK: u8 = 0x10;
+const RST: u8 = 0x04;
 
 fn leasing(places: Option<&Arc<Places>>, shards: usize) -> (HostView, Steer) {
     let host = host_with(|host, _| host.places = places.cloned());
