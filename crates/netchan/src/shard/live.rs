@@ -72,3 +72,6 @@ impl TcpSocket {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
