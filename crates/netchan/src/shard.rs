@@ -424,11 +424,6 @@ impl Shard {
         self.time_waits.iter()
     }
 
-    /// Whether output waits for transmit buffers to come home.
-    pub fn is_starved(&self) -> bool {
-        !self.dirty.is_empty()
-    }
-
     /// Says how many sockets live here, where that decides who comes next.
     pub fn publish_load(&self) {
         if let Some(places) = &self.host.places {

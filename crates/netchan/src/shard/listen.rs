@@ -414,11 +414,6 @@ impl Shard {
         self.wake_datagrams();
     }
 
-    /// Whether no link is left.
-    pub const fn is_cut_off(&self) -> bool {
-        self.all_gone
-    }
-
     /// What a listener is ready for.
     pub fn listener_readiness(&self, number: u32) -> Readiness {
         if self.all_gone {

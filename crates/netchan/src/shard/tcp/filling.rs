@@ -10,9 +10,9 @@ pub(super) struct Filling<'a, 'b> {
 }
 
 impl Filling<'_, '_> {
-    /// Whether there was room from the beginning.
+    /// Whether there is room; where nothing was put, whether there was any.
     pub(super) fn has_room(&self) -> bool {
-        self.filled > 0 || self.buffers.iter().any(|buffer| !buffer.is_empty())
+        self.buffers.iter().any(|buffer| !buffer.is_empty())
     }
 
     /// Copies as much of `bytes` as there is room for; how many.

@@ -126,7 +126,6 @@ const fn errno_of(is_v4: bool, kind: u8, code: u8) -> (i32, bool) {
         (true, 3, _) | (false, 1, 2 | 3) => (libc::EHOSTUNREACH, true),
         (false, 1, 1 | 5 | 6) => (libc::EACCES, true),
         (true, 12, _) | (false, 4, _) => (libc::EPROTO, true),
-        (false, 1, _) => (libc::EPROTO, false),
         (_, 11, _) | (false, 3, _) => (libc::EHOSTUNREACH, false),
         _ => (libc::EPROTO, false),
     }
