@@ -196,3 +196,32 @@ fn a_silent_neighbour_ends_a_handshake() {
         );
     }
 }
+
+/// A shard without sockets has claimed no memory for any.
+#[test]
+fn no_memory_is_claimed_for_nobody() {
+    let world = World::new();
+    let claimed = |world: &World| {
+        let accounts = world.nets[1].stack().memory.iter();
+        accounts
+            .map(|account| account.claimed())
+            .collect::<Vec<_>>()
+    };
+    let before = claimed(&world);
+    let (client, server) = world.connection();
+    let reader = world.bound(1, Kind::Datagram, "10.0.0.2:700");
+    send(&client, &[7; 1000], None).unwrap();
+    let writer = world.socket(0, Kind::Datagram);
+    send(&writer, &[7; 1000], Some(to("10.0.0.2:700"))).unwrap();
+    world.pass(2);
+    let during = claimed(&world);
+    assert!(
+        during
+            .iter()
+            .zip(&before)
+            .all(|(during, before)| during > before)
+    );
+    drop((client, server, reader));
+    world.pass(100);
+    assert_eq!(claimed(&world), before);
+}

@@ -206,3 +206,32 @@ fn a_listener_moves_with_its_options() {
     assert!(heard(&world));
     assert_eq!(member(&world, Some(0)), Some(3));
 }
+
+/// As Linux: while the accept queue is full a handshake's end is left out, and comes again; text of a connection that waits there is taken.
+#[test]
+fn a_handshake_does_not_end_while_the_queue_is_full() {
+    let world = World::new();
+    let listener = port_80(&world, 0);
+    let mut peers = [5000, 5001].map(|port| begin(&world, port));
+    for peer in &mut peers {
+        let number = world.number_of(peer.port);
+        let iss = world.shard(1, |shard, _| shard.tcp(number).unwrap().connection.iss());
+        (peer.next, peer.acked) = (peer.next + 1, iss + 1);
+    }
+    let [first, second] = peers;
+    let ends = |peer: &Paper| world.segment(peer, Flags::ACK, peer.next, &[]);
+    ends(&first);
+    ends(&second);
+    let full = |world: &World| world.counter(1, "drop_tcp_accept_queue_full");
+    assert_eq!((depths(&world), full(&world)), ((1, 1), 1));
+    world.segment(&first, Flags::ACK, first.next, b"text");
+    assert_eq!(full(&world), 1);
+    let (accepted, from) = listener.accept().unwrap();
+    assert_eq!(
+        (from.port(), receive(&accepted)),
+        (5000, Ok(b"text".to_vec()))
+    );
+    ends(&second);
+    assert_eq!((depths(&world), full(&world)), ((1, 0), 1));
+    assert_eq!(listener.accept().unwrap().1.port(), 5001);
+}
