@@ -120,7 +120,7 @@ fn output_without_a_buffer_waits_for_one() {
     assert!(next(&world) > limits::BUFFER_RETRY);
 }
 
-/// FIONREAD's sum, with one for the end (as epoll's readers count).
+/// Bytes that nobody has read, and one for the end.
 #[test]
 fn what_is_unread_is_counted() {
     let world = World::new();

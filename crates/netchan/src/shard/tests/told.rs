@@ -130,12 +130,11 @@ fn an_urgent_byte_gives_way_to_the_next() {
     }
 }
 
-/// An announced byte that is not here yet: from a peer on paper, whose urgent pointer runs ahead of its text.
+/// SO_RCVLOWAT keeps text from being news, but not an urgent byte.
 #[test]
 fn who_waits_for_urgent_news_is_told_once_the_byte_is_here() {
     let world = World::new();
     let (client, server) = world.connection();
-    // The low-water mark and urgent text make what to tell a question.
     server
         .set_option(SocketOption::ReceiveLowWater(100))
         .unwrap();
