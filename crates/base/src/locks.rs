@@ -8,7 +8,7 @@ use percore::lock::Class;
 
 /// One thread at a time loads or unloads modules; it passes through all halves of interfaces meanwhile.
 pub static CHANGING: Class = Class::new(10, "changing modules");
-/// A socket's options and binding, while it becomes something. Held while a core's thread runs an errand for it (`percpu`): that thread
+/// A socket's options and binding, while it becomes something. Held while a core's thread runs a call for it (`percpu`): that thread
 /// does not take this lock.
 pub static FRESH: Class = Class::new(20, "socket").across_sleep();
 /// Giant, where the whole stack runs under it.
@@ -39,8 +39,8 @@ pub static SETTINGS: Class = Class::new(140, "settings");
 pub static PULSES: Class = Class::new(150, "pulses");
 /// The stack's threads, to wait for them.
 pub static THREADS: Class = Class::new(160, "threads");
-/// Who shall own a shard, until its thread has begun.
-pub static OWNER: Class = Class::new(165, "owner");
+/// The call server of a shard, until its thread has begun.
+pub static CALL_SERVER: Class = Class::new(165, "call server");
 /// Who answers questions from outside.
 pub static COMPANIONS: Class = Class::new(170, "companions");
 /// The name of a control socket, while it is chosen.
@@ -64,7 +64,7 @@ pub static ALL: &[&Class] = &[
     &SETTINGS,
     &PULSES,
     &THREADS,
-    &OWNER,
+    &CALL_SERVER,
     &COMPANIONS,
     &NAMING,
 ];

@@ -71,7 +71,7 @@ pub enum Holder {
     Application,
     /// A protocol thread takes what is in its channels and serves its timers; socket calls take its lock for their own work.
     Network,
-    /// Its core's thread, and nobody else: socket calls are errands that it runs.
+    /// Its core's thread alone: socket calls are remote calls, which it runs.
     Core,
 }
 

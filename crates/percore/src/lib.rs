@@ -1,6 +1,6 @@
 //! The machine: cores, memory and time stamps. It has never heard of a packet.
 //!
-//! Each primitive states its guarantees first (what is wait-free, what is visible to whom), and has tests, a model that
+//! Each primitive states its guarantees first (what is wait-free, what is visible to which thread), and has tests, a model that
 //! [loom](https://docs.rs/loom) runs through its interleavings, and a bench beside what else there is:
 //!
 //! ```text
@@ -15,8 +15,6 @@ pub mod clock;
 pub mod counter;
 pub mod crossbar;
 pub mod doorbell;
-#[cfg(not(loom))]
-pub mod errand;
 pub mod leader;
 #[cfg(not(loom))]
 pub mod lines;
@@ -27,6 +25,7 @@ pub mod own;
 pub mod raw;
 #[cfg(not(loom))]
 mod region;
+pub mod remote_call;
 pub mod ring;
 pub mod sched;
 pub mod slab;

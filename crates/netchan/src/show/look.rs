@@ -3,7 +3,7 @@
 
 use std::{cell::Cell, fmt, thread, time::Duration};
 
-use percore::{clock::now_ns, errand::Refusal};
+use percore::{clock::now_ns, remote_call::Refusal};
 use serde_json::{Value, json};
 
 use crate::{
@@ -87,11 +87,11 @@ impl<'a> Look<'a> {
         f: impl FnOnce(&mut Held) -> R + Send,
     ) -> Result<R, Busy> {
         let cell = &self.stack.cells[number];
-        // Of a stack whose turns somebody else takes, no thread serves the desk.
-        let f = match cell.desk.as_ref().filter(|_| !self.stack.stepped) {
-            Some(desk) => {
+        // Where the program takes the stack's turns, no thread serves calls.
+        let f = match cell.call_sender.as_ref().filter(|_| !self.stack.stepped) {
+            Some(sender) => {
                 let patience = self.until.get().saturating_sub(now_ns());
-                match desk.run_within(f, Duration::from_nanos(patience)) {
+                match sender.run_within(f, Duration::from_nanos(patience)) {
                     Ok(answer) => return Ok(answer),
                     Err((Refusal::Late, _)) => return Err(self.busy()),
                     Err((Refusal::Stopped, f)) => f,

@@ -10,8 +10,8 @@ use std::{
 
 use percore::{
     doorbell::Doorbell,
-    errand::{Desk, Owner, errands},
     lock::{Backlog, Mutex, mutex},
+    remote_call::{CallSender, CallServer, remote_calls},
     ring::Consumer,
 };
 use proto::time::Instant;
@@ -120,10 +120,10 @@ pub struct Cell {
     pub doorbell: Arc<Doorbell>,
     /// Who waits for this shard's packets and timers.
     pub seat: Seat,
-    /// Where a shard that is its core's alone takes errands.
-    pub desk: Option<Desk<Held>>,
-    /// The other end, until its thread takes it.
-    owner: Mutex<Option<Owner<Held>>>,
+    /// The way to a shard that is its core's alone.
+    pub call_sender: Option<CallSender<Held>>,
+    /// The other end, until the core's thread takes it.
+    call_server: Mutex<Option<CallServer<Held>>>,
     /// To the attendant, where the shard is the application's to turn.
     pub line: Option<Arc<Line>>,
     /// The watchdog found that packets wait for it and nobody takes them.
@@ -132,7 +132,7 @@ pub struct Cell {
 }
 
 thread_local! {
-    /// The address of the cell whose owner this thread is; 0: of none.
+    /// The address of the cell whose call server this thread is; 0: of none.
     static OWN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -146,39 +146,39 @@ impl Cell {
             doorbell,
             seat: Seat::default(),
             line,
-            desk: None,
-            owner: mutex(&locks::OWNER, None),
+            call_sender: None,
+            call_server: mutex(&locks::CALL_SERVER, None),
             forsaken: AtomicBool::new(false),
             next_timer: AtomicU64::new(u64::MAX),
         }
     }
 
-    /// With a desk, where one thread alone holds the shard.
+    /// With a call sender, where one thread alone holds the shard.
     pub fn held_by(mut self, holder: Holder) -> Self {
         if holder != Holder::Core {
             return self;
         }
-        let (desk, owner) = errands(self.doorbell.clone());
-        self.desk = Some(desk);
-        self.owner = mutex(&locks::OWNER, Some(owner));
+        let (sender, server) = remote_calls(self.doorbell.clone());
+        self.call_sender = Some(sender);
+        self.call_server = mutex(&locks::CALL_SERVER, Some(server));
         self
     }
 
-    /// Makes the calling thread the owner; `None` if it has one already.
-    pub fn own(&self) -> Option<Owner<Held>> {
-        let owner = self.owner.lock().take()?;
+    /// Makes the calling thread the shard's call server; `None` if it has one already.
+    pub fn own(&self) -> Option<CallServer<Held>> {
+        let server = self.call_server.lock().take()?;
         OWN.set(std::ptr::from_ref(self).addr());
-        Some(owner)
+        Some(server)
     }
 
-    /// Has the owner do it. Gives `f` back where that is nobody: the shard is not one thread's, or that thread has ended; and where it is
-    /// the calling thread itself, outside of a turn (in a waker, say). Then the lock says whose the shard is.
+    /// Has the shard's own thread do it. Gives `f` back where there is none: the shard is not one thread's, or that thread has ended; and where
+    /// it is the calling thread itself, outside of a turn (in a waker, say). Then the lock says whose the shard is.
     ///
     /// # Errors
     /// `f`, not called.
     pub fn ask<R: Send, F: FnOnce(&mut Held) -> R + Send>(&self, f: F) -> Result<R, F> {
-        match &self.desk {
-            Some(desk) if OWN.get() != std::ptr::from_ref(self).addr() => desk.run(f),
+        match &self.call_sender {
+            Some(sender) if OWN.get() != std::ptr::from_ref(self).addr() => sender.run(f),
             _ => Err(f),
         }
     }

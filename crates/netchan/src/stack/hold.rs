@@ -125,16 +125,16 @@ impl Stack {
         f: impl FnOnce(&mut Held, Instant) -> R + Send,
     ) -> R {
         if self.stepped {
-            return self.hold_here(number, now, f); // one thread is caller and owner
+            return self.hold_here(number, now, f); // one thread is caller and server
         }
-        // The wait is no work of the application's; what the errand does is accounted where it runs.
-        let errand = |held: &mut Held| {
+        // The wait is no work of the application's; what the call does is accounted where it runs.
+        let call = |held: &mut Held| {
             let now = held.shard.no_earlier(now);
             f(held, now)
         };
-        match stages::sleeping(|| self.cells[number].ask(errand)) {
+        match stages::sleeping(|| self.cells[number].ask(call)) {
             Ok(result) => result,
-            Err(errand) => self.hold_here(number, now, |held, _| errand(held)),
+            Err(call) => self.hold_here(number, now, |held, _| call(held)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! A turn: what a link's thread, a core's or a caller does each time round its loop.
 
-use percore::{errand::Owner, lock::Mutex};
+use percore::{lock::Mutex, remote_call::CallServer};
 use proto::time::Instant;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,22 +18,22 @@ use crate::{
 
 /// What a core's thread has in its hands.
 pub(crate) struct Core {
-    /// Runs the errands of others. `None`: they run them in place (`steps`).
-    owner: Option<Owner<Held>>,
+    /// Runs the calls of other threads. `None`: they run them in place (`steps`).
+    call_server: Option<CallServer<Held>>,
     /// Links that its shard knows to be gone.
     told: Vec<bool>,
 }
 
 impl Core {
     /// At its beginning.
-    pub fn of(stack: &Stack, owner: Option<Owner<Held>>) -> Self {
+    pub fn of(stack: &Stack, call_server: Option<CallServer<Held>>) -> Self {
         let told = vec![false; stack.ports.len()];
-        Self { owner, told }
+        Self { call_server, told }
     }
 }
 
 impl Stack {
-    /// A core's turn of its shard: packets, timers, errands.
+    /// A core's turn of its shard: packets, timers, remote calls.
     pub fn turn_owned(&self, number: usize, core: &mut Core, now: Instant) -> bool {
         let cell = &self.cells[number];
         let mut held = lock(cell, number);
@@ -50,8 +50,8 @@ impl Stack {
                 held.shard.link_gone(link, last, now);
             }
         }
-        if let Some(owner) = &mut core.owner {
-            work |= owner.serve(&mut held) > 0;
+        if let Some(server) = &mut core.call_server {
+            work |= server.serve(&mut held) > 0;
         }
         self.leave(cell, held, now);
         work

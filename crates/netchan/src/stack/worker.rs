@@ -197,8 +197,8 @@ fn turn_shards(stack: &Stack, worker: usize) {
 /// A core's thread: the owner of its shard.
 fn turn_core(stack: &Stack, number: usize) {
     let cell = &stack.cells[number];
-    let Some(owner) = cell.own() else { return };
-    let mut core = Core::of(stack, Some(owner));
+    let Some(server) = cell.own() else { return };
+    let mut core = Core::of(stack, Some(server));
     let turn = |now| stack.turn_owned(number, &mut core, now);
     turn_and_sleep(stack, &cell.doorbell, turn, || cell.next_timer());
 }

@@ -1,6 +1,6 @@
-//! Errands: who runs them, what becomes of panics, of late ones, of those that meet the owner's end, and of a full desk.
+//! Remote calls: which thread runs them, what becomes of panics, of late ones, of those that meet the server's end, and of a full sender.
 
-use super::{Desk, Owner, Refusal, SLOTS, errands};
+use super::{CallSender, CallServer, Refusal, SLOTS, remote_calls};
 use crate::doorbell::{Doorbell, Sleep};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -15,14 +15,14 @@ use std::{
 type Log = Vec<usize>;
 
 /// Serves until told to end; what was logged.
-fn serve(mut owner: Owner<Log>, bell: &Doorbell, end: &AtomicBool) -> Log {
+fn serve(mut server: CallServer<Log>, bell: &Doorbell, end: &AtomicBool) -> Log {
     let mut log = Log::new();
     while !end.load(SeqCst) {
-        if owner.serve(&mut log) > 0 {
+        if server.serve(&mut log) > 0 {
             continue;
         }
         bell.arm(Sleep::Futex);
-        if !owner.has_errands() && !end.load(SeqCst) {
+        if !server.has_calls() && !end.load(SeqCst) {
             bell.wait(None);
         }
         bell.disarm();
@@ -30,27 +30,27 @@ fn serve(mut owner: Owner<Log>, bell: &Doorbell, end: &AtomicBool) -> Log {
     log
 }
 
-/// Runs `work` beside an owner; what was logged.
-fn beside(work: impl FnOnce(&Desk<Log>)) -> Log {
+/// Runs `work` beside a server; what was logged.
+fn beside(work: impl FnOnce(&CallSender<Log>)) -> Log {
     let bell = Arc::new(Doorbell::new().unwrap());
-    let (desk, owner) = errands(bell.clone());
+    let (sender, server) = remote_calls(bell.clone());
     let end = AtomicBool::new(false);
     thread::scope(|scope| {
-        let owner = scope.spawn(|| serve(owner, &bell, &end));
-        work(&desk);
+        let server = scope.spawn(|| serve(server, &bell, &end));
+        work(&sender);
         end.store(true, SeqCst);
         bell.ring();
-        owner.join().unwrap()
+        server.join().unwrap()
     })
 }
 
 #[test]
-fn the_owner_runs_it_and_the_caller_has_the_answer() {
+fn the_server_runs_it_and_the_caller_has_the_answer() {
     let here = thread::current().id();
-    let log = beside(|desk| {
-        assert_eq!((desk.full(), desk.waiting()), (0, 0));
+    let log = beside(|sender| {
+        assert_eq!((sender.full(), sender.waiting()), (0, 0));
         let text = String::from("seven");
-        let there = desk.run(|log| {
+        let there = sender.run(|log| {
             log.push(text.len());
             (thread::current().id(), text.len())
         });
@@ -63,14 +63,15 @@ fn the_owner_runs_it_and_the_caller_has_the_answer() {
 
 /// More threads than slots, each with an order of its own: nothing is lost, doubled or turned round.
 #[test]
-fn errands_of_many_threads_are_each_run_once_in_their_callers_order() {
+fn calls_of_many_threads_are_each_run_once_in_their_callers_order() {
     let (threads, each) = (SLOTS + 9, 200);
-    let log = beside(|desk| {
+    let log = beside(|sender| {
         thread::scope(|scope| {
             for t in 0..threads {
                 scope.spawn(move || {
                     for i in 0..each {
-                        desk.run(|log| log.push(t * each + i))
+                        sender
+                            .run(|log| log.push(t * each + i))
                             .map_err(|_| ())
                             .unwrap();
                     }
@@ -87,80 +88,81 @@ fn errands_of_many_threads_are_each_run_once_in_their_callers_order() {
 
 #[test]
 fn a_panic_is_the_callers() {
-    beside(|desk| {
+    beside(|sender| {
         let panic = || {
-            desk.run(|_| panic!("planted: an errand panics"))
+            sender
+                .run(|_| panic!("planted: a call panics"))
                 .map_err(|_| ())
         };
         let caught = catch_unwind(AssertUnwindSafe(panic));
         assert!(caught.is_err());
         assert!(
-            desk.run(|_| 7).is_ok_and(|answer| answer == 7),
-            "the owner goes on"
+            sender.run(|_| 7).is_ok_and(|answer| answer == 7),
+            "the server goes on"
         );
     });
 }
 
-/// Nobody serves: what waits is given back when the owner ends, and what comes later at once.
+/// No thread serves: what waits is given back when the server ends, and what comes later at once.
 #[test]
-fn the_owners_end_gives_everything_back() {
-    let (desk, owner) = errands::<Log>(Arc::new(Doorbell::new().unwrap()));
+fn the_servers_end_gives_everything_back() {
+    let (sender, server) = remote_calls::<Log>(Arc::new(Doorbell::new().unwrap()));
     let back = AtomicUsize::new(0);
     thread::scope(|scope| {
         for n in 0..SLOTS + 5 {
-            let (desk, back) = (&desk, &back);
+            let (sender, back) = (&sender, &back);
             scope.spawn(move || {
-                let errand = move |_: &mut Log| n;
-                let given_back = desk.run(errand).map_err(|errand| errand(&mut Log::new()));
-                assert_eq!(given_back, Err(n), "the very same errand");
+                let call = move |_: &mut Log| n;
+                let given_back = sender.run(call).map_err(|call| call(&mut Log::new()));
+                assert_eq!(given_back, Err(n), "the very same call");
                 back.fetch_add(1, SeqCst);
             });
         }
-        // All slots taken, and somebody without one.
-        while desk.waiting() < SLOTS || desk.full() == 0 {
+        // All slots taken, and a caller without one.
+        while sender.waiting() < SLOTS || sender.full() == 0 {
             thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(back.load(SeqCst), 0);
-        drop(owner);
+        drop(server);
     });
     assert_eq!(back.load(SeqCst), SLOTS + 5);
-    assert!(desk.run(|_| ()).is_err());
-    assert_eq!(desk.waiting(), 0);
+    assert!(sender.run(|_| ()).is_err());
+    assert_eq!(sender.waiting(), 0);
 }
 
-/// The owner unwinds: its end is an end like any other.
+/// The server unwinds: its end is an end like any other.
 #[test]
-fn an_owner_that_panics_leaves_nobody_waiting() {
+fn a_server_that_panics_leaves_no_caller_waiting() {
     let bell = Arc::new(Doorbell::new().unwrap());
-    let (desk, owner) = errands::<Log>(bell);
+    let (sender, server) = remote_calls::<Log>(bell);
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| desk.run(|_| ()).is_err());
-        while desk.waiting() == 0 {
+        let waiting = scope.spawn(|| sender.run(|_| ()).is_err());
+        while sender.waiting() == 0 {
             thread::yield_now();
         }
         let end = scope.spawn(move || {
-            let _owner = owner;
-            panic!("planted: the owner panics");
+            let _server = server;
+            panic!("planted: the server panics");
         });
         assert!(end.join().is_err());
         assert!(waiting.join().unwrap());
     });
 }
 
-/// Taken back when it was not begun in time; the slot can be used again, and the owner does not stumble over what is left of it.
+/// Taken back when it was not begun in time; the slot can be used again, and the server does not stumble over what is left of it.
 #[test]
-fn a_late_errand_is_taken_back() {
-    let (desk, mut owner) = errands::<Log>(Arc::new(Doorbell::new().unwrap()));
+fn a_late_call_is_taken_back() {
+    let (sender, mut server) = remote_calls::<Log>(Arc::new(Doorbell::new().unwrap()));
     for _ in 0..3 * SLOTS {
-        let late = desk.run_within(|log| log.push(1), Duration::from_micros(100));
+        let late = sender.run_within(|log| log.push(1), Duration::from_micros(100));
         assert!(late.is_err_and(|(why, _)| why == Refusal::Late));
     }
     let mut log = Log::new();
-    assert_eq!(owner.serve(&mut log), 0);
+    assert_eq!(server.serve(&mut log), 0);
     assert!(log.is_empty());
     let answer = thread::scope(|scope| {
-        let caller = scope.spawn(|| desk.run_within(|_| 5, Duration::from_secs(60)).is_ok());
-        while owner.serve(&mut log) == 0 {
+        let caller = scope.spawn(|| sender.run_within(|_| 5, Duration::from_secs(60)).is_ok());
+        while server.serve(&mut log) == 0 {
             thread::yield_now();
         }
         caller.join().unwrap()
@@ -170,36 +172,37 @@ fn a_late_errand_is_taken_back() {
 
 /// What was begun in time is waited for, also by one that fell asleep before and whose time is over meanwhile.
 #[test]
-fn an_errand_that_was_begun_is_waited_for() {
-    let (desk, mut owner) = errands::<Log>(Arc::new(Doorbell::new().unwrap()));
-    assert!(!owner.has_errands());
+fn a_call_that_was_begun_is_waited_for() {
+    let (sender, mut server) = remote_calls::<Log>(Arc::new(Doorbell::new().unwrap()));
+    assert!(!server.has_calls());
     let begun = AtomicBool::new(false);
     thread::scope(|scope| {
         let caller = scope.spawn(|| {
-            let errand = |_: &mut Log| {
+            let call = |_: &mut Log| {
                 begun.store(true, SeqCst);
                 thread::sleep(Duration::from_millis(60));
                 7
             };
-            desk.run_within(errand, Duration::from_millis(30))
+            sender
+                .run_within(call, Duration::from_millis(30))
                 .map_err(|_| ())
         });
-        while !owner.has_errands() {
+        while !server.has_calls() {
             thread::yield_now();
         }
         thread::sleep(Duration::from_millis(5)); // the caller sleeps by now
-        owner.serve(&mut Log::new());
+        server.serve(&mut Log::new());
         // A machine that was busy for all that time may have taken it back before.
         let expected = if begun.load(SeqCst) { Ok(7) } else { Err(()) };
         assert_eq!(caller.join().unwrap(), expected);
     });
-    assert!(!owner.has_errands());
+    assert!(!server.has_calls());
 }
 
 /// Two threads that begin to look for a slot in the same place, at the first: each has its own.
 #[test]
 fn threads_that_look_in_the_same_place_first() {
-    let (desk, owner) = errands::<Log>(Arc::new(Doorbell::new().unwrap()));
+    let (sender, server) = remote_calls::<Log>(Arc::new(Doorbell::new().unwrap()));
     let posts = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..100 * SLOTS {
@@ -207,22 +210,22 @@ fn threads_that_look_in_the_same_place_first() {
                 break;
             }
             let (mark, marked) = std::sync::mpsc::channel();
-            let (desk, posts) = (&desk, &posts);
+            let (sender, posts) = (&sender, &posts);
             scope.spawn(move || {
                 let is_first = super::hint() == 0;
                 posts.fetch_add(usize::from(is_first), SeqCst);
                 mark.send(()).unwrap();
                 if is_first {
-                    assert!(desk.run(|_| ()).is_err());
+                    assert!(sender.run(|_| ()).is_err());
                 }
             });
             marked.recv().unwrap();
         }
         assert_eq!(posts.load(SeqCst), 2);
-        while desk.waiting() < 2 && desk.full() == 0 {
+        while sender.waiting() < 2 && sender.full() == 0 {
             thread::yield_now();
         }
-        assert_eq!((desk.waiting(), desk.full()), (2, 0));
-        drop(owner);
+        assert_eq!((sender.waiting(), sender.full()), (2, 0));
+        drop(server);
     });
 }

@@ -1,18 +1,18 @@
-//! Errands (D1, D7): a closure run by the owner of something while the caller waits. Others ask by message; they do not reach in.
+//! Remote calls (D1, D7): the thread that owns something runs a closure on it while the caller waits. Others ask by message; they do not reach in.
 //!
 //! Guarantees:
-//! * An errand is run by the owner's thread, on what the owner hands to [`Owner::serve`], at most once. What the caller wrote before is
-//!   visible to it, what it wrote is visible to the caller when [`Desk::run`] returns.
-//! * [`Desk::run`] returns: with the answer; or, if the owner has ended or ends first, with the errand itself and [`Refusal::Stopped`]. It
-//!   waits as long as the owner does not serve; [`Desk::run_within`] takes an errand back that was not begun in time.
-//! * A panic in an errand goes to its caller. The owner goes on.
+//! * A call is run by the server's thread, on what it hands to [`CallServer::serve`], at most once. What the caller wrote before is
+//!   visible to it, what it wrote is visible to the caller when [`CallSender::run`] returns.
+//! * [`CallSender::run`] returns: with the answer; or, if the server has ended or ends first, with the closure itself and
+//!   [`Refusal::Stopped`]. It waits as long as the server does not serve; [`CallSender::run_within`] takes a call back that was not begun in time.
+//! * A panic in a call goes to its caller. The server goes on.
 //! * Posting is lock-free and allocates nothing: the closure and its answer lie on the caller's stack, and a slot says where. There are
-//!   [`SLOTS`] slots; who finds none looks again until one is free, and is [counted](Desk::full).
-//! * Whoever waits spins for about as long as a wake-up takes, but only where the owner is awake and on another core: then it may be at
+//!   [`SLOTS`] slots; a caller that finds none looks again until one is free, and is [counted](CallSender::full).
+//! * A waiting caller spins for about as long as a wake-up takes, but only where the server is awake and on another core: then it may be at
 //!   work already. Else, and after that, it sleeps on a futex.
-//! * Each serving takes all errands posted by then: one read-modify-write for the burst, none where there is nothing. Between callers there is
+//! * Each serving takes all calls posted by then: one read-modify-write for the burst, none where there is nothing. Between callers there is
 //!   no order; no caller waits for more than the burst before its own.
-//! * No wake-up is lost, if the owner looks at [`Owner::has_errands`] between [`Doorbell::arm`] and its sleep.
+//! * No wake-up is lost, if the server looks at [`CallServer::has_calls`] between [`Doorbell::arm`] and its sleep.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -33,7 +33,7 @@ use std::{
     time::Duration,
 };
 
-/// Errands that can be at one desk at a time.
+/// Calls that one sender can carry at a time.
 pub const SLOTS: usize = if cfg!(loom) { 2 } else { 63 };
 /// For how long a caller spins, in cycles of the counter: about 5 µs, what it takes to sleep and be woken (`netchan lab run interrupts`,
 /// `doorbell_asleep_latency_ns`).
@@ -42,7 +42,7 @@ const SPIN_CYCLES: u64 = 12_000;
 #[cfg(not(loom))]
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Beside the slots' bits in `posted`: the owner has ended.
+/// Beside the slots' bits in `posted`: the server has ended.
 const CLOSED: u64 = 1 << 63;
 
 // A slot's state. With SLEEPS: its caller sleeps, or is about to.
@@ -54,38 +54,38 @@ const DONE: u32 = 4;
 const REFUSED: u32 = 5;
 const SLEEPS: u32 = 8;
 
-/// Why an errand was not run.
+/// Why a call was not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The owner has ended.
+    /// The server has ended.
     Stopped,
     /// It was not begun in time.
     Late,
 }
 
-/// Where errands are posted. Any number of threads.
-pub struct Desk<T>(Arc<Shared<T>>);
+/// The callers' end, for any number of threads.
+pub struct CallSender<T>(Arc<Shared<T>>);
 
-/// Who runs them. When it is dropped, what is posted is refused.
-pub struct Owner<T>(Arc<Shared<T>>);
+/// The end that runs the calls. When it is dropped, what is posted is refused.
+pub struct CallServer<T>(Arc<Shared<T>>);
 
 struct Shared<T> {
     /// A bit for each slot that has been posted, and `CLOSED`.
     posted: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<Slot<T>>]>,
     full: AtomicU64,
-    /// The core on which the owner last served. A hint.
+    /// The core on which the server last served. A hint.
     core: AtomicU32,
     bell: Arc<Doorbell>,
 }
 
 struct Slot<T> {
     state: Futex,
-    /// Written by who claimed the slot, read by the owner once it runs.
+    /// Written by the caller that claimed the slot, read by the server once it runs.
     job: Cell<Option<Job<T>>>,
 }
 
-/// An errand without its type.
+/// A call without its type.
 struct Job<T> {
     run: unsafe fn(*mut (), &mut T),
     record: *mut (),
@@ -103,26 +103,26 @@ unsafe impl<T> Send for Slot<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Slot<T> {}
 
-/// On the caller's stack: an errand, then its answer.
+/// On the caller's stack: a call, then its answer.
 struct Record<F, R> {
-    errand: Option<F>,
+    call: Option<F>,
     answer: Option<thread::Result<R>>,
 }
 
-/// Runs the errand of a record.
+/// Runs the call of a record.
 ///
 /// # Safety
-/// `record` points to a `Record<F, R>` that nobody else touches meanwhile.
+/// `record` points to a `Record<F, R>` that no other code touches meanwhile.
 unsafe fn run_record<T, F: FnOnce(&mut T) -> R, R>(record: *mut (), target: &mut T) {
     // SAFETY: the caller's promise.
     let record = unsafe { &mut *record.cast::<Record<F, R>>() };
-    if let Some(errand) = record.errand.take() {
-        record.answer = Some(catch_unwind(AssertUnwindSafe(|| errand(target))));
+    if let Some(call) = record.call.take() {
+        record.answer = Some(catch_unwind(AssertUnwindSafe(|| call(target))));
     }
 }
 
-/// A desk and the owner behind it, who sleeps on `bell`: a posted errand rings it.
-pub fn errands<T>(bell: Arc<Doorbell>) -> (Desk<T>, Owner<T>) {
+/// A sender and its server, which sleeps on `bell`: a posted call rings it.
+pub fn remote_calls<T>(bell: Arc<Doorbell>) -> (CallSender<T>, CallServer<T>) {
     let slot = |_| {
         CachePadded::new(Slot {
             state: Futex::new(),
@@ -136,65 +136,65 @@ pub fn errands<T>(bell: Arc<Doorbell>) -> (Desk<T>, Owner<T>) {
         core: AtomicU32::new(0),
         bell,
     });
-    (Desk(shared.clone()), Owner(shared))
+    (CallSender(shared.clone()), CallServer(shared))
 }
 
-impl<T> fmt::Debug for Desk<T> {
+impl<T> fmt::Debug for CallSender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let posted = self.0.posted.load(Ordering::Relaxed);
         let (waiting, closed) = ((posted & !CLOSED).count_ones(), posted & CLOSED != 0);
-        write!(f, "Desk {{ {waiting} posted, closed: {closed} }}")
+        write!(f, "CallSender {{ {waiting} posted, closed: {closed} }}")
     }
 }
 
-impl<T> fmt::Debug for Owner<T> {
+impl<T> fmt::Debug for CallServer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Desk(self.0.clone()).fmt(f)
+        CallSender(self.0.clone()).fmt(f)
     }
 }
 
-impl<T> Desk<T> {
-    /// Has `errand` run by the owner, and waits for its answer. Not to be called by the owner itself, which would wait for ever.
+impl<T> CallSender<T> {
+    /// Has the server run `call`, and waits for its answer. Not for the server's own thread, which would wait for ever.
     ///
     /// # Errors
-    /// The errand, not run: the owner has ended.
-    pub fn run<R: Send, F: FnOnce(&mut T) -> R + Send>(&self, errand: F) -> Result<R, F> {
-        self.run_until(errand, None).map_err(|(_, errand)| errand)
+    /// The closure, not run: the server has ended.
+    pub fn run<R: Send, F: FnOnce(&mut T) -> R + Send>(&self, call: F) -> Result<R, F> {
+        self.run_until(call, None).map_err(|(_, call)| call)
     }
 
-    /// The same for an errand that shall be begun within `patience`.
+    /// Does what [`run`](Self::run) does for a call that shall be begun within `patience`.
     ///
     /// # Errors
-    /// The errand, not run, and why.
+    /// The closure, not run, and why.
     pub fn run_within<R: Send, F: FnOnce(&mut T) -> R + Send>(
         &self,
-        errand: F,
+        call: F,
         patience: Duration,
     ) -> Result<R, (Refusal, F)> {
         let patience = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
-        self.run_until(errand, Some(clock::now_ns().saturating_add(patience)))
+        self.run_until(call, Some(clock::now_ns().saturating_add(patience)))
     }
 
     fn run_until<R: Send, F: FnOnce(&mut T) -> R + Send>(
         &self,
-        errand: F,
+        call: F,
         deadline: Option<u64>,
     ) -> Result<R, (Refusal, F)> {
         let mut record = Record {
-            errand: Some(errand),
+            call: Some(call),
             answer: None,
         };
         let job = Job {
             run: run_record::<T, F, R>,
             record: (&raw mut record).cast(),
         };
-        // From here to the end of `carry` the record is the owner's, and nothing here panics.
+        // From here to the end of `carry` the record is the server's, and nothing here panics.
         let refusal = self.0.carry(job, deadline).err();
-        match (record.answer, record.errand) {
+        match (record.answer, record.call) {
             (Some(Ok(answer)), _) => Ok(answer),
             (Some(Err(panic)), _) => resume_unwind(panic),
-            (None, Some(errand)) => Err((refusal.unwrap_or(Refusal::Stopped), errand)),
-            (None, None) => unreachable!("an errand that was taken has an answer"),
+            (None, Some(call)) => Err((refusal.unwrap_or(Refusal::Stopped), call)),
+            (None, None) => unreachable!("a call that was taken has an answer"),
         }
     }
 
@@ -203,7 +203,7 @@ impl<T> Desk<T> {
         self.0.full.load(Ordering::Relaxed)
     }
 
-    /// Errands that wait to be begun, about; none once the owner has ended, whose end gave them back.
+    /// Calls that wait to be begun, about; none once the server has ended, whose end gave them back.
     pub fn waiting(&self) -> usize {
         let posted = self.0.posted.load(Ordering::Relaxed);
         if posted & CLOSED != 0 {
@@ -219,18 +219,18 @@ fn is_over(deadline: Option<u64>) -> bool {
 }
 
 impl<T> Shared<T> {
-    /// Posts a job and waits until the owner is done with it, or it is certain that the owner will not begin.
+    /// Posts a job and waits until the server is done with it, or it is certain that the server will not begin.
     fn carry(&self, job: Job<T>, deadline: Option<u64>) -> Result<(), Refusal> {
-        crate::witness::sleeping("an errand"); // it may panic: before anything is posted
+        crate::witness::sleeping("a remote call"); // it may panic: before anything is posted
         let number = self.claim(deadline)?;
         let slot = &self.slots[number];
         slot.job.with_mut(|place| {
-            // SAFETY: we claimed the slot; the owner reads it only once it is posted.
+            // SAFETY: we claimed the slot; the server reads it only once it is posted.
             unsafe { *place = Some(job) }
         });
-        // Release pairs with Acquire in `begin`: who finds it posted finds the job.
+        // Release pairs with Acquire in `begin`: a server that finds it posted finds the job.
         slot.state.0.store(POSTED, Ordering::Release);
-        // One word for "posted" and "closed": of a posting and the end of the owner one comes first. AcqRel pairs with `serve` and `close`.
+        // One word for "posted" and "closed": of a posting and the end of the server one comes first. AcqRel pairs with `serve` and `close`.
         let before = self.posted.fetch_or(1 << number, Ordering::AcqRel);
         let ended = before & CLOSED != 0;
         let was_asleep = !ended && self.bell.ring();
@@ -244,7 +244,7 @@ impl<T> Shared<T> {
         outcome
     }
 
-    /// Whether the owner, if it runs, runs on another core than the caller.
+    /// Whether the server, if it runs, runs on another core than the caller.
     fn is_elsewhere(&self) -> bool {
         self.core.load(Ordering::Relaxed) != core() // a hint
     }
@@ -335,15 +335,15 @@ impl<T> Slot<T> {
         })
     }
 
-    /// The end of an errand: its caller may go on. The last access to it.
+    /// The end of a call: its caller may go on. The last access to it.
     fn answer(&self, state: u32) {
-        // Release pairs with Acquire in `wait`: who sees the answer's state sees the answer.
+        // Release pairs with Acquire in `wait`: a caller that sees the answer's state sees the answer.
         if self.state.0.swap(state, Ordering::Release) & SLEEPS != 0 {
             self.state.wake();
         }
     }
 
-    /// Waits for the answer. Where the owner has `ended`, and after `deadline`, takes a job back that was not begun.
+    /// Waits for the answer. Where the server has `ended`, and after `deadline`, takes a job back that was not begun.
     fn wait(&self, ended: bool, deadline: Option<u64>) -> Result<(), Refusal> {
         if ended {
             // Its end may be looking through what was posted: then it answers.
@@ -400,11 +400,11 @@ fn outcome(state: u32) -> Option<Result<(), Refusal>> {
     }
 }
 
-impl<T> Owner<T> {
-    /// Runs everything posted up to now on `target`. How many errands that were.
+impl<T> CallServer<T> {
+    /// Runs everything posted up to now on `target`. How many calls that were.
     #[inline]
     pub fn serve(&mut self, target: &mut T) -> usize {
-        if self.has_errands() {
+        if self.has_calls() {
             self.serve_posted(target)
         } else {
             0
@@ -430,14 +430,14 @@ impl<T> Owner<T> {
 
     /// Whether there is something to serve, at this moment.
     #[inline]
-    pub fn has_errands(&self) -> bool {
+    pub fn has_calls(&self) -> bool {
         // Relaxed: a hint; before a sleep, the fence in `Doorbell::arm` orders it.
         self.0.posted.load(Ordering::Relaxed) != 0
     }
 
-    /// The owner ends: from now on every errand is refused, those that wait at once.
+    /// The server ends: from now on every call is refused, those that wait at once.
     fn close(&self) {
-        // AcqRel pairs with `carry`: who posted before is refused here, who posts after sees it.
+        // AcqRel pairs with `carry`: a caller that posted before is refused here, one that posts after sees it.
         let mut posted = self.0.posted.fetch_or(CLOSED, Ordering::AcqRel) & !CLOSED;
         while posted != 0 {
             // Widening: u32 to usize.
@@ -450,7 +450,7 @@ impl<T> Owner<T> {
     }
 }
 
-impl<T> Drop for Owner<T> {
+impl<T> Drop for CallServer<T> {
     fn drop(&mut self) {
         self.close();
     }
