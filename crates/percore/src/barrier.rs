@@ -52,7 +52,7 @@ mod kernel {
         ONCE.call_once(|| {
             let has = membarrier_query().contains_command(MembarrierCommand::PrivateExpedited);
             let register = MembarrierCommand::RegisterPrivateExpedited;
-            // Relaxed: who does not see it yet fences for itself.
+            // Relaxed: a thread that does not see it yet fences for itself.
             PREPARED.store(has && membarrier(register).is_ok(), Ordering::Relaxed);
         });
     }
@@ -63,7 +63,7 @@ mod kernel {
     }
 
     pub fn heavy() -> bool {
-        prepare(); // so that we know as much as whoever takes the cheap way in `light`
+        prepare(); // so that we know as much as a thread that takes the cheap way in `light`
         !is_prepared() || membarrier(MembarrierCommand::PrivateExpedited).is_ok()
     }
 }

@@ -141,7 +141,7 @@ fn was_reset(line: &Line, cycles: u64) -> bool {
     line.start().saturating_sub(cycles) > BACKWARDS_CYCLES_MAX
 }
 
-/// Draws line number `drawn`, if its time has come and nobody else is at it.
+/// Draws line number `drawn`, if its time has come and no other thread is at it.
 fn draw(drawn: usize) {
     let mut first = match FIRST.try_lock() {
         Ok(first) => first,

@@ -1,4 +1,4 @@
-//! Counters: which to take depends on who reads.
+//! Counters: which to take depends on the readers.
 //!
 //! | | a write | a read | for |
 //! | --- | --- | --- | --- |

@@ -9,7 +9,7 @@
 //! * A full ring gives the message back, and counts it.
 //! * No wake-up is lost: [`Inbox::sleep`] looks at its rings once more after it has said that it is going to sleep.
 //!
-//! Who takes part is fixed at the start. A core has a ring to itself, too, so that the same code runs on one core and on many (D1).
+//! The cores that take part are fixed at the start. A core has a ring to itself, too, so that the same code runs on one core and on many (D1).
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -125,7 +125,7 @@ impl<T> Outbox<T> {
         self.ways[to].stage(message, Staged::Active)
     }
 
-    /// Stages a passive message: the next [`flush`](Self::flush) makes it visible, and wakes nobody. Full gives it back.
+    /// Stages a passive message: the next [`flush`](Self::flush) makes it visible, and wakes no core. Full gives it back.
     ///
     /// # Panics
     /// If there is no such core.
@@ -159,7 +159,7 @@ impl<T> Outbox<T> {
         self.ways[to].refused
     }
 
-    /// Whether this core's inbox was dropped: nobody will read what is sent to it.
+    /// Whether this core's inbox was dropped: it will not read what is sent to it.
     ///
     /// # Panics
     /// If there is no such core.
@@ -240,7 +240,7 @@ impl<T> Inbox<T> {
     /// something else to do. [Flush](Outbox::flush) first: others may wait for us. May end early; false after `timeout` and a signal.
     pub fn sleep(&mut self, timeout: Option<Duration>, or: impl FnOnce() -> bool) -> bool {
         self.doorbell().arm(Sleep::Futex);
-        // The second look: from here on whoever sends sees that we sleep.
+        // The second look: from here on every sender sees that we sleep.
         let rung = !self.is_empty() || or() || self.doorbell().wait(timeout);
         self.doorbell().disarm();
         rung

@@ -2,7 +2,7 @@
 //!
 //! Guarantees:
 //! * [`Doorbell::ring`] is wait-free and makes a system call only when it ends a sleep. Of all that ring during one sleep exactly
-//!   one pays: who changes the word from asleep to awake.
+//!   one pays: the one that changes the word from asleep to awake.
 //! * No wake-up is lost if both sides keep their order (see [`Doorbell`]).
 //! * Wake-ups may be spurious: [`Doorbell::wait`] ends early for a signal, and [`Doorbell::fd`] may be readable once more if
 //!   the sleeper gave up at the very moment it was rung. Look at the queues, then sleep again.
@@ -33,7 +33,7 @@ pub use sys::{reserve, socket_pair};
 /// Why a sleep on a futex ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Somebody rang, or had before.
+    /// The bell was rung, now or before.
     Rung,
     /// The time was over.
     TimedOut,
@@ -180,7 +180,7 @@ impl Doorbell {
     fn wake(&self) -> bool {
         count(Operation::Rmw, 1);
         count(Operation::Line, 1);
-        // Release pairs with Acquire in `wait` and `disarm`: who finds itself rung also finds the item.
+        // Release pairs with Acquire in `wait` and `disarm`: a thread that finds itself rung also finds the item.
         match self.word().0.swap(AWAKE, Ordering::Release) {
             FUTEX => self.word().wake(self.scope),
             FD => self.event.signal(),
@@ -235,7 +235,7 @@ impl Doorbell {
         self.sleep(timeout) == Woken::Rung
     }
 
-    /// As [`wait`](Self::wait), for callers to whom a signal matters.
+    /// As [`wait`](Self::wait), for callers that have to know of a signal.
     pub fn sleep(&self, timeout: Option<Duration>) -> Woken {
         crate::witness::sleeping("a doorbell");
         let deadline = timeout.and_then(Deadline::after);

@@ -45,14 +45,14 @@ impl Lines {
     /// All of them, to read.
     #[inline]
     pub fn as_slice(&self) -> &[Line] {
-        // SAFETY: the mapping has `len` lines, is aligned to a page, was zeroed, and lives as long as `self`; whoever writes needs `&mut self`.
+        // SAFETY: the mapping has `len` lines, is aligned to a page, was zeroed, and lives as long as `self`; a writer needs `&mut self`.
         unsafe { std::slice::from_raw_parts(self.base().as_ptr(), self.len) }
     }
 
     /// All of them, to write.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [Line] {
-        // SAFETY: as for `as_slice`; `&mut self` says that nobody else looks.
+        // SAFETY: as for `as_slice`; `&mut self` says that no other thread looks.
         unsafe { std::slice::from_raw_parts_mut(self.base().as_ptr(), self.len) }
     }
 

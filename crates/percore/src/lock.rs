@@ -1,24 +1,24 @@
 //! The adaptive mutex (F6): it spins while the owner can be running and sleeps otherwise.
 //!
 //! Guarantees:
-//! * `lock` and `try_lock` of a free mutex are one compare-and-swap; `unlock` with nobody asleep is a plain store, a load and a branch, no locked
-//!   instruction: who is about to sleep pays for the fence (see [`barrier`](crate::barrier)).
+//! * `lock` and `try_lock` of a free mutex are one compare-and-swap; `unlock` with no thread asleep is a plain store, a load and a branch, no locked
+//!   instruction: a thread that is about to sleep pays for the fence (see [`barrier`](crate::barrier)).
 //! * `try_lock` and `unlock` are wait-free (an unlock that ends a sleep makes a system call). `lock` blocks.
-//! * What was written under the mutex is visible to whoever locks it next. No wake-up is lost.
+//! * What was written under the mutex is visible to the thread that locks it next. No wake-up is lost.
 //! * It is not fair: a thread that comes by may take the mutex before one that was woken for it. Among sleepers, first come, first woken.
 //! * Locking a mutex that the same thread holds panics at once (unless it is a [`ReentrantMutex`]). There is no poisoning.
 //! * The holder keeps exact counts of acquisitions, of those that had to wait, and of the time waited ([`Stats`]); where the lock's [`Class`]
 //!   says so.
 //!
-//! How user space knows whether the owner runs: it does not, the kernel tells nobody. An owner that sleeps in one of these mutexes
-//! says so, and then nobody spins. Otherwise we spin for about as long as a sleep costs (5 µs): so that, whatever the owner does, we
-//! never lose more than twice what the best decision would have cost. Where there is one core only, nobody spins.
+//! How user space knows whether the owner runs: it does not, the kernel does not tell. An owner that sleeps in one of these mutexes
+//! says so, and then no thread spins. Otherwise we spin for about as long as a sleep costs (5 µs): so that, whatever the owner does, we
+//! never lose more than twice what the best decision would have cost. Where there is one core only, none spins.
 //!
 //! Guards, mappings and `MutexGuard::unlocked` are lock_api's, so that a user of `parking_lot` changes the import and the
 //! constructor: [`mutex`] and [`reentrant`] want a [`Class`]. With the feature `witness` every acquisition is checked against the classes'
 //! order: see [`witness`](crate::witness).
 //!
-//! Who would rather go on than wait leaves its work with the holder: [`Backlog`].
+//! A thread that would rather go on than wait leaves its work with the holder: [`Backlog`].
 
 mod backlog;
 #[cfg(all(test, loom))]

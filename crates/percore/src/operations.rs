@@ -25,13 +25,13 @@ pub enum Operation {
     RingStore,
     /// A lock was taken.
     Lock,
-    /// It was somebody else's at that moment.
+    /// The lock was another thread's at that moment.
     LockContended,
     /// Its last owner was another thread.
     LockMoved,
     /// An atomic read-modify-write instruction.
     Rmw,
-    /// A doorbell was rung, whether or not somebody slept.
+    /// A doorbell was rung, whether or not a thread slept.
     Ring,
     /// A cache line came from another core, as far as software knows.
     Line,

@@ -28,7 +28,7 @@ const FROM_MAX: u64 = 16_384;
 /// As many numbers above the program's limit are asked for.
 const ROOM: u64 = 4096;
 
-/// One bit for each number. Relaxed throughout: who asks about a number that is made or closed at that moment gets either answer.
+/// One bit for each number. Relaxed throughout: a question about a number that is made or closed at that moment gets either answer.
 static MARKS: [AtomicU64; NUMBERS / WORD] = [const { AtomicU64::new(0) }; NUMBERS / WORD];
 /// While the limit is raised.
 static LIMIT: Mutex<()> = Mutex::new(());
@@ -165,7 +165,7 @@ impl<T: AsRawFd> Drop for Own<T> {
         let fd = self.0.as_raw_fd();
         unmark(fd);
         // Not by the C library's close: that is the program's.
-        // SAFETY: all that a `T` owns, which nobody uses after this.
+        // SAFETY: all that a `T` owns, which is not used after this.
         unsafe { rustix::io::close(fd) };
     }
 }
@@ -348,7 +348,7 @@ pub(crate) mod tests {
     #[ignore = "changes its process: another test runs it in one of its own"]
     fn by_the_limits() {
         let hard = getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20);
-        // A higher one needs a right that not everybody has.
+        // A higher one needs a right that not every user has.
         let hard = if limits(64, 40_000) { 40_000 } else { hard };
         if hard > FROM_MAX + 2 * ROOM {
             assert_eq!(number_by(FROM_MAX + ROOM, hard), FROM_MAX + ROOM);

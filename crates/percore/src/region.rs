@@ -61,7 +61,7 @@ impl Region {
     /// (0 where the kernel will not: locked memory.)
     ///
     /// # Safety
-    /// The caller owns these bytes: nobody reads or writes them meanwhile, or expects to find what was there.
+    /// The caller owns these bytes: no other code reads or writes them meanwhile, or expects to find what was there.
     pub unsafe fn discard(&self, from: usize, to: usize) -> usize {
         let (from, to) = (
             from.next_multiple_of(PAGE),
@@ -72,7 +72,7 @@ impl Region {
         };
         // SAFETY: `from` is below `to`, which is not beyond the mapping.
         let start = unsafe { self.base.add(from) };
-        // SAFETY: whole pages inside our own mapping, whose contents nobody wants (the caller's promise).
+        // SAFETY: whole pages inside our own mapping, whose contents are not wanted (the caller's promise).
         let done = unsafe { mm::madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontNeed) };
         if done.is_ok() { bytes } else { 0 }
     }
@@ -81,7 +81,7 @@ impl Region {
         for offset in (0..bytes).step_by(PAGE) {
             // SAFETY: below `bytes`, so inside the mapping.
             let page = unsafe { self.base.add(offset) };
-            // SAFETY: the mapping is new: nobody else has a pointer into it.
+            // SAFETY: the mapping is new: there is no other pointer into it.
             unsafe { page.write_volatile(0) };
         }
     }
@@ -89,7 +89,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, whole; who drops the region knows that no pointer into it is left.
+        // SAFETY: our own mapping, whole; the code that drops the region knows that no pointer into it is left.
         let unmapped = unsafe { mm::munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }

@@ -96,7 +96,7 @@ impl<T> Producer<T> {
         }
     }
 
-    /// The writing end of a ring in `memory`, shared with whoever has mapped it.
+    /// The writing end of a ring in `memory`, shared with all that have mapped it.
     ///
     /// # Errors
     /// If `memory` is smaller than [`Layout::of::<T>(capacity)`](Layout::of) asks for, or not aligned.
@@ -122,7 +122,7 @@ impl<T> Producer<T> {
         Ok(())
     }
 
-    /// Writes `item` without telling the consumer, who sees it with the next [`publish`](Self::publish), [`push`](Self::push) or
+    /// Writes `item` without telling the consumer, which sees it with the next [`publish`](Self::publish), [`push`](Self::push) or
     /// [`push_batch`](Self::push_batch), at the latest when this end is dropped. Full returns the goods.
     #[inline]
     pub fn stage(&mut self, item: T) -> Result<(), T> {
@@ -266,7 +266,7 @@ impl<T> Drop for Batch<'_, T> {
 impl<T> Drop for Producer<T> {
     fn drop(&mut self) {
         self.publish();
-        // pairs with Acquire in Consumer::is_abandoned: who sees it also sees the last items
+        // pairs with Acquire in Consumer::is_abandoned: a consumer that sees it also sees the last items
         let gone = &self.place.header().producer.gone;
         gone.store(1, Ordering::Release);
     }
@@ -282,7 +282,7 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// The reading end of a ring in `memory`, shared with whoever has mapped it.
+    /// The reading end of a ring in `memory`, shared with all that have mapped it.
     ///
     /// # Errors
     /// If `memory` is smaller than [`Layout::of::<T>(capacity)`](Layout::of) asks for, or not aligned.
@@ -296,7 +296,7 @@ impl<T> Consumer<T> {
         Place::foreign(memory, capacity).map(Self::new)
     }
 
-    /// Takes the oldest item. Who finds the ring empty has looked twice, a pause apart; to look often and rarely find something,
+    /// Takes the oldest item. A call that finds the ring empty has looked twice, a pause apart; to look often and rarely find something,
     /// [`pop_batch`](Self::pop_batch) is cheaper.
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
@@ -306,7 +306,7 @@ impl<T> Consumer<T> {
         Some(self.take())
     }
 
-    /// Looks once more, a moment later. Whoever takes items one by one as they come has caught up with the producer, and each look takes
+    /// Looks once more, a moment later. A consumer that takes items one by one as they come has caught up with the producer, and each look takes
     /// the line away that it is about to write: left alone for a moment, it writes several items for one look (`netchan lab run
     /// channels`, `ring64_single_ns`).
     #[cold]

@@ -6,8 +6,8 @@
 //! * A turn of the loop is bounded: so many messages from each core, timers and tasks ([`Settings`]). Nothing starves, if every task gives way;
 //!   one that does not is noticed by the [`Watch`], which needs no help of the core.
 //! * Tasks that are ready run first come, first served. [`Core::wakeup`] wakes in the order in which they went to sleep.
-//! * No wake-up is lost: a task that looks at a condition and then [`tsleep`](Core::tsleep)s is woken by whoever changes the condition and then wakes
-//!   the key, on this core or ([`Core::wakeup_on`]) on another. Wake-ups may be spurious: look at the condition again.
+//! * No wake-up is lost: a task that looks at a condition and then [`tsleep`](Core::tsleep)s is woken by a thread that changes the condition and then
+//!   wakes the key, on this core or ([`Core::wakeup_on`]) on another. Wake-ups may be spurious: look at the condition again.
 //! * A core that is busy is sent messages without a system call; one that sleeps is woken by one for each burst.
 //! * After the start nothing allocates but [`Core::spawn`], and tables that outgrow what [`Settings`] said.
 //!
@@ -99,8 +99,8 @@ impl<M: 'static> fmt::Debug for Seat<M> {
     }
 }
 
-/// The seats of `cores` cores that send each other messages of type `M`, and who watches over them. Each seat is moved to a thread of
-/// the caller's, who pins it where it belongs, and [`run`](Seat::run) there.
+/// The seats of `cores` cores that send each other messages of type `M`, and the watch over them. Each seat is moved to a thread of
+/// the caller's, which is pinned where it belongs, and [`run`](Seat::run) there.
 ///
 /// # Errors
 /// As eventfd(2): too many open files, or out of memory.
@@ -123,7 +123,7 @@ impl<M: 'static> Seat<M> {
         self.port.from.core()
     }
 
-    /// Is this core, on the calling thread: calls `start` once, then turns the loop until somebody calls [`Core::stop`] or [`Watch::stop`].
+    /// Is this core, on the calling thread: calls `start` once, then turns the loop until [`Core::stop`] or [`Watch::stop`] is called.
     /// `on_message` gets what other cores [send](Core::send), with the sender's number. Tasks that are left are dropped at the end.
     pub fn run(
         self,

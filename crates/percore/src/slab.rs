@@ -6,7 +6,7 @@
 //! * Dropping a [`Buffer`] on any thread is wait-free and writes only cache lines that no other thread writes: one slot and the tail
 //!   of the thread's own *lane* to that slab. Not wait-free: a thread's first drop of a buffer of a slab (it claims the lane), a thread that
 //!   finds all 64 lanes taken or that is past its thread-locals (a mutex; [`Slab::overflowed`] counts), a buffer that outlived its slab (a mutex).
-//! * What was written to a buffer before it was dropped is visible to whoever allocates it next.
+//! * What was written to a buffer before it was dropped is visible to the thread that allocates it next.
 //! * Buffers outlive their slab: the memory is unmapped when the last one was dropped (see `graveyard` for the exact moment).
 //! * Exhaustion is an answer (`None`), and counted ([`Slab::exhausted`]).
 //! * Memory that was touched stays, until [`Slab::release_memory`] gives that of buffers at home back to the system.

@@ -7,7 +7,7 @@
 //! * A [`Reader`] is on another thread or, over shared memory, in another process: it reads what a thread that hangs did last. It is wait-free, too:
 //!   a pass looks at each record once. It hands out whole records only, oldest first; what was overwritten before it came, or under
 //!   its hands, it counts.
-//! * Reading changes nothing, so any number may read. Whoever can write to the memory can spoil the trace and nothing else.
+//! * Reading changes nothing, so any number may read. A process that can write to the memory can spoil the trace and nothing else.
 //!
 //! A record is one cache line: a word that holds its number and its event, the stamp, and up to four arguments. What an event means stands in a
 //! [`Table`], in English and with units; [`Cost`] and [`Offset`] say what tracing itself costs and how far the cores' counters are apart.

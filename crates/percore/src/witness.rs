@@ -6,7 +6,7 @@
 //!   is in the way: a reversal is found on the first run that passes by, not on the one that hangs.
 //! * A report names both locks, says where each was taken (backtraces), and where the declared order was first followed.
 //!   Also reported: a thread that waits for a lock it holds, and one that goes to sleep while it holds one ([`sleeping`]).
-//! * Who holds what can be asked from any thread ([`holders`], `show locks`).
+//! * What each thread holds can be asked from any thread ([`holders`], `show locks`).
 //!
 //! With it, the cost is microseconds and allocations for every acquisition: say [`ON`] beside any measurement. Locks taken by `try_lock`
 //! cannot wait, so their own order is not checked; what is taken while they are held is.
@@ -60,7 +60,7 @@ pub(crate) fn self_deadlock(class: &Class) -> String {
 }
 
 /// The calling thread is about to sleep in `place` (a few words) for something else than a mutex. A fault if it holds a lock that
-/// is not [`across_sleep`](Class::across_sleep): who waits for that lock waits for the sleeper's event, too.
+/// is not [`across_sleep`](Class::across_sleep): a thread that waits for that lock waits for the sleeper's event, too.
 #[inline(always)]
 pub fn sleeping(place: &str) {
     if ON {

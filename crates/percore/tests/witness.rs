@@ -173,7 +173,7 @@ fn show_locks_says_who_holds_what() {
     assert_eq!(faults, []);
 }
 
-/// What nobody can hold for less than it was held, and for longer than the test lasted.
+/// What no thread can hold for less than it was held, and for longer than the test lasted.
 #[test]
 fn show_locks_says_for_how_long() {
     let world = World::new();

@@ -204,9 +204,9 @@ fn the_counter_takes_over_and_not_before() {
 }
 
 #[test]
-#[ignore = "needs a clock that nobody has asked yet: another test runs it in a process of its own"]
+#[ignore = "needs a clock that was not asked yet: another test runs it in a process of its own"]
 fn takes_over() {
-    assert!(!is_tsc(), "nobody has asked");
+    assert!(!is_tsc(), "not asked yet");
     let start = monotonic_ns();
     while monotonic_ns() < start + 40_000_000 {
         now_ns();

@@ -72,7 +72,7 @@ impl Batched {
         self.locals.len() as u64 * (self.batch - 1)
     }
 
-    /// The total and what the slots hold back. Exact while nobody adds; a batch that is folded during the call may count twice, so that
+    /// The total and what the slots hold back. Exact while no thread adds; a batch that is folded during the call may count twice, so that
     /// of a value that is being raised it says rather too much. Reads a line of each slot.
     pub fn sum(&self) -> i64 {
         let read = |local: &CachePadded<AtomicU64>| local.load(Ordering::Acquire); // pairs with Release in `fold`

@@ -1,6 +1,6 @@
 //! N3: two halves and a flip; the exact value of one instant, while writers never wait.
 //!
-//! All writers add to the half that `side` names. A reader flips `side`, and then nobody begins to add to the old half; once those
+//! All writers add to the half that `side` names. A reader flips `side`, and then no writer begins to add to the old half; once those
 //! that were in the midst of it are through, it stands still, and it held what had been counted at the instant of the flip. The other half had
 //! stood still since the flip before: its sum is known from then.
 //!
@@ -74,7 +74,7 @@ impl<const N: usize> Flip<N> {
 
     /// All counters (wrapping at 2^64) at one instant during the call. Not wait-free: it waits for other readers and for each writer that is
     /// in the midst of an addition. Some microseconds; see [`barrier::heavy`]
-    /// for whom it disturbs.
+    /// for what it disturbs.
     ///
     /// # Panics
     /// If the kernel refuses that barrier, which it granted when the counter was made (a system call filter that came later).

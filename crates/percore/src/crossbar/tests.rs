@@ -18,7 +18,7 @@ fn every_pair_has_its_ring() {
             assert!(port.to.send(to, 10 * from + to).is_ok());
         }
         assert!(port.from.is_empty() || from > 0);
-        assert_eq!(port.to.flush(), 0, "nobody sleeps");
+        assert_eq!(port.to.flush(), 0, "no core sleeps");
     }
     for (core, port) in ports.iter_mut().enumerate() {
         let mut got = all(port, 4);

@@ -135,7 +135,7 @@ fn nonsense_in_a_shared_word_neither_wakes_nor_hangs() {
     for nonsense in [3, u32::MAX] {
         sleeper.arm(Sleep::Futex);
         word.0.0.store(nonsense, Ordering::Relaxed);
-        assert!(!ringer.ring(), "nobody to pay for");
+        assert!(!ringer.ring(), "no thread to pay for");
         word.0.0.store(nonsense, Ordering::Relaxed);
         assert!(!sleeper.wait(None), "returns at once");
         sleeper.disarm();
@@ -160,7 +160,7 @@ fn a_peer_that_signals_without_need_or_is_gone_blocks_nobody() {
     sleeper.disarm();
     drop(sleeper);
     word.0.0.store(super::FD, Ordering::Relaxed);
-    assert!(ringer.ring(), "no signal, no error: nobody is there");
+    assert!(ringer.ring(), "no signal, no error: no thread is there");
     ringer.arm(Sleep::Fd);
     ringer.disarm();
 }

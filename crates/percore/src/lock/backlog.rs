@@ -1,17 +1,18 @@
-//! The backlog of a lock: who finds the lock held leaves its work with whoever holds it, and goes on.
+//! The backlog of a lock: a thread that finds the lock held leaves its work with the holder, and goes on.
 //!
-//! The work itself lies elsewhere: in a [`ring`](crate::ring) for each one who leaves any, say, whose reading end the lock guards. Here is
+//! The work itself lies elsewhere: in a [`ring`](crate::ring) for each thread that leaves any, say, whose reading end the lock guards. Here is
 //! the flag by which both sides find each other:
 //!
-//! * Who has work tries the lock. If it is held: publish the work, then [`leave`](Backlog::leave), which tries once more.
-//! * Who holds the lock, however it came by it, asks [`take`](Backlog::take), and does all that was left if the answer is yes.
-//! * Whoever has unlocked calls [`look`](Backlog::look), each time. Who is not in a position to do the work sees that somebody else calls it.
+//! * A thread that has work tries the lock. If it is held: publish the work, then [`leave`](Backlog::leave), which tries once more.
+//! * The holder, however it came by the lock, asks [`take`](Backlog::take), and does all that was left if the answer is yes.
+//! * A thread that has unlocked calls [`look`](Backlog::look), each time. One that is not in a position to do the work sees that another
+//!   calls it.
 //!
 //! Guarantees:
 //! * No work is stranded: of a `leave` and the `look` after an unlock one comes first. Either `leave` finds the lock free, or `look` finds the
-//!   work; and who fails to get the lock knows that somebody holds it, who will look after that.
-//! * Every operation is wait-free; nobody waits for the lock, so nobody queues up for it either.
-//! * What was published before a `leave` is visible to whoever takes it. What one thread leaves is taken in its order, if it does what it left
+//!   work; and a thread that fails to get the lock knows that it has a holder, which will look after that.
+//! * Every operation is wait-free; no thread waits for the lock, so none queues up for it either.
+//! * What was published before a `leave` is visible to the thread that takes it. What one thread leaves is taken in its order, if it does what it left
 //!   (`take`) before what it has in its hands when it finds the lock free.
 //! * `look` is a fence, a load and a branch while nothing was left. `leave` is an exchange and a fence.
 
@@ -25,7 +26,7 @@ use crate::{
     sync::{AtomicU32, Ordering, fence},
 };
 
-/// Whether work was left with whoever holds a lock.
+/// Whether work was left with the holder of a lock.
 #[derive(Debug)]
 pub struct Backlog(AtomicU32);
 
@@ -48,11 +49,11 @@ impl Backlog {
         Self(AtomicU32::new(0))
     }
 
-    /// Work was published for whoever holds the lock. `Some`: that is nobody, the lock is the caller's now. `None`: the holder will do it.
+    /// Work was published for the holder of the lock. `Some`: there was none, the lock is the caller's now. `None`: the holder will do it.
     #[inline]
     pub fn leave<G>(&self, try_lock: impl FnOnce() -> Option<G>) -> Option<G> {
         count(Operation::Rmw, 1);
-        // Release pairs with Acquire in `take`. An exchange, not a store: where several leave work, who takes it sees what all of them published.
+        // Release pairs with Acquire in `take`. An exchange, not a store: where several leave work, the one that takes it sees what all of them published.
         self.0.swap(1, Ordering::Release);
         // Partner: the fence in `look`. Between the flag and our second try.
         fence(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The mutex under loom: one owner at a time, who sees what the last one did; a lost wake-up is a deadlock, which loom reports.
+//! The mutex under loom: one owner at a time, which sees what the last one did; a lost wake-up is a deadlock, which loom reports.
 
 use super::{Class, RawMutex};
 use crate::sync::{Arc, Cell};

@@ -1,11 +1,11 @@
-//! The mutex itself: who owns it, who sleeps, and how they hand it over.
+//! The mutex itself: its owner, its sleepers, and how they hand it over.
 //!
 //! A sleeper leaves a *token* in `sleepers`, makes every core see it (`barrier::heavy`), looks at the owner once more, and sleeps
 //! on `gate`. An unlock clears the owner and looks for tokens: of its store and the sleeper's second look, one comes first, so either the sleeper finds
 //! the mutex free or the unlock finds the token. It then takes one token, moves the gate and wakes one sleeper.
 //!
-//! There are never fewer tokens than threads asleep: taking a token moves the gate, so who was about to sleep does not, and wakes one who
-//! does. There may be more, of threads that found the gate moved: each costs one useless wake-up later, no more.
+//! There are never fewer tokens than threads asleep: taking a token moves the gate, so a thread that was about to sleep does not, and wakes one
+//! that does. There may be more, of threads that found the gate moved: each costs one useless wake-up later, no more.
 
 use super::{Class, thread};
 use crate::{
@@ -44,7 +44,7 @@ pub struct RawMutex {
     sleepers: AtomicU32,
     gate: thread::Futex,
     class: &'static Class,
-    /// Who had it last.
+    /// The thread that had it last.
     #[cfg(feature = "operations")]
     last: AtomicU32,
     acquired: AtomicU64,
@@ -180,7 +180,7 @@ impl RawMutex {
 
     /// Sleeps until an unlock. True if the mutex was free after all, and is ours now.
     fn sleep(&self, me: u32) -> bool {
-        // Before the token: who takes the token moves the gate after that. Pairs with Release in `wake_one`.
+        // Before the token: a thread that takes the token moves the gate after that. Pairs with Release in `wake_one`.
         let gate = self.gate.0.load(Ordering::Acquire);
         self.sleepers.fetch_add(1, Ordering::Relaxed); // ordered by the barrier
         let seen = barrier::heavy(); // partner: the light one in `release`

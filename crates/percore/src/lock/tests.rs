@@ -68,7 +68,7 @@ fn sleepers_are_woken() {
             thread::yield_now();
         }
         thread::sleep(Duration::from_millis(20));
-        assert_eq!(*guard, 0, "nobody comes in before it is unlocked");
+        assert_eq!(*guard, 0, "no thread comes in before it is unlocked");
         drop(guard);
     });
     assert!(!mutex.is_locked());
@@ -162,7 +162,7 @@ fn who_sleeps_in_a_mutex_is_known_for_so_long() {
     });
     assert_eq!(slept, 2);
     assert_eq!(known(), (false, false));
-    assert!(!is_asleep(0), "nobody");
+    assert!(!is_asleep(0), "no thread");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn each_thread_has_a_number_and_knows_its_core() {
     let several = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
     assert!(
         may_spin() || !several,
-        "a spinning thread keeps nobody from running"
+        "a spinning thread keeps no other from running"
     );
 }
 
@@ -204,7 +204,7 @@ fn a_futex_is_slept_on_until_its_time() {
     word.wait(0, None); // changed: no sleep
 }
 
-/// Nobody spins for ever: whoever waits for long sleeps, and that is known.
+/// No thread spins for ever: one that waits for long sleeps, and that is known.
 #[test]
 fn who_waits_for_long_sleeps() {
     let mutex = mutex(&PLAIN, ());

@@ -76,7 +76,7 @@ mod here {
         place(number).store(0, Ordering::Relaxed);
     }
 
-    /// Whether there is more than one core: if not, whoever waits keeps the owner from running. The machine's cores, not those that
+    /// Whether there is more than one core: if not, a thread that waits keeps the owner from running. The machine's cores, not those that
     /// the calling thread may use: it may be pinned, and the owner elsewhere.
     pub fn may_spin() -> bool {
         static CORES: AtomicU32 = AtomicU32::new(0);
@@ -140,7 +140,7 @@ mod model {
         false
     }
 
-    /// One core: nobody spins.
+    /// One core: no thread spins.
     pub fn core() -> u32 {
         0
     }

@@ -79,7 +79,7 @@ fn staged_items_appear_with_the_publication_and_not_before() {
     });
 }
 
-/// Either end may go at any moment; what is left in the ring is dropped, by whoever is last.
+/// Either end may go at any moment; what is left in the ring is dropped, by the last of them.
 #[test]
 fn what_is_left_is_dropped() {
     loom::model(|| {

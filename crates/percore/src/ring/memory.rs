@@ -289,7 +289,7 @@ impl<T> Heap<T> {
             // SAFETY: alive, and both ends are gone.
             let slot = unsafe { slot.as_ref() };
             slot.with_mut(|slot| {
-                // SAFETY: between the indices, so written and not yet read; nobody else can reach it.
+                // SAFETY: between the indices, so written and not yet read; nothing else can reach it.
                 let slot = unsafe { &mut *slot };
                 // SAFETY: as above.
                 unsafe { slot.assume_init_drop() }

@@ -84,7 +84,7 @@ fn a_side_learns_that_the_other_is_gone() {
     let (mut tx, rx) = ring::<u8>(2);
     drop(rx);
     assert!(tx.is_abandoned());
-    assert_eq!(tx.push(1), Ok(()), "goes nowhere, harms nobody");
+    assert_eq!(tx.push(1), Ok(()), "goes nowhere, harms nothing");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn counted() {
     assert!(tx.push([4; 8]).is_err());
     assert_eq!(lines() - start, 5, "the other side has taken none");
     assert!(rx.pop().is_some() && tx.push([4; 8]).is_ok());
-    assert_eq!(lines() - start, 6, "the index of who takes them");
+    assert_eq!(lines() - start, 6, "the consumer's index");
     assert_eq!(
         (rx.len(), lines() - start),
         (4, 8),

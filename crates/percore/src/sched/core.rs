@@ -89,7 +89,7 @@ impl<M: 'static> Core<M> {
     }
 
     /// Adds a source of work that every turn asks: it takes in up to so much and says how much it was; 0 only if it did nothing. If
-    /// the core may sleep, whoever fills the source must ring the core's doorbell ([`Watch::ring`](super::Watch::ring)).
+    /// the core may sleep, the thread that fills the source must ring the core's doorbell ([`Watch::ring`](super::Watch::ring)).
     pub fn add_source(&self, source: impl FnMut(&Self, usize) -> usize + 'static) {
         self.0.sources.borrow_mut().push(Box::new(source));
     }
@@ -178,12 +178,12 @@ impl<M> Core<M> {
         YieldNow::new(&self.0.tasks)
     }
 
-    /// Sleeps until somebody wakes `key` on this core.
+    /// Sleeps until `key` is woken on this core.
     pub fn tsleep(&self, key: Key) -> TSleep<'_> {
         TSleep::new(&self.0.sleepers, &self.0.tasks, Some(key), None)
     }
 
-    /// Sleeps until somebody wakes `key` on this core, but not longer than `timeout`.
+    /// Sleeps until `key` is woken on this core, but not longer than `timeout`.
     pub fn tsleep_timeout(&self, key: Key, timeout: Duration) -> TSleep<'_> {
         let until = Some(after(timeout));
         TSleep::new(&self.0.sleepers, &self.0.tasks, Some(key), until)

@@ -1,4 +1,4 @@
-//! What the cores of a machine share with each other and with those who watch them: heartbeats, bells, tasks that other threads woke.
+//! What the cores of a machine share with each other and with its watches: heartbeats, bells, tasks that other threads woke.
 
 use crate::{
     doorbell::Doorbell,
@@ -11,7 +11,7 @@ use std::{
     task::Wake,
 };
 
-/// What the cores and those who watch them share.
+/// What the cores and their watches share.
 pub(super) struct Shared {
     pub beats: Box<[CachePadded<Beat>]>,
     pub strangers: Box<[CachePadded<Strangers>]>,
@@ -51,7 +51,7 @@ impl Shared {
     }
 }
 
-/// A core's pulse: written by the core with plain stores, read by whoever watches. Relaxed: a watcher wants to know that something moves.
+/// A core's pulse: written by the core with plain stores, read by every watch. Relaxed: a watcher wants to know that something moves.
 #[derive(Debug)]
 pub(super) struct Beat {
     pub turns: AtomicU64,
@@ -108,7 +108,7 @@ impl Beat {
     }
 }
 
-/// What a future of somebody else's keeps, to wake a task from any thread: slower than `wakeup`, since it takes a mutex.
+/// A task's waker, which a future may give to any thread: slower than `wakeup`, since it takes a mutex.
 pub(super) struct Stranger {
     pub shared: Arc<Shared>,
     pub core: usize,
@@ -119,7 +119,7 @@ pub(super) struct Stranger {
 
 impl Wake for Stranger {
     fn wake(self: Arc<Self>) {
-        // Acquire and Release: whoever finds it queued has what he did before seen by the poll that follows (pairs with `drain`).
+        // Acquire and Release: a thread that finds it queued has what it did before seen by the poll that follows (pairs with `drain`).
         if self.queued.swap(1, Ordering::AcqRel) == 0 {
             let (shared, core) = (self.shared.clone(), self.core);
             shared.strangers[core].push(self);
@@ -169,7 +169,7 @@ impl Strangers {
         if self.is_empty() {
             return 0;
         }
-        self.some.store(0, Ordering::Relaxed); // before the list is read: who comes later sets it again
+        self.some.store(0, Ordering::Relaxed); // before the list is read: a later wake sets it again
         let mut woken = self.with(|list| list.as_mut().map(std::mem::take).unwrap_or_default());
         let n = woken.len();
         for stranger in woken.drain(..) {
@@ -180,7 +180,7 @@ impl Strangers {
         n
     }
 
-    /// From now on nobody is kept.
+    /// From now on no waker is kept.
     pub fn close(&self) {
         let left = self.with(Option::take);
         drop(left); // outside the lock: it may be the last of a task's waker

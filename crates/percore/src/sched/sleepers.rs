@@ -1,4 +1,4 @@
-//! Who sleeps on which key, and until when: a hash table of lists in the order of falling asleep, and a heap of deadlines.
+//! The tasks that sleep, on which key and until when: a hash table of lists in the order of falling asleep, and a heap of deadlines.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -36,7 +36,7 @@ impl Key {
 /// Why a task runs again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Somebody woke its key.
+    /// Its key was woken.
     ByKey,
     /// Its time has come.
     ByTime,
@@ -59,7 +59,7 @@ struct Waiter {
     state: State,
     /// It sleeps with a deadline.
     timed: bool,
-    /// Distinguishes it from those who used this place before: their deadlines may still be in the heap.
+    /// Distinguishes it from those that used this place before: their deadlines may still be in the heap.
     generation: u32,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Sleepers {
     buckets: Box<[Bucket]>,
     waiters: Vec<Waiter>,
     free: Vec<u32>,
-    /// Deadline, waiter, its generation. Who was woken before its deadline stays in here until that comes up, or too many have.
+    /// Deadline, waiter, its generation. A waiter that was woken before its deadline stays in here until that comes up, or too many have.
     deadlines: BinaryHeap<Reverse<(u64, u32, u32)>>,
     /// Waiters that are asleep with a deadline.
     timed: usize,
@@ -174,7 +174,7 @@ impl Sleepers {
         self.deadlines.push(Reverse(deadline));
     }
 
-    /// Wakes up to `at_most` who sleep on `key`, the longest asleep first, and hands their tasks to `ready`. How many.
+    /// Wakes up to `at_most` sleepers on `key`, the longest asleep first, and hands their tasks to `ready`. How many.
     pub fn wakeup(&mut self, key: Key, at_most: usize, mut ready: impl FnMut(u32)) -> usize {
         let mut at = self.buckets[self.bucket(key)].first;
         let mut woken = 0;
@@ -235,7 +235,7 @@ impl Sleepers {
         }
     }
 
-    /// Ends a sleep that nobody waits for any more.
+    /// Ends a sleep that no task waits for any more.
     fn forget(&mut self, at: u32) {
         if self.waiters[at as usize].state == State::Asleep {
             self.wake(at, Woken::ByKey);

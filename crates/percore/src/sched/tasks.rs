@@ -12,7 +12,7 @@ use std::{
 };
 
 /// No task runs.
-const NOBODY: u32 = u32::MAX;
+const NO_TASK: u32 = u32::MAX;
 
 /// What a slot holds while its task neither runs nor has ended.
 struct Task {
@@ -52,7 +52,7 @@ impl Tasks {
         };
         Self {
             table: RefCell::new(table),
-            current: Cell::new(NOBODY),
+            current: Cell::new(NO_TASK),
             most,
             core,
             shared,
@@ -141,7 +141,7 @@ impl Tasks {
             .future
             .as_mut()
             .poll(&mut Context::from_waker(&task.waker));
-        self.current.set(NOBODY);
+        self.current.set(NO_TASK);
         check(task.name);
         match polled {
             Poll::Pending => self.table.borrow_mut().slots[at as usize].task = Some(task),

@@ -25,7 +25,7 @@ fn spawn<M>(core: &Core<M>, task: impl Future<Output = ()> + 'static) {
     assert!(core.spawn(&"test", task).is_ok(), "room for a task");
 }
 
-/// Runs `start` and what it spawns on one core, until somebody stops it.
+/// Runs `start` and what it spawns on one core, until it is stopped.
 fn on_one_core(start: impl FnOnce(&Core<()>)) {
     let (mut seats, _watch) = machine(1, &Settings::default()).unwrap();
     seats.remove(0).run(start, |_, _, ()| ());
@@ -101,7 +101,7 @@ fn by_key_or_by_time() {
     });
 }
 
-/// The deadlines of sleeps that ended early do not pile up, and wake nobody.
+/// The deadlines of sleeps that ended early do not pile up, and wake no task.
 #[test]
 fn deadlines_that_are_not_reached() {
     on_one_core(|core| {
@@ -201,7 +201,11 @@ fn a_critical_section_postpones_what_interrupts() {
                 task.check();
             }
             drop(inner);
-            assert_eq!(task.wakeup(A), 1, "its time has come, and nobody looked");
+            assert_eq!(
+                task.wakeup(A),
+                1,
+                "its time has come, and no turn has looked"
+            );
             drop(outer);
             assert_eq!(task.wakeup(B), 0, "awake since the section's end");
             task.yield_now().await;
@@ -335,7 +339,7 @@ fn a_stranger_wakes_a_task_and_keeps_nothing_alive() {
 /// What a core does first.
 type Start<M> = Box<dyn FnOnce(&Core<M>) + Send>;
 
-/// Runs `starts`, one on each core, until somebody stops the machine; returns who watches.
+/// Runs `starts`, one on each core, until the machine is stopped; returns its watch.
 fn on_cores<M: Send + 'static>(
     settings: &Settings,
     starts: Vec<Start<M>>,

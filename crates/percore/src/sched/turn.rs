@@ -8,7 +8,7 @@ use std::time::Duration;
 const SOURCE_BUDGET: usize = 64;
 
 impl<M: 'static> Core<M> {
-    /// The loop, until somebody ends it.
+    /// The loop, until it is stopped.
     pub(super) fn turn_until_stopped(&self) {
         let mut idle_since = None;
         while !self.0.shared.is_stopped() {
@@ -107,7 +107,7 @@ impl<M: 'static> Core<M> {
     fn nap(&self) {
         witness::sleeping("the scheduler");
         if !self.0.owed.borrow().is_empty() {
-            return; // somebody's wake-up still has to be sent
+            return; // a wake-up still has to be sent
         }
         let until = self.0.sleepers.borrow_mut().next_deadline();
         let timeout = until.map(|until| {

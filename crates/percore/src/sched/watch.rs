@@ -1,4 +1,4 @@
-//! Who watches over the cores (F8): nobody has to stop for it.
+//! A watch over the cores (F8): no core has to stop for it.
 
 use super::shared::{ASLEEP, Beat, ENDED, NOT_STARTED, Shared};
 use crate::sync::Ordering;
@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// What a core does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// Nobody has taken its seat.
+    /// No thread has taken its seat.
     NotStarted,
     /// Turning its loop.
     Running,

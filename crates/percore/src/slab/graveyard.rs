@@ -105,7 +105,7 @@ impl Graveyard {
                 let Corpse { estate, .. } = self.corpses.swap_remove(i);
                 self.mapped.remove(&estate.id);
                 // SAFETY: made by `Box::leak` in `Slab::new`. No buffer is left, no thread's claim is used once the id is
-                // not mapped, and the holder is gone: nobody can reach it.
+                // not mapped, and the holder is gone: no thread can reach it.
                 drop(unsafe { Box::from_raw(estate.head.as_ptr()) });
                 drop(estate.region);
             }

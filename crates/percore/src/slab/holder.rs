@@ -72,7 +72,7 @@ pub struct Slab {
     exhausted: u64,
 }
 
-// SAFETY: the free list names buffers that nobody else has; the estate may be sent.
+// SAFETY: the free list names buffers that no other has; the estate may be sent.
 unsafe impl Send for Slab {}
 
 impl fmt::Debug for Slab {
@@ -175,7 +175,7 @@ impl Slab {
             self.list_fresh();
         }
         self.fuel = self.free.len().min(self.magazine);
-        // Two marks, and a store only where one is passed: the line stays with all who read it.
+        // Two marks, and a store only where one is passed: the line stays with all its readers.
         let (home, all) = (self.at_home(), self.capacity());
         let is_scarce = self.head().scarce.load(Ordering::Relaxed) != 0; // ours: only the holder writes it
         if is_scarce != (home < if is_scarce { all / 2 } else { all / 4 }) {
@@ -227,7 +227,7 @@ impl Slab {
     }
 
     /// Under memory pressure: gives the memory of the buffers at home, but for the `keep` warmest, back to the system, and says how many
-    /// bytes that was. The buffers stay: who allocates one pays a page fault (2 µs for each page of it). A page goes when all buffers
+    /// bytes that was. The buffers stay: the thread that allocates one pays a page fault (2 µs for each page of it). A page goes when all buffers
     /// that it holds a part of are at home. Takes time in proportion to the slab; not for the path of anything.
     pub fn release_memory(&mut self, keep: usize) -> usize {
         self.take_in();
@@ -244,7 +244,7 @@ impl Slab {
                 continue;
             };
             let (from, to) = (first.addr().get() - base, last.addr().get() - base + step);
-            // SAFETY: of buffers at home, which nobody has, and the next one's contents are unspecified.
+            // SAFETY: of buffers at home, which no thread uses, and the next one's contents are unspecified.
             released += unsafe { self.estate.region.discard(from, to) };
         }
         // The warm ones stay on top; of the others the lowest is next, so that neighbours go out together.
@@ -285,7 +285,7 @@ impl Drop for Slab {
         let mut graves = graveyard::lock();
         // SAFETY: freed with the estate, which is here.
         let head = unsafe { estate.head.as_ref() };
-        // Relaxed: who reads it comes to the graveyard and meets us in its lock; who does not yet uses a lane, which is swept.
+        // Relaxed: a thread that reads it comes to the graveyard and meets us in its lock; one that does not yet uses a lane, which is swept.
         head.id.store(0, Ordering::Relaxed);
         graves.bury(estate, self.at_home());
     }
@@ -322,8 +322,8 @@ impl Buffer {
         unsafe { self.head.as_ref() }
     }
 
-    /// Whether, at the last look of the holder, less than a quarter of its slab was at home (until half is again): who will keep the
-    /// buffer for long should copy what is in it and send it home. Who waits for what only the holder can send would wait for ever.
+    /// Whether, at the last look of the holder, less than a quarter of its slab was at home (until half is again): code that will keep the
+    /// buffer for long should copy what is in it and send it home. A wait for what only the holder can send would last for ever.
     #[inline]
     pub fn is_scarce(&self) -> bool {
         self.head().scarce.load(Ordering::Relaxed) != 0 // advice, which orders nothing

@@ -133,7 +133,7 @@ impl Lanes {
             );
             match claimed {
                 Ok(_) => {
-                    // Relaxed: happens before every push, so whoever is to see a push sees this.
+                    // Relaxed: happens before every push, so a thread that is to see a push sees this.
                     self.claims.ever.fetch_or(1 << free, Ordering::Relaxed);
                     return Some((free, lane));
                 }
@@ -163,7 +163,7 @@ impl Lanes {
         self.overflow.total.load(Ordering::Relaxed)
     }
 
-    /// Hands everything that came home to `take`. Only for the holder, who keeps `read`. Waits for nobody: an overflow
+    /// Hands everything that came home to `take`. Only for the holder, which keeps `read`. Never waits: an overflow
     /// list that is locked at the moment is left for the next time.
     pub fn collect(&self, read: &mut ReadUpTo, mut take: impl FnMut(u32)) {
         let mut ever = self.claims.ever.load(Ordering::Relaxed); // see `claim`

@@ -1,4 +1,4 @@
-//! What tracing costs on this machine, and how far the counters of two cores are apart: a trace says both, so that nobody takes one for work.
+//! What tracing costs on this machine, and how far the counters of two cores are apart: a trace says both, so that neither is taken for work.
 
 use super::{Event, Writer};
 use crate::clock;

@@ -89,7 +89,7 @@ impl Slot {
     }
 }
 
-/// A reference to a header and records that somebody keeps alive.
+/// A reference to a header and records that its maker keeps alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     header: NonNull<Header>,
@@ -111,7 +111,7 @@ impl Place {
 
     #[inline(always)]
     pub fn header(&self) -> &Header {
-        // SAFETY: valid as long as this place: the promise of whoever made it. Only atomics inside.
+        // SAFETY: valid as long as this place: its maker's promise. Only atomics inside.
         unsafe { self.header.as_ref() }
     }
 
@@ -138,7 +138,7 @@ impl Place {
         let number = header.written.load(Ordering::Relaxed); // ours
         let slot = self.slot(number);
         slot.tag.store(0, Ordering::Relaxed);
-        // Pairs with the fence in `Slot::read`: who sees one of the next stores sees that the tag is no longer what it was.
+        // Pairs with the fence in `Slot::read`: a reader that sees one of the next stores sees that the tag is no longer what it was.
         fence(Ordering::Release);
         slot.stamp.store(stamp, Ordering::Relaxed);
         for (to, arg) in slot.args.iter().zip(args) {

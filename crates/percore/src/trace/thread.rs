@@ -21,7 +21,7 @@ thread_local! {
 pub fn event<const N: usize>(event: Event<N>, args: [u64; N]) {
     HERE.with(|here| {
         let here = here.as_ptr();
-        // SAFETY: this thread's; nobody writes to it during the call, which calls nothing of ours but `Place::event`.
+        // SAFETY: this thread's; nothing writes to it during the call, which calls nothing of ours but `Place::event`.
         let place = unsafe { &*here };
         place.event(event, args);
     });
@@ -56,7 +56,7 @@ impl Attached {
     /// Ends it, and gives the ring back for another thread, with all that it holds.
     pub fn detach(self) -> Writer {
         let (memory, _one) = (self.writer.memory.clone(), PhantomData);
-        drop(self); // from here on nobody writes by the old handle
+        drop(self); // from here on nothing is written by the old handle
         Writer { memory, _one }
     }
 }

@@ -1,4 +1,4 @@
-//! The backlog under loom: whatever is left is done, each one's work in its order, and who leaves it never waits.
+//! The backlog under loom: whatever is left is done, each thread's work in its order, and none waits to leave it.
 
 use super::Backlog;
 use crate::sync::{Arc, AtomicU32, AtomicUsize, Cell, Ordering};
@@ -103,7 +103,7 @@ fn model(bound: Option<usize>, bringers: usize, works: usize) {
                 thread::spawn(move || (1..=works).for_each(|n| world.bring(one, n)))
             })
             .collect();
-        // Somebody who holds the lock for work of its own.
+        // A holder of the lock, for work of its own.
         if world.try_lock().is_some() {
             world.let_go();
         }

@@ -29,7 +29,7 @@ fn left_once_taken_once() {
     assert!(again.is_some() && backlog.take());
     drop(again);
     assert!(backlog.look(|| lock.try_lock()).is_none());
-    // Nobody holds it: it is ours to do.
+    // No thread holds it: it is ours to do.
     assert!(backlog.leave(|| lock.try_lock()).is_some() && backlog.take());
 }
 
@@ -92,7 +92,7 @@ impl World {
     }
 }
 
-/// Two bring numbers, a third holds the lock now and then. Each number is done once, in its order, by whoever has the lock.
+/// Two bring numbers, a third holds the lock now and then. Each number is done once, in its order, by the lock's holder.
 #[test]
 fn under_load_all_is_done_in_order() {
     let rounds: u64 = if witness::ON { 500 } else { 50_000 };

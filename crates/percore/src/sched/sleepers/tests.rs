@@ -2,7 +2,7 @@
 
 use super::{Key, Sleepers, State, Woken};
 
-/// Who sleeps: the place, the task, the key, the deadline; in the order of falling asleep.
+/// The sleepers: the place, the task, the key, the deadline; in the order of falling asleep.
 type Simple = Vec<(u32, u32, Option<Key>, Option<u64>)>;
 
 fn next(random: &mut u64) -> u64 {
@@ -96,7 +96,7 @@ fn deadlines_do_not_pile_up() {
     assert_eq!(sleepers.waiters.len(), 1);
 }
 
-/// With more who sleep, more may wait to be thrown away, so that looking for them is seldom.
+/// With more sleepers, more deadlines may wait to be thrown away, so that looking for them is seldom.
 #[test]
 fn deadlines_may_be_twice_as_many_as_sleepers_and_some() {
     let mut sleepers = Sleepers::new(4);
