@@ -1,5 +1,5 @@
 //! The scheduler under loom: cores that sleep at every opportunity, and no wake-up that is lost (a lost one is a deadlock, which loom reports).
-//! What goes on inside one core is one thread's; what is modelled is how cores and strangers wake each other, and the end.
+//! What goes on inside one core is one thread's; what is modelled is how cores wake each other and are woken by other threads, and the end.
 
 use super::{Core, Idle, Key, Seat, Settings, Watch, machine};
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering};
@@ -88,13 +88,13 @@ fn question_and_answer() {
 
 /// A waker that went to another thread.
 #[test]
-fn a_stranger_wakes_a_task() {
+fn a_remote_wake_readies_a_task() {
     model(|| {
         let (mut seats, _watch) = small(1);
         let left = Arc::new(Mutex::new(None::<Waker>));
         let condition = Arc::new(AtomicUsize::new(0));
         let (there, set) = (left.clone(), condition.clone());
-        let stranger = thread::spawn(move || {
+        let remote = thread::spawn(move || {
             set.store(1, Ordering::Relaxed); // the waker must do
             let waker = there.lock().unwrap().take();
             if let Some(waker) = waker {
@@ -117,7 +117,7 @@ fn a_stranger_wakes_a_task() {
             });
         };
         seats.pop().unwrap().run(start, |_, _, _| ());
-        stranger.join().unwrap();
+        remote.join().unwrap();
     });
 }
 

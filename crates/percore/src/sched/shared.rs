@@ -1,4 +1,4 @@
-//! What the cores of a machine share with each other and with its watches: heartbeats, bells, tasks that other threads woke.
+//! What the cores of a machine share with each other and with its watches: heartbeats, bells, remote wakes.
 
 use crate::{
     doorbell::Doorbell,
@@ -14,7 +14,7 @@ use std::{
 /// What the cores and their watches share.
 pub(super) struct Shared {
     pub beats: Box<[CachePadded<Beat>]>,
-    pub strangers: Box<[CachePadded<Strangers>]>,
+    pub remote_wakes: Box<[CachePadded<RemoteWakes>]>,
     bells: Arc<[Doorbell]>,
     stopped: AtomicU32,
 }
@@ -23,8 +23,8 @@ impl Shared {
     pub fn new(cores: usize, bells: Arc<[Doorbell]>) -> Self {
         Self {
             beats: (0..cores).map(|_| CachePadded::new(Beat::new())).collect(),
-            strangers: (0..cores)
-                .map(|_| CachePadded::new(Strangers::new()))
+            remote_wakes: (0..cores)
+                .map(|_| CachePadded::new(RemoteWakes::new()))
                 .collect(),
             bells,
             stopped: AtomicU32::new(0),
@@ -109,7 +109,7 @@ impl Beat {
 }
 
 /// A task's waker, which a future may give to any thread: slower than `wakeup`, since it takes a mutex.
-pub(super) struct Stranger {
+pub(super) struct RemoteWaker {
     pub shared: Arc<Shared>,
     pub core: usize,
     pub task: u32,
@@ -117,27 +117,27 @@ pub(super) struct Stranger {
     pub queued: AtomicU32,
 }
 
-impl Wake for Stranger {
+impl Wake for RemoteWaker {
     fn wake(self: Arc<Self>) {
         // Acquire and Release: a thread that finds it queued has what it did before seen by the poll that follows (pairs with `drain`).
         if self.queued.swap(1, Ordering::AcqRel) == 0 {
             let (shared, core) = (self.shared.clone(), self.core);
-            shared.strangers[core].push(self);
+            shared.remote_wakes[core].push(self);
             shared.ring(core);
         }
     }
 }
 
-/// Tasks that strangers woke.
+/// The tasks of one core that were woken by their wakers, from any thread, and that it has not made ready yet.
 #[derive(Default)]
-pub(super) struct Strangers {
+pub(super) struct RemoteWakes {
     /// `None` once the core has ended.
-    list: Mutex<Option<Vec<Arc<Stranger>>>>,
+    list: Mutex<Option<Vec<Arc<RemoteWaker>>>>,
     /// Not 0 while there is something in it, to spare the core the lock.
     some: AtomicU32,
 }
 
-impl Strangers {
+impl RemoteWakes {
     pub fn new() -> Self {
         Self {
             list: Mutex::new(Some(Vec::new())),
@@ -145,7 +145,7 @@ impl Strangers {
         }
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut Option<Vec<Arc<Stranger>>>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut Option<Vec<Arc<RemoteWaker>>>) -> R) -> R {
         #[cfg(not(loom))]
         let list = self.list.lock();
         #[cfg(not(loom))]
@@ -155,8 +155,8 @@ impl Strangers {
         f(&mut list)
     }
 
-    fn push(&self, stranger: Arc<Stranger>) {
-        self.with(|list| list.as_mut().map(|list| list.push(stranger)));
+    fn push(&self, waker: Arc<RemoteWaker>) {
+        self.with(|list| list.as_mut().map(|list| list.push(waker)));
         self.some.store(1, Ordering::Release); // pairs with Acquire in `drain`; then the doorbell
     }
 
@@ -172,10 +172,10 @@ impl Strangers {
         self.some.store(0, Ordering::Relaxed); // before the list is read: a later wake sets it again
         let mut woken = self.with(|list| list.as_mut().map(std::mem::take).unwrap_or_default());
         let n = woken.len();
-        for stranger in woken.drain(..) {
+        for waker in woken.drain(..) {
             // Pairs with `wake`: from here on it can be queued again.
-            stranger.queued.swap(0, Ordering::AcqRel);
-            make_ready(stranger.task);
+            waker.queued.swap(0, Ordering::AcqRel);
+            make_ready(waker.task);
         }
         n
     }

@@ -1,6 +1,6 @@
-//! The tasks of one core: where they are kept, which are ready, and how a stranger wakes one.
+//! The tasks of one core: where they are kept, which are ready, and the waker by which any thread wakes one.
 
-use super::shared::{Beat, Shared, Stranger};
+use super::shared::{Beat, RemoteWaker, Shared};
 use crate::sync::AtomicU32;
 use std::{
     cell::{Cell, RefCell},
@@ -73,7 +73,7 @@ impl Tasks {
                 u32::try_from(table.slots.len() - 1).expect("fewer than 2^32 tasks")
             }
         };
-        let waker = Waker::from(Arc::new(Stranger {
+        let waker = Waker::from(Arc::new(RemoteWaker {
             shared: self.shared.clone(),
             core: self.core,
             task: slot,

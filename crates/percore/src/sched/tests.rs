@@ -303,11 +303,11 @@ fn the_end_drops_everything() {
 }
 
 #[test]
-fn a_stranger_wakes_a_task_and_keeps_nothing_alive() {
+fn a_remote_wake_readies_a_task_and_keeps_nothing_alive() {
     let (send, wakers) = mpsc::channel::<Waker>();
     let go = Arc::new(AtomicBool::new(false));
     let set = go.clone();
-    let stranger = thread::spawn(move || {
+    let remote = thread::spawn(move || {
         let mut last = None;
         for waker in wakers {
             thread::sleep(Duration::from_millis(5)); // the core sleeps
@@ -333,7 +333,7 @@ fn a_stranger_wakes_a_task_and_keeps_nothing_alive() {
             core_too.stop();
         });
     });
-    stranger.join().unwrap();
+    remote.join().unwrap();
 }
 
 /// What a core does first.

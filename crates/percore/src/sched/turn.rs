@@ -51,10 +51,11 @@ impl<M: 'static> Core<M> {
         work
     }
 
-    /// Messages, strangers and timers: what makes tasks ready.
+    /// Messages, remote wakes and timers: what makes tasks ready.
     pub(super) fn interrupts(&self) -> usize {
         let mut work = self.take_messages();
-        work += self.0.shared.strangers[self.number()].drain(|task| self.0.tasks.make_ready(task));
+        work +=
+            self.0.shared.remote_wakes[self.number()].drain(|task| self.0.tasks.make_ready(task));
         let mut sleepers = self.0.sleepers.borrow_mut();
         if sleepers.next_deadline().is_some() {
             let ready = |task| self.0.tasks.make_ready(task);
@@ -103,7 +104,7 @@ impl<M: 'static> Core<M> {
         });
     }
 
-    /// Sleeps until there is something to do: a message, a stranger, a source, a deadline, the end.
+    /// Sleeps until there is something to do: a message, a remote wake, a source, a deadline, the end.
     fn nap(&self) {
         witness::sleeping("the scheduler");
         if !self.0.owed.borrow().is_empty() {
@@ -118,8 +119,8 @@ impl<M: 'static> Core<M> {
         beat.sleeps();
         let something = || {
             let work = self.ask_sources();
-            let stranger = !self.0.shared.strangers[self.number()].is_empty();
-            work > 0 || stranger || self.0.tasks.has_ready() || self.0.shared.is_stopped()
+            let woken = !self.0.shared.remote_wakes[self.number()].is_empty();
+            work > 0 || woken || self.0.tasks.has_ready() || self.0.shared.is_stopped()
         };
         self.0.inbox.borrow_mut().sleep(timeout, something);
         beat.wakes();
@@ -132,7 +133,7 @@ pub(super) struct End<'a, M: 'static>(pub &'a Core<M>);
 impl<M> Drop for End<'_, M> {
     fn drop(&mut self) {
         let core = self.0;
-        core.0.shared.strangers[core.number()].close();
+        core.0.shared.remote_wakes[core.number()].close();
         core.0.tasks.clear();
         core.0.sources.borrow_mut().clear();
         core.flush();
