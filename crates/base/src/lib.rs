@@ -1,4 +1,4 @@
-//! The nouns of netchan that know nobody: what its links and what stands above them both name.
+//! The nouns of netchan that know no other part of it: what its links and what stands above them both name.
 //!
 //! Programs take them from the crate `netchan`, which has all of them under the same names.
 //!

@@ -141,7 +141,7 @@ pub const FORWARD_SPARE: usize = 8;
 pub const ELSEWHERE: usize = 256;
 /// Buffers for datagrams put together from fragments, 64 KiB each.
 pub const REASSEMBLED: usize = 32;
-/// Resets to segments that belong to nobody: a flood is not answered in kind.
+/// Resets to segments of no connection: a flood is not answered in kind.
 pub const RESETS: limit::Config = limit::Config {
     per_second: 50_000,
     burst: 5_000,

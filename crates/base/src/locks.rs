@@ -41,7 +41,7 @@ pub static PULSES: Class = Class::new(150, "pulses");
 pub static THREADS: Class = Class::new(160, "threads");
 /// The call server of a shard, until its thread has begun.
 pub static CALL_SERVER: Class = Class::new(165, "call server");
-/// Who answers questions from outside.
+/// The threads that answer questions from outside.
 pub static COMPANIONS: Class = Class::new(170, "companions");
 /// The name of a control socket, while it is chosen.
 pub static NAMING: Class = Class::new(180, "naming");

@@ -66,7 +66,7 @@ pub struct Meta {
     pub reassembled: Flag,
     /// It is on its way through: neither from us nor for us.
     pub through: Flag,
-    /// It is one of our own that found no next hop, on its way back to whoever sent it.
+    /// It is one of our own that found no next hop, on its way back to its sender.
     pub undeliverable: Flag,
     /// What its connection knows of the next hop.
     pub hint: Hint,

@@ -2,7 +2,7 @@
 //!
 //! A link's buffer is as large as its longest frame, 64 KiB where segments come merged, and there are few of them; what lies in it may be
 //! one byte. Packets that fill less than an eighth of theirs are copied, into the smallest of three sizes that takes them, before they are
-//! queued: so nobody holds more than eight times what it sent, and the link has its buffers back. Others stay where they are, but at most so
+//! queued: so no peer makes us hold more than eight times what it sent, and the link has its buffers back. Others stay where they are, but at most so
 //! many. The last places are for connections that have nothing to read: one for each connection that the shard can have.
 //!
 //! What is taken although its peer, or all of them, hold what they may is the beginning of a packet, a whole segment where there is a place for
@@ -15,7 +15,7 @@ use proto::tcp::{self, Keep, SegmentPool};
 
 use crate::{limits, packet::Packet};
 
-/// A packet in its own buffer that nobody counts: a datagram, which the account of UDP limits.
+/// A packet in its own buffer that is not counted here: a datagram, which the account of UDP limits.
 pub const UNCOUNTED: u8 = u8::MAX;
 /// A packet in its own buffer.
 const AS_IT_CAME: u8 = 0;
@@ -252,7 +252,7 @@ mod tests {
         packet
     }
 
-    /// However a peer cuts what it sends, with headers of 54 bytes for each piece: it makes nobody hold more than eight times as much.
+    /// However a peer cuts what it sends, with headers of 54 bytes for each piece: no more than eight times as much is held for it.
     #[test]
     fn nothing_kept_holds_more_than_eight_times_what_was_sent() {
         for frame in [1600, 9216, 65_600] {

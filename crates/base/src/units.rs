@@ -1,6 +1,6 @@
 //! Numbers with units, as people write them: `16 MiB`, `10ms`, `100mbit`, `1%`, `on`.
 //!
-//! Each function returns the value or a sentence that says what was wrong and what is allowed; who calls it knows the key.
+//! Each function returns the value or a sentence that says what was wrong and what is allowed; the caller knows the key.
 
 use std::{fmt, time::Duration};
 

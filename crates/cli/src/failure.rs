@@ -9,7 +9,7 @@ pub enum Failure {
     Failed(String),
     /// It was called in a way that makes no sense: status 2.
     Usage(String),
-    /// Nobody reads the output any more: status 0, as for `netchan show | head`.
+    /// The output's reader is gone: status 0, as for `netchan show | head`.
     Unread,
 }
 

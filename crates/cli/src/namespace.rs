@@ -26,7 +26,7 @@ pub struct Abilities {
 pub enum Kind {
     /// A network namespace, by a user who may (root).
     Network,
-    /// A user namespace and in it a network namespace, by anybody.
+    /// A user namespace and in it a network namespace, by any user.
     User,
 }
 

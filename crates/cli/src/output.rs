@@ -1,4 +1,4 @@
-//! Writing to standard output without a panic when nobody reads it, and to a terminal without its being taken over.
+//! Writing to standard output without a panic when its reader is gone, and to a terminal without its being taken over.
 
 use std::io::{self, Write};
 

@@ -264,9 +264,9 @@ fn sections(stacks: &[Stack], each: &Map<String, Value>) -> String {
             continue;
         };
         let (command, up) = match stack.hello() {
-            Ok(who) => (
-                printable(who.get("command").and_then(Value::as_str).unwrap_or("?")),
-                who.get("up_s").and_then(Value::as_f64).unwrap_or(0.0),
+            Ok(hello) => (
+                printable(hello.get("command").and_then(Value::as_str).unwrap_or("?")),
+                hello.get("up_s").and_then(Value::as_f64).unwrap_or(0.0),
             ),
             Err(why) => (why.to_string(), 0.0),
         };

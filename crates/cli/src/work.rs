@@ -41,7 +41,7 @@ enum What {
         #[arg(long)]
         directory: Option<PathBuf>,
     },
-    /// Removes DIRECTORY when standard input ends, that is, when whoever holds its other end has ended in whatever way.
+    /// Removes DIRECTORY when standard input ends, that is, when the process at its other end has ended in whatever way.
     Janitor { directory: PathBuf },
     /// One job of an experiment, as JSON; prints what it came to.
     Lab { job: String },
@@ -88,7 +88,7 @@ fn serve(listen: SocketAddr, directory: Option<PathBuf>) -> Outcome {
 fn janitor(directory: &PathBuf) -> Outcome {
     let mut rest = [0; 64];
     while !matches!(io::stdin().read(&mut rest), Ok(0) | Err(_)) {}
-    // Who was killed may still be writing for a moment.
+    // A process that was killed may still be writing for a moment.
     for _ in 0..50 {
         match fs::remove_dir_all(directory) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
@@ -103,7 +103,7 @@ fn janitor(directory: &PathBuf) -> Outcome {
 fn child(parent: i32, command: &[OsString]) -> Outcome {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
     if getppid().is_none_or(|pid| pid.as_raw_nonzero().get() != parent) {
-        return Err(failed("whoever started this has ended"));
+        return Err(failed("the process that started this has ended"));
     }
     let Some((program, rest)) = command.split_first() else {
         return Err(failed("no command"));

@@ -279,7 +279,7 @@ fn show_prints_what_a_stack_says() {
     assert!(status == 0 && out.contains(&pid), "{out}");
 }
 
-/// A stack whose process is stopped takes connections and says nothing. Only who asks for it waits for it.
+/// A stack whose process is stopped takes connections and says nothing. Only a program that asks for it waits for it.
 #[test]
 fn a_stack_that_says_nothing_does_not_delay_the_one_that_was_named() {
     let runtime = Runtime::new("silent");
@@ -397,10 +397,10 @@ fn trace_reads_what_a_stack_has_recorded() {
         .and_then(netchan::Builder::start)
         .unwrap();
     let _control = control::serve_in(&runtime.sockets(), |_: &str| None).unwrap();
-    let nobody = std::time::Duration::from_millis(50);
+    let patience = std::time::Duration::from_millis(50);
     let refused = net
         .tcp()
-        .connect_timeout("10.0.0.9:7".parse().unwrap(), nobody);
+        .connect_timeout("10.0.0.9:7".parse().unwrap(), patience);
     assert!(refused.is_err());
     let pid = std::process::id().to_string();
     let trace = |more: &[&str]| runtime.run(&[&["trace", "--pid", &pid], more].concat());

@@ -1,6 +1,6 @@
 //! Datagrams that the sender's kernel merged into one frame (UDP_SEGMENT, udp(7)), cut apart again.
 //!
-//! Unlike TCP's segments they cannot be taken as they come: where a datagram ends means something to who receives it.
+//! Unlike TCP's segments they cannot be taken as they come: where a datagram ends means something to its receiver.
 
 use netchan_base::packet::Packet;
 use percore::slab::Slab;

@@ -69,12 +69,12 @@ pub const IP_MAX: usize = 65_535;
 /// What a link does with more payload than its MTU allows ([`Meta::segment`](netchan_base::packet::Meta::segment)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Segmentation {
-    /// Nothing: who emits has to cut it.
+    /// Nothing: the sender has to cut it.
     #[default]
     None,
-    /// Carries TCP's text in one packet to a peer that takes it so. Whoever emits makes its checksum.
+    /// Carries TCP's text in one packet to a peer that takes it so. The sender makes its checksum.
     Carried,
-    /// Somebody behind it cuts TCP's text, or takes it whole, and makes the checksums: the kernel.
+    /// The kernel behind it cuts TCP's text, or takes it whole, and makes the checksums.
     Offloaded {
         /// The same with many datagrams in one packet (UDP_SEGMENT).
         datagrams: bool,
@@ -82,7 +82,7 @@ pub enum Segmentation {
 }
 
 impl Segmentation {
-    /// Whether somebody behind the link makes checksums.
+    /// Whether the kernel behind the link makes checksums.
     #[inline]
     pub const fn is_offloaded(self) -> bool {
         matches!(self, Self::Offloaded { .. })
@@ -204,7 +204,7 @@ pub trait LinkRx: Send {
     /// Appends up to `max` frames to `burst`; returns how many. Never blocks. `0` means nothing now.
     ///
     /// A frame's `meta.checksum_verified` says that the transport checksum need not be looked at. It may not even be there: a
-    /// kernel that hands a frame over inside this host leaves it out, so who passes the frame on to another link has to
+    /// kernel that hands a frame over inside this host leaves it out, so code that passes the frame on to another link has to
     /// make it first. A buffer smaller than `frame_max` cuts no frame: the frame is dropped and counted.
     ///
     /// # Errors

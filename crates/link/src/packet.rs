@@ -261,8 +261,9 @@ fn connect(name: &str, index: u32, own: bool) -> io::Result<Own> {
 
 /// Accepts frames whose destination has the group bit or is `mac`: the kernel drops the rest before they cost us anything.
 ///
-/// Of what others send on this interface, which is on its way out, it lets in only what says to all who has an address (an announcement of ARP,
-/// an advertisement of NDP): another netchan on it hears us in no other way, nor the kernel. All else is not for us and cannot be answered.
+/// Of what others send on this interface, which is on its way out, it lets in only what tells all machines of an address (an announcement of
+/// ARP, an advertisement of NDP): another netchan on it hears us in no other way, nor the kernel. All else is not for us and cannot be
+/// answered.
 fn filter(mac: MacAddr) -> Filter {
     const LOAD_BYTE: u16 = 0x30;
     const LOAD_HALF: u16 = 0x28;

@@ -26,7 +26,7 @@ use super::{
 /// How long to wait for the kernel to take an address into use, milliseconds. It takes one or two.
 const SETTLE_MS_MAX: u32 = 500;
 
-/// Frames dropped from a TAP's queue before its first use; it holds 1,000 unless somebody changed that (`txqueuelen`).
+/// Frames dropped from a TAP's queue before its first use; it holds 1,000 unless that was changed (`txqueuelen`).
 const STALE_MAX: usize = 100_000;
 
 /// How to open a TAP.
@@ -190,7 +190,7 @@ fn configure(name: &str, options: &Options) -> io::Result<netlink::Interface> {
     }
     if !kernel.up {
         match netlink::bring_up(kernel.index) {
-            // A device made for this user: whoever made it brings it up. Without that no frame passes, but none is refused.
+            // A device made for this user: its maker brings it up. Without that no frame passes, but none is refused.
             Err(e) if e.kind() == ErrorKind::PermissionDenied && options.peers.is_empty() => {}
             done => done.map_err(|e| explain(name, "cannot bring the kernel's end up", e))?,
         }

@@ -70,7 +70,7 @@ pub struct Wire {
 /// The receiving half of an end.
 #[derive(Debug, Default)]
 struct Rx {
-    /// `None` while nobody has opened the other end of a wire with a name.
+    /// `None` while the other end of a wire with a name is not open.
     incoming: Option<Incoming>,
     /// Where the half that `incoming` waits for will be put.
     slot: Option<Arc<registry::Slot>>,
@@ -121,7 +121,7 @@ impl Wire {
         }
     }
 
-    /// What the wire did to the frames this end sent, and goes on doing: a live view for who gives the end away.
+    /// What the wire did to the frames this end sent, and goes on doing: a live view that stays when the end is given away.
     #[must_use]
     pub fn impairments(&self) -> WireView {
         WireView {

@@ -24,7 +24,7 @@ fn stack(wire: &str, address: &str) -> std::io::Result<Net> {
     Net::builder().link(wire)?.address(address)?.start()
 }
 
-/// A certificate for `netchan.test`, and who trusts it.
+/// A server with a certificate for `netchan.test`, and a client that trusts it.
 fn configurations() -> Result<(ServerConfig, ClientConfig), Failure> {
     let made = rcgen::generate_simple_self_signed(["netchan.test".to_owned()])?;
     let certificate: CertificateDer<'static> = made.cert.der().clone();

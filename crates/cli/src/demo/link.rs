@@ -203,7 +203,7 @@ impl Stage<'_> {
         ])
     }
 
-    /// A file out of netchan, from the server program everybody has.
+    /// A file out of netchan, from the server program that every machine has.
     fn web_server(&self, digest: &str) -> Result<Transfer, Failure> {
         let address = SocketAddr::from(([10, 77, 0, 2], 8000));
         let (name, program) = match python() {

@@ -13,7 +13,7 @@ use crate::failure::{Failure, at, failed};
 /// Lines of a process's output that an error shows.
 const TAIL_LINES: usize = 12;
 
-/// A temporary directory that outlives nobody: a process of its own removes it when this one has ended, killed or not.
+/// A temporary directory that does not outlive this process: a process of its own removes it when this one has ended, killed or not.
 pub struct Place {
     directory: PathBuf,
     janitor: Child,

@@ -267,7 +267,7 @@ struct Recorder {
     writer: PcapNgWriter<BufWriter<Gate>>,
     /// Added to a moment of the stack's clock to make it wall-clock time.
     epoch: Duration,
-    /// Whether anybody waits for the file in the time of this clock.
+    /// Whether the file is awaited in the time of this clock.
     real: bool,
     /// When what lies here is to be in the file.
     flush_at: Instant,

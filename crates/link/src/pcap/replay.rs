@@ -29,7 +29,7 @@ const FRAME_MAX: usize = 65_535 + FRAME_OVERHEAD;
 /// How much of the file is read at a time, bytes; also the longest block of it that can be read.
 const CHUNK: usize = 1 << 20;
 
-/// Flags of pcapng (epb_flags): the packet was sent by who captured it.
+/// Flags of pcapng (epb_flags): the packet was sent by the machine that captured it.
 const OUTBOUND: u32 = 2;
 
 /// When packets are received.

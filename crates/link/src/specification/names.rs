@@ -5,7 +5,7 @@ use super::Kind;
 /// The longest name of an interface, bytes (IFNAMSIZ less the zero behind it).
 const NAME_MAX: usize = 15;
 
-/// Whether the kernel would take `name` for an interface (dev_valid_name), and nobody means something else by it: `%` makes it choose a
+/// Whether the kernel would take `name` for an interface (dev_valid_name), and it is not meant as something else: `%` makes it choose a
 /// number, `=`, `;` and quotation marks it would take, but they are slips of the hand.
 ///
 /// # Errors

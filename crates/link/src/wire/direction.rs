@@ -183,7 +183,7 @@ impl Outgoing {
                     if let Verdict::Deliver { due, late, twice } = verdict {
                         room -= 1;
                         *order += 1;
-                        // There is room, and nobody else fills it.
+                        // There is room, and no other sender fills it.
                         let _ = ring.stage(Timed {
                             due,
                             order: *order,
@@ -230,7 +230,7 @@ fn weigh(frames: &mut VecDeque<Packet>, longest: usize, counts: &mut TxStatistic
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        // pairs with Acquire in Wire::receive: who sees it also sees the last frames
+        // pairs with Acquire in Wire::receive: a receiver that sees it also sees the last frames
         self.direction.closed.store(true, Release);
         self.ring_bell();
     }
@@ -286,10 +286,10 @@ impl Incoming {
         n
     }
 
-    /// Tells a sender who found the ring full that there is room.
+    /// Tells a sender that found the ring full that there is room.
     ///
     /// The sender sets the flag, then looks once more; we take, then look at the flag. Between our taking and our looking
-    /// there is no fence, so the flag can be missed, but not for good: who is about to sleep has passed the fence of
+    /// there is no fence, so the flag can be missed, but not for good: a sender about to sleep has passed the fence of
     /// `Doorbell::arm` and looks here again.
     fn unblock(&self) {
         let blocked = &self.direction.blocked;

@@ -77,7 +77,7 @@ type Names = HashMap<String, Entry>;
 static NAMES: Mutex<Option<Names>> = mutex(&locks::WIRE_NAMES, None);
 
 /// Opens an end of the wire `name`: the first, or the second of one that is half open. `options` is for what this end
-/// sends; a second opener who has none takes those of the first.
+/// sends; a second opener that has none takes those of the first.
 ///
 /// # Errors
 /// A sentence: both ends are in use, or the two disagree on the MTU.

@@ -433,7 +433,7 @@ fn full_leaves_the_frames_and_rings_when_there_is_room() {
         while b.receive(START + delay, &mut slab, &mut burst, 32).unwrap() > 0 {}
         assert!(
             bell.wait(Some(Duration::ZERO)),
-            "nobody told the sender that there is room"
+            "the sender was not told that there is room"
         );
         assert_eq!(a.transmit(START, &mut out).unwrap(), 2);
         while b.receive(START + delay, &mut slab, &mut burst, 32).unwrap() > 0 {}
@@ -486,7 +486,10 @@ fn dropped_end_is_gone_after_what_it_sent() {
         a.transmit(START, &mut out).unwrap();
         bell.arm(percore::doorbell::Sleep::Futex);
         drop(a);
-        assert!(bell.wait(Some(Duration::ZERO)), "nobody told the other end");
+        assert!(
+            bell.wait(Some(Duration::ZERO)),
+            "the other end was not told"
+        );
         let (mut burst, later) = (VecDeque::new(), START + delay);
         let _ = b.receive(START, &mut slab, &mut burst, 32).unwrap();
         let _ = b

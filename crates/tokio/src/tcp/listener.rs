@@ -49,7 +49,7 @@ impl TcpListener {
         }
     }
 
-    /// Waits for a connection. Cancel-safe: a connection that nobody took stays in the queue.
+    /// Waits for a connection. Cancel-safe: a connection that was not taken stays in the queue.
     ///
     /// # Errors
     /// Those of accept(2).
