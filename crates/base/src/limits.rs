@@ -61,11 +61,11 @@ pub const MEMBERSHIPS: usize = 20;
 pub const MEMBERSHIPS_V6: usize = 64;
 /// Sources that a socket's filter for one IPv4 group names: as Linux (igmp_max_msf).
 pub const GROUP_SOURCES: usize = 10;
-/// The same for IPv6 (mld_max_msf).
+/// Sources that a socket's filter for one IPv6 group names (mld_max_msf).
 pub const GROUP_SOURCES_V6: usize = 64;
 /// Buffers of a shard for datagrams to groups that several sockets hear; address space until they are used.
 pub const GROUP_SLAB: usize = 1_024;
-/// The same for what was put together from fragments, 64 KiB each.
+/// Such buffers for what was put together from fragments, 64 KiB each.
 pub const GROUP_SLAB_LONG: usize = 32;
 /// UDP sockets of a shard.
 pub const UDP_SOCKETS_PER_SHARD: usize = 4_096;
@@ -114,12 +114,12 @@ pub const BURST_SLAB: usize = 32;
 pub const BURST_TEXT: u32 = 65_535 - 40 - 60;
 /// Text for which a link that makes checksums is asked for one: less is summed sooner than asked.
 pub const UNSUMMED_MIN: u32 = 512;
-/// The same for 64 KiB packets.
+/// Transmit buffers of a shard for 64 KiB packets.
 pub const TRANSMIT_SLAB_LARGE: usize = 512;
 /// Receive buffers where each socket has a shard of its own, so that one connection's window fits each shard's share; only as many
 /// as elsewhere are touched before they are needed.
 pub const RECEIVE_SLAB_SOCKETS: usize = 2 * RECEIVE_SLAB;
-/// The same for frames of 64 KiB: address space (1 GiB), not memory.
+/// Such buffers for frames of 64 KiB: address space (1 GiB), not memory.
 pub const RECEIVE_SLAB_SOCKETS_LARGE: usize = 8 * RECEIVE_SLAB_LARGE;
 /// Buffers of what an interface's host sends by itself: ARP, NDP, ICMP.
 pub const HOST_SLAB: usize = 512;
@@ -210,7 +210,7 @@ pub struct Room {
     pub connections: usize,
     /// Transmit buffers.
     pub transmit: usize,
-    /// The same for 64 KiB packets.
+    /// Transmit buffers for 64 KiB packets.
     pub transmit_large: usize,
     /// How many of them are touched at the start.
     pub ready: usize,

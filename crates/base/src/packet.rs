@@ -62,11 +62,11 @@ pub struct Meta {
     pub interface: u8,
     /// Its frame went to a link-layer group, from `steer`.
     pub to_group: Flag,
-    /// It was put together from fragments.
+    /// Put together from fragments.
     pub reassembled: Flag,
-    /// It is on its way through: neither from us nor for us.
+    /// On its way through: neither from us nor for us.
     pub through: Flag,
-    /// It is one of our own that found no next hop, on its way back to its sender.
+    /// One of our own that found no next hop, on its way back to its sender.
     pub undeliverable: Flag,
     /// What its connection knows of the next hop.
     pub hint: Hint,
@@ -179,7 +179,7 @@ impl Packet {
     pub fn is_scarce(&self) -> bool {
         self.buffer.is_scarce()
     }
-    /// The same bytes in `buffer`, without what is known about them; `Err` gives it back where they do not fit.
+    /// Copies the bytes into `buffer`, without what is known about them; `Err` gives it back where they do not fit.
     pub fn copy(&self, buffer: Buffer) -> Result<Self, Buffer> {
         let bytes = self.bytes();
         let mut packet = Self::new(buffer, 0);

@@ -5,9 +5,9 @@ use std::{fmt::Display, process::ExitCode};
 /// Why a command did not do what it was asked.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It could not: status 1.
+    /// The command could not: status 1.
     Failed(String),
-    /// It was called in a way that makes no sense: status 2.
+    /// The command was called in a way that makes no sense: status 2.
     Usage(String),
     /// The output's reader is gone: status 0, as for `netchan show | head`.
     Unread,
@@ -16,12 +16,12 @@ pub enum Failure {
 /// What a command returns.
 pub type Outcome = Result<(), Failure>;
 
-/// It could not.
+/// The failure of a command that could not.
 pub fn failed(why: impl Display) -> Failure {
     Failure::Failed(why.to_string())
 }
 
-/// It was called wrongly.
+/// The failure of a command that was called wrongly.
 pub fn usage(why: impl Display) -> Failure {
     Failure::Usage(why.to_string())
 }

@@ -61,7 +61,7 @@ pub fn open(path: &Path) -> Result<File, Failure> {
     opened.map_err(at(format!("--log-file: {}", path.display())))
 }
 
-/// The same path from wherever the program goes.
+/// A path that leads to the same file from wherever the program goes.
 pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|e| failed(format!("--log-file: {e}")))
 }

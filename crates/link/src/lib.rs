@@ -76,7 +76,7 @@ pub enum Segmentation {
     Carried,
     /// The kernel behind it cuts TCP's text, or takes it whole, and makes the checksums.
     Offloaded {
-        /// The same with many datagrams in one packet (UDP_SEGMENT).
+        /// Whether it also cuts many datagrams out of one packet (UDP_SEGMENT).
         datagrams: bool,
     },
 }

@@ -6,7 +6,7 @@ use super::random::mix;
 
 /// An address that is a function of `parts`: individual, locally administered (IEEE 802-2014 §8.4).
 ///
-/// The same parts give the same address in every run, so that a peer's neighbour cache stays right when we are started
+/// Equal parts give the same address in every run, so that a peer's neighbour cache stays right when we are started
 /// again; links that can meet on one segment must differ in some part.
 #[must_use]
 pub fn derive(parts: &[&[u8]]) -> MacAddr {

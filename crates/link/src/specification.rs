@@ -189,7 +189,7 @@ pub fn open(specification: &Specification, clock: &Clock) -> io::Result<Box<dyn 
     adopt(specification, clock, Vec::new())
 }
 
-/// The same, over descriptors that another process opened as `specification` says ([`Link::handed_on`]); without them by its name.
+/// Opens a link over descriptors that another process opened as `specification` says ([`Link::handed_on`]); without them by its name.
 ///
 /// # Errors
 /// As for [`open`], and when a descriptor is not what it should be.

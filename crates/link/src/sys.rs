@@ -288,7 +288,7 @@ pub fn packet_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
 pub struct Received {
     /// Bytes written to its buffer.
     pub len: usize,
-    /// It was longer than its buffer.
+    /// Whether it was longer than its buffer.
     pub cut: bool,
     /// The VLAN tag that the kernel took out of it: protocol and control information.
     pub vlan: Option<(u16, u16)>,

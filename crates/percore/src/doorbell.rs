@@ -65,7 +65,7 @@ const FD: u32 = 2;
 
 /// The state that both sides see: whether and how the sleeper sleeps. All zero is awake.
 ///
-/// It can be placed in shared memory; see [`Doorbell::from_raw`].
+/// May be placed in shared memory; see [`Doorbell::from_raw`].
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Word(Futex);

@@ -24,7 +24,7 @@ use crate::sync::{AtomicU32, Ordering, fence};
 const BACKGROUND: u32 = 0;
 /// A leader polls.
 const PRESENT: u32 = 1;
-/// It has left, and may be back.
+/// The leader has left, and may be back.
 const AWAY: u32 = 2;
 
 /// Which thread polls.

@@ -59,7 +59,7 @@ const SLEEPS: u32 = 8;
 pub enum Refusal {
     /// The server has ended.
     Stopped,
-    /// It was not begun in time.
+    /// Not begun in time.
     Late,
 }
 

@@ -39,7 +39,7 @@ pub struct Snapshot<T> {
     /// How often it was replaced. Behind `current`: a reader that sees the number sees the value, or a newer one.
     generation: AtomicU64,
     writers: Mutex<()>,
-    /// It owns an `Arc<T>`.
+    /// Says that it owns an `Arc<T>`.
     _owns: PhantomData<Arc<T>>,
 }
 
@@ -206,7 +206,7 @@ impl<T: Clone + Send + Sync + 'static> Snapshot<T> {
         result
     }
 
-    /// The same where `change` may fail: then nothing is published.
+    /// Changes a copy of the value and publishes it, unless `change` fails: then nothing is published.
     ///
     /// # Errors
     /// `change`'s.

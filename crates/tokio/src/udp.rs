@@ -90,7 +90,7 @@ impl UdpSocket {
         self.socket.send(&[IoSlice::new(data)], None)
     }
 
-    /// The same to this address.
+    /// Sends a datagram to this address, if there is room.
     ///
     /// # Errors
     /// `WouldBlock`; those of sendto(2).
@@ -141,7 +141,7 @@ impl UdpSocket {
         self.from(received)
     }
 
-    /// The same, and it stays there.
+    /// Looks at a datagram that stays in the queue; otherwise as [`recv_from`](Self::recv_from).
     ///
     /// # Errors
     /// As [`recv_from`](Self::recv_from).

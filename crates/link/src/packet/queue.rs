@@ -314,7 +314,7 @@ impl LinkTx for Tx {
 /// Whether the interface of a socket is up.
 ///
 /// # Errors
-/// It is gone, or the system cannot tell.
+/// The interface is gone, or the system cannot tell.
 fn state(socket: &Own, name: &str) -> Result<bool, LinkError> {
     if !sys::packet_is_bound(socket.as_fd()).map_err(LinkError::Io)? {
         return Err(deleted(name));

@@ -51,7 +51,7 @@ struct Timed {
     due: Instant,
     /// Number in the order of sending: frames due together arrive in it.
     order: u64,
-    /// It comes later than its like, by chance: others may overtake it.
+    /// Comes later than its like, by chance: others may overtake it.
     late: bool,
     twice: bool,
     packet: Packet,

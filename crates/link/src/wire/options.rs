@@ -33,7 +33,7 @@ pub struct Options {
     /// with a rate; without one the wire pushes back when its ring is full, and nothing is dropped.
     /// Without a rate, what waits is what is under way.
     pub queue_frames: Option<usize>,
-    /// The same in bytes.
+    /// Bytes of frames that may wait, as `queue_frames` counts them.
     pub queue_bytes: Option<usize>,
     /// Seed of everything that is left to chance.
     pub seed: u64,

@@ -48,9 +48,9 @@ fn count(counter: &AtomicU64) {
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It never arrives.
+    /// Never arrives.
     Drop,
-    /// It arrives at `due`: `late` for one of its kind, and `twice`.
+    /// Arrives at `due`: `late` for one of its kind, and `twice`.
     Deliver {
         due: Instant,
         late: bool,

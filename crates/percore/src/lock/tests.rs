@@ -190,7 +190,7 @@ fn each_thread_has_a_number_and_knows_its_core() {
     );
 }
 
-/// It may wake for nothing, but hardly each time.
+/// A wait may end for nothing, but hardly each time.
 #[test]
 fn a_futex_is_slept_on_until_its_time() {
     let word = Futex::new();

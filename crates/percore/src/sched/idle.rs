@@ -26,11 +26,11 @@ const WAKES: usize = 9;
 /// What a core does that has nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// It looks again and again for so long, then sleeps on its doorbell.
+    /// Look again and again for so long, then sleep on the doorbell.
     SpinThenSleep(Duration),
-    /// It looks again and again: the least latency, a whole core.
+    /// Look again and again: the least latency, a whole core.
     Spin,
-    /// It sleeps at once: the least power.
+    /// Sleep at once: the least power.
     Sleep,
 }
 

@@ -57,7 +57,7 @@ struct Waiter {
     previous: u32,
     next: u32,
     state: State,
-    /// It sleeps with a deadline.
+    /// Whether it sleeps with a deadline.
     timed: bool,
     /// Distinguishes it from those that used this place before: their deadlines may still be in the heap.
     generation: u32,

@@ -24,7 +24,7 @@ struct Task {
 #[derive(Default)]
 struct Slot {
     task: Option<Task>,
-    /// It is in the ready queue, once.
+    /// Whether the task is in the ready queue, once.
     queued: bool,
 }
 

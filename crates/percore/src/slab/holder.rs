@@ -95,7 +95,7 @@ impl Slab {
         Self::with_ready(buffers, size, buffers)
     }
 
-    /// The same, of which only the first `ready` are prefaulted: the others take memory once they are needed.
+    /// A new slab, of which only the first `ready` are prefaulted: the others take memory once they are needed.
     ///
     /// # Errors
     /// As [`Self::new`].

@@ -88,7 +88,7 @@ fn two_threads_free_and_the_holder_takes_and_reuses() {
     });
 }
 
-/// The same two buffers go round through one lane of two slots: a slot is written again only after it was read.
+/// Two buffers go round and round through one lane of two slots: a slot is written again only after it was read.
 #[test]
 fn buffers_go_round_in_one_lane() {
     loom::model(|| {

@@ -57,7 +57,7 @@ impl TcpListener {
         poll_fn(|cx| self.poll_accept(cx)).await
     }
 
-    /// The same for a hand-written future. One task at a time: the one that polled last is woken.
+    /// Accepts in a hand-written future. One task at a time: the one that polled last is woken.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         let accepted = self.accepting.poll(&self.socket, cx, Socket::accept);
         accepted.map_ok(|(socket, peer)| (TcpStream::from_socket(socket), peer))
