@@ -5,9 +5,9 @@ mod tidy_scan;
 use std::{collections::BTreeSet, fs, path::Path};
 
 use tidy_scan::{
-    Source, allowed_prefix, code_of, files,
+    Source, allowed_prefix, files,
     imports::{circles, imports},
-    root, sources, words,
+    nouns, root, sources, split, words,
 };
 
 /// A file of code longer than this wants to be two (house rule 2).
@@ -561,11 +561,21 @@ fn what_a_fresh_machine_needs_is_there() {
 }
 
 #[test]
+fn comments_name_a_thread_by_its_noun() {
+    let sources = sources();
+    report(
+        "a thread or a component is \"it\": \"its holder\", \"no thread waits\"; people who are meant stand in PEOPLE",
+        &nouns::findings(&sources),
+    );
+}
+
+#[test]
 fn the_scanner_follows_imports() {
     let source = |path: &str, code: &str| Source {
         path: path.into(),
         text: code.into(),
         code: code.into(),
+        comments: String::new(),
         shipped: code.into(),
         is_test: false,
     };
@@ -595,6 +605,7 @@ fn the_scanner_follows_imports() {
 
 #[test]
 fn the_scanner_sees_code_and_only_code() {
+    let code_of = |text: &str| split(text).0;
     assert_eq!(code_of("a // unsafe\nb").lines().next(), Some("a "));
     assert_eq!(
         code_of("let s = \"unsafe // x\"; // y").trim_end(),

@@ -1,6 +1,7 @@
 //! What the tidy test reads: the tree's files, and Rust source with comments and strings taken out.
 
 pub mod imports;
+pub mod nouns;
 
 use std::{
     fs,
@@ -15,6 +16,8 @@ pub struct Source {
     pub text: String,
     /// Without comments and without what stands in strings; the lines stay where they were.
     pub code: String,
+    /// What stands in comments; the lines stay where they were.
+    pub comments: String,
     /// `code` up to an inline `#[cfg(test)] mod`.
     pub shipped: String,
     /// A test, bench or example.
@@ -62,7 +65,7 @@ pub fn sources() -> Vec<Source> {
 
 fn read(path: String) -> Source {
     let text = fs::read_to_string(root().join(&path)).expect("a file that was just listed");
-    let code = code_of(&text);
+    let (code, comments) = split(&text);
     let shipped = match code.find("#[cfg(test)]\nmod tests {") {
         Some(at) => code[..at].to_owned(),
         None => code.clone(),
@@ -75,6 +78,7 @@ fn read(path: String) -> Source {
         path,
         text,
         code,
+        comments,
         shipped,
         is_test,
     }
@@ -91,9 +95,10 @@ pub fn words(line: &str) -> impl Iterator<Item = &str> {
         .filter(|w| !w.is_empty())
 }
 
-/// `text` without comments and without the insides of string and character literals; line breaks stay.
-pub fn code_of(text: &str) -> String {
+/// `text` without comments and without the insides of string and character literals, and its comments alone; line breaks stay in both.
+pub fn split(text: &str) -> (String, String) {
     let mut out = String::with_capacity(text.len());
+    let mut comments = String::new();
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
         let token = if rest.starts_with("//") {
@@ -117,9 +122,15 @@ pub fn code_of(text: &str) -> String {
             }
         };
         out.push_str(&token.put);
-        rest = &rest[token.len.max(1)..];
+        let (piece, behind) = rest.split_at(token.len.max(1));
+        if piece.starts_with("//") || piece.starts_with("/*") {
+            comments.push_str(piece);
+        } else {
+            comments.extend(token.put.chars().filter(|c| *c == '\n'));
+        }
+        rest = behind;
     }
-    out
+    (out, comments)
 }
 
 /// A piece of source: how long it is, and what takes its place.
