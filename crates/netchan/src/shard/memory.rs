@@ -189,14 +189,15 @@ impl Memory {
         self.limits_windows
     }
 
-    /// What the window of a socket may offer at most, while the link's buffers are scarce or are not: a little always.
+    /// Limits the window of a socket to what it may offer at most, while the link's buffers are scarce or are not: a little always.
     #[cold]
-    pub fn window_bound_of(&self, socket: &super::TcpSocket, are_scarce: bool) -> u32 {
+    pub fn limit_window(&self, socket: &mut super::TcpSocket, are_scarce: bool) {
         let (peer, held) = (socket.peer, socket.held().into());
         let peer_max = if are_scarce { self.peer_max } else { u64::MAX };
         let share = self.tcp_shares.window_bound(peer, held, peer_max);
         let little = limits::LITTLE.saturating_sub(socket.receive.memory());
-        self.window_bound.min(share).max(little)
+        let bound = self.window_bound.min(share).max(little);
+        socket.connection.limit_window(bound);
     }
 
     /// More is held by streams than claimed, or far less.
@@ -406,8 +407,7 @@ impl Shard {
         }
         socket.waits_for_memory = false;
         let are_scarce = self.pool.shelf().is_busy();
-        let bound = self.memory.window_bound_of(socket, are_scarce);
-        socket.connection.limit_window(bound);
+        self.memory.limit_window(socket, are_scarce);
         socket.connection.consumed(0); // a wider window, if the peer should hear of it
         let ready = socket.readiness(true);
         if ready.contains(Readiness::WRITABLE) {

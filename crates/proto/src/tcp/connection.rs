@@ -425,22 +425,27 @@ impl Connection {
     }
 
     /// Most bytes of text that one [`super::Transmit`] holds from now on (see [`Config::burst`]).
+    #[inline]
     pub const fn set_burst(&mut self, bytes: u32) {
         self.settings.burst = bytes;
     }
 
-    /// Whether these may be more than so many segments.
+    /// Whether a burst may be more than so many segments.
     #[inline]
     pub fn bursts_beyond(&self, segments: usize) -> bool {
         segments.saturating_mul(self.full_segment() as usize) < self.settings.burst as usize
     }
 
-    /// From now on they are no more than so many; how many bytes they were.
-    pub fn shorten_burst(&mut self, segments: u32) -> u32 {
-        let before = self.settings.burst;
+    /// From now on they are no more than so many.
+    pub fn shorten_burst(&mut self, segments: u32) {
         let most = segments.saturating_mul(self.full_segment());
-        self.settings.burst = before.min(most);
-        before
+        self.settings.burst = self.settings.burst.min(most);
+    }
+
+    /// Most bytes of text that one [`super::Transmit`] holds.
+    #[inline]
+    pub const fn burst_max(&self) -> u32 {
+        self.settings.burst
     }
 
     /// Bytes of heap that the records of what was sent take: they grow with what is under way, and with it the peer decides how many they are.

@@ -55,12 +55,12 @@ impl TcpSocket {
         }
     }
 
-    /// What the connection sends next is no more than there are buffers for, beside the first, if it has to be cut. Bytes of a burst before.
+    /// What the connection sends next is no more than there are buffers for, beside the first, if it has to be cut.
     #[cold]
-    pub(super) fn fit_burst(&mut self, slab: &mut Slab) -> u32 {
+    pub(super) fn fit_burst(&mut self, slab: &mut Slab) {
         let buffers = 1 + slab.available();
         let segments = u32::try_from(buffers).unwrap_or(u32::MAX);
-        self.connection.shorten_burst(segments)
+        self.connection.shorten_burst(segments);
     }
 
     /// A peer in memory keeps the buffer it is sent until the text is read: no large one for little text.

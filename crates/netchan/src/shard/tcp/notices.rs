@@ -1,7 +1,7 @@
 //! What a stream tells of its own sends (MSG_ERRQUEUE): that the memory of a zero-copy send is free again, and when a send's last byte left and was
 //! acknowledged. All of it is rare: a connection whose program asks for none of it has a pointer's width less to look at.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, task::Waker};
 
 use proto::time::Instant;
 
@@ -72,6 +72,17 @@ impl Notices {
 }
 
 impl TcpSocket {
+    /// Text left: wakes what waits for its time stamps. How many found no place.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_sent(&mut self, now: Instant, woken: &mut Vec<Waker>) -> u64 {
+        let lost = self.note_progress(0, now);
+        if self.has_notices() {
+            self.wakers.wake(Readiness::ERROR, woken);
+        }
+        lost
+    }
+
     /// Text left, or was acknowledged: `acked` bytes.
     #[cold]
     #[inline(never)]

@@ -8,7 +8,6 @@ use proto::{
 
 use super::{Shard, TcpSocket};
 use crate::{
-    api::Readiness,
     counters::Counter,
     packet::{Hint, Packet},
 };
@@ -32,10 +31,9 @@ impl Shard {
         socket.dirty = false;
         if self.memory.limits_windows() {
             let are_scarce = self.pool.shelf().is_busy();
-            let bound = self.memory.window_bound_of(socket, are_scarce);
-            socket.connection.limit_window(bound);
+            self.memory.limit_window(socket, are_scarce);
         }
-        let (mut sent, mut burst) = (0, None);
+        let (mut sent, burst) = (0, socket.connection.burst_max());
         while socket.connection.wants_output() {
             // The buffer first, and those that a burst may be cut into: what `output` has given must be sent.
             let Some(buffer) = self.slab.alloc() else {
@@ -45,8 +43,7 @@ impl Shard {
                 break;
             };
             if socket.connection.bursts_beyond(self.slab.at_home() + 1) {
-                let before = socket.fit_burst(&mut self.slab);
-                burst.get_or_insert(before);
+                socket.fit_burst(&mut self.slab);
             }
             let Some(outbox) = self.outboxes.get_mut(usize::from(socket.interface)) else {
                 self.slab.free(buffer);
@@ -76,19 +73,14 @@ impl Shard {
                 sent += 1;
             }
         }
-        if let Some(burst) = burst {
-            socket.connection.set_burst(burst);
-        }
+        socket.connection.set_burst(burst);
         self.timers.arm(number, socket.connection.deadline());
         let grew = socket.note_records(self.pool.memory_mut());
         // A connection in TIME-WAIT lives on as its record.
         let over = (socket.connection.is_finished() || socket.detached_flow) && !socket.dirty;
         if sent > 0 && socket.shape.is_made() {
-            let lost = socket.note_progress(0, now);
+            let lost = socket.note_sent(now, &mut self.woken);
             self.counters.add(self.number, Counter::DropNotice, lost);
-            if socket.has_notices() {
-                socket.wakers.wake(Readiness::ERROR, &mut self.woken);
-            }
         }
         if sent > 0 && socket.limits_unsent() && !socket.wakers.is_empty() {
             let ready = socket.readiness(true);

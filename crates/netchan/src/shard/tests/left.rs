@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     api::{Readiness, SendInfo, StampRequest},
     limits,
+    shard::Stamped,
     socket::{SocketOption, UdpOption},
 };
 
@@ -238,7 +239,7 @@ fn time_stamps_without_a_place_are_counted() {
     let stamp = |world: &World| {
         world.shard(0, |shard, now| {
             let number = shard.udp_sockets().next().unwrap().0;
-            shard.udp_stamp(number, request, now);
+            shard.udp_stamp(number, Stamped::of(request), now);
         });
     };
     stamp(&world);

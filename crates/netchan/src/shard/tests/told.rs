@@ -158,6 +158,8 @@ const ALL: StampRequest = StampRequest {
     sent: true,
     acknowledged: true,
     with_id: true,
+    id: None,
+    with_packet: false,
 };
 
 /// Time stamps that find no place are counted, exactly.

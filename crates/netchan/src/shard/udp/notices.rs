@@ -30,6 +30,17 @@ pub struct Stamped {
     packet: Option<SentPacket>,
 }
 
+#[cfg(test)]
+impl Stamped {
+    /// Without the packet.
+    pub const fn of(request: StampRequest) -> Self {
+        Self {
+            request,
+            packet: None,
+        }
+    }
+}
+
 impl UdpSocket {
     /// Whether MSG_ERRQUEUE has something to say of sends.
     pub(super) fn has_notices(&self) -> bool {

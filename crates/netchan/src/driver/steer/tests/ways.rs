@@ -283,7 +283,7 @@ fn a_joined_group_is_heard() {
     let joined = host_with(|_, live| {
         let group = "239.1.2.3".parse().unwrap();
         let groups = Arc::make_mut(&mut live.groups);
-        groups.set(0, group, &Filter::EVERYBODY);
+        groups.set(0, group, &Filter::ANY_SOURCE);
     });
     assert_eq!(verdict(&joined, &packet), SHARD);
 }
