@@ -54,14 +54,24 @@ fn every_regime_goes_on_while_addresses_and_routes_change() {
                 }
                 bytes
             });
+            let ends = SetOnDrop(&over);
             for _ in 0..CHANGES {
                 change(regime, &client, &server);
             }
-            over.store(true, Relaxed);
+            drop(ends);
             (source.join().unwrap(), sink.join().unwrap())
         });
         assert_eq!(sent, received, "{regime}");
         assert!(sent > 0, "{regime}");
+    }
+}
+
+/// Ends the source, also where a change fails: the scope waits for it.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }
 

@@ -28,6 +28,8 @@ mod region;
 pub mod remote_call;
 pub mod ring;
 pub mod sched;
+#[cfg(all(test, not(loom)))]
+mod set_on_drop;
 pub mod slab;
 pub mod snapshot;
 pub mod sync;

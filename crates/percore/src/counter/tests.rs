@@ -1,6 +1,7 @@
 //! Tests of the counters.
 
 use super::{Atomic, Batched, Flip, PerCore};
+use crate::set_on_drop::SetOnDrop;
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
@@ -168,8 +169,8 @@ fn a_flip_under_two_writers() {
                 last = now;
             }
         });
+        let _ends = SetOnDrop(&over);
         writers.into_iter().for_each(|w| w.join().unwrap());
-        over.store(true, Ordering::Relaxed);
     });
     assert_eq!(counts.read(), [2 * EACH]);
 }
@@ -189,11 +190,11 @@ fn several_counters_at_one_instant() {
                 }
             });
         }
+        let _ends = SetOnDrop(&over);
         for _ in 0..200 {
             let [out, came] = counts.read();
             assert!(came <= out && out <= came + 2, "{out} {came}");
         }
-        over.store(true, Ordering::Relaxed);
     });
 }
 

@@ -271,7 +271,7 @@ fn a_hostile_peer_never_leads_out_of_the_ring() {
             }
         });
         // Until it has hurt both, and for a while in any case: the other thread may be slow to start.
-        let _stopping = Stopping(&stop);
+        let _stops = crate::set_on_drop::SetOnDrop(&stop);
         let mut i = 0;
         while i < 200_000 || !(tx.is_corrupt() && rx.is_corrupt()) {
             i += 1;
@@ -285,15 +285,6 @@ fn a_hostile_peer_never_leads_out_of_the_ring() {
             let _ = (rx.pop(), rx.is_abandoned(), tx.is_abandoned());
         }
     });
-}
-
-/// Ends the other thread, also where an assertion fails: the scope waits for it.
-struct Stopping<'a>(&'a std::sync::atomic::AtomicBool);
-
-impl Drop for Stopping<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tests of snapshots and their views.
 
 use super::{Snapshot, section};
-use crate::clock::now_ns;
+use crate::{clock::now_ns, set_on_drop::SetOnDrop};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -199,8 +199,9 @@ fn readers_and_writers_race() {
                 }
             })
         });
+        let ends = SetOnDrop(&over);
         writers.into_iter().for_each(|w| w.join().unwrap());
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         assert!(readers.into_iter().all(|r| r.join().unwrap() > 0));
     });
     let left = list.read().len();

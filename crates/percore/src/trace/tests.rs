@@ -4,7 +4,7 @@ use super::{
     ARGS_MAX, Cost, Event, Line, Missed, Offset, Reader, Record, Table, Writer, attach, bytes,
     event,
 };
-use crate::ring::BadMemory;
+use crate::{ring::BadMemory, set_on_drop::SetOnDrop};
 use std::{
     ptr::NonNull,
     sync::atomic::{AtomicBool, Ordering},
@@ -218,6 +218,7 @@ fn whole_records_under_a_writer_that_goes_round() {
             }
             i
         });
+        let ends = SetOnDrop(over);
         let mut last = 0;
         for _ in 0..20_000 {
             let missed = reader.read(|record| {
@@ -228,7 +229,7 @@ fn whole_records_under_a_writer_that_goes_round() {
             });
             got += missed.overwritten + missed.torn;
         }
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         let written = writing.join().unwrap();
         let missed = reader.read(|_| got += 1);
         got += missed.overwritten + missed.torn;
