@@ -301,7 +301,7 @@ impl Waiter {
             let number = shards.trailing_zeros() as usize;
             self.stack.hand_over(number);
             // What came before that called nobody.
-            self.stack.turn_shard(number);
+            self.stack.turn_for_attendant(number);
             shards &= shards - 1;
         }
         self.wait_parked(fds, deadline, None)
@@ -323,7 +323,7 @@ impl Waiter {
             Left::Empty | Left::Wanted => stack.hand_over(number),
         }
         // What came before that called nobody.
-        stack.turn_shard(number);
+        stack.turn_for_attendant(number);
     }
 
     /// Turns one shard, whose seat it has taken, until the wait is over; then gets up. Where no other thread does, it polls the links, too: then
@@ -357,12 +357,16 @@ impl Waiter {
             }
             cell.doorbell.arm(Sleep::Fd);
             // Once more after arming: what came before it may have rung nobody.
-            stack.turn_shard(number);
+            let is_left = stack.turn_shard(number);
             let now = stack.clock.now();
             if self.parker.has_wake() || now >= deadline {
                 cell.doorbell.disarm();
                 let woken = self.parker.take_wake();
                 break Some(if woken { self.woken(fds) } else { look(fds) });
+            }
+            if is_left {
+                cell.doorbell.disarm();
+                continue;
             }
             let until = deadline.min(cell.next_timer());
             let slept = self.sleep_sitting(&cell.doorbell, leads, fds, until, now, held.as_ref());
@@ -503,7 +507,7 @@ impl Waiter {
         loop {
             let mut work = stack.turn_links();
             for number in 0..stack.cells.len() {
-                stack.turn_shard(number);
+                work |= stack.turn_shard(number);
             }
             work |= stack.turn_links();
             let now = stack.clock.now();

@@ -50,7 +50,7 @@ impl Stack {
     /// Turns a shard on the attendant's behalf, if nobody sits there, and leaves its line open.
     fn serve(&self, number: usize) {
         if self.leave_to_attendant(number) {
-            self.turn_shard(number);
+            self.turn_for_attendant(number);
         }
     }
 }
@@ -170,7 +170,7 @@ fn serve_timers(stack: &Stack, now: Instant) -> Instant {
     let mut next = Instant::FAR;
     for (number, cell) in stack.cells.iter().enumerate() {
         if cell.next_timer() <= now && !cell.seat.is_taken() {
-            stack.turn_shard(number);
+            stack.turn_for_attendant(number);
         }
         if cell.seat.is_attended() {
             // As of the turn that may just have been.

@@ -93,7 +93,7 @@ impl Stack {
         }
         for number in 0..self.cells.len() {
             if self.leave_to_attendant(number) {
-                self.turn_shard(number);
+                self.turn_for_attendant(number);
             }
         }
     }

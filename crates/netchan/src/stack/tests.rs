@@ -4,7 +4,12 @@ use std::time::Duration;
 
 use percore::doorbell::Sleep;
 
-use crate::{Dispatch, Net, Regime, Threads, link::wire};
+use crate::{
+    Dispatch, Net, Regime, Threads,
+    limits::BURSTS_PER_TURN,
+    link::{BURST, wire},
+    stack::cell::Held,
+};
 
 fn net(threads: Threads) -> Net {
     let (a, _b) = wire::pair(&wire::Options::default());
@@ -111,4 +116,62 @@ fn a_shards_time_does_not_go_back() {
         let next = later + hour;
         stack.with_shard_at(0, next, |_, time| assert_eq!(time, next, "{regime}"));
     }
+}
+
+/// More lies in a shard's channel than its thread takes before it sleeps, and no bell rings for the rest.
+#[test]
+fn what_is_left_after_a_turn_is_taken_by_the_next() {
+    const MANY: usize = 3 * BURST * BURSTS_PER_TURN;
+    let wire = wire::Options {
+        ring: 2 * MANY,
+        ..wire::Options::default()
+    };
+    let (here, there) = wire::pair(&wire);
+    let net = |link, address: &str| {
+        let builder = Net::builder().link_with(Box::new(link)).shards(1);
+        let builder = builder.regime(Regime::AppChannel).address(address);
+        builder.unwrap().start().unwrap()
+    };
+    let (server, client) = (net(here, "10.0.0.1/24"), net(there, "10.0.0.2/24"));
+    let listener = server.tcp().listen("0.0.0.0:7").unwrap();
+    let reader = server.udp().bind("0.0.0.0:9").unwrap();
+    let sender = client.udp().bind("0.0.0.0:0").unwrap();
+    sender.send_to(b"x", "10.0.0.1:9").unwrap();
+    reader.recv_from(&mut [0; 8]).unwrap(); // the neighbours know each other
+    let accepting = std::thread::spawn(move || listener.accept().map(drop));
+    let cell = &server.stack().cells[0];
+    let step = Duration::from_millis(5);
+    let came = || {
+        (0..4000).any(|_| {
+            std::thread::sleep(step);
+            cell.seat.is_taken()
+        })
+    };
+    assert!(came(), "it waits in accept");
+    let mut held = cell.held.lock();
+    let mut waiting = 0;
+    for _ in 0..MANY {
+        sender.send_to(b"x", "10.0.0.1:9").unwrap();
+    }
+    for _ in 0..4000 {
+        waiting = held.channels()[0].received.len();
+        if waiting > 5 * MANY / 6 {
+            break;
+        }
+        std::thread::sleep(step);
+    }
+    drop(held);
+    assert!(waiting > 5 * MANY / 6, "{waiting}");
+    let is_empty = || {
+        let all = |held: &mut Held| held.channels()[0].received.is_empty();
+        server.stack().peek(0, all)
+    };
+    let taken = (0..4000).any(|_| {
+        std::thread::sleep(step);
+        is_empty()
+    });
+    assert!(taken, "packets that no thread takes");
+    let stream = client.tcp().connect("10.0.0.1:7").unwrap();
+    accepting.join().unwrap().unwrap();
+    drop(stream);
 }

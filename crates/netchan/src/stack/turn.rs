@@ -202,19 +202,33 @@ impl Stack {
             return work;
         }
         for number in 0..self.cells.len() {
-            self.turn_shard(number);
+            work |= self.turn_shard(number);
         }
         work |= self.turn_links();
         work
     }
 
-    /// Turns a shard that has packets or timers waiting. True if a protocol thread found packets.
+    /// Turns a shard that has packets or timers waiting. True if it is to be turned again before its thread sleeps: a protocol thread found packets, or
+    /// more lie in the channels than a turn takes, for which no bell rings any more.
     pub fn turn_shard(&self, number: usize) -> bool {
         let now = self.clock.now();
-        self.hold(number, now, |held, now| {
-            // What the application holds has taken them by now.
-            self.layout.holder == Holder::Network && rx::take_received(held, now)
+        self.hold(number, now, |held, now| match self.layout.holder {
+            Holder::Network => rx::take_received(held, now),
+            Holder::Application => {
+                let mut channels = held.channels().iter_mut();
+                channels.any(|end| !end.received.is_empty())
+            }
+            Holder::Anyone | Holder::Core => false,
         })
+    }
+
+    /// Turns a shard that the attendant has now, and calls it for what is left.
+    pub fn turn_for_attendant(&self, number: usize) {
+        if self.turn_shard(number)
+            && let Some(line) = &self.cells[number].line
+        {
+            line.ring(true);
+        }
     }
 
     /// Serves the timers of shards that are called, not fed by channels; in vain sometimes, of a shard that somebody holds, if the caller
