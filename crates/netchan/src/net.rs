@@ -70,7 +70,7 @@ impl Net {
         stack.end_batch();
         let work = stack.leader.is_away() && stack.turn_led(stack.clock.now());
         if work {
-            (0..stack.cells.len()).for_each(|number| _ = stack.turn_shard(number));
+            (0..stack.cells.len()).for_each(|number| stack.turn_for_attendant(number));
         }
         work
     }

@@ -312,8 +312,7 @@ impl Waiter {
         let (stack, cell) = (&self.stack, &self.stack.cells[number]);
         match cell.seat.leave() {
             Left::Empty if !stack.is_attended() => {
-                // A link's thread finds a leader's only shard forsaken by itself.
-                if !led || stack.cells.len() > 1 {
+                if !stack.awaits_leader() {
                     stack.attendant.tell();
                 }
                 return;

@@ -8,7 +8,7 @@
 //! * by the attendant, for a packet that no connection has asked for: a SYN, which nobody waits for in the shard that it was given.
 //!
 //! It is closed by who sits down. The attendant looks at seats a hundred times a second; where for two ticks no seat was free, or changed hands, it rests until it
-//! is told of a free one.
+//! is told of a free one, of a shard that was handed over, or of a timer that is due earlier than it knows.
 
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use proto::time::Instant;
 
 use super::{
     Stack,
+    cell::Cell,
     seat::Seat,
     sleep::{TICK, asleep, timeout},
     watch,
@@ -32,6 +33,7 @@ impl Stack {
             && cell.seat.hand_over()
         {
             line.open();
+            self.attendant.tell(); // its timers
         }
     }
 
@@ -41,6 +43,7 @@ impl Stack {
         match &cell.line {
             Some(line) if cell.seat.attend() => {
                 line.open();
+                self.attendant.tell(); // its timers
                 true
             }
             _ => false,
@@ -144,11 +147,14 @@ impl Rounds {
         if !self.is_quiet {
             return until;
         }
-        stack.attendant.rest();
-        if stack.cells.iter().any(|cell| cell.seat.is_free_now()) {
-            return until; // that one may not have been told of
+        stack.attendant.rest(self.next_timer);
+        // Of what changed before that it was not told.
+        if stack.cells.iter().any(|cell| cell.seat.is_free()) {
+            return until;
         }
-        self.next_timer
+        let attended = stack.cells.iter().filter(|cell| cell.seat.is_attended());
+        let timers = attended.map(Cell::next_timer);
+        timers.fold(self.next_timer, Instant::min)
     }
 }
 

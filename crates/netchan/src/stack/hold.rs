@@ -260,8 +260,12 @@ impl Stack {
     fn timer_moved(&self, cell: &Cell) {
         match self.layout.holder {
             Holder::Anyone => self.call_first_link(),
-            // The attendant looks at the timers by itself, every tick.
-            Holder::Application if !cell.seat.is_taken() => {}
+            // The attendant looks at the timers by itself, every tick, if it does not rest.
+            Holder::Application if !cell.seat.is_taken() => {
+                if !self.awaits_leader() {
+                    self.attendant.tell_of_timer(cell.next_timer());
+                }
+            }
             Holder::Application | Holder::Network => {
                 cell.doorbell.ring();
             }

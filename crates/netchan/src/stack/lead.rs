@@ -70,6 +70,11 @@ impl Stack {
         }
     }
 
+    /// Whether the only shard's leader is away: a link's thread looks after that, and tells the attendant when it takes the links over.
+    pub fn awaits_leader(&self) -> bool {
+        self.cells.len() == 1 && self.leader.is_away()
+    }
+
     /// Whether threads wait beside the calling one, which does.
     pub fn others_wait(&self) -> bool {
         self.waiting.load(Relaxed) > 1 // a hint

@@ -96,11 +96,6 @@ impl Seat {
         self.terms.load(Ordering::Relaxed)
     }
 
-    /// Nobody sits here, whatever was to be seen before. SeqCst: pairs with [`Self::leave`], as [`Attendant::rest`](crate::channel::Attendant::rest) says.
-    pub fn is_free_now(&self) -> bool {
-        self.state.load(Ordering::SeqCst) == FREE
-    }
-
     /// Nobody sits here.
     pub fn is_free(&self) -> bool {
         self.state.load(Ordering::Relaxed) == FREE // a hint, as the next two

@@ -1,13 +1,15 @@
 //! Where connections live, and what calls a link's thread.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use percore::doorbell::Sleep;
 
 use crate::{
     Dispatch, Net, Regime, Threads,
+    counters::Counter,
     limits::BURSTS_PER_TURN,
     link::{BURST, wire},
+    socket::{Domain, Kind, Socket},
     stack::cell::Held,
 };
 
@@ -140,38 +142,84 @@ fn what_is_left_after_a_turn_is_taken_by_the_next() {
     reader.recv_from(&mut [0; 8]).unwrap(); // the neighbours know each other
     let accepting = std::thread::spawn(move || listener.accept().map(drop));
     let cell = &server.stack().cells[0];
-    let step = Duration::from_millis(5);
-    let came = || {
-        (0..4000).any(|_| {
-            std::thread::sleep(step);
-            cell.seat.is_taken()
-        })
-    };
-    assert!(came(), "it waits in accept");
+    assert!(comes(|| cell.seat.is_taken()), "it waits in accept");
     let mut held = cell.held.lock();
     let mut waiting = 0;
     for _ in 0..MANY {
         sender.send_to(b"x", "10.0.0.1:9").unwrap();
     }
-    for _ in 0..4000 {
+    let came = comes(|| {
         waiting = held.channels()[0].received.len();
-        if waiting > 5 * MANY / 6 {
-            break;
-        }
-        std::thread::sleep(step);
-    }
+        waiting > 5 * MANY / 6
+    });
     drop(held);
-    assert!(waiting > 5 * MANY / 6, "{waiting}");
+    assert!(came, "{waiting}");
     let is_empty = || {
         let all = |held: &mut Held| held.channels()[0].received.is_empty();
         server.stack().peek(0, all)
     };
-    let taken = (0..4000).any(|_| {
-        std::thread::sleep(step);
-        is_empty()
-    });
-    assert!(taken, "packets that no thread takes");
+    assert!(comes(is_empty), "packets that no thread takes");
     let stream = client.tcp().connect("10.0.0.1:7").unwrap();
     accepting.join().unwrap().unwrap();
     drop(stream);
+}
+
+/// Until something holds; a wait that ends without it has failed.
+fn comes(mut is_so: impl FnMut() -> bool) -> bool {
+    (0..4000).any(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        is_so()
+    })
+}
+
+/// The timers of a shard run that the attendant has, and rests: one that a socket call starts, or that was started while a thread had the seat.
+#[test]
+fn timers_of_a_shard_run_while_the_attendant_rests() {
+    for is_attended_first in [true, false] {
+        let (here, _there) = wire::pair(&wire::Options::default());
+        let builder = Net::builder().link_with(Box::new(here)).shards(1);
+        let builder = builder.regime(Regime::AppChannel).address("10.0.0.1/24");
+        let net = builder.unwrap().start().unwrap();
+        let seat = &net.stack().cells[0].seat;
+        let wait_at = |port: u16| {
+            let socket = net.udp().bind(("0.0.0.0", port)).unwrap();
+            std::thread::spawn(move || socket.recv_from(&mut [0; 8]).unwrap())
+        };
+        let first = wait_at(1);
+        assert!(comes(|| seat.is_taken()));
+        let second = wait_at(2);
+        assert!(comes(|| seat.standing.load(Relaxed) == 1));
+        let end = |port: u16| {
+            let own = net.udp().bind("0.0.0.0:0").unwrap();
+            own.send_to(b"end", ("10.0.0.1", port)).unwrap();
+        };
+        let rests = || comes(|| net.stack().attendant.is_resting());
+        let connect = || {
+            let connecting = Socket::new(&net, Domain::V4, Kind::Stream).unwrap();
+            let _ = connecting.connect("10.0.0.2:7".parse().unwrap());
+            connecting
+        };
+        // Its SYN is not answered, and sent again. A look at the connection would run the timers, too.
+        let retransmits = || {
+            let is_resent = || net.stack().counters.read(Counter::TcpOut) > 1;
+            assert!(comes(is_resent), "attended first: {is_attended_first}");
+        };
+        // The one that has the seat leaves it to the attendant, as the other one waits.
+        if is_attended_first {
+            end(1);
+            first.join().unwrap();
+            assert!(comes(|| seat.is_attended()) && rests());
+            let _connecting = connect();
+            retransmits();
+        } else {
+            assert!(rests());
+            let _connecting = connect();
+            end(1);
+            first.join().unwrap();
+            assert!(seat.is_attended());
+            retransmits();
+        }
+        end(2);
+        second.join().unwrap();
+    }
 }
