@@ -28,10 +28,11 @@ mod region;
 pub mod remote_call;
 pub mod ring;
 pub mod sched;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod set_on_drop;
 pub mod slab;
 pub mod snapshot;
 pub mod sync;
 pub mod trace;
+pub mod wake_gate;
 pub mod witness;

@@ -21,7 +21,7 @@ const LINES: &[(&str, usize)] = &[
     ("crates/base/src/", 0),
     ("crates/cli/src/", 0),
     ("crates/link/src/", 0),
-    ("crates/netchan/src/", 270),
+    ("crates/netchan/src/", 268),
     ("crates/packetdrill/src/", 10),
     ("crates/percore/src/", 0),
     ("crates/preload/src/", 47),

@@ -9,7 +9,7 @@ use std::sync::{
     },
 };
 
-use percore::doorbell::Doorbell;
+use percore::{doorbell::Doorbell, wake_gate::WakeGate};
 use proto::time::Instant;
 
 /// How the attendant is called.
@@ -19,8 +19,8 @@ pub struct Attendant {
     pub bell: Doorbell,
     /// Shards that called (a bit each).
     calls: AtomicU64,
-    /// Until when it sleeps without ticks, ns: a thread that leaves a seat free, hands a shard over or moves a timer to before that tells it. 0: it ticks.
-    rests: AtomicU64,
+    /// Closed while it sleeps without ticks.
+    gate: WakeGate,
 }
 
 impl Attendant {
@@ -32,46 +32,23 @@ impl Attendant {
         Ok(Self {
             bell: Doorbell::new()?,
             calls: AtomicU64::new(0),
-            rests: AtomicU64::new(0),
+            gate: WakeGate::default(),
         })
     }
 
-    /// It sleeps until then, without ticks, if it is not told. It looks at seats and timers once more after this.
-    pub fn rest(&self, until: Instant) {
-        self.rests.store(until.0.max(1), SeqCst);
-        fence(SeqCst); // before that look; partner: those in `tell` and `tell_of_timer`
+    /// Closed by the attendant that sleeps without ticks. It looks at seats and timers once more after that.
+    pub const fn gate(&self) -> &WakeGate {
+        &self.gate
     }
 
-    /// Whether it does.
-    #[cfg(test)]
-    pub fn is_resting(&self) -> bool {
-        self.rests.load(SeqCst) != 0
-    }
-
-    /// It ticks again.
-    pub fn rouse(&self) {
-        self.rests.store(0, SeqCst);
-    }
-
-    /// A seat was left free, or a shard was handed over: wakes the attendant if it rests.
-    #[inline]
+    /// A seat was left free, or a shard was handed over: wakes the attendant if it sleeps without ticks.
     pub fn tell(&self) {
         self.tell_of_timer(Instant::ZERO);
     }
 
-    /// The timers of a shard that no thread sits at are due at `at`, earlier than before: wakes the attendant if it rests for longer.
-    #[inline]
+    /// The timers of a shard that no thread sits at are due at `at`, earlier than before: wakes the attendant if it sleeps for longer.
     pub fn tell_of_timer(&self, at: Instant) {
-        // Partner: the fence in `rest`. Either this sees that it rests, or its look after that sees what was changed before this.
-        fence(SeqCst);
-        if at.0 < self.rests.load(SeqCst) {
-            self.rouse_and_ring();
-        }
-    }
-
-    #[cold]
-    fn rouse_and_ring(&self) {
-        if self.rests.swap(0, SeqCst) != 0 {
+        if self.gate.pass(at.0) {
             self.bell.ring();
         }
     }

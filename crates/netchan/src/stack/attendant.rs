@@ -82,7 +82,7 @@ pub(crate) fn attend(stack: &Stack) {
             asleep(stack, until, now, || bell.wait(timeout(until, now)));
         }
         bell.disarm();
-        stack.attendant.rouse();
+        stack.attendant.gate().open();
     }
 }
 
@@ -147,7 +147,7 @@ impl Rounds {
         if !self.is_quiet {
             return until;
         }
-        stack.attendant.rest(self.next_timer);
+        stack.attendant.gate().close(self.next_timer.0);
         // Of what changed before that it was not told.
         if stack.cells.iter().any(|cell| cell.seat.is_free()) {
             return until;

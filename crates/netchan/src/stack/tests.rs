@@ -193,7 +193,7 @@ fn timers_of_a_shard_run_while_the_attendant_rests() {
             let own = net.udp().bind("0.0.0.0:0").unwrap();
             own.send_to(b"end", ("10.0.0.1", port)).unwrap();
         };
-        let rests = || comes(|| net.stack().attendant.is_resting());
+        let rests = || comes(|| net.stack().attendant.gate().is_closed());
         let connect = || {
             let connecting = Socket::new(&net, Domain::V4, Kind::Stream).unwrap();
             let _ = connecting.connect("10.0.0.2:7".parse().unwrap());
