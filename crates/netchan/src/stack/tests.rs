@@ -145,15 +145,17 @@ fn what_is_left_after_a_turn_is_taken_by_the_next() {
     assert!(comes(|| cell.seat.is_taken()), "it waits in accept");
     let mut held = cell.held.lock();
     let mut waiting = 0;
-    for _ in 0..MANY {
-        sender.send_to(b"x", "10.0.0.1:9").unwrap();
-    }
+    // By another thread: this one holds a shard.
+    let sending = std::thread::spawn(move || {
+        (0..MANY).for_each(|_| assert_eq!(sender.send_to(b"x", "10.0.0.1:9").unwrap(), 1));
+    });
     let came = comes(|| {
         waiting = held.channels()[0].received.len();
         waiting > 5 * MANY / 6
     });
     drop(held);
     assert!(came, "{waiting}");
+    sending.join().unwrap();
     let is_empty = || {
         let all = |held: &mut Held| held.channels()[0].received.is_empty();
         server.stack().peek(0, all)
