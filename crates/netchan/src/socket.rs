@@ -575,6 +575,46 @@ impl Socket {
         }
     }
 
+    /// Shows `look` what a stream has received, piece by piece and in order, where it lies, without taking it; how many bytes there were. 0 is the end of the
+    /// stream. With a waker: registers it where the call would block, else forgets it.
+    ///
+    /// `look` runs while the stream's shard is held: it must call nothing of this stack, or waits for itself for ever.
+    ///
+    /// # Errors
+    /// As for [`receive`](Self::receive); `NotConnected` for what is no stream.
+    pub fn peek_segments(
+        &self,
+        look: impl FnMut(&[u8]) + Send,
+        waker: Option<&Waker>,
+    ) -> io::Result<usize> {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream
+                .peek_segments(self.stack(), look, waker)
+                .map_err(error),
+            _ => self.receive_nothing(),
+        }
+    }
+
+    /// Takes at most `n` bytes that a stream has received and copies none; how many. 0 is the end of the stream, unless `n` is.
+    ///
+    /// # Errors
+    /// As for [`peek_segments`](Self::peek_segments).
+    pub fn consume(&self, n: usize) -> io::Result<usize> {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream.forget(self.stack(), n).map_err(error),
+            _ => self.receive_nothing(),
+        }
+    }
+
+    /// What `receive` says to a socket that is no stream with a connection.
+    fn receive_nothing(&self) -> io::Result<usize> {
+        if self.kind != Kind::Stream {
+            return Err(error(libc::ENOTCONN));
+        }
+        self.receive(&mut [], ReceiveFlags::default())
+            .map(|received| received.len)
+    }
+
     /// A stream's [`receive`](Self::receive) by a thread that will sit down to wait for more: registers its waker where the call would
     /// block, else forgets it, all in one turn of the shard.
     fn receive_or_wait(

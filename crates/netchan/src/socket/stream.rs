@@ -303,6 +303,29 @@ impl Stream {
         })
     }
 
+    /// Shows `look` what was received, where it lies.
+    pub fn peek_segments(
+        &self,
+        stack: &Stack,
+        look: impl FnMut(&[u8]) + Send,
+        waker: Option<&Waker>,
+    ) -> Result<usize, i32> {
+        let Place { shard, number } = self.place();
+        stack.with_shard_fresh(shard, |shard, _| {
+            let seen = shard.tcp_peek_segments(number, look);
+            if let Some(waker) = waker {
+                let blocked = seen == Err(libc::EAGAIN);
+                shard.tcp_wait_for(number, Readiness::READABLE, waker, blocked);
+            }
+            seen
+        })
+    }
+
+    /// Takes at most `n` received bytes and copies none.
+    pub fn forget(&self, stack: &Stack, n: usize) -> Result<usize, i32> {
+        self.hold(stack, |shard, number| shard.tcp_forget(number, n))
+    }
+
     /// The rest of what was sent in part: a pending error waits for the next call, and this one takes nothing more.
     pub fn send_rest(
         &self,
