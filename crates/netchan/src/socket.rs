@@ -45,7 +45,14 @@ pub use crate::api::{
     Readiness,
     multicast::{Multicast, Via},
 };
-use crate::{api::binding::BindRequest, errno::error, locks, net::Net, shard::Shard, stack::Stack};
+use crate::{
+    api::binding::{BindRequest, PortChange},
+    errno::error,
+    locks,
+    net::Net,
+    shard::Shard,
+    stack::Stack,
+};
 
 /// One socket, as socket(2) makes it. Every call returns at once (`WouldBlock`, `InProgress`); waiting is [`Waiter`]'s.
 /// Usable from any thread; dropping it closes it (a graceful close goes on in the stack).
@@ -163,7 +170,10 @@ impl Socket {
     /// The address that counts for others' binds: of a connected socket that of its connection.
     fn stands_at(&self, fresh: &Fresh, ip: IpAddr) {
         if let Some((id, _)) = fresh.binding() {
-            self.stack().directory.set_address(id, ip);
+            self.stack()
+                .control
+                .directory
+                .change(id, PortChange::Address(ip));
         }
     }
 
@@ -193,13 +203,16 @@ impl Socket {
     /// Gives up the port, unless bind(2) named it.
     fn release(&self, fresh: &mut Fresh) {
         if let Some(id) = fresh.unbind() {
-            self.stack().directory.release(id);
+            self.stack()
+                .control
+                .directory
+                .change(id, PortChange::Release);
         }
     }
 
     fn bind_fresh(&self, fresh: &mut Fresh, address: SocketAddr) -> io::Result<()> {
         let ip = address.ip();
-        if self.kind == Kind::Ping && self.stack().host.network().is_group(ip) {
+        if self.kind == Kind::Ping && self.stack().control.host.network().is_group(ip) {
             let refusal = if ip.is_ipv4() {
                 libc::EADDRNOTAVAIL
             } else {
@@ -208,8 +221,8 @@ impl Socket {
             return Err(error(refusal));
         }
         if !ip.is_unspecified()
-            && !self.stack().host.network().is_local(ip)
-            && !self.stack().host.network().is_group(ip)
+            && !self.stack().control.host.network().is_local(ip)
+            && !self.stack().control.host.network().is_group(ip)
         {
             return Err(error(libc::EADDRNOTAVAIL));
         }
@@ -312,7 +325,12 @@ impl Socket {
         }
         if remote.ip().is_multicast()
             || remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST)
-            || self.stack().host.network().is_broadcast(remote.ip())
+            || self
+                .stack()
+                .control
+                .host
+                .network()
+                .is_broadcast(remote.ip())
         {
             return Err(error(libc::ENETUNREACH)); // RFC 9293 MUST-46, with Linux's errno
         }
@@ -360,7 +378,10 @@ impl Socket {
             Some(Role::Listening(listening)) => {
                 self.release(fresh);
                 if let Some((id, _)) = fresh.binding() {
-                    self.stack().directory.listens_no_more(id);
+                    self.stack()
+                        .control
+                        .directory
+                        .change(id, PortChange::StopListening);
                 }
                 self.stream.rests(); // before those who wait are woken, by the shard's lock
                 listening.shut(self.stack());
@@ -391,7 +412,8 @@ impl Socket {
         let Some((stream, remote)) = listening.accept(self.stack()) else {
             let cut_off = self
                 .stack()
-                .ports
+                .driver
+                .interfaces
                 .iter()
                 .all(|port| port.gone.load(Relaxed));
             return Err(error(if cut_off {
@@ -551,6 +573,46 @@ impl Socket {
                 Err(error(libc::ENOTCONN))
             }
         }
+    }
+
+    /// Shows `look` what a stream has received, piece by piece and in order, where it lies, without taking it; how many bytes there were. 0 is the end of the
+    /// stream. With a waker: registers it where the call would block, else forgets it.
+    ///
+    /// `look` runs while the stream's shard is held: it must call nothing of this stack, or waits for itself for ever.
+    ///
+    /// # Errors
+    /// As for [`receive`](Self::receive); `NotConnected` for what is no stream.
+    pub fn peek_segments(
+        &self,
+        look: impl FnMut(&[u8]) + Send,
+        waker: Option<&Waker>,
+    ) -> io::Result<usize> {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream
+                .peek_segments(self.stack(), look, waker)
+                .map_err(error),
+            _ => self.receive_nothing(),
+        }
+    }
+
+    /// Takes at most `n` bytes that a stream has received and copies none; how many. 0 is the end of the stream, unless `n` is.
+    ///
+    /// # Errors
+    /// As for [`peek_segments`](Self::peek_segments).
+    pub fn consume(&self, n: usize) -> io::Result<usize> {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream.forget(self.stack(), n).map_err(error),
+            _ => self.receive_nothing(),
+        }
+    }
+
+    /// What `receive` says to a socket that is no stream with a connection.
+    fn receive_nothing(&self) -> io::Result<usize> {
+        if self.kind != Kind::Stream {
+            return Err(error(libc::ENOTCONN));
+        }
+        self.receive(&mut [], ReceiveFlags::default())
+            .map(|received| received.len)
     }
 
     /// A stream's [`receive`](Self::receive) by a thread that will sit down to wait for more: registers its waker where the call would
@@ -758,7 +820,10 @@ impl Drop for Socket {
         }
         self.stream.close(self.stack());
         if let Some((id, _)) = self.fresh.get_mut().binding() {
-            self.stack().directory.release(id);
+            self.stack()
+                .control
+                .directory
+                .change(id, PortChange::Release);
         }
     }
 }
