@@ -7,6 +7,9 @@ use super::{Keep, NIL, Payload, ReceiveQueue, SegmentPool, byte_count};
 use crate::tcp::image::ImageError;
 use crate::wire::tcp::SeqNum;
 
+/// Most memory of one node: text has 64 KiB at most as it comes, and is appended to where there is room. A file is not to ask for more.
+const MEMORY_MAX: u32 = 1 << 24;
+
 /// Text that lay in one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldText {
@@ -191,9 +194,10 @@ impl ReceiveQueueImage {
             recent,
         } = self;
         let all = in_order.iter().chain(runs.iter().flat_map(|run| &run.text));
-        // A segment's text is at most 65535 bytes, but pieces may have been appended to it.
-        let whole =
-            |text: &HeldText| !text.bytes.is_empty() && text.bytes.len() <= text.memory as usize;
+        let whole = |text: &HeldText| {
+            let memory = text.memory.min(MEMORY_MAX) as usize;
+            !text.bytes.is_empty() && text.bytes.len() <= memory && text.memory <= MEMORY_MAX
+        };
         let memory = all
             .clone()
             .try_fold(0_u32, |sum, text| sum.checked_add(text.memory));
