@@ -23,6 +23,9 @@ struct Bulk {
     client_ns: f64,
 }
 
+/// One of its figures.
+type Figure = fn(&Bulk) -> f64;
+
 /// Rows `iperf_in_*`, with `reverse` `iperf_out_*`.
 ///
 /// # Errors
@@ -36,9 +39,8 @@ pub(super) fn rows(stage: &Stage, effort: &Effort, reverse: bool) -> Result<Vec<
             found.push(bulk.map_err(|e| format!("{name} over {way:?}: {e}"))?);
         }
     }
-    let column =
-        |side: usize, figure: fn(&Bulk) -> f64| found[side].iter().map(figure).collect::<Vec<_>>();
-    let rate: fn(&Bulk) -> f64 = |bulk| bulk.gbit_per_s;
+    let column = |side: usize, figure: Figure| found[side].iter().map(figure).collect::<Vec<_>>();
+    let rate: Figure = |bulk| bulk.gbit_per_s;
     let mut rows = Vec::new();
     for (side, id, target) in [
         (0, name.to_owned(), ">= 1.2"),
@@ -51,7 +53,7 @@ pub(super) fn rows(stage: &Stage, effort: &Effort, reverse: bool) -> Result<Vec<
         } else {
             ratio.target(target)
         });
-        let figures: [(&str, fn(&Bulk) -> f64); 3] = [
+        let figures: [(&str, Figure); 3] = [
             ("gbit_per_s", rate),
             ("kib_processor_ns", |bulk| bulk.server_ns),
             ("kib_clients_processor_ns", |bulk| bulk.client_ns),
