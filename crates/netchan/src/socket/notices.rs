@@ -10,7 +10,7 @@ use crate::{
 
 impl Socket {
     /// A stream's send took what it takes: its last byte gets these time stamps, for [`take_notice`](Self::take_notice).
-    /// Datagrams get what [`SendInfo::stamps`] says.
+    /// Datagrams get what [`SendInfo::stamps`](crate::socket::SendInfo::stamps) says.
     pub fn stamp_send(&self, request: StampRequest) {
         if let Some(Role::Stream(stream)) = self.role() {
             let now = self.stack().clock.now();

@@ -9,6 +9,8 @@
 //! late by more than two ticks. Of several shards a thread sits at the one whose socket it waits for; who waits for several sockets leaves
 //! theirs to the attendant (see `attendant`).
 
+mod spin;
+
 use std::{
     io,
     sync::{
@@ -25,6 +27,7 @@ use percore::{
 };
 use proto::time::Instant;
 
+use self::spin::Spins;
 use super::Socket;
 use crate::api::Readiness;
 use crate::{
@@ -101,8 +104,10 @@ pub struct Waiter {
     shards: u64,
     /// It is for sockets that live in no one shard, too.
     elsewhere: bool,
-    /// How long it looks before it sleeps.
+    /// How long it looks before it sleeps, at most.
     spin: Duration,
+    /// What that brought so far.
+    spins: Spins,
     /// Signal handlers wake it ([`Self::signals_wake`]).
     signals_wake: bool,
     /// A wait that was woken does not look at descriptors ([`Self::wait_for_either`]).
@@ -144,6 +149,7 @@ impl Waiter {
             shards: 0,
             elsewhere: false,
             spin: Duration::ZERO,
+            spins: Spins::default(),
             signals_wake: false,
             is_lazy: false,
             has_looked: false,
@@ -423,43 +429,6 @@ impl Waiter {
         Ok(fds.iter().filter(|fd| fd.revents != 0).count())
     }
 
-    fn turn_and_spin(
-        &self,
-        number: usize,
-        leads: bool,
-        spin: Duration,
-        fds: &mut [libc::pollfd],
-        deadline: Instant,
-    ) {
-        self.stack.turn_shard(number);
-        if spin.is_zero() || self.parker.has_wake() {
-            return;
-        }
-        let end = deadline.min(self.stack.clock.now() + spin);
-        loop {
-            let now = self.stack.clock.now();
-            if self.parker.has_wake() || now >= end || has_news(fds) {
-                return;
-            }
-            std::hint::spin_loop();
-            if leads {
-                self.stack.turn_led(now);
-            }
-            self.stack.turn_shard(number);
-        }
-    }
-
-    /// Looks whether others have woken it, before a sleep.
-    fn spin_parked(&self, spin: Duration, fds: &mut [libc::pollfd], deadline: Instant) {
-        if spin.is_zero() {
-            return;
-        }
-        let end = deadline.min(self.stack.clock.now() + spin);
-        while !self.parker.has_wake() && self.stack.clock.now() < end && !has_news(fds) {
-            std::hint::spin_loop();
-        }
-    }
-
     /// Others turn everything: sleeps until woken.
     fn wait_parked(
         &mut self,
@@ -604,11 +573,6 @@ fn look(fds: &mut [libc::pollfd]) -> io::Result<usize> {
         return Ok(0);
     }
     ppoll(fds, Instant::ZERO, Instant::ZERO)
-}
-
-/// Whether the sleep that comes next would end at once, by one of `fds` or by an error.
-fn has_news(fds: &mut [libc::pollfd]) -> bool {
-    !matches!(look(fds), Ok(0))
 }
 
 fn take_seat(cell: &Cell) -> bool {

@@ -1,0 +1,181 @@
+//! Looking before a sleep: for as long as `spin` or SO_BUSY_POLL says, and while it pays.
+
+use std::time::Duration;
+
+use proto::time::Instant;
+
+use super::{Waiter, look};
+
+/// So many looks in a row that found nothing are worth a try; after that waits begin to go without.
+const MISSES: u32 = 4;
+
+/// Waits without a look between two tries, at most: 2 to the power of this.
+const PAUSE_SHIFT: u32 = 6;
+
+/// Two moments of a look lie no further apart, unless another thread had the core in between.
+const LATE: Duration = Duration::from_micros(200);
+
+/// What a look came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// The wait is over, and no sleep was needed.
+    News,
+    Nothing,
+    /// Another thread wanted the core.
+    Preempted,
+}
+
+/// Whether a thread's looks pay: they go on as long as they find something now and then, and become rare where they do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spins {
+    /// Looks in a row that found nothing.
+    misses: u32,
+    /// Waits until the next try.
+    pause: u32,
+}
+
+impl Spins {
+    /// Whether the wait that begins looks first.
+    fn begins(&mut self) -> bool {
+        let is_on = self.pause == 0;
+        self.pause = self.pause.saturating_sub(1);
+        is_on
+    }
+
+    fn ended(&mut self, found: Found) {
+        match found {
+            Found::News => self.misses = 0,
+            Found::Nothing => {
+                self.misses = (self.misses + 1).min(MISSES + PAUSE_SHIFT);
+                if let Some(more) = self.misses.checked_sub(MISSES) {
+                    self.pause = 1 << more;
+                }
+            }
+            Found::Preempted => {
+                self.misses = MISSES + PAUSE_SHIFT;
+                self.pause = 1 << PAUSE_SHIFT;
+            }
+        }
+    }
+}
+
+impl Waiter {
+    /// Turns a shard, whose seat it has, once; then, if `spin` is not zero, again and again for so long.
+    pub(super) fn turn_and_spin(
+        &mut self,
+        number: usize,
+        leads: bool,
+        spin: Duration,
+        fds: &mut [libc::pollfd],
+        deadline: Instant,
+    ) {
+        self.stack.turn_shard(number);
+        if !spin.is_zero() && !self.parker.has_wake() {
+            let stack = self.stack.clone();
+            self.spin_while(spin, fds, deadline, |now| {
+                if leads {
+                    stack.turn_led(now);
+                }
+                stack.turn_shard(number);
+            });
+        }
+    }
+
+    /// Looks whether other threads have woken it, before a sleep.
+    pub(super) fn spin_parked(
+        &mut self,
+        spin: Duration,
+        fds: &mut [libc::pollfd],
+        deadline: Instant,
+    ) {
+        if !spin.is_zero() {
+            self.spin_while(spin, fds, deadline, |_| ());
+        }
+    }
+
+    fn spin_while(
+        &mut self,
+        spin: Duration,
+        fds: &mut [libc::pollfd],
+        deadline: Instant,
+        mut turn: impl FnMut(Instant),
+    ) {
+        if !self.spins.begins() {
+            return;
+        }
+        let mut before = self.stack.clock.now();
+        let end = before + spin;
+        let found = loop {
+            let now = self.stack.clock.now();
+            if self.parker.has_wake() || has_news(fds) {
+                break Found::News;
+            }
+            if now >= deadline {
+                return; // a wait as short as this says nothing
+            }
+            if now.since(before) > LATE {
+                break Found::Preempted;
+            }
+            if now >= end {
+                break Found::Nothing;
+            }
+            std::hint::spin_loop();
+            turn(now);
+            before = now;
+        };
+        self.spins.ended(found);
+    }
+}
+
+/// Whether the sleep that comes next would end at once, by one of `fds` or by an error.
+fn has_news(fds: &mut [libc::pollfd]) -> bool {
+    !matches!(look(fds), Ok(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of so many waits with the same end, those that looked.
+    fn looks(spins: &mut Spins, waits: u32, found: Found) -> u32 {
+        let mut wait = |_| {
+            let looks = spins.begins();
+            if looks {
+                spins.ended(found);
+            }
+            u32::from(looks)
+        };
+        (0..waits).map(&mut wait).sum()
+    }
+
+    #[test]
+    fn spins_that_find_something_go_on() {
+        let mut spins = Spins::default();
+        assert_eq!(looks(&mut spins, 1000, Found::News), 1000);
+        // One in four is enough.
+        for _ in 0..100 {
+            assert_eq!(looks(&mut spins, MISSES - 1, Found::Nothing), MISSES - 1);
+            assert_eq!(looks(&mut spins, 1, Found::News), 1);
+        }
+    }
+
+    #[test]
+    fn spins_in_vain_become_rare_and_come_back_with_the_first_that_pays() {
+        let mut spins = Spins::default();
+        let first = looks(&mut spins, 200, Found::Nothing);
+        assert!((MISSES..20).contains(&first), "{first}");
+        let rare = looks(&mut spins, 6500, Found::Nothing);
+        assert!((95..=101).contains(&rare), "one of 65: {rare}");
+        while !spins.begins() {}
+        spins.ended(Found::News);
+        assert_eq!(looks(&mut spins, 100, Found::News), 100);
+    }
+
+    #[test]
+    fn spin_that_took_the_core_from_another_thread_pauses_at_once() {
+        let mut spins = Spins::default();
+        assert_eq!(looks(&mut spins, 1, Found::Preempted), 1);
+        assert_eq!(looks(&mut spins, 1 << PAUSE_SHIFT, Found::News), 0);
+        assert_eq!(looks(&mut spins, 10, Found::News), 10);
+    }
+}
