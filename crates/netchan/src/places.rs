@@ -20,7 +20,7 @@ pub struct Places {
     next: AtomicUsize,
 }
 
-// Relaxed throughout: nothing else is published by these numbers. Who claims the same shard as another, for a number that was old, shares it.
+// Relaxed throughout: nothing else is published by these numbers. Sockets that claim one shard, since a number was old, share it.
 
 impl Places {
     /// All free.
@@ -60,13 +60,13 @@ impl Places {
     #[inline]
     pub fn of_port(&self, port: u16) -> usize {
         match self.datagrams[usize::from(port)].load(Relaxed) {
-            // It is told that nobody is there, wherever.
+            // No socket is there: any shard can say so.
             NOBODY => 0,
             shard => usize::from(shard),
         }
     }
 
-    /// A datagram socket was bound to `port`: it gets a shard of its own, or that of those who share its port.
+    /// A datagram socket was bound to `port`: it gets a shard of its own, or that of the sockets that share its port.
     pub fn settle_port(&self, port: u16) {
         let place = &self.datagrams[usize::from(port)];
         if place.load(Relaxed) == NOBODY {

@@ -263,7 +263,7 @@ fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     rows
 }
 
-/// How many packets of each link wait for each shard that somebody holds: by the links' ends, which know it meanwhile.
+/// How many packets of each link wait for each shard that another thread holds: by the links' ends, which know it meanwhile.
 fn backlogs(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
     for (link, facts) in stack.host.network().interfaces.iter().enumerate() {
@@ -438,7 +438,7 @@ fn modules(stack: &Stack, now: Instant) -> Vec<Value> {
         .collect()
 }
 
-/// Every lock of the packet path: whether it is held just now, and by whom, as far as the threads' words tell.
+/// Every lock of the packet path: whether it is held just now, and by which thread, as far as the threads' words tell.
 fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
     let row = |lock: String, held: bool| {
         let by = held.then(|| watch::suspects(stack, now));
@@ -470,7 +470,7 @@ fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
     for (number, cell) in stack.cells.iter().enumerate() {
         rows.push(row(format!("shard {number}"), cell.held.is_locked()));
     }
-    // In a build with the witness, all of percore's locks and who has them.
+    // In a build with the witness, all of percore's locks and their holders.
     let holders = percore::witness::holders();
     rows.extend(holders.iter().map(|holder| {
         json!({

@@ -1,7 +1,7 @@
-//! Who holds text behind gaps, and whose is given up first when it has to give way.
+//! Connections that hold text behind gaps, and which of them gives it up first when some has to give way.
 //!
-//! The worst of all connections is not looked for: those that held most when they last received such text stand in a short list. Who is not on it
-//! because it was full then, and has been silent since, is found by a hand that goes round the table, a few places a time.
+//! The worst of all connections is not looked for: those that held most when they last received such text stand in a short list. One that is not on
+//! it, since it was full then, and has been silent since, is found by a hand that goes round the table, a few places a time.
 
 use super::Shard;
 
@@ -23,7 +23,7 @@ impl Holders {
     /// A connection that holds text behind gaps holds so much.
     #[inline(never)]
     pub fn note(&mut self, number: u32, bytes: u32) {
-        // Its own entry, else the one of whoever holds least.
+        // Its own entry, else the one that holds least.
         let rank = |(n, held): &(u32, u32)| (*n != number || *held == 0, *held);
         if let Some(place) = self.list.iter_mut().min_by_key(|entry| rank(entry))
             && (place.0 == number || place.1 < bytes)

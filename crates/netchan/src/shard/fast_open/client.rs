@@ -76,7 +76,7 @@ impl Cookies {
             return;
         };
         peer.mss = result.mss;
-        // A cookie that nobody asked for is not kept.
+        // A cookie that was not asked for is not kept.
         let Some(sent) = result.sent else { return };
         match result.received {
             Some(cookie) if !cookie.is_request() => peer.cookie = Some(cookie),
