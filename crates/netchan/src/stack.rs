@@ -91,7 +91,7 @@ pub(crate) struct Port {
 
 /// The two halves of an interface, each under its own lock. Order: `receive`, then a shard, then `interface`.
 pub(crate) struct Halves {
-    /// Receiving: whoever turns the link.
+    /// Receiving: for the thread that turns the link.
     pub receive: Mutex<Receive>,
     /// Transmitting and the host's own work.
     pub interface: Mutex<Interface>,
@@ -122,7 +122,7 @@ pub(crate) struct Stack {
     pub clock: Clock,
     /// Threads of its own turn it; else its callers do.
     pub threaded: bool,
-    /// It is as with threads, but somebody else takes their turns (`steps`).
+    /// It is as with threads, but `steps` takes their turns.
     pub stepped: bool,
     /// The links are the only shard's own ([`Ways::Own`]): one lock for all, under which a call receives, works and sends.
     pub owns_links: bool,
@@ -130,11 +130,11 @@ pub(crate) struct Stack {
     pub giant: Option<Arc<Giant>>,
     /// Why the stack runs under Giant although another regime was asked for (F3).
     pub degraded: Option<String>,
-    /// Who said whether it forwards (`host.forwarding`).
+    /// What set whether it forwards (`host.forwarding`).
     pub forwarding_by: &'static str,
     /// The same for the loopback addresses (`host.network().loopback`).
     pub loopback_by: &'static str,
-    /// Who looks at packets.
+    /// Modules that look at packets.
     pub modules: Registry,
     pub host: Arc<Host>,
     pub counters: Arc<Counters>,
@@ -301,7 +301,7 @@ impl Stack {
 
     /// Whether the stack is ending.
     pub fn is_stopping(&self) -> bool {
-        // Relaxed: a flag on its own; whoever sees it late turns once more.
+        // Relaxed: a flag on its own; a thread that sees it late turns once more.
         self.stop.load(Relaxed)
     }
 }

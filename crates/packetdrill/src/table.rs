@@ -467,7 +467,7 @@ unsafe extern "C" fn netdev_send(_: User, packet: *const c_void, len: size_t) ->
     turns::settle();
     follow_settings();
     let Some(world) = WORLD.get() else {
-        return 0; // nobody is there to receive it
+        return 0; // no stack is there to receive it
     };
     // SAFETY: the caller's.
     let bytes = unsafe { slice::from_raw_parts(packet.cast::<u8>(), len) };

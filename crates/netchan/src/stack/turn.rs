@@ -43,7 +43,7 @@ impl Stack {
             held.shard.run_timers(now);
         }
         for (link, told) in core.told.iter_mut().enumerate() {
-            // Relaxed: the flag alone; who set it rings.
+            // Relaxed: the flag alone; the thread that set it rings.
             if !*told && self.ports[link].gone.load(Relaxed) {
                 *told = true;
                 let last = self.ports.iter().all(|port| port.gone.load(Relaxed));
@@ -157,7 +157,7 @@ impl Stack {
     #[inline]
     pub fn newly_gone(&self, number: usize) -> Option<bool> {
         let port = &self.ports[number];
-        // Relaxed: the flag alone; whoever sees it takes the shard's lock.
+        // Relaxed: the flag alone; a thread that sees it takes the shard's lock.
         if !port.gone.load(Relaxed) || port.told.swap(true, Relaxed) {
             return None;
         }
@@ -231,7 +231,7 @@ impl Stack {
         }
     }
 
-    /// Serves the timers of shards that are called, not fed by channels; in vain sometimes, of a shard that somebody holds, if the caller
+    /// Serves the timers of shards that are called, not fed by channels; in vain sometimes, of a shard that another thread holds, if the caller
     /// is `busy`: has more to do than wait for it.
     pub fn run_called_timers(&self, now: Instant, busy: bool) {
         if self.layout.backlogs {

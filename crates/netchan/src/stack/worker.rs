@@ -118,7 +118,7 @@ fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) 
     };
     port.doorbell.arm(how);
     let now = stack.clock.now();
-    // Once more after arming: what came before it may have rung nobody.
+    // Once more after arming: what came before it may not have rung.
     if !stack.turn_link(number, now) && !stack.is_stopping() {
         if timers {
             stack.take_backlogs(now);
@@ -225,7 +225,7 @@ fn turn_and_sleep(
         }
         idle_since = None;
         bell.arm(Sleep::Futex);
-        // Once more after arming: what came before it may have rung nobody.
+        // Once more after arming: what came before it may not have rung.
         if !turn(stack.clock.now()) && !stack.is_stopping() {
             // A socket call that moves a timer forward after this look rings.
             let now = stack.clock.now();
