@@ -100,7 +100,7 @@ mod tests {
         places.publish(2, 0);
         places.give_back(1);
         assert_eq!([0; 3].map(|_| places.claim()), [Some(1), Some(2), None]);
-        // A shard where sockets live is not given back by who had claimed it.
+        // A shard where sockets live is not given back by the claim that came first.
         places.publish(3, 2);
         places.give_back(3);
         assert_eq!(places.claim(), None);

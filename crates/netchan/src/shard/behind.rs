@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(holders.worst(), None);
     }
 
-    /// Where the list is full, those who hold most stay on it, each once.
+    /// Where the list is full, those that hold most stay on it, each once.
     #[test]
     fn who_holds_little_gives_its_place_up() {
         let mut holders = Holders::default();

@@ -383,7 +383,7 @@ mod tests {
         assert!(bound.at(here).unwrap().cpus.is_empty(), "nobody asks");
     }
 
-    /// SO_INCOMING_CPU at the lookup itself: whoever names the processor that looks, whatever flow it is.
+    /// SO_INCOMING_CPU at the lookup itself: the socket that names the processor that looks, whatever flow it is.
     #[test]
     fn the_processor_that_looks_is_the_one_that_is_named() {
         let (mut bound, here) = (Bound::default(), place("0.0.0.0", false));

@@ -80,7 +80,7 @@ mod tests {
 
     use crate::{Net, Threads, link::wire, shard::Shard};
 
-    /// A change of the books that nobody made for a reason.
+    /// A change of the books without a reason.
     type Plant = fn(&mut Shard);
 
     #[test]

@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(deferred(seconds(15)), seconds(31));
         assert_eq!(deferred(seconds(20)), seconds(63));
         assert_eq!(deferred(seconds(3)), seconds(30), "no less");
-        // Who does not wait for data is as impatient as the stack's setting says.
+        // A listener that does not wait for data is as impatient as the stack's setting says.
         let mut hasty = Config {
             syn_received_timeout: Duration::from_millis(500),
             ..config()

@@ -538,7 +538,7 @@ mod tests {
         assert!(!two.ask(&mut second, 60_000));
         assert_eq!(account.pressed(), 1, "once, until there was some again");
         assert_eq!(two.window_bound(&second), (65_536 - 61_442) / 8);
-        // A segment that nobody is refused is counted all the same.
+        // A segment that no socket is refused is counted all the same.
         second.add(10_000);
         assert!(two.is_off(&second));
         two.settle(&mut second);

@@ -1,4 +1,4 @@
-//! Who gives way when memory is short: the text behind gaps of whoever holds most of it, and who is told when there is memory again.
+//! What gives way when memory is short: the text behind gaps of the connection with most of it, and which sockets are told when there is memory again.
 
 use proto::wire::tcp::Flags;
 
@@ -101,7 +101,7 @@ fn what_is_known_of_holders_is_looked_at_again() {
     }
 }
 
-/// Who is not on the list is found by the hand that goes round.
+/// A connection that is not on the list is found by the hand that goes round.
 #[test]
 fn who_is_not_known_to_hold_anything_is_found() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! What happens to a connection, as the trace tells it; who asks for it, and how.
+//! What happens to a connection, as the trace tells it; and how it is asked for.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -164,7 +164,7 @@ fn lost_segments_and_closed_windows_can_be_read() {
     let order = ["tcp-zero-window", "tcp-persist", "tcp-window-open"];
     let places: Vec<_> = order.iter().map(|name| position(&names, name)).collect();
     assert!(places.is_sorted(), "{names:?}");
-    // Nobody turns the server any more: the client's timer expires.
+    // The server is not turned any more: the client's timer expires.
     let _ = client.send(&[IoSlice::new(&text[..100])], None);
     for _ in 0..100 {
         pair.nets[0].poll();

@@ -172,7 +172,7 @@ fn longest(open: &mut Open) -> String {
 
 /// Probes of a silent peer, and the error that it ends with.
 fn kept_alive(open: &mut Open) -> String {
-    // Who we are is said again each second.
+    // Our identity is repeated each second.
     let heard: Vec<_> = (0..60).flat_map(|_| open.raw.wait(seconds(1))).collect();
     let probes = heard.iter().filter(|s| s.header.flags == Flags::ACK);
     match open.socket.take_error() {
@@ -270,7 +270,7 @@ fn urgent(open: &mut Open) -> String {
     read
 }
 
-/// SO_REUSEPORT, SO_REUSEADDR and IPV6_V6ONLY: who may have a port beside whom.
+/// SO_REUSEPORT, SO_REUSEADDR and IPV6_V6ONLY: which sockets may share a port.
 #[test]
 fn who_may_share_a_port() {
     let raw = Raw::new(|builder| builder);

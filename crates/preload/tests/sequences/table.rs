@@ -70,7 +70,7 @@ pub const DIFFERENT: &[Row] = &[
     row("send(*) = * ### *4/0/0->c/0/0*", ROUTELESS, MISLED),
     row("send(*) = * ### *2005/0/0->200d/0/0*", ROUTELESS, MISLED),
     row("send(*) = * ### *5/*/0->d/*/0*", ROUTELESS, MISLED),
-    // Where the error queue has an earlier refusal nothing is seen of the next one until somebody asks.
+    // Where the error queue has an earlier refusal nothing is seen of the next one until the program asks.
     row("send(*) = * ### ECONNREFUSED", ROUTELESS_QUEUE, MISLED),
     row(
         "recv(*) = EAGAIN* ### ECONNREFUSED*",

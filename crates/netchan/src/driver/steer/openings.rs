@@ -125,7 +125,7 @@ mod tests {
             assert_eq!(case.begin(5 + 2 * flow, 2), None);
         }
         assert_eq!((case.flows.len(), case.shard(3)), (2, Some(1)));
-        // Nobody confirmed: after a second others have their turn.
+        // Not confirmed: after a second others have their turn.
         assert_eq!((case.begin(7, 1000), case.shard(1)), (Some(0), None));
         assert_eq!((case.begin(9, 1000), case.shard(3)), (None, Some(1)));
     }
@@ -145,7 +145,7 @@ mod tests {
         );
     }
 
-    /// An entry without the mark is somebody's, whoever told of it: an opening that took too long does not take it out.
+    /// An entry without the mark is a shard's own: an opening that took too long does not take it out.
     #[test]
     fn what_a_shard_took_is_not_taken_back() {
         let mut case = Case::new();

@@ -1,4 +1,4 @@
-//! What socket calls answer at the edges of a connection's life and of its buffers, and who is woken by them.
+//! What socket calls answer at the edges of a connection's life and of its buffers, and which waiters they wake.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -24,7 +24,7 @@ fn number(world: &World) -> u32 {
     world.shard(0, |shard, _| shard.connections().next().unwrap().0)
 }
 
-/// A larger buffer makes a full one writable: who waits is told when it is set.
+/// A larger buffer makes a full one writable: a waiter is told when it is set.
 #[test]
 fn a_setting_wakes_who_waits() {
     let world = World::new();
@@ -41,7 +41,7 @@ fn a_setting_wakes_who_waits() {
     assert!(client.readiness().contains(Readiness::WRITABLE));
 }
 
-/// Who has left is not told.
+/// A waiter that has left is not told.
 #[test]
 fn a_waker_that_has_left_stays_silent() {
     let world = World::new();
@@ -214,7 +214,7 @@ fn shutdown_is_for_connections_that_are() {
     assert_eq!(shut, Err(libc::ENOTCONN), "not yet open");
 }
 
-/// Time stamps of a send are news to who asks for errors, and none to a call that waits for text.
+/// Time stamps of a send are news to a call that asks for errors, and none to a call that waits for text.
 #[test]
 fn notices_wake_only_who_asks_for_them() {
     let world = World::new();

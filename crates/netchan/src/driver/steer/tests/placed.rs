@@ -35,7 +35,7 @@ fn segment(protocol: Protocol, flags: u8, len: usize) -> Packet {
 /// The highest shard by hash of three.
 const HASH: u64 = u64::MAX;
 
-/// RFC 9293 §3.5: a SYN begins a connection, and nothing that belongs to one. Where its port is somebody's it gets a shard of its own.
+/// RFC 9293 §3.5: a SYN begins a connection, and nothing that belongs to one. Where its port is bound it gets a shard of its own.
 #[test]
 fn what_begins_a_connection_gets_a_free_shard() {
     let free = |protocol, flags, len, bound: u16| {

@@ -106,7 +106,7 @@ fn a_frame_is_for_us_by_its_address_and_its_type() {
     assert_eq!(short, Verdict::Drop(Counter::DropEthernet));
 }
 
-/// RFC 1122 §3.2.1, RFC 8200 §4: who takes which protocol, and what nobody takes is answered.
+/// RFC 1122 §3.2.1, RFC 8200 §4: which part takes which protocol, and what none takes is answered.
 #[test]
 fn a_protocol_is_served_in_its_own_family() {
     let host = host();
@@ -186,7 +186,7 @@ fn pieces_are_put_together_before_they_are_judged() {
     assert_eq!(verdict(&host, &first), piece);
     let everybodys = way(&host, &frame_to(EVERYBODY, &[], &first)).0;
     assert_eq!(everybodys, Verdict::Drop(Counter::DropLinkGroup));
-    // A group's pieces come in everybody's frames.
+    // A group's pieces come in multicast frames.
     let mut for_all = v4(Protocol::UDP, PEER, "224.0.0.1", &[], &TEXT);
     for_all[6] = 0x20;
     sum(&mut for_all);
@@ -216,7 +216,7 @@ fn extension_headers_are_walked() {
         &frame_to(MAC, &[], &v6(Protocol::UDP, PEER6, OURS6, &TEXT)),
     );
     assert_eq!(plain, SHARD);
-    // An option that nobody knows, of the kind that is answered (RFC 8200 §4.2).
+    // An option that is not known, of the kind that is answered (RFC 8200 §4.2).
     let (verdict, ..) = after(hop_by_hop, [Protocol::UDP.0, 0, 0xbe, 4, 0, 0, 0, 0]);
     assert_eq!(verdict, Verdict::Host(HostWork::Unserved));
     let (verdict, ..) = after(FRAGMENT, [Protocol::UDP.0, 0, 0, 1, 0, 0, 0, 7]);
@@ -356,7 +356,7 @@ fn our_own_packets_come_back_by_any_interface() {
             assert_eq!(returned(&host, to, true), Ok(SHARD), "{to}");
             assert_eq!(returned(&host, to, false), Err(Counter::DropIpSource));
         }
-        // And another host's is nobody's.
+        // And another host's is not ours.
         assert_eq!(
             returned(&host, "10.2.0.2", true),
             Err(Counter::DropIpDestination)
