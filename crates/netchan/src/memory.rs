@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_nobody_could_keep_are_refused() {
+    fn limits_that_cannot_be_kept_are_refused() {
         let check = |tcp, udp| {
             let limits = Limits {
                 tcp,

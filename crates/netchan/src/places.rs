@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_port_keeps_its_shard_while_it_is_bound() {
         let places = Places::new(2);
-        assert_eq!(places.of_port(53), 0, "nobody's port");
+        assert_eq!(places.of_port(53), 0, "no socket's port");
         places.publish(0, 1);
         places.settle_port(53);
         places.settle_port(53);

@@ -136,7 +136,7 @@ impl Layout {
         match dispatch {
             Dispatch::Direct => Ok(self),
             Dispatch::Hybrid if self.giant => Err(
-                "dispatch 'hybrid' does not go under Giant: whoever has Giant finds every shard free, there is nothing to try"
+                "dispatch 'hybrid' does not go under Giant: a thread that has Giant finds every shard free, there is nothing to try"
                     .into(),
             ),
             Dispatch::Hybrid if self.handoff == Handoff::Call => Ok(Self {

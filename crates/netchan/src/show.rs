@@ -317,7 +317,7 @@ fn shards(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
 
 fn turned_by(stack: &Stack, number: usize, cell: &Cell) -> String {
     match stack.layout.holder {
-        Holder::Anyone => "whoever has its lock".into(),
+        Holder::Anyone => "the thread that has its lock".into(),
         Holder::Application => cell.seat.holder().into(),
         Holder::Core => format!("netchan-core{number}"),
         Holder::Network => format!("netchan-proto{}", number % stack.layout.workers),
@@ -384,7 +384,7 @@ fn counters(stack: &Stack) -> Vec<Value> {
     rows.push(row(
         "giant_waits",
         giant.waits,
-        "Giant was somebody else's when it was wanted.",
+        "Another thread had Giant when it was wanted.",
     ));
     rows.push(row(
         "giant_wait_ns",

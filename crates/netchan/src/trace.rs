@@ -129,12 +129,12 @@ pub(crate) const HANDED_ON: Event<2> = Event::new(
 pub(crate) const HANDED_BACKLOG: Event<3> = Event::new(
     31,
     "hand-backlog",
-    "{link} left {packets} to whoever holds {shard}",
+    "{link} left {packets} to the holder of {shard}",
 );
 pub(crate) const BACKLOG_FULL: Event<3> = Event::new(
     32,
     "backlog-full",
-    "{link} dropped {packets}: somebody holds {shard}, and its backlog is full",
+    "{link} dropped {packets}: another thread holds {shard}, and its backlog is full",
 );
 
 /// All of them.

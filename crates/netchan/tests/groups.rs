@@ -326,7 +326,7 @@ fn every_member_hears_what_it_wants() {
         router.send(far, group, b"early");
         assert!(
             members.iter().all(|s| texts(s).is_empty()),
-            "nobody is in the group"
+            "no socket is in the group"
         );
         assert_eq!(router.counter("drop_ip_destination"), 1, "{regime:?}");
         set(none, Multicast::AllV4(false));

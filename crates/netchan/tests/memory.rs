@@ -206,7 +206,7 @@ fn slow_readers_hold_no_more_than_the_limit_and_lose_nothing() {
         });
         assert!(
             refused > 0 || closed.count() > 0,
-            "{regime}: nobody was held up"
+            "{regime}: no peer was held up"
         );
 
         let mut got = [0; STREAMS];

@@ -112,7 +112,7 @@ fn a_shard_without_its_owner_acknowledges_and_times_out() {
     stream.write_all(&first).unwrap();
     assert!(
         client.drain(Duration::from_secs(10)),
-        "acknowledged although nobody reads"
+        "acknowledged although no thread reads"
     );
     // As much as fits the window and the sender's buffer; then nothing, until the peer reads.
     stream.set_nonblocking(true).unwrap();

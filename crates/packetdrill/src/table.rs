@@ -111,7 +111,7 @@ fn wait(fds: &mut [pollfd], timeout: Option<Duration>) -> io::Result<usize> {
     let due = WORLD.get().and_then(World::next_event);
     match due.into_iter().chain(deadline).min() {
         Some(next) if elapsed() < PATIENCE => advance_to(next.max(now + LOOK)),
-        _ => give_up("a call waits for what nobody will bring"),
+        _ => give_up("a call waits for what nothing will bring"),
     }
     Ok(kernels(fds))
 }

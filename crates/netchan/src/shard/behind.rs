@@ -108,7 +108,7 @@ mod tests {
 
     /// Where the list is full, those that hold most stay on it, each once.
     #[test]
-    fn who_holds_little_gives_its_place_up() {
+    fn a_holder_of_little_gives_its_place_up() {
         let mut holders = Holders::default();
         (0..40).for_each(|number| holders.note(number, 1000 + number % 7 * 100 + number));
         holders.note(39, 1000); // the last, which has less now

@@ -491,9 +491,16 @@ impl Shard {
         assert_eq!(held, self.memory_held(), "memory of streams and datagrams");
         assert!(!self.memory.udp.is_off(&self.memory.datagrams));
         let waiting = self.tcp.iter().filter(|(_, s)| s.waits_for_memory).count();
-        assert_eq!(waiting, self.memory.waiting.len(), "who waits for memory");
+        assert_eq!(
+            waiting,
+            self.memory.waiting.len(),
+            "connections that wait for memory"
+        );
         let first = self.memory.waiting.front();
-        assert!(first.is_none_or(|&n| self.timers.is_armed(n)), "who looks");
+        assert!(
+            first.is_none_or(|&n| self.timers.is_armed(n)),
+            "the first has a timer"
+        );
     }
 }
 

@@ -186,7 +186,7 @@ fn loading_gives_up(server: &Net, giant: bool) {
 }
 
 #[test]
-fn a_shard_that_nobody_turns_is_noticed() {
+fn a_shard_that_no_thread_turns_is_noticed() {
     let (ours, theirs) = wire::pair(&wire::Options::default());
     let start = |link, address: &str| {
         let net = Net::builder().link_with(link).address(address).unwrap();

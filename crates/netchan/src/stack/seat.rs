@@ -114,7 +114,7 @@ impl Seat {
     /// What turns the shard, for `netchan show`.
     pub fn holder(&self) -> &'static str {
         match self.state.load(Ordering::Relaxed) {
-            FREE => "nobody",
+            FREE => "no thread",
             TAKEN => "application",
             _ => "attendant",
         }
@@ -137,10 +137,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_gets_up_learns_who_is_left() {
+    fn a_thread_that_gets_up_learns_which_are_left() {
         let seat = Seat::default();
         seat.state.store(TAKEN, Ordering::SeqCst);
-        assert!(!seat.attend(), "somebody sits there");
+        assert!(!seat.attend(), "a thread sits there");
         assert_eq!(seat.leave(), Left::Empty);
         seat.standing.store(1, Ordering::SeqCst);
         assert_eq!(seat.leave(), Left::Crowded);

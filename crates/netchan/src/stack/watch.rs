@@ -247,7 +247,7 @@ fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
             target: "netchan::watch",
             shard = number,
             waiting,
-            "watchdog: {waiting} packets wait for shard {number}, and nobody has taken one for more than a second ({who}); \
+            "watchdog: {waiting} packets wait for shard {number}, and no thread has taken one for more than a second ({who}); \
              see netchan show threads"
         );
     }

@@ -47,7 +47,7 @@ pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
         })?;
     }
     if stack.layout.holder == Holder::Application {
-        let work = "shards that nobody sits at".to_owned();
+        let work = "shards where no thread sits".to_owned();
         spawn(stack, "netchan-attend", work, None, attendant::attend)?;
     }
     // Made here, so that its thread allocates nothing.

@@ -202,7 +202,7 @@ fn a_fast_retransmit_can_be_read() {
 }
 
 #[test]
-fn details_and_stages_while_somebody_watches() {
+fn details_and_stages_are_recorded_while_watched() {
     let _alone = alone();
     let pair = Pair::new();
     let (client, server) = pair.connect();
@@ -291,7 +291,7 @@ fn threads_that_come_and_go_share_the_rings() {
 }
 
 #[test]
-fn what_nobody_should_ask_is_refused() {
+fn what_should_not_be_asked_is_refused() {
     for request in [
         "",
         "read",

@@ -172,8 +172,8 @@ fn rfc_4443_errors_over_ipv6() {
     );
     assert_eq!(got.error.offender, Some(closed.ip()));
     // No host answers for that address: this host says so, as a router would (RFC 4443 §3.1).
-    let nobody: SocketAddr = "[fd77::99]:9".parse().unwrap();
-    send(&socket, b"nobody", nobody).unwrap();
+    let absent: SocketAddr = "[fd77::99]:9".parse().unwrap();
+    send(&socket, b"absent", absent).unwrap();
     for _ in 0..80 {
         pair.clock.advance(std::time::Duration::from_millis(100));
         pair.turn();
@@ -181,7 +181,7 @@ fn rfc_4443_errors_over_ipv6() {
     let got = queued(&socket, &mut room).unwrap();
     assert_eq!(
         (&room[..got.len], got.error.errno),
-        (&b"nobody"[..], libc::EHOSTUNREACH)
+        (&b"absent"[..], libc::EHOSTUNREACH)
     );
     assert_eq!(got.error.offender, Some("fd77::1".parse().unwrap()));
 }

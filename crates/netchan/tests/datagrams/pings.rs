@@ -100,7 +100,7 @@ fn reply(to: std::net::Ipv4Addr, ident: u16, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn replies_that_nobody_asked_for_are_counted() {
+fn replies_that_were_not_asked_for_are_counted() {
     let mut raw = Raw::new();
     for ident in [0, 1, 7, u16::MAX] {
         assert_eq!(raw.frame(None, &reply(HOST, ident, b"")), [[0; 0]; 0]);

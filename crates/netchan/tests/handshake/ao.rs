@@ -188,7 +188,7 @@ fn bytes_pass_signed() {
 
 /// Another secret, another id, or none at all: no connection, not even a word, and a count of each (RFC 5925 §7.5).
 #[test]
-fn whoever_has_another_key_or_none_is_nobody() {
+fn a_peer_with_another_key_or_none_gets_no_connection() {
     let sha1 = |secret: &str, send, receive| key(AoAlgorithm::HmacSha1, secret, send, receive);
     let cases = [
         (vec![], "drop_tcp_ao_required"),

@@ -88,7 +88,7 @@ fn listener_row(raw: &Raw) -> (u64, u64) {
 }
 
 #[test]
-fn a_flood_of_syns_costs_no_memory_and_keeps_nobody_out() {
+fn a_flood_of_syns_costs_no_memory_and_keeps_no_peer_out() {
     let (mut raw, listener) = raw(SynCookies::WhenFull);
     flood(&mut raw, 0, 20_000);
     let (queued, sockets) = listener_row(&raw);

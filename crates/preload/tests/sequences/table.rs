@@ -20,7 +20,7 @@ const IN_VAIN: &str = "Linux: after a failed connect to a mapped address, one to
 const TO_MAPPED: &[&str] = &["connect(*, ::ffff:"];
 
 /// Tried: the same listener without that connect resets it.
-const NO_RESET: &str = "Linux: a listener that failed to connect to a mapped address before resets no IPv6 connection that nobody has accepted";
+const NO_RESET: &str = "Linux: a listener that failed to connect to a mapped address before resets no IPv6 connection that is not accepted yet";
 const LISTENS_AFTER_MAPPED: &[&str] = &["connect(*, ::ffff:*) = ECONNREFUSED", "listen(*) = 0"];
 
 /// Tried with a program of its own: the peer sees that address.

@@ -271,7 +271,7 @@ mod tests {
             sent: None,
             ..granted
         };
-        assert_eq!(after(&[unasked]), (None, Tries::Usual), "nobody asked");
+        assert_eq!(after(&[unasked]), (None, Tries::Usual), "not asked for");
         // No cookie, or an empty one, which is no cookie.
         let empty = FastOpenResult {
             received: Some(Cookie::request(false)),

@@ -26,7 +26,7 @@ fn number(world: &World) -> u32 {
 
 /// A larger buffer makes a full one writable: a waiter is told when it is set.
 #[test]
-fn a_setting_wakes_who_waits() {
+fn a_setting_wakes_its_waiters() {
     let world = World::new();
     let (client, _server) = world.connection();
     client.set_option(SocketOption::SendBuffer(8192)).unwrap();
@@ -112,7 +112,7 @@ fn room_to_send_is_what_a_send_takes() {
 
 /// Where no size was asked for, a full queue grows with what the peer takes, as far as the stack's setting goes.
 #[test]
-fn a_full_queue_widens_for_who_asks_and_for_who_writes() {
+fn a_full_queue_widens_for_a_question_and_for_a_write() {
     for by_asking in [true, false] {
         let world = World::new();
         let (client, server) = world.connection();
@@ -216,7 +216,7 @@ fn shutdown_is_for_connections_that_are() {
 
 /// Time stamps of a send are news to a call that asks for errors, and none to a call that waits for text.
 #[test]
-fn notices_wake_only_who_asks_for_them() {
+fn notices_wake_only_calls_that_ask_for_them() {
     let world = World::new();
     let (client, _server) = world.connection();
     let request = StampRequest {

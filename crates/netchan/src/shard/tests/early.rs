@@ -108,7 +108,7 @@ fn asked_by(sent: &Sent) -> Option<u8> {
 
 /// As Linux: a peer that granted nothing is asked with the experimental option once.
 #[test]
-fn who_grants_nothing_is_asked_another_way_once() {
+fn a_peer_that_grants_nothing_is_asked_another_way_once() {
     let (world, sent) = recorded(Segmentation::None);
     let _listener = listening(&world, 0);
     for wanted in [34, 254, 34, 34] {
@@ -334,7 +334,7 @@ fn a_listener_need_not_ask_where_all_take_text() {
         assert_eq!(
             full,
             u64::from(every_listener),
-            "who takes none is not full"
+            "a listener that takes none is not full"
         );
     }
 }

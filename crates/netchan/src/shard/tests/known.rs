@@ -65,7 +65,7 @@ fn peers_at_one_place_are_not_taken_for_each_other() {
                 .unwrap();
             assert_eq!((found.source, found.interface), (ours, 0));
         }
-        // From another address of ours, which concerns no other entry.
+        // From another address of ours, which no other entry takes over.
         let other = Some("10.0.0.3".parse().unwrap());
         let found = peers.get(&shard.host, v4, other, (None, 0)).unwrap();
         assert_eq!(Some(found.source), other);
@@ -199,7 +199,7 @@ fn a_silent_neighbour_ends_a_handshake() {
 
 /// A shard without sockets has claimed no memory for any.
 #[test]
-fn no_memory_is_claimed_for_nobody() {
+fn a_shard_without_sockets_claims_no_memory() {
     let world = World::new();
     let claimed = |world: &World| {
         let accounts = world.nets[1].stack().memory.iter();

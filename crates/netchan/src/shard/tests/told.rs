@@ -132,7 +132,7 @@ fn an_urgent_byte_gives_way_to_the_next() {
 
 /// SO_RCVLOWAT keeps text from being news, but not an urgent byte.
 #[test]
-fn who_waits_for_urgent_news_is_told_once_the_byte_is_here() {
+fn a_waiter_for_urgent_news_is_told_once_the_byte_is_here() {
     let world = World::new();
     let (client, server) = world.connection();
     server
@@ -215,7 +215,7 @@ fn so_many_sends_wait_for_their_time_stamps() {
 
 /// For a call that waits for text, a time stamp is no error; for one that asks for errors it is one, at once.
 #[test]
-fn a_time_stamp_wakes_who_asks_for_errors() {
+fn a_time_stamp_wakes_a_call_that_asks_for_errors() {
     let world = World::new();
     let (client, server) = world.connection();
     send(&client, b"x", None).unwrap();

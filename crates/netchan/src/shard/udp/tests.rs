@@ -124,7 +124,7 @@ fn a_socket_connected_to_a_host_hears_all_its_ports() {
 }
 
 #[test]
-fn shutdown_is_seen_by_who_reads_writes_and_waits() {
+fn shutdown_is_seen_by_reads_writes_and_waits() {
     let all = Readiness::READABLE | Readiness::READ_HANGUP;
     let both = all | Readiness::WRITABLE | Readiness::HANGUP;
     let writes = Readiness::WRITABLE;
@@ -141,7 +141,7 @@ fn shutdown_is_seen_by_who_reads_writes_and_waits() {
         socket.register(Readiness::READABLE, &waker);
         assert_eq!(bell.rang(), 0);
         socket.shutdown(how).unwrap();
-        assert_eq!(bell.rang(), 1, "{how:?}: who waits looks again");
+        assert_eq!(bell.rang(), 1, "{how:?}: the waiter looks again");
         assert_eq!(socket.readiness(), ready, "{how:?}");
         assert_eq!(send(&socket, b"x", None), sends, "{how:?}");
         // Another shutdown takes nothing back.

@@ -249,7 +249,7 @@ fn a_full_backlog_is_counted() {
 
 /// A thread that holds a shard without a turn calls the first link's thread, which may be asleep.
 #[test]
-fn what_is_left_with_one_who_looks_on_is_taken() {
+fn what_is_left_with_a_mere_look_is_taken() {
     let world = World::new(1, 1);
     let sender = world.sender(0, 0);
     for n in 0..20 {
