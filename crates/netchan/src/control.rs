@@ -5,8 +5,9 @@
 //! `$XDG_RUNTIME_DIR/netchan`, else (root) `/run/netchan`, else `/tmp/netchan-UID`. A request is one line, `hello`,
 //! `show TOPIC`, `trace REQUEST` or `change JSON` (a [`Change`]); the answer is one line of JSON, `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
 //!
-//! A client asks only sockets of root and of its own user, and one that is named by its process. Neither side trusts the other: lengths are bounded, each exchange has a deadline, a client that says nothing is
-//! dropped, and the thread that answers is not one that carries packets (F8: it answers when the application hangs).
+//! A client asks only sockets of root and of its own user, and one that is named by its process. Neither side trusts the other: lengths are
+//! bounded, each exchange has a deadline, a client that says nothing is dropped, and the thread that answers is not one that carries packets
+//! (F8: it answers when the application hangs).
 
 use std::{
     fmt, fs, io,
@@ -73,7 +74,7 @@ pub struct Stack {
     pub pid: u32,
     /// Its socket.
     pub path: PathBuf,
-    /// The user whose it may be beside root and this one, where it was named by its process: naming is trusting.
+    /// Another user that may own it, beside root and this one: naming a process is trusting it.
     pub user: Option<u32>,
 }
 

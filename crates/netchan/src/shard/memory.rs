@@ -66,7 +66,7 @@ impl Reserve {
         !is_short
     }
 
-    /// Whether more is held than claimed (by what no socket is refused), or far less.
+    /// Whether more is held than claimed (by what is never refused), or far less.
     #[inline]
     pub const fn is_off(&self, allowance: &Allowance) -> bool {
         allowance.allowed().wrapping_sub(allowance.held()) > self.slack

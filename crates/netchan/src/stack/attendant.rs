@@ -7,8 +7,8 @@
 //! * by the attendant, for a shard where no thread has sat for two ticks;
 //! * by the attendant, for a packet that no connection has asked for: a SYN, which no thread waits for in the shard that it was given.
 //!
-//! It is closed by a thread that sits down. The attendant looks at seats a hundred times a second; where for two ticks no seat was free, or changed hands, it rests until it
-//! is told of a free one, of a shard that was handed over, or of a timer that is due earlier than it knows.
+//! It is closed by a thread that sits down. The attendant looks at seats a hundred times a second; where for two ticks no seat was free,
+//! or changed hands, it rests until it is told of a free one, of a shard that was handed over, or of a timer that is due earlier than it knows.
 
 use std::time::Duration;
 

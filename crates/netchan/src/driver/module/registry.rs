@@ -1,7 +1,7 @@
 //! The modules of one stack, and the list that each half of an interface keeps of those that look there.
 //!
 //! The list is read for every packet and changes when a module is loaded or unloaded. Each half owns its copy and reads it under the lock
-//! that it holds anyway: no atomic, no shared line. Loading a module passes through all halves; once that is done, it sees every packet.
+//! that it holds anyway: no atomic, no shared line. Loading a module passes through all halves; once that is done, the module sees every packet.
 
 use std::{
     collections::VecDeque,
@@ -36,7 +36,7 @@ use crate::{
     trace,
 };
 
-/// Modules of one stack: a list of rules is too long to be audited before.
+/// Modules of one stack: more than a list of rules that can be audited.
 pub const MODULES_MAX: usize = 64;
 
 const SEEN: usize = 0;

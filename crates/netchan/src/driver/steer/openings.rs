@@ -1,7 +1,7 @@
 //! Openings: connections that peers begin, each given a shard of its own by the classifier, which sees the SYN before any shard does.
 //!
 //! The flow is entered in the flow table at once, with a mark; the shard's own request (`channel::Request::Add`) takes the mark away. Where the
-//! request does not come in time (no listener, a full queue, a forged SYN without an end of the handshake) the entry is taken out again.
+//! request does not come in time (no listener, a full queue, a forged SYN, whose SYN-ACK is not answered) the entry is taken out again.
 //! At most one opening waits in each shard, and only shards without sockets take them: a flood of SYNs fills these, and whatever comes
 //! after goes by its hash, as in every regime with several shards.
 
