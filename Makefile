@@ -24,7 +24,7 @@ SOAK_BULK_MIB ?= 1024
 # Of each fuzz target.
 FUZZ_SECONDS ?= 60
 
-# `make test-full`: sequences of socket calls, of process calls, worlds, and minutes for mutants of changed code.
+# `make test-full`: sequences of socket calls, of process calls, worlds (and connections taken apart), and minutes for mutants of changed code.
 FULL_SEQUENCES ?= 1000
 FULL_PROCESSES ?= 300
 FULL_WORLDS ?= 10000
@@ -115,7 +115,7 @@ test-full: skips-none test-tools test-witness test-loom test-system
 	NETCHAN_SEEDS=$(FULL_SEQUENCES) $(CARGO) test -p netchan-preload --test sequences
 	NETCHAN_SEEDS=$(FULL_PROCESSES) $(CARGO) test -p netchan-preload --test process_sequences
 	NETCHAN_FULL=1 $(CARGO) test -p netchan-lab --test attacks -- --nocapture
-	NETCHAN_SEEDS=$(FULL_WORLDS) $(CARGO) test --release -p netchan-lab --test tcp_world
+	NETCHAN_SEEDS=$(FULL_WORLDS) $(CARGO) test --release -p netchan-lab --test tcp_world --test tcp_image
 	.ci/mutants changed $(FULL_MUTANTS_MINUTES)
 	@.ci/skips count $(NETCHAN_SKIPS)
 
@@ -129,6 +129,8 @@ mutants-changed:
 bench: build
 	$(CARGO) bench --workspace
 	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes tcp
+	@if [ "$$(id -u)" = 0 ]; then target/release/netchan lab run services; \
+	else echo 'make bench: without root there are no network namespaces, so no figures of services'; fi
 
 # In a build of its own, which counts and is slow for it.
 bench-contention:
@@ -158,7 +160,7 @@ soak: TEST_PACKAGES += nmap
 soak: TEST_PROGRAMS += nmap
 soak: test-tools build
 	NETCHAN_SEEDS=$(SOAK_SEEDS) $(CARGO) test --release -p netchan-lab --test simulation -- --nocapture
-	NETCHAN_SEEDS=$(SOAK_WORLDS) $(CARGO) test --release -p netchan-lab --test tcp_world
+	NETCHAN_SEEDS=$(SOAK_WORLDS) $(CARGO) test --release -p netchan-lab --test tcp_world --test tcp_image
 	NETCHAN_SEEDS=100000 $(CARGO) test -p netchan-preload --test sequences
 	NETCHAN_SEEDS=2000 $(CARGO) test -p netchan-preload --test process_sequences
 	NETCHAN_SYSTEM=1 NETCHAN_SOAK=1 NETCHAN_FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) NETCHAN_BULK_MIB=$(SOAK_BULK_MIB) \

@@ -26,7 +26,7 @@ pub struct Machine {
 pub struct Noise {
     /// Time the hypervisor gave to others, percent of one core.
     pub steal_percent: f64,
-    /// Processor time other processes took, percent of one core.
+    /// Processor time of processes other than this one and its children, percent of one core.
     pub others_percent: f64,
     /// How often the measuring thread was pushed off its core.
     pub involuntary_switches: u64,
@@ -112,7 +112,7 @@ impl Reading {
         );
         let at = |i: usize| ticks.get(i).copied().unwrap_or(0);
         let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // After the name in parentheses: fields 14 and 15 are user and system time.
+        // After the name in parentheses: fields 14 and 15 are user and system time, 16 and 17 those of children that have ended.
         let after: Vec<&str> = own
             .rsplit(')')
             .next()
@@ -123,7 +123,7 @@ impl Reading {
         Self {
             steal: at(7),
             busy: at(0) + at(1) + at(2) + at(5) + at(6),
-            own: own(11) + own(12),
+            own: (11..=14).map(own).sum(),
             total: ticks.iter().take(8).sum(),
             switches: involuntary_switches(),
         }

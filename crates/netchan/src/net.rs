@@ -40,7 +40,7 @@ pub struct Net(Arc<Guard>);
 
 impl fmt::Debug for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let net = self.stack().host.network();
+        let net = self.stack().control.host.network();
         let links: Vec<_> = net.interfaces.iter().map(|i| &i.name).collect();
         f.debug_struct("Net")
             .field("regime", &self.regime())
@@ -68,9 +68,9 @@ impl Net {
             return stack.turn_all();
         }
         stack.end_batch();
-        let work = stack.leader.is_away() && stack.turn_led(stack.clock.now());
+        let work = stack.driver.leader.is_away() && stack.turn_led(stack.clock.now());
         if work {
-            (0..stack.cells.len()).for_each(|number| stack.turn_for_attendant(number));
+            (0..stack.sockets.cells.len()).for_each(|number| stack.turn_for_attendant(number));
         }
         work
     }
@@ -91,22 +91,22 @@ impl Net {
     }
     /// Its regime.
     pub fn regime(&self) -> Regime {
-        self.stack().regime
+        self.stack().control.regime
     }
     /// Whether `ip` is one of this stack's own addresses.
     pub fn is_local(&self, ip: IpAddr) -> bool {
-        self.stack().host.network().is_local(ip)
+        self.stack().control.host.network().is_local(ip)
     }
     /// The number of the link with this name, as `netchan show` has it, with its kind or without (`tap:nc0`, `nc0`).
     pub fn link_named(&self, name: &str) -> Option<u8> {
-        let net = self.stack().host.network();
+        let net = self.stack().control.host.network();
         let mut all = net.interfaces.iter();
         let number = all.position(|link| link.name == name || link.device() == name)?;
         u8::try_from(number).ok().filter(|_| !name.is_empty())
     }
     /// A link's name without its kind; `None`: there is no link with this number.
     pub fn link_name(&self, number: u8) -> Option<String> {
-        let net = self.stack().host.network();
+        let net = self.stack().control.host.network();
         let link = net.interfaces.get(usize::from(number))?;
         Some(link.device().to_owned())
     }
@@ -125,6 +125,7 @@ impl Net {
                 .any(|address| address.ip().is_loopback()),
         };
         self.stack()
+            .control
             .host
             .network()
             .interfaces
@@ -134,11 +135,11 @@ impl Net {
     }
     /// Whether `ip` is the broadcast address, or that of one of this stack's networks.
     pub fn is_broadcast(&self, ip: IpAddr) -> bool {
-        self.stack().host.network().is_broadcast(ip)
+        self.stack().control.host.network().is_broadcast(ip)
     }
     /// The attendant turns the shards at once instead of after two ticks: for event loops that wait by themselves (tokio).
     pub fn attend(&self) {
-        self.stack().attend();
+        self.stack().sockets.attend();
     }
     /// Waits, at most `limit` (of real time), until the peers have acknowledged all that was sent to them, the end of each closed
     /// stream included: for a program that ends, since its connections end with it. True if nothing is owed any more.

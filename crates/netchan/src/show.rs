@@ -54,10 +54,10 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
 }
 
 fn links(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
-    let net = stack.host.network();
+    let net = stack.control.host.network();
     let facts = net.interfaces.iter().enumerate();
     let row = |(number, facts): (usize, &InterfaceFacts)| {
-        let port = &stack.ports[number];
+        let shared = &stack.driver.interfaces[number];
         let received = look.receive(number, |receive| {
             (receive.link.statistics(), receive.link.fd().is_some())
         });
@@ -72,7 +72,7 @@ fn links(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
         };
         json!({
             "name": facts.name,
-            "kind": port.kind,
+            "kind": shared.kind,
             "state": state,
             "mac": facts.mac.to_string(),
             "mtu_bytes": facts.mtu,
@@ -86,14 +86,14 @@ fn links(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
             "tx_errors": tx.errors,
             "queued_frames": queued,
             // Of a link without a descriptor it is not known what rang.
-            "wakeups": has_fd.then(|| port.wakeups.load(Relaxed)),
+            "wakeups": has_fd.then(|| shared.wakeups.load(Relaxed)),
         })
     };
     facts.map(row).collect()
 }
 
 fn addresses(stack: &Stack) -> Vec<Value> {
-    let net = stack.host.network();
+    let net = stack.control.host.network();
     let all = net
         .interfaces
         .iter()
@@ -103,7 +103,7 @@ fn addresses(stack: &Stack) -> Vec<Value> {
 }
 
 fn routes(stack: &Stack) -> Vec<Value> {
-    let net = stack.host.network();
+    let net = stack.control.host.network();
     let name = |number: u16| {
         let link = net.interfaces.get(usize::from(number));
         link.map(|i| i.name.as_str())
@@ -122,7 +122,7 @@ fn routes(stack: &Stack) -> Vec<Value> {
 
 fn neighbors(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (number, facts) in stack.host.network().interfaces.iter().enumerate() {
+    for (number, facts) in stack.control.host.network().interfaces.iter().enumerate() {
         let row = |n: proto::neighbor::Neighbor| {
             json!({
                 "link": facts.name,
@@ -145,7 +145,7 @@ fn neighbors(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
 
 fn sockets(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
-    for number in 0..stack.cells.len() {
+    for number in 0..stack.sockets.cells.len() {
         let found = look.shard(number, |held| sockets_of(&held.shard, number, &mut rows));
         if let Err(busy) = found {
             rows.push(busy.row("shard", json!(number)));
@@ -199,7 +199,7 @@ fn sockets_of(shard: &Shard, shard_number: usize, rows: &mut Vec<Value>) {
 /// Depth of every channel, both ways, from whichever end can be looked at; then those between links, where packets are forwarded.
 fn channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = shard_channels(stack, look);
-    let net = stack.host.network();
+    let net = stack.control.host.network();
     for (to, facts) in net.interfaces.iter().enumerate() {
         let depths = look.interface(to, |half| {
             half.ways
@@ -226,8 +226,8 @@ fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
         return backlogs(stack, look);
     }
     let mut rows = Vec::new();
-    for number in 0..stack.cells.len() {
-        for (link, facts) in stack.host.network().interfaces.iter().enumerate() {
+    for number in 0..stack.sockets.cells.len() {
+        for (link, facts) in stack.control.host.network().interfaces.iter().enumerate() {
             let from_shard = |held: &mut Held| {
                 let channel = held.channels().get_mut(link)?;
                 Some((
@@ -266,7 +266,7 @@ fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
 /// How many packets of each link wait for each shard that another thread holds: by the links' ends, which know it meanwhile.
 fn backlogs(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (link, facts) in stack.host.network().interfaces.iter().enumerate() {
+    for (link, facts) in stack.control.host.network().interfaces.iter().enumerate() {
         let row = |(number, ring): (usize, &mut Producer<Packet>)| {
             json!({
                 "link": facts.name, "shard": number,
@@ -312,7 +312,7 @@ fn shards(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
         });
         row
     };
-    stack.cells.iter().enumerate().map(row).collect()
+    stack.sockets.cells.iter().enumerate().map(row).collect()
 }
 
 fn turned_by(stack: &Stack, number: usize, cell: &Cell) -> String {
@@ -345,6 +345,7 @@ fn threads(stack: &Stack, now: Instant) -> Vec<Value> {
         })
     };
     stack
+        .control
         .watch
         .pulses()
         .iter()
@@ -373,9 +374,9 @@ fn counters(stack: &Stack) -> Vec<Value> {
     let row = |name: &str, value: u64, meaning: &str| json!({"name": name, "value": value, "meaning": meaning});
     let mut rows: Vec<_> = Counter::ALL
         .iter()
-        .map(|&c| row(c.name(), stack.counters.read(c), c.meaning()))
+        .map(|&c| row(c.name(), stack.control.counters.read(c), c.meaning()))
         .collect();
-    let giant = stack.modules.giant.cost();
+    let giant = stack.control.modules.giant.cost();
     rows.push(row(
         "giant_taken",
         giant.taken,
@@ -391,7 +392,7 @@ fn counters(stack: &Stack) -> Vec<Value> {
         giant.wait_ns,
         "Waited for Giant, all threads together, nanoseconds.",
     ));
-    for module in stack.modules.entries() {
+    for module in stack.control.modules.entries() {
         let name = format!("drop_module_{}", module.name);
         rows.push(row(
             &name,
@@ -404,8 +405,8 @@ fn counters(stack: &Stack) -> Vec<Value> {
 
 fn modules(stack: &Stack, now: Instant) -> Vec<Value> {
     let inside = |name: &str| {
-        (0..stack.ports.len()).find_map(|number| {
-            let (module, point, since) = stack.modules.inside(number)?;
+        (0..stack.driver.interfaces.len()).find_map(|number| {
+            let (module, point, since) = stack.control.modules.inside(number)?;
             let ms = now.since(since).as_millis();
             (module == name).then(|| format!("link {number} {} for {ms} ms", point.name()))
         })
@@ -431,6 +432,7 @@ fn modules(stack: &Stack, now: Instant) -> Vec<Value> {
         })
     };
     stack
+        .control
         .modules
         .entries()
         .iter()
@@ -444,8 +446,11 @@ fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
         let by = held.then(|| watch::suspects(stack, now));
         json!({"lock": lock, "state": if held { "held" } else { "free" }, "held_by": by})
     };
-    let cost = stack.modules.giant.cost();
-    let mut giant = row("giant".into(), stack.modules.giant.try_enter().is_none());
+    let cost = stack.control.modules.giant.cost();
+    let mut giant = row(
+        "giant".into(),
+        stack.control.modules.giant.try_enter().is_none(),
+    );
     giant["around"] = json!(if stack.giant.is_some() {
         "everything"
     } else {
@@ -455,8 +460,13 @@ fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
     giant["waits"] = json!(cost.waits);
     giant["wait_ns"] = json!(cost.wait_ns);
     let mut rows = vec![giant];
-    for (port, facts) in stack.ports.iter().zip(&stack.host.network().interfaces) {
-        if let Some(halves) = &port.halves {
+    for (shared, facts) in stack
+        .driver
+        .interfaces
+        .iter()
+        .zip(&stack.control.host.network().interfaces)
+    {
+        if let Some(halves) = &shared.halves {
             rows.push(row(
                 format!("{} receive", facts.name),
                 halves.receive.is_locked(),
@@ -467,7 +477,7 @@ fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
             ));
         }
     }
-    for (number, cell) in stack.cells.iter().enumerate() {
+    for (number, cell) in stack.sockets.cells.iter().enumerate() {
         rows.push(row(format!("shard {number}"), cell.held.is_locked()));
     }
     // In a build with the witness, all of percore's locks and their holders.
@@ -488,7 +498,7 @@ fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
 
 fn memory(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (number, facts) in stack.host.network().interfaces.iter().enumerate() {
+    for (number, facts) in stack.control.host.network().interfaces.iter().enumerate() {
         let found = look.receive(number, |receive| {
             let slab = &mut receive.slab;
             let buffers = (slab.available(), slab.capacity(), slab.buffer_size());
@@ -505,7 +515,7 @@ fn memory(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
             Err(busy) => rows.push(busy.row("of", json!(facts.name))),
         }
     }
-    for number in 0..stack.cells.len() {
+    for number in 0..stack.sockets.cells.len() {
         let of = format!("shard {number}");
         match look.shard(number, |held| {
             let shard = &mut held.shard;
@@ -521,7 +531,12 @@ fn memory(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
             Err(busy) => rows.push(busy.row("of", json!(of))),
         }
     }
-    for (account, of) in stack.memory.iter().zip(["tcp sockets", "udp sockets"]) {
+    for (account, of) in stack
+        .sockets
+        .memory
+        .iter()
+        .zip(["tcp sockets", "udp sockets"])
+    {
         rows.push(json!({
             "what": "socket memory", "of": of, "used_bytes": account.claimed(), "error_bytes": account.error_max(),
             "limit_bytes": account.limit(), "socket_limit_bytes": account.socket_max(), "peer_limit_bytes": account.peer_max(),

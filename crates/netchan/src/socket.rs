@@ -6,18 +6,19 @@ mod datagram;
 mod earlier;
 mod fast_open;
 pub(crate) mod multicast;
+mod notices;
 mod options;
 mod register;
 mod std_like;
 mod stream;
 mod tcp_info;
+mod transfer;
 pub(crate) mod wait;
 
 use std::{
-    io::{self, IoSlice, IoSliceMut},
+    io,
     net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr},
     sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
-    task::Waker,
 };
 
 use percore::lock::{Mutex, mutex};
@@ -45,7 +46,13 @@ pub use crate::api::{
     Readiness,
     multicast::{Multicast, Via},
 };
-use crate::{api::binding::BindRequest, errno::error, locks, net::Net, shard::Shard, stack::Stack};
+use crate::{
+    api::binding::{BindRequest, PortChange},
+    errno::error,
+    locks,
+    net::Net,
+    stack::Stack,
+};
 
 /// One socket, as socket(2) makes it. Every call returns at once (`WouldBlock`, `InProgress`); waiting is [`Waiter`]'s.
 /// Usable from any thread; dropping it closes it (a graceful close goes on in the stack).
@@ -163,7 +170,10 @@ impl Socket {
     /// The address that counts for others' binds: of a connected socket that of its connection.
     fn stands_at(&self, fresh: &Fresh, ip: IpAddr) {
         if let Some((id, _)) = fresh.binding() {
-            self.stack().directory.set_address(id, ip);
+            self.stack()
+                .control
+                .directory
+                .change(id, PortChange::Address(ip));
         }
     }
 
@@ -193,13 +203,16 @@ impl Socket {
     /// Gives up the port, unless bind(2) named it.
     fn release(&self, fresh: &mut Fresh) {
         if let Some(id) = fresh.unbind() {
-            self.stack().directory.release(id);
+            self.stack()
+                .control
+                .directory
+                .change(id, PortChange::Release);
         }
     }
 
     fn bind_fresh(&self, fresh: &mut Fresh, address: SocketAddr) -> io::Result<()> {
         let ip = address.ip();
-        if self.kind == Kind::Ping && self.stack().host.network().is_group(ip) {
+        if self.kind == Kind::Ping && self.stack().control.host.network().is_group(ip) {
             let refusal = if ip.is_ipv4() {
                 libc::EADDRNOTAVAIL
             } else {
@@ -208,8 +221,8 @@ impl Socket {
             return Err(error(refusal));
         }
         if !ip.is_unspecified()
-            && !self.stack().host.network().is_local(ip)
-            && !self.stack().host.network().is_group(ip)
+            && !self.stack().control.host.network().is_local(ip)
+            && !self.stack().control.host.network().is_group(ip)
         {
             return Err(error(libc::EADDRNOTAVAIL));
         }
@@ -312,7 +325,12 @@ impl Socket {
         }
         if remote.ip().is_multicast()
             || remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST)
-            || self.stack().host.network().is_broadcast(remote.ip())
+            || self
+                .stack()
+                .control
+                .host
+                .network()
+                .is_broadcast(remote.ip())
         {
             return Err(error(libc::ENETUNREACH)); // RFC 9293 MUST-46, with Linux's errno
         }
@@ -360,7 +378,10 @@ impl Socket {
             Some(Role::Listening(listening)) => {
                 self.release(fresh);
                 if let Some((id, _)) = fresh.binding() {
-                    self.stack().directory.listens_no_more(id);
+                    self.stack()
+                        .control
+                        .directory
+                        .change(id, PortChange::StopListening);
                 }
                 self.stream.rests(); // before the waiters are woken, by the shard's lock
                 listening.shut(self.stack());
@@ -391,7 +412,8 @@ impl Socket {
         let Some((stream, remote)) = listening.accept(self.stack()) else {
             let cut_off = self
                 .stack()
-                .ports
+                .driver
+                .interfaces
                 .iter()
                 .all(|port| port.gone.load(Relaxed));
             return Err(error(if cut_off {
@@ -414,113 +436,9 @@ impl Socket {
         Ok((socket, remote))
     }
 
-    /// sendmsg(2) without waiting: as much of a stream as there is room for (at least 1 byte or `WouldBlock`), a datagram whole.
-    ///
-    /// # Errors
-    /// `WouldBlock`, `NotConnected`, `BrokenPipe`, EMSGSIZE, ENETUNREACH, or the pending error.
-    #[inline]
-    pub fn send(&self, buffers: &[IoSlice<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
-        match self.role() {
-            Some(Role::Stream(stream)) => stream.send(self.stack(), buffers, None).map_err(error),
-            None if self.kind == Kind::Stream => {
-                Err(self.take_error().unwrap_or_else(|| error(libc::EPIPE)))
-            }
-            Some(Role::Listening(_)) => {
-                Err(self.take_error().unwrap_or_else(|| error(libc::EPIPE)))
-            }
-            _ => self.send_message(buffers, to, &SendInfo::default()),
-        }
-    }
-
-    /// As [`send`](Self::send) on a stream; the last byte is urgent (MSG_OOB). New programs have better ways (RFC 6093 §5).
-    ///
-    /// # Errors
-    /// As there; `Unsupported` for a datagram.
-    pub fn send_urgent(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self.role() {
-            Some(Role::Stream(stream)) => stream.send_urgent(self.stack(), buffers).map_err(error),
-            _ if self.kind != Kind::Stream => Err(error(libc::EOPNOTSUPP)),
-            _ => Err(self.take_error().unwrap_or_else(|| error(libc::EPIPE))),
-        }
-    }
-
-    /// SIOCATMARK: whether the next byte of a stream is the urgent one.
-    pub fn is_at_mark(&self) -> bool {
-        match self.role() {
-            Some(Role::Stream(stream)) => stream.is_at_mark(self.stack()),
-            _ => false,
-        }
-    }
-
     /// SO_INCOMING_CPU: the number of the shard where it lives, if that is one.
     pub fn incoming_cpu(&self) -> Option<usize> {
         self.shard()
-    }
-
-    /// recvmsg(2) without waiting.
-    ///
-    /// # Errors
-    /// `WouldBlock`, `NotConnected`, or the pending error.
-    #[inline]
-    pub fn receive(
-        &self,
-        buffers: &mut [IoSliceMut<'_>],
-        flags: ReceiveFlags,
-    ) -> io::Result<Received> {
-        match self.role() {
-            Some(Role::Stream(stream)) => {
-                let len = stream
-                    .receive(self.stack(), buffers, flags, None)
-                    .map_err(error)?;
-                Ok(Received::stream(len))
-            }
-            Some(Role::Datagram(_)) => self.receive_datagram(buffers, flags),
-            Some(Role::Listening(_)) => Err(error(libc::ENOTCONN)),
-            // As Linux: shut down is the end to a call that would wait.
-            None if self.kind != Kind::Stream => {
-                let ends = flags.enough && self.fresh.lock().shut.0;
-                ends.then(|| Received::stream(0))
-                    .ok_or_else(|| error(libc::EAGAIN))
-            }
-            // There is no urgent byte; as in Linux the pending error waits for another call.
-            None if flags.urgent => Err(error(libc::EINVAL)),
-            None => match self.take_error() {
-                Some(pending) => Err(pending),
-                None if self.fresh.lock().shut.0 => Ok(Received::stream(0)),
-                None => Err(error(libc::ENOTCONN)),
-            },
-        }
-    }
-
-    /// Receives more on a stream, for a call that has something already: 0 where its pending error is next, which waits for another call.
-    ///
-    /// # Errors
-    /// `WouldBlock`, `NotConnected`.
-    pub fn receive_rest(
-        &self,
-        buffers: &mut [IoSliceMut<'_>],
-        flags: ReceiveFlags,
-    ) -> io::Result<Received> {
-        match self.role() {
-            Some(Role::Stream(stream)) => stream
-                .receive_rest(self.stack(), buffers, flags)
-                .map(Received::stream)
-                .map_err(error),
-            _ => Ok(Received::stream(0)),
-        }
-    }
-
-    /// The same for [`send`](Self::send), or for [`send_urgent`](Self::send_urgent).
-    ///
-    /// # Errors
-    /// `WouldBlock`, `BrokenPipe`, `NotConnected`.
-    pub fn send_rest(&self, buffers: &[IoSlice<'_>], urgent: bool) -> io::Result<usize> {
-        match self.role() {
-            Some(Role::Stream(stream)) => stream
-                .send_rest(self.stack(), buffers, urgent)
-                .map_err(error),
-            _ => Ok(0),
-        }
     }
 
     /// shutdown(2).
@@ -553,32 +471,6 @@ impl Socket {
         }
     }
 
-    /// A stream's [`receive`](Self::receive) by a thread that will sit down to wait for more: registers its waker where the call would
-    /// block, else forgets it, all in one turn of the shard.
-    fn receive_or_wait(
-        &self,
-        buffers: &mut [IoSliceMut<'_>],
-        flags: ReceiveFlags,
-        waker: &Waker,
-    ) -> io::Result<usize> {
-        match self.role() {
-            Some(Role::Stream(stream)) => stream
-                .receive(self.stack(), buffers, flags, Some(waker))
-                .map_err(error),
-            _ => self.receive(buffers, flags).map(|received| received.len),
-        }
-    }
-
-    /// The same for [`send`](Self::send).
-    fn send_or_wait(&self, buffers: &[IoSlice<'_>], waker: &Waker) -> io::Result<usize> {
-        match self.role() {
-            Some(Role::Stream(stream)) => stream
-                .send(self.stack(), buffers, Some(waker))
-                .map_err(error),
-            _ => self.send(buffers, None),
-        }
-    }
-
     /// SO_ERROR: takes the pending error.
     pub fn take_error(&self) -> Option<io::Error> {
         let errno = match self.role() {
@@ -591,23 +483,6 @@ impl Socket {
         errno.map(error)
     }
 
-    /// FIONREAD: bytes of a stream, or of the first datagram.
-    pub fn available(&self) -> usize {
-        match self.role() {
-            Some(Role::Stream(stream)) => stream.available(self.stack()),
-            Some(Role::Datagram(datagram)) => datagram.available(self.stack()),
-            _ => 0,
-        }
-    }
-
-    /// SIOCOUTQ: bytes not yet acknowledged.
-    pub fn unacknowledged(&self) -> usize {
-        match self.role() {
-            Some(Role::Stream(stream)) => stream.unacknowledged(self.stack()),
-            _ => 0,
-        }
-    }
-
     /// Whether a stream's end was sent, or is about to be, and the peer has not acknowledged it.
     pub fn awaits_answer_to_fin(&self) -> bool {
         use proto::tcp::State;
@@ -616,84 +491,6 @@ impl Socket {
             state,
             Some(State::FinWait1 | State::Closing | State::LastAck)
         )
-    }
-
-    /// How many bytes a stream takes at this moment; `None` where sending says why it takes none.
-    pub fn send_room(&self) -> Option<usize> {
-        match self.role() {
-            Some(Role::Stream(stream)) => stream.send_room(self.stack()),
-            _ => None,
-        }
-    }
-
-    /// TCP_INQ: what can be read without a wait, and 1 for the end of the stream, once it came.
-    pub fn unread(&self) -> usize {
-        match self.role() {
-            Some(Role::Stream(stream)) => stream.unread(self.stack()),
-            _ => 0,
-        }
-    }
-
-    /// What a stream was given so far ends a record (MSG_EOR): no segment has text from before and from behind it.
-    pub fn end_record(&self) {
-        if let Some(Role::Stream(stream)) = self.role() {
-            stream.with(self.stack(), |socket| socket.connection.end_record());
-        }
-    }
-
-    /// A stream's send took what it takes: its last byte gets these time stamps, for [`take_notice`](Self::take_notice).
-    /// Datagrams get what [`SendInfo::stamps`] says.
-    pub fn stamp_send(&self, request: StampRequest) {
-        if let Some(Role::Stream(stream)) = self.role() {
-            let now = self.stack().clock.now();
-            stream.hold(self.stack(), |shard, number| {
-                shard.tcp_stamp(number, request, now);
-            });
-        }
-    }
-
-    /// Identifiers of a stream's time stamps count from here: the first byte that is not acknowledged, or the next to be written; those of
-    /// datagrams from the next one.
-    pub fn number_stamps(&self, from_end: bool) {
-        if let Some(Role::Stream(stream)) = self.role() {
-            stream.hold(self.stack(), |shard, number| {
-                shard.tcp_number_stamps(number, from_end);
-            });
-        }
-        if let Some(Role::Datagram(datagram)) = self.role() {
-            datagram.first(self.stack(), Shard::udp_number_stamps);
-        }
-    }
-
-    /// A send with MSG_ZEROCOPY returned: it is told of as done, since what is sent is copied.
-    pub fn complete_zero_copy(&self) {
-        if let Some(Role::Stream(stream)) = self.role() {
-            stream.hold(self.stack(), |shard, number| shard.tcp_copied(number));
-        }
-        if let Some(Role::Datagram(datagram)) = self.role() {
-            datagram.first(self.stack(), Shard::udp_copied);
-        }
-    }
-
-    /// MSG_ERRQUEUE: what there is to tell of sends.
-    pub fn take_notice(&self) -> Option<Notice> {
-        self.take_notice_with_packet().map(|(notice, _)| notice)
-    }
-
-    /// The same, and the packet that it is about, if [`StampRequest::with_packet`] asked for it.
-    pub fn take_notice_with_packet(&self) -> Option<(Notice, Option<Arc<SentPacket>>)> {
-        let now = self.stack().clock.now();
-        let stream = match self.role()? {
-            Role::Stream(stream) => stream,
-            Role::Datagram(datagram) => {
-                return datagram
-                    .first(self.stack(), |shard, part| shard.udp_take_notice(part, now));
-            }
-            Role::Listening(_) => return None,
-        };
-        stream.hold(self.stack(), |shard, number| {
-            shard.tcp_take_notice(number, now)
-        })
     }
 
     /// How long ago a stream's newest text came.
@@ -758,7 +555,10 @@ impl Drop for Socket {
         }
         self.stream.close(self.stack());
         if let Some((id, _)) = self.fresh.get_mut().binding() {
-            self.stack().directory.release(id);
+            self.stack()
+                .control
+                .directory
+                .change(id, PortChange::Release);
         }
     }
 }

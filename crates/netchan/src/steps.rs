@@ -36,7 +36,7 @@ impl Steps {
     /// How many roles there are.
     pub fn roles(&self) -> usize {
         let attendants = usize::from(self.stack.layout.holder == Holder::Application);
-        self.stack.ports.len() + self.stack.layout.workers + attendants
+        self.stack.driver.interfaces.len() + self.stack.layout.workers + attendants
     }
 
     /// One turn of a role, as its thread would take it. True if there was work.
@@ -45,7 +45,7 @@ impl Steps {
         if stack.is_stopping() {
             return false;
         }
-        let links = stack.ports.len();
+        let links = stack.driver.interfaces.len();
         if role < links {
             let work = stack.turn_link(role, now);
             if role == 0 && stack.layout.handoff == Handoff::Call {
@@ -64,7 +64,7 @@ impl Steps {
 
     /// How many shards have a backlog.
     pub fn backlogs(&self) -> usize {
-        let shards = self.stack.cells.iter();
+        let shards = self.stack.sockets.cells.iter();
         shards.filter(|cell| cell.backlog.is_some()).count()
     }
 

@@ -35,6 +35,24 @@ impl Instant {
     pub const fn coarse(self) -> u32 {
         (self.0 >> 30) as u32
     }
+    /// Whole microseconds since the origin, modulo 2³²: for times that lie less than half an hour apart.
+    #[allow(clippy::cast_possible_truncation)] // modulo 2³² is what is meant
+    #[inline]
+    pub const fn low_micros(self) -> u32 {
+        (self.0 / 1000) as u32
+    }
+    /// The time in units of 2¹⁶ ns (65.5 µs), modulo 2³²: for what is summed up over days.
+    #[allow(clippy::cast_possible_truncation)] // modulo 2³² is what is meant
+    #[inline]
+    pub const fn low_ticks(self) -> u32 {
+        (self.0 >> 16) as u32
+    }
+    /// Whole milliseconds since the origin, modulo 2³²: what timestamps tick in (RFC 7323 §5.4).
+    #[allow(clippy::cast_possible_truncation)] // modulo 2³² is what is meant
+    #[inline]
+    pub const fn low_millis(self) -> u32 {
+        (self.0 / 1_000_000) as u32
+    }
     /// Whole milliseconds since the origin.
     #[inline]
     pub const fn as_millis(self) -> u64 {

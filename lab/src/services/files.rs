@@ -1,8 +1,9 @@
-//! Programs that are found, and files that servers need.
+//! Programs that are found and bounded, and files that servers need.
 
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// Where a program is: Debian's folders for it before what stands in PATH.
@@ -14,6 +15,11 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
         .chain(env::split_paths(&path))
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())
+}
+
+/// What `timeout` is told before a client's own words: no client takes so long, unless something hangs.
+pub(super) fn ended_in_time(timeout: &mut Command) {
+    timeout.args(["--signal", "KILL", "60"]);
 }
 
 /// Writes a file of a folder.

@@ -1,234 +1,193 @@
-//! What is not a closed loop over a veth: both ends on netchan, a TAP, bulk, silence, and system calls counted.
+//! What is not a closed loop of ours over a veth: both ends on netchan, loopback, bulk, silence, and system calls counted.
 
-use std::{
-    net::TcpStream,
-    process::{Child, Stdio},
-    thread,
-    time::Duration,
-};
+use std::{net::TcpStream, thread, time::Duration};
 
 use super::{
-    Effort, Figures,
-    files::find,
-    load::{Load, one_answer},
-    measure,
-    programs::{Program, SERVICES, Service},
-    ratio,
-    stage::{PORT, SERVER, Server, Stage, Way, netchan},
+    bulk, calls,
+    files::{ended_in_time, find},
+    load::one_answer,
+    measure::{Effort, Figures, both, left_out, measure, ratio},
+    programs::{Program, service},
+    stage::{Stage, netchan},
     usage::Usage,
+    way::{PORT, SERVER, Way},
 };
-use crate::{kit::Sample, report::Row};
+use crate::report::Row;
 
-/// Bytes of the kernel's words, where a program is missing.
-fn has(program: &str, rows: &str) -> bool {
-    let is_there = find(program).is_some();
-    if !is_there {
-        eprintln!("{program} is not installed: no rows {rows}");
-    }
-    is_there
-}
+/// Finds some rows, or says why there are none.
+type Finder<'a> = &'a dyn Fn() -> Result<Vec<Row>, String>;
 
-pub(super) fn rows(stage: &Stage, effort: &Effort, quick: bool) -> Result<Vec<Row>, String> {
+/// All of them. What fails is left out; the others come nevertheless.
+pub(super) fn rows(stage: &Stage, effort: &Effort) -> Vec<Row> {
+    let finders: [(&str, &str, Finder<'_>); 6] = [
+        ("python3", "rr_tap", &|| tap(stage, effort)),
+        ("python3", "idle", &|| idle(stage, effort)),
+        ("redis-server", "system_calls_per_request", &|| {
+            Ok(vec![calls::row(stage, effort)?])
+        }),
+        ("redis-benchmark", "redis_50_both", &|| {
+            both_ends(stage, effort)
+        }),
+        ("iperf3", "iperf_in", &|| bulk::rows(stage, effort, false)),
+        ("iperf3", "iperf_out", &|| bulk::rows(stage, effort, true)),
+    ];
     let mut rows = Vec::new();
-    if has("redis-server", "rr_tap_*, idle_*") {
-        rows.push(tap(stage, effort)?);
-        rows.push(idle(stage, if quick { 100 } else { 1000 }, effort.time)?);
-        if has("strace", "system_calls_per_request") {
-            rows.push(system_calls(stage)?);
+    for (program, id, find_rows) in finders {
+        if find(program).is_none() {
+            eprintln!("{program} is not installed: no rows {id}_*");
+            continue;
         }
-        if has("redis-benchmark", "redis_50_both_*") && !quick {
-            rows.push(both_ends(stage, effort)?);
-        }
+        rows.extend(find_rows().unwrap_or_else(|why| vec![left_out(id, &why)]));
     }
-    if has("iperf3", "iperf_*") && !quick {
-        for (name, reverse) in [("iperf_in", false), ("iperf_out", true)] {
-            rows.push(bulk(stage, effort, name, reverse)?);
-        }
-    }
-    Ok(rows)
-}
-
-fn redis(id: &str) -> &'static Service {
-    let found = SERVICES.iter().find(|service| service.id == id);
-    found.expect("a service of the table")
+    rows
 }
 
 /// Request and response over a TAP by the same over the kernel's loopback, the middle of the latencies.
-fn tap(stage: &Stage, effort: &Effort) -> Result<Row, String> {
+fn tap(stage: &Stage, effort: &Effort) -> Result<Vec<Row>, String> {
     let (mut ours, mut kernels) = (Figures::default(), Figures::default());
     for _ in 0..effort.rounds {
-        let service = redis("redis_1_veth");
+        let service = service("tcp_rr_tap");
         ours.note(&measure(stage, service, Way::Tap, effort)?);
         kernels.note(&measure(stage, service, Way::Loopback, effort)?);
     }
-    let [ours, kernels] = [ours, kernels].map(|figures| figures.latency_us);
-    Ok(ratio("rr_tap_over_loopback", &ours[0], &kernels[0]).target("<= 0.8"))
+    let [[ours, ..], [kernels, ..]] = [ours, kernels].map(|figures| figures.latency_us);
+    let row = ratio("rr_tap_over_loopback", &ours, &kernels).target("<= 0.8");
+    let explaining = both("rr_tap_over_loopback_p50_us", ours, "loopback", kernels);
+    Ok(vec![row, explaining])
 }
 
-/// Processor time of a server whose clients say nothing, percent of one core.
-fn idle(stage: &Stage, connections: usize, time: Duration) -> Result<Row, String> {
-    let server = stage.serve(Way::Packet, &Program::Redis, "")?;
-    let open = |_| TcpStream::connect_timeout(&server.address(), Duration::from_secs(5));
-    let streams: Result<Vec<_>, _> = (0..connections).map(open).collect();
-    let streams = streams.map_err(|e| format!("{connections} connections: {e}"))?;
-    thread::sleep(Duration::from_secs(1));
-    let used = |pid| Usage::of(pid).map_err(|e| e.to_string());
-    let before = used(server.pid())?;
-    thread::sleep(time);
-    let spent = used(server.pid())? - before;
-    drop(streams);
-    let percent = spent.processor_ns / time.as_secs_f64() / 1e7;
+/// Processor time of a server whose clients say nothing, percent of one core. asyncio's has no clock of its own, which redis and memcached have.
+fn idle(stage: &Stage, effort: &Effort) -> Result<Vec<Row>, String> {
+    let connections = if effort.quick { 100 } else { 1000 };
+    let time = effort.time * 2;
+    let mut percents = [Vec::new(), Vec::new()];
+    for (percents, way) in percents.iter_mut().zip([Way::Packet, Way::Kernel]) {
+        let server = stage.serve(way, &Program::Asyncio, "")?;
+        let open = |_| TcpStream::connect_timeout(&server.address(), Duration::from_secs(5));
+        let streams: Result<Vec<_>, _> = (0..connections).map(open).collect();
+        let streams = streams.map_err(|e| format!("{connections} connections: {e}"))?;
+        thread::sleep(Duration::from_secs(1));
+        let used = || Usage::of(server.pid()).map_err(|e| e.to_string());
+        let before = used()?;
+        thread::sleep(time);
+        let spent = used()? - before;
+        drop(streams);
+        percents.push(spent.processor_ns / time.as_secs_f64() / 1e7);
+    }
+    let [ours, kernels] = percents;
     let id = format!("idle_{connections}_cpu_percent");
-    Ok(Row::new(&id, &Sample::of(vec![percent])).target("0.0"))
+    Ok(vec![both(&id, ours, "kernel", kernels).target("0.0")])
 }
 
-/// System calls of the server for each request of one client, as strace counts them. What it costs changes neither.
-fn system_calls(stage: &Stage) -> Result<Row, String> {
-    let mut counts = Vec::new();
-    for way in [Way::Packet, Way::Kernel] {
-        let server = stage.serve(way, &Program::Redis, "")?;
-        let request = b"PING\r\n";
-        let answer = one_answer(server.address(), request, |said| said.ends_with(b"\r\n"));
-        let load = Load {
-            server: server.address(),
-            clients: 1,
-            depth: 1,
-            fresh: false,
-            request,
-            answer: answer.map_err(|e| e.to_string())?,
-        };
-        counts.push(vec![calls(stage, &server, &load)?]);
-    }
-    let [ours, kernels] = [0, 1].map(|side| Sample::of(counts[side].clone()));
-    Ok(Row::new("system_calls_per_request", &ours)
-        .against("kernel", &kernels)
-        .target("<= 3"))
+/// What redis-benchmark found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Benchmark {
+    per_second: f64,
+    p50_us: f64,
+    p99_us: f64,
 }
 
-/// All that strace saw while requests went, by those requests. The redis server's own clock (ten a second) is within.
-fn calls(stage: &Stage, server: &Server<'_>, load: &Load<'_>) -> Result<f64, String> {
-    let seconds = Duration::from_millis(1500);
-    let summary = stage.folder.join("calls");
-    let mut strace = stage.servers.command("strace");
-    strace.args(["-f", "-c", "-o"]).arg(&summary);
-    strace.args(["-p", &server.pid().to_string()]);
-    let strace = strace
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let mut strace = Ended(strace.spawn().map_err(|e| format!("strace: {e}"))?);
-    thread::sleep(Duration::from_millis(500)); // until it is attached
-    let requests = load.run(Duration::ZERO, seconds, || Ok(Usage::default()));
-    let requests = requests.map_err(|e| e.to_string())?.per_second * seconds.as_secs_f64();
-    strace.interrupt();
-    let said = std::fs::read_to_string(&summary).map_err(|e| format!("strace: {e}"))?;
-    // The last line: percent, seconds, µs a call, calls, maybe errors, "total".
-    let total = said
-        .lines()
-        .last()
-        .and_then(|line| line.split_whitespace().nth(3));
-    let total = total.and_then(|n| n.parse::<f64>().ok());
-    total
-        .map(|total| total / requests)
-        .ok_or_else(|| format!("strace said {said:?}"))
-}
-
-/// A program that is ended with this.
-struct Ended(Child);
-
-impl Ended {
-    /// As Ctrl-C does, and waits.
-    fn interrupt(&mut self) {
-        let pid = i32::try_from(self.0.id())
-            .ok()
-            .and_then(rustix::process::Pid::from_raw);
-        if let Some(pid) = pid {
-            // It may have ended by itself.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-        }
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+/// One of its figures.
+type Figure = fn(&Benchmark) -> f64;
 
 /// redis-benchmark and redis-server, each under `netchan run` at one end of the veth, by both on the kernel's loopback.
-fn both_ends(stage: &Stage, effort: &Effort) -> Result<Row, String> {
+fn both_ends(stage: &Stage, effort: &Effort) -> Result<Vec<Row>, String> {
     let (mut ours, mut kernels) = (Vec::new(), Vec::new());
+    // The kernel's own address at the clients' end would answer, too; netchan's is another one.
+    let link = "kind = \"packet\"\nname = \"v1\"";
+    let config = stage.config("client", link, "10.91.0.3/24", "")?;
+    let (config, own) = (config.display().to_string(), netchan()?);
+    let own = own.display().to_string();
+    let on_netchan = [own.as_str(), "run", "--config", &config, "--"];
     for _ in 0..effort.rounds {
-        // The kernel's own address at the clients' end would answer, too; netchan's is another one.
-        let config = stage.config(
-            "client",
-            "kind = \"packet\"\nname = \"v1\"",
-            "10.91.0.3/24",
-            "",
-        )?;
-        let config = config.display().to_string();
-        let own = netchan()?.display().to_string();
-        let _server = stage.serve(Way::Packet, &Program::Redis, "")?;
-        ours.push(benchmark(
-            stage,
-            &[&own, "run", "--config", &config, "--"],
-            SERVER.to_string(),
-        )?);
-        drop(_server);
-        let _server = stage.serve(Way::Loopback, &Program::Redis, "")?;
-        kernels.push(benchmark(stage, &[], "127.0.0.1".to_owned())?);
+        ours.push(benchmark(stage, effort, Way::Packet, &on_netchan)?);
+        kernels.push(benchmark(stage, effort, Way::Loopback, &[])?);
     }
-    Ok(ratio("redis_50_both_over_loopback", &ours, &kernels).target(">= 2"))
-}
-
-/// Requests a second that redis-benchmark says.
-fn benchmark(stage: &Stage, before: &[&str], host: String) -> Result<f64, String> {
-    let port = PORT.to_string();
-    let own = [
-        "redis-benchmark",
-        "-h",
-        &host,
-        "-p",
-        &port,
-        "-t",
-        "get",
-        "-c",
-        "50",
+    let column = |side: &[Benchmark], figure: Figure| side.iter().map(figure).collect::<Vec<f64>>();
+    let figures: [(&str, Figure); 3] = [
+        ("per_s", |found| found.per_second),
+        ("p50_us", |found| found.p50_us),
+        ("p99_us", |found| found.p99_us),
     ];
-    let line = [before, &own, &["-n", "300000", "--csv"]].concat();
-    let out = stage.clients.command(line[0]).args(&line[1..]).output();
-    let out = out.map_err(|e| format!("{}: {e}", line[0]))?;
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    // "GET","153609.83",…
-    let rate = said
-        .lines()
-        .find_map(|line| line.strip_prefix("\"GET\",\""));
-    let rate = rate.and_then(|rest| rest.split('"').next()?.parse().ok());
-    rate.ok_or_else(|| format!("redis-benchmark said {said:?}"))
+    let (mine, theirs) = (column(&ours, figures[0].1), column(&kernels, figures[0].1));
+    let mut rows = vec![ratio("redis_50_both_over_loopback", &mine, &theirs).target(">= 2")];
+    rows.extend(figures.map(|(end, figure)| {
+        let (ours, kernels) = (column(&ours, figure), column(&kernels, figure));
+        both(&format!("redis_50_both_{end}"), ours, "loopback", kernels)
+    }));
+    Ok(rows)
 }
 
-/// One stream of iperf3 for as long as `effort` says, cubic at both ends: to the server, or from it.
-fn bulk(stage: &Stage, effort: &Effort, name: &str, reverse: bool) -> Result<Row, String> {
-    let mut rates = [Vec::new(), Vec::new()];
-    for _ in 0..effort.rounds {
-        for (rates, way) in rates.iter_mut().zip([Way::Packet, Way::Kernel]) {
-            let _server = stage.serve(way, &Program::Iperf, "")?;
-            let (to, port) = (SERVER.to_string(), PORT.to_string());
-            let time = effort.time.as_secs().max(1).to_string();
-            let mut client = stage.clients.command("iperf3");
-            client.args(["-c", &to, "-p", &port, "-t", &time, "-C", "cubic", "-J"]);
-            if reverse {
-                client.arg("-R");
-            }
-            let out = client.output().map_err(|e| format!("iperf3: {e}"))?;
-            let said: serde_json::Value =
-                serde_json::from_slice(&out.stdout).map_err(|e| format!("iperf3: {e}"))?;
-            let rate = said["end"]["sum_received"]["bits_per_second"].as_f64();
-            rates.push(rate.ok_or_else(|| format!("iperf3: {}", said["error"]))?);
-        }
+/// GET with 50 clients, of a value that is there. `before` stands before the benchmark's own words.
+fn benchmark(
+    stage: &Stage,
+    effort: &Effort,
+    way: Way,
+    before: &[&str],
+) -> Result<Benchmark, String> {
+    let server = stage.serve(way, &Program::Redis, "")?;
+    // Without -r this is the key's name as it stands.
+    let set = format!("SET key:__rand_int__ {}\r\n", "x".repeat(100));
+    let said = one_answer(server.address(), set.as_bytes(), |said| said == b"+OK\r\n");
+    said.map_err(|e| e.to_string())?;
+    let host = match way {
+        Way::Loopback => "127.0.0.1".to_owned(),
+        _ => SERVER.to_string(),
+    };
+    let (port, requests) = (
+        PORT.to_string(),
+        if effort.quick { "50000" } else { "300000" },
+    );
+    let mut command = stage.clients.command("timeout");
+    ended_in_time(&mut command);
+    command.args(before).args(["redis-benchmark", "-h", &host]);
+    command.args(["-p", &port, "-t", "get", "-c", "50"]);
+    let out = command.args(["-n", requests, "--csv"]).output();
+    let out = out.map_err(|e| format!("redis-benchmark: {e}"))?;
+    let said = String::from_utf8_lossy(&out.stdout);
+    Benchmark::read(&said).ok_or_else(|| {
+        let errors = String::from_utf8_lossy(&out.stderr);
+        format!("redis-benchmark said {said:?} {errors:?}")
+    })
+}
+
+impl Benchmark {
+    /// Of the line `"GET",rate,mean,least,p50,p95,p99,greatest`, each quoted, times in ms.
+    fn read(said: &str) -> Option<Self> {
+        let line = said.lines().find(|line| line.starts_with("\"GET\","))?;
+        let numbers: Vec<f64> = line
+            .split(',')
+            .filter_map(|word| word.trim_matches('"').parse().ok())
+            .collect();
+        let [per_second, _, _, p50, _, p99, ..] = numbers[..] else {
+            return None;
+        };
+        Some(Self {
+            per_second,
+            p50_us: p50 * 1e3,
+            p99_us: p99 * 1e3,
+        })
     }
-    let [ours, kernels] = rates;
-    Ok(ratio(&format!("{name}_over_kernel"), &ours, &kernels).target(">= 1.2"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn benchmark_of_a_csv_line_has_rate_and_percentiles() {
+        let said = "\"test\",\"rps\",\"avg_latency_ms\"\n\"GET\",\"153609.83\",\"0.2\",\"0.1\",\"0.25\",\"0.3\",\"0.5\",\"1.2\"\n";
+        let found = Benchmark {
+            per_second: 153_609.83,
+            p50_us: 250.0,
+            p99_us: 500.0,
+        };
+        assert_eq!(Benchmark::read(said), Some(found));
+    }
+
+    #[test]
+    fn benchmark_that_could_not_connect_is_none() {
+        assert_eq!(Benchmark::read("Could not connect to Redis\n"), None);
+        assert_eq!(Benchmark::read("\"GET\",\"1.0\"\n"), None);
+    }
 }

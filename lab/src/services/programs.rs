@@ -1,8 +1,14 @@
 //! The servers, unmodified, and what clients ask of them.
 
-use std::{net::SocketAddr, path::Path};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
-use super::files::{find, write};
+use super::{
+    files::{find, write},
+    way::Way,
+};
 
 /// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +19,12 @@ pub(super) enum Program {
     },
     Nginx,
     Asyncio,
+    /// As netperf's: one connection after another, each byte comes back; with `closes` a connection for each.
+    Rr {
+        closes: bool,
+    },
+    /// The same for datagrams.
+    UdpRr,
     /// For bulk.
     Iperf,
 }
@@ -29,6 +41,32 @@ async def main():
 asyncio.run(main())
 ";
 
+/// Blocking calls, as netperf's server makes them.
+const RR: &str = "
+import socket, sys
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=128)
+while True:
+    stream, _ = listener.accept()
+    try:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while text := stream.recv(4096):
+            stream.sendall(text)
+            if sys.argv[3] == 'close':
+                break
+    except ConnectionError:
+        pass
+    stream.close()
+";
+
+const UDP_RR: &str = "
+import socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind((sys.argv[1], int(sys.argv[2])))
+while True:
+    text, peer = server.recvfrom(4096)
+    server.sendto(text, peer)
+";
+
 /// Bytes of a value, and of an echo.
 const VALUE: usize = 100;
 
@@ -37,7 +75,7 @@ impl Program {
     pub const fn threads(self) -> usize {
         match self {
             Self::Memcached { threads } => threads,
-            Self::Redis | Self::Nginx | Self::Asyncio | Self::Iperf => 1,
+            _ => 1,
         }
     }
 
@@ -46,9 +84,13 @@ impl Program {
             Self::Redis => "redis-server",
             Self::Memcached { .. } => "memcached",
             Self::Nginx => "nginx",
-            Self::Asyncio => "python3",
+            Self::Asyncio | Self::Rr { .. } | Self::UdpRr => "python3",
             Self::Iperf => "iperf3",
         }
+    }
+
+    pub const fn is_of_datagrams(self) -> bool {
+        matches!(self, Self::UdpRr)
     }
 
     /// Its command line; what it needs of files is written.
@@ -56,9 +98,13 @@ impl Program {
         self,
         address: SocketAddr,
         folder: &Path,
-    ) -> Result<(&'static str, Vec<String>), String> {
-        find(self.name()).ok_or_else(|| format!("{} is not installed", self.name()))?;
+    ) -> Result<(PathBuf, Vec<String>), String> {
+        let file = find(self.name()).ok_or_else(|| format!("{} is not installed", self.name()))?;
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        let python = |text: &str, more: &[&str]| {
+            let words = [&["-c", text, &ip, &port][..], more].concat();
+            words.into_iter().map(str::to_owned).collect()
+        };
         let words = |line: String| line.split(' ').map(str::to_owned).collect();
         let place = folder.display();
         let arguments = match self {
@@ -71,6 +117,7 @@ impl Program {
             Self::Memcached { threads } => words(format!(
                 "-u root -l {ip} -p {port} -U 0 -t {threads} -c 2048"
             )),
+            // sendfile and tcp_nopush as Debian's own configuration has them.
             Self::Nginx => {
                 write(folder, "1k", &[b'x'; 1 << 10])?;
                 write(folder, "1m", &vec![b'x'; 1 << 20])?;
@@ -80,16 +127,18 @@ impl Program {
                 let text = format!(
                     "user root; daemon off; master_process off; pid {place}/pid; error_log {place}/errors;
                     events {{ worker_connections 2048; }}
-                    http {{ access_log off; keepalive_requests 1000000000; {temporary}
+                    http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000000; {temporary}
                     server {{ listen {ip}:{port}; root {place}; }} }}"
                 );
                 let file = write(folder, "nginx.conf", text.as_bytes())?;
                 words(format!("-c {}", file.display()))
             }
             Self::Iperf => words(format!("-s -B {ip} -p {port}")),
-            Self::Asyncio => vec!["-c".to_owned(), ASYNCIO.to_owned(), ip, port],
+            Self::Asyncio => python(ASYNCIO, &[]),
+            Self::Rr { closes } => python(RR, &[if closes { "close" } else { "stay" }]),
+            Self::UdpRr => python(UDP_RR, &[]),
         };
-        Ok((self.name(), arguments))
+        Ok((file, arguments))
     }
 
     /// What is asked before all else, once, and how its answer ends.
@@ -101,7 +150,7 @@ impl Program {
                 let text = format!("set k 0 0 {VALUE}\r\n{value}\r\n");
                 Some((text.into(), b"STORED\r\n"))
             }
-            Self::Nginx | Self::Asyncio | Self::Iperf => None,
+            _ => None,
         }
     }
 
@@ -111,6 +160,7 @@ impl Program {
             Self::Redis => answer.len() == b"$100\r\n".len() + VALUE + 2,
             Self::Memcached { .. } => answer.ends_with(b"END\r\n"),
             Self::Asyncio => answer.len() == VALUE,
+            Self::Rr { .. } | Self::UdpRr => answer.len() == BYTE.len(),
             Self::Iperf => true,
             Self::Nginx => {
                 let text = String::from_utf8_lossy(answer);
@@ -133,24 +183,29 @@ pub(super) struct Service {
     /// What the names of its rows begin with.
     pub id: &'static str,
     pub program: Program,
+    /// netchan's; the kernel's TCP is always reached over the veth.
+    pub way: Way,
     pub clients: usize,
     pub depth: usize,
     pub fresh: bool,
     pub request: &'static [u8],
     /// Keys of netchan's configuration.
     pub settings: &'static str,
-    /// What its rate is to be, over the kernel's.
+    /// What its rate is to be, over the kernel's. Without a target it has fewer rounds.
     pub target: &'static str,
     /// Quick runs have it, too.
     pub quick: bool,
 }
 
 const GET: &[u8] = b"GET k\r\n";
+const MEMCACHED_GET: &[u8] = b"get k\r\n";
 const ECHO: &[u8] = &[b'x'; VALUE];
+const BYTE: &[u8] = b"x";
 
 const PLAIN: Service = Service {
     id: "",
     program: Program::Redis,
+    way: Way::Packet,
     clients: 1,
     depth: 1,
     fresh: false,
@@ -160,25 +215,77 @@ const PLAIN: Service = Service {
     quick: false,
 };
 
+const WEB: Service = Service {
+    program: Program::Nginx,
+    clients: 8,
+    request: b"GET /1k HTTP/1.1\r\nHost: n\r\n\r\n",
+    ..PLAIN
+};
+
+const WEB_1M: Service = Service {
+    request: b"GET /1m HTTP/1.1\r\nHost: n\r\n\r\n",
+    ..WEB
+};
+
+const RR_SERVICE: Service = Service {
+    program: Program::Rr { closes: false },
+    request: BYTE,
+    ..PLAIN
+};
+
+/// The one of whose server switches and system calls are told.
+pub(super) const REDIS_1: &str = "redis_1_veth";
+
 /// All of them. `over_kernel`'s targets are issue 17's.
 #[rustfmt::skip]
 pub(super) const SERVICES: &[Service] = &[
-    Service { id: "redis_1_veth", target: "1.0", quick: true, ..PLAIN },
+    Service { id: REDIS_1, target: "1.0", quick: true, ..PLAIN },
     Service { id: "redis_1_spin", settings: "spin = \"20us\"", target: "1.7", ..PLAIN },
     Service { id: "redis_50_veth", clients: 50, target: "1.3", quick: true, ..PLAIN },
     Service { id: "redis_500_veth", clients: 500, ..PLAIN },
+    Service { id: "redis_1_pipeline_16_veth", depth: 16, ..PLAIN },
     Service { id: "redis_50_pipeline_16_veth", clients: 50, depth: 16, ..PLAIN },
-    Service { id: "memcached_1_thread", program: Program::Memcached { threads: 1 }, clients: 8, request: b"get k\r\n", target: "1.2", ..PLAIN },
-    Service { id: "memcached_4_threads", program: Program::Memcached { threads: 4 }, clients: 8, request: b"get k\r\n", target: "1.2", quick: true, ..PLAIN },
-    Service { id: "nginx_1k_veth", program: Program::Nginx, clients: 8, request: b"GET /1k HTTP/1.1\r\nHost: n\r\n\r\n", target: "1.3", quick: true, ..PLAIN },
-    Service { id: "nginx_1m_veth", program: Program::Nginx, clients: 8, request: b"GET /1m HTTP/1.1\r\nHost: n\r\n\r\n", target: "1.2", ..PLAIN },
-    Service { id: "nginx_1k_fresh_veth", program: Program::Nginx, clients: 8, fresh: true, request: b"GET /1k HTTP/1.0\r\n\r\n", target: "1.3", ..PLAIN },
+    Service { id: "redis_500_pipeline_16_veth", clients: 500, depth: 16, ..PLAIN },
+    Service { id: "redis_1_tap", way: Way::Tap, ..PLAIN },
+    Service { id: "redis_50_tap", way: Way::Tap, clients: 50, ..PLAIN },
+    Service { id: "memcached_1_thread", program: Program::Memcached { threads: 1 }, clients: 8, request: MEMCACHED_GET, target: "1.2", ..PLAIN },
+    Service { id: "memcached_4_threads", program: Program::Memcached { threads: 4 }, clients: 8, request: MEMCACHED_GET, target: "1.2", quick: true, ..PLAIN },
+    Service { id: "nginx_1k_veth", target: "1.3", quick: true, ..WEB },
+    Service { id: "nginx_1m_veth", target: "1.2", ..WEB_1M },
+    Service { id: "nginx_1k_fresh_veth", fresh: true, request: b"GET /1k HTTP/1.0\r\n\r\n", target: "1.3", quick: true, ..WEB },
+    Service { id: "nginx_1m_fresh_veth", fresh: true, request: b"GET /1m HTTP/1.0\r\n\r\n", ..WEB },
+    Service { id: "nginx_1k_tap", way: Way::Tap, ..WEB },
+    Service { id: "nginx_1m_tap", way: Way::Tap, ..WEB_1M },
     Service { id: "asyncio_8_veth", program: Program::Asyncio, clients: 8, request: ECHO, ..PLAIN },
+    Service { id: "tcp_rr_veth", ..RR_SERVICE },
+    Service { id: "tcp_rr_tap", way: Way::Tap, ..RR_SERVICE },
+    Service { id: "tcp_crr_veth", program: Program::Rr { closes: true }, fresh: true, ..RR_SERVICE },
+    Service { id: "udp_rr_veth", program: Program::UdpRr, quick: true, ..RR_SERVICE },
 ];
+
+/// The one called `id`.
+///
+/// # Panics
+/// Where the table has none.
+pub(super) fn service(id: &str) -> &'static Service {
+    let found = SERVICES.iter().find(|service| service.id == id);
+    found.expect("a service of the table")
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn services_have_ids_of_their_own() {
+        let mut ids: Vec<_> = SERVICES.iter().map(|service| service.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), SERVICES.len());
+        for id in [REDIS_1, "tcp_rr_tap"] {
+            assert!(ids.contains(&id), "rows of their own ask for {id}");
+        }
+    }
 
     #[test]
     fn answers_are_whole_at_their_end() {
@@ -189,6 +296,7 @@ mod tests {
             (Program::Redis, format!("$100\r\n{value}\r\n")),
             (memcached, format!("VALUE k 0 100\r\n{value}\r\nEND\r\n")),
             (Program::Asyncio, value.clone()),
+            (Program::Rr { closes: true }, "x".to_owned()),
             (Program::Nginx, http.to_owned()),
         ] {
             let answer = answer.as_bytes();

@@ -2,60 +2,33 @@
 
 use std::{
     env, fs,
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
     time::Duration,
 };
 
-use super::programs::Program;
+use super::{
+    load::one_datagram,
+    programs::Program,
+    way::{SERVER, Way},
+};
 use crate::{kit::cores, namespace::Namespace};
 
-/// The clients' end of the veth, and the servers'.
+/// The clients' end of the veth, and of a TAP.
 const CLIENTS: &str = "10.91.0.1/24";
-pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 2);
-/// The two ends of a TAP.
 const TAP_CLIENTS: &str = "10.92.0.1/24";
-const TAP_SERVER: Ipv4Addr = Ipv4Addr::new(10, 92, 0, 2);
-/// Every server's.
-pub(super) const PORT: u16 = 7379;
-
-/// How a server is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// The kernel's TCP, over the veth.
-    Kernel,
-    /// The kernel's TCP, over the clients' loopback.
-    Loopback,
-    /// netchan on the servers' end of the veth.
-    Packet,
-    /// netchan on a TAP in the clients' namespace.
-    Tap,
-}
-
-impl Way {
-    pub const fn address(self) -> SocketAddr {
-        let ip = match self {
-            Self::Loopback => Ipv4Addr::LOCALHOST,
-            Self::Kernel | Self::Packet => SERVER,
-            Self::Tap => TAP_SERVER,
-        };
-        SocketAddr::new(std::net::IpAddr::V4(ip), PORT)
-    }
-
-    const fn is_netchan(self) -> bool {
-        matches!(self, Self::Packet | Self::Tap)
-    }
-}
+/// A server that is up answers within this; one that is not shall not be waited for.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// The namespaces and the folder.
 pub(super) struct Stage {
     pub servers: Namespace,
     pub clients: Namespace,
     pub folder: PathBuf,
-    /// The core of servers with one thread; the clients have the last one.
-    core: usize,
+    /// Servers with one thread have the first; the clients have the last one.
+    cores: Vec<usize>,
 }
 
 /// The kernel's TCP has netchan's congestion control on a route, whatever its default is.
@@ -80,7 +53,7 @@ impl Stage {
             servers,
             clients,
             folder,
-            core: cores().first().copied().unwrap_or(0),
+            cores: cores(),
         })
     }
 
@@ -89,25 +62,25 @@ impl Stage {
     /// # Errors
     /// What it said last, if it did not come up.
     pub fn serve(&self, way: Way, program: &Program, settings: &str) -> Result<Server<'_>, String> {
-        let (name, arguments) = program.command(way.address(), &self.folder)?;
+        let (file, arguments) = program.command(way.address(), &self.folder)?;
         let mut command = self.command(way, program.threads() == 1, settings)?;
-        command.arg(name).args(arguments);
+        command.arg(file).args(arguments);
         let log = self.folder.join("log");
-        let file = fs::File::create(&log).map_err(|e| e.to_string())?;
-        let errors = file.try_clone().map_err(|e| e.to_string())?;
-        command.stdin(Stdio::null()).stdout(file).stderr(errors);
+        let out = fs::File::create(&log).map_err(|e| e.to_string())?;
+        let errors = out.try_clone().map_err(|e| e.to_string())?;
+        command.stdin(Stdio::null()).stdout(out).stderr(errors);
         if way == Way::Kernel {
             let ours = format!("{SERVER}/24");
-            (self.servers).run("ip", &["addr", "add", &ours, "dev", "v0"])?;
+            (self.servers).run("ip", &["addr", "replace", &ours, "dev", "v0"])?;
             cubic(&self.servers, &["10.91.0.0/24", "dev", "v0"])?;
         }
-        // netchan's MAC is another one than the kernel's.
-        (self.clients).run("ip", &["neigh", "flush", "all"])?;
-        let child = command.spawn().map_err(|e| format!("{name}: {e}"))?;
+        let child = command.spawn().map_err(|e| format!("{command:?}: {e}"))?;
         let stage = self;
         let mut server = Server { stage, way, child };
         for _ in 0..200 {
-            if TcpStream::connect_timeout(&way.address(), Duration::from_millis(200)).is_ok() {
+            // netchan's MAC is another one than the kernel's; and one that was asked for in vain is not asked for again at once.
+            (self.clients).run("ip", &["neigh", "flush", "all"])?;
+            if answers(program, way) {
                 if way == Way::Tap {
                     cubic(&self.clients, &["10.92.0.0/24", "dev", "t0"])?;
                 }
@@ -116,11 +89,14 @@ impl Stage {
             if !matches!(server.child.try_wait(), Ok(None)) {
                 break;
             }
-            thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(20));
         }
         let said = fs::read_to_string(&log).unwrap_or_default();
-        let last = said.lines().last().unwrap_or("nothing").to_owned();
-        Err(format!("{name} did not come up; it said: {last}"))
+        let last = said.lines().last().unwrap_or("nothing");
+        Err(format!(
+            "{} did not come up; it said: {last}",
+            program.name()
+        ))
     }
 
     /// A program's beginning: where, on which core, on whose TCP. It ends when this process does.
@@ -131,8 +107,15 @@ impl Stage {
         };
         let mut command = side.command("setpriv");
         command.args(["--pdeathsig", "KILL"]);
-        if is_pinned {
-            command.args(["taskset", "-c", &self.core.to_string()]);
+        // The calling thread's one core would be handed down.
+        let cores = if is_pinned {
+            &self.cores[..self.cores.len().min(1)]
+        } else {
+            &self.cores
+        };
+        if !cores.is_empty() {
+            let list: Vec<_> = cores.iter().map(usize::to_string).collect();
+            command.args(["taskset", "-c", &list.join(",")]);
         }
         if way.is_netchan() {
             let link = match way {
@@ -170,6 +153,15 @@ impl Stage {
         let text = format!("{settings}\n[[link]]\n{link}\naddress = [\"{address}\"]\n");
         fs::write(&file, text).map_err(|e| e.to_string())?;
         Ok(file)
+    }
+}
+
+/// Whether a server is there.
+fn answers(program: &Program, way: Way) -> bool {
+    if program.is_of_datagrams() {
+        one_datagram(way.address(), b"x", GLANCE).is_ok()
+    } else {
+        TcpStream::connect_timeout(&way.address(), GLANCE).is_ok()
     }
 }
 

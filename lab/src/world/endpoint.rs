@@ -10,6 +10,10 @@ use proto::{
     wire::tcp::{Flags, Header, SeqNum},
 };
 
+mod apart;
+
+pub use apart::Seen;
+
 use super::{
     app::{App, Ending, Reading},
     referee::{Claims, Referee},
@@ -85,6 +89,10 @@ pub struct Endpoint {
     finished_at: Option<Instant>,
     read_all_at: Option<Instant>,
     last: Option<Info>,
+    /// How far its connection's clock is ahead of the world's.
+    ahead: Duration,
+    /// It is taken apart and put together again now and then.
+    apart: Option<Box<apart::Apart>>,
 }
 
 impl Endpoint {
@@ -119,6 +127,8 @@ impl Endpoint {
             finished_at: None,
             read_all_at: None,
             last: None,
+            ahead: Duration::ZERO,
+            apart: None,
         }
     }
 
@@ -221,7 +231,8 @@ impl Endpoint {
             Some(at) if self.pauses && self.conn.is_some() => at,
             _ => Instant::FAR,
         };
-        conn.min(wait).min(reads).min(writes).min(self.output_at)
+        let timer = self.world_time(conn.min(wait));
+        timer.min(reads).min(writes).min(self.output_at)
     }
 
     /// Time has come, or may have: asked too early it does nothing.
@@ -234,18 +245,19 @@ impl Endpoint {
             let conn = Connection::open_active(config, local, remote, iss, ts_offset, now);
             self.conn = Some(conn);
         }
+        let clock = now + self.ahead;
         if self
             .time_wait
             .as_ref()
-            .is_some_and(|record| record.expires() <= now)
+            .is_some_and(|record| record.expires() <= clock)
         {
             self.time_wait = None;
         }
         if let Some(conn) = &mut self.conn {
             let before = conn.deadline();
-            let events = conn.on_timer(now);
+            let events = conn.on_timer(clock);
             assert!(
-                before > now || conn.deadline() > now,
+                before > clock || conn.deadline() > clock,
                 "a timer that does not move: {before:?} at {now:?}: {conn:?}"
             );
             self.events |= events;
@@ -273,7 +285,14 @@ impl Endpoint {
             room: len.max(BUFFER),
             ..segment.text
         };
-        let input = conn.input(header, segment.ecn, text, &mut self.queue, pool, now);
+        let input = conn.input(
+            header,
+            segment.ecn,
+            text,
+            &mut self.queue,
+            pool,
+            now + self.ahead,
+        );
         conn.check();
         self.note(input);
         if self.shape.patience == Duration::ZERO {
@@ -301,7 +320,8 @@ impl Endpoint {
         now: Instant,
         out: &mut Vec<Segment>,
     ) {
-        let verdict = self.time_wait.as_mut().map(|w| w.input(header, len, now));
+        let clock = now + self.ahead;
+        let verdict = self.time_wait.as_mut().map(|w| w.input(header, len, clock));
         match verdict {
             Some(TimeWaitVerdict::Acknowledge(answer)) => return out.push(bare(answer)),
             Some(TimeWaitVerdict::Drop) => return,
@@ -339,7 +359,9 @@ impl Endpoint {
 
     /// The application acts, the connection sends, what is done retires.
     fn turn(&mut self, pool: &mut SegmentPool<Text>, now: Instant, out: &mut Vec<Segment>) {
+        self.come_apart(pool, now);
         self.act(pool, now);
+        self.come_apart(pool, now);
         self.output(now, out);
         self.check(now);
         self.retire(pool, now);
@@ -451,7 +473,7 @@ impl Endpoint {
         }
         self.ended = true;
         self.events |= match app.ending {
-            Ending::Close { .. } => conn.close(readable, now),
+            Ending::Close { .. } => conn.close(readable, now + self.ahead),
             Ending::Abort { .. } => conn.abort(),
             _ => conn.shutdown(),
         };
@@ -468,7 +490,7 @@ impl Endpoint {
         let first = out.len();
         while let Some(conn) = &mut self.conn {
             let (mut info, probing) = (conn.info(), conn.is_probing());
-            let Some(transmit) = conn.output(now) else {
+            let Some(transmit) = conn.output(now + self.ahead) else {
                 return;
             };
             // After a silence the window is another before anything looks at it: smaller (RFC 5681 §4.1), or larger where BBR ends PROBE_RTT.
@@ -533,7 +555,7 @@ impl Endpoint {
         self.last = Some(conn.info());
         self.finished_at = Some(now);
         if waits {
-            self.time_wait = Some(TimeWait::new(conn, now));
+            self.time_wait = Some(TimeWait::new(conn, now + self.ahead));
         }
         self.error = conn.error();
         self.conn = None;

@@ -135,6 +135,8 @@ pub struct World {
 pub struct Outcome {
     /// Of every segment and when it was sent.
     pub digest: u64,
+    /// Of the bytes that each end read, and of when it had read all.
+    pub delivered: u64,
     /// Things that happened.
     pub steps: u64,
     /// Virtual time that passed.
@@ -231,6 +233,16 @@ impl World {
         self.icmp_after = after;
     }
 
+    /// Each of netchan's connections is taken apart into its image and put together again at one of so many moments; 0: never.
+    pub fn set_apart(&mut self, one_of: u64) {
+        for (index, end) in self.ends.iter_mut().enumerate() {
+            if let End::Netchan(end) = end {
+                let seed = Dice::of(self.seed, 5000 + index as u64).next();
+                end.set_apart(seed, one_of);
+            }
+        }
+    }
+
     /// Panics after so many steps.
     pub const fn set_steps_max(&mut self, steps: u64) {
         self.steps_max = steps;
@@ -285,6 +297,11 @@ impl World {
     pub fn outcome(&self) -> Outcome {
         Outcome {
             digest: self.digest,
+            delivered: (0..self.ends.len()).fold(0, |all, end| {
+                let at = self.read_all_at(end).map_or(0, |at| at.0);
+                let all = Dice::of(all, self.read_bytes(end)).next();
+                Dice::of(all, at).next()
+            }),
             steps: self.steps,
             lasted: self.now.since(START),
         }
@@ -462,7 +479,11 @@ impl World {
             u64::from(segment.text.len) << 32 | u64::from(header.flags.0) << 16,
             u64::from(header.window),
         ];
-        for word in words {
+        let stamps = header.options.timestamps.unwrap_or_default();
+        let stamps = [stamps.value, stamps.echo].map(u64::from);
+        let blocks = header.options.sack.as_slice().iter();
+        let blocks = blocks.map(|(left, right)| u64::from(left.0) << 32 | u64::from(right.0));
+        for word in words.into_iter().chain(stamps).chain(blocks) {
             self.digest = Dice::of(self.digest, word).next();
         }
         if self.trace {

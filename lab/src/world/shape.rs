@@ -12,7 +12,7 @@ use super::{
     Outcome, START, World,
     app::{App, Burst, Ending, Reading},
     dice::Dice,
-    endpoint::EndShape,
+    endpoint::{EndShape, Seen},
     link::{Bursts, LinkShape},
 };
 
@@ -103,10 +103,29 @@ impl Shape {
     /// # Errors
     /// Whatever the referee, the connections' own checks or the bookkeeping at the end found.
     pub fn run(&self) -> Result<Outcome, String> {
+        self.run_in(&mut Plan::new(self).build())
+    }
+
+    /// [`Self::run`] with each connection taken apart and put together again at one of so many moments (0: left alone); and what they
+    /// were like then.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_apart(&self, one_of: u64) -> Result<(Outcome, Seen), String> {
         let mut world = Plan::new(self).build();
+        world.set_apart(one_of);
+        let outcome = self.run_in(&mut world)?;
+        let mut all = Seen::new();
+        for (name, count) in world.ends().filter_map(|end| end.seen_apart()).flatten() {
+            *all.entry(name).or_default() += count;
+        }
+        Ok((outcome, all))
+    }
+
+    fn run_in(&self, world: &mut World) -> Result<Outcome, String> {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            self.run_to_end(&mut world)?;
-            self.check_end(&world)
+            self.run_to_end(world)?;
+            self.check_end(world)
         }));
         let found = match result {
             Ok(Ok(())) => return Ok(world.outcome()),

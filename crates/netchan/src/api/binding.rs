@@ -1,4 +1,4 @@
-//! What bind(2) asks for.
+//! What sockets ask of the directory of bound ports: plain data.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -41,4 +41,24 @@ impl BindRequest {
         let ip = self.address.ip();
         self.v6_only || (ip.is_ipv6() && !ip.is_unspecified())
     }
+}
+
+/// What changes of a binding.
+#[derive(Clone, Copy, Debug)]
+pub enum PortChange {
+    /// Its listener was shut: it is bound still, and stands against others as a socket that does not listen.
+    StopListening,
+    /// It says SO_REUSEADDR and SO_REUSEPORT so from now on: what counts is what it says when another socket is bound.
+    Reuse {
+        /// SO_REUSEADDR.
+        address: bool,
+        /// SO_REUSEPORT.
+        port: bool,
+    },
+    /// It hears one link only from now on, or all. As in Linux, that it stands against others is not looked at.
+    Device(Option<u8>),
+    /// It has another address from now on: a connected socket that of its connection, as in Linux, where others may be bound beside it.
+    Address(IpAddr),
+    /// It ends.
+    Release,
 }

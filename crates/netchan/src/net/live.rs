@@ -99,7 +99,7 @@ pub(crate) fn change(stack: &Stack, change: &Change) -> Result<String, String> {
 
 /// The number and the name of the link that `name` names, `#N` by its number; an empty one: the only link that there is, loopback's apart.
 fn link(stack: &Stack, name: &str) -> Result<(usize, String), String> {
-    let net = stack.host.network();
+    let net = stack.control.host.network();
     let loopback = net.loopback.map(usize::from);
     let by_number: Option<usize> = name.strip_prefix('#').and_then(|n| n.parse().ok());
     let all = net.interfaces.iter().enumerate();
@@ -124,7 +124,7 @@ fn link(stack: &Stack, name: &str) -> Result<(usize, String), String> {
 
 /// The links look at what is new at once: an address is announced, one that is gone is not answered for.
 fn wake_links(stack: &Stack) {
-    stack.ports.iter().for_each(|port| _ = port.doorbell.ring());
+    stack.driver.call_all_links();
 }
 
 fn add_address(stack: &Stack, name: &str, text: &str) -> Result<String, String> {
@@ -137,7 +137,7 @@ fn add_address(stack: &Stack, name: &str, text: &str) -> Result<String, String> 
         ));
     }
     let (number, name) = link(stack, name)?;
-    (stack.host).change_network(|net| net.add_address(number, address))?;
+    (stack.control.host).change_network(|net| net.add_address(number, address))?;
     wake_links(stack);
     Ok(format!("{name} has {address}"))
 }
@@ -149,7 +149,7 @@ fn remove_address(stack: &Stack, name: &str, text: &str) -> Result<String, Strin
     };
     let ip: IpAddr = (ip.parse()).map_err(|_| format!("`{text}` is no IPv4 or IPv6 address"))?;
     let (number, name) = link(stack, name)?;
-    stack.host.change_network(|net| {
+    stack.control.host.change_network(|net| {
         let has = {
             let mut all = net.interfaces[number].addresses.iter();
             all.find(|a| a.ip() == ip)
@@ -174,7 +174,7 @@ fn add_route(
     let route = RouteConfig::read(to, gateway, mark)?;
     let (number, name) = link(stack, name)?;
     let key = (route.network, route.prefix_len, route.mark);
-    (stack.host).change_network(|net| net.add_route(number, key, route.gateway))?;
+    (stack.control.host).change_network(|net| net.add_route(number, key, route.gateway))?;
     Ok(format!("{}/{} is reached by {name}", key.0, key.1))
 }
 
@@ -185,7 +185,7 @@ fn remove_route(stack: &Stack, name: &str, to: &str, mark: u32) -> Result<String
         name => Some(link(stack, name)?.0),
     };
     let key = (route.network, route.prefix_len, route.mark);
-    (stack.host).change_network(|net| net.remove_route(number, key))?;
+    (stack.control.host).change_network(|net| net.remove_route(number, key))?;
     Ok(format!("the route to {}/{} is gone", key.0, key.1))
 }
 
@@ -196,12 +196,15 @@ fn set(stack: &Stack, name: &str, value: &str) -> Result<String, String> {
         "icmp.rate_limit" => {
             let limited =
                 (value.parse()).map_err(|_| format!("`{value}` is neither true nor false"))?;
-            stack.host.limit_icmp(limited);
+            stack.control.host.limit_icmp(limited);
         }
         _ => {
             let key = name.strip_prefix("tcp.").unwrap_or(name);
             let tcp = config::tcp_setting(key, value)?;
-            let changed = stack.host.change_tcp(|config| set_tcp(config, &tcp));
+            let changed = stack
+                .control
+                .host
+                .change_tcp(|config| set_tcp(config, &tcp));
             changed.map_err(|e| e.to_string())?;
         }
     }

@@ -94,13 +94,13 @@ impl Net {
 }
 
 fn load(stack: &Stack, module: Boxed) -> io::Result<()> {
-    let _changing = stack.modules.changing.lock();
+    let _changing = stack.control.modules.changing.lock();
     let look = Look::with_patience(stack, PATIENCE);
     let name = module.module().name().to_owned();
-    let giant = || look.lock(|| stack.modules.giant.try_enter());
+    let giant = || look.lock(|| stack.control.modules.giant.try_enter());
     let not_loaded = |busy: Busy| late(&format!("module '{name}' is not loaded: {busy}"));
-    let entry = (stack.modules).add(module, false, || giant().map_err(&not_loaded))?;
-    warn_forward(&entry, stack.host.forwarding);
+    let entry = (stack.control.modules).add(module, false, || giant().map_err(&not_loaded))?;
+    warn_forward(&entry, stack.control.host.forwarding);
     if entry.concurrency() == Concurrency::Giant && stack.giant.is_none() {
         tracing::warn!(
             target: "netchan::module",
@@ -112,15 +112,16 @@ fn load(stack: &Stack, module: Boxed) -> io::Result<()> {
     if let Err(busy) = each_half(stack, &look, &entry, true) {
         entry.withdraw(); // where it cannot be taken off the list again
         let _ = each_half(stack, &look, &entry, false);
-        stack.modules.remove(&entry, || giant().ok());
+        stack.control.modules.remove(&entry, || giant().ok());
         return Err(not_loaded(busy));
     }
     Ok(())
 }
 
 pub(super) fn unload(stack: &Stack, name: &str) -> io::Result<()> {
-    let _changing = stack.modules.changing.lock();
+    let _changing = stack.control.modules.changing.lock();
     let entry = stack
+        .control
         .modules
         .entries()
         .into_iter()
@@ -131,8 +132,8 @@ pub(super) fn unload(stack: &Stack, name: &str) -> io::Result<()> {
     if closed.is_err() {
         entry.withdraw();
     }
-    let giant = || look.lock(|| stack.modules.giant.try_enter()).ok();
-    stack.modules.remove(&entry, giant);
+    let giant = || look.lock(|| stack.control.modules.giant.try_enter()).ok();
+    stack.control.modules.remove(&entry, giant);
     let stays = |busy| {
         late(&format!(
             "module '{name}' sees nothing more, but stays in memory: {busy}"
@@ -174,7 +175,7 @@ fn each_half(stack: &Stack, look: &Look<'_>, entry: &Arc<Entry>, open: bool) -> 
         }
     };
     let mut all = Ok(());
-    for number in 0..stack.ports.len() {
+    for number in 0..stack.driver.interfaces.len() {
         let received = look.receive(number, |half| {
             change(&mut half.modules);
             change(&mut half.forward_modules);

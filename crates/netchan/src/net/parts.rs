@@ -1,4 +1,4 @@
-//! The moving parts of a stack, put together as its layout says: ports, channels, shards, and which thread waits where.
+//! The moving parts of a stack, put together as its layout says: interfaces, channels, shards, and which thread waits where.
 
 use std::{
     io,
@@ -31,16 +31,15 @@ use crate::{
     regime::{Handoff, Holder, Layout},
     shard::{Shard, ShardSettings},
     stack::{
-        Halves, Port,
         cell::{Cell, OwnLink, Ways},
+        driver_side::{Halves, SharedInterface},
     },
 };
 
 /// The moving parts of a stack.
 pub struct Parts {
-    pub host: Arc<Host>,
     pub counters: Arc<Counters>,
-    pub ports: Vec<Port>,
+    pub interfaces: Vec<SharedInterface>,
     pub cells: Vec<Cell>,
     pub attendant: Arc<Attendant>,
     /// What sockets of TCP and of UDP hold, and may.
@@ -63,7 +62,7 @@ impl Parts {
         let attendant = Arc::new(Attendant::new()?);
         let lines = lines(layout, &attendant);
         let mut ends = Ends::new(layout);
-        let (mut ports, mut own_links) = (Vec::new(), Vec::new());
+        let (mut interfaces, mut own_links) = (Vec::new(), Vec::new());
         let (mut buffers, mut slabs) = (usize::MAX, 0);
         let mut ways = ways(if host.forwarding { links.len() } else { 0 });
         for (number, link) in links.into_iter().enumerate() {
@@ -98,7 +97,7 @@ impl Parts {
             slabs += receive.slab.capacity() as u64 * receive.slab.buffer_size() as u64;
             let gone = interface.gone_flag.clone();
             let own = OwnLink::new(receive, interface, modules.lists(number));
-            ports.push(Port {
+            interfaces.push(SharedInterface {
                 kind,
                 concurrency,
                 halves: Halves::unless(owns_links, own, &mut own_links),
@@ -122,9 +121,8 @@ impl Parts {
             cells.push(Cell::new(shard, ways, doorbell, line).held_by(layout.holder));
         }
         Ok(Self {
-            host: host.clone(),
             counters,
-            ports,
+            interfaces,
             cells,
             attendant,
             memory,

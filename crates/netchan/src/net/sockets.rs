@@ -60,7 +60,7 @@ impl Tcp<'_> {
     }
     /// What connections start with now.
     pub fn settings(&self) -> tcp::Config {
-        self.net.stack().host.tcp()
+        self.net.stack().control.host.tcp()
     }
     /// Changes what connections start with while the stack runs, as sysctl(8) does for the kernel's:
     /// `net.tcp().configure(|tcp| tcp.ecn = EcnMode::Classic)`.
@@ -74,13 +74,13 @@ impl Tcp<'_> {
     /// belong to memory that was reserved at the start.
     pub fn configure(&self, change: impl FnOnce(&mut tcp::Config)) -> io::Result<()> {
         let stack = self.net.stack();
-        stack.host.change_tcp(change)
+        stack.control.host.change_tcp(change)
     }
     /// Forgets what earlier connections told of their peers and paths: Fast Open's cookies, and whether a path swallows its SYNs (RFC 7413 §4.1.3),
     /// and path MTUs (RFC 8201 §5.2). As `ip tcp_metrics flush` and `ip route flush cache` for the kernel's. Open connections keep what they know.
     pub fn forget_peers(&self) {
         let stack = self.net.stack();
-        for shard in 0..stack.cells.len() {
+        for shard in 0..stack.sockets.cells.len() {
             stack.with_shard(shard, |shard, _| shard.forget_peers());
         }
     }

@@ -4,7 +4,7 @@ use std::{
     io,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -39,7 +39,10 @@ use crate::{
     net::{live, modules},
     places::Places,
     regime::Layout,
-    stack::{Stack, directory::Directory, watch::Watch, worker},
+    stack::{
+        Stack, control_plane::ControlPlane, directory::Directory, driver_side::DriverSide,
+        socket_side::SocketSide, watch::Watch, worker,
+    },
     trace,
 };
 
@@ -76,45 +79,46 @@ impl Builder {
         modules::at_boot(&registry, modules, host.forwarding)?;
         let (host, own) = (Arc::new(host), owns_links);
         let parts = Parts::make(&host, links, layout, own, &registry, most, now)?;
-        let stack = Arc::new(Stack {
+        let directory = Directory::new(host.seed.derive(0x0064_6972), host.places.clone());
+        let driver = DriverSide {
+            host: host.clone(),
+            counters: parts.counters.clone(),
+            bound_ports: directory.tcp_ports.clone(),
+            interfaces: parts.interfaces,
+            leader: Leader::default(),
+            can_lead: AtomicBool::new(false),
+            looked: AtomicU64::new(0),
+            background,
+            moderation,
+        };
+        let control_plane = ControlPlane {
             regime: choice.regime(),
-            opened: AtomicUsize::new(0),
             choice,
+            degraded,
+            forwarding_by,
+            loopback_by,
+            host,
+            directory,
+            modules: registry,
+            counters: parts.counters,
+            started: now,
+            threads: mutex(&locks::THREADS, Vec::new()),
+            watch: Watch::new()?,
+            companions: mutex(&locks::COMPANIONS, Vec::new()),
+            claim,
+        };
+        let stack = Arc::new(Stack {
             layout,
             clock,
             threaded,
             stepped,
             owns_links,
             giant: layout.giant.then_some(giant),
-            degraded,
-            forwarding_by,
-            loopback_by,
-            modules: registry,
-            directory: Directory::new(
-                parts.host.seed.derive(0x0064_6972),
-                parts.host.places.clone(),
-            ),
-            host: parts.host,
-            counters: parts.counters,
-            memory: parts.memory,
-            ports: parts.ports,
-            cells: parts.cells,
-            stop: AtomicBool::new(false),
-            attended: AtomicBool::new(false),
-            attendant: parts.attendant,
-            leader: Leader::default(),
-            can_lead: AtomicBool::new(false),
-            waiting: AtomicUsize::new(0),
-            wakes: Arc::default(),
-            looked: AtomicU64::new(0),
-            background,
-            threads: mutex(&locks::THREADS, Vec::new()),
-            watch: Watch::new()?,
-            moderation,
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
-            started: now,
-            companions: mutex(&locks::COMPANIONS, Vec::new()),
-            claim,
+            stop: AtomicBool::new(false),
+            driver,
+            sockets: SocketSide::new(parts.cells, parts.memory, parts.attendant),
+            control: control_plane,
         });
         run(&stack, control)?;
         Ok(Net::of(stack))
@@ -221,7 +225,7 @@ impl Answers for Outside {
 fn answer_from_outside(stack: &Arc<Stack>) {
     // A stack that cannot be watched can still serve.
     match control::serve(Outside(Arc::downgrade(stack))) {
-        Ok(control) => stack.companions.lock().push(Box::new(control)),
+        Ok(control) => stack.control.companions.lock().push(Box::new(control)),
         Err(e) => {
             tracing::warn!(target: "netchan::control", "`netchan show` will not see this stack: {e}");
         }
@@ -232,7 +236,7 @@ fn answer_from_outside(stack: &Arc<Stack>) {
 fn run(stack: &Arc<Stack>, control: bool) -> io::Result<()> {
     memory::probe(limits::SPARE)?;
     // Relaxed: before the threads.
-    stack.can_lead.store(stack.may_lead(), Relaxed);
+    stack.driver.can_lead.store(stack.may_lead(), Relaxed);
     if stack.threaded && !stack.stepped {
         percore::doorbell::reserve()?;
         worker::start(stack)?;

@@ -6,13 +6,13 @@ mod calls;
 #[cfg(test)]
 mod calls_tests;
 mod events;
-mod filling;
 mod input;
 mod notices;
 mod open;
 mod output;
 mod readiness;
 mod shape;
+mod sink;
 #[cfg(test)]
 mod size_tests;
 mod tell;
@@ -31,7 +31,6 @@ use proto::{
     time::Duration,
 };
 
-use self::filling::Filling;
 use self::shape::OwnShape;
 pub use self::shape::Shape;
 use super::{

@@ -172,7 +172,7 @@ impl World {
             remote_port: peer.port,
             protocol: Protocol::TCP,
         };
-        let hash = &self.nets[1].stack().host.flow_hash;
+        let hash = &self.nets[1].stack().control.host.flow_hash;
         packet.meta = Meta {
             protocol: Protocol::TCP,
             flow: short(hash.hash(&key)),

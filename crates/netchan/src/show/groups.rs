@@ -11,7 +11,7 @@ use crate::stack::Stack;
 /// What `netchan show groups` says: each group of each link, and the version of IGMP or MLD that its routers want.
 pub(crate) fn rows(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
-    let live = stack.host.live.read();
+    let live = stack.control.host.live.read();
     for (number, facts) in live.net.interfaces.iter().enumerate() {
         let versions = look.interface(number, |interface| interface.membership_versions());
         for (group, filter) in live.groups.of(number) {

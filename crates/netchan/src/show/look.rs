@@ -86,7 +86,7 @@ impl<'a> Look<'a> {
         number: usize,
         f: impl FnOnce(&mut Held) -> R + Send,
     ) -> Result<R, Busy> {
-        let cell = &self.stack.cells[number];
+        let cell = &self.stack.sockets.cells[number];
         // Where the program takes the stack's turns, no thread serves calls.
         let f = match cell.call_sender.as_ref().filter(|_| !self.stack.stepped) {
             Some(sender) => {
@@ -111,7 +111,7 @@ impl<'a> Look<'a> {
         f: impl FnOnce(&mut Interface) -> R + Send,
     ) -> Result<R, Busy> {
         let _giant = self.giant()?;
-        let Some(halves) = &self.stack.ports[number].halves else {
+        let Some(halves) = &self.stack.driver.interfaces[number].halves else {
             return self.shard(0, |held| f(&mut held.own_links()[number].interface));
         };
         let mut interface = self.lock(|| halves.interface.try_lock())?;
@@ -126,7 +126,7 @@ impl<'a> Look<'a> {
         f: impl FnOnce(&mut Receive) -> R + Send,
     ) -> Result<R, Busy> {
         let _giant = self.giant()?;
-        let Some(halves) = &self.stack.ports[number].halves else {
+        let Some(halves) = &self.stack.driver.interfaces[number].halves else {
             return self.shard(0, |held| f(&mut held.own_links()[number].receive));
         };
         let mut receive = self.lock(|| halves.receive.try_lock())?;
@@ -136,9 +136,11 @@ impl<'a> Look<'a> {
 
     /// Giant, where a link's driver takes it by itself.
     fn giant_of_driver(&self, number: usize) -> Result<Option<impl Drop>, Busy> {
-        match self.stack.ports[number].concurrency {
+        match self.stack.driver.interfaces[number].concurrency {
             Concurrency::Any => Ok(None),
-            Concurrency::Giant => self.lock(|| self.stack.modules.giant.try_enter()).map(Some),
+            Concurrency::Giant => self
+                .lock(|| self.stack.control.modules.giant.try_enter())
+                .map(Some),
         }
     }
 }

@@ -15,39 +15,35 @@ use crate::{
 pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
     let row = |name: &str, value: Value, when: &str| json!({"name": name, "value": value, "changes": when, "from": null});
     let by = |name: &str, value: Value, from: &str| json!({"name": name, "value": value, "changes": "boot", "from": from});
-    let origins = &stack.choice.origins;
-    let giant = if stack.layout.giant && !stack.choice.giant {
+    let (control, host, driver) = (&stack.control, &stack.control.host, &stack.driver);
+    let origins = &control.choice.origins;
+    let giant = if stack.layout.giant && !control.choice.giant {
         "regime"
     } else {
         origins.giant
     };
-    let share = |name: &str, bytes: u64| row(name, json!(bytes), "boot");
-    let limit = |name: &str, at: usize| row(name, json!(stack.memory[at].limit()), "boot");
     let mut rows = tcp_settings(stack);
+    rows.extend(memory_settings(stack));
     rows.extend([
-        by("regime", json!(stack.regime.name()), origins.regime),
+        by("regime", json!(control.regime.name()), origins.regime),
         by("giant", json!(stack.layout.giant), giant),
-        row("degraded", json!(stack.degraded), "boot"),
+        row("degraded", json!(control.degraded), "boot"),
         by(
             "dispatch",
-            json!(stack.choice.dispatch.name()),
+            json!(control.choice.dispatch.name()),
             origins.dispatch,
         ),
-        by(
-            "forwarding",
-            json!(stack.host.forwarding),
-            stack.forwarding_by,
-        ),
+        by("forwarding", json!(host.forwarding), control.forwarding_by),
         by(
             "loopback",
-            json!(if stack.host.network().loopback.is_some() {
+            json!(if host.network().loopback.is_some() {
                 "netchan"
             } else {
                 "kernel"
             }),
-            stack.loopback_by,
+            control.loopback_by,
         ),
-        row("mss_clamp", json!(stack.host.mss_clamp), "boot"),
+        row("mss_clamp", json!(host.mss_clamp), "boot"),
         row("shards", json!(stack.layout.shards), "boot"),
         row(
             "threads",
@@ -59,26 +55,46 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
             "boot",
         ),
         row("spin_ns", json!(stack.spin_ns), "boot"),
-        row("moderation_us", json!(stack.moderation.as_micros()), "boot"),
-        row("background_us", json!(stack.background.as_micros()), "boot"),
+        row(
+            "moderation_us",
+            json!(driver.moderation.as_micros()),
+            "boot",
+        ),
+        row(
+            "background_us",
+            json!(driver.background.as_micros()),
+            "boot",
+        ),
         row("trace", json!(trace::level().name()), "run"),
         row("stages", json!(stages::are_on()), "run"),
-        row("icmp.rate_limit", json!(stack.host.limits_icmp()), "run"),
-        row("attended", json!(stack.attended.load(Relaxed)), "run"),
-        limit("tcp.memory_bytes", 0),
-        share("tcp.socket_memory_bytes", stack.memory[0].socket_max()),
-        share("tcp.peer_memory_bytes", stack.memory[0].peer_max()),
-        limit("udp.memory_bytes", 1),
-        share("udp.socket_memory_bytes", stack.memory[1].socket_max()),
-        share("udp.peer_memory_bytes", stack.memory[1].peer_max()),
+        row("icmp.rate_limit", json!(host.limits_icmp()), "run"),
+        row(
+            "attended",
+            json!(stack.sockets.attended.load(Relaxed)),
+            "run",
+        ),
         row("checks", json!(percore::checks::in_words()), "build"),
         row(
             "up_s",
-            json!(now.since(stack.started).as_secs_f64()),
+            json!(now.since(control.started).as_secs_f64()),
             "never",
         ),
     ]);
     rows
+}
+
+/// What sockets may hold, bytes.
+fn memory_settings(stack: &Stack) -> [Value; 6] {
+    let row = |name: &str, bytes: Value| json!({"name": name, "value": bytes, "changes": "boot", "from": null});
+    let [tcp, udp] = &stack.sockets.memory;
+    [
+        row("tcp.memory_bytes", json!(tcp.limit())),
+        row("tcp.socket_memory_bytes", json!(tcp.socket_max())),
+        row("tcp.peer_memory_bytes", json!(tcp.peer_max())),
+        row("udp.memory_bytes", json!(udp.limit())),
+        row("udp.socket_memory_bytes", json!(udp.socket_max())),
+        row("udp.peer_memory_bytes", json!(udp.peer_max())),
+    ]
 }
 
 /// Those of the start that no configuration says, and what does.
@@ -127,7 +143,7 @@ fn place(name: &str) -> Option<String> {
 }
 
 fn tcp_settings(stack: &Stack) -> Vec<Value> {
-    let (tcp, host) = (stack.host.tcp(), &stack.host);
+    let (tcp, host) = (stack.control.host.tcp(), &stack.control.host);
     let tells_timeout = tcp.user_timeout_option != UserTimeoutOption::Off;
     let row = |(name, value): (&str, Value)| {
         let changes = if name.ends_with("_bytes") {

@@ -206,7 +206,7 @@ fn a_shard_that_no_thread_turns_is_noticed() {
         let (stack, held, let_go) = (server.stack().clone(), held.clone(), let_go.clone());
         // A thread of the application that does not come out of a call.
         thread::spawn(move || {
-            let _shard = stack.cells[0].held.lock();
+            let _shard = stack.sockets.cells[0].held.lock();
             held.store(true, SeqCst);
             while !let_go.load(SeqCst) {
                 thread::sleep(Duration::from_millis(5));
@@ -215,10 +215,12 @@ fn a_shard_that_no_thread_turns_is_noticed() {
     };
     let _end = LetGo(let_go.clone());
     soon("it is held", || held.load(SeqCst));
-    assert!(!server.stack().cells[0].forsaken.load(SeqCst));
+    assert!(!server.stack().sockets.cells[0].forsaken.load(SeqCst));
     sender.send_to(b"x", "10.0.0.2:9").unwrap();
     let begin = now_ns();
-    soon("noticed", || server.stack().cells[0].forsaken.load(SeqCst));
+    soon("noticed", || {
+        server.stack().sockets.cells[0].forsaken.load(SeqCst)
+    });
     assert!(
         passed(begin) >= Duration::from_millis(950),
         "not before a second has passed"
@@ -232,6 +234,6 @@ fn a_shard_that_no_thread_turns_is_noticed() {
         .unwrap();
     socket.recv_from(&mut [0; 8]).unwrap();
     soon("it is turned again", || {
-        !server.stack().cells[0].forsaken.load(SeqCst)
+        !server.stack().sockets.cells[0].forsaken.load(SeqCst)
     });
 }

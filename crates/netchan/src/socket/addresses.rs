@@ -105,7 +105,7 @@ impl Socket {
             return Err(error(libc::EAFNOSUPPORT));
         }
         let is_one_family = local.is_ipv4() == remote.is_ipv4();
-        if is_one_family && self.stays(&self.stack().host.network(), local, remote.ip()) {
+        if is_one_family && self.stays(&self.stack().control.host.network(), local, remote.ip()) {
             return Err(error(libc::EINVAL));
         }
         Ok(())
@@ -137,11 +137,13 @@ impl Socket {
     pub(super) fn this_host(&self, fresh: &Fresh, unspecified: IpAddr) -> io::Result<IpAddr> {
         let has = self.source_of(fresh, unspecified).filter(IpAddr::is_ipv4);
         let own = match has {
-            Some(ip) if unspecified.is_ipv4() && self.stack().host.network().is_local(ip) => {
+            Some(ip)
+                if unspecified.is_ipv4() && self.stack().control.host.network().is_local(ip) =>
+            {
                 Some(ip)
             }
-            Some(ip) => self.stack().host.network().this_host(ip),
-            None => self.stack().host.network().this_host(unspecified),
+            Some(ip) => self.stack().control.host.network().this_host(ip),
+            None => self.stack().control.host.network().this_host(unspecified),
         };
         own.ok_or_else(|| error(libc::ENETUNREACH))
     }

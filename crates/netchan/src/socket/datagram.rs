@@ -112,7 +112,7 @@ impl Datagram {
                     remote_port: if is_ping { 0 } else { to.remote.port() },
                     protocol: self.protocol,
                 };
-                spread(stack.host.flow_hash.hash(&key), count)
+                spread(stack.control.host.flow_hash.hash(&key), count)
             }
         };
         self.gather(stack, at);
@@ -149,7 +149,7 @@ impl Datagram {
 
     /// Hands the options to all parts; without UDP_CORK, what waited for more goes.
     pub fn set_options(&self, stack: &Stack, option: SocketOption, fresh: &Fresh) {
-        let options = fresh.udp_options(&stack.host);
+        let options = fresh.udp_options(&stack.control.host);
         self.each(stack, |shard, part| {
             shard.udp_set_options(part, fresh.fields(), options);
         });
@@ -265,12 +265,12 @@ impl Socket {
             });
             return Ok(());
         }
-        let shards = match &self.stack().host.places {
+        let shards = match &self.stack().control.host.places {
             Some(places) => {
                 let own = places.of_port(binding.address.port());
                 own..own + 1
             }
-            None => 0..self.stack().cells.len(),
+            None => 0..self.stack().sockets.cells.len(),
         };
         let mut datagram = Datagram {
             protocol,
@@ -279,7 +279,7 @@ impl Socket {
             next: AtomicUsize::new(0),
             together: (shards.len() > 1).then(|| Arc::new(Together::new(shards.len()))),
         };
-        let options = fresh.udp_options(&self.stack().host);
+        let options = fresh.udp_options(&self.stack().control.host);
         for shard in shards {
             let part = self.stack().with_shard(shard, |shard, _| {
                 shard.udp_open(
@@ -321,7 +321,7 @@ impl Socket {
             return Ok(()); // as Linux says of one that never had any
         };
         // Where each socket has a shard of its own the port says which: it stays.
-        if self.stack().host.places.is_none() {
+        if self.stack().control.host.places.is_none() {
             self.release(fresh);
         }
         let mut local = (fresh.source()).unwrap_or_else(|| SocketAddr::new(self.wildcard(), 0));
@@ -341,7 +341,7 @@ impl Socket {
 
     /// connect(2) on a datagram socket, which has a port.
     pub(super) fn connect_datagram(&self, fresh: &mut Fresh, peer: SocketAddr) -> io::Result<()> {
-        if self.stack().host.network().is_broadcast(peer.ip()) && !fresh.may_broadcast() {
+        if self.stack().control.host.network().is_broadcast(peer.ip()) && !fresh.may_broadcast() {
             return Err(error(libc::EACCES));
         }
         let (_, source) =
@@ -475,7 +475,7 @@ impl Socket {
                 {
                     local.set_ip(source);
                 }
-                let net = self.stack().host.network();
+                let net = self.stack().control.host.network();
                 self.destination(&net, (local, remote), info, wish)?
             }
         };
@@ -577,7 +577,12 @@ impl Socket {
         }
         self.may_reach(&fresh, remote)?;
         if is_asked
-            && self.stack().host.network().is_broadcast(remote.ip())
+            && self
+                .stack()
+                .control
+                .host
+                .network()
+                .is_broadcast(remote.ip())
             && !fresh.may_broadcast()
         {
             return Err(error(libc::EACCES));
@@ -690,7 +695,7 @@ impl Socket {
     /// group, a broadcast address) ours toward the sender.
     pub fn answer_from(&self, received: &Received) -> Option<IpAddr> {
         let (info, from) = (received.info?, received.from?);
-        let net = self.stack().host.network();
+        let net = self.stack().control.host.network();
         let to = info.destination.ip().to_canonical();
         if !net.is_group(to) {
             return Some(to);

@@ -17,7 +17,7 @@ impl Socket {
     /// # Errors
     /// As said and as there; EALREADY while it connects, EISCONN, EOPNOTSUPP for a datagram socket and where Fast Open is off.
     pub fn send_fast(&self, buffers: &[IoSlice<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
-        if self.kind != Kind::Stream || !self.stack().host.tcp().fast_open.client {
+        if self.kind != Kind::Stream || !self.stack().control.host.tcp().fast_open.client {
             return Err(error(libc::EOPNOTSUPP));
         }
         match self.role() {

@@ -163,7 +163,7 @@ fn tell(stack: &Stack, number: u64, (group, link): (IpAddr, u8), filter: Filter)
         taken
     });
     // Its timers have changed.
-    stack.ports[at].doorbell.ring();
+    stack.driver.interfaces[at].doorbell.ring();
     taken
 }
 
@@ -187,7 +187,7 @@ impl Socket {
         let stack = self.stack();
         let mut fresh = self.fresh.lock();
         let mut settings = Settings::or_default(fresh.multicast.as_deref()).clone();
-        let net = stack.host.network();
+        let net = stack.control.host.network();
         let mut change = Change {
             net: &net,
             settings: &mut settings,
@@ -225,7 +225,7 @@ impl Socket {
 
     /// The interface and source address for packets to `ip`; `None`: no route.
     pub(super) fn way_to(&self, fresh: &Fresh, ip: IpAddr) -> Option<(u8, IpAddr)> {
-        let net = self.stack().host.network();
+        let net = self.stack().control.host.network();
         let mark = fresh.udp.mark;
         if let Some(device) = fresh.udp.device {
             return net.route_by(Some(device), ip, mark);

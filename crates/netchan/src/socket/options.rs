@@ -8,8 +8,8 @@ use proto::tcp::{CongestionControl, FastOpenKeys, Md5Key};
 
 pub(in crate::socket) use self::fresh::Fresh;
 use super::{Role, Socket};
-use crate::api::multicast::Multicast;
 use crate::api::{Domain, Kind, UdpOption};
+use crate::api::{binding::PortChange, multicast::Multicast};
 use crate::{errno::error, shard::TcpSocket};
 
 /// What TCP_MAXSEG may be, as in Linux.
@@ -166,7 +166,9 @@ impl Socket {
             SocketOption::WindowClamp(0) if self.role().is_some() => {
                 return Err(error(libc::EINVAL));
             }
-            SocketOption::FastOpenConnect(true) if !self.stack().host.tcp().fast_open.client => {
+            SocketOption::FastOpenConnect(true)
+                if !self.stack().control.host.tcp().fast_open.client =>
+            {
                 return Err(error(libc::EOPNOTSUPP));
             }
             SocketOption::FastOpenConnect(_) if self.role().is_some() => {
@@ -188,7 +190,7 @@ impl Socket {
 
     /// A link that there is, and of a connection the one that it runs over.
     fn check_device(&self, number: u8) -> io::Result<()> {
-        if usize::from(number) >= self.stack().host.network().interfaces.len() {
+        if usize::from(number) >= self.stack().control.host.network().interfaces.len() {
             return Err(error(libc::ENODEV));
         }
         if let Some(Role::Stream(stream)) = self.role() {
@@ -236,7 +238,7 @@ impl Socket {
         match self.role() {
             Some(Role::Stream(stream)) => {
                 let now = self.stack().clock.now();
-                let tcp = self.stack().host.tcp();
+                let tcp = self.stack().control.host.tcp();
                 let fin_wait_2 = matches!(option, SocketOption::Linger2(_))
                     .then(|| fresh.wishes.fin_wait_2(&tcp));
                 let syn_timeout = matches!(option, SocketOption::SynCount(_))
@@ -265,21 +267,22 @@ impl Socket {
 
     /// What stands against others' binds.
     fn tell_directory(&self, id: u64, option: SocketOption, fresh: &Fresh) {
-        let directory = &self.stack().directory;
-        match option {
-            SocketOption::Device(device) => directory.set_device(id, device),
-            SocketOption::ReuseAddress(_) | SocketOption::ReusePort(_) => {
-                directory.set_reuse(id, fresh.reuse_address, fresh.reuse_port);
-            }
-            _ => {}
-        }
+        let change = match option {
+            SocketOption::Device(device) => PortChange::Device(device),
+            SocketOption::ReuseAddress(_) | SocketOption::ReusePort(_) => PortChange::Reuse {
+                address: fresh.reuse_address,
+                port: fresh.reuse_port,
+            },
+            _ => return,
+        };
+        self.stack().control.directory.change(id, change);
     }
 
     /// MSG_MORE of a stream: until it is told `false` small segments wait as with TCP_CORK, which stays as it is.
     pub fn set_more(&self, more: bool) {
         let stack = self.stack();
         let fresh = self.fresh.lock(); // to the end, as in `set_option`
-        let corked = fresh.corked(&stack.host);
+        let corked = fresh.corked(&stack.control.host);
         if let Some(Role::Stream(stream)) = self.role() {
             stream.with(stack, |socket| socket.connection.set_cork(more || corked));
         }
@@ -311,7 +314,7 @@ impl Socket {
         {
             return Ok(SocketOption::Multicast(answer));
         }
-        Ok(self.fresh.lock().read(&self.stack().host, like))
+        Ok(self.fresh.lock().read(&self.stack().control.host, like))
     }
 }
 

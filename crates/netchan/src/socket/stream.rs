@@ -303,6 +303,29 @@ impl Stream {
         })
     }
 
+    /// Shows `look` what was received, where it lies.
+    pub fn peek_segments(
+        &self,
+        stack: &Stack,
+        look: impl FnMut(&[u8]) + Send,
+        waker: Option<&Waker>,
+    ) -> Result<usize, i32> {
+        let Place { shard, number } = self.place();
+        stack.with_shard_fresh(shard, |shard, _| {
+            let seen = shard.tcp_peek_segments(number, look);
+            if let Some(waker) = waker {
+                let blocked = seen == Err(libc::EAGAIN);
+                shard.tcp_wait_for(number, Readiness::READABLE, waker, blocked);
+            }
+            seen
+        })
+    }
+
+    /// Takes at most `n` received bytes and copies none.
+    pub fn forget(&self, stack: &Stack, n: usize) -> Result<usize, i32> {
+        self.hold(stack, |shard, number| shard.tcp_forget(number, n))
+    }
+
     /// The rest of what was sent in part: a pending error waits for the next call, and this one takes nothing more.
     pub fn send_rest(
         &self,
@@ -515,6 +538,7 @@ fn start(
     let by_device = || {
         Some(
             stack
+                .control
                 .host
                 .network()
                 .route_by(Some(device?), remote.ip(), mark)?
@@ -534,10 +558,10 @@ fn start(
         options,
     };
     let may_take = |interface, port| {
-        if stack.ports[usize::from(interface)].gone.load(Relaxed) {
+        if stack.driver.is_gone(usize::from(interface)) {
             return Err(libc::ENETDOWN);
         }
-        Ok(!stack.directory.is_tcp_port_bound(port))
+        Ok(!stack.driver.bound_ports.contains(port))
     };
     let open = |number| {
         stack.with_shard(number, |shard, now| {
@@ -549,14 +573,18 @@ fn start(
         })
     };
     // Each shard has its part of the ports. Where one has none left for this peer, another may have.
-    let others = if port == 0 { stack.cells.len() - 1 } else { 0 };
+    let others = if port == 0 {
+        stack.sockets.cells.len() - 1
+    } else {
+        0
+    };
     let mut opened = open(shard);
     let mut at = shard;
     for _ in 0..others {
         if !matches!(opened, Err(libc::EADDRNOTAVAIL)) {
             break;
         }
-        at = (at + 1) % stack.cells.len();
+        at = (at + 1) % stack.sockets.cells.len();
         opened = open(at);
     }
     Ok((at, opened.map_err(error)?))
@@ -579,7 +607,7 @@ impl Listening {
         };
         let backlog = backlog.min(limits::BACKLOG_MAX);
         let options = fresh.tcp_options();
-        let shards = stack.cells.len();
+        let shards = stack.sockets.cells.len();
         let mut listening = Self {
             parts: Vec::with_capacity(shards),
             next: AtomicUsize::new(0),

@@ -128,11 +128,12 @@ impl Waiter {
             doorbell: Doorbell::new()?,
             sitting: AtomicUsize::new(NOT_SITTING),
             seats: stack
+                .sockets
                 .cells
                 .iter()
                 .map(|cell| cell.doorbell.clone())
                 .collect(),
-            wakes: stack.wakes.clone(),
+            wakes: stack.sockets.wakes.clone(),
         });
         let waker = Waker::from(parker.clone());
         Ok(Self {
@@ -211,9 +212,9 @@ impl Waiter {
         }
         let stack = self.stack.clone();
         // SeqCst: before the look at the leader.
-        stack.waiting.fetch_add(1, Ordering::SeqCst);
+        stack.sockets.waiting.fetch_add(1, Ordering::SeqCst);
         let waited = self.wait_at_shards(spin, fds, deadline);
-        stack.waiting.fetch_sub(1, Ordering::SeqCst);
+        stack.sockets.waiting.fetch_sub(1, Ordering::SeqCst);
         waited
     }
 
@@ -224,7 +225,7 @@ impl Waiter {
         fds: &mut [libc::pollfd],
         deadline: Instant,
     ) -> io::Result<usize> {
-        let several = self.stack.cells.len() > 1;
+        let several = self.stack.sockets.cells.len() > 1;
         let (shards, elsewhere) = (std::mem::take(&mut self.shards), self.elsewhere);
         self.elsewhere = false;
         if several && (elsewhere || shards.count_ones() != 1) {
@@ -237,7 +238,7 @@ impl Waiter {
             0
         };
         let stack = self.stack.clone();
-        let cell = &stack.cells[number];
+        let cell = &stack.sockets.cells[number];
         // From the first sleep on: a signal that comes between two sleeps, while the shard is turned, ends the wait as well.
         let mut held = None;
         let mut stands = false;
@@ -309,15 +310,15 @@ impl Waiter {
 
     /// Gets up; a leader's shard waits for the next leader, if it is the only one.
     fn leave(&self, number: usize, led: bool) {
-        let (stack, cell) = (&self.stack, &self.stack.cells[number]);
+        let (stack, cell) = (&self.stack, &self.stack.sockets.cells[number]);
         match cell.seat.leave() {
-            Left::Empty if !stack.is_attended() => {
+            Left::Empty if !stack.sockets.is_attended() => {
                 if !stack.awaits_leader() {
-                    stack.attendant.tell();
+                    stack.sockets.attendant.tell();
                 }
                 return;
             }
-            Left::Crowded if led && stack.cells.len() == 1 => return,
+            Left::Crowded if led && stack.sockets.cells.len() == 1 => return,
             Left::Crowded => _ = stack.leave_to_attendant(number),
             Left::Empty | Left::Wanted => stack.hand_over(number),
         }
@@ -336,19 +337,19 @@ impl Waiter {
         held: &mut Option<SignalsHeld>,
     ) -> Option<io::Result<usize>> {
         let stack = self.stack.clone();
-        let cell = &stack.cells[number];
+        let cell = &stack.sockets.cells[number];
         trace::detail(trace::SEAT_TAKEN, [number as u64]);
         self.parker.sitting.store(number, Ordering::SeqCst);
         let leads = stack.lead();
         let result = loop {
-            let wakes = stack.wakes.load(Ordering::Relaxed);
+            let wakes = stack.sockets.wakes.load(Ordering::Relaxed);
             self.arrivals = cell.seat.arrivals();
             self.turn_and_spin(number, leads, spin, fds, deadline);
             if self.parker.take_wake() {
                 break Some(self.woken(fds));
             }
-            let woke = stack.wakes.load(Ordering::Relaxed) != wakes;
-            if woke && leads && stack.cells.len() == 1 && stack.others_wait() {
+            let woke = stack.sockets.wakes.load(Ordering::Relaxed) != wakes;
+            if woke && leads && stack.sockets.cells.len() == 1 && stack.others_wait() {
                 break None;
             }
             if !self.signals_wake {
@@ -403,7 +404,7 @@ impl Waiter {
         self.fds.extend_from_slice(fds);
         self.fds.push(readable(doorbell.fd()));
         let mut link_event = Instant::FAR;
-        for link in 0..stack.ports.len() {
+        for link in 0..stack.driver.interfaces.len() {
             self.fds.extend(stack.pollfd_of(link));
             link_event = link_event.min(stack.next_event_of(link));
         }
@@ -505,7 +506,7 @@ impl Waiter {
         let stack = self.stack.clone();
         loop {
             let mut work = stack.turn_links();
-            for number in 0..stack.cells.len() {
+            for number in 0..stack.sockets.cells.len() {
                 work |= stack.turn_shard(number);
             }
             work |= stack.turn_links();
@@ -543,9 +544,9 @@ impl Waiter {
         self.fds.extend_from_slice(fds);
         self.parker.doorbell.arm(Sleep::Fd);
         self.fds.push(readable(self.parker.doorbell.fd()));
-        for (number, port) in stack.ports.iter().enumerate() {
-            port.doorbell.arm(Sleep::Fd);
-            self.fds.push(readable(port.doorbell.fd()));
+        for (number, shared) in stack.driver.interfaces.iter().enumerate() {
+            shared.doorbell.arm(Sleep::Fd);
+            self.fds.push(readable(shared.doorbell.fd()));
             self.fds.extend(stack.pollfd_of(number));
         }
         // After arming once more: what came before it may not have rung.
@@ -556,7 +557,11 @@ impl Waiter {
             asleep(&stack, until, now, || ppoll(&mut self.fds, until, now))
         };
         self.parker.doorbell.disarm();
-        stack.ports.iter().for_each(|port| port.doorbell.disarm());
+        stack
+            .driver
+            .interfaces
+            .iter()
+            .for_each(|shared| shared.doorbell.disarm());
         slept?;
         fds.copy_from_slice(&self.fds[..own]);
         Ok(fds.iter().filter(|fd| fd.revents != 0).count())

@@ -61,7 +61,7 @@ fn gateway(net: &Net, far: &mut wire::Wire, question: &[u8]) -> Option<Ipv4Addr>
     while net.poll() {}
     let mut frame = Packet::new(slab.alloc().unwrap(), 0);
     let len = ethernet::HEADER_LEN + question.len();
-    let ours = net.stack().host.network().interfaces[0].mac;
+    let ours = net.stack().control.host.network().interfaces[0].mac;
     let header = ethernet::Header::new(ours, MacAddr([2, 0, 0, 0, 0, 9]), EtherType::IPV4);
     header.emit(frame.room_mut());
     frame.room_mut()[ethernet::HEADER_LEN..len].copy_from_slice(question);
@@ -127,7 +127,7 @@ fn answers_have_no_mark() {
             };
             // The keys of hashes come from the seed.
             let (net, _far) = start(regime, 1);
-            let hash = short(net.stack().host.flow_hash.hash(&key));
+            let hash = short(net.stack().control.host.flow_hash.hash(&key));
             let (net, mut far) = start(regime, hash);
             let _listener: TcpListener = net.tcp().listen("10.0.0.1:80").unwrap();
             let asked = gateway(&net, &mut far, question);

@@ -28,22 +28,22 @@ impl Stack {
     /// Leaves a shard to the attendant, unless a thread sits there: then it is left when that thread gets up. For threads that
     /// wait without sitting down; they look into the shard after this.
     pub fn hand_over(&self, number: usize) {
-        let cell = &self.cells[number];
+        let cell = &self.sockets.cells[number];
         if let Some(line) = &cell.line
             && cell.seat.hand_over()
         {
             line.open();
-            self.attendant.tell(); // its timers
+            self.sockets.attendant.tell(); // its timers
         }
     }
 
     /// Leaves a shard to the attendant, if no thread sits there; whether it has it now. The caller looks into the shard after this.
     pub fn leave_to_attendant(&self, number: usize) -> bool {
-        let cell = &self.cells[number];
+        let cell = &self.sockets.cells[number];
         match &cell.line {
             Some(line) if cell.seat.attend() => {
                 line.open();
-                self.attendant.tell(); // its timers
+                self.sockets.attendant.tell(); // its timers
                 true
             }
             _ => false,
@@ -60,7 +60,7 @@ impl Stack {
 
 /// The attendant's life.
 pub(crate) fn attend(stack: &Stack) {
-    let bell = &stack.attendant.bell;
+    let bell = &stack.sockets.attendant.bell;
     let mut rounds = Rounds::new(stack.clock.now());
     while !stack.is_stopping() {
         let now = stack.clock.now();
@@ -82,7 +82,7 @@ pub(crate) fn attend(stack: &Stack) {
             asleep(stack, until, now, || bell.wait(timeout(until, now)));
         }
         bell.disarm();
-        stack.attendant.gate().open();
+        stack.sockets.attendant.gate().open();
     }
 }
 
@@ -118,15 +118,20 @@ impl Rounds {
 
     /// Serves the shards that called and what is due. Whether any called, and when the next round is due.
     pub fn turn(&mut self, stack: &Stack, now: Instant) -> (bool, Instant) {
-        let mut calls = stack.attendant.take_calls();
+        let mut calls = stack.sockets.attendant.take_calls();
         let called = calls != 0;
         while calls != 0 {
             stack.serve(calls.trailing_zeros() as usize);
             calls &= calls - 1;
         }
-        if now >= self.next_tick || stack.is_attended() {
+        if now >= self.next_tick || stack.sockets.is_attended() {
             self.next_tick = now + TICK;
-            for (number, free) in self.free.iter_mut().enumerate().take(stack.cells.len()) {
+            for (number, free) in self
+                .free
+                .iter_mut()
+                .enumerate()
+                .take(stack.sockets.cells.len())
+            {
                 tick(stack, number, free);
             }
             self.look_for_quiet(stack);
@@ -136,7 +141,7 @@ impl Rounds {
     }
 
     fn look_for_quiet(&mut self, stack: &Stack) {
-        let seats = || stack.cells.iter().map(|cell| &cell.seat);
+        let seats = || stack.sockets.cells.iter().map(|cell| &cell.seat);
         let terms = seats().fold(0, |sum: u32, seat| sum.wrapping_add(seat.terms()));
         self.is_quiet = terms == self.terms && !seats().any(Seat::is_free);
         self.terms = terms;
@@ -147,12 +152,16 @@ impl Rounds {
         if !self.is_quiet {
             return until;
         }
-        stack.attendant.gate().close(self.next_timer.0);
+        stack.sockets.attendant.gate().close(self.next_timer.0);
         // Of what changed before that it was not told.
-        if stack.cells.iter().any(|cell| cell.seat.is_free()) {
+        if stack.sockets.cells.iter().any(|cell| cell.seat.is_free()) {
             return until;
         }
-        let attended = stack.cells.iter().filter(|cell| cell.seat.is_attended());
+        let attended = stack
+            .sockets
+            .cells
+            .iter()
+            .filter(|cell| cell.seat.is_attended());
         let timers = attended.map(Cell::next_timer);
         timers.fold(self.next_timer, Instant::min)
     }
@@ -160,12 +169,12 @@ impl Rounds {
 
 /// Takes a shard where no thread has sat for two ticks.
 fn tick(stack: &Stack, number: usize, free: &mut u8) {
-    if !stack.cells[number].seat.is_free() {
+    if !stack.sockets.cells[number].seat.is_free() {
         *free = 0;
         return;
     }
     *free += 1;
-    if *free >= 2 || stack.is_attended() {
+    if *free >= 2 || stack.sockets.is_attended() {
         *free = 0;
         stack.serve(number);
     }
@@ -174,7 +183,7 @@ fn tick(stack: &Stack, number: usize, free: &mut u8) {
 /// Serves the timers of shards where no thread sits; when the next one is due.
 fn serve_timers(stack: &Stack, now: Instant) -> Instant {
     let mut next = Instant::FAR;
-    for (number, cell) in stack.cells.iter().enumerate() {
+    for (number, cell) in stack.sockets.cells.iter().enumerate() {
         if cell.next_timer() <= now && !cell.seat.is_taken() {
             stack.turn_for_attendant(number);
         }

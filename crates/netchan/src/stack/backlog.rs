@@ -34,7 +34,7 @@ impl Stack {
         now: Instant,
         f: impl FnOnce(&mut Shard, Instant),
     ) -> bool {
-        let cell = &self.cells[number];
+        let cell = &self.sockets.cells[number];
         let Some(mut held) = try_lock(cell, number) else {
             return false;
         };
@@ -46,7 +46,7 @@ impl Stack {
 
     /// Packets were put into a shard's backlog, because another thread holds it. If that is over, it is the caller's turn.
     pub fn leave_with_holder(&self, number: usize, now: Instant) {
-        let cell = &self.cells[number];
+        let cell = &self.sockets.cells[number];
         let Some(backlog) = &cell.backlog else { return };
         if let Some(mut held) = backlog.leave(|| try_lock(cell, number)) {
             let now = self.enter(cell, &mut held, now);
@@ -86,7 +86,7 @@ impl Stack {
         if let Some(backlog) = &cell.backlog {
             // Another thread may hold it by now, and will look, too: then the call is for nothing.
             if backlog.look(|| Some(())).is_some() {
-                self.call_first_link();
+                self.driver.call_first_link();
             }
         }
     }
@@ -95,7 +95,7 @@ impl Stack {
     /// `busy`.
     pub(super) fn look_after_shards(&self, now: Instant, busy: bool) {
         self.take_backlogs(now);
-        for (number, cell) in self.cells.iter().enumerate() {
+        for (number, cell) in self.sockets.cells.iter().enumerate() {
             if cell.next_timer() > now {
                 continue;
             }
@@ -109,7 +109,7 @@ impl Stack {
 
     /// Takes the backlogs of shards that no thread holds. A holder does it, too.
     pub fn take_backlogs(&self, now: Instant) {
-        for (number, cell) in self.cells.iter().enumerate() {
+        for (number, cell) in self.sockets.cells.iter().enumerate() {
             if cell.backlog.as_ref().is_some_and(Backlog::is_waiting) {
                 self.try_shard_at(number, now, |_, _| ());
             }
@@ -118,8 +118,8 @@ impl Stack {
 
     /// Turns a link while the caller holds a shard with a backlog (`steps`).
     pub fn turn_link_while_held(&self, link: usize, shard: usize, now: Instant) -> bool {
-        let cell = &self.cells[shard];
-        let Some(halves) = &self.ports[link].halves else {
+        let cell = &self.sockets.cells[shard];
+        let Some(halves) = &self.driver.interfaces[link].halves else {
             return false;
         };
         if cell.backlog.is_none() {

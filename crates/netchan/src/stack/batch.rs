@@ -128,7 +128,7 @@ impl Stack {
             if batch.stack != me || batch.left == 0 {
                 return links;
             }
-            if !self.leader.is_away() {
+            if !self.driver.leader.is_away() {
                 batch.left = 0; // the background pollers may sleep without a limit
             }
             batch.add(links, now)

@@ -11,7 +11,15 @@ use std::{
 use percore::lock::{Mutex, mutex};
 use proto::ip::keyed::{Random, Seed};
 
-use crate::{api::Kind, api::binding::BindRequest, limits::EPHEMERAL_PORTS, locks, places::Places};
+use crate::{
+    api::{
+        Kind,
+        binding::{BindRequest, PortChange},
+    },
+    limits::EPHEMERAL_PORTS,
+    locks,
+    places::Places,
+};
 
 /// A bound port.
 #[derive(Clone, Copy, Debug)]
@@ -47,11 +55,41 @@ impl Binding {
     }
 }
 
+/// A bit for each bound TCP port, read by connect(2) and by the classifier without a lock.
+#[derive(Debug)]
+pub struct BoundPorts(Box<[AtomicU64]>);
+
+impl Default for BoundPorts {
+    fn default() -> Self {
+        Self((0..1024).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl BoundPorts {
+    /// Whether a socket is bound to this port, at any address.
+    #[inline]
+    pub fn contains(&self, port: u16) -> bool {
+        let (word, bit) = place(port);
+        // Relaxed: a hint for the choice of ports; the flow table decides.
+        self.0[word].load(Relaxed) & bit != 0
+    }
+
+    fn insert(&self, port: u16) {
+        let (word, bit) = place(port);
+        self.0[word].fetch_or(bit, Relaxed); // as in `contains`
+    }
+
+    fn remove(&self, port: u16) {
+        let (word, bit) = place(port);
+        self.0[word].fetch_and(!bit, Relaxed); // as in `contains`
+    }
+}
+
 /// The bound ports of one stack.
 pub struct Directory {
     bindings: Mutex<(Vec<Binding>, u64, Random)>,
-    /// A bit for each bound TCP port, read by connect without the lock.
-    tcp_ports: Vec<AtomicU64>,
+    /// Its TCP ports, for those that have no lock.
+    pub tcp_ports: Arc<BoundPorts>,
     /// Where datagram sockets live, if each has a shard of its own.
     places: Option<Arc<Places>>,
 }
@@ -61,7 +99,7 @@ impl Directory {
     pub fn new(seed: Seed, places: Option<Arc<Places>>) -> Self {
         Self {
             bindings: mutex(&locks::BINDINGS, (Vec::new(), 0, Random::new(seed))),
-            tcp_ports: (0..1024).map(|_| AtomicU64::new(0)).collect(),
+            tcp_ports: Arc::default(),
             places,
         }
     }
@@ -100,9 +138,7 @@ impl Directory {
         *next += 1;
         bindings.push(Binding::new(*next, &request, address));
         if request.kind == Kind::Stream {
-            let (word, bit) = place(address.port());
-            // Relaxed: a hint for the choice of ports; the flow table decides.
-            self.tcp_ports[word].fetch_or(bit, Relaxed);
+            self.tcp_ports.insert(address.port());
         } else if let Some(places) = &self.places {
             places.settle_port(address.port());
         }
@@ -112,63 +148,44 @@ impl Directory {
     /// A bound stream socket starts to listen.
     ///
     /// # Errors
-    /// EADDRINUSE: another is there, and not both share the port. As Linux, which asks for it anew.
+    /// EADDRINUSE: another one listens there, and not both share the port. As Linux, which asks for it anew.
     pub fn listen(&self, id: u64) -> Result<(), i32> {
         let mut guard = self.bindings.lock();
         let bindings = &mut guard.0;
-        let Some(me) = bindings.iter().find(|b| b.id == id).copied() else {
+        let Some(at) = bindings.iter().position(|b| b.id == id) else {
             return Err(libc::EINVAL);
         };
-        if bindings.iter().any(|b| b.id != id && conflicts(b, &me)) {
+        let wanted = bindings[at];
+        let mut others = bindings.iter().filter(|b| b.id != id);
+        if others.any(|b| conflicts(b, &wanted)) {
             return Err(libc::EADDRINUSE);
         }
-        if let Some(binding) = bindings.iter_mut().find(|b| b.id == id) {
-            binding.listening = true;
-            binding.shared = binding.reuse_port;
-        }
+        let binding = &mut bindings[at];
+        binding.listening = true;
+        binding.shared = binding.reuse_port;
         Ok(())
     }
 
-    /// A listener that was shut: it is bound still, and stands against others as what does not listen.
-    pub fn listens_no_more(&self, id: u64) {
-        let mut guard = self.bindings.lock();
-        if let Some(binding) = guard.0.iter_mut().find(|b| b.id == id) {
-            binding.listening = false;
-        }
-    }
-
-    /// A bound socket says SO_REUSEADDR and SO_REUSEPORT so from now on: what counts is what it says when another is bound.
-    pub fn set_reuse(&self, id: u64, address: bool, port: bool) {
-        let mut guard = self.bindings.lock();
-        if let Some(binding) = guard.0.iter_mut().find(|b| b.id == id) {
-            (binding.reuse_address, binding.reuse_port) = (address, port);
-        }
-    }
-
-    /// A bound socket hears one link only from now on, or all. As in Linux, that it stands against others is not looked at.
-    pub fn set_device(&self, id: u64, device: Option<u8>) {
-        let mut guard = self.bindings.lock();
-        if let Some(binding) = guard.0.iter_mut().find(|b| b.id == id) {
-            binding.device = device;
-        }
-    }
-
-    /// A bound socket has another address from now on: a connected one that of its connection, as in Linux, where others may be bound
-    /// beside it.
-    pub fn set_address(&self, id: u64, ip: IpAddr) {
-        let mut guard = self.bindings.lock();
-        if let Some(binding) = guard.0.iter_mut().find(|b| b.id == id) {
-            binding.address.set_ip(ip);
-        }
-    }
-
-    /// Releases what `bind` gave.
-    pub fn release(&self, id: u64) {
+    /// Changes what `bind` gave; of an id that it did not give, nothing.
+    pub fn change(&self, id: u64, change: PortChange) {
         let mut guard = self.bindings.lock();
         let bindings = &mut guard.0;
         let Some(at) = bindings.iter().position(|b| b.id == id) else {
             return;
         };
+        let binding = &mut bindings[at];
+        match change {
+            PortChange::StopListening => binding.listening = false,
+            PortChange::Reuse { address, port } => {
+                (binding.reuse_address, binding.reuse_port) = (address, port);
+            }
+            PortChange::Device(device) => binding.device = device,
+            PortChange::Address(ip) => binding.address.set_ip(ip),
+            PortChange::Release => self.release(bindings, at),
+        }
+    }
+
+    fn release(&self, bindings: &mut Vec<Binding>, at: usize) {
         let gone = bindings.swap_remove(at);
         let port = gone.address.port();
         let is_stream = |b: &Binding| b.kind == Kind::Stream;
@@ -177,18 +194,10 @@ impl Directory {
             return;
         }
         if gone.kind == Kind::Stream {
-            let (word, bit) = place(port);
-            self.tcp_ports[word].fetch_and(!bit, Relaxed);
+            self.tcp_ports.remove(port);
         } else if let Some(places) = &self.places {
             places.leave_port(port);
         }
-    }
-
-    /// Whether a TCP port is bound by anyone.
-    #[inline]
-    pub fn is_tcp_port_bound(&self, port: u16) -> bool {
-        let (word, bit) = place(port);
-        self.tcp_ports[word].load(Relaxed) & bit != 0
     }
 }
 

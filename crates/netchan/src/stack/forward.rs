@@ -6,11 +6,9 @@
 //!
 //! The receiving link's thread goes as far as the channel ([`pass_on`]), the other link's from there ([`transmit_from_links`]).
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use proto::time::Instant;
 
-use super::Stack;
+use super::driver_side::DriverSide;
 use crate::{
     counters::Counter,
     driver::{
@@ -32,26 +30,31 @@ use crate::{
 /// No lock but the receiving link's own is held, so that two links that forward to each other never wait for each other.
 #[cold]
 #[inline(never)]
-pub(super) fn pass_on(stack: &Stack, side: &mut Receive, interface: &mut Interface, now: Instant) {
+pub(super) fn pass_on(
+    driver: &DriverSide,
+    side: &mut Receive,
+    interface: &mut Interface,
+    now: Instant,
+) {
     let from = usize::from(side.steer.interface());
     while let Some(mut packet) = side.onward.pop_front() {
         match forward::check(&side.host, &mut packet, from) {
             //                                                                             check
-            Ok(Way::On(link)) if stack.ports[link].gone.load(Relaxed) => {
+            Ok(Way::On(link)) if driver.is_gone(link) => {
                 interface.refuse(forward::NO_ROUTE, &packet, now);
             }
             Ok(Way::On(link)) => {
                 let eyes = &side.forward_modules;
                 if !eyes.are_open() || eyes.pass(&packet, now) {
-                    stage(stack, side, link, packet); //                                   modules
+                    stage(driver, side, link, packet); //                                  modules
                 }
             }
             // Modules see it there, at `in`.
-            Ok(Way::Ours(link)) => stage(stack, side, link, packet),
+            Ok(Way::Ours(link)) => stage(driver, side, link, packet),
             Err(refusal) => interface.refuse(refusal, &packet, now),
         }
     }
-    publish(stack, side); //                                                               channel
+    publish(driver, side); //                                                              channel
 }
 
 /// channel ──► tap ──► link, for what other links have received or say. Returns how many packets were taken.
@@ -74,17 +77,17 @@ pub(super) fn transmit_from_links(interface: &mut Interface, now: Instant) -> us
 }
 
 /// Puts a packet into the channel to another link, where it is seen after [`publish`].
-pub(super) fn stage(stack: &Stack, side: &mut Receive, link: usize, packet: Packet) {
+pub(super) fn stage(driver: &DriverSide, side: &mut Receive, link: usize, packet: Packet) {
     let has_room = side.slab.available() * limits::FORWARD_SPARE >= side.slab.capacity();
     if has_room && side.ways[link].stage(packet).is_ok() {
         side.staged |= 1 << link;
     } else {
-        (stack.counters).add(side.writer, Counter::DropForwardQueue, 1);
+        (driver.counters).add(side.writer, Counter::DropForwardQueue, 1);
     }
 }
 
 /// Shows the links what was put into their channels, and wakes each once.
-pub(super) fn publish(stack: &Stack, side: &mut Receive) {
+pub(super) fn publish(driver: &DriverSide, side: &mut Receive) {
     let own = usize::from(side.steer.interface());
     let mut staged = std::mem::take(&mut side.staged);
     while staged != 0 {
@@ -94,7 +97,7 @@ pub(super) fn publish(stack: &Stack, side: &mut Receive) {
         trace::detail(trace::HANDED_ON, [own as u64, link as u64]);
         let before = stages::enter(Stage::Scheduler);
         if link != own {
-            stack.ports[link].doorbell.ring(); // its own turn comes anyway: there was work
+            driver.interfaces[link].doorbell.ring(); // its own turn comes anyway: there was work
         }
         stages::back(before);
     }

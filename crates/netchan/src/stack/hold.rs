@@ -53,12 +53,12 @@ impl Stack {
         let now = self.clock.now();
         if !self.threaded && !self.owns_links {
             self.turn_links();
-        } else if self.leader.is_away() {
+        } else if self.driver.leader.is_away() {
             self.look_if_away(now);
         }
         self.hold(number, now, |held, now| {
             if let Ways::Own(links) = &mut held.ways {
-                rx::receive_own(self, &mut held.shard, links, now);
+                rx::receive_own(&self.driver, &mut held.shard, links, now);
             }
             stages::enter(Stage::Socket);
             f(&mut held.shard, now)
@@ -80,13 +80,15 @@ impl Stack {
     pub fn with_interface<R>(&self, number: usize, f: impl FnOnce(&mut Interface) -> R) -> R {
         let _giant = self.giant.as_deref().map(Giant::enter);
         let and_take_call = |interface: &mut Interface| (f(interface), interface.take_call());
-        let port = &self.ports[number];
-        let (result, calls) = match &port.halves {
+        let shared = &self.driver.interfaces[number];
+        let (result, calls) = match &shared.halves {
             Some(halves) => and_take_call(&mut halves.interface.lock()),
-            None => and_take_call(&mut self.cells[0].held.lock().own_links()[number].interface),
+            None => {
+                and_take_call(&mut self.sockets.cells[0].held.lock().own_links()[number].interface)
+            }
         };
         if calls {
-            port.doorbell.ring(); // the link's own thread is awake: that costs nothing
+            shared.doorbell.ring(); // the link's own thread is awake: that costs nothing
         }
         result
     }
@@ -94,9 +96,9 @@ impl Stack {
     /// An interface's receiving half.
     pub fn with_receive<R>(&self, number: usize, f: impl FnOnce(&mut Receive) -> R) -> R {
         let _giant = self.giant.as_deref().map(Giant::enter);
-        match &self.ports[number].halves {
+        match &self.driver.interfaces[number].halves {
             Some(halves) => f(&mut halves.receive.lock()),
-            None => f(&mut self.cells[0].held.lock().own_links()[number].receive),
+            None => f(&mut self.sockets.cells[0].held.lock().own_links()[number].receive),
         }
     }
 
@@ -132,7 +134,7 @@ impl Stack {
             let now = held.shard.no_earlier(now);
             f(held, now)
         };
-        match stages::sleeping(|| self.cells[number].ask(call)) {
+        match stages::sleeping(|| self.sockets.cells[number].ask(call)) {
             Ok(result) => result,
             Err(call) => self.hold_here(number, now, |held, _| call(held)),
         }
@@ -140,7 +142,7 @@ impl Stack {
 
     /// Looks at a shard, without a turn.
     pub(super) fn peek<R: Send>(&self, number: usize, f: impl FnOnce(&mut Held) -> R + Send) -> R {
-        let cell = &self.cells[number];
+        let cell = &self.sockets.cells[number];
         if self.stepped {
             return f(&mut cell.held.lock());
         }
@@ -162,7 +164,7 @@ impl Stack {
         f: impl FnOnce(&mut Held, Instant) -> R,
     ) -> R {
         let _giant = self.giant.as_deref().map(Giant::enter);
-        let cell = &self.cells[number];
+        let cell = &self.sockets.cells[number];
         let mut held = lock(cell, number);
         let now = self.enter(cell, &mut held, now);
         let result = f(&mut held, now);
@@ -259,11 +261,11 @@ impl Stack {
     #[cold]
     fn timer_moved(&self, cell: &Cell) {
         match self.layout.holder {
-            Holder::Anyone => self.call_first_link(),
+            Holder::Anyone => self.driver.call_first_link(),
             // The attendant looks at the timers by itself, every tick, if it does not rest.
             Holder::Application if !cell.seat.is_taken() => {
                 if !self.awaits_leader() {
-                    self.attendant.tell_of_timer(cell.next_timer());
+                    self.sockets.attendant.tell_of_timer(cell.next_timer());
                 }
             }
             Holder::Application | Holder::Network => {
@@ -271,13 +273,6 @@ impl Stack {
             }
             // The thread that moved it looks at it before the next sleep.
             Holder::Core => {}
-        }
-    }
-
-    /// The first link's thread looks after shards that are called; ringing an awake one costs nothing.
-    pub(super) fn call_first_link(&self) {
-        if let Some(port) = self.ports.first() {
-            port.doorbell.ring();
         }
     }
 }

@@ -38,80 +38,75 @@ impl Stack {
     /// Whether threads that wait poll the links, as far as the regime and the links go.
     pub fn may_lead(&self) -> bool {
         let has_fd = |number: usize| {
-            self.ports[number].kind == "lo" || self.with_receive(number, |r| r.link.fd().is_some())
+            self.driver.interfaces[number].kind == "lo"
+                || self.with_receive(number, |r| r.link.fd().is_some())
         };
         self.threaded
             && !self.stepped
-            && !self.background.is_zero()
+            && !self.driver.background.is_zero()
             && self.layout.holder == Holder::Application
-            && self.moderation.is_zero()
-            && self.ports.len() <= LINKS_MAX
-            && (0..self.ports.len()).all(has_fd)
+            && self.driver.moderation.is_zero()
+            && self.driver.interfaces.len() <= LINKS_MAX
+            && (0..self.driver.interfaces.len()).all(has_fd)
     }
 
     /// Makes the calling thread, which waits, the leader; false if it may not be, or another one is.
     pub fn lead(&self) -> bool {
         // Relaxed: written once, before there are sockets.
-        if !self.can_lead.load(Relaxed) || self.is_attended() {
+        if !self.driver.can_lead.load(Relaxed) || self.sockets.is_attended() {
             return false;
         }
-        match self.leader.lead() {
+        match self.driver.leader.lead() {
             None => return false,
             Some(Led::Again) => {}
-            Some(Led::Anew) => self.tell_pollers(),
+            Some(Led::Anew) => self.driver.call_all_links(),
         }
         true
     }
 
     /// The leader has something else to do: it will be back, or another thread that comes to wait leads next. Else a link's thread takes over.
     pub fn stop_leading(&self) {
-        if self.leader.leave() {
-            self.tell_pollers();
+        if self.driver.leader.leave() {
+            self.driver.call_all_links();
         }
     }
 
     /// Whether the only shard's leader is away: a link's thread looks after that, and tells the attendant when it takes the links over.
     pub fn awaits_leader(&self) -> bool {
-        self.cells.len() == 1 && self.leader.is_away()
+        self.sockets.cells.len() == 1 && self.driver.leader.is_away()
     }
 
     /// Whether threads wait beside the calling one, which does.
     pub fn others_wait(&self) -> bool {
-        self.waiting.load(Relaxed) > 1 // a hint
+        self.sockets.waiting.load(Relaxed) > 1 // a hint
     }
 
     /// How long a leader may be away.
     fn interval(&self) -> Duration {
-        let leaders = usize::from(!self.leader.is_away());
-        if self.waiting.load(Relaxed) > leaders {
-            self.background.min(CROWDED)
+        let leaders = usize::from(!self.driver.leader.is_away());
+        if self.sockets.waiting.load(Relaxed) > leaders {
+            self.driver.background.min(CROWDED)
         } else {
-            self.background
+            self.driver.background
         }
     }
 
     /// A link's thread has taken the links over: the attendant turns what no thread sits at, at once where other threads wait.
     fn leave_shards(&self) {
-        self.attendant.tell();
-        if self.waiting.load(Relaxed) == 0 {
+        self.sockets.attendant.tell();
+        if self.sockets.waiting.load(Relaxed) == 0 {
             return;
         }
-        for number in 0..self.cells.len() {
+        for number in 0..self.sockets.cells.len() {
             if self.leave_to_attendant(number) {
                 self.turn_for_attendant(number);
             }
         }
     }
 
-    fn tell_pollers(&self) {
-        for port in &self.ports {
-            port.doorbell.ring();
-        }
-    }
-
     /// For a link's thread, while another thread leads: rests until it has to look at its link. `seen` is its own.
     pub fn rest(&self, link: usize, seen: &mut u32) {
-        let bell = &self.ports[link].doorbell;
+        let bell = &self.driver.interfaces[link].doorbell;
         bell.arm(Sleep::Futex);
         let now = self.clock.now();
         // Once more after arming: a thread that sent before it knew of the leader has rung, perhaps in vain.
@@ -121,15 +116,16 @@ impl Stack {
         if event <= now {
             self.turn_link(link, now);
         }
-        let until = match self.leader.rest(seen) {
+        let until = match self.driver.leader.rest(seen) {
             Rest::Poll => now,
             Rest::TakeOver => {
                 let others = self
-                    .ports
+                    .driver
+                    .interfaces
                     .iter()
                     .enumerate()
                     .filter(|&(other, _)| other != link);
-                others.for_each(|(_, port)| _ = port.doorbell.ring());
+                others.for_each(|(_, other)| _ = other.doorbell.ring());
                 self.leave_shards();
                 now
             }
@@ -151,7 +147,7 @@ impl Stack {
         while links != 0 {
             let number = links.trailing_zeros() as usize;
             links &= links - 1;
-            let Some(halves) = &self.ports[number].halves else {
+            let Some(halves) = &self.driver.interfaces[number].halves else {
                 continue;
             };
             let mut interface = halves.interface.lock();
@@ -162,7 +158,7 @@ impl Stack {
             // The thread that is at the link (it may be this one) may be past its look at what comes back.
             let is_left = has_returns && self.turn_if_free(number, halves, now).is_none();
             if is_left || timer_moved || has_frames {
-                self.ports[number].doorbell.ring(); // the thread that rests sleeps until then
+                self.driver.interfaces[number].doorbell.ring(); // the thread that rests sleeps until then
             }
         }
     }
@@ -170,14 +166,14 @@ impl Stack {
     /// For a call that does not wait, while no thread polls the links: looks at them, if that was not just done.
     #[cold]
     pub fn look_if_away(&self, now: Instant) {
-        if now >= Instant(self.looked.load(Relaxed)) + LOOK {
+        if now >= Instant(self.driver.looked.load(Relaxed)) + LOOK {
             self.turn_led(now);
         }
     }
 
     /// Turns the links, in the leader or in its place.
     pub fn turn_led(&self, now: Instant) -> bool {
-        self.looked.store(now.0, Relaxed); // a hint
+        self.driver.looked.store(now.0, Relaxed); // a hint
         self.turn_links()
     }
 }

@@ -16,49 +16,50 @@ use proto::time::Instant;
 
 use self::{
     classify::{classify, into_inbox, note_received, take_requests},
-    hand_over::{call_in, hand_in, take_in},
+    hand_over::take_in,
     host::do_host_work,
 };
-pub(super) use self::{hand_over::take_backlog, host::take_returns};
+pub(super) use self::{
+    hand_over::{call_in, hand_in, take_backlog},
+    host::take_returns,
+};
 use super::{
-    Stack,
     cell::{Held, OwnLink, Ways},
+    driver_side::DriverSide,
     tx,
 };
 use crate::{
     driver::interface::{Interface, Receive},
     limits::BURSTS_PER_TURN,
     link::BURST,
-    regime::Handoff,
     shard::Shard,
     trace::stages::{self, Stage},
 };
 
-/// link ──► tap ──► steer ──► modules ──► channel, or the shard itself where the regime calls. The transmitting half's lock is taken
+/// link ──► tap ──► steer ──► modules ──► `hand_in`: the channel, or the shard itself where the regime calls. The transmitting half's lock is taken
 /// for the host's own work only. True if there was work.
+#[inline(always)]
 pub(super) fn receive(
-    stack: &Stack,
+    driver: &DriverSide,
     side: &mut Receive,
     interface: &Mutex<Interface>,
     now: Instant,
+    mut hand_in: impl FnMut(&mut Receive),
 ) -> bool {
     let mut work = false;
     for _ in 0..BURSTS_PER_TURN {
         side.refresh();
-        take_requests(stack, side);
+        take_requests(driver, side);
         let received = side
             .link
             .receive(now, &mut side.slab, &mut side.burst, BURST); //                      link
-        classify(stack, side, now, into_inbox); //                                         tap, steer, modules
-        note_received(stack, side, &received);
+        classify(driver, side, now, into_inbox); //                                        tap, steer, modules
+        note_received(driver, side, &received);
         if received.is_err() || side.has_host_work() {
-            do_host_work(stack, side, &mut interface.lock(), &received, now); //           host, forward
+            do_host_work(driver, side, &mut interface.lock(), &received, now); //          host, forward
         }
         if std::mem::take(&mut side.has_sorted) {
-            match stack.layout.handoff {
-                Handoff::Channel => hand_in(stack, side), //                               channel
-                Handoff::Call => call_in(stack, side, now), //                             shard
-            }
+            hand_in(side); //                                                              channel, or shard
         }
         let n = received.unwrap_or(0);
         work |= n > 0;
@@ -72,7 +73,7 @@ pub(super) fn receive(
 /// link ──► tap ──► steer ──► modules ──► shard, where the links are the shard's own: nothing is handed over. True if there was work.
 #[inline(never)]
 pub(super) fn receive_own(
-    stack: &Stack,
+    driver: &DriverSide,
     shard: &mut Shard,
     links: &mut [OwnLink],
     now: Instant,
@@ -80,20 +81,20 @@ pub(super) fn receive_own(
     stages::enter(Stage::Link);
     let mut work = false;
     for (number, OwnLink { receive, interface }) in links.iter_mut().enumerate() {
-        take_returns(stack, receive, interface, now);
+        take_returns(driver, receive, interface, now);
         for _ in 0..BURSTS_PER_TURN {
             receive.refresh();
-            take_requests(stack, receive);
+            take_requests(driver, receive);
             let received = receive
                 .link
                 .receive(now, &mut receive.slab, &mut receive.burst, BURST); //            link
             let mut intake = shard.intake(now);
             let into_shard = |_: &mut Receive, _, packet| intake.input(packet);
-            classify(stack, receive, now, into_shard); //                                  tap, steer, modules; shard
-            note_received(stack, receive, &received);
+            classify(driver, receive, now, into_shard); //                                 tap, steer, modules; shard
+            note_received(driver, receive, &received);
             drop(intake);
             if received.is_err() || receive.has_host_work() {
-                do_host_work(stack, receive, interface, &received, now); //                host, forward
+                do_host_work(driver, receive, interface, &received, now); //               host, forward
             }
             if std::mem::take(&mut receive.has_sorted) {
                 // What was not on the link, or was put together from fragments.
@@ -107,12 +108,12 @@ pub(super) fn receive_own(
                 break;
             }
         }
-        stack.look_after(interface, now);
-        if let Some(last) = stack.newly_gone(number) {
+        tx::look_after(interface, now);
+        if let Some(last) = driver.newly_gone(number) {
             shard.link_gone(number, last, now);
         }
     }
-    if stack.host.forwarding {
+    if driver.host.forwarding {
         for OwnLink { interface, .. } in links.iter_mut() {
             work |= tx::transmit_from_channels(interface, now) > 0; //                     forward
         }

@@ -68,7 +68,7 @@ fn what_only_a_link_can_do_calls_its_thread() {
             .regime(regime)
             .dispatch(dispatch);
         let net = builder.address("10.0.0.1/24").unwrap().start().unwrap();
-        let bell = &net.stack().ports[0].doorbell;
+        let bell = &net.stack().driver.interfaces[0].doorbell;
         let calls = |what: &dyn Fn()| {
             bell.arm(Sleep::Futex);
             what();
@@ -141,19 +141,21 @@ fn what_is_left_after_a_turn_is_taken_by_the_next() {
     sender.send_to(b"x", "10.0.0.1:9").unwrap();
     reader.recv_from(&mut [0; 8]).unwrap(); // the neighbours know each other
     let accepting = std::thread::spawn(move || listener.accept().map(drop));
-    let cell = &server.stack().cells[0];
+    let cell = &server.stack().sockets.cells[0];
     assert!(comes(|| cell.seat.is_taken()), "it waits in accept");
     let mut held = cell.held.lock();
     let mut waiting = 0;
-    for _ in 0..MANY {
-        sender.send_to(b"x", "10.0.0.1:9").unwrap();
-    }
+    // By another thread: this one holds a shard.
+    let sending = std::thread::spawn(move || {
+        (0..MANY).for_each(|_| assert_eq!(sender.send_to(b"x", "10.0.0.1:9").unwrap(), 1));
+    });
     let came = comes(|| {
         waiting = held.channels()[0].received.len();
         waiting > 5 * MANY / 6
     });
     drop(held);
     assert!(came, "{waiting}");
+    sending.join().unwrap();
     let is_empty = || {
         let all = |held: &mut Held| held.channels()[0].received.is_empty();
         server.stack().peek(0, all)
@@ -180,7 +182,7 @@ fn timers_of_a_shard_run_while_the_attendant_rests() {
         let builder = Net::builder().link_with(Box::new(here)).shards(1);
         let builder = builder.regime(Regime::AppChannel).address("10.0.0.1/24");
         let net = builder.unwrap().start().unwrap();
-        let seat = &net.stack().cells[0].seat;
+        let seat = &net.stack().sockets.cells[0].seat;
         let wait_at = |port: u16| {
             let socket = net.udp().bind(("0.0.0.0", port)).unwrap();
             std::thread::spawn(move || socket.recv_from(&mut [0; 8]).unwrap())
@@ -193,7 +195,7 @@ fn timers_of_a_shard_run_while_the_attendant_rests() {
             let own = net.udp().bind("0.0.0.0:0").unwrap();
             own.send_to(b"end", ("10.0.0.1", port)).unwrap();
         };
-        let rests = || comes(|| net.stack().attendant.gate().is_closed());
+        let rests = || comes(|| net.stack().sockets.attendant.gate().is_closed());
         let connect = || {
             let connecting = Socket::new(&net, Domain::V4, Kind::Stream).unwrap();
             let _ = connecting.connect("10.0.0.2:7".parse().unwrap());
@@ -201,7 +203,7 @@ fn timers_of_a_shard_run_while_the_attendant_rests() {
         };
         // Its SYN is not answered, and sent again. A look at the connection would run the timers, too.
         let retransmits = || {
-            let is_resent = || net.stack().counters.read(Counter::TcpOut) > 1;
+            let is_resent = || net.stack().control.counters.read(Counter::TcpOut) > 1;
             assert!(comes(is_resent), "attended first: {is_attended_first}");
         };
         // The one that has the seat leaves it to the attendant, as the other one waits.

@@ -2,9 +2,12 @@
 
 use percore::{lock::Mutex, remote_call::CallServer};
 use proto::time::Instant;
-use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Halves, Stack, hold::lock};
+use super::{
+    Stack,
+    driver_side::{DriverSide, Halves},
+    hold::lock,
+};
 use crate::{
     driver::interface::{Interface, Receive},
     driver::module::Giant,
@@ -27,7 +30,7 @@ pub(crate) struct Core {
 impl Core {
     /// At its beginning.
     pub fn of(stack: &Stack, call_server: Option<CallServer<Held>>) -> Self {
-        let told = vec![false; stack.ports.len()];
+        let told = vec![false; stack.driver.interfaces.len()];
         Self { call_server, told }
     }
 }
@@ -35,7 +38,7 @@ impl Core {
 impl Stack {
     /// A core's turn of its shard: packets, timers, remote calls.
     pub fn turn_owned(&self, number: usize, core: &mut Core, now: Instant) -> bool {
-        let cell = &self.cells[number];
+        let cell = &self.sockets.cells[number];
         let mut held = lock(cell, number);
         let now = held.shard.no_earlier(now);
         let mut work = rx::take_received(&mut held, now);
@@ -43,11 +46,9 @@ impl Stack {
             held.shard.run_timers(now);
         }
         for (link, told) in core.told.iter_mut().enumerate() {
-            // Relaxed: the flag alone; the thread that set it rings.
-            if !*told && self.ports[link].gone.load(Relaxed) {
+            if !*told && self.driver.is_gone(link) {
                 *told = true;
-                let last = self.ports.iter().all(|port| port.gone.load(Relaxed));
-                held.shard.link_gone(link, last, now);
+                held.shard.link_gone(link, self.driver.all_are_gone(), now);
             }
         }
         if let Some(server) = &mut core.call_server {
@@ -60,7 +61,7 @@ impl Stack {
     /// Turns a link once: packets of its shards, received packets, timers. True if there was work.
     pub fn turn_link(&self, number: usize, now: Instant) -> bool {
         let _giant = self.giant.as_deref().map(Giant::enter);
-        match &self.ports[number].halves {
+        match &self.driver.interfaces[number].halves {
             Some(halves) => self.turn(number, &mut halves.receive.lock(), &halves.interface, now),
             None => self.turn_own(now),
         }
@@ -97,25 +98,26 @@ impl Stack {
         now: Instant,
     ) -> bool {
         let before = stages::enter(Stage::Link);
-        let mut work = self.turn_interface(side, &mut interface.lock(), now);
-        work |= rx::receive(self, side, interface, now);
+        let driver = &self.driver;
+        let mut work = turn_interface(driver, side, &mut interface.lock(), now);
+        work |= match self.layout.handoff {
+            Handoff::Channel => {
+                let hand_in = |side: &mut Receive| rx::hand_in(driver, side);
+                rx::receive(driver, side, interface, now, hand_in)
+            }
+            Handoff::Call => {
+                let call_in = |side: &mut Receive| rx::call_in(self, side, now);
+                rx::receive(driver, side, interface, now, call_in)
+            }
+        };
         stages::back(before);
         work
-    }
-
-    /// What the transmitting half has to do of itself: packets of its shards, timers, and packets that come back from it.
-    #[inline]
-    fn turn_interface(&self, side: &mut Receive, interface: &mut Interface, now: Instant) -> bool {
-        let sent = tx::transmit_from_channels(interface, now) > 0;
-        self.look_after(interface, now);
-        interface.take_call(); // this is that turn
-        rx::take_returns(self, side, interface, now) || sent
     }
 
     /// The shards learn that a link is gone.
     #[inline(always)]
     pub(super) fn tell_if_gone(&self, number: usize, now: Instant) {
-        if let Some(last) = self.newly_gone(number) {
+        if let Some(last) = self.driver.newly_gone(number) {
             self.tell_gone(number, last, now);
         }
     }
@@ -125,9 +127,13 @@ impl Stack {
     fn tell_gone(&self, number: usize, last: bool, now: Instant) {
         if self.layout.holder == Holder::Core {
             // Each finds it out in its next turn.
-            return self.cells.iter().for_each(|cell| _ = cell.doorbell.ring());
+            return self
+                .sockets
+                .cells
+                .iter()
+                .for_each(|cell| _ = cell.doorbell.ring());
         }
-        for shard in 0..self.cells.len() {
+        for shard in 0..self.sockets.cells.len() {
             self.with_shard_at(shard, now, |shard, now| shard.link_gone(number, last, now));
         }
     }
@@ -142,7 +148,7 @@ impl Stack {
             else {
                 return false;
             };
-            let work = rx::receive_own(self, shard, links, now);
+            let work = rx::receive_own(&self.driver, shard, links, now);
             // What that led to goes out before the last look: it may be for ourselves.
             shard.finish(now);
             tx::hand_out(self, held, now);
@@ -153,28 +159,6 @@ impl Stack {
         })
     }
 
-    /// Whether a link has just gone for good, which its connections and listeners learn once (ENETDOWN); then whether it was the last one.
-    #[inline]
-    pub fn newly_gone(&self, number: usize) -> Option<bool> {
-        let port = &self.ports[number];
-        // Relaxed: the flag alone; a thread that sees it takes the shard's lock.
-        if !port.gone.load(Relaxed) || port.told.swap(true, Relaxed) {
-            return None;
-        }
-        Some(self.ports.iter().all(|p| p.gone.load(Relaxed)))
-    }
-
-    /// Timers of an interface, and frames that found its link full.
-    #[inline]
-    pub fn look_after(&self, interface: &mut Interface, now: Instant) {
-        if interface.is_time_to_look(now) {
-            interface.run_timers(now);
-        }
-        if interface.has_frames() {
-            tx::flush(interface, now);
-        }
-    }
-
     /// Turns all links, for stacks without threads.
     pub fn turn_links(&self) -> bool {
         let now = self.clock.now();
@@ -183,8 +167,8 @@ impl Stack {
         }
         let _giant = self.giant.as_deref().map(Giant::enter);
         let mut work = false;
-        for (number, port) in self.ports.iter().enumerate() {
-            work |= port
+        for (number, shared) in self.driver.interfaces.iter().enumerate() {
+            work |= shared
                 .halves
                 .as_ref()
                 .and_then(|halves| self.turn_if_free(number, halves, now))
@@ -201,7 +185,7 @@ impl Stack {
             self.run_called_timers(self.clock.now(), false);
             return work;
         }
-        for number in 0..self.cells.len() {
+        for number in 0..self.sockets.cells.len() {
             work |= self.turn_shard(number);
         }
         work |= self.turn_links();
@@ -225,7 +209,7 @@ impl Stack {
     /// Turns a shard that the attendant has now, and calls it for what is left.
     pub fn turn_for_attendant(&self, number: usize) {
         if self.turn_shard(number)
-            && let Some(line) = &self.cells[number].line
+            && let Some(line) = &self.sockets.cells[number].line
         {
             line.ring(true);
         }
@@ -237,10 +221,24 @@ impl Stack {
         if self.layout.backlogs {
             return self.look_after_shards(now, busy);
         }
-        for (number, cell) in self.cells.iter().enumerate() {
+        for (number, cell) in self.sockets.cells.iter().enumerate() {
             if cell.next_timer() <= now {
                 self.hold(number, now, |_, _| ());
             }
         }
     }
+}
+
+/// What the transmitting half has to do of itself: packets of its shards, timers, and packets that come back from it.
+#[inline]
+fn turn_interface(
+    driver: &DriverSide,
+    side: &mut Receive,
+    interface: &mut Interface,
+    now: Instant,
+) -> bool {
+    let sent = tx::transmit_from_channels(interface, now) > 0;
+    tx::look_after(interface, now);
+    interface.take_call(); // this is that turn
+    rx::take_returns(driver, side, interface, now) || sent
 }

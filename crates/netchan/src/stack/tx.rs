@@ -34,7 +34,7 @@ use crate::{
 #[inline(always)]
 pub(super) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
     let Held { shard, ways } = held;
-    let (is_led, mut links) = (stack.leader.is_led(), 0);
+    let (is_led, mut links) = (stack.driver.leader.is_led(), 0);
     if let Ways::Channels(channels) = ways {
         hand_requests(shard, channels);
     }
@@ -129,5 +129,16 @@ fn hand_requests(shard: &mut Shard, channels: &mut [ShardEnd]) {
 pub(crate) fn flush(interface: &mut Interface, now: Instant) {
     if let Err(error) = interface.flush(now) {
         interface.link_failed(&error); //                                                  tap, link
+    }
+}
+
+/// Timers of an interface, and frames that found its link full.
+#[inline]
+pub(super) fn look_after(interface: &mut Interface, now: Instant) {
+    if interface.is_time_to_look(now) {
+        interface.run_timers(now);
+    }
+    if interface.has_frames() {
+        flush(interface, now);
     }
 }

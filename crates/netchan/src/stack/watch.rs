@@ -26,7 +26,7 @@ use proto::time::Instant;
 use crate::{
     locks,
     regime::Handoff,
-    stack::{Port, Stack},
+    stack::{Stack, driver_side::SharedInterface},
     trace::{
         self,
         stages::{self, Stage},
@@ -198,10 +198,10 @@ impl Seen {
     /// Of the threads that there are.
     pub fn new(stack: &Stack) -> Self {
         let fed = stack.layout.handoff == Handoff::Channel || stack.layout.backlogs;
-        let pulses = stack.watch.pulses().into_iter();
+        let pulses = stack.control.watch.pulses().into_iter();
         Self {
             threads: pulses.map(|pulse| (pulse, (0, 0))).collect(),
-            shards: vec![(0, 0); if fed { stack.cells.len() } else { 0 }],
+            shards: vec![(0, 0); if fed { stack.sockets.cells.len() } else { 0 }],
         }
     }
 }
@@ -210,11 +210,11 @@ impl Seen {
 pub fn guard(stack: &Stack, mut seen: Seen) {
     while !stack.is_stopping() {
         asleep(stack.clock.now());
-        stack.watch.bell.arm(Sleep::Futex);
+        stack.control.watch.bell.arm(Sleep::Futex);
         if !stack.is_stopping() {
-            stack.watch.bell.wait(Some(LOOK));
+            stack.control.watch.bell.wait(Some(LOOK));
         }
-        stack.watch.bell.disarm();
+        stack.control.watch.bell.disarm();
         let now = stack.clock.now();
         turning(now);
         for (pulse, seen) in &mut seen.threads {
@@ -228,8 +228,8 @@ pub fn guard(stack: &Stack, mut seen: Seen) {
 
 /// Whether any thread takes what waits in a shard's channels, or its backlog: a shard without a thread of its own can be left although none hangs.
 fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
-    let cell = &stack.cells[number];
-    let (counted, waiting) = (stack.counters.of(number), waiting(stack, number));
+    let cell = &stack.sockets.cells[number];
+    let (counted, waiting) = (stack.control.counters.of(number), waiting(stack, number));
     if waiting == 0 || counted != seen.0 {
         *seen = (counted, 0);
         if cell.forsaken.swap(false, Relaxed) {
@@ -255,8 +255,8 @@ fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
 
 /// Packets in a shard's channels or its backlog, by the links' ends; those of a link that is being turned just now are not looked at.
 fn waiting(stack: &Stack, number: usize) -> usize {
-    let of = |port: &Port| {
-        let mut half = port.halves.as_ref()?.receive.try_lock()?;
+    let of = |shared: &SharedInterface| {
+        let mut half = shared.halves.as_ref()?.receive.try_lock()?;
         let half = &mut *half;
         let ring = match half.backlogs.get_mut(number) {
             Some(backlog) => backlog,
@@ -264,7 +264,7 @@ fn waiting(stack: &Stack, number: usize) -> usize {
         };
         Some(ring.capacity() - ring.room())
     };
-    stack.ports.iter().filter_map(of).sum()
+    stack.driver.interfaces.iter().filter_map(of).sum()
 }
 
 fn look(stack: &Stack, pulse: &Pulse, seen: &mut (u64, u32), now: Instant) {
@@ -298,7 +298,9 @@ pub fn describe(stack: &Stack, pulse: &Pulse, now: Instant) -> String {
         State::Ended => "ended".into(),
         State::Asleep => format!("asleep for {ms} ms"),
         State::Turning => {
-            let inside = pulse.link.and_then(|link| stack.modules.inside(link));
+            let inside = pulse
+                .link
+                .and_then(|link| stack.control.modules.inside(link));
             let inside = inside.map_or(String::new(), |(module, point, since)| {
                 let ms = now.since(since).as_millis();
                 format!(", in module '{module}' ({}) for {ms} ms", point.name())
@@ -314,7 +316,7 @@ pub fn suspects(stack: &Stack, now: Instant) -> String {
         let (state, since) = pulse.read();
         state == State::Turning && now.since(since) >= Duration::from_millis(50)
     };
-    let pulses = stack.watch.pulses().into_iter().filter(long);
+    let pulses = stack.control.watch.pulses().into_iter().filter(long);
     let all: Vec<_> = pulses
         .map(|pulse| format!("{} ({})", pulse.name, describe(stack, &pulse, now)))
         .collect();

@@ -13,7 +13,8 @@ use crate::{
     driver::interface::Interface,
     regime::{Handoff, Holder},
     stack::{
-        Core, Port, Stack, attendant,
+        Core, Stack, attendant,
+        driver_side::SharedInterface,
         sleep::{asleep, ppoll, readable},
         watch,
     },
@@ -25,7 +26,7 @@ use crate::{
 /// # Errors
 /// When the system has no thread left.
 pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
-    for number in 0..stack.ports.len() {
+    for number in 0..stack.driver.interfaces.len() {
         let (name, work) = (format!("netchan-link{number}"), format!("link {number}"));
         spawn(stack, &name, work, Some(number), move |stack| {
             turn_link(stack, number)
@@ -66,11 +67,14 @@ fn spawn(
     link: Option<usize>,
     run: impl FnOnce(&Stack) + Send + 'static,
 ) -> io::Result<()> {
-    let pulse = stack.watch.pulse(name, work, link, stack.clock.now());
+    let pulse = stack
+        .control
+        .watch
+        .pulse(name, work, link, stack.clock.now());
     let own = stack.clone();
     let body = move || watch::run(&own, pulse, run);
     let thread = sys::spawn(name, body)?;
-    stack.threads.lock().push(thread);
+    stack.control.threads.lock().push(thread);
     Ok(())
 }
 
@@ -82,7 +86,7 @@ fn turn_link(stack: &Stack, number: usize) {
     while !stack.is_stopping() {
         let now = stack.clock.now();
         watch::turning(now);
-        if stack.leader.is_led() && !stack.leader.is_away() {
+        if stack.driver.leader.is_led() && !stack.driver.leader.is_away() {
             stack.rest(number, &mut terms);
             continue;
         }
@@ -100,7 +104,7 @@ fn turn_link(stack: &Stack, number: usize) {
             continue;
         }
         idle_since = None;
-        if stack.leader.is_led() {
+        if stack.driver.leader.is_led() {
             stack.rest(number, &mut terms);
         } else {
             sleep(stack, number, timers, &mut rests_until);
@@ -110,13 +114,13 @@ fn turn_link(stack: &Stack, number: usize) {
 
 /// Until `rests_until` packets do not end the sleep (D6): what they wake after that serves all that came meanwhile.
 fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) {
-    let port = &stack.ports[number];
+    let shared = &stack.driver.interfaces[number];
     // A link without a descriptor rings the doorbell, and a futex is the shorter way to sleep on that.
     let how = match stack.pollfd_of(number) {
         Some(_) => Sleep::Fd,
         None => Sleep::Futex,
     };
-    port.doorbell.arm(how);
+    shared.doorbell.arm(how);
     let now = stack.clock.now();
     // Once more after arming: what came before it may not have rung.
     if !stack.turn_link(number, now) && !stack.is_stopping() {
@@ -126,6 +130,7 @@ fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) 
         let mut until = stack.next_event_of(number);
         if timers {
             until = stack
+                .sockets
                 .cells
                 .iter()
                 .map(|cell| cell.next_timer())
@@ -139,7 +144,7 @@ fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) 
             });
         }
     }
-    port.doorbell.disarm();
+    shared.doorbell.disarm();
 }
 
 /// Sleeps on a link's doorbell and its descriptor.
@@ -151,11 +156,11 @@ fn sleep_on(
     now: Instant,
     rests_until: &mut Instant,
 ) {
-    let Port {
+    let SharedInterface {
         doorbell: bell,
         wakeups,
         ..
-    } = &stack.ports[number];
+    } = &stack.driver.interfaces[number];
     if how == Sleep::Futex {
         bell.wait(Some(until.since(now)));
         return;
@@ -167,7 +172,7 @@ fn sleep_on(
             let mut fds = [bell, link];
             if ppoll(&mut fds, until, now).is_ok() && fds[1].revents != 0 {
                 wakeups.store(wakeups.load(Relaxed) + 1, Relaxed); // ours alone
-                *rests_until = stack.clock.now() + stack.moderation;
+                *rests_until = stack.clock.now() + stack.driver.moderation;
             }
         }
         Some(_) => _ = ppoll(&mut [bell], until.min(*rests_until), now),
@@ -177,7 +182,7 @@ fn sleep_on(
 
 /// The shards of a protocol thread: every so manieth.
 fn own_shards(stack: &Stack, worker: usize) -> impl Iterator<Item = usize> {
-    (worker..stack.cells.len()).step_by(stack.layout.workers)
+    (worker..stack.sockets.cells.len()).step_by(stack.layout.workers)
 }
 
 /// One turn of a protocol thread. True if there was work.
@@ -188,15 +193,15 @@ pub(crate) fn turn_own_shards(stack: &Stack, worker: usize) -> bool {
 /// A protocol thread: turns its shards while there is work, then sleeps on their doorbell.
 fn turn_shards(stack: &Stack, worker: usize) {
     let turn = |_| turn_own_shards(stack, worker);
-    turn_and_sleep(stack, &stack.cells[worker].doorbell, turn, || {
-        let timers = own_shards(stack, worker).map(|n| stack.cells[n].next_timer());
+    turn_and_sleep(stack, &stack.sockets.cells[worker].doorbell, turn, || {
+        let timers = own_shards(stack, worker).map(|n| stack.sockets.cells[n].next_timer());
         timers.min().unwrap_or(Instant::FAR)
     });
 }
 
 /// A core's thread: the owner of its shard.
 fn turn_core(stack: &Stack, number: usize) {
-    let cell = &stack.cells[number];
+    let cell = &stack.sockets.cells[number];
     let Some(server) = cell.own() else { return };
     let mut core = Core::of(stack, Some(server));
     let turn = |now| stack.turn_owned(number, &mut core, now);
@@ -247,18 +252,16 @@ pub(crate) fn stop(stack: &Stack) {
     // SeqCst: before the rings that follow.
     stack.stop.store(true, std::sync::atomic::Ordering::SeqCst);
     // Not under its lock: its thread ends first.
-    let companions = std::mem::take(&mut *stack.companions.lock());
+    let companions = std::mem::take(&mut *stack.control.companions.lock());
     drop(companions);
     let ring = |doorbell: &Doorbell| doorbell.ring();
-    stack.ports.iter().for_each(|port| {
-        ring(&port.doorbell);
-    });
-    stack.cells.iter().for_each(|cell| {
+    stack.driver.call_all_links();
+    stack.sockets.cells.iter().for_each(|cell| {
         ring(&cell.doorbell);
     });
-    ring(&stack.attendant.bell);
-    ring(&stack.watch.bell);
-    let threads: Vec<_> = stack.threads.lock().drain(..).collect();
+    ring(&stack.sockets.attendant.bell);
+    ring(&stack.control.watch.bell);
+    let threads: Vec<_> = stack.control.threads.lock().drain(..).collect();
     let me = thread::current().id();
     for handle in threads {
         if handle.thread().id() != me {
@@ -266,7 +269,7 @@ pub(crate) fn stop(stack: &Stack) {
             let _ = handle.join();
         }
     }
-    for number in 0..stack.ports.len() {
+    for number in 0..stack.driver.interfaces.len() {
         stack.with_interface(number, |interface| interface.ending = true);
         // What connections still had to say (a FIN, a RST) goes out first.
         stack.turn_link(number, stack.clock.now());

@@ -3,6 +3,7 @@
 //! The option goes with acknowledgments without text, where it takes no room from any; with SACK blocks if it fits.
 
 use super::cold::HasDefault;
+use super::image::plain;
 use crate::ip::Ecn;
 use crate::wire::tcp::{AccEcn, Flags, Options};
 
@@ -21,8 +22,7 @@ const PER_ACK_FEW: u16 = 4 << 6;
 const PER_ACK_WEIGHT: u32 = 64;
 
 /// Both roles' counters.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Accurate {
     /// As a receiver: r.cep (modulo 256, of which 8 are told), r.e0b, r.ceb, r.e1b.
     pub packets: u8,
@@ -280,6 +280,24 @@ impl Accurate {
         Some(moved)
     }
 }
+
+plain!(Accurate {
+    packets,
+    ect0,
+    ce,
+    ect1,
+    told,
+    marks,
+    last,
+    answers_syn_ack,
+    per_ack,
+    heard_packets,
+    heard_bytes,
+    heard,
+    deaf,
+    ignores_option,
+    mangled
+});
 
 #[cfg(test)]
 impl Accurate {

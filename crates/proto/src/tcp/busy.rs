@@ -1,6 +1,7 @@
 //! How long a connection had something to send, and what held it back meanwhile: the peer's window, or a send queue too small for the path.
 //! Linux's `tcpi_busy_time` and its parts, which tell an operator whose fault a slow transfer is.
 
+use super::image::imaged;
 use crate::time::{Duration, Instant};
 
 /// What time is spent on.
@@ -31,9 +32,9 @@ pub(super) struct Busy {
     buffer: u32,
 }
 
-#[allow(clippy::cast_possible_truncation)] // wraps
+#[inline]
 pub(super) const fn ticks(now: Instant) -> u32 {
-    (now.0 >> 16) as u32
+    now.low_ticks()
 }
 
 /// What `ticks` come to.
@@ -109,6 +110,22 @@ impl Busy {
         [all, self.window, self.buffer].map(of_ticks)
     }
 }
+
+imaged! {
+    /// [`Busy`] as plain data.
+    pub(super) struct BusyImage of Busy {
+        work: Work,
+        is_full: bool,
+        last_text: u32 as ticks,
+        since: u32 as ticks,
+        path: u32,
+        window: u32,
+        buffer: u32,
+    }
+}
+
+#[cfg(test)]
+super::image::scramble::chosen! { Work: Work::None, Work::Path, Work::Window, Work::Buffer; }
 
 #[cfg(test)]
 mod tests {

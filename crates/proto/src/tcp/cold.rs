@@ -3,11 +3,12 @@
 //! Reading what was never written reads a constant. Nothing here may be written on the path of packets that arrive in order: an idle connection
 //! is to hold 1 KiB at most, and the packet path is to allocate nothing.
 
-use alloc::{boxed::Box, collections::VecDeque};
+use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
 use core::ops::{Deref, DerefMut};
 
 use super::config::Config;
-use super::pacing::Pacer;
+use super::image::{Distance, Imaged, imaged, plain};
+use super::pacing::{Pacer, PacerImage};
 use super::prr::Prr;
 use super::undo::Undo;
 use super::variables::millis;
@@ -85,6 +86,17 @@ impl<T: HasDefault> DerefMut for BoxedDefault<T> {
             Some(value) => value,
             None => unreachable!("it was made"),
         }
+    }
+}
+
+impl<T: HasDefault + Imaged> Imaged for BoxedDefault<T> {
+    type Image = Option<T::Image>;
+    fn image(&self, now: Instant) -> Self::Image {
+        let Self(value) = self;
+        value.image(now)
+    }
+    fn from_image(image: Self::Image, now: Instant) -> Self {
+        Self(Imaged::from_image(image, now))
     }
 }
 
@@ -223,4 +235,56 @@ impl HasDefault for Cold {
         undos: 0,
         tail_probes: 0,
     };
+}
+
+plain!(Periods {
+    time_wait_ms,
+    fin_wait_2_ms,
+    keepalive_idle_ms,
+    keepalive_interval_ms,
+    keepalive_probes,
+    challenge_acks,
+    initial_cwnd,
+    burst_segments_min
+});
+
+imaged! {
+    /// [`Cold`] as plain data.
+    pub(super) struct ColdImage of Cold {
+        pacer: PacerImage as part,
+        prr: Prr as part,
+        undo: Undo as part,
+        sack_blocks: SackBlocks,
+        urgent_end: SeqNum,
+        urgent_out: SeqNum,
+        records: Vec<SeqNum> as list,
+        refuse_seq: SeqNum,
+        challenges_sent: u8,
+        challenges_since: u32 as coarse,
+        claim: u16,
+        quoted: SeqNum,
+        bytes_retransmitted: u64,
+        bytes_marked: u32,
+        retransmits: u32,
+        dsacks: u32,
+        duplicate_segments: u32,
+        out_of_order: u32,
+        reorderings: u16,
+        reordering: u16,
+        timeouts: u16,
+        timeout_recoveries: u16,
+        timeout_ms: u32,
+        timeout_since: Distance as part,
+        recoveries: u16,
+        undos: u16,
+        tail_probes: u16,
+    }
+}
+
+impl Cold {
+    /// Whether a connection could have come to it.
+    pub fn is_sound(&self) -> bool {
+        let blocks = usize::from(self.sack_blocks.len) <= self.sack_blocks.blocks.len();
+        blocks && self.prr.is_sound() && self.records.iter().is_sorted()
+    }
 }

@@ -11,6 +11,7 @@ mod ecn;
 mod fast_open;
 mod headers;
 pub(super) mod icmp;
+pub(super) mod image;
 pub(super) mod info;
 pub(super) mod input;
 mod open;

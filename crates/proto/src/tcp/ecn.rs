@@ -7,6 +7,7 @@
 use super::accecn::{Accurate, ECN_FLAGS};
 use super::cold::BoxedDefault;
 use super::config::EcnMode;
+use super::image::imaged;
 use crate::ip::Ecn;
 use crate::wire::tcp::{Flags, SeqNum};
 
@@ -201,4 +202,28 @@ impl EcnState {
         }
         changes
     }
+}
+
+imaged! {
+    /// [`EcnState`] as plain data.
+    pub(super) struct EcnImage of EcnState {
+        wish: EcnMode,
+        feedback: Feedback,
+        codepoint: Ecn,
+        out: Flags,
+        once: Flags,
+        usual: Flags,
+        syn_ecn: Ecn,
+        asked: Flags,
+        silent: bool,
+        seen: bool,
+        answered: SeqNum,
+        accurate: Option<Accurate> as part,
+    }
+}
+
+#[cfg(test)]
+super::image::scramble::chosen! {
+    Feedback: Feedback::Off, Feedback::Classic, Feedback::Accurate;
+    EcnMode: EcnMode::Off, EcnMode::Passive, EcnMode::Classic, EcnMode::Accurate;
 }

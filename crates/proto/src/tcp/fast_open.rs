@@ -4,6 +4,7 @@
 //! answer it before the handshake is over: its connection is in SYN-RECEIVED, and yet is read and written. What is not acknowledged by
 //! the SYN-ACK is sent again as if it had never been sent (RFC 7413 §4.2.1), and a SYN that is sent again is a plain one.
 
+use super::image::{Distance, imaged};
 use crate::time::Instant;
 use crate::wire::tcp::FastOpen as Cookie;
 
@@ -74,5 +75,28 @@ impl FastOpen {
             syn_data: false,
             result: None,
         }
+    }
+}
+
+imaged! {
+    /// [`FastOpen`] as plain data.
+    pub(super) struct FastOpenImage of FastOpen {
+        takes_text: bool,
+        taken: u32,
+        option: Option<Cookie>,
+        text_max: u32,
+        held: bool,
+        followed: bool,
+        sent: u32,
+        at: Distance as part,
+        syn_data: bool,
+        result: Option<FastOpenResult>,
+    }
+}
+
+#[cfg(test)]
+impl super::image::scramble::Scramble for FastOpenResult {
+    fn scramble(&mut self, dice: &mut super::image::scramble::Scrambler) {
+        self.mss.scramble(dice);
     }
 }

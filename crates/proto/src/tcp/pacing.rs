@@ -3,6 +3,7 @@
 //! A bucket of tokens whose level is a time: `next` is when what was sent so far is paid for. A sender that comes late finds the tokens
 //! of the time that has passed, up to a burst: neither a coarse timer nor a turn that comes late costs rate.
 
+use super::image::{Distance, imaged};
 use crate::time::Instant;
 
 /// Tokens that gather while nothing is sent, as a time, in nanoseconds: what a timer may be late.
@@ -50,5 +51,13 @@ impl Pacer {
         let cost = u64::from(bytes).saturating_mul(1_000_000_000) / rate;
         self.next = Instant(from.0.saturating_add(cost));
         self.waits &= self.next <= now;
+    }
+}
+
+imaged! {
+    /// A [`Pacer`] as plain data.
+    pub(super) struct PacerImage of Pacer {
+        next: Distance as part,
+        waits: bool,
     }
 }

@@ -4,6 +4,7 @@
 //! Sizes here are what an MSS option counts: bytes of text and TCP options. A probe is new text, sent alone and longer than other segments;
 //! its loss says nothing about congestion.
 
+use super::image::{imaged, plain};
 use crate::wire::tcp::SeqNum;
 
 /// No time to try larger ones.
@@ -104,5 +105,22 @@ impl PathMtu {
     #[inline]
     pub const fn may_probe(&self) -> bool {
         self.searches && self.probe.len == 0
+    }
+}
+
+plain!(Probe { start, len, size });
+
+imaged! {
+    /// [`PathMtu`] as plain data.
+    pub(super) struct PathMtuImage of PathMtu {
+        limit: u16,
+        low: u16,
+        high: u16,
+        mark: SeqNum,
+        probe: Probe as part,
+        failures: u8,
+        searches: bool,
+        watches: bool,
+        raise_at: Option<i64> as coarse_due,
     }
 }

@@ -1,8 +1,9 @@
 //! Proportional rate reduction (RFC 9937): in recovery, how much may be sent for what each acknowledgment says was delivered.
 
+use super::image::plain;
+
 /// The variables of RFC 9937 §6. In bytes.
-#[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Prr {
     delivered: u32,
     pub out: u32,
@@ -53,5 +54,18 @@ impl Prr {
             send = send.max(mss); // the first retransmission always leaves, whole
         }
         told.in_flight.saturating_add(send)
+    }
+}
+
+plain!(Prr {
+    delivered,
+    out,
+    recover_fs
+});
+
+impl Prr {
+    /// Whether a connection could have come to it.
+    pub const fn is_sound(&self) -> bool {
+        self.recover_fs > 0
     }
 }

@@ -1,5 +1,6 @@
 //! RACK (RFC 8985 §6): what was sent before something that has arrived, and a reordering window ago, is lost.
 
+use super::image::imaged;
 use super::sent::{Record, Row, elapsed_us, not_too_old};
 use crate::wire::tcp::SeqNum;
 
@@ -162,5 +163,21 @@ impl Rack {
         }
         let wait_us = self.rtt_us.saturating_add(window_us);
         Some(wait_us.saturating_sub(elapsed_us(now_us, record.sent_us)))
+    }
+}
+
+imaged! {
+    /// [`Rack`] as plain data.
+    pub(super) struct RackImage of Rack {
+        sent_us: u32 as micros,
+        end: SeqNum,
+        rtt_us: u32,
+        fack: SeqNum,
+        reordering_seen: bool,
+        is_set: bool,
+        reo_wnd_mult: u8,
+        reo_wnd_persist: u8,
+        dsack_round: SeqNum,
+        had_dsack: bool,
     }
 }

@@ -1,6 +1,7 @@
 //! How fast the path delivers: each acknowledgment's sample of the delivery rate (draft-ietf-ccwg-bbr §4.1, delivery rate estimation).
 
 use super::congestion::RateSample;
+use super::image::imaged;
 use super::sent::{Fate, Record, Traits, elapsed_us, not_too_old};
 use crate::wire::tcp::SeqNum;
 
@@ -146,6 +147,20 @@ impl Rate {
             self.last_limited = sample.is_app_limited;
         }
         sample
+    }
+}
+
+imaged! {
+    /// [`Rate`] as plain data.
+    pub(super) struct RateImage of Rate {
+        delivered: u32,
+        delivered_us: u32 as micros,
+        first_sent_us: u32 as micros,
+        lost: u32,
+        limited_until: u32,
+        is_limited: bool,
+        last: (u32, u32),
+        last_limited: bool,
     }
 }
 

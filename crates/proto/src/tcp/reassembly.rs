@@ -9,6 +9,7 @@
 //! without being taken apart.
 
 mod full;
+pub(super) mod image;
 mod prune;
 
 use alloc::vec::Vec;

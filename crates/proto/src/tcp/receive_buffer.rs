@@ -8,6 +8,7 @@
 //! The round trip is that of the timestamps that the peer echoes (RFC 7323 §4.1), as the receiver sees it; without them it is what the send side
 //! measured: in an end that only receives, the handshake's.
 
+use super::image::{Distance, imaged};
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
 
@@ -55,7 +56,7 @@ impl ReceiveTuning {
     pub fn room_for(taken: u32, before: u32, mss: u32) -> u64 {
         let room = 2 * u64::from(taken) + u64::from(CUSHION * mss);
         let more = u64::from(taken.saturating_sub(before));
-        room + 2 * room * more / u64::from(before.max(1))
+        room.saturating_add((2 * room).saturating_mul(more) / u64::from(before.max(1)))
     }
 
     /// A round trip was measured (RFC 6298's weight).
@@ -86,5 +87,17 @@ impl ReceiveTuning {
         let room = Self::room_for(taken, self.taken, mss).min(self.most.into());
         self.taken = taken;
         u32::try_from(room).ok().filter(|&room| room > buffer)
+    }
+}
+
+imaged! {
+    /// [`ReceiveTuning`] as plain data.
+    pub(super) struct ReceiveTuningImage of ReceiveTuning {
+        look_at: Distance as part,
+        began: Distance as part,
+        from: SeqNum,
+        taken: u32,
+        rtt_us: u32,
+        most: u32,
     }
 }

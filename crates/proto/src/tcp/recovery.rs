@@ -1,7 +1,8 @@
 //! The state of loss recovery.
 
 use super::congestion::Phase;
-use super::rack::Rack;
+use super::image::imaged;
+use super::rack::{Rack, RackImage};
 use super::timer::Waiting;
 use super::undo::Frto;
 use crate::wire::tcp::SeqNum;
@@ -61,4 +62,25 @@ impl Recovery {
     pub const fn is_repairing(&self) -> bool {
         matches!(self.phase, Phase::Recovery | Phase::Loss)
     }
+}
+
+imaged! {
+    /// [`Recovery`] as plain data.
+    pub(super) struct RecoveryImage of Recovery {
+        phase: Phase,
+        recover: SeqNum,
+        duplicates: u16,
+        rack: RackImage as part,
+        tail: TailProbe,
+        tail_end: SeqNum,
+        frto: Frto,
+        waiting: Waiting,
+    }
+}
+
+#[cfg(test)]
+super::image::scramble::chosen! {
+    TailProbe: TailProbe::None, TailProbe::New, TailProbe::Again;
+    Frto: Frto::Off, Frto::Resent, Frto::NewText;
+    Phase: Phase::Open, Phase::Reducing, Phase::Recovery, Phase::Loss;
 }

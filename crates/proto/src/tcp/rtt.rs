@@ -1,6 +1,7 @@
 //! The retransmission timeout, from measured round trips (RFC 6298, Karn's algorithm), and the least round trip lately.
 
 use super::config::Config;
+use super::image::imaged;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::SeqNum;
 
@@ -147,6 +148,24 @@ impl RttEstimator {
         self.backoff = 0;
         let variation = self.rttvar_us.saturating_mul(4).max(self.rto_min_us);
         self.rto_us = self.srtt_us.saturating_add(variation).min(self.rto_max_us);
+    }
+}
+
+imaged! {
+    /// An [`RttEstimator`] as plain data.
+    pub(super) struct RttImage of RttEstimator {
+        srtt_us: u32,
+        rttvar_us: u32,
+        deviation_us: u32,
+        deviation_max_us: u32,
+        round: SeqNum,
+        min_now_us: u32,
+        min_before_us: u32,
+        period: u32 as coarse,
+        rto_us: u32,
+        rto_min_us: u32,
+        rto_max_us: u32,
+        backoff: u8,
     }
 }
 

@@ -3,6 +3,7 @@
 //! The scoreboard of RFC 6675, the transmission times of RFC 8985 and the snapshots for delivery rates are all in the records.
 //! A record begins where the one before it ends, the first at SND.UNA. Nothing here decides what is lost.
 
+pub(super) mod image;
 mod losses;
 mod lost;
 mod sacked;
@@ -152,9 +153,8 @@ const FEW: usize = 64;
 
 /// Microseconds of `now`, modulo 2³²: for times that lie less than half an hour apart.
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // wraps
 pub(super) const fn micros_of(now: Instant) -> u32 {
-    (now.0 / 1000) as u32
+    now.low_micros()
 }
 
 /// The longest age that is known of a transmission, a quarter of 2³² microseconds: 18 minutes.

@@ -1,5 +1,6 @@
 //! The timers of a connection.
 
+use super::image::{Distance, imaged};
 use crate::time::Instant;
 
 /// Deadlines; [`Instant::FAR`] means the timer is off.
@@ -38,6 +39,23 @@ impl Timers {
         let other = sooner(self.keepalive, self.linger);
         sooner(sooner(send, self.delayed_ack), other)
     }
+}
+
+imaged! {
+    /// [`Timers`] as plain data.
+    pub(super) struct TimersImage of Timers {
+        retransmit: Distance as part,
+        early: Distance as part,
+        pacing: Distance as part,
+        delayed_ack: Distance as part,
+        keepalive: Distance as part,
+        linger: Distance as part,
+    }
+}
+
+#[cfg(test)]
+super::image::scramble::chosen! {
+    Waiting: Waiting::TailProbe, Waiting::Reordering, Waiting::Silence, Waiting::Cork;
 }
 
 /// What the early timer waits for.

@@ -2,11 +2,11 @@
 //! (RFC 3708), timestamps (Eifel, RFC 3522, response RFC 4015) and F-RTO (RFC 5682).
 
 use super::congestion::Window;
+use super::image::plain;
 use crate::wire::tcp::SeqNum;
 
 /// What was reduced, and what was sent again since.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Undo {
     pub is_armed: bool,
     pub cwnd: u32,
@@ -90,3 +90,14 @@ impl Undo {
         self.is_armed && (!self.resent || echo.is_some_and(older))
     }
 }
+
+// `first_resent` is a timestamp, not a time.
+plain!(Undo {
+    is_armed,
+    cwnd,
+    ssthresh,
+    from,
+    open,
+    resent,
+    first_resent
+});

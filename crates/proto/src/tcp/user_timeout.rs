@@ -1,6 +1,8 @@
 //! The user timeout option (RFC 5482): each end says for how long it goes on without an answer, and both do so for as long as the more
 //! patient one, within limits. Off unless asked for.
 
+use super::image::plain;
+
 /// What a connection does with the option.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum UserTimeoutOption {
@@ -17,8 +19,7 @@ pub enum UserTimeoutOption {
 const MINUTES: u16 = 1 << 15;
 
 /// The option's state.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct UserTimeout {
     pub option: UserTimeoutOption,
     /// The next acknowledgment says it.
@@ -51,6 +52,13 @@ pub(super) fn from_wire(value: u16) -> Option<u32> {
     let unit = if value & MINUTES == 0 { 1_000 } else { 60_000 };
     let count = u32::from(value & !MINUTES);
     (count > 0).then_some(count * unit)
+}
+
+plain!(UserTimeout { option, tell, own });
+
+#[cfg(test)]
+super::image::scramble::chosen! {
+    UserTimeoutOption: UserTimeoutOption::Off, UserTimeoutOption::Negotiable, UserTimeoutOption::Fixed;
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The variables of a connection (RFC 9293 §3.3.1), and what they are measured in.
 
 use super::config::{Config, MtuProbing};
-use super::isn::low_half;
+use super::image::plain;
 use crate::time::{Duration, Instant};
 use crate::wire::tcp::SeqNum;
 
@@ -42,8 +42,7 @@ impl Pending {
 }
 
 /// What a connection keeps of its [`Config`], durations in milliseconds.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Settings {
     pub mss: u16,
     pub max_gaps: u16,
@@ -98,8 +97,7 @@ pub(super) const TIMESTAMPS_LEN: u16 = 12;
 
 /// The send sequence variables, SND.x of the RFC. Text in the send queue ends at `end`; a FIN
 /// takes that place.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SendVariables {
     pub una: SeqNum,
     /// Next to send that was never sent. What is sent again is in the records ([`Sent`]).
@@ -119,8 +117,7 @@ pub(super) struct SendVariables {
 }
 
 /// The receive sequence variables, RCV.x of the RFC.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ReceiveVariables {
     pub nxt: SeqNum,
     /// The farthest window edge ever announced.
@@ -160,8 +157,7 @@ impl ReceiveVariables {
 }
 
 /// What one connection has done, for [`super::Info`].
-#[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Counters {
     pub bytes_acked: u64,
     pub bytes_received: u64,
@@ -175,8 +171,7 @@ pub(super) struct Counters {
 pub(super) const QUICK_ACKS: u8 = 16;
 
 /// Whether both ends talk in turn: acknowledgments ride along then.
-#[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Talk {
     /// Text came, and none has left since.
     pub heard: bool,
@@ -187,5 +182,57 @@ pub(super) struct Talk {
 /// The timestamp clock ticks in milliseconds (RFC 7323 §5.4), so that PAWS holds for 24 days.
 #[inline]
 pub(super) fn timestamp_clock(now: Instant) -> u32 {
-    low_half(now.as_millis())
+    now.low_millis()
 }
+
+plain!(Settings {
+    mss,
+    max_gaps,
+    max_segments,
+    receive_buffer,
+    delayed_ack_us,
+    retry_ms,
+    syn_retry_ms,
+    burst,
+    mtu_probing,
+    rack,
+    default_mss
+});
+plain!(SendVariables {
+    una,
+    nxt,
+    end,
+    small,
+    wnd,
+    wnd_max,
+    wl1,
+    wl2,
+    scale,
+    pushes,
+    mss
+});
+plain!(ReceiveVariables {
+    nxt,
+    edge,
+    scale,
+    mss
+});
+plain!(Counters {
+    bytes_acked,
+    bytes_received,
+    segments_in,
+    segments_out,
+    data_segments,
+    data_segments_in
+});
+plain!(Talk { heard, interactive });
+
+#[cfg(test)]
+impl super::image::scramble::Scramble for Pending {
+    fn scramble(&mut self, dice: &mut super::image::scramble::Scrambler) {
+        self.0.scramble(dice);
+    }
+}
+
+#[cfg(test)]
+super::image::scramble::chosen! { MtuProbing: MtuProbing::Off, MtuProbing::BlackHole, MtuProbing::Always; }

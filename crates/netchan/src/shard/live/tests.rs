@@ -12,7 +12,7 @@ use crate::{
 
 /// The first host's networks with two links more, and routes to single hosts by one of them for a mark.
 fn with_routes(world: &World, routes: &[(usize, u32)]) -> Arc<Network> {
-    let mut net = Network::clone(&world.nets[0].stack().host.network());
+    let mut net = Network::clone(&world.nets[0].stack().control.host.network());
     for number in 1..3_u8 {
         let mut facts = net.interfaces[0].clone();
         facts.addresses = Addresses::default();

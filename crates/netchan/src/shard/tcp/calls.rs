@@ -8,7 +8,10 @@ use std::{
 
 use proto::{tcp::Events, time::Instant};
 
-use super::{Filling, Shard, TcpSocket, Wakers};
+use super::{
+    Shard, TcpSocket, Wakers,
+    sink::{Filling, Forget, Look, Sink},
+};
 use crate::api::{Readiness, ReceiveFlags};
 
 impl Shard {
@@ -115,17 +118,30 @@ impl Shard {
         if flags.urgent {
             return self.tcp_receive_urgent(number, buffers, flags.peek);
         }
+        self.tcp_receive_into(number, &mut Filling::new(buffers), flags)
+    }
+
+    /// The same for a sink; `flags.urgent` does not count.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    fn tcp_receive_into(
+        &mut self,
+        number: u32,
+        to: &mut impl Sink,
+        flags: ReceiveFlags,
+    ) -> Result<usize, i32> {
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         if socket.receive.readable_bytes() == 0 {
             return socket.nothing_to_read();
         }
-        if flags.enough && socket.is_short_of_low_water(buffers) {
+        if flags.enough && socket.is_short_of_low_water(to) {
             return Err(libc::EAGAIN);
         }
         if socket.connection.urgent_remaining().is_some() {
-            return self.tcp_receive_at_mark(number, buffers, flags);
+            return self.tcp_receive_at_mark(number, to, flags);
         }
-        let mut to = Filling { buffers, filled: 0 };
         if flags.peek {
             let segments = socket.receive.iter(&self.pool);
             return Ok(segments.map(|packet| to.put(packet.bytes())).sum());
@@ -135,6 +151,30 @@ impl Shard {
             .consume(&mut self.pool, |packet| to.put(packet.bytes()));
         self.tcp_consumed(number, n);
         Ok(n as usize)
+    }
+
+    /// Shows received text to `look`, piece by piece and in order, where it lies, and takes none of it. How much there was; 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// As for [`Self::tcp_receive`].
+    pub fn tcp_peek_segments(
+        &mut self,
+        number: u32,
+        look: impl FnMut(&[u8]),
+    ) -> Result<usize, i32> {
+        let flags = ReceiveFlags {
+            peek: true,
+            ..ReceiveFlags::default()
+        };
+        self.tcp_receive_into(number, &mut Look(look), flags)
+    }
+
+    /// Takes at most `n` received bytes and copies none. How many; 0 is the end of the stream (or `n` is 0).
+    ///
+    /// # Errors
+    /// As for [`Self::tcp_receive`].
+    pub fn tcp_forget(&mut self, number: u32, n: usize) -> Result<usize, i32> {
+        self.tcp_receive_into(number, &mut Forget(n), ReceiveFlags::default())
     }
 
     /// Bytes were read: a window update may be due, memory is free.

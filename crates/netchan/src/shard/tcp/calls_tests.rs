@@ -363,3 +363,93 @@ fn a_burst_that_finds_few_buffers_loses_nothing() {
         assert!(client.tcp_info().unwrap().retransmits <= 1, "{few}");
     }
 }
+
+/// What `peek_segments` shows, segment by segment.
+fn segments(socket: &Socket) -> Result<Vec<Vec<u8>>, i32> {
+    let mut segments = Vec::new();
+    let seen = code(socket.peek_segments(|bytes| segments.push(bytes.to_vec()), None))?;
+    assert_eq!(segments.iter().map(Vec::len).sum::<usize>(), seen);
+    Ok(segments)
+}
+
+#[test]
+fn segments_that_are_lent_stay_until_they_are_consumed() {
+    let world = World::new();
+    let (client, server) = world.connection();
+    assert_eq!(segments(&server), Err(libc::EAGAIN));
+    assert_eq!(code(server.consume(1)), Err(libc::EAGAIN));
+    for text in [&b"one"[..], b"two"] {
+        send(&client, text, None).unwrap();
+        world.pass(1);
+    }
+    let both = || segments(&server).map(|segments| segments.concat());
+    assert_eq!(both(), Ok(b"onetwo".to_vec()));
+    assert_eq!(both(), Ok(b"onetwo".to_vec()), "nothing was taken");
+    assert_eq!(code(server.consume(0)), Ok(0));
+    assert_eq!(code(server.consume(4)), Ok(4));
+    assert_eq!(both(), Ok(b"wo".to_vec()));
+    assert_eq!(code(server.consume(9)), Ok(2));
+    assert_eq!(both(), Err(libc::EAGAIN));
+    client.shutdown(Shutdown::Write).unwrap();
+    world.pass(1);
+    assert_eq!(both(), Ok(Vec::new()), "the end of the stream");
+    assert_eq!(code(server.consume(1)), Ok(0));
+    let datagrams = world.socket(0, Kind::Datagram);
+    assert_eq!(segments(&datagrams), Err(libc::ENOTCONN));
+    assert_eq!(code(datagrams.consume(1)), Err(libc::ENOTCONN));
+}
+
+/// Consuming opens the window as reading does.
+#[test]
+fn a_window_that_was_full_opens_with_what_is_consumed() {
+    let world = World::new();
+    let (client, server) = world.connection();
+    server
+        .set_option(SocketOption::ReceiveBuffer(8192))
+        .unwrap();
+    let mut consumed = 0;
+    for _ in 0..200 {
+        fill(&client);
+        world.pass(2);
+        let seen = segments(&server).map_or(0, |segments| segments.concat().len());
+        consumed += seen;
+        assert!(seen == 0 || code(server.consume(seen)) == Ok(seen));
+    }
+    assert!(consumed > 1 << 20, "{consumed}");
+}
+
+/// As read(2): lent text ends at the urgent mark, and the urgent byte itself is passed over.
+#[test]
+fn segments_end_at_the_urgent_mark() {
+    let world = World::new();
+    let (client, server) = world.connection();
+    send(&client, b"ab", None).unwrap();
+    client.send_urgent(&[IoSlice::new(b"!")]).unwrap();
+    send(&client, b"cd", None).unwrap();
+    world.pass(1);
+    let shown = || segments(&server).map(|segments| segments.concat());
+    assert_eq!(shown(), Ok(b"ab".to_vec()));
+    assert_eq!(code(server.consume(9)), Ok(2));
+    assert!(server.is_at_mark());
+    assert_eq!(shown(), Ok(b"cd".to_vec()));
+    assert_eq!(code(server.consume(1)), Ok(1));
+    assert_eq!(receive(&server), Ok(b"d".to_vec()));
+}
+
+#[test]
+fn a_wait_for_segments_wakes_once() {
+    let world = World::new();
+    let (client, server) = world.connection();
+    let (bell, waker) = Bell::new();
+    assert_eq!(
+        code(server.peek_segments(|_| unreachable!(), Some(&waker))),
+        Err(libc::EAGAIN)
+    );
+    send(&client, b"x", None).unwrap();
+    world.pass(1);
+    assert_eq!(bell.rang(), 1);
+    assert_eq!(code(server.peek_segments(|_| (), Some(&waker))), Ok(1));
+    send(&client, b"y", None).unwrap();
+    world.pass(1);
+    assert_eq!(bell.rang(), 0, "it waits no more");
+}

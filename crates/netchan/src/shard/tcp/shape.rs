@@ -1,8 +1,8 @@
 //! What a socket's options make of reading and writing: how much must be there, how much may wait, and which waiters are told of it.
 
-use std::{io::IoSliceMut, ops::Deref};
+use std::ops::Deref;
 
-use super::{TcpSocket, notices::Notices};
+use super::{TcpSocket, notices::Notices, sink::Sink};
 use crate::api::Readiness;
 
 /// Options that change when a connection is readable or writable. Nearly all connections have none of them.
@@ -172,12 +172,11 @@ impl TcpSocket {
 
     /// Whether a read that waits for SO_RCVLOWAT, or as much as it has room for, has to wait on.
     #[inline]
-    pub(super) fn is_short_of_low_water(&self, buffers: &[IoSliceMut<'_>]) -> bool {
+    pub(super) fn is_short_of_low_water(&self, to: &impl Sink) -> bool {
         if self.shape.low_water <= 1 || self.end_of_stream() {
             return false;
         }
-        let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let wanted = u32::try_from(room).unwrap_or(u32::MAX);
+        let wanted = u32::try_from(to.room()).unwrap_or(u32::MAX);
         !self.has_enough(wanted.min(self.shape.low_water))
     }
 

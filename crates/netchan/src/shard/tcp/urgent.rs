@@ -4,7 +4,7 @@
 
 use std::io::IoSliceMut;
 
-use super::{Filling, Shard, TcpSocket};
+use super::{Shard, TcpSocket, sink::Sink};
 use crate::api::ReceiveFlags;
 
 impl TcpSocket {
@@ -106,17 +106,17 @@ impl Shard {
     pub(super) fn tcp_receive_at_mark(
         &mut self,
         number: u32,
-        buffers: &mut [IoSliceMut<'_>],
+        to: &mut impl Sink,
         flags: ReceiveFlags,
     ) -> Result<usize, i32> {
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
+        let has_room = to.room() > 0;
         let mut left = match socket.mark() {
             Some(mark) if mark > 0 => mark as usize,
             _ => usize::MAX,
         };
-        let mut to = Filling { buffers, filled: 0 };
         // Only on the way to what is behind it: a read of nothing leaves it.
-        let passes = socket.is_at_mark() && !socket.shape.urgent_inline && to.has_room();
+        let passes = socket.is_at_mark() && !socket.shape.urgent_inline && has_room;
         let mut skip = usize::from(passes);
         let mut copied = 0;
         let mut take = |bytes: &[u8]| {
@@ -137,7 +137,7 @@ impl Shard {
             self.tcp_consumed(number, n);
         }
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
-        if copied > 0 || !to.has_room() {
+        if copied > 0 || !has_room {
             return Ok(copied);
         }
         // As if nothing were there, which an urgent byte that is passed over is not.

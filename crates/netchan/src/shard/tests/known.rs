@@ -89,7 +89,7 @@ fn another_address_is_used_once_one_is_gone() {
         client.local_address().ip()
     };
     assert_eq!(ours(&world), IpAddr::from([10, 0, 0, 1]));
-    let host = &world.nets[0].stack().host;
+    let host = &world.nets[0].stack().control.host;
     let gone = host.change_network(|net| net.remove_address(0, [10, 0, 0, 1].into()));
     gone.unwrap();
     world.settle();
@@ -202,7 +202,7 @@ fn a_silent_neighbour_ends_a_handshake() {
 fn a_shard_without_sockets_claims_no_memory() {
     let world = World::new();
     let claimed = |world: &World| {
-        let accounts = world.nets[1].stack().memory.iter();
+        let accounts = world.nets[1].stack().sockets.memory.iter();
         accounts
             .map(|account| account.claimed())
             .collect::<Vec<_>>()

@@ -108,7 +108,7 @@ fn frames_that_wait_are_shown() {
 #[test]
 fn the_limit_of_icmp_errors_is_shown_as_it_is() {
     let world = World::new();
-    let host = &world.nets[0].stack().host;
+    let host = &world.nets[0].stack().control.host;
     for limited in [false, true] {
         host.limit_icmp(limited);
         assert_eq!(host.limits_icmp(), limited);

@@ -61,8 +61,8 @@ impl Socket {
         if !group.is_multicast() {
             return Err(error(libc::EINVAL));
         }
-        let link =
-            link_of(&self.stack().host.network(), group, via).ok_or_else(|| error(libc::ENODEV))?;
+        let link = link_of(&self.stack().control.host.network(), group, via)
+            .ok_or_else(|| error(libc::ENODEV))?;
         let fresh = self.fresh.lock();
         let settings = Settings::or_default(fresh.multicast.as_deref());
         let at = settings.find(group, Some(link));

@@ -95,6 +95,48 @@ impl TcpStream {
         self.receive(&mut [IoSliceMut::new(buf)], flags)
     }
 
+    /// Lends what has been received: shows it to `look`, segment by segment and in order, where it lies. Nothing is copied, and nothing is taken before
+    /// [`consume`](Self::consume). Waits until there is something, as reading does. How many bytes there are; 0 is the end of the stream.
+    ///
+    /// `look` runs while the connection is held: it must call nothing of this stack, or waits for itself for ever.
+    ///
+    /// # Errors
+    /// As for reading.
+    ///
+    /// ```
+    /// # use std::io::Write;
+    /// # let net = netchan::Net::builder().link("loop")?.address("10.0.0.1/24")?.start()?;
+    /// # let listener = net.tcp().listen("10.0.0.1:7")?;
+    /// # let mut client = net.tcp().connect("10.0.0.1:7")?;
+    /// # client.write_all(b"one\ntwo")?;
+    /// # let (stream, _) = listener.accept()?;
+    /// let mut lines = 0;
+    /// let seen = stream.peek_segments(|bytes| lines += bytes.iter().filter(|&&b| b == b'\n').count())?;
+    /// assert_eq!((seen, lines), (7, 1));
+    /// stream.consume(4)?; // "two" is left
+    /// # let mut rest = [0; 8];
+    /// # assert_eq!(std::io::Read::read(&mut &stream, &mut rest)?, 3);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn peek_segments(&self, mut look: impl FnMut(&[u8]) + Send) -> io::Result<usize> {
+        let (socket, settings) = (&self.0.socket, *self.0.settings.lock());
+        if settings.nonblocking {
+            return socket.peek_segments(look, None);
+        }
+        block_in_call(socket, settings.read_timeout, |waker| {
+            socket.peek_segments(&mut look, waker)
+        })
+    }
+
+    /// Takes at most `n` received bytes and copies none: those that [`peek_segments`](Self::peek_segments) has shown. How many; 0 is the end of the stream,
+    /// unless `n` is 0.
+    ///
+    /// # Errors
+    /// As for reading; `WouldBlock` where nothing has been received.
+    pub fn consume(&self, n: usize) -> io::Result<usize> {
+        self.0.socket.consume(n)
+    }
+
     fn receive(&self, bufs: &mut [IoSliceMut<'_>], flags: ReceiveFlags) -> io::Result<usize> {
         let (socket, settings) = (&self.0.socket, *self.0.settings.lock());
         let flags = ReceiveFlags {

@@ -93,8 +93,8 @@ impl World {
                 remote_port: from.port(),
                 protocol: Protocol::UDP,
             };
-            let hash = stack.host.flow_hash.hash(&key);
-            (spread(hash, stack.cells.len()) == shard).then_some(socket)
+            let hash = stack.control.host.flow_hash.hash(&key);
+            (spread(hash, stack.sockets.cells.len()) == shard).then_some(socket)
         });
         find.expect("one of 64 ports")
     }
@@ -111,7 +111,7 @@ impl World {
     }
 
     fn count(&self, counter: Counter) -> u64 {
-        self.server.stack().counters.read(counter)
+        self.server.stack().control.counters.read(counter)
     }
 
     /// Another thread holds `shard`, as in a call, until told to let go.
@@ -258,11 +258,11 @@ fn what_is_left_with_a_mere_look_is_taken() {
         let (let_go, told) = channel::<()>();
         // In a thread of its own: this one takes the sender's locks meanwhile.
         let looker = thread::spawn(move || {
-            let guard = stack.cells[0].held.lock();
+            let guard = stack.sockets.cells[0].held.lock();
             held.send(()).unwrap();
             let _ = told.recv();
             drop(guard);
-            stack.passed_by(&stack.cells[0]);
+            stack.passed_by(&stack.sockets.cells[0]);
         });
         is_held.recv().unwrap();
         let before = world.count(Counter::Backlogged);

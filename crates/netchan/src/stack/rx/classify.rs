@@ -8,17 +8,17 @@ use crate::{
     limits::SHARDS_MAX,
     link::LinkError,
     packet::Packet,
-    stack::Stack,
+    stack::driver_side::DriverSide,
     trace,
 };
 
 /// What shards want the classifier to know, before the next packet is received: so no answer overtakes it.
 #[inline]
-pub(super) fn take_requests(stack: &Stack, side: &mut Receive) {
+pub(super) fn take_requests(driver: &DriverSide, side: &mut Receive) {
     for (number, channel) in side.channels.iter_mut().enumerate() {
         channel.requests.pop_batch(usize::MAX, |request| {
             if !side.steer.heed(request, number) {
-                stack.counters.add(side.writer, Counter::FlowTableFull, 1);
+                driver.counters.add(side.writer, Counter::FlowTableFull, 1);
             }
         });
     }
@@ -28,13 +28,13 @@ pub(super) fn take_requests(stack: &Stack, side: &mut Receive) {
 /// work waits for [`do_host_work`](super::do_host_work).
 #[inline(always)]
 pub(super) fn classify(
-    stack: &Stack,
+    driver: &DriverSide,
     side: &mut Receive,
     now: Instant,
     mut deliver: impl FnMut(&mut Receive, usize, Packet),
 ) {
     if side.modules.are_open() {
-        steer_past_modules(stack, side, now); //                                           steer, modules
+        steer_past_modules(driver, side, now); //                                           steer, modules
     }
     while let Some(mut packet) = side.burst.pop_front() {
         //                                                                                 tap: later, one relaxed load
@@ -42,13 +42,13 @@ pub(super) fn classify(
             //                                                                             steer
             Verdict::Shard(number) => deliver(side, number, packet),
             Verdict::Flow(hash) => side.by_flow.push_back((hash, packet)),
-            other => sort(stack, side, other, packet, now),
+            other => sort(driver, side, other, packet, now),
         }
     }
     while let Some((hash, packet)) = side.by_flow.pop_front() {
         let number = match side.steer.leased(hash) {
             Some(number) => number,
-            None => place(stack, side, hash, &packet, now),
+            None => place(driver, side, hash, &packet, now),
         };
         deliver(side, number, packet);
     }
@@ -56,11 +56,11 @@ pub(super) fn classify(
 
 /// steer ──► modules: the same for a burst that modules look at. What they let pass waits in the inboxes.
 #[cold]
-fn steer_past_modules(stack: &Stack, side: &mut Receive, now: Instant) {
+fn steer_past_modules(driver: &DriverSide, side: &mut Receive, now: Instant) {
     while let Some(mut packet) = side.burst.pop_front() {
         let verdict = side.steer.classify(&side.host, &mut packet);
         if side.modules.admit(verdict, &packet, now) {
-            sort(stack, side, verdict, packet, now);
+            sort(driver, side, verdict, packet, now);
         }
     }
 }
@@ -68,7 +68,7 @@ fn steer_past_modules(stack: &Stack, side: &mut Receive, now: Instant) {
 /// Puts a classified packet where its verdict says.
 #[cold]
 pub(super) fn sort(
-    stack: &Stack,
+    driver: &DriverSide,
     side: &mut Receive,
     verdict: Verdict,
     packet: Packet,
@@ -79,7 +79,7 @@ pub(super) fn sort(
         Verdict::Flow(hash) => {
             let number = match side.steer.leased(hash) {
                 Some(number) => number,
-                None => place(stack, side, hash, &packet, now),
+                None => place(driver, side, hash, &packet, now),
             };
             into_inbox(side, number, packet);
         }
@@ -92,15 +92,21 @@ pub(super) fn sort(
         Verdict::Drop(reason) => {
             let link = side.steer.interface().into();
             trace::note(trace::DROP, [link, reason as u64]);
-            stack.counters.add(side.writer, reason, 1);
+            driver.counters.add(side.writer, reason, 1);
         }
     }
 }
 
 /// The shard for a packet of a flow that no shard has leased. No thread waits for it there, either: the attendant is called.
 #[cold]
-fn place(stack: &Stack, side: &mut Receive, hash: u64, packet: &Packet, now: Instant) -> usize {
-    let is_bound = |port| stack.directory.is_tcp_port_bound(port);
+fn place(
+    driver: &DriverSide,
+    side: &mut Receive,
+    hash: u64,
+    packet: &Packet,
+    now: Instant,
+) -> usize {
+    let is_bound = |port| driver.bound_ports.contains(port);
     let number = side.steer.place(&side.host, hash, packet, is_bound, now);
     side.unowned |= 1 << (number % SHARDS_MAX);
     number
@@ -115,9 +121,15 @@ pub(super) fn into_inbox(side: &mut Receive, number: usize, packet: Packet) {
 
 /// Counts and traces what the link gave, once it is classified.
 #[inline(always)]
-pub(super) fn note_received(stack: &Stack, side: &Receive, received: &Result<usize, LinkError>) {
+pub(super) fn note_received(
+    driver: &DriverSide,
+    side: &Receive,
+    received: &Result<usize, LinkError>,
+) {
     if let Ok(n @ 1..) = *received {
-        stack.counters.add(side.writer, Counter::FramesIn, n as u64);
+        driver
+            .counters
+            .add(side.writer, Counter::FramesIn, n as u64);
         trace::detail(trace::LINK_IN, [side.steer.interface().into(), n as u64]);
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     stack::{
         Stack,
         cell::{Held, Ways},
+        driver_side::DriverSide,
     },
     trace::{
         self,
@@ -22,7 +23,7 @@ use crate::{
 
 /// channel: gives each shard what `steer` found for it.
 #[inline]
-pub(super) fn hand_in(stack: &Stack, side: &mut Receive) {
+pub(in crate::stack) fn hand_in(driver: &DriverSide, side: &mut Receive) {
     let link = side.steer.interface().into();
     let unowned = std::mem::take(&mut side.unowned);
     for (number, (inbox, channel)) in side.inboxes.iter_mut().zip(&mut side.channels).enumerate() {
@@ -35,7 +36,7 @@ pub(super) fn hand_in(stack: &Stack, side: &mut Receive) {
         if !inbox.is_empty() {
             trace::note(trace::CHANNEL_FULL, [link, inbox.len() as u64, shard]);
             // The last place where a packet may be lost, and it is counted (R1).
-            stack
+            driver
                 .counters
                 .add(side.writer, Counter::DropChannelFull, inbox.len() as u64);
             inbox.clear();
@@ -51,7 +52,7 @@ pub(super) fn hand_in(stack: &Stack, side: &mut Receive) {
 
 /// shard: calls each shard for which `steer` found something.
 #[inline]
-pub(super) fn call_in(stack: &Stack, side: &mut Receive, now: Instant) {
+pub(in crate::stack) fn call_in(stack: &Stack, side: &mut Receive, now: Instant) {
     if stack.layout.backlogs {
         return call_or_leave(stack, side, now);
     }
@@ -80,11 +81,15 @@ fn call_or_leave(stack: &Stack, side: &mut Receive, now: Instant) {
         }
         let left = backlog.push_batch(inbox) as u64;
         trace::detail(trace::HANDED_BACKLOG, [link, left, shard]);
-        stack.counters.add(side.writer, Counter::Backlogged, left);
+        stack
+            .driver
+            .counters
+            .add(side.writer, Counter::Backlogged, left);
         if !inbox.is_empty() {
             let lost = inbox.len() as u64;
             trace::note(trace::BACKLOG_FULL, [link, lost, shard]);
             stack
+                .driver
                 .counters
                 .add(side.writer, Counter::DropBacklogFull, lost);
             inbox.clear();

@@ -11,14 +11,14 @@ use crate::{
     flow::FlowKey,
     link::{BURST, LinkError},
     packet::{Flag, Meta},
-    stack::{Stack, forward, tx},
+    stack::{driver_side::DriverSide, forward, tx},
 };
 
 /// What of a burst concerns the transmitting half: the link's failure, the host's own work, packets for other hosts.
 #[cold]
 #[inline(never)]
 pub(super) fn do_host_work(
-    stack: &Stack,
+    driver: &DriverSide,
     side: &mut Receive,
     interface: &mut Interface,
     received: &Result<usize, LinkError>,
@@ -30,10 +30,10 @@ pub(super) fn do_host_work(
     }
     while let Some((work, packet)) = side.host_work.pop_front() {
         let more = interface.host_input(work, packet, now);
-        follow_up(stack, side, more, now);
+        follow_up(driver, side, more, now);
     }
     if !side.onward.is_empty() {
-        forward::pass_on(stack, side, interface, now); //                                  check, modules, channel to another link
+        forward::pass_on(driver, side, interface, now); //                                  check, modules, channel to another link
     }
     if interface.has_frames() {
         tx::flush(interface, now);
@@ -43,22 +43,22 @@ pub(super) fn do_host_work(
 /// What the host's own work leads to: a whole datagram to be classified, an ICMP error for the shard of the flow it quotes, an echo reply for that of its
 /// identifier.
 #[cold]
-fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp, now: Instant) {
+fn follow_up(driver: &DriverSide, side: &mut Receive, more: FollowUp, now: Instant) {
     match more {
         FollowUp::Done => {}
         FollowUp::Classify(mut packet) => {
             let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
             // Fragments in the name of an address of ours have passed as our own only.
             let own =
-                ends_of(packet.bytes()).is_some_and(|ends| stack.host.network().is_local(ends.0));
+                ends_of(packet.bytes()).is_some_and(|ends| driver.host.network().is_local(ends.0));
             match side.steer.classify_ip(&side.host, &mut packet, v6, own) {
                 Ok(verdict) if !side.modules.admit(verdict, &packet, now) => {}
-                Ok(verdict) => sort(stack, side, verdict, packet, now),
-                Err(reason) => stack.counters.add(side.writer, reason, 1),
+                Ok(verdict) => sort(driver, side, verdict, packet, now),
+                Err(reason) => driver.counters.add(side.writer, reason, 1),
             }
         }
         FollowUp::Flow(key, packet) => {
-            let hash = stack.host.flow_hash.hash(&key);
+            let hash = driver.host.flow_hash.hash(&key);
             let number = side.steer.shard_of_key(&side.host, &key, hash);
             into_inbox(side, number, packet);
         }
@@ -69,7 +69,7 @@ fn follow_up(stack: &Stack, side: &mut Receive, more: FollowUp, now: Instant) {
 /// in the inboxes. Whether there was any.
 #[inline]
 pub(in crate::stack) fn take_returns(
-    stack: &Stack,
+    driver: &DriverSide,
     side: &mut Receive,
     interface: &mut Interface,
     now: Instant,
@@ -78,14 +78,19 @@ pub(in crate::stack) fn take_returns(
     let has_returns = interface.has_returns();
     if has_returns {
         side.refresh();
-        classify_returns(stack, side, interface, now);
+        classify_returns(driver, side, interface, now);
     }
     has_returns
 }
 
 /// Packets to our own addresses, packets whose next hop did not answer, and what another link has to send.
 #[cold]
-fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface, now: Instant) {
+fn classify_returns(
+    driver: &DriverSide,
+    side: &mut Receive,
+    interface: &mut Interface,
+    now: Instant,
+) {
     for _ in 0..BURST {
         let Some(mut packet) = interface.local.pop_front() else {
             break;
@@ -96,7 +101,7 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
         let v6 = packet.bytes().first().is_some_and(|b| b >> 4 == 6);
         match side.steer.classify_ip(&side.host, &mut packet, v6, true) {
             Ok(verdict) if !side.modules.admit(verdict, &packet, now) => {}
-            Ok(verdict) => sort(stack, side, verdict, packet, now),
+            Ok(verdict) => sort(driver, side, verdict, packet, now),
             Err(reason) => interface.count(reason),
         }
     }
@@ -104,7 +109,7 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
         let Some(key) = FlowKey::of_sent(packet.bytes()) else {
             continue;
         };
-        let hash = stack.host.flow_hash.hash(&key);
+        let hash = driver.host.flow_hash.hash(&key);
         packet.meta = Meta {
             undeliverable: Flag::YES,
             flow: short(hash),
@@ -115,7 +120,7 @@ fn classify_returns(stack: &Stack, side: &mut Receive, interface: &mut Interface
         into_inbox(side, number, packet);
     }
     while let Some((link, packet)) = interface.elsewhere.pop_front() {
-        forward::stage(stack, side, link.into(), packet);
+        forward::stage(driver, side, link.into(), packet);
     }
-    forward::publish(stack, side);
+    forward::publish(driver, side);
 }

@@ -3,6 +3,7 @@
 //! Loss recovery (what is lost, what is sent again) is not its business, only how much may be in flight. Everything is in bytes and
 //! microseconds; running totals wrap at 2³².
 
+use crate::tcp::image::plain;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
 
@@ -30,6 +31,15 @@ impl Window {
         self.cwnd < self.ssthresh
     }
 }
+
+plain!(Window {
+    cwnd,
+    ssthresh,
+    mss,
+    pacing_rate,
+    is_paced,
+    slow_start_limit
+});
 
 /// Where loss recovery stands (RFC 9293 has no names for it; these are Linux's).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 //! `model` is the path, `states` are Startup, Drain and ProbeRTT, `probing` is ProbeBW. What the draft leaves open is left out: ECN (the
 //! draft has no reaction to it, so marks only count as the caller's `reduce`, which moves nothing here).
 
+mod image;
 mod model;
 mod probing;
 mod states;

@@ -49,6 +49,35 @@ macro_rules! controls {
             }
         }
 
+        /// A [`Control`] as plain data.
+        #[derive(Clone, Debug, PartialEq)]
+        enum ControlImage {
+            $($which(<$state as Imaged>::Image),)*
+        }
+
+        impl Imaged for Control {
+            type Image = ControlImage;
+            fn image(&self, now: Instant) -> ControlImage {
+                match self {
+                    $(Self::$which(control) => ControlImage::$which(control.image(now)),)*
+                }
+            }
+            fn from_image(image: ControlImage, now: Instant) -> Self {
+                match image {
+                    $(ControlImage::$which(image) => Self::$which(Imaged::from_image(image, now)),)*
+                }
+            }
+        }
+
+        #[cfg(test)]
+        impl crate::tcp::image::scramble::Scramble for ControlImage {
+            fn scramble(&mut self, dice: &mut crate::tcp::image::scramble::Scrambler) {
+                match self {
+                    $(Self::$which(image) => crate::tcp::image::scramble::Scramble::scramble(image, dice),)*
+                }
+            }
+        }
+
         impl Algorithm for Control {
             fn on_open(&mut self, window: &mut Window, srtt_us: u32, now: Instant) {
                 match self {

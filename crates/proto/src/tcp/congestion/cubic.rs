@@ -7,6 +7,7 @@ use super::algorithm::{Ack, Algorithm, Cause, Window};
 use super::hystart::HyStart;
 use super::reno::{self, CWND_MAX};
 use crate::tcp::cold::{BoxedDefault, HasDefault};
+use crate::tcp::image::{Distance, imaged};
 use crate::time::Instant;
 
 /// RFC 9438 §4.6: β_cubic, 0.7, as a fraction.
@@ -291,5 +292,43 @@ impl Algorithm for Cubic {
             avoidance.curve.epoch = avoidance.curve.epoch.plus_micros(idle_us).min(now);
         }
         avoidance.last_ack = now;
+    }
+}
+
+imaged! {
+    /// [`Cubic`] as plain data.
+    pub(super) struct CubicImage of Cubic {
+        initial: u32,
+        hystart: HyStart as part,
+        avoidance: Option<AvoidanceImage> as part,
+    }
+}
+
+imaged! {
+    /// [`Avoidance`] as plain data.
+    struct AvoidanceImage of Avoidance {
+        curve: CurveImage as part,
+        before: CurveImage as part,
+        last_ack: Distance as part,
+        remainder: u32,
+        reno_credit: u32,
+    }
+}
+
+imaged! {
+    /// A [`Curve`] as plain data.
+    struct CurveImage of Curve {
+        epoch: Distance as part,
+        middle_ms: u32,
+        w_max: u32,
+        prior: u32,
+        reno: u32,
+    }
+}
+
+impl Cubic {
+    /// Whether a connection could have come to it.
+    pub const fn is_sound(&self) -> bool {
+        self.hystart.is_sound()
     }
 }

@@ -4,6 +4,7 @@
 
 use super::algorithm::{Ack, Algorithm, Cause, Window};
 use super::reno::NewReno;
+use crate::tcp::image::plain;
 use crate::time::Instant;
 use crate::wire::tcp::SeqNum;
 
@@ -13,8 +14,7 @@ const ONE: u32 = 1 << 20;
 const GAIN_SHIFT: u32 = 4;
 
 /// What one connection's DCTCP knows.
-#[derive(Clone, Debug)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Dctcp {
     /// DCTCP.Alpha, the fraction of bytes that were marked lately; of [`ONE`].
     alpha: u32,
@@ -97,5 +97,21 @@ impl Algorithm for Dctcp {
 
     fn on_restart(&mut self, window: &mut Window, idle_us: u64, rto_us: u64, now: Instant) {
         self.reno.on_restart(window, idle_us, rto_us, now);
+    }
+}
+
+plain!(Dctcp {
+    alpha,
+    delivered,
+    marked,
+    window_end,
+    watching,
+    reno
+});
+
+impl Dctcp {
+    /// Whether a connection could have come to it.
+    pub const fn is_sound(&self) -> bool {
+        self.alpha <= ONE
     }
 }

@@ -5,6 +5,7 @@
 
 use super::algorithm::{Ack, Window};
 use super::reno;
+use crate::tcp::image::plain;
 use crate::wire::tcp::SeqNum;
 
 /// RFC 9406 §4.3: a delay grown by less says nothing ...
@@ -23,8 +24,7 @@ const CSS_ROUNDS: u8 = 5;
 const NONE: u32 = u32::MAX;
 
 /// What it remembers of this round and the last.
-#[derive(Clone, Debug)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct HyStart {
     last_round_min_us: u32,
     this_round_min_us: u32,
@@ -145,3 +145,23 @@ impl HyStart {
         self.round_end = nxt;
     }
 }
+
+plain!(HyStart {
+    last_round_min_us,
+    this_round_min_us,
+    css_baseline_us,
+    round_end,
+    samples,
+    css_rounds,
+    mode
+});
+
+impl HyStart {
+    /// Whether a connection could have come to it.
+    pub const fn is_sound(&self) -> bool {
+        self.css_rounds <= CSS_ROUNDS
+    }
+}
+
+#[cfg(test)]
+crate::tcp::image::scramble::chosen! { Mode: Mode::New, Mode::Watching, Mode::Conservative, Mode::Off; }

@@ -18,6 +18,7 @@ use algorithm::Algorithm;
 pub(super) use algorithm::{Ack, Cause, LostSegment, Phase, RateSample, Window};
 use usage::Usage;
 
+use crate::tcp::image::{Imaged, imaged};
 use crate::time::Instant;
 
 // A new one is a file of its own, which implements `Algorithm`, and a row here. BBR's model is large, and lies elsewhere.
@@ -221,5 +222,31 @@ impl Congestion {
     pub fn mss_changed(&mut self, mss: u32) {
         self.window.mss = mss;
         self.window.cwnd = self.window.cwnd.max(mss);
+    }
+}
+
+imaged! {
+    /// [`Congestion`] as plain data.
+    pub(super) struct CongestionImage of Congestion {
+        window: Window as part,
+        control: ControlImage as part,
+        pacing_rate_max: u64,
+        usage: Usage as part,
+    }
+}
+
+impl Congestion {
+    /// Whether a connection could have come to it.
+    pub fn is_sound(&self) -> bool {
+        let window = &self.window;
+        let opened = window.cwnd >= window.mss && window.cwnd <= CWND_MAX;
+        let sizes = window.mss > 0 && window.mss <= 0xffff && (window.cwnd == 0 || opened);
+        let control = match &self.control {
+            Control::NewReno(_) => true,
+            Control::Cubic(cubic) => cubic.is_sound(),
+            Control::Dctcp(dctcp) => dctcp.is_sound(),
+            Control::Bbr(bbr) => bbr.is_sound(),
+        };
+        sizes && control
     }
 }

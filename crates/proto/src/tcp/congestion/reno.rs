@@ -4,14 +4,14 @@
 //! An ECN mark counts as a loss (RFC 3168 §6.1.2). The milder answer of RFC 8511 is an experiment, and not made.
 
 use super::algorithm::{Ack, Algorithm, Cause, Phase, Window};
+use crate::tcp::image::plain;
 use crate::time::Instant;
 
 /// The largest window kept: the sequence space allows no more in flight (RFC 7323 §2.3).
 pub(super) const CWND_MAX: u32 = 1 << 30;
 
 /// What one connection's NewReno knows.
-#[derive(Clone, Debug, Default)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NewReno {
     /// The window to begin with, and to begin again with.
     initial: u32,
@@ -114,3 +114,5 @@ impl Algorithm for NewReno {
         restart(window, self.initial, idle_us, rto_us);
     }
 }
+
+plain!(NewReno { initial, credit });

@@ -1,11 +1,11 @@
 //! Whether the congestion window is used: one that is not has not been tested, and does not grow (RFC 7661, RFC 9293 MUST-19).
 
 use super::algorithm::Window;
+use crate::tcp::image::plain;
 
 /// What was under way at most in the last round trip, and whether the window was then full. As in Linux: a flight that filled the window
 /// counts as a whole, and in slow start one that filled more than half of it may double.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(test, derive(PartialEq))]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Usage {
     /// The most bytes under way.
     most: u32,
@@ -47,6 +47,12 @@ impl Usage {
         self.was_full || (window.in_slow_start() && window.cwnd < self.most.saturating_mul(2))
     }
 }
+
+plain!(Usage {
+    most,
+    was_full,
+    has_news
+});
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,7 @@ const LIFETIME: u32 = 600 * 100 / 107;
 const SILENT_TIMEOUTS: u8 = 3;
 
 /// Probes of one size that may get lost by chance (RFC 8899 §5.1.3, MAX_PROBES).
-const PROBES_MAX: u8 = 3;
+pub(in crate::tcp) const PROBES_MAX: u8 = 3;
 
 /// Without SACK, which probes need, so soon after a suspicion full segments are tried again; in units of [`Instant::coarse`].
 const SECOND_THOUGHTS: u32 = 2;

@@ -1,8 +1,10 @@
 //! What is known of records that are sacked, lost or were sent again: where to look for them without going through all that is under way.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use super::not_too_old;
+use crate::tcp::image::imaged;
 use crate::wire::tcp::SeqNum;
 
 /// Of one connection, once there are any. Either list may name what is no longer so: the records know.
@@ -107,6 +109,43 @@ impl Losses {
         for (_, sent_us) in &mut self.again {
             *sent_us = not_too_old(*sent_us, now_us);
         }
+    }
+}
+
+imaged! {
+    /// [`Losses`] as plain data.
+    pub(in crate::tcp) struct LossesImage of Losses {
+        sacked_segments: u32,
+        unanswered: u32,
+        judged: SeqNum,
+        lost: Vec<SeqNum> as list,
+        again: Vec<(SeqNum, u32)> as micros_list,
+    }
+}
+
+impl Losses {
+    /// Segments that are sacked, and records sent again.
+    pub const fn counts(&self) -> (u32, u32) {
+        (self.sacked_segments, self.unanswered)
+    }
+
+    /// Whether the lists are in order, and name all of `lost`; what is acknowledged in part, up to `una`, they name by its former beginning.
+    pub fn is_sound(&self, una: SeqNum, lost: &[SeqNum]) -> bool {
+        let later = |pair: &[(SeqNum, u32); 2]| {
+            let [(_, a), (_, b)] = pair;
+            b.wrapping_sub(*a).cast_signed() >= 0
+        };
+        let again = self.again.iter().copied();
+        let in_time = again
+            .clone()
+            .zip(again.skip(1))
+            .all(|(a, b)| later(&[a, b]));
+        let in_part = self.lost.front().is_some_and(|first| *first <= una);
+        let named = |start: &SeqNum| {
+            let at = self.lost.partition_point(|lost| lost < start);
+            self.lost.get(at) == Some(start) || (*start == una && in_part)
+        };
+        self.lost.iter().is_sorted() && in_time && lost.iter().all(named)
     }
 }
 

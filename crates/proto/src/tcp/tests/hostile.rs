@@ -68,7 +68,7 @@ fn arbitrary_options(rng: &mut Rng, conn: &Connection, points: &[SeqNum]) -> Opt
 }
 
 /// A segment as fuzzers and attackers write them.
-fn arbitrary_segment(rng: &mut Rng, conn: &Connection) -> (Header, Vec<u8>) {
+pub(super) fn arbitrary_segment(rng: &mut Rng, conn: &Connection) -> (Header, Vec<u8>) {
     let receive = [
         conn.rcv.nxt,
         conn.rcv.edge,
@@ -198,7 +198,7 @@ fn attack(seed: u64, states: &AtomicU16) {
 }
 
 #[test]
-fn arbitrary_segments_in_every_state() {
+pub(super) fn arbitrary_segments_in_every_state() {
     if let Ok(seed) = std::env::var("TCP_SEED") {
         return attack(seed.parse().expect("a number"), &AtomicU16::new(0));
     }

@@ -14,6 +14,7 @@ mod fast_path;
 mod flow;
 mod hostile;
 mod icmp;
+mod image;
 mod loss;
 mod mutants;
 mod open;
@@ -31,6 +32,7 @@ mod units;
 mod user_timeout;
 
 use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 use std::eprintln;
 

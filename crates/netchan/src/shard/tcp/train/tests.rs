@@ -155,7 +155,7 @@ impl Host {
 
     /// IP packets of TCP, as `steer` hands them to the shard: all in one go, or one by one.
     fn takes(&mut self, burst: &[Vec<u8>], together: bool) {
-        let hash = &self.net.stack().host.flow_hash;
+        let hash = &self.net.stack().control.host.flow_hash;
         let packets: Vec<_> = (burst.iter())
             .map(|bytes| {
                 let mut packet = Packet::new(self.slab.alloc().unwrap(), 0);

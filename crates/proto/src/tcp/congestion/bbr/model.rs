@@ -3,6 +3,7 @@
 use super::states::State;
 use super::{Bbr, INFINITE};
 use crate::tcp::congestion::algorithm::{Ack, Window};
+use crate::tcp::image::plain;
 
 /// BBR.Beta: losses take no more than this much of a limit in a round, in percent.
 pub(super) const BETA: u64 = 70;
@@ -74,6 +75,9 @@ impl RoundFilter {
         *new = (*new).max(sample);
     }
 }
+
+plain!(MaxFilter { previous, current });
+plain!(RoundFilter { halves, rounds });
 
 /// Whether the running total `a` is at or past `b`.
 const fn reached(a: u32, b: u32) -> bool {

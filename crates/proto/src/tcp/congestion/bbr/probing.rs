@@ -4,6 +4,7 @@ use super::model::{BETA, part_of};
 use super::states::{AckPhase, State};
 use super::{Bbr, INFINITE};
 use crate::tcp::congestion::algorithm::{Ack, LostSegment, Window};
+use crate::tcp::image::plain;
 
 /// BBR.LossThresh: tolerated losses while probing, in percent.
 const LOSS_PERCENT: u64 = 2;
@@ -33,6 +34,13 @@ impl Undo {
         inflight_longterm: 0,
     };
 }
+
+plain!(Undo {
+    state,
+    bw_shortterm,
+    inflight_shortterm,
+    inflight_longterm
+});
 
 impl Bbr {
     /// StartProbeBW_DOWN.

@@ -5,7 +5,7 @@ use super::Bbr;
 use crate::tcp::congestion::algorithm::{Ack, Phase, Window};
 
 /// Rounds without much growth after which the pipe counts as full (§5.3.1.2).
-const FULL_BW_ROUNDS: u8 = 3;
+pub(super) const FULL_BW_ROUNDS: u8 = 3;
 /// BBRStartupFullLossCnt: acknowledgments that report losses, in one round.
 const FULL_LOSS_EVENTS: u8 = 6;
 /// Drain takes no longer (§5.3.2).

@@ -1,0 +1,40 @@
+//! The control plane of a stack: what was asked for, what is bound, what is configured. No packet comes here.
+
+use std::{sync::Arc, thread::JoinHandle};
+
+use percore::{lock::Mutex, own::Own};
+use proto::time::Instant;
+
+use super::{directory::Directory, watch::Watch};
+use crate::{
+    counters::Counters,
+    driver::{host::Host, module::registry::Registry},
+    regime::{Regime, choice::Choice},
+};
+
+/// What the other two sides go by.
+pub(crate) struct ControlPlane {
+    pub regime: Regime,
+    /// What was asked for.
+    pub choice: Choice,
+    /// Why the stack runs under Giant although another regime was asked for (F3).
+    pub degraded: Option<String>,
+    /// What said whether it forwards (`host.forwarding`): a configuration, an option, a default.
+    pub forwarding_by: &'static str,
+    /// The same for the loopback addresses (`host.network().loopback`).
+    pub loopback_by: &'static str,
+    pub host: Arc<Host>,
+    pub directory: Directory,
+    /// What looks at packets.
+    pub modules: Registry,
+    pub counters: Arc<Counters>,
+    pub started: Instant,
+    pub threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What they do.
+    pub watch: Watch,
+    /// What ends with the stack, before its threads do: what answers questions from outside.
+    pub companions: Mutex<Vec<Box<dyn Send>>>,
+    /// Keeps links that were handed over from other programs of the same run; its lock ends when it is closed.
+    #[expect(dead_code, reason = "held, not read")]
+    pub claim: Option<Own>,
+}
