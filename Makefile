@@ -155,7 +155,7 @@ man:
 	$(CARGO) run -p netchan-cli --quiet -- __man target/man
 	@echo 'man -l target/man/netchan.1'
 
-# Its programs are the tests' and nmap; servers (redis, nginx, sshd) are tried where somebody installed them, as installing starts them on some systems.
+# Its programs are the tests' and nmap; servers (redis, nginx, sshd) are tried where they are installed, as installing starts them on some systems.
 soak: TEST_PACKAGES += nmap
 soak: TEST_PROGRAMS += nmap
 soak: test-tools build

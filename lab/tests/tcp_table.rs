@@ -1,7 +1,7 @@
 //! The table of what one flow gets out of 100 Mbit/s over 100 ms, by loss and congestion control, to the byte: in virtual time nothing but a change of
 //! the protocol changes it. A shorter run than `netchan lab run tcp`, of one seed.
 //!
-//! Who changes it on purpose writes the new one with `NETCHAN_TABLE=write` and says in the commit why it is better.
+//! To change it on purpose, write the new one with `NETCHAN_TABLE=write` and say in the commit why it is better.
 
 use std::{fmt::Write as _, fs, path::Path as File, time::Duration};
 

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_nothing_always_finds_a_place_and_others_leave_it() {
+    fn a_holder_of_nothing_finds_a_place_and_others_leave_it() {
         let mut link = Slab::with_ready(64, 65_600, 0).unwrap();
         let mut shelf = Shelf::new(2, [1, 1, 1], 3).unwrap();
         assert_eq!(shelf.places, 8);

@@ -435,7 +435,7 @@ fn trace_reads_what_a_stack_has_recorded() {
 }
 
 #[test]
-fn nobody_reading_is_no_error() {
+fn output_without_a_reader_is_no_error() {
     let mut child = netchan()
         .arg("doctor")
         .stdout(Stdio::piped())

@@ -477,7 +477,7 @@ fn a_run_without_a_link_makes_one() {
 }
 
 #[test]
-fn whoever_may_not_is_told_what_to_do() {
+fn a_user_without_rights_is_told_what_to_do() {
     if !wanted() {
         return;
     }

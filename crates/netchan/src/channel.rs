@@ -1,6 +1,6 @@
 //! The channel between a link and a shard: packets each way and, apart from them, what the shard asks the classifier to do.
-//! No lock, no cache line that both sides write; each ring is bounded, and what does not fit is counted by whoever offers it.
-//! A backlog is its first ring alone, where a link calls the shard unless somebody holds it.
+//! No lock, no cache line that both sides write; each ring is bounded, and the side that offers counts what does not fit.
+//! A backlog is its first ring alone, where a link calls the shard unless another thread holds it.
 
 mod line;
 
@@ -34,7 +34,7 @@ pub struct LinkEnd {
     pub received: Producer<Packet>,
     /// The shard's requests.
     pub requests: Consumer<Request>,
-    /// Wakes whoever attends to the shard.
+    /// Wakes the thread that attends to the shard.
     pub shard: Arc<Doorbell>,
     /// Wakes the attendant, where the shard is the application's to turn.
     pub line: Option<Arc<Line>>,

@@ -5,8 +5,9 @@
 //! `$XDG_RUNTIME_DIR/netchan`, else (root) `/run/netchan`, else `/tmp/netchan-UID`. A request is one line, `hello`,
 //! `show TOPIC`, `trace REQUEST` or `change JSON` (a [`Change`]); the answer is one line of JSON, `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
 //!
-//! Only sockets of root and of the user who asks are asked, and one that is named by its process. Neither side trusts the other: lengths are bounded, each exchange has a deadline, a client that says nothing is
-//! dropped, and the thread that answers is not one that carries packets (F8: it answers when the application hangs).
+//! A client asks only sockets of root and of its own user, and one that is named by its process. Neither side trusts the other: lengths are
+//! bounded, each exchange has a deadline, a client that says nothing is dropped, and the thread that answers is not one that carries packets
+//! (F8: it answers when the application hangs).
 
 use std::{
     fmt, fs, io,
@@ -73,14 +74,14 @@ pub struct Stack {
     pub pid: u32,
     /// Its socket.
     pub path: PathBuf,
-    /// The user whose it may be beside root and this one: whoever names a process trusts it.
+    /// Another user that may own it, beside root and this one: naming a process is trusting it.
     pub user: Option<u32>,
 }
 
 /// Why a stack gave no facts.
 #[derive(Debug)]
 pub enum AskError {
-    /// Nobody listens on its socket any more.
+    /// No process listens on its socket any more.
     Gone,
     /// No whole answer in time; what is known about the process.
     Silent(String),
@@ -213,7 +214,7 @@ impl Stack {
         self.ask(&format!("trace {request}"))
     }
 
-    /// Who it is: `{"pid", "command", "version", "up_s"}`.
+    /// Its identity: `{"pid", "command", "version", "up_s"}`.
     ///
     /// # Errors
     /// See [`AskError`].
@@ -321,7 +322,7 @@ fn is_own(directory: &Path) -> bool {
     fs::symlink_metadata(directory).is_ok_and(|found| found.is_dir() && found.uid() == user)
 }
 
-/// Removes what stacks that were killed left in `directory`: nobody listens, and the process is gone.
+/// Removes what stacks that were killed left in `directory`: sockets without a listener whose process is gone.
 fn sweep(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if let Some(stack) = stack_of(&entry.path())

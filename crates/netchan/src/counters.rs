@@ -82,7 +82,7 @@ counters! {
     FragmentsIn = "fragments_in",
     /// Packets for other hosts that were passed on.
     Forwarded = "forwarded",
-    /// Somebody else on the link uses one of our addresses.
+    /// Another host on the link uses one of our addresses.
     AddressConflict = "address_conflicts",
     /// Drop: not an Ethernet frame, or cut short.
     DropEthernet = "drop_ethernet",
@@ -128,7 +128,7 @@ counters! {
     DropTcpHeader = "drop_tcp_header",
     /// Drop: wrong TCP checksum.
     DropTcpChecksum = "drop_tcp_checksum",
-    /// Drop: a segment that is not signed as its connection or listener asks, or is signed though nobody asks (RFC 2385).
+    /// Drop: a segment that is not signed as its connection or listener asks, or is signed though neither asks (RFC 2385).
     DropTcpSignature = "drop_tcp_signature",
     /// Segments that verified with a key of TCP-AO (RFC 5925; Linux: TCPAOGood).
     TcpAoGood = "tcp_ao_good",
@@ -190,7 +190,7 @@ counters! {
     DropNotice = "drop_tcp_error_queue_full",
     /// Drop: the shard's channel from the link is full.
     DropChannelFull = "drop_channel_full",
-    /// Drop: somebody holds the shard, and the link's part of its backlog is full.
+    /// Drop: another thread holds the shard, and the link's part of its backlog is full.
     DropBacklogFull = "drop_backlog_full",
     /// Drop on the way out: the link's queue is full.
     DropLinkQueue = "drop_link_queue_full",
@@ -200,7 +200,7 @@ counters! {
     DropNoRoute = "drop_no_route",
     /// Drop on the way out: the next hop's link address could not be found.
     DropNeighbor = "drop_neighbor_unresolved",
-    /// Put off: packets for a shard that somebody held, left to the holder in the shard's backlog.
+    /// Put off: packets for a shard that another thread held, left to the holder in the shard's backlog.
     Backlogged = "backlog_packets",
     /// Put off: no transmit buffer was free.
     NoTransmitBuffer = "no_transmit_buffer",

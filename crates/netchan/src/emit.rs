@@ -315,7 +315,7 @@ pub fn fragments(
     emit_pieces(slab, pieces, payload, mtu, available, out)
 }
 
-/// The same for an IPv4 packet of somebody else's on its way through, which keeps its identification and options and may be a
+/// The same for another host's IPv4 packet on its way through, which keeps its identification and options and may be a
 /// fragment already; at most `available` buffers are taken.
 pub fn cut_again(
     slab: &mut Slab,

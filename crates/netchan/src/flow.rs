@@ -227,7 +227,7 @@ impl Tuple {
     }
 }
 
-/// A keyed hash: whoever does not know the key cannot choose flows that collide.
+/// A keyed hash: without the key, flows that collide cannot be chosen.
 ///
 /// SipHash-1-3 of 15 bytes (IPv4: two addresses, two ports, the protocol, two zeros) or 39 (IPv6), taken as the 2 or 5 words that
 /// SipHash makes of them.

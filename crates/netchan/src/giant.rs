@@ -1,7 +1,7 @@
 //! Giant (F1, F3, F4): the one lock of a stack. Under the regime `giant` everything is done under it. Beside any other regime it still
 //! exists, for what declares that it needs it: a module that keeps unsynchronised state, a link driver that is not safe for several threads.
 //!
-//! What needs Giant lies inside it: a module of concurrency `giant` is stored in the lock, and nobody reaches it without a guard.
+//! What needs Giant lies inside it: a module of concurrency `giant` is stored in the lock, and reached with a guard only.
 //!
 //! Lock order: where the whole stack runs under it, before every other lock; else after them all. It is recursive, as FreeBSD's was.
 
@@ -63,7 +63,7 @@ impl<T: Default> Giant<T> {
     #[inline]
     pub fn enter(&self) -> Held<'_, T> {
         let held = match self.lock.try_lock() {
-            // The witness judges only who may have to wait.
+            // The witness judges only a thread that may have to wait.
             Some(held) if witness::ON => {
                 drop(held);
                 self.lock.lock()
@@ -86,7 +86,7 @@ impl<T: Default> Giant<T> {
         held
     }
 
-    /// Takes it if that works at once: for those who only look.
+    /// Takes it if that works at once: for a mere look.
     pub fn try_enter(&self) -> Option<Held<'_, T>> {
         self.lock.try_lock()
     }

@@ -1,9 +1,9 @@
 //! What the sockets of a stack hold together, and how much they may (N4): an account for TCP and one for UDP, each a batched counter (N2).
 //!
 //! A shard claims memory a chunk ahead ([`crate::shard`], `memory`), and comes back when its chunk is used up or when it has two to spare. So
-//! what the account says is never less than what sockets hold, and more by [`Account::error_max`] at most. Beyond the limit nobody is given a
+//! what the account says is never less than what sockets hold, and more by [`Account::error_max`] at most. Beyond the limit no shard is given a
 //! chunk; but a socket that holds nothing may always take one packet (a stream also a second one in order, or one segment to send), so that
-//! whoever frees memory is never kept from it.
+//! no socket is kept from freeing memory.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_nobody_could_keep_are_refused() {
+    fn limits_that_cannot_be_kept_are_refused() {
         let check = |tcp, udp| {
             let limits = Limits {
                 tcp,

@@ -146,7 +146,7 @@ impl Net {
     pub fn drain(&self, limit: Duration) -> bool {
         let begin = percore::clock::now_ns();
         loop {
-            self.poll(); // what is in the channels goes out, whoever else turns them
+            self.poll(); // what is in the channels goes out, even where other threads turn them
             if !self.stack().owes_peers() {
                 return true;
             }

@@ -20,7 +20,7 @@ pub struct Places {
     next: AtomicUsize,
 }
 
-// Relaxed throughout: nothing else is published by these numbers. Who claims the same shard as another, for a number that was old, shares it.
+// Relaxed throughout: nothing else is published by these numbers. Sockets that claim one shard, since a number was old, share it.
 
 impl Places {
     /// All free.
@@ -60,13 +60,13 @@ impl Places {
     #[inline]
     pub fn of_port(&self, port: u16) -> usize {
         match self.datagrams[usize::from(port)].load(Relaxed) {
-            // It is told that nobody is there, wherever.
+            // No socket is there: any shard can say so.
             NOBODY => 0,
             shard => usize::from(shard),
         }
     }
 
-    /// A datagram socket was bound to `port`: it gets a shard of its own, or that of those who share its port.
+    /// A datagram socket was bound to `port`: it gets a shard of its own, or that of the sockets that share its port.
     pub fn settle_port(&self, port: u16) {
         let place = &self.datagrams[usize::from(port)];
         if place.load(Relaxed) == NOBODY {
@@ -100,7 +100,7 @@ mod tests {
         places.publish(2, 0);
         places.give_back(1);
         assert_eq!([0; 3].map(|_| places.claim()), [Some(1), Some(2), None]);
-        // A shard where sockets live is not given back by who had claimed it.
+        // A shard where sockets live is not given back by the claim that came first.
         places.publish(3, 2);
         places.give_back(3);
         assert_eq!(places.claim(), None);
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_port_keeps_its_shard_while_it_is_bound() {
         let places = Places::new(2);
-        assert_eq!(places.of_port(53), 0, "nobody's port");
+        assert_eq!(places.of_port(53), 0, "no socket's port");
         places.publish(0, 1);
         places.settle_port(53);
         places.settle_port(53);

@@ -1,6 +1,6 @@
 //! Regimes: how many shards there are, how one comes to hold one, how packets are handed over. Nothing else in the program depends on which.
 //!
-//! A regime is a row of this table, and the mechanism behind it is the same for all: `stack::cell` holds a shard and says who may touch it,
+//! A regime is a row of this table, and the mechanism behind it is the same for all: `stack::cell` holds a shard and says which thread may touch it,
 //! `stack::path` hands packets over by a call or by a channel.
 
 pub mod choice;
@@ -49,23 +49,23 @@ pub enum Dispatch {
     Direct,
     /// In a protocol thread, by a queue.
     Deferred,
-    /// In the thread that received it while the shard is free, else in that of whoever holds it, by the shard's backlog.
+    /// In the thread that received it while the shard is free, else in the thread that holds it, by the shard's backlog.
     Hybrid,
 }
 
 /// How a packet passes between a link and a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handoff {
-    /// By a call: whoever has the packet takes the other side's lock and does its work.
+    /// By a call: the thread that has the packet takes the other side's lock and does its work.
     Call,
-    /// By a channel: whoever holds the other side finds it there.
+    /// By a channel: the other side's holder finds it there.
     Channel,
 }
 
-/// Who holds a shard.
+/// Which threads hold a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// Whoever has its lock: a link's thread that has packets for it, an application's thread in a socket call.
+    /// Any thread that takes its lock: a link's thread that has packets for it, an application's thread in a socket call.
     Anyone,
     /// The application's threads, in turns; while they are away, the attendant.
     Application,
@@ -84,7 +84,7 @@ pub struct Layout {
     pub giant: bool,
     /// Between links and shards.
     pub handoff: Handoff,
-    /// Who holds a shard.
+    /// Which threads hold a shard.
     pub holder: Holder,
     /// Threads that turn shards.
     pub workers: usize,
@@ -136,7 +136,7 @@ impl Layout {
         match dispatch {
             Dispatch::Direct => Ok(self),
             Dispatch::Hybrid if self.giant => Err(
-                "dispatch 'hybrid' does not go under Giant: whoever has Giant finds every shard free, there is nothing to try"
+                "dispatch 'hybrid' does not go under Giant: a thread that has Giant finds every shard free, there is nothing to try"
                     .into(),
             ),
             Dispatch::Hybrid if self.handoff == Handoff::Call => Ok(Self {

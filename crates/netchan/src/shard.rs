@@ -155,7 +155,7 @@ pub struct Shard {
     /// Datagrams that wait in all UDP sockets together.
     udp_queued: usize,
     ports: Ports,
-    /// Limits ICMP errors, and resets to what belongs to nobody.
+    /// Limits ICMP errors, and resets to what belongs to no socket.
     errors: Limiter,
     resets: Limiter,
     idents: ident::Generator,
@@ -424,7 +424,7 @@ impl Shard {
         self.time_waits.iter()
     }
 
-    /// Says how many sockets live here, where that decides who comes next.
+    /// Says how many sockets live here, where that decides which shard the next one gets.
     pub fn publish_load(&self) {
         if let Some(places) = &self.host.places {
             places.publish(self.number, self.tcp.len() + self.udp.len());

@@ -263,7 +263,7 @@ fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     rows
 }
 
-/// How many packets of each link wait for each shard that somebody holds: by the links' ends, which know it meanwhile.
+/// How many packets of each link wait for each shard that another thread holds: by the links' ends, which know it meanwhile.
 fn backlogs(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
     for (link, facts) in stack.control.host.network().interfaces.iter().enumerate() {
@@ -317,7 +317,7 @@ fn shards(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
 
 fn turned_by(stack: &Stack, number: usize, cell: &Cell) -> String {
     match stack.layout.holder {
-        Holder::Anyone => "whoever has its lock".into(),
+        Holder::Anyone => "the thread that has its lock".into(),
         Holder::Application => cell.seat.holder().into(),
         Holder::Core => format!("netchan-core{number}"),
         Holder::Network => format!("netchan-proto{}", number % stack.layout.workers),
@@ -385,7 +385,7 @@ fn counters(stack: &Stack) -> Vec<Value> {
     rows.push(row(
         "giant_waits",
         giant.waits,
-        "Giant was somebody else's when it was wanted.",
+        "Another thread had Giant when it was wanted.",
     ));
     rows.push(row(
         "giant_wait_ns",
@@ -440,7 +440,7 @@ fn modules(stack: &Stack, now: Instant) -> Vec<Value> {
         .collect()
 }
 
-/// Every lock of the packet path: whether it is held just now, and by whom, as far as the threads' words tell.
+/// Every lock of the packet path: whether it is held just now, and by which thread, as far as the threads' words tell.
 fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
     let row = |lock: String, held: bool| {
         let by = held.then(|| watch::suspects(stack, now));
@@ -480,7 +480,7 @@ fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
     for (number, cell) in stack.sockets.cells.iter().enumerate() {
         rows.push(row(format!("shard {number}"), cell.held.is_locked()));
     }
-    // In a build with the witness, all of percore's locks and who has them.
+    // In a build with the witness, all of percore's locks and their holders.
     let holders = percore::witness::holders();
     rows.extend(holders.iter().map(|holder| {
         json!({

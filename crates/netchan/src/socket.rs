@@ -65,7 +65,7 @@ pub struct Socket {
     stream: Stream,
     /// What else it has become.
     other: OnceLock<Box<Other>>,
-    /// Options and the binding, before it became anything and for those who ask later.
+    /// Options and the binding, before it became anything and for later questions.
     fresh: Mutex<Fresh>,
 }
 
@@ -383,7 +383,7 @@ impl Socket {
                         .directory
                         .change(id, PortChange::StopListening);
                 }
-                self.stream.rests(); // before those who wait are woken, by the shard's lock
+                self.stream.rests(); // before the waiters are woken, by the shard's lock
                 listening.shut(self.stack());
                 fresh.forget_waiting();
             }

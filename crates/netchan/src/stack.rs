@@ -198,7 +198,7 @@ impl Stack {
 
     /// Whether the stack is ending.
     pub fn is_stopping(&self) -> bool {
-        // Relaxed: a flag on its own; whoever sees it late turns once more.
+        // Relaxed: a flag on its own; a thread that sees it late turns once more.
         self.stop.load(Relaxed)
     }
 }

@@ -1,4 +1,4 @@
-//! Steps: a stack with all the hand-offs of its regime and none of its threads. Whoever holds the [`Steps`] does what each thread would do,
+//! Steps: a stack with all the hand-offs of its regime and none of its threads. The holder of the [`Steps`] does what each thread would do,
 //! one turn at a time and in any order, so that a simulation can try orders by a seed, in virtual time.
 
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Steps {
         shards.filter(|cell| cell.backlog.is_some()).count()
     }
 
-    /// The turn of a link while somebody holds a shard with a backlog, as a socket call in another thread may. True if there was work.
+    /// The turn of a link while a shard with a backlog is held, as a socket call in another thread may hold it. True if there was work.
     pub fn step_while_held(&mut self, link: usize, shard: usize) -> bool {
         let (stack, now) = (&*self.stack, self.stack.clock.now());
         !stack.is_stopping() && stack.turn_link_while_held(link, shard, now)

@@ -1,8 +1,8 @@
-//! The trace (D8): what this stack can tell of itself, declared here in English with units; who records it and how it is read.
+//! The trace (D8): what this stack can tell of itself, declared here in English with units; how it is recorded and read.
 //!
 //! Each thread that touches a stack writes to a ring of its own (`percore::trace`), which the process makes when its first stack starts:
-//! recording allocates nothing and waits for nobody. What is rare is always recorded; what happens in every turn, burst or call only while
-//! somebody watches ([`Level::All`], or `netchan trace start`): else it costs one branch that goes the same way each time.
+//! recording allocates nothing and waits for no thread. What is rare is always recorded; what happens in every turn, burst or call only while
+//! it is watched ([`Level::All`], or `netchan trace start`): else it costs one branch that goes the same way each time.
 //!
 //! Rings and level belong to the process, as threads do: where several stacks live in one process, their events are in one log.
 
@@ -129,12 +129,12 @@ pub(crate) const HANDED_ON: Event<2> = Event::new(
 pub(crate) const HANDED_BACKLOG: Event<3> = Event::new(
     31,
     "hand-backlog",
-    "{link} left {packets} to whoever holds {shard}",
+    "{link} left {packets} to the holder of {shard}",
 );
 pub(crate) const BACKLOG_FULL: Event<3> = Event::new(
     32,
     "backlog-full",
-    "{link} dropped {packets}: somebody holds {shard}, and its backlog is full",
+    "{link} dropped {packets}: another thread holds {shard}, and its backlog is full",
 );
 
 /// All of them.
@@ -245,7 +245,7 @@ pub fn level() -> Level {
 
 /// Sets the flags of `mask` to `bits`.
 pub(crate) fn change(mask: u8, bits: u8) {
-    // Relaxed: flags on their own; who sees them late records a moment later.
+    // Relaxed: flags on their own; a thread that sees them late records a moment later.
     let _ = FLAGS
         .0
         .fetch_update(Relaxed, Relaxed, |old| Some(old & !mask | bits & mask));
@@ -257,7 +257,7 @@ pub(crate) fn has(mask: u8) -> bool {
     FLAGS.0.load(Relaxed) & mask != 0
 }
 
-/// Whether somebody watches what happens all the time: then it is time for [`detail`] and `stages`.
+/// Whether what happens all the time is watched: then it is time for [`detail`] and `stages`.
 #[inline(always)]
 pub(crate) fn is_watched() -> bool {
     has(DETAILS_ON | STAGES_ON)
@@ -268,7 +268,7 @@ pub(crate) fn join() {
     here();
 }
 
-/// Records what happens all the time, while somebody watches.
+/// Records what happens all the time, while that is watched.
 #[inline(always)]
 pub(crate) fn detail<const N: usize>(event: Event<N>, args: [u64; N]) {
     if has(DETAILS_ON | STAGES_ON) {

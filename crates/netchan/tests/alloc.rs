@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The stacks, and who turns them.
+/// The stacks, and what turns them.
 struct Nets {
     nets: Vec<Net>,
     clock: Clock,

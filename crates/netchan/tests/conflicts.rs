@@ -167,7 +167,7 @@ fn a_station_with_our_ipv6_address_is_noticed_and_answered() {
         );
         segment.ndp(&ndp::advertisement(OURS_V6, OTHER, None));
         assert_eq!(segment.conflicts(), 2, "{regime}");
-        // It asks who has an address of ours, with one of ours.
+        // It asks for the host with an address of ours, with one of ours.
         let ask = ndp::solicitation(OTHER, OURS_V6, OURS_V6, None);
         segment.ndp(&ask);
         assert_eq!(segment.conflicts(), 3, "{regime}");

@@ -399,7 +399,7 @@ fn one_peer_gets_no_more_than_half_of_the_links_buffers() {
     let held = world.held();
     assert!((700..1024).contains(&held), "{held}");
     hears_a_full_peer(&mut world, Ipv4Addr::new(10, 0, 1, 10), 1999);
-    // Whoever reads gets the rest of what was sent, as the peer sends it again.
+    // A reader gets the rest of what was sent, as the peer sends it again.
     let first = &unread[0];
     let mut room = vec![0; 60_000];
     let mut buffers = [IoSliceMut::new(&mut room)];
@@ -483,7 +483,7 @@ impl Wake for Woken {
     }
 }
 
-/// Writers that wait for memory, of all sockets or of their peer's share, and to whom nothing is acknowledged meanwhile: only another
+/// Writers that wait for memory, of all sockets or of their peer's share, and get no acknowledgment meanwhile: only another
 /// connection's memory that becomes free can wake them, and it does within two ticks of the shard's own timer.
 #[test]
 fn a_writer_is_woken_when_the_memory_of_another_frees() {
@@ -549,7 +549,7 @@ fn a_writer_is_woken_when_the_memory_of_another_frees() {
     }
 }
 
-/// A socket that is closed with datagrams that nobody read: their memory is free for others, and their places.
+/// A socket that is closed with datagrams that were not read: their memory is free for others, and their places.
 #[test]
 fn a_closed_sockets_datagrams_are_no_longer_counted() {
     const FEW: usize = 1 << 20;

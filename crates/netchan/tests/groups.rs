@@ -326,7 +326,7 @@ fn every_member_hears_what_it_wants() {
         router.send(far, group, b"early");
         assert!(
             members.iter().all(|s| texts(s).is_empty()),
-            "nobody is in the group"
+            "no socket is in the group"
         );
         assert_eq!(router.counter("drop_ip_destination"), 1, "{regime:?}");
         set(none, Multicast::AllV4(false));
@@ -350,7 +350,7 @@ fn every_member_hears_what_it_wants() {
             "whatever the host hears (IP_MULTICAST_ALL)"
         );
         assert!(texts(none).is_empty());
-        // Blocked by the one, and included by nobody else but b: the interface lets through what b wants.
+        // Blocked by the one, and included by b alone: the interface lets through what b wants.
         set(
             a,
             Multicast::Block {
@@ -418,7 +418,7 @@ fn solicited_node_groups_come_and_go_with_addresses() {
     let mut router = Router::new(Regime::AppChannel);
     router.wait(Duration::from_secs(3));
     let group: Ipv6Addr = "ff02::1:ffab:cdef".parse().unwrap();
-    // RFC 3810 §5.2.12: 4, to exclude nobody; 3, to include nobody. Repeated as the robustness variable says.
+    // RFC 3810 §5.2.12: 4, to exclude no source; 3, to include none. Repeated as the robustness variable says.
     let (joined, left) = (4, 3);
     let mut said = |change: &dyn Fn(&Net)| {
         change(&router.net);

@@ -42,7 +42,7 @@ thread_local! {
 }
 
 #[test]
-fn who_waits_is_woken_by_a_thread_in_its_last_moments() {
+fn a_waiter_is_woken_by_a_thread_in_its_last_moments() {
     for regime in [Regime::Locked, Regime::AppChannel, Regime::SocketChannel] {
         let (ours, _end) = wire::pair(&wire::Options::default());
         let net = Net::builder().regime(regime).link_with(Box::new(ours));

@@ -159,7 +159,7 @@ fn it_may_be_the_only_interface() {
     assert!(Net::builder().start().is_err());
 }
 
-/// What a socket at `from` is told when it connects to port 9 of `to`, where nobody listens.
+/// What a socket at `from` is told when it connects to port 9 of `to`, where no socket listens.
 fn refusal(net: &Net, from: &str, to: &str) -> Option<ErrorKind> {
     let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
     let domain = if from.is_ipv4() {

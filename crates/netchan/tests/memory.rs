@@ -1,4 +1,4 @@
-//! Memory limits (N4) in every regime: what all sockets hold stays below the limit, no acknowledged byte is lost, whoever is refused goes on
+//! Memory limits (N4) in every regime: what all sockets hold stays below the limit, no acknowledged byte is lost, a socket that is refused goes on
 //! once memory is free again, and in the end nothing is held. In virtual time, over a wire that loses packets, each role of both stacks in turn.
 
 use std::{
@@ -206,7 +206,7 @@ fn slow_readers_hold_no_more_than_the_limit_and_lose_nothing() {
         });
         assert!(
             refused > 0 || closed.count() > 0,
-            "{regime}: nobody was held up"
+            "{regime}: no peer was held up"
         );
 
         let mut got = [0; STREAMS];
@@ -255,7 +255,7 @@ fn a_sender_that_is_refused_is_woken() {
     for regime in Regime::ALL {
         let mut world = World::new(regime, false, 1);
         let pairs = world.connect(6);
-        // Nobody reads, and no packet leaves: what they send stays where it is.
+        // No socket reads, and no packet leaves: what they send stays where it is.
         let text = [7; 16 << 10];
         let mut taken = 0;
         for [client, _] in &pairs[1..] {
@@ -308,7 +308,7 @@ fn a_sender_that_is_refused_is_woken() {
     }
 }
 
-/// Datagrams that nobody reads are dropped beyond the limit, and counted; a socket that has none takes one all the same.
+/// Datagrams that are not read are dropped beyond the limit, and counted; a socket that has none takes one all the same.
 #[test]
 fn datagrams_beyond_the_limit_are_dropped_and_counted() {
     for regime in Regime::ALL {

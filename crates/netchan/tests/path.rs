@@ -173,7 +173,7 @@ fn flows_are_leased_while_they_last() {
     soon("all leased", &|| {
         leased(&client) == 32 && leased(&server) == 32
     });
-    // Who closes first keeps its flows through TIME-WAIT, the other gives them back.
+    // The side that closes first keeps its flows through TIME-WAIT, the other gives them back.
     for (stream, mut accepted) in pairs {
         drop(stream);
         assert_eq!(accepted.read(&mut [0]).unwrap(), 0);
@@ -183,7 +183,7 @@ fn flows_are_leased_while_they_last() {
     });
 }
 
-/// The far end of the wire goes away: everyone who waits learns it at once.
+/// The far end of the wire goes away: all that wait learn it at once.
 #[test]
 fn a_vanished_link_ends_what_hangs_on_it() {
     for mode in modes() {

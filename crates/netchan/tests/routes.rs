@@ -37,7 +37,7 @@ struct World {
     far: Vec<Far>,
 }
 
-/// What a link has beside the network 10.77.N.0/24 of its address 10.77.N.2: where, by whom, for which mark.
+/// What a link has beside the network 10.77.N.0/24 of its address 10.77.N.2: where, by which gateway, for which mark.
 type Routes<'a> = &'a [(&'a str, Option<&'a str>, u32)];
 
 impl World {

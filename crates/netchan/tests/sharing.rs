@@ -333,7 +333,7 @@ fn listeners<S: Side>(side: &S) -> Vec<String> {
 }
 
 #[test]
-fn connections_are_spread_over_those_who_listen() {
+fn connections_are_spread_over_the_listeners() {
     beside_the_kernel(|ours| listeners(ours), listeners(&Kernel));
 }
 

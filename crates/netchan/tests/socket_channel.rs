@@ -1,4 +1,4 @@
-//! One shard for each socket: where sockets live, who turns their shards, and what happens while nobody does.
+//! One shard for each socket: where sockets live, which thread turns their shards, and what happens while none does.
 
 use std::{
     io::{IoSlice, IoSliceMut, Read, Write},
@@ -108,13 +108,13 @@ fn a_shard_without_its_owner_acknowledges_and_times_out() {
     let (client, server) = pair(64);
     let listener = server.tcp().listen("0.0.0.0:80").unwrap();
     let (mut stream, mut peer) = connect(&client, &listener);
-    let first = vec![7; 100_000]; // less than the first window, which does not grow while nobody reads (R4)
+    let first = vec![7; 100_000]; // less than the first window, which does not grow while no thread reads (R4)
     stream.write_all(&first).unwrap();
     assert!(
         client.drain(Duration::from_secs(10)),
-        "acknowledged although nobody reads"
+        "acknowledged although no thread reads"
     );
-    // As much as fits the window and the sender's buffer; then nothing, until somebody reads.
+    // As much as fits the window and the sender's buffer; then nothing, until the peer reads.
     stream.set_nonblocking(true).unwrap();
     let (mut sent, mut silent) = (first.len(), 0);
     while silent < 20 || (sent < 360 << 10 && silent < 500) {

@@ -46,8 +46,8 @@ fn a_listener_that_is_refused_resets_until_it_is_accepted_on() {
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{regime:?}");
         assert_eq!(count(&net), 2, "{regime:?}: its SYN");
 
-        let nobody = listener.accept().map(|_| ()).unwrap_err();
-        assert_eq!(nobody.kind(), ErrorKind::WouldBlock, "{regime:?}");
+        let none = listener.accept().map(|_| ()).unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::WouldBlock, "{regime:?}");
         let served = connect().unwrap();
         let (_, from) = loop {
             match listener.accept() {

@@ -116,7 +116,7 @@ fn frame(kind: EtherType, payload: &[u8]) -> Vec<u8> {
 fn arp_reply(bytes: &[u8]) -> Option<Vec<u8>> {
     let asked = arp::Packet::parse(bytes).ok()?;
     if asked.operation != arp::Operation::Request || asked.sender_ip == asked.target_ip {
-        return None; // nobody objects to an address of ours
+        return None; // no host objects to an address of ours
     }
     if asked.sender_ip.is_unspecified() {
         return None;

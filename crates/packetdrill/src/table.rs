@@ -111,7 +111,7 @@ fn wait(fds: &mut [pollfd], timeout: Option<Duration>) -> io::Result<usize> {
     let due = WORLD.get().and_then(World::next_event);
     match due.into_iter().chain(deadline).min() {
         Some(next) if elapsed() < PATIENCE => advance_to(next.max(now + LOOK)),
-        _ => give_up("a call waits for what nobody will bring"),
+        _ => give_up("a call waits for what nothing will bring"),
     }
     Ok(kernels(fds))
 }
@@ -467,7 +467,7 @@ unsafe extern "C" fn netdev_send(_: User, packet: *const c_void, len: size_t) ->
     turns::settle();
     follow_settings();
     let Some(world) = WORLD.get() else {
-        return 0; // nobody is there to receive it
+        return 0; // no stack is there to receive it
     };
     // SAFETY: the caller's.
     let bytes = unsafe { slice::from_raw_parts(packet.cast::<u8>(), len) };

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// How long, in real time, anybody waits for another thread: long enough for a busy machine, short enough for a test that has gone wrong.
+/// How long, in real time, a thread waits for another: long enough for a busy machine, short enough for a test that has gone wrong.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
@@ -103,17 +103,17 @@ pub fn took_result() -> bool {
     RETURNED.swap(false, Relaxed)
 }
 
-/// Waits until all other threads rest. Who moves the world calls it before.
+/// Waits until all other threads rest. Called before the world moves.
 pub fn settle() {
     let turns = lock();
     let waited = CHANGED.wait_timeout_while(turns, PATIENCE, |turns| turns.busy > 0);
     let (mut turns, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
     if timeout.timed_out() {
-        turns.busy = 0; // whoever it was does not come back: the script decides what that means
+        turns.busy = 0; // the busy thread does not come back: the script decides what that means
     }
 }
 
-/// The world has moved: who rests looks again, and all have done so when this returns.
+/// The world has moved: each thread that rests looks again, and all have done so when this returns.
 pub fn moved() {
     let mut turns = lock();
     turns.moves += 1;
@@ -141,7 +141,7 @@ pub fn await_move() -> bool {
         return false;
     }
     if !INSIDE.get() {
-        turns.busy = turns.busy.saturating_sub(1); // came past the table: nobody waits for its return
+        turns.busy = turns.busy.saturating_sub(1); // came past the table: no thread waits for its return
         CHANGED.notify_all();
     }
     true

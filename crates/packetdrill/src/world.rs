@@ -129,7 +129,7 @@ impl World {
         self.cable.take()
     }
 
-    /// Whether a packet has left that nobody took.
+    /// Whether a packet has left that was not taken.
     pub fn has_packet(&self) -> bool {
         self.cable.has_packet()
     }

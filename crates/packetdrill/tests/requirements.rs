@@ -259,7 +259,7 @@ fn ip_options_and_source_quench() {
 /// RFC 9293 SHLD-20: an application that does not want to hear of soft errors asks for nothing, and nothing disturbs it while its connection
 /// goes on. One that asks is told why the connection ended, if it ends.
 #[test]
-fn soft_errors_disturb_nobody() {
+fn soft_errors_disturb_no_connection() {
     let world = world();
     let listener = listener(&world, OURS);
     opened(&world, PEER_PORT);

@@ -159,7 +159,7 @@ fn a_lock_held_across_a_sleep() {
 }
 
 #[test]
-fn show_locks_says_who_holds_what() {
+fn show_locks_says_which_thread_holds_what() {
     let world = World::new();
     let faults = faults_of(|| {
         let table = world.table.lock();

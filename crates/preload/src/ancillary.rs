@@ -270,7 +270,7 @@ pub unsafe fn tell_notice(
     flags | libc::MSG_ERRQUEUE
 }
 
-/// An error, and whom it is of.
+/// An error, and the host that sent it.
 fn put_error(
     control: &mut Control<'_>,
     error: &[u8; 16],

@@ -151,7 +151,7 @@ fn is_bindable(address: SocketAddr) -> bool {
     ip.is_unspecified() || ip.is_multicast() || net.is_local(ip) || net.is_broadcast(ip)
 }
 
-/// Before bind(2): decides. What the caller does next goes to whom the number then belongs.
+/// Before bind(2): decides. What the caller does next goes to the stack that then has the number.
 ///
 /// # Safety
 /// `pointer` must be readable for `len` bytes, or NULL.

@@ -172,7 +172,7 @@ pub unsafe fn accept(
     Ok(usize::try_from(fd).unwrap_or(0))
 }
 
-/// One try: the number first where somebody waits, so that EMFILE loses no connection.
+/// One try: the number first where a connection waits, so that EMFILE loses none.
 fn accept_one(live: Live<'_>, flags: c_int) -> io::Result<(RawFd, SocketAddr)> {
     if !live.socket.readiness().contains(Readiness::READABLE) {
         let (socket, peer) = live.socket.accept()?; // says why not, or was just in time

@@ -1,4 +1,4 @@
-//! The thread that hears what forked children say: which inherited socket one was to serve. Nobody serves that one then, and its clients are
+//! The thread that hears what forked children say: which inherited socket one was to serve. No process serves that one then, and its clients are
 //! refused rather than left to wait.
 
 use std::{io, os::fd::RawFd, thread, time::Duration};
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A parent that forks and then begins to wait for its listener has begun within that time. Clients of one that does not are refused as much later,
-/// which nobody notices.
+/// which is too short to be noticed.
 const TO_BEGIN: Duration = Duration::from_millis(50);
 
 /// With the stack: a thread hears what children will say. Not with the first of them, which may be made in a signal handler.

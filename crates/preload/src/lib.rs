@@ -46,7 +46,7 @@
 //! # Links
 //!
 //! `netchan run` opens them, with the rights it has, and hands their descriptors on (`netchan::environment::hand_on`): a program that gives up root
-//! before its first socket has them. Programs of one run have them one after the other; who starts a stack keeps them from its children. Without
+//! before its first socket has them. Programs of one run have them one after the other; a process that starts a stack keeps them from its children. Without
 //! `netchan run`, or where the program closed the descriptors, the stack opens its links by their names, with the rights of that moment.
 //!
 //! # Interfaces
@@ -101,7 +101,7 @@
 //! | --- | --- |
 //! | ground | system calls and the C library's functions, errno, the program's memory and values, addresses, the table of numbers |
 //! | process | whether this process has the stack or was forked from one that has it; the region in which no handler runs and no thread is cancelled; signals; the edge at which results become return values and errno |
-//! | numbers | what stands behind a descriptor: a socket's state, epoll instances, what was set and asked, waiting; who serves a call about it; what happens to the number |
+//! | numbers | what stands behind a descriptor: a socket's state, epoll instances, what was set and asked, waiting; which stack serves a call about it; what happens to the number |
 //! | life | the stack's start, what becomes of it at fork, exec and exit |
 //! | calls | by subject: the decision which stack serves a socket, connections and names, options, transfers and ancillary data, poll and epoll, interfaces |
 //! | outside | the exported functions, and what runs as a program begins and ends |

@@ -1,4 +1,4 @@
-//! What the person who started a program is told of its stack's start: that it runs, or why it could not.
+//! What a program's user is told of its stack's start: that it runs, or why it could not.
 
 use std::{
     ffi::CString,
@@ -41,7 +41,7 @@ pub fn tell_events() -> io::Result<()> {
     Ok(())
 }
 
-/// Why no stack could be started, in words for somebody who knows nothing of this library.
+/// Why no stack could be started, in words that take no knowledge of this library.
 /// `complete`: nothing that was handed over was closed before the attempt.
 pub fn why(error: &io::Error, complete: bool) -> String {
     let closed = if complete {

@@ -34,7 +34,7 @@ pub fn close(fd: RawFd) -> io::Result<c_int> {
     sys::close(fd).map(|()| 0)
 }
 
-/// Takes a number out of the tables, before the kernel may give it to somebody else.
+/// Takes a number out of the tables, before the kernel may give it out again.
 fn forget(fd: RawFd) {
     if !process::owns_table() {
         return;
@@ -149,7 +149,7 @@ pub fn duplicated(old: RawFd, new: RawFd) {
         return;
     }
     if let Some(handle) = SOCKETS.get(old) {
-        // Out of the table's range it would be a dead number; nobody dups so far up.
+        // Out of the table's range it would be a dead number; programs do not dup so far up.
         if let Ok(Some(before)) = SOCKETS.insert(new, &handle) {
             end(new, before);
         }

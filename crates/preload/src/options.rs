@@ -203,7 +203,7 @@ pub fn is_only_ours(level: c_int, name: c_int) -> bool {
     rows::find(level, name).is_some_and(|row| row.rules.is_only_ours)
 }
 
-/// Why an undecided socket does not take an option, whatever the kernel says: once the decision is made nobody listens any more, and a program
+/// Why an undecided socket does not take an option, whatever the kernel says: once the decision is made its answer is no longer heard, and a program
 /// that was told yes would wait for a handshake that its first write should have begun.
 ///
 /// # Safety

@@ -43,7 +43,7 @@ pub fn is_configured() -> bool {
     let known = match CONFIGURED.load(Relaxed) {
         UNKNOWN => {
             let found = if asks_for_netchan() { YES } else { NO };
-            CONFIGURED.store(found, Relaxed); // whoever comes at the same time finds the same
+            CONFIGURED.store(found, Relaxed); // a thread that comes at the same time finds the same
             found
         }
         known => known,
@@ -149,7 +149,7 @@ pub fn has_sockets() -> bool {
     running().is_some() && owns_table() && driver::driver().is_none()
 }
 
-/// Tracks numbers from now on, if nobody did; in a child without a stack the table becomes its own. True the first time. With STARTING held.
+/// Tracks numbers from now on, if that has not begun; in a child without a stack the table becomes its own. True the first time. With STARTING held.
 pub fn track() -> io::Result<bool> {
     let known = ALIVE.load(Acquire); // pairs with Release below
     // SAFETY: the page is never unmapped.
@@ -195,7 +195,7 @@ pub fn started() -> bool {
     NET.get().is_some() && own_id() == owner()
 }
 
-/// The lock of whoever starts the stack or tracks the first number.
+/// The lock of the thread that starts the stack or tracks the first number.
 pub fn starting() -> MutexGuard<'static, ()> {
     hold(&STARTING)
 }

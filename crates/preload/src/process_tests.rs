@@ -1,4 +1,4 @@
-//! Who may start a stack.
+//! Which process may start a stack.
 
 use super::{is_configured, is_forked, owned_elsewhere, owns_table, running};
 
@@ -8,9 +8,9 @@ fn a_living_owner_keeps_the_links() {
     let parent = std::os::unix::process::parent_id().to_string();
     assert!(owned_elsewhere(Some(&parent), own));
     assert!(!owned_elsewhere(Some(&own.to_string()), own)); // exec'd again
-    assert!(!owned_elsewhere(Some("2147483646"), own)); // nobody
+    assert!(!owned_elsewhere(Some("2147483646"), own)); // no process
     assert!(!owned_elsewhere(Some("nonsense"), own));
-    assert!(!owned_elsewhere(Some("-1"), own)); // kill(2) would take it for everybody
+    assert!(!owned_elsewhere(Some("-1"), own)); // kill(2) would take it for all processes
     assert!(!owned_elsewhere(None, own));
 }
 

@@ -56,7 +56,7 @@ fn remember_what_was_started() {
 }
 
 /// Where this process had a stack as another program, and served with it, or left sockets of it open for this one: they are not to be had any more. A
-/// new stack, at once, refuses their clients, who would find nobody otherwise.
+/// new stack, at once, refuses their clients, which would wait in vain otherwise.
 fn become_next() {
     if !process::has_started_before() || !(process::has_served_before() || has_relics()) {
         return;

@@ -32,7 +32,7 @@ pub struct Shared<I> {
     pub is_used: AtomicBool,
     /// Threads inside the kernel's epoll_wait, which does not see our queue.
     pub kernel_waiters: AtomicUsize,
-    /// An eventfd inside the kernel's instance, readable while the queue is not empty: made when somebody looks at
+    /// An eventfd inside the kernel's instance, readable while the queue is not empty: made when a call looks at
     /// the instance from outside (poll on it, another epoll around it) or must be called out of the kernel.
     bell: OnceLock<Own>,
     /// In a forked child.
@@ -69,7 +69,7 @@ impl<I> Shared<I> {
         }
     }
 
-    /// One more that may have something to say: wakes one of those who wait.
+    /// One more that may have something to say: wakes one of the sleepers.
     pub fn push(&self, interest: Arc<I>) {
         let sleeper = {
             let mut queue = self.queue.lock();

@@ -1,4 +1,4 @@
-//! Which stack answers a call about a number: the kernel, netchan in this process, or netchan in the parent of it, which is nobody here.
+//! Which stack answers a call about a number: the kernel, netchan in this process, or netchan in the parent of it, which answers none here.
 
 use std::{cell::Cell, io, os::fd::RawFd};
 

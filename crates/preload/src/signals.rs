@@ -19,7 +19,7 @@ use crate::{
 
 const SIGNALS: usize = 65;
 
-/// The program's handlers. Relaxed: who installs one while the signal comes gets either.
+/// The program's handlers. Relaxed: a signal that comes while one is installed finds either.
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 
 fn place(signal: c_int) -> Option<&'static AtomicUsize> {

@@ -132,7 +132,7 @@ fn take(live: Live<'_>, count: usize) -> io::Result<usize> {
     Ok(count)
 }
 
-/// From a pipe to a socket: 0 where nothing is in the pipe and nobody writes to it.
+/// From a pipe to a socket: 0 where nothing is in the pipe and it has no writer.
 pub fn into(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::Result<usize> {
     check(pipe)?;
     if len == 0 {
@@ -227,7 +227,7 @@ fn datagram_into(live: Live<'_>, pipe: c_int, len: usize, flags: c_uint) -> io::
         let piece = chunk.get_mut(..there).unwrap_or(&mut []);
         let filled = sys::read(pipe, piece)?;
         if filled == 0 {
-            return Ok(0); // nobody writes to it any more
+            return Ok(0); // it has no writer any more
         }
         let piece = piece.get(..filled).unwrap_or(&[]);
         let msg = if more { libc::MSG_MORE } else { 0 };

@@ -49,7 +49,7 @@ pub struct SocketState {
     pub returnable: AtomicBool,
     /// O_NONBLOCK, once decided.
     pub nonblocking: AtomicBool,
-    /// The last number was closed: who still waits gives up with EBADF.
+    /// The last number was closed: a call that still waits gives up with EBADF.
     pub closed: AtomicBool,
     /// The last send said MSG_MORE.
     pub more: AtomicBool,
@@ -121,7 +121,7 @@ impl SocketState {
         self.asked.copy(&listener.asked);
         let busy_poll_us = listener.busy_poll_us.load(Relaxed);
         self.busy_poll_us.store(busy_poll_us, Relaxed);
-        // Plain loads and stores: the new one is nobody's yet.
+        // Plain loads and stores: no other thread has the new one yet.
         self.stamping
             .store(listener.stamping.load(Relaxed), Relaxed);
     }
@@ -224,7 +224,7 @@ impl SocketState {
         !self.sleepers.lock().is_empty()
     }
 
-    /// It listens or connects now: what waits for it looks again, since a socket that was nothing yet wakes nobody.
+    /// It listens or connects now: what waits for it looks again, since a socket that was nothing yet wakes none.
     pub fn changed(&self) {
         for waker in self.sleepers.lock().iter() {
             waker.wake_by_ref();
@@ -232,7 +232,7 @@ impl SocketState {
         self.watch.look_again();
     }
 
-    /// The last number is gone: wakes everybody who waits.
+    /// The last number is gone: wakes all waiters.
     pub fn close(&self) {
         self.closed.store(true, SeqCst);
         for waker in self.sleepers.lock().iter() {

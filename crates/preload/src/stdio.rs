@@ -29,7 +29,7 @@ pub struct ForFork {
 
 /// The number behind a stream that was made here.
 pub fn number_of(stream: *mut FILE) -> Option<c_int> {
-    // Relaxed: who has a stream of ours has seen it made. A process without a stack takes no lock, for a fork to find.
+    // Relaxed: a thread that has a stream of ours has seen it made. A process without a stack takes no lock, for a fork to find.
     if !MADE.load(Relaxed) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! What a stream's writes have in common, whoever asks for them.
+//! What a stream's writes have in common, whichever call asks for them.
 
 use std::{
     cell::Cell,

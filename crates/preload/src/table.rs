@@ -39,7 +39,7 @@ pub struct Table<T: 'static> {
     spare: Mutex<Vec<Spare<T>>>,
 }
 
-/// A record's memory that nobody holds.
+/// A record's memory without a holder.
 struct Spare<T: 'static>(NonNull<Record<T>>);
 
 // SAFETY: a spare record has no holder but the list; it is memory, not a value.
@@ -105,7 +105,7 @@ impl<T: Send + Sync> Table<T> {
                 .compare_exchange(ptr::null_mut(), fresh, AcqRel, Acquire)
                 .is_err()
             {
-                // SAFETY: nobody else has seen `fresh`.
+                // SAFETY: no other thread has seen `fresh`.
                 drop(unsafe { Box::from_raw(fresh) });
             }
         }
@@ -115,7 +115,7 @@ impl<T: Send + Sync> Table<T> {
     /// Whether `fd` leads nowhere: the cheapest question.
     #[inline]
     pub fn is_vacant(&self, fd: c_int) -> bool {
-        // Relaxed: whoever races a close or an open with another call gets either answer.
+        // Relaxed: a call that races a close or an open gets either answer.
         self.slot(fd)
             .is_none_or(|slot| slot.load(Relaxed).is_null())
     }
@@ -152,7 +152,7 @@ impl<T: Send + Sync> Table<T> {
         let record = spare.map_or_else(|| self.grow(), |Spare(record)| record);
         // SAFETY: records are never freed.
         let shared = unsafe { record.as_ref() };
-        // SAFETY: no holder, so nobody reads or writes the value.
+        // SAFETY: no holder, so no thread reads or writes the value.
         unsafe { &mut *shared.value.get() }.write(value);
         shared.numbers.store(0, Relaxed); // published by the next line
         shared.holders.store(1, Release); // pairs with Acquire in retain
@@ -172,7 +172,7 @@ impl<T: Send + Sync> Table<T> {
     /// Lets `fd` lead to `handle`'s record; gives back what it led to before. False if `fd` is out of range.
     pub fn insert(&'static self, fd: c_int, handle: &Handle<T>) -> Result<Option<Removed<T>>, ()> {
         let slot = self.slot_or_create(fd).ok_or(())?;
-        // AcqRel: the record under construction is complete for whoever finds it.
+        // AcqRel: the record under construction is complete for a thread that finds it.
         if handle.record().numbers.fetch_add(1, AcqRel) == 0 {
             std::mem::forget(handle.clone()); // the numbers' own hold
         }
@@ -263,7 +263,7 @@ impl<T: Send + Sync> Table<T> {
 fn retain(holders: &AtomicUsize) -> bool {
     let mut count = holders.load(Relaxed);
     while count != 0 {
-        // Acquire pairs with Release in create: who holds the record sees its value.
+        // Acquire pairs with Release in create: a thread that holds the record sees its value.
         match holders.compare_exchange_weak(count, count + 1, Acquire, Relaxed) {
             Ok(_) => return true,
             Err(now) => count = now,
@@ -323,7 +323,7 @@ impl<T: 'static> Deref for Handle<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: shared between handles; nobody writes while there is one.
+        // SAFETY: shared between handles; no thread writes while there is one.
         let value = unsafe { &*self.record().value.get() };
         // SAFETY: written in create before the first handle, dropped after the last.
         unsafe { value.assume_init_ref() }

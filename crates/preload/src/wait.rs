@@ -55,7 +55,7 @@ fn net() -> io::Result<&'static Net> {
     process::running().map_or_else(|| fail(libc::ENETDOWN), Ok)
 }
 
-/// [`Waiter::wait`], unless somebody else decides what waiting is. A signal that came since the call began ends it, too.
+/// [`Waiter::wait`], unless a driver decides what waiting is. A signal that came since the call began ends it, too.
 pub fn once(
     waiter: &mut Waiter,
     fds: &mut [pollfd],
@@ -175,7 +175,7 @@ fn sleep_until<T>(
     })
 }
 
-/// Pauses for at most `time`, turning what nobody else turns.
+/// Pauses for at most `time`, turning what no other thread turns.
 pub fn pause(time: Duration) -> io::Result<()> {
     with_waiter(|waiter| once(waiter, &mut [], Some(time)).map(|_| ()))
 }

@@ -62,13 +62,13 @@ fn where_each_socket_has_a_shard() {
     alike("socket-channel", true);
 }
 
-/// `net.ipv4.ping_group_range` says who may have ping sockets of the kernel's.
+/// `net.ipv4.ping_group_range` says which groups may have ping sockets of the kernel's.
 #[test]
 fn where_the_kernel_has_none_for_us() {
     alike("percpu", false);
 }
 
-/// There it says so instead of asking nobody.
+/// There it says so instead of asking in vain.
 #[test]
 fn an_address_of_the_kernels_is_out_of_reach_then() {
     if !have(&["python3"]) {

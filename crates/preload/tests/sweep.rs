@@ -14,7 +14,7 @@ const DIFFERENT: [(&str, &[&str], &str); 7] = [
     (
         "SO_RCVLOWAT",
         &["set -2147483648", "set -1", "set 2147483647"],
-        "what a buffer takes is the limit when somebody waits, not when it is set",
+        "what a buffer takes is the limit when a call waits, not when it is set",
     ),
     ("TCP_MAXSEG", &[""], "of a connection: that of its path"),
     (

@@ -606,7 +606,7 @@ fn name_gives_both_ends_once() {
 
 /// Two stacks stood still for good so: one kept what came behind a hole, the other had no buffer to fill the hole from.
 #[test]
-fn who_keeps_all_frames_leaves_the_sender_some_buffers() {
+fn a_receiver_that_keeps_all_frames_leaves_the_sender_some_buffers() {
     for options in [Options::default(), slow()] {
         let (mut a, mut b) = pair(&options);
         let (mut slab, mut own) = (Slab::new(1024, 2048).unwrap(), self::slab());

@@ -167,7 +167,7 @@ impl UdpOptions {
     }
 }
 
-/// Who said that something went wrong (`ee_origin`).
+/// Source of an error report (`ee_origin`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorOrigin {
     /// This host: the datagram was longer than the path takes.
@@ -183,7 +183,7 @@ pub enum ErrorOrigin {
 pub struct SocketError {
     /// The errno that it is.
     pub errno: i32,
-    /// Who said so.
+    /// Source of the report.
     pub origin: ErrorOrigin,
     /// ICMP type.
     pub kind: u8,
@@ -193,7 +193,7 @@ pub struct SocketError {
     pub info: u32,
     /// Where the datagram was sent to.
     pub destination: SocketAddr,
-    /// Who sent the ICMP error.
+    /// Sender of the ICMP error.
     pub offender: Option<IpAddr>,
 }
 

@@ -91,7 +91,7 @@ pub struct Settings {
     pub(crate) number: u64,
     pub(crate) members: Vec<Member>,
     pub(crate) interface_v4: Option<u8>,
-    /// What IP_MULTICAST_IF said, for those who ask; the source address of what is sent.
+    /// What IP_MULTICAST_IF said, for getsockopt; the source address of what is sent.
     pub(crate) address_v4: Ipv4Addr,
     pub(crate) interface_v6: Option<u8>,
     pub(crate) ttl: u8,
@@ -214,7 +214,7 @@ impl Settings {
     }
 }
 
-/// The link for a group where nobody has said which: by the routes; else the first one with an address of the group's family.
+/// The link for a group where none is named: by the routes; else the first one with an address of the group's family.
 pub(crate) fn leading_to(net: &Network, group: IpAddr) -> Option<u8> {
     let by_route = (net.routes.lookup(group)).and_then(|next| u8::try_from(next.interface).ok());
     let has_family = |facts: &InterfaceFacts| {

@@ -1,4 +1,4 @@
-//! A shard's line to the attendant, the thread that turns channel-fed shards which nobody else turns (`stack::attendant`).
+//! A shard's line to the attendant, the thread that turns channel-fed shards which no other thread turns (`stack::attendant`).
 
 use std::sync::{
     Arc,
@@ -24,7 +24,7 @@ pub struct Attendant {
 }
 
 impl Attendant {
-    /// An attendant whom nobody calls yet.
+    /// An attendant without calls yet.
     ///
     /// # Errors
     /// When the process has no descriptor left for its doorbell.
@@ -81,8 +81,8 @@ impl Line {
     /// Packets were put into a channel, and the shard's doorbell was rung after that: calls the attendant if the line is open, or `anyway`.
     #[inline]
     pub fn ring(&self, anyway: bool) {
-        // Relaxed: ordered by the fence in the doorbell's `ring`; partner: the fence in `open`. Either we see the line open, or who
-        // opened it sees the packets.
+        // Relaxed: ordered by the fence in the doorbell's `ring`; partner: the fence in `open`. Either we see the line open, or the thread
+        // that opened it sees the packets.
         if anyway || self.open.load(Relaxed) {
             self.call();
         }
@@ -90,7 +90,7 @@ impl Line {
 
     #[cold]
     fn call(&self) {
-        // One call for each time that it is opened. SeqCst: before `calls`, so that who finds the call may open it again.
+        // One call for each time that it is opened. SeqCst: before `calls`, so that the attendant, finding the call, may open it again.
         self.open.store(false, SeqCst);
         // SeqCst: pairs with `Attendant::take_calls`.
         self.attendant.calls.fetch_or(1 << self.shard, SeqCst);
@@ -103,7 +103,7 @@ impl Line {
         fence(SeqCst); // partner: the fence in the doorbell's `ring`, before our `ring`
     }
 
-    /// Closes it. A call that is on its way finds somebody sitting there.
+    /// Closes it. A call that is on its way finds a thread sitting there.
     pub fn close(&self) {
         // Relaxed: late, it costs a call for nothing.
         self.open.store(false, Relaxed);

@@ -1,4 +1,4 @@
-//! Routes beside those that addresses and gateways make: where one leads, by whom, and for which mark.
+//! Routes beside those that addresses and gateways make: where one leads, by which gateway, and for which mark.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ pub struct RouteConfig {
     pub network: IpAddr,
     /// Bits of `network` that count: 0 to 32, or to 128.
     pub prefix_len: u8,
-    /// Who takes it further; `None`: all of that is on the link.
+    /// The next hop; `None`: all of that is on the link.
     pub gateway: Option<IpAddr>,
     /// It is for what is marked so (SO_MARK) only, and goes before all routes without a mark; 0: for all.
     pub mark: u32,

@@ -219,7 +219,7 @@ impl<P: Answers> Server<P> {
     }
 
     fn accept(&mut self) {
-        // Who may come here is the directory's business: it lets in its owner and root.
+        // Access is the directory's business: it lets in its owner and root.
         let Ok((stream, _)) = self.listener.accept() else {
             return;
         };

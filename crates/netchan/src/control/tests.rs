@@ -109,7 +109,7 @@ fn unknown_topics_and_a_failing_stack_are_told_apart() {
 }
 
 #[test]
-fn rude_clients_harm_nobody() {
+fn rude_clients_do_no_harm() {
     let place = Place::new();
     let control = serve_in(&place.0, MadeUp).unwrap();
     let connect = || UnixStream::connect(control.path()).unwrap();

@@ -1,5 +1,5 @@
 //! Whose stacks are asked: root's and this user's own. Another user may lay anything where a control socket is looked for, an answer without end or one
-//! that is not what it says, so its stacks are only named, unless the person who asks has named them.
+//! that is not what it says, so its stacks are only named, unless the request names them.
 
 use std::{
     fs, io,

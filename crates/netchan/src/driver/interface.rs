@@ -81,7 +81,7 @@ pub struct Interface {
     pub first_channel: usize,
     /// The ends of the channels from the links, one for each, where packets are forwarded.
     pub ways: Vec<Consumer<Packet>>,
-    /// Who looks at what goes out.
+    /// Modules that look at what goes out.
     pub modules: Eyes,
     limiter: Limiter,
     reassembler: Reassembler,
@@ -103,7 +103,7 @@ pub struct Interface {
     pub gone: Option<String>,
     /// The stack is ending.
     pub ending: bool,
-    /// The same for those who must not wait for this half's lock.
+    /// The same, to be read without this half's lock.
     pub gone_flag: Arc<AtomicBool>,
 }
 
@@ -184,7 +184,7 @@ impl Interface {
         self.counters.add(self.writer, counter, 1);
     }
 
-    /// The stack ends: the device is closed now, whoever still holds a handle to the stack's memory.
+    /// Closes the device, as the stack ends, even while there are handles to the stack's memory.
     pub fn close(&mut self) {
         self.gone
             .get_or_insert_with(|| "the stack was stopped".into());
@@ -221,7 +221,7 @@ impl Interface {
         !self.local.is_empty() || !self.unreachable.is_empty() || !self.elsewhere.is_empty()
     }
 
-    /// Whether the link has to be turned for what was done here, once: asked by whoever lets go of this half.
+    /// Whether the link has to be turned for what was done here, once: asked by the thread that lets go of this half.
     #[inline]
     pub const fn take_call(&mut self) -> bool {
         let returned = std::mem::replace(&mut self.returned, false);

@@ -107,7 +107,7 @@ pub trait Module {
 pub enum Boxed {
     /// Any number of threads may call it at once.
     Any(Box<dyn Module + Send + Sync>),
-    /// Only who holds Giant may.
+    /// Only a thread that holds Giant may.
     Giant(Box<dyn Module + Send>),
 }
 
@@ -117,7 +117,7 @@ impl Boxed {
         Self::Any(Box::new(module))
     }
 
-    /// `concurrency = giant`: the module may keep plain cells, since nobody reaches it but through Giant.
+    /// `concurrency = giant`: the module may keep plain cells, since it is reached through Giant alone.
     pub fn giant(module: impl Module + Send + 'static) -> Self {
         Self::Giant(Box::new(module))
     }

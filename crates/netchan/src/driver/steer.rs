@@ -58,7 +58,7 @@ pub enum HostWork {
     Membership,
     /// A fragment of IPv4 or IPv6.
     Fragment,
-    /// IPv4 or IPv6 with a protocol that nobody serves, or options or extension headers that ask for an answer: an ICMP error is due.
+    /// IPv4 or IPv6 with a protocol that is not served, or options or extension headers that ask for an answer: an ICMP error is due.
     Unserved,
 }
 
@@ -280,7 +280,7 @@ impl Steer {
             Protocol::TCP if checked.to != Destination::Ours => {
                 return Err(Counter::DropIpDestination); // RFC 9293 MUST-57
             }
-            // Its frame was everybody's (RFC 1122 §4.2.3.10). No reset, either: it would tell a whole network of hosts to send one.
+            // Its frame was a broadcast or multicast (RFC 1122 §4.2.3.10). No reset, either: it would tell a whole network of hosts to send one.
             Protocol::TCP if packet.meta.to_group.get() => return Err(Counter::DropLinkGroup),
             Protocol::TCP => {}
             Protocol::UDP => {}
@@ -398,7 +398,7 @@ impl Steer {
         }
     }
 
-    /// The shard for a packet (at its IP header) of a flow that nobody has leased: where it begins a connection, a free one if there is one.
+    /// The shard for a packet (at its IP header) of a flow that no shard has leased: where it begins a connection, a free one if there is one.
     /// `is_bound`: whether a TCP socket has this port.
     #[cold]
     pub fn place(
@@ -549,7 +549,7 @@ fn judge_options(options: &[u8]) -> Result<Option<Verdict>, Counter> {
     }
 }
 
-/// A fragment. One for an address of ours that came in everybody's frame goes no further: of the whole datagram nobody would know it.
+/// A fragment. One for an address of ours that came in a broadcast or multicast frame goes no further: the whole datagram would not show that.
 fn fragment(packet: &Packet, to: Destination) -> Result<Result<Checked, Verdict>, Counter> {
     if to == Destination::Ours && packet.meta.to_group.get() {
         return Err(Counter::DropLinkGroup);

@@ -18,7 +18,7 @@ use crate::{
     trace,
 };
 
-/// Who turns the stack.
+/// Which threads turn the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Threads {
     /// A link thread of its own, and an attendant for shards whose application is away.
@@ -34,12 +34,12 @@ pub enum Threads {
 pub struct Builder {
     pub(super) links: Vec<LinkPlan>,
     pub(super) choice: Choice,
-    /// With who said so.
+    /// With the source of the setting.
     pub(super) forwarding: (bool, &'static str),
     pub(super) loopback: (bool, &'static str),
     pub(super) mss_clamp: bool,
     pub(super) limits_icmp: bool,
-    /// Who speaks: where settings come from.
+    /// The source of the settings that follow.
     source: &'static str,
     pub(super) threads: Threads,
     pub(super) clock: Clock,
@@ -186,7 +186,7 @@ impl Builder {
             .ok_or_else(|| invalid(format!("an {what} needs a link named before it")))
     }
 
-    /// Who says what follows, for `netchan show settings`.
+    /// Names the source of the settings that follow, for `netchan show settings`.
     pub(crate) const fn said_by(mut self, source: &'static str) -> Self {
         self.source = source;
         self
@@ -256,7 +256,7 @@ impl Builder {
         self
     }
 
-    /// Who turns the stack.
+    /// Chooses the threads that turn the stack.
     #[must_use]
     pub const fn threads(mut self, threads: Threads) -> Self {
         self.threads = threads;
@@ -345,7 +345,7 @@ impl Builder {
 
     /// Most bytes that all UDP sockets hold together, in buffers of datagrams that wait. Beyond it datagrams are dropped, unless their socket has
     /// none. Default, and most: a quarter of what receive queues may have of the slabs, so that
-    /// datagrams nobody reads never keep a link from receiving.
+    /// datagrams that are not read never keep a link from receiving.
     #[must_use]
     pub const fn udp_memory(mut self, bytes: usize) -> Self {
         self.memory.udp = Some(bytes as u64);

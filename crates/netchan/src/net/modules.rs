@@ -83,7 +83,7 @@ impl Net {
         load(self.stack(), module)
     }
 
-    /// Unloads a module. When this returns, it sees no packet any more, and is dropped as soon as nobody looks at it.
+    /// Unloads a module. When this returns, it sees no packet any more, and is dropped as soon as no thread looks at it.
     ///
     /// # Errors
     /// `InvalidInput`: there is none of this name. `TimedOut`: a worker hangs, as for [`Self::load_module`]; the module sees nothing more, but stays

@@ -1,4 +1,4 @@
-//! The moving parts of a stack, put together as its layout says: interfaces, channels, shards, and who waits where.
+//! The moving parts of a stack, put together as its layout says: interfaces, channels, shards, and which thread waits where.
 
 use std::{
     io,

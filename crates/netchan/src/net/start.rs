@@ -223,7 +223,7 @@ impl Answers for Outside {
 
 /// Opens the control socket.
 fn answer_from_outside(stack: &Arc<Stack>) {
-    // Who cannot be watched can still serve.
+    // A stack that cannot be watched can still serve.
     match control::serve(Outside(Arc::downgrade(stack))) {
         Ok(control) => stack.control.companions.lock().push(Box::new(control)),
         Err(e) => {

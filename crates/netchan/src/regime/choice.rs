@@ -1,8 +1,8 @@
-//! Which regime a stack gets: what was asked for, and by whom, and whether it goes together (F1, F2, F5).
+//! Which regime a stack gets: what was asked for, where that came from, and whether it goes together (F1, F2, F5).
 
 use super::{Dispatch, Layout, Regime};
 
-/// Who said it, where nobody did.
+/// Where a setting comes from that nothing names.
 pub const DEFAULT: &str = match option_env!("NETCHAN_DEFAULT_REGIME") {
     Some(_) => "build (NETCHAN_DEFAULT_REGIME)",
     None => "default",
@@ -19,7 +19,7 @@ pub struct Choice {
     pub dispatch: Dispatch,
     /// Number of shards, where the regime leaves it open.
     pub shards: Option<usize>,
-    /// Who said so.
+    /// Where it came from.
     pub origins: Origins,
 }
 

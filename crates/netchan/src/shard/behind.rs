@@ -1,7 +1,7 @@
-//! Who holds text behind gaps, and whose is given up first when it has to give way.
+//! Connections that hold text behind gaps, and which of them gives it up first when some has to give way.
 //!
-//! The worst of all connections is not looked for: those that held most when they last received such text stand in a short list. Who is not on it
-//! because it was full then, and has been silent since, is found by a hand that goes round the table, a few places a time.
+//! The worst of all connections is not looked for: those that held most when they last received such text stand in a short list. One that is not on
+//! it, since it was full then, and has been silent since, is found by a hand that goes round the table, a few places a time.
 
 use super::Shard;
 
@@ -23,7 +23,7 @@ impl Holders {
     /// A connection that holds text behind gaps holds so much.
     #[inline(never)]
     pub fn note(&mut self, number: u32, bytes: u32) {
-        // Its own entry, else the one of whoever holds least.
+        // Its own entry, else the one that holds least.
         let rank = |(n, held): &(u32, u32)| (*n != number || *held == 0, *held);
         if let Some(place) = self.list.iter_mut().min_by_key(|entry| rank(entry))
             && (place.0 == number || place.1 < bytes)
@@ -106,9 +106,9 @@ mod tests {
         assert_eq!(holders.worst(), None);
     }
 
-    /// Where the list is full, those who hold most stay on it, each once.
+    /// Where the list is full, those that hold most stay on it, each once.
     #[test]
-    fn who_holds_little_gives_its_place_up() {
+    fn a_holder_of_little_gives_its_place_up() {
         let mut holders = Holders::default();
         (0..40).for_each(|number| holders.note(number, 1000 + number % 7 * 100 + number));
         holders.note(39, 1000); // the last, which has less now

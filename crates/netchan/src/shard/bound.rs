@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_the_processor_goes_first() {
+    fn a_socket_that_names_the_processor_goes_first() {
         let (mut bound, here) = (Bound::default(), place("0.0.0.0", false));
         let names = [Some(3), None, Some(3), Some(4)];
         for (number, cpu) in (0..).zip(names) {
@@ -380,10 +380,13 @@ mod tests {
         for (number, _) in (0..).zip(names) {
             bound.set(here, member(number, true));
         }
-        assert!(bound.at(here).unwrap().cpus.is_empty(), "nobody asks");
+        assert!(
+            bound.at(here).unwrap().cpus.is_empty(),
+            "no socket names one"
+        );
     }
 
-    /// SO_INCOMING_CPU at the lookup itself: whoever names the processor that looks, whatever flow it is.
+    /// SO_INCOMING_CPU at the lookup itself: the socket that names the processor that looks, whatever flow it is.
     #[test]
     fn the_processor_that_looks_is_the_one_that_is_named() {
         let (mut bound, here) = (Bound::default(), place("0.0.0.0", false));

@@ -47,12 +47,12 @@ impl Shard {
         let listed = |number: &u32| self.tcp.get(*number).is_some_and(|socket| socket.dirty);
         assert!(
             self.dirty.iter().all(listed),
-            "who is on the list has something to send"
+            "a connection on the list has something to send"
         );
         assert_eq!(
             dirty,
             self.dirty.len(),
-            "who has something to send is on the list, once"
+            "a connection with something to send is on the list, once"
         );
         let free = self.pool.available() as usize;
         assert_eq!(nodes + free, self.segments, "segment nodes: held and free");
@@ -80,7 +80,7 @@ mod tests {
 
     use crate::{Net, Threads, link::wire, shard::Shard};
 
-    /// A change of the books that nobody made for a reason.
+    /// A change of the books without a reason.
     type Plant = fn(&mut Shard);
 
     #[test]

@@ -189,7 +189,7 @@ mod tests {
 
     /// tcp(7): TCP_SYNCNT counts SYNs that are sent again, TCP_LINGER2 is two minutes at most, or none.
     #[test]
-    fn who_wishes_nothing_waits_as_the_stack_does() {
+    fn a_socket_without_wishes_waits_as_the_stack_does() {
         let as_it_is = patient(Wishes::default());
         assert_eq!(as_it_is.syn_timeout, seconds(100));
         assert_eq!(as_it_is.fin_wait_2, seconds(50));
@@ -215,7 +215,7 @@ mod tests {
 
     /// TCP_DEFER_ACCEPT: a listener that waits for data waits at least so long for the end of a handshake, and never less than without it.
     #[test]
-    fn who_waits_for_data_waits_long_enough() {
+    fn a_listener_that_waits_for_data_waits_long_enough() {
         let deferred = |defer_accept| {
             let wishes = Wishes {
                 defer_accept,
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(deferred(seconds(15)), seconds(31));
         assert_eq!(deferred(seconds(20)), seconds(63));
         assert_eq!(deferred(seconds(3)), seconds(30), "no less");
-        // Who does not wait for data is as impatient as the stack's setting says.
+        // A listener that does not wait for data is as impatient as the stack's setting says.
         let mut hasty = Config {
             syn_received_timeout: Duration::from_millis(500),
             ..config()

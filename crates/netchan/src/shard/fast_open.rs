@@ -18,7 +18,7 @@ use super::{Shard, TcpSocket};
 use crate::{counters::Counter, flow::FlowKey, packet::Packet};
 
 /// How long a connection that its peer reset before its handshake was over counts against the listener's limit, as in Linux
-/// (RFC 7413 §5.1: whoever forges addresses shall not get rid of the limit by resets).
+/// (RFC 7413 §5.1: forged addresses shall not get rid of the limit by resets).
 const RESET_COUNTS: Duration = Duration::from_secs(60);
 
 /// What a socket asks for.

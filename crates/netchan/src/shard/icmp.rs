@@ -132,7 +132,7 @@ impl Shard {
         self.mark_dirty(number);
     }
 
-    /// A datagram came for a port that nobody has.
+    /// A datagram came for a port without a socket.
     pub(super) fn port_unreachable(&mut self, packet: &Packet, source: IpAddr, now: Instant) {
         let Some(buffer) = self.slab.alloc() else {
             return self.count(Counter::NoTransmitBuffer);

@@ -39,7 +39,7 @@ pub struct Listener {
     /// Its port.
     pub port: u16,
     v6_only: bool,
-    /// Its socket was shut down: it hears nobody until it listens again.
+    /// Its socket was shut down: it takes no connection until it listens again.
     shut: bool,
     /// No process serves it: see [`Shard::refuse_at`].
     unserved: bool,
@@ -345,7 +345,7 @@ impl Shard {
         }
     }
 
-    /// Whether a segment of a connection that nobody has accepted would end its handshake, and is left out, as Linux does: the peer
+    /// Whether a segment of a connection that is not accepted yet would end its handshake, and is left out, as Linux does: the peer
     /// repeats it, or our SYN-ACK's timer makes it.
     #[cold]
     pub(super) fn puts_off(&self, number: u32, flags: Flags, packet: &Packet) -> bool {
@@ -365,7 +365,7 @@ impl Shard {
             self.count(Counter::DropAcceptQueue);
             return true;
         }
-        // TCP_DEFER_ACCEPT: whoever says nothing is not accepted before its SYN-ACK was sent again so many times.
+        // TCP_DEFER_ACCEPT: a peer that says nothing is not accepted before its SYN-ACK was sent again so many times.
         let defer = self.listeners.get(listener).map_or(0, |l| l.defer_accept);
         let repeated = socket.connection.attempts();
         let says_nothing = packet.is_empty() && !flags.contains(Flags::FIN);
@@ -456,7 +456,7 @@ impl Shard {
         self.listeners.discard(number);
     }
 
-    /// A listener hears nobody any more: what was not accepted is reset, and who waits is told.
+    /// A listener takes no connection any more: what was not accepted is reset, and its waiters are woken.
     pub fn shut_listener(&mut self, number: u32, now: Instant) {
         self.forget_early(number);
         let Some(listener) = self.listeners.get_mut(number) else {

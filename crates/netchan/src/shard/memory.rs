@@ -1,4 +1,4 @@
-//! A shard's part of the stack's memory accounts (N4): what it has claimed ahead, and who waits for memory to become free.
+//! A shard's part of the stack's memory accounts (N4): what it has claimed ahead, and which sockets wait for memory to become free.
 //!
 //! The plain numbers ([`Allowance`]) are counted with each packet; the account, whose lines other cores write, only chunk by chunk.
 
@@ -66,7 +66,7 @@ impl Reserve {
         !is_short
     }
 
-    /// Whether more is held than claimed (what nobody is refused), or far less.
+    /// Whether more is held than claimed (by what is never refused), or far less.
     #[inline]
     pub const fn is_off(&self, allowance: &Allowance) -> bool {
         allowance.allowed().wrapping_sub(allowance.held()) > self.slack
@@ -137,7 +137,7 @@ pub struct Memory {
     pub tcp_shares: Shares,
     /// Of UDP.
     pub udp_shares: Shares,
-    /// Who holds text behind gaps.
+    /// Connections that hold text behind gaps.
     pub behind: Holders,
     /// What the windows of connections may offer at most, as far as known when the account was asked last: a chunk ago.
     pub window_bound: u32,
@@ -375,7 +375,7 @@ impl Shard {
         }
     }
 
-    /// Lets those go on who wait, as far as there is memory again, and looks again in a while.
+    /// Lets waiting sockets go on, as far as there is memory again, and looks again in a while.
     #[cold]
     #[inline(never)]
     pub(super) fn relieve(&mut self, now: Instant) {
@@ -491,9 +491,16 @@ impl Shard {
         assert_eq!(held, self.memory_held(), "memory of streams and datagrams");
         assert!(!self.memory.udp.is_off(&self.memory.datagrams));
         let waiting = self.tcp.iter().filter(|(_, s)| s.waits_for_memory).count();
-        assert_eq!(waiting, self.memory.waiting.len(), "who waits for memory");
+        assert_eq!(
+            waiting,
+            self.memory.waiting.len(),
+            "connections that wait for memory"
+        );
         let first = self.memory.waiting.front();
-        assert!(first.is_none_or(|&n| self.timers.is_armed(n)), "who looks");
+        assert!(
+            first.is_none_or(|&n| self.timers.is_armed(n)),
+            "the first has a timer"
+        );
     }
 }
 
@@ -538,7 +545,7 @@ mod tests {
         assert!(!two.ask(&mut second, 60_000));
         assert_eq!(account.pressed(), 1, "once, until there was some again");
         assert_eq!(two.window_bound(&second), (65_536 - 61_442) / 8);
-        // A segment that nobody is refused is counted all the same.
+        // A segment that no socket is refused is counted all the same.
         second.add(10_000);
         assert!(two.is_off(&second));
         two.settle(&mut second);

@@ -1,4 +1,4 @@
-//! Whom a shard connected to lately, with what a connect would have to find out each time: route, our address, and the keyed
+//! Peers that a shard connected to lately, with what a connect would have to find out each time: route, our address, and the keyed
 //! hashes of the two. A hint, which is forgotten when addresses or routes change.
 
 use std::net::{IpAddr, SocketAddr};

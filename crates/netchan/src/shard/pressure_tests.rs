@@ -1,4 +1,4 @@
-//! Who gives way when memory is short: the text behind gaps of whoever holds most of it, and who is told when there is memory again.
+//! What gives way when memory is short: the text behind gaps of the connection with most of it, and which sockets are told when there is memory again.
 
 use proto::wire::tcp::Flags;
 
@@ -46,7 +46,7 @@ fn pruned(world: &World) -> u64 {
 }
 
 #[test]
-fn whoever_holds_most_behind_gaps_gives_way() {
+fn the_holder_of_most_behind_gaps_gives_way() {
     let world = World::new();
     let (_listener, peers) = holders(&world, &[3, 8, 5, 0]);
     let numbers: Vec<u32> = peers.iter().map(|(_, _, number)| *number).collect();
@@ -68,7 +68,7 @@ fn whoever_holds_most_behind_gaps_gives_way() {
 
 /// Text behind a gap does not take the place of what another one has as little of.
 #[test]
-fn who_holds_as_little_keeps_it() {
+fn a_holder_of_as_little_keeps_it() {
     let world = World::new();
     let (_listener, peers) = holders(&world, &[4, 4]);
     let numbers: Vec<u32> = peers.iter().map(|(_, _, number)| *number).collect();
@@ -101,9 +101,9 @@ fn what_is_known_of_holders_is_looked_at_again() {
     }
 }
 
-/// Who is not on the list is found by the hand that goes round.
+/// A connection that is not on the list is found by the hand that goes round.
 #[test]
-fn who_is_not_known_to_hold_anything_is_found() {
+fn a_holder_that_is_not_listed_is_found() {
     let world = World::new();
     let (_listener, peers) = holders(&world, &[6, 0]);
     let numbers: Vec<u32> = peers.iter().map(|(_, _, number)| *number).collect();
@@ -122,7 +122,7 @@ fn waits(shard: &Shard, number: u32) -> bool {
 
 /// A connection that waits for memory is told within two ticks of there being some, whatever its own timers do.
 #[test]
-fn who_waits_for_memory_is_told_soon() {
+fn a_waiter_for_memory_is_told_soon() {
     let world = World::new();
     let (client, _server) = world.connection();
     world.pass(500); // nothing is under way

@@ -16,7 +16,7 @@ pub struct SendMemory {
 }
 
 impl SendMemory {
-    /// `rings` rings of `size` bytes (rounded up to a power of two); those who find none make their own.
+    /// `rings` rings of `size` bytes (rounded up to a power of two); a queue that finds none makes its own.
     ///
     /// # Errors
     /// When the machine has no address space for them.
@@ -33,7 +33,7 @@ impl SendMemory {
     fn take(&mut self, needed: usize) -> Ring {
         match self.slab.alloc() {
             Some(buffer) => Ring::Lent(buffer),
-            // No more than needed: who sends a little must not clear a large ring each time, as others hold what the shard lends.
+            // No more than needed: a queue with little to send must not clear a large ring each time, as others hold what the shard lends.
             None => Ring::of(
                 needed
                     .next_power_of_two()

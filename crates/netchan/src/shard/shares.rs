@@ -1,7 +1,7 @@
 //! What one socket and one peer may hold of all sockets' memory, TCP and UDP each.
 //!
 //! A peer is a remote address, of IPv6 its /64 network (but for link-local ones). Peers are told apart by a keyed hash, 1,024 ways: that two
-//! have one share between them is rare, and nobody can arrange it. Each shard claims memory a chunk ahead for each, as for the whole account.
+//! have one share between them is rare, and no peer can arrange it. Each shard claims memory a chunk ahead for each, as for the whole account.
 
 use std::{net::IpAddr, sync::Arc};
 

@@ -62,7 +62,7 @@ impl Auth {
     }
 }
 
-/// Whether a segment is signed with `auth`, or not at all where there is none: what to count. An option of RFC 5925 that nobody asked for
+/// Whether a segment is signed with `auth`, or not at all where there is none: what to count. An option of RFC 5925 that was not asked for
 /// does no harm (RFC 5925 §7.5).
 fn verify(
     auth: Option<&mut Auth>,
@@ -136,7 +136,7 @@ impl Shard {
         verdict.is_ok()
     }
 
-    /// The same for a TIME-WAIT record, a listener, or nobody.
+    /// The same for a TIME-WAIT record, a listener, or neither.
     pub(super) fn is_authentic_elsewhere(
         &mut self,
         found: Option<Result<u32, u32>>,

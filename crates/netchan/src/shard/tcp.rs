@@ -137,7 +137,7 @@ pub struct Connect<'a> {
     pub source: Option<IpAddr>,
     /// The port it is bound to; 0: one is chosen.
     pub port: u16,
-    /// Whom to connect to.
+    /// The peer to connect to.
     pub remote: SocketAddr,
     /// Its SYN may carry what is written first.
     pub fast: bool,
@@ -281,7 +281,7 @@ impl TcpSocket {
         self.template.tuple()
     }
 
-    /// Sets SO_REUSEADDR and SO_REUSEPORT: who may be bound beside it.
+    /// Sets SO_REUSEADDR and SO_REUSEPORT: which sockets may be bound beside it.
     pub const fn set_reuse(&mut self, reuse: Reuse) {
         self.kept.set_reuse(reuse);
     }

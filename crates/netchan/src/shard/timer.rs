@@ -196,7 +196,7 @@ impl Wheel {
 mod tests {
     use super::*;
 
-    /// Who takes only some of what is due finds the rest due at once, in the order of their ticks.
+    /// A caller that takes only some of what is due finds the rest due at once, in the order of their ticks.
     #[test]
     fn what_was_not_taken_stays_due() {
         let (begin, now) = (Instant(0), Instant(50 * TICK_NS));

@@ -262,7 +262,7 @@ impl UdpSocket {
         }
     }
 
-    /// Whether nobody with this interest need wait. An error queue that holds something is no news to who waits for datagrams.
+    /// Whether a call with this interest need not wait. An error queue that holds something is no news to a call that waits for datagrams.
     fn meets(&self, interest: Readiness, has_buffers: bool) -> bool {
         let queued_only = self.error.is_none() && !interest.contains(Readiness::ERROR);
         let mut ready = self.readiness(has_buffers);
@@ -483,7 +483,7 @@ impl Shard {
         }
     }
 
-    /// Connects it to `peer`, or to nobody, with `local` as its address.
+    /// Connects it to `peer`, or to none, with `local` as its address.
     pub fn udp_connect(&mut self, number: u32, local: SocketAddr, peer: Option<SocketAddr>) {
         self.udp_take_out(number);
         if let Some(socket) = self.udp.get_mut(number) {

@@ -1,11 +1,11 @@
-//! Who waits for a socket.
+//! The wakers of a socket's waiters.
 
 use std::task::Waker;
 
 use crate::api::Readiness;
 
 /// Registered wakers of one socket: few, each with what it waits for. Most sockets never have any, and most others one at a time: the list
-/// is made when somebody first waits, for one.
+/// is made at the first registration, for one.
 #[derive(Debug, Default)]
 pub struct Wakers(Option<Box<List>>);
 
@@ -31,7 +31,7 @@ impl Wakers {
         }
     }
 
-    /// Whether nobody waits.
+    /// Whether there are none.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         match &self.0 {
@@ -40,7 +40,7 @@ impl Wakers {
         }
     }
 
-    /// Moves everyone who waits for any of `ready` to `woken`. What is readable has arrived just now.
+    /// Moves the wakers that wait for any of `ready` to `woken`. What is readable has arrived just now.
     #[inline]
     pub fn wake(&mut self, ready: Readiness, woken: &mut Vec<Waker>) {
         let Some(list) = &mut self.0 else {

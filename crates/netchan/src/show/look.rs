@@ -1,5 +1,5 @@
 //! Looking at what is under locks, with a short deadline: a stack whose worker hangs with a lock in its hands still answers (F8), and
-//! says who has it.
+//! says which thread has it.
 
 use std::{cell::Cell, fmt, thread, time::Duration};
 
@@ -23,7 +23,7 @@ pub struct Look<'a> {
     until: Cell<u64>,
 }
 
-/// Somebody has the lock, and does not let go.
+/// Another thread has the lock, and does not let go.
 #[derive(Debug)]
 pub struct Busy(String);
 

@@ -1,4 +1,4 @@
-//! `netchan show settings`: what is set, by whom, and when it may change.
+//! `netchan show settings`: what is set, where that came from, and when it may change.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -166,7 +166,7 @@ fn late(giant: bool) -> Boxed {
     if giant { late.under_giant() } else { late }
 }
 
-/// Beside a worker that hangs, a module is not loaded at all, and whoever loads it is told why.
+/// Beside a worker that hangs, a module is not loaded at all, and its loader is told why.
 fn loading_gives_up(server: &Net, giant: bool) {
     let begin = now_ns();
     let error = server.load_module(late(giant)).unwrap_err();
@@ -186,7 +186,7 @@ fn loading_gives_up(server: &Net, giant: bool) {
 }
 
 #[test]
-fn a_shard_that_nobody_turns_is_noticed() {
+fn a_shard_that_no_thread_turns_is_noticed() {
     let (ours, theirs) = wire::pair(&wire::Options::default());
     let start = |link, address: &str| {
         let net = Net::builder().link_with(link).address(address).unwrap();

@@ -37,7 +37,7 @@ pub struct AoChoice {
 pub struct AoInfo {
     /// The keys in use, or to be used.
     pub keys: AoChoice,
-    /// A listener takes nobody for whom there is no key.
+    /// A listener takes no peer without a key.
     pub required: bool,
     /// ICMP errors count as without TCP-AO (RFC 5925 §7.8).
     pub accept_icmps: bool,
@@ -48,7 +48,7 @@ pub struct AoInfo {
 /// One key of [`Socket::ao_keys`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AoKeyInfo {
-    /// The key and whom it is for.
+    /// The key and its peer.
     pub key: AoPeerKey,
     /// A connection's segments are signed with it.
     pub is_current: bool,

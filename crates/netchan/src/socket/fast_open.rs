@@ -53,7 +53,7 @@ impl Socket {
     /// What became of connecting: EALREADY while it goes on, then `Ok`, or the error.
     ///
     /// # Errors
-    /// As said; ENOTCONN if nobody began.
+    /// As said; ENOTCONN if connecting was not begun.
     pub fn finish_connect(&self) -> io::Result<()> {
         match self.role() {
             Some(Role::Stream(stream)) => stream.finish_connect(self.stack()).map_err(error),

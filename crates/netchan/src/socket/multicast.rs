@@ -194,7 +194,7 @@ impl Socket {
         };
         let changed = apply(&mut change).map_err(error)?;
         if settings.number == 0 {
-            // Relaxed: a number that nobody else has.
+            // Relaxed: a number that no other socket has.
             settings.number = NUMBERS.fetch_add(1, Relaxed);
         }
         let number = settings.number;
@@ -273,7 +273,7 @@ impl Fresh {
     }
 }
 
-/// The source address of what a socket sends that is bound to `local`: a group's or broadcast address is nobody's (as Linux).
+/// The source address of what a socket sends that is bound to `local`: a group's or broadcast address is none (as Linux).
 pub(super) fn bound_source(net: &Network, local: SocketAddr) -> Option<IpAddr> {
     let ip = local.ip();
     (!ip.is_unspecified() && !net.is_group(ip)).then_some(ip)

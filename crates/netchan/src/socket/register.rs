@@ -34,11 +34,11 @@ impl Socket {
 
     /// Wakes `waker` once when any of `interest` (errors and hang-ups always) may hold; at once where it holds already.
     /// One registration for each waker (`Waker::will_wake`): a later one adds to it. Spurious wakes are allowed.
-    /// A socket that [is idle](Self::is_idle) wakes nobody.
+    /// A socket that [is idle](Self::is_idle) wakes none.
     ///
     /// True if it may hold already, and the waker was woken; false: nothing of it holds, no need to look again.
     pub fn register(&self, interest: Readiness, waker: &Waker) -> bool {
-        // Whoever waits does not sit at the one shard of several: `Waiter::register` is for those who do.
+        // A thread that waits by this does not sit at the one shard of several: `Waiter::register` is for threads that do.
         if self.stack().layout.leases()
             && let Some(number) = self.shard()
         {
@@ -61,7 +61,7 @@ impl Socket {
         }
     }
 
-    /// The same, whoever turns the shard.
+    /// The same, whichever thread turns the shard.
     pub(super) fn register_in_place(&self, interest: Readiness, waker: &Waker) -> bool {
         match self.role() {
             Some(Role::Stream(stream)) => stream.register(self.stack(), interest, waker),

@@ -125,7 +125,7 @@ impl Stream {
         let old = self.place();
         // Relaxed: `fresh` is locked; a call that runs beside this one meets the old connection or the new one.
         self.place.store(Place { shard, number }.packed(), Relaxed);
-        // Its place is taken by others from now on: nobody is sent there any more.
+        // Its place is taken by others from now on: no call is sent there any more.
         old.close(stack);
         self.begin(stack, fresh);
         Ok(())
@@ -148,7 +148,7 @@ impl Stream {
 
     /// connect(2) with AF_UNSPEC: resets the connection.
     pub fn disconnect(&self, stack: &Stack) {
-        self.rests(); // before those who wait are woken, by the shard's lock
+        self.rests(); // before the waiters are woken, by the shard's lock
         let Place { shard, number } = self.place();
         stack.with_shard(shard, |shard, now| shard.tcp_disconnect(number, now));
     }
@@ -211,7 +211,7 @@ impl Stream {
         self.hold(stack, |shard, number| shard.text_follows(number));
     }
 
-    /// That it is connected was told nobody: its connection began with a write.
+    /// No call was told yet that it is connected: its connection began with a write.
     pub fn report_later(&self) {
         self.place.fetch_and(!REPORTED, Relaxed); // one call's own answer: nothing is read through it
     }
@@ -507,7 +507,7 @@ impl Stream {
         Place::unpacked(self.place.load(Relaxed)) // as everywhere here
     }
 
-    /// Its flow: the shard keeps the connection, over or not, as long as somebody holds it.
+    /// Its flow: the shard keeps the connection, over or not, as long as a socket holds it.
     fn key(&self, stack: &Stack) -> Option<FlowKey> {
         self.hold(stack, |shard, number| shard.tcp(number).map(TcpSocket::key))
     }
@@ -629,7 +629,7 @@ impl Listening {
         Ok(listening)
     }
 
-    /// Nobody is heard any more; the parts stay.
+    /// Takes no connection any more; the parts stay.
     pub fn shut(&self, stack: &Stack) {
         for (shard, &part) in self.parts.iter().enumerate() {
             stack.with_shard(shard, |shard, now| shard.shut_listener(part, now));

@@ -1,13 +1,13 @@
-//! Waiting: threads that sleep until a socket, a kernel descriptor or the clock has something for them, and the question who turns a
+//! Waiting: threads that sleep until a socket, a kernel descriptor or the clock has something for them, and which of them turns a
 //! channel-fed shard meanwhile.
 //!
-//! A shard at the end of a channel has no thread of its own. Whoever sleeps in a socket call takes the shard's *seat* and, instead of
-//! sleeping on its own behalf, sleeps on the shard's doorbell and turns it for everyone. Those who come second *stand*: they sleep on a
-//! doorbell of their own. Who gets up while others stand leaves the shard to the attendant, until the next one who waits sits down: of
-//! threads that serve requests that is soon, and nobody is woken only to sit. When nobody has sat there for two ticks (the application
-//! computes, or waits in an event loop of its own), the attendant looks after the shard, too, so that acknowledgments and timers are never
-//! late by more than two ticks. Of several shards a thread sits at the one whose socket it waits for; who waits for several sockets leaves
-//! theirs to the attendant (see `attendant`).
+//! A shard at the end of a channel has no thread of its own. A thread that sleeps in a socket call takes the shard's *seat*: it sleeps on the
+//! shard's doorbell, and turns the shard for all its sockets. Threads that come second *stand*: they sleep on doorbells of their own. A thread
+//! that gets up while others stand leaves the shard to the attendant, until the next one that waits sits down: of threads that serve requests
+//! that is soon, and no thread is woken only to sit. When no thread has sat there for two ticks (the application computes, or waits in an event
+//! loop of its own), the attendant looks after the shard, too, so that acknowledgments and timers are never late by more than two ticks. Of
+//! several shards a thread sits at the one whose socket it waits for; one that waits for several sockets leaves theirs to the attendant (see
+//! `attendant`).
 
 mod spin;
 
@@ -93,7 +93,7 @@ impl Wake for Parker {
 }
 
 /// One thread's way to wait: for wakers, for kernel descriptors, for a deadline, all at once.
-/// While it waits it turns the shards that nobody else turns.
+/// While it waits it turns the shards that no other thread turns.
 pub struct Waiter {
     stack: Arc<Stack>,
     parker: Arc<Parker>,
@@ -197,14 +197,14 @@ impl Waiter {
     /// Returns the number of ready `fds`.
     ///
     /// # Errors
-    /// `Interrupted` when a signal handler ran; `WouldBlock` where time is virtual and nothing is due: nobody could end the wait.
+    /// `Interrupted` when a signal handler ran; `WouldBlock` where time is virtual and nothing is due: nothing could end the wait.
     pub fn wait(
         &mut self,
         fds: &mut [libc::pollfd],
         timeout: Option<Duration>,
     ) -> io::Result<usize> {
         if self.stack.stepped {
-            return Err(io::ErrorKind::WouldBlock.into()); // nobody would come
+            return Err(io::ErrorKind::WouldBlock.into()); // nothing would end it
         }
         self.stack.end_batch();
         let deadline = timeout.map_or(Instant::FAR, |t| self.stack.clock.now() + t);
@@ -307,7 +307,7 @@ impl Waiter {
         while shards != 0 {
             let number = shards.trailing_zeros() as usize;
             self.stack.hand_over(number);
-            // What came before that called nobody.
+            // No call was made for what came before that.
             self.stack.turn_for_attendant(number);
             shards &= shards - 1;
         }
@@ -328,7 +328,7 @@ impl Waiter {
             Left::Crowded => _ = stack.leave_to_attendant(number),
             Left::Empty | Left::Wanted => stack.hand_over(number),
         }
-        // What came before that called nobody.
+        // No call was made for what came before that.
         stack.turn_for_attendant(number);
     }
 
@@ -362,7 +362,7 @@ impl Waiter {
                 held.get_or_insert_with(SignalsHeld::new);
             }
             cell.doorbell.arm(Sleep::Fd);
-            // Once more after arming: what came before it may have rung nobody.
+            // Once more after arming: what came before it may not have rung.
             let is_left = stack.turn_shard(number);
             let now = stack.clock.now();
             if self.parker.has_wake() || now >= deadline {
@@ -470,7 +470,7 @@ impl Waiter {
         slept
     }
 
-    /// Nobody else turns anything: turns links and shards here, and sleeps on the links.
+    /// No other thread turns anything: turns links and shards here, and sleeps on the links.
     fn wait_turning(&mut self, fds: &mut [libc::pollfd], deadline: Instant) -> io::Result<usize> {
         let stack = self.stack.clone();
         loop {
@@ -518,7 +518,7 @@ impl Waiter {
             self.fds.push(readable(shared.doorbell.fd()));
             self.fds.extend(stack.pollfd_of(number));
         }
-        // After arming once more: what came before it may have rung nobody.
+        // After arming once more: what came before it may not have rung.
         let work = stack.turn_links();
         let slept = if work || self.parker.has_wake() {
             Ok(0)

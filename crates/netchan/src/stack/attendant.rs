@@ -1,14 +1,14 @@
-//! The attendant of channel-fed shards: turns those that nobody sits at.
+//! The attendant of channel-fed shards: turns those where no thread sits.
 //!
-//! Each such shard has a *line* to the attendant. While the line is open, whoever puts a packet into one of the shard's channels calls the
+//! Each such shard has a *line* to the attendant. While the line is open, a thread that puts a packet into one of the shard's channels calls the
 //! attendant; while it is closed the packet waits for the owner's next call. A line is opened
-//! * of several shards, by who waits for several sockets, or in an event loop of its own, and so sits nowhere ([`Stack::hand_over`]);
-//! * by who gets up while others stand, waiting for the same shard;
-//! * by the attendant, for a shard where nobody has sat for two ticks;
-//! * by the attendant, for a packet that no connection has asked for: a SYN, which nobody waits for in the shard that it was given.
+//! * of several shards, by a thread that waits for several sockets, or in an event loop of its own, and so sits nowhere ([`Stack::hand_over`]);
+//! * by a thread that gets up while others stand, waiting for the same shard;
+//! * by the attendant, for a shard where no thread has sat for two ticks;
+//! * by the attendant, for a packet that no connection has asked for: a SYN, which no thread waits for in the shard that it was given.
 //!
-//! It is closed by who sits down. The attendant looks at seats a hundred times a second; where for two ticks no seat was free, or changed hands, it rests until it
-//! is told of a free one, of a shard that was handed over, or of a timer that is due earlier than it knows.
+//! It is closed by a thread that sits down. The attendant looks at seats a hundred times a second; where for two ticks no seat was free,
+//! or changed hands, it rests until it is told of a free one, of a shard that was handed over, or of a timer that is due earlier than it knows.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use super::{
 use crate::limits::SHARDS_MAX;
 
 impl Stack {
-    /// Leaves a shard to the attendant, unless somebody sits there: then it will be left to it when that one gets up. For those who
+    /// Leaves a shard to the attendant, unless a thread sits there: then it is left when that thread gets up. For threads that
     /// wait without sitting down; they look into the shard after this.
     pub fn hand_over(&self, number: usize) {
         let cell = &self.sockets.cells[number];
@@ -37,7 +37,7 @@ impl Stack {
         }
     }
 
-    /// Leaves a shard to the attendant, if nobody sits there; whether it has it now. The caller looks into the shard after this.
+    /// Leaves a shard to the attendant, if no thread sits there; whether it has it now. The caller looks into the shard after this.
     pub fn leave_to_attendant(&self, number: usize) -> bool {
         let cell = &self.sockets.cells[number];
         match &cell.line {
@@ -50,7 +50,7 @@ impl Stack {
         }
     }
 
-    /// Turns a shard on the attendant's behalf, if nobody sits there, and leaves its line open.
+    /// Turns a shard on the attendant's behalf, if no thread sits there, and leaves its line open.
     fn serve(&self, number: usize) {
         if self.leave_to_attendant(number) {
             self.turn_for_attendant(number);
@@ -69,7 +69,7 @@ pub(crate) fn attend(stack: &Stack) {
             continue;
         }
         bell.arm(Sleep::Futex);
-        // Once more after arming: what came before it may have rung nobody.
+        // Once more after arming: what came before it may not have rung.
         let now = stack.clock.now();
         let (called, until) = rounds.turn(stack, now);
         let until = if called {
@@ -88,7 +88,7 @@ pub(crate) fn attend(stack: &Stack) {
 
 /// The attendant's rounds.
 pub(crate) struct Rounds {
-    /// For how many ticks nobody has sat there.
+    /// For how many ticks no thread has sat there.
     free: [u8; SHARDS_MAX],
     next_tick: Instant,
     /// The timers of the shards that it has.
@@ -116,7 +116,7 @@ impl Rounds {
         self.next_tick
     }
 
-    /// Serves who called and what is due. Whether somebody called, and when the next round is due.
+    /// Serves the shards that called and what is due. Whether any called, and when the next round is due.
     pub fn turn(&mut self, stack: &Stack, now: Instant) -> (bool, Instant) {
         let mut calls = stack.sockets.attendant.take_calls();
         let called = calls != 0;
@@ -167,7 +167,7 @@ impl Rounds {
     }
 }
 
-/// Takes a shard where nobody has sat for two ticks.
+/// Takes a shard where no thread has sat for two ticks.
 fn tick(stack: &Stack, number: usize, free: &mut u8) {
     if !stack.sockets.cells[number].seat.is_free() {
         *free = 0;
@@ -180,7 +180,7 @@ fn tick(stack: &Stack, number: usize, free: &mut u8) {
     }
 }
 
-/// Serves the timers of shards where nobody sits; when the next one is due.
+/// Serves the timers of shards where no thread sits; when the next one is due.
 fn serve_timers(stack: &Stack, now: Instant) -> Instant {
     let mut next = Instant::FAR;
     for (number, cell) in stack.sockets.cells.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Shards with a backlog (F5, dispatch `hybrid`): how a link comes by without waiting, and how whoever holds a shard does what was left to it.
+//! Shards with a backlog (F5, dispatch `hybrid`): how a link comes by without waiting, and how a shard's holder does what was left to it.
 //!
-//! [`percore::lock::Backlog`] says what each has to do so that nothing is stranded: who holds a shard takes its backlog, and whoever lets go of
-//! one looks again. `Stack::hold_here` does both; who only looks at a shard without a turn calls the first link's thread instead.
+//! [`percore::lock::Backlog`] says what each has to do so that nothing is stranded: a holder of a shard takes its backlog, and a thread that lets
+//! go of one looks again. `Stack::hold_here` does both; a thread that only looks at a shard without a turn calls the first link's thread instead.
 
 #[cfg(test)]
 mod tests;
@@ -21,12 +21,12 @@ use crate::{
     },
 };
 
-/// How often one who has let go of a shard takes it again for what was left meanwhile, before that is handed on to the first link's
+/// How often a thread that has let go of a shard takes it again for what was left meanwhile, before that is handed on to the first link's
 /// thread: a link that brings packets without end does not keep a socket call from its end.
 const ROUNDS: usize = 4;
 
 impl Stack {
-    /// The receiving side's turn of a shard, unless somebody holds it: then `f` is not called.
+    /// The receiving side's turn of a shard, unless another thread holds it: then `f` is not called.
     #[inline]
     pub fn try_shard_at(
         &self,
@@ -44,7 +44,7 @@ impl Stack {
         true
     }
 
-    /// Packets were put into a shard's backlog, because somebody holds it. If that is over, it is the caller's turn.
+    /// Packets were put into a shard's backlog, because another thread holds it. If that is over, it is the caller's turn.
     pub fn leave_with_holder(&self, number: usize, now: Instant) {
         let cell = &self.sockets.cells[number];
         let Some(backlog) = &cell.backlog else { return };
@@ -84,14 +84,14 @@ impl Stack {
     /// After an unlock without a turn: if something was left meanwhile, the first link's thread takes it.
     pub fn passed_by(&self, cell: &Cell) {
         if let Some(backlog) = &cell.backlog {
-            // Somebody else may hold it by now, who will look, too: then the call is for nothing.
+            // Another thread may hold it by now, and will look, too: then the call is for nothing.
             if backlog.look(|| Some(())).is_some() {
                 self.driver.call_first_link();
             }
         }
     }
 
-    /// The first link's thread: timers, and what those left who passed by. It waits for a shard only for its timers, and only if it is not
+    /// The first link's thread: timers, and what links left that passed by. It waits for a shard only for its timers, and only if it is not
     /// `busy`.
     pub(super) fn look_after_shards(&self, now: Instant, busy: bool) {
         self.take_backlogs(now);
@@ -107,7 +107,7 @@ impl Stack {
         }
     }
 
-    /// Takes the backlogs of shards that nobody holds. Whoever holds one does it, too.
+    /// Takes the backlogs of shards that no thread holds. A holder does it, too.
     pub fn take_backlogs(&self, now: Instant) {
         for (number, cell) in self.sockets.cells.iter().enumerate() {
             if cell.backlog.as_ref().is_some_and(Backlog::is_waiting) {

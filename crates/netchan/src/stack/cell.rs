@@ -1,4 +1,4 @@
-//! The cell: a shard with the ends of its channels, under the lock by which its holders take turns, and the seat of whoever waits for it.
+//! The cell: a shard with the ends of its channels, under the lock by which its holders take turns, and the seat of a thread that waits for it.
 
 use std::{
     sync::{
@@ -41,7 +41,7 @@ pub struct Held {
 pub enum Ways {
     /// By a call, under the interface's lock (`stack::Halves`).
     Calls,
-    /// As above; and what links brought while somebody held the shard lies here, for each interface.
+    /// As above; and what links brought while another thread held the shard lies here, for each interface.
     Backlogs(Vec<Consumer<Packet>>),
     /// By the ends of its channels, one for each interface.
     Channels(Vec<ShardEnd>),
@@ -114,11 +114,11 @@ pub struct Cell {
     /// application take turns; no link ever touches it. Where the shard is its core's, only that core's thread takes it, as long as
     /// it lives.
     pub held: Mutex<Held>,
-    /// Whether links have left packets with whoever holds it, where they do: each unlock is followed by a look here (`Stack::leave`).
+    /// Whether links have left packets with its holder, where they do: each unlock is followed by a look here (`Stack::leave`).
     pub backlog: Option<Backlog>,
     /// Rung when a packet was put into one of the channels.
     pub doorbell: Arc<Doorbell>,
-    /// Who waits for this shard's packets and timers.
+    /// For a thread that waits for this shard's packets and timers.
     pub seat: Seat,
     /// The way to a shard that is its core's alone.
     pub call_sender: Option<CallSender<Held>>,
@@ -126,7 +126,7 @@ pub struct Cell {
     call_server: Mutex<Option<CallServer<Held>>>,
     /// To the attendant, where the shard is the application's to turn.
     pub line: Option<Arc<Line>>,
-    /// The watchdog found that packets wait for it and nobody takes them.
+    /// The watchdog found that packets wait for it and no thread takes them.
     pub forsaken: AtomicBool,
     next_timer: AtomicU64,
 }
@@ -186,7 +186,7 @@ impl Cell {
     /// When the shard's timers want to be served, as of the last holder. A hint: the lock decides.
     #[inline]
     pub fn next_timer(&self) -> Instant {
-        // Relaxed: a hint; who acts on it takes the lock.
+        // Relaxed: a hint; a thread that acts on it takes the lock.
         Instant(self.next_timer.load(Relaxed))
     }
 

@@ -117,7 +117,7 @@ impl Stack {
         self.hold_here(number, now, f)
     }
 
-    /// Has a core's thread do it (D1, D7). What `f` leads to goes out, and wakes whom it wakes, at the end of that thread's turn.
+    /// Has a core's thread do it (D1, D7). What `f` leads to goes out, and the waiters are woken, at the end of that thread's turn.
     #[cold]
     #[inline(never)]
     fn hold_owned<R: Send>(
@@ -206,7 +206,7 @@ impl Stack {
         self.let_go_as::<false>(cell, held, now);
     }
 
-    /// The same while somebody watches: with marks for the trace and the stages.
+    /// The same while that is watched: with marks for the trace and the stages.
     #[cold]
     #[inline(never)]
     fn let_go_watched(&self, cell: &Cell, held: MutexGuard<'_, Held>, now: Instant) {
@@ -257,7 +257,7 @@ impl Stack {
         }
     }
 
-    /// A timer became due earlier than whoever sleeps for it knows.
+    /// A timer became due earlier than the thread that sleeps for it knows.
     #[cold]
     fn timer_moved(&self, cell: &Cell) {
         match self.layout.holder {
@@ -271,7 +271,7 @@ impl Stack {
             Holder::Application | Holder::Network => {
                 cell.doorbell.ring();
             }
-            // Whoever moved it looks at it before the next sleep.
+            // The thread that moved it looks at it before the next sleep.
             Holder::Core => {}
         }
     }
@@ -287,7 +287,7 @@ pub(super) fn lock(cell: &Cell, number: usize) -> MutexGuard<'_, Held> {
     }
 }
 
-/// Takes a shard's lock, unless somebody has it.
+/// Takes a shard's lock, unless another thread has it.
 #[inline]
 pub(super) fn try_lock(cell: &Cell, number: usize) -> Option<MutexGuard<'_, Held>> {
     let held = cell.held.try_lock()?;
@@ -298,7 +298,7 @@ pub(super) fn try_lock(cell: &Cell, number: usize) -> Option<MutexGuard<'_, Held
     Some(held)
 }
 
-/// Takes a shard's lock, and says how long that took if it was somebody else's.
+/// Takes a shard's lock, and says how long that took if another thread had it.
 #[cold]
 #[inline(never)]
 fn lock_watched(cell: &Cell, number: usize) -> MutexGuard<'_, Held> {
@@ -314,13 +314,13 @@ fn lock_watched(cell: &Cell, number: usize) -> MutexGuard<'_, Held> {
     held
 }
 
-/// Marks, while somebody watches, that a turn begins.
+/// Marks, while that is watched, that a turn begins.
 fn taken(number: usize) {
     trace::detail(trace::TURN_BEGIN, [number as u64]);
     stages::enter(Stage::Protocol);
 }
 
-/// Marks, while somebody watches, that a shard sends.
+/// Marks, while that is watched, that a shard sends.
 fn sends(shard: &Shard) {
     for (link, outbox) in shard.outboxes.iter().enumerate() {
         let packets = outbox.len() as u64;

@@ -10,17 +10,17 @@ const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 const ATTENDED: u32 = 2;
 
-/// Who turns a channel-fed shard.
+/// Which thread turns a channel-fed shard.
 #[derive(Debug)]
 pub struct Seat {
     state: AtomicU32,
-    /// Those who came second.
+    /// Threads that came second.
     pub standing: AtomicUsize,
     /// How often one came second; wraps.
     arrivals: AtomicU32,
-    /// How often it was taken; wraps. Written by who has taken it.
+    /// How often it was taken; wraps. Written by the thread that has taken it.
     terms: AtomicU32,
-    /// Somebody waits for this shard elsewhere: who gets up leaves it to the attendant (where there are several shards).
+    /// A thread waits for this shard elsewhere: one that gets up leaves it to the attendant (where there are several shards).
     wanted: AtomicBool,
 }
 
@@ -65,7 +65,7 @@ impl Seat {
         self.arrivals.load(Ordering::SeqCst)
     }
 
-    /// For who waits elsewhere: whether the attendant has the shard now. If not, it will when the one who sits there gets up.
+    /// For a thread that waits elsewhere: whether the attendant has the shard now. If not, it will when the thread that sits there gets up.
     pub fn hand_over(&self) -> bool {
         // SeqCst: before the look at `state`; pairs with `leave`, which looks the other way round.
         self.wanted.store(true, Ordering::SeqCst);
@@ -79,7 +79,7 @@ impl Seat {
         matches!(was, Ok(_) | Err(ATTENDED))
     }
 
-    /// Gets up. SeqCst: of this and the look at those who stand, and who wait elsewhere, their own look at `state` is before or after both.
+    /// Gets up. SeqCst: of this and the look at threads that stand, or wait elsewhere, their own look at `state` is before or after both.
     pub fn leave(&self) -> Left {
         self.state.store(FREE, Ordering::SeqCst);
         if self.wanted.load(Ordering::SeqCst) && self.wanted.swap(false, Ordering::SeqCst) {
@@ -91,12 +91,12 @@ impl Seat {
         }
     }
 
-    /// How often it was taken, for who looks whether it has been since.
+    /// How often it was taken; wraps. Compared with an earlier answer, it tells whether it has been since.
     pub fn terms(&self) -> u32 {
         self.terms.load(Ordering::Relaxed)
     }
 
-    /// Nobody sits here.
+    /// No thread sits here.
     pub fn is_free(&self) -> bool {
         self.state.load(Ordering::Relaxed) == FREE // a hint, as the next two
     }
@@ -111,24 +111,24 @@ impl Seat {
         self.state.load(Ordering::Relaxed) == ATTENDED
     }
 
-    /// Whether anybody turns the shard, for `netchan show`.
+    /// What turns the shard, for `netchan show`.
     pub fn holder(&self) -> &'static str {
         match self.state.load(Ordering::Relaxed) {
-            FREE => "nobody",
+            FREE => "no thread",
             TAKEN => "application",
             _ => "attendant",
         }
     }
 }
 
-/// What somebody who got up left behind.
+/// What a thread that got up left behind.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Left {
-    /// A shard for which nobody waits.
+    /// A shard for which no thread waits.
     Empty,
-    /// Others who wait for it and do not sit.
+    /// Threads that wait for it and do not sit.
     Crowded,
-    /// Somebody who waits for it elsewhere.
+    /// A thread that waits for it elsewhere.
     Wanted,
 }
 
@@ -137,10 +137,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_gets_up_learns_who_is_left() {
+    fn a_thread_that_gets_up_learns_which_are_left() {
         let seat = Seat::default();
         seat.state.store(TAKEN, Ordering::SeqCst);
-        assert!(!seat.attend(), "somebody sits there");
+        assert!(!seat.attend(), "a thread sits there");
         assert_eq!(seat.leave(), Left::Empty);
         seat.standing.store(1, Ordering::SeqCst);
         assert_eq!(seat.leave(), Left::Crowded);

@@ -215,7 +215,7 @@ impl Stack {
         }
     }
 
-    /// Serves the timers of shards that are called, not fed by channels; in vain sometimes, of a shard that somebody holds, if the caller
+    /// Serves the timers of shards that are called, not fed by channels; in vain sometimes, of a shard that another thread holds, if the caller
     /// is `busy`: has more to do than wait for it.
     pub fn run_called_timers(&self, now: Instant, busy: bool) {
         if self.layout.backlogs {

@@ -1,7 +1,7 @@
 //! What a stack's threads are doing (F8), for `netchan show threads` and for the watchdog, which notices one that stopped turning.
 //!
-//! Each thread writes one word, relaxed, each time round its loop: what it does and since when. Nobody waits for it, so that the answer is
-//! there when it hangs. A thread beats each time it turns and says when it goes to sleep; one that neither beats nor sleeps for a second is
+//! Each thread writes one word, relaxed, each time round its loop: what it does and since when. Reading it waits for no thread, so that the answer is
+//! there when one hangs. A thread beats each time it turns and says when it goes to sleep; one that neither beats nor sleeps for a second is
 //! stuck in a turn, with work in its hands. The watchdog (`netchan-watch`) looks four times a second and says so once (`crate::log`).
 //! It counts its own looks, not the clock: a process that was stopped and goes on has not hung.
 
@@ -73,7 +73,7 @@ pub struct Pulse {
 
 impl Pulse {
     fn write(&self, state: u64, now: Instant) {
-        // Relaxed: one word, for who looks from outside.
+        // Relaxed: one word, for a look from outside.
         self.word.store(now.0 & !MASK | state, Relaxed);
     }
 
@@ -226,7 +226,7 @@ pub fn guard(stack: &Stack, mut seen: Seen) {
     }
 }
 
-/// Whether somebody takes what waits in a shard's channels, or its backlog: no thread of its own turns it, so that none of them need hang.
+/// Whether any thread takes what waits in a shard's channels, or its backlog: a shard without a thread of its own can be left although none hangs.
 fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
     let cell = &stack.sockets.cells[number];
     let (counted, waiting) = (stack.control.counters.of(number), waiting(stack, number));
@@ -247,7 +247,7 @@ fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
             target: "netchan::watch",
             shard = number,
             waiting,
-            "watchdog: {waiting} packets wait for shard {number}, and nobody has taken one for more than a second ({who}); \
+            "watchdog: {waiting} packets wait for shard {number}, and no thread has taken one for more than a second ({who}); \
              see netchan show threads"
         );
     }
@@ -310,7 +310,7 @@ pub fn describe(stack: &Stack, pulse: &Pulse, now: Instant) -> String {
     }
 }
 
-/// Who may hold a lock that cannot be had: the threads that have been in one turn for long; else somebody in a socket call.
+/// Threads that may hold a lock that cannot be had: those that have been in one turn for long; else one in a socket call.
 pub fn suspects(stack: &Stack, now: Instant) -> String {
     let long = |pulse: &Arc<Pulse>| {
         let (state, since) = pulse.read();

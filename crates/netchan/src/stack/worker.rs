@@ -48,7 +48,7 @@ pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
         })?;
     }
     if stack.layout.holder == Holder::Application {
-        let work = "shards that nobody sits at".to_owned();
+        let work = "shards where no thread sits".to_owned();
         spawn(stack, "netchan-attend", work, None, attendant::attend)?;
     }
     // Made here, so that its thread allocates nothing.
@@ -122,7 +122,7 @@ fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) 
     };
     shared.doorbell.arm(how);
     let now = stack.clock.now();
-    // Once more after arming: what came before it may have rung nobody.
+    // Once more after arming: what came before it may not have rung.
     if !stack.turn_link(number, now) && !stack.is_stopping() {
         if timers {
             stack.take_backlogs(now);
@@ -230,7 +230,7 @@ fn turn_and_sleep(
         }
         idle_since = None;
         bell.arm(Sleep::Futex);
-        // Once more after arming: what came before it may have rung nobody.
+        // Once more after arming: what came before it may not have rung.
         if !turn(stack.clock.now()) && !stack.is_stopping() {
             // A socket call that moves a timer forward after this look rings.
             let now = stack.clock.now();

@@ -145,7 +145,7 @@ impl Sums {
     }
 }
 
-/// A thread that has a ring, for who reads it.
+/// A thread that has a ring, for its reader.
 pub(crate) struct Thread {
     /// The kernel's number.
     pub thread: u32,
@@ -189,9 +189,9 @@ fn core(thread: u32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(36)?.parse().ok()
 }
 
-/// The standard library's mutex, not `crate::locks`': it is taken as threads end, when their thread-local words are gone already. Nobody takes
+/// The standard library's mutex, not `crate::locks`': it is taken as threads end, when their thread-local words are gone already. No thread takes
 /// another lock with one of these in hand.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nobody panics with one of these in hand; what is in them is whole in any case.
+    // No thread panics with one of these in hand; what is in them is whole in any case.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -181,7 +181,7 @@ pub(crate) fn sleeping<R>(sleep: impl FnOnce() -> R) -> R {
         let sum = &slot.sums.asleep_ns;
         sum.store(sum.load(Relaxed) + took, Relaxed); // ours alone
     }
-    // The length of the sleep itself is nobody's.
+    // The length of the sleep itself is charged to no stage.
     NOW.set(Now {
         since: clock::cycles(),
         ..NOW.get()

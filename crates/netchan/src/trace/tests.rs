@@ -1,4 +1,4 @@
-//! What happens to a connection, as the trace tells it; who asks for it, and how.
+//! What happens to a connection, as the trace tells it; and how it is asked for.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -164,7 +164,7 @@ fn lost_segments_and_closed_windows_can_be_read() {
     let order = ["tcp-zero-window", "tcp-persist", "tcp-window-open"];
     let places: Vec<_> = order.iter().map(|name| position(&names, name)).collect();
     assert!(places.is_sorted(), "{names:?}");
-    // Nobody turns the server any more: the client's timer expires.
+    // The server is not turned any more: the client's timer expires.
     let _ = client.send(&[IoSlice::new(&text[..100])], None);
     for _ in 0..100 {
         pair.nets[0].poll();
@@ -202,7 +202,7 @@ fn a_fast_retransmit_can_be_read() {
 }
 
 #[test]
-fn details_and_stages_while_somebody_watches() {
+fn details_and_stages_are_recorded_while_watched() {
     let _alone = alone();
     let pair = Pair::new();
     let (client, server) = pair.connect();
@@ -291,7 +291,7 @@ fn threads_that_come_and_go_share_the_rings() {
 }
 
 #[test]
-fn what_nobody_should_ask_is_refused() {
+fn what_should_not_be_asked_is_refused() {
     for request in [
         "",
         "read",

@@ -47,7 +47,7 @@ fn rfc_1122_4_1_3_3_a_connected_socket_is_told_an_unconnected_one_only_if_it_ask
         (3, 2, Some(libc::ENOPROTOOPT)),
         (3, 13, Some(libc::EHOSTUNREACH)),
         (12, 0, Some(libc::EPROTO)),
-        (11, 0, None), // a hop too many may be one's own wish: for who asks
+        (11, 0, None), // a hop too many may be one's own wish: for a socket that asks
     ] {
         raw.icmp(&sent, kind, code, 0, 28);
         let error = socket.take_error().map(|e| e.raw_os_error().unwrap());
@@ -97,7 +97,7 @@ fn the_error_queue_says_what_happened_to_which_datagram() {
     assert!(raw.counter("drop_udp_error_queue_full") >= 900);
     let left = std::iter::from_fn(|| queued(&socket, &mut room).ok()).count();
     assert_eq!(left, 64);
-    // What is no datagram of ours is nobody's (RFC 5927 §4).
+    // What is no datagram of ours belongs to no socket (RFC 5927 §4).
     let dropped = raw.counter("drop_icmp");
     let mut other = sent;
     other[20..22].copy_from_slice(&77u16.to_be_bytes());
@@ -146,7 +146,7 @@ fn rfc_1191_the_path_is_learned_and_heeded() {
     let sent = raw.turn();
     assert!(sent.iter().all(|p| p[6] & 0x40 == 0));
     assert_ne!(sent[0][4..6], sent[1][4..6]);
-    // A path of less than anybody has is not believed (RFC 8900 §3.7): no more than so many fragments.
+    // A path of less than any has is not believed (RFC 8900 §3.7): no more than so many fragments.
     raw.icmp(&sent[0], 3, 4, 68, 1000);
     assert_eq!(socket.path_mtu().unwrap(), 1300);
 }
@@ -171,9 +171,9 @@ fn rfc_4443_errors_over_ipv6() {
         (1, 4, closed)
     );
     assert_eq!(got.error.offender, Some(closed.ip()));
-    // Nobody answers for that address: this host says so, as a router would (RFC 4443 §3.1).
-    let nobody: SocketAddr = "[fd77::99]:9".parse().unwrap();
-    send(&socket, b"nobody", nobody).unwrap();
+    // No host answers for that address: this host says so, as a router would (RFC 4443 §3.1).
+    let absent: SocketAddr = "[fd77::99]:9".parse().unwrap();
+    send(&socket, b"absent", absent).unwrap();
     for _ in 0..80 {
         pair.clock.advance(std::time::Duration::from_millis(100));
         pair.turn();
@@ -181,7 +181,7 @@ fn rfc_4443_errors_over_ipv6() {
     let got = queued(&socket, &mut room).unwrap();
     assert_eq!(
         (&room[..got.len], got.error.errno),
-        (&b"nobody"[..], libc::EHOSTUNREACH)
+        (&b"absent"[..], libc::EHOSTUNREACH)
     );
     assert_eq!(got.error.offender, Some("fd77::1".parse().unwrap()));
 }

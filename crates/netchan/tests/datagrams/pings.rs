@@ -1,4 +1,4 @@
-//! Ping sockets: echoes between hosts and to oneself, and what comes that nobody asked for.
+//! Ping sockets: echoes between hosts and to oneself, and what comes unasked.
 
 use std::io::IoSlice;
 
@@ -100,7 +100,7 @@ fn reply(to: std::net::Ipv4Addr, ident: u16, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn replies_that_nobody_asked_for_are_counted() {
+fn replies_that_were_not_asked_for_are_counted() {
     let mut raw = Raw::new();
     for ident in [0, 1, 7, u16::MAX] {
         assert_eq!(raw.frame(None, &reply(HOST, ident, b"")), [[0; 0]; 0]);
@@ -110,7 +110,7 @@ fn replies_that_nobody_asked_for_are_counted() {
     socket.bind("0.0.0.0:7".parse().unwrap()).unwrap();
     raw.frame(None, &reply(HOST, 8, b""));
     assert_eq!(raw.counter("drop_ping_no_socket"), 5);
-    // Broken, cut, or for everybody.
+    // Broken, cut, or for all hosts.
     let good = reply(HOST, 7, b"data");
     let mut broken = good.clone();
     broken[28] ^= 1;

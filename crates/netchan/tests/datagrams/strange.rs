@@ -1,4 +1,4 @@
-//! Packets that no honest host sends: for one host in everybody's frame, and with IPv4 options that are wrong. RFC 1122 §3.2.1.8, §3.2.2,
+//! Packets that no honest host sends: for one host in a broadcast or multicast frame, and with IPv4 options that are wrong. RFC 1122 §3.2.1.8, §3.2.2,
 //! §3.3.6, §4.2.3.10.
 
 use std::{
@@ -92,7 +92,7 @@ fn tcp_hears_nothing_in_everybodys_frame() {
         assert_eq!(flags(&raw.frame(None, &packet)).len(), 1, "to us alone");
     }
     assert_eq!(raw.counter("drop_link_group"), strange);
-    // For everybody by its IP address.
+    // For all hosts by its IP address.
     let packet = packet(BROADCAST, Protocol::TCP, &[], &segment(80, Flags::SYN));
     for mac in [None, Some(MacAddr::BROADCAST)] {
         assert_eq!(raw.frame(mac, &packet), [[0; 0]; 0]);

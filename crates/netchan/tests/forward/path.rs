@@ -4,7 +4,7 @@ use netchan::{Clock, Regime, Threads};
 
 use crate::streams::{SERVER, World, counter, stream};
 
-/// RFC 2923 §2.1: with its MSS clamped, nobody sends what the router would have to refuse.
+/// RFC 2923 §2.1: with its MSS clamped, no host sends what the router would have to refuse.
 #[test]
 fn clamped_syns_need_no_icmp() {
     for regime in [Regime::Giant, Regime::Locked] {
@@ -42,7 +42,7 @@ kind = "filter"
 rules = ["drop out proto icmp"]
 "#;
 
-/// RFC 4821: the router drops long segments and nobody hears why; shorter ones get through after some timeouts, or never if nobody probes.
+/// RFC 4821: the router drops long segments and no host hears why; shorter ones get through after some timeouts, or never if none probes.
 #[test]
 fn a_black_hole_is_passed_by_probing() {
     let config = netchan::config::Config::parse(SILENT, "x").unwrap();

@@ -89,7 +89,7 @@ impl Raw {
         self.wire.transmit(self.clock.now(), &mut frames).unwrap();
     }
 
-    /// Turns everybody until all is quiet; the frames that came.
+    /// Turns all stacks until all is quiet; the frames that came.
     pub fn turn(&mut self) -> Vec<Vec<u8>> {
         let (mut burst, mut frames) = (VecDeque::new(), Vec::new());
         for _ in 0..12 {

@@ -92,7 +92,7 @@ fn the_last_hop_ends_at_the_router() {
             }
             assert_eq!(counter(&raw.router, "drop_forward_hops"), 2 * nth);
         }
-        // The next one is the server, which nobody answers for there.
+        // The next one is the server, which no host answers for there.
         for (own, server, _) in both() {
             let sent = datagram(own, server, 20, |fields| fields.hops = 2);
             assert_eq!(answer(&raw.ask(&sent)).0, ip(server));
@@ -255,7 +255,7 @@ fn absent_neighbours_take_no_more_than_their_share() {
                 assert_eq!(row["free"], row["all"], "{row}");
             }
         }
-        // Whoever is there is reached, as soon as those others are given up.
+        // A host that is there is reached, as soon as those others are given up.
         for _ in 0..50 {
             raw.clock.advance(Duration::from_millis(100));
             raw.turn();
@@ -286,7 +286,7 @@ fn turned_around_and_taken_in() {
             assert!(socket.recv_from(&mut [0; 64]).is_err());
         }
         assert_eq!(counter(&raw.router, "drop_udp_checksum"), 2);
-        // Nobody has the port: the answer finds its way back by the first link.
+        // No socket has the port: the answer finds its way back by the first link.
         let mut echo = vec![8, 0, 0, 0, 0, 1, 0, 1, 7, 7];
         let sum = checksum::checksum(&echo).to_be_bytes();
         echo[2..4].copy_from_slice(&sum);
@@ -357,7 +357,7 @@ fn what_must_not_go_on() {
                 "to {destination}"
             );
         }
-        // In a frame for all; and in one for somebody else.
+        // In a frame for all; and in one for another host.
         let good = datagram(OWN[0], SERVER[0], 20, |_| ());
         raw.send(EtherType::IPV4, MacAddr::BROADCAST, &good);
         raw.turn();

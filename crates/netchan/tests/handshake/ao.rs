@@ -188,7 +188,7 @@ fn bytes_pass_signed() {
 
 /// Another secret, another id, or none at all: no connection, not even a word, and a count of each (RFC 5925 §7.5).
 #[test]
-fn whoever_has_another_key_or_none_is_nobody() {
+fn a_peer_with_another_key_or_none_gets_no_connection() {
     let sha1 = |secret: &str, send, receive| key(AoAlgorithm::HmacSha1, secret, send, receive);
     let cases = [
         (vec![], "drop_tcp_ao_required"),
@@ -210,7 +210,7 @@ fn whoever_has_another_key_or_none_is_nobody() {
         assert_eq!(counter(&two.nets[1], dropped), 1, "{dropped}");
         assert_eq!(counter(&two.nets[1], "tcp_segments_out"), 0, "{dropped}");
     }
-    // A listener that asks for a key of everybody; one that does not care for what nobody has a key for (RFC 5925 §7.5).
+    // A listener that asks for a key of every peer; one that does not care for what it has no key for (RFC 5925 §7.5).
     for required in [false, true] {
         for keys in [vec![], vec![sha1("secret", 1, 2)]] {
             let two = Two::new(false, SynCookies::WhenFull);
@@ -225,7 +225,7 @@ fn whoever_has_another_key_or_none_is_nobody() {
             let client = two.socket(0, &keys);
             let _ = client.connect(two.target());
             two.turn();
-            // Who has a key takes no answer without one.
+            // A peer that has a key takes no answer without one.
             assert_eq!(listener.accept().is_ok(), !required && keys.is_empty());
             let name = if keys.is_empty() {
                 "drop_tcp_ao_required"
@@ -475,7 +475,7 @@ fn only_what_is_signed_counts() {
     peer.ask(Flags::RST | Flags::ACK, b"");
     let end = server.receive(&mut [IoSliceMut::new(&mut buf)], flags);
     assert_eq!(end.unwrap_err().raw_os_error(), Some(libc::ECONNRESET));
-    // Nobody is there any more, and without a connection nothing can be signed (RFC 5925 §7.7).
+    // No connection is there any more, and without one nothing can be signed (RFC 5925 §7.7).
     assert!(peer.ask(Flags::ACK, b"who?").is_empty());
     assert_eq!(peer.raw.counter("tcp_resets_out"), 0);
 }

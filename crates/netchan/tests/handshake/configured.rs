@@ -254,7 +254,7 @@ fn taken(raw: &mut Raw) -> String {
     }
 }
 
-/// Segments that are acknowledged although nobody reads.
+/// Segments that are acknowledged although they are not read.
 fn unread(raw: &mut Raw) -> String {
     let (socket, mut next) = open(raw);
     for _ in 0..120 {

@@ -1,4 +1,4 @@
-//! SYN cookies (RFC 4987): a flood costs no memory and keeps nobody out, and nothing that was agreed upon is lost.
+//! SYN cookies (RFC 4987): a flood costs no memory and keeps no peer out, and nothing that was agreed upon is lost.
 
 use std::{
     io::{Read, Write},
@@ -26,7 +26,7 @@ fn raw(syn_cookies: SynCookies) -> (Raw, TcpListener) {
     (raw, listener)
 }
 
-/// A SYN as everybody sends it.
+/// A SYN as every host sends it.
 fn syn(port: u16, seq: u32) -> Header {
     Header {
         options: Options {
@@ -88,7 +88,7 @@ fn listener_row(raw: &Raw) -> (u64, u64) {
 }
 
 #[test]
-fn a_flood_of_syns_costs_no_memory_and_keeps_nobody_out() {
+fn a_flood_of_syns_costs_no_memory_and_keeps_no_peer_out() {
     let (mut raw, listener) = raw(SynCookies::WhenFull);
     flood(&mut raw, 0, 20_000);
     let (queued, sockets) = listener_row(&raw);
@@ -105,7 +105,7 @@ fn a_flood_of_syns_costs_no_memory_and_keeps_nobody_out() {
         u64::from(most) + 20_000 - queued
     );
 
-    // Somebody honest, with everything it asked for.
+    // An honest peer, with everything it asked for.
     let answers = raw.ask(PEER, &syn(4000, 77), b"");
     let [answer] = &answers[..] else {
         panic!("{answers:?}")

@@ -172,7 +172,7 @@ fn longest(open: &mut Open) -> String {
 
 /// Probes of a silent peer, and the error that it ends with.
 fn kept_alive(open: &mut Open) -> String {
-    // Who we are is said again each second.
+    // The raw host introduces itself again each second.
     let heard: Vec<_> = (0..60).flat_map(|_| open.raw.wait(seconds(1))).collect();
     let probes = heard.iter().filter(|s| s.header.flags == Flags::ACK);
     match open.socket.take_error() {
@@ -270,9 +270,9 @@ fn urgent(open: &mut Open) -> String {
     read
 }
 
-/// SO_REUSEPORT, SO_REUSEADDR and IPV6_V6ONLY: who may have a port beside whom.
+/// SO_REUSEPORT, SO_REUSEADDR and IPV6_V6ONLY: which sockets may share a port.
 #[test]
-fn who_may_share_a_port() {
+fn a_port_is_shared_where_the_options_allow() {
     let raw = Raw::new(|builder| builder);
     let bind = |domain, kind, options: &[SocketOption]| {
         let socket = Socket::new(&raw.net, domain, kind).unwrap();
@@ -309,7 +309,7 @@ fn who_may_share_a_port() {
 
 /// SO_BROADCAST: without it nothing goes to all.
 #[test]
-fn who_may_send_to_all() {
+fn only_a_socket_that_may_sends_to_all() {
     let raw = Raw::new(|builder| builder);
     let socket = Socket::new(&raw.net, Domain::V4, Kind::Datagram).unwrap();
     for to in [[255; 4], [10, 0, 0, 255]] {

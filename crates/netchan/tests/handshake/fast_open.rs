@@ -72,7 +72,7 @@ fn a_good_cookie_opens_at_once() {
     stream.write_all(b"200 OK").unwrap();
     let [early] = <[Segment; 1]>::try_from(raw.turn()).unwrap();
     assert_eq!(early.text, b"200 OK");
-    // The handshake's end changes nothing for who has accepted it.
+    // The handshake's end changes nothing for the program that has accepted it.
     raw.ask(PEER, &ack_of(&answer, Flags::ACK), b"");
     assert!(listener.accept().is_err(), "once");
     assert_eq!(raw.counter("tcp_fast_open_passive"), 1);
@@ -80,7 +80,7 @@ fn a_good_cookie_opens_at_once() {
     assert_eq!(raw.counter("tcp_passive_opens"), 1);
 }
 
-/// RFC 7413 §4.2.2: with a cookie of somebody else the SYN alone is taken, and the right one sent.
+/// RFC 7413 §4.2.2: with a cookie of another host the SYN alone is taken, and the right one sent.
 #[test]
 fn a_wrong_cookie_gets_the_right_one() {
     let (mut raw, listener) = listening(&[SocketOption::FastOpen(4)]);
@@ -97,7 +97,7 @@ fn a_wrong_cookie_gets_the_right_one() {
     assert!(listener.accept().is_ok());
 }
 
-/// Who did not ask for it takes no text in SYNs, and grants nothing.
+/// A listener without the option takes no text in SYNs, and grants nothing.
 #[test]
 fn without_the_option_nothing_is_granted() {
     let (mut raw, listener) = listening(&[]);
@@ -178,7 +178,7 @@ fn the_limit_holds_against_resets() {
     );
 }
 
-/// A closed listener resets what nobody accepted.
+/// A closed listener resets what was not accepted.
 #[test]
 fn a_closed_listener_resets_what_waits() {
     let (mut raw, listener) = listening(&[SocketOption::FastOpen(2)]);

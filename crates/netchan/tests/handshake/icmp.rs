@@ -73,7 +73,7 @@ fn each_code_ends_connect_at_once_with_linuxs_error() {
         let later = raw.wait(Duration::from_secs(4));
         assert!(later.is_empty(), "{code:?}: no further SYN");
     }
-    // A code that nobody knows ends nothing, and is counted.
+    // A code that is not known ends nothing, and is counted.
     let (socket, syn) = connecting(&mut raw);
     let dropped = raw.counter("drop_icmp");
     icmp(&mut raw, (3, 16), &syn);

@@ -68,7 +68,7 @@ fn a_full_accept_queue_takes_no_more() {
     assert_eq!(std::iter::from_fn(|| listener.accept().ok()).count(), 2);
 }
 
-/// tcp(7), TCP_DEFER_ACCEPT: accept wakes with the data; whoever stays silent is accepted once its time is over.
+/// tcp(7), TCP_DEFER_ACCEPT: accept wakes with the data; a peer that stays silent is accepted once its time is over.
 #[test]
 fn a_deferred_accept_waits_for_data() {
     let mut raw = Raw::new(|builder| builder);
@@ -210,7 +210,7 @@ fn linger_zero_resets() {
     }
 }
 
-/// RFC 5961 §7, RFC 9293 §3.10.7.1: whoever belongs to nobody gets a RST, but not any number of them.
+/// RFC 5961 §7, RFC 9293 §3.10.7.1: a segment of no connection gets a RST, but not any number of them.
 #[test]
 fn resets_are_limited() {
     let mut raw = Raw::new(|builder| builder);
@@ -272,7 +272,7 @@ fn what_follows_a_reset_in_its_burst_finds_no_connection() {
     );
     let (next, _) = listener.accept().unwrap();
     assert_eq!(read(&next).unwrap(), b"new");
-    // Text that nobody reads any more closes a connection as well, and is answered, each segment of it.
+    // Text that is not read any more closes a connection as well, and is answered, each segment of it.
     drop(next);
     raw.turn();
     let text = |seq| header(5, Flags::ACK | Flags::PSH, seq, told[1].1.0.wrapping_add(1));

@@ -24,7 +24,7 @@ use proto::{
 };
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 99]);
-/// The stack's address; whoever is not on its network is behind us.
+/// The stack's address; a host that is not on its network is behind us.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
 /// Where the tests' hosts live.

@@ -136,7 +136,10 @@ fn the_kernel_connects(net: &Net, v6: usize) {
     let asked = counter(net, "tcp_fast_open_cookie_reqd");
     let peer = Peer::start("connect", v6);
     for _ in 0..3 {
-        assert!(wait(net, &socket, Readiness::READABLE), "nobody came");
+        assert!(
+            wait(net, &socket, Readiness::READABLE),
+            "no connection came"
+        );
         let (accepted, _) = socket.accept().unwrap();
         let mut text = receive(net, &accepted);
         text.reverse();

@@ -51,7 +51,7 @@ fn kernel_answers_on_both_families() {
                 ip("neighbor flush dev v1");
                 let mac = host
                     .resolve(me, kernel)
-                    .expect("the kernel answers who has its address");
+                    .expect("the kernel answers for its address");
                 assert!(
                     host.ping(me, kernel, mac, 56).is_some(),
                     "no echo {options}"
@@ -324,7 +324,7 @@ fn deleted_interface_is_gone() {
                 Err(e) => break e,
                 Ok(_) => patience -= 1,
             }
-            assert!(patience > 0, "it was deleted and nobody said so");
+            assert!(patience > 0, "it was deleted and no error came");
         };
         deleter.join().expect("ip ran");
         assert!(
@@ -361,7 +361,7 @@ fn downed_interface_drops_and_comes_back() {
         assert_ne!(
             host.queue.rx.next_event(),
             proto::time::Instant::FAR,
-            "nobody will look whether it is gone"
+            "no look is due whether it is gone"
         );
         ip("link set v0 up");
         // The carrier follows in its own time; what is sent before is lost, as on any cable.

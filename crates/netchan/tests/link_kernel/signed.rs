@@ -184,7 +184,10 @@ fn the_kernel_takes_our_signatures_and_we_take_its() {
                     .unwrap();
                 socket.listen(8).unwrap();
                 let peer = Peer::start("connect", v6, "bgp secret", PATIENCE);
-                assert!(wait(&net, &socket, Readiness::READABLE), "nobody came");
+                assert!(
+                    wait(&net, &socket, Readiness::READABLE),
+                    "no connection came"
+                );
                 let (accepted, _) = socket.accept().unwrap();
                 let mut text = receive(&net, &accepted);
                 text.reverse();
@@ -198,26 +201,29 @@ fn the_kernel_takes_our_signatures_and_we_take_its() {
 }
 
 #[test]
-fn whoever_has_another_key_or_none_is_nobody() {
-    namespace::with_tap("signed::whoever_has_another_key_or_none_is_nobody", || {
-        let net = net();
-        let socket = keyed(&net, 0, "bgp secret");
-        socket
-            .bind(SocketAddr::new(OURS[0].parse().unwrap(), 179))
-            .unwrap();
-        socket.listen(8).unwrap();
-        let [wrong, none] = ["other", ""].map(|key| Peer::start("connect", 0, key, SILENCE));
-        let to_kernel = Peer::start("serve", 0, "bgp secret", SILENCE);
-        let own = keyed(&net, 0, "other");
-        let _ = own.connect(SocketAddr::new(KERNEL[0].parse().unwrap(), 179));
-        assert!(
-            !wait_for(&net, &own, Readiness::WRITABLE, SILENCE),
-            "the kernel answered"
-        );
-        assert!(!wrong.finishes() && !none.finishes() && !to_kernel.finishes());
-        assert!(socket.accept().is_err());
-        let dropped = counter(&net, "drop_tcp_signature");
-        assert!(dropped >= 4, "two SYNs of each: {dropped}");
-        assert_eq!(counter(&net, "tcp_resets_out"), 0);
-    });
+fn a_peer_with_another_key_or_none_gets_no_connection() {
+    namespace::with_tap(
+        "signed::a_peer_with_another_key_or_none_gets_no_connection",
+        || {
+            let net = net();
+            let socket = keyed(&net, 0, "bgp secret");
+            socket
+                .bind(SocketAddr::new(OURS[0].parse().unwrap(), 179))
+                .unwrap();
+            socket.listen(8).unwrap();
+            let [wrong, none] = ["other", ""].map(|key| Peer::start("connect", 0, key, SILENCE));
+            let to_kernel = Peer::start("serve", 0, "bgp secret", SILENCE);
+            let own = keyed(&net, 0, "other");
+            let _ = own.connect(SocketAddr::new(KERNEL[0].parse().unwrap(), 179));
+            assert!(
+                !wait_for(&net, &own, Readiness::WRITABLE, SILENCE),
+                "the kernel answered"
+            );
+            assert!(!wrong.finishes() && !none.finishes() && !to_kernel.finishes());
+            assert!(socket.accept().is_err());
+            let dropped = counter(&net, "drop_tcp_signature");
+            assert!(dropped >= 4, "two SYNs of each: {dropped}");
+            assert_eq!(counter(&net, "tcp_resets_out"), 0);
+        },
+    );
 }

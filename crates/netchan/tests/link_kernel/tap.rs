@@ -182,7 +182,7 @@ fn without_permission_the_way_out_is_named() {
 }
 
 #[test]
-#[ignore = "run by without_permission_the_way_out_is_named, as somebody without rights"]
+#[ignore = "run by without_permission_the_way_out_is_named, as a user without rights"]
 fn open_without_permission() {
     let (kind, text) = error("tap:nc0");
     assert_eq!(kind, ErrorKind::PermissionDenied, "{text}");
@@ -212,7 +212,7 @@ fn deleted_device_is_gone() {
                 Err(e) => break e,
                 Ok(_) => patience -= 1,
             }
-            assert!(patience > 0, "it was deleted and nobody said so");
+            assert!(patience > 0, "it was deleted and no error came");
         };
         deleter.join().expect("ip ran");
         assert!(

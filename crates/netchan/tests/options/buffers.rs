@@ -49,7 +49,7 @@ fn readable_from_the_low_water_on() {
     assert_eq!(receive_with(&server, 100, waits), Ok(b"st".to_vec()));
 }
 
-/// Two threads set an option each: both count, whoever was first.
+/// Two threads set an option each: both count, whichever was first.
 #[test]
 fn options_set_at_the_same_time_both_count() {
     let world = World::plain();
@@ -174,7 +174,7 @@ fn the_send_buffer_is_what_was_asked_for() {
     );
 }
 
-/// SO_REUSEPORT: connections are spread over all who listen at one port.
+/// SO_REUSEPORT: connections are spread over all sockets that listen at one port.
 #[test]
 fn a_shared_port_is_shared() {
     let world = World::plain();

@@ -173,7 +173,7 @@ fn send_stamped(socket: &Socket, text: &[u8], stamps: StampRequest) {
     assert_eq!(sent.unwrap(), text.len());
 }
 
-/// Datagrams are numbered one by one, and nobody acknowledges them.
+/// Datagrams are numbered one by one, and not acknowledged.
 #[test]
 fn datagrams_have_numbers() {
     let world = World::plain();

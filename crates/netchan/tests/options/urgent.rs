@@ -61,7 +61,7 @@ fn the_urgent_byte_is_out_of_line() {
 }
 
 #[test]
-fn it_is_passed_over_though_nobody_took_it() {
+fn it_is_passed_over_though_it_was_not_taken() {
     let (_world, _client, server) = with_a_mark(false);
     let peek = ReceiveFlags {
         urgent: false,

@@ -23,7 +23,7 @@ use crate::{cable::Sent, settings::Settings, world::World};
 
 const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 1);
 const REMOTE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// Our port, whoever opens.
+/// Our port, whichever side opens.
 const PORT: u16 = 8080;
 const PEER_PORT: u16 = 50_000;
 const PEER_ISN: u32 = 1_000;

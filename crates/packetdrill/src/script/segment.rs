@@ -43,7 +43,7 @@ enum Stamp {
     Exactly(u32),
 }
 
-/// What turns relative numbers into those of the wire: of the sender, and of whom it acknowledges.
+/// What turns relative numbers into those of the wire: of the sender, and of the side that it acknowledges.
 #[derive(Clone, Copy, Debug)]
 pub struct Base {
     pub sender: u32,

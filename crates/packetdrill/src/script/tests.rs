@@ -25,7 +25,7 @@ fn a_handshake_passes() {
 }
 
 #[test]
-fn what_nobody_expects_is_a_failure() {
+fn what_is_not_expected_is_a_failure() {
     fails(&format!("{HANDSHAKE} send 100\n +1 quiet"), "left");
     fails(&format!("{HANDSHAKE} send 100\n"), "P. 1:101(100) ack 1");
 }

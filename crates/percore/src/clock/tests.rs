@@ -219,7 +219,7 @@ fn takes_over() {
 }
 
 #[test]
-fn who_has_gone_back_to_the_kernel_measures_no_more() {
+fn a_clock_that_went_back_to_the_kernel_measures_no_more() {
     crate::own::tests::alone("clock::tests::kernel_only");
 }
 

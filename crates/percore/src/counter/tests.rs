@@ -52,7 +52,7 @@ fn a_slot_that_is_not_there() {
 }
 
 #[test]
-fn an_atomic_counts_for_everybody() {
+fn an_atomic_counts_for_all_threads() {
     let count = Atomic::new();
     thread::scope(|scope| {
         for _ in 0..2 {

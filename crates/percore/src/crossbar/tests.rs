@@ -112,7 +112,7 @@ fn what_was_staged_is_sent_at_the_end() {
 }
 
 #[test]
-fn who_sleeps_is_woken_and_counted() {
+fn a_sleeper_is_woken_and_counted() {
     use crate::doorbell::Sleep;
     let mut ports = crossbar(3, 4).unwrap();
     for core in 1..3 {

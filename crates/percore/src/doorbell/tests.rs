@@ -143,7 +143,7 @@ fn nonsense_in_a_shared_word_neither_wakes_nor_hangs() {
 }
 
 #[test]
-fn a_peer_that_signals_without_need_or_is_gone_blocks_nobody() {
+fn a_peer_that_signals_without_need_or_is_gone_blocks_no_thread() {
     let word = Word::default();
     let (sleeper, ringer) = two_views(&word);
     for _ in 0..3 {

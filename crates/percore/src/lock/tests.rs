@@ -146,7 +146,7 @@ fn one_without_a_class() {
 
 /// Numbers far above those of the threads here.
 #[test]
-fn who_sleeps_in_a_mutex_is_known_for_so_long() {
+fn a_sleeper_in_a_mutex_is_known_for_so_long() {
     let (one, other) = (4_000_000_006, 4_000_000_007);
     let known = || (is_asleep(one), is_asleep(other));
     assert_eq!(known(), (false, false));
@@ -206,7 +206,7 @@ fn a_futex_is_slept_on_until_its_time() {
 
 /// No thread spins for ever: one that waits for long sleeps, and that is known.
 #[test]
-fn who_waits_for_long_sleeps() {
+fn a_thread_that_waits_for_long_sleeps() {
     let mutex = mutex(&PLAIN, ());
     let waiter = AtomicU32::new(0);
     thread::scope(|scope| {

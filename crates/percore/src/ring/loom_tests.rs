@@ -98,7 +98,7 @@ fn what_is_left_is_dropped() {
 }
 
 #[test]
-fn who_sees_the_end_sees_the_last_item() {
+fn a_consumer_that_sees_the_end_sees_the_last_item() {
     loom::model(|| {
         let (mut tx, mut rx) = ring(2);
         let writer = thread::spawn(move || assert!(tx.push(Arc::new(1)).is_ok()));

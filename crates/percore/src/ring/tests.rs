@@ -88,7 +88,7 @@ fn a_side_learns_that_the_other_is_gone() {
 }
 
 #[test]
-fn what_remains_is_dropped_once_whoever_goes_last() {
+fn what_remains_is_dropped_once_whichever_end_goes_last() {
     for consumer_last in [false, true] {
         let witness = Rc::new(());
         let (mut tx, mut rx) = ring(8);

@@ -476,7 +476,7 @@ fn through_full_rings() {
 }
 
 #[test]
-fn the_watch_notices_who_does_not_give_way() {
+fn the_watch_notices_a_core_that_does_not_give_way() {
     let (mut seats, mut watch) = machine::<()>(2, &Settings::default()).unwrap();
     let limit = Duration::from_millis(20);
     let free = Arc::new(AtomicBool::new(false));
@@ -524,7 +524,7 @@ fn the_watch_notices_who_does_not_give_way() {
 
 /// By the watch's clock hours pass, in which it turned and turned.
 #[test]
-fn who_turns_is_not_stuck() {
+fn a_core_that_turns_is_not_stuck() {
     let settings = Settings {
         idle: Idle::Spin,
         ..Settings::default()
@@ -551,7 +551,7 @@ fn who_turns_is_not_stuck() {
 
 /// What a core says of itself; what comes from another by each way; and what is in a queue is looked at when the core is rung.
 #[test]
-fn two_cores_and_one_who_rings() {
+fn two_cores_and_a_thread_that_rings() {
     let (seats, watch) = machine::<u32>(2, &Settings::default()).unwrap();
     assert_eq!(
         seats.iter().map(super::Seat::core).collect::<Vec<_>>(),

@@ -42,7 +42,7 @@ fn buffers_are_distinct_whole_and_run_out() {
 }
 
 #[test]
-fn who_holds_a_buffer_sees_that_they_are_scarce() {
+fn a_holder_of_a_buffer_sees_that_they_are_scarce() {
     let _turn = turn();
     let mut slab = Slab::new(1024, 64).unwrap();
     let mut out: Vec<_> = (0..700).filter_map(|_| slab.alloc()).collect();

@@ -130,7 +130,7 @@ fn noted_and_bounded() {
 }
 
 #[test]
-fn everybody_sees_who_holds_what() {
+fn all_threads_see_which_holds_what() {
     alone(|| {
         take(&OUTER, 0xabc);
         let holders = thread::spawn(check::holders).join().unwrap();

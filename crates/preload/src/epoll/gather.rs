@@ -15,12 +15,12 @@ use crate::{
 };
 
 impl Shared {
-    /// Leaves in the queue what has something to say: for those who look from outside, and see only whether it is empty.
+    /// Leaves in the queue what has something to say: for a look from outside, which sees only whether it is empty.
     pub fn settle(&self) {
         let rounds = self.len();
         for _ in 0..rounds {
             let Some(interest) = self.pop() else { return };
-            interest.queued.store(false, SeqCst); // before the look: whoever wakes after it queues again
+            interest.queued.store(false, SeqCst); // before the look: a wake after it queues again
             if interest.is_ready() {
                 Interest::enqueue(&interest);
             }

@@ -45,7 +45,7 @@ pub fn created(epfd: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Somebody is about to look at `fd` with poll, or to put it into another epoll: if it is an instance, the kernel has
+/// A call is about to look at `fd` with poll, or to put it into another epoll: if it is an instance, the kernel has
 /// to know about its queue.
 pub fn expose(fd: RawFd) {
     if let Some(instance) = instance(fd) {

@@ -5,7 +5,7 @@
 //!
 //! # Safety of all of them
 //! They have the contracts of the functions whose names they bear: pointers must be valid for what the manual page says, or
-//! NULL. Since programs link to them by name, nobody in this crate calls them.
+//! NULL. Since programs link to them by name, this crate does not call them.
 
 pub mod calls;
 pub mod descriptors;

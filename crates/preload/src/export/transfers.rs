@@ -166,7 +166,7 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
     unsafe { recvfrom(fd, buffer, len, flags, from, from_len) }
 }
 
-/// As [`serve::serve`], for sends without a destination: they may be what decides who serves a datagram socket.
+/// As [`serve::serve`], for sends without a destination: they may be what decides which stack serves a datagram socket.
 #[inline]
 fn serve_send(
     fd: c_int,

@@ -110,7 +110,7 @@ impl Layout {
     }
 }
 
-/// setsockopt. A filter of nobody leaves the group.
+/// setsockopt. A filter that admits no source leaves the group.
 pub fn set(socket: &Socket, layout: Layout, value: &[u8]) -> io::Result<()> {
     if value.len() > LONGEST {
         return fail(libc::ENOBUFS);

@@ -114,7 +114,7 @@ fn the_page_has_the_tables() {
     }
 }
 
-/// What an option that nobody knows is told.
+/// What an unknown option is told.
 fn is_unknown(code: c_int) -> bool {
     [libc::ENOPROTOOPT, libc::EOPNOTSUPP].contains(&code)
 }

@@ -52,7 +52,7 @@ pub enum Get {
     Asked(Ask),
     /// What the socket says.
     By(fn(Live<'_>) -> io::Result<Value>),
-    /// The same for one who has so much room.
+    /// The same, in at most so many bytes.
     Within(fn(Live<'_>, usize) -> io::Result<Vec<u8>>),
     /// A source filter, whose head the program has filled in.
     Filter(Layout),

@@ -97,7 +97,7 @@ impl Wake for Interest {
         self.wake_by_ref();
     }
     fn wake_by_ref(self: &Arc<Self>) {
-        self.woken.store(true, SeqCst); // before it is queued: who looks because of it sees it
+        self.woken.store(true, SeqCst); // before it is queued: a look because of it sees it
         Self::enqueue(self);
     }
 }
@@ -115,7 +115,7 @@ impl Interest {
 
     /// Looks at the socket: the event to report, if there is one. Arms what is not ready.
     pub fn collect(this: &Arc<Self>) -> Option<(u32, u64)> {
-        this.queued.store(false, SeqCst); // before the look: whoever wakes after it queues again
+        this.queued.store(false, SeqCst); // before the look: a wake after it queues again
         let mut settings = this.settings.lock();
         if !settings.armed || settings.by_kernel {
             return None;
@@ -141,7 +141,7 @@ impl Interest {
     }
 
     /// As `collect`, for EPOLLET: something to report if any of `ready` is not spent, or, as Linux has it, if anything has happened
-    /// that it waits for, such as an arrival behind what nobody has read yet; arms the rest.
+    /// that it waits for, such as an arrival behind what is not read yet; arms the rest.
     fn collect_edge(
         self: &Arc<Self>,
         settings: &Settings,

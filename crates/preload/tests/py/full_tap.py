@@ -30,7 +30,7 @@ def count():
 
 
 def narrow():
-    """The TAP's descriptor is among ours, whoever opened it."""
+    """The TAP's descriptor is among ours, whichever call opened it."""
     for name in os.listdir("/proc/self/fd"):
         try:
             if os.readlink(f"/proc/self/fd/{name}") == "/dev/net/tun":

@@ -20,7 +20,7 @@ const IN_VAIN: &str = "Linux: after a failed connect to a mapped address, one to
 const TO_MAPPED: &[&str] = &["connect(*, ::ffff:"];
 
 /// Tried: the same listener without that connect resets it.
-const NO_RESET: &str = "Linux: a listener that failed to connect to a mapped address before resets no IPv6 connection that nobody has accepted";
+const NO_RESET: &str = "Linux: a listener that failed to connect to a mapped address before resets no IPv6 connection that is not accepted yet";
 const LISTENS_AFTER_MAPPED: &[&str] = &["connect(*, ::ffff:*) = ECONNREFUSED", "listen(*) = 0"];
 
 /// Tried with a program of its own: the peer sees that address.
@@ -70,7 +70,7 @@ pub const DIFFERENT: &[Row] = &[
     row("send(*) = * ### *4/0/0->c/0/0*", ROUTELESS, MISLED),
     row("send(*) = * ### *2005/0/0->200d/0/0*", ROUTELESS, MISLED),
     row("send(*) = * ### *5/*/0->d/*/0*", ROUTELESS, MISLED),
-    // Where the error queue has an earlier refusal nothing is seen of the next one until somebody asks.
+    // Where the error queue has an earlier refusal nothing is seen of the next one until the program asks.
     row("send(*) = * ### ECONNREFUSED", ROUTELESS_QUEUE, MISLED),
     row(
         "recv(*) = EAGAIN* ### ECONNREFUSED*",

@@ -1,5 +1,5 @@
 //! MSS clamping: a forwarded SYN offers no segment longer than the links it crosses here take, so that connections do without the ICMP
-//! errors that somebody on their path may drop (RFC 2923 §2.1, RFC 4459 §3.2). The option is never added, only lowered.
+//! errors that a device on their path may drop (RFC 2923 §2.1, RFC 4459 §3.2). The option is never added, only lowered.
 
 use proto::wire::{
     checksum,

@@ -24,7 +24,7 @@ use crate::{
     packet::{HEADROOM, Packet},
 };
 
-/// Who is in a group for the interface's own sake (the solicited-node groups); sockets have other numbers.
+/// The number under which the interface itself is in a group (the solicited-node groups); sockets have other numbers.
 pub(super) const OURSELVES: u64 = 0;
 
 /// The groups of one interface.
@@ -78,22 +78,22 @@ impl Groups {
 }
 
 impl Interface {
-    /// Socket number `who` wants to hear `filter` of `group`; the filter that lets nobody in is a leave. False: there are too many groups.
-    pub fn wish(&mut self, who: u64, group: IpAddr, filter: Filter, now: Instant) -> bool {
+    /// Socket number `socket` wants to hear `filter` of `group`; a filter that admits no source is a leave. False: there are too many groups.
+    pub fn wish(&mut self, socket: u64, group: IpAddr, filter: Filter, now: Instant) -> bool {
         let wishes = self.groups.wishes.entry(group).or_default();
-        let old = wishes.iter().position(|wish| wish.0 == who);
+        let old = wishes.iter().position(|wish| wish.0 == socket);
         match old {
             Some(at) if filter.admits_none() => {
                 wishes.swap_remove(at);
             }
             Some(at) => wishes[at].1 = filter,
             None if filter.admits_none() => {}
-            None => wishes.push((who, filter)),
+            None => wishes.push((socket, filter)),
         }
         if self.tell(group, now) {
             return true;
         }
-        // There was no room for a new group: nobody is in it.
+        // There was no room for a new group: it has no member.
         self.groups.wishes.remove(&group);
         false
     }

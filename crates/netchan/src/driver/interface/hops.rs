@@ -53,7 +53,7 @@ impl Hops {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// The frame header for a packet, if it is known and nobody else needs to hear of the packet.
+    /// The frame header for a packet, if it is known and no other part needs to hear of the packet.
     #[inline]
     pub fn get(&self, packet: &Packet, now: Instant) -> Option<&[u8; ethernet::HEADER_LEN]> {
         let (ends, place) = ends_of(packet.bytes())?;

@@ -1,4 +1,4 @@
-//! The host's own work on an interface: ARP, NDP, echo, fragments, and ICMP errors about what nobody serves.
+//! The host's own work on an interface: ARP, NDP, echo, fragments, and ICMP errors about protocols that are not served.
 
 use std::net::IpAddr;
 
@@ -215,7 +215,7 @@ impl Interface {
         FollowUp::Done
     }
 
-    /// A protocol that nobody serves, or options or extension headers that ask for an answer.
+    /// A protocol that is not served, or options or extension headers that ask for an answer.
     fn unserved(&mut self, packet: &Packet, now: Instant) {
         let bytes = packet.bytes();
         let kind = match ipv6::Header::parse(bytes) {

@@ -41,7 +41,7 @@ impl Interface {
         }
     }
 
-    /// The next hop does not answer: whoever sent this learns it as from a router (RFC 1122 §3.2.2.1), at the next turn of the receiving side;
+    /// The next hop does not answer: the sender learns it as from a router (RFC 1122 §3.2.2.1), at the next turn of the receiving side;
     /// and from one, if this is on its way through (RFC 1812 §5.2.7.1, RFC 4861 §7.2.2).
     fn undeliverable(&mut self, packet: Packet, now: Instant) {
         self.count(Counter::DropNeighbor);
@@ -150,7 +150,7 @@ impl Interface {
         }
     }
 
-    /// Somebody else uses our address: it is defended once in a while (RFC 5227 §2.4 (b)), and counted.
+    /// Another host uses our address: it is defended once in a while (RFC 5227 §2.4 (b)), and counted.
     #[cold]
     fn conflict(&mut self, ip: IpAddr, other: MacAddr, now: Instant) {
         if other == self.facts().mac {

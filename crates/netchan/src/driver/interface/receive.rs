@@ -28,7 +28,7 @@ pub struct Receive {
     pub burst: VecDeque<Packet>,
     /// The classifier.
     pub steer: Steer,
-    /// Shards for which a packet without an owner was found: the attendant is called, whoever may be away (a bit each).
+    /// Shards for which a packet without an owner was found: the attendant is called, even where a shard's line is closed (a bit each).
     pub unowned: u64,
     /// Classified packets, for each shard.
     pub inboxes: Vec<VecDeque<Packet>>,
@@ -48,9 +48,9 @@ pub struct Receive {
     pub channels: Vec<LinkEnd>,
     /// This link's parts of the shards' backlogs, where there are such.
     pub backlogs: Vec<Producer<Packet>>,
-    /// Who looks at what comes in.
+    /// Modules that look at what comes in.
     pub modules: Eyes,
-    /// Who looks at what came in and is passed on.
+    /// Modules that look at what came in and is passed on.
     pub forward_modules: Eyes,
     /// Its slot among the counters.
     pub writer: usize,

@@ -129,7 +129,7 @@ fn a_full_links_queue_has_a_bound() {
     assert_eq!(bench.interface.flush(NOW).unwrap(), limits::LINK_QUEUE);
 }
 
-/// Packets whose next hop is silent are kept for whoever sent them, as many as there are places for.
+/// Packets whose next hop is silent are kept for their senders, as many as there are places for.
 #[test]
 fn what_finds_no_neighbour_comes_back() {
     let mut bench = Bench::new();

@@ -22,7 +22,7 @@ const WAYS: usize = 8;
 /// What one peer sent and got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// The peer; `None`: nobody yet, or all those that found no place.
+    /// The peer; `None`: an unused account, or that of all peers that found no place.
     pub peer: Option<IpAddr>,
     /// Packets from it, and their bytes from the IP header on.
     pub received: (u64, u64),
@@ -43,7 +43,7 @@ impl Ledger {
     /// A ledger called `name` with accounts for `peers` peers, rounded up to a power of two, at most [`PEERS_MAX`].
     pub fn new(name: impl Into<String>, peers: usize) -> Self {
         let peers = peers.clamp(WAYS, PEERS_MAX).next_power_of_two();
-        // Without randomness the places can be aimed at; who does so finds himself in the account of the rest.
+        // Without randomness the places can be aimed at; a peer that does so finds itself in the account of the rest.
         let random = || crate::sys::random_u64().unwrap_or(0);
         Self {
             name: name.into(),

@@ -1,8 +1,8 @@
-//! A rate limit: token buckets, one for everybody or one for each prefix of the peers' addresses; what finds its bucket empty is dropped.
+//! A rate limit: token buckets, one for all peers or one for each prefix of their addresses; what finds its bucket empty is dropped.
 //!
 //! Any number of threads at once: a bucket is one word, the time at which it will be full again (the "theoretical arrival time" of
 //! ITU-T I.371's GCRA), and a packet is one compare-and-swap. The table has a fixed number of buckets, found by a keyed hash: two
-//! prefixes in one bucket share its rate, and nobody who does not know the key can aim at another's.
+//! prefixes in one bucket share its rate, and without the key another's cannot be aimed at.
 
 use std::{
     io,

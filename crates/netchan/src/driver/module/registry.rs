@@ -1,7 +1,7 @@
 //! The modules of one stack, and the list that each half of an interface keeps of those that look there.
 //!
 //! The list is read for every packet and changes when a module is loaded or unloaded. Each half owns its copy and reads it under the lock
-//! that it holds anyway: no atomic, no shared line. Who loads a module passes through all halves; once that is done, it sees every packet.
+//! that it holds anyway: no atomic, no shared line. Loading a module passes through all halves; once that is done, the module sees every packet.
 
 use std::{
     collections::VecDeque,
@@ -36,7 +36,7 @@ use crate::{
     trace,
 };
 
-/// Modules of one stack: what a list of rules that nobody audits would be long before.
+/// Modules of one stack: more than a list of rules that can be audited.
 pub const MODULES_MAX: usize = 64;
 
 const SEEN: usize = 0;
@@ -88,12 +88,12 @@ impl Entry {
         self.state.load(Relaxed) == FAILED
     }
 
-    /// From now on it sees nothing, whoever still has it on a list.
+    /// Shows it nothing from now on, even where it is still on a list.
     pub fn withdraw(&self) {
         self.state.store(WITHDRAWN, Relaxed);
     }
 
-    /// Its line about itself; `None`: it is under Giant, and somebody holds that.
+    /// Its line about itself; `None`: it is under Giant, and that is held.
     pub fn describe(&self) -> Option<String> {
         match &self.body {
             Body::Any(module) => Some(module.describe()),
@@ -137,7 +137,7 @@ impl Entry {
     }
 }
 
-/// Which module a half is in just now, for those who ask from outside when it does not come out again.
+/// Which module a half is in just now, to be read from outside when it does not come out again.
 #[derive(Debug, Default)]
 pub struct Inside {
     /// Its id; 0: in none.
@@ -148,7 +148,7 @@ pub struct Inside {
 
 impl Inside {
     fn enter(&self, id: u64, now: Instant) {
-        // Release, pairs with `read`: who sees the id sees its time.
+        // Release, pairs with `read`: a thread that sees the id sees its time.
         self.since.store(now.0, Relaxed);
         self.id.store(id, Release);
     }
@@ -173,7 +173,7 @@ pub struct Eyes {
 }
 
 impl Eyes {
-    /// Nobody looks.
+    /// No modules.
     pub fn closed(point: Point) -> Self {
         Self {
             entries: Vec::new(),
@@ -183,7 +183,7 @@ impl Eyes {
         }
     }
 
-    /// Whether anybody looks here: the one branch that modules cost where there are none.
+    /// Whether any module looks here: the one branch that modules cost where there are none.
     #[inline(always)]
     pub fn are_open(&self) -> bool {
         !self.entries.is_empty()
@@ -273,7 +273,7 @@ impl Registry {
         }
     }
 
-    /// Takes a module in; nobody shows it packets yet. One that needs Giant is put into what `enter` gives.
+    /// Takes a module in; it is shown no packets yet. One that needs Giant is put into what `enter` gives.
     ///
     /// # Errors
     /// `InvalidInput`: no name, a name that there is already, or too many; `WouldBlock`: called from within a module; and `enter`'s.
@@ -319,7 +319,7 @@ impl Registry {
         Ok(entry)
     }
 
-    /// Gives a module up; nobody shows it packets any more. One that is under Giant, which `enter` cannot give, stays in its memory.
+    /// Gives a module up; it is shown no packets any more. One that is under Giant, which `enter` cannot give, stays in its memory.
     pub fn remove<'a>(
         &'a self,
         entry: &Arc<Entry>,

@@ -1,5 +1,5 @@
 //! A packet as a module sees it: its bytes from the IP header on, and what these say about its ends. Read here once for all modules,
-//! with every length checked: on the way out nobody has looked at it yet.
+//! with every length checked: on the way out it has not been looked at yet.
 
 use std::net::IpAddr;
 
@@ -88,7 +88,7 @@ impl<'a> View<'a> {
                         0
                     };
                 }
-                // A chain that nobody can follow: it has no upper layer.
+                // A chain that cannot be followed: it has no upper layer.
                 Err(_) => view.upper = 0,
             }
         }

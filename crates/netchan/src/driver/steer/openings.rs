@@ -1,7 +1,7 @@
 //! Openings: connections that peers begin, each given a shard of its own by the classifier, which sees the SYN before any shard does.
 //!
 //! The flow is entered in the flow table at once, with a mark; the shard's own request (`channel::Request::Add`) takes the mark away. Where the
-//! request does not come in time (no listener, a full queue, a forged SYN answered by nobody) the entry is taken out again.
+//! request does not come in time (no listener, a full queue, a forged SYN, whose SYN-ACK is not answered) the entry is taken out again.
 //! At most one opening waits in each shard, and only shards without sockets take them: a flood of SYNs fills these, and whatever comes
 //! after goes by its hash, as in every regime with several shards.
 
@@ -49,7 +49,7 @@ impl Openings {
             places.claim()
         })?;
         let entry = u16::try_from(shard).ok()? | MARK;
-        // Whoever lived there before has told of it: what is left of an older opening is over.
+        // A shard that can be claimed has no socket: what is left of an older opening is over.
         self.end(shard, flows);
         if !flows.insert(flow, entry) {
             places.give_back(shard);
@@ -125,7 +125,7 @@ mod tests {
             assert_eq!(case.begin(5 + 2 * flow, 2), None);
         }
         assert_eq!((case.flows.len(), case.shard(3)), (2, Some(1)));
-        // Nobody confirmed: after a second others have their turn.
+        // Not confirmed: after a second others have their turn.
         assert_eq!((case.begin(7, 1000), case.shard(1)), (Some(0), None));
         assert_eq!((case.begin(9, 1000), case.shard(3)), (None, Some(1)));
     }
@@ -145,7 +145,7 @@ mod tests {
         );
     }
 
-    /// An entry without the mark is somebody's, whoever told of it: an opening that took too long does not take it out.
+    /// An entry without the mark is a shard's own: an opening that took too long does not take it out.
     #[test]
     fn what_a_shard_took_is_not_taken_back() {
         let mut case = Case::new();

@@ -12,7 +12,7 @@ const WAYS: usize = 6;
 /// The 64-bit keyed hash stands for the flow (two flows of a million collide with a probability of 3·10⁻⁸, and then one of them
 /// meets a shard that does not know it); the shard compares the whole key. A flow is looked for in one line, without a branch
 /// that depends on where in it; with two flows to a bucket on average, one in 200 is full and sends a flow to the next.
-/// What grows with the number of flows is the cache misses; who has many to look for prefetches.
+/// What grows with the number of flows is the cache misses; a caller with many to look for prefetches.
 #[derive(Debug)]
 pub struct FlowTable {
     /// Words 0 to 5: hashes, 0 for none. 6 and the low half of 7: their shards. The high half of 7: how many flows found this bucket

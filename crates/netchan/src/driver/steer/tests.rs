@@ -197,7 +197,7 @@ fn a_leased_flow_goes_to_its_shard_until_it_is_given_back() {
         (steer.shard_of(hash(5)), steer.flows()),
         (other(5), Some(1))
     );
-    // Somebody else's: neither taken nor given back.
+    // Another shard's: neither taken nor given back.
     assert!(!steer.heed(Request::Add(hash(5)), by_hash(5)));
     assert!(steer.heed(Request::Remove(hash(5)), by_hash(5)));
     assert_eq!(steer.shard_of(hash(5)), other(5));

@@ -76,7 +76,7 @@ impl Cookies {
             return;
         };
         peer.mss = result.mss;
-        // A cookie that nobody asked for is not kept.
+        // A cookie that was not asked for is not kept.
         let Some(sent) = result.sent else { return };
         match result.received {
             Some(cookie) if !cookie.is_request() => peer.cookie = Some(cookie),
@@ -271,7 +271,7 @@ mod tests {
             sent: None,
             ..granted
         };
-        assert_eq!(after(&[unasked]), (None, Tries::Usual), "nobody asked");
+        assert_eq!(after(&[unasked]), (None, Tries::Usual), "not asked for");
         // No cookie, or an empty one, which is no cookie.
         let empty = FastOpenResult {
             received: Some(Cookie::request(false)),

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_came_first_goes_first() {
+    fn the_first_to_come_goes_first() {
         let parts = Parts::new(3);
         assert_eq!((parts.first(), parts.waiting()), (None, 0));
         let tickets: Vec<u64> = (0..4).map(|_| parts.join()).collect();

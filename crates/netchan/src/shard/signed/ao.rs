@@ -19,7 +19,7 @@ pub fn ends(key: &FlowKey) -> (SocketAddr, SocketAddr) {
     )
 }
 
-/// What to count for a segment of a peer for whom there is no key where one is asked for.
+/// What to count for a segment of a peer without a key where one is asked for.
 pub fn unwanted(segment: &[u8]) -> Counter {
     match tcp::ao_ids(segment) {
         Some(_) => Counter::DropTcpAoKeyNotFound,
@@ -36,7 +36,7 @@ pub fn isns_of_answer(header: &Header) -> Option<AoIsns> {
     })
 }
 
-/// RFC 5925 §7.8: errors that anybody could send, and that end connections or cut their segments. As there, IPv6's of size and all that
+/// RFC 5925 §7.8: errors that any host could send, and that end connections or cut their segments. As there, IPv6's of size and all that
 /// tell of a passing trouble count.
 const fn is_doubtful(error: &IncomingError) -> bool {
     match error.remote.0 {

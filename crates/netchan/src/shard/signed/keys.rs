@@ -31,7 +31,7 @@ pub struct AoSettings {
     pub current: Option<u8>,
     /// Receive id of the key that the peer is asked for.
     pub next: Option<u8>,
-    /// A listener takes nobody for whom there is no key.
+    /// A listener takes no peer without a key.
     pub required: bool,
     /// ICMP errors count as without TCP-AO (RFC 5925 §7.8).
     pub accepts_icmp: bool,

@@ -30,7 +30,7 @@ impl TcpSocket {
         outbox: &mut VecDeque<Packet>,
     ) -> u64 {
         let segment = u32::from(transmit.segment).max(1);
-        // CWR as part of a number (RFC 9768 §3.3.4): who cuts for us would leave it in the first segment only.
+        // CWR as part of a number (RFC 9768 §3.3.4): a device that cuts for us would leave it in the first segment only.
         let is_number =
             transmit.header.flags.contains(Flags::CWR) && self.connection.has_accurate_ecn();
         let large = (transmit.len > segment && !is_number && self.may_be_large(transmit.len))

@@ -344,7 +344,7 @@ impl Shard {
         let ready = socket.readiness(!is_short);
         let notices = socket.has_notices();
         if is_short && !ready.contains(Readiness::WRITABLE) {
-            self.wait_for_memory(number); // who asks once may never register
+            self.wait_for_memory(number); // a caller that asks once may never register
         }
         if notices {
             return ready | Readiness::ERROR;

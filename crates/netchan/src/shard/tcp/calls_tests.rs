@@ -1,4 +1,4 @@
-//! What socket calls answer at the edges of a connection's life and of its buffers, and who is woken by them.
+//! What socket calls answer at the edges of a connection's life and of its buffers, and which waiters they wake.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -24,9 +24,9 @@ fn number(world: &World) -> u32 {
     world.shard(0, |shard, _| shard.connections().next().unwrap().0)
 }
 
-/// A larger buffer makes a full one writable: who waits is told when it is set.
+/// A larger buffer makes a full one writable: a waiter is told when it is set.
 #[test]
-fn a_setting_wakes_who_waits() {
+fn a_setting_wakes_its_waiters() {
     let world = World::new();
     let (client, _server) = world.connection();
     client.set_option(SocketOption::SendBuffer(8192)).unwrap();
@@ -41,7 +41,7 @@ fn a_setting_wakes_who_waits() {
     assert!(client.readiness().contains(Readiness::WRITABLE));
 }
 
-/// Who has left is not told.
+/// A waiter that has left is not told.
 #[test]
 fn a_waker_that_has_left_stays_silent() {
     let world = World::new();
@@ -112,7 +112,7 @@ fn room_to_send_is_what_a_send_takes() {
 
 /// Where no size was asked for, a full queue grows with what the peer takes, as far as the stack's setting goes.
 #[test]
-fn a_full_queue_widens_for_who_asks_and_for_who_writes() {
+fn a_full_queue_widens_for_a_question_and_for_a_write() {
     for by_asking in [true, false] {
         let world = World::new();
         let (client, server) = world.connection();
@@ -214,9 +214,9 @@ fn shutdown_is_for_connections_that_are() {
     assert_eq!(shut, Err(libc::ENOTCONN), "not yet open");
 }
 
-/// Time stamps of a send are news to who asks for errors, and none to a call that waits for text.
+/// Time stamps of a send are news to a call that asks for errors, and none to a call that waits for text.
 #[test]
-fn notices_wake_only_who_asks_for_them() {
+fn notices_wake_only_calls_that_ask_for_them() {
     let world = World::new();
     let (client, _server) = world.connection();
     let request = StampRequest {

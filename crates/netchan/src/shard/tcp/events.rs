@@ -1,4 +1,4 @@
-//! What happened to a connection: who is told, what becomes of its flow, and when it is freed.
+//! What happened to a connection: which waiters are woken, what becomes of its flow, and when it is freed.
 
 use std::num::NonZero;
 
@@ -76,7 +76,7 @@ impl Shard {
             ready = Readiness(!0);
         }
         if events.intersects(Events::RESET | Events::CLOSED) {
-            // Nobody will acknowledge it.
+            // It will not be acknowledged.
             let queued = socket
                 .send
                 .advance(socket.send.len(), &mut self.send_memory);
@@ -121,7 +121,7 @@ impl Shard {
         self.request(Request::Remove, &key);
     }
 
-    /// Frees a connection that is over and that nobody holds.
+    /// Frees a connection that is over and that no socket holds.
     pub(super) fn reap(&mut self, number: u32) {
         let Some(socket) = self.tcp.get_mut(number) else {
             return;

@@ -1,4 +1,4 @@
-//! Segments in: to their connection, a TIME-WAIT record, a listener, or nobody.
+//! Segments in: to their connection, a TIME-WAIT record, a listener, or none of them.
 
 use proto::{
     ip::Ecn,
@@ -104,7 +104,7 @@ impl Shard {
         }
     }
 
-    /// A segment for a TIME-WAIT record, a listener, or nobody.
+    /// A segment for a TIME-WAIT record, a listener, or neither.
     #[inline(never)]
     fn segment_elsewhere(
         &mut self,
@@ -197,7 +197,7 @@ impl Shard {
         }
         socket.note_records(self.pool.memory_mut());
         socket.note_held(&mut self.memory.tcp_shares);
-        // Who is on the list for output already has its timer set there.
+        // A connection on the list for output already has its timer set there.
         let (wants, dirty) = (socket.connection.wants_output(), socket.dirty);
         let pruned = self.pool.pruned() != self.memory.pruned;
         if input.drop.is_some() || input.events.intersects(RARE) || (wants && !dirty) || pruned {
@@ -211,7 +211,7 @@ impl Shard {
             self.settle(number);
             return input.predicted;
         }
-        // Nothing more to send, nothing rare: the timer, and whoever waits for it.
+        // Nothing more to send, nothing rare: the timer, and the waiters.
         if !dirty {
             self.timers.arm(number, socket.connection.deadline());
         }
@@ -232,7 +232,7 @@ impl Shard {
         self.timers.arm(number, socket.connection.deadline());
     }
 
-    /// A segment that finds no connection: for a listener, or for nobody.
+    /// A segment that finds no connection: for a listener, or for none.
     fn segment_without_connection(
         &mut self,
         key: &FlowKey,

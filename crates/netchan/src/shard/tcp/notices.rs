@@ -111,7 +111,7 @@ impl TcpSocket {
 }
 
 impl Shard {
-    /// As `note_progress`, and whoever waits is told.
+    /// As `note_progress`, and wakes the waiters.
     #[cold]
     #[inline(never)]
     pub(super) fn tcp_progress(&mut self, number: u32, acked: usize, now: Instant) {

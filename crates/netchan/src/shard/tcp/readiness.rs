@@ -60,7 +60,7 @@ impl TcpSocket {
         ready
     }
 
-    /// Wakes those who wait for any of `ready`.
+    /// Wakes the waiters for any of `ready`.
     pub(in crate::shard) fn wake(&mut self, ready: Readiness, woken: &mut Vec<Waker>) {
         self.wakers.wake(ready, woken);
     }

@@ -1,4 +1,4 @@
-//! What a socket's options make of reading and writing: how much must be there, how much may wait, and who is told of it.
+//! What a socket's options make of reading and writing: how much must be there, how much may wait, and which waiters are told of it.
 
 use std::ops::Deref;
 
@@ -21,7 +21,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Of who sets no options.
+    /// Of a socket without options.
     const USUAL: Self = Self {
         low_water: 1,
         unsent_low_water: u32::MAX,
@@ -180,7 +180,7 @@ impl TcpSocket {
         !self.has_enough(wanted.min(self.shape.low_water))
     }
 
-    /// Of what an event made ready, what those who wait are to be told.
+    /// Of what an event made ready, what the waiters are to be told.
     #[inline]
     pub(super) fn worth_telling(&self, ready: Readiness) -> Readiness {
         if self.is_plain() {

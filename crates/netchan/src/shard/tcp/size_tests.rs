@@ -59,7 +59,7 @@ fn records_of_what_was_sent_are_charged() {
         theirs.poll();
     }
     assert_eq!(held(&ours), (0, 0, 0), "an idle connection has none");
-    // Nobody turns the peer: nothing is acknowledged.
+    // The peer is not turned: nothing is acknowledged.
     for n in 1..=10 {
         socket.send(&[IoSlice::new(b"x")], None).unwrap();
         ours.poll();

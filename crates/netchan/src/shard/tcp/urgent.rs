@@ -19,7 +19,7 @@ impl TcpSocket {
         self.mark() == Some(0)
     }
 
-    /// The urgent byte has come, and nobody has taken it.
+    /// The urgent byte has come, and is not taken yet.
     pub(super) fn has_urgent_byte(&self) -> bool {
         let there = self.receive.readable_bytes();
         !self.urgent_taken && self.mark().is_some_and(|mark| mark < there)
@@ -81,7 +81,7 @@ impl Shard {
         }))
     }
 
-    /// Another byte is urgent now, and the one before, out of line, is the next in the queue. As Linux: nobody reads it any more.
+    /// Another byte is urgent now, and the one before, out of line, is the next in the queue. As Linux: it is not read any more.
     #[cold]
     pub(super) fn tcp_urgent_missed(&mut self, number: u32) {
         let Some(socket) = self.tcp.get_mut(number) else {

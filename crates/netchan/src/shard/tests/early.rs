@@ -108,7 +108,7 @@ fn asked_by(sent: &Sent) -> Option<u8> {
 
 /// As Linux: a peer that granted nothing is asked with the experimental option once.
 #[test]
-fn who_grants_nothing_is_asked_another_way_once() {
+fn a_peer_that_grants_nothing_is_asked_another_way_once() {
     let (world, sent) = recorded(Segmentation::None);
     let _listener = listening(&world, 0);
     for wanted in [34, 254, 34, 34] {
@@ -120,7 +120,7 @@ fn who_grants_nothing_is_asked_another_way_once() {
     }
 }
 
-/// Time passes for the first host alone: nobody answers.
+/// Time passes for the first host alone: no answer comes.
 fn unheard(world: &World, seconds: u64) {
     for _ in 0..seconds * 20 {
         world.clock.advance(Duration::from_millis(50));
@@ -183,7 +183,7 @@ fn the_only_timeout_is_enough_and_plain_syns_do_not_count() {
     assert_eq!(active(&world)[2], 0);
 }
 
-/// What was found out is forgotten when somebody says so, or says for how long it is to be believed; where that is no time, it is not found out.
+/// What was found out is forgotten when a setting says so, or says for how long it is to be believed; where that is no time, it is not found out.
 #[test]
 fn a_rest_ends_with_the_setting_that_it_goes_by() {
     let swallowed = || {
@@ -215,7 +215,7 @@ fn a_rest_ends_with_the_setting_that_it_goes_by() {
     assert!(!goes_on(&world), "as at the beginning");
 }
 
-/// A listener that takes text from everybody.
+/// A listener that takes text from every peer.
 fn trusting(ports: &[u16]) -> (World, Vec<Socket>) {
     let mode = FastOpenMode {
         server_without_cookie: true,
@@ -250,7 +250,7 @@ fn begins(world: &World, port: u16) -> bool {
     passive(world) > before
 }
 
-/// RFC 7413 §5.1: a reset keeps its place in the limit for a while, since whoever forges addresses causes those; what ends otherwise does not.
+/// RFC 7413 §5.1: a reset keeps its place in the limit for a while, since forged addresses cause those; what ends otherwise does not.
 #[test]
 fn only_resets_keep_their_place_in_the_limit() {
     for is_reset in [true, false] {
@@ -334,7 +334,7 @@ fn a_listener_need_not_ask_where_all_take_text() {
         assert_eq!(
             full,
             u64::from(every_listener),
-            "who takes none is not full"
+            "a listener that takes none is not full"
         );
     }
 }

@@ -65,7 +65,7 @@ fn peers_at_one_place_are_not_taken_for_each_other() {
                 .unwrap();
             assert_eq!((found.source, found.interface), (ours, 0));
         }
-        // From another address of ours, which is nobody else's business.
+        // From another address of ours, which no other entry takes over.
         let other = Some("10.0.0.3".parse().unwrap());
         let found = peers.get(&shard.host, v4, other, (None, 0)).unwrap();
         assert_eq!(Some(found.source), other);
@@ -120,7 +120,7 @@ fn output_without_a_buffer_waits_for_one() {
     assert!(next(&world) > limits::BUFFER_RETRY);
 }
 
-/// Bytes that nobody has read, and one for the end.
+/// Bytes that are not read yet, and one for the end.
 #[test]
 fn what_is_unread_is_counted() {
     let world = World::new();
@@ -199,7 +199,7 @@ fn a_silent_neighbour_ends_a_handshake() {
 
 /// A shard without sockets has claimed no memory for any.
 #[test]
-fn no_memory_is_claimed_for_nobody() {
+fn a_shard_without_sockets_claims_no_memory() {
     let world = World::new();
     let claimed = |world: &World| {
         let accounts = world.nets[1].stack().sockets.memory.iter();

@@ -171,7 +171,7 @@ fn only_echo_requests_are_sent_by_ping_sockets() {
 
 /// Sockets that were closed while they waited for buffers are forgotten in time.
 #[test]
-fn the_list_of_those_who_wait_has_a_bound() {
+fn the_list_of_waiting_senders_has_a_bound() {
     let world = World::new();
     let taken = world.shard(0, |shard, _| {
         std::iter::from_fn(|| shard.slab.alloc()).collect::<Vec<_>>()

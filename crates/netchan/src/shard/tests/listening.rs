@@ -1,4 +1,4 @@
-//! Who gives way at a listener, and what a listener tells when it hears no more.
+//! What gives way at a listener, and what a listener tells when it hears no more.
 
 use super::*;
 use crate::{limits, shard::bound::Place};
@@ -73,9 +73,9 @@ fn the_oldest_handshake_gives_way_and_no_connection() {
     assert_eq!(send(&done, b"x", None), Ok(1), "it is open");
 }
 
-/// Another process was to accept here: what waits and what begins is counted and reset, until somebody serves again.
+/// Another process was to accept here: what waits and what begins is counted and reset, until a process serves again.
 #[test]
-fn what_nobody_accepts_is_counted() {
+fn what_is_not_accepted_is_counted() {
     let world = World::new();
     let listener = port_80(&world, 8);
     let client = world.socket(0, Kind::Stream);
@@ -104,9 +104,9 @@ fn what_nobody_accepts_is_counted() {
     assert!(listener.accept().is_ok());
 }
 
-/// The last link is gone: whoever waits for anything is told.
+/// The last link is gone: each waiter is told.
 #[test]
-fn who_waits_is_told_that_the_link_is_gone() {
+fn waiters_are_told_that_the_link_is_gone() {
     let world = World::new();
     let listener = world.bound(0, Kind::Stream, "10.0.0.1:90");
     listener.listen(8).unwrap();

@@ -37,7 +37,7 @@ fn a_connections_header_fields_change_with_its_options() {
     assert_eq!((tos & !3, ttl), (0x48, 7));
 }
 
-/// RFC 4861 §7.3.1, RFC 1122 §2.3.2.1 (4): acknowledgments say that a neighbour is there; nobody asks again while they come.
+/// RFC 4861 §7.3.1, RFC 1122 §2.3.2.1 (4): acknowledgments say that a neighbour is there; no solicitation is sent while they come.
 #[test]
 fn a_neighbour_that_acknowledges_is_not_asked_for() {
     let (world, sent) = recorded(Segmentation::None);

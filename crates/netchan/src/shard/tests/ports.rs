@@ -39,7 +39,7 @@ fn connected(world: &World, [address, port]: [bool; 2]) -> (Socket, Socket, u16)
 
 const BOTH: [bool; 2] = [false, true];
 
-/// As Linux: who binds may share where both have said so, by SO_REUSEADDR or by SO_REUSEPORT; while it is in TIME-WAIT, too.
+/// As Linux: sockets may share a port where both have said so, by SO_REUSEADDR or by SO_REUSEPORT; while one is in TIME-WAIT, too.
 #[test]
 fn a_port_is_shared_where_both_say_so() {
     for ours in BOTH.map(|a| BOTH.map(|p| [a, p])).concat() {
@@ -222,7 +222,7 @@ fn a_connection_may_change_its_mind() {
     assert!(!stands(&world, &wanted));
 }
 
-/// As Linux: whoever binds the port of a connection that is in TIME-WAIT, with timestamps, may connect to the same peer at once.
+/// As Linux: a socket that binds the port of a connection that is in TIME-WAIT, with timestamps, may connect to the same peer at once.
 #[test]
 fn a_bound_port_connects_again_out_of_time_wait() {
     let world = World::new();
@@ -239,7 +239,7 @@ fn a_bound_port_connects_again_out_of_time_wait() {
     assert_eq!(begun, Err(libc::EINPROGRESS));
     world.pass(5);
     let (server, _) = listener.accept().unwrap();
-    // While it is open, nobody else has it.
+    // While it is open, no other socket has it.
     assert_eq!(begin("10.0.0.1:7000").1, Err(libc::EADDRNOTAVAIL));
     drop(client);
     world.pass(2);

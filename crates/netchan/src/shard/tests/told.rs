@@ -104,7 +104,7 @@ fn the_urgent_byte_is_found_behind_what_is_unread() {
     assert_eq!(out_of_band(&server), Err(libc::ENOTCONN));
 }
 
-/// As Linux: an urgent byte that nobody took before the next one came is nobody's; in line it is text.
+/// As Linux: an urgent byte that was not taken before the next one came is lost; in line it is text.
 #[test]
 fn an_urgent_byte_gives_way_to_the_next() {
     for is_inline in [false, true] {
@@ -132,7 +132,7 @@ fn an_urgent_byte_gives_way_to_the_next() {
 
 /// SO_RCVLOWAT keeps text from being news, but not an urgent byte.
 #[test]
-fn who_waits_for_urgent_news_is_told_once_the_byte_is_here() {
+fn a_waiter_for_urgent_news_is_told_once_the_byte_is_here() {
     let world = World::new();
     let (client, server) = world.connection();
     server
@@ -213,9 +213,9 @@ fn so_many_sends_wait_for_their_time_stamps() {
     assert_eq!(lost(&world), 1);
 }
 
-/// For a call that waits for text, a time stamp is no error; for who asks for errors it is one, at once.
+/// For a call that waits for text, a time stamp is no error; for one that asks for errors it is one, at once.
 #[test]
-fn a_time_stamp_wakes_who_asks_for_errors() {
+fn a_time_stamp_wakes_a_call_that_asks_for_errors() {
     let world = World::new();
     let (client, server) = world.connection();
     send(&client, b"x", None).unwrap();
@@ -231,7 +231,7 @@ fn a_time_stamp_wakes_who_asks_for_errors() {
     assert_eq!(rings(Readiness::READABLE), 0);
     assert_eq!(rings(Readiness::READABLE | Readiness::ERROR), 1);
     assert_eq!(rings(Readiness::WRITABLE), 1, "it is");
-    // A real error is one for everybody.
+    // A real error is one for every call.
     server
         .set_option(SocketOption::Linger(Some(Duration::ZERO)))
         .unwrap();
@@ -287,7 +287,7 @@ fn a_mark_is_found_in_another_segment() {
         Ok(text[..3000].to_vec()),
         "from behind it"
     );
-    // A byte that nobody took fills what is left of its segment; the next one's text is whole.
+    // A byte that was not taken fills what is left of its segment; the next one's text is whole.
     urgent(&client, &[&text[..1447], b"!"].concat());
     world.pass(60);
     assert_eq!(receive(&server), Ok(text[..1447].to_vec()));

@@ -39,7 +39,7 @@ pub(in crate::shard) struct Report<'a> {
     pub info: u32,
     /// Octets of the packet quoted, by its own header.
     pub quoted_len: u16,
-    /// Who says so.
+    /// Sender of the message.
     pub offender: IpAddr,
     /// As much of the datagram's payload as it quotes.
     pub payload: &'a [u8],

@@ -46,8 +46,8 @@ impl Shard {
         }
     }
 
-    /// Tells those whose buffers have come home, first come, first served, and no more of them than there are buffers for. One that needs
-    /// more than there are goes to the end, so that it keeps nobody from what is enough for others. The holder looks again in a while, as for
+    /// Wakes the senders whose buffers have come home, first come, first served, and no more of them than there are buffers for. One that needs
+    /// more than there are goes to the end, so that it keeps no other from what is enough for it. The holder looks again in a while, as for
     /// streams. How many were looked at.
     #[cold]
     #[inline(never)]

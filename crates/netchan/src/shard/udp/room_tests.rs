@@ -61,7 +61,7 @@ fn a_buffer_is_for_one_and_few_are_looked_at() {
 }
 
 #[test]
-fn who_needs_many_keeps_nobody_waiting() {
+fn a_sender_that_needs_many_keeps_no_other_waiting() {
     starved(|shard, numbers, taken| {
         // All but the last hundred need more than there will be.
         let (greedy, modest) = numbers.split_at(SOCKETS - 100);
@@ -84,7 +84,7 @@ fn who_needs_many_keeps_nobody_waiting() {
 
 /// Sockets that wait, and are closed: the list does not grow.
 #[test]
-fn who_is_gone_is_forgotten() {
+fn a_sender_that_is_gone_is_forgotten() {
     starved(|shard, numbers, _| {
         for _ in 0..20 {
             for &number in &numbers[..1_000] {

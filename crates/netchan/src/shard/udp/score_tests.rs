@@ -50,7 +50,7 @@ fn scores(sockets: &[As]) -> Vec<Option<u8>> {
 
 /// As Linux's compute_score: connected before bound, an address before any, of one family before both.
 #[test]
-fn who_says_more_about_a_datagram_has_it() {
+fn the_socket_that_says_most_of_a_datagram_has_it() {
     let any = |local| As { local, ..BOUND };
     let connected = |socket| As {
         peer: Some("10.0.0.9:900"),
@@ -72,7 +72,7 @@ fn who_says_more_about_a_datagram_has_it() {
 }
 
 #[test]
-fn whom_a_datagram_is_not_for() {
+fn a_datagram_for_other_ends_has_no_score() {
     let none = [
         As {
             local: "10.0.0.1:701",

@@ -75,9 +75,9 @@ impl Head {
             true => EtherType::IPV4,
             false => EtherType::IPV6,
         };
-        let nobody = MacAddr([0; 6]);
+        let unset = MacAddr([0; 6]);
         kept.resize(ethernet::HEADER_LEN, 0);
-        ethernet::Header::new(nobody, nobody, ethertype).emit(kept);
+        ethernet::Header::new(unset, unset, ethertype).emit(kept);
         kept.extend_from_slice(packet);
     }
 

@@ -1,4 +1,4 @@
-//! What a datagram socket tells its program: what waits, when it is ready, whom it hears, and what its options throw away.
+//! What a datagram socket tells its program: what waits, when it is ready, which peers it hears, and what its options throw away.
 
 use std::{
     net::Shutdown,
@@ -91,7 +91,7 @@ fn a_receive_buffer_that_is_miscounted_is_noticed() {
     }
 }
 
-/// As Linux: connected to port 0 of a host, it hears all of that host, before others at its port, and nobody else.
+/// As Linux: connected to port 0 of a host, it hears all of that host, before others at its port, and no other host.
 #[test]
 fn a_socket_connected_to_a_host_hears_all_its_ports() {
     let world = World::new();
@@ -124,7 +124,7 @@ fn a_socket_connected_to_a_host_hears_all_its_ports() {
 }
 
 #[test]
-fn shutdown_is_seen_by_who_reads_writes_and_waits() {
+fn shutdown_is_seen_by_reads_writes_and_waits() {
     let all = Readiness::READABLE | Readiness::READ_HANGUP;
     let both = all | Readiness::WRITABLE | Readiness::HANGUP;
     let writes = Readiness::WRITABLE;
@@ -141,7 +141,7 @@ fn shutdown_is_seen_by_who_reads_writes_and_waits() {
         socket.register(Readiness::READABLE, &waker);
         assert_eq!(bell.rang(), 0);
         socket.shutdown(how).unwrap();
-        assert_eq!(bell.rang(), 1, "{how:?}: who waits looks again");
+        assert_eq!(bell.rang(), 1, "{how:?}: the waiter looks again");
         assert_eq!(socket.readiness(), ready, "{how:?}");
         assert_eq!(send(&socket, b"x", None), sends, "{how:?}");
         // Another shutdown takes nothing back.
@@ -152,7 +152,7 @@ fn shutdown_is_seen_by_who_reads_writes_and_waits() {
     }
 }
 
-/// Who waits is woken for what it waits for, once, and not at all once it has left.
+/// A waiter is woken for what it waits for, once, and not at all once it has left.
 #[test]
 fn wakers_ring_for_what_they_wait_for() {
     let world = World::new();
@@ -177,7 +177,7 @@ fn wakers_ring_for_what_they_wait_for() {
     assert_eq!(tell(), 0, "it has left");
 }
 
-/// An error about a datagram: of whoever waits for datagrams, once; what an error queue holds is news to who asks for errors alone.
+/// An error about a datagram: a waiter for datagrams learns it, once; what an error queue holds is news to a waiter for errors alone.
 #[test]
 fn an_error_is_raised_once_and_wakes() {
     let world = World::new();
@@ -282,7 +282,7 @@ fn an_error_of_another_part_is_answered_by_this_one() {
     world.shard(1, |shard, _| {
         let (number, _) = shard.udp_sockets().next().unwrap();
         shard.udp_raise(number, libc::ENETDOWN);
-        shard.udp_raise(number + 1, libc::EIO); // nobody
+        shard.udp_raise(number + 1, libc::EIO); // no socket
     });
     assert_eq!(receive(&socket), Err(libc::ENETDOWN));
     assert_eq!(receive(&socket), Err(libc::EAGAIN));

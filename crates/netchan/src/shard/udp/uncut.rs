@@ -1,4 +1,4 @@
-//! Many datagrams of one send in one packet, for a link behind which somebody cuts it apart and makes the checksums.
+//! Many datagrams of one send in one packet, for a link behind which it is cut apart and gets its checksums.
 
 use percore::slab::Slab;
 use proto::wire::{

@@ -1,4 +1,4 @@
-//! Whole source filters (RFC 3678 §4.1.3, §5.1.3): one call says, or tells, whom a socket hears in a group.
+//! Whole source filters (RFC 3678 §4.1.3, §5.1.3): one call sets, or tells, which sources a socket hears in a group.
 
 use std::{io, net::IpAddr};
 
@@ -8,7 +8,7 @@ use super::Change;
 use crate::api::multicast::{Settings, Via, link_of};
 use crate::{errno::error, limits, socket::Socket};
 
-/// IP_MSFILTER, MCAST_MSFILTER: whom a socket hears in a group.
+/// IP_MSFILTER, MCAST_MSFILTER: which sources a socket hears in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupFilter {
     /// Whether the sources are all that are heard, or all that are not.
@@ -38,7 +38,7 @@ impl GroupFilter {
 }
 
 impl Socket {
-    /// Replaces the filter of a group that was joined before; none of nobody leaves it.
+    /// Replaces the filter of a group that was joined before; one that admits no source leaves it.
     ///
     /// # Errors
     /// EINVAL (no group, or not joined), ENODEV, ENOBUFS (too many sources), `AddrNotAvailable` (a source of another family; left, but

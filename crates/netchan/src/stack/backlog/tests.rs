@@ -1,4 +1,4 @@
-//! Shards that somebody holds while packets come for them: links go on, nothing is stranded, nothing overtakes, and what is too much is counted.
+//! Shards that a thread holds while packets come for them: links go on, nothing is stranded, nothing overtakes, and what is too much is counted.
 
 use std::{
     io,
@@ -247,9 +247,9 @@ fn a_full_backlog_is_counted() {
     assert_eq!(rows[0]["backlog_packets"], 0, "{rows:?}");
 }
 
-/// Who holds a shard without a turn calls the first link's thread, which may be asleep.
+/// A thread that holds a shard without a turn calls the first link's thread, which may be asleep.
 #[test]
-fn what_is_left_with_one_who_looks_on_is_taken() {
+fn what_is_left_with_a_mere_look_is_taken() {
     let world = World::new(1, 1);
     let sender = world.sender(0, 0);
     for n in 0..20 {

@@ -64,8 +64,8 @@ pub(in crate::stack) fn call_in(stack: &Stack, side: &mut Receive, now: Instant)
     }
 }
 
-/// shard, or its backlog: calls each shard that is free; to whoever holds one its packets are left. Behind those that wait there already,
-/// since who comes to hold the shard takes these first.
+/// shard, or its backlog: calls each shard that is free; to the holder of one its packets are left. Behind those that wait there already,
+/// since a new holder takes these first.
 #[inline(never)]
 fn call_or_leave(stack: &Stack, side: &mut Receive, now: Instant) {
     let link = side.steer.interface().into();

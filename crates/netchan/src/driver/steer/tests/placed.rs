@@ -35,7 +35,7 @@ fn segment(protocol: Protocol, flags: u8, len: usize) -> Packet {
 /// The highest shard by hash of three.
 const HASH: u64 = u64::MAX;
 
-/// RFC 9293 §3.5: a SYN begins a connection, and nothing that belongs to one. Where its port is somebody's it gets a shard of its own.
+/// RFC 9293 §3.5: a SYN begins a connection, and nothing that belongs to one. Where its port is bound it gets a shard of its own.
 #[test]
 fn what_begins_a_connection_gets_a_free_shard() {
     let free = |protocol, flags, len, bound: u16| {
@@ -54,7 +54,10 @@ fn what_begins_a_connection_gets_a_free_shard() {
     for flags in [0, ACK, RST, SYN | ACK, SYN | RST] {
         assert!(!free(Protocol::TCP, flags, 20, PORT), "{flags:#x}");
     }
-    assert!(!free(Protocol::TCP, SYN, 20, PORT + 1), "nobody is there");
+    assert!(
+        !free(Protocol::TCP, SYN, 20, PORT + 1),
+        "no socket is there"
+    );
     assert!(!free(Protocol::UDP, SYN, 20, PORT));
     assert!(!free(Protocol::TCP, SYN, 12, PORT), "cut off");
 }
@@ -87,7 +90,7 @@ fn an_error_goes_where_its_flow_lives() {
         steer.shard_of_key(&host, &key, HASH)
     };
     assert_eq!(of(&steer, Protocol::UDP, 53), 1);
-    assert_eq!(of(&steer, Protocol::UDP, 54), 0, "nobody's");
+    assert_eq!(of(&steer, Protocol::UDP, 54), 0, "no socket's");
     assert_eq!(of(&steer, Protocol::TCP, 53), 2, "by its hash");
     assert!(steer.heed(Request::Add(HASH), 0));
     assert_eq!(of(&steer, Protocol::TCP, 53), 0);

@@ -10,7 +10,7 @@ const PEER: &str = "10.0.0.9";
 const PEER6: &str = "fd00::9";
 const OURS: &str = "10.0.0.2";
 const OURS6: &str = "fd00::2";
-const EVERYBODY: [u8; 6] = [0xff; 6];
+const BROADCAST: [u8; 6] = [0xff; 6];
 /// Ports 7000 and 53, and some more bytes.
 const TEXT: [u8; 24] = {
     let mut text = [0; 24];
@@ -86,7 +86,7 @@ fn a_frame_is_for_us_by_its_address_and_its_type() {
     let (host, udp) = (host(), v4(Protocol::UDP, PEER, OURS, &[], &TEXT));
     let to = |mac, tag: &[u8]| way(&host, &frame_to(mac, tag, &udp));
     assert_eq!(to(MAC, &[]).0, SHARD);
-    assert!(to(EVERYBODY, &[]).2.to_group.get() && !to(MAC, &[]).2.to_group.get());
+    assert!(to(BROADCAST, &[]).2.to_group.get() && !to(MAC, &[]).2.to_group.get());
     let others = to([2, 0, 0, 0, 0, 7], &[]).0;
     assert_eq!(others, Verdict::Drop(Counter::DropNotForUs));
     // IEEE 802.1Q §9.6: VLAN 0 is a priority and nothing else.
@@ -106,7 +106,7 @@ fn a_frame_is_for_us_by_its_address_and_its_type() {
     assert_eq!(short, Verdict::Drop(Counter::DropEthernet));
 }
 
-/// RFC 1122 §3.2.1, RFC 8200 §4: who takes which protocol, and what nobody takes is answered.
+/// RFC 1122 §3.2.1, RFC 8200 §4: which part takes which protocol, and what none takes is answered.
 #[test]
 fn a_protocol_is_served_in_its_own_family() {
     let host = host();
@@ -184,9 +184,9 @@ fn pieces_are_put_together_before_they_are_judged() {
     first[6] = 0x20; // more come
     sum(&mut first);
     assert_eq!(verdict(&host, &first), piece);
-    let everybodys = way(&host, &frame_to(EVERYBODY, &[], &first)).0;
-    assert_eq!(everybodys, Verdict::Drop(Counter::DropLinkGroup));
-    // A group's pieces come in everybody's frames.
+    let in_broadcast = way(&host, &frame_to(BROADCAST, &[], &first)).0;
+    assert_eq!(in_broadcast, Verdict::Drop(Counter::DropLinkGroup));
+    // A group's pieces come in multicast frames.
     let mut for_all = v4(Protocol::UDP, PEER, "224.0.0.1", &[], &TEXT);
     for_all[6] = 0x20;
     sum(&mut for_all);
@@ -216,7 +216,7 @@ fn extension_headers_are_walked() {
         &frame_to(MAC, &[], &v6(Protocol::UDP, PEER6, OURS6, &TEXT)),
     );
     assert_eq!(plain, SHARD);
-    // An option that nobody knows, of the kind that is answered (RFC 8200 §4.2).
+    // An option that is not known, of the kind that is answered (RFC 8200 §4.2).
     let (verdict, ..) = after(hop_by_hop, [Protocol::UDP.0, 0, 0xbe, 4, 0, 0, 0, 0]);
     assert_eq!(verdict, Verdict::Host(HostWork::Unserved));
     let (verdict, ..) = after(FRAGMENT, [Protocol::UDP.0, 0, 0, 1, 0, 0, 0, 7]);
@@ -356,7 +356,7 @@ fn our_own_packets_come_back_by_any_interface() {
             assert_eq!(returned(&host, to, true), Ok(SHARD), "{to}");
             assert_eq!(returned(&host, to, false), Err(Counter::DropIpSource));
         }
-        // And another host's is nobody's.
+        // Another host's is not ours.
         assert_eq!(
             returned(&host, "10.2.0.2", true),
             Err(Counter::DropIpDestination)
@@ -376,8 +376,8 @@ fn a_router_passes_on_what_is_from_and_for_others() {
         DESTINATION,
         "a host is no router"
     );
-    let everybodys = way(&router, &frame_to(EVERYBODY, &[], &passing)).0;
-    assert_eq!(everybodys, DESTINATION, "RFC 1812 §5.3.4");
+    let in_broadcast = way(&router, &frame_to(BROADCAST, &[], &passing)).0;
+    assert_eq!(in_broadcast, DESTINATION, "RFC 1812 §5.3.4");
     assert_eq!(
         verdict(&router, &packet(PEER, "10.1.0.255")),
         DESTINATION,

@@ -371,7 +371,7 @@ impl World {
                 };
                 packet[byte] |= bits;
             } else if dice.percent(faults) {
-                // Nobody's: ports turned round, and no sum tells.
+                // Of no connection: ports turned round, and no sum tells.
                 let upper = if packet[0] >> 4 == 4 { 20 } else { 40 };
                 packet[upper..upper + 4].rotate_left(2);
             }
