@@ -43,18 +43,14 @@ impl Spins {
     }
 
     fn ended(&mut self, found: Found) {
-        match found {
-            Found::News => self.misses = 0,
-            Found::Nothing => {
-                self.misses = (self.misses + 1).min(MISSES + PAUSE_SHIFT);
-                if let Some(more) = self.misses.checked_sub(MISSES) {
-                    self.pause = 1 << more;
-                }
-            }
-            Found::Preempted => {
-                self.misses = MISSES + PAUSE_SHIFT;
-                self.pause = 1 << PAUSE_SHIFT;
-            }
+        self.misses = match found {
+            Found::News => 0,
+            Found::Nothing => self.misses + 1,
+            Found::Preempted => self.misses.max(MISSES - 1) + 1,
+        }
+        .min(MISSES + PAUSE_SHIFT);
+        if let Some(more) = self.misses.checked_sub(MISSES) {
+            self.pause = 1 << more;
         }
     }
 }
@@ -172,10 +168,11 @@ mod tests {
     }
 
     #[test]
-    fn spin_that_took_the_core_from_another_thread_pauses_at_once() {
+    fn spins_that_keep_another_thread_from_the_core_become_rare_at_once() {
         let mut spins = Spins::default();
-        assert_eq!(looks(&mut spins, 1, Found::Preempted), 1);
-        assert_eq!(looks(&mut spins, 1 << PAUSE_SHIFT, Found::News), 0);
+        assert_eq!(looks(&mut spins, 2, Found::Preempted), 1);
+        assert_eq!(looks(&mut spins, 3, Found::Preempted), 1);
+        assert_eq!(looks(&mut spins, 5, Found::Preempted), 1);
         assert_eq!(looks(&mut spins, 10, Found::News), 10);
     }
 }
