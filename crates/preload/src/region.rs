@@ -143,14 +143,20 @@ impl Region {
         }
         compiler_fence(Acquire);
         self.limited.store(false, Relaxed);
-        if self.face.load(Relaxed).is_null() && !self.ending.load(Relaxed) {
-            self.introduce();
-        }
+        self.introduced();
         let mut before = CANCEL_ENABLE;
         // SAFETY: `before` is writable.
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
         self.cancellable.store(before == CANCEL_ENABLE, Relaxed);
         true
+    }
+
+    /// The thread is in the list, unless it ends.
+    #[inline]
+    fn introduced(&self) {
+        if self.face.load(Relaxed).is_null() && !self.ending.load(Relaxed) {
+            self.introduce();
+        }
     }
 
     #[cold]
@@ -250,6 +256,8 @@ pub fn run<T: Copy>(call: impl FnOnce() -> T) -> Option<(T, Interrupted)> {
 /// Nothing that needs a drop may be on the stack.
 #[inline]
 pub fn cancellation_point() {
+    // Listed before the look: a cancellation that the look does not see is one that finds the thread in the list, and ends its wait.
+    REGION.with(Region::introduced);
     // SAFETY: unwinds, if it does, through frames that hold nothing.
     unsafe { pthread_testcancel() };
 }

@@ -189,6 +189,13 @@ void check_cancels(void) {
             CHECK(joined(thread, i) == PTHREAD_CANCELED);
             if (!early && cleaned != 1) printf("FAIL wait %ld: not cleaned up\n", i), failures++;
         }
+    /* While its first call begins: no moment is missed. */
+    for (int i = 0; i < 1000; i++) {
+        pthread_create(&thread, 0, body, (void *)1);
+        for (volatile int n = 0; n < i * 100; n++) {}
+        CHECK(pthread_cancel(thread) == 0);
+        if (joined(thread, 1) != PTHREAD_CANCELED) { printf("FAIL cancelled after %d\n", i), failures++; break; }
+    }
     int ends = 0;
     pthread_create(&thread, 0, holds, &ends);
     usleep(50000);
