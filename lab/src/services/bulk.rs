@@ -23,6 +23,9 @@ struct Bulk {
     client_ns: f64,
 }
 
+/// One of them.
+type BulkFigure = fn(&Bulk) -> f64;
+
 /// Rows `iperf_in_*`, with `reverse` `iperf_out_*`.
 ///
 /// # Errors
@@ -37,8 +40,8 @@ pub(super) fn rows(stage: &Stage, effort: &Effort, reverse: bool) -> Result<Vec<
         }
     }
     let column =
-        |side: usize, figure: fn(&Bulk) -> f64| found[side].iter().map(figure).collect::<Vec<_>>();
-    let rate: fn(&Bulk) -> f64 = |bulk| bulk.gbit_per_s;
+        |side: usize, figure: BulkFigure| found[side].iter().map(figure).collect::<Vec<_>>();
+    let rate: BulkFigure = |bulk| bulk.gbit_per_s;
     let mut rows = Vec::new();
     for (side, id, target) in [
         (0, name.to_owned(), ">= 1.2"),
@@ -51,7 +54,7 @@ pub(super) fn rows(stage: &Stage, effort: &Effort, reverse: bool) -> Result<Vec<
         } else {
             ratio.target(target)
         });
-        let figures: [(&str, fn(&Bulk) -> f64); 3] = [
+        let figures: [(&str, BulkFigure); 3] = [
             ("gbit_per_s", rate),
             ("kib_processor_ns", |bulk| bulk.server_ns),
             ("kib_clients_processor_ns", |bulk| bulk.client_ns),
