@@ -11,7 +11,7 @@ use crate::{
 /// How to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Fewer rounds: ends within 20 seconds on two cores.
+    /// Fewer rounds: ends within half a minute on two cores.
     pub quick: bool,
 }
 

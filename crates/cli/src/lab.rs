@@ -40,7 +40,7 @@ enum Action {
         /// Which ones (netchan lab list)
         #[arg(required = true)]
         name: Vec<String>,
-        /// Fewer rounds: within 20 seconds each on two cores
+        /// Fewer rounds: within half a minute each on two cores
         #[arg(long)]
         quick: bool,
         /// Write what was found to FILE, `-` for standard output: an object, with several experiments an array of them

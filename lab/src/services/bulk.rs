@@ -23,8 +23,8 @@ struct Bulk {
     client_ns: f64,
 }
 
-/// One of its figures.
-type Figure = fn(&Bulk) -> f64;
+/// One of them.
+type BulkFigure = fn(&Bulk) -> f64;
 
 /// Rows `iperf_in_*`, with `reverse` `iperf_out_*`.
 ///
@@ -39,8 +39,9 @@ pub(super) fn rows(stage: &Stage, effort: &Effort, reverse: bool) -> Result<Vec<
             found.push(bulk.map_err(|e| format!("{name} over {way:?}: {e}"))?);
         }
     }
-    let column = |side: usize, figure: Figure| found[side].iter().map(figure).collect::<Vec<_>>();
-    let rate: Figure = |bulk| bulk.gbit_per_s;
+    let column =
+        |side: usize, figure: BulkFigure| found[side].iter().map(figure).collect::<Vec<_>>();
+    let rate: BulkFigure = |bulk| bulk.gbit_per_s;
     let mut rows = Vec::new();
     for (side, id, target) in [
         (0, name.to_owned(), ">= 1.2"),
@@ -53,7 +54,7 @@ pub(super) fn rows(stage: &Stage, effort: &Effort, reverse: bool) -> Result<Vec<
         } else {
             ratio.target(target)
         });
-        let figures: [(&str, Figure); 3] = [
+        let figures: [(&str, BulkFigure); 3] = [
             ("gbit_per_s", rate),
             ("kib_processor_ns", |bulk| bulk.server_ns),
             ("kib_clients_processor_ns", |bulk| bulk.client_ns),

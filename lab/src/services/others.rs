@@ -87,8 +87,8 @@ struct Benchmark {
     p99_us: f64,
 }
 
-/// One of its figures.
-type Figure = fn(&Benchmark) -> f64;
+/// One of them.
+type BenchmarkFigure = fn(&Benchmark) -> f64;
 
 /// redis-benchmark and redis-server, each under `netchan run` at one end of the veth, by both on the kernel's loopback.
 fn both_ends(stage: &Stage, effort: &Effort) -> Result<Vec<Row>, String> {
@@ -103,8 +103,9 @@ fn both_ends(stage: &Stage, effort: &Effort) -> Result<Vec<Row>, String> {
         ours.push(benchmark(stage, effort, Way::Packet, &on_netchan)?);
         kernels.push(benchmark(stage, effort, Way::Loopback, &[])?);
     }
-    let column = |side: &[Benchmark], figure: Figure| side.iter().map(figure).collect::<Vec<f64>>();
-    let figures: [(&str, Figure); 3] = [
+    let column =
+        |side: &[Benchmark], figure: BenchmarkFigure| side.iter().map(figure).collect::<Vec<f64>>();
+    let figures: [(&str, BenchmarkFigure); 3] = [
         ("per_s", |found| found.per_second),
         ("p50_us", |found| found.p50_us),
         ("p99_us", |found| found.p99_us),

@@ -117,7 +117,7 @@ impl Program {
             Self::Memcached { threads } => words(format!(
                 "-u root -l {ip} -p {port} -U 0 -t {threads} -c 2048"
             )),
-            // sendfile and tcp_nopush as Debian's own configuration has them.
+            // sendfile and tcp_nopush as Debian's own configuration has them: with them both sides give out large files fastest.
             Self::Nginx => {
                 write(folder, "1k", &[b'x'; 1 << 10])?;
                 write(folder, "1m", &vec![b'x'; 1 << 20])?;
