@@ -107,9 +107,12 @@ pub const RECEIVE_SLAB: usize = 32_768;
 pub const RECEIVE_SLAB_LARGE: usize = 2_048;
 /// Transmit buffers of a shard: what can be on its way in channels, link queues and a wire at one time.
 pub const TRANSMIT_SLAB: usize = 2_048 - BURST_SLAB;
-/// Buffers of 64 KiB for text that leaves uncut, where a link carries or cuts it: address space (2 MiB a shard), of which only what is used
+/// Buffers of 64 KiB for text that leaves uncut, where a link carries or cuts it: address space (8 MiB a shard), of which only what is used
 /// at one time is touched. Where there is none, text is cut into ordinary buffers.
-pub const BURST_SLAB: usize = 32;
+pub const BURST_SLAB: usize = 128;
+/// Large send buffers that a shard keeps for the next connection that needs one, bytes. What a large answer has filled is mostly filled again by the next,
+/// and new memory costs a page fault for every 4 KiB of it.
+pub const SPARE_SEND_BUFFERS: usize = 8 << 20;
 /// Most text in one of them: the longest IP packet, less IPv6 and the longest TCP header.
 pub const BURST_TEXT: u32 = 65_535 - 40 - 60;
 /// Text for which a link that makes checksums is asked for one: less is summed sooner than asked.

@@ -8,12 +8,19 @@ use std::{
 use percore::slab::{Buffer, Slab};
 use proto::wire::checksum::{Partial, combine, copy_and_sum};
 
+use crate::limits;
+
 /// Rings of equal size that queues borrow: address space, of which only what is used at one time is touched.
 #[derive(Debug)]
 pub struct SendMemory {
     slab: Slab,
     size: usize,
+    /// Larger rings that queues gave back, for the next that grows.
+    spare: Vec<Large>,
 }
+
+/// Most larger rings that are kept.
+const SPARES: usize = 16;
 
 impl SendMemory {
     /// `rings` rings of `size` bytes (rounded up to a power of two); a queue that finds none makes its own.
@@ -25,6 +32,7 @@ impl SendMemory {
         Ok(Self {
             slab: Slab::with_ready(rings, size, 0)?,
             size,
+            spare: Vec::with_capacity(SPARES),
         })
     }
 
@@ -44,8 +52,34 @@ impl SendMemory {
 
     #[inline]
     fn give(&mut self, ring: Ring) {
-        if let Ring::Lent(buffer) = ring {
-            self.slab.free(buffer);
+        match ring {
+            Ring::Lent(buffer) => self.slab.free(buffer),
+            Ring::Own(Some(large)) if large.0.len() > self.size => self.keep(*large),
+            Ring::Own(_) => {}
+        }
+    }
+
+    /// Of what is kept the content stays: a queue reads only what was written to it.
+    #[cold]
+    fn keep(&mut self, large: Large) {
+        let kept: usize = self.spare.iter().map(|large| large.0.len()).sum();
+        if self.spare.len() < SPARES && kept + large.0.len() <= limits::SPARE_SEND_BUFFERS {
+            self.spare.push(large);
+        }
+    }
+
+    /// Gives back what is kept: the shard has no connection.
+    pub fn release(&mut self) {
+        self.spare.clear();
+    }
+
+    /// A ring of `size` bytes at least, for a queue that grows.
+    #[cold]
+    fn large(&mut self, size: usize) -> Ring {
+        let fits = |large: &Large| (size..=2 * size).contains(&large.0.len());
+        match self.spare.iter().position(fits) {
+            Some(at) => Ring::Own(Some(Box::new(self.spare.swap_remove(at)))),
+            None => Ring::of(size),
         }
     }
 }
@@ -189,7 +223,7 @@ impl SendQueue {
     #[cold]
     #[inline(never)]
     fn grow(&mut self, needed: usize, memory: &mut SendMemory) {
-        let mut ring = Ring::of(needed.next_power_of_two());
+        let mut ring = memory.large(needed.next_power_of_two());
         if let Some((text, _)) = ring.split_at_mut_checked(self.len()) {
             self.copy_out(0, text);
         }
@@ -255,6 +289,34 @@ mod tests {
     };
 
     use super::*;
+
+    /// A ring that is larger than the shard's goes to the next queue that grows as far, and so many bytes of them are kept at most.
+    #[test]
+    fn larger_rings_are_used_again() {
+        let mut memory = SendMemory::new(4096, 1).unwrap();
+        let text = vec![7; 3 * 4096];
+        let mut queue = SendQueue::default();
+        for _ in 0..3 {
+            assert_eq!(
+                queue.append(&[IoSlice::new(&text)], &mut memory, usize::MAX),
+                text.len()
+            );
+            assert!(memory.spare.is_empty(), "in use");
+            let mut out = vec![0; text.len()];
+            queue.copy_out_unsummed(0, &mut out).unwrap();
+            assert_eq!(out, text);
+            queue.advance(text.len(), &mut memory);
+            assert_eq!(memory.spare.len(), 1, "the same again");
+        }
+        // Too small for the next, which brings its own.
+        let large = vec![8; limits::SPARE_SEND_BUFFERS / 2 + 1];
+        queue.append(&[IoSlice::new(&large)], &mut memory, usize::MAX);
+        assert_eq!(memory.spare.len(), 1);
+        queue.advance(large.len(), &mut memory);
+        assert_eq!(memory.spare.len(), 1, "more than is kept");
+        memory.release();
+        assert!(memory.spare.is_empty());
+    }
 
     /// What a queue no longer needs is there for others: an empty one holds no ring, however it became empty.
     #[test]

@@ -147,6 +147,9 @@ impl Shard {
         self.detach_flow(number);
         self.timers.disarm(number);
         self.tcp.discard(number);
+        if self.tcp.len() == 0 {
+            self.send_memory.release();
+        }
         self.memory_freed(waits.then_some(number));
         self.publish_load();
         if let Some(listener) = listener {
