@@ -177,4 +177,8 @@ pub(in super::super) trait Algorithm {
     fn owns_window(&self) -> bool {
         false
     }
+    /// Whether a connection could have come to this state: asked where it was put together of an image.
+    fn is_sound(&self) -> bool {
+        true
+    }
 }

@@ -19,6 +19,7 @@ use super::reno::CWND_MAX;
 use crate::time::Instant;
 use model::{MaxFilter, RoundFilter};
 use probing::Undo;
+use states::FULL_BW_ROUNDS;
 pub(super) use states::{AckPhase, State};
 
 /// No limit known.
@@ -378,5 +379,8 @@ impl Algorithm for Bbr {
 
     fn owns_window(&self) -> bool {
         true
+    }
+    fn is_sound(&self) -> bool {
+        self.extra_acked_delivered <= 1 << 62 && self.full_bw_count <= FULL_BW_ROUNDS
     }
 }

@@ -126,6 +126,11 @@ macro_rules! controls {
                     $(Self::$which(control) => control.owns_window(),)*
                 }
             }
+            fn is_sound(&self) -> bool {
+                match self {
+                    $(Self::$which(control) => control.is_sound(),)*
+                }
+            }
         }
     };
 }

@@ -293,6 +293,9 @@ impl Algorithm for Cubic {
         }
         avoidance.last_ack = now;
     }
+    fn is_sound(&self) -> bool {
+        self.hystart.is_sound()
+    }
 }
 
 imaged! {
@@ -323,12 +326,5 @@ imaged! {
         w_max: u32,
         prior: u32,
         reno: u32,
-    }
-}
-
-impl Cubic {
-    /// Whether a connection could have come to it.
-    pub const fn is_sound(&self) -> bool {
-        self.hystart.is_sound()
     }
 }

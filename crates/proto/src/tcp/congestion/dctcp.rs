@@ -98,6 +98,9 @@ impl Algorithm for Dctcp {
     fn on_restart(&mut self, window: &mut Window, idle_us: u64, rto_us: u64, now: Instant) {
         self.reno.on_restart(window, idle_us, rto_us, now);
     }
+    fn is_sound(&self) -> bool {
+        self.alpha <= ONE
+    }
 }
 
 plain!(Dctcp {
@@ -108,10 +111,3 @@ plain!(Dctcp {
     watching,
     reno
 });
-
-impl Dctcp {
-    /// Whether a connection could have come to it.
-    pub const fn is_sound(&self) -> bool {
-        self.alpha <= ONE
-    }
-}

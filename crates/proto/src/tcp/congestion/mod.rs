@@ -241,12 +241,6 @@ impl Congestion {
         let window = &self.window;
         let opened = window.cwnd >= window.mss && window.cwnd <= CWND_MAX;
         let sizes = window.mss > 0 && window.mss <= 0xffff && (window.cwnd == 0 || opened);
-        let control = match &self.control {
-            Control::NewReno(_) => true,
-            Control::Cubic(cubic) => cubic.is_sound(),
-            Control::Dctcp(dctcp) => dctcp.is_sound(),
-            Control::Bbr(bbr) => bbr.is_sound(),
-        };
-        sizes && control
+        sizes && self.control.is_sound()
     }
 }

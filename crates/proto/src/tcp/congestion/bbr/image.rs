@@ -2,7 +2,6 @@
 
 use super::model::{MaxFilter, RoundFilter};
 use super::probing::Undo;
-use super::states::FULL_BW_ROUNDS;
 use super::{AckPhase, Bbr, State};
 use crate::tcp::image::{Distance, imaged};
 
@@ -61,13 +60,6 @@ imaged! {
         in_recovery: bool,
         prior_cwnd: u32,
         undo: Undo as part,
-    }
-}
-
-impl Bbr {
-    /// Whether a connection could have come to it.
-    pub const fn is_sound(&self) -> bool {
-        self.extra_acked_delivered <= 1 << 62 && self.full_bw_count <= FULL_BW_ROUNDS
     }
 }
 
