@@ -204,6 +204,8 @@ counters! {
     Backlogged = "backlog_packets",
     /// Put off: no transmit buffer was free.
     NoTransmitBuffer = "no_transmit_buffer",
+    /// Text that a link would have taken uncut, and that was cut into ordinary packets, since no large transmit buffer was free.
+    NoLargeBuffer = "no_large_transmit_buffer",
     /// Put off: a flow that found the flow table full, or that is another shard's; it is found by its hash alone.
     FlowTableFull = "flow_table_full",
 }

@@ -9,7 +9,12 @@ use proto::{
 };
 
 use super::TcpSocket;
-use crate::{limits, link::Segmentation, packet::Packet};
+use crate::{
+    counters::{Counter, Counters},
+    limits,
+    link::Segmentation,
+    packet::Packet,
+};
 
 impl TcpSocket {
     /// Whether a segment, or several in one, wants more than [`Self::packet`].
@@ -28,14 +33,14 @@ impl TcpSocket {
         transmit: Transmit,
         (slab, bursts): (&mut Slab, Option<&mut Slab>),
         outbox: &mut VecDeque<Packet>,
+        (counters, writer): (&Counters, usize),
     ) -> u64 {
         let segment = u32::from(transmit.segment).max(1);
         // CWR as part of a number (RFC 9768 §3.3.4): a device that cuts for us would leave it in the first segment only.
         let is_number =
             transmit.header.flags.contains(Flags::CWR) && self.connection.has_accurate_ecn();
-        let large = (transmit.len > segment && !is_number && self.may_be_large(transmit.len))
-            .then(|| bursts.and_then(Slab::alloc))
-            .flatten();
+        let wants = transmit.len > segment && !is_number && self.may_be_large(transmit.len);
+        let large = wants.then(|| bursts.and_then(Slab::alloc)).flatten();
         match large {
             Some(large) => {
                 slab.free(buffer);
@@ -51,7 +56,10 @@ impl TcpSocket {
                 let packet = self.whole(buffer, &transmit);
                 self.put(packet, outbox)
             }
-            None => self.cut(buffer, &transmit, is_number, (slab, outbox)),
+            None => {
+                counters.add(writer, Counter::NoLargeBuffer, u64::from(wants));
+                self.cut(buffer, &transmit, is_number, (slab, outbox))
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! Segments out, and the timers that ask for them.
 
+use std::task::Waker;
+
 use percore::slab::Buffer;
 use proto::{
     tcp::{Events, Transmit},
@@ -50,16 +52,17 @@ impl Shard {
                 break;
             };
             let slabs = (&mut self.slab, self.bursts.as_mut());
+            let counts = (&*self.counters, self.number);
             // Plain text, as nearly always, in code of its own: header and packet are built in registers, since nothing points to them.
             let packet = if let Some(text) = socket.connection.output_text(now) {
                 if socket.is_for_link(&text) {
-                    sent += socket.burst(buffer, text, slabs, outbox);
+                    sent += socket.burst(buffer, text, slabs, outbox, counts);
                     continue;
                 }
                 socket.packet(buffer, &text)
             } else if let Some(transmit) = socket.connection.output(now) {
                 if socket.is_for_link(&transmit) {
-                    sent += socket.burst(buffer, transmit, slabs, outbox);
+                    sent += socket.burst(buffer, transmit, slabs, outbox, counts);
                     continue;
                 }
                 socket.packet_of_any(buffer, &transmit, (self.number, number))
@@ -79,12 +82,8 @@ impl Shard {
         // A connection in TIME-WAIT lives on as its record.
         let over = (socket.connection.is_finished() || socket.detached_flow) && !socket.dirty;
         if sent > 0 && socket.shape.is_made() {
-            let lost = socket.note_sent(now, &mut self.woken);
+            let lost = socket.tell_sent(now, &mut self.woken);
             self.counters.add(self.number, Counter::DropNotice, lost);
-        }
-        if sent > 0 && socket.limits_unsent() && !socket.wakers.is_empty() {
-            let ready = socket.readiness(true);
-            socket.wake(ready, &mut self.woken);
         }
         let is_short = self.memory.limits_windows() && socket.connection.is_short_of_window();
         self.counters.add(self.number, Counter::TcpOut, sent);
@@ -161,6 +160,16 @@ impl Shard {
 }
 
 impl TcpSocket {
+    /// Something was sent, of a socket with options: notes when, and wakes those that wait for less to be unsent. Notices for which there was no place.
+    fn tell_sent(&mut self, now: Instant, woken: &mut Vec<Waker>) -> u64 {
+        let lost = self.note_sent(now, woken);
+        if self.limits_unsent() && !self.wakers.is_empty() {
+            let ready = self.readiness(true);
+            self.wake(ready, woken);
+        }
+        lost
+    }
+
     /// The packet of a segment that the connection gave to send.
     #[inline(always)]
     fn packet(&mut self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {

@@ -281,6 +281,9 @@ fn without_a_large_buffer_text_is_cut_here() {
         let all: Vec<u8> = packets.iter().flat_map(|(p, _)| p[52..].to_vec()).collect();
         assert_eq!(all, text);
         assert_eq!(world.counter(0, "tcp_segments_out") - before, 4);
+        // So little text takes none on its way to a peer in memory.
+        let lacks = u64::from(kind == CUTS_ALL);
+        assert_eq!(world.counter(0, "no_large_transmit_buffer"), lacks);
         world.shard(0, |shard, _| {
             let bursts = shard.bursts.as_mut().unwrap();
             taken.into_iter().for_each(|buffer| bursts.free(buffer));
