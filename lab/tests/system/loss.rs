@@ -19,10 +19,15 @@ pub const CASES: &[Case] = &[
     ("iperf3_with_5_percent_loss", |k| iperf3(k, 5, 4)),
 ];
 
-/// Drops `percent` of the segments and datagrams that come in and that go out at the kernel's `device`. Not of ARP and NDP: three questions that are lost in a
-/// row end a connect (RFC 4861 §10), which is no fault.
+/// Drops `percent` of what comes in and of what goes out at the kernel's `device`; of ARP's and NDP's packets every sixth each way, so that of three
+/// questions in a row one is answered: a connect ends where none is (RFC 4861 §10), which is no fault.
 pub fn lose(place: &Place, device: &str, percent: usize) -> Outcome {
-    let rule = format!("meta l4proto {{ tcp, udp }} numgen random mod 100 < {percent} drop");
+    let asks = |what: &str| format!("{what} numgen inc mod 6 > 4 drop\n {what} accept");
+    let rule = format!(
+        "{}\n {}\n numgen random mod 100 < {percent} drop",
+        asks("meta protocol arp"),
+        asks("icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert }")
+    );
     let chain = |hook: &str| {
         format!(
             "chain {hook} {{\n type filter hook {hook} device \"{device}\" priority 0\n {rule}\n }}\n"

@@ -94,7 +94,7 @@ fn a_flood_of_syns_costs_no_memory_and_keeps_no_peer_out() {
     let (queued, sockets) = listener_row(&raw);
     assert_eq!(queued, 1024, "as many as the backlog");
     // The least of three: other tests of this process take memory meanwhile.
-    let each = 400_000;
+    let each = 1_000_000;
     let grown = (0..3).map(|round| {
         let before = resident();
         flood(&mut raw, 20_000 + round * each, each);

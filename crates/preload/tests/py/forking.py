@@ -68,6 +68,12 @@ def child_of(how, server, queue=None):
     return pid
 
 
+def end(child):
+    """The parent ends only once it is gone: what it says at its end is of children that go on."""
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
 def prefork(how):
     server = listen()
     queue = select.epoll()  # the parent itself does not wait at it yet
@@ -77,7 +83,7 @@ def prefork(how):
     input()  # the first client is in the accept queue
     child = child_of(how, server, queue)
     input()
-    os.kill(child, signal.SIGKILL)
+    end(child)
     # The parent itself serves, and so is heard again.
     print("serving", flush=True)
     if how in ("inherited", "nested"):
@@ -101,7 +107,7 @@ def served():
         queue.poll()
         stream, _ = server.accept()
         stream.sendall(b"here")
-    os.kill(child, signal.SIGKILL)
+    end(child)
 
 
 def named():
@@ -149,7 +155,7 @@ def silent():
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     child = child_of("accept", server)
     input()
-    os.kill(child, signal.SIGKILL)
+    end(child)
 
 
 def handed():
@@ -167,7 +173,7 @@ def handed():
         print("used", flush=True)
         time.sleep(60)
     input()  # the connection stays open here meanwhile
-    os.kill(child, signal.SIGKILL)
+    end(child)
 
 
 def ends(how):
