@@ -239,7 +239,7 @@ fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
     }
     seen.1 = seen.1.saturating_add(1);
     if seen.1 >= LOOKS && !cell.forsaken.swap(true, Relaxed) {
-        let who = match &cell.backlog {
+        let ends_at = match &cell.backlog {
             Some(_) => format!("its lock: {}", suspects(stack, stack.clock.now())),
             None => format!("its seat: {}", cell.seat.holder()),
         };
@@ -247,7 +247,7 @@ fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
             target: "netchan::watch",
             shard = number,
             waiting,
-            "watchdog: {waiting} packets wait for shard {number}, and no thread has taken one for more than a second ({who}); \
+            "watchdog: {waiting} packets wait for shard {number}, and no thread has taken one for more than a second ({ends_at}); \
              see netchan show threads"
         );
     }
