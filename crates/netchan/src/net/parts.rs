@@ -31,8 +31,8 @@ use crate::{
     regime::{Handoff, Holder, Layout},
     shard::{Shard, ShardSettings},
     stack::{
-        cell::{Cell, OwnLink, Ways},
-        driver_side::{Halves, SharedInterface},
+        cell::{Cell, Ways},
+        driver_side::{Halves, OwnLink, SharedInterface},
     },
 };
 

@@ -18,15 +18,11 @@ use proto::time::Instant;
 
 use crate::{
     channel::{Line, ShardEnd},
-    driver::{
-        interface::{Interface, Receive},
-        module::registry::Eyes,
-    },
     limits, locks,
     packet::Packet,
     regime::Holder,
     shard::Shard,
-    stack::seat::Seat,
+    stack::{driver_side::OwnLink, seat::Seat},
 };
 
 /// What one holder at a time holds.
@@ -47,22 +43,6 @@ pub enum Ways {
     Channels(Vec<ShardEnd>),
     /// They are its own, under its lock: where there is one shard, and its callers turn the links, too.
     Own(Vec<OwnLink>),
-}
-
-/// Both halves of an interface.
-pub struct OwnLink {
-    /// The receiving half.
-    pub receive: Receive,
-    /// The transmitting half.
-    pub interface: Interface,
-}
-
-impl OwnLink {
-    /// Both halves, with the modules that look at what is received, passed on and sent.
-    pub fn new(mut receive: Receive, mut interface: Interface, modules: [Eyes; 3]) -> Self {
-        [receive.modules, receive.forward_modules, interface.modules] = modules;
-        Self { receive, interface }
-    }
 }
 
 impl Held {

@@ -15,12 +15,13 @@ use percore::{
     lock::{Mutex, mutex},
 };
 
-use super::{cell::OwnLink, directory::BoundPorts};
+use super::directory::BoundPorts;
 use crate::{
     counters::Counters,
     driver::{
         host::Host,
         interface::{Interface, Receive},
+        module::registry::Eyes,
     },
     giant::Concurrency,
     locks,
@@ -61,6 +62,22 @@ pub(crate) struct SharedInterface {
     pub told: AtomicBool,
     /// Times that packets woke its thread, which alone writes it.
     pub wakeups: AtomicU64,
+}
+
+/// Both halves of an interface.
+pub struct OwnLink {
+    /// The receiving half.
+    pub receive: Receive,
+    /// The transmitting half.
+    pub interface: Interface,
+}
+
+impl OwnLink {
+    /// Both halves, with the modules that look at what is received, passed on and sent.
+    pub fn new(mut receive: Receive, mut interface: Interface, modules: [Eyes; 3]) -> Self {
+        [receive.modules, receive.forward_modules, interface.modules] = modules;
+        Self { receive, interface }
+    }
 }
 
 /// The two halves of an interface, each under its own lock. Order: `receive`, then a shard, then `interface`.

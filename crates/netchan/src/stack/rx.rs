@@ -24,8 +24,8 @@ pub(super) use self::{
     host::take_returns,
 };
 use super::{
-    cell::{Held, OwnLink, Ways},
-    driver_side::DriverSide,
+    cell::{Held, Ways},
+    driver_side::{DriverSide, OwnLink},
     tx,
 };
 use crate::{
