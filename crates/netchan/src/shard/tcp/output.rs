@@ -1,7 +1,5 @@
 //! Segments out, and the timers that ask for them.
 
-use std::task::Waker;
-
 use percore::slab::Buffer;
 use proto::{
     tcp::{Events, Transmit},
@@ -47,32 +45,31 @@ impl Shard {
             if socket.connection.bursts_beyond(self.slab.at_home() + 1) {
                 socket.fit_burst(&mut self.slab);
             }
-            let Some(outbox) = self.outboxes.get_mut(usize::from(socket.interface)) else {
+            let Some(out) = self.outboxes.get_mut(usize::from(socket.interface)) else {
                 self.slab.free(buffer);
                 break;
             };
             let slabs = (&mut self.slab, self.bursts.as_mut());
-            let counts = (&*self.counters, self.number);
             // Plain text, as nearly always, in code of its own: header and packet are built in registers, since nothing points to them.
             let packet = if let Some(text) = socket.connection.output_text(now) {
                 if socket.is_for_link(&text) {
-                    sent += socket.burst(buffer, text, slabs, outbox, counts);
+                    sent += socket.burst(buffer, text, slabs, out, (&self.counters, self.number));
                     continue;
                 }
                 socket.packet(buffer, &text)
-            } else if let Some(transmit) = socket.connection.output(now) {
-                if socket.is_for_link(&transmit) {
-                    sent += socket.burst(buffer, transmit, slabs, outbox, counts);
+            } else if let Some(other) = socket.connection.output(now) {
+                if socket.is_for_link(&other) {
+                    sent += socket.burst(buffer, other, slabs, out, (&self.counters, self.number));
                     continue;
                 }
-                socket.packet_of_any(buffer, &transmit, (self.number, number))
+                socket.packet_of_any(buffer, &other, (self.number, number))
             } else {
                 self.slab.free(buffer);
                 socket.tell_window(self.number, number);
                 break;
             };
             if let Some(packet) = packet {
-                outbox.push_back(packet);
+                out.push_back(packet);
                 sent += 1;
             }
         }
@@ -82,8 +79,12 @@ impl Shard {
         // A connection in TIME-WAIT lives on as its record.
         let over = (socket.connection.is_finished() || socket.detached_flow) && !socket.dirty;
         if sent > 0 && socket.shape.is_made() {
-            let lost = socket.tell_sent(now, &mut self.woken);
+            let lost = socket.note_sent(now, &mut self.woken);
             self.counters.add(self.number, Counter::DropNotice, lost);
+        }
+        if sent > 0 && socket.limits_unsent() && !socket.wakers.is_empty() {
+            let ready = socket.readiness(true);
+            socket.wake(ready, &mut self.woken);
         }
         let is_short = self.memory.limits_windows() && socket.connection.is_short_of_window();
         self.counters.add(self.number, Counter::TcpOut, sent);
@@ -160,16 +161,6 @@ impl Shard {
 }
 
 impl TcpSocket {
-    /// Something was sent, of a socket with options: notes when, and wakes those that wait for less to be unsent. Notices for which there was no place.
-    fn tell_sent(&mut self, now: Instant, woken: &mut Vec<Waker>) -> u64 {
-        let lost = self.note_sent(now, woken);
-        if self.limits_unsent() && !self.wakers.is_empty() {
-            let ready = self.readiness(true);
-            self.wake(ready, woken);
-        }
-        lost
-    }
-
     /// The packet of a segment that the connection gave to send.
     #[inline(always)]
     fn packet(&mut self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
