@@ -202,7 +202,7 @@ fn channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let net = stack.control.host.network();
     for (to, facts) in net.interfaces.iter().enumerate() {
         let depths = look.interface(to, |half| {
-            half.ways
+            half.forward_rings
                 .iter_mut()
                 .map(|way| way.len())
                 .collect::<Vec<_>>()

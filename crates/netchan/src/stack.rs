@@ -64,7 +64,7 @@ pub(crate) struct Stack {
     pub threaded: bool,
     /// It is as with threads, but a program takes their turns (`steps`).
     pub stepped: bool,
-    /// The links are the only shard's own ([`Ways::Own`](cell::Ways)): one lock for all, under which a call receives, works and sends.
+    /// The links are the only shard's own ([`LinkAccess::Own`](cell::Ways)): one lock for all, under which a call receives, works and sends.
     pub owns_links: bool,
     /// F1: Giant, where the whole stack runs under it; else it is the modules' (`control.modules.giant`).
     pub giant: Option<Arc<Giant>>,

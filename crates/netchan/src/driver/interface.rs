@@ -80,7 +80,7 @@ pub struct Interface {
     /// Where it begins with them: the one behind the one that took the last place of a full link.
     pub first_channel: usize,
     /// The ends of the channels from the links, one for each, where packets are forwarded.
-    pub ways: Vec<Consumer<Packet>>,
+    pub forward_rings: Vec<Consumer<Packet>>,
     /// Modules that look at what goes out.
     pub modules: Eyes,
     limiter: Limiter,
@@ -150,7 +150,7 @@ impl Interface {
             elsewhere: VecDeque::with_capacity(elsewhere),
             channels,
             first_channel: 0,
-            ways: Vec::new(),
+            forward_rings: Vec::new(),
             modules: Eyes::closed(Point::Out),
             limiter: Limiter::new(limit::Config::default(), seed.derive(2)),
             reassembler: Reassembler::new(reassembly::Config::default(), seed.derive(3)),

@@ -31,7 +31,7 @@ use crate::{
     regime::{Handoff, Holder, Layout},
     shard::{Shard, ShardSettings},
     stack::{
-        cell::{Cell, OwnLink, Ways},
+        cell::{Cell, LinkAccess, OwnLink},
         driver_side::{Halves, SharedInterface},
     },
 };
@@ -64,7 +64,7 @@ impl Parts {
         let mut ends = Ends::new(layout);
         let (mut interfaces, mut own_links) = (Vec::new(), Vec::new());
         let (mut buffers, mut slabs) = (usize::MAX, 0);
-        let mut ways = ways(if host.forwarding { links.len() } else { 0 });
+        let mut rings = forward_rings(if host.forwarding { links.len() } else { 0 });
         for (number, link) in links.into_iter().enumerate() {
             let (kind, concurrency) = (link.properties().kind, link.concurrency());
             let doorbell = Arc::new(Doorbell::new()?);
@@ -91,7 +91,7 @@ impl Parts {
                 transmit_ends,
                 now,
             )?;
-            (receive.ways, interface.ways) = ways.next().unwrap_or_default();
+            (receive.forward_rings, interface.forward_rings) = rings.next().unwrap_or_default();
             // The scarcest link decides: all of a shard's connections may hang on it.
             buffers = buffers.min(receive.slab.capacity());
             slabs += receive.slab.capacity() as u64 * receive.slab.buffer_size() as u64;
@@ -112,13 +112,13 @@ impl Parts {
         let memory = memory.map(Arc::new);
         for (number, (doorbell, line)) in doorbells.into_iter().zip(lines).enumerate() {
             let settings = shard_settings(layout, number, host, &counters, sharing, &memory);
-            let ways = if owns_links {
-                Ways::Own(std::mem::take(&mut own_links))
+            let access = if owns_links {
+                LinkAccess::Own(std::mem::take(&mut own_links))
             } else {
-                ends.ways(layout, number)
+                ends.access(layout, number)
             };
             let shard = Shard::new(settings, now)?;
-            cells.push(Cell::new(shard, ways, doorbell, line).held_by(layout.holder));
+            cells.push(Cell::new(shard, access, doorbell, line).held_by(layout.holder));
         }
         Ok(Self {
             counters,
@@ -190,13 +190,13 @@ impl Ends {
     }
 
     /// How a shard reaches the links that were joined.
-    fn ways(&mut self, layout: Layout, shard: usize) -> Ways {
+    fn access(&mut self, layout: Layout, shard: usize) -> LinkAccess {
         match layout.handoff {
-            Handoff::Channel => Ways::Channels(std::mem::take(&mut self.channels[shard])),
+            Handoff::Channel => LinkAccess::Channels(std::mem::take(&mut self.channels[shard])),
             Handoff::Call if layout.backlogs => {
-                Ways::Backlogs(std::mem::take(&mut self.backlogs[shard]))
+                LinkAccess::Backlogs(std::mem::take(&mut self.backlogs[shard]))
             }
-            Handoff::Call => Ways::Calls,
+            Handoff::Call => LinkAccess::Calls,
         }
     }
 }
@@ -238,16 +238,18 @@ fn doorbells(layout: Layout) -> io::Result<Vec<Arc<Doorbell>>> {
 }
 
 /// The channels between links that forward to each other: for each link, its ends of those to all links and of those from all links.
-fn ways(links: usize) -> impl Iterator<Item = (Vec<Producer<Packet>>, Vec<Consumer<Packet>>)> {
+fn forward_rings(
+    links: usize,
+) -> impl Iterator<Item = (Vec<Producer<Packet>>, Vec<Consumer<Packet>>)> {
     let mut from: Vec<Vec<_>> = (0..links).map(|_| Vec::new()).collect();
     let to: Vec<Vec<_>> = (0..links)
         .map(|_| {
-            let way = |ends: &mut Vec<_>| {
+            let ring_to = |ends: &mut Vec<_>| {
                 let (producer, consumer) = ring(limits::FORWARD_RING);
                 ends.push(consumer);
                 producer
             };
-            from.iter_mut().map(way).collect()
+            from.iter_mut().map(ring_to).collect()
         })
         .collect();
     to.into_iter().zip(from)

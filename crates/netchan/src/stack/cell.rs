@@ -34,11 +34,11 @@ pub struct Held {
     /// The shard.
     pub shard: Shard,
     /// How it reaches its links.
-    pub ways: Ways,
+    pub access: LinkAccess,
 }
 
 /// How a shard reaches its links.
-pub enum Ways {
+pub enum LinkAccess {
     /// By a call, under the interface's lock (`stack::Halves`).
     Calls,
     /// As above; and what links brought while another thread held the shard lies here, for each interface.
@@ -68,17 +68,17 @@ impl OwnLink {
 impl Held {
     /// The ends of its channels.
     pub fn channels(&mut self) -> &mut [ShardEnd] {
-        match &mut self.ways {
-            Ways::Channels(ends) => ends,
-            Ways::Calls | Ways::Backlogs(_) | Ways::Own(_) => &mut [],
+        match &mut self.access {
+            LinkAccess::Channels(ends) => ends,
+            LinkAccess::Calls | LinkAccess::Backlogs(_) | LinkAccess::Own(_) => &mut [],
         }
     }
 
     /// Its backlog, a part for each interface.
     pub fn backlogs(&mut self) -> &mut [Consumer<Packet>] {
-        match &mut self.ways {
-            Ways::Backlogs(ends) => ends,
-            Ways::Calls | Ways::Channels(_) | Ways::Own(_) => &mut [],
+        match &mut self.access {
+            LinkAccess::Backlogs(ends) => ends,
+            LinkAccess::Calls | LinkAccess::Channels(_) | LinkAccess::Own(_) => &mut [],
         }
     }
 
@@ -101,9 +101,9 @@ impl Held {
 
     /// The links that are the shard's own.
     pub fn own_links(&mut self) -> &mut [OwnLink] {
-        match &mut self.ways {
-            Ways::Own(links) => links,
-            Ways::Calls | Ways::Backlogs(_) | Ways::Channels(_) => &mut [],
+        match &mut self.access {
+            LinkAccess::Own(links) => links,
+            LinkAccess::Calls | LinkAccess::Backlogs(_) | LinkAccess::Channels(_) => &mut [],
         }
     }
 }
@@ -138,10 +138,15 @@ thread_local! {
 
 impl Cell {
     /// A cell.
-    pub fn new(shard: Shard, ways: Ways, doorbell: Arc<Doorbell>, line: Option<Arc<Line>>) -> Self {
-        let backlog = matches!(ways, Ways::Backlogs(_)).then(Backlog::new);
+    pub fn new(
+        shard: Shard,
+        access: LinkAccess,
+        doorbell: Arc<Doorbell>,
+        line: Option<Arc<Line>>,
+    ) -> Self {
+        let backlog = matches!(access, LinkAccess::Backlogs(_)).then(Backlog::new);
         Self {
-            held: mutex(&locks::SHARD, Held { shard, ways }),
+            held: mutex(&locks::SHARD, Held { shard, access }),
             backlog,
             doorbell,
             seat: Seat::default(),

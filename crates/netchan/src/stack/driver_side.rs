@@ -51,7 +51,7 @@ pub(crate) struct SharedInterface {
     pub kind: &'static str,
     /// Whether its link's driver runs under Giant.
     pub concurrency: Concurrency,
-    /// Its two halves; `None`: they are under the shard's lock (`stack::cell::Ways::Own`).
+    /// Its two halves; `None`: they are under the shard's lock (`stack::cell::LinkAccess::Own`).
     pub halves: Option<Halves>,
     /// Wakes the link's thread.
     pub doorbell: Arc<Doorbell>,

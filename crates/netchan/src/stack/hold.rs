@@ -14,7 +14,7 @@ use crate::{
     regime::Holder,
     shard::Shard,
     stack::{
-        cell::{Cell, Held, Ways, wake_all},
+        cell::{Cell, Held, LinkAccess, wake_all},
         rx, tx,
     },
     trace::{
@@ -57,7 +57,7 @@ impl Stack {
             self.look_if_away(now);
         }
         self.hold(number, now, |held, now| {
-            if let Ways::Own(links) = &mut held.ways {
+            if let LinkAccess::Own(links) = &mut held.access {
                 rx::receive_own(&self.driver, &mut held.shard, links, now);
             }
             stages::enter(Stage::Socket);

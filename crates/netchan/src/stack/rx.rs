@@ -24,7 +24,7 @@ pub(super) use self::{
     host::take_returns,
 };
 use super::{
-    cell::{Held, OwnLink, Ways},
+    cell::{Held, LinkAccess, OwnLink},
     driver_side::DriverSide,
     tx,
 };
@@ -126,7 +126,7 @@ pub(super) fn receive_own(
 pub(super) fn take_received(held: &mut Held, now: Instant) -> bool {
     let Held {
         shard,
-        ways: Ways::Channels(channels),
+        access: LinkAccess::Channels(channels),
     } = held
     else {
         return false;

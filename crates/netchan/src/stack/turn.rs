@@ -13,7 +13,7 @@ use crate::{
     driver::module::Giant,
     regime::{Handoff, Holder},
     stack::{
-        cell::{Held, Ways},
+        cell::{Held, LinkAccess},
         rx, tx,
     },
     trace::stages::{self, Stage},
@@ -143,7 +143,7 @@ impl Stack {
         self.hold(0, now, |held, now| {
             let Held {
                 shard,
-                ways: Ways::Own(links),
+                access: LinkAccess::Own(links),
             } = held
             else {
                 return false;

@@ -41,7 +41,7 @@ pub struct Receive {
     /// Packets for other hosts, until the burst is through.
     pub onward: VecDeque<Packet>,
     /// The ends of the channels to the links, one for each, where packets are forwarded.
-    pub ways: Vec<Producer<Packet>>,
+    pub forward_rings: Vec<Producer<Packet>>,
     /// Links into whose channel something was put and not published yet (a bit each).
     pub staged: u64,
     /// The ends of the shards' channels, in regimes that have them.
@@ -94,7 +94,7 @@ impl Receive {
             by_flow: VecDeque::with_capacity(BURST),
             host_work: VecDeque::with_capacity(BURST),
             onward: VecDeque::with_capacity(BURST),
-            ways: Vec::new(),
+            forward_rings: Vec::new(),
             staged: 0,
             channels,
             backlogs,

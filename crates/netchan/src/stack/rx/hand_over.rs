@@ -12,7 +12,7 @@ use crate::{
     shard::Shard,
     stack::{
         Stack,
-        cell::{Held, Ways},
+        cell::{Held, LinkAccess},
         driver_side::DriverSide,
     },
     trace::{
@@ -112,7 +112,7 @@ pub(super) fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Inst
 pub(in crate::stack) fn take_backlog(held: &mut Held, now: Instant) {
     let Held {
         shard,
-        ways: Ways::Backlogs(backlogs),
+        access: LinkAccess::Backlogs(backlogs),
     } = held
     else {
         return;
