@@ -41,7 +41,7 @@ use crate::{
     counters::{Counter, Counters},
     driver::{
         host::{Host, HostView},
-        module::{Point, registry::Eyes},
+        module::{Point, registry::HookChain},
         network::InterfaceFacts,
     },
     limits,
@@ -82,7 +82,7 @@ pub struct Interface {
     /// The ends of the channels from the links, one for each, where packets are forwarded.
     pub forward_rings: Vec<Consumer<Packet>>,
     /// Modules that look at what goes out.
-    pub modules: Eyes,
+    pub modules: HookChain,
     limiter: Limiter,
     reassembler: Reassembler,
     /// Buffers for what the reassembler puts together.
@@ -151,7 +151,7 @@ impl Interface {
             channels,
             first_channel: 0,
             forward_rings: Vec::new(),
-            modules: Eyes::closed(Point::Out),
+            modules: HookChain::empty(Point::Out),
             limiter: Limiter::new(limit::Config::default(), seed.derive(2)),
             reassembler: Reassembler::new(reassembly::Config::default(), seed.derive(3)),
             reassembled: Slab::new(limits::REASSEMBLED, 65_535 + 64)?,

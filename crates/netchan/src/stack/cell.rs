@@ -20,7 +20,7 @@ use crate::{
     channel::{Line, ShardEnd},
     driver::{
         interface::{Interface, Receive},
-        module::registry::Eyes,
+        module::registry::HookChain,
     },
     limits, locks,
     packet::Packet,
@@ -59,7 +59,7 @@ pub struct OwnLink {
 
 impl OwnLink {
     /// Both halves, with the modules that look at what is received, passed on and sent.
-    pub fn new(mut receive: Receive, mut interface: Interface, modules: [Eyes; 3]) -> Self {
+    pub fn new(mut receive: Receive, mut interface: Interface, modules: [HookChain; 3]) -> Self {
         [receive.modules, receive.forward_modules, interface.modules] = modules;
         Self { receive, interface }
     }

@@ -44,8 +44,8 @@ pub(super) fn pass_on(
                 interface.refuse(forward::NO_ROUTE, &packet, now);
             }
             Ok(Way::On(link)) => {
-                let eyes = &side.forward_modules;
-                if !eyes.are_open() || eyes.pass(&packet, now) {
+                let chain = &side.forward_modules;
+                if !chain.has_hooks() || chain.pass(&packet, now) {
                     stage(driver, side, link, packet); //                                  modules
                 }
             }
@@ -67,7 +67,7 @@ pub(super) fn transmit_from_links(interface: &mut Interface, now: Instant) -> us
         taken += ring.pop_batch(BURST * BURSTS_PER_TURN, |packet| {
             if packet.meta.through.get() {
                 interface.forward(packet, now); //          channel, next hop, frame header
-            } else if !interface.modules.are_open() || interface.modules.pass(&packet, now) {
+            } else if !interface.modules.has_hooks() || interface.modules.pass(&packet, now) {
                 interface.send(packet, now); //             the host's own: modules, check
             }
         });

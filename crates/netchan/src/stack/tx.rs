@@ -75,7 +75,7 @@ pub(super) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
         // What a full link has no room for stays in the channels, which are as long as their shards have buffers: so they are pushed back.
         let most = interface.room().min(BURST * BURSTS_PER_TURN);
         taken += channel.outgoing.pop_batch(most, |packet| {
-            if !interface.modules.are_open() || interface.modules.pass(&packet, now) {
+            if !interface.modules.has_hooks() || interface.modules.pass(&packet, now) {
                 interface.send(packet, now); // channel, modules, check, next hop, frame header
             }
         });
@@ -103,7 +103,7 @@ pub(super) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
 #[inline(always)]
 fn transmit(interface: &mut Interface, packets: &mut VecDeque<Packet>, now: Instant) {
     interface.refresh(now);
-    if interface.modules.are_open() {
+    if interface.modules.has_hooks() {
         interface.modules.screen(packets, now); //                                         modules
     }
     if let Err(error) = interface.send_all(packets, now) {

@@ -8,7 +8,7 @@ use crate::{
     channel::LinkEnd,
     driver::{
         host::HostView,
-        module::{Point, registry::Eyes},
+        module::{Point, registry::HookChain},
         steer::{HostWork, Steer},
     },
     limits,
@@ -49,9 +49,9 @@ pub struct Receive {
     /// This link's parts of the shards' backlogs, where there are such.
     pub backlogs: Vec<Producer<Packet>>,
     /// Modules that look at what comes in.
-    pub modules: Eyes,
+    pub modules: HookChain,
     /// Modules that look at what came in and is passed on.
-    pub forward_modules: Eyes,
+    pub forward_modules: HookChain,
     /// Its slot among the counters.
     pub writer: usize,
 }
@@ -98,8 +98,8 @@ impl Receive {
             staged: 0,
             channels,
             backlogs,
-            modules: Eyes::closed(Point::In),
-            forward_modules: Eyes::closed(Point::Forward),
+            modules: HookChain::empty(Point::In),
+            forward_modules: HookChain::empty(Point::Forward),
             writer,
         })
     }

@@ -33,7 +33,7 @@ pub(super) fn classify(
     now: Instant,
     mut deliver: impl FnMut(&mut Receive, usize, Packet),
 ) {
-    if side.modules.are_open() {
+    if side.modules.has_hooks() {
         steer_past_modules(driver, side, now); //                                           steer, modules
     }
     while let Some(mut packet) = side.burst.pop_front() {
