@@ -45,13 +45,13 @@ use proto::{
 
 pub use self::{
     bound::Binding,
-    defaults::{RECEIVE_BUFFER_MIN, Wishes},
+    defaults::{RECEIVE_BUFFER_MIN, TcpOverrides},
     fast_open::FastOpenOptions,
     intake::Intake,
     listen::{Listener, Parts},
     ports::Reuse,
     signed::{AoSettings, Auth, Keys, Network},
-    tcp::{Connect, Shape, TcpOptions, TcpSocket},
+    tcp::{Connect, TcpOptions, TcpSocket, Watermarks},
     udp::{Destination, Echo, Stamped, Together, UdpSocket},
 };
 use self::{

@@ -240,9 +240,9 @@ impl Socket {
                 let now = self.stack().clock.now();
                 let tcp = self.stack().control.host.tcp();
                 let fin_wait_2 = matches!(option, SocketOption::Linger2(_))
-                    .then(|| fresh.wishes.fin_wait_2(&tcp));
+                    .then(|| fresh.overrides.fin_wait_2(&tcp));
                 let syn_timeout = matches!(option, SocketOption::SynCount(_))
-                    .then(|| fresh.wishes.syn_timeout(&tcp));
+                    .then(|| fresh.overrides.syn_timeout(&tcp));
                 stream.with(self.stack(), |socket| {
                     if let Some(fin_wait_2) = fin_wait_2 {
                         socket.connection.set_fin_wait_2(fin_wait_2);
@@ -342,13 +342,13 @@ fn apply_to(
         }
         SocketOption::ReceiveBuffer(_) | SocketOption::WindowClamp(_) => {
             let now_kept = connection.info().receive_buffer_bytes;
-            connection.set_receive_buffer(fresh.wishes.receive_room(now_kept));
+            connection.set_receive_buffer(fresh.overrides.receive_room(now_kept));
         }
         SocketOption::ReceiveLowWater(_)
         | SocketOption::UnsentLowWater(_)
         | SocketOption::UrgentInline(_)
         | SocketOption::Mark(_)
-        | SocketOption::SendBuffer(_) => socket.set_shape(fresh.shape()),
+        | SocketOption::SendBuffer(_) => socket.set_watermarks(fresh.watermarks()),
         SocketOption::Linger(linger) => socket.set_linger(linger),
         SocketOption::ReuseAddress(_) | SocketOption::ReusePort(_) => {
             socket.set_reuse(fresh.reuse());

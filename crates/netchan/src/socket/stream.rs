@@ -374,13 +374,13 @@ impl Stream {
 
     /// What a new connection's options say beside what it was opened with.
     pub fn begin(&self, stack: &Stack, fresh: &Fresh) {
-        let (shape, pace) = (fresh.own_shape(), fresh.pacing_limit());
-        if shape.is_none() && pace.is_none() {
+        let (watermarks, pace) = (fresh.own_watermarks(), fresh.pacing_limit());
+        if watermarks.is_none() && pace.is_none() {
             return;
         }
         self.with(stack, |socket| {
-            if let Some(shape) = shape {
-                socket.set_shape(shape);
+            if let Some(watermarks) = watermarks {
+                socket.set_watermarks(watermarks);
             }
             if let Some(pace) = pace {
                 socket.connection.set_pacing_rate_max(pace);

@@ -183,7 +183,7 @@ impl Shard {
                 .advance(input.acked as usize, &mut self.send_memory);
             self.pool.memory_mut().remove(acked);
             socket.hint = Hint::PROGRESS;
-            let told = socket.shape.is_made();
+            let told = socket.watermarks.is_made();
             if self.memory.tcp.is_off(self.pool.memory()) {
                 self.memory.settle(self.pool.memory_mut());
             }
