@@ -19,7 +19,7 @@ impl Socket {
     /// As Linux says of a stream that is not connected, and of a datagram socket that is not bound.
     fn idle_readiness(&self) -> Readiness {
         let mut ready = Readiness::WRITABLE;
-        let shut = self.fresh.lock().shut;
+        let shut = self.options.lock().shut;
         if shut.0 {
             ready = ready | Readiness::READABLE | Readiness::READ_HANGUP;
         }

@@ -29,7 +29,7 @@ use crate::{
 
 /// A socket's options and binding.
 #[derive(Clone, Debug, Default)]
-pub(in crate::socket) struct Fresh {
+pub(in crate::socket) struct SocketOptions {
     pub reuse_address: bool,
     pub reuse_port: bool,
     pub v6_only: bool,
@@ -90,7 +90,7 @@ struct Bound {
     keeps_address: bool,
 }
 
-/// Options that are set seldom: read through [`Fresh`], which makes a copy of its own when one is set.
+/// Options that are set seldom: read through [`SocketOptions`], which makes a copy of its own when one is set.
 #[derive(Clone, Debug)]
 pub(in crate::socket) struct Seldom {
     pub keepalive: Keepalive,
@@ -133,14 +133,14 @@ const fn clamp_kept(bytes: u32) -> u32 {
     }
 }
 
-impl Deref for Fresh {
+impl Deref for SocketOptions {
     type Target = Seldom;
     fn deref(&self) -> &Seldom {
         self.seldom.as_deref().unwrap_or(&USUAL)
     }
 }
 
-impl DerefMut for Fresh {
+impl DerefMut for SocketOptions {
     fn deref_mut(&mut self) -> &mut Seldom {
         Arc::make_mut(self.seldom.get_or_insert_default())
     }
@@ -170,7 +170,7 @@ impl Default for Seldom {
     }
 }
 
-impl Fresh {
+impl SocketOptions {
     /// Of a new socket. As Linux: one ping socket does not mind another with its identifier, and one of IPv6 has nothing to do with IPv4.
     pub fn new(kind: Kind, domain: Domain) -> Self {
         Self {
