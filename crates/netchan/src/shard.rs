@@ -1,5 +1,5 @@
 //! The shard: protocol state that one holder at a time touches through `&mut`. Inside there are no locks and no atomics.
-//! It knows nothing of regimes: packets come in by [`Shard::intake`] and leave by its outboxes.
+//! It knows nothing of regimes: packets come in by [`Shard::receive_batch`] and leave by its outboxes.
 
 mod behind;
 mod bound;
@@ -8,7 +8,6 @@ mod defaults;
 mod fast_open;
 mod group;
 mod icmp;
-mod intake;
 mod listen;
 mod live;
 mod memory;
@@ -17,6 +16,7 @@ mod peers;
 mod ports;
 #[cfg(test)]
 mod pressure_tests;
+mod receive_batch;
 mod send_queue;
 mod shares;
 mod signed;
@@ -47,9 +47,9 @@ pub use self::{
     bound::Binding,
     defaults::{RECEIVE_BUFFER_MIN, TcpOverrides},
     fast_open::FastOpenOptions,
-    intake::Intake,
     listen::{Listener, Parts},
     ports::Reuse,
+    receive_batch::ReceiveBatch,
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, TcpOptions, TcpSocket, Watermarks},
     udp::{Destination, Echo, Stamped, Together, UdpSocket},
@@ -317,8 +317,8 @@ impl Shard {
 
     /// Makes it ready for packets.
     #[inline]
-    pub const fn intake(&mut self, now: Instant) -> Intake<'_> {
-        Intake::new(self, now)
+    pub const fn receive_batch(&mut self, now: Instant) -> ReceiveBatch<'_> {
+        ReceiveBatch::new(self, now)
     }
 
     #[inline(never)]

@@ -64,9 +64,9 @@ fn count(outcome: &Outcome, name: &str) -> u64 {
     rows.map(|n| n.expect("counted")).sum()
 }
 
-/// Segments that come one behind the other are taken as trains wherever the shard is turned, if not in each run.
+/// Segments that come one behind the other are taken as runs wherever the shard is turned, if not in each run.
 #[test]
-fn trains_pass_every_hand_off() {
+fn runs_pass_every_hand_off() {
     let first = seeds().next().unwrap_or(1);
     for mode in modes() {
         let followed = |seed| count(&run(&Plan::smooth(seed), mode), "tcp_segments_followed");

@@ -92,7 +92,7 @@ pub struct Steer {
     last: LastFlow,
 }
 
-/// The flow that last passed [`Steer::quick`], as its packets name it. They come in trains: what was found out for one (its
+/// The flow that last passed [`Steer::quick`], as its packets name it. They come in runs: what was found out for one (its
 /// addresses are in order; its hash) holds for the next.
 #[derive(Debug)]
 struct LastFlow {
@@ -191,7 +191,7 @@ impl Steer {
         let hash = if (ends, ports, protocol) == (last.ends, last.ports, last.protocol) {
             last.hash
         } else {
-            self.first_of_train(host, ends, ports, protocol)?
+            self.first_of_run(host, ends, ports, protocol)?
         };
         packet.pull(ethernet::HEADER_LEN);
         packet.truncate(len);
@@ -205,7 +205,7 @@ impl Steer {
 
     /// Checks the addresses of a packet of another flow than the last one's, and hashes it.
     #[inline(never)]
-    fn first_of_train(
+    fn first_of_run(
         &mut self,
         host: &HostView,
         ends: u64,

@@ -6,6 +6,7 @@ mod calls;
 #[cfg(test)]
 mod calls_tests;
 mod events;
+mod gro;
 mod input;
 mod notices;
 mod open;
@@ -15,7 +16,6 @@ mod sink;
 #[cfg(test)]
 mod size_tests;
 mod tell;
-mod train;
 mod urgent;
 mod watermarks;
 

@@ -180,7 +180,7 @@ impl World {
             to_group: Flag::NO,
             ..Meta::default()
         };
-        self.shard(1, |shard, now| shard.intake(now).input(packet));
+        self.shard(1, |shard, now| shard.receive_batch(now).input(packet));
     }
 
     /// A connection of a peer on paper with the second host's listener at port 80.

@@ -101,9 +101,9 @@ fn call_or_leave(stack: &Stack, side: &mut Receive, now: Instant) {
 /// shard: runs the protocol on packets that were handed over by a call.
 #[inline]
 pub(super) fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Instant) {
-    let mut intake = shard.intake(now);
+    let mut batch = shard.receive_batch(now);
     while let Some(packet) = inbox.pop_front() {
-        intake.input(packet);
+        batch.input(packet);
     }
 }
 
@@ -117,8 +117,8 @@ pub(in crate::stack) fn take_backlog(held: &mut Held, now: Instant) {
     else {
         return;
     };
-    let mut intake = shard.intake(now);
+    let mut batch = shard.receive_batch(now);
     for backlog in backlogs {
-        backlog.pop_batch(usize::MAX, |packet| intake.input(packet));
+        backlog.pop_batch(usize::MAX, |packet| batch.input(packet));
     }
 }

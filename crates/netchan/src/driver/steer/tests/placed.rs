@@ -134,7 +134,7 @@ fn without_a_table_there_is_nothing_to_heed() {
 
 /// What was found out for a flow holds while the addresses do.
 #[test]
-fn a_train_ends_with_the_addresses() {
+fn a_run_ends_with_the_addresses() {
     let (before, mut steer) = (host(), Steer::new(0, Placement::Single));
     let after = host_with(|_, live| {
         let net = Arc::make_mut(&mut live.net);
