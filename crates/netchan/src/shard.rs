@@ -426,8 +426,8 @@ impl Shard {
 
     /// Says how many sockets live here, where that decides which shard the next one gets.
     pub fn publish_load(&self) {
-        if let Some(places) = &self.host.places {
-            places.publish(self.number, self.tcp.len() + self.udp.len());
+        if let Some(assignment) = &self.host.assignment {
+            assignment.publish(self.number, self.tcp.len() + self.udp.len());
         }
     }
 

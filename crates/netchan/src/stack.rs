@@ -48,11 +48,11 @@ use crate::{
         Kind,
         binding::{BindRequest, PortChange},
     },
+    assignment::ShardAssignment,
     clock::Clock,
     driver::{module::Giant, steer::spread},
     flow::FlowKey,
     limits,
-    places::Places,
     regime::Layout,
 };
 
@@ -128,9 +128,9 @@ impl Stack {
             let own = self
                 .control
                 .host
-                .places
+                .assignment
                 .as_deref()
-                .map(Places::claim_in_turn);
+                .map(ShardAssignment::claim_in_turn);
             return Some(own.unwrap_or_else(|| self.spread_of_caller() % self.sockets.cells.len()));
         }
         let local = match source {

@@ -21,7 +21,7 @@ use crate::{
         host::Host,
         interface::{Interface, Receive},
         module::registry::Registry,
-        steer::{Placement, Steer, openings::Openings, table::FlowTable},
+        steer::{Placement, Steer, pending_opens::PendingOpens, table::FlowTable},
     },
     errno::invalid,
     limits,
@@ -262,7 +262,7 @@ fn placement(layout: Layout) -> io::Result<Placement> {
         shards => Placement::Lease {
             shards,
             flows: FlowTable::new(limits::FLOWS)?,
-            openings: layout.own_shards.then(|| Openings::new(shards)),
+            pending_opens: layout.own_shards.then(|| PendingOpens::new(shards)),
         },
     })
 }

@@ -265,9 +265,9 @@ impl Socket {
             });
             return Ok(());
         }
-        let shards = match &self.stack().control.host.places {
-            Some(places) => {
-                let own = places.of_port(binding.address.port());
+        let shards = match &self.stack().control.host.assignment {
+            Some(assignment) => {
+                let own = assignment.of_port(binding.address.port());
                 own..own + 1
             }
             None => 0..self.stack().sockets.cells.len(),
@@ -321,7 +321,7 @@ impl Socket {
             return Ok(()); // as Linux says of one that never had any
         };
         // Where each socket has a shard of its own the port says which: it stays.
-        if self.stack().control.host.places.is_none() {
+        if self.stack().control.host.assignment.is_none() {
             self.release(options);
         }
         let mut local = (options.source()).unwrap_or_else(|| SocketAddr::new(self.wildcard(), 0));
