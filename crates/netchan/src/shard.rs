@@ -140,7 +140,7 @@ pub struct Shard {
     pub(crate) requests: VecDeque<Request>,
     /// To be woken once the holder has let go.
     pub(crate) woken: Vec<Waker>,
-    /// Turns at whose end the books were to be checked.
+    /// Turns at whose end the invariants were to be checked.
     checked: usize,
     leases: bool,
     /// No link is left.

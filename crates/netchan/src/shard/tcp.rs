@@ -195,7 +195,7 @@ impl TcpSocket {
         self.count_records(0, memory);
     }
 
-    /// Books what it holds now with its peer.
+    /// Charges what it holds now to its peer.
     #[inline(always)]
     pub(super) fn note_held(&mut self, shares: &mut Shares) {
         let held = self.held();

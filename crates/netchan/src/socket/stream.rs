@@ -32,7 +32,7 @@ pub(super) struct Stream {
 /// A connect has answered that it is done.
 const REPORTED: u64 = 1 << 63;
 /// It is no connection any more; the place is that of the last one, which is kept until another takes it, so that a call that runs
-/// beside this one meets no stranger's.
+/// beside this one meets no other connection's.
 const IDLE: u64 = 1 << 62;
 /// It listens.
 const LISTENS: u64 = 1 << 61;

@@ -82,7 +82,7 @@ impl Held {
         }
     }
 
-    /// Panics if the books of what is held do not balance: for builds that check them.
+    /// Panics if an invariant of what is held is broken: for builds that check them.
     #[cold]
     pub fn check(&mut self) {
         self.shard.check();

@@ -346,7 +346,7 @@ impl World {
         self.compare();
     }
 
-    /// Loses, repeats, swaps, breaks and marks packets, and lets a stranger send some.
+    /// Loses, repeats, swaps, breaks and marks packets, and lets another host send some.
     fn mistreat(&mut self, burst: &mut Vec<Vec<u8>>) {
         let (dice, faults) = (&mut self.dice, self.shape.faults);
         burst.retain(|_| !dice.percent(faults));
