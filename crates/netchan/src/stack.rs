@@ -12,7 +12,7 @@ pub(crate) mod directory;
 pub(crate) mod driver_side;
 mod forward;
 mod hold;
-pub(crate) mod lead;
+pub(crate) mod link_leader;
 mod rx;
 pub(crate) mod seat;
 pub(crate) mod sleep;

@@ -81,7 +81,7 @@ impl Default for Builder {
             send_buffer_max: limits::SEND_BUFFER_MAX,
             memory: memory::Limits::default(),
             spin: Duration::ZERO,
-            background: crate::stack::lead::INTERVAL,
+            background: crate::stack::link_leader::INTERVAL,
             moderation: Duration::ZERO,
             control: false,
             trace: None,

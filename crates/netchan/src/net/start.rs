@@ -236,7 +236,7 @@ fn answer_from_outside(stack: &Arc<Stack>) {
 fn run(stack: &Arc<Stack>, control: bool) -> io::Result<()> {
     memory::probe(limits::SPARE)?;
     // Relaxed: before the threads.
-    stack.driver.can_lead.store(stack.may_lead(), Relaxed);
+    stack.driver.can_lead.store(stack.may_lead_links(), Relaxed);
     if stack.threaded && !stack.stepped {
         percore::doorbell::reserve()?;
         worker::start(stack)?;

@@ -315,16 +315,16 @@ impl Waiter {
     }
 
     /// Gets up; a leader's shard waits for the next leader, if it is the only one.
-    fn leave(&self, number: usize, led: bool) {
+    fn leave(&self, number: usize, led_links: bool) {
         let (stack, cell) = (&self.stack, &self.stack.sockets.cells[number]);
         match cell.seat.leave() {
             Left::Empty if !stack.sockets.is_attended() => {
-                if !stack.awaits_leader() {
+                if !stack.awaits_link_leader() {
                     stack.sockets.attendant.tell();
                 }
                 return;
             }
-            Left::Crowded if led && stack.sockets.cells.len() == 1 => return,
+            Left::Crowded if led_links && stack.sockets.cells.len() == 1 => return,
             Left::Crowded => _ = stack.leave_to_attendant(number),
             Left::Empty | Left::Wanted => stack.hand_over(number),
         }
@@ -346,16 +346,16 @@ impl Waiter {
         let cell = &stack.sockets.cells[number];
         trace::detail(trace::SEAT_TAKEN, [number as u64]);
         self.parker.sitting.store(number, Ordering::SeqCst);
-        let leads = stack.lead();
+        let leads_links = stack.lead_links();
         let result = loop {
             let wakes = stack.sockets.wakes.load(Ordering::Relaxed);
             self.arrivals = cell.seat.arrivals();
-            self.turn_and_spin(number, leads, spin, fds, deadline);
+            self.turn_and_spin(number, leads_links, spin, fds, deadline);
             if self.parker.take_wake() {
                 break Some(self.woken(fds));
             }
             let woke = stack.sockets.wakes.load(Ordering::Relaxed) != wakes;
-            if woke && leads && stack.sockets.cells.len() == 1 && stack.others_wait() {
+            if woke && leads_links && stack.sockets.cells.len() == 1 && stack.others_wait() {
                 break None;
             }
             if !self.signals_wake {
@@ -375,7 +375,8 @@ impl Waiter {
                 continue;
             }
             let until = deadline.min(cell.next_timer());
-            let slept = self.sleep_sitting(&cell.doorbell, leads, fds, until, now, held.as_ref());
+            let slept =
+                self.sleep_sitting(&cell.doorbell, leads_links, fds, until, now, held.as_ref());
             cell.doorbell.disarm();
             match slept {
                 Ok(0) => {}
@@ -384,10 +385,10 @@ impl Waiter {
         };
         self.parker.sitting.store(NOT_SITTING, Ordering::SeqCst);
         trace::detail(trace::SEAT_LEFT, [number as u64]);
-        if leads {
-            stack.stop_leading();
+        if leads_links {
+            stack.stop_leading_links();
         }
-        self.leave(number, leads);
+        self.leave(number, leads_links);
         result
     }
 
@@ -395,13 +396,13 @@ impl Waiter {
     fn sleep_sitting(
         &mut self,
         doorbell: &Doorbell,
-        leads: bool,
+        leads_links: bool,
         fds: &mut [libc::pollfd],
         until: Instant,
         now: Instant,
         held: Option<&SignalsHeld>,
     ) -> io::Result<usize> {
-        if !leads {
+        if !leads_links {
             return self.sleep(doorbell, Sleep::Fd, fds, until, now, held);
         }
         let stack = self.stack.clone();

@@ -33,13 +33,13 @@ pub(crate) struct DriverSide {
     /// The TCP ports that are bound; the control plane writes them.
     pub bound_ports: Arc<BoundPorts>,
     pub interfaces: Vec<SharedInterface>,
-    /// Which thread polls the links.
+    /// The link leader: which thread polls the links.
     pub leader: Leader,
-    /// Whether threads that wait may do it.
+    /// Whether threads that wait may lead the links.
     pub can_lead: AtomicBool,
     /// When an application's thread last looked at the links, ns of the stack's clock.
     pub looked: AtomicU64,
-    /// A leader that is away for so long is replaced; zero: the links' threads poll always.
+    /// A link leader that is away for so long is replaced; zero: the links' threads poll always.
     pub background: Duration,
     /// Packets wake a link's thread at most once in this time (D6).
     pub moderation: Duration,

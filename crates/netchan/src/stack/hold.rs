@@ -264,7 +264,7 @@ impl Stack {
             Holder::Anyone => self.driver.call_first_link(),
             // The attendant looks at the timers by itself, every tick, if it does not rest.
             Holder::Application if !cell.seat.is_taken() => {
-                if !self.awaits_leader() {
+                if !self.awaits_link_leader() {
                     self.sockets.attendant.tell_of_timer(cell.next_timer());
                 }
             }

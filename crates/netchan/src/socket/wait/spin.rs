@@ -64,7 +64,7 @@ impl Waiter {
     pub(super) fn turn_and_spin(
         &mut self,
         number: usize,
-        leads: bool,
+        leads_links: bool,
         spin: Duration,
         fds: &mut [libc::pollfd],
         deadline: Instant,
@@ -73,7 +73,7 @@ impl Waiter {
         if !spin.is_zero() && !self.parker.has_wake() {
             let stack = self.stack.clone();
             self.spin_while(spin, fds, deadline, |now| {
-                if leads {
+                if leads_links {
                     stack.turn_led(now);
                 }
                 stack.turn_shard(number);
