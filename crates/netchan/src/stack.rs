@@ -3,7 +3,7 @@
 
 #[cfg(test)]
 mod answer_tests;
-pub(crate) mod attendant;
+pub(crate) mod background;
 mod backlog;
 mod batch;
 pub(crate) mod cell;

@@ -1,4 +1,4 @@
-//! The hand-offs themselves: each regime's channels, queues, requests and calls of the attendant, with every role of both stacks turned in an
+//! The hand-offs themselves: each regime's channels, queues, requests and calls of the background poller, with every role of both stacks turned in an
 //! order that the seed chooses; and stacks that end in the middle of it.
 
 use netchan::{Dispatch, Regime};

@@ -21,7 +21,7 @@ use crate::{
 /// Which threads turn the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Threads {
-    /// A link thread of its own, and an attendant for shards whose application is away.
+    /// A link thread of its own, and a background poller for shards whose application is away.
     #[default]
     Own,
     /// None: each socket call and [`Net::poll`](super::Net::poll) turn the link and the shards. For in-memory links, tests and one core.

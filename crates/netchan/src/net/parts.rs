@@ -14,7 +14,7 @@ use percore::{
 };
 
 use crate::{
-    channel::{Attendant, Line, LinkEnd, ShardEnd, TransmitEnd, backlog, channel},
+    channel::{BackgroundCall, BackgroundPoller, LinkEnd, ShardEnd, TransmitEnd, backlog, channel},
     counters::Counters,
     driver::{
         giant_shim,
@@ -41,7 +41,7 @@ pub struct Parts {
     pub counters: Arc<Counters>,
     pub interfaces: Vec<SharedInterface>,
     pub cells: Vec<Cell>,
-    pub attendant: Arc<Attendant>,
+    pub background: Arc<BackgroundPoller>,
     /// What sockets of TCP and of UDP hold, and may.
     pub memory: [Arc<Account>; 2],
 }
@@ -59,8 +59,8 @@ impl Parts {
         // Each shard and each half of an interface writes counters of its own.
         let counters = Arc::new(Counters::new(layout.shards + 2 * links.len()));
         let doorbells = doorbells(layout)?;
-        let attendant = Arc::new(Attendant::new()?);
-        let lines = lines(layout, &attendant);
+        let background = Arc::new(BackgroundPoller::new()?);
+        let calls = background_calls(layout, &background);
         let mut ends = Ends::new(layout);
         let (mut interfaces, mut own_links) = (Vec::new(), Vec::new());
         let (mut buffers, mut slabs) = (usize::MAX, 0);
@@ -70,7 +70,7 @@ impl Parts {
             let doorbell = Arc::new(Doorbell::new()?);
             let (frame_max, Queue { rx, tx }) = begin(link, host, &doorbell, layout, modules)?;
             let (link_ends, transmit_ends, left) =
-                ends.join(layout, &doorbell, doorbells.iter().zip(&lines));
+                ends.join(layout, &doorbell, doorbells.iter().zip(&calls));
             let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
             let writer = layout.shards + 2 * number;
             let mut receive = Receive::new(
@@ -110,7 +110,7 @@ impl Parts {
         let sharing = buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards;
         let (memory, mut cells) = (memory.accounts(slabs, layout.shards), Vec::new());
         let memory = memory.map(Arc::new);
-        for (number, (doorbell, line)) in doorbells.into_iter().zip(lines).enumerate() {
+        for (number, (doorbell, call)) in doorbells.into_iter().zip(calls).enumerate() {
             let settings = shard_settings(layout, number, host, &counters, sharing, &memory);
             let access = if owns_links {
                 LinkAccess::Own(std::mem::take(&mut own_links))
@@ -118,13 +118,13 @@ impl Parts {
                 ends.access(layout, number)
             };
             let shard = Shard::new(settings, now)?;
-            cells.push(Cell::new(shard, access, doorbell, line).held_by(layout.holder));
+            cells.push(Cell::new(shard, access, doorbell, call).held_by(layout.holder));
         }
         Ok(Self {
             counters,
             interfaces,
             cells,
-            attendant,
+            background,
             memory,
         })
     }
@@ -167,13 +167,13 @@ impl Ends {
         &mut self,
         layout: Layout,
         link: &Arc<Doorbell>,
-        shards: impl Iterator<Item = (&'a Arc<Doorbell>, &'a Option<Arc<Line>>)>,
+        shards: impl Iterator<Item = (&'a Arc<Doorbell>, &'a Option<Arc<BackgroundCall>>)>,
     ) -> (Vec<LinkEnd>, Vec<TransmitEnd>, Vec<Producer<Packet>>) {
         let (mut link_ends, mut transmit_ends, mut left) = (Vec::new(), Vec::new(), Vec::new());
         if layout.handoff == Handoff::Channel {
-            for (ends, (shard, line)) in self.channels.iter_mut().zip(shards) {
+            for (ends, (shard, call)) in self.channels.iter_mut().zip(shards) {
                 let (link_end, transmit_end, shard_end) =
-                    channel(link.clone(), shard.clone(), line.clone());
+                    channel(link.clone(), shard.clone(), call.clone());
                 link_ends.push(link_end);
                 transmit_ends.push(transmit_end);
                 ends.push(shard_end);
@@ -267,11 +267,14 @@ fn placement(layout: Layout) -> io::Result<Placement> {
     })
 }
 
-/// The line of each shard that is the application's to turn.
-fn lines(layout: Layout, attendant: &Arc<Attendant>) -> Vec<Option<Arc<Line>>> {
-    let line = |number| Arc::new(Line::new(attendant.clone(), number));
-    let attended = layout.holder == Holder::Application;
+/// The background call of each shard that is the application's to turn.
+fn background_calls(
+    layout: Layout,
+    background: &Arc<BackgroundPoller>,
+) -> Vec<Option<Arc<BackgroundCall>>> {
+    let call = |number| Arc::new(BackgroundCall::new(background.clone(), number));
+    let has_calls = layout.holder == Holder::Application;
     (0..layout.shards)
-        .map(|number| attended.then(|| line(number)))
+        .map(|number| has_calls.then(|| call(number)))
         .collect()
 }

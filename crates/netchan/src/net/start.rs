@@ -117,7 +117,7 @@ impl Builder {
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
             stop: AtomicBool::new(false),
             driver,
-            sockets: SocketSide::new(parts.cells, parts.memory, parts.attendant),
+            sockets: SocketSide::new(parts.cells, parts.memory, parts.background),
             control: control_plane,
         });
         run(&stack, control)?;

@@ -3,11 +3,11 @@
 //!
 //! A shard at the end of a channel has no thread of its own. A thread that sleeps in a socket call takes the shard's *seat*: it sleeps on the
 //! shard's doorbell, and turns the shard for all its sockets. Threads that come second *stand*: they sleep on doorbells of their own. A thread
-//! that gets up while others stand leaves the shard to the attendant, until the next one that waits sits down: of threads that serve requests
+//! that gets up while others stand leaves the shard to the background poller, until the next one that waits sits down: of threads that serve requests
 //! that is soon, and no thread is woken only to sit. When no thread has sat there for two ticks (the application computes, or waits in an event
-//! loop of its own), the attendant looks after the shard, too, so that acknowledgments and timers are never late by more than two ticks. Of
-//! several shards a thread sits at the one whose socket it waits for; one that waits for several sockets leaves theirs to the attendant (see
-//! `attendant`).
+//! loop of its own), the background poller looks after the shard, too, so that acknowledgments and timers are never late by more than two ticks. Of
+//! several shards a thread sits at the one whose socket it waits for; one that waits for several sockets leaves theirs to the background poller (see
+//! `stack::background`).
 
 mod spin;
 
@@ -297,7 +297,7 @@ impl Waiter {
         if self.is_lazy { Ok(0) } else { look(fds) }
     }
 
-    /// Waits for sockets of several shards: the attendant turns them.
+    /// Waits for sockets of several shards: the background poller turns them.
     fn wait_elsewhere(
         &mut self,
         mut shards: u64,
@@ -308,7 +308,7 @@ impl Waiter {
             let number = shards.trailing_zeros() as usize;
             self.stack.hand_over(number);
             // No call was made for what came before that.
-            self.stack.turn_for_attendant(number);
+            self.stack.turn_in_background(number);
             shards &= shards - 1;
         }
         self.wait_parked(fds, deadline, None)
@@ -318,18 +318,18 @@ impl Waiter {
     fn leave(&self, number: usize, led_links: bool) {
         let (stack, cell) = (&self.stack, &self.stack.sockets.cells[number]);
         match cell.seat.leave() {
-            Left::Empty if !stack.sockets.is_attended() => {
+            Left::Empty if !stack.sockets.polls_in_background() => {
                 if !stack.awaits_link_leader() {
-                    stack.sockets.attendant.tell();
+                    stack.sockets.background.wake();
                 }
                 return;
             }
             Left::Crowded if led_links && stack.sockets.cells.len() == 1 => return,
-            Left::Crowded => _ = stack.leave_to_attendant(number),
+            Left::Crowded => _ = stack.leave_to_background(number),
             Left::Empty | Left::Wanted => stack.hand_over(number),
         }
         // No call was made for what came before that.
-        stack.turn_for_attendant(number);
+        stack.turn_in_background(number);
     }
 
     /// Turns one shard, whose seat it has taken, until the wait is over; then gets up. Where no other thread does, it polls the links, too: then
@@ -577,5 +577,5 @@ fn look(fds: &mut [libc::pollfd]) -> io::Result<usize> {
 }
 
 fn take_seat(cell: &Cell) -> bool {
-    cell.seat.take(cell.line.as_deref())
+    cell.seat.take(cell.background_call.as_deref())
 }

@@ -17,7 +17,7 @@ use percore::{
 use proto::time::Instant;
 
 use crate::{
-    channel::{Line, ShardEnd},
+    channel::{BackgroundCall, ShardEnd},
     driver::{
         interface::{Interface, Receive},
         module::registry::HookChain,
@@ -124,8 +124,8 @@ pub struct Cell {
     pub call_sender: Option<CallSender<Held>>,
     /// The other end, until the core's thread takes it.
     call_server: Mutex<Option<CallServer<Held>>>,
-    /// To the attendant, where the shard is the application's to turn.
-    pub line: Option<Arc<Line>>,
+    /// Wakes the background poller, where the shard is the application's to turn.
+    pub background_call: Option<Arc<BackgroundCall>>,
     /// The watchdog found that packets wait for it and no thread takes them.
     pub forsaken: AtomicBool,
     next_timer: AtomicU64,
@@ -142,7 +142,7 @@ impl Cell {
         shard: Shard,
         access: LinkAccess,
         doorbell: Arc<Doorbell>,
-        line: Option<Arc<Line>>,
+        background_call: Option<Arc<BackgroundCall>>,
     ) -> Self {
         let backlog = matches!(access, LinkAccess::Backlogs(_)).then(Backlog::new);
         Self {
@@ -150,7 +150,7 @@ impl Cell {
             backlog,
             doorbell,
             seat: Seat::default(),
-            line,
+            background_call,
             call_sender: None,
             call_server: mutex(&locks::CALL_SERVER, None),
             forsaken: AtomicBool::new(false),

@@ -262,10 +262,10 @@ impl Stack {
     fn timer_moved(&self, cell: &Cell) {
         match self.layout.holder {
             Holder::Anyone => self.driver.call_first_link(),
-            // The attendant looks at the timers by itself, every tick, if it does not rest.
+            // The background poller looks at the timers by itself, every tick, if it does not rest.
             Holder::Application if !cell.seat.is_taken() => {
                 if !self.awaits_link_leader() {
-                    self.sockets.attendant.tell_of_timer(cell.next_timer());
+                    self.sockets.background.wake_for_timer(cell.next_timer());
                 }
             }
             Holder::Application | Holder::Network => {

@@ -55,7 +55,7 @@ impl Stack {
     /// Makes the calling thread, which waits, the link leader; false if it may not be, or another one is.
     pub fn lead_links(&self) -> bool {
         // Relaxed: written once, before there are sockets.
-        if !self.driver.can_lead.load(Relaxed) || self.sockets.is_attended() {
+        if !self.driver.can_lead.load(Relaxed) || self.sockets.polls_in_background() {
             return false;
         }
         match self.driver.leader.lead() {
@@ -73,7 +73,7 @@ impl Stack {
         }
     }
 
-    /// Whether there is one shard, and the link leader is away: a link's thread looks after that, and tells the attendant when it takes the links over.
+    /// Whether there is one shard, and the link leader is away: a link's thread looks after that, and wakes the background poller when it takes the links over.
     pub fn awaits_link_leader(&self) -> bool {
         self.sockets.cells.len() == 1 && self.driver.leader.is_away()
     }
@@ -93,15 +93,15 @@ impl Stack {
         }
     }
 
-    /// A link's thread has taken the links over: the attendant turns what no thread sits at, at once where other threads wait.
+    /// A link's thread has taken the links over: the background poller turns the shards that no thread leads, at once where other threads wait.
     fn leave_shards(&self) {
-        self.sockets.attendant.tell();
+        self.sockets.background.wake();
         if self.sockets.waiting.load(Relaxed) == 0 {
             return;
         }
         for number in 0..self.sockets.cells.len() {
-            if self.leave_to_attendant(number) {
-                self.turn_for_attendant(number);
+            if self.leave_to_background(number) {
+                self.turn_in_background(number);
             }
         }
     }

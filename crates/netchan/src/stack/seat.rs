@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use percore::operations::{Operation, count};
 
-use crate::channel::Line;
+use crate::channel::BackgroundCall;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-const ATTENDED: u32 = 2;
+const BACKGROUND: u32 = 2;
 
 /// Which thread turns a channel-fed shard.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Seat {
     arrivals: AtomicU32,
     /// How often it was taken; wraps. Written by the thread that has taken it.
     terms: AtomicU32,
-    /// A thread waits for this shard elsewhere: one that gets up leaves it to the attendant (where there are several shards).
+    /// A thread waits for this shard elsewhere: one that gets up leaves it to the background poller (where there are several shards).
     wanted: AtomicBool,
 }
 
@@ -37,8 +37,8 @@ impl Default for Seat {
 }
 
 impl Seat {
-    /// Takes the seat, if no other thread sits there, and closes the shard's line to the attendant.
-    pub fn take(&self, line: Option<&Line>) -> bool {
+    /// Takes the seat, if no other thread sits there, and disarms the shard's call to the background poller.
+    pub fn take(&self, call: Option<&BackgroundCall>) -> bool {
         count(Operation::Rmw, 1);
         // SeqCst throughout: changes hands a few thousand times a second at most, and is read with `standing` and `wanted`.
         let taken = self.state.swap(TAKEN, Ordering::SeqCst) != TAKEN;
@@ -48,8 +48,8 @@ impl Seat {
         // Relaxed: one after the other; a tick that sees it late is one more.
         let terms = self.terms.load(Ordering::Relaxed);
         self.terms.store(terms.wrapping_add(1), Ordering::Relaxed);
-        if let Some(line) = line {
-            line.close();
+        if let Some(call) = call {
+            call.disarm();
         }
         true
     }
@@ -65,18 +65,18 @@ impl Seat {
         self.arrivals.load(Ordering::SeqCst)
     }
 
-    /// For a thread that waits elsewhere: whether the attendant has the shard now. If not, it will when the thread that sits there gets up.
+    /// For a thread that waits elsewhere: whether the background poller has the shard now. If not, it will when the thread that sits there gets up.
     pub fn hand_over(&self) -> bool {
         // SeqCst: before the look at `state`; pairs with `leave`, which looks the other way round.
         self.wanted.store(true, Ordering::SeqCst);
-        self.attend()
+        self.leave_to_background()
     }
 
-    /// For the attendant: whether it has the shard now.
-    pub fn attend(&self) -> bool {
+    /// Leaves the shard to the background poller, unless a thread leads it; whether the background poller has it now.
+    pub fn leave_to_background(&self) -> bool {
         let order = Ordering::SeqCst;
-        let was = self.state.compare_exchange(FREE, ATTENDED, order, order);
-        matches!(was, Ok(_) | Err(ATTENDED))
+        let was = self.state.compare_exchange(FREE, BACKGROUND, order, order);
+        matches!(was, Ok(_) | Err(BACKGROUND))
     }
 
     /// Gets up. SeqCst: of this and the look at threads that stand, or wait elsewhere, their own look at `state` is before or after both.
@@ -106,9 +106,9 @@ impl Seat {
         self.state.load(Ordering::Relaxed) == TAKEN
     }
 
-    /// The attendant looks after it.
-    pub fn is_attended(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == ATTENDED
+    /// The background poller turns it.
+    pub fn is_in_background(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == BACKGROUND
     }
 
     /// What turns the shard, for `netchan show`.
@@ -116,7 +116,7 @@ impl Seat {
         match self.state.load(Ordering::Relaxed) {
             FREE => "no thread",
             TAKEN => "application",
-            _ => "attendant",
+            _ => "netchan-poll",
         }
     }
 }
@@ -140,11 +140,11 @@ mod tests {
     fn a_thread_that_gets_up_learns_which_are_left() {
         let seat = Seat::default();
         seat.state.store(TAKEN, Ordering::SeqCst);
-        assert!(!seat.attend(), "a thread sits there");
+        assert!(!seat.leave_to_background(), "a thread sits there");
         assert_eq!(seat.leave(), Left::Empty);
         seat.standing.store(1, Ordering::SeqCst);
         assert_eq!(seat.leave(), Left::Crowded);
-        assert!(seat.attend() && seat.is_attended());
+        assert!(seat.leave_to_background() && seat.is_in_background());
         seat.state.store(TAKEN, Ordering::SeqCst);
         assert!(!seat.hand_over(), "later, then");
         assert_eq!(seat.leave(), Left::Wanted);

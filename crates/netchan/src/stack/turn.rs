@@ -206,12 +206,12 @@ impl Stack {
         })
     }
 
-    /// Turns a shard that the attendant has now, and calls it for what is left.
-    pub fn turn_for_attendant(&self, number: usize) {
+    /// Turns a shard that the background poller has now, and calls it for what is left.
+    pub fn turn_in_background(&self, number: usize) {
         if self.turn_shard(number)
-            && let Some(line) = &self.sockets.cells[number].line
+            && let Some(call) = &self.sockets.cells[number].background_call
         {
-            line.ring(true);
+            call.ring(true);
         }
     }
 

@@ -28,7 +28,7 @@ pub struct Receive {
     pub burst: VecDeque<Packet>,
     /// The classifier.
     pub steer: Steer,
-    /// Shards for which a packet without an owner was found: the attendant is called, even where a shard's line is closed (a bit each).
+    /// Shards for which a packet without an owner was found (a bit each): the background poller is called, even where a shard's call is not armed.
     pub unowned: u64,
     /// Classified packets, for each shard.
     pub inboxes: Vec<VecDeque<Packet>>,

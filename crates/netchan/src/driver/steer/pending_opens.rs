@@ -12,7 +12,7 @@ use crate::driver::steer::table::FlowTable;
 
 /// In the flow table: the shard has not yet said that the flow is its own.
 const MARK: u16 = 1 << 15;
-/// A shard takes its packets within two of the attendant's ticks; a peer repeats its SYN after a second (RFC 6298 §2.1).
+/// A shard takes its packets within two of the background poller's ticks; a peer repeats its SYN after a second (RFC 6298 §2.1).
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Those of one classifier.

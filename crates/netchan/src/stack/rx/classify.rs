@@ -97,7 +97,7 @@ pub(super) fn sort(
     }
 }
 
-/// The shard for a packet of a flow that no shard has leased. No thread waits for it there, either: the attendant is called.
+/// The shard for a packet of a flow that no shard has leased. No thread waits for it there, either: the background poller is called.
 #[cold]
 fn place(
     driver: &DriverSide,

@@ -43,8 +43,8 @@ pub(in crate::stack) fn hand_in(driver: &DriverSide, side: &mut Receive) {
         }
         let before = stages::enter(Stage::Scheduler);
         channel.shard.ring();
-        if let Some(line) = &channel.line {
-            line.ring(unowned >> (number % SHARDS_MAX) & 1 != 0);
+        if let Some(call) = &channel.background_call {
+            call.ring(unowned >> (number % SHARDS_MAX) & 1 != 0);
         }
         stages::back(before);
     }
