@@ -318,7 +318,7 @@ fn shards(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
 fn turned_by(stack: &Stack, number: usize, cell: &Cell) -> String {
     match stack.layout.holder {
         Holder::Anyone => "the thread that has its lock".into(),
-        Holder::Application => cell.seat.holder().into(),
+        Holder::Application => cell.leader.holder().into(),
         Holder::Core => format!("netchan-core{number}"),
         Holder::Network => format!("netchan-proto{}", number % stack.layout.workers),
     }

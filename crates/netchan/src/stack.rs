@@ -14,7 +14,7 @@ mod forward;
 mod hold;
 pub(crate) mod link_leader;
 mod rx;
-pub(crate) mod seat;
+pub(crate) mod shard_leader;
 pub(crate) mod sleep;
 pub(crate) mod socket_side;
 #[cfg(test)]

@@ -157,7 +157,7 @@ impl Socket {
             .map(|received| received.len)
     }
 
-    /// A stream's [`receive`](Self::receive) by a thread that will sit down to wait for more: registers its waker where the call would
+    /// A stream's [`receive`](Self::receive) by a thread that will wait for more: registers its waker where the call would
     /// block, else forgets it, all in one turn of the shard.
     pub(super) fn receive_or_wait(
         &self,

@@ -20,7 +20,7 @@ use proto::time::Instant;
 use super::{
     Stack,
     cell::Cell,
-    seat::Seat,
+    shard_leader::ShardLeader,
     sleep::{TICK, asleep, timeout},
     watch,
 };
@@ -32,7 +32,7 @@ impl Stack {
     pub fn hand_over(&self, number: usize) {
         let cell = &self.sockets.cells[number];
         if let Some(call) = &cell.background_call
-            && cell.seat.hand_over()
+            && cell.leader.hand_over()
         {
             call.arm();
             self.sockets.background.wake(); // its timers
@@ -44,7 +44,7 @@ impl Stack {
     pub fn leave_to_background(&self, number: usize) -> bool {
         let cell = &self.sockets.cells[number];
         match &cell.background_call {
-            Some(call) if cell.seat.leave_to_background() => {
+            Some(call) if cell.leader.leave_to_background() => {
                 call.arm();
                 self.sockets.background.wake(); // its timers
                 true
@@ -144,9 +144,9 @@ impl BackgroundLoop {
     }
 
     fn look_for_quiet(&mut self, stack: &Stack) {
-        let seats = || stack.sockets.cells.iter().map(|cell| &cell.seat);
-        let terms = seats().fold(0, |sum: u32, seat| sum.wrapping_add(seat.terms()));
-        self.is_quiet = terms == self.terms && !seats().any(Seat::is_free);
+        let leaders = || stack.sockets.cells.iter().map(|cell| &cell.leader);
+        let terms = leaders().fold(0, |sum: u32, leader| sum.wrapping_add(leader.terms()));
+        self.is_quiet = terms == self.terms && !leaders().any(ShardLeader::is_free);
         self.terms = terms;
     }
 
@@ -157,14 +157,14 @@ impl BackgroundLoop {
         }
         stack.sockets.background.gate().close(self.next_timer.0);
         // For what changed before that it was not woken.
-        if stack.sockets.cells.iter().any(|cell| cell.seat.is_free()) {
+        if stack.sockets.cells.iter().any(|cell| cell.leader.is_free()) {
             return until;
         }
         let in_background = stack
             .sockets
             .cells
             .iter()
-            .filter(|cell| cell.seat.is_in_background());
+            .filter(|cell| cell.leader.is_in_background());
         let timers = in_background.map(Cell::next_timer);
         timers.fold(self.next_timer, Instant::min)
     }
@@ -172,7 +172,7 @@ impl BackgroundLoop {
 
 /// Takes a shard that has had no leader for two ticks.
 fn tick(stack: &Stack, number: usize, free: &mut u8) {
-    if !stack.sockets.cells[number].seat.is_free() {
+    if !stack.sockets.cells[number].leader.is_free() {
         *free = 0;
         return;
     }
@@ -187,10 +187,10 @@ fn tick(stack: &Stack, number: usize, free: &mut u8) {
 fn serve_timers(stack: &Stack, now: Instant) -> Instant {
     let mut next = Instant::FAR;
     for (number, cell) in stack.sockets.cells.iter().enumerate() {
-        if cell.next_timer() <= now && !cell.seat.is_taken() {
+        if cell.next_timer() <= now && !cell.leader.is_led() {
             stack.turn_in_background(number);
         }
-        if cell.seat.is_in_background() {
+        if cell.leader.is_in_background() {
             // As of the turn that may just have been.
             next = next.min(cell.next_timer().max(now + LEAST));
         }

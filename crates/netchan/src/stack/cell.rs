@@ -1,4 +1,4 @@
-//! The cell: a shard with the ends of its channels, under the lock by which its holders take turns, and the seat of a thread that waits for it.
+//! The cell: a shard with the ends of its channels, under the lock by which its holders take turns, and the leader of those that wait for it.
 
 use std::{
     sync::{
@@ -26,7 +26,7 @@ use crate::{
     packet::Packet,
     regime::Holder,
     shard::Shard,
-    stack::seat::Seat,
+    stack::shard_leader::ShardLeader,
 };
 
 /// What one holder at a time holds.
@@ -118,8 +118,8 @@ pub struct Cell {
     pub backlog: Option<Backlog>,
     /// Rung when a packet was put into one of the channels.
     pub doorbell: Arc<Doorbell>,
-    /// For a thread that waits for this shard's packets and timers.
-    pub seat: Seat,
+    /// Where the shard is the application's to turn: which of the threads that wait for it does.
+    pub leader: ShardLeader,
     /// The way to a shard that is its core's alone.
     pub call_sender: Option<CallSender<Held>>,
     /// The other end, until the core's thread takes it.
@@ -149,7 +149,7 @@ impl Cell {
             held: mutex(&locks::SHARD, Held { shard, access }),
             backlog,
             doorbell,
-            seat: Seat::default(),
+            leader: ShardLeader::default(),
             background_call,
             call_sender: None,
             call_server: mutex(&locks::CALL_SERVER, None),
@@ -167,6 +167,11 @@ impl Cell {
         self.call_sender = Some(sender);
         self.call_server = mutex(&locks::CALL_SERVER, Some(server));
         self
+    }
+
+    /// Makes the calling thread the shard's leader, unless another one leads it.
+    pub fn lead(&self) -> bool {
+        self.leader.lead(self.background_call.as_deref())
     }
 
     /// Makes the calling thread the shard's call server; `None` if it has one already.

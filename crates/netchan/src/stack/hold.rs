@@ -263,7 +263,7 @@ impl Stack {
         match self.layout.holder {
             Holder::Anyone => self.driver.call_first_link(),
             // The background poller looks at the timers by itself, every tick, if it does not rest.
-            Holder::Application if !cell.seat.is_taken() => {
+            Holder::Application if !cell.leader.is_led() => {
                 if !self.awaits_link_leader() {
                     self.sockets.background.wake_for_timer(cell.next_timer());
                 }

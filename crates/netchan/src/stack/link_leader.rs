@@ -8,7 +8,7 @@
 //! * The links' threads poll in the background. They take over when the link leader has been away for the stack's `background` interval, while
 //!   other threads wait for half a millisecond.
 //!
-//! A shard at the end of a channel has a leader of its own ([`super::seat`]). Only the leader of a shard becomes the link leader.
+//! A shard at the end of a channel has a leader of its own ([`super::shard_leader`]). Only the leader of a shard becomes the link leader.
 //!
 //! Where links have no descriptor to sleep on, or packets are to wake a thread only once in a while (`moderation`), the links' threads poll always.
 

@@ -60,7 +60,7 @@ impl Spins {
 }
 
 impl Waiter {
-    /// Turns a shard, whose seat it has, once; then, if `spin` is not zero, again and again for so long.
+    /// Turns a shard, which it leads, once; then, if `spin` is not zero, again and again for so long.
     pub(super) fn turn_and_spin(
         &mut self,
         number: usize,
