@@ -31,7 +31,7 @@ pub const STEPS: [(&str, &str); 13] = [
     ),
     ("tcp_in", "a full segment in order, by header prediction"),
     (
-        "tcp_train_in",
+        "tcp_gro_in",
         "thirty-two of them: the first predicted, the others compared with it",
     ),
     ("tcp_ack_in", "an acknowledgment of two segments"),
@@ -78,8 +78,8 @@ fn counted_tcp_in(side: &mut Side, frame: &Frame, now: Instant) {
 }
 
 #[inline(never)]
-fn counted_tcp_train_in(side: &mut Side, frames: &[Frame], now: Instant) -> bool {
-    side.take_train(frames, now)
+fn counted_tcp_gro_in(side: &mut Side, frames: &[Frame], now: Instant) -> bool {
+    side.take_run(frames, now)
 }
 
 #[inline(never)]
@@ -149,7 +149,7 @@ fn counted_udp_in(net: &Net, socket: &Socket, room: &mut [u8]) -> io::Result<usi
 /// If a step does not lead where it should: then something else would be counted.
 pub fn work() -> io::Result<()> {
     segments();
-    trains();
+    gro_runs();
     holes();
     losses();
     let mut pair = NetchanPair::new(Setup::default())?;
@@ -162,7 +162,7 @@ pub fn work() -> io::Result<()> {
     datagrams()
 }
 
-/// Full segments that come one, eight or sixty-four at a time, and are read in one call: what trains save, and what a
+/// Full segments that come one, eight or sixty-four at a time, and are read in one call: what runs save, and what a
 /// lone segment pays for them.
 fn bursts(pair: &mut NetchanPair) {
     // Windows as wide as they become.
@@ -198,8 +198,8 @@ fn segments() {
     }
 }
 
-/// Thirty-two segments of one train.
-fn trains() {
+/// Thirty-two segments of one GRO run.
+fn gro_runs() {
     let mut path = FastPath::new();
     let mut frames = vec![Frame::EMPTY; 32];
     for round in 0..TIMES {
@@ -211,7 +211,7 @@ fn trains() {
         assert!(made == frames.len() || round < 100, "the window has grown");
         let before = path.received();
         if made == frames.len() {
-            assert!(counted_tcp_train_in(&mut path.receiver, &frames, now));
+            assert!(counted_tcp_gro_in(&mut path.receiver, &frames, now));
             assert_eq!(path.received() - before, FastPath::bytes(made));
         } else {
             for frame in &frames[..made] {

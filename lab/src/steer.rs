@@ -136,7 +136,7 @@ fn rows(rounds: usize, lookups: u32) -> Result<Vec<Row>, LabError> {
     let mut rows = Vec::new();
     for flows in [1, 1_000, 100_000, 1_000_000] {
         let tables = Tables::new(flows)?;
-        // Numbers beyond the flows that are there belong to strangers.
+        // Numbers beyond the flows that are there belong to no flow.
         for (first, name) in [(0, "flows"), (1 << 24, "miss_flows")] {
             let samples = interleave(
                 rounds,

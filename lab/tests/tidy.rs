@@ -60,7 +60,15 @@ const LAYERS: &[(&str, usize, Layers)] = &[
             (
                 "nouns",
                 &[
-                    "counters", "emit", "errno", "flow", "giant", "log", "memory", "places", "sys",
+                    "counters",
+                    "emit",
+                    "errno",
+                    "flow",
+                    "giant",
+                    "log",
+                    "memory",
+                    "assignment",
+                    "sys",
                     "trace",
                 ],
             ),

@@ -6,7 +6,7 @@ use proto::icmp::limit;
 
 /// Packets handed over at a time. 32: lab/experiments will say.
 pub const BURST: usize = 32;
-/// Shards that a stack can have: a bit each of a word (`channel::Attendant`).
+/// Shards that a stack can have: a bit each of a word (`channel::BackgroundPoller`).
 pub const SHARDS_MAX: usize = 64;
 /// Hosts with a path narrower than their link that a shard remembers for connections to come.
 pub const PATHS: usize = 256;

@@ -2,9 +2,9 @@
 //! No lock, no cache line that both sides write; each ring is bounded, and the side that offers counts what does not fit.
 //! A backlog is its first ring alone, where a link calls the shard unless another thread holds it.
 
-mod line;
+mod background_call;
 
-pub use line::{Attendant, Line};
+pub use background_call::{BackgroundCall, BackgroundPoller};
 
 use std::sync::Arc;
 
@@ -34,10 +34,10 @@ pub struct LinkEnd {
     pub received: Producer<Packet>,
     /// The shard's requests.
     pub requests: Consumer<Request>,
-    /// Wakes the thread that attends to the shard.
+    /// Wakes the thread that turns the shard.
     pub shard: Arc<Doorbell>,
-    /// Wakes the attendant, where the shard is the application's to turn.
-    pub line: Option<Arc<Line>>,
+    /// Wakes the background poller, where the shard is the application's to turn.
+    pub background_call: Option<Arc<BackgroundCall>>,
 }
 
 /// The transmit half of the link's end (it lies with the transmit side of the interface).
@@ -69,7 +69,7 @@ pub fn backlog() -> (Producer<Packet>, Consumer<Packet>) {
 pub fn channel(
     link: Arc<Doorbell>,
     shard: Arc<Doorbell>,
-    line: Option<Arc<Line>>,
+    background_call: Option<Arc<BackgroundCall>>,
 ) -> (LinkEnd, TransmitEnd, ShardEnd) {
     let (received_in, received) = ring(CHANNEL_RX);
     let (outgoing, outgoing_out) = ring(CHANNEL_TX);
@@ -79,7 +79,7 @@ pub fn channel(
             received: received_in,
             requests: requests_out,
             shard,
-            line,
+            background_call,
         },
         TransmitEnd {
             outgoing: outgoing_out,

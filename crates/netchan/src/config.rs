@@ -49,7 +49,7 @@ pub struct Config {
     pub mss_clamp: Option<bool>,
     /// `moderation`: packets wake a link's thread at most once in this time (D6), 0 to 10 ms.
     pub moderation: Option<Duration>,
-    /// `background`: a leader that is away for so long is replaced by the links' threads, 0 to 100 ms; 0: they poll always.
+    /// `background`: a link leader that is away for so long is replaced by the links' threads, 0 to 100 ms; 0: they poll always.
     pub background: Option<Duration>,
     /// `spin`: how long a thread that waits looks before it sleeps, 0 to 10 ms.
     pub spin: Option<Duration>,

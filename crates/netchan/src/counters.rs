@@ -32,7 +32,7 @@ counters! {
     FramesOut = "frames_out",
     /// TCP segments taken in.
     TcpIn = "tcp_segments_in",
-    /// TCP segments taken by what the one before them in their burst had shown: all of a train but the first.
+    /// TCP segments taken by what the one before them in their burst had shown: all of a run but the first.
     TcpFollowed = "tcp_segments_followed",
     /// TCP segments sent.
     TcpOut = "tcp_segments_out",

@@ -2,6 +2,7 @@
 //!
 //! The modules stand in layers: each names only what stands above it (`lab/tests/tidy.rs`).
 
+mod assignment;
 pub mod counters;
 pub mod emit;
 pub mod errno;
@@ -9,7 +10,6 @@ pub mod flow;
 mod giant;
 pub mod log;
 pub mod memory;
-mod places;
 mod sys;
 pub mod trace;
 

@@ -70,7 +70,7 @@ impl Net {
         stack.end_batch();
         let work = stack.driver.leader.is_away() && stack.turn_led(stack.clock.now());
         if work {
-            (0..stack.sockets.cells.len()).for_each(|number| stack.turn_for_attendant(number));
+            (0..stack.sockets.cells.len()).for_each(|number| stack.turn_in_background(number));
         }
         work
     }
@@ -137,9 +137,9 @@ impl Net {
     pub fn is_broadcast(&self, ip: IpAddr) -> bool {
         self.stack().control.host.network().is_broadcast(ip)
     }
-    /// The attendant turns the shards at once instead of after two ticks: for event loops that wait by themselves (tokio).
-    pub fn attend(&self) {
-        self.stack().sockets.attend();
+    /// From now on the background poller turns the shards at once instead of after two ticks: for event loops that wait by themselves (tokio).
+    pub fn poll_in_background(&self) {
+        self.stack().sockets.poll_in_background();
     }
     /// Waits, at most `limit` (of real time), until the peers have acknowledged all that was sent to them, the end of each closed
     /// stream included: for a program that ends, since its connections end with it. True if nothing is owed any more.

@@ -67,7 +67,7 @@ pub enum Handoff {
 pub enum Holder {
     /// Any thread that takes its lock: a link's thread that has packets for it, an application's thread in a socket call.
     Anyone,
-    /// The application's threads, in turns; while they are away, the attendant.
+    /// The application's threads, in turns; while they are away, the background poller.
     Application,
     /// A protocol thread takes what is in its channels and serves its timers; socket calls take its lock for their own work.
     Network,

@@ -1,5 +1,5 @@
 //! The shard: protocol state that one holder at a time touches through `&mut`. Inside there are no locks and no atomics.
-//! It knows nothing of regimes: packets come in by [`Shard::intake`] and leave by its outboxes.
+//! It knows nothing of regimes: packets come in by [`Shard::receive_batch`] and leave by its outboxes.
 
 mod behind;
 mod bound;
@@ -8,7 +8,6 @@ mod defaults;
 mod fast_open;
 mod group;
 mod icmp;
-mod intake;
 mod listen;
 mod live;
 mod memory;
@@ -17,6 +16,7 @@ mod peers;
 mod ports;
 #[cfg(test)]
 mod pressure_tests;
+mod receive_batch;
 mod send_queue;
 mod shares;
 mod signed;
@@ -45,13 +45,13 @@ use proto::{
 
 pub use self::{
     bound::Binding,
-    defaults::{RECEIVE_BUFFER_MIN, Wishes},
+    defaults::{RECEIVE_BUFFER_MIN, TcpOverrides},
     fast_open::FastOpenOptions,
-    intake::Intake,
     listen::{Listener, Parts},
     ports::Reuse,
+    receive_batch::ReceiveBatch,
     signed::{AoSettings, Auth, Keys, Network},
-    tcp::{Connect, Shape, TcpOptions, TcpSocket},
+    tcp::{Connect, TcpOptions, TcpSocket, Watermarks},
     udp::{Destination, Echo, Stamped, Together, UdpSocket},
 };
 use self::{
@@ -140,7 +140,7 @@ pub struct Shard {
     pub(crate) requests: VecDeque<Request>,
     /// To be woken once the holder has let go.
     pub(crate) woken: Vec<Waker>,
-    /// Turns at whose end the books were to be checked.
+    /// Turns at whose end the invariants were to be checked.
     checked: usize,
     leases: bool,
     /// No link is left.
@@ -317,8 +317,8 @@ impl Shard {
 
     /// Makes it ready for packets.
     #[inline]
-    pub const fn intake(&mut self, now: Instant) -> Intake<'_> {
-        Intake::new(self, now)
+    pub const fn receive_batch(&mut self, now: Instant) -> ReceiveBatch<'_> {
+        ReceiveBatch::new(self, now)
     }
 
     #[inline(never)]
@@ -426,8 +426,8 @@ impl Shard {
 
     /// Says how many sockets live here, where that decides which shard the next one gets.
     pub fn publish_load(&self) {
-        if let Some(places) = &self.host.places {
-            places.publish(self.number, self.tcp.len() + self.udp.len());
+        if let Some(assignment) = &self.host.assignment {
+            assignment.publish(self.number, self.tcp.len() + self.udp.len());
         }
     }
 

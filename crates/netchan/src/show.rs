@@ -202,7 +202,7 @@ fn channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let net = stack.control.host.network();
     for (to, facts) in net.interfaces.iter().enumerate() {
         let depths = look.interface(to, |half| {
-            half.ways
+            half.forward_rings
                 .iter_mut()
                 .map(|way| way.len())
                 .collect::<Vec<_>>()
@@ -318,7 +318,7 @@ fn shards(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
 fn turned_by(stack: &Stack, number: usize, cell: &Cell) -> String {
     match stack.layout.holder {
         Holder::Anyone => "the thread that has its lock".into(),
-        Holder::Application => cell.seat.holder().into(),
+        Holder::Application => cell.leader.holder().into(),
         Holder::Core => format!("netchan-core{number}"),
         Holder::Network => format!("netchan-proto{}", number % stack.layout.workers),
     }

@@ -35,7 +35,7 @@ pub use self::{
 };
 use self::{
     datagram::Datagram,
-    options::Fresh,
+    options::SocketOptions,
     stream::{Listening, Phase, Stream},
 };
 pub use crate::api::{
@@ -66,7 +66,7 @@ pub struct Socket {
     /// What else it has become.
     other: OnceLock<Box<Other>>,
     /// Options and the binding, before it became anything and for later questions.
-    fresh: Mutex<Fresh>,
+    options: Mutex<SocketOptions>,
 }
 
 /// What is made once, and stays: a stream may end listening, and listen again.
@@ -99,7 +99,7 @@ impl Socket {
             kind,
             stream: Stream::idle(),
             other: OnceLock::new(),
-            fresh: mutex(&locks::FRESH, Fresh::new(kind, domain)),
+            options: mutex(&locks::FRESH, SocketOptions::new(kind, domain)),
         }
     }
 
@@ -126,50 +126,50 @@ impl Socket {
         if address.is_ipv4() != (self.domain == Domain::V4) {
             return Err(error(libc::EAFNOSUPPORT));
         }
-        let mut fresh = self.fresh.lock();
+        let mut options = self.options.lock();
         if let Some(Role::Stream(stream)) = self.role()
             && stream.is_over(self.stack())
         {
-            self.release_ended(stream, &mut fresh);
-        } else if fresh.binding().is_some() || matches!(self.role(), Some(Role::Stream(_))) {
+            self.release_ended(stream, &mut options);
+        } else if options.binding().is_some() || matches!(self.role(), Some(Role::Stream(_))) {
             return Err(error(libc::EINVAL));
         }
         let ip = address.ip().to_canonical();
         let is_mapped = ip.is_ipv4() != address.is_ipv4();
-        if fresh.binding().is_some() || (is_mapped && fresh.v6_only) {
+        if options.binding().is_some() || (is_mapped && options.v6_only) {
             return Err(error(libc::EINVAL));
         }
-        if let Err(error) = self.bind_fresh(&mut fresh, SocketAddr::new(ip, address.port())) {
-            let had_one = self.role().is_some() || fresh.source().is_some();
+        if let Err(error) = self.bind_as(&mut options, SocketAddr::new(ip, address.port())) {
+            let had_one = self.role().is_some() || options.source().is_some();
             if had_one
                 && self.kind == Kind::Stream
                 && error.raw_os_error() == Some(libc::EADDRINUSE)
             {
-                let port = self.port_shown(&fresh);
-                fresh.lose_address(self.wildcard(), port);
+                let port = self.port_shown(&options);
+                options.lose_address(self.wildcard(), port);
             }
             return Err(error);
         }
         if address.port() != 0 {
-            fresh.port_is_named();
+            options.port_is_named();
         }
         // As Linux: an IPv6 address is of IPv6 alone, from now on.
-        fresh.v6_only |= ip.is_ipv6() && !ip.is_unspecified();
+        options.v6_only |= ip.is_ipv6() && !ip.is_unspecified();
         if self.kind != Kind::Stream {
-            self.open_datagram(&fresh)?;
+            self.open_datagram(&options)?;
         }
         Ok(())
     }
 
     /// Binds to a port that is free, and to the address that bind(2) named before, if it did.
-    fn bind_any(&self, fresh: &mut Fresh) -> io::Result<()> {
+    fn bind_any(&self, options: &mut SocketOptions) -> io::Result<()> {
         let any = SocketAddr::new(self.wildcard(), 0);
-        self.bind_fresh(fresh, fresh.source().unwrap_or(any))
+        self.bind_as(options, options.source().unwrap_or(any))
     }
 
     /// The address that counts for others' binds: of a connected socket that of its connection.
-    fn stands_at(&self, fresh: &Fresh, ip: IpAddr) {
-        if let Some((id, _)) = fresh.binding() {
+    fn stands_at(&self, options: &SocketOptions, ip: IpAddr) {
+        if let Some((id, _)) = options.binding() {
             self.stack()
                 .control
                 .directory
@@ -178,31 +178,31 @@ impl Socket {
     }
 
     /// It is connected no more.
-    fn stands_where_bound(&self, fresh: &mut Fresh) {
-        if !fresh.is_bound_anew()
+    fn stands_where_bound(&self, options: &mut SocketOptions) {
+        if !options.is_bound_anew()
             && let Some(was) = self.stream.local(self.stack())
         {
             if self.domain == Domain::V6 && was.is_ipv4() {
-                fresh.keep_mapped(was.ip());
+                options.keep_mapped(was.ip());
             }
-            fresh.keep_address(was.ip());
+            options.keep_address(was.ip());
         }
-        if let Some((_, address)) = fresh.binding() {
-            self.stands_at(fresh, address.ip());
+        if let Some((_, address)) = options.binding() {
+            self.stands_at(options, address.ip());
         }
     }
 
     /// A connection is over: with it goes its port, as in Linux, where it may be another's already.
-    fn release_ended(&self, stream: &Stream, fresh: &mut Fresh) {
+    fn release_ended(&self, stream: &Stream, options: &mut SocketOptions) {
         let port = stream.local(self.stack()).map(|local| local.port());
-        if port == Some(fresh.last_port()) {
-            self.release(fresh);
+        if port == Some(options.last_port()) {
+            self.release(options);
         }
     }
 
     /// Gives up the port, unless bind(2) named it.
-    fn release(&self, fresh: &mut Fresh) {
-        if let Some(id) = fresh.unbind() {
+    fn release(&self, options: &mut SocketOptions) {
+        if let Some(id) = options.unbind() {
             self.stack()
                 .control
                 .directory
@@ -210,7 +210,7 @@ impl Socket {
         }
     }
 
-    fn bind_fresh(&self, fresh: &mut Fresh, address: SocketAddr) -> io::Result<()> {
+    fn bind_as(&self, options: &mut SocketOptions, address: SocketAddr) -> io::Result<()> {
         let ip = address.ip();
         if self.kind == Kind::Ping && self.stack().control.host.network().is_group(ip) {
             let refusal = if ip.is_ipv4() {
@@ -226,21 +226,21 @@ impl Socket {
         {
             return Err(error(libc::EADDRNOTAVAIL));
         }
-        let request = self.wish(fresh, address);
+        let request = self.wish(options, address);
         let (id, address) = self.stack().bind(request).map_err(error)?;
-        fresh.bind(id, address);
+        options.bind(id, address);
         Ok(())
     }
 
-    fn wish(&self, fresh: &Fresh, address: SocketAddr) -> BindRequest {
+    fn wish(&self, options: &SocketOptions, address: SocketAddr) -> BindRequest {
         BindRequest {
             kind: self.kind,
             address,
-            v6_only: fresh.v6_only,
+            v6_only: options.v6_only,
             mapped: self.domain == Domain::V6 && address.is_ipv4(),
-            reuse_address: fresh.reuse_address,
-            reuse_port: fresh.reuse_port,
-            device: fresh.udp.device,
+            reuse_address: options.reuse_address,
+            reuse_port: options.reuse_port,
+            device: options.udp.device,
         }
     }
 
@@ -252,7 +252,7 @@ impl Socket {
         if self.kind != Kind::Stream {
             return Err(error(libc::EOPNOTSUPP));
         }
-        let mut fresh = self.fresh.lock();
+        let mut options = self.options.lock();
         match self.role() {
             None => {}
             Some(Role::Listening(listening)) => {
@@ -261,20 +261,20 @@ impl Socket {
             }
             Some(_) => return Err(error(libc::EINVAL)),
         }
-        if fresh.binding().is_none() {
-            self.bind_any(&mut fresh)?;
+        if options.binding().is_none() {
+            self.bind_any(&mut options)?;
         }
-        let Some((id, address)) = fresh.binding() else {
+        let Some((id, address)) = options.binding() else {
             return Err(error(libc::EINVAL));
         };
-        let wish = self.wish(&fresh, address);
+        let wish = self.wish(&options, address);
         self.stack().listen(id, &wish).map_err(error)?;
-        fresh.begins_anew();
+        options.begins_anew();
         if let Some(Other::Listening(listening)) = self.other.get().map(Box::as_ref) {
-            listening.again(self.stack(), backlog, &fresh);
+            listening.again(self.stack(), backlog, &options);
         } else {
-            let listening = Listening::open(self.stack(), backlog, &fresh)?;
-            let _ = self.other.set(Box::new(Other::Listening(listening))); // `fresh` is locked
+            let listening = Listening::open(self.stack(), backlog, &options)?;
+            let _ = self.other.set(Box::new(Other::Listening(listening))); // `options` is locked
         }
         self.stream.listens();
         Ok(())
@@ -285,28 +285,28 @@ impl Socket {
     /// # Errors
     /// As said, and ENETUNREACH, EADDRNOTAVAIL, EAFNOSUPPORT.
     pub fn connect(&self, address: SocketAddr) -> io::Result<()> {
-        let fast = self.kind == Kind::Stream && self.fresh.lock().fast_connect;
+        let fast = self.kind == Kind::Stream && self.options.lock().fast_connect;
         self.connect_as(address, fast)
     }
 
     /// What connect(2) says whatever the address is: of a stream that was connected, connects or listens; `None`: of another the address
     /// decides. (A datagram socket gets a port by it, as in Linux.)
     pub fn connect_again(&self) -> Option<io::Result<()>> {
-        let mut fresh = self.fresh.lock();
+        let mut options = self.options.lock();
         match self.role() {
             Some(Role::Stream(stream)) => {
                 let result = stream.connect_again(self.stack()).map_err(error);
                 if self.role().is_none() {
                     // As Linux: what shutdown said before is forgotten, too.
-                    fresh.shut = (false, false);
-                    self.release_ended(stream, &mut fresh);
-                    self.stands_where_bound(&mut fresh);
+                    options.shut = (false, false);
+                    self.release_ended(stream, &mut options);
+                    self.stands_where_bound(&mut options);
                 }
                 Some(result)
             }
             Some(Role::Listening(_)) => Some(Err(error(libc::EISCONN))),
             None if self.kind == Kind::Stream => None,
-            Some(Role::Datagram(_)) | None => self.bind_datagram(&mut fresh).err().map(Err),
+            Some(Role::Datagram(_)) | None => self.bind_datagram(&mut options).err().map(Err),
         }
     }
 
@@ -315,13 +315,13 @@ impl Socket {
             return result;
         }
         let mut remote = self.inward(address)?;
-        let mut fresh = self.fresh.lock();
+        let mut options = self.options.lock();
         if remote.ip().is_unspecified() {
-            remote.set_ip(self.this_host(&fresh, remote.ip())?);
+            remote.set_ip(self.this_host(&options, remote.ip())?);
         }
-        self.may_reach(&fresh, remote)?;
+        self.may_reach(&options, remote)?;
         if self.kind != Kind::Stream {
-            return self.connect_datagram(&mut fresh, remote);
+            return self.connect_datagram(&mut options, remote);
         }
         if remote.ip().is_multicast()
             || remote.ip() == IpAddr::V4(Ipv4Addr::BROADCAST)
@@ -338,11 +338,11 @@ impl Socket {
         if stream.phase() != Phase::Idle {
             return Err(error(libc::EALREADY)); // another thread was first
         }
-        fresh.begins_anew();
-        stream.connect(self.stack(), remote, &fresh, fast)?;
-        fresh.is_connected();
+        options.begins_anew();
+        stream.connect(self.stack(), remote, &options, fast)?;
+        options.is_connected();
         if let Some(local) = stream.local(self.stack()) {
-            self.stands_at(&fresh, local.ip());
+            self.stands_at(&options, local.ip());
         }
         if fast && stream.is_held(self.stack()) {
             return Ok(());
@@ -356,28 +356,28 @@ impl Socket {
     /// # Errors
     /// For a datagram socket, as connect.
     pub fn disconnect(&self) -> io::Result<()> {
-        let mut fresh = self.fresh.lock();
+        let mut options = self.options.lock();
         if self.kind != Kind::Stream {
-            return self.disconnect_datagram(&mut fresh);
+            return self.disconnect_datagram(&mut options);
         }
-        self.disconnect_stream(&mut fresh);
+        self.disconnect_stream(&mut options);
         Ok(())
     }
 
-    fn disconnect_stream(&self, fresh: &mut Fresh) {
-        fresh.shut = (false, false);
+    fn disconnect_stream(&self, options: &mut SocketOptions) {
+        options.shut = (false, false);
         match self.role() {
             Some(Role::Stream(stream)) if stream.is_over(self.stack()) => {
-                self.release_ended(stream, fresh);
+                self.release_ended(stream, options);
                 stream.disconnect(self.stack());
             }
             Some(Role::Stream(stream)) => {
-                self.release(fresh);
+                self.release(options);
                 stream.disconnect(self.stack());
             }
             Some(Role::Listening(listening)) => {
-                self.release(fresh);
-                if let Some((id, _)) = fresh.binding() {
+                self.release(options);
+                if let Some((id, _)) = options.binding() {
                     self.stack()
                         .control
                         .directory
@@ -385,11 +385,11 @@ impl Socket {
                 }
                 self.stream.rests(); // before the waiters are woken, by the shard's lock
                 listening.shut(self.stack());
-                fresh.forget_waiting();
+                options.forget_waiting();
             }
             Some(Role::Datagram(_)) | None => {}
         }
-        self.stands_where_bound(fresh);
+        self.stands_where_bound(options);
     }
 
     /// A listener that another process was to serve, and cannot: connections that wait are reset, and SYNs answered with RST, until this
@@ -397,7 +397,7 @@ impl Socket {
     pub fn refuse(&self) {
         if let Some(Role::Listening(listening)) = self.role() {
             listening.refuse(self.stack());
-            self.fresh.lock().forget_waiting();
+            self.options.lock().forget_waiting();
         }
     }
 
@@ -423,7 +423,7 @@ impl Socket {
             }));
         };
         let remote = self.outward(remote);
-        let inherited = self.fresh.lock().inherited_in(stream.shard());
+        let inherited = self.options.lock().inherited_in(stream.shard());
         stream.begin(self.stack(), &inherited);
         let socket = Self {
             net: self.net.clone(),
@@ -431,7 +431,7 @@ impl Socket {
             kind: Kind::Stream,
             stream,
             other: OnceLock::new(),
-            fresh: mutex(&locks::FRESH, inherited),
+            options: mutex(&locks::FRESH, inherited),
         };
         Ok((socket, remote))
     }
@@ -447,10 +447,10 @@ impl Socket {
     /// `NotConnected`.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let (read, write) = (how != Shutdown::Write, how != Shutdown::Read);
-        let mut fresh = self.fresh.lock();
+        let mut options = self.options.lock();
         match self.role() {
             Some(Role::Stream(stream)) if stream.is_connecting(self.stack()) => {
-                self.disconnect_stream(&mut fresh);
+                self.disconnect_stream(&mut options);
                 Ok(())
             }
             Some(Role::Stream(stream)) => stream.shutdown(self.stack(), read, write).map_err(error),
@@ -459,13 +459,13 @@ impl Socket {
             }
             Some(Role::Listening(_)) => {
                 if read {
-                    self.disconnect_stream(&mut fresh);
+                    self.disconnect_stream(&mut options);
                 }
                 Ok(())
             }
             None => {
                 // As Linux: it has an effect all the same.
-                fresh.shut = (fresh.shut.0 || read, fresh.shut.1 || write);
+                options.shut = (options.shut.0 || read, options.shut.1 || write);
                 Err(error(libc::ENOTCONN))
             }
         }
@@ -511,7 +511,7 @@ impl Socket {
         match self.role() {
             Some(Role::Stream(stream)) => {
                 let info = stream.info(self.stack())?;
-                let pace_max = self.fresh.lock().pacing_limit();
+                let pace_max = self.options.lock().pacing_limit();
                 let now = self.stack().clock.now();
                 Some(tcp_info::encode(&info, pace_max, now))
             }
@@ -554,7 +554,7 @@ impl Drop for Socket {
             None => {}
         }
         self.stream.close(self.stack());
-        if let Some((id, _)) = self.fresh.get_mut().binding() {
+        if let Some((id, _)) = self.options.get_mut().binding() {
             self.stack()
                 .control
                 .directory

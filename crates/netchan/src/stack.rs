@@ -3,7 +3,7 @@
 
 #[cfg(test)]
 mod answer_tests;
-pub(crate) mod attendant;
+pub(crate) mod background;
 mod backlog;
 mod batch;
 pub(crate) mod cell;
@@ -12,9 +12,9 @@ pub(crate) mod directory;
 pub(crate) mod driver_side;
 mod forward;
 mod hold;
-pub(crate) mod lead;
+pub(crate) mod link_leader;
 mod rx;
-pub(crate) mod seat;
+pub(crate) mod shard_leader;
 pub(crate) mod sleep;
 pub(crate) mod socket_side;
 #[cfg(test)]
@@ -48,11 +48,11 @@ use crate::{
         Kind,
         binding::{BindRequest, PortChange},
     },
+    assignment::ShardAssignment,
     clock::Clock,
     driver::{module::Giant, steer::spread},
     flow::FlowKey,
     limits,
-    places::Places,
     regime::Layout,
 };
 
@@ -64,7 +64,7 @@ pub(crate) struct Stack {
     pub threaded: bool,
     /// It is as with threads, but a program takes their turns (`steps`).
     pub stepped: bool,
-    /// The links are the only shard's own ([`Ways::Own`](cell::Ways)): one lock for all, under which a call receives, works and sends.
+    /// The links are the only shard's own ([`LinkAccess::Own`](cell::LinkAccess::Own)): one lock for all, under which a call receives, works and sends.
     pub owns_links: bool,
     /// F1: Giant, where the whole stack runs under it; else it is the modules' (`control.modules.giant`).
     pub giant: Option<Arc<Giant>>,
@@ -128,9 +128,9 @@ impl Stack {
             let own = self
                 .control
                 .host
-                .places
+                .assignment
                 .as_deref()
-                .map(Places::claim_in_turn);
+                .map(ShardAssignment::claim_in_turn);
             return Some(own.unwrap_or_else(|| self.spread_of_caller() % self.sockets.cells.len()));
         }
         let local = match source {

@@ -8,14 +8,14 @@ use proto::time::Instant;
 use crate::{
     net::Net,
     regime::{Handoff, Holder},
-    stack::{Core, Stack, attendant::Rounds, worker},
+    stack::{Core, Stack, background::BackgroundLoop, worker},
 };
 
-/// The roles of a stack that was started with [`crate::Threads::Stepped`]: its links, then the protocol threads or the attendant.
+/// The roles of a stack that was started with [`crate::Threads::Stepped`]: its links, then the protocol threads or the background poller.
 /// It does not keep the stack running: after its end a step does nothing.
 pub struct Steps {
     stack: Arc<Stack>,
-    attendant: Rounds,
+    background: BackgroundLoop,
     cores: Vec<Core>,
 }
 
@@ -23,20 +23,20 @@ impl Steps {
     /// `None`: threads or callers turn this stack.
     pub fn new(net: &Net) -> Option<Self> {
         let stack = net.stack().clone();
-        let attendant = Rounds::new(stack.clock.now());
+        let background = BackgroundLoop::new(stack.clock.now());
         let cores = (0..stack.layout.workers).map(|_| Core::of(&stack, None));
         let cores = cores.collect();
         stack.stepped.then_some(Self {
             stack,
-            attendant,
+            background,
             cores,
         })
     }
 
     /// How many roles there are.
     pub fn roles(&self) -> usize {
-        let attendants = usize::from(self.stack.layout.holder == Holder::Application);
-        self.stack.driver.interfaces.len() + self.stack.layout.workers + attendants
+        let background_pollers = usize::from(self.stack.layout.holder == Holder::Application);
+        self.stack.driver.interfaces.len() + self.stack.layout.workers + background_pollers
     }
 
     /// One turn of a role, as its thread would take it. True if there was work.
@@ -59,7 +59,7 @@ impl Steps {
                 _ => worker::turn_own_shards(stack, role - links),
             };
         }
-        self.attendant.turn(stack, now).0
+        self.background.turn(stack, now).0
     }
 
     /// How many shards have a backlog.
@@ -78,7 +78,7 @@ impl Steps {
     pub fn next_event(&self) -> Instant {
         let next = self.stack.next_event();
         if self.stack.layout.holder == Holder::Application {
-            next.min(self.attendant.next_tick())
+            next.min(self.background.next_tick())
         } else {
             next
         }

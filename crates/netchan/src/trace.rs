@@ -55,9 +55,9 @@ pub(crate) const LOCK_WAITED: Event<2> =
     Event::new(11, "lock-waited", "waited for {shard} for {time ns}");
 pub(crate) const ASLEEP: Event<1> = Event::new(12, "sleep", "goes to sleep, for {at_most us}");
 pub(crate) const AWAKE: Event<1> = Event::new(13, "wake", "woke after {asleep us}");
-pub(crate) const SEAT_TAKEN: Event<1> =
-    Event::new(14, "seat-taken", "sits down to turn {shard} for everyone");
-pub(crate) const SEAT_LEFT: Event<1> = Event::new(15, "seat-left", "gets up from {shard}");
+pub(crate) const SHARD_LED: Event<1> =
+    Event::new(14, "shard-led", "leads {shard}: turns it for all that wait");
+pub(crate) const SHARD_LEFT: Event<1> = Event::new(15, "shard-left", "stops leading {shard}");
 pub(crate) const TCP_CONNECT: Event<4> = Event::new(
     16,
     "tcp-connect",
@@ -153,8 +153,8 @@ pub(crate) static EVENTS: Table = Table::new(&[
     LOCK_WAITED.line(),
     ASLEEP.line(),
     AWAKE.line(),
-    SEAT_TAKEN.line(),
-    SEAT_LEFT.line(),
+    SHARD_LED.line(),
+    SHARD_LEFT.line(),
     TCP_CONNECT.line(),
     TCP_ESTABLISHED.line(),
     TCP_PEER_CLOSED.line(),

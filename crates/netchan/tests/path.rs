@@ -131,7 +131,7 @@ fn bytes_pass_between_threads() {
         let shown = b.show("counters").unwrap();
         let mut rows = shown.as_array().unwrap().iter();
         let followed = rows.find(|row| row["name"] == "tcp_segments_followed");
-        assert_ne!(followed.unwrap()["value"], 0, "no trains in {mode:?}");
+        assert_ne!(followed.unwrap()["value"], 0, "no runs in {mode:?}");
     }
 }
 

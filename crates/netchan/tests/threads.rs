@@ -46,12 +46,12 @@ fn every_regime_has_the_threads_it_names_and_ends_them() {
         (
             Regime::SocketChannel,
             Dispatch::Direct,
-            vec!["netchan-attend".into()],
+            vec!["netchan-poll".into()],
         ),
         (
             Regime::AppChannel,
             Dispatch::Direct,
-            vec!["netchan-attend".into()],
+            vec!["netchan-poll".into()],
         ),
     ] {
         let (ours, theirs) = wire::pair(&wire::Options::default());

@@ -6,7 +6,7 @@
 /// Lock acquisitions are checked against the declared order ([`witness`](crate::witness); feature `witness`).
 pub const WITNESS: bool = crate::witness::ON;
 
-/// Internal books are checked at the end of each turn (feature `invariants`).
+/// Invariants are checked at the end of each turn (feature `invariants`).
 pub const INVARIANTS: bool = cfg!(feature = "invariants");
 
 /// Built with debug assertions.

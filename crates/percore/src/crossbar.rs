@@ -31,15 +31,15 @@ pub struct Port<T> {
     pub from: Inbox<T>,
 }
 
-/// One core's ways to all cores.
+/// One core's rings to all cores.
 pub struct Outbox<T> {
     me: usize,
-    ways: Box<[Way<T>]>,
+    rings: Box<[OutRing<T>]>,
     bells: Arc<[Doorbell]>,
 }
 
-/// The way to one core.
-struct Way<T> {
+/// The ring to one core.
+struct OutRing<T> {
     ring: Producer<T>,
     staged: Staged,
     refused: u64,
@@ -70,26 +70,26 @@ pub fn crossbar<T>(cores: usize, capacity: usize) -> io::Result<Vec<Port<T>>> {
     let bells = (0..cores).map(|_| Doorbell::new());
     let bells: Arc<[_]> = bells.collect::<io::Result<Vec<_>>>()?.into();
     let mut rings_to: Vec<Vec<Consumer<T>>> = (0..cores).map(|_| Vec::new()).collect();
-    let mut ways_from = Vec::new();
+    let mut rings_from = Vec::new();
     for _ in 0..cores {
-        let way = |rings: &mut Vec<_>| {
+        let out_ring = |rings: &mut Vec<_>| {
             let (ring, end) = ring(capacity);
             rings.push(end);
             let (staged, refused) = (Staged::Nothing, 0);
-            Way {
+            OutRing {
                 ring,
                 staged,
                 refused,
             }
         };
-        ways_from.push(rings_to.iter_mut().map(way).collect());
+        rings_from.push(rings_to.iter_mut().map(out_ring).collect());
     }
-    let ends = ways_from.into_iter().zip(rings_to).enumerate();
-    let port = |(me, (ways, rings)): (usize, (Box<[_]>, Vec<_>))| {
+    let ends = rings_from.into_iter().zip(rings_to).enumerate();
+    let port = |(me, (out, rings)): (usize, (Box<[_]>, Vec<_>))| {
         let (first, rings) = (0, rings.into());
         let to = Outbox {
             me,
-            ways,
+            rings: out,
             bells: bells.clone(),
         };
         let from = Inbox {
@@ -105,7 +105,12 @@ pub fn crossbar<T>(cores: usize, capacity: usize) -> io::Result<Vec<Port<T>>> {
 
 impl<T> fmt::Debug for Outbox<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Outbox {{ of core {} of {} }}", self.me, self.ways.len())
+        write!(
+            f,
+            "Outbox {{ of core {} of {} }}",
+            self.me,
+            self.rings.len()
+        )
     }
 }
 
@@ -122,7 +127,7 @@ impl<T> Outbox<T> {
     /// If there is no such core.
     #[inline]
     pub fn send(&mut self, to: usize, message: T) -> Result<(), T> {
-        self.ways[to].stage(message, Staged::Active)
+        self.rings[to].stage(message, Staged::Active)
     }
 
     /// Stages a passive message: the next [`flush`](Self::flush) makes it visible, and wakes no core. Full gives it back.
@@ -131,7 +136,7 @@ impl<T> Outbox<T> {
     /// If there is no such core.
     #[inline]
     pub fn send_passive(&mut self, to: usize, message: T) -> Result<(), T> {
-        self.ways[to].stage(message, Staged::Passive)
+        self.rings[to].stage(message, Staged::Passive)
     }
 
     /// Makes everything staged visible: one store for each core that is to get something, and one ring of its doorbell if some of it is
@@ -139,10 +144,10 @@ impl<T> Outbox<T> {
     #[inline]
     pub fn flush(&mut self) -> usize {
         let mut woken = 0;
-        for (core, way) in self.ways.iter_mut().enumerate() {
-            let staged = std::mem::replace(&mut way.staged, Staged::Nothing);
+        for (core, out) in self.rings.iter_mut().enumerate() {
+            let staged = std::mem::replace(&mut out.staged, Staged::Nothing);
             if staged != Staged::Nothing {
-                way.ring.publish();
+                out.ring.publish();
                 if staged == Staged::Active && core != self.me {
                     woken += usize::from(self.bells[core].ring());
                 }
@@ -156,7 +161,7 @@ impl<T> Outbox<T> {
     /// # Panics
     /// If there is no such core.
     pub fn refused(&self, to: usize) -> u64 {
-        self.ways[to].refused
+        self.rings[to].refused
     }
 
     /// Whether this core's inbox was dropped: it will not read what is sent to it.
@@ -164,11 +169,11 @@ impl<T> Outbox<T> {
     /// # Panics
     /// If there is no such core.
     pub fn is_gone(&self, core: usize) -> bool {
-        self.ways[core].ring.is_abandoned()
+        self.rings[core].ring.is_abandoned()
     }
 }
 
-impl<T> Way<T> {
+impl<T> OutRing<T> {
     #[inline(always)]
     fn stage(&mut self, message: T, how: Staged) -> Result<(), T> {
         let staged = self.ring.stage(message);

@@ -218,7 +218,7 @@ impl Doorbell {
     }
 
     /// Takes the wake-ups out of the eventfd. A ringer may have changed the word and not yet written: that one is owed, and
-    /// drained the next time. A stranger may write without owing: there we always look.
+    /// drained the next time. An untrusted peer may write without owing: there we always look.
     fn drain(&self, rung: bool) {
         let owed = self.sleeper.owed.load(Ordering::Relaxed);
         let owed = owed.saturating_add(u64::from(rung));

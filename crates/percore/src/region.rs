@@ -1,4 +1,4 @@
-//! Memory of its own: one anonymous mapping, for a slab's buffers and lanes, for an array of cache lines.
+//! Memory of its own: one anonymous mapping, for a slab's buffers and remote-free queues, for an array of cache lines.
 
 use rustix::{
     io::Errno,

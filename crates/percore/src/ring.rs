@@ -102,7 +102,7 @@ impl<T> Producer<T> {
     /// If `memory` is smaller than [`Layout::of::<T>(capacity)`](Layout::of) asks for, or not aligned.
     ///
     /// # Safety
-    /// * `memory` is valid for reads and writes until this end is dropped; if it is a file, no stranger can shorten it (seal a memfd
+    /// * `memory` is valid for reads and writes until this end is dropped; if it is a file, no untrusted peer can shorten it (seal a memfd
     ///   with F_SEAL_SHRINK).
     /// * It was all zero when the first of the two ends was made, and no Rust code in this process writes to it but the ends
     ///   of this ring. (A foreign process may write what it likes.)

@@ -13,9 +13,9 @@
 //!
 //! ```
 //! use percore::sched::{Key, Settings, machine};
-//! let (mut seats, _watch) = machine::<()>(1, &Settings::default()).unwrap();
-//! let seat = seats.remove(0);
-//! seat.run(
+//! let (mut loops, _watch) = machine::<()>(1, &Settings::default()).unwrap();
+//! let core_loop = loops.remove(0);
+//! core_loop.run(
 //!     |core| {
 //!         let (key, waiter) = (Key::new(1), core.clone());
 //!         let sleeper = async move {
@@ -86,44 +86,44 @@ enum Message<M> {
     User(M),
 }
 
-/// A core's place, to be taken by one thread.
-pub struct Seat<M> {
+/// One core's loop, which one thread is to run.
+pub struct CoreLoop<M> {
     port: Port<Message<M>>,
     shared: Arc<Shared>,
     settings: Settings,
 }
 
-impl<M: 'static> fmt::Debug for Seat<M> {
+impl<M: 'static> fmt::Debug for CoreLoop<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Seat {{ core {} }}", self.core())
+        write!(f, "CoreLoop {{ core {} }}", self.core())
     }
 }
 
-/// The seats of `cores` cores that send each other messages of type `M`, and the watch over them. Each seat is moved to a thread of
-/// the caller's, which is pinned where it belongs, and [`run`](Seat::run) there.
+/// The loops of `cores` cores that send each other messages of type `M`, and the watch over them. Each loop is moved to a thread of
+/// the caller's, which is pinned where it belongs, and [`run`](CoreLoop::run) there.
 ///
 /// # Errors
 /// As eventfd(2): too many open files, or out of memory.
-pub fn machine<M>(cores: usize, settings: &Settings) -> io::Result<(Vec<Seat<M>>, Watch)> {
+pub fn machine<M>(cores: usize, settings: &Settings) -> io::Result<(Vec<CoreLoop<M>>, Watch)> {
     let ports = crossbar(cores, settings.messages_max)?;
     let bells = ports.first().map(|port| port.from.doorbells());
     let shared = Arc::new(Shared::new(cores, bells.unwrap_or_default()));
-    let seat = |port| Seat {
+    let core_loop = |port| CoreLoop {
         port,
         shared: shared.clone(),
         settings: settings.clone(),
     };
-    let seats = ports.into_iter().map(seat).collect();
-    Ok((seats, Watch::new(shared)))
+    let loops = ports.into_iter().map(core_loop).collect();
+    Ok((loops, Watch::new(shared)))
 }
 
-impl<M: 'static> Seat<M> {
+impl<M: 'static> CoreLoop<M> {
     /// Which core this is.
     pub fn core(&self) -> usize {
         self.port.from.core()
     }
 
-    /// Is this core, on the calling thread: calls `start` once, then turns the loop until [`Core::stop`] or [`Watch::stop`] is called.
+    /// Runs the core on the calling thread: calls `start` once, then turns the loop until [`Core::stop`] or [`Watch::stop`] is called.
     /// `on_message` gets what other cores [send](Core::send), with the sender's number. Tasks that are left are dropped at the end.
     pub fn run(
         self,

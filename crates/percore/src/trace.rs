@@ -66,7 +66,7 @@ impl Writer {
     /// If there is no place for one record, or the memory is not aligned to a cache line.
     ///
     /// # Safety
-    /// * `memory` is valid for reads and writes until this writer is dropped; if it is a file, no stranger can shorten it.
+    /// * `memory` is valid for reads and writes until this writer is dropped; if it is a file, no untrusted peer can shorten it.
     /// * It was zero at first, or held an earlier trace, and no Rust code in this process writes to it but this writer.
     #[cfg(not(loom))]
     pub unsafe fn from_raw(memory: NonNull<[u8]>) -> Result<Self, BadMemory> {

@@ -149,7 +149,7 @@ fn nothing_is_allocated_after_the_start_by_the_others_either() {
 #[test]
 fn a_core_sleeps_and_wakes_without_allocating() {
     const ROUNDS: usize = 1000;
-    let (mut seats, _watch) = machine::<()>(1, &Settings::default()).unwrap();
+    let (mut loops, _watch) = machine::<()>(1, &Settings::default()).unwrap();
     let start = |core: &Core<()>| {
         for me in 0..2 {
             let core_too = core.clone();
@@ -170,7 +170,7 @@ fn a_core_sleeps_and_wakes_without_allocating() {
             assert!(core.spawn(&"player", task).is_ok());
         }
     };
-    seats.remove(0).run(start, |_, _, ()| ());
+    loops.remove(0).run(start, |_, _, ()| ());
 }
 
 fn is_mapped(address: usize) -> bool {

@@ -185,7 +185,7 @@ fn cancellation_on_netchan() {
     on_netchan("cancels", "app-channel");
 }
 
-/// Where a call waits in other ways than at a shard's seat.
+/// Where a call that waits leads no shard.
 #[test]
 fn signals_and_cancellation_under_locked() {
     on_netchan("signals cancels", "locked");

@@ -53,7 +53,7 @@ fn both(
     first: usize,
     count: usize,
     regime: &str,
-    patience_ms: u32,
+    retry_budget_ms: u32,
 ) -> Option<[String; 2]> {
     let folder = common::scratch().join(format!("sequences-{regime}-{seed}-{first}-{count}"));
     fs::create_dir_all(&folder).expect("the scratch folder is writable");
@@ -66,7 +66,7 @@ fn both(
     let linux = common::in_namespace_for(limit_s, &format!("{variables}linux"))?;
     assert!(linux.status.success(), "{linux:?}");
     let ours = format!(
-        "{variables}calm nc0 1\n{OURS}export NETCHAN_REGIME={regime} NETCHAN_PATIENCE_MS={patience_ms}\n\
+        "{variables}calm nc0 1\n{OURS}export NETCHAN_REGIME={regime} NETCHAN_PATIENCE_MS={retry_budget_ms}\n\
          LD_PRELOAD=$LIBRARY $SEQUENCES $SEED $FIRST $COUNT netchan - linux.txt > netchan.txt"
     );
     let output = common::in_namespace_for(limit_s, &ours)?;

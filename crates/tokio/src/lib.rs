@@ -17,7 +17,7 @@
 //! Feature `axum`: `axum::serve` takes a [`TcpListener`].
 //!
 //! Nothing here depends on tokio's reactor: the stack wakes the task. Any executor will do; only the traits are tokio's.
-//! The stack must turn by itself, that is, run with [`netchan::Threads::Own`]; its attendant serves the tasks (`Net::attend`).
+//! The stack must turn by itself, that is, run with [`netchan::Threads::Own`]; its background poller serves the tasks (`Net::poll_in_background`).
 
 mod addresses;
 mod direction;

@@ -104,7 +104,7 @@ impl TcpStream {
     }
 
     async fn connect_by(net: &Net, socket: Socket, address: SocketAddr) -> io::Result<Self> {
-        net.attend();
+        net.poll_in_background();
         let shared = Shared::new(socket);
         poll_fn(|cx| {
             shared

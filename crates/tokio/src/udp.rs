@@ -36,7 +36,7 @@ impl UdpSocket {
         } else {
             Domain::V6
         };
-        net.attend();
+        net.poll_in_background();
         let socket = Socket::new(net, domain, Kind::Datagram)?;
         socket.bind(address)?;
         let reading = Direction::new(Readiness::READABLE);

@@ -269,8 +269,8 @@ fn empty_turns(bench: &Bench, n: usize, pretended: usize) -> f64 {
         ..Settings::default()
     };
     // Of two cores: there are messages to look for. The bench cannot do without; a machine has descriptors for two eventfds.
-    let (mut seats, _watch) = machine::<()>(2, &settings).expect("eventfds");
-    let (seat, (_tx, mut rx)) = (seats.swap_remove(0), ring::<Buffer>(CAPACITY));
+    let (mut loops, _watch) = machine::<()>(2, &settings).expect("eventfds");
+    let (core_loop, (_tx, mut rx)) = (loops.swap_remove(0), ring::<Buffer>(CAPACITY));
     let start = move |core: &Core<()>| {
         let mut turns = 0;
         core.add_source(move |core, max| {
@@ -281,7 +281,7 @@ fn empty_turns(bench: &Bench, n: usize, pretended: usize) -> f64 {
             pretended + rx.pop_batch(max, drop)
         });
     };
-    bench.time(n, || seat.run(start, |_, _, ()| ()))
+    bench.time(n, || core_loop.run(start, |_, _, ()| ()))
 }
 
 const OURS: &str = "ours";

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use percore::sched::{Core, Idle, Key, Seat, Settings, machine};
+use percore::sched::{Core, CoreLoop, Idle, Key, Settings, machine};
 use rustix::thread::futex;
 
 use super::{Bench, Player, per_operation, report};
@@ -34,14 +34,14 @@ const OTHER: Key = Key::new(0x2000);
 const FUTEX: &str = "bare futex";
 
 /// A machine for the bench.
-fn seats<const N: usize>(idle: Idle) -> [Seat<()>; N] {
+fn loops<const N: usize>(idle: Idle) -> [CoreLoop<()>; N] {
     let settings = Settings {
         idle,
         ..Settings::default()
     };
     // The bench cannot do without; a machine has descriptors for two eventfds.
-    let (seats, _watch) = machine(N, &settings).expect("eventfds");
-    seats
+    let (loops, _watch) = machine(N, &settings).expect("eventfds");
+    loops
         .try_into()
         .unwrap_or_else(|_| unreachable!("as many as asked for"))
 }
@@ -51,7 +51,7 @@ fn on_one_core<F: Future<Output = f64> + 'static>(
     bench: &Bench,
     task: impl FnOnce(Core<()>) -> F + 'static,
 ) -> f64 {
-    let [seat] = seats(Idle::Spin);
+    let [core_loop] = loops(Idle::Spin);
     let (answer, result) = mpsc::channel();
     let start = move |core: &Core<()>| {
         let (task, core_too) = (task(core.clone()), core.clone());
@@ -61,7 +61,7 @@ fn on_one_core<F: Future<Output = f64> + 'static>(
         };
         assert!(core.spawn(&"bench", all).is_ok(), "room for a task");
     };
-    bench.watched(|| seat.run(start, |_, _, ()| ()));
+    bench.watched(|| core_loop.run(start, |_, _, ()| ()));
     result.recv().expect("an answer")
 }
 
@@ -108,7 +108,7 @@ async fn spawn_and_run(core: Core<()>, n: usize) -> f64 {
 
 /// Two tasks on two cores wake each other in turn; nanoseconds one way.
 fn between_cores(bench: &Bench, cores: [usize; 2], idle: Idle, n: usize) -> f64 {
-    let [first, second] = seats(idle);
+    let [first, second] = loops(idle);
     let (answer, result) = mpsc::channel();
     let ready = Arc::new(AtomicU32::new(0));
     let theirs = ready.clone();

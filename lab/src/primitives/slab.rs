@@ -158,7 +158,7 @@ fn in_bursts(
     ]
 }
 
-/// A buffer out, another one home by the lane: what looking seldom saves, and where it stops saving.
+/// A buffer out, another one home by the remote-free queue: what looking seldom saves, and where it stops saving.
 fn magazines(bench: &Bench) -> Result<Vec<Row>, LabError> {
     const SIZES: [(usize, &str); 5] = [
         (1, "magazine1_ns"),

@@ -128,7 +128,7 @@ impl Side {
     /// Takes frames as a GRO run, as a shard does: the first by header prediction, the others by comparing them with it. False if one of them does not
     /// follow the one before it; it and what comes behind it are not taken.
     #[inline(always)]
-    pub(crate) fn take_train(&mut self, frames: &[Frame], now: Instant) -> bool {
+    pub(crate) fn take_run(&mut self, frames: &[Frame], now: Instant) -> bool {
         let [first, others @ ..] = frames else {
             return true;
         };

@@ -1,4 +1,4 @@
-//! The books: whatever arrives is counted as taken in or as dropped for a reason, frame by frame, and every buffer comes home.
+//! Accounting: whatever arrives is counted as taken in or as dropped for a reason, frame by frame, and every buffer comes home.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The hand-offs themselves: each regime's channels, queues, requests and calls of the attendant, with every role of both stacks turned in an
+//! The hand-offs themselves: each regime's channels, queues, requests and calls of the background poller, with every role of both stacks turned in an
 //! order that the seed chooses; and stacks that end in the middle of it.
 
 use netchan::{Dispatch, Regime};
@@ -64,9 +64,9 @@ fn count(outcome: &Outcome, name: &str) -> u64 {
     rows.map(|n| n.expect("counted")).sum()
 }
 
-/// Segments that come one behind the other are taken as trains wherever the shard is turned, if not in each run.
+/// Segments that come one behind the other are taken as runs wherever the shard is turned, if not in each run.
 #[test]
-fn trains_pass_every_hand_off() {
+fn runs_pass_every_hand_off() {
     let first = seeds().next().unwrap_or(1);
     for mode in modes() {
         let followed = |seed| count(&run(&Plan::smooth(seed), mode), "tcp_segments_followed");

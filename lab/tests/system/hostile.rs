@@ -60,7 +60,7 @@ fn resident_kib(pid: u32) -> Result<u64, String> {
     number.ok_or_else(|| "no VmRSS".to_owned())
 }
 
-/// Buffers and nodes that are free, as the stack's own books have it.
+/// Buffers and nodes that are free, as the stack's own counts have it.
 fn free(place: &Place, pid: u32) -> Result<Vec<(String, u64)>, String> {
     let shown = place.show(pid, "memory")?;
     let rows = shown.as_array().ok_or("no list of memory")?;

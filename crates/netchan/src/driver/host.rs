@@ -6,9 +6,9 @@ use percore::snapshot::{Reading, Snapshot, View};
 use proto::{ip::keyed::Seed, tcp};
 
 use crate::{
+    assignment::ShardAssignment,
     driver::{groups::Groups, network::Network, settings},
     flow::FlowHash,
-    places::Places,
 };
 
 /// One stack, for all its sides; fixed at its start, but for what is in [`Self::live`].
@@ -31,7 +31,7 @@ pub struct Host {
     /// What that grows to with the congestion window.
     pub send_buffer_max: usize,
     /// Where sockets live, if each has a shard of its own.
-    pub places: Option<Arc<Places>>,
+    pub assignment: Option<Arc<ShardAssignment>>,
 }
 
 /// What changes while packets flow: one way from the control plane to each side of the data plane. A change puts another part in the place of

@@ -41,7 +41,7 @@ use crate::{
     counters::{Counter, Counters},
     driver::{
         host::{Host, HostView},
-        module::{Point, registry::Eyes},
+        module::{Point, registry::HookChain},
         network::InterfaceFacts,
     },
     limits,
@@ -80,9 +80,9 @@ pub struct Interface {
     /// Where it begins with them: the one behind the one that took the last place of a full link.
     pub first_channel: usize,
     /// The ends of the channels from the links, one for each, where packets are forwarded.
-    pub ways: Vec<Consumer<Packet>>,
+    pub forward_rings: Vec<Consumer<Packet>>,
     /// Modules that look at what goes out.
-    pub modules: Eyes,
+    pub modules: HookChain,
     limiter: Limiter,
     reassembler: Reassembler,
     /// Buffers for what the reassembler puts together.
@@ -150,8 +150,8 @@ impl Interface {
             elsewhere: VecDeque::with_capacity(elsewhere),
             channels,
             first_channel: 0,
-            ways: Vec::new(),
-            modules: Eyes::closed(Point::Out),
+            forward_rings: Vec::new(),
+            modules: HookChain::empty(Point::Out),
             limiter: Limiter::new(limit::Config::default(), seed.derive(2)),
             reassembler: Reassembler::new(reassembly::Config::default(), seed.derive(3)),
             reassembled: Slab::new(limits::REASSEMBLED, 65_535 + 64)?,

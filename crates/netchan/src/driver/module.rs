@@ -85,7 +85,7 @@ pub enum Verdict {
 /// Code that looks at packets.
 ///
 /// It runs on the packet path, under the locks of an interface's half: it should neither block nor allocate, and it must not call the
-/// stack that it is loaded in. What it gets has passed the checks of `steer` (`in`), but everything in it is a stranger's choice.
+/// stack that it is loaded in. What it gets has passed the checks of `steer` (`in`), but everything in it is chosen by an untrusted peer.
 /// One that panics is not called again: from then on everything that it should have seen is dropped.
 pub trait Module {
     /// What it is called: 1 to 32 of `a`–`z`, `0`–`9`, `-` and `_`. No two modules of a stack share a name.

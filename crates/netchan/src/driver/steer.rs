@@ -1,7 +1,7 @@
 //! Steer, the classifier: whose is this packet? Checks what every packet must satisfy (link header, IP header, addresses),
 //! then: exact flow → by flow hash over the shards → the host's own work (ARP, NDP, ICMP, fragments).
 
-pub mod openings;
+pub mod pending_opens;
 pub mod table;
 
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use proto::{
     },
 };
 
-use self::{openings::Openings, table::FlowTable};
+use self::{pending_opens::PendingOpens, table::FlowTable};
 use crate::flow::FlowKey;
 use crate::{
     channel::Request,
@@ -79,7 +79,7 @@ pub enum Placement {
         /// Flow to shard.
         flows: FlowTable,
         /// Connections that peers begin, where each is to have a shard of its own.
-        openings: Option<Openings>,
+        pending_opens: Option<PendingOpens>,
     },
 }
 
@@ -92,7 +92,7 @@ pub struct Steer {
     last: LastFlow,
 }
 
-/// The flow that last passed [`Steer::quick`], as its packets name it. They come in trains: what was found out for one (its
+/// The flow that last passed [`Steer::quick`], as its packets name it. They come in runs: what was found out for one (its
 /// addresses are in order; its hash) holds for the next.
 #[derive(Debug)]
 struct LastFlow {
@@ -191,7 +191,7 @@ impl Steer {
         let hash = if (ends, ports, protocol) == (last.ends, last.ports, last.protocol) {
             last.hash
         } else {
-            self.first_of_train(host, ends, ports, protocol)?
+            self.first_of_run(host, ends, ports, protocol)?
         };
         packet.pull(ethernet::HEADER_LEN);
         packet.truncate(len);
@@ -205,7 +205,7 @@ impl Steer {
 
     /// Checks the addresses of a packet of another flow than the last one's, and hashes it.
     #[inline(never)]
-    fn first_of_train(
+    fn first_of_run(
         &mut self,
         host: &HostView,
         ends: u64,
@@ -320,9 +320,9 @@ impl Steer {
             Placement::Hash { shards } => Verdict::Shard(spread(hash, *shards)),
             Placement::Lease { flows, .. } => {
                 if protocol != Protocol::TCP
-                    && let Some(places) = &host.places
+                    && let Some(assignment) = &host.assignment
                 {
-                    return Verdict::Shard(places.of_port(local_port));
+                    return Verdict::Shard(assignment.of_port(local_port));
                 }
                 flows.prefetch(hash);
                 Verdict::Flow(hash)
@@ -333,7 +333,9 @@ impl Steer {
     /// Heeds a shard's request. False: the table is full, or the flow is another shard's; it goes on by its hash.
     pub fn heed(&mut self, request: Request, shard: usize) -> bool {
         let Placement::Lease {
-            flows, openings, ..
+            flows,
+            pending_opens,
+            ..
         } = &mut self.placement
         else {
             return true;
@@ -341,11 +343,11 @@ impl Steer {
         let Ok(number) = u16::try_from(shard) else {
             return false;
         };
-        let is_other = |entry: u16| openings::shard_of(entry) != number;
+        let is_other = |entry: u16| pending_opens::shard_of(entry) != number;
         match request {
             Request::Add(hash) => {
-                if let Some(openings) = openings {
-                    openings.confirm(hash, shard);
+                if let Some(pending_opens) = pending_opens {
+                    pending_opens.confirm(hash, shard);
                 }
                 !flows.get(hash).is_some_and(is_other) && flows.insert(hash, number)
             }
@@ -393,7 +395,7 @@ impl Steer {
         match &self.placement {
             Placement::Lease { flows, .. } => flows
                 .get(hash)
-                .map(|entry| usize::from(openings::shard_of(entry))),
+                .map(|entry| usize::from(pending_opens::shard_of(entry))),
             Placement::Single | Placement::Hash { .. } => None,
         }
     }
@@ -410,16 +412,16 @@ impl Steer {
         now: Instant,
     ) -> usize {
         if let (
-            Some(places),
+            Some(assignment),
             Placement::Lease {
                 flows,
-                openings: Some(openings),
+                pending_opens: Some(pending_opens),
                 ..
             },
-        ) = (&host.places, &mut self.placement)
+        ) = (&host.assignment, &mut self.placement)
             && let Some(port) = opened_port(packet)
             && is_bound(port)
-            && let Some(shard) = openings.begin(hash, places, flows, now)
+            && let Some(shard) = pending_opens.begin(hash, assignment, flows, now)
         {
             return shard;
         }

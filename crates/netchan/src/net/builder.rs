@@ -21,7 +21,7 @@ use crate::{
 /// Which threads turn the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Threads {
-    /// A link thread of its own, and an attendant for shards whose application is away.
+    /// A link thread of its own, and a background poller for shards whose application is away.
     #[default]
     Own,
     /// None: each socket call and [`Net::poll`](super::Net::poll) turn the link and the shards. For in-memory links, tests and one core.
@@ -81,7 +81,7 @@ impl Default for Builder {
             send_buffer_max: limits::SEND_BUFFER_MAX,
             memory: memory::Limits::default(),
             spin: Duration::ZERO,
-            background: crate::stack::lead::INTERVAL,
+            background: crate::stack::link_leader::INTERVAL,
             moderation: Duration::ZERO,
             control: false,
             trace: None,

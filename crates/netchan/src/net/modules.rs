@@ -13,7 +13,7 @@ use crate::{
 use crate::{
     driver::module::{
         Boxed, Point,
-        registry::{Entry, Eyes, Registry},
+        registry::{Entry, HookChain, Registry},
     },
     giant::Concurrency,
 };
@@ -167,11 +167,11 @@ fn late(why: &str) -> io::Error {
 
 /// Puts a module on the list of each half that wants it, or takes it off; the first half that could not be had.
 fn each_half(stack: &Stack, look: &Look<'_>, entry: &Arc<Entry>, open: bool) -> Result<(), Busy> {
-    let change = |eyes: &mut Eyes| {
+    let change = |chain: &mut HookChain| {
         if open {
-            eyes.open(entry);
+            chain.add(entry);
         } else {
-            eyes.close(entry);
+            chain.remove(entry);
         }
     };
     let mut all = Ok(());

@@ -14,14 +14,14 @@ use percore::{
 };
 
 use crate::{
-    channel::{Attendant, Line, LinkEnd, ShardEnd, TransmitEnd, backlog, channel},
+    channel::{BackgroundCall, BackgroundPoller, LinkEnd, ShardEnd, TransmitEnd, backlog, channel},
     counters::Counters,
     driver::{
         giant_shim,
         host::Host,
         interface::{Interface, Receive},
         module::registry::Registry,
-        steer::{Placement, Steer, openings::Openings, table::FlowTable},
+        steer::{Placement, Steer, pending_opens::PendingOpens, table::FlowTable},
     },
     errno::invalid,
     limits,
@@ -31,7 +31,7 @@ use crate::{
     regime::{Handoff, Holder, Layout},
     shard::{Shard, ShardSettings},
     stack::{
-        cell::{Cell, Ways},
+        cell::{Cell, LinkAccess},
         driver_side::{Halves, OwnLink, SharedInterface},
     },
 };
@@ -41,7 +41,7 @@ pub struct Parts {
     pub counters: Arc<Counters>,
     pub interfaces: Vec<SharedInterface>,
     pub cells: Vec<Cell>,
-    pub attendant: Arc<Attendant>,
+    pub background: Arc<BackgroundPoller>,
     /// What sockets of TCP and of UDP hold, and may.
     pub memory: [Arc<Account>; 2],
 }
@@ -59,18 +59,18 @@ impl Parts {
         // Each shard and each half of an interface writes counters of its own.
         let counters = Arc::new(Counters::new(layout.shards + 2 * links.len()));
         let doorbells = doorbells(layout)?;
-        let attendant = Arc::new(Attendant::new()?);
-        let lines = lines(layout, &attendant);
+        let background = Arc::new(BackgroundPoller::new()?);
+        let calls = background_calls(layout, &background);
         let mut ends = Ends::new(layout);
         let (mut interfaces, mut own_links) = (Vec::new(), Vec::new());
         let (mut buffers, mut slabs) = (usize::MAX, 0);
-        let mut ways = ways(if host.forwarding { links.len() } else { 0 });
+        let mut rings = forward_rings(if host.forwarding { links.len() } else { 0 });
         for (number, link) in links.into_iter().enumerate() {
             let (kind, concurrency) = (link.properties().kind, link.concurrency());
             let doorbell = Arc::new(Doorbell::new()?);
             let (frame_max, Queue { rx, tx }) = begin(link, host, &doorbell, layout, modules)?;
             let (link_ends, transmit_ends, left) =
-                ends.join(layout, &doorbell, doorbells.iter().zip(&lines));
+                ends.join(layout, &doorbell, doorbells.iter().zip(&calls));
             let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
             let writer = layout.shards + 2 * number;
             let mut receive = Receive::new(
@@ -91,7 +91,7 @@ impl Parts {
                 transmit_ends,
                 now,
             )?;
-            (receive.ways, interface.ways) = ways.next().unwrap_or_default();
+            (receive.forward_rings, interface.forward_rings) = rings.next().unwrap_or_default();
             // The scarcest link decides: all of a shard's connections may hang on it.
             buffers = buffers.min(receive.slab.capacity());
             slabs += receive.slab.capacity() as u64 * receive.slab.buffer_size() as u64;
@@ -110,21 +110,21 @@ impl Parts {
         let sharing = buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards;
         let (memory, mut cells) = (memory.accounts(slabs, layout.shards), Vec::new());
         let memory = memory.map(Arc::new);
-        for (number, (doorbell, line)) in doorbells.into_iter().zip(lines).enumerate() {
+        for (number, (doorbell, call)) in doorbells.into_iter().zip(calls).enumerate() {
             let settings = shard_settings(layout, number, host, &counters, sharing, &memory);
-            let ways = if owns_links {
-                Ways::Own(std::mem::take(&mut own_links))
+            let access = if owns_links {
+                LinkAccess::Own(std::mem::take(&mut own_links))
             } else {
-                ends.ways(layout, number)
+                ends.access(layout, number)
             };
             let shard = Shard::new(settings, now)?;
-            cells.push(Cell::new(shard, ways, doorbell, line).held_by(layout.holder));
+            cells.push(Cell::new(shard, access, doorbell, call).held_by(layout.holder));
         }
         Ok(Self {
             counters,
             interfaces,
             cells,
-            attendant,
+            background,
             memory,
         })
     }
@@ -167,13 +167,13 @@ impl Ends {
         &mut self,
         layout: Layout,
         link: &Arc<Doorbell>,
-        shards: impl Iterator<Item = (&'a Arc<Doorbell>, &'a Option<Arc<Line>>)>,
+        shards: impl Iterator<Item = (&'a Arc<Doorbell>, &'a Option<Arc<BackgroundCall>>)>,
     ) -> (Vec<LinkEnd>, Vec<TransmitEnd>, Vec<Producer<Packet>>) {
         let (mut link_ends, mut transmit_ends, mut left) = (Vec::new(), Vec::new(), Vec::new());
         if layout.handoff == Handoff::Channel {
-            for (ends, (shard, line)) in self.channels.iter_mut().zip(shards) {
+            for (ends, (shard, call)) in self.channels.iter_mut().zip(shards) {
                 let (link_end, transmit_end, shard_end) =
-                    channel(link.clone(), shard.clone(), line.clone());
+                    channel(link.clone(), shard.clone(), call.clone());
                 link_ends.push(link_end);
                 transmit_ends.push(transmit_end);
                 ends.push(shard_end);
@@ -190,13 +190,13 @@ impl Ends {
     }
 
     /// How a shard reaches the links that were joined.
-    fn ways(&mut self, layout: Layout, shard: usize) -> Ways {
+    fn access(&mut self, layout: Layout, shard: usize) -> LinkAccess {
         match layout.handoff {
-            Handoff::Channel => Ways::Channels(std::mem::take(&mut self.channels[shard])),
+            Handoff::Channel => LinkAccess::Channels(std::mem::take(&mut self.channels[shard])),
             Handoff::Call if layout.backlogs => {
-                Ways::Backlogs(std::mem::take(&mut self.backlogs[shard]))
+                LinkAccess::Backlogs(std::mem::take(&mut self.backlogs[shard]))
             }
-            Handoff::Call => Ways::Calls,
+            Handoff::Call => LinkAccess::Calls,
         }
     }
 }
@@ -238,16 +238,18 @@ fn doorbells(layout: Layout) -> io::Result<Vec<Arc<Doorbell>>> {
 }
 
 /// The channels between links that forward to each other: for each link, its ends of those to all links and of those from all links.
-fn ways(links: usize) -> impl Iterator<Item = (Vec<Producer<Packet>>, Vec<Consumer<Packet>>)> {
+fn forward_rings(
+    links: usize,
+) -> impl Iterator<Item = (Vec<Producer<Packet>>, Vec<Consumer<Packet>>)> {
     let mut from: Vec<Vec<_>> = (0..links).map(|_| Vec::new()).collect();
     let to: Vec<Vec<_>> = (0..links)
         .map(|_| {
-            let way = |ends: &mut Vec<_>| {
+            let ring_to = |ends: &mut Vec<_>| {
                 let (producer, consumer) = ring(limits::FORWARD_RING);
                 ends.push(consumer);
                 producer
             };
-            from.iter_mut().map(way).collect()
+            from.iter_mut().map(ring_to).collect()
         })
         .collect();
     to.into_iter().zip(from)
@@ -260,16 +262,19 @@ fn placement(layout: Layout) -> io::Result<Placement> {
         shards => Placement::Lease {
             shards,
             flows: FlowTable::new(limits::FLOWS)?,
-            openings: layout.own_shards.then(|| Openings::new(shards)),
+            pending_opens: layout.own_shards.then(|| PendingOpens::new(shards)),
         },
     })
 }
 
-/// The line of each shard that is the application's to turn.
-fn lines(layout: Layout, attendant: &Arc<Attendant>) -> Vec<Option<Arc<Line>>> {
-    let line = |number| Arc::new(Line::new(attendant.clone(), number));
-    let attended = layout.holder == Holder::Application;
+/// The background call of each shard that is the application's to turn.
+fn background_calls(
+    layout: Layout,
+    background: &Arc<BackgroundPoller>,
+) -> Vec<Option<Arc<BackgroundCall>>> {
+    let call = |number| Arc::new(BackgroundCall::new(background.clone(), number));
+    let has_calls = layout.holder == Holder::Application;
     (0..layout.shards)
-        .map(|number| attended.then(|| line(number)))
+        .map(|number| has_calls.then(|| call(number)))
         .collect()
 }

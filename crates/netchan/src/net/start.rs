@@ -22,6 +22,7 @@ use super::{
     plan::{LinkPlan, add_interface},
 };
 use crate::{
+    assignment::ShardAssignment,
     clock::Clock,
     control::{self, Answers, Change},
     driver::module::Giant,
@@ -37,7 +38,6 @@ use crate::{
     link::Link,
     locks, memory,
     net::{live, modules},
-    places::Places,
     regime::Layout,
     stack::{
         Stack, control_plane::ControlPlane, directory::Directory, driver_side::DriverSide,
@@ -79,7 +79,7 @@ impl Builder {
         modules::at_boot(&registry, modules, host.forwarding)?;
         let (host, own) = (Arc::new(host), owns_links);
         let parts = Parts::make(&host, links, layout, own, &registry, most, now)?;
-        let directory = Directory::new(host.seed.derive(0x0064_6972), host.places.clone());
+        let directory = Directory::new(host.seed.derive(0x0064_6972), host.assignment.clone());
         let driver = DriverSide {
             host: host.clone(),
             counters: parts.counters.clone(),
@@ -117,7 +117,7 @@ impl Builder {
             spin_ns: u64::try_from(spin.as_nanos()).unwrap_or(u64::MAX),
             stop: AtomicBool::new(false),
             driver,
-            sockets: SocketSide::new(parts.cells, parts.memory, parts.attendant),
+            sockets: SocketSide::new(parts.cells, parts.memory, parts.background),
             control: control_plane,
         });
         run(&stack, control)?;
@@ -199,9 +199,9 @@ impl Builder {
             seed,
             send_buffer: self.send_buffer.next_power_of_two(),
             send_buffer_max: self.send_buffer_max.next_power_of_two(),
-            places: layout
+            assignment: layout
                 .own_shards
-                .then(|| Arc::new(Places::new(layout.shards))),
+                .then(|| Arc::new(ShardAssignment::new(layout.shards))),
         };
         Ok((host, links))
     }
@@ -236,7 +236,7 @@ fn answer_from_outside(stack: &Arc<Stack>) {
 fn run(stack: &Arc<Stack>, control: bool) -> io::Result<()> {
     memory::probe(limits::SPARE)?;
     // Relaxed: before the threads.
-    stack.driver.can_lead.store(stack.may_lead(), Relaxed);
+    stack.driver.can_lead.store(stack.may_lead_links(), Relaxed);
     if stack.threaded && !stack.stepped {
         percore::doorbell::reserve()?;
         worker::start(stack)?;

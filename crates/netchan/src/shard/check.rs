@@ -1,4 +1,4 @@
-//! Whether a shard's books balance (F7): run at the end of each turn in a build with the feature `invariants`, and in no other.
+//! Whether a shard's invariants hold (F7): run at the end of each turn in a build with the feature `invariants`, and in no other.
 
 use super::{Shard, time_wait};
 use crate::limits;
@@ -80,7 +80,7 @@ mod tests {
 
     use crate::{Net, Threads, link::wire, shard::Shard};
 
-    /// A change of the books without a reason.
+    /// A change of the counts without a reason.
     type Plant = fn(&mut Shard);
 
     #[test]

@@ -19,7 +19,7 @@ const RECEIVE_BUFFER_MAX: u32 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Defaults {
     pub config: Config,
-    /// The same made ready, for sockets without wishes of their own.
+    /// The same made ready, for sockets without overrides of their own.
     pub template: Template,
 }
 
@@ -34,7 +34,7 @@ impl Defaults {
 
 /// What a socket wants otherwise than the stack's settings say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wishes {
+pub struct TcpOverrides {
     /// SO_KEEPALIVE, with its times.
     pub keepalive: Option<Keepalive>,
     /// SO_RCVBUF, bytes.
@@ -53,7 +53,7 @@ pub struct Wishes {
     pub defer_accept: Duration,
 }
 
-impl Default for Wishes {
+impl Default for TcpOverrides {
     fn default() -> Self {
         Self {
             keepalive: None,
@@ -68,7 +68,7 @@ impl Default for Wishes {
     }
 }
 
-impl Wishes {
+impl TcpOverrides {
     /// What a connection begins with where the stack's settings are `config`.
     #[cold]
     pub fn template(&self, config: &Config) -> Template {
@@ -181,33 +181,33 @@ mod tests {
         }
     }
 
-    fn patient(wishes: Wishes) -> Config {
+    fn patient(overrides: TcpOverrides) -> Config {
         let mut config = config();
-        wishes.set_patience(&mut config);
+        overrides.set_patience(&mut config);
         config
     }
 
     /// tcp(7): TCP_SYNCNT counts SYNs that are sent again, TCP_LINGER2 is two minutes at most, or none.
     #[test]
     fn a_socket_without_wishes_waits_as_the_stack_does() {
-        let as_it_is = patient(Wishes::default());
+        let as_it_is = patient(TcpOverrides::default());
         assert_eq!(as_it_is.syn_timeout, seconds(100));
         assert_eq!(as_it_is.fin_wait_2, seconds(50));
         assert_eq!(as_it_is.syn_received_timeout, seconds(30));
         let syns = |syn_count| {
-            let wishes = Wishes {
+            let overrides = TcpOverrides {
                 syn_count,
-                ..Wishes::default()
+                ..TcpOverrides::default()
             };
-            patient(wishes).syn_timeout
+            patient(overrides).syn_timeout
         };
         assert_eq!([syns(1), syns(3)], [seconds(1 + 2), seconds(1 + 2 + 4 + 8)]);
         let linger = |linger2| {
-            let wishes = Wishes {
+            let overrides = TcpOverrides {
                 linger2,
-                ..Wishes::default()
+                ..TcpOverrides::default()
             };
-            patient(wishes).fin_wait_2
+            patient(overrides).fin_wait_2
         };
         let lingers = [None, Some(seconds(7)), Some(seconds(500))].map(linger);
         assert_eq!(lingers, [Duration::ZERO, seconds(7), seconds(120)]);
@@ -217,11 +217,11 @@ mod tests {
     #[test]
     fn a_listener_that_waits_for_data_waits_long_enough() {
         let deferred = |defer_accept| {
-            let wishes = Wishes {
+            let overrides = TcpOverrides {
                 defer_accept,
-                ..Wishes::default()
+                ..TcpOverrides::default()
             };
-            patient(wishes).syn_received_timeout
+            patient(overrides).syn_received_timeout
         };
         assert_eq!(deferred(Duration::ZERO), seconds(30));
         // Four retransmissions begin within 15 s, and the last one has its time.
@@ -233,7 +233,7 @@ mod tests {
             syn_received_timeout: Duration::from_millis(500),
             ..config()
         };
-        Wishes::default().set_patience(&mut hasty);
+        TcpOverrides::default().set_patience(&mut hasty);
         assert_eq!(hasty.syn_received_timeout, Duration::from_millis(500));
     }
 
@@ -241,12 +241,12 @@ mod tests {
     #[test]
     fn a_size_that_was_asked_for_stays() {
         let room = |receive_buffer, window_clamp| {
-            let wishes = Wishes {
+            let overrides = TcpOverrides {
                 receive_buffer,
                 window_clamp,
-                ..Wishes::default()
+                ..TcpOverrides::default()
             };
-            wishes.receive_room(1 << 16)
+            overrides.receive_room(1 << 16)
         };
         assert_eq!(room(None, 0), 1 << 16);
         assert_eq!(room(Some(5000), 0), 5000);

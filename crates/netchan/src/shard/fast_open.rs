@@ -119,9 +119,9 @@ impl Shard {
         let Some(listener) = self.listeners.get_mut(number).filter(|_| mode.server) else {
             return Verdict::default();
         };
-        let wishes = listener.options().fast_open;
+        let options = listener.options().fast_open;
         let is_signed = listener.options().keys.is_some();
-        let queue = match wishes.queue {
+        let queue = match options.queue {
             0 if mode.every_listener => u32::try_from(listener.backlog()).unwrap_or(u32::MAX),
             // Each shard has its part of the limit.
             most => most.div_ceil(u32::try_from(self.shards).unwrap_or(1)),
@@ -137,13 +137,13 @@ impl Shard {
             takes_text: true,
             option: None,
         };
-        if mode.server_without_cookie || wishes.without_cookie {
+        if mode.server_without_cookie || options.without_cookie {
             return taken;
         }
         let Some(option) = option else {
             return Verdict::default();
         };
-        let keys = self.fast_open_keys(wishes.keys);
+        let keys = self.fast_open_keys(options.keys);
         let (client, server) = (key.remote, key.local);
         let fresh = || keys.cookie(client, server, option.experimental);
         match keys.check(client, server, &option) {

@@ -105,7 +105,7 @@ impl Listener {
         self.embryo_count += 1;
     }
 
-    /// The stack's settings are `config` now, or its socket's wishes have changed.
+    /// The stack's settings are `config` now, or its socket's overrides have changed.
     pub(super) fn begin_with(&mut self, config: &tcp::Config) {
         let own = self.options.own.as_deref();
         self.own = own.map(|own| Box::new(own.template(config)));

@@ -6,18 +6,18 @@ mod calls;
 #[cfg(test)]
 mod calls_tests;
 mod events;
+mod gro;
 mod input;
 mod notices;
 mod open;
 mod output;
 mod readiness;
-mod shape;
 mod sink;
 #[cfg(test)]
 mod size_tests;
 mod tell;
-mod train;
 mod urgent;
+mod watermarks;
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -31,10 +31,10 @@ use proto::{
     time::Duration,
 };
 
-use self::shape::OwnShape;
-pub use self::shape::Shape;
+use self::watermarks::OwnWatermarks;
+pub use self::watermarks::Watermarks;
 use super::{
-    Auth, FastOpenOptions, Keys, Reuse, Shard, Wishes, ports::Kept, send_queue::SendQueue,
+    Auth, FastOpenOptions, Keys, Reuse, Shard, TcpOverrides, ports::Kept, send_queue::SendQueue,
     shares::Shares, wakers::Wakers,
 };
 use crate::{
@@ -68,7 +68,7 @@ pub struct TcpSocket {
     /// The urgent byte ahead was read out of line.
     urgent_taken: bool,
     /// Options that change when it is ready.
-    pub(super) shape: OwnShape,
+    pub(super) watermarks: OwnWatermarks,
     /// Most bytes in the send queue.
     send_limit: u32,
     /// More memory would let it send or receive more: it is on the shard's list.
@@ -101,7 +101,7 @@ pub struct TcpSocket {
 #[derive(Clone, Debug)]
 pub struct TcpOptions {
     /// What it wants otherwise than the stack's TCP settings say, if anything.
-    pub own: Option<Box<Wishes>>,
+    pub own: Option<Box<TcpOverrides>>,
     /// TCP_NODELAY is off; `None`, here and below: as the stack's TCP settings say.
     pub nagle: Option<bool>,
     /// TCP_CORK.
@@ -195,7 +195,7 @@ impl TcpSocket {
         self.count_records(0, memory);
     }
 
-    /// Books what it holds now with its peer.
+    /// Charges what it holds now to its peer.
     #[inline(always)]
     pub(super) fn note_held(&mut self, shares: &mut Shares) {
         let held = self.held();
@@ -207,8 +207,8 @@ impl TcpSocket {
 
     /// SO_MARK; 0: none.
     pub(super) fn packet_mark(&self) -> u32 {
-        if self.shape.is_made() {
-            self.shape.mark
+        if self.watermarks.is_made() {
+            self.watermarks.mark
         } else {
             0
         }

@@ -1,4 +1,4 @@
-//! Two stacks on a wire, in virtual time, for tests that look into their shards: the books of every shard are checked with each turn.
+//! Two stacks on a wire, in virtual time, for tests that look into their shards: the invariants of every shard are checked with each turn.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -81,7 +81,7 @@ impl World {
         world
     }
 
-    /// All that happens without time passing, and then the books.
+    /// All that happens without time passing, and then the invariants.
     pub fn settle(&self) {
         for _ in 0..8 {
             self.nets.iter().for_each(|net| _ = net.poll());
@@ -180,7 +180,7 @@ impl World {
             to_group: Flag::NO,
             ..Meta::default()
         };
-        self.shard(1, |shard, now| shard.intake(now).input(packet));
+        self.shard(1, |shard, now| shard.receive_batch(now).input(packet));
     }
 
     /// A connection of a peer on paper with the second host's listener at port 80.

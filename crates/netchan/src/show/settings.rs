@@ -69,8 +69,8 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
         row("stages", json!(stages::are_on()), "run"),
         row("icmp.rate_limit", json!(host.limits_icmp()), "run"),
         row(
-            "attended",
-            json!(stack.sockets.attended.load(Relaxed)),
+            "background_at_once",
+            json!(stack.sockets.background_at_once.load(Relaxed)),
             "run",
         ),
         row("checks", json!(percore::checks::in_words()), "build"),

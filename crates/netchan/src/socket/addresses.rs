@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use super::{Role, Socket, options::Fresh};
+use super::{Role, Socket, options::SocketOptions};
 use crate::api::{Domain, Kind};
 use crate::driver::network::Network;
 use crate::errno::error;
@@ -21,20 +21,21 @@ impl Socket {
             Some(Role::Datagram(datagram)) => datagram.local(self.stack()),
             // After the end of a connection it is shown until the next one, and the port, if it was given up, for good.
             role => {
-                let fresh = self.fresh.lock();
+                let options = self.options.lock();
                 let was = self.stream.local(self.stack());
-                let bound = fresh.binding().map(|(_, bound)| bound);
+                let bound = options.binding().map(|(_, bound)| bound);
                 match (role, bound, was) {
-                    (Some(Role::Stream(_)), None, Some(was)) if !fresh.is_bound_anew() => was,
+                    (Some(Role::Stream(_)), None, Some(was)) if !options.is_bound_anew() => was,
                     (Some(Role::Stream(_)), Some(bound), Some(was))
-                        if bound.port() == was.port() && !fresh.is_bound_anew() =>
+                        if bound.port() == was.port() && !options.is_bound_anew() =>
                     {
                         was
                     }
                     (_, Some(bound), _) => bound,
-                    (_, None, _) => {
-                        SocketAddr::new(fresh.source().unwrap_or(any).ip(), self.port_shown(&fresh))
-                    }
+                    (_, None, _) => SocketAddr::new(
+                        options.source().unwrap_or(any).ip(),
+                        self.port_shown(&options),
+                    ),
                 }
             }
         };
@@ -42,10 +43,10 @@ impl Socket {
     }
 
     /// The port that getsockname shows of one that has none any more: as in Linux the last one, whichever call gave it.
-    pub(super) fn port_shown(&self, fresh: &Fresh) -> u16 {
+    pub(super) fn port_shown(&self, options: &SocketOptions) -> u16 {
         let was = self.stream.local(self.stack());
-        let was = was.filter(|_| !fresh.is_bound_anew());
-        was.map_or(fresh.last_port(), |was| was.port())
+        let was = was.filter(|_| !options.is_bound_anew());
+        was.map_or(options.last_port(), |was| was.port())
     }
 
     /// getpeername(2).
@@ -76,19 +77,23 @@ impl Socket {
 
     /// An address as callers write it to one as the stack uses it: mapped IPv4 becomes IPv4.
     pub(super) fn inward(&self, address: SocketAddr) -> io::Result<SocketAddr> {
-        self.inward_by(&self.fresh.lock(), address)
+        self.inward_by(&self.options.lock(), address)
     }
 
-    pub(super) fn inward_by(&self, fresh: &Fresh, address: SocketAddr) -> io::Result<SocketAddr> {
+    pub(super) fn inward_by(
+        &self,
+        options: &SocketOptions,
+        address: SocketAddr,
+    ) -> io::Result<SocketAddr> {
         match (self.domain, address) {
             (Domain::V4, SocketAddr::V4(_)) => Ok(address),
             (Domain::V6, SocketAddr::V6(v6)) => match v6.ip().to_ipv4_mapped() {
-                Some(_) if fresh.v6_only => Err(error(libc::ENETUNREACH)),
+                Some(_) if options.v6_only => Err(error(libc::ENETUNREACH)),
                 Some(v4) => Ok(SocketAddr::new(v4.into(), v6.port())),
                 None => Ok(SocketAddr::new((*v6.ip()).into(), v6.port())),
             },
             // As Linux, of a datagram's destination.
-            (Domain::V6, SocketAddr::V4(_)) if self.kind == Kind::Datagram && !fresh.v6_only => {
+            (Domain::V6, SocketAddr::V4(_)) if self.kind == Kind::Datagram && !options.v6_only => {
                 Ok(address)
             }
             _ => Err(error(libc::EAFNOSUPPORT)),
@@ -97,8 +102,8 @@ impl Socket {
 
     /// Whether its address lets it send to `remote`: an IPv4 address, or IPv6's wildcard as a mapped one, does not reach IPv6
     /// (EAFNOSUPPORT), a loopback address reaches this host only (EINVAL). (One bound to an IPv6 address is of IPv6 alone: [`Self::inward`].)
-    pub(super) fn may_reach(&self, fresh: &Fresh, remote: SocketAddr) -> io::Result<()> {
-        let Some(local) = self.source_of(fresh, remote.ip()) else {
+    pub(super) fn may_reach(&self, options: &SocketOptions, remote: SocketAddr) -> io::Result<()> {
+        let Some(local) = self.source_of(options, remote.ip()) else {
             return Ok(());
         };
         if local.is_ipv4() && remote.is_ipv6() {
@@ -118,24 +123,28 @@ impl Socket {
     }
 
     /// The address that it has, by bind(2) or by a connect.
-    fn address_of(&self, fresh: &Fresh) -> Option<IpAddr> {
+    fn address_of(&self, options: &SocketOptions) -> Option<IpAddr> {
         let has = match self.role() {
             Some(Role::Datagram(datagram)) => Some(datagram.local(self.stack())),
-            _ => fresh.source(),
+            _ => options.source(),
         };
         has.map(|address| address.ip())
     }
 
     /// The same, toward this address: of an IPv6 datagram socket with an IPv6 address, what a connect to IPv4 gave it beside that.
-    fn source_of(&self, fresh: &Fresh, remote: IpAddr) -> Option<IpAddr> {
-        let mapped = fresh.mapped_source.filter(|_| remote.is_ipv4());
-        mapped.or_else(|| self.address_of(fresh))
+    fn source_of(&self, options: &SocketOptions, remote: IpAddr) -> Option<IpAddr> {
+        let mapped = options.mapped_source.filter(|_| remote.is_ipv4());
+        mapped.or_else(|| self.address_of(options))
     }
 
     /// What 0.0.0.0 and :: are as a destination, as everywhere: this host itself; as in Linux, of IPv4 at the address that the socket has,
     /// and :: is IPv4's loopback to a socket with an IPv4 address.
-    pub(super) fn this_host(&self, fresh: &Fresh, unspecified: IpAddr) -> io::Result<IpAddr> {
-        let has = self.source_of(fresh, unspecified).filter(IpAddr::is_ipv4);
+    pub(super) fn this_host(
+        &self,
+        options: &SocketOptions,
+        unspecified: IpAddr,
+    ) -> io::Result<IpAddr> {
+        let has = self.source_of(options, unspecified).filter(IpAddr::is_ipv4);
         let own = match has {
             Some(ip)
                 if unspecified.is_ipv4() && self.stack().control.host.network().is_local(ip) =>

@@ -102,7 +102,7 @@ impl Socket {
         self.ao_may_choose(choice)?;
         let key = key.key;
         self.ao_session(|socket| socket.ao().map(|_| ()).ok_or(libc::EISCONN))?;
-        let shared = self.fresh.lock().keys_mut().add(network, key);
+        let shared = self.options.lock().keys_mut().add(network, key);
         let shared: Arc<AoKey> = shared.map_err(error)?;
         self.ao_session(move |socket| {
             let session = socket.ao().ok_or(libc::EISCONN)?;
@@ -145,7 +145,7 @@ impl Socket {
             Ok(())
         })?;
         let gone = self
-            .fresh
+            .options
             .lock()
             .keys_mut()
             .remove(network, send_id, receive_id);
@@ -163,8 +163,8 @@ impl Socket {
     pub fn set_ao_info(&self, info: AoInfo, counts: bool) -> io::Result<()> {
         self.ao_may_choose(info.keys)?;
         if self.role().is_none() {
-            let mut fresh = self.fresh.lock();
-            let keys = fresh.keys_mut();
+            let mut options = self.options.lock();
+            let keys = options.keys_mut();
             let has = |id: Option<u8>, of: fn(&AoKey) -> u8| {
                 id.is_none_or(|id| keys.ao().any(|(_, key)| of(key) == id))
             };
@@ -182,8 +182,8 @@ impl Socket {
             Ok(())
         })?;
         {
-            let mut fresh = self.fresh.lock();
-            let settings = &mut fresh.keys_mut().settings;
+            let mut options = self.options.lock();
+            let settings = &mut options.keys_mut().settings;
             (settings.required, settings.accepts_icmp) = (info.required, info.accept_icmps);
         }
         self.ao_settle(info.keys);
@@ -195,7 +195,7 @@ impl Socket {
     /// # Errors
     /// ENOENT (neither keys nor settings).
     pub fn ao_info(&self) -> io::Result<AoInfo> {
-        let settings = self.fresh.lock().keys().map(|keys| keys.settings);
+        let settings = self.options.lock().keys().map(|keys| keys.settings);
         let AoSettings {
             current,
             next,
@@ -233,7 +233,7 @@ impl Socket {
             good: 0,
             bad: 0,
         };
-        let all: Vec<AoKeyInfo> = match self.fresh.lock().keys() {
+        let all: Vec<AoKeyInfo> = match self.options.lock().keys() {
             Some(keys) => keys.ao().map(|(of, key)| info(of, **key)).collect(),
             None => return Err(error(libc::ENOENT)),
         };
@@ -284,13 +284,13 @@ impl Socket {
 
     /// What was chosen counts for the next connection too; a listener hears of its keys.
     fn ao_settle(&self, choice: AoChoice) {
-        let mut fresh = self.fresh.lock();
-        let settings = &mut fresh.keys_mut().settings;
+        let mut options = self.options.lock();
+        let settings = &mut options.keys_mut().settings;
         settings.current = choice.current.or(settings.current);
         settings.next = choice.next.or(settings.next);
         // Still locked, as in `set_option`.
         if let Some(Role::Listening(listening)) = self.role() {
-            listening.set_options(self.stack(), &fresh.tcp_options());
+            listening.set_options(self.stack(), &options.tcp_options());
         }
     }
 }

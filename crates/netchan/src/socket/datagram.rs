@@ -12,7 +12,7 @@ use std::{
 
 use proto::{time::Instant, wire::ipv4::Protocol};
 
-use super::{Other, Role, Socket, SocketOption, multicast::bound_source, options::Fresh};
+use super::{Other, Role, Socket, SocketOption, multicast::bound_source, options::SocketOptions};
 use crate::api::multicast::Settings;
 use crate::api::{
     Domain, Kind, Readiness, ReceiveFlags, Received, ReceivedError, SendInfo, UdpOption,
@@ -148,10 +148,10 @@ impl Datagram {
     }
 
     /// Hands the options to all parts; without UDP_CORK, what waited for more goes.
-    pub fn set_options(&self, stack: &Stack, option: SocketOption, fresh: &Fresh) {
-        let options = fresh.udp_options(&stack.control.host);
+    pub fn set_options(&self, stack: &Stack, option: SocketOption, options: &SocketOptions) {
+        let of_shards = options.udp_options(&stack.control.host);
         self.each(stack, |shard, part| {
-            shard.udp_set_options(part, fresh.fields(), options);
+            shard.udp_set_options(part, options.fields(), of_shards);
         });
         if option == SocketOption::Udp(UdpOption::Cork(false)) {
             // As Linux: what becomes of it is not told.
@@ -253,9 +253,9 @@ impl Datagram {
 
 impl Socket {
     /// A bound datagram socket starts to receive.
-    pub(super) fn open_datagram(&self, fresh: &Fresh) -> io::Result<()> {
+    pub(super) fn open_datagram(&self, options: &SocketOptions) -> io::Result<()> {
         let protocol = self.kind.protocol(self.domain);
-        let Some(binding) = fresh.as_bound(protocol) else {
+        let Some(binding) = options.as_bound(protocol) else {
             return Err(error(libc::EINVAL));
         };
         if let Some(Role::Datagram(datagram)) = self.role() {
@@ -265,9 +265,9 @@ impl Socket {
             });
             return Ok(());
         }
-        let shards = match &self.stack().control.host.places {
-            Some(places) => {
-                let own = places.of_port(binding.address.port());
+        let shards = match &self.stack().control.host.assignment {
+            Some(assignment) => {
+                let own = assignment.of_port(binding.address.port());
                 own..own + 1
             }
             None => 0..self.stack().sockets.cells.len(),
@@ -279,12 +279,12 @@ impl Socket {
             next: AtomicUsize::new(0),
             together: (shards.len() > 1).then(|| Arc::new(Together::new(shards.len()))),
         };
-        let options = fresh.udp_options(&self.stack().control.host);
+        let of_shards = options.udp_options(&self.stack().control.host);
         for shard in shards {
             let part = self.stack().with_shard(shard, |shard, _| {
                 shard.udp_open(
                     &binding,
-                    (fresh.fields(), options),
+                    (options.fields(), of_shards),
                     datagram.together.clone(),
                 )
             });
@@ -296,56 +296,60 @@ impl Socket {
                 }
             }
         }
-        if let Some(settings) = &fresh.multicast {
+        if let Some(settings) = &options.multicast {
             datagram.set_multicast(self.stack(), settings);
         }
-        if fresh.shut != (false, false) {
-            let _ = datagram.shutdown(self.stack(), fresh.shut.0, fresh.shut.1); // without a peer: an error
+        if options.shut != (false, false) {
+            let _ = datagram.shutdown(self.stack(), options.shut.0, options.shut.1); // without a peer: an error
         }
         let _ = self.other.set(Box::new(Other::Datagram(datagram)));
         Ok(())
     }
 
     /// Binds one that is bound to nothing, or is no more.
-    pub(super) fn bind_datagram(&self, fresh: &mut Fresh) -> io::Result<()> {
-        if fresh.binding().is_none() {
-            self.bind_any(fresh)?;
-            self.open_datagram(fresh)?;
+    pub(super) fn bind_datagram(&self, options: &mut SocketOptions) -> io::Result<()> {
+        if options.binding().is_none() {
+            self.bind_any(options)?;
+            self.open_datagram(options)?;
         }
         Ok(())
     }
 
     /// connect(2) with AF_UNSPEC: it has no peer any more, and no port, unless bind(2) named that.
-    pub(super) fn disconnect_datagram(&self, fresh: &mut Fresh) -> io::Result<()> {
+    pub(super) fn disconnect_datagram(&self, options: &mut SocketOptions) -> io::Result<()> {
         let Some(Role::Datagram(datagram)) = self.role() else {
             return Ok(()); // as Linux says of one that never had any
         };
         // Where each socket has a shard of its own the port says which: it stays.
-        if self.stack().control.host.places.is_none() {
-            self.release(fresh);
+        if self.stack().control.host.assignment.is_none() {
+            self.release(options);
         }
-        let mut local = (fresh.source()).unwrap_or_else(|| SocketAddr::new(self.wildcard(), 0));
+        let mut local = (options.source()).unwrap_or_else(|| SocketAddr::new(self.wildcard(), 0));
         if self.domain == Domain::V6 && local.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
             // As Linux: the mapped wildcard counts as an address, and what a connect made of it stays.
             local.set_ip(datagram.local(self.stack()).ip());
         }
-        if fresh.mapped_source.is_some() {
-            fresh.mapped_source = None;
+        if options.mapped_source.is_some() {
+            options.mapped_source = None;
         }
         datagram.each(self.stack(), |shard, part| {
             shard.udp_connect(part, local, None);
         });
-        self.stands_at(fresh, local.ip());
+        self.stands_at(options, local.ip());
         Ok(())
     }
 
     /// connect(2) on a datagram socket, which has a port.
-    pub(super) fn connect_datagram(&self, fresh: &mut Fresh, peer: SocketAddr) -> io::Result<()> {
-        if self.stack().control.host.network().is_broadcast(peer.ip()) && !fresh.may_broadcast() {
+    pub(super) fn connect_datagram(
+        &self,
+        options: &mut SocketOptions,
+        peer: SocketAddr,
+    ) -> io::Result<()> {
+        if self.stack().control.host.network().is_broadcast(peer.ip()) && !options.may_broadcast() {
             return Err(error(libc::EACCES));
         }
         let (_, source) =
-            (self.way_to(fresh, peer.ip())).ok_or_else(|| error(libc::ENETUNREACH))?;
+            (self.way_to(options, peer.ip())).ok_or_else(|| error(libc::ENETUNREACH))?;
         let Some(Role::Datagram(datagram)) = self.role() else {
             return Err(error(libc::EINVAL));
         };
@@ -353,14 +357,14 @@ impl Socket {
         let mut local = datagram.local(self.stack());
         if local.ip().is_unspecified() {
             local.set_ip(source);
-        } else if local.is_ipv6() && peer.is_ipv4() && fresh.mapped_source.is_none() {
+        } else if local.is_ipv6() && peer.is_ipv4() && options.mapped_source.is_none() {
             // The same of IPv4, beside its IPv6 address.
-            fresh.mapped_source = Some(source);
+            options.mapped_source = Some(source);
         }
         datagram.each(self.stack(), |shard, part| {
             shard.udp_connect(part, local, Some(peer));
         });
-        self.stands_at(fresh, local.ip());
+        self.stands_at(options, local.ip());
         Ok(())
     }
 
@@ -390,7 +394,7 @@ impl Socket {
             return Err(error(libc::EOPNOTSUPP));
         }
         if self.role().is_none() {
-            self.bind_datagram(&mut self.fresh.lock())?;
+            self.bind_datagram(&mut self.options.lock())?;
         }
         let sent = if self.kind == Kind::Ping {
             self.send_echo(buffers, to, info)
@@ -412,7 +416,7 @@ impl Socket {
         if self.kind == Kind::Stream {
             return Ok(());
         }
-        self.bind_datagram(&mut self.fresh.lock())
+        self.bind_datagram(&mut self.options.lock())
     }
 
     /// A ping socket's send: what more there may be of a message is not waited for, and it is never cut into many.
@@ -459,7 +463,7 @@ impl Socket {
             .ok_or_else(|| error(libc::EBADF))?;
         if local.port() == 0 {
             // It was connected once, and lost its port with its peer.
-            self.bind_datagram(&mut self.fresh.lock())?;
+            self.bind_datagram(&mut self.options.lock())?;
             local = datagram.local(self.stack());
         }
         if info.urgent && self.domain == Domain::V4 {
@@ -471,7 +475,7 @@ impl Socket {
                 let remote = self.remote(to, peer, info)?;
                 if local.is_ipv6()
                     && remote.is_ipv4()
-                    && let Some(source) = self.fresh.lock().mapped_source
+                    && let Some(source) = self.options.lock().mapped_source
                 {
                     local.set_ip(source);
                 }
@@ -552,15 +556,15 @@ impl Socket {
         peer: Option<SocketAddr>,
         info: &SendInfo,
     ) -> io::Result<SocketAddr> {
-        let fresh = self.fresh.lock();
+        let options = self.options.lock();
         let mut remote = match to {
-            Some(to) if to.is_ipv4() && fresh.v6_only => return Err(error(libc::ENETUNREACH)),
-            Some(to) => self.inward_by(&fresh, to)?,
+            Some(to) if to.is_ipv4() && options.v6_only => return Err(error(libc::ENETUNREACH)),
+            Some(to) => self.inward_by(&options, to)?,
             None => peer.ok_or_else(|| error(libc::EDESTADDRREQ))?,
         };
         // `::` may be IPv4's this host.
         let this_host = (remote.ip().is_unspecified())
-            .then(|| self.this_host(&fresh, remote.ip()))
+            .then(|| self.this_host(&options, remote.ip()))
             .transpose()?;
         let is_ipv4 = this_host.unwrap_or(remote.ip()).is_ipv4();
         if info.urgent && is_ipv4 {
@@ -575,7 +579,7 @@ impl Socket {
         if let Some(this_host) = this_host {
             remote.set_ip(this_host);
         }
-        self.may_reach(&fresh, remote)?;
+        self.may_reach(&options, remote)?;
         if is_asked
             && self
                 .stack()
@@ -583,7 +587,7 @@ impl Socket {
                 .host
                 .network()
                 .is_broadcast(remote.ip())
-            && !fresh.may_broadcast()
+            && !options.may_broadcast()
         {
             return Err(error(libc::EACCES));
         }
@@ -611,7 +615,7 @@ impl Socket {
                 source.map(|source| (number, source))
             }
             None if device.is_some() => net.route_by(device, remote.ip(), mark),
-            None if remote.ip().is_multicast() => self.way_to(&self.fresh.lock(), remote.ip()),
+            None if remote.ip().is_multicast() => self.way_to(&self.options.lock(), remote.ip()),
             None => net.route(remote.ip(), mark),
         };
         let (interface, source) = route.ok_or_else(|| error(libc::ENETUNREACH))?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::options::Fresh;
+use super::options::SocketOptions;
 
 /// The options of some connections at the head of one shard's accept queue, behind those of the entries before it.
 #[derive(Clone, Debug)]
@@ -10,7 +10,7 @@ struct Begun {
     shard: usize,
     /// At least 1.
     connections: usize,
-    with: Arc<Fresh>,
+    with: Arc<SocketOptions>,
 }
 
 /// Of a listener whose options changed while connections waited.
@@ -22,7 +22,7 @@ impl Earlier {
     pub const NONE: Self = Self(Vec::new());
 
     /// Options change: of the connections that wait in each shard, those that are not noted yet began with `with`.
-    fn note(&mut self, waiting: &[usize], with: &Arc<Fresh>) {
+    fn note(&mut self, waiting: &[usize], with: &Arc<SocketOptions>) {
         let begun = &mut self.0;
         for (shard, &count) in waiting.iter().enumerate() {
             let here = begun.iter().filter(|b| b.shard == shard);
@@ -40,7 +40,7 @@ impl Earlier {
     }
 
     /// A connection of that shard is accepted: what it began with, if that is not what the listener says now.
-    fn take(&mut self, shard: usize) -> Option<Arc<Fresh>> {
+    fn take(&mut self, shard: usize) -> Option<Arc<SocketOptions>> {
         let begun = &mut self.0;
         let at = begun.iter().position(|b| b.shard == shard)?;
         begun[at].connections -= 1;
@@ -52,7 +52,7 @@ impl Earlier {
     }
 }
 
-impl Fresh {
+impl SocketOptions {
     /// An option is about to change, of a listener with so many connections waiting in each shard.
     pub(super) fn keep_for(&mut self, waiting: &[usize]) {
         if waiting.iter().any(|&count| count > 0) {
@@ -97,23 +97,23 @@ mod tests {
     /// Each gets what counted when it came, whatever was set since, in whatever order the shards are asked.
     #[test]
     fn a_connection_has_the_options_of_its_time() {
-        let mut fresh = Fresh::new(Kind::Stream, Domain::V4);
-        let marked = |fresh: &Fresh| fresh.udp.mark;
-        let set = |fresh: &mut Fresh, waiting: &[usize], mark| {
-            fresh.keep_for(waiting);
-            fresh.apply(SocketOption::Mark(mark));
+        let mut options = SocketOptions::new(Kind::Stream, Domain::V4);
+        let marked = |options: &SocketOptions| options.udp.mark;
+        let set = |options: &mut SocketOptions, waiting: &[usize], mark| {
+            options.keep_for(waiting);
+            options.apply(SocketOption::Mark(mark));
         };
-        set(&mut fresh, &[0, 0], 1);
-        assert!(fresh.earlier.0.is_empty(), "no connection waits");
-        set(&mut fresh, &[1, 2], 2);
-        set(&mut fresh, &[1, 2], 3); // none came with 2
-        set(&mut fresh, &[3, 2], 4);
-        let marks = [0, 0, 1, 0, 1, 1, 0].map(|shard| marked(&fresh.inherited_in(shard)));
+        set(&mut options, &[0, 0], 1);
+        assert!(options.earlier.0.is_empty(), "no connection waits");
+        set(&mut options, &[1, 2], 2);
+        set(&mut options, &[1, 2], 3); // none came with 2
+        set(&mut options, &[3, 2], 4);
+        let marks = [0, 0, 1, 0, 1, 1, 0].map(|shard| marked(&options.inherited_in(shard)));
         assert_eq!(marks, [1, 3, 1, 3, 1, 4, 4]);
-        assert!(fresh.earlier.0.is_empty(), "all are accepted");
-        set(&mut fresh, &[1, 0], 5);
-        assert!(fresh.inherited().earlier.0.is_empty());
-        fresh.forget_waiting();
-        assert_eq!(marked(&fresh.inherited_in(0)), 5);
+        assert!(options.earlier.0.is_empty(), "all are accepted");
+        set(&mut options, &[1, 0], 5);
+        assert!(options.inherited().earlier.0.is_empty());
+        options.forget_waiting();
+        assert_eq!(marked(&options.inherited_in(0)), 5);
     }
 }

@@ -15,7 +15,7 @@ use std::{
 use proto::membership::{Filter, Mode};
 
 pub use self::filter::GroupFilter;
-use super::{Role, Socket, options::Fresh};
+use super::{Role, Socket, options::SocketOptions};
 use crate::api::Kind;
 use crate::api::multicast::{Member, Multicast, Settings, Via, link_of};
 use crate::{
@@ -185,8 +185,8 @@ impl Socket {
     ) -> io::Result<()> {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let stack = self.stack();
-        let mut fresh = self.fresh.lock();
-        let mut settings = Settings::or_default(fresh.multicast.as_deref()).clone();
+        let mut options = self.options.lock();
+        let mut settings = Settings::or_default(options.multicast.as_deref()).clone();
         let net = stack.control.host.network();
         let mut change = Change {
             net: &net,
@@ -205,7 +205,7 @@ impl Socket {
             }
         }
         let settings = Arc::new(settings);
-        fresh.multicast = Some(settings.clone());
+        options.multicast = Some(settings.clone());
         if let Some(Role::Datagram(datagram)) = self.role() {
             datagram.set_multicast(stack, &settings);
         }
@@ -214,7 +214,7 @@ impl Socket {
 
     /// Leaves all groups: the socket is closed.
     pub(super) fn leave_groups(&mut self) {
-        let Some(settings) = self.fresh.get_mut().multicast.clone() else {
+        let Some(settings) = self.options.get_mut().multicast.clone() else {
             return;
         };
         for member in &settings.members {
@@ -224,14 +224,14 @@ impl Socket {
     }
 
     /// The interface and source address for packets to `ip`; `None`: no route.
-    pub(super) fn way_to(&self, fresh: &Fresh, ip: IpAddr) -> Option<(u8, IpAddr)> {
+    pub(super) fn way_to(&self, options: &SocketOptions, ip: IpAddr) -> Option<(u8, IpAddr)> {
         let net = self.stack().control.host.network();
-        let mark = fresh.udp.mark;
-        if let Some(device) = fresh.udp.device {
+        let mark = options.udp.mark;
+        if let Some(device) = options.udp.device {
             return net.route_by(Some(device), ip, mark);
         }
         if ip.is_multicast() {
-            return Settings::or_default(fresh.multicast.as_deref()).way(&net, ip);
+            return Settings::or_default(options.multicast.as_deref()).way(&net, ip);
         }
         net.route(ip, mark)
     }
@@ -250,7 +250,7 @@ const fn refused_by_streams(option: Multicast) -> Option<i32> {
     }
 }
 
-impl Fresh {
+impl SocketOptions {
     /// The value of the option that `like` names.
     pub(super) fn read_multicast(&self, like: Multicast) -> Multicast {
         let settings = Settings::or_default(self.multicast.as_deref());

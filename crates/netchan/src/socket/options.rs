@@ -1,12 +1,12 @@
-//! Socket options: which there are, and setting and reading them. What a socket keeps of them is [`fresh`].
+//! Socket options: which there are, and setting and reading them. What a socket keeps of them is in [`kept`].
 
-mod fresh;
+mod kept;
 
 use std::{io, net::IpAddr, time::Duration};
 
 use proto::tcp::{CongestionControl, FastOpenKeys, Md5Key};
 
-pub(in crate::socket) use self::fresh::Fresh;
+pub(in crate::socket) use self::kept::SocketOptions;
 use super::{Role, Socket};
 use crate::api::{Domain, Kind, UdpOption};
 use crate::api::{binding::PortChange, multicast::Multicast};
@@ -145,15 +145,15 @@ impl Socket {
 
     /// Whether it has a port: one that bind(2) or listen(2) gave it, or its connection's, as long as that lives.
     fn has_port(&self) -> bool {
-        let mut fresh = self.fresh.lock();
+        let mut options = self.options.lock();
         if let Some(Role::Stream(stream)) = self.role() {
             if !stream.is_over(self.stack()) {
                 return true;
             }
-            self.release_ended(stream, &mut fresh);
+            self.release_ended(stream, &mut options);
         }
         // One that was connected and is no more may have none, though it is a datagram socket still.
-        fresh.binding().is_some() || matches!(self.role(), Some(Role::Listening(_)))
+        options.binding().is_some() || matches!(self.role(), Some(Role::Listening(_)))
     }
 
     /// Whether an option's value is in range, and not too late.
@@ -225,24 +225,24 @@ impl Socket {
         };
         self.check_option(option)?;
         // Held to the end: of two calls at a time the later one must not be told to the shard before the other.
-        let mut fresh = self.fresh.lock();
+        let mut options = self.options.lock();
         if let Some(Role::Listening(listening)) = self.role() {
-            fresh.keep_for(&listening.waiting(self.stack()));
+            options.keep_for(&listening.waiting(self.stack()));
         }
-        fresh.set_key(option)?;
-        fresh.apply(option);
-        if let Some((id, _)) = fresh.binding() {
-            self.tell_directory(id, option, &fresh);
+        options.set_key(option)?;
+        options.apply(option);
+        if let Some((id, _)) = options.binding() {
+            self.tell_directory(id, option, &options);
         }
-        let fresh = &*fresh;
+        let options = &*options;
         match self.role() {
             Some(Role::Stream(stream)) => {
                 let now = self.stack().clock.now();
                 let tcp = self.stack().control.host.tcp();
                 let fin_wait_2 = matches!(option, SocketOption::Linger2(_))
-                    .then(|| fresh.wishes.fin_wait_2(&tcp));
+                    .then(|| options.overrides.fin_wait_2(&tcp));
                 let syn_timeout = matches!(option, SocketOption::SynCount(_))
-                    .then(|| fresh.wishes.syn_timeout(&tcp));
+                    .then(|| options.overrides.syn_timeout(&tcp));
                 stream.with(self.stack(), |socket| {
                     if let Some(fin_wait_2) = fin_wait_2 {
                         socket.connection.set_fin_wait_2(fin_wait_2);
@@ -251,14 +251,14 @@ impl Socket {
                         socket.connection.set_syn_timeout(syn_timeout);
                     }
                     if matches!(option, SocketOption::Md5Key { .. }) {
-                        socket.sign_with_md5(fresh.key_of(socket.key().remote));
+                        socket.sign_with_md5(options.key_of(socket.key().remote));
                     }
-                    apply_to(socket, option, fresh, now);
+                    apply_to(socket, option, options, now);
                 });
             }
-            Some(Role::Datagram(datagram)) => datagram.set_options(self.stack(), option, fresh),
+            Some(Role::Datagram(datagram)) => datagram.set_options(self.stack(), option, options),
             Some(Role::Listening(listening)) => {
-                listening.set_options(self.stack(), &fresh.tcp_options());
+                listening.set_options(self.stack(), &options.tcp_options());
             }
             None => {}
         }
@@ -266,12 +266,12 @@ impl Socket {
     }
 
     /// What stands against others' binds.
-    fn tell_directory(&self, id: u64, option: SocketOption, fresh: &Fresh) {
+    fn tell_directory(&self, id: u64, option: SocketOption, options: &SocketOptions) {
         let change = match option {
             SocketOption::Device(device) => PortChange::Device(device),
             SocketOption::ReuseAddress(_) | SocketOption::ReusePort(_) => PortChange::Reuse {
-                address: fresh.reuse_address,
-                port: fresh.reuse_port,
+                address: options.reuse_address,
+                port: options.reuse_port,
             },
             _ => return,
         };
@@ -281,8 +281,8 @@ impl Socket {
     /// MSG_MORE of a stream: until it is told `false` small segments wait as with TCP_CORK, which stays as it is.
     pub fn set_more(&self, more: bool) {
         let stack = self.stack();
-        let fresh = self.fresh.lock(); // to the end, as in `set_option`
-        let corked = fresh.corked(&stack.control.host);
+        let options = self.options.lock(); // to the end, as in `set_option`
+        let corked = options.corked(&stack.control.host);
         if let Some(Role::Stream(stream)) = self.role() {
             stream.with(stack, |socket| socket.connection.set_cork(more || corked));
         }
@@ -314,14 +314,14 @@ impl Socket {
         {
             return Ok(SocketOption::Multicast(answer));
         }
-        Ok(self.fresh.lock().read(&self.stack().control.host, like))
+        Ok(self.options.lock().read(&self.stack().control.host, like))
     }
 }
 
 fn apply_to(
     socket: &mut TcpSocket,
     option: SocketOption,
-    fresh: &Fresh,
+    options: &SocketOptions,
     now: proto::time::Instant,
 ) {
     let connection = &mut socket.connection;
@@ -333,31 +333,31 @@ fn apply_to(
         | SocketOption::KeepIdle(_)
         | SocketOption::KeepInterval(_)
         | SocketOption::KeepCount(_) => {
-            connection.set_keepalive(fresh.keep_alive.then_some(fresh.keepalive), now);
+            connection.set_keepalive(options.keep_alive.then_some(options.keepalive), now);
         }
         SocketOption::UserTimeout(timeout) => connection.set_user_timeout(timeout),
         SocketOption::Congestion(control) => connection.set_congestion(control, now),
         SocketOption::PacingRateMax(_) => {
-            connection.set_pacing_rate_max(fresh.pacing_limit().unwrap_or(0));
+            connection.set_pacing_rate_max(options.pacing_limit().unwrap_or(0));
         }
         SocketOption::ReceiveBuffer(_) | SocketOption::WindowClamp(_) => {
             let now_kept = connection.info().receive_buffer_bytes;
-            connection.set_receive_buffer(fresh.wishes.receive_room(now_kept));
+            connection.set_receive_buffer(options.overrides.receive_room(now_kept));
         }
         SocketOption::ReceiveLowWater(_)
         | SocketOption::UnsentLowWater(_)
         | SocketOption::UrgentInline(_)
         | SocketOption::Mark(_)
-        | SocketOption::SendBuffer(_) => socket.set_shape(fresh.shape()),
+        | SocketOption::SendBuffer(_) => socket.set_watermarks(options.watermarks()),
         SocketOption::Linger(linger) => socket.set_linger(linger),
         SocketOption::ReuseAddress(_) | SocketOption::ReusePort(_) => {
-            socket.set_reuse(fresh.reuse());
+            socket.set_reuse(options.reuse());
         }
         SocketOption::Ttl(_)
         | SocketOption::TypeOfService(_)
         | SocketOption::HopLimit(_)
         | SocketOption::TrafficClass(_)
-        | SocketOption::Udp(UdpOption::Discovery(_)) => socket.set_fields(fresh.fields()),
+        | SocketOption::Udp(UdpOption::Discovery(_)) => socket.set_fields(options.fields()),
         _ => {}
     }
 }

@@ -19,7 +19,7 @@ impl Socket {
     /// As Linux says of a stream that is not connected, and of a datagram socket that is not bound.
     fn idle_readiness(&self) -> Readiness {
         let mut ready = Readiness::WRITABLE;
-        let shut = self.fresh.lock().shut;
+        let shut = self.options.lock().shut;
         if shut.0 {
             ready = ready | Readiness::READABLE | Readiness::READ_HANGUP;
         }
@@ -38,7 +38,7 @@ impl Socket {
     ///
     /// True if it may hold already, and the waker was woken; false: nothing of it holds, no need to look again.
     pub fn register(&self, interest: Readiness, waker: &Waker) -> bool {
-        // A thread that waits by this does not sit at the one shard of several: `Waiter::register` is for threads that do.
+        // A thread that waits by this leads none of several shards: `Waiter::register` is for threads that lead one.
         if self.stack().layout.leases()
             && let Some(number) = self.shard()
         {

@@ -12,7 +12,7 @@ use std::{
 
 use proto::wire::ipv4::Protocol;
 
-use super::options::Fresh;
+use super::options::SocketOptions;
 use crate::api::{Readiness, ReceiveFlags, multicast::Multicast};
 use crate::{
     errno::error,
@@ -32,7 +32,7 @@ pub(super) struct Stream {
 /// A connect has answered that it is done.
 const REPORTED: u64 = 1 << 63;
 /// It is no connection any more; the place is that of the last one, which is kept until another takes it, so that a call that runs
-/// beside this one meets no stranger's.
+/// beside this one meets no other connection's.
 const IDLE: u64 = 1 << 62;
 /// It listens.
 const LISTENS: u64 = 1 << 61;
@@ -113,25 +113,25 @@ impl Stream {
         }
     }
 
-    /// Starts to connect. `fresh` is locked.
+    /// Starts to connect. `options` is locked.
     pub fn connect(
         &self,
         stack: &Stack,
         remote: SocketAddr,
-        fresh: &Fresh,
+        options: &SocketOptions,
         fast: bool,
     ) -> io::Result<()> {
-        let (shard, number) = start(stack, fresh.source(), remote, fresh, fast)?;
+        let (shard, number) = start(stack, options.source(), remote, options, fast)?;
         let old = self.place();
-        // Relaxed: `fresh` is locked; a call that runs beside this one meets the old connection or the new one.
+        // Relaxed: `options` is locked; a call that runs beside this one meets the old connection or the new one.
         self.place.store(Place { shard, number }.packed(), Relaxed);
         // Its place is taken by others from now on: no call is sent there any more.
         old.close(stack);
-        self.begin(stack, fresh);
+        self.begin(stack, options);
         Ok(())
     }
 
-    /// It listens from now on. `fresh` is locked, here and below.
+    /// It listens from now on. `options` is locked, here and below.
     pub fn listens(&self) {
         self.set_phase(LISTENS);
     }
@@ -167,7 +167,7 @@ impl Stream {
         })
     }
 
-    /// connect(2) on a socket that was connected or connects. `fresh` is locked. The failure of the last attempt is told
+    /// connect(2) on a socket that was connected or connects. `options` is locked. The failure of the last attempt is told
     /// once; then the socket may connect again.
     pub fn connect_again(&self, stack: &Stack) -> Result<(), i32> {
         let flags = self.place.load(Relaxed);
@@ -373,14 +373,14 @@ impl Stream {
     }
 
     /// What a new connection's options say beside what it was opened with.
-    pub fn begin(&self, stack: &Stack, fresh: &Fresh) {
-        let (shape, pace) = (fresh.own_shape(), fresh.pacing_limit());
-        if shape.is_none() && pace.is_none() {
+    pub fn begin(&self, stack: &Stack, options: &SocketOptions) {
+        let (watermarks, pace) = (options.own_watermarks(), options.pacing_limit());
+        if watermarks.is_none() && pace.is_none() {
             return;
         }
         self.with(stack, |socket| {
-            if let Some(shape) = shape {
-                socket.set_shape(shape);
+            if let Some(watermarks) = watermarks {
+                socket.set_watermarks(watermarks);
             }
             if let Some(pace) = pace {
                 socket.connection.set_pacing_rate_max(pace);
@@ -393,7 +393,7 @@ impl Stream {
         let Place { shard, number } = self.place();
         if self.is_over(stack) {
             if self.place.load(Relaxed) & REPORTED == 0 {
-                self.place.fetch_or(BROKEN, Relaxed); // `fresh` is locked
+                self.place.fetch_or(BROKEN, Relaxed); // `options` is locked
             }
             return Err(libc::ENOTCONN);
         }
@@ -528,13 +528,13 @@ fn start(
     stack: &Stack,
     bound: Option<SocketAddr>,
     remote: SocketAddr,
-    fresh: &Fresh,
+    options: &SocketOptions,
     fast: bool,
 ) -> io::Result<(usize, u32)> {
     let same_family = |ip: &IpAddr| !ip.is_unspecified() && ip.is_ipv4() == remote.ip().is_ipv4();
     let source = bound.map(|b| b.ip()).filter(same_family);
     let port = bound.map_or(0, |b| b.port());
-    let (device, mark) = (fresh.udp.device, fresh.udp.mark);
+    let (device, mark) = (options.udp.device, options.udp.mark);
     let by_device = || {
         Some(
             stack
@@ -549,13 +549,13 @@ fn start(
     let shard = stack
         .shard_for_connect(source, port, remote, mark)
         .ok_or_else(|| error(libc::ENETUNREACH))?;
-    let options = &fresh.tcp_options();
+    let of_tcp = &options.tcp_options();
     let connect = Connect {
         source,
         port,
         remote,
         fast,
-        options,
+        options: of_tcp,
     };
     let may_take = |interface, port| {
         if stack.driver.is_gone(usize::from(interface)) {
@@ -601,12 +601,12 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    pub fn open(stack: &Stack, backlog: usize, fresh: &Fresh) -> io::Result<Self> {
-        let Some(binding) = fresh.as_bound(Protocol::TCP) else {
+    pub fn open(stack: &Stack, backlog: usize, options: &SocketOptions) -> io::Result<Self> {
+        let Some(binding) = options.as_bound(Protocol::TCP) else {
             return Err(error(libc::EINVAL));
         };
         let backlog = backlog.min(limits::BACKLOG_MAX);
-        let options = fresh.tcp_options();
+        let of_tcp = options.tcp_options();
         let shards = stack.sockets.cells.len();
         let mut listening = Self {
             parts: Vec::with_capacity(shards),
@@ -616,7 +616,7 @@ impl Listening {
         for shard in 0..shards {
             let shared = &listening.shared;
             let part = stack.with_shard(shard, |shard, _| {
-                shard.listen(&binding, backlog, options.clone(), shared.clone())
+                shard.listen(&binding, backlog, of_tcp.clone(), shared.clone())
             });
             match part {
                 Some(part) => listening.parts.push(part),
@@ -644,14 +644,14 @@ impl Listening {
     }
 
     /// Listens again.
-    pub fn again(&self, stack: &Stack, backlog: usize, fresh: &Fresh) {
-        let Some(binding) = fresh.as_bound(Protocol::TCP) else {
+    pub fn again(&self, stack: &Stack, backlog: usize, options: &SocketOptions) {
+        let Some(binding) = options.as_bound(Protocol::TCP) else {
             return;
         };
         let backlog = backlog.min(limits::BACKLOG_MAX);
-        let options = fresh.tcp_options();
+        let of_tcp = options.tcp_options();
         self.each(stack, |shard, part| {
-            shard.listen_again(part, &binding, backlog, options.clone());
+            shard.listen_again(part, &binding, backlog, of_tcp.clone());
         });
     }
 

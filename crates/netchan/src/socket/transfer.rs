@@ -72,7 +72,7 @@ impl Socket {
             Some(Role::Listening(_)) => Err(error(libc::ENOTCONN)),
             // As Linux: shut down is the end to a call that would wait.
             None if self.kind != Kind::Stream => {
-                let ends = flags.enough && self.fresh.lock().shut.0;
+                let ends = flags.enough && self.options.lock().shut.0;
                 ends.then(|| Received::stream(0))
                     .ok_or_else(|| error(libc::EAGAIN))
             }
@@ -80,7 +80,7 @@ impl Socket {
             None if flags.urgent => Err(error(libc::EINVAL)),
             None => match self.take_error() {
                 Some(pending) => Err(pending),
-                None if self.fresh.lock().shut.0 => Ok(Received::stream(0)),
+                None if self.options.lock().shut.0 => Ok(Received::stream(0)),
                 None => Err(error(libc::ENOTCONN)),
             },
         }
@@ -157,7 +157,7 @@ impl Socket {
             .map(|received| received.len)
     }
 
-    /// A stream's [`receive`](Self::receive) by a thread that will sit down to wait for more: registers its waker where the call would
+    /// A stream's [`receive`](Self::receive) by a thread that will wait for more: registers its waker where the call would
     /// block, else forgets it, all in one turn of the shard.
     pub(super) fn receive_or_wait(
         &self,

@@ -1,13 +1,16 @@
 //! Waiting: threads that sleep until a socket, a kernel descriptor or the clock has something for them, and which of them turns a
 //! channel-fed shard meanwhile.
 //!
-//! A shard at the end of a channel has no thread of its own. A thread that sleeps in a socket call takes the shard's *seat*: it sleeps on the
-//! shard's doorbell, and turns the shard for all its sockets. Threads that come second *stand*: they sleep on doorbells of their own. A thread
-//! that gets up while others stand leaves the shard to the attendant, until the next one that waits sits down: of threads that serve requests
-//! that is soon, and no thread is woken only to sit. When no thread has sat there for two ticks (the application computes, or waits in an event
-//! loop of its own), the attendant looks after the shard, too, so that acknowledgments and timers are never late by more than two ticks. Of
-//! several shards a thread sits at the one whose socket it waits for; one that waits for several sockets leaves theirs to the attendant (see
-//! `attendant`).
+//! A shard at the end of a channel has no thread of its own. A thread that sleeps in a socket call *leads* the shard: it sleeps on the shard's
+//! doorbell, and turns the shard for all its sockets. Threads that come while it leads *follow*: they sleep on doorbells of their own. A leader that
+//! returns while others follow leaves the shard to the background poller, until the next thread that waits leads: of threads that serve requests
+//! that is soon, and no thread is woken only to lead. When no thread has led a shard for two ticks (the application computes, or waits in an event
+//! loop of its own), the background poller turns it, too, so that acknowledgments and timers are never late by more than two ticks. Of several shards
+//! a thread leads the one whose socket it waits for; one that waits for several sockets leaves their shards to the background poller
+//! (`stack::background`).
+//!
+//! A shard's leader becomes the link leader as well, where there is none (`stack::link_leader`). Where there is one shard, such a leader leaves it to
+//! the next one, not to the background poller.
 
 mod spin;
 
@@ -37,24 +40,25 @@ use crate::{
     regime::Holder,
     stack::{
         Stack,
-        cell::Cell,
-        seat::Left,
+        shard_leader::Left,
         sleep::{asleep, ppoll, readable, timeout},
     },
     sys::{self, SignalsHeld},
     trace,
 };
 
-const NOT_SITTING: usize = usize::MAX;
+/// The thread leads no shard.
+const LEADS_NONE: usize = usize::MAX;
 
 /// Wakes one thread wherever it sleeps.
 #[derive(Debug)]
 pub struct Parker {
     woken: AtomicBool,
     doorbell: Doorbell,
-    /// The shard on whose doorbell it sleeps.
-    sitting: AtomicUsize,
-    seats: Vec<Arc<Doorbell>>,
+    /// The shard that it leads, and on whose doorbell it sleeps.
+    leading: AtomicUsize,
+    /// The shards' doorbells.
+    shards: Vec<Arc<Doorbell>>,
     /// How often threads of the stack were woken.
     wakes: Arc<AtomicU32>,
 }
@@ -67,8 +71,8 @@ impl Parker {
         // SeqCst: pairs with the sleeper's order of arm (a fence in the doorbell), then look at `woken`.
         self.woken.store(true, Ordering::SeqCst);
         self.doorbell.ring();
-        if let Some(seat) = self.seats.get(self.sitting.load(Ordering::SeqCst)) {
-            seat.ring();
+        if let Some(shard) = self.shards.get(self.leading.load(Ordering::SeqCst)) {
+            shard.ring();
         }
     }
 
@@ -114,7 +118,7 @@ pub struct Waiter {
     is_lazy: bool,
     /// This wait has looked at its descriptors, and none was ready.
     has_looked: bool,
-    /// [`Seat::arrivals`](crate::stack::seat::Seat::arrivals) before the last turn in the seat.
+    /// [`ShardLeader::arrivals`](crate::stack::shard_leader::ShardLeader::arrivals) before its last turn as the leader.
     arrivals: u32,
 }
 
@@ -131,8 +135,8 @@ impl Waiter {
         let parker = Arc::new(Parker {
             woken: AtomicBool::new(false),
             doorbell: Doorbell::new()?,
-            sitting: AtomicUsize::new(NOT_SITTING),
-            seats: stack
+            leading: AtomicUsize::new(LEADS_NONE),
+            shards: stack
                 .sockets
                 .cells
                 .iter()
@@ -247,32 +251,32 @@ impl Waiter {
         let cell = &stack.sockets.cells[number];
         // From the first sleep on: a signal that comes between two sleeps, while the shard is turned, ends the wait as well.
         let mut held = None;
-        let mut stands = false;
+        let mut follows = false;
         let waited = loop {
             let mut has_retired = false;
-            if take_seat(cell) {
+            if cell.lead() {
                 let spin = spin.max(Duration::from_nanos(stack.spin_ns));
-                if let Some(waited) = self.wait_sitting(number, spin, fds, deadline, &mut held) {
+                if let Some(waited) = self.wait_leading(number, spin, fds, deadline, &mut held) {
                     break waited;
                 }
-                // A thread that came before this one had left the seat may be the one that was to lead, and sleeps.
-                if cell.seat.arrivals() != self.arrivals {
+                // A thread that came to follow before this one stopped leading may be the one that is to lead, and sleeps.
+                if cell.leader.arrivals() != self.arrivals {
                     continue;
                 }
                 has_retired = true;
-            } else if !stands {
+            } else if !follows {
                 self.spin_parked(spin, fds, deadline);
             }
-            if !std::mem::replace(&mut stands, true) {
-                cell.seat.stand();
+            if !std::mem::replace(&mut follows, true) {
+                cell.leader.follow();
                 if !has_retired {
                     continue;
                 }
             }
             break self.wait_parked(fds, deadline, held.as_ref());
         };
-        if stands {
-            cell.seat.standing.fetch_sub(1, Ordering::SeqCst);
+        if follows {
+            cell.leader.stop_following();
         }
         waited
     }
@@ -297,7 +301,7 @@ impl Waiter {
         if self.is_lazy { Ok(0) } else { look(fds) }
     }
 
-    /// Waits for sockets of several shards: the attendant turns them.
+    /// Waits for sockets of several shards: the background poller turns them.
     fn wait_elsewhere(
         &mut self,
         mut shards: u64,
@@ -308,33 +312,33 @@ impl Waiter {
             let number = shards.trailing_zeros() as usize;
             self.stack.hand_over(number);
             // No call was made for what came before that.
-            self.stack.turn_for_attendant(number);
+            self.stack.turn_in_background(number);
             shards &= shards - 1;
         }
         self.wait_parked(fds, deadline, None)
     }
 
-    /// Gets up; a leader's shard waits for the next leader, if it is the only one.
-    fn leave(&self, number: usize, led: bool) {
+    /// Stops leading a shard. One that led the links, too, leaves the only shard to the next leader.
+    fn leave(&self, number: usize, led_links: bool) {
         let (stack, cell) = (&self.stack, &self.stack.sockets.cells[number]);
-        match cell.seat.leave() {
-            Left::Empty if !stack.sockets.is_attended() => {
-                if !stack.awaits_leader() {
-                    stack.sockets.attendant.tell();
+        match cell.leader.leave() {
+            Left::Alone if !stack.sockets.polls_in_background() => {
+                if !stack.awaits_link_leader() {
+                    stack.sockets.background.wake();
                 }
                 return;
             }
-            Left::Crowded if led && stack.sockets.cells.len() == 1 => return,
-            Left::Crowded => _ = stack.leave_to_attendant(number),
-            Left::Empty | Left::Wanted => stack.hand_over(number),
+            Left::Followed if led_links && stack.sockets.cells.len() == 1 => return,
+            Left::Followed => _ = stack.leave_to_background(number),
+            Left::Alone | Left::Wanted => stack.hand_over(number),
         }
         // No call was made for what came before that.
-        stack.turn_for_attendant(number);
+        stack.turn_in_background(number);
     }
 
-    /// Turns one shard, whose seat it has taken, until the wait is over; then gets up. Where no other thread does, it polls the links, too: then
+    /// Turns one shard, which it leads, until the wait is over; then it stops leading. Where no other thread does, it leads the links, too: then
     /// `None` if another thread is to lead.
-    fn wait_sitting(
+    fn wait_leading(
         &mut self,
         number: usize,
         spin: Duration,
@@ -344,18 +348,18 @@ impl Waiter {
     ) -> Option<io::Result<usize>> {
         let stack = self.stack.clone();
         let cell = &stack.sockets.cells[number];
-        trace::detail(trace::SEAT_TAKEN, [number as u64]);
-        self.parker.sitting.store(number, Ordering::SeqCst);
-        let leads = stack.lead();
+        trace::detail(trace::SHARD_LED, [number as u64]);
+        self.parker.leading.store(number, Ordering::SeqCst);
+        let leads_links = stack.lead_links();
         let result = loop {
             let wakes = stack.sockets.wakes.load(Ordering::Relaxed);
-            self.arrivals = cell.seat.arrivals();
-            self.turn_and_spin(number, leads, spin, fds, deadline);
+            self.arrivals = cell.leader.arrivals();
+            self.turn_and_spin(number, leads_links, spin, fds, deadline);
             if self.parker.take_wake() {
                 break Some(self.woken(fds));
             }
             let woke = stack.sockets.wakes.load(Ordering::Relaxed) != wakes;
-            if woke && leads && stack.sockets.cells.len() == 1 && stack.others_wait() {
+            if woke && leads_links && stack.sockets.cells.len() == 1 && stack.others_wait() {
                 break None;
             }
             if !self.signals_wake {
@@ -375,33 +379,34 @@ impl Waiter {
                 continue;
             }
             let until = deadline.min(cell.next_timer());
-            let slept = self.sleep_sitting(&cell.doorbell, leads, fds, until, now, held.as_ref());
+            let slept =
+                self.sleep_leading(&cell.doorbell, leads_links, fds, until, now, held.as_ref());
             cell.doorbell.disarm();
             match slept {
                 Ok(0) => {}
                 other => break Some(other),
             }
         };
-        self.parker.sitting.store(NOT_SITTING, Ordering::SeqCst);
-        trace::detail(trace::SEAT_LEFT, [number as u64]);
-        if leads {
-            stack.stop_leading();
+        self.parker.leading.store(LEADS_NONE, Ordering::SeqCst);
+        trace::detail(trace::SHARD_LEFT, [number as u64]);
+        if leads_links {
+            stack.stop_leading_links();
         }
-        self.leave(number, leads);
+        self.leave(number, leads_links);
         result
     }
 
-    /// Sleeps on a shard's doorbell and `fds`; a leader on the links, too, which it turns if they have something.
-    fn sleep_sitting(
+    /// Sleeps on the doorbell of the shard that it leads, and on `fds`; the link leader on the links, too, which it turns if they have something.
+    fn sleep_leading(
         &mut self,
         doorbell: &Doorbell,
-        leads: bool,
+        leads_links: bool,
         fds: &mut [libc::pollfd],
         until: Instant,
         now: Instant,
         held: Option<&SignalsHeld>,
     ) -> io::Result<usize> {
-        if !leads {
+        if !leads_links {
             return self.sleep(doorbell, Sleep::Fd, fds, until, now, held);
         }
         let stack = self.stack.clone();
@@ -573,8 +578,4 @@ fn look(fds: &mut [libc::pollfd]) -> io::Result<usize> {
         return Ok(0);
     }
     ppoll(fds, Instant::ZERO, Instant::ZERO)
-}
-
-fn take_seat(cell: &Cell) -> bool {
-    cell.seat.take(cell.line.as_deref())
 }

@@ -3,8 +3,8 @@
 //!
 //! What is held lies in the channels to the links. It goes out when as many sends were made as sockets had something, when [`MOST`] are held, when
 //! the first of them is [`LONGEST`] old and the thread sends again, or when the thread waits. A thread that computes meanwhile does none of that:
-//! then a background poller sends it. Each of them looks at the channels once an interval ([`super::lead`]) while no thread leads, so that sends are
-//! held only then.
+//! then a link's thread sends it. Each of them looks at the channels once an interval ([`super::link_leader`]) while no thread leads the links, so
+//! that sends are held only then.
 
 use std::{cell::Cell, ptr::from_ref, time::Duration};
 
@@ -129,7 +129,7 @@ impl Stack {
                 return links;
             }
             if !self.driver.leader.is_away() {
-                batch.left = 0; // the background pollers may sleep without a limit
+                batch.left = 0; // the links' threads may sleep without a limit
             }
             batch.add(links, now)
         });

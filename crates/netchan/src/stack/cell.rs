@@ -1,4 +1,4 @@
-//! The cell: a shard with the ends of its channels, under the lock by which its holders take turns, and the seat of a thread that waits for it.
+//! The cell: a shard with the ends of its channels, under the lock by which its holders take turns, and the leader of those that wait for it.
 
 use std::{
     sync::{
@@ -17,12 +17,12 @@ use percore::{
 use proto::time::Instant;
 
 use crate::{
-    channel::{Line, ShardEnd},
+    channel::{BackgroundCall, ShardEnd},
     limits, locks,
     packet::Packet,
     regime::Holder,
     shard::Shard,
-    stack::{driver_side::OwnLink, seat::Seat},
+    stack::{driver_side::OwnLink, shard_leader::ShardLeader},
 };
 
 /// What one holder at a time holds.
@@ -30,11 +30,11 @@ pub struct Held {
     /// The shard.
     pub shard: Shard,
     /// How it reaches its links.
-    pub ways: Ways,
+    pub access: LinkAccess,
 }
 
 /// How a shard reaches its links.
-pub enum Ways {
+pub enum LinkAccess {
     /// By a call, under the interface's lock (`stack::Halves`).
     Calls,
     /// As above; and what links brought while another thread held the shard lies here, for each interface.
@@ -48,21 +48,21 @@ pub enum Ways {
 impl Held {
     /// The ends of its channels.
     pub fn channels(&mut self) -> &mut [ShardEnd] {
-        match &mut self.ways {
-            Ways::Channels(ends) => ends,
-            Ways::Calls | Ways::Backlogs(_) | Ways::Own(_) => &mut [],
+        match &mut self.access {
+            LinkAccess::Channels(ends) => ends,
+            LinkAccess::Calls | LinkAccess::Backlogs(_) | LinkAccess::Own(_) => &mut [],
         }
     }
 
     /// Its backlog, a part for each interface.
     pub fn backlogs(&mut self) -> &mut [Consumer<Packet>] {
-        match &mut self.ways {
-            Ways::Backlogs(ends) => ends,
-            Ways::Calls | Ways::Channels(_) | Ways::Own(_) => &mut [],
+        match &mut self.access {
+            LinkAccess::Backlogs(ends) => ends,
+            LinkAccess::Calls | LinkAccess::Channels(_) | LinkAccess::Own(_) => &mut [],
         }
     }
 
-    /// Panics if the books of what is held do not balance: for builds that check them.
+    /// Panics if an invariant of what is held is broken: for builds that check them.
     #[cold]
     pub fn check(&mut self) {
         self.shard.check();
@@ -81,9 +81,9 @@ impl Held {
 
     /// The links that are the shard's own.
     pub fn own_links(&mut self) -> &mut [OwnLink] {
-        match &mut self.ways {
-            Ways::Own(links) => links,
-            Ways::Calls | Ways::Backlogs(_) | Ways::Channels(_) => &mut [],
+        match &mut self.access {
+            LinkAccess::Own(links) => links,
+            LinkAccess::Calls | LinkAccess::Backlogs(_) | LinkAccess::Channels(_) => &mut [],
         }
     }
 }
@@ -98,14 +98,14 @@ pub struct Cell {
     pub backlog: Option<Backlog>,
     /// Rung when a packet was put into one of the channels.
     pub doorbell: Arc<Doorbell>,
-    /// For a thread that waits for this shard's packets and timers.
-    pub seat: Seat,
+    /// Where the shard is the application's to turn: which of the threads that wait for it does.
+    pub leader: ShardLeader,
     /// The way to a shard that is its core's alone.
     pub call_sender: Option<CallSender<Held>>,
     /// The other end, until the core's thread takes it.
     call_server: Mutex<Option<CallServer<Held>>>,
-    /// To the attendant, where the shard is the application's to turn.
-    pub line: Option<Arc<Line>>,
+    /// Wakes the background poller, where the shard is the application's to turn.
+    pub background_call: Option<Arc<BackgroundCall>>,
     /// The watchdog found that packets wait for it and no thread takes them.
     pub forsaken: AtomicBool,
     next_timer: AtomicU64,
@@ -118,14 +118,19 @@ thread_local! {
 
 impl Cell {
     /// A cell.
-    pub fn new(shard: Shard, ways: Ways, doorbell: Arc<Doorbell>, line: Option<Arc<Line>>) -> Self {
-        let backlog = matches!(ways, Ways::Backlogs(_)).then(Backlog::new);
+    pub fn new(
+        shard: Shard,
+        access: LinkAccess,
+        doorbell: Arc<Doorbell>,
+        background_call: Option<Arc<BackgroundCall>>,
+    ) -> Self {
+        let backlog = matches!(access, LinkAccess::Backlogs(_)).then(Backlog::new);
         Self {
-            held: mutex(&locks::SHARD, Held { shard, ways }),
+            held: mutex(&locks::SHARD, Held { shard, access }),
             backlog,
             doorbell,
-            seat: Seat::default(),
-            line,
+            leader: ShardLeader::default(),
+            background_call,
             call_sender: None,
             call_server: mutex(&locks::CALL_SERVER, None),
             forsaken: AtomicBool::new(false),
@@ -142,6 +147,11 @@ impl Cell {
         self.call_sender = Some(sender);
         self.call_server = mutex(&locks::CALL_SERVER, Some(server));
         self
+    }
+
+    /// Makes the calling thread the shard's leader, unless another one leads it.
+    pub fn lead(&self) -> bool {
+        self.leader.lead(self.background_call.as_deref())
     }
 
     /// Makes the calling thread the shard's call server; `None` if it has one already.

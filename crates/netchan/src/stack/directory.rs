@@ -16,9 +16,9 @@ use crate::{
         Kind,
         binding::{BindRequest, PortChange},
     },
+    assignment::ShardAssignment,
     limits::EPHEMERAL_PORTS,
     locks,
-    places::Places,
 };
 
 /// A bound port.
@@ -91,16 +91,16 @@ pub struct Directory {
     /// Its TCP ports, for those that have no lock.
     pub tcp_ports: Arc<BoundPorts>,
     /// Where datagram sockets live, if each has a shard of its own.
-    places: Option<Arc<Places>>,
+    assignment: Option<Arc<ShardAssignment>>,
 }
 
 impl Directory {
     /// None bound.
-    pub fn new(seed: Seed, places: Option<Arc<Places>>) -> Self {
+    pub fn new(seed: Seed, assignment: Option<Arc<ShardAssignment>>) -> Self {
         Self {
             bindings: mutex(&locks::BINDINGS, (Vec::new(), 0, Random::new(seed))),
             tcp_ports: Arc::default(),
-            places,
+            assignment,
         }
     }
 
@@ -139,8 +139,8 @@ impl Directory {
         bindings.push(Binding::new(*next, &request, address));
         if request.kind == Kind::Stream {
             self.tcp_ports.insert(address.port());
-        } else if let Some(places) = &self.places {
-            places.settle_port(address.port());
+        } else if let Some(assignment) = &self.assignment {
+            assignment.settle_port(address.port());
         }
         Ok((*next, address))
     }
@@ -195,8 +195,8 @@ impl Directory {
         }
         if gone.kind == Kind::Stream {
             self.tcp_ports.remove(port);
-        } else if let Some(places) = &self.places {
-            places.leave_port(port);
+        } else if let Some(assignment) = &self.assignment {
+            assignment.leave_port(port);
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     driver::{
         host::Host,
         interface::{Interface, Receive},
-        module::registry::Eyes,
+        module::registry::HookChain,
     },
     giant::Concurrency,
     locks,
@@ -34,13 +34,13 @@ pub(crate) struct DriverSide {
     /// The TCP ports that are bound; the control plane writes them.
     pub bound_ports: Arc<BoundPorts>,
     pub interfaces: Vec<SharedInterface>,
-    /// Which thread polls the links.
+    /// The link leader: which thread polls the links.
     pub leader: Leader,
-    /// Whether threads that wait may do it.
+    /// Whether threads that wait may lead the links.
     pub can_lead: AtomicBool,
     /// When an application's thread last looked at the links, ns of the stack's clock.
     pub looked: AtomicU64,
-    /// A leader that is away for so long is replaced; zero: the links' threads poll always.
+    /// A link leader that is away for so long is replaced; zero: the links' threads poll always.
     pub background: Duration,
     /// Packets wake a link's thread at most once in this time (D6).
     pub moderation: Duration,
@@ -52,7 +52,7 @@ pub(crate) struct SharedInterface {
     pub kind: &'static str,
     /// Whether its link's driver runs under Giant.
     pub concurrency: Concurrency,
-    /// Its two halves; `None`: they are under the shard's lock (`stack::cell::Ways::Own`).
+    /// Its two halves; `None`: they are under the shard's lock (`stack::cell::LinkAccess::Own`).
     pub halves: Option<Halves>,
     /// Wakes the link's thread.
     pub doorbell: Arc<Doorbell>,
@@ -74,7 +74,7 @@ pub struct OwnLink {
 
 impl OwnLink {
     /// Both halves, with the modules that look at what is received, passed on and sent.
-    pub fn new(mut receive: Receive, mut interface: Interface, modules: [Eyes; 3]) -> Self {
+    pub fn new(mut receive: Receive, mut interface: Interface, modules: [HookChain; 3]) -> Self {
         [receive.modules, receive.forward_modules, interface.modules] = modules;
         Self { receive, interface }
     }

@@ -44,8 +44,8 @@ pub(super) fn pass_on(
                 interface.refuse(forward::NO_ROUTE, &packet, now);
             }
             Ok(Way::On(link)) => {
-                let eyes = &side.forward_modules;
-                if !eyes.are_open() || eyes.pass(&packet, now) {
+                let chain = &side.forward_modules;
+                if !chain.has_hooks() || chain.pass(&packet, now) {
                     stage(driver, side, link, packet); //                                  modules
                 }
             }
@@ -62,24 +62,24 @@ pub(super) fn pass_on(
 #[inline(never)]
 pub(super) fn transmit_from_links(interface: &mut Interface, now: Instant) -> usize {
     let mut taken = 0;
-    let mut ways = std::mem::take(&mut interface.ways);
-    for way in &mut ways {
-        taken += way.pop_batch(BURST * BURSTS_PER_TURN, |packet| {
+    let mut rings = std::mem::take(&mut interface.forward_rings);
+    for ring in &mut rings {
+        taken += ring.pop_batch(BURST * BURSTS_PER_TURN, |packet| {
             if packet.meta.through.get() {
                 interface.forward(packet, now); //          channel, next hop, frame header
-            } else if !interface.modules.are_open() || interface.modules.pass(&packet, now) {
+            } else if !interface.modules.has_hooks() || interface.modules.pass(&packet, now) {
                 interface.send(packet, now); //             the host's own: modules, check
             }
         });
     }
-    interface.ways = ways;
+    interface.forward_rings = rings;
     taken
 }
 
 /// Puts a packet into the channel to another link, where it is seen after [`publish`].
 pub(super) fn stage(driver: &DriverSide, side: &mut Receive, link: usize, packet: Packet) {
     let has_room = side.slab.available() * limits::FORWARD_SPARE >= side.slab.capacity();
-    if has_room && side.ways[link].stage(packet).is_ok() {
+    if has_room && side.forward_rings[link].stage(packet).is_ok() {
         side.staged |= 1 << link;
     } else {
         (driver.counters).add(side.writer, Counter::DropForwardQueue, 1);
@@ -93,7 +93,7 @@ pub(super) fn publish(driver: &DriverSide, side: &mut Receive) {
     while staged != 0 {
         let link = staged.trailing_zeros() as usize;
         staged &= staged - 1;
-        side.ways[link].publish();
+        side.forward_rings[link].publish();
         trace::detail(trace::HANDED_ON, [own as u64, link as u64]);
         let before = stages::enter(Stage::Scheduler);
         if link != own {

@@ -14,7 +14,7 @@ use crate::{
     regime::Holder,
     shard::Shard,
     stack::{
-        cell::{Cell, Held, Ways, wake_all},
+        cell::{Cell, Held, LinkAccess, wake_all},
         rx, tx,
     },
     trace::{
@@ -57,7 +57,7 @@ impl Stack {
             self.look_if_away(now);
         }
         self.hold(number, now, |held, now| {
-            if let Ways::Own(links) = &mut held.ways {
+            if let LinkAccess::Own(links) = &mut held.access {
                 rx::receive_own(&self.driver, &mut held.shard, links, now);
             }
             stages::enter(Stage::Socket);
@@ -262,10 +262,10 @@ impl Stack {
     fn timer_moved(&self, cell: &Cell) {
         match self.layout.holder {
             Holder::Anyone => self.driver.call_first_link(),
-            // The attendant looks at the timers by itself, every tick, if it does not rest.
-            Holder::Application if !cell.seat.is_taken() => {
-                if !self.awaits_leader() {
-                    self.sockets.attendant.tell_of_timer(cell.next_timer());
+            // The background poller looks at the timers by itself, every tick, if it does not rest.
+            Holder::Application if !cell.leader.is_led() => {
+                if !self.awaits_link_leader() {
+                    self.sockets.background.wake_for_timer(cell.next_timer());
                 }
             }
             Holder::Application | Holder::Network => {

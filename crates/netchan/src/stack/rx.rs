@@ -24,7 +24,7 @@ pub(super) use self::{
     host::take_returns,
 };
 use super::{
-    cell::{Held, Ways},
+    cell::{Held, LinkAccess},
     driver_side::{DriverSide, OwnLink},
     tx,
 };
@@ -88,11 +88,11 @@ pub(super) fn receive_own(
             let received = receive
                 .link
                 .receive(now, &mut receive.slab, &mut receive.burst, BURST); //            link
-            let mut intake = shard.intake(now);
-            let into_shard = |_: &mut Receive, _, packet| intake.input(packet);
+            let mut batch = shard.receive_batch(now);
+            let into_shard = |_: &mut Receive, _, packet| batch.input(packet);
             classify(driver, receive, now, into_shard); //                                 tap, steer, modules; shard
             note_received(driver, receive, &received);
-            drop(intake);
+            drop(batch);
             if received.is_err() || receive.has_host_work() {
                 do_host_work(driver, receive, interface, &received, now); //               host, forward
             }
@@ -126,17 +126,17 @@ pub(super) fn receive_own(
 pub(super) fn take_received(held: &mut Held, now: Instant) -> bool {
     let Held {
         shard,
-        ways: Ways::Channels(channels),
+        access: LinkAccess::Channels(channels),
     } = held
     else {
         return false;
     };
     let mut taken = 0;
-    let mut intake = shard.intake(now);
+    let mut batch = shard.receive_batch(now);
     for channel in channels {
         taken += channel
             .received
-            .pop_batch(BURST * BURSTS_PER_TURN, |packet| intake.input(packet));
+            .pop_batch(BURST * BURSTS_PER_TURN, |packet| batch.input(packet));
     }
     taken > 0
 }

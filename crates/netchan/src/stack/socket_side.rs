@@ -6,17 +6,17 @@ use std::sync::{
 };
 
 use super::cell::Cell;
-use crate::{channel::Attendant, memory::Account};
+use crate::{channel::BackgroundPoller, memory::Account};
 
 /// What runs the protocols, for applications.
 pub(crate) struct SocketSide {
     pub cells: Vec<Cell>,
     /// What sockets of TCP and of UDP hold together, and may.
     pub memory: [Arc<Account>; 2],
-    /// Wakes the attendant.
-    pub attendant: Arc<Attendant>,
-    /// The attendant turns shards at once.
-    pub attended: AtomicBool,
+    /// Wakes the background poller.
+    pub background: Arc<BackgroundPoller>,
+    /// The background poller turns shards at once.
+    pub background_at_once: AtomicBool,
     /// The application's threads that wait for its shards.
     pub waiting: AtomicUsize,
     /// How often threads that wait were woken; wraps.
@@ -27,26 +27,30 @@ pub(crate) struct SocketSide {
 
 impl SocketSide {
     /// Of these shards, nothing happened yet.
-    pub fn new(cells: Vec<Cell>, memory: [Arc<Account>; 2], attendant: Arc<Attendant>) -> Self {
+    pub fn new(
+        cells: Vec<Cell>,
+        memory: [Arc<Account>; 2],
+        background: Arc<BackgroundPoller>,
+    ) -> Self {
         Self {
             cells,
             memory,
-            attendant,
-            attended: AtomicBool::new(false),
+            background,
+            background_at_once: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             wakes: Arc::default(),
             opened: AtomicUsize::new(0),
         }
     }
 
-    /// The attendant shall turn shards at once.
-    pub fn attend(&self) {
-        self.attended.store(true, SeqCst);
-        self.attendant.bell.ring();
+    /// Has the background poller turn shards at once from now on.
+    pub fn poll_in_background(&self) {
+        self.background_at_once.store(true, SeqCst);
+        self.background.bell.ring();
     }
 
-    /// Whether it shall.
-    pub fn is_attended(&self) -> bool {
-        self.attended.load(SeqCst)
+    /// Whether the background poller turns shards at once.
+    pub fn polls_in_background(&self) -> bool {
+        self.background_at_once.load(SeqCst)
     }
 }

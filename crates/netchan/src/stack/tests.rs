@@ -142,7 +142,7 @@ fn what_is_left_after_a_turn_is_taken_by_the_next() {
     reader.recv_from(&mut [0; 8]).unwrap(); // the neighbours know each other
     let accepting = std::thread::spawn(move || listener.accept().map(drop));
     let cell = &server.stack().sockets.cells[0];
-    assert!(comes(|| cell.seat.is_taken()), "it waits in accept");
+    assert!(comes(|| cell.leader.is_led()), "it waits in accept");
     let mut held = cell.held.lock();
     let mut waiting = 0;
     // By another thread: this one holds a shard.
@@ -174,28 +174,28 @@ fn comes(mut is_so: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// The timers of a shard run that the attendant has, and rests: one that a socket call starts, or that was started while a thread had the seat.
+/// The timers of a shard run that the background poller has, and rests: one that a socket call starts, or that was started while a thread led the shard.
 #[test]
-fn timers_of_a_shard_run_while_the_attendant_rests() {
-    for is_attended_first in [true, false] {
+fn timers_of_a_shard_run_while_the_background_poller_rests() {
+    for is_in_background_first in [true, false] {
         let (here, _there) = wire::pair(&wire::Options::default());
         let builder = Net::builder().link_with(Box::new(here)).shards(1);
         let builder = builder.regime(Regime::AppChannel).address("10.0.0.1/24");
         let net = builder.unwrap().start().unwrap();
-        let seat = &net.stack().sockets.cells[0].seat;
+        let leader = &net.stack().sockets.cells[0].leader;
         let wait_at = |port: u16| {
             let socket = net.udp().bind(("0.0.0.0", port)).unwrap();
             std::thread::spawn(move || socket.recv_from(&mut [0; 8]).unwrap())
         };
         let first = wait_at(1);
-        assert!(comes(|| seat.is_taken()));
+        assert!(comes(|| leader.is_led()));
         let second = wait_at(2);
-        assert!(comes(|| seat.standing.load(Relaxed) == 1));
+        assert!(comes(|| leader.followers.load(Relaxed) == 1));
         let end = |port: u16| {
             let own = net.udp().bind("0.0.0.0:0").unwrap();
             own.send_to(b"end", ("10.0.0.1", port)).unwrap();
         };
-        let rests = || comes(|| net.stack().sockets.attendant.gate().is_closed());
+        let rests = || comes(|| net.stack().sockets.background.gate().is_closed());
         let connect = || {
             let connecting = Socket::new(&net, Domain::V4, Kind::Stream).unwrap();
             let _ = connecting.connect("10.0.0.2:7".parse().unwrap());
@@ -204,13 +204,16 @@ fn timers_of_a_shard_run_while_the_attendant_rests() {
         // Its SYN is not answered, and sent again. A look at the connection would run the timers, too.
         let retransmits = || {
             let is_resent = || net.stack().control.counters.read(Counter::TcpOut) > 1;
-            assert!(comes(is_resent), "attended first: {is_attended_first}");
+            assert!(
+                comes(is_resent),
+                "in the background first: {is_in_background_first}"
+            );
         };
-        // The one that has the seat leaves it to the attendant, as the other one waits.
-        if is_attended_first {
+        // The leader leaves the shard to the background poller, as the other one waits.
+        if is_in_background_first {
             end(1);
             first.join().unwrap();
-            assert!(comes(|| seat.is_attended()) && rests());
+            assert!(comes(|| leader.is_in_background()) && rests());
             let _connecting = connect();
             retransmits();
         } else {
@@ -218,7 +221,7 @@ fn timers_of_a_shard_run_while_the_attendant_rests() {
             let _connecting = connect();
             end(1);
             first.join().unwrap();
-            assert!(seat.is_attended());
+            assert!(leader.is_in_background());
             retransmits();
         }
         end(2);

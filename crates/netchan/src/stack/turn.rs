@@ -13,7 +13,7 @@ use crate::{
     driver::module::Giant,
     regime::{Handoff, Holder},
     stack::{
-        cell::{Held, Ways},
+        cell::{Held, LinkAccess},
         rx, tx,
     },
     trace::stages::{self, Stage},
@@ -143,7 +143,7 @@ impl Stack {
         self.hold(0, now, |held, now| {
             let Held {
                 shard,
-                ways: Ways::Own(links),
+                access: LinkAccess::Own(links),
             } = held
             else {
                 return false;
@@ -206,12 +206,12 @@ impl Stack {
         })
     }
 
-    /// Turns a shard that the attendant has now, and calls it for what is left.
-    pub fn turn_for_attendant(&self, number: usize) {
+    /// Turns a shard that the background poller has now, and calls it for what is left.
+    pub fn turn_in_background(&self, number: usize) {
         if self.turn_shard(number)
-            && let Some(line) = &self.sockets.cells[number].line
+            && let Some(call) = &self.sockets.cells[number].background_call
         {
-            line.ring(true);
+            call.ring(true);
         }
     }
 

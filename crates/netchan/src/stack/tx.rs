@@ -13,7 +13,7 @@ use proto::time::Instant;
 
 use super::{
     Stack,
-    cell::{Held, Ways},
+    cell::{Held, LinkAccess},
     forward,
 };
 use crate::{
@@ -33,21 +33,21 @@ use crate::{
 /// was put that the caller sends, once it has let go of the shard ([`Stack::send_or_hold`]).
 #[inline(always)]
 pub(super) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
-    let Held { shard, ways } = held;
+    let Held { shard, access } = held;
     let (is_led, mut links) = (stack.driver.leader.is_led(), 0);
-    if let Ways::Channels(channels) = ways {
+    if let LinkAccess::Channels(channels) = access {
         hand_requests(shard, channels);
     }
     for (number, outbox) in shard.outboxes.iter_mut().enumerate() {
         if outbox.is_empty() {
             continue;
         }
-        match ways {
-            Ways::Own(links) => transmit(&mut links[number].interface, outbox, now),
-            Ways::Calls | Ways::Backlogs(_) => {
+        match access {
+            LinkAccess::Own(links) => transmit(&mut links[number].interface, outbox, now),
+            LinkAccess::Calls | LinkAccess::Backlogs(_) => {
                 stack.with_interface(number, |link| transmit(link, outbox, now))
             }
-            Ways::Channels(channels) => {
+            LinkAccess::Channels(channels) => {
                 let channel = &mut channels[number];
                 channel.outgoing.push_batch(outbox);
                 if is_led {
@@ -75,7 +75,7 @@ pub(super) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
         // What a full link has no room for stays in the channels, which are as long as their shards have buffers: so they are pushed back.
         let most = interface.room().min(BURST * BURSTS_PER_TURN);
         taken += channel.outgoing.pop_batch(most, |packet| {
-            if !interface.modules.are_open() || interface.modules.pass(&packet, now) {
+            if !interface.modules.has_hooks() || interface.modules.pass(&packet, now) {
                 interface.send(packet, now); // channel, modules, check, next hop, frame header
             }
         });
@@ -87,7 +87,7 @@ pub(super) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
         }
     }
     interface.channels = channels;
-    if !interface.ways.is_empty() {
+    if !interface.forward_rings.is_empty() {
         taken += forward::transmit_from_links(interface, now);
     }
     if taken > 0 {
@@ -103,7 +103,7 @@ pub(super) fn transmit_from_channels(interface: &mut Interface, now: Instant) ->
 #[inline(always)]
 fn transmit(interface: &mut Interface, packets: &mut VecDeque<Packet>, now: Instant) {
     interface.refresh(now);
-    if interface.modules.are_open() {
+    if interface.modules.has_hooks() {
         interface.modules.screen(packets, now); //                                         modules
     }
     if let Err(error) = interface.send_all(packets, now) {

@@ -241,7 +241,7 @@ fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
     if seen.1 >= LOOKS && !cell.forsaken.swap(true, Relaxed) {
         let ends_at = match &cell.backlog {
             Some(_) => format!("its lock: {}", suspects(stack, stack.clock.now())),
-            None => format!("its seat: {}", cell.seat.holder()),
+            None => format!("its leader: {}", cell.leader.holder()),
         };
         tracing::error!(
             target: "netchan::watch",

@@ -1,4 +1,4 @@
-//! The threads that a configuration names: one for each link, those that turn channel-fed shards or attend to them, and the watchdog.
+//! The threads that a configuration names: one for each link, those that turn channel-fed shards, and the watchdog.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use crate::{
     driver::interface::Interface,
     regime::{Handoff, Holder},
     stack::{
-        Core, Stack, attendant,
+        Core, Stack, background,
         driver_side::SharedInterface,
         sleep::{asleep, ppoll, readable},
         watch,
@@ -48,8 +48,8 @@ pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
         })?;
     }
     if stack.layout.holder == Holder::Application {
-        let work = "shards where no thread sits".to_owned();
-        spawn(stack, "netchan-attend", work, None, attendant::attend)?;
+        let work = "shards that no other thread turns".to_owned();
+        spawn(stack, "netchan-poll", work, None, background::poll)?;
     }
     // Made here, so that its thread allocates nothing.
     let seen = watch::Seen::new(stack);
@@ -259,7 +259,7 @@ pub(crate) fn stop(stack: &Stack) {
     stack.sockets.cells.iter().for_each(|cell| {
         ring(&cell.doorbell);
     });
-    ring(&stack.sockets.attendant.bell);
+    ring(&stack.sockets.background.bell);
     ring(&stack.control.watch.bell);
     let threads: Vec<_> = stack.control.threads.lock().drain(..).collect();
     let me = thread::current().id();

@@ -285,7 +285,7 @@ fn a_poll_takes_in_what_has_come() {
         while !server.poll() && !flag.0.load(Relaxed) {
             thread::yield_now();
         }
-        // One frame has come: that byte. Where a link's thread was first, the attendant wakes it.
+        // One frame has come: that byte. Where a link's thread was first, the background poller wakes it.
         assert!(flag.0.load(Relaxed), "{regime}");
     }
 }

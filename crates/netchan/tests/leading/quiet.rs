@@ -29,11 +29,11 @@ fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     assert!(came, "not within {PATIENCE:?}: {what}");
 }
 
-/// Until the attendant and the link's thread have slept for longer than any tick or interval.
+/// Until the background poller and the link's thread have slept for longer than any tick or interval.
 fn await_quiet(net: &Net) {
     let sleeps = |name| asleep_for(net, name).is_some_and(|ms| ms > 200);
     await_that("no thread of the stack wakes up", || {
-        sleeps("netchan-attend") && sleeps("netchan-link0")
+        sleeps("netchan-poll") && sleeps("netchan-link0")
     });
 }
 
@@ -53,7 +53,7 @@ fn no_thread_wakes_up_while_one_waits_and_nothing_comes() {
     }
 }
 
-/// The only thread that waited computes: what comes is acknowledged although the attendant rested when it went.
+/// The only thread that waited computes: what comes is acknowledged although the background poller rested when it went.
 #[test]
 fn a_shard_that_is_left_in_the_quiet_is_turned() {
     for regime in REGIMES {

@@ -20,7 +20,7 @@ fn offers(socket: &Socket) -> (bool, bool) {
 fn a_change_holds_for_connections_opened_later() {
     let world = World::with(|builder| builder.regime(Regime::Locked).shards(4));
     let listener = world.listener();
-    // Wishes of its own: what its connections begin with is made ready for it alone.
+    // Options of its own: what its connections begin with is made ready for it alone.
     listener
         .set_option(SocketOption::ReceiveBuffer(20_000))
         .unwrap();

@@ -74,8 +74,8 @@ impl Deadline {
 pub(super) enum Event {
     /// Ours alone, and non-blocking.
     Counter(Counter),
-    /// One end of a stream socket pair, whose other end a stranger has. Not an eventfd: that one is a single open file, of which the
-    /// stranger could clear O_NONBLOCK. Not a pipe: writing to a dead reader raises a signal.
+    /// One end of a stream socket pair, whose other end an untrusted peer has. Not an eventfd: that one is a single open file, of which the
+    /// peer could clear O_NONBLOCK. Not a pipe: writing to a dead reader raises a signal.
     Socket(OwnedFd),
 }
 

@@ -127,7 +127,7 @@ impl RawMutex {
     #[inline(always)]
     pub(super) fn acquire(&self, me: u32) {
         if !self.try_acquire(me) {
-            self.acquire_slowly(me);
+            self.acquire_contended(me);
         }
     }
 
@@ -145,7 +145,7 @@ impl RawMutex {
 
     #[cold]
     #[inline(never)]
-    fn acquire_slowly(&self, me: u32) {
+    fn acquire_contended(&self, me: u32) {
         let owner = self.owner.load(Ordering::Relaxed);
         assert!(owner != me, "{}", witness::self_deadlock(self.class));
         crate::operations::count(crate::operations::Operation::LockContended, 1);

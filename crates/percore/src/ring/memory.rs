@@ -43,7 +43,7 @@ impl Header {
 
 pub(super) type Slot<T> = Cell<MaybeUninit<T>>;
 
-/// Types for which any bytes are a valid value, so that they can be read from memory that a stranger writes.
+/// Types for which any bytes are a valid value, so that they can be read from memory that an untrusted peer writes.
 ///
 /// # Safety
 /// Every bit pattern must be a valid value of the type (no references, bools, enums, `char`s).
@@ -192,7 +192,7 @@ impl<T> Place<T> {
         })
     }
 
-    /// Whether a stranger may write to it. Only plain data lies in such memory.
+    /// Whether an untrusted peer may write to it. Only plain data lies in such memory.
     #[inline(always)]
     pub fn is_foreign(&self) -> bool {
         !std::mem::needs_drop::<T>() && self.heap.is_none()

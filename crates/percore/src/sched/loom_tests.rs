@@ -1,7 +1,7 @@
 //! The scheduler under loom: cores that sleep at every opportunity, and no wake-up that is lost (a lost one is a deadlock, which loom reports).
 //! What goes on inside one core is one thread's; what is modelled is how cores wake each other and are woken by other threads, and the end.
 
-use super::{Core, Idle, Key, Seat, Settings, Watch, machine};
+use super::{Core, CoreLoop, Idle, Key, Settings, Watch, machine};
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering};
 use loom::thread;
 use std::{
@@ -11,7 +11,7 @@ use std::{
 
 const KEY: Key = Key::new(7);
 
-fn small(cores: usize) -> (Vec<Seat<u32>>, Watch) {
+fn small(cores: usize) -> (Vec<CoreLoop<u32>>, Watch) {
     let settings = Settings {
         idle: Idle::Sleep,
         tasks_max: 2,
@@ -35,8 +35,8 @@ fn spawn(core: &Core<u32>, task: impl Future<Output = ()> + 'static) {
 #[test]
 fn a_wake_up_from_another_core() {
     model(|| {
-        let (mut seats, _watch) = small(2);
-        let (second, first) = (seats.pop().unwrap(), seats.pop().unwrap());
+        let (mut loops, _watch) = small(2);
+        let (second, first) = (loops.pop().unwrap(), loops.pop().unwrap());
         let condition = Arc::new(AtomicUsize::new(0));
         let set = condition.clone();
         let other = thread::spawn(move || {
@@ -67,8 +67,8 @@ fn a_wake_up_from_another_core() {
 #[test]
 fn question_and_answer() {
     model(|| {
-        let (mut seats, _watch) = small(2);
-        let (second, first) = (seats.pop().unwrap(), seats.pop().unwrap());
+        let (mut loops, _watch) = small(2);
+        let (second, first) = (loops.pop().unwrap(), loops.pop().unwrap());
         let other = thread::spawn(move || {
             second.run(
                 |_| (),
@@ -90,7 +90,7 @@ fn question_and_answer() {
 #[test]
 fn a_remote_wake_readies_a_task() {
     model(|| {
-        let (mut seats, _watch) = small(1);
+        let (mut loops, _watch) = small(1);
         let left = Arc::new(Mutex::new(None::<Waker>));
         let condition = Arc::new(AtomicUsize::new(0));
         let (there, set) = (left.clone(), condition.clone());
@@ -116,7 +116,7 @@ fn a_remote_wake_readies_a_task() {
                 core_too.stop();
             });
         };
-        seats.pop().unwrap().run(start, |_, _, _| ());
+        loops.pop().unwrap().run(start, |_, _, _| ());
         remote.join().unwrap();
     });
 }
@@ -125,9 +125,9 @@ fn a_remote_wake_readies_a_task() {
 #[test]
 fn the_end() {
     model(|| {
-        let (mut seats, watch) = small(1);
+        let (mut loops, watch) = small(1);
         let ender = thread::spawn(move || watch.stop());
-        seats.pop().unwrap().run(|_| (), |_, _, _| ());
+        loops.pop().unwrap().run(|_| (), |_, _, _| ());
         ender.join().unwrap();
     });
 }

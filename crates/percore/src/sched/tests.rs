@@ -27,8 +27,8 @@ fn spawn<M>(core: &Core<M>, task: impl Future<Output = ()> + 'static) {
 
 /// Runs `start` and what it spawns on one core, until it is stopped.
 fn on_one_core(start: impl FnOnce(&Core<()>)) {
-    let (mut seats, _watch) = machine(1, &Settings::default()).unwrap();
-    seats.remove(0).run(start, |_, _, ()| ());
+    let (mut loops, _watch) = machine(1, &Settings::default()).unwrap();
+    loops.remove(0).run(start, |_, _, ()| ());
 }
 
 type Log = Rc<RefCell<Vec<u32>>>;
@@ -164,7 +164,7 @@ fn as_many_tasks_as_allowed() {
         tasks_max: 2,
         ..Settings::default()
     };
-    let (mut seats, _watch) = machine::<()>(1, &settings).unwrap();
+    let (mut loops, _watch) = machine::<()>(1, &settings).unwrap();
     let start = |core: &Core<()>| {
         let spawner = core.clone();
         spawn(core, async move {
@@ -177,7 +177,7 @@ fn as_many_tasks_as_allowed() {
             spawner.stop();
         });
     };
-    seats.remove(0).run(start, |_, _, ()| ());
+    loops.remove(0).run(start, |_, _, ()| ());
 }
 
 #[test]
@@ -345,11 +345,11 @@ fn on_cores<M: Send + 'static>(
     starts: Vec<Start<M>>,
     on_message: impl Fn(&Core<M>, usize, M) + Clone + Send + 'static,
 ) -> Watch {
-    let (seats, watch) = machine(starts.len(), settings).unwrap();
+    let (loops, watch) = machine(starts.len(), settings).unwrap();
     thread::scope(|scope| {
-        for (seat, start) in seats.into_iter().zip(starts) {
+        for (core_loop, start) in loops.into_iter().zip(starts) {
             let on_message = on_message.clone();
-            scope.spawn(move || seat.run(start, on_message));
+            scope.spawn(move || core_loop.run(start, on_message));
         }
     });
     watch
@@ -362,7 +362,7 @@ fn what_comes_before_the_sleep_is_not_slept_over() {
         idle: Idle::Sleep,
         ..Settings::default()
     };
-    let (mut seats, _watch) = machine::<()>(1, &settings).unwrap();
+    let (mut loops, _watch) = machine::<()>(1, &settings).unwrap();
     let late = Rc::new(Cell::new(false));
     let start = |core: &Core<()>| {
         // Asked in the turn that runs the task, in one with nothing to do, before the sleep, and in the turn after that.
@@ -381,7 +381,7 @@ fn what_comes_before_the_sleep_is_not_slept_over() {
             core_too.stop();
         });
     };
-    seats.remove(0).run(start, |_, _, ()| ());
+    loops.remove(0).run(start, |_, _, ()| ());
     assert!(!late.get());
 }
 
@@ -477,12 +477,12 @@ fn through_full_rings() {
 
 #[test]
 fn the_watch_notices_a_core_that_does_not_give_way() {
-    let (mut seats, mut watch) = machine::<()>(2, &Settings::default()).unwrap();
+    let (mut loops, mut watch) = machine::<()>(2, &Settings::default()).unwrap();
     let limit = Duration::from_millis(20);
     let free = Arc::new(AtomicBool::new(false));
     let until = free.clone();
     thread::scope(|scope| {
-        let (idle, busy) = (seats.pop().unwrap(), seats.pop().unwrap());
+        let (idle, busy) = (loops.pop().unwrap(), loops.pop().unwrap());
         scope.spawn(move || idle.run(|_| (), |_, _, ()| ()));
         let start = move |core: &Core<()>| {
             let hog = async move {
@@ -529,11 +529,11 @@ fn a_core_that_turns_is_not_stuck() {
         idle: Idle::Spin,
         ..Settings::default()
     };
-    let (mut seats, mut watch) = machine::<()>(1, &settings).unwrap();
-    let seat = seats.remove(0);
+    let (mut loops, mut watch) = machine::<()>(1, &settings).unwrap();
+    let core_loop = loops.remove(0);
     let mut found = Vec::new();
     thread::scope(|scope| {
-        scope.spawn(move || seat.run(|_| (), |_, _, ()| ()));
+        scope.spawn(move || core_loop.run(|_| (), |_, _, ()| ()));
         let mut turns = 0;
         for hour in 1..10 {
             while watch.cores()[0].turns <= turns || watch.cores()[0].doing != Doing::Running {
@@ -552,9 +552,9 @@ fn a_core_that_turns_is_not_stuck() {
 /// What a core says of itself; what comes from another by each way; and what is in a queue is looked at when the core is rung.
 #[test]
 fn two_cores_and_a_thread_that_rings() {
-    let (seats, watch) = machine::<u32>(2, &Settings::default()).unwrap();
+    let (loops, watch) = machine::<u32>(2, &Settings::default()).unwrap();
     assert_eq!(
-        seats.iter().map(super::Seat::core).collect::<Vec<_>>(),
+        loops.iter().map(super::CoreLoop::core).collect::<Vec<_>>(),
         [0, 1]
     );
     let (came, filled) = (
@@ -562,7 +562,7 @@ fn two_cores_and_a_thread_that_rings() {
         Arc::new(AtomicBool::new(false)),
     );
     thread::scope(|scope| {
-        for seat in seats {
+        for core_loop in loops {
             let (came, filled) = (came.clone(), filled.clone());
             let count = came.clone();
             let start = move |core: &Core<u32>| {
@@ -594,7 +594,7 @@ fn two_cores_and_a_thread_that_rings() {
                 }
             };
             scope.spawn(move || {
-                seat.run(start, move |_, _, n| {
+                core_loop.run(start, move |_, _, n| {
                     _ = count.fetch_add(n.into(), Ordering::Relaxed)
                 });
             });
@@ -684,10 +684,10 @@ async fn wander(core: Core<u64>, mut random: u64, left: Arc<AtomicU64>) {
 
 #[test]
 fn a_panic_in_a_task_ends_its_core_and_says_so() {
-    let (mut seats, watch) = machine::<()>(1, &Settings::default()).unwrap();
-    let seat = seats.remove(0);
+    let (mut loops, watch) = machine::<()>(1, &Settings::default()).unwrap();
+    let core_loop = loops.remove(0);
     let run = AssertUnwindSafe(|| {
-        seat.run(
+        core_loop.run(
             |core| spawn(core, async { panic!("on purpose") }),
             |_, _, ()| (),
         );

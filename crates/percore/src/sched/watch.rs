@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// What a core does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// No thread has taken its seat.
+    /// No thread has run its loop yet.
     NotStarted,
     /// Turning its loop.
     Running,

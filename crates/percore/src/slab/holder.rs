@@ -1,9 +1,9 @@
 //! The holder's side of a slab, and the buffers.
 
 use super::{
-    graveyard::{self, Estate},
-    lane::{LANES, Lanes, ReadUpTo},
     local,
+    orphans::{self, SlabMemory},
+    remote_free::{QUEUES, ReadUpTo, RemoteFrees},
 };
 use crate::{
     region::Region,
@@ -17,8 +17,8 @@ use std::{
 };
 
 const LINE: usize = 64;
-/// The magazine: allocations between two looks at the lanes. Looking only when dry would walk through the whole slab before it takes a
-/// warm buffer again; 64 makes the look (a cache miss per active lane) about 1 ns per allocation, and larger ones gain nothing
+/// The magazine: allocations between two looks at the queues. Looking only when dry would walk through the whole slab before it takes a
+/// warm buffer again; 64 makes the look (a cache miss per active queue) about 1 ns per allocation, and larger ones gain nothing
 /// (`netchan lab run slab`, by magazine).
 const MAGAZINE: usize = 64;
 
@@ -34,7 +34,7 @@ pub(super) struct Head {
     size: usize,
     /// See [`Buffer::is_scarce`].
     scarce: AtomicU32,
-    pub(super) lanes: Lanes,
+    pub(super) remote_frees: RemoteFrees,
 }
 
 impl Head {
@@ -60,19 +60,19 @@ impl Head {
 /// a [`Buffer`] dropped anywhere goes home by a passive message that the holder reads when it runs dry, and now and then.
 pub struct Slab {
     /// Always there but inside `drop`.
-    estate: ManuallyDrop<Estate>,
+    memory: ManuallyDrop<SlabMemory>,
     /// Buffers at home, by address: nothing to compute between alloc and free. Last in, first out: the warmest goes first.
     free: Vec<NonNull<u8>>,
     /// The first of those that were never out, which are not listed there: what is not used costs nothing.
     fresh: usize,
-    /// Allocations until the next look at the lanes; never more than `free` has.
+    /// Allocations until the next look at the queues; never more than `free` has.
     fuel: usize,
     /// What `fuel` begins with.
     magazine: usize,
     exhausted: u64,
 }
 
-// SAFETY: the free list names buffers that no other has; the estate may be sent.
+// SAFETY: the free list names buffers that no other has; the memory may be sent.
 unsafe impl Send for Slab {}
 
 impl fmt::Debug for Slab {
@@ -109,23 +109,23 @@ impl Slab {
         let (lines, count) = lines.zip(count).ok_or_else(too_large)?;
         let bytes = lines as usize * LINE; // widening, as below
         let prefault = bytes.min(ready.saturating_mul(lines_each * LINE));
-        let slots = LANES * Lanes::slots_each(count) as usize;
+        let slots = QUEUES * RemoteFrees::slots_each(count) as usize;
         let region = Region::new(bytes + slots * size_of::<u32>(), prefault)?;
         // SAFETY: `bytes` is less than the region has.
         let behind = unsafe { region.base().add(bytes) };
-        // SAFETY: the region ends with `slots` words, aligned to a line, zero; it outlives every push and collect (graveyard).
-        let lanes = unsafe { Lanes::new(count, behind.cast()) };
-        let id = graveyard::lock().enroll();
+        // SAFETY: the region ends with `slots` words, aligned to a line, zero; it outlives every push and collect (see `orphans`).
+        let remote_frees = unsafe { RemoteFrees::new(count, behind.cast()) };
+        let id = orphans::lock().enroll();
         let head = Head {
             id: AtomicU64::new(id),
             base: region.base(),
             size: size.div_ceil(LINE).max(1) * LINE,
             scarce: AtomicU32::new(0),
-            lanes,
+            remote_frees,
         };
         let head = NonNull::from(Box::leak(Box::new(head)));
         Ok(Self {
-            estate: ManuallyDrop::new(Estate {
+            memory: ManuallyDrop::new(SlabMemory {
                 head,
                 region,
                 read: ReadUpTo::START,
@@ -142,8 +142,8 @@ impl Slab {
 
     #[inline(always)]
     fn head(&self) -> &Head {
-        // SAFETY: freed with the estate, which is ours.
-        unsafe { self.estate.head.as_ref() }
+        // SAFETY: freed with the memory, which is ours.
+        unsafe { self.memory.head.as_ref() }
     }
 
     /// Looks what came home every `magazine` allocations (at least 1; at first 64), and when it runs dry.
@@ -162,7 +162,7 @@ impl Slab {
             return None;
         };
         self.fuel -= 1;
-        let head = self.estate.head;
+        let head = self.memory.head;
         Some(Buffer { data, head })
     }
 
@@ -189,8 +189,8 @@ impl Slab {
     fn list_fresh(&mut self) {
         let end = self.capacity().min(self.fresh + MAGAZINE);
         let step = self.step_bytes() / LINE;
-        // SAFETY: freed with the estate, which is ours.
-        let head = unsafe { self.estate.head.as_ref() };
+        // SAFETY: freed with the memory, which is ours.
+        let head = unsafe { self.memory.head.as_ref() };
         // Every buffer is inside the region, as its last line is; `with_ready` has seen that the number of its lines fits.
         #[allow(clippy::cast_possible_truncation)]
         let address = |i: usize| head.data_of((i * step) as u32);
@@ -204,17 +204,17 @@ impl Slab {
     }
 
     fn take_in(&mut self) {
-        // SAFETY: freed with the estate, which is ours.
-        let head = unsafe { self.estate.head.as_ref() };
+        // SAFETY: freed with the memory, which is ours.
+        let head = unsafe { self.memory.head.as_ref() };
         let free = &mut self.free;
-        head.lanes
-            .collect(&mut self.estate.read, |line| free.push(head.data_of(line)));
+        head.remote_frees
+            .collect(&mut self.memory.read, |line| free.push(head.data_of(line)));
     }
 
     /// Local free: gives back a buffer at once. A buffer of another slab is dropped, i.e. goes home.
     #[inline]
     pub fn free(&mut self, buffer: Buffer) {
-        if buffer.head == self.estate.head {
+        if buffer.head == self.memory.head {
             let buffer = ManuallyDrop::new(buffer);
             self.free.push(buffer.data);
         }
@@ -245,7 +245,7 @@ impl Slab {
             };
             let (from, to) = (first.addr().get() - base, last.addr().get() - base + step);
             // SAFETY: of buffers at home, which no thread uses, and the next one's contents are unspecified.
-            released += unsafe { self.estate.region.discard(from, to) };
+            released += unsafe { self.memory.region.discard(from, to) };
         }
         // The warm ones stay on top; of the others the lowest is next, so that neighbours go out together.
         cold.reverse();
@@ -264,7 +264,7 @@ impl Slab {
 
     /// Number of buffers.
     pub fn capacity(&self) -> usize {
-        self.estate.buffers
+        self.memory.buffers
     }
 
     /// Bytes in each buffer.
@@ -272,30 +272,30 @@ impl Slab {
         self.head().size
     }
 
-    /// Buffers that ever came home by the list behind a mutex, because the thread that dropped them had no lane.
+    /// Buffers that ever came home by the list behind a mutex, because the thread that dropped them had no queue.
     pub fn overflowed(&self) -> u64 {
-        self.head().lanes.overflowed()
+        self.head().remote_frees.overflowed()
     }
 }
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // SAFETY: nothing uses the estate after this.
-        let estate = unsafe { ManuallyDrop::take(&mut self.estate) };
-        let mut graves = graveyard::lock();
-        // SAFETY: freed with the estate, which is here.
-        let head = unsafe { estate.head.as_ref() };
-        // Relaxed: a thread that reads it comes to the graveyard and meets us in its lock; one that does not yet uses a lane, which is swept.
+        // SAFETY: nothing uses the memory after this.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        let mut orphans = orphans::lock();
+        // SAFETY: freed with the memory, which is here.
+        let head = unsafe { memory.head.as_ref() };
+        // Relaxed: a thread that reads it comes to the list of orphans and meets us in its lock; one that does not yet uses a queue, which is swept.
         head.id.store(0, Ordering::Relaxed);
-        graves.bury(estate, self.at_home());
+        orphans.adopt(memory, self.at_home());
     }
 }
 
 /// Number of slabs in this process whose memory is mapped: those with a holder and those that wait for buffers.
 pub fn mapped() -> usize {
-    let mut graves = graveyard::lock();
-    graves.sweep();
-    graves.mapped()
+    let mut orphans = orphans::lock();
+    orphans.sweep();
+    orphans.mapped()
 }
 
 /// An owned buffer of some slab: 16 bytes, `Send`. Dropping it anywhere sends it home (wait-free, no shared counter).
@@ -336,12 +336,12 @@ impl Drop for Buffer {
         let head = self.head();
         let id = head.id.load(Ordering::Relaxed); // see `Slab::drop`
         match local::cached(id) {
-            Some(lane) => {
-                // SAFETY: the lane is a part of the head.
-                let lane = unsafe { lane.as_ref() };
-                lane.push(head.line_of(self.data));
+            Some(queue) => {
+                // SAFETY: the queue is a part of the head.
+                let queue = unsafe { queue.as_ref() };
+                queue.push(head.line_of(self.data));
             }
-            None => self.go_home_slowly(id),
+            None => self.reclaim_elsewhere(id),
         }
     }
 }
@@ -349,16 +349,16 @@ impl Drop for Buffer {
 impl Buffer {
     #[cold]
     #[inline(never)]
-    fn go_home_slowly(&self, id: u64) {
+    fn reclaim_elsewhere(&self, id: u64) {
         let (head, line) = (self.head(), self.head().line_of(self.data));
         if id == 0 {
-            graveyard::lock().come_home(self.head);
-        } else if let Some(lane) = local::find(head, id) {
-            // SAFETY: the lane is a part of the head.
-            let lane = unsafe { lane.as_ref() };
-            lane.push(line);
+            orphans::lock().come_home(self.head);
+        } else if let Some(queue) = local::find(head, id) {
+            // SAFETY: the queue is a part of the head.
+            let queue = unsafe { queue.as_ref() };
+            queue.push(line);
         } else {
-            head.lanes.push_overflow(line);
+            head.remote_frees.push_overflow(line);
         }
     }
 }

@@ -1,31 +1,31 @@
-//! The lanes under loom: what threads free comes home once, from claimed lanes, lanes that change hands and the overflow list.
+//! The queues under loom: what threads free comes home once, from claimed queues, queues that change hands and the overflow list.
 
-use super::lane::{LANES, Lanes, ReadUpTo};
+use super::remote_free::{QUEUES, ReadUpTo, RemoteFrees};
 use crate::sync::{Arc, AtomicU32, Cell};
 use loom::thread;
 use std::ptr::NonNull;
 
-/// A slab without its memory: lanes for two buffers, and the bytes of the buffers as loom's cells, which notice races.
+/// A slab without its memory: queues for two buffers, and the bytes of the buffers as loom's cells, which notice races.
 struct Model {
-    lanes: Lanes,
+    remote_frees: RemoteFrees,
     bytes: [Cell<u32>; 2],
     slots: NonNull<[AtomicU32]>,
 }
 
-// SAFETY: lanes are made to be shared; a cell is used by the holder of its buffer only, which is what the models check.
+// SAFETY: queues are made to be shared; a cell is used by the holder of its buffer only, which is what the models check.
 unsafe impl Send for Model {}
 // SAFETY: as above.
 unsafe impl Sync for Model {}
 
 impl Model {
     fn new() -> Arc<Self> {
-        let slots = LANES * Lanes::slots_each(2) as usize;
+        let slots = QUEUES * RemoteFrees::slots_each(2) as usize;
         let slots: Box<[AtomicU32]> = (0..slots).map(|_| AtomicU32::new(0)).collect();
         let slots = NonNull::from(Box::leak(slots));
         // SAFETY: as many as asked for; freed when the model is dropped.
-        let lanes = unsafe { Lanes::new(2, slots.cast()) };
+        let remote_frees = unsafe { RemoteFrees::new(2, slots.cast()) };
         Arc::new(Self {
-            lanes,
+            remote_frees,
             bytes: [Cell::new(0), Cell::new(0)],
             slots,
         })
@@ -43,18 +43,18 @@ impl Model {
     /// What `Buffer::drop` does, and a thread that ends after it.
     fn free(&self, buffer: u32) {
         self.write(buffer);
-        match self.lanes.claim() {
-            Some((number, lane)) => {
-                lane.push(buffer);
-                self.lanes.release(number);
+        match self.remote_frees.claim() {
+            Some((number, queue)) => {
+                queue.push(buffer);
+                self.remote_frees.release(number);
             }
-            None => self.lanes.push_overflow(buffer),
+            None => self.remote_frees.push_overflow(buffer),
         }
     }
 
     fn collect(&self, read: &mut ReadUpTo) -> Vec<u32> {
         let mut home = Vec::new();
-        self.lanes.collect(read, |buffer| home.push(buffer));
+        self.remote_frees.collect(read, |buffer| home.push(buffer));
         home
     }
 }
@@ -66,7 +66,7 @@ impl Drop for Model {
     }
 }
 
-/// Two threads free one buffer each: one lane for both, in turn, or the overflow list for one of them.
+/// Two threads free one buffer each: one queue for both, in turn, or the overflow list for one of them.
 #[test]
 fn two_threads_free_and_the_holder_takes_and_reuses() {
     loom::model(|| {
@@ -88,7 +88,7 @@ fn two_threads_free_and_the_holder_takes_and_reuses() {
     });
 }
 
-/// Two buffers go round and round through one lane of two slots: a slot is written again only after it was read.
+/// Two buffers go round and round through one queue of two slots: a slot is written again only after it was read.
 #[test]
 fn buffers_go_round_in_one_lane() {
     loom::model(|| {
@@ -97,18 +97,18 @@ fn buffers_go_round_in_one_lane() {
         let other = {
             let model = model.clone();
             thread::spawn(move || {
-                let (number, lane) = model.lanes.claim().expect("the only claim");
+                let (number, queue) = model.remote_frees.claim().expect("the only claim");
                 let mut freed = 0;
                 while freed < 3 {
                     if let Some(buffer) = from.pop() {
                         model.write(buffer);
-                        lane.push(buffer);
+                        queue.push(buffer);
                         freed += 1;
                     } else {
                         thread::yield_now();
                     }
                 }
-                model.lanes.release(number);
+                model.remote_frees.release(number);
             })
         };
         let mut read = ReadUpTo::START;

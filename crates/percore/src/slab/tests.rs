@@ -1,6 +1,6 @@
-//! Tests of the slab: contract, remote free, thread exit, lanes running out, buffers that outlive their slab.
+//! Tests of the slab: contract, remote free, thread exit, queues running out, buffers that outlive their slab.
 
-use super::{Buffer, Slab, lane::LANES, mapped};
+use super::{Buffer, Slab, mapped, remote_free::QUEUES};
 use std::{
     cell::RefCell,
     sync::{Barrier, Mutex, MutexGuard, PoisonError, mpsc},
@@ -165,7 +165,7 @@ fn remote_frees_of_many_threads_all_come_home_with_what_was_written() {
     assert_eq!(
         slab.overflowed(),
         0,
-        "lanes of threads that ended are used again"
+        "queues of threads that ended are used again"
     );
 }
 
@@ -173,25 +173,25 @@ fn remote_frees_of_many_threads_all_come_home_with_what_was_written() {
 fn threads_beyond_the_lanes_use_the_overflow_and_are_counted() {
     let _turn = turn();
     let extra = 3;
-    let mut slab = Slab::new(LANES + extra, 64).unwrap();
-    let barrier = Barrier::new(LANES + extra);
+    let mut slab = Slab::new(QUEUES + extra, 64).unwrap();
+    let barrier = Barrier::new(QUEUES + extra);
     std::thread::scope(|scope| {
         for buffer in all(&mut slab) {
             scope.spawn(|| {
                 drop(buffer);
-                barrier.wait(); // all keep their lanes until everyone has dropped
+                barrier.wait(); // all keep their queues until everyone has dropped
             });
         }
     });
     assert_eq!(slab.overflowed(), extra as u64);
-    assert_eq!(slab.available(), LANES + extra);
+    assert_eq!(slab.available(), QUEUES + extra);
 }
 
-/// All lanes are taken; one thread ends, the next has its lane, and the one after that none.
+/// All queues are taken; one thread ends, the next has its queue, and the one after that none.
 #[test]
 fn a_thread_that_ends_leaves_its_own_lane_and_no_other() {
     let _turn = turn();
-    let mut slab = Slab::new(LANES + 2, 64).unwrap();
+    let mut slab = Slab::new(QUEUES + 2, 64).unwrap();
     let mut buffers = all(&mut slab).into_iter();
     let frees = |buffer: Buffer| {
         let (end, ended) = mpsc::channel::<()>();
@@ -204,8 +204,8 @@ fn a_thread_that_ends_leaves_its_own_lane_and_no_other() {
         was_freed.recv().unwrap();
         (end, thread)
     };
-    let mut threads: Vec<_> = buffers.by_ref().take(LANES).map(frees).collect();
-    let (end, thread) = threads.remove(LANES / 2);
+    let mut threads: Vec<_> = buffers.by_ref().take(QUEUES).map(frees).collect();
+    let (end, thread) = threads.remove(QUEUES / 2);
     drop(end);
     thread.join().unwrap();
     threads.extend(buffers.next().map(frees));
@@ -216,7 +216,7 @@ fn a_thread_that_ends_leaves_its_own_lane_and_no_other() {
         drop(end);
         thread.join().unwrap();
     }
-    assert_eq!(slab.available(), LANES + 2);
+    assert_eq!(slab.available(), QUEUES + 2);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_buffer_in_a_thread_local_comes_home_when_the_thread_ends() {
     std::thread::spawn(move || {
         let [a, b, c] = <[Buffer; 3]>::try_from(buffers).unwrap();
         EARLY.with(|early| early.borrow_mut().push(a));
-        drop(b); // claims the lane: its destructor is registered between the two
+        drop(b); // claims the queue: its destructor is registered between the two
         LATE.with(|late| late.borrow_mut().push(c));
     })
     .join()
@@ -241,7 +241,7 @@ fn a_buffer_in_a_thread_local_comes_home_when_the_thread_ends() {
     assert_eq!(
         slab.overflowed(),
         1,
-        "the one that came too late for the lane"
+        "the one that came too late for the queue"
     );
 }
 
@@ -255,7 +255,7 @@ fn a_slab_is_unmapped_at_once_when_all_is_home_and_else_with_its_last_buffer() {
     drop(other);
     assert_eq!(mapped(), before + 1);
     let mut out = all(&mut slab);
-    drop(out.pop()); // lies in a lane
+    drop(out.pop()); // lies in a queue
     drop(slab);
     for mut buffer in out.drain(..) {
         assert_eq!(mapped(), before + 1);
@@ -360,7 +360,7 @@ fn of_a_whole_slab_all_pages_go_back() {
 
 #[test]
 fn a_slab_that_never_was_is_not_there() {
-    assert!(!super::graveyard::lock().is_mapped(u64::MAX));
+    assert!(!super::orphans::lock().is_mapped(u64::MAX));
 }
 
 #[test]

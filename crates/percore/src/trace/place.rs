@@ -94,7 +94,7 @@ impl Slot {
 pub(super) struct Place {
     header: NonNull<Header>,
     slots: NonNull<Slot>,
-    /// Not in the header, where a stranger may write.
+    /// Not in the header, where an untrusted peer may write.
     mask: u64,
 }
 

@@ -184,7 +184,7 @@ fn memory_that_does_not_do() {
     assert_eq!(odd.unwrap_err(), BadMemory::Misaligned(64));
 }
 
-/// Whatever a stranger writes, a reader and a writer touch nothing but the memory, and say nothing but nonsense.
+/// Whatever an untrusted peer writes, a reader and a writer touch nothing but the memory, and say nothing but nonsense.
 #[test]
 fn memory_full_of_nonsense() {
     let mut lines = lines(2 + 4);

@@ -124,7 +124,7 @@ impl TcpSocket {
     /// # Errors
     /// `AddrInUse`.
     pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
-        self.net.attend();
+        self.net.poll_in_background();
         self.socket.listen(backlog as usize)?;
         Ok(TcpListener::of(self.socket))
     }

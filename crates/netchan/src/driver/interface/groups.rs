@@ -198,7 +198,7 @@ impl Interface {
             return false;
         };
         self.count(Counter::MembershipOut);
-        if !self.modules.are_open() || self.modules.pass(&packet, now) {
+        if !self.modules.has_hooks() || self.modules.pass(&packet, now) {
             self.stamp(destination, packet, now);
         }
         true

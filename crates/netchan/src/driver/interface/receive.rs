@@ -8,7 +8,7 @@ use crate::{
     channel::LinkEnd,
     driver::{
         host::HostView,
-        module::{Point, registry::Eyes},
+        module::{Point, registry::HookChain},
         steer::{HostWork, Steer},
     },
     limits,
@@ -28,7 +28,7 @@ pub struct Receive {
     pub burst: VecDeque<Packet>,
     /// The classifier.
     pub steer: Steer,
-    /// Shards for which a packet without an owner was found: the attendant is called, even where a shard's line is closed (a bit each).
+    /// Shards for which a packet without an owner was found (a bit each): the background poller is called, even where a shard's call is not armed.
     pub unowned: u64,
     /// Classified packets, for each shard.
     pub inboxes: Vec<VecDeque<Packet>>,
@@ -41,7 +41,7 @@ pub struct Receive {
     /// Packets for other hosts, until the burst is through.
     pub onward: VecDeque<Packet>,
     /// The ends of the channels to the links, one for each, where packets are forwarded.
-    pub ways: Vec<Producer<Packet>>,
+    pub forward_rings: Vec<Producer<Packet>>,
     /// Links into whose channel something was put and not published yet (a bit each).
     pub staged: u64,
     /// The ends of the shards' channels, in regimes that have them.
@@ -49,9 +49,9 @@ pub struct Receive {
     /// This link's parts of the shards' backlogs, where there are such.
     pub backlogs: Vec<Producer<Packet>>,
     /// Modules that look at what comes in.
-    pub modules: Eyes,
+    pub modules: HookChain,
     /// Modules that look at what came in and is passed on.
-    pub forward_modules: Eyes,
+    pub forward_modules: HookChain,
     /// Its slot among the counters.
     pub writer: usize,
 }
@@ -94,12 +94,12 @@ impl Receive {
             by_flow: VecDeque::with_capacity(BURST),
             host_work: VecDeque::with_capacity(BURST),
             onward: VecDeque::with_capacity(BURST),
-            ways: Vec::new(),
+            forward_rings: Vec::new(),
             staged: 0,
             channels,
             backlogs,
-            modules: Eyes::closed(Point::In),
-            forward_modules: Eyes::closed(Point::Forward),
+            modules: HookChain::empty(Point::In),
+            forward_modules: HookChain::empty(Point::Forward),
             writer,
         })
     }

@@ -101,7 +101,7 @@ impl Interface {
         if link != self.number {
             return self.say_elsewhere(link, packet);
         }
-        if !self.modules.are_open() || self.modules.pass(&packet, now) {
+        if !self.modules.has_hooks() || self.modules.pass(&packet, now) {
             self.stamp(destination, packet, now);
         }
     }

@@ -163,8 +163,8 @@ impl Inside {
     }
 }
 
-/// One half's list, and what it needs to call those on it.
-pub struct Eyes {
+/// The hook chain of one half of an interface at one point of the path: its modules, in order, and what it needs to call them.
+pub struct HookChain {
     entries: Vec<Arc<Entry>>,
     point: Point,
     /// Its own slot among each module's counts.
@@ -172,9 +172,9 @@ pub struct Eyes {
     inside: Arc<Inside>,
 }
 
-impl Eyes {
+impl HookChain {
     /// No modules.
-    pub fn closed(point: Point) -> Self {
+    pub fn empty(point: Point) -> Self {
         Self {
             entries: Vec::new(),
             point,
@@ -185,7 +185,7 @@ impl Eyes {
 
     /// Whether any module looks here: the one branch that modules cost where there are none.
     #[inline(always)]
-    pub fn are_open(&self) -> bool {
+    pub fn has_hooks(&self) -> bool {
         !self.entries.is_empty()
     }
 
@@ -238,14 +238,14 @@ impl Eyes {
     }
 
     /// Adds a module that wants to look here.
-    pub fn open(&mut self, entry: &Arc<Entry>) {
+    pub fn add(&mut self, entry: &Arc<Entry>) {
         if entry.points.contains(&self.point) {
             self.entries.push(entry.clone());
         }
     }
 
     /// Takes a module away.
-    pub fn close(&mut self, entry: &Arc<Entry>) {
+    pub fn remove(&mut self, entry: &Arc<Entry>) {
         self.entries.retain(|other| !Arc::ptr_eq(other, entry));
     }
 }
@@ -346,28 +346,28 @@ impl Registry {
     }
 
     /// The lists of an interface: of what it receives, of what it passes on, of what it sends.
-    pub fn lists(&self, interface: usize) -> [Eyes; 3] {
-        [Point::In, Point::Forward, Point::Out].map(|point| self.eyes(interface, point))
+    pub fn lists(&self, interface: usize) -> [HookChain; 3] {
+        [Point::In, Point::Forward, Point::Out].map(|point| self.chain(interface, point))
     }
 
     /// The list of an interface's half, with all modules that there are.
-    fn eyes(&self, interface: usize, point: Point) -> Eyes {
+    fn chain(&self, interface: usize, point: Point) -> HookChain {
         // The receiving half has two lists, and one slot among the counts.
         let (inside, half) = match point {
             Point::In => (0, 0),
             Point::Out => (1, 1),
             Point::Forward => (2, 0),
         };
-        let mut eyes = Eyes {
+        let mut chain = HookChain {
             entries: Vec::with_capacity(MODULES_MAX),
             point,
             slot: 2 * interface + half,
             inside: self.insides[interface][inside].clone(),
         };
         for entry in self.entries() {
-            eyes.open(&entry);
+            chain.add(&entry);
         }
-        eyes
+        chain
     }
 
     /// The module that a half of this interface is in just now, the point and since when; of the two halves, the receiving one.

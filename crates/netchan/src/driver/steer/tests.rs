@@ -18,7 +18,7 @@ use crate::{
     flow::FlowHash,
 };
 
-mod placed;
+mod assigned;
 mod ways;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -64,7 +64,7 @@ pub(in crate::driver) fn made(change: impl FnOnce(&mut Host, &mut Live)) -> Arc<
         seed: Seed([1, 2]),
         send_buffer: 1 << 16,
         send_buffer_max: 1 << 16,
-        places: None,
+        assignment: None,
     };
     change(&mut host, &mut live);
     host.live = Arc::new(Snapshot::new(live));
@@ -181,7 +181,7 @@ fn tcp_and_fragments_for_us_come_in_frames_for_us() {
 #[test]
 fn a_leased_flow_goes_to_its_shard_until_it_is_given_back() {
     let placement = Placement::Lease {
-        openings: None,
+        pending_opens: None,
         shards: 8,
         flows: table::FlowTable::new(2).unwrap(),
     };

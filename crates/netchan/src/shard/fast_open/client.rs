@@ -120,7 +120,7 @@ impl Shard {
     pub(in crate::shard) fn begin_fast_open(
         &mut self,
         key: &FlowKey,
-        wishes: FastOpenOptions,
+        options: FastOpenOptions,
         connection: &mut Connection,
         now: Instant,
     ) {
@@ -132,7 +132,7 @@ impl Shard {
         let mss = known.map(|peer| peer.mss).filter(|mss| *mss > 0);
         let swallowed = self.fast_opens.black_hole.is_open(now);
         let cookie = known.and_then(|peer| peer.cookie);
-        let without = mode.client_without_cookie || wishes.without_cookie;
+        let without = mode.client_without_cookie || options.without_cookie;
         let experimental = known.is_some_and(|peer| peer.tries == Tries::Experimental);
         let (option, carries_text) = match cookie {
             _ if swallowed => return,

@@ -84,8 +84,8 @@ impl TcpSocket {
         let Some(mut packet) = packet else { return 0 };
         packet.meta.interface = self.interface;
         packet.meta.hint = std::mem::take(&mut self.hint);
-        if self.shape.is_made() {
-            packet.meta.flow = self.shape.mark;
+        if self.watermarks.is_made() {
+            packet.meta.flow = self.watermarks.mark;
         }
         if self.template.may_be_cut() {
             self.template.advance(1);

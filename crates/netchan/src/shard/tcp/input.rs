@@ -16,7 +16,7 @@ use crate::{
     counters::Counter,
     flow::{FlowKey, Tuple},
     packet::{Hint, Packet},
-    shard::{Addresses, Intake, memory::Refusal, read_addresses, time_wait},
+    shard::{Addresses, ReceiveBatch, memory::Refusal, read_addresses, time_wait},
 };
 
 /// The TTL or hop limit of an IP packet, whose header has been checked.
@@ -29,7 +29,7 @@ fn hops_of(packet: &[u8]) -> u8 {
     packet.get(at).copied().unwrap_or_default()
 }
 
-impl Intake<'_> {
+impl ReceiveBatch<'_> {
     #[inline(never)]
     pub(in crate::shard) fn tcp_input(&mut self, packet: Packet) {
         let mut slot = Some(packet);
@@ -53,14 +53,14 @@ impl Intake<'_> {
             && let Some((header, text)) = Header::parse_usual(segment)
         {
             let ecn = Ecn::of_packet(bytes);
-            self.train = RunKey::of(segment, text);
+            self.run = RunKey::of(segment, text);
             packet.pull(upper + text);
             if !shard.segment(shard.recent, &header, ecn, &mut slot, now) {
-                self.train = None;
+                self.run = None;
             }
             return;
         }
-        self.train = None;
+        self.run = None;
         if let Some(packet) = slot {
             self.shard.any_tcp_input(packet, now);
         }
@@ -183,7 +183,7 @@ impl Shard {
                 .advance(input.acked as usize, &mut self.send_memory);
             self.pool.memory_mut().remove(acked);
             socket.hint = Hint::PROGRESS;
-            let told = socket.shape.is_made();
+            let told = socket.watermarks.is_made();
             if self.memory.tcp.is_off(self.pool.memory()) {
                 self.memory.settle(self.pool.memory_mut());
             }

@@ -89,7 +89,7 @@ impl TcpSocket {
     pub(in crate::shard) fn note_progress(&mut self, acked: usize, now: Instant) -> u64 {
         let unsent = u64::from(self.connection.unsent());
         let queued = self.send.len() as u64;
-        let Some(notices) = self.shape.notices_mut() else {
+        let Some(notices) = self.watermarks.notices_mut() else {
             return 0;
         };
         if acked > 0 {
@@ -106,7 +106,7 @@ impl TcpSocket {
 
     /// Whether MSG_ERRQUEUE has something to say.
     pub(super) fn has_notices(&self) -> bool {
-        self.shape.notices().is_some_and(|n| !n.is_empty())
+        self.watermarks.notices().is_some_and(|n| !n.is_empty())
     }
 }
 
@@ -135,7 +135,7 @@ impl Shard {
             } else {
                 0
             };
-            let notices = socket.shape.make_notices();
+            let notices = socket.watermarks.make_notices();
             notices.ids_from = notices.acked + queued;
         }
     }
@@ -146,7 +146,7 @@ impl Shard {
             return;
         };
         let queued = socket.send.len() as u64;
-        let notices = socket.shape.make_notices();
+        let notices = socket.watermarks.make_notices();
         let end = notices.acked + queued;
         let place = end.wrapping_sub(notices.ids_from).wrapping_sub(1);
         #[allow(clippy::cast_possible_truncation)] // they come round
@@ -165,7 +165,7 @@ impl Shard {
     /// A zero-copy send returned: what it sent was copied, its memory is free.
     pub fn tcp_copied(&mut self, number: u32) {
         if let Some(socket) = self.tcp.get_mut(number) {
-            socket.shape.make_notices().told.copied();
+            socket.watermarks.make_notices().told.copied();
             socket.wakers.wake(Readiness::ERROR, &mut self.woken);
         }
     }
@@ -174,7 +174,7 @@ impl Shard {
     pub fn tcp_take_notice(&mut self, number: u32, now: Instant) -> Option<ToldOf> {
         self.tcp
             .get_mut(number)?
-            .shape
+            .watermarks
             .notices_mut()?
             .told
             .take(now)

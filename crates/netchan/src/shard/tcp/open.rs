@@ -8,7 +8,7 @@ use proto::{
     wire::{ipv4::Protocol, tcp::SeqNum},
 };
 
-use super::{Connect, OwnShape, SendQueue, Shard, TcpOptions, TcpSocket, Wakers};
+use super::{Connect, OwnWatermarks, SendQueue, Shard, TcpOptions, TcpSocket, Wakers};
 use crate::{
     channel::Request,
     counters::Counter,
@@ -49,7 +49,7 @@ impl Shard {
             dirty: false,
             read_shut: false,
             urgent_taken: false,
-            shape: OwnShape::default(),
+            watermarks: OwnWatermarks::default(),
             send_limit: u32::try_from(self.host.send_buffer).unwrap_or(u32::MAX),
             waits_for_memory: false,
             told_closed: false,

@@ -78,7 +78,7 @@ impl Shard {
         let grew = socket.note_records(self.pool.memory_mut());
         // A connection in TIME-WAIT lives on as its record.
         let over = (socket.connection.is_finished() || socket.detached_flow) && !socket.dirty;
-        if sent > 0 && socket.shape.is_made() {
+        if sent > 0 && socket.watermarks.is_made() {
             let lost = socket.note_sent(now, &mut self.woken);
             self.counters.add(self.number, Counter::DropNotice, lost);
         }
@@ -175,8 +175,8 @@ impl TcpSocket {
         };
         packet.meta.interface = self.interface;
         packet.meta.hint = std::mem::take(&mut self.hint);
-        if self.shape.is_made() {
-            packet.meta.flow = self.shape.mark;
+        if self.watermarks.is_made() {
+            packet.meta.flow = self.watermarks.mark;
         }
         if self.template.may_be_cut() {
             self.template.advance(1);

@@ -29,7 +29,7 @@ impl TcpSocket {
     pub fn bytes_in_line(&self) -> u32 {
         let there = self.receive.readable_bytes();
         match self.mark() {
-            Some(mark) if !self.shape.urgent_inline => there.min(mark),
+            Some(mark) if !self.watermarks.urgent_inline => there.min(mark),
             _ => there,
         }
     }
@@ -53,7 +53,7 @@ impl Shard {
     ) -> Result<usize, i32> {
         let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         let mark = match socket.mark() {
-            Some(mark) if !socket.shape.urgent_inline && !socket.urgent_taken => mark as usize,
+            Some(mark) if !socket.watermarks.urgent_inline && !socket.urgent_taken => mark as usize,
             _ => return Err(libc::EINVAL),
         };
         // As Linux: after a reset, but not after the peer's end.
@@ -87,7 +87,7 @@ impl Shard {
         let Some(socket) = self.tcp.get_mut(number) else {
             return;
         };
-        if socket.shape.urgent_inline {
+        if socket.watermarks.urgent_inline {
             return;
         }
         let mut left = 1;
@@ -116,7 +116,7 @@ impl Shard {
             _ => usize::MAX,
         };
         // Only on the way to what is behind it: a read of nothing leaves it.
-        let passes = socket.is_at_mark() && !socket.shape.urgent_inline && has_room;
+        let passes = socket.is_at_mark() && !socket.watermarks.urgent_inline && has_room;
         let mut skip = usize::from(passes);
         let mut copied = 0;
         let mut take = |bytes: &[u8]| {

@@ -63,7 +63,7 @@ fn what_it_speaks_is_named() {
     }
 }
 
-/// Books that are wrong in either figure are noticed.
+/// An account that is wrong in either figure is noticed.
 #[test]
 fn a_receive_buffer_that_is_miscounted_is_noticed() {
     let world = World::new();

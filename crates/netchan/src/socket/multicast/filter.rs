@@ -63,8 +63,8 @@ impl Socket {
         }
         let link = link_of(&self.stack().control.host.network(), group, via)
             .ok_or_else(|| error(libc::ENODEV))?;
-        let fresh = self.fresh.lock();
-        let settings = Settings::or_default(fresh.multicast.as_deref());
+        let options = self.options.lock();
+        let settings = Settings::or_default(options.multicast.as_deref());
         let at = settings.find(group, Some(link));
         let at = at.ok_or_else(|| error(libc::EADDRNOTAVAIL))?;
         let filter = &settings.members[at].filter;

@@ -56,11 +56,11 @@ impl Spins {
 }
 
 impl Waiter {
-    /// Turns a shard, whose seat it has, once; then, if `spin` is not zero, again and again for so long.
+    /// Turns a shard, which it leads, once; then, if `spin` is not zero, again and again for so long.
     pub(super) fn turn_and_spin(
         &mut self,
         number: usize,
-        leads: bool,
+        leads_links: bool,
         spin: Duration,
         fds: &mut [libc::pollfd],
         deadline: Instant,
@@ -69,7 +69,7 @@ impl Waiter {
         if !spin.is_zero() && !self.parker.has_wake() {
             let stack = self.stack.clone();
             self.spin_while(spin, fds, deadline, |now| {
-                if leads {
+                if leads_links {
                     stack.turn_led(now);
                 }
                 stack.turn_shard(number);

@@ -33,7 +33,7 @@ pub(super) fn classify(
     now: Instant,
     mut deliver: impl FnMut(&mut Receive, usize, Packet),
 ) {
-    if side.modules.are_open() {
+    if side.modules.has_hooks() {
         steer_past_modules(driver, side, now); //                                           steer, modules
     }
     while let Some(mut packet) = side.burst.pop_front() {
@@ -97,7 +97,7 @@ pub(super) fn sort(
     }
 }
 
-/// The shard for a packet of a flow that no shard has leased. No thread waits for it there, either: the attendant is called.
+/// The shard for a packet of a flow that no shard has leased. No thread waits for it there, either: the background poller is called.
 #[cold]
 fn place(
     driver: &DriverSide,

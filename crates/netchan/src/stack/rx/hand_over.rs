@@ -12,7 +12,7 @@ use crate::{
     shard::Shard,
     stack::{
         Stack,
-        cell::{Held, Ways},
+        cell::{Held, LinkAccess},
         driver_side::DriverSide,
     },
     trace::{
@@ -43,8 +43,8 @@ pub(in crate::stack) fn hand_in(driver: &DriverSide, side: &mut Receive) {
         }
         let before = stages::enter(Stage::Scheduler);
         channel.shard.ring();
-        if let Some(line) = &channel.line {
-            line.ring(unowned >> (number % SHARDS_MAX) & 1 != 0);
+        if let Some(call) = &channel.background_call {
+            call.ring(unowned >> (number % SHARDS_MAX) & 1 != 0);
         }
         stages::back(before);
     }
@@ -101,9 +101,9 @@ fn call_or_leave(stack: &Stack, side: &mut Receive, now: Instant) {
 /// shard: runs the protocol on packets that were handed over by a call.
 #[inline]
 pub(super) fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Instant) {
-    let mut intake = shard.intake(now);
+    let mut batch = shard.receive_batch(now);
     while let Some(packet) = inbox.pop_front() {
-        intake.input(packet);
+        batch.input(packet);
     }
 }
 
@@ -112,13 +112,13 @@ pub(super) fn take_in(shard: &mut Shard, inbox: &mut VecDeque<Packet>, now: Inst
 pub(in crate::stack) fn take_backlog(held: &mut Held, now: Instant) {
     let Held {
         shard,
-        ways: Ways::Backlogs(backlogs),
+        access: LinkAccess::Backlogs(backlogs),
     } = held
     else {
         return;
     };
-    let mut intake = shard.intake(now);
+    let mut batch = shard.receive_batch(now);
     for backlog in backlogs {
-        backlog.pop_batch(usize::MAX, |packet| intake.input(packet));
+        backlog.pop_batch(usize::MAX, |packet| batch.input(packet));
     }
 }

@@ -49,7 +49,7 @@ impl Connection {
     pub(super) fn arm_retransmit(&mut self, now: Instant) {
         let limit = self
             .stalled_since
-            .plus_micros(u64::from(self.patience_ms()) * 1000);
+            .plus_micros(u64::from(self.retry_budget_ms()) * 1000);
         let next = now.plus_micros(self.rtt.rto_us());
         self.timers.retransmit = if limit < next && limit > now {
             limit
@@ -86,7 +86,7 @@ impl Connection {
     }
 
     /// R2 (RFC 9293 MUST-20, MUST-23).
-    const fn patience_ms(&self) -> u32 {
+    const fn retry_budget_ms(&self) -> u32 {
         if self.state.is_synchronized() {
             self.settings.retry_ms
         } else {
@@ -104,7 +104,7 @@ impl Connection {
     }
 
     fn on_retransmit_timer(&mut self, now: Instant) -> Events {
-        if now.since(self.stalled_since) >= from_millis(self.patience_ms()) {
+        if now.since(self.stalled_since) >= from_millis(self.retry_budget_ms()) {
             return self.give_up();
         }
         let nothing_sent = self.snd.una == self.snd.nxt;

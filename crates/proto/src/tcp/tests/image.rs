@@ -218,7 +218,7 @@ fn scramble_text(image: &mut ReceiveQueueImage, rng: &mut Rng) {
     }
 }
 
-/// Text that was changed: refused, or so that the pool's books balance whatever comes afterwards.
+/// Text that was changed: refused, or so that the pool's invariants hold whatever comes afterwards.
 #[test]
 fn scrambled_text_never_panics() {
     let (mut refused, mut taken) = (0, 0);

@@ -1,4 +1,4 @@
-//! The same packets to two stacks that are alike: one takes each burst as it comes, trains and all, the other each packet by itself. What they
+//! The same packets to two stacks that are alike: one takes each burst as it comes, runs and all, the other each packet by itself. What they
 //! say, what their sockets read and what they know of their connections has to be the same.
 
 use std::{
@@ -31,7 +31,7 @@ use crate::{
 
 const ETHERNET: usize = 14;
 const PORT: u16 = 80;
-/// Connections beside each other: where their segments mix, trains end.
+/// Connections beside each other: where their segments mix, runs end.
 const FLOWS: usize = 2;
 
 /// How often the applications do something in each run.
@@ -181,11 +181,11 @@ impl Host {
             .collect();
         self.net.stack().with_shard(0, |shard, now| {
             if together {
-                let mut intake = shard.intake(now);
-                return packets.into_iter().for_each(|packet| intake.input(packet));
+                let mut batch = shard.receive_batch(now);
+                return packets.into_iter().for_each(|packet| batch.input(packet));
             }
             for packet in packets {
-                shard.intake(now).input(packet);
+                shard.receive_batch(now).input(packet);
             }
         });
     }
@@ -242,7 +242,7 @@ struct World {
     dice: Dice,
     shape: Shape,
     sender: Host,
-    /// The first takes trains.
+    /// The first takes runs.
     receivers: [Host; 2],
     /// Text that the receivers have read, each connection's.
     read: [usize; FLOWS],
@@ -346,7 +346,7 @@ impl World {
         self.compare();
     }
 
-    /// Loses, repeats, swaps, breaks and marks packets, and lets a stranger send some.
+    /// Loses, repeats, swaps, breaks and marks packets, and lets another host send some.
     fn mistreat(&mut self, burst: &mut Vec<Vec<u8>>) {
         let (dice, faults) = (&mut self.dice, self.shape.faults);
         burst.retain(|_| !dice.percent(faults));
@@ -449,7 +449,7 @@ fn run(shape: Shape, seed: u64) -> u64 {
 }
 
 #[test]
-fn trains_leave_what_packets_by_themselves_leave() {
+fn runs_leave_what_packets_by_themselves_leave() {
     let usual = Shape {
         v6: false,
         timestamps: true,

@@ -1,14 +1,14 @@
-//! The segments of a train behind its first: what is asked of each, and what is done with it.
+//! The segments of a run behind its first: what is asked of each, and what is done with it.
 
 use proto::{ip::Ecn, tcp::Events};
 
-use crate::{packet::Packet, shard::Intake};
+use crate::{packet::Packet, shard::ReceiveBatch};
 
-impl Intake<'_> {
-    /// Takes a packet if it is the next segment of the train: what is asked of it, and all that is done with it.
+impl ReceiveBatch<'_> {
+    /// Takes a packet if it is the next segment of the run: what is asked of it, and all that is done with it.
     #[inline(always)]
     pub(super) fn follow(&mut self, packet: &mut Option<Packet>) -> bool {
-        let (Some(train), Some(next)) = (&self.train, packet.as_mut()) else {
+        let (Some(run), Some(next)) = (&self.run, packet.as_mut()) else {
             return false;
         };
         let (shard, now) = (&mut *self.shard, self.now);
@@ -18,7 +18,7 @@ impl Intake<'_> {
         let Some(segment) = bytes.get(upper..) else {
             return false;
         };
-        let Some((seq, text)) = train.read(segment) else {
+        let Some((seq, text)) = run.read(segment) else {
             return false;
         };
         let Some(socket) = shard.tcp.get_mut(number) else {

@@ -1,7 +1,7 @@
 //! Which shard a flow goes to.
 
 use super::*;
-use crate::places::Places;
+use crate::assignment::ShardAssignment;
 
 const PORT: u16 = 80;
 // Flags, in the low byte of their word.
@@ -9,10 +9,10 @@ const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 const RST: u8 = 0x04;
 
-fn leasing(places: Option<&Arc<Places>>, shards: usize) -> (HostView, Steer) {
-    let host = host_with(|host, _| host.places = places.cloned());
+fn leasing(assignment: Option<&Arc<ShardAssignment>>, shards: usize) -> (HostView, Steer) {
+    let host = host_with(|host, _| host.assignment = assignment.cloned());
     let placement = Placement::Lease {
-        openings: places.map(|_| Openings::new(shards)),
+        pending_opens: assignment.map(|_| PendingOpens::new(shards)),
         shards,
         flows: FlowTable::new(8).unwrap(),
     };
@@ -39,13 +39,13 @@ const HASH: u64 = u64::MAX;
 #[test]
 fn what_begins_a_connection_gets_a_free_shard() {
     let free = |protocol, flags, len, bound: u16| {
-        let places = Arc::new(Places::new(3));
-        let (host, mut steer) = leasing(Some(&places), 3);
+        let assignment = Arc::new(ShardAssignment::new(3));
+        let (host, mut steer) = leasing(Some(&assignment), 3);
         let packet = segment(protocol, flags, len);
         let shard = steer.place(&host, HASH, &packet, |port| port == bound, Instant::ZERO);
         let is_free = shard == 0;
         assert!(is_free || shard == 2, "else by its hash");
-        assert_eq!(places.claim(), Some(usize::from(is_free)), "claimed");
+        assert_eq!(assignment.claim(), Some(usize::from(is_free)), "claimed");
         assert_eq!(steer.leased(HASH), is_free.then_some(0));
         is_free
     };
@@ -73,11 +73,11 @@ fn without_places_a_connection_begins_by_its_hash() {
 /// Datagram sockets live where their port does, connections where their flow is leased.
 #[test]
 fn an_error_goes_where_its_flow_lives() {
-    let places = Arc::new(Places::new(3));
-    places.publish(0, 1);
-    places.settle_port(53);
-    assert_eq!(places.of_port(53), 1);
-    let (host, mut steer) = leasing(Some(&places), 3);
+    let assignment = Arc::new(ShardAssignment::new(3));
+    assignment.publish(0, 1);
+    assignment.settle_port(53);
+    assert_eq!(assignment.of_port(53), 1);
+    let (host, mut steer) = leasing(Some(&assignment), 3);
     let key = |protocol| FlowKey {
         protocol,
         ..FlowKey::between("10.0.0.2", "10.0.0.9")
@@ -102,10 +102,10 @@ fn an_error_goes_where_its_flow_lives() {
 /// A shard that says the flow is its own keeps it: it is no opening any more that others may have after a second.
 #[test]
 fn a_flow_that_its_shard_took_is_kept() {
-    let places = Arc::new(Places::new(1));
+    let assignment = Arc::new(ShardAssignment::new(1));
     for takes in [true, false] {
-        places.publish(0, 0);
-        let (host, mut steer) = leasing(Some(&places), 1);
+        assignment.publish(0, 0);
+        let (host, mut steer) = leasing(Some(&assignment), 1);
         let packet = segment(Protocol::TCP, SYN, 20);
         let begin = |steer: &mut Steer, hash, at: u64| {
             steer.place(&host, hash, &packet, |_| true, Instant(at * 1_000_000_000))
@@ -134,7 +134,7 @@ fn without_a_table_there_is_nothing_to_heed() {
 
 /// What was found out for a flow holds while the addresses do.
 #[test]
-fn a_train_ends_with_the_addresses() {
+fn a_run_ends_with_the_addresses() {
     let (before, mut steer) = (host(), Steer::new(0, Placement::Single));
     let after = host_with(|_, live| {
         let net = Arc::make_mut(&mut live.net);

@@ -7,7 +7,7 @@ use crate::api::Readiness;
 
 /// Options that change when a connection is readable or writable. Nearly all connections have none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct Watermarks {
     /// SO_RCVLOWAT: readable from so many bytes on.
     pub low_water: u32,
     /// TCP_NOTSENT_LOWAT: writable while fewer bytes wait to be sent for the first time.
@@ -20,7 +20,7 @@ pub struct Shape {
     pub mark: u32,
 }
 
-impl Shape {
+impl Watermarks {
     /// Of a socket without options.
     const USUAL: Self = Self {
         low_water: 1,
@@ -31,26 +31,26 @@ impl Shape {
     };
 }
 
-impl Default for Shape {
+impl Default for Watermarks {
     fn default() -> Self {
         Self::USUAL
     }
 }
 
-/// A connection's [`Shape`], and what it tells of its sends: elsewhere where options were set.
+/// A connection's [`Watermarks`], and what it tells of its sends: elsewhere where options were set.
 #[derive(Debug, Default)]
-pub struct OwnShape(Option<Box<Own>>);
+pub struct OwnWatermarks(Option<Box<Own>>);
 
 #[derive(Debug, Default)]
 struct Own {
-    shape: Shape,
+    watermarks: Watermarks,
     notices: Option<Notices>,
 }
 
-impl OwnShape {
-    fn set(&mut self, shape: Shape) {
-        if self.0.is_some() || shape != Shape::USUAL {
-            self.0.get_or_insert_default().shape = shape;
+impl OwnWatermarks {
+    fn set(&mut self, watermarks: Watermarks) {
+        if self.0.is_some() || watermarks != Watermarks::USUAL {
+            self.0.get_or_insert_default().watermarks = watermarks;
         }
     }
 
@@ -74,32 +74,32 @@ impl OwnShape {
     }
 }
 
-impl Deref for OwnShape {
-    type Target = Shape;
+impl Deref for OwnWatermarks {
+    type Target = Watermarks;
     #[inline]
-    fn deref(&self) -> &Shape {
+    fn deref(&self) -> &Watermarks {
         match &self.0 {
-            Some(own) => &own.shape,
-            None => &Shape::USUAL,
+            Some(own) => &own.watermarks,
+            None => &Watermarks::USUAL,
         }
     }
 }
 
 impl TcpSocket {
     /// Options that were set.
-    pub fn set_shape(&mut self, shape: Shape) {
-        self.shape.set(shape);
-        if shape.send_limit > 0 {
-            self.send_limit = shape.send_limit;
+    pub fn set_watermarks(&mut self, watermarks: Watermarks) {
+        self.watermarks.set(watermarks);
+        if watermarks.send_limit > 0 {
+            self.send_limit = watermarks.send_limit;
         }
-        self.connection.expect_at_once(shape.low_water);
+        self.connection.expect_at_once(watermarks.low_water);
     }
 
     /// SO_MARK, from its first packet on.
     pub(in crate::shard) fn set_mark(&mut self, mark: u32) {
-        self.shape.set(Shape {
+        self.watermarks.set(Watermarks {
             mark,
-            ..*self.shape
+            ..*self.watermarks
         });
     }
 
@@ -109,7 +109,7 @@ impl TcpSocket {
     pub(in crate::shard) fn widen_send_queue(&mut self, most: usize) -> bool {
         let due = (2 * u64::from(self.connection.cwnd())).min(most as u64);
         let due = u32::try_from(due).unwrap_or(u32::MAX);
-        let grows = self.shape.send_limit == 0 && due > self.send_limit;
+        let grows = self.watermarks.send_limit == 0 && due > self.send_limit;
         if grows {
             self.send_limit = due;
         }
@@ -120,7 +120,7 @@ impl TcpSocket {
     #[inline]
     pub(in crate::shard) fn may_append(&self) -> usize {
         let room = (self.send_limit as usize).saturating_sub(self.send.len());
-        if self.shape.unsent_low_water == u32::MAX {
+        if self.watermarks.unsent_low_water == u32::MAX {
             return room;
         }
         room.min(self.below_unsent_low_water())
@@ -129,7 +129,8 @@ impl TcpSocket {
     /// What TCP_NOTSENT_LOWAT leaves; a segment at least if it leaves anything.
     #[cold]
     fn below_unsent_low_water(&self) -> usize {
-        let left = (self.shape.unsent_low_water).saturating_sub(self.connection.unsent()) as usize;
+        let left =
+            (self.watermarks.unsent_low_water).saturating_sub(self.connection.unsent()) as usize;
         if left == 0 {
             return 0;
         }
@@ -146,25 +147,25 @@ impl TcpSocket {
 
     /// Whether so much text may wait to be sent, and no more than that.
     pub(super) fn limits_unsent(&self) -> bool {
-        self.shape.unsent_low_water != u32::MAX
+        self.watermarks.unsent_low_water != u32::MAX
     }
 
     /// Whether a read brings something: text, as much as SO_RCVLOWAT wants.
     pub(super) fn has_text_to_read(&self) -> bool {
         let there = self.receive.readable_bytes();
-        there > 0 && (self.is_plain() || self.has_enough(self.shape.low_water))
+        there > 0 && (self.is_plain() || self.has_enough(self.watermarks.low_water))
     }
 
     /// Nothing but text, and any of it is enough.
     #[inline]
     fn is_plain(&self) -> bool {
-        self.shape.low_water <= 1 && self.connection.urgent_remaining().is_none()
+        self.watermarks.low_water <= 1 && self.connection.urgent_remaining().is_none()
     }
 
     /// As Linux: `wanted` bytes, one more where the urgent byte is the first, or all that the window lets come.
     #[cold]
     pub(super) fn has_enough(&self, wanted: u32) -> bool {
-        let passes_mark = self.is_at_mark() && !self.shape.urgent_inline;
+        let passes_mark = self.is_at_mark() && !self.watermarks.urgent_inline;
         let wanted = wanted.max(1).saturating_add(passes_mark.into());
         let there = self.receive.readable_bytes();
         there >= wanted || (there > 1 && self.connection.is_window_nearly_closed())
@@ -173,11 +174,11 @@ impl TcpSocket {
     /// Whether a read that waits for SO_RCVLOWAT, or as much as it has room for, has to wait on.
     #[inline]
     pub(super) fn is_short_of_low_water(&self, to: &impl Sink) -> bool {
-        if self.shape.low_water <= 1 || self.end_of_stream() {
+        if self.watermarks.low_water <= 1 || self.end_of_stream() {
             return false;
         }
         let wanted = u32::try_from(to.room()).unwrap_or(u32::MAX);
-        !self.has_enough(wanted.min(self.shape.low_water))
+        !self.has_enough(wanted.min(self.watermarks.low_water))
     }
 
     /// Of what an event made ready, what the waiters are to be told.

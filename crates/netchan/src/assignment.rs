@@ -1,4 +1,4 @@
-//! Places: which shard a socket gets where each is to have one of its own (`socket-channel`). Read and written when sockets come and
+//! The assignment of sockets to shards: which shard a socket gets where each is to have one of its own (`socket-channel`). Read and written when sockets come and
 //! go, never for a packet that belongs to a connection.
 //!
 //! A shard without a socket is free, and goes to the next one that asks. Where none is free, sockets share: connections by their flow's
@@ -7,11 +7,11 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// No socket is bound to this port.
-const NOBODY: u8 = u8::MAX;
+const NO_SOCKET: u8 = u8::MAX;
 
 /// How many sockets live in each shard, and where datagram sockets live.
 #[derive(Debug)]
-pub struct Places {
+pub struct ShardAssignment {
     /// Connections and datagram sockets of each shard, as its last holder said; 1 for a shard that was claimed for one to come.
     loads: Vec<AtomicU32>,
     /// The shard of each bound UDP port.
@@ -22,12 +22,12 @@ pub struct Places {
 
 // Relaxed throughout: nothing else is published by these numbers. Sockets that claim one shard, since a number was old, share it.
 
-impl Places {
+impl ShardAssignment {
     /// All free.
     pub fn new(shards: usize) -> Self {
         Self {
             loads: (0..shards).map(|_| AtomicU32::new(0)).collect(),
-            datagrams: (0..=u16::MAX).map(|_| AtomicU8::new(NOBODY)).collect(),
+            datagrams: (0..=u16::MAX).map(|_| AtomicU8::new(NO_SOCKET)).collect(),
             next: AtomicUsize::new(0),
         }
     }
@@ -61,7 +61,7 @@ impl Places {
     pub fn of_port(&self, port: u16) -> usize {
         match self.datagrams[usize::from(port)].load(Relaxed) {
             // No socket is there: any shard can say so.
-            NOBODY => 0,
+            NO_SOCKET => 0,
             shard => usize::from(shard),
         }
     }
@@ -69,7 +69,7 @@ impl Places {
     /// A datagram socket was bound to `port`: it gets a shard of its own, or that of the sockets that share its port.
     pub fn settle_port(&self, port: u16) {
         let place = &self.datagrams[usize::from(port)];
-        if place.load(Relaxed) == NOBODY {
+        if place.load(Relaxed) == NO_SOCKET {
             let shard = self
                 .claim()
                 .unwrap_or_else(|| usize::from(port) % self.loads.len());
@@ -79,7 +79,7 @@ impl Places {
 
     /// The last datagram socket of `port` was closed.
     pub fn leave_port(&self, port: u16) {
-        self.datagrams[usize::from(port)].store(NOBODY, Relaxed);
+        self.datagrams[usize::from(port)].store(NO_SOCKET, Relaxed);
     }
 }
 
@@ -94,39 +94,39 @@ mod tests {
 
     #[test]
     fn each_gets_a_free_shard_while_there_is_one() {
-        let places = Places::new(4);
-        assert_eq!([0; 4].map(|_| places.claim()), [0, 1, 2, 3].map(Some));
-        assert_eq!(places.claim(), None);
-        places.publish(2, 0);
-        places.give_back(1);
-        assert_eq!([0; 3].map(|_| places.claim()), [Some(1), Some(2), None]);
+        let assignment = ShardAssignment::new(4);
+        assert_eq!([0; 4].map(|_| assignment.claim()), [0, 1, 2, 3].map(Some));
+        assert_eq!(assignment.claim(), None);
+        assignment.publish(2, 0);
+        assignment.give_back(1);
+        assert_eq!([0; 3].map(|_| assignment.claim()), [Some(1), Some(2), None]);
         // A shard where sockets live is not given back by the claim that came first.
-        places.publish(3, 2);
-        places.give_back(3);
-        assert_eq!(places.claim(), None);
+        assignment.publish(3, 2);
+        assignment.give_back(3);
+        assert_eq!(assignment.claim(), None);
     }
 
     #[test]
     fn connections_that_we_begin_take_turns() {
-        let places = Places::new(3);
-        places.publish(1, 4);
+        let assignment = ShardAssignment::new(3);
+        assignment.publish(1, 4);
         // 0, then 1 is not free, then none is.
-        assert_eq!([0; 4].map(|_| places.claim_in_turn()), [0, 2, 2, 0]);
-        places.publish(2, 0);
-        assert_eq!(places.claim_in_turn(), 2);
+        assert_eq!([0; 4].map(|_| assignment.claim_in_turn()), [0, 2, 2, 0]);
+        assignment.publish(2, 0);
+        assert_eq!(assignment.claim_in_turn(), 2);
     }
 
     #[test]
     fn a_port_keeps_its_shard_while_it_is_bound() {
-        let places = Places::new(2);
-        assert_eq!(places.of_port(53), 0, "no socket's port");
-        places.publish(0, 1);
-        places.settle_port(53);
-        places.settle_port(53);
-        assert_eq!((places.of_port(53), places.claim()), (1, None));
-        places.settle_port(7);
-        assert_eq!(places.of_port(7), 1, "by its number: none is free");
-        places.leave_port(53);
-        assert_eq!(places.of_port(53), 0);
+        let assignment = ShardAssignment::new(2);
+        assert_eq!(assignment.of_port(53), 0, "no socket's port");
+        assignment.publish(0, 1);
+        assignment.settle_port(53);
+        assignment.settle_port(53);
+        assert_eq!((assignment.of_port(53), assignment.claim()), (1, None));
+        assignment.settle_port(7);
+        assert_eq!(assignment.of_port(7), 1, "by its number: none is free");
+        assignment.leave_port(53);
+        assert_eq!(assignment.of_port(53), 0);
     }
 }

@@ -20,13 +20,16 @@ use crate::{
     emit::IpFields,
     errno::error,
     limits,
-    shard::{Binding, FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Reuse, Shape, TcpOptions, Wishes},
+    shard::{
+        Binding, FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Reuse, TcpOptions, TcpOverrides,
+        Watermarks,
+    },
     socket::{ao, earlier::Earlier},
 };
 
 /// A socket's options and binding.
 #[derive(Clone, Debug, Default)]
-pub(in crate::socket) struct Fresh {
+pub(in crate::socket) struct SocketOptions {
     pub reuse_address: bool,
     pub reuse_port: bool,
     pub v6_only: bool,
@@ -87,12 +90,12 @@ struct Bound {
     keeps_address: bool,
 }
 
-/// Options that are set seldom: read through [`Fresh`], which makes a copy of its own when one is set.
+/// Options that are set seldom: read through [`SocketOptions`], which makes a copy of its own when one is set.
 #[derive(Clone, Debug)]
 pub(in crate::socket) struct Seldom {
     pub keepalive: Keepalive,
     /// Without keep-alive, which is there once it is switched on.
-    pub wishes: Wishes,
+    pub overrides: TcpOverrides,
     linger: Option<Duration>,
     /// Of IPv6.
     hops: u8,
@@ -130,14 +133,14 @@ const fn clamp_kept(bytes: u32) -> u32 {
     }
 }
 
-impl Deref for Fresh {
+impl Deref for SocketOptions {
     type Target = Seldom;
     fn deref(&self) -> &Seldom {
         self.seldom.as_deref().unwrap_or(&USUAL)
     }
 }
 
-impl DerefMut for Fresh {
+impl DerefMut for SocketOptions {
     fn deref_mut(&mut self) -> &mut Seldom {
         Arc::make_mut(self.seldom.get_or_insert_default())
     }
@@ -150,7 +153,7 @@ impl Default for Seldom {
             hops,
             class,
             keepalive: Keepalive::default(),
-            wishes: Wishes::default(),
+            overrides: TcpOverrides::default(),
             linger: None,
             send_buffer: None,
             max_segment: None,
@@ -167,7 +170,7 @@ impl Default for Seldom {
     }
 }
 
-impl Fresh {
+impl SocketOptions {
     /// Of a new socket. As Linux: one ping socket does not mind another with its identifier, and one of IPv6 has nothing to do with IPv4.
     pub fn new(kind: Kind, domain: Domain) -> Self {
         Self {
@@ -305,12 +308,12 @@ impl Fresh {
 
     /// What a connection starts with.
     pub fn tcp_options(&self) -> TcpOptions {
-        let wishes = Wishes {
+        let overrides = TcpOverrides {
             keepalive: self.keep_alive.then_some(self.keepalive),
-            ..self.wishes
+            ..self.overrides
         };
         TcpOptions {
-            own: (wishes != Wishes::default()).then(|| Box::new(wishes)),
+            own: (overrides != TcpOverrides::default()).then(|| Box::new(overrides)),
             nagle: self.no_delay.map(|no_delay| !no_delay),
             cork: self.cork,
             quick_ack: self.quick_ack,
@@ -361,27 +364,27 @@ impl Fresh {
         (self.pacing_rate_max != u64::MAX).then_some(self.pacing_rate_max.max(1))
     }
 
-    /// [`Self::shape`], if any of it was set.
-    pub fn own_shape(&self) -> Option<Shape> {
-        let shape = self.shape();
-        (shape != Shape::default()).then_some(shape)
+    /// [`Self::watermarks`], if any of it was set.
+    pub fn own_watermarks(&self) -> Option<Watermarks> {
+        let watermarks = self.watermarks();
+        (watermarks != Watermarks::default()).then_some(watermarks)
     }
 
     /// What a datagram socket starts with.
     pub fn udp_options(&self, host: &Host) -> UdpOptions {
         let default = host.tcp().receive_buffer as usize;
         UdpOptions {
-            receive_buffer: self.wishes.receive_buffer.unwrap_or(default),
+            receive_buffer: self.overrides.receive_buffer.unwrap_or(default),
             ..self.udp
         }
     }
 
     /// What changes readiness.
-    pub fn shape(&self) -> Shape {
+    pub fn watermarks(&self) -> Watermarks {
         let limit = self
             .send_buffer
             .map_or(0, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
-        Shape {
+        Watermarks {
             low_water: self.low_water,
             unsent_low_water: match self.unsent_low_water {
                 0 => u32::MAX,
@@ -423,7 +426,7 @@ impl Fresh {
             SocketOption::Broadcast(on) => self.broadcast = on,
             SocketOption::Linger(linger) => self.linger = linger,
             SocketOption::ReceiveBuffer(bytes) => {
-                self.wishes.receive_buffer = Some(bytes.max(RECEIVE_BUFFER_MIN as usize));
+                self.overrides.receive_buffer = Some(bytes.max(RECEIVE_BUFFER_MIN as usize));
             }
             SocketOption::SendBuffer(bytes) => {
                 self.send_buffer = Some(bytes.max(SEND_BUFFER_MIN));
@@ -438,13 +441,13 @@ impl Fresh {
             SocketOption::KeepCount(probes) => {
                 self.keepalive.probes = u8::try_from(probes).unwrap_or(u8::MAX)
             }
-            SocketOption::UserTimeout(timeout) => self.wishes.user_timeout = timeout,
-            SocketOption::Congestion(control) => self.wishes.congestion = Some(control),
-            SocketOption::SynCount(count) => self.wishes.syn_count = count,
-            SocketOption::Linger2(limit) => self.wishes.linger2 = limit,
-            SocketOption::DeferAccept(time) => self.wishes.defer_accept = time,
+            SocketOption::UserTimeout(timeout) => self.overrides.user_timeout = timeout,
+            SocketOption::Congestion(control) => self.overrides.congestion = Some(control),
+            SocketOption::SynCount(count) => self.overrides.syn_count = count,
+            SocketOption::Linger2(limit) => self.overrides.linger2 = limit,
+            SocketOption::DeferAccept(time) => self.overrides.defer_accept = time,
             SocketOption::PacingRateMax(rate) => self.pacing_rate_max = rate,
-            SocketOption::WindowClamp(bytes) => self.wishes.window_clamp = clamp_kept(bytes),
+            SocketOption::WindowClamp(bytes) => self.overrides.window_clamp = clamp_kept(bytes),
             SocketOption::ReceiveLowWater(bytes) => self.low_water = bytes.max(1),
             SocketOption::UnsentLowWater(bytes) => self.unsent_low_water = bytes,
             SocketOption::UrgentInline(on) => self.urgent_inline = on,
@@ -483,7 +486,7 @@ impl Fresh {
             SocketOption::Broadcast(_) => SocketOption::Broadcast(self.broadcast),
             SocketOption::Linger(_) => SocketOption::Linger(self.linger),
             SocketOption::ReceiveBuffer(_) => SocketOption::ReceiveBuffer(
-                self.wishes
+                self.overrides
                     .receive_buffer
                     .unwrap_or(tcp.receive_buffer as usize),
             ),
@@ -502,26 +505,28 @@ impl Fresh {
             SocketOption::KeepIdle(_) => SocketOption::KeepIdle(self.keepalive.idle),
             SocketOption::KeepInterval(_) => SocketOption::KeepInterval(self.keepalive.interval),
             SocketOption::KeepCount(_) => SocketOption::KeepCount(self.keepalive.probes.into()),
-            SocketOption::UserTimeout(_) => SocketOption::UserTimeout(self.wishes.user_timeout),
+            SocketOption::UserTimeout(_) => SocketOption::UserTimeout(self.overrides.user_timeout),
             SocketOption::Congestion(_) => {
-                SocketOption::Congestion(self.wishes.congestion.unwrap_or(tcp.congestion))
+                SocketOption::Congestion(self.overrides.congestion.unwrap_or(tcp.congestion))
             }
-            SocketOption::SynCount(_) => SocketOption::SynCount(match self.wishes.syn_count {
+            SocketOption::SynCount(_) => SocketOption::SynCount(match self.overrides.syn_count {
                 // How many fit into the time that the setting grants.
                 0 => (1..=127)
                     .rfind(|&n| retry_budget(tcp, n) <= tcp.syn_timeout)
                     .unwrap_or(1),
                 count => count,
             }),
-            SocketOption::Linger2(_) => {
-                SocketOption::Linger2(self.wishes.linger2.map(|_| self.wishes.fin_wait_2(tcp)))
-            }
+            SocketOption::Linger2(_) => SocketOption::Linger2(
+                self.overrides
+                    .linger2
+                    .map(|_| self.overrides.fin_wait_2(tcp)),
+            ),
             SocketOption::DeferAccept(_) => {
-                let retries = retries_in(tcp, self.wishes.defer_accept);
+                let retries = retries_in(tcp, self.overrides.defer_accept);
                 SocketOption::DeferAccept(time_of(tcp, retries))
             }
             SocketOption::PacingRateMax(_) => SocketOption::PacingRateMax(self.pacing_rate_max),
-            SocketOption::WindowClamp(_) => SocketOption::WindowClamp(self.wishes.window_clamp),
+            SocketOption::WindowClamp(_) => SocketOption::WindowClamp(self.overrides.window_clamp),
             SocketOption::ReceiveLowWater(_) => SocketOption::ReceiveLowWater(self.low_water),
             SocketOption::UnsentLowWater(_) => SocketOption::UnsentLowWater(self.unsent_low_water),
             SocketOption::UrgentInline(_) => SocketOption::UrgentInline(self.urgent_inline),

@@ -1,8 +1,8 @@
-//! Lanes: the ways home of freed buffers, one for each thread that frees.
+//! Remote-free queues: where freed buffers wait for their slab's holder, one queue for each thread that frees.
 //!
-//! A lane is a ring of which the freeing thread writes the slots and the tail, and the holder reads both. It never fills: it has
+//! A queue is a ring of which the freeing thread writes the slots and the tail, and the holder reads both. It never fills: it has
 //! at least as many slots as the slab has buffers, and a buffer cannot be freed again before the holder took it from the
-//! lane and handed it out anew. So the freeing thread never reads what the holder writes, and the holder writes nothing: where it
+//! queue and handed it out anew. So the freeing thread never reads what the holder writes, and the holder writes nothing: where it
 //! has read up to is its own affair.
 
 use crate::{
@@ -16,54 +16,54 @@ use std::sync::PoisonError;
 
 /// Threads that can free without a lock at the same time; those beyond share a list behind a mutex.
 #[cfg(not(loom))]
-pub(crate) const LANES: usize = 64;
-/// As few as show a thread that finds no lane.
+pub(crate) const QUEUES: usize = 64;
+/// As few as show a thread that finds no queue.
 #[cfg(loom)]
-pub(crate) const LANES: usize = 1;
+pub(crate) const QUEUES: usize = 1;
 
 /// One thread's way home.
 #[derive(Debug)]
-pub(crate) struct Lane {
-    /// Pushes so far (wrapping); written by the thread that claimed the lane.
+pub(crate) struct RemoteFreeQueue {
+    /// Pushes so far (wrapping); written by the thread that claimed the queue.
     tail: AtomicU32,
     mask: u32,
     slots: NonNull<AtomicU32>,
 }
 
-impl Lane {
+impl RemoteFreeQueue {
     #[inline(always)]
     fn slot(&self, index: u32) -> &AtomicU32 {
         // Widening: u32 to usize.
         let offset = (index & self.mask) as usize;
-        // SAFETY: the mask keeps the offset inside the lane's slots (`Lanes::new`).
+        // SAFETY: the mask keeps the offset inside the queue's slots (`RemoteFrees::new`).
         let slot = unsafe { self.slots.add(offset) };
         // SAFETY: an atomic that lives as long as the slab's memory, which a buffer or the holder keeps.
         unsafe { slot.as_ref() }
     }
 
-    /// Sends `buffer` home. The caller has claimed this lane. Wait-free: two stores, no fence; cannot fail.
+    /// Sends `buffer` home. The caller has claimed this queue. Wait-free: two stores, no fence; cannot fail.
     #[inline(always)]
     pub fn push(&self, buffer: u32) {
         let tail = self.tail.load(Ordering::Relaxed); // ours: only the claimer writes it
         self.slot(tail).store(buffer, Ordering::Relaxed); // published by the next line
-        // Pairs with Acquire in `Lanes::collect`. The last touch: from here on the slab may be unmapped.
+        // Pairs with Acquire in `RemoteFrees::collect`. The last touch: from here on the slab may be unmapped.
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
     }
 }
 
-/// All the ways home to one holder.
+/// All queues to one holder.
 #[derive(Debug)]
-pub(crate) struct Lanes {
-    lanes: [CachePadded<Lane>; LANES],
+pub(crate) struct RemoteFrees {
+    queues: [CachePadded<RemoteFreeQueue>; QUEUES],
     claims: CachePadded<ClaimBits>,
     overflow: CachePadded<Overflow>,
 }
 
 #[derive(Debug)]
 struct ClaimBits {
-    /// Bit i: lane i belongs to a thread.
+    /// Bit i: queue i belongs to a thread.
     now: AtomicU64,
-    /// Bit i: lane i has belonged to a thread, so there may be something in it.
+    /// Bit i: queue i has belonged to a thread, so there may be something in it.
     ever: AtomicU64,
 }
 
@@ -76,31 +76,31 @@ struct Overflow {
     total: AtomicU64,
 }
 
-/// How far the holder has read each lane.
+/// How far the holder has read each queue.
 #[derive(Debug)]
-pub(crate) struct ReadUpTo([u32; LANES]);
+pub(crate) struct ReadUpTo([u32; QUEUES]);
 
 impl ReadUpTo {
-    pub const START: Self = Self([0; LANES]);
+    pub const START: Self = Self([0; QUEUES]);
 }
 
-impl Lanes {
-    /// Slots in each lane of a slab with this many buffers.
+impl RemoteFrees {
+    /// Slots in each queue of a slab with this many buffers.
     pub const fn slots_each(buffers: u32) -> u32 {
         buffers.next_power_of_two()
     }
 
-    /// Lanes for `buffers` buffers, over `LANES * slots_each(buffers)` zeroed atomics at `slots`.
+    /// RemoteFrees for `buffers` buffers, over `QUEUES * slots_each(buffers)` zeroed atomics at `slots`.
     ///
     /// # Safety
-    /// `slots` names that many atomics, for as long as anything calls [`Lane::push`] or [`Lanes::collect`].
+    /// `slots` names that many atomics, for as long as anything calls [`RemoteFreeQueue::push`] or [`RemoteFrees::collect`].
     pub unsafe fn new(buffers: u32, slots: NonNull<AtomicU32>) -> Self {
         let each = Self::slots_each(buffers);
-        let lane = |i: usize| {
-            // SAFETY: i < LANES, so the offset stays inside what the caller vouches for. Widening: u32 to usize.
+        let queue = |i: usize| {
+            // SAFETY: i < QUEUES, so the offset stays inside what the caller vouches for. Widening: u32 to usize.
             let slots = unsafe { slots.add(i * each as usize) };
             let (tail, mask) = (AtomicU32::new(0), each - 1);
-            CachePadded::new(Lane { tail, mask, slots })
+            CachePadded::new(RemoteFreeQueue { tail, mask, slots })
         };
         let overflow = Overflow {
             list: Mutex::new(Vec::with_capacity(buffers as usize)), // widening: u32 to usize
@@ -112,18 +112,18 @@ impl Lanes {
             ever: AtomicU64::new(0),
         };
         Self {
-            lanes: std::array::from_fn(lane),
+            queues: std::array::from_fn(queue),
             claims: CachePadded::new(claims),
             overflow: CachePadded::new(overflow),
         }
     }
 
-    /// Gives the calling thread a lane, the lowest that is free.
-    pub fn claim(&self) -> Option<(usize, &Lane)> {
+    /// Gives the calling thread a queue, the lowest that is free.
+    pub fn claim(&self) -> Option<(usize, &RemoteFreeQueue)> {
         let mut now = self.claims.now.load(Ordering::Relaxed);
         loop {
             let free = (!now).trailing_zeros() as usize; // widening: at most 64
-            let lane = self.lanes.get(free)?;
+            let queue = self.queues.get(free)?;
             // Acquire pairs with Release in `release`: the predecessor's tail.
             let claimed = self.claims.now.compare_exchange_weak(
                 now,
@@ -135,20 +135,20 @@ impl Lanes {
                 Ok(_) => {
                     // Relaxed: happens before every push, so a thread that is to see a push sees this.
                     self.claims.ever.fetch_or(1 << free, Ordering::Relaxed);
-                    return Some((free, lane));
+                    return Some((free, queue));
                 }
                 Err(other) => now = other,
             }
         }
     }
 
-    /// Gives up a lane that the calling thread claimed. What is in it stays in it until the holder looks.
-    pub fn release(&self, lane: usize) {
+    /// Gives up a queue that the calling thread claimed. What is in it stays in it until the holder looks.
+    pub fn release(&self, queue: usize) {
         // pairs with Acquire in `claim`
-        self.claims.now.fetch_and(!(1 << lane), Ordering::Release);
+        self.claims.now.fetch_and(!(1 << queue), Ordering::Release);
     }
 
-    /// The way home of a thread without a lane: a lock, a list that has room for all, a count.
+    /// The way home of a thread without a queue: a lock, a list that has room for all, a count.
     pub fn push_overflow(&self, buffer: u32) {
         let mut list = lock(&self.overflow.list);
         list.push(buffer);
@@ -170,14 +170,14 @@ impl Lanes {
         while ever != 0 {
             let i = ever.trailing_zeros() as usize; // widening: below 64
             ever &= ever - 1;
-            let (lane, read) = (&self.lanes[i], &mut read.0[i]);
-            let tail = lane.tail.load(Ordering::Acquire); // pairs with Release in `Lane::push`
+            let (queue, read) = (&self.queues[i], &mut read.0[i]);
+            let tail = queue.tail.load(Ordering::Acquire); // pairs with Release in `RemoteFreeQueue::push`
             if *read != tail {
                 let (items, size) = (tail.wrapping_sub(*read) as usize, size_of::<u32>());
                 count(Operation::Line, 1 + operations::lines(items, size));
             }
             while *read != tail {
-                take(lane.slot(*read).load(Ordering::Relaxed)); // the Acquire above
+                take(queue.slot(*read).load(Ordering::Relaxed)); // the Acquire above
                 *read = read.wrapping_add(1);
             }
         }

@@ -1,8 +1,8 @@
 //! Packets in, one behind the other with nothing between them, so that a segment can be known by the one before it.
 //!
 //! A sender with much to say sends segments that differ in nothing but their text. What header prediction found out about the first one of such a
-//! *train* holds for those behind it: they are compared with it, summed and queued, and that is all (generic receive offload, without one packet
-//! being made of many: there is nothing to wait for, to copy or to take apart again). A train ends with the burst it came in.
+//! *run* holds for those behind it: they are compared with it, summed and queued, and that is all (generic receive offload, without one packet
+//! being made of many: there is nothing to wait for, to copy or to take apart again). A run ends with the burst it came in.
 
 use proto::{
     time::Instant,
@@ -13,42 +13,42 @@ use super::Shard;
 use crate::{counters::Counter, packet::Packet};
 
 /// A shard that takes packets, and does nothing else until this is dropped.
-pub struct Intake<'a> {
+pub struct ReceiveBatch<'a> {
     pub(super) shard: &'a mut Shard,
     /// The last packet was text of the connection `Shard::recent`, and was predicted, or followed one that was: what the next one is to
     /// have alike.
-    pub(super) train: Option<RunKey>,
-    /// Segments that were not the first of their train.
+    pub(super) run: Option<RunKey>,
+    /// Segments that were not the first of their run.
     pub(super) followed: u32,
     pub(super) now: Instant,
 }
 
-impl<'a> Intake<'a> {
+impl<'a> ReceiveBatch<'a> {
     /// For packets that have arrived by `now`.
     #[inline]
     pub(super) const fn new(shard: &'a mut Shard, now: Instant) -> Self {
         Self {
             shard,
-            train: None,
+            run: None,
             followed: 0,
             now,
         }
     }
 }
 
-impl Intake<'_> {
+impl ReceiveBatch<'_> {
     /// Takes a packet that `steer` sent here: it starts at its IP header, and its `meta` is filled in.
     #[inline(always)]
     pub fn input(&mut self, packet: Packet) {
         if packet.meta.protocol == Protocol::TCP && !packet.meta.undeliverable.get() {
             return self.tcp_input(packet);
         }
-        self.train = None;
+        self.run = None;
         self.shard.input_other(packet, self.now);
     }
 }
 
-impl Drop for Intake<'_> {
+impl Drop for ReceiveBatch<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.followed > 0 {

@@ -1,12 +1,14 @@
-//! Leader and followers ([`percore::leader`]): a thread that waits for a socket polls the links itself, so that a packet wakes one thread, not two.
+//! The link leader ([`percore::leader`]): a thread that waits for a socket polls the links itself, so that a packet wakes one thread, not two.
 //!
-//! * The leader sleeps on the links' descriptors together with what else it waits for. It receives, classifies, and hands over to the shards'
+//! * The link leader sleeps on the links' descriptors together with what else it waits for. It receives, classifies, and hands over to the shards'
 //!   channels as a link's thread does; then it turns its own shard.
-//! * While an application's thread leads, or is away for a moment, what shards send goes out in the thread that sends it.
-//! * A leader whose turn woke another thread, and nothing for itself, retires: the woken thread is mostly the next that waits, and leads then. So
-//!   the thread leads that has the traffic, and the other ones sleep until they have some.
-//! * The links' threads are the background pollers. They take over when the leader has been away for the stack's `background` interval, while other
-//!   threads wait for half a millisecond.
+//! * While an application's thread leads the links, or is away for a moment, what shards send goes out in the thread that sends it.
+//! * A link leader whose turn woke another thread, and nothing for itself, retires: the woken thread is mostly the next that waits, and leads then.
+//!   So the thread leads that has the traffic, and the other ones sleep until they have some.
+//! * The links' threads poll in the background. They take over when the link leader has been away for the stack's `background` interval, while
+//!   other threads wait for half a millisecond.
+//!
+//! A shard at the end of a channel has a leader of its own ([`super::shard_leader`]). Only the leader of a shard becomes the link leader.
 //!
 //! Where links have no descriptor to sleep on, or packets are to wake a thread only once in a while (`moderation`), the links' threads poll always.
 
@@ -21,14 +23,14 @@ use proto::time::Instant;
 use super::{Stack, sleep::asleep, tx, watch};
 use crate::regime::Holder;
 
-/// How long a leader may be away before a background poller takes over, unless a setting says otherwise. Peers' timers are 40 ms (delayed
+/// How long the link leader may be away before a link's thread takes over, unless a setting says otherwise. Peers' timers are 40 ms (delayed
 /// acknowledgments) and 200 ms (retransmission) at least; taking the links over and giving them back costs two wake-ups.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(5);
 
-/// The same while other threads wait, which could be served meanwhile.
-const CROWDED: Duration = Duration::from_micros(500);
+/// As [`INTERVAL`], while other threads wait, which could be served meanwhile.
+const INTERVAL_FOLLOWED: Duration = Duration::from_micros(500);
 
-/// Between two looks at the links by calls that do not wait, while the leader is away.
+/// Between two looks at the links by calls that do not wait, while the link leader is away.
 const LOOK: Duration = Duration::from_micros(100);
 
 /// Most links that one thread polls.
@@ -36,7 +38,7 @@ const LINKS_MAX: usize = 8;
 
 impl Stack {
     /// Whether threads that wait poll the links, as far as the regime and the links go.
-    pub fn may_lead(&self) -> bool {
+    pub fn may_lead_links(&self) -> bool {
         let has_fd = |number: usize| {
             self.driver.interfaces[number].kind == "lo"
                 || self.with_receive(number, |r| r.link.fd().is_some())
@@ -50,10 +52,10 @@ impl Stack {
             && (0..self.driver.interfaces.len()).all(has_fd)
     }
 
-    /// Makes the calling thread, which waits, the leader; false if it may not be, or another one is.
-    pub fn lead(&self) -> bool {
+    /// Makes the calling thread, which waits, the link leader; false if it may not be, or another one is.
+    pub fn lead_links(&self) -> bool {
         // Relaxed: written once, before there are sockets.
-        if !self.driver.can_lead.load(Relaxed) || self.sockets.is_attended() {
+        if !self.driver.can_lead.load(Relaxed) || self.sockets.polls_in_background() {
             return false;
         }
         match self.driver.leader.lead() {
@@ -64,15 +66,15 @@ impl Stack {
         true
     }
 
-    /// The leader has something else to do: it will be back, or another thread that comes to wait leads next. Else a link's thread takes over.
-    pub fn stop_leading(&self) {
+    /// The link leader has something else to do: it will be back, or another thread that comes to wait leads next. Else a link's thread takes over.
+    pub fn stop_leading_links(&self) {
         if self.driver.leader.leave() {
             self.driver.call_all_links();
         }
     }
 
-    /// Whether the only shard's leader is away: a link's thread looks after that, and tells the attendant when it takes the links over.
-    pub fn awaits_leader(&self) -> bool {
+    /// Whether there is one shard, and the link leader is away: a link's thread looks after that, and wakes the background poller when it takes the links over.
+    pub fn awaits_link_leader(&self) -> bool {
         self.sockets.cells.len() == 1 && self.driver.leader.is_away()
     }
 
@@ -81,30 +83,30 @@ impl Stack {
         self.sockets.waiting.load(Relaxed) > 1 // a hint
     }
 
-    /// How long a leader may be away.
+    /// How long the link leader may be away.
     fn interval(&self) -> Duration {
         let leaders = usize::from(!self.driver.leader.is_away());
         if self.sockets.waiting.load(Relaxed) > leaders {
-            self.driver.background.min(CROWDED)
+            self.driver.background.min(INTERVAL_FOLLOWED)
         } else {
             self.driver.background
         }
     }
 
-    /// A link's thread has taken the links over: the attendant turns what no thread sits at, at once where other threads wait.
+    /// A link's thread has taken the links over: the background poller turns the shards that no thread leads, at once where other threads wait.
     fn leave_shards(&self) {
-        self.sockets.attendant.tell();
+        self.sockets.background.wake();
         if self.sockets.waiting.load(Relaxed) == 0 {
             return;
         }
         for number in 0..self.sockets.cells.len() {
-            if self.leave_to_attendant(number) {
-                self.turn_for_attendant(number);
+            if self.leave_to_background(number) {
+                self.turn_in_background(number);
             }
         }
     }
 
-    /// For a link's thread, while another thread leads: rests until it has to look at its link. `seen` is its own.
+    /// For a link's thread, while another thread leads the links: rests until it has to look at its link. `seen` is its own.
     pub fn rest(&self, link: usize, seen: &mut u32) {
         let bell = &self.driver.interfaces[link].doorbell;
         bell.arm(Sleep::Futex);
@@ -141,7 +143,7 @@ impl Stack {
         bell.disarm();
     }
 
-    /// Sends what shards have put into the channels to `links` (a bit each), in the calling thread: while a thread leads, or is away.
+    /// Sends what shards have put into the channels to `links` (a bit each), in the calling thread: while the links have a leader, present or away.
     #[inline(never)]
     pub fn send_led(&self, mut links: u64, now: Instant) {
         while links != 0 {
@@ -171,7 +173,7 @@ impl Stack {
         }
     }
 
-    /// Turns the links, in the leader or in its place.
+    /// Turns the links, as their leader or in its place.
     pub fn turn_led(&self, now: Instant) -> bool {
         self.driver.looked.store(now.0, Relaxed); // a hint
         self.turn_links()

@@ -1,26 +1,26 @@
-//! Openings: connections that peers begin, each given a shard of its own by the classifier, which sees the SYN before any shard does.
+//! Pending opens: connections that peers begin, each given a shard of its own by the classifier, which sees the SYN before any shard does.
 //!
 //! The flow is entered in the flow table at once, with a mark; the shard's own request (`channel::Request::Add`) takes the mark away. Where the
 //! request does not come in time (no listener, a full queue, a forged SYN, whose SYN-ACK is not answered) the entry is taken out again.
-//! At most one opening waits in each shard, and only shards without sockets take them: a flood of SYNs fills these, and whatever comes
+//! At most one waits in each shard, and only shards without sockets take them: a flood of SYNs fills these, and whatever comes
 //! after goes by its hash, as in every regime with several shards.
 
 use proto::time::{Duration, Instant};
 
+use crate::assignment::ShardAssignment;
 use crate::driver::steer::table::FlowTable;
-use crate::places::Places;
 
 /// In the flow table: the shard has not yet said that the flow is its own.
 const MARK: u16 = 1 << 15;
-/// A shard takes its packets within two of the attendant's ticks; a peer repeats its SYN after a second (RFC 6298 §2.1).
+/// A shard takes its packets within two of the background poller's ticks; a peer repeats its SYN after a second (RFC 6298 §2.1).
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One classifier's openings.
+/// Those of one classifier.
 #[derive(Debug)]
-pub struct Openings(Vec<Option<Opening>>);
+pub struct PendingOpens(Vec<Option<PendingOpen>>);
 
 #[derive(Clone, Copy, Debug)]
-struct Opening {
+struct PendingOpen {
     flow: u64,
     since: Instant,
 }
@@ -30,7 +30,7 @@ pub const fn shard_of(entry: u16) -> u16 {
     entry & !MARK
 }
 
-impl Openings {
+impl PendingOpens {
     /// None yet.
     pub fn new(shards: usize) -> Self {
         Self(vec![None; shards])
@@ -40,51 +40,51 @@ impl Openings {
     pub fn begin(
         &mut self,
         flow: u64,
-        places: &Places,
+        assignment: &ShardAssignment,
         flows: &mut FlowTable,
         now: Instant,
     ) -> Option<usize> {
-        let shard = places.claim().or_else(|| {
-            self.expire(places, flows, now);
-            places.claim()
+        let shard = assignment.claim().or_else(|| {
+            self.expire(assignment, flows, now);
+            assignment.claim()
         })?;
         let entry = u16::try_from(shard).ok()? | MARK;
         // A shard that can be claimed has no socket: what is left of an older opening is over.
         self.end(shard, flows);
         if !flows.insert(flow, entry) {
-            places.give_back(shard);
+            assignment.give_back(shard);
             return None;
         }
-        self.0[shard] = Some(Opening { flow, since: now });
+        self.0[shard] = Some(PendingOpen { flow, since: now });
         Some(shard)
     }
 
     /// The shard says that the flow is its own.
     pub fn confirm(&mut self, flow: u64, shard: usize) {
-        if let Some(opening) = self.0.get_mut(shard)
-            && opening.is_some_and(|o| o.flow == flow)
+        if let Some(pending) = self.0.get_mut(shard)
+            && pending.is_some_and(|o| o.flow == flow)
         {
-            *opening = None;
+            *pending = None;
         }
     }
 
     /// Gives up what took too long.
-    fn expire(&mut self, places: &Places, flows: &mut FlowTable, now: Instant) {
+    fn expire(&mut self, assignment: &ShardAssignment, flows: &mut FlowTable, now: Instant) {
         for shard in 0..self.0.len() {
             if self.0[shard].is_some_and(|o| now.since(o.since) >= PATIENCE) {
                 self.end(shard, flows);
-                places.give_back(shard);
+                assignment.give_back(shard);
             }
         }
     }
 
     fn end(&mut self, shard: usize, flows: &mut FlowTable) {
-        if let Some(opening) = self.0[shard].take()
+        if let Some(pending) = self.0[shard].take()
             && flows
-                .get(opening.flow)
+                .get(pending.flow)
                 .is_some_and(|entry| entry & MARK != 0)
         {
-            flows.remove(opening.flow);
+            flows.remove(pending.flow);
         }
     }
 }
@@ -94,23 +94,23 @@ mod tests {
     use super::*;
 
     struct Case {
-        openings: Openings,
-        places: Places,
+        pending_opens: PendingOpens,
+        assignment: ShardAssignment,
         flows: FlowTable,
     }
 
     impl Case {
         fn new() -> Self {
             Self {
-                openings: Openings::new(2),
-                places: Places::new(2),
+                pending_opens: PendingOpens::new(2),
+                assignment: ShardAssignment::new(2),
                 flows: FlowTable::new(16).expect("memory"),
             }
         }
         fn begin(&mut self, flow: u64, at_ms: u64) -> Option<usize> {
             let now = Instant(at_ms * 1_000_000);
-            self.openings
-                .begin(flow, &self.places, &mut self.flows, now)
+            self.pending_opens
+                .begin(flow, &self.assignment, &mut self.flows, now)
         }
         fn shard(&self, flow: u64) -> Option<u16> {
             self.flows.get(flow).map(shard_of)
@@ -135,9 +135,9 @@ mod tests {
         let mut case = Case::new();
         assert_eq!(case.begin(1, 0), Some(0));
         // What `Steer::heed` does for the shard's request.
-        case.openings.confirm(1, 0);
+        case.pending_opens.confirm(1, 0);
         assert!(case.flows.insert(1, 0));
-        case.places.publish(0, 1);
+        case.assignment.publish(0, 1);
         assert_eq!((case.begin(3, 1), case.begin(5, 5000)), (Some(1), Some(1)));
         assert_eq!(
             (case.shard(1), case.shard(3), case.shard(5)),

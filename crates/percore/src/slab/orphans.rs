@@ -2,10 +2,10 @@
 //!
 //! There is no count of buffers that every drop would have to touch. Instead the dying holder clears the id in the slab's head, which
 //! every drop of a buffer reads anyway; a drop that finds it cleared comes here, under a lock, and the last one unmaps the slab.
-//! A drop that read the id just before it was cleared has put its buffer into a lane; it is found when any buffer comes here, when a
+//! A drop that read the id just before it was cleared has put its buffer into a queue; it is found when any buffer comes here, when a
 //! slab is made or dropped, or when a thread ends that ever freed a buffer.
 
-use super::{Head, lane::ReadUpTo};
+use super::{Head, remote_free::ReadUpTo};
 use crate::region::Region;
 use std::{
     collections::BTreeSet,
@@ -13,9 +13,9 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The memory of one slab and how far its lanes were read.
+/// The memory of one slab and how far its queues were read.
 #[derive(Debug)]
-pub(super) struct Estate {
+pub(super) struct SlabMemory {
     pub head: NonNull<Head>,
     pub region: Region,
     pub read: ReadUpTo,
@@ -24,45 +24,45 @@ pub(super) struct Estate {
 }
 
 // SAFETY: the head is this value's own allocation; it is shared with buffers by design.
-unsafe impl Send for Estate {}
+unsafe impl Send for SlabMemory {}
 
 #[derive(Debug)]
-struct Corpse {
-    estate: Estate,
+struct Orphan {
+    memory: SlabMemory,
     home: usize,
 }
 
-impl Corpse {
+impl Orphan {
     /// Counts what came home; true if that is all.
     fn is_complete(&mut self) -> bool {
-        let Estate { head, read, .. } = &mut self.estate;
-        // SAFETY: the head is freed with the estate only.
+        let SlabMemory { head, read, .. } = &mut self.memory;
+        // SAFETY: the head is freed with the memory only.
         let head = unsafe { head.as_ref() };
-        head.lanes.collect(read, |_| self.home += 1);
-        self.home == self.estate.buffers
+        head.remote_frees.collect(read, |_| self.home += 1);
+        self.home == self.memory.buffers
     }
 }
 
 /// The list of all slabs that are mapped, and those without a holder.
 #[derive(Debug)]
-pub(super) struct Graveyard {
+pub(super) struct Orphans {
     next_id: u64,
     mapped: BTreeSet<u64>,
-    corpses: Vec<Corpse>,
+    orphans: Vec<Orphan>,
 }
 
-static GRAVEYARD: Mutex<Graveyard> = Mutex::new(Graveyard {
+static ORPHANS: Mutex<Orphans> = Mutex::new(Orphans {
     next_id: 1, // 0 is the id of a slab without a holder
     mapped: BTreeSet::new(),
-    corpses: Vec::new(),
+    orphans: Vec::new(),
 });
 
-pub(super) fn lock() -> MutexGuard<'static, Graveyard> {
+pub(super) fn lock() -> MutexGuard<'static, Orphans> {
     // Nothing in here panics half-way.
-    GRAVEYARD.lock().unwrap_or_else(PoisonError::into_inner)
+    ORPHANS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Graveyard {
+impl Orphans {
     /// The id of a new slab; none is ever used twice.
     pub fn enroll(&mut self) -> u64 {
         self.sweep();
@@ -82,17 +82,17 @@ impl Graveyard {
         self.mapped.len()
     }
 
-    /// Takes the estate of a holder that ends with `home` of its buffers at home.
-    pub fn bury(&mut self, estate: Estate, home: usize) {
-        self.corpses.push(Corpse { estate, home });
+    /// Takes the memory of a holder that ends with `home` of its buffers at home.
+    pub fn adopt(&mut self, memory: SlabMemory, home: usize) {
+        self.orphans.push(Orphan { memory, home });
         self.sweep();
     }
 
     /// One buffer of a slab without a holder comes home.
     pub fn come_home(&mut self, head: NonNull<Head>) {
-        for corpse in &mut self.corpses {
-            if corpse.estate.head == head {
-                corpse.home += 1;
+        for orphan in &mut self.orphans {
+            if orphan.memory.head == head {
+                orphan.home += 1;
             }
         }
         self.sweep();
@@ -100,14 +100,14 @@ impl Graveyard {
 
     /// Unmaps every slab whose last buffer came home.
     pub fn sweep(&mut self) {
-        for i in (0..self.corpses.len()).rev() {
-            if self.corpses[i].is_complete() {
-                let Corpse { estate, .. } = self.corpses.swap_remove(i);
-                self.mapped.remove(&estate.id);
+        for i in (0..self.orphans.len()).rev() {
+            if self.orphans[i].is_complete() {
+                let Orphan { memory, .. } = self.orphans.swap_remove(i);
+                self.mapped.remove(&memory.id);
                 // SAFETY: made by `Box::leak` in `Slab::new`. No buffer is left, no thread's claim is used once the id is
                 // not mapped, and the holder is gone: no thread can reach it.
-                drop(unsafe { Box::from_raw(estate.head.as_ptr()) });
-                drop(estate.region);
+                drop(unsafe { Box::from_raw(memory.head.as_ptr()) });
+                drop(memory.region);
             }
         }
     }
