@@ -7,8 +7,8 @@
 //!
 //! Guarantees:
 //! * At most one thread leads.
-//! * No source is left without a thread that polls it for longer than two intervals after the leader has left, whatever the order of events, if all keep
-//!   theirs (see [`Leader`]).
+//! * No source is left without a poll for longer than two intervals after the leader has left, whatever the order of events, if all keep theirs (see
+//!   [`Leader`]). Threads that poll while the leader is away say so ([`Leader::polled`]).
 //! * While a leader waits and nothing happens, the background pollers sleep without a limit; while no thread has led for an interval, they poll as
 //!   if there were no leader.
 //! * [`Leader::is_led`] is one load.
@@ -34,7 +34,7 @@ const AWAY: u32 = 2;
 #[derive(Debug)]
 pub struct Leader {
     state: AtomicU32,
-    /// How often a thread has led.
+    /// How often a thread has led, or polled in the place of a leader that was away.
     terms: AtomicU32,
     /// Not 0: a background poller sleeps without a limit, and is to be told when the leader leaves.
     has_sleeper: AtomicU32,
@@ -86,10 +86,17 @@ impl Leader {
                 Led::Anew
             }
         };
-        // Relaxed: written by leaders only, one after the other; a background poller that sees it late waits an interval longer.
+        self.polled();
+        Some(led)
+    }
+
+    /// The calling thread polls the sources, as the leader or while that is away: the background pollers give it an interval from now on.
+    #[inline]
+    pub fn polled(&self) {
+        // Relaxed, and no atomic addition: a background poller that misses one of two polls at the same time sees the other, and one that sees
+        // a poll late waits an interval longer.
         let terms = self.terms.load(Ordering::Relaxed);
         self.terms.store(terms.wrapping_add(1), Ordering::Relaxed);
-        Some(led)
     }
 
     /// The leader leaves. Whether the background pollers' bells have to be rung.

@@ -273,7 +273,8 @@ impl Stream {
         buffers: &[IoSlice<'_>],
         waker: Option<&Waker>,
     ) -> Result<usize, i32> {
-        self.hold(stack, |shard, number| {
+        let Place { shard, number } = self.place();
+        stack.with_shard_to_send(shard, |shard, _| {
             let sent = shard.tcp_send(number, buffers);
             if let Some(waker) = waker {
                 let blocked = sent == Err(libc::EAGAIN);

@@ -5,7 +5,7 @@
 //! * where there are several shards, by a thread that waits for several sockets, or in an event loop of its own, and so leads no shard
 //!   ([`Stack::hand_over`]);
 //! * by a thread that stops leading while others follow, waiting for the same shard;
-//! * by the background poller, for a shard that no thread has led for two ticks;
+//! * by the background poller, for a shard that no thread has led for two ticks, nor turned by a call that looked at the links;
 //! * by the background poller, for a packet that no connection has asked for: a SYN, which no thread waits for in the shard that it was given.
 //!
 //! A thread that comes to lead the shard disarms it. The background poller looks at the shards' leaders a hundred times a second; where for two ticks
@@ -89,10 +89,21 @@ pub(crate) fn poll(stack: &Stack) {
     }
 }
 
+/// For how long a shard has had no leader.
+#[derive(Clone, Copy)]
+struct Free {
+    ticks: u8,
+    /// How often threads had come to lead it, or turned it, by the last tick; wraps.
+    terms: u32,
+}
+
+impl Free {
+    const NOT: Self = Self { ticks: 0, terms: 0 };
+}
+
 /// The background poller's loop, a turn at a time.
 pub(crate) struct BackgroundLoop {
-    /// For how many ticks each shard has had no leader.
-    free: [u8; SHARDS_MAX],
+    free: [Free; SHARDS_MAX],
     next_tick: Instant,
     /// When the timers of the shards that the background poller has are due.
     next_timer: Instant,
@@ -106,7 +117,7 @@ impl BackgroundLoop {
     /// A loop whose first tick is due now.
     pub const fn new(now: Instant) -> Self {
         Self {
-            free: [0; SHARDS_MAX],
+            free: [Free::NOT; SHARDS_MAX],
             next_tick: now,
             next_timer: Instant::FAR,
             terms: 0,
@@ -171,14 +182,18 @@ impl BackgroundLoop {
 }
 
 /// Takes a shard that has had no leader for two ticks.
-fn tick(stack: &Stack, number: usize, free: &mut u8) {
-    if !stack.sockets.cells[number].leader.is_free() {
-        *free = 0;
+fn tick(stack: &Stack, number: usize, free: &mut Free) {
+    let leader = &stack.sockets.cells[number].leader;
+    let terms = leader.terms();
+    if !leader.is_free() || terms != free.terms {
+        *free = Free { ticks: 0, terms };
+    }
+    if !leader.is_free() {
         return;
     }
-    *free += 1;
-    if *free >= 2 || stack.sockets.polls_in_background() {
-        *free = 0;
+    free.ticks += 1;
+    if free.ticks >= 2 || stack.sockets.polls_in_background() {
+        free.ticks = 0;
         stack.serve(number);
     }
 }

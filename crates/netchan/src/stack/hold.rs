@@ -43,6 +43,21 @@ impl Stack {
         })
     }
 
+    /// The same for a call that sends: a program that does nothing else takes in the acknowledgments by it, while the link leader is away.
+    #[inline]
+    pub fn with_shard_to_send<R: Send>(
+        &self,
+        number: usize,
+        f: impl FnOnce(&mut Shard, Instant) -> R + Send,
+    ) -> R {
+        let now = self.clock.now();
+        self.look_if_away(number, now);
+        self.hold(number, now, |held, now| {
+            stages::enter(Stage::Socket);
+            f(&mut held.shard, now)
+        })
+    }
+
     /// The same for calls that want what has been received: where no thread does it, the links are turned first.
     #[inline]
     pub fn with_shard_fresh<R: Send>(
@@ -53,8 +68,8 @@ impl Stack {
         let now = self.clock.now();
         if !self.threaded && !self.owns_links {
             self.turn_links();
-        } else if self.driver.leader.is_away() {
-            self.look_if_away(now);
+        } else {
+            self.look_if_away(number, now);
         }
         self.hold(number, now, |held, now| {
             if let LinkAccess::Own(links) = &mut held.access {

@@ -5,8 +5,9 @@
 //! * While an application's thread leads the links, or is away for a moment, what shards send goes out in the thread that sends it.
 //! * A link leader whose turn woke another thread, and nothing for itself, retires: the woken thread is mostly the next that waits, and leads then.
 //!   So the thread leads that has the traffic, and the other ones sleep until they have some.
-//! * The links' threads poll in the background. They take over when the link leader has been away for the stack's `background` interval, while
-//!   other threads wait for half a millisecond.
+//! * Calls that send or receive while the link leader is away look at the links, at most every 100 µs.
+//! * The links' threads poll in the background. They take over when no thread has polled for the stack's `background` interval, while other threads
+//!   wait for half a millisecond.
 //!
 //! A shard at the end of a channel has a leader of its own ([`super::shard_leader`]). Only the leader of a shard becomes the link leader.
 //!
@@ -165,17 +166,36 @@ impl Stack {
         }
     }
 
-    /// For a call that does not wait, while no thread polls the links: looks at them, if that was not just done.
-    #[cold]
-    pub fn look_if_away(&self, now: Instant) {
-        if now >= Instant(self.driver.looked.load(Relaxed)) + LOOK {
-            self.turn_led(now);
+    /// For a call that does not wait, and turns shard `number` next: while the link leader is away, looks at the links, if that was not just done.
+    #[inline]
+    pub fn look_if_away(&self, number: usize, now: Instant) {
+        if self.driver.leader.is_away() && self.looked() + LOOK <= now {
+            self.look(number, now);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&self, number: usize, now: Instant) {
+        self.turn_led(now);
+        self.sockets.cells[number].leader.turned();
     }
 
     /// Turns the links, as their leader or in its place.
     pub fn turn_led(&self, now: Instant) -> bool {
         self.driver.looked.store(now.0, Relaxed); // a hint
+        self.driver.leader.polled();
         self.turn_links()
+    }
+
+    /// When an application's thread last turned the links.
+    fn looked(&self) -> Instant {
+        Instant(self.driver.looked.load(Relaxed))
+    }
+
+    /// Whether application's threads poll the links: the link leader waits, or calls have looked at them within the interval.
+    pub fn is_polled_by_calls(&self, now: Instant) -> bool {
+        let leader = &self.driver.leader;
+        leader.is_led() && (!leader.is_away() || now < self.looked() + self.interval())
     }
 }

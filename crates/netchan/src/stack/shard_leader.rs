@@ -22,7 +22,7 @@ pub struct ShardLeader {
     pub followers: AtomicUsize,
     /// How often a thread came to follow; wraps.
     arrivals: AtomicU32,
-    /// How often a thread came to lead; wraps. Written by the thread that leads.
+    /// How often a thread came to lead, or turned the shard in the place of a leader; wraps.
     terms: AtomicU32,
     /// A thread waits for this shard and does not follow: the leader that stops leaves the shard to the background poller (where there are several shards).
     wanted: AtomicBool,
@@ -49,13 +49,19 @@ impl ShardLeader {
         if !leads {
             return false;
         }
-        // Relaxed: one after the other; a tick that sees it late is one more.
-        let terms = self.terms.load(Ordering::Relaxed);
-        self.terms.store(terms.wrapping_add(1), Ordering::Relaxed);
+        self.turned();
         if let Some(call) = call {
             call.disarm();
         }
         true
+    }
+
+    /// A thread turns the shard, as its leader or by a call while it has none: the background poller leaves it alone for some more ticks.
+    pub fn turned(&self) {
+        // Relaxed, and no atomic addition: a tick that misses one of two turns at the same time sees the other, and one that sees a turn late is one
+        // more.
+        let terms = self.terms.load(Ordering::Relaxed);
+        self.terms.store(terms.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Makes the calling thread a follower. It tries once more to lead after this. SeqCst: pairs with [`Self::leave`] and the look at
@@ -102,7 +108,8 @@ impl ShardLeader {
         }
     }
 
-    /// How often a thread came to lead; wraps. Compared with an earlier answer, it tells whether one has since.
+    /// How often a thread came to lead, or turned the shard in the place of a leader; wraps. Compared with an earlier answer, it tells whether one has
+    /// since.
     pub fn terms(&self) -> u32 {
         self.terms.load(Ordering::Relaxed)
     }

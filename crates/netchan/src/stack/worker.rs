@@ -86,7 +86,7 @@ fn turn_link(stack: &Stack, number: usize) {
     while !stack.is_stopping() {
         let now = stack.clock.now();
         watch::turning(now);
-        if stack.driver.leader.is_led() && !stack.driver.leader.is_away() {
+        if stack.is_polled_by_calls(now) {
             stack.rest(number, &mut terms);
             continue;
         }

@@ -135,3 +135,19 @@ fn at_most_one_leads() {
         assert!(here ^ other.join().unwrap());
     });
 }
+
+/// Whatever a thread that polls beside the leader writes over, a poller takes over in the end.
+#[test]
+fn a_poller_takes_over_after_polls_in_the_leaders_place() {
+    checked(|| {
+        let shared = Shared::new();
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.leader.polled())
+        };
+        lead_and_leave(&shared);
+        shared.rest(&mut 0);
+        other.join().unwrap();
+        shared.rest(&mut 0);
+    });
+}

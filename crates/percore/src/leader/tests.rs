@@ -56,3 +56,15 @@ fn a_background_poller_that_is_told_gives_the_leader_an_interval() {
     assert_eq!(leader.rest(&mut seen), Rest::Interval);
     assert_eq!(leader.rest(&mut seen), Rest::TakeOver);
 }
+
+/// Threads that poll in its place keep the sources, too.
+#[test]
+fn a_poll_while_the_leader_is_away_counts_as_a_term() {
+    let (leader, mut seen) = (Leader::default(), 0);
+    leader.lead();
+    leader.leave();
+    assert_eq!(leader.rest(&mut seen), Rest::Interval);
+    leader.polled();
+    assert_eq!(leader.rest(&mut seen), Rest::Interval);
+    assert_eq!(leader.rest(&mut seen), Rest::TakeOver);
+}
