@@ -49,6 +49,8 @@ pub const SEND_BUFFER: usize = 256 << 10;
 pub const SEND_BUFFER_MAX: usize = 8 << 20;
 /// What a setting may make of either: a send queue counts its bytes in 32 bits, and no window is wider (RFC 7323 §2.3).
 pub const SEND_BUFFER_LIMIT: usize = 1 << 30;
+/// What a send queue is made of: a chunk for each so many bytes, so that what it holds is what it takes. A full burst lies in two.
+pub const SEND_CHUNK: usize = 64 << 10;
 /// Bytes of a segment that a receive queue is expected to hold at least: what many segments its buffer may consist of.
 pub const SEGMENT_EXPECTED: u32 = 1024;
 /// Local ports that connect(2) and bind(2) choose from: as Linux (RFC 6056 would allow 1024–65535).
@@ -110,8 +112,8 @@ pub const TRANSMIT_SLAB: usize = 2_048 - BURST_SLAB;
 /// Buffers of 64 KiB for text that leaves uncut, where a link carries or cuts it: address space (8 MiB a shard), of which only what is used
 /// at one time is touched. Where there is none, text is cut into ordinary buffers.
 pub const BURST_SLAB: usize = 128;
-/// Large send buffers that a shard keeps for the next connection that needs one, bytes. What a large answer has filled is mostly filled again by the next,
-/// and new memory costs a page fault for every 4 KiB of it.
+/// Chunks beyond the shard's own that it keeps for the next connection that needs one, bytes. What a large answer has filled is mostly filled again by the
+/// next, and new memory costs a page fault for every 4 KiB of it.
 pub const SPARE_SEND_BUFFERS: usize = 8 << 20;
 /// Most text in one of them: the longest IP packet, less IPv6 and the longest TCP header.
 pub const BURST_TEXT: u32 = 65_535 - 40 - 60;

@@ -1,6 +1,10 @@
-//! A stream's send queue: bytes from the first unacknowledged one on. Its memory is lent by the shard while there are any.
+//! A stream's send queue: bytes from the first unacknowledged one on, in chunks that the shard lends.
+//!
+//! The chunk given back last is the next that is lent. So what a connection writes lies in memory that the cache still has, however far its buffer
+//! may grow: a ring as long as the buffer would walk through all of it.
 
 use std::{
+    collections::VecDeque,
     io::{self, IoSlice},
     ops::{Deref, DerefMut},
 };
@@ -10,161 +14,162 @@ use proto::wire::checksum::{Partial, combine, copy_and_sum};
 
 use crate::limits;
 
-/// Rings of equal size that queues borrow: address space, of which only what is used at one time is touched.
+/// Chunks of equal size that queues borrow: address space, of which only what is used at one time is touched.
 #[derive(Debug)]
 pub struct SendMemory {
     slab: Slab,
-    size: usize,
-    /// Larger rings that queues gave back, for the next that grows.
-    spare: Vec<Large>,
+    /// Bytes of a chunk, a power of two.
+    chunk: usize,
+    /// Chunks beyond those of the slab that queues gave back.
+    spare: Vec<Box<Own>>,
+    /// Lists that queues of several chunks gave back, empty.
+    lists: Vec<Box<VecDeque<Chunk>>>,
 }
 
-/// Most larger rings that are kept.
-const SPARES: usize = 16;
+/// Most lists that are kept.
+const LISTS: usize = 64;
 
 impl SendMemory {
-    /// `rings` rings of `size` bytes (rounded up to a power of two); a queue that finds none makes its own.
+    /// `bytes` in chunks of `chunk` bytes (rounded up to a power of two); a queue that finds none makes its own.
     ///
     /// # Errors
     /// When the machine has no address space for them.
-    pub fn new(size: usize, rings: usize) -> io::Result<Self> {
-        let size = size.next_power_of_two();
+    pub fn new(chunk: usize, bytes: usize) -> io::Result<Self> {
+        let chunk = chunk.next_power_of_two();
         Ok(Self {
-            slab: Slab::with_ready(rings, size, 0)?,
-            size,
-            spare: Vec::with_capacity(SPARES),
+            slab: Slab::with_ready(bytes.div_ceil(chunk), chunk, 0)?,
+            chunk,
+            spare: Vec::new(),
+            lists: Vec::new(),
         })
     }
 
-    /// For `needed` bytes at least, if they are no more than a ring of the shard's holds.
+    /// For `needed` bytes, or a whole chunk if they are more.
     #[inline]
-    fn take(&mut self, needed: usize) -> Ring {
+    fn take(&mut self, needed: usize) -> Chunk {
         match self.slab.alloc() {
-            Some(buffer) => Ring::Lent(buffer),
-            // No more than needed: a queue with little to send must not clear a large ring each time, as others hold what the shard lends.
-            None => Ring::of(
-                needed
-                    .next_power_of_two()
-                    .clamp(OWN_MIN.min(self.size), self.size),
-            ),
+            Some(buffer) => Chunk::Lent(buffer),
+            None => self.own(needed),
         }
     }
 
+    /// No more than needed: a queue with little to send must not clear a whole chunk each time, as others hold what the shard lends.
+    #[cold]
+    fn own(&mut self, needed: usize) -> Chunk {
+        let least = OWN_MIN.min(self.chunk);
+        let size = needed.next_power_of_two().clamp(least, self.chunk);
+        let own = if size == self.chunk {
+            self.spare.pop()
+        } else {
+            None
+        };
+        Chunk::Own(Some(own.unwrap_or_else(|| {
+            Box::new(Own(vec![0; size].into_boxed_slice()))
+        })))
+    }
+
     #[inline]
-    fn give(&mut self, ring: Ring) {
-        match ring {
-            Ring::Lent(buffer) => self.slab.free(buffer),
-            Ring::Own(Some(large)) if large.0.len() > self.size => self.keep(*large),
-            Ring::Own(_) => {}
+    fn give(&mut self, chunk: Chunk) {
+        match chunk {
+            Chunk::Lent(buffer) => self.slab.free(buffer),
+            Chunk::Own(Some(own)) => self.keep(own),
+            Chunk::Own(None) => {}
         }
     }
 
     /// Of what is kept the content stays: a queue reads only what was written to it.
     #[cold]
-    fn keep(&mut self, large: Large) {
-        let kept: usize = self.spare.iter().map(|large| large.0.len()).sum();
-        if self.spare.len() < SPARES && kept + large.0.len() <= limits::SPARE_SEND_BUFFERS {
-            self.spare.push(large);
+    fn keep(&mut self, own: Box<Own>) {
+        let most = limits::SPARE_SEND_BUFFERS / self.chunk;
+        if own.0.len() == self.chunk && self.spare.len() < most {
+            self.spare.push(own);
+        }
+    }
+
+    #[cold]
+    fn give_list(&mut self, mut list: Box<VecDeque<Chunk>>) {
+        list.drain(..).for_each(|chunk| self.give(chunk));
+        if self.lists.len() < LISTS {
+            self.lists.push(list);
         }
     }
 
     /// Gives back what is kept: the shard has no connection.
     pub fn release(&mut self) {
         self.spare.clear();
-    }
-
-    /// A ring of `size` bytes at least, for a queue that grows.
-    #[cold]
-    fn large(&mut self, size: usize) -> Ring {
-        let fits = |large: &Large| (size..=2 * size).contains(&large.0.len());
-        match self.spare.iter().position(fits) {
-            Some(at) => Ring::Own(Some(Box::new(self.spare.swap_remove(at)))),
-            None => Ring::of(size),
-        }
+        self.lists.clear();
     }
 }
 
-/// A ring of a queue's own has so many bytes at least.
+/// A chunk of a queue's own has so many bytes at least.
 const OWN_MIN: usize = 2048;
 
-/// Where a queue's bytes lie. The length is a power of two, or 0.
+/// Where a queue's bytes lie.
 #[derive(Debug)]
-enum Ring {
+enum Chunk {
     /// In the shard's memory.
     Lent(Buffer),
-    /// In its own: more than the shard lends, or the shard had none left. Behind one more pointer, so that a queue takes no more room
-    /// for it.
-    Own(Option<Box<Large>>),
+    /// In its own, as the shard had none left. Behind one more pointer, so that a queue takes no more room for it.
+    Own(Option<Box<Own>>),
 }
 
 #[derive(Debug)]
-struct Large(Box<[u8]>);
+struct Own(Box<[u8]>);
 
-impl Ring {
+impl Chunk {
     /// No memory.
     const NONE: Self = Self::Own(None);
-
-    /// Its own memory, of `size` bytes.
-    fn of(size: usize) -> Self {
-        Self::Own(Some(Box::new(Large(vec![0; size].into_boxed_slice()))))
-    }
 
     const fn is_none(&self) -> bool {
         matches!(self, Self::Own(None))
     }
 }
 
-impl Default for Ring {
+impl Default for Chunk {
     fn default() -> Self {
         Self::NONE
     }
 }
 
-impl Deref for Ring {
+impl Deref for Chunk {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
         match self {
             Self::Lent(buffer) => buffer,
-            Self::Own(Some(large)) => &large.0,
+            Self::Own(Some(own)) => &own.0,
             Self::Own(None) => &[],
         }
     }
 }
 
-impl DerefMut for Ring {
+impl DerefMut for Chunk {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Lent(buffer) => buffer,
-            Self::Own(Some(large)) => &mut large.0,
+            Self::Own(Some(own)) => &mut own.0,
             Self::Own(None) => &mut [],
         }
     }
 }
 
-/// A ring of bytes, as large as it needs to be; empty ones hold no memory.
+/// As many chunks as its bytes need; an empty one holds none.
 #[derive(Debug, Default)]
 pub struct SendQueue {
-    ring: Ring,
-    /// Below 4 GiB, both: so are send buffers.
+    first: Chunk,
+    /// Those behind the first. If there are any, all are of one size, the shard's; the first alone may be a smaller one of its own.
+    more: Option<Box<VecDeque<Chunk>>>,
+    /// Where the bytes begin in the first.
     head: u32,
+    /// Below 4 GiB: so are send buffers.
     len: u32,
 }
 
-/// As far as rings reach.
+/// As far as send buffers reach.
 #[allow(clippy::cast_possible_truncation)]
 const fn narrow(n: usize) -> u32 {
     n as u32
-}
-
-/// Fills `to` with what lies from `start` on to the end of the ring, and then from its beginning; its sum.
-#[inline(never)]
-fn copy_in_two(ring: &[u8], start: usize, to: &mut [u8]) -> Partial {
-    let first = ring.len() - start;
-    let (front, back) = to.split_at_mut(first);
-    let sum = copy_and_sum(&ring[start..], front);
-    combine(sum, first, copy_and_sum(&ring[..back.len()], back))
 }
 
 impl SendQueue {
@@ -199,84 +204,145 @@ impl SendQueue {
             return 0;
         }
         let n = bytes.len().min(most);
-        let needed = self.len() + n;
-        if self.ring.is_none() {
-            self.ring = memory.take(needed);
+        if self.first.is_none() {
+            self.first = memory.take(n);
         }
-        if needed > self.ring.len() {
-            self.grow(needed, memory);
-        }
-        let ring = &mut *self.ring;
-        let tail = (self.head as usize + self.len as usize) & (ring.len() - 1);
-        if let Some(room) = ring.get_mut(tail..tail + n) {
+        let tail = self.head as usize + self.len();
+        if let Some(room) = self.first.get_mut(tail..tail + n) {
             room.copy_from_slice(&bytes[..n]);
+            self.len += narrow(n);
         } else {
-            let (front, back) = bytes[..n].split_at(ring.len() - tail);
-            ring[tail..].copy_from_slice(front);
-            ring[..back.len()].copy_from_slice(back);
+            self.append_far(&bytes[..n], memory);
         }
-        self.len = narrow(needed);
         n
     }
 
-    /// Moves to a larger ring, which holds `needed` bytes.
+    /// Appends what does not fit into the first chunk.
+    #[inline(never)]
+    fn append_far(&mut self, mut bytes: &[u8], memory: &mut SendMemory) {
+        if self.first.len() < memory.chunk {
+            self.grow(bytes.len(), memory);
+        }
+        while !bytes.is_empty() {
+            let tail = self.head as usize + self.len();
+            let (number, at) = (tail / memory.chunk, tail % memory.chunk);
+            let chunk = match number.checked_sub(1) {
+                None => &mut self.first,
+                Some(number) => {
+                    let more =
+                        (self.more).get_or_insert_with(|| memory.lists.pop().unwrap_or_default());
+                    while more.len() <= number {
+                        more.push_back(memory.take(memory.chunk));
+                    }
+                    &mut more[number]
+                }
+            };
+            let n = bytes.len().min(chunk.len() - at);
+            let (now, later) = bytes.split_at(n);
+            chunk[at..at + n].copy_from_slice(now);
+            self.len += narrow(n);
+            bytes = later;
+        }
+    }
+
+    /// Moves from a small chunk of its own to a larger one, with room for `n` bytes more if a chunk has it.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, needed: usize, memory: &mut SendMemory) {
-        let mut ring = memory.large(needed.next_power_of_two());
-        if let Some((text, _)) = ring.split_at_mut_checked(self.len()) {
-            self.copy_out(0, text);
+    fn grow(&mut self, n: usize, memory: &mut SendMemory) {
+        let mut chunk = memory.take(self.len() + n);
+        if let Some(to) = chunk.get_mut(..self.len()) {
+            self.copy_out_unsummed(0, to);
         }
-        memory.give(std::mem::replace(&mut self.ring, ring));
+        memory.give(std::mem::replace(&mut self.first, chunk));
         self.head = 0;
     }
 
-    /// Drops `n` bytes from the front (at most all); the memory goes back once it is empty. How many they were.
+    /// Drops `n` bytes from the front (at most all); chunks go back as they become empty. How many bytes they were.
     #[inline]
     pub fn advance(&mut self, n: usize, memory: &mut SendMemory) -> usize {
         let n = n.min(self.len());
         self.len -= narrow(n);
+        self.head += narrow(n);
         if self.len == 0 {
             self.head = 0;
-            memory.give(std::mem::take(&mut self.ring));
-        } else {
-            self.head = narrow((self.head as usize + n) & (self.ring.len() - 1));
+            memory.give(std::mem::take(&mut self.first));
+            if let Some(more) = self.more.take() {
+                memory.give_list(more);
+            }
+        } else if self.head as usize >= self.first.len() {
+            self.advance_far(memory);
         }
         n
+    }
+
+    /// Gives back the chunks in front of the first byte.
+    #[cold]
+    fn advance_far(&mut self, memory: &mut SendMemory) {
+        while self.head as usize >= self.first.len()
+            && let Some(next) = self.more.as_mut().and_then(|more| more.pop_front())
+        {
+            self.head -= narrow(self.first.len());
+            memory.give(std::mem::replace(&mut self.first, next));
+        }
     }
 
     /// Copies bytes from `offset` on to fill `to`; `None` if there are not so many.
     #[inline]
     pub fn copy_out_unsummed(&self, offset: usize, to: &mut [u8]) -> Option<()> {
-        if to.is_empty() {
-            return Some(());
+        let start = self.start_of(offset, to.len())?;
+        match self.first.get(start..start + to.len()) {
+            Some(text) => to.copy_from_slice(text),
+            None => self.pieces(start, to, |text, to| to.copy_from_slice(text)),
         }
-        if offset.checked_add(to.len())? > self.len() {
-            return None;
-        }
-        let ring = &*self.ring;
-        let start = (self.head as usize + offset) & (ring.len() - 1);
-        let first = to.len().min(ring.len() - start);
-        let (front, back) = to.split_at_mut(first);
-        front.copy_from_slice(&ring[start..start + first]);
-        back.copy_from_slice(&ring[..back.len()]);
         Some(())
     }
 
     /// Copies bytes from `offset` on to fill `to`, with their checksum; `None` if there are not so many.
     #[inline]
     pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> Option<Partial> {
-        if to.is_empty() {
-            return Some(Partial::default());
-        }
-        if offset.checked_add(to.len())? > self.len() {
-            return None;
-        }
-        let ring = &*self.ring;
-        let start = (self.head as usize + offset) & (ring.len() - 1);
-        match ring.get(start..start + to.len()) {
+        let start = self.start_of(offset, to.len())?;
+        match self.first.get(start..start + to.len()) {
             Some(text) => Some(copy_and_sum(text, to)),
-            None => Some(copy_in_two(ring, start, to)),
+            None => Some(self.copy_far(start, to)),
+        }
+    }
+
+    /// Where `len` bytes from `offset` on begin, counted from the first chunk's beginning.
+    #[inline]
+    fn start_of(&self, offset: usize, len: usize) -> Option<usize> {
+        (offset.checked_add(len)? <= self.len()).then_some(self.head as usize + offset)
+    }
+
+    /// From more chunks than the first.
+    #[inline(never)]
+    fn copy_far(&self, start: usize, to: &mut [u8]) -> Partial {
+        let (mut sum, mut done) = (Partial::default(), 0);
+        self.pieces(start, to, |text, to| {
+            sum = combine(sum, done, copy_and_sum(text, to));
+            done += to.len();
+        });
+        sum
+    }
+
+    /// Fills `to` from `start` on, piece by piece.
+    fn pieces(&self, start: usize, mut to: &mut [u8], mut copy: impl FnMut(&[u8], &mut [u8])) {
+        let size = self.first.len().max(1);
+        let (mut number, mut at) = (start / size, start % size);
+        while !to.is_empty()
+            && let Some(chunk) = self.chunk(number)
+        {
+            let text = chunk.get(at..).unwrap_or_default();
+            let n = text.len().min(to.len());
+            let (now, later) = to.split_at_mut(n);
+            copy(&text[..n], now);
+            (number, at, to) = (number + 1, 0, later);
+        }
+    }
+
+    fn chunk(&self, number: usize) -> Option<&Chunk> {
+        match number.checked_sub(1) {
+            None => Some(&self.first),
+            Some(number) => self.more.as_ref()?.get(number),
         }
     }
 }
@@ -290,78 +356,106 @@ mod tests {
 
     use super::*;
 
-    /// A ring that is larger than the shard's goes to the next queue that grows as far, and so many bytes of them are kept at most.
+    fn text_of(queue: &SendQueue) -> Vec<u8> {
+        let mut text = vec![0; queue.len()];
+        queue.copy_out_unsummed(0, &mut text).unwrap();
+        text
+    }
+
+    /// Chunks beyond the shard's go to the next queue that needs one, and so many bytes of them are kept at most.
     #[test]
-    fn larger_rings_are_used_again() {
-        let mut memory = SendMemory::new(4096, 1).unwrap();
+    fn own_chunks_are_used_again() {
+        let mut memory = SendMemory::new(4096, 4096).unwrap();
         let text = vec![7; 3 * 4096];
         let mut queue = SendQueue::default();
         for _ in 0..3 {
-            assert_eq!(
-                queue.append(&[IoSlice::new(&text)], &mut memory, usize::MAX),
-                text.len()
-            );
-            assert!(memory.spare.is_empty(), "in use");
-            let mut out = vec![0; text.len()];
-            queue.copy_out_unsummed(0, &mut out).unwrap();
-            assert_eq!(out, text);
+            let n = queue.append(&[IoSlice::new(&text)], &mut memory, usize::MAX);
+            assert_eq!(n, text.len());
+            assert!(memory.spare.is_empty() && memory.lists.is_empty(), "in use");
+            assert_eq!(text_of(&queue), text);
             queue.advance(text.len(), &mut memory);
-            assert_eq!(memory.spare.len(), 1, "the same again");
+            assert_eq!((memory.spare.len(), memory.lists.len()), (2, 1));
+            assert!(queue.first.is_none() && queue.more.is_none());
         }
-        // Too small for the next, which brings its own.
-        let large = vec![8; limits::SPARE_SEND_BUFFERS / 2 + 1];
+        let large = vec![8; limits::SPARE_SEND_BUFFERS + 3 * 4096];
         queue.append(&[IoSlice::new(&large)], &mut memory, usize::MAX);
-        assert_eq!(memory.spare.len(), 1);
         queue.advance(large.len(), &mut memory);
-        assert_eq!(memory.spare.len(), 1, "more than is kept");
+        assert_eq!(memory.spare.len(), limits::SPARE_SEND_BUFFERS / 4096);
         memory.release();
-        assert!(memory.spare.is_empty());
+        assert!(memory.spare.is_empty() && memory.lists.is_empty());
     }
 
-    /// What a queue no longer needs is there for others: an empty one holds no ring, however it became empty.
+    /// The chunk given back last is lent next: a queue that is written to and acknowledged for ever stays in few of them.
     #[test]
-    fn an_empty_queue_gives_its_ring_back() {
-        let mut memory = SendMemory::new(1024, 1).unwrap();
+    fn long_stream_stays_in_few_chunks() {
+        let mut memory = SendMemory::new(4096, 64 * 4096).unwrap();
+        let (mut queue, mut seen) = (SendQueue::default(), std::collections::HashSet::new());
+        for _ in 0..1000 {
+            assert_eq!(
+                queue.append(&[IoSlice::new(&[1; 3000])], &mut memory, 3000),
+                3000
+            );
+            seen.insert(queue.first.as_ptr());
+            let n = queue.len().saturating_sub(6000);
+            queue.advance(n, &mut memory);
+            assert!(memory.slab.available() >= 64 - 4);
+        }
+        assert!(seen.len() <= 5, "{} chunks", seen.len());
+    }
+
+    /// What a queue no longer needs is there for others: an empty one holds no chunk, however it became empty.
+    #[test]
+    fn an_empty_queue_gives_its_chunk_back() {
+        let mut memory = SendMemory::new(1024, 1024).unwrap();
         let (mut one, mut other) = (SendQueue::default(), SendQueue::default());
         let text = [IoSlice::new(&[7; 600])];
         assert_eq!(one.append(&text, &mut memory, 600), 600);
         assert_eq!(memory.slab.available(), 0);
         assert_eq!(other.append(&text, &mut memory, 600), 600);
-        assert!(matches!(other.ring, Ring::Own(Some(_))), "none was left");
+        assert!(matches!(other.first, Chunk::Own(Some(_))), "none was left");
         assert_eq!(one.advance(599, &mut memory), 599);
         assert_eq!(memory.slab.available(), 0, "a byte is left");
         assert_eq!(one.advance(2, &mut memory), 1);
-        assert!(one.ring.is_none() && memory.slab.available() == 1);
+        assert!(one.first.is_none() && memory.slab.available() == 1);
         other.advance(600, &mut memory);
-        assert!(other.ring.is_none());
+        assert!(other.first.is_none());
         assert_eq!(other.append(&text, &mut memory, 600), 600);
-        assert!(matches!(other.ring, Ring::Lent(_)), "the one given back");
-        // One of its own is as large as it must be, and grows.
-        let mut large = SendMemory::new(1 << 16, 1).unwrap();
-        let _lent = large.take(1);
-        let mut small = SendQueue::default();
-        assert_eq!(small.append(&text, &mut large, 600), 600);
-        assert_eq!(small.ring.len(), OWN_MIN);
-        for sent in (1200..60_000).step_by(600) {
-            assert_eq!(small.append(&text, &mut large, 600), 600);
-            assert!(small.len() == sent && small.ring.len() < 2 * sent.max(OWN_MIN));
-        }
-        assert!(small.ring.iter().take(small.len()).all(|&byte| byte == 7));
-        // One that outgrows its ring gives that back, too.
+        assert!(matches!(other.first, Chunk::Lent(_)), "the one given back");
+        // Acknowledged to within its second chunk, it gives the first one back.
         assert_eq!(other.append(&text, &mut memory, 600), 600);
-        assert_eq!((other.len(), memory.slab.available()), (1200, 1));
+        assert_eq!((other.len(), memory.slab.available()), (1200, 0));
+        assert_eq!(other.advance(1100, &mut memory), 1100);
+        assert_eq!((other.len(), memory.slab.available()), (100, 1));
+        assert_eq!(text_of(&other), [7; 100]);
     }
 
-    /// Whatever is written and acknowledged in whatever pieces: what is copied out is what was written, with its sum, round the end of a ring
-    /// and through larger ones, too; and nothing that was not written.
+    /// A chunk of a queue's own is as large as it must be, and grows.
+    #[test]
+    fn own_chunk_is_no_larger_than_needed() {
+        let mut memory = SendMemory::new(1 << 16, 1 << 16).unwrap();
+        let _lent = memory.take(1);
+        let mut queue = SendQueue::default();
+        let text = [IoSlice::new(&[7; 600])];
+        assert_eq!(queue.append(&text, &mut memory, 600), 600);
+        assert_eq!(queue.first.len(), OWN_MIN);
+        for sent in (1200..200_000).step_by(600) {
+            assert_eq!(queue.append(&text, &mut memory, 600), 600);
+            let held = queue.first.len() + queue.more.as_ref().map_or(0, |m| m.len() << 16);
+            assert!(queue.len() == sent && held < 2 * sent.max(OWN_MIN));
+        }
+        assert!(text_of(&queue).iter().all(|&byte| byte == 7));
+    }
+
+    /// Whatever is written and acknowledged in whatever pieces: what is copied out is what was written, with its sum, across the ends of
+    /// chunks, too; and nothing that was not written.
     #[test]
     fn what_was_written_is_what_is_copied_out() {
-        let mut memory = SendMemory::new(4096, 1).unwrap();
+        let mut memory = SendMemory::new(256, 3 * 256).unwrap();
         let mut queue = SendQueue::default();
         let mut model = std::collections::VecDeque::<u8>::new();
         let mut random = Random::new(Seed([3, 4]));
         let mut below = |n: usize| usize::try_from(random.below(n as u64)).unwrap();
-        let (mut next, mut in_two) = (0_u32, 0);
+        let (mut next, mut in_two, mut in_more) = (0_u32, 0, 0);
         for _ in 0..4000 {
             let text: Vec<u8> = (0..below(900))
                 .map(|_| {
@@ -390,8 +484,10 @@ mod tests {
             assert!(model.range(offset..offset + len).eq(&plain) && plain == summed);
             let whole = copy_and_sum(&plain, &mut summed);
             assert_eq!(fold(sum), fold(whole));
-            let start = queue.head as usize + offset;
-            in_two += usize::from(start < queue.ring.len() && start + len > queue.ring.len());
+            let begin = (queue.head as usize + offset) / queue.first.len().max(1);
+            let end = (queue.head as usize + offset + len) / queue.first.len().max(1);
+            in_two += usize::from(end == begin + 1);
+            in_more += usize::from(end > begin + 1);
             // All of it, and a byte that is not there.
             let mut all = vec![0; queue.len()];
             assert!(queue.copy_out_unsummed(0, &mut all).is_some());
@@ -399,6 +495,9 @@ mod tests {
             assert!(queue.copy_out_unsummed(0, &mut all).is_none());
             assert!(queue.copy_out(0, &mut all).is_none());
         }
-        assert!(in_two > 50, "round the end: {in_two}");
+        assert!(
+            in_two > 50 && in_more > 50,
+            "across ends: {in_two}, {in_more}"
+        );
     }
 }
