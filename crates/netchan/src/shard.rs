@@ -272,10 +272,7 @@ impl Shard {
             timers: Wheel::new(room.connections, now),
             fast_opens: FastOpens::default(),
             peers: Peers::new(),
-            send_memory: SendMemory::new(
-                limits::SEND_CHUNK.min(host.send_buffer),
-                room.send_buffers * host.send_buffer,
-            )?,
+            send_memory: SendMemory::new(host.send_buffer, room.send_buffers)?,
             dirty: Vec::with_capacity(room.connections),
             outboxes: host.net.interfaces.iter().map(|_| outbox()).collect(),
             requests: VecDeque::with_capacity(64),

@@ -21,76 +21,94 @@ pub struct SendMemory {
     /// Bytes of a chunk, a power of two.
     chunk: usize,
     /// Chunks beyond those of the slab that queues gave back.
-    spare: Vec<Box<Own>>,
+    spare: Vec<Box<[u8]>>,
     /// Lists that queues of several chunks gave back, empty.
-    lists: Vec<Box<VecDeque<Chunk>>>,
+    #[allow(clippy::vec_box)] // they travel as boxes
+    lists: Vec<Box<List>>,
 }
 
 /// Most lists that are kept.
 const LISTS: usize = 64;
+/// Chunks for which a list has room from the beginning.
+const LIST: usize = 128;
 
 impl SendMemory {
-    /// `bytes` in chunks of `chunk` bytes (rounded up to a power of two); a queue that finds none makes its own.
+    /// Chunks for `buffers` send buffers of `size` bytes (rounded up to a power of two); a queue that finds none makes its own.
     ///
     /// # Errors
     /// When the machine has no address space for them.
-    pub fn new(chunk: usize, bytes: usize) -> io::Result<Self> {
-        let chunk = chunk.next_power_of_two();
+    pub fn new(size: usize, buffers: usize) -> io::Result<Self> {
+        let size = size.next_power_of_two();
+        let chunk = size.min(limits::SEND_CHUNK);
         Ok(Self {
-            slab: Slab::with_ready(bytes.div_ceil(chunk), chunk, 0)?,
+            slab: Slab::with_ready(buffers * size / chunk, chunk, 0)?,
             chunk,
-            spare: Vec::new(),
-            lists: Vec::new(),
+            spare: Vec::with_capacity(limits::SPARE_SEND_BUFFERS / chunk),
+            lists: Vec::with_capacity(LISTS),
         })
     }
 
     /// For `needed` bytes, or a whole chunk if they are more.
     #[inline]
-    fn take(&mut self, needed: usize) -> Chunk {
+    fn take(&mut self, needed: usize) -> Chunks {
         match self.slab.alloc() {
-            Some(buffer) => Chunk::Lent(buffer),
-            None => self.own(needed),
+            Some(buffer) => Chunks::Lent(buffer),
+            None => self.take_own(needed),
         }
     }
 
-    /// No more than needed: a queue with little to send must not clear a whole chunk each time, as others hold what the shard lends.
     #[cold]
+    fn take_own(&mut self, needed: usize) -> Chunks {
+        let mut list = self.take_list();
+        list.0.push_back(self.own(needed));
+        Chunks::Many(Some(list))
+    }
+
+    /// A whole chunk.
+    fn take_whole(&mut self) -> Chunk {
+        let lent = self.slab.alloc().map(Chunk::Lent);
+        lent.unwrap_or_else(|| self.own(self.chunk))
+    }
+
+    /// No more than needed: a queue with little to send must not clear a whole chunk each time, as others hold what the shard lends.
     fn own(&mut self, needed: usize) -> Chunk {
         let least = OWN_MIN.min(self.chunk);
         let size = needed.next_power_of_two().clamp(least, self.chunk);
-        let own = if size == self.chunk {
-            self.spare.pop()
-        } else {
-            None
-        };
-        Chunk::Own(Some(own.unwrap_or_else(|| {
-            Box::new(Own(vec![0; size].into_boxed_slice()))
-        })))
+        let spare = (size == self.chunk).then(|| self.spare.pop()).flatten();
+        Chunk::Own(spare.unwrap_or_else(|| vec![0; size].into_boxed_slice()))
+    }
+
+    fn take_list(&mut self) -> Box<List> {
+        let list = self.lists.pop();
+        list.unwrap_or_else(|| Box::new(List(VecDeque::with_capacity(LIST))))
     }
 
     #[inline]
-    fn give(&mut self, chunk: Chunk) {
-        match chunk {
-            Chunk::Lent(buffer) => self.slab.free(buffer),
-            Chunk::Own(Some(own)) => self.keep(own),
-            Chunk::Own(None) => {}
+    fn give(&mut self, chunks: Chunks) {
+        match chunks {
+            Chunks::Lent(buffer) => self.slab.free(buffer),
+            Chunks::Many(Some(list)) => self.give_list(list),
+            Chunks::Many(None) => {}
+        }
+    }
+
+    #[cold]
+    fn give_list(&mut self, mut list: Box<List>) {
+        list.0.drain(..).for_each(|chunk| self.give_one(chunk));
+        if self.lists.len() < LISTS {
+            self.lists.push(list);
         }
     }
 
     /// Of what is kept the content stays: a queue reads only what was written to it.
-    #[cold]
-    fn keep(&mut self, own: Box<Own>) {
+    fn give_one(&mut self, chunk: Chunk) {
         let most = limits::SPARE_SEND_BUFFERS / self.chunk;
-        if own.0.len() == self.chunk && self.spare.len() < most {
-            self.spare.push(own);
-        }
-    }
-
-    #[cold]
-    fn give_list(&mut self, mut list: Box<VecDeque<Chunk>>) {
-        list.drain(..).for_each(|chunk| self.give(chunk));
-        if self.lists.len() < LISTS {
-            self.lists.push(list);
+        match chunk {
+            Chunk::Lent(buffer) => self.slab.free(buffer),
+            Chunk::Own(own) if own.len() == self.chunk && self.spare.len() < most => {
+                self.spare.push(own);
+            }
+            Chunk::Own(_) => {}
         }
     }
 
@@ -104,31 +122,13 @@ impl SendMemory {
 /// A chunk of a queue's own has so many bytes at least.
 const OWN_MIN: usize = 2048;
 
-/// Where a queue's bytes lie.
+/// Where a piece of a queue's bytes lies.
 #[derive(Debug)]
 enum Chunk {
     /// In the shard's memory.
     Lent(Buffer),
-    /// In its own, as the shard had none left. Behind one more pointer, so that a queue takes no more room for it.
-    Own(Option<Box<Own>>),
-}
-
-#[derive(Debug)]
-struct Own(Box<[u8]>);
-
-impl Chunk {
-    /// No memory.
-    const NONE: Self = Self::Own(None);
-
-    const fn is_none(&self) -> bool {
-        matches!(self, Self::Own(None))
-    }
-}
-
-impl Default for Chunk {
-    fn default() -> Self {
-        Self::NONE
-    }
+    /// In the queue's own, as the shard had none left.
+    Own(Box<[u8]>),
 }
 
 impl Deref for Chunk {
@@ -137,8 +137,7 @@ impl Deref for Chunk {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Lent(buffer) => buffer,
-            Self::Own(Some(own)) => &own.0,
-            Self::Own(None) => &[],
+            Self::Own(own) => own,
         }
     }
 }
@@ -148,19 +147,99 @@ impl DerefMut for Chunk {
     fn deref_mut(&mut self) -> &mut [u8] {
         match self {
             Self::Lent(buffer) => buffer,
-            Self::Own(Some(own)) => &mut own.0,
-            Self::Own(None) => &mut [],
+            Self::Own(own) => own,
         }
+    }
+}
+
+/// Chunks in their order.
+#[derive(Debug)]
+struct List(VecDeque<Chunk>);
+
+/// The chunks of a queue. All are of one size, the shard's, but that one that is alone and the queue's own may be smaller.
+#[derive(Debug)]
+enum Chunks {
+    /// One of the shard's: what most queues have.
+    Lent(Buffer),
+    /// Any others, in their order; `None`: none.
+    Many(Option<Box<List>>),
+}
+
+impl Chunks {
+    const fn is_none(&self) -> bool {
+        matches!(self, Self::Many(None))
+    }
+
+    /// The first one's bytes.
+    #[inline]
+    fn first(&self) -> &[u8] {
+        match self {
+            Self::Lent(buffer) => buffer,
+            Self::Many(_) => self.get(0).unwrap_or_default(),
+        }
+    }
+
+    #[inline]
+    fn first_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Lent(buffer) => buffer,
+            Self::Many(Some(list)) => list.0.front_mut().map_or(&mut [], |chunk| chunk),
+            Self::Many(None) => &mut [],
+        }
+    }
+
+    fn get(&self, number: usize) -> Option<&[u8]> {
+        match self {
+            Self::Lent(buffer) => (number == 0).then_some(&**buffer),
+            Self::Many(list) => list.as_ref()?.0.get(number).map(|chunk| &**chunk),
+        }
+    }
+
+    /// The bytes of chunk `number`; it and those between it and the first are made if they are not there.
+    fn up_to(&mut self, number: usize, memory: &mut SendMemory) -> Option<&mut [u8]> {
+        if number == 0 {
+            return Some(self.first_mut());
+        }
+        self.become_list(memory);
+        let Self::Many(Some(list)) = self else {
+            return None;
+        };
+        while list.0.len() <= number {
+            list.0.push_back(memory.take_whole());
+        }
+        list.0.get_mut(number).map(|chunk| &mut **chunk)
+    }
+
+    fn become_list(&mut self, memory: &mut SendMemory) {
+        if let Self::Lent(_) = self
+            && let Self::Lent(buffer) = std::mem::take(self)
+        {
+            let mut list = memory.take_list();
+            list.0.push_back(Chunk::Lent(buffer));
+            *self = Self::Many(Some(list));
+        }
+    }
+
+    /// Takes the first chunk out, if others follow.
+    fn pop(&mut self) -> Option<Chunk> {
+        match self {
+            Self::Many(Some(list)) if list.0.len() > 1 => list.0.pop_front(),
+            _ => None,
+        }
+    }
+}
+
+impl Default for Chunks {
+    fn default() -> Self {
+        Self::Many(None)
     }
 }
 
 /// As many chunks as its bytes need; an empty one holds none.
 #[derive(Debug, Default)]
 pub struct SendQueue {
-    first: Chunk,
-    /// Those behind the first. If there are any, all are of one size, the shard's; the first alone may be a smaller one of its own.
-    more: Option<Box<VecDeque<Chunk>>>,
-    /// Where the bytes begin in the first.
+    chunks: Chunks,
+    /// Where the bytes begin in the first chunk.
     head: u32,
     /// Below 4 GiB: so are send buffers.
     len: u32,
@@ -204,11 +283,11 @@ impl SendQueue {
             return 0;
         }
         let n = bytes.len().min(most);
-        if self.first.is_none() {
-            self.first = memory.take(n);
+        if self.chunks.is_none() {
+            self.chunks = memory.take(n);
         }
         let tail = self.head as usize + self.len();
-        if let Some(room) = self.first.get_mut(tail..tail + n) {
+        if let Some(room) = self.chunks.first_mut().get_mut(tail..tail + n) {
             room.copy_from_slice(&bytes[..n]);
             self.len += narrow(n);
         } else {
@@ -220,40 +299,31 @@ impl SendQueue {
     /// Appends what does not fit into the first chunk.
     #[inline(never)]
     fn append_far(&mut self, mut bytes: &[u8], memory: &mut SendMemory) {
-        if self.first.len() < memory.chunk {
+        if self.chunks.first().len() < memory.chunk {
             self.grow(bytes.len(), memory);
         }
         while !bytes.is_empty() {
             let tail = self.head as usize + self.len();
             let (number, at) = (tail / memory.chunk, tail % memory.chunk);
-            let chunk = match number.checked_sub(1) {
-                None => &mut self.first,
-                Some(number) => {
-                    let more =
-                        (self.more).get_or_insert_with(|| memory.lists.pop().unwrap_or_default());
-                    while more.len() <= number {
-                        more.push_back(memory.take(memory.chunk));
-                    }
-                    &mut more[number]
-                }
+            let chunk = self.chunks.up_to(number, memory);
+            let Some(room) = chunk.and_then(|chunk| chunk.get_mut(at..)) else {
+                break;
             };
-            let n = bytes.len().min(chunk.len() - at);
-            let (now, later) = bytes.split_at(n);
-            chunk[at..at + n].copy_from_slice(now);
-            self.len += narrow(n);
+            let (now, later) = bytes.split_at(bytes.len().min(room.len()));
+            room[..now.len()].copy_from_slice(now);
+            self.len += narrow(now.len());
             bytes = later;
         }
     }
 
     /// Moves from a small chunk of its own to a larger one, with room for `n` bytes more if a chunk has it.
     #[cold]
-    #[inline(never)]
     fn grow(&mut self, n: usize, memory: &mut SendMemory) {
-        let mut chunk = memory.take(self.len() + n);
-        if let Some(to) = chunk.get_mut(..self.len()) {
+        let mut chunks = memory.take(self.len() + n);
+        if let Some(to) = chunks.first_mut().get_mut(..self.len()) {
             self.copy_out_unsummed(0, to);
         }
-        memory.give(std::mem::replace(&mut self.first, chunk));
+        memory.give(std::mem::replace(&mut self.chunks, chunks));
         self.head = 0;
     }
 
@@ -265,11 +335,8 @@ impl SendQueue {
         self.head += narrow(n);
         if self.len == 0 {
             self.head = 0;
-            memory.give(std::mem::take(&mut self.first));
-            if let Some(more) = self.more.take() {
-                memory.give_list(more);
-            }
-        } else if self.head as usize >= self.first.len() {
+            memory.give(std::mem::take(&mut self.chunks));
+        } else if self.head as usize >= self.chunks.first().len() {
             self.advance_far(memory);
         }
         n
@@ -278,11 +345,11 @@ impl SendQueue {
     /// Gives back the chunks in front of the first byte.
     #[cold]
     fn advance_far(&mut self, memory: &mut SendMemory) {
-        while self.head as usize >= self.first.len()
-            && let Some(next) = self.more.as_mut().and_then(|more| more.pop_front())
+        while self.head as usize >= self.chunks.first().len()
+            && let Some(first) = self.chunks.pop()
         {
-            self.head -= narrow(self.first.len());
-            memory.give(std::mem::replace(&mut self.first, next));
+            self.head -= narrow(first.len());
+            memory.give_one(first);
         }
     }
 
@@ -290,7 +357,7 @@ impl SendQueue {
     #[inline]
     pub fn copy_out_unsummed(&self, offset: usize, to: &mut [u8]) -> Option<()> {
         let start = self.start_of(offset, to.len())?;
-        match self.first.get(start..start + to.len()) {
+        match self.chunks.first().get(start..start + to.len()) {
             Some(text) => to.copy_from_slice(text),
             None => self.pieces(start, to, |text, to| to.copy_from_slice(text)),
         }
@@ -301,7 +368,7 @@ impl SendQueue {
     #[inline]
     pub fn copy_out(&self, offset: usize, to: &mut [u8]) -> Option<Partial> {
         let start = self.start_of(offset, to.len())?;
-        match self.first.get(start..start + to.len()) {
+        match self.chunks.first().get(start..start + to.len()) {
             Some(text) => Some(copy_and_sum(text, to)),
             None => Some(self.copy_far(start, to)),
         }
@@ -326,23 +393,16 @@ impl SendQueue {
 
     /// Fills `to` from `start` on, piece by piece.
     fn pieces(&self, start: usize, mut to: &mut [u8], mut copy: impl FnMut(&[u8], &mut [u8])) {
-        let size = self.first.len().max(1);
+        let size = self.chunks.first().len().max(1);
         let (mut number, mut at) = (start / size, start % size);
         while !to.is_empty()
-            && let Some(chunk) = self.chunk(number)
+            && let Some(chunk) = self.chunks.get(number)
         {
             let text = chunk.get(at..).unwrap_or_default();
             let n = text.len().min(to.len());
             let (now, later) = to.split_at_mut(n);
             copy(&text[..n], now);
             (number, at, to) = (number + 1, 0, later);
-        }
-    }
-
-    fn chunk(&self, number: usize) -> Option<&Chunk> {
-        match number.checked_sub(1) {
-            None => Some(&self.first),
-            Some(number) => self.more.as_ref()?.get(number),
         }
     }
 }
@@ -365,7 +425,7 @@ mod tests {
     /// Chunks beyond the shard's go to the next queue that needs one, and so many bytes of them are kept at most.
     #[test]
     fn own_chunks_are_used_again() {
-        let mut memory = SendMemory::new(4096, 4096).unwrap();
+        let mut memory = SendMemory::new(4096, 1).unwrap();
         let text = vec![7; 3 * 4096];
         let mut queue = SendQueue::default();
         for _ in 0..3 {
@@ -375,7 +435,7 @@ mod tests {
             assert_eq!(text_of(&queue), text);
             queue.advance(text.len(), &mut memory);
             assert_eq!((memory.spare.len(), memory.lists.len()), (2, 1));
-            assert!(queue.first.is_none() && queue.more.is_none());
+            assert!(queue.chunks.is_none());
         }
         let large = vec![8; limits::SPARE_SEND_BUFFERS + 3 * 4096];
         queue.append(&[IoSlice::new(&large)], &mut memory, usize::MAX);
@@ -388,14 +448,14 @@ mod tests {
     /// The chunk given back last is lent next: a queue that is written to and acknowledged for ever stays in few of them.
     #[test]
     fn long_stream_stays_in_few_chunks() {
-        let mut memory = SendMemory::new(4096, 64 * 4096).unwrap();
+        let mut memory = SendMemory::new(4096, 64).unwrap();
         let (mut queue, mut seen) = (SendQueue::default(), std::collections::HashSet::new());
         for _ in 0..1000 {
             assert_eq!(
                 queue.append(&[IoSlice::new(&[1; 3000])], &mut memory, 3000),
                 3000
             );
-            seen.insert(queue.first.as_ptr());
+            seen.insert(queue.chunks.first().as_ptr());
             let n = queue.len().saturating_sub(6000);
             queue.advance(n, &mut memory);
             assert!(memory.slab.available() >= 64 - 4);
@@ -406,21 +466,27 @@ mod tests {
     /// What a queue no longer needs is there for others: an empty one holds no chunk, however it became empty.
     #[test]
     fn an_empty_queue_gives_its_chunk_back() {
-        let mut memory = SendMemory::new(1024, 1024).unwrap();
+        let mut memory = SendMemory::new(1024, 1).unwrap();
         let (mut one, mut other) = (SendQueue::default(), SendQueue::default());
         let text = [IoSlice::new(&[7; 600])];
         assert_eq!(one.append(&text, &mut memory, 600), 600);
         assert_eq!(memory.slab.available(), 0);
         assert_eq!(other.append(&text, &mut memory, 600), 600);
-        assert!(matches!(other.first, Chunk::Own(Some(_))), "none was left");
+        assert!(
+            matches!(other.chunks, Chunks::Many(Some(_))),
+            "none was left"
+        );
         assert_eq!(one.advance(599, &mut memory), 599);
         assert_eq!(memory.slab.available(), 0, "a byte is left");
         assert_eq!(one.advance(2, &mut memory), 1);
-        assert!(one.first.is_none() && memory.slab.available() == 1);
+        assert!(one.chunks.is_none() && memory.slab.available() == 1);
         other.advance(600, &mut memory);
-        assert!(other.first.is_none());
+        assert!(other.chunks.is_none());
         assert_eq!(other.append(&text, &mut memory, 600), 600);
-        assert!(matches!(other.first, Chunk::Lent(_)), "the one given back");
+        assert!(
+            matches!(other.chunks, Chunks::Lent(_)),
+            "the one given back"
+        );
         // Acknowledged to within its second chunk, it gives the first one back.
         assert_eq!(other.append(&text, &mut memory, 600), 600);
         assert_eq!((other.len(), memory.slab.available()), (1200, 0));
@@ -432,15 +498,16 @@ mod tests {
     /// A chunk of a queue's own is as large as it must be, and grows.
     #[test]
     fn own_chunk_is_no_larger_than_needed() {
-        let mut memory = SendMemory::new(1 << 16, 1 << 16).unwrap();
+        let mut memory = SendMemory::new(1 << 16, 1).unwrap();
         let _lent = memory.take(1);
         let mut queue = SendQueue::default();
         let text = [IoSlice::new(&[7; 600])];
         assert_eq!(queue.append(&text, &mut memory, 600), 600);
-        assert_eq!(queue.first.len(), OWN_MIN);
+        assert_eq!(queue.chunks.first().len(), OWN_MIN);
         for sent in (1200..200_000).step_by(600) {
             assert_eq!(queue.append(&text, &mut memory, 600), 600);
-            let held = queue.first.len() + queue.more.as_ref().map_or(0, |m| m.len() << 16);
+            let chunks = (0..).map_while(|number| queue.chunks.get(number));
+            let held: usize = chunks.map(<[u8]>::len).sum();
             assert!(queue.len() == sent && held < 2 * sent.max(OWN_MIN));
         }
         assert!(text_of(&queue).iter().all(|&byte| byte == 7));
@@ -450,7 +517,7 @@ mod tests {
     /// chunks, too; and nothing that was not written.
     #[test]
     fn what_was_written_is_what_is_copied_out() {
-        let mut memory = SendMemory::new(256, 3 * 256).unwrap();
+        let mut memory = SendMemory::new(256, 3).unwrap();
         let mut queue = SendQueue::default();
         let mut model = std::collections::VecDeque::<u8>::new();
         let mut random = Random::new(Seed([3, 4]));
@@ -484,8 +551,8 @@ mod tests {
             assert!(model.range(offset..offset + len).eq(&plain) && plain == summed);
             let whole = copy_and_sum(&plain, &mut summed);
             assert_eq!(fold(sum), fold(whole));
-            let begin = (queue.head as usize + offset) / queue.first.len().max(1);
-            let end = (queue.head as usize + offset + len) / queue.first.len().max(1);
+            let begin = (queue.head as usize + offset) / queue.chunks.first().len().max(1);
+            let end = (queue.head as usize + offset + len) / queue.chunks.first().len().max(1);
             in_two += usize::from(end == begin + 1);
             in_more += usize::from(end > begin + 1);
             // All of it, and a byte that is not there.

@@ -71,7 +71,7 @@ fn a_burst_is_cut_into_segments_of_one_stream() {
 #[test]
 fn a_link_is_told_what_to_finish() {
     let mut slab = Slab::new(2, 65_600).unwrap();
-    let mut memory = SendMemory::new(4096, 4096).unwrap();
+    let mut memory = SendMemory::new(4096, 1).unwrap();
     let mut queue = SendQueue::default();
     let text: Vec<u8> = (0..3000_u32).map(|i| (i * 7).to_le_bytes()[0]).collect();
     assert_eq!(
