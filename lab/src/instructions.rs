@@ -24,7 +24,7 @@ use crate::{
 /// The name that each step's function begins with, and the steps: what follows it.
 pub const PREFIX: &str = "counted_";
 /// What is counted, with what it is in words.
-pub const STEPS: [(&str, &str); 13] = [
+pub const STEPS: [(&str, &str); 14] = [
     (
         "tcp_out",
         "a full segment, decided on and its headers written",
@@ -50,6 +50,10 @@ pub const STEPS: [(&str, &str); 13] = [
     (
         "tcp_round_trip",
         "a byte there and a byte back, through two whole stacks",
+    ),
+    (
+        "tcp_connection",
+        "a connection opened, a byte there and a byte back, closed by both: both stacks",
     ),
     (
         "udp_out",
@@ -125,6 +129,11 @@ fn counted_tcp_round_trip(pair: &mut NetchanPair) {
 }
 
 #[inline(never)]
+fn counted_tcp_connection(pair: &mut NetchanPair) {
+    pair.connections(1);
+}
+
+#[inline(never)]
 fn counted_udp_out(socket: &Socket, data: &[u8], to: SocketAddr) -> io::Result<usize> {
     socket.send(&[IoSlice::new(data)], Some(to))
 }
@@ -159,6 +168,7 @@ pub fn work() -> io::Result<()> {
         counted_tcp_round_trip(&mut pair);
     }
     bursts(&mut pair);
+    connections()?;
     datagrams()
 }
 
@@ -177,6 +187,16 @@ fn bursts(pair: &mut NetchanPair) {
         pair.send_all(&text);
         assert!(counted_tcp_burst_64_in(pair, &mut room));
     }
+}
+
+/// Connections one at a time, beside none that is open; the first ones fill the table of TIME-WAITs.
+fn connections() -> io::Result<()> {
+    let mut pair = NetchanPair::new(Setup::default())?;
+    pair.connections(100);
+    for _ in 0..TIMES {
+        counted_tcp_connection(&mut pair);
+    }
+    Ok(())
 }
 
 /// Two segments after another, and their acknowledgment.
