@@ -124,13 +124,13 @@ fn counted_tcp_burst_64_in(pair: &mut NetchanPair, room: &mut [u8]) -> bool {
 }
 
 #[inline(never)]
-fn counted_tcp_round_trip(pair: &mut NetchanPair) {
-    pair.round_trips(1, 1);
+fn counted_tcp_round_trip(pair: &mut NetchanPair, request: &[u8], response: &mut [u8]) {
+    pair.round_trip(request, response);
 }
 
 #[inline(never)]
-fn counted_tcp_connection(pair: &mut NetchanPair) {
-    pair.connections(1);
+fn counted_tcp_connection(pair: &mut NetchanPair) -> io::Result<()> {
+    pair.short_connection(7)
 }
 
 #[inline(never)]
@@ -164,8 +164,9 @@ pub fn work() -> io::Result<()> {
     let mut pair = NetchanPair::new(Setup::default())?;
     // Buffers warm, windows grown.
     pair.round_trips(100, 1);
+    let mut response = [0; 1];
     for _ in 0..TIMES {
-        counted_tcp_round_trip(&mut pair);
+        counted_tcp_round_trip(&mut pair, &[7], &mut response);
     }
     bursts(&mut pair);
     connections()?;
@@ -194,7 +195,7 @@ fn connections() -> io::Result<()> {
     let mut pair = NetchanPair::new(Setup::default())?;
     pair.connections(100);
     for _ in 0..TIMES {
-        counted_tcp_connection(&mut pair);
+        counted_tcp_connection(&mut pair)?;
     }
     Ok(())
 }
