@@ -744,17 +744,20 @@ impl Socket {
         let Some(Role::Datagram(datagram)) = self.role() else {
             return Err(error(libc::EINVAL));
         };
-        let result = match datagram.parts.as_slice() {
+        let mut result = match datagram.parts.as_slice() {
             &[part] => (self.stack()).with_shard_fresh(datagram.begin, |shard, now| {
                 shard.udp_receive(part, buffers, flags, now)
             }),
             _ => datagram.receive(self.stack(), buffers, flags),
         };
-        let mut received = result.map_err(error)?;
-        received.from = received.from.map(|from| self.outward(from));
-        if let Some(info) = &mut received.info {
-            info.destination = self.outward(info.destination);
+        if self.domain == Domain::V6
+            && let Ok(received) = &mut result
+        {
+            received.from = received.from.map(|from| self.outward(from));
+            if let Some(info) = &mut received.info {
+                info.destination = self.outward(info.destination);
+            }
         }
-        Ok(received)
+        result.map_err(error)
     }
 }
