@@ -24,7 +24,7 @@ use crate::{
 /// The name that each step's function begins with, and the steps: what follows it.
 pub const PREFIX: &str = "counted_";
 /// What is counted, with what it is in words.
-pub const STEPS: [(&str, &str); 13] = [
+pub const STEPS: [(&str, &str); 14] = [
     (
         "tcp_out",
         "a full segment, decided on and its headers written",
@@ -50,6 +50,10 @@ pub const STEPS: [(&str, &str); 13] = [
     (
         "tcp_round_trip",
         "a byte there and a byte back, through two whole stacks",
+    ),
+    (
+        "tcp_connection",
+        "a connection opened, a byte there and a byte back, closed by both: both stacks",
     ),
     (
         "udp_out",
@@ -120,8 +124,13 @@ fn counted_tcp_burst_64_in(pair: &mut NetchanPair, room: &mut [u8]) -> bool {
 }
 
 #[inline(never)]
-fn counted_tcp_round_trip(pair: &mut NetchanPair) {
-    pair.round_trips(1, 1);
+fn counted_tcp_round_trip(pair: &mut NetchanPair, request: &[u8], response: &mut [u8]) {
+    pair.round_trip(request, response);
+}
+
+#[inline(never)]
+fn counted_tcp_connection(pair: &mut NetchanPair) -> io::Result<()> {
+    pair.short_connection(7)
 }
 
 #[inline(never)]
@@ -155,10 +164,12 @@ pub fn work() -> io::Result<()> {
     let mut pair = NetchanPair::new(Setup::default())?;
     // Buffers warm, windows grown.
     pair.round_trips(100, 1);
+    let mut response = [0; 1];
     for _ in 0..TIMES {
-        counted_tcp_round_trip(&mut pair);
+        counted_tcp_round_trip(&mut pair, &[7], &mut response);
     }
     bursts(&mut pair);
+    connections()?;
     datagrams()
 }
 
@@ -177,6 +188,16 @@ fn bursts(pair: &mut NetchanPair) {
         pair.send_all(&text);
         assert!(counted_tcp_burst_64_in(pair, &mut room));
     }
+}
+
+/// Connections one at a time, beside none that is open; the first ones fill the table of TIME-WAITs.
+fn connections() -> io::Result<()> {
+    let mut pair = NetchanPair::new(Setup::default())?;
+    pair.connections(100);
+    for _ in 0..TIMES {
+        counted_tcp_connection(&mut pair)?;
+    }
+    Ok(())
 }
 
 /// Two segments after another, and their acknowledgment.

@@ -52,7 +52,7 @@ pub use self::{
     receive_batch::ReceiveBatch,
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, TcpOptions, TcpSocket, Watermarks},
-    udp::{Destination, Echo, Stamped, Together, UdpSocket},
+    udp::{Destination, Echo, RouteCache, Stamped, Together, UdpSocket},
 };
 use self::{
     bound::Lookup,
@@ -130,6 +130,8 @@ pub struct Shard {
     timers: Wheel,
     fast_opens: FastOpens,
     peers: Peers,
+    /// Where the last datagram went.
+    pub udp_route: RouteCache,
     send_memory: SendMemory,
     memory: Memory,
     /// Connections that may have something to send.
@@ -272,6 +274,7 @@ impl Shard {
             timers: Wheel::new(room.connections, now),
             fast_opens: FastOpens::default(),
             peers: Peers::new(),
+            udp_route: RouteCache::default(),
             send_memory: SendMemory::new(host.send_buffer, room.send_buffers)?,
             dirty: Vec::with_capacity(room.connections),
             outboxes: host.net.interfaces.iter().map(|_| outbox()).collect(),

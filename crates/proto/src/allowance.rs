@@ -54,6 +54,12 @@ impl Allowance {
         self.held += bytes as u64;
     }
 
+    /// Of what was added `before` bytes are now `after`.
+    #[inline]
+    pub const fn change(&mut self, before: u64, after: u64) {
+        self.held = self.held - before + after;
+    }
+
     /// So many bytes, added before, are free again.
     #[inline]
     pub const fn remove(&mut self, bytes: usize) {

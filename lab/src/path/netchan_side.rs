@@ -192,8 +192,10 @@ impl NetchanPair {
         panic!("nothing arrived");
     }
 
+    /// A microsecond later a request, and its response.
     #[inline]
-    fn round_trip(&mut self, request: &[u8], response: &mut [u8]) {
+    pub(crate) fn round_trip(&mut self, request: &[u8], response: &mut [u8]) {
+        self.clock.advance(Duration::from_micros(1));
         let sent = self
             .client
             .send(&[IoSlice::new(request)], None)
@@ -230,13 +232,14 @@ impl NetchanPair {
 }
 
 impl NetchanPair {
-    /// A connection, a byte there, a byte back, closed by both; in single steps, as the peer is driven, so that no poll finds nothing:
+    /// A microsecond later a connection, a byte there, a byte back, closed by both; in single steps, as the peer is driven, so that no poll finds nothing:
     /// each call turns its own side. What the last FIN leads to is done with the next connection's handshake.
     ///
     /// Nothing is sent that the next call would have sent along: the client takes back quick acknowledgments (its request carries the
     /// handshake's last one, its FIN that of the server's), the server's socket is corked until it closes (one segment for
     /// response and FIN). Six segments, as with the peer.
-    fn short_connection(&mut self, byte: u8) -> io::Result<()> {
+    pub(crate) fn short_connection(&mut self, byte: u8) -> io::Result<()> {
+        self.clock.advance(Duration::from_micros(1));
         let client = Socket::new(&self.client_net, Domain::V4, Kind::Stream)?;
         client.set_option(SocketOption::QuickAck(false))?;
         let mut buffer = [byte; 8];
@@ -297,7 +300,6 @@ impl Pair for NetchanPair {
         let (mut request, mut response) = ([0; MESSAGE_MAX], [0; MESSAGE_MAX]);
         let request = &mut request[..size.min(MESSAGE_MAX)];
         for i in 0..n {
-            self.clock.advance(Duration::from_micros(1));
             request[0] = i.to_le_bytes()[0];
             self.round_trip(request, &mut response);
         }
@@ -335,7 +337,6 @@ impl Pair for NetchanPair {
 
     fn connections(&mut self, n: usize) {
         for i in 0..n {
-            self.clock.advance(Duration::from_micros(1));
             self.short_connection(i.to_le_bytes()[0])
                 .expect("a connection");
         }

@@ -290,7 +290,7 @@ impl Shard {
         let kept = (options.fields, options.linger, options.reuse);
         let (mark, shut) = (options.mark, options.shut);
         let hash = packet.meta.flow;
-        let embryo = self.insert_tcp(key, hash, &connection, interface, kept, Some(number));
+        let embryo = self.insert_tcp(key, hash, connection, interface, kept, Some(number));
         let Some(embryo) = embryo else {
             return self.count(Counter::DropConnectionTable);
         };
@@ -303,7 +303,7 @@ impl Shard {
         self.sign_with(embryo, self.key_for(key));
         let tcp = &self.tcp;
         if let Some(listener) = self.listeners.get_mut(number) {
-            let begun = (embryo, connection.iss());
+            let begun = (embryo, iss);
             (listener.embryos).push(begun, |other| !is_embryo_of(tcp, other, number));
             listener.embryo_count += 1;
         }

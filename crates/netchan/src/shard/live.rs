@@ -34,6 +34,7 @@ impl Shard {
     /// Costs two route lookups for each connection, once a change.
     fn networks_changed(&mut self, before: &Network) {
         self.peers.forget();
+        self.udp_route.forget();
         let Self {
             tcp, host, latest, ..
         } = self;

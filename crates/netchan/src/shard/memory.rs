@@ -13,7 +13,7 @@ use proto::{
 };
 
 use super::{
-    Shard,
+    Shard, TcpSocket,
     behind::Holders,
     shares::{Shares, Whose},
 };
@@ -215,20 +215,27 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// Whether [`Shard::make_way`] has something to do for a packet of so much memory that is for `socket`.
+    #[inline(always)]
+    pub(super) fn needs_way(
+        &self,
+        pool: &SegmentPool<Packet>,
+        socket: &TcpSocket,
+        size: usize,
+    ) -> bool {
+        pool.is_short_behind(size)
+            || pool.shelf().is_busy()
+            || (self.tcp_shares).lacks(socket.peer, socket.held().into(), size)
+    }
+}
+
 impl Shard {
     /// Asks for more than is claimed. Whether it may be held.
     fn ask(&mut self, bytes: usize) -> bool {
         let may = self.memory.tcp.ask(self.pool.memory_mut(), bytes);
         self.memory.look(self.pool.memory());
         may
-    }
-
-    /// Whether [`Self::make_way`] has something to do for a packet of so much memory that is for `socket`.
-    #[inline(always)]
-    pub(super) fn needs_way(&self, socket: &super::TcpSocket, size: usize) -> bool {
-        self.pool.is_short_behind(size)
-            || self.pool.shelf().is_busy()
-            || (self.memory.tcp_shares).lacks(socket.peer, socket.held().into(), size)
     }
 
     /// Text that is not taken as a matter of course: memory is claimed for it, text behind gaps gives way to it, the worst holder's first, and

@@ -95,13 +95,7 @@ impl Shares {
         let Some(mine) = self.peers.get_mut(usize::from(peer)) else {
             return;
         };
-        // Bytes in memory fit.
-        #[allow(clippy::cast_possible_truncation)]
-        if after >= before {
-            mine.add((after - before) as usize);
-        } else {
-            mine.remove((before - after) as usize);
-        }
+        mine.change(before, after);
         // Wraps where more is held than claimed.
         if mine.allowed().wrapping_sub(mine.held()) > self.slack {
             self.settle(peer);

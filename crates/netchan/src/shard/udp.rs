@@ -5,6 +5,7 @@ mod notices;
 mod ping;
 mod receive;
 mod room;
+mod route_cache;
 mod send;
 #[cfg(test)]
 mod send_tests;
@@ -33,7 +34,9 @@ use proto::{
 
 pub(super) use self::errors::Report;
 use self::{errors::ErrorQueue, notices::Notices, receive::Waiting, send::Corked};
-pub use self::{notices::Stamped, ping::Echo, send::Destination, together::Together};
+pub use self::{
+    notices::Stamped, ping::Echo, route_cache::RouteCache, send::Destination, together::Together,
+};
 use super::{
     Addresses, Binding, Shard, Shelf,
     bound::{Member, Place},

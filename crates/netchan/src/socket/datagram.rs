@@ -527,26 +527,54 @@ impl Socket {
             let socket = shard.udp(part)?;
             let (local, wish) = (socket.local, (socket.device(), socket.mark()));
             let remote = to.or(socket.peer)?;
-            let ip = remote.ip();
-            // What several sends make up, a port to be found, what asks for a right to send, and what is refused.
-            if socket.is_corked()
-                || local.port() == 0
-                || remote.port() == 0
-                || local.is_ipv4() != remote.is_ipv4()
-                || ip.is_unspecified()
-                || ip.is_multicast()
-                || shard.network().is_broadcast(ip)
-                || self.stays(shard.network(), local.ip(), ip)
-            {
+            // What several sends make up.
+            if socket.is_corked() {
                 return None;
             }
-            let sent = (self.destination(shard.network(), (local, remote), info, wish))
-                .and_then(|to| (shard.udp_send(part, to, info, buffers, now)).map_err(error));
+            let by_routes = info.source.is_none() && info.interface.is_none() && wish == (None, 0);
+            let known = (shard.udp_route.get(local, remote)).filter(|_| by_routes);
+            let to = match known {
+                Some(to) => Ok(to),
+                None => {
+                    let found = self.one_host(shard.network(), (local, remote), info, wish)?;
+                    if let Ok(to) = found
+                        && by_routes
+                    {
+                        shard.udp_route.put(local, to);
+                    }
+                    found
+                }
+            };
+            let sent =
+                to.and_then(|to| (shard.udp_send(part, to, info, buffers, now)).map_err(error));
             if let Some(stamped) = shard.udp_take_stamped() {
                 shard.udp_stamp(part, stamped, now);
             }
             Some(sent)
         })
+    }
+
+    /// Where a datagram to one host goes. `None`: a port has to be found first, a right to send asked for, or something refused.
+    #[inline(never)]
+    fn one_host(
+        &self,
+        net: &Network,
+        (local, remote): (SocketAddr, SocketAddr),
+        info: &SendInfo,
+        wish: (Option<u8>, u32),
+    ) -> Option<io::Result<Destination>> {
+        let ip = remote.ip();
+        if local.port() == 0
+            || remote.port() == 0
+            || local.is_ipv4() != remote.is_ipv4()
+            || ip.is_unspecified()
+            || ip.is_multicast()
+            || net.is_broadcast(ip)
+            || self.stays(net, local.ip(), ip)
+        {
+            return None;
+        }
+        Some(self.destination(net, (local, remote), info, wish))
     }
 
     /// Where a datagram goes: `to`, or to the peer. Linux's refusals in Linux's order.
@@ -716,17 +744,20 @@ impl Socket {
         let Some(Role::Datagram(datagram)) = self.role() else {
             return Err(error(libc::EINVAL));
         };
-        let result = match datagram.parts.as_slice() {
+        let mut result = match datagram.parts.as_slice() {
             &[part] => (self.stack()).with_shard_fresh(datagram.begin, |shard, now| {
                 shard.udp_receive(part, buffers, flags, now)
             }),
             _ => datagram.receive(self.stack(), buffers, flags),
         };
-        let mut received = result.map_err(error)?;
-        received.from = received.from.map(|from| self.outward(from));
-        if let Some(info) = &mut received.info {
-            info.destination = self.outward(info.destination);
+        if self.domain == Domain::V6
+            && let Ok(received) = &mut result
+        {
+            received.from = received.from.map(|from| self.outward(from));
+            if let Some(info) = &mut received.info {
+                info.destination = self.outward(info.destination);
+            }
         }
-        Ok(received)
+        result.map_err(error)
     }
 }

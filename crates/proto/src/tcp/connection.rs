@@ -434,7 +434,9 @@ impl Connection {
     /// Whether a burst may be more than so many segments.
     #[inline]
     pub fn bursts_beyond(&self, segments: usize) -> bool {
-        segments.saturating_mul(self.full_segment() as usize) < self.settings.burst as usize
+        let burst = self.settings.burst;
+        // 0 where the link takes single segments: then their size does not matter.
+        burst > 0 && segments.saturating_mul(self.full_segment() as usize) < burst as usize
     }
 
     /// From now on they are no more than so many.

@@ -114,24 +114,22 @@ const fn low16(x: u32) -> u16 {
 
 /// Sum of fewer than [`STRIDE`] bytes; an odd last byte counts as if a zero followed.
 #[inline(always)]
-fn sum_tail(bytes: &[u8]) -> u64 {
-    let mut total = 0_u64;
+fn sum_tail(bytes: &[u8]) -> Partial {
     let (words, rest) = bytes.as_chunks::<8>();
-    for word in words {
-        let word = u64::from_ne_bytes(*word);
-        total += (word >> 32) + (word & 0xffff_ffff);
-    }
-    let (word, rest) = match rest.split_first_chunk::<4>() {
+    let (four, rest) = match rest.split_first_chunk::<4>() {
         Some((four, rest)) => (u64::from(u32::from_ne_bytes(*four)), rest),
         None => (0, rest),
     };
-    total += word;
-    total += match *rest {
+    let last = match *rest {
         [a, b, c] => u64::from(u16::from_ne_bytes([a, b])) + u64::from(u16::from_ne_bytes([c, 0])),
         [a, b] => u64::from(u16::from_ne_bytes([a, b])),
         [a] => u64::from(u16::from_ne_bytes([a, 0])),
         _ => 0,
     };
+    let mut total = Partial(four + last);
+    for word in words {
+        total += Partial(u64::from_ne_bytes(*word));
+    }
     total
 }
 
@@ -139,7 +137,7 @@ fn sum_tail(bytes: &[u8]) -> u64 {
 #[inline]
 pub fn sum(bytes: &[u8]) -> Partial {
     if bytes.len() < STRIDE {
-        Partial(sum_tail(bytes))
+        sum_tail(bytes)
     } else {
         sum_long(bytes)
     }
@@ -154,13 +152,13 @@ fn sum_long(bytes: &[u8]) -> Partial {
         one = one.add(*first);
         two = two.add(*second);
     }
-    Partial(one.total() + two.total() + sum_tail(rest))
+    Partial(one.total() + two.total()) + sum_tail(rest)
 }
 
 /// Sums a header whose length the compiler knows: no loop is left of it.
 #[inline(always)]
 pub fn sum_array<const N: usize>(bytes: &[u8; N]) -> Partial {
-    Partial(sum_tail(bytes))
+    sum_tail(bytes)
 }
 
 /// Copies `from` to the start of `to` and sums it on the way, in one pass.
@@ -174,7 +172,7 @@ pub fn copy_and_sum(from: &[u8], to: &mut [u8]) -> Partial {
     };
     if len < STRIDE {
         to.copy_from_slice(from);
-        Partial(sum_tail(from))
+        sum_tail(from)
     } else {
         copy_long(from, to)
     }
@@ -201,7 +199,7 @@ fn copy_long(from: &[u8], to: &mut [u8]) -> Partial {
         two = two.add(*second);
     }
     rest_to.copy_from_slice(rest);
-    Partial(one.total() + two.total() + sum_tail(rest))
+    Partial(one.total() + two.total()) + sum_tail(rest)
 }
 
 /// Writes `words` big-endian to the front of `to`, as many as fit, and sums them on the way: what
@@ -287,9 +285,8 @@ pub fn pseudo_header_v6(
     protocol: Protocol,
     length: u32,
 ) -> Partial {
-    let source = sum_tail(&source.octets());
-    let destination = sum_tail(&destination.octets());
-    Partial(source + destination + word(u16::from(protocol.0)) + u64::from(length.to_be()))
+    let rest = Partial(word(u16::from(protocol.0)) + u64::from(length.to_be()));
+    sum_array(&source.octets()) + sum_array(&destination.octets()) + rest
 }
 
 /// The pseudo header of either family, or `None` if the families differ or `length` exceeds what

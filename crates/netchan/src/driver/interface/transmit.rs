@@ -34,10 +34,9 @@ impl Interface {
             return self.send_one_by_one(packets, 0, now);
         }
         let mut stamped = 0;
-        for packet in packets.iter_mut() {
-            if !self.hops.stamp(packet, now) {
-                break;
-            }
+        while let Some(packet) = packets.get_mut(stamped)
+            && self.hops.stamp(packet, now)
+        {
             stamped += 1;
         }
         if stamped < packets.len() {

@@ -92,7 +92,7 @@ impl Shard {
         let kept = (options.fields, options.linger, options.reuse);
         let (mark, shut) = (options.mark, options.shut);
         let hash = packet.meta.flow;
-        let opened = self.insert_tcp(key, hash, &connection, interface, kept, Some(number));
+        let opened = self.insert_tcp(key, hash, connection, interface, kept, Some(number));
         let Some(opened) = opened else {
             return self.count(Counter::DropConnectionTable);
         };

@@ -80,7 +80,9 @@ impl TcpSocket {
         }
     }
 
-    fn put(&mut self, packet: Option<Packet>, outbox: &mut VecDeque<Packet>) -> u64 {
+    /// Puts a packet, if it could be made, into `outbox`, with what its link is to know of it. How many that are.
+    #[inline(always)]
+    pub(super) fn put(&mut self, packet: Option<Packet>, outbox: &mut VecDeque<Packet>) -> u64 {
         let Some(mut packet) = packet else { return 0 };
         packet.meta.interface = self.interface;
         packet.meta.hint = std::mem::take(&mut self.hint);

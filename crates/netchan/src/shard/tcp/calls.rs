@@ -51,13 +51,13 @@ impl Shard {
             more => more.iter().map(|b| b.len()).sum(),
         };
         let asked = most;
-        let socket = self.tcp.get(number).ok_or(libc::ENOTCONN)?;
+        let mut socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         if self.pool.memory().lacks(most)
             || (self.memory.tcp_shares).lacks(socket.peer, socket.held().into(), most)
         {
             most = self.memory_to_send(number, most);
+            socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         }
-        let socket = self.tcp.get_mut(number).ok_or(libc::ENOTCONN)?;
         if let Some(error) = socket.take_error() {
             return Err(error);
         }

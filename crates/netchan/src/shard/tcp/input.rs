@@ -149,20 +149,23 @@ impl Shard {
         slot: &mut Option<Packet>,
         now: Instant,
     ) -> bool {
-        let (Some(socket), Some(packet)) = (self.tcp.get(number), &*slot) else {
+        let (Some(mut socket), Some(packet)) = (self.tcp.get_mut(number), &*slot) else {
             return false;
         };
-        let needs_way = self.needs_way(socket, packet.true_size());
-        if socket.came_by.is_some() && self.puts_off(number, header.flags, packet) {
-            return false;
-        }
+        let needs_way = (self.memory).needs_way(&self.pool, socket, packet.true_size());
         let mut refusal = None;
-        if needs_way {
-            refusal = self.make_way(number, packet, header.seq);
+        if needs_way || socket.came_by.is_some() {
+            if self.puts_off(number, header.flags, packet) {
+                return false;
+            }
+            if needs_way {
+                refusal = self.make_way(number, packet, header.seq);
+            }
+            let Some(same) = self.tcp.get_mut(number) else {
+                return false;
+            };
+            socket = same;
         }
-        let Some(mut socket) = self.tcp.get_mut(number) else {
-            return false;
-        };
         let input = socket.connection.input_from(
             header,
             ecn,

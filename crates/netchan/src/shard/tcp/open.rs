@@ -29,7 +29,7 @@ impl Shard {
         &mut self,
         key: &FlowKey,
         hash: u32,
-        connection: &Connection,
+        connection: Connection,
         interface: u8,
         (fields, linger, reuse): (IpFields, Option<Duration>, Reuse),
         listener: Option<u32>,
@@ -38,7 +38,7 @@ impl Shard {
         let peer = self.memory.tcp_shares.peer(key.remote);
         let number = self.tcp.insert_with(|| TcpSocket {
             hash,
-            connection: connection.clone(),
+            connection,
             receive: ReceiveQueue::new(),
             send: SendQueue::default(),
             wakers: Wakers::default(),
@@ -140,7 +140,7 @@ impl Shard {
         }
         let kept = (options.fields, options.linger, options.reuse);
         let number = self
-            .insert_tcp(&key, hash, &connection, peer.interface, kept, None)
+            .insert_tcp(&key, hash, connection, peer.interface, kept, None)
             .ok_or(libc::ENOBUFS)?;
         if let Some(keys) = &options.keys {
             self.sign_with(number, keys.auth(local, remote, None));

@@ -1,5 +1,7 @@
 //! Segments out, and the timers that ask for them.
 
+use std::collections::VecDeque;
+
 use percore::slab::Buffer;
 use proto::{
     tcp::{Events, Transmit},
@@ -51,27 +53,23 @@ impl Shard {
             };
             let slabs = (&mut self.slab, self.bursts.as_mut());
             // Plain text, as nearly always, in code of its own: header and packet are built in registers, since nothing points to them.
-            let packet = if let Some(text) = socket.connection.output_text(now) {
+            sent += if let Some(text) = socket.connection.output_text(now) {
                 if socket.is_for_link(&text) {
-                    sent += socket.burst(buffer, text, slabs, out, (&self.counters, self.number));
-                    continue;
+                    socket.burst(buffer, text, slabs, out, (&self.counters, self.number))
+                } else {
+                    socket.put_segment(buffer, &text, out)
                 }
-                socket.packet(buffer, &text)
             } else if let Some(other) = socket.connection.output(now) {
                 if socket.is_for_link(&other) {
-                    sent += socket.burst(buffer, other, slabs, out, (&self.counters, self.number));
-                    continue;
+                    socket.burst(buffer, other, slabs, out, (&self.counters, self.number))
+                } else {
+                    socket.put_any_segment(buffer, &other, out, (self.number, number))
                 }
-                socket.packet_of_any(buffer, &other, (self.number, number))
             } else {
                 self.slab.free(buffer);
                 socket.tell_window(self.number, number);
                 break;
             };
-            if let Some(packet) = packet {
-                out.push_back(packet);
-                sent += 1;
-            }
         }
         socket.connection.set_burst(burst);
         self.timers.arm(number, socket.connection.deadline());
@@ -161,37 +159,35 @@ impl Shard {
 }
 
 impl TcpSocket {
-    /// The packet of a segment that the connection gave to send.
+    /// Puts the packet of a segment that the connection gave to send into `outbox`. How many packets that were.
     #[inline(always)]
-    fn packet(&mut self, buffer: Buffer, transmit: &Transmit) -> Option<Packet> {
-        let (offset, len) = (transmit.offset as usize, transmit.len as usize);
-        let fill = |text: &mut [u8]| self.send.copy_out(offset, text);
-        let mut packet = if self.auth.is_some() {
-            self.signed(buffer, *transmit)?
-        } else {
-            let header = &transmit.header;
-            self.template
-                .packet(buffer, header, len, transmit.ecn, fill)?
-        };
-        packet.meta.interface = self.interface;
-        packet.meta.hint = std::mem::take(&mut self.hint);
-        if self.watermarks.is_made() {
-            packet.meta.flow = self.watermarks.mark;
-        }
-        if self.template.may_be_cut() {
-            self.template.advance(1);
-        }
-        Some(packet)
-    }
-
-    #[inline(never)]
-    fn packet_of_any(
+    fn put_segment(
         &mut self,
         buffer: Buffer,
         transmit: &Transmit,
+        outbox: &mut VecDeque<Packet>,
+    ) -> u64 {
+        let (offset, len) = (transmit.offset as usize, transmit.len as usize);
+        let fill = |text: &mut [u8]| self.send.copy_out(offset, text);
+        let packet = if self.auth.is_some() {
+            self.signed(buffer, *transmit)
+        } else {
+            let header = &transmit.header;
+            self.template
+                .packet(buffer, header, len, transmit.ecn, fill)
+        };
+        self.put(packet, outbox)
+    }
+
+    #[inline(never)]
+    fn put_any_segment(
+        &mut self,
+        buffer: Buffer,
+        transmit: &Transmit,
+        outbox: &mut VecDeque<Packet>,
         place: (usize, u32),
-    ) -> Option<Packet> {
+    ) -> u64 {
         self.tell_window(place.0, place.1);
-        self.packet(buffer, transmit)
+        self.put_segment(buffer, transmit, outbox)
     }
 }

@@ -43,15 +43,15 @@ impl Shard {
 
     /// The trace's lines about them.
     pub(super) fn tell_rare(&self, number: u32, events: Events) {
-        let states = [
-            (Events::ESTABLISHED, trace::TCP_ESTABLISHED),
-            (Events::PEER_CLOSED, trace::TCP_PEER_CLOSED),
-            (Events::TIME_WAIT, trace::TCP_TIME_WAIT),
-            (Events::CLOSED, trace::TCP_CLOSED),
-        ];
-        for (_, line) in states.into_iter().filter(|(e, _)| events.contains(*e)) {
-            self.tell_ports(line, number);
-        }
+        let tell = |state, line| {
+            if events.contains(state) {
+                self.tell_ports(line, number);
+            }
+        };
+        tell(Events::ESTABLISHED, trace::TCP_ESTABLISHED);
+        tell(Events::PEER_CLOSED, trace::TCP_PEER_CLOSED);
+        tell(Events::TIME_WAIT, trace::TCP_TIME_WAIT);
+        tell(Events::CLOSED, trace::TCP_CLOSED);
         let Some(socket) = self.tcp.get(number) else {
             return;
         };

@@ -52,6 +52,12 @@ impl Connection {
     /// nothing is lost, probed, urgent or ending, and windows and silly-window avoidance allow it. `None` decides nothing.
     #[inline(always)]
     pub fn output_text(&mut self, now: Instant) -> Option<Transmit> {
+        let may_be_plain = self.pending.0 & !Pending::ACK == Pending::SEND
+            && self.state == State::Established
+            && !self.fin_queued;
+        if !may_be_plain {
+            return None;
+        }
         let text = (self.snd.end - self.snd.nxt).max(0).unsigned_abs();
         let mss = u32::from(self.snd.mss);
         let flight = (self.snd.nxt - self.snd.una).max(0).unsigned_abs();
@@ -59,10 +65,7 @@ impl Connection {
         let room = self.snd.wnd.min(window.cwnd).saturating_sub(flight);
         let len = text.min(self.segments_that_may_go(text, room, mss));
         let held = self.corked || (self.nagle && self.snd.small > self.snd.una);
-        let is_plain = self.pending.0 & !Pending::ACK == Pending::SEND
-            && self.state == State::Established
-            && self.is_steady()
-            && !self.fin_queued
+        let is_plain = self.is_steady()
             && len > 0
             && flight + len <= self.snd.wnd
             && (flight == 0 || flight + len <= window.cwnd)
