@@ -211,6 +211,9 @@ struct Addresses {
     destination: IpAddr,
 }
 
+/// What a connection takes.
+const EACH: usize = size_of::<TcpSocket>() + PER_CONNECTION;
+
 impl Shard {
     /// A turn begins: by the networks as they are now. At `now`, or the time of an earlier turn where that was later: its holders look at the
     /// clock before they hold it.
@@ -242,8 +245,7 @@ impl Shard {
         let (slab, bursts, buffers) = transmit_slabs(&host, &room)?;
         let seed = host.seed.derive(number as u64 + 1000);
         let mut pool = Shelf::new(segments, room.shelf, room.connections)?.pool();
-        let each = size_of::<TcpSocket>() + PER_CONNECTION;
-        crate::memory::probe(room.connections * each + segments * PER_SEGMENT + TABLES)?;
+        crate::memory::probe(room.connections * EACH + segments * PER_SEGMENT + TABLES)?;
         let defaults = Defaults::new(&host.tcp);
         let memory = Memory::new(
             memory,
