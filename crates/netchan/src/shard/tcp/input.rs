@@ -158,9 +158,7 @@ impl Shard {
             if self.puts_off(number, header.flags, packet) {
                 return false;
             }
-            if needs_way {
-                refusal = self.make_way(number, packet, header.seq);
-            }
+            refusal = (needs_way.then(|| self.make_way(number, packet, header.seq))).flatten();
             let Some(same) = self.tcp.get_mut(number) else {
                 return false;
             };
