@@ -93,8 +93,8 @@ impl Leader {
     /// The calling thread polls the sources, as the leader or while that is away: the background pollers give it an interval from now on.
     #[inline]
     pub fn polled(&self) {
-        // Relaxed, and no atomic addition: a background poller that misses one of two polls at the same time sees the other, and one that sees
-        // a poll late waits an interval longer.
+        // Relaxed, and no atomic addition: of polls at the same time one may be missed, and one that is seen late counts later. Then the background
+        // pollers take over an interval too early or too late, which costs wake-ups and loses nothing.
         let terms = self.terms.load(Ordering::Relaxed);
         self.terms.store(terms.wrapping_add(1), Ordering::Relaxed);
     }

@@ -27,23 +27,28 @@ pub struct SendMemory {
     lists: Vec<Box<List>>,
 }
 
+/// Most chunks that are kept.
+const SPARES: usize = limits::SPARE_SEND_BUFFERS / limits::SEND_CHUNK;
 /// Most lists that are kept.
 const LISTS: usize = 64;
-/// Chunks for which a list has room from the beginning.
+/// Chunks for which a list has room from the beginning: a send buffer of 8 MiB. One that grew beyond twice that is not kept.
 const LIST: usize = 128;
 
 impl SendMemory {
-    /// Chunks for `buffers` send buffers of `size` bytes (rounded up to a power of two); a queue that finds none makes its own.
+    /// Chunks for `buffers` send buffers of `size` bytes (rounded up to a power of two), but no more than for as many of the size that a send buffer has
+    /// in the beginning; a queue that finds none makes its own.
     ///
     /// # Errors
     /// When the machine has no address space for them.
     pub fn new(size: usize, buffers: usize) -> io::Result<Self> {
         let size = size.next_power_of_two();
         let chunk = size.min(limits::SEND_CHUNK);
+        let chunks = buffers * size.min(limits::SEND_BUFFER) / chunk;
+        let slab = Slab::with_ready(chunks, chunk, 0)?;
         Ok(Self {
-            slab: Slab::with_ready(buffers * size / chunk, chunk, 0)?,
-            chunk,
-            spare: Vec::with_capacity(limits::SPARE_SEND_BUFFERS / chunk),
+            chunk: slab.buffer_size(), // a cache line at least
+            slab,
+            spare: Vec::with_capacity(SPARES),
             lists: Vec::with_capacity(LISTS),
         })
     }
@@ -95,17 +100,16 @@ impl SendMemory {
     #[cold]
     fn give_list(&mut self, mut list: Box<List>) {
         list.0.drain(..).for_each(|chunk| self.give_one(chunk));
-        if self.lists.len() < LISTS {
+        if self.lists.len() < LISTS && list.0.capacity() <= 2 * LIST {
             self.lists.push(list);
         }
     }
 
     /// Of what is kept the content stays: a queue reads only what was written to it.
     fn give_one(&mut self, chunk: Chunk) {
-        let most = limits::SPARE_SEND_BUFFERS / self.chunk;
         match chunk {
             Chunk::Lent(buffer) => self.slab.free(buffer),
-            Chunk::Own(own) if own.len() == self.chunk && self.spare.len() < most => {
+            Chunk::Own(own) if own.len() == self.chunk && self.spare.len() < SPARES => {
                 self.spare.push(own);
             }
             Chunk::Own(_) => {}
@@ -437,12 +441,29 @@ mod tests {
             assert_eq!((memory.spare.len(), memory.lists.len()), (2, 1));
             assert!(queue.chunks.is_none());
         }
-        let large = vec![8; limits::SPARE_SEND_BUFFERS + 3 * 4096];
+        let large = vec![8; 3 * LIST * 4096];
         queue.append(&[IoSlice::new(&large)], &mut memory, usize::MAX);
+        assert!(memory.lists.is_empty(), "in use");
         queue.advance(large.len(), &mut memory);
-        assert_eq!(memory.spare.len(), limits::SPARE_SEND_BUFFERS / 4096);
+        assert_eq!((memory.spare.len(), memory.lists.len()), (SPARES, 0));
         memory.release();
         assert!(memory.spare.is_empty() && memory.lists.is_empty());
+    }
+
+    /// A large buffer reserves no more address space than an ordinary one; a tiny one keeps no more chunks.
+    #[test]
+    fn any_size_of_buffer_is_served() {
+        for size in [0, 1, 1000, limits::SEND_BUFFER, limits::SEND_BUFFER_LIMIT] {
+            let mut memory = SendMemory::new(size, 256).unwrap();
+            let bytes = memory.slab.available() * memory.chunk;
+            assert!(bytes <= 256 * limits::SEND_BUFFER, "{size}: {bytes}");
+            let text = vec![5; 3 * limits::SEND_CHUNK];
+            let mut queue = SendQueue::default();
+            queue.append(&[IoSlice::new(&text)], &mut memory, usize::MAX);
+            assert!(text_of(&queue) == text, "{size}");
+            queue.advance(text.len(), &mut memory);
+            assert!(queue.chunks.is_none() && memory.spare.len() <= SPARES);
+        }
     }
 
     /// The chunk given back last is lent next: a queue that is written to and acknowledged for ever stays in few of them.

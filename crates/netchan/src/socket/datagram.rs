@@ -523,7 +523,7 @@ impl Socket {
         if info.more || info.urgent || (self.domain == Domain::V6 && to.is_some()) {
             return None;
         }
-        (self.stack()).with_shard(datagram.begin, |shard, now| {
+        (self.stack()).with_shard_to_send(datagram.begin, |shard, now| {
             let socket = shard.udp(part)?;
             let (local, wish) = (socket.local, (socket.device(), socket.mark()));
             let remote = to.or(socket.peer)?;

@@ -36,7 +36,17 @@ impl Stack {
         number: usize,
         f: impl FnOnce(&mut Shard, Instant) -> R + Send,
     ) -> R {
-        let now = self.clock.now();
+        self.call(number, self.clock.now(), f)
+    }
+
+    /// A socket call.
+    #[inline(always)]
+    fn call<R: Send>(
+        &self,
+        number: usize,
+        now: Instant,
+        f: impl FnOnce(&mut Shard, Instant) -> R + Send,
+    ) -> R {
         self.hold(number, now, |held, now| {
             stages::enter(Stage::Socket);
             f(&mut held.shard, now)
@@ -52,10 +62,7 @@ impl Stack {
     ) -> R {
         let now = self.clock.now();
         self.look_if_away(number, now);
-        self.hold(number, now, |held, now| {
-            stages::enter(Stage::Socket);
-            f(&mut held.shard, now)
-        })
+        self.call(number, now, f)
     }
 
     /// The same for calls that want what has been received: where no thread does it, the links are turned first.

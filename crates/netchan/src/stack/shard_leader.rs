@@ -58,8 +58,8 @@ impl ShardLeader {
 
     /// A thread turns the shard, as its leader or by a call while it has none: the background poller leaves it alone for some more ticks.
     pub fn turned(&self) {
-        // Relaxed, and no atomic addition: a tick that misses one of two turns at the same time sees the other, and one that sees a turn late is one
-        // more.
+        // Relaxed, and no atomic addition: of turns at the same time one may be missed. Then the background poller takes the shard a tick too early or
+        // too late, which costs wake-ups and loses nothing.
         let terms = self.terms.load(Ordering::Relaxed);
         self.terms.store(terms.wrapping_add(1), Ordering::Relaxed);
     }
