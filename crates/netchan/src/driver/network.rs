@@ -73,6 +73,16 @@ impl Network {
         interfaces.any(|i| i.addresses.is_local(ip)) || self.loopback_for(ip).is_some()
     }
 
+    /// What becomes of more payload to `remote` than a packet on this interface may have. To an address of ours it takes a short cut: uncut and without
+    /// checksums, as it never comes to the link.
+    pub fn segmentation(&self, interface: u8, remote: IpAddr) -> Segmentation {
+        if self.is_local(remote) {
+            return Segmentation::Offloaded { datagrams: false };
+        }
+        let facts = self.interfaces.get(usize::from(interface));
+        facts.map_or(Segmentation::None, |i| i.segmentation)
+    }
+
     /// The interface for a loopback address that is ours.
     #[inline]
     fn loopback_for(&self, ip: IpAddr) -> Option<u8> {

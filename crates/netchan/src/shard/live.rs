@@ -9,11 +9,13 @@ use crate::{
         host::Live,
         network::{InterfaceFacts, Network},
     },
-    limits,
     link::Segmentation,
 };
 
-use super::{Shard, tcp::TcpSocket};
+use super::{
+    Shard,
+    tcp::{TcpSocket, burst},
+};
 
 impl Shard {
     #[cold]
@@ -41,15 +43,14 @@ impl Shard {
         for socket in tcp.iter_mut() {
             let (remote, mark) = (socket.key().remote, socket.packet_mark());
             let led = |net: &Network| net.route(remote, mark).map(|(number, _)| number);
-            let (Some(old), Some(new)) = (led(before), led(&host.net)) else {
-                continue;
-            };
-            if old != new
+            if let (Some(old), Some(new)) = (led(before), led(&host.net))
+                && old != new
                 && socket.interface() == old
                 && let Some(facts) = host.net.interfaces.get(usize::from(new))
             {
                 socket.move_to(new, facts, *latest);
             }
+            socket.segment_as(host.net.segmentation(socket.interface(), remote));
         }
     }
 }
@@ -58,18 +59,18 @@ impl TcpSocket {
     /// It leaves by another link from now on, with segments that this takes.
     fn move_to(&mut self, number: u8, facts: &InterfaceFacts, now: Instant) {
         self.interface = number;
-        self.segmentation = match self.auth {
-            Some(_) => Segmentation::None,
-            None => facts.segmentation,
-        };
-        self.connection.set_burst(match self.segmentation {
-            Segmentation::None => 0,
-            Segmentation::Carried | Segmentation::Offloaded { .. } => limits::BURST_TEXT,
-        });
         let headers = if self.key().remote.is_ipv4() { 40 } else { 60 };
         let size = u16::try_from(facts.mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
         if size < self.connection.send_mss() {
             self.connection.set_path_limit(size, now);
+        }
+    }
+
+    /// Its link, or the short cut to ourselves, takes text so from now on. What is signed is cut here.
+    fn segment_as(&mut self, segmentation: Segmentation) {
+        if segmentation != self.segmentation && self.auth.is_none() {
+            self.segmentation = segmentation;
+            self.connection.set_burst(burst::text_of(segmentation));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! TCP in a shard: a connection with what surrounds it. Segments come in by `input`, leave by `output`; between them are `events` and
 //! what the socket calls do (`calls`).
 
-mod burst;
+pub(in crate::shard) mod burst;
 mod calls;
 #[cfg(test)]
 mod calls_tests;

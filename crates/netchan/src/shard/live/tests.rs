@@ -80,3 +80,24 @@ fn a_marked_route_leads_marked_connections() {
         assert_eq!(link, u8::from(mark == 7));
     }
 }
+
+/// To an address that becomes our own, text takes the short cut: uncut, without checksums. When it is no longer ours, it is cut again.
+#[test]
+fn an_address_that_becomes_ours_takes_the_short_cut() {
+    let (world, _ends, usual) = connected();
+    let segmentation = |net: &Arc<Network>| {
+        change(&world, net);
+        world.shard(0, |shard, _| {
+            shard.connections().next().unwrap().1.segmentation
+        })
+    };
+    let mut with_peer = Network::clone(&usual);
+    with_peer
+        .add_address(1, "10.0.0.2/32".parse().unwrap())
+        .unwrap();
+    let links = usual.interfaces[0].segmentation;
+    assert!(!links.is_offloaded());
+    assert_eq!(segmentation(&usual), links);
+    assert!(segmentation(&Arc::new(with_peer)).is_offloaded());
+    assert_eq!(segmentation(&usual), links);
+}

@@ -16,6 +16,14 @@ use crate::{
     packet::Packet,
 };
 
+/// How much text a link, or the short cut to ourselves, takes in one packet, bytes. 0: a segment.
+pub(in crate::shard) const fn text_of(segmentation: Segmentation) -> u32 {
+    match segmentation {
+        Segmentation::None => 0,
+        Segmentation::Carried | Segmentation::Offloaded { .. } => limits::BURST_TEXT,
+    }
+}
+
 impl TcpSocket {
     /// Whether a segment, or several in one, wants more than [`Self::packet`].
     #[inline(always)]

@@ -15,8 +15,6 @@ use crate::{
     driver::{host::HostView, steer::short},
     emit::{self, IpFields},
     flow::FlowKey,
-    limits,
-    link::Segmentation,
     packet::{Hint, Packet},
     shard::{Reuse, ports::Kept, time_wait},
     trace,
@@ -34,7 +32,7 @@ impl Shard {
         (fields, linger, reuse): (IpFields, Option<Duration>, Reuse),
         listener: Option<u32>,
     ) -> Option<u32> {
-        let facts = self.host.net.interfaces.get(usize::from(interface));
+        let segmentation = self.host.net.segmentation(interface, key.remote);
         let peer = self.memory.tcp_shares.peer(key.remote);
         let number = self.tcp.insert_with(|| TcpSocket {
             hash,
@@ -61,7 +59,7 @@ impl Shard {
             peer,
             noted: 0,
             records: 0,
-            segmentation: facts.map_or(Segmentation::None, |i| i.segmentation),
+            segmentation,
             kept: Kept::new(linger == Some(Duration::ZERO), reuse),
             auth: None,
         })?;
@@ -233,10 +231,7 @@ impl TcpOptions {
             nagle: self.nagle.unwrap_or(defaults.nagle),
             cork: self.cork.unwrap_or(defaults.cork),
             quick_ack: self.quick_ack.unwrap_or(defaults.quick_ack),
-            burst: match facts.map(|i| i.segmentation) {
-                None | Some(Segmentation::None) => 0,
-                Some(_) => limits::BURST_TEXT,
-            },
+            burst: super::burst::text_of(host.net.segmentation(interface, key.remote)),
         }
     }
 }
