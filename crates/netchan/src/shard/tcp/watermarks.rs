@@ -103,11 +103,13 @@ impl TcpSocket {
         });
     }
 
-    /// The send queue is full: it may hold two congestion windows, so that as much waits as is under way, and `most` bytes. Whether it
-    /// grew.
+    /// The send queue is full: it may hold two congestion windows, so that as much waits as is under way, but no more than four times what the path
+    /// holds, since the rest would stand in a queue, and `most` bytes. On a path of microseconds the window grows without end, and text that fits no
+    /// cache is twice as dear. Whether it grew.
     #[cold]
     pub(in crate::shard) fn widen_send_queue(&mut self, most: usize) -> bool {
-        let due = (2 * u64::from(self.connection.cwnd())).min(most as u64);
+        let path = 2 * u64::from(self.connection.path_holds());
+        let due = (2 * path.min(self.connection.cwnd().into())).min(most as u64);
         let due = u32::try_from(due).unwrap_or(u32::MAX);
         let grows = self.watermarks.send_limit == 0 && due > self.send_limit;
         if grows {
