@@ -2,19 +2,11 @@
 //!
 //! The one's-complement sum does not care about byte order as long as all words are swapped
 //! (RFC 1071 §2 B), so all sums here are taken over native words and swapped once, in [`fold`].
-//!
-//! The long loops use only what any x86-64 has. A 64-bit word `x` holds two 32-bit halves; with
-//! `all += x` and `high += x >> 32`, both wrapping, the sum of the low halves is
-//! `all - (high << 32)`: exact for up to 2³² words, and three vector operations for 16 bytes
-//! instead of the four that widening takes. The loops are as plain as that on purpose, for plain
-//! ones are what LLVM turns into vectors: unrolled by hand over arrays they stay scalar, at half
-//! the speed. They walk both halves of the bytes at once, because one walk waits for its own sums
-//! (1408 bytes on a Zen 5: 39 ns unrolled by hand, 23 ns one walk, 20 ns two).
-//!
-//! Compiled for AVX2 the same loop takes 322 instructions instead of 489 for 1480 bytes, and 21 ns
-//! instead of 33 (a busy machine). To choose it at run time takes `unsafe`, which this crate forbids.
+//! The long loops are those of `netchan-sum`.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netchan_sum::STRIDE;
 
 use super::Protocol;
 
@@ -68,36 +60,6 @@ impl core::ops::AddAssign for Partial {
     }
 }
 
-/// Granule of the long loops: two halves of 32 bytes, which two vectors of two words take.
-const STRIDE: usize = 64;
-
-/// A 64-bit word as it lies in memory.
-type Word = [u8; 8];
-
-/// The accumulators of a walk; see the head of this file.
-#[derive(Clone, Copy, Default)]
-struct Walk {
-    all: u64,
-    high: u64,
-}
-
-impl Walk {
-    #[inline(always)]
-    const fn add(self, word: Word) -> Self {
-        let word = u64::from_ne_bytes(word);
-        Self {
-            all: self.all.wrapping_add(word),
-            high: self.high.wrapping_add(word >> 32),
-        }
-    }
-
-    /// The sum of the low halves and of the high ones: below 2⁶¹ for any slice that memory holds.
-    #[inline(always)]
-    const fn total(self) -> u64 {
-        self.all.wrapping_sub(self.high << 32) + self.high
-    }
-}
-
 /// Low 32 bits.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation)] // the point of it
@@ -143,16 +105,9 @@ pub fn sum(bytes: &[u8]) -> Partial {
     }
 }
 
-#[inline(never)]
 fn sum_long(bytes: &[u8]) -> Partial {
-    let (whole, rest) = bytes.split_at(bytes.len() / STRIDE * STRIDE);
-    let (first, second) = whole.split_at(whole.len() / 2);
-    let (mut one, mut two) = (Walk::default(), Walk::default());
-    for (first, second) in first.as_chunks().0.iter().zip(second.as_chunks().0) {
-        one = one.add(*first);
-        two = two.add(*second);
-    }
-    Partial(one.total() + two.total()) + sum_tail(rest)
+    let rest = bytes.get(bytes.len() / STRIDE * STRIDE..);
+    Partial(netchan_sum::sum(bytes)) + sum_tail(rest.unwrap_or_default())
 }
 
 /// Sums a header whose length the compiler knows: no loop is left of it.
@@ -179,27 +134,14 @@ pub fn copy_and_sum(from: &[u8], to: &mut [u8]) -> Partial {
 }
 
 /// [`sum_long`] that writes what it read; `to` is as long as `from`.
-#[inline(never)]
 fn copy_long(from: &[u8], to: &mut [u8]) -> Partial {
+    let sum = Partial(netchan_sum::copy_and_sum(from, to));
     let split = from.len() / STRIDE * STRIDE;
-    let (Some((whole, rest)), Some((whole_to, rest_to))) =
-        (from.split_at_checked(split), to.split_at_mut_checked(split))
-    else {
-        return Partial::ZERO;
+    let (Some(rest), Some(rest_to)) = (from.get(split..), to.get_mut(split..)) else {
+        return sum;
     };
-    let (first, second) = whole.split_at(split / 2);
-    let (first_to, second_to) = whole_to.split_at_mut(split / 2);
-    let first = first.as_chunks().0.iter().zip(first_to.as_chunks_mut().0);
-    let second = second.as_chunks().0.iter().zip(second_to.as_chunks_mut().0);
-    let (mut one, mut two) = (Walk::default(), Walk::default());
-    for ((first, first_to), (second, second_to)) in first.zip(second) {
-        *first_to = *first;
-        *second_to = *second;
-        one = one.add(*first);
-        two = two.add(*second);
-    }
     rest_to.copy_from_slice(rest);
-    Partial(one.total() + two.total()) + sum_tail(rest)
+    sum + sum_tail(rest)
 }
 
 /// Writes `words` big-endian to the front of `to`, as many as fit, and sums them on the way: what
