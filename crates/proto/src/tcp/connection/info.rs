@@ -130,12 +130,12 @@ impl Connection {
     }
 
     /// What the path holds, bytes: the delivery rate of the last sample for the least round trip, so the bandwidth-delay product without what stands in
-    /// queues. At most 2³² - 1, and so before there is a sample.
+    /// queues. 0 before there is a sample, and so where all is delivered within a microsecond.
     pub fn path_holds(&self) -> u32 {
         let (bytes, interval_us) = self.rate.last;
         let held = u64::from(bytes) * u64::from(self.rtt.min_us());
-        let held = held.checked_div(interval_us.into());
-        held.map_or(u32::MAX, |held| u32::try_from(held).unwrap_or(u32::MAX))
+        let held = held.checked_div(interval_us.into()).unwrap_or(0);
+        u32::try_from(held).unwrap_or(u32::MAX)
     }
 
     /// The retransmission timeout.
