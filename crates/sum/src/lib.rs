@@ -31,8 +31,37 @@ pub fn sum(bytes: &[u8]) -> u64 {
 /// Copies `from` to the start of `to`, and gives the [`sum`] of what was copied.
 ///
 /// As much as both have, in whole [`STRIDE`]s; the rest is left out.
-#[inline(never)]
+#[inline]
 pub fn copy_and_sum(from: &[u8], to: &mut [u8]) -> u64 {
+    let len = from.len().min(to.len()) / STRIDE * STRIDE;
+    let (Some(from), Some(to)) = (from.get(..len), to.get_mut(..len)) else {
+        return 0;
+    };
+    if len < LONG {
+        copy_in_one_walk(from, to)
+    } else {
+        copy_by_blocks(from, to)
+    }
+}
+
+/// From here on a block is summed, and then copied: one walk over more than the first cache holds waits for its own stores (64 KiB on a Sapphire
+/// Rapids: 2,640 ns in one walk, 1,410 ns by blocks, 1,230 ns copied only; 9,000 bytes: 110 ns and 150 ns).
+const LONG: usize = 16 << 10;
+/// So large a block stays in the first cache.
+const BLOCK: usize = 2 << 10;
+
+#[inline(never)]
+fn copy_by_blocks(from: &[u8], to: &mut [u8]) -> u64 {
+    let mut total = 0;
+    for (from, to) in from.chunks(BLOCK).zip(to.chunks_mut(BLOCK)) {
+        total += sum(from);
+        to.copy_from_slice(from);
+    }
+    total
+}
+
+#[inline(never)]
+fn copy_in_one_walk(from: &[u8], to: &mut [u8]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if let Some(avx2) = avx2::Avx2::here() {
         return avx2.copy_and_sum(from, to);

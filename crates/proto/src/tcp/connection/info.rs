@@ -132,10 +132,12 @@ impl Connection {
     /// What the path holds, bytes: the delivery rate of the last sample for the least round trip, so the bandwidth-delay product without what stands in
     /// queues. 0 before there is a sample, and so where all is delivered within a microsecond.
     pub fn path_holds(&self) -> u32 {
+        /// Samples over less are of a turn of the peer's, not of the path, µs.
+        const INTERVAL_MIN: u32 = 16;
+
         let (bytes, interval_us) = self.rate.last;
         let held = u64::from(bytes) * u64::from(self.rtt.min_us());
-        let held = held.checked_div(interval_us.into()).unwrap_or(0);
-        u32::try_from(held).unwrap_or(u32::MAX)
+        u32::try_from(held / u64::from(interval_us.max(INTERVAL_MIN))).unwrap_or(u32::MAX)
     }
 
     /// The retransmission timeout.
