@@ -1,15 +1,32 @@
-//! Setting and reading socket options. [`effects`] has what each of them does, [`kept`] what a socket keeps.
+//! Socket options. A row in [`table`] says what a program calls one and what its bytes mean; an entry in [`effects`] what it does.
+//! [`kept`] is what a socket keeps; here they are set and read.
 
+mod device;
 mod effects;
+mod groups;
 mod kept;
+mod keys;
+mod row;
+mod setting;
+mod table;
+mod values;
 
 use std::io;
 
-pub use self::effects::SocketOption;
 use self::effects::{Context, OptionValues, Sockets};
 pub(in crate::socket) use self::kept::SocketOptions;
+pub use self::{
+    device::interface_name,
+    effects::SocketOption,
+    groups::filter::Layout,
+    keys::list_keys,
+    row::{Decides, Get, Row, Rules, Set, Value},
+    setting::{CallerFlag, CallerOption, Device, Keys, NAME, Setting},
+    table::{LEVELS, Level, UNSUPPORTED, Unsupported, find, parse, refusal},
+    values::int_or_byte,
+};
 use super::{Role, Socket};
-use crate::api::{Domain, Kind, binding::PortChange};
+use crate::api::{Domain, Kind};
 use crate::{errno::error, shard::TcpSocket};
 
 impl Socket {
@@ -79,8 +96,10 @@ impl Socket {
         }
         options.set_key(option)?;
         options.apply(option);
-        if let Some((id, _)) = options.binding() {
-            self.tell_directory(id, option, &options);
+        if let Some((id, _)) = options.binding()
+            && let Some(change) = option.port_change(&options)
+        {
+            self.stack().control.directory.change(id, change);
         }
         let options = &*options;
         match self.role() {
@@ -99,19 +118,6 @@ impl Socket {
             None => {}
         }
         Ok(())
-    }
-
-    /// What stands against others' binds.
-    fn tell_directory(&self, id: u64, option: SocketOption, options: &SocketOptions) {
-        let change = match option {
-            SocketOption::Device(device) => PortChange::Device(device),
-            SocketOption::ReuseAddress(_) | SocketOption::ReusePort(_) => PortChange::Reuse {
-                address: options.reuse_address,
-                port: options.reuse_port,
-            },
-            _ => return,
-        };
-        self.stack().control.directory.change(id, change);
     }
 
     /// MSG_MORE of a stream: until it is told `false` small segments wait as with TCP_CORK, which stays as it is.
@@ -133,22 +139,10 @@ impl Socket {
         if is_secret || !self.has(like) {
             return Err(error(libc::ENOPROTOOPT));
         }
-        if let (SocketOption::MaxSegment(_), Some(Role::Stream(stream))) = (like, self.role())
-            && let Some(mss) = stream.send_mss(self.stack())
+        if let Some(Role::Stream(stream)) = self.role()
+            && let Some(option) = like.of_connection(stream, self.stack())
         {
-            return Ok(SocketOption::MaxSegment(mss));
-        }
-        // Where it never said, the stack's setting of when it was opened counts, which may be another by now.
-        if let (SocketOption::Congestion(_), Some(Role::Stream(stream))) = (like, self.role())
-            && let Some(info) = stream.info(self.stack())
-        {
-            return Ok(SocketOption::Congestion(info.sending.congestion));
-        }
-        if let SocketOption::Multicast(like) = like
-            && let Some(Role::Stream(stream)) = self.role()
-            && let Some(answer) = stream.multicast_option(self.stack(), like)
-        {
-            return Ok(SocketOption::Multicast(answer));
+            return Ok(option);
         }
         Ok(self.options.lock().read(&self.stack().control.host, like))
     }

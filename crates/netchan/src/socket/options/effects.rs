@@ -11,12 +11,13 @@ use proto::{
 
 use super::kept::{SocketOptions, clamp_kept};
 use crate::{
-    api::{UdpOption, multicast::Multicast},
+    api::{UdpOption, binding::PortChange, multicast::Multicast},
     driver::host::Host,
     emit::IpFields,
     limits,
     shard::{RECEIVE_BUFFER_MIN, TcpSocket},
-    socket::{Role, Socket},
+    socket::{Role, Socket, stream::Stream},
+    stack::Stack,
 };
 
 /// What TCP_MAXSEG may be, as in Linux.
@@ -46,7 +47,9 @@ pub(super) struct Context {
 /// Of each option: its name and the type of its value, which sockets have it, and
 /// * `keep`: the field that has its value, and its default; or `get` and `set`, where it is kept elsewhere,
 /// * `check`: what value is refused, or when, with which errno,
-/// * `live`: what it changes at a connection that there is. (Those to come begin with `SocketOptions::tcp_options`.)
+/// * `live`: what it changes at a connection that there is; those to come begin with `SocketOptions::tcp_options`,
+/// * `now`: what a connection has instead, if it knows,
+/// * `port`: what it changes at the socket's port, which others may want.
 macro_rules! effects {
     ($(
         $(#[$doc:meta])*
@@ -55,6 +58,8 @@ macro_rules! effects {
             $(get: $get:expr, set: $set:expr,)?
             $(check: $check:expr,)?
             $(live: $live:expr,)?
+            $(now: $now:expr,)?
+            $(port: $port:expr,)?
         }
     )*) => {
         /// Socket options that have a meaning here; the preload library maps getsockopt/setsockopt to them.
@@ -119,6 +124,30 @@ macro_rules! effects {
                     Self::Multicast(_) | Self::Udp(_) => {}
                 }
             }
+
+            /// What a connection has of it, where that may be something else than was set.
+            #[allow(unused_variables)] // of those without
+            pub(super) fn of_connection(self, stream: &Stream, stack: &Stack) -> Option<Self> {
+                match self {
+                    $($(Self::$name(_) => {
+                        let now: fn(&Stream, &Stack) -> Option<$type> = $now;
+                        now(stream, stack).map(Self::$name)
+                    })?)*
+                    Self::Multicast(like) => stream.multicast_option(stack, like).map(Self::Multicast),
+                    _ => None,
+                }
+            }
+
+            /// What it changes at a port; `options` have it by now.
+            pub(super) fn port_change(self, options: &SocketOptions) -> Option<PortChange> {
+                match self {
+                    $($(Self::$name(_) => {
+                        let port: fn(&SocketOptions) -> PortChange = $port;
+                        Some(port(options))
+                    })?)*
+                    _ => None,
+                }
+            }
         }
 
         impl SocketOptions {
@@ -159,11 +188,13 @@ effects! {
     ReuseAddress(bool) of All {
         get: |o, _| o.reuse_address, set: |o, on| o.reuse_address = on,
         live: reuse,
+        port: port_reuse,
     }
     /// SO_REUSEPORT.
     ReusePort(bool) of All {
         get: |o, _| o.reuse_port, set: |o, on| o.reuse_port = on,
         live: reuse,
+        port: port_reuse,
     }
     /// SO_KEEPALIVE.
     KeepAlive(bool) of All {
@@ -215,6 +246,7 @@ effects! {
     Device(Option<u8>) of All {
         get: |o, _| o.udp.device, set: |o, device| o.udp.device = device,
         check: |socket, device| device.map_or(Ok(()), |number| socket.check_device(number)),
+        port: |o| PortChange::Device(o.udp.device),
     }
     /// SO_INCOMING_CPU: among sockets that share a port (SO_REUSEPORT) one that names the processor on which a packet is taken in goes before
     /// the others; `None`: it names none.
@@ -242,6 +274,7 @@ effects! {
         get: |o, host| o.max_segment.unwrap_or_else(|| host.tcp().default_mss),
         set: |o, bytes| o.max_segment = (bytes > 0).then_some(bytes),
         check: |_, bytes| refuse(bytes > 0 && !MAX_SEGMENT.contains(&bytes)),
+        now: |stream, stack| stream.send_mss(stack),
     }
     /// TCP_KEEPIDLE.
     KeepIdle(Duration) of Streams {
@@ -272,6 +305,8 @@ effects! {
         live: |socket, o, at| {
             socket.connection.set_congestion(o.overrides.congestion.unwrap_or(at.tcp.congestion), at.now);
         },
+        // Where it never said, the stack's setting of when it was opened counts, which may be another by now.
+        now: |stream, stack| stream.info(stack).map(|info| info.sending.congestion),
     }
     /// TCP_SYNCNT: how often a SYN is sent again, 1 to 127.
     SynCount(u8) of Streams {
@@ -372,6 +407,13 @@ const fn refuse(is_wrong: bool) -> Result<(), i32> {
 
 fn reuse(socket: &mut TcpSocket, options: &SocketOptions, _: &Context) {
     socket.set_reuse(options.reuse());
+}
+
+const fn port_reuse(options: &SocketOptions) -> PortChange {
+    PortChange::Reuse {
+        address: options.reuse_address,
+        port: options.reuse_port,
+    }
 }
 
 fn keepalive(socket: &mut TcpSocket, options: &SocketOptions, context: &Context) {
