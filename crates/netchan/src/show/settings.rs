@@ -24,6 +24,10 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
     };
     let mut rows = tcp_settings(stack);
     rows.extend(memory_settings(stack));
+    for link in &host.network().interfaces {
+        let name = format!("link.{}.mtu", link.device());
+        rows.push(row(&name, json!(link.mtu), "run"));
+    }
     rows.extend([
         by("regime", json!(control.regime.name()), origins.regime),
         by("giant", json!(stack.layout.giant), giant),
@@ -120,7 +124,8 @@ pub fn may_change(name: &str) -> Result<(), String> {
             "{name} is boot-time: it is said before the start, by {place}"
         ));
     }
-    let names: Vec<String> = run().map(Key::path).collect();
+    let names = run().map(Key::path).chain(["link.NAME.mtu".to_owned()]);
+    let names: Vec<String> = names.collect();
     Err(format!(
         "there is no setting `{name}` that can be changed; there are {}",
         names.join(", ")
