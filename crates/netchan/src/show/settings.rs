@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     config::keys::{self, Changes, Key},
+    driver::network::InterfaceFacts,
     stack::Stack,
     trace::{self, stages},
 };
@@ -24,10 +25,7 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
     };
     let mut rows = tcp_settings(stack);
     rows.extend(memory_settings(stack));
-    for link in &host.network().interfaces {
-        let name = format!("link.{}.mtu", link.device());
-        rows.push(row(&name, json!(link.mtu), "run"));
-    }
+    rows.extend(link_settings(stack));
     rows.extend([
         by("regime", json!(control.regime.name()), origins.regime),
         by("giant", json!(stack.layout.giant), giant),
@@ -85,6 +83,16 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
         ),
     ]);
     rows
+}
+
+/// The MTUs.
+fn link_settings(stack: &Stack) -> Vec<Value> {
+    let net = stack.control.host.network();
+    let row = |link: &InterfaceFacts| {
+        let name = format!("link.{}.mtu", link.device());
+        json!({"name": name, "value": link.mtu, "changes": "run", "from": null})
+    };
+    net.interfaces.iter().map(row).collect()
 }
 
 /// What sockets may hold, bytes.
