@@ -104,7 +104,7 @@ enum RouteAction {
 #[derive(clap::Args)]
 #[command(
     after_help = "`netchan show settings` has the names and the values; one of the start is not changed, and the answer says where it is set.\n\n\
-        Examples:\n  netchan set tcp.congestion bbr\n  netchan set trace all --pid 4711"
+        Examples:\n  netchan set tcp.congestion bbr\n  netchan set link.nc0.mtu 1400\n  netchan set trace all --pid 4711"
 )]
 pub struct Set {
     /// The setting, as `netchan show settings` has it

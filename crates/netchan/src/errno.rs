@@ -29,6 +29,14 @@ pub fn error(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
 }
 
+/// `Err` of an errno.
+///
+/// # Errors
+/// Always.
+pub fn fail<T>(errno: i32) -> io::Result<T> {
+    Err(error(errno))
+}
+
 /// An error of start-up or configuration, in words.
 pub fn invalid(message: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message.into())

@@ -33,6 +33,10 @@ mod show;
 pub mod socket;
 pub mod steps;
 
+#[cfg(test)]
+#[path = "../../../lab/tests/skips/mod.rs"]
+mod skips;
+
 pub use driver::network::LinkFacts;
 pub use net::{Builder, Net, Tcp, Threads, Udp};
 #[doc(inline)]

@@ -7,7 +7,7 @@ mod earlier;
 mod fast_open;
 pub(crate) mod multicast;
 mod notices;
-mod options;
+pub mod options;
 mod register;
 mod std_like;
 mod stream;

@@ -1,13 +1,21 @@
-//! Addresses and routes change while packets flow, in every regime: no byte is lost, and a call that follows a change goes by it.
+//! Addresses, routes and MTUs change while packets flow, in every regime: no byte is lost, and a call that follows a change goes by it.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
     thread,
     time::Duration,
 };
 
-use netchan::{Net, Regime, link::wire};
+use netchan::{
+    Instant, Net, Regime, TcpStream,
+    driver::module::{Boxed, Module, Point, Verdict, View},
+    link::wire,
+    socket::{Discovery, SocketOption, UdpOption},
+};
 
 /// Changes, while the stream flows.
 const CHANGES: usize = 60;
@@ -96,6 +104,93 @@ fn without_a_limit_every_sender_is_told() {
                 "{regime}, {n}: {refused}"
             );
         }
+    }
+}
+
+/// Looks at what comes: the longest packet since it was asked last.
+struct Longest(Arc<AtomicUsize>);
+
+impl Module for Longest {
+    fn name(&self) -> &str {
+        "longest"
+    }
+    fn points(&self) -> &[Point] {
+        &[Point::In]
+    }
+    fn packet(&self, _: Point, packet: &View<'_>, _: Instant) -> Verdict {
+        self.0.fetch_max(packet.len(), Relaxed);
+        Verdict::Pass
+    }
+}
+
+/// Waits until packets flow of which the longest has so many bytes, for as long as a thousand reads take.
+fn flows_in(longest: &AtomicUsize, mtu: usize, stream: &mut TcpStream, regime: Regime) {
+    let mut seen = Vec::new();
+    for _ in 0..1000 {
+        longest.store(0, Relaxed);
+        stream.read_exact(&mut [0; 64 << 10]).unwrap();
+        let now = longest.load(Relaxed);
+        if now == mtu {
+            return;
+        }
+        seen.push(now);
+    }
+    panic!("{regime}: {seen:?} for an MTU of {mtu}");
+}
+
+/// RFC 1191 §3, RFC 8201 §4: a stream that flows goes by the MTU of its link as it is now, those that come begin with it, and a datagram that is not
+/// to be cut is refused or goes.
+#[test]
+fn a_links_mtu_changes_while_packets_flow() {
+    for regime in Regime::ALL {
+        // Each segment by itself, as other links carry them.
+        let (near, far) = wire::pair(&wire::Options {
+            offload: false,
+            ..wire::Options::default()
+        });
+        let longest = Arc::new(AtomicUsize::new(0));
+        let client = Net::builder().regime(regime).link_with(Box::new(far));
+        let client = client.module(Boxed::any(Longest(longest.clone())));
+        let client = client.address("10.0.0.2/24").unwrap().start().unwrap();
+        let server = Net::builder().regime(regime).link_with(Box::new(near));
+        let server = server.address("10.0.0.1/24").unwrap().start().unwrap();
+        let listener = server.tcp().listen("0.0.0.0:7").unwrap();
+        let sender = server.udp().bind("10.0.0.1:9").unwrap();
+        let whole = SocketOption::Udp(UdpOption::Discovery(Discovery::Do));
+        sender.socket().set_option(whole).unwrap();
+        let send = |bytes: usize| {
+            let sent = sender.send_to(&vec![0; bytes], "10.0.0.2:9");
+            sent.map_err(|error| error.raw_os_error())
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                while stream.write_all(&BLOCK).is_ok() {}
+            });
+            let mut stream = client.tcp().connect("10.0.0.1:7").unwrap();
+            flows_in(&longest, 1500, &mut stream, regime);
+            for mtu in [1000, 576, 1400, 1500] {
+                server.set("link.#0.mtu", &mtu.to_string()).unwrap();
+                assert_eq!(send(mtu - 28 + 1), Err(Some(libc::EMSGSIZE)), "{regime}");
+                flows_in(&longest, mtu, &mut stream, regime);
+                let (to, from) = (server.tcp(), client.tcp());
+                let listener = to.listen("0.0.0.0:8").unwrap();
+                let new = from.connect("10.0.0.1:8").unwrap();
+                let (accepted, _) = listener.accept().unwrap();
+                let mss = |stream: &TcpStream| {
+                    let info = stream.socket().tcp_info().unwrap();
+                    (usize::from(info.announced_mss), usize::from(info.send_mss))
+                };
+                assert_eq!(mss(&accepted).0, mtu - 40, "{regime}");
+                // Twelve bytes of timestamps.
+                assert_eq!(mss(&new), (1460, mtu - 52), "{regime}");
+            }
+            stream
+                .socket()
+                .set_option(SocketOption::Linger(Some(Duration::ZERO)))
+                .unwrap();
+        });
+        assert_eq!(send(1472), Ok(1472), "{regime}");
     }
 }
 

@@ -9,11 +9,12 @@ use std::{
 use libc::{c_int, cmsghdr, msghdr, sockaddr, socklen_t};
 use netchan::socket::{
     DatagramInfo, Domain, ErrorOrigin, Kind, Received, SendInfo, SentPacket, SocketError,
+    options::CallerFlag,
 };
 
 use crate::{
     address,
-    asked::{Ask, Asked, OF_A_SEND},
+    asked::{Asked, OF_A_SEND},
     buffers, driver,
     errno::fail,
     state::Live,
@@ -110,13 +111,13 @@ pub unsafe fn tell_of_stream(message: &mut msghdr, live: Live<'_>) -> c_int {
     }
     let tell = |control: &mut Control<'_>| {
         let since = live.socket.since_text().unwrap_or_default();
-        if asked.get(Ask::Timestamp) || asked.get(Ask::TimestampNs) {
-            put_time(control, since, asked.get(Ask::TimestampNs));
+        if asked.get(CallerFlag::Timestamp) || asked.get(CallerFlag::TimestampNs) {
+            put_time(control, since, asked.get(CallerFlag::TimestampNs));
         }
         if stamped {
             put_stamp(control, driver::wall_clock().saturating_sub(since));
         }
-        if live.state.asked.get(Ask::Unread) {
+        if live.state.asked.get(CallerFlag::Unread) {
             let unread = c_int::try_from(live.socket.unread()).unwrap_or(c_int::MAX);
             control.put(libc::IPPROTO_TCP, TCP_CM_INQ, &unread.to_ne_bytes());
         }
@@ -131,13 +132,13 @@ fn put_info(
     asked: &Asked,
     (domain, stamped): (Domain, bool),
 ) {
-    if asked.get(Ask::Timestamp) || asked.get(Ask::TimestampNs) {
-        put_time(control, info.age, asked.get(Ask::TimestampNs));
+    if asked.get(CallerFlag::Timestamp) || asked.get(CallerFlag::TimestampNs) {
+        put_time(control, info.age, asked.get(CallerFlag::TimestampNs));
     }
     if stamped {
         put_stamp(control, driver::wall_clock().saturating_sub(info.age));
     }
-    if asked.get(Ask::Drops) && info.drops > 0 {
+    if asked.get(CallerFlag::Drops) && info.drops > 0 {
         let drops = info.drops.to_ne_bytes();
         control.put(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &drops);
     }
@@ -154,7 +155,7 @@ fn put_way(control: &mut Control<'_>, info: &DatagramInfo, asked: &Asked, domain
     let IpAddr::V4(_) = address::unmapped(info.destination.ip()) else {
         return put_v6(control, info, asked, index);
     };
-    if domain == Domain::V6 && asked.get(Ask::PacketInfoV6) {
+    if domain == Domain::V6 && asked.get(CallerFlag::PacketInfoV6) {
         put_packet_info_v6(control, info, index);
     }
 }
@@ -168,7 +169,7 @@ fn put_v4(
     let IpAddr::V4(to) = address::unmapped(info.destination.ip()) else {
         return;
     };
-    if asked.get(Ask::PacketInfo) {
+    if asked.get(CallerFlag::PacketInfo) {
         let own = match answer_from() {
             Some(IpAddr::V4(own)) => own,
             _ => to,
@@ -179,14 +180,14 @@ fn put_v4(
         data[8..].copy_from_slice(&to.octets());
         control.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &data);
     }
-    if asked.get(Ask::Ttl) {
+    if asked.get(CallerFlag::Ttl) {
         let ttl = c_int::from(info.ttl).to_ne_bytes();
         control.put(libc::IPPROTO_IP, libc::IP_TTL, &ttl);
     }
-    if asked.get(Ask::Tos) {
+    if asked.get(CallerFlag::Tos) {
         control.put(libc::IPPROTO_IP, libc::IP_TOS, &[info.tos]);
     }
-    if asked.get(Ask::OriginalDestination) {
+    if asked.get(CallerFlag::OriginalDestination) {
         let destination = SocketAddr::new(to.into(), info.destination.port());
         let kind = libc::IP_ORIGDSTADDR;
         put_address(
@@ -211,18 +212,18 @@ fn put_packet_info_v6(control: &mut Control<'_>, info: &DatagramInfo, index: u32
 }
 
 fn put_v6(control: &mut Control<'_>, info: &DatagramInfo, asked: &Asked, index: u32) {
-    if asked.get(Ask::PacketInfoV6) {
+    if asked.get(CallerFlag::PacketInfoV6) {
         put_packet_info_v6(control, info, index);
     }
-    if asked.get(Ask::HopLimit) {
+    if asked.get(CallerFlag::HopLimit) {
         let hops = c_int::from(info.ttl).to_ne_bytes();
         control.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, &hops);
     }
-    if asked.get(Ask::TrafficClass) {
+    if asked.get(CallerFlag::TrafficClass) {
         let class = c_int::from(info.tos).to_ne_bytes();
         control.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class);
     }
-    if asked.get(Ask::OriginalDestinationV6) {
+    if asked.get(CallerFlag::OriginalDestinationV6) {
         let what = (libc::IPPROTO_IPV6, IPV6_ORIGDSTADDR);
         put_address(control, what, &[], info.destination, Domain::V6);
     }

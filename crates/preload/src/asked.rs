@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use netchan::socket::options::CallerFlag;
+
 use crate::{driver, errno::fail};
 
 /// Flags of SO_TIMESTAMPING: the times of what comes are taken ...
@@ -19,44 +21,13 @@ pub const OPT_CMSG: u32 = 1 << 10;
 /// Those that one send may have for itself: TX_HARDWARE, TX_SOFTWARE, TX_SCHED, TX_ACK.
 pub const OF_A_SEND: u32 = 1 | 1 << 1 | 1 << 8 | 1 << 9;
 
-/// What recvmsg(2) shall tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Ask {
-    Timestamp,
-    TimestampNs,
-    Drops,
-    PacketInfo,
-    Ttl,
-    Tos,
-    OriginalDestination,
-    PacketInfoV6,
-    HopLimit,
-    TrafficClass,
-    OriginalDestinationV6,
-    Unread,
-    /// SO_ZEROCOPY: of sends with MSG_ZEROCOPY that their memory is free.
-    ZeroCopy,
-    /// SO_NO_CHECK, which is only kept: what is sent has its checksum.
-    NoCheck,
-    /// SO_PREFER_BUSY_POLL, which is only kept.
-    PreferBusyPoll,
-    /// SO_DEBUG, SO_DONTROUTE, TCP_THIN_LINEAR_TIMEOUTS and IP_BIND_ADDRESS_NO_PORT, which are only kept.
-    Debug,
-    DontRoute,
-    ThinLinearTimeouts,
-    BindAddressNoPort,
-    /// SIOCGSTAMP was called: when a datagram came is kept.
-    Arrival,
-}
-
 /// All that it shall tell.
 #[derive(Debug, Default)]
 pub struct Asked(AtomicU32);
 
 impl Asked {
     /// Asks, or asks no more.
-    pub fn set(&self, what: Ask, on: bool) {
+    pub fn set(&self, what: CallerFlag, on: bool) {
         let bit = 1 << what as u32;
         if on {
             self.0.fetch_or(bit, Relaxed);
@@ -65,8 +36,8 @@ impl Asked {
         }
         // Of the two there is one (sock_set_timestamp).
         match what {
-            Ask::Timestamp if on => self.set(Ask::TimestampNs, false),
-            Ask::TimestampNs if on => self.set(Ask::Timestamp, false),
+            CallerFlag::Timestamp if on => self.set(CallerFlag::TimestampNs, false),
+            CallerFlag::TimestampNs if on => self.set(CallerFlag::Timestamp, false),
             _ => {}
         }
     }
@@ -77,7 +48,7 @@ impl Asked {
     }
 
     /// Whether it is asked.
-    pub fn get(&self, what: Ask) -> bool {
+    pub fn get(&self, what: CallerFlag) -> bool {
         self.0.load(Relaxed) & 1 << what as u32 != 0
     }
 
@@ -107,7 +78,7 @@ impl Arrival {
 
     #[cold]
     fn keep(&self, asked: &Asked, age: Duration) {
-        let time = match asked.get(Ask::Arrival) {
+        let time = match asked.get(CallerFlag::Arrival) {
             true => nanoseconds(driver::wall_clock().saturating_sub(age)),
             false => Self::UNKNOWN,
         };
@@ -119,7 +90,7 @@ impl Arrival {
     /// # Errors
     /// ENOENT: nothing came.
     pub fn ask(&self, asked: &Asked) -> io::Result<Duration> {
-        asked.set(Ask::Arrival, true);
+        asked.set(CallerFlag::Arrival, true);
         match self.0.load(Relaxed) {
             Self::NEVER => fail(libc::ENOENT),
             Self::UNKNOWN => {

@@ -10,17 +10,15 @@ use std::{
 use libc::{c_int, sockaddr, socklen_t};
 use netchan::{
     environment,
-    socket::{Domain, Kind, Socket, SocketOption},
+    socket::{Domain, Kind, Socket, SocketOption, options::Setting},
 };
 
 use crate::{
     address::{self, FAMILY, Given, Prefix},
     buffers, driver, epoll,
     errno::{self, fail},
-    fork, notices, numbers, process, real,
-    setting::{self, Setting},
-    start,
-    state::{SOCKETS, SocketState},
+    fork, notices, numbers, process, real, start,
+    state::{SOCKETS, SocketState, Undecided},
     sys,
     table::Handle,
 };
@@ -126,8 +124,8 @@ pub fn take_over(fd: RawFd, handle: &Handle<SocketState>) -> io::Result<()> {
     let socket = Socket::new(net, handle.domain, handle.kind)?;
     for setting in settings.iter() {
         // The kernel took it; what has no meaning here is listed as not supported.
-        let _ = setting::apply(&socket, *setting);
-        if let Setting::Option(SocketOption::FastOpenConnect(on)) = setting {
+        let _ = setting.apply(&socket);
+        if let Undecided::Setting(Setting::Option(SocketOption::FastOpenConnect(on))) = setting {
             handle.fast_connect.store(*on, Relaxed);
         }
     }
@@ -224,7 +222,7 @@ pub unsafe fn before_peer(fd: RawFd, pointer: *const sockaddr, len: socklen_t) -
 /// connect(2) with AF_UNSPEC of one that is the kernel's as yet: a stream that was shut is so no more.
 fn forget_shutdown(handle: &Handle<SocketState>) {
     if handle.kind == Kind::Stream {
-        let is_other = |setting: &Setting| !matches!(setting, Setting::Shutdown(_));
+        let is_other = |done: &Undecided| !matches!(done, Undecided::Shutdown(_));
         handle.undecided.lock().retain(is_other);
     }
 }
@@ -317,7 +315,7 @@ pub fn before_listen(fd: RawFd) -> io::Result<()> {
 }
 
 /// Remembers a setting of a socket while it is undecided.
-pub fn note_setting(fd: RawFd, setting: Setting) {
+pub fn note_setting(fd: RawFd, setting: Undecided) {
     if process::is_forked() {
         return;
     }

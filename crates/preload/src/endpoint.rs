@@ -18,8 +18,7 @@ use crate::{
     decide,
     errno::{self, fail, is_under_way},
     numbers,
-    setting::Setting,
-    state::{Live, SOCKETS, SocketState},
+    state::{Live, SOCKETS, SocketState, Undecided},
     sys, wait,
 };
 
@@ -264,6 +263,6 @@ pub fn shutdown(live: Live<'_>, wanted: c_int) -> io::Result<usize> {
 /// shutdown(2) on one that is the kernel's as yet.
 pub fn note_shutdown(fd: RawFd, wanted: c_int) {
     if let Some(how) = how(wanted) {
-        decide::note_setting(fd, Setting::Shutdown(how));
+        decide::note_setting(fd, Undecided::Shutdown(how));
     }
 }

@@ -47,6 +47,16 @@ fn of_kind(kind: ErrorKind) -> c_int {
     }
 }
 
+/// An option that this kind of socket does not have.
+pub fn unsupported(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::Unsupported if code(&error) != libc::EOPNOTSUPP => {
+            self::error(libc::ENOPROTOOPT)
+        }
+        _ => error,
+    }
+}
+
 /// Whether a call should be tried again after a wait.
 pub fn would_block(error: &io::Error) -> bool {
     error.kind() == ErrorKind::WouldBlock

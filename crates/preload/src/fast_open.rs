@@ -6,7 +6,7 @@ use std::{
 };
 
 use libc::c_int;
-use netchan::socket::{FastOpenKeys, Readiness};
+use netchan::socket::Readiness;
 
 use crate::{errno, errno::fail, state::Live, streams, wait};
 
@@ -65,29 +65,4 @@ fn connected(live: Live<'_>) -> io::Result<()> {
         Err(error) if errno::would_block(&error) => fail(libc::EINPROGRESS),
         result => result,
     }
-}
-
-/// TCP_FASTOPEN_KEY: one key, or the one that makes cookies and the one that did before.
-pub fn keys(value: &[u8]) -> io::Result<FastOpenKeys> {
-    let (keys, []) = value.as_chunks::<16>() else {
-        return fail(libc::EINVAL);
-    };
-    match *keys {
-        [current] => Ok(FastOpenKeys {
-            current,
-            previous: None,
-        }),
-        [current, previous] => Ok(FastOpenKeys {
-            current,
-            previous: Some(previous),
-        }),
-        _ => fail(libc::EINVAL),
-    }
-}
-
-/// The same the other way; without keys of its own the listener's are the stack's secret.
-pub fn bytes_of(keys: Option<FastOpenKeys>) -> Vec<u8> {
-    let Some(keys) = keys else { return Vec::new() };
-    let previous = keys.previous.into_iter().flatten();
-    keys.current.into_iter().chain(previous).collect()
 }

@@ -31,7 +31,7 @@
 //! Flags: `MSG_DONTWAIT MSG_PEEK MSG_TRUNC MSG_WAITALL MSG_NOSIGNAL MSG_MORE MSG_EOR` (streams: no segment spans it) `MSG_OOB` (streams; RFC 6093: POLLPRI and SIOCATMARK go with it, SIGURG does
 //! not), `MSG_WAITFORONE`, `MSG_ERRQUEUE` (errors of datagrams; completions and time stamps), `MSG_FASTOPEN`.
 //!
-//! Socket options are in one table (`options/rows`), from which `docs/socket-options.md` is made.
+//! Socket options are in netchan's table (`netchan::socket::options`), from which `docs/socket-options.md` is made.
 //!
 //! What other values and lengths are answered is compared with Linux, and where it differs said why, in `tests/sweep.rs`; so is every call in every state of
 //! a socket, in `tests/states.rs`.
@@ -117,7 +117,6 @@ mod readiness;
 mod real;
 mod sys;
 mod table;
-mod values;
 
 // The process.
 mod edge;
@@ -136,7 +135,6 @@ mod numbers;
 mod orphan;
 mod queue;
 mod serve;
-mod setting;
 mod state;
 mod wait;
 
@@ -152,13 +150,11 @@ mod start;
 mod ancillary;
 mod decide;
 mod descriptor;
-mod diagnosis;
 mod endpoint;
 mod epoll;
 mod fast_open;
 mod interfaces;
 mod messages;
-mod multicast;
 mod options;
 mod poll;
 mod reach;

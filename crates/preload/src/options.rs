@@ -1,57 +1,27 @@
-//! getsockopt and setsockopt. What is served is in the table of `rows`, from which docs/socket-options.md is made.
+//! getsockopt and setsockopt: a row of netchan's table of options is found by level and number, its bytes are read as it says, and what they
+//! mean is done. What the table leaves to a socket's caller is kept here.
 
 mod answer;
-mod ao;
 pub mod device;
-mod lacking;
-mod row;
-mod rows;
 
 use std::{io, os::fd::RawFd, sync::atomic::Ordering::Relaxed};
 
 use libc::{c_int, c_void, socklen_t};
-use netchan::socket::{Domain, Kind, Socket, SocketOption};
-
-pub use self::answer::get;
-use self::row::{Decides, Row, Set};
-use crate::{
-    buffers, decide, errno,
-    errno::fail,
-    multicast::filter,
-    process,
-    setting::{Device, Setting, apply},
-    stamping, start,
-    state::{Live, SocketState},
-    sys,
-    values::{int, int_or_byte},
+use netchan::socket::{
+    Domain, Kind, Socket, SocketOption,
+    options::{
+        self as table, CallerOption, Decides, Device, Row, Set, Setting, int_or_byte, parse,
+    },
 };
 
-/// What is said of an option that there is not.
-fn refusal_code(level: c_int, name: c_int) -> c_int {
-    let is_it = |lacking: &&lacking::Lacking| {
-        lacking.level == level && lacking.options.iter().any(|(number, _)| *number == name)
-    };
-    let lacking = lacking::LACKING.iter().find(is_it);
-    lacking.map_or(libc::ENOPROTOOPT, |lacking| lacking.code)
-}
-
-/// Reads one option as setsockopt passes it: ENOPROTOOPT (not served), EINVAL (too short, out of range).
-fn parse(level: c_int, name: c_int, value: &[u8]) -> io::Result<Setting> {
-    let row = rows::find(level, name);
-    // As Linux: whatever it is, also where there is no such option.
-    if level == libc::SOL_SOCKET && !row.is_some_and(|row| row.rules.may_be_short) {
-        int(value)?;
-    }
-    let Some(row) = row else {
-        return fail(refusal_code(level, name));
-    };
-    match row.set {
-        Set::No | Set::Filter(_) => fail(libc::ENOPROTOOPT),
-        Set::Ignored(check) => check(value).map(|()| Setting::Ignored),
-        Set::Asked(what, read) => read(value).map(|on| Setting::Ask(what, on)),
-        Set::To(read) => read(value),
-    }
-}
+pub use self::answer::get;
+use crate::{
+    buffers, decide, errno,
+    errno::{fail, unsupported},
+    process, stamping, start,
+    state::{Live, SocketState, Undecided},
+    sys,
+};
 
 /// Before setsockopt(2): an option that names one of netchan's interfaces decides.
 ///
@@ -66,7 +36,7 @@ pub unsafe fn before(
     let Some(handle) = decide::open_question(fd) else {
         return Ok(());
     };
-    let decides = rows::find(level, name).map_or(Decides::No, |row| row.rules.decides);
+    let decides = table::find(level, name).map_or(Decides::No, |row| row.rules.decides);
     // SAFETY: the caller's.
     let value = || unsafe { buffers::readable(value, len as usize) }.unwrap_or_default();
     let to_link = decides == Decides::ByLink && names_link(level, name, value());
@@ -107,7 +77,7 @@ pub unsafe fn set(
     if !has_level(live.state, level) {
         return fail(libc::ENOPROTOOPT);
     }
-    let row = rows::find(level, name);
+    let row = table::find(level, name);
     let code_for = |kind, code: fn(&Row) -> Option<c_int>| {
         row.filter(|_| live.state.kind == kind).and_then(code)
     };
@@ -123,41 +93,42 @@ pub unsafe fn set(
         return fail(code);
     }
     if let Some(Set::Filter(layout)) = row.map(|row| &row.set) {
-        return filter::set(live.socket, *layout, value).map(|()| 0);
+        return layout.set(live.socket, value).map(|()| 0);
     }
     let setting = parse(level, name, value)?;
     if row.is_some_and(|row| row.rules.is_privileged) {
         sys::set_of_socket(live.fd, name, value)?;
     }
+    if let Setting::Option(SocketOption::TypeOfService(_)) = setting {
+        return set_type_of_service(live, setting, value).map(|()| 0);
+    }
+    setting.apply(live.socket).map_err(unsupported)?;
     match setting {
-        Setting::ReceiveTimeout(timeout) => live.state.set_receive_timeout(timeout),
-        Setting::SendTimeout(timeout) => live.state.set_send_timeout(timeout),
-        Setting::Ask(what, on) => live.state.asked.set(what, on),
-        Setting::Priority(priority) => live.state.set_priority(priority),
-        Setting::Stamping(flags) => stamping::set(live, flags)?,
-        Setting::BusyPoll(us) => live.state.set_busy_poll(us),
-        Setting::IncomingCpu(cpu) => {
-            live.state.set_incoming_cpu(cpu);
-            live.socket.set_option(incoming_cpu(cpu))?;
-        }
-        Setting::Shutdown(_) | Setting::Ignored => {}
-        Setting::Keys(_) | Setting::Option(_) | Setting::Device(_) => {
-            let before = type_of_service(live.socket);
-            apply(live.socket, setting)?;
-            let tos = type_of_service(live.socket);
-            // As Linux, which compares what it was given, whatever of it a type of service has room for.
-            let is_wide = || !matches!(int_or_byte(value), Ok(0..=255));
-            if matches!(setting, Setting::Option(SocketOption::TypeOfService(_)))
-                && (tos != before || is_wide())
-            {
-                live.state.set_priority(priority_of(tos));
-            }
-            if let Setting::Option(SocketOption::FastOpenConnect(on)) = setting {
-                live.state.fast_connect.store(on, Relaxed);
+        Setting::Caller(CallerOption::Timestamping(flags)) => stamping::set(live, flags)?,
+        Setting::Caller(option) => {
+            live.state.keep(option);
+            if let CallerOption::IncomingCpu(cpu) = option {
+                live.socket.set_option(incoming_cpu(cpu))?;
             }
         }
+        Setting::Option(SocketOption::FastOpenConnect(on)) => {
+            live.state.fast_connect.store(on, Relaxed);
+        }
+        Setting::Option(_) | Setting::Device(_) | Setting::Keys(_) | Setting::Ignored => {}
     }
     Ok(0)
+}
+
+/// IP_TOS, which makes a priority.
+fn set_type_of_service(live: Live<'_>, setting: Setting, value: &[u8]) -> io::Result<()> {
+    let before = type_of_service(live.socket);
+    setting.apply(live.socket).map_err(unsupported)?;
+    let tos = type_of_service(live.socket);
+    // As Linux, which compares what it was given, whatever of it a type of service has room for.
+    if tos != before || !matches!(int_or_byte(value), Ok(0..=255)) {
+        live.state.keep(CallerOption::Priority(priority_of(tos)));
+    }
+    Ok(())
 }
 
 /// IP_TOS as it is.
@@ -200,7 +171,7 @@ unsafe fn bytes<'a>(value: *const c_void, len: socklen_t) -> io::Result<&'a [u8]
 
 /// What an undecided socket takes although the kernel may not: what netchan has, and the kernel's socket only if it was built or set so.
 pub fn is_only_ours(level: c_int, name: c_int) -> bool {
-    rows::find(level, name).is_some_and(|row| row.rules.is_only_ours)
+    table::find(level, name).is_some_and(|row| row.rules.is_only_ours)
 }
 
 /// Why an undecided socket does not take an option, whatever the kernel says: once the decision is made its answer is no longer heard, and a program
@@ -240,48 +211,42 @@ pub unsafe fn note(
         return false;
     };
     let setting = parse(level, name, value);
-    let is_ours = setting.is_ok();
-    if matches!(
-        setting,
-        Ok(Setting::Priority(_) | Setting::Option(SocketOption::TypeOfService(_)))
-    ) && let Some(priority) = sys::priority(fd)
-    {
-        decide::note(fd, |state| state.set_priority(priority));
-    }
+    let Ok(setting) = setting else { return false };
+    let keep = |option| decide::note(fd, |state| state.keep(option));
     match setting {
-        Ok(setting @ (Setting::Option(_) | Setting::Keys(_))) => {
-            decide::note_setting(fd, setting);
+        // As the kernel's socket has it by now.
+        Setting::Caller(CallerOption::Priority(_)) => keep_priority(fd),
+        Setting::Caller(option) => {
+            keep(option);
+            if let CallerOption::IncomingCpu(cpu) = option {
+                note_setting(fd, Setting::Option(incoming_cpu(cpu)));
+            }
         }
-        Ok(Setting::ReceiveTimeout(timeout)) => {
-            decide::note(fd, |state| state.set_receive_timeout(timeout));
+        Setting::Option(option) => {
+            if matches!(option, SocketOption::TypeOfService(_)) {
+                keep_priority(fd);
+            }
+            note_setting(fd, setting);
         }
-        Ok(Setting::SendTimeout(timeout)) => {
-            decide::note(fd, |state| state.set_send_timeout(timeout));
-        }
-        Ok(Setting::Ask(what, on)) => decide::note(fd, |state| state.asked.set(what, on)),
-        Ok(Setting::BusyPoll(us)) => {
-            decide::note(fd, |state| state.set_busy_poll(us));
-        }
-        Ok(Setting::IncomingCpu(cpu)) => {
-            decide::note(fd, |state| state.set_incoming_cpu(cpu));
-            decide::note_setting(fd, Setting::Option(incoming_cpu(cpu)));
-        }
-        Ok(Setting::Stamping(flags)) => {
-            decide::note(fd, |state| state.stamping.store(flags, Relaxed));
-        }
+        Setting::Keys(_) => note_setting(fd, setting),
         // One of netchan's links would have decided: of the kernel's interfaces netchan has none.
-        Ok(Setting::Device(device)) if device != Device::Any => {
-            decide::leave(fd);
-        }
-        Ok(Setting::Device(_) | Setting::Shutdown(_) | Setting::Priority(_) | Setting::Ignored)
-        | Err(_) => {}
+        Setting::Device(device) if device != Device::Any => decide::leave(fd),
+        Setting::Device(_) | Setting::Ignored => {}
     }
-    is_ours
+    true
+}
+
+fn note_setting(fd: c_int, setting: Setting) {
+    decide::note_setting(fd, Undecided::Setting(setting));
+}
+
+/// SO_PRIORITY of the kernel's socket is netchan's, too.
+fn keep_priority(fd: c_int) {
+    if let Some(priority) = sys::priority(fd) {
+        decide::note(fd, |state| state.keep(CallerOption::Priority(priority)));
+    }
 }
 
 #[cfg(test)]
 #[path = "options_tests.rs"]
 mod tests;
-
-#[cfg(test)]
-mod document_tests;

@@ -1,216 +1,94 @@
-//! What setsockopt's bytes mean.
+//! What getsockopt answers of each row of the table.
 
-use std::time::Duration;
+use std::{ffi::c_void, ptr};
 
-use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET};
-use netchan::{CongestionControl, socket::SocketOption};
-
-use super::parse;
-use crate::{
-    asked::Ask,
-    errno,
-    setting::{Device, Setting},
+use libc::{c_int, socklen_t};
+use netchan::socket::{
+    Domain, Kind, Socket,
+    options::{Get, LEVELS, Level, Row, UNSUPPORTED},
 };
 
-fn int(level: i32, name: i32, value: i32) -> Result<Setting, i32> {
-    bytes(level, name, &value.to_ne_bytes())
+use super::{get, has_level};
+use crate::{
+    errno,
+    state::{Live, SocketState},
+};
+
+/// All rows, each with its level's number.
+fn rows() -> impl Iterator<Item = (c_int, &'static Row)> {
+    let of = |level: &'static Level| level.rows.iter().map(|row| (level.number, row));
+    LEVELS.iter().flat_map(of)
 }
 
-fn bytes(level: i32, name: i32, value: &[u8]) -> Result<Setting, i32> {
-    parse(level, name, value).map_err(|error| errno::code(&error))
+/// Levels, numbers and names of what there is not, with what it is told.
+fn lacking() -> impl Iterator<Item = (c_int, c_int, &'static str, c_int)> {
+    UNSUPPORTED.iter().flat_map(|lacking| {
+        let one = |&(number, name)| (lacking.level, number, name, lacking.code);
+        lacking.options.iter().map(one)
+    })
 }
 
-fn option(option: SocketOption) -> Result<Setting, i32> {
-    Ok(Setting::Option(option))
+/// What an unknown option is told.
+fn is_unknown(code: c_int) -> bool {
+    [libc::ENOPROTOOPT, libc::EOPNOTSUPP].contains(&code)
 }
 
-#[test]
-fn flags_and_numbers() {
-    assert_eq!(
-        int(IPPROTO_TCP, libc::TCP_NODELAY, 7),
-        option(SocketOption::NoDelay(true))
-    );
-    assert_eq!(
-        int(SOL_SOCKET, libc::SO_KEEPALIVE, 0),
-        option(SocketOption::KeepAlive(false))
-    );
-    assert_eq!(
-        int(SOL_SOCKET, libc::SO_RCVBUF, 4096),
-        option(SocketOption::ReceiveBuffer(4096))
-    );
-    let hour = SocketOption::KeepIdle(Duration::from_secs(3600));
-    assert_eq!(int(IPPROTO_TCP, libc::TCP_KEEPIDLE, 3600), option(hour));
-    assert_eq!(
-        bytes(IPPROTO_IP, libc::IP_TOS, &[0x10]),
-        option(SocketOption::TypeOfService(0x10))
-    );
-    assert_eq!(
-        int(IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, -1),
-        option(SocketOption::HopLimit(64))
-    );
-    assert_eq!(
-        int(IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, 0),
-        option(SocketOption::HopLimit(0))
-    );
+/// What getsockopt says to one socket.
+fn read(live: Live<'_>, level: c_int, name: c_int) -> Result<(), c_int> {
+    let mut value = [0_u8; 512];
+    let mut len: socklen_t = 512;
+    let at = ptr::from_mut(&mut value).cast::<c_void>();
+    // SAFETY: both are there, and `len` says how long the first is.
+    let got = unsafe { get(live, level, name, at, ptr::from_mut(&mut len)) };
+    got.map(|_| ()).map_err(|e| errno::code(&e))
 }
 
-/// A struct tcp_md5sig, as Linux lays it out: 216 bytes.
-#[test]
-fn keys_of_peers() {
-    let mut value = vec![0; 216];
-    value[..2].copy_from_slice(&2_u16.to_ne_bytes());
-    value[4..8].copy_from_slice(&[10, 1, 2, 3]);
-    value[128..130].copy_from_slice(&[1, 24]);
-    value[130..132].copy_from_slice(&6_u16.to_ne_bytes());
-    value[136..142].copy_from_slice(b"secret");
-    let wanted = |prefix, key: &[u8]| {
-        option(SocketOption::Md5Key {
-            peer: [10, 1, 2, 3].into(),
-            prefix,
-            key: netchan::socket::Md5Key::new(key),
-        })
+/// Whether a row says that sockets of a kind have the option.
+fn is_said_of(row: &Row, kind: Kind) -> bool {
+    let name = match kind {
+        Kind::Stream => "tcp",
+        Kind::Datagram => "udp",
+        Kind::Ping => "ping",
     };
-    assert_eq!(bytes(IPPROTO_TCP, 14, &value), wanted(32, b"secret"));
-    assert_eq!(bytes(IPPROTO_TCP, 32, &value), wanted(24, b"secret"));
-    value[130] = 81;
-    assert_eq!(bytes(IPPROTO_TCP, 14, &value), Err(libc::EINVAL));
-    value[130] = 0;
-    assert_eq!(bytes(IPPROTO_TCP, 14, &value), wanted(32, b""), "it goes");
-    value[128] = 2;
-    assert_eq!(bytes(IPPROTO_TCP, 32, &value), Err(libc::EINVAL));
-    value[..2].fill(1);
-    assert_eq!(bytes(IPPROTO_TCP, 14, &value), Err(libc::EINVAL));
-    assert_eq!(bytes(IPPROTO_TCP, 14, &value[..215]), Err(libc::EINVAL));
-}
-
-/// As Linux: a negative TCP_LINGER2 is no FIN-WAIT-2 at all, a negative TCP_DEFER_ACCEPT is off.
-#[test]
-fn handshakes_and_ends() {
-    use SocketOption as O;
-    let seconds = Duration::from_secs;
-    for (name, value, means) in [
-        (libc::TCP_SYNCNT, 3, O::SynCount(3)),
-        (libc::TCP_LINGER2, 20, O::Linger2(Some(seconds(20)))),
-        (libc::TCP_LINGER2, -5, O::Linger2(None)),
-        (libc::TCP_DEFER_ACCEPT, 5, O::DeferAccept(seconds(5))),
-        (libc::TCP_DEFER_ACCEPT, -1, O::DeferAccept(seconds(0))),
-    ] {
-        assert_eq!(int(IPPROTO_TCP, name, value), option(means));
-    }
+    row.sockets == "all" || row.sockets.split(", ").any(|known| known == name)
 }
 
 #[test]
-fn what_is_out_of_range_is_einval() {
-    for (level, name, value) in [
-        (IPPROTO_IP, libc::IP_TTL, 0),
-        (IPPROTO_IP, libc::IP_TTL, 256),
-        (IPPROTO_TCP, libc::TCP_KEEPIDLE, 0),
-        (IPPROTO_TCP, libc::TCP_KEEPIDLE, 32_768),
-        (IPPROTO_TCP, libc::TCP_KEEPCNT, 128),
-        (IPPROTO_TCP, libc::TCP_USER_TIMEOUT, -1),
-        (IPPROTO_TCP, libc::TCP_MAXSEG, 70_000),
-        (IPPROTO_TCP, libc::TCP_SYNCNT, 0),
-        (IPPROTO_TCP, libc::TCP_SYNCNT, 128),
-    ] {
-        assert_eq!(int(level, name, value), Err(libc::EINVAL), "{name} {value}");
-    }
-}
-
-/// Every length of every option: an answer, never a panic.
-#[test]
-fn short_values_are_einval() {
-    for level in [SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6, 77] {
-        for name in -1..80 {
-            for len in 0..24 {
-                let _ = bytes(level, name, &vec![0xff; len]);
+fn each_row_is_read_as_it_says() {
+    let net = netchan::Net::builder()
+        .link("loop")
+        .and_then(netchan::Builder::start)
+        .expect("a stack");
+    let kinds = [Domain::V4, Domain::V6]
+        .into_iter()
+        .flat_map(|domain| [Kind::Stream, Kind::Datagram, Kind::Ping].map(|kind| (domain, kind)));
+    let sockets: Vec<(SocketState, Socket)> = kinds
+        .map(|(domain, kind)| {
+            let socket = Socket::new(&net, domain, kind).expect("a socket");
+            (SocketState::new(domain, kind), socket)
+        })
+        .collect();
+    for (state, socket) in &sockets {
+        let live = Live {
+            fd: -1,
+            state,
+            socket,
+        };
+        let who = (state.domain, state.kind);
+        for (level, row) in rows() {
+            let answer = read(live, level, row.number);
+            if matches!(row.get, Get::No) {
+                assert!(answer.is_err_and(is_unknown), "{}, {who:?}", row.name);
+            } else if is_said_of(row, state.kind) && has_level(state, level) {
+                assert!(!answer.is_err_and(is_unknown), "{}, {who:?}", row.name);
             }
-            // As Linux: where an option of IPPROTO_IP may be a byte, no byte is a 0.
-            match bytes(level, name, &[]) {
-                // No name is no device.
-                Ok(Setting::Device(Device::Any)) if name == libc::SO_BINDTODEVICE => {}
-                Ok(setting) if level == IPPROTO_IP => {
-                    assert_eq!(int(level, name, 0), Ok(setting), "{name}");
-                }
-                Ok(setting) => panic!("{level} {name}: {setting:?} from nothing"),
-                Err(_) => {}
+        }
+        for (level, number, name, code) in lacking() {
+            let answer = read(live, level, number);
+            assert!(answer.is_err_and(is_unknown), "{name}, {who:?}");
+            if has_level(state, level) {
+                assert_eq!(answer, Err(code), "{name}, {who:?}");
             }
         }
     }
-}
-
-#[test]
-fn linger_and_times() {
-    let on = [1_i32.to_ne_bytes(), 5_i32.to_ne_bytes()].concat();
-    let five = SocketOption::Linger(Some(Duration::from_secs(5)));
-    assert_eq!(bytes(SOL_SOCKET, libc::SO_LINGER, &on), option(five));
-    assert_eq!(
-        bytes(SOL_SOCKET, libc::SO_LINGER, &on[..4]),
-        Err(libc::EINVAL)
-    );
-    let time = |seconds: i64, us: i64| {
-        let raw = [seconds.to_ne_bytes(), us.to_ne_bytes()].concat();
-        bytes(SOL_SOCKET, libc::SO_RCVTIMEO, &raw)
-    };
-    assert_eq!(
-        time(1, 500_000),
-        Ok(Setting::ReceiveTimeout(Some(Duration::from_millis(1500))))
-    );
-    assert_eq!(time(0, 0), Ok(Setting::ReceiveTimeout(None)));
-    // As Linux: a negative time does not wait at all.
-    let at_once = Ok(Setting::ReceiveTimeout(Some(Duration::ZERO)));
-    assert_eq!(time(-1, 0), at_once);
-    assert_eq!(time(i64::MIN, 999_999), at_once);
-    assert_eq!(time(-1, -1), Err(libc::EDOM));
-    assert_eq!(time(0, 1_000_000), Err(libc::EDOM));
-    assert_eq!(time(i64::MAX, 999_999).map(|_| ()), Ok(()));
-}
-
-/// What a socket is asked to tell.
-#[test]
-fn what_is_asked_for() {
-    let ask = |what, on| Ok(Setting::Ask(what, on));
-    assert_eq!(
-        int(SOL_SOCKET, libc::SO_ZEROCOPY, 1),
-        ask(Ask::ZeroCopy, true)
-    );
-    assert_eq!(
-        int(SOL_SOCKET, libc::SO_ZEROCOPY, 0),
-        ask(Ask::ZeroCopy, false)
-    );
-    assert_eq!(int(SOL_SOCKET, libc::SO_ZEROCOPY, 2), Err(libc::EINVAL));
-    assert_eq!(int(IPPROTO_TCP, 36, 1), ask(Ask::Unread, true));
-    assert_eq!(int(IPPROTO_TCP, 36, 2), Err(libc::EINVAL));
-    let software = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
-    assert_eq!(
-        int(SOL_SOCKET, libc::SO_TIMESTAMPING, software.cast_signed()),
-        Ok(Setting::Stamping(software))
-    );
-    assert_eq!(
-        int(SOL_SOCKET, libc::SO_MARK, -1),
-        option(SocketOption::Mark(u32::MAX))
-    );
-}
-
-#[test]
-fn what_is_not_served_says_so() {
-    for name in [libc::SO_ATTACH_FILTER, libc::SO_PEEK_OFF, libc::SO_TXTIME] {
-        assert_eq!(int(SOL_SOCKET, name, 1), Err(libc::ENOPROTOOPT), "{name}");
-    }
-    assert_eq!(int(IPPROTO_TCP, libc::TCP_ULP, 1), Err(libc::ENOPROTOOPT));
-    assert_eq!(
-        int(SOL_SOCKET, libc::SO_PRIORITY, 6),
-        Ok(Setting::Priority(6))
-    );
-    assert_eq!(
-        bytes(IPPROTO_TCP, libc::TCP_CONGESTION, b"reno\0"),
-        option(SocketOption::Congestion(CongestionControl::NewReno))
-    );
-    assert_eq!(
-        bytes(IPPROTO_TCP, libc::TCP_CONGESTION, b"dctcp"),
-        option(SocketOption::Congestion(CongestionControl::Dctcp))
-    );
-    assert_eq!(
-        bytes(IPPROTO_TCP, libc::TCP_CONGESTION, b"vegas"),
-        Err(libc::ENOENT)
-    );
 }

@@ -6,11 +6,11 @@ use std::{
 };
 
 use libc::{c_int, msghdr};
-use netchan::socket::{Kind, Notice, SentPacket, Stamp, StampRequest};
+use netchan::socket::{Kind, Notice, SentPacket, Stamp, StampRequest, options::CallerFlag};
 
 use crate::{
     ancillary::{self, Along},
-    asked::{Ask, OPT_ID, SOFTWARE},
+    asked::{OPT_ID, SOFTWARE},
     buffers, driver,
     errno::fail,
     state::Live,
@@ -20,20 +20,8 @@ const TX_SOFTWARE: u32 = 1 << 1;
 const TX_SCHED: u32 = 1 << 8;
 const TX_ACK: u32 = 1 << 9;
 const OPT_TSONLY: u32 = 1 << 11;
-const OPT_STATS: u32 = 1 << 12;
 const BIND_PHC: u32 = 1 << 15;
 const OPT_ID_TCP: u32 = 1 << 16;
-/// All that Linux 6.12 knows.
-const KNOWN: u32 = (1 << 18) - 1;
-
-/// Checks what SO_TIMESTAMPING is given.
-pub fn parse(flags: u32) -> io::Result<u32> {
-    let lacks = |flag: u32, other: u32| flags & flag != 0 && flags & other == 0;
-    if flags & !KNOWN != 0 || lacks(OPT_ID_TCP, OPT_ID) || lacks(OPT_STATS, OPT_TSONLY) {
-        return fail(libc::EINVAL);
-    }
-    Ok(flags)
-}
 
 /// SO_TIMESTAMPING: identifiers count from the moment at which they are asked for.
 pub fn set(live: Live<'_>, flags: u32) -> io::Result<()> {
@@ -50,13 +38,6 @@ pub fn set(live: Live<'_>, flags: u32) -> io::Result<()> {
     }
     live.state.stamping.store(flags, Relaxed);
     Ok(())
-}
-
-/// What getsockopt says: the flags, and no hardware clock.
-pub fn answer(live: Live<'_>) -> Vec<u8> {
-    let mut bytes = live.state.stamping.load(Relaxed).to_ne_bytes().to_vec();
-    bytes.extend([0; 4]);
-    bytes
 }
 
 /// The time stamps that a send gets.
@@ -86,7 +67,7 @@ pub fn sent(live: Live<'_>, flags: c_int, request: StampRequest) {
     if flags & libc::MSG_EOR != 0 {
         live.socket.end_record();
     }
-    if flags & libc::MSG_ZEROCOPY != 0 && live.state.asked.get(Ask::ZeroCopy) {
+    if flags & libc::MSG_ZEROCOPY != 0 && live.state.asked.get(CallerFlag::ZeroCopy) {
         live.socket.complete_zero_copy();
         // Each completion is an event of its own.
         live.state.watch.used(netchan::socket::Readiness::ERROR);
@@ -99,7 +80,7 @@ pub fn sent(live: Live<'_>, flags: c_int, request: StampRequest) {
 /// A datagram was sent.
 #[inline]
 pub fn sent_datagram(live: Live<'_>, flags: c_int, request: StampRequest) {
-    if flags & libc::MSG_ZEROCOPY != 0 && live.state.asked.get(Ask::ZeroCopy) {
+    if flags & libc::MSG_ZEROCOPY != 0 && live.state.asked.get(CallerFlag::ZeroCopy) {
         live.socket.complete_zero_copy();
     }
     if request.is_any() || flags & libc::MSG_ZEROCOPY != 0 {

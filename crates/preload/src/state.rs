@@ -1,6 +1,8 @@
 //! What stands behind a socket's number: undecided at first (the kernel's socket of that number serves), then netchan's socket.
 
 use std::{
+    io,
+    net::Shutdown,
     os::fd::RawFd,
     sync::{
         OnceLock,
@@ -14,13 +16,15 @@ use std::{
 };
 
 use libc::c_int;
-use netchan::socket::{Domain, Kind, Socket};
+use netchan::socket::{
+    Domain, Kind, Socket,
+    options::{CallerOption, Setting},
+};
 use parking_lot::Mutex;
 
 use crate::{
     asked::{Arrival, Asked, OPT_CMSG, OPT_ID, RX_SOFTWARE, SOFTWARE},
     limits, line,
-    setting::Setting,
     table::Table,
 };
 
@@ -30,6 +34,26 @@ use watch::Watch;
 
 /// Every socket number that netchan serves or may come to serve.
 pub static SOCKETS: Table<SocketState> = Table::new();
+
+/// What a program did with a socket that is undecided.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::large_enum_variant)] // few, and short-lived
+pub enum Undecided {
+    /// It set an option.
+    Setting(Setting),
+    /// shutdown(2), which has an effect although it fails.
+    Shutdown(Shutdown),
+}
+
+impl Undecided {
+    /// Does it to netchan's socket.
+    pub fn apply(&self, socket: &Socket) -> io::Result<()> {
+        match self {
+            Self::Setting(setting) => setting.apply(socket),
+            Self::Shutdown(how) => socket.shutdown(*how),
+        }
+    }
+}
 
 /// One open socket description; `dup`ed numbers share it.
 pub struct SocketState {
@@ -44,7 +68,7 @@ pub struct SocketState {
     /// netchan's socket, once decided.
     pub socket: OnceLock<Socket>,
     /// Options set while undecided, in order; locked while the decision is made.
-    pub undecided: Mutex<Vec<Setting>>,
+    pub undecided: Mutex<Vec<Undecided>>,
     /// Bound to a wildcard address and nothing more: a connect to a kernel address may still hand it back.
     pub returnable: AtomicBool,
     /// O_NONBLOCK, once decided.
@@ -126,6 +150,45 @@ impl SocketState {
             .store(listener.stamping.load(Relaxed), Relaxed);
     }
 
+    /// Keeps what the table of options leaves to the caller.
+    pub fn keep(&self, option: CallerOption) {
+        match option {
+            // Each of these stands for itself.
+            CallerOption::ReceiveTimeout(timeout) => {
+                self.receive_timeout_ns.store(nanoseconds(timeout), Relaxed);
+            }
+            CallerOption::SendTimeout(timeout) => {
+                self.send_timeout_ns.store(nanoseconds(timeout), Relaxed);
+            }
+            CallerOption::Flag(flag, on) => self.asked.set(flag, on),
+            CallerOption::Timestamping(flags) => self.stamping.store(flags, Relaxed),
+            CallerOption::BusyPoll(us) => self.set_busy_poll(us),
+            CallerOption::IncomingCpu(cpu) => {
+                let cpu = u64::from(cpu.cast_unsigned());
+                self.incoming_cpu.store(cpu | 1 << 32, Relaxed);
+            }
+            CallerOption::Priority(priority) => self.priority.store(priority, Relaxed),
+        }
+    }
+
+    /// What is kept of the option that `like` names (its value is ignored); of SO_INCOMING_CPU, where nothing is, `shard`.
+    pub fn kept(&self, like: CallerOption, shard: Option<usize>) -> CallerOption {
+        match like {
+            CallerOption::ReceiveTimeout(_) => CallerOption::ReceiveTimeout(self.receive_timeout()),
+            CallerOption::SendTimeout(_) => CallerOption::SendTimeout(self.send_timeout()),
+            CallerOption::Flag(flag, _) => CallerOption::Flag(flag, self.asked.get(flag)),
+            CallerOption::Timestamping(_) => {
+                CallerOption::Timestamping(self.stamping.load(Relaxed))
+            }
+            CallerOption::BusyPoll(_) => CallerOption::BusyPoll(self.busy_poll_us.load(Relaxed)),
+            CallerOption::IncomingCpu(_) => {
+                let shard = || c_int::try_from(shard?).ok();
+                CallerOption::IncomingCpu(self.incoming_cpu().or_else(shard).unwrap_or(-1))
+            }
+            CallerOption::Priority(_) => CallerOption::Priority(self.priority.load(Relaxed)),
+        }
+    }
+
     /// SO_BUSY_POLL: how long a call looks before it sleeps.
     pub fn busy_poll(&self) -> Duration {
         Duration::from_micros(self.busy_poll_us.load(Relaxed).into())
@@ -161,27 +224,11 @@ impl SocketState {
         self.stamping.load(Relaxed) & OPT_CMSG != 0
     }
 
-    /// Sets SO_INCOMING_CPU.
-    pub fn set_incoming_cpu(&self, cpu: c_int) {
-        let cpu = u64::from(cpu.cast_unsigned());
-        self.incoming_cpu.store(cpu | 1 << 32, Relaxed); // stands for itself
-    }
-
     /// SO_INCOMING_CPU, if it was set.
-    pub fn incoming_cpu(&self) -> Option<c_int> {
+    fn incoming_cpu(&self) -> Option<c_int> {
         let word = self.incoming_cpu.load(Relaxed);
         let [a, b, c, d, is_set, ..] = word.to_le_bytes();
         (is_set != 0).then(|| c_int::from_le_bytes([a, b, c, d]))
-    }
-
-    /// SO_PRIORITY, or what the type of service made of it since.
-    pub fn priority(&self) -> c_int {
-        self.priority.load(Relaxed)
-    }
-
-    /// Sets SO_PRIORITY.
-    pub fn set_priority(&self, priority: c_int) {
-        self.priority.store(priority, Relaxed); // stands for itself
     }
 
     /// SO_RCVTIMEO; `None` waits for ever, no time not at all.
@@ -192,16 +239,6 @@ impl SocketState {
     /// SO_SNDTIMEO; `None` waits for ever.
     pub fn send_timeout(&self) -> Option<Duration> {
         timeout(&self.send_timeout_ns)
-    }
-
-    /// Sets SO_RCVTIMEO.
-    pub fn set_receive_timeout(&self, value: Option<Duration>) {
-        self.receive_timeout_ns.store(nanoseconds(value), Relaxed);
-    }
-
-    /// Sets SO_SNDTIMEO.
-    pub fn set_send_timeout(&self, value: Option<Duration>) {
-        self.send_timeout_ns.store(nanoseconds(value), Relaxed);
     }
 
     /// Enters `waker` among those that close wakes; false if it is closed already.

@@ -118,7 +118,7 @@ impl Side {
     #[inline(always)]
     pub(crate) fn take(&mut self, frame: &Frame, now: Instant) {
         let tcp = &frame.headers[ipv4::HEADER_LEN..];
-        let parsed = Header::parse_usual(tcp);
+        let parsed = Header::parse_fast(tcp);
         let Some((header, _)) = parsed.or_else(|| Header::parse(tcp).ok()) else {
             return;
         };
@@ -133,7 +133,7 @@ impl Side {
             return true;
         };
         let tcp = &first.headers[ipv4::HEADER_LEN..];
-        let Some((header, text)) = Header::parse_usual(tcp) else {
+        let Some((header, text)) = Header::parse_fast(tcp) else {
             return false;
         };
         let Some(run_key) = RunKey::of(tcp, text) else {

@@ -1,8 +1,5 @@
 //! The control socket against a made-up provider, rude clients and sockets left behind.
 
-#[path = "../../../../lab/tests/skips/mod.rs"]
-mod skips;
-
 use std::{
     fs,
     io::{Read, Write},
@@ -263,7 +260,7 @@ fn an_answer_without_end_is_cut_off() {
 #[test]
 fn another_users_socket_is_not_asked() {
     if !rustix::process::geteuid().is_root() {
-        return skips::skipped_here("needs root");
+        return crate::skips::skipped_here("needs root");
     }
     let place = Place::new();
     let control = serve_in(&place.0, MadeUp).unwrap();

@@ -13,6 +13,11 @@ use proto::{
 
 use crate::link::Segmentation;
 
+/// What an MTU may be set to at least: no router has to cut what is so short (RFC 791 §3.1, RFC 8200 §5).
+const MTU_MIN_V4: usize = 576;
+/// The same of IPv6.
+pub const MTU_MIN_V6: usize = 1280;
+
 /// One interface as the rest of the stack sees it.
 #[derive(Clone, Debug)]
 pub struct InterfaceFacts {
@@ -22,6 +27,8 @@ pub struct InterfaceFacts {
     pub mac: MacAddr,
     /// Largest IP packet, bytes.
     pub mtu: usize,
+    /// What that may be set to: as at the start, when the buffers were made.
+    pub mtu_max: usize,
     /// What its link does with more text than that.
     pub segmentation: Segmentation,
     /// Our addresses on it.
@@ -66,6 +73,34 @@ pub struct Network {
 }
 
 impl Network {
+    /// Changes the MTU of an interface.
+    ///
+    /// # Errors
+    /// Why not: less than IP takes, or more than the buffers hold.
+    pub fn set_mtu(&mut self, number: usize, mtu: usize) -> Result<(), String> {
+        let facts = &mut self.interfaces[number];
+        let device = facts.device();
+        if mtu > facts.mtu_max {
+            return Err(format!(
+                "{mtu} is more than the {} bytes that the buffers of {device} hold since the start: `mtu={mtu}` in its link's options",
+                facts.mtu_max
+            ));
+        }
+        let speaks_v6 = facts.addresses.iter().any(|a| a.ip().is_ipv6());
+        if speaks_v6 && mtu < MTU_MIN_V6 {
+            return Err(format!(
+                "{device} has IPv6 addresses, which need an MTU of {MTU_MIN_V6} bytes at least (RFC 8200 §5), not {mtu}"
+            ));
+        }
+        if mtu < MTU_MIN_V4 {
+            return Err(format!(
+                "{mtu} is less than the {MTU_MIN_V4} bytes that every host takes (RFC 791)"
+            ));
+        }
+        facts.mtu = mtu;
+        Ok(())
+    }
+
     /// Whether `ip` is an address of ours.
     #[inline]
     pub fn is_local(&self, ip: IpAddr) -> bool {

@@ -8,10 +8,12 @@ use proto::ip::address::Address;
 use crate::{
     config::{self, RouteConfig},
     control::Change,
+    driver::network::MTU_MIN_V6,
     errno::invalid,
     net::{Net, from_config::set_tcp, modules},
     show::settings,
     stack::Stack,
+    units,
 };
 
 impl Net {
@@ -64,10 +66,12 @@ impl Net {
             .map_err(invalid)
     }
 
-    /// Changes a setting by its name in `netchan show settings` (`tcp.congestion`), to what a configuration file would say.
+    /// Changes a setting by its name in `netchan show settings` (`tcp.congestion`), to what a configuration file would say. `link.nc0.mtu` is the
+    /// MTU of a link, as `netchan show links` has it, of 576 bytes (1280 with IPv6 addresses) to what the link was started with. Running TCP
+    /// connections send segments that fit; the kernel's device keeps the MTU that it has.
     ///
     /// # Errors
-    /// `InvalidInput`, and nothing is changed: no such setting; one of the start, with where it is said; a value that it does not take.
+    /// `InvalidInput`, and nothing is changed: no such setting or link; one of the start, with where it is said; a value that it does not take.
     pub fn set(&self, name: &str, value: &str) -> io::Result<()> {
         set(self.stack(), name, value).map(drop).map_err(invalid)
     }
@@ -137,7 +141,15 @@ fn add_address(stack: &Stack, name: &str, text: &str) -> Result<String, String> 
         ));
     }
     let (number, name) = link(stack, name)?;
-    (stack.control.host).change_network(|net| net.add_address(number, address))?;
+    stack.control.host.change_network(|net| {
+        if address.ip().is_ipv6() && net.interfaces[number].mtu < MTU_MIN_V6 {
+            let mtu = net.interfaces[number].mtu;
+            return Err(format!(
+                "IPv6 needs an MTU of {MTU_MIN_V6} bytes at least (RFC 8200 §5), and {name}'s is {mtu}"
+            ));
+        }
+        net.add_address(number, address)
+    })?;
     wake_links(stack);
     Ok(format!("{name} has {address}"))
 }
@@ -189,7 +201,24 @@ fn remove_route(stack: &Stack, name: &str, to: &str, mark: u32) -> Result<String
     Ok(format!("the route to {}/{} is gone", key.0, key.1))
 }
 
+/// The link in `link.NAME.mtu`, whose name may have dots itself.
+fn mtu_of(setting: &str) -> Option<&str> {
+    setting.strip_prefix("link.")?.strip_suffix(".mtu")
+}
+
+fn set_mtu(stack: &Stack, name: &str, value: &str) -> Result<String, String> {
+    let mtu = units::size(value).map_err(|e| format!("`{value}` is no MTU: {e}"))?;
+    let mtu = usize::try_from(mtu).unwrap_or(usize::MAX);
+    let (number, name) = link(stack, name)?;
+    (stack.control.host).change_network(|net| net.set_mtu(number, mtu))?;
+    wake_links(stack);
+    Ok(format!("the MTU of {name} is {mtu}"))
+}
+
 fn set(stack: &Stack, name: &str, value: &str) -> Result<String, String> {
+    if let Some(link) = mtu_of(name) {
+        return set_mtu(stack, link, value);
+    }
     settings::may_change(name)?;
     match name {
         "trace" => crate::trace::set_level(value.parse()?),

@@ -47,6 +47,7 @@ pub fn add_interface(net: &mut Network, plan: &LinkPlan) -> io::Result<()> {
         name: properties.name.clone(),
         mac: properties.mac,
         mtu: properties.mtu,
+        mtu_max: properties.mtu,
         segmentation: properties.segmentation,
         addresses: Addresses::new(),
     });

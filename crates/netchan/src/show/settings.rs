@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     config::keys::{self, Changes, Key},
+    driver::network::InterfaceFacts,
     stack::Stack,
     trace::{self, stages},
 };
@@ -24,6 +25,7 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
     };
     let mut rows = tcp_settings(stack);
     rows.extend(memory_settings(stack));
+    rows.extend(link_settings(stack));
     rows.extend([
         by("regime", json!(control.regime.name()), origins.regime),
         by("giant", json!(stack.layout.giant), giant),
@@ -83,6 +85,16 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
     rows
 }
 
+/// The MTUs.
+fn link_settings(stack: &Stack) -> Vec<Value> {
+    let net = stack.control.host.network();
+    let row = |link: &InterfaceFacts| {
+        let name = format!("link.{}.mtu", link.device());
+        json!({"name": name, "value": link.mtu, "changes": "run", "from": null})
+    };
+    net.interfaces.iter().map(row).collect()
+}
+
 /// What sockets may hold, bytes.
 fn memory_settings(stack: &Stack) -> [Value; 6] {
     let row = |name: &str, bytes: Value| json!({"name": name, "value": bytes, "changes": "boot", "from": null});
@@ -120,7 +132,8 @@ pub fn may_change(name: &str) -> Result<(), String> {
             "{name} is boot-time: it is said before the start, by {place}"
         ));
     }
-    let names: Vec<String> = run().map(Key::path).collect();
+    let names = run().map(Key::path).chain(["link.NAME.mtu".to_owned()]);
+    let names: Vec<String> = names.collect();
     Err(format!(
         "there is no setting `{name}` that can be changed; there are {}",
         names.join(", ")

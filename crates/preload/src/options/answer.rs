@@ -3,14 +3,17 @@
 use std::io;
 
 use libc::{c_int, c_void, socklen_t};
-use netchan::socket::Domain;
-
-use super::{
-    ao, has_level, refusal_code,
-    row::{Get, Value},
-    rows,
+use netchan::socket::{
+    Domain,
+    options::{Get, Value, find, list_keys, refusal},
 };
-use crate::{buffers, errno, errno::fail, multicast::filter, state::Live};
+
+use super::has_level;
+use crate::{
+    buffers, errno,
+    errno::{fail, unsupported},
+    state::Live,
+};
 
 /// getsockopt(2) on netchan's socket.
 ///
@@ -37,8 +40,8 @@ pub unsafe fn get(
     if c_int::try_from(room).is_err() {
         return fail(libc::EINVAL);
     }
-    let Some(row) = rows::find(level, name) else {
-        return fail(refusal_code(level, name));
+    let Some(row) = find(level, name) else {
+        return fail(refusal(level, name));
     };
     // SAFETY: the caller's.
     let given = match unsafe { answer(live, level, &row.get, value, room) }? {
@@ -63,13 +66,16 @@ unsafe fn answer(
 ) -> io::Result<Option<socklen_t>> {
     let answer = match get {
         Get::No => return fail(libc::ENOPROTOOPT),
-        Get::Asked(what) => bytes_of(live.state.asked.get(*what).into(), level, room),
-        Get::By(answer) => bytes_of(answer(live)?, level, room),
-        Get::Within(answer) => answer(live, room as usize)?,
+        Get::Caller(like) => {
+            let kept = live.state.kept(*like, live.socket.incoming_cpu());
+            bytes_of(kept.value(), level, room)
+        }
+        Get::By(answer) => bytes_of(answer(live.socket).map_err(unsupported)?, level, room),
+        Get::Within(answer) => answer(live.socket, room as usize)?,
         Get::Filter(layout) => {
             // SAFETY: the caller's.
             let asked = unsafe { buffers::readable(value, room as usize) }?;
-            filter::get(live.socket, *layout, asked)?
+            layout.get(live.socket, asked)?
         }
         // SAFETY: the caller's.
         Get::Keys => return unsafe { get_keys(live, value, room) }.map(|()| None),
@@ -115,12 +121,12 @@ unsafe fn get_keys(live: Live<'_>, value: *mut c_void, each: socklen_t) -> io::R
     let each = each as usize;
     // SAFETY: the caller's.
     let asked = unsafe { buffers::readable(value, each) }?;
-    let (keys, room) = ao::keys(&live.socket.ao_keys()?, asked)?;
+    let (keys, room) = list_keys(live.socket, asked)?;
     let count = keys.len().min(room);
     // SAFETY: the caller's: there are as many as it said.
     let all = unsafe { buffers::writable(value, each * count) }?;
     for (place, key) in all.chunks_exact_mut(each).zip(keys) {
-        let (front, rest) = place.split_at_mut(ao::KEY_LEN);
+        let (front, rest) = place.split_at_mut(key.len());
         front.copy_from_slice(&key);
         rest.fill(0);
     }

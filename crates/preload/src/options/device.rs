@@ -1,54 +1,15 @@
-//! SO_BINDTODEVICE and SO_BINDTOIFINDEX, and the ioctls that tell of links' names: by the stack's own numbers for its links, from 1.
+//! The ioctls that tell of links' names: by the stack's own numbers for its links, from 1.
 
 use std::io;
 
 use libc::{c_int, c_ulong};
-use netchan::socket::SocketOption;
+use netchan::socket::options::{Device, NAME, interface_name};
 
-use crate::{
-    buffers, errno,
-    errno::fail,
-    setting::{Device, NAME},
-    start,
-    state::Live,
-};
-
-/// The link that a socket is bound to.
-fn bound(live: Live<'_>) -> io::Result<Option<u8>> {
-    match live.socket.option(SocketOption::Device(None))? {
-        SocketOption::Device(number) => Ok(number),
-        _ => Ok(None),
-    }
-}
-
-/// What getsockopt says of SO_BINDTODEVICE: nothing where it is not bound, else the name with its NUL; as Linux, EINVAL without room for any.
-pub fn name_of(live: Live<'_>, room: usize) -> io::Result<Vec<u8>> {
-    let Some(number) = bound(live)? else {
-        return Ok(Vec::new());
-    };
-    if room < NAME {
-        return fail(libc::EINVAL);
-    }
-    padded(number).map(|name| {
-        let len = name.iter().position(|byte| *byte == 0).unwrap_or(NAME - 1);
-        name[..=len].to_vec()
-    })
-}
-
-/// What getsockopt says of SO_BINDTOIFINDEX.
-pub fn index_of(live: Live<'_>) -> io::Result<c_int> {
-    Ok(bound(live)?.map_or(0, |number| c_int::from(number) + 1))
-}
+use crate::{buffers, errno, errno::fail, start};
 
 /// A link's name as struct ifreq has it.
 fn padded(number: u8) -> io::Result<[u8; NAME]> {
-    let name = start::net().link_name(number);
-    let name = name.ok_or_else(|| errno::error(libc::ENODEV))?;
-    let name = name.as_bytes();
-    let mut bytes = [0; NAME];
-    let len = name.len().min(NAME - 1);
-    bytes[..len].copy_from_slice(&name[..len]);
-    Ok(bytes)
+    interface_name(start::net(), number).ok_or_else(|| errno::error(libc::ENODEV))
 }
 
 /// A link's name by its number for programs.

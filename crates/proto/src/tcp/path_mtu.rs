@@ -40,6 +40,8 @@ impl Probe {
 pub(super) struct PathMtu {
     /// What segments are made for; `u16::MAX`: nothing stands in the way but link and peer.
     pub limit: u16,
+    /// What the link takes since its MTU changed; `u16::MAX`: as when the connection began.
+    pub link: u16,
     /// The largest that was acknowledged (RFC 4821 search_low, RFC 5927 maxsizeacked).
     pub low: u16,
     /// The largest that may still be possible (RFC 4821 search_high); `u16::MAX`: what link and peer take.
@@ -60,12 +62,25 @@ pub(super) struct PathMtu {
 impl PathMtu {
     /// Bytes of text and options that fit, as far as is known.
     pub const fn limit(&self) -> u16 {
-        self.limit
+        if self.link < self.limit {
+            self.link
+        } else {
+            self.limit
+        }
+    }
+
+    /// The same path, seen anew.
+    pub const fn again(&self, mark: SeqNum) -> Self {
+        Self {
+            link: self.link,
+            ..Self::new(mark)
+        }
     }
 
     pub const fn new(iss: SeqNum) -> Self {
         Self {
             limit: u16::MAX,
+            link: u16::MAX,
             low: 0,
             high: u16::MAX,
             mark: iss,
@@ -114,6 +129,7 @@ imaged! {
     /// [`PathMtu`] as plain data.
     pub(super) struct PathMtuImage of PathMtu {
         limit: u16,
+        link: u16,
         low: u16,
         high: u16,
         mark: SeqNum,

@@ -8,6 +8,7 @@ fn network() -> Network {
         name: format!("tap:nc{number}"),
         mac: MacAddr([2, 0, 0, 0, 0, number]),
         mtu: 1500,
+        mtu_max: 1500,
         segmentation: Segmentation::None,
         addresses: Addresses::new(),
     };

@@ -33,6 +33,7 @@ fn interface(number: u8, own: &[&str]) -> InterfaceFacts {
         name: format!("test{number}"),
         mac: MacAddr([2, 0, 0, 0, 0, number + 1]),
         mtu: 1500,
+        mtu_max: 1500,
         segmentation: crate::link::Segmentation::None,
         addresses,
     }

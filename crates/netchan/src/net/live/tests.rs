@@ -63,6 +63,7 @@ fn every_setting_has_its_answer() {
         let refused = net.set(&name, "no such value").unwrap_err().to_string();
         let meant = match changes.as_str() {
             "boot" => "boot-time: it is said before the start, by",
+            "run" if name.starts_with("link.") => "is no MTU",
             "run" if name == "icmp.rate_limit" => "neither true nor false",
             "run" if name.starts_with("tcp.") || name == "trace" => "",
             _ => "no setting",
@@ -94,6 +95,47 @@ fn every_setting_has_its_answer() {
         why.to_string().contains("unknown congestion control"),
         "{why}"
     );
+}
+
+/// Of 576 bytes, 1280 with IPv6, to what the link began with; `show links` and `show settings` have it.
+#[test]
+fn the_mtu_of_a_link_is_changed_by_its_name() {
+    let net = net();
+    let link = net.links()[0].name.clone();
+    let mtu = || {
+        let name = format!("link.{link}.mtu");
+        let row = settings(&net).into_iter().find(|row| row.0 == name);
+        let (_, value, changes) = row.unwrap();
+        assert_eq!(changes, "run");
+        assert_eq!(net.show("links").unwrap()[0]["mtu_bytes"], value);
+        assert_eq!(net.links()[0].mtu, value);
+        value.as_u64().unwrap()
+    };
+    let set = |name: &str, value: &str| net.set(&format!("link.{name}.mtu"), value);
+    let why = |name: &str, value: &str| set(name, value).unwrap_err().to_string();
+    assert_eq!(mtu(), 1500);
+    for (name, value, now) in [
+        (link.as_str(), "1499", 1499),
+        ("#0", "576", 576),
+        ("", "1 KiB", 1024),
+        (link.as_str(), "1500", 1500),
+    ] {
+        set(name, value).unwrap();
+        assert_eq!(mtu(), now, "{name} {value}");
+    }
+    assert!(why(&link, "1501").contains("more than the 1500 bytes that the buffers"));
+    assert!(why(&link, "575").contains("less than the 576 bytes"));
+    assert!(why(&link, "-1").contains("is no MTU"));
+    assert!(why(&link, "99999999999999999999").contains("is no MTU"));
+    assert!(why("nowhere", "1000").contains("there is no link `nowhere`"));
+    assert_eq!(mtu(), 1500);
+    set("", "1000").unwrap();
+    let refused = net.add_address("", "fd00::1/64").unwrap_err().to_string();
+    assert!(refused.contains("IPv6 needs an MTU of 1280"), "{refused}");
+    set("", "1280").unwrap();
+    net.add_address("", "fd00::1/64").unwrap();
+    assert!(why(&link, "1279").contains("has IPv6 addresses, which need an MTU of 1280"));
+    assert_eq!(mtu(), 1280);
 }
 
 #[test]

@@ -45,16 +45,16 @@ fn connected() -> (World, [Socket; 2], Arc<Network>) {
     (world, [client, server], usual)
 }
 
-/// RFC 1191 §3: where its route leads elsewhere a connection goes along, with segments that the link takes; longer ones it does not send.
+/// RFC 1191 §3: where its route leads elsewhere a connection goes along, with segments that the link takes, whichever it is.
 #[test]
 fn a_connection_goes_where_its_route_leads() {
     let (world, _ends, usual) = connected();
-    let (link, mss) = change(&world, &usual);
-    assert_eq!((link, mss > 1400), (0, true));
+    let (link, whole) = change(&world, &usual);
+    assert_eq!((link, whole > 1400), (0, true));
     let (link, short) = change(&world, &with_routes(&world, &[(1, 0)]));
     assert_eq!(link, 1);
     assert!(short <= 960 && short > 900, "{short} of 1000 bytes");
-    assert_eq!(change(&world, &usual), (0, short));
+    assert_eq!(change(&world, &usual), (0, whole));
 }
 
 /// One that left by another link than its route's stays there.
@@ -100,4 +100,21 @@ fn an_address_that_becomes_ours_takes_the_short_cut() {
     assert_eq!(segmentation(&usual), links);
     assert!(segmentation(&Arc::new(with_peer)).is_offloaded());
     assert_eq!(segmentation(&usual), links);
+}
+
+/// A link's MTU falls and rises again: its connections go along at once, those of others do not.
+#[test]
+fn a_connections_segments_fit_its_link() {
+    let (world, _ends, usual) = connected();
+    let with = |number: usize, mtu: usize| {
+        let mut net = Network::clone(&usual);
+        net.interfaces[number].mtu = mtu;
+        Arc::new(net)
+    };
+    let (_, whole) = change(&world, &usual);
+    assert_eq!(change(&world, &with(1, 700)), (0, whole), "another's");
+    let options = 1460 - whole;
+    assert_eq!(change(&world, &with(0, 1000)), (0, 960 - options));
+    assert_eq!(change(&world, &with(0, 576)), (0, 536 - options));
+    assert_eq!(change(&world, &usual), (0, whole));
 }

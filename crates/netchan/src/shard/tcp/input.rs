@@ -50,7 +50,7 @@ impl ReceiveBatch<'_> {
             && socket.auth.is_none()
             && let Some(segment) = bytes.get(upper..)
             && (packet.meta.checksum_verified.get() || socket.template.is_valid(segment))
-            && let Some((header, text)) = Header::parse_usual(segment)
+            && let Some((header, text)) = Header::parse_fast(segment)
         {
             let ecn = Ecn::of_packet(bytes);
             self.run = RunKey::of(segment, text);

@@ -5,21 +5,19 @@ use std::{
     net::{IpAddr, SocketAddr},
     ops::{Deref, DerefMut},
     sync::{Arc, LazyLock},
-    time::Duration,
 };
 
 use proto::{
-    tcp::{Keepalive, Md5Key, retries_in, retry_budget, time_of},
+    tcp::{Keepalive, Md5Key},
     wire::ipv4::Protocol,
 };
 
-use super::SocketOption;
+use super::{OptionValues, SocketOption};
 use crate::{
-    api::{Domain, Kind, UdpOptions, multicast::Settings},
+    api::{Domain, Kind, UdpOption, UdpOptions, multicast::Settings},
     driver::host::Host,
     emit::IpFields,
     errno::error,
-    limits,
     shard::{
         Binding, FastOpenOptions, Keys, RECEIVE_BUFFER_MIN, Reuse, TcpOptions, TcpOverrides,
         Watermarks,
@@ -33,30 +31,30 @@ pub(in crate::socket) struct SocketOptions {
     pub reuse_address: bool,
     pub reuse_port: bool,
     pub v6_only: bool,
-    broadcast: bool,
+    pub broadcast: bool,
     pub keep_alive: bool,
     /// `None`, here and below: as the stack's TCP settings say.
-    no_delay: Option<bool>,
-    cork: Option<bool>,
-    quick_ack: Option<bool>,
+    pub no_delay: Option<bool>,
+    pub cork: Option<bool>,
+    pub quick_ack: Option<bool>,
     /// TCP_FASTOPEN_CONNECT.
     pub fast_connect: bool,
-    urgent_inline: bool,
-    fields: Fields,
+    pub urgent_inline: bool,
+    pub fields: Fields,
     binding: Option<Arc<Bound>>,
     /// It was accepted: `binding` is its listener's, of which it has the address, as in Linux, but not the port.
     is_lent: bool,
     /// shutdown(2) of what was neither connected nor anything else: reading, writing.
     pub shut: (bool, bool),
     /// What nearly no socket sets: an accepted one shares it with its listener until it does.
-    seldom: Option<Arc<Seldom>>,
+    cold: Option<Arc<ColdOptions>>,
 }
 
 /// What the IP header says beside the addresses, but for what only IPv6 has.
 #[derive(Clone, Copy, Debug)]
-struct Fields {
-    ttl: u8,
-    tos: u8,
+pub(in crate::socket) struct Fields {
+    pub ttl: u8,
+    pub tos: u8,
     may_be_cut: bool,
 }
 
@@ -90,22 +88,18 @@ struct Bound {
     keeps_address: bool,
 }
 
-/// Options that are set seldom: read through [`SocketOptions`], which makes a copy of its own when one is set.
+/// Options that few sockets set: read through [`SocketOptions`], which makes a copy of its own when one is set.
 #[derive(Clone, Debug)]
-pub(in crate::socket) struct Seldom {
+pub(in crate::socket) struct ColdOptions {
     pub keepalive: Keepalive,
     /// Without keep-alive, which is there once it is switched on.
     pub overrides: TcpOverrides,
-    linger: Option<Duration>,
-    /// Of IPv6.
-    hops: u8,
-    class: u8,
-    send_buffer: Option<usize>,
-    max_segment: Option<u16>,
-    fast_open: FastOpenOptions,
-    pacing_rate_max: u64,
-    low_water: u32,
-    unsent_low_water: u32,
+    /// Those that are kept as they were set.
+    pub values: OptionValues,
+    pub send_buffer: Option<usize>,
+    pub max_segment: Option<u16>,
+    pub fast_open: FastOpenOptions,
+    pub low_water: u32,
     /// TCP_MD5SIG, TCP_AO_ADD_KEY.
     keys: Option<Arc<Keys>>,
     /// Groups, if it ever said anything of them.
@@ -119,13 +113,10 @@ pub(in crate::socket) struct Seldom {
 }
 
 /// What a socket has that set none of them.
-static USUAL: LazyLock<Seldom> = LazyLock::new(Seldom::default);
-
-/// Linux's SOCK_MIN_SNDBUF, before it is doubled.
-const SEND_BUFFER_MIN: usize = 2304;
+static COLD_DEFAULTS: LazyLock<ColdOptions> = LazyLock::new(ColdOptions::default);
 
 /// As Linux: a window clamp is not less than half of the least buffer.
-const fn clamp_kept(bytes: u32) -> u32 {
+pub(super) const fn clamp_kept(bytes: u32) -> u32 {
     if bytes == 0 || bytes > RECEIVE_BUFFER_MIN {
         bytes
     } else {
@@ -134,33 +125,28 @@ const fn clamp_kept(bytes: u32) -> u32 {
 }
 
 impl Deref for SocketOptions {
-    type Target = Seldom;
-    fn deref(&self) -> &Seldom {
-        self.seldom.as_deref().unwrap_or(&USUAL)
+    type Target = ColdOptions;
+    fn deref(&self) -> &ColdOptions {
+        self.cold.as_deref().unwrap_or(&COLD_DEFAULTS)
     }
 }
 
 impl DerefMut for SocketOptions {
-    fn deref_mut(&mut self) -> &mut Seldom {
-        Arc::make_mut(self.seldom.get_or_insert_default())
+    fn deref_mut(&mut self) -> &mut ColdOptions {
+        Arc::make_mut(self.cold.get_or_insert_default())
     }
 }
 
-impl Default for Seldom {
+impl Default for ColdOptions {
     fn default() -> Self {
-        let IpFields { hops, class, .. } = IpFields::default();
         Self {
-            hops,
-            class,
             keepalive: Keepalive::default(),
             overrides: TcpOverrides::default(),
-            linger: None,
+            values: OptionValues::default(),
             send_buffer: None,
             max_segment: None,
             fast_open: FastOpenOptions::default(),
-            pacing_rate_max: u64::MAX,
             low_water: 1,
-            unsent_low_water: 0,
             keys: None,
             multicast: None,
             udp: UdpOptions::default(),
@@ -318,7 +304,7 @@ impl SocketOptions {
             cork: self.cork,
             quick_ack: self.quick_ack,
             fields: self.fields(),
-            linger: self.linger,
+            linger: self.values.linger,
             keys: self.keys.clone(),
             max_segment: self.max_segment,
             mark: self.udp.mark,
@@ -361,7 +347,7 @@ impl SocketOptions {
 
     /// SO_MAX_PACING_RATE, bytes a second, if it is a limit.
     pub fn pacing_limit(&self) -> Option<u64> {
-        (self.pacing_rate_max != u64::MAX).then_some(self.pacing_rate_max.max(1))
+        (self.values.pacing_rate_max != u64::MAX).then_some(self.values.pacing_rate_max.max(1))
     }
 
     /// [`Self::watermarks`], if any of it was set.
@@ -386,7 +372,7 @@ impl SocketOptions {
             .map_or(0, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         Watermarks {
             low_water: self.low_water,
-            unsent_low_water: match self.unsent_low_water {
+            unsent_low_water: match self.values.unsent_low_water {
                 0 => u32::MAX,
                 bytes => bytes,
             },
@@ -406,8 +392,8 @@ impl SocketOptions {
         IpFields {
             ttl,
             tos,
-            hops: self.hops,
-            class: self.class,
+            hops: self.values.hops,
+            class: self.values.class,
             may_be_cut,
         }
     }
@@ -417,137 +403,9 @@ impl SocketOptions {
         self.broadcast
     }
 
-    /// Keeps an option.
-    pub fn apply(&mut self, option: SocketOption) {
-        match option {
-            SocketOption::ReuseAddress(on) => self.reuse_address = on,
-            SocketOption::ReusePort(on) => self.reuse_port = on,
-            SocketOption::KeepAlive(on) => self.keep_alive = on,
-            SocketOption::Broadcast(on) => self.broadcast = on,
-            SocketOption::Linger(linger) => self.linger = linger,
-            SocketOption::ReceiveBuffer(bytes) => {
-                self.overrides.receive_buffer = Some(bytes.max(RECEIVE_BUFFER_MIN as usize));
-            }
-            SocketOption::SendBuffer(bytes) => {
-                self.send_buffer = Some(bytes.max(SEND_BUFFER_MIN));
-            }
-            SocketOption::V6Only(on) => self.v6_only = on,
-            SocketOption::NoDelay(on) => self.no_delay = Some(on),
-            SocketOption::Cork(on) => self.cork = Some(on),
-            SocketOption::QuickAck(on) => self.quick_ack = Some(on),
-            SocketOption::MaxSegment(bytes) => self.max_segment = (bytes > 0).then_some(bytes),
-            SocketOption::KeepIdle(idle) => self.keepalive.idle = idle,
-            SocketOption::KeepInterval(interval) => self.keepalive.interval = interval,
-            SocketOption::KeepCount(probes) => {
-                self.keepalive.probes = u8::try_from(probes).unwrap_or(u8::MAX)
-            }
-            SocketOption::UserTimeout(timeout) => self.overrides.user_timeout = timeout,
-            SocketOption::Congestion(control) => self.overrides.congestion = Some(control),
-            SocketOption::SynCount(count) => self.overrides.syn_count = count,
-            SocketOption::Linger2(limit) => self.overrides.linger2 = limit,
-            SocketOption::DeferAccept(time) => self.overrides.defer_accept = time,
-            SocketOption::PacingRateMax(rate) => self.pacing_rate_max = rate,
-            SocketOption::WindowClamp(bytes) => self.overrides.window_clamp = clamp_kept(bytes),
-            SocketOption::ReceiveLowWater(bytes) => self.low_water = bytes.max(1),
-            SocketOption::UnsentLowWater(bytes) => self.unsent_low_water = bytes,
-            SocketOption::UrgentInline(on) => self.urgent_inline = on,
-            SocketOption::FastOpen(queue) => {
-                self.fast_open.queue =
-                    u32::try_from(limits::BACKLOG_MAX).map_or(queue, |most| queue.min(most));
-            }
-            SocketOption::FastOpenConnect(on) => self.fast_connect = on,
-            SocketOption::FastOpenNoCookie(on) => self.fast_open.without_cookie = on,
-            SocketOption::FastOpenKeys(keys) => self.fast_open.keys = keys,
-            // By `set_key`, which may fail.
-            SocketOption::Md5Key { .. } => {}
-            // By `set_multicast`.
-            SocketOption::Multicast(_) => {}
-            SocketOption::Ttl(ttl) => self.fields.ttl = ttl,
-            SocketOption::TypeOfService(tos) => self.fields.tos = tos,
-            SocketOption::HopLimit(hops) => self.hops = hops,
-            SocketOption::TrafficClass(class) => self.class = class,
-            SocketOption::Mark(mark) => self.udp.mark = mark,
-            SocketOption::Device(device) => self.udp.device = device,
-            SocketOption::IncomingCpu(cpu) => self.udp.cpu = cpu,
-            SocketOption::Udp(option) => {
-                self.udp.set(option);
-                self.fields.may_be_cut = !self.udp.discovery.sets_df();
-            }
-        }
-    }
-
-    /// What is kept of the option that `like` names.
-    pub fn read(&self, host: &Host, like: SocketOption) -> SocketOption {
-        let tcp = &host.tcp();
-        match like {
-            SocketOption::ReuseAddress(_) => SocketOption::ReuseAddress(self.reuse_address),
-            SocketOption::ReusePort(_) => SocketOption::ReusePort(self.reuse_port),
-            SocketOption::KeepAlive(_) => SocketOption::KeepAlive(self.keep_alive),
-            SocketOption::Broadcast(_) => SocketOption::Broadcast(self.broadcast),
-            SocketOption::Linger(_) => SocketOption::Linger(self.linger),
-            SocketOption::ReceiveBuffer(_) => SocketOption::ReceiveBuffer(
-                self.overrides
-                    .receive_buffer
-                    .unwrap_or(tcp.receive_buffer as usize),
-            ),
-            SocketOption::SendBuffer(_) => {
-                SocketOption::SendBuffer(self.send_buffer.unwrap_or(host.send_buffer))
-            }
-            SocketOption::V6Only(_) => SocketOption::V6Only(self.v6_only),
-            SocketOption::NoDelay(_) => SocketOption::NoDelay(self.no_delay.unwrap_or(!tcp.nagle)),
-            SocketOption::Cork(_) => SocketOption::Cork(self.cork.unwrap_or(tcp.cork)),
-            SocketOption::QuickAck(_) => {
-                SocketOption::QuickAck(self.quick_ack.unwrap_or(tcp.quick_ack))
-            }
-            SocketOption::MaxSegment(_) => {
-                SocketOption::MaxSegment(self.max_segment.unwrap_or(tcp.default_mss))
-            }
-            SocketOption::KeepIdle(_) => SocketOption::KeepIdle(self.keepalive.idle),
-            SocketOption::KeepInterval(_) => SocketOption::KeepInterval(self.keepalive.interval),
-            SocketOption::KeepCount(_) => SocketOption::KeepCount(self.keepalive.probes.into()),
-            SocketOption::UserTimeout(_) => SocketOption::UserTimeout(self.overrides.user_timeout),
-            SocketOption::Congestion(_) => {
-                SocketOption::Congestion(self.overrides.congestion.unwrap_or(tcp.congestion))
-            }
-            SocketOption::SynCount(_) => SocketOption::SynCount(match self.overrides.syn_count {
-                // How many fit into the time that the setting grants.
-                0 => (1..=127)
-                    .rfind(|&n| retry_budget(tcp, n) <= tcp.syn_timeout)
-                    .unwrap_or(1),
-                count => count,
-            }),
-            SocketOption::Linger2(_) => SocketOption::Linger2(
-                self.overrides
-                    .linger2
-                    .map(|_| self.overrides.fin_wait_2(tcp)),
-            ),
-            SocketOption::DeferAccept(_) => {
-                let retries = retries_in(tcp, self.overrides.defer_accept);
-                SocketOption::DeferAccept(time_of(tcp, retries))
-            }
-            SocketOption::PacingRateMax(_) => SocketOption::PacingRateMax(self.pacing_rate_max),
-            SocketOption::WindowClamp(_) => SocketOption::WindowClamp(self.overrides.window_clamp),
-            SocketOption::ReceiveLowWater(_) => SocketOption::ReceiveLowWater(self.low_water),
-            SocketOption::UnsentLowWater(_) => SocketOption::UnsentLowWater(self.unsent_low_water),
-            SocketOption::UrgentInline(_) => SocketOption::UrgentInline(self.urgent_inline),
-            SocketOption::FastOpen(_) => SocketOption::FastOpen(self.fast_open.queue),
-            SocketOption::FastOpenConnect(_) => SocketOption::FastOpenConnect(self.fast_connect),
-            SocketOption::FastOpenNoCookie(_) => {
-                SocketOption::FastOpenNoCookie(self.fast_open.without_cookie)
-            }
-            SocketOption::FastOpenKeys(_) => {
-                SocketOption::FastOpenKeys(self.fast_open.keys.or(tcp.fast_open.keys))
-            }
-            SocketOption::Md5Key { .. } => like,
-            SocketOption::Multicast(like) => SocketOption::Multicast(self.read_multicast(like)),
-            SocketOption::Ttl(_) => SocketOption::Ttl(self.fields.ttl),
-            SocketOption::TypeOfService(_) => SocketOption::TypeOfService(self.fields.tos),
-            SocketOption::HopLimit(_) => SocketOption::HopLimit(self.hops),
-            SocketOption::TrafficClass(_) => SocketOption::TrafficClass(self.class),
-            SocketOption::Mark(_) => SocketOption::Mark(self.udp.mark),
-            SocketOption::Device(_) => SocketOption::Device(self.udp.device),
-            SocketOption::IncomingCpu(_) => SocketOption::IncomingCpu(self.udp.cpu),
-            SocketOption::Udp(like) => SocketOption::Udp(self.udp.get(like)),
-        }
+    /// Keeps one that datagram sockets have.
+    pub fn set_udp(&mut self, option: UdpOption) {
+        self.udp.set(option);
+        self.fields.may_be_cut = !self.udp.discovery.sets_df();
     }
 }

@@ -128,7 +128,7 @@ impl Connection {
         if self.ecn.feedback == Feedback::Accurate {
             self.add_accurate(&mut header);
         }
-        self.tell_user_timeout(&mut header.options);
+        self.add_user_timeout(&mut header.options);
         self.without_text(header)
     }
 

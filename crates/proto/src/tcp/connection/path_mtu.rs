@@ -30,8 +30,13 @@ const FOLLOWERS: u32 = 5;
 impl Connection {
     /// What link and peer take.
     const fn size_max(&self) -> u16 {
-        if self.settings.mss < self.peer_mss {
+        let own = if self.settings.mss < self.path.link {
             self.settings.mss
+        } else {
+            self.path.link
+        };
+        if own < self.peer_mss {
+            own
         } else {
             self.peer_mss
         }
@@ -57,12 +62,21 @@ impl Connection {
         }
     }
 
+    /// The MTU of its link has changed: a full segment carries at most `size` bytes of text and options from now on, whatever becomes known of
+    /// the path (RFC 1191 §3, RFC 8201 §4: no path takes more than its first hop), and never more than the SYNs said.
+    pub fn set_link_limit(&mut self, size: u16) {
+        self.path.link = size.max(MSS_MIN);
+        if self.state != State::SynSent {
+            self.update_send_mss();
+        }
+    }
+
     /// The path's first size, once the peer has said what it takes.
     pub(super) fn begin_path(&mut self) {
         self.path = PathMtu {
             limit: self.path.limit,
             raise_at: self.path.raise_at,
-            ..PathMtu::new(self.snd.nxt)
+            ..self.path.again(self.snd.nxt)
         };
         if self.settings.mtu_probing == MtuProbing::Always {
             self.path.limit = self.path.limit.min(self.base(0));
@@ -109,7 +123,7 @@ impl Connection {
             low: self.path.low.min(size),
             high: size,
             raise_at: now.coarse() + LIFETIME,
-            ..PathMtu::new(self.snd.nxt)
+            ..self.path.again(self.snd.nxt)
         };
         self.update_send_mss();
         if self.state.is_synchronized() && self.snd.nxt > self.snd.una {

@@ -45,7 +45,7 @@ impl Connection {
     }
 
     /// What an acknowledgment says, once, if its other options leave room.
-    pub(super) fn tell_user_timeout(&mut self, options: &mut Options) {
+    pub(super) fn add_user_timeout(&mut self, options: &mut Options) {
         let off = self.user_timeout.option == UserTimeoutOption::Off;
         let free = 40 - usize::from(self.signature);
         if off || !self.user_timeout.tell || options.len(false) + 4 > free {

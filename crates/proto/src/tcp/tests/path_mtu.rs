@@ -79,6 +79,45 @@ fn a_size_found_by_another_connection() {
     }
 }
 
+/// RFC 1191 §3, RFC 8201 §4: no path takes more than its first hop does now, whatever is found out of the rest; nor than the SYNs said.
+#[test]
+fn a_link_whose_mtu_changes() {
+    let mut conn = open(MtuProbing::Off);
+    for (link, mss) in [
+        (1000, 1000),
+        (1200, 1200),
+        (2000, 1460),
+        (10, 64),
+        (960, 960),
+    ] {
+        conn.set_link_limit(link);
+        assert_eq!(conn.send_mss(), mss, "{link}");
+    }
+    assert_eq!(conn.path_limit(), None, "the link says so, not the path");
+    // What was learned of the path is as it was, and forgotten in its time; the link's size is not.
+    conn.set_path_limit(800, NOW);
+    assert_eq!((conn.send_mss(), conn.path_limit()), (800, Some(800)));
+    conn.path_acknowledged(Instant(u64::from(51 + TEN_MINUTES) << 30));
+    assert_eq!((conn.send_mss(), conn.path.limit), (960, u16::MAX));
+    // Nor do probes go beyond, nor is it lost with what a router says.
+    conn.path.limit = 500;
+    assert_eq!(conn.probe_size(), Some(960));
+    conn.path.limit = u16::MAX;
+    conn.too_big(900, SeqNum(1_001));
+    assert_eq!((conn.send_mss(), conn.path.link), (900, 960));
+    conn.begin_path();
+    assert_eq!(conn.path.link, 960, "the handshake keeps it");
+    // Before the peer has said what it takes, too.
+    let mut conn = open(MtuProbing::Off);
+    conn.state = State::SynSent;
+    conn.set_link_limit(700);
+    assert_eq!(conn.send_mss(), 1460);
+    conn.state = State::Established;
+    conn.begin_path();
+    conn.update_send_mss();
+    assert_eq!(conn.send_mss(), 700);
+}
+
 /// `always` begins small (RFC 4821 §7.2: 1024), or with what is known to be less, or with what the family guarantees.
 #[test]
 fn what_a_search_begins_with() {

@@ -37,7 +37,7 @@ impl Header {
     /// [`Self::parse`] for the two layouts that established connections send: no options, or timestamps as RFC 7323 appendix A
     /// lays them out. `None` decides nothing.
     #[inline(always)]
-    pub fn parse_usual(segment: &[u8]) -> Option<(Self, usize)> {
+    pub fn parse_fast(segment: &[u8]) -> Option<(Self, usize)> {
         let (h, rest) = segment.split_first_chunk::<HEADER_LEN>()?;
         let mut header = Self::fixed(h);
         let words = h[12] >> 4;

@@ -23,7 +23,7 @@ pub struct RunKey {
 }
 
 impl RunKey {
-    /// Of a segment that [`Header::parse_usual`](super::Header::parse_usual) read and whose text begins at `text`.
+    /// Of a segment that [`Header::parse_fast`](super::Header::parse_fast) read and whose text begins at `text`.
     #[inline(always)]
     pub fn of(segment: &[u8], text: usize) -> Option<Self> {
         let (h, options) = segment.split_first_chunk::<HEADER_LEN>()?;

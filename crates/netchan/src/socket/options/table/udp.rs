@@ -1,16 +1,14 @@
 //! Options of SOL_UDP (udp(7)).
 
-use netchan::socket::{SocketOption, UdpOption};
-
-use super::super::row::{Row, UDP, Value, both, datagram, row};
-use crate::{
-    errno::fail,
-    setting::{Setting, unsupported},
+use super::super::{
+    Setting, SocketOption,
+    row::{Row, UDP, Value, both, datagram, row},
     values::{flag, short},
 };
+use crate::{api::UdpOption, errno::fail, socket::Socket};
 
 #[rustfmt::skip] // a row a line
-pub static ROWS: &[Row] = &[
+pub(super) static ROWS: &[Row] = &[
     row(1, "UDP_CORK", "flag", UDP, datagram!(Cork, flag)),
     row(101, "UDP_NO_CHECK6_TX", "flag", UDP, datagram!(NoChecksumOut, flag)),
     row(102, "UDP_NO_CHECK6_RX", "flag", UDP, datagram!(NoChecksumIn, flag)),

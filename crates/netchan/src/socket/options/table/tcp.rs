@@ -3,32 +3,26 @@
 use std::{io, net::IpAddr, time::Duration};
 
 use libc::c_int;
-use netchan::{
-    CongestionControl,
-    socket::{FastOpenKeys, Md5Key, SocketOption},
-};
+use proto::tcp::{CongestionControl, FastOpenKeys, Md5Key};
 
 use super::super::{
-    ao,
+    CallerFlag as Flag, Setting, SocketOption, keys as ao,
     row::{
-        Get, Row, Set, TCP, Value, asked, both, get, of_milliseconds, of_seconds, option, row, set,
+        Get, Row, Set, TCP, Value, both, caller_flag, get, of_milliseconds, of_seconds, option,
+        row, set,
     },
+    values::{flag, in_range, int, invalid, seconds, short, word, zero_or_one},
 };
 use crate::{
-    asked::Ask,
-    errno,
-    errno::fail,
-    fast_open,
-    setting::{Setting, unsupported},
-    state::Live,
-    values::{flag, in_range, int, invalid, seconds, short, word, zero_or_one},
+    errno::{error, fail},
+    socket::Socket,
 };
 
 /// TCP_CA_NAME_MAX.
 const NAME_MAX: usize = 16;
 
 #[rustfmt::skip] // a row a line
-pub static ROWS: &[Row] = &[
+pub(super) static ROWS: &[Row] = &[
     row(1, "TCP_NODELAY", "flag", TCP, option!(NoDelay, flag)),
     row(2, "TCP_MAXSEG", "bytes", TCP, option!(MaxSegment, short)),
     row(3, "TCP_CORK", "flag", TCP, option!(Cork, flag)),
@@ -48,7 +42,7 @@ pub static ROWS: &[Row] = &[
              all the same before it is decided",
         ),
     row(14, "TCP_MD5SIG", "struct tcp_md5sig", TCP, set(md5)).note("feature tcp-auth"),
-    row(16, "TCP_THIN_LINEAR_TIMEOUTS", "flag", TCP, asked(Ask::ThinLinearTimeouts, zero_or_one))
+    row(16, "TCP_THIN_LINEAR_TIMEOUTS", "flag", TCP, caller_flag(Flag::ThinLinearTimeouts, zero_or_one))
         .note("only kept"),
     row(17, "TCP_THIN_DUPACK", "flag", TCP, (Set::Ignored(check_thin), Get::By(zero)))
         .note("reads 0, as in Linux"),
@@ -64,7 +58,7 @@ pub static ROWS: &[Row] = &[
         .only_ours(),
     row(34, "TCP_FASTOPEN_NO_COOKIE", "flag", TCP, option!(FastOpenNoCookie, zero_or_one))
         .only_ours(),
-    row(36, "TCP_INQ", "flag", TCP, asked(Ask::Unread, zero_or_one)),
+    row(36, "TCP_INQ", "flag", TCP, caller_flag(Flag::Unread, zero_or_one)),
     row(38, "TCP_AO_ADD_KEY", "struct tcp_ao_add", TCP, set(ao_add))
         .only_ours()
         .note(
@@ -119,12 +113,26 @@ fn queue(value: &[u8]) -> io::Result<u32> {
     in_range(value, 0, c_int::MAX)
 }
 
+/// TCP_FASTOPEN_KEY: one key, or the one that makes cookies and the one that did before.
 fn keys(value: &[u8]) -> io::Result<Option<FastOpenKeys>> {
-    fast_open::keys(value).map(Some)
+    let (keys, []) = value.as_chunks::<16>() else {
+        return fail(libc::EINVAL);
+    };
+    let (current, previous) = match *keys {
+        [current] => (current, None),
+        [current, previous] => (current, Some(previous)),
+        _ => return fail(libc::EINVAL),
+    };
+    Ok(Some(FastOpenKeys { current, previous }))
 }
 
+/// The same the other way; without keys of its own the listener's are the stack's secret.
 fn of_keys(keys: Option<FastOpenKeys>) -> Value {
-    Value::Bytes(fast_open::bytes_of(keys))
+    let bytes = keys.map(|keys| {
+        let previous = keys.previous.into_iter().flatten();
+        keys.current.into_iter().chain(previous).collect()
+    });
+    Value::Bytes(bytes.unwrap_or_default())
 }
 
 /// Of no effect in Linux, too.
@@ -132,17 +140,17 @@ fn check_thin(value: &[u8]) -> io::Result<()> {
     in_range(value, 0, 1).map(|_| ())
 }
 
-fn zero(_: Live<'_>) -> io::Result<Value> {
+fn zero(_: &Socket) -> io::Result<Value> {
     Ok(Value::Int(0))
 }
 
 /// As for a congestion control that has nothing to tell.
-fn nothing(_: Live<'_>) -> io::Result<Value> {
+fn nothing(_: &Socket) -> io::Result<Value> {
     Ok(Value::Bytes(Vec::new()))
 }
 
-fn info(live: Live<'_>) -> io::Result<Value> {
-    match live.socket.tcp_info_as_linux() {
+fn info(socket: &Socket) -> io::Result<Value> {
+    match socket.tcp_info_as_linux() {
         Some(info) => Ok(Value::Bytes(info.to_vec())),
         None => fail(libc::ENOPROTOOPT),
     }
@@ -158,7 +166,7 @@ fn congestion(value: &[u8]) -> io::Result<CongestionControl> {
     let known = std::str::from_utf8(name)
         .ok()
         .and_then(CongestionControl::called);
-    known.ok_or_else(|| errno::error(libc::ENOENT))
+    known.ok_or_else(|| error(libc::ENOENT))
 }
 
 fn of_congestion(control: CongestionControl) -> Value {
@@ -219,6 +227,6 @@ fn ao_set(value: &[u8]) -> io::Result<Setting> {
     ao::parse_info(value).map(Setting::Keys)
 }
 
-fn ao_info(live: Live<'_>) -> io::Result<Value> {
-    Ok(Value::Bytes(ao::info(&live.socket.ao_info()?)))
+fn ao_info(socket: &Socket) -> io::Result<Value> {
+    Ok(Value::Bytes(ao::info(&socket.ao_info()?)))
 }

@@ -8,9 +8,12 @@ use std::{
 };
 
 use libc::c_int;
-use netchan::socket::{Multicast, SocketOption, Via};
 
-use crate::{errno::fail, setting::Setting, values::invalid};
+use super::{Setting, SocketOption, values::invalid};
+use crate::{
+    api::multicast::{Multicast, Via},
+    errno::fail,
+};
 
 /// Bytes of a struct sockaddr_storage, and where one begins behind an interface's index.
 const STORAGE: usize = 128;
@@ -18,7 +21,7 @@ const BEHIND_INDEX: usize = 8;
 
 /// What a call does with a source.
 #[derive(Clone, Copy)]
-pub enum Deed {
+pub(super) enum Deed {
     Join,
     Leave,
     Block,
@@ -50,7 +53,7 @@ const fn setting(deed: Multicast) -> Setting {
 }
 
 /// A group is joined, with all its sources.
-pub const fn join((group, via): (IpAddr, Via)) -> Setting {
+pub(super) const fn join((group, via): (IpAddr, Via)) -> Setting {
     setting(Multicast::Join {
         group,
         via,
@@ -59,7 +62,7 @@ pub const fn join((group, via): (IpAddr, Via)) -> Setting {
 }
 
 /// A group is left.
-pub const fn leave((group, via): (IpAddr, Via)) -> Setting {
+pub(super) const fn leave((group, via): (IpAddr, Via)) -> Setting {
     setting(Multicast::Leave {
         group,
         via,
@@ -90,13 +93,13 @@ const fn via(index: u32, address: Ipv4Addr) -> Via {
 }
 
 /// A struct ip_mreqn, or the shorter struct ip_mreq.
-pub fn membership(value: &[u8]) -> io::Result<(IpAddr, Via)> {
+pub(super) fn membership(value: &[u8]) -> io::Result<(IpAddr, Via)> {
     let (group, address) = (ipv4(value, 0)?, ipv4(value, 4)?);
     Ok((group.into(), via(index(value, 8), address)))
 }
 
 /// A struct ip_mreqn, ip_mreq, or in_addr.
-pub fn interface_v4(value: &[u8]) -> io::Result<Setting> {
+pub(super) fn interface_v4(value: &[u8]) -> io::Result<Setting> {
     let (address, index) = match value.len() {
         0..4 => return fail(libc::EINVAL),
         4..8 => (ipv4(value, 0)?, 0),
@@ -106,7 +109,7 @@ pub fn interface_v4(value: &[u8]) -> io::Result<Setting> {
 }
 
 /// A struct ip_mreq_source: group, interface, source.
-pub fn source_v4(value: &[u8], deed: Deed) -> io::Result<Setting> {
+pub(super) fn source_v4(value: &[u8], deed: Deed) -> io::Result<Setting> {
     if value.len() != 12 {
         return fail(libc::EINVAL);
     }
@@ -115,7 +118,7 @@ pub fn source_v4(value: &[u8], deed: Deed) -> io::Result<Setting> {
 }
 
 /// A struct ipv6_mreq.
-pub fn request_v6(value: &[u8]) -> io::Result<(IpAddr, Via)> {
+pub(super) fn request_v6(value: &[u8]) -> io::Result<(IpAddr, Via)> {
     let (group, _) = value.split_first_chunk::<16>().ok_or_else(invalid)?;
     if value.len() < 20 {
         return fail(libc::EINVAL);
@@ -125,7 +128,7 @@ pub fn request_v6(value: &[u8]) -> io::Result<(IpAddr, Via)> {
 }
 
 /// A struct group_req: index, group.
-pub fn group_request(family: c_int, value: &[u8]) -> io::Result<(IpAddr, Via)> {
+pub(super) fn group_request(family: c_int, value: &[u8]) -> io::Result<(IpAddr, Via)> {
     let group = storage(value, BEHIND_INDEX)?;
     match group {
         (its, Some(group)) if its == family => Ok((group, Via::Index(index(value, 0)))),
@@ -135,7 +138,7 @@ pub fn group_request(family: c_int, value: &[u8]) -> io::Result<(IpAddr, Via)> {
 }
 
 /// A struct group_source_req: index, group, source.
-pub fn group_source(family: c_int, value: &[u8], deed: Deed) -> io::Result<Setting> {
+pub(super) fn group_source(family: c_int, value: &[u8], deed: Deed) -> io::Result<Setting> {
     let group = storage(value, BEHIND_INDEX)?;
     let source = storage(value, BEHIND_INDEX + STORAGE)?;
     match (group, source) {

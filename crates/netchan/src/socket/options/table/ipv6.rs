@@ -3,30 +3,31 @@
 use std::io;
 
 use libc::AF_INET6;
-use netchan::socket::{Discovery, Multicast, SocketOption, UdpOption};
 
 use super::{
-    super::row::{
-        ALL, Decides, GROUPS, Get, Row, Set, Value, asked, both, datagram, get, multicast, option,
-        row, set,
+    super::{
+        CallerFlag as Flag, Setting, SocketOption,
+        groups::{
+            Deed::{Block, Join, Leave, Unblock},
+            filter::Layout::Group,
+            group_request, group_source, join, leave, request_v6,
+        },
+        row::{
+            ALL, Decides, GROUPS, Get, Row, Set, Value, both, caller_flag, datagram, get,
+            multicast, option, row, set,
+        },
+        values::{flag, int, invalid},
     },
     OF_DATAGRAMS,
 };
 use crate::{
-    asked::Ask,
-    errno,
-    errno::fail,
-    multicast::{
-        Deed::{Block, Join, Leave, Unblock},
-        filter::Layout::Group,
-        group_request, group_source, join, leave, request_v6,
-    },
-    setting::{Setting, unsupported},
-    values::{flag, int, invalid},
+    api::{Discovery, UdpOption, multicast::Multicast},
+    errno::{error, fail},
+    socket::Socket,
 };
 
 #[rustfmt::skip] // a row a line
-pub static ROWS: &[Row] = &[
+pub(super) static ROWS: &[Row] = &[
     row(16, "IPV6_UNICAST_HOPS", "int", ALL, option!(HopLimit, hops)),
     row(17, "IPV6_MULTICAST_IF", "int", ALL, multicast!(InterfaceV6, link))
         .decides(Decides::UnlessStream)
@@ -52,11 +53,11 @@ pub static ROWS: &[Row] = &[
         .decides(Decides::UnlessStream),
     row(47, "MCAST_LEAVE_SOURCE_GROUP", "struct group_source_req", GROUPS, set(|v| group_source(AF_INET6, v, Leave))),
     row(48, "MCAST_MSFILTER", "struct group_filter", GROUPS, FILTER),
-    row(49, "IPV6_RECVPKTINFO", "flag", ALL, asked(Ask::PacketInfoV6, flag)).note(OF_DATAGRAMS),
-    row(51, "IPV6_RECVHOPLIMIT", "flag", ALL, asked(Ask::HopLimit, flag)).note(OF_DATAGRAMS),
-    row(66, "IPV6_RECVTCLASS", "flag", ALL, asked(Ask::TrafficClass, flag)).note(OF_DATAGRAMS),
+    row(49, "IPV6_RECVPKTINFO", "flag", ALL, caller_flag(Flag::PacketInfoV6, flag)).note(OF_DATAGRAMS),
+    row(51, "IPV6_RECVHOPLIMIT", "flag", ALL, caller_flag(Flag::HopLimit, flag)).note(OF_DATAGRAMS),
+    row(66, "IPV6_RECVTCLASS", "flag", ALL, caller_flag(Flag::TrafficClass, flag)).note(OF_DATAGRAMS),
     row(67, "IPV6_TCLASS", "octet", ALL, option!(TrafficClass, class)),
-    row(74, "IPV6_ORIGDSTADDR", "flag", ALL, asked(Ask::OriginalDestinationV6, flag))
+    row(74, "IPV6_ORIGDSTADDR", "flag", ALL, caller_flag(Flag::OriginalDestinationV6, flag))
         .note("IPV6_RECVORIGDSTADDR; of streams only kept"),
 ];
 
@@ -81,7 +82,7 @@ fn discovery(value: &[u8]) -> io::Result<Discovery> {
 }
 
 fn link(value: &[u8]) -> io::Result<u32> {
-    u32::try_from(int(value)?).map_err(|_| errno::error(libc::ENODEV))
+    u32::try_from(int(value)?).map_err(|_| error(libc::ENODEV))
 }
 
 fn group_hops(value: &[u8]) -> io::Result<u8> {

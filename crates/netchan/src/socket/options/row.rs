@@ -4,27 +4,24 @@ use std::{io, time::Duration};
 
 use libc::c_int;
 
-use crate::{asked::Ask, multicast::filter::Layout, setting::Setting, state::Live};
+use super::{CallerFlag, CallerOption, Setting, groups::filter::Layout};
+use crate::socket::Socket;
 
 /// One option of setsockopt(2) and getsockopt(2).
 pub struct Row {
     /// Its number, at its level.
     pub number: c_int,
     /// Its name in Linux's headers.
-    #[cfg_attr(not(test), allow(dead_code))] // the page is made of it
     pub name: &'static str,
     /// What a value is, for people.
-    #[cfg_attr(not(test), allow(dead_code))] // the page is made of it
     pub value: &'static str,
     /// Which sockets have it, for people: what others are told is in the rules, or in what it does.
-    #[cfg_attr(not(test), allow(dead_code))] // the page is made of it
     pub sockets: &'static str,
     /// How a value is read.
     pub set: Set,
     /// How it is answered.
     pub get: Get,
     /// What else people are told.
-    #[cfg_attr(not(test), allow(dead_code))] // the page is made of it
     pub note: &'static str,
     /// What holds of few.
     pub rules: Rules,
@@ -36,8 +33,8 @@ pub enum Set {
     No,
     /// Checked, and without effect.
     Ignored(fn(&[u8]) -> io::Result<()>),
-    /// Only kept, or told by recvmsg(2).
-    Asked(Ask, fn(&[u8]) -> io::Result<bool>),
+    /// The caller keeps it.
+    Flag(CallerFlag, fn(&[u8]) -> io::Result<bool>),
     /// What it means.
     To(fn(&[u8]) -> io::Result<Setting>),
     /// A source filter, which is handed to a socket as it is.
@@ -48,12 +45,12 @@ pub enum Set {
 pub enum Get {
     /// ENOPROTOOPT.
     No,
-    /// As it was set.
-    Asked(Ask),
+    /// As its caller kept it; the value here is none.
+    Caller(CallerOption),
     /// What the socket says.
-    By(fn(Live<'_>) -> io::Result<Value>),
+    By(fn(&Socket) -> io::Result<Value>),
     /// The same, in at most so many bytes.
-    Within(fn(Live<'_>, usize) -> io::Result<Vec<u8>>),
+    Within(fn(&Socket, usize) -> io::Result<Vec<u8>>),
     /// A source filter, whose head the program has filled in.
     Filter(Layout),
     /// Keys, as many structures as the program has room for.
@@ -62,13 +59,16 @@ pub enum Get {
 
 /// What a program reads.
 pub enum Value {
+    /// An int.
     Int(c_int),
+    /// A structure or a name.
     Bytes(Vec<u8>),
     /// An unsigned long where there is room for one, else an unsigned int.
     Rate(u64),
 }
 
-/// What holds of few options.
+/// What holds of few options. A socket is *undecided* while a library that stands before two stacks (netchan's preload library) has not decided
+/// which of them serves it.
 pub struct Rules {
     /// Whether setting it makes an undecided socket netchan's.
     pub decides: Decides,
@@ -87,6 +87,7 @@ pub struct Rules {
 /// Whether setting an option makes an undecided socket netchan's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Decides {
+    /// It does not.
     No,
     /// Where it names one of netchan's links.
     ByLink,
@@ -95,14 +96,14 @@ pub enum Decides {
 }
 
 /// All kinds of sockets.
-pub const ALL: &str = "all";
-pub const TCP: &str = "tcp";
-pub const UDP: &str = "udp";
+pub(super) const ALL: &str = "all";
+pub(super) const TCP: &str = "tcp";
+pub(super) const UDP: &str = "udp";
 /// Those that have groups.
-pub const GROUPS: &str = "udp, ping";
+pub(super) const GROUPS: &str = "udp, ping";
 
 /// A row with nothing special.
-pub const fn row(
+pub(super) const fn row(
     number: c_int,
     name: &'static str,
     value: &'static str,
@@ -129,63 +130,79 @@ pub const fn row(
 }
 
 impl Row {
-    pub const fn note(mut self, note: &'static str) -> Self {
+    pub(super) const fn note(mut self, note: &'static str) -> Self {
         self.note = note;
         self
     }
 
-    pub const fn decides(mut self, decides: Decides) -> Self {
+    pub(super) const fn decides(mut self, decides: Decides) -> Self {
         self.rules.decides = decides;
         self
     }
 
-    pub const fn only_ours(mut self) -> Self {
+    pub(super) const fn only_ours(mut self) -> Self {
         self.rules.is_only_ours = true;
         self
     }
 
-    pub const fn privileged(mut self) -> Self {
+    pub(super) const fn privileged(mut self) -> Self {
         self.rules.is_privileged = true;
         self
     }
 
-    pub const fn of_any_length(mut self) -> Self {
+    pub(super) const fn of_any_length(mut self) -> Self {
         self.rules.may_be_short = true;
         self
     }
 
-    pub const fn refused_by_streams(mut self, code: c_int) -> Self {
+    pub(super) const fn refused_by_streams(mut self, code: c_int) -> Self {
         self.rules.of_streams = Some(code);
         self
     }
 
-    pub const fn refused_by_pings(mut self, code: c_int) -> Self {
+    pub(super) const fn refused_by_pings(mut self, code: c_int) -> Self {
         self.rules.of_pings = Some(code);
         self
     }
 }
 
 /// What is only set.
-pub const fn set(read: fn(&[u8]) -> io::Result<Setting>) -> (Set, Get) {
+pub(super) const fn set(read: fn(&[u8]) -> io::Result<Setting>) -> (Set, Get) {
     (Set::To(read), Get::No)
 }
 
 /// What is only read.
-pub const fn get(answer: fn(Live<'_>) -> io::Result<Value>) -> (Set, Get) {
+pub(super) const fn get(answer: fn(&Socket) -> io::Result<Value>) -> (Set, Get) {
     (Set::No, Get::By(answer))
 }
 
 /// What is set and read in ways of its own.
-pub const fn both(
+pub(super) const fn both(
     read: fn(&[u8]) -> io::Result<Setting>,
-    answer: fn(Live<'_>) -> io::Result<Value>,
+    answer: fn(&Socket) -> io::Result<Value>,
 ) -> (Set, Get) {
     (Set::To(read), Get::By(answer))
 }
 
-/// What is only kept, or told by recvmsg(2).
-pub const fn asked(what: Ask, read: fn(&[u8]) -> io::Result<bool>) -> (Set, Get) {
-    (Set::Asked(what, read), Get::Asked(what))
+/// What its caller keeps, and is on or off.
+pub(super) const fn caller_flag(
+    flag: CallerFlag,
+    read: fn(&[u8]) -> io::Result<bool>,
+) -> (Set, Get) {
+    (
+        Set::Flag(flag, read),
+        Get::Caller(CallerOption::Flag(flag, false)),
+    )
+}
+
+/// What its caller keeps: how its value is read from C's bytes.
+macro_rules! caller {
+    ($name:ident, $read:path, $like:expr) => {
+        (
+            Set::To(|value| Ok(Setting::Caller(CallerOption::$name($read(value)?)))),
+            Get::Caller(CallerOption::$name($like)),
+        )
+    };
 }
 
 /// An option of netchan's sockets: how its value is read from C's bytes, and how it is shown (as the number that it is, where nothing is said).
@@ -196,9 +213,9 @@ macro_rules! option {
     ($name:ident, $read:path, $show:path) => {
         both(
             |value| Ok(Setting::Option(SocketOption::$name($read(value)?))),
-            |live| {
+            |socket: &Socket| {
                 let like = SocketOption::$name(Default::default());
-                match live.socket.option(like).map_err(unsupported)? {
+                match socket.option(like)? {
                     SocketOption::$name(value) => Ok($show(value)),
                     _ => fail(libc::ENOPROTOOPT),
                 }
@@ -218,9 +235,9 @@ macro_rules! datagram {
                 let option = UdpOption::$name($read(value)?);
                 Ok(Setting::Option(SocketOption::Udp(option)))
             },
-            |live| {
+            |socket: &Socket| {
                 let like = SocketOption::Udp(UdpOption::$name(Default::default()));
-                match live.socket.option(like).map_err(unsupported)? {
+                match socket.option(like)? {
                     SocketOption::Udp(UdpOption::$name(value)) => Ok($show(value)),
                     _ => fail(libc::ENOPROTOOPT),
                 }
@@ -237,9 +254,9 @@ macro_rules! multicast {
                 let option = Multicast::$name($read(value)?);
                 Ok(Setting::Option(SocketOption::Multicast(option)))
             },
-            |live| {
+            |socket: &Socket| {
                 let like = SocketOption::Multicast(Multicast::$name(Default::default()));
-                match live.socket.option(like).map_err(unsupported)? {
+                match socket.option(like)? {
                     SocketOption::Multicast(Multicast::$name(value)) => Ok(Value::from(value)),
                     _ => fail(libc::ENOPROTOOPT),
                 }
@@ -248,7 +265,7 @@ macro_rules! multicast {
     };
 }
 
-pub(super) use {datagram, multicast, option};
+pub(super) use {caller, datagram, multicast, option};
 
 impl From<bool> for Value {
     fn from(on: bool) -> Self {
@@ -276,11 +293,11 @@ impl From<u32> for Value {
 }
 
 /// Whole seconds.
-pub fn of_seconds(time: Duration) -> Value {
+pub(super) fn of_seconds(time: Duration) -> Value {
     Value::Int(c_int::try_from(time.as_secs()).unwrap_or(c_int::MAX))
 }
 
 /// Whole milliseconds.
-pub fn of_milliseconds(time: Duration) -> Value {
+pub(super) fn of_milliseconds(time: Duration) -> Value {
     Value::Int(c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX))
 }

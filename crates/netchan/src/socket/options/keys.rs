@@ -4,9 +4,13 @@
 use std::{io, net::IpAddr};
 
 use libc::c_int;
-use netchan::socket::{AoAlgorithm, AoChoice, AoCounts, AoInfo, AoKey, AoKeyInfo, AoPeerKey};
+use proto::tcp::{AoAlgorithm, AoCounts, AoKey};
 
-use crate::{errno::fail, setting::Keys, values::invalid};
+use super::{setting::Keys, values::invalid};
+use crate::{
+    errno::fail,
+    socket::{AoChoice, AoInfo, AoKeyInfo, AoPeerKey, Socket},
+};
 
 /// TCP_AO_KEYF_EXCLUDE_OPT; the other flag, TCP_AO_KEYF_IFINDEX, is 1.
 const EXCLUDE_OPT: u8 = 2;
@@ -18,7 +22,7 @@ const ALGORITHMS: [(&str, AoAlgorithm, u8); 2] = [
 const MAC_LEN: u8 = 12;
 /// Bytes of struct tcp_ao_info_opt, and of struct tcp_ao_getsockopt.
 const INFO_LEN: usize = 48;
-pub const KEY_LEN: usize = 304;
+const KEY_LEN: usize = 304;
 
 /// Fields of a structure; those beyond its end are 0.
 struct Fields<'a>(&'a [u8]);
@@ -80,7 +84,7 @@ fn sized(value: &[u8], len: usize) -> io::Result<Fields<'_>> {
 }
 
 /// A struct tcp_ao_add.
-pub fn parse_add(value: &[u8]) -> io::Result<Keys> {
+pub(super) fn parse_add(value: &[u8]) -> io::Result<Keys> {
     let fields = sized(value, 288)?;
     let (flags, key_flags, interface) = (fields.word(196), fields.byte(206), fields.word(192));
     if flags > 3 || key_flags & !EXCLUDE_OPT != 0 || interface != 0 {
@@ -129,7 +133,7 @@ fn choice(flags: u32, current: u8, next: u8) -> AoChoice {
 }
 
 /// A struct tcp_ao_del.
-pub fn parse_delete(value: &[u8]) -> io::Result<Keys> {
+pub(super) fn parse_delete(value: &[u8]) -> io::Result<Keys> {
     let fields = sized(value, 144)?;
     // del_async, 4: it always goes at once.
     let (flags, interface, key_flags) = (fields.word(132), fields.word(128), fields.byte(143));
@@ -145,7 +149,7 @@ pub fn parse_delete(value: &[u8]) -> io::Result<Keys> {
 }
 
 /// A struct tcp_ao_info_opt, to be set.
-pub fn parse_info(value: &[u8]) -> io::Result<Keys> {
+pub(super) fn parse_info(value: &[u8]) -> io::Result<Keys> {
     let fields = sized(value, INFO_LEN)?;
     let flags = fields.word(0);
     if flags > 31 {
@@ -176,7 +180,7 @@ fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
 }
 
 /// A struct tcp_ao_info_opt.
-pub fn info(info: &AoInfo) -> Vec<u8> {
+pub(super) fn info(info: &AoInfo) -> Vec<u8> {
     let mut bytes = vec![0; INFO_LEN];
     let AoChoice { current, next } = info.keys;
     let bits = [current.is_some(), next.is_some(), info.required, false];
@@ -204,8 +208,16 @@ pub fn info(info: &AoInfo) -> Vec<u8> {
     bytes
 }
 
-/// The keys that a struct tcp_ao_getsockopt asks for, each as one, the first with how many they are; and for how many there is room.
-pub fn keys(all: &[AoKeyInfo], asked: &[u8]) -> io::Result<(Vec<Vec<u8>>, usize)> {
+/// TCP_AO_GET_KEYS: the keys that a struct tcp_ao_getsockopt asks for, each as one, the first with how many they are; and for how many there is room.
+///
+/// # Errors
+/// As Linux: ENOENT (none), EINVAL.
+pub fn list_keys(socket: &Socket, asked: &[u8]) -> io::Result<(Vec<Vec<u8>>, usize)> {
+    matching(&socket.ao_keys()?, asked)
+}
+
+/// The same of all keys.
+fn matching(all: &[AoKeyInfo], asked: &[u8]) -> io::Result<(Vec<Vec<u8>>, usize)> {
     let fields = sized(asked, KEY_LEN)?;
     let flags = u16::from_ne_bytes(fields.array(276));
     let room = fields.word(272) as usize;
@@ -271,180 +283,5 @@ fn key(info: &AoKeyInfo) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::errno;
-
-    /// One of those that setsockopt takes, by its number.
-    fn parse(number: c_int, value: &[u8]) -> io::Result<Keys> {
-        match crate::options::parse(libc::IPPROTO_TCP, number, value)? {
-            crate::setting::Setting::Keys(keys) => Ok(keys),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn code<T: std::fmt::Debug>(result: io::Result<T>) -> c_int {
-        errno::code(&result.unwrap_err())
-    }
-
-    /// A struct tcp_ao_add, as Linux lays it out: 288 bytes.
-    fn add() -> Vec<u8> {
-        let mut value = vec![0; 288];
-        value[..2].copy_from_slice(&2_u16.to_ne_bytes());
-        value[4..8].copy_from_slice(&[10, 1, 2, 0]);
-        value[128..138].copy_from_slice(b"hmac(sha1)");
-        value[196] = 1;
-        value[202..208].copy_from_slice(&[24, 100, 101, 0, 0, 6]);
-        value[208..214].copy_from_slice(b"secret");
-        value
-    }
-
-    #[test]
-    fn keys_that_are_added() {
-        let made = |algorithm, len: u8| {
-            let key = AoKey::new(algorithm, b"secret", 100, 101).unwrap();
-            AoPeerKey {
-                peer: [10, 1, 2, 0].into(),
-                prefix: 24,
-                key: key.with_mac_len(len).unwrap(),
-            }
-        };
-        let wanted = Keys::Add {
-            key: made(AoAlgorithm::HmacSha1, 12),
-            current: true,
-            next: false,
-        };
-        assert_eq!(parse(38, &add()).unwrap(), wanted);
-        let with = |at: usize, bytes: &[u8]| {
-            let mut value = add();
-            value[at..at + bytes.len()].copy_from_slice(bytes);
-            value
-        };
-        let mut aes = with(128, b"cmac(aes128)");
-        aes[196] = 2;
-        aes[205..207].copy_from_slice(&[16, 2]);
-        let mut key = made(AoAlgorithm::Aes128Cmac, 16);
-        key.key = key.key.excluding_options();
-        let wanted = Keys::Add {
-            key,
-            current: false,
-            next: true,
-        };
-        assert_eq!(parse(38, &aes).unwrap(), wanted);
-        let wrong: [(usize, &[u8], c_int); 11] = [
-            (128, b"hmac(md5)\0", libc::ENOENT),
-            (2, &[0, 1], libc::EINVAL),
-            (0, &[1, 1], libc::EINVAL),
-            (7, &[1], libc::EINVAL),
-            (202, &[33], libc::EINVAL),
-            (196, &[4], libc::EINVAL),
-            (200, &[1], libc::EINVAL),
-            (205, &[17], libc::EMSGSIZE),
-            (205, &[21], libc::EINVAL),
-            (206, &[1], libc::EINVAL),
-            (207, &[0], libc::EINVAL),
-        ];
-        for (at, bytes, errno) in wrong {
-            assert_eq!(code(parse(38, &with(at, bytes))), errno, "{at} {bytes:?}");
-        }
-        assert_eq!(code(parse(38, &with(207, &[81]))), libc::EINVAL);
-        assert_eq!(code(parse(38, &add()[..287])), libc::EINVAL);
-        let mut all = with(4, &[0; 4]);
-        assert_eq!(code(parse(38, &all)), libc::EINVAL, "a prefix of nothing");
-        all[202] = 0;
-        assert!(parse(38, &all).is_ok());
-    }
-
-    #[test]
-    fn keys_that_go_and_settings() {
-        let mut value = vec![0; 144];
-        value[..2].copy_from_slice(&10_u16.to_ne_bytes());
-        value[8] = 0xfd;
-        value[132] = 3;
-        value[138..143].copy_from_slice(&[128, 1, 2, 3, 4]);
-        let wanted = Keys::Delete {
-            network: ("fd00::".parse().unwrap(), 128),
-            ids: (1, 2),
-            choice: AoChoice {
-                current: Some(3),
-                next: Some(4),
-            },
-        };
-        assert_eq!(parse(39, &value).unwrap(), wanted);
-        assert_eq!(code(parse(39, &value[..143])), libc::EINVAL);
-        let wanted = AoInfo {
-            keys: AoChoice {
-                current: Some(7),
-                next: None,
-            },
-            required: true,
-            accept_icmps: true,
-            counts: AoCounts {
-                good: 1,
-                missing: 4,
-                no_key: 3,
-                bad: 2,
-                icmp: 5,
-            },
-        };
-        let mut bytes = info(&wanted);
-        let set = |bytes: &[u8], counts| {
-            let wanted = Keys::Set {
-                info: wanted,
-                counts,
-            };
-            assert_eq!(parse(40, bytes).unwrap(), wanted);
-        };
-        set(&bytes, false);
-        bytes[0] |= 8;
-        set(&bytes, true);
-        bytes[0] |= 32;
-        assert_eq!(code(parse(40, &bytes)), libc::EINVAL);
-        assert_eq!(code(parse(41, &bytes)), libc::ENOPROTOOPT);
-    }
-
-    #[test]
-    fn keys_that_are_listed() {
-        let Keys::Add { key, .. } = parse(38, &add()).unwrap() else {
-            panic!("no key")
-        };
-        let one = AoKeyInfo {
-            key,
-            is_current: true,
-            is_next: false,
-            good: 5,
-            bad: 6,
-        };
-        let mut two = AoKeyInfo {
-            is_current: false,
-            ..one
-        };
-        two.key.key = AoKey::new(AoAlgorithm::Aes128Cmac, b"k", 7, 8).unwrap();
-        let all = [one, two];
-        let mut asked = vec![0; KEY_LEN];
-        assert_eq!(code(keys(&all, &asked)), libc::EINVAL, "no room");
-        asked[272] = 9;
-        let (found, room) = keys(&all, &asked).unwrap();
-        assert_eq!((found.len(), room), (2, 9));
-        assert_eq!(found[0][272], 2);
-        assert_eq!(found[0][128..138], *b"hmac(sha1)");
-        assert_eq!(found[0][192..198], *b"secret");
-        assert_eq!(found[0][276..284], [1, 0, 100, 101, 24, 12, 0, 6]);
-        assert_eq!(found[1][276..284], [0, 0, 7, 8, 24, 12, 0, 1]);
-        assert_eq!((found[0][288], found[0][296]), (5, 6));
-        // The first's own name finds it.
-        let mut named = found[0].clone();
-        named[276] = 0;
-        assert_eq!(keys(&all, &named).unwrap().0.len(), 1);
-        named[278] = 9;
-        assert_eq!(code(keys(&all, &named)), libc::ENOENT);
-        for (flags, count) in [(1, 1), (3, 1), (4, 2)] {
-            asked[276] = flags;
-            assert_eq!(keys(&all, &asked).unwrap().0.len(), count, "{flags}");
-        }
-        asked[276] = 2;
-        assert_eq!(code(keys(&all, &asked)), libc::ENOENT);
-        asked[276] = 5;
-        assert_eq!(code(keys(&all, &asked)), libc::EINVAL);
-    }
-}
+#[path = "keys_tests.rs"]
+mod tests;

@@ -3,10 +3,15 @@
 use std::{io, net::IpAddr};
 
 use libc::c_int;
-use netchan::socket::{FilterMode, GroupFilter, Socket, Via};
+use proto::membership::Mode;
 
-use super::{BEHIND_INDEX, STORAGE, index, ipv4, storage};
-use crate::{errno::fail, values::invalid};
+use super::{super::values::invalid, BEHIND_INDEX, STORAGE, index, ipv4, storage};
+use crate::{
+    api::multicast::Via,
+    errno::fail,
+    limits,
+    socket::{GroupFilter, Socket},
+};
 
 const MCAST_INCLUDE: u32 = 1;
 /// Linux's sysctl_optmem_max: no longer structure is looked at.
@@ -31,7 +36,7 @@ struct Head {
 
 impl Layout {
     /// Bytes before the sources.
-    pub const fn head_len(self) -> usize {
+    const fn head_len(self) -> usize {
         match self {
             Self::V4 => 16,
             Self::Group(_) => BEHIND_INDEX + STORAGE + 8,
@@ -108,51 +113,57 @@ impl Layout {
             }
         }
     }
-}
 
-/// setsockopt. A filter that admits no source leaves the group.
-pub fn set(socket: &Socket, layout: Layout, value: &[u8]) -> io::Result<()> {
-    if value.len() > LONGEST {
-        return fail(libc::ENOBUFS);
+    /// setsockopt. A filter that admits no source leaves the group.
+    ///
+    /// # Errors
+    /// As Linux: ENOBUFS (too many sources), EINVAL, EADDRNOTAVAIL.
+    pub fn set(self, socket: &Socket, value: &[u8]) -> io::Result<()> {
+        if value.len() > LONGEST {
+            return fail(libc::ENOBUFS);
+        }
+        let head = self.head(value, self.stranger()[0])?;
+        let most = match self {
+            Layout::Group(libc::AF_INET6) => limits::GROUP_SOURCES_V6,
+            _ => limits::GROUP_SOURCES,
+        };
+        if head.count > most {
+            return fail(libc::ENOBUFS);
+        }
+        if value.len() < self.head_len() + head.count * self.source_len() {
+            return fail(libc::EINVAL);
+        }
+        let mode = match head.mode {
+            MCAST_INCLUDE => Mode::Include,
+            0 => Mode::Exclude,
+            _ => return fail(libc::EINVAL),
+        };
+        let sources = (0..head.count).map(|number| self.source(value, number));
+        let filter = GroupFilter {
+            mode,
+            sources: sources.collect::<io::Result<_>>()?,
+        };
+        socket.set_group_filter(head.group, head.via, &filter)
     }
-    let head = layout.head(value, layout.stranger()[0])?;
-    let most = match layout {
-        Layout::Group(libc::AF_INET6) => netchan::limits::GROUP_SOURCES_V6,
-        _ => netchan::limits::GROUP_SOURCES,
-    };
-    if head.count > most {
-        return fail(libc::ENOBUFS);
-    }
-    if value.len() < layout.head_len() + head.count * layout.source_len() {
-        return fail(libc::EINVAL);
-    }
-    let mode = match head.mode {
-        MCAST_INCLUDE => FilterMode::Include,
-        0 => FilterMode::Exclude,
-        _ => return fail(libc::EINVAL),
-    };
-    let sources = (0..head.count).map(|number| layout.source(value, number));
-    let filter = GroupFilter {
-        mode,
-        sources: sources.collect::<io::Result<_>>()?,
-    };
-    socket.set_group_filter(head.group, head.via, &filter)
-}
 
-/// getsockopt: the structure whose head is `asked`, with as many sources as that says there is room for, and how many there are.
-pub fn get(socket: &Socket, layout: Layout, asked: &[u8]) -> io::Result<Vec<u8>> {
-    let head = layout.head(asked, layout.stranger()[1])?;
-    let filter = socket.group_filter(head.group, head.via)?;
-    let mut bytes = asked[..layout.head_len()].to_vec();
-    let at = bytes.len() - 8;
-    let mode = u32::from(filter.mode == FilterMode::Include) * MCAST_INCLUDE;
-    let count = u32::try_from(filter.sources.len()).unwrap_or(u32::MAX);
-    bytes[at..at + 4].copy_from_slice(&mode.to_ne_bytes());
-    bytes[at + 4..].copy_from_slice(&count.to_ne_bytes());
-    for source in filter.sources.into_iter().take(head.count) {
-        let from = bytes.len();
-        bytes.resize(from + layout.source_len(), 0);
-        layout.put(&mut bytes[from..], source);
+    /// getsockopt: the structure whose head is `asked`, with as many sources as that says there is room for, and how many there are.
+    ///
+    /// # Errors
+    /// As Linux: EINVAL, EADDRNOTAVAIL.
+    pub fn get(self, socket: &Socket, asked: &[u8]) -> io::Result<Vec<u8>> {
+        let head = self.head(asked, self.stranger()[1])?;
+        let filter = socket.group_filter(head.group, head.via)?;
+        let mut bytes = asked[..self.head_len()].to_vec();
+        let at = bytes.len() - 8;
+        let mode = u32::from(filter.mode == Mode::Include) * MCAST_INCLUDE;
+        let count = u32::try_from(filter.sources.len()).unwrap_or(u32::MAX);
+        bytes[at..at + 4].copy_from_slice(&mode.to_ne_bytes());
+        bytes[at + 4..].copy_from_slice(&count.to_ne_bytes());
+        for source in filter.sources.into_iter().take(head.count) {
+            let from = bytes.len();
+            bytes.resize(from + self.source_len(), 0);
+            self.put(&mut bytes[from..], source);
+        }
+        Ok(bytes)
     }
-    Ok(bytes)
 }

@@ -3,9 +3,10 @@
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, SOL_UDP, c_int};
 
 /// Options of a level that are not there for one reason.
-pub struct Lacking {
+pub struct Unsupported {
+    /// Number of the level.
     pub level: c_int,
-    #[cfg_attr(not(test), allow(dead_code))] // the page is made of it
+    /// The reason.
     pub why: &'static str,
     /// What a program is told that sets or reads one.
     pub code: c_int,
@@ -13,12 +14,12 @@ pub struct Lacking {
     pub options: &'static [(c_int, &'static str)],
 }
 
-const fn lacking(
+const fn unsupported(
     level: c_int,
     why: &'static str,
     options: &'static [(c_int, &'static str)],
-) -> Lacking {
-    Lacking {
+) -> Unsupported {
+    Unsupported {
         level,
         why,
         code: libc::ENOPROTOOPT,
@@ -26,13 +27,14 @@ const fn lacking(
     }
 }
 
-pub static LACKING: &[Lacking] = &[
-    lacking(
+/// All of them.
+pub static UNSUPPORTED: &[Unsupported] = &[
+    unsupported(
         SOL_SOCKET,
         "without effect in Linux since 2.2",
         &[(14, "SO_BSDCOMPAT")],
     ),
-    lacking(
+    unsupported(
         SOL_SOCKET,
         "of UNIX sockets",
         &[
@@ -46,14 +48,14 @@ pub static LACKING: &[Lacking] = &[
             (84, "SO_INQ"),
         ],
     ),
-    Lacking {
+    Unsupported {
         level: SOL_SOCKET,
         why: "of UNIX sockets: EOPNOTSUPP, as Linux since 6.16",
         code: libc::EOPNOTSUPP,
         options: &[(16, "SO_PASSCRED"), (34, "SO_PASSSEC")],
     },
-    lacking(SOL_SOCKET, "cannot be set in Linux", &[(19, "SO_SNDLOWAT")]),
-    lacking(
+    unsupported(SOL_SOCKET, "cannot be set in Linux", &[(19, "SO_SNDLOWAT")]),
+    unsupported(
         SOL_SOCKET,
         "without effect in Linux",
         &[
@@ -63,7 +65,7 @@ pub static LACKING: &[Lacking] = &[
             (53, "SO_CNX_ADVICE"),
         ],
     ),
-    lacking(
+    unsupported(
         SOL_SOCKET,
         "a program for the kernel's machine, which sees the kernel's packets",
         &[
@@ -77,7 +79,7 @@ pub static LACKING: &[Lacking] = &[
             (68, "SO_DETACH_REUSEPORT_BPF"),
         ],
     ),
-    lacking(
+    unsupported(
         SOL_SOCKET,
         "of the kernel's devices",
         &[
@@ -89,33 +91,33 @@ pub static LACKING: &[Lacking] = &[
             (80, "SO_DEVMEM_DONTNEED"),
         ],
     ),
-    lacking(
+    unsupported(
         SOL_SOCKET,
         "MSG_PEEK always begins at what is read next",
         &[(42, "SO_PEEK_OFF")],
     ),
-    lacking(
+    unsupported(
         SOL_SOCKET,
         "the error queue makes a socket POLLERR, never POLLPRI",
         &[(45, "SO_SELECT_ERR_QUEUE")],
     ),
-    lacking(
+    unsupported(
         SOL_SOCKET,
         "no queue holds packets until their time",
         &[(61, "SO_TXTIME")],
     ),
-    lacking(SOL_SOCKET, "what comes has no mark", &[(75, "SO_RCVMARK")]),
-    lacking(
+    unsupported(SOL_SOCKET, "what comes has no mark", &[(75, "SO_RCVMARK")]),
+    unsupported(
         SOL_SOCKET,
         "what comes has no priority",
         &[(82, "SO_RCVPRIORITY")],
     ),
-    lacking(
+    unsupported(
         SOL_SOCKET,
         "a number of the kernel's for its sockets",
         &[(57, "SO_COOKIE"), (71, "SO_NETNS_COOKIE")],
     ),
-    lacking(
+    unsupported(
         SOL_SOCKET,
         "of C libraries whose time_t has 32 bits, with times of 64",
         &[
@@ -126,17 +128,17 @@ pub static LACKING: &[Lacking] = &[
             (67, "SO_SNDTIMEO_NEW"),
         ],
     ),
-    lacking(
+    unsupported(
         SOL_SOCKET,
         "memory is accounted otherwise: `netchan show memory`",
         &[(72, "SO_BUF_LOCK"), (73, "SO_RESERVE_MEM")],
     ),
-    lacking(
+    unsupported(
         SOL_SOCKET,
         "paths are not chosen by a hash of the sender's",
         &[(74, "SO_TXREHASH")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_TCP,
         "for checkpoints of the kernel's sockets",
         &[
@@ -149,17 +151,17 @@ pub static LACKING: &[Lacking] = &[
             (42, "TCP_AO_REPAIR"),
         ],
     ),
-    lacking(
+    unsupported(
         IPPROTO_TCP,
         "SYNs are not kept",
         &[(27, "TCP_SAVE_SYN"), (28, "TCP_SAVED_SYN")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_TCP,
         "for tests: a link of the kind `wire` has a delay",
         &[(37, "TCP_TX_DELAY")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_TCP,
         "a socket has no limits of its own for timers",
         &[
@@ -168,27 +170,27 @@ pub static LACKING: &[Lacking] = &[
             (46, "TCP_DELACK_MAX_US"),
         ],
     ),
-    lacking(
+    unsupported(
         IPPROTO_TCP,
         "protocols on top (TLS) are the program's own",
         &[(31, "TCP_ULP")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_TCP,
         "maps the kernel's pages",
         &[(35, "TCP_ZEROCOPY_RECEIVE")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_TCP,
         "netchan has no Multipath TCP",
         &[(43, "TCP_IS_MPTCP")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IP,
         "of raw sockets, which stay with the kernel",
         &[(3, "IP_HDRINCL"), (22, "IP_NODEFRAG")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IP,
         "netchan passes IP options on and lets no program set or see them",
         &[
@@ -197,47 +199,47 @@ pub static LACKING: &[Lacking] = &[
             (7, "IP_RETOPTS"),
         ],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IP,
         "recvmsg(2) tells of datagrams; of streams there is nothing to tell",
         &[(9, "IP_PKTOPTIONS")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IP,
         "sockets bind to the stack's own addresses",
         &[(15, "IP_FREEBIND"), (19, "IP_TRANSPARENT")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IP,
         "hops of what comes are not checked (RFC 5082)",
         &[(21, "IP_MINTTL")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IP,
         "checksums of datagrams are not told",
         &[(23, "IP_CHECKSUM")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IP,
         "sizes of fragments are not kept",
         &[(25, "IP_RECVFRAGSIZE")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IP,
         "extensions of ICMP errors are not told",
         &[(26, "IP_RECVERR_RFC4884")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IP,
         "SO_BINDTOIFINDEX chooses a link",
         &[(50, "IP_UNICAST_IF")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IP,
         "ports are chosen from one range (`limits.rs`)",
         &[(51, "IP_LOCAL_PORT_RANGE")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IP,
         "netchan has no IPsec",
         &[
@@ -246,87 +248,87 @@ pub static LACKING: &[Lacking] = &[
             (18, "IP_PASSSEC"),
         ],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IP,
         "of raw sockets, which stay with the kernel",
         &[(52, "IP_PROTOCOL")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "a socket keeps its family",
         &[(1, "IPV6_ADDRFORM")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "programs choose no flow labels",
         &[(11, "IPV6_FLOWINFO")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "a stack has no anycast addresses",
         &[(27, "IPV6_JOIN_ANYCAST"), (28, "IPV6_LEAVE_ANYCAST")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "extensions of ICMP errors are not told",
         &[(31, "IPV6_RECVERR_RFC4884")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "programs choose no flow labels",
         &[(32, "IPV6_FLOWLABEL_MGR"), (33, "IPV6_FLOWINFO_SEND")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "IPV6_MTU and IPV6_RECVERR tell it",
         &[(60, "IPV6_RECVPATHMTU"), (61, "IPV6_PATHMTU")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "IPV6_MTU_DISCOVER says it",
         &[(62, "IPV6_DONTFRAG")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "Linux does not have it either",
         &[(63, "IPV6_USE_MIN_MTU")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "programs choose no flow labels",
         &[(70, "IPV6_AUTOFLOWLABEL")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "sources are chosen without a program's preferences",
         &[(72, "IPV6_ADDR_PREFERENCES")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "hops of what comes are not checked (RFC 5082)",
         &[(73, "IPV6_MINHOPCOUNT")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "sockets bind to the stack's own addresses",
         &[(75, "IPV6_TRANSPARENT")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "SO_BINDTOIFINDEX chooses a link",
         &[(76, "IPV6_UNICAST_IF")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "sizes of fragments are not kept",
         &[(77, "IPV6_RECVFRAGSIZE")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "sockets bind to the stack's own addresses",
         &[(78, "IPV6_FREEBIND")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "RFC 2292, which RFC 3542 replaced",
         &[
@@ -338,12 +340,12 @@ pub static LACKING: &[Lacking] = &[
             (8, "IPV6_2292HOPLIMIT"),
         ],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "of raw sockets, which stay with the kernel",
         &[(7, "IPV6_CHECKSUM"), (36, "IPV6_HDRINCL")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "netchan passes extension headers on and lets no program set or see them",
         &[
@@ -360,15 +362,15 @@ pub static LACKING: &[Lacking] = &[
             (59, "IPV6_DSTOPTS"),
         ],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "netchan has no IPsec",
         &[(34, "IPV6_IPSEC_POLICY"), (35, "IPV6_XFRM_POLICY")],
     ),
-    lacking(
+    unsupported(
         IPPROTO_IPV6,
         "as ancillary data of a send only",
         &[(50, "IPV6_PKTINFO"), (52, "IPV6_HOPLIMIT")],
     ),
-    lacking(SOL_UDP, "tunnels are the kernel's", &[(100, "UDP_ENCAP")]),
+    unsupported(SOL_UDP, "tunnels are the kernel's", &[(100, "UDP_ENCAP")]),
 ];

@@ -3,42 +3,46 @@
 use std::io;
 
 use libc::{AF_INET, c_int};
-use netchan::socket::{Discovery, Multicast, SocketOption, UdpOption, Via};
 
 use super::{
-    super::row::{
-        ALL, Decides, GROUPS, Get, Row, Set, Value, asked, both, datagram, get, multicast, option,
-        row, set,
+    super::{
+        CallerFlag as Flag, Setting, SocketOption,
+        groups::{
+            Deed::{Block, Join, Leave, Unblock},
+            filter::Layout::{Group, V4},
+            group_request, group_source, interface_v4, join, leave, membership, source_v4,
+        },
+        row::{
+            ALL, Decides, GROUPS, Get, Row, Set, Value, both, caller_flag, datagram, get,
+            multicast, option, row, set,
+        },
+        values::{int_or_byte, invalid, octet},
     },
     OF_DATAGRAMS,
 };
 use crate::{
-    asked::Ask,
-    errno::fail,
-    multicast::{
-        Deed::{Block, Join, Leave, Unblock},
-        filter::Layout::{Group, V4},
-        group_request, group_source, interface_v4, join, leave, membership, source_v4,
+    api::{
+        Discovery, UdpOption,
+        multicast::{Multicast, Via},
     },
-    setting::{Setting, unsupported},
-    state::Live,
-    values::{int_or_byte, invalid, octet},
+    errno::fail,
+    socket::Socket,
 };
 
 #[rustfmt::skip] // a row a line
-pub static ROWS: &[Row] = &[
+pub(super) static ROWS: &[Row] = &[
     row(1, "IP_TOS", "octet", ALL, option!(TypeOfService, octet)),
     row(2, "IP_TTL", "octet", ALL, option!(Ttl, hops)).note("of packets of IPv4"),
     row(4, "IP_OPTIONS", "bytes", ALL, get(nothing)).note("reads as none"),
-    row(8, "IP_PKTINFO", "flag", ALL, asked(Ask::PacketInfo, flag)).note(OF_DATAGRAMS),
+    row(8, "IP_PKTINFO", "flag", ALL, caller_flag(Flag::PacketInfo, flag)).note(OF_DATAGRAMS),
     row(10, "IP_MTU_DISCOVER", "int", ALL, datagram!(Discovery, discovery, super::of_discovery)),
     row(11, "IP_RECVERR", "flag", ALL, datagram!(ReceiveErrors, flag)).note(OF_DATAGRAMS),
-    row(12, "IP_RECVTTL", "flag", ALL, asked(Ask::Ttl, flag)).note(OF_DATAGRAMS),
-    row(13, "IP_RECVTOS", "flag", ALL, asked(Ask::Tos, flag)).note(OF_DATAGRAMS),
+    row(12, "IP_RECVTTL", "flag", ALL, caller_flag(Flag::Ttl, flag)).note(OF_DATAGRAMS),
+    row(13, "IP_RECVTOS", "flag", ALL, caller_flag(Flag::Tos, flag)).note(OF_DATAGRAMS),
     row(14, "IP_MTU", "bytes", GROUPS, get(super::mtu)).note("of a connected socket"),
-    row(20, "IP_ORIGDSTADDR", "flag", ALL, asked(Ask::OriginalDestination, flag))
+    row(20, "IP_ORIGDSTADDR", "flag", ALL, caller_flag(Flag::OriginalDestination, flag))
         .note("IP_RECVORIGDSTADDR; of streams only kept"),
-    row(24, "IP_BIND_ADDRESS_NO_PORT", "flag", ALL, asked(Ask::BindAddressNoPort, flag))
+    row(24, "IP_BIND_ADDRESS_NO_PORT", "flag", ALL, caller_flag(Flag::BindAddressNoPort, flag))
         .note("only kept: ports are chosen late anyway"),
     row(32, "IP_MULTICAST_IF", "struct ip_mreqn", ALL, both(interface_v4, interface))
         .decides(Decides::UnlessStream),
@@ -71,7 +75,7 @@ pub static ROWS: &[Row] = &[
 const FILTER: (Set, Get) = (Set::Filter(Group(AF_INET)), Get::Filter(Group(AF_INET)));
 
 /// No options: as many bytes of them.
-fn nothing(_: Live<'_>) -> io::Result<Value> {
+fn nothing(_: &Socket) -> io::Result<Value> {
     Ok(Value::Bytes(Vec::new()))
 }
 
@@ -112,9 +116,9 @@ fn strict_flag(value: &[u8]) -> io::Result<bool> {
     super::strict(int_or_a_byte(value)?)
 }
 
-fn interface(live: Live<'_>) -> io::Result<Value> {
+fn interface(socket: &Socket) -> io::Result<Value> {
     let like = SocketOption::Multicast(Multicast::InterfaceV4(Via::Index(0)));
-    let octets = match live.socket.option(like).map_err(unsupported)? {
+    let octets = match socket.option(like)? {
         SocketOption::Multicast(Multicast::InterfaceV4(Via::Address(ip))) => ip.octets(),
         _ => [0; 4],
     };

@@ -2,40 +2,26 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ffi::c_void,
     fs,
     path::Path,
-    ptr,
 };
 
-use libc::{c_int, socklen_t};
-use netchan::socket::{Domain, Kind, Socket};
+use libc::c_int;
 
 use super::{
-    get, has_level,
-    lacking::LACKING,
-    parse,
-    row::{Get, Row, Set},
-    rows::LEVELS,
+    super::row::{Get, Row, Set},
+    LEVELS, Setting, UNSUPPORTED, parse,
 };
-use crate::{
-    errno,
-    setting::Setting,
-    state::{Live, SocketState},
-};
-
-#[path = "../../../../lab/tests/skips/mod.rs"]
-mod skips;
 
 /// All rows, each with its level's number.
 fn rows() -> impl Iterator<Item = (c_int, &'static Row)> {
-    let of = |level: &'static super::rows::Level| level.rows.iter().map(|row| (level.number, row));
+    let of = |level: &'static super::Level| level.rows.iter().map(|row| (level.number, row));
     LEVELS.iter().flat_map(of)
 }
 
 /// Levels, numbers and names of what there is not, with what it is told.
 fn lacking() -> impl Iterator<Item = (c_int, c_int, &'static str, c_int)> {
-    LACKING.iter().flat_map(|lacking| {
+    UNSUPPORTED.iter().flat_map(|lacking| {
         let one = |&(number, name)| (lacking.level, number, name, lacking.code);
         lacking.options.iter().map(one)
     })
@@ -76,7 +62,7 @@ fn table_of(rows: &[Row]) -> String {
 /// The table of what there is not.
 fn table_of_lacking() -> String {
     let mut table = "| level | name | number | why |\n| --- | --- | --- | --- |\n".to_owned();
-    for lacking in LACKING {
+    for lacking in UNSUPPORTED {
         let level = LEVELS.iter().find(|level| level.number == lacking.level);
         let level = level.map_or("", |level| level.name);
         for (number, name) in lacking.options {
@@ -87,7 +73,7 @@ fn table_of_lacking() -> String {
     table
 }
 
-/// `NETCHAN_RECORD=1 cargo test -p netchan-preload --lib options` writes the tables of the page anew.
+/// `NETCHAN_RECORD=1 cargo test -p netchan --lib options` writes the tables of the page anew.
 #[test]
 fn the_page_has_the_tables() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/socket-options.md");
@@ -122,7 +108,9 @@ fn is_unknown(code: c_int) -> bool {
 #[test]
 fn each_row_is_set_as_it_says() {
     // Long enough for every structure but the filters, which are read elsewhere.
-    let set = |level, number| parse(level, number, &[0; 512]).map_err(|e| errno::code(&e));
+    let set = |level, number| {
+        parse(level, number, &[0; 512]).map_err(|e| e.raw_os_error().expect("an errno"))
+    };
     for (level, row) in rows() {
         let answer = set(level, row.number);
         let is_read = matches!(row.set, Set::Filter(_)) || !answer.is_err_and(is_unknown);
@@ -143,66 +131,6 @@ fn each_row_is_set_as_it_says() {
     for (level, number, name, code) in lacking() {
         assert!(is_unknown(code), "{name}");
         assert_eq!(set(level, number), Err(code), "{name}");
-    }
-}
-
-/// What getsockopt says to one socket.
-fn read(live: Live<'_>, level: c_int, name: c_int) -> Result<(), c_int> {
-    let mut value = [0_u8; 512];
-    let mut len: socklen_t = 512;
-    let at = ptr::from_mut(&mut value).cast::<c_void>();
-    // SAFETY: both are there, and `len` says how long the first is.
-    let got = unsafe { get(live, level, name, at, ptr::from_mut(&mut len)) };
-    got.map(|_| ()).map_err(|e| errno::code(&e))
-}
-
-/// Whether a row says that sockets of a kind have the option.
-fn is_said_of(row: &Row, kind: Kind) -> bool {
-    let name = match kind {
-        Kind::Stream => "tcp",
-        Kind::Datagram => "udp",
-        Kind::Ping => "ping",
-    };
-    row.sockets == "all" || row.sockets.split(", ").any(|known| known == name)
-}
-
-#[test]
-fn each_row_is_read_as_it_says() {
-    let net = netchan::Net::builder()
-        .link("loop")
-        .and_then(netchan::Builder::start)
-        .expect("a stack");
-    let kinds = [Domain::V4, Domain::V6]
-        .into_iter()
-        .flat_map(|domain| [Kind::Stream, Kind::Datagram, Kind::Ping].map(|kind| (domain, kind)));
-    let sockets: Vec<(SocketState, Socket)> = kinds
-        .map(|(domain, kind)| {
-            let socket = Socket::new(&net, domain, kind).expect("a socket");
-            (SocketState::new(domain, kind), socket)
-        })
-        .collect();
-    for (state, socket) in &sockets {
-        let live = Live {
-            fd: -1,
-            state,
-            socket,
-        };
-        let who = (state.domain, state.kind);
-        for (level, row) in rows() {
-            let answer = read(live, level, row.number);
-            if matches!(row.get, Get::No) {
-                assert!(answer.is_err_and(is_unknown), "{}, {who:?}", row.name);
-            } else if is_said_of(row, state.kind) && has_level(state, level) {
-                assert!(!answer.is_err_and(is_unknown), "{}, {who:?}", row.name);
-            }
-        }
-        for (level, number, name, code) in lacking() {
-            let answer = read(live, level, number);
-            assert!(answer.is_err_and(is_unknown), "{name}, {who:?}");
-            if has_level(state, level) {
-                assert_eq!(answer, Err(code), "{name}, {who:?}");
-            }
-        }
     }
 }
 
@@ -266,7 +194,7 @@ fn the_table_has_every_option_of_linux() {
     for (header, level, begin) in HEADERS {
         let path = format!("/usr/include/{header}");
         let Ok(text) = fs::read_to_string(&path) else {
-            skips::skipped_here(&format!("no {path}"));
+            crate::skips::skipped_here(&format!("no {path}"));
             continue;
         };
         let defined = defined(&text, begin);
@@ -316,45 +244,87 @@ fn words(folder: &Path, found: &mut Vec<(String, BTreeSet<String>)>) {
     }
 }
 
-/// Two places to touch for a new option, of which this library is one: its row. The other is the effect, `SocketOption` in netchan, where there is
-/// none of that kind yet.
+/// This library's and the preload library's.
+fn both_libraries() -> Vec<(String, BTreeSet<String>)> {
+    let mut files = Vec::new();
+    for sources in ["/src", "/../preload/src"] {
+        let path = format!("{}{sources}", env!("CARGO_MANIFEST_DIR"));
+        words(Path::new(&path), &mut files);
+    }
+    assert!(files.len() > 200, "{}", files.len());
+    files
+}
+
+/// The files that name it.
+fn places(files: &[(String, BTreeSet<String>)], word: &str) -> Vec<String> {
+    let named = files.iter().filter(|(_, words)| words.contains(word));
+    let file = |(file, _): &(String, _)| file.split("/src/").nth(1).map(str::to_owned);
+    named.filter_map(file).collect()
+}
+
+/// One place to touch for an option whose effect there is: its row, by which both libraries and the page go.
 #[test]
 fn an_option_is_named_in_its_row_alone() {
-    /// Ancillary data bears names of options, the kernel's socket is asked for what it has, and a reason may say what to take instead.
-    const NAMESAKES: [&str; 3] = ["/ancillary.rs", "/sys.rs", "/lacking.rs"];
-    let mut files = Vec::new();
-    words(
-        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")),
-        &mut files,
-    );
-    assert!(files.len() > 50, "{}", files.len());
-    let of_table = |file: &str| file.contains("options/rows/");
+    /// Ancillary data bears names of options, the kernel's socket is asked for what it has, a reason may say what to take instead, and a
+    /// configuration key which option it goes by.
+    const NAMESAKES: [&str; 4] = [
+        "config/keys/lists.rs",
+        "ancillary.rs",
+        "sys.rs",
+        "socket/options/table/unsupported.rs",
+    ];
+    let files = both_libraries();
     let mut elsewhere = Vec::new();
-    for (_, row) in rows() {
-        let name = name_in_code(row.name);
-        let named = files.iter().filter(|(file, words)| {
-            let is_other = !NAMESAKES.iter().any(|other| file.ends_with(other));
-            !of_table(file) && is_other && words.contains(name)
+    for (level, row) in rows() {
+        let file = match level {
+            libc::SOL_SOCKET => "socket",
+            libc::IPPROTO_TCP => "tcp",
+            libc::IPPROTO_IP => "ip",
+            libc::IPPROTO_IPV6 => "ipv6",
+            _ => "udp",
+        };
+        let place = format!("socket/options/table/{file}.rs");
+        let mut named = places(&files, row.name);
+        assert!(named.contains(&place), "{} in {place}", row.name);
+        named.extend(places(&files, name_in_code(row.name)));
+        named.retain(|file| {
+            // Groups of RFC 3678 bear the same names at two levels.
+            !NAMESAKES.contains(&file.as_str()) && !file.starts_with("socket/options/table/")
         });
-        elsewhere.extend(named.map(|(file, _)| (name, file)));
+        elsewhere.extend(named.into_iter().map(|file| (row.name, file)));
     }
     assert!(elsewhere.is_empty(), "{elsewhere:#?}");
-    let places = |files: &[(String, BTreeSet<String>)], word: &str| {
-        let named = files.iter().filter(|(_, words)| words.contains(word));
-        let file = |(file, _): &(String, _)| file.split("/src/").nth(1).map(str::to_owned);
-        named.filter_map(file).collect::<Vec<_>>()
+}
+
+/// Two places for one with a new effect: the other is that. `docs/testing.md` shows them by the lines of an option that there is.
+#[test]
+fn a_new_option_takes_its_row_and_its_effect() {
+    let row = "socket/options/table/tcp.rs";
+    let (effect, connection) = ("socket/options/effects.rs", "shard/defaults.rs");
+    let files = both_libraries();
+    assert_eq!(places(&files, "TCP_SYNCNT"), [row]);
+    let sorted = |word| {
+        let mut files = places(&files, word);
+        files.sort();
+        files
     };
-    // For example:
-    let row = "options/rows/tcp.rs";
-    assert_eq!(places(&files, "TCP_KEEPCNT"), [row]);
-    assert_eq!(places(&files, "KeepCount"), [row]);
-    let mut library = Vec::new();
-    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../netchan/src");
-    words(Path::new(sources), &mut library);
-    let effect = places(&library, "KeepCount");
-    assert!(!effect.is_empty(), "the effect");
-    assert!(
-        effect.iter().all(|file| file.starts_with("socket/options")),
-        "{effect:?}"
-    );
+    assert_eq!(sorted("SynCount"), [effect, row]);
+    assert_eq!(sorted("syn_count"), [connection, effect]);
+    let read = |path: &str| {
+        let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+        fs::read_to_string(&path).expect(&path)
+    };
+    let page = read("../../docs/testing.md");
+    let section = page.split("## A new socket option\n").nth(1);
+    let section = section.and_then(|rest| rest.split("\n## ").next());
+    let mut blocks = section
+        .expect("the section")
+        .split("```\n")
+        .skip(1)
+        .step_by(2);
+    for file in [row, effect] {
+        let source = read(&format!("src/{file}"));
+        let block = blocks.next().expect("an example");
+        assert!(source.contains(block), "{file} has not\n{block}");
+    }
 }
