@@ -11,6 +11,7 @@ mod icmp;
 mod listen;
 mod live;
 mod memory;
+mod packets;
 mod path;
 mod peers;
 mod ports;
@@ -48,6 +49,7 @@ pub use self::{
     defaults::{RECEIVE_BUFFER_MIN, TcpOverrides},
     fast_open::FastOpenOptions,
     listen::{Listener, Parts},
+    packets::{PacketFields, Path},
     ports::Reuse,
     receive_batch::ReceiveBatch,
     signed::{AoSettings, Auth, Keys, Network},
@@ -154,6 +156,8 @@ pub struct Shard {
     segments: usize,
     /// UDP sockets that found no buffers to send from.
     udp_waiting: VecDeque<u32>,
+    /// Those packet channels, and for how many buffers.
+    packet_senders: packets::Senders,
     /// Datagrams that wait in all UDP sockets together.
     udp_queued: usize,
     ports: Ports,
@@ -288,6 +292,7 @@ impl Shard {
             keyed: false,
             asked: None,
             udp_waiting: VecDeque::with_capacity(limits::UDP_SOCKETS_PER_SHARD),
+            packet_senders: packets::Senders::default(),
             udp_queued: 0,
             ports: Ports::new(),
             errors: Limiter::new(limit::Config::default(), seed.derive(1)),

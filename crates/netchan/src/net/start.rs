@@ -100,6 +100,7 @@ impl Builder {
             host,
             directory,
             modules: registry,
+            packet_channels: mutex(&locks::PACKET_CHANNELS, Vec::new()),
             counters: parts.counters,
             started: now,
             threads: mutex(&locks::THREADS, Vec::new()),
