@@ -251,14 +251,6 @@ impl Shard {
         let mut pool = Shelf::new(segments, room.shelf, room.connections)?.pool();
         crate::memory::probe(room.connections * EACH + segments * PER_SEGMENT + TABLES)?;
         let defaults = Defaults::new(&host.tcp);
-        let memory = Memory::new(
-            memory,
-            number,
-            &mut pool,
-            room.connections,
-            (defaults.config.receive_buffer).max(defaults.config.receive_buffer_max),
-            (shards, seed.derive(5)),
-        );
         let outbox = || VecDeque::with_capacity(buffers + limits::BURST_SLAB);
         Ok(Self {
             number,
@@ -266,9 +258,16 @@ impl Shard {
             latest: now,
             slab,
             bursts,
+            memory: Memory::new(
+                memory,
+                number,
+                &mut pool,
+                room.connections,
+                (defaults.config.receive_buffer).max(defaults.config.receive_buffer_max),
+                (shards, seed.derive(5)),
+            ),
             segments: pool.available() as usize,
             pool,
-            memory,
             flows: HashTable::with_capacity(room.connections.min(limits::FLOWS_AT_FIRST)),
             tcp: Table::with_capacity(room.connections),
             recent: 0,

@@ -62,7 +62,7 @@ fn each_link_has_its_turn_and_full_rings_drop() {
         (core.depth(), core.drops()),
         (2 * limits::PACKET_CHANNEL, 2)
     );
-    let mut take = |most| {
+    let take = |most| {
         let mut from = Vec::new();
         core.take(most, |packet| from.push(packet.bytes()[0]));
         from

@@ -1,5 +1,7 @@
 //! Packet channels (C6): packets of any protocol through an application's own channel.
 
+#![allow(clippy::cast_possible_truncation)] // small numbers, and bytes of a pattern
+
 mod raw;
 mod regimes;
 

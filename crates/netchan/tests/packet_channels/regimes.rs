@@ -8,11 +8,11 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use netchan::{
-    Net, PacketDestination, PacketProtocol, Regime,
+    Clock, Net, PacketDestination, PacketProtocol, Regime,
     link::{Queue, wire},
     socket::{Readiness, Waiter},
 };
@@ -101,10 +101,10 @@ fn waits_end() {
         let [mine, theirs] = [&a, &b].map(|net| net.packet_channel(FRAMES).unwrap());
         mine.set_read_timeout(Some(Duration::from_millis(20)))
             .unwrap();
-        let begin = Instant::now();
+        let begin = Clock::Real.now();
         let late = mine.recv().unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::WouldBlock);
-        assert!(begin.elapsed() >= Duration::from_millis(20));
+        assert!(Clock::Real.now().since(begin) >= Duration::from_millis(20));
         mine.set_nonblocking(true).unwrap();
         assert_eq!(errno(mine.recv()), libc::EAGAIN);
         let mut waiter = Waiter::new(&a).unwrap();
@@ -119,7 +119,7 @@ fn waits_end() {
         mine.deregister(waiter.waker());
         assert!(mine.readiness().contains(Readiness::READABLE));
         assert_eq!(mine.recv().unwrap().payload(), b"wake up");
-        assert!(begin.elapsed() < PATIENCE);
+        assert!(Clock::Real.now().since(begin) < PATIENCE);
         assert!(waiter.register_packets(&mine, Readiness::WRITABLE));
         drop(sender.join().unwrap());
     }
@@ -137,7 +137,7 @@ fn send_waits_for_buffers() {
         let channel = net.packet_channel(FRAMES).unwrap();
         channel.set_nonblocking(true).unwrap();
         let to = station(&net);
-        // Nobody takes them at the other end.
+        // None is taken at the other end.
         let sent = (0..10_000).find(|_| match channel.send_to(&[1; 1000], to) {
             Ok(len) => len != 1000,
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
@@ -151,7 +151,7 @@ fn send_waits_for_buffers() {
             let mut frames = VecDeque::new();
             thread::sleep(Duration::from_millis(30));
             while !is_done.load(Relaxed) {
-                let now = netchan::Clock::Real.now();
+                let now = Clock::Real.now();
                 far.rx.receive(now, &mut slab, &mut frames, 64).unwrap();
                 frames.clear();
                 thread::yield_now();
