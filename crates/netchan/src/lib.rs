@@ -44,8 +44,8 @@ pub use proto::tcp::{CongestionControl, EcnMode, Info as TcpInfo, State as TcpSt
 pub use proto::{time::Instant, wire::ethernet::MacAddr};
 pub use regime::{Dispatch, Regime};
 pub use socket::{
-    LentPacket, PacketChannel, PacketDestination, PacketOptions, PacketProtocol, TcpListener,
-    TcpStream, UdpSocket,
+    LentPacket, PacketChannel, PacketDestination, PacketOptions, PacketProtocol, SendLease,
+    TcpListener, TcpStream, UdpSocket,
 };
 #[doc(hidden)]
 pub use sys::spawn;

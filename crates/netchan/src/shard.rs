@@ -52,6 +52,7 @@ pub use self::{
     packets::{PacketFields, Path},
     ports::Reuse,
     receive_batch::ReceiveBatch,
+    send_queue::SendLease,
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, TcpOptions, TcpSocket, Watermarks},
     udp::{Destination, Echo, RouteCache, Stamped, Together, UdpSocket},

@@ -49,6 +49,7 @@ pub use crate::api::{
     multicast::{Multicast, Via},
 };
 pub use crate::channel::PacketProtocol;
+pub use crate::shard::SendLease;
 use crate::{
     api::binding::{BindRequest, PortChange},
     errno::error,
