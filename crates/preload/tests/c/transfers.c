@@ -245,27 +245,21 @@ static void files_to_full_sockets(void) {
     size_t sent = 0, got = 0;
     off_t at = 0;
     CHECK(sendfile(fd, file, &at, 0) == 0 && at == 0);
-    for (int quiet = 0; quiet < 10 && sent < MOST;) {
+    ssize_t n = 1;
+    while (sent < MOST && n > 0) {
         off_t begin = at = sent % LEN;
-        ssize_t n = sendfile(fd, file, &at, LEN - begin);
-        if (n < 0) {
-            CHECK(errno == EAGAIN && at == begin);
-            quiet++, usleep(20000);
-        } else {
-            CHECK(n > 0 && at == begin + n);
-            sent += n, quiet = 0;
-        }
+        n = sendfile(fd, file, &at, LEN - begin);
+        int said = errno;
+        CHECK(n > 0 ? at == begin + n : n == -1 && said == EAGAIN && at == begin);
+        sent += n > 0 ? n : 0;
     }
+    CHECK(n == -1 && sent > 0);
     at = LEN;
     CHECK(sendfile(fd, file, &at, 10) == 0 && at == LEN);
     at = 0;
     FAILS(EBADF, sendfile(fd, out, &at, 10));
-    struct timeval soon = {0, 50000};
-    CHECK(fcntl(fd, F_SETFL, 0) == 0 && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof soon) == 0);
-    FAILS(EAGAIN, sendfile(fd, file, &at, 10));
-    CHECK(at == 0);
+    CHECK(fcntl(fd, F_SETFL, 0) == 0);
     int wrong = 0;
-    ssize_t n = 1;
     while (got < sent && (n = recv(fd, back, LEN - got % LEN, 0)) > 0) {
         wrong += memcmp(back, data + got % LEN, n) != 0;
         got += n;
@@ -273,8 +267,9 @@ static void files_to_full_sockets(void) {
     CHECK(got == sent && wrong == 0);
     shutdown(fd, SHUT_WR);
     signal(SIGPIPE, SIG_IGN);
+    at = 3;
     FAILS(EPIPE, sendfile(fd, file, &at, 10));
-    CHECK(at == 0);
+    CHECK(at == 3);
     signal(SIGPIPE, SIG_DFL);
     close(fd), close(file), close(out);
 }
