@@ -161,6 +161,12 @@ pub const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 pub const CHANNEL_RX: usize = 2_048;
 /// Slots of the channel from a shard to a link.
 pub const CHANNEL_TX: usize = 2_048;
+/// Slots of the ring from a link to a packet channel: a quarter of the receive buffers where these are few and large.
+pub const PACKET_CHANNEL: usize = 512;
+/// Packets that the application of a packet channel may hold, unless it says otherwise: as many as wait.
+pub const PACKETS_HELD: usize = 512;
+/// Packet channels of a stack: 64 links would take 64 × 32 × 512 × 40 bytes = 40 MiB of address space, two take 1.3 MiB.
+pub const PACKET_CHANNELS: usize = 32;
 /// Bytes of address space that a stack leaves free for its threads and its process when it starts.
 pub const SPARE: usize = 64 << 20;
 /// Frames that wait for a link that is full.

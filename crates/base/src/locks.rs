@@ -25,10 +25,14 @@ pub static GIANT_INSIDE: Class = Class::new(80, "giant (inside)");
 pub static CAPTURE: Class = Class::new(82, "capture");
 /// A device that has one state for both directions.
 pub static DEVICE: Class = Class::new(85, "device");
+/// The application's end of a packet channel.
+pub static PACKET_CHANNEL: Class = Class::new(87, "packet channel");
 /// The names of in-memory wires.
 pub static WIRE_NAMES: Class = Class::new(90, "wire names");
 /// What the second opener of a wire leaves for the first.
 pub static WIRE_SLOT: Class = Class::new(100, "wire slot");
+/// The list of packet channels.
+pub static PACKET_CHANNELS: Class = Class::new(105, "packet channels");
 /// The list of modules.
 pub static MODULES: Class = Class::new(110, "modules");
 /// The bound ports.
@@ -57,8 +61,10 @@ pub static ALL: &[&Class] = &[
     &GIANT_INSIDE,
     &CAPTURE,
     &DEVICE,
+    &PACKET_CHANNEL,
     &WIRE_NAMES,
     &WIRE_SLOT,
+    &PACKET_CHANNELS,
     &MODULES,
     &BINDINGS,
     &SETTINGS,

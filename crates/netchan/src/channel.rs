@@ -3,8 +3,10 @@
 //! A backlog is its first ring alone, where a link calls the shard unless another thread holds it.
 
 mod background_call;
+mod packets;
 
 pub use background_call::{BackgroundCall, BackgroundPoller};
+pub use packets::{PacketChannelCore, PacketEnd, PacketProtocol, packet_channel};
 
 use std::sync::Arc;
 

@@ -48,6 +48,10 @@ counters! {
     MembershipIn = "membership_in",
     /// IGMP and MLD messages sent.
     MembershipOut = "membership_out",
+    /// Packets taken in for packet channels.
+    PacketChannelIn = "packet_channel_in",
+    /// Packets sent by packet channels.
+    PacketChannelOut = "packet_channel_out",
     /// ARP packets taken in.
     ArpIn = "arp_in",
     /// Connections opened by us.
@@ -88,7 +92,7 @@ counters! {
     DropEthernet = "drop_ethernet",
     /// Drop: for another station's MAC address.
     DropNotForUs = "drop_other_mac",
-    /// Drop: an EtherType that is not served.
+    /// Drop: an EtherType that is not served, and that no packet channel has.
     DropEtherType = "drop_ethertype",
     /// Drop: an ARP packet that breaks the rules.
     DropArp = "drop_arp",
@@ -112,7 +116,7 @@ counters! {
     DropForwardTooBig = "drop_forward_too_big",
     /// Drop: a packet for another host while the channel to the next link is full, or too few receive buffers are left.
     DropForwardQueue = "drop_forward_queue_full",
-    /// Drop: an upper protocol that is not served.
+    /// Drop: an upper protocol that is not served, and that no packet channel has.
     DropProtocol = "drop_ip_protocol",
     /// Drop: IPv6 extension headers against RFC 8200.
     DropExtension = "drop_ip_extension",
@@ -188,6 +192,10 @@ counters! {
     DropUdpErrorQueue = "drop_udp_error_queue_full",
     /// Drop: a time stamp of a stream's send while its error queue is full.
     DropNotice = "drop_tcp_error_queue_full",
+    /// Drop: a packet for a packet channel whose ring from the link is full.
+    DropPacketChannelFull = "drop_packet_channel_full",
+    /// Drop: a packet for a packet channel while less than a quarter of the buffers that it came in are free.
+    DropPacketChannelBuffers = "drop_packet_channel_buffers",
     /// Drop: the shard's channel from the link is full.
     DropChannelFull = "drop_channel_full",
     /// Drop: another thread holds the shard, and the link's part of its backlog is full.

@@ -1,5 +1,7 @@
 //! Building IP packets: payload first (copied and summed in one pass), then the headers in front of it; and cutting what is longer than the MTU.
 
+pub mod frame;
+
 use std::net::IpAddr;
 
 use percore::slab::{Buffer, Slab};

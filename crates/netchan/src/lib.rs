@@ -47,6 +47,9 @@ pub use percore::{checks, doorbell::Doorbell, own, raw, slab::Slab};
 pub use proto::tcp::{CongestionControl, EcnMode, Info as TcpInfo, State as TcpState};
 pub use proto::{time::Instant, wire::ethernet::MacAddr};
 pub use regime::{Dispatch, Regime};
-pub use socket::{TcpListener, TcpStream, UdpSocket};
+pub use socket::{
+    LentPacket, PacketChannel, PacketDestination, PacketOptions, PacketProtocol, SendLease,
+    TcpListener, TcpStream, UdpSocket,
+};
 #[doc(hidden)]
 pub use sys::spawn;

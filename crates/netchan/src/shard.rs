@@ -11,6 +11,7 @@ mod icmp;
 mod listen;
 mod live;
 mod memory;
+mod packets;
 mod path;
 mod peers;
 mod ports;
@@ -48,8 +49,10 @@ pub use self::{
     defaults::{RECEIVE_BUFFER_MIN, TcpOverrides},
     fast_open::FastOpenOptions,
     listen::{Listener, Parts},
+    packets::{PacketFields, Path},
     ports::Reuse,
     receive_batch::ReceiveBatch,
+    send_queue::SendLease,
     signed::{AoSettings, Auth, Keys, Network},
     tcp::{Connect, TcpOptions, TcpSocket, Watermarks},
     udp::{Destination, Echo, RouteCache, Stamped, Together, UdpSocket},
@@ -154,6 +157,8 @@ pub struct Shard {
     segments: usize,
     /// UDP sockets that found no buffers to send from.
     udp_waiting: VecDeque<u32>,
+    /// Those packet channels, and for how many buffers.
+    packet_senders: packets::Senders,
     /// Datagrams that wait in all UDP sockets together.
     udp_queued: usize,
     ports: Ports,
@@ -248,14 +253,6 @@ impl Shard {
         let mut pool = Shelf::new(segments, room.shelf, room.connections)?.pool();
         crate::memory::probe(room.connections * EACH + segments * PER_SEGMENT + TABLES)?;
         let defaults = Defaults::new(&host.tcp);
-        let memory = Memory::new(
-            memory,
-            number,
-            &mut pool,
-            room.connections,
-            (defaults.config.receive_buffer).max(defaults.config.receive_buffer_max),
-            (shards, seed.derive(5)),
-        );
         let outbox = || VecDeque::with_capacity(buffers + limits::BURST_SLAB);
         Ok(Self {
             number,
@@ -263,9 +260,16 @@ impl Shard {
             latest: now,
             slab,
             bursts,
+            memory: Memory::new(
+                memory,
+                number,
+                &mut pool,
+                room.connections,
+                (defaults.config.receive_buffer).max(defaults.config.receive_buffer_max),
+                (shards, seed.derive(5)),
+            ),
             segments: pool.available() as usize,
             pool,
-            memory,
             flows: HashTable::with_capacity(room.connections.min(limits::FLOWS_AT_FIRST)),
             tcp: Table::with_capacity(room.connections),
             recent: 0,
@@ -289,6 +293,7 @@ impl Shard {
             keyed: false,
             asked: None,
             udp_waiting: VecDeque::with_capacity(limits::UDP_SOCKETS_PER_SHARD),
+            packet_senders: packets::Senders::default(),
             udp_queued: 0,
             ports: Ports::new(),
             errors: Limiter::new(limit::Config::default(), seed.derive(1)),

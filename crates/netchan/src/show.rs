@@ -151,6 +151,13 @@ fn sockets(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
             rows.push(busy.row("shard", json!(number)));
         }
     }
+    rows.extend(stack.packet_channels().iter().map(|channel| {
+        json!({
+            "protocol": channel.protocol().to_string(), "shard": null, "state": null,
+            "local": "*", "remote": null,
+            "receive_datagrams": channel.depth(), "dropped_datagrams": channel.drops(),
+        })
+    }));
     rows
 }
 

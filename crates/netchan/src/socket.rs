@@ -8,6 +8,7 @@ mod fast_open;
 pub(crate) mod multicast;
 mod notices;
 pub mod options;
+mod packet_channel;
 mod register;
 mod std_like;
 mod stream;
@@ -29,6 +30,7 @@ pub use self::{
     ao::{AoChoice, AoInfo, AoKeyInfo, AoPeerKey},
     multicast::GroupFilter,
     options::SocketOption,
+    packet_channel::{LentPacket, PacketChannel, PacketDestination, PacketOptions},
     std_like::{Incoming, TcpListener, TcpStream, UdpSocket},
     tcp_info::LEN as TCP_INFO_LEN,
     wait::Waiter,
@@ -46,6 +48,8 @@ pub use crate::api::{
     Readiness,
     multicast::{Multicast, Via},
 };
+pub use crate::channel::PacketProtocol;
+pub use crate::shard::SendLease;
 use crate::{
     api::binding::{BindRequest, PortChange},
     errno::error,

@@ -13,6 +13,7 @@ pub(crate) mod driver_side;
 mod forward;
 mod hold;
 pub(crate) mod link_leader;
+mod packet_channels;
 mod rx;
 pub(crate) mod shard_leader;
 pub(crate) mod sleep;

@@ -3,11 +3,12 @@
 use std::{path::PathBuf, process::Command};
 
 /// All but `hello`, which serves for ever on a TAP device.
-const EXAMPLES: [&str; 7] = [
+const EXAMPLES: [&str; 8] = [
     "echo",
     "forwarding",
     "module",
     "own_link",
+    "packets",
     "regimes",
     "udp",
     "virtual_time",

@@ -35,4 +35,5 @@ pub mod snapshot;
 pub mod sync;
 pub mod trace;
 pub mod wake_gate;
+pub mod wake_list;
 pub mod witness;

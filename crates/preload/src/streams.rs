@@ -11,7 +11,7 @@ use netchan::socket::Readiness;
 
 use crate::{state::Live, wait};
 
-/// Bytes that MSG_TRUNC on a stream and sendfile move at a time.
+/// Bytes that MSG_TRUNC on a stream moves at a time, and sendfile to a datagram socket.
 pub const CHUNK: usize = 64 * 1024;
 
 thread_local! {

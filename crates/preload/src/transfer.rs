@@ -7,7 +7,9 @@ use std::{
 };
 
 use libc::{c_int, sockaddr, socklen_t};
-use netchan::socket::{Domain, Kind, Readiness, ReceiveFlags, Received, ReceivedError, SendInfo};
+use netchan::socket::{
+    Domain, Kind, Readiness, ReceiveFlags, Received, ReceivedError, SendInfo, SendLease,
+};
 
 use crate::{
     address::{self, Given},
@@ -244,12 +246,19 @@ pub fn send_with(
     }
     if let Err(error) = &result {
         let quiet = flags & libc::MSG_NOSIGNAL != 0 || live.state.kind != Kind::Stream;
-        // No signal for a number that is no socket any more: the kernel answers for it.
-        if errno::code(error) == libc::EPIPE && !quiet && sys::is_socket(live.fd) {
-            sys::raise_sigpipe();
+        if !quiet {
+            signal_if_broken(live, error);
         }
     }
     result
+}
+
+/// SIGPIPE for a stream that takes no more.
+fn signal_if_broken(live: Live<'_>, error: &io::Error) {
+    // No signal for a number that is no socket any more: the kernel answers for it.
+    if errno::code(error) == libc::EPIPE && sys::is_socket(live.fd) {
+        sys::raise_sigpipe();
+    }
 }
 
 fn send_datagram(
@@ -350,28 +359,100 @@ pub unsafe fn send_file(
 }
 
 fn send_file_from(live: Live<'_>, input: c_int, start: i64, count: usize) -> io::Result<usize> {
-    with_chunk(|chunk| {
-        let mut sent = 0;
-        while sent < count {
-            let len = chunk.len().min(count - sent);
-            let room = chunk.get_mut(..len).unwrap_or(&mut []);
-            let at = start + i64::try_from(sent).unwrap_or(i64::MAX - start);
-            let filled = match sys::pread(input, room, at) {
-                Ok(0) => break,
-                Ok(filled) => filled,
-                Err(error) => return if sent > 0 { Ok(sent) } else { Err(error) },
-            };
-            let piece = room.get(..filled).unwrap_or(&[]);
-            match send(live, &mut [IoSlice::new(piece)], None, 0) {
-                Ok(len) => {
-                    sent += len;
-                    if len < filled {
-                        break; // a non-blocking socket is full
-                    }
+    // A first send may be one that connects: it takes its text from elsewhere.
+    let is_plain = live.state.kind == Kind::Stream && !live.state.fast_connect.load(Relaxed);
+    let mut sent = 0;
+    while sent < count {
+        let at = start + i64::try_from(sent).unwrap_or(i64::MAX - start);
+        let piece = match is_plain {
+            true => send_piece(live, input, at, count - sent),
+            false => send_copied(live, input, at, count - sent),
+        };
+        match piece {
+            Ok((len, goes_on)) => {
+                sent += len;
+                if !goes_on {
+                    break;
                 }
-                Err(error) => return if sent > 0 { Ok(sent) } else { Err(error) },
             }
+            Err(_) if sent > 0 => break,
+            Err(error) => return Err(error),
         }
-        Ok(sent)
+    }
+    Ok(sent)
+}
+
+/// Reads a piece of the file right into memory of the send queue, and sends it. How many bytes, and whether there may be more: not at the file's end.
+fn send_piece(live: Live<'_>, input: c_int, at: i64, most: usize) -> io::Result<(usize, bool)> {
+    let mut lease = match live.socket.reserve(most, None) {
+        Ok(lease) => lease,
+        // As Linux, the file is looked at first: its end, and why it cannot be read.
+        Err(_) if sys::pread(input, &mut [0], at)? == 0 => return Ok((0, false)),
+        Err(error) => wait_for_lease(live, most, error)?,
+    };
+    let mut filled = 0;
+    for room in lease.slices_mut() {
+        let offset = at + i64::try_from(filled).unwrap_or(i64::MAX - at);
+        match sys::pread(input, room, offset) {
+            Ok(len) => {
+                filled += len;
+                if len < room.len() {
+                    break;
+                }
+            }
+            Err(_) if filled > 0 => break, // the next call says why
+            Err(error) => return Err(error),
+        }
+    }
+    if filled == 0 {
+        return Ok((0, false));
+    }
+    let stamps = stamping::request(live, &Along::default());
+    hold_back(live, false);
+    match live.socket.commit(lease, filled) {
+        Ok(len) => {
+            stamping::sent(live, 0, stamps);
+            Ok((len, true))
+        }
+        // Another thread was first: as if there had been no room.
+        Err(error) if would_block(&error) && !is_nonblocking(live, 0) => Ok((0, true)),
+        Err(error) => {
+            live.state.watch.used(Readiness::WRITABLE);
+            signal_if_broken(live, &error);
+            Err(error)
+        }
+    }
+}
+
+/// There was no room, or worse: `error`.
+#[cold]
+fn wait_for_lease(live: Live<'_>, most: usize, error: io::Error) -> io::Result<SendLease> {
+    let lease = if would_block(&error) {
+        let (nonblocking, timeout) = (is_nonblocking(live, 0), live.state.send_timeout());
+        wait::until(live, Readiness::WRITABLE, nonblocking, timeout, || {
+            live.socket.reserve(most, None)
+        })
+    } else {
+        Err(error)
+    };
+    if let Err(error) = &lease {
+        live.state.watch.used(Readiness::WRITABLE);
+        signal_if_broken(live, error);
+    }
+    lease
+}
+
+/// The same for any other socket, by this thread's own buffer.
+fn send_copied(live: Live<'_>, input: c_int, at: i64, most: usize) -> io::Result<(usize, bool)> {
+    with_chunk(|chunk| {
+        let len = chunk.len().min(most);
+        let room = chunk.get_mut(..len).unwrap_or(&mut []);
+        let filled = sys::pread(input, room, at)?;
+        if filled == 0 {
+            return Ok((0, false));
+        }
+        let piece = room.get(..filled).unwrap_or(&[]);
+        let sent = send(live, &mut [IoSlice::new(piece)], None, 0)?;
+        Ok((sent, sent == filled)) // less: a non-blocking socket is full
     })
 }

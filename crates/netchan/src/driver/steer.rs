@@ -26,7 +26,7 @@ use proto::{
 use self::{pending_opens::PendingOpens, table::FlowTable};
 use crate::flow::FlowKey;
 use crate::{
-    channel::Request,
+    channel::{PacketEnd, PacketProtocol, Request},
     counters::Counter,
     driver::host::HostView,
     packet::{Flag, Packet},
@@ -41,6 +41,10 @@ pub enum Verdict {
     Flow(u64),
     /// To the host's own work at the interface; starts at its IP header, too.
     Host(HostWork),
+    /// To a packet channel, by the number of its end ([`Steer::packet_ends`]); starts at its IP header, too.
+    Packet(usize),
+    /// To a packet channel of an EtherType; starts at its frame header. Its `meta` says where that ends.
+    Frame(usize),
     /// On, to another host: it came in a frame for us, and its addresses may leave the link. Starts at its IP header, too.
     Forward,
     /// Nowhere, and why.
@@ -90,6 +94,8 @@ pub struct Steer {
     pub placement: Placement,
     interface: u8,
     last: LastFlow,
+    /// This link's ends of packet channels.
+    pub packet_ends: Vec<PacketEnd>,
 }
 
 /// The flow that last passed [`Steer::quick`], as its packets name it. They come in runs: what was found out for one (its
@@ -138,7 +144,15 @@ impl Steer {
             placement,
             interface,
             last: LastFlow::NONE,
+            packet_ends: Vec::new(),
         }
+    }
+
+    /// The end of the packet channel for these packets, which nothing else takes.
+    #[cold]
+    fn packet_end(&self, protocol: PacketProtocol) -> Option<usize> {
+        let mut ends = self.packet_ends.iter();
+        ends.position(|end| end.protocol() == protocol)
     }
 
     /// The addresses have changed: what was found out for the last flow holds no more.
@@ -250,7 +264,12 @@ impl Steer {
                 return Ok(Verdict::Host(HostWork::Arp));
             }
             EtherType::IPV4 | EtherType::IPV6 => packet.pull(len),
-            _ => return Err(Counter::DropEtherType),
+            EtherType(kind) => {
+                let end = self.packet_end(PacketProtocol::EtherType(kind));
+                packet.meta.interface = self.interface;
+                packet.meta.upper = u16::try_from(len).unwrap_or(u16::MAX);
+                return end.map(Verdict::Frame).ok_or(Counter::DropEtherType);
+            }
         }
         self.classify_ip(host, packet, header.ethertype == EtherType::IPV6, false)
     }
@@ -287,7 +306,10 @@ impl Steer {
             Protocol::ICMP if !v6 => return Ok(Verdict::Host(HostWork::Icmp)),
             Protocol::IGMP if !v6 => return Ok(Verdict::Host(HostWork::Membership)),
             Protocol::ICMPV6 if v6 => return Ok(Verdict::Host(HostWork::Icmp)),
-            _ => return Ok(Verdict::Host(HostWork::Unserved)),
+            Protocol(number) => {
+                let end = self.packet_end(PacketProtocol::Ip(number));
+                return Ok(end.map_or(Verdict::Host(HostWork::Unserved), Verdict::Packet));
+            }
         }
         let ports = packet
             .bytes()

@@ -11,7 +11,7 @@ use proto::tcp;
 use super::Net;
 use crate::{
     errno::invalid,
-    socket::{TcpListener, TcpStream, UdpSocket},
+    socket::{PacketChannel, PacketProtocol, TcpListener, TcpStream, UdpSocket},
 };
 
 impl Net {
@@ -22,6 +22,14 @@ impl Net {
     /// UDP.
     pub const fn udp(&self) -> Udp<'_> {
         Udp { net: self }
+    }
+    /// An application's own channel for packets of a protocol that the stack does not speak: of an IP protocol number, or frames of an EtherType.
+    /// Such packets are unserved until then (ICMP says so of IP packets), and again when it is dropped. Not to be called from within a module.
+    ///
+    /// # Errors
+    /// `InvalidInput`, in words: the stack speaks the protocol. `AddrInUse`: it has a channel. EMFILE: there are 32.
+    pub fn packet_channel(&self, protocol: PacketProtocol) -> io::Result<PacketChannel> {
+        PacketChannel::open(self, protocol)
     }
 }
 

@@ -62,23 +62,19 @@ impl Builder {
             true => layout,
             false => layout.without_threads(),
         };
-        trace::prepare();
-        if let Some(level) = self.trace {
-            trace::set_level(level);
-        }
+        self.prepare_trace();
+        let stepped = self.threads == Threads::Stepped;
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let (moderation, background) = (self.moderation, self.background);
-        let stepped = self.threads == Threads::Stepped;
         let (choice, most, now) = (self.choice, self.memory, clock.now());
         let (forwarding_by, loopback_by) = (self.forwarding.1, self.loopback.1);
         memory::probe(limits::SPARE)?;
         let (host, links) = self.host(layout)?;
-        let owns_links = !threaded && layout.shards == 1;
         let giant = Arc::new(Giant::new(layout.giant));
         let registry = Registry::new(links.len(), giant.clone());
         modules::at_boot(&registry, modules, host.forwarding)?;
-        let (host, own) = (Arc::new(host), owns_links);
-        let parts = Parts::make(&host, links, layout, own, &registry, most, now)?;
+        let (host, owns_links) = (Arc::new(host), !threaded && layout.shards == 1);
+        let parts = Parts::make(&host, links, layout, owns_links, &registry, most, now)?;
         let directory = Directory::new(host.seed.derive(0x0064_6972), host.assignment.clone());
         let driver = DriverSide {
             host: host.clone(),
@@ -100,6 +96,7 @@ impl Builder {
             host,
             directory,
             modules: registry,
+            packet_channels: mutex(&locks::PACKET_CHANNELS, Vec::new()),
             counters: parts.counters,
             started: now,
             threads: mutex(&locks::THREADS, Vec::new()),
@@ -122,6 +119,13 @@ impl Builder {
         });
         run(&stack, control)?;
         Ok(Net::of(stack))
+    }
+
+    fn prepare_trace(&self) {
+        trace::prepare();
+        if let Some(level) = self.trace {
+            trace::set_level(level);
+        }
     }
 
     fn add_loopback(&mut self) -> io::Result<()> {

@@ -3,6 +3,8 @@
 //! The chunk given back last is the next that is lent. So what a connection writes lies in memory that the cache still has, however far its buffer
 //! may grow: a ring as long as the buffer would walk through all of it.
 
+mod lease;
+
 use std::{
     collections::VecDeque,
     io::{self, IoSlice},
@@ -12,6 +14,7 @@ use std::{
 use percore::slab::{Buffer, Slab};
 use proto::wire::checksum::{Partial, combine, copy_and_sum};
 
+pub use self::lease::SendLease;
 use crate::limits;
 
 /// Chunks of equal size that queues borrow: address space, of which only what is used at one time is touched.

@@ -8,6 +8,7 @@ mod calls_tests;
 mod events;
 mod gro;
 mod input;
+mod leases;
 mod notices;
 mod open;
 mod output;

@@ -33,6 +33,7 @@ use proto::{
 };
 
 pub(super) use self::errors::Report;
+pub(super) use self::text::Text;
 use self::{errors::ErrorQueue, notices::Notices, receive::Waiting, send::Corked};
 pub use self::{
     notices::Stamped, ping::Echo, route_cache::RouteCache, send::Destination, together::Together,

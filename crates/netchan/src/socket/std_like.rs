@@ -53,17 +53,34 @@ fn block<R>(
     socket: &Socket,
     interest: Readiness,
     timeout: Option<Duration>,
+    call: impl FnMut() -> io::Result<R>,
+) -> io::Result<R> {
+    block_on(
+        socket.stack(),
+        timeout,
+        |waiter| waiter.register(socket, interest),
+        |waker| socket.deregister(waker),
+        call,
+    )
+}
+
+/// The same for whatever `register` has wake the waiter, and `deregister` does not any more.
+pub(super) fn block_on<R>(
+    stack: &Arc<Stack>,
+    timeout: Option<Duration>,
+    register: impl Fn(&mut Waiter) -> bool,
+    deregister: impl FnOnce(&Waker),
     mut call: impl FnMut() -> io::Result<R>,
 ) -> io::Result<R> {
     match call() {
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
         done => return done,
     }
-    let deadline = timeout.map(|t| socket.stack().clock.now() + t);
-    with_waiter(socket.stack(), |waiter| {
+    let deadline = timeout.map(|t| stack.clock.now() + t);
+    with_waiter(stack, |waiter| {
         let result = loop {
             // Once more if it became ready since.
-            if waiter.register(socket, interest) {
+            if register(waiter) {
                 match call() {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                     done => break done,
@@ -77,7 +94,7 @@ fn block<R>(
                 done => break done,
             }
         };
-        socket.deregister(waiter.waker());
+        deregister(waiter.waker());
         result
     })
 }
@@ -130,10 +147,10 @@ fn sleep(waiter: &mut Waiter, deadline: Option<Instant>) -> io::Result<()> {
 
 /// What a blocking socket keeps beside the socket.
 #[derive(Clone, Copy, Debug, Default)]
-struct Settings {
-    nonblocking: bool,
-    read_timeout: Option<Duration>,
-    write_timeout: Option<Duration>,
+pub(super) struct Settings {
+    pub(super) nonblocking: bool,
+    pub(super) read_timeout: Option<Duration>,
+    pub(super) write_timeout: Option<Duration>,
 }
 
 struct Shared {
@@ -201,7 +218,7 @@ impl Shared {
     }
 }
 
-fn checked(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
+pub(super) fn checked(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
     if timeout == Some(Duration::ZERO) {
         return Err(crate::errno::invalid(
             "a timeout of zero would never wait: use None or set_nonblocking",

@@ -18,7 +18,7 @@ use crate::{
     errno::error,
     flow::FlowKey,
     limits,
-    shard::{Connect, Parts, TcpOptions, TcpSocket},
+    shard::{Connect, Parts, SendLease, TcpOptions, TcpSocket},
     stack::Stack,
 };
 
@@ -325,6 +325,29 @@ impl Stream {
     /// Takes at most `n` received bytes and copies none.
     pub fn forget(&self, stack: &Stack, n: usize) -> Result<usize, i32> {
         self.hold(stack, |shard, number| shard.tcp_forget(number, n))
+    }
+
+    /// With a waker: as [`send`](Self::send).
+    pub fn reserve(
+        &self,
+        stack: &Stack,
+        wanted: usize,
+        waker: Option<&Waker>,
+    ) -> Result<SendLease, i32> {
+        let Place { shard, number } = self.place();
+        stack.with_shard_to_send(shard, |shard, _| {
+            let lease = shard.tcp_reserve(number, wanted);
+            if let Some(waker) = waker {
+                let blocked = matches!(lease, Err(libc::EAGAIN));
+                shard.tcp_wait_for(number, Readiness::WRITABLE, waker, blocked);
+            }
+            lease
+        })
+    }
+
+    /// Sends what was written to a lease.
+    pub fn commit(&self, stack: &Stack, lease: SendLease, n: usize) -> Result<usize, i32> {
+        self.hold(stack, |shard, number| shard.tcp_commit(number, lease, n))
     }
 
     /// The rest of what was sent in part: a pending error waits for the next call, and this one takes nothing more.

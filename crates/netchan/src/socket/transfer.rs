@@ -10,6 +10,7 @@ use super::{Role, Socket};
 use crate::{
     api::{Kind, ReceiveFlags, Received, SendInfo},
     errno::error,
+    shard::SendLease,
 };
 
 impl Socket {
@@ -146,6 +147,39 @@ impl Socket {
             Some(Role::Stream(stream)) => stream.forget(self.stack(), n).map_err(error),
             _ => self.receive_nothing(),
         }
+    }
+
+    /// Room for the next bytes of a stream, at most `wanted`, in memory of its send queue; less where there is less. With a waker: registers it where
+    /// the call would block, else forgets it. [`commit`](Self::commit) sends what was written there.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send); `Unsupported` for a datagram socket.
+    pub fn reserve(&self, wanted: usize, waker: Option<&Waker>) -> io::Result<SendLease> {
+        match self.role() {
+            Some(Role::Stream(stream)) => {
+                stream.reserve(self.stack(), wanted, waker).map_err(error)
+            }
+            _ => Err(self.cannot_lease()),
+        }
+    }
+
+    /// Sends the first `n` bytes of what was written to a lease. How many: fewer than `n` only where other threads have sent meanwhile, or memory has
+    /// become short; the rest is gone. A lease of another stream, or of this one before it was sent anything else, is copied.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send); then nothing of it is sent.
+    pub fn commit(&self, lease: SendLease, n: usize) -> io::Result<usize> {
+        match self.role() {
+            Some(Role::Stream(stream)) => stream.commit(self.stack(), lease, n).map_err(error),
+            _ => Err(self.cannot_lease()),
+        }
+    }
+
+    fn cannot_lease(&self) -> io::Error {
+        if self.kind != Kind::Stream {
+            return error(libc::EOPNOTSUPP);
+        }
+        self.take_error().unwrap_or_else(|| error(libc::EPIPE))
     }
 
     /// What `receive` says to a socket that is no stream with a connection.

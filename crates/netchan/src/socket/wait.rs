@@ -172,9 +172,14 @@ impl Waiter {
     /// The next wait is for `socket`, with which the waker is registered by other means.
     pub(super) fn expect(&mut self, socket: &Socket) {
         match socket.shard() {
-            Some(number) => self.shards |= 1 << (number % SHARDS_MAX),
+            Some(number) => self.expect_shard(number),
             None => self.elsewhere = true,
         }
+    }
+
+    /// The next wait is for something that lives in this shard.
+    pub(super) const fn expect_shard(&mut self, number: usize) {
+        self.shards |= 1 << (number % SHARDS_MAX);
     }
 
     /// SO_BUSY_POLL: the next wait looks for so long before it sleeps, if that is longer than the stack's `spin`.

@@ -7,6 +7,7 @@ use proto::time::Instant;
 
 use super::{directory::Directory, watch::Watch};
 use crate::{
+    channel::PacketChannelCore,
     counters::Counters,
     driver::{host::Host, module::registry::Registry},
     regime::{Regime, choice::Choice},
@@ -27,6 +28,8 @@ pub(crate) struct ControlPlane {
     pub directory: Directory,
     /// What looks at packets.
     pub modules: Registry,
+    /// What applications receive packets by that the stack does not speak.
+    pub packet_channels: Mutex<Vec<Arc<PacketChannelCore>>>,
     pub counters: Arc<Counters>,
     pub started: Instant,
     pub threads: Mutex<Vec<JoinHandle<()>>>,

@@ -6,6 +6,7 @@ mod frames;
 mod groups;
 mod namespace;
 mod packet;
+mod packet_channels;
 mod segments;
 mod signed;
 #[path = "../../../../lab/tests/skips/mod.rs"]

@@ -232,6 +232,48 @@ static void files(void) {
     close(fd), close(file), close(ends[0]), close(ends[1]);
 }
 
+/* A file to a socket that takes no more: the offset says what went, and what the file says goes before. */
+static void files_to_full_sockets(void) {
+    enum { LEN = 1 << 20, MOST = 1 << 28 };
+    static unsigned char data[LEN], back[LEN];
+    char path[] = "/tmp/netchan-calls-XXXXXX";
+    int file = mkstemp(path), fd = connected(PORT_ECHO), out = open("/dev/null", O_WRONLY);
+    unlink(path);
+    for (int i = 0; i < LEN; i++) data[i] = i * 7 % 253;
+    CHECK(write(file, data, LEN) == LEN);
+    nonblocking(fd);
+    size_t sent = 0, got = 0;
+    off_t at = 0;
+    CHECK(sendfile(fd, file, &at, 0) == 0 && at == 0);
+    ssize_t n = 1;
+    while (sent < MOST && n > 0) {
+        off_t begin = at = sent % LEN;
+        n = sendfile(fd, file, &at, LEN - begin);
+        int said = errno;
+        CHECK(n > 0 ? at == begin + n : n == -1 && said == EAGAIN && at == begin);
+        sent += n > 0 ? n : 0;
+    }
+    CHECK(n == -1 && sent > 0);
+    at = LEN;
+    CHECK(sendfile(fd, file, &at, 10) == 0 && at == LEN);
+    at = 0;
+    FAILS(EBADF, sendfile(fd, out, &at, 10));
+    CHECK(fcntl(fd, F_SETFL, 0) == 0);
+    int wrong = 0;
+    while (got < sent && (n = recv(fd, back, LEN - got % LEN, 0)) > 0) {
+        wrong += memcmp(back, data + got % LEN, n) != 0;
+        got += n;
+    }
+    CHECK(got == sent && wrong == 0);
+    shutdown(fd, SHUT_WR);
+    signal(SIGPIPE, SIG_IGN);
+    at = 3;
+    FAILS(EPIPE, sendfile(fd, file, &at, 10));
+    CHECK(at == 3);
+    signal(SIGPIPE, SIG_DFL);
+    close(fd), close(file), close(out);
+}
+
 /* Addresses that no program has: of the first page, and of the kernel. */
 static void bad_pointers(void) {
     struct sockaddr_in to = address_of(peer_ip, PORT_ECHO);
@@ -299,5 +341,6 @@ void check_transfers(void) {
     big_transfers();
     full_buffers();
     files();
+    files_to_full_sockets();
     bad_pointers();
 }

@@ -8,7 +8,7 @@ use proto::{
 };
 
 use super::{Interface, ends_of};
-use crate::{counters::Counter, limits, link::LinkError, packet::Packet};
+use crate::{counters::Counter, emit::frame::take_label, limits, link::LinkError, packet::Packet};
 
 impl Interface {
     /// Sends a shard's packet: *check*, the next hop's link address, the frame header; all three by the hop cache where it knows.
@@ -83,6 +83,15 @@ impl Interface {
     fn send_slowly(&mut self, packet: Packet, now: Instant) {
         match self.check(&packet) {
             Some(destination) => self.stamp(destination, packet, now),
+            None => self.send_frame(packet),
+        }
+    }
+
+    /// Sends a packet channel's frame, from this link's address whatever it is; any other packet has not passed *check*.
+    #[cold]
+    fn send_frame(&mut self, mut packet: Packet) {
+        match take_label(&mut packet) {
+            Some((destination, kind)) => self.frame_of(kind, destination, packet),
             None => self.count(Counter::DropCheck),
         }
     }
@@ -112,7 +121,12 @@ impl Interface {
             Some(6) => EtherType::IPV6,
             _ => EtherType::ARP,
         };
-        let header = ethernet::Header::new(destination, self.facts().mac, ethertype);
+        self.frame_of(ethertype, destination, packet);
+    }
+
+    #[inline]
+    fn frame_of(&mut self, kind: EtherType, destination: MacAddr, packet: Packet) {
+        let header = ethernet::Header::new(destination, self.facts().mac, kind);
         self.enqueue(packet, |room| {
             header.emit(room);
         });

@@ -196,8 +196,11 @@ impl HookChain {
         match verdict {
             Verdict::Drop(_)
             | Verdict::Forward
+            | Verdict::Frame(_)
             | Verdict::Host(HostWork::Arp | HostWork::Fragment) => true,
-            Verdict::Shard(_) | Verdict::Flow(_) | Verdict::Host(_) => self.pass(packet, now),
+            Verdict::Shard(_) | Verdict::Flow(_) | Verdict::Packet(_) | Verdict::Host(_) => {
+                self.pass(packet, now)
+            }
         }
     }
 

@@ -359,7 +359,7 @@ impl Shard {
     }
 
     /// What the path to `remote` is known to take, of an interface's `mtu`.
-    pub(super) fn udp_path(&self, remote: IpAddr, mtu: usize, now: Instant) -> usize {
+    pub(in crate::shard) fn udp_path(&self, remote: IpAddr, mtu: usize, now: Instant) -> usize {
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         let known = self.paths.lookup(remote, mtu, now);
         let least = if remote.is_ipv4() {

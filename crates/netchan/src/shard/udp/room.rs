@@ -1,7 +1,7 @@
 //! Buffers to send datagrams from: a socket whose send found too few is not writable until there are so many.
 
 use super::{Shard, UdpSocket};
-use crate::{api::Readiness, limits};
+use crate::{api::Readiness, limits, shard::packets::PACKET_SENDERS};
 
 impl UdpSocket {
     /// Free buffers that its next send may need, as far as is known.
@@ -39,6 +39,9 @@ impl Shard {
         if self.udp_waiting.len() >= 2 * self.udp.len().max(limits::SENDERS_A_TURN) {
             let waits = |(number, socket): (u32, &UdpSocket)| socket.waits.then_some(number);
             self.udp_waiting = self.udp.iter().filter_map(waits).collect();
+            if self.packet_senders.wait() {
+                self.udp_waiting.push_back(PACKET_SENDERS);
+            }
         }
         if let Some(socket) = self.udp.get_mut(number).filter(|socket| !socket.waits) {
             socket.waits = true;
@@ -59,6 +62,10 @@ impl Shard {
             && let Some(number) = self.udp_waiting.pop_front()
         {
             looks += 1;
+            if number == PACKET_SENDERS {
+                free -= self.wake_packet_senders(free);
+                continue;
+            }
             // One that is gone, or whose number another has that does not wait.
             let Some(socket) = self.udp.get_mut(number).filter(|socket| socket.waits) else {
                 continue;

@@ -5,24 +5,24 @@ use std::io::IoSlice;
 use proto::wire::checksum::{Partial, combine, copy_and_sum};
 
 /// What a program's buffers hold, read from front to back.
-pub(super) struct Text<'a, 'b> {
+pub(in crate::shard) struct Text<'a, 'b> {
     buffers: &'a [IoSlice<'b>],
     /// Bytes of the first one that are read already.
     at: usize,
 }
 
 impl<'a, 'b> Text<'a, 'b> {
-    pub(super) const fn new(buffers: &'a [IoSlice<'b>]) -> Self {
+    pub(in crate::shard) const fn new(buffers: &'a [IoSlice<'b>]) -> Self {
         Self { buffers, at: 0 }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::shard) fn len(&self) -> usize {
         let all: usize = self.buffers.iter().map(|buffer| buffer.len()).sum();
         all - self.at
     }
 
     /// Copies all of it, of which nothing was read yet, to `to`, which is as long.
-    pub(super) fn copy_unsummed(&self, mut to: &mut [u8]) {
+    pub(in crate::shard) fn copy_unsummed(&self, mut to: &mut [u8]) {
         for buffer in self.buffers {
             let (place, rest) = to.split_at_mut(buffer.len().min(to.len()));
             place.copy_from_slice(&buffer[..place.len()]);

@@ -13,7 +13,7 @@ use super::{Shared, block, block_in_call, checked, domain_of};
 use crate::{
     api::{Kind, Readiness, ReceiveFlags},
     net::Net,
-    socket::{Socket, SocketOption},
+    socket::{SendLease, Socket, SocketOption},
 };
 
 /// A TCP connection, as `std::net::TcpStream`. Clones are handles to one connection.
@@ -135,6 +135,49 @@ impl TcpStream {
     /// As for reading; `WouldBlock` where nothing has been received.
     pub fn consume(&self, n: usize) -> io::Result<usize> {
         self.0.socket.consume(n)
+    }
+
+    /// Lends room for what is to be sent next, at most `wanted` bytes (256 KiB at a time): memory of which the send queue is made. What is written there and
+    /// [committed](Self::commit) is not copied into the queue as by `write`; only where the queue ends in the midst of a chunk of 64 KiB, the
+    /// lesser of what stands there and what was written. Waits until there is room. Nothing is held meanwhile: the program may take its time.
+    ///
+    /// # Errors
+    /// As for writing.
+    ///
+    /// ```
+    /// # use std::io::Read;
+    /// # let net = netchan::Net::builder().link("loop")?.address("10.0.0.1/24")?.start()?;
+    /// # let listener = net.tcp().listen("10.0.0.1:7")?;
+    /// # let client = net.tcp().connect("10.0.0.1:7")?;
+    /// # let (mut stream, _) = listener.accept()?;
+    /// let mut room = client.reserve(1 << 16)?;
+    /// let mut filled = 0;
+    /// for slice in room.slices_mut() {
+    ///     filled += std::io::repeat(7).read(slice)?; // a file, say
+    /// }
+    /// client.commit(room, filled)?;
+    /// # let mut text = vec![0; filled];
+    /// # stream.read_exact(&mut text)?;
+    /// # assert!(filled > 1000 && text == vec![7; filled]);
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn reserve(&self, wanted: usize) -> io::Result<SendLease> {
+        let (socket, settings) = (&self.0.socket, *self.0.settings.lock());
+        if settings.nonblocking {
+            return socket.reserve(wanted, None);
+        }
+        block_in_call(socket, settings.write_timeout, |waker| {
+            socket.reserve(wanted, waker)
+        })
+    }
+
+    /// Sends the first `n` bytes of what was written to a lease. How many: fewer than `n` only where other threads have sent meanwhile, or memory has
+    /// become short; the rest is gone. Never waits.
+    ///
+    /// # Errors
+    /// As for writing; then nothing of it is sent.
+    pub fn commit(&self, lease: SendLease, n: usize) -> io::Result<usize> {
+        self.0.socket.commit(lease, n)
     }
 
     fn receive(&self, bufs: &mut [IoSliceMut<'_>], flags: ReceiveFlags) -> io::Result<usize> {

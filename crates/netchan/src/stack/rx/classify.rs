@@ -88,6 +88,7 @@ pub(super) fn sort(
             trace::note(trace::HOST_WORK, [link, work as u64]);
             side.host_work.push_back((work, packet));
         }
+        Verdict::Packet(end) | Verdict::Frame(end) => give(driver, side, end, packet),
         Verdict::Forward => side.onward.push_back(packet),
         Verdict::Drop(reason) => {
             let link = side.steer.interface().into();
@@ -95,6 +96,23 @@ pub(super) fn sort(
             driver.counters.add(side.writer, reason, 1);
         }
     }
+}
+
+/// packet channel: gives a packet to the application that speaks its protocol.
+#[cold]
+fn give(driver: &DriverSide, side: &mut Receive, end: usize, packet: Packet) {
+    let link = side.steer.interface().into();
+    let Some(end) = side.steer.packet_ends.get_mut(end) else {
+        return;
+    };
+    let counter = match end.put(packet) {
+        Ok(()) => Counter::PacketChannelIn,
+        Err(reason) => {
+            trace::note(trace::DROP, [link, reason as u64]);
+            reason
+        }
+    };
+    driver.counters.add(side.writer, counter, 1);
 }
 
 /// The shard for a packet of a flow that no shard has leased. No thread waits for it there, either: the background poller is called.

@@ -4,6 +4,7 @@ use proto::time::Instant;
 
 use super::classify::{into_inbox, sort};
 use crate::{
+    channel::PacketEnd,
     driver::{
         interface::{Interface, Receive, ends_of, host_work::FollowUp},
         steer::short,
@@ -27,6 +28,7 @@ pub(super) fn do_host_work(
     interface.refresh(now);
     if let Err(error) = received {
         interface.link_failed(error);
+        side.steer.packet_ends.iter().for_each(PacketEnd::wake);
     }
     while let Some((work, packet)) = side.host_work.pop_front() {
         let more = interface.host_input(work, packet, now);

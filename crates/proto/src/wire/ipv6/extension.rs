@@ -312,7 +312,7 @@ impl<'a> Walk<'a> {
 }
 
 /// Whether the walk goes on at this header.
-pub(in super::super) const fn is_extension(protocol: Protocol) -> bool {
+pub const fn is_extension(protocol: Protocol) -> bool {
     matches!(
         protocol,
         Protocol::HOP_BY_HOP
