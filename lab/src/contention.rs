@@ -9,11 +9,8 @@ use crate::{
     experiment::{Experiment, LabError, Options},
     kit::{Sample, cores},
     machine::Watch,
-    regimes::{
-        apart,
-        child::{Carrier, Job, Outcome, Work},
-    },
     report::{Report, Row},
+    rig::{Carrier, Job, Outcome, Pace, Place, Rig, Work},
 };
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -53,14 +50,14 @@ fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
         ));
     }
     let watch = Watch::start();
-    let (rounds, bytes) = if options.quick {
-        (2, 16 << 20)
+    let (rounds, packets) = if options.quick {
+        (2, 12_000)
     } else {
-        (7, 128 << 20)
+        (7, 92_000)
     };
     let mut rows = Vec::new();
-    for (number, regime) in Regime::ALL.into_iter().enumerate() {
-        match measure(number, rounds, bytes) {
+    for regime in Regime::ALL {
+        match measure(regime, rounds, packets) {
             Ok(counts) => rows.extend(rows_of(regime, &counts)),
             Err(why) => eprintln!("contention: {regime} is left out: {why}"),
         }
@@ -69,24 +66,14 @@ fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
 }
 
 /// Counts for each packet, one set for each round.
-fn measure(regime: usize, rounds: usize, bytes: usize) -> Result<Vec<Counts>, String> {
-    let job = Job {
-        carrier: Carrier::Netchan {
-            regime,
-            shards: 0,
-            dispatch: 0,
-        },
-        work: Work::Stream { bytes },
-        cores: cores(),
-        stages: false,
+fn measure(regime: Regime, rounds: usize, packets: usize) -> Result<Vec<Counts>, String> {
+    let work = Work::Stream {
+        packets,
+        pace: Pace::default(),
     };
-    let one = |_| {
-        let done = apart(&job, Duration::from_secs(20))?;
-        match done.absent {
-            Some(why) => Err(why),
-            None => Ok(per_packet(&done)),
-        }
-    };
+    let job = Job::new(Carrier::of(regime), work, Place::Cores(cores()));
+    let rig = Rig::apart(Duration::from_secs(20));
+    let one = |_| rig.run(&job).map(|done| per_packet(&done));
     (0..rounds).map(one).collect()
 }
 

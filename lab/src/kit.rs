@@ -1,7 +1,7 @@
 //! The measuring kit: one core for a thread, rounds that alternate between the sides, medians, and a watch of its own.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::time::Instant;
+use std::{env, path::PathBuf, time::Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -157,6 +157,18 @@ pub fn cores() -> Vec<usize> {
     (0..CpuSet::MAX_CPU)
         .filter(|core| may.is_set(*core))
         .collect()
+}
+
+/// Where a program is: Debian's folders for it before what stands in PATH.
+#[must_use]
+pub fn find_program(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    ["/usr/bin", "/usr/sbin", "/bin", "/sbin"]
+        .iter()
+        .map(PathBuf::from)
+        .chain(env::split_paths(&path))
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
 }
 
 /// While it lives, this thread stays on one core.

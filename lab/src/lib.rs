@@ -16,12 +16,14 @@ mod primitives;
 mod regimes;
 pub mod relay;
 pub mod report;
+mod rig;
 mod services;
 mod steer;
+mod system_calls;
 pub mod tcp;
 pub mod world;
 
 pub use experiment::{Experiment, LabError, Options};
 pub use experiments::{find, list, run};
-pub use regimes::child::child;
 pub use report::{Report, Row};
+pub use rig::child::child;

@@ -257,8 +257,29 @@ impl fmt::Display for Report {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Each row once, with a figure between its least and its greatest; nothing left out.
+    pub(crate) fn are_sane(rows: &[Row]) {
+        for row in rows {
+            let figures = [row.min, row.value, row.max];
+            assert!(figures.iter().all(|v| v.is_finite()), "{row:?}");
+            assert!(row.min <= row.value && row.value <= row.max, "{row:?}");
+            assert!(!row.id.starts_with("left_out_"), "{row:?}");
+            let twins = rows.iter().filter(|other| other.id == row.id).count();
+            assert_eq!(twins, 1, "{}", row.id);
+        }
+    }
+
+    /// Rows with these ids are among them, with a figure above zero.
+    pub(crate) fn has(rows: &[Row], ids: &[impl AsRef<str>]) {
+        for id in ids {
+            let row = rows.iter().find(|row| row.id == id.as_ref());
+            let row = row.unwrap_or_else(|| panic!("no row {}", id.as_ref()));
+            assert!(row.value > 0.0, "{row:?}");
+        }
+    }
 
     #[test]
     fn figures_are_readable() {
