@@ -1,4 +1,4 @@
-//! Experiment `contention`: what makes cores talk to each other, counted for each packet of a stream under each regime, and what follows for 2 to 64 cores.
+//! Experiment `contention`: what makes cores talk to each other, counted for each packet of a stream under each regime; and what a model makes of the counts for 2 to 64 cores.
 
 use std::time::Duration;
 
@@ -7,15 +7,14 @@ use percore::operations::{self, Operation};
 
 use crate::{
     experiment::{Experiment, LabError, Options},
-    kit::{Sample, cores},
     machine::Watch,
     report::{Report, Row},
-    rig::{Carrier, Job, Outcome, Pace, Place, Rig, Work},
+    rig::{Carrier, Entry, Found, Job, Outcome, Pace, Place, Rig, Work},
 };
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "contention",
-    question: "How many locks, atomic exchanges and cache lines that change hands does a packet cost under each regime, and how far would each go on 2 to 64 cores?",
+    question: "How many locks, atomic exchanges and cache lines that change hands does a packet cost under each regime? And, by a model that takes nothing but these counts and its assumptions: how far would each go on 2 to 64 cores?",
     prediction: "giant and locked 2 to 3 locks a packet in bursts of a few, half of them last held by the other side; app-channel under one, none of them moved, and 1.5 lines a packet for its ring and the way home. \
         The model: giant flat at 1.3, locked at its number of shards, the channel regimes near 40 of 64.",
     run,
@@ -43,6 +42,24 @@ const CORES: [u32; 6] = [2, 4, 8, 16, 32, 64];
 /// For each packet, in the order of [`Operation::ALL`].
 type Counts = [f64; operations::COUNT];
 
+/// A rate at which is counted: its end in row ids, and how fast.
+const RATES: [(&str, Pace); 2] = [
+    (
+        "",
+        Pace {
+            per_second: 0,
+            burst: 0,
+        },
+    ),
+    (
+        "_50k",
+        Pace {
+            per_second: 50_000,
+            burst: 1,
+        },
+    ),
+];
+
 fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
     if !operations::ON {
         return Err(LabError::Failed(
@@ -50,31 +67,37 @@ fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
         ));
     }
     let watch = Watch::start();
-    let (rounds, packets) = if options.quick {
-        (2, 12_000)
-    } else {
-        (7, 92_000)
-    };
-    let mut rows = Vec::new();
-    for regime in Regime::ALL {
-        match measure(regime, rounds, packets) {
-            Ok(counts) => rows.extend(rows_of(regime, &counts)),
-            Err(why) => eprintln!("contention: {regime} is left out: {why}"),
-        }
-    }
+    let rig = Rig::apart(Duration::from_secs(20));
+    let packets = options.choose([12_000, 5_000], [92_000, 25_000]);
+    let rows = rows(&rig, options.choose(3, 7), packets);
     Ok(experiment.report(watch.machine(false), rows))
 }
 
-/// Counts for each packet, one set for each round.
-fn measure(regime: Regime, rounds: usize, packets: usize) -> Result<Vec<Counts>, String> {
-    let work = Work::Stream {
-        packets,
-        pace: Pace::default(),
-    };
-    let job = Job::new(Carrier::of(regime), work, Place::Cores(cores()));
-    let rig = Rig::apart(Duration::from_secs(20));
-    let one = |_| rig.run(&job).map(|done| per_packet(&done));
-    (0..rounds).map(one).collect()
+/// All rows: what was counted, then what the model makes of it.
+fn rows(rig: &Rig, rounds: usize, packets: [usize; RATES.len()]) -> Vec<Row> {
+    let place = Place::of_roles();
+    let mut entries = Vec::new();
+    for ((suffix, pace), packets) in RATES.into_iter().zip(packets) {
+        for regime in Regime::ALL {
+            let work = Work::Stream { packets, pace };
+            let job = Job::new(Carrier::of(regime), work, place.clone());
+            entries.push(Entry::new(format!("{}{suffix}", id(regime)), job));
+        }
+    }
+    let found = rig.rounds(&entries, rounds, 240.0);
+    let mut rows = Vec::new();
+    for (suffix, _) in RATES {
+        let counted = |regime| counted(regime, suffix, &found);
+        rows.extend(Regime::ALL.into_iter().flat_map(counted));
+    }
+    let modelled = |regime| modelled(regime, &found);
+    rows.extend(Regime::ALL.into_iter().flat_map(modelled));
+    rows.extend(found.failures());
+    rows
+}
+
+fn id(regime: Regime) -> String {
+    regime.name().replace('-', "_")
 }
 
 #[allow(clippy::cast_precision_loss)] // below 2^52
@@ -82,20 +105,30 @@ fn per_packet(done: &Outcome) -> Counts {
     done.operations.map(|n| n as f64 / done.packets.max(1.0))
 }
 
-fn rows_of(regime: Regime, counts: &[Counts]) -> Vec<Row> {
-    let name = regime.name().replace('-', "_");
-    let row = |id: String, of: &dyn Fn(&Counts) -> f64| {
-        Row::new(&id, &Sample::of(counts.iter().map(of).collect()))
+/// What percore's primitives and the kernel counted.
+fn counted(regime: Regime, suffix: &str, found: &Found) -> Vec<Row> {
+    let name = format!("{}{suffix}", id(regime));
+    let mut rows: Vec<Row> = Operation::ALL
+        .into_iter()
+        .filter_map(|operation| {
+            let id = format!("{}_{}_per_packet{suffix}", id(regime), operation.name());
+            found.row(&id, &name, &|o| per_packet(o)[operation as usize])
+        })
+        .collect();
+    let switches = format!("{}_switches_per_packet{suffix}", id(regime));
+    rows.extend(found.row(&switches, &name, &|o| o.switches_per_1000() / 1000.0));
+    rows
+}
+
+/// What the model makes of the counts of a stream as fast as it goes.
+fn modelled(regime: Regime, found: &Found) -> Vec<Row> {
+    let row = |n: u32| {
+        let id = format!("{}_model_{n}_cores_ratio", id(regime));
+        let figure = |o: &Outcome| model(regime, &per_packet(o), f64::from(n));
+        let row = found.row(&id, &self::id(regime), &figure)?;
+        Some(row.reference("a model's: computed from the counts, not measured"))
     };
-    let counted = Operation::ALL.into_iter().map(|operation| {
-        let id = format!("{name}_{}_per_packet", operation.name());
-        row(id, &|counts| counts[operation as usize])
-    });
-    let modelled = CORES.into_iter().map(|n| {
-        let id = format!("{name}_model_{n}_cores_ratio");
-        row(id, &|counts| model(regime, counts, f64::from(n)))
-    });
-    counted.chain(modelled).collect()
+    CORES.into_iter().filter_map(row).collect()
 }
 
 /// How many times what one core does, `n` cores would do.
@@ -118,8 +151,24 @@ fn model(regime: Regime, counts: &Counts, n: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, model};
     use netchan::Regime;
+
+    use super::{Counts, model, rows};
+    use crate::rig::Rig;
+
+    /// In a build that does not count the counts are zero, but there.
+    #[test]
+    fn smallest_run_has_every_row() {
+        let rows = rows(&Rig::in_this_process(), 2, [800, 200]);
+        crate::report::tests::are_sane(&rows);
+        let ids = [
+            "app_channel_switches_per_packet_50k",
+            "giant_model_64_cores_ratio",
+        ];
+        crate::report::tests::has(&rows, &ids);
+        let counted = |id: &str| rows.iter().any(|row| row.id == id);
+        assert!(counted("locked_locks_moved_per_packet_50k"));
+    }
 
     #[test]
     fn the_model_knows_what_is_shared() {

@@ -3,20 +3,25 @@
 //! An experiment is a folder under `lab/experiments` (question, prediction, method, machine, data, verdict) and one entry
 //! of [`list`], which `netchan lab run NAME` executes.
 
+mod aggregation;
 mod contention;
 pub mod differential;
+mod dispatch;
 mod experiment;
 mod experiments;
+mod giant_cost;
 pub mod instructions;
 pub mod kit;
 pub mod machine;
 mod namespace;
 pub mod path;
+mod pipeline;
 mod primitives;
 mod regimes;
 pub mod relay;
 pub mod report;
 mod rig;
+mod server_counter;
 mod services;
 mod steer;
 mod system_calls;

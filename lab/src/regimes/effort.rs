@@ -3,7 +3,10 @@
 use netchan::link::BURST;
 
 use super::players::Player;
-use crate::{experiment::Options, rig::Pace};
+use crate::{
+    experiment::Options,
+    rig::{Pace, Work},
+};
 
 /// A rate, and on how many cores.
 #[derive(Clone, Copy, Debug)]
@@ -137,15 +140,11 @@ impl Effort {
         }
     }
 
-    /// Packets of a run in a scenario.
-    pub fn packets(&self, scenario: &Scenario) -> usize {
-        if scenario.pace.per_second == 0 {
-            return self.packets;
+    /// A run in a scenario.
+    pub fn work(&self, scenario: &Scenario) -> Work {
+        match scenario.pace {
+            Pace { per_second: 0, .. } => Work::fast(self.packets),
+            Pace { per_second, burst } => Work::paced(per_second, burst, self.seconds),
         }
-        #[allow(clippy::cast_precision_loss)] // a rate
-        let rate = scenario.pace.per_second as f64;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // thousands
-        let packets = (rate * self.seconds) as usize;
-        packets.next_multiple_of(scenario.pace.burst.max(1))
     }
 }

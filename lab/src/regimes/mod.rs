@@ -39,93 +39,56 @@ fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
 
 /// All rows.
 fn rows(rig: &Rig, effort: &Effort) -> Vec<Row> {
-    let ground = Ground::new();
-    let players = search(rig, effort, &ground);
+    let players = search(rig, effort);
     let mut entries = Vec::new();
     for scenario in &effort.scenarios {
         for player in &players {
-            entries.extend(streams(&ground, effort, scenario, player));
+            entries.extend(streams(effort, scenario, player));
         }
     }
     for player in players.iter().filter(|player| player.serves) {
-        entries.extend(services(&ground, effort, player));
+        entries.extend(services(effort, player));
     }
     let found = rig.rounds(&entries, effort.rounds, effort.limit);
     // What only explains, in fewer rounds.
     let mut looks = Vec::new();
     for scenario in &effort.scenarios {
         for player in &players {
-            looks.extend(explaining(&ground, effort, scenario, player));
+            looks.extend(explaining(effort, scenario, player));
         }
     }
     let looked = rig.rounds(&looks, effort.rounds_of_looks, effort.limit / 2.0);
     table::rows(effort, &players, &found, &looked)
 }
 
-/// The cores there are.
-struct Ground {
-    one: Vec<usize>,
-    two: Vec<usize>,
-    roles: [usize; 3],
-}
-
-impl Ground {
-    /// The last cores: interrupts and idle work like the first. With two, the generator is with the link.
-    fn new() -> Self {
-        let all = cores();
-        let last = |n: usize| all[all.len() - n.min(all.len())..].to_vec();
-        let (one, two) = (last(1), last(2));
-        let application = one.first().copied().unwrap_or(0);
-        let link = two.first().copied().unwrap_or(0);
-        let generator = match all[..] {
-            [.., generator, _, _] => generator,
-            _ => link,
-        };
-        let roles = [generator, link, application];
-        Self { one, two, roles }
-    }
-
-    fn place(&self, scenario: &Scenario) -> Place {
-        if scenario.one_cpu {
-            Place::Cores(self.one.clone())
-        } else {
-            Place::Roles(self.roles)
-        }
+/// Where a scenario takes place.
+fn place(scenario: &Scenario) -> Place {
+    if scenario.one_cpu {
+        Place::on(1)
+    } else {
+        Place::of_roles()
     }
 }
 
 /// A player's job in a scenario.
-fn stream(ground: &Ground, effort: &Effort, scenario: &Scenario, player: &Player) -> Job {
-    let work = Work::Stream {
-        packets: effort.packets(scenario),
-        pace: scenario.pace,
-    };
+fn stream(effort: &Effort, scenario: &Scenario, player: &Player) -> Job {
+    let work = effort.work(scenario);
     let carrier = player.carrier(scenario);
     Job {
         batch: player.batch,
-        ..Job::new(carrier, work, ground.place(scenario))
+        ..Job::new(carrier, work, place(scenario))
     }
 }
 
-fn streams(
-    ground: &Ground,
-    effort: &Effort,
-    scenario: &Scenario,
-    player: &Player,
-) -> Option<Entry> {
+fn streams(effort: &Effort, scenario: &Scenario, player: &Player) -> Option<Entry> {
     let name = scenario.name(player);
-    Some(Entry::new(name, stream(ground, effort, scenario, player)))
+    Some(Entry::new(name, stream(effort, scenario, player)))
 }
 
 /// The runs with stages and, where the effort allows, those in which system calls are counted.
-fn explaining(
-    ground: &Ground,
-    effort: &Effort,
-    scenario: &Scenario,
-    player: &Player,
-) -> Vec<Entry> {
+fn explaining(effort: &Effort, scenario: &Scenario, player: &Player) -> Vec<Entry> {
     let mut all = Vec::new();
-    let job = stream(ground, effort, scenario, player);
+    let job = stream(effort, scenario, player);
     let mut add = |what: &str, look| {
         let name = format!("{}@{what}", scenario.name(player));
         all.push(Entry::new(
@@ -146,20 +109,17 @@ fn explaining(
 }
 
 /// On one core and on two, with each number of clients.
-fn services(ground: &Ground, effort: &Effort, player: &Player) -> Vec<Entry> {
+fn services(effort: &Effort, player: &Player) -> Vec<Entry> {
     let mut all = Vec::new();
     for &(clients, transactions) in &effort.services {
         let work = Work::Service {
             clients,
             transactions,
         };
-        for (cores, number) in [(&ground.one, 1), (&ground.two, 2)] {
-            if cores.len() < number {
-                continue;
-            }
+        for number in 1..=cores().len().min(2) {
             let name = service_name(player, clients, number);
-            let place = Place::Cores(cores.clone());
-            all.push(Entry::new(name, Job::new(player.service, work, place)));
+            let job = Job::new(player.service, work, Place::on(number));
+            all.push(Entry::new(name, job));
         }
     }
     all

@@ -3,7 +3,6 @@
 use netchan::Regime;
 
 use super::{
-    Ground,
     effort::{Effort, ONE_CPU, PLAIN, STEADY, Scenario},
     stream,
 };
@@ -71,11 +70,9 @@ fn said(carrier: Carrier) -> String {
 }
 
 /// Every regime at its best, then the baselines and the kernel.
-pub(super) fn search(rig: &Rig, effort: &Effort, ground: &Ground) -> Vec<Player> {
+pub(super) fn search(rig: &Rig, effort: &Effort) -> Vec<Player> {
     let regimes = Regime::ALL.into_iter();
-    let mut all: Vec<_> = regimes
-        .map(|regime| best(rig, effort, ground, regime))
-        .collect();
+    let mut all: Vec<_> = regimes.map(|regime| best(rig, effort, regime)).collect();
     // What a kernel of 2006 did: fine locks, and for each packet one way through them and one wake-up.
     let locked = Carrier::of(Regime::Locked);
     all.push(Player {
@@ -92,14 +89,14 @@ pub(super) fn search(rig: &Rig, effort: &Effort, ground: &Ground) -> Vec<Player>
 }
 
 /// A regime with the settings that cost least, or serve fastest, for each kind of run.
-fn best(rig: &Rig, effort: &Effort, ground: &Ground, regime: Regime) -> Player {
+fn best(rig: &Rig, effort: &Effort, regime: Regime) -> Player {
     let as_it_comes = Player::of(&Carrier::of(regime).id(), Carrier::of(regime));
     let settings: Vec<Settings> = candidates(regime)
         .into_iter()
         .filter(|s| effort.searches_places || s.protocol != Protocol::WithLink)
         .collect();
     let find = |scenario: &Scenario| {
-        let job = |carrier| stream(ground, effort, scenario, &Player::of("", carrier));
+        let job = |carrier| stream(effort, scenario, &Player::of("", carrier));
         least(rig, effort, regime, &settings, &job, &Outcome::packet_ns)
     };
     let serve = |carrier| {
@@ -109,7 +106,7 @@ fn best(rig: &Rig, effort: &Effort, ground: &Ground, regime: Regime) -> Player {
             clients,
             transactions,
         };
-        Job::new(carrier, work, Place::Cores(ground.two.clone()))
+        Job::new(carrier, work, Place::on(2))
     };
     let steady = find(&STEADY);
     if !effort.searches_all {

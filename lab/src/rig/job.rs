@@ -35,6 +35,28 @@ pub(crate) enum Work {
     Service { clients: usize, transactions: usize },
 }
 
+impl Work {
+    /// A stream at so many packets a second, in bursts, for about so many seconds; whole bursts.
+    pub fn paced(per_second: usize, burst: usize, seconds: f64) -> Self {
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss
+        )] // thousands
+        let packets = (per_second as f64 * seconds) as usize;
+        Self::Stream {
+            packets: packets.next_multiple_of(burst.max(1)),
+            pace: Pace { per_second, burst },
+        }
+    }
+
+    /// A stream of so many packets as fast as the receiver lets it.
+    pub fn fast(packets: usize) -> Self {
+        let pace = Pace::default();
+        Self::Stream { packets, pace }
+    }
+}
+
 /// On which cores.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Place {
@@ -209,9 +231,14 @@ impl Outcome {
 
     /// The part of the receiving side's time that went to a stage, 0 to 1.
     pub fn share(&self, stage: Stage) -> f64 {
-        let receiving = || Role::RECEIVING.iter().map(|&role| self.of(role).stages_ns);
-        let all: f64 = receiving().flatten().sum();
-        let of_it: f64 = receiving().map(|ns| ns[stage as usize]).sum();
-        of_it / all.max(1.0)
+        let of = |role: &Role| self.share_of(*role, stage);
+        Role::RECEIVING.iter().map(of).sum()
+    }
+
+    /// The part that went to a stage in the threads of a role.
+    pub fn share_of(&self, role: Role, stage: Stage) -> f64 {
+        let receiving = Role::RECEIVING.iter().map(|&role| self.of(role).stages_ns);
+        let all: f64 = receiving.flatten().sum();
+        self.of(role).stages_ns[stage as usize] / all.max(1.0)
     }
 }

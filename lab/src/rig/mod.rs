@@ -22,9 +22,10 @@ use std::{
 };
 
 pub(crate) use self::{
-    job::{Carrier, Disturbance, Job, Look, Outcome, Pace, Place, Work},
+    job::{Carrier, Counter, Disturbance, Job, Look, Outcome, Pace, Place, Work},
     place::Role,
     rounds::{Entry, Found},
+    service::BATCH,
     settings::{Protocol, Settings, candidates},
 };
 use crate::kit::Stopwatch;

@@ -9,6 +9,7 @@ use super::{
     settings::Protocol,
     usage,
 };
+use crate::kit::cores;
 
 /// What a thread of a job is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +97,26 @@ pub(super) fn generator_is_alone(job: &Job) -> bool {
 /// The core on which protocol work is done: what preempts it goes there.
 pub(super) fn protocol_core(job: &Job) -> Option<usize> {
     core(job, Role::Protocol, 0)
+}
+
+impl Place {
+    /// Each role on its core. The application has the last core, since interrupts and idle work like the first; with two cores, the generator is with the link.
+    pub fn of_roles() -> Self {
+        let all = cores();
+        let [generator, link, application] = match all[..] {
+            [.., generator, link, application] => [generator, link, application],
+            [link, application] => [link, link, application],
+            [only] => [only; 3],
+            [] => [0; 3],
+        };
+        Self::Roles([generator, link, application])
+    }
+
+    /// All threads on any of so many cores, the last ones.
+    pub fn on(number: usize) -> Self {
+        let all = cores();
+        Self::Cores(all[all.len() - number.min(all.len())..].to_vec())
+    }
 }
 
 /// Limits the calling thread, and all that it starts, to the job's cores.

@@ -19,7 +19,7 @@ use crate::kit::Stopwatch;
 /// Bytes of a request, and of a response.
 const MESSAGE: usize = 64;
 /// What a slot of N2 holds back.
-const BATCH: u64 = 64;
+pub(crate) const BATCH: u64 = 64;
 
 /// The counter that a server adds to.
 enum Counted {

@@ -3,8 +3,7 @@
 use netchan::Regime;
 
 use super::{
-    Carrier, Disturbance, Job, Look, Outcome, Pace, Place, Rig, Role, Work, candidates,
-    job::Counter,
+    Carrier, Counter, Disturbance, Job, Look, Outcome, Place, Rig, Role, Work, candidates,
 };
 use crate::kit::cores;
 
@@ -12,30 +11,13 @@ fn job(carrier: Carrier, work: Work) -> Job {
     Job::new(carrier, work, Place::Cores(cores()))
 }
 
-fn roles() -> Place {
-    let all = cores();
-    Place::Roles([all[0], all[0], all[all.len() - 1]])
-}
-
 fn done(job: &Job) -> Outcome {
     let done = Rig::in_this_process().run(job);
     done.unwrap_or_else(|e| panic!("{job:?}: {e}"))
 }
 
-const STREAM: Work = Work::Stream {
-    packets: 800,
-    pace: Pace {
-        per_second: 0,
-        burst: 0,
-    },
-};
-
-const fn paced(packets: usize, burst: usize) -> Work {
-    let per_second = 20_000;
-    Work::Stream {
-        packets,
-        pace: Pace { per_second, burst },
-    }
+fn paced(thousands: f64, burst: usize) -> Work {
+    Work::paced(20_000, burst, thousands / 20.0)
 }
 
 /// Everything a stream and a service come to, for every regime with each of its settings, and for the kernel.
@@ -47,8 +29,8 @@ fn every_carrier_can_do_every_job() {
     });
     for carrier in all.chain([Carrier::Linux]) {
         let stream = done(&Job {
-            place: roles(),
-            ..job(carrier, STREAM)
+            place: Place::of_roles(),
+            ..job(carrier, Work::fast(800))
         });
         assert!(stream.packets >= 800.0, "{carrier:?}: {stream:?}");
         assert!(stream.seconds > 0.0 && stream.processor_seconds + stream.generator_seconds > 0.0);
@@ -63,9 +45,9 @@ fn every_carrier_can_do_every_job() {
 #[test]
 fn paced_stream_takes_its_time_and_is_pinned_by_roles() {
     let paced = Job {
-        place: roles(),
+        place: Place::of_roles(),
         stamps: true,
-        ..job(Carrier::of(Regime::PerCpu), paced(2000, 1))
+        ..job(Carrier::of(Regime::PerCpu), paced(2.0, 1))
     };
     let outcome = done(&paced);
     assert!(
@@ -80,7 +62,7 @@ fn paced_stream_takes_its_time_and_is_pinned_by_roles() {
 fn stages_are_found_under_their_roles() {
     let staged = Job {
         look: Look::Stages,
-        ..job(Carrier::of(Regime::DriverChannel), paced(2000, 8))
+        ..job(Carrier::of(Regime::DriverChannel), paced(2.0, 8))
     };
     let outcome = done(&staged);
     for role in Role::RECEIVING {
@@ -95,10 +77,10 @@ fn loopback_links_and_disturbances_can_be_had() {
     let both = Job {
         links: 2,
         loopback: true,
-        ..job(regime, STREAM)
+        ..job(regime, Work::fast(800))
     };
     assert_eq!(done(&both).bytes, 3.0 * 800.0 * 1448.0);
-    let loopback = job(regime, STREAM).over_loopback();
+    let loopback = job(regime, Work::fast(800)).over_loopback();
     assert_eq!(done(&loopback).packets, 800.0);
     let datagrams = job(regime, Work::Datagrams { packets: 640 }).over_loopback();
     assert_eq!(done(&datagrams).packets, 640.0);
@@ -109,8 +91,8 @@ fn loopback_links_and_disturbances_can_be_had() {
     for disturbance in disturbances {
         let disturbed = Job {
             disturbance,
-            place: roles(),
-            ..job(regime, paced(800, 8))
+            place: Place::of_roles(),
+            ..job(regime, paced(0.8, 8))
         };
         assert!(done(&disturbed).packets >= 800.0);
     }
@@ -123,7 +105,7 @@ fn a_link_that_needs_giant_takes_it() {
         let [taken, ..] = done(&Job {
             needs_giant,
             batch: 1,
-            ..job(regime, STREAM)
+            ..job(regime, Work::fast(800))
         })
         .giant;
         taken
@@ -150,7 +132,7 @@ fn server_counts_each_request() {
 
 #[test]
 fn job_goes_through_text() {
-    let job = job(Carrier::of(Regime::Locked), STREAM);
+    let job = job(Carrier::of(Regime::Locked), Work::fast(800));
     let text = serde_json::to_string(&job).unwrap();
     assert_eq!(serde_json::from_str::<Job>(&text).unwrap(), job);
     assert!(super::child::child("{").is_err());
