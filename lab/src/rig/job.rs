@@ -85,8 +85,9 @@ pub(crate) enum Disturbance {
     None,
     /// The application walks through so many bytes of other memory after each read. Its time for that is left out.
     ColdCaches { bytes: usize },
-    /// Another thread on the protocol's core computes for so long, and sleeps for as long, again and again. Its time is left out.
-    Preempt { us: u64 },
+    /// Another thread on the protocol's core computes for so long, and sleeps for as long, again and again; with the least priority there is, if it
+    /// `yields`. Its time is left out.
+    Preempt { us: u64, yields: bool },
 }
 
 /// One job.

@@ -1,6 +1,7 @@
 //! Streams: on each lane a generator writes, in bursts at fixed moments or as fast as it may, and a reader reads. Figures from the end of the warm-up to the last byte.
 
 use std::{
+    any::Any,
     hint::black_box,
     io::{self, ErrorKind, Read, Write},
     sync::{
@@ -14,6 +15,7 @@ use std::{
 use hdrhistogram::Histogram;
 use netchan::Net;
 use percore::operations;
+use rustix::{process::setpriority_process, thread::gettid};
 
 use super::{
     job::{Disturbance, Job, Look, Outcome, Pace},
@@ -72,7 +74,7 @@ impl Gate {
 }
 
 /// What a reader adds to the outcome.
-struct Read1 {
+struct Taken {
     /// Processor time for what is not the stream's.
     walked_seconds: f64,
     latency: Option<Histogram<u64>>,
@@ -89,18 +91,19 @@ pub(super) fn stream<C: Read + Write, S: Read + Write>(
     connect: impl Fn(usize) -> io::Result<C> + Sync,
     accept: impl Fn(usize) -> io::Result<S> + Sync,
 ) -> io::Result<Outcome> {
-    let gate = Gate::of(2 * lanes + 1);
-    let spins = place::generator_is_alone(job);
-    let warm_up = Lane {
-        packets: (packets / 8).max(pace.burst),
+    let gate = &Gate::of(2 * lanes + 1);
+    let measured = Lane {
+        packets,
         pace,
-        spins,
+        spins: place::generator_is_alone(job),
         stamps: job.stamps,
     };
-    let measured = Lane { packets, ..warm_up };
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let (gate, connect, accept, stop) = (&gate, &connect, &accept, &stop);
+    let warm_up = Lane {
+        packets: (packets / 8).max(pace.burst),
+        ..measured
+    };
+    let (stop, connect, accept) = (&AtomicBool::new(false), &connect, &accept);
+    let mut outcome = thread::scope(|scope| {
         let generate = move |lane| {
             operations::leave_out_this_thread();
             let prepare = || {
@@ -136,35 +139,48 @@ pub(super) fn stream<C: Read + Write, S: Read + Write>(
         place::pin(job)?;
         let measured = measure(job, net, gate);
         stop.store(true, Relaxed);
-        let mut outcome = measured?;
-        let died = |_| io::Error::from(ErrorKind::Other);
-        for generator in threads.0 {
-            outcome.generator_seconds += generator.join().map_err(died)??;
-        }
-        let mut left_out = outcome.generator_seconds;
-        for reader in threads.1 {
-            let read = reader.join().map_err(died)??;
-            left_out += read.walked_seconds;
-            if let Some(latency) = read.latency.filter(|l| !l.is_empty()) {
-                #[allow(clippy::cast_precision_loss)] // seconds at most
-                let at = |q| latency.value_at_quantile(q) as f64;
-                outcome.latency_ns = Some([at(0.5), at(0.99)]);
-            }
-        }
-        if let Some(preempter) = preempter {
-            preempter.join().map_err(died)?;
-            left_out += outcome.of(place::Role::Other).processor_ns * 1e-9;
-        }
-        outcome.processor_seconds -= left_out;
-        #[allow(clippy::cast_precision_loss)] // below 2^52
-        {
-            outcome.bytes = (lanes * packets * SEGMENT) as f64;
-            if net.is_none() || job.links == 0 {
-                outcome.packets = (lanes * packets) as f64;
-            }
-        }
-        Ok(outcome)
-    })
+        let ended = (ended(threads.0)?, ended(threads.1)?);
+        preempter.map_or(Ok(()), |thread| thread.join().map_err(died))?;
+        Ok::<_, io::Error>(settled(measured?, job, &ended.0, &ended.1))
+    })?;
+    #[allow(clippy::cast_precision_loss)] // below 2^52
+    let packets = (lanes * packets) as f64;
+    #[allow(clippy::cast_precision_loss)] // as above
+    let segment = SEGMENT as f64;
+    outcome.bytes = packets * segment;
+    // The kernel counts for all its connections, and over loopback both ends are the receiver's.
+    if net.is_none() || job.links == 0 {
+        outcome.packets = packets;
+    }
+    Ok(outcome)
+}
+
+fn died(_: Box<dyn Any + Send>) -> io::Error {
+    io::Error::other("a thread panicked")
+}
+
+/// What threads came to.
+fn ended<T>(threads: Vec<thread::ScopedJoinHandle<'_, io::Result<T>>>) -> io::Result<Vec<T>> {
+    let join = |thread: thread::ScopedJoinHandle<'_, io::Result<T>>| thread.join().map_err(died)?;
+    threads.into_iter().map(join).collect()
+}
+
+/// The outcome without the processor time of generators and of what disturbs, with what the readers saw.
+fn settled(mut outcome: Outcome, job: &Job, generators: &[f64], readers: &[Taken]) -> Outcome {
+    outcome.generator_seconds = generators.iter().sum();
+    let walked: f64 = readers.iter().map(|read| read.walked_seconds).sum();
+    let preempter = match job.disturbance {
+        Disturbance::Preempt { .. } => outcome.of(place::Role::Other).processor_ns * 1e-9,
+        _ => 0.0,
+    };
+    outcome.processor_seconds -= outcome.generator_seconds + walked + preempter;
+    let latencies = readers.iter().filter_map(|read| read.latency.as_ref());
+    let mut all = latencies.filter(|latency| !latency.is_empty());
+    outcome.latency_ns = all.next().map(|latency| {
+        #[allow(clippy::cast_precision_loss)] // seconds at most
+        [0.5, 0.99].map(|q| latency.value_at_quantile(q) as f64)
+    });
+    outcome
 }
 
 /// The part of the thread that reads the clocks.
@@ -199,13 +215,18 @@ fn start_preempter<'scope>(
     job: &Job,
     stop: &'scope AtomicBool,
 ) -> io::Result<Option<thread::ScopedJoinHandle<'scope, ()>>> {
-    let (Disturbance::Preempt { us }, Some(core)) = (job.disturbance, place::protocol_core(job))
+    let (Disturbance::Preempt { us, yields }, Some(core)) =
+        (job.disturbance, place::protocol_core(job))
     else {
         return Ok(None);
     };
     let body = move || {
         // Elsewhere it disturbs less: the row tells.
         let _ = place::pin_to(None, core);
+        if yields {
+            // Of this thread alone, on Linux. Any thread may lower its own.
+            let _ = setpriority_process(Some(gettid()), 19);
+        }
         while !stop.load(Relaxed) {
             let until = now_ns() + us * 1000;
             while now_ns() < until {
@@ -257,14 +278,12 @@ impl Lane {
         self,
         stream: &mut (impl Read + Write),
         disturbance: Disturbance,
-    ) -> io::Result<Read1> {
+    ) -> io::Result<Taken> {
         let total = self.packets * SEGMENT;
         let (mut done, mut block) = (0, vec![0; BLOCK]);
-        let mut read = Read1 {
+        let mut read = Taken {
             walked_seconds: 0.0,
-            latency: self
-                .stamps
-                .then(|| Histogram::new(3).expect("3 digits are allowed")),
+            latency: self.stamps.then(latencies),
         };
         let mut other = match disturbance {
             Disturbance::ColdCaches { bytes } => vec![0_u8; bytes],
@@ -293,6 +312,11 @@ impl Lane {
         stream.write_all(&[0])?;
         Ok(read)
     }
+}
+
+/// From 1 ns to 10 s, three digits.
+fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("bounds and digits are allowed")
 }
 
 /// Writes to each line of it; how much processor time that took.

@@ -55,7 +55,7 @@ fn paced_stream_takes_its_time_and_is_pinned_by_roles() {
         "2,000 at 20,000 a second: {outcome:?}"
     );
     let [middle, late] = outcome.latency_ns.expect("stamps were asked for");
-    assert!(0.0 < middle && middle <= late, "{middle} {late}");
+    assert!(100.0 < middle && middle <= late, "{middle} {late}");
 }
 
 #[test]
@@ -86,7 +86,10 @@ fn loopback_links_and_disturbances_can_be_had() {
     assert_eq!(done(&datagrams).packets, 640.0);
     let disturbances = [
         Disturbance::ColdCaches { bytes: 1 << 16 },
-        Disturbance::Preempt { us: 50 },
+        Disturbance::Preempt {
+            us: 50,
+            yields: true,
+        },
     ];
     for disturbance in disturbances {
         let disturbed = Job {
