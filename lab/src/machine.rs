@@ -26,7 +26,7 @@ pub struct Machine {
 pub struct Noise {
     /// Time the hypervisor gave to others, percent of one core.
     pub steal_percent: f64,
-    /// Processor time of processes other than this one and its descendants, percent of one core. Interrupts' time, which is nobody's, is not in it.
+    /// Processor time of processes other than this one and its descendants, percent of one core. Interrupts' time, which belongs to no process, is not in it.
     pub others_percent: f64,
     /// How often the measuring thread was pushed off its core, by others or by threads of the experiment.
     pub involuntary_switches: u64,

@@ -2,7 +2,6 @@
 
 use netchan::link::BURST;
 
-use super::players::Player;
 use crate::{
     experiment::Options,
     rig::{Pace, Work},
@@ -46,13 +45,6 @@ pub(super) const ONE_CPU: Scenario = Scenario {
     one_cpu: true,
     ..scenario("_50k_one_cpu", 50_000, 1)
 };
-
-impl Scenario {
-    /// A player's run in it.
-    pub fn name(&self, player: &Player) -> String {
-        format!("{}{}", player.id, self.suffix)
-    }
-}
 
 /// How much work, and when to stop.
 pub(super) struct Effort {

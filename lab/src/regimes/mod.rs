@@ -81,7 +81,7 @@ fn stream(effort: &Effort, scenario: &Scenario, player: &Player) -> Job {
 }
 
 fn streams(effort: &Effort, scenario: &Scenario, player: &Player) -> Option<Entry> {
-    let name = scenario.name(player);
+    let name = player.run(scenario);
     Some(Entry::new(name, stream(effort, scenario, player)))
 }
 
@@ -90,7 +90,7 @@ fn explaining(effort: &Effort, scenario: &Scenario, player: &Player) -> Vec<Entr
     let mut all = Vec::new();
     let job = stream(effort, scenario, player);
     let mut add = |what: &str, look| {
-        let name = format!("{}@{what}", scenario.name(player));
+        let name = format!("{}@{what}", player.run(scenario));
         all.push(Entry::new(
             name,
             Job {
@@ -131,5 +131,5 @@ fn service_name(player: &Player, clients: usize, cores: usize) -> String {
 
 /// The name under which a scenario without a suffix is found.
 fn plain(player: &Player) -> String {
-    PLAIN.name(player)
+    player.run(&PLAIN)
 }

@@ -47,6 +47,11 @@ impl Player {
         }
     }
 
+    /// The name of its run in a scenario.
+    pub fn run(&self, scenario: &Scenario) -> String {
+        format!("{}{}", self.id, scenario.suffix)
+    }
+
     pub fn is_kernel(&self) -> bool {
         self.plain == Carrier::Linux
     }

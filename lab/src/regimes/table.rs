@@ -77,7 +77,7 @@ pub(super) fn rows(effort: &Effort, players: &[Player], found: &Found, looked: &
 }
 
 fn packet_row(scenario: &Scenario, player: &Player, found: &Found) -> Option<Row> {
-    let name = scenario.name(player);
+    let name = player.run(scenario);
     let row = found.row(
         &format!("cpu_per_packet_{name}_ns"),
         &name,
@@ -136,7 +136,7 @@ fn speedup_rows(effort: &Effort, players: &[Player], found: &Found) -> Vec<Row> 
 
 /// Thread switches and system calls for 1,000 packets of the receiving side.
 fn crossing_rows(scenario: &Scenario, player: &Player, found: &Found, looked: &Found) -> Vec<Row> {
-    let name = scenario.name(player);
+    let name = player.run(scenario);
     let id = format!("switches_per_1000_packets_{name}");
     let switches = found.row(&id, &name, &Outcome::switches_per_1000);
     let id = format!("system_calls_per_1000_packets_{name}");
@@ -149,7 +149,7 @@ fn crossing_rows(scenario: &Scenario, player: &Player, found: &Found, looked: &F
 /// stages' shares of it.
 #[allow(clippy::cast_precision_loss)] // rates
 fn cells(scenario: &Scenario, player: &Player, found: &Found, looked: &Found) -> Vec<Row> {
-    let name = scenario.name(player);
+    let name = player.run(scenario);
     let rate = scenario.pace.per_second as f64;
     let percent = |outcome: &Outcome| 100.0 * outcome.packet_ns() * 1e-9 * rate;
     let document = document(&player.id, scenario.one_cpu);

@@ -12,8 +12,9 @@ use rustix::{
 };
 
 use super::{
+    carrier::Carrier,
     datagrams::datagrams,
-    job::{Carrier, Job, Look, Outcome, Work},
+    job::{Job, Look, Outcome, Work},
     links::Odd,
     place,
     service::service,

@@ -9,7 +9,8 @@ use netchan::Net;
 
 use super::{
     job::{Job, Outcome},
-    place::{self, APPLICATION, GENERATOR},
+    place,
+    role::{APPLICATION, GENERATOR},
     stream::SEGMENT,
     usage::Reading,
 };

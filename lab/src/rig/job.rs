@@ -4,16 +4,7 @@ use netchan::trace::stages::{COUNT, Stage};
 use percore::operations;
 use serde::{Deserialize, Serialize};
 
-use super::{place::Role, settings::Settings};
-
-/// The stack that carries the bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Carrier {
-    /// netchan: a place in [`netchan::Regime::ALL`], and its settings.
-    Netchan { regime: usize, settings: Settings },
-    /// The kernel's own stack, over loopback.
-    Linux,
-}
+use super::{carrier::Carrier, role::Role};
 
 /// How fast a stream is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,11 +1,13 @@
 //! The rig: one job (a stream or a service, in one regime, at one rate, with its roles on cores) in a process of its own, and rounds of many jobs that take turns.
 
+mod carrier;
 pub(crate) mod child;
 mod datagrams;
 mod job;
 mod links;
 mod pace;
 mod place;
+mod role;
 mod rounds;
 mod service;
 mod settings;
@@ -22,8 +24,9 @@ use std::{
 };
 
 pub(crate) use self::{
-    job::{Carrier, Counter, Disturbance, Job, Look, Outcome, Pace, Place, Work},
-    place::Role,
+    carrier::Carrier,
+    job::{Counter, Disturbance, Job, Look, Outcome, Pace, Place, Work},
+    role::Role,
     rounds::{Entry, Found},
     service::BATCH,
     settings::{Protocol, Settings, candidates},

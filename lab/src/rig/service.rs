@@ -11,7 +11,8 @@ use percore::counter::{Atomic, Batched, Flip};
 
 use super::{
     job::{Counter, Job, Outcome},
-    place::{self, APPLICATION},
+    place,
+    role::APPLICATION,
     usage::Reading,
 };
 use crate::kit::Stopwatch;

@@ -5,8 +5,6 @@ use std::time::Duration;
 use netchan::{Builder, Dispatch, Net, Regime, regime::Holder};
 use serde::{Deserialize, Serialize};
 
-use super::job::Carrier;
-
 /// Where the stack's protocol threads are, if it has any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Protocol {
@@ -63,42 +61,6 @@ impl Settings {
             Protocol::WithApplication => {}
         }
         said
-    }
-}
-
-impl Carrier {
-    /// netchan in a regime as it comes.
-    pub fn of(regime: Regime) -> Self {
-        Self::with(regime, Settings::default())
-    }
-
-    /// netchan with settings.
-    pub fn with(regime: Regime, settings: Settings) -> Self {
-        let all = Regime::ALL.into_iter();
-        let regime = all.take_while(|&other| other != regime).count();
-        Self::Netchan { regime, settings }
-    }
-
-    /// Its regime; none of the kernel's.
-    pub fn regime(self) -> Option<Regime> {
-        match self {
-            Self::Netchan { regime, .. } => Regime::ALL.get(regime).copied(),
-            Self::Linux => None,
-        }
-    }
-
-    /// Where its protocol threads are.
-    pub const fn protocol(self) -> Protocol {
-        match self {
-            Self::Netchan { settings, .. } => settings.protocol,
-            Self::Linux => Protocol::WithApplication,
-        }
-    }
-
-    /// The name of the regime, or `linux`, in row ids.
-    pub fn id(self) -> String {
-        self.regime()
-            .map_or_else(|| "linux".to_owned(), |r| r.name().replace('-', "_"))
     }
 }
 
@@ -162,13 +124,5 @@ mod tests {
         assert_eq!(dispatches(Regime::Giant), [0, 1], "hybrid is not for Giant");
         assert_eq!(dispatches(Regime::Locked), [0, 1, 2]);
         assert_eq!(dispatches(Regime::AppChannel), [0]);
-    }
-
-    #[test]
-    fn carrier_of_a_regime_knows_it() {
-        for regime in Regime::ALL {
-            assert_eq!(Carrier::of(regime).regime(), Some(regime));
-        }
-        assert_eq!(Carrier::Linux.id(), "linux");
     }
 }

@@ -20,7 +20,8 @@ use rustix::{process::setpriority_process, thread::gettid};
 use super::{
     job::{Disturbance, Job, Look, Outcome, Pace},
     pace::{Metronome, now_ns},
-    place::{self, APPLICATION, GENERATOR, PREEMPTER},
+    place,
+    role::{APPLICATION, GENERATOR, PREEMPTER, Role},
     usage::{Reading, receiving_threads},
 };
 use crate::{
@@ -170,7 +171,7 @@ fn settled(mut outcome: Outcome, job: &Job, generators: &[f64], readers: &[Taken
     outcome.generator_seconds = generators.iter().sum();
     let walked: f64 = readers.iter().map(|read| read.walked_seconds).sum();
     let preempter = match job.disturbance {
-        Disturbance::Preempt { .. } => outcome.of(place::Role::Other).processor_ns * 1e-9,
+        Disturbance::Preempt { .. } => outcome.of(Role::Other).processor_ns * 1e-9,
         _ => 0.0,
     };
     outcome.processor_seconds -= outcome.generator_seconds + walked + preempter;

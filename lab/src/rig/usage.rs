@@ -11,7 +11,7 @@ use rustix::thread::Pid;
 
 use super::{
     job::{Outcome, Used},
-    place::Role,
+    role::Role,
 };
 use crate::kit::process_seconds;
 
