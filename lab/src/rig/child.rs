@@ -128,7 +128,12 @@ fn netchan_stream(job: &Job, what: (usize, super::Pace)) -> io::Result<Outcome> 
         Ok(stream)
     };
     let accept = |lane: usize| Ok(listeners[lane].accept()?.0);
-    stream(job, what, (lanes, Some(&net)), connect, accept)
+    let turn = |lane: usize| {
+        if let Some(generator) = generators.get(lane) {
+            generator.poll();
+        }
+    };
+    stream(job, what, (lanes, Some(&net)), connect, accept, turn)
 }
 
 fn netchan_datagrams(job: &Job, packets: usize) -> io::Result<Outcome> {
@@ -200,7 +205,14 @@ fn linux(job: &Job) -> io::Result<Outcome> {
             transactions,
         } => service(job, (clients, transactions), None, connect, accept),
         Work::Stream { packets, pace } => {
-            let outcome = stream(job, (packets, pace), (1, None), |_| connect(), |_| accept())?;
+            let outcome = stream(
+                job,
+                (packets, pace),
+                (1, None),
+                |_| connect(),
+                |_| accept(),
+                |_| (),
+            )?;
             // Loopback runs the receiver's protocol in the sender's thread: only both together can be told.
             Ok(Outcome {
                 processor_seconds: outcome.processor_seconds + outcome.generator_seconds,

@@ -81,7 +81,8 @@ struct Taken {
     latency: Option<Histogram<u64>>,
 }
 
-/// Runs `lanes` of them; `connect` and `accept` make the ends of a lane.
+/// Runs `lanes` of them; `connect` and `accept` make the ends of a lane; `turn` has the generator's stack take in what has come, where no thread of
+/// its own does.
 ///
 /// # Errors
 /// The first thread's that failed.
@@ -91,6 +92,7 @@ pub(super) fn stream<C: Read + Write, S: Read + Write>(
     (lanes, net): (usize, Option<&Net>),
     connect: impl Fn(usize) -> io::Result<C> + Sync,
     accept: impl Fn(usize) -> io::Result<S> + Sync,
+    turn: impl Fn(usize) + Sync,
 ) -> io::Result<Outcome> {
     let gate = &Gate::of(2 * lanes + 1);
     let measured = Lane {
@@ -103,18 +105,18 @@ pub(super) fn stream<C: Read + Write, S: Read + Write>(
         packets: (packets / 8).max(pace.burst),
         ..measured
     };
-    let (stop, connect, accept) = (&AtomicBool::new(false), &connect, &accept);
+    let (stop, connect, accept, turn) = (&AtomicBool::new(false), &connect, &accept, &turn);
     let mut outcome = thread::scope(|scope| {
         let generate = move |lane| {
             operations::leave_out_this_thread();
             let prepare = || {
                 let mut stream = connect(lane)?;
-                warm_up.pour(&mut stream)?;
+                warm_up.pour(&mut stream, &|| turn(lane))?;
                 Ok(stream)
             };
             gate.pass(prepare, |stream| {
                 let begin = processor_seconds();
-                measured.pour(stream)?;
+                measured.pour(stream, &|| turn(lane))?;
                 Ok(processor_seconds() - begin)
             })
         };
@@ -259,12 +261,14 @@ impl Lane {
     }
 
     /// Writes it all, and waits for the reader's word that it has it: meanwhile the generator's stack is turned.
-    fn pour(self, stream: &mut (impl Read + Write)) -> io::Result<()> {
+    fn pour(self, stream: &mut (impl Read + Write), turn: &dyn Fn()) -> io::Result<()> {
         let (mut left, mut block) = (self.packets * SEGMENT, vec![0x5a; self.block()]);
         let mut metronome = Metronome::start(self.pace, self.spins);
         while left > 0 {
             let n = left.min(block.len());
             metronome.wait();
+            // A write that finds room does not look for acknowledgments: the window would fill, and all that is written wait until the buffer is full.
+            turn();
             if self.stamps {
                 block[..8].copy_from_slice(&now_ns().to_ne_bytes());
             }
