@@ -23,6 +23,8 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
+
 pub(crate) use self::{
     carrier::Carrier,
     job::{Counter, Disturbance, Job, Look, Outcome, Pace, Place, Work},
@@ -69,8 +71,10 @@ impl Rig {
     }
 }
 
-/// A job on a thread of its own, whose affinity it may change.
+/// A job on a thread of its own, whose affinity it may change. One at a time: threads are told apart by their names.
 fn here(job: &Job) -> Result<Outcome, String> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _alone = ONE.lock();
     let perform = || child::perform(job).map_err(|e| e.to_string());
     thread::scope(|scope| scope.spawn(perform).join())
         .unwrap_or_else(|_| Err("the job's thread panicked".to_owned()))
