@@ -128,7 +128,7 @@ mutants-changed:
 
 bench: build
 	$(CARGO) bench --workspace
-	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes tcp
+	target/release/netchan lab run path steer channels crossbar slab counters trace locks sched interrupts epoch regimes dispatch giant-cost pipeline aggregation counter-in-a-server tcp
 	@if [ "$$(id -u)" = 0 ]; then target/release/netchan lab run services; \
 	else echo 'make bench: without root there are no network namespaces, so no figures of services'; fi
 

@@ -1,4 +1,4 @@
-//! Experiment `contention`: what makes cores talk to each other, counted for each packet of a stream under each regime, and what follows for 2 to 64 cores.
+//! Experiment `contention`: what makes cores talk to each other, counted for each packet of a stream under each regime; and what a model makes of the counts for 2 to 64 cores.
 
 use std::time::Duration;
 
@@ -7,18 +7,14 @@ use percore::operations::{self, Operation};
 
 use crate::{
     experiment::{Experiment, LabError, Options},
-    kit::{Sample, cores},
     machine::Watch,
-    regimes::{
-        apart,
-        child::{Carrier, Job, Outcome, Work},
-    },
     report::{Report, Row},
+    rig::{Carrier, Entry, Found, Job, Outcome, Pace, Place, Rig, Work},
 };
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "contention",
-    question: "How many locks, atomic exchanges and cache lines that change hands does a packet cost under each regime, and how far would each go on 2 to 64 cores?",
+    question: "How many locks, atomic exchanges and cache lines that change hands does a packet cost under each regime? And, by a model that takes nothing but these counts and its assumptions: how far would each go on 2 to 64 cores?",
     prediction: "giant and locked 2 to 3 locks a packet in bursts of a few, half of them last held by the other side; app-channel under one, none of them moved, and 1.5 lines a packet for its ring and the way home. \
         The model: giant flat at 1.3, locked at its number of shards, the channel regimes near 40 of 64.",
     run,
@@ -46,6 +42,24 @@ const CORES: [u32; 6] = [2, 4, 8, 16, 32, 64];
 /// For each packet, in the order of [`Operation::ALL`].
 type Counts = [f64; operations::COUNT];
 
+/// A rate at which is counted: its end in row ids, and how fast.
+const RATES: [(&str, Pace); 2] = [
+    (
+        "",
+        Pace {
+            per_second: 0,
+            burst: 0,
+        },
+    ),
+    (
+        "_50k",
+        Pace {
+            per_second: 50_000,
+            burst: 1,
+        },
+    ),
+];
+
 fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
     if !operations::ON {
         return Err(LabError::Failed(
@@ -53,41 +67,37 @@ fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
         ));
     }
     let watch = Watch::start();
-    let (rounds, bytes) = if options.quick {
-        (2, 16 << 20)
-    } else {
-        (7, 128 << 20)
-    };
-    let mut rows = Vec::new();
-    for (number, regime) in Regime::ALL.into_iter().enumerate() {
-        match measure(number, rounds, bytes) {
-            Ok(counts) => rows.extend(rows_of(regime, &counts)),
-            Err(why) => eprintln!("contention: {regime} is left out: {why}"),
-        }
-    }
+    let rig = Rig::apart(Duration::from_secs(20));
+    let packets = options.choose([12_000, 5_000], [92_000, 25_000]);
+    let rows = rows(&rig, options.choose(3, 7), packets);
     Ok(experiment.report(watch.machine(false), rows))
 }
 
-/// Counts for each packet, one set for each round.
-fn measure(regime: usize, rounds: usize, bytes: usize) -> Result<Vec<Counts>, String> {
-    let job = Job {
-        carrier: Carrier::Netchan {
-            regime,
-            shards: 0,
-            dispatch: 0,
-        },
-        work: Work::Stream { bytes },
-        cores: cores(),
-        stages: false,
-    };
-    let one = |_| {
-        let done = apart(&job, Duration::from_secs(20))?;
-        match done.absent {
-            Some(why) => Err(why),
-            None => Ok(per_packet(&done)),
+/// All rows: what was counted, then what the model makes of it.
+fn rows(rig: &Rig, rounds: usize, packets: [usize; RATES.len()]) -> Vec<Row> {
+    let place = Place::of_roles();
+    let mut entries = Vec::new();
+    for ((suffix, pace), packets) in RATES.into_iter().zip(packets) {
+        for regime in Regime::ALL {
+            let work = Work::Stream { packets, pace };
+            let job = Job::new(Carrier::of(regime), work, place.clone());
+            entries.push(Entry::new(format!("{}{suffix}", id(regime)), job));
         }
-    };
-    (0..rounds).map(one).collect()
+    }
+    let found = rig.rounds(&entries, rounds, 240.0);
+    let mut rows = Vec::new();
+    for (suffix, _) in RATES {
+        let counted = |regime| counted(regime, suffix, &found);
+        rows.extend(Regime::ALL.into_iter().flat_map(counted));
+    }
+    let modelled = |regime| modelled(regime, &found);
+    rows.extend(Regime::ALL.into_iter().flat_map(modelled));
+    rows.extend(found.failures());
+    rows
+}
+
+fn id(regime: Regime) -> String {
+    regime.name().replace('-', "_")
 }
 
 #[allow(clippy::cast_precision_loss)] // below 2^52
@@ -95,20 +105,30 @@ fn per_packet(done: &Outcome) -> Counts {
     done.operations.map(|n| n as f64 / done.packets.max(1.0))
 }
 
-fn rows_of(regime: Regime, counts: &[Counts]) -> Vec<Row> {
-    let name = regime.name().replace('-', "_");
-    let row = |id: String, of: &dyn Fn(&Counts) -> f64| {
-        Row::new(&id, &Sample::of(counts.iter().map(of).collect()))
+/// What percore's primitives and the kernel counted.
+fn counted(regime: Regime, suffix: &str, found: &Found) -> Vec<Row> {
+    let name = format!("{}{suffix}", id(regime));
+    let mut rows: Vec<Row> = Operation::ALL
+        .into_iter()
+        .filter_map(|operation| {
+            let id = format!("{}_{}_per_packet{suffix}", id(regime), operation.name());
+            found.row(&id, &name, &|o| per_packet(o)[operation as usize])
+        })
+        .collect();
+    let switches = format!("{}_switches_per_packet{suffix}", id(regime));
+    rows.extend(found.row(&switches, &name, &|o| o.switches_per_1000() / 1000.0));
+    rows
+}
+
+/// What the model makes of the counts of a stream as fast as it goes.
+fn modelled(regime: Regime, found: &Found) -> Vec<Row> {
+    let row = |n: u32| {
+        let id = format!("{}_model_{n}_cores_ratio", id(regime));
+        let figure = |o: &Outcome| model(regime, &per_packet(o), f64::from(n));
+        let row = found.row(&id, &self::id(regime), &figure)?;
+        Some(row.reference("a model's: computed from the counts, not measured"))
     };
-    let counted = Operation::ALL.into_iter().map(|operation| {
-        let id = format!("{name}_{}_per_packet", operation.name());
-        row(id, &|counts| counts[operation as usize])
-    });
-    let modelled = CORES.into_iter().map(|n| {
-        let id = format!("{name}_model_{n}_cores_ratio");
-        row(id, &|counts| model(regime, counts, f64::from(n)))
-    });
-    counted.chain(modelled).collect()
+    CORES.into_iter().filter_map(row).collect()
 }
 
 /// How many times what one core does, `n` cores would do.
@@ -131,8 +151,24 @@ fn model(regime: Regime, counts: &Counts, n: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, model};
     use netchan::Regime;
+
+    use super::{Counts, model, rows};
+    use crate::rig::Rig;
+
+    /// In a build that does not count the counts are zero, but there.
+    #[test]
+    fn smallest_run_has_every_row() {
+        let rows = rows(&Rig::in_this_process(), 2, [800, 200]);
+        crate::report::tests::are_sane(&rows);
+        let ids = [
+            "app_channel_switches_per_packet_50k",
+            "giant_model_64_cores_ratio",
+        ];
+        crate::report::tests::has(&rows, &ids);
+        let counted = |id: &str| rows.iter().any(|row| row.id == id);
+        assert!(counted("locked_locks_moved_per_packet_50k"));
+    }
 
     #[test]
     fn the_model_knows_what_is_shared() {

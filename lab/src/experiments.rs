@@ -1,13 +1,13 @@
 //! The register of experiments.
 
 use crate::{
-    contention,
+    aggregation, contention, dispatch,
     experiment::{Experiment, LabError, Options},
-    path,
+    giant_cost, path, pipeline,
     primitives::{channels, counters, crossbar, epoch, interrupts, locks, sched, slab, trace},
     regimes,
     report::Report,
-    services, steer, tcp,
+    server_counter, services, steer, tcp,
 };
 
 const EXPERIMENTS: &[Experiment] = &[
@@ -26,6 +26,11 @@ const EXPERIMENTS: &[Experiment] = &[
     contention::EXPERIMENT,
     tcp::EXPERIMENT,
     services::EXPERIMENT,
+    dispatch::EXPERIMENT,
+    giant_cost::EXPERIMENT,
+    pipeline::EXPERIMENT,
+    aggregation::EXPERIMENT,
+    server_counter::EXPERIMENT,
 ];
 
 /// All experiments.

@@ -1,7 +1,7 @@
 //! The measuring kit: one core for a thread, rounds that alternate between the sides, medians, and a watch of its own.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::time::Instant;
+use std::{env, path::PathBuf, time::Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -40,6 +40,47 @@ impl Sample {
     #[must_use]
     pub fn max(&self) -> f64 {
         self.sorted[self.sorted.len() - 1]
+    }
+
+    /// How many values.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.sorted.len()
+    }
+
+    /// A 95 % interval, least and greatest; none of a single value.
+    ///
+    /// Of six values and more it is the median's, by order statistics, whatever their distribution: the k-th least and the k-th greatest, with
+    /// the greatest k that leaves at most 5 % outside. Fewer values have no such interval: then it is the mean's by Student's t, which
+    /// takes them for normal.
+    #[must_use]
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        /// Student's t, 97.5 %, for 1 to 4 degrees of freedom.
+        const T: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
+        let n = self.sorted.len();
+        if n < 2 {
+            return None;
+        }
+        #[allow(clippy::cast_precision_loss)] // a few values
+        let count = n as f64;
+        if let Some(t) = T.get(n - 2) {
+            let mean = self.sorted.iter().sum::<f64>() / count;
+            let squares = self.sorted.iter().map(|v| (v - mean).powi(2));
+            let deviation = (squares.sum::<f64>() / (count - 1.0)).sqrt();
+            let half = t * deviation / count.sqrt();
+            return Some((mean - half, mean + half));
+        }
+        // `below`: that at most k of n values lie below the median, each by the toss of a coin.
+        let (mut k, mut tosses) = (0, 0.5_f64.powf(count));
+        let mut below = tosses;
+        #[allow(clippy::cast_precision_loss)] // as above
+        while 2.0 * below <= 0.05 {
+            k += 1;
+            tosses *= (n - k + 1) as f64 / k as f64;
+            below += tosses;
+        }
+        let k = k.max(1);
+        Some((self.sorted[k - 1], self.sorted[n - k]))
     }
 
     /// Each value changed by `f`.
@@ -118,6 +159,18 @@ pub fn cores() -> Vec<usize> {
         .collect()
 }
 
+/// Where a program is: Debian's folders for it before what stands in PATH.
+#[must_use]
+pub fn find_program(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    ["/usr/bin", "/usr/sbin", "/bin", "/sbin"]
+        .iter()
+        .map(PathBuf::from)
+        .chain(env::split_paths(&path))
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
 /// While it lives, this thread stays on one core.
 pub struct Pinned {
     before: Option<CpuSet>,
@@ -170,6 +223,23 @@ mod tests {
         assert_eq!(Sample::of(vec![4.0, 1.0, 3.0, 2.0]).median(), 2.5);
         let s = Sample::of(vec![4.0, 1.0]).map(|v| 1.0 / v);
         assert_eq!((s.min(), s.max()), (0.25, 1.0));
+    }
+
+    #[test]
+    fn interval_of_six_and_more_is_by_order_statistics() {
+        let to = |n: i32| Sample::of((1..=n).map(f64::from).collect());
+        // The tables of the sign test: k = 1 from 6 on, 2 from 9, 3 from 12, 6 from 20.
+        for (n, low) in [(6, 1.0), (8, 1.0), (9, 2.0), (12, 3.0), (20, 6.0)] {
+            let high = f64::from(n) + 1.0 - low;
+            assert_eq!(to(n).interval(), Some((low, high)), "{n}");
+        }
+    }
+
+    #[test]
+    fn interval_of_few_is_students() {
+        let (low, high) = Sample::of(vec![1.0, 2.0, 3.0]).interval().unwrap();
+        assert!((low - (2.0 - 2.4843)).abs() < 1e-3 && (high - (2.0 + 2.4843)).abs() < 1e-3);
+        assert_eq!(Sample::of(vec![1.0]).interval(), None);
     }
 
     #[test]

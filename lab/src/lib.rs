@@ -3,25 +3,32 @@
 //! An experiment is a folder under `lab/experiments` (question, prediction, method, machine, data, verdict) and one entry
 //! of [`list`], which `netchan lab run NAME` executes.
 
+mod aggregation;
 mod contention;
 pub mod differential;
+mod dispatch;
 mod experiment;
 mod experiments;
+mod giant_cost;
 pub mod instructions;
 pub mod kit;
 pub mod machine;
 mod namespace;
 pub mod path;
+mod pipeline;
 mod primitives;
 mod regimes;
 pub mod relay;
 pub mod report;
+mod rig;
+mod server_counter;
 mod services;
 mod steer;
+mod system_calls;
 pub mod tcp;
 pub mod world;
 
 pub use experiment::{Experiment, LabError, Options};
 pub use experiments::{find, list, run};
-pub use regimes::child::child;
 pub use report::{Report, Row};
+pub use rig::child::child;

@@ -1,6 +1,6 @@
 //! Where a run took place, and what disturbed it: cores, clock, kernel, stolen time, involuntary switches.
 
-use std::{fmt, fs};
+use std::{collections::BTreeMap, fmt, fs};
 
 use serde::Serialize;
 
@@ -26,13 +26,14 @@ pub struct Machine {
 pub struct Noise {
     /// Time the hypervisor gave to others, percent of one core.
     pub steal_percent: f64,
-    /// Processor time of processes other than this one and its children, percent of one core.
+    /// Processor time of processes other than this one and its descendants, percent of one core. Interrupts' time, which belongs to no process, is not in it.
     pub others_percent: f64,
-    /// How often the measuring thread was pushed off its core.
+    /// How often the measuring thread was pushed off its core, by others or by threads of the experiment.
     pub involuntary_switches: u64,
     /// Load average of the last minute at the end.
     pub load: f64,
-    /// Whether the figures can be compared with a quiet run's: steal below 1 %, others below 10 %, fewer than 50 switches a second.
+    /// Whether the figures can be compared with a quiet run's: steal below 1 %, others below 10 %. What the experiment does to itself is not
+    /// counted against it.
     pub quiet: bool,
 }
 
@@ -111,19 +112,10 @@ impl Reading {
                 .trim_start_matches("cpu"),
         );
         let at = |i: usize| ticks.get(i).copied().unwrap_or(0);
-        let own = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        // After the name in parentheses: fields 14 and 15 are user and system time, 16 and 17 those of children that have ended.
-        let after: Vec<&str> = own
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        let own = |i: usize| after.get(i).and_then(|n| n.parse().ok()).unwrap_or(0u64);
         Self {
             steal: at(7),
-            busy: at(0) + at(1) + at(2) + at(5) + at(6),
-            own: (11..=14).map(own).sum(),
+            busy: at(0) + at(1) + at(2),
+            own: own_ticks(),
             total: ticks.iter().take(8).sum(),
             switches: involuntary_switches(),
         }
@@ -143,14 +135,57 @@ impl Reading {
             .next()
             .and_then(|n| n.parse().ok())
             .unwrap_or(0.0);
-        let per_second = involuntary_switches as f64 / (wall / 100.0);
-        let quiet = steal_percent < 1.0 && others_percent < 10.0 && per_second < 50.0;
+        let quiet = steal_percent < 1.0 && others_percent < 10.0;
         Noise {
             steal_percent,
             others_percent,
             involuntary_switches,
             load,
             quiet,
+        }
+    }
+}
+
+/// Ticks of this process, of its descendants that live, and of those that have ended and were waited for.
+fn own_ticks() -> u64 {
+    let mut all = BTreeMap::new();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = process.file_name().to_str().and_then(|n| n.parse().ok());
+        let stat = fs::read_to_string(process.path().join("stat"));
+        let (Some(pid), Ok(stat)) = (pid, stat) else {
+            continue; // no process, or it has just ended
+        };
+        all.insert(pid, ParentAndTicks::read(&stat));
+    }
+    let own = std::process::id();
+    let is_ours = |mut pid: u32| {
+        // Parents are older: the walk ends.
+        while pid > 1 && pid != own {
+            pid = all.get(&pid).map_or(0, |process| process.parent);
+        }
+        pid == own
+    };
+    let ours = all.iter().filter(|(pid, _)| is_ours(**pid));
+    ours.map(|(_, process)| process.ticks).sum()
+}
+
+/// Of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ParentAndTicks {
+    parent: u32,
+    /// With those of its children that have ended.
+    ticks: u64,
+}
+
+impl ParentAndTicks {
+    /// proc(5): after the name in parentheses, field 4 is the parent, 14 and 15 are user and system time, 16 and 17 those of children that have ended.
+    fn read(stat: &str) -> Self {
+        let after = stat.rsplit(')').next().unwrap_or_default();
+        let after: Vec<&str> = after.split_whitespace().collect();
+        let at = |i: usize| after.get(i).and_then(|n| n.parse().ok()).unwrap_or(0u64);
+        Self {
+            parent: u32::try_from(at(1)).unwrap_or(0),
+            ticks: (11..=14).map(at).sum(),
         }
     }
 }
@@ -203,6 +238,11 @@ fn clock() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::Read,
+        process::{Command, Stdio},
+    };
+
     use super::*;
 
     #[test]
@@ -229,5 +269,46 @@ mod tests {
         assert_eq!(noise.others_percent, 20.0);
         assert_eq!(noise.involuntary_switches, 7);
         assert!(!noise.quiet);
+    }
+
+    /// A run is disturbed by others, never by itself.
+    #[test]
+    fn noise_of_own_work_is_quiet() {
+        let end = Reading {
+            busy: 195,
+            own: 190,
+            total: 200,
+            switches: 100_000,
+            ..Reading::default()
+        };
+        assert!(Reading::default().noise(end, 2).quiet);
+    }
+
+    /// A shell that lives, and one that it started.
+    #[test]
+    fn time_of_living_descendants_is_own() {
+        let work = "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo; read x'; true";
+        let before = own_ticks();
+        let mut child = Command::new("sh")
+            .args(["-c", work])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = child.stdout.as_mut().unwrap();
+        out.read_exact(&mut [0]).unwrap();
+        let during = own_ticks();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(during >= before + 3, "{before} {during}");
+        assert!(own_ticks() >= during, "and stays so when they have ended");
+    }
+
+    #[test]
+    fn process_with_a_strange_name_is_read() {
+        let stat = "7 (a) b) S 3 7 7 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 5";
+        let (parent, ticks) = (3, 100);
+        let expected = ParentAndTicks { parent, ticks };
+        assert_eq!(ParentAndTicks::read(stat), expected);
     }
 }

@@ -48,6 +48,12 @@ pub struct Row {
     pub min: f64,
     /// Greatest over the rounds.
     pub max: f64,
+    /// The 95 % interval of [`Sample::interval`]: of the median, or, of fewer than six rounds, of the mean. None of a single round.
+    pub low: Option<f64>,
+    /// Its other end.
+    pub high: Option<f64>,
+    /// How many rounds.
+    pub rounds: usize,
     /// The contender measured beside it, in the same run.
     pub peer: Option<String>,
     /// The peer's median.
@@ -62,12 +68,16 @@ impl Row {
     /// A row; the unit follows from the end of `id`.
     #[must_use]
     pub fn new(id: &str, sample: &Sample) -> Self {
+        let (low, high) = sample.interval().unzip();
         Self {
             id: id.to_owned(),
             value: sample.median(),
             unit: unit_of(id),
             min: sample.min(),
             max: sample.max(),
+            low,
+            high,
+            rounds: sample.count(),
             peer: None,
             peer_value: None,
             reference: None,
@@ -174,13 +184,19 @@ fn grouped(value: f64) -> String {
     out
 }
 
+const COLUMNS: usize = 10;
+
 /// The table's columns for one row.
-fn cells(row: &Row) -> [String; 8] {
+fn cells(row: &Row) -> [String; COLUMNS] {
     let or_dash = |s: Option<String>| s.unwrap_or_else(|| "-".to_owned());
+    let interval = row.low.zip(row.high);
+    let interval = interval.map(|(low, high)| format!("{} .. {}", figure(low), figure(high)));
     [
         row.id.clone(),
         figure(row.value),
         row.unit.to_owned(),
+        or_dash(interval),
+        row.rounds.to_string(),
         format!("{} .. {}", figure(row.min), figure(row.max)),
         or_dash(row.peer_value.map(figure)),
         or_dash(row.peer.clone()),
@@ -205,6 +221,8 @@ impl fmt::Display for Report {
             "id",
             "median",
             "unit",
+            "95 %",
+            "rounds",
             "min .. max",
             "peer's",
             "peer",
@@ -220,12 +238,12 @@ impl fmt::Display for Report {
                 .max()
                 .unwrap_or(0)
         };
-        let widths: [usize; 8] = std::array::from_fn(width);
+        let widths: [usize; COLUMNS] = std::array::from_fn(width);
         for row in &table {
             let mut line = String::new();
             for (i, (cell, width)) in row.iter().zip(widths).enumerate() {
                 let gap = " ".repeat(width - cell.chars().count());
-                let number = matches!(i, 1 | 3 | 4);
+                let number = matches!(i, 1 | 3..=6);
                 line += &if number {
                     format!("{gap}{cell}  ")
                 } else {
@@ -239,8 +257,29 @@ impl fmt::Display for Report {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Each row once, with a figure between its least and its greatest; nothing left out.
+    pub(crate) fn are_sane(rows: &[Row]) {
+        for row in rows {
+            let figures = [row.min, row.value, row.max];
+            assert!(figures.iter().all(|v| v.is_finite()), "{row:?}");
+            assert!(row.min <= row.value && row.value <= row.max, "{row:?}");
+            assert!(!row.id.starts_with("left_out_"), "{row:?}");
+            let twins = rows.iter().filter(|other| other.id == row.id).count();
+            assert_eq!(twins, 1, "{}", row.id);
+        }
+    }
+
+    /// Rows with these ids are among them, with a figure above zero.
+    pub(crate) fn has(rows: &[Row], ids: &[impl AsRef<str>]) {
+        for id in ids {
+            let row = rows.iter().find(|row| row.id == id.as_ref());
+            let row = row.unwrap_or_else(|| panic!("no row {}", id.as_ref()));
+            assert!(row.value > 0.0, "{row:?}");
+        }
+    }
 
     #[test]
     fn figures_are_readable() {
@@ -281,6 +320,8 @@ mod tests {
             (Some(2.0), Some(1.0), Some(3.0))
         );
         assert_eq!(row["peer_value"].as_f64(), Some(4.0));
+        assert_eq!(row["rounds"].as_u64(), Some(3));
+        assert!(row["low"].as_f64() < Some(1.0) && row["high"].as_f64() > Some(3.0));
         assert_eq!(row["unit"], "ns");
         assert!(row["reference"].is_null());
         assert!(report.to_string().contains("smoltcp 0.14"));

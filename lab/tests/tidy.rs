@@ -32,7 +32,7 @@ const UNSAFE_ROOMS: &[&str] = &[
 const EDGES: &[(&str, &[&str])] = &[
     ("crates/percore", &[]),
     ("crates/sum", &[]),
-    ("crates/proto", &["netchan-sum"]),
+    ("crates/proto", &["wide-sum"]),
     ("crates/base", &["percore", "proto"]),
     ("crates/link", &["netchan-base", "percore", "proto"]),
     (
@@ -322,7 +322,7 @@ fn crates_depend_as_the_architecture_says() {
     let mut findings = Vec::new();
     let siblings: BTreeSet<&str> = [
         "percore",
-        "netchan-sum",
+        "wide-sum",
         "proto",
         "netchan-base",
         "netchan-link",
@@ -349,7 +349,7 @@ fn crates_depend_as_the_architecture_says() {
         }
         // Nothing but hashes and sums: what proto needs of the world it is handed. Those of RFC 5926 are HMAC-SHA-1 and AES-CMAC.
         let hashes = ["siphasher", "md-5", "hmac", "sha1", "cmac", "aes"];
-        let may = |name: &String| hashes.contains(&name.as_str()) || name == "netchan-sum";
+        let may = |name: &String| hashes.contains(&name.as_str()) || name == "wide-sum";
         if *folder == "crates/proto" && !dependencies.keys().all(may) {
             findings.push(format!(
                 "{folder} depends on more than hashes and sums: {dependencies:?}"

@@ -1,242 +1,135 @@
 //! Experiment `regimes` (C5, F9): the same stream and the same service under every discipline, each measurement in a process of its own.
 
-pub(crate) mod child;
-mod plan;
+mod effort;
+mod players;
+mod table;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::BTreeMap,
-    io::Read,
-    process::{Command, Stdio},
-    thread,
-    time::Duration,
-};
-
-use netchan::{Regime, trace::stages::Stage};
+use std::time::Duration;
 
 use self::{
-    child::{Carrier, Job, Outcome, Work},
-    plan::{Effort, Player, players},
+    effort::{Effort, PLAIN, Scenario},
+    players::{Player, search},
 };
 use crate::{
     experiment::{Experiment, LabError, Options},
-    kit::{Sample, Stopwatch, cores},
+    kit::cores,
     machine::Watch,
     report::{Report, Row},
+    rig::{Entry, Job, Look, Place, Rig, Work},
 };
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "regimes",
-    question: "What does a packet of the same stream cost under each regime, where does the time go, and how much more does the same service do on two cores than on one, beside the kernel's own stack?",
+    question: "What does a packet of the same stream cost under each regime at the same rate, where does the time go, and how much more does the same service do on two cores than on one, beside the kernel's own stack and the discipline of 2006?",
     prediction: "Not the document's 14 against 77: there, protocol work moved from interrupts that shared nothing with the application; here everything runs in one process, and the protocol's own 300 ns a packet are the same in all regimes. \
-        app-channel 0.5 to 0.7 of locked, because its link thread only classifies and it takes no lock twice; giant 1.1 to 1.3 of locked. One to two cores: giant 1.1, locked 1.4, app-channel 1.6 (two links' threads and two shards). Linux 1.7.",
+        app-channel 0.5 to 0.7 of locked, because its link thread only classifies and it takes no lock twice; giant 1.1 to 1.3 of locked. One to two cores: giant 1.1, locked 1.4, app-channel 1.6 (two links' threads and two shards). Linux 1.7. \
+        At 50,000 packets a second, one at a time, all regimes within 1.5 of each other: each packet is a wake-up or two, whatever the regime.",
     run,
 };
 
 fn run(experiment: &Experiment, options: &Options) -> Result<Report, LabError> {
     let watch = Watch::start();
-    let rows = Contest::new(options).rows()?;
+    let effort = Effort::new(options);
+    let rig = Rig::apart(Duration::from_secs(options.choose(10, 30)));
+    let rows = rows(&rig, &effort);
     Ok(experiment.report(watch.machine(false), rows))
 }
 
-/// What is measured of a player.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Figure {
-    /// Processor time a packet, ns.
-    Packet,
-    /// Processor time a packet with the generator's, ns.
-    BothEnds,
-    /// Gbit/s of text.
-    Rate,
-    /// Transactions a second on one core.
-    OneCore,
-    /// And on two.
-    TwoCores,
-    /// Both with more clients.
-    OneCoreMany,
-    TwoCoresMany,
-    /// Processor time a transaction on two cores, ns.
-    Transaction,
+/// All rows.
+fn rows(rig: &Rig, effort: &Effort) -> Vec<Row> {
+    let players = search(rig, effort);
+    let mut entries = Vec::new();
+    for scenario in &effort.scenarios {
+        for player in &players {
+            entries.extend(streams(effort, scenario, player));
+        }
+    }
+    for player in players.iter().filter(|player| player.serves) {
+        entries.extend(services(effort, player));
+    }
+    let found = rig.rounds(&entries, effort.rounds, effort.limit);
+    // What only explains, in fewer rounds.
+    let mut looks = Vec::new();
+    for scenario in &effort.scenarios {
+        for player in &players {
+            looks.extend(explaining(effort, scenario, player));
+        }
+    }
+    let looked = rig.rounds(&looks, effort.rounds_of_looks, effort.limit / 2.0);
+    table::rows(effort, &players, &found, &looked)
 }
 
-/// All players' figures.
-struct Contest {
-    effort: Effort,
-    cores: Vec<usize>,
-    begin: Stopwatch,
-    players: Vec<Player>,
-    figures: BTreeMap<(usize, Figure), Vec<f64>>,
-    stages: BTreeMap<usize, [f64; Stage::ALL.len()]>,
-    /// What went wrong, by player: then it is not asked again.
-    failed: BTreeMap<usize, String>,
-}
-
-impl Contest {
-    fn new(options: &Options) -> Self {
-        Self {
-            effort: Effort::new(options),
-            cores: cores(),
-            begin: Stopwatch::start(),
-            players: players(),
-            figures: BTreeMap::new(),
-            stages: BTreeMap::new(),
-            failed: BTreeMap::new(),
-        }
-    }
-
-    fn rows(mut self) -> Result<Vec<Row>, LabError> {
-        for round in 0..self.effort.rounds {
-            for player in 0..self.players.len() {
-                // The first round is always gone through, however slow the machine.
-                let late = self.begin.seconds() > self.effort.limit;
-                if !self.failed.contains_key(&player) && (round == 0 || !late) {
-                    self.play(player, round)?;
-                }
-            }
-        }
-        Ok(plan::rows(&self))
-    }
-
-    /// One player's turn: every job once.
-    fn play(&mut self, player: usize, round: usize) -> Result<(), LabError> {
-        let stream = Work::Stream {
-            bytes: self.effort.bytes,
-        };
-        let all = self.cores.len().min(2);
-        if let Some(done) = self.job(player, stream, all, false)? {
-            let per_packet = 1e9 / done.packets.max(1.0);
-            #[allow(clippy::cast_precision_loss)] // below 2^52
-            let bits = self.effort.bytes as f64 * 8.0;
-            self.note(player, Figure::Packet, done.processor_seconds * per_packet);
-            let both = match self.players[player].carrier {
-                Carrier::Linux => done.processor_seconds,
-                Carrier::Netchan { .. } => done.processor_seconds + done.generator_seconds,
-            };
-            self.note(player, Figure::BothEnds, both * per_packet);
-            self.note(player, Figure::Rate, bits / 1e9 / done.seconds);
-        }
-        let is_netchan = self.players[player].carrier != Carrier::Linux;
-        if round == 0
-            && is_netchan
-            && let Some(done) = self.job(player, stream, all, true)?
-        {
-            #[allow(clippy::cast_precision_loss)] // below 2^52
-            let ns = done.stages_ns.map(|ns| ns as f64);
-            let sum = ns.iter().sum::<f64>().max(1.0);
-            self.stages.insert(player, ns.map(|ns| 100.0 * ns / sum));
-        }
-        for (clients, one, two) in self.effort.services() {
-            let work = Work::Service {
-                clients,
-                transactions: self.effort.transactions,
-            };
-            if let Some(done) = self.job(player, work, 1, false)? {
-                self.note(player, one, done.transactions / done.seconds);
-            }
-            if all < 2 {
-                continue;
-            }
-            if let Some(done) = self.job(player, work, 2, false)? {
-                self.note(player, two, done.transactions / done.seconds);
-                if two == Figure::TwoCores {
-                    let each = done.processor_seconds * 1e9 / done.transactions;
-                    self.note(player, Figure::Transaction, each);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn note(&mut self, player: usize, figure: Figure, value: f64) {
-        self.figures
-            .entry((player, figure))
-            .or_default()
-            .push(value);
-    }
-
-    fn sample(&self, player: usize, figure: Figure) -> Option<Sample> {
-        let values = self.figures.get(&(player, figure))?;
-        Some(Sample::of(values.clone()))
-    }
-
-    /// Does a job in a process of its own; `None` if that failed, or the build does not have it.
-    fn job(
-        &mut self,
-        player: usize,
-        work: Work,
-        cores: usize,
-        stages: bool,
-    ) -> Result<Option<Outcome>, LabError> {
-        if self.failed.contains_key(&player) {
-            return Ok(None);
-        }
-        // The last ones: interrupts and idle work like the first.
-        let from = self.cores.len() - cores.min(self.cores.len());
-        let job = Job {
-            carrier: self.players[player].carrier,
-            work,
-            cores: self.cores[from..].to_vec(),
-            stages,
-        };
-        let done = apart(&job, self.effort.deadline).unwrap_or_else(|why| Outcome {
-            absent: Some(why),
-            ..Outcome::default()
-        });
-        let Some(why) = done.absent.clone() else {
-            return Ok(Some(done));
-        };
-        eprintln!(
-            "regimes: {} is left out: {why}",
-            self.players[player].name()
-        );
-        self.failed.insert(player, why);
-        Ok(None)
+/// Where a scenario takes place.
+fn place(scenario: &Scenario) -> Place {
+    if scenario.one_cpu {
+        Place::on(1)
+    } else {
+        Place::of_roles()
     }
 }
 
-/// Runs a job in a child process, which is ended after `deadline`.
-pub(crate) fn apart(job: &Job, deadline: Duration) -> Result<Outcome, String> {
-    let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
-    let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let mut child = Command::new(program)
-        .args(["__inner", "lab", &text])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| e.to_string())?;
-    let watch = Stopwatch::start();
-    let status = loop {
-        match child.try_wait().map_err(|e| e.to_string())? {
-            Some(status) => break status,
-            None if watch.seconds() > deadline.as_secs_f64() => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(format!("no end within {} s", deadline.as_secs()));
-            }
-            None => thread::sleep(Duration::from_millis(5)),
-        }
+/// A player's job in a scenario.
+fn stream(effort: &Effort, scenario: &Scenario, player: &Player) -> Job {
+    let work = effort.work(scenario);
+    let carrier = player.carrier(scenario);
+    Job {
+        batch: player.batch,
+        ..Job::new(carrier, work, place(scenario))
+    }
+}
+
+fn streams(effort: &Effort, scenario: &Scenario, player: &Player) -> Option<Entry> {
+    let name = player.run(scenario);
+    Some(Entry::new(name, stream(effort, scenario, player)))
+}
+
+/// The runs with stages and, where the effort allows, those in which system calls are counted.
+fn explaining(effort: &Effort, scenario: &Scenario, player: &Player) -> Vec<Entry> {
+    let mut all = Vec::new();
+    let job = stream(effort, scenario, player);
+    let mut add = |what: &str, look| {
+        let name = format!("{}@{what}", player.run(scenario));
+        all.push(Entry::new(
+            name,
+            Job {
+                look,
+                ..job.clone()
+            },
+        ));
     };
-    let mut answer = String::new();
-    if let Some(out) = &mut child.stdout {
-        out.read_to_string(&mut answer).map_err(|e| e.to_string())?;
+    if !player.is_kernel() {
+        add("stages", Look::Stages);
     }
-    if !status.success() {
-        let mut said = String::new();
-        if let Some(err) = &mut child.stderr {
-            let _ = err.read_to_string(&mut said); // what it said is a help, no more
-        }
-        let last = said.lines().last().unwrap_or_default();
-        return Err(format!("its process ended with {status}: {last}"));
+    if effort.calls.contains(&player.id.as_str()) && scenario.counts_calls {
+        add("calls", Look::Calls);
     }
-    serde_json::from_str(&answer).map_err(|e| e.to_string())
+    all
 }
 
-/// The regime of a player.
-const fn regime(carrier: Carrier) -> Option<Regime> {
-    match carrier {
-        Carrier::Netchan { regime, .. } => Some(Regime::ALL[regime]),
-        Carrier::Linux => None,
+/// On one core and on two, with each number of clients.
+fn services(effort: &Effort, player: &Player) -> Vec<Entry> {
+    let mut all = Vec::new();
+    for &(clients, transactions) in &effort.services {
+        let work = Work::Service {
+            clients,
+            transactions,
+        };
+        for number in 1..=cores().len().min(2) {
+            let name = service_name(player, clients, number);
+            let job = Job::new(player.service, work, Place::on(number));
+            all.push(Entry::new(name, job));
+        }
     }
+    all
+}
+
+fn service_name(player: &Player, clients: usize, cores: usize) -> String {
+    format!("rr_{}_{clients}_on_{cores}", player.id)
+}
+
+/// The name under which a scenario without a suffix is found.
+fn plain(player: &Player) -> String {
+    player.run(&PLAIN)
 }

@@ -1,54 +1,43 @@
-//! The jobs at a small scale, in this process.
+//! The experiment at its smallest: every row that the issue names is there, once, with a figure.
 
-use super::{
-    child::{Carrier, Job, Outcome, Work, perform},
-    plan::players,
-};
-use crate::kit::cores;
+use netchan::trace::stages::Stage;
 
-fn done(carrier: Carrier, work: Work, stages: bool) -> Outcome {
-    let cores = cores();
-    let job = Job {
-        carrier,
-        work,
-        cores,
-        stages,
-    };
-    perform(&job).expect("the job is done")
-}
+use super::{effort::Effort, rows};
+use crate::rig::Rig;
 
-/// Everything a stream and a service come to, for every player that the build has.
 #[test]
-fn every_player_can_do_every_job() {
-    let mut there = 0;
-    for player in players() {
-        let stream = done(player.carrier, Work::Stream { bytes: 1 << 20 }, false);
-        if let Some(why) = stream.absent {
-            eprintln!("{} is left out: {why}", player.name());
-            continue;
-        }
-        assert!(stream.packets >= 700.0, "{}: {stream:?}", player.name());
-        assert!(stream.seconds > 0.0 && stream.processor_seconds + stream.generator_seconds > 0.0);
-        let work = Work::Service {
-            clients: 3,
-            transactions: 20,
-        };
-        let service = done(player.carrier, work, false);
-        assert_eq!(service.transactions, 60.0, "{}", player.name());
-        there += 1;
+fn smallest_run_has_every_row() {
+    let rows = rows(&Rig::in_this_process(), &Effort::tiny());
+    crate::report::tests::are_sane(&rows);
+    let mut ids = vec![
+        "cpu_app_channel_over_giant_50k_ratio".to_owned(),
+        "cpu_app_channel_over_locked_ratio".to_owned(),
+        "cpu_app_channel_over_per_packet_50k_ratio".to_owned(),
+        "switches_per_1000_packets_app_channel".to_owned(),
+    ];
+    let players = [
+        "giant",
+        "locked",
+        "percpu",
+        "driver_channel",
+        "socket_channel",
+        "app_channel",
+        "linux",
+    ];
+    for player in players {
+        ids.extend([
+            format!("cpu_per_packet_{player}_ns"),
+            format!("speedup_{player}_ratio"),
+            format!("share_{player}_50k_one_cpu_total_percent"),
+        ]);
     }
-    assert_eq!(there, players().len(), "all are in this build");
-}
-
-#[test]
-fn jobs_go_through_text() {
-    let job = Job {
-        carrier: players()[1].carrier,
-        work: Work::Stream { bytes: 1 << 20 },
-        cores: cores(),
-        stages: true,
-    };
-    let text = serde_json::to_string(&job).expect("plain data");
-    assert_eq!(serde_json::from_str::<Job>(&text).expect("as written"), job);
-    assert!(super::child::child("{").is_err());
+    for stage in Stage::ALL {
+        ids.push(format!("share_per_packet_50k_{}_percent", stage.name()));
+    }
+    crate::report::tests::has(&rows, &ids);
+    let total = rows
+        .iter()
+        .find(|row| row.id == "share_per_packet_50k_total_percent")
+        .unwrap();
+    assert_eq!(total.reference.as_deref(), Some("77 % (C5)"));
 }

@@ -16,7 +16,6 @@ use std::{collections::BTreeMap, thread};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::{
-    files::find,
     measure::{Effort, Figures, both, left_out, measure, rows_of},
     programs::{REDIS_1, SERVICES, Service},
     stage::Stage,
@@ -24,7 +23,7 @@ use self::{
 };
 use crate::{
     experiment::{Experiment, LabError},
-    kit::Pinned,
+    kit::{Pinned, find_program},
     machine::Watch,
     report::Row,
 };
@@ -111,7 +110,7 @@ fn services(stage: &Stage, effort: &Effort) -> Vec<Row> {
 
 fn is_there(service: &Service) -> bool {
     let name = service.program.name();
-    let is_there = find(name).is_some();
+    let is_there = find_program(name).is_some();
     if !is_there {
         eprintln!("{name} is not installed: no rows {}_*", service.id);
     }

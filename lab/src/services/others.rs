@@ -4,7 +4,7 @@ use std::{net::TcpStream, thread, time::Duration};
 
 use super::{
     bulk, calls,
-    files::{ended_in_time, find},
+    files::ended_in_time,
     load::one_answer,
     measure::{Effort, Figures, both, left_out, measure, ratio},
     programs::{Program, service},
@@ -12,7 +12,7 @@ use super::{
     usage::Usage,
     way::{PORT, SERVER, Way},
 };
-use crate::report::Row;
+use crate::{kit::find_program, report::Row};
 
 /// Finds some rows, or says why there are none.
 type Finder<'a> = &'a dyn Fn() -> Result<Vec<Row>, String>;
@@ -33,7 +33,7 @@ pub(super) fn rows(stage: &Stage, effort: &Effort) -> Vec<Row> {
     ];
     let mut rows = Vec::new();
     for (program, id, find_rows) in finders {
-        if find(program).is_none() {
+        if find_program(program).is_none() {
             eprintln!("{program} is not installed: no rows {id}_*");
             continue;
         }

@@ -5,10 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    files::{find, write},
-    way::Way,
-};
+use super::{files::write, way::Way};
+use crate::kit::find_program;
 
 /// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +97,8 @@ impl Program {
         address: SocketAddr,
         folder: &Path,
     ) -> Result<(PathBuf, Vec<String>), String> {
-        let file = find(self.name()).ok_or_else(|| format!("{} is not installed", self.name()))?;
+        let file =
+            find_program(self.name()).ok_or_else(|| format!("{} is not installed", self.name()))?;
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let python = |text: &str, more: &[&str]| {
             let words = [&["-c", text, &ip, &port][..], more].concat();

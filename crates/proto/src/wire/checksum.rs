@@ -2,11 +2,11 @@
 //!
 //! The one's-complement sum does not care about byte order as long as all words are swapped
 //! (RFC 1071 §2 B), so all sums here are taken over native words and swapped once, in [`fold`].
-//! The long loops are those of `netchan-sum`.
+//! The long loops are those of `wide-sum`.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netchan_sum::STRIDE;
+use wide_sum::STRIDE;
 
 use super::Protocol;
 
@@ -107,7 +107,7 @@ pub fn sum(bytes: &[u8]) -> Partial {
 
 fn sum_long(bytes: &[u8]) -> Partial {
     let rest = bytes.get(bytes.len() / STRIDE * STRIDE..);
-    Partial(netchan_sum::sum(bytes)) + sum_tail(rest.unwrap_or_default())
+    Partial(wide_sum::sum(bytes)) + sum_tail(rest.unwrap_or_default())
 }
 
 /// Sums a header whose length the compiler knows: no loop is left of it.
@@ -135,7 +135,7 @@ pub fn copy_and_sum(from: &[u8], to: &mut [u8]) -> Partial {
 
 /// [`sum_long`] that writes what it read; `to` is as long as `from`.
 fn copy_long(from: &[u8], to: &mut [u8]) -> Partial {
-    let sum = Partial(netchan_sum::copy_and_sum(from, to));
+    let sum = Partial(wide_sum::copy_and_sum(from, to));
     let split = from.len() / STRIDE * STRIDE;
     let (Some(rest), Some(rest_to)) = (from.get(split..), to.get_mut(split..)) else {
         return sum;
