@@ -267,7 +267,7 @@ impl Lane {
         while left > 0 {
             let n = left.min(block.len());
             metronome.wait();
-            // A write that finds room does not look for acknowledgments: the window would fill, and all that is written wait until the buffer is full.
+            // Its writes look for acknowledgments every 100 us only: here they are as late as the burst before, at any rate.
             turn();
             if self.stamps {
                 block[..8].copy_from_slice(&now_ns().to_ne_bytes());

@@ -53,7 +53,7 @@ impl Stack {
         })
     }
 
-    /// The same for a call that sends: a program that does nothing else takes in the acknowledgments by it, while the link leader is away.
+    /// The same for a call that sends: a program that does nothing else takes in the acknowledgments by it, while no other thread does.
     #[inline]
     pub fn with_shard_to_send<R: Send>(
         &self,

@@ -5,7 +5,7 @@
 //! * While an application's thread leads the links, or is away for a moment, what shards send goes out in the thread that sends it.
 //! * A link leader whose turn woke another thread, and nothing for itself, retires: the woken thread is mostly the next that waits, and leads then.
 //!   So the thread leads that has the traffic, and the other ones sleep until they have some.
-//! * Calls that send or receive while the link leader is away look at the links, at most every 100 µs.
+//! * Calls that send or receive while the link leader is away look at the links, at most every 100 µs; and so do sends where a stack has no threads.
 //! * The links' threads poll in the background. They take over when no thread has polled for the stack's `background` interval, while other threads
 //!   wait for half a millisecond.
 //!
@@ -166,10 +166,11 @@ impl Stack {
         }
     }
 
-    /// For a call that does not wait, and turns shard `number` next: while the link leader is away, looks at the links, if that was not just done.
+    /// For a call that does not wait, and turns shard `number` next: while the link leader is away, or where the stack has no threads, looks at the
+    /// links, if that was not just done.
     #[inline]
     pub fn look_if_away(&self, number: usize, now: Instant) {
-        if self.driver.leader.is_away() && self.looked() + LOOK <= now {
+        if (self.driver.leader.is_away() || !self.threaded) && self.looked() + LOOK <= now {
             self.look(number, now);
         }
     }
