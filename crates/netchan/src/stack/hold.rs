@@ -73,10 +73,10 @@ impl Stack {
         f: impl FnOnce(&mut Shard, Instant) -> R + Send,
     ) -> R {
         let now = self.clock.now();
-        if !self.threaded && !self.owns_links {
-            self.turn_links();
-        } else {
+        if self.threaded {
             self.look_if_away(number, now);
+        } else if !self.owns_links {
+            self.turn_links();
         }
         self.hold(number, now, |held, now| {
             if let LinkAccess::Own(links) = &mut held.access {

@@ -54,7 +54,7 @@ impl Stack {
     /// For a call that wants what has been received and does not wait: where no thread turns the links, they are turned. `number` is a shard that the
     /// caller's thread turns.
     pub fn look_at_links(&self, number: usize) {
-        if self.threaded && !self.owns_links {
+        if self.threaded {
             self.look_if_away(number, self.clock.now());
         } else {
             self.turn_links();
