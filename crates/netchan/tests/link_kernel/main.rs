@@ -12,3 +12,4 @@ mod signed;
 #[path = "../../../../lab/tests/skips/mod.rs"]
 mod skips;
 mod tap;
+mod windows;

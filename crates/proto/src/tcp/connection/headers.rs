@@ -18,7 +18,7 @@ impl Connection {
         }
         if self.pending.has(Pending::RST) {
             self.pending.clear(Pending::RST);
-            let mut header = self.plain_header(self.snd.nxt, Flags::RST | Flags::ACK);
+            let mut header = self.plain_header(self.acceptable_seq(), Flags::RST | Flags::ACK);
             header.ack = self.rcv.nxt;
             header.options.timestamps = self.timestamps_option(now); // RFC 7323 §3.2: SHOULD
             return Some(self.without_text(header));
@@ -27,7 +27,9 @@ impl Connection {
         let passive = match self.state {
             State::SynSent => false,
             State::SynReceived => true,
-            _ if self.ecn.accurate.answers_syn_ack => return Some(self.bare(self.snd.nxt, now)),
+            _ if self.ecn.accurate.answers_syn_ack => {
+                return Some(self.bare(self.acceptable_seq(), now));
+            }
             _ => return self.next_segment(now),
         };
         let first = self.snd.nxt == self.iss;
@@ -120,6 +122,29 @@ impl Connection {
         }
         self.timers.delayed_ack = Instant::FAR;
         self.pending.clear(Pending::ACK);
+    }
+
+    /// SEG.SEQ of what carries neither text nor SYN nor FIN: SND.NXT (RFC 9293 §3.10.7.4), unless that lies beyond the peer's window.
+    #[inline]
+    pub(in crate::tcp) fn acceptable_seq(&self) -> SeqNum {
+        let beyond = self.snd.nxt - (self.snd.una + self.snd.wnd);
+        if beyond <= 0 {
+            return self.snd.nxt;
+        }
+        self.seq_within_window(beyond)
+    }
+
+    /// Beyond the window lie a probe of it (RFC 9293 §3.8.6.1) and, once it has shrunk, text in flight. A peer that drops what begins there whole
+    /// would not hear that our own window has opened, and for ever if its application waits for that before it reads: the window's end it
+    /// takes, as in Linux and FreeBSD. But where the window moved back by less than its scale can express, that is rounding: the text is
+    /// accepted, and the end may be old. And no window holds a SYN back.
+    #[cold]
+    fn seq_within_window(&self, beyond: i32) -> SeqNum {
+        let is_rounding = !self.probing && beyond < 1 << self.snd.scale;
+        if is_rounding || self.snd.una == self.iss {
+            return self.snd.nxt;
+        }
+        self.snd.una + self.snd.wnd
     }
 
     /// An acknowledgment, and nothing else.

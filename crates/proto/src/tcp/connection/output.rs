@@ -121,7 +121,7 @@ impl Connection {
             return Some(self.bare(self.snd.nxt - 1, now));
         }
         if self.pending.has(Pending::ACK) {
-            let transmit = self.bare(self.snd.nxt, now);
+            let transmit = self.bare(self.acceptable_seq(), now);
             if self.duplicate_acks_owed > 0 {
                 self.duplicate_acks_owed -= 1;
                 self.pending.set(Pending::ACK);

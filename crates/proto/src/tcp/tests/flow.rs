@@ -267,6 +267,76 @@ fn window_shrinks() {
     }
 }
 
+/// RFC 9293 §3.8.6.1: both windows are closed and both ends probe, beyond them. What reports that one has opened, answers a probe, or resets the
+/// connection lies where the peer takes it.
+#[test]
+fn acknowledgments_lie_within_a_closed_window() {
+    let stalled = || {
+        let mut pair = Pair::established(&config(3000), &config(3000));
+        for end in &mut pair.ends {
+            end.paused = true;
+            end.write(&[7; 10_000]);
+        }
+        pair.run_for(Duration::from_secs(3));
+        for end in &mut pair.ends {
+            let conn = end.conn();
+            assert_eq!((conn.snd.wnd, conn.snd.nxt - conn.snd.una), (0, 1));
+            end.drops.clear(); // the probes' text
+        }
+        pair
+    };
+    let mut pair = stalled();
+    pair.ends[0].paused = false;
+    pair.ends[0].read(usize::MAX);
+    pair.run_for(Duration::from_millis(200));
+    assert!(pair.ends[1].drops.is_empty(), "{:?}", pair.ends[1].drops);
+    assert_eq!(pair.ends[0].received.len(), 10_000);
+    // A challenge (RFC 5961 §7).
+    let mut pair = stalled();
+    let una = pair.ends[0].conn().snd.una;
+    let now = pair.now;
+    pair.ends[0].conn().challenge(now);
+    let seqs: Vec<SeqNum> = pair.intercept().iter().map(|(_, h, _)| h.seq).collect();
+    assert_eq!(seqs, [una]);
+    // RFC 5961 §3.2: a RST counts at RCV.NXT only.
+    let mut pair = stalled();
+    pair.ends[0].conn().abort();
+    pair.run_for(Duration::from_millis(200));
+    assert_eq!(pair.ends[1].error, Some(Error::Reset));
+}
+
+/// As Linux: what carries no text begins at the end of a window that has shrunk, but not where that is only what the scale cannot express; and
+/// after the SYN whatever the window.
+#[test]
+fn acknowledgments_lie_within_a_shrunk_window() {
+    let mut pair = pair(1 << 20);
+    pair.ends[0].write(&[7; 5000]);
+    pair.intercept();
+    let conn = pair.ends[0].conn();
+    let (una, nxt, scale) = (conn.snd.una, conn.snd.nxt, conn.snd.scale);
+    assert!(nxt == una + 5000 && scale > 0);
+    let step = 1 << scale;
+    for (window, seq) in [
+        (9000, nxt),
+        (5000, nxt),
+        (5000 - (step - 1), nxt),
+        (5000 - step, nxt - step),
+        (0, una),
+    ] {
+        conn.snd.wnd = window;
+        assert_eq!(conn.acceptable_seq(), seq, "a window of {window}");
+    }
+    let mut pair = Pair::listening(1, &config(3000), &config(3000));
+    let (_, syn, _) = pair.intercept().remove(0);
+    let header = Header { window: 0, ..syn };
+    pair.deliver(1, &header, Vec::new());
+    pair.intercept();
+    pair.ends[1].conn().abort();
+    let (_, reset, _) = pair.intercept().remove(0);
+    assert!(reset.flags.contains(Flags::RST));
+    assert_eq!(reset.seq, ISS[1] + 1);
+}
+
 /// RFC 9293 SHLD-14: our own window never moves back, but for what the scale cannot express.
 #[test]
 fn our_window_does_not_shrink() {
