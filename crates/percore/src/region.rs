@@ -18,7 +18,7 @@ use std::{
 const PREFAULT_BYTES_MAX: usize = 512 << 20;
 const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
-/// What nobody can do to a shared region's file any more: shorten it (SIGBUS for who has it mapped), lengthen it, seal it further.
+/// What no process can do to a shared region's file any more: shorten it (SIGBUS where it is mapped), lengthen it, seal it further.
 pub(crate) const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);

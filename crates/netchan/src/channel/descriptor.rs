@@ -22,12 +22,12 @@ const HINTS: u32 = MORE_FOLLOWS;
 /// What is believed of the owner alone.
 const TRUSTED: u32 = CHECKSUM_VERIFIED;
 
-/// Who wrote a descriptor.
+/// The side that wrote a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writer {
     /// The side that has the slab: the far side trusts it.
     Owner,
-    /// The side that borrows: trusted by nobody.
+    /// The side that borrows: the owner does not trust it.
     FarSide,
 }
 

@@ -14,7 +14,7 @@ const TMPFS: FsWord = 0x0102_1994;
 /// Why a file is not mapped.
 #[derive(Debug)]
 pub enum MapError {
-    /// It lacks a seal, or can have none: whoever has it could shorten it, and an access would end in SIGBUS.
+    /// It lacks a seal, or can have none: a process that has it could shorten it, and an access would end in SIGBUS.
     NotSealed,
     /// It is not in memory of ordinary pages (tmpfs): an access could end in SIGBUS, too.
     NotMemory,

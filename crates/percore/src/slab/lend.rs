@@ -4,7 +4,7 @@
 //! * which buffers are free, which are lent and under which name stands in the owner's own memory, here;
 //! * the owner never has a `&[u8]` of a buffer. It copies bytes out, and checks the copy: what it checked in place could be another thing when it is used;
 //! * a name that comes back is looked up. One that was not lent, or not so, is refused; the caller counts it by its reason;
-//! * one far side has one slab for all its life. After its death the memory may still be mapped by whoever it gave the file to.
+//! * one far side has one slab for all its life. After its death the memory may still be mapped by a process that it gave the file to.
 //!
 //! A [`LendingSlab`] is owned by one thread, as a [`Slab`] is: what crosses threads is a [`SharedBuffer`] that is dropped elsewhere, which goes home by the
 //! slab's remote-free queues.
@@ -197,7 +197,7 @@ impl LendingSlab {
         self.layout
     }
 
-    /// The file that the buffers lie in, and nothing else. Nobody can shorten, lengthen or unseal it.
+    /// The file that the buffers lie in, and nothing else. No process can shorten, lengthen or unseal it.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -270,7 +270,7 @@ impl LendingSlab {
     }
 
     /// The far side is gone: takes back all it had, and says how many. Takes time in proportion to the slab. The slab must not be given to another
-    /// far side: whoever has the file still sees it.
+    /// far side: a process that has the file still sees it.
     pub fn take_back_all(&mut self) -> usize {
         let slab = &mut self.slab;
         let lent = self.loans.table.iter_mut();
