@@ -1,22 +1,40 @@
-//! Memory of its own: one anonymous mapping, for a slab's buffers and remote-free queues, for an array of cache lines.
+//! Memory of its own: one anonymous mapping, for a slab's buffers and remote-free queues, for an array of cache lines; or one of a memfd.
 
+use crate::own::Own;
 use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
     io::Errno,
     mm::{self, Advice, MapFlags, ProtFlags},
 };
-use std::{io, ptr::NonNull};
+use std::{
+    ffi::c_void,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    ptr::NonNull,
+};
 
 /// Memory that is written once at the start, so that no packet waits for a page fault (about 2 µs each). Of larger slabs
 /// only this much: 512 MiB of zeroing takes about 0.1 s.
 const PREFAULT_BYTES_MAX: usize = 512 << 20;
 const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
+/// What no process can do to a shared region's file any more: shorten it (SIGBUS where it is mapped), lengthen it, seal it further.
+pub(crate) const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
+
+/// `bytes` in whole pages, at least one.
+pub(crate) fn whole_pages(bytes: usize) -> Option<usize> {
+    bytes.max(1).checked_next_multiple_of(PAGE)
+}
 
 /// A mapping of its own; zeroed at first, unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,
     bytes: usize,
+    /// Whether it is a mapping of a file that others may map, too.
+    is_shared: bool,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread.
@@ -25,22 +43,54 @@ unsafe impl Send for Region {}
 impl Region {
     /// A mapping of `bytes` bytes, of which the first `prefault` are backed by memory at once (up to a bound).
     pub fn new(bytes: usize, prefault: usize) -> io::Result<Self> {
-        let bytes = bytes
-            .max(1)
-            .checked_next_multiple_of(PAGE)
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let bytes = whole_pages(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new anonymous mapping where the kernel likes: it overlaps nothing.
         let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), bytes, prot, flags) }?;
-        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let region = Self { base, bytes };
-        if bytes >= HUGE_PAGE {
-            // SAFETY: advice about our own mapping; it changes no contents. A wish: the answer does not matter.
-            let _ = unsafe { mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
-        }
+        let region = Self::of(base, bytes, false)?;
+        region.wish_for_huge_pages();
         region.prefault(prefault.min(bytes).min(PREFAULT_BYTES_MAX))?;
         Ok(region)
+    }
+
+    /// As [`new`](Self::new), of a sealed memfd ([`SEALS`]) that another process may map.
+    pub fn shared(bytes: usize, prefault: usize) -> io::Result<(Self, Own)> {
+        let bytes = whole_pages(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        let file_bytes = u64::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let file: Own = Own::open(memfd)?;
+        ftruncate(&file, file_bytes)?;
+        fcntl_add_seals(&file, SEALS)?;
+        let region = Self::map(&file, bytes)?;
+        region.wish_for_huge_pages();
+        region.prefault(prefault.min(bytes).min(PREFAULT_BYTES_MAX))?;
+        Ok((region, file))
+    }
+
+    /// A mapping of the first `bytes` (whole pages) of `file`, to read and to write.
+    pub fn map(file: impl AsFd, bytes: usize) -> io::Result<Self> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let nowhere = std::ptr::null_mut();
+        // SAFETY: a new mapping where the kernel likes: it overlaps nothing.
+        let base = unsafe { mm::mmap(nowhere, bytes, prot, MapFlags::SHARED, file, 0) }?;
+        Self::of(base, bytes, true)
+    }
+
+    fn of(base: *mut c_void, bytes: usize, is_shared: bool) -> io::Result<Self> {
+        let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self {
+            base,
+            bytes,
+            is_shared,
+        })
+    }
+
+    fn wish_for_huge_pages(&self) {
+        if self.bytes >= HUGE_PAGE {
+            let start = self.base.as_ptr().cast();
+            // SAFETY: advice about our own mapping; it changes no contents. A wish: the answer does not matter.
+            let _ = unsafe { mm::madvise(start, self.bytes, Advice::LinuxHugepage) };
+        }
     }
 
     pub fn base(&self) -> NonNull<u8> {
@@ -72,8 +122,13 @@ impl Region {
         };
         // SAFETY: `from` is below `to`, which is not beyond the mapping.
         let start = unsafe { self.base.add(from) };
+        let advice = if self.is_shared {
+            Advice::LinuxRemove // the file has the memory, not the mapping
+        } else {
+            Advice::LinuxDontNeed
+        };
         // SAFETY: whole pages inside our own mapping, whose contents are not wanted (the caller's promise).
-        let done = unsafe { mm::madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontNeed) };
+        let done = unsafe { mm::madvise(start.as_ptr().cast(), bytes, advice) };
         if done.is_ok() { bytes } else { 0 }
     }
 
@@ -84,6 +139,15 @@ impl Region {
             // SAFETY: the mapping is new: there is no other pointer into it.
             unsafe { page.write_volatile(0) };
         }
+    }
+}
+
+/// An empty memfd that can be sealed. Linux before 6.3 does not know the seal against execution.
+fn memfd() -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create("slab", flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => Ok(memfd_create("slab", flags)?),
+        made => Ok(made?),
     }
 }
 

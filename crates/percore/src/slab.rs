@@ -12,6 +12,8 @@
 //! * Memory that was touched stays, until [`Slab::release_memory`] gives that of buffers at home back to the system.
 //! * After `new` nothing allocates but a thread's first drop of a buffer of a slab.
 //!
+//! A slab's buffers may lie in memory that another process maps, too: see [`LendingSlab`].
+//!
 //! On its way home a buffer is named by its distance from the first one in cache lines, a shift away from its address. Buffers start an odd number of
 //! cache lines apart, so that their first lines, where the headers are, fall into all sets of a cache and not into a few.
 
@@ -27,10 +29,23 @@ mod orphans;
 mod tests;
 
 #[cfg(not(loom))]
-pub use holder::{Buffer, Slab, mapped};
+pub use self::{
+    borrow::{BorrowedSlab, MapError},
+    holder::{Buffer, Slab, mapped},
+    lend::{LendingSlab, NotLent, Refused, SharedBuffer},
+    shared::{BadLayout, BufferName, Outside, SharedLayout},
+};
 
 #[cfg(not(loom))]
 use holder::Head;
 
 #[cfg(not(loom))]
+mod borrow;
+#[cfg(not(loom))]
 mod holder;
+#[cfg(not(loom))]
+mod lend;
+#[cfg(not(loom))]
+mod shared;
+#[cfg(all(test, not(loom)))]
+mod shared_tests;

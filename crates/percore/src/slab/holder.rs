@@ -6,6 +6,7 @@ use super::{
     remote_free::{QUEUES, ReadUpTo, RemoteFrees},
 };
 use crate::{
+    own::Own,
     region::Region,
     sync::{AtomicU32, AtomicU64, Ordering},
 };
@@ -56,6 +57,44 @@ impl Head {
     }
 }
 
+/// What a slab of some size takes.
+pub(super) struct Geometry {
+    /// Buffers.
+    pub count: u32,
+    /// Cache lines of all buffers.
+    pub lines: usize,
+    /// Bytes in each buffer.
+    pub size: usize,
+}
+
+impl Geometry {
+    /// Of `buffers` buffers of `size` bytes each; errors as [`Slab::new`].
+    pub fn of(buffers: usize, size: usize) -> io::Result<Self> {
+        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "slab larger than 256 GiB");
+        let lines_each = size.div_ceil(LINE).max(1) | 1; // odd: see the module's docs
+        let lines = buffers
+            .checked_mul(lines_each)
+            .and_then(|n| u32::try_from(n).ok());
+        let count = u32::try_from(buffers).ok().filter(|&n| n < 1 << 31);
+        let (lines, count) = lines.zip(count).ok_or_else(too_large)?;
+        Ok(Self {
+            count,
+            lines: lines as usize, // widening: u32 to usize
+            size: size.div_ceil(LINE).max(1) * LINE,
+        })
+    }
+}
+
+/// Bytes from one buffer of `size` bytes to the next.
+pub(super) fn step_bytes(size: usize) -> usize {
+    ((size / LINE) | 1) * LINE
+}
+
+/// Bytes of the remote-free queues of a slab with this many buffers.
+fn queue_bytes(buffers: u32) -> usize {
+    QUEUES * RemoteFrees::slots_each(buffers) as usize * size_of::<u32>() // widening: u32 to usize
+}
+
 /// A fixed set of equal buffers. Allocation and local free are plain memory operations of the holder (`&mut`);
 /// a [`Buffer`] dropped anywhere goes home by a passive message that the holder reads when it runs dry, and now and then.
 pub struct Slab {
@@ -100,34 +139,57 @@ impl Slab {
     /// # Errors
     /// As [`Self::new`].
     pub fn with_ready(buffers: usize, size: usize, ready: usize) -> io::Result<Self> {
-        let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "slab larger than 256 GiB");
-        let lines_each = size.div_ceil(LINE).max(1) | 1; // odd: see the module's docs
-        let lines = buffers
-            .checked_mul(lines_each)
-            .and_then(|n| u32::try_from(n).ok());
-        let count = u32::try_from(buffers).ok().filter(|&n| n < 1 << 31);
-        let (lines, count) = lines.zip(count).ok_or_else(too_large)?;
-        let bytes = lines as usize * LINE; // widening, as below
-        let prefault = bytes.min(ready.saturating_mul(lines_each * LINE));
-        let slots = QUEUES * RemoteFrees::slots_each(count) as usize;
-        let region = Region::new(bytes + slots * size_of::<u32>(), prefault)?;
+        let Geometry { count, lines, size } = Geometry::of(buffers, size)?;
+        let bytes = lines * LINE;
+        let prefault = bytes.min(ready.saturating_mul(step_bytes(size)));
+        let region = Region::new(bytes + queue_bytes(count), prefault)?;
         // SAFETY: `bytes` is less than the region has.
         let behind = unsafe { region.base().add(bytes) };
-        // SAFETY: the region ends with `slots` words, aligned to a line, zero; it outlives every push and collect (see `orphans`).
+        // SAFETY: the region ends with the queues' words, aligned to a line, zero; it outlives every push and collect (see `orphans`).
         let remote_frees = unsafe { RemoteFrees::new(count, behind.cast()) };
+        Ok(Self::over(buffers, size, region, None, remote_frees))
+    }
+
+    /// A new slab whose buffers lie in a sealed memfd that another process may map, and nothing else in it: free lists and queues stay here.
+    /// A [`Buffer`] of it must not be dereferenced once another process has the file: that one may write to it at any time. So only
+    /// for [`LendingSlab`](super::LendingSlab), which copies.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and memfd_create(2)'s.
+    pub(super) fn shared(buffers: usize, size: usize, ready: usize) -> io::Result<(Self, Own)> {
+        let Geometry { count, lines, size } = Geometry::of(buffers, size)?;
+        let bytes = lines * LINE;
+        let prefault = bytes.min(ready.saturating_mul(step_bytes(size)));
+        let (region, file) = Region::shared(bytes, prefault)?;
+        let queues = Region::new(queue_bytes(count), 0)?;
+        // SAFETY: the region holds the queues' words, aligned to a page, zero; it outlives every push and collect (see `orphans`).
+        let remote_frees = unsafe { RemoteFrees::new(count, queues.base().cast()) };
+        let slab = Self::over(buffers, size, region, Some(queues), remote_frees);
+        Ok((slab, file))
+    }
+
+    /// A slab over `region`, all of whose buffers are at home.
+    fn over(
+        buffers: usize,
+        size: usize,
+        region: Region,
+        queues: Option<Region>,
+        remote_frees: RemoteFrees,
+    ) -> Self {
         let id = orphans::lock().enroll();
         let head = Head {
             id: AtomicU64::new(id),
             base: region.base(),
-            size: size.div_ceil(LINE).max(1) * LINE,
+            size,
             scarce: AtomicU32::new(0),
             remote_frees,
         };
         let head = NonNull::from(Box::leak(Box::new(head)));
-        Ok(Self {
+        Self {
             memory: ManuallyDrop::new(SlabMemory {
                 head,
                 region,
+                queues,
                 read: ReadUpTo::START,
                 id,
                 buffers,
@@ -137,7 +199,14 @@ impl Slab {
             fuel: 0,
             magazine: MAGAZINE,
             exhausted: 0,
-        })
+        }
+    }
+
+    /// The number of one of this slab's buffers, from 0; `None` for one of another slab.
+    pub(super) fn index_of(&self, buffer: &Buffer) -> Option<usize> {
+        let base = self.head().base.addr().get();
+        let index = || (buffer.data.addr().get() - base) / self.step_bytes();
+        (buffer.head == self.memory.head).then(index)
     }
 
     #[inline(always)]
@@ -254,7 +323,7 @@ impl Slab {
 
     /// Bytes from one buffer to the next.
     fn step_bytes(&self) -> usize {
-        ((self.buffer_size() / LINE) | 1) * LINE
+        step_bytes(self.buffer_size())
     }
 
     /// Allocations that found no buffer.
@@ -320,6 +389,16 @@ impl Buffer {
     fn head(&self) -> &Head {
         // SAFETY: the slab's memory and head stay until its last buffer is dropped, and this is one.
         unsafe { self.head.as_ref() }
+    }
+
+    /// Its size in bytes.
+    pub(super) fn size(&self) -> usize {
+        self.head().size
+    }
+
+    /// The first of its bytes.
+    pub(super) fn data(&self) -> NonNull<u8> {
+        self.data
     }
 
     /// Whether, at the last look of the holder, less than a quarter of its slab was at home (until half is again): code that will keep the

@@ -18,6 +18,8 @@ use std::{
 pub(super) struct SlabMemory {
     pub head: NonNull<Head>,
     pub region: Region,
+    /// Where the remote-free queues lie, if not behind the buffers: those of a slab whose buffers another process may write.
+    pub queues: Option<Region>,
     pub read: ReadUpTo,
     pub id: u64,
     pub buffers: usize,
@@ -108,6 +110,7 @@ impl Orphans {
                 // not mapped, and the holder is gone: no thread can reach it.
                 drop(unsafe { Box::from_raw(memory.head.as_ptr()) });
                 drop(memory.region);
+                drop(memory.queues);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Tests that look at the process-wide number of mapped slabs, or make slabs, take turns.
-fn turn() -> MutexGuard<'static, ()> {
+pub(super) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
