@@ -1,5 +1,5 @@
-//! Socket options. A row in [`table`] says what a program calls one and what its bytes mean; an entry in [`effects`] what it does.
-//! [`kept`] is what a socket keeps; here they are set and read.
+//! Socket options. A row in `table` says what a program calls one and what its bytes mean; an entry in `effects` what it does. `kept` is what a socket
+//! keeps; here they are set and read.
 
 mod device;
 mod effects;
