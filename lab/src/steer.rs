@@ -3,9 +3,8 @@
 use std::{collections::HashMap, hint::black_box, net::Ipv4Addr};
 
 use netchan::{
-    driver::steer::table::FlowTable,
-    flow::{FlowHash, FlowKey},
     link::BURST,
+    parts::{FlowHash, FlowKey, FlowTable},
 };
 use proto::wire::ipv4::Protocol;
 

@@ -23,6 +23,7 @@
 
 pub mod clock;
 mod concurrency;
+pub mod descriptor;
 pub mod limits;
 pub mod locks;
 pub mod packet;

@@ -11,8 +11,8 @@ use std::{
 
 use netchan::{
     Instant, Net,
-    driver::module::{Boxed, Module, Point, Verdict, View},
     link::wire,
+    module::{Boxed, Module, Point, Verdict, View},
 };
 
 struct NoTelnet {

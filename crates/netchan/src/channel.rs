@@ -3,7 +3,6 @@
 //! A backlog is its first ring alone, where a link calls the shard unless another thread holds it.
 
 mod background_call;
-pub mod descriptor;
 mod packets;
 
 pub use background_call::{BackgroundCall, BackgroundPoller};

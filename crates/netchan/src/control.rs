@@ -32,7 +32,8 @@ mod trust;
 
 pub use server::{Control, serve, serve_in};
 use trust::Trusted;
-pub use trust::{strangers, user_of};
+pub use trust::strangers;
+pub(crate) use trust::user_of;
 
 /// What can be asked for.
 pub const TOPICS: [&str; 16] = [

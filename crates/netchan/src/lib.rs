@@ -3,23 +3,23 @@
 //! The modules stand in layers: each names only what stands above it (`lab/tests/tidy.rs`).
 
 mod assignment;
-pub mod counters;
-pub mod emit;
-pub mod errno;
-pub mod flow;
+mod counters;
+mod emit;
+mod errno;
+mod flow;
 mod giant;
 pub mod log;
-pub mod memory;
+mod memory;
 mod sys;
 pub mod trace;
 
-pub mod channel;
+mod channel;
 
-pub mod driver;
+mod driver;
 
-pub mod api;
+mod api;
 
-pub mod shard;
+mod shard;
 
 pub mod regime;
 
@@ -37,7 +37,7 @@ pub mod steps;
 #[path = "../../../lab/tests/skips/mod.rs"]
 mod skips;
 
-pub use driver::network::LinkFacts;
+pub use driver::{module, network::LinkFacts};
 pub use net::{Builder, Net, Tcp, Threads, Udp};
 #[doc(inline)]
 pub use netchan_base::{Clock, clock, limits, locks, packet, units};
@@ -53,3 +53,11 @@ pub use socket::{
 };
 #[doc(hidden)]
 pub use sys::spawn;
+/// What the lab measures alone.
+#[doc(hidden)]
+pub mod parts {
+    pub use crate::{
+        driver::steer::table::FlowTable,
+        flow::{FlowHash, FlowKey},
+    };
+}

@@ -42,12 +42,13 @@ pub struct Account {
 }
 
 impl Account {
-    /// An account of at most `limit` bytes for so many shards, each with a slot of its own.
+    /// An account of at most `limit` bytes for so many shards, each with a slot of its own, without shares.
+    #[cfg(test)]
     pub fn new(limit: u64, shards: usize) -> Self {
         Self::with_shares(limit, [limit; 2], shards)
     }
 
-    /// The same, of which a socket and a peer may hold so much at most.
+    /// An account of at most `limit` bytes for so many shards, each with a slot of its own; a socket and a peer may hold so much of it at most.
     pub fn with_shares(limit: u64, share: [u64; 2], shards: usize) -> Self {
         let slots = shards as u64;
         let chunk = (limit / limits::MEMORY_CHUNKS / slots.max(1)).clamp(1, limits::MEMORY_CHUNK);

@@ -3,7 +3,7 @@
 //! A regime is a row of this table, and the mechanism behind it is the same for all: `stack::cell` holds a shard and says which thread may touch it,
 //! `stack::path` hands packets over by a call or by a channel.
 
-pub mod choice;
+pub(crate) mod choice;
 
 use std::{fmt, str::FromStr};
 
@@ -55,7 +55,7 @@ pub enum Dispatch {
 
 /// How a packet passes between a link and a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handoff {
+pub(crate) enum Handoff {
     /// By a call: the thread that has the packet takes the other side's lock and does its work.
     Call,
     /// By a channel: the other side's holder finds it there.
@@ -83,21 +83,21 @@ pub struct Layout {
     /// Everything is done under one lock (F1).
     pub giant: bool,
     /// Between links and shards.
-    pub handoff: Handoff,
+    pub(crate) handoff: Handoff,
     /// Which threads hold a shard.
     pub holder: Holder,
     /// Threads that turn shards.
     pub workers: usize,
     /// Each socket gets a shard of its own, while there are free ones.
-    pub own_shards: bool,
+    pub(crate) own_shards: bool,
     /// A link that finds a shard held leaves its packets in the shard's backlog, to the holder (F5, R3).
-    pub backlogs: bool,
+    pub(crate) backlogs: bool,
 }
 
 impl Layout {
     /// What it comes to where no thread is the stack's own: each caller is the link's side and the shard's side at once, and a channel
     /// between a thread and itself would be nothing but cost.
-    pub fn without_threads(self) -> Self {
+    pub(crate) fn without_threads(self) -> Self {
         Self {
             handoff: Handoff::Call,
             holder: Holder::Anyone,
@@ -157,7 +157,7 @@ impl Layout {
     }
 
     /// Bytes of text that the receive buffers of one shard hold: no window need be wider.
-    pub fn receive_share(self) -> u32 {
+    pub(crate) fn receive_share(self) -> u32 {
         let slab = if self.own_shards {
             limits::RECEIVE_SLAB_SOCKETS
         } else {
@@ -170,7 +170,7 @@ impl Layout {
     }
 
     /// Whether shards tell the classifier of their flows.
-    pub const fn leases(&self) -> bool {
+    pub(crate) const fn leases(&self) -> bool {
         matches!(self.holder, Holder::Application) && self.shards > 1
     }
 }

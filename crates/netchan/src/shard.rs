@@ -34,7 +34,7 @@ mod wakers;
 use std::{collections::VecDeque, io, net::IpAddr, sync::Arc, task::Waker};
 
 use hashbrown::HashTable;
-pub use netchan_base::shelf::{Shelf, size_kept};
+pub use netchan_base::shelf::Shelf;
 use percore::slab::Slab;
 use proto::{
     icmp::limit::{self, Limiter},

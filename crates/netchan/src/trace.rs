@@ -225,7 +225,7 @@ struct Flags(AtomicU8);
 static FLAGS: Flags = Flags(AtomicU8::new(RARE_ON));
 
 /// Sets what this process records from now on.
-pub fn set_level(level: Level) {
+pub(crate) fn set_level(level: Level) {
     let bits = match level {
         Level::Off => 0,
         Level::Rare => RARE_ON,

@@ -14,9 +14,9 @@ use percore::clock::now_ns;
 use netchan::{
     Net,
     control::{self, TOPICS},
-    driver::module::{Boxed, Module, Point, Verdict, View},
     link::wire,
     log::Verbosity,
+    module::{Boxed, Module, Point, Verdict, View},
 };
 
 /// Set for the process that hangs.

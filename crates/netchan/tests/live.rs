@@ -12,8 +12,8 @@ use std::{
 
 use netchan::{
     Instant, Net, Regime, TcpStream,
-    driver::module::{Boxed, Module, Point, Verdict, View},
     link::wire,
+    module::{Boxed, Module, Point, Verdict, View},
     socket::{Discovery, SocketOption, UdpOption},
 };
 

@@ -13,8 +13,8 @@ use std::{
 use netchan::{
     Net, Regime, Threads,
     control::TOPICS,
-    driver::module::{Boxed, Module, Point, Verdict, View},
     link::wire,
+    module::{Boxed, Module, Point, Verdict, View},
     socket::{Domain, Kind, Socket, SocketOption},
 };
 use percore::{

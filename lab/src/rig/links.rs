@@ -4,8 +4,8 @@ use std::{collections::VecDeque, io, sync::Arc};
 
 use netchan::{
     Doorbell, Instant, Slab,
-    driver::module::Concurrency,
     link::{Link, LinkError, LinkRx, Properties, Queue, RxStatistics, wire::Wire},
+    module::Concurrency,
     packet::Packet,
 };
 

@@ -54,7 +54,7 @@ impl Trusted {
 }
 
 /// The user that a process runs as.
-pub fn user_of(pid: u32) -> Option<u32> {
+pub(crate) fn user_of(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|m| m.uid())
 }
 

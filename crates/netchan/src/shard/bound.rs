@@ -90,8 +90,6 @@ pub struct Binding {
     pub order: u64,
     /// SO_REUSEPORT.
     pub shares: bool,
-    /// SO_BINDTODEVICE.
-    pub device: Option<u8>,
     /// Of the socket.
     pub protocol: Protocol,
 }

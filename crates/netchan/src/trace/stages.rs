@@ -92,7 +92,7 @@ pub fn switch(on: bool) {
 }
 
 /// Whether it is switched on.
-pub fn are_on() -> bool {
+pub(crate) fn are_on() -> bool {
     trace::has(trace::STAGES_ON)
 }
 

@@ -5,7 +5,7 @@ use std::{cell::Cell, net::IpAddr, time::Duration};
 use netchan::{
     Net, Regime, UdpSocket,
     config::Config,
-    driver::module::{Boxed, Module, Point, Verdict, View},
+    module::{Boxed, Module, Point, Verdict, View},
 };
 use proto::{neighbor::ndp, time::Instant};
 

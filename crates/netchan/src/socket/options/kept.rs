@@ -180,7 +180,6 @@ impl SocketOptions {
             v6_only: self.v6_only,
             order,
             shares: self.reuse_port,
-            device: self.udp.device,
             protocol,
         })
     }
