@@ -74,20 +74,20 @@ fn each_row_is_read_as_it_says() {
             state,
             socket,
         };
-        let who = (state.domain, state.kind);
+        let asked = (state.domain, state.kind);
         for (level, row) in rows() {
             let answer = read(live, level, row.number);
             if matches!(row.get, Get::No) {
-                assert!(answer.is_err_and(is_unknown), "{}, {who:?}", row.name);
+                assert!(answer.is_err_and(is_unknown), "{}, {asked:?}", row.name);
             } else if is_said_of(row, state.kind) && has_level(state, level) {
-                assert!(!answer.is_err_and(is_unknown), "{}, {who:?}", row.name);
+                assert!(!answer.is_err_and(is_unknown), "{}, {asked:?}", row.name);
             }
         }
         for (level, number, name, code) in lacking() {
             let answer = read(live, level, number);
-            assert!(answer.is_err_and(is_unknown), "{name}, {who:?}");
+            assert!(answer.is_err_and(is_unknown), "{name}, {asked:?}");
             if has_level(state, level) {
-                assert_eq!(answer, Err(code), "{name}, {who:?}");
+                assert_eq!(answer, Err(code), "{name}, {asked:?}");
             }
         }
     }
