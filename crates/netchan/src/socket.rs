@@ -5,6 +5,7 @@ mod ao;
 mod datagram;
 mod earlier;
 mod fast_open;
+mod listening;
 pub(crate) mod multicast;
 mod notices;
 pub mod options;
@@ -37,8 +38,9 @@ pub use self::{
 };
 use self::{
     datagram::Datagram,
+    listening::Listening,
     options::SocketOptions,
-    stream::{Listening, Phase, Stream},
+    stream::{Phase, Stream},
 };
 pub use crate::api::{
     DatagramInfo, Discovery, Domain, ErrorOrigin, Kind, Notice, ReceiveFlags, Received,
