@@ -141,8 +141,10 @@ impl Connection {
             let end = header.seq + len;
             match self.take_in_order(slot, receiver) {
                 Ok(()) => {
-                    // Else what overtook this one said what the window is, and the next one may say otherwise.
-                    out.predicted = self.snd.wl1 == header.seq;
+                    // Else what overtook this one said what the window is, and the next one may say otherwise; or its acknowledgment
+                    // was news of congestion.
+                    out.predicted =
+                        self.snd.wl1 == header.seq && (out.acked == 0 || self.is_steady());
                     out.events |= Events::READABLE;
                     self.tune_receive_buffer(header.options.timestamps, now);
                     self.decide_acknowledgment(end, now);

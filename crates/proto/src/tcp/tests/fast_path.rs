@@ -155,6 +155,30 @@ fn only_the_next_text_follows() {
     assert!(!may(conn, next, 1000, Ecn::NotEct, &end.pool), "its share");
 }
 
+/// The acknowledgment of a predicted segment can be news: its counter of marks (RFC 9768) came round, as so many segments are acknowledged
+/// that it must have. What follows is then looked at in full. (Found by a random exchange, the 2,516th of `scrambled_image_never_panics`.)
+#[test]
+fn nothing_follows_an_acknowledgment_that_reveals_marks() {
+    let config = Config {
+        ecn: EcnMode::Accurate,
+        ..Config::default()
+    };
+    let mut pair = Pair::established(&config, &config);
+    for end in [0, 1, 0, 1] {
+        pair.ends[end].write(&[1; 100]);
+        pair.run_for(Duration::from_millis(100));
+    }
+    pair.ends[0].write(&[1; 100_000]);
+    pair.intercept();
+    let usual = pair.ends[0].conn().ecn.usual;
+    let mut header = pair.forge(0, usual);
+    header.ack = pair.ends[0].conn().snd.nxt - 1460;
+    let input = pair.deliver(0, &header, vec![2; 300]).expect("open");
+    assert_eq!((input.acked > 8 * 1460, input.drop), (true, None));
+    assert!(!pair.ends[0].conn().recovery.is_steady(), "no marks heard");
+    assert!(!input.predicted);
+}
+
 /// The comparisons above do take place.
 #[test]
 fn exchange_takes_the_fast_paths() {
