@@ -167,6 +167,15 @@ pub const PACKET_CHANNEL: usize = 512;
 pub const PACKETS_HELD: usize = 512;
 /// Packet channels of a stack: 64 links would take 64 × 32 × 512 × 40 bytes = 40 MiB of address space, two take 1.3 MiB.
 pub const PACKET_CHANNELS: usize = 32;
+/// Taps of a stack.
+pub const TAPS: usize = 16;
+/// Frames that wait for a tap's reader at each point.
+pub const TAP_RECORDS: usize = 8_192;
+/// Their buffers at each point, of them that are not longer than what a tap keeps: how many, and of how many bytes. Few frames are long. Memory is taken when
+/// they are first used, 26 MiB at most.
+pub const TAP_BUFFERS: [(usize, usize); 3] = [(8_192, 256), (4_096, 2_048), (256, 65_536)];
+/// Frames that are copied before their link is asked to take them.
+pub const TAP_BURST: usize = 32;
 /// Bytes of address space that a stack leaves free for its threads and its process when it starts.
 pub const SPARE: usize = 64 << 20;
 /// Frames that wait for a link that is full.
@@ -184,10 +193,17 @@ pub const TIMERS_A_TURN: usize = 32;
 pub const TIME_WAITS_A_TURN: usize = 64;
 /// How long output that found no transmit buffer waits before it is tried again, unless something happens earlier.
 pub const BUFFER_RETRY: Duration = Duration::from_millis(1);
-/// Threads of one process that have a trace ring: the stack's own come first, the application's as they make their first call. 32 × 1024 × 64 bytes = 2 MiB.
+/// Threads of one process that have a trace ring: the stack's own come first, the application's as they make their first call. 32 × 1024 × 64 bytes = 2 MiB
+/// unless more is asked for, 2 GiB at most.
 pub const TRACE_THREADS: usize = 32;
-/// Events that each of them keeps.
+/// Events that each of them keeps, unless the setting says otherwise.
 pub const TRACE_RECORDS: usize = 1_024;
+/// What the setting may be: a power of two within.
+pub const TRACE_EVENTS: RangeInclusive<usize> = 64..=1 << 20;
+/// Queues of one link that a stack uses.
+pub const QUEUES_MAX: usize = 16;
+/// Queues of all links together: a bit each in a word.
+pub const QUEUES_ALL: usize = 64;
 /// Flows in a steering table.
 pub const FLOWS: usize = 1 << 20;
 

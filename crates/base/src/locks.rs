@@ -11,12 +11,18 @@ pub static CHANGING: Class = Class::new(10, "changing modules");
 /// A socket's options and binding, while it becomes something. Held while a core's thread runs a call for it (`percpu`): that thread
 /// does not take this lock.
 pub static FRESH: Class = Class::new(20, "socket").across_sleep();
+/// The homes of listeners that share a port, while one more gets its own.
+pub static HOMES: Class = Class::new(30, "homes");
 /// Giant, where the whole stack runs under it.
 pub static GIANT: Class = Class::new(40, "giant");
 /// The receiving half of an interface.
 pub static RECEIVE: Class = Class::new(50, "receive");
 /// A shard, with whatever is its own.
 pub static SHARD: Class = Class::new(60, "shard");
+/// Where connections live that moved.
+pub static MOVED: Class = Class::new(64, "moved connections");
+/// The transmitting half of a further queue of a link, which sends by the first one what it does not know the next hop of.
+pub static TRANSMIT_FURTHER: Class = Class::new(68, "transmit (further queue)");
 /// The transmitting half of an interface.
 pub static TRANSMIT: Class = Class::new(70, "transmit");
 /// Giant, where only some modules and link drivers run under it.
@@ -25,6 +31,8 @@ pub static GIANT_INSIDE: Class = Class::new(80, "giant (inside)");
 pub static CAPTURE: Class = Class::new(82, "capture");
 /// A device that has one state for both directions.
 pub static DEVICE: Class = Class::new(85, "device");
+/// A point's end of a tap, until it takes it.
+pub static TAP: Class = Class::new(86, "tap");
 /// The application's end of a packet channel.
 pub static PACKET_CHANNEL: Class = Class::new(87, "packet channel");
 /// The names of in-memory wires.
@@ -54,13 +62,17 @@ pub static NAMING: Class = Class::new(180, "naming");
 pub static ALL: &[&Class] = &[
     &CHANGING,
     &FRESH,
+    &HOMES,
     &GIANT,
     &RECEIVE,
     &SHARD,
+    &MOVED,
+    &TRANSMIT_FURTHER,
     &TRANSMIT,
     &GIANT_INSIDE,
     &CAPTURE,
     &DEVICE,
+    &TAP,
     &PACKET_CHANNEL,
     &WIRE_NAMES,
     &WIRE_SLOT,

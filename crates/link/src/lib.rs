@@ -144,6 +144,20 @@ pub struct RxStatistics {
     pub length: u64,
 }
 
+impl RxStatistics {
+    /// Of two halves together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+            no_buffer: self.no_buffer + other.no_buffer,
+            missed: self.missed + other.missed,
+            length: self.length + other.length,
+        }
+    }
+}
+
 /// What a transmitting half counts by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxStatistics {
@@ -153,6 +167,18 @@ pub struct TxStatistics {
     pub bytes: u64,
     /// Refused by the device for good (not "try again").
     pub errors: u64,
+}
+
+impl TxStatistics {
+    /// Of two halves together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            bytes: self.bytes + other.bytes,
+            errors: self.errors + other.errors,
+        }
+    }
 }
 
 /// A place where Ethernet frames enter and leave: a device that was opened, with its facts. [`Self::start`] makes its queues, which are all
@@ -182,6 +208,11 @@ pub trait Link: Send {
         Concurrency::Any
     }
 
+    /// How many queues it has: no more bells are made for it, and a stack whose regime leaves the number of its shards open has so many shards.
+    fn queues(&self) -> usize {
+        1
+    }
+
     /// Its queues: at least one, at most one for each of `bells`, of which there is at least one. A queue without a descriptor rings
     /// its bell when something can be received; all ring it when a full queue has room again, where they can tell.
     ///
@@ -190,7 +221,8 @@ pub trait Link: Send {
     fn start(self: Box<Self>, bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>>;
 }
 
-/// A queue of a link: one half for each direction. Two threads may use the halves at the same time.
+/// A queue of a link: one half for each direction. Two threads may use the halves at the same time. Of several queues, all frames of a flow come in by one as
+/// long as the stack sends by one; the link chooses which.
 pub struct Queue {
     /// The receiving half.
     pub rx: Box<dyn LinkRx>,

@@ -58,12 +58,18 @@ pub struct Options {
     pub address: Address,
     /// Whether segments are cut and summed by us and not by the kernel or the device.
     pub plain: bool,
+    /// Queues: sockets to which the kernel deals frames out by their flows. One if `None`.
+    pub queues: Option<usize>,
 }
 
-/// A packet socket bound to an interface.
+/// Packet sockets bound to an interface.
 #[derive(Debug)]
 pub struct PacketSocket {
-    socket: Own,
+    /// One for each queue.
+    sockets: Vec<Own>,
+    /// Where there are several: the one that claims our address, and takes no frame. (A group of sockets to which frames are dealt out can have one
+    /// purpose; of one socket alone, it is the claim.)
+    claim: Option<Own>,
     properties: Properties,
 }
 
@@ -79,41 +85,67 @@ impl PacketSocket {
             Address::Fixed(mac) => mac == interface.mac,
             Address::Derived => false,
         };
-        let socket = connect(name, interface.index, own)?;
+        let first = connect(name, interface.index, own)?;
         let mac = if own {
             interface.mac
         } else {
-            choose(&socket, name, options.address, interface.mac)?
+            choose(&first, name, options.address, interface.mac)?
         };
-        sys::attach_filter(socket.as_fd(), &filter(mac))
-            .map_err(|e| explain(name, "cannot set up the packet socket", e))?;
-        Ok(Self::over(socket, name, options, mac, mtu))
+        let queues = options.queues.unwrap_or(1);
+        let (sockets, claim) = if queues > 1 {
+            let sockets = (0..queues).map(|_| connect(name, interface.index, own));
+            let sockets = sockets.collect::<io::Result<Vec<_>>>()?;
+            deal(&sockets).map_err(|e| explain(name, "cannot have several queues", e))?;
+            (sockets, Some(first))
+        } else {
+            (vec![first], None)
+        };
+        for socket in &sockets {
+            sys::attach_filter(socket.as_fd(), &filter(mac))
+                .map_err(|e| explain(name, "cannot set up the packet socket", e))?;
+        }
+        Ok(Self::over(sockets, claim, name, options, mac, mtu))
     }
 
     /// Goes on with a socket that another process opened as these options say, without a right of its own. What waits in it is dropped: it
     /// came while nothing answered.
     ///
     /// # Errors
-    /// When `socket` is not what it should be, or its interface is not to be seen.
-    pub fn adopt(socket: OwnedFd, name: &str, options: &Options) -> io::Result<Self> {
+    /// When `handed` are not what they should be, or their interface is not to be seen.
+    pub fn adopt(mut handed: Vec<OwnedFd>, name: &str, options: &Options) -> io::Result<Self> {
         let (interface, mtu) = find(name, options)?;
         let other = |e| explain(name, "what was handed over is not its packet socket", e);
-        let bound = sys::packet_interface(socket.as_fd()).map_err(other)?;
-        let program = sys::attached_filter(socket.as_fd()).map_err(other)?;
-        let mac = program.as_ref().and_then(station);
-        let Some(mac) = mac.filter(|_| u32::try_from(bound) == Ok(interface.index)) else {
+        let queues = options.queues.unwrap_or(1);
+        if handed.len() != queues + usize::from(queues > 1) {
             return Err(other(ErrorKind::InvalidInput.into()));
-        };
-        for _ in 0..STALE_MAX {
-            if recv(&socket, &mut [0; 64][..], RecvFlags::DONTWAIT).is_err() {
-                break;
-            }
         }
-        Ok(Self::over(Own::stay(socket), name, options, mac, mtu))
+        let claim = (queues > 1).then(|| handed.pop()).flatten().map(Own::stay);
+        let mut found = None;
+        for socket in &handed {
+            let bound = sys::packet_interface(socket.as_fd()).map_err(other)?;
+            let program = sys::attached_filter(socket.as_fd()).map_err(other)?;
+            let mac = program.as_ref().and_then(station);
+            let is_here = u32::try_from(bound) == Ok(interface.index);
+            if mac.is_none() || !is_here || (found.is_some() && found != mac) {
+                return Err(other(ErrorKind::InvalidInput.into()));
+            }
+            found = mac;
+            drain(socket);
+        }
+        let mac = found.ok_or_else(|| other(ErrorKind::InvalidInput.into()))?;
+        let sockets = handed.into_iter().map(Own::stay).collect();
+        Ok(Self::over(sockets, claim, name, options, mac, mtu))
     }
 
-    /// The link on a socket that is set up.
-    fn over(socket: Own, name: &str, options: &Options, mac: MacAddr, mtu: usize) -> Self {
+    /// The link on sockets that are set up.
+    fn over(
+        sockets: Vec<Own>,
+        claim: Option<Own>,
+        name: &str,
+        options: &Options,
+        mac: MacAddr,
+        mtu: usize,
+    ) -> Self {
         let properties = Properties {
             name: format!("packet:{name}"),
             kind: "packet",
@@ -128,7 +160,11 @@ impl PacketSocket {
                 Segmentation::Offloaded { datagrams }
             },
         };
-        Self { socket, properties }
+        Self {
+            sockets,
+            claim,
+            properties,
+        }
     }
 }
 
@@ -138,12 +174,44 @@ impl Link for PacketSocket {
     }
 
     fn handed_on(&self) -> Vec<BorrowedFd<'_>> {
-        vec![self.socket.as_fd()]
+        let all = self.sockets.iter().chain(&self.claim);
+        all.map(|socket| socket.as_fd()).collect()
     }
 
-    fn start(self: Box<Self>, _bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
-        let Self { socket, properties } = *self;
-        Ok(vec![queue::of(Arc::new(socket), &properties.name)])
+    fn queues(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// Sockets for which there is no bell are closed: the kernel deals nothing out to those.
+    fn start(self: Box<Self>, bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+        let Self {
+            sockets,
+            claim,
+            properties,
+        } = *self;
+        let claim = claim.map(Arc::new);
+        let used = sockets.into_iter().take(bells.len());
+        Ok(used
+            .map(|socket| queue::of(Arc::new(socket), claim.clone(), &properties.name))
+            .collect())
+    }
+}
+
+/// Has the kernel deal frames out among the sockets, by their flows.
+fn deal(sockets: &[Own]) -> io::Result<()> {
+    let mut group = None;
+    for socket in sockets {
+        group = Some(sys::packet_deal(socket.as_fd(), group)?);
+    }
+    Ok(())
+}
+
+/// Drops what waits.
+fn drain(socket: &OwnedFd) {
+    for _ in 0..STALE_MAX {
+        if recv(socket, &mut [0; 64][..], RecvFlags::DONTWAIT).is_err() {
+            break;
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     fmt, fs::File, io, net::IpAddr, num::NonZeroU64, os::fd::OwnedFd, path::Path, str::FromStr,
 };
 
-use netchan_base::{clock::Clock, units};
+use netchan_base::{clock::Clock, limits::QUEUES_MAX, units};
 use proto::wire::ethernet::MacAddr;
 
 use super::{Link, loopback, packet, pcap, tap, wire};
@@ -56,8 +56,8 @@ impl Kind {
                 "delay", "jitter", "reorder", "extent", "loss", "dup", "corrupt", "rate", "queue",
                 "seed", "ring", "checksum", "offload",
             ],
-            Self::Tap => &["offload", "peer"],
-            Self::Packet => &["offload"],
+            Self::Tap => &["offload", "peer", "queues"],
+            Self::Packet => &["offload", "queues"],
             Self::Pcap => &["pace"],
             Self::Loop => &["checksum"],
         }
@@ -224,9 +224,9 @@ pub fn adopt(
         }
         Kind::Tap => {
             let options = specification.tap_options().map_err(bad)?;
-            Box::new(match handed.pop() {
-                Some(tun) => tap::Tap::adopt(tun, name, &options)?,
-                None => tap::Tap::open(name, &options)?,
+            Box::new(match handed.is_empty() {
+                false => tap::Tap::adopt(handed, name, &options)?,
+                true => tap::Tap::open(name, &options)?,
             })
         }
         Kind::Loop => Box::new(loopback::Loopback::new(
@@ -234,9 +234,9 @@ pub fn adopt(
         )),
         Kind::Packet => {
             let options = specification.packet_options().map_err(bad)?;
-            Box::new(match handed.pop() {
-                Some(socket) => packet::PacketSocket::adopt(socket, name, &options)?,
-                None => packet::PacketSocket::open(name, &options)?,
+            Box::new(match handed.is_empty() {
+                false => packet::PacketSocket::adopt(handed, name, &options)?,
+                true => packet::PacketSocket::open(name, &options)?,
             })
         }
         Kind::Pcap => Box::new(pcap::Replay::open(
@@ -341,6 +341,14 @@ impl Specification {
         self.read("mac", mac)
     }
 
+    /// `queues=`: 1 to 16.
+    fn queues(&self) -> Result<Option<usize>, String> {
+        let queues = self.read("queues", |value| {
+            units::number(value, 1..=QUEUES_MAX as u64)
+        })?;
+        Ok(queues.and_then(|queues| usize::try_from(queues).ok()))
+    }
+
     fn trusted(&self) -> Result<bool, String> {
         let checksum = self.read("checksum", |value| match value {
             "trusted" => Ok(true),
@@ -412,6 +420,7 @@ impl Specification {
             mac: self.mac()?,
             plain: self.read("offload", units::switch)? == Some(false),
             peers,
+            queues: self.queues()?,
         })
     }
 
@@ -424,6 +433,7 @@ impl Specification {
             mtu: self.mtu(65_535)?,
             address: mac.unwrap_or_default(),
             plain: self.read("offload", units::switch)? == Some(false),
+            queues: self.queues()?,
         })
     }
 

@@ -43,11 +43,23 @@ fn at<T>(value: &mut T) -> usize {
     ptr::from_mut(value).expose_provenance()
 }
 
+/// How a TAP is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// Frames have a virtio header.
+    pub vnet_header: bool,
+    /// The TAP may have several ends, a queue each.
+    pub several: bool,
+}
+
 /// Makes the descriptor of `/dev/net/tun` an end of the TAP `name`, which may end in `%d` for the kernel to fill; the name it has.
-pub fn tap_attach(tun: BorrowedFd<'_>, name: &str, vnet_header: bool) -> io::Result<String> {
+pub fn tap_attach(tun: BorrowedFd<'_>, name: &str, how: Attachment) -> io::Result<String> {
     let mut flags = libc::IFF_TAP | libc::IFF_NO_PI;
-    if vnet_header {
+    if how.vnet_header {
         flags |= libc::IFF_VNET_HDR;
+    }
+    if how.several {
+        flags |= libc::IFF_MULTI_QUEUE;
     }
     let mut request = InterfaceRequest {
         name: [0; libc::IFNAMSIZ],
@@ -75,8 +87,8 @@ pub fn tap_attach(tun: BorrowedFd<'_>, name: &str, vnet_header: bool) -> io::Res
     Ok(request.name())
 }
 
-/// The TAP that a descriptor is an end of: its name, and whether frames have a virtio header. `InvalidInput` for any other descriptor.
-pub fn tap_attached(tun: BorrowedFd<'_>) -> io::Result<(String, bool)> {
+/// The TAP that a descriptor is an end of: its name, and how it is. `InvalidInput` for any other descriptor.
+pub fn tap_attached(tun: BorrowedFd<'_>) -> io::Result<(String, Attachment)> {
     let mut request = InterfaceRequest {
         name: [0; libc::IFNAMSIZ],
         flags: 0,
@@ -97,7 +109,11 @@ pub fn tap_attached(tun: BorrowedFd<'_>) -> io::Result<(String, bool)> {
     if flags & libc::IFF_TAP == 0 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    Ok((request.name(), flags & libc::IFF_VNET_HDR != 0))
+    let how = Attachment {
+        vnet_header: flags & libc::IFF_VNET_HDR != 0,
+        several: flags & libc::IFF_MULTI_QUEUE != 0,
+    };
+    Ok((request.name(), how))
 }
 
 /// Tells the kernel whether this end takes frames whose checksum is still to be filled in, and segments not yet cut to the MTU: TCP's, and
@@ -221,6 +237,37 @@ pub fn packet_claim(socket: BorrowedFd<'_>, id: u16) -> io::Result<bool> {
         Err(e) if e.raw_os_error() == Some(libc::ENOSPC) => Ok(false),
         done => done.map(|()| true),
     }
+}
+
+/// Makes a bound packet socket a member of a group to which the kernel deals frames out by their flows (PACKET_FANOUT_HASH): of the group `id`,
+/// or of a new one. The group's number.
+pub fn packet_deal(socket: BorrowedFd<'_>, id: Option<u16>) -> io::Result<u16> {
+    let kind = match id {
+        Some(_) => libc::PACKET_FANOUT_HASH,
+        None => libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_UNIQUEID,
+    };
+    let kind = u16::try_from(kind).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let word = u32::from(kind) << 16 | u32::from(id.unwrap_or(0));
+    set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &word)?;
+    let mut word = 0_u32;
+    let mut len =
+        libc::socklen_t::try_from(size_of_val(&word)).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let (level, option) = (
+        libc::SOL_PACKET.cast_unsigned(),
+        libc::PACKET_FANOUT.cast_unsigned(),
+    );
+    let (value, size) = (at(&mut word), at(&mut len));
+    let arguments = [
+        number(socket),
+        level as usize,
+        option as usize,
+        value,
+        size,
+        0,
+    ];
+    // SAFETY: the kernel writes at most `len` bytes at `word`, which has as many, and then `len`.
+    unsafe { raw::call(libc::SYS_getsockopt, arguments) }?;
+    u16::try_from(word & 0xffff).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// The interface that a packet socket is bound to; negative or 0 where there is none any more. `InvalidInput` for any other socket.

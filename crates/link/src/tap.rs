@@ -40,12 +40,24 @@ pub struct Options {
     pub plain: bool,
     /// Addresses for the kernel's end.
     pub peers: Vec<(IpAddr, u8)>,
+    /// Queues: the kernel gives what belongs to a flow to the queue by which it last heard of the flow. One if `None`.
+    pub queues: Option<usize>,
+}
+
+impl Options {
+    const fn attachment(&self) -> sys::Attachment {
+        sys::Attachment {
+            vnet_header: !self.plain,
+            several: matches!(self.queues, Some(2..)),
+        }
+    }
 }
 
 /// A TAP, held open. One that did not exist before goes away with it.
 #[derive(Debug)]
 pub struct Tap {
-    tun: Own,
+    /// An end for each queue.
+    tuns: Vec<Own>,
     properties: Properties,
     /// Whether each frame has a [`virtio`] header before it.
     header: bool,
@@ -62,44 +74,54 @@ impl Tap {
         let wanted = if name.is_empty() { "nc%d" } else { name };
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let device = || Ok(rustix::fs::open("/dev/net/tun", flags, Mode::empty())?);
-        let tun = Own::<OwnedFd>::open(device).map_err(explain_device)?;
-        let name = sys::tap_attach(tun.as_fd(), wanted, !options.plain)
-            .map_err(|e| explain_attach(wanted, e))?;
+        let attach = |name: &str| {
+            let tun = Own::<OwnedFd>::open(device).map_err(explain_device)?;
+            let name = sys::tap_attach(tun.as_fd(), name, options.attachment());
+            Ok::<_, io::Error>((tun, name.map_err(|e| explain_attach(wanted, e))?))
+        };
+        let (first, name) = attach(wanted)?;
+        let mut tuns = vec![first];
+        for _ in 1..options.queues.unwrap_or(1) {
+            tuns.push(attach(&name)?.0);
+        }
         let kernel = configure(&name, options)?;
-        Self::over(tun, &name, options, kernel)
+        Self::over(tuns, &name, options, kernel)
     }
 
     /// Goes on with a TAP that another process opened as these options say, without a right of its own. What waits in it is dropped: it came
     /// while nothing answered.
     ///
     /// # Errors
-    /// When `tun` is not what it should be, or its device is not to be seen.
-    pub fn adopt(tun: OwnedFd, name: &str, options: &Options) -> io::Result<Self> {
-        let (found, header) = sys::tap_attached(tun.as_fd())
-            .map_err(|e| explain(name, "what was handed over is no TAP", e))?;
-        if (!name.is_empty() && found != name) || header == options.plain {
-            return Err(invalid(
-                name,
-                &format!("what was handed over is tap:{found}, opened in another way"),
-            ));
+    /// When `tuns` are not what they should be, or their device is not to be seen.
+    pub fn adopt(tuns: Vec<OwnedFd>, name: &str, options: &Options) -> io::Result<Self> {
+        let mut found = name.to_owned();
+        for tun in &tuns {
+            let (name, how) = sys::tap_attached(tun.as_fd())
+                .map_err(|e| explain(&found, "what was handed over is no TAP", e))?;
+            if (!found.is_empty() && found != name) || how != options.attachment() {
+                let what = format!("what was handed over is tap:{name}, opened in another way");
+                return Err(invalid(&found, &what));
+            }
+            found = name;
+            rustix::fs::fcntl_setfl(tun, OFlags::RDWR | OFlags::NONBLOCK)?;
         }
-        rustix::fs::fcntl_setfl(&tun, OFlags::RDWR | OFlags::NONBLOCK)?;
         let kernel = find(&found)?;
-        let tap = Self::over(Own::stay(tun), &found, options, kernel)?;
+        let tuns = tuns.into_iter().map(Own::stay).collect();
+        let tap = Self::over(tuns, &found, options, kernel)?;
         tap.drain();
         Ok(tap)
     }
 
-    /// The link on an end that is attached; `kernel` is the other one.
+    /// The link on ends that are attached; `kernel` is the other side.
     fn over(
-        tun: Own,
+        tuns: Vec<Own>,
         name: &str,
         options: &Options,
         kernel: netlink::Interface,
     ) -> io::Result<Self> {
         let mut segmentation = Segmentation::None;
         if !options.plain {
-            let datagrams = sys::tap_take_offloads(tun.as_fd(), true)
+            let datagrams = take_offloads(&tuns, true)
                 .map_err(|e| explain(name, "cannot take offloads (offload=off does without)", e))?;
             segmentation = Segmentation::Offloaded { datagrams };
         }
@@ -126,7 +148,7 @@ impl Tap {
             ));
         }
         Ok(Self {
-            tun,
+            tuns,
             properties,
             header: !options.plain,
         })
@@ -134,12 +156,20 @@ impl Tap {
 
     /// Drops what waits, at most as much as a long queue holds.
     fn drain(&self) {
-        for _ in 0..STALE_MAX {
-            if rustix::io::read(&self.tun, &mut [0; 64][..]).is_err() {
-                break;
+        for tun in &self.tuns {
+            for _ in 0..STALE_MAX {
+                if rustix::io::read(tun, &mut [0; 64][..]).is_err() {
+                    break;
+                }
             }
         }
     }
+}
+
+/// They are the device's: one end says it for all. Whether datagrams are among them.
+fn take_offloads(tuns: &[Own], take: bool) -> io::Result<bool> {
+    let first = tuns.first().ok_or(ErrorKind::InvalidInput)?;
+    sys::tap_take_offloads(first.as_fd(), take)
 }
 
 impl Link for Tap {
@@ -151,23 +181,31 @@ impl Link for Tap {
         if !self.header {
             return Ok(());
         }
-        sys::tap_take_offloads(self.tun.as_fd(), false)
+        take_offloads(&self.tuns, false)
             .map_err(|e| explain(&self.properties.name, "cannot do without offloads", e))?;
         self.properties.frame_max = frame_max(header_len(true), self.properties.mtu);
         Ok(())
     }
 
     fn handed_on(&self) -> Vec<BorrowedFd<'_>> {
-        vec![self.tun.as_fd()]
+        self.tuns.iter().map(|tun| tun.as_fd()).collect()
     }
 
-    fn start(self: Box<Self>, _bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
+    fn queues(&self) -> usize {
+        self.tuns.len()
+    }
+
+    /// Ends for which there is no bell are detached: the kernel gives no frame to those.
+    fn start(self: Box<Self>, bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
         let Self {
-            tun,
+            tuns,
             properties,
             header,
         } = *self;
-        Ok(vec![queue::of(Arc::new(tun), &properties, header)])
+        let used = tuns.into_iter().take(bells.len());
+        Ok(used
+            .map(|tun| queue::of(Arc::new(tun), &properties, header))
+            .collect())
     }
 }
 
@@ -257,7 +295,10 @@ fn explain_attach(name: &str, error: io::Error) -> io::Error {
         Some(libc::EBUSY) => {
             "busy: another program holds it, a virtual machine or a second stack on the same TAP; each needs its own"
         }
-        Some(libc::EINVAL) => "there is an interface of this name that is no TAP with one queue",
+        Some(libc::EINVAL) => {
+            "there is an interface of this name that is no TAP, or one with several queues where this asks for one, or the other way round \
+             (`queues=2`, `ip tuntap add dev NAME mode tap multi_queue`)"
+        }
         _ => "the kernel refuses it",
     };
     explain(name, what, error)

@@ -27,8 +27,8 @@ const TAG: usize = 4;
 /// Between two looks at an interface that is down: whether it is gone for good.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The queue over a socket that is set up; the link's name is `packet:INTERFACE`.
-pub(super) fn of(socket: Arc<Own>, name: &str) -> Queue {
+/// The queue over a socket that is set up, with the one that claims the link's address, if that is another; the link's name is `packet:INTERFACE`.
+pub(super) fn of(socket: Arc<Own>, claim: Option<Arc<Own>>, name: &str) -> Queue {
     let rx = Rx {
         socket: socket.clone(),
         name: name.to_owned(),
@@ -38,6 +38,7 @@ pub(super) fn of(socket: Arc<Own>, name: &str) -> Queue {
         gone: false,
         counts: RxStatistics::default(),
         missed: Cell::new(0),
+        _claim: claim,
     };
     let tx = Tx {
         socket,
@@ -70,6 +71,8 @@ struct Rx {
     counts: RxStatistics,
     /// Frames the kernel dropped; it forgets them when asked.
     missed: Cell<u64>,
+    /// Kept open: see [`PacketSocket`](super::PacketSocket).
+    _claim: Option<Arc<Own>>,
 }
 
 impl Rx {

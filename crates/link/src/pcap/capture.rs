@@ -122,6 +122,10 @@ impl Link for Capture {
         self.link.concurrency()
     }
 
+    fn queues(&self) -> usize {
+        self.link.queues()
+    }
+
     fn start(self: Box<Self>, bells: &[Arc<Doorbell>]) -> io::Result<Vec<Queue>> {
         let frame_max = self.link.properties().frame_max;
         let Self { link, recorder } = *self;
