@@ -25,6 +25,8 @@ use crate::{
 pub enum Request {
     /// This flow is mine.
     Add(u64),
+    /// This flow is mine now; it may have been another shard's.
+    Move(u64),
     /// No longer.
     Remove(u64),
 }

@@ -41,6 +41,8 @@ pub struct Config {
     pub giant: Option<bool>,
     /// `dispatch`: where protocol work runs (F5).
     pub dispatch: Option<Dispatch>,
+    /// `shards`: how many, where the regime leaves it open, 1 to 64.
+    pub shards: Option<usize>,
     /// `forwarding`: whether packets for other hosts are passed on between links.
     pub forwarding: Option<bool>,
     /// `loopback`: whose 127.0.0.0/8 and ::1 are, `"netchan"` (true) or `"kernel"`, the default.
@@ -55,6 +57,8 @@ pub struct Config {
     pub spin: Option<Duration>,
     /// `trace`: what is recorded; `None` leaves it as it is.
     pub trace: Option<Level>,
+    /// `trace_events`: events that each thread's trace ring keeps, a power of two from 64 to 1 Mi. The process's first stack says it.
+    pub trace_events: Option<usize>,
     /// `cores`: what threads are placed on, in this order; empty leaves it to the kernel.
     pub cores: Vec<usize>,
     /// `[[link]]`, in the order of the file.

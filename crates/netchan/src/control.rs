@@ -4,6 +4,7 @@
 //! A stack that was told to [`serve`] answers on a UNIX socket `PID.sock` in a directory that only its user can enter:
 //! `$XDG_RUNTIME_DIR/netchan`, else (root) `/run/netchan`, else `/tmp/netchan-UID`. A request is one line, `hello`,
 //! `show TOPIC`, `trace REQUEST` or `change JSON` (a [`Change`]); the answer is one line of JSON, `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
+//! To `capture JSON` there is no end: see [`capture`].
 //!
 //! A client asks only sockets of root and of its own user, and one that is named by its process. Neither side trusts the other: lengths are
 //! bounded, each exchange has a deadline, a client that says nothing is dropped, and the thread that answers is not one that carries packets
@@ -25,6 +26,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+pub mod capture;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -36,7 +38,7 @@ pub use trust::strangers;
 pub(crate) use trust::user_of;
 
 /// What can be asked for.
-pub const TOPICS: [&str; 16] = [
+pub const TOPICS: [&str; 17] = [
     "links",
     "addresses",
     "groups",
@@ -49,6 +51,7 @@ pub const TOPICS: [&str; 16] = [
     "stages",
     "locks",
     "counters",
+    "drops",
     "memory",
     "settings",
     "modules",
@@ -176,6 +179,14 @@ pub trait Answers: Send + 'static {
     /// # Errors
     /// Why not, in a sentence; then nothing has changed.
     fn change(&self, change: &Change) -> Result<String, String>;
+
+    /// Attaches a tap for a client.
+    ///
+    /// # Errors
+    /// Why not, in a sentence.
+    fn capture(&self, _: &capture::Request) -> Result<capture::Captured, String> {
+        Err("this stack cannot be captured".to_owned())
+    }
 }
 
 /// One that can be asked, but not changed.
@@ -213,6 +224,42 @@ impl Stack {
     /// See [`AskError`]; a request that it does not understand is [`AskError::Refused`].
     pub fn trace(&self, request: &str) -> Result<Value, AskError> {
         self.ask(&format!("trace {request}"))
+    }
+
+    /// Begins a capture.
+    ///
+    /// # Errors
+    /// See [`AskError`]; a link that is not there, a filter that is no program and too many taps are [`AskError::Refused`].
+    pub fn capture(&self, request: &capture::Request) -> Result<capture::Capture, AskError> {
+        let garbled = |e: &dyn fmt::Display| AskError::Garbled(e.to_string());
+        let begin = || {
+            let mut stream = connect(self)?;
+            stream.set_write_timeout(Some(ANSWER_TIME))?;
+            stream.write_all(format!("capture {}\n", json!(request)).as_bytes())?;
+            stream.set_read_timeout(Some(ANSWER_TIME))?;
+            let (mut answer, mut room) = (Vec::new(), [0; 4096]);
+            loop {
+                if let Some(end) = answer.iter().position(|&b| b == b'\n') {
+                    let rest = answer.split_off(end + 1);
+                    return Ok((stream, answer, rest));
+                }
+                match stream.read(&mut room)? {
+                    0 => return Err(io::Error::other("it ends in mid-line")),
+                    n => answer.extend(room.get(..n).unwrap_or_default()),
+                }
+                if answer.len() > REQUEST_MAX + room.len() {
+                    return Err(io::Error::other("its first line has no end"));
+                }
+            }
+        };
+        let (stream, answer, rest) = begin().map_err(|e: io::Error| self.explain(&e))?;
+        let mut answer: Value = serde_json::from_slice(&answer).map_err(|e| garbled(&e))?;
+        if let Some(why) = answer.get("error").and_then(Value::as_str) {
+            return Err(AskError::Refused(why.to_owned()));
+        }
+        let links = answer.get_mut("ok").map(Value::take);
+        let links = links.ok_or_else(|| garbled(&"neither `ok` nor `error` in it"))?;
+        Ok(capture::Capture::new(stream, links, rest))
     }
 
     /// Its identity: `{"pid", "command", "version", "up_s"}`.

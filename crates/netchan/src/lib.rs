@@ -10,10 +10,13 @@ mod flow;
 mod giant;
 pub mod log;
 mod memory;
+mod moved;
 mod sys;
 pub mod trace;
 
 mod channel;
+
+pub mod tap;
 
 mod driver;
 

@@ -6,12 +6,13 @@ pub(crate) mod live;
 mod modules;
 mod parts;
 mod plan;
+mod queues;
 mod sockets;
 mod start;
 #[cfg(test)]
 mod told_tests;
 
-use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{fmt, io, net::IpAddr, sync::Arc, time::Duration};
 
 pub(crate) use self::sockets::first_of;
 pub use self::{
@@ -23,6 +24,7 @@ use crate::{
     driver::network::{InterfaceFacts, LinkFacts},
     regime::Regime,
     stack::{Stack, worker},
+    tap,
 };
 
 /// Ends the stack when the last handle or socket is gone.
@@ -68,7 +70,7 @@ impl Net {
             return stack.turn_all();
         }
         stack.end_batch();
-        let work = stack.driver.leader.is_away() && stack.turn_led(stack.clock.now());
+        let work = stack.turn_lanes_away(stack.clock.now());
         if work {
             (0..stack.sockets.cells.len()).for_each(|number| stack.turn_in_background(number));
         }
@@ -155,6 +157,16 @@ impl Net {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+    /// Copies of the frames that enter and leave links, from now on (see [`tap`](crate::tap)).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a link that is not there, or a snap length that is not 1 to 65,535; `QuotaExceeded` while there are sixteen taps;
+    /// `OutOfMemory`.
+    pub fn tap(&self, options: tap::Options) -> io::Result<tap::Tap> {
+        let stack = self.stack();
+        let taps = &stack.control.host.taps;
+        taps.attach(options, &stack.driver.links_of_queues(), &stack.clock)
     }
     /// The facts behind `netchan show TOPIC` as JSON; `None` for an unknown topic.
     pub fn show(&self, topic: &str) -> Option<serde_json::Value> {

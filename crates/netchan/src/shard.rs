@@ -54,7 +54,7 @@ pub use self::{
     receive_batch::ReceiveBatch,
     send_queue::SendLease,
     signed::{AoSettings, Auth, Keys, Network},
-    tcp::{Connect, TcpOptions, TcpSocket, Watermarks},
+    tcp::{Connect, Movable, TcpOptions, TcpSocket, Watermarks},
     udp::{Destination, Echo, RouteCache, Stamped, Together, UdpSocket},
 };
 use self::{
@@ -145,6 +145,8 @@ pub struct Shard {
     pub(crate) requests: VecDeque<Request>,
     /// To be woken once the holder has let go.
     pub(crate) woken: Vec<Waker>,
+    /// Packets of connections that live in another shard now, with its number: for the holder, once it has let go.
+    pub(crate) passed: Vec<(usize, Packet)>,
     /// Turns at whose end the invariants were to be checked.
     checked: usize,
     leases: bool,
@@ -204,6 +206,12 @@ fn transmit_slabs(host: &HostView, room: &Room) -> io::Result<(Slab, Option<Slab
     Ok((slab, bursts, buffers))
 }
 
+/// A place for each interface's packets to send; no more wait there than there are buffers.
+fn outboxes(host: &HostView, buffers: usize) -> Vec<VecDeque<Packet>> {
+    let outbox = |_| VecDeque::with_capacity(buffers + limits::BURST_SLAB);
+    host.net.interfaces.iter().map(outbox).collect()
+}
+
 /// Bytes, rather more than there are, that tables have for each connection beside itself, and for each received segment.
 const PER_CONNECTION: usize = 512;
 const PER_SEGMENT: usize = 256;
@@ -253,7 +261,6 @@ impl Shard {
         let mut pool = Shelf::new(segments, room.shelf, room.connections)?.pool();
         crate::memory::probe(room.connections * EACH + segments * PER_SEGMENT + TABLES)?;
         let defaults = Defaults::new(&host.tcp);
-        let outbox = || VecDeque::with_capacity(buffers + limits::BURST_SLAB);
         Ok(Self {
             number,
             shards,
@@ -284,9 +291,10 @@ impl Shard {
             udp_route: RouteCache::default(),
             send_memory: SendMemory::new(host.send_buffer, room.send_buffers)?,
             dirty: Vec::with_capacity(room.connections),
-            outboxes: host.net.interfaces.iter().map(|_| outbox()).collect(),
+            outboxes: outboxes(&host, buffers),
             requests: VecDeque::with_capacity(64),
             woken: Vec::with_capacity(64),
+            passed: Vec::new(),
             checked: 0,
             leases,
             all_gone: false,
@@ -440,6 +448,12 @@ impl Shard {
         if let Some(assignment) = &self.host.assignment {
             assignment.publish(self.number, self.tcp.len() + self.udp.len());
         }
+    }
+
+    /// A flow ends.
+    fn flow_ends(&mut self, hash: u32, key: &FlowKey) {
+        self.host.moved.remove(hash, key);
+        self.request(Request::Remove, key);
     }
 
     /// Tells the classifier of a flow, where it wants to know.

@@ -1,29 +1,34 @@
 //! The facts behind `netchan show`: arrays of flat objects, every number with its unit in its name.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use percore::ring::{Consumer, Producer};
-use proto::{tcp::State, time::Instant};
+use proto::time::Instant;
 use serde_json::{Value, json};
 
+mod drops;
 mod groups;
 pub(crate) mod look;
 pub(crate) mod settings;
+mod sockets;
 
-use self::look::Look;
+use self::look::{Busy, Look};
 use crate::{
     counters::Counter,
     driver::{module::registry::Entry, network::InterfaceFacts},
     giant::Concurrency,
-    limits, locks as classes,
+    limits,
+    link::{RxStatistics, TxStatistics},
+    locks as classes,
     packet::Packet,
     regime::Holder,
-    shard::{Shard, TcpSocket},
     stack::{
         Stack,
         cell::{Cell, Held},
+        driver_side::SharedQueue,
         watch::{self, State as Doing},
     },
+    tap::{self, Way},
     trace::stages::{self, Stage},
 };
 
@@ -37,18 +42,18 @@ pub(crate) fn topic(stack: &Stack, topic: &str) -> Option<Value> {
         "groups" => groups::rows(stack, look),
         "routes" => routes(stack),
         "neighbors" => neighbors(stack, look, now),
-        "sockets" => sockets(stack, look),
+        "sockets" => sockets::rows(stack, look, now),
         "channels" => channels(stack, look),
         "shards" => shards(stack, look, now),
         "threads" => threads(stack, now),
         "counters" => counters(stack),
+        "drops" => drops::rows(stack, look),
         "memory" => memory(stack, look),
         "settings" => settings::rows(stack, now),
         "locks" => locks(stack, now),
         "modules" => modules(stack, now),
         "stages" => stages(),
-        // None in this version.
-        "taps" => Vec::new(),
+        "taps" => taps(stack),
         _ => return None,
     }))
 }
@@ -57,25 +62,27 @@ fn links(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let net = stack.control.host.network();
     let facts = net.interfaces.iter().enumerate();
     let row = |(number, facts): (usize, &InterfaceFacts)| {
-        let shared = &stack.driver.interfaces[number];
-        let received = look.receive(number, |receive| {
-            (receive.link.statistics(), receive.link.fd().is_some())
+        let queues = stack.driver.links[number].iter();
+        let sum = queues.clone().try_fold(OfQueue::default(), |sum, &queue| {
+            of_queue(stack, look, queue).map(|one| sum.and(one))
         });
-        let sent = look.interface(number, |interface| {
-            let state =
-                (interface.gone.as_deref()).map_or("up".to_owned(), |why| format!("gone: {why}"));
-            (interface.statistics(), interface.queued(), state)
-        });
-        let ((rx, has_fd), (tx, queued, state)) = match (received, sent) {
-            (Ok(received), Ok(sent)) => (received, sent),
-            (Err(busy), _) | (_, Err(busy)) => return busy.row("name", json!(facts.name)),
+        let OfQueue {
+            rx,
+            tx,
+            queued,
+            gone,
+            wakeups,
+        } = match sum {
+            Ok(sum) => sum,
+            Err(busy) => return busy.row("name", json!(facts.name)),
         };
         json!({
             "name": facts.name,
-            "kind": shared.kind,
-            "state": state,
+            "kind": stack.driver.queues[number].kind,
+            "state": gone.map_or("up".to_owned(), |why| format!("gone: {why}")),
             "mac": facts.mac.to_string(),
             "mtu_bytes": facts.mtu,
+            "queues": queues.len(),
             "rx_packets": rx.packets,
             "rx_bytes": rx.bytes,
             "tx_packets": tx.packets,
@@ -85,11 +92,89 @@ fn links(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
             "rx_length": rx.length,
             "tx_errors": tx.errors,
             "queued_frames": queued,
-            // Of a link without a descriptor it is not known what rang.
-            "wakeups": has_fd.then(|| shared.wakeups.load(Relaxed)),
+            "wakeups": wakeups,
         })
     };
     facts.map(row).collect()
+}
+
+/// What a queue of a link says, or several together.
+#[derive(Default)]
+struct OfQueue {
+    rx: RxStatistics,
+    tx: TxStatistics,
+    queued: usize,
+    gone: Option<String>,
+    /// Of a link without a descriptor it is not known what rang.
+    wakeups: Option<u64>,
+}
+
+impl OfQueue {
+    fn and(self, other: Self) -> Self {
+        Self {
+            rx: self.rx.and(other.rx),
+            tx: self.tx.and(other.tx),
+            queued: self.queued + other.queued,
+            gone: self.gone.or(other.gone),
+            wakeups: self.wakeups.map_or(other.wakeups, |wakeups| {
+                Some(wakeups + other.wakeups.unwrap_or(0))
+            }),
+        }
+    }
+}
+
+fn of_queue(stack: &Stack, look: &Look<'_>, number: usize) -> Result<OfQueue, Busy> {
+    let (rx, has_fd) = look.receive(number, |receive| {
+        (receive.link.statistics(), receive.link.fd().is_some())
+    })?;
+    let (tx, queued, gone) = look.interface(number, |interface| {
+        let gone = interface.gone.clone();
+        (interface.statistics(), interface.queued(), gone)
+    })?;
+    let wakeups = &stack.driver.queues[number].wakeups;
+    Ok(OfQueue {
+        rx,
+        tx,
+        queued,
+        gone,
+        wakeups: has_fd.then(|| wakeups.load(Relaxed)),
+    })
+}
+
+/// The queues as people know them: by their link's name, with the number of one of several.
+fn queue_names(stack: &Stack) -> Vec<String> {
+    let net = stack.control.host.network();
+    let queues = stack.driver.queues.iter();
+    let name = |queue: &SharedQueue| {
+        let (link, lane) = (usize::from(queue.link), queue.lane);
+        let name = &net.interfaces[link].name;
+        match stack.driver.links[link].len() {
+            1 => name.clone(),
+            _ => format!("{name}.{lane}"),
+        }
+    };
+    queues.map(name).collect()
+}
+
+/// What looks at links, by its own counters: no lock is asked for.
+fn taps(stack: &Stack) -> Vec<Value> {
+    let net = stack.control.host.network();
+    let row = |tap: &Arc<tap::State>| {
+        let link = tap
+            .link
+            .and_then(|link| net.interfaces.get(usize::from(link)));
+        let counted = tap.statistics();
+        json!({
+            "tap": tap.id,
+            "link": link.map_or("all", |link| &link.name),
+            "way": match tap.way { None => "both", Some(Way::In) => "in", Some(Way::Out) => "out" },
+            "snap_bytes": tap.snap,
+            "instructions": tap.filter.read().len(),
+            "seen": counted.seen, "matched": counted.matched, "taken": counted.taken,
+            "dropped_ring_full": counted.dropped_full, "dropped_no_buffer": counted.dropped_buffers,
+        })
+    };
+    stack.control.host.taps.all().iter().map(row).collect()
 }
 
 fn addresses(stack: &Stack) -> Vec<Value> {
@@ -143,66 +228,6 @@ fn neighbors(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
     rows
 }
 
-fn sockets(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
-    let mut rows = Vec::new();
-    for number in 0..stack.sockets.cells.len() {
-        let found = look.shard(number, |held| sockets_of(&held.shard, number, &mut rows));
-        if let Err(busy) = found {
-            rows.push(busy.row("shard", json!(number)));
-        }
-    }
-    rows.extend(stack.packet_channels().iter().map(|channel| {
-        json!({
-            "protocol": channel.protocol().to_string(), "shard": null, "state": null,
-            "local": "*", "remote": null,
-            "receive_datagrams": channel.depth(), "dropped_datagrams": channel.drops(),
-        })
-    }));
-    rows
-}
-
-fn sockets_of(shard: &Shard, shard_number: usize, rows: &mut Vec<Value>) {
-    for (_, l) in shard.listeners() {
-        let (ready, embryos) = l.depths();
-        rows.push(json!({
-            "protocol": "tcp", "shard": shard_number, "state": "LISTEN",
-            "local": std::net::SocketAddr::new(l.address, l.port).to_string(), "remote": null,
-            "receive_bytes": ready, "send_bytes": l.backlog(), "syn_queue": embryos,
-        }));
-    }
-    // One in TIME-WAIT whose socket is still open is listed with the records below.
-    let in_time_wait = |c: &TcpSocket| c.connection.state() == State::TimeWait;
-    for (_, c) in shard.connections().filter(|(_, c)| !in_time_wait(c)) {
-        let (info, key) = (c.connection.info(), c.key());
-        rows.push(json!({
-            "protocol": "tcp", "shard": shard_number,
-            "state": format!("{:?}", c.connection.state()),
-            "local": std::net::SocketAddr::new(key.local, key.local_port).to_string(),
-            "remote": std::net::SocketAddr::new(key.remote, key.remote_port).to_string(),
-            "receive_bytes": c.readable_bytes(), "send_bytes": c.queued_bytes(),
-            "rtt_us": info.rtt.as_micros(), "rto_ms": info.rto.as_millis(),
-            "cwnd_bytes": info.cwnd_bytes, "in_flight_bytes": info.in_flight_bytes,
-            "retransmits": info.retransmits, "timeouts": info.timeouts,
-            "congestion": info.sending.congestion.name(), "ecn": info.sending.ecn,
-            "pacing_bytes_per_s": info.sending.pacing_rate,
-        }));
-    }
-    for w in shard.time_waits() {
-        rows.push(json!({
-            "protocol": "tcp", "shard": shard_number, "state": "TimeWait",
-            "local": std::net::SocketAddr::new(w.key.local, w.key.local_port).to_string(),
-            "remote": std::net::SocketAddr::new(w.key.remote, w.key.remote_port).to_string(),
-        }));
-    }
-    for (_, u) in shard.udp_sockets() {
-        rows.push(json!({
-            "protocol": u.protocol_name(), "shard": shard_number, "state": null,
-            "local": u.local.to_string(), "remote": u.peer.map(|p| p.to_string()),
-            "receive_datagrams": u.depth(),
-        }));
-    }
-}
-
 /// Depth of every channel, both ways, from whichever end can be looked at; then those between links, where packets are forwarded.
 fn channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = shard_channels(stack, look);
@@ -234,7 +259,7 @@ fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     }
     let mut rows = Vec::new();
     for number in 0..stack.sockets.cells.len() {
-        for (link, facts) in stack.control.host.network().interfaces.iter().enumerate() {
+        for (link, name) in queue_names(stack).iter().enumerate() {
             let from_shard = |held: &mut Held| {
                 let channel = held.channels().get_mut(link)?;
                 Some((
@@ -258,7 +283,7 @@ fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
             });
             match depths {
                 Ok(Some((received, outgoing))) => rows.push(json!({
-                    "link": facts.name, "shard": number,
+                    "link": name, "shard": number,
                     "received_packets": received, "received_slots": limits::CHANNEL_RX,
                     "outgoing_packets": outgoing, "outgoing_slots": limits::CHANNEL_TX,
                 })),
@@ -273,10 +298,10 @@ fn shard_channels(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
 /// How many packets of each link wait for each shard that another thread holds: by the links' ends, which know it meanwhile.
 fn backlogs(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (link, facts) in stack.control.host.network().interfaces.iter().enumerate() {
+    for (link, name) in queue_names(stack).iter().enumerate() {
         let row = |(number, ring): (usize, &mut Producer<Packet>)| {
             json!({
-                "link": facts.name, "shard": number,
+                "link": name, "shard": number,
                 "backlog_packets": ring.capacity() - ring.room(), "backlog_slots": ring.capacity(),
             })
         };
@@ -284,7 +309,7 @@ fn backlogs(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
             rows.extend(half.backlogs.iter_mut().enumerate().map(row));
         });
         if let Err(busy) = found {
-            rows.push(busy.row("link", json!(facts.name)));
+            rows.push(busy.row("link", json!(name)));
         }
     }
     rows
@@ -412,7 +437,7 @@ fn counters(stack: &Stack) -> Vec<Value> {
 
 fn modules(stack: &Stack, now: Instant) -> Vec<Value> {
     let inside = |name: &str| {
-        (0..stack.driver.interfaces.len()).find_map(|number| {
+        (0..stack.driver.queues.len()).find_map(|number| {
             let (module, point, since) = stack.control.modules.inside(number)?;
             let ms = now.since(since).as_millis();
             (module == name).then(|| format!("link {number} {} for {ms} ms", point.name()))
@@ -467,19 +492,11 @@ fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
     giant["waits"] = json!(cost.waits);
     giant["wait_ns"] = json!(cost.wait_ns);
     let mut rows = vec![giant];
-    for (shared, facts) in stack
-        .driver
-        .interfaces
-        .iter()
-        .zip(&stack.control.host.network().interfaces)
-    {
+    for (shared, name) in stack.driver.queues.iter().zip(queue_names(stack)) {
         if let Some(halves) = &shared.halves {
+            rows.push(row(format!("{name} receive"), halves.receive.is_locked()));
             rows.push(row(
-                format!("{} receive", facts.name),
-                halves.receive.is_locked(),
-            ));
-            rows.push(row(
-                format!("{} transmit", facts.name),
+                format!("{name} transmit"),
                 halves.interface.is_locked(),
             ));
         }
@@ -505,7 +522,7 @@ fn locks(stack: &Stack, now: Instant) -> Vec<Value> {
 
 fn memory(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (number, facts) in stack.control.host.network().interfaces.iter().enumerate() {
+    for (number, name) in queue_names(stack).iter().enumerate() {
         let found = look.receive(number, |receive| {
             let slab = &mut receive.slab;
             let buffers = (slab.available(), slab.capacity(), slab.buffer_size());
@@ -513,13 +530,13 @@ fn memory(stack: &Stack, look: &Look<'_>) -> Vec<Value> {
         });
         match found {
             Ok(((free, all, size), flows)) => {
-                rows.push(row("receive buffers", &facts.name, free, all, size));
+                rows.push(row("receive buffers", name, free, all, size));
                 if let Some(flows) = flows {
                     let free = limits::FLOWS.saturating_sub(flows);
-                    rows.push(row("flow table", &facts.name, free, limits::FLOWS, 32));
+                    rows.push(row("flow table", name, free, limits::FLOWS, 32));
                 }
             }
-            Err(busy) => rows.push(busy.row("of", json!(facts.name))),
+            Err(busy) => rows.push(busy.row("of", json!(name))),
         }
     }
     for number in 0..stack.sockets.cells.len() {

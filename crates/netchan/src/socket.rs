@@ -20,7 +20,7 @@ pub(crate) mod wait;
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr},
-    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
+    sync::{Arc, OnceLock},
 };
 
 use percore::lock::{Mutex, mutex};
@@ -34,7 +34,7 @@ pub use self::{
     packet_channel::{LentPacket, PacketChannel, PacketDestination, PacketOptions},
     std_like::{Incoming, TcpListener, TcpStream, UdpSocket},
     tcp_info::LEN as TCP_INFO_LEN,
-    wait::Waiter,
+    wait::{Shards, Waiter},
 };
 use self::{
     datagram::Datagram,
@@ -416,13 +416,7 @@ impl Socket {
             return Err(error(libc::EINVAL));
         };
         let Some((stream, remote)) = listening.accept(self.stack()) else {
-            let cut_off = self
-                .stack()
-                .driver
-                .interfaces
-                .iter()
-                .all(|port| port.gone.load(Relaxed));
-            return Err(error(if cut_off {
+            return Err(error(if self.stack().driver.all_are_gone() {
                 libc::ENETDOWN
             } else {
                 libc::EAGAIN

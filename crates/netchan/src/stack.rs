@@ -13,6 +13,7 @@ pub(crate) mod driver_side;
 mod forward;
 mod hold;
 pub(crate) mod link_leader;
+mod moving;
 mod packet_channels;
 mod rx;
 pub(crate) mod shard_leader;
@@ -39,11 +40,11 @@ use proto::{
     wire::ipv4::Protocol,
 };
 
-pub(crate) use self::turn::Core;
 use self::{
     cell::Cell, control_plane::ControlPlane, driver_side::DriverSide, sleep::readable,
     socket_side::SocketSide,
 };
+pub(crate) use self::{hold::Before, turn::Core};
 use crate::{
     api::{
         Kind,
@@ -55,6 +56,7 @@ use crate::{
     flow::FlowKey,
     limits,
     regime::Layout,
+    shard::Binding,
 };
 
 /// Everything of one stack: its three parts, and what all of them go by.
@@ -96,7 +98,7 @@ impl Stack {
     /// When something is due by time alone.
     pub fn next_event(&self) -> Instant {
         let timers = self.sockets.cells.iter().map(Cell::next_timer);
-        let links = (0..self.driver.interfaces.len()).map(|number| self.next_event_of(number));
+        let links = (0..self.driver.queues.len()).map(|number| self.next_event_of(number));
         timers.chain(links).min().unwrap_or(Instant::FAR)
     }
 
@@ -132,7 +134,7 @@ impl Stack {
                 .assignment
                 .as_deref()
                 .map(ShardAssignment::claim_in_turn);
-            return Some(own.unwrap_or_else(|| self.spread_of_caller() % self.sockets.cells.len()));
+            return Some(own.unwrap_or_else(|| self.shard_of_caller()));
         }
         let local = match source {
             Some(source) => source,
@@ -151,13 +153,50 @@ impl Stack {
         ))
     }
 
+    /// Whether listeners that share a port have homes: where threads turn shards for what they wait for.
+    pub const fn has_homes(&self) -> bool {
+        self.layout.leases() && !self.layout.own_shards
+    }
+
+    /// The home of one more listener at a port that several share: the shard that is home to fewest.
+    pub fn home_for(&self, binding: &Binding, device: Option<u8>) -> usize {
+        let at_home = |number: &usize| {
+            self.with_shard(*number, |shard, _| shard.listeners_at_home(binding, device))
+        };
+        let shards = 0..self.sockets.cells.len();
+        shards.min_by_key(at_home).unwrap_or(0)
+    }
+
     /// Where the calling thread's connections live; of a stack that is turned from outside, which a seed must replay, each in its turn.
-    fn spread_of_caller(&self) -> usize {
-        if self.threaded && !self.stepped {
-            return thread_spread();
+    pub fn shard_of_caller(&self) -> usize {
+        let number = if self.threaded && !self.stepped {
+            THREAD.get().unwrap_or_else(|| {
+                static NEXT: AtomicUsize = AtomicUsize::new(0);
+                let next = NEXT.fetch_add(1, Relaxed);
+                THREAD.set(Some(next));
+                next
+            })
+        } else {
+            // Relaxed: a number that nothing is ordered by.
+            self.sockets.opened.fetch_add(1, Relaxed)
+        };
+        number % self.sockets.cells.len()
+    }
+
+    /// The home of sets that the calling thread waits for: where its connections begin. One that has begun none gets the next shard of those that wait.
+    pub fn home_of_caller(&self) -> usize {
+        if THREAD.get().is_none() {
+            // Relaxed, as above.
+            THREAD.set(Some(self.sockets.homes.fetch_add(1, Relaxed)));
         }
-        // Relaxed: a number that nothing is ordered by.
-        self.sockets.opened.fetch_add(1, Relaxed)
+        self.shard_of_caller()
+    }
+
+    /// The connections that the calling thread opens live in this shard from now on: it waits for sockets there.
+    pub fn caller_lives_in(&self, shard: usize) {
+        if self.threaded && !self.stepped {
+            THREAD.set(Some(shard));
+        }
     }
 
     /// Binds a port, if no binding and no connection stands against it: the binding's id, and the address with its port.
@@ -204,11 +243,7 @@ impl Stack {
     }
 }
 
-/// A small number that differs from thread to thread.
-fn thread_spread() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static MINE: usize = NEXT.fetch_add(1, Relaxed);
-    }
-    MINE.with(|mine| *mine)
+thread_local! {
+    /// A small number that differs from thread to thread: its shard, among so many as there are.
+    static THREAD: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
 }

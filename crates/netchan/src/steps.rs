@@ -36,7 +36,7 @@ impl Steps {
     /// How many roles there are.
     pub fn roles(&self) -> usize {
         let background_pollers = usize::from(self.stack.layout.holder == Holder::Application);
-        self.stack.driver.interfaces.len() + self.stack.layout.workers + background_pollers
+        self.stack.driver.queues.len() + self.stack.layout.workers + background_pollers
     }
 
     /// One turn of a role, as its thread would take it. True if there was work.
@@ -45,7 +45,7 @@ impl Steps {
         if stack.is_stopping() {
             return false;
         }
-        let links = stack.driver.interfaces.len();
+        let links = stack.driver.queues.len();
         if role < links {
             let work = stack.turn_link(role, now);
             if role == 0 && stack.layout.handoff == Handoff::Call {

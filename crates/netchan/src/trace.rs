@@ -1,7 +1,7 @@
 //! The trace (D8): what this stack can tell of itself, declared here in English with units; how it is recorded and read.
 //!
-//! Each thread that touches a stack writes to a ring of its own (`percore::trace`), which the process makes when its first stack starts:
-//! recording allocates nothing and waits for no thread. What is rare is always recorded; what happens in every turn, burst or call only while
+//! Each thread that touches a stack writes to a ring of its own (`percore::trace`), which the process makes when its first stack starts, for
+//! as many events as that says (`trace_events`): recording allocates nothing and waits for no thread. What is rare is always recorded; what happens in every turn, burst or call only while
 //! it is watched ([`Level::All`], or `netchan trace start`): else it costs one branch that goes the same way each time.
 //!
 //! Rings and level belong to the process, as threads do: where several stacks live in one process, their events are in one log.
@@ -22,7 +22,7 @@ pub use percore::trace::{Cost, Offset};
 use percore::trace::{Event, Table};
 
 pub(crate) use self::rings::{Sums, each as each_thread, here};
-pub(crate) use self::{log::answer, rings::prepare};
+pub(crate) use self::{log::answer, rings::events, rings::prepare};
 
 // ---- The events. A number is a place in the table below; `netchan trace --event` takes the names. -------------------------------------
 

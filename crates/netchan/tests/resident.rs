@@ -24,7 +24,7 @@ fn stack(shards: usize) -> (Net, wire::Wire) {
 
 /// What a shard has room for is address space. Also in a process in which stacks were started and dropped before: what an allocator hands
 /// out a second time is not zero, and zeroing it touches all of it. In the first round, and in each one if what was freed is given back
-/// in between (`malloc_trim`), a shard takes 0.45 MB; what the allocator keeps is added to that here. Zeroed send buffers took 64 MB.
+/// in between (`malloc_trim`), a shard takes 0.8 MB; what the allocator keeps is added to that here. Zeroed send buffers took 64 MB.
 #[test]
 fn an_unused_shard_takes_little_memory() {
     const MOST: i64 = 2 << 20;

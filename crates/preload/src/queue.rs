@@ -15,7 +15,7 @@ use std::{
 };
 
 use libc::{c_int, epoll_event};
-use netchan::own::Own;
+use netchan::{own::Own, socket::Shards};
 use parking_lot::Mutex;
 
 use crate::{line::Answers, sys};
@@ -41,6 +41,8 @@ pub struct Shared<I> {
     pub busy_poll_us: AtomicU64,
     /// The kernel's side goes first: the last time netchan's left it no room.
     pub kernel_first: AtomicBool,
+    /// Where its sockets live.
+    pub shards: Shards,
 }
 
 struct Queue<I> {
@@ -66,6 +68,7 @@ impl<I> Shared<I> {
             answers: Answers::default(),
             busy_poll_us: AtomicU64::new(0),
             kernel_first: AtomicBool::new(false),
+            shards: Shards::default(),
         }
     }
 

@@ -23,6 +23,7 @@ loopback = "netchan"
 mss_clamp = true
 dispatch = "deferred"
 moderation = "50us"
+trace_events = 4096
 cores = [0, 1]
 
 [[link]]
@@ -92,6 +93,7 @@ fn whole_file() {
         (Some(true), Some(true), Some(true))
     );
     assert_eq!(config.moderation, Some(Duration::from_micros(50)));
+    assert_eq!(config.trace_events, Some(4096));
     assert_eq!(config.cores, [0, 1]);
     let [tap, wire] = &config.links[..] else {
         panic!("{:?}", config.links)
@@ -287,6 +289,23 @@ fn bad_values_are_named() {
         "tcp.send_buffer_max",
         &["-1"],
     );
+}
+
+#[test]
+fn bad_ring_lengths_are_named() {
+    for bad in ["0", "-1", "32", "1000", "2097152"] {
+        let text = format!("trace_events = {bad}");
+        wrong(
+            &text,
+            1,
+            "trace_events",
+            &[bad, "power of two", "64 to 1048576"],
+        );
+    }
+    wrong("trace_events = \"64\"", 1, "trace_events", &["i64"]);
+    for good in ["64", "1048576"] {
+        Config::parse(&format!("trace_events = {good}"), "x").unwrap();
+    }
 }
 
 #[test]

@@ -93,6 +93,20 @@ pub(super) fn level(name: &Spanned<String>) -> Result<Level, Problem> {
         .map_err(|what: String| problem(name, what))
 }
 
+/// A ring's length.
+pub(super) fn trace_events(number: &Spanned<i64>) -> Result<usize, Problem> {
+    let (given, range) = (*number.get_ref(), &limits::TRACE_EVENTS);
+    let events = usize::try_from(given).ok();
+    let events = events.filter(|events| events.is_power_of_two() && range.contains(events));
+    let (least, most) = (range.start(), range.end());
+    events.ok_or_else(|| {
+        problem(
+            number,
+            format!("{given} is no power of two from {least} to {most}"),
+        )
+    })
+}
+
 /// A word of a list: the value that it names.
 fn word<T>(
     text: &Spanned<String>,

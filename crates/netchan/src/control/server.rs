@@ -21,7 +21,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use super::{
-    ANSWER_MAX, Answers, REQUEST_MAX, STACKS_MAX, TOPICS, make_private, own_directories, sweep,
+    ANSWER_MAX, Answers, REQUEST_MAX, STACKS_MAX, TOPICS, capture, make_private, own_directories,
+    sweep,
 };
 use crate::{locks, sys};
 
@@ -242,6 +243,14 @@ impl<P: Answers> Server<P> {
             match client.read_request() {
                 Ok(None) => return true,
                 Ok(Some(line)) => {
+                    if let Some(request) = line.strip_prefix("capture ") {
+                        match self.capture(request, &client.stream) {
+                            Ok(()) => return false, // the thread that carries it has the stream, too
+                            Err(why) => client.answer = json!({ "error": why }).to_string().into(),
+                        }
+                        client.answer.push(b'\n');
+                        return client.write_answer().is_ok_and(|done| !done);
+                    }
                     client.answer = shortened(&self.answer(&line));
                     client.answer.push(b'\n');
                 }
@@ -273,7 +282,7 @@ impl<P: Answers> Server<P> {
             },
             ("change", text) => self.change(text),
             _ => {
-                json!({ "error": "the request is none of `hello`, `show TOPIC`, `trace …` and `change …`" })
+                json!({ "error": "the request is none of `hello`, `show TOPIC`, `trace …`, `change …` and `capture …`" })
             }
         }
     }
@@ -288,6 +297,23 @@ impl<P: Answers> Server<P> {
             Ok(Err(why)) => json!({ "error": why }),
             Err(_) => json!({ "error": "the stack failed while it made the change" }),
         }
+    }
+
+    /// Gives a capture to a thread of its own. It ends with its client, or with the stack.
+    fn capture(&self, request: &str, client: &UnixStream) -> Result<(), String> {
+        let request = serde_json::from_str(request);
+        let request: capture::Request = request.map_err(|e| format!("no such capture: {e}"))?;
+        let attach = AssertUnwindSafe(|| self.provider.capture(&request));
+        let failed = "the stack failed while it attached the tap";
+        let captured = catch_unwind(attach).map_err(|_| failed)??;
+        // Not `try_clone`: within an unmodified program that goes through the calls that it may make, on its own descriptors alone.
+        let client = rustix::io::dup(client).map_err(|e| e.to_string())?;
+        let client = UnixStream::from(client);
+        // Its own: the program that this stack is part of may close what it does not know.
+        let client = Own::keep(client);
+        let carry = move || capture::carry(captured, client);
+        let thread = sys::spawn("netchan-capture", carry);
+        thread.map(drop).map_err(|e| e.to_string())
     }
 
     fn hello(&self) -> Value {

@@ -9,6 +9,8 @@ use crate::{
     assignment::ShardAssignment,
     driver::{groups::Groups, network::Network, settings},
     flow::FlowHash,
+    moved::Moved,
+    tap::Taps,
 };
 
 /// One stack, for all its sides; fixed at its start, but for what is in [`Self::live`].
@@ -30,8 +32,12 @@ pub struct Host {
     pub send_buffer: usize,
     /// What that grows to with the congestion window.
     pub send_buffer_max: usize,
+    /// What looks at the links.
+    pub taps: Arc<Taps>,
     /// Where sockets live, if each has a shard of its own.
     pub assignment: Option<Arc<ShardAssignment>>,
+    /// Connections that live elsewhere than where they came in.
+    pub moved: Moved,
 }
 
 /// What changes while packets flow: one way from the control plane to each side of the data plane. A change puts another part in the place of

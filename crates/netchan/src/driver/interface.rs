@@ -43,19 +43,60 @@ use crate::{
         host::{Host, HostView},
         module::{Point, registry::HookChain},
         network::InterfaceFacts,
+        steer::NthQueue,
     },
+    errno::invalid,
     limits,
-    link::{LinkError, LinkTx, TxStatistics, closed::Closed},
+    link::{BURST, LinkError, LinkTx, TxStatistics, closed::Closed},
     packet::{HEADROOM, Packet},
+    tap,
 };
 
-/// The transmitting half of an interface, and its host's work.
+/// Which queue of which link a half belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueId {
+    /// The link's number.
+    pub link: u8,
+    /// The queue's.
+    pub queue: u8,
+    /// Which of its link's queues it is.
+    pub nth: NthQueue,
+    /// The slot among the counters of the queue's receiving half; the transmitting half's is the next one.
+    pub writer: usize,
+}
+
+impl QueueId {
+    /// Of queue number `queue`, which is one of `link`'s, of a stack with so many shards.
+    ///
+    /// # Errors
+    /// `InvalidInput`: more than [`limits::QUEUES_ALL`].
+    pub fn new(link: u8, queue: usize, nth: NthQueue, shards: usize) -> io::Result<Self> {
+        let writer = shards + 2 * queue;
+        let queue = u8::try_from(queue)
+            .ok()
+            .filter(|_| queue < limits::QUEUES_ALL);
+        let queue = queue.ok_or_else(|| invalid("too many queues: 64 at most, of all links"))?;
+        Ok(Self {
+            link,
+            queue,
+            nth,
+            writer,
+        })
+    }
+}
+
+/// The transmitting half of a link's queue; of its first one, with the host's own work. (In a further queue's the tables of that work stay empty.)
 pub struct Interface {
     number: u8,
+    /// It is of a further queue of the link.
+    is_further: bool,
+    /// Of a further queue: packets whose next hop its cache does not know, and what came behind them, for the first one to send.
+    pub for_first: VecDeque<Packet>,
     /// Its slot among the counters.
     writer: usize,
     /// The link's transmitting half.
     link: Box<dyn LinkTx>,
+    taps: tap::Point,
     host: HostView,
     counters: Arc<Counters>,
     neighbors: neighbor::Table<Packet>,
@@ -108,20 +149,19 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Makes the interface of a link; `writer` is its slot among the counters.
+    /// Makes that of a link's first queue; of a further one, which still has to be put [`Self::behind`] the first.
     ///
     /// # Errors
     /// When the machine has no memory for its slab.
     pub fn new(
-        number: u8,
-        writer: usize,
+        id: QueueId,
         link: Box<dyn LinkTx>,
         host: &Arc<Host>,
         counters: Arc<Counters>,
         channels: Vec<TransmitEnd>,
         now: Instant,
     ) -> io::Result<Self> {
-        let host = host.view();
+        let (host, number) = (host.view(), id.link);
         let seed = Seed([u64::from(number) ^ host.seed.0[0], host.seed.0[1]]);
         let mut random = Random::new(seed.derive(1));
         let facts = &host.net.interfaces[usize::from(number)];
@@ -129,14 +169,19 @@ impl Interface {
             .filter(|a| !a.ip().is_loopback())
             .map(|a| claim(a.ip(), now, &mut random))
             .collect();
-        let (buffers, elsewhere) = if host.forwarding {
-            (limits::HOST_SLAB + limits::FORWARD_SLAB, limits::ELSEWHERE)
-        } else {
-            (limits::HOST_SLAB, 0)
+        let (buffers, elsewhere, reassembled) = match (id.nth.number, host.forwarding) {
+            (1.., _) => (1, 0, 1), // no work of the host's is done there
+            (_, true) => {
+                let buffers = limits::HOST_SLAB + limits::FORWARD_SLAB;
+                (buffers, limits::ELSEWHERE, limits::REASSEMBLED)
+            }
+            (_, false) => (limits::HOST_SLAB, 0, limits::REASSEMBLED),
         };
         Ok(Self {
             number,
-            writer,
+            is_further: false,
+            for_first: VecDeque::new(),
+            writer: id.writer + 1,
             neighbors: neighbor::Table::new(neighbor::Config::default(), seed),
             hops: Hops::new(),
             groups: groups::Groups::new(seed, facts),
@@ -154,7 +199,7 @@ impl Interface {
             modules: HookChain::empty(Point::Out),
             limiter: Limiter::new(limit::Config::default(), seed.derive(2)),
             reassembler: Reassembler::new(reassembly::Config::default(), seed.derive(3)),
-            reassembled: Slab::new(limits::REASSEMBLED, 65_535 + 64)?,
+            reassembled: Slab::new(reassembled, 65_535 + 64)?,
             idents: ident::Generator::new(seed.derive(4)),
             datagram: Vec::with_capacity(1 << 16),
             pieces: Vec::with_capacity(64),
@@ -166,9 +211,26 @@ impl Interface {
             ending: false,
             gone_flag: Arc::new(AtomicBool::new(false)),
             link,
+            taps: host.taps.point(id.link, id.queue, tap::Way::Out),
             host,
             counters,
         })
+    }
+
+    /// Makes it that of a further queue of the link that `first` sends for.
+    pub fn behind(mut self, first: &Self) -> Self {
+        self.is_further = true;
+        self.for_first = VecDeque::with_capacity(limits::BURSTS_PER_TURN * BURST);
+        self.hops = Hops::behind(&first.hops);
+        self.groups = groups::Groups::none();
+        self.claims.clear();
+        self.gone_flag = first.gone_flag.clone();
+        self
+    }
+
+    /// Whether it is that of a further queue of its link.
+    pub const fn is_further(&self) -> bool {
+        self.is_further
     }
 
     fn facts(&self) -> &InterfaceFacts {
@@ -202,6 +264,9 @@ impl Interface {
     pub fn refresh(&mut self, now: Instant) {
         if let Some(before) = self.host.refresh() {
             self.networks_changed(&before.net, now);
+        }
+        if self.is_further {
+            self.hops.follow();
         }
     }
 
@@ -254,13 +319,13 @@ impl Interface {
         match error {
             LinkError::Gone(what) | LinkError::Ended(what) if self.gone.is_none() => {
                 self.gone = Some(what.clone());
-                // Relaxed: the flag alone.
-                self.gone_flag.store(true, Relaxed);
+                // Relaxed: the flag alone. The halves of a link's queues have one together, and the first of them tells.
+                let is_told = self.gone_flag.swap(true, Relaxed);
                 self.frames.clear();
                 let name = &self.facts().name;
                 match error {
                     // Where the stack itself is ending, that is no news.
-                    _ if self.ending => {}
+                    _ if self.ending || is_told => {}
                     LinkError::Ended(_) => {
                         tracing::debug!(target: "netchan::link", link = %name, "{name}: {error}");
                     }

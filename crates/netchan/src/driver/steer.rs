@@ -87,12 +87,27 @@ pub enum Placement {
     },
 }
 
-/// The classifier of one interface.
+/// Which of the queues of a link one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NthQueue {
+    /// Its number among them.
+    pub number: usize,
+    /// How many there are.
+    pub of: usize,
+}
+
+impl NthQueue {
+    /// The only one.
+    pub const ONLY: Self = Self { number: 0, of: 1 };
+}
+
+/// The classifier of one queue of an interface.
 #[derive(Debug)]
 pub struct Steer {
     /// How shards are chosen.
     pub placement: Placement,
     interface: u8,
+    nth: NthQueue,
     last: LastFlow,
     /// This link's ends of packet channels.
     pub packet_ends: Vec<PacketEnd>,
@@ -138,14 +153,21 @@ impl Steer {
         self.interface
     }
 
-    /// For interface number `interface`.
+    /// For the only queue of interface number `interface`.
     pub const fn new(interface: u8, placement: Placement) -> Self {
         Self {
             placement,
             interface,
+            nth: NthQueue::ONLY,
             last: LastFlow::NONE,
             packet_ends: Vec::new(),
         }
+    }
+
+    /// The same for one of several queues.
+    #[must_use]
+    pub fn of_queue(self, nth: NthQueue) -> Self {
+        Self { nth, ..self }
     }
 
     /// The end of the packet channel for these packets, which nothing else takes.
@@ -373,6 +395,7 @@ impl Steer {
                 }
                 !flows.get(hash).is_some_and(is_other) && flows.insert(hash, number)
             }
+            Request::Move(hash) => flows.insert(hash, number),
             Request::Remove(hash) => {
                 if !flows.get(hash).is_none_or(is_other) {
                     flows.remove(hash);
@@ -447,7 +470,14 @@ impl Steer {
         {
             return shard;
         }
-        self.shard_of(hash)
+        match &self.placement {
+            // Its connection lives where it came in: what follows comes in there, too.
+            Placement::Lease { shards, .. } if self.nth.of > 1 => {
+                let NthQueue { number, of } = self.nth;
+                number + of * spread(hash, (shards - number).div_ceil(of))
+            }
+            _ => self.shard_of(hash),
+        }
     }
 
     fn check_v4(

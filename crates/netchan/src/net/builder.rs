@@ -53,6 +53,7 @@ pub struct Builder {
     pub(super) moderation: Duration,
     pub(super) control: bool,
     pub(super) trace: Option<trace::Level>,
+    pub(super) trace_events: usize,
     pub(super) modules: Vec<Boxed>,
     /// Links that another process opened.
     pub(super) handed: Handed,
@@ -85,6 +86,7 @@ impl Default for Builder {
             moderation: Duration::ZERO,
             control: false,
             trace: None,
+            trace_events: limits::TRACE_RECORDS,
             modules: Vec::new(),
             handed: Handed::default(),
         }
@@ -401,7 +403,15 @@ impl Builder {
         self
     }
 
-    /// Whether regime, Giant, dispatch and number of shards go together, and memory limits and moderation are in range.
+    /// Events that each thread's trace ring keeps, 64 bytes each: a power of two from 64 to 1 Mi; default 1,024. The rings are made once for the process
+    /// (32 of them, 2 MiB by default): its first stack's value counts, a later one's is without effect.
+    #[must_use]
+    pub const fn trace_events(mut self, events: usize) -> Self {
+        self.trace_events = events;
+        self
+    }
+
+    /// Whether regime, Giant, dispatch and number of shards go together, and memory limits, moderation and trace rings are in range.
     ///
     /// # Errors
     /// `InvalidInput`, with the reason.
@@ -412,6 +422,11 @@ impl Builder {
         }
         if self.background > limits::BACKGROUND_MAX {
             return Err(invalid("background goes from 0 to 100 ms"));
+        }
+        if !self.trace_events.is_power_of_two()
+            || !limits::TRACE_EVENTS.contains(&self.trace_events)
+        {
+            return Err(invalid("trace_events is a power of two from 64 to 1048576"));
         }
         self.choice.layout().map(|_| ()).map_err(invalid)
     }

@@ -28,6 +28,9 @@ impl Builder {
     pub(crate) fn configured(self, config: &Config) -> io::Result<Self> {
         let mut builder = self.chosen(config);
         builder.trace = config.trace;
+        if let Some(events) = config.trace_events {
+            builder = builder.trace_events(events);
+        }
         for link in &config.links {
             let handed = builder.handed.links.pop_front().unwrap_or_default();
             let opened = specification::adopt(&link.specification, &builder.clock, handed)?;
@@ -85,6 +88,9 @@ impl Builder {
         }
         if let Some(dispatch) = config.dispatch {
             self = self.dispatch(dispatch);
+        }
+        if let Some(shards) = config.shards {
+            self = self.shards(shards);
         }
         if let Some(forwarding) = config.forwarding {
             self = self.forwarding(forwarding);

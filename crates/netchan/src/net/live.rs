@@ -1,19 +1,20 @@
 //! What changes while packets flow: addresses, routes and settings, by the library ([`Net`]) or from outside (`netchan address`, `route`, `set`,
 //! `module`, which come through the control socket). Each side of the stack goes by it from its next turn on.
 
-use std::{io, net::IpAddr};
+use std::{io, net::IpAddr, sync::Arc};
 
 use proto::ip::address::Address;
+use serde_json::json;
 
 use crate::{
     config::{self, RouteConfig},
-    control::Change,
+    control::{Change, capture},
     driver::network::MTU_MIN_V6,
     errno::invalid,
     net::{Net, from_config::set_tcp, modules},
     show::settings,
     stack::Stack,
-    units,
+    tap, units,
 };
 
 impl Net {
@@ -75,6 +76,34 @@ impl Net {
     pub fn set(&self, name: &str, value: &str) -> io::Result<()> {
         set(self.stack(), name, value).map(drop).map_err(invalid)
     }
+}
+
+/// Attaches a tap for a client of the control socket.
+pub(super) fn capture(
+    stack: &Arc<Stack>,
+    request: &capture::Request,
+) -> Result<capture::Captured, String> {
+    let net = stack.control.host.network();
+    let wanted = request.link.as_deref();
+    let wanted = wanted.map(|name| link(stack, name)).transpose()?;
+    let links = net.interfaces.iter();
+    let links = links.map(
+        |link| json!({ "name": link.name, "mac": link.mac.to_string(), "mtu_bytes": link.mtu }),
+    );
+    let options = tap::Options {
+        link: wanted.and_then(|(number, _)| u8::try_from(number).ok()),
+        way: request.way,
+        snap: request.snap.unwrap_or(usize::from(u16::MAX)),
+        filter: request.filter()?,
+    };
+    let (taps, queues) = (&stack.control.host.taps, stack.driver.links_of_queues());
+    let tap = taps.attach(options, &queues, &stack.clock);
+    let stack = Arc::downgrade(stack);
+    Ok(capture::Captured {
+        tap: tap.map_err(|e| e.to_string())?,
+        links: links.collect(),
+        is_over: Box::new(move || stack.upgrade().is_none_or(|stack| stack.is_stopping())),
+    })
 }
 
 /// Does what is asked from outside; what was done, in a sentence.

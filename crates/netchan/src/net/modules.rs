@@ -175,7 +175,7 @@ fn each_half(stack: &Stack, look: &Look<'_>, entry: &Arc<Entry>, open: bool) -> 
         }
     };
     let mut all = Ok(());
-    for number in 0..stack.driver.interfaces.len() {
+    for number in 0..stack.driver.queues.len() {
         let received = look.receive(number, |half| {
             change(&mut half.modules);
             change(&mut half.forward_modules);

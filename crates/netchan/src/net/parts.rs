@@ -2,10 +2,7 @@
 
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64},
-    },
+    sync::{Arc, atomic::AtomicU64},
 };
 
 use percore::{
@@ -17,29 +14,30 @@ use crate::{
     channel::{BackgroundCall, BackgroundPoller, LinkEnd, ShardEnd, TransmitEnd, backlog, channel},
     counters::Counters,
     driver::{
-        giant_shim,
         host::Host,
-        interface::{Interface, Receive},
+        interface::{Interface, QueueId, Receive},
         module::registry::Registry,
-        steer::{Placement, Steer, pending_opens::PendingOpens, table::FlowTable},
+        steer::{NthQueue, Placement, Steer, pending_opens::PendingOpens, table::FlowTable},
     },
-    errno::invalid,
     limits,
-    link::{Link, Queue},
+    link::Queue,
     memory::{self, Account},
+    net::queues::{self, Started},
     packet::Packet,
     regime::{Handoff, Holder, Layout},
     shard::{Shard, ShardSettings},
     stack::{
         cell::{Cell, LinkAccess},
-        driver_side::{Halves, OwnLink, SharedInterface},
+        driver_side::{Halves, OwnLink, SharedQueue},
     },
 };
 
 /// The moving parts of a stack.
 pub struct Parts {
     pub counters: Arc<Counters>,
-    pub interfaces: Vec<SharedInterface>,
+    pub queues: Vec<SharedQueue>,
+    /// The queues of each link.
+    pub links: Vec<Vec<usize>>,
     pub cells: Vec<Cell>,
     pub background: Arc<BackgroundPoller>,
     /// What sockets of TCP and of UDP hold, and may.
@@ -49,67 +47,64 @@ pub struct Parts {
 impl Parts {
     pub fn make(
         host: &Arc<Host>,
-        links: Vec<Box<dyn Link>>,
+        started: Vec<Started>,
         layout: Layout,
         owns_links: bool,
         modules: &Registry,
         memory: memory::Limits,
         now: proto::time::Instant,
     ) -> io::Result<Self> {
-        // Each shard and each half of an interface writes counters of its own.
-        let counters = Arc::new(Counters::new(layout.shards + 2 * links.len()));
+        // Each shard and each half of a queue writes counters of its own.
+        let counters = Arc::new(Counters::new(layout.shards + 2 * started.len()));
         let doorbells = doorbells(layout)?;
         let background = Arc::new(BackgroundPoller::new()?);
         let calls = background_calls(layout, &background);
         let mut ends = Ends::new(layout);
-        let (mut interfaces, mut own_links) = (Vec::new(), Vec::new());
+        let (mut queues, mut own_links) = (Vec::<SharedQueue>::new(), Vec::new());
         let (mut buffers, mut slabs) = (usize::MAX, 0);
-        let mut rings = forward_rings(if host.forwarding { links.len() } else { 0 });
-        for (number, link) in links.into_iter().enumerate() {
-            let (kind, concurrency) = (link.properties().kind, link.concurrency());
-            let doorbell = Arc::new(Doorbell::new()?);
-            let (frame_max, Queue { rx, tx }) = begin(link, host, &doorbell, layout, modules)?;
-            let (link_ends, transmit_ends, left) =
-                ends.join(layout, &doorbell, doorbells.iter().zip(&calls));
-            let id = u8::try_from(number).map_err(|_| invalid("too many links"))?;
-            let writer = layout.shards + 2 * number;
-            let mut receive = Receive::new(
-                host.view(),
-                (rx, frame_max),
-                (layout.shards, layout.own_shards),
-                Steer::new(id, placement(layout)?),
-                link_ends,
-                left,
-                writer,
-            )?;
-            let mut interface = Interface::new(
-                id,
-                writer + 1,
-                tx,
-                host,
-                counters.clone(),
-                transmit_ends,
-                now,
-            )?;
-            (receive.forward_rings, interface.forward_rings) = rings.next().unwrap_or_default();
+        let mut rings = forward_rings(if host.forwarding { started.len() } else { 0 });
+        let links = queues::of_links(&started);
+        let made = Made {
+            host,
+            counters: &counters,
+            layout,
+            now,
+        };
+        for (number, started) in started.into_iter().enumerate() {
+            let Started {
+                facts,
+                frame_max,
+                queue,
+            } = started;
+            let link = usize::from(facts.link);
+            let nth = NthQueue {
+                number: facts.lane,
+                of: links[link].len(),
+            };
+            let id = QueueId::new(facts.link, number, nth, layout.shards)?;
+            let ends = ends.join(layout, &facts.doorbell, doorbells.iter().zip(&calls));
+            let first = (facts.lane > 0).then(|| &queues[link]);
+            let mut own = made.halves(id, (queue, frame_max), ends, first)?;
+            own.set_modules(modules.lists(number));
+            (own.receive.forward_rings, own.interface.forward_rings) =
+                rings.next().unwrap_or_default();
             // The scarcest link decides: all of a shard's connections may hang on it.
-            buffers = buffers.min(receive.slab.capacity());
-            slabs += receive.slab.capacity() as u64 * receive.slab.buffer_size() as u64;
-            let gone = interface.gone_flag.clone();
-            let own = OwnLink::new(receive, interface, modules.lists(number));
-            interfaces.push(SharedInterface {
-                kind,
-                concurrency,
+            let slab = &own.receive.slab;
+            buffers = buffers.min(slab.capacity());
+            slabs += slab.capacity() as u64 * slab.buffer_size() as u64;
+            let gone = own.interface.gone_flag.clone();
+            let told = first.map(|first| first.told.clone()).unwrap_or_default();
+            queues.push(SharedQueue {
+                facts,
                 halves: Halves::unless(owns_links, own, &mut own_links),
-                doorbell,
                 gone,
-                told: AtomicBool::default(),
+                told,
                 wakeups: AtomicU64::new(0),
             });
         }
         let sharing = buffers * limits::QUEUED_EIGHTHS / 8 / layout.shards;
-        let (memory, mut cells) = (memory.accounts(slabs, layout.shards), Vec::new());
-        let memory = memory.map(Arc::new);
+        let memory = memory.accounts(slabs, layout.shards).map(Arc::new);
+        let mut cells = Vec::new();
         for (number, (doorbell, call)) in doorbells.into_iter().zip(calls).enumerate() {
             let settings = shard_settings(layout, number, host, &counters, sharing, &memory);
             let access = if owns_links {
@@ -122,7 +117,8 @@ impl Parts {
         }
         Ok(Self {
             counters,
-            interfaces,
+            queues,
+            links,
             cells,
             background,
             memory,
@@ -130,25 +126,48 @@ impl Parts {
     }
 }
 
-/// Starts a link: the longest frame that it gives, and its queue.
-fn begin(
-    mut link: Box<dyn Link>,
-    host: &Host,
-    doorbell: &Arc<Doorbell>,
+/// What the halves of queues are made with.
+struct Made<'a> {
+    host: &'a Arc<Host>,
+    counters: &'a Arc<Counters>,
     layout: Layout,
-    modules: &Registry,
-) -> io::Result<(usize, Queue)> {
-    if host.forwarding {
-        link.for_forwarding()?;
-    }
-    let frame_max = link.properties().frame_max;
-    let bells = std::slice::from_ref(doorbell);
-    let queues = giant_shim::start(link, bells, layout.giant, &modules.giant)?;
-    let none = || invalid("a link has no queue");
-    Ok((frame_max, queues.into_iter().next().ok_or_else(none)?))
+    now: proto::time::Instant,
 }
 
-/// What joins the shards to the links, by shard and link: channels, or backlogs where links call.
+impl Made<'_> {
+    /// The halves of a queue; `first`: its link's first one, if it is another.
+    fn halves(
+        &self,
+        id: QueueId,
+        (queue, frame_max): (Queue, usize),
+        (link_ends, transmit_ends, left): QueueEnds,
+        first: Option<&SharedQueue>,
+    ) -> io::Result<OwnLink> {
+        let (host, layout) = (self.host, self.layout);
+        let receive = Receive::new(
+            id,
+            host.view(),
+            (queue.rx, frame_max),
+            (layout.shards, layout.own_shards),
+            Steer::new(id.link, placement(layout)?).of_queue(id.nth),
+            link_ends,
+            left,
+        )?;
+        let counters = self.counters.clone();
+        let interface = Interface::new(id, queue.tx, host, counters, transmit_ends, self.now)?;
+        let first = first.and_then(|first| first.halves.as_ref());
+        let interface = match first {
+            Some(first) => interface.behind(&first.interface.lock()),
+            None => interface,
+        };
+        Ok(OwnLink { receive, interface })
+    }
+}
+
+/// The ends of channels that a queue's halves take, and of backlogs.
+type QueueEnds = (Vec<LinkEnd>, Vec<TransmitEnd>, Vec<Producer<Packet>>);
+
+/// What joins the shards to the queues, by shard and queue: channels, or backlogs where links call.
 struct Ends {
     channels: Vec<Vec<ShardEnd>>,
     backlogs: Vec<Vec<Consumer<Packet>>>,
@@ -162,13 +181,13 @@ impl Ends {
         }
     }
 
-    /// One more link: its ends, as its two halves take them.
+    /// One more queue: its ends, as its two halves take them.
     fn join<'a>(
         &mut self,
         layout: Layout,
         link: &Arc<Doorbell>,
         shards: impl Iterator<Item = (&'a Arc<Doorbell>, &'a Option<Arc<BackgroundCall>>)>,
-    ) -> (Vec<LinkEnd>, Vec<TransmitEnd>, Vec<Producer<Packet>>) {
+    ) -> QueueEnds {
         let (mut link_ends, mut transmit_ends, mut left) = (Vec::new(), Vec::new(), Vec::new());
         if layout.handoff == Handoff::Channel {
             for (ends, (shard, call)) in self.channels.iter_mut().zip(shards) {

@@ -4,11 +4,11 @@ use std::{
     io,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
-use percore::{leader::Leader, lock::mutex, snapshot::Snapshot};
+use percore::{lock::mutex, snapshot::Snapshot};
 use proto::ip::{
     keyed::{Random, Seed},
     route,
@@ -20,11 +20,12 @@ use super::{
     Builder, Net, Threads,
     parts::Parts,
     plan::{LinkPlan, add_interface},
+    queues,
 };
 use crate::{
     assignment::ShardAssignment,
     clock::Clock,
-    control::{self, Answers, Change},
+    control::{self, Answers, Change, capture},
     driver::module::Giant,
     driver::{
         groups::Groups,
@@ -37,11 +38,17 @@ use crate::{
     limits,
     link::Link,
     locks, memory,
+    moved::Moved,
     net::{live, modules},
-    regime::Layout,
+    regime::{Layout, Regime},
     stack::{
-        Stack, control_plane::ControlPlane, directory::Directory, driver_side::DriverSide,
-        socket_side::SocketSide, watch::Watch, worker,
+        Stack,
+        control_plane::ControlPlane,
+        directory::Directory,
+        driver_side::{DriverSide, Lane},
+        socket_side::SocketSide,
+        watch::Watch,
+        worker,
     },
     trace,
 };
@@ -62,7 +69,7 @@ impl Builder {
             true => layout,
             false => layout.without_threads(),
         };
-        self.prepare_trace();
+        self.prepare_trace()?;
         let stepped = self.threads == Threads::Stepped;
         let (clock, spin, control) = (self.clock.clone(), self.spin, self.control);
         let (moderation, background) = (self.moderation, self.background);
@@ -71,19 +78,22 @@ impl Builder {
         memory::probe(limits::SPARE)?;
         let (host, links) = self.host(layout)?;
         let giant = Arc::new(Giant::new(layout.giant));
-        let registry = Registry::new(links.len(), giant.clone());
-        modules::at_boot(&registry, modules, host.forwarding)?;
         let (host, owns_links) = (Arc::new(host), !threaded && layout.shards == 1);
-        let parts = Parts::make(&host, links, layout, owns_links, &registry, most, now)?;
+        let forwarding = host.forwarding;
+        let wanted = queues::wanted(layout, forwarding, owns_links);
+        let started = queues::start(links, wanted, forwarding, layout, &giant)?;
+        let registry = Registry::new(started.len(), giant.clone());
+        modules::at_boot(&registry, modules, forwarding)?;
+        let parts = Parts::make(&host, started, layout, owns_links, &registry, most, now)?;
         let directory = Directory::new(host.seed.derive(0x0064_6972), host.assignment.clone());
         let driver = DriverSide {
             host: host.clone(),
             counters: parts.counters.clone(),
             bound_ports: directory.tcp_ports.clone(),
-            interfaces: parts.interfaces,
-            leader: Leader::default(),
+            queues: parts.queues,
+            lanes: Lane::of_links(&parts.links),
+            links: parts.links,
             can_lead: AtomicBool::new(false),
-            looked: AtomicU64::new(0),
             background,
             moderation,
         };
@@ -121,11 +131,12 @@ impl Builder {
         Ok(Net::of(stack))
     }
 
-    fn prepare_trace(&self) {
-        trace::prepare();
+    fn prepare_trace(&self) -> io::Result<()> {
+        trace::prepare(self.trace_events)?;
         if let Some(level) = self.trace {
             trace::set_level(level);
         }
+        Ok(())
     }
 
     fn add_loopback(&mut self) -> io::Result<()> {
@@ -147,6 +158,7 @@ impl Builder {
     /// What its settings come to with these modules, and why it runs under Giant if it was not asked to.
     fn layout_for(&mut self, modules: &[Boxed]) -> io::Result<(Layout, Option<String>)> {
         self.check()?;
+        self.shards_of_queues();
         let mut layout = self.choice.layout().map_err(invalid)?;
         let degraded = modules::need_giant(modules, self.choice.regime(), layout);
         if degraded.is_some() {
@@ -157,6 +169,15 @@ impl Builder {
             return Err(invalid("a stack needs 1 to 64 links and at most 64 shards"));
         }
         Ok((layout, degraded))
+    }
+
+    /// Of `app-channel`: where the number of shards was left open, it is that of the queues of the link that has most.
+    fn shards_of_queues(&mut self) {
+        let queues = self.links.iter().map(|plan| plan.link.queues());
+        let queues = queues.max().map(|most| most.min(limits::QUEUES_MAX));
+        let is_open = self.choice.regime() == Regime::AppChannel && self.choice.shards.is_none();
+        let uses_them = is_open && self.threads != Threads::Caller && !self.forwarding.0;
+        self.choice.shards = queues.filter(|_| uses_them).or(self.choice.shards);
     }
 
     /// The facts that everyone shares, and the links apart from them.
@@ -201,11 +222,13 @@ impl Builder {
             flow_hash,
             secret,
             seed,
+            taps: Arc::default(),
             send_buffer: self.send_buffer.next_power_of_two(),
             send_buffer_max: self.send_buffer_max.next_power_of_two(),
             assignment: layout
                 .own_shards
                 .then(|| Arc::new(ShardAssignment::new(layout.shards))),
+            moved: Moved::default(),
         };
         Ok((host, links))
     }
@@ -222,6 +245,11 @@ impl Answers for Outside {
     fn change(&self, change: &Change) -> Result<String, String> {
         let stack = self.0.upgrade().ok_or("the stack is ending")?;
         live::change(&stack, change)
+    }
+
+    fn capture(&self, request: &capture::Request) -> Result<capture::Captured, String> {
+        let stack = self.0.upgrade().ok_or("the stack is ending")?;
+        live::capture(&stack, request)
     }
 }
 

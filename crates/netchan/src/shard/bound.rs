@@ -2,7 +2,7 @@
 //!
 //! Of several that share one address (SO_REUSEPORT), the flow's hash names one: evenly, and always the same. Where they share it by
 //! SO_REUSEADDR alone, the last one bound has it, as on Linux. One that names the processor which takes the packet in (SO_INCOMING_CPU) goes
-//! before the others; only where one names any is it looked at.
+//! before the others; only where one names any is it looked at. Else, of listeners that share one, those whose home is this shard go first.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -90,6 +90,8 @@ pub struct Binding {
     pub order: u64,
     /// SO_REUSEPORT.
     pub shares: bool,
+    /// As [`Member`] has it.
+    pub at_home: bool,
     /// Of the socket.
     pub protocol: Protocol,
 }
@@ -105,6 +107,8 @@ pub struct Member {
     pub shares: bool,
     /// Connected: found by its flow, not by its address.
     pub connected: bool,
+    /// Of listeners that share a port, this one goes first in this shard.
+    pub at_home: bool,
     /// SO_INCOMING_CPU.
     pub cpu: Option<u16>,
 }
@@ -115,7 +119,7 @@ struct Group {
     place: Place,
     /// In the order in which they were bound.
     members: Vec<Member>,
-    /// Which of them take what is for the address: all that share the port, or the last one bound.
+    /// Which of them take what is for the address: all that share the port (where some are at home here, these), or the last one bound.
     takers: Vec<u32>,
     /// The processors that these name, if one of them names any.
     cpus: Vec<Option<u16>>,
@@ -124,17 +128,20 @@ struct Group {
 impl Group {
     fn choose_takers(&mut self) {
         self.takers.clear();
+        self.cpus.clear();
         let open = || self.members.iter().filter(|m| !m.connected);
         match open().next_back() {
             Some(last) if last.shares => {
-                self.takers
-                    .extend(open().filter(|m| m.shares).map(|m| m.number));
+                let all = || open().filter(|m| m.shares);
+                let names_cpus = all().any(|m| m.cpu.is_some());
+                let has_home = !names_cpus && all().any(|m| m.at_home);
+                let takers = all().filter(|m| m.at_home || !has_home);
+                self.takers.extend(takers.map(|m| m.number));
+                if names_cpus && self.takers.len() > 1 {
+                    self.cpus.extend(all().map(|m| m.cpu));
+                }
             }
             last => self.takers.extend(last.map(|m| m.number)),
-        }
-        self.cpus.clear();
-        if self.takers.len() > 1 && open().any(|m| m.cpu.is_some()) {
-            self.cpus.extend(open().filter(|m| m.shares).map(|m| m.cpu));
         }
     }
 
@@ -222,6 +229,12 @@ impl Bound {
         was
     }
 
+    /// How many of a place go first here.
+    pub fn at_home(&self, place: Place) -> usize {
+        let members = self.at(place).map_or(&[][..], |group| &group.members);
+        members.iter().filter(|member| member.at_home).count()
+    }
+
     fn at(&self, place: Place) -> Option<&Group> {
         self.groups.find(place.hash(), |g| g.place == place)
     }
@@ -293,6 +306,7 @@ mod tests {
             order: u64::from(number),
             shares,
             connected: false,
+            at_home: false,
             cpu: None,
         }
     }
@@ -324,6 +338,43 @@ mod tests {
         bound.remove(place("::", false), 0);
         bound.remove(place("10.0.0.1", false), 3);
         assert!(bound.groups.is_empty());
+    }
+
+    #[test]
+    fn of_those_that_share_one_at_home_goes_first() {
+        let mut bound = Bound::default();
+        let here = place("10.0.0.1", false);
+        let taken = |bound: &Bound| {
+            let flows = (0..64_u32).map(|n| n << 26 | 1);
+            let numbers = flows.map(|flow| bound.find("10.0.0.1".parse().unwrap(), PORT, flow, 0));
+            numbers.flatten().collect::<std::collections::BTreeSet<_>>()
+        };
+        (0..3).for_each(|number| bound.set(here, member(number, true)));
+        assert_eq!(taken(&bound), [0, 1, 2].into());
+        let at_home = |number| Member {
+            at_home: true,
+            ..member(number, true)
+        };
+        bound.set(here, at_home(1));
+        assert_eq!(taken(&bound), [1].into());
+        bound.set(here, at_home(2));
+        assert_eq!(taken(&bound), [1, 2].into());
+        // A processor that is named by one of them goes before that.
+        let named = Member {
+            cpu: Some(u16::MAX),
+            ..member(0, true)
+        };
+        bound.set(here, named);
+        assert_eq!(
+            taken(&bound),
+            [0, 1, 2].into(),
+            "no packet comes on that one"
+        );
+        bound.remove(here, 0);
+        bound.remove(here, 1);
+        bound.remove(here, 2);
+        bound.set(here, member(3, true));
+        assert_eq!(taken(&bound), [3].into());
     }
 
     #[test]

@@ -206,6 +206,11 @@ impl Shard {
         self.mark_dirty(child);
     }
 
+    /// Whether a connection may be read although its handshake is not over.
+    pub(super) fn is_early(&self, number: u32) -> bool {
+        self.fast_opens.early.contains_key(&number)
+    }
+
     /// Something rare happened to a connection that has to do with Fast Open.
     #[cold]
     pub(super) fn fast_open_event(&mut self, number: u32, events: Events, now: Instant) {

@@ -172,6 +172,7 @@ impl Shard {
                 order: binding.order,
                 shares: binding.shares,
                 connected: false,
+                at_home: binding.at_home,
                 cpu: listener.options.cpu,
             };
             self.lookup.listeners.set(listener.place(), member);
@@ -196,6 +197,12 @@ impl Shard {
             listener.begin_with(&self.defaults.config);
             self.enter_listener(number, binding);
         }
+    }
+
+    /// How many listeners go first here of those that share the binding's address, port and interface.
+    pub fn listeners_at_home(&self, binding: &Binding, device: Option<u8>) -> usize {
+        let place = Place::new(binding.address, binding.v6_only);
+        self.lookup.listeners.at_home(place.on(device))
     }
 
     /// The listener with this number.

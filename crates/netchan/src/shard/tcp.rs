@@ -9,6 +9,7 @@ mod events;
 mod gro;
 mod input;
 mod leases;
+mod moving;
 mod notices;
 mod open;
 mod output;
@@ -32,6 +33,7 @@ use proto::{
     time::Duration,
 };
 
+pub use self::moving::Movable;
 use self::watermarks::OwnWatermarks;
 pub use self::watermarks::Watermarks;
 use super::{
@@ -94,6 +96,8 @@ pub struct TcpSocket {
     /// What its link does with more text than fits a packet.
     pub(super) segmentation: Segmentation,
     pub(super) kept: Kept,
+    /// How often it has moved to another shard.
+    moves: u8,
     /// What its segments are signed with.
     pub(super) auth: Option<Box<Auth>>,
 }

@@ -8,7 +8,7 @@ use proto::{
 };
 
 use super::{Auth, Reuse, Shard, table::Table, widen};
-use crate::{channel::Request, flow::FlowKey, limits};
+use crate::{flow::FlowKey, limits};
 
 /// Marks the number of a TIME-WAIT record among flows.
 const MARK: u32 = 1 << 31;
@@ -145,13 +145,14 @@ impl Shard {
                 self.remove_time_wait(number);
             }
         }
-        let (hash, port) = (waiting.hash, waiting.key.local_port);
+        let (hash, key) = (waiting.hash, waiting.key);
         self.time_waits.serial = self.time_waits.serial.wrapping_add(1);
         let serial = self.time_waits.serial;
         waiting.serial = serial;
         let Ok(number) = self.time_waits.table.insert(waiting) else {
-            self.ports.give_back(port);
-            return self.remove_flow(hash, connection);
+            self.ports.give_back(key.local_port);
+            self.remove_flow(hash, connection);
+            return self.flow_ends(hash, &key);
         };
         if let Some(socket) = self.tcp.get(connection)
             && let Some(auth) = &socket.auth
@@ -183,7 +184,7 @@ impl Shard {
         if !self.time_waits.auths.is_empty() {
             self.time_waits.auths.remove(&number);
         }
-        self.request(Request::Remove, &key);
+        self.flow_ends(hash, &key);
     }
 
     #[inline]

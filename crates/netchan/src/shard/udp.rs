@@ -130,6 +130,7 @@ impl UdpSocket {
     fn member(&self, number: u32) -> (Place, Member) {
         let is_ping = self.is_ping();
         let member = Member {
+            at_home: false,
             number,
             order: self.order,
             shares: self.shares && !is_ping,

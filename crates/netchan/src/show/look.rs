@@ -111,7 +111,7 @@ impl<'a> Look<'a> {
         f: impl FnOnce(&mut Interface) -> R + Send,
     ) -> Result<R, Busy> {
         let _giant = self.giant()?;
-        let Some(halves) = &self.stack.driver.interfaces[number].halves else {
+        let Some(halves) = &self.stack.driver.queues[number].halves else {
             return self.shard(0, |held| f(&mut held.own_links()[number].interface));
         };
         let mut interface = self.lock(|| halves.interface.try_lock())?;
@@ -126,7 +126,7 @@ impl<'a> Look<'a> {
         f: impl FnOnce(&mut Receive) -> R + Send,
     ) -> Result<R, Busy> {
         let _giant = self.giant()?;
-        let Some(halves) = &self.stack.driver.interfaces[number].halves else {
+        let Some(halves) = &self.stack.driver.queues[number].halves else {
             return self.shard(0, |held| f(&mut held.own_links()[number].receive));
         };
         let mut receive = self.lock(|| halves.receive.try_lock())?;
@@ -136,7 +136,7 @@ impl<'a> Look<'a> {
 
     /// Giant, where a link's driver takes it by itself.
     fn giant_of_driver(&self, number: usize) -> Result<Option<impl Drop>, Busy> {
-        match self.stack.driver.interfaces[number].concurrency {
+        match self.stack.driver.queues[number].concurrency {
             Concurrency::Any => Ok(None),
             Concurrency::Giant => self
                 .lock(|| self.stack.control.modules.giant.try_enter())

@@ -68,6 +68,7 @@ pub fn rows(stack: &Stack, now: Instant) -> Vec<Value> {
             "boot",
         ),
         row("trace", json!(trace::level().name()), "run"),
+        row("trace_events", json!(trace::events()), "boot"),
         row("stages", json!(stages::are_on()), "run"),
         row("icmp.rate_limit", json!(host.limits_icmp()), "run"),
         row(
@@ -112,7 +113,10 @@ fn memory_settings(stack: &Stack) -> [Value; 6] {
 /// Those of the start that no configuration says, and what does.
 const BOOT: [(&str, &str); 5] = [
     ("degraded", "the modules that are loaded at the start"),
-    ("shards", "the regime, or Builder::shards"),
+    (
+        "shards",
+        "the regime, the links' queues, or Builder::shards",
+    ),
     ("threads", "Builder::threads"),
     ("tcp.receive_buffer_bytes", "Builder::tcp"),
     ("tcp.send_buffer_bytes", "Builder::send_buffer"),

@@ -17,7 +17,7 @@ use crate::{
     api::Readiness,
     errno::error,
     limits,
-    shard::{Parts, TcpOptions},
+    shard::{Binding, Parts, TcpOptions},
     stack::Stack,
 };
 
@@ -29,6 +29,8 @@ pub(super) struct Listening {
     next: AtomicUsize,
     /// What the parts share, where there are several.
     shared: Option<Arc<Parts>>,
+    /// Of several listeners that share a port, this one goes first for what comes in to this shard, which the thread that waits for it turns.
+    home: Option<usize>,
 }
 
 impl Listening {
@@ -39,13 +41,18 @@ impl Listening {
         let backlog = backlog.min(limits::BACKLOG_MAX);
         let of_tcp = options.tcp_options();
         let shards = stack.sockets.cells.len();
+        // Until it is to be seen in its home: two at once would have the same one.
+        let has_home = stack.has_homes() && binding.shares;
+        let _homes = has_home.then(|| stack.control.directory.homes.lock());
         let mut listening = Self {
             parts: Vec::with_capacity(shards),
             next: AtomicUsize::new(0),
             shared: (shards > 1).then(|| Arc::new(Parts::new(shards))),
+            home: has_home.then(|| stack.home_for(&binding, of_tcp.device)),
         };
         for shard in 0..shards {
             let shared = &listening.shared;
+            let binding = listening.in_shard(shard, &binding);
             let part = stack.with_shard(shard, |shard, _| {
                 shard.listen(&binding, backlog, of_tcp.clone(), shared.clone())
             });
@@ -58,6 +65,18 @@ impl Listening {
             }
         }
         Ok(listening)
+    }
+
+    /// The shard where it goes first.
+    pub const fn home(&self) -> Option<usize> {
+        self.home
+    }
+
+    fn in_shard(&self, shard: usize, binding: &Binding) -> Binding {
+        Binding {
+            at_home: self.home == Some(shard),
+            ..*binding
+        }
     }
 
     /// Takes no connection any more; the parts stay.
@@ -82,6 +101,7 @@ impl Listening {
         let backlog = backlog.min(limits::BACKLOG_MAX);
         let of_tcp = options.tcp_options();
         self.each(stack, |shard, part| {
+            let binding = self.in_shard(shard.number(), &binding);
             shard.listen_again(part, &binding, backlog, of_tcp.clone());
         });
     }

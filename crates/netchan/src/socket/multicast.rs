@@ -163,7 +163,7 @@ fn tell(stack: &Stack, number: u64, (group, link): (IpAddr, u8), filter: Filter)
         taken
     });
     // Its timers have changed.
-    stack.driver.interfaces[at].doorbell.ring();
+    stack.driver.queues[at].doorbell.ring();
     taken
 }
 

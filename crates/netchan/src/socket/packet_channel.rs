@@ -289,7 +289,7 @@ impl PacketChannel {
 
     fn check_link(&self, link: u8) -> io::Result<()> {
         let driver = &self.stack().driver;
-        if usize::from(link) >= driver.interfaces.len() {
+        if usize::from(link) >= driver.links.len() {
             return Err(error(libc::ENODEV));
         }
         if driver.is_gone(link.into()) {

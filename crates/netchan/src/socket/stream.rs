@@ -7,13 +7,15 @@ use std::{
     task::Waker,
 };
 
+use proto::time::Instant;
+
 use super::options::SocketOptions;
 use crate::api::{Readiness, ReceiveFlags, multicast::Multicast};
 use crate::{
     errno::error,
     flow::FlowKey,
-    shard::{Connect, SendLease, TcpSocket},
-    stack::Stack,
+    shard::{Connect, Movable, SendLease, Shard, TcpSocket},
+    stack::{Before, Stack},
 };
 
 /// A connection: the shard where it lives, and its number there. Or a listener, or neither, having been one of them.
@@ -143,8 +145,9 @@ impl Stream {
     /// connect(2) with AF_UNSPEC: resets the connection.
     pub fn disconnect(&self, stack: &Stack) {
         self.rests(); // before the waiters are woken, by the shard's lock
-        let Place { shard, number } = self.place();
-        stack.with_shard(shard, |shard, now| shard.tcp_disconnect(number, now));
+        self.call(stack, Before::Nothing, |shard, number, now| {
+            shard.tcp_disconnect(number, now);
+        });
     }
 
     /// Whether the handshake is still under way.
@@ -171,8 +174,7 @@ impl Stream {
         if flags & REPORTED != 0 {
             return Err(libc::EISCONN);
         }
-        let Place { shard, number } = self.place();
-        let state = stack.with_shard_fresh(shard, |shard, _| {
+        let state = self.call(stack, Before::Links, |shard, number, _| {
             let socket = shard.tcp(number)?;
             let is_held = socket.connection.is_held(); // connected, as far as anyone was told
             Some((is_held || socket.was_open(), socket.is_over()))
@@ -232,8 +234,7 @@ impl Stream {
 
     /// What became of connecting, or an errno: EALREADY while it goes on.
     pub fn finish_connect(&self, stack: &Stack) -> Result<(), i32> {
-        let Place { shard, number } = self.place();
-        let connected = stack.with_shard_fresh(shard, |shard, _| {
+        let connected = self.call(stack, Before::Links, |shard, number, _| {
             if let Some(errno) = shard.tcp_take_error(number) {
                 return Err(errno);
             }
@@ -253,10 +254,47 @@ impl Stream {
     pub(super) fn hold<R: Send>(
         &self,
         stack: &Stack,
-        f: impl FnOnce(&mut crate::shard::Shard, u32) -> R + Send,
+        f: impl FnOnce(&mut Shard, u32) -> R + Send,
     ) -> R {
+        self.call(stack, Before::Nothing, |shard, number, _| f(shard, number))
+    }
+
+    /// Holds the shard where it lives.
+    #[inline(always)]
+    fn call<R: Send>(
+        &self,
+        stack: &Stack,
+        before: Before,
+        f: impl FnOnce(&mut Shard, u32, Instant) -> R + Send,
+    ) -> R {
+        if stack.sockets.cells.len() > 1 {
+            return self.call_where_it_is(stack, before, f);
+        }
         let Place { shard, number } = self.place();
-        stack.with_shard(shard, |shard, _| f(shard, number))
+        stack.with_shard_after(before, shard, |shard, now| f(shard, number, now))
+    }
+
+    /// The same where there are several. It may have moved before the shard was had, or have become another connection: then once more, where it is now.
+    #[inline(never)]
+    fn call_where_it_is<R: Send>(
+        &self,
+        stack: &Stack,
+        before: Before,
+        f: impl FnOnce(&mut Shard, u32, Instant) -> R + Send,
+    ) -> R {
+        let mut f = Some(f);
+        loop {
+            let place = self.place();
+            let done = stack.with_shard_after(before, place.shard, |shard, now| {
+                if self.place() != place {
+                    return None;
+                }
+                f.take().map(|f| f(shard, place.number, now))
+            });
+            if let Some(done) = done {
+                return done;
+            }
+        }
     }
 
     /// With a waker: registers it where the call would block, else forgets it, without letting go of the shard in between.
@@ -267,8 +305,7 @@ impl Stream {
         buffers: &[IoSlice<'_>],
         waker: Option<&Waker>,
     ) -> Result<usize, i32> {
-        let Place { shard, number } = self.place();
-        stack.with_shard_to_send(shard, |shard, _| {
+        self.call(stack, Before::Sending, |shard, number, _| {
             let sent = shard.tcp_send(number, buffers);
             if let Some(waker) = waker {
                 let blocked = sent == Err(libc::EAGAIN);
@@ -287,8 +324,7 @@ impl Stream {
         flags: ReceiveFlags,
         waker: Option<&Waker>,
     ) -> Result<usize, i32> {
-        let Place { shard, number } = self.place();
-        stack.with_shard_fresh(shard, |shard, _| {
+        self.call(stack, Before::Links, |shard, number, _| {
             let received = shard.tcp_receive(number, buffers, flags);
             if let Some(waker) = waker {
                 let blocked = received == Err(libc::EAGAIN);
@@ -305,8 +341,7 @@ impl Stream {
         look: impl FnMut(&[u8]) + Send,
         waker: Option<&Waker>,
     ) -> Result<usize, i32> {
-        let Place { shard, number } = self.place();
-        stack.with_shard_fresh(shard, |shard, _| {
+        self.call(stack, Before::Links, |shard, number, _| {
             let seen = shard.tcp_peek_segments(number, look);
             if let Some(waker) = waker {
                 let blocked = seen == Err(libc::EAGAIN);
@@ -328,8 +363,7 @@ impl Stream {
         wanted: usize,
         waker: Option<&Waker>,
     ) -> Result<SendLease, i32> {
-        let Place { shard, number } = self.place();
-        stack.with_shard_to_send(shard, |shard, _| {
+        self.call(stack, Before::Sending, |shard, number, _| {
             let lease = shard.tcp_reserve(number, wanted);
             if let Some(waker) = waker {
                 let blocked = matches!(lease, Err(libc::EAGAIN));
@@ -368,8 +402,7 @@ impl Stream {
         buffers: &mut [IoSliceMut<'_>],
         flags: ReceiveFlags,
     ) -> Result<usize, i32> {
-        let Place { shard, number } = self.place();
-        stack.with_shard_fresh(shard, |shard, _| {
+        self.call(stack, Before::Links, |shard, number, _| {
             let ends = |s: &TcpSocket| s.readable_bytes() == 0 && s.pending_error().is_some();
             match shard.tcp(number).is_some_and(ends) {
                 true => Ok(0),
@@ -408,7 +441,6 @@ impl Stream {
 
     /// Of what does not connect.
     pub fn shutdown(&self, stack: &Stack, read: bool, write: bool) -> Result<(), i32> {
-        let Place { shard, number } = self.place();
         if self.is_over(stack) {
             if self.place.load(Relaxed) & REPORTED == 0 {
                 self.place.fetch_or(BROKEN, Relaxed); // `options` is locked
@@ -416,18 +448,42 @@ impl Stream {
             return Err(libc::ENOTCONN);
         }
         self.report();
-        stack.with_shard(shard, |shard, now| {
+        self.call(stack, Before::Nothing, |shard, number, now| {
             shard.tcp_shutdown(number, read, write, now)
         })
     }
 
     pub fn close(&self, stack: &Stack) {
-        self.place().close(stack);
+        if self.place() != Place::NOWHERE {
+            self.call(stack, Before::Nothing, |shard, number, now| {
+                shard.tcp_close(number, now);
+            });
+        }
+    }
+
+    /// Whether it can live elsewhere.
+    pub fn movable(&self, stack: &Stack) -> Movable {
+        self.hold(stack, |shard, number| shard.tcp_movable(number))
+    }
+
+    /// Moves it to `shard`, if it can be now. `options` is locked.
+    pub fn move_to(&self, stack: &Stack, shard: usize) -> Movable {
+        let Place {
+            shard: from,
+            number,
+        } = self.place();
+        stack.move_connection((from, number), shard, |number| {
+            let place = Place { shard, number }.packed();
+            // Relaxed: written under the locks of both shards; a call that went by the old place looks again under one of them.
+            let moved = |old: u64| Some(place | (old & FLAGS));
+            let _ = self.place.fetch_update(Relaxed, Relaxed, moved);
+        })
     }
 
     pub fn readiness(&self, stack: &Stack) -> Readiness {
-        let Place { shard, number } = self.place();
-        stack.with_shard_fresh(shard, |shard, _| shard.tcp_readiness(number))
+        self.call(stack, Before::Links, |shard, number, _| {
+            shard.tcp_readiness(number)
+        })
     }
 
     pub fn register(&self, stack: &Stack, interest: Readiness, waker: &Waker) -> bool {

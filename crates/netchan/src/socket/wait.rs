@@ -12,6 +12,7 @@
 //! A shard's leader becomes the link leader as well, where there is none (`stack::link_leader`). Where there is one shard, such a leader leaves it to
 //! the next one, not to the background poller.
 
+mod shards;
 mod spin;
 
 use std::{
@@ -30,6 +31,8 @@ use percore::{
 };
 use proto::time::Instant;
 
+pub(in crate::socket) use self::shards::Home;
+pub use self::shards::Shards;
 use self::spin::Spins;
 use super::Socket;
 use crate::api::Readiness;
@@ -180,6 +183,21 @@ impl Waiter {
     /// The next wait is for something that lives in this shard.
     pub(super) const fn expect_shard(&mut self, number: usize) {
         self.shards |= 1 << (number % SHARDS_MAX);
+    }
+
+    /// The next wait is for a set of sockets that were registered by [`Socket::register_among`].
+    pub fn expect_all(&mut self, shards: &Shards) {
+        let stack = &self.stack;
+        if stack.has_homes() && stack.sockets.cells.len() > 1 {
+            let me = Arc::as_ptr(&self.parker).addr();
+            let home = shards.waits(me, || stack.home_of_caller());
+            home.into_iter()
+                .for_each(|home| stack.caller_lives_in(home));
+        }
+        match shards.only() {
+            Ok(shard) => self.shards |= shard,
+            Err(several) => self.elsewhere |= several,
+        }
     }
 
     /// SO_BUSY_POLL: the next wait looks for so long before it sleeps, if that is longer than the stack's `spin`.
@@ -355,7 +373,7 @@ impl Waiter {
         let cell = &stack.sockets.cells[number];
         trace::detail(trace::SHARD_LED, [number as u64]);
         self.parker.leading.store(number, Ordering::SeqCst);
-        let leads_links = stack.lead_links();
+        let leads_links = stack.lead_links(number);
         let result = loop {
             let wakes = stack.sockets.wakes.load(Ordering::Relaxed);
             self.arrivals = cell.leader.arrivals();
@@ -384,8 +402,12 @@ impl Waiter {
                 continue;
             }
             let until = deadline.min(cell.next_timer());
-            let slept =
-                self.sleep_leading(&cell.doorbell, leads_links, fds, until, now, held.as_ref());
+            let held = held.as_ref();
+            let slept = if leads_links {
+                self.sleep_leading(number, fds, until, now, held)
+            } else {
+                self.sleep(&cell.doorbell, Sleep::Fd, fds, until, now, held)
+            };
             cell.doorbell.disarm();
             match slept {
                 Ok(0) => {}
@@ -395,34 +417,31 @@ impl Waiter {
         self.parker.leading.store(LEADS_NONE, Ordering::SeqCst);
         trace::detail(trace::SHARD_LEFT, [number as u64]);
         if leads_links {
-            stack.stop_leading_links();
+            stack.stop_leading_links(number);
         }
         self.leave(number, leads_links);
         result
     }
 
-    /// Sleeps on the doorbell of the shard that it leads, and on `fds`; the link leader on the links, too, which it turns if they have something.
+    /// The link leader's sleep: on the doorbell of the shard that it leads, on `fds`, and on the queues in its lane, which it turns if they have something.
     fn sleep_leading(
         &mut self,
-        doorbell: &Doorbell,
-        leads_links: bool,
+        number: usize,
         fds: &mut [libc::pollfd],
         until: Instant,
         now: Instant,
         held: Option<&SignalsHeld>,
     ) -> io::Result<usize> {
-        if !leads_links {
-            return self.sleep(doorbell, Sleep::Fd, fds, until, now, held);
-        }
         let stack = self.stack.clone();
+        let doorbell = &stack.sockets.cells[number].doorbell;
         let own = fds.len();
         self.fds.clear();
         self.fds.extend_from_slice(fds);
         self.fds.push(readable(doorbell.fd()));
         let mut link_event = Instant::FAR;
-        for link in 0..stack.driver.interfaces.len() {
-            self.fds.extend(stack.pollfd_of(link));
-            link_event = link_event.min(stack.next_event_of(link));
+        for queue in stack.driver.queues_in_lane_of(number) {
+            self.fds.extend(stack.pollfd_of(queue));
+            link_event = link_event.min(stack.next_event_of(queue));
         }
         let timeout = timeout(until.min(link_event), now);
         asleep(&stack, until, now, || {
@@ -433,7 +452,7 @@ impl Waiter {
         let (ours, links) = self.fds.split_at(own + 1);
         let now = stack.clock.now();
         if links.iter().any(|link| link.revents != 0) || link_event <= now {
-            stack.turn_led(now);
+            stack.turn_led(number, now);
         }
         fds.copy_from_slice(&ours[..own]);
         Ok(fds.iter().filter(|fd| fd.revents != 0).count())
@@ -523,7 +542,7 @@ impl Waiter {
         self.fds.extend_from_slice(fds);
         self.parker.doorbell.arm(Sleep::Fd);
         self.fds.push(readable(self.parker.doorbell.fd()));
-        for (number, shared) in stack.driver.interfaces.iter().enumerate() {
+        for (number, shared) in stack.driver.queues.iter().enumerate() {
             shared.doorbell.arm(Sleep::Fd);
             self.fds.push(readable(shared.doorbell.fd()));
             self.fds.extend(stack.pollfd_of(number));
@@ -538,7 +557,7 @@ impl Waiter {
         self.parker.doorbell.disarm();
         stack
             .driver
-            .interfaces
+            .queues
             .iter()
             .for_each(|shared| shared.doorbell.disarm());
         slept?;

@@ -119,7 +119,7 @@ impl Stack {
     /// Turns a link while the caller holds a shard with a backlog (`steps`).
     pub fn turn_link_while_held(&self, link: usize, shard: usize, now: Instant) -> bool {
         let cell = &self.sockets.cells[shard];
-        let Some(halves) = &self.driver.interfaces[link].halves else {
+        let Some(halves) = &self.driver.queues[link].halves else {
             return false;
         };
         if cell.backlog.is_none() {
@@ -129,7 +129,7 @@ impl Stack {
         let mut side = halves.receive.lock();
         let mut held = lock(cell, shard);
         let now = self.enter(cell, &mut held, now);
-        let work = self.turn_halves(&mut side, &halves.interface, now);
+        let work = self.turn_halves(link, &mut side, &halves.interface, now);
         self.leave(cell, held, now);
         self.tell_if_gone(link, now);
         work

@@ -3,7 +3,7 @@
 //!
 //! What is held lies in the channels to the links. It goes out when as many sends were made as sockets had something, when [`MOST`] are held, when
 //! the first of them is [`LONGEST`] old and the thread sends again, or when the thread waits. A thread that computes meanwhile does none of that:
-//! then a link's thread sends it. Each of them looks at the channels once an interval ([`super::link_leader`]) while no thread leads the links, so
+//! then a link's thread sends it. Each of them looks at the channels once an interval ([`super::link_leader`]) while no thread leads them, so
 //! that sends are held only then.
 
 use std::{cell::Cell, ptr::from_ref, time::Duration};
@@ -33,8 +33,8 @@ struct Batch {
     stack: usize,
     /// Sockets that it has still to serve.
     left: u32,
-    /// The links (a bit each) for which something is held.
-    links: u64,
+    /// The queues (a bit each) for which something is held.
+    queues: u64,
     /// Turns whose output is held.
     held: u32,
     /// When the first of them was.
@@ -47,18 +47,18 @@ impl Batch {
     const NONE: Self = Self {
         stack: 0,
         left: 0,
-        links: 0,
+        queues: 0,
         held: 0,
         since: Instant::ZERO,
         pause: 0,
     };
 
-    /// `links` have got something; those that it is to be sent to now.
-    fn add(&mut self, links: u64, now: Instant) -> u64 {
+    /// `queues` have got something; those that it is to be sent to now.
+    fn add(&mut self, queues: u64, now: Instant) -> u64 {
         if self.held == 0 {
             self.since = now;
         }
-        self.links |= links;
+        self.queues |= queues;
         self.held += 1;
         self.left = self.left.saturating_sub(1);
         let is_late = self.is_late(now);
@@ -74,7 +74,7 @@ impl Batch {
             (self.left, self.pause) = (0, PAUSE);
         }
         self.held = 0;
-        std::mem::take(&mut self.links)
+        std::mem::take(&mut self.queues)
     }
 
     fn is_late(&self, now: Instant) -> bool {
@@ -98,7 +98,7 @@ impl Stack {
         let me = from_ref(self).addr();
         with_batch(|batch| {
             // One that serves two stacks in turns: the other one's packets wait for its own wait.
-            if batch.links == 0 {
+            if batch.queues == 0 {
                 batch.stack = me;
                 batch.begin(ready);
             }
@@ -113,7 +113,7 @@ impl Stack {
             if is_mine {
                 batch.left = 0;
             }
-            is_mine && batch.links != 0
+            is_mine && batch.queues != 0
         });
         if is_held {
             let now = self.clock.now();
@@ -121,19 +121,19 @@ impl Stack {
         }
     }
 
-    /// The calling thread has put something into the channels to `links`: sends it, or holds it.
-    pub(super) fn send_or_hold(&self, links: u64, now: Instant) {
+    /// The calling thread has put something into the channels to `queues`: sends it, or holds it.
+    pub(super) fn send_or_hold(&self, shard: usize, queues: u64, now: Instant) {
         let me = from_ref(self).addr();
-        let links = with_batch(|batch| {
+        let queues = with_batch(|batch| {
             if batch.stack != me || batch.left == 0 {
-                return links;
+                return queues;
             }
-            if !self.driver.leader.is_away() {
-                batch.left = 0; // the links' threads may sleep without a limit
+            if !self.driver.lane_of_shard(shard).leader.is_away() {
+                batch.left = 0; // the queues' threads may sleep without a limit
             }
-            batch.add(links, now)
+            batch.add(queues, now)
         });
-        self.send_led(links, now);
+        self.send_led(queues, now);
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(batch.add(0b01, at(0)), 0);
         assert_eq!(batch.add(0b10, at(1)), 0);
         assert_eq!(batch.add(0b01, at(2)), 0b11);
-        assert_eq!((batch.left, batch.links, batch.held), (0, 0, 0));
+        assert_eq!((batch.left, batch.queues, batch.held), (0, 0, 0));
     }
 
     #[test]

@@ -54,6 +54,13 @@ impl Held {
         }
     }
 
+    /// Whether the classifiers have heeded all that the shard asked of them.
+    pub fn requests_are_heeded(&mut self) -> bool {
+        let are_out = self.shard.requests.is_empty();
+        let mut ends = self.channels().iter_mut();
+        are_out && ends.all(|end| end.requests.room() == end.requests.capacity())
+    }
+
     /// Its backlog, a part for each interface.
     pub fn backlogs(&mut self) -> &mut [Consumer<Packet>] {
         match &mut self.access {

@@ -92,6 +92,8 @@ pub struct Directory {
     pub tcp_ports: Arc<BoundPorts>,
     /// Where datagram sockets live, if each has a shard of its own.
     assignment: Option<Arc<ShardAssignment>>,
+    /// Held while a listener that shares its port gets a home.
+    pub homes: Mutex<()>,
 }
 
 impl Directory {
@@ -101,6 +103,7 @@ impl Directory {
             bindings: mutex(&locks::BINDINGS, (Vec::new(), 0, Random::new(seed))),
             tcp_ports: Arc::default(),
             assignment,
+            homes: mutex(&locks::HOMES, ()),
         }
     }
 

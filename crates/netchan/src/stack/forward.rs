@@ -97,7 +97,7 @@ pub(super) fn publish(driver: &DriverSide, side: &mut Receive) {
         trace::detail(trace::HANDED_ON, [own as u64, link as u64]);
         let before = stages::enter(Stage::Scheduler);
         if link != own {
-            driver.interfaces[link].doorbell.ring(); // its own turn comes anyway: there was work
+            driver.queues[link].doorbell.ring(); // its own turn comes anyway: there was work
         }
         stages::back(before);
     }

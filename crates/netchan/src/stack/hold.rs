@@ -28,7 +28,33 @@ thread_local! {
     static WOKEN: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
+/// What is done before a call holds its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Nothing.
+    Nothing,
+    /// As [`Stack::with_shard_to_send`].
+    Sending,
+    /// As [`Stack::with_shard_fresh`].
+    Links,
+}
+
 impl Stack {
+    /// Holds a shard as `before` says.
+    #[inline(always)]
+    pub fn with_shard_after<R: Send>(
+        &self,
+        before: Before,
+        number: usize,
+        f: impl FnOnce(&mut Shard, Instant) -> R + Send,
+    ) -> R {
+        match before {
+            Before::Nothing => self.with_shard(number, f),
+            Before::Sending => self.with_shard_to_send(number, f),
+            Before::Links => self.with_shard_fresh(number, f),
+        }
+    }
+
     /// Holds a shard for one call of `f`: what waits in its channels and timers comes first, what `f` leads to goes out after it.
     #[inline]
     pub fn with_shard<R: Send>(
@@ -98,11 +124,11 @@ impl Stack {
         self.hold(number, now, |held, now| f(&mut held.shard, now))
     }
 
-    /// An interface's transmitting half. Packets to ourselves and earlier timers, which only the link's turn serves, call its thread.
+    /// A queue's transmitting half; with a link's number, that of its first queue. Packets to ourselves and earlier timers, which only the link's turn serves, call its thread.
     pub fn with_interface<R>(&self, number: usize, f: impl FnOnce(&mut Interface) -> R) -> R {
         let _giant = self.giant.as_deref().map(Giant::enter);
         let and_take_call = |interface: &mut Interface| (f(interface), interface.take_call());
-        let shared = &self.driver.interfaces[number];
+        let shared = &self.driver.queues[number];
         let (result, calls) = match &shared.halves {
             Some(halves) => and_take_call(&mut halves.interface.lock()),
             None => {
@@ -115,10 +141,10 @@ impl Stack {
         result
     }
 
-    /// An interface's receiving half.
+    /// A queue's receiving half.
     pub fn with_receive<R>(&self, number: usize, f: impl FnOnce(&mut Receive) -> R) -> R {
         let _giant = self.giant.as_deref().map(Giant::enter);
-        match &self.driver.interfaces[number].halves {
+        match &self.driver.queues[number].halves {
             Some(halves) => f(&mut halves.receive.lock()),
             None => f(&mut self.sockets.cells[0].held.lock().own_links()[number].receive),
         }
@@ -247,32 +273,40 @@ impl Stack {
         now: Instant,
     ) {
         held.shard.finish(now);
-        let mut to_send = 0;
+        let (number, mut to_send, mut is_stuck) = (held.shard.number(), 0, false);
         if held.shard.has_output() {
             if WATCHED {
                 sends(&held.shard);
             }
             to_send = tx::hand_out(self, &mut held, now);
+            is_stuck = !held.shard.requests.is_empty();
         }
         if percore::checks::INVARIANTS {
             held.check();
         }
         let earlier = cell.publish_timer(held.shard.next_timer(now));
-        if held.shard.woken.is_empty() {
+        if held.shard.woken.is_empty() && held.shard.passed.is_empty() {
             drop(held);
         } else {
             // Woken after the lock is free, or they would wake up only to wait for it.
             // A thread in its last moments (an exit handler, the end of a thread-local value) has none of its own any more.
             let mut woken = WOKEN.try_with(RefCell::take).unwrap_or_default();
             std::mem::swap(&mut woken, &mut held.shard.woken);
+            let passed = std::mem::take(&mut held.shard.passed);
             drop(held);
+            if !passed.is_empty() {
+                self.pass_on(passed, now);
+            }
             let before = stages::enter(Stage::Scheduler);
             wake_all(&mut woken);
             stages::back(before);
             let _ = WOKEN.try_with(|place| place.replace(woken));
         }
+        if is_stuck {
+            self.heed_requests(); // the next turn hands out the rest
+        }
         if to_send != 0 {
-            self.send_or_hold(to_send, now);
+            self.send_or_hold(number, to_send, now);
         }
         if earlier && self.threaded {
             self.timer_moved(cell);

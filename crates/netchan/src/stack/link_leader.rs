@@ -2,6 +2,7 @@
 //!
 //! * The link leader sleeps on the links' descriptors together with what else it waits for. It receives, classifies, and hands over to the shards'
 //!   channels as a link's thread does; then it turns its own shard.
+//! * Where links have several queues, each lane of them ([`Lane`](super::driver_side::Lane)) has a leader of its own: the leader of one of its shards.
 //! * While an application's thread leads the links, or is away for a moment, what shards send goes out in the thread that sends it.
 //! * A link leader whose turn woke another thread, and nothing for itself, retires: the woken thread is mostly the next that waits, and leads then.
 //!   So the thread leads that has the traffic, and the other ones sleep until they have some.
@@ -41,7 +42,7 @@ impl Stack {
     /// Whether threads that wait poll the links, as far as the regime and the links go.
     pub fn may_lead_links(&self) -> bool {
         let has_fd = |number: usize| {
-            self.driver.interfaces[number].kind == "lo"
+            self.driver.queues[number].kind == "lo"
                 || self.with_receive(number, |r| r.link.fd().is_some())
         };
         self.threaded
@@ -49,34 +50,41 @@ impl Stack {
             && !self.driver.background.is_zero()
             && self.layout.holder == Holder::Application
             && self.driver.moderation.is_zero()
-            && self.driver.interfaces.len() <= LINKS_MAX
-            && (0..self.driver.interfaces.len()).all(has_fd)
+            && self.driver.links.len() <= LINKS_MAX
+            && (0..self.driver.queues.len()).all(has_fd)
     }
 
-    /// Makes the calling thread, which waits, the link leader; false if it may not be, or another one is.
-    pub fn lead_links(&self) -> bool {
+    /// Makes the calling thread, which leads a shard, the leader of the shard's lane; false if it may not be, or another one is.
+    pub fn lead_links(&self, shard: usize) -> bool {
         // Relaxed: written once, before there are sockets.
         if !self.driver.can_lead.load(Relaxed) || self.sockets.polls_in_background() {
             return false;
         }
-        match self.driver.leader.lead() {
+        match self.driver.lane_of_shard(shard).leader.lead() {
             None => return false,
             Some(Led::Again) => {}
-            Some(Led::Anew) => self.driver.call_all_links(),
+            Some(Led::Anew) => self.call_lane(shard),
         }
         true
     }
 
+    /// Wakes the threads of the queues in a shard's lane.
+    fn call_lane(&self, shard: usize) {
+        for queue in self.driver.queues_in_lane_of(shard) {
+            self.driver.queues[queue].doorbell.ring();
+        }
+    }
+
     /// The link leader has something else to do: it will be back, or another thread that comes to wait leads next. Else a link's thread takes over.
-    pub fn stop_leading_links(&self) {
-        if self.driver.leader.leave() {
-            self.driver.call_all_links();
+    pub fn stop_leading_links(&self, shard: usize) {
+        if self.driver.lane_of_shard(shard).leader.leave() {
+            self.call_lane(shard);
         }
     }
 
     /// Whether there is one shard, and the link leader is away: a link's thread looks after that, and wakes the background poller when it takes the links over.
     pub fn awaits_link_leader(&self) -> bool {
-        self.sockets.cells.len() == 1 && self.driver.leader.is_away()
+        self.sockets.cells.len() == 1 && self.driver.lane_of_shard(0).leader.is_away()
     }
 
     /// Whether threads wait beside the calling one, which does.
@@ -86,7 +94,10 @@ impl Stack {
 
     /// How long the link leader may be away.
     fn interval(&self) -> Duration {
-        let leaders = usize::from(!self.driver.leader.is_away());
+        let leaders = self.driver.lanes.iter().map(|lane| &lane.leader);
+        let leaders = leaders
+            .filter(|leader| leader.is_led() && !leader.is_away())
+            .count();
         if self.sockets.waiting.load(Relaxed) > leaders {
             self.driver.background.min(INTERVAL_FOLLOWED)
         } else {
@@ -94,42 +105,42 @@ impl Stack {
         }
     }
 
-    /// A link's thread has taken the links over: the background poller turns the shards that no thread leads, at once where other threads wait.
-    fn leave_shards(&self) {
+    /// A queue's thread has taken its lane over: the background poller turns the lane's shards that no thread leads, at once where other threads wait.
+    fn leave_shards(&self, lane: usize) {
         self.sockets.background.wake();
         if self.sockets.waiting.load(Relaxed) == 0 {
             return;
         }
-        for number in 0..self.sockets.cells.len() {
+        for number in (lane..self.sockets.cells.len()).step_by(self.driver.lanes.len()) {
             if self.leave_to_background(number) {
                 self.turn_in_background(number);
             }
         }
     }
 
-    /// For a link's thread, while another thread leads the links: rests until it has to look at its link. `seen` is its own.
-    pub fn rest(&self, link: usize, seen: &mut u32) {
-        let bell = &self.driver.interfaces[link].doorbell;
+    /// For a queue's thread, while another thread leads its lane: rests until it has to look at its queue. `seen` is its own.
+    pub fn rest(&self, queue: usize, seen: &mut u32) {
+        let (bell, lane) = (
+            &self.driver.queues[queue].doorbell,
+            self.driver.queues[queue].lane,
+        );
         bell.arm(Sleep::Futex);
         let now = self.clock.now();
         // Once more after arming: a thread that sent before it knew of the leader has rung, perhaps in vain.
-        self.send_led(1 << link, now);
+        self.send_led(1 << queue, now);
         // Another thread may have started a timer since the leader fell asleep.
-        let event = self.next_event_of(link);
+        let event = self.next_event_of(queue);
         if event <= now {
-            self.turn_link(link, now);
+            self.turn_link(queue, now);
         }
-        let until = match self.driver.leader.rest(seen) {
+        let until = match self.driver.lane_of(queue).leader.rest(seen) {
             Rest::Poll => now,
             Rest::TakeOver => {
-                let others = self
-                    .driver
-                    .interfaces
-                    .iter()
-                    .enumerate()
-                    .filter(|&(other, _)| other != link);
-                others.for_each(|(_, other)| _ = other.doorbell.ring());
-                self.leave_shards();
+                let others = self.driver.queues_in_lane_of(lane);
+                for other in others.filter(|&other| other != queue) {
+                    self.driver.queues[other].doorbell.ring();
+                }
+                self.leave_shards(lane);
                 now
             }
             Rest::Interval => now + self.interval(),
@@ -144,24 +155,25 @@ impl Stack {
         bell.disarm();
     }
 
-    /// Sends what shards have put into the channels to `links` (a bit each), in the calling thread: while the links have a leader, present or away.
+    /// Sends what shards have put into the channels to `queues` (a bit each), in the calling thread: while they have a leader, present or away.
     #[inline(never)]
-    pub fn send_led(&self, mut links: u64, now: Instant) {
-        while links != 0 {
-            let number = links.trailing_zeros() as usize;
-            links &= links - 1;
-            let Some(halves) = &self.driver.interfaces[number].halves else {
+    pub fn send_led(&self, mut queues: u64, now: Instant) {
+        while queues != 0 {
+            let number = queues.trailing_zeros() as usize;
+            queues &= queues - 1;
+            let Some(halves) = &self.driver.queues[number].halves else {
                 continue;
             };
             let mut interface = halves.interface.lock();
             tx::transmit_from_channels(&mut interface, now);
+            tx::pass_to_first(&self.driver, number, &mut interface, now);
             let (has_returns, has_frames) = (interface.has_returns(), interface.has_frames());
             let timer_moved = interface.take_timer_moved();
             drop(interface);
             // The thread that is at the link (it may be this one) may be past its look at what comes back.
             let is_left = has_returns && self.turn_if_free(number, halves, now).is_none();
             if is_left || timer_moved || has_frames {
-                self.driver.interfaces[number].doorbell.ring(); // the thread that rests sleeps until then
+                self.driver.queues[number].doorbell.ring(); // the thread that rests sleeps until then
             }
         }
     }
@@ -170,7 +182,8 @@ impl Stack {
     /// links, if that was not just done.
     #[inline]
     pub fn look_if_away(&self, number: usize, now: Instant) {
-        if (self.driver.leader.is_away() || !self.threaded) && self.looked() + LOOK <= now {
+        let lane = self.driver.lane_of_shard(number);
+        if (lane.leader.is_away() || !self.threaded) && lane.looked() + LOOK <= now {
             self.look(number, now);
         }
     }
@@ -178,25 +191,36 @@ impl Stack {
     #[cold]
     #[inline(never)]
     fn look(&self, number: usize, now: Instant) {
-        self.turn_led(now);
+        self.turn_led(number, now);
         self.sockets.cells[number].leader.turned();
     }
 
-    /// Turns the links, as their leader or in its place.
-    pub fn turn_led(&self, now: Instant) -> bool {
-        self.driver.looked.store(now.0, Relaxed); // a hint
-        self.driver.leader.polled();
-        self.turn_links()
+    /// Turns the queues in a shard's lane, as their leader or in its place.
+    pub fn turn_led(&self, shard: usize, now: Instant) -> bool {
+        let lane = self.driver.lane_of_shard(shard);
+        lane.looked.store(now.0, Relaxed); // a hint
+        lane.leader.polled();
+        if self.driver.lanes.len() == 1 {
+            return self.turn_links();
+        }
+        let queues = self.driver.queues_in_lane_of(shard);
+        queues.fold(false, |work, queue| {
+            self.turn_queue_if_free(queue, now) | work
+        })
     }
 
-    /// When an application's thread last turned the links.
-    fn looked(&self) -> Instant {
-        Instant(self.driver.looked.load(Relaxed))
+    /// Turns the lanes whose leaders are away. True if there was work.
+    pub fn turn_lanes_away(&self, now: Instant) -> bool {
+        let lanes = self.driver.lanes.iter().enumerate();
+        lanes
+            .filter(|(_, lane)| lane.leader.is_away())
+            .fold(false, |work, (shard, _)| self.turn_led(shard, now) | work)
     }
 
-    /// Whether application's threads poll the links: the link leader waits, or calls have looked at them within the interval.
-    pub fn is_polled_by_calls(&self, now: Instant) -> bool {
-        let leader = &self.driver.leader;
-        leader.is_led() && (!leader.is_away() || now < self.looked() + self.interval())
+    /// Whether application's threads poll a queue: its lane's leader waits, or calls have looked at the lane within the interval.
+    pub fn is_polled_by_calls(&self, queue: usize, now: Instant) -> bool {
+        let lane = self.driver.lane_of(queue);
+        let is_away = lane.leader.is_away();
+        lane.leader.is_led() && (!is_away || now < lane.looked() + self.interval())
     }
 }

@@ -24,7 +24,7 @@ impl Stack {
         if all.len() >= limits::PACKET_CHANNELS {
             return Err(libc::EMFILE);
         }
-        let (core, ends) = packet_channel(protocol, self.driver.interfaces.len());
+        let (core, ends) = packet_channel(protocol, self.driver.queues.len());
         all.push(core.clone());
         drop(all); // before the halves' locks
         for (number, end) in ends.into_iter().enumerate() {
@@ -35,7 +35,7 @@ impl Stack {
 
     /// Closes one: its packets are unserved from now on, and those that wait go home.
     pub fn close_packet_channel(&self, core: &Arc<PacketChannelCore>) {
-        for number in 0..self.driver.interfaces.len() {
+        for number in 0..self.driver.queues.len() {
             self.with_receive(number, |receive| {
                 let ends = &mut receive.steer.packet_ends;
                 ends.retain(|end| !end.is_of(core));
@@ -59,10 +59,5 @@ impl Stack {
         } else {
             self.turn_links();
         }
-    }
-
-    /// A shard for what the calling thread sends.
-    pub fn shard_of_caller(&self) -> usize {
-        self.spread_of_caller() % self.sockets.cells.len()
     }
 }

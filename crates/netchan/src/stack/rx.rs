@@ -11,7 +11,6 @@ mod classify;
 mod hand_over;
 mod host;
 
-use percore::lock::Mutex;
 use proto::time::Instant;
 
 use self::{
@@ -24,25 +23,44 @@ pub(super) use self::{
     host::take_returns,
 };
 use super::{
+    Stack,
     cell::{Held, LinkAccess},
     driver_side::{DriverSide, OwnLink},
     tx,
 };
 use crate::{
-    driver::interface::{Interface, Receive},
+    driver::interface::Receive,
     limits::BURSTS_PER_TURN,
     link::BURST,
     shard::Shard,
     trace::stages::{self, Stage},
 };
 
+impl Stack {
+    /// Has the classifiers heed what shards asked of them, but for those of queues that other threads are at. For a queue whose thread sleeps, since nothing
+    /// comes in there.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn heed_requests(&self) {
+        for queue in &self.driver.queues {
+            let side = queue
+                .halves
+                .as_ref()
+                .map(|halves| halves.receive.try_lock());
+            if let Some(mut side) = side.flatten() {
+                take_requests(&self.driver, &mut side);
+            }
+        }
+    }
+}
+
 /// link ──► tap ──► steer ──► modules ──► `hand_in`: the channel, or the shard itself where the regime calls. The transmitting half's lock is taken
 /// for the host's own work only. True if there was work.
 #[inline(always)]
 pub(super) fn receive(
     driver: &DriverSide,
+    queue: usize,
     side: &mut Receive,
-    interface: &Mutex<Interface>,
     now: Instant,
     mut hand_in: impl FnMut(&mut Receive),
 ) -> bool {
@@ -50,13 +68,13 @@ pub(super) fn receive(
     for _ in 0..BURSTS_PER_TURN {
         side.refresh();
         take_requests(driver, side);
-        let received = side
-            .link
-            .receive(now, &mut side.slab, &mut side.burst, BURST); //                      link
-        classify(driver, side, now, into_inbox); //                                        tap, steer, modules
+        let received = side.take_burst(now); //                                           link, tap
+        classify(driver, side, now, into_inbox); //                                        steer, modules
         note_received(driver, side, &received);
         if received.is_err() || side.has_host_work() {
-            do_host_work(driver, side, &mut interface.lock(), &received, now); //          host, forward
+            driver.with_host(queue, |host| {
+                do_host_work(driver, side, host, &received, now); //                       host, forward
+            });
         }
         if std::mem::take(&mut side.has_sorted) {
             hand_in(side); //                                                              channel, or shard
@@ -85,12 +103,10 @@ pub(super) fn receive_own(
         for _ in 0..BURSTS_PER_TURN {
             receive.refresh();
             take_requests(driver, receive);
-            let received = receive
-                .link
-                .receive(now, &mut receive.slab, &mut receive.burst, BURST); //            link
+            let received = receive.take_burst(now); //                                     link, tap
             let mut batch = shard.receive_batch(now);
             let into_shard = |_: &mut Receive, _, packet| batch.input(packet);
-            classify(driver, receive, now, into_shard); //                                 tap, steer, modules; shard
+            classify(driver, receive, now, into_shard); //                                 steer, modules; shard
             note_received(driver, receive, &received);
             drop(batch);
             if received.is_err() || receive.has_host_work() {

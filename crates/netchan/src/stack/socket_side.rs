@@ -21,6 +21,8 @@ pub(crate) struct SocketSide {
     pub waiting: AtomicUsize,
     /// How often threads that wait were woken; wraps.
     pub wakes: Arc<AtomicU32>,
+    /// Threads so far that wait for sets of sockets: each has its home in the next shard.
+    pub homes: AtomicUsize,
     /// Connections opened so far without threads of its own: each takes the next shard, so that a run does not depend on its callers' threads.
     pub opened: AtomicUsize,
 }
@@ -39,6 +41,7 @@ impl SocketSide {
             background_at_once: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             wakes: Arc::default(),
+            homes: AtomicUsize::new(0),
             opened: AtomicUsize::new(0),
         }
     }

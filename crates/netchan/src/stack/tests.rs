@@ -68,7 +68,7 @@ fn what_only_a_link_can_do_calls_its_thread() {
             .regime(regime)
             .dispatch(dispatch);
         let net = builder.address("10.0.0.1/24").unwrap().start().unwrap();
-        let bell = &net.stack().driver.interfaces[0].doorbell;
+        let bell = &net.stack().driver.queues[0].doorbell;
         let calls = |what: &dyn Fn()| {
             bell.arm(Sleep::Futex);
             what();

@@ -30,7 +30,7 @@ pub(crate) struct Core {
 impl Core {
     /// At its beginning.
     pub fn of(stack: &Stack, call_server: Option<CallServer<Held>>) -> Self {
-        let told = vec![false; stack.driver.interfaces.len()];
+        let told = vec![false; stack.driver.links.len()];
         Self { call_server, told }
     }
 }
@@ -58,16 +58,16 @@ impl Stack {
         work
     }
 
-    /// Turns a link once: packets of its shards, received packets, timers. True if there was work.
+    /// Turns a queue once: packets of its shards, received packets, timers. True if there was work.
     pub fn turn_link(&self, number: usize, now: Instant) -> bool {
         let _giant = self.giant.as_deref().map(Giant::enter);
-        match &self.driver.interfaces[number].halves {
+        match &self.driver.queues[number].halves {
             Some(halves) => self.turn(number, &mut halves.receive.lock(), &halves.interface, now),
             None => self.turn_own(now),
         }
     }
 
-    /// Turns a link, unless a thread is at it, which may be this one: then `None`.
+    /// Turns a queue, unless a thread is at it, which may be this one: then `None`.
     pub(super) fn turn_if_free(
         &self,
         number: usize,
@@ -78,6 +78,13 @@ impl Stack {
         Some(self.turn(number, &mut side, &halves.interface, now))
     }
 
+    /// The same, of a queue that is no shard's own. Whether there was work.
+    pub(super) fn turn_queue_if_free(&self, number: usize, now: Instant) -> bool {
+        let halves = self.driver.queues[number].halves.as_ref();
+        let turned = halves.and_then(|halves| self.turn_if_free(number, halves, now));
+        turned.unwrap_or(false)
+    }
+
     fn turn(
         &self,
         number: usize,
@@ -85,7 +92,7 @@ impl Stack {
         interface: &Mutex<Interface>,
         now: Instant,
     ) -> bool {
-        let work = self.turn_halves(side, interface, now);
+        let work = self.turn_halves(number, side, interface, now);
         self.tell_if_gone(number, now);
         work
     }
@@ -93,21 +100,22 @@ impl Stack {
     #[inline(always)]
     pub(super) fn turn_halves(
         &self,
+        number: usize,
         side: &mut Receive,
         interface: &Mutex<Interface>,
         now: Instant,
     ) -> bool {
         let before = stages::enter(Stage::Link);
         let driver = &self.driver;
-        let mut work = turn_interface(driver, side, &mut interface.lock(), now);
+        let mut work = turn_interface(driver, number, side, &mut interface.lock(), now);
         work |= match self.layout.handoff {
             Handoff::Channel => {
                 let hand_in = |side: &mut Receive| rx::hand_in(driver, side);
-                rx::receive(driver, side, interface, now, hand_in)
+                rx::receive(driver, number, side, now, hand_in)
             }
             Handoff::Call => {
                 let call_in = |side: &mut Receive| rx::call_in(self, side, now);
-                rx::receive(driver, side, interface, now, call_in)
+                rx::receive(driver, number, side, now, call_in)
             }
         };
         stages::back(before);
@@ -118,13 +126,13 @@ impl Stack {
     #[inline(always)]
     pub(super) fn tell_if_gone(&self, number: usize, now: Instant) {
         if let Some(last) = self.driver.newly_gone(number) {
-            self.tell_gone(number, last, now);
+            self.tell_gone(self.driver.queues[number].link.into(), last, now);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn tell_gone(&self, number: usize, last: bool, now: Instant) {
+    fn tell_gone(&self, link: usize, last: bool, now: Instant) {
         if self.layout.holder == Holder::Core {
             // Each finds it out in its next turn.
             return self
@@ -134,7 +142,7 @@ impl Stack {
                 .for_each(|cell| _ = cell.doorbell.ring());
         }
         for shard in 0..self.sockets.cells.len() {
-            self.with_shard_at(shard, now, |shard, now| shard.link_gone(number, last, now));
+            self.with_shard_at(shard, now, |shard, now| shard.link_gone(link, last, now));
         }
     }
 
@@ -159,22 +167,17 @@ impl Stack {
         })
     }
 
-    /// Turns all links, for stacks without threads.
+    /// Turns all links.
     pub fn turn_links(&self) -> bool {
         let now = self.clock.now();
         if self.owns_links {
             return self.turn_own(now);
         }
         let _giant = self.giant.as_deref().map(Giant::enter);
-        let mut work = false;
-        for (number, shared) in self.driver.interfaces.iter().enumerate() {
-            work |= shared
-                .halves
-                .as_ref()
-                .and_then(|halves| self.turn_if_free(number, halves, now))
-                .unwrap_or(false);
-        }
-        work
+        let queues = 0..self.driver.queues.len();
+        queues.fold(false, |work, queue| {
+            self.turn_queue_if_free(queue, now) | work
+        })
     }
 
     /// Turns all links and shards once. True if there was work.
@@ -233,11 +236,13 @@ impl Stack {
 #[inline]
 fn turn_interface(
     driver: &DriverSide,
+    number: usize,
     side: &mut Receive,
     interface: &mut Interface,
     now: Instant,
 ) -> bool {
     let sent = tx::transmit_from_channels(interface, now) > 0;
+    tx::pass_to_first(driver, number, interface, now);
     tx::look_after(interface, now);
     interface.take_call(); // this is that turn
     rx::take_returns(driver, side, interface, now) || sent

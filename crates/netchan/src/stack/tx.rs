@@ -14,6 +14,7 @@ use proto::time::Instant;
 use super::{
     Stack,
     cell::{Held, LinkAccess},
+    driver_side::DriverSide,
     forward,
 };
 use crate::{
@@ -29,29 +30,33 @@ use crate::{
     },
 };
 
-/// shard ──► channel, or the link itself where the regime calls or the link is the shard's own. The links (a bit each) into whose channels something
+/// shard ──► channel, or the link itself where the regime calls or the link is the shard's own. The queues (a bit each) into whose channels something
 /// was put that the caller sends, once it has let go of the shard ([`Stack::send_or_hold`]).
 #[inline(always)]
 pub(super) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
     let Held { shard, access } = held;
-    let (is_led, mut links) = (stack.driver.leader.is_led(), 0);
+    let (own, mut queues) = (shard.number(), 0);
     if let LinkAccess::Channels(channels) = access {
         hand_requests(shard, channels);
     }
-    for (number, outbox) in shard.outboxes.iter_mut().enumerate() {
+    for (link, outbox) in shard.outboxes.iter_mut().enumerate() {
         if outbox.is_empty() {
             continue;
         }
+        let number = stack.driver.queue_of(link, own);
         match access {
-            LinkAccess::Own(links) => transmit(&mut links[number].interface, outbox, now),
+            LinkAccess::Own(links) => transmit(&mut links[link].interface, outbox, now),
             LinkAccess::Calls | LinkAccess::Backlogs(_) => {
-                stack.with_interface(number, |link| transmit(link, outbox, now))
+                stack.with_interface(number, |interface| {
+                    transmit(interface, outbox, now);
+                    pass_to_first(&stack.driver, number, interface, now);
+                });
             }
             LinkAccess::Channels(channels) => {
                 let channel = &mut channels[number];
                 channel.outgoing.push_batch(outbox);
-                if is_led {
-                    links |= 1 << number;
+                if stack.driver.lane_of(number).leader.is_led() {
+                    queues |= 1 << number;
                     continue;
                 }
                 let before = stages::enter(Stage::Scheduler);
@@ -60,7 +65,7 @@ pub(super) fn hand_out(stack: &Stack, held: &mut Held, now: Instant) -> u64 {
             }
         }
     }
-    links
+    queues
 }
 
 /// channel ──► modules ──► check ──► tap ──► link, for all shards of an interface. Returns how many packets were taken.
@@ -111,7 +116,7 @@ fn transmit(interface: &mut Interface, packets: &mut VecDeque<Packet>, now: Inst
     }
 }
 
-/// Requests go to the classifiers of all links, ahead of the packets that they are about; where there is no room, they wait.
+/// Requests go to the classifiers of all queues, ahead of the packets that they are about; where there is no room, they wait.
 #[inline]
 fn hand_requests(shard: &mut Shard, channels: &mut [ShardEnd]) {
     while let Some(&request) = shard.requests.front()
@@ -122,6 +127,35 @@ fn hand_requests(shard: &mut Shard, channels: &mut [ShardEnd]) {
             let _ = channel.requests.push(request);
         }
         shard.requests.pop_front();
+    }
+}
+
+/// Sends by the first queue of the link what this further one does not know the next hop of; it knows that from then on.
+#[inline]
+pub(super) fn pass_to_first(
+    driver: &DriverSide,
+    queue: usize,
+    interface: &mut Interface,
+    now: Instant,
+) {
+    if !interface.for_first.is_empty() {
+        send_by_first(driver, queue, interface, now);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn send_by_first(driver: &DriverSide, queue: usize, interface: &mut Interface, now: Instant) {
+    let first = &driver.queues[usize::from(driver.queues[queue].link)];
+    let Some(halves) = &first.halves else { return };
+    let mut sender = halves.interface.lock();
+    sender.refresh(now);
+    interface.send_by(&mut sender, now);
+    flush(&mut sender, now);
+    let calls = sender.take_call() || sender.has_returns() || sender.has_frames();
+    drop(sender);
+    if calls {
+        first.doorbell.ring();
     }
 }
 

@@ -26,7 +26,7 @@ use proto::time::Instant;
 use crate::{
     locks,
     regime::Handoff,
-    stack::{Stack, driver_side::SharedInterface},
+    stack::{Stack, driver_side::SharedQueue},
     trace::{
         self,
         stages::{self, Stage},
@@ -255,7 +255,7 @@ fn look_at_shard(stack: &Stack, number: usize, seen: &mut (u64, u32)) {
 
 /// Packets in a shard's channels or its backlog, by the links' ends; those of a link that is being turned just now are not looked at.
 fn waiting(stack: &Stack, number: usize) -> usize {
-    let of = |shared: &SharedInterface| {
+    let of = |shared: &SharedQueue| {
         let mut half = shared.halves.as_ref()?.receive.try_lock()?;
         let half = &mut *half;
         let ring = match half.backlogs.get_mut(number) {
@@ -264,7 +264,7 @@ fn waiting(stack: &Stack, number: usize) -> usize {
         };
         Some(ring.capacity() - ring.room())
     };
-    stack.driver.interfaces.iter().filter_map(of).sum()
+    stack.driver.queues.iter().filter_map(of).sum()
 }
 
 fn look(stack: &Stack, pulse: &Pulse, seen: &mut (u64, u32), now: Instant) {

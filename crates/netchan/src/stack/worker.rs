@@ -1,4 +1,4 @@
-//! The threads that a configuration names: one for each link, those that turn channel-fed shards, and the watchdog.
+//! The threads that a configuration names: one for each queue of a link, those that turn channel-fed shards, and the watchdog.
 
 use std::{
     io,
@@ -14,7 +14,7 @@ use crate::{
     regime::{Handoff, Holder},
     stack::{
         Core, Stack, background,
-        driver_side::SharedInterface,
+        driver_side::SharedQueue,
         sleep::{asleep, ppoll, readable},
         watch,
     },
@@ -26,8 +26,12 @@ use crate::{
 /// # Errors
 /// When the system has no thread left.
 pub(crate) fn start(stack: &Arc<Stack>) -> io::Result<()> {
-    for number in 0..stack.driver.interfaces.len() {
-        let (name, work) = (format!("netchan-link{number}"), format!("link {number}"));
+    for (number, queue) in stack.driver.queues.iter().enumerate() {
+        let of = match queue.lane {
+            0 => queue.link.to_string(),
+            lane => format!("{}.{lane}", queue.link),
+        };
+        let (name, work) = (format!("netchan-link{of}"), format!("link {of}"));
         spawn(stack, &name, work, Some(number), move |stack| {
             turn_link(stack, number)
         })?;
@@ -78,7 +82,7 @@ fn spawn(
     Ok(())
 }
 
-/// A link's thread: turns it while there is work, then sleeps on the link and its doorbell.
+/// The thread of a link's queue: turns it while there is work, then sleeps on the queue and its doorbell.
 fn turn_link(stack: &Stack, number: usize) {
     // The first link's thread also serves the timers of shards that are called.
     let timers = number == 0 && stack.layout.handoff == Handoff::Call;
@@ -86,7 +90,7 @@ fn turn_link(stack: &Stack, number: usize) {
     while !stack.is_stopping() {
         let now = stack.clock.now();
         watch::turning(now);
-        if stack.is_polled_by_calls(now) {
+        if stack.is_polled_by_calls(number, now) {
             stack.rest(number, &mut terms);
             continue;
         }
@@ -104,7 +108,7 @@ fn turn_link(stack: &Stack, number: usize) {
             continue;
         }
         idle_since = None;
-        if stack.driver.leader.is_led() {
+        if stack.driver.lane_of(number).leader.is_led() {
             stack.rest(number, &mut terms);
         } else {
             sleep(stack, number, timers, &mut rests_until);
@@ -114,7 +118,7 @@ fn turn_link(stack: &Stack, number: usize) {
 
 /// Until `rests_until` packets do not end the sleep (D6): what they wake after that serves all that came meanwhile.
 fn sleep(stack: &Stack, number: usize, timers: bool, rests_until: &mut Instant) {
-    let shared = &stack.driver.interfaces[number];
+    let shared = &stack.driver.queues[number];
     // A link without a descriptor rings the doorbell, and a futex is the shorter way to sleep on that.
     let how = match stack.pollfd_of(number) {
         Some(_) => Sleep::Fd,
@@ -156,11 +160,8 @@ fn sleep_on(
     now: Instant,
     rests_until: &mut Instant,
 ) {
-    let SharedInterface {
-        doorbell: bell,
-        wakeups,
-        ..
-    } = &stack.driver.interfaces[number];
+    let SharedQueue { facts, wakeups, .. } = &stack.driver.queues[number];
+    let bell = &facts.doorbell;
     if how == Sleep::Futex {
         bell.wait(Some(until.since(now)));
         return;
@@ -269,7 +270,7 @@ pub(crate) fn stop(stack: &Stack) {
             let _ = handle.join();
         }
     }
-    for number in 0..stack.driver.interfaces.len() {
+    for number in 0..stack.driver.queues.len() {
         stack.with_interface(number, |interface| interface.ending = true);
         // What connections still had to say (a FIN, a RST) goes out first.
         stack.turn_link(number, stack.clock.now());

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
+    io,
     sync::{
         Mutex, OnceLock, PoisonError,
         atomic::{
@@ -12,10 +13,10 @@ use std::{
     },
 };
 
-use percore::trace::{Attached, Reader, Writer, attach, event};
+use percore::trace::{self, Attached, Reader, Writer, attach, event};
 
 use super::THREAD;
-use crate::limits;
+use crate::{limits, memory::probe};
 
 /// One thread's ring and what is known of it.
 pub(crate) struct Slot {
@@ -40,6 +41,8 @@ pub(crate) struct Sums {
 }
 
 struct Rings {
+    /// That each ring keeps.
+    events: usize,
     slots: Vec<Slot>,
     /// Those that no thread has: never used ones first, then the ones whose threads ended first.
     free: Mutex<VecDeque<usize>>,
@@ -51,11 +54,18 @@ struct Rings {
 
 static RINGS: OnceLock<Rings> = OnceLock::new();
 
-/// Makes the rings, so that nothing need be made later.
-pub(crate) fn prepare() {
+/// Makes the rings, so that nothing need be made later. They are the process's: its first stack says how many events each keeps, and what a later
+/// one says is without effect.
+///
+/// # Errors
+/// `OutOfMemory`, and no rings are made.
+pub(crate) fn prepare(events: usize) -> io::Result<()> {
+    if RINGS.get().is_none() {
+        probe(limits::TRACE_THREADS * trace::bytes(events) + limits::SPARE)?;
+    }
     RINGS.get_or_init(|| {
         let slot = |_| {
-            let writer = Writer::new(limits::TRACE_RECORDS);
+            let writer = Writer::new(events);
             Slot {
                 thread: AtomicU32::new(0),
                 ended: AtomicBool::new(false),
@@ -65,12 +75,19 @@ pub(crate) fn prepare() {
             }
         };
         Rings {
+            events,
             slots: (0..limits::TRACE_THREADS).map(slot).collect(),
             free: Mutex::new((0..limits::TRACE_THREADS).collect()),
             without: AtomicUsize::new(0),
             departed: Sums::default(),
         }
     });
+    Ok(())
+}
+
+/// How many events each ring keeps; 0: there are none yet.
+pub(crate) fn events() -> usize {
+    RINGS.get().map_or(0, |rings| rings.events)
 }
 
 /// Gives the ring back when the thread ends.

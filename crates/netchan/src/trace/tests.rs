@@ -270,7 +270,7 @@ fn switched_off_it_is_silent() {
 #[test]
 fn threads_that_come_and_go_share_the_rings() {
     let _alone = alone();
-    super::prepare();
+    super::prepare(crate::limits::TRACE_RECORDS).unwrap();
     for _ in 0..3 * crate::limits::TRACE_THREADS {
         let thread = std::thread::spawn(|| {
             note(super::TIMER, [4711, 1]);
@@ -327,4 +327,50 @@ fn every_event_has_a_name_of_its_own_and_english() {
             "{i}"
         );
     }
+}
+
+/// Rings are the process's: this is looked at in a process of its own.
+#[test]
+fn first_stack_says_how_many_events_a_ring_keeps() {
+    let child = "trace::tests::rings_of_128_events";
+    let program = std::env::current_exe().unwrap();
+    let mut command = std::process::Command::new(program);
+    let done = command.args([child, "--exact", "--ignored"]).output();
+    let done = done.unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(
+        done.status.success() && said.contains("1 passed"),
+        "{said}{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+#[test]
+#[ignore = "run by first_stack_says_how_many_events_a_ring_keeps"]
+fn rings_of_128_events() {
+    const EVENTS: usize = 128;
+    let start = |builder: crate::Builder| {
+        let (near, _far) = wire::pair(&wire::Options::default());
+        let builder = builder.threads(Threads::Caller).link_with(Box::new(near));
+        builder.address("10.0.0.1/24").unwrap().start()
+    };
+    let shown = |net: &Net| {
+        let settings = net.show("settings").unwrap();
+        let mut rows = settings.as_array().unwrap().iter();
+        rows.find(|row| row["name"] == "trace_events").unwrap()["value"].clone()
+    };
+    for bad in [0, 32, 63, 65, 1000, (1 << 20) + 1, 1 << 21, usize::MAX] {
+        let refused = start(Net::builder().trace_events(bad)).expect_err("refused");
+        assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput, "{bad}");
+        assert!(refused.to_string().contains("64 to 1048576"), "{refused}");
+    }
+    let config = crate::config::Config::parse(&format!("trace_events = {EVENTS}"), "x").unwrap();
+    let first = start(crate::Builder::from_config(&config).unwrap()).unwrap();
+    let second = start(Net::builder().trace_events(4096)).unwrap(); // too late
+    assert_eq!((shown(&first), shown(&second)), (128.into(), 128.into()));
+    for number in 0..10 * EVENTS as u64 {
+        note(super::TIMER, [number, 1]);
+    }
+    let kept = answer("read 1000000 0 timer").unwrap();
+    assert_eq!(kept["events"].as_array().unwrap().len(), EVENTS);
 }

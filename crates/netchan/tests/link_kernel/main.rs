@@ -7,6 +7,7 @@ mod groups;
 mod namespace;
 mod packet;
 mod packet_channels;
+mod queues;
 mod segments;
 mod signed;
 #[path = "../../../../lab/tests/skips/mod.rs"]

@@ -71,3 +71,12 @@ pub fn ip(arguments: &str) {
         String::from_utf8_lossy(&output.stderr)
     );
 }
+
+/// A veth: `v0` for us, `v1` with addresses for the kernel.
+pub fn veth() {
+    ip("link add v0 type veth peer name v1");
+    ip("address add 10.77.0.1/24 dev v1");
+    ip("address add fd77::1/64 dev v1 nodad");
+    ip("link set v0 up");
+    ip("link set v1 up");
+}

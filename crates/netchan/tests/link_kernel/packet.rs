@@ -15,7 +15,7 @@ use netchan::{
 
 use crate::{
     frames::Host,
-    namespace::{self, ip},
+    namespace::{self, ip, veth},
     skips::skipped,
 };
 
@@ -29,15 +29,6 @@ fn open(text: &str) -> Host {
 
 fn addr(text: &str) -> IpAddr {
     text.parse().expect("an address")
-}
-
-/// A veth: `v0` for us, `v1` with addresses for the kernel.
-fn veth() {
-    ip("link add v0 type veth peer name v1");
-    ip("address add 10.77.0.1/24 dev v1");
-    ip("address add fd77::1/64 dev v1 nodad");
-    ip("link set v0 up");
-    ip("link set v1 up");
 }
 
 #[test]

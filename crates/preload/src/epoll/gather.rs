@@ -113,6 +113,7 @@ impl Shared {
                 }];
                 // Stands for itself: a wait that has begun keeps the time that it began with.
                 waiter.spin(Duration::from_micros(self.busy_poll_us.load(Relaxed)));
+                waiter.expect_all(&self.shards);
                 let waited = wait::for_either(waiter, &mut kernel, deadline.left());
                 self.leave(&waker);
                 let found = match waited {

@@ -126,7 +126,7 @@ impl Interest {
         let event = if settings.is_edge() {
             this.collect_edge(&settings, &target, ready)
         } else if ready == Readiness::NONE {
-            socket.register(settings.wanted(), &this.waker());
+            this.wait_for(socket, settings.wanted());
             None
         } else {
             if settings.events & ONE_SHOT == 0 {
@@ -168,7 +168,7 @@ impl Interest {
     fn arm_edge(self: &Arc<Self>, settings: &Settings, socket: &Socket, now: Readiness) {
         let spent = Readiness(self.spent.load(SeqCst));
         if now.0 & spent.0 & ALWAYS.0 == 0 {
-            socket.register(settings.unspent(spent.0), &self.waker());
+            self.wait_for(socket, settings.unspent(spent.0));
         }
     }
 
@@ -186,7 +186,7 @@ impl Interest {
             .as_ref()
             .and_then(|target| target.socket.get())
         {
-            socket.register(settings.unspent(self.spent.load(SeqCst)), &self.waker());
+            self.wait_for(socket, settings.unspent(self.spent.load(SeqCst)));
         }
     }
 
@@ -218,9 +218,16 @@ impl Interest {
             return fresh;
         }
         if ready == Readiness::NONE {
-            socket.register(settings.wanted(), &self.waker());
+            self.wait_for(socket, settings.wanted());
         }
         ready != Readiness::NONE
+    }
+
+    /// It is queued when the socket may be ready for any of `wanted`.
+    fn wait_for(self: &Arc<Self>, socket: &Socket, wanted: Readiness) {
+        if let Some(instance) = self.instance.upgrade() {
+            socket.register_among(&instance.shards, wanted, &self.waker());
+        }
     }
 
     fn waker(self: &Arc<Self>) -> Waker {

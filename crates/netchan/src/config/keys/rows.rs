@@ -10,14 +10,14 @@ use super::{
         problem::{Problem, problem},
         words::{
             background, congestion, dispatch, ecn, fast_open, icmp_while_connecting, level,
-            loopback, moderation, mtu_probing, regime, spin, syn_cookies, verbosity,
+            loopback, moderation, mtu_probing, regime, spin, syn_cookies, trace_events, verbosity,
         },
     },
     Changes,
     Given::{Default, Example},
     Key, bytes, plain, text, typed,
 };
-use crate::limits::MEMORY;
+use crate::limits::{MEMORY, SHARDS_MAX};
 
 /// A window of 65535 bytes scaled by 2¹⁴ is 1 GiB (RFC 7323 §2.3).
 const BUFFER: RangeInclusive<u64> = (4 << 10)..=(1 << 30);
@@ -38,6 +38,15 @@ fn put_cores(config: &mut Config, cores: Vec<Spanned<usize>>) -> Result<(), Prob
         }
         config.cores.push(core.into_inner());
     }
+    Ok(())
+}
+
+fn put_shards(config: &mut Config, shards: Spanned<usize>) -> Result<(), Problem> {
+    if !(1..=SHARDS_MAX).contains(shards.get_ref()) {
+        let what = format!("{} is out of range: 1 to {SHARDS_MAX}", shards.get_ref());
+        return Err(problem(&shards, what));
+    }
+    config.shards = Some(shards.into_inner());
     Ok(())
 }
 
@@ -111,6 +120,15 @@ pub(super) const TOP: &[Key] = &[
         ..OF_TOP
     },
     Key {
+        name: "shards",
+        value: Example("2"),
+        values: "; 1 to 64",
+        meaning: "shards where the regime leaves it open; not said: the regime's own number, in `app-channel` one for each queue of the link that has most",
+        changes: boot("shards"),
+        read: Some(|c, v| put_shards(c, typed(v)?)),
+        ..OF_TOP
+    },
+    Key {
         name: "forwarding",
         value: Default("false"),
         values: ", `true`",
@@ -171,6 +189,18 @@ pub(super) const TOP: &[Key] = &[
         meaning: "what the trace log records",
         changes: Changes::Run,
         read: Some(|c, v| text(&mut c.trace, v, level)),
+        ..OF_TOP
+    },
+    Key {
+        name: "trace_events",
+        value: Default("1024"),
+        values: "; a power of two, 64 to 1,048,576",
+        meaning: "events that each thread's trace ring keeps, 64 bytes each; the process's first stack says it",
+        changes: boot("trace_events"),
+        read: Some(|c, v| {
+            c.trace_events = Some(trace_events(&typed(v)?)?);
+            Ok(())
+        }),
         ..OF_TOP
     },
     Key {

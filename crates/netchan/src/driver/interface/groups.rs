@@ -61,6 +61,18 @@ impl Groups {
         }
     }
 
+    /// Those of a further queue of a link: none, ever.
+    pub fn none() -> Self {
+        let seed = Seed([0; 2]); // for delays that never come
+        Self {
+            wishes: BTreeMap::new(),
+            v4: Membership::new(seed),
+            v6: Membership::new(seed),
+            begun: true,
+            said: Vec::new(),
+        }
+    }
+
     const fn of(&mut self, group: IpAddr) -> &mut Membership {
         match group {
             IpAddr::V4(_) => &mut self.v4,

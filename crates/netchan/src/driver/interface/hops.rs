@@ -1,6 +1,11 @@
 //! The hop cache: the frame header of packets between two addresses that passed the check and found their neighbour lately.
 //! A hint that saves the way through *check*, routes and neighbours; it knows nothing that these do not.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+
 use proto::{
     neighbor::Settled,
     time::Instant,
@@ -24,13 +29,19 @@ struct Hop {
     header: [u8; ethernet::HEADER_LEN],
 }
 
-/// The cache of one interface.
+/// The cache of one queue of an interface.
 #[derive(Debug)]
 pub struct Hops {
     places: Vec<Hop>,
     /// What was kept under an earlier one counts no more.
     generation: u32,
+    /// How often the cache of the link's first queue has forgotten everything: written there, followed by those of further queues.
+    forgotten: Arc<AtomicU32>,
 }
+
+/// What a cache knows of one pair of addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Known(Hop);
 
 impl Hops {
     /// Empty.
@@ -45,12 +56,45 @@ impl Hops {
         Self {
             places: vec![none; PLACES],
             generation: 1,
+            forgotten: Arc::new(AtomicU32::new(1)),
+        }
+    }
+
+    /// For a further queue of the link: [`Self::follow`]s what `first` forgets.
+    pub fn behind(first: &Self) -> Self {
+        Self {
+            forgotten: first.forgotten.clone(),
+            ..Self::new()
         }
     }
 
     /// Forgets everything: the neighbours have changed.
-    pub const fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.generation = self.generation.wrapping_add(1);
+        self.forgotten.store(self.generation, Relaxed); // what is stamped meanwhile goes where it went before
+    }
+
+    /// Forgets everything, if the first queue's cache has since the last call.
+    #[inline]
+    pub fn follow(&mut self) {
+        self.generation = self.forgotten.load(Relaxed);
+    }
+
+    /// What it knows of the addresses of a packet.
+    pub fn known(&self, ends: &Ends) -> Option<Known> {
+        let hop = self.places.get(ends.1)?;
+        let is_known = hop.ends == ends.0 && hop.generation == self.generation;
+        is_known.then_some(Known(*hop))
+    }
+
+    /// Keeps what the first queue's cache knows.
+    pub fn learn(&mut self, ends: &Ends, Known(hop): Known) {
+        if let Some(place) = self.places.get_mut(ends.1) {
+            *place = Hop {
+                generation: self.generation,
+                ..hop
+            };
+        }
     }
 
     /// The frame header for a packet, if it is known and no other part needs to hear of the packet.
@@ -102,10 +146,13 @@ impl Hops {
     }
 }
 
+/// The addresses of an IP packet as a cache keeps them, and their place in it.
+pub type Ends = ([u64; 4], usize);
+
 /// The two addresses of an IP packet, and the place of what is known of them. The families do not meet: no IPv6 packet is
 /// for `::`, which the last words of an IPv4 pair would say.
 #[inline]
-fn ends_of(bytes: &[u8]) -> Option<([u64; 4], usize)> {
+pub fn ends_of(bytes: &[u8]) -> Option<Ends> {
     let word = |at: &[u8; 8]| u64::from_ne_bytes(*at);
     if bytes.first()? >> 4 == 4 {
         let ends = bytes.get(12..20)?.first_chunk::<8>()?;
@@ -134,6 +181,35 @@ mod tests {
         packet.set_len(bytes.len());
         packet.bytes_mut().copy_from_slice(bytes);
         packet
+    }
+
+    #[test]
+    fn a_further_queue_knows_what_the_first_one_told_it_until_that_forgets() {
+        let mut slab = Slab::new(8, 256).unwrap();
+        let mut v4 = [0; 28];
+        (v4[0], v4[15], v4[19]) = (0x45, 1, 2);
+        let sent = packet(&mut slab, &v4);
+        let (now, ends) = (Instant(1000), ends_of(&v4).unwrap());
+        let settled = Settled {
+            mac: MacAddr([4; 6]),
+            until: now + Duration::from_secs(2),
+            confirm_from: now + Duration::from_secs(1),
+        };
+        let mut first = Hops::new();
+        first.forget(); // it is older than the further one
+        let mut further = Hops::behind(&first);
+        further.follow();
+        assert!(first.known(&ends).is_none());
+        first.put(&sent, MacAddr([2; 6]), &settled);
+        further.learn(&ends, first.known(&ends).expect("it was put there"));
+        assert_eq!(further.get(&sent, now), first.get(&sent, now));
+        assert!(further.get(&sent, now).is_some());
+        further.follow();
+        assert!(further.get(&sent, now).is_some(), "nothing was forgotten");
+        first.forget();
+        assert!(further.get(&sent, now).is_some(), "it has not looked yet");
+        further.follow();
+        assert!(further.get(&sent, now).is_none());
     }
 
     #[test]

@@ -13,6 +13,9 @@ impl Interface {
         if std::ptr::eq(before, &*self.host.net) {
             return; // it was something else
         }
+        if self.is_further() {
+            return; // the first queue's forgets
+        }
         self.hops.forget();
         let number = usize::from(self.number);
         let addresses = |net: &Network| -> Vec<IpAddr> {

@@ -3,17 +3,20 @@
 use std::{collections::VecDeque, io};
 
 use percore::{ring::Producer, slab::Slab};
+use proto::time::Instant;
 
+use super::QueueId;
 use crate::{
     channel::LinkEnd,
     driver::{
         host::HostView,
-        module::{Point, registry::HookChain},
+        module::{self, registry::HookChain},
         steer::{HostWork, Steer},
     },
     limits,
-    link::{BURST, LinkRx, closed::Closed},
+    link::{BURST, LinkError, LinkRx, closed::Closed},
     packet::Packet,
+    tap::{Point, Way},
 };
 
 /// The receiving half of an interface.
@@ -48,6 +51,8 @@ pub struct Receive {
     pub channels: Vec<LinkEnd>,
     /// This link's parts of the shards' backlogs, where there are such.
     pub backlogs: Vec<Producer<Packet>>,
+    /// Taps that look at what comes in.
+    taps: Point,
     /// Modules that look at what comes in.
     pub modules: HookChain,
     /// Modules that look at what came in and is passed on.
@@ -63,13 +68,13 @@ impl Receive {
     /// # Errors
     /// When the machine has no memory for its slab.
     pub fn new(
+        id: QueueId,
         host: HostView,
         (link, frame_max): (Box<dyn LinkRx>, usize),
         (shards, own_shards): (usize, bool),
         steer: Steer,
         channels: Vec<LinkEnd>,
         backlogs: Vec<Producer<Packet>>,
-        writer: usize,
     ) -> io::Result<Self> {
         let (ready, for_sockets) = if frame_max > 9200 {
             (
@@ -81,6 +86,7 @@ impl Receive {
         };
         let buffers = if own_shards { for_sockets } else { ready };
         Ok(Self {
+            taps: host.taps.point(id.link, id.queue, Way::In),
             host,
             link,
             slab: Slab::with_ready(buffers, frame_max.next_multiple_of(64), ready)?,
@@ -98,15 +104,28 @@ impl Receive {
             staged: 0,
             channels,
             backlogs,
-            modules: HookChain::empty(Point::In),
-            forward_modules: HookChain::empty(Point::Forward),
-            writer,
+            modules: HookChain::empty(module::Point::In),
+            forward_modules: HookChain::empty(module::Point::Forward),
+            writer: id.writer,
         })
     }
 
     /// The stack ends: the device is closed now, whatever handles to the stack's memory are left.
     pub fn close(&mut self) {
         self.link = Box::new(Closed(self.link.statistics()));
+    }
+
+    /// link ──► tap: a burst, the only way in.
+    ///
+    /// # Errors
+    /// The link's.
+    #[inline(always)]
+    pub fn take_burst(&mut self, now: Instant) -> Result<usize, LinkError> {
+        let received = (self.link).receive(now, &mut self.slab, &mut self.burst, BURST);
+        if self.taps.is_watched() {
+            self.taps.see(self.burst.iter(), now);
+        }
+        received
     }
 
     /// Goes by the networks and groups as they are now.

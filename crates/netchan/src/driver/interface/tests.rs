@@ -52,9 +52,10 @@ const NOW: Instant = Instant(1_000_000_000);
 impl Bench {
     fn new() -> Self {
         let host = made(|_, _| ());
-        let (link, counters) = (Narrow::default(), Arc::new(Counters::new(1)));
+        let (link, counters) = (Narrow::default(), Arc::new(Counters::new(2)));
         let (tx, counted) = (Box::new(link.clone()), counters.clone());
-        let made = Interface::new(0, 0, tx, &host, counted, Vec::new(), NOW);
+        let id = QueueId::new(0, 0, NthQueue::ONLY, 0).unwrap();
+        let made = Interface::new(id, tx, &host, counted, Vec::new(), NOW);
         Self {
             interface: made.unwrap(),
             link,

@@ -7,17 +7,41 @@ use proto::{
     wire::ethernet::{self, EtherType, MacAddr},
 };
 
-use super::{Interface, ends_of};
-use crate::{counters::Counter, emit::frame::take_label, limits, link::LinkError, packet::Packet};
+use super::{Interface, ends_of, hops};
+use crate::{
+    counters::Counter,
+    emit::frame::take_label,
+    limits,
+    link::{LinkError, LinkTx},
+    packet::Packet,
+    tap::Point,
+};
 
 impl Interface {
-    /// Sends a shard's packet: *check*, the next hop's link address, the frame header; all three by the hop cache where it knows.
+    /// Sends a shard's packet: *check*, the next hop's link address, the frame header; all three by the hop cache where it knows. What comes behind
+    /// a packet for the link's first queue goes there, too: a flow stays in order.
     #[inline]
     pub fn send(&mut self, mut packet: Packet, now: Instant) {
-        if self.frames.len() < limits::LINK_QUEUE && self.hops.stamp(&mut packet, now) {
+        if self.frames.len() < limits::LINK_QUEUE
+            && self.for_first.is_empty()
+            && self.hops.stamp(&mut packet, now)
+        {
             return self.frames.push_back(packet);
         }
         self.send_slowly(packet, now);
+    }
+
+    /// Has the half of the link's first queue send what this one could not, and learns the next hops.
+    pub fn send_by(&mut self, first: &mut Self, now: Instant) {
+        while let Some(packet) = self.for_first.pop_front() {
+            let ends = hops::ends_of(packet.bytes());
+            first.send(packet, now);
+            if let Some(ends) = ends
+                && let Some(known) = first.hops.known(&ends)
+            {
+                self.hops.learn(&ends, known);
+            }
+        }
     }
 
     /// Sends packets of a shard. Where nothing waits for the link and the hop cache knows them all, the link takes them right
@@ -42,7 +66,7 @@ impl Interface {
         if stamped < packets.len() {
             return self.send_one_by_one(packets, stamped, now);
         }
-        let sent = self.link.transmit(now, packets);
+        let sent = give(&mut *self.link, &mut self.taps, packets, now);
         if !packets.is_empty() {
             self.queue(packets, stamped);
         }
@@ -81,6 +105,10 @@ impl Interface {
 
     #[inline(never)]
     fn send_slowly(&mut self, packet: Packet, now: Instant) {
+        if self.is_further {
+            self.for_first.push_back(packet);
+            return;
+        }
         match self.check(&packet) {
             Some(destination) => self.stamp(destination, packet, now),
             None => self.send_frame(packet),
@@ -156,9 +184,52 @@ impl Interface {
         if self.frames.is_empty() {
             return Ok(0);
         }
-        let sent = self.link.transmit(now, &mut self.frames)?;
+        let sent = give(&mut *self.link, &mut self.taps, &mut self.frames, now)?;
         self.counters
             .add(self.writer, Counter::FramesOut, sent as u64);
         Ok(sent)
     }
+}
+
+/// tap ──► link: gives frames to the link, the only way out.
+///
+/// # Errors
+/// The link's.
+#[inline(always)]
+fn give(
+    link: &mut dyn LinkTx,
+    taps: &mut Point,
+    frames: &mut VecDeque<Packet>,
+    now: Instant,
+) -> Result<usize, LinkError> {
+    if taps.is_watched() {
+        return give_watched(link, taps, frames, now);
+    }
+    link.transmit(now, frames)
+}
+
+/// The same while taps look: they see what the link has taken, and a full link costs them a few copies, not one of each waiting frame.
+#[cold]
+#[inline(never)]
+fn give_watched(
+    link: &mut dyn LinkTx,
+    taps: &mut Point,
+    frames: &mut VecDeque<Packet>,
+    now: Instant,
+) -> Result<usize, LinkError> {
+    let mut all = 0;
+    while !frames.is_empty() {
+        let rest = frames.split_off(frames.len().min(limits::TAP_BURST));
+        taps.offer(frames.iter(), now);
+        let before = frames.len();
+        let sent = link.transmit(now, frames);
+        taps.sent(before - frames.len());
+        let is_full = !frames.is_empty();
+        frames.extend(rest);
+        all += sent?;
+        if is_full {
+            break;
+        }
+    }
+    Ok(all)
 }

@@ -63,9 +63,11 @@ pub(in crate::driver) fn made(change: impl FnOnce(&mut Host, &mut Live)) -> Arc<
         flow_hash: FlowHash::new(&[7; 16]),
         secret: [1; 16],
         seed: Seed([1, 2]),
+        taps: Arc::default(),
         send_buffer: 1 << 16,
         send_buffer_max: 1 << 16,
         assignment: None,
+        moved: crate::moved::Moved::default(),
     };
     change(&mut host, &mut live);
     host.live = Arc::new(Snapshot::new(live));
@@ -202,6 +204,12 @@ fn a_leased_flow_goes_to_its_shard_until_it_is_given_back() {
     assert!(!steer.heed(Request::Add(hash(5)), by_hash(5)));
     assert!(steer.heed(Request::Remove(hash(5)), by_hash(5)));
     assert_eq!(steer.shard_of(hash(5)), other(5));
+    // But it may move, whatever its old shard says later, and back.
+    assert!(steer.heed(Request::Move(hash(5)), by_hash(5)));
+    assert!(!steer.heed(Request::Add(hash(5)), other(5)));
+    assert!(steer.heed(Request::Remove(hash(5)), other(5)));
+    assert_eq!(steer.leased(hash(5)), Some(by_hash(5)));
+    assert!(steer.heed(Request::Move(hash(5)), other(5)));
     // Full: by hash, as before; given back: the same.
     assert!(steer.heed(Request::Add(hash(6)), other(6)));
     assert!(!steer.heed(Request::Add(hash(7)), other(7)));

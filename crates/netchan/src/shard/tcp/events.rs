@@ -8,7 +8,7 @@ use proto::{
 };
 
 use super::Shard;
-use crate::{api::Readiness, channel::Request, shard::time_wait::Waiting};
+use crate::{api::Readiness, shard::time_wait::Waiting};
 
 /// Events that change more than readiness to read and write.
 pub(super) const RARE: Events = Events(!(Events::READABLE.0 | Events::WRITABLE.0));
@@ -118,7 +118,7 @@ impl Shard {
         let (hash, key) = (socket.hash, socket.key());
         self.remove_flow(hash, number);
         self.ports.give_back(key.local_port);
-        self.request(Request::Remove, &key);
+        self.flow_ends(hash, &key);
     }
 
     /// Frees a connection that is over and that no socket holds.

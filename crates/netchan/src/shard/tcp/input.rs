@@ -85,12 +85,17 @@ impl Shard {
         let Ok((header, text)) = Header::parse(segment) else {
             return self.count(Counter::DropTcpHeader);
         };
+        let found = self.find_tuple(packet.meta.flow, &tuple);
+        if found.is_none()
+            && let Some(shard) = self.host.moved.shard_of(packet.meta.flow, &tuple.tcp_key())
+            && shard != self.number
+        {
+            self.count(Counter::TcpPassedOn);
+            return self.passed.push((shard, packet));
+        }
         let ecn = Ecn::of_packet(packet.bytes());
         packet.meta.ecn = ecn as u8;
-        match self
-            .find_tuple(packet.meta.flow, &tuple)
-            .map(time_wait::split)
-        {
+        match found.map(time_wait::split) {
             Some(Ok(number)) => {
                 let segment = packet.bytes().get(upper..).unwrap_or_default();
                 if !self.is_authentic(number, segment) {

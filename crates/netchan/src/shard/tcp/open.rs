@@ -61,6 +61,7 @@ impl Shard {
             records: 0,
             segmentation,
             kept: Kept::new(linger == Some(Duration::ZERO), reuse),
+            moves: 0,
             auth: None,
         })?;
         self.bound_own(number);

@@ -180,6 +180,7 @@ impl SocketOptions {
             v6_only: self.v6_only,
             order,
             shares: self.reuse_port,
+            at_home: false,
             protocol,
         })
     }

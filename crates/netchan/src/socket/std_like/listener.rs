@@ -23,6 +23,11 @@ impl TcpListener {
         Ok(Self(Shared::new(socket)))
     }
 
+    /// Of a socket of kind [`Kind::Stream`] that listens: with options that were set before, as SO_REUSEPORT has to be.
+    pub fn from_socket(socket: Socket) -> Self {
+        Self(Shared::new(socket))
+    }
+
     /// The socket underneath.
     pub fn socket(&self) -> &Socket {
         &self.0.socket

@@ -70,7 +70,7 @@ impl Waiter {
             let stack = self.stack.clone();
             self.spin_while(spin, fds, deadline, |now| {
                 if leads_links {
-                    stack.turn_led(now);
+                    stack.turn_led(number, now);
                 }
                 stack.turn_shard(number);
             });

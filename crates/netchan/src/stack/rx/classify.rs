@@ -24,7 +24,7 @@ pub(super) fn take_requests(driver: &DriverSide, side: &mut Receive) {
     }
 }
 
-/// tap ──► steer ──► modules: the burst that the link gave, each packet handed to `deliver` with its shard's number; what is the host's own
+/// steer ──► modules: the burst that the link gave, each packet handed to `deliver` with its shard's number; what is the host's own
 /// work waits for [`do_host_work`](super::do_host_work).
 #[inline(always)]
 pub(super) fn classify(
@@ -37,7 +37,6 @@ pub(super) fn classify(
         steer_past_modules(driver, side, now); //                                           steer, modules
     }
     while let Some(mut packet) = side.burst.pop_front() {
-        //                                                                                 tap: later, one relaxed load
         match side.steer.classify(&side.host, &mut packet) {
             //                                                                             steer
             Verdict::Shard(number) => deliver(side, number, packet),

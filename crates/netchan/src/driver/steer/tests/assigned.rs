@@ -119,6 +119,30 @@ fn a_flow_that_its_shard_took_is_kept() {
     }
 }
 
+/// Of several queues, each places what begins there in the shards of its lane, all of them; what has been leased stays where it is.
+#[test]
+fn what_no_shard_has_leased_goes_to_the_lane_of_its_queue() {
+    let (shards, of) = (5, 2);
+    for number in 0..of {
+        let (host, steer) = leasing(None, shards);
+        let mut steer = steer.of_queue(NthQueue { number, of });
+        let packet = segment(Protocol::TCP, SYN, 20);
+        let mut used = [0; 5];
+        for n in 0..1000_u64 {
+            let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let shard = steer.place(&host, hash, &packet, |_| true, Instant::ZERO);
+            assert_eq!(shard % of, number);
+            used[shard] += 1;
+        }
+        let of_lane = (number..shards).step_by(of);
+        let least = 800 / of_lane.clone().count();
+        assert!(of_lane.clone().all(|shard| used[shard] > least), "{used:?}");
+        let other = (number + 1) % of;
+        assert!(steer.heed(Request::Add(HASH), other));
+        assert_eq!(steer.leased(HASH), Some(other));
+    }
+}
+
 #[test]
 fn without_a_table_there_is_nothing_to_heed() {
     for placement in [Placement::Single, Placement::Hash { shards: 3 }] {

@@ -1,0 +1,144 @@
+//! The sockets of each shard, as `netchan show sockets` has them: in the words of ss(8), with what tcp(7)'s `TCP_INFO` tells.
+
+use std::{net::SocketAddr, time::Duration};
+
+use proto::{
+    tcp::{Connection, Info, State},
+    time::Instant,
+};
+use serde_json::{Value, json};
+
+use super::look::Look;
+use crate::{
+    shard::{Shard, TcpSocket},
+    stack::Stack,
+};
+
+/// All of them; packet channels come last.
+pub(crate) fn rows(stack: &Stack, look: &Look<'_>, now: Instant) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for number in 0..stack.sockets.cells.len() {
+        let found = look.shard(number, |held| of_shard(&held.shard, number, now, &mut rows));
+        if let Err(busy) = found {
+            rows.push(busy.row("shard", json!(number)));
+        }
+    }
+    rows.extend(stack.packet_channels().iter().map(|channel| {
+        json!({
+            "protocol": channel.protocol().to_string(), "shard": null, "state": "UNCONN",
+            "local": "*", "remote": null,
+            "receive_datagrams": channel.depth(), "dropped_datagrams": channel.drops(),
+        })
+    }));
+    rows
+}
+
+fn of_shard(shard: &Shard, number: usize, now: Instant, rows: &mut Vec<Value>) {
+    for (_, l) in shard.listeners() {
+        let (ready, embryos) = l.depths();
+        rows.push(json!({
+            "protocol": "tcp", "shard": number, "state": name(State::Listen),
+            "local": SocketAddr::new(l.address, l.port).to_string(), "remote": null,
+            "accept_queue": ready, "accept_queue_max": l.backlog(), "syn_queue": embryos,
+        }));
+    }
+    // One in TIME-WAIT whose socket is still open is listed with the records below.
+    let in_time_wait = |c: &TcpSocket| c.connection.state() == State::TimeWait;
+    for (_, c) in shard.connections().filter(|(_, c)| !in_time_wait(c)) {
+        rows.push(connection(c, number, now));
+    }
+    for w in shard.time_waits() {
+        rows.push(json!({
+            "protocol": "tcp", "shard": number, "state": name(State::TimeWait),
+            "local": SocketAddr::new(w.key.local, w.key.local_port).to_string(),
+            "remote": SocketAddr::new(w.key.remote, w.key.remote_port).to_string(),
+        }));
+    }
+    for (_, u) in shard.udp_sockets() {
+        rows.push(json!({
+            "protocol": u.protocol_name(), "shard": number,
+            "state": if u.peer.is_some() { "ESTAB" } else { "UNCONN" },
+            "local": u.local.to_string(), "remote": u.peer.map(|p| p.to_string()),
+            "receive_datagrams": u.depth(),
+        }));
+    }
+}
+
+fn connection(c: &TcpSocket, number: usize, now: Instant) -> Value {
+    let (info, key) = (c.connection.info_at(now), c.key());
+    let sending = &info.sending;
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let mut row = json!({
+        "protocol": "tcp", "shard": number, "state": name(info.state),
+        "local": SocketAddr::new(key.local, key.local_port).to_string(),
+        "remote": SocketAddr::new(key.remote, key.remote_port).to_string(),
+        "receive_bytes": c.readable_bytes(), "send_bytes": c.queued_bytes(),
+        "rtt_us": info.rtt.as_micros(), "rto_ms": info.rto.as_millis(),
+        "cwnd_bytes": info.cwnd_bytes, "in_flight_bytes": info.in_flight_bytes,
+        "retransmits": info.retransmits, "timeouts": info.timeouts,
+        "congestion": sending.congestion.name(), "repair": format!("{:?}", sending.repair).to_lowercase(),
+        "options": options(&c.connection, &info),
+    });
+    let more = json!({
+        "rtt_variation_us": info.rtt_variation.as_micros(), "rtt_min_us": info.rtt_min.as_micros(),
+        "mss_bytes": info.send_mss, "receive_mss_bytes": info.receive_mss,
+        // Never reached a threshold: there is none yet.
+        "ssthresh_bytes": (info.ssthresh_bytes < u32::MAX >> 1).then_some(info.ssthresh_bytes),
+        "unsent_bytes": info.unsent_bytes,
+        "send_window_bytes": info.send_window_bytes, "receive_window_bytes": info.receive_window_bytes,
+        "sacked": sending.sacked, "lost": sending.lost, "recoveries": info.recoveries,
+        "reordering": sending.reordering, "backoff": info.backoff,
+        "sent_bytes": sending.bytes, "retransmitted_bytes": sending.bytes_retransmitted,
+        "acked_bytes": info.bytes_acked, "received_bytes": info.bytes_received,
+        "segments_out": info.segments_out, "segments_in": info.segments_in,
+        "delivery_bytes_per_s": sending.delivery_rate, "is_app_limited": sending.is_app_limited,
+        "pacing_bytes_per_s": sending.pacing_rate,
+        "busy_ms": ms(sending.busy), "window_limited_ms": ms(sending.window_limited),
+        "buffer_limited_ms": ms(sending.buffer_limited),
+        "last_sent_ms": ms(now.since(info.last_sent)), "last_received_ms": ms(now.since(info.last_received)),
+    });
+    if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
+        row.extend(more);
+    }
+    row
+}
+
+/// What was agreed upon, as ss says it.
+fn options(connection: &Connection, info: &Info) -> String {
+    let mut words = Vec::new();
+    if info.timestamps {
+        words.push("ts".to_owned());
+    }
+    if info.sack {
+        words.push("sack".to_owned());
+    }
+    match (info.sending.ecn, info.sending.ecn_seen) {
+        (true, true) => words.push("ecnseen".to_owned()),
+        (true, false) => words.push("ecn".to_owned()),
+        (false, _) => {}
+    }
+    if info.syn_data {
+        words.push("fastopen".to_owned());
+    }
+    if info.window_scaling && connection.state() != State::SynSent {
+        words.push(format!("wscale:{},{}", info.send_scale, info.receive_scale));
+    }
+    words.join(" ")
+}
+
+/// A state as ss(8) prints it.
+const fn name(state: State) -> &'static str {
+    match state {
+        State::Closed => "CLOSED",
+        State::Listen => "LISTEN",
+        State::SynSent => "SYN-SENT",
+        State::SynReceived => "SYN-RECV",
+        State::Established => "ESTAB",
+        State::FinWait1 => "FIN-WAIT-1",
+        State::FinWait2 => "FIN-WAIT-2",
+        State::CloseWait => "CLOSE-WAIT",
+        State::Closing => "CLOSING",
+        State::LastAck => "LAST-ACK",
+        State::TimeWait => "TIME-WAIT",
+    }
+}
