@@ -2,17 +2,15 @@
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::{change, completions, config, demo, doctor, lab, log, run, show, trace, work};
+use crate::{
+    capture, change, completions, config, demo, doctor, lab, log, metrics, run, show, trace, work,
+};
 
 /// Commands of the contract that this version does not have, and what stands in until it does.
-const PLANNED: [(&str, &str); 7] = [
+const PLANNED: [(&str, &str); 6] = [
     (
         "daemon",
         "a stack lives inside the program that `netchan run` starts",
-    ),
-    (
-        "capture",
-        "a TAP link can be captured on the kernel's side: tcpdump -i nc0",
     ),
     ("suspend", "connections end with their program"),
     ("resume", "connections end with their program"),
@@ -48,6 +46,8 @@ pub enum Command {
     Demo(demo::Arguments),
     Run(run::Arguments),
     Show(show::Arguments),
+    Metrics(metrics::Arguments),
+    Capture(capture::Arguments),
     Address(change::Address),
     Route(change::Route),
     Set(change::Set),
@@ -72,6 +72,8 @@ impl Command {
             Self::Demo(_) => "demo",
             Self::Run(_) => "run",
             Self::Show(_) => "show",
+            Self::Metrics(_) => "metrics",
+            Self::Capture(_) => "capture",
             Self::Address(_) => "address",
             Self::Route(_) => "route",
             Self::Set(_) => "set",

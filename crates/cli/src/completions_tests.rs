@@ -4,9 +4,7 @@ use std::{collections::BTreeMap, process::Command};
 
 use super::*;
 use crate::arguments;
-
-#[path = "../../../lab/tests/skips/mod.rs"]
-mod skips;
+use crate::skips;
 
 /// Every command below `of` with its long options: `netchan-lab-run`: `quick`, `json` ...
 fn commands(of: &clap::Command, name: &str, into: &mut BTreeMap<String, Vec<String>>) {

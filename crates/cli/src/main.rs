@@ -1,6 +1,7 @@
 //! The netchan program: one file for each command, and what they share.
 
 mod arguments;
+mod capture;
 mod change;
 mod completions;
 mod config;
@@ -10,11 +11,15 @@ mod elf;
 mod failure;
 mod lab;
 mod log;
+mod metrics;
 mod namespace;
 mod netlink;
 mod output;
 mod run;
 mod show;
+#[cfg(test)]
+#[path = "../../../lab/tests/skips/mod.rs"]
+mod skips;
 mod table;
 mod trace;
 mod units;
@@ -42,6 +47,8 @@ fn dispatch(command: Command, log: &log::Flags) -> Outcome {
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Run(arguments) => run::run(&arguments, log),
         Command::Show(arguments) => show::show(&arguments),
+        Command::Metrics(arguments) => metrics::metrics(&arguments),
+        Command::Capture(arguments) => capture::capture(&arguments),
         Command::Address(arguments) => change::address(&arguments),
         Command::Route(arguments) => change::route(&arguments),
         Command::Set(arguments) => change::set(&arguments),

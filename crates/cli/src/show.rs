@@ -8,8 +8,13 @@ use std::{
 };
 
 use netchan::control::{self, AskError, Stack, TOPICS};
+
 use serde_json::{Map, Value, json};
 
+mod rates;
+mod sockets;
+
+use self::{rates::Sample, sockets::Filter};
 use crate::{
     failure::{Failure, Outcome, failed, usage},
     output::{print, printable},
@@ -21,12 +26,30 @@ use crate::{
 #[command(
     after_help = "Without TOPIC: the stacks that run. Yours and root's are asked; another user's (as root) if --pid names it. With several running and no --pid: every one, under its own heading \
         (with --json: an object with one member for each, named by its process).\n\n\
-        Examples:\n  netchan show\n  netchan show sockets\n  netchan show counters --watch 0.5 --pid 4711\n  netchan show links --json"
+        FILTER is in the words of ss(8): `state STATE` and `exclude STATE` first; then `src`, `dst` with an address, network or port, `sport`, `dport` with = != < > <= >= and a port, \
+        `and`, `or`, `not` and parentheses.\n\n\
+        Examples:\n  netchan show\n  netchan show sockets\n  netchan show sockets --info state established dport = :80 or src 10.0.0.0/8\n  \
+        netchan show counters --nonzero --rate\n  netchan show counters --watch 0.5 --pid 4711\n  netchan show links --json"
 )]
 pub struct Arguments {
     /// What to show
     #[arg(value_parser = TOPICS)]
     topic: Option<String>,
+    /// With sockets: only those that it lets through
+    #[arg(value_name = "FILTER")]
+    filter: Vec<String>,
+    /// With sockets: all that is known of each
+    #[arg(long, short, conflicts_with = "summary")]
+    info: bool,
+    /// With sockets: how many there are
+    #[arg(long, short)]
+    summary: bool,
+    /// With counters and drops: only those that are not zero
+    #[arg(long)]
+    nonzero: bool,
+    /// With counters and drops: how fast each grows (over a second, or since the last time with --watch)
+    #[arg(long)]
+    rate: bool,
     /// Only this stack: its process, or PID-N where one process has several (as `netchan show` lists them)
     #[arg(long, value_name = "PID")]
     pid: Option<String>,
@@ -44,18 +67,86 @@ struct Wanted<'a> {
     pid: Option<&'a str>,
     json: bool,
     watched: bool,
+    filter: Filter,
+    info: bool,
+    summary: bool,
+    nonzero: bool,
+    rate: bool,
+}
+
+impl<'a> Wanted<'a> {
+    /// # Errors
+    /// What does not go together.
+    fn of(arguments: &'a Arguments) -> Result<Self, Failure> {
+        let filter = Filter::parse(&arguments.filter).map_err(usage)?;
+        Ok(Self {
+            topic: arguments.topic.as_deref(),
+            pid: arguments.pid.as_deref(),
+            json: arguments.json,
+            watched: arguments.watch.is_some(),
+            filter,
+            info: arguments.info,
+            summary: arguments.summary,
+            nonzero: arguments.nonzero,
+            rate: arguments.rate,
+        })
+    }
+
+    /// # Errors
+    /// What is for another topic.
+    fn check(&self) -> Outcome {
+        let of_sockets = self.filter != Filter::default() || self.info || self.summary;
+        if of_sockets && self.topic != Some("sockets") {
+            return Err(usage(
+                "a filter, --info and --summary are for `netchan show sockets`",
+            ));
+        }
+        if (self.nonzero || self.rate) && !matches!(self.topic, Some("counters" | "drops")) {
+            return Err(usage(
+                "--nonzero and --rate are for `netchan show counters` and `drops`",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What is wanted of one stack's facts.
+    fn adapt(&self, stack: &Stack, mut facts: Value) -> Value {
+        let Some(rows) = facts.as_array_mut() else {
+            return facts;
+        };
+        match self.topic {
+            Some("sockets") => {
+                let process = stack
+                    .hello()
+                    .ok()
+                    .and_then(|hello| sockets::process(&hello));
+                sockets::select(rows, &self.filter, process.as_deref());
+                if self.summary {
+                    return sockets::summary(rows);
+                }
+            }
+            _ if self.nonzero => rows.retain(|row| row.get("value") != Some(&json!(0))),
+            _ => {}
+        }
+        facts
+    }
+
+    /// One stack's facts for a person.
+    fn render(&self, facts: &Value) -> String {
+        match (self.topic, facts) {
+            (Some("sockets"), Value::Array(rows)) if self.info => sockets::in_full(rows),
+            (Some("sockets"), Value::Array(rows)) if !self.summary => sockets::brief(rows),
+            _ => table::render(facts),
+        }
+    }
 }
 
 /// Runs the command.
 pub fn show(arguments: &Arguments) -> Outcome {
-    let mut wanted = Wanted {
-        topic: arguments.topic.as_deref(),
-        pid: arguments.pid.as_deref(),
-        json: arguments.json,
-        watched: arguments.watch.is_some(),
-    };
+    let mut wanted = Wanted::of(arguments)?;
     let Some(watch) = arguments.watch.as_deref() else {
-        return print(&page(&wanted)?);
+        wanted.check()?;
+        return print(&page(&wanted, &mut Sample::default())?);
     };
     let pause = match watch.parse::<f64>() {
         Ok(s) if (0.05..=86_400.0).contains(&s) => Duration::from_secs_f64(s),
@@ -69,14 +160,15 @@ pub fn show(arguments: &Arguments) -> Outcome {
             return Err(usage(what));
         }
     };
+    wanted.check()?;
     watch_until_interrupted(&wanted, pause)
 }
 
 fn watch_until_interrupted(wanted: &Wanted<'_>, pause: Duration) -> Outcome {
     let interrupted = interruption()?;
-    let mut seen = false;
+    let (mut seen, mut sample) = (false, Sample::default());
     loop {
-        let page = match page(wanted) {
+        let page = match page(wanted, &mut sample) {
             // What was watched has ended: that is an end, not a failure.
             Err(Failure::Failed(why)) if seen => return print(&format!("{why}\n")),
             other => other?,
@@ -97,7 +189,7 @@ fn watch_until_interrupted(wanted: &Wanted<'_>, pause: Duration) -> Outcome {
 }
 
 /// Says when the user (SIGINT) or the system (SIGTERM) wants an end.
-fn interruption() -> Result<Receiver<()>, Failure> {
+pub fn interruption() -> Result<Receiver<()>, Failure> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let (say, said) = sync_channel(1);
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])
@@ -138,18 +230,29 @@ fn frame(page: &str, lines: usize) -> String {
 }
 
 /// What there is to see now.
-fn page(wanted: &Wanted<'_>) -> Result<String, Failure> {
+fn page(wanted: &Wanted<'_>, sample: &mut Sample) -> Result<String, Failure> {
     let stacks = choose(wanted.pid)?;
     let facts = match wanted.topic {
         None => overview(&stacks),
-        Some(topic) => ask_all(&stacks, topic)?,
+        Some(topic) => {
+            if wanted.rate && sample.is_empty() {
+                sample.take(&stacks, &mut ask_all(&stacks, topic, wanted)?);
+                thread::sleep(Duration::from_secs(1));
+            }
+            let mut facts = ask_all(&stacks, topic, wanted)?;
+            if wanted.rate {
+                sample.take(&stacks, &mut facts);
+            }
+            facts
+        }
     };
     match (wanted.topic, &facts) {
         _ if wanted.json && wanted.watched => Ok(format!("{facts}\n")),
         _ if wanted.json => serde_json::to_string_pretty(&facts)
             .map(|text| text + "\n")
             .map_err(failed),
-        (Some(_), Value::Object(each)) if stacks.len() > 1 => Ok(sections(&stacks, each)),
+        (Some(_), Value::Object(each)) if stacks.len() > 1 => Ok(sections(&stacks, each, wanted)),
+        (Some(_), facts) => Ok(wanted.render(facts)),
         _ => Ok(table::render(&facts)),
     }
 }
@@ -231,15 +334,14 @@ fn overview(stacks: &[Stack]) -> Value {
 }
 
 /// One stack's facts as they are; several stacks' as an object by id, where one that does not answer says why.
-fn ask_all(stacks: &[Stack], topic: &str) -> Result<Value, Failure> {
+fn ask_all(stacks: &[Stack], topic: &str, wanted: &Wanted<'_>) -> Result<Value, Failure> {
+    let ask = |stack: &Stack| Ok(wanted.adapt(stack, stack.show(topic)?));
     if let [only] = stacks {
-        return only
-            .show(topic)
-            .map_err(|why| failed(format!("stack {}: {why}", only.id)));
+        return ask(only).map_err(|why| failed(format!("stack {}: {why}", only.id)));
     }
     let answers: Vec<(String, Result<Value, AskError>)> = stacks
         .iter()
-        .map(|stack| (stack.id.clone(), stack.show(topic)))
+        .map(|stack| (stack.id.clone(), ask(stack)))
         .collect();
     if answers.iter().all(|(_, answer)| answer.is_err()) {
         let why: Vec<String> = answers
@@ -257,7 +359,7 @@ fn ask_all(stacks: &[Stack], topic: &str) -> Result<Value, Failure> {
     Ok(Value::Object(each.collect()))
 }
 
-fn sections(stacks: &[Stack], each: &Map<String, Value>) -> String {
+fn sections(stacks: &[Stack], each: &Map<String, Value>, wanted: &Wanted<'_>) -> String {
     let mut text = String::new();
     for stack in stacks {
         let Some(facts) = each.get(&stack.id) else {
@@ -277,7 +379,7 @@ fn sections(stacks: &[Stack], each: &Map<String, Value>) -> String {
             "stack {}: {command} (up {})\n{}",
             stack.id,
             units::nanoseconds(up * 1e9),
-            table::render(facts)
+            wanted.render(facts)
         ));
     }
     text

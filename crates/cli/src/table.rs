@@ -30,6 +30,18 @@ fn fitted(facts: &Value, fit: usize) -> String {
     }
 }
 
+/// Names and values one behind the other, in lines that begin with `indent` spaces.
+pub fn list<'a>(fields: impl Iterator<Item = (&'a String, &'a Value)>, indent: usize) -> String {
+    let fields = fields.map(|(name, value)| format!("{} {}", heading(name), cell(name, value)));
+    let text = fields.collect::<Vec<_>>().join(", ");
+    let margin = " ".repeat(indent);
+    let lines = wrap(&text, WIDTH.saturating_sub(indent)).into_iter();
+    lines
+        .filter(|line| !line.is_empty())
+        .map(|line| format!("{margin}{line}\n"))
+        .collect()
+}
+
 /// A value in lines of its own.
 fn lines(value: &Value, fit: usize) -> String {
     wrap(&cell("", value), fit).join("\n") + "\n"

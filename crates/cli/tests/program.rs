@@ -72,7 +72,9 @@ impl Drop for Runtime {
 fn help_names_what_works_and_nothing_else() {
     let (status, out, _) = run(&["--help"]);
     assert_eq!(status, 0);
-    for command in ["demo", "run", "show", "config", "trace", "doctor", "lab"] {
+    for command in [
+        "demo", "run", "show", "metrics", "capture", "config", "trace", "doctor", "lab",
+    ] {
         assert!(
             out.contains(&format!("  {command} ")),
             "{command} is missing:\n{out}"
@@ -200,9 +202,7 @@ fn what_is_wrong_with_a_link_is_said_before_what_is_missing() {
 
 #[test]
 fn what_is_to_come_says_so() {
-    for command in [
-        "daemon", "capture", "suspend", "resume", "upgrade", "top", "web",
-    ] {
+    for command in ["daemon", "suspend", "resume", "upgrade", "top", "web"] {
         let (status, out, err) = run(&[command, "--help", "x", "-y"]);
         assert_eq!(status, 1, "{command}");
         assert!(
@@ -277,6 +277,81 @@ fn show_prints_what_a_stack_says() {
     assert!(status == 1 && err.contains(&pid), "{err}");
     let (status, out, _) = runtime.run(&["show"]);
     assert!(status == 0 && out.contains(&pid), "{out}");
+}
+
+/// The words of ss(8) choose sockets; counters without zeros, and how fast they grow.
+#[test]
+fn show_chooses_and_counts() {
+    let runtime = Runtime::new("choose");
+    let begin = std::sync::atomic::AtomicU64::new(10);
+    let facts = move |topic: &str| match topic {
+        "sockets" => Some(json!([
+            { "protocol": "tcp", "state": "LISTEN", "local": "0.0.0.0:80", "remote": null, "accept_queue": 1, "accept_queue_max": 5 },
+            { "protocol": "tcp", "state": "ESTAB", "local": "10.0.0.1:80", "remote": "10.0.0.2:9" },
+        ])),
+        "counters" => {
+            let value = begin.fetch_add(1000, std::sync::atomic::Ordering::Relaxed);
+            Some(
+                json!([{ "name": "zero", "value": 0, "meaning": "a" }, { "name": "many", "value": value, "meaning": "b" }]),
+            )
+        }
+        _ => None,
+    };
+    let _control = control::serve_in(&runtime.sockets(), facts).unwrap();
+    let pid = std::process::id().to_string();
+    let show = |arguments: &[&str]| {
+        let (status, out, err) = runtime.run(&[&["show", "--pid", &pid], arguments].concat());
+        assert_eq!((status, err.as_str()), (0, ""), "{arguments:?}");
+        out
+    };
+    let out = show(&["sockets", "state", "established", "and", "dport", "=", ":9"]);
+    assert!(
+        out.contains("10.0.0.2:9") && !out.contains("LISTEN"),
+        "{out}"
+    );
+    let out = show(&["sockets", "--json", "exclude", "established"]);
+    let rows: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(rows.as_array().map(Vec::len), Some(1), "{out}");
+    assert!(show(&["sockets"]).contains("1 of 5"));
+    assert!(show(&["sockets", "--summary"]).contains("tcp       ESTAB         1\n"));
+    let out = show(&["counters", "--nonzero", "--rate", "--json"]);
+    let rows: Value = serde_json::from_str(&out).unwrap();
+    let rate = rows[0]["rate_per_s"].as_f64().unwrap();
+    assert!(
+        rows.as_array().map(Vec::len) == Some(1) && (100.0..=1001.0).contains(&rate),
+        "{out}"
+    );
+    for wrong in [
+        &["sockets", "dport"][..],
+        &["links", "--summary"],
+        &["sockets", "--rate"],
+    ] {
+        let (status, _, err) = runtime.run(&[&["show", "--pid", &pid], wrong].concat());
+        assert!(status == 2 && !err.is_empty(), "{wrong:?}: {err}");
+    }
+}
+
+/// For Prometheus' text collector, and in OpenMetrics; a stack that cannot say all is not up.
+#[test]
+fn metrics_are_what_stacks_say() {
+    let runtime = Runtime::new("metrics");
+    let facts = |topic: &str| match topic {
+        "memory" => None,
+        "links" => Some(json!([{ "name": "tap:nc0", "rx_packets": 7 }])),
+        _ => Some(json!([])),
+    };
+    let _control = control::serve_in(&runtime.sockets(), facts).unwrap();
+    let pid = std::process::id().to_string();
+    let (status, out, err) = runtime.run(&["metrics", "--pid", &pid]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    let packets = "\nnetchan_link_receive_packets_total{stack=\"PID\",link=\"tap:nc0\"} 7\n";
+    assert!(out.contains(&packets.replace("PID", &pid)), "{out}");
+    let up = format!("\nnetchan_stack_up{{stack=\"{pid}\"}} 0\n");
+    assert!(out.contains(&up), "{out}");
+    let (status, out, _) = runtime.run(&["metrics", "--pid", &pid, "--format", "openmetrics"]);
+    assert!(status == 0 && out.ends_with("# EOF\n"), "{out}");
+    let (status, _, err) = runtime.run(&["metrics", "--listen", "0.0.0.0:0"]);
+    assert!(status == 2 && err.contains("--token-file"), "{err}");
 }
 
 /// A stack whose process is stopped takes connections and says nothing. Only a program that asks for it waits for it.

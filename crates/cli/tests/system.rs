@@ -14,6 +14,8 @@ use std::{
 use netchan::Regime;
 use serde_json::Value;
 
+#[path = "system/captures.rs"]
+mod captures;
 #[path = "system/changes.rs"]
 mod changes;
 #[path = "system/forking.rs"]

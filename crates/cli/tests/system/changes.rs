@@ -44,7 +44,7 @@ fn addresses_routes_settings_and_modules_change_while_a_program_runs() {
             "a default route needs --via GATEWAY",
             "usage 2",
             "tcp.congestion is bbr",
-            "shards is boot-time: it is said before the start, by the regime, or Builder::shards",
+            "shards is boot-time: it is said before the start, by the regime, the links' queues, or Builder::shards",
             "boot 1",
             "nc8 has IPv6 addresses, which need an MTU of 1280 bytes at least (RFC 8200 §5), not 1200",
             "1501 is more than the 1500 bytes that the buffers of nc8 hold since the start",

@@ -1,0 +1,97 @@
+//! `netchan capture` at a running program: text, files that tcpdump reads, filters, readers that go, stop or ask for too much.
+
+use super::handed::{says, script};
+
+#[test]
+fn frames_are_shown_and_written() {
+    let output = script(
+        "captures",
+        "mkfifo hold\n$RUN python3 ask.py bind ask wait < hold & run=$!; exec 9> hold\n\
+         at() { $netchan \"$@\" --pid $run; }\n\
+         cap=\"$netchan capture --pid $run\"\n\
+         await at show links\n\
+         ready() { at show taps --json | grep -c '\"tap\"' | grep -qx $1; }\n\
+         $cap icmp > text 2>> said & text=$!\n\
+         $cap -w taken.pcapng -s 60 icmp and greater 1000 2>> said & file=$!\n\
+         $cap -c 2 -w - --way out icmp > two.pcapng 2>> said & two=$!\n\
+         await ready 3 && at show taps\n\
+         ping -c 3 -i 0.1 -s 1400 10.7.8.2 > /dev/null; ping -c 1 10.7.8.2 > /dev/null\n\
+         wait $two; kill -INT $text $file; wait $text; wait $file; await ready 0 && echo none left\n\
+         cat text said; stat -c 'file %a' taken.pcapng\n\
+         tcpdump -nr taken.pcapng 2>&1; echo read $(tcpdump -nr taken.pcapng 2> /dev/null | wc -l) and $(tcpdump -nr two.pcapng 2> /dev/null | wc -l)\n\
+         echo >&9; wait $run",
+    );
+    says(
+        output,
+        &[
+            "tap:nc8 In  IP 10.7.8.1 > 10.7.8.2: ICMP echo request",
+            "tap:nc8 Out IP 10.7.8.2 > 10.7.8.1: ICMP echo reply",
+            "seq 3, length 1408",
+            "8 frames captured; 8 of ",
+            "6 frames captured; 6 of ",
+            "2 frames captured; ",
+            "0 of them were dropped",
+            "none left",
+            "file 600",
+            "read 6 and 2",
+        ],
+    );
+}
+
+#[test]
+fn what_a_capture_cannot_do_is_said() {
+    let output = script(
+        "refused",
+        "mkfifo hold\n$RUN python3 ask.py bind wait < hold & run=$!; exec 9> hold\n\
+         at() { $netchan capture --pid $run \"$@\"; echo \"= $?\"; }\n\
+         await $netchan show links --pid $run\n\
+         at 'tcp prot 80'; at --link nc9; at -w /nonexistent/x; at --bpf /nonexistent/y; at --duration 0\n\
+         printf '1\\n6 0 0\\n' > bad; at --bpf bad; printf '1\\n5 0 0 9\\n' > jump; at --bpf jump\n\
+         at -w /dev/full --duration 0.3\n\
+         at --duration 5 -w - 2> pipe | head -c 1 > /dev/null & p=$!; sleep 0.3; ping -c 1 10.7.8.2 > /dev/null; wait $p; cat pipe\n\
+         for i in $(seq 16); do $netchan capture --pid $run > /dev/null 2>&1 & all=\"$all $!\"; done\n\
+         full() { $netchan show taps --pid $run --json | grep -c '\"tap\"' | grep -qx 16; }; await full\n\
+         at -c 1; kill -INT $all; wait $all\n\
+         echo >&9; wait $run",
+    );
+    says(
+        output,
+        &[
+            "filter 'tcp prot 80': ",
+            "there is no link `nc9`",
+            "/nonexistent/x: No such file",
+            "/nonexistent/y: No such file",
+            "--duration 0: give a number of seconds above 0",
+            "bad: line 2: want four numbers, code jt jf k",
+            "instruction 0: it jumps behind the end",
+            "/dev/full: No space left on device",
+            "16 taps are attached already",
+        ],
+    );
+}
+
+/// A reader that is stopped for as long as it takes costs the stream nothing, and knows what it has lost.
+#[test]
+fn stopped_reader_holds_nothing_up() {
+    let output = script(
+        "stopped",
+        "head -c 60000000 /dev/urandom > file; sum=$(sha256sum < file)\n\
+         $RUN python3 -m http.server 80 > /dev/null 2>&1 & run=$!\n\
+         await curl -s -o /dev/null http://10.7.8.2/bad\n\
+         $netchan capture --pid $run -w taken.pcapng tcp 2> said & tap=$!\n\
+         ready() { $netchan show taps --pid $run --json | grep -q '\"tap\"'; }; await ready\n\
+         kill -STOP $tap; got=$(curl -s -m 60 http://10.7.8.2/file | sha256sum); [ \"$got\" = \"$sum\" ] && echo same bytes\n\
+         $netchan show taps --pid $run --json > counted; kill -CONT $tap; kill -INT $tap; wait $tap; cat said\n\
+         python3 - <<'END'\n\
+import json\n\
+tap = json.load(open('counted'))[0]\n\
+lost = tap['dropped_ring_full'] + tap['dropped_no_buffer']\n\
+print('exact', tap['matched'] == tap['taken'] + lost, 'lost', lost > 0)\n\
+END\n\
+         tcpdump -nr taken.pcapng > lines 2> errors; grep -v '^reading' errors; kill $run; wait $run",
+    );
+    says(
+        output,
+        &["same bytes", "exact True lost True", "frames captured; "],
+    );
+}
